@@ -24,22 +24,34 @@ async function runSuite(name) {
     compiled = await built(name);
     spent = await measured(suites[name]);
   } catch (e) {
-    spent = { cpu: 0, wall: 0, value: { ...none(), failed: 1, details: e instanceof SuiteError ? e.message : e.stack } };
+    spent = {
+      cpu: 0,
+      wall: 0,
+      value: { ...none(), failed: 1, details: e instanceof SuiteError ? e.message : e.stack },
+    };
   }
   const { value: count, cpu } = spent;
   if (count.details) console.log(count.details.trimEnd());
   const skipped = count.skipped ? `, ${count.skipped} skipped` : '';
   const seconds = (n) => `${n.toFixed(0)} s`;
-  const parts = [...(compiled ? [`compiled ${seconds(compiled)}`] : []), `ran ${seconds(cpu)} of processor time`];
-  console.log(`${name.padEnd(10)} ${count.passed} passed, ${count.failed} failed${skipped}  (${seconds((Date.now() - start) / 1000)}: ${parts.join(', ')})`);
+  const parts = [
+    ...(compiled ? [`compiled ${seconds(compiled)}`] : []),
+    `ran ${seconds(cpu)} of processor time`,
+  ];
+  console.log(
+    `${name.padEnd(10)} ${count.passed} passed, ${count.failed} failed${skipped}  (${seconds((Date.now() - start) / 1000)}: ${parts.join(', ')})`,
+  );
   return count;
 }
 
 async function main(names) {
   if (argv.includes('--list')) return void console.log(Object.keys(suites).join('\n'));
   const unknown = names.filter((name) => !suites[name]);
-  if (unknown.length) throw new Error(`no suite '${unknown[0]}'; there are ${Object.keys(suites).join(', ')}`);
-  const chosen = names.length ? names : Object.keys(suites).filter((suite) => all || !longSuites.includes(suite));
+  if (unknown.length)
+    throw new Error(`no suite '${unknown[0]}'; there are ${Object.keys(suites).join(', ')}`);
+  const chosen = names.length
+    ? names
+    : Object.keys(suites).filter((suite) => all || !longSuites.includes(suite));
   setup(chosen.some((name) => longSuites.includes(name)) ? 'testWindows' : 'test');
   mkdirSync(results, { recursive: true });
   const total = none();

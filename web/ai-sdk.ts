@@ -30,10 +30,13 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
     modelId,
     supportedUrls: {},
     async doGenerate(options) {
-      const answer = await engine.chat.completions.create(chatParams(engine, options), { signal: options.abortSignal });
+      const answer = await engine.chat.completions.create(chatParams(engine, options), {
+        signal: options.abortSignal,
+      });
       const { message, finish_reason } = answer.choices[0]!;
       const content: LanguageModelV3Content[] = [];
-      if (message.reasoning_content) content.push({ type: 'reasoning', text: message.reasoning_content });
+      if (message.reasoning_content)
+        content.push({ type: 'reasoning', text: message.reasoning_content });
       if (message.content) content.push({ type: 'text', text: message.content });
       content.push(...(message.tool_calls ?? []).map(toolCall));
       return {
@@ -45,7 +48,11 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
       };
     },
     async doStream(options) {
-      const params = { ...chatParams(engine, options), stream: true as const, stream_options: { include_usage: true } };
+      const params = {
+        ...chatParams(engine, options),
+        stream: true as const,
+        stream_options: { include_usage: true },
+      };
       const stream = await engine.chat.completions.create(params, { signal: options.abortSignal });
       const parts = streamParts(stream, warningsFor(engine, options), options.abortSignal);
       return {
@@ -71,7 +78,10 @@ export function sluiceEmbedding(engine: Engine, modelId = engine.info.name): Emb
     maxEmbeddingsPerCall: Infinity,
     supportsParallelCalls: false,
     async doEmbed({ values, abortSignal, providerOptions }) {
-      const vectors = await engine.embed(values, { ...providerOptions?.['sluice'], ...(abortSignal && { signal: abortSignal }) });
+      const vectors = await engine.embed(values, {
+        ...providerOptions?.['sluice'],
+        ...(abortSignal && { signal: abortSignal }),
+      });
       return { embeddings: vectors.map((vector) => Array.from(vector)), warnings: [] };
     },
   };
@@ -84,8 +94,13 @@ export function sluiceReranking(engine: Engine, modelId = engine.info.name): Rer
     provider: 'sluice',
     modelId,
     async doRerank({ documents, query, topN, abortSignal }) {
-      const texts = documents.values.map((value) => (typeof value === 'string' ? value : JSON.stringify(value)));
-      const ranked = await engine.rerank(query, texts, { ...(topN && { topN }), ...(abortSignal && { signal: abortSignal }) });
+      const texts = documents.values.map((value) =>
+        typeof value === 'string' ? value : JSON.stringify(value),
+      );
+      const ranked = await engine.rerank(query, texts, {
+        ...(topN && { topN }),
+        ...(abortSignal && { signal: abortSignal }),
+      });
       return { ranking: ranked.map(({ index, score }) => ({ index, relevanceScore: score })) };
     },
   };
@@ -117,7 +132,10 @@ async function* streamParts(
       usage = chunk.usage ?? usage;
       const choice = chunk.choices[0];
       reason = choice?.finish_reason ?? reason;
-      for (const [kind, delta] of [['reasoning', choice?.delta.reasoning_content], ['text', choice?.delta.content]] as const) {
+      for (const [kind, delta] of [
+        ['reasoning', choice?.delta.reasoning_content],
+        ['text', choice?.delta.content],
+      ] as const) {
         if (!delta) continue;
         if (open && open !== kind) yield { type: `${open}-end`, id: open };
         if (open !== kind) yield { type: `${kind}-start`, id: kind };
@@ -150,27 +168,42 @@ function usageOf(usage: CompletionUsage | undefined): LanguageModelV3Usage {
 
 function warningsFor(engine: Engine, options: LanguageModelV3CallOptions): SharedV3Warning[] {
   const warnings: SharedV3Warning[] = [];
-  const unsupported = (feature: string, details: string): number => warnings.push({ type: 'unsupported', feature, details });
+  const unsupported = (feature: string, details: string): number =>
+    warnings.push({ type: 'unsupported', feature, details });
   if (!engine.grammars) {
     const advice = 'The engine was loaded without grammars: true';
-    if (options.responseFormat?.type === 'json') unsupported('responseFormat', `${advice}: answers are plain text.`);
-    if (options.tools?.some((tool) => tool.type === 'function' && tool.strict)) unsupported('tools', `${advice}: strict is not kept.`);
+    if (options.responseFormat?.type === 'json')
+      unsupported('responseFormat', `${advice}: answers are plain text.`);
+    if (options.tools?.some((tool) => tool.type === 'function' && tool.strict))
+      unsupported('tools', `${advice}: strict is not kept.`);
   }
-  if (options.tools?.some((tool) => tool.type !== 'function')) unsupported('tools', 'Only functions can be called.');
+  if (options.tools?.some((tool) => tool.type !== 'function'))
+    unsupported('tools', 'Only functions can be called.');
   return warnings;
 }
 
-function chatParams(engine: Engine, options: LanguageModelV3CallOptions): ChatCompletionParams & { stream?: false } {
+function chatParams(
+  engine: Engine,
+  options: LanguageModelV3CallOptions,
+): ChatCompletionParams & { stream?: false } {
   const choice = options.toolChoice;
   const tools = options.tools?.flatMap((tool) =>
-    tool.type !== 'function' ? [] : [{
-      type: 'function',
-      function: {
-        name: tool.name, description: tool.description ?? '', parameters: tool.inputSchema as Record<string, unknown>,
-        ...(tool.strict && engine.grammars && { strict: true }),
-      },
-    }]);
-  const format = engine.grammars && options.responseFormat?.type === 'json' ? options.responseFormat : undefined;
+    tool.type !== 'function'
+      ? []
+      : [
+          {
+            type: 'function',
+            function: {
+              name: tool.name,
+              description: tool.description ?? '',
+              parameters: tool.inputSchema as Record<string, unknown>,
+              ...(tool.strict && engine.grammars && { strict: true }),
+            },
+          },
+        ],
+  );
+  const format =
+    engine.grammars && options.responseFormat?.type === 'json' ? options.responseFormat : undefined;
   return {
     messages: options.prompt.flatMap(chatMessages),
     max_tokens: options.maxOutputTokens,
@@ -182,8 +215,15 @@ function chatParams(engine: Engine, options: LanguageModelV3CallOptions): ChatCo
     seed: options.seed,
     stop: options.stopSequences,
     tools,
-    ...(format && { response_format: format.schema ? { type: 'json_schema', json_schema: { schema: format.schema } } : { type: 'json_object' } }),
-    tool_choice: choice?.type === 'tool' ? { type: 'function', function: { name: choice.toolName } } : choice?.type,
+    ...(format && {
+      response_format: format.schema
+        ? { type: 'json_schema', json_schema: { schema: format.schema } }
+        : { type: 'json_object' },
+    }),
+    tool_choice:
+      choice?.type === 'tool'
+        ? { type: 'function', function: { name: choice.toolName } }
+        : choice?.type,
     ...options.providerOptions?.['sluice'],
   };
 }
@@ -191,19 +231,37 @@ function chatParams(engine: Engine, options: LanguageModelV3CallOptions): ChatCo
 function chatMessages(message: LanguageModelV3Message): ChatMessage[] {
   if (message.role === 'system') return [{ role: 'system', content: message.content }];
   if (message.role === 'tool') {
-    return message.content.flatMap((part) => part.type !== 'tool-result' ? [] : [{
-      role: 'tool',
-      tool_call_id: part.toolCallId,
-      name: part.toolName,
-      content: 'value' in part.output && typeof part.output.value === 'string' ? part.output.value : JSON.stringify(part.output),
-    }]);
+    return message.content.flatMap((part) =>
+      part.type !== 'tool-result'
+        ? []
+        : [
+            {
+              role: 'tool',
+              tool_call_id: part.toolCallId,
+              name: part.toolName,
+              content:
+                'value' in part.output && typeof part.output.value === 'string'
+                  ? part.output.value
+                  : JSON.stringify(part.output),
+            },
+          ],
+    );
   }
   const parts: readonly { type: string }[] = message.content;
-  const calls = message.role !== 'assistant' ? [] : message.content.flatMap((part) => part.type !== 'tool-call' ? [] : [{
-    id: part.toolCallId,
-    type: 'function',
-    function: { name: part.toolName, arguments: part.input },
-  }]);
+  const calls =
+    message.role !== 'assistant'
+      ? []
+      : message.content.flatMap((part) =>
+          part.type !== 'tool-call'
+            ? []
+            : [
+                {
+                  id: part.toolCallId,
+                  type: 'function',
+                  function: { name: part.toolName, arguments: part.input },
+                },
+              ],
+        );
   // Files stay in, so that the prompt refuses them by name; thoughts of earlier turns are left out.
   const content = parts.filter((part) => part.type === 'text' || part.type === 'file');
   return [{ role: message.role, content, ...(calls.length && { tool_calls: calls }) }];

@@ -15,24 +15,61 @@ type Values = Record<string, string | boolean | string[] | undefined>;
 
 const text = { type: 'string' } as const;
 const flag = { type: 'boolean' } as const;
-const common = { 'memory-budget': text, threads: text, ctx: text, kernels: text, 'cache-dir': text, json: flag, help: { ...flag, short: 'h' } } as const;
-const commands: Record<string, { options: ParseArgsConfig['options']; run: (model: string, values: Values) => Promise<void> }> = {
+const common = {
+  'memory-budget': text,
+  threads: text,
+  ctx: text,
+  kernels: text,
+  'cache-dir': text,
+  json: flag,
+  help: { ...flag, short: 'h' },
+} as const;
+const commands: Record<
+  string,
+  { options: ParseArgsConfig['options']; run: (model: string, values: Values) => Promise<void> }
+> = {
   run: {
     options: {
-      ...common, prompt: { ...text, short: 'p' }, n: { ...text, short: 'n' }, temp: text, 'top-k': text, 'top-p': text, 'min-p': text,
-      'repeat-penalty': text, 'frequency-penalty': text, 'presence-penalty': text, 'repeat-last-n': text, seed: text,
-      stop: { ...text, multiple: true }, 'ignore-eos': flag, chat: flag,
+      ...common,
+      prompt: { ...text, short: 'p' },
+      n: { ...text, short: 'n' },
+      temp: text,
+      'top-k': text,
+      'top-p': text,
+      'min-p': text,
+      'repeat-penalty': text,
+      'frequency-penalty': text,
+      'presence-penalty': text,
+      'repeat-last-n': text,
+      seed: text,
+      stop: { ...text, multiple: true },
+      'ignore-eos': flag,
+      chat: flag,
     },
     run: generate,
   },
   serve: {
     options: {
-      ...common, port: text, host: text, parallel: text, queue: text, 'api-key': text, cors: text, 'max-body': text, timeout: text, grace: text,
-      draft: text, 'no-grammars': flag, quiet: flag,
+      ...common,
+      port: text,
+      host: text,
+      parallel: text,
+      queue: text,
+      'api-key': text,
+      cors: text,
+      'max-body': text,
+      timeout: text,
+      grace: text,
+      draft: text,
+      'no-grammars': flag,
+      quiet: flag,
     },
     run: serve,
   },
-  tokenize: { options: { ...common, 'text-file': text, 'no-bos': flag, 'no-special': flag }, run: tokenize },
+  tokenize: {
+    options: { ...common, 'text-file': text, 'no-bos': flag, 'no-special': flag },
+    run: tokenize,
+  },
   info: { options: common, run: info },
 };
 
@@ -67,7 +104,9 @@ function size(values: Values, name: string): number | undefined {
   if (value === undefined) return undefined;
   const match = /^(\d+(?:\.\d+)?|\.\d+)([kKmMgG]?)(?:i?B)?$/.exec(String(value));
   if (!match) throw new UsageError(`"${String(value)}" is not a size such as 64M or 1.5G`);
-  const bytes = Math.round(Number(match[1]) * 1024 ** ' kmg'.indexOf(match[2]!.toLowerCase() || ' '));
+  const bytes = Math.round(
+    Number(match[1]) * 1024 ** ' kmg'.indexOf(match[2]!.toLowerCase() || ' '),
+  );
   if (bytes === 0) throw new UsageError('a memory budget of 0 bytes holds no model');
   return bytes;
 }
@@ -98,14 +137,25 @@ async function generate(model: string, values: Values): Promise<void> {
   const prompt = values['prompt'] === '-' ? readText('-') : String(values['prompt']);
   const options = {
     maxTokens: number(values, 'n') ?? 128,
-    temperature: number(values, 'temp'), topK: number(values, 'top-k'), topP: number(values, 'top-p'), minP: number(values, 'min-p'),
-    repeatPenalty: number(values, 'repeat-penalty'), frequencyPenalty: number(values, 'frequency-penalty'),
-    presencePenalty: number(values, 'presence-penalty'), penaltyLastN: number(values, 'repeat-last-n'),
-    seed: /^-?\d+$/.test(`${values['seed']}`) ? BigInt(values['seed'] as string) : number(values, 'seed'), stop: values['stop'] as string[] | undefined, ignoreEos: values['ignore-eos'] === true,
+    temperature: number(values, 'temp'),
+    topK: number(values, 'top-k'),
+    topP: number(values, 'top-p'),
+    minP: number(values, 'min-p'),
+    repeatPenalty: number(values, 'repeat-penalty'),
+    frequencyPenalty: number(values, 'frequency-penalty'),
+    presencePenalty: number(values, 'presence-penalty'),
+    penaltyLastN: number(values, 'repeat-last-n'),
+    seed: /^-?\d+$/.test(`${values['seed']}`)
+      ? BigInt(values['seed'] as string)
+      : number(values, 'seed'),
+    stop: values['stop'] as string[] | undefined,
+    ignoreEos: values['ignore-eos'] === true,
   };
   let interrupted = false;
   const engine = await Engine.load(model, engineOptions(values));
-  const generation = values['chat'] ? engine.session().send(prompt, options) : engine.generate(prompt, options);
+  const generation = values['chat']
+    ? engine.session().send(prompt, options)
+    : engine.generate(prompt, options);
   process.on('SIGINT', () => {
     if (interrupted) process.exit(130);
     interrupted = true;
@@ -117,14 +167,25 @@ async function generate(model: string, values: Values): Promise<void> {
     const stats = engine.stats();
     if (values['json']) {
       print({
-        text: all, finishReason, promptTokens: used.promptTokens, promptMs: timings.promptMs, generatedTokens: used.completionTokens,
-        generateMs: timings.generateMs, bytesFetched: stats.bytesFetched, bytesFromStore: stats.bytesFromStore,
-        kernels: stats.kernels, threads: stats.threads, memory: engine.memory(),
+        text: all,
+        finishReason,
+        promptTokens: used.promptTokens,
+        promptMs: timings.promptMs,
+        generatedTokens: used.completionTokens,
+        generateMs: timings.generateMs,
+        bytesFetched: stats.bytesFetched,
+        bytesFromStore: stats.bytesFromStore,
+        kernels: stats.kernels,
+        threads: stats.threads,
+        memory: engine.memory(),
       });
     } else {
       process.stdout.write('\n');
-      const rate = (tokens: number, perSecond: number): string => `${tokens} tokens ${perSecond.toFixed(1)} tok/s`;
-      process.stderr.write(`prompt ${rate(used.promptTokens, timings.promptTokensPerSecond)} | generated ${rate(used.completionTokens, timings.tokensPerSecond)}\n`);
+      const rate = (tokens: number, perSecond: number): string =>
+        `${tokens} tokens ${perSecond.toFixed(1)} tok/s`;
+      process.stderr.write(
+        `prompt ${rate(used.promptTokens, timings.promptTokensPerSecond)} | generated ${rate(used.completionTokens, timings.tokensPerSecond)}\n`,
+      );
     }
     if (interrupted) process.exitCode = 130;
   } finally {
@@ -133,25 +194,43 @@ async function generate(model: string, values: Values): Promise<void> {
 }
 
 /** A whole number from an option; `fallback` where it is not given. */
-function within(values: Values, name: string, least: number, most: number, fallback: number): number {
+function within(
+  values: Values,
+  name: string,
+  least: number,
+  most: number,
+  fallback: number,
+): number {
   const value = number(values, name) ?? fallback;
   if (Number.isInteger(value) && value >= least && value <= most) return value;
-  throw new UsageError(`--${name} must be a whole number from ${least} to ${most}, not ${String(values[name])}`);
+  throw new UsageError(
+    `--${name} must be a whole number from ${least} to ${most}, not ${String(values[name])}`,
+  );
 }
 
 async function serve(model: string, values: Values): Promise<void> {
   const maxBody = size(values, 'max-body') ?? 4 << 20;
-  if (maxBody < 1024 || maxBody > 64 << 20) throw new UsageError('--max-body must be from 1k to 64M');
+  if (maxBody < 1024 || maxBody > 64 << 20)
+    throw new UsageError('--max-body must be from 1k to 64M');
   const draft = String(values['draft'] ?? 'off');
   const options = {
-    port: within(values, 'port', 0, 65535, 8080), host: String(values['host'] ?? '127.0.0.1'),
-    queue: within(values, 'queue', 1, 4096, 64), requestMs: 1000 * within(values, 'timeout', 1, 86400, 600),
-    apiKey: String(values['api-key'] ?? process.env['SLUICE_API_KEY'] ?? ''), cors: String(values['cors'] ?? ''), maxBody,
+    port: within(values, 'port', 0, 65535, 8080),
+    host: String(values['host'] ?? '127.0.0.1'),
+    queue: within(values, 'queue', 1, 4096, 64),
+    requestMs: 1000 * within(values, 'timeout', 1, 86400, 600),
+    apiKey: String(values['api-key'] ?? process.env['SLUICE_API_KEY'] ?? ''),
+    cors: String(values['cors'] ?? ''),
+    maxBody,
     ...(!values['quiet'] && { log: (line: string) => void process.stderr.write(`${line}\n`) }),
   };
   const grace = within(values, 'grace', 0, 3600, 10);
   const parallel = within(values, 'parallel', 1, 64, 1);
-  const engine = await Engine.load(model, { ...engineOptions(values), parallel, grammars: !values['no-grammars'], draft: draft !== 'off' && draft });
+  const engine = await Engine.load(model, {
+    ...engineOptions(values),
+    parallel,
+    grammars: !values['no-grammars'],
+    draft: draft !== 'off' && draft,
+  });
   try {
     const name = engine.info.name || path.parse(model).name;
     const server = new Server(engine, { ...options, model: name });
@@ -160,7 +239,9 @@ async function serve(model: string, values: Values): Promise<void> {
     if (values['json']) process.stdout.write(`${JSON.stringify({ url, model: name })}\n`);
     else process.stdout.write(`sluice: serving ${name} at ${url}\n`);
     if (!/^(127\.|localhost$|::1$)/.test(options.host) && !options.apiKey) {
-      process.stderr.write(`sluice: anyone who reaches ${url} may use this server: --api-key is not set\n`);
+      process.stderr.write(
+        `sluice: anyone who reaches ${url} may use this server: --api-key is not set\n`,
+      );
     }
     await signalled.first;
     const late = setTimeout(() => signalled.hurry.abort(), 1000 * grace);
@@ -190,9 +271,16 @@ function interrupts(): { first: Promise<void>; hurry: AbortController } {
 async function tokenize(model: string, values: Values): Promise<void> {
   if (values['text-file'] === undefined) throw new UsageError('--text-file is required');
   const input = readText(String(values['text-file']));
-  const engine = await Engine.load(model, { ...engineOptions(values), contextLength: number(values, 'ctx') ?? 16, threads: 1 });
+  const engine = await Engine.load(model, {
+    ...engineOptions(values),
+    contextLength: number(values, 'ctx') ?? 16,
+    threads: 1,
+  });
   try {
-    const ids = await engine.tokenize(input, { addBos: !values['no-bos'], parseSpecial: !values['no-special'] });
+    const ids = await engine.tokenize(input, {
+      addBos: !values['no-bos'],
+      parseSpecial: !values['no-special'],
+    });
     process.stdout.write(`${JSON.stringify([...ids])}\n`);
   } finally {
     await engine.dispose();
@@ -201,18 +289,25 @@ async function tokenize(model: string, values: Values): Promise<void> {
 
 function humanBytes(bytes: number): string {
   if (bytes >= 2 ** 30) return `${(bytes / 2 ** 30).toFixed(2)} GB`;
-  return bytes >= 2 ** 20 ? `${(bytes / 2 ** 20).toFixed(1)} MB` : `${(bytes / 1024).toFixed(0)} kB`;
+  return bytes >= 2 ** 20
+    ? `${(bytes / 2 ** 20).toFixed(1)} MB`
+    : `${(bytes / 1024).toFixed(0)} kB`;
 }
 
 async function info(model: string, values: Values): Promise<void> {
   const found = await Engine.inspect(model, engineOptions(values));
   if (values['json']) print(found);
-  else process.stdout.write(`${infoLines(found).map(([label, value]) => `${label.padEnd(16)} ${value}\n`).join('')}`);
+  else
+    process.stdout.write(
+      `${infoLines(found)
+        .map(([label, value]) => `${label.padEnd(16)} ${value}\n`)
+        .join('')}`,
+    );
 }
 
 function speedLines({ speed = {} }: ModelInfo): [string, string][] {
   const line = (label: string, value: number | undefined, unit: string): [string, string][] =>
-    (value === undefined ? [] : [[`  ${label}`, `${Number(value.toPrecision(3))} ${unit}`]]);
+    value === undefined ? [] : [[`  ${label}`, `${Number(value.toPrecision(3))} ${unit}`]];
   const megabytes = (bytes?: number): number | undefined => bytes && bytes / 1e6;
   return [
     ['estimated speed', ''],
@@ -227,30 +322,44 @@ function speedLines({ speed = {} }: ModelInfo): [string, string][] {
 function infoLines(model: ModelInfo): [string, string][] {
   const { plan } = model;
   return [
-    ['architecture', model.architecture], ['name', model.name], ['parameters', String(model.parameters)],
+    ['architecture', model.architecture],
+    ['name', model.name],
+    ['parameters', String(model.parameters)],
     ['weights', humanBytes(model.bytes)],
-    ...Object.entries(model.types).map(([type, bytes]): [string, string] => ['', `${type} ${humanBytes(bytes)}`]),
-    ['layers', String(model.layers)], ['widths', `${model.embedding} hidden, ${model.feedForward} feed-forward`],
+    ...Object.entries(model.types).map(([type, bytes]): [string, string] => [
+      '',
+      `${type} ${humanBytes(bytes)}`,
+    ]),
+    ['layers', String(model.layers)],
+    ['widths', `${model.embedding} hidden, ${model.feedForward} feed-forward`],
     ['heads', `${model.heads} of ${model.headSize}, ${model.kvHeads} for keys and values`],
     ['vocabulary', String(model.vocabulary)],
     ['context', `${model.trainedContext} trained, ${plan.contextLength} planned`],
     ['memory plan', plan.budget > 0 ? `for a budget of ${humanBytes(plan.budget)}` : ''],
-    ['  pinned', humanBytes(plan.pinned)], ['  ring', `${humanBytes(plan.ring)} (${plan.slots} slots)`],
-    ['  KV cache', humanBytes(plan.kv)], ['  activations', humanBytes(plan.activations)], ['  tokenizer', humanBytes(plan.tokenizer)],
-    ['  total', humanBytes(plan.total)], ['  smallest', humanBytes(plan.minimum)],
+    ['  pinned', humanBytes(plan.pinned)],
+    ['  ring', `${humanBytes(plan.ring)} (${plan.slots} slots)`],
+    ['  KV cache', humanBytes(plan.kv)],
+    ['  activations', humanBytes(plan.activations)],
+    ['  tokenizer', humanBytes(plan.tokenizer)],
+    ['  total', humanBytes(plan.total)],
+    ['  smallest', humanBytes(plan.minimum)],
     ['  per pass', `${humanBytes(plan.bytesPerPass)} streamed in ${plan.units} units`],
     ...speedLines(model),
   ];
 }
 
-const print = (value: unknown): boolean => process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
+const print = (value: unknown): boolean =>
+  process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
 
 async function main(argv: string[]): Promise<void> {
   const [name = '--help', ...rest] = argv;
   if (name === '--help' || name === '-h') return void process.stdout.write(usage);
   if (name === '--version') return void process.stdout.write(`${version()}\n`);
   const command = commands[name];
-  if (!command) throw new UsageError(`there is no command "${name}"; there are ${Object.keys(commands).join(', ')}`);
+  if (!command)
+    throw new UsageError(
+      `there is no command "${name}"; there are ${Object.keys(commands).join(', ')}`,
+    );
   let parsed;
   try {
     parsed = parseArgs({ args: rest, options: command.options, allowPositionals: true });

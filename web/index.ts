@@ -7,19 +7,25 @@ import { SluiceError } from './wire/errors.js';
 import type { WorkerPort } from './wire/protocol.js';
 
 const addressOf = (workerUrl?: string | URL): string =>
-  workerUrl ? new URL(workerUrl, globalThis.location?.href).href : import.meta.url.replace(/[^/]*$/, 'worker.js');
+  workerUrl
+    ? new URL(workerUrl, globalThis.location?.href).href
+    : import.meta.url.replace(/[^/]*$/, 'worker.js');
 
 function startWorker(workerUrl?: string | URL): Worker {
   if (typeof Worker === 'undefined') {
-    throw new SluiceError('NOT_SUPPORTED', 'There are no workers here (a server, a service worker): load the engine in a page or a worker.');
+    throw new SluiceError(
+      'NOT_SUPPORTED',
+      'There are no workers here (a server, a service worker): load the engine in a page or a worker.',
+    );
   }
   const address = addressOf(workerUrl);
   try {
     // Bundlers recognise only this literal form.
-    if (!workerUrl && !isOther(address)) return new Worker(new URL('./worker.js', import.meta.url), {
-      type: 'module',
-      name: 'sluice',
-    });
+    if (!workerUrl && !isOther(address))
+      return new Worker(new URL('./worker.js', import.meta.url), {
+        type: 'module',
+        name: 'sluice',
+      });
   } catch (error) {
     if (!(error instanceof TypeError)) throw error; // trusted types
   }
@@ -30,7 +36,10 @@ setPlatform({
   startWorker: (workerUrl) => startWorker(workerUrl) as unknown as WorkerPort,
   workerAddress: addressOf,
   storeBackend: opfsBackend,
-  resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),
+  resolveSource: (source) => ({
+    kind: 'url',
+    url: new URL(source, globalThis.location?.href).href,
+  }),
 });
 
 export * from './api/public.js';

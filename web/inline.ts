@@ -28,10 +28,14 @@ function wasmBinary(kernels: string): Promise<ArrayBuffer> {
 
 setPlatform({
   startWorker: (url) => startWorker(url) as unknown as WorkerPort,
-  workerAddress: (url) => (url ? new URL(url, globalThis.location?.href).href : (workerUrl ?? 'blob:')),
+  workerAddress: (url) =>
+    url ? new URL(url, globalThis.location?.href).href : (workerUrl ?? 'blob:'),
   wasmBinary,
   storeBackend: opfsBackend,
-  resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),
+  resolveSource: (source) => ({
+    kind: 'url',
+    url: new URL(source, globalThis.location?.href).href,
+  }),
 });
 
 export * from './api/public.js';

@@ -13,11 +13,13 @@ import { nodeBackend } from './io/store-node.js';
 import { SluiceError } from './wire/errors.js';
 
 /** Where models are kept when `cache` asks for it and no directory is named. */
-export const defaultCacheDir = process.env['SLUICE_CACHE'] ?? path.join(os.homedir(), '.cache', 'sluice-llm');
+export const defaultCacheDir =
+  process.env['SLUICE_CACHE'] ?? path.join(os.homedir(), '.cache', 'sluice-llm');
 
 process.once('exit', () => fs.rmSync(swapFolder, { recursive: true, force: true }));
 
-const workerAt = (workerUrl?: string | URL): URL => new URL(workerUrl ?? './worker-node.js', import.meta.url);
+const workerAt = (workerUrl?: string | URL): URL =>
+  new URL(workerUrl ?? './worker-node.js', import.meta.url);
 
 /** A file's URL as a path, a percent sign that escapes nothing included. */
 function pathOf(url: string): string {
@@ -38,7 +40,12 @@ setPlatform({
     }),
   resolveSource(source) {
     const scheme = /^[a-z][\w+.-]+:/i.exec(source)?.[0].toLowerCase();
-    if (scheme && (/^https?:/.test(scheme) || source.startsWith('//', scheme.length)) && scheme !== 'file:') return { kind: 'url', url: source };
+    if (
+      scheme &&
+      (/^https?:/.test(scheme) || source.startsWith('//', scheme.length)) &&
+      scheme !== 'file:'
+    )
+      return { kind: 'url', url: source };
     const full = path.resolve(scheme === 'file:' ? pathOf(source) : source);
     const folder = fs.statSync(full, { throwIfNoEntry: false })?.isDirectory() ?? false;
     return { kind: 'path', path: folder ? `${full}/` : full };

@@ -64,7 +64,8 @@ const kUses = 'used.json';
 /** A name for each name: what a file system would not take, or takes for the same, is written as hexadecimal digits. */
 function fileOf(name: string): string {
   const bytes = new TextEncoder().encode(name);
-  if (typeof name !== 'string' || bytes.length === 0 || bytes.length > kMostName) invalid(`A name has 1 to ${kMostName} bytes.`);
+  if (typeof name !== 'string' || bytes.length === 0 || bytes.length > kMostName)
+    invalid(`A name has 1 to ${kMostName} bytes.`);
   return `${[...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('')}.session`;
 }
 
@@ -87,10 +88,12 @@ export class SavedSessions {
     onlyKnown('SavedSessions.open()', options, 'maxBytes folder model');
     const { maxBytes = 2 ** 30, model = '' } = options;
     let { folder } = options;
-    if (!(Number.isSafeInteger(maxBytes) && maxBytes > 0)) invalid('maxBytes must be a whole number of bytes above 0.');
+    if (!(Number.isSafeInteger(maxBytes) && maxBytes > 0))
+      invalid('maxBytes must be a whole number of bytes above 0.');
     if (!folder) {
       const root = await globalThis.navigator?.storage?.getDirectory?.();
-      if (!root) throw new SluiceError('NOT_SUPPORTED', 'No file store: it needs https or localhost.');
+      if (!root)
+        throw new SluiceError('NOT_SUPPORTED', 'No file store: it needs https or localhost.');
       folder = await root.getDirectoryHandle('sluice-saved', { create: true });
     }
     return new SavedSessions(folder, maxBytes, model);
@@ -98,7 +101,9 @@ export class SavedSessions {
 
   /** Keeps what an engine's KV cache or a session holds, in place of what had this name. False: it is too large. */
   async save(name: string, from: Engine | Session): Promise<boolean> {
-    const saved: SavedState & Partial<SavedSession> = isSession(from) ? await from.save() : await from.saveState();
+    const saved: SavedState & Partial<SavedSession> = isSession(from)
+      ? await from.save()
+      : await from.saveState();
     const { tokens, state, messages, text, exact } = saved;
     const head: Head = { name, model: this.#model, tokens: tokens.length, state: state.length };
     if (messages) head.words = { messages, text: text!, exact: exact! };
@@ -106,7 +111,10 @@ export class SavedSessions {
     const headBytes = (json.length + 3) & ~3;
     const front = new Uint8Array(kPrefix + headBytes + tokens.byteLength).fill(32);
     front.set(json, kPrefix);
-    front.set(new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength), kPrefix + headBytes);
+    front.set(
+      new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength),
+      kPrefix + headBytes,
+    );
     new Uint32Array(front.buffer, 0, 4).set([kMagic, headBytes, xxh32(front.subarray(kPrefix)), 0]);
     const bytes = front.length + state.length;
     if (bytes > this.#maxBytes || headBytes > kMostHead) return false;
@@ -136,7 +144,8 @@ export class SavedSessions {
    * the prompt is computed from there. Returns how many tokens those are; 0: there is none.
    */
   async recall(engine: Engine, prompt: string | ArrayLike<number>): Promise<number> {
-    const tokens = typeof prompt === 'string' ? await engine.tokenize(prompt) : Int32Array.from(prompt);
+    const tokens =
+      typeof prompt === 'string' ? await engine.tokenize(prompt) : Int32Array.from(prompt);
     const found: { entry: Entry; length: number }[] = [];
     for await (const entry of this.#entries()) {
       const length = sharedPrefix(entry.tokens, tokens);
@@ -151,7 +160,8 @@ export class SavedSessions {
   async list(): Promise<SavedSessionInfo[]> {
     const uses = await this.#uses();
     const all: SavedSessionInfo[] = [];
-    for await (const { file, head, bytes } of this.#entries()) all.push({ name: head.name, tokens: head.tokens, bytes, used: uses[file] ?? 0 });
+    for await (const { file, head, bytes } of this.#entries())
+      all.push({ name: head.name, tokens: head.tokens, bytes, used: uses[file] ?? 0 });
     return all.sort((a, b) => b.used - a.used);
   }
 
@@ -164,9 +174,12 @@ export class SavedSessions {
     const file = await (await this.#folder.getFileHandle(entry.file)).getFile();
     const state = new Uint8Array(await file.slice(entry.stateAt).arrayBuffer());
     const { tokens, head } = entry;
-    if (isSession(into) && !head.words) invalid(`What was saved as ${JSON.stringify(head.name)} is an engine's, no session.`);
+    if (isSession(into) && !head.words)
+      invalid(`What was saved as ${JSON.stringify(head.name)} is an engine's, no session.`);
     try {
-      await (isSession(into) ? into.restore({ tokens, state, ...head.words! }) : into.restoreState({ tokens, state }));
+      await (isSession(into)
+        ? into.restore({ tokens, state, ...head.words! })
+        : into.restoreState({ tokens, state }));
     } catch (error) {
       // Another model's, damaged, or too long: only the engine knows, and has left everything as it was.
       if (!['CORRUPT', 'CONTEXT_FULL'].includes((error as SluiceError).code)) throw error;
@@ -181,11 +194,24 @@ export class SavedSessions {
     const handle = await this.#folder.getFileHandle(name).catch(() => null);
     if (!handle) return null;
     const file = await handle.getFile();
-    const part = async (from: number, to: number): Promise<ArrayBuffer> => file.slice(from, to).arrayBuffer();
-    const prefix = new DataView(file.size < kPrefix ? new ArrayBuffer(kPrefix) : await part(0, kPrefix));
-    const [magic, headBytes, sum] = [0, 4, 8].map((at) => prefix.getUint32(at, true)) as [number, number, number];
+    const part = async (from: number, to: number): Promise<ArrayBuffer> =>
+      file.slice(from, to).arrayBuffer();
+    const prefix = new DataView(
+      file.size < kPrefix ? new ArrayBuffer(kPrefix) : await part(0, kPrefix),
+    );
+    const [magic, headBytes, sum] = [0, 4, 8].map((at) => prefix.getUint32(at, true)) as [
+      number,
+      number,
+      number,
+    ];
     const damaged = async (): Promise<null> => (await this.#remove(name), null);
-    if (magic !== kMagic || headBytes % 4 !== 0 || headBytes > kMostHead || kPrefix + headBytes > file.size) return damaged();
+    if (
+      magic !== kMagic ||
+      headBytes % 4 !== 0 ||
+      headBytes > kMostHead ||
+      kPrefix + headBytes > file.size
+    )
+      return damaged();
     let head: Head;
     try {
       head = JSON.parse(new TextDecoder().decode(await part(kPrefix, kPrefix + headBytes)));
@@ -193,11 +219,18 @@ export class SavedSessions {
       return damaged();
     }
     const stateAt = kPrefix + headBytes + 4 * head.tokens;
-    if (!(head.tokens >= 0 && head.tokens <= kMostTokens) || stateAt + head.state !== file.size) return damaged();
+    if (!(head.tokens >= 0 && head.tokens <= kMostTokens) || stateAt + head.state !== file.size)
+      return damaged();
     const front = await part(kPrefix, stateAt);
     if (xxh32(new Uint8Array(front)) !== sum) return damaged();
     if (head.model !== this.#model) return null;
-    return { file: name, head, tokens: new Int32Array(front, headBytes), stateAt, bytes: file.size };
+    return {
+      file: name,
+      head,
+      tokens: new Int32Array(front, headBytes),
+      stateAt,
+      bytes: file.size,
+    };
   }
 
   async *#entries(): AsyncGenerator<Entry> {
@@ -216,7 +249,9 @@ export class SavedSessions {
   /** Deletes the least recently used until the others leave so much room. */
   async #evict(room: number, but: string): Promise<void> {
     const uses = await this.#uses();
-    const names = (await this.#names()).filter((name) => name !== but).sort((a, b) => (uses[b] ?? 0) - (uses[a] ?? 0));
+    const names = (await this.#names())
+      .filter((name) => name !== but)
+      .sort((a, b) => (uses[b] ?? 0) - (uses[a] ?? 0));
     let bytes = room;
     for (const name of names) {
       bytes += (await (await this.#folder.getFileHandle(name)).getFile()).size;
@@ -231,7 +266,9 @@ export class SavedSessions {
   /** When each file was used, which no file system of a browser says. */
   async #uses(): Promise<Record<string, number>> {
     try {
-      const uses: unknown = JSON.parse(await (await (await this.#folder.getFileHandle(kUses)).getFile()).text());
+      const uses: unknown = JSON.parse(
+        await (await (await this.#folder.getFileHandle(kUses)).getFile()).text(),
+      );
       return typeof uses === 'object' && uses !== null ? (uses as Record<string, number>) : {};
     } catch {
       return {};

@@ -46,7 +46,8 @@ const platform: HostPlatform = {
   swapFiles: () => nodeSwapFiles(),
   gpu: async () => ({
     advise: async () => ({ prefill: 'wasm', decode: 'wasm', cardFrom: Infinity, reason: kNoCard }),
-    findCard: async ({ device }) => (device === 'auto' ? null : Promise.reject(new SluiceError('NOT_SUPPORTED', kNoCard))),
+    findCard: async ({ device }) =>
+      device === 'auto' ? null : Promise.reject(new SluiceError('NOT_SUPPORTED', kNoCard)),
   }),
   qsf: () => import('./io/qsf.js'),
   safetensors: async () => {
@@ -62,6 +63,8 @@ const platform: HostPlatform = {
 };
 
 // The glue asks the browser's way how many cores there are; Node has had this since version 21.
-(globalThis as { navigator?: unknown }).navigator ??= { hardwareConcurrency: os.availableParallelism() };
+(globalThis as { navigator?: unknown }).navigator ??= {
+  hardwareConcurrency: os.availableParallelism(),
+};
 
 if (parentPort) takeRole(ownPort(), platform);

@@ -6,20 +6,25 @@ import { make } from './dom.js';
 
 const kAdvice: Partial<Record<ErrorCode, string>> = {
   INVALID_ARGUMENT: 'Check the address and the settings.',
-  NOT_GGUF: 'The address must be that of the file itself. On Hugging Face that is a link with /resolve/, or hf:owner/repository/file.gguf.',
+  NOT_GGUF:
+    'The address must be that of the file itself. On Hugging Face that is a link with /resolve/, or hf:owner/repository/file.gguf.',
   TRUNCATED: 'The file is shorter than its header says: download it again, or ask who hosts it.',
   BAD_HEADER: 'The file is damaged, or was written by a broken tool: try another copy.',
   UNSUPPORTED_VERSION: 'Convert the model again with a current tool.',
-  UNSUPPORTED_ARCHITECTURE: 'This engine does not know the family yet. Llama, Qwen, Gemma, Phi, Mistral and their kin run.',
+  UNSUPPORTED_ARCHITECTURE:
+    'This engine does not know the family yet. Llama, Qwen, Gemma, Phi, Mistral and their kin run.',
   UNSUPPORTED_TYPE: 'Choose another quantization of the model: Q4_K_M, Q4_0 and Q8_0 run.',
   UNSUPPORTED_TOKENIZER: 'Choose another model: this vocabulary cannot be read yet.',
-  BAD_WEIGHTS: 'The file holds weights that are no numbers: download it again, or try another copy.',
+  BAD_WEIGHTS:
+    'The file holds weights that are no numbers: download it again, or try another copy.',
   BUDGET_TOO_SMALL: 'Move the budget up, or choose a shorter context.',
   OUT_OF_MEMORY: 'Close other tabs, or choose a smaller budget.',
   PROMPT_TOO_LONG: 'Shorten it, begin a new conversation, or load the model with a longer context.',
   CONTEXT_FULL: 'Begin a new conversation, or load the model with a longer context.',
-  HTTP_STATUS: 'Some models are only for those who are signed in where they lie: download the file there and drop it here.',
-  NETWORK: 'Check the connection. If the host forbids other pages to read its files (CORS), download the file and drop it here.',
+  HTTP_STATUS:
+    'Some models are only for those who are signed in where they lie: download the file there and drop it here.',
+  NETWORK:
+    'Check the connection. If the host forbids other pages to read its files (CORS), download the file and drop it here.',
   NO_RANGE_SUPPORT: 'Download the file and drop it here, or host it where byte ranges are served.',
   SOURCE_CHANGED: 'Load it again: the new version is fetched then.',
   NOT_FOUND: 'It may have been deleted; load it from its address.',
@@ -31,14 +36,22 @@ const kAdvice: Partial<Record<ErrorCode, string>> = {
   MODULE_LOAD: "The page's own files are missing or too old: reload the page.",
   WASM_LOAD: "The page's own files are missing or too old: reload the page.",
   NOT_SUPPORTED: 'A current browser is needed.',
-  TEMPLATE: 'The model brings a chat template that does not take this conversation: use Text in place of Chat.',
+  TEMPLATE:
+    'The model brings a chat template that does not take this conversation: use Text in place of Chat.',
 };
 
 export function isAbort(error: unknown): boolean {
   return (error as Error | null)?.name === 'AbortError';
 }
 
-const kReload: ErrorCode[] = ['ENGINE_GONE', 'OUT_OF_MEMORY', 'INTERNAL', 'CORRUPT', 'IO', 'DISPOSED'];
+const kReload: ErrorCode[] = [
+  'ENGINE_GONE',
+  'OUT_OF_MEMORY',
+  'INTERNAL',
+  'CORRUPT',
+  'IO',
+  'DISPOSED',
+];
 
 /** True where the engine may be of no more use, and a new one may be. */
 export function reloadHelps(error: unknown): boolean {
@@ -49,7 +62,10 @@ export function reloadHelps(error: unknown): boolean {
 export function explain(error: unknown): HTMLElement {
   const { message = String(error) } = (error ?? {}) as Partial<Error>;
   const code = error instanceof SluiceError ? error.code : undefined;
-  return make('div', {},
+  return make(
+    'div',
+    {},
     make('p', {}, message, code && make('code', { class: 'code-name' }, code)),
-    code && kAdvice[code] ? make('p', { class: 'advice' }, kAdvice[code]) : null);
+    code && kAdvice[code] ? make('p', { class: 'advice' }, kAdvice[code]) : null,
+  );
 }

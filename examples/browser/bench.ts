@@ -26,23 +26,33 @@ interface Figures {
 }
 
 const field = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
-const numberIn = (id: string, least: number): number => Math.max(least, Math.floor(Number(field<HTMLInputElement>(id).value)) || least);
+const numberIn = (id: string, least: number): number =>
+  Math.max(least, Math.floor(Number(field<HTMLInputElement>(id).value)) || least);
 const say = (text: string): void => void (field('now').textContent = text);
 
-async function measure(source: string, device: Device, { prompt, answer, times }: Sizes): Promise<Figures> {
+async function measure(
+  source: string,
+  device: Device,
+  { prompt, answer, times }: Sizes,
+): Promise<Figures> {
   const name = device === 'wasm' ? 'CPU' : 'card';
   say(`${name}: loading…`);
   const warnings: string[] = [];
   const engine = await Engine.load(source, {
-    device, contextLength: prompt + answer + 8,
+    device,
+    contextLength: prompt + answer + 8,
     onProgress: (event) => {
       if (event.phase === 'warning') warnings.push(event.message);
-      if (event.phase === 'download') say(`${name}: ${bytes(event.bytesLoaded)} of ${bytes(event.bytesTotal)}`);
+      if (event.phase === 'download')
+        say(`${name}: ${bytes(event.bytesLoaded)} of ${bytes(event.bytesTotal)}`);
     },
   });
   try {
     await engine.downloaded.catch(() => {}); // nothing is stored here; it is read again each time
-    const tokens = Array.from({ length: prompt }, (_, i) => (i * 7919 + 13) % Math.min(engine.info.vocabulary, 4096));
+    const tokens = Array.from(
+      { length: prompt },
+      (_, i) => (i * 7919 + 13) % Math.min(engine.info.vocabulary, 4096),
+    );
     const options = { maxTokens: answer, temperature: 0, ignoreEos: true, reusePrefix: false };
     const best = { prefill: 0, decode: 0 };
     let counted = { dispatches: 0, submits: 0 };
@@ -54,15 +64,22 @@ async function measure(source: string, device: Device, { prompt, answer, times }
       best.prefill = Math.max(best.prefill, timings.promptTokensPerSecond);
       best.decode = Math.max(best.decode, timings.tokensPerSecond);
       const after = engine.stats().engine;
-      const more = (key: string): number => ((after[key] ?? 0) - (before[key] ?? 0)) / ((after['cardPasses'] ?? 0) - (before['cardPasses'] ?? 0));
+      const more = (key: string): number =>
+        ((after[key] ?? 0) - (before[key] ?? 0)) /
+        ((after['cardPasses'] ?? 0) - (before['cardPasses'] ?? 0));
       counted = { dispatches: more('dispatches'), submits: more('submits') };
     }
     const stats = engine.stats();
-    if (stats.device !== device) throw new Error(warnings.at(-1) ?? 'The CPU has computed instead.');
+    if (stats.device !== device)
+      throw new Error(warnings.at(-1) ?? 'The CPU has computed instead.');
     const memory = engine.memory();
     return {
-      device: stats.device, ...best, ...counted,
-      name: stats.card ?? `CPU, ${stats.threads} thread${stats.threads === 1 ? '' : 's'}, ${stats.kernels}`,
+      device: stats.device,
+      ...best,
+      ...counted,
+      name:
+        stats.card ??
+        `CPU, ${stats.threads} thread${stats.threads === 1 ? '' : 's'}, ${stats.kernels}`,
       memory: stats.device === 'webgpu' ? memory.gpu : memory.total,
     };
   } finally {
@@ -73,14 +90,19 @@ async function measure(source: string, device: Device, { prompt, answer, times }
 /** Of Markdown, with columns that line up. */
 function tableOf(rows: string[][]): string {
   const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)));
-  const lines = rows.map((row) => `| ${row.map((cell, column) => cell.padEnd(widths[column]!)).join(' | ')} |`);
+  const lines = rows.map(
+    (row) => `| ${row.map((cell, column) => cell.padEnd(widths[column]!)).join(' | ')} |`,
+  );
   lines.splice(1, 0, `| ${widths.map((width) => '-'.repeat(width)).join(' | ')} |`);
   return lines.join('\n');
 }
 
 async function bench(source: string, sizes: Sizes): Promise<string> {
   say('Reading the header…');
-  const info = await Engine.inspect(source, { device: 'webgpu', contextLength: sizes.prompt + sizes.answer + 8 });
+  const info = await Engine.inspect(source, {
+    device: 'webgpu',
+    contextLength: sizes.prompt + sizes.answer + 8,
+  });
   const { device: advice } = info;
   const bandwidth = advice?.cardBytesPerSecond;
   const found: Figures[] = [];
@@ -92,13 +114,28 @@ async function bench(source: string, sizes: Sizes): Promise<string> {
       refused.push(`${device === 'wasm' ? 'CPU' : 'Card'}: ${(error as Error).message}`);
     }
   }
-  const rows = [['device', 'prompt, tokens/s', 'answer, tokens/s', 'weights, bytes/s', 'of the card\u2019s bandwidth', 'dispatches, submits a pass', 'memory']];
+  const rows = [
+    [
+      'device',
+      'prompt, tokens/s',
+      'answer, tokens/s',
+      'weights, bytes/s',
+      'of the card\u2019s bandwidth',
+      'dispatches, submits a pass',
+      'memory',
+    ],
+  ];
   for (const { name, device, prefill, decode, dispatches, submits, memory } of found) {
     const read = info.bytesPerToken * decode;
     const onCard = device === 'webgpu';
     rows.push([
-      name, rate(prefill), rate(decode), bytes(read), onCard && bandwidth ? `${((100 * read) / bandwidth).toFixed(0)} %` : '–',
-      onCard ? `${dispatches.toFixed(1)}, ${submits.toFixed(1)}` : '–', bytes(memory),
+      name,
+      rate(prefill),
+      rate(decode),
+      bytes(read),
+      onCard && bandwidth ? `${((100 * read) / bandwidth).toFixed(0)} %` : '–',
+      onCard ? `${dispatches.toFixed(1)}, ${submits.toFixed(1)}` : '–',
+      bytes(memory),
     ]);
   }
   const types = Object.entries(info.types).sort((a, b) => b[1] - a[1])[0]?.[0] ?? '';
@@ -120,7 +157,11 @@ on(field('bench-form'), 'submit', async (event) => {
   start.disabled = true;
   for (const id of ['table', 'copy']) field(id).hidden = true;
   try {
-    const sizes = { prompt: numberIn('prompt', 1), answer: numberIn('answer', 2), times: numberIn('times', 1) };
+    const sizes = {
+      prompt: numberIn('prompt', 1),
+      answer: numberIn('answer', 2),
+      times: numberIn('times', 1),
+    };
     field('table').textContent = await bench(field<HTMLInputElement>('model').value, sizes);
     for (const id of ['table', 'copy']) field(id).hidden = false;
     say('Done.');
@@ -129,5 +170,8 @@ on(field('bench-form'), 'submit', async (event) => {
   }
 });
 on(field('copy'), 'click', async () => {
-  await navigator.clipboard.writeText(field('table').textContent).then(() => say('Copied.'), () => say('Mark the table and copy it: this page may not.'));
+  await navigator.clipboard.writeText(field('table').textContent).then(
+    () => say('Copied.'),
+    () => say('Mark the table and copy it: this page may not.'),
+  );
 });

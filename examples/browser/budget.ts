@@ -51,7 +51,8 @@ export class BudgetSlider {
   /** The scale for a model; the budget stays what it was. */
   scale({ bytes: size, plan }: ModelInfo): void {
     const { value } = this;
-    const besides = plan.kv + plan.activations + plan.scratch + plan.tokenizer + plan.vectors + plan.other;
+    const besides =
+      plan.kv + plan.activations + plan.scratch + plan.tokenizer + plan.vectors + plan.other;
     this.low = Math.min(kMost / 2, Math.ceil(plan.minimum / kPage) * kPage);
     this.high = Math.min(kMost, Math.max(this.low * 1.2, size * 1.1 + besides));
     byId('budget-low').textContent = `${bytes(this.low)} at least`;

@@ -12,22 +12,36 @@ const sample = 'sluice-tales-Q8_0.gguf';
 // The page imports the built package by a relative address, as a page without a bundler does.
 const packageBeside = {
   name: 'package-beside',
-  setup: (b) => b.onResolve({ filter: /^sluice-llm$/ }, () => ({ path: './dist/index.js', external: true })),
+  setup: (b) =>
+    b.onResolve({ filter: /^sluice-llm$/ }, () => ({ path: './dist/index.js', external: true })),
 };
 
 /** dist: the built package; site: where the page goes. */
 export async function buildSite({ dist = join(root, 'dist'), site = join(root, 'site') } = {}) {
   rmSync(site, { recursive: true, force: true });
   mkdirSync(join(site, 'dist'), { recursive: true });
-  for (const name of ['index.html', 'bench.html', 'icon.svg', 'isolate.js', 'theme.js']) cpSync(join(here, name), join(site, name));
-  for (const name of readdirSync(dist).filter((n) => /^(index|worker|templates|qsf|gpu)\.js$|\.wasm$/.test(n))) {
+  for (const name of ['index.html', 'bench.html', 'icon.svg', 'isolate.js', 'theme.js'])
+    cpSync(join(here, name), join(site, name));
+  for (const name of readdirSync(dist).filter((n) =>
+    /^(index|worker|templates|qsf|gpu)\.js$|\.wasm$/.test(n),
+  )) {
     cpSync(join(dist, name), join(site, 'dist', name));
   }
   mkdirSync(join(site, 'models'));
   cpSync(join(root, 'examples', 'models', sample), join(site, 'models', sample)); // the page offers it to try
   await build({
-    entryPoints: { main: join(here, 'main.ts'), bench: join(here, 'bench.ts'), style: join(here, 'style', 'style.css') }, outdir: site,
-    bundle: true, format: 'esm', target: 'es2022', minify: true, plugins: [packageBeside], logLevel: 'warning',
+    entryPoints: {
+      main: join(here, 'main.ts'),
+      bench: join(here, 'bench.ts'),
+      style: join(here, 'style', 'style.css'),
+    },
+    outdir: site,
+    bundle: true,
+    format: 'esm',
+    target: 'es2022',
+    minify: true,
+    plugins: [packageBeside],
+    logLevel: 'warning',
   });
 }
 

@@ -16,7 +16,11 @@ export function run(work: () => unknown): void {
 }
 
 /** addEventListener() through run(). */
-export function on<E extends Event = Event>(target: EventTarget, type: string, work: (event: E) => unknown): void {
+export function on<E extends Event = Event>(
+  target: EventTarget,
+  type: string,
+  work: (event: E) => unknown,
+): void {
   target.addEventListener(type, (event) => run(() => work(event as E)));
 }
 
@@ -60,7 +64,11 @@ export function icon(name: Icon): SVGElement {
 
 /** A button with a picture; its name is for those who do not see it, and for the tooltip. */
 export function iconButton(name: Icon, label: string, onClick: () => unknown): HTMLButtonElement {
-  const button = make('button', { type: 'button', class: 'icon', title: label, 'aria-label': label }, icon(name));
+  const button = make(
+    'button',
+    { type: 'button', class: 'icon', title: label, 'aria-label': label },
+    icon(name),
+  );
   on(button, 'click', onClick);
   return button;
 }

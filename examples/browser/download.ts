@@ -32,7 +32,10 @@ export class DownloadView {
     this.share = event.bytesLoaded / event.bytesTotal;
     this.bar.value = this.share;
     const left = event.secondsLeft ? `, ${seconds(event.secondsLeft)} left` : '';
-    this.show(`${bytes(event.bytesLoaded)} of ${bytes(event.bytesTotal)}, ${bytes(event.bytesPerSecond)}/s${left}`, 'Pause');
+    this.show(
+      `${bytes(event.bytesLoaded)} of ${bytes(event.bytesTotal)}, ${bytes(event.bytesPerSecond)}/s${left}`,
+      'Pause',
+    );
     const quarter = Math.floor(this.share * 4);
     if (quarter <= this.spoken) return;
     this.spoken = quarter;

@@ -48,15 +48,34 @@ export class EnginePanel {
     if (!engine) return;
     const stats = engine.stats();
     const memory = engine.memory();
-    const reading = stats.promptMs > 0 ? ((stats.promptTokens - stats.cachedTokens) * 1000) / stats.promptMs : 0;
+    const reading =
+      stats.promptMs > 0 ? ((stats.promptTokens - stats.cachedTokens) * 1000) / stats.promptMs : 0;
     this.setFigures([
-      ['Writing', stats.tokensPerSecond ? `${rate(stats.tokensPerSecond)} tokens/s` : '–', `${stats.generatedTokens} tokens`],
-      ['Reading', reading ? `${rate(reading)} tokens/s` : '–', `${stats.promptTokens} tokens, ${stats.cachedTokens} known`],
-      ['Network', `${bytes(this.network.rate(stats.bytesFetched))}/s`, `${bytes(stats.bytesFetched)} in all`],
-      ['Store', `${bytes(this.store.rate(stats.bytesFromStore))}/s`, `${bytes(stats.bytesFromStore)} in all`],
+      [
+        'Writing',
+        stats.tokensPerSecond ? `${rate(stats.tokensPerSecond)} tokens/s` : '–',
+        `${stats.generatedTokens} tokens`,
+      ],
+      [
+        'Reading',
+        reading ? `${rate(reading)} tokens/s` : '–',
+        `${stats.promptTokens} tokens, ${stats.cachedTokens} known`,
+      ],
+      [
+        'Network',
+        `${bytes(this.network.rate(stats.bytesFetched))}/s`,
+        `${bytes(stats.bytesFetched)} in all`,
+      ],
+      [
+        'Store',
+        `${bytes(this.store.rate(stats.bytesFromStore))}/s`,
+        `${bytes(stats.bytesFromStore)} in all`,
+      ],
       ['Context', `${stats.position}`, `of ${engine.info.plan.contextLength} tokens`],
       ['Threads', String(stats.threads), stats.kernels],
-      stats.device === 'webgpu' ? ['Device', stats.card!, `${bytes(memory.gpu)} on the card`] : ['Device', 'CPU'],
+      stats.device === 'webgpu'
+        ? ['Device', stats.card!, `${bytes(memory.gpu)} on the card`]
+        : ['Device', 'CPU'],
     ]);
     this.setMemory(memory);
     this.layers.draw(engine.layers(), engine.info.plan);
@@ -64,7 +83,11 @@ export class EnginePanel {
 
   private setFigures(figures: [string, string, string?][]): void {
     if (this.figures.children.length !== figures.length) {
-      this.figures.replaceChildren(...figures.map(([name]) => make('div', {}, make('dt', {}, name), make('dd'), make('dd', { class: 'more' }))));
+      this.figures.replaceChildren(
+        ...figures.map(([name]) =>
+          make('div', {}, make('dt', {}, name), make('dd'), make('dd', { class: 'more' })),
+        ),
+      );
     }
     figures.forEach(([, ...values], i) => {
       values.forEach((value, j) => {
@@ -75,12 +98,16 @@ export class EnginePanel {
   }
 
   private setMemory(memory: ReturnType<Engine['memory']>): void {
-    const text = memory.budget ? `${bytes(memory.heap)} of ${bytes(memory.budget)}` : bytes(memory.heap);
+    const text = memory.budget
+      ? `${bytes(memory.heap)} of ${bytes(memory.budget)}`
+      : bytes(memory.heap);
     const parts = memoryParts(memory);
     const key = `${text} ${parts.map(([, , size]) => size).join()}`;
     if (key === this.memory) return;
     this.memory = key;
     byId('memory-text').textContent = text;
-    byId('memory-bar').replaceChildren(stackedBar(parts, memory.budget || memory.total || 1, `Memory: ${text}`));
+    byId('memory-bar').replaceChildren(
+      stackedBar(parts, memory.budget || memory.total || 1, `Memory: ${text}`),
+    );
   }
 }

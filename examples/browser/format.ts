@@ -42,7 +42,11 @@ export function ago(time: number): string {
 
 /** The last part of an address, readable. */
 export function fileName(url: string): string {
-  const last = url.replace(/[?#].*/, '').split('/').pop() ?? url;
+  const last =
+    url
+      .replace(/[?#].*/, '')
+      .split('/')
+      .pop() ?? url;
   try {
     return decodeURIComponent(last);
   } catch {

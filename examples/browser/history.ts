@@ -22,7 +22,8 @@ export interface HistoryEvents {
   trouble(text: string): void;
 }
 
-const isTombstone = (value: unknown): value is Tombstone => typeof (value as Tombstone | null)?.deleted === 'number';
+const isTombstone = (value: unknown): value is Tombstone =>
+  typeof (value as Tombstone | null)?.deleted === 'number';
 
 function asked<T>(request: IDBRequest<T>): Promise<T> {
   return new Promise((resolve, reject) => {
@@ -52,7 +53,8 @@ export class History {
   private readonly deleted = new Set<string>();
   /** Reads and writes one after another: no read may come between a change and its record. */
   private line: Promise<unknown> = Promise.resolve();
-  private readonly channel = 'BroadcastChannel' in globalThis ? new BroadcastChannel('sluice-talks') : null;
+  private readonly channel =
+    'BroadcastChannel' in globalThis ? new BroadcastChannel('sluice-talks') : null;
 
   constructor(private readonly events: HistoryEvents) {
     this.channel?.addEventListener('message', ({ data }) => {
@@ -62,10 +64,14 @@ export class History {
 
   /** All that can be read, the latest first. */
   async all(): Promise<Talk[]> {
-    const values = await this.inLine(() => this.run('readonly', readAll)).catch((error: unknown) => {
-      this.events.trouble(`Conversations cannot be kept here: they last as long as this page. (${reason(error)})`);
-      return [];
-    });
+    const values = await this.inLine(() => this.run('readonly', readAll)).catch(
+      (error: unknown) => {
+        this.events.trouble(
+          `Conversations cannot be kept here: they last as long as this page. (${reason(error)})`,
+        );
+        return [];
+      },
+    );
     const talks: Talk[] = [];
     let damaged = 0;
     for (const value of values) {
@@ -76,7 +82,10 @@ export class History {
       else this.deleted.add(value.id);
     }
     for (const { id } of talks) this.stored.add(id);
-    if (damaged > 0) this.events.trouble(`${damaged === 1 ? 'A stored conversation is' : `${damaged} stored conversations are`} damaged and left out.`);
+    if (damaged > 0)
+      this.events.trouble(
+        `${damaged === 1 ? 'A stored conversation is' : `${damaged} stored conversations are`} damaged and left out.`,
+      );
     return talks.map((talk) => this.latest(talk)).sort((a, b) => b.updated - a.updated);
   }
 
@@ -101,7 +110,11 @@ export class History {
   async remove(id: string): Promise<void> {
     this.deleted.add(id);
     try {
-      await this.inLine(() => this.run('readwrite', (store) => asked(store.put({ id, deleted: Date.now() } satisfies Tombstone))));
+      await this.inLine(() =>
+        this.run('readwrite', (store) =>
+          asked(store.put({ id, deleted: Date.now() } satisfies Tombstone)),
+        ),
+      );
     } catch (error) {
       if (this.stored.has(id)) {
         this.deleted.delete(id);
@@ -132,7 +145,9 @@ export class History {
       const later = this.unsaved.get(id);
       if (later) later.marks.join(entry.marks);
       else this.unsaved.set(id, entry);
-      this.events.trouble(`A conversation could not be stored: it stays on this page, and is tried again when it changes. (${reason(error)})`);
+      this.events.trouble(
+        `A conversation could not be stored: it stays on this page, and is tried again when it changes. (${reason(error)})`,
+      );
     }
   }
 
@@ -158,7 +173,9 @@ export class History {
   }
 
   private sweep({ id }: Tombstone): void {
-    void this.inLine(() => this.run('readwrite', (store) => asked(store.delete(id)))).catch(() => {}); // the next visit tries again
+    void this.inLine(() => this.run('readwrite', (store) => asked(store.delete(id)))).catch(
+      () => {},
+    ); // the next visit tries again
   }
 
   private inLine<T>(work: () => Promise<T>): Promise<T> {
@@ -167,7 +184,10 @@ export class History {
     return turn;
   }
 
-  private async run<T>(mode: IDBTransactionMode, work: (store: IDBObjectStore) => Promise<T>): Promise<T> {
+  private async run<T>(
+    mode: IDBTransactionMode,
+    work: (store: IDBObjectStore) => Promise<T>,
+  ): Promise<T> {
     const database = await this.open();
     return new Promise((resolve, reject) => {
       const transaction = database.transaction(kStore, mode);
@@ -206,13 +226,18 @@ export class History {
 /** One by one, so that a record that the browser cannot read takes no other one with it. */
 async function readAll(store: IDBObjectStore): Promise<unknown[]> {
   const keys = await asked(store.getAllKeys());
-  return Promise.all(keys.map(async (key) => {
-    try {
-      return await asked(store.get(key));
-    } catch {
-      return null;
-    }
-  }));
+  return Promise.all(
+    keys.map(async (key) => {
+      try {
+        return await asked(store.get(key));
+      } catch {
+        return null;
+      }
+    }),
+  );
 }
 
-const reason = (error: unknown): string => (error as Error | null)?.message || (error as Error | null)?.name || 'the browser does not say why';
+const reason = (error: unknown): string =>
+  (error as Error | null)?.message ||
+  (error as Error | null)?.name ||
+  'the browser does not say why';

@@ -16,7 +16,11 @@ if (typeof document === 'undefined') {
         headers.set('Cross-Origin-Opener-Policy', 'same-origin');
         headers.set('Cross-Origin-Embedder-Policy', 'require-corp');
         headers.set('Cross-Origin-Resource-Policy', 'same-origin');
-        return new Response(response.body, { status: 200, statusText: response.statusText, headers });
+        return new Response(response.body, {
+          status: 200,
+          statusText: response.statusText,
+          headers,
+        });
       }),
     );
   });
@@ -26,9 +30,13 @@ if (typeof document === 'undefined') {
   for (const type of ['click', 'keydown', 'input', 'drop']) {
     addEventListener(type, () => (begun = true), { capture: true, once: true });
   }
-  navigator.serviceWorker.register('isolate.js').then(() => navigator.serviceWorker.ready).then(() => {
-    if (begun || sessionStorage.getItem(tried)) return;
-    sessionStorage.setItem(tried, '1');
-    location.reload();
-  }).catch(() => {}); // no service worker or no storage, no threads
+  navigator.serviceWorker
+    .register('isolate.js')
+    .then(() => navigator.serviceWorker.ready)
+    .then(() => {
+      if (begun || sessionStorage.getItem(tried)) return;
+      sessionStorage.setItem(tried, '1');
+      location.reload();
+    })
+    .catch(() => {}); // no service worker or no storage, no threads
 }

@@ -6,7 +6,11 @@ import type { LayerState, MemoryPlan } from 'sluice-llm';
 import { byId, make, swatch } from './dom.js';
 
 const kLegend: [string, string][] = [
-  ['pinned', '--pinned'], ['streamed in', '--resident'], ['on its way', '--loading'], ['not in memory', '--absent'], ['computing', '--computing'],
+  ['pinned', '--pinned'],
+  ['streamed in', '--resident'],
+  ['on its way', '--loading'],
+  ['not in memory', '--absent'],
+  ['computing', '--computing'],
 ];
 
 interface Column {
@@ -21,14 +25,17 @@ export class LayersView {
   private layout = '';
 
   constructor() {
-    byId('layers-legend').replaceChildren(...kLegend.map(([name, color]) => make('li', {}, swatch(color), name)));
+    byId('layers-legend').replaceChildren(
+      ...kLegend.map(([name, color]) => make('li', {}, swatch(color), name)),
+    );
   }
 
   draw(units: LayerState[], plan: MemoryPlan | undefined): void {
     this.prepare(units.length, plan?.layerUnits ?? []);
     this.columns.forEach(({ name, first, end }, i) => {
       const part = units.slice(first, end);
-      const share = (...states: string[]): number => part.filter(({ state }) => states.includes(state)).length / (part.length || 1);
+      const share = (...states: string[]): number =>
+        part.filter(({ state }) => states.includes(state)).length / (part.length || 1);
       const pinned = share('pinned');
       const resident = pinned + share('resident');
       const loading = resident + share('loading');
@@ -54,8 +61,16 @@ export class LayersView {
     if (layout === this.layout) return;
     this.layout = layout;
     const end = starts.at(-1) ?? 0;
-    const layers = starts.slice(0, -1).map((first, i) => ({ name: `Layer ${i + 1}`, first, end: starts[i + 1]! }));
-    this.columns = [...layers, { name: 'Output and embedding', first: end, end: units }].filter((column) => column.end > column.first);
-    this.picture.replaceChildren(...this.columns.map(({ name }) => make('i', { class: name.startsWith('Layer') ? '' : 'output' })));
+    const layers = starts
+      .slice(0, -1)
+      .map((first, i) => ({ name: `Layer ${i + 1}`, first, end: starts[i + 1]! }));
+    this.columns = [...layers, { name: 'Output and embedding', first: end, end: units }].filter(
+      (column) => column.end > column.first,
+    );
+    this.picture.replaceChildren(
+      ...this.columns.map(({ name }) =>
+        make('i', { class: name.startsWith('Layer') ? '' : 'output' }),
+      ),
+    );
   }
 }

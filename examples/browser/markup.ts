@@ -12,9 +12,12 @@ export function render(text: string): Node[] {
 
 function codeBlock(language: string, code: string): HTMLElement {
   const copy = iconButton('copy', 'Copy this code', () => navigator.clipboard.writeText(code));
-  return make('div', { class: 'code' },
+  return make(
+    'div',
+    { class: 'code' },
     make('div', { class: 'code-head' }, make('span', {}, language || 'code'), copy),
-    make('pre', { tabIndex: 0 }, make('code', {}, code)));
+    make('pre', { tabIndex: 0 }, make('code', {}, code)),
+  );
 }
 
 function prose(text: string): HTMLElement {
@@ -38,5 +41,8 @@ export function splitThought(text: string): { thought: string; answer: string } 
   const rest = opened ? begun.slice(kOpen.length) : text;
   const end = rest.indexOf(kClose);
   if (end < 0) return opened ? { thought: rest.trim(), answer: '' } : { thought: '', answer: text };
-  return { thought: rest.slice(0, end).trim(), answer: rest.slice(end + kClose.length).trimStart() };
+  return {
+    thought: rest.slice(0, end).trim(),
+    answer: rest.slice(end + kClose.length).trimStart(),
+  };
 }

@@ -27,7 +27,12 @@ export class MessageView {
     private readonly given = '',
   ) {
     const who = role === 'user' ? 'You' : 'Model';
-    this.element = make('article', { class: `message ${role}` }, make('h3', { class: 'visually-hidden' }, who), this.body);
+    this.element = make(
+      'article',
+      { class: `message ${role}` },
+      make('h3', { class: 'visually-hidden' }, who),
+      this.body,
+    );
     this.text = text;
     if (role === 'assistant') this.element.append(this.foot);
     this.draw();
@@ -84,7 +89,8 @@ export class MessageView {
   }
 
   private say(text: string): void {
-    if (text && this.element.isConnected && this.element.getAttribute('aria-busy') === 'true') announce(text);
+    if (text && this.element.isConnected && this.element.getAttribute('aria-busy') === 'true')
+      announce(text);
   }
 
   private draw(): void {
@@ -95,14 +101,24 @@ export class MessageView {
     const json = this.shown ?? jsonOf(answer);
     if (json) {
       this.tree.show(json.value);
-      return this.body.replaceChildren(...(given ? [make('div', { class: 'prose' }, given)] : []), this.tree.element);
+      return this.body.replaceChildren(
+        ...(given ? [make('div', { class: 'prose' }, given)] : []),
+        this.tree.element,
+      );
     }
     // A text is shown as it is; an answer may hold code.
     if (given) return this.body.replaceChildren(make('div', { class: 'prose' }, given, this.text));
     const parts: Node[] = render(answer);
     if (thought) {
       const open = this.body.querySelector('details')?.open ?? false;
-      parts.unshift(make('details', { class: 'thought', open }, make('summary', {}, answer ? 'Thought' : 'Thinking…'), thought));
+      parts.unshift(
+        make(
+          'details',
+          { class: 'thought', open },
+          make('summary', {}, answer ? 'Thought' : 'Thinking…'),
+          thought,
+        ),
+      );
     }
     this.body.replaceChildren(...parts);
   }

@@ -1,7 +1,14 @@
 // From a choice to a loaded engine: the report before any download, loading with pause and resume, the
 // budget of the engine that runs, and the store.
 
-import { Engine, SluiceError, type Device, type ModelInfo, type ModelSource, type ProgressEvent } from 'sluice-llm';
+import {
+  Engine,
+  SluiceError,
+  type Device,
+  type ModelInfo,
+  type ModelSource,
+  type ProgressEvent,
+} from 'sluice-llm';
 
 import { explain, isAbort, reloadHelps } from './advice.js';
 import { BudgetSlider } from './budget.js';
@@ -24,9 +31,18 @@ interface Choice {
 
 export class ModelPanel {
   private readonly picker = new SourcePicker(() => this.chosen());
-  private readonly budget = new BudgetSlider(() => this.moved(), () => this.settled());
-  private readonly download = new DownloadView(() => this.pause(), () => this.load());
-  private readonly store = new StoreList((url) => this.picker.chooseUrl(url), (error) => this.problem(error));
+  private readonly budget = new BudgetSlider(
+    () => this.moved(),
+    () => this.settled(),
+  );
+  private readonly download = new DownloadView(
+    () => this.pause(),
+    () => this.load(),
+  );
+  private readonly store = new StoreList(
+    (url) => this.picker.chooseUrl(url),
+    (error) => this.problem(error),
+  );
   private engine: Engine | null = null;
   private loading: AbortController | null = null;
   private checking: AbortController | null = null;
@@ -70,7 +86,8 @@ export class ModelPanel {
     const stored = await this.store.refresh();
     const last = named === null && remembered();
     const untouched = this.picker.empty && !this.engine && !this.loading;
-    if (!last || !untouched || !stored.some(({ url, complete }) => url === last && complete)) return;
+    if (!last || !untouched || !stored.some(({ url, complete }) => url === last && complete))
+      return;
     byId<HTMLInputElement>('url').value = last;
     await this.check('only');
   }
@@ -93,7 +110,8 @@ export class ModelPanel {
       byId('load').textContent = 'Load';
     }
     // Only now, since what it offers is to be heard at once.
-    if (codeOf(failure) === 'BUDGET_TOO_SMALL') await this.offerSmallest((this.checking = new AbortController()).signal);
+    if (codeOf(failure) === 'BUDGET_TOO_SMALL')
+      await this.offerSmallest((this.checking = new AbortController()).signal);
   }
 
   private async open(choice: Choice, signal: AbortSignal): Promise<void> {
@@ -104,7 +122,11 @@ export class ModelPanel {
     await this.leave();
     this.download.begin('Reading the header…');
     const settings = this.settings();
-    const engine = await Engine.load(source, { ...settings, signal, onProgress: (event) => this.onProgress(event) });
+    const engine = await Engine.load(source, {
+      ...settings,
+      signal,
+      onProgress: (event) => this.onProgress(event),
+    });
     if (signal.aborted) return await this.cancelled(engine);
     this.engine = engine;
     this.loaded = { source, name };
@@ -112,7 +134,12 @@ export class ModelPanel {
     this.showPlan(engine.info);
     this.fold(true);
     remember(source);
-    run(() => engine.downloaded.then(() => this.stored(), (error: unknown) => this.lost(engine, error)));
+    run(() =>
+      engine.downloaded.then(
+        () => this.stored(),
+        (error: unknown) => this.lost(engine, error),
+      ),
+    );
     await this.onEngine(engine, engine.info.name || name);
     if (this.budget.value !== (settings.memoryBudget ?? 0)) run(() => this.settled()); // moved meanwhile
   }
@@ -133,7 +160,8 @@ export class ModelPanel {
   /** A link has named a model, which is fetched from wherever that link says: not without a click. */
   private named(address: string): void {
     byId('warning').hidden = false;
-    byId('warning').textContent = `The link that you followed names ${address}. Nothing is fetched from there before you press “Will it run?”, which reads the header, or “Load”.`;
+    byId('warning').textContent =
+      `The link that you followed names ${address}. Nothing is fetched from there before you press “Will it run?”, which reads the header, or “Load”.`;
     document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
   }
 
@@ -149,10 +177,16 @@ export class ModelPanel {
       if (!source) return this.ask();
       byId('plan').hidden = false;
       box.setAttribute('aria-busy', 'true');
-      if (!box.hasChildNodes()) box.replaceChildren(make('p', { class: 'muted' }, 'Reading the header…'));
+      if (!box.hasChildNodes())
+        box.replaceChildren(make('p', { class: 'muted' }, 'Reading the header…'));
       const settings = this.settings();
       const device = settings.device === 'auto' ? 'auto' : 'wasm'; // else there is nothing to measure
-      const info = await Engine.inspect(source, { ...settings, device, cache, signal: control.signal });
+      const info = await Engine.inspect(source, {
+        ...settings,
+        device,
+        cache,
+        signal: control.signal,
+      });
       if (control.signal.aborted) return;
       this.showPlan(info);
       announce(box.querySelector('.verdict')?.textContent ?? '');
@@ -170,7 +204,12 @@ export class ModelPanel {
 
   /** The slider's scale begins at what works; one press goes there. */
   private async offerSmallest(signal: AbortSignal): Promise<void> {
-    const info = await Engine.inspect(this.picker.source!, { ...this.settings(), memoryBudget: undefined, device: 'wasm', signal }).catch(() => null);
+    const info = await Engine.inspect(this.picker.source!, {
+      ...this.settings(),
+      memoryBudget: undefined,
+      device: 'wasm',
+      signal,
+    }).catch(() => null);
     if (!info || signal.aborted) return;
     const least = Math.ceil(info.plan.minimum / 65536 + 1) * 65536;
     const use = make('button', { type: 'button', class: 'quiet' }, `Use ${bytes(least)}`);
@@ -188,7 +227,13 @@ export class ModelPanel {
     this.budget.scale(info);
   }
 
-  private settings(): { memoryBudget?: number; contextLength?: number; threads?: number; device?: Device; grammars?: boolean } {
+  private settings(): {
+    memoryBudget?: number;
+    contextLength?: number;
+    threads?: number;
+    device?: Device;
+    grammars?: boolean;
+  } {
     return {
       memoryBudget: this.budget.value || undefined,
       contextLength: Number(byId<HTMLSelectElement>('context').value) || undefined,
@@ -200,7 +245,8 @@ export class ModelPanel {
 
   private moved(): void {
     clearTimeout(this.timer);
-    if (!this.engine && !this.picker.empty) this.timer = setTimeout(() => run(() => this.check()), kSettleMs);
+    if (!this.engine && !this.picker.empty)
+      this.timer = setTimeout(() => run(() => this.check()), kSettleMs);
   }
 
   // --- after -----------------------------------------------------------------------------------
@@ -237,7 +283,11 @@ export class ModelPanel {
   private unmoved(error: unknown, before: number): void {
     this.problem(error);
     if (!reloadHelps(error)) return;
-    const again = make('button', { type: 'button', class: 'quiet' }, before ? `Load it again with ${bytes(before)}` : 'Load it again');
+    const again = make(
+      'button',
+      { type: 'button', class: 'quiet' },
+      before ? `Load it again with ${bytes(before)}` : 'Load it again',
+    );
     on(again, 'click', () => {
       this.budget.value = before;
       return this.load(this.loaded ?? this.picker);
@@ -289,7 +339,8 @@ export class ModelPanel {
   // --- what is said ----------------------------------------------------------------------------
 
   private onProgress(event: ProgressEvent): void {
-    if (event.phase === 'download' && event.bytesLoaded < event.bytesTotal) this.download.update(event);
+    if (event.phase === 'download' && event.bytesLoaded < event.bytesTotal)
+      this.download.update(event);
     if (event.phase === 'stored') run(() => this.stored());
     if (event.phase === 'warning') {
       byId('warning').hidden = false;

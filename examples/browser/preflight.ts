@@ -27,7 +27,13 @@ export type Part = [name: string, color: string, bytes: number];
 
 /** The memory, from what stays to what passes through. */
 export function memoryParts(m: {
-  pinned: number; ring: number; kv: number; tokenizer: number; activations: number; scratch: number; other: number;
+  pinned: number;
+  ring: number;
+  kv: number;
+  tokenizer: number;
+  activations: number;
+  scratch: number;
+  other: number;
 }): Part[] {
   return [
     ['pinned weights', '--pinned', m.pinned],
@@ -47,15 +53,24 @@ export function stackedBar(parts: Part[], total: number, label: string): HTMLEle
     piece.style.background = `var(${color})`;
     bar.append(piece);
   }
-  const legend = make('ul', { class: 'legend' },
-    ...parts.filter(([, , size]) => size > 0).map(([name, color, size]) => make('li', {}, swatch(color), `${name} ${bytes(size)}`)));
+  const legend = make(
+    'ul',
+    { class: 'legend' },
+    ...parts
+      .filter(([, , size]) => size > 0)
+      .map(([name, color, size]) => make('li', {}, swatch(color), `${name} ${bytes(size)}`)),
+  );
   return make('div', {}, bar, legend);
 }
 
 /** `limited`: the budget was set, so that the bar shows what of it is left. */
 export function report(info: ModelInfo, limited: boolean): Node[] {
   const { plan } = info;
-  const types = Object.entries(info.types).sort((a, b) => b[1] - a[1]).map(([type]) => type).slice(0, 2).join(', ');
+  const types = Object.entries(info.types)
+    .sort((a, b) => b[1] - a[1])
+    .map(([type]) => type)
+    .slice(0, 2)
+    .join(', ');
   const verdict = plan.resident
     ? `Runs here: all ${bytes(info.bytes)} stay in memory.`
     : `Runs here: ${bytes(plan.pinned)} stay in memory, ${bytes(plan.bytesPerPass)} stream by for every token.`;
@@ -64,16 +79,30 @@ export function report(info: ModelInfo, limited: boolean): Node[] {
     ...(info.device ? [['Device', info.device.reason] as [string, string]] : []),
     ['Needs at least', `${bytes(plan.minimum)} with a context of ${count(plan.contextLength)}`],
     ['Download', downloadText(info)],
-    ['Model', `${info.architecture}, ${count(info.parameters)} weights in ${info.layers} layers, ${types}`],
-    ['Context', plan.contextLength > info.trainedContext
-      ? `${count(plan.contextLength)}, but it was trained on ${count(info.trainedContext)}: beyond that its answers fall apart`
-      : `${count(plan.contextLength)} of ${count(info.trainedContext)} trained`],
+    [
+      'Model',
+      `${info.architecture}, ${count(info.parameters)} weights in ${info.layers} layers, ${types}`,
+    ],
+    [
+      'Context',
+      plan.contextLength > info.trainedContext
+        ? `${count(plan.contextLength)}, but it was trained on ${count(info.trainedContext)}: beyond that its answers fall apart`
+        : `${count(plan.contextLength)} of ${count(info.trainedContext)} trained`,
+    ],
     ['Made for', info.chatTemplate ? 'chat' : 'continuing text (no chat template)'],
   ];
   const parts = memoryParts(plan);
   return [
     make('p', { class: 'verdict' }, make('strong', {}, info.name || 'This model'), ' ', verdict),
-    stackedBar(parts, (limited && plan.budget) || plan.total || 1, `Planned memory: ${parts.map(([name, , size]) => `${name} ${bytes(size)}`).join(', ')}`),
-    make('dl', { class: 'rows' }, ...rows.flatMap(([name, value]) => [make('dt', {}, name), make('dd', {}, value)])),
+    stackedBar(
+      parts,
+      (limited && plan.budget) || plan.total || 1,
+      `Planned memory: ${parts.map(([name, , size]) => `${name} ${bytes(size)}`).join(', ')}`,
+    ),
+    make(
+      'dl',
+      { class: 'rows' },
+      ...rows.flatMap(([name, value]) => [make('dt', {}, name), make('dd', {}, value)]),
+    ),
   ];
 }

@@ -47,7 +47,8 @@ export const wantsSchema = (): boolean => schemaField().value.trim() !== '';
 /** The schema: an object, or a boolean, as JSON Schema has them. */
 function schema(): object | boolean {
   const value: unknown = JSON.parse(schemaField().value);
-  if (typeof value === 'boolean' || (typeof value === 'object' && value && !Array.isArray(value))) return value;
+  if (typeof value === 'boolean' || (typeof value === 'object' && value && !Array.isArray(value)))
+    return value;
   throw new SyntaxError('a schema is an object, or true');
 }
 
@@ -68,7 +69,8 @@ function judgeSchema(): void {
 export function sampling(): GenerateOptions {
   const options: Record<string, number | string> = {};
   for (const field of fields()) {
-    if (field.value !== '' && field !== schemaField()) options[field.name] = field.type === 'number' ? Number(field.value) : field.value;
+    if (field.value !== '' && field !== schemaField())
+      options[field.name] = field.type === 'number' ? Number(field.value) : field.value;
   }
   return { ...(options as GenerateOptions), ...(wantsSchema() && { jsonSchema: schema() }) };
 }

@@ -17,4 +17,5 @@ export class Sentences {
   }
 }
 
-const isSpace = (code: number): boolean => code === 0x20 || (code >= 9 && code <= 13) || code === 0xa0 || code === 0x3000;
+const isSpace = (code: number): boolean =>
+  code === 0x20 || (code >= 9 && code <= 13) || code === 0xa0 || code === 0x3000;

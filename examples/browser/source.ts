@@ -54,13 +54,16 @@ export class SourcePicker {
 
   private setFiles(files: File[]): void {
     this.files = files;
-    byId('file-name').textContent = files.map(({ name, size }) => `${name} (${bytes(size)})`).join(', ');
+    byId('file-name').textContent = files
+      .map(({ name, size }) => `${name} (${bytes(size)})`)
+      .join(', ');
     if (files.length === 0) this.file.value = '';
   }
 
   private acceptDrops(): void {
     const drop = byId('drop');
-    const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes('Files') ?? false;
+    const hasFiles = (event: DragEvent): boolean =>
+      event.dataTransfer?.types.includes('Files') ?? false;
     on<DragEvent>(document, 'dragover', (event) => {
       if (!hasFiles(event)) return;
       event.preventDefault();

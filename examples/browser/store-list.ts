@@ -21,8 +21,11 @@ export class StoreList {
     box.hidden = models.length === 0;
     const total = models.reduce((sum, model) => sum + model.bytesStored, 0);
     const free = await navigator.storage?.estimate?.().catch(() => null);
-    const room = free?.quota ? `, room for ${bytes(Math.max(0, free.quota - (free.usage ?? 0)))} more` : '';
-    byId('stored-size').textContent = `${bytes(total)} in ${models.length === 1 ? 'one model' : `${models.length} models`}${room}`;
+    const room = free?.quota
+      ? `, room for ${bytes(Math.max(0, free.quota - (free.usage ?? 0)))} more`
+      : '';
+    byId('stored-size').textContent =
+      `${bytes(total)} in ${models.length === 1 ? 'one model' : `${models.length} models`}${room}`;
     byId('stored-list').replaceChildren(...models.map((model) => this.row(model)));
     byId('evict').hidden = models.length < 2;
     return models;
@@ -31,11 +34,18 @@ export class StoreList {
   private row(model: StoredModel): HTMLElement {
     const name = fileName(model.url);
     const share = model.size ? model.bytesStored / model.size : 0;
-    const held = model.complete ? bytes(model.size) : `${Math.floor(100 * share)} % of ${bytes(model.size)}`;
+    const held = model.complete
+      ? bytes(model.size)
+      : `${Math.floor(100 * share)} % of ${bytes(model.size)}`;
     const bar = make('i', { class: 'share' });
     bar.style.width = `${100 * share}%`;
-    const pick = make('button', { type: 'button', class: 'pick', title: model.url },
-      make('span', { class: 'name' }, name), make('small', {}, `${held} · used ${ago(model.used.getTime())}`), bar);
+    const pick = make(
+      'button',
+      { type: 'button', class: 'pick', title: model.url },
+      make('span', { class: 'name' }, name),
+      make('small', {}, `${held} · used ${ago(model.used.getTime())}`),
+      bar,
+    );
     on(pick, 'click', () => this.onPick(model.url));
     const drop = deleteButton(`Delete ${name}`, () => this.remove(model.url, name));
     return make('li', { class: 'row-item' }, pick, drop);

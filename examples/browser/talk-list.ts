@@ -42,7 +42,10 @@ export class TalkList {
   async start(): Promise<void> {
     this.open(this.current);
     await this.refresh();
-    const idle = this.current.turns.length === 0 && this.current.system === '' && document.activeElement !== byId('prompt');
+    const idle =
+      this.current.turns.length === 0 &&
+      this.current.system === '' &&
+      document.activeElement !== byId('prompt');
     if (idle && this.talks[0]) this.open(this.talks[0]);
   }
 
@@ -163,7 +166,12 @@ export class TalkList {
   }
 
   private rename(talk: Talk, item: HTMLElement): void {
-    const field = make('input', { type: 'text', value: talk.title, 'aria-label': 'New name', maxLength: 120 });
+    const field = make('input', {
+      type: 'text',
+      value: talk.title,
+      'aria-label': 'New name',
+      maxLength: 120,
+    });
     item.replaceChildren(field);
     field.focus();
     field.select();
@@ -206,7 +214,8 @@ export class TalkList {
     if (talk === this.current) this.open(this.talks[0] ?? newTalk(talk.mode));
     else this.draw();
     if (document.activeElement !== document.body) return; // they have gone on
-    const near = this.list.children[Math.min(place, this.talks.length - 1)]?.querySelector('button');
+    const near =
+      this.list.children[Math.min(place, this.talks.length - 1)]?.querySelector('button');
     (near ?? byId('new-talk')).focus();
   }
 }

@@ -2,7 +2,13 @@
 // session of the engine, so that coming back to one computes nothing twice; a session that no longer says
 // what its conversation says (other instructions, another tab's turns) is left, and the next one begins anew.
 
-import { SluiceError, type ChatMessage, type Engine, type Generation, type Session } from 'sluice-llm';
+import {
+  SluiceError,
+  type ChatMessage,
+  type Engine,
+  type Generation,
+  type Session,
+} from 'sluice-llm';
 
 import { explain, isAbort, reloadHelps } from './advice.js';
 import { announce, byId, make, on, run } from './dom.js';
@@ -40,7 +46,9 @@ export class TalkPanel {
   private given = '';
 
   /** Called with what has changed of a conversation, and whether it is to be stored at once. */
-  constructor(private readonly onChange: (talk: Talk, mark: (marks: Marks) => void, now?: boolean) => void) {
+  constructor(
+    private readonly onChange: (talk: Talk, mark: (marks: Marks) => void, now?: boolean) => void,
+  ) {
     on(byId('talk-form'), 'submit', (event) => {
       event.preventDefault();
       this.send();
@@ -95,7 +103,8 @@ export class TalkPanel {
     this.stop();
     this.engine = engine;
     this.sessions = new Map();
-    if (engine && this.talk.turns.length === 0) this.talk.mode = engine.info.chatTemplate ? 'chat' : 'text';
+    if (engine && this.talk.turns.length === 0)
+      this.talk.mode = engine.info.chatTemplate ? 'chat' : 'text';
     this.drawHead();
   }
 
@@ -218,7 +227,11 @@ export class TalkPanel {
     const said = explain(error);
     const noRoom = turn.note === 'BUDGET_TOO_SMALL' && wantsSchema(); // loaded before there was a schema
     if (reloadHelps(error) || noRoom) {
-      const again = make('button', { type: 'button', class: 'quiet' }, `Load the model again${noRoom ? ', with room for schemas' : ''}`);
+      const again = make(
+        'button',
+        { type: 'button', class: 'quiet' },
+        `Load the model again${noRoom ? ', with room for schemas' : ''}`,
+      );
       on(again, 'click', () => document.dispatchEvent(new CustomEvent('load-again')));
       said.append(again);
     }
@@ -266,7 +279,10 @@ export class TalkPanel {
       if (turn === running?.turn) return void elements.push(running.view.element);
       const state = stateOf(turn);
       const old = this.shown.get(turn.id);
-      const view = old?.state === state ? old.view : new MessageView(turn.role, turn.content, this.givenFor(talk, i));
+      const view =
+        old?.state === state
+          ? old.view
+          : new MessageView(turn.role, turn.content, this.givenFor(talk, i));
       if (view !== old?.view && turn.role === 'assistant') view.finish(turn.note ?? '');
       const last = i === talk.turns.length - 1 && turn.role === 'assistant';
       view.repeat(last ? () => this.again(talk, turn) : null);
@@ -303,7 +319,8 @@ export class TalkPanel {
     byId('log-empty').hidden = this.talk.turns.length > 0;
     byId('suggestions').hidden = !this.engine || this.talk.mode === 'text';
     byId('no-model').hidden = this.engine !== null;
-    this.prompt.placeholder = this.talk.mode === 'chat' ? 'Write a message' : 'Write the beginning of a text';
+    this.prompt.placeholder =
+      this.talk.mode === 'chat' ? 'Write a message' : 'Write the beginning of a text';
     for (const radio of this.modes()) {
       radio.checked = radio.value === this.talk.mode;
       radio.disabled = this.talk.turns.length > 0;
@@ -324,13 +341,19 @@ export class TalkPanel {
   }
 }
 
-const stateOf = ({ content, note, failed }: Turn): string => JSON.stringify([content, note, failed]);
+const stateOf = ({ content, note, failed }: Turn): string =>
+  JSON.stringify([content, note, failed]);
 
 function noteOf({ usage, timings, finishReason }: Awaited<Generation['result']>): string {
   const parts = [`${usage.completionTokens} tokens`];
   if (timings.tokensPerSecond) parts.push(`${rate(timings.tokensPerSecond)} tokens/s`);
-  parts.push(`first after ${(timings.timeToFirstTokenMs / 1000).toFixed(timings.timeToFirstTokenMs < 1000 ? 2 : 1)} s`);
-  if (usage.cachedTokens > 0) parts.push(`${usage.promptTokens - usage.cachedTokens} of ${usage.promptTokens} prompt tokens read`);
+  parts.push(
+    `first after ${(timings.timeToFirstTokenMs / 1000).toFixed(timings.timeToFirstTokenMs < 1000 ? 2 : 1)} s`,
+  );
+  if (usage.cachedTokens > 0)
+    parts.push(
+      `${usage.promptTokens - usage.cachedTokens} of ${usage.promptTokens} prompt tokens read`,
+    );
   if (finishReason === 'cancelled') parts.push('stopped');
   if (finishReason === 'length') parts.push('cut at its length');
   return parts.join(' · ');

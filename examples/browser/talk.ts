@@ -38,7 +38,13 @@ export function newTurn(role: Turn['role'], content = ''): Turn {
 export function readTalk(value: unknown): Talk | null {
   const { id, title, mode, system = '', updated, turns } = (value ?? {}) as Partial<Talk>;
   const texts = [id, title, system].every((text) => typeof text === 'string');
-  if (!texts || (mode !== 'chat' && mode !== 'text') || !Number.isFinite(updated) || !Array.isArray(turns)) return null;
+  if (
+    !texts ||
+    (mode !== 'chat' && mode !== 'text') ||
+    !Number.isFinite(updated) ||
+    !Array.isArray(turns)
+  )
+    return null;
   const read = turns.map(readTurn);
   if (!read.every((turn) => turn !== null)) return null;
   return { id: id!, title: title!, mode, system, updated: updated!, turns: read };
@@ -46,8 +52,19 @@ export function readTalk(value: unknown): Talk | null {
 
 function readTurn(value: unknown, place: number): Turn | null {
   const { id = String(place), role, content, note, failed } = (value ?? {}) as Partial<Turn>;
-  if (typeof id !== 'string' || typeof content !== 'string' || (role !== 'user' && role !== 'assistant')) return null;
-  return { id, role, content, ...(typeof note === 'string' && { note }), ...(failed === true && { failed }) };
+  if (
+    typeof id !== 'string' ||
+    typeof content !== 'string' ||
+    (role !== 'user' && role !== 'assistant')
+  )
+    return null;
+  return {
+    id,
+    role,
+    content,
+    ...(typeof note === 'string' && { note }),
+    ...(failed === true && { failed }),
+  };
 }
 
 /** What of a conversation this tab has changed and not stored yet. */
@@ -101,7 +118,9 @@ export function adopt(talk: Talk, record: Talk): boolean {
   const known = new Map(talk.turns.map((turn) => [turn.id, turn]));
   const turns = record.turns.map((turn) => {
     const own = known.get(turn.id);
-    return own && own !== turn ? Object.assign(own, { note: undefined, failed: undefined }, turn) : turn;
+    return own && own !== turn
+      ? Object.assign(own, { note: undefined, failed: undefined }, turn)
+      : turn;
   });
   Object.assign(talk, record, { turns });
   return JSON.stringify([talk.system, talk.mode, talk.turns]) !== before;

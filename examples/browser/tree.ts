@@ -4,7 +4,8 @@
 import { make } from './dom.js';
 
 type Container = Record<string, unknown> | unknown[];
-const isContainer = (value: unknown): value is Container => typeof value === 'object' && value !== null;
+const isContainer = (value: unknown): value is Container =>
+  typeof value === 'object' && value !== null;
 
 /** The value of a text that is an object or a list in JSON; null: it is another text. */
 export function jsonOf(text: string): { value: unknown } | null {
@@ -19,7 +20,9 @@ export function jsonOf(text: string): { value: unknown } | null {
 /** The value in words, for those who hear it. */
 export function spoken(value: unknown): string {
   if (!isContainer(value)) return String(value);
-  const named = Object.entries(value).map(([name, part]) => (Array.isArray(value) ? '' : `${name}: `) + spoken(part));
+  const named = Object.entries(value).map(
+    ([name, part]) => (Array.isArray(value) ? '' : `${name}: `) + spoken(part),
+  );
   return named.join(', ') || 'nothing';
 }
 
@@ -40,7 +43,9 @@ function fill(list: Element, value: Container): void {
   const entries = Object.entries(value);
   entries.forEach(([name, part], i) => {
     const old = list.children[i] as HTMLElement | undefined;
-    const kept = old?.dataset['name'] === name && isContainer(part) === (old.firstElementChild?.tagName === 'DETAILS');
+    const kept =
+      old?.dataset['name'] === name &&
+      isContainer(part) === (old.firstElementChild?.tagName === 'DETAILS');
     const item = kept ? old : make('li');
     item.dataset['name'] = name;
     grow(item, Array.isArray(value) ? '' : name, part);
@@ -56,10 +61,19 @@ function grow(item: HTMLElement, name: string, value: unknown): void {
   if (!isContainer(value)) {
     const shown = leaf(value);
     const [...old] = item.children;
-    if (old.at(-1)?.textContent !== shown.textContent) item.replaceChildren(...[label, shown].filter((part) => part !== ''));
+    if (old.at(-1)?.textContent !== shown.textContent)
+      item.replaceChildren(...[label, shown].filter((part) => part !== ''));
     return;
   }
-  if (!item.firstElementChild) item.append(make('details', { open: true }, make('summary', {}, label, make('span', { class: 'count' })), make('ul')));
+  if (!item.firstElementChild)
+    item.append(
+      make(
+        'details',
+        { open: true },
+        make('summary', {}, label, make('span', { class: 'count' })),
+        make('ul'),
+      ),
+    );
   const n = Object.keys(value).length;
   const unit = Array.isArray(value) ? 'item' : 'member';
   item.querySelector('.count')!.textContent = `${n} ${unit}${n === 1 ? '' : 's'}`;
@@ -68,5 +82,9 @@ function grow(item: HTMLElement, name: string, value: unknown): void {
 
 /** Text in quotes, so that "5" is not taken for 5; all else as JSON has it. */
 function leaf(value: unknown): HTMLElement {
-  return make('span', { class: typeof value }, typeof value === 'string' ? `"${value}"` : JSON.stringify(value));
+  return make(
+    'span',
+    { class: typeof value },
+    typeof value === 'string' ? `"${value}"` : JSON.stringify(value),
+  );
 }

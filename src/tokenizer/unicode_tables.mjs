@@ -52,7 +52,8 @@ function list(name, type, values) {
 
 // --- normalization -------------------------------------------------------------------------------
 
-const kHangul = 0xac00, kHangulEnd = 0xd7a4;
+const kHangul = 0xac00,
+  kHangulEnd = 0xd7a4;
 const text = (...cps) => String.fromCodePoint(...cps);
 
 /** Code points that decompose, one level at a time: [cp, first, second or 0]. */
@@ -85,7 +86,16 @@ function combiningRanges() {
   const ordered = [...marks].sort((a, b) => (swaps(a, b) ? 1 : swaps(b, a) ? -1 : 0));
   const number = new Map();
   let n = 1;
-  ordered.forEach((cp, i) => number.set(cp, i > 0 && swaps(cp, ordered[i - 1]) === false && swaps(ordered[i - 1], cp) === false ? n : i > 0 ? ++n : n));
+  ordered.forEach((cp, i) =>
+    number.set(
+      cp,
+      i > 0 && swaps(cp, ordered[i - 1]) === false && swaps(ordered[i - 1], cp) === false
+        ? n
+        : i > 0
+          ? ++n
+          : n,
+    ),
+  );
   const ranges = [];
   for (const cp of marks) {
     const last = ranges.at(-1);
@@ -111,10 +121,17 @@ function rows(declaration, items) {
 
 if (process.argv[2] === 'nfc') {
   const entries = decompositions();
-  const composing = entries.map((_, i) => i).filter((i) => entries[i][2] && text(entries[i][1], entries[i][2]).normalize('NFC') === text(entries[i][0]));
+  const composing = entries
+    .map((_, i) => i)
+    .filter(
+      (i) =>
+        entries[i][2] &&
+        text(entries[i][1], entries[i][2]).normalize('NFC') === text(entries[i][0]),
+    );
   composing.sort((a, b) => entries[a][1] - entries[b][1] || entries[a][2] - entries[b][2]);
   const ranges = combiningRanges();
-  process.stdout.write(`// Made by unicode_tables.mjs from Unicode ${process.versions.unicode}; do not edit. Combining classes are numbered by
+  process.stdout
+    .write(`// Made by unicode_tables.mjs from Unicode ${process.versions.unicode}; do not edit. Combining classes are numbered by
 // their order. In a browser JavaScript normalizes.
 // clang-format off
 #ifndef __EMSCRIPTEN__
@@ -144,7 +161,11 @@ if (process.argv[2] === 'fold') {
     if (by === 0) continue;
     const last = lower.at(-1);
     const step = last ? cp - last[1] : 0;
-    const extends_ = last && last[3] === by && (step === 1 || step === 2) && (last[0] === last[1] || last[2] === step);
+    const extends_ =
+      last &&
+      last[3] === by &&
+      (step === 1 || step === 2) &&
+      (last[0] === last[1] || last[2] === step);
     if (extends_) last.splice(1, 2, cp, step);
     else lower.push([cp, cp, 1, by]);
   }
@@ -154,7 +175,8 @@ if (process.argv[2] === 'fold') {
     if (marks.at(-1)?.[1] === cp - 1) marks.at(-1)[1] = cp;
     else marks.push([cp, cp]);
   }
-  process.stdout.write(`// Made by unicode_tables.mjs from Unicode ${process.versions.unicode}; do not edit. In a browser JavaScript
+  process.stdout
+    .write(`// Made by unicode_tables.mjs from Unicode ${process.versions.unicode}; do not edit. In a browser JavaScript
 // folds.
 // clang-format off
 #ifndef __EMSCRIPTEN__

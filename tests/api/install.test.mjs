@@ -17,49 +17,89 @@ const budget = '1000000';
 const strict = ['-Wall', '-Wextra', '-Werror', '-pedantic'];
 const folder = mkdtempSync(join(tmpdir(), 'sluice-install-'));
 let prefix = join(folder, 'first');
-let expected, small;  // the story, and how it ends in the short context of a small budget
+let expected, small; // the story, and how it ends in the short context of a small budget
 
 const run = (program, args, env = {}) =>
-  execFileSync(program, args, { encoding: 'utf8', env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  execFileSync(program, args, {
+    encoding: 'utf8',
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
 const pkgConfig = (...args) =>
-  run('pkg-config', [...args, 'sluice'], { PKG_CONFIG_PATH: join(prefix, 'lib', 'pkgconfig') }).trim().split(/\s+/);
+  run('pkg-config', [...args, 'sluice'], { PKG_CONFIG_PATH: join(prefix, 'lib', 'pkgconfig') })
+    .trim()
+    .split(/\s+/);
 const library = () => join(prefix, 'lib', 'libsluice.so');
 const withLibrary = () => ({ LD_LIBRARY_PATH: join(prefix, 'lib') });
 
 before(() => {
   run('cmake', ['--install', join(root, 'build', 'native'), '--prefix', prefix]);
-  renameSync(prefix, join(folder, 'moved'));  // whoever unpacks it elsewhere finds all of it
+  renameSync(prefix, join(folder, 'moved')); // whoever unpacks it elsewhere finds all of it
   prefix = join(folder, 'moved');
-  const sluice = (...args) => run(join(prefix, 'bin', 'sluice'), ['run', model, '-p', prompt, '-n', '128', ...args]);
+  const sluice = (...args) =>
+    run(join(prefix, 'bin', 'sluice'), ['run', model, '-p', prompt, '-n', '128', ...args]);
   expected = sluice();
   small = sluice('--memory-budget', budget);
 });
 after(() => rmSync(folder, { recursive: true, force: true }));
 
 test('libraries, header, packages and program are installed', () => {
-  for (const file of ['bin/sluice', 'include/sluice.h', 'lib/libsluice.a', 'lib/libsluice.so',
-    'lib/pkgconfig/sluice.pc', 'lib/cmake/sluice/sluice-config.cmake', 'lib/cmake/sluice/sluice-config-version.cmake']) {
+  for (const file of [
+    'bin/sluice',
+    'include/sluice.h',
+    'lib/libsluice.a',
+    'lib/libsluice.so',
+    'lib/pkgconfig/sluice.pc',
+    'lib/cmake/sluice/sluice-config.cmake',
+    'lib/cmake/sluice/sluice-config-version.cmake',
+  ]) {
     assert.ok(existsSync(join(prefix, file)), file);
   }
 });
 
 test('a C11 program built through pkg-config tells the story under a budget', () => {
   const story = join(folder, 'story');
-  run('cc', ['-std=c11', ...strict, join(examples, 'story.c'), '-o', story, ...pkgConfig('--cflags', '--libs')]);
+  run('cc', [
+    '-std=c11',
+    ...strict,
+    join(examples, 'story.c'),
+    '-o',
+    story,
+    ...pkgConfig('--cflags', '--libs'),
+  ]);
   assert.equal(run(story, [model, prompt, budget, '128'], withLibrary()), small);
 });
 
 test('what pkg-config says for static programs links all of libsluice.a', () => {
   const story = join(folder, 'story-static');
-  const options = pkgConfig('--static', '--libs').map((option) => (option === '-lsluice' ? '-l:libsluice.a' : option));
-  run('cc', ['-std=c11', join(examples, 'story.c'), '-o', story, ...pkgConfig('--cflags'), ...options]);
+  const options = pkgConfig('--static', '--libs').map((option) =>
+    option === '-lsluice' ? '-l:libsluice.a' : option,
+  );
+  run('cc', [
+    '-std=c11',
+    join(examples, 'story.c'),
+    '-o',
+    story,
+    ...pkgConfig('--cflags'),
+    ...options,
+  ]);
   assert.equal(run(story, [model, prompt, budget, '128']), small);
 });
 
 test('C and C++ programs built through CMake tell it, with the shared library and the static one', () => {
   const build = join(folder, 'cmake');
   const flags = strict.join(' ');
-  run('cmake', ['-G', 'Ninja', '-S', examples, '-B', build, `-DCMAKE_PREFIX_PATH=${prefix}`, `-DCMAKE_C_FLAGS=${flags}`, `-DCMAKE_CXX_FLAGS=${flags}`]);
+  run('cmake', [
+    '-G',
+    'Ninja',
+    '-S',
+    examples,
+    '-B',
+    build,
+    `-DCMAKE_PREFIX_PATH=${prefix}`,
+    `-DCMAKE_C_FLAGS=${flags}`,
+    `-DCMAKE_CXX_FLAGS=${flags}`,
+  ]);
   run('cmake', ['--build', build]);
   assert.equal(run(join(build, 'story'), [model, prompt, budget, '128']), small);
   const archive = join(folder, 'archive.bin');
@@ -68,7 +108,10 @@ test('C and C++ programs built through CMake tell it, with the shared library an
 });
 
 test('the shared library gives out the functions of sluice.h and nothing else', () => {
-  const given = run('nm', ['-D', '--defined-only', library()]).trim().split('\n').map((line) => line.split(' ').at(-1));
+  const given = run('nm', ['-D', '--defined-only', library()])
+    .trim()
+    .split('\n')
+    .map((line) => line.split(' ').at(-1));
   const header = readFileSync(join(prefix, 'include', 'sluice.h'), 'utf8');
   const declared = [...header.matchAll(/SLUICE_API[^(;]*?(sluice_\w+)\(/g)].map(([, name]) => name);
   assert.ok(declared.length > 30);
@@ -76,14 +119,21 @@ test('the shared library gives out the functions of sluice.h and nothing else', 
 });
 
 test('Python tells the story with ctypes', (t) => {
-  if (spawnSync('python3', ['-c', 'import ctypes']).status !== 0) return t.skip('python3 with ctypes is not there');
-  assert.equal(run('python3', [join(root, 'tests', 'api', 'story.py'), library(), model, prompt, '128']), expected);
+  if (spawnSync('python3', ['-c', 'import ctypes']).status !== 0)
+    return t.skip('python3 with ctypes is not there');
+  assert.equal(
+    run('python3', [join(root, 'tests', 'api', 'story.py'), library(), model, prompt, '128']),
+    expected,
+  );
 });
 
 test('32-bit and big-endian processors are refused with a sentence', (t) => {
   const refusal = (compiler, option) =>
-    spawnSync(compiler, [option, '-fsyntax-only', join(root, 'src', 'base', 'target.cpp')], { encoding: 'utf8' }).stderr;
-  if (process.arch === 'x64') assert.match(refusal('g++', '-m32'), /error: .*64-bit processors only/);
+    spawnSync(compiler, [option, '-fsyntax-only', join(root, 'src', 'base', 'target.cpp')], {
+      encoding: 'utf8',
+    }).stderr;
+  if (process.arch === 'x64')
+    assert.match(refusal('g++', '-m32'), /error: .*64-bit processors only/);
   const cross = 'aarch64-linux-gnu-g++';
   if (spawnSync(cross, ['--version']).error) return t.skip(`${cross} is not there`);
   assert.match(refusal(cross, '-mbig-endian'), /error: .*little-endian processors only/);

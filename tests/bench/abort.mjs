@@ -11,12 +11,19 @@ import { serve } from '../../web/scripts/serve.mjs';
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { times: { type: 'string', default: '50' }, budget: { type: 'string' }, ctx: { type: 'string', default: '512' }, rate: { type: 'string', default: '20M' } },
+  options: {
+    times: { type: 'string', default: '50' },
+    budget: { type: 'string' },
+    ctx: { type: 'string', default: '512' },
+    rate: { type: 'string', default: '20M' },
+  },
 });
 const model = resolve(positionals[0] ?? inRoot('examples', 'models', 'sluice-tales-F16.gguf'));
 const times = Number(values.times);
 const contextLength = Number(values.ctx);
-const memoryBudget = values.budget ? parseBytes(values.budget) : Math.floor(statSync(model).size * 1.5);
+const memoryBudget = values.budget
+  ? parseBytes(values.budget)
+  : Math.floor(statSync(model).size * 1.5);
 const { Engine } = await import(inRoot('dist', 'node.js'));
 const folder = mkdtempSync(join(tmpdir(), 'sluice-abort-'));
 const server = await serve([['/', dirname(model)]], { rate: parseBytes(values.rate) });
@@ -26,7 +33,10 @@ const next = { maxTokens: 1, temperature: 0 };
 /** Aborts `work` after a random part of `most` ms; null when it was done before. */
 async function abortOnce(most, work) {
   const control = new AbortController();
-  const settled = work(control.signal).then(() => null, () => performance.now());
+  const settled = work(control.signal).then(
+    () => null,
+    () => performance.now(),
+  );
   await sleep(Math.random() * most);
   const at = performance.now();
   control.abort();
@@ -49,10 +59,14 @@ async function phase(name, most, work, again) {
     const sorted = list.sort((a, b) => a - b);
     return `${(sorted[sorted.length >> 1] ?? 0).toFixed(1).padStart(8)} ${(sorted.at(-1) ?? 0).toFixed(1).padStart(8)}`;
   };
-  console.log(`${name.padEnd(22)} ${String(rejections.length).padStart(4)} ${show(rejections)}   ${show(recoveries)}`);
+  console.log(
+    `${name.padEnd(22)} ${String(rejections.length).padStart(4)} ${show(rejections)}   ${show(recoveries)}`,
+  );
 }
 
-console.log(`${basename(model)}, budget ${memoryBudget}\n${''.padEnd(27)}   rejected (ms)       works again (ms)`);
+console.log(
+  `${basename(model)}, budget ${memoryBudget}\n${''.padEnd(27)}   rejected (ms)       works again (ms)`,
+);
 console.log(`${'phase'.padEnd(22)}    n   median  longest     median  longest`);
 const engine = await Engine.load(model, { memoryBudget, contextLength });
 const words = await engine.tokenize('Once upon a time there was a little fox. '.repeat(400));
@@ -61,30 +75,62 @@ const started = performance.now();
 await engine.generate(prompt, { ...next, reusePrefix: false }).result;
 const promptMs = performance.now() - started;
 const works = () => engine.generate('Once upon', next).result;
-await phase('prefill', promptMs, (signal) => engine.generate(prompt, { ...next, reusePrefix: false, signal }).result, works);
-await phase('decode', 300, (signal) => engine.generate('Once', { temperature: 0, ignoreEos: true, signal }).result, works);
+await phase(
+  'prefill',
+  promptMs,
+  (signal) => engine.generate(prompt, { ...next, reusePrefix: false, signal }).result,
+  works,
+);
+await phase(
+  'decode',
+  300,
+  (signal) => engine.generate('Once', { temperature: 0, ignoreEos: true, signal }).result,
+  works,
+);
 await engine.generate(prompt.subarray(0, prompt.length >> 1), next).result;
 const saved = await engine.saveState();
 await phase('saving', 5, (signal) => engine.saveState({ signal }), works);
 await phase('restoring', 5, (signal) => engine.restoreState(saved, { signal }), works);
 const session = engine.session();
 await session.generate('Once upon a time', next).result;
-await phase('a session', 30, (signal) => session.generate(' and', { maxTokens: 50, signal }).result, works);
+await phase(
+  'a session',
+  30,
+  (signal) => session.generate(' and', { maxTokens: 50, signal }).result,
+  works,
+);
 let large = false;
-await phase('setMemoryBudget', 20, (signal) => engine.setMemoryBudget((large = !large) ? memoryBudget : Math.ceil(memoryBudget * 0.9), { signal }), works);
+await phase(
+  'setMemoryBudget',
+  20,
+  (signal) =>
+    engine.setMemoryBudget((large = !large) ? memoryBudget : Math.ceil(memoryBudget * 0.9), {
+      signal,
+    }),
+  works,
+);
 await engine.dispose();
-const fresh = () => ({ memoryBudget, contextLength, cacheDir: mkdtempSync(join(folder, 'store-')) });
+const fresh = () => ({
+  memoryBudget,
+  contextLength,
+  cacheDir: mkdtempSync(join(folder, 'store-')),
+});
 const header = async () => (await Engine.load(url, fresh())).dispose();
 await phase('load', 120, (signal) => Engine.load(url, { ...fresh(), signal }), header);
 const options = fresh();
-await phase('download', 150, async (signal) => {
-  const loaded = await Engine.load(url, { ...options, signal });
-  signal.throwIfAborted();
-  try {
-    await loaded.generate('Once', { temperature: 0, ignoreEos: true, signal }).result;
-  } finally {
-    loaded.dispose();
-  }
-}, async () => (await Engine.load(url, options)).dispose());
+await phase(
+  'download',
+  150,
+  async (signal) => {
+    const loaded = await Engine.load(url, { ...options, signal });
+    signal.throwIfAborted();
+    try {
+      await loaded.generate('Once', { temperature: 0, ignoreEos: true, signal }).result;
+    } finally {
+      loaded.dispose();
+    }
+  },
+  async () => (await Engine.load(url, options)).dispose(),
+);
 await server.close();
 rmSync(folder, { recursive: true, force: true });

@@ -43,14 +43,18 @@ export class Bench {
       catch (error) { report({ error: String(error.stack ?? error) }); }
     </script>`;
     const reported = new Promise((done) => (this.report = done));
-    const browser = spawn(chromiumPath, [
-      '--headless=new', ...chromiumArgs, `--user-data-dir=${this.profile}`, `${this.server.url}/`,
-    ], { stdio: 'ignore' });
+    const browser = spawn(
+      chromiumPath,
+      ['--headless=new', ...chromiumArgs, `--user-data-dir=${this.profile}`, `${this.server.url}/`],
+      { stdio: 'ignore' },
+    );
     this.browser = browser;
     const gone = new Promise((done) => browser.once('exit', done));
     let timer;
     try {
-      const limit = new Promise((done) => (timer = setTimeout(() => done({ error: 'no end in sight' }), timeoutMs)));
+      const limit = new Promise(
+        (done) => (timer = setTimeout(() => done({ error: 'no end in sight' }), timeoutMs)),
+      );
       const ended = gone.then(() => ({ error: 'the browser ended' }));
       const { result, error } = await Promise.race([reported, limit, ended]);
       if (error !== undefined) throw new Error(error);
@@ -68,15 +72,20 @@ export class Bench {
       return true;
     }
     if (request.url === '/memory') {
-      response.setHeader('Content-Type', 'application/json').end(JSON.stringify(rendererMemory(this.browser.pid)));
+      response
+        .setHeader('Content-Type', 'application/json')
+        .end(JSON.stringify(rendererMemory(this.browser.pid)));
       return true;
     }
     if (request.url !== '/report') return false;
     let body = '';
-    request.setEncoding('utf8').on('data', (text) => (body += text)).on('end', () => {
-      response.end();
-      this.report(JSON.parse(body));
-    });
+    request
+      .setEncoding('utf8')
+      .on('data', (text) => (body += text))
+      .on('end', () => {
+        response.end();
+        this.report(JSON.parse(body));
+      });
     return true;
   }
 }
@@ -84,7 +93,8 @@ export class Bench {
 /** Bytes from /proc/PID/status: the largest resident size so far, the present one, its anonymous part. */
 export function processMemory(pid) {
   const text = readFileSync(`/proc/${pid}/status`, 'utf8');
-  const bytes = (name) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(text)?.[1] ?? 0) * 1024;
+  const bytes = (name) =>
+    Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(text)?.[1] ?? 0) * 1024;
   return { peak: bytes('VmHWM'), rss: bytes('VmRSS'), anonymous: bytes('RssAnon') };
 }
 
@@ -92,8 +102,11 @@ function rendererMemory(browserPid) {
   const found = [];
   for (const pid of descendants(browserPid)) {
     try {
-      if (readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('--type=renderer')) found.push(processMemory(pid));
-    } catch { /* it has just ended */ }
+      if (readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('--type=renderer'))
+        found.push(processMemory(pid));
+    } catch {
+      /* it has just ended */
+    }
   }
   return found.sort((a, b) => b.peak - a.peak)[0];
 }
@@ -102,8 +115,17 @@ function descendants(root) {
   const parents = new Map();
   for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
     try {
-      parents.set(Number(pid), Number(readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/^.*\) \S /s, '').split(' ')[0]));
-    } catch { /* it has ended */ }
+      parents.set(
+        Number(pid),
+        Number(
+          readFileSync(`/proc/${pid}/stat`, 'utf8')
+            .replace(/^.*\) \S /s, '')
+            .split(' ')[0],
+        ),
+      );
+    } catch {
+      /* it has ended */
+    }
   }
   const below = (pid) => pid === root || (parents.has(pid) && below(parents.get(pid)));
   return [...parents.keys()].filter((pid) => pid !== root && below(pid));

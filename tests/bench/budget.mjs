@@ -30,7 +30,7 @@ const { values } = parseArgs({
     lasting: { type: 'boolean' },
     native: { type: 'boolean' },
     web: { type: 'boolean' },
-    short: { type: 'boolean' },  // a prompt of 16 tokens, for a quick look
+    short: { type: 'boolean' }, // a prompt of 16 tokens, for a quick look
     'no-build': { type: 'boolean' },
   },
 });
@@ -38,7 +38,7 @@ const all = !values.native && !values.web && !values.lasting;
 const MB = 2 ** 20;
 const kNativeRoom = 20 * MB;
 const kRendererRoom = 150 * MB;
-const kMore = 7;  // short generations after the first one, in the tab
+const kMore = 7; // short generations after the first one, in the tab
 const n = Number(values.generate);
 
 const cases = values.cases.split(',').map((text) => {
@@ -49,14 +49,18 @@ const cases = values.cases.split(',').map((text) => {
 /** Runs the program to its end, looking at its memory all the while. */
 function native(args) {
   return new Promise((done, fail) => {
-    const child = spawn(inRoot('build', 'native', 'sluice'), args, { stdio: ['ignore', 'pipe', 'inherit'] });
+    const child = spawn(inRoot('build', 'native', 'sluice'), args, {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
     let output = '';
     let peak = 0;
     child.stdout.setEncoding('utf8').on('data', (text) => (output += text));
     const look = setInterval(() => {
       try {
         peak = Math.max(peak, processMemory(child.pid).peak);
-      } catch { /* it has just ended */ }
+      } catch {
+        /* it has just ended */
+      }
     }, 5);
     child.on('close', (code) => {
       clearInterval(look);
@@ -76,7 +80,12 @@ async function promptFor(file, context) {
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);
     writeFileSync(`${folder}/text`, words.slice(0, middle).join(' '));
-    const { output } = await capture(inRoot('build', 'native', 'sluice'), ['tokenize', file, '--text-file', `${folder}/text`]);
+    const { output } = await capture(inRoot('build', 'native', 'sluice'), [
+      'tokenize',
+      file,
+      '--text-file',
+      `${folder}/text`,
+    ]);
     if (JSON.parse(output).length <= length) low = middle;
     else high = middle - 1;
   }
@@ -87,12 +96,31 @@ async function checkNative(file) {
   const rows = [];
   for (const { budget, context } of cases) {
     const prompt = await promptFor(file, context);
-    const args = ['run', file, '-p', prompt, '-n', String(n), '--temp', '0', '--ignore-eos', '--json', '--ctx', String(context)];
+    const args = [
+      'run',
+      file,
+      '-p',
+      prompt,
+      '-n',
+      String(n),
+      '--temp',
+      '0',
+      '--ignore-eos',
+      '--json',
+      '--ctx',
+      String(context),
+    ];
     const bounded = await native([...args, '--memory-budget', String(budget)]);
     const whole = await native(args);
     rows.push({
-      side: 'native', budget, context, tokens: bounded.promptTokens + n, held: bounded.peak, room: kNativeRoom,
-      heap: bounded.memory.total, rate: (n - 1) * 1000 / bounded.generateMs,
+      side: 'native',
+      budget,
+      context,
+      tokens: bounded.promptTokens + n,
+      held: bounded.peak,
+      room: kNativeRoom,
+      heap: bounded.memory.total,
+      rate: ((n - 1) * 1000) / bounded.generateMs,
       same: bounded.text === whole.text && bounded.text !== '',
     });
   }
@@ -102,16 +130,29 @@ async function checkNative(file) {
 // In the page.
 async function generateThere({ url, budget, context, prompt, n, more = 0 }) {
   const { Engine } = await import('/dist/index.js');
-  const engine = await Engine.load(new URL(url, location.href), { memoryBudget: budget, contextLength: context });
+  const engine = await Engine.load(new URL(url, location.href), {
+    memoryBudget: budget,
+    contextLength: context,
+  });
   await engine.downloaded;
   const generation = engine.generate(prompt, { maxTokens: n, temperature: 0, ignoreEos: true });
   const tokens = [];
   for await (const piece of generation) tokens.push(piece.token);
   const { usage, timings } = await generation.result;
-  for (let i = 0; i < more; i++) await engine.generate('the mill', { maxTokens: n, temperature: 0, ignoreEos: true, reusePrefix: false }).result;
+  for (let i = 0; i < more; i++)
+    await engine.generate('the mill', {
+      maxTokens: n,
+      temperature: 0,
+      ignoreEos: true,
+      reusePrefix: false,
+    }).result;
   const out = {
-    tokens, usage, rate: timings.tokensPerSecond, heap: engine.memory().heap,
-    limit: engine.memory().budget, resident: engine.info.plan.resident,
+    tokens,
+    usage,
+    rate: timings.tokensPerSecond,
+    heap: engine.memory().heap,
+    limit: engine.memory().budget,
+    resident: engine.info.plan.resident,
   };
   await engine.dispose();
   return out;
@@ -125,12 +166,21 @@ async function checkWeb(file) {
       const prompt = await promptFor(file, context);
       const work = { url: `/model/${basename(file)}`, budget, context, prompt, n };
       const { result, memory } = await bench.run(generateThere, { ...work, more: kMore });
-      const whole = (await bench.run(generateThere, { ...work, budget: 4 * 2 ** 30 - 65536 })).result;
+      const whole = (await bench.run(generateThere, { ...work, budget: 4 * 2 ** 30 - 65536 }))
+        .result;
       if (!whole.resident) throw new Error('the model does not fit in the largest wasm memory');
       rows.push({
-        side: 'Chromium', budget, context, tokens: result.usage.totalTokens, held: memory.peak, room: kRendererRoom,
-        heap: result.heap, rate: result.rate,
-        same: result.tokens.length === n && result.tokens.every((token, i) => token === whole.tokens[i]),
+        side: 'Chromium',
+        budget,
+        context,
+        tokens: result.usage.totalTokens,
+        held: memory.peak,
+        room: kRendererRoom,
+        heap: result.heap,
+        rate: result.rate,
+        same:
+          result.tokens.length === n &&
+          result.tokens.every((token, i) => token === whole.tokens[i]),
       });
     }
   } finally {
@@ -144,8 +194,11 @@ async function lastThere({ url, what, budget, low, times }) {
   const { Engine } = await import('/dist/index.js');
   const pause = () => new Promise((done) => setTimeout(done, 1000));
   const memory = async () => (await fetch('/memory')).json();
-  const load = () => Engine.load(new URL(url, location.href), { memoryBudget: budget, contextLength: 256 });
-  const answer = (engine, maxTokens) => engine.generate('the mill', { maxTokens, temperature: 0, ignoreEos: true, reusePrefix: false }).result;
+  const load = () =>
+    Engine.load(new URL(url, location.href), { memoryBudget: budget, contextLength: 256 });
+  const answer = (engine, maxTokens) =>
+    engine.generate('the mill', { maxTokens, temperature: 0, ignoreEos: true, reusePrefix: false })
+      .result;
   const held = [];
   let engine = await load();
   await engine.downloaded;
@@ -173,12 +226,30 @@ async function checkLasting(file) {
   const bench = await Bench.open([['/model/', dirname(resolve(file))]]);
   const rows = [];
   try {
-    for (const [what, times, budget, low] of [['generations', 20, 64 * MB], ['loads', 30, 64 * MB], ['moves', 10, 500 * MB, 100 * MB]]) {
-      const { result, memory } = await bench.run(lastThere, { url: `/model/${basename(file)}`, what, times, budget, low });
-      console.log(`${what}: ${result.held.map(mb).join(', ')}; once disposed of ${mb(result.after)}`);
+    for (const [what, times, budget, low] of [
+      ['generations', 20, 64 * MB],
+      ['loads', 30, 64 * MB],
+      ['moves', 10, 500 * MB, 100 * MB],
+    ]) {
+      const { result, memory } = await bench.run(lastThere, {
+        url: `/model/${basename(file)}`,
+        what,
+        times,
+        budget,
+        low,
+      });
+      console.log(
+        `${what}: ${result.held.map(mb).join(', ')}; once disposed of ${mb(result.after)}`,
+      );
       rows.push({
-        what: `${times} ${what}`, budget, low, first: result.held[0], worst: Math.max(...result.held), last: result.held.at(-1),
-        after: result.after, peak: memory.peak,
+        what: `${times} ${what}`,
+        budget,
+        low,
+        first: result.held[0],
+        worst: Math.max(...result.held),
+        last: result.held.at(-1),
+        after: result.after,
+        peak: memory.peak,
       });
     }
   } finally {
@@ -188,13 +259,38 @@ async function checkLasting(file) {
 }
 
 function reportLasting(file, rows) {
-  console.log(`\n${modelLabel(file)}, in one tab: resident memory of the renderer (VmRSS; peak: VmHWM)`);
-  console.log(table([
-    ['', 'budget', 'after the first', 'after the last', 'worst', 'allowed', 'peak', 'allowed', 'disposed of'],
-    ...rows.map((r) => [r.what, r.low ? `${mb(r.budget)} to ${mb(r.low)}` : mb(r.budget), mb(r.first), mb(r.last), mb(r.worst),
-      mb((r.low ?? r.budget) + kRendererRoom), mb(r.peak), mb(r.budget + kRendererRoom), mb(r.after)]),
-  ]));
-  return rows.filter((r) => r.worst > (r.low ?? r.budget) + kRendererRoom || r.peak > r.budget + kRendererRoom);
+  console.log(
+    `\n${modelLabel(file)}, in one tab: resident memory of the renderer (VmRSS; peak: VmHWM)`,
+  );
+  console.log(
+    table([
+      [
+        '',
+        'budget',
+        'after the first',
+        'after the last',
+        'worst',
+        'allowed',
+        'peak',
+        'allowed',
+        'disposed of',
+      ],
+      ...rows.map((r) => [
+        r.what,
+        r.low ? `${mb(r.budget)} to ${mb(r.low)}` : mb(r.budget),
+        mb(r.first),
+        mb(r.last),
+        mb(r.worst),
+        mb((r.low ?? r.budget) + kRendererRoom),
+        mb(r.peak),
+        mb(r.budget + kRendererRoom),
+        mb(r.after),
+      ]),
+    ]),
+  );
+  return rows.filter(
+    (r) => r.worst > (r.low ?? r.budget) + kRendererRoom || r.peak > r.budget + kRendererRoom,
+  );
 }
 
 setup('bench');
@@ -203,17 +299,41 @@ const mb = (bytes) => `${(bytes / MB).toFixed(0)} MB`;
 const rows = [];
 if (all || values.native || values.web) {
   const file = modelFile(values.model);
-  if (statSync(file).size < cases[0].budget * 2) console.log('The model is smaller than twice the budget: this shows little.');
-  if (all || values.native) rows.push(...await checkNative(file));
-  if (all || values.web) rows.push(...await checkWeb(file));
+  if (statSync(file).size < cases[0].budget * 2)
+    console.log('The model is smaller than twice the budget: this shows little.');
+  if (all || values.native) rows.push(...(await checkNative(file)));
+  if (all || values.web) rows.push(...(await checkWeb(file)));
   console.log(`\n${modelLabel(file)}; resident memory is the peak that /proc reports (VmHWM)`);
-  console.log(table([
-    ['', 'budget', 'context', 'tokens', 'engine', 'resident', 'allowed', 'decode tok/s', 'as resident'],
-    ...rows.map((r) => [r.side, mb(r.budget), String(r.context), String(r.tokens), mb(r.heap), mb(r.held),
-      mb(r.budget + r.room), r.rate, r.same ? 'same tokens' : 'OTHER TOKENS']),
-  ]));
+  console.log(
+    table([
+      [
+        '',
+        'budget',
+        'context',
+        'tokens',
+        'engine',
+        'resident',
+        'allowed',
+        'decode tok/s',
+        'as resident',
+      ],
+      ...rows.map((r) => [
+        r.side,
+        mb(r.budget),
+        String(r.context),
+        String(r.tokens),
+        mb(r.heap),
+        mb(r.held),
+        mb(r.budget + r.room),
+        r.rate,
+        r.same ? 'same tokens' : 'OTHER TOKENS',
+      ]),
+    ]),
+  );
 }
-const broken = rows.filter((r) => !r.same || r.heap > r.budget || r.held > r.budget + r.room).map((r) => `${r.side}, ${mb(r.budget)}`);
+const broken = rows
+  .filter((r) => !r.same || r.heap > r.budget || r.held > r.budget + r.room)
+  .map((r) => `${r.side}, ${mb(r.budget)}`);
 if (all || values.lasting) {
   const file = modelFile(values.long);
   broken.push(...reportLasting(file, await checkLasting(file)).map((r) => r.what));

@@ -19,16 +19,29 @@ const kCodesNmse = 1e-3;
 
 const { values } = parseArgs({
   options: {
-    browser: { type: 'string', default: 'chromium' }, types: { type: 'string', default: 'F16,Q8_0,Q4_0,Q4_K' },
-    rows: { type: 'string', default: '1024' }, cols: { type: 'string', default: '2048' }, times: { type: 'string', default: '2' },
-    model: { type: 'string' }, prompt: { type: 'string', short: 'p', default: '32' }, generate: { type: 'string', short: 'n', default: '8' },
+    browser: { type: 'string', default: 'chromium' },
+    types: { type: 'string', default: 'F16,Q8_0,Q4_0,Q4_K' },
+    rows: { type: 'string', default: '1024' },
+    cols: { type: 'string', default: '2048' },
+    times: { type: 'string', default: '2' },
+    model: { type: 'string' },
+    prompt: { type: 'string', short: 'p', default: '32' },
+    generate: { type: 'string', short: 'n', default: '8' },
   },
 });
 
 async function bundle() {
   const outdir = inRoot('build', 'web-tests', 'bench-card');
   const entryPoints = [inRoot('tests', 'bench', 'card', 'page.ts')];
-  await build({ entryPoints, outdir, bundle: true, format: 'esm', target: 'es2022', plugins: [wgsl], logLevel: 'warning' });
+  await build({
+    entryPoints,
+    outdir,
+    bundle: true,
+    format: 'esm',
+    target: 'es2022',
+    plugins: [wgsl],
+    logLevel: 'warning',
+  });
   return outdir;
 }
 
@@ -41,7 +54,8 @@ async function openPage() {
   const page = firefox ? await browser.open(url) : await browser.newPage();
   if (!firefox) await page.goto(url);
   return {
-    time: (shape) => page.evaluate(async (given) => (await import('/dist/page.js')).time(given), shape),
+    time: (shape) =>
+      page.evaluate(async (given) => (await import('/dist/page.js')).time(given), shape),
     close: () => Promise.all([browser.close(), pages.close()]),
   };
 }
@@ -50,16 +64,27 @@ const ms = (time) => (time === null ? '-' : time.toFixed(2)).padStart(8);
 const times = (plain, time) => (time === null ? '-' : (plain / time).toFixed(1)).padStart(6);
 
 async function bench(page, type, tokens) {
-  const shape = { type, rows: Number(values.rows), cols: Number(values.cols), tokens, times: Number(values.times) };
+  const shape = {
+    type,
+    rows: Number(values.rows),
+    cols: Number(values.cols),
+    tokens,
+    times: Number(values.times),
+  };
   const { ours, codes, plain, nmse } = await page.time(shape);
-  if (!(nmse[0] < 1e-6 && nmse[1] < kCodesNmse)) throw new Error(`${type}: the results are ${nmse.join(' and ')} from the plain ones`);
-  console.log(`${type.padEnd(6)} ${String(tokens).padStart(3)} tokens ${ms(ours)} ${ms(codes)} ${ms(plain)} ${times(plain, ours)} ${times(plain, codes)}`);
+  if (!(nmse[0] < 1e-6 && nmse[1] < kCodesNmse))
+    throw new Error(`${type}: the results are ${nmse.join(' and ')} from the plain ones`);
+  console.log(
+    `${type.padEnd(6)} ${String(tokens).padStart(3)} tokens ${ms(ours)} ${ms(codes)} ${ms(plain)} ${times(plain, ours)} ${times(plain, codes)}`,
+  );
 }
 
 async function products() {
   const page = await openPage();
   try {
-    console.log(`${values.rows} rows of ${values.cols}: ms of ours, with codes, of the plain way, and how many times as long that is`);
+    console.log(
+      `${values.rows} rows of ${values.cols}: ms of ours, with codes, of the plain way, and how many times as long that is`,
+    );
     for (const type of values.types.split(',')) {
       for (const tokens of kTokens) await bench(page, type, tokens);
     }
@@ -68,5 +93,11 @@ async function products() {
   }
 }
 
-if (values.model) await againstPeer(values.model, Number(values.prompt), Number(values.generate), Number(values.times));
+if (values.model)
+  await againstPeer(
+    values.model,
+    Number(values.prompt),
+    Number(values.generate),
+    Number(values.times),
+  );
 else await products();

@@ -25,7 +25,11 @@ const { values } = parseArgs({
     text: { type: 'string', default: inRoot('examples', 'models', 'heldout.txt') },
     stretches: { type: 'string', default: '12' },
     tokens: { type: 'string', default: '400' },
-    types: { type: 'string', default: 'q8_0,q6_k,q5_k_m,q5_1,q5_0,q4_k_m,q4_k_s,q4_1,iq4_nl,iq4_xs,q4_0,mxfp4,q3_k_m,q2_k,tq2_0,tq1_0' },
+    types: {
+      type: 'string',
+      default:
+        'q8_0,q6_k,q5_k_m,q5_1,q5_0,q4_k_m,q4_k_s,q4_1,iq4_nl,iq4_xs,q4_0,mxfp4,q3_k_m,q2_k,tq2_0,tq1_0',
+    },
     sizes: { type: 'string', default: 'q8_0,q6_k,q5_k_m,q4_k_m,q3_k_m' },
     importance: { type: 'boolean' },
     embedding: { type: 'string' },
@@ -48,10 +52,13 @@ const text = join(folder, 'text.txt');
 writeFileSync(text, lines.join('\n'));
 const tokens = await jsonOf(sluice, ['tokenize', values.model, '--text-file', text]);
 const length = Number(values.tokens);
-const starts = Array.from({ length: Number(values.stretches) }, (_, i) => i * length).filter((at) => at + length <= tokens.length);
+const starts = Array.from({ length: Number(values.stretches) }, (_, i) => i * length).filter(
+  (at) => at + length <= tokens.length,
+);
 
 function logitsOf(file, start, program) {
-  const out = join(folder, 'logits'), ids = tokens.slice(start, start + length).join();
+  const out = join(folder, 'logits'),
+    ids = tokens.slice(start, start + length).join();
   if (program) run(program, [file, ids, out], { stdio: 'ignore' });
   else run(sluice, ['logits', file, '--tokens', ids, '--out', out], { stdio: 'ignore' });
   const bytes = readFileSync(out);
@@ -65,13 +72,18 @@ function logSum(row) {
 
 /** Against the model itself, or other logits by start: the normalized error, and the divergence of distributions in nats a token. */
 function compare(file, others = (start) => logitsOf(values.model, start)) {
-  let error = 0, power = 0, divergence = 0;
+  let error = 0,
+    power = 0,
+    divergence = 0;
   for (const start of starts) {
-    const whole = others(start), made = logitsOf(file, start);
+    const whole = others(start),
+      made = logitsOf(file, start);
     const width = whole.length / length;
     for (let at = 0; at < whole.length; at += width) {
-      const p = whole.subarray(at, at + width), q = made.subarray(at, at + width);
-      const logP = logSum(p), logQ = logSum(q);
+      const p = whole.subarray(at, at + width),
+        q = made.subarray(at, at + width);
+      const logP = logSum(p),
+        logQ = logSum(q);
       for (let i = 0; i < width; i++) {
         error += (p[i] - q[i]) ** 2;
         power += p[i] ** 2;
@@ -89,25 +101,42 @@ async function measured(file) {
 
 async function converted(args, { from = values.model, out = join(folder, 'made.gguf') } = {}) {
   const report = await jsonOf(sluice, ['convert', from, out, '--json', ...args]);
-  let count = 0, squared = 0;
+  let count = 0,
+    squared = 0;
   for (const t of report.tensors) {
     count += t.values;
     squared += t.values * t.mse;
   }
-  return { report, mse: squared / count, ...await measured(out) };
+  return { report, mse: squared / count, ...(await measured(out)) };
 }
 
-const figure = (x) => (x === 0 ? '0' : x === undefined ? '' : x < 0.001 ? x.toExponential(1) : x.toPrecision(3));
-const print = (head, rows) => console.log([head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |`).join('\n'));
-const cells = (r) => [r.bytes, figure(r.mse), figure(r.nmse), r.perplexity.toFixed(4), figure(r.divergence)];
+const figure = (x) =>
+  x === 0 ? '0' : x === undefined ? '' : x < 0.001 ? x.toExponential(1) : x.toPrecision(3);
+const print = (head, rows) =>
+  console.log(
+    [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |`).join('\n'),
+  );
+const cells = (r) => [
+  r.bytes,
+  figure(r.mse),
+  figure(r.nmse),
+  r.perplexity.toFixed(4),
+  figure(r.divergence),
+];
 
 const head = ['type', 'bytes', 'MSE of weights', 'NMSE of logits', 'perplexity', 'KL'];
 const types = values.types.split(',').filter(Boolean);
 const sizes = values.sizes.split(',').filter(Boolean);
 const made = new Map();
-for (const type of [...new Set([...types, ...sizes])]) made.set(type, await converted(['--type', type]));
-console.log(`\n${modelLabel(values.model)}; the text has perplexity ${(await measured(values.model)).perplexity.toFixed(4)}\n`);
-print(head, types.map((type) => [type, ...cells(made.get(type))]));
+for (const type of [...new Set([...types, ...sizes])])
+  made.set(type, await converted(['--type', type]));
+console.log(
+  `\n${modelLabel(values.model)}; the text has perplexity ${(await measured(values.model)).perplexity.toFixed(4)}\n`,
+);
+print(
+  head,
+  types.map((type) => [type, ...cells(made.get(type))]),
+);
 
 /** The files of the program that was given, with further arguments behind the type. */
 async function theirs(rest) {
@@ -132,7 +161,8 @@ if (values.importance) {
   const matrix = join(folder, 'importance.gguf');
   await converted(['--type', 'q8_0', '--calibrate', calibration, '--save-imatrix', matrix]);
   const rows = [];
-  for (const type of types) rows.push([type, ...cells(await converted(['--type', type, '--imatrix', matrix]))]);
+  for (const type of types)
+    rows.push([type, ...cells(await converted(['--type', type, '--imatrix', matrix]))]);
   console.log('\nwith an importance matrix of the other half\n');
   print(head, rows);
   if (values['llama-quantize']) {
@@ -146,7 +176,10 @@ if (values['llama-logits']) {
   for (const type of ['f32', 'f16', ...types]) {
     const out = join(folder, 'made.gguf');
     await jsonOf(sluice, ['convert', values.model, out, '--type', type, '--json']);
-    rows.push([type, figure(compare(out, (start) => logitsOf(out, start, values['llama-logits'])).nmse)]);
+    rows.push([
+      type,
+      figure(compare(out, (start) => logitsOf(out, start, values['llama-logits'])).nmse),
+    ]);
   }
   console.log('\nour files in llama.cpp: the normalized error of our logits against its own\n');
   print(['type', 'NMSE'], rows);
@@ -155,16 +188,34 @@ if (values['llama-logits']) {
 if (sizes.length > 0) console.log('\n--target-size\n');
 const rows = [];
 for (const type of sizes) {
-  const mixture = made.get(type), size = ['--target-size', String(mixture.bytes)];
-  const plain = await converted(size), read = await converted([...size, '--calibrate', calibration]);
+  const mixture = made.get(type),
+    size = ['--target-size', String(mixture.bytes)];
+  const plain = await converted(size),
+    read = await converted([...size, '--calibrate', calibration]);
   const pair = (r) => [r.bytes, figure(r.divergence), figure(r.nmse)];
   rows.push([type, ...pair(mixture), ...pair(plain), ...pair(read)]);
 }
-if (sizes.length > 0) print(['mixture', 'bytes', 'KL', 'NMSE', '--target-size: bytes', 'KL', 'NMSE', 'calibrated: bytes', 'KL', 'NMSE'], rows);
+if (sizes.length > 0)
+  print(
+    [
+      'mixture',
+      'bytes',
+      'KL',
+      'NMSE',
+      '--target-size: bytes',
+      'KL',
+      'NMSE',
+      'calibrated: bytes',
+      'KL',
+      'NMSE',
+    ],
+    rows,
+  );
 
 if (values.embedding) {
   // A head that is the embedding would change with it: it becomes a matrix of its own first.
-  const parts = join(folder, 'parts.qsf'), untied = join(folder, 'untied.gguf');
+  const parts = join(folder, 'parts.qsf'),
+    untied = join(folder, 'untied.gguf');
   await jsonOf(sluice, ['convert', values.model, parts, '--cluster-embedding', 'f32', '--json']);
   await jsonOf(sluice, ['convert', parts, untied, '--json']);
   const as = async (...args) => {
@@ -174,29 +225,47 @@ if (values.embedding) {
   };
   const rows = [];
   for (const type of values.embedding.split(',')) {
-    rows.push([type, ...await as('--tensor-type', `token_embd=${type}`), ...await as('--cluster-embedding', type)]);
+    rows.push([
+      type,
+      ...(await as('--tensor-type', `token_embd=${type}`)),
+      ...(await as('--cluster-embedding', type)),
+    ]);
   }
   console.log('\nthe embedding alone, whole and in two parts\n');
-  print(['type', 'bytes', 'MSE of it', 'NMSE', 'KL', 'in two parts: bytes', 'MSE of it', 'NMSE', 'KL'], rows);
+  print(
+    ['type', 'bytes', 'MSE of it', 'NMSE', 'KL', 'in two parts: bytes', 'MSE of it', 'NMSE', 'KL'],
+    rows,
+  );
 }
 
 if (values.speed) {
-  const large = modelFile(values.speed), out = join(folder, 'timed.gguf');
-  const ours = (type) => [sluice, ['convert', large, out, '--type', type, '--threads', values.threads, '--json']];
+  const large = modelFile(values.speed),
+    out = join(folder, 'timed.gguf');
+  const ours = (type) => [
+    sluice,
+    ['convert', large, out, '--type', type, '--threads', values.threads, '--json'],
+  ];
   const theirs = (type) => [values['llama-quantize'], [large, out, type, values.threads]];
   const seconds = ([program, args]) => {
     const start = performance.now();
     run(program, args, { stdio: 'ignore' });
     return (performance.now() - start) / 1000;
   };
-  const rows = types.filter((type) => type !== 'mxfp4').map((type) => {
-    let mine = Infinity, peer = Infinity;
-    for (let round = 0; round < Number(values.rounds); round++) {
-      mine = Math.min(mine, seconds(ours(type)));
-      if (values['llama-quantize']) peer = Math.min(peer, seconds(theirs(type)));
-    }
-    return [type, mine.toFixed(2), ...(Number.isFinite(peer) ? [peer.toFixed(2), (peer / mine).toFixed(2)] : ['', ''])];
-  });
+  const rows = types
+    .filter((type) => type !== 'mxfp4')
+    .map((type) => {
+      let mine = Infinity,
+        peer = Infinity;
+      for (let round = 0; round < Number(values.rounds); round++) {
+        mine = Math.min(mine, seconds(ours(type)));
+        if (values['llama-quantize']) peer = Math.min(peer, seconds(theirs(type)));
+      }
+      return [
+        type,
+        mine.toFixed(2),
+        ...(Number.isFinite(peer) ? [peer.toFixed(2), (peer / mine).toFixed(2)] : ['', '']),
+      ];
+    });
   console.log(`\n${modelLabel(large)}, ${values.threads} threads, seconds\n`);
   print(['type', 'sluice convert', 'llama-quantize', 'times as fast'], rows);
 }

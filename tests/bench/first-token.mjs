@@ -51,7 +51,11 @@ async function theirs({ url, threads, prompt }) {
   const { Wllama } = await import('/wllama/index.js');
   const peer = new Wllama({ default: '/wllama/wasm/wllama.wasm' }, { suppressNativeLog: true });
   const start = performance.now();
-  await peer.loadModelFromUrl(new URL(url, location.href).href, { n_ctx: 256, n_threads: threads, n_gpu_layers: 0 });
+  await peer.loadModelFromUrl(new URL(url, location.href).href, {
+    n_ctx: 256,
+    n_threads: threads,
+    n_gpu_layers: 0,
+  });
   await peer.createCompletion({ prompt, max_tokens: 1, temperature: 0, ignore_eos: true });
   const ms = performance.now() - start;
   await peer.exit();
@@ -63,17 +67,21 @@ async function theirs({ url, threads, prompt }) {
 setup('bench');
 if (!values['no-build']) await build(['wasm', 'web']);
 const file = modelFile(values.model);
-const bench = await Bench.open([
-  ['/wllama/', inRoot('node_modules', '@wllama', 'wllama', 'esm')],
-  ['/model/', dirname(resolve(file))],
-], { rate: parseBytes(values.rate) });
+const bench = await Bench.open(
+  [
+    ['/wllama/', inRoot('node_modules', '@wllama', 'wllama', 'esm')],
+    ['/model/', dirname(resolve(file))],
+  ],
+  { rate: parseBytes(values.rate) },
+);
 const work = { url: `/model/${basename(file)}`, threads: Number(values.threads), prompt: kPrompt };
 const run = async (side) => (await bench.run(side, work)).result;
 const rows = [];
 let warm;
 try {
   const download = (await run(plainDownload)).ms;
-  const add = (name, { ms }) => rows.push([name, ms / 1000, `${((ms / download) * 100).toFixed(0)} %`]);
+  const add = (name, { ms }) =>
+    rows.push([name, ms / 1000, `${((ms / download) * 100).toFixed(0)} %`]);
   add('plain download', { ms: download });
   const cold = await run(ours);
   add('cold', cold);
@@ -87,7 +95,11 @@ try {
 } finally {
   await bench.close();
 }
-console.log(`\nTime to the first token: ${modelLabel(file)}, ${values.rate}B/s, ${values.threads} threads, a prompt of ${kPrompt.split(' ').length} words`);
+console.log(
+  `\nTime to the first token: ${modelLabel(file)}, ${values.rate}B/s, ${values.threads} threads, a prompt of ${kPrompt.split(' ').length} words`,
+);
 console.log(table([['', 'seconds', 'of the download'], ...rows]));
-console.log(`warm: ${(warm.before * 100).toFixed(1)} % of the file had been read when the first product was done`);
+console.log(
+  `warm: ${(warm.before * 100).toFixed(1)} % of the file had been read when the first product was done`,
+);
 if (!(warm.before < 0.05)) process.exitCode = 1;

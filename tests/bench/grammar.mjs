@@ -36,7 +36,7 @@ function idsOf(text, tokens) {
   const ids = new Map(tokens.map((token, id) => [token, id]));
   const bytes = Buffer.from(text).toString('latin1');
   const out = [];
-  for (let at = 0; at < bytes.length; ) {
+  for (let at = 0; at < bytes.length;) {
     let size = Math.min(24, bytes.length - at);
     while (size > 0 && !ids.has(bytes.slice(at, at + size))) size--;
     if (size === 0) throw new Error(`no token begins ${bytes.slice(at)}`);
@@ -47,7 +47,10 @@ function idsOf(text, tokens) {
 }
 
 function vocabularyFile(tokens) {
-  const parts = tokens.flatMap((token) => [Buffer.from([token.length & 255, token.length >> 8]), Buffer.from(token, 'latin1')]);
+  const parts = tokens.flatMap((token) => [
+    Buffer.from([token.length & 255, token.length >> 8]),
+    Buffer.from(token, 'latin1'),
+  ]);
   return Buffer.concat(parts);
 }
 
@@ -55,12 +58,22 @@ function vocabularyFile(tokens) {
 function summed(list, cases) {
   const result = {};
   for (const name of ['compile', 'mask', 'step']) {
-    const best = list.flatMap(({ [name]: times }, which) => {
-      const places = Math.min(times.length, name === 'compile' ? 1 : cases[which].ids.length);
-      return Array.from({ length: places }, (_, i) => Math.min(...times.filter((_, at) => at % places === i)) / 1000);
-    }).sort((a, b) => a - b);
+    const best = list
+      .flatMap(({ [name]: times }, which) => {
+        const places = Math.min(times.length, name === 'compile' ? 1 : cases[which].ids.length);
+        return Array.from(
+          { length: places },
+          (_, i) => Math.min(...times.filter((_, at) => at % places === i)) / 1000,
+        );
+      })
+      .sort((a, b) => a - b);
     const at = (share) => best[Math.floor(share * (best.length - 1))];
-    result[name] = { mean: best.reduce((a, b) => a + b, 0) / best.length, p50: at(0.5), p99: at(0.99), max: at(1) };
+    result[name] = {
+      mean: best.reduce((a, b) => a + b, 0) / best.length,
+      p50: at(0.5),
+      p99: at(0.99),
+      max: at(1),
+    };
   }
   return result;
 }
@@ -71,15 +84,23 @@ async function measureOurs({ origin, rounds, files }) {
   importScripts(`${origin}/program/grammar_bench.js`);
   const lines = [];
   const memory = new WebAssembly.Memory({ initial: 1024, maximum: 16384, shared: true });
-  const wasm = await WebAssembly.compileStreaming(fetch(`${origin}/program/grammar_bench.simd128.wasm`));
+  const wasm = await WebAssembly.compileStreaming(
+    fetch(`${origin}/program/grammar_bench.simd128.wasm`),
+  );
   const program = await createProgram({
-    wasmMemory: memory, print: (line) => lines.push(line), printErr: (line) => lines.push(`! ${line}`),
+    wasmMemory: memory,
+    print: (line) => lines.push(line),
+    printErr: (line) => lines.push(`! ${line}`),
     instantiateWasm(imports, receive) {
       WebAssembly.instantiate(wasm, imports).then((instance) => receive(instance, wasm));
       return {};
     },
   });
-  for (const name of files) program.FS.writeFile(`/${name}`, new Uint8Array(await (await fetch(`${origin}/input/${name}`)).arrayBuffer()));
+  for (const name of files)
+    program.FS.writeFile(
+      `/${name}`,
+      new Uint8Array(await (await fetch(`${origin}/input/${name}`)).arrayBuffer()),
+    );
   try {
     program.callMain(['/vocabulary', '/cases', `${rounds}`]);
   } catch (error) {
@@ -94,7 +115,9 @@ async function measurePeer({ origin, rounds }) {
   importScripts(`${origin}/peer/index.js`);
   const { TokenizerInfo, GrammarCompiler, GrammarMatcher } = self.xgrammar;
   const { names, cases } = await (await fetch(`${origin}/input/peer.json`)).json();
-  const info = await TokenizerInfo.createTokenizerInfo(names, 'byte_level', false, names.length, [names.length - 1]);
+  const info = await TokenizerInfo.createTokenizerInfo(names, 'byte_level', false, names.length, [
+    names.length - 1,
+  ]);
   const compiler = await GrammarCompiler.createGrammarCompiler(info, false);
   const micro = () => performance.now() * 1000;
   const until = (most, begun) => (done) => done < most && (done === 0 || micro() - begun < 1e6); // a second, for all rounds
@@ -151,30 +174,65 @@ async function inWorkers({ works, args }) {
 // --- here -----------------------------------------------------------------------------------------
 
 async function costs(folder, { name, tokens }) {
-  const list = cases.map(({ schema, text }) => ({ schema: JSON.stringify(schema), ids: idsOf(text, tokens) }));
+  const list = cases.map(({ schema, text }) => ({
+    schema: JSON.stringify(schema),
+    ids: idsOf(text, tokens),
+  }));
   writeFileSync(join(folder, 'vocabulary'), vocabularyFile(tokens));
-  writeFileSync(join(folder, 'cases'), list.map(({ schema, ids }) => `${schema}\n${ids.join(' ')}\n`).join(''));
-  const row = { vocabulary: `${tokens.length} (${name})`, places: list.reduce((n, { ids }) => n + ids.length, 0) };
+  writeFileSync(
+    join(folder, 'cases'),
+    list.map(({ schema, ids }) => `${schema}\n${ids.join(' ')}\n`).join(''),
+  );
+  const row = {
+    vocabulary: `${tokens.length} (${name})`,
+    places: list.reduce((n, { ids }) => n + ids.length, 0),
+  };
   if (values.part.includes('masks')) {
     const program = inRoot('build', 'native', 'tests', 'bench', 'grammar_bench');
-    const { code, output } = await capture(program, [join(folder, 'vocabulary'), join(folder, 'cases'), values.rounds]);
+    const { code, output } = await capture(program, [
+      join(folder, 'vocabulary'),
+      join(folder, 'cases'),
+      values.rounds,
+    ]);
     if (code !== 0) throw new Error(output);
-    row.native = summed(output.trim().split('\n').map((line) => JSON.parse(line)), list);
+    row.native = summed(
+      output
+        .trim()
+        .split('\n')
+        .map((line) => JSON.parse(line)),
+      list,
+    );
   }
   if (values.part.includes('tab')) {
-    writeFileSync(join(folder, 'peer.json'), JSON.stringify({ names: tokens.map((token, i) => byteLevelName(token) || `<${i}>`), cases: list }));
+    writeFileSync(
+      join(folder, 'peer.json'),
+      JSON.stringify({
+        names: tokens.map((token, i) => byteLevelName(token) || `<${i}>`),
+        cases: list,
+      }),
+    );
     const bench = await Bench.open([
-      ['/program/', inRoot('build', 'wasm', 'tests', 'bench')], ['/input/', folder],
-      ['/peer/', inRoot('tests', 'bench', 'peer', 'node_modules', '@mlc-ai', 'web-xgrammar', 'lib')],
+      ['/program/', inRoot('build', 'wasm', 'tests', 'bench')],
+      ['/input/', folder],
+      [
+        '/peer/',
+        inRoot('tests', 'bench', 'peer', 'node_modules', '@mlc-ai', 'web-xgrammar', 'lib'),
+      ],
     ]);
     const works = [measureOurs, ...(values['ours-only'] ? [] : [measurePeer])].map(String);
-    const { result } = await bench.run(inWorkers, { works, args: { rounds, files: ['vocabulary', 'cases'] } });
+    const { result } = await bench.run(inWorkers, {
+      works,
+      args: { rounds, files: ['vocabulary', 'cases'] },
+    });
     await bench.close();
     row.tab = summed(result[0], list);
     if (result[1]) {
       row.peer = summed(result[1], list);
       row.refused = result[1].filter(({ refused }) => refused).length;
-      if (row.refused) console.error(`  xgrammar refuses ${row.refused} of ${cases.length} texts that fit their schemas`);
+      if (row.refused)
+        console.error(
+          `  xgrammar refuses ${row.refused} of ${cases.length} texts that fit their schemas`,
+        );
     }
   }
   return row;
@@ -185,26 +243,76 @@ function printCosts(rows) {
   const said = { native: 'native', tab: 'Chromium', peer: 'xgrammar, Chromium' };
   const cells = (row, place) => {
     const { compile, mask, step } = row[place];
-    return [row.vocabulary, said[place], ...[compile.p50, compile.max, mask.mean, mask.p50, mask.p99, mask.max, step.mean, step.p99].map((ms) => ms.toFixed(3))];
+    return [
+      row.vocabulary,
+      said[place],
+      ...[
+        compile.p50,
+        compile.max,
+        mask.mean,
+        mask.p50,
+        mask.p99,
+        mask.max,
+        step.mean,
+        step.p99,
+      ].map((ms) => ms.toFixed(3)),
+    ];
   };
   console.log('\nmilliseconds; a mask at every place');
-  console.log(table([
-    ['vocabulary', 'where', 'compile', 'max', 'mask mean', 'p50', 'p99', 'max', 'step mean', 'p99'],
-    ...rows.flatMap((row) => places.filter((place) => row[place]).map((place) => cells(row, place))),
-  ]));
+  console.log(
+    table([
+      [
+        'vocabulary',
+        'where',
+        'compile',
+        'max',
+        'mask mean',
+        'p50',
+        'p99',
+        'max',
+        'step mean',
+        'p99',
+      ],
+      ...rows.flatMap((row) =>
+        places.filter((place) => row[place]).map((place) => cells(row, place)),
+      ),
+    ]),
+  );
 }
 
 /** Tokens a second of one model with no schema and with two, in turns, another one first each time; the best counts. */
 async function decodes(folder) {
   const file = modelFile(values.model);
   const best = {};
-  for (const [name, schema] of Object.entries({ forced, unforced })) writeFileSync(join(folder, name), JSON.stringify(schema));
-  const common = ['run', file, '-p', 'The river ran past a small mill', '-n', values.generate, '--temp', '0.8', '--seed', '1', '--threads', values.threads, '--json'];
-  const sides = { free: ['--ignore-eos'], unforced: ['--json-schema', join(folder, 'unforced')], forced: ['--json-schema', join(folder, 'forced')] };
+  for (const [name, schema] of Object.entries({ forced, unforced }))
+    writeFileSync(join(folder, name), JSON.stringify(schema));
+  const common = [
+    'run',
+    file,
+    '-p',
+    'The river ran past a small mill',
+    '-n',
+    values.generate,
+    '--temp',
+    '0.8',
+    '--seed',
+    '1',
+    '--threads',
+    values.threads,
+    '--json',
+  ];
+  const sides = {
+    free: ['--ignore-eos'],
+    unforced: ['--json-schema', join(folder, 'unforced')],
+    forced: ['--json-schema', join(folder, 'forced')],
+  };
   const turns = Object.entries(sides);
   for (let round = 0; round < Number(values.turns); round++, turns.push(turns.shift())) {
     for (const [name, args] of turns) {
-      const { generatedTokens, generateMs, passes } = await jsonOf(inRoot('build', 'native', 'sluice'), [...common, ...args]);
+      const { generatedTokens, generateMs, passes } = await jsonOf(
+        inRoot('build', 'native', 'sluice'),
+        [...common, ...args],
+      );
       const rate = ((generatedTokens - 1) * 1000) / generateMs;
       if (!(best[name]?.rate >= rate)) best[name] = { rate, generatedTokens, passes };
     }
@@ -213,17 +321,39 @@ async function decodes(folder) {
 }
 
 function printDecodes({ model, ...sides }) {
-  const said = { free: 'no schema', unforced: 'a string of any text', forced: 'an object with long names' };
+  const said = {
+    free: 'no schema',
+    unforced: 'a string of any text',
+    forced: 'an object with long names',
+  };
   console.log(`\n${model}, ${values.threads} thread(s)`);
-  console.log(table([['answer', 'tokens', 'passes', 'tokens/s', 'ratio'],
-    ...Object.entries(sides).map(([name, { rate, generatedTokens, passes }]) => [said[name], generatedTokens, passes, rate, rate / sides.free.rate])]));
+  console.log(
+    table([
+      ['answer', 'tokens', 'passes', 'tokens/s', 'ratio'],
+      ...Object.entries(sides).map(([name, { rate, generatedTokens, passes }]) => [
+        said[name],
+        generatedTokens,
+        passes,
+        rate,
+        rate / sides.free.rate,
+      ]),
+    ]),
+  );
 }
 
 const wants = (...parts) => parts.some((part) => values.part.includes(part));
 if (!values['no-build']) {
-  if (wants('masks')) cmakeBuild('native', { targets: ['grammar_bench'], variables: ['-DSLUICE_BENCH=ON', '-DSLUICE_TESTS=ON'] });
+  if (wants('masks'))
+    cmakeBuild('native', {
+      targets: ['grammar_bench'],
+      variables: ['-DSLUICE_BENCH=ON', '-DSLUICE_TESTS=ON'],
+    });
   if (wants('decode')) cmakeBuild('native', { targets: ['sluice'] });
-  if (wants('tab')) await buildProgram('grammar_bench', ['simd128'], { below: 'bench/', variables: ['-DSLUICE_BENCH=ON'] });
+  if (wants('tab'))
+    await buildProgram('grammar_bench', ['simd128'], {
+      below: 'bench/',
+      variables: ['-DSLUICE_BENCH=ON'],
+    });
 }
 if (wants('tab') && !values['ours-only']) installPeer('@mlc-ai/web-xgrammar');
 const folder = mkdtempSync(join(tmpdir(), 'sluice-grammar-'));

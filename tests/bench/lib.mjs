@@ -19,7 +19,14 @@ export function modelFile(name) {
   if (!existsSync(file)) {
     mkdirSync(modelFolder, { recursive: true });
     cmakeBuild('native', { targets: ['sluice-make-model'] });
-    run(inRoot('build', 'native', 'sluice-make-model'), ['--quiet', '-s', shape, '-t', type, `${file}.part`]);
+    run(inRoot('build', 'native', 'sluice-make-model'), [
+      '--quiet',
+      '-s',
+      shape,
+      '-t',
+      type,
+      `${file}.part`,
+    ]);
     renameSync(`${file}.part`, file);
   }
   return file;
@@ -30,16 +37,34 @@ export const modelLabel = (file) =>
 
 /** n words: at least n tokens in any vocabulary. */
 export function promptWords(n) {
-  const words = ['the', 'river', 'ran', 'past', 'a', 'small', 'mill', 'and', 'turned', 'its', 'wheel'];
+  const words = [
+    'the',
+    'river',
+    'ran',
+    'past',
+    'a',
+    'small',
+    'mill',
+    'and',
+    'turned',
+    'its',
+    'wheel',
+  ];
   return Array.from({ length: n }, (_, i) => words[(i * 7) % words.length]);
 }
 
 /** rows: arrays of cells; the first one is the head. Numbers are right-aligned. */
 export function table(rows) {
-  const text = rows.map((row) => row.map((c) => (typeof c === 'number' ? c.toFixed(c < 100 ? 2 : 0) : String(c))));
+  const text = rows.map((row) =>
+    row.map((c) => (typeof c === 'number' ? c.toFixed(c < 100 ? 2 : 0) : String(c))),
+  );
   const width = text[0].map((_, i) => Math.max(...text.map((row) => row[i].length)));
-  const line = (row, r) => row.map((cell, i) =>
-    (r > 0 && typeof rows[r][i] === 'number' ? cell.padStart(width[i]) : cell.padEnd(width[i]))).join('  ');
+  const line = (row, r) =>
+    row
+      .map((cell, i) =>
+        r > 0 && typeof rows[r][i] === 'number' ? cell.padStart(width[i]) : cell.padEnd(width[i]),
+      )
+      .join('  ');
   return text.map((row, r) => line(row, r).trimEnd()).join('\n');
 }
 
@@ -50,7 +75,11 @@ export async function inTurns(measures, rounds, warmUp = true) {
     for (const [i, measure] of measures.entries()) {
       const { prefill, decode, ...rest } = await measure();
       if (round === 0) continue;
-      best[i] = { ...rest, prefill: Math.max(best[i].prefill, prefill), decode: Math.max(best[i].decode, decode) };
+      best[i] = {
+        ...rest,
+        prefill: Math.max(best[i].prefill, prefill),
+        decode: Math.max(best[i].decode, decode),
+      };
     }
   }
   return best;
@@ -69,9 +98,27 @@ const peerFolder = inRoot('tests', 'bench', 'peer');
 export function installPeer(name) {
   if (existsSync(join(peerFolder, 'node_modules', name))) return;
   // Without the optional packages: of llama.cpp they are the same library for GPUs, hundreds of megabytes.
-  run('npm', ['install', '--no-package-lock', '--omit=optional', '--ignore-scripts', '--loglevel=error'], { cwd: peerFolder });
+  run(
+    'npm',
+    ['install', '--no-package-lock', '--omit=optional', '--ignore-scripts', '--loglevel=error'],
+    { cwd: peerFolder },
+  );
 }
 
 /** llama.cpp natively: { prefill, decode } in tokens per second, the best of two runs. */
-export const measureLlama = (file, threads, nPrompt, nGenerate, { repeats = 2, kvType = 'f16' } = {}) =>
-  jsonOf(process.execPath, [`${peerFolder}/llama.mjs`, file, String(threads), nPrompt, nGenerate, String(repeats), kvType]);
+export const measureLlama = (
+  file,
+  threads,
+  nPrompt,
+  nGenerate,
+  { repeats = 2, kvType = 'f16' } = {},
+) =>
+  jsonOf(process.execPath, [
+    `${peerFolder}/llama.mjs`,
+    file,
+    String(threads),
+    nPrompt,
+    nGenerate,
+    String(repeats),
+    kvType,
+  ]);

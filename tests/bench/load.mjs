@@ -12,14 +12,26 @@ import { parseArgs } from 'node:util';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { Client, at, listening, told } from './client.mjs';
 
-const { values: options } = parseArgs({ options: {
-  minutes: { type: 'string', default: '10' }, clients: { type: 'string', default: '64' },
-  parallel: { type: 'string', default: '8' }, draft: { type: 'string', default: 'ngram' },
-  threads: { type: 'string', default: '2' }, seed: { type: 'string', default: '1' },
-  model: { type: 'string', default: inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf') },
-} });
+const { values: options } = parseArgs({
+  options: {
+    minutes: { type: 'string', default: '10' },
+    clients: { type: 'string', default: '64' },
+    parallel: { type: 'string', default: '8' },
+    draft: { type: 'string', default: 'ngram' },
+    threads: { type: 'string', default: '2' },
+    seed: { type: 'string', default: '1' },
+    model: { type: 'string', default: inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf') },
+  },
+});
 const minutes = Number(options.minutes);
-const starts = ['Once upon a time', 'The little fox', 'One day, Lily', 'There was a big dog', 'Tom and Mia', 'The rain had stopped'];
+const starts = [
+  'Once upon a time',
+  'The little fox',
+  'One day, Lily',
+  'There was a big dog',
+  'Tom and Mia',
+  'The rain had stopped',
+];
 
 /** Numbers in [0, 1) that a seed decides (mulberry32). */
 function numbers(seed) {
@@ -32,8 +44,28 @@ function numbers(seed) {
   };
 }
 
-const server = spawn(inRoot('build', 'native', 'sluice'), ['serve', options.model, '--port', '0', '--json', '--quiet', '--ctx', '512',
-  '--threads', options.threads, '--parallel', options.parallel, '--queue', '256', '--draft', options.draft], { stdio: ['ignore', 'pipe', 'inherit'] });
+const server = spawn(
+  inRoot('build', 'native', 'sluice'),
+  [
+    'serve',
+    options.model,
+    '--port',
+    '0',
+    '--json',
+    '--quiet',
+    '--ctx',
+    '512',
+    '--threads',
+    options.threads,
+    '--parallel',
+    options.parallel,
+    '--queue',
+    '256',
+    '--draft',
+    options.draft,
+  ],
+  { stdio: ['ignore', 'pipe', 'inherit'] },
+);
 let ended;
 server.once('exit', (code, signal) => (ended = code ?? signal));
 const client = new Client(await listening(server));
@@ -41,11 +73,20 @@ const client = new Client(await listening(server));
 /** What may be asked: the same question has one answer, whoever asks beside it. */
 function question(n) {
   const chat = n % 3 === 2;
-  const base = { model: 'any', seed: n, temperature: n % 2 ? 0.9 : 0, max_tokens: 8 + (n * 7) % 40, stream: true };
+  const base = {
+    model: 'any',
+    seed: n,
+    temperature: n % 2 ? 0.9 : 0,
+    max_tokens: 8 + ((n * 7) % 40),
+    stream: true,
+  };
   const start = starts[n % starts.length];
   return chat
-    ? ['/v1/chat/completions', { ...base, messages: [{ role: 'user', content: `${start} number ${n}` }] }]
-    : ['/v1/completions', { ...base, prompt: `${start} number ${n} `.repeat(1 + n % 3) }];
+    ? [
+        '/v1/chat/completions',
+        { ...base, messages: [{ role: 'user', content: `${start} number ${n}` }] },
+      ]
+    : ['/v1/completions', { ...base, prompt: `${start} number ${n} `.repeat(1 + (n % 3)) }];
 }
 
 async function answer(n, times) {
@@ -65,20 +106,41 @@ async function answer(n, times) {
 }
 
 const nonsense = [
-  '{', '', '[]', '"text"', 'null', '{"prompt": 5}', '{"prompt": "a", "max_tokens": -7}', '{"prompt": "a", "temperature": "hot"}',
-  '{"messages": "hello"}', '{"messages": [{"role": "king", "content": "x"}]}', '{"prompt": "a", "n": 100000}', '{"prompt": "a", "no_such_option": 1}',
-  `{"prompt": "${'a'.repeat(1 << 16)}"}`, `${'['.repeat(5000)}`, '{"prompt": "\ud800"}', '{"prompt": "a", "logit_bias": {"x": 1}}',
+  '{',
+  '',
+  '[]',
+  '"text"',
+  'null',
+  '{"prompt": 5}',
+  '{"prompt": "a", "max_tokens": -7}',
+  '{"prompt": "a", "temperature": "hot"}',
+  '{"messages": "hello"}',
+  '{"messages": [{"role": "king", "content": "x"}]}',
+  '{"prompt": "a", "n": 100000}',
+  '{"prompt": "a", "no_such_option": 1}',
+  `{"prompt": "${'a'.repeat(1 << 16)}"}`,
+  `${'['.repeat(5000)}`,
+  '{"prompt": "\ud800"}',
+  '{"prompt": "a", "logit_bias": {"x": 1}}',
 ];
 const wreckage = [
-  'GET / HTTP/9.9\r\n\r\n', 'POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n', '\0\0\0\0\r\n\r\n', 'POST /v1/completions HTTP/1.1\r\nContent-Length: 50\r\n\r\n{',
-  `GET /${'x'.repeat(20000)} HTTP/1.1\r\n\r\n`, 'POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n', 'DELETE /v1/models HTTP/1.1\r\nHost: a\r\n\r\n',
+  'GET / HTTP/9.9\r\n\r\n',
+  'POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n',
+  '\0\0\0\0\r\n\r\n',
+  'POST /v1/completions HTTP/1.1\r\nContent-Length: 50\r\n\r\n{',
+  `GET /${'x'.repeat(20000)} HTTP/1.1\r\n\r\n`,
+  'POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n',
+  'DELETE /v1/models HTTP/1.1\r\nHost: a\r\n\r\n',
 ];
 
 /** Sends bytes that are no request and leaves. */
 function wreck(bytes, wait) {
   return new Promise((resolve) => {
     const socket = connect(client.port, '127.0.0.1', () => socket.write(bytes));
-    socket.on('data', () => {}).on('error', () => {}).on('close', resolve);
+    socket
+      .on('data', () => {})
+      .on('error', () => {})
+      .on('close', resolve);
     setTimeout(() => socket.destroy(), wait).unref();
   });
 }
@@ -108,14 +170,20 @@ async function live(number) {
         counts.busy++;
         await sleep(1000 * Number(headers['retry-after'] ?? 1));
       } else if (status !== 200) faults.push(`question ${n}: status ${status}`);
-      else if (said !== alone[n]) faults.push(`question ${n}: ${JSON.stringify(said)} instead of ${JSON.stringify(alone[n])}`);
+      else if (said !== alone[n])
+        faults.push(
+          `question ${n}: ${JSON.stringify(said)} instead of ${JSON.stringify(alone[n])}`,
+        );
       else counts.answered++;
     } else if (kind < 0.85) {
       let pieces = Math.floor(random() * 6);
       await client.ask(...question(n), () => pieces-- > 0);
       counts.left++;
     } else if (kind < 0.95) {
-      const { status } = await client.ask(pick(['/v1/completions', '/v1/chat/completions', '/v1/embeddings', '/tokenize']), pick(nonsense));
+      const { status } = await client.ask(
+        pick(['/v1/completions', '/v1/chat/completions', '/v1/embeddings', '/tokenize']),
+        pick(nonsense),
+      );
       if (status >= 400 && status < 500) counts.refused++;
       else if (status !== 200) faults.push(`nonsense: status ${status}`);
     } else {
@@ -126,20 +194,34 @@ async function live(number) {
 }
 
 /** Resident kilobytes of the server. */
-const resident = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.pid}/status`, 'utf8'))[1]);
+const resident = () =>
+  Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.pid}/status`, 'utf8'))[1]);
 const memory = [];
-const clock = setInterval(() => { if (ended === undefined) memory.push(resident()); }, 2000);
-const failures = (await Promise.allSettled(Array.from({ length: Number(options.clients) }, (_, i) => live(i)))).filter(({ reason }) => reason);
+const clock = setInterval(() => {
+  if (ended === undefined) memory.push(resident());
+}, 2000);
+const failures = (
+  await Promise.allSettled(Array.from({ length: Number(options.clients) }, (_, i) => live(i)))
+).filter(({ reason }) => reason);
 clearInterval(clock);
 for (const { reason } of failures) faults.push(`a client: ${reason.message}`);
 
-const span = (from, to) => at(memory.slice(Math.floor(memory.length * from), Math.ceil(memory.length * to)), 0.5) / 1024;
+const span = (from, to) =>
+  at(memory.slice(Math.floor(memory.length * from), Math.ceil(memory.length * to)), 0.5) / 1024;
 const [early, late] = [span(0.2, 0.5), span(0.8, 1)];
 const fixed = (x) => x.toFixed(1);
-console.log(`${options.clients} clients, ${options.parallel} answers at a time, ${minutes} minutes: ${JSON.stringify(counts)}`);
-console.log(`to the first token: p50 ${fixed(at(times.first, 0.5))} ms, p99 ${fixed(at(times.first, 0.99))} ms (of ${times.first.length})`);
-console.log(`between tokens: p50 ${fixed(at(times.next, 0.5))} ms, p99 ${fixed(at(times.next, 0.99))} ms (of ${times.next.length})`);
-console.log(`memory: ${fixed(early)} MB early, ${fixed(late)} MB at the end, at most ${fixed(Math.max(...memory) / 1024)} MB`);
+console.log(
+  `${options.clients} clients, ${options.parallel} answers at a time, ${minutes} minutes: ${JSON.stringify(counts)}`,
+);
+console.log(
+  `to the first token: p50 ${fixed(at(times.first, 0.5))} ms, p99 ${fixed(at(times.first, 0.99))} ms (of ${times.first.length})`,
+);
+console.log(
+  `between tokens: p50 ${fixed(at(times.next, 0.5))} ms, p99 ${fixed(at(times.next, 0.99))} ms (of ${times.next.length})`,
+);
+console.log(
+  `memory: ${fixed(early)} MB early, ${fixed(late)} MB at the end, at most ${fixed(Math.max(...memory) / 1024)} MB`,
+);
 if (late > early * 1.03 + 2) faults.push(`memory grew from ${early} to ${late} MB`);
 if (ended !== undefined) faults.push(`the server ended: ${ended}`);
 else {

@@ -24,18 +24,38 @@ const message = (field, ...parts) => bytes(field, Buffer.concat(parts));
 const kinds = { Float32Array: 1, Uint8Array: 2, Int8Array: 3, BigInt64Array: 7 };
 
 function tensor(field, name, dims, data) {
-  return message(field, ...dims.map((d) => whole(1, d)), whole(2, kinds[data.constructor.name]), text(8, name),
-    bytes(9, Buffer.from(data.buffer, data.byteOffset, data.byteLength)));
+  return message(
+    field,
+    ...dims.map((d) => whole(1, d)),
+    whole(2, kinds[data.constructor.name]),
+    text(8, name),
+    bytes(9, Buffer.from(data.buffer, data.byteOffset, data.byteLength)),
+  );
 }
 
 const attributes = {
   int: (name, value) => message(5, text(1, name), whole(3, value), whole(20, 2)),
-  ints: (name, values) => message(5, text(1, name), ...values.map((v) => whole(8, v)), whole(20, 7)),
+  ints: (name, values) =>
+    message(5, text(1, name), ...values.map((v) => whole(8, v)), whole(20, 7)),
   float: (name, value) => message(5, text(1, name), real(2, value), whole(20, 1)),
 };
 
-const value = (field, name, kind, dims) => message(field, text(1, name), message(2, message(1, whole(1, kind),
-  message(2, ...dims.map((d) => message(1, typeof d === 'string' ? text(2, d) : whole(1, d)))))));
+const value = (field, name, kind, dims) =>
+  message(
+    field,
+    text(1, name),
+    message(
+      2,
+      message(
+        1,
+        whole(1, kind),
+        message(
+          2,
+          ...dims.map((d) => message(1, typeof d === 'string' ? text(2, d) : whole(1, d))),
+        ),
+      ),
+    ),
+  );
 
 // --- the graph -----------------------------------------------------------------------------------------------
 
@@ -45,7 +65,16 @@ export function bertAsOnnx(shape, weights, tokens, quantized) {
   let made = 0;
   const node = (type, inputs, ...more) => {
     const out = `v${++made}`;
-    parts.push(message(1, ...inputs.map((i) => text(1, i)), text(2, out), text(3, out), text(4, type), ...more));
+    parts.push(
+      message(
+        1,
+        ...inputs.map((i) => text(1, i)),
+        text(2, out),
+        text(3, out),
+        text(4, type),
+        ...more,
+      ),
+    );
     return out;
   };
   const constant = (dims, data) => {
@@ -56,13 +85,19 @@ export function bertAsOnnx(shape, weights, tokens, quantized) {
   const scalar = (x) => constant([], new Float32Array([x]));
   const list = (...values) => constant([values.length], new BigInt64Array(values.map(BigInt)));
   const given = (name) => constant(weights[name].dims, weights[name].data);
-  const norm = (x, name) => node('LayerNormalization', [x, given(`${name}.weight`), given(`${name}.bias`)],
-    attributes.int('axis', -1), attributes.float('epsilon', 1e-12));
+  const norm = (x, name) =>
+    node(
+      'LayerNormalization',
+      [x, given(`${name}.weight`), given(`${name}.bias`)],
+      attributes.int('axis', -1),
+      attributes.float('epsilon', 1e-12),
+    );
 
   // [rows][columns] as x W^T takes it: [columns][rows].
   function turned({ dims: [rows, columns], data }) {
     const out = new Float32Array(data.length);
-    for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) out[c * rows + r] = data[r * columns + c];
+    for (let r = 0; r < rows; r++)
+      for (let c = 0; c < columns; c++) out[c * rows + r] = data[r * columns + c];
     return out;
   }
   function product(x, name) {
@@ -70,24 +105,43 @@ export function bertAsOnnx(shape, weights, tokens, quantized) {
     const matrix = turned(weights[name]);
     if (!quantized) return node('MatMul', [x, constant([dims[1], dims[0]], matrix)]);
     const scale = matrix.reduce((most, w) => Math.max(most, Math.abs(w)), 0) / 127;
-    const w = constant([dims[1], dims[0]], Int8Array.from(matrix, (v) => Math.round(v / scale)));
+    const w = constant(
+      [dims[1], dims[0]],
+      Int8Array.from(matrix, (v) => Math.round(v / scale)),
+    );
     const q = node('DynamicQuantizeLinear', [x], text(2, `s${made + 1}`), text(2, `z${made + 1}`));
     const [s, z] = [`s${q.slice(1)}`, `z${q.slice(1)}`];
     const sums = node('MatMulInteger', [q, w, z, constant([], new Int8Array(1))]);
-    return node('Mul', [node('Cast', [sums], attributes.int('to', 1)), node('Mul', [s, scalar(scale)])]);
+    return node('Mul', [
+      node('Cast', [sums], attributes.int('to', 1)),
+      node('Mul', [s, scalar(scale)]),
+    ]);
   }
   const dense = (x, name) => node('Add', [product(x, `${name}.weight`), given(`${name}.bias`)]);
 
   const { width, layers, heads } = shape;
   const size = width / heads;
-  const embedded = (name, ids) => node('Gather', [given(`embeddings.${name}.weight`), ids], attributes.int('axis', 0));
-  const positions = weights['embeddings.position_embeddings.weight'].data.subarray(0, tokens * width);
-  let x = node('Add', [embedded('word_embeddings', 'input_ids'), embedded('token_type_embeddings', 'token_type_ids')]);
+  const embedded = (name, ids) =>
+    node('Gather', [given(`embeddings.${name}.weight`), ids], attributes.int('axis', 0));
+  const positions = weights['embeddings.position_embeddings.weight'].data.subarray(
+    0,
+    tokens * width,
+  );
+  let x = node('Add', [
+    embedded('word_embeddings', 'input_ids'),
+    embedded('token_type_embeddings', 'token_type_ids'),
+  ]);
   x = norm(node('Add', [x, constant([1, tokens, width], positions)]), 'embeddings.LayerNorm');
-  const seen = node('Cast', [node('Unsqueeze', ['attention_mask', list(1, 2)])], attributes.int('to', 1));
+  const seen = node(
+    'Cast',
+    [node('Unsqueeze', ['attention_mask', list(1, 2)])],
+    attributes.int('to', 1),
+  );
   const mask = node('Mul', [node('Sub', [scalar(1), seen]), scalar(-1e9)]);
-  const apart = list(0, 0, heads, size), joined = list(0, 0, width);
-  const split = (y, order) => node('Transpose', [node('Reshape', [y, apart])], attributes.ints('perm', order));
+  const apart = list(0, 0, heads, size),
+    joined = list(0, 0, width);
+  const split = (y, order) =>
+    node('Transpose', [node('Reshape', [y, apart])], attributes.ints('perm', order));
   for (let i = 0; i < layers; i++) {
     const at = `encoder.layer.${i}.`;
     const q = split(dense(x, `${at}attention.self.query`), [0, 2, 1, 3]);
@@ -95,7 +149,11 @@ export function bertAsOnnx(shape, weights, tokens, quantized) {
     const v = split(dense(x, `${at}attention.self.value`), [0, 2, 1, 3]);
     const scores = node('Div', [node('MatMul', [q, k]), scalar(Math.sqrt(size))]);
     const shares = node('Softmax', [node('Add', [scores, mask])], attributes.int('axis', -1));
-    const mixed = node('Transpose', [node('MatMul', [shares, v])], attributes.ints('perm', [0, 2, 1, 3]));
+    const mixed = node(
+      'Transpose',
+      [node('MatMul', [shares, v])],
+      attributes.ints('perm', [0, 2, 1, 3]),
+    );
     const attended = dense(node('Reshape', [mixed, joined]), `${at}attention.output.dense`);
     x = norm(node('Add', [attended, x]), `${at}attention.output.LayerNorm`);
     const inner = dense(x, `${at}intermediate.dense`);
@@ -105,7 +163,13 @@ export function bertAsOnnx(shape, weights, tokens, quantized) {
   }
   const out = 'last_hidden_state';
   parts.push(message(1, text(1, x), text(2, out), text(3, out), text(4, 'Identity')));
-  for (const name of ['input_ids', 'attention_mask', 'token_type_ids']) parts.push(value(11, name, 7, ['batch', tokens]));
+  for (const name of ['input_ids', 'attention_mask', 'token_type_ids'])
+    parts.push(value(11, name, 7, ['batch', tokens]));
   parts.push(value(12, out, 1, ['batch', tokens, width]), text(2, 'bert'));
-  return Buffer.concat([whole(1, 8), text(2, 'sluice'), message(7, ...parts), message(8, text(1, ''), whole(2, 17))]);
+  return Buffer.concat([
+    whole(1, 8),
+    text(2, 'sluice'),
+    message(7, ...parts),
+    message(8, text(1, ''), whole(2, 17)),
+  ]);
 }

@@ -6,7 +6,8 @@ const kRow = 210;
 const kPanel = { left: 46, top: 46, width: 236, height: 108, step: 300 };
 const kColours = ['#2f81f7', '#d2691e'];
 
-const text = (x, y, words, extra = '') => `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" ${extra}>${words}</text>`;
+const text = (x, y, words, extra = '') =>
+  `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" ${extra}>${words}</text>`;
 const number = (v) => (v >= 100 ? v.toFixed(0) : v.toPrecision(3));
 
 /** switches: [{ name, levels: [label], panels: [{ title, most?, lines: [[name, [value a level]]] }] }]. */
@@ -32,15 +33,32 @@ function drawPanel({ title, lines, most }, levels, left, top) {
   const y = (v) => top + height - ((v - low) / (high - low || 1)) * height;
   const out = [text(left, top - 8, title)];
   for (const v of [low, high]) {
-    out.push(`<line x1="${left}" y1="${y(v)}" x2="${left + width}" y2="${y(v)}" stroke="#808080" stroke-opacity="0.3"/>`);
+    out.push(
+      `<line x1="${left}" y1="${y(v)}" x2="${left + width}" y2="${y(v)}" stroke="#808080" stroke-opacity="0.3"/>`,
+    );
     out.push(text(left - 6, y(v) + 4, number(v), 'text-anchor="end"'));
   }
-  for (const [i, level] of levels.entries()) out.push(text(x(i), top + height + 16, level, 'text-anchor="middle"'));
+  for (const [i, level] of levels.entries())
+    out.push(text(x(i), top + height + 16, level, 'text-anchor="middle"'));
   for (const [i, [name, line]] of lines.entries()) {
     const points = line.map((v, at) => `${x(at).toFixed(1)},${y(v).toFixed(1)}`);
-    out.push(`<polyline fill="none" stroke="${kColours[i]}" stroke-width="2" points="${points.join(' ')}"/>`);
-    out.push(...points.map((p) => `<circle cx="${p.split(',')[0]}" cy="${p.split(',')[1]}" r="3" fill="${kColours[i]}"/>`));
-    out.push(text(left + width - 4 - 60 * (lines.length - 1 - i), top + height - 5, name, `text-anchor="end" fill="${kColours[i]}"`));
+    out.push(
+      `<polyline fill="none" stroke="${kColours[i]}" stroke-width="2" points="${points.join(' ')}"/>`,
+    );
+    out.push(
+      ...points.map(
+        (p) =>
+          `<circle cx="${p.split(',')[0]}" cy="${p.split(',')[1]}" r="3" fill="${kColours[i]}"/>`,
+      ),
+    );
+    out.push(
+      text(
+        left + width - 4 - 60 * (lines.length - 1 - i),
+        top + height - 5,
+        name,
+        `text-anchor="end" fill="${kColours[i]}"`,
+      ),
+    );
   }
   return out;
 }

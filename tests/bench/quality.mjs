@@ -22,8 +22,8 @@ const { values } = parseArgs({
     model: { type: 'string', default: inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf') },
     text: { type: 'string', default: inRoot('examples', 'models', 'heldout.txt') },
     tokens: { type: 'string', default: '400' },
-    speed: { type: 'string' },  // default: --model
-    share: { type: 'string', default: '0.5' },  // of the speed file: the budget that streams
+    speed: { type: 'string' }, // default: --model
+    share: { type: 'string', default: '0.5' }, // of the speed file: the budget that streams
     generate: { type: 'string', short: 'n', default: '16' },
     rounds: { type: 'string', default: '3' },
     threads: { type: 'string', default: '1' },
@@ -37,14 +37,23 @@ if (!values['no-build']) cmakeBuild('native', { targets: ['sluice'] });
 
 const quality = (q) => ['--quality', String(q), '--head-clusters', 'off'];
 const switches = [
-  { name: 'layers left out (--quality)', levels: [1, 0.75, 0.5, 0.25, 0].map((q) => [String(q), quality(q)]) },
+  {
+    name: 'layers left out (--quality)',
+    levels: [1, 0.75, 0.5, 0.25, 0].map((q) => [String(q), quality(q)]),
+  },
   {
     name: 'clusters of the head (--head-clusters)',
-    levels: ['off', 'exact', 64, 32, 16, 8, 4, 2, 1].map((n) => [String(n), ['--head-clusters', String(n)]]),
+    levels: ['off', 'exact', 64, 32, 16, 8, 4, 2, 1].map((n) => [
+      String(n),
+      ['--head-clusters', String(n)],
+    ]),
   },
   {
     name: 'tokens that leave early (--early-exit)',
-    levels: [1, 0.99, 0.95, 0.9, 0.8, 0.6, 0.4, 0.2, 0].map((p) => [String(p), ['--early-exit', String(p)]]),
+    levels: [1, 0.99, 0.95, 0.9, 0.8, 0.6, 0.4, 0.2, 0].map((p) => [
+      String(p),
+      ['--early-exit', String(p)],
+    ]),
   },
 ];
 
@@ -57,14 +66,18 @@ writeFileSync(text, halves.join('\n'));
 /** The file as the switches need it. */
 function prepared(file, name) {
   const out = join(folder, name);
-  run(sluice, ['convert', file, out, '--calibrate', calibration, '--cluster-head'], { stdio: 'ignore' });
+  run(sluice, ['convert', file, out, '--calibrate', calibration, '--cluster-head'], {
+    stdio: 'ignore',
+  });
   return out;
 }
 
 /** Rows of logits [tokens][vocabulary] of every position. */
 function logitsOf(file, tokens, args) {
   const out = join(folder, 'logits');
-  run(sluice, ['logits', file, '--tokens', tokens.join(), '--out', out, ...args], { stdio: 'ignore' });
+  run(sluice, ['logits', file, '--tokens', tokens.join(), '--out', out, ...args], {
+    stdio: 'ignore',
+  });
   const bytes = readFileSync(out);
   const all = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
   const width = all.length / tokens.length;
@@ -85,7 +98,18 @@ function perplexityOf(rows, tokens) {
 
 /** Of greedy writing: shares of rows whose largest logit is known and of products computed, and layers of a token. */
 async function workOf(file, args, vocabulary) {
-  const made = await jsonOf(sluice, ['run', file, '-p', 'Once upon a time', '-n', '64', '--temp', '0', '--json', ...args]);
+  const made = await jsonOf(sluice, [
+    'run',
+    file,
+    '-p',
+    'Once upon a time',
+    '-n',
+    '64',
+    '--temp',
+    '0',
+    '--json',
+    ...args,
+  ]);
   const rows = made.headRows || 1;
   return {
     known: made.headKnown / rows,
@@ -96,24 +120,70 @@ async function workOf(file, args, vocabulary) {
 
 async function decodeRate(file, args) {
   const [row] = await jsonOf(sluice, [
-    'bench', file, '-p', '0', '-n', values.generate, '-t', values.threads, '-r', '1', '-o', 'json', '--ctx', '64', ...args,
+    'bench',
+    file,
+    '-p',
+    '0',
+    '-n',
+    values.generate,
+    '-t',
+    values.threads,
+    '-r',
+    '1',
+    '-o',
+    'json',
+    '--ctx',
+    '64',
+    ...args,
   ]);
   return { prefill: 0, decode: row.decodeTokensPerSecond };
 }
 
 const model = prepared(values.model, 'model.qsf');
 const fast = values.speed ? prepared(modelFile(values.speed), 'speed.qsf') : model;
-const tokens = (await jsonOf(sluice, ['tokenize', model, '--text-file', text])).slice(0, Number(values.tokens));
-const { plan } = await jsonOf(sluice, ['info', fast, '--json', '--ctx', '64', '--threads', values.threads]);
-const { plan: least } = await jsonOf(sluice, [
-  'info', fast, '--json', '--ctx', '64', '--threads', values.threads, '--memory-budget', String(plan.total),
+const tokens = (await jsonOf(sluice, ['tokenize', model, '--text-file', text])).slice(
+  0,
+  Number(values.tokens),
+);
+const { plan } = await jsonOf(sluice, [
+  'info',
+  fast,
+  '--json',
+  '--ctx',
+  '64',
+  '--threads',
+  values.threads,
 ]);
-const budget = Math.max(least.minimum, Math.round(Number(values.share) * statSync(values.speed ? modelFile(values.speed) : values.model).size));
+const { plan: least } = await jsonOf(sluice, [
+  'info',
+  fast,
+  '--json',
+  '--ctx',
+  '64',
+  '--threads',
+  values.threads,
+  '--memory-budget',
+  String(plan.total),
+]);
+const budget = Math.max(
+  least.minimum,
+  Math.round(
+    Number(values.share) * statSync(values.speed ? modelFile(values.speed) : values.model).size,
+  ),
+);
 
 const whole = logitsOf(model, tokens, quality(1)).map((row) => row.slice());
 const unchanged = whole.map(largest);
 for (const { name, levels } of switches) {
-  const rates = (extra) => inTurns(levels.map(([, args]) => () => decodeRate(fast, [...args, ...extra])), Number(values.rounds));
+  const rates = (extra) =>
+    inTurns(
+      levels.map(
+        ([, args]) =>
+          () =>
+            decodeRate(fast, [...args, ...extra]),
+      ),
+      Number(values.rounds),
+    );
   const resident = await rates([]);
   const streaming = await rates(['--memory-budget', String(budget)]);
   const rows = [];
@@ -121,26 +191,70 @@ for (const { name, levels } of switches) {
     const logits = logitsOf(model, tokens, args);
     const same = logits.filter((row, at) => largest(row) === unchanged[at]).length / tokens.length;
     rows.push({
-      level, resident: resident[i].decode, streaming: streaming[i].decode,
-      perplexity: perplexityOf(logits, tokens), same, ...(await workOf(model, args, whole[0].length)),
+      level,
+      resident: resident[i].decode,
+      streaming: streaming[i].decode,
+      perplexity: perplexityOf(logits, tokens),
+      same,
+      ...(await workOf(model, args, whole[0].length)),
     });
   }
-  Object.assign(switches.find((s) => s.name === name), { rows });
-  console.log(`\n${name}\n${table([
-    ['level', 'resident', 'streaming', 'perplexity', 'unchanged %', 'products %', 'known %', 'layers'],
-    ...rows.map((r) => [r.level, r.resident, r.streaming, r.perplexity, 100 * r.same, 100 * r.products, 100 * r.known, r.layers]),
-  ])}`);
+  Object.assign(
+    switches.find((s) => s.name === name),
+    { rows },
+  );
+  console.log(
+    `\n${name}\n${table([
+      [
+        'level',
+        'resident',
+        'streaming',
+        'perplexity',
+        'unchanged %',
+        'products %',
+        'known %',
+        'layers',
+      ],
+      ...rows.map((r) => [
+        r.level,
+        r.resident,
+        r.streaming,
+        r.perplexity,
+        100 * r.same,
+        100 * r.products,
+        100 * r.known,
+        r.layers,
+      ]),
+    ])}`,
+  );
 }
-console.log(`\nquality: ${modelLabel(values.model)}, ${tokens.length} tokens; speed: ${modelLabel(fast)}, ` +
-  `${values.threads} thread(s), budget ${(budget / 2 ** 20).toFixed(1)} MB`);
+console.log(
+  `\nquality: ${modelLabel(values.model)}, ${tokens.length} tokens; speed: ${modelLabel(fast)}, ` +
+    `${values.threads} thread(s), budget ${(budget / 2 ** 20).toFixed(1)} MB`,
+);
 if (values.svg) {
-  write(inRoot('tests', 'bench', 'quality.svg'), drawPanels(switches.map(({ name, rows }) => ({
-    name,
-    levels: rows.map((r) => r.level),
-    panels: [
-      { title: 'tokens a second', lines: [['resident', rows.map((r) => r.resident)], ['streaming', rows.map((r) => r.streaming)]] },
-      { title: 'perplexity', lines: [['', rows.map((r) => r.perplexity)]] },
-      { title: 'greedy tokens unchanged, %', lines: [['', rows.map((r) => 100 * r.same)]], most: 100 },
-    ],
-  }))));
+  write(
+    inRoot('tests', 'bench', 'quality.svg'),
+    drawPanels(
+      switches.map(({ name, rows }) => ({
+        name,
+        levels: rows.map((r) => r.level),
+        panels: [
+          {
+            title: 'tokens a second',
+            lines: [
+              ['resident', rows.map((r) => r.resident)],
+              ['streaming', rows.map((r) => r.streaming)],
+            ],
+          },
+          { title: 'perplexity', lines: [['', rows.map((r) => r.perplexity)]] },
+          {
+            title: 'greedy tokens unchanged, %',
+            lines: [['', rows.map((r) => 100 * r.same)]],
+            most: 100,
+          },
+        ],
+      })),
+    ),
+  );
 }

@@ -62,6 +62,9 @@ everything she carried, slowly, as one does near animals, and asked whether Jona
 
 export const scenes = {
   summary: { prompt: `${article}\n\nSummarize the article in its own words.\n\n`, answer: summary },
-  edit: { prompt: `${program}\nRename the method balance to balanceOf.\n\n`, answer: program.replaceAll(/\bbalance\(/g, 'balanceOf(') },
+  edit: {
+    prompt: `${program}\nRename the method balance to balanceOf.\n\n`,
+    answer: program.replaceAll(/\bbalance\(/g, 'balanceOf('),
+  },
   prose: { prompt: `${prose}\n\n`, answer: reply },
 };

@@ -24,10 +24,10 @@ import { modelFile, modelLabel, table } from './lib.mjs';
 const { values } = parseArgs({
   options: {
     model: { type: 'string', default: 'tinyllama-1.1b:q4_0' },
-    shares: { type: 'string', default: '0,0.25,0.5,0.75,1.3' },  // of the file; 0: the smallest budget
+    shares: { type: 'string', default: '0,0.25,0.5,0.75,1.3' }, // of the file; 0: the smallest budget
     generate: { type: 'string', short: 'n', default: '6' },
     rounds: { type: 'string', default: '3' },
-    threads: { type: 'string', default: '0' },  // 0: as the engine chooses, natively 2
+    threads: { type: 'string', default: '0' }, // 0: as the engine chooses, natively 2
     native: { type: 'boolean' },
     web: { type: 'boolean' },
     'past-cache': { type: 'boolean' },
@@ -40,8 +40,8 @@ const nGenerate = Number(values.generate);
 const rounds = Number(values.rounds);
 const threads = Number(values.threads);
 const kContext = 64;
-const kSample = 256 << 20;  // bytes read to measure the store
-const kDropRate = 12e9;  // bytes per second: several times what a disk gives
+const kSample = 256 << 20; // bytes read to measure the store
+const kDropRate = 12e9; // bytes per second: several times what a disk gives
 
 const dropInterval = (file) => statSync(file).size / kDropRate;
 
@@ -50,8 +50,11 @@ async function uncached(file, work) {
   if (!values['past-cache']) return work();
   // Often enough that nothing is found again, seldom enough that what the system reads ahead is not lost.
   const seconds = dropInterval(file);
-  const loop = 'while kill -0 "$2"; do dd if="$1" iflag=nocache count=0 status=none; sleep "$3"; done';
-  const helper = spawn('sh', ['-c', loop, 'sh', file, String(process.pid), String(seconds)], { stdio: 'ignore' });
+  const loop =
+    'while kill -0 "$2"; do dd if="$1" iflag=nocache count=0 status=none; sleep "$3"; done';
+  const helper = spawn('sh', ['-c', loop, 'sh', file, String(process.pid), String(seconds)], {
+    stdio: 'ignore',
+  });
   try {
     return await work();
   } finally {
@@ -71,11 +74,29 @@ async function measureNative(file, budgets) {
   const rows = [];
   for (const budget of budgets) {
     const [row] = await nativeJson([
-      'bench', file, '-p', '0', '-n', String(nGenerate), '-t', String(threads || 2), '-r', String(rounds), '-o', 'json',
-      '--ctx', String(kContext), '--memory-budget', String(budget), ...(values['past-cache'] ? ['--past-cache'] : []),
+      'bench',
+      file,
+      '-p',
+      '0',
+      '-n',
+      String(nGenerate),
+      '-t',
+      String(threads || 2),
+      '-r',
+      String(rounds),
+      '-o',
+      'json',
+      '--ctx',
+      String(kContext),
+      '--memory-budget',
+      String(budget),
+      ...(values['past-cache'] ? ['--past-cache'] : []),
     ]);
     rows.push({
-      budget, decode: row.decodeTokensPerSecond, perPass: row.bytesPerPass, bandwidth: row.storeBytesPerSecond,
+      budget,
+      decode: row.decodeTokensPerSecond,
+      perPass: row.bytesPerPass,
+      bandwidth: row.storeBytesPerSecond,
     });
   }
   return rows;
@@ -85,7 +106,10 @@ async function measureNative(file, budgets) {
 
 async function fillStore({ url }) {
   const { Engine } = await import('/dist/index.js');
-  const engine = await Engine.load(new URL(url, location.href), { memoryBudget: 512 << 20, contextLength: 64 });
+  const engine = await Engine.load(new URL(url, location.href), {
+    memoryBudget: 512 << 20,
+    contextLength: 64,
+  });
   await engine.downloaded;
   await engine.dispose();
   return (await Engine.store.size()) > 0;
@@ -93,7 +117,8 @@ async function fillStore({ url }) {
 
 async function smallestBudget({ url, context }) {
   const { Engine } = await import('/dist/index.js');
-  return (await Engine.inspect(new URL(url, location.href), { contextLength: context })).plan.minimum;
+  return (await Engine.inspect(new URL(url, location.href), { contextLength: context })).plan
+    .minimum;
 }
 
 async function webRow({ url, budget, n, rounds, threads, context, sample, settleMs }) {
@@ -112,14 +137,23 @@ async function webRow({ url, budget, n, rounds, threads, context, sample, settle
       postMessage(rate);
     }
   };`;
-  const bandwidth = () => new Promise((done) => {
-    const worker = new Worker(URL.createObjectURL(new Blob([code], { type: 'text/javascript' })));
-    worker.onmessage = ({ data }) => { worker.terminate(); done(data); };
-    worker.postMessage([sample, rates.length * sample]);
-  });
-  const rates = [], decodes = [];
+  const bandwidth = () =>
+    new Promise((done) => {
+      const worker = new Worker(URL.createObjectURL(new Blob([code], { type: 'text/javascript' })));
+      worker.onmessage = ({ data }) => {
+        worker.terminate();
+        done(data);
+      };
+      worker.postMessage([sample, rates.length * sample]);
+    });
+  const rates = [],
+    decodes = [];
   const { Engine } = await import('/dist/index.js');
-  const engine = await Engine.load(new URL(url, location.href), { memoryBudget: budget, threads, contextLength: context });
+  const engine = await Engine.load(new URL(url, location.href), {
+    memoryBudget: budget,
+    threads,
+    contextLength: context,
+  });
   const options = { maxTokens: n + 1, temperature: 0, ignoreEos: true, reusePrefix: false };
   await engine.generate('the mill', options).result;
   for (let round = 0; round < rounds; round++) {
@@ -130,7 +164,8 @@ async function webRow({ url, budget, n, rounds, threads, context, sample, settle
   }
   const { bytesPerPass } = engine.info.plan;
   await engine.dispose();
-  const typical = (list) => list.sort((a, b) => a - b)[settleMs > 0 ? list.length >> 1 : list.length - 1];
+  const typical = (list) =>
+    list.sort((a, b) => a - b)[settleMs > 0 ? list.length >> 1 : list.length - 1];
   return { budget, decode: typical(decodes), perPass: bytesPerPass, bandwidth: typical(rates) };
 }
 
@@ -157,7 +192,16 @@ async function measureWeb(file) {
     const settleMs = values['past-cache'] ? 2500 * dropInterval(stored) : 0;
     const { result: smallest } = await bench.run(smallestBudget, { url, context: kContext });
     for (const budget of budgets(smallest)) {
-      const work = { url, budget, n: nGenerate, rounds, threads, context: kContext, sample: kSample, settleMs };
+      const work = {
+        url,
+        budget,
+        n: nGenerate,
+        rounds,
+        threads,
+        context: kContext,
+        sample: kSample,
+        settleMs,
+      };
       rows.push((await uncached(stored, () => bench.run(webRow, work))).result);
     }
   } finally {
@@ -170,20 +214,40 @@ async function measureWeb(file) {
 
 function report(title, file, rows) {
   const size = statSync(file).size;
-  const resident = Math.max(...rows.filter((r) => r.perPass === 0).map((r) => r.decode), 0) || Infinity;
+  const resident =
+    Math.max(...rows.filter((r) => r.perPass === 0).map((r) => r.decode), 0) || Infinity;
   for (const row of rows) {
     row.store = row.perPass > 0 ? row.bandwidth / row.perPass : Infinity;
     row.share = row.decode / Math.min(row.store, resident);
   }
   const finite = (x) => (Number.isFinite(x) ? x : '-');
-  console.log(`\n${title}: ${modelLabel(file)}, ${threads || 'chosen'} threads, ${values['past-cache'] ? 'past the page cache' : 'out of the page cache'}`);
-  console.log(table([
-    ['budget', 'of the model', 'decode tok/s', 'MB per pass', 'store MB/s', 'store limit tok/s', 'compute limit tok/s', 'of the lower'],
-    ...rows.map((r) => [
-      `${(r.budget / 2 ** 20).toFixed(0)} MB`, `${((r.budget / size) * 100).toFixed(0)} %`, r.decode, r.perPass / 1e6,
-      r.bandwidth / 1e6, finite(r.store), finite(resident), `${(r.share * 100).toFixed(0)} %`,
+  console.log(
+    `\n${title}: ${modelLabel(file)}, ${threads || 'chosen'} threads, ${values['past-cache'] ? 'past the page cache' : 'out of the page cache'}`,
+  );
+  console.log(
+    table([
+      [
+        'budget',
+        'of the model',
+        'decode tok/s',
+        'MB per pass',
+        'store MB/s',
+        'store limit tok/s',
+        'compute limit tok/s',
+        'of the lower',
+      ],
+      ...rows.map((r) => [
+        `${(r.budget / 2 ** 20).toFixed(0)} MB`,
+        `${((r.budget / size) * 100).toFixed(0)} %`,
+        r.decode,
+        r.perPass / 1e6,
+        r.bandwidth / 1e6,
+        finite(r.store),
+        finite(resident),
+        `${(r.share * 100).toFixed(0)} %`,
+      ]),
     ]),
-  ]));
+  );
 }
 
 setup('bench');

@@ -9,9 +9,12 @@ const kControl = 3; // of tokenizer.ggml.token_type
 
 /** { name, tokens }: Latin-1 strings, a character a byte; control tokens are empty, the last one ends a text. */
 export function vocabularies() {
-  if (!existsSync(fixtures)) return [32_000, 151_936, 262_144].map((n) => ({ name: 'made', tokens: madeWords(n) }));
+  if (!existsSync(fixtures))
+    return [32_000, 151_936, 262_144].map((n) => ({ name: 'made', tokens: madeWords(n) }));
   const real = (name, n) => resized(tokensOf(join(fixtures, `ggml-vocab-${name}.gguf`)), n);
-  const all = readdirSync(fixtures).filter((name) => /^ggml-vocab-(?!bert).*\.gguf$/.test(name)).flatMap((name) => tokensOf(join(fixtures, name)));
+  const all = readdirSync(fixtures)
+    .filter((name) => /^ggml-vocab-(?!bert).*\.gguf$/.test(name))
+    .flatMap((name) => tokensOf(join(fixtures, name)));
   return [
     { name: "Llama 2's", tokens: real('llama-spm', 32_000) },
     { name: "Qwen 2's", tokens: real('qwen2', 151_936) },
@@ -33,7 +36,11 @@ function madeWords(n) {
   const marks = ['"', '",', '":', '\n', '\n\n', '  ', '{', '}', '\\', '();', '="', '\t'];
   const byte = (code) => String.fromCharCode(code);
   const words = new Set(Array.from({ length: 256 }, (_, i) => byte(i)));
-  const letters = [() => byte(97 + Math.min(any(26), any(26))), () => byte(0xe4) + byte(0xb8 + any(6)) + byte(0x80 + any(64)), () => byte(48 + any(10))];
+  const letters = [
+    () => byte(97 + Math.min(any(26), any(26))),
+    () => byte(0xe4) + byte(0xb8 + any(6)) + byte(0x80 + any(64)),
+    () => byte(48 + any(10)),
+  ];
   while (words.size < n - 1) {
     const script = letters[[0, 0, 0, 0, 0, 0, 0, 1, 1, 2][any(10)]];
     const word = Array.from({ length: any(8) + 1 }, script).join('');
@@ -51,7 +58,10 @@ function tokensOf(path) {
 }
 
 const latin = (text) => Buffer.from(text).toString('latin1');
-const spaced = (token) => (/^<0x[\dA-F]{2}>$/.test(token) ? String.fromCharCode(Number(token.slice(1, 5))) : latin(token.replaceAll('▁', ' ')));
+const spaced = (token) =>
+  /^<0x[\dA-F]{2}>$/.test(token)
+    ? String.fromCharCode(Number(token.slice(1, 5)))
+    : latin(token.replaceAll('▁', ' '));
 
 /** GPT-2 writes bytes that are no printable character as others. */
 const kByteOf = new Map();
@@ -59,7 +69,10 @@ for (let byte = 0, other = 256; byte < 256; byte++) {
   const shown = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
   kByteOf.set(String.fromCharCode(shown ? byte : other++), String.fromCharCode(byte));
 }
-const byteLevel = (token) => ([...token].every((c) => kByteOf.has(c)) ? [...token].map((c) => kByteOf.get(c)).join('') : latin(token));
+const byteLevel = (token) =>
+  [...token].every((c) => kByteOf.has(c))
+    ? [...token].map((c) => kByteOf.get(c)).join('')
+    : latin(token);
 const kCharacterOf = new Map([...kByteOf].map(([character, byte]) => [byte, character]));
 /** Bytes as such a vocabulary writes them. */
 export const byteLevelName = (bytes) => [...bytes].map((byte) => kCharacterOf.get(byte)).join('');

@@ -11,12 +11,28 @@ import { build } from '../../web/scripts/build.mjs';
 import { chromiumArgs, chromiumPath, inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { setup } from '../../web/scripts/setup.mjs';
-import { inTurns, installPeer, measureLlama, modelFile, modelLabel, promptWords, table } from './lib.mjs';
+import {
+  inTurns,
+  installPeer,
+  measureLlama,
+  modelFile,
+  modelLabel,
+  promptWords,
+  table,
+} from './lib.mjs';
 
 const { values } = parseArgs({
   options: {
-    model: { type: 'string', multiple: true,
-      default: ['tinyllama-1.1b:q4_0', 'tinyllama-1.1b:q4_k_m', 'tinyllama-1.1b:q8_0', 'qwen3-0.6b:q8_0'] },
+    model: {
+      type: 'string',
+      multiple: true,
+      default: [
+        'tinyllama-1.1b:q4_0',
+        'tinyllama-1.1b:q4_k_m',
+        'tinyllama-1.1b:q8_0',
+        'qwen3-0.6b:q8_0',
+      ],
+    },
     threads: { type: 'string', default: '1,2' },
     prompt: { type: 'string', short: 'p', default: '128' },
     generate: { type: 'string', short: 'n', default: '32' },
@@ -37,7 +53,12 @@ const nGenerate = Number(values.generate);
 async function loadOurs({ url, threads, budget, context, kernels, kvType }) {
   const { Engine } = await import('/dist/index.js');
   globalThis.ours = await Engine.load(new URL(url, location.href), {
-    memoryBudget: budget, contextLength: context, threads, kernels, kvType, cache: 'none',
+    memoryBudget: budget,
+    contextLength: context,
+    threads,
+    kernels,
+    kvType,
+    cache: 'none',
   });
   return ours.stats().kernels;
 }
@@ -56,35 +77,56 @@ async function fitPrompt({ words, n }) {
 
 async function measureOurs({ prompt, n }) {
   const generation = ours.generate(prompt, {
-    maxTokens: n, temperature: 0, ignoreEos: true, reusePrefix: false,
+    maxTokens: n,
+    temperature: 0,
+    ignoreEos: true,
+    reusePrefix: false,
   });
   const { usage, timings } = await generation.result;
   // The first token comes out of the prompt's own pass.
   return {
     prefill: (usage.promptTokens * 1000) / timings.promptMs,
     decode: ((usage.completionTokens - 1) * 1000) / timings.generateMs,
-    promptTokens: usage.promptTokens, generated: usage.completionTokens,
-    kernels: ours.stats().kernels, threads: ours.stats().threads,
+    promptTokens: usage.promptTokens,
+    generated: usage.completionTokens,
+    kernels: ours.stats().kernels,
+    threads: ours.stats().threads,
   };
 }
 
 async function loadPeer({ url, threads, context, kvType }) {
   const { Wllama } = await import('/wllama/index.js');
-  globalThis.peer = new Wllama({ default: '/wllama/wasm/wllama.wasm' }, { suppressNativeLog: true });
+  globalThis.peer = new Wllama(
+    { default: '/wllama/wasm/wllama.wasm' },
+    { suppressNativeLog: true },
+  );
   const blob = await (await fetch(url)).blob();
   await peer.loadModel([blob], {
-    n_ctx: context, n_threads: threads, n_gpu_layers: 0, n_batch: 2048, seed: 1,
-    cache_type_k: kvType, cache_type_v: kvType, ...(kvType === 'f16' ? {} : { flash_attn: true }),
+    n_ctx: context,
+    n_threads: threads,
+    n_gpu_layers: 0,
+    n_batch: 2048,
+    seed: 1,
+    cache_type_k: kvType,
+    cache_type_v: kvType,
+    ...(kvType === 'f16' ? {} : { flash_attn: true }),
   });
 }
 
 async function measurePeer({ prompt, n }) {
   const { timings } = await peer.createCompletion({
-    prompt, max_tokens: n, temperature: 0, ignore_eos: true, cache_prompt: false,
+    prompt,
+    max_tokens: n,
+    temperature: 0,
+    ignore_eos: true,
+    cache_prompt: false,
   });
   return {
-    prefill: timings.prompt_per_second, decode: timings.predicted_per_second,
-    promptTokens: timings.prompt_n, generated: timings.predicted_n, threads: peer.getNumThreads(),
+    prefill: timings.prompt_per_second,
+    decode: timings.predicted_per_second,
+    promptTokens: timings.prompt_n,
+    generated: timings.predicted_n,
+    threads: peer.getNumThreads(),
   };
 }
 
@@ -96,32 +138,46 @@ async function dispose() {
 // --- here --------------------------------------------------------------------------------------------
 
 async function compare(browser, file, threads) {
-  const server = await serve([
-    ['/dist/', inRoot('dist')],
-    ['/wllama/', inRoot('node_modules', '@wllama', 'wllama', 'esm')],
-    ['/model/', dirname(resolve(file))],
-  ], {
-    onRequest(request, response) {
-      if (request.url !== '/') return false;
-      response.setHeader('Content-Type', 'text/html').end('<!doctype html><title>bench</title>');
-      return true;
+  const server = await serve(
+    [
+      ['/dist/', inRoot('dist')],
+      ['/wllama/', inRoot('node_modules', '@wllama', 'wllama', 'esm')],
+      ['/model/', dirname(resolve(file))],
+    ],
+    {
+      onRequest(request, response) {
+        if (request.url !== '/') return false;
+        response.setHeader('Content-Type', 'text/html').end('<!doctype html><title>bench</title>');
+        return true;
+      },
     },
-  });
+  );
   const page = await browser.newPage();
   page.setDefaultTimeout(0);
   try {
     await page.goto(server.url);
     const url = `/model/${basename(file)}`;
     const context = nPrompt + nGenerate + 64;
-    const budget = Math.min(4 * 2 ** 30 - 65536, Math.ceil(statSync(file).size * 1.3) + 512 * 2 ** 20);
+    const budget = Math.min(
+      4 * 2 ** 30 - 65536,
+      Math.ceil(statSync(file).size * 1.3) + 512 * 2 ** 20,
+    );
     const kvType = values['kv-type'];
-    await page.evaluate(loadOurs, { url, threads, budget, context, kernels: values.kernels, kvType });
+    await page.evaluate(loadOurs, {
+      url,
+      threads,
+      budget,
+      context,
+      kernels: values.kernels,
+      kvType,
+    });
     if (!values['ours-only']) await page.evaluate(loadPeer, { url, threads, context, kvType });
     const prompt = await page.evaluate(fitPrompt, { words: promptWords(nPrompt), n: nPrompt });
     const work = { prompt, n: nGenerate };
     const sides = { ours: () => page.evaluate(measureOurs, work) };
     if (!values['ours-only']) sides.peer = () => page.evaluate(measurePeer, work);
-    if (values.native) sides.native = () => measureLlama(file, threads, values.prompt, values.generate);
+    if (values.native)
+      sides.native = () => measureLlama(file, threads, values.prompt, values.generate);
     const best = await inTurns(Object.values(sides), Number(values.rounds));
     await page.evaluate(dispose);
     const named = Object.fromEntries(Object.keys(sides).map((side, i) => [side, best[i]]));
@@ -145,7 +201,9 @@ try {
       results.push(await compare(browser, file, threads));
       const { model, ours, peer } = results.at(-1);
       const said = (side) => `${side.prefill.toFixed(1)} and ${side.decode.toFixed(1)}`;
-      console.error(`  ${model}, ${threads} thread(s): ${said(ours)}${peer ? `, wllama ${said(peer)}` : ''}`);
+      console.error(
+        `  ${model}, ${threads} thread(s): ${said(ours)}${peer ? `, wllama ${said(peer)}` : ''}`,
+      );
       if (peer && ours.promptTokens !== peer.promptTokens) {
         console.log(`  (prompt tokens: ours ${ours.promptTokens}, wllama ${peer.promptTokens})`);
       }
@@ -156,15 +214,35 @@ try {
 }
 if (values.json) console.log(JSON.stringify(results, null, 1));
 else {
-  console.log(`\nChromium, tokens per second; prefill of ${nPrompt} tokens, decode of ${nGenerate} after them`);
-  console.log(table([
-    ['model', 'threads', 'kernels', 'prefill', 'wllama', 'ratio', 'decode', 'wllama', 'ratio',
-      ...(values.native ? ['llama.cpp native', 'ratio'] : [])],
-    ...results.map(({ model, threads, ours, peer, native }) => [
-      model, String(threads), ours.kernels, ours.prefill, peer?.prefill ?? '-',
-      peer ? ours.prefill / peer.prefill : '-', ours.decode, peer?.decode ?? '-',
-      peer ? ours.decode / peer.decode : '-',
-      ...(native ? [native.decode, ours.decode / native.decode] : []),
+  console.log(
+    `\nChromium, tokens per second; prefill of ${nPrompt} tokens, decode of ${nGenerate} after them`,
+  );
+  console.log(
+    table([
+      [
+        'model',
+        'threads',
+        'kernels',
+        'prefill',
+        'wllama',
+        'ratio',
+        'decode',
+        'wllama',
+        'ratio',
+        ...(values.native ? ['llama.cpp native', 'ratio'] : []),
+      ],
+      ...results.map(({ model, threads, ours, peer, native }) => [
+        model,
+        String(threads),
+        ours.kernels,
+        ours.prefill,
+        peer?.prefill ?? '-',
+        peer ? ours.prefill / peer.prefill : '-',
+        ours.decode,
+        peer?.decode ?? '-',
+        peer ? ours.decode / peer.decode : '-',
+        ...(native ? [native.decode, ours.decode / native.decode] : []),
+      ]),
     ]),
-  ]));
+  );
 }

@@ -8,7 +8,16 @@
 //   node tests/faults/faults.mjs --list | --markdown    prints the faults, or the results so far; runs nothing
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, readdirSync, realpathSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  realpathSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { capture, inRoot, root, write } from '../../web/scripts/lib.mjs';
@@ -23,8 +32,12 @@ const minLimitMs = 20 * minute;
 const firstLimitMs = 120 * minute;
 
 const known = {
-  only: { type: 'string' }, suites: { type: 'string' }, again: { type: 'boolean' },
-  'no-baseline': { type: 'boolean' }, list: { type: 'boolean' }, markdown: { type: 'boolean' },
+  only: { type: 'string' },
+  suites: { type: 'string' },
+  again: { type: 'boolean' },
+  'no-baseline': { type: 'boolean' },
+  list: { type: 'boolean' },
+  markdown: { type: 'boolean' },
 };
 let options;
 try {
@@ -37,23 +50,33 @@ try {
 // --- results --------------------------------------------------------------------------------------
 
 /** { baseline: { suite: seconds }, faults: { name: result } } */
-const results = existsSync(resultsFile) ? JSON.parse(readFileSync(resultsFile, 'utf8')) : { baseline: {}, faults: {} };
+const results = existsSync(resultsFile)
+  ? JSON.parse(readFileSync(resultsFile, 'utf8'))
+  : { baseline: {}, faults: {} };
 const save = () => write(resultsFile, `${JSON.stringify(results, null, 2)}\n`);
 
 /** The same for as long as a fault is the same, whatever is committed. */
-const keyOf = (fault) => createHash('sha256').update(JSON.stringify([fault.file, fault.old, fault.new])).digest('hex').slice(0, 16);
+const keyOf = (fault) =>
+  createHash('sha256')
+    .update(JSON.stringify([fault.file, fault.old, fault.new]))
+    .digest('hex')
+    .slice(0, 16);
 
 function resultOf(fault) {
   const result = results.faults[fault.name];
   return result?.key === keyOf(fault) ? result : undefined;
 }
 
-const wantedSuites = (fault) => suitesOf(fault).filter((suite) => !options.suites || options.suites.split(',').includes(suite));
+const wantedSuites = (fault) =>
+  suitesOf(fault).filter((suite) => !options.suites || options.suites.split(',').includes(suite));
 
 /** A fault that was caught stays caught; one that slipped through is tried by further suites. */
 function isDone(fault) {
   const { outcome, ran } = resultOf(fault) ?? {};
-  return outcome === 'caught' || (outcome === 'slipped' && wantedSuites(fault).every((suite) => ran.includes(suite)));
+  return (
+    outcome === 'caught' ||
+    (outcome === 'slipped' && wantedSuites(fault).every((suite) => ran.includes(suite)))
+  );
 }
 
 const isGood = (fault) => resultOf(fault)?.outcome === 'caught';
@@ -69,7 +92,9 @@ function caughtBy(fault) {
 function printTable(list) {
   const width = Math.max(...list.map(({ name }) => name.length));
   for (const fault of list) {
-    console.log(`${fault.name.padEnd(width)}  ${`${resultOf(fault)?.seconds ?? ''}`.padStart(6)} s  ${caughtBy(fault)}`);
+    console.log(
+      `${fault.name.padEnd(width)}  ${`${resultOf(fault)?.seconds ?? ''}`.padStart(6)} s  ${caughtBy(fault)}`,
+    );
   }
   console.log(`${list.filter(isGood).length} of ${list.length} caught`);
 }
@@ -78,7 +103,9 @@ function printMarkdown(list) {
   console.log('| Fault | What is wrong | Caught by | Seconds |\n|---|---|---|---:|');
   const cell = (text) => text.replace(/[|<]/g, '\\$&');
   for (const fault of list) {
-    console.log(`| ${fault.name} | ${cell(fault.why)} | ${cell(caughtBy(fault))} | ${resultOf(fault)?.seconds ?? ''} |`);
+    console.log(
+      `| ${fault.name} | ${cell(fault.why)} | ${cell(caughtBy(fault))} | ${resultOf(fault)?.seconds ?? ''} |`,
+    );
   }
 }
 
@@ -126,14 +153,21 @@ function runSuite(suite, limitMs) {
   const start = Date.now();
   return new Promise((resolve) => {
     let output = '';
-    running = spawn(process.execPath, ['tests/run.mjs', suite], { cwd: tree, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
-    for (const stream of [running.stdout, running.stderr]) stream.setEncoding('utf8').on('data', (text) => (output += text));
+    running = spawn(process.execPath, ['tests/run.mjs', suite], {
+      cwd: tree,
+      detached: true,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    for (const stream of [running.stdout, running.stderr])
+      stream.setEncoding('utf8').on('data', (text) => (output += text));
     const timers = [];
-    timers.push(setTimeout(() => {
-      output += `\n${suite}: no end after ${limitMs / minute} minutes, stopped\n`;
-      stop('SIGTERM'); // it ends its own children
-      timers.push(setTimeout(() => stop('SIGKILL'), 10_000));
-    }, limitMs));
+    timers.push(
+      setTimeout(() => {
+        output += `\n${suite}: no end after ${limitMs / minute} minutes, stopped\n`;
+        stop('SIGTERM'); // it ends its own children
+        timers.push(setTimeout(() => stop('SIGKILL'), 10_000));
+      }, limitMs),
+    );
     const end = (code) => {
       timers.forEach(clearTimeout);
       running = undefined;
@@ -150,21 +184,28 @@ function runSuite(suite, limitMs) {
 }
 
 /** What compilers and bundlers print when they give up. */
-const noCompile = /^ninja: build stopped|\.(?:cpp|h|inc):\d+:\d+: (?:fatal )?error: |\berror TS\d+: |✘ \[ERROR\]/m;
+const noCompile =
+  /^ninja: build stopped|\.(?:cpp|h|inc):\d+:\d+: (?:fatal )?error: |\berror TS\d+: |✘ \[ERROR\]/m;
 
-const tapFailures = (text) => [...text.matchAll(/^ *not ok \d+ - (.*?)(?: # .*)?$/gm)].map(([, name]) => name);
+const tapFailures = (text) =>
+  [...text.matchAll(/^ *not ok \d+ - (.*?)(?: # .*)?$/gm)].map(([, name]) => name);
 
 /** Failed tests in the reports that were written since then, which are complete where the output is cut. */
 function reportedFailures(since) {
   const reports = join(tree, 'build', 'test-results');
-  const names = existsSync(reports) ? readdirSync(reports).filter((name) => statSync(join(reports, name)).mtimeMs >= since) : [];
+  const names = existsSync(reports)
+    ? readdirSync(reports).filter((name) => statSync(join(reports, name)).mtimeMs >= since)
+    : [];
   return names.flatMap((name) => {
     const text = readFileSync(join(reports, name), 'utf8');
     if (name.endsWith('.tap')) return tapFailures(text);
     if (!name.endsWith('.json')) return [];
     try {
       return JSON.parse(text).testsuites.flatMap(({ testsuite }) =>
-        testsuite.filter(({ failures }) => failures?.length).map((test) => `${test.classname}.${test.name}`));
+        testsuite
+          .filter(({ failures }) => failures?.length)
+          .map((test) => `${test.classname}.${test.name}`),
+      );
     } catch {
       return []; // a program that died while it wrote
     }
@@ -176,7 +217,11 @@ function failedTests({ output, start }) {
     ...reportedFailures(start),
     ...[...output.matchAll(/^\[  FAILED  \] (\S+?\.\S+?)(?:,| \(|$)/gm)].map(([, name]) => name),
     ...tapFailures(output),
-    ...[...output.matchAll(/^(\S+: died \(.*?\)|\w+_fuzz_regression(?=:)|.*no end after .*, stopped)/gm)].map(([line]) => line),
+    ...[
+      ...output.matchAll(
+        /^(\S+: died \(.*?\)|\w+_fuzz_regression(?=:)|.*no end after .*, stopped)/gm,
+      ),
+    ].map(([line]) => line),
   ];
   return [...new Set(found.map((name) => name.replaceAll(`${tree}/`, '')))];
 }
@@ -184,7 +229,10 @@ function failedTests({ output, start }) {
 async function checkSuites(suites) {
   const { output } = await capture(process.execPath, ['tests/run.mjs', '--list'], { cwd: tree });
   const missing = suites.filter((suite) => !output.split('\n').includes(suite));
-  if (missing.length) throw new Error(`tests/run.mjs at HEAD has no suite '${missing[0]}'; it has ${output.trim().split('\n').join(', ')}`);
+  if (missing.length)
+    throw new Error(
+      `tests/run.mjs at HEAD has no suite '${missing[0]}'; it has ${output.trim().split('\n').join(', ')}`,
+    );
 }
 
 /** Builds what the suites need and sees that they are green. */
@@ -192,13 +240,17 @@ async function runBaseline(suites) {
   for (const suite of suites) {
     console.log(`${suite} without a fault`);
     const { ok, output, seconds } = await runSuite(suite, firstLimitMs);
-    if (!ok) throw new Error(`${suite} fails without a fault:\n${output.split('\n').slice(-60).join('\n')}`);
+    if (!ok)
+      throw new Error(
+        `${suite} fails without a fault:\n${output.split('\n').slice(-60).join('\n')}`,
+      );
     results.baseline[suite] = seconds;
     save();
   }
 }
 
-const limitOf = (suite) => Math.max(minLimitMs, 3000 * (results.baseline[suite] ?? firstLimitMs / 3000));
+const limitOf = (suite) =>
+  Math.max(minLimitMs, 3000 * (results.baseline[suite] ?? firstLimitMs / 3000));
 
 // --- faults ---------------------------------------------------------------------------------------
 
@@ -208,7 +260,10 @@ async function tryFault(fault) {
   const path = join(tree, fault.file);
   const text = existsSync(path) ? readFileSync(path, 'utf8') : '';
   if (occurrences(text, fault.old) !== 1) return { ...result, outcome: 'not in HEAD once' };
-  writeFileSync(path, text.replace(fault.old, () => fault.new));
+  writeFileSync(
+    path,
+    text.replace(fault.old, () => fault.new),
+  );
   try {
     for (const suite of wantedSuites(fault)) {
       const run = await runSuite(suite, limitOf(suite));
@@ -229,18 +284,25 @@ async function main() {
   const names = options.only?.split(',');
   const unknown = names?.find((name) => !faults.some((fault) => fault.name === name));
   if (unknown) throw new Error(`there is no fault '${unknown}'; --list prints them`);
-  const chosen = faults.filter((fault) => (!names || names.includes(fault.name)) && wantedSuites(fault).length > 0);
+  const chosen = faults.filter(
+    (fault) => (!names || names.includes(fault.name)) && wantedSuites(fault).length > 0,
+  );
   if (chosen.length === 0) throw new Error('none of the faults is tried by these suites');
   if (options.markdown) return printMarkdown(chosen);
   if (options.list) {
-    for (const fault of chosen) console.log(`${fault.name}\n    ${fault.file} (${suitesOf(fault).join(', ')})\n    ${fault.why}`);
+    for (const fault of chosen)
+      console.log(
+        `${fault.name}\n    ${fault.file} (${suitesOf(fault).join(', ')})\n    ${fault.why}`,
+      );
     return;
   }
   const todo = chosen.filter((fault) => options.again || !isDone(fault));
   if (todo.length > 0) {
     await prepareTree();
     const used = new Set(todo.flatMap(wantedSuites));
-    const suites = ['unit', 'native', 'web', 'package', 'serve', ...used].filter((suite, i, all) => used.has(suite) && all.indexOf(suite) === i);
+    const suites = ['unit', 'native', 'web', 'package', 'serve', ...used].filter(
+      (suite, i, all) => used.has(suite) && all.indexOf(suite) === i,
+    );
     await checkSuites(suites);
     if (!options['no-baseline']) await runBaseline(suites);
   }

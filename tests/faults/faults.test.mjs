@@ -28,7 +28,11 @@ test('every fault changes one place, in one line', () => {
   for (const fault of faults) {
     const path = join(root, fault.file);
     assert.ok(existsSync(path), `${fault.name}: there is no ${fault.file}`);
-    assert.equal(occurrences(readFileSync(path, 'utf8'), fault.old), 1, `${fault.name}: '${fault.old}' in ${fault.file}`);
+    assert.equal(
+      occurrences(readFileSync(path, 'utf8'), fault.old),
+      1,
+      `${fault.name}: '${fault.old}' in ${fault.file}`,
+    );
     assert.notEqual(fault.new, fault.old, fault.name);
     assert.ok(!`${fault.old}${fault.new}`.includes('\n'), fault.name);
   }
@@ -37,10 +41,15 @@ test('every fault changes one place, in one line', () => {
 test('every directory of src, kernels and web has a fault', () => {
   const isSource = (name) => /\.(cpp|h|ts|wgsl|mjs)$/.test(name);
   const directories = ['src', 'kernels', 'web'].flatMap((top) =>
-    readdirSync(join(root, top), { withFileTypes: true }).filter((entry) => entry.isDirectory()).map(({ name }) => `${top}/${name}`));
-  const without = directories.filter((directory) =>
-    !exempt.includes(directory) &&
-    readdirSync(join(root, directory), { recursive: true }).some(isSource) &&
-    !faults.some(({ file }) => file.startsWith(`${directory}/`)));
+    readdirSync(join(root, top), { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .map(({ name }) => `${top}/${name}`),
+  );
+  const without = directories.filter(
+    (directory) =>
+      !exempt.includes(directory) &&
+      readdirSync(join(root, directory), { recursive: true }).some(isSource) &&
+      !faults.some(({ file }) => file.startsWith(`${directory}/`)),
+  );
   assert.deepEqual(without, []);
 });

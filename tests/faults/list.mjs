@@ -4,7 +4,9 @@ import { readFileSync, readdirSync } from 'node:fs';
 const folder = new URL('.', import.meta.url);
 
 /** { name, file, old, new, why, suites? }: `old`, which occurs once in `file`, becomes `new`. */
-export const faults = readdirSync(folder).filter((name) => name.endsWith('.json')).sort()
+export const faults = readdirSync(folder)
+  .filter((name) => name.endsWith('.json'))
+  .sort()
   .flatMap((name) => JSON.parse(readFileSync(new URL(name, folder), 'utf8')));
 
 /** The suites that try a fault, the cheapest first. */

@@ -15,7 +15,8 @@ import { online, pack, project, run, scratch, storyInNode } from './tarball.mjs'
 
 const skip = online() ? false : 'the npm registry does not answer';
 const model = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
-const policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'";
+const policy =
+  "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'";
 
 const source = (from) => `
 import { Engine } from '${from}';
@@ -29,7 +30,8 @@ async function main() {
 }
 main().then((result) => { window.result = result; }, (error) => { window.result = { error: String(error?.stack ?? error) }; });
 `;
-const html = (script) => `<!doctype html><title>test</title><script type="module" src="${script}"></script>`;
+const html = (script) =>
+  `<!doctype html><title>test</title><script type="module" src="${script}"></script>`;
 
 let folder;
 let tarball;
@@ -50,15 +52,21 @@ after(async () => {
 
 /** Opens what lies in `built` and returns what main() told. */
 async function open(built, { isolation = true, csp = policy, path = '/' } = {}) {
-  const server = await serve([['/model.gguf', model], ['/', built]], {
-    isolation,
-    onRequest: (request, response) => {
-      if (csp) response.setHeader('Content-Security-Policy', csp);
-      if (request.url !== '/favicon.ico') return false;
-      response.writeHead(204).end();
-      return true;
+  const server = await serve(
+    [
+      ['/model.gguf', model],
+      ['/', built],
+    ],
+    {
+      isolation,
+      onRequest: (request, response) => {
+        if (csp) response.setHeader('Content-Security-Policy', csp);
+        if (request.url !== '/favicon.ico') return false;
+        response.writeHead(204).end();
+        return true;
+      },
     },
-  });
+  );
   const page = await browser.newPage();
   const said = [];
   page.on('console', (message) => message.type() === 'error' && said.push(message.text()));
@@ -82,7 +90,11 @@ async function tells(built, options) {
 }
 
 test('Vite, built', { skip }, async () => {
-  const at = project(join(folder, 'vite'), { 'index.html': html('/main.js'), 'main.js': source('sluice-llm') }, [tarball, 'vite@7.3.8']);
+  const at = project(
+    join(folder, 'vite'),
+    { 'index.html': html('/main.js'), 'main.js': source('sluice-llm') },
+    [tarball, 'vite@7.3.8'],
+  );
   run(at, 'npx', ['vite', 'build']);
   assert.equal(await tells(join(at, 'dist')), 2);
   assert.equal(await tells(join(at, 'dist'), { isolation: false }), 1);
@@ -93,7 +105,11 @@ test('webpack 5', { skip: skip || longOnly }, async () => {
     webpack({ mode: 'production', entry: './main.js', output: { clean: true }, performance: { hints: false } }, (error, stats) => {
       if (error || stats.hasErrors() || stats.hasWarnings()) { console.error(error ?? stats.toString()); process.exit(1); }
     });`;
-  const at = project(join(folder, 'webpack'), { 'build.mjs': build, 'main.js': source('sluice-llm') }, [tarball, 'webpack@5.112.2']);
+  const at = project(
+    join(folder, 'webpack'),
+    { 'build.mjs': build, 'main.js': source('sluice-llm') },
+    [tarball, 'webpack@5.112.2'],
+  );
   run(at, 'node', ['build.mjs']);
   writeFileSync(join(at, 'dist', 'index.html'), html('/main.js'));
   await tells(join(at, 'dist'));
@@ -115,31 +131,62 @@ test('Next.js, with Turbopack', { skip: skip || longOnly }, async () => {
     }`;
   const layout = 'export default ({ children }) => <html lang="en"><body>{children}</body></html>;';
   const files = {
-    'app/page.js': page, 'app/layout.js': layout, 'app/main.js': source('sluice-llm'),
+    'app/page.js': page,
+    'app/layout.js': layout,
+    'app/main.js': source('sluice-llm'),
     'next.config.mjs': "export default { output: 'export' };",
   };
-  const at = project(join(folder, 'next'), files, [tarball, 'next@16.4.6', 'react@19.2.0', 'react-dom@19.2.0']);
+  const at = project(join(folder, 'next'), files, [
+    tarball,
+    'next@16.4.6',
+    'react@19.2.0',
+    'react-dom@19.2.0',
+  ]);
   run(at, 'npx', ['next', 'build'], { NEXT_TELEMETRY_DISABLED: '1' });
   assert.equal(await tells(join(at, 'out'), { csp: null }), 2);
   assert.equal(await tells(join(at, 'out'), { csp: null, isolation: false }), 1);
 });
 
 test('esbuild, with the worker and the wasm beside the bundle', { skip }, async () => {
-  const at = project(join(folder, 'esbuild'), { 'main.js': source('sluice-llm') }, [tarball, 'esbuild@0.28.2']);
+  const at = project(join(folder, 'esbuild'), { 'main.js': source('sluice-llm') }, [
+    tarball,
+    'esbuild@0.28.2',
+  ]);
   run(at, 'npx', ['esbuild', 'main.js', '--bundle', '--format=esm', '--splitting', '--outdir=out']);
   copyAssets(at, 'out');
   await tells(join(at, 'out'));
 });
 
-test('Rollup, with the worker and the wasm beside the bundle', { skip: skip || longOnly }, async () => {
-  const at = project(join(folder, 'rollup'), { 'main.js': source('sluice-llm') }, [tarball, 'rollup@4.68.7', '@rollup/plugin-node-resolve@16.0.3']);
-  run(at, 'npx', ['rollup', 'main.js', '-d', 'out', '-f', 'es', '-p', 'node-resolve={browser:true}']);
-  copyAssets(at, 'out');
-  await tells(join(at, 'out'));
-});
+test(
+  'Rollup, with the worker and the wasm beside the bundle',
+  { skip: skip || longOnly },
+  async () => {
+    const at = project(join(folder, 'rollup'), { 'main.js': source('sluice-llm') }, [
+      tarball,
+      'rollup@4.68.7',
+      '@rollup/plugin-node-resolve@16.0.3',
+    ]);
+    run(at, 'npx', [
+      'rollup',
+      'main.js',
+      '-d',
+      'out',
+      '-f',
+      'es',
+      '-p',
+      'node-resolve={browser:true}',
+    ]);
+    copyAssets(at, 'out');
+    await tells(join(at, 'out'));
+  },
+);
 
 test('a page without tools', { skip }, async () => {
-  const at = project(join(folder, 'plain'), { 'index.html': html('/main.js'), 'main.js': source('/node_modules/sluice-llm/dist/index.js') }, [tarball]);
+  const at = project(
+    join(folder, 'plain'),
+    { 'index.html': html('/main.js'), 'main.js': source('/node_modules/sluice-llm/dist/index.js') },
+    [tarball],
+  );
   await tells(at);
 });
 
@@ -165,9 +212,12 @@ test('a page that imports the package from another origin, as from a CDN', { ski
 });
 
 test('on a server, importing does nothing and fails nowhere', { skip }, async () => {
-  const files = { 'main.mjs': "import { Engine } from 'sluice-llm'; console.log(typeof Engine.load);" };
+  const files = {
+    'main.mjs': "import { Engine } from 'sluice-llm'; console.log(typeof Engine.load);",
+  };
   const at = project(join(folder, 'server'), files, [tarball]);
   assert.equal(run(at, 'node', ['main.mjs']).trim(), 'function');
-  const browserBuild = "console.log(typeof (await import('./node_modules/sluice-llm/dist/index.js')).Engine.load);";
+  const browserBuild =
+    "console.log(typeof (await import('./node_modules/sluice-llm/dist/index.js')).Engine.load);";
   assert.equal(run(at, 'node', ['--input-type=module', '-e', browserBuild]).trim(), 'function');
 });

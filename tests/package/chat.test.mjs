@@ -25,21 +25,35 @@ test('a chat completion has its shape, and a second turn computes only its new t
   const turns = [...story, choice.message, { role: 'user', content: 'And then?' }];
   const second = await engine.chat.completions.create({ ...greedy, messages: turns });
   const { cached_tokens } = second.usage.prompt_tokens_details;
-  assert.ok(cached_tokens >= first.usage.prompt_tokens, `${cached_tokens} of ${first.usage.prompt_tokens}`);
+  assert.ok(
+    cached_tokens >= first.usage.prompt_tokens,
+    `${cached_tokens} of ${first.usage.prompt_tokens}`,
+  );
   assert.ok(cached_tokens < second.usage.prompt_tokens);
   const stats = engine.stats();
-  assert.deepEqual([stats.promptTokens, stats.cachedTokens], [second.usage.prompt_tokens, cached_tokens]);
+  assert.deepEqual(
+    [stats.promptTokens, stats.cachedTokens],
+    [second.usage.prompt_tokens, cached_tokens],
+  );
 });
 
 test('a stream carries the same text, the role first, the finish reason last, usage when asked', async () => {
   const whole = await engine.chat.completions.create({ ...greedy, messages: story });
   const stream = await engine.chat.completions.create({
-    ...greedy, messages: story, stream: true, stream_options: { include_usage: true }, logprobs: true, top_logprobs: 2,
+    ...greedy,
+    messages: story,
+    stream: true,
+    stream_options: { include_usage: true },
+    logprobs: true,
+    top_logprobs: 2,
   });
   const chunks = [];
   for await (const chunk of stream) chunks.push(chunk);
   assert.equal(chunks[0].choices[0].delta.role, 'assistant');
-  assert.equal(chunks.map((c) => c.choices[0]?.delta.content ?? '').join(''), whole.choices[0].message.content);
+  assert.equal(
+    chunks.map((c) => c.choices[0]?.delta.content ?? '').join(''),
+    whole.choices[0].message.content,
+  );
   assert.ok(chunks.some((c) => c.choices[0]?.logprobs?.content[0].top_logprobs.length === 2));
   assert.deepEqual(chunks.at(-1).choices, []);
   assert.equal(chunks.at(-1).usage.completion_tokens, whole.usage.completion_tokens);
@@ -67,25 +81,46 @@ test('a text completion, whole and streamed, with log-probabilities', async () =
 
 test('what cannot be done is refused with a code', async () => {
   const refused = [
-    { response_format: { type: 'json_object' } }, { n: 2 }, { functions: [{}] }, { tool_choice: 'required' },
-    { messages: [] }, { messages: [{ content: 'x' }] },
+    { response_format: { type: 'json_object' } },
+    { n: 2 },
+    { functions: [{}] },
+    { tool_choice: 'required' },
+    { messages: [] },
+    { messages: [{ content: 'x' }] },
     { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: {} }] }] },
   ];
   for (const params of refused) {
-    await assert.rejects(engine.chat.completions.create({ messages: story, ...params }),
-      (e) => e instanceof SluiceError && e.code === 'INVALID_ARGUMENT', JSON.stringify(params));
+    await assert.rejects(
+      engine.chat.completions.create({ messages: story, ...params }),
+      (e) => e instanceof SluiceError && e.code === 'INVALID_ARGUMENT',
+      JSON.stringify(params),
+    );
   }
-  await assert.rejects(engine.chat.completions.create({ messages: story, chat_template: "{{ raise_exception('no') }}" }),
-    (e) => e.code === 'TEMPLATE' && /no/.test(e.message));
+  await assert.rejects(
+    engine.chat.completions.create({
+      messages: story,
+      chat_template: "{{ raise_exception('no') }}",
+    }),
+    (e) => e.code === 'TEMPLATE' && /no/.test(e.message),
+  );
 });
 
 test('aborting and leaving end the generation, and the engine works on', async () => {
   const controller = new AbortController();
-  const stream = await engine.chat.completions.create({ messages: story, stream: true }, { signal: controller.signal });
-  await assert.rejects(async () => {
-    for await (const chunk of stream) if (chunk.choices[0].delta.content) controller.abort();
-  }, { name: 'AbortError' });
-  for await (const chunk of await engine.chat.completions.create({ messages: story, stream: true })) {
+  const stream = await engine.chat.completions.create(
+    { messages: story, stream: true },
+    { signal: controller.signal },
+  );
+  await assert.rejects(
+    async () => {
+      for await (const chunk of stream) if (chunk.choices[0].delta.content) controller.abort();
+    },
+    { name: 'AbortError' },
+  );
+  for await (const chunk of await engine.chat.completions.create({
+    messages: story,
+    stream: true,
+  })) {
     if (chunk.choices[0].delta.content) break;
   }
   const after = await engine.chat.completions.create({ ...greedy, messages: story });
@@ -94,12 +129,17 @@ test('aborting and leaving end the generation, and the engine works on', async (
 
 test('thinking is separated from the answer unless it is to stay inline', async () => {
   // The prompt ends inside a thought that never closes: all that is generated is reasoning.
-  const chat_template = "{{ messages[0].content }}<think>\n";
-  const params = { ...greedy, messages: [{ role: 'user', content: 'Once upon a time ' }], chat_template };
+  const chat_template = '{{ messages[0].content }}<think>\n';
+  const params = {
+    ...greedy,
+    messages: [{ role: 'user', content: 'Once upon a time ' }],
+    chat_template,
+  };
   const { message } = (await engine.chat.completions.create(params)).choices[0];
   assert.equal(message.content, '');
   assert.ok(message.reasoning_content.length > 0);
-  const inline = (await engine.chat.completions.create({ ...params, reasoning_format: 'inline' })).choices[0].message;
+  const inline = (await engine.chat.completions.create({ ...params, reasoning_format: 'inline' }))
+    .choices[0].message;
   assert.equal(inline.reasoning_content, undefined);
   assert.ok(inline.content.includes(message.reasoning_content));
 });
@@ -114,7 +154,10 @@ test('sessions take turns, and each computes only what is new to it', async () =
   const alone = {};
   for (const name of ['fox', 'bear']) {
     const reference = engine.session();
-    alone[name] = [await reference.send(`A story about a ${name}.`, options).text(), await reference.send('More.', options).text()];
+    alone[name] = [
+      await reference.send(`A story about a ${name}.`, options).text(),
+      await reference.send('More.', options).text(),
+    ];
     await reference.dispose();
   }
   assert.equal(await fox.send('A story about a fox.', options).text(), alone.fox[0]);
@@ -126,7 +169,10 @@ test('sessions take turns, and each computes only what is new to it', async () =
   assert.equal(second.text, alone.bear[1]);
   const held = first.usage.totalTokens - 1;
   assert.ok(second.usage.cachedTokens >= held, `${second.usage.cachedTokens} of ${held}`);
-  assert.deepEqual(bear.messages.map((m) => m.role), ['user', 'assistant', 'user', 'assistant']);
+  assert.deepEqual(
+    bear.messages.map((m) => m.role),
+    ['user', 'assistant', 'user', 'assistant'],
+  );
   await fox.dispose();
   await bear.dispose();
 });

@@ -19,17 +19,40 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-const cli = (args, input) => spawnSync(process.execPath, [inRoot('dist', 'cli.js'), ...args], { encoding: 'utf8', input, timeout: 240_000 });
+const cli = (args, input) =>
+  spawnSync(process.execPath, [inRoot('dist', 'cli.js'), ...args], {
+    encoding: 'utf8',
+    input,
+    timeout: 240_000,
+  });
 
 test('run tells the story that the engine tells', async () => {
-  const expected = await engine.generate('Once upon a time', { maxTokens: 12, temperature: 0 }).text();
-  const flags = ['-n', '12', '--temp', '0', '--ctx', '256', '--memory-budget', '64M', '--threads', '1'];
+  const expected = await engine
+    .generate('Once upon a time', { maxTokens: 12, temperature: 0 })
+    .text();
+  const flags = [
+    '-n',
+    '12',
+    '--temp',
+    '0',
+    '--ctx',
+    '256',
+    '--memory-budget',
+    '64M',
+    '--threads',
+    '1',
+  ];
   const plain = cli(['run', model, '-p', 'Once upon a time', ...flags]);
   assert.equal(plain.status, 0, plain.stderr);
   assert.equal(plain.stdout, `${expected}\n`);
   assert.match(plain.stderr, /generated 12 tokens/);
-  const json = JSON.parse(cli(['run', model, '-p', '-', '--json', ...flags], 'Once upon a time').stdout);
-  assert.deepEqual([json.text, json.generatedTokens, json.finishReason, json.threads], [expected, 12, 'length', 1]);
+  const json = JSON.parse(
+    cli(['run', model, '-p', '-', '--json', ...flags], 'Once upon a time').stdout,
+  );
+  assert.deepEqual(
+    [json.text, json.generatedTokens, json.finishReason, json.threads],
+    [expected, 12, 'length', 1],
+  );
   assert.ok(json.memory.budget <= 64 << 20);
 });
 
@@ -38,21 +61,33 @@ test('tokenize prints the ids on one line', async () => {
   writeFileSync(file, 'Once upon a time<|end|>');
   const ids = [...(await engine.tokenize(readFileSync(file, 'utf8')))];
   assert.equal(cli(['tokenize', model, '--text-file', file]).stdout, `${JSON.stringify(ids)}\n`);
-  const plain = [...(await engine.tokenize('Once upon a time<|end|>', { addBos: false, parseSpecial: false }))];
-  assert.equal(cli(['tokenize', model, '--text-file', file, '--no-bos', '--no-special']).stdout, `${JSON.stringify(plain)}\n`);
+  const plain = [
+    ...(await engine.tokenize('Once upon a time<|end|>', { addBos: false, parseSpecial: false })),
+  ];
+  assert.equal(
+    cli(['tokenize', model, '--text-file', file, '--no-bos', '--no-special']).stdout,
+    `${JSON.stringify(plain)}\n`,
+  );
 });
 
 test('info knows the header', () => {
   const json = JSON.parse(cli(['info', model, '--json', '--ctx', '256']).stdout);
-  assert.deepEqual([json.architecture, json.layers, json.plan.contextLength], ['llama', engine.info.layers, 256]);
+  assert.deepEqual(
+    [json.architecture, json.layers, json.plan.contextLength],
+    ['llama', engine.info.layers, 256],
+  );
   assert.match(cli(['info', model]).stdout, /architecture +llama\n/);
 });
 
 test('what is wrong is said in one sentence', () => {
   const wrong = [
-    [['run', model], 2, /--prompt is required/], [['fly'], 2, /no command "fly"/], [['run', model, '-p', 'x', '--what'], 2, /--what/],
-    [['run', model, '-p', 'x', '--memory-budget', '12X'], 2, /not a size/], [['run', model, '-p', 'x', '-n', 'many'], 2, /wants a number/],
-    [['info', join(folder, 'none.gguf')], 1, /none\.gguf/], [['info', model, '--memory-budget', '64k'], 1, /\[(BUDGET_TOO_SMALL|OUT_OF_MEMORY)\]/],
+    [['run', model], 2, /--prompt is required/],
+    [['fly'], 2, /no command "fly"/],
+    [['run', model, '-p', 'x', '--what'], 2, /--what/],
+    [['run', model, '-p', 'x', '--memory-budget', '12X'], 2, /not a size/],
+    [['run', model, '-p', 'x', '-n', 'many'], 2, /wants a number/],
+    [['info', join(folder, 'none.gguf')], 1, /none\.gguf/],
+    [['info', model, '--memory-budget', '64k'], 1, /\[(BUDGET_TOO_SMALL|OUT_OF_MEMORY)\]/],
   ];
   for (const [args, status, message] of wrong) {
     const run = cli(args);
@@ -65,11 +100,17 @@ test('what is wrong is said in one sentence', () => {
   assert.match(cli(['--version']).stdout, /^\d+\.\d+\.\d+\n$/);
 });
 
-const prompt = [{ role: 'system', content: 'Be kind.' }, { role: 'user', content: [{ type: 'text', text: 'A story.' }] }];
+const prompt = [
+  { role: 'system', content: 'Be kind.' },
+  { role: 'user', content: [{ type: 'text', text: 'A story.' }] },
+];
 
 test('the AI SDK gets an answer and a stream that agree', async () => {
   const language = sluice(engine);
-  assert.deepEqual([language.specificationVersion, language.provider, language.modelId], ['v3', 'sluice', engine.info.name]);
+  assert.deepEqual(
+    [language.specificationVersion, language.provider, language.modelId],
+    ['v3', 'sluice', engine.info.name],
+  );
   const options = { prompt, temperature: 0, maxOutputTokens: 12, responseFormat: { type: 'json' } };
   const whole = await language.doGenerate(options);
   assert.equal(whole.content[0].type, 'text');
@@ -77,7 +118,13 @@ test('the AI SDK gets an answer and a stream that agree', async () => {
   assert.ok(whole.usage.inputTokens.total > 0);
   const parts = [];
   for await (const part of (await language.doStream(options)).stream) parts.push(part);
-  assert.equal(parts.filter((p) => p.type === 'text-delta').map((p) => p.delta).join(''), whole.content[0].text);
+  assert.equal(
+    parts
+      .filter((p) => p.type === 'text-delta')
+      .map((p) => p.delta)
+      .join(''),
+    whole.content[0].text,
+  );
   const kinds = parts.map((p) => p.type).filter((kind, i, all) => kind !== all[i - 1]);
   assert.deepEqual(kinds, ['stream-start', 'text-start', 'text-delta', 'text-end', 'finish']);
   assert.deepEqual(parts.at(-1).finishReason, whole.finishReason);
@@ -90,8 +137,12 @@ test("the AI SDK's refusals and aborts", async () => {
   await assert.rejects(language.doGenerate({ prompt: file }), { code: 'INVALID_ARGUMENT' });
   const controller = new AbortController();
   controller.abort();
-  await assert.rejects(language.doGenerate({ prompt, abortSignal: controller.signal }), { name: 'AbortError' });
-  await assert.rejects(language.doStream({ prompt, abortSignal: controller.signal }), { name: 'AbortError' });
+  await assert.rejects(language.doGenerate({ prompt, abortSignal: controller.signal }), {
+    name: 'AbortError',
+  });
+  await assert.rejects(language.doStream({ prompt, abortSignal: controller.signal }), {
+    name: 'AbortError',
+  });
 });
 
 test("an abort fails the AI SDK's stream with its reason", async () => {
@@ -100,25 +151,38 @@ test("an abort fails the AI SDK's stream with its reason", async () => {
     const control = new AbortController();
     const { stream } = await language.doStream({ prompt, abortSignal: control.signal });
     const kinds = [];
-    await assert.rejects(async () => {
-      for await (const { type } of stream) {
-        kinds.push(type);
-        if (type === 'text-delta') control.abort(reason);
-      }
-    }, reason ?? { name: 'AbortError' });
+    await assert.rejects(
+      async () => {
+        for await (const { type } of stream) {
+          kinds.push(type);
+          if (type === 'text-delta') control.abort(reason);
+        }
+      },
+      reason ?? { name: 'AbortError' },
+    );
     assert.ok(!kinds.includes('error') && !kinds.includes('finish'), kinds.join());
   }
 });
 
 test('providerOptions.sluice holds further parameters, and refuses what is not known', async () => {
   const language = sluice(engine);
-  const call = (given) => language.doGenerate({ prompt, maxOutputTokens: 4, temperature: 1, seed: 3, providerOptions: { sluice: given, other: { x: 1 } } });
+  const call = (given) =>
+    language.doGenerate({
+      prompt,
+      maxOutputTokens: 4,
+      temperature: 1,
+      seed: 3,
+      providerOptions: { sluice: given, other: { x: 1 } },
+    });
   const plain = await language.doGenerate({ prompt, maxOutputTokens: 4, temperature: 0 });
   assert.equal((await call({ top_k: 1 })).content[0].text, plain.content[0].text); // top_k 1 is greedy
   await assert.rejects(call({ topK: 1 }), { code: 'INVALID_ARGUMENT', message: /use top_k/ });
 });
 
 test('errors of every entry are SluiceErrors', () => {
-  assert.throws(() => huggingFaceUrl('nonsense'), (error) => error instanceof SluiceError);
+  assert.throws(
+    () => huggingFaceUrl('nonsense'),
+    (error) => error instanceof SluiceError,
+  );
   assert.ok(!(new Error('x') instanceof SluiceError));
 });

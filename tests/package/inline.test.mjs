@@ -14,7 +14,8 @@ import { scratch, storyInNode } from './tarball.mjs';
 
 const model = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
 const entry = inRoot('dist', 'inline.js');
-const policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src blob:; connect-src 'self'";
+const policy =
+  "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src blob:; connect-src 'self'";
 const use = (from) => `
 import { Engine } from ${JSON.stringify(from)};
 window.tell = async (source, options) => {
@@ -47,7 +48,9 @@ async function onPage(url, work) {
   page.on('pageerror', (error) => said.push(String(error)));
   try {
     await page.goto(url);
-    await page.waitForFunction(() => window.tell, null, { timeout: 240_000 }).catch(() => assert.fail(said.join('\n')));
+    await page
+      .waitForFunction(() => window.tell, null, { timeout: 240_000 })
+      .catch(() => assert.fail(said.join('\n')));
     return await work(page);
   } finally {
     await page.close();
@@ -57,7 +60,10 @@ async function onPage(url, work) {
 test('a policy that forbids its worker is told, with what to allow', async () => {
   const server = await serve([['/inline.js', entry]], {
     onRequest: (request, response) => {
-      response.setHeader('Content-Security-Policy', policy.replace('worker-src blob:', "worker-src 'self'"));
+      response.setHeader(
+        'Content-Security-Policy',
+        policy.replace('worker-src blob:', "worker-src 'self'"),
+      );
       if (request.url !== '/') return false;
       response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html>');
       return true;
@@ -71,7 +77,10 @@ test('a policy that forbids its worker is told, with what to allow', async () =>
       return Engine.load(new Blob(['x'])).catch(({ code, message }) => ({ code, message }));
     });
     assert.equal(told.code, 'WORKER_LOAD');
-    assert.match(told.message, /from blob:.*: the Content-Security-Policy forbids it; allow it in worker-src, with blob:\.$/);
+    assert.match(
+      told.message,
+      /from blob:.*: the Content-Security-Policy forbids it; allow it in worker-src, with blob:\.$/,
+    );
   } finally {
     await page.close();
     await server.close();
@@ -81,24 +90,42 @@ test('a policy that forbids its worker is told, with what to allow', async () =>
 test('one script is all that a page has to host', async () => {
   const requested = [];
   for (const isolation of [true, false]) {
-    const server = await serve([['/model.gguf', model], ['/inline.js', entry]], {
-      isolation,
-      onRequest: (request, response) => {
-        requested.push(request.url);
-        response.setHeader('Content-Security-Policy', policy);
-        const answers = { '/': ['text/html', '<!doctype html><script type="module" src="/main.js"></script>'], '/main.js': ['text/javascript', use('/inline.js')] };
-        const answer = answers[request.url];
-        if (!answer) return false;
-        response.writeHead(200, { 'Content-Type': answer[0] }).end(answer[1]);
-        return true;
+    const server = await serve(
+      [
+        ['/model.gguf', model],
+        ['/inline.js', entry],
+      ],
+      {
+        isolation,
+        onRequest: (request, response) => {
+          requested.push(request.url);
+          response.setHeader('Content-Security-Policy', policy);
+          const answers = {
+            '/': ['text/html', '<!doctype html><script type="module" src="/main.js"></script>'],
+            '/main.js': ['text/javascript', use('/inline.js')],
+          };
+          const answer = answers[request.url];
+          if (!answer) return false;
+          response.writeHead(200, { 'Content-Type': answer[0] }).end(answer[1]);
+          return true;
+        },
       },
-    });
+    );
     try {
       await onPage(server.url, async (page) => {
-        for (const [kernels, table] of [['', /^wasmrelaxed/], ['wasm128', /^wasm128$/]]) {
-          const told = await page.evaluate((options) => window.tell('/model.gguf', options), { threads: 2, kernels });
+        for (const [kernels, table] of [
+          ['', /^wasmrelaxed/],
+          ['wasm128', /^wasm128$/],
+        ]) {
+          const told = await page.evaluate((options) => window.tell('/model.gguf', options), {
+            threads: 2,
+            kernels,
+          });
           assert.match(told.kernels, table);
-          assert.deepEqual([told.text, told.threads, told.answered], [expected, isolation ? 2 : 1, true]);
+          assert.deepEqual(
+            [told.text, told.threads, told.answered],
+            [expected, isolation ? 2 : 1, true],
+          );
         }
       });
     } finally {
@@ -111,9 +138,18 @@ test('one script is all that a page has to host', async () => {
 
 test('a QSF file opens, and a graphics card is refused by name or passed over', async () => {
   const qsf = inRoot('tests', 'data', 'qsf', 'zstd.qsf');
-  const server = await serve([['/model.qsf', qsf], ['/model.gguf', model], ['/inline.js', entry]], {
-    onRequest: (request, response) => request.url === '/' && !!response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html>'),
-  });
+  const server = await serve(
+    [
+      ['/model.qsf', qsf],
+      ['/model.gguf', model],
+      ['/inline.js', entry],
+    ],
+    {
+      onRequest: (request, response) =>
+        request.url === '/' &&
+        !!response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html>'),
+    },
+  );
   const page = await browser.newPage();
   try {
     await page.goto(server.url);
@@ -122,7 +158,9 @@ test('a QSF file opens, and a graphics card is refused by name or passed over', 
       const engine = await Engine.load('/model.qsf', { device: 'auto', cache: 'none' });
       const logits = Array.from(await engine.logits([1, 17, 29]));
       await engine.dispose();
-      const refused = await Engine.load('/model.gguf', { device: 'webgpu' }).catch(({ code, message }) => ({ code, message }));
+      const refused = await Engine.load('/model.gguf', { device: 'webgpu' }).catch(
+        ({ code, message }) => ({ code, message }),
+      );
       return { logits, refused };
     });
     assert.ok(told.logits.length > 0 && told.logits.every(Number.isFinite));
@@ -141,11 +179,22 @@ test('from another origin', async () => {
   };
   const cdn = await serve([['/', inRoot('dist')]], { onRequest: cors });
   mkdirSync(join(folder, 'cdn'));
-  writeFileSync(join(folder, 'cdn', 'index.html'), '<!doctype html><script type="module" src="/main.js"></script>');
+  writeFileSync(
+    join(folder, 'cdn', 'index.html'),
+    '<!doctype html><script type="module" src="/main.js"></script>',
+  );
   writeFileSync(join(folder, 'cdn', 'main.js'), use(`${cdn.url}/inline.js`));
-  const page = await serve([['/model.gguf', model], ['/', join(folder, 'cdn')]], {});
+  const page = await serve(
+    [
+      ['/model.gguf', model],
+      ['/', join(folder, 'cdn')],
+    ],
+    {},
+  );
   try {
-    const told = await onPage(page.url, (tab) => tab.evaluate(() => window.tell('/model.gguf', {})));
+    const told = await onPage(page.url, (tab) =>
+      tab.evaluate(() => window.tell('/model.gguf', {})),
+    );
     assert.deepEqual([told.text, told.answered], [expected, true]);
   } finally {
     await page.close();
@@ -155,11 +204,18 @@ test('from another origin', async () => {
 
 test('in an HTML file on the disk, with a model that the user picks', async () => {
   const bundle = await build({
-    stdin: { contents: use(entry), resolveDir: folder }, bundle: true, format: 'esm', write: false, logLevel: 'error',
+    stdin: { contents: use(entry), resolveDir: folder },
+    bundle: true,
+    format: 'esm',
+    write: false,
+    logLevel: 'error',
   });
   const script = bundle.outputFiles[0].text.replaceAll('</script', '<\\/script');
   const file = join(folder, 'page.html');
-  writeFileSync(file, `<!doctype html><meta charset="utf-8"><input type="file"><script type="module">${script}</script>`);
+  writeFileSync(
+    file,
+    `<!doctype html><meta charset="utf-8"><input type="file"><script type="module">${script}</script>`,
+  );
   const told = await onPage(pathToFileURL(file).href, async (page) => {
     await page.setInputFiles('input', model);
     return page.evaluate(() => window.tell(document.querySelector('input').files[0], {}));
@@ -168,8 +224,17 @@ test('in an HTML file on the disk, with a model that the user picks', async () =
 });
 
 test('it is hardly larger than what is in it', () => {
-  const sizes = ['index.js', 'worker.js', 'templates.js', 'qsf.js', 'safetensors.js', 'safetensors.wasm', 'engine.relaxed.wasm', 'engine.relaxed16.wasm', 'engine.simd128.wasm']
-    .map((name) => gzipSync(readFileSync(inRoot('dist', name))).length);
+  const sizes = [
+    'index.js',
+    'worker.js',
+    'templates.js',
+    'qsf.js',
+    'safetensors.js',
+    'safetensors.wasm',
+    'engine.relaxed.wasm',
+    'engine.relaxed16.wasm',
+    'engine.simd128.wasm',
+  ].map((name) => gzipSync(readFileSync(inRoot('dist', name))).length);
   const parts = sizes.reduce((sum, size) => sum + size, 0);
   const whole = gzipSync(readFileSync(entry)).length;
   assert.ok(whole < 1.1 * parts, `${whole} bytes gzipped, its parts ${parts}`);

@@ -45,14 +45,18 @@ test('an engine that nobody asks for anything yet loads all that stays', async (
   for (const ioWorker of [false, true]) {
     const engine = await Engine.load(model, { kernels: '', ioWorker });
     const absent = () => engine.layers().filter(({ state }) => state !== 'pinned').length;
-    for (let i = 0; i < 2000 && absent() > 0; i++) await new Promise((later) => setTimeout(later, 50));
+    for (let i = 0; i < 2000 && absent() > 0; i++)
+      await new Promise((later) => setTimeout(later, 50));
     assert.equal(absent(), 0, `${ioWorker ? 'with' : 'without'} an I/O worker`);
     await engine.dispose();
   }
 });
 
 test('a budget that cannot work is refused with the smallest that can', async () => {
-  const refused = await story({ memoryBudget: 1 << 20 }).then(() => null, (e) => e);
+  const refused = await story({ memoryBudget: 1 << 20 }).then(
+    () => null,
+    (e) => e,
+  );
   assert.equal(refused?.code, 'BUDGET_TOO_SMALL');
   const smallest = Number(/smallest that works is (\d+) bytes/.exec(refused.message)?.[1]);
   assert.ok(smallest > 1 << 20, refused.message);
@@ -63,24 +67,43 @@ test('a budget that cannot work is refused with the smallest that can', async ()
 test('the native program tells the same story', (t) => {
   const program = inRoot('build', 'native', 'sluice');
   if (!existsSync(program)) return t.skip('build/native/sluice is not built');
-  const run = spawnSync(program, ['run', model, '-p', prompt, '-n', String(maxTokens), '--temp', '0', '--kernels', 'scalar'],
-    { encoding: 'utf8' });
+  const run = spawnSync(
+    program,
+    ['run', model, '-p', prompt, '-n', String(maxTokens), '--temp', '0', '--kernels', 'scalar'],
+    { encoding: 'utf8' },
+  );
   assert.equal(run.status, 0, run.stderr);
-  assert.ok(run.stdout.includes(reference.text.trim()), `${run.stdout}\n--- against ---\n${reference.text}`);
+  assert.ok(
+    run.stdout.includes(reference.text.trim()),
+    `${run.stdout}\n--- against ---\n${reference.text}`,
+  );
 });
 
 test('a banned token never comes, and seeds count to their last bit', async () => {
   const engine = await Engine.load(model);
   const say = async (options) => {
     const tokens = [];
-    for await (const { token } of engine.generate(prompt, { maxTokens: 24, ignoreEos: true, ...options })) tokens.push(token);
+    for await (const { token } of engine.generate(prompt, {
+      maxTokens: 24,
+      ignoreEos: true,
+      ...options,
+    }))
+      tokens.push(token);
     return tokens;
   };
   const plain = await say({ temperature: 0 });
-  const banned = await say({ temperature: 0, logitBias: { [plain[0]]: -Infinity, [plain[1]]: -Infinity } });
+  const banned = await say({
+    temperature: 0,
+    logitBias: { [plain[0]]: -Infinity, [plain[1]]: -Infinity },
+  });
   assert.ok(!banned.includes(plain[0]) && !banned.includes(plain[1]));
   const hot = (seed) => say({ seed, temperature: 2, topK: 0, topP: 1, minP: 0 });
-  const [minus, most, low, next] = [await hot(-1), await hot(2n ** 64n - 1n), await hot(2n ** 53n), await hot(2n ** 53n + 1n)];
+  const [minus, most, low, next] = [
+    await hot(-1),
+    await hot(2n ** 64n - 1n),
+    await hot(2n ** 53n),
+    await hot(2n ** 53n + 1n),
+  ];
   assert.deepEqual(minus, most);
   assert.notDeepEqual(minus, await hot(-2));
   assert.notDeepEqual(low, next);

@@ -2,7 +2,15 @@
 // a bundler's way through the package. Needs dist/ (npm run build).
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
@@ -11,14 +19,15 @@ import { longOnly } from '../extent.mjs';
 import { reference, undocumented } from '../../web/scripts/reference.mjs';
 
 const kB = 1024;
-const limits = {  // raw and gzipped bytes; what a page has to fetch before the model
+const limits = {
+  // raw and gzipped bytes; what a page has to fetch before the model
   'engine.simd128.wasm': [1040 * kB, 350 * kB],
   'engine.relaxed.wasm': [1040 * kB, 350 * kB],
   'engine.relaxed16.wasm': [1040 * kB, 350 * kB],
-  'engine.gpu.wasm': [1090 * kB, 365 * kB],  // half a kB of it splits layers between card and CPU
+  'engine.gpu.wasm': [1090 * kB, 365 * kB], // half a kB of it splits layers between card and CPU
   'safetensors.wasm': [200 * kB, 88 * kB],
   'safetensors.js': [8 * kB, 3 * kB],
-  'gpu.js': [110 * kB, 34 * kB],  // products of codes and of halves are 3 kB of it
+  'gpu.js': [110 * kB, 34 * kB], // products of codes and of halves are 3 kB of it
   'index.js': [40 * kB, 14 * kB],
   'worker.js': [160 * kB, 50 * kB],
 };
@@ -43,19 +52,35 @@ for (const [name, [raw, zipped]] of Object.entries(limits)) {
 }
 
 test('all JavaScript of a page that does not chat stays under 40 kB gzipped', () => {
-  const sizes = ['index.js', 'worker.js'].map((name) => gzipSync(readFileSync(inRoot('dist', name))).length);
+  const sizes = ['index.js', 'worker.js'].map(
+    (name) => gzipSync(readFileSync(inRoot('dist', name))).length,
+  );
   const total = sizes.reduce((sum, size) => sum + size, 0);
   assert.ok(total <= 40 * kB, `${total} bytes (${sizes})`);
 });
 
 test('the package holds dist, the licence and nothing that is not meant for users', () => {
-  const { stdout } = spawnSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root, encoding: 'utf8' });
+  const { stdout } = spawnSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], {
+    cwd: root,
+    encoding: 'utf8',
+  });
   const [{ files }] = JSON.parse(stdout);
   const paths = files.map((f) => f.path);
   const strangers = paths.filter((p) => !/^(dist\/|LICENSE$|README\.md$|package\.json$)/.test(p));
   assert.deepEqual(strangers, []);
-  for (const wanted of ['LICENSE', 'dist/index.js', 'dist/index.d.ts', 'dist/worker.js', 'dist/node.js',
-    'dist/worker-node.js', 'dist/safetensors.js', 'dist/safetensors.wasm', 'dist/engine.simd128.wasm', 'dist/engine.relaxed.wasm', 'dist/engine.relaxed16.wasm']) {
+  for (const wanted of [
+    'LICENSE',
+    'dist/index.js',
+    'dist/index.d.ts',
+    'dist/worker.js',
+    'dist/node.js',
+    'dist/worker-node.js',
+    'dist/safetensors.js',
+    'dist/safetensors.wasm',
+    'dist/engine.simd128.wasm',
+    'dist/engine.relaxed.wasm',
+    'dist/engine.relaxed16.wasm',
+  ]) {
     assert.ok(paths.includes(wanted), `${wanted} is missing`);
   }
 });
@@ -63,25 +88,39 @@ test('the package holds dist, the licence and nothing that is not meant for user
 test('the plain binary asks for nothing beyond fixed-width SIMD, threads and the glue', () => {
   const bytes = readFileSync(inRoot('dist', 'engine.simd128.wasm'));
   assert.ok(WebAssembly.validate(bytes));
-  const modules = new Set(WebAssembly.Module.imports(new WebAssembly.Module(bytes)).map((i) => i.module));
+  const modules = new Set(
+    WebAssembly.Module.imports(new WebAssembly.Module(bytes)).map((i) => i.module),
+  );
   assert.deepEqual([...modules].sort(), ['env', 'wasi_snapshot_preview1']);
 });
 
-test('the relaxed binaries have their instructions inlined, each its own product', { skip: longOnly }, () => {
-  const products = { relaxed: /i32x4\.\w*dot_i8x16_i7x16_add_s/g, relaxed16: /i16x8\.\w*dot_i8x16_i7x16_s/g };
-  for (const name of Object.keys(products)) {
-    const text = spawnSync(inRoot('node_modules', '.bin', 'wasm-dis'), [inRoot('dist', `engine.${name}.wasm`)],
-      { encoding: 'utf8', maxBuffer: 1 << 28 }).stdout;
-    assert.ok(!text.includes('(import "relaxed"'), name);
-    for (const [whose, product] of Object.entries(products)) {
-      const found = [...text.matchAll(product)].length; // one is what was merged in
-      assert.equal(found > 1, whose === name, `${found} products of ${whose} in ${name}`);
+test(
+  'the relaxed binaries have their instructions inlined, each its own product',
+  { skip: longOnly },
+  () => {
+    const products = {
+      relaxed: /i32x4\.\w*dot_i8x16_i7x16_add_s/g,
+      relaxed16: /i16x8\.\w*dot_i8x16_i7x16_s/g,
+    };
+    for (const name of Object.keys(products)) {
+      const text = spawnSync(
+        inRoot('node_modules', '.bin', 'wasm-dis'),
+        [inRoot('dist', `engine.${name}.wasm`)],
+        { encoding: 'utf8', maxBuffer: 1 << 28 },
+      ).stdout;
+      assert.ok(!text.includes('(import "relaxed"'), name);
+      for (const [whose, product] of Object.entries(products)) {
+        const found = [...text.matchAll(product)].length; // one is what was merged in
+        assert.equal(found > 1, whose === name, `${found} products of ${whose} in ${name}`);
+      }
     }
-  }
-});
+  },
+);
 
 test('the declarations satisfy a strict consumer', () => {
-  writeFileSync(join(consumer, 'use.ts'), `
+  writeFileSync(
+    join(consumer, 'use.ts'),
+    `
     import { Engine, SluiceError, type EngineStats } from 'sluice-llm';
     export async function tell(url: string): Promise<string> {
       const engine = await Engine.load(url, { memoryBudget: 64 * 2 ** 20, onProgress: () => {} });
@@ -92,22 +131,48 @@ test('the declarations satisfy a strict consumer', () => {
       return text + stats.generatedTokens;
     }
     export const code = (e: unknown) => (e instanceof SluiceError ? e.code : 'unknown');
-  `);
+  `,
+  );
   for (const resolution of ['nodenext', 'bundler']) {
-    const result = spawnSync(inRoot('node_modules', '.bin', 'tsc'), ['--noEmit', '--strict', '--skipLibCheck', 'false',
-      '--types', '', '--target', 'es2022', '--lib', 'es2022,dom,dom.iterable,dom.asynciterable,esnext.disposable',
-      '--module', resolution === 'nodenext' ? 'nodenext' : 'esnext', '--moduleResolution', resolution, 'use.ts'],
-    { cwd: consumer, encoding: 'utf8' });
+    const result = spawnSync(
+      inRoot('node_modules', '.bin', 'tsc'),
+      [
+        '--noEmit',
+        '--strict',
+        '--skipLibCheck',
+        'false',
+        '--types',
+        '',
+        '--target',
+        'es2022',
+        '--lib',
+        'es2022,dom,dom.iterable,dom.asynciterable,esnext.disposable',
+        '--module',
+        resolution === 'nodenext' ? 'nodenext' : 'esnext',
+        '--moduleResolution',
+        resolution,
+        'use.ts',
+      ],
+      { cwd: consumer, encoding: 'utf8' },
+    );
     assert.equal(result.status, 0, `${resolution}: ${result.stdout}`);
   }
 });
 
 test('a bundler takes the browser build without warnings, and leaves worker and wasm to be found', async () => {
   const { build } = await import('esbuild');
-  writeFileSync(join(consumer, 'main.js'), `import { Engine } from 'sluice-llm'; globalThis.load = Engine.load;`);
+  writeFileSync(
+    join(consumer, 'main.js'),
+    `import { Engine } from 'sluice-llm'; globalThis.load = Engine.load;`,
+  );
   const result = await build({
-    entryPoints: [join(consumer, 'main.js')], absWorkingDir: consumer, bundle: true, format: 'esm', write: false,
-    platform: 'browser', logLevel: 'silent',
+    entryPoints: [join(consumer, 'main.js')],
+    absWorkingDir: consumer,
+    bundle: true,
+    format: 'esm',
+    write: false,
+    platform: 'browser',
+    logLevel: 'silent',
   });
   assert.deepEqual(result.warnings, []);
   const text = result.outputFiles[0].text;
@@ -123,7 +188,14 @@ test('every public name and member is documented, and the reference in the packa
   assert.deepEqual(undocumented(), []);
   const text = readFileSync(inRoot('dist', 'docs', 'api.md'), 'utf8');
   assert.equal(text, reference());
-  for (const name of ['Engine.load', 'Engine.generate', 'Session.fork', 'ErrorCode', 'sluice', 'findHuggingFaceFile']) {
+  for (const name of [
+    'Engine.load',
+    'Engine.generate',
+    'Session.fork',
+    'ErrorCode',
+    'sluice',
+    'findHuggingFaceFile',
+  ]) {
     assert.match(text, new RegExp(`^#+ ${name}$`, 'm'), name);
   }
 });

@@ -24,13 +24,18 @@ test('publint is content', async () => {
   assert.equal(spawnSync('tar', ['-xzf', tarball, '-C', join(folder, 'unpacked')]).status, 0);
   const pkgDir = join(folder, 'unpacked', 'package');
   const { messages, pkg } = await publint({ pkgDir, pack: false, strict: true });
-  assert.deepEqual(messages.map((message) => formatMessage(message, pkg)), []);
+  assert.deepEqual(
+    messages.map((message) => formatMessage(message, pkg)),
+    [],
+  );
 });
 
 test('the types are right for Node and for bundlers', async () => {
   const { exports } = JSON.parse(readFileSync(inRoot('package.json'), 'utf8'));
   const entrypoints = Object.keys(exports).filter((name) => exports[name].types);
-  const found = await checkPackage(createPackageFromTarballData(readFileSync(tarball)), { entrypoints });
+  const found = await checkPackage(createPackageFromTarballData(readFileSync(tarball)), {
+    entrypoints,
+  });
   assert.ok(found.types, 'the package has types');
   for (const [name, entry] of Object.entries(found.entrypoints)) {
     for (const kind of ['node16-esm', 'bundler']) {
@@ -38,7 +43,8 @@ test('the types are right for Node and for bundlers', async () => {
       assert.ok(resolution?.isTypeScript, `${name} has declarations (${kind})`);
     }
   }
-  const ours = found.problems.filter((problem) =>
-    problem.kind !== 'CJSResolvesToESM' && problem.resolutionKind !== 'node10');
+  const ours = found.problems.filter(
+    (problem) => problem.kind !== 'CJSResolvesToESM' && problem.resolutionKind !== 'node10',
+  );
   assert.deepEqual(ours, []);
 });

@@ -15,9 +15,13 @@ const text = readFileSync(inRoot('web', 'docs', 'recipes.md'), 'utf8');
 const recipes = {};
 for (const section of text.split(/^## /m).slice(1)) {
   const title = section.slice(0, section.indexOf('\n'));
-  recipes[title] = [...section.matchAll(/^```(\w*)\n(.*?)^```$/gms)].map(([, language, code]) => ({ language, code }));
+  recipes[title] = [...section.matchAll(/^```(\w*)\n(.*?)^```$/gms)].map(([, language, code]) => ({
+    language,
+    code,
+  }));
 }
-const recipe = (title, language) => recipes[title].find((block) => block.language === language).code;
+const recipe = (title, language) =>
+  recipes[title].find((block) => block.language === language).code;
 const model = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
 
 let folder;
@@ -36,7 +40,14 @@ after(async () => {
 });
 
 async function withPage(options, work) {
-  const server = await serve([['/model.gguf', model], ['/node_modules/sluice-llm/dist/', inRoot('dist')], ['/', folder]], options);
+  const server = await serve(
+    [
+      ['/model.gguf', model],
+      ['/node_modules/sluice-llm/dist/', inRoot('dist')],
+      ['/', folder],
+    ],
+    options,
+  );
   const page = await (await browser.newContext()).newPage();
   page.on('pageerror', (error) => console.error(`page: ${error.message}`));
   try {
@@ -49,12 +60,15 @@ async function withPage(options, work) {
 
 test('every TypeScript recipe satisfies the compiler', () => {
   // The frameworks are not installed here; what is checked is how the recipes use the package.
-  writeFileSync(join(folder, 'shims.d.ts'), `
+  writeFileSync(
+    join(folder, 'shims.d.ts'),
+    `
     declare module 'react' { export const useEffect: any; export function useRef<T>(value: T | undefined): { current: T | undefined }; export function useState<T>(value: T): [T, any]; }
     declare module 'react/jsx-runtime' { export const jsx: any; export const jsxs: any; }
     declare module 'vue' { export const onUnmounted: (run: () => unknown) => void; export function ref<T>(value: T): { value: T }; }
     declare namespace JSX { interface IntrinsicElements { [name: string]: any } }
-  `);
+  `,
+  );
   const files = ['shims.d.ts'];
   for (const [title, blocks] of Object.entries(recipes)) {
     for (const [i, { language, code }] of blocks.entries()) {
@@ -64,10 +78,32 @@ test('every TypeScript recipe satisfies the compiler', () => {
     }
   }
   assert.ok(files.length > 7, `${files}`);
-  const result = spawnSync(inRoot('node_modules', '.bin', 'tsc'), ['--noEmit', '--strict', '--skipLibCheck', '--jsx', 'react-jsx',
-    '--target', 'es2022', '--lib', 'es2022,dom,dom.iterable,dom.asynciterable,esnext.disposable', '--types', 'node',
-    '--typeRoots', inRoot('node_modules', '@types'), '--module', 'esnext', '--moduleResolution', 'bundler', '--moduleDetection', 'force', ...files],
-  { cwd: folder, encoding: 'utf8' });
+  const result = spawnSync(
+    inRoot('node_modules', '.bin', 'tsc'),
+    [
+      '--noEmit',
+      '--strict',
+      '--skipLibCheck',
+      '--jsx',
+      'react-jsx',
+      '--target',
+      'es2022',
+      '--lib',
+      'es2022,dom,dom.iterable,dom.asynciterable,esnext.disposable',
+      '--types',
+      'node',
+      '--typeRoots',
+      inRoot('node_modules', '@types'),
+      '--module',
+      'esnext',
+      '--moduleResolution',
+      'bundler',
+      '--moduleDetection',
+      'force',
+      ...files,
+    ],
+    { cwd: folder, encoding: 'utf8' },
+  );
   assert.equal(result.status, 0, result.stdout);
 });
 
@@ -82,33 +118,52 @@ test('the plain page tells its story', async () => {
 
 test('a worker of your own tells it', async () => {
   const { outputFiles } = await build({
-    stdin: { contents: recipe('A worker of your own', 'ts'), loader: 'ts' }, format: 'esm', write: false,
+    stdin: { contents: recipe('A worker of your own', 'ts'), loader: 'ts' },
+    format: 'esm',
+    write: false,
   });
-  const script = outputFiles[0].text.replace('"sluice-llm"', '"/node_modules/sluice-llm/dist/index.js"');
+  const script = outputFiles[0].text.replace(
+    '"sluice-llm"',
+    '"/node_modules/sluice-llm/dist/index.js"',
+  );
   writeFileSync(join(folder, 'own-worker.js'), script);
   writeFileSync(join(folder, 'empty.html'), '<!doctype html><title>empty</title>');
   await withPage({}, async (page, url) => {
     await page.goto(`${url}/empty.html`);
-    const told = await page.evaluate(() => new Promise((resolve, reject) => {
-      const worker = new Worker('/own-worker.js', { type: 'module' });
-      let story = '';
-      worker.onmessage = ({ data }) => (data === null ? resolve(story) : (story += data));
-      worker.onerror = (event) => reject(new Error(event.message));
-      worker.postMessage({ model: '/model.gguf', prompt: 'Once upon a time' });
-    }));
+    const told = await page.evaluate(
+      () =>
+        new Promise((resolve, reject) => {
+          const worker = new Worker('/own-worker.js', { type: 'module' });
+          let story = '';
+          worker.onmessage = ({ data }) => (data === null ? resolve(story) : (story += data));
+          worker.onerror = (event) => reject(new Error(event.message));
+          worker.postMessage({ model: '/model.gguf', prompt: 'Once upon a time' });
+        }),
+    );
     assert.ok(told.length > 20, told);
   });
 });
 
 test('notes are found again, and embedded once', async () => {
-  const { outputFiles } = await build({ stdin: { contents: recipe("Searching one's own notes", 'ts'), loader: 'ts' }, format: 'esm', write: false });
-  writeFileSync(join(folder, 'notes.js'), outputFiles[0].text.replace('"sluice-llm"', '"/node_modules/sluice-llm/dist/index.js"'));
+  const { outputFiles } = await build({
+    stdin: { contents: recipe("Searching one's own notes", 'ts'), loader: 'ts' },
+    format: 'esm',
+    write: false,
+  });
+  writeFileSync(
+    join(folder, 'notes.js'),
+    outputFiles[0].text.replace('"sluice-llm"', '"/node_modules/sluice-llm/dist/index.js"'),
+  );
   writeFileSync(join(folder, 'empty.html'), '<!doctype html><title>empty</title>');
   await withPage({}, async (page, url) => {
     await page.goto(`${url}/empty.html`);
     const told = await page.evaluate(async () => {
       const { openNotes } = await import('/notes.js');
-      const texts = { bear: 'The bear slept in the snow.', boat: 'A boat sailed over the sea.', bread: 'They baked bread.' };
+      const texts = {
+        bear: 'The bear slept in the snow.',
+        boat: 'A boat sailed over the sea.',
+        bread: 'They baked bread.',
+      };
       const out = [];
       for (const change of [{}, {}, { boat: 'A ship sailed over the sea.' }]) {
         const notes = await openNotes('/model.gguf');
@@ -129,26 +184,42 @@ test('notes are found again, and embedded once', async () => {
 });
 
 test('Node answers', async () => {
-  await build({ stdin: { contents: recipe('Node', 'ts'), loader: 'ts' }, format: 'esm', outfile: join(folder, 'node.mjs') });
-  const run = spawnSync(process.execPath, ['node.mjs', model], { cwd: folder, encoding: 'utf8', timeout: 240_000 });
+  await build({
+    stdin: { contents: recipe('Node', 'ts'), loader: 'ts' },
+    format: 'esm',
+    outfile: join(folder, 'node.mjs'),
+  });
+  const run = spawnSync(process.execPath, ['node.mjs', model], {
+    cwd: folder,
+    encoding: 'utf8',
+    timeout: 240_000,
+  });
   assert.equal(run.status, 0, run.stderr);
   assert.ok(run.stdout.trim().length > 10, run.stdout);
 });
 
 test('a service worker brings isolation to a host without headers, and says that it cannot run the engine', async () => {
   writeFileSync(join(folder, 'sw.js'), recipe('Service workers', 'js'));
-  writeFileSync(join(folder, 'sw-engine.js'), `
+  writeFileSync(
+    join(folder, 'sw-engine.js'),
+    `
     import { Engine } from '/node_modules/sluice-llm/dist/index.js';
     self.addEventListener('message', async ({ source }) => {
       source.postMessage(await Engine.load('/model.gguf').then(() => 'loaded', (error) => error.code));
-    });`);
+    });`,
+  );
   writeFileSync(join(folder, 'empty.html'), '<!doctype html><title>empty</title>');
   await withPage({ isolation: false }, async (page, url) => {
     await page.goto(`${url}/empty.html`);
     assert.equal(await page.evaluate(() => crossOriginIsolated), false);
     const code = await page.evaluate(async () => {
-      const { installing, active } = await navigator.serviceWorker.register('/sw-engine.js', { type: 'module', scope: '/elsewhere/' });
-      const answer = new Promise((resolve) => (navigator.serviceWorker.onmessage = ({ data }) => resolve(data)));
+      const { installing, active } = await navigator.serviceWorker.register('/sw-engine.js', {
+        type: 'module',
+        scope: '/elsewhere/',
+      });
+      const answer = new Promise(
+        (resolve) => (navigator.serviceWorker.onmessage = ({ data }) => resolve(data)),
+      );
       (installing ?? active).postMessage('load');
       return answer;
     });
@@ -180,13 +251,44 @@ test('this device answers, or the server where it cannot', async () => {
     await answer(given, 'Tell me a story about a fox.', (more) => (text += more));
     console.log(text.length > 40, (await chatOf(given)) instanceof OpenAI.Chat.Completions ? 'server' : 'device');
     process.exit();`; // the engines stay, as in a page
-  await build({ stdin: { contents: main, loader: 'ts', resolveDir: folder }, bundle: true, platform: 'node', format: 'esm', outfile: file, external: ['sluice-llm'] });
-  const server = spawn(process.execPath, [inRoot('dist', 'cli.js'), 'serve', model, '--port', '0', '--json', '--threads', '1', '--quiet'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  await build({
+    stdin: { contents: main, loader: 'ts', resolveDir: folder },
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    outfile: file,
+    external: ['sluice-llm'],
+  });
+  const server = spawn(
+    process.execPath,
+    [
+      inRoot('dist', 'cli.js'),
+      'serve',
+      model,
+      '--port',
+      '0',
+      '--json',
+      '--threads',
+      '1',
+      '--quiet',
+    ],
+    { stdio: ['ignore', 'pipe', 'inherit'] },
+  );
   try {
     const [line] = await once(server.stdout.setEncoding('utf8'), 'data');
-    const at = { server: { baseURL: `${JSON.parse(line).url}/v1`, apiKey: 'none', model: 'tales' } };
-    for (const [where, who] of [[{ model }, 'device'], [{ model, least: 1e9 }, 'server'], [{ model: inRoot('package.json') }, 'server']]) {
-      const { stdout, stderr } = spawnSync(process.execPath, [file, JSON.stringify({ ...where, ...at })], { encoding: 'utf8' });
+    const at = {
+      server: { baseURL: `${JSON.parse(line).url}/v1`, apiKey: 'none', model: 'tales' },
+    };
+    for (const [where, who] of [
+      [{ model }, 'device'],
+      [{ model, least: 1e9 }, 'server'],
+      [{ model: inRoot('package.json') }, 'server'],
+    ]) {
+      const { stdout, stderr } = spawnSync(
+        process.execPath,
+        [file, JSON.stringify({ ...where, ...at })],
+        { encoding: 'utf8' },
+      );
       assert.equal(stdout, `true ${who}\n`, stderr);
     }
   } finally {

@@ -15,7 +15,11 @@ writeFileSync(join(folder, 'empty.html'), '<!doctype html><title>empty</title>')
 let browser, server, page;
 before(async () => {
   browser = await launch();
-  server = await serve([['/model.gguf', model], ['/dist/', inRoot('dist')], ['/', folder]]);
+  server = await serve([
+    ['/model.gguf', model],
+    ['/dist/', inRoot('dist')],
+    ['/', folder],
+  ]);
   page = await (await browser.newContext()).newPage();
 });
 after(async () => {
@@ -29,15 +33,20 @@ async function afresh(work, given) {
   await page.goto(`${server.url}/empty.html`);
   return page.evaluate(
     async ([source, argument]) => {
-      const [{ Engine }, { SavedSessions }] = await Promise.all([import('/dist/index.js'), import('/dist/sessions.js')]);
-      const load = (options = {}) => Engine.load('/model.gguf', { contextLength: 256, threads: 1, ...options });
+      const [{ Engine }, { SavedSessions }] = await Promise.all([
+        import('/dist/index.js'),
+        import('/dist/sessions.js'),
+      ]);
+      const load = (options = {}) =>
+        Engine.load('/model.gguf', { contextLength: 256, threads: 1, ...options });
       return (0, eval)(`(${source})`)({ load, SavedSessions }, argument);
     },
     [work.toString(), given],
   );
 }
 
-const text = 'Once upon a time there was a little bear who lived in the forest with his mother. One day the bear went out to play.';
+const text =
+  'Once upon a time there was a little bear who lived in the forest with his mother. One day the bear went out to play.';
 
 test('a prompt is found again after a reload, and answered as if it had been read', async () => {
   const first = await afresh(async ({ load, SavedSessions }, text) => {
@@ -51,15 +60,28 @@ test('a prompt is found again after a reload, and answered as if it had been rea
     const said = session.text;
     const next = await session.generate(' and', { maxTokens: 5, temperature: 0 }).text();
     await engine.dispose();
-    return { none, kept, answer: answer.text, said, next, list: (await saved.list()).map(({ name }) => name) };
+    return {
+      none,
+      kept,
+      answer: answer.text,
+      said,
+      next,
+      list: (await saved.list()).map(({ name }) => name),
+    };
   }, text);
-  assert.deepEqual([first.none, first.kept, first.list.sort()], [0, [true, true], ['Katze / 猫', 'bear']]);
+  assert.deepEqual(
+    [first.none, first.kept, first.list.sort()],
+    [0, [true, true], ['Katze / 猫', 'bear']],
+  );
 
   const again = await afresh(async ({ load, SavedSessions }, text) => {
     const saved = await SavedSessions.open();
     const engine = await load();
     const known = await saved.recall(engine, `${text} He`);
-    const { text: answer, usage } = await engine.generate(`${text} He`, { maxTokens: 20, temperature: 0 }).result;
+    const { text: answer, usage } = await engine.generate(`${text} He`, {
+      maxTokens: 20,
+      temperature: 0,
+    }).result;
     const session = engine.session();
     const back = await saved.restore('Katze / 猫', session);
     const said = session.text;
@@ -69,11 +91,25 @@ test('a prompt is found again after a reload, and answered as if it had been rea
     const other = await load({ kvType: 'q8_0' });
     const foreign = await saved.recall(other, text);
     await other.dispose();
-    return { known, prompt: usage.promptTokens, cached: usage.cachedTokens, answer, back, said, next, missing, foreign, left: (await saved.list()).length };
+    return {
+      known,
+      prompt: usage.promptTokens,
+      cached: usage.cachedTokens,
+      answer,
+      back,
+      said,
+      next,
+      missing,
+      foreign,
+      left: (await saved.list()).length,
+    };
   }, text);
   assert.equal(again.answer, first.answer);
   assert.deepEqual([again.known, again.cached], [again.prompt, again.prompt - 1]);
-  assert.deepEqual([again.back, again.said, again.next, again.missing], [true, first.said, first.next, false]);
+  assert.deepEqual(
+    [again.back, again.said, again.next, again.missing],
+    [true, first.said, first.next, false],
+  );
   assert.deepEqual([again.foreign, again.left], [0, 2]);
 });
 
@@ -82,7 +118,9 @@ test('damage is found, the oldest go, and what is too large is not kept', async 
     const saved = await SavedSessions.open();
     const engine = await load();
     await engine.generate(text, { maxTokens: 1, temperature: 0 }).text();
-    const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle('sluice-saved');
+    const folder = await (
+      await navigator.storage.getDirectory()
+    ).getDirectoryHandle('sluice-saved');
     const alone = (await saved.list()).map(({ name }) => name);
     for (const name of alone) await saved.delete(name);
     const damaged = [];
@@ -113,12 +151,17 @@ test('damage is found, the oldest go, and what is too large is not kept', async 
     const left = (await small.list()).map(({ name }) => name);
     const tiny = await SavedSessions.open({ maxBytes: 1000 });
     const refused = await tiny.save('d', engine);
-    const elsewhere = await (await SavedSessions.open({ model: 'other weights' })).recall(engine, text);
+    const elsewhere = await (
+      await SavedSessions.open({ model: 'other weights' })
+    ).recall(engine, text);
     const wrong = await SavedSessions.open({ maxBytes: 0 }).catch((error) => error.code);
     const still = await engine.generate(text, { maxTokens: 1, temperature: 0 }).result;
     await engine.dispose();
     return { damaged, left, refused, elsewhere, wrong, said: still.text.length > 0 };
   }, text);
   assert.deepEqual(seen.damaged, Array(10).fill(0));
-  assert.deepEqual([seen.left, seen.refused, seen.elsewhere, seen.wrong, seen.said], [['c', 'b'], false, 0, 'INVALID_ARGUMENT', true]);
+  assert.deepEqual(
+    [seen.left, seen.refused, seen.elsewhere, seen.wrong, seen.said],
+    [['c', 'b'], false, 0, 'INVALID_ARGUMENT', true],
+  );
 });

@@ -7,7 +7,11 @@ import { inRoot, root } from '../../web/scripts/lib.mjs';
 
 /** Packs into `folder`; returns the tarball's path. */
 export function pack(folder) {
-  const result = spawnSync('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', folder], { cwd: root, encoding: 'utf8' });
+  const result = spawnSync(
+    'npm',
+    ['pack', '--json', '--ignore-scripts', '--pack-destination', folder],
+    { cwd: root, encoding: 'utf8' },
+  );
   if (result.status !== 0) throw new Error(result.stderr);
   return join(folder, JSON.parse(result.stdout)[0].filename);
 }
@@ -25,23 +29,45 @@ export async function storyInNode(model) {
 
 /** Whether the npm registry answers. */
 export function online() {
-  return spawnSync('npm', ['view', 'esbuild@0.28.2', 'version', '--fetch-retries=0', '--fetch-timeout=15000'], { timeout: 30_000 }).status === 0;
+  return (
+    spawnSync(
+      'npm',
+      ['view', 'esbuild@0.28.2', 'version', '--fetch-retries=0', '--fetch-timeout=15000'],
+      { timeout: 30_000 },
+    ).status === 0
+  );
 }
 
 /** A project with these files and packages; throws what npm says where it cannot be installed. */
 export function project(folder, files, packages) {
   mkdirSync(folder, { recursive: true });
-  for (const [name, text] of Object.entries({ 'package.json': '{"type":"module","private":true}', ...files })) {
+  for (const [name, text] of Object.entries({
+    'package.json': '{"type":"module","private":true}',
+    ...files,
+  })) {
     mkdirSync(dirname(join(folder, name)), { recursive: true });
     writeFileSync(join(folder, name), text);
   }
-  run(folder, 'npm', ['install', '--no-audit', '--no-fund', '--prefer-offline', '--save-exact', ...packages]);
+  run(folder, 'npm', [
+    'install',
+    '--no-audit',
+    '--no-fund',
+    '--prefer-offline',
+    '--save-exact',
+    ...packages,
+  ]);
   return folder;
 }
 
 export function run(folder, command, args, env = {}) {
-  const result = spawnSync(command, args, { cwd: folder, encoding: 'utf8', timeout: 600_000, env: { ...process.env, ...env } });
-  if (result.status !== 0) throw new Error(`${command} ${args.join(' ')}\n${result.stdout}${result.stderr}`);
+  const result = spawnSync(command, args, {
+    cwd: folder,
+    encoding: 'utf8',
+    timeout: 600_000,
+    env: { ...process.env, ...env },
+  });
+  if (result.status !== 0)
+    throw new Error(`${command} ${args.join(' ')}\n${result.stdout}${result.stderr}`);
   return result.stdout;
 }
 

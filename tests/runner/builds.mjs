@@ -8,10 +8,14 @@ import { measured, minute, must } from './processes.mjs';
 async function cmake(preset, targets = [], variables = []) {
   await must('cmake', ['--preset', preset, ...variables]);
   const chosen = targets.length ? ['--target', ...targets] : [];
-  await must('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen], { idle: true, timeoutMs: 85 * minute });
+  await must('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen], {
+    idle: true,
+    timeoutMs: 85 * minute,
+  });
 }
 
-const native = (...targets) => cmake('native', targets, ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
+const native = (...targets) =>
+  cmake('native', targets, ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
 
 /** Names of tests of where threads meet, which run under the thread sanitizer. */
 export const threaded = ['Thread', 'Pool', 'Concurren', 'Driver', 'Session', 'Stream'];
@@ -19,44 +23,101 @@ export const threaded = ['Thread', 'Pool', 'Concurren', 'Driver', 'Session', 'St
 /** The files that have such tests; no others are compiled. */
 function threadedFiles(folders) {
   const pattern = new RegExp(`^TEST(_F|_P)?\\([^)]*(${threaded.join('|')})`, 'm');
-  return folders.flatMap((folder) => readdirSync(inRoot('tests', folder))
-    .filter((f) => f.endsWith('_test.cpp') && pattern.test(readFileSync(inRoot('tests', folder, f), 'utf8')))
-    .map((f) => `${folder}/${f.slice(0, -9)}`));
+  return folders.flatMap((folder) =>
+    readdirSync(inRoot('tests', folder))
+      .filter(
+        (f) =>
+          f.endsWith('_test.cpp') && pattern.test(readFileSync(inRoot('tests', folder, f), 'utf8')),
+      )
+      .map((f) => `${folder}/${f.slice(0, -9)}`),
+  );
 }
 
 /** The short suite's files under the address and undefined-behaviour sanitizers: units, what is hostile, what is random. */
-const addressed = ['unit/[a-z0-9_]+', 'api/misuse', 'conformance/(bad_weights|random_operations|session_swap|wrong_files)'];
+const addressed = [
+  'unit/[a-z0-9_]+',
+  'api/misuse',
+  'conformance/(bad_weights|random_operations|session_swap|wrong_files)',
+];
 /** Under emulation: NEON's kernels, and models of a few families and all weight types (suites.mjs). */
 const emulated = 'kernels/[a-z_]+|api/api|conformance/(families|quantized)';
 
 const sources = (expression) => [`-DSLUICE_TEST_SOURCES=${expression}`];
 
-const npmPackage = () => must(process.execPath, [inRoot('web', 'scripts', 'build.mjs'), 'wasm', 'web'], { idle: true });
+const npmPackage = () =>
+  must(process.execPath, [inRoot('web', 'scripts', 'build.mjs'), 'wasm', 'web'], { idle: true });
 
 /** The kernels' tests as WebAssembly. */
-const kernelsTests = () => must(process.execPath,
-  [inRoot('tests', 'wasm', 'gtest.mjs'), 'kernels_tests', 'simd128', 'relaxed', ...(all ? ['strict'] : [])], { idle: true });
+const kernelsTests = () =>
+  must(
+    process.execPath,
+    [
+      inRoot('tests', 'wasm', 'gtest.mjs'),
+      'kernels_tests',
+      'simd128',
+      'relaxed',
+      ...(all ? ['strict'] : []),
+    ],
+    { idle: true },
+  );
 
 /** By suite, what it needs, in the order in which it is compiled. */
 const wanted = {
   unit: [['native', () => native('unit_tests')]],
   native: [['native-tests', () => native('all')]],
   package: [['package', npmPackage]],
-  web: [['package', npmPackage], ['programs', () => native('sluice', 'sluice-make-model')]],
-  serve: [['package', npmPackage], ['programs', () => native('sluice', 'sluice-make-model')]],
-  asan: [['asan', () => (all ? cmake('asan', [], [...sources('.*'), '-DSLUICE_SANITIZE_KERNELS=ON'])
-    : cmake('asan', ['unit_tests', 'conformance_tests', 'api_tests', 'fuzz_regressions'],
-      [...sources(addressed.join('|')), '-DSLUICE_SANITIZE_KERNELS=OFF']))]],
-  tsan: [['tsan', () => {
-    const folders = ['unit', 'conformance', 'api', 'serve'];
-    return cmake('tsan', folders.map((folder) => `${folder}_tests`), sources(threadedFiles(folders).join('|')));
-  }]],
+  web: [
+    ['package', npmPackage],
+    ['programs', () => native('sluice', 'sluice-make-model')],
+  ],
+  serve: [
+    ['package', npmPackage],
+    ['programs', () => native('sluice', 'sluice-make-model')],
+  ],
+  asan: [
+    [
+      'asan',
+      () =>
+        all
+          ? cmake('asan', [], [...sources('.*'), '-DSLUICE_SANITIZE_KERNELS=ON'])
+          : cmake(
+              'asan',
+              ['unit_tests', 'conformance_tests', 'api_tests', 'fuzz_regressions'],
+              [...sources(addressed.join('|')), '-DSLUICE_SANITIZE_KERNELS=OFF'],
+            ),
+    ],
+  ],
+  tsan: [
+    [
+      'tsan',
+      () => {
+        const folders = ['unit', 'conformance', 'api', 'serve'];
+        return cmake(
+          'tsan',
+          folders.map((folder) => `${folder}_tests`),
+          sources(threadedFiles(folders).join('|')),
+        );
+      },
+    ],
+  ],
   wasm: [['kernels-wasm', kernelsTests]],
   windows: [
-    ['windows', () => cmake('windows-tests', ['sluice', 'unit_tests', 'kernels_tests', 'conformance_tests', 'api_tests'])],
+    [
+      'windows',
+      () =>
+        cmake('windows-tests', [
+          'sluice',
+          'unit_tests',
+          'kernels_tests',
+          'conformance_tests',
+          'api_tests',
+        ]),
+    ],
     ['programs', () => native('sluice', 'sluice-make-model')], // which the other is compared with
   ],
-  aarch64: [['aarch64', () => cmake('aarch64', ['kernels_tests', 'conformance_tests'], sources(emulated))]],
+  aarch64: [
+    ['aarch64', () => cmake('aarch64', ['kernels_tests', 'conformance_tests'], sources(emulated))],
+  ],
 };
 
 const started = new Map();

@@ -28,7 +28,10 @@ function countReport(file) {
 }
 
 /** One program; `wrapper` runs it (qemu, wine), `filter` chooses tests. */
-export async function gtest(program, { wrapper = [], filter, env, label, timeoutMs = 20 * minute }) {
+export async function gtest(
+  program,
+  { wrapper = [], filter, env, label, timeoutMs = 20 * minute },
+) {
   const report = join(results, `${label}.json`);
   rmSync(report, { force: true });
   const reportOption = `--gtest_output=json:${relative(inRoot(), report)}`;
@@ -49,7 +52,10 @@ export const shards = (path, { env, label, ...options }) =>
   Array.from({ length: together }, (_, i) => async () => {
     const folder = mkdtempSync(join(tmpdir(), 'sluice-tests-'));
     const share = {
-      GTEST_TOTAL_SHARDS: `${together}`, GTEST_SHARD_INDEX: `${i}`, TMPDIR: folder, TEST_TMPDIR: folder,
+      GTEST_TOTAL_SHARDS: `${together}`,
+      GTEST_SHARD_INDEX: `${i}`,
+      TMPDIR: folder,
+      TEST_TMPDIR: folder,
     };
     try {
       return await gtest(path, { ...options, env: { ...env, ...share }, label: `${label}-${i}` });
@@ -60,7 +66,9 @@ export const shards = (path, { env, label, ...options }) =>
 
 const programsOf = (preset) => {
   const folder = inRoot('build', preset, 'tests');
-  return readdirSync(folder).filter((f) => f.endsWith('_tests')).map((f) => [f, join(folder, f)]);
+  return readdirSync(folder)
+    .filter((f) => f.endsWith('_tests'))
+    .map((f) => [f, join(folder, f)]);
 };
 
 /**
@@ -70,20 +78,30 @@ const programsOf = (preset) => {
 export async function gtestAll(preset, { filters = {}, ...options } = {}) {
   const programs = programsOf(preset).filter(([name]) => filters[name] !== null);
   if (programs.length === 0) throw new SuiteError(`no test programs in build/${preset}/tests`);
-  return sumOf(programs.flatMap(([name, path]) =>
-    shards(path, { filter: filters[name], ...options, label: `${preset}-${name}` })));
+  return sumOf(
+    programs.flatMap(([name, path]) =>
+      shards(path, { filter: filters[name], ...options, label: `${preset}-${name}` }),
+    ),
+  );
 }
 
 /** The fuzz targets over their committed corpora; each counts as one test. */
 export async function fuzzRegressions(preset) {
   const folder = inRoot('build', preset, 'tests', 'fuzz');
   const programs = existsSync(folder)
-    ? readdirSync(folder).filter((f) => f.endsWith('_fuzz_regression')) : [];
+    ? readdirSync(folder).filter((f) => f.endsWith('_fuzz_regression'))
+    : [];
   if (programs.length === 0) throw new SuiteError(`no fuzz targets in build/${preset}/tests/fuzz`);
-  return sumOf(programs.map((program) => async () => {
-    const corpus = inRoot('tests', 'fuzz', 'corpus', program.replace('_fuzz_regression', ''));
-    const { code, output } = await execute(join(folder, program), existsSync(corpus) ? [corpus] : []);
-    return code === 0 ? { ...none(), passed: 1 }
-      : { ...none(), failed: 1, details: `${program}:\n${lastLines(output, 40)}` };
-  }));
+  return sumOf(
+    programs.map((program) => async () => {
+      const corpus = inRoot('tests', 'fuzz', 'corpus', program.replace('_fuzz_regression', ''));
+      const { code, output } = await execute(
+        join(folder, program),
+        existsSync(corpus) ? [corpus] : [],
+      );
+      return code === 0
+        ? { ...none(), passed: 1 }
+        : { ...none(), failed: 1, details: `${program}:\n${lastLines(output, 40)}` };
+    }),
+  );
 }

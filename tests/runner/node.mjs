@@ -17,11 +17,17 @@ function countTap(text) {
 /** The whole folder; two files at a time, since much of their time they wait for browsers and servers. */
 export async function nodeTests(folder, { env = {}, timeoutMs = extent(20, 90) * minute } = {}) {
   const files = existsSync(inRoot('tests', folder))
-    ? readdirSync(inRoot('tests', folder)).filter((f) => f.endsWith('.test.mjs')).sort()
+    ? readdirSync(inRoot('tests', folder))
+        .filter((f) => f.endsWith('.test.mjs'))
+        .sort()
     : [];
   if (files.length === 0) throw new SuiteError(`no tests in tests/${folder}`);
-  const args = ['--test', `--test-concurrency=${Math.min(jobs, 2)}`, '--test-reporter=tap',
-    ...files.map((f) => inRoot('tests', folder, f))];
+  const args = [
+    '--test',
+    `--test-concurrency=${Math.min(jobs, 2)}`,
+    '--test-reporter=tap',
+    ...files.map((f) => inRoot('tests', folder, f)),
+  ];
   const { code, output } = await execute(process.execPath, args, { env, timeoutMs });
   writeFileSync(join(results, `${folder}.tap`), output);
   const count = countTap(output);

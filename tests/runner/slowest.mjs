@@ -15,7 +15,11 @@ function compiled() {
     const log = inRoot('build', preset, '.ninja_log');
     if (!existsSync(log)) continue;
     for (const [start, end, , output] of read(log).map((line) => line.split('\t'))) {
-      if (output) found.set(`${preset}: ${output.replace(/(tests\/)?CMakeFiles\/|\.dir|\.o$/g, '')}`, (end - start) / 1000);
+      if (output)
+        found.set(
+          `${preset}: ${output.replace(/(tests\/)?CMakeFiles\/|\.dir|\.o$/g, '')}`,
+          (end - start) / 1000,
+        );
     }
   }
   return [...found].map(([name, seconds]) => [seconds, name]);
@@ -24,7 +28,8 @@ function compiled() {
 function fromGtest(file) {
   const program = file.replace(/(-\d+)?\.json$/, '');
   return JSON.parse(readFileSync(join(results, file), 'utf8')).testsuites.flatMap((suite) =>
-    suite.testsuite.map((t) => [parseFloat(t.time), `${program}: ${suite.name}.${t.name}`]));
+    suite.testsuite.map((t) => [parseFloat(t.time), `${program}: ${suite.name}.${t.name}`]),
+  );
 }
 
 /** Tests of the first level: a describe with all that is in it. */
@@ -35,7 +40,8 @@ function fromTap(file) {
     const start = /^(?:not )?ok \d+ - (.*)$/.exec(line);
     if (start) name = start[1];
     const duration = /^  duration_ms: ([\d.]+)$/.exec(line);
-    if (duration && name) found.push([Number(duration[1]) / 1000, `${file.replace('.tap', '')}: ${name}`]);
+    if (duration && name)
+      found.push([Number(duration[1]) / 1000, `${file.replace('.tap', '')}: ${name}`]);
     if (duration) name = undefined;
   }
   return found;
@@ -43,13 +49,17 @@ function fromTap(file) {
 
 function slowest(n) {
   const tests = list(results).flatMap((file) =>
-    file.endsWith('.tap') ? fromTap(file) : file.endsWith('.json') ? fromGtest(file) : []);
+    file.endsWith('.tap') ? fromTap(file) : file.endsWith('.json') ? fromGtest(file) : [],
+  );
   const most = (rows) => rows.sort(([a], [b]) => b - a).slice(0, n);
   return { files: most(compiled()), tests: most(tests) };
 }
 
 const { files, tests } = slowest(Number(process.argv[2] ?? 10));
-for (const [title, rows] of [['compiled', files], ['tests', tests]]) {
+for (const [title, rows] of [
+  ['compiled', files],
+  ['tests', tests],
+]) {
   console.log(`${title}, seconds`);
   for (const [seconds, name] of rows) console.log(`${seconds.toFixed(1).padStart(8)}  ${name}`);
 }

@@ -16,12 +16,18 @@ const streamed = ['llama_gqa', 'gemma2', 'phi3_longrope_partial', 'gpt2', 'lfm2'
 const emulatedModels = [
   'Kernels/Quantized.*/neon',
   ...(all ? ['Families/*.LogitsOf*_neon', 'Families/*.Greedy*_neon'] : []),
-  ...streamed.flatMap((model) => [`Families/*.Budget*/${model}_neon`, `Families/*.LogitsOf*/${model}_neon`]),
+  ...streamed.flatMap((model) => [
+    `Families/*.Budget*/${model}_neon`,
+    `Families/*.LogitsOf*/${model}_neon`,
+  ]),
 ].join(':');
 
 export const suites = {
   async format() {
-    const files = (await must('git', ['ls-files', '*.h', '*.cpp'])).trim().split('\n').filter(existsSync);
+    const files = (await must('git', ['ls-files', '*.h', '*.cpp']))
+      .trim()
+      .split('\n')
+      .filter(existsSync);
     await must('clang-format', ['--dry-run', '-Werror', ...files]);
     return { ...none(), passed: 1 };
   },
@@ -32,39 +38,59 @@ export const suites = {
     for (const project of projects) await must(bin('tsc'), ['--noEmit', '-p', project]);
     return { ...none(), passed: projects.length };
   },
-  unit: () => sumOf(shards(inRoot('build', 'native', 'tests', 'unit_tests'), { label: 'native-unit_tests' })),
+  unit: () =>
+    sumOf(shards(inRoot('build', 'native', 'tests', 'unit_tests'), { label: 'native-unit_tests' })),
   package: () => nodeTests('package'),
   web: () => nodeTests('web'),
   serve: () => nodeTests('serve'),
   async native() {
-    const count = add(await gtestAll('native', { filters: { unit_tests: null } }), await fuzzRegressions('native'));
+    const count = add(
+      await gtestAll('native', { filters: { unit_tests: null } }),
+      await fuzzRegressions('native'),
+    );
     return add(count, await nodeTests('api')); // what `cmake --install` gives
   },
   async asan() {
-    const env = { ASAN_OPTIONS: 'detect_leaks=1', UBSAN_OPTIONS: 'print_stacktrace=1', SLUICE_RANDOM_OPERATIONS: '3' };
+    const env = {
+      ASAN_OPTIONS: 'detect_leaks=1',
+      UBSAN_OPTIONS: 'print_stacktrace=1',
+      SLUICE_RANDOM_OPERATIONS: '3',
+    };
     return add(await gtestAll('asan', { env }), await fuzzRegressions('asan'));
   },
-  tsan: () => gtestAll('tsan', {
-    filter: threaded.map((word) => `*${word}*`).join(':'), env: { TSAN_OPTIONS: 'halt_on_error=1' },
-  }),
-  aarch64: () => sumOf(['kernels_tests', 'conformance_tests'].flatMap((name) =>
-    shards(inRoot('build', 'aarch64', 'tests', name), {
-      wrapper: ['qemu-aarch64-static'], label: `aarch64-${name}`, filter: name === 'conformance_tests' ? emulatedModels : undefined,
-    }))),
+  tsan: () =>
+    gtestAll('tsan', {
+      filter: threaded.map((word) => `*${word}*`).join(':'),
+      env: { TSAN_OPTIONS: 'halt_on_error=1' },
+    }),
+  aarch64: () =>
+    sumOf(
+      ['kernels_tests', 'conformance_tests'].flatMap((name) =>
+        shards(inRoot('build', 'aarch64', 'tests', name), {
+          wrapper: ['qemu-aarch64-static'],
+          label: `aarch64-${name}`,
+          filter: name === 'conformance_tests' ? emulatedModels : undefined,
+        }),
+      ),
+    ),
   async wasm() {
     const { countLines, runInBrowser, runInNode } = await import('../wasm/gtest.mjs');
     const { launchChromium, launchFirefox, launchWebKit } = await import('../web/drivers.mjs');
     const name = 'kernels_tests';
-    return sumOf([
-      () => runInNode(name, 'simd128'),
-      () => runInBrowser(launchChromium, name, 'simd128'),
-      () => runInBrowser(launchChromium, name, 'relaxed'),
-      ...(all ? [
-        () => runInNode(name, 'strict'),
-        () => runInBrowser(launchWebKit, name, 'simd128'),
-        () => runInBrowser(launchFirefox, name, 'relaxed'),
-      ] : []),
-    ].map((run) => async () => countLines(await run())));
+    return sumOf(
+      [
+        () => runInNode(name, 'simd128'),
+        () => runInBrowser(launchChromium, name, 'simd128'),
+        () => runInBrowser(launchChromium, name, 'relaxed'),
+        ...(all
+          ? [
+              () => runInNode(name, 'strict'),
+              () => runInBrowser(launchWebKit, name, 'simd128'),
+              () => runInBrowser(launchFirefox, name, 'relaxed'),
+            ]
+          : []),
+      ].map((run) => async () => countLines(await run())),
+    );
   },
   async windows() {
     const { wine, wineEnvironment } = await import('../windows/wine.mjs');
@@ -76,13 +102,35 @@ export const suites = {
       unit_tests: '*',
       kernels_tests: '*',
       api_tests: '*',
-      conformance_tests: ['*FamilyTest.LogitsOf*_avx2', '*FamilyTest.Greedy*_avx2',
-        ...['llama_gqa', 'gemma2', 'lfm2', 'qwen3moe'].flatMap((model) =>
-          [`*FamilyTest.Budget*/${model}_avx2`, `*BatchTest.*_${model}`, `*RandomOperationsTest.*/${model}_*`]),
-        '*DirectReads*', 'Generating.*', '*Hf*', '*PromptCache*', 'SampleModel.*', 'StoriesTest.Checkpoints*'].join(':'),
+      conformance_tests: [
+        '*FamilyTest.LogitsOf*_avx2',
+        '*FamilyTest.Greedy*_avx2',
+        ...['llama_gqa', 'gemma2', 'lfm2', 'qwen3moe'].flatMap((model) => [
+          `*FamilyTest.Budget*/${model}_avx2`,
+          `*BatchTest.*_${model}`,
+          `*RandomOperationsTest.*/${model}_*`,
+        ]),
+        '*DirectReads*',
+        'Generating.*',
+        '*Hf*',
+        '*PromptCache*',
+        'SampleModel.*',
+        'StoriesTest.Checkpoints*',
+      ].join(':'),
     };
-    const total = await sumOf(Object.entries(filters).map(([name, filter]) => () =>
-      gtest(inRoot('build', 'windows-tests', 'tests', `${name}.exe`), { wrapper: [wine()], filter, env, timeoutMs, label: `windows-${name}` })));
+    const total = await sumOf(
+      Object.entries(filters).map(
+        ([name, filter]) =>
+          () =>
+            gtest(inRoot('build', 'windows-tests', 'tests', `${name}.exe`), {
+              wrapper: [wine()],
+              filter,
+              env,
+              timeoutMs,
+              label: `windows-${name}`,
+            }),
+      ),
+    );
     return add(total, await nodeTests('windows', { timeoutMs }));
   },
 };

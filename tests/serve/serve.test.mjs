@@ -15,14 +15,33 @@ import OpenAI from 'openai';
 import { inRoot } from '../../web/scripts/lib.mjs';
 
 const inNode = process.env.SLUICE_SERVE === 'node';
-const [program, ...first] = inNode ? [process.execPath, inRoot('dist', 'cli.js')] : [inRoot('build', 'native', 'sluice')];
+const [program, ...first] = inNode
+  ? [process.execPath, inRoot('dist', 'cli.js')]
+  : [inRoot('build', 'native', 'sluice')];
 const model = inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf');
 const prompts = ['Once upon a time', 'The little fox', 'One day, Lily', 'There was a big dog'];
 const context = 512;
 
 /** What the program says to a prompt, greedily. */
 function alone(prompt, tokens) {
-  const { stdout } = spawnSync(program, [...first, 'run', model, '-p', prompt, '-n', `${tokens}`, '--temp', '0', '--json', '--threads', '1'], { encoding: 'utf8' });
+  const { stdout } = spawnSync(
+    program,
+    [
+      ...first,
+      'run',
+      model,
+      '-p',
+      prompt,
+      '-n',
+      `${tokens}`,
+      '--temp',
+      '0',
+      '--json',
+      '--threads',
+      '1',
+    ],
+    { encoding: 'utf8' },
+  );
   return JSON.parse(stdout).text;
 }
 
@@ -32,12 +51,18 @@ class Server {
 
   static async start(...options) {
     const server = new Server();
-    server.child = spawn(program, [...first, 'serve', model, '--port', '0', '--threads', '1', '--json', ...options], { stdio: ['ignore', 'pipe', 'pipe'] });
+    server.child = spawn(
+      program,
+      [...first, 'serve', model, '--port', '0', '--threads', '1', '--json', ...options],
+      { stdio: ['ignore', 'pipe', 'pipe'] },
+    );
     Server.running.add(server.child);
-    server.exit = new Promise((resolve) => server.child.once('exit', (code, signal) => {
-      Server.running.delete(server.child);
-      resolve(code ?? signal);
-    }));
+    server.exit = new Promise((resolve) =>
+      server.child.once('exit', (code, signal) => {
+        Server.running.delete(server.child);
+        resolve(code ?? signal);
+      }),
+    );
     server.child.stderr.setEncoding('utf8').on('data', (text) => (server.log += text));
     const line = await new Promise((resolve, reject) => {
       server.child.stdout.setEncoding('utf8').once('data', resolve);
@@ -55,8 +80,10 @@ class Server {
 
   post(path, body, { headers, ...options } = {}) {
     return fetch(this.url + path, {
-      method: 'POST', headers: { 'content-type': 'application/json', ...headers },
-      body: typeof body === 'string' ? body : JSON.stringify(body), ...options,
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+      ...options,
     });
   }
 
@@ -100,7 +127,10 @@ class Server {
 
 /** The values of a stream of server-sent events. */
 async function events(response) {
-  const frames = (await response.text()).split('\n\n').filter(Boolean).map((frame) => frame.replace(/^data: /, ''));
+  const frames = (await response.text())
+    .split('\n\n')
+    .filter(Boolean)
+    .map((frame) => frame.replace(/^data: /, ''));
   assert.equal(frames.pop(), '[DONE]');
   return frames.map((frame) => JSON.parse(frame));
 }
@@ -112,7 +142,10 @@ let endless; // logit biases with which an answer goes on until its length is re
 before(async () => {
   server = await Server.start('--parallel', '2', '--ctx', `${context}`);
   client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
-  const { tokens } = await server.json('/tokenize', { content: '<|endoftext|><|end|>', add_special: false });
+  const { tokens } = await server.json('/tokenize', {
+    content: '<|endoftext|><|end|>',
+    add_special: false,
+  });
   assert.equal(tokens.length, 2);
   endless = Object.fromEntries(tokens.map((token) => [token, -100]));
 });
@@ -125,17 +158,24 @@ test('health, models, tokens and metrics', async () => {
   const health = await fetch(`${server.url}/health`);
   assert.deepEqual([health.status, await health.json()], [200, { status: 'ok' }]);
   const models = await client.models.list();
-  assert.deepEqual(models.data.map(({ id }) => id), [server.model]);
+  assert.deepEqual(
+    models.data.map(({ id }) => id),
+    [server.model],
+  );
   assert.equal((await client.models.retrieve(server.model)).object, 'model');
   await assert.rejects(client.models.retrieve('another'), OpenAI.NotFoundError);
   const { tokens } = await server.json('/tokenize', { content: prompts[0] });
-  const { stdout } = spawnSync(program, [...first, 'tokenize', model, '--text-file', '-'], { input: prompts[0], encoding: 'utf8' });
+  const { stdout } = spawnSync(program, [...first, 'tokenize', model, '--text-file', '-'], {
+    input: prompts[0],
+    encoding: 'utf8',
+  });
   assert.deepEqual(tokens, JSON.parse(stdout));
   assert.equal((await server.json('/detokenize', { tokens })).content, prompts[0]);
   const metrics = await fetch(`${server.url}/metrics`);
   assert.match(metrics.headers.get('content-type'), /^text\/plain; version=0\.0\.4/);
   const text = await metrics.text();
-  for (const line of text.trim().split('\n')) assert.match(line, /^(# (HELP|TYPE) sluice_\w+ .+|sluice_\w+(\{[^}]*\})? [\d.e+-]+)$/);
+  for (const line of text.trim().split('\n'))
+    assert.match(line, /^(# (HELP|TYPE) sluice_\w+ .+|sluice_\w+(\{[^}]*\})? [\d.e+-]+)$/);
   assert.match(text, /^sluice_requests_total\{path="\/tokenize",status="200"\} [1-9]/m);
   assert.match(text, /^sluice_sessions 2$/m);
 });
@@ -148,7 +188,11 @@ test('a completion is what the terminal says, whole and in pieces', async () => 
   assert.equal(whole.usage.total_tokens, whole.usage.prompt_tokens + whole.usage.completion_tokens);
   let text = '';
   let usage;
-  for await (const chunk of await client.completions.create({ ...params, stream: true, stream_options: { include_usage: true } })) {
+  for await (const chunk of await client.completions.create({
+    ...params,
+    stream: true,
+    stream_options: { include_usage: true },
+  })) {
     text += chunk.choices[0]?.text ?? '';
     usage = chunk.usage ?? usage;
   }
@@ -164,28 +208,68 @@ test('options of a completion', async () => {
   assert.equal(new Set(one.choices.map(({ text }) => text)).size, 3);
   const second = await server.json('/v1/completions', { ...seeded, seed: 8, n: 1 });
   assert.equal(second.choices[0].text, one.choices[1].text);
-  const several = await server.json('/v1/completions', { prompt: prompts.slice(0, 2), max_tokens: 8, temperature: 0 });
-  assert.deepEqual(several.choices.map(({ index, text }) => [index, text]), [[0, alone(prompts[0], 8)], [1, alone(prompts[1], 8)]]);
-  const stopped = await server.json('/v1/completions', { prompt: prompts[0], max_tokens: 40, temperature: 0, stop: [' was'] });
+  const several = await server.json('/v1/completions', {
+    prompt: prompts.slice(0, 2),
+    max_tokens: 8,
+    temperature: 0,
+  });
+  assert.deepEqual(
+    several.choices.map(({ index, text }) => [index, text]),
+    [
+      [0, alone(prompts[0], 8)],
+      [1, alone(prompts[1], 8)],
+    ],
+  );
+  const stopped = await server.json('/v1/completions', {
+    prompt: prompts[0],
+    max_tokens: 40,
+    temperature: 0,
+    stop: [' was'],
+  });
   assert.equal(stopped.choices[0].text, alone(prompts[0], 40).split(' was')[0]);
   assert.equal(stopped.choices[0].finish_reason, 'stop');
-  const { choices: [{ logprobs, text }] } = await server.json('/v1/completions', { prompt: prompts[0], max_tokens: 8, temperature: 0, logprobs: 3 });
+  const {
+    choices: [{ logprobs, text }],
+  } = await server.json('/v1/completions', {
+    prompt: prompts[0],
+    max_tokens: 8,
+    temperature: 0,
+    logprobs: 3,
+  });
   assert.equal(logprobs.tokens.join(''), text);
-  for (const [i, top] of logprobs.top_logprobs.entries()) assert.equal(Math.max(...Object.values(top)), logprobs.token_logprobs[i]);
+  for (const [i, top] of logprobs.top_logprobs.entries())
+    assert.equal(Math.max(...Object.values(top)), logprobs.token_logprobs[i]);
   const tokens = (await server.json('/tokenize', { content: prompts[0] })).tokens;
-  const given = await server.json('/v1/completions', { prompt: tokens, max_tokens: 8, temperature: 0 });
+  const given = await server.json('/v1/completions', {
+    prompt: tokens,
+    max_tokens: 8,
+    temperature: 0,
+  });
   assert.equal(given.choices[0].text, text);
 });
 
 test('a chat, whole and streamed, with log-probabilities and forms', async () => {
-  const params = { model: 'any', messages: [{ role: 'user', content: 'Tell me of a fox.' }], max_completion_tokens: 24, temperature: 0 };
-  const whole = await client.chat.completions.create({ ...params, logprobs: true, top_logprobs: 2 });
+  const params = {
+    model: 'any',
+    messages: [{ role: 'user', content: 'Tell me of a fox.' }],
+    max_completion_tokens: 24,
+    temperature: 0,
+  };
+  const whole = await client.chat.completions.create({
+    ...params,
+    logprobs: true,
+    top_logprobs: 2,
+  });
   const { message, logprobs, finish_reason: reason } = whole.choices[0];
   assert.equal(message.role, 'assistant');
   assert.ok(message.content.length > 0);
   assert.equal(logprobs.content.map(({ token }) => token).join(''), message.content);
   assert.equal(logprobs.content[0].top_logprobs.length, 2);
-  const stream = await client.chat.completions.create({ ...params, stream: true, stream_options: { include_usage: true } });
+  const stream = await client.chat.completions.create({
+    ...params,
+    stream: true,
+    stream_options: { include_usage: true },
+  });
   let text = '';
   let last;
   let usage;
@@ -194,12 +278,27 @@ test('a chat, whole and streamed, with log-probabilities and forms', async () =>
     last = chunk.choices[0]?.finish_reason ?? last;
     usage = chunk.usage ?? usage;
   }
-  assert.deepEqual([text, last, usage.completion_tokens], [message.content, reason, whole.usage.completion_tokens]);
-  const schema = { type: 'object', properties: { animal: { enum: ['fox', 'owl'] }, big: { type: 'boolean' } }, required: ['animal', 'big'], additionalProperties: false };
-  const formed = await client.chat.completions.create({ ...params, max_completion_tokens: 80, response_format: { type: 'json_schema', json_schema: { name: 'a', schema } } });
+  assert.deepEqual(
+    [text, last, usage.completion_tokens],
+    [message.content, reason, whole.usage.completion_tokens],
+  );
+  const schema = {
+    type: 'object',
+    properties: { animal: { enum: ['fox', 'owl'] }, big: { type: 'boolean' } },
+    required: ['animal', 'big'],
+    additionalProperties: false,
+  };
+  const formed = await client.chat.completions.create({
+    ...params,
+    max_completion_tokens: 80,
+    response_format: { type: 'json_schema', json_schema: { name: 'a', schema } },
+  });
   const { animal, big } = JSON.parse(formed.choices[0].message.content);
   assert.ok(['fox', 'owl'].includes(animal) && typeof big === 'boolean');
-  const again = await client.chat.completions.create({ ...params, messages: [...params.messages, message, { role: 'user', content: 'And then?' }] });
+  const again = await client.chat.completions.create({
+    ...params,
+    messages: [...params.messages, message, { role: 'user', content: 'And then?' }],
+  });
   assert.ok(again.usage.prompt_tokens_details.cached_tokens > 0);
 });
 
@@ -209,22 +308,36 @@ test('embeddings', async () => {
   assert.ok(Math.abs(Math.hypot(...data[0].embedding) - 1) < 1e-5);
   assert.ok(usage.prompt_tokens > 2);
   const coded = await client.embeddings.create({ model: 'any', input: 'an owl' }); // asks for base64
-  assert.deepEqual(coded.data[0].embedding.map((x) => Math.fround(x)), data[1].embedding.map((x) => Math.fround(x)));
+  assert.deepEqual(
+    coded.data[0].embedding.map((x) => Math.fround(x)),
+    data[1].embedding.map((x) => Math.fround(x)),
+  );
   const short = await server.json('/v1/embeddings', { input: 'a fox', dimensions: 4 });
   assert.equal(short.data[0].embedding.length, 4);
 });
 
-test('errors have codes and OpenAI\'s classes', async () => {
+test("errors have codes and OpenAI's classes", async () => {
   const long = 'word '.repeat(600);
   await assert.rejects(client.completions.create({ model: 'any', prompt: long }), (error) => {
     assert.ok(error instanceof OpenAI.BadRequestError);
     return error.code === 'context_length_exceeded';
   });
-  await assert.rejects(client.chat.completions.create({ model: 'any', messages: [], temperature: 0 }), (error) => error.param === 'messages');
+  await assert.rejects(
+    client.chat.completions.create({ model: 'any', messages: [], temperature: 0 }),
+    (error) => error.param === 'messages',
+  );
   const refused = await server.json('/v1/completions', { prompt: 'a', temprature: 1 });
   assert.equal(refused.status, 400);
-  assert.match(refused.error.message, inNode ? /^'temprature' is not an option .*: use temperature\.$/ : /^Unrecognized request argument supplied: temprature$/);
-  const odd = await server.json('/v1/chat/completions', { messages: [{ role: 'user', content: 'a' }], response_format: { type: 'json_schema', json_schema: { schema: { $ref: '#/nowhere' } } } });
+  assert.match(
+    refused.error.message,
+    inNode
+      ? /^'temprature' is not an option .*: use temperature\.$/
+      : /^Unrecognized request argument supplied: temprature$/,
+  );
+  const odd = await server.json('/v1/chat/completions', {
+    messages: [{ role: 'user', content: 'a' }],
+    response_format: { type: 'json_schema', json_schema: { schema: { $ref: '#/nowhere' } } },
+  });
   assert.equal(odd.status, 400);
 });
 
@@ -247,25 +360,36 @@ test('a client that leaves stops its answer', async () => {
   await assert.rejects(whole, OpenAI.APIUserAbortError);
   await server.until(aborted, (n) => n > between);
   await server.until('sluice_running', (n) => n === 0);
-  assert.ok(await server.metric('sluice_generated_tokens_total') < 2 * 16 * 400);
+  assert.ok((await server.metric('sluice_generated_tokens_total')) < 2 * 16 * 400);
 });
 
 test('32 clients at once, some of which leave, are each told what one alone is', async () => {
   const wanted = prompts.map((prompt) => alone(prompt, 32));
-  const outcomes = await Promise.all(Array.from({ length: 32 }, async (_, i) => {
-    const params = { model: 'any', prompt: prompts[i % 4], max_tokens: 32, temperature: 0 };
-    const controller = new AbortController();
-    if (i % 5 === 3) setTimeout(() => controller.abort(), (i * 13) % 40);
-    try {
-      if (i % 2) return [i, (await client.completions.create(params, { signal: controller.signal })).choices[0].text];
-      let text = '';
-      for await (const chunk of await client.completions.create({ ...params, stream: true }, { signal: controller.signal })) text += chunk.choices[0]?.text ?? '';
-      return [i, controller.signal.aborted ? null : text];
-    } catch (error) {
-      assert.ok(controller.signal.aborted, error.message);
-      return [i, null];
-    }
-  }));
+  const outcomes = await Promise.all(
+    Array.from({ length: 32 }, async (_, i) => {
+      const params = { model: 'any', prompt: prompts[i % 4], max_tokens: 32, temperature: 0 };
+      const controller = new AbortController();
+      if (i % 5 === 3) setTimeout(() => controller.abort(), (i * 13) % 40);
+      try {
+        if (i % 2)
+          return [
+            i,
+            (await client.completions.create(params, { signal: controller.signal })).choices[0]
+              .text,
+          ];
+        let text = '';
+        for await (const chunk of await client.completions.create(
+          { ...params, stream: true },
+          { signal: controller.signal },
+        ))
+          text += chunk.choices[0]?.text ?? '';
+        return [i, controller.signal.aborted ? null : text];
+      } catch (error) {
+        assert.ok(controller.signal.aborted, error.message);
+        return [i, null];
+      }
+    }),
+  );
   for (const [i, text] of outcomes) if (text !== null) assert.equal(text, wanted[i % 4]);
   assert.ok(outcomes.filter(([, text]) => text !== null).length >= 24);
 });
@@ -274,36 +398,61 @@ test('eight streams in one pass, and the choices of one', async () => {
   const wide = await Server.start('--parallel', '8', '--ctx', `${context}`);
   const wanted = prompts.map((prompt) => alone(prompt, 24));
   const ask = { max_tokens: 24, temperature: 0, stream: true };
-  const streams = await Promise.all(Array.from({ length: 12 }, async (_, i) => {
-    const params = { ...ask, prompt: prompts[i % 4] };
-    if (i % 3 === 2) {
-      const body = JSON.stringify(params);
-      await wide.raw(`POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`, { enough: (text) => text.includes('data: ') });
-      return null;
-    }
-    const response = await wide.post('/v1/completions', params);
-    return (await events(response)).map(({ choices }) => choices[0].text).join('');
-  }));
+  const streams = await Promise.all(
+    Array.from({ length: 12 }, async (_, i) => {
+      const params = { ...ask, prompt: prompts[i % 4] };
+      if (i % 3 === 2) {
+        const body = JSON.stringify(params);
+        await wide.raw(
+          `POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+          { enough: (text) => text.includes('data: ') },
+        );
+        return null;
+      }
+      const response = await wide.post('/v1/completions', params);
+      return (await events(response)).map(({ choices }) => choices[0].text).join('');
+    }),
+  );
   for (const [i, text] of streams.entries()) if (text !== null) assert.equal(text, wanted[i % 4]);
   // Long enough that the first does not end before the last begins.
   const long = 160;
   const longWanted = prompts.slice(0, 2).map((prompt) => alone(prompt, long));
-  const chunks = await events(await wide.post('/v1/completions', { ...ask, max_tokens: long, prompt: prompts.slice(0, 2), n: 3 }));
+  const chunks = await events(
+    await wide.post('/v1/completions', {
+      ...ask,
+      max_tokens: long,
+      prompt: prompts.slice(0, 2),
+      n: 3,
+    }),
+  );
   const order = chunks.map(({ choices }) => choices[0].index);
-  assert.notDeepEqual(order, order.toSorted((a, b) => a - b)); // side by side, not one after the other
+  assert.notDeepEqual(
+    order,
+    order.toSorted((a, b) => a - b),
+  ); // side by side, not one after the other
   for (let i = 0; i < 6; i++) {
-    assert.equal(chunks.filter(({ choices }) => choices[0].index === i).map(({ choices }) => choices[0].text).join(''), longWanted[Math.floor(i / 3)]);
+    assert.equal(
+      chunks
+        .filter(({ choices }) => choices[0].index === i)
+        .map(({ choices }) => choices[0].text)
+        .join(''),
+      longWanted[Math.floor(i / 3)],
+    );
   }
   assert.equal(await wide.stop(), 0);
 });
 
 test('malformed requests are refused, and hurt nobody', async () => {
-  const head = (lines, body = '') => `POST /v1/completions HTTP/1.1\r\nHost: x\r\n${lines}\r\n\r\n${body}`;
+  const head = (lines, body = '') =>
+    `POST /v1/completions HTTP/1.1\r\nHost: x\r\n${lines}\r\n\r\n${body}`;
   const cases = [
     ['nonsense\r\n\r\n', 400],
     ['GET / HTTP/9.9\r\n\r\n', 400],
     [`GET /${'a'.repeat(9000)} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`, 414],
-    [`GET /health HTTP/1.1\r\nX: ${'a'.repeat(inNode ? 20_000 : 9000)}\r\n\r\n`, inNode ? 431 : 400],
+    [
+      `GET /health HTTP/1.1\r\nX: ${'a'.repeat(inNode ? 20_000 : 9000)}\r\n\r\n`,
+      inNode ? 431 : 400,
+    ],
     ['GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', 404],
     ['PUT /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', 405],
     ['GET /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc', 405],
@@ -316,7 +465,10 @@ test('malformed requests are refused, and hurt nobody', async () => {
     [head('Transfer-Encoding: chunked', 'zz\r\n{}\r\n'), 400],
     [head('Content-Length: 999999999999999999999'), inNode ? 400 : 413],
     [head('Content-Length: 5000000', '{'), 413],
-    [head(`Transfer-Encoding: chunked`, `${(5_000_000).toString(16)}\r\n${'x'.repeat(5_000_000)}`), 413],
+    [
+      head(`Transfer-Encoding: chunked`, `${(5_000_000).toString(16)}\r\n${'x'.repeat(5_000_000)}`),
+      413,
+    ],
     [head('Content-Encoding: gzip\r\nContent-Length: 2', '{}'), 415],
     [head('Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 2', '{}'), 415],
     [head('Connection: close\r\nContent-Length: 2', '{]'), 400],
@@ -325,7 +477,11 @@ test('malformed requests are refused, and hurt nobody', async () => {
   ];
   for (const [bytes, status] of cases) {
     const answer = await server.raw(bytes);
-    assert.equal(Number(/^HTTP\/1\.1 (\d+)/.exec(answer)?.[1]), status, `${bytes.slice(0, 80)}\n${answer.slice(0, 300)}`);
+    assert.equal(
+      Number(/^HTTP\/1\.1 (\d+)/.exec(answer)?.[1]),
+      status,
+      `${bytes.slice(0, 80)}\n${answer.slice(0, 300)}`,
+    );
     const body = answer.slice(answer.indexOf('\r\n\r\n') + 4);
     assert.equal(typeof JSON.parse(body).error.message, 'string', answer);
   }
@@ -333,7 +489,8 @@ test('malformed requests are refused, and hurt nobody', async () => {
   const random = () => (state = (state * 48271) % 2147483647) / 2147483647;
   for (let i = 0; i < 40; i++) {
     const bytes = Buffer.from(head('Content-Length: 20', JSON.stringify({ prompt: 'a', n: 1 })));
-    for (let j = 0; j < 4; j++) bytes[Math.floor(random() * bytes.length)] = Math.floor(random() * 256);
+    for (let j = 0; j < 4; j++)
+      bytes[Math.floor(random() * bytes.length)] = Math.floor(random() * 256);
     await server.raw(bytes.subarray(0, 1 + Math.floor(random() * bytes.length)), { close: true });
   }
   assert.equal((await fetch(`${server.url}/health`)).status, 200);
@@ -341,17 +498,32 @@ test('malformed requests are refused, and hurt nobody', async () => {
 
 test('a connection takes several requests, also at once', async () => {
   const ask = 'GET /health HTTP/1.1\r\nHost: x\r\n\r\n';
-  const answers = await server.raw(ask + ask.replace('health', 'v1/models') + ask.replace('Host: x', 'Host: x\r\nConnection: close'));
+  const answers = await server.raw(
+    ask +
+      ask.replace('health', 'v1/models') +
+      ask.replace('Host: x', 'Host: x\r\nConnection: close'),
+  );
   assert.equal(answers.split('HTTP/1.1 200').length - 1, 3);
-  const old = await server.raw(`POST /v1/completions HTTP/1.0\r\nContent-Length: 54\r\n\r\n${'{"prompt":"a","max_tokens":2,"stream":true}'.padEnd(54)}`);
+  const old = await server.raw(
+    `POST /v1/completions HTTP/1.0\r\nContent-Length: 54\r\n\r\n${'{"prompt":"a","max_tokens":2,"stream":true}'.padEnd(54)}`,
+  );
   assert.match(old, /^HTTP\/1\.1 200[^]*\r\n\r\ndata: \{[^]*data: \[DONE\]\n\n$/);
 });
 
 test('a client that does not read holds up its answers, not memory', async () => {
-  const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.child.pid}/status`, 'utf8'))[1]);
+  const memory = () =>
+    Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.child.pid}/status`, 'utf8'))[1]);
   const before = memory();
   const messages = [{ role: 'user', content: 'a' }];
-  const response = await server.post('/v1/chat/completions', { messages, max_tokens: 480, n: 16, logprobs: true, top_logprobs: 20, stream: true, logit_bias: endless });
+  const response = await server.post('/v1/chat/completions', {
+    messages,
+    max_tokens: 480,
+    n: 16,
+    logprobs: true,
+    top_logprobs: 20,
+    stream: true,
+    logit_bias: endless,
+  });
   let tokens = -1;
   for (let now = 0; now !== tokens; now = await server.metric('sluice_generated_tokens_total')) {
     tokens = now;
@@ -368,7 +540,19 @@ test('a client that does not read holds up its answers, not memory', async () =>
 const slowly = inNode ? [] : ['--kernels', 'scalar'];
 
 test('keys, origins, a full queue and small bodies', async () => {
-  const strict = await Server.start('--api-key', 'secret', '--cors', 'https://page.example', '--queue', '1', '--max-body', '64k', '--ctx', `${context}`, ...slowly);
+  const strict = await Server.start(
+    '--api-key',
+    'secret',
+    '--cors',
+    'https://page.example',
+    '--queue',
+    '1',
+    '--max-body',
+    '64k',
+    '--ctx',
+    `${context}`,
+    ...slowly,
+  );
   try {
     const keyed = new OpenAI({ baseURL: `${strict.url}/v1`, apiKey: 'secret', maxRetries: 0 });
     const wrong = new OpenAI({ baseURL: `${strict.url}/v1`, apiKey: 'Secret', maxRetries: 0 });
@@ -377,15 +561,46 @@ test('keys, origins, a full queue and small bodies', async () => {
     assert.equal((await fetch(`${strict.url}/health`)).status, 200);
     assert.equal((await keyed.models.list()).data.length, 1);
     const authorization = 'Bearer secret';
-    const preflight = await fetch(`${strict.url}/v1/completions`, { method: 'OPTIONS', headers: { origin: 'https://page.example' } });
-    assert.deepEqual([preflight.status, preflight.headers.get('access-control-allow-origin')], [204, 'https://page.example']);
-    const foreign = await fetch(`${strict.url}/v1/models`, { headers: { authorization, origin: 'https://other.example' } });
-    assert.deepEqual([foreign.status, foreign.headers.get('access-control-allow-origin')], [403, null]);
-    assert.equal((await strict.post('/v1/completions', { prompt: 'a'.repeat(70_000) }, { headers: { authorization } })).status, 413);
+    const preflight = await fetch(`${strict.url}/v1/completions`, {
+      method: 'OPTIONS',
+      headers: { origin: 'https://page.example' },
+    });
+    assert.deepEqual(
+      [preflight.status, preflight.headers.get('access-control-allow-origin')],
+      [204, 'https://page.example'],
+    );
+    const foreign = await fetch(`${strict.url}/v1/models`, {
+      headers: { authorization, origin: 'https://other.example' },
+    });
+    assert.deepEqual(
+      [foreign.status, foreign.headers.get('access-control-allow-origin')],
+      [403, null],
+    );
+    assert.equal(
+      (
+        await strict.post(
+          '/v1/completions',
+          { prompt: 'a'.repeat(70_000) },
+          { headers: { authorization } },
+        )
+      ).status,
+      413,
+    );
 
     const controller = new AbortController();
-    const params = { model: 'any', prompt: prompts[0], max_tokens: 400, n: 16, logit_bias: endless };
-    const busy = Array.from({ length: 4 }, () => keyed.completions.create(params, { signal: controller.signal }).then(() => null, (error) => error));
+    const params = {
+      model: 'any',
+      prompt: prompts[0],
+      max_tokens: 400,
+      n: 16,
+      logit_bias: endless,
+    };
+    const busy = Array.from({ length: 4 }, () =>
+      keyed.completions.create(params, { signal: controller.signal }).then(
+        () => null,
+        (error) => error,
+      ),
+    );
     const refusal = await Promise.race(busy);
     assert.ok(refusal instanceof OpenAI.RateLimitError, `${refusal}`);
     assert.ok(Number(refusal.headers.get('retry-after')) >= 1);
@@ -395,16 +610,37 @@ test('keys, origins, a full queue and small bodies', async () => {
   } finally {
     assert.equal(await strict.stop(), 0);
   }
-  const lines = strict.log.trim().split('\n').map((line) => JSON.parse(line));
+  const lines = strict.log
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
   assert.ok(lines.some(({ path, status }) => path === '/v1/models' && status === 401));
   assert.ok(lines.some(({ status, error }) => status === 429 && error === 'rate_limit_exceeded'));
   assert.ok(!strict.log.includes(prompts[0]) && !strict.log.includes('secret'));
 });
 
 test('a signal lets what is being answered end; a second one does not wait', async () => {
-  const params = { prompt: prompts[0], max_tokens: 400, n: 4, temperature: 0, stream: true, logit_bias: endless };
+  const params = {
+    prompt: prompts[0],
+    max_tokens: 400,
+    n: 4,
+    temperature: 0,
+    stream: true,
+    logit_bias: endless,
+  };
   const polite = await Server.start('--ctx', `${context}`, '--draft', 'ngram');
-  assert.equal((await polite.json('/v1/completions', { ...params, max_tokens: 40, n: 1, stream: false, logit_bias: null })).choices[0].text, alone(prompts[0], 40));
+  assert.equal(
+    (
+      await polite.json('/v1/completions', {
+        ...params,
+        max_tokens: 40,
+        n: 1,
+        stream: false,
+        logit_bias: null,
+      })
+    ).choices[0].text,
+    alone(prompts[0], 40),
+  );
   const response = await polite.post('/v1/completions', params);
   polite.child.kill('SIGTERM');
   const chunks = await events(response);
@@ -413,7 +649,10 @@ test('a signal lets what is being answered end; a second one does not wait', asy
   await assert.rejects(fetch(`${polite.url}/health`));
 
   const hurried = await Server.start('--ctx', `${context}`, ...slowly);
-  const long = hurried.post('/v1/completions', { ...params, n: 16, stream: false }).then((r) => r.status, () => 0);
+  const long = hurried.post('/v1/completions', { ...params, n: 16, stream: false }).then(
+    (r) => r.status,
+    () => 0,
+  );
   await hurried.until('sluice_running', (n) => n === 1);
   hurried.child.kill('SIGINT');
   await sleep(50);
@@ -422,31 +661,45 @@ test('a signal lets what is being answered end; a second one does not wait', asy
   assert.equal(await long, 503);
 });
 
-test('prompts outlive the server', { skip: inNode && 'the terminal program alone keeps them' }, async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'sluice-prompts-'));
-  const params = { prompt: `${prompts.join(' ')} ${prompts.join(' ')}`, max_tokens: 20, temperature: 0 };
-  try {
-    const answers = [];
-    for (let i = 0; i < 2; i++) {
-      const one = await Server.start('--ctx', `${context}`, '--prompt-cache', folder);
-      answers.push(await one.json('/v1/completions', params));
-      assert.equal(await one.stop(), 0, one.log);
+test(
+  'prompts outlive the server',
+  { skip: inNode && 'the terminal program alone keeps them' },
+  async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'sluice-prompts-'));
+    const params = {
+      prompt: `${prompts.join(' ')} ${prompts.join(' ')}`,
+      max_tokens: 20,
+      temperature: 0,
+    };
+    try {
+      const answers = [];
+      for (let i = 0; i < 2; i++) {
+        const one = await Server.start('--ctx', `${context}`, '--prompt-cache', folder);
+        answers.push(await one.json('/v1/completions', params));
+        assert.equal(await one.stop(), 0, one.log);
+      }
+      const cached = answers.map(({ usage }) => usage.prompt_tokens_details.cached_tokens);
+      assert.deepEqual(cached, [0, answers[0].usage.prompt_tokens - 1]);
+      assert.equal(answers[1].choices[0].text, answers[0].choices[0].text);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
     }
-    const cached = answers.map(({ usage }) => usage.prompt_tokens_details.cached_tokens);
-    assert.deepEqual(cached, [0, answers[0].usage.prompt_tokens - 1]);
-    assert.equal(answers[1].choices[0].text, answers[0].choices[0].text);
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
-});
+  },
+);
 
 test('what cannot be served is an error', () => {
   for (const [options, says] of [
-    [['--port', '70000'], /70000/], [['--max-body', '1'], /--max-body/], [['--parallel', '0'], /from 1 to/],
-    [['--host', 'no.such.host.invalid', '--port', '0'], /cannot listen/], [['--port', `${server.port}`], /cannot listen.*\[IO\]/],
+    [['--port', '70000'], /70000/],
+    [['--max-body', '1'], /--max-body/],
+    [['--parallel', '0'], /from 1 to/],
+    [['--host', 'no.such.host.invalid', '--port', '0'], /cannot listen/],
+    [['--port', `${server.port}`], /cannot listen.*\[IO\]/],
     [['--memory-budget', '1k'], /BUDGET_TOO_SMALL/],
   ]) {
-    const { status, stderr } = spawnSync(program, [...first, 'serve', model, ...options], { encoding: 'utf8', timeout: 60_000 });
+    const { status, stderr } = spawnSync(program, [...first, 'serve', model, ...options], {
+      encoding: 'utf8',
+      timeout: 60_000,
+    });
     assert.ok(status > 0, options.join(' '));
     assert.match(stderr, says);
   }

@@ -17,17 +17,22 @@ const linked = (name, variant) => (variant === 'simd128' ? name : `${name}_relax
 export async function buildProgram(name, chosen, { below = '', variables = [] } = {}) {
   const targets = [...new Set(chosen.map((variant) => linked(name, variant)))];
   cmakeBuild('wasm', { targets, variables: ['-DSLUICE_TESTS=ON', ...variables], quiet: true });
-  await concurrently(chosen.map((variant) => () => {
-    const program = `${folder}/${below}${linked(name, variant)}`;
-    return finishBinary(`${program}.wasm`, variant === 'relaxed', `${program}.${variant}.wasm`);
-  }), jobs);
+  await concurrently(
+    chosen.map((variant) => () => {
+      const program = `${folder}/${below}${linked(name, variant)}`;
+      return finishBinary(`${program}.wasm`, variant === 'relaxed', `${program}.${variant}.wasm`);
+    }),
+    jobs,
+  );
 }
 
 // The same few lines start the program in both places. Sent to the browser as text.
 async function start(createProgram, wasmModule, args, print) {
   const memory = new WebAssembly.Memory({ initial: 1024, maximum: 16384, shared: true });
   const program = await createProgram({
-    wasmMemory: memory, print, printErr: print,
+    wasmMemory: memory,
+    print,
+    printErr: print,
     instantiateWasm(imports, receive) {
       WebAssembly.instantiate(wasmModule, imports).then((i) => receive(i, wasmModule));
       return {};
@@ -45,7 +50,9 @@ async function start(createProgram, wasmModule, args, print) {
 export async function runInNode(name, variant, args = []) {
   const base = `${folder}/${linked(name, variant)}`;
   globalThis.self ??= { location: { href: '' } };
-  const createProgram = new Function(`${readFileSync(`${base}.js`, 'utf8')};return createProgram`)();
+  const createProgram = new Function(
+    `${readFileSync(`${base}.js`, 'utf8')};return createProgram`,
+  )();
   const lines = [];
   const wasmModule = new WebAssembly.Module(readFileSync(`${base}.${variant}.wasm`));
   const code = await start(createProgram, wasmModule, args, (line) => lines.push(line));
@@ -71,8 +78,10 @@ export async function runInBrowser(launch, name, variant, args = []) {
     };`;
   const server = await serve([['/', folder]], {
     onRequest(request, response) {
-      if (request.url === '/') response.setHeader('Content-Type', 'text/html').end('<!doctype html>');
-      else if (request.url === '/run.js') response.setHeader('Content-Type', 'text/javascript').end(worker);
+      if (request.url === '/')
+        response.setHeader('Content-Type', 'text/html').end('<!doctype html>');
+      else if (request.url === '/run.js')
+        response.setHeader('Content-Type', 'text/javascript').end(worker);
       else return false;
       return true;
     },
@@ -80,12 +89,16 @@ export async function runInBrowser(launch, name, variant, args = []) {
   const browser = await launch();
   try {
     const page = await browser.open(server.url);
-    return await page.evaluate((programArgs) => new Promise((resolve) => {
-      const w = new Worker('/run.js');
-      w.onmessage = ({ data }) => resolve(data);
-      w.onerror = (e) => resolve({ code: 1, output: `worker: ${e.message}` });
-      w.postMessage(programArgs);
-    }), args);
+    return await page.evaluate(
+      (programArgs) =>
+        new Promise((resolve) => {
+          const w = new Worker('/run.js');
+          w.onmessage = ({ data }) => resolve(data);
+          w.onerror = (e) => resolve({ code: 1, output: `worker: ${e.message}` });
+          w.postMessage(programArgs);
+        }),
+      args,
+    );
   } finally {
     await browser.close();
     await server.close();
@@ -94,11 +107,17 @@ export async function runInBrowser(launch, name, variant, args = []) {
 
 /** Counts the lines that GoogleTest prints for each test. */
 export function countLines({ code, output }) {
-  const count = (mark) => output.split('\n').filter((l) => l.startsWith(mark) && l.endsWith(')')).length;
-  const result = { passed: count('[       OK ]'), failed: count('[  FAILED  ]'), skipped: count('[  SKIPPED ]') };
+  const count = (mark) =>
+    output.split('\n').filter((l) => l.startsWith(mark) && l.endsWith(')')).length;
+  const result = {
+    passed: count('[       OK ]'),
+    failed: count('[  FAILED  ]'),
+    skipped: count('[  SKIPPED ]'),
+  };
   if (code !== 0 && result.failed === 0) result.failed = 1;
   if (result.failed) result.details = output.split('\n').slice(-60).join('\n');
   return result;
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) await buildProgram(process.argv[2], process.argv.slice(3));
+if (process.argv[1] === fileURLToPath(import.meta.url))
+  await buildProgram(process.argv[2], process.argv.slice(3));

@@ -7,20 +7,42 @@ const { fileName, hasUser, publicUrl, storedUrl, withoutSecrets } = await import
 
 test('messages show neither user, password, query nor fragment', () => {
   const shown = 'https://host/a/m.gguf';
-  for (const user of ['', 'token@', 'u:p@', 'u:p@ss@', 'u:@@@', 'u:p:q@', 'u:p%40@', 'u:p/w@', 'u:p?w@', 'u:p#w@', 'u:a/b@c?d@e#f@', 'u:p\\w@']) {
+  for (const user of [
+    '',
+    'token@',
+    'u:p@',
+    'u:p@ss@',
+    'u:@@@',
+    'u:p:q@',
+    'u:p%40@',
+    'u:p/w@',
+    'u:p?w@',
+    'u:p#w@',
+    'u:a/b@c?d@e#f@',
+    'u:p\\w@',
+  ]) {
     for (const rest of ['', '?sig=secret', '?a=b@c', '#x?y@z', '?url=http://u:p@h/']) {
       const got = publicUrl(`https://${user}host/a/m.gguf${rest}`);
       // No parser takes a password with / ? or # in it: too much may go then, but nothing may stay.
-      if (/[/?#]/.test(user) && rest.includes('@')) assert.match(got, /^https:\/\/[a-z/]*$/, user + rest);
+      if (/[/?#]/.test(user) && rest.includes('@'))
+        assert.match(got, /^https:\/\/[a-z/]*$/, user + rest);
       else assert.equal(got, shown, user + rest);
     }
     assert.equal(hasUser(`https://${user}host/a/m.gguf`), user !== '', user);
   }
-  for (const plain of ['http://h:8080/a@b/c.gguf', 'http://[::1]:80/x@y', 'http://h/@scope/m.gguf', 'https://h']) {
+  for (const plain of [
+    'http://h:8080/a@b/c.gguf',
+    'http://[::1]:80/x@y',
+    'http://h/@scope/m.gguf',
+    'https://h',
+  ]) {
     assert.equal(publicUrl(plain), plain);
     assert.equal(hasUser(plain), false, plain);
   }
-  assert.equal(withoutSecrets('Failed at http://u:p@ss@h/x?sig=1 and http://h/y#z.'), 'Failed at http://h/x and http://h/y');
+  assert.equal(
+    withoutSecrets('Failed at http://u:p@ss@h/x?sig=1 and http://h/y#z.'),
+    'Failed at http://h/x and http://h/y',
+  );
 });
 
 test('the store knows a file by what tells it apart, not by its signature', () => {

@@ -35,7 +35,10 @@ function load(page, url, options = {}) {
       const onProgress = (event) => event.phase === 'warning' && warnings.push(event.code);
       const engine = await Engine.load(source, { ...loadOptions, onProgress });
       const text = await engine.generate('hello', { maxTokens: 12, temperature: 0 }).text();
-      const stored = await engine.downloaded.then(() => true, (error) => error.code);
+      const stored = await engine.downloaded.then(
+        () => true,
+        (error) => error.code,
+      );
       const stats = engine.stats();
       await engine.dispose();
       return { text, stored, stats, warnings, isolated: crossOriginIsolated };
@@ -62,53 +65,84 @@ for (const isolation of [true, false]) {
       }
       const { stats } = await load(page, server.url);
       assert.ok(stats.bytesFetched <= 65536, `${stats.bytesFetched} fetched`);
-      const { stats: { threads } } = await load(page, server.url, { threads: 2 });
+      const {
+        stats: { threads },
+      } = await load(page, server.url, { threads: 2 });
       assert.equal(threads, isolation ? 2 : 1);
     }));
 }
 
 for (const isolation of [true, false]) {
-  test(`large sessions wait in the file store, through changes of the budget, ${isolation ? 'with' : 'without'} isolation`, () =>
-    inTab(browser, dist, { isolation }, async ({ page }) => {
-      const found = await page.evaluate(async ([source, tuning]) => {
-        const engine = await Engine.load(source, { memoryBudget: 700_000, contextLength: 2e5, tuning });
-        const greedy = { maxTokens: 12, temperature: 0 };
-        const sessions = [engine.session(), engine.session()];
-        const names = async () => {
-          const root = await navigator.storage.getDirectory();
-          const folder = await root.getDirectoryHandle('sluice-sessions', { create: true });
-          const list = [];
-          for await (const name of folder.keys()) list.push(name);
-          return list.length;
-        };
-        const engines = await Promise.all([0, 1].map(() => Engine.load(source, { memoryBudget: 4e6, contextLength: 2e5, tuning })));
-        const alone = engines.map((undisturbed) => undisturbed.session());
-        for (const set of [sessions, alone]) {
-          for (const [i, session] of set.entries()) await session.generate('xy'[i].repeat(70_000), greedy).result;
-        }
-        const kept = [];
-        const texts = [];
-        const waiting = [];
-        for (const budget of [350_000, 4e6]) {
-          await engine.setMemoryBudget(budget);
-          waiting.push(await names());
-          for (const [i, session] of sessions.entries()) {
-            const { text, usage } = await session.generate(' more', greedy).result;
-            kept.push(usage.cachedTokens >= 70_000);
-            texts.push(text === await alone[i].generate(' more', greedy).text());
-          }
-        }
-        for (const each of [engine, ...engines]) await each.dispose();
-        return { kept, texts, waiting, left: await names(), isolated: crossOriginIsolated };
-      }, [server.url, tuning]);
-      const all = [true, true, true, true];
-      assert.deepEqual(found, { kept: all, texts: all, waiting: [2, 2], left: 0, isolated: isolation });
-    }), { skip: !isolation && longOnly });
+  test(
+    `large sessions wait in the file store, through changes of the budget, ${isolation ? 'with' : 'without'} isolation`,
+    () =>
+      inTab(browser, dist, { isolation }, async ({ page }) => {
+        const found = await page.evaluate(
+          async ([source, tuning]) => {
+            const engine = await Engine.load(source, {
+              memoryBudget: 700_000,
+              contextLength: 2e5,
+              tuning,
+            });
+            const greedy = { maxTokens: 12, temperature: 0 };
+            const sessions = [engine.session(), engine.session()];
+            const names = async () => {
+              const root = await navigator.storage.getDirectory();
+              const folder = await root.getDirectoryHandle('sluice-sessions', { create: true });
+              const list = [];
+              for await (const name of folder.keys()) list.push(name);
+              return list.length;
+            };
+            const engines = await Promise.all(
+              [0, 1].map(() =>
+                Engine.load(source, { memoryBudget: 4e6, contextLength: 2e5, tuning }),
+              ),
+            );
+            const alone = engines.map((undisturbed) => undisturbed.session());
+            for (const set of [sessions, alone]) {
+              for (const [i, session] of set.entries())
+                await session.generate('xy'[i].repeat(70_000), greedy).result;
+            }
+            const kept = [];
+            const texts = [];
+            const waiting = [];
+            for (const budget of [350_000, 4e6]) {
+              await engine.setMemoryBudget(budget);
+              waiting.push(await names());
+              for (const [i, session] of sessions.entries()) {
+                const { text, usage } = await session.generate(' more', greedy).result;
+                kept.push(usage.cachedTokens >= 70_000);
+                texts.push(text === (await alone[i].generate(' more', greedy).text()));
+              }
+            }
+            for (const each of [engine, ...engines]) await each.dispose();
+            return { kept, texts, waiting, left: await names(), isolated: crossOriginIsolated };
+          },
+          [server.url, tuning],
+        );
+        const all = [true, true, true, true];
+        assert.deepEqual(found, {
+          kept: all,
+          texts: all,
+          waiting: [2, 2],
+          left: 0,
+          isolated: isolation,
+        });
+      }),
+    { skip: !isolation && longOnly },
+  );
 }
 
 test('a strict content security policy', () =>
-  inTab(browser, dist,
-    { headers: { 'Content-Security-Policy': "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src *" } },
+  inTab(
+    browser,
+    dist,
+    {
+      headers: {
+        'Content-Security-Policy':
+          "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src *",
+      },
+    },
     async ({ page }) => assert.equal((await load(page, server.url)).text, expected),
   ));
 
@@ -129,22 +163,32 @@ test('two tabs at once do not disturb each other', () =>
     inTab(browser, dist, {}, async ({ page, open }) => {
       const other = await open();
       const both = await Promise.all([load(page, slow.url), load(other, slow.url)]);
-      assert.deepEqual(both.map(({ text }) => text), [expected, expected]);
+      assert.deepEqual(
+        both.map(({ text }) => text),
+        [expected, expected],
+      );
       const { text, stats } = await load(other, slow.url);
       assert.equal(text, expected);
       assert.ok(stats.bytesFetched <= 65536);
-    })));
+    }),
+  ));
 
 test('a tab that found the store busy takes it over when the other one leaves', async () => {
   let held = true; // the second half of the file does not come
   const half = Math.floor(bytes.length / 2);
   const isSecond = (range) => Number(/^bytes=(\d+)/.exec(range ?? '')?.[1] ?? 0) >= half;
-  const halting = await faultyServer({ bytes, etag: '"1"' }, ({ headers }) => (held && isSecond(headers.range) ? 'stall' : null));
+  const halting = await faultyServer({ bytes, etag: '"1"' }, ({ headers }) =>
+    held && isSecond(headers.range) ? 'stall' : null,
+  );
   try {
     await inTab(browser, dist, {}, async ({ page, open }) => {
-      const start = (tab) => tab.evaluate(async ([url, options]) => {
-        globalThis.engine = await Engine.load(url, options);
-      }, [halting.url, { memoryBudget: 700_000, tuning: { ...tuning, stallMs: 300 } }]);
+      const start = (tab) =>
+        tab.evaluate(
+          async ([url, options]) => {
+            globalThis.engine = await Engine.load(url, options);
+          },
+          [halting.url, { memoryBudget: 700_000, tuning: { ...tuning, stallMs: 300 } }],
+        );
       const second = await open();
       await start(page);
       await start(second);
@@ -160,7 +204,9 @@ test('a tab that found the store busy takes it over when the other one leaves', 
         return false;
       });
       assert.ok(complete, 'what was missing was not stored');
-      const told = await second.evaluate(() => engine.generate('hello', { maxTokens: 12, temperature: 0 }).text());
+      const told = await second.evaluate(() =>
+        engine.generate('hello', { maxTokens: 12, temperature: 0 }).text(),
+      );
       assert.equal(told, expected);
       await second.evaluate(() => engine.dispose());
       halting.state.ranges.length = 0;
@@ -230,7 +276,9 @@ test('tabs killed at random moments of a download lose no stored chunk', () =>
         if (i % 10 === 9 && (await size()) === 0) patience *= 2; // too short a life on a busy machine
         const doomed = await open();
         const options = { memoryBudget: 700_000, tuning };
-        doomed.evaluate(([url, rest]) => void Engine.load(url, rest), [slow.url, options]).catch(() => {});
+        doomed
+          .evaluate(([url, rest]) => void Engine.load(url, rest), [slow.url, options])
+          .catch(() => {});
         await new Promise((ok) => setTimeout(ok, 60 + next() * 200 * patience));
         await doomed.close();
       }
@@ -242,29 +290,47 @@ test('tabs killed at random moments of a download lose no stored chunk', () =>
       const limit = bytes.length - stored + 65536 + 1024;
       assert.ok(asked <= limit, `${asked} asked for, ${bytes.length - stored} were missing`);
       assert.ok(stored > 0, 'nothing was stored');
-    })));
+    }),
+  ));
 
 test('aborts at random moments of a load leave the store to the load that follows at once', () =>
   withSlowServer((slow) =>
     inTab(browser, dist, {}, async ({ page }) => {
       const next = random(8);
       const delays = Array.from({ length: extent(4, 10) }, () => 100 + next() * 300);
-      const names = await page.evaluate(async ([url, list, options]) => {
-        const out = [];
-        for (const delay of list) {
-          const control = new AbortController();
-          setTimeout(() => control.abort(), delay);
-          const loading = Engine.load(url, { ...options, signal: control.signal });
-          out.push(await loading.then((engine) => engine.dispose().then(() => 'loaded'), (error) => error.name));
-        }
-        return out;
-      }, [slow.url, delays, { memoryBudget: 700_000, tuning }]);
-      assert.ok(names.every((name) => name === 'AbortError' || name === 'loaded') && names.includes('AbortError'), names.join());
+      const names = await page.evaluate(
+        async ([url, list, options]) => {
+          const out = [];
+          for (const delay of list) {
+            const control = new AbortController();
+            setTimeout(() => control.abort(), delay);
+            const loading = Engine.load(url, { ...options, signal: control.signal });
+            out.push(
+              await loading.then(
+                (engine) => engine.dispose().then(() => 'loaded'),
+                (error) => error.name,
+              ),
+            );
+          }
+          return out;
+        },
+        [slow.url, delays, { memoryBudget: 700_000, tuning }],
+      );
+      assert.ok(
+        names.every((name) => name === 'AbortError' || name === 'loaded') &&
+          names.includes('AbortError'),
+        names.join(),
+      );
       const { text, warnings } = await load(page, slow.url);
       assert.deepEqual([text, warnings], [expected, []]);
       assert.equal((await load(page, slow.url, { cache: 'only' })).text, expected);
-      assert.equal(await page.evaluate((url) => Engine.store.delete(url), slow.url), true, 'nobody holds it');
-    })));
+      assert.equal(
+        await page.evaluate((url) => Engine.store.delete(url), slow.url),
+        true,
+        'nobody holds it',
+      );
+    }),
+  ));
 
 test('a crashed worker rejects everything pending with ENGINE_GONE', () =>
   inTab(browser, dist, {}, async ({ page }) => {
@@ -300,7 +366,11 @@ test('without one of its workers the engine is gone, at the start and later, and
         };
       };
       const left = () => workers.filter((worker) => !ended.has(worker)).length;
-      const code = (promise) => promise.then(() => 'resolved', (error) => error.code);
+      const code = (promise) =>
+        promise.then(
+          () => 'resolved',
+          (error) => error.code,
+        );
       const load = () => Engine.load(url, { memoryBudget: 700_000 });
       const out = [];
       startFrom((n) => (n === 1 ? '/dist/nothing.js' : undefined));
@@ -327,9 +397,12 @@ test('the engine works inside a worker', () =>
         const { Engine } = await import('${location.origin}/dist/index.js');
         const engine = await Engine.load('${url}', { memoryBudget: 700000 });
         postMessage(await engine.generate('hello', { maxTokens: 12, temperature: 0 }).text());`;
-      const worker = new Worker(URL.createObjectURL(new Blob([script], { type: 'text/javascript' })), {
-        type: 'module',
-      });
+      const worker = new Worker(
+        URL.createObjectURL(new Blob([script], { type: 'text/javascript' })),
+        {
+          type: 'module',
+        },
+      );
       return new Promise((resolve, reject) => {
         worker.onmessage = ({ data }) => resolve(data);
         worker.onerror = (event) => reject(new Error(event.message));

@@ -24,7 +24,9 @@ const endless = { temperature: 0, maxTokens: 1e5 };
 const messages = [{ role: 'user', content: 'x' }];
 let engine;
 
-before(async () => (engine = await Engine.load(path, { contextLength: 1e5, onProgress: () => {} })));
+before(
+  async () => (engine = await Engine.load(path, { contextLength: 1e5, onProgress: () => {} })),
+);
 after(async () => {
   await engine.dispose();
   rmSync(directory, { recursive: true, force: true });
@@ -34,11 +36,19 @@ after(async () => {
 async function slowEngine(msPerToken) {
   const units = new Int32Array(new SharedArrayBuffer(4));
   const script = join(directory, 'probe.mjs');
-  writeFileSync(script, `import { getEnvironmentData } from 'node:worker_threads';
+  writeFileSync(
+    script,
+    `import { getEnvironmentData } from 'node:worker_threads';
     globalThis.sluiceProbe = getEnvironmentData('probe');
-    await import(${JSON.stringify(pathToFileURL(join(dist, 'worker-node.js')).href)});`);
+    await import(${JSON.stringify(pathToFileURL(join(dist, 'worker-node.js')).href)});`,
+  );
   setEnvironmentData('probe', { units, msPerToken });
-  const loaded = await Engine.load(path, { workerUrl: pathToFileURL(script), contextLength: 2000, ioWorker: false, onProgress: () => {} });
+  const loaded = await Engine.load(path, {
+    workerUrl: pathToFileURL(script),
+    contextLength: 2000,
+    ioWorker: false,
+    onProgress: () => {},
+  });
   setEnvironmentData('probe', undefined);
   return { loaded, computed: () => Atomics.load(units, 0) };
 }
@@ -66,8 +76,12 @@ test('cancelling a stream during the prompt cancels at once: by count', async ()
   const template = `{{ '${'x'.repeat(900)}' }}`;
   const streams = {
     generation: async () => loaded.generate(prompt, greedy).toReadableStream(),
-    chat: async () => (await loaded.chat.completions.create({ messages, stream: true, chat_template: template })).toReadableStream(),
-    completion: async () => (await loaded.completions.create({ prompt, stream: true })).toReadableStream(),
+    chat: async () =>
+      (
+        await loaded.chat.completions.create({ messages, stream: true, chat_template: template })
+      ).toReadableStream(),
+    completion: async () =>
+      (await loaded.completions.create({ prompt, stream: true })).toReadableStream(),
   };
   for (const [name, open] of Object.entries(streams)) {
     const begun = computed();
@@ -77,7 +91,10 @@ test('cancelling a stream during the prompt cancels at once: by count', async ()
     while (computed() < begun + 2) await sleep(1);
     const left = computed();
     await reader.cancel();
-    assert.ok(computed() - left <= 2, `${name}: ${computed() - left} units until cancel() had an answer`);
+    assert.ok(
+      computed() - left <= 2,
+      `${name}: ${computed() - left} units until cancel() had an answer`,
+    );
     assert.equal((await pending).done, true);
     const over = loaded.generate([5], { ...greedy, maxTokens: 0, reusePrefix: false });
     await over.result;
@@ -95,7 +112,11 @@ test('several readers of a generation read everything, each from the beginning, 
     for await (const piece of from) text += piece.text ?? piece;
     return text;
   };
-  const both = await Promise.all([read(generation), read(generation), read(generation.toReadableStream())]);
+  const both = await Promise.all([
+    read(generation),
+    read(generation),
+    read(generation.toReadableStream()),
+  ]);
   const { text } = await generation.result;
   assert.deepEqual(both, [text, text, text]);
   assert.equal(await read(generation), text);
@@ -111,7 +132,11 @@ test('one of two readers may leave; when both have, it is cancelled', async () =
   for await (const _ of generation) break;
   assert.equal(await staying, 200);
   const left = engine.generate('hello', endless);
-  await Promise.all([1, 2].map(async () => { for await (const _ of left) break; }));
+  await Promise.all(
+    [1, 2].map(async () => {
+      for await (const _ of left) break;
+    }),
+  );
   assert.equal((await left.result).finishReason, 'cancelled');
 });
 
@@ -135,7 +160,10 @@ async function openaiClient(t) {
   const server = createServer((_, response) => {
     response.writeHead(200, { 'Content-Type': 'text/event-stream' });
     let n = 0;
-    const timer = setInterval(() => (++n < 8 ? response.write(chunk) : response.end('data: [DONE]\n\n')), 5);
+    const timer = setInterval(
+      () => (++n < 8 ? response.write(chunk) : response.end('data: [DONE]\n\n')),
+      5,
+    );
     response.on('close', () => clearInterval(timer));
   });
   await new Promise((ok) => server.listen(0, '127.0.0.1', ok));
@@ -149,9 +177,18 @@ async function openaiClient(t) {
 test("a stream ends, is left and is used up as OpenAI's client's is", async (t) => {
   const openai = await openaiClient(t);
   const create = {
-    ours: (options) => engine.chat.completions.create({ messages, stream: true, max_tokens: 8, temperature: 0 }, options),
-    text: (options) => engine.completions.create({ prompt: 'x', stream: true, max_tokens: 8, temperature: 0 }, options),
-    theirs: (options) => openai.chat.completions.create({ model: 'm', messages, stream: true }, options),
+    ours: (options) =>
+      engine.chat.completions.create(
+        { messages, stream: true, max_tokens: 8, temperature: 0 },
+        options,
+      ),
+    text: (options) =>
+      engine.completions.create(
+        { prompt: 'x', stream: true, max_tokens: 8, temperature: 0 },
+        options,
+      ),
+    theirs: (options) =>
+      openai.chat.completions.create({ model: 'm', messages, stream: true }, options),
   };
   const read = async (stream, until = () => {}) => {
     let n = 0;
@@ -159,18 +196,51 @@ test("a stream ends, is left and is used up as OpenAI's client's is", async (t) 
     return n > 0 ? 'ends' : 'is empty';
   };
   const cases = {
-    'to its end': async (open) => { const s = await open(); return [await read(s), s.controller.signal.aborted]; },
-    'left': async (open) => { const s = await open(); return [await read(s, () => 'leave'), s.controller.signal.aborted]; },
-    'aborted by its controller': async (open) => { const s = await open(); return read(s, (n) => { if (n === 3) s.controller.abort(); }); },
-    'aborted before it is read': async (open) => { const s = await open(); s.controller.abort(); return read(s); },
-    'read twice': async (open) => { const s = await open(); await read(s); return read(s); },
-    'left and read again': async (open) => { const s = await open(); await read(s, () => 'leave'); return read(s); },
-    'read twice at once': async (open) => { const s = await open(); return (await Promise.allSettled([read(s), read(s)])).map(({ status }) => status); },
-    'read and made a stream': async (open) => { const s = await open(); await read(s); await s.toReadableStream().getReader().read(); return 'ends'; },
+    'to its end': async (open) => {
+      const s = await open();
+      return [await read(s), s.controller.signal.aborted];
+    },
+    left: async (open) => {
+      const s = await open();
+      return [await read(s, () => 'leave'), s.controller.signal.aborted];
+    },
+    'aborted by its controller': async (open) => {
+      const s = await open();
+      return read(s, (n) => {
+        if (n === 3) s.controller.abort();
+      });
+    },
+    'aborted before it is read': async (open) => {
+      const s = await open();
+      s.controller.abort();
+      return read(s);
+    },
+    'read twice': async (open) => {
+      const s = await open();
+      await read(s);
+      return read(s);
+    },
+    'left and read again': async (open) => {
+      const s = await open();
+      await read(s, () => 'leave');
+      return read(s);
+    },
+    'read twice at once': async (open) => {
+      const s = await open();
+      return (await Promise.allSettled([read(s), read(s)])).map(({ status }) => status);
+    },
+    'read and made a stream': async (open) => {
+      const s = await open();
+      await read(s);
+      await s.toReadableStream().getReader().read();
+      return 'ends';
+    },
     'with a signal that has aborted': (open) => open({ signal: AbortSignal.abort() }),
   };
   for (const [name, work] of Object.entries(cases)) {
-    const [theirs, ours, text] = await Promise.all(['theirs', 'ours', 'text'].map((who) => work(create[who]).catch(() => 'throws')));
+    const [theirs, ours, text] = await Promise.all(
+      ['theirs', 'ours', 'text'].map((who) => work(create[who]).catch(() => 'throws')),
+    );
     assert.deepEqual({ ours, text }, { ours: theirs, text: theirs }, name);
   }
 });
@@ -178,42 +248,71 @@ test("a stream ends, is left and is used up as OpenAI's client's is", async (t) 
 test("the caller's own signal rejects a stream, with its reason", async () => {
   for (const reason of [undefined, new Error('enough')]) {
     const control = new AbortController();
-    const stream = await engine.chat.completions.create({ messages, stream: true, signal: control.signal });
-    await assert.rejects(async () => { for await (const _ of stream) control.abort(reason); }, reason ?? { name: 'AbortError' });
+    const stream = await engine.chat.completions.create({
+      messages,
+      stream: true,
+      signal: control.signal,
+    });
+    await assert.rejects(
+      async () => {
+        for await (const _ of stream) control.abort(reason);
+      },
+      reason ?? { name: 'AbortError' },
+    );
   }
 });
 
 test('the usage of a streamed text comes in a last chunk without choices', async () => {
   const params = { prompt: 'x', stream: true, max_tokens: 3, temperature: 0 };
   const chunks = [];
-  for await (const chunk of await engine.completions.create({ ...params, stream_options: { include_usage: true } })) chunks.push(chunk);
+  for await (const chunk of await engine.completions.create({
+    ...params,
+    stream_options: { include_usage: true },
+  }))
+    chunks.push(chunk);
   assert.deepEqual(chunks.at(-1).choices, []);
   assert.equal(chunks.at(-1).usage.completion_tokens, 3);
   assert.equal(chunks.at(-2).choices[0].finish_reason, 'length');
-  assert.ok(chunks.slice(0, -1).every((chunk) => chunk.usage === undefined && chunk.choices.length === 1));
-  for await (const chunk of await engine.completions.create(params)) assert.equal(chunk.usage, undefined);
+  assert.ok(
+    chunks.slice(0, -1).every((chunk) => chunk.usage === undefined && chunk.choices.length === 1),
+  );
+  for await (const chunk of await engine.completions.create(params))
+    assert.equal(chunk.usage, undefined);
 });
 
-test("a signal is let go when the call has ended, however it ended", async () => {
+test('a signal is let go when the call has ended, however it ended', async () => {
   const session = engine.session();
   const { completions } = engine.chat;
   const calls = {
     generate: (signal) => engine.generate('x', { ...greedy, signal }).result,
-    'generate, left': async (signal) => { for await (const _ of engine.generate('x', { ...endless, signal })) break; },
+    'generate, left': async (signal) => {
+      for await (const _ of engine.generate('x', { ...endless, signal })) break;
+    },
     'generate, refused': (signal) => engine.generate('', { signal }).result,
     send: (signal) => session.send('x', { ...greedy, signal }).result,
     chat: (signal) => completions.create({ messages, max_tokens: 3 }, { signal }),
     'chat, in params': (signal) => completions.create({ messages, max_tokens: 3, signal }),
     'chat, refused': (signal) => completions.create({ messages: [] }, { signal }),
     'chat, refused later': (signal) => completions.create({ messages, stop: 5 }, { signal }),
-    'chat, its template failing': (signal) => completions.create({ messages, chat_template: '{{ raise_exception("no") }}' }, { signal }),
-    'chat stream': async (signal) => { for await (const _ of await completions.create({ messages, stream: true, max_tokens: 3 }, { signal })); },
-    'chat stream, left': async (signal) => { for await (const _ of await completions.create({ messages, stream: true }, { signal })) break; },
+    'chat, its template failing': (signal) =>
+      completions.create({ messages, chat_template: '{{ raise_exception("no") }}' }, { signal }),
+    'chat stream': async (signal) => {
+      for await (const _ of await completions.create(
+        { messages, stream: true, max_tokens: 3 },
+        { signal },
+      ));
+    },
+    'chat stream, left': async (signal) => {
+      for await (const _ of await completions.create({ messages, stream: true }, { signal })) break;
+    },
     'chat stream, its controller': async (signal) => {
       const stream = await completions.create({ messages, stream: true }, { signal });
       for await (const _ of stream) stream.controller.abort();
     },
-    'chat stream, never read': async (signal) => { await completions.create({ messages, stream: true, max_tokens: 3 }, { signal }); await engine.generate('x', greedy).result; },
+    'chat stream, never read': async (signal) => {
+      await completions.create({ messages, stream: true, max_tokens: 3 }, { signal });
+      await engine.generate('x', greedy).result;
+    },
     text: (signal) => engine.completions.create({ prompt: 'x' }, { signal }),
     'text, refused': (signal) => engine.completions.create({}, { signal }),
     save: (signal) => session.save({ signal }),
@@ -244,7 +343,11 @@ test('an option that is not known is refused by its name, with what was meant', 
     [() => text(engine.generate('x', { max_new_tokens: 5 })), 'max_new_tokens', 'maxTokens'],
     [() => text(engine.generate('x', { temp: 0 })), 'temp', 'temperature'],
     [() => text(engine.generate('x', { top_k: 1 })), 'top_k', 'topK'],
-    [() => text(engine.generate('x', { repetition_penalty: 2 })), 'repetition_penalty', 'repeatPenalty'],
+    [
+      () => text(engine.generate('x', { repetition_penalty: 2 })),
+      'repetition_penalty',
+      'repeatPenalty',
+    ],
     [() => text(engine.generate('x', { onToken() {} })), 'onToken'],
     [() => text(session.generate('x', { tokens: 5 })), 'tokens', 'maxTokens'],
     [() => text(session.send('x', { n: 5 })), 'n'],
@@ -255,17 +358,38 @@ test('an option that is not known is refused by its name, with what was meant', 
     [() => engine.setMemoryBudget(1e9, { force: true }), 'force'],
     [() => engine.chat.completions.create({ messages, maxTokens: 5 }), 'maxTokens', 'max_tokens'],
     [() => engine.chat.completions.create({ messages, minP: 0.5 }), 'minP', 'min_p'],
-    [() => engine.chat.completions.create({ messages, template: 'x' }), 'template', 'chat_template'],
+    [
+      () => engine.chat.completions.create({ messages, template: 'x' }),
+      'template',
+      'chat_template',
+    ],
     [() => engine.chat.completions.create({ messages }, { timeout: 5 }), 'timeout'],
     [() => engine.completions.create({ prompt: 'x', messages }), 'messages'],
-    ...['functions', 'function_call', 'audio', 'prediction', 'web_search_options', 'moderation', 'reasoning_effort', 'verbosity']
-      .map((name) => [() => engine.chat.completions.create({ messages, [name]: 'x' }), name]),
-    [() => engine.chat.completions.create({ messages, modalities: ['text', 'audio'] }), 'modalities'],
-    ...['echo', 'suffix'].map((name) => [() => engine.completions.create({ prompt: 'x', [name]: 'x' }), name]),
+    ...[
+      'functions',
+      'function_call',
+      'audio',
+      'prediction',
+      'web_search_options',
+      'moderation',
+      'reasoning_effort',
+      'verbosity',
+    ].map((name) => [() => engine.chat.completions.create({ messages, [name]: 'x' }), name]),
+    [
+      () => engine.chat.completions.create({ messages, modalities: ['text', 'audio'] }),
+      'modalities',
+    ],
+    ...['echo', 'suffix'].map((name) => [
+      () => engine.completions.create({ prompt: 'x', [name]: 'x' }),
+      name,
+    ]),
     [() => engine.completions.create({ prompt: 'x', best_of: 2 }), 'best_of'],
   ];
   for (const [call, name, meant] of cases) {
-    const error = await call().then(() => 'accepted', (e) => e);
+    const error = await call().then(
+      () => 'accepted',
+      (e) => e,
+    );
     assert.equal(error.code, 'INVALID_ARGUMENT', `${name}: ${error}`);
     assert.ok(error.message.includes(name), error.message);
     if (meant) assert.match(error.message, new RegExp(`(use|it takes) ${meant}\\b`), name);
@@ -274,13 +398,40 @@ test('an option that is not known is refused by its name, with what was meant', 
 
 test("OpenAI's parameters that mean nothing here are accepted, and those that are switched off", async () => {
   const ignored = {
-    model: 'm', user: 'u', store: true, metadata: { a: 'b' }, parallel_tool_calls: false, service_tier: 'auto', safety_identifier: 's',
-    prompt_cache_key: 'k', prompt_cache_retention: '24h', modalities: ['text'], stream_options: null, n: 1, audio: null, functions: undefined,
-    max_tokens: 2, temperature: 0, seed: null, logit_bias: null, stop: null, tools: undefined,
+    model: 'm',
+    user: 'u',
+    store: true,
+    metadata: { a: 'b' },
+    parallel_tool_calls: false,
+    service_tier: 'auto',
+    safety_identifier: 's',
+    prompt_cache_key: 'k',
+    prompt_cache_retention: '24h',
+    modalities: ['text'],
+    stream_options: null,
+    n: 1,
+    audio: null,
+    functions: undefined,
+    max_tokens: 2,
+    temperature: 0,
+    seed: null,
+    logit_bias: null,
+    stop: null,
+    tools: undefined,
   };
-  const { choices } = await engine.chat.completions.create({ ...ignored, messages }, { maxRetries: 2, headers: {} });
+  const { choices } = await engine.chat.completions.create(
+    { ...ignored, messages },
+    { maxRetries: 2, headers: {} },
+  );
   assert.equal(choices[0].finish_reason, 'length');
-  const text = await engine.completions.create({ prompt: 'x', max_tokens: 2, user: 'u', echo: false, suffix: null, best_of: 1 });
+  const text = await engine.completions.create({
+    prompt: 'x',
+    max_tokens: 2,
+    user: 'u',
+    echo: false,
+    suffix: null,
+    best_of: 1,
+  });
   assert.equal(text.choices.length, 1);
 });
 
@@ -288,9 +439,17 @@ test('token ids that are none of the vocabulary are refused everywhere, and neve
   const { vocabulary } = engine.info;
   for (const token of [-1, vocabulary, 2 ** 31, 2 ** 32 + 5, -(2 ** 32), 1e300]) {
     for (const call of [
-      () => engine.generate([5, token], greedy).text(), () => engine.logits([token]), () => engine.detokenize([token]),
-      () => engine.completions.create({ prompt: [5, token] }), () => engine.generate('x', { ...greedy, logitBias: { [token]: 1 } }).text(),
-    ]) await assert.rejects(async () => call(), { code: 'INVALID_ARGUMENT', message: /is not a token: the model's ids go from 0 to/ }, `${token}: ${call}`);
+      () => engine.generate([5, token], greedy).text(),
+      () => engine.logits([token]),
+      () => engine.detokenize([token]),
+      () => engine.completions.create({ prompt: [5, token] }),
+      () => engine.generate('x', { ...greedy, logitBias: { [token]: 1 } }).text(),
+    ])
+      await assert.rejects(
+        async () => call(),
+        { code: 'INVALID_ARGUMENT', message: /is not a token: the model's ids go from 0 to/ },
+        `${token}: ${call}`,
+      );
   }
   assert.equal((await engine.generate([5, vocabulary - 1], greedy).text()).length, 12);
 });
@@ -306,30 +465,54 @@ test('a seed is any whole number from -2^63 to 2^64-1, modulo 2^64', async () =>
   assert.equal(seedText(-(2n ** 63n)), '9223372036854775808');
   assert.match(seedText(undefined), /^\d+$/);
   for (const seed of [1.5, NaN, Infinity, '5', true, {}, 2n ** 64n, 2 ** 64, -(2n ** 63n) - 1n]) {
-    await assert.rejects(say(seed), { code: 'INVALID_ARGUMENT', message: /seed must be a whole number/ }, String(seed));
+    await assert.rejects(
+      say(seed),
+      { code: 'INVALID_ARGUMENT', message: /seed must be a whole number/ },
+      String(seed),
+    );
   }
 });
 
 test('a banned token is an option like any other; other infinities are none', async () => {
-  assert.equal((await engine.generate('x', { ...greedy, logitBias: { 5: -Infinity } }).text()).length, 12);
-  const { choices } = await engine.chat.completions.create({ messages, max_tokens: 3, logit_bias: { 5: -Infinity } });
+  assert.equal(
+    (await engine.generate('x', { ...greedy, logitBias: { 5: -Infinity } }).text()).length,
+    12,
+  );
+  const { choices } = await engine.chat.completions.create({
+    messages,
+    max_tokens: 3,
+    logit_bias: { 5: -Infinity },
+  });
   assert.equal(choices.length, 1);
   for (const bias of [Infinity, NaN, '1', null]) {
-    await assert.rejects(engine.generate('x', { ...greedy, logitBias: { 5: bias } }).text(), { code: 'INVALID_ARGUMENT' });
+    await assert.rejects(engine.generate('x', { ...greedy, logitBias: { 5: bias } }).text(), {
+      code: 'INVALID_ARGUMENT',
+    });
   }
 });
 
 test('a message with a part that is none is refused with a code', async () => {
   for (const content of [[null], [undefined], [5], ['text'], [{ type: 'text' }], [{}]]) {
-    await assert.rejects(engine.chat.completions.create({ messages: [{ role: 'user', content }] }), { code: 'INVALID_ARGUMENT' }, JSON.stringify(content));
+    await assert.rejects(
+      engine.chat.completions.create({ messages: [{ role: 'user', content }] }),
+      { code: 'INVALID_ARGUMENT' },
+      JSON.stringify(content),
+    );
   }
 });
 
 // --- where things are -----------------------------------------------------------------------------
 
 test('addresses that nothing here reads are refused at once, and files are found by theirs', async () => {
-  for (const source of ['ftp://host/x.gguf', new URL('ftp://me:secret@host/x.gguf'), 'sftp://host/x.gguf']) {
-    await assert.rejects(Engine.load(source), { code: 'INVALID_ARGUMENT', message: /^'s?ftp:\/\/host\/x\.gguf' cannot be read: / });
+  for (const source of [
+    'ftp://host/x.gguf',
+    new URL('ftp://me:secret@host/x.gguf'),
+    'sftp://host/x.gguf',
+  ]) {
+    await assert.rejects(Engine.load(source), {
+      code: 'INVALID_ARGUMENT',
+      message: /^'s?ftp:\/\/host\/x\.gguf' cannot be read: /,
+    });
   }
   const odd = join(directory, '100%.gguf');
   writeFileSync(odd, fakeModel());
@@ -340,23 +523,53 @@ test('addresses that nothing here reads are refused at once, and files are found
   }
 });
 
-test("a worker that is none, a wasm that is none: in Node as in a page", async () => {
+test('a worker that is none, a wasm that is none: in Node as in a page', async () => {
   const file = (name, text) => {
     writeFileSync(join(directory, name), text);
     return pathToFileURL(join(directory, name));
   };
   const tuning = { greetMs: 300 };
   const cases = [
-    [{ workerUrl: pathToFileURL(join(directory, 'lost.mjs')) }, 'WORKER_LOAD', /lost\.mjs: Cannot find module.*workerUrl\.$/s],
-    [{ workerUrl: 'http://[bad' }, 'INVALID_ARGUMENT', /^workerUrl 'http:\/\/\[bad' is not an address\.$/],
+    [
+      { workerUrl: pathToFileURL(join(directory, 'lost.mjs')) },
+      'WORKER_LOAD',
+      /lost\.mjs: Cannot find module.*workerUrl\.$/s,
+    ],
+    [
+      { workerUrl: 'http://[bad' },
+      'INVALID_ARGUMENT',
+      /^workerUrl 'http:\/\/\[bad' is not an address\.$/,
+    ],
     [{ workerUrl: 'http://127.0.0.1:9/worker.js' }, 'WORKER_LOAD', /127\.0\.0\.1:9/],
-    [{ workerUrl: file('throws.mjs', 'throw new Error("boom")') }, 'WORKER_LOAD', /throws\.mjs: boom; /],
+    [
+      { workerUrl: file('throws.mjs', 'throw new Error("boom")') },
+      'WORKER_LOAD',
+      /throws\.mjs: boom; /,
+    ],
     [{ workerUrl: file('ends.mjs', '') }, 'WORKER_LOAD', /ends\.mjs: it ended with code 0; /],
-    [{ workerUrl: file('mute.mjs', 'setInterval(() => {}, 1000)'), tuning }, 'WORKER_LOAD', /mute\.mjs: it has not greeted for 0\.3 s/],
-    [{ workerUrl: file('chatty.mjs', "(await import('node:worker_threads')).parentPort.postMessage('hi')") }, 'WORKER_LOAD', /it is not this package's worker/],
-    [{ wasmUrl: pathToFileURL(join(directory, 'lost.wasm')) }, 'WASM_LOAD', /lost\.wasm: .*wasmUrl\.$/s],
+    [
+      { workerUrl: file('mute.mjs', 'setInterval(() => {}, 1000)'), tuning },
+      'WORKER_LOAD',
+      /mute\.mjs: it has not greeted for 0\.3 s/,
+    ],
+    [
+      {
+        workerUrl: file(
+          'chatty.mjs',
+          "(await import('node:worker_threads')).parentPort.postMessage('hi')",
+        ),
+      },
+      'WORKER_LOAD',
+      /it is not this package's worker/,
+    ],
+    [
+      { wasmUrl: pathToFileURL(join(directory, 'lost.wasm')) },
+      'WASM_LOAD',
+      /lost\.wasm: .*wasmUrl\.$/s,
+    ],
     [{ wasmUrl: file('text.wasm', 'no wasm') }, 'WASM_LOAD', /text\.wasm: .*wasmUrl\.$/s],
     [{ wasmBinary: new Uint8Array(8) }, 'WASM_LOAD', /from wasmBinary: /],
   ];
-  for (const [options, code, message] of cases) await assert.rejects(Engine.load(path, options), { name: 'SluiceError', code, message });
+  for (const [options, code, message] of cases)
+    await assert.rejects(Engine.load(path, options), { name: 'SluiceError', code, message });
 });

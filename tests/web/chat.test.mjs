@@ -39,19 +39,28 @@ test('thought and answer, in pieces of any size', () => {
 test('a model without a template gets ChatML, and a warning once', async () => {
   const warnings = [];
   const renderer = new PromptRenderer({ eosToken: '</s>' }, (message) => warnings.push(message));
-  const messages = [{ role: 'system', content: 'Be brief.' }, { role: 'user', content: [{ type: 'text', text: 'Hi' }] }];
+  const messages = [
+    { role: 'system', content: 'Be brief.' },
+    { role: 'user', content: [{ type: 'text', text: 'Hi' }] },
+  ];
   for (let i = 0; i < 2; i++) {
     const { text, addBos, stop } = await renderer.render(messages);
-    assert.equal(text, '<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n');
+    assert.equal(
+      text,
+      '<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n',
+    );
     assert.deepEqual([addBos, stop], [true, ['<|im_end|>']]);
   }
   assert.equal(warnings.length, 1);
 });
 
 test("a tool call's arguments reach the template as an object", async () => {
-  const chatTemplate = "{{ bos_token }}{{ messages[0].tool_calls[0].function.arguments.city }}{{ tools is none }}";
+  const chatTemplate =
+    '{{ bos_token }}{{ messages[0].tool_calls[0].function.arguments.city }}{{ tools is none }}';
   const renderer = new PromptRenderer({ chatTemplate, bosToken: '<s>' }, assert.fail);
   const tool_calls = [{ function: { name: 'f', arguments: '{"city": "Oslo"}' } }];
-  const { text, addBos } = await renderer.render([{ role: 'assistant', content: null, tool_calls }]);
+  const { text, addBos } = await renderer.render([
+    { role: 'assistant', content: null, tool_calls },
+  ]);
   assert.deepEqual([text, addBos], ['<s>OsloTrue', false]);
 });

@@ -64,7 +64,9 @@ function writeGguf({ front, tensors }) {
 
 function half(bits) {
   const exponent = (bits >> 10) & 31;
-  const value = exponent ? (1 + (bits & 1023) / 1024) * 2 ** (exponent - 15) : (bits & 1023) * 2 ** -24;
+  const value = exponent
+    ? (1 + (bits & 1023) / 1024) * 2 ** (exponent - 15)
+    : (bits & 1023) * 2 ** -24;
   return bits >> 15 ? -value : value;
 }
 
@@ -82,11 +84,15 @@ function quantized(t) {
   const data = Buffer.alloc((x.length / 32) * 17);
   for (let b = 0; b < x.length / 32; b++) {
     const block = x.subarray(b * 32, b * 32 + 32);
-    const exponent = Math.floor(Math.log2(block.reduce((most, v) => Math.max(most, Math.abs(v)), 2 ** -20))) - 2;
+    const exponent =
+      Math.floor(Math.log2(block.reduce((most, v) => Math.max(most, Math.abs(v)), 2 ** -20))) - 2;
     data[b * 17] = exponent + 127;
     block.forEach((v, i) => {
       const size = Math.abs(v) / 2 ** exponent;
-      const nearest = steps.reduce((best, step, j) => (Math.abs(step - size) < Math.abs(steps[best] - size) ? j : best), 0);
+      const nearest = steps.reduce(
+        (best, step, j) => (Math.abs(step - size) < Math.abs(steps[best] - size) ? j : best),
+        0,
+      );
       data[b * 17 + 1 + (i % 16)] |= (nearest | (v < 0 ? 8 : 0)) << (i < 16 ? 0 : 4);
     });
   }
@@ -120,10 +126,13 @@ function tokenizer() {
     const plain = (byte >= 33 && byte <= 126) || (byte >= 161 && byte !== 173);
     vocab[String.fromCharCode(plain ? byte : next++)] = byte;
   }
-  Object.assign(vocab, { he: 256, hel: 257, 'Ġw': 258 });
-  const words = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+  Object.assign(vocab, { he: 256, hel: 257, Ġw: 258 });
+  const words =
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
   return {
-    version: '1.0', added_tokens: [{ id: 259, content: '<|end|>', special: true }], normalizer: { type: 'NFC' },
+    version: '1.0',
+    added_tokens: [{ id: 259, content: '<|end|>', special: true }],
+    normalizer: { type: 'NFC' },
     pre_tokenizer: {
       type: 'Sequence',
       pretokenizers: [
@@ -131,138 +140,300 @@ function tokenizer() {
         { type: 'ByteLevel', use_regex: false },
       ],
     },
-    model: { type: 'BPE', unk_token: null, byte_fallback: false, vocab, merges: ['h e', ['he', 'l'], 'Ġ w'] },
+    model: {
+      type: 'BPE',
+      unk_token: null,
+      byte_fallback: false,
+      vocab,
+      merges: ['h e', ['he', 'l'], 'Ġ w'],
+    },
   };
 }
 
 const usualNames = {
-  token_embd: 'embed_tokens', output_norm: 'norm', output: 'lm_head', attn_norm: 'input_layernorm',
-  attn_q: 'self_attn.q_proj', attn_k: 'self_attn.k_proj', attn_v: 'self_attn.v_proj', attn_output: 'self_attn.o_proj',
-  attn_q_norm: 'self_attn.q_norm', attn_k_norm: 'self_attn.k_norm',
-  ffn_gate: 'mlp.gate_proj', ffn_up: 'mlp.up_proj', ffn_down: 'mlp.down_proj',
+  token_embd: 'embed_tokens',
+  output_norm: 'norm',
+  output: 'lm_head',
+  attn_norm: 'input_layernorm',
+  attn_q: 'self_attn.q_proj',
+  attn_k: 'self_attn.k_proj',
+  attn_v: 'self_attn.v_proj',
+  attn_output: 'self_attn.o_proj',
+  attn_q_norm: 'self_attn.q_norm',
+  attn_k_norm: 'self_attn.k_norm',
+  ffn_gate: 'mlp.gate_proj',
+  ffn_up: 'mlp.up_proj',
+  ffn_down: 'mlp.down_proj',
 };
 const usualConfig = (type, layers) => ({
-  model_type: type, vocab_size: 280, num_hidden_layers: layers, max_position_embeddings: 512, num_attention_heads: 4,
-  num_key_value_heads: 2, hidden_size: 64, intermediate_size: 96, rms_norm_eps: 9.999999747378752e-6,
+  model_type: type,
+  vocab_size: 280,
+  num_hidden_layers: layers,
+  max_position_embeddings: 512,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  hidden_size: 64,
+  intermediate_size: 96,
+  rms_norm_eps: 9.999999747378752e-6,
 });
-const windows = (layers, period) => Array.from({ length: layers }, (_, i) => ((i + 1) % period ? 'sliding_attention' : 'full_attention'));
+const windows = (layers, period) =>
+  Array.from({ length: layers }, (_, i) =>
+    (i + 1) % period ? 'sliding_attention' : 'full_attention',
+  );
 
 function qwen35(mixture) {
   const text = {
-    ...usualConfig(mixture ? 'qwen3_5_moe_text' : 'qwen3_5_text', 4), head_dim: 32,
-    linear_num_key_heads: 2, linear_num_value_heads: 4, linear_key_head_dim: 16, linear_value_head_dim: 16,
+    ...usualConfig(mixture ? 'qwen3_5_moe_text' : 'qwen3_5_text', 4),
+    head_dim: 32,
+    linear_num_key_heads: 2,
+    linear_num_value_heads: 4,
+    linear_key_head_dim: 16,
+    linear_value_head_dim: 16,
     rope_parameters: { rope_type: 'default', rope_theta: 1e7, partial_rotary_factor: 0.25 },
     layer_types: ['linear_attention', 'linear_attention', 'linear_attention', 'full_attention'],
     ...(mixture && { num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 32 }),
   };
   return {
-    fixture: mixture ? 'qwen35moe' : 'qwen35', mostNmse: 1e-8, normOffset: true, valueHeads: true, joins: mixture ? ['_exps'] : [],
-    config: { model_type: mixture ? 'qwen3_5_moe' : 'qwen3_5', text_config: text }, prefix: 'model.language_model.',
+    fixture: mixture ? 'qwen35moe' : 'qwen35',
+    mostNmse: 1e-8,
+    normOffset: true,
+    valueHeads: true,
+    joins: mixture ? ['_exps'] : [],
+    config: { model_type: mixture ? 'qwen3_5_moe' : 'qwen3_5', text_config: text },
+    prefix: 'model.language_model.',
     names: {
-      ...usualNames, post_attention_norm: 'post_attention_layernorm', attn_qkv: 'linear_attn.in_proj_qkv',
-      attn_gate: 'linear_attn.in_proj_z', ssm_beta: 'linear_attn.in_proj_b', ssm_alpha: 'linear_attn.in_proj_a',
-      ssm_conv1d: 'linear_attn.conv1d', ssm_norm: 'linear_attn.norm', ssm_out: 'linear_attn.out_proj',
-      'ssm_dt.bias': 'linear_attn.dt_bias', ssm_a: 'linear_attn.A_log', ffn_gate_inp: 'mlp.gate',
-      'ffn_down_exps.weight': 'mlp.experts.down_proj', 'ffn_gate_up_exps.weight': 'mlp.experts.gate_up_proj',
-      ffn_gate_shexp: 'mlp.shared_expert.gate_proj', ffn_up_shexp: 'mlp.shared_expert.up_proj',
-      ffn_down_shexp: 'mlp.shared_expert.down_proj', ffn_gate_inp_shexp: 'mlp.shared_expert_gate',
+      ...usualNames,
+      post_attention_norm: 'post_attention_layernorm',
+      attn_qkv: 'linear_attn.in_proj_qkv',
+      attn_gate: 'linear_attn.in_proj_z',
+      ssm_beta: 'linear_attn.in_proj_b',
+      ssm_alpha: 'linear_attn.in_proj_a',
+      ssm_conv1d: 'linear_attn.conv1d',
+      ssm_norm: 'linear_attn.norm',
+      ssm_out: 'linear_attn.out_proj',
+      'ssm_dt.bias': 'linear_attn.dt_bias',
+      ssm_a: 'linear_attn.A_log',
+      ffn_gate_inp: 'mlp.gate',
+      'ffn_down_exps.weight': 'mlp.experts.down_proj',
+      'ffn_gate_up_exps.weight': 'mlp.experts.gate_up_proj',
+      ffn_gate_shexp: 'mlp.shared_expert.gate_proj',
+      ffn_up_shexp: 'mlp.shared_expert.up_proj',
+      ffn_down_shexp: 'mlp.shared_expert.down_proj',
+      ffn_gate_inp_shexp: 'mlp.shared_expert_gate',
     },
   };
 }
 
 const gemmaNames = {
-  ...usualNames, post_attention_norm: 'post_attention_layernorm', ffn_norm: 'pre_feedforward_layernorm',
-  post_ffw_norm: 'post_feedforward_layernorm', post_ffw_norm_1: 'post_feedforward_layernorm_1',
-  pre_ffw_norm_2: 'pre_feedforward_layernorm_2', post_ffw_norm_2: 'post_feedforward_layernorm_2',
-  inp_gate: 'per_layer_input_gate', proj: 'per_layer_projection', post_norm: 'post_per_layer_input_norm',
-  per_layer_token_embd: 'embed_tokens_per_layer', per_layer_model_proj: 'per_layer_model_projection',
-  per_layer_proj_norm: 'per_layer_projection_norm', altup_proj: 'altup_projections', altup_unembd_proj: 'altup_unembed_projections',
-  altup_router: 'altup.modality_router', altup_router_norm: 'altup.router_norm', altup_predict_coef: 'altup.prediction_coefs',
-  altup_correct_coef: 'altup.correction_coefs', 'altup_correct_scale.weight': 'altup.correct_output_scale',
-  laurel_l: 'laurel.linear_left', laurel_r: 'laurel.linear_right', laurel_post_norm: 'laurel.post_laurel_norm',
-  'layer_output_scale.weight': 'layer_scalar', ffn_gate_inp: 'router.proj', 'ffn_gate_inp.scale': 'router.scale',
-  'ffn_down_exps.scale': 'router.per_expert_scale', 'ffn_gate_up_exps.weight': 'experts.gate_up_proj',
+  ...usualNames,
+  post_attention_norm: 'post_attention_layernorm',
+  ffn_norm: 'pre_feedforward_layernorm',
+  post_ffw_norm: 'post_feedforward_layernorm',
+  post_ffw_norm_1: 'post_feedforward_layernorm_1',
+  pre_ffw_norm_2: 'pre_feedforward_layernorm_2',
+  post_ffw_norm_2: 'post_feedforward_layernorm_2',
+  inp_gate: 'per_layer_input_gate',
+  proj: 'per_layer_projection',
+  post_norm: 'post_per_layer_input_norm',
+  per_layer_token_embd: 'embed_tokens_per_layer',
+  per_layer_model_proj: 'per_layer_model_projection',
+  per_layer_proj_norm: 'per_layer_projection_norm',
+  altup_proj: 'altup_projections',
+  altup_unembd_proj: 'altup_unembed_projections',
+  altup_router: 'altup.modality_router',
+  altup_router_norm: 'altup.router_norm',
+  altup_predict_coef: 'altup.prediction_coefs',
+  altup_correct_coef: 'altup.correction_coefs',
+  'altup_correct_scale.weight': 'altup.correct_output_scale',
+  laurel_l: 'laurel.linear_left',
+  laurel_r: 'laurel.linear_right',
+  laurel_post_norm: 'laurel.post_laurel_norm',
+  'layer_output_scale.weight': 'layer_scalar',
+  ffn_gate_inp: 'router.proj',
+  'ffn_gate_inp.scale': 'router.scale',
+  'ffn_down_exps.scale': 'router.per_expert_scale',
+  'ffn_gate_up_exps.weight': 'experts.gate_up_proj',
   'ffn_down_exps.weight': 'experts.down_proj',
 };
 
 function gemma3n() {
   const text = {
-    ...usualConfig('gemma3n_text', 22), hidden_size: 32, intermediate_size: Array(22).fill(64), num_attention_heads: 2,
-    num_key_value_heads: 1, head_dim: 16, rope_theta: 1e6, sliding_window: 12, layer_types: windows(22, 5),
-    num_kv_shared_layers: 2, final_logit_softcapping: 30, hidden_size_per_layer_input: 256,
+    ...usualConfig('gemma3n_text', 22),
+    hidden_size: 32,
+    intermediate_size: Array(22).fill(64),
+    num_attention_heads: 2,
+    num_key_value_heads: 1,
+    head_dim: 16,
+    rope_theta: 1e6,
+    sliding_window: 12,
+    layer_types: windows(22, 5),
+    num_kv_shared_layers: 2,
+    final_logit_softcapping: 30,
+    hidden_size_per_layer_input: 256,
     activation_sparsity_pattern: Array.from({ length: 22 }, (_, i) => (i < 10 ? 0.95 : 0)),
   };
   text.layer_types[21] = 'full_attention';
-  return { fixture: 'gemma3n', mostNmse: 1e-8, names: gemmaNames, config: { model_type: 'gemma3n', text_config: text }, prefix: 'model.language_model.' };
+  return {
+    fixture: 'gemma3n',
+    mostNmse: 1e-8,
+    names: gemmaNames,
+    config: { model_type: 'gemma3n', text_config: text },
+    prefix: 'model.language_model.',
+  };
 }
 
 const gemma4Config = (layers) => ({
-  ...usualConfig('gemma4_text', layers), head_dim: 16, global_head_dim: 32, sliding_window: 12, final_logit_softcapping: 30,
+  ...usualConfig('gemma4_text', layers),
+  head_dim: 16,
+  global_head_dim: 32,
+  sliding_window: 12,
+  final_logit_softcapping: 30,
   rope_parameters: {
     full_attention: { rope_type: 'proportional', rope_theta: 1e6, partial_rotary_factor: 0.25 },
     sliding_attention: { rope_type: 'default', rope_theta: 1e4 },
   },
 });
 const gemma4 = () => ({
-  fixture: 'gemma4', names: gemmaNames,
+  fixture: 'gemma4',
+  names: gemmaNames,
   config: {
-    ...gemma4Config(6), num_kv_shared_layers: 2, use_double_wide_mlp: true, hidden_size_per_layer_input: 32,
-    layer_types: ['sliding_attention', 'sliding_attention', 'sliding_attention', 'full_attention', 'sliding_attention', 'full_attention'],
+    ...gemma4Config(6),
+    num_kv_shared_layers: 2,
+    use_double_wide_mlp: true,
+    hidden_size_per_layer_input: 32,
+    layer_types: [
+      'sliding_attention',
+      'sliding_attention',
+      'sliding_attention',
+      'full_attention',
+      'sliding_attention',
+      'full_attention',
+    ],
   },
 });
 const gemma4Moe = () => ({
-  fixture: 'gemma4-moe', names: gemmaNames,
+  fixture: 'gemma4-moe',
+  names: gemmaNames,
   config: {
-    ...gemma4Config(4), layer_types: windows(4, 2), attention_k_eq_v: true, num_key_value_heads: 4, num_global_key_value_heads: 2,
-    hidden_size_per_layer_input: 0, enable_moe_block: true, num_experts: 4, top_k_experts: 2, moe_intermediate_size: 32,
+    ...gemma4Config(4),
+    layer_types: windows(4, 2),
+    attention_k_eq_v: true,
+    num_key_value_heads: 4,
+    num_global_key_value_heads: 2,
+    hidden_size_per_layer_input: 0,
+    enable_moe_block: true,
+    num_experts: 4,
+    top_k_experts: 2,
+    moe_intermediate_size: 32,
   },
 });
 
 const granite = (dense) => ({
-  fixture: dense ? 'granitehybrid-dense' : 'granitehybrid', mostNmse: 1e-8, joins: ['_exps', '_shexp', ''],
+  fixture: dense ? 'granitehybrid-dense' : 'granitehybrid',
+  mostNmse: 1e-8,
+  joins: ['_exps', '_shexp', ''],
   config: {
-    ...usualConfig('granitemoehybrid', dense ? 3 : 4), intermediate_size: 32, shared_intermediate_size: dense ? 96 : 64,
+    ...usualConfig('granitemoehybrid', dense ? 3 : 4),
+    intermediate_size: 32,
+    shared_intermediate_size: dense ? 96 : 64,
     layer_types: dense ? ['mamba', 'attention', 'mamba'] : ['mamba', 'mamba', 'attention', 'mamba'],
-    position_embedding_type: 'nope', mamba_n_heads: 8, mamba_d_head: 16, mamba_d_state: 16, mamba_n_groups: 2, mamba_d_conv: 4,
-    attention_multiplier: 0.125, embedding_multiplier: 3, residual_multiplier: 0.4, logits_scaling: 1.5,
-    num_local_experts: dense ? 0 : 4, num_experts_per_tok: dense ? 0 : 2,
+    position_embedding_type: 'nope',
+    mamba_n_heads: 8,
+    mamba_d_head: 16,
+    mamba_d_state: 16,
+    mamba_n_groups: 2,
+    mamba_d_conv: 4,
+    attention_multiplier: 0.125,
+    embedding_multiplier: 3,
+    residual_multiplier: 0.4,
+    logits_scaling: 1.5,
+    num_local_experts: dense ? 0 : 4,
+    num_experts_per_tok: dense ? 0 : 2,
   },
   names: {
-    ...usualNames, ffn_norm: 'post_attention_layernorm', ssm_in: 'mamba.in_proj', ssm_conv1d: 'mamba.conv1d',
-    'ssm_dt.bias': 'mamba.dt_bias', ssm_a: 'mamba.A_log', ssm_d: 'mamba.D', ssm_norm: 'mamba.norm', ssm_out: 'mamba.out_proj',
-    ffn_gate_inp: 'block_sparse_moe.router.layer', ffn_gate_up_exps: 'block_sparse_moe.input_linear',
-    ffn_down_exps: 'block_sparse_moe.output_linear', ffn_gate_up_shexp: 'shared_mlp.input_linear',
-    ffn_down_shexp: 'shared_mlp.output_linear', ffn_gate_up: 'shared_mlp.input_linear', ffn_down: 'shared_mlp.output_linear',
+    ...usualNames,
+    ffn_norm: 'post_attention_layernorm',
+    ssm_in: 'mamba.in_proj',
+    ssm_conv1d: 'mamba.conv1d',
+    'ssm_dt.bias': 'mamba.dt_bias',
+    ssm_a: 'mamba.A_log',
+    ssm_d: 'mamba.D',
+    ssm_norm: 'mamba.norm',
+    ssm_out: 'mamba.out_proj',
+    ffn_gate_inp: 'block_sparse_moe.router.layer',
+    ffn_gate_up_exps: 'block_sparse_moe.input_linear',
+    ffn_down_exps: 'block_sparse_moe.output_linear',
+    ffn_gate_up_shexp: 'shared_mlp.input_linear',
+    ffn_down_shexp: 'shared_mlp.output_linear',
+    ffn_gate_up: 'shared_mlp.input_linear',
+    ffn_down: 'shared_mlp.output_linear',
   },
 });
 
 const gptOss = () => ({
-  fixture: 'gpt-oss', quantized: true,
+  fixture: 'gpt-oss',
+  quantized: true,
   config: {
-    ...usualConfig('gpt_oss', 4), intermediate_size: 32, head_dim: 16, rope_theta: 150000,
-    rope_scaling: { rope_type: 'yarn', factor: 8, original_max_position_embeddings: 32 }, num_local_experts: 4,
-    num_experts_per_tok: 2, sliding_window: 12, quantization_config: { quant_method: 'mxfp4' },
+    ...usualConfig('gpt_oss', 4),
+    intermediate_size: 32,
+    head_dim: 16,
+    rope_theta: 150000,
+    rope_scaling: { rope_type: 'yarn', factor: 8, original_max_position_embeddings: 32 },
+    num_local_experts: 4,
+    num_experts_per_tok: 2,
+    sliding_window: 12,
+    quantization_config: { quant_method: 'mxfp4' },
   },
   names: {
-    ...usualNames, post_attention_norm: 'post_attention_layernorm', 'attn_sinks.weight': 'self_attn.sinks',
-    ffn_gate_inp: 'mlp.router', 'ffn_down_exps.bias': 'mlp.experts.down_proj_bias',
+    ...usualNames,
+    post_attention_norm: 'post_attention_layernorm',
+    'attn_sinks.weight': 'self_attn.sinks',
+    ffn_gate_inp: 'mlp.router',
+    'ffn_down_exps.bias': 'mlp.experts.down_proj_bias',
   },
 });
 
-export const families = [qwen35(false), qwen35(true), gemma3n(), gemma4(), gemma4Moe(), granite(false), granite(true), gptOss()];
+export const families = [
+  qwen35(false),
+  qwen35(true),
+  gemma3n(),
+  gemma4(),
+  gemma4Moe(),
+  granite(false),
+  granite(true),
+  gptOss(),
+];
 
 export const encoder = {
-  fixture: 'bert-mean', layers: 'encoder.layer.', prefix: '', pooling: 'pooling_mode_mean_tokens',
+  fixture: 'bert-mean',
+  layers: 'encoder.layer.',
+  prefix: '',
+  pooling: 'pooling_mode_mean_tokens',
   config: {
-    model_type: 'bert', vocab_size: 280, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 96,
-    hidden_act: 'gelu', max_position_embeddings: 64, layer_norm_eps: 9.999999747378752e-6,
+    model_type: 'bert',
+    vocab_size: 280,
+    hidden_size: 64,
+    num_hidden_layers: 2,
+    num_attention_heads: 4,
+    intermediate_size: 96,
+    hidden_act: 'gelu',
+    max_position_embeddings: 64,
+    layer_norm_eps: 9.999999747378752e-6,
   },
   names: {
-    token_embd: 'embeddings.word_embeddings', position_embd: 'embeddings.position_embeddings',
-    token_types: 'embeddings.token_type_embeddings', token_embd_norm: 'embeddings.LayerNorm', cls: 'pooler.dense',
-    attn_q: 'attention.self.query', attn_k: 'attention.self.key', attn_v: 'attention.self.value',
-    attn_output: 'attention.output.dense', attn_output_norm: 'attention.output.LayerNorm',
-    ffn_up: 'intermediate.dense', ffn_down: 'output.dense', layer_output_norm: 'output.LayerNorm',
+    token_embd: 'embeddings.word_embeddings',
+    position_embd: 'embeddings.position_embeddings',
+    token_types: 'embeddings.token_type_embeddings',
+    token_embd_norm: 'embeddings.LayerNorm',
+    cls: 'pooler.dense',
+    attn_q: 'attention.self.query',
+    attn_k: 'attention.self.key',
+    attn_v: 'attention.self.value',
+    attn_output: 'attention.output.dense',
+    attn_output_norm: 'attention.output.LayerNorm',
+    ffn_up: 'intermediate.dense',
+    ffn_down: 'output.dense',
+    layer_output_norm: 'output.LayerNorm',
   },
 };
 
@@ -277,10 +448,15 @@ function joined(tensors, kinds) {
       const up = tensors.find(({ name }) => name === gate.name.replace('ffn_gate', 'ffn_up'));
       const matrices = gate.ne[2] ?? 1;
       const n = gate.data.length / matrices;
-      const parts = Array.from({ length: matrices }, (_, e) => [gate.data.subarray(e * n, e * n + n), up.data.subarray(e * n, e * n + n)]);
+      const parts = Array.from({ length: matrices }, (_, e) => [
+        gate.data.subarray(e * n, e * n + n),
+        up.data.subarray(e * n, e * n + n),
+      ]);
       tensors = tensors.filter((t) => t !== gate && t !== up);
       tensors.push({
-        ...gate, name: gate.name.replace('ffn_gate', 'ffn_gate_up'), ne: [gate.ne[0], 2 * gate.ne[1], ...gate.ne.slice(2)],
+        ...gate,
+        name: gate.name.replace('ffn_gate', 'ffn_gate_up'),
+        ne: [gate.ne[0], 2 * gate.ne[1], ...gate.ne.slice(2)],
         data: Buffer.concat(parts.flat()),
       });
     }
@@ -292,7 +468,13 @@ function joined(tensors, kinds) {
 function grouped(data, skip, unit) {
   const out = Buffer.from(data);
   for (let shared = 0; shared < 2; shared++) {
-    for (let key = 0; key < 2; key++) data.copy(out, skip + (key * 2 + shared) * unit, skip + (shared * 2 + key) * unit, skip + (shared * 2 + key + 1) * unit);
+    for (let key = 0; key < 2; key++)
+      data.copy(
+        out,
+        skip + (key * 2 + shared) * unit,
+        skip + (shared * 2 + key) * unit,
+        skip + (shared * 2 + key + 1) * unit,
+      );
   }
   return out;
 }
@@ -303,13 +485,20 @@ function turned(family, part, t) {
     data = stored(floats(t).map((x) => Math.log(-x)));
     type = kF32;
   }
-  if (family.normOffset && part.endsWith('_norm') && part !== 'ssm_norm') data = stored(floats(t).map((x) => x - 1));
+  if (family.normOffset && part.endsWith('_norm') && part !== 'ssm_norm')
+    data = stored(floats(t).map((x) => x - 1));
   if (family.valueHeads) {
     const row = t.ne.length === 1 ? 4 : data.length / rows(t.ne);
-    if (/^(attn_gate|ssm_beta|ssm_alpha|ssm_a|ssm_dt\.bias)$/.test(part)) data = grouped(data, 0, data.length / 4);
-    else if (/^(attn_qkv|ssm_conv1d)$/.test(part)) data = grouped(data, 64 * row, (data.length - 64 * row) / 4);
+    if (/^(attn_gate|ssm_beta|ssm_alpha|ssm_a|ssm_dt\.bias)$/.test(part))
+      data = grouped(data, 0, data.length / 4);
+    else if (/^(attn_qkv|ssm_conv1d)$/.test(part))
+      data = grouped(data, 64 * row, (data.length - 64 * row) / 4);
     else if (part === 'ssm_out') {
-      data = Buffer.concat(Array.from({ length: data.length / row }, (_, i) => grouped(data.subarray(i * row, i * row + row), 0, row / 4)));
+      data = Buffer.concat(
+        Array.from({ length: data.length / row }, (_, i) =>
+          grouped(data.subarray(i * row, i * row + row), 0, row / 4),
+        ),
+      );
     }
   }
   return { ...t, type, data };
@@ -340,7 +529,12 @@ function addExperts(out, at, tensors) {
   blocks('down_proj', [of('ffn_down_exps.weight')]);
   const [gate, up] = [floats(of('ffn_gate_exps.bias')), floats(of('ffn_up_exps.bias'))];
   const { ne } = of('ffn_gate_exps.bias');
-  out.tensor(`${at}gate_up_proj_bias`, 'F32', [ne[1], 2 * ne[0]], stored([...gate].flatMap((x, i) => [x, up[i]])));
+  out.tensor(
+    `${at}gate_up_proj_bias`,
+    'F32',
+    [ne[1], 2 * ne[0]],
+    stored([...gate].flatMap((x, i) => [x, up[i]])),
+  );
 }
 
 function weights(family, tensors) {
@@ -351,7 +545,12 @@ function weights(family, tensors) {
     const at = layer === undefined ? '' : `${layers}${layer}.`;
     if (t.name === 'rope_freqs.weight') continue;
     if (family.quantized && /(gate|up)_exps\.|down_exps\.weight/.test(rest)) {
-      if (rest === 'ffn_down_exps.weight') addExperts(out, `${prefix}${at}mlp.experts.`, tensors.filter(({ name }) => name.startsWith(`blk.${layer}.`)));
+      if (rest === 'ffn_down_exps.weight')
+        addExperts(
+          out,
+          `${prefix}${at}mlp.experts.`,
+          tensors.filter(({ name }) => name.startsWith(`blk.${layer}.`)),
+        );
       continue;
     }
     const ending = names[rest] ? '' : rest.slice(rest.lastIndexOf('.'));
@@ -359,10 +558,17 @@ function weights(family, tensors) {
     const { type, ne, data } = turned(family, part, t);
     const dtype = type === kF32 ? 'F32' : 'F16';
     let shape = [...ne].reverse();
-    if (part === 'attn_qkv' && !names[part]) { // joined in the fixture alone
+    if (part === 'attn_qkv' && !names[part]) {
+      // joined in the fixture alone
       const n = data.length / 3;
       ['attn_q', 'attn_k', 'attn_v'].forEach((one, i) =>
-        out.tensor(`${prefix}${at}${names[one]}${ending}`, dtype, [shape[0] / 3, ...shape.slice(1)], data.subarray(i * n, i * n + n)));
+        out.tensor(
+          `${prefix}${at}${names[one]}${ending}`,
+          dtype,
+          [shape[0] / 3, ...shape.slice(1)],
+          data.subarray(i * n, i * n + n),
+        ),
+      );
       continue;
     }
     if (!names[part]) throw new Error(`${t.name} has no name`);
@@ -374,7 +580,8 @@ function weights(family, tensors) {
       continue;
     }
     const n = data.length / ne[2];
-    for (let i = 0; i < ne[2]; i++) out.tensor(`${name}.${i}${ending}`, dtype, [ne[1], ne[0]], data.subarray(i * n, i * n + n));
+    for (let i = 0; i < ne[2]; i++)
+      out.tensor(`${name}.${i}${ending}`, dtype, [ne[1], ne[0]], data.subarray(i * n, i * n + n));
   }
   return out.build();
 }
@@ -382,7 +589,8 @@ function weights(family, tensors) {
 /** Writes the directory, with a GGUF file of the same weights in it. */
 export function writeCheckpoint(family, gguf, folder) {
   const file = readGguf(readFileSync(gguf));
-  if (family.quantized) file.tensors = file.tensors.map((t) => (t.name.endsWith('_exps.weight') ? quantized(t) : t));
+  if (family.quantized)
+    file.tensors = file.tensors.map((t) => (t.name.endsWith('_exps.weight') ? quantized(t) : t));
   mkdirSync(folder, { recursive: true });
   const write = (name, content) => writeFileSync(join(folder, name), content);
   write('reference.gguf', writeGguf(file));
@@ -392,8 +600,15 @@ export function writeCheckpoint(family, gguf, folder) {
   if (!family.pooling) return;
   mkdirSync(join(folder, '1_Pooling'));
   const kind = 'sentence_transformers.models.';
-  write('modules.json', JSON.stringify([
-    { idx: 0, path: '', type: `${kind}Transformer` }, { idx: 1, path: '1_Pooling', type: `${kind}Pooling` },
-  ]));
-  write('1_Pooling/config.json', JSON.stringify({ word_embedding_dimension: 64, [family.pooling]: true }));
+  write(
+    'modules.json',
+    JSON.stringify([
+      { idx: 0, path: '', type: `${kind}Transformer` },
+      { idx: 1, path: '1_Pooling', type: `${kind}Pooling` },
+    ]),
+  );
+  write(
+    '1_Pooling/config.json',
+    JSON.stringify({ word_embedding_dimension: 64, [family.pooling]: true }),
+  );
 }

@@ -25,35 +25,62 @@ const folder = mkdtempSync(join(tmpdir(), 'sluice-checkpoints-'));
 before(async () => {
   if (skip) return;
   globalThis.Engine = (await import(pathToFileURL(join(dist, 'node.js')).href)).Engine;
-  for (const family of families) writeCheckpoint(family, join(shared, 'families', `${family.fixture}.gguf`), join(folder, family.fixture));
-  writeCheckpoint(encoder, join(shared, 'embeddings', `${encoder.fixture}.gguf`), join(folder, encoder.fixture));
+  for (const family of families)
+    writeCheckpoint(
+      family,
+      join(shared, 'families', `${family.fixture}.gguf`),
+      join(folder, family.fixture),
+    );
+  writeCheckpoint(
+    encoder,
+    join(shared, 'embeddings', `${encoder.fixture}.gguf`),
+    join(folder, encoder.fixture),
+  );
 });
 after(() => rmSync(folder, { recursive: true }));
 
 function check({ fixture, mostNmse = 0 }, logits, expected) {
   assert.equal(logits.length, tokens.length * 280, fixture);
-  if (mostNmse) assert.ok(nmse(logits, expected) < mostNmse, `${fixture}: ${nmse(logits, expected)}`);
+  if (mostNmse)
+    assert.ok(nmse(logits, expected) < mostNmse, `${fixture}: ${nmse(logits, expected)}`);
   else assert.deepEqual(logits, expected, fixture);
 }
 
 /** From the directory `source`, resident and at the smallest budget, against the file of the same weights. */
 async function checkFamily(run, family, source, cache) {
-  const expected = await run({ source: `${source}reference.gguf`, tokens, options: { contextLength: 16, threads: 1, cache: 'none' } });
+  const expected = await run({
+    source: `${source}reference.gguf`,
+    tokens,
+    options: { contextLength: 16, threads: 1, cache: 'none' },
+  });
   const resident = await run({ source, tokens, options: { contextLength: 16, threads: 1, cache } });
   check(family, resident.logits, expected.logits);
-  const streamed = await run({ source, tokens, smallest: true, options: { contextLength: 16, threads: 2, cache } });
+  const streamed = await run({
+    source,
+    tokens,
+    smallest: true,
+    options: { contextLength: 16, threads: 2, cache },
+  });
   assert.equal(streamed.resident, false, family.fixture);
   assert.deepEqual(streamed.logits, resident.logits, `${family.fixture} at the smallest budget`);
 }
 
 describe('in Node', { skip }, () => {
-  for (const family of families) test(family.fixture, () => checkFamily(measureLogits, family, join(folder, family.fixture, '/')));
+  for (const family of families)
+    test(family.fixture, () =>
+      checkFamily(measureLogits, family, join(folder, family.fixture, '/')),
+    );
 
   test('an encoder, pooled as its directory says', async () => {
     const vectors = [];
     for (const file of ['reference.gguf', '']) {
       const engine = await Engine.load(join(folder, encoder.fixture, file), { contextLength: 32 });
-      vectors.push(await engine.embed([[2, 40, 7, 99, 40, 8, 101, 3], [2, 9, 3]]));
+      vectors.push(
+        await engine.embed([
+          [2, 40, 7, 99, 40, 8, 101, 3],
+          [2, 9, 3],
+        ]),
+      );
       await engine.dispose();
     }
     assert.deepEqual(vectors[1], vectors[0]);
@@ -61,7 +88,11 @@ describe('in Node', { skip }, () => {
 
   test('what is not known is named', async () => {
     for (const [change, code, word] of [
-      [{ quantization_config: { quant_method: 'gptq' } }, 'UNSUPPORTED_TYPE', /quantization_config/],
+      [
+        { quantization_config: { quant_method: 'gptq' } },
+        'UNSUPPORTED_TYPE',
+        /quantization_config/,
+      ],
       [{ hidden_act: 'relu' }, 'UNSUPPORTED_ARCHITECTURE', /hidden_act/],
       [{ num_hidden_layers: 1 << 20 }, 'BAD_HEADER', /num_hidden_layers/],
     ]) {
@@ -83,13 +114,17 @@ describe('in Chromium', { skip }, () => {
   after(() => Promise.all([browser.close(), files.close()]));
 
   for (const isolation of [true, false]) {
-    test(`${isolation ? 'with' : 'without'} isolation`, { skip: !isolation && longOnly }, () => inTab(browser, dist, { isolation }, async ({ page }) => {
-      const run = (args) => page.evaluate(measureLogits, args);
-      for (const family of families) {
-        // Each way for some of them: fetched as it is wanted, or stored and read there.
-        const cache = /qwen35moe|gpt-oss|granitehybrid-dense/.test(family.fixture) ? 'default' : 'none';
-        await checkFamily(run, family, `${files.url}/${family.fixture}/`, cache);
-      }
-    }));
+    test(`${isolation ? 'with' : 'without'} isolation`, { skip: !isolation && longOnly }, () =>
+      inTab(browser, dist, { isolation }, async ({ page }) => {
+        const run = (args) => page.evaluate(measureLogits, args);
+        for (const family of families) {
+          // Each way for some of them: fetched as it is wanted, or stored and read there.
+          const cache = /qwen35moe|gpt-oss|granitehybrid-dense/.test(family.fixture)
+            ? 'default'
+            : 'none';
+          await checkFamily(run, family, `${files.url}/${family.fixture}/`, cache);
+        }
+      }),
+    );
   }
 });

@@ -5,13 +5,18 @@ import { chromiumArgs, chromiumPath } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { root } from './helpers.mjs';
 
-
 const kPatienceMs = 180_000; // a slow machine is no failure
 
 export async function launch(options = {}) {
-  const browser = await chromium.launch({ executablePath: chromiumPath, args: chromiumArgs, timeout: kPatienceMs, ...options });
+  const browser = await chromium.launch({
+    executablePath: chromiumPath,
+    args: chromiumArgs,
+    timeout: kPatienceMs,
+    ...options,
+  });
   const { newContext } = browser;
-  browser.newContext = async (...given) => { // newPage() makes its context by this, too
+  browser.newContext = async (...given) => {
+    // newPage() makes its context by this, too
     const context = await newContext.apply(browser, given);
     context.setDefaultTimeout(kPatienceMs);
     return context;
@@ -44,16 +49,21 @@ export function servePages(dist, { isolation = true, headers = {}, mounts = [] }
     isolation,
     onRequest: (request, response) => {
       for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
-      if (request.url === '/favicon.ico') return response.writeHead(204).end(), true;
+      if (request.url === '/favicon.ico') return (response.writeHead(204).end(), true);
       if (request.url !== '/') return false;
-      response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html><title>test</title>');
+      response
+        .writeHead(200, { 'Content-Type': 'text/html' })
+        .end('<!doctype html><title>test</title>');
       return true;
     },
   });
 }
 
 /** The tests' own modules and the repository's files, for a page. */
-export const testMounts = [['/tests/', join(root, 'tests', 'web')], ['/data/', root]];
+export const testMounts = [
+  ['/tests/', join(root, 'tests', 'web')],
+  ['/data/', root],
+];
 
 /** A blank page with `Engine` and `SluiceError` on window; `dist` is the package's folder. */
 export async function openPage(browser, dist, { context, ...options } = {}) {
@@ -68,7 +78,9 @@ export async function openPage(browser, dist, { context, ...options } = {}) {
   };
   const page = await open();
   return {
-    page, server, owner,
+    page,
+    server,
+    owner,
     /** Another tab of the same origin. */
     open,
     close: async () => {

@@ -6,7 +6,14 @@ import { importWeb, random } from './helpers.mjs';
 
 const { ChunkScheduler } = await importWeb('io/chunk-scheduler');
 
-function make({ count = 20, stored = [], streamChunks = 4, streamLimit = 3, background = true, whole = false } = {}) {
+function make({
+  count = 20,
+  stored = [],
+  streamChunks = 4,
+  streamLimit = 3,
+  background = true,
+  whole = false,
+} = {}) {
   const here = new Set(stored);
   const stopped = [];
   const chunks = { isLocal: (i) => here.has(i), isStored: (i) => here.has(i) };
@@ -27,22 +34,37 @@ const spans = (plan) => {
 
 test('the rest is fetched from the front, around what is stored', () => {
   const { plan } = make({ stored: [0, 1, 5], count: 12 });
-  assert.deepEqual(spans(plan), [[2, 5], [6, 10], [10, 12]]);
+  assert.deepEqual(spans(plan), [
+    [2, 5],
+    [6, 10],
+    [10, 12],
+  ]);
 });
 
 test('what is waited for goes first, and alone where nothing else is wanted', () => {
   const { plan, wait } = make({ background: false });
   wait(15, 16);
   wait(3);
-  assert.deepEqual(spans(plan), [[15, 17], [3, 4]]);
+  assert.deepEqual(spans(plan), [
+    [15, 17],
+    [3, 4],
+  ]);
   const other = make();
   other.wait(15);
-  assert.deepEqual(spans(other.plan), [[15, 19], [0, 4], [4, 8]]);
+  assert.deepEqual(spans(other.plan), [
+    [15, 19],
+    [0, 4],
+    [4, 8],
+  ]);
 });
 
 test('a stream that nobody waits for makes room, one that is waited for does not', () => {
   const { plan, stopped, wait } = make();
-  assert.deepEqual(spans(plan), [[0, 4], [4, 8], [8, 12]]);
+  assert.deepEqual(spans(plan), [
+    [0, 4],
+    [4, 8],
+    [8, 12],
+  ]);
   wait(17);
   assert.deepEqual([spans(plan), stopped], [[[17, 20]], [{ first: 8, end: 12 }]]);
   wait(1, 5);
@@ -76,20 +98,29 @@ test('whatever order chunks come, fail and are waited for in, all arrive and non
   const next = random(3);
   const pick = (n) => Math.floor(next() * n);
   for (let round = 0; round < 200; round++) {
-    const { plan, here, stopped, wait } = make({ count: 1 + pick(40), streamChunks: 1 + pick(6), streamLimit: 1 + pick(4) });
+    const { plan, here, stopped, wait } = make({
+      count: 1 + pick(40),
+      streamChunks: 1 + pick(6),
+      streamLimit: 1 + pick(4),
+    });
     const streams = [];
     for (let step = 0; here.size < plan.count; step++) {
       assert.ok(step < 2000, 'it ends');
       if (next() < 0.2) wait(pick(plan.count));
-      for (let stream = plan.next(); stream; stream = plan.next()) streams.push({ stream, at: stream.first });
+      for (let stream = plan.next(); stream; stream = plan.next())
+        streams.push({ stream, at: stream.first });
       const running = streams.filter(({ stream }) => !stopped.includes(stream));
       assert.ok(running.length <= plan.streamLimit && running.length > 0);
       const one = running[pick(running.length)];
       if (next() < 0.9) {
-        assert.ok(!running.some((other) => other !== one && other.at === one.at && here.has(one.at)), 'twice');
+        assert.ok(
+          !running.some((other) => other !== one && other.at === one.at && here.has(one.at)),
+          'twice',
+        );
         here.add(one.at);
         plan.arrived(one.at);
-        for (const read of [...plan.reads]) if (read.missing.delete(one.at) && read.missing.size === 0) plan.reads.delete(read);
+        for (const read of [...plan.reads])
+          if (read.missing.delete(one.at) && read.missing.size === 0) plan.reads.delete(read);
         one.at++;
       }
       if (one.at === one.stream.end || next() < 0.1) {

@@ -22,11 +22,15 @@ const kFloor = 1e-6; // what f16 keys and values cost where nothing else is roun
 /** A folder's models with their reference logits; of `only` these. */
 function models(folder, only) {
   const entries = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
-  return entries.filter(({ name }) => !only || only.includes(name)).map((entry) => {
-    const bytes = readFileSync(join(folder, entry.logits));
-    const logits = new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
-    return { greedy: [], ...entry, folder, path: join(folder, entry.file), reference: logits };
-  });
+  return entries
+    .filter(({ name }) => !only || only.includes(name))
+    .map((entry) => {
+      const bytes = readFileSync(join(folder, entry.logits));
+      const logits = new Float32Array(
+        bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length),
+      );
+      return { greedy: [], ...entry, folder, path: join(folder, entry.file), reference: logits };
+    });
 }
 
 const own = (name) => join(root, 'tests', 'data', name);
@@ -40,21 +44,49 @@ const some = (list, ...names) => (all ? list : list.filter(({ name }) => names.i
 const arch = some(fixtures('arch'), 'llama-gqa', 'gemma2');
 const families = some(models(own('families')), 'lfm2', 'qwen3moe');
 // Those of the others that the engine runs.
-const further = all && existsSync(shared('families'))
-  ? models(shared('families'), JSON.parse(readFileSync(own('further-families.json'), 'utf8'))) : [];
+const further =
+  all && existsSync(shared('families'))
+    ? models(shared('families'), JSON.parse(readFileSync(own('further-families.json'), 'utf8')))
+    : [];
 const quant = some(fixtures('quant'), 'Q4_0', 'Q4_K', 'Q8_0');
-const mounts = [arch, families, further, quant].filter((list) => list.length).map(([first], i) => [`/${i}/`, first.folder]);
+const mounts = [arch, families, further, quant]
+  .filter((list) => list.length)
+  .map(([first], i) => [`/${i}/`, first.folder]);
 
 /** Runs in Node or in the page: logits of the prompt's first positions as text, then greedy tokens. */
 async function measure({ source, options, prompt, decoder, positions, count }) {
-  const engine = await Engine.load(source, { cache: 'none', contextLength: prompt.length + (decoder?.length ?? 0) + 32, ...options });
+  const engine = await Engine.load(source, {
+    cache: 'none',
+    contextLength: prompt.length + (decoder?.length ?? 0) + 32,
+    ...options,
+  });
   try {
-    const bytes = new Uint8Array((await (decoder ? engine.logits(prompt, { decoderTokens: decoder.slice(0, positions) }) : engine.logits(prompt.slice(0, positions)))).buffer);
-    const out = { tokens: [], leads: [], kernels: engine.stats().kernels, memory: engine.memory(), minimum: engine.info.plan.minimum, logits: '' };
-    for (let i = 0; i < bytes.length; i += 8192) out.logits += String.fromCharCode(...bytes.subarray(i, i + 8192));
+    const bytes = new Uint8Array(
+      (
+        await (decoder
+          ? engine.logits(prompt, { decoderTokens: decoder.slice(0, positions) })
+          : engine.logits(prompt.slice(0, positions)))
+      ).buffer,
+    );
+    const out = {
+      tokens: [],
+      leads: [],
+      kernels: engine.stats().kernels,
+      memory: engine.memory(),
+      minimum: engine.info.plan.minimum,
+      logits: '',
+    };
+    for (let i = 0; i < bytes.length; i += 8192)
+      out.logits += String.fromCharCode(...bytes.subarray(i, i + 8192));
     out.logits = btoa(out.logits);
     if (count === 0) return out;
-    const settings = { maxTokens: count, temperature: 0, ignoreEos: true, reusePrefix: false, logprobs: 2 };
+    const settings = {
+      maxTokens: count,
+      temperature: 0,
+      ignoreEos: true,
+      reusePrefix: false,
+      logprobs: 2,
+    };
     for await (const { token, topLogprobs } of engine.generate(prompt, settings)) {
       if (!topLogprobs) continue; // the text that the last token left unfinished
       out.tokens.push(token);
@@ -77,7 +109,9 @@ function checkTokens(model, { tokens, leads }, label) {
   assert.equal(tokens.length, model.greedy.length, label);
   const at = tokens.findIndex((token, i) => token !== model.greedy[i]);
   if (at < 0) return;
-  const rms = Math.sqrt(model.reference.reduce((sum, x) => sum + x * x, 0) / model.reference.length);
+  const rms = Math.sqrt(
+    model.reference.reduce((sum, x) => sum + x * x, 0) / model.reference.length,
+  );
   const bound = 4 * Math.sqrt(kLogitsNmse) * rms;
   const what = `${label}: token ${at} is ${tokens[at]}, not ${model.greedy[at]}`;
   assert.ok(leads[at] < bound && model.greedy_min_gap < bound, what);
@@ -91,7 +125,12 @@ async function checkFamilies(models, kernels, run) {
     // What answers a prompt begins with the start token, not after all of `decoder`.
     const greedy = decoder ? Array(kStreamed) : model.greedy;
     const label = `${model.name} on ${kernels}`;
-    const resident = await run(model, { prompt, decoder, count: greedy.length, options: { kernels, threads: 2 } });
+    const resident = await run(model, {
+      prompt,
+      decoder,
+      count: greedy.length,
+      options: { kernels, threads: 2 },
+    });
     assert.equal(resident.kernels, kernels, label);
     assert.equal(resident.memory.resident, true, label);
     const ours = floats(resident.logits, model);
@@ -103,11 +142,23 @@ async function checkFamilies(models, kernels, run) {
     // Of a text that is read whole every position counts, and nothing follows it.
     const few = model.causal === false ? { count: 0 } : { count: kStreamed, positions: kStreamed };
     const memoryBudget = Math.ceil(resident.minimum / 65536) * 65536;
-    const streamed = await run(model, { prompt, decoder, ...few, options: { kernels, threads: 2, memoryBudget } });
+    const streamed = await run(model, {
+      prompt,
+      decoder,
+      ...few,
+      options: { kernels, threads: 2, memoryBudget },
+    });
     assert.equal(streamed.memory.resident, false, `${label}, smallest budget`);
-    assert.ok(resident.logits.startsWith(streamed.logits), `${label}: other bits at the smallest budget`);
+    assert.ok(
+      resident.logits.startsWith(streamed.logits),
+      `${label}: other bits at the smallest budget`,
+    );
     for (const what of ['tokens', 'leads']) {
-      assert.deepEqual(streamed[what], resident[what].slice(0, kStreamed), `${label}, smallest budget: ${what}`);
+      assert.deepEqual(
+        streamed[what],
+        resident[what].slice(0, kStreamed),
+        `${label}, smallest budget: ${what}`,
+      );
     }
   }
 }
@@ -115,7 +166,11 @@ async function checkFamilies(models, kernels, run) {
 async function checkTypes(models, kernels, run) {
   for (const model of models) {
     const label = `${model.name} on ${kernels}`;
-    const measured = await run(model, { prompt: model.prompt, count: 0, options: { kernels, threads: 2 } });
+    const measured = await run(model, {
+      prompt: model.prompt,
+      count: 0,
+      options: { kernels, threads: 2 },
+    });
     assert.equal(measured.kernels, kernels, label);
     const error = nmse(floats(measured.logits, model), model.reference);
     assert.ok(error <= Math.max(kFloor, model.llama_cpp_nmse), `${label}: NMSE ${error}`);
@@ -125,14 +180,17 @@ async function checkTypes(models, kernels, run) {
 /** The tests of one place, on the tables that it can run. `lacking` gives the reason why one does not run here. */
 function everything(tables, run, lacking = () => undefined) {
   for (const kernels of tables) {
-    const on = (title, check) => test(`${title} on ${kernels}`, (t) => (lacking(kernels) ? t.skip(lacking(kernels)) : check()));
+    const on = (title, check) =>
+      test(`${title} on ${kernels}`, (t) =>
+        lacking(kernels) ? t.skip(lacking(kernels)) : check());
     on(`${quant.length} weight types`, () => checkTypes(quant, kernels, run));
     on(`${arch.length} architecture fixtures`, () => checkFamilies(arch, kernels, run));
   }
 }
 
 /** The table that is chosen where none is named; `run` as above. */
-const chosen = async (run) => (await run(quant[0], { prompt: quant[0].prompt, count: 0, options: {} })).kernels;
+const chosen = async (run) =>
+  (await run(quant[0], { prompt: quant[0].prompt, count: 0, options: {} })).kernels;
 const saturates = 'wasmrelaxed: the relaxed dot product saturates here';
 
 describe('in Node', () => {
@@ -141,7 +199,8 @@ describe('in Node', () => {
   });
   const run = (model, args) => measure({ source: model.path, ...args });
   everything(['wasm128'], run);
-  test(`${families.length + further.length} further families`, () => checkFamilies([...families, ...further], 'wasm128', run));
+  test(`${families.length + further.length} further families`, () =>
+    checkFamilies([...families, ...further], 'wasm128', run));
   const reason = `Node ${process.versions.node} has no relaxed SIMD, or an unfinished one`;
   const skip = Number(process.versions.node.split('.')[0]) < 22 ? reason : false;
   test('relaxed SIMD', { skip }, async () => checkTypes(quant, await chosen(run), run));
@@ -165,27 +224,41 @@ function inChromium(args, use) {
   });
   const run = (model, args) => {
     const [prefix] = mounts.find(([, folder]) => folder === model.folder);
-    return tab.page.evaluate((all) => measure(all).catch((e) => { throw new Error(`${e.code}: ${e.message}`); }), { source: `${files.url}${prefix}${model.file}`, ...args });
+    return tab.page.evaluate(
+      (all) =>
+        measure(all).catch((e) => {
+          throw new Error(`${e.code}: ${e.message}`);
+        }),
+      { source: `${files.url}${prefix}${model.file}`, ...args },
+    );
   };
   use(run);
 }
 
-describe('in Chromium', () => inChromium([], (run) => {
-  let best;
-  before(async () => (best = await chosen(run)));
-  everything(['wasm128', 'wasmrelaxed', 'wasmrelaxed16'], run,
-    (kernels) => (kernels === 'wasmrelaxed' && best !== kernels ? saturates : undefined));
-  // The kernels have met every shape by now: a part of the other families is enough.
-  const part = [...families, ...further.filter((_, i) => i % 3 === 0)];
-  test(`${part.length} further families`, () => checkFamilies(part, best, run));
-}));
-
-describe('in Chromium, where the CPU has no instruction for the dot product', { skip: process.arch !== 'x64' && 'V8 has a flag for x64' },
-  () => inChromium(['--js-flags=--no-enable-avx-vnni'], (run) => {
-    test('wasmrelaxed16 is chosen', async () => assert.equal(await chosen(run), 'wasmrelaxed16'));
-    test('wasmrelaxed, forced, is refused', async () => {
-      const { prompt } = quant[0];
-      await assert.rejects(run(quant[0], { prompt, count: 0, options: { kernels: 'wasmrelaxed' } }),
-        /INVALID_ARGUMENT: .*"wasmrelaxed" is unknown or not available/);
-    });
+describe('in Chromium', () =>
+  inChromium([], (run) => {
+    let best;
+    before(async () => (best = await chosen(run)));
+    everything(['wasm128', 'wasmrelaxed', 'wasmrelaxed16'], run, (kernels) =>
+      kernels === 'wasmrelaxed' && best !== kernels ? saturates : undefined,
+    );
+    // The kernels have met every shape by now: a part of the other families is enough.
+    const part = [...families, ...further.filter((_, i) => i % 3 === 0)];
+    test(`${part.length} further families`, () => checkFamilies(part, best, run));
   }));
+
+describe(
+  'in Chromium, where the CPU has no instruction for the dot product',
+  { skip: process.arch !== 'x64' && 'V8 has a flag for x64' },
+  () =>
+    inChromium(['--js-flags=--no-enable-avx-vnni'], (run) => {
+      test('wasmrelaxed16 is chosen', async () => assert.equal(await chosen(run), 'wasmrelaxed16'));
+      test('wasmrelaxed, forced, is refused', async () => {
+        const { prompt } = quant[0];
+        await assert.rejects(
+          run(quant[0], { prompt, count: 0, options: { kernels: 'wasmrelaxed' } }),
+          /INVALID_ARGUMENT: .*"wasmrelaxed" is unknown or not available/,
+        );
+      });
+    }),
+);

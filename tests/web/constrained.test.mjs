@@ -23,14 +23,22 @@ const answer = (more) => engine.generate('Once upon a time', { ...wild, ...more 
 
 test('a schema: every answer that ends is a value of it', async () => {
   const jsonSchema = {
-    type: 'object', required: ['mood', 'age'], additionalProperties: false,
-    properties: { mood: { enum: ['glad', 'sad'] }, age: { type: 'integer', minimum: 1, maximum: 99 } },
+    type: 'object',
+    required: ['mood', 'age'],
+    additionalProperties: false,
+    properties: {
+      mood: { enum: ['glad', 'sad'] },
+      age: { type: 'integer', minimum: 1, maximum: 99 },
+    },
   };
   for (let seed = 1; seed <= 20; seed++) {
     const { text, finishReason } = await answer({ jsonSchema, seed });
     assert.equal(finishReason, 'stop', text);
     const { mood, age, ...rest } = JSON.parse(text);
-    assert.ok(['glad', 'sad'].includes(mood) && Number.isInteger(age) && age >= 1 && age <= 99, text);
+    assert.ok(
+      ['glad', 'sad'].includes(mood) && Number.isInteger(age) && age >= 1 && age <= 99,
+      text,
+    );
     assert.deepEqual(rest, {});
   }
 });
@@ -38,8 +46,15 @@ test('a schema: every answer that ends is a value of it', async () => {
 test('a list of texts, a regular expression, GBNF, any JSON', async () => {
   const ended = { grammar: 0, json: 0 };
   for (let seed = 1; seed <= 5; seed++) {
-    assert.ok(['yes', 'no', 'perhaps'].includes((await answer({ choice: ['yes', 'no', 'perhaps'], seed })).text));
-    assert.match((await answer({ regex: '[0-9]{4}-(0[1-9]|1[0-2])', seed })).text, /^[0-9]{4}-(0[1-9]|1[0-2])$/);
+    assert.ok(
+      ['yes', 'no', 'perhaps'].includes(
+        (await answer({ choice: ['yes', 'no', 'perhaps'], seed })).text,
+      ),
+    );
+    assert.match(
+      (await answer({ regex: '[0-9]{4}-(0[1-9]|1[0-2])', seed })).text,
+      /^[0-9]{4}-(0[1-9]|1[0-2])$/,
+    );
     const list = await answer({ grammar: 'root ::= ("ab" | "c")+ "."', maxTokens: 100, seed });
     assert.match(list.text, list.finishReason === 'stop' ? /^(ab|c)+\.$/ : /^(ab|c)*(a|[bc]\.)?$/);
     if (list.finishReason === 'stop') ended.grammar++;
@@ -59,7 +74,8 @@ test('what is free stays as it was, after an answer that was bound and one that 
   const expected = await free();
   await answer({ choice: ['yes'] });
   assert.equal(await free(), expected);
-  for await (const piece of engine.generate('Once', { ...wild, jsonSchema: true })) if (piece) break;
+  for await (const piece of engine.generate('Once', { ...wild, jsonSchema: true }))
+    if (piece) break;
   assert.equal(await free(), expected);
 });
 
@@ -68,19 +84,34 @@ test('what is wrong is told by a code, and the engine goes on', async () => {
     [{ grammar: 'root ::= (' }, 'GRAMMAR_SYNTAX'],
     [{ grammar: 'root ::= root "a"' }, 'GRAMMAR_LEFT_RECURSION'],
     [{ regex: '(a' }, 'GRAMMAR_SYNTAX'],
-    [{ jsonSchema: { type: 'array', items: { type: 'number' }, uniqueItems: true } }, 'SCHEMA_UNSUPPORTED'],
+    [
+      { jsonSchema: { type: 'array', items: { type: 'number' }, uniqueItems: true } },
+      'SCHEMA_UNSUPPORTED',
+    ],
   ]) {
     await assert.rejects(answer(more), { code }, JSON.stringify(more));
   }
-  for (const more of [{ regex: 'a', choice: ['a'] }, { grammar: 5 }, { choice: 'a' }, { jsonSchema: false }]) {
-    await assert.rejects(async () => answer(more), { code: 'INVALID_ARGUMENT' }, JSON.stringify(more));
+  for (const more of [
+    { regex: 'a', choice: ['a'] },
+    { grammar: 5 },
+    { choice: 'a' },
+    { jsonSchema: false },
+  ]) {
+    await assert.rejects(
+      async () => answer(more),
+      { code: 'INVALID_ARGUMENT' },
+      JSON.stringify(more),
+    );
   }
   assert.equal((await answer({ choice: ['yes'] })).text, 'yes');
 });
 
 test('an engine that was loaded without room for grammars says so', async () => {
   const small = await Engine.load(model, options);
-  await assert.rejects(small.generate('x', { choice: ['a'] }).result, { code: 'BUDGET_TOO_SMALL', message: /grammars/ });
+  await assert.rejects(small.generate('x', { choice: ['a'] }).result, {
+    code: 'BUDGET_TOO_SMALL',
+    message: /grammars/,
+  });
   assert.ok((await small.generate('Once', { maxTokens: 3, temperature: 0 }).text()).length > 0);
   await small.dispose();
 });

@@ -3,9 +3,21 @@
 // the engine's memory stays within its budget. Runs wherever the package does.
 const kGreedy = { maxTokens: 6, temperature: 0, ignoreEos: true };
 const kNames = ['Ada', 'Ben', 'Cleo', 'Dan', 'Eva', 'Finn', 'Gus', 'Hana', 'Ivo', 'Jon'];
-const kPlaces = ['mill', 'river', 'wood', 'tower', 'garden', 'harbour', 'bakery', 'hill', 'barn', 'island'];
+const kPlaces = [
+  'mill',
+  'river',
+  'wood',
+  'tower',
+  'garden',
+  'harbour',
+  'bakery',
+  'hill',
+  'barn',
+  'island',
+];
 
-const opening = (i) => `Once upon a time ${kNames[i % 10]} lived at the ${kPlaces[Math.floor(i / 10) % 10]}.`;
+const opening = (i) =>
+  `Once upon a time ${kNames[i % 10]} lived at the ${kPlaces[Math.floor(i / 10) % 10]}.`;
 const turns = [opening, (i) => ` ${kNames[(i + 3) % 10]} came and said`, () => ' In the end'];
 
 async function told(session, turn, i) {
@@ -29,10 +41,17 @@ export async function manyConversations({ Engine, source, count, budget = null, 
     for (let at = 0; at < count; at++) {
       const i = (at * [1, 7, 3][turn]) % count;
       sessions[i] ??= engine.session();
-      const { text, promptTokens, completionTokens, cachedTokens } = await told(sessions[i], turn, i);
+      const { text, promptTokens, completionTokens, cachedTokens } = await told(
+        sessions[i],
+        turn,
+        i,
+      );
       texts[i].push(text);
       // The last token said has not been computed.
-      check(cachedTokens >= computed[i], `conversation ${i}, turn ${turn}: ${cachedTokens} of ${computed[i]} tokens remembered`);
+      check(
+        cachedTokens >= computed[i],
+        `conversation ${i}, turn ${turn}: ${cachedTokens} of ${computed[i]} tokens remembered`,
+      );
       computed[i] = promptTokens + completionTokens - 1;
       heap = Math.max(heap, engine.memory().heap);
       check(heap <= memoryBudget, `${heap} bytes of ${memoryBudget}`);
@@ -42,7 +61,10 @@ export async function manyConversations({ Engine, source, count, budget = null, 
     const alone = roomy.session();
     for (let turn = 0; turn < turns.length; turn++) {
       const { text } = await told(alone, turn, i);
-      check(texts[i][turn] === text, `conversation ${i}, turn ${turn}: "${texts[i][turn]}", alone "${text}"`);
+      check(
+        texts[i][turn] === text,
+        `conversation ${i}, turn ${turn}: "${texts[i][turn]}", alone "${text}"`,
+      );
     }
     await alone.dispose();
   }

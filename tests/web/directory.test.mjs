@@ -3,7 +3,15 @@
 // store and picked files give the logits that reference.py computed in double precision; resident
 // or streamed at the smallest budget the bits are the same, and what is missing is named.
 import assert from 'node:assert/strict';
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -20,20 +28,39 @@ const tokens = [1, 5, 9, 40, 70, 101, 200, 3, 3, 17, 250, 99];
 const expected = JSON.parse(readFileSync(join(data, 'qwen3', 'expected.json'), 'utf8'));
 
 /** Runs in Node or in the page: logits of the tokens, greedy tokens, ids of texts. */
-async function measure({ source, files, options, tokens, prompt, texts = [], count = 0, smallest }) {
+async function measure({
+  source,
+  files,
+  options,
+  tokens,
+  prompt,
+  texts = [],
+  count = 0,
+  smallest,
+}) {
   const pick = async (url) => new File([await (await fetch(url)).blob()], url.replace(/.*\//, ''));
   const from = files ? await Promise.all(files.map(pick)) : source;
   const load = { contextLength: 64, ...options };
   if (smallest) {
     const refused = await Engine.load(from, { ...load, memoryBudget: 65536 }).catch((e) => e);
-    load.memoryBudget = Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
+    load.memoryBudget =
+      Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
   }
   const engine = await Engine.load(from, load);
   try {
-    const out = { logits: Array.from(await engine.logits(tokens)), tokens: [], ids: [], memory: engine.memory() };
+    const out = {
+      logits: Array.from(await engine.logits(tokens)),
+      tokens: [],
+      ids: [],
+      memory: engine.memory(),
+    };
     for (const text of texts) out.ids.push(Array.from(await engine.tokenize(text)));
     if (count > 0) {
-      const generation = engine.generate(prompt, { maxTokens: count, temperature: 0, ignoreEos: true });
+      const generation = engine.generate(prompt, {
+        maxTokens: count,
+        temperature: 0,
+        ignoreEos: true,
+      });
       for await (const { token } of generation) out.tokens.push(token);
     }
     if (options.cache !== 'none') await engine.downloaded;
@@ -47,7 +74,9 @@ async function measure({ source, files, options, tokens, prompt, texts = [], cou
 
 function checkLogits(name, logits) {
   const bytes = readFileSync(join(data, name, 'reference.f32'));
-  const reference = new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
+  const reference = new Float32Array(
+    bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length),
+  );
   assert.equal(logits.length, reference.length, name);
   const width = reference.length / tokens.length;
   for (let row = 0; row < tokens.length; row++) {
@@ -67,7 +96,12 @@ async function checkAll(run, source, cache, which = names) {
     const resident = await run({ source: source(name), tokens, options: { threads: 1, cache } });
     checkLogits(name, resident.logits);
     assert.equal(resident.info.name, name);
-    const streamed = await run({ source: source(name), tokens, smallest: true, options: { threads: 2, cache } });
+    const streamed = await run({
+      source: source(name),
+      tokens,
+      smallest: true,
+      options: { threads: 2, cache },
+    });
     assert.deepEqual(streamed.logits, resident.logits, `${name} at the smallest budget`);
     assert.equal(streamed.memory.resident, false, name);
   }
@@ -77,11 +111,18 @@ async function checkAll(run, source, cache, which = names) {
 async function checkQwen3(run, args) {
   const { texts, prompt, greedy } = expected;
   const told = await run({
-    ...args, tokens, prompt, count: greedy.length, texts: texts.map(({ text }) => text),
+    ...args,
+    tokens,
+    prompt,
+    count: greedy.length,
+    texts: texts.map(({ text }) => text),
   });
   checkLogits('qwen3', told.logits);
   assert.deepEqual(told.tokens, greedy);
-  assert.deepEqual(told.ids, texts.map(({ ids }) => ids));
+  assert.deepEqual(
+    told.ids,
+    texts.map(({ ids }) => ids),
+  );
   return told;
 }
 
@@ -103,10 +144,14 @@ describe('in Node', () => {
     change(folder);
     return folder;
   }
-  const refused = (folder) => Engine.load(folder, { contextLength: 64, threads: 1 }).then(
-    (engine) => engine.dispose().then(() => assert.fail('it loaded')), (error) => error);
+  const refused = (folder) =>
+    Engine.load(folder, { contextLength: 64, threads: 1 }).then(
+      (engine) => engine.dispose().then(() => assert.fail('it loaded')),
+      (error) => error,
+    );
 
-  test(`${whichInNode} from a path`, () => checkAll(measure, (name) => join(data, name), undefined, whichInNode));
+  test(`${whichInNode} from a path`, () =>
+    checkAll(measure, (name) => join(data, name), undefined, whichInNode));
   test('texts and greedy tokens; config.json or the safetensors name the directory too', async () => {
     for (const file of ['', 'config.json', 'model.safetensors']) {
       await checkQwen3(measure, { source: join(data, 'qwen3', file), options: { threads: 1 } });
@@ -114,7 +159,14 @@ describe('in Node', () => {
   });
   test('from a server, then from the store, then without the server', async () => {
     const files = await serve([['/', data]]);
-    const args = { source: `${files.url}/qwen3/`, options: { threads: 1, cacheDir: join(temporary, 'cache'), tuning: { retryMs: 1, retryMaxMs: 5 } } };
+    const args = {
+      source: `${files.url}/qwen3/`,
+      options: {
+        threads: 1,
+        cacheDir: join(temporary, 'cache'),
+        tuning: { retryMs: 1, retryMaxMs: 5 },
+      },
+    };
     const first = await checkQwen3(measure, args);
     assert.ok(first.fetched > 1e6);
     const second = await checkQwen3(measure, args);
@@ -129,7 +181,9 @@ describe('in Node', () => {
       assert.equal(error.code, 'NOT_FOUND', name);
       assert.ok(error.message.includes(name), error.message);
     }
-    const files = await serve([['/', copy('llama3', (folder) => rmSync(join(folder, 'model-00002-of-00002.safetensors')))]]);
+    const files = await serve([
+      ['/', copy('llama3', (folder) => rmSync(join(folder, 'model-00002-of-00002.safetensors')))],
+    ]);
     const error = await refused(`${files.url}/`);
     assert.match(error.message, /model-00002-of-00002\.safetensors/);
     const none = await refused(`${files.url}/nothing/`);
@@ -141,13 +195,37 @@ describe('in Node', () => {
     const edit = (file, change) => (folder) =>
       writeFileSync(join(folder, file), change(readFileSync(join(folder, file), 'utf8')));
     const cases = [
-      [edit('config.json', (s) => s.replace('"qwen3"', '"novel"')), 'UNSUPPORTED_ARCHITECTURE', /novel/],
-      [edit('config.json', (s) => s.replace('"hidden_size": 64', '"hidden_size": 96')), 'BAD_SHAPE', /token_embd|attn/],
-      [edit('config.json', (s) => s.replace('"num_hidden_layers": 12', '"num_hidden_layers": 13')), 'MISSING_TENSOR', /blk\.12/],
-      [edit('config.json', (s) => s.replace('"vocab_size": 320', '"vocab_size": 300')), 'BAD_TOKENIZER', /300 rows/],
+      [
+        edit('config.json', (s) => s.replace('"qwen3"', '"novel"')),
+        'UNSUPPORTED_ARCHITECTURE',
+        /novel/,
+      ],
+      [
+        edit('config.json', (s) => s.replace('"hidden_size": 64', '"hidden_size": 96')),
+        'BAD_SHAPE',
+        /token_embd|attn/,
+      ],
+      [
+        edit('config.json', (s) => s.replace('"num_hidden_layers": 12', '"num_hidden_layers": 13')),
+        'MISSING_TENSOR',
+        /blk\.12/,
+      ],
+      [
+        edit('config.json', (s) => s.replace('"vocab_size": 320', '"vocab_size": 300')),
+        'BAD_TOKENIZER',
+        /300 rows/,
+      ],
       [edit('config.json', () => '{'), 'BAD_HEADER', /config\.json/],
-      [edit('tokenizer.json', (s) => s.replace('\\p{N}|', '\\p{N}{1,7}|')), 'UNSUPPORTED_TOKENIZER', /pre-tokenizer/],
-      [(folder) => truncateSync(join(folder, 'model.safetensors'), 100_000), 'TRUNCATED', /model\.safetensors/],
+      [
+        edit('tokenizer.json', (s) => s.replace('\\p{N}|', '\\p{N}{1,7}|')),
+        'UNSUPPORTED_TOKENIZER',
+        /pre-tokenizer/,
+      ],
+      [
+        (folder) => truncateSync(join(folder, 'model.safetensors'), 100_000),
+        'TRUNCATED',
+        /model\.safetensors/,
+      ],
     ];
     for (const [change, code, pattern] of cases) {
       const error = await refused(copy('qwen3', change));
@@ -180,16 +258,31 @@ describe('in Chromium', () => {
 
   for (const isolation of [true, false]) {
     const which = all ? names : ['llama3']; // in shards
-    test(`${which} from a server, ${isolation ? 'with' : 'without'} isolation`, { skip: !isolation && longOnly }, () =>
-      measuring({ isolation }, (run) => checkAll(run, (name) => `${files.url}/${name}/`, 'none', which)));
-    test(`download, store and picked files, ${isolation ? 'with' : 'without'} isolation`, { skip: isolation && longOnly }, () =>
-      measuring({ isolation }, async (run) => {
-        const args = { source: `${files.url}/qwen3/`, options: {} };
-        await checkQwen3(run, args);
-        const again = await checkQwen3(run, args);
-        assert.ok(again.fetched <= 65536, `${again.fetched} bytes were fetched again`);
-        const picked = readdirSync(join(data, 'qwen3')).filter((name) => /json|safetensors/.test(name));
-        await checkQwen3(run, { files: picked.map((name) => `${files.url}/qwen3/${name}`), options: {} });
-      }));
+    test(
+      `${which} from a server, ${isolation ? 'with' : 'without'} isolation`,
+      { skip: !isolation && longOnly },
+      () =>
+        measuring({ isolation }, (run) =>
+          checkAll(run, (name) => `${files.url}/${name}/`, 'none', which),
+        ),
+    );
+    test(
+      `download, store and picked files, ${isolation ? 'with' : 'without'} isolation`,
+      { skip: isolation && longOnly },
+      () =>
+        measuring({ isolation }, async (run) => {
+          const args = { source: `${files.url}/qwen3/`, options: {} };
+          await checkQwen3(run, args);
+          const again = await checkQwen3(run, args);
+          assert.ok(again.fetched <= 65536, `${again.fetched} bytes were fetched again`);
+          const picked = readdirSync(join(data, 'qwen3')).filter((name) =>
+            /json|safetensors/.test(name),
+          );
+          await checkQwen3(run, {
+            files: picked.map((name) => `${files.url}/qwen3/${name}`),
+            options: {},
+          });
+        }),
+    );
   }
 });

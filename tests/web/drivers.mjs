@@ -17,7 +17,10 @@ const webkitDriverPath = process.env.WEBKIT_DRIVER ?? '/usr/bin/WebKitWebDriver'
 /** Names of the browsers that this machine lacks, with what would install them. */
 export const missing = {
   firefox: existsSync(firefoxPath) ? false : 'no firefox-esr',
-  webkit: existsSync(webkitDriverPath) && existsSync('/usr/bin/Xvfb') ? false : 'no webkit2gtk-driver or xvfb',
+  webkit:
+    existsSync(webkitDriverPath) && existsSync('/usr/bin/Xvfb')
+      ? false
+      : 'no webkit2gtk-driver or xvfb',
 };
 
 /** A script whose completion is JSON text, or throws with the name and code of what was thrown. */
@@ -54,7 +57,9 @@ function printed(child, pattern, seconds = 180) {
 }
 
 const ended = (child) =>
-  child.exitCode !== null || child.signalCode !== null ? undefined : new Promise((ok) => child.once('exit', ok));
+  child.exitCode !== null || child.signalCode !== null
+    ? undefined
+    : new Promise((ok) => child.once('exit', ok));
 
 async function stop(child) {
   child.kill();
@@ -90,11 +95,25 @@ export async function launchChromium() {
 /** `preferences` by name; `env` beside this process's. */
 export async function launchFirefox({ preferences = {}, env = {} } = {}) {
   const profile = mkdtempSync(join(tmpdir(), 'sluice-firefox-'));
-  writeFileSync(join(profile, 'user.js'), Object.entries(preferences)
-    .map(([name, value]) => `user_pref(${JSON.stringify(name)}, ${JSON.stringify(value)});\n`).join(''));
-  const child = spawn(firefoxPath,
-    ['--headless', '--no-remote', '--profile', profile, '--remote-debugging-port', '0', 'about:blank'],
-    { env: { ...process.env, HOME: profile, MOZ_DISABLE_CONTENT_SANDBOX: '1', ...env } });
+  writeFileSync(
+    join(profile, 'user.js'),
+    Object.entries(preferences)
+      .map(([name, value]) => `user_pref(${JSON.stringify(name)}, ${JSON.stringify(value)});\n`)
+      .join(''),
+  );
+  const child = spawn(
+    firefoxPath,
+    [
+      '--headless',
+      '--no-remote',
+      '--profile',
+      profile,
+      '--remote-debugging-port',
+      '0',
+      'about:blank',
+    ],
+    { env: { ...process.env, HOME: profile, MOZ_DISABLE_CONTENT_SANDBOX: '1', ...env } },
+  );
   leaving(child);
   const [, address] = await printed(child, /WebDriver BiDi listening on (ws:\S+)/);
   const socket = new WebSocket(`${address}/session`, { perMessageDeflate: false });
@@ -112,10 +131,11 @@ export async function launchFirefox({ preferences = {}, env = {} } = {}) {
     for (const { reject } of waiting.values()) reject(new Error('Firefox has ended'));
   });
   let last = 0;
-  const send = (method, params) => new Promise((resolve, reject) => {
-    waiting.set(++last, { resolve, reject });
-    socket.send(JSON.stringify({ id: last, method, params }));
-  });
+  const send = (method, params) =>
+    new Promise((resolve, reject) => {
+      waiting.set(++last, { resolve, reject });
+      socket.send(JSON.stringify({ id: last, method, params }));
+    });
   await send('session.new', { capabilities: {} });
   return {
     async open(url) {
@@ -124,7 +144,9 @@ export async function launchFirefox({ preferences = {}, env = {} } = {}) {
       return {
         async evaluate(work, argument = null) {
           const { type, result, exceptionDetails } = await send('script.callFunction', {
-            functionDeclaration: script(work), target: { context }, awaitPromise: true,
+            functionDeclaration: script(work),
+            target: { context },
+            awaitPromise: true,
             arguments: [{ type: 'string', value: JSON.stringify(argument) }],
           });
           if (type !== 'success') throw new Error(exceptionDetails.text);
@@ -132,7 +154,10 @@ export async function launchFirefox({ preferences = {}, env = {} } = {}) {
         },
         async png() {
           await send('browsingContext.activate', { context });
-          return Buffer.from((await send('browsingContext.captureScreenshot', { context })).data, 'base64');
+          return Buffer.from(
+            (await send('browsingContext.captureScreenshot', { context })).data,
+            'base64',
+          );
         },
         close: () => send('browsingContext.close', { context }),
       };
@@ -145,24 +170,40 @@ export async function launchFirefox({ preferences = {}, env = {} } = {}) {
   };
 }
 
-const freePort = () => new Promise((resolve) => {
-  const server = createServer().listen(0, '127.0.0.1', () => {
-    const { port } = server.address();
-    server.close(() => resolve(port));
+const freePort = () =>
+  new Promise((resolve) => {
+    const server = createServer().listen(0, '127.0.0.1', () => {
+      const { port } = server.address();
+      server.close(() => resolve(port));
+    });
   });
-});
 
 export async function launchWebKit() {
   const home = mkdtempSync(join(tmpdir(), 'sluice-webkit-'));
-  const screen = spawn('/usr/bin/Xvfb', ['-displayfd', '1', '-screen', '0', '1024x768x24', '-nolisten', 'tcp']);
+  const screen = spawn('/usr/bin/Xvfb', [
+    '-displayfd',
+    '1',
+    '-screen',
+    '0',
+    '1024x768x24',
+    '-nolisten',
+    'tcp',
+  ]);
   leaving(screen);
   const [, display] = await printed(screen, /^(\d+)$/m);
   const port = await freePort();
   const driver = spawn(webkitDriverPath, [`--port=${port}`], {
     env: {
-      ...process.env, HOME: home, XDG_DATA_HOME: home, XDG_CACHE_HOME: home, DISPLAY: `:${display}`,
-      GDK_BACKEND: 'x11', LIBGL_ALWAYS_SOFTWARE: '1', WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS: '1',
-      WEBKIT_DISABLE_DMABUF_RENDERER: '1', NO_AT_BRIDGE: '1',
+      ...process.env,
+      HOME: home,
+      XDG_DATA_HOME: home,
+      XDG_CACHE_HOME: home,
+      DISPLAY: `:${display}`,
+      GDK_BACKEND: 'x11',
+      LIBGL_ALWAYS_SOFTWARE: '1',
+      WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS: '1',
+      WEBKIT_DISABLE_DMABUF_RENDERER: '1',
+      NO_AT_BRIDGE: '1',
     },
   });
   leaving(driver);
@@ -170,14 +211,20 @@ export async function launchWebKit() {
   driver.stderr.resume();
   const call = async (method, path, body) => {
     const answer = await fetch(`http://127.0.0.1:${port}${path}`, {
-      method, ...(body ? { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } } : {}),
+      method,
+      ...(body
+        ? { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } }
+        : {}),
     });
     const { value } = await answer.json();
     if (!answer.ok) throw new Error(`${value.error}: ${value.message}`);
     return value;
   };
   for (let i = 0; ; i++) {
-    const ready = await call('GET', '/status').then(({ ready }) => ready, () => false);
+    const ready = await call('GET', '/status').then(
+      ({ ready }) => ready,
+      () => false,
+    );
     if (ready) break;
     if (i === 600) throw new Error('WebKitWebDriver does not answer');
     await new Promise((ok) => setTimeout(ok, 100));
@@ -193,10 +240,12 @@ export async function launchWebKit() {
         // A page that reloads itself once, for its isolation, takes what runs in it along: again, then.
         async evaluate(work, argument = null, again = true) {
           try {
-            return settle(await call('POST', `${at}/execute/async`, {
-              script: `const [json, done] = arguments; (${script(work)})(json).then(done);`,
-              args: [JSON.stringify(argument)],
-            }));
+            return settle(
+              await call('POST', `${at}/execute/async`, {
+                script: `const [json, done] = arguments; (${script(work)})(json).then(done);`,
+                args: [JSON.stringify(argument)],
+              }),
+            );
           } catch (error) {
             if (!again || !/no such frame|unload/.test(error.message)) throw error;
             await new Promise((ok) => setTimeout(ok, 500));

@@ -39,26 +39,46 @@ async function loaded(name, options, work) {
 }
 
 async function smallest(file) {
-  const refused = await Engine.load(file, { cache: 'none', contextLength: 64, memoryBudget: 65536 }).catch((e) => e);
+  const refused = await Engine.load(file, {
+    cache: 'none',
+    contextLength: 64,
+    memoryBudget: 65536,
+  }).catch((e) => e);
   return Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
 }
 
 describe('against the references', { skip }, () => {
   for (const model of models.filter(({ pooling }) => pooling !== 'rank')) {
-    test(model.name, { skip: !/bert-cls|modern-bert|gemma-embedding-dense|qwen3-last/.test(model.name) && longOnly }, async () => {
-      const texts = [model.tokens, ...model.also.map(({ tokens }) => tokens)];
-      const references = [floats(model.embedding), ...model.also.map(({ values }) => values)];
-      const memoryBudget = await smallest(join(folder, model.file));
-      const runs = [];
-      for (const options of [{ threads: 1 }, { threads: 2, memoryBudget }, { kernels: 'wasm128' }]) {
-        runs.push(await loaded(model.name, options, (engine) => engine.embed(texts, { normalize: false })));
-      }
-      for (const vectors of runs) {
-        assert.equal(vectors.length, texts.length);
-        vectors.forEach((vector, i) => assert.ok(cosine(vector, references[i]) >= 0.9999, `${model.name} ${i}`));
-      }
-      assert.deepEqual(runs[1], runs[0]);
-    });
+    test(
+      model.name,
+      {
+        skip: !/bert-cls|modern-bert|gemma-embedding-dense|qwen3-last/.test(model.name) && longOnly,
+      },
+      async () => {
+        const texts = [model.tokens, ...model.also.map(({ tokens }) => tokens)];
+        const references = [floats(model.embedding), ...model.also.map(({ values }) => values)];
+        const memoryBudget = await smallest(join(folder, model.file));
+        const runs = [];
+        for (const options of [
+          { threads: 1 },
+          { threads: 2, memoryBudget },
+          { kernels: 'wasm128' },
+        ]) {
+          runs.push(
+            await loaded(model.name, options, (engine) =>
+              engine.embed(texts, { normalize: false }),
+            ),
+          );
+        }
+        for (const vectors of runs) {
+          assert.equal(vectors.length, texts.length);
+          vectors.forEach((vector, i) =>
+            assert.ok(cosine(vector, references[i]) >= 0.9999, `${model.name} ${i}`),
+          );
+        }
+        assert.deepEqual(runs[1], runs[0]);
+      },
+    );
   }
 });
 
@@ -67,7 +87,9 @@ describe('calls', { skip }, () => {
     await loaded('bert-mean', {}, async (engine) => {
       const texts = Array.from({ length: 30 }, (_, i) => `the ${'and to '.repeat(i % 7)}oa`);
       const told = [];
-      const vectors = await engine.embed(texts, { onProgress: ({ done, total }) => told.push([done, total]) });
+      const vectors = await engine.embed(texts, {
+        onProgress: ({ done, total }) => told.push([done, total]),
+      });
       assert.equal(vectors.length, 30);
       for (const vector of vectors) assert.ok(Math.abs(Math.hypot(...vector) - 1) < 1e-6);
       assert.deepEqual(vectors[7], vectors[0]);
@@ -84,26 +106,58 @@ describe('calls', { skip }, () => {
   test('OpenAI', async () => {
     await loaded('bert-cls', {}, async (engine) => {
       const list = await engine.embeddings.create({ input: ['the', 'and to'], dimensions: 8 });
-      assert.deepEqual(list.data.map(({ index, embedding }) => [index, embedding.length]), [[0, 8], [1, 8]]);
-      assert.equal(list.usage.prompt_tokens, (await engine.countTokens('the')) + (await engine.countTokens('and to')));
-      const { data: [{ embedding }] } = await engine.embeddings.create({ input: 'the', dimensions: 8, encoding_format: 'base64' });
+      assert.deepEqual(
+        list.data.map(({ index, embedding }) => [index, embedding.length]),
+        [
+          [0, 8],
+          [1, 8],
+        ],
+      );
+      assert.equal(
+        list.usage.prompt_tokens,
+        (await engine.countTokens('the')) + (await engine.countTokens('and to')),
+      );
+      const {
+        data: [{ embedding }],
+      } = await engine.embeddings.create({
+        input: 'the',
+        dimensions: 8,
+        encoding_format: 'base64',
+      });
       const bytes = Buffer.from(embedding, 'base64');
-      assert.deepEqual(Array.from({ length: 8 }, (_, i) => bytes.readFloatLE(4 * i)), list.data[0].embedding);
-      const ids = await engine.embeddings.create({ input: Array.from(await engine.tokenize('the')), dimensions: 8 });
+      assert.deepEqual(
+        Array.from({ length: 8 }, (_, i) => bytes.readFloatLE(4 * i)),
+        list.data[0].embedding,
+      );
+      const ids = await engine.embeddings.create({
+        input: Array.from(await engine.tokenize('the')),
+        dimensions: 8,
+      });
       assert.deepEqual(ids.data[0].embedding, list.data[0].embedding);
     });
   });
 
   test('ranking', async () => {
     const documents = ['the oa', 'and and to', 'or', 'the the'];
-    for (const [name, contextLength] of [['bert-rank', 64], ['qwen3-rank', 128]]) { // the first has learned no more
+    for (const [name, contextLength] of [
+      ['bert-rank', 64],
+      ['qwen3-rank', 128],
+    ]) {
+      // the first has learned no more
       await loaded(name, { contextLength }, async (engine) => {
         const ranked = await engine.rerank('to the', documents);
         assert.deepEqual(ranked.map(({ index }) => index).sort(), [0, 1, 2, 3]);
-        assert.deepEqual(ranked, [...ranked].sort((a, b) => b.score - a.score));
+        assert.deepEqual(
+          ranked,
+          [...ranked].sort((a, b) => b.score - a.score),
+        );
         assert.deepEqual(await engine.rerank('to the', documents, { topN: 2 }), ranked.slice(0, 2));
         const { sluiceReranking } = await dist('ai-sdk.js');
-        const { ranking } = await sluiceReranking(engine).doRerank({ documents: { type: 'text', values: documents }, query: 'to the', topN: 1 });
+        const { ranking } = await sluiceReranking(engine).doRerank({
+          documents: { type: 'text', values: documents },
+          query: 'to the',
+          topN: 1,
+        });
         assert.deepEqual(ranking, [{ index: ranked[0].index, relevanceScore: ranked[0].score }]);
       });
     }
@@ -113,7 +167,10 @@ describe('calls', { skip }, () => {
     const { sluiceEmbedding } = await dist('ai-sdk.js');
     await loaded('gemma-embedding-dense', {}, async (engine) => {
       const { embeddings } = await sluiceEmbedding(engine).doEmbed({ values: ['the', 'to'] });
-      assert.deepEqual(embeddings, (await engine.embed(['the', 'to'])).map((vector) => Array.from(vector)));
+      assert.deepEqual(
+        embeddings,
+        (await engine.embed(['the', 'to'])).map((vector) => Array.from(vector)),
+      );
     });
   });
 
@@ -122,7 +179,10 @@ describe('calls', { skip }, () => {
       const settings = { maxTokens: 8, temperature: 0 };
       const before = await engine.generate([1, 20, 30], settings).result;
       const control = new AbortController();
-      const aborted = engine.embed(Array.from({ length: 200 }, () => [1, 20, 30, 2]), { signal: control.signal, onProgress: () => control.abort() });
+      const aborted = engine.embed(
+        Array.from({ length: 200 }, () => [1, 20, 30, 2]),
+        { signal: control.signal, onProgress: () => control.abort() },
+      );
       await assert.rejects(aborted, { name: 'AbortError' });
       const [vector] = await engine.embed([[1, 20, 30, 2]]);
       assert.equal(vector.length, 64);

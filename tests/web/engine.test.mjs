@@ -110,7 +110,11 @@ test('leaving the loop cancels, and the engine works on', async () => {
 test('an abort rejects everything at once', async () => {
   for (const delay of [0, 1, 3, 10, 20]) {
     const control = new AbortController();
-    const generation = engine.generate('hello', { temperature: 0, maxTokens: 1e5, signal: control.signal });
+    const generation = engine.generate('hello', {
+      temperature: 0,
+      maxTokens: 1e5,
+      signal: control.signal,
+    });
     setTimeout(() => control.abort(), delay);
     await assert.rejects(
       async () => {
@@ -155,7 +159,8 @@ test('the budget changes down and up, and what is in the KV cache stays', async 
   const moved = await Engine.load(path, { memoryBudget: 4e6 });
   const prompt = await moved.tokenize('hello');
   const [first] = await Promise.all([
-    moved.generate(prompt, greedy).text(), moved.setMemoryBudget(350_000), // waits in line
+    moved.generate(prompt, greedy).text(),
+    moved.setMemoryBudget(350_000), // waits in line
   ]);
   assert.equal(first, expected);
   for (const budget of [700_000, 350_000, 4e6]) {
@@ -185,7 +190,10 @@ test('a reader has a core to itself where most of the model streams, unless the 
     await loaded.dispose();
   }
   const moved = await Engine.load(blob, { memoryBudget: 4e6 });
-  for (const [budget, threads] of [[350_000, streamed], [4e6, all]]) {
+  for (const [budget, threads] of [
+    [350_000, streamed],
+    [4e6, all],
+  ]) {
     await moved.setMemoryBudget(budget);
     assert.equal(moved.stats().threads, threads, `moved to ${budget}`);
   }
@@ -201,28 +209,66 @@ test('bad prompts have stable codes and harm nothing', async () => {
 
 test('wrong options are refused with a code, and never become a default in silence', async () => {
   const wrong = [
-    ...['temperature', 'topK', 'topP', 'minP', 'repeatPenalty', 'frequencyPenalty', 'presencePenalty', 'penaltyLastN', 'seed']
-      .flatMap((name) => [NaN, Infinity, 'hot'].map((value) => ({ [name]: value }))),
+    ...[
+      'temperature',
+      'topK',
+      'topP',
+      'minP',
+      'repeatPenalty',
+      'frequencyPenalty',
+      'presencePenalty',
+      'penaltyLastN',
+      'seed',
+    ].flatMap((name) => [NaN, Infinity, 'hot'].map((value) => ({ [name]: value }))),
     ...[NaN, -1, '5', {}].map((maxTokens) => ({ maxTokens })),
     ...[NaN, -1, 'some'].map((logprobs) => ({ logprobs })),
-    { stop: 5 }, { stop: ['a', 5] }, { logitBias: { 5: NaN } }, { logitBias: { x: 1 } },
+    { stop: 5 },
+    { stop: ['a', 5] },
+    { logitBias: { 5: NaN } },
+    { logitBias: { x: 1 } },
   ];
   for (const options of wrong) {
-    await assert.rejects(engine.generate('hello', { ...greedy, ...options }).text(), { code: 'INVALID_ARGUMENT' }, JSON.stringify(options));
+    await assert.rejects(
+      engine.generate('hello', { ...greedy, ...options }).text(),
+      { code: 'INVALID_ARGUMENT' },
+      JSON.stringify(options),
+    );
   }
   for (const prompt of [undefined, null, {}, 5, [NaN], [1.5], [{ role: 'user', content: 'x' }]]) {
-    await assert.rejects(engine.generate(prompt, greedy).text(), { code: 'INVALID_ARGUMENT' }, JSON.stringify(prompt));
+    await assert.rejects(
+      engine.generate(prompt, greedy).text(),
+      { code: 'INVALID_ARGUMENT' },
+      JSON.stringify(prompt),
+    );
   }
   for (const prompt of [undefined, 5, ['a', 'b']]) {
-    await assert.rejects(async () => engine.completions.create({ prompt }), { code: 'INVALID_ARGUMENT' });
+    await assert.rejects(async () => engine.completions.create({ prompt }), {
+      code: 'INVALID_ARGUMENT',
+    });
   }
   for (const source of [undefined, null, 5, {}, ['a.gguf'], []]) {
     await assert.rejects(Engine.load(source), { code: 'INVALID_ARGUMENT' }, String(source));
   }
-  for (const options of [{ memoryBudget: '256M' }, { memoryBudget: -1 }, { contextLength: 'x' }, { threads: -1 }]) {
-    await assert.rejects(Engine.load(path, options), { code: 'INVALID_ARGUMENT' }, JSON.stringify(options));
+  for (const options of [
+    { memoryBudget: '256M' },
+    { memoryBudget: -1 },
+    { contextLength: 'x' },
+    { threads: -1 },
+  ]) {
+    await assert.rejects(
+      Engine.load(path, options),
+      { code: 'INVALID_ARGUMENT' },
+      JSON.stringify(options),
+    );
   }
-  const plain = { ...greedy, stop: '', maxTokens: Infinity, topK: null, seed: undefined, logprobs: null };
+  const plain = {
+    ...greedy,
+    stop: '',
+    maxTokens: Infinity,
+    topK: null,
+    seed: undefined,
+    logprobs: null,
+  };
   for await (const piece of engine.generate('hello', plain)) {
     assert.equal(piece.text, expected[0]); // stop: '' stops nothing; null and undefined are the defaults
     break;
@@ -250,7 +296,9 @@ test('wrong arguments of every call are refused with a code and a sentence that 
     'generate: options a number': () => engine.generate('x', 5).result,
     'generate: signal': () => engine.generate('x', { signal: 'stop' }).text(),
     'generate: unclonable': () => engine.generate('x', { onToken: () => {} }).text(),
-    'generate: the loop': async () => { for await (const _ of engine.generate('x', null)); },
+    'generate: the loop': async () => {
+      for await (const _ of engine.generate('x', null));
+    },
     'generate: the stream': () => engine.generate('x', null).toReadableStream().getReader().read(),
     'tokenize: not text': () => engine.tokenize(5),
     'tokenize: options': () => engine.tokenize('x', null),
@@ -297,8 +345,12 @@ test('wrong arguments of every call are refused with a code and a sentence that 
   };
   const wrong = [];
   for (const [name, call] of Object.entries(calls)) {
-    const error = await call().then(() => 'accepted', (e) => e);
-    if (error.code !== 'INVALID_ARGUMENT' || !/^[A-Z'\w].{20,}\.$/.test(error.message)) wrong.push(`${name}: ${error.code} ${error}`);
+    const error = await call().then(
+      () => 'accepted',
+      (e) => e,
+    );
+    if (error.code !== 'INVALID_ARGUMENT' || !/^[A-Z'\w].{20,}\.$/.test(error.message))
+      wrong.push(`${name}: ${error.code} ${error}`);
   }
   assert.deepEqual(wrong, []);
   const given = { ...greedy, signal: null };
@@ -319,7 +371,10 @@ test('bad sources have stable codes', async () => {
   for (const [source, options, code] of cases) {
     await assert.rejects(Engine.load(source, options), (error) => {
       assert.ok(error instanceof SluiceError, String(error));
-      assert.ok(code === error.code || (code === 'OUT_OF_MEMORY' && error.code === 'BUDGET_TOO_SMALL'), `${error.code}: ${error.message}`);
+      assert.ok(
+        code === error.code || (code === 'OUT_OF_MEMORY' && error.code === 'BUDGET_TOO_SMALL'),
+        `${error.code}: ${error.message}`,
+      );
       return true;
     });
   }
@@ -347,26 +402,38 @@ test('inspect estimates from what it measured, and says nothing of what it did n
   const remote = (await Engine.inspect(server.url, options)).speed;
   assert.equal(remote.storeBytesPerSecond, remote.networkBytesPerSecond); // nothing is stored
   const seconds = bytes.length / remote.networkBytesPerSecond;
-  assert.ok(Math.abs(remote.downloadSeconds / seconds - 1) < 1e-6, `${remote.downloadSeconds} of ${seconds}`);
+  assert.ok(
+    Math.abs(remote.downloadSeconds / seconds - 1) < 1e-6,
+    `${remote.downloadSeconds} of ${seconds}`,
+  );
   const cacheDir = join(directory, 'estimate');
   const kept = (await Engine.inspect(server.url, { ...options, cacheDir })).speed;
-  assert.ok(kept.storeBytesPerSecond > 0 && kept.downloadSeconds * kept.networkBytesPerSecond < bytes.length);
+  assert.ok(
+    kept.storeBytesPerSecond > 0 &&
+      kept.downloadSeconds * kept.networkBytesPerSecond < bytes.length,
+  );
   const loaded = await Engine.load(server.url, { tuning, cacheDir });
   await loaded.downloaded;
   await loaded.dispose();
   assert.equal(loaded.info.speed, undefined);
-  assert.equal((await Engine.inspect(server.url, { ...options, cacheDir })).speed.downloadSeconds, 0);
+  assert.equal(
+    (await Engine.inspect(server.url, { ...options, cacheDir })).speed.downloadSeconds,
+    0,
+  );
 });
 
 test('progress is a union of phases', async () => {
   const phases = new Set();
   const loaded = await Engine.load(server.url, {
-    tuning, cacheDir: join(directory, 'progress'), onProgress: ({ phase }) => phases.add(phase),
+    tuning,
+    cacheDir: join(directory, 'progress'),
+    onProgress: ({ phase }) => phases.add(phase),
   });
   await loaded.downloaded;
   await loaded.generate('hello', greedy).text();
   await loaded.dispose();
-  for (const phase of ['header', 'ready', 'download', 'stored']) assert.ok(phases.has(phase), phase);
+  for (const phase of ['header', 'ready', 'download', 'stored'])
+    assert.ok(phases.has(phase), phase);
 });
 
 test('layers, memory and stats answer at once', () => {
@@ -392,21 +459,38 @@ test('an abort while loading rejects and leaves nothing behind', async () => {
     const control = new AbortController();
     setTimeout(() => control.abort(), delay);
     const slow = await faultyServer({ bytes }, () => (delay < 20 ? 'slow' : 'stall')); // the header never comes
-    await assert.rejects(Engine.load(slow.url, { signal: control.signal, tuning }), { name: 'AbortError' });
+    await assert.rejects(Engine.load(slow.url, { signal: control.signal, tuning }), {
+      name: 'AbortError',
+    });
     await slow.close();
   }
 });
 
 test('random faults: every load gives the same text', async () => {
   const next = random(7);
-  const kinds = ['cut', 'short', 'long', 'wrong-range', '429', '503', 'reset', 'expired', 'redirect', '200', 'stall'];
+  const kinds = [
+    'cut',
+    'short',
+    'long',
+    'wrong-range',
+    '429',
+    '503',
+    'reset',
+    'expired',
+    'redirect',
+    '200',
+    'stall',
+  ];
   for (let i = 0; i < extent(8, 25); i++) {
     const fault = () => (next() < 0.3 ? kinds[Math.floor(next() * kinds.length)] : null);
     const faulty = await faultyServer({ bytes, etag: '"1"' }, fault);
     const memoryBudget = 350_000 + Math.floor(next() * 1.2e6);
     const cacheDir = join(directory, `faults${i}`);
     const loaded = await Engine.load(faulty.url, {
-      memoryBudget, cacheDir, ioWorker: next() < 0.5, tuning: { ...tuning, attempts: 30, stallMs: 100 },
+      memoryBudget,
+      cacheDir,
+      ioWorker: next() < 0.5,
+      tuning: { ...tuning, attempts: 30, stallMs: 100 },
     });
     try {
       assert.equal(await loaded.generate('hello', greedy).text(), expected);

@@ -33,7 +33,8 @@ const kStateToken = 64;
 const kCrash = 666; // token that brings the worker down
 
 /** Of tests that start the worker by a script of their own: units computed, and how long each takes. */
-const probe = (globalThis as { sluiceProbe?: { units: Int32Array; msPerToken: number } }).sluiceProbe;
+const probe = (globalThis as { sluiceProbe?: { units: Int32Array; msPerToken: number } })
+  .sluiceProbe;
 
 interface Unit {
   offset: number;
@@ -128,14 +129,19 @@ class FakeEngine implements EngineBinding {
   supply(): boolean {
     this.have = this.wanted;
     const view = new DataView(this.wasmMemory.buffer, kSlots, this.have);
-    if (view.getUint32(0, false) !== 0x46414b45) return this.fail('NOT_GGUF', 'This is not a model file.');
+    if (view.getUint32(0, false) !== 0x46414b45)
+      return this.fail('NOT_GGUF', 'This is not a model file.');
     const length = view.getUint32(8, true);
     if (this.have < length) return this.more(length);
     this.header = new Uint8Array(this.wasmMemory.buffer.slice(kSlots, kSlots + length));
     this.unitBytes = view.getUint32(16, true);
     const count = view.getUint32(12, true);
     this.units = Array.from({ length: count }, (_, i) => ({
-      offset: length + i * this.unitBytes, slot: 0, pinned: false, state: 0, request: -1,
+      offset: length + i * this.unitBytes,
+      slot: 0,
+      pinned: false,
+      state: 0,
+      request: -1,
     }));
     return true;
   }
@@ -154,13 +160,31 @@ class FakeEngine implements EngineBinding {
       return JSON.stringify({ error: { code: 'BUDGET_TOO_SMALL', message } });
     }
     return JSON.stringify({
-      architecture: 'fake', name: 'A fake', parameters: bytes / 4, bytes, types: { F32: bytes },
-      layers: this.units.length, vocabulary: 1000, trainedContext: 4096, macsPerToken: bytes / 4,
-      kernels: 'fake', plan: {
-        budget: options.memoryBudget, minimum, contextLength: options.contextLength || 64, threads: 1, parallel: 1,
-        units: this.units.length, pinned: bytes, bytesPerPass: 0, resident: true,
+      architecture: 'fake',
+      name: 'A fake',
+      parameters: bytes / 4,
+      bytes,
+      types: { F32: bytes },
+      layers: this.units.length,
+      vocabulary: 1000,
+      trainedContext: 4096,
+      macsPerToken: bytes / 4,
+      kernels: 'fake',
+      plan: {
+        budget: options.memoryBudget,
+        minimum,
+        contextLength: options.contextLength || 64,
+        threads: 1,
+        parallel: 1,
+        units: this.units.length,
+        pinned: bytes,
+        bytesPerPass: 0,
+        resident: true,
       },
-      speed: options.storeBandwidth === undefined ? undefined : { storeBytesPerSecond: options.storeBandwidth || undefined },
+      speed:
+        options.storeBandwidth === undefined
+          ? undefined
+          : { storeBytesPerSecond: options.storeBandwidth || undefined },
     });
   }
 
@@ -168,7 +192,8 @@ class FakeEngine implements EngineBinding {
     this.budget = options.memoryBudget - (options.memoryBudget % 65536);
     this.context = options.contextLength || 64;
     const end = this.units.at(-1)!.offset + this.unitBytes;
-    if (this.fileSize < end) return this.fail('TRUNCATED', 'The file is shorter than its header says.');
+    if (this.fileSize < end)
+      return this.fail('TRUNCATED', 'The file is shorter than its header says.');
     const slots = Math.floor((this.budget - kSlots) / this.unitBytes);
     if (slots < 2) {
       const least = kSlots + 2 * this.unitBytes;
@@ -221,7 +246,8 @@ class FakeEngine implements EngineBinding {
     const there = new Uint8Array(this.unitBytes);
     const read = file.read(there, { at: unit.offset });
     const here = new Uint8Array(this.wasmMemory.buffer, unit.slot, this.unitBytes);
-    if (read !== there.length || !there.every((byte, i) => byte === here[i])) throw new Error('not the same bytes');
+    if (read !== there.length || !there.every((byte, i) => byte === here[i]))
+      throw new Error('not the same bytes');
   }
   poll(): void {
     for (const unit of this.units) {
@@ -311,8 +337,17 @@ class FakeEngine implements EngineBinding {
     this.pieces = [];
     this.started = performance.now();
     this.state = {
-      finish: '', stopString: '', promptTokens: prompt.length, cachedTokens: cached, completionTokens: 0,
-      promptMs: 0, firstMs: 0, generateMs: 0, promptRate: 0, generateRate: 0, inPrompt: true,
+      finish: '',
+      stopString: '',
+      promptTokens: prompt.length,
+      cachedTokens: cached,
+      completionTokens: 0,
+      promptMs: 0,
+      firstMs: 0,
+      generateMs: 0,
+      promptRate: 0,
+      generateRate: 0,
+      inPrompt: true,
     };
     return true;
   }
@@ -348,7 +383,8 @@ class FakeEngine implements EngineBinding {
     state.completionTokens++;
     this.deliver(token, options);
     if (state.stopString) return this.end('stop');
-    if (state.completionTokens >= options.maxTokens || this.held.length === this.context) return this.end('length');
+    if (state.completionTokens >= options.maxTokens || this.held.length === this.context)
+      return this.end('length');
     this.append(Int32Array.of(token));
     return false;
   }
@@ -363,7 +399,11 @@ class FakeEngine implements EngineBinding {
     const piece: Piece = { text: token >= 3 ? String.fromCharCode(97 + (token % 26)) : '', token };
     if (logprobs !== undefined) {
       piece.logprob = -1;
-      piece.topLogprobs = Array.from({ length: logprobs }, (_, i) => ({ token: i + 3, text: '', logprob: -1 - i }));
+      piece.topLogprobs = Array.from({ length: logprobs }, (_, i) => ({
+        token: i + 3,
+        text: '',
+        logprob: -1 - i,
+      }));
     }
     this.pieces.push(piece);
     this.text += piece.text;
@@ -438,13 +478,16 @@ class FakeEngine implements EngineBinding {
   }
   readState(offset: number, length: number): boolean {
     if (offset === 0) this.leaving = this.serialized();
-    new Uint8Array(this.wasmMemory.buffer, 0, length).set(this.leaving.subarray(offset, offset + length));
+    new Uint8Array(this.wasmMemory.buffer, 0, length).set(
+      this.leaving.subarray(offset, offset + length),
+    );
     return true;
   }
   beginRestore(bytes: number): boolean {
     this.clear();
     this.held = [];
-    if (bytes < kStateHead || bytes % kStateToken !== kStateHead) return this.fail('CORRUPT', 'This is no state.');
+    if (bytes < kStateHead || bytes % kStateToken !== kStateHead)
+      return this.fail('CORRUPT', 'This is no state.');
     this.entering = new Uint8Array(bytes);
     this.entered = 0;
     return true;
@@ -454,7 +497,8 @@ class FakeEngine implements EngineBinding {
     this.entered += length;
     if (this.entered < this.entering.length) return true;
     const view = new DataView(this.entering.buffer);
-    if (view.getUint32(0) !== kStateMagic) return this.fail('CORRUPT', 'This is no state of this model.');
+    if (view.getUint32(0) !== kStateMagic)
+      return this.fail('CORRUPT', 'This is no state of this model.');
     const n = (this.entering.length - kStateHead) / kStateToken;
     if (n > this.context) return this.fail('CONTEXT_FULL', 'The state is longer than the context.');
     this.held = Array.from({ length: n }, (_, i) => view.getUint32(kStateHead + i * kStateToken));
@@ -464,8 +508,17 @@ class FakeEngine implements EngineBinding {
   memory(): string {
     const weights = this.units.filter((unit) => unit.slot).length * this.unitBytes;
     return JSON.stringify({
-      budget: this.budget, weights, total: weights, pinned: weights, ring: 0, kv: 0, activations: 0,
-      tokenizer: 0, scratch: 0, adapters: 0, other: kSlots,
+      budget: this.budget,
+      weights,
+      total: weights,
+      pinned: weights,
+      ring: 0,
+      kv: 0,
+      activations: 0,
+      tokenizer: 0,
+      scratch: 0,
+      adapters: 0,
+      other: kSlots,
     });
   }
   stats(): string {
@@ -489,7 +542,11 @@ export async function createEngine(options: GlueOptions): Promise<EngineModule> 
   const { wasmMemory } = options;
   const bind = (): EngineBinding => new FakeEngine(wasmMemory, options);
   return {
-    Engine: class { constructor() { return bind() as never; } } as never,
+    Engine: class {
+      constructor() {
+        return bind() as never;
+      }
+    } as never,
   };
 }
 

@@ -28,8 +28,13 @@ for (const [name, path] of Object.entries(models)) {
     after(() => roomy.dispose());
 
     /** Token ids that make no sense and differ by seed. */
-    const prompt = (n, seed) => Int32Array.from({ length: n }, (_, i) => 5 + ((i * 31 + seed * 17 + ((i * seed) >> 3)) % 200));
-    const fresh = (tokens, options = greedy) => roomy.generate(tokens, { ...options, reusePrefix: false }).result;
+    const prompt = (n, seed) =>
+      Int32Array.from(
+        { length: n },
+        (_, i) => 5 + ((i * 31 + seed * 17 + ((i * seed) >> 3)) % 200),
+      );
+    const fresh = (tokens, options = greedy) =>
+      roomy.generate(tokens, { ...options, reusePrefix: false }).result;
     const said = async (generation) => {
       const tokens = [];
       for await (const piece of generation) tokens.push(piece.token);
@@ -42,25 +47,33 @@ for (const [name, path] of Object.entries(models)) {
       return got.usage.cachedTokens;
     }
 
-    for (const threads of [1, 2]) test(`the budget up after a long prompt, and down to the minimum, ${threads} thread(s)`, { skip: threads !== (name === 'llama' ? 2 : 1) && longOnly }, async () => {
-      const { minimum } = (await Engine.inspect(path, { contextLength, threads })).plan;
-      const engine = await Engine.load(path, { memoryBudget: minimum, contextLength, threads });
-      const tokens = prompt(500, 1);
-      await same(engine, tokens, 'at the minimum');
-      const start = await said(engine.generate(tokens, greedy));
-      for (const budget of [minimum * 2, minimum, minimum + 200_000, 64 << 20, minimum]) {
-        await engine.setMemoryBudget(budget);
-        assert.ok(engine.memory().heap <= budget, `heap ${engine.memory().heap} of ${budget}`);
-        const longer = Int32Array.from([...tokens, ...start]);
-        const cached = await same(engine, longer, `moved to ${budget}`);
-        // A recurrent state goes on where it was left, which the last answer may have passed.
-        if (name === 'llama') assert.ok(cached >= tokens.length, `moved to ${budget}: ${cached} cached`);
-        await same(engine, prompt(500, 1), `again at ${budget}`);
-      }
-      await assert.rejects(engine.setMemoryBudget(minimum - 131_072), { code: 'BUDGET_TOO_SMALL' });
-      await same(engine, prompt(60, 2), 'after a refusal');
-      await engine.dispose();
-    });
+    for (const threads of [1, 2])
+      test(
+        `the budget up after a long prompt, and down to the minimum, ${threads} thread(s)`,
+        { skip: threads !== (name === 'llama' ? 2 : 1) && longOnly },
+        async () => {
+          const { minimum } = (await Engine.inspect(path, { contextLength, threads })).plan;
+          const engine = await Engine.load(path, { memoryBudget: minimum, contextLength, threads });
+          const tokens = prompt(500, 1);
+          await same(engine, tokens, 'at the minimum');
+          const start = await said(engine.generate(tokens, greedy));
+          for (const budget of [minimum * 2, minimum, minimum + 200_000, 64 << 20, minimum]) {
+            await engine.setMemoryBudget(budget);
+            assert.ok(engine.memory().heap <= budget, `heap ${engine.memory().heap} of ${budget}`);
+            const longer = Int32Array.from([...tokens, ...start]);
+            const cached = await same(engine, longer, `moved to ${budget}`);
+            // A recurrent state goes on where it was left, which the last answer may have passed.
+            if (name === 'llama')
+              assert.ok(cached >= tokens.length, `moved to ${budget}: ${cached} cached`);
+            await same(engine, prompt(500, 1), `again at ${budget}`);
+          }
+          await assert.rejects(engine.setMemoryBudget(minimum - 131_072), {
+            code: 'BUDGET_TOO_SMALL',
+          });
+          await same(engine, prompt(60, 2), 'after a refusal');
+          await engine.dispose();
+        },
+      );
 
     test('two sessions at the smallest budget, saved, restored and forked', async () => {
       const engine = await Engine.load(path, { memoryBudget: least, contextLength, threads: 1 });
@@ -68,14 +81,22 @@ for (const [name, path] of Object.entries(models)) {
       const alone = roomy.session();
       const other = roomy.session();
       const sessions = [engine.session(), engine.session()];
-      const texts = (i) => [['once upon a time '.repeat(long), 'there was a mill '.repeat(long)][i], [' and the river', ' in the wood'][i], [' then', ' but'][i]];
+      const texts = (i) => [
+        ['once upon a time '.repeat(long), 'there was a mill '.repeat(long)][i],
+        [' and the river', ' in the wood'][i],
+        [' then', ' but'][i],
+      ];
       const reference = [alone, other];
       const state = [];
       for (let turn = 0; turn < 3; turn++) {
         for (const i of [0, 1]) {
           const text = texts(i)[turn];
           const expected = await reference[i].generate(text, greedy).text();
-          assert.equal(await sessions[i].generate(text, greedy).text(), expected, `session ${i}, turn ${turn}`);
+          assert.equal(
+            await sessions[i].generate(text, greedy).text(),
+            expected,
+            `session ${i}, turn ${turn}`,
+          );
           state[i] = structuredClone(await sessions[i].save());
           assert.ok(state[i].state.length > 0);
         }
@@ -107,7 +128,10 @@ for (const [name, path] of Object.entries(models)) {
       const elsewhere = await Engine.load(path, { contextLength: contextLength + 100, threads: 2 });
       const there = elsewhere.session();
       await there.restore(kept);
-      const [here, onThere] = [await session.generate(' and', greedy).result, await there.generate(' and', greedy).result];
+      const [here, onThere] = [
+        await session.generate(' and', greedy).result,
+        await there.generate(' and', greedy).result,
+      ];
       assert.equal(here.text, onThere.text);
       assert.ok(onThere.usage.cachedTokens > 0);
       assert.equal(first.length > 0, true);
@@ -117,11 +141,24 @@ for (const [name, path] of Object.entries(models)) {
       assert.ok(good.tokens.length >= 30);
       const damaged = { tokens: good.tokens, state: good.state.slice() };
       damaged.state[4] ^= 255;
-      const foreign = await Engine.load(models[name === 'llama' ? 'lfm2' : 'llama'], { contextLength: 100, threads: 1 });
+      const foreign = await Engine.load(models[name === 'llama' ? 'lfm2' : 'llama'], {
+        contextLength: 100,
+        threads: 1,
+      });
       await foreign.generate(tokens, greedy).result;
-      const wrong = [new Uint8Array(0), good.state.slice(0, -1), good.state.slice(0, 20), damaged.state, (await foreign.saveState()).state];
+      const wrong = [
+        new Uint8Array(0),
+        good.state.slice(0, -1),
+        good.state.slice(0, 20),
+        damaged.state,
+        (await foreign.saveState()).state,
+      ];
       for (const [i, state] of wrong.entries()) {
-        await assert.rejects(engine.restoreState({ tokens: good.tokens, state }), ({ code }) => /CORRUPT|INVALID_ARGUMENT/.test(code), `${i}`);
+        await assert.rejects(
+          engine.restoreState({ tokens: good.tokens, state }),
+          ({ code }) => /CORRUPT|INVALID_ARGUMENT/.test(code),
+          `${i}`,
+        );
         const longer = Int32Array.from([...tokens, 7, 8, 9]);
         const cached = await same(engine, longer, `after a wrong state ${i}`);
         if (name === 'llama') assert.ok(cached >= 30, `${cached} cached after a wrong state`);
@@ -139,9 +176,15 @@ for (const [name, path] of Object.entries(models)) {
       const session = roomy.session();
       await session.generate('the mill', greedy).result;
       const { text } = session;
-      await assert.rejects(session.generate(' a b'.repeat(2000), greedy).text(), { code: 'PROMPT_TOO_LONG' });
+      await assert.rejects(session.generate(' a b'.repeat(2000), greedy).text(), {
+        code: 'PROMPT_TOO_LONG',
+      });
       const control = new AbortController();
-      const aborted = session.generate(' stood', { ...greedy, maxTokens: 500, signal: control.signal });
+      const aborted = session.generate(' stood', {
+        ...greedy,
+        maxTokens: 500,
+        signal: control.signal,
+      });
       for await (const _ of aborted) {
         control.abort();
         break;
@@ -157,14 +200,20 @@ for (const [name, path] of Object.entries(models)) {
     test('biases and seeds of 64 bits reach the sampler', async () => {
       const tokens = prompt(20, 6);
       const [first] = await said(roomy.generate(tokens, greedy));
-      const [other] = await said(roomy.generate(tokens, { ...greedy, logitBias: { [first]: -Infinity } }));
+      const [other] = await said(
+        roomy.generate(tokens, { ...greedy, logitBias: { [first]: -Infinity } }),
+      );
       assert.notEqual(other, first);
-      const [wanted] = await said(roomy.generate(tokens, { ...greedy, logitBias: { 7: 1000, [first]: 2.5 } }));
+      const [wanted] = await said(
+        roomy.generate(tokens, { ...greedy, logitBias: { 7: 1000, [first]: 2.5 } }),
+      );
       assert.equal(wanted, 7);
-      const drawn = (seed) => said(roomy.generate(tokens, { ...greedy, temperature: 2, topK: 0, seed }));
+      const drawn = (seed) =>
+        said(roomy.generate(tokens, { ...greedy, temperature: 2, topK: 0, seed }));
       const large = await drawn(2n ** 63n + 5n);
       assert.deepEqual(await drawn(-(2n ** 63n) + 5n), large); // the same modulo 2^64
-      for (const seed of [5, 2n ** 63n + 6n, 2n ** 62n + 5n]) assert.notDeepEqual(await drawn(seed), large, `${seed}`);
+      for (const seed of [5, 2n ** 63n + 6n, 2n ** 62n + 5n])
+        assert.notDeepEqual(await drawn(seed), large, `${seed}`);
     });
 
     test('timings are true: of no tokens, and of a prompt that was cut', async () => {

@@ -40,17 +40,25 @@ test('rows of the embedding are read before the units that were asked for earlie
       return true;
     },
   };
-  const server = new FillServer(queue.memory, kQueue, { file: () => file, onFilled() {}, onError: assert.fail });
+  const server = new FillServer(queue.memory, kQueue, {
+    file: () => file,
+    onFilled() {},
+    onError: assert.fail,
+  });
   for (const offset of [100, 200, 300]) queue.push(offset, offset);
   await server.serve(true);
   assert.deepEqual(reads, [100, 900, 200, 300]);
   assert.equal(queue.completed, 4);
-  for (let i = 0; i < 20; i++) { // around the ring, rows and units mixed
+  for (let i = 0; i < 20; i++) {
+    // around the ring, rows and units mixed
     queue.push(1000 + 2 * i, 1);
     queue.push(1001 + 2 * i, kRow);
     await server.serve(true);
   }
-  assert.deepEqual(reads.slice(4), Array.from({ length: 20 }, (_, i) => [1001 + 2 * i, 1000 + 2 * i]).flat());
+  assert.deepEqual(
+    reads.slice(4),
+    Array.from({ length: 20 }, (_, i) => [1001 + 2 * i, 1000 + 2 * i]).flat(),
+  );
   assert.equal(queue.completed, 44);
   assert.ok(queue.states().every((state) => state === 2));
 });

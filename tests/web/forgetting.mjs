@@ -4,8 +4,10 @@ const kGreedy = { maxTokens: 16, temperature: 0, ignoreEos: true };
 
 export const contextLength = 700;
 /** More tokens than any of the caches holds. */
-export const story = 'Once upon a time there was a little girl with a red scarf. ' +
-  'One morning a frog met a monkey by the pond. The monkey was thin and hungry. '.repeat(9) + 'The girl had a scarf that was';
+export const story =
+  'Once upon a time there was a little girl with a red scarf. ' +
+  'One morning a frog met a monkey by the pond. The monkey was thin and hungry. '.repeat(9) +
+  'The girl had a scarf that was';
 
 /** Throws what is wrong; resolves to what was said, and how many tokens there were. */
 export async function forgettingSession({ Engine, source, ...options }) {
@@ -17,7 +19,10 @@ export async function forgettingSession({ Engine, source, ...options }) {
   const engine = await Engine.load(source, { ...load, memoryBudget: plan.minimum });
   const roomy = await Engine.load(source, { ...load, threads: 2 });
   const whole = await roomy.generate(story, kGreedy).result;
-  check(whole.usage.promptTokens > plan.kvPositions, `${whole.usage.promptTokens} tokens find room in ${plan.kvPositions}`);
+  check(
+    whole.usage.promptTokens > plan.kvPositions,
+    `${whole.usage.promptTokens} tokens find room in ${plan.kvPositions}`,
+  );
 
   const session = engine.session();
   const said = (await session.generate(story, kGreedy).result).text;
@@ -33,7 +38,10 @@ export async function forgettingSession({ Engine, source, ...options }) {
   for (const [name, one] of Object.entries({ session, restored, forked })) {
     const { text, usage } = await one.generate(more, kGreedy).result;
     check(text === expected, `${name}: "${text}", at once "${expected}"`);
-    check(usage.cachedTokens >= whole.usage.promptTokens, `${name}: ${usage.cachedTokens} tokens remembered`);
+    check(
+      usage.cachedTokens >= whole.usage.promptTokens,
+      `${name}: ${usage.cachedTokens} tokens remembered`,
+    );
   }
   await engine.dispose();
   await roomy.dispose();

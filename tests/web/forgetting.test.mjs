@@ -15,19 +15,48 @@ import { root } from './helpers.mjs';
 
 const { Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).href);
 const model = ['examples', 'models', 'sluice-tales-Q8_0.gguf'];
-const cases = [['heavy', 'f16', 128], ['heavy', 'q8_0', 128], ['heavy', 'q4_0', 192], ['window', 'f16', 128]];
+const cases = [
+  ['heavy', 'f16', 128],
+  ['heavy', 'q8_0', 128],
+  ['heavy', 'q4_0', 192],
+  ['window', 'f16', 128],
+];
 
 let browser;
 before(async () => {
-  if (!existsSync(inRoot('build', 'native', 'sluice'))) cmakeBuild('native', { targets: ['sluice'] });
+  if (!existsSync(inRoot('build', 'native', 'sluice')))
+    cmakeBuild('native', { targets: ['sluice'] });
   browser = await launch();
 });
 after(() => browser?.close());
 
 function nativeAnswer(kvPolicy, kvType, kvSize) {
-  const options = ['--kv-policy', kvPolicy, '--kv-type', kvType, '--kv-size', kvSize, '--ctx', contextLength];
-  const args = ['run', join(root, ...model), '-p', story, '-n', 16, '--temp', 0, '--ignore-eos', '--json', ...options];
-  return JSON.parse(execFileSync(inRoot('build', 'native', 'sluice'), args.map(String), { encoding: 'utf8' })).text;
+  const options = [
+    '--kv-policy',
+    kvPolicy,
+    '--kv-type',
+    kvType,
+    '--kv-size',
+    kvSize,
+    '--ctx',
+    contextLength,
+  ];
+  const args = [
+    'run',
+    join(root, ...model),
+    '-p',
+    story,
+    '-n',
+    16,
+    '--temp',
+    0,
+    '--ignore-eos',
+    '--json',
+    ...options,
+  ];
+  return JSON.parse(
+    execFileSync(inRoot('build', 'native', 'sluice'), args.map(String), { encoding: 'utf8' }),
+  ).text;
 }
 
 for (const [kvPolicy, kvType, kvSize] of cases) {
@@ -36,18 +65,35 @@ for (const [kvPolicy, kvType, kvSize] of cases) {
     const expected = nativeAnswer(kvPolicy, kvType, kvSize);
     const inNode = await forgettingSession({ Engine, source: join(root, ...model), ...options });
     assert.equal(inNode.said, expected);
-    const inPage = await inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) => page.evaluate(async (given) => {
-      const { forgettingSession } = await import('/tests/forgetting.mjs');
-      return forgettingSession({ Engine, ...given });
-    }, { source: `/data/${model.join('/')}`, ...options }));
+    const inPage = await inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) =>
+      page.evaluate(
+        async (given) => {
+          const { forgettingSession } = await import('/tests/forgetting.mjs');
+          return forgettingSession({ Engine, ...given });
+        },
+        { source: `/data/${model.join('/')}`, ...options },
+      ),
+    );
     assert.deepEqual(inPage, inNode);
     t.diagnostic(`${inPage.tokens} tokens, ${kvSize} positions: "${inPage.said}"`);
   });
 }
 
 test('what the policy cannot do is refused by name', async () => {
-  for (const [kvType, kvSize, words] of [['q2', 256, /single keys/], ['q4_0', 128, /192 to/], ['f16', 64, /128 to/]]) {
-    const load = Engine.load(join(root, ...model), { kvPolicy: 'heavy', kvType, kvSize, contextLength });
-    await assert.rejects(load, (error) => error.code === 'INVALID_ARGUMENT' && words.test(error.message));
+  for (const [kvType, kvSize, words] of [
+    ['q2', 256, /single keys/],
+    ['q4_0', 128, /192 to/],
+    ['f16', 64, /128 to/],
+  ]) {
+    const load = Engine.load(join(root, ...model), {
+      kvPolicy: 'heavy',
+      kvType,
+      kvSize,
+      contextLength,
+    });
+    await assert.rejects(
+      load,
+      (error) => error.code === 'INVALID_ARGUMENT' && words.test(error.message),
+    );
   }
 });

@@ -5,20 +5,27 @@ import { launch } from './chromium.mjs';
 import { chromiumArgs } from '../../web/scripts/lib.mjs';
 import { launchFirefox, missing } from './drivers.mjs';
 
-const lavapipe = process.env.LAVAPIPE ?? `/usr/share/vulkan/icd.d/lvp_icd.${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}.json`;
+const lavapipe =
+  process.env.LAVAPIPE ??
+  `/usr/share/vulkan/icd.d/lvp_icd.${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}.json`;
 
 /** What Firefox lacks here, or false. */
-export const noLavapipe = missing.firefox || (existsSync(lavapipe) ? false : 'no mesa-vulkan-drivers');
+export const noLavapipe =
+  missing.firefox || (existsSync(lavapipe) ? false : 'no mesa-vulkan-drivers');
 
 export const launchChromiumGpu = () =>
   launch({ args: [...chromiumArgs, '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'] });
 
-export const launchFirefoxGpu = (preferences = {}) => launchFirefox({
-  env: { VK_ICD_FILENAMES: lavapipe },
-  preferences: {
-    'dom.webgpu.enabled': true, 'dom.webgpu.workers.enabled': true, 'gfx.webgpu.ignore-blocklist': true,
-    // Tabs that are opened for tests are in the background, where timers may run once in many seconds.
-    'dom.min_background_timeout_value': 4, 'dom.timeout.enable_budget_timer_throttling': false,
-    ...preferences,
-  },
-});
+export const launchFirefoxGpu = (preferences = {}) =>
+  launchFirefox({
+    env: { VK_ICD_FILENAMES: lavapipe },
+    preferences: {
+      'dom.webgpu.enabled': true,
+      'dom.webgpu.workers.enabled': true,
+      'gfx.webgpu.ignore-blocklist': true,
+      // Tabs that are opened for tests are in the background, where timers may run once in many seconds.
+      'dom.min_background_timeout_value': 4,
+      'dom.timeout.enable_budget_timer_throttling': false,
+      ...preferences,
+    },
+  });

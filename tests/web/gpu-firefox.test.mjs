@@ -9,7 +9,20 @@ import { longOnly } from '../extent.mjs';
 import { crossOrigin, servePages } from './chromium.mjs';
 import { launchFirefoxGpu, noLavapipe } from './gpu-drivers.mjs';
 import {
-  addressOf, checkLogits, checkLosses, checkQuarter, kCodes, kFewTokens, kNmse, kPlain, kPositions, loads, losses, models, mountsOf, pageSetup,
+  addressOf,
+  checkLogits,
+  checkLosses,
+  checkQuarter,
+  kCodes,
+  kFewTokens,
+  kNmse,
+  kPlain,
+  kPositions,
+  loads,
+  losses,
+  models,
+  mountsOf,
+  pageSetup,
 } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
@@ -47,16 +60,30 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
     assert.deepEqual(complaints, [], 'validation refuses nothing');
   }, limits);
 
-  const measured = (model, more) => page.evaluate((args) => measure(args),
-    { source: addressOf(files, model), prompt: model.prompt, positions: kPositions, count: kFewTokens, options: {}, ...more });
+  const measured = (model, more) =>
+    page.evaluate((args) => measure(args), {
+      source: addressOf(files, model),
+      prompt: model.prompt,
+      positions: kPositions,
+      count: kFewTokens,
+      options: {},
+      ...more,
+    });
 
   const kept = {};
   for (const model of [...plain, lfm2, mixture, quantized]) {
     test(`the card computes ${model.name}`, model === llama ? limits : long, async () => {
-      const result = (kept[model.name] = await measured(model, { count: model.greedy.length && kFewTokens }));
+      const result = (kept[model.name] = await measured(model, {
+        count: model.greedy.length && kFewTokens,
+      }));
       assert.equal(result.device, 'webgpu');
       assert.ok(result.counts.cardPasses > 0);
-      checkLogits(result, model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)) + 10 * (model === quantized ? model.llama_cpp_nmse : 0));
+      checkLogits(
+        result,
+        model,
+        Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)) +
+          10 * (model === quantized ? model.llama_cpp_nmse : 0),
+      );
       assert.deepEqual(result.tokens, model.greedy.slice(0, result.tokens.length));
     });
   }
@@ -67,7 +94,8 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
       assert.deepEqual(result.cardKernels, { ...kCodes, subgroups: false });
       checkLogits(result, model, kNmse + 10 * model.llama_cpp_nmse);
       // What is nearly a tie may go either way.
-      if (gapOf(model) > 10 * kCodesError) assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
+      if (gapOf(model) > 10 * kCodesError)
+        assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
     });
   }
 
@@ -86,15 +114,22 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
 
   test('whether codes are faster is measured, and said', long, async () => {
     const result = await measured(quantized, { kernels: 'measured' });
-    assert.deepEqual(Object.values(result.cardKernels.int8).map((pays) => typeof pays), ['boolean', 'boolean']);
+    assert.deepEqual(
+      Object.values(result.cardKernels.int8).map((pays) => typeof pays),
+      ['boolean', 'boolean'],
+    );
     checkLogits(result, quantized, kNmse + 10 * quantized.llama_cpp_nmse);
-    const little = await measured(quantized, { kernels: 'measured', options: { gpuBudget: 4 << 20 } });
+    const little = await measured(quantized, {
+      kernels: 'measured',
+      options: { gpuBudget: 4 << 20 },
+    });
     assert.deepEqual(little.cardKernels.int8, kPlain.int8, 'where there is no room to try');
   });
 
   for (const model of [lfm2]) {
     test(`${model.name} within a quarter of the room gives the same bits`, long, () =>
-      checkQuarter((options) => measured(model, { options }), kept[model.name], 2));
+      checkQuarter((options) => measured(model, { options }), kept[model.name], 2),
+    );
   }
 
   for (const model of [lfm2]) {
@@ -102,69 +137,140 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
       const result = await measured(model, { options: { gpuLayers: 2 } });
       assert.deepEqual([result.device, result.gpuLayers], ['webgpu', 2]);
       assert.ok(result.counts.cardPasses > 0);
-      assert.ok(result.gpu < kept[model.name].gpu, `${result.gpu} bytes of ${kept[model.name].gpu}`);
+      assert.ok(
+        result.gpu < kept[model.name].gpu,
+        `${result.gpu} bytes of ${kept[model.name].gpu}`,
+      );
       checkLogits(result, model, kNmse);
       assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
     });
 
-    test(`as many layers of ${model.name} as fit in a quarter of the room, the CPU's layers streaming`, long, async () => {
-      const least = await page.evaluate((source) => Engine.inspect(source, { cache: 'none', contextLength: 256 }).then(({ plan }) => plan.minimum), addressOf(files, model));
-      const measuredWith = (options) => measured(model, { options: { memoryBudget: least + (1 << 14), ...options } });
-      const room = async (gpuLayers) => Number(/they take (\d+) bytes/.exec(await measuredWith({ gpuLayers, gpuBudget: 1 << 16 }).catch((error) => error.message))[1]);
-      const [one, all] = [await room(1), await room(3)];
-      const gpuBudget = Math.floor(one + (all - one) / 4);
-      const result = await measuredWith({ gpuLayers: 'auto', gpuBudget });
-      assert.deepEqual([result.device, result.gpuLayers], ['webgpu', 1]);
-      assert.ok(result.counts.bytesPerPass > 0, 'the CPU reads its layers for each pass');
-      assert.ok(result.gpu <= gpuBudget, `${result.gpu} bytes of ${gpuBudget}`);
-      checkLogits(result, model, kNmse);
-      assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
-    });
+    test(
+      `as many layers of ${model.name} as fit in a quarter of the room, the CPU's layers streaming`,
+      long,
+      async () => {
+        const least = await page.evaluate(
+          (source) =>
+            Engine.inspect(source, { cache: 'none', contextLength: 256 }).then(
+              ({ plan }) => plan.minimum,
+            ),
+          addressOf(files, model),
+        );
+        const measuredWith = (options) =>
+          measured(model, { options: { memoryBudget: least + (1 << 14), ...options } });
+        const room = async (gpuLayers) =>
+          Number(
+            /they take (\d+) bytes/.exec(
+              await measuredWith({ gpuLayers, gpuBudget: 1 << 16 }).catch((error) => error.message),
+            )[1],
+          );
+        const [one, all] = [await room(1), await room(3)];
+        const gpuBudget = Math.floor(one + (all - one) / 4);
+        const result = await measuredWith({ gpuLayers: 'auto', gpuBudget });
+        assert.deepEqual([result.device, result.gpuLayers], ['webgpu', 1]);
+        assert.ok(result.counts.bytesPerPass > 0, 'the CPU reads its layers for each pass');
+        assert.ok(result.gpu <= gpuBudget, `${result.gpu} bytes of ${gpuBudget}`);
+        checkLogits(result, model, kNmse);
+        assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
+      },
+    );
   }
 
-  test('an answer is given up, a session forks and moves to the CPU and back, and the engine goes when it is told', long, async () => {
-    const told = await page.evaluate(async ([source, prompt, expected]) => {
-      const card = await cardOf(source);
-      const control = new AbortController();
-      let aborted;
-      try {
-        const long = card.generate(prompt, { maxTokens: 60, temperature: 0, ignoreEos: true, reusePrefix: false, signal: control.signal });
-        for await (const { token } of long) if (token >= 0) control.abort();
-      } catch (error) {
-        aborted = error.name;
-      }
-      const after = await tokensOf(card, prompt, expected.length);
-      const session = card.session();
-      await tokensOf(session, ' river and', 3);
-      const fork = await session.fork();
-      const both = [await tokensOf(session, ' mill', 3), await tokensOf(fork, ' mill', 3)];
-      const cpu = await loadCpu(source);
-      const moved = cpu.session();
-      await moved.restore(await fork.save());
-      await session.restore(await moved.save());
-      const third = [await tokensOf(fork, ' 42', 3), await tokensOf(session, ' 42', 3), await tokensOf(moved, ' 42', 3)];
-      await cpu.dispose();
-      const { gpu } = card.memory();
-      await card.dispose();
-      const gone = await card.generate('x').result.catch(({ code }) => code);
-      return { aborted, right: `${after}` === `${expected}`, same: both[0].length > 0 && `${both[0]}` === `${both[1]}`, third, held: gpu > 0, gone };
-    }, [addressOf(files, lfm2), lfm2.prompt, lfm2.greedy.slice(0, 4)]);
-    const { third, ...rest } = told;
-    assert.deepEqual(rest, { aborted: 'AbortError', right: true, same: true, held: true, gone: 'DISPOSED' });
-    assert.ok(third[0].length > 0 && third.every((tokens) => `${tokens}` === `${third[0]}`), JSON.stringify(third));
-  });
+  test(
+    'an answer is given up, a session forks and moves to the CPU and back, and the engine goes when it is told',
+    long,
+    async () => {
+      const told = await page.evaluate(
+        async ([source, prompt, expected]) => {
+          const card = await cardOf(source);
+          const control = new AbortController();
+          let aborted;
+          try {
+            const long = card.generate(prompt, {
+              maxTokens: 60,
+              temperature: 0,
+              ignoreEos: true,
+              reusePrefix: false,
+              signal: control.signal,
+            });
+            for await (const { token } of long) if (token >= 0) control.abort();
+          } catch (error) {
+            aborted = error.name;
+          }
+          const after = await tokensOf(card, prompt, expected.length);
+          const session = card.session();
+          await tokensOf(session, ' river and', 3);
+          const fork = await session.fork();
+          const both = [await tokensOf(session, ' mill', 3), await tokensOf(fork, ' mill', 3)];
+          const cpu = await loadCpu(source);
+          const moved = cpu.session();
+          await moved.restore(await fork.save());
+          await session.restore(await moved.save());
+          const third = [
+            await tokensOf(fork, ' 42', 3),
+            await tokensOf(session, ' 42', 3),
+            await tokensOf(moved, ' 42', 3),
+          ];
+          await cpu.dispose();
+          const { gpu } = card.memory();
+          await card.dispose();
+          const gone = await card.generate('x').result.catch(({ code }) => code);
+          return {
+            aborted,
+            right: `${after}` === `${expected}`,
+            same: both[0].length > 0 && `${both[0]}` === `${both[1]}`,
+            third,
+            held: gpu > 0,
+            gone,
+          };
+        },
+        [addressOf(files, lfm2), lfm2.prompt, lfm2.greedy.slice(0, 4)],
+      );
+      const { third, ...rest } = told;
+      assert.deepEqual(rest, {
+        aborted: 'AbortError',
+        right: true,
+        same: true,
+        held: true,
+        gone: 'DISPOSED',
+      });
+      assert.ok(
+        third[0].length > 0 && third.every((tokens) => `${tokens}` === `${third[0]}`),
+        JSON.stringify(third),
+      );
+    },
+  );
 
   test('the CPU has all layers where the card that had some is lost', long, async () => {
-    checkLosses(await page.evaluate((args) => loseCards(...args), [addressOf(files, llama), llama.prompt, { times: 3, seed: 9, count: 6, options: { gpuLayers: 2 } }]), 3);
+    checkLosses(
+      await page.evaluate(
+        (args) => loseCards(...args),
+        [
+          addressOf(files, llama),
+          llama.prompt,
+          { times: 3, seed: 9, count: 6, options: { gpuLayers: 2 } },
+        ],
+      ),
+      3,
+    );
   });
 
   test('the CPU goes on where the card is lost, whenever that is', forever, async () => {
     const times = losses(5);
-    checkLosses(await page.evaluate((args) => loseCards(...args), [addressOf(files, llama), llama.prompt, { times, seed: 5, count: 12 }]), times);
+    checkLosses(
+      await page.evaluate(
+        (args) => loseCards(...args),
+        [addressOf(files, llama), llama.prompt, { times, seed: 5, count: 12 }],
+      ),
+      times,
+    );
   });
 
   test('loads and disposals, at whatever moment, leave nothing behind', forever, async () => {
-    const results = await page.evaluate((args) => disposals(...args), [addressOf(files, llama), llama.prompt, { times: loads(4), seed: 3, count: 20 }]);
+    const results = await page.evaluate(
+      (args) => disposals(...args),
+      [addressOf(files, llama), llama.prompt, { times: loads(4), seed: 3, count: 20 }],
+    );
     assert.equal(results.length, 1, results.join('\n'));
   });
 });

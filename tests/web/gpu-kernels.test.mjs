@@ -12,16 +12,32 @@ import { root } from './helpers.mjs';
 
 const out = join(root, 'build', 'web-tests', 'gpu-kernels');
 // SwiftShader takes seconds to compile what lavapipe has in a moment: there each form is seen, here in every size.
-const forms = ['everyRow', 'products', 'norms', 'vectors', 'attention', 'experts', 'recurrent', 'layer'];
+const forms = [
+  'everyRow',
+  'products',
+  'norms',
+  'vectors',
+  'attention',
+  'experts',
+  'recurrent',
+  'layer',
+];
 const all = [...forms, 'everyType', 'moreProducts', 'rows', 'moreAttention'];
 const some = extent([...forms, 'everyType', 'rows'], all);
 const coded = { few: true, many: true };
 const limits = { timeout: 300_000 };
 
-before(() => build({
-  entryPoints: [join(root, 'tests', 'web', 'gpu', 'page.ts')], outdir: out, bundle: true, format: 'esm',
-  target: 'es2022', plugins: [wgsl], logLevel: 'warning',
-}));
+before(() =>
+  build({
+    entryPoints: [join(root, 'tests', 'web', 'gpu', 'page.ts')],
+    outdir: out,
+    bundle: true,
+    format: 'esm',
+    target: 'es2022',
+    plugins: [wgsl],
+    logLevel: 'warning',
+  }),
+);
 
 /** `launch` gives what opens pages; `paths`: options of the kernels, and features that must be there for them. */
 function checkIn(name, skip, launch, newPage, paths) {
@@ -39,30 +55,66 @@ function checkIn(name, skip, launch, newPage, paths) {
     for (const { path, options, feature, groups } of paths) {
       for (const group of groups) {
         test(`${group}, ${path}`, limits, async (t) => {
-          const verdict = await page.evaluate(async ({ group, options }) => (await import('/dist/page.js')).check(group, options), { group, options });
-          if (feature) assert.ok(verdict.features.includes(feature), `no ${feature} among ${verdict.features}`);
+          const verdict = await page.evaluate(
+            async ({ group, options }) => (await import('/dist/page.js')).check(group, options),
+            { group, options },
+          );
+          if (feature)
+            assert.ok(
+              verdict.features.includes(feature),
+              `no ${feature} among ${verdict.features}`,
+            );
           if (options.coded) assert.ok(verdict.dots, 'no products of bytes');
-          t.diagnostic(`${verdict.calls} calls, ${verdict.dispatches} dispatches, ${verdict.pipelines} pipelines, worst error ${verdict.worst.toExponential(1)}, ${(verdict.ms / 1000).toFixed(1)} s`);
+          t.diagnostic(
+            `${verdict.calls} calls, ${verdict.dispatches} dispatches, ${verdict.pipelines} pipelines, worst error ${verdict.worst.toExponential(1)}, ${(verdict.ms / 1000).toFixed(1)} s`,
+          );
           assert.deepEqual(verdict.failures, []);
-          if (group === 'layer' && !options.coded) assert.ok(verdict.dispatches <= 8, `${verdict.dispatches} dispatches of a token`);
+          if (group === 'layer' && !options.coded)
+            assert.ok(verdict.dispatches <= 8, `${verdict.dispatches} dispatches of a token`);
         });
       }
     }
   });
 }
 
-checkIn('Chromium on SwiftShader', false, launchChromiumGpu, async (browser, url) => {
-  const page = await browser.newPage();
-  await page.goto(url);
-  return page;
-}, [
-  { path: 'by subgroups', options: {}, feature: 'subgroups', groups: process.env.SLUICE_GPU_MODELS === 'all' ? all : forms },
-  { path: 'without subgroups', options: { subgroups: false }, groups: ['norms'] }, // what adds up, and Firefox has the rest
-  { path: 'with codes', options: { coded }, groups: extent(['experts'], ['products', 'experts']) },
-]);
+checkIn(
+  'Chromium on SwiftShader',
+  false,
+  launchChromiumGpu,
+  async (browser, url) => {
+    const page = await browser.newPage();
+    await page.goto(url);
+    return page;
+  },
+  [
+    {
+      path: 'by subgroups',
+      options: {},
+      feature: 'subgroups',
+      groups: process.env.SLUICE_GPU_MODELS === 'all' ? all : forms,
+    },
+    { path: 'without subgroups', options: { subgroups: false }, groups: ['norms'] }, // what adds up, and Firefox has the rest
+    {
+      path: 'with codes',
+      options: { coded },
+      groups: extent(['experts'], ['products', 'experts']),
+    },
+  ],
+);
 
 checkIn('Firefox on lavapipe', noLavapipe, launchFirefoxGpu, (browser, url) => browser.open(url), [
   { path: 'with halves', options: {}, feature: 'shader-f16', groups: some },
-  { path: 'without halves', options: { f16: false }, groups: extent(['products', 'layer'], ['products', 'rows', 'attention', 'layer']) },
-  { path: 'with codes', options: { coded }, groups: extent(['everyType', 'products', 'experts'], ['everyType', 'products', 'moreProducts', 'experts']) },
+  {
+    path: 'without halves',
+    options: { f16: false },
+    groups: extent(['products', 'layer'], ['products', 'rows', 'attention', 'layer']),
+  },
+  {
+    path: 'with codes',
+    options: { coded },
+    groups: extent(
+      ['everyType', 'products', 'experts'],
+      ['everyType', 'products', 'moreProducts', 'experts'],
+    ),
+  },
 ]);

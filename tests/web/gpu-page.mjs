@@ -16,20 +16,26 @@ export const loads = (some) => Number(process.env.SLUICE_GPU_LOADS ?? some);
 export const kPlain = { subgroups: true, f16: true, int8: { few: false, many: false } };
 export const kCodes = { ...kPlain, int8: { few: true, many: true } };
 
-const folderOf = (name) => [join(root, '..', 'shared', 'fixtures', name), join(root, 'tests', 'data', name)].find(existsSync);
+const folderOf = (name) =>
+  [join(root, '..', 'shared', 'fixtures', name), join(root, 'tests', 'data', name)].find(
+    existsSync,
+  );
 
 /** The models of a folder of fixtures. */
 export function models(name) {
   const folder = folderOf(name);
   return JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8')).map((entry) => {
     const bytes = readFileSync(join(folder, entry.logits));
-    const reference = new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
+    const reference = new Float32Array(
+      bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length),
+    );
     return { greedy: [], ...entry, folder, reference };
   });
 }
 
 /** For serve(): the folders of these models, which addressOf finds there. */
-export const mountsOf = (all) => [...new Set(all.map(({ folder }) => folder))].map((folder) => [`/${basename(folder)}/`, folder]);
+export const mountsOf = (all) =>
+  [...new Set(all.map(({ folder }) => folder))].map((folder) => [`/${basename(folder)}/`, folder]);
 export const addressOf = (files, model) => `${files.url}/${basename(model.folder)}/${model.file}`;
 
 /** Logits as they come from a page, against the model's own. */
@@ -54,7 +60,10 @@ export async function checkQuarter(measuredWith, whole, times) {
   const gpuBudget = budgetOf(refused, whole.gpu, 1 / 4);
   const small = await measuredWith({ gpuBudget });
   assert.ok(small.gpu <= gpuBudget, `${small.gpu} bytes of ${gpuBudget}`);
-  assert.ok(small.counts.uploaded > times * whole.counts.uploaded, `weights stream: ${small.counts.uploaded} bytes`);
+  assert.ok(
+    small.counts.uploaded > times * whole.counts.uploaded,
+    `weights stream: ${small.counts.uploaded} bytes`,
+  );
   assert.deepEqual(small.logits, whole.logits);
   assert.deepEqual(small.tokens, whole.tokens);
 }
@@ -62,13 +71,24 @@ export async function checkQuarter(measuredWith, whole, times) {
 /** What loseCards() gives: the CPU says the same, and one warning tells why it is the CPU. */
 export function checkLosses(results, times) {
   assert.equal(results.length, Math.max(times, 3));
-  for (const { label, ...result } of results) assert.deepEqual(result, { same: true, warnings: ['DEVICE_LOST'], device: 'wasm', gpu: 0 }, label);
+  for (const { label, ...result } of results)
+    assert.deepEqual(
+      result,
+      { same: true, warnings: ['DEVICE_LOST'], device: 'wasm', gpu: 0 },
+      label,
+    );
 }
 
 /** What twinSessions() gives: enough was told, nothing of it wrong. */
 export function checkTwins({ wrong, ...told }) {
   assert.deepEqual(wrong, []);
-  const enough = told.forks > 0 && told.moves > 0 && told.back > 0 && told.answers > 6 && told.tokens > 20 && told.passes > 10;
+  const enough =
+    told.forks > 0 &&
+    told.moves > 0 &&
+    told.back > 0 &&
+    told.answers > 6 &&
+    told.tokens > 20 &&
+    told.passes > 10;
   assert.ok(enough && 4 * told.ties < told.answers, JSON.stringify(told));
 }
 
@@ -109,17 +129,37 @@ function workerAfter(script) {
 }
 
 function load(source, options = {}) {
-  return Engine.load(source, { cache: 'none', contextLength: 256, device: 'webgpu', workerUrl, threads: 1, ...options });
+  return Engine.load(source, {
+    cache: 'none',
+    contextLength: 256,
+    device: 'webgpu',
+    workerUrl,
+    threads: 1,
+    ...options,
+  });
 }
 
 /** An engine that no card has to do with. */
 function loadCpu(source, options = {}) {
-  return Engine.load(source, { cache: 'none', contextLength: 256, kernels: 'wasm128', threads: 1, ...options, gpuLayers: undefined });
+  return Engine.load(source, {
+    cache: 'none',
+    contextLength: 256,
+    kernels: 'wasm128',
+    threads: 1,
+    ...options,
+    gpuLayers: undefined,
+  });
 }
 
 async function tokensOf(engine, prompt, maxTokens, options = {}) {
   const tokens = [];
-  for await (const { token, topLogprobs } of engine.generate(prompt, { maxTokens, temperature: 0, ignoreEos: true, logprobs: 1, ...options })) {
+  for await (const { token, topLogprobs } of engine.generate(prompt, {
+    maxTokens,
+    temperature: 0,
+    ignoreEos: true,
+    logprobs: 1,
+    ...options,
+  })) {
     if (topLogprobs) tokens.push(token);
   }
   return tokens;
@@ -133,8 +173,14 @@ async function cardOf(source, options = {}) {
   const key = JSON.stringify([source, options]);
   if (!cards.has(key)) {
     const warnings = [];
-    const onProgress = (event) => event.phase === 'warning' && warnings.push([event.code, event.message]);
-    cards.set(key, load(source, { onProgress, ...options }).then((engine) => Object.assign(engine, { warnings })));
+    const onProgress = (event) =>
+      event.phase === 'warning' && warnings.push([event.code, event.message]);
+    cards.set(
+      key,
+      load(source, { onProgress, ...options }).then((engine) =>
+        Object.assign(engine, { warnings }),
+      ),
+    );
     cards.get(key).catch(() => cards.delete(key));
   }
   return cards.get(key);
@@ -147,7 +193,10 @@ async function dropCards() {
 
 /** Logits of the first positions, and the answer's tokens. */
 async function measure({ source, options, prompt, positions, count, kernels }) {
-  const engine = await cardOf(source, { ...options, ...(kernels && { workerUrl: workerFor(kernels) }) });
+  const engine = await cardOf(source, {
+    ...options,
+    ...(kernels && { workerUrl: workerFor(kernels) }),
+  });
   const logits = [...new Uint8Array((await engine.logits(prompt.slice(0, positions))).buffer)];
   const tokens = count ? await tokensOf(engine, prompt, count, { reusePrefix: false }) : [];
   const { device, cardKernels, gpuLayers, engine: counts } = engine.stats();
@@ -194,20 +243,34 @@ async function loseCards(source, prompt, { times, seed, count, options }) {
   const round = async (lose, label) => {
     const began = performance.now();
     const warnings = [];
-    const loading = load(source, { ...options, onProgress: (event) => event.phase === 'warning' && warnings.push(event.code) });
+    const loading = load(source, {
+      ...options,
+      onProgress: (event) => event.phase === 'warning' && warnings.push(event.code),
+    });
     let passed = 0;
     const losing = lose(() => passed);
     const engine = await loading;
     const opened = warnings.length ? ', while it was opened' : '';
     const tokens = [];
-    for await (const { token, topLogprobs } of engine.generate(prompt, { maxTokens: count, temperature: 0, ignoreEos: true, logprobs: 1 })) {
+    for await (const { token, topLogprobs } of engine.generate(prompt, {
+      maxTokens: count,
+      temperature: 0,
+      ignoreEos: true,
+      logprobs: 1,
+    })) {
       if (topLogprobs) tokens.push(token);
       passed = tokens.length;
     }
     const took = performance.now() - began;
     await losing;
     const again = await tokensOf(engine, prompt, count);
-    results.push({ label: label + opened, warnings, same: `${tokens}` === `${expected}` && `${again}` === `${expected}`, device: engine.stats().device, gpu: engine.memory().gpu });
+    results.push({
+      label: label + opened,
+      warnings,
+      same: `${tokens}` === `${expected}` && `${again}` === `${expected}`,
+      device: engine.stats().device,
+      gpu: engine.memory().gpu,
+    });
     await engine.dispose();
     return took;
   };
@@ -233,7 +296,13 @@ async function disposals(source, prompt, { times, seed, count, options }) {
   for (let i = 0; i < times; i++) {
     const engine = await load(source, options);
     results.add(`${engine.memory().gpu} ${engine.stats().device}`);
-    const answer = i % 2 ? tokensOf(engine, prompt, count).then(() => 'answered', ({ code, name }) => code ?? name) : null;
+    const answer =
+      i % 2
+        ? tokensOf(engine, prompt, count).then(
+            () => 'answered',
+            ({ code, name }) => code ?? name,
+          )
+        : null;
     if (answer) await after(20 * count * random());
     await engine.dispose();
     const ended = await answer;
@@ -247,17 +316,40 @@ async function disposals(source, prompt, { times, seed, count, options }) {
  * engine's own timeline that go back, saved states that change places. Tokens differ only where the CPU's two most
  * likely ones are less than `gap` apart, in log-probability.
  */
-async function twinSessions(source, prompt, { seed, operations, options = {}, kernels, gap = 0.02 }) {
-  const card = await cardOf(source, { ...options, ...(kernels && { workerUrl: workerFor(kernels) }) });
+async function twinSessions(
+  source,
+  prompt,
+  { seed, operations, options = {}, kernels, gap = 0.02 },
+) {
+  const card = await cardOf(source, {
+    ...options,
+    ...(kernels && { workerUrl: workerFor(kernels) }),
+  });
   const cpu = await loadCpu(source, options);
   const random = seeded(seed);
   const below = (n) => Math.floor(random() * n);
-  const words = (n) => Array.from({ length: n }, () => ['mill', ' river', ' 42', ' and', ' fox'][below(5)]).join('');
-  const told = { answers: 0, tokens: 0, ties: 0, forks: 0, moves: 0, back: 0, wrong: [], cardKernels: card.stats().cardKernels };
+  const words = (n) =>
+    Array.from({ length: n }, () => ['mill', ' river', ' 42', ' and', ' fox'][below(5)]).join('');
+  const told = {
+    answers: 0,
+    tokens: 0,
+    ties: 0,
+    forks: 0,
+    moves: 0,
+    back: 0,
+    wrong: [],
+    cardKernels: card.stats().cardKernels,
+  };
   const twins = [[card, cpu].map((engine) => engine.session())];
   const tell = async (teller, text) => {
     const pieces = [];
-    for await (const piece of teller.generate(text, { maxTokens: 4, temperature: 0, ignoreEos: true, logprobs: 2 })) if (piece.topLogprobs) pieces.push(piece);
+    for await (const piece of teller.generate(text, {
+      maxTokens: 4,
+      temperature: 0,
+      ignoreEos: true,
+      logprobs: 2,
+    }))
+      if (piece.topLogprobs) pieces.push(piece);
     return pieces;
   };
   const same = (label, ours, theirs) => {
@@ -266,7 +358,10 @@ async function twinSessions(source, prompt, { seed, operations, options = {}, ke
     told.tokens += differ < 0 ? theirs.length : differ;
     if (differ < 0) return true;
     const [first, second] = theirs[differ].topLogprobs;
-    if (first.logprob - second.logprob > gap) told.wrong.push(`${label}: ${ours.map(({ token }) => token)} for ${theirs.map(({ token }) => token)}, ${first.logprob - second.logprob} apart`);
+    if (first.logprob - second.logprob > gap)
+      told.wrong.push(
+        `${label}: ${ours.map(({ token }) => token)} for ${theirs.map(({ token }) => token)}, ${first.logprob - second.logprob} apart`,
+      );
     told.ties++;
     return false;
   };
@@ -282,8 +377,10 @@ async function twinSessions(source, prompt, { seed, operations, options = {}, ke
       const saved = [await ours.save(), await theirs.save()];
       await ours.restore(saved[1]);
       await theirs.restore(saved[0]);
-      if (`${(await theirs.save()).state}` !== `${saved[0].state}`) told.wrong.push('a state that has moved to the CPU is another');
-      if (`${(await ours.save()).state}` !== `${saved[1].state}`) told.wrong.push('a state that has moved to the card is another');
+      if (`${(await theirs.save()).state}` !== `${saved[0].state}`)
+        told.wrong.push('a state that has moved to the CPU is another');
+      if (`${(await ours.save()).state}` !== `${saved[1].state}`)
+        told.wrong.push('a state that has moved to the card is another');
       told.moves++;
     } else if (kind === 2) {
       // The engine's own timelines go back to what two prompts share.
@@ -292,7 +389,8 @@ async function twinSessions(source, prompt, { seed, operations, options = {}, ke
       told.back++;
     } else if (ours.tokens.length < 100) {
       const text = words(1 + below(3));
-      if (!same(`operation ${i}`, await tell(ours, text), await tell(theirs, text))) await theirs.restore(await ours.save());
+      if (!same(`operation ${i}`, await tell(ours, text), await tell(theirs, text)))
+        await theirs.restore(await ours.save());
     }
   }
   told.passes = card.stats().engine.cardPasses;

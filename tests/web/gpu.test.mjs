@@ -13,7 +13,21 @@ import { serve } from '../../web/scripts/serve.mjs';
 import { longOnly } from '../extent.mjs';
 import { crossOrigin, launch, openPage } from './chromium.mjs';
 import {
-  addressOf, budgetOf, checkLogits, checkLosses, checkQuarter, checkTwins, kCodes, kFewTokens, kNmse, kPositions, loads, losses, models, mountsOf, pageSetup,
+  addressOf,
+  budgetOf,
+  checkLogits,
+  checkLosses,
+  checkQuarter,
+  checkTwins,
+  kCodes,
+  kFewTokens,
+  kNmse,
+  kPositions,
+  loads,
+  losses,
+  models,
+  mountsOf,
+  pageSetup,
 } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
@@ -35,7 +49,8 @@ const kDisguised = `
   Object.defineProperty(GPUAdapter.prototype, 'info', { get: () => ({ vendor: 'acme', architecture: 'anvil', device: '', description: '', isFallbackAdapter: false }) });
 `;
 // Passes of five tokens and more are the card's, whatever was measured.
-const kPromptsOnly = "addEventListener('message', ({ data }) => data.method === 'load' && Object.assign(data.args[0], { cardFrom: 5, cardKernels: { int8: {} } }));";
+const kPromptsOnly =
+  "addEventListener('message', ({ data }) => data.method === 'load' && Object.assign(data.args[0], { cardFrom: 5, cardKernels: { int8: {} } }));";
 // Eight tokens at most: an engine with less to compile, since kernels for long prompts are most of that.
 const kShort = { contextLength: 8 };
 const kBrief = { count: 5, options: kShort };
@@ -44,7 +59,9 @@ const kCodesGap = 0.25;
 const kNoCard = 'GPU.prototype.requestAdapter = async () => null;';
 
 before(async () => {
-  browser = await launch({ args: [...chromiumArgs, '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'] });
+  browser = await launch({
+    args: [...chromiumArgs, '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'],
+  });
   files = await serve(mountsOf([...arch, ...quant, ...families]), crossOrigin);
   tab = await openPage(browser, dist, {});
   tab.page.on('console', (message) => {
@@ -63,7 +80,14 @@ after(async () => {
 const address = (model) => addressOf(files, model);
 const inPage = (work, ...args) => tab.page.evaluate(work, args);
 const measured = (model, more) =>
-  inPage(([args]) => measure(args), { source: address(model), prompt: model.prompt, positions: kPositions, count: kFewTokens, options: {}, ...more });
+  inPage(([args]) => measure(args), {
+    source: address(model),
+    prompt: model.prompt,
+    positions: kPositions,
+    count: kFewTokens,
+    options: {},
+    ...more,
+  });
 
 // --- what the card computes -----------------------------------------------------------------------
 
@@ -74,7 +98,9 @@ async function check(model, allowance, more = {}) {
   const { prompt } = model;
   const count = model.greedy.length && kFewTokens;
   const size = all ? { positions: prompt.length } : { count: 0, options: kShort };
-  const result = await measured(model, { count, ...(model !== llama && size), ...more }).catch((error) => error.message);
+  const result = await measured(model, { count, ...(model !== llama && size), ...more }).catch(
+    (error) => error.message,
+  );
   if (typeof result === 'string') {
     assert.ok(all, result); // which some of all models are told
     return assert.match(result, /cannot run on the graphics card: .+ would be needed there/);
@@ -85,20 +111,29 @@ async function check(model, allowance, more = {}) {
 }
 
 for (const model of arch) {
-  test(`the card computes ${model.name}`, { skip: !all && model !== llama && 'SLUICE_GPU_MODELS=all runs it' }, async () => {
-    const result = await check(model, kNmse);
-    if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
-  });
+  test(
+    `the card computes ${model.name}`,
+    { skip: !all && model !== llama && 'SLUICE_GPU_MODELS=all runs it' },
+    async () => {
+      const result = await check(model, kNmse);
+      if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
+    },
+  );
 }
 
 for (const model of quant) {
-  test(`weights of ${model.name}`, { skip: !all && (model.name === 'Q4_K' ? longOnly : 'SLUICE_GPU_MODELS=all runs it') }, () =>
-    check(model, kNmse + 10 * model.llama_cpp_nmse));
+  test(
+    `weights of ${model.name}`,
+    { skip: !all && (model.name === 'Q4_K' ? longOnly : 'SLUICE_GPU_MODELS=all runs it') },
+    () => check(model, kNmse + 10 * model.llama_cpp_nmse),
+  );
 }
 
 test('activations as codes', { skip: longOnly }, async () => {
   const model = quant.find(({ name }) => name === 'Q4_0');
-  const { cardKernels } = await check(model, kNmse + 10 * model.llama_cpp_nmse, { kernels: kCodes });
+  const { cardKernels } = await check(model, kNmse + 10 * model.llama_cpp_nmse, {
+    kernels: kCodes,
+  });
   assert.deepEqual(cardKernels, { ...kCodes, f16: false });
 });
 
@@ -106,33 +141,54 @@ test('activations as codes', { skip: longOnly }, async () => {
 const kBeyond = /^(qwen35moe|nemotron_h_moe)$/;
 // Softmax before and after the choice, sigmoid, groups, experts beside those that all tokens have.
 for (const model of families.filter(({ name }) => /moe/.test(name))) {
-  test(`the card computes the mixture ${model.name}`, { skip: !all && (model.name === 'qwen3moe' ? longOnly : 'SLUICE_GPU_MODELS=all runs it') }, async () => {
-    const result = await check(model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
-    assert.equal(result !== undefined, !kBeyond.test(model.name), 'refused, or not');
-    if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, result.tokens.length));
-  });
+  test(
+    `the card computes the mixture ${model.name}`,
+    { skip: !all && (model.name === 'qwen3moe' ? longOnly : 'SLUICE_GPU_MODELS=all runs it') },
+    async () => {
+      const result = await check(model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
+      assert.equal(result !== undefined, !kBeyond.test(model.name), 'refused, or not');
+      if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, result.tokens.length));
+    },
+  );
 }
 
 test('experts that stream give the same bits', { skip: longOnly }, async () => {
   const mixture = families.find(({ name }) => name === 'qwen3moe');
-  const under = (more) => measured(mixture, { prompt: mixture.prompt.slice(0, 3), ...kBrief, options: { ...kShort, ...more } });
+  const under = (more) =>
+    measured(mixture, {
+      prompt: mixture.prompt.slice(0, 3),
+      ...kBrief,
+      options: { ...kShort, ...more },
+    });
   const resident = await under();
   const refused = await under({ gpuBudget: 1 << 16 }).catch((error) => error.message);
   const small = await under({ gpuBudget: budgetOf(refused, resident.gpu, 1 / 4) });
-  assert.ok(small.counts.uploaded > 2 * resident.counts.uploaded, `weights stream: ${small.counts.uploaded} bytes`);
+  assert.ok(
+    small.counts.uploaded > 2 * resident.counts.uploaded,
+    `weights stream: ${small.counts.uploaded} bytes`,
+  );
   assert.deepEqual(small.logits, resident.logits);
   assert.deepEqual(small.tokens, resident.tokens);
 });
 
 test('one submit a token, at most eight dispatches a layer', async () => {
   await measured(llama);
-  const counts = await inPage(async ([source, prompt]) => {
-    const card = await cardOf(source);
-    const before = card.stats().engine;
-    await tokensOf(card, prompt, 4);
-    const after = card.stats().engine;
-    return Object.fromEntries(Object.keys(after).map((name) => [name, after[name] - (name === 'layers' ? 0 : before[name])]));
-  }, address(llama), llama.prompt);
+  const counts = await inPage(
+    async ([source, prompt]) => {
+      const card = await cardOf(source);
+      const before = card.stats().engine;
+      await tokensOf(card, prompt, 4);
+      const after = card.stats().engine;
+      return Object.fromEntries(
+        Object.keys(after).map((name) => [
+          name,
+          after[name] - (name === 'layers' ? 0 : before[name]),
+        ]),
+      );
+    },
+    address(llama),
+    llama.prompt,
+  );
   // One pass over what is left of the prompt, then one for each token but the last.
   assert.equal(counts.cardPasses, 4);
   assert.equal(counts.submits, 4);
@@ -143,186 +199,324 @@ test('one submit a token, at most eight dispatches a layer', async () => {
 // --- timelines ------------------------------------------------------------------------------------
 
 for (const model of [llama, lfm2]) {
-  test(`answers of ${model.name} that go back, are saved and move between card and CPU are those of the CPU`, { skip: longOnly }, async () => {
-    const wrong = await inPage(async ([source, prompt]) => {
-      const wrong = [];
-      const card = await cardOf(source);
-      const cpu = await loadCpu(source);
-      const check = async (label, tokens) => {
-        const [ours, theirs] = [await tokensOf(card, tokens, 5), await tokensOf(cpu, tokens, 5, { reusePrefix: false })];
-        if (`${ours}` !== `${theirs}`) wrong.push(`${label}: ${ours} for ${theirs}`);
-      };
-      // What was computed from where an earlier text is left, against the same computed anew.
-      const probability = async (tokens, options) => (await card.generate(tokens, { maxTokens: 1, temperature: 0, logprobs: 1, ...options })[Symbol.asyncIterator]().next()).value.logprob;
-      const goes = async (label, tokens) => {
-        const [on, anew] = [await probability(tokens), await probability(tokens, { reusePrefix: false })];
-        if (!(Math.abs(on - anew) < 1e-3)) wrong.push(`${label}: ${on} for ${anew}`);
-      };
-      await check('a prompt', prompt);
-      await check('a part of it', prompt.slice(0, 20));
-      await check('another end', [...prompt.slice(0, 30), 7, 8, 9]);
-      const state = await card.saveState();
-      await check('another text', prompt.slice(10, 40));
-      await card.restoreState(state);
-      await check('what was saved', [...state.tokens, 3, 4]);
-      await cpu.restoreState(state);
-      const moved = await tokensOf(cpu, [...state.tokens, 3, 4], 5);
-      const anew = await tokensOf(cpu, [...state.tokens, 3, 4], 5, { reusePrefix: false });
-      if (`${moved}` !== `${anew}`) wrong.push(`moved to the CPU: ${moved} for ${anew}`);
-      const back = await cpu.saveState();
-      await card.restoreState(back);
-      await check('moved back', [...back.tokens, 5]);
-      // Recurrent states have a checkpoint to go back to behind each 64 tokens: one pass leaves two.
-      const long = [...prompt, ...prompt.slice(5, 40), ...prompt.slice(1)];
-      while (long.length <= 128) long.push(...prompt.slice(2));
-      await check('a long prompt', long);
-      await goes('back behind the second checkpoint', [...long.slice(0, 129), 1]);
-      await goes('back to the second checkpoint', [...long.slice(0, 128), 2, 3]);
-      await goes('back behind a checkpoint', [...long.slice(0, 70), 9, 8]);
-      await goes('and on', [...long.slice(0, 70), 9, 8, 7, 6, 5]);
-      await goes('back to it', [...long.slice(0, 64), 30]);
-      await goes('back before it', [...long.slice(0, 50), 31]);
-      await check('a long prompt once more', long);
-      const far = await card.saveState();
-      await check('something else', prompt.slice(0, 9));
-      await card.restoreState(far);
-      await goes('back to a checkpoint that was saved', [...long.slice(0, 66), 17]);
-      await cpu.dispose();
-      return wrong;
-    }, address(model), model.prompt);
-    assert.deepEqual(wrong, []);
-  });
+  test(
+    `answers of ${model.name} that go back, are saved and move between card and CPU are those of the CPU`,
+    { skip: longOnly },
+    async () => {
+      const wrong = await inPage(
+        async ([source, prompt]) => {
+          const wrong = [];
+          const card = await cardOf(source);
+          const cpu = await loadCpu(source);
+          const check = async (label, tokens) => {
+            const [ours, theirs] = [
+              await tokensOf(card, tokens, 5),
+              await tokensOf(cpu, tokens, 5, { reusePrefix: false }),
+            ];
+            if (`${ours}` !== `${theirs}`) wrong.push(`${label}: ${ours} for ${theirs}`);
+          };
+          // What was computed from where an earlier text is left, against the same computed anew.
+          const probability = async (tokens, options) =>
+            (
+              await card
+                .generate(tokens, { maxTokens: 1, temperature: 0, logprobs: 1, ...options })
+                [Symbol.asyncIterator]()
+                .next()
+            ).value.logprob;
+          const goes = async (label, tokens) => {
+            const [on, anew] = [
+              await probability(tokens),
+              await probability(tokens, { reusePrefix: false }),
+            ];
+            if (!(Math.abs(on - anew) < 1e-3)) wrong.push(`${label}: ${on} for ${anew}`);
+          };
+          await check('a prompt', prompt);
+          await check('a part of it', prompt.slice(0, 20));
+          await check('another end', [...prompt.slice(0, 30), 7, 8, 9]);
+          const state = await card.saveState();
+          await check('another text', prompt.slice(10, 40));
+          await card.restoreState(state);
+          await check('what was saved', [...state.tokens, 3, 4]);
+          await cpu.restoreState(state);
+          const moved = await tokensOf(cpu, [...state.tokens, 3, 4], 5);
+          const anew = await tokensOf(cpu, [...state.tokens, 3, 4], 5, { reusePrefix: false });
+          if (`${moved}` !== `${anew}`) wrong.push(`moved to the CPU: ${moved} for ${anew}`);
+          const back = await cpu.saveState();
+          await card.restoreState(back);
+          await check('moved back', [...back.tokens, 5]);
+          // Recurrent states have a checkpoint to go back to behind each 64 tokens: one pass leaves two.
+          const long = [...prompt, ...prompt.slice(5, 40), ...prompt.slice(1)];
+          while (long.length <= 128) long.push(...prompt.slice(2));
+          await check('a long prompt', long);
+          await goes('back behind the second checkpoint', [...long.slice(0, 129), 1]);
+          await goes('back to the second checkpoint', [...long.slice(0, 128), 2, 3]);
+          await goes('back behind a checkpoint', [...long.slice(0, 70), 9, 8]);
+          await goes('and on', [...long.slice(0, 70), 9, 8, 7, 6, 5]);
+          await goes('back to it', [...long.slice(0, 64), 30]);
+          await goes('back before it', [...long.slice(0, 50), 31]);
+          await check('a long prompt once more', long);
+          const far = await card.saveState();
+          await check('something else', prompt.slice(0, 9));
+          await card.restoreState(far);
+          await goes('back to a checkpoint that was saved', [...long.slice(0, 66), 17]);
+          await cpu.dispose();
+          return wrong;
+        },
+        address(model),
+        model.prompt,
+      );
+      assert.deepEqual(wrong, []);
+    },
+  );
 
-  test(`sessions of ${model.name} that fork, go back, are saved and change places say the same on card and CPU`, { skip: model !== llama && longOnly }, async () => {
-    checkTwins(await inPage(([source, ...more]) => twinSessions(source, ...more), address(model), model.prompt, { seed: 7, operations: 24 }));
-  });
+  test(
+    `sessions of ${model.name} that fork, go back, are saved and change places say the same on card and CPU`,
+    { skip: model !== llama && longOnly },
+    async () => {
+      checkTwins(
+        await inPage(
+          ([source, ...more]) => twinSessions(source, ...more),
+          address(model),
+          model.prompt,
+          { seed: 7, operations: 24 },
+        ),
+      );
+    },
+  );
 }
 
 // Codes for a token, for a prompt, for both: what one of them has computed the other goes on with.
-for (const int8 of [{ few: true, many: false }, { few: false, many: true }]) {
-  test(`sessions with activations as codes (${JSON.stringify(int8)}) say the same as the CPU's wherever codes tell tokens apart`, { skip: longOnly }, async () => {
-    const model = quant.find(({ name }) => name === 'Q4_0');
-    const options = { contextLength: 160 };
-    const told = await inPage(([source, ...more]) => twinSessions(source, ...more), address(model), model.prompt, { seed: 5, operations: 20, options, kernels: { ...kCodes, int8 }, gap: kCodesGap });
-    assert.deepEqual(told.cardKernels.int8, int8);
-    checkTwins(told);
-  });
+for (const int8 of [
+  { few: true, many: false },
+  { few: false, many: true },
+]) {
+  test(
+    `sessions with activations as codes (${JSON.stringify(int8)}) say the same as the CPU's wherever codes tell tokens apart`,
+    { skip: longOnly },
+    async () => {
+      const model = quant.find(({ name }) => name === 'Q4_0');
+      const options = { contextLength: 160 };
+      const told = await inPage(
+        ([source, ...more]) => twinSessions(source, ...more),
+        address(model),
+        model.prompt,
+        { seed: 5, operations: 20, options, kernels: { ...kCodes, int8 }, gap: kCodesGap },
+      );
+      assert.deepEqual(told.cardKernels.int8, int8);
+      checkTwins(told);
+    },
+  );
 }
 
 test('what goes to the CPU though a card was asked for is said, once', async () => {
-  const result = await inPage(async ([source, prompt, greedy]) => {
-    const engine = await cardOf(source);
-    const said = () => engine.warnings.splice(0).map(([code, message]) => [code, /^\w+/.exec(message)[0]]);
-    await tokensOf(engine, [1, 2, 3], 2);
-    const out = { plain: said() };
-    for (let i = 0; i < 2; i++) await engine.embed([[1, 2, 3], [4, 5]]);
-    out.embedded = said();
-    const { embedding, heads, headSize } = engine.info;
-    const before = engine.stats().engine.cardPasses;
-    await engine.setAdapters([adapterOf(embedding, heads * headSize)]);
-    for (let i = 0; i < 2; i++) await tokensOf(engine, [1, 2, 3], 2);
-    out.adapted = said();
-    out.passes = engine.stats().engine.cardPasses - before;
-    await engine.setAdapters([]);
-    out.right = `${await tokensOf(engine, prompt, 4)}` === `${greedy.slice(0, 4)}`;
-    out.again = engine.stats().engine.cardPasses > before;
-    out.after = said();
-    return out;
+  const result = await inPage(
+    async ([source, prompt, greedy]) => {
+      const engine = await cardOf(source);
+      const said = () =>
+        engine.warnings.splice(0).map(([code, message]) => [code, /^\w+/.exec(message)[0]]);
+      await tokensOf(engine, [1, 2, 3], 2);
+      const out = { plain: said() };
+      for (let i = 0; i < 2; i++)
+        await engine.embed([
+          [1, 2, 3],
+          [4, 5],
+        ]);
+      out.embedded = said();
+      const { embedding, heads, headSize } = engine.info;
+      const before = engine.stats().engine.cardPasses;
+      await engine.setAdapters([adapterOf(embedding, heads * headSize)]);
+      for (let i = 0; i < 2; i++) await tokensOf(engine, [1, 2, 3], 2);
+      out.adapted = said();
+      out.passes = engine.stats().engine.cardPasses - before;
+      await engine.setAdapters([]);
+      out.right = `${await tokensOf(engine, prompt, 4)}` === `${greedy.slice(0, 4)}`;
+      out.again = engine.stats().engine.cardPasses > before;
+      out.after = said();
+      return out;
 
-    /** PEFT's two files: rank 1, of the first layer's queries. */
-    function adapterOf(cols, rows) {
-      const name = 'base_model.model.model.layers.0.self_attn.q_proj.lora_';
-      const header = JSON.stringify({
-        [`${name}A.weight`]: { dtype: 'F32', shape: [1, cols], data_offsets: [0, 4 * cols] },
-        [`${name}B.weight`]: { dtype: 'F32', shape: [rows, 1], data_offsets: [4 * cols, 4 * (cols + rows)] },
-      });
-      const padded = header.padEnd(Math.ceil(header.length / 8) * 8);
-      const tensors = new Blob([BigUint64Array.of(BigInt(padded.length)), padded, new Float32Array(cols + rows).fill(0.01)]);
-      const config = { peft_type: 'LORA', r: 1, lora_alpha: 1, target_modules: ['q_proj'] };
-      return { source: [new File([tensors], 'adapter_model.safetensors'), new File([JSON.stringify(config)], 'adapter_config.json')] };
-    }
-  }, address(llama), llama.prompt, llama.greedy);
+      /** PEFT's two files: rank 1, of the first layer's queries. */
+      function adapterOf(cols, rows) {
+        const name = 'base_model.model.model.layers.0.self_attn.q_proj.lora_';
+        const header = JSON.stringify({
+          [`${name}A.weight`]: { dtype: 'F32', shape: [1, cols], data_offsets: [0, 4 * cols] },
+          [`${name}B.weight`]: {
+            dtype: 'F32',
+            shape: [rows, 1],
+            data_offsets: [4 * cols, 4 * (cols + rows)],
+          },
+        });
+        const padded = header.padEnd(Math.ceil(header.length / 8) * 8);
+        const tensors = new Blob([
+          BigUint64Array.of(BigInt(padded.length)),
+          padded,
+          new Float32Array(cols + rows).fill(0.01),
+        ]);
+        const config = { peft_type: 'LORA', r: 1, lora_alpha: 1, target_modules: ['q_proj'] };
+        return {
+          source: [
+            new File([tensors], 'adapter_model.safetensors'),
+            new File([JSON.stringify(config)], 'adapter_config.json'),
+          ],
+        };
+      }
+    },
+    address(llama),
+    llama.prompt,
+    llama.greedy,
+  );
   assert.deepEqual(result, {
-    plain: [], embedded: [['NOT_ON_CARD', 'Embeddings']], adapted: [['NOT_ON_CARD', 'Adapters']], passes: 0, right: true, again: true, after: [],
+    plain: [],
+    embedded: [['NOT_ON_CARD', 'Embeddings']],
+    adapted: [['NOT_ON_CARD', 'Adapters']],
+    passes: 0,
+    right: true,
+    again: true,
+    after: [],
   });
 });
 
 const mamba = families.find(({ name }) => name === 'mamba');
-test('a model that the card cannot run is refused, or computed by the CPU with a warning', { skip: !mamba && 'no ../shared/fixtures' }, async () => {
-  const result = await inPage(async ([source]) => {
-    const warnings = [];
-    const refused = await load(source).catch(({ code, message }) => [code, message]);
-    const spec = workerAfter("addEventListener('message', ({ data }) => data.method === 'load' && (data.args[0].cardFrom = 1));");
-    const engine = await load(source, { device: 'auto', workerUrl: spec, onProgress: (event) => event.phase === 'warning' && warnings.push([event.code, event.message]) });
-    const { device } = engine.stats();
-    const tokens = await tokensOf(engine, [1, 2, 3], 2);
-    await engine.dispose();
-    return { refused, warnings, device, tokens: tokens.length };
-  }, address(mamba));
-  assert.equal(result.refused[0], 'NOT_SUPPORTED');
-  assert.match(result.refused[1], /cannot run on the graphics card: the operation scan would be needed there/);
-  assert.equal(result.warnings.length, 1);
-  assert.equal(result.warnings[0][0], 'NOT_SUPPORTED');
-  assert.match(result.warnings[0][1], /operation scan.*The CPU computes\.$/);
-  assert.deepEqual([result.device, result.tokens], ['wasm', 2]);
-});
+test(
+  'a model that the card cannot run is refused, or computed by the CPU with a warning',
+  { skip: !mamba && 'no ../shared/fixtures' },
+  async () => {
+    const result = await inPage(async ([source]) => {
+      const warnings = [];
+      const refused = await load(source).catch(({ code, message }) => [code, message]);
+      const spec = workerAfter(
+        "addEventListener('message', ({ data }) => data.method === 'load' && (data.args[0].cardFrom = 1));",
+      );
+      const engine = await load(source, {
+        device: 'auto',
+        workerUrl: spec,
+        onProgress: (event) =>
+          event.phase === 'warning' && warnings.push([event.code, event.message]),
+      });
+      const { device } = engine.stats();
+      const tokens = await tokensOf(engine, [1, 2, 3], 2);
+      await engine.dispose();
+      return { refused, warnings, device, tokens: tokens.length };
+    }, address(mamba));
+    assert.equal(result.refused[0], 'NOT_SUPPORTED');
+    assert.match(
+      result.refused[1],
+      /cannot run on the graphics card: the operation scan would be needed there/,
+    );
+    assert.equal(result.warnings.length, 1);
+    assert.equal(result.warnings[0][0], 'NOT_SUPPORTED');
+    assert.match(result.warnings[0][1], /operation scan.*The CPU computes\.$/);
+    assert.deepEqual([result.device, result.tokens], ['wasm', 2]);
+  },
+);
 
 test('an answer is given up within a moment, and the next one is right', async () => {
-  const result = await inPage(async ([source, prompt]) => {
-    const card = await cardOf(source);
-    const before = await tokensOf(card, prompt, 4);
-    const control = new AbortController();
-    const long = card.generate(prompt, { maxTokens: 60, temperature: 0, ignoreEos: true, reusePrefix: false, signal: control.signal });
-    let aborted;
-    try {
-      for await (const { token } of long) if (token >= 0) control.abort();
-    } catch (error) {
-      aborted = error.name;
-    }
-    return { aborted, before, after: await tokensOf(card, prompt, 4) };
-  }, address(llama), llama.prompt);
+  const result = await inPage(
+    async ([source, prompt]) => {
+      const card = await cardOf(source);
+      const before = await tokensOf(card, prompt, 4);
+      const control = new AbortController();
+      const long = card.generate(prompt, {
+        maxTokens: 60,
+        temperature: 0,
+        ignoreEos: true,
+        reusePrefix: false,
+        signal: control.signal,
+      });
+      let aborted;
+      try {
+        for await (const { token } of long) if (token >= 0) control.abort();
+      } catch (error) {
+        aborted = error.name;
+      }
+      return { aborted, before, after: await tokensOf(card, prompt, 4) };
+    },
+    address(llama),
+    llama.prompt,
+  );
   const right = llama.greedy.slice(0, 4);
   assert.deepEqual(result, { aborted: 'AbortError', before: right, after: right });
 });
 
 for (const model of [plain, llama]) {
-  test(`${model.name} under a quarter of the budget gives the same bits`, { skip: model !== plain && longOnly }, async () => {
-    const under = (more) => measured(model, { prompt: model.prompt.slice(0, 3), ...kBrief, options: { ...kShort, ...more } });
-    await checkQuarter(under, await under(), 3);
-  });
+  test(
+    `${model.name} under a quarter of the budget gives the same bits`,
+    { skip: model !== plain && longOnly },
+    async () => {
+      const under = (more) =>
+        measured(model, {
+          prompt: model.prompt.slice(0, 3),
+          ...kBrief,
+          options: { ...kShort, ...more },
+        });
+      await checkQuarter(under, await under(), 3);
+    },
+  );
 }
 
 test('the CPU goes on where the card is lost, whenever that is', async (t) => {
   const times = losses(3);
-  const results = await inPage(([source, ...more]) => loseCards(source, ...more), address(plain), plain.prompt.slice(0, 3), { times, seed: 11, ...kBrief });
+  const results = await inPage(
+    ([source, ...more]) => loseCards(source, ...more),
+    address(plain),
+    plain.prompt.slice(0, 3),
+    { times, seed: 11, ...kBrief },
+  );
   checkLosses(results, times);
-  t.diagnostic(`${results.filter(({ label }) => label.endsWith('opened')).length} of ${results.length} were lost while the card was opened`);
+  t.diagnostic(
+    `${results.filter(({ label }) => label.endsWith('opened')).length} of ${results.length} were lost while the card was opened`,
+  );
 });
 
-test('loads and disposals, at whatever moment, leave nothing behind', { skip: longOnly }, async () => {
-  const results = await inPage(([source, ...more]) => disposals(source, ...more), address(plain), plain.prompt.slice(0, 3), { times: loads(2), seed: 7, ...kBrief });
-  assert.equal(results.length, 1, results.join('\n'));
-});
+test(
+  'loads and disposals, at whatever moment, leave nothing behind',
+  { skip: longOnly },
+  async () => {
+    const results = await inPage(
+      ([source, ...more]) => disposals(source, ...more),
+      address(plain),
+      plain.prompt.slice(0, 3),
+      { times: loads(2), seed: 7, ...kBrief },
+    );
+    assert.equal(results.length, 1, results.join('\n'));
+  },
+);
 
 test('a card is fetched for nobody who does not ask, and refused in words where there is none', async () => {
-  const found = await inPage(async ([source, noCard]) => {
-    const fetched = () => performance.getEntriesByType('resource').filter(({ name }) => /gpu/.test(name)).length;
-    const before = fetched();
-    const plain = await Engine.load(source, { cache: 'none', contextLength: 64 });
-    const out = { device: plain.stats().device, gpu: plain.memory().gpu, fetched: fetched() - before };
-    await plain.dispose();
-    const auto = await load(source, { device: 'auto' }); // the adapter here is a program on the CPU
-    out.auto = auto.stats().device;
-    await auto.dispose();
-    out.wrong = await Engine.load(source, { device: 'gpu' }).catch(({ code }) => code);
-    const none = workerAfter(noCard);
-    out.none = await load(source, { workerUrl: none }).catch(({ code }) => code);
-    const without = await load(source, { workerUrl: none, device: 'auto' });
-    out.without = without.stats().device;
-    await without.dispose();
-    return out;
-  }, address(llama), kNoCard);
-  assert.deepEqual(found, { device: 'wasm', gpu: 0, fetched: 0, auto: 'wasm', wrong: 'INVALID_ARGUMENT', none: 'NOT_SUPPORTED', without: 'wasm' });
+  const found = await inPage(
+    async ([source, noCard]) => {
+      const fetched = () =>
+        performance.getEntriesByType('resource').filter(({ name }) => /gpu/.test(name)).length;
+      const before = fetched();
+      const plain = await Engine.load(source, { cache: 'none', contextLength: 64 });
+      const out = {
+        device: plain.stats().device,
+        gpu: plain.memory().gpu,
+        fetched: fetched() - before,
+      };
+      await plain.dispose();
+      const auto = await load(source, { device: 'auto' }); // the adapter here is a program on the CPU
+      out.auto = auto.stats().device;
+      await auto.dispose();
+      out.wrong = await Engine.load(source, { device: 'gpu' }).catch(({ code }) => code);
+      const none = workerAfter(noCard);
+      out.none = await load(source, { workerUrl: none }).catch(({ code }) => code);
+      const without = await load(source, { workerUrl: none, device: 'auto' });
+      out.without = without.stats().device;
+      await without.dispose();
+      return out;
+    },
+    address(llama),
+    kNoCard,
+  );
+  assert.deepEqual(found, {
+    device: 'wasm',
+    gpu: 0,
+    fetched: 0,
+    auto: 'wasm',
+    wrong: 'INVALID_ARGUMENT',
+    none: 'NOT_SUPPORTED',
+    without: 'wasm',
+  });
 });
 
 // --- another budget of memory, which is another worker and another device ------------------------
@@ -360,109 +554,200 @@ const kCounted = `
 `;
 
 for (const more of [{}, { gpuLayers: 1 }]) {
-  test(`the budget of memory changes under a session, ${more.gpuLayers ? 'one layer' : 'all layers'} on the card`, { skip: longOnly }, async () => {
-    const told = await inPage(async ([source, script, more]) => {
-      const held = new Map();
-      let most = 0;
-      const channel = new BroadcastChannel('buffers');
-      const now = () => [...held.values()].reduce((a, b) => a + b, 0);
-      channel.onmessage = ({ data: [worker, bytes] }) => {
-        held.set(worker, bytes);
-        most = Math.max(most, now());
-      };
-      const warnings = [];
-      const options = { ...more, contextLength: 64, workerUrl: workerAfter(script), onProgress: (event) => event.phase === 'warning' && warnings.push(event.code) };
-      const texts = [' mill river', ' and', ' 42 fox', ' river', ' the end'];
-      const answers = async (engine, between) => {
-        const session = engine.session();
-        const tokens = [];
-        for (const [i, text] of texts.entries()) {
-          const answer = tokensOf(session, text, 3); // a change waits for it
-          await Promise.all([answer, between?.(i)]);
-          tokens.push(await answer);
-        }
-        return tokens;
-      };
-      const still = await load(source, { ...options, memoryBudget: 8e6 });
-      const expected = await answers(still);
-      const gpuBudget = 2 * still.memory().gpu;
-      await still.dispose();
-      most = 0;
-      const moving = await load(source, { ...options, memoryBudget: 8e6, gpuBudget });
-      const out = { expected, kernels: [], budgets: [], devices: [], within: [] };
-      const state = () => {
-        const { device, cardKernels, gpuLayers, engine } = moving.stats();
-        const { budget, gpu } = moving.memory();
-        out.devices.push([device, gpuLayers ?? 0, engine.cardPasses > 0]);
-        out.kernels.push(JSON.stringify(cardKernels));
-        out.budgets.push(budget);
-        out.within.push(gpu > 0 && gpu <= gpuBudget && most <= gpuBudget);
-      };
-      out.tokens = await answers(moving, async (i) => {
-        if (i === 1) await moving.setMemoryBudget(6e6);
-        if (i === 2) out.refused = await moving.setMemoryBudget(5e6).then(() => 'moved', ({ code }) => code);
-        if (i === 3) out.small = await moving.setMemoryBudget(65536).then(() => 'moved', ({ code }) => code);
-        if (i === 3) await moving.setMemoryBudget(9e6);
-      });
-      state();
-      await moving.setMemoryBudget(7e6);
-      out.after = [await tokensOf(moving, [1, 2, 3], 2), await tokensOf(moving, [1, 2, 3], 2, { reusePrefix: false })];
-      state();
-      const inUse = () => [...held.values()].filter((bytes) => bytes > 0).length;
-      for (let i = 0; i < 200 && inUse() > 1; i++) await after(50); // messages on their way
-      out.one = inUse();
-      await moving.dispose();
-      for (let i = 0; i < 200 && now() > 0; i++) await after(50);
-      channel.close();
-      return { ...out, left: now(), warnings };
-    }, address(plain), kCounted, more);
-    assert.deepEqual(told.tokens, told.expected);
-    assert.deepEqual(told.after[0], told.after[1]);
-    assert.deepEqual(told.budgets, [9e6, 7e6].map((budget) => budget - (budget % 65536)));
-    assert.deepEqual(told.devices.map(([device, , passes]) => [device, passes]), [['webgpu', true], ['webgpu', true]]);
-    if (more.gpuLayers) assert.deepEqual(told.devices.map(([, layers]) => layers), [1, 1]);
-    assert.equal(new Set(told.kernels).size, 1);
-    assert.deepEqual([told.within, told.one, told.left], [[true, true], 1, 0], JSON.stringify(told));
-    assert.deepEqual([told.refused, told.small, told.warnings], ['HTTP_STATUS', 'BUDGET_TOO_SMALL', []]);
-  });
+  test(
+    `the budget of memory changes under a session, ${more.gpuLayers ? 'one layer' : 'all layers'} on the card`,
+    { skip: longOnly },
+    async () => {
+      const told = await inPage(
+        async ([source, script, more]) => {
+          const held = new Map();
+          let most = 0;
+          const channel = new BroadcastChannel('buffers');
+          const now = () => [...held.values()].reduce((a, b) => a + b, 0);
+          channel.onmessage = ({ data: [worker, bytes] }) => {
+            held.set(worker, bytes);
+            most = Math.max(most, now());
+          };
+          const warnings = [];
+          const options = {
+            ...more,
+            contextLength: 64,
+            workerUrl: workerAfter(script),
+            onProgress: (event) => event.phase === 'warning' && warnings.push(event.code),
+          };
+          const texts = [' mill river', ' and', ' 42 fox', ' river', ' the end'];
+          const answers = async (engine, between) => {
+            const session = engine.session();
+            const tokens = [];
+            for (const [i, text] of texts.entries()) {
+              const answer = tokensOf(session, text, 3); // a change waits for it
+              await Promise.all([answer, between?.(i)]);
+              tokens.push(await answer);
+            }
+            return tokens;
+          };
+          const still = await load(source, { ...options, memoryBudget: 8e6 });
+          const expected = await answers(still);
+          const gpuBudget = 2 * still.memory().gpu;
+          await still.dispose();
+          most = 0;
+          const moving = await load(source, { ...options, memoryBudget: 8e6, gpuBudget });
+          const out = { expected, kernels: [], budgets: [], devices: [], within: [] };
+          const state = () => {
+            const { device, cardKernels, gpuLayers, engine } = moving.stats();
+            const { budget, gpu } = moving.memory();
+            out.devices.push([device, gpuLayers ?? 0, engine.cardPasses > 0]);
+            out.kernels.push(JSON.stringify(cardKernels));
+            out.budgets.push(budget);
+            out.within.push(gpu > 0 && gpu <= gpuBudget && most <= gpuBudget);
+          };
+          out.tokens = await answers(moving, async (i) => {
+            if (i === 1) await moving.setMemoryBudget(6e6);
+            if (i === 2)
+              out.refused = await moving.setMemoryBudget(5e6).then(
+                () => 'moved',
+                ({ code }) => code,
+              );
+            if (i === 3)
+              out.small = await moving.setMemoryBudget(65536).then(
+                () => 'moved',
+                ({ code }) => code,
+              );
+            if (i === 3) await moving.setMemoryBudget(9e6);
+          });
+          state();
+          await moving.setMemoryBudget(7e6);
+          out.after = [
+            await tokensOf(moving, [1, 2, 3], 2),
+            await tokensOf(moving, [1, 2, 3], 2, { reusePrefix: false }),
+          ];
+          state();
+          const inUse = () => [...held.values()].filter((bytes) => bytes > 0).length;
+          for (let i = 0; i < 200 && inUse() > 1; i++) await after(50); // messages on their way
+          out.one = inUse();
+          await moving.dispose();
+          for (let i = 0; i < 200 && now() > 0; i++) await after(50);
+          channel.close();
+          return { ...out, left: now(), warnings };
+        },
+        address(plain),
+        kCounted,
+        more,
+      );
+      assert.deepEqual(told.tokens, told.expected);
+      assert.deepEqual(told.after[0], told.after[1]);
+      assert.deepEqual(
+        told.budgets,
+        [9e6, 7e6].map((budget) => budget - (budget % 65536)),
+      );
+      assert.deepEqual(
+        told.devices.map(([device, , passes]) => [device, passes]),
+        [
+          ['webgpu', true],
+          ['webgpu', true],
+        ],
+      );
+      if (more.gpuLayers)
+        assert.deepEqual(
+          told.devices.map(([, layers]) => layers),
+          [1, 1],
+        );
+      assert.equal(new Set(told.kernels).size, 1);
+      assert.deepEqual(
+        [told.within, told.one, told.left],
+        [[true, true], 1, 0],
+        JSON.stringify(told),
+      );
+      assert.deepEqual(
+        [told.refused, told.small, told.warnings],
+        ['HTTP_STATUS', 'BUDGET_TOO_SMALL', []],
+      );
+    },
+  );
 }
 
 // --- which of the two computes --------------------------------------------------------------------
 
 test('what is measured decides: against a card that is a program, the CPU', async () => {
-  const result = await inPage(async ([source, disguised, none]) => {
-    const ask = (script) => Engine.inspect(source, { cache: 'none', contextLength: 128, device: 'auto', threads: 1, workerUrl: script });
-    const out = { software: (await ask(workerUrl)).device, none: (await ask(workerAfter(none))).device, plain: (await Engine.inspect(source, { cache: 'none' })).device };
-    const { device } = await ask(workerAfter(disguised));
-    return { ...out, measured: { ...device, cardFrom: String(device.cardFrom) } };
-  }, address(quant.find(({ name }) => name === 'Q4_K')), kDisguised, kNoCard);
+  const result = await inPage(
+    async ([source, disguised, none]) => {
+      const ask = (script) =>
+        Engine.inspect(source, {
+          cache: 'none',
+          contextLength: 128,
+          device: 'auto',
+          threads: 1,
+          workerUrl: script,
+        });
+      const out = {
+        software: (await ask(workerUrl)).device,
+        none: (await ask(workerAfter(none))).device,
+        plain: (await Engine.inspect(source, { cache: 'none' })).device,
+      };
+      const { device } = await ask(workerAfter(disguised));
+      return { ...out, measured: { ...device, cardFrom: String(device.cardFrom) } };
+    },
+    address(quant.find(({ name }) => name === 'Q4_K')),
+    kDisguised,
+    kNoCard,
+  );
   const { software, none, plain, measured } = result;
   assert.equal(plain, undefined);
-  for (const [advice, reason] of [[software, /program on the CPU/], [none, /no WebGPU adapter/], [measured, /^The CPU computes: measured, prompts/]]) {
-    assert.deepEqual([advice.prefill, advice.decode, String(advice.cardFrom)], ['wasm', 'wasm', 'Infinity'], JSON.stringify(advice));
+  for (const [advice, reason] of [
+    [software, /program on the CPU/],
+    [none, /no WebGPU adapter/],
+    [measured, /^The CPU computes: measured, prompts/],
+  ]) {
+    assert.deepEqual(
+      [advice.prefill, advice.decode, String(advice.cardFrom)],
+      ['wasm', 'wasm', 'Infinity'],
+      JSON.stringify(advice),
+    );
     assert.match(advice.reason, reason);
   }
   assert.equal(measured.card, 'acme anvil');
-  for (const rate of [...Object.values(measured.rates).flatMap(Object.values), measured.cardBytesPerSecond]) assert.ok(Number.isFinite(rate) && rate > 0, rate);
+  for (const rate of [
+    ...Object.values(measured.rates).flatMap(Object.values),
+    measured.cardBytesPerSecond,
+  ])
+    assert.ok(Number.isFinite(rate) && rate > 0, rate);
   assert.deepEqual(Object.keys(measured.cardKernels), ['subgroups', 'f16', 'int8']);
 });
 
-test('prompts on the card, and the tokens after them on the CPU, are the CPU\'s', { skip: longOnly }, async () => {
-  const result = await inPage(async ([source, prompt, script]) => {
-    const cpu = await loadCpu(source);
-    const engine = await load(source, { workerUrl: workerAfter(script), contextLength: 8 });
-    const passes = () => engine.stats().engine.cardPasses;
-    const out = { wrong: [], passes: [] };
-    for (const tokens of [prompt.slice(0, 6), prompt.slice(0, 3), [prompt[0], 7, 8, 9, 10, 11], [1, 2, 3], prompt.slice(10, 16)]) {
-      const before = passes();
-      const [ours, theirs] = [await tokensOf(engine, tokens, 2), await tokensOf(cpu, tokens, 2)];
-      if (`${ours}` !== `${theirs}`) out.wrong.push(`${tokens}: ${ours} for ${theirs}`);
-      out.passes.push(passes() - before);
-    }
-    await Promise.all([engine.dispose(), cpu.dispose()]);
-    return out;
-  }, address(llama), llama.prompt, kPromptsOnly);
-  assert.deepEqual(result.wrong, []);
-  // What is left of each prompt behind what it shares with the one before is one pass, if it has five tokens.
-  assert.deepEqual(result.passes, [1, 0, 1, 0, 1]);
-});
+test(
+  "prompts on the card, and the tokens after them on the CPU, are the CPU's",
+  { skip: longOnly },
+  async () => {
+    const result = await inPage(
+      async ([source, prompt, script]) => {
+        const cpu = await loadCpu(source);
+        const engine = await load(source, { workerUrl: workerAfter(script), contextLength: 8 });
+        const passes = () => engine.stats().engine.cardPasses;
+        const out = { wrong: [], passes: [] };
+        for (const tokens of [
+          prompt.slice(0, 6),
+          prompt.slice(0, 3),
+          [prompt[0], 7, 8, 9, 10, 11],
+          [1, 2, 3],
+          prompt.slice(10, 16),
+        ]) {
+          const before = passes();
+          const [ours, theirs] = [
+            await tokensOf(engine, tokens, 2),
+            await tokensOf(cpu, tokens, 2),
+          ];
+          if (`${ours}` !== `${theirs}`) out.wrong.push(`${tokens}: ${ours} for ${theirs}`);
+          out.passes.push(passes() - before);
+        }
+        await Promise.all([engine.dispose(), cpu.dispose()]);
+        return out;
+      },
+      address(llama),
+      llama.prompt,
+      kPromptsOnly,
+    );
+    assert.deepEqual(result.wrong, []);
+    // What is left of each prompt behind what it shares with the one before is one pass, if it has five tokens.
+    assert.deepEqual(result.passes, [1, 0, 1, 0, 1]);
+  },
+);

@@ -17,8 +17,13 @@ const out = join(root, 'build', 'web-tests');
 export async function importWeb(name) {
   const outfile = join(out, `${basename(name)}.mjs`);
   await build({
-    entryPoints: [join(root, 'web', `${name}.ts`)], outfile, bundle: true, format: 'esm',
-    platform: 'node', target: 'node20', logLevel: 'warning',
+    entryPoints: [join(root, 'web', `${name}.ts`)],
+    outfile,
+    bundle: true,
+    format: 'esm',
+    platform: 'node',
+    target: 'node20',
+    logLevel: 'warning',
   });
   return import(pathToFileURL(outfile).href);
 }
@@ -39,7 +44,8 @@ export async function measureLogits({ source, tokens, smallest, options }) {
   const load = { contextLength: 64, ...options };
   if (smallest) {
     const refused = await Engine.load(source, { ...load, memoryBudget: 65536 }).catch((e) => e);
-    load.memoryBudget = Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
+    load.memoryBudget =
+      Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
   }
   const engine = await Engine.load(source, load);
   try {
@@ -54,7 +60,9 @@ export async function measureLogits({ source, tokens, smallest, options }) {
 const fakeGlue = {
   name: 'fake-glue',
   setup: (b) =>
-    b.onResolve({ filter: /\/glue\.js$/ }, () => ({ path: join(root, 'tests', 'web', 'fake-glue.ts') })),
+    b.onResolve({ filter: /\/glue\.js$/ }, () => ({
+      path: join(root, 'tests', 'web', 'fake-glue.ts'),
+    })),
 };
 
 const emptyWasm = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
@@ -63,9 +71,17 @@ const emptyWasm = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
 export async function buildFakePackage({ name = 'fake', external = [] } = {}) {
   const outdir = join(out, name);
   await build({
-    entryPoints: ['index', 'worker', 'node', 'worker-node'].map((e) => join(root, 'web', `${e}.ts`)),
-    outdir, bundle: true, format: 'esm', target: 'es2022', external: ['node:*', ...external], sourcemap: 'inline',
-    plugins: [fakeGlue], logLevel: 'warning',
+    entryPoints: ['index', 'worker', 'node', 'worker-node'].map((e) =>
+      join(root, 'web', `${e}.ts`),
+    ),
+    outdir,
+    bundle: true,
+    format: 'esm',
+    target: 'es2022',
+    external: ['node:*', ...external],
+    sourcemap: 'inline',
+    plugins: [fakeGlue],
+    logLevel: 'warning',
   });
   mkdirSync(outdir, { recursive: true });
   for (const variant of ['simd128', 'relaxed', 'relaxed16']) {
@@ -78,7 +94,8 @@ export async function buildFakePackage({ name = 'fake', external = [] } = {}) {
 export function fakeModel({ units = 12, unitBytes = 96 * 1024, header = 40000, seed = 1 } = {}) {
   const bytes = Buffer.alloc(header + units * unitBytes);
   const next = random(seed);
-  for (let i = 0; i + 4 <= bytes.length; i += 4) bytes.writeUInt32LE((next() * 4294967296) >>> 0, i);
+  for (let i = 0; i + 4 <= bytes.length; i += 4)
+    bytes.writeUInt32LE((next() * 4294967296) >>> 0, i);
   bytes.write('FAKE', 0);
   [1, header, units, unitBytes].forEach((value, i) => bytes.writeUInt32LE(value, 4 + 4 * i));
   return bytes;
@@ -103,10 +120,11 @@ export async function faultyServer(file, fault = () => null) {
   return {
     url: `http://127.0.0.1:${server.address().port}/model.gguf`,
     state,
-    close: () => new Promise((ok) => {
-      server.close(ok);
-      server.closeAllConnections();
-    }),
+    close: () =>
+      new Promise((ok) => {
+        server.close(ok);
+        server.closeAllConnections();
+      }),
   };
 }
 
@@ -134,7 +152,11 @@ function answer(request, response, kind, file, state) {
   const match = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
   if (kind === 'gzip') {
     const packed = gzipSync(bytes);
-    response.writeHead(200, { ...headers, 'Content-Encoding': 'gzip', 'Content-Length': packed.length });
+    response.writeHead(200, {
+      ...headers,
+      'Content-Encoding': 'gzip',
+      'Content-Length': packed.length,
+    });
     return response.end(packed);
   }
   if (!match || kind === '200') {
@@ -144,7 +166,8 @@ function answer(request, response, kind, file, state) {
   }
   let first = Number(match[1]);
   const last = Math.min(Number(match[2] || Infinity), bytes.length - 1);
-  if (first > last) return response.writeHead(416, { 'Content-Range': `bytes */${bytes.length}` }).end();
+  if (first > last)
+    return response.writeHead(416, { 'Content-Range': `bytes */${bytes.length}` }).end();
   state.ranges.push([first, last]);
   if (kind === 'wrong-range') first = Math.max(0, first - 100);
   let body = bytes.subarray(first, last + 1);

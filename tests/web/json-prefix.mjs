@@ -1,8 +1,19 @@
 // Whether a text could still become JSON: what an answer that was cut off must be.
 
 const tails = [
-  '', '"', 'n"', '0"', '00"', '000"', '0000"', 'u0000"', '0', '"":0', // a string, an escape, a number, a member
-  ...['true', 'false', 'null'].flatMap((word) => Array.from(word.slice(1), (_, i) => word.slice(i + 1))),
+  '',
+  '"',
+  'n"',
+  '0"',
+  '00"',
+  '000"',
+  '0000"',
+  'u0000"',
+  '0',
+  '"":0', // a string, an escape, a number, a member
+  ...['true', 'false', 'null'].flatMap((word) =>
+    Array.from(word.slice(1), (_, i) => word.slice(i + 1)),
+  ),
 ];
 
 const parses = (text) => {
@@ -23,5 +34,7 @@ export function isJsonPrefix(text) {
     else if (char === '[') open.unshift(']');
     else if (char === '}' || char === ']') open.shift();
   }
-  return tails.some((tail) => ['', ':0'].some((value) => parses(text + tail + value + open.join(''))));
+  return tails.some((tail) =>
+    ['', ':0'].some((value) => parses(text + tail + value + open.join(''))),
+  );
 }

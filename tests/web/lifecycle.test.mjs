@@ -2,7 +2,15 @@
 // crashes, sessions that come and go, disposal in the middle of everything. After each the engine, or
 // the store, is good for the same text as before. Bounds in time only catch what hangs.
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -36,7 +44,10 @@ after(async () => {
 /** Starts `work`, aborts it after a while, and sees that it rejects at once. */
 async function abortAfter(ms, work) {
   const control = new AbortController();
-  const settled = work(control.signal).then(() => 'done', (error) => error);
+  const settled = work(control.signal).then(
+    () => 'done',
+    (error) => error,
+  );
   settled.then(() => (settled.at = performance.now()));
   await sleep(ms);
   const aborted = performance.now();
@@ -49,18 +60,23 @@ async function abortAfter(ms, work) {
 }
 
 const phases = {
-  'a long prompt': (signal) => engine.generate('x'.repeat(80_000), { ...endless, reusePrefix: false, signal }).text(),
+  'a long prompt': (signal) =>
+    engine.generate('x'.repeat(80_000), { ...endless, reusePrefix: false, signal }).text(),
   'an answer': (signal) => engine.generate('hello', { ...endless, signal }).text(),
-  'a session': (signal) => engine.session().generate('hello', { ...endless, signal }).text(),
+  'a session': (signal) =>
+    engine
+      .session()
+      .generate('hello', { ...endless, signal })
+      .text(),
   'the waiting behind another generation': (signal) => {
     const first = engine.generate('hello', { ...endless, signal });
     return Promise.all([first.text(), engine.generate('x', { ...greedy, signal }).text()]);
   },
-  'saving': (signal) => engine.session().save({ signal }),
+  saving: (signal) => engine.session().save({ signal }),
   'saving the state': (signal) => engine.saveState({ signal }),
-  'restoring': async (signal) => engine.restoreState(await engine.saveState({ signal }), { signal }),
+  restoring: async (signal) => engine.restoreState(await engine.saveState({ signal }), { signal }),
   'a change of the budget': (signal) => engine.setMemoryBudget(700_000, { signal }),
-  'logits': (signal) => engine.logits(new Int32Array(60).fill(7), { signal }),
+  logits: (signal) => engine.logits(new Int32Array(60).fill(7), { signal }),
 };
 for (const [name, work] of Object.entries(phases)) {
   test(`an abort during ${name} rejects at once, and the engine works on`, async () => {
@@ -69,7 +85,8 @@ for (const [name, work] of Object.entries(phases)) {
       aborted += await abortAfter(delay, work);
       assert.equal(await engine.generate('hello', greedy).text(), expected);
     }
-    if (/prompt|answer|session|waiting|logits/.test(name)) assert.ok(aborted > 0, 'nothing was aborted');
+    if (/prompt|answer|session|waiting|logits/.test(name))
+      assert.ok(aborted > 0, 'nothing was aborted');
     await assert.rejects(work(AbortSignal.abort()), { name: 'AbortError' });
   });
 }
@@ -79,11 +96,24 @@ test('an abort at any moment of a load leaves a store that the next load goes on
   const slow = await faultyServer({ bytes, etag: '"1"' }, () => 'slow');
   t.after(() => slow.close());
   const cacheDir = join(directory, 'aborted');
-  const stored = () => !existsSync(cacheDir) ? [0] : readdirSync(cacheDir).map((key) => readFileSync(join(cacheDir, key, 'index')).subarray(8192).filter((byte, i) => i % 8 === 0 && byte !== 0).length);
+  const stored = () =>
+    !existsSync(cacheDir)
+      ? [0]
+      : readdirSync(cacheDir).map(
+          (key) =>
+            readFileSync(join(cacheDir, key, 'index'))
+              .subarray(8192)
+              .filter((byte, i) => i % 8 === 0 && byte !== 0).length,
+        );
   let aborted = 0;
   for (let i = 0; i < 40 && (i < 4 || stored()[0] < 20); i++) {
     aborted += await abortAfter(next() * 500, async (signal) => {
-      const loaded = await Engine.load(slow.url, { signal, cacheDir, tuning, memoryBudget: 700_000 });
+      const loaded = await Engine.load(slow.url, {
+        signal,
+        cacheDir,
+        tuning,
+        memoryBudget: 700_000,
+      });
       // The download goes on behind load(): leaving it there is an abort as well.
       await sleep(next() * 100);
       await loaded.dispose();
@@ -96,7 +126,10 @@ test('an abort at any moment of a load leaves a store that the next load goes on
   assert.equal(await loaded.generate('hello', greedy).text(), expected);
   await loaded.downloaded;
   await loaded.dispose();
-  assert.ok(slow.state.bytes <= bytes.length - had * 16384 + 131072, `${slow.state.bytes} fetched with ${had} chunks stored`);
+  assert.ok(
+    slow.state.bytes <= bytes.length - had * 16384 + 131072,
+    `${slow.state.bytes} fetched with ${had} chunks stored`,
+  );
   const offline = await Engine.load(slow.url, { cacheDir, cache: 'only', tuning });
   assert.equal(await offline.generate('hello', greedy).text(), expected);
   await offline.dispose();
@@ -106,7 +139,11 @@ test('an aborted inspection rejects at once', async (t) => {
   const stalled = await faultyServer({ bytes }, () => 'stall');
   t.after(() => stalled.close());
   for (const delay of [0, 50]) {
-    assert.ok(await abortAfter(delay, (signal) => Engine.inspect(stalled.url, { signal, tuning: { ...tuning, stallMs: 60_000 } })));
+    assert.ok(
+      await abortAfter(delay, (signal) =>
+        Engine.inspect(stalled.url, { signal, tuning: { ...tuning, stallMs: 60_000 } }),
+      ),
+    );
   }
 });
 
@@ -114,11 +151,18 @@ test('an aborted inspection rejects at once', async (t) => {
 async function slowEngine(msPerToken) {
   const units = new Int32Array(new SharedArrayBuffer(4));
   const script = join(directory, `probe-${msPerToken}.mjs`);
-  writeFileSync(script, `import { getEnvironmentData } from 'node:worker_threads';
+  writeFileSync(
+    script,
+    `import { getEnvironmentData } from 'node:worker_threads';
     globalThis.sluiceProbe = getEnvironmentData('probe');
-    await import(${JSON.stringify(pathToFileURL(join(dist, 'worker-node.js')).href)});`);
+    await import(${JSON.stringify(pathToFileURL(join(dist, 'worker-node.js')).href)});`,
+  );
   setEnvironmentData('probe', { units, msPerToken });
-  const loaded = await Engine.load(path, { workerUrl: pathToFileURL(script).href, contextLength: 1000, ioWorker: false });
+  const loaded = await Engine.load(path, {
+    workerUrl: pathToFileURL(script).href,
+    contextLength: 1000,
+    ioWorker: false,
+  });
   setEnvironmentData('probe', undefined);
   return { loaded, computed: () => Atomics.load(units, 0) };
 }
@@ -132,7 +176,10 @@ test('leaving the loop stops computing within one layer: by count', async () => 
     break;
   }
   assert.equal((await generation.result).finishReason, 'cancelled');
-  assert.ok(computed() - left <= 2, `${computed() - left} of 12 units were computed after the break`);
+  assert.ok(
+    computed() - left <= 2,
+    `${computed() - left} of 12 units were computed after the break`,
+  );
   await loaded.dispose();
 });
 
@@ -153,7 +200,12 @@ test('loading goes on after an answer that was cancelled while it went on', asyn
   for (const ioWorker of [true, false]) {
     const slow = await faultyServer({ bytes, etag: '"1"' }, () => 'slow');
     t.after(() => slow.close());
-    const loaded = await Engine.load(slow.url, { memoryBudget: 4e6, contextLength: 1000, ioWorker, tuning });
+    const loaded = await Engine.load(slow.url, {
+      memoryBudget: 4e6,
+      contextLength: 1000,
+      ioWorker,
+      tuning,
+    });
     const generation = loaded.generate('hello', endless);
     generation.cancel();
     assert.equal((await generation.result).finishReason, 'cancelled');
@@ -173,13 +225,22 @@ test('a crashed worker rejects everything pending, sessions included; disposal g
   const session = doomed.session();
   await session.generate('hello', greedy).result;
   const pending = [
-    doomed.generate([5, 666]).result, session.generate(' more', greedy).result, session.save(), session.fork(),
-    doomed.session().send('hi').result, doomed.saveState(), doomed.setMemoryBudget(4e6), doomed.tokenize('x'),
+    doomed.generate([5, 666]).result,
+    session.generate(' more', greedy).result,
+    session.save(),
+    session.fork(),
+    doomed.session().send('hi').result,
+    doomed.saveState(),
+    doomed.setMemoryBudget(4e6),
+    doomed.tokenize('x'),
   ];
   const settled = await Promise.allSettled(pending);
   const codes = settled.map(({ reason }) => reason?.code ?? 'fulfilled');
   // The last three are calls of their own, which may have been answered before the crash.
-  assert.ok(codes.every((code, i) => code === 'ENGINE_GONE' || (i > 4 && code === 'fulfilled')), codes.join());
+  assert.ok(
+    codes.every((code, i) => code === 'ENGINE_GONE' || (i > 4 && code === 'fulfilled')),
+    codes.join(),
+  );
   await assert.rejects(doomed.generate('x').text(), { code: 'ENGINE_GONE' });
   await assert.rejects(session.send('x').text(), { code: 'ENGINE_GONE' });
   await doomed.dispose();
@@ -246,7 +307,10 @@ test('saving a timeline that has to be computed again, and cannot: the next call
   const long = 'x'.repeat(66_000); // more than waits in memory
   const plain = engine.session();
   const session = stranded.session();
-  assert.equal(await session.generate(long, greedy).text(), await plain.generate(long, greedy).text());
+  assert.equal(
+    await session.generate(long, greedy).text(),
+    await plain.generate(long, greedy).text(),
+  );
   assert.equal(await stranded.generate('hello', greedy).text(), expected);
   truncateSync(file, 50_000);
   for (let i = 0; i < 2; i++) await assert.rejects(session.save(), { code: 'TRUNCATED' });
@@ -277,14 +341,24 @@ test('disposing of the engine in the middle of anything rejects it with DISPOSED
     generate: (e) => e.generate('hello', endless).text(),
     prompt: (e) => e.generate('x'.repeat(90_000), endless).text(),
     session: (e) => e.session().generate('hello', endless).text(),
-    loop: async (e) => { for await (const _ of e.generate('hello', endless)); },
+    loop: async (e) => {
+      for await (const _ of e.generate('hello', endless));
+    },
     download: (e) => e.downloaded,
   };
   for (const [name, work] of Object.entries(works)) {
     const slow = await faultyServer({ bytes }, () => (name === 'download' ? 'slow' : null));
     t.after(() => slow.close());
-    const loaded = await Engine.load(slow.url, { cacheDir: join(directory, `gone-${name}`), contextLength: 1e5, memoryBudget: 700_000, tuning });
-    const pending = work(loaded).then(() => 'done', (error) => error.code);
+    const loaded = await Engine.load(slow.url, {
+      cacheDir: join(directory, `gone-${name}`),
+      contextLength: 1e5,
+      memoryBudget: 700_000,
+      tuning,
+    });
+    const pending = work(loaded).then(
+      () => 'done',
+      (error) => error.code,
+    );
     await sleep(10);
     await loaded.dispose();
     assert.equal(await pending, 'DISPOSED', name);
@@ -298,9 +372,16 @@ test('after disposal every call says so', async () => {
   await loaded.dispose();
   const messages = [{ role: 'user', content: 'x' }];
   for (const call of [
-    () => loaded.generate('x').text(), () => loaded.session().generate('x').text(), () => session.save(), () => session.send('x').text(),
-    () => loaded.saveState(), () => loaded.setMemoryBudget(4e6), () => loaded.logits([5]), () => loaded.tokenize('x'),
-    () => loaded.chat.completions.create({ messages }), () => loaded.completions.create({ prompt: 'x' }),
+    () => loaded.generate('x').text(),
+    () => loaded.session().generate('x').text(),
+    () => session.save(),
+    () => session.send('x').text(),
+    () => loaded.saveState(),
+    () => loaded.setMemoryBudget(4e6),
+    () => loaded.logits([5]),
+    () => loaded.tokenize('x'),
+    () => loaded.chat.completions.create({ messages }),
+    () => loaded.completions.create({ prompt: 'x' }),
   ]) {
     await assert.rejects(call, { code: 'DISPOSED', message: /disposed of/ }, String(call));
   }

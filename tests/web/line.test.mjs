@@ -12,11 +12,16 @@ function made(most) {
   const log = [];
   const put = (name, timeline = null) => {
     const work = { name };
-    const done = line.do(timeline === null ? null : typeof timeline === 'function' ? timeline : () => timeline, async (chosen, begun) => {
-      log.push(`${name}${timeline === null ? '' : `@${chosen}`}`);
-      Object.assign(work, { begun, running: true });
-      await new Promise((resolve, reject) => Object.assign(work, { end: resolve, fail: reject })).finally(() => (work.running = false));
-    });
+    const done = line.do(
+      timeline === null ? null : typeof timeline === 'function' ? timeline : () => timeline,
+      async (chosen, begun) => {
+        log.push(`${name}${timeline === null ? '' : `@${chosen}`}`);
+        Object.assign(work, { begun, running: true });
+        await new Promise((resolve, reject) =>
+          Object.assign(work, { end: resolve, fail: reject }),
+        ).finally(() => (work.running = false));
+      },
+    );
     work.done = done.catch((error) => error);
     return work;
   };
@@ -64,7 +69,11 @@ test('only who waits for its own timeline is overtaken; a choice sees what is ta
   const a = put('a', 1);
   await turn();
   a.begun();
-  const [again, b, any] = [put('again', 1), put('b', 2), put('any', (taken) => [1, 2, 3].find((id) => !taken.has(id)))];
+  const [again, b, any] = [
+    put('again', 1),
+    put('b', 2),
+    put('any', (taken) => [1, 2, 3].find((id) => !taken.has(id))),
+  ];
   await turn();
   b.begun();
   await turn();
@@ -92,7 +101,10 @@ test('random work: nothing is lost, nobody shares a timeline or an engine that i
     for (let n = next() * 4; n > 0; n--) {
       await turn();
       const running = all.filter((work) => work.running);
-      assert.ok(running.length <= 3 && new Set(running.map(({ timeline }) => timeline)).size === running.length);
+      assert.ok(
+        running.length <= 3 &&
+          new Set(running.map(({ timeline }) => timeline)).size === running.length,
+      );
       if (running.some(({ alone }) => alone)) assert.equal(running.length, 1);
       assert.equal(line.taken.size, running.filter(({ alone }) => !alone).length);
       const one = running[Math.floor(next() * running.length)];

@@ -24,7 +24,8 @@ async function measure({ source, prompt, steps, options, smallest }) {
   const load = { cache: 'none', contextLength: 64, threads: 2, ...options };
   if (smallest) {
     const refused = await Engine.load(source, { ...load, memoryBudget: 65536 }).catch((e) => e);
-    load.memoryBudget = Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
+    load.memoryBudget =
+      Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
   }
   const engine = await Engine.load(source, load);
   try {
@@ -41,7 +42,9 @@ async function measure({ source, prompt, steps, options, smallest }) {
 
 function check({ logits, n_vocab, llama_cpp_nmse }, ours, label) {
   const bytes = readFileSync(join(fixtures, 'lora', logits));
-  const reference = new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
+  const reference = new Float32Array(
+    bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length),
+  );
   assert.equal(ours.length, positions * n_vocab, label);
   for (let t = 0; t < positions; t++) {
     let difference = 0;
@@ -55,7 +58,8 @@ function check({ logits, n_vocab, llama_cpp_nmse }, ours, label) {
   }
 }
 
-const adaptersAt = (place, { adapters }) => adapters.map(({ file, scale }) => ({ source: place('lora', file), scale }));
+const adaptersAt = (place, { adapters }) =>
+  adapters.map(({ file, scale }) => ({ source: place('lora', file), scale }));
 
 async function checkAll(run, place, models) {
   for (const one of models) {
@@ -96,7 +100,13 @@ describe('in Node', { skip }, () => {
   });
 
   for (const model of [...new Set(cases.map(({ model }) => model))]) {
-    test(model, { skip: !/llama-gqa|qwen3moe/.test(model) && longOnly }, () => checkAll(measure, place, cases.filter((one) => one.model === model && /\.(a05|ab)$/.test(one.name))));
+    test(model, { skip: !/llama-gqa|qwen3moe/.test(model) && longOnly }, () =>
+      checkAll(
+        measure,
+        place,
+        cases.filter((one) => one.model === model && /\.(a05|ab)$/.test(one.name)),
+      ),
+    );
   }
 
   test('sessions go on with other adapters, and with another budget', async () => {
@@ -125,7 +135,9 @@ describe('in Node', { skip }, () => {
       assert.equal(await told(), changed);
       await engine.setMemoryBudget(64 << 20);
       assert.equal(await told(), changed);
-      await assert.rejects(engine.setAdapters([{ source: place('lora', 'qwen3.a.lora.gguf') }]), { code: 'UNSUPPORTED_ARCHITECTURE' });
+      await assert.rejects(engine.setAdapters([{ source: place('lora', 'qwen3.a.lora.gguf') }]), {
+        code: 'UNSUPPORTED_ARCHITECTURE',
+      });
       assert.equal(await told(), changed);
       await engine.setAdapters([]);
       assert.equal(await told(), bare);
@@ -144,9 +156,14 @@ describe('in Node', { skip }, () => {
         const forms = [
           ({ folder }) => join(scratch, folder),
           ({ folder }) => join(scratch, folder, 'adapter_model.safetensors'),
-          ({ config, weights }) => [new File([weights], 'adapter_model.safetensors'), new File([config], 'adapter_config.json')],
+          ({ config, weights }) => [
+            new File([weights], 'adapter_model.safetensors'),
+            new File([config], 'adapter_config.json'),
+          ],
         ];
-        const steps = forms.map((form) => made.map((each) => ({ source: form(each), scale: each.scale })));
+        const steps = forms.map((form) =>
+          made.map((each) => ({ source: form(each), scale: each.scale })),
+        );
         const { out } = await measure({ ...args, steps, options: { lora: steps[0] } });
         for (const logits of out) assert.deepEqual(logits, expected, one.name);
       }
@@ -157,23 +174,43 @@ describe('in Node', { skip }, () => {
 
   test("what is no plain LoRA in PEFT's form is refused by name", async () => {
     const one = peftCases[0];
-    const made = peftOf(readFileSync(join(fixtures, 'lora', one.adapters[0].file)), readGguf(readFileSync(join(fixtures, one.model))).metadata);
+    const made = peftOf(
+      readFileSync(join(fixtures, 'lora', one.adapters[0].file)),
+      readGguf(readFileSync(join(fixtures, one.model))).metadata,
+    );
     const config = JSON.parse(made.config);
     const refused = (changes, weights, code, word) => {
-      const files = [new File([JSON.stringify({ ...config, ...changes })], 'adapter_config.json'), new File([weights], 'adapter_model.safetensors')];
-      return assert.rejects(Engine.load(place('', cases[0].model), { cache: 'none', lora: [{ source: files }] }), (error) => error.code === code && error.message.includes(word));
+      const files = [
+        new File([JSON.stringify({ ...config, ...changes })], 'adapter_config.json'),
+        new File([weights], 'adapter_model.safetensors'),
+      ];
+      return assert.rejects(
+        Engine.load(place('', cases[0].model), { cache: 'none', lora: [{ source: files }] }),
+        (error) => error.code === code && error.message.includes(word),
+      );
     };
     const { weights } = made;
     await refused({ peft_type: 'IA3' }, weights, 'UNSUPPORTED_ARCHITECTURE', 'IA3');
     await refused({ use_dora: true }, weights, 'UNSUPPORTED_ARCHITECTURE', 'use_dora');
-    await refused({ modules_to_save: ['lm_head'] }, weights, 'UNSUPPORTED_ARCHITECTURE', 'modules_to_save');
+    await refused(
+      { modules_to_save: ['lm_head'] },
+      weights,
+      'UNSUPPORTED_ARCHITECTURE',
+      'modules_to_save',
+    );
     await refused({ bias: 'all' }, weights, 'UNSUPPORTED_ARCHITECTURE', 'bias');
-    await refused({ init_lora_weights: 'pissa' }, weights, 'UNSUPPORTED_ARCHITECTURE', 'init_lora_weights');
+    await refused(
+      { init_lora_weights: 'pissa' },
+      weights,
+      'UNSUPPORTED_ARCHITECTURE',
+      'init_lora_weights',
+    );
     await refused({ lora_alpha: null }, weights, 'BAD_HEADER', 'lora_alpha');
     await refused({}, weights.subarray(0, 4), 'TRUNCATED', 'too short');
     await refused({}, weights.subarray(0, 40), 'TRUNCATED', 'header');
     await refused({}, weights.subarray(0, weights.length - 4), 'TRUNCATED', 'ends after');
-    const renamed = (from, to) => Buffer.from(weights.toString('latin1').replace(from, to), 'latin1');
+    const renamed = (from, to) =>
+      Buffer.from(weights.toString('latin1').replace(from, to), 'latin1');
     await refused({}, renamed('q_proj', 'x_proj'), 'UNSUPPORTED_ARCHITECTURE', 'x_proj');
     await refused({}, renamed('"F', '"X'), 'UNSUPPORTED_TYPE', 'type X');
     await refused({}, renamed(/"shape":\[\d/, '"shape":[9'), 'BAD_HEADER', 'shape');
@@ -181,7 +218,8 @@ describe('in Node', { skip }, () => {
 
   test('what is no adapter is refused', async () => {
     const source = place('', cases[0].model);
-    const refused = (lora, code) => assert.rejects(Engine.load(source, { cache: 'none', lora }), { code }, JSON.stringify(lora));
+    const refused = (lora, code) =>
+      assert.rejects(Engine.load(source, { cache: 'none', lora }), { code }, JSON.stringify(lora));
     const { source: file } = adaptersAt(place, cases[0])[0];
     await refused('text', 'INVALID_ARGUMENT');
     await refused([{ source: file, scale: '1' }], 'INVALID_ARGUMENT');
@@ -219,13 +257,24 @@ describe('in Chromium', { skip }, () => {
   });
 
   test('from a server', () =>
-    checkAll((args) => tab.page.evaluate((all) => measure(all), args), (folder, file) => `${files.url}/${folder ? `${folder}/` : ''}${file}`, cases.filter(({ name }) => name === 'qwen3.ab')));
+    checkAll(
+      (args) => tab.page.evaluate((all) => measure(all), args),
+      (folder, file) => `${files.url}/${folder ? `${folder}/` : ''}${file}`,
+      cases.filter(({ name }) => name === 'qwen3.ab'),
+    ));
 
   test("PEFT's form from a server gives the bits of GGUF's", async () => {
     for (const one of peftCases) {
-      const peft = writePeft(one, scratch).map(({ folder, scale }) => ({ source: `${made.url}/${folder}/`, scale }));
+      const peft = writePeft(one, scratch).map(({ folder, scale }) => ({
+        source: `${made.url}/${folder}/`,
+        scale,
+      }));
       const gguf = adaptersAt((folder, file) => `${files.url}/${folder}/${file}`, one);
-      const args = { source: `${files.url}/${one.model}`, prompt: one.prompt.slice(0, positions), steps: [gguf, peft] };
+      const args = {
+        source: `${files.url}/${one.model}`,
+        prompt: one.prompt.slice(0, positions),
+        steps: [gguf, peft],
+      };
       const { out } = await tab.page.evaluate((all) => measure(all), args);
       assert.deepEqual(out[2], out[1], one.name);
     }

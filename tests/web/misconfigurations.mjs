@@ -5,7 +5,8 @@
 //   code, says   of the error; … stands for the browser's own words. null: it works all the same
 const script = { 'Content-Type': 'text/javascript' };
 const copyWorker = "copy the package's worker.js there, or give its address as workerUrl.";
-const copyWasm = "copy the package's engine.*.wasm beside worker.js, or give an address as wasmUrl.";
+const copyWasm =
+  "copy the package's engine.*.wasm beside worker.js, or give an address as wasmUrl.";
 const worker = (path, why) => `The engine's worker cannot be started from ${path}: ${why}`;
 const wasm = (path, why) => `The engine's wasm cannot be loaded from ${path}: ${why}`;
 const csp = (text) => ({ 'Content-Security-Policy': text });
@@ -13,99 +14,180 @@ const csp = (text) => ({ 'Content-Security-Policy': text });
 /** ORIGIN is the page's, OTHER another one that allows everybody to read, STRICT one that does not, NOWHERE one that is down. */
 export const misconfigurations = [
   {
-    wrong: 'The worker’s script is missing', options: { workerUrl: '/lost/worker.js?key=secret' },
-    code: 'WORKER_LOAD', says: worker('ORIGIN/lost/worker.js', `it answered 404; ${copyWorker}`),
+    wrong: 'The worker’s script is missing',
+    options: { workerUrl: '/lost/worker.js?key=secret' },
+    code: 'WORKER_LOAD',
+    says: worker('ORIGIN/lost/worker.js', `it answered 404; ${copyWorker}`),
   },
   {
-    wrong: 'It is missing beside `index.js`', files: { '/dist/worker.js': [404, {}, ''] },
-    code: 'WORKER_LOAD', says: worker('ORIGIN/dist/worker.js', `it answered 404; ${copyWorker}`),
+    wrong: 'It is missing beside `index.js`',
+    files: { '/dist/worker.js': [404, {}, ''] },
+    code: 'WORKER_LOAD',
+    says: worker('ORIGIN/dist/worker.js', `it answered 404; ${copyWorker}`),
   },
   {
-    wrong: 'The host answers every path with a page', files: { '/dist/worker.js': [200, { 'Content-Type': 'text/html' }, '<p>Not found'] },
-    code: 'WORKER_LOAD', says: worker('ORIGIN/dist/worker.js', `it comes as text/html, not as text/javascript; ${copyWorker}`),
+    wrong: 'The host answers every path with a page',
+    files: { '/dist/worker.js': [200, { 'Content-Type': 'text/html' }, '<p>Not found'] },
+    code: 'WORKER_LOAD',
+    says: worker(
+      'ORIGIN/dist/worker.js',
+      `it comes as text/html, not as text/javascript; ${copyWorker}`,
+    ),
   },
   {
-    wrong: 'Its host is down', options: { workerUrl: 'NOWHERE/worker.js' },
-    code: 'WORKER_LOAD', says: worker('NOWHERE/worker.js', 'it cannot be fetched (…); from another origin it needs Access-Control-Allow-Origin.'),
+    wrong: 'Its host is down',
+    options: { workerUrl: 'NOWHERE/worker.js' },
+    code: 'WORKER_LOAD',
+    says: worker(
+      'NOWHERE/worker.js',
+      'it cannot be fetched (…); from another origin it needs Access-Control-Allow-Origin.',
+    ),
   },
   {
-    wrong: '`workerUrl` names another script, which says nothing', options: { workerUrl: '/mute.js', tuning: { greetMs: 400 } },
+    wrong: '`workerUrl` names another script, which says nothing',
+    options: { workerUrl: '/mute.js', tuning: { greetMs: 400 } },
     files: { '/mute.js': [200, script, 'self.onmessage = () => {};'] },
-    code: 'WORKER_LOAD', says: worker('ORIGIN/mute.js', `it has not greeted for … s, as this package's worker does; ${copyWorker}`),
+    code: 'WORKER_LOAD',
+    says: worker(
+      'ORIGIN/mute.js',
+      `it has not greeted for … s, as this package's worker does; ${copyWorker}`,
+    ),
   },
   {
-    wrong: '… which says something else', options: { workerUrl: '/chatty.js' },
+    wrong: '… which says something else',
+    options: { workerUrl: '/chatty.js' },
     files: { '/chatty.js': [200, script, 'postMessage({ ready: true });'] },
-    code: 'WORKER_LOAD', says: worker('ORIGIN/chatty.js', `it is not this package's worker; ${copyWorker}`),
+    code: 'WORKER_LOAD',
+    says: worker('ORIGIN/chatty.js', `it is not this package's worker; ${copyWorker}`),
   },
   {
-    wrong: '… which fails', options: { workerUrl: '/broken.js' },
+    wrong: '… which fails',
+    options: { workerUrl: '/broken.js' },
     files: { '/broken.js': [200, script, 'throw new Error("boom");'] },
-    code: 'WORKER_LOAD', says: worker('ORIGIN/broken.js', `…boom; ${copyWorker}`),
+    code: 'WORKER_LOAD',
+    says: worker('ORIGIN/broken.js', `…boom; ${copyWorker}`),
   },
   {
-    wrong: '`workerUrl` is of another origin', options: { workerUrl: 'OTHER/dist/worker.js' }, code: null,
+    wrong: '`workerUrl` is of another origin',
+    options: { workerUrl: 'OTHER/dist/worker.js' },
+    code: null,
   },
   {
-    wrong: '… and that origin lets nobody read it', options: { workerUrl: 'STRICT/dist/worker.js' },
-    code: 'WORKER_LOAD', says: worker('STRICT/dist/worker.js', 'it cannot be fetched (…); from another origin it needs Access-Control-Allow-Origin.'),
+    wrong: '… and that origin lets nobody read it',
+    options: { workerUrl: 'STRICT/dist/worker.js' },
+    code: 'WORKER_LOAD',
+    says: worker(
+      'STRICT/dist/worker.js',
+      'it cannot be fetched (…); from another origin it needs Access-Control-Allow-Origin.',
+    ),
   },
   {
-    wrong: 'The Content-Security-Policy allows no worker', page: csp("worker-src 'none'"),
-    code: 'WORKER_LOAD', says: worker('ORIGIN/dist/worker.js', 'the Content-Security-Policy forbids it; allow it in worker-src.'),
+    wrong: 'The Content-Security-Policy allows no worker',
+    page: csp("worker-src 'none'"),
+    code: 'WORKER_LOAD',
+    says: worker(
+      'ORIGIN/dist/worker.js',
+      'the Content-Security-Policy forbids it; allow it in worker-src.',
+    ),
   },
   {
-    wrong: '… or none from `blob:`, which another origin needs', page: csp("worker-src 'self'"), options: { workerUrl: 'OTHER/dist/worker.js' },
-    code: 'WORKER_LOAD', says: worker('OTHER/dist/worker.js', 'the Content-Security-Policy forbids it; allow it in worker-src, with blob:.'),
+    wrong: '… or none from `blob:`, which another origin needs',
+    page: csp("worker-src 'self'"),
+    options: { workerUrl: 'OTHER/dist/worker.js' },
+    code: 'WORKER_LOAD',
+    says: worker(
+      'OTHER/dist/worker.js',
+      'the Content-Security-Policy forbids it; allow it in worker-src, with blob:.',
+    ),
   },
   {
-    wrong: 'The page demands trusted types', page: csp("require-trusted-types-for 'script'"), code: null,
+    wrong: 'The page demands trusted types',
+    page: csp("require-trusted-types-for 'script'"),
+    code: null,
   },
   {
-    wrong: '… and allows none', page: csp("require-trusted-types-for 'script'; trusted-types 'none'"),
-    code: 'WORKER_LOAD', says: worker('ORIGIN/dist/worker.js', 'trusted types forbid it; add sluice-llm to the trusted-types of the Content-Security-Policy.'),
+    wrong: '… and allows none',
+    page: csp("require-trusted-types-for 'script'; trusted-types 'none'"),
+    code: 'WORKER_LOAD',
+    says: worker(
+      'ORIGIN/dist/worker.js',
+      'trusted types forbid it; add sluice-llm to the trusted-types of the Content-Security-Policy.',
+    ),
   },
   {
-    wrong: 'The page is cross-origin isolated, its worker is not', isolation: true,
-    files: { '/dist/worker.js': [200, { ...script, 'Cross-Origin-Embedder-Policy': 'unsafe-none' }, 'postMessage({ event: "hello" });'] },
-    code: 'WORKER_LOAD', says: worker('ORIGIN/dist/worker.js', 'the page is cross-origin isolated and the script is not; send Cross-Origin-Embedder-Policy with it.'),
+    wrong: 'The page is cross-origin isolated, its worker is not',
+    isolation: true,
+    files: {
+      '/dist/worker.js': [
+        200,
+        { ...script, 'Cross-Origin-Embedder-Policy': 'unsafe-none' },
+        'postMessage({ event: "hello" });',
+      ],
+    },
+    code: 'WORKER_LOAD',
+    says: worker(
+      'ORIGIN/dist/worker.js',
+      'the page is cross-origin isolated and the script is not; send Cross-Origin-Embedder-Policy with it.',
+    ),
   },
   {
-    wrong: 'The wasm is missing', options: { wasmUrl: '/lost/engine.wasm' },
-    code: 'WASM_LOAD', says: wasm('ORIGIN/lost/engine.wasm', `it answered 404; ${copyWasm}`),
+    wrong: 'The wasm is missing',
+    options: { wasmUrl: '/lost/engine.wasm' },
+    code: 'WASM_LOAD',
+    says: wasm('ORIGIN/lost/engine.wasm', `it answered 404; ${copyWasm}`),
   },
   {
-    wrong: 'The host answers every path with a page', options: { wasmUrl: '/page' }, files: { '/page': [200, { 'Content-Type': 'text/html' }, '<p>Not found'] },
-    code: 'WASM_LOAD', says: wasm('ORIGIN/page', `it is no wasm but text/html; ${copyWasm}`),
+    wrong: 'The host answers every path with a page',
+    options: { wasmUrl: '/page' },
+    files: { '/page': [200, { 'Content-Type': 'text/html' }, '<p>Not found'] },
+    code: 'WASM_LOAD',
+    says: wasm('ORIGIN/page', `it is no wasm but text/html; ${copyWasm}`),
   },
   {
-    wrong: 'The wasm comes with another type', files: { '/odd.wasm': [200, { 'Content-Type': 'text/plain' }, 'WASM'] }, options: { wasmUrl: '/odd.wasm' }, code: null,
+    wrong: 'The wasm comes with another type',
+    files: { '/odd.wasm': [200, { 'Content-Type': 'text/plain' }, 'WASM'] },
+    options: { wasmUrl: '/odd.wasm' },
+    code: null,
   },
   {
-    wrong: 'Its host is down', options: { wasmUrl: 'NOWHERE/engine.wasm' },
-    code: 'WASM_LOAD', says: wasm('NOWHERE/engine.wasm', `…; ${copyWasm}`),
+    wrong: 'Its host is down',
+    options: { wasmUrl: 'NOWHERE/engine.wasm' },
+    code: 'WASM_LOAD',
+    says: wasm('NOWHERE/engine.wasm', `…; ${copyWasm}`),
   },
   {
-    wrong: 'The Content-Security-Policy allows no wasm', page: csp("script-src 'self'"),
-    code: 'WASM_LOAD', says: wasm('ORIGIN/dist/engine.….wasm', "…; allow 'wasm-unsafe-eval' in script-src of the worker's Content-Security-Policy."),
+    wrong: 'The Content-Security-Policy allows no wasm',
+    page: csp("script-src 'self'"),
+    code: 'WASM_LOAD',
+    says: wasm(
+      'ORIGIN/dist/engine.….wasm',
+      "…; allow 'wasm-unsafe-eval' in script-src of the worker's Content-Security-Policy.",
+    ),
   },
   {
-    wrong: '`templates.js` is missing', chat: true,
-    code: 'MODULE_LOAD', says: "The part of the package that chats cannot be loaded: copy the package's templates.js beside its other files (…).",
+    wrong: '`templates.js` is missing',
+    chat: true,
+    code: 'MODULE_LOAD',
+    says: "The part of the package that chats cannot be loaded: copy the package's templates.js beside its other files (…).",
   },
   {
-    wrong: 'The model’s address is a file’s', source: 'file:///models/story.gguf',
-    code: 'INVALID_ARGUMENT', says: "'file:///models/story.gguf' cannot be read: give an http(s) address, or a File that was chosen or dropped.",
+    wrong: 'The model’s address is a file’s',
+    source: 'file:///models/story.gguf',
+    code: 'INVALID_ARGUMENT',
+    says: "'file:///models/story.gguf' cannot be read: give an http(s) address, or a File that was chosen or dropped.",
   },
   {
-    wrong: '… or that of an FTP server', source: 'ftp://me:secret@host/story.gguf',
-    code: 'INVALID_ARGUMENT', says: "'ftp://host/story.gguf' cannot be read: give an http(s) address, or a File that was chosen or dropped.",
+    wrong: '… or that of an FTP server',
+    source: 'ftp://me:secret@host/story.gguf',
+    code: 'INVALID_ARGUMENT',
+    says: "'ftp://host/story.gguf' cannot be read: give an http(s) address, or a File that was chosen or dropped.",
   },
 ];
 
 /** The table as the documentation has it. */
 export function markdown() {
-  const cell = (text) => text.replace(/ORIGIN|OTHER|STRICT|NOWHERE/g, 'https://…').replace(/\|/g, '\\|');
+  const cell = (text) =>
+    text.replace(/ORIGIN|OTHER|STRICT|NOWHERE/g, 'https://…').replace(/\|/g, '\\|');
   const rows = misconfigurations.map(({ wrong, code, says }) => {
     const told = code ? `\`${code}\`: ${cell(says)}` : 'It works all the same.';
     return `| ${wrong} | ${told} |`;

@@ -28,9 +28,13 @@ function host({ page = {}, files = {}, isolation = false }) {
   return serve([['/dist/', dist]], {
     isolation,
     onRequest(request, response) {
-      const answer = (status, headers, body) => (response.writeHead(status, headers).end(body === 'WASM' ? emptyWasm : body), true);
+      const answer = (status, headers, body) => (
+        response.writeHead(status, headers).end(body === 'WASM' ? emptyWasm : body),
+        true
+      );
       for (const [name, value] of Object.entries(page)) response.setHeader(name, value);
-      if (request.url === '/') return answer(200, { 'Content-Type': 'text/html' }, '<!doctype html><title>test</title>');
+      if (request.url === '/')
+        return answer(200, { 'Content-Type': 'text/html' }, '<!doctype html><title>test</title>');
       return request.url in files ? answer(...files[request.url]) : false;
     },
   });
@@ -42,7 +46,11 @@ async function attempt({ source, options, chat }) {
   try {
     const engine = await Engine.load(source, { cache: 'none', ...options });
     try {
-      if (chat) await engine.chat.completions.create({ messages: [{ role: 'user', content: 'x' }], max_tokens: 1 });
+      if (chat)
+        await engine.chat.completions.create({
+          messages: [{ role: 'user', content: 'x' }],
+          max_tokens: 1,
+        });
       else await engine.generate('x', { maxTokens: 1 }).result;
     } finally {
       await engine.dispose();
@@ -56,30 +64,53 @@ async function attempt({ source, options, chat }) {
 const escape = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 
 /** What the short suite asks of Firefox, whose own words differ. */
-const few = ['The worker’s script is missing', 'The Content-Security-Policy allows no worker', 'The page is cross-origin isolated, its worker is not', 'The Content-Security-Policy allows no wasm'];
+const few = [
+  'The worker’s script is missing',
+  'The Content-Security-Policy allows no worker',
+  'The page is cross-origin isolated, its worker is not',
+  'The Content-Security-Policy allows no wasm',
+];
 
-for (const [browser, launch] of Object.entries({ chromium: launchChromium, firefox: launchFirefox })) {
+for (const [browser, launch] of Object.entries({
+  chromium: launchChromium,
+  firefox: launchFirefox,
+})) {
   describe(`in ${browser}`, { skip: missing[browser] }, () => {
     let running;
     before(async () => (running = await launch()));
     after(() => running?.close());
     for (const row of misconfigurations) {
-      test(`${row.wrong}${row.code ? `: ${row.code}` : ' and works'}`, { timeout: 240_000, skip: browser === 'firefox' && !few.includes(row.wrong) && longOnly }, async () => {
-        const server = await host(row);
-        try {
-          const place = (text) => ['OTHER', 'STRICT', 'NOWHERE'].reduce((t, name) => t.replaceAll(name, others[name].url), text.replaceAll('ORIGIN', server.url));
-          const page = await running.open(`${server.url}/`);
-          const options = JSON.parse(place(JSON.stringify(row.options ?? {})));
-          const told = await page.evaluate(attempt, { source: row.source ?? `${server.url}/dist/model.gguf`, options, chat: row.chat ?? false });
-          await page.close();
-          assert.equal(told.code, row.code, JSON.stringify(told));
-          if (row.code === null) return;
-          assert.equal(told.name, 'SluiceError');
-          assert.match(told.message, new RegExp(`^${place(row.says).split('…').map(escape).join('.*')}$`, 's'));
-        } finally {
-          await server.close();
-        }
-      });
+      test(
+        `${row.wrong}${row.code ? `: ${row.code}` : ' and works'}`,
+        { timeout: 240_000, skip: browser === 'firefox' && !few.includes(row.wrong) && longOnly },
+        async () => {
+          const server = await host(row);
+          try {
+            const place = (text) =>
+              ['OTHER', 'STRICT', 'NOWHERE'].reduce(
+                (t, name) => t.replaceAll(name, others[name].url),
+                text.replaceAll('ORIGIN', server.url),
+              );
+            const page = await running.open(`${server.url}/`);
+            const options = JSON.parse(place(JSON.stringify(row.options ?? {})));
+            const told = await page.evaluate(attempt, {
+              source: row.source ?? `${server.url}/dist/model.gguf`,
+              options,
+              chat: row.chat ?? false,
+            });
+            await page.close();
+            assert.equal(told.code, row.code, JSON.stringify(told));
+            if (row.code === null) return;
+            assert.equal(told.name, 'SluiceError');
+            assert.match(
+              told.message,
+              new RegExp(`^${place(row.says).split('…').map(escape).join('.*')}$`, 's'),
+            );
+          } finally {
+            await server.close();
+          }
+        },
+      );
     }
   });
 }

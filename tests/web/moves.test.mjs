@@ -15,7 +15,14 @@ const bytes = fakeModel();
 const path = join(directory, 'model.gguf');
 writeFileSync(path, bytes);
 const greedy = { maxTokens: 12, temperature: 0 };
-const tuning = { chunkSize: 16384, streamBytes: 131072, retryMs: 1, retryMaxMs: 5, stallMs: 500, attempts: 3 };
+const tuning = {
+  chunkSize: 16384,
+  streamBytes: 131072,
+  retryMs: 1,
+  retryMaxMs: 5,
+  stallMs: 500,
+  attempts: 3,
+};
 let expected;
 
 before(async () => {
@@ -25,7 +32,9 @@ before(async () => {
 });
 after(() => rmSync(directory, { recursive: true, force: true }));
 
-const workers = () => process.getActiveResourcesInfo().filter((name) => name === 'MessagePort' || name === 'Worker').length;
+const workers = () =>
+  process.getActiveResourcesInfo().filter((name) => name === 'MessagePort' || name === 'Worker')
+    .length;
 
 test('what is called during a move runs on the engine that follows, and the one before is over', async () => {
   const engine = await Engine.load(path, { memoryBudget: 4e6, contextLength: 1000, threads: 2 });
@@ -34,14 +43,20 @@ test('what is called during a move runs on the engine that follows, and the one 
   await sleep(100);
   const started = workers();
   const budgets = [];
-  const first = engine.generate('hello', greedy).text().then((text) => (budgets.push(engine.memory().budget), text));
+  const first = engine
+    .generate('hello', greedy)
+    .text()
+    .then((text) => (budgets.push(engine.memory().budget), text));
   const moved = engine.setMemoryBudget(700_000);
   const during = engine.generate('hello', greedy);
   const cancelled = engine.generate('hello', { temperature: 0 });
   cancelled.cancel();
   const more = session.generate(' more', greedy).result;
   const again = engine.setMemoryBudget(350_000);
-  const last = engine.generate('hello', greedy).text().then((text) => (budgets.push(engine.memory().budget), text));
+  const last = engine
+    .generate('hello', greedy)
+    .text()
+    .then((text) => (budgets.push(engine.memory().budget), text));
   assert.deepEqual([await first, await during.text(), await last], [expected, expected, expected]);
   await Promise.all([moved, again]);
   assert.equal((await cancelled.result).finishReason, 'cancelled');
@@ -59,8 +74,12 @@ test('a download goes on across moves, and is told of once', async (t) => {
     t.after(() => slow.close());
     const phases = [];
     const engine = await Engine.load(slow.url, {
-      memoryBudget: 700_000, ioWorker, tuning, cacheDir: join(directory, `download-${ioWorker}`),
-      onProgress: ({ phase, bytesLoaded }) => phases.push(phase === 'download' ? bytesLoaded : phase),
+      memoryBudget: 700_000,
+      ioWorker,
+      tuning,
+      cacheDir: join(directory, `download-${ioWorker}`),
+      onProgress: ({ phase, bytesLoaded }) =>
+        phases.push(phase === 'download' ? bytesLoaded : phase),
     });
     await sleep(150);
     await engine.setMemoryBudget(350_000);
@@ -83,14 +102,26 @@ test('a move that fails leaves the engine as it was', async (t) => {
   const server = await faultyServer({ bytes, etag: '"1"' }, () => (broken ? '404' : null));
   t.after(() => server.close());
   for (const [name, source, options] of [
-    ['path', () => path, {}], ['url', () => server.url, {}], ['no I/O worker', () => server.url, { ioWorker: false }],
+    ['path', () => path, {}],
+    ['url', () => server.url, {}],
+    ['no I/O worker', () => server.url, { ioWorker: false }],
   ]) {
     broken = false;
-    const engine = await Engine.load(source(), { memoryBudget: 350_000, contextLength: 1000, tuning, ...options });
+    const engine = await Engine.load(source(), {
+      memoryBudget: 350_000,
+      contextLength: 1000,
+      tuning,
+      ...options,
+    });
     const session = engine.session();
     const said = await session.generate('hello', greedy).text();
-    await assert.rejects(engine.setMemoryBudget(270_000), { code: 'BUDGET_TOO_SMALL', message: /smallest that works is \d+/ });
-    await assert.rejects(engine.setMemoryBudget(1e9, { signal: AbortSignal.abort() }), { name: 'AbortError' });
+    await assert.rejects(engine.setMemoryBudget(270_000), {
+      code: 'BUDGET_TOO_SMALL',
+      message: /smallest that works is \d+/,
+    });
+    await assert.rejects(engine.setMemoryBudget(1e9, { signal: AbortSignal.abort() }), {
+      name: 'AbortError',
+    });
     assert.equal(engine.info.plan.budget, 350_000);
     assert.equal(await engine.generate('hello', greedy).text(), expected, name);
     if (name !== 'path') {
@@ -121,7 +152,10 @@ test('a model that has changed on the way is not taken for the one that was load
 test('an engine is disposed of in the middle of a move', async () => {
   for (const delay of [0, 5, 20, 60, 120]) {
     const engine = await Engine.load(path, { memoryBudget: 4e6 });
-    const moved = engine.setMemoryBudget(700_000).then(() => 'done', ({ code }) => code);
+    const moved = engine.setMemoryBudget(700_000).then(
+      () => 'done',
+      ({ code }) => code,
+    );
     await sleep(delay);
     await engine.dispose();
     const outcome = await moved;

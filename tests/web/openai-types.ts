@@ -1,6 +1,13 @@
 // Compiled, never run: the openai package's types accept what the engine answers.
 import type OpenAI from 'openai';
-import type { ChatCompletion, ChatCompletionChunk, ChatCompletionParams, ChatTool, Completion, ToolCall } from '../../web/chat/openai.js';
+import type {
+  ChatCompletion,
+  ChatCompletionChunk,
+  ChatCompletionParams,
+  ChatTool,
+  Completion,
+  ToolCall,
+} from '../../web/chat/openai.js';
 import type { ChatMessage } from '../../web/chat/engine.js';
 import type { Engine } from '../../web/api/engine.js';
 
@@ -13,24 +20,55 @@ export type D = Exactly<ToolCall, OpenAI.Chat.Completions.ChatCompletionMessageF
 export type E = Exactly<ChatTool, OpenAI.Chat.Completions.ChatCompletionFunctionTool>;
 
 /** A conversation with tools as it is written for OpenAI's client. */
-export async function call(engine: Engine, tools: OpenAI.Chat.Completions.ChatCompletionTool[]): Promise<unknown> {
+export async function call(
+  engine: Engine,
+  tools: OpenAI.Chat.Completions.ChatCompletionTool[],
+): Promise<unknown> {
   const messages: ChatMessage[] = [{ role: 'user', content: 'Weather?' }];
-  const tool_choice = { type: 'function', function: { name: 'weather' } } satisfies OpenAI.Chat.Completions.ChatCompletionToolChoiceOption;
-  const { message, finish_reason } = (await engine.chat.completions.create({ messages, tools, tool_choice })).choices[0]!;
+  const tool_choice = {
+    type: 'function',
+    function: { name: 'weather' },
+  } satisfies OpenAI.Chat.Completions.ChatCompletionToolChoiceOption;
+  const { message, finish_reason } = (
+    await engine.chat.completions.create({ messages, tools, tool_choice })
+  ).choices[0]!;
   const [first] = finish_reason === 'tool_calls' ? (message.tool_calls ?? []) : [];
-  const stream = await engine.chat.completions.create({ messages, tools, tool_choice: 'required', stream: true });
+  const stream = await engine.chat.completions.create({
+    messages,
+    tools,
+    tool_choice: 'required',
+    stream: true,
+  });
   for await (const chunk of stream) {
-    const deltas: OpenAI.Chat.Completions.ChatCompletionChunk.Choice.Delta.ToolCall[] = chunk.choices[0]?.delta.tool_calls ?? [];
+    const deltas: OpenAI.Chat.Completions.ChatCompletionChunk.Choice.Delta.ToolCall[] =
+      chunk.choices[0]?.delta.tool_calls ?? [];
     if (deltas[0]?.function?.arguments) break;
   }
   return first && JSON.parse(first.function.arguments);
 }
 
-export async function use(engine: Engine, messages: OpenAI.Chat.Completions.ChatCompletionMessageParam[]): Promise<string> {
-  const params = { messages, temperature: 0 } satisfies Partial<OpenAI.Chat.Completions.ChatCompletionCreateParams>;
-  const answer: OpenAI.Chat.Completions.ChatCompletion = await engine.chat.completions.create({ ...params, messages: messages as unknown as ChatCompletionParams['messages'] });
-  const response_format = { type: 'json_schema', json_schema: { name: 'x', strict: true, schema: { type: 'object' } } } satisfies OpenAI.ResponseFormatJSONSchema;
-  const stream = await engine.chat.completions.create({ messages: [{ role: 'user', content: 'Hi' }], stream: true, response_format, parallel_tool_calls: false });
+export async function use(
+  engine: Engine,
+  messages: OpenAI.Chat.Completions.ChatCompletionMessageParam[],
+): Promise<string> {
+  const params = {
+    messages,
+    temperature: 0,
+  } satisfies Partial<OpenAI.Chat.Completions.ChatCompletionCreateParams>;
+  const answer: OpenAI.Chat.Completions.ChatCompletion = await engine.chat.completions.create({
+    ...params,
+    messages: messages as unknown as ChatCompletionParams['messages'],
+  });
+  const response_format = {
+    type: 'json_schema',
+    json_schema: { name: 'x', strict: true, schema: { type: 'object' } },
+  } satisfies OpenAI.ResponseFormatJSONSchema;
+  const stream = await engine.chat.completions.create({
+    messages: [{ role: 'user', content: 'Hi' }],
+    stream: true,
+    response_format,
+    parallel_tool_calls: false,
+  });
   for await (const chunk of stream) {
     const part: OpenAI.Chat.Completions.ChatCompletionChunk = chunk;
     if (part.choices[0]?.finish_reason) stream.controller.abort();

@@ -57,17 +57,31 @@ function split(bytes, count) {
   return Array.from({ length: count }, (_, part) => {
     const mine = tensors.slice(part * share, (part + 1) * share);
     const base = mine[0].offset;
-    for (const { info, offset } of mine) info.writeBigUInt64LE(BigInt(offset - base), info.length - 8);
-    const own = [['split.no', part], ['split.count', count], ['split.tensors.count', tensors.length]];
+    for (const { info, offset } of mine)
+      info.writeBigUInt64LE(BigInt(offset - base), info.length - 8);
+    const own = [
+      ['split.no', part],
+      ['split.count', count],
+      ['split.tensors.count', tensors.length],
+    ];
     const preamble = Buffer.from(bytes.subarray(0, 24));
     preamble.writeBigUInt64LE(BigInt(mine.length), 8);
-    preamble.writeBigUInt64LE(BigInt(own.length) + (part === 0 ? bytes.readBigUInt64LE(16) : 0n), 16);
+    preamble.writeBigUInt64LE(
+      BigInt(own.length) + (part === 0 ? bytes.readBigUInt64LE(16) : 0n),
+      16,
+    );
     const header = Buffer.concat([
-      preamble, part === 0 ? metadata : Buffer.alloc(0), ...own.map(([key, value]) => pair(key, 4, value)),
+      preamble,
+      part === 0 ? metadata : Buffer.alloc(0),
+      ...own.map(([key, value]) => pair(key, 4, value)),
       ...mine.map(({ info }) => info),
     ]);
     const padding = Buffer.alloc(-header.length & 31);
-    return Buffer.concat([header, padding, data.subarray(base, tensors[(part + 1) * share]?.offset)]);
+    return Buffer.concat([
+      header,
+      padding,
+      data.subarray(base, tensors[(part + 1) * share]?.offset),
+    ]);
   });
 }
 
@@ -80,7 +94,11 @@ async function logits(source, more = {}) {
   }
 }
 
-const refused = (source, more) => logits(source, more).then(() => assert.fail('it loaded'), (error) => error);
+const refused = (source, more) =>
+  logits(source, more).then(
+    () => assert.fail('it loaded'),
+    (error) => error,
+  );
 const blob = (name) => new File([readFileSync(join(folder, name))], name);
 
 before(async () => {
@@ -95,17 +113,27 @@ test('a split model from paths and from a server', async () => {
   assert.deepEqual(await logits(join(folder, names[0])), whole);
   const files = await serve([['/', folder]]);
   try {
-    assert.deepEqual(await logits(`${files.url}/${names[0]}?download=true`, { cache: 'none' }), whole);
+    assert.deepEqual(
+      await logits(`${files.url}/${names[0]}?download=true`, { cache: 'none' }),
+      whole,
+    );
   } finally {
     await files.close();
   }
 });
 
 test('chosen parts in any order; without telling names in theirs', async () => {
-  for (const order of [[0, 1, 2], [2, 0, 1], [1, 2, 0]]) {
+  for (const order of [
+    [0, 1, 2],
+    [2, 0, 1],
+    [1, 2, 0],
+  ]) {
     assert.deepEqual(await logits(order.map((i) => blob(names[i]))), whole, `${order}`);
   }
-  assert.deepEqual(await logits(names.map((name) => new Blob([readFileSync(join(folder, name))]))), whole);
+  assert.deepEqual(
+    await logits(names.map((name) => new Blob([readFileSync(join(folder, name))]))),
+    whole,
+  );
 });
 
 test('a part that is missing, or is not the first, is named', async () => {
@@ -129,8 +157,15 @@ test(`${extent('many budgets', 'every budget')} below the smallest name it`, asy
     assert.ok(least > 0, basename(source));
     for (let budget = 65536; budget < least; budget += extent(5, 1) * 65536) {
       const error = await refused(source, { memoryBudget: budget });
-      assert.equal(error.code, 'BUDGET_TOO_SMALL', `${basename(source)} in ${budget} bytes: ${error.message}`);
-      assert.ok(smallest(error) <= least, `${basename(source)} in ${budget} bytes: ${error.message}`);
+      assert.equal(
+        error.code,
+        'BUDGET_TOO_SMALL',
+        `${basename(source)} in ${budget} bytes: ${error.message}`,
+      );
+      assert.ok(
+        smallest(error) <= least,
+        `${basename(source)} in ${budget} bytes: ${error.message}`,
+      );
     }
     await logits(source, { memoryBudget: Math.ceil(least / 65536) * 65536 });
   }

@@ -43,7 +43,8 @@ async function inPage(browser, isolation, work) {
         }
       };
     }`);
-    const run = (args) => page.evaluate((a) => window.tell(a), { ...story, maxTokens: story.tokens.length, ...args });
+    const run = (args) =>
+      page.evaluate((a) => window.tell(a), { ...story, maxTokens: story.tokens.length, ...args });
     return await work({ page, files, run, url: `${files.url}/sluice-tales-F16.gguf` });
   } finally {
     await pages.close(); // before what may fail, since an open server keeps the process alive
@@ -60,8 +61,16 @@ const capabilities = () => ({
 
 /** Waits for the page to be as isolated as it will be: it reloads itself once where headers do not do it. */
 async function isolated(page) {
-  const is = () => page.evaluate(() => crossOriginIsolated || !isSecureContext || !navigator.serviceWorker ||
-    performance.getEntriesByType('navigation')[0]?.type === 'reload').catch(() => false); // it was just going
+  const is = () =>
+    page
+      .evaluate(
+        () =>
+          crossOriginIsolated ||
+          !isSecureContext ||
+          !navigator.serviceWorker ||
+          performance.getEntriesByType('navigation')[0]?.type === 'reload',
+      )
+      .catch(() => false); // it was just going
   for (let i = 0; i < 100 && !(await is()); i++) await new Promise((ok) => setTimeout(ok, 200));
 }
 
@@ -82,91 +91,138 @@ async function useThePage() {
   by('send').click();
   await until('answering', () => document.querySelector('.note:not(:empty)'));
   return {
-    answer: document.querySelector('main').textContent, problem: by('problem').textContent.trim(),
-    width: document.documentElement.scrollWidth, room: document.documentElement.clientWidth,
+    answer: document.querySelector('main').textContent,
+    problem: by('problem').textContent.trim(),
+    width: document.documentElement.scrollWidth,
+    room: document.documentElement.clientWidth,
   };
 }
 
-for (const [name, launch] of [['firefox', launchFirefox], ['webkit', launchWebKit]]) {
+for (const [name, launch] of [
+  ['firefox', launchFirefox],
+  ['webkit', launchWebKit],
+]) {
   describe(name, { skip: missing[name] }, () => {
     let browser;
     before(async () => (browser = await launch()), limits);
     after(() => browser?.close());
 
     for (const isolation of [true, false]) {
-      test(`the sample model ${isolation ? 'with' : 'without'} isolation: resident, streamed, from a Blob`, isolation ? limits : long, () =>
-        inPage(browser, isolation, async ({ page, run, url }) => {
-          const has = await page.evaluate(capabilities);
-          assert.equal(has.isolated, isolation);
-          for (const [label, extra] of Object.entries({
-            'resident, first load': { options: { contextLength: 128 } },
-            'streamed, second load': { options: { memoryBudget, contextLength: 128 } },
-            'streamed from the network': { options: { memoryBudget, contextLength: 128, cache: 'none' } },
-            'a Blob': { blob: true, options: { memoryBudget, contextLength: 128 } },
-            'plain SIMD': { options: { contextLength: 128, kernels: 'wasm128' } },
-          })) {
-            const told = await run({ source: url, ...extra });
-            check(told, story, label);
-            if (label.includes('second') && has.store) assert.ok(told.stats.bytesFetched <= 65536, label);
-            const { threads } = told.stats;
-            assert.equal(threads > 1, isolation && has.threads, label);
-            const started = await page.evaluate(() => workers.splice(0).length);
-            assert.equal(started, threads > 1 ? threads + 1 : 1, `${label}: the engine, its I/O and its threads`);
-          }
-        }));
+      test(
+        `the sample model ${isolation ? 'with' : 'without'} isolation: resident, streamed, from a Blob`,
+        isolation ? limits : long,
+        () =>
+          inPage(browser, isolation, async ({ page, run, url }) => {
+            const has = await page.evaluate(capabilities);
+            assert.equal(has.isolated, isolation);
+            for (const [label, extra] of Object.entries({
+              'resident, first load': { options: { contextLength: 128 } },
+              'streamed, second load': { options: { memoryBudget, contextLength: 128 } },
+              'streamed from the network': {
+                options: { memoryBudget, contextLength: 128, cache: 'none' },
+              },
+              'a Blob': { blob: true, options: { memoryBudget, contextLength: 128 } },
+              'plain SIMD': { options: { contextLength: 128, kernels: 'wasm128' } },
+            })) {
+              const told = await run({ source: url, ...extra });
+              check(told, story, label);
+              if (label.includes('second') && has.store)
+                assert.ok(told.stats.bytesFetched <= 65536, label);
+              const { threads } = told.stats;
+              assert.equal(threads > 1, isolation && has.threads, label);
+              const started = await page.evaluate(() => workers.splice(0).length);
+              assert.equal(
+                started,
+                threads > 1 ? threads + 1 : 1,
+                `${label}: the engine, its I/O and its threads`,
+              );
+            }
+          }),
+      );
     }
 
-    test('what is stored works when the host is gone; without a store the error says so', long, () =>
-      inPage(browser, true, async ({ page, files, run, url }) => {
-        const { store } = await page.evaluate(capabilities);
-        check(await run({ source: url, options: { contextLength: 128 } }), story, 'online');
-        await files.close();
-        const offline = run({ source: url, options: { contextLength: 128, tuning: { retryMs: 1, retryMaxMs: 5 } } });
-        if (store) check(await offline, story, 'offline');
-        else await assert.rejects(offline, /NETWORK/);
-      }));
+    test(
+      'what is stored works when the host is gone; without a store the error says so',
+      long,
+      () =>
+        inPage(browser, true, async ({ page, files, run, url }) => {
+          const { store } = await page.evaluate(capabilities);
+          check(await run({ source: url, options: { contextLength: 128 } }), story, 'online');
+          await files.close();
+          const offline = run({
+            source: url,
+            options: { contextLength: 128, tuning: { retryMs: 1, retryMaxMs: 5 } },
+          });
+          if (store) check(await offline, story, 'offline');
+          else await assert.rejects(offline, /NETWORK/);
+        }),
+    );
 
     test('chat, abort and break; wrong files are named', long, () =>
       inPage(browser, true, async ({ page, files, url }) => {
-        const seen = await page.evaluate(async ([source, base]) => {
-          const code = (promise) => promise.then(() => 'resolved', (e) => (e.name === 'SluiceError' ? e.code : e.name));
-          const engine = await Engine.load(source, { contextLength: 256 });
-          const chat = await engine.chat.completions.create({
-            messages: [{ role: 'user', content: 'Tell me a story about a dog and a boat.' }],
-            max_tokens: 200, temperature: 0,
-          });
-          const stop = new AbortController();
-          const aborted = code(engine.generate('Once upon a time', { maxTokens: 400, signal: stop.signal }).result);
-          stop.abort();
-          let pieces = 0;
-          for await (const piece of engine.generate('Once upon a time', { maxTokens: 400 })) {
-            pieces += piece.text.length > 0;
-            if (pieces === 3) break;
-          }
-          const out = {
-            answer: chat.choices[0].message.content, finish: chat.choices[0].finish_reason,
-            aborted: await aborted, pieces,
-            html: await code(Engine.load(`${base}/README.md`)), absent: await code(Engine.load(`${base}/none.gguf`)),
-            small: await code(Engine.load(source, { memoryBudget: 300_000 })),
-          };
-          await engine.dispose();
-          out.after = await code(engine.generate('x').result);
-          return out;
-        }, [url, files.url]);
+        const seen = await page.evaluate(
+          async ([source, base]) => {
+            const code = (promise) =>
+              promise.then(
+                () => 'resolved',
+                (e) => (e.name === 'SluiceError' ? e.code : e.name),
+              );
+            const engine = await Engine.load(source, { contextLength: 256 });
+            const chat = await engine.chat.completions.create({
+              messages: [{ role: 'user', content: 'Tell me a story about a dog and a boat.' }],
+              max_tokens: 200,
+              temperature: 0,
+            });
+            const stop = new AbortController();
+            const aborted = code(
+              engine.generate('Once upon a time', { maxTokens: 400, signal: stop.signal }).result,
+            );
+            stop.abort();
+            let pieces = 0;
+            for await (const piece of engine.generate('Once upon a time', { maxTokens: 400 })) {
+              pieces += piece.text.length > 0;
+              if (pieces === 3) break;
+            }
+            const out = {
+              answer: chat.choices[0].message.content,
+              finish: chat.choices[0].finish_reason,
+              aborted: await aborted,
+              pieces,
+              html: await code(Engine.load(`${base}/README.md`)),
+              absent: await code(Engine.load(`${base}/none.gguf`)),
+              small: await code(Engine.load(source, { memoryBudget: 300_000 })),
+            };
+            await engine.dispose();
+            out.after = await code(engine.generate('x').result);
+            return out;
+          },
+          [url, files.url],
+        );
         assert.match(seen.answer, /dog/);
         assert.match(seen.answer, /boat/);
         const { answer, ...rest } = seen;
         assert.deepEqual(rest, {
-          finish: 'stop', aborted: 'AbortError', pieces: 3, html: 'NOT_GGUF', absent: 'HTTP_STATUS',
-          small: 'BUDGET_TOO_SMALL', after: 'DISPOSED',
+          finish: 'stop',
+          aborted: 'AbortError',
+          pieces: 3,
+          html: 'NOT_GGUF',
+          absent: 'HTTP_STATUS',
+          small: 'BUDGET_TOO_SMALL',
+          after: 'DISPOSED',
         });
-      }));
+      }),
+    );
 
     test('the example page loads the sample model and answers', long, async () => {
-      const server = await serve([['/models/', models], ['/', site]]);
+      const server = await serve([
+        ['/models/', models],
+        ['/', site],
+      ]);
       let page;
       try {
-        page = await browser.open(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=1700000`);
+        page = await browser.open(
+          `${server.url}/?model=/models/sluice-tales-F16.gguf&budget=1700000`,
+        );
         await isolated(page);
         const told = await page.evaluate(useThePage);
         writeFileSync(join(shots, `${name}.png`), await page.png());

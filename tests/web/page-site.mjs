@@ -15,11 +15,17 @@ export async function openSite(name, { fake = false, onRequest, start = launch }
   const site = join(root, 'build', 'web-tests', name);
   await buildSite({ site });
   const browser = await start();
-  const server = await serve([...(fake ? [['/dist/', stand]] : []), ['/models/', models], ['/', site]], { onRequest });
+  const server = await serve(
+    [...(fake ? [['/dist/', stand]] : []), ['/models/', models], ['/', site]],
+    { onRequest },
+  );
 
   /** `work` gets open(query), which opens tabs of one browser profile; none may have an uncaught error. */
   async function withTabs(work, { expected = /^$/, from = server, ...options } = {}) {
-    const context = await browser.newContext({ viewport: { width: 1360, height: 820 }, ...options });
+    const context = await browser.newContext({
+      viewport: { width: 1360, height: 820 },
+      ...options,
+    });
     const errors = [];
     context.on('weberror', (error) => errors.push(error.error().message)); // unhandled rejections too
     context.on('console', (message) => message.type() === 'error' && errors.push(message.text()));
@@ -30,7 +36,10 @@ export async function openSite(name, { fake = false, onRequest, start = launch }
     };
     try {
       await work(open, context);
-      assert.deepEqual(errors.filter((error) => !expected.test(error)), []);
+      assert.deepEqual(
+        errors.filter((error) => !expected.test(error)),
+        [],
+      );
     } finally {
       await context.close();
     }
@@ -48,18 +57,26 @@ export async function shows(page, selector, pattern, attribute = null) {
     const element = document.querySelector(selector);
     return (attribute ? element?.getAttribute(attribute) : element?.textContent) ?? '';
   };
-  await eventually(async () => pattern.test(await page.evaluate(read, [selector, attribute])),
-    async () => `${selector} says ${JSON.stringify(await page.evaluate(read, [selector, attribute]))}, not ${pattern}`);
+  await eventually(
+    async () => pattern.test(await page.evaluate(read, [selector, attribute])),
+    async () =>
+      `${selector} says ${JSON.stringify(await page.evaluate(read, [selector, attribute]))}, not ${pattern}`,
+  );
 }
 
 /** Waits until `test` holds; a minute of tries ends in what `describe` says. */
 export async function eventually(test, describe) {
-  for (const end = Date.now() + 60_000; !(await test()); await new Promise((ok) => setTimeout(ok, 20))) {
+  for (
+    const end = Date.now() + 60_000;
+    !(await test());
+    await new Promise((ok) => setTimeout(ok, 20))
+  ) {
     if (Date.now() > end) assert.fail(await describe());
   }
 }
 
-export const ready = (page) => page.waitForSelector('body.loaded #send:enabled', { state: 'attached' });
+export const ready = (page) =>
+  page.waitForSelector('body.loaded #send:enabled', { state: 'attached' });
 export const idle = (page) => page.waitForSelector('#stop', { state: 'hidden' });
 
 /** Presses Load, where an address is in the field already. */
@@ -74,35 +91,50 @@ export async function say(page, text) {
 }
 
 /** The page's own records, by id; in the page. */
-export const records = (page) => page.evaluate(() => new Promise((resolve, reject) => {
-  const opening = indexedDB.open('sluice-page', 1);
-  opening.onerror = () => reject(opening.error);
-  opening.onsuccess = () => {
-    const database = opening.result;
-    const all = database.transaction('talks').objectStore('talks').getAll();
-    all.onsuccess = () => (database.close(), resolve(all.result));
-  };
-}));
+export const records = (page) =>
+  page.evaluate(
+    () =>
+      new Promise((resolve, reject) => {
+        const opening = indexedDB.open('sluice-page', 1);
+        opening.onerror = () => reject(opening.error);
+        opening.onsuccess = () => {
+          const database = opening.result;
+          const all = database.transaction('talks').objectStore('talks').getAll();
+          all.onsuccess = () => (database.close(), resolve(all.result));
+        };
+      }),
+  );
 
 /** Waits until the page's records, tombstones left out, are as `test` wants them; returns them. */
 export async function kept(page, test) {
   let talks;
   const read = async () => (talks = (await records(page)).filter(({ turns }) => turns));
-  await eventually(async () => test(await read()), () => `stored: ${JSON.stringify(talks)}`);
+  await eventually(
+    async () => test(await read()),
+    () => `stored: ${JSON.stringify(talks)}`,
+  );
   return talks;
 }
 
 export const model = '?model=/models/any.gguf';
 export const titles = (page) => page.locator('#talk-list .name').allTextContents();
 export const users = (page) => page.locator('.user .body').allTextContents();
-export const noticed = (page, text) => page.waitForFunction((t) => document.querySelector('#notices').textContent.includes(t), text);
+export const noticed = (page, text) =>
+  page.waitForFunction((t) => document.querySelector('#notices').textContent.includes(t), text);
 export const until = (page, test, argument) => page.waitForFunction(test, argument);
-export const listed = (page, n) => until(page, (n) => document.querySelectorAll('#talk-list li').length === n, n);
+export const listed = (page, n) =>
+  until(page, (n) => document.querySelectorAll('#talk-list li').length === n, n);
 
 /** An answer that has ended. */
 export async function ask(page, text) {
   await say(page, text);
-  await until(page, (text) => [...document.querySelectorAll('.user .body')].at(-1)?.textContent === text && document.querySelector('#stop').hidden, text);
+  await until(
+    page,
+    (text) =>
+      [...document.querySelectorAll('.user .body')].at(-1)?.textContent === text &&
+      document.querySelector('#stop').hidden,
+    text,
+  );
 }
 
 export async function rename(page, title, name) {
@@ -116,14 +148,29 @@ export async function remove(page, title) {
   await page.click('[aria-label^="Really delete"]');
 }
 
-export const good = { id: 'good', title: 'Good', mode: 'chat', system: '', updated: 5, turns: [{ role: 'user', content: 'Kept' }, { role: 'assistant', content: 'Yes' }] };
+export const good = {
+  id: 'good',
+  title: 'Good',
+  mode: 'chat',
+  system: '',
+  updated: 5,
+  turns: [
+    { role: 'user', content: 'Kept' },
+    { role: 'assistant', content: 'Yes' },
+  ],
+};
 
 /** Puts records where the page keeps its conversations, before it starts. */
-export const plant = (page, values) => page.evaluate((list) => new Promise((done) => {
-  const opening = indexedDB.open('sluice-page', 1);
-  opening.onsuccess = () => {
-    const transaction = opening.result.transaction('talks', 'readwrite');
-    for (const value of list) transaction.objectStore('talks').put(value);
-    transaction.oncomplete = () => (opening.result.close(), done());
-  };
-}), values);
+export const plant = (page, values) =>
+  page.evaluate(
+    (list) =>
+      new Promise((done) => {
+        const opening = indexedDB.open('sluice-page', 1);
+        opening.onsuccess = () => {
+          const transaction = opening.result.transaction('talks', 'readwrite');
+          for (const value of list) transaction.objectStore('talks').put(value);
+          transaction.oncomplete = () => (opening.result.close(), done());
+        };
+      }),
+    values,
+  );

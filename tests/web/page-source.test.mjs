@@ -14,15 +14,23 @@ const read = (name) => readFileSync(join(folder, name), 'utf8');
 
 async function importPage(name) {
   const outfile = join(root, 'build', 'web-tests', `page-${name}.mjs`);
-  await build({ entryPoints: [join(folder, `${name}.ts`)], outfile, bundle: true, format: 'esm', logLevel: 'warning' });
+  await build({
+    entryPoints: [join(folder, `${name}.ts`)],
+    outfile,
+    bundle: true,
+    format: 'esm',
+    logLevel: 'warning',
+  });
   return import(pathToFileURL(outfile).href);
 }
 
 /** A text out of a few pieces, and the same cut at random. */
 function pieces(next, alphabet, length) {
-  const text = Array.from({ length }, () => alphabet[Math.floor(next() * alphabet.length)]).join('');
+  const text = Array.from({ length }, () => alphabet[Math.floor(next() * alphabet.length)]).join(
+    '',
+  );
   const cut = [];
-  for (let at = 0; at < text.length; ) {
+  for (let at = 0; at < text.length;) {
     const end = at + Math.floor(next() * 7);
     cut.push(text.slice(at, end));
     at = end;
@@ -40,7 +48,11 @@ test('the end of the last sentence is found, however the text is cut', async () 
     for (const piece of cut) {
       sentences.push(piece);
       text += piece;
-      assert.equal(sentences.end, text.search(/[.!?:]\s(?![\s\S]*[.!?:]\s)/) + 1, JSON.stringify(text));
+      assert.equal(
+        sentences.end,
+        text.search(/[.!?:]\s(?![\s\S]*[.!?:]\s)/) + 1,
+        JSON.stringify(text),
+      );
     }
   }
 });
@@ -66,7 +78,11 @@ test('a thought is taken apart from its answer', async () => {
   };
   const next = random(9);
   for (let i = 0; i < 2000; i++) {
-    const { text } = pieces(next, ['<think>', '</think>', ' ', '\n', 'so', '<'], 1 + Math.floor(next() * 8));
+    const { text } = pieces(
+      next,
+      ['<think>', '</think>', ' ', '\n', 'so', '<'],
+      1 + Math.floor(next() * 8),
+    );
     assert.deepEqual(splitThought(text), slow(text), JSON.stringify(text));
   }
 });
@@ -94,11 +110,18 @@ test('what two tabs change is put together; what was dropped stays away', async 
   stored = copy(ofB.merge(stored, b));
   stored = copy(ofA.merge(stored, a));
   stored = copy(late.merge(stored, { ...a, turns: pair }));
-  assert.deepEqual([stored.title, stored.system, stored.turns.map(({ content }) => content)], ['Two', '', ['q2', 'a2']]);
+  assert.deepEqual(
+    [stored.title, stored.system, stored.turns.map(({ content }) => content)],
+    ['Two', '', ['q2', 'a2']],
+  );
   const own = b.turns.at(-1);
   assert.equal(adopt(b, stored), true);
   assert.equal(adopt(b, copy(stored)), false);
-  assert.equal(b.turns.at(-1), own, 'the same object, so that an answer goes on being written into it');
+  assert.equal(
+    b.turns.at(-1),
+    own,
+    'the same object, so that an answer goes on being written into it',
+  );
 
   const failed = new Marks(); // a write that failed is made again with the next one
   failed.add(own);
@@ -109,7 +132,8 @@ test('what two tabs change is put together; what was dropped stays away', async 
 });
 
 test('no source can make HTML or code out of a text', () => {
-  const sinks = /innerHTML|outerHTML|insertAdjacentHTML|setHTML|parseHTML|document\.write|DOMParser|createContextualFragment|srcdoc|javascript:|\beval\b|new Function|\.on\w+ = [`'"]|href:/;
+  const sinks =
+    /innerHTML|outerHTML|insertAdjacentHTML|setHTML|parseHTML|document\.write|DOMParser|createContextualFragment|srcdoc|javascript:|\beval\b|new Function|\.on\w+ = [`'"]|href:/;
   for (const name of sources) {
     for (const line of read(name).split('\n')) assert.doesNotMatch(line, sinks, name);
   }
@@ -121,7 +145,8 @@ test('every handler of the page goes through on() and run(), which tell of its f
   for (const name of modules) {
     for (const line of read(name).split('\n')) {
       assert.doesNotMatch(line, /(?<!channel\?)\.addEventListener\(/, name);
-      if (/\bvoid [\w.]+\(/.test(line)) assert.match(line, /\.catch\(|elements\.push|trouble\(\)/, name);
+      if (/\bvoid [\w.]+\(/.test(line))
+        assert.match(line, /\.catch\(|elements\.push|trouble\(\)/, name);
     }
   }
 });

@@ -3,7 +3,24 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { longOnly } from '../extent.mjs';
-import { ask, eventually, idle, kept, listed, load, model, noticed, openSite, records, remove, rename, say, titles, until, users } from './page-site.mjs';
+import {
+  ask,
+  eventually,
+  idle,
+  kept,
+  listed,
+  load,
+  model,
+  noticed,
+  openSite,
+  records,
+  remove,
+  rename,
+  say,
+  titles,
+  until,
+  users,
+} from './page-site.mjs';
 
 let pages;
 before(async () => (pages = await openSite('site-tabs', { fake: true })));
@@ -22,46 +39,67 @@ async function two(open, inA = async () => {}) {
 }
 
 /** Answers end when they are stopped, and not before. */
-const endless = (page) => page.evaluate(() => {
-  Object.assign(fake, { words: 1e9, pause: 20 });
-  document.querySelector('[name=maxTokens]').value = 1e9; // 512 otherwise
-});
+const endless = (page) =>
+  page.evaluate(() => {
+    Object.assign(fake, { words: 1e9, pause: 20 });
+    document.querySelector('[name=maxTokens]').value = 1e9; // 512 otherwise
+  });
 
 /** Waits until more of the answer under way is stored, which happens once a second, and shown in the list. */
 async function storing(page) {
-  const length = async () => (await records(page)).flatMap(({ turns }) => turns ?? []).reduce((sum, { content }) => sum + content.length, 0);
+  const length = async () =>
+    (await records(page))
+      .flatMap(({ turns }) => turns ?? [])
+      .reduce((sum, { content }) => sum + content.length, 0);
   const before = await length();
-  await eventually(async () => (await length()) > before, () => 'nothing more is stored');
+  await eventually(
+    async () => (await length()) > before,
+    () => 'nothing more is stored',
+  );
 }
 
-test('a name given in one tab and turns added in another are both kept, and shown in both', { skip: longOnly }, () =>
-  pages.withTabs(async (open) => {
-    const [a, b] = await two(open);
-    await ask(b, 'Second');
-    await rename(a, 'First', 'Renamed');
-    for (const page of [a, b]) {
-      await page.waitForSelector('[aria-label="Rename Renamed"]');
-      await until(page, () => document.querySelectorAll('.user').length === 2);
-      assert.deepEqual(await users(page), ['First', 'Second']);
-      assert.equal(await page.textContent('#talk-title'), 'Renamed');
-    }
-    const [record] = await records(a);
-    assert.equal(record.title, 'Renamed');
-    assert.deepEqual(record.turns.map((turn) => turn.role), ['user', 'assistant', 'user', 'assistant']);
-    // What the other tab said is told to the model here.
-    await ask(a, 'Third');
-    const told = await a.evaluate(() => fake.sessions.at(-1).messages.map(({ content }) => content));
-    assert.deepEqual(told.filter((text) => !text.startsWith('w0')), ['First', 'Second', 'Third']);
-  }));
+test(
+  'a name given in one tab and turns added in another are both kept, and shown in both',
+  { skip: longOnly },
+  () =>
+    pages.withTabs(async (open) => {
+      const [a, b] = await two(open);
+      await ask(b, 'Second');
+      await rename(a, 'First', 'Renamed');
+      for (const page of [a, b]) {
+        await page.waitForSelector('[aria-label="Rename Renamed"]');
+        await until(page, () => document.querySelectorAll('.user').length === 2);
+        assert.deepEqual(await users(page), ['First', 'Second']);
+        assert.equal(await page.textContent('#talk-title'), 'Renamed');
+      }
+      const [record] = await records(a);
+      assert.equal(record.title, 'Renamed');
+      assert.deepEqual(
+        record.turns.map((turn) => turn.role),
+        ['user', 'assistant', 'user', 'assistant'],
+      );
+      // What the other tab said is told to the model here.
+      await ask(a, 'Third');
+      const told = await a.evaluate(() =>
+        fake.sessions.at(-1).messages.map(({ content }) => content),
+      );
+      assert.deepEqual(
+        told.filter((text) => !text.startsWith('w0')),
+        ['First', 'Second', 'Third'],
+      );
+    }),
+);
 
 test('two tabs that answer in one conversation at once lose nothing', () =>
   pages.withTabs(async (open) => {
     const [a, b] = await two(open);
-    for (const page of [a, b]) await page.evaluate(() => Object.assign(fake, { words: 60, pause: 10 }));
+    for (const page of [a, b])
+      await page.evaluate(() => Object.assign(fake, { words: 60, pause: 10 }));
     await say(a, 'From A');
     await say(b, 'From B');
     for (const page of [a, b]) await idle(page);
-    for (const page of [a, b]) await until(page, () => document.querySelectorAll('.note:not(:empty)').length === 3);
+    for (const page of [a, b])
+      await until(page, () => document.querySelectorAll('.note:not(:empty)').length === 3);
     const [{ turns }] = await records(a);
     assert.equal(turns.length, 6);
     for (const [question, answer] of [turns.slice(2, 4), turns.slice(4, 6)]) {
@@ -88,52 +126,67 @@ test('what one tab deletes is gone in the other, which says so and ends its answ
     await a.evaluate(() => (document.querySelector('[name=maxTokens]').value = 20));
     await ask(a, 'Something new'); // a conversation of its own
     assert.deepEqual(await titles(a), ['Something new']);
-    assert.deepEqual((await records(a)).filter(({ turns }) => turns).map(({ title }) => title), ['Something new']);
+    assert.deepEqual(
+      (await records(a)).filter(({ turns }) => turns).map(({ title }) => title),
+      ['Something new'],
+    );
   }));
 
-test('a tab that has not heard of a deletion cannot bring the conversation back', { skip: longOnly }, () =>
-  pages.withTabs(async (open, context) => {
-    const a = await open(model);
-    await load(a);
-    await ask(a, 'First');
-    await context.addInitScript(() => delete globalThis.BroadcastChannel); // b tells nobody
-    const b = await open(model);
-    await listed(b, 1);
-    await remove(b, 'First');
-    await listed(b, 0);
-    await say(a, 'Second');
-    await noticed(a, '“First” was deleted in another tab');
-    await idle(a);
-    await listed(a, 0);
-    assert.equal((await records(a)).filter(({ turns }) => turns).length, 0);
-    await a.reload();
-    await a.waitForSelector('#no-talks:visible');
-  }));
+test(
+  'a tab that has not heard of a deletion cannot bring the conversation back',
+  { skip: longOnly },
+  () =>
+    pages.withTabs(async (open, context) => {
+      const a = await open(model);
+      await load(a);
+      await ask(a, 'First');
+      await context.addInitScript(() => delete globalThis.BroadcastChannel); // b tells nobody
+      const b = await open(model);
+      await listed(b, 1);
+      await remove(b, 'First');
+      await listed(b, 0);
+      await say(a, 'Second');
+      await noticed(a, '“First” was deleted in another tab');
+      await idle(a);
+      await listed(a, 0);
+      assert.equal((await records(a)).filter(({ turns }) => turns).length, 0);
+      await a.reload();
+      await a.waitForSelector('#no-talks:visible');
+    }),
+);
 
-test('edited instructions are kept, told to the model, and shown in the other tab; an answer under way goes on', { skip: longOnly }, () =>
-  pages.withTabs(async (open) => {
-    const [a, b] = await two(open);
-    await a.click('.settings summary');
-    await a.evaluate(() => Object.assign(fake, { words: 40, pause: 10 }));
-    await say(a, 'Second');
-    await a.fill('#system', 'Be brief.');
-    await a.press('#system', 'Tab');
-    await until(b, () => document.querySelector('#system').value === 'Be brief.');
-    await idle(a);
-    assert.match(await a.locator('.assistant .body').last().textContent(), /w39/, 'it was not stopped');
-    await ask(a, 'Third');
-    const told = await a.evaluate(() => fake.sessions.map(({ system }) => system ?? ''));
-    assert.equal(told.at(-1), 'Be brief.');
-    await a.reload();
-    await until(a, () => document.querySelector('#system').value === 'Be brief.');
-    // Two tabs edit it: what is being typed is not overwritten, and what was not touched takes nothing back.
-    await a.click('.settings summary');
-    await a.fill('#system', 'Be long.');
-    await a.press('#system', 'Tab');
-    await until(b, () => document.querySelector('#system').value === 'Be long.');
-    await ask(b, 'Fourth');
-    assert.equal((await records(b))[0].system, 'Be long.');
-  }));
+test(
+  'edited instructions are kept, told to the model, and shown in the other tab; an answer under way goes on',
+  { skip: longOnly },
+  () =>
+    pages.withTabs(async (open) => {
+      const [a, b] = await two(open);
+      await a.click('.settings summary');
+      await a.evaluate(() => Object.assign(fake, { words: 40, pause: 10 }));
+      await say(a, 'Second');
+      await a.fill('#system', 'Be brief.');
+      await a.press('#system', 'Tab');
+      await until(b, () => document.querySelector('#system').value === 'Be brief.');
+      await idle(a);
+      assert.match(
+        await a.locator('.assistant .body').last().textContent(),
+        /w39/,
+        'it was not stopped',
+      );
+      await ask(a, 'Third');
+      const told = await a.evaluate(() => fake.sessions.map(({ system }) => system ?? ''));
+      assert.equal(told.at(-1), 'Be brief.');
+      await a.reload();
+      await until(a, () => document.querySelector('#system').value === 'Be brief.');
+      // Two tabs edit it: what is being typed is not overwritten, and what was not touched takes nothing back.
+      await a.click('.settings summary');
+      await a.fill('#system', 'Be long.');
+      await a.press('#system', 'Tab');
+      await until(b, () => document.querySelector('#system').value === 'Be long.');
+      await ask(b, 'Fourth');
+      assert.equal((await records(b))[0].system, 'Be long.');
+    }),
+);
 
 test('"Answer again" in one tab replaces the answer in both', { skip: longOnly }, () =>
   pages.withTabs(async (open) => {
@@ -142,53 +195,69 @@ test('"Answer again" in one tab replaces the answer in both', { skip: longOnly }
     await b.click('[aria-label="Answer again"]');
     await until(b, () => document.querySelectorAll('.note:not(:empty)').length === 1);
     await until(a, () => document.querySelectorAll('.note:not(:empty)').length === 1);
-    const [{ turns }] = await kept(a, ([{ turns }]) => turns.every(({ id, note }, i) => !before.includes(id) && (i === 0 || note)));
+    const [{ turns }] = await kept(a, ([{ turns }]) =>
+      turns.every(({ id, note }, i) => !before.includes(id) && (i === 0 || note)),
+    );
     assert.equal(turns.length, 2);
     await ask(a, 'Next');
     assert.equal(await a.locator('[aria-label="Answer again"]').count(), 1, 'only the last answer');
-  }));
+  }),
+);
 
-test('a name being typed and a deletion being confirmed survive answers that are stored meanwhile', { skip: longOnly }, () =>
-  pages.withTabs(async (open) => {
-    const [a, b] = await two(open);
-    await a.click('#new-talk');
-    await ask(a, 'Other');
-    await endless(b);
-    await say(b, 'On and on'); // "First" goes to the top of the list, in both tabs
-    await a.click('[aria-label="Rename Other"]');
-    await a.keyboard.type('Half');
-    await storing(a);
-    await a.keyboard.type(' and half');
-    await a.keyboard.press('Enter');
-    await a.waitForSelector('[aria-label="Rename Half and half"]:focus');
-    for (let done = false; !done;) {
-      const start = Date.now();
-      await b.click('[aria-label="Delete First"]');
-      await storing(b);
-      done = await b.evaluate(() => {
-        const sure = document.querySelector('[aria-label^="Really delete"]');
-        sure?.click();
-        return sure !== null;
-      });
-      assert.ok(done || Date.now() - start > 4000, 'storing took the question away'); // after 4 s the button does
-    }
-    await idle(b);
-    await listed(a, 1);
-  }));
+test(
+  'a name being typed and a deletion being confirmed survive answers that are stored meanwhile',
+  { skip: longOnly },
+  () =>
+    pages.withTabs(async (open) => {
+      const [a, b] = await two(open);
+      await a.click('#new-talk');
+      await ask(a, 'Other');
+      await endless(b);
+      await say(b, 'On and on'); // "First" goes to the top of the list, in both tabs
+      await a.click('[aria-label="Rename Other"]');
+      await a.keyboard.type('Half');
+      await storing(a);
+      await a.keyboard.type(' and half');
+      await a.keyboard.press('Enter');
+      await a.waitForSelector('[aria-label="Rename Half and half"]:focus');
+      for (let done = false; !done;) {
+        const start = Date.now();
+        await b.click('[aria-label="Delete First"]');
+        await storing(b);
+        done = await b.evaluate(() => {
+          const sure = document.querySelector('[aria-label^="Really delete"]');
+          sure?.click();
+          return sure !== null;
+        });
+        assert.ok(done || Date.now() - start > 4000, 'storing took the question away'); // after 4 s the button does
+      }
+      await idle(b);
+      await listed(a, 1);
+    }),
+);
 
 test('settings of two tabs are kept side by side', { skip: longOnly }, () =>
   pages.withTabs(async (open) => {
     const [a, b] = [await open(), await open()];
-    for (const [page, name, value] of [[a, 'topK', '7'], [b, 'maxTokens', '99']]) {
+    for (const [page, name, value] of [
+      [a, 'topK', '7'],
+      [b, 'maxTokens', '99'],
+    ]) {
       await page.click('.settings summary');
       await page.fill(`[name=${name}]`, value);
       await page.press(`[name=${name}]`, 'Tab');
     }
     await until(a, () => localStorage.getItem('sampling')?.includes('99')); // it goes from process to process
     await a.reload();
-    assert.deepEqual(await a.evaluate(() => ['topK', 'maxTokens'].map((name) => document.querySelector(`[name=${name}]`).value)), ['7', '99']);
+    assert.deepEqual(
+      await a.evaluate(() =>
+        ['topK', 'maxTokens'].map((name) => document.querySelector(`[name=${name}]`).value),
+      ),
+      ['7', '99'],
+    );
     await a.evaluate(() => localStorage.setItem('sampling', 'null'));
     await a.reload();
     await a.fill('#url', '/models/any.gguf');
     await load(a);
-  }));
+  }),
+);

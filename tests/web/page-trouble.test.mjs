@@ -8,11 +8,30 @@ import { serve } from '../../web/scripts/serve.mjs';
 import { longOnly } from '../extent.mjs';
 import { root } from './helpers.mjs';
 import { lowContrast, smallTargets, tooWide, unnamed } from './page-checks.mjs';
-import { ask, eventually, good, kept, listed, load, model, noticed, openSite, plant, records, remove, rename, say, titles, until, users } from './page-site.mjs';
+import {
+  ask,
+  eventually,
+  good,
+  kept,
+  listed,
+  load,
+  model,
+  noticed,
+  openSite,
+  plant,
+  records,
+  remove,
+  rename,
+  say,
+  titles,
+  until,
+  users,
+} from './page-site.mjs';
 
 let pages;
 let policy = null;
-const onRequest = (_, response) => void (policy && response.setHeader('Content-Security-Policy', policy));
+const onRequest = (_, response) =>
+  void (policy && response.setHeader('Content-Security-Policy', policy));
 before(async () => (pages = await openSite('site-trouble', { fake: true, onRequest })));
 after(() => pages.close());
 
@@ -21,8 +40,13 @@ test('damaged records are left out and counted; the rest is there', () =>
     const a = await open();
     await a.waitForSelector('#no-talks:visible');
     await plant(a, [
-      good, { id: 'empty' }, { ...good, id: 'turns', updated: 9, turns: 7 }, { ...good, id: 'turn', turns: [null] },
-      { ...good, id: 'time', updated: NaN }, { ...good, id: 'mode', mode: 'no' }, { ...good, id: 'role', turns: [{ role: 'system', content: '' }] },
+      good,
+      { id: 'empty' },
+      { ...good, id: 'turns', updated: 9, turns: 7 },
+      { ...good, id: 'turn', turns: [null] },
+      { ...good, id: 'time', updated: NaN },
+      { ...good, id: 'mode', mode: 'no' },
+      { ...good, id: 'role', turns: [{ role: 'system', content: '' }] },
       { ...good, id: 'content', updated: 8, turns: [{ role: 'user', content: { a: 1 } }] },
     ]);
     await a.goto(`${pages.server.url}/${model}`);
@@ -34,51 +58,71 @@ test('damaged records are left out and counted; the rest is there', () =>
     assert.equal((await records(a)).length, 8, 'nothing was thrown away');
   }));
 
-test('a record that the browser itself cannot read takes no other one with it', { skip: longOnly }, () =>
-  pages.withTabs(async (open, context) => {
-    const a = await open();
-    await a.waitForSelector('#no-talks:visible');
-    await plant(a, [good, { ...good, id: 'bad' }]);
-    await context.addInitScript(() => {
-      const { get } = IDBObjectStore.prototype;
-      const fails = (key) => {
-        if (key === 'bad') throw new DOMException('Failed to read large IndexedDB value', 'DataError');
-      };
-      IDBObjectStore.prototype.get = function (key) {
-        return fails(key), get.call(this, key);
-      };
-      IDBObjectStore.prototype.getAll = () => fails('bad');
-    });
-    await a.reload();
-    await noticed(a, 'A stored conversation is damaged and left out');
-    assert.deepEqual(await titles(a), ['Good']);
-  }));
+test(
+  'a record that the browser itself cannot read takes no other one with it',
+  { skip: longOnly },
+  () =>
+    pages.withTabs(async (open, context) => {
+      const a = await open();
+      await a.waitForSelector('#no-talks:visible');
+      await plant(a, [good, { ...good, id: 'bad' }]);
+      await context.addInitScript(() => {
+        const { get } = IDBObjectStore.prototype;
+        const fails = (key) => {
+          if (key === 'bad')
+            throw new DOMException('Failed to read large IndexedDB value', 'DataError');
+        };
+        IDBObjectStore.prototype.get = function (key) {
+          return (fails(key), get.call(this, key));
+        };
+        IDBObjectStore.prototype.getAll = () => fails('bad');
+      });
+      await a.reload();
+      await noticed(a, 'A stored conversation is damaged and left out');
+      assert.deepEqual(await titles(a), ['Good']);
+    }),
+);
 
 for (const [what, spoil] of [
-  ['that throws', () => Object.defineProperty(globalThis, 'indexedDB', { get: () => { throw new DOMException('The operation is insecure.', 'SecurityError'); } })],
-  ['of a newer version', async () => {
-    const { open } = IDBFactory.prototype;
-    IDBFactory.prototype.open = function (name) {
-      IDBFactory.prototype.open = open;
-      open.call(indexedDB, name, 9).onsuccess = ({ target }) => target.result.close();
-      return open.call(indexedDB, name, 1);
-    };
-  }],
+  [
+    'that throws',
+    () =>
+      Object.defineProperty(globalThis, 'indexedDB', {
+        get: () => {
+          throw new DOMException('The operation is insecure.', 'SecurityError');
+        },
+      }),
+  ],
+  [
+    'of a newer version',
+    async () => {
+      const { open } = IDBFactory.prototype;
+      IDBFactory.prototype.open = function (name) {
+        IDBFactory.prototype.open = open;
+        open.call(indexedDB, name, 9).onsuccess = ({ target }) => target.result.close();
+        return open.call(indexedDB, name, 1);
+      };
+    },
+  ],
 ]) {
-  test(`a database ${what}: the page works without it, and says so`, { skip: what !== 'that throws' && longOnly }, () =>
-    pages.withTabs(async (open, context) => {
-      await context.addInitScript(spoil);
-      const a = await open(model);
-      await noticed(a, 'Conversations cannot be kept here: they last as long as this page.');
-      await load(a);
-      await ask(a, 'First');
-      await rename(a, 'First', 'Renamed');
-      await a.click('#new-talk');
-      await ask(a, 'Second');
-      await remove(a, 'Renamed');
-      await listed(a, 1);
-      assert.deepEqual(await titles(a), ['Second']);
-    }));
+  test(
+    `a database ${what}: the page works without it, and says so`,
+    { skip: what !== 'that throws' && longOnly },
+    () =>
+      pages.withTabs(async (open, context) => {
+        await context.addInitScript(spoil);
+        const a = await open(model);
+        await noticed(a, 'Conversations cannot be kept here: they last as long as this page.');
+        await load(a);
+        await ask(a, 'First');
+        await rename(a, 'First', 'Renamed');
+        await a.click('#new-talk');
+        await ask(a, 'Second');
+        await remove(a, 'Renamed');
+        await listed(a, 1);
+        assert.deepEqual(await titles(a), ['Second']);
+      }),
+  );
 }
 
 test('a database that is full: said once, nothing lost on the page, stored when there is room again', () =>
@@ -90,7 +134,8 @@ test('a database that is full: said once, nothing lost on the page, stored when 
       const { put } = IDBObjectStore.prototype;
       window.full = true;
       IDBObjectStore.prototype.put = function (value) {
-        if (window.full) throw new DOMException('The quota has been exceeded.', 'QuotaExceededError');
+        if (window.full)
+          throw new DOMException('The quota has been exceeded.', 'QuotaExceededError');
         return put.call(this, value);
       };
     });
@@ -105,26 +150,46 @@ test('a database that is full: said once, nothing lost on the page, stored when 
     await ask(a, 'Third');
     const [record] = await kept(a, ([{ turns }]) => turns.length === 6);
     assert.equal(record.title, 'Renamed');
-    assert.deepEqual(record.turns.filter(({ role }) => role === 'user').map(({ content }) => content), ['First', 'Second', 'Third']);
+    assert.deepEqual(
+      record.turns.filter(({ role }) => role === 'user').map(({ content }) => content),
+      ['First', 'Second', 'Third'],
+    );
     await a.click('.notice button');
   }));
 
 test('a link fills the fields and asks nothing of anybody before a click', () =>
   pages.withTabs(async (open, context) => {
     const foreign = [];
-    await context.route((url) => url.host.endsWith('example'), (route) => (foreign.push(route.request().url()), route.abort()));
+    await context.route(
+      (url) => url.host.endsWith('example'),
+      (route) => (foreign.push(route.request().url()), route.abort()),
+    );
     const a = await open('?model=https://host.example/m.gguf&budget=2000000&prompt=Say%20it');
-    await until(a, () => /names https:\/\/host\.example\/m\.gguf.*before you press/.test(document.querySelector('#warning').textContent));
+    await until(a, () =>
+      /names https:\/\/host\.example\/m\.gguf.*before you press/.test(
+        document.querySelector('#warning').textContent,
+      ),
+    );
     await a.waitForTimeout(300);
     const seen = await a.evaluate(() => ({
-      url: document.querySelector('#url').value, prompt: document.querySelector('#prompt').value,
-      budget: document.querySelector('#budget-value').textContent, plan: document.querySelector('#plan').hidden,
+      url: document.querySelector('#url').value,
+      prompt: document.querySelector('#prompt').value,
+      budget: document.querySelector('#budget-value').textContent,
+      plan: document.querySelector('#plan').hidden,
       asked: [fake.inspected, fake.loaded],
     }));
-    assert.deepEqual(seen, { url: 'https://host.example/m.gguf', prompt: 'Say it', budget: '1.91 MB', plan: true, asked: [[], []] });
+    assert.deepEqual(seen, {
+      url: 'https://host.example/m.gguf',
+      prompt: 'Say it',
+      budget: '1.91 MB',
+      plan: true,
+      asked: [[], []],
+    });
     await a.click('#check');
     await a.waitForSelector('#preflight dl');
-    assert.deepEqual(await a.evaluate(() => fake.inspected), [['https://host.example/m.gguf', 'default']]);
+    assert.deepEqual(await a.evaluate(() => fake.inspected), [
+      ['https://host.example/m.gguf', 'default'],
+    ]);
     assert.deepEqual(foreign, []);
     for (const address of ['http://[bad', 'hf:owner/repo/m.gguf', '../m.gguf']) {
       await a.goto(`${pages.server.url}/?model=${encodeURIComponent(address)}&budget=1e999`);
@@ -134,16 +199,30 @@ test('a link fills the fields and asks nothing of anybody before a click', () =>
 
 test('the model of the last visit is reported from the store alone', { skip: longOnly }, () =>
   pages.withTabs(async (open, context) => {
-    await context.addInitScript(() => location.protocol === 'http:' && localStorage.setItem('last-model', 'https://host.example/m.gguf'));
+    await context.addInitScript(
+      () =>
+        location.protocol === 'http:' &&
+        localStorage.setItem('last-model', 'https://host.example/m.gguf'),
+    );
     await context.route('**/dist/index.js', async (route) => {
       const response = await route.fetch();
-      const stored = "[{ url: 'https://host.example/m.gguf', size: 9, bytesStored: 9, complete: true, used: new Date() }]";
-      await route.fulfill({ response, body: (await response.text()).replace('list: async () => []', `list: async () => ${stored}`) });
+      const stored =
+        "[{ url: 'https://host.example/m.gguf', size: 9, bytesStored: 9, complete: true, used: new Date() }]";
+      await route.fulfill({
+        response,
+        body: (await response.text()).replace(
+          'list: async () => []',
+          `list: async () => ${stored}`,
+        ),
+      });
     });
     const a = await open();
     await a.waitForSelector('#preflight dl');
-    assert.deepEqual(await a.evaluate(() => fake.inspected), [['https://host.example/m.gguf', 'only']]);
-  }));
+    assert.deepEqual(await a.evaluate(() => fake.inspected), [
+      ['https://host.example/m.gguf', 'only'],
+    ]);
+  }),
+);
 
 test('no address is an error in the page, not one nobody sees', () =>
   pages.withTabs(async (open) => {
@@ -151,7 +230,9 @@ test('no address is an error in the page, not one nobody sees', () =>
     await a.fill('#url', 'http://[bad');
     for (const button of ['#load', '#check']) {
       await a.click(button);
-      await until(a, () => /“http:\/\/\[bad” is no address/.test(document.querySelector('#problem').textContent));
+      await until(a, () =>
+        /“http:\/\/\[bad” is no address/.test(document.querySelector('#problem').textContent),
+      );
       await a.focus('#budget');
       await a.keyboard.press('PageDown');
       await a.waitForTimeout(300); // the slider asks again
@@ -160,11 +241,12 @@ test('no address is an error in the page, not one nobody sees', () =>
     await load(a);
   }));
 
-const setBudget = (page) => page.evaluate(() => {
-  const slider = document.querySelector('#budget');
-  slider.value = '3';
-  for (const type of ['input', 'change']) slider.dispatchEvent(new Event(type));
-});
+const setBudget = (page) =>
+  page.evaluate(() => {
+    const slider = document.querySelector('#budget');
+    slider.value = '3';
+    for (const type of ['input', 'change']) slider.dispatchEvent(new Event(type));
+  });
 
 test('a budget that cannot be moved to: the error is shown, and one press loads the model again', () =>
   pages.withTabs(async (open) => {
@@ -172,15 +254,25 @@ test('a budget that cannot be moved to: the error is shown, and one press loads 
     await load(a);
     await ask(a, 'First');
     await a.evaluate(() => (document.querySelector('#url').value = '/models/other.gguf')); // not what runs
-    await a.evaluate(() => (fake.fails = { setMemoryBudget: ['OUT_OF_MEMORY', 'no memory for the weights'] }));
+    await a.evaluate(
+      () => (fake.fails = { setMemoryBudget: ['OUT_OF_MEMORY', 'no memory for the weights'] }),
+    );
     await setBudget(a);
-    await until(a, () => /no memory for the weights.*OUT_OF_MEMORY/s.test(document.querySelector('#problem').textContent));
+    await until(a, () =>
+      /no memory for the weights.*OUT_OF_MEMORY/s.test(
+        document.querySelector('#problem').textContent,
+      ),
+    );
     await a.waitForSelector('#budget:enabled');
     assert.equal(await a.textContent('#budget-value'), '2.86 MB');
     await ask(a, 'Second'); // the page goes on
     await a.evaluate(() => (fake.fails = { generate: ['ENGINE_GONE', 'the worker has ended'] }));
     await ask(a, 'Third');
-    await until(a, () => /ENGINE_GONE.*Load the model again/s.test(document.querySelector('.message .problem').textContent));
+    await until(a, () =>
+      /ENGINE_GONE.*Load the model again/s.test(
+        document.querySelector('.message .problem').textContent,
+      ),
+    );
     await a.click('#problem button');
     await until(a, () => fake.loaded.length === 2 && document.querySelector('body.loaded'));
     assert.match(await a.evaluate(() => fake.loaded[1]), /any\.gguf$/);
@@ -188,24 +280,40 @@ test('a budget that cannot be moved to: the error is shown, and one press loads 
     await until(a, () => fake.loaded.length === 3 && document.querySelector('body.loaded'));
     await ask(a, 'Fourth');
     assert.equal(await a.evaluate(() => fake.engines), 1, 'the others were disposed of');
-    assert.deepEqual(await a.evaluate(() => fake.sessions.at(-1).messages.filter((m) => m.role === 'user').map((m) => m.content)), ['First', 'Second', 'Fourth']);
+    assert.deepEqual(
+      await a.evaluate(() =>
+        fake.sessions
+          .at(-1)
+          .messages.filter((m) => m.role === 'user')
+          .map((m) => m.content),
+      ),
+      ['First', 'Second', 'Fourth'],
+    );
   }));
 
-test('the smallest budget that is offered is taken by one press, however soon it comes', { skip: longOnly }, () =>
-  pages.withTabs(async (open) => {
-    const a = await open(`${model}&budget=1000`);
-    await a.evaluate(async () => {
-      const { Engine } = await import('/dist/index.js');
-      Engine.store.list = () => new Promise((ok) => setTimeout(() => ok([]), 500)); // a slow one
-      fake.fails = { load: ['BUDGET_TOO_SMALL', 'the budget is too small'] };
-      document.querySelector('#load').click();
-    });
-    await a.waitForSelector('#problem button:visible');
-    await a.evaluate(() => document.querySelector('#problem button').click());
-    await a.waitForSelector('#preflight dl');
-    assert.equal(await a.evaluate(() => fake.inspected.length), 2, 'for what is offered, and for the press');
-    await load(a);
-  }));
+test(
+  'the smallest budget that is offered is taken by one press, however soon it comes',
+  { skip: longOnly },
+  () =>
+    pages.withTabs(async (open) => {
+      const a = await open(`${model}&budget=1000`);
+      await a.evaluate(async () => {
+        const { Engine } = await import('/dist/index.js');
+        Engine.store.list = () => new Promise((ok) => setTimeout(() => ok([]), 500)); // a slow one
+        fake.fails = { load: ['BUDGET_TOO_SMALL', 'the budget is too small'] };
+        document.querySelector('#load').click();
+      });
+      await a.waitForSelector('#problem button:visible');
+      await a.evaluate(() => document.querySelector('#problem button').click());
+      await a.waitForSelector('#preflight dl');
+      assert.equal(
+        await a.evaluate(() => fake.inspected.length),
+        2,
+        'for what is offered, and for the press',
+      );
+      await load(a);
+    }),
+);
 
 test('a move that never ends leaves the way out open', () =>
   pages.withTabs(async (open) => {
@@ -218,7 +326,9 @@ test('a move that never ends leaves the way out open', () =>
     await a.waitForSelector('#budget:enabled');
     await load(a);
     await setBudget(a);
-    await until(a, () => document.querySelector('#announcer').textContent.includes('The budget is now'));
+    await until(a, () =>
+      document.querySelector('#announcer').textContent.includes('The budget is now'),
+    );
   }));
 
 test('pressing Load twice loads once; a slider that moves while it loads is heard', () =>
@@ -251,7 +361,8 @@ test('what a handler fails at is told at the top of the page', () =>
     await a.evaluate(() => {
       fake.fails = { evictOldest: ['STORE_BUSY', 'the store is in use'] };
       document.querySelector('#evict').click();
-      navigator.clipboard.writeText = () => Promise.reject(new DOMException('Write permission denied.', 'NotAllowedError'));
+      navigator.clipboard.writeText = () =>
+        Promise.reject(new DOMException('Write permission denied.', 'NotAllowedError'));
     });
     await noticed(a, 'the store is in use (STORE_BUSY)');
     await a.click('[aria-label=Copy]');
@@ -260,93 +371,179 @@ test('what a handler fails at is told at the top of the page', () =>
 
 test('where threads need a reload, a page on which something was begun is left alone', async (t) => {
   const held = [];
-  const plain = await serve([['/dist/', join(root, 'tests', 'web', 'page-engine')], ['/', pages.site]], {
-    isolation: false,
-    onRequest(request, response) {
-      if (!request.headers['service-worker']) return false;
-      held.push(() => response.writeHead(200, { 'Content-Type': 'text/javascript' }).end(readFileSync(join(pages.site, 'isolate.js'))));
-      return true;
+  const plain = await serve(
+    [
+      ['/dist/', join(root, 'tests', 'web', 'page-engine')],
+      ['/', pages.site],
+    ],
+    {
+      isolation: false,
+      onRequest(request, response) {
+        if (!request.headers['service-worker']) return false;
+        held.push(() =>
+          response
+            .writeHead(200, { 'Content-Type': 'text/javascript' })
+            .end(readFileSync(join(pages.site, 'isolate.js'))),
+        );
+        return true;
+      },
     },
-  });
+  );
   t.after(() => plain.close());
   for (const begun of [false, true]) {
-    await pages.withTabs(async (open) => {
-      const a = await open(model);
-      if (begun) await a.fill('#prompt', 'half a thought');
-      await a.evaluate(() => (window.first = true));
-      await eventually(() => held.length > 0, () => 'nobody has asked for a service worker');
-      held.pop()();
-      if (!begun) return void (await until(a, () => crossOriginIsolated && !window.first));
-      await a.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
-      await a.waitForTimeout(500);
-      assert.equal(await a.inputValue('#prompt'), 'half a thought');
-      await load(a);
-    }, { from: plain });
+    await pages.withTabs(
+      async (open) => {
+        const a = await open(model);
+        if (begun) await a.fill('#prompt', 'half a thought');
+        await a.evaluate(() => (window.first = true));
+        await eventually(
+          () => held.length > 0,
+          () => 'nobody has asked for a service worker',
+        );
+        held.pop()();
+        if (!begun) return void (await until(a, () => crossOriginIsolated && !window.first));
+        await a.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
+        await a.waitForTimeout(500);
+        assert.equal(await a.inputValue('#prompt'), 'half a thought');
+        await load(a);
+      },
+      { from: plain },
+    );
   }
 });
 
 const phone = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
-for (const [name, options] of Object.entries({ light: { colorScheme: 'light' }, dark: { colorScheme: 'dark' }, phone })) {
-  test(`notices, a link's word and a failed move can be read and dismissed: ${name}`, { skip: name !== 'light' && longOnly }, () =>
-    pages.withTabs(async (open) => {
-      const a = await open(model);
-      const holds = async (label) => {
-        const checks = [lowContrast, tooWide, unnamed, ...(name === 'phone' ? [smallTargets] : [])];
-        for (const check of checks) assert.deepEqual(await a.evaluate(check), [], `${label}: ${check.name}`);
-        await a.screenshot({ path: join(root, 'build', 'screenshots', `${name}-${label}.png`) });
-      };
-      await a.waitForSelector('#warning:visible');
-      await holds('link');
-      await load(a);
-      await ask(a, 'First');
-      await a.evaluate(() => (fake.fails = { evictOldest: ['STORE_BUSY', 'the store is in use by another tab of this browser'] }));
-      await a.evaluate(() => document.querySelector('#evict').click());
-      await noticed(a, 'the store is in use');
-      await a.evaluate(() => (fake.fails = { setMemoryBudget: ['OUT_OF_MEMORY', 'no memory for the weights'], generate: ['ENGINE_GONE', 'the worker has ended'] }));
-      await ask(a, 'Second');
-      await setBudget(a);
-      await a.waitForSelector('#problem button:visible');
-      await holds('problems');
-      await a.click('.notice button');
-      await a.waitForSelector('.notice', { state: 'detached' });
-    }, options));
+for (const [name, options] of Object.entries({
+  light: { colorScheme: 'light' },
+  dark: { colorScheme: 'dark' },
+  phone,
+})) {
+  test(
+    `notices, a link's word and a failed move can be read and dismissed: ${name}`,
+    { skip: name !== 'light' && longOnly },
+    () =>
+      pages.withTabs(async (open) => {
+        const a = await open(model);
+        const holds = async (label) => {
+          const checks = [
+            lowContrast,
+            tooWide,
+            unnamed,
+            ...(name === 'phone' ? [smallTargets] : []),
+          ];
+          for (const check of checks)
+            assert.deepEqual(await a.evaluate(check), [], `${label}: ${check.name}`);
+          await a.screenshot({ path: join(root, 'build', 'screenshots', `${name}-${label}.png`) });
+        };
+        await a.waitForSelector('#warning:visible');
+        await holds('link');
+        await load(a);
+        await ask(a, 'First');
+        await a.evaluate(
+          () =>
+            (fake.fails = {
+              evictOldest: ['STORE_BUSY', 'the store is in use by another tab of this browser'],
+            }),
+        );
+        await a.evaluate(() => document.querySelector('#evict').click());
+        await noticed(a, 'the store is in use');
+        await a.evaluate(
+          () =>
+            (fake.fails = {
+              setMemoryBudget: ['OUT_OF_MEMORY', 'no memory for the weights'],
+              generate: ['ENGINE_GONE', 'the worker has ended'],
+            }),
+        );
+        await ask(a, 'Second');
+        await setBudget(a);
+        await a.waitForSelector('#problem button:visible');
+        await holds('problems');
+        await a.click('.notice button');
+        await a.waitForSelector('.notice', { state: 'detached' });
+      }, options),
+  );
 }
 
-const nasty = (mark) => `<img src=x onerror="pwned='${mark}'"><script>pwned='${mark}'</script>\n\`\`\`<b onclick=pwned()>\n</code></pre><iframe srcdoc=x>\n\`\`\`\n# <u>h</u>\n**<svg onload=pwned=1>** \`<a href="javascript:pwned=1">\``;
-const kTags = 'ARTICLE BUTTON CODE DD DETAILS DIV DL DT H3 I LI P PRE SMALL SPAN STRONG SUMMARY UL path svg'.split(' ');
+const nasty = (mark) =>
+  `<img src=x onerror="pwned='${mark}'"><script>pwned='${mark}'</script>\n\`\`\`<b onclick=pwned()>\n</code></pre><iframe srcdoc=x>\n\`\`\`\n# <u>h</u>\n**<svg onload=pwned=1>** \`<a href="javascript:pwned=1">\``;
+const kTags =
+  'ARTICLE BUTTON CODE DD DETAILS DIV DL DT H3 I LI P PRE SMALL SPAN STRONG SUMMARY UL path svg'.split(
+    ' ',
+  );
 
 test('whatever a model, a file, a record, a link or an error says stays text: no HTML is ever made of it', (t) => {
   policy = "require-trusted-types-for 'script'; trusted-types 'none'; script-src 'self'";
   t.after(() => (policy = null));
   return pages.withTabs(async (open) => {
-    const a = await open(`?model=${encodeURIComponent(`/models/${nasty('link')}.gguf`)}&prompt=${encodeURIComponent(nasty('prompt'))}`);
-    await plant(a, [{ ...good, title: nasty('title'), system: nasty('system'), turns: [{ role: 'user', content: nasty('asked') }, { role: 'assistant', content: `<think>${nasty('thought')}</think>${nasty('answer')}`, note: nasty('note') }] }]);
+    const a = await open(
+      `?model=${encodeURIComponent(`/models/${nasty('link')}.gguf`)}&prompt=${encodeURIComponent(nasty('prompt'))}`,
+    );
+    await plant(a, [
+      {
+        ...good,
+        title: nasty('title'),
+        system: nasty('system'),
+        turns: [
+          { role: 'user', content: nasty('asked') },
+          {
+            role: 'assistant',
+            content: `<think>${nasty('thought')}</think>${nasty('answer')}`,
+            note: nasty('note'),
+          },
+        ],
+      },
+    ]);
     await a.reload();
     await a.locator('#talk-list .pick').click(); // a link's prompt waits in a conversation of its own
     await a.locator('.assistant').waitFor();
-    await a.evaluate((text) => Object.assign(fake, { name: text, words: 2, word: () => text }), nasty('engine'));
+    await a.evaluate(
+      (text) => Object.assign(fake, { name: text, words: 2, word: () => text }),
+      nasty('engine'),
+    );
     await a.click('#check');
     await a.locator('#preflight dl').waitFor();
     await a.click('#load');
     await a.locator('body.loaded').waitFor();
     await a.press('#prompt', 'Enter');
     await a.locator('.assistant .note:not(:empty)').nth(1).waitFor();
-    await a.evaluate((text) => (fake.fails = { generate: ['INTERNAL', text], evictOldest: ['IO', text] }), nasty('error'));
+    await a.evaluate(
+      (text) => (fake.fails = { generate: ['INTERNAL', text], evictOldest: ['IO', text] }),
+      nasty('error'),
+    );
     await a.evaluate(() => document.querySelector('#evict').click());
     await a.locator('.notice').waitFor();
     await say(a, nasty('said'));
     await a.locator('.message .problem').waitFor();
     const seen = await a.evaluate(() => {
-      const made = [...document.querySelectorAll('#log .message *, #talk-list *, #notices *, #preflight *, #problem *')];
+      const made = [
+        ...document.querySelectorAll(
+          '#log .message *, #talk-list *, #notices *, #preflight *, #problem *',
+        ),
+      ];
       return {
         tags: [...new Set(made.map((element) => element.tagName))],
-        handlers: made.filter((element) => [...element.attributes].some(({ name }) => /^(on|src|href)/.test(name))).length,
-        pwned: typeof pwned, text: document.querySelector('#log').textContent,
+        handlers: made.filter((element) =>
+          [...element.attributes].some(({ name }) => /^(on|src|href)/.test(name)),
+        ).length,
+        pwned: typeof pwned,
+        text: document.querySelector('#log').textContent,
       };
     });
-    assert.deepEqual(seen.tags.filter((tag) => !kTags.includes(tag)), []);
+    assert.deepEqual(
+      seen.tags.filter((tag) => !kTags.includes(tag)),
+      [],
+    );
     assert.deepEqual([seen.handlers, seen.pwned], [0, 'undefined']);
-    for (const mark of ['asked', 'thought', 'answer', 'note', 'prompt', 'engine', 'said', 'error']) {
+    for (const mark of [
+      'asked',
+      'thought',
+      'answer',
+      'note',
+      'prompt',
+      'engine',
+      'said',
+      'error',
+    ]) {
       assert.ok(seen.text.includes(`pwned='${mark}'"><script>`), mark);
     }
   });

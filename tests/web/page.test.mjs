@@ -20,25 +20,36 @@ let pages;
 before(async () => {
   rmSync(shots, { recursive: true, force: true });
   mkdirSync(shots, { recursive: true });
-  const onRequest = ({ url, headers }) => void (url.startsWith('/models/') && asked.push(headers.range ?? 'no range'));
+  const onRequest = ({ url, headers }) =>
+    void (url.startsWith('/models/') && asked.push(headers.range ?? 'no range'));
   pages = await openSite('site', { onRequest });
   server = pages.server;
-  writeFileSync(join(pages.site, 'endless.gguf'), withoutEnd(readFileSync(join(models, 'sluice-tales-F16.gguf'))));
+  writeFileSync(
+    join(pages.site, 'endless.gguf'),
+    withoutEnd(readFileSync(join(models, 'sluice-tales-F16.gguf'))),
+  );
 });
 after(() => pages.close());
 
 /** `expected` are error messages of the browser that the test itself provokes. A model that is named is loaded. */
 const withPage = (options, work, { query = '', context = '', ...more } = {}) =>
-  pages.withTabs(async (open) => {
-    const page = await open(query);
-    if (context) await page.selectOption('#context', context);
-    if (query) await page.click('#load');
-    await work(page);
-  }, { ...options, ...more });
+  pages.withTabs(
+    async (open) => {
+      const page = await open(query);
+      if (context) await page.selectOption('#context', context);
+      if (query) await page.click('#load');
+      await work(page);
+    },
+    { ...options, ...more },
+  );
 
 /** The model with end tokens that it never says: a story of 200 tokens would be over before a key is pressed. */
 function withoutEnd(bytes) {
-  for (const [name, other] of [['<|endoftext|>', '<|endoftexT|>'], ['<|end|>', '<|enD|>']]) bytes.write(other, bytes.indexOf(name));
+  for (const [name, other] of [
+    ['<|endoftext|>', '<|endoftexT|>'],
+    ['<|end|>', '<|enD|>'],
+  ])
+    bytes.write(other, bytes.indexOf(name));
   for (const key of ['eos', 'eot']) {
     const name = `tokenizer.ggml.${key}_token_id`;
     bytes.writeUInt32LE(5, bytes.indexOf(name) + name.length + 4); // behind the value's type
@@ -52,11 +63,13 @@ const endless = { query: '?model=/endless.gguf', context: '4096' };
 const shot = (page, name) => page.screenshot({ path: join(shots, `${name}.png`) });
 
 async function holds(page, label, checks = [lowContrast, tooWide, unnamed]) {
-  for (const check of checks) assert.deepEqual(await page.evaluate(check), [], `${label}: ${check.name}`);
+  for (const check of checks)
+    assert.deepEqual(await page.evaluate(check), [], `${label}: ${check.name}`);
 }
 
 /** Picks how many tokens an answer may have, without opening the settings. */
-const limit = (page, tokens) => page.evaluate((n) => (document.querySelector('[name=maxTokens]').value = n), tokens);
+const limit = (page, tokens) =>
+  page.evaluate((n) => (document.querySelector('[name=maxTokens]').value = n), tokens);
 
 /** Has a text told that does not end by itself for seconds, until more than `length` characters are shown. */
 async function beginText(page, length) {
@@ -64,37 +77,48 @@ async function beginText(page, length) {
   await page.check('[name=mode][value=text]', { force: true });
   await limit(page, 100_000);
   await say(page, 'Once upon a time');
-  await page.waitForFunction((most) => document.querySelector('.assistant')?.textContent.length > most, length);
+  await page.waitForFunction(
+    (most) => document.querySelector('.assistant')?.textContent.length > most,
+    length,
+  );
 }
 
 for (const theme of ['light', 'dark']) {
-  test(`every state can be read in the ${theme} theme`, { skip: theme === 'dark' && longOnly }, () =>
-    withPage({ colorScheme: theme }, async (page) => {
-      await holds(page, 'empty');
-      await shot(page, `${theme}-empty`);
-      await page.click('[data-sample]');
-      await page.waitForSelector('#preflight dl');
-      await holds(page, 'preflight');
-      await shot(page, `${theme}-preflight`);
-      await page.click('#load');
-      await ready(page);
-      await limit(page, 40);
-      await say(page, 'Tell me a story about a dog and a boat.');
-      await page.waitForSelector('.note:not(:empty)');
-      assert.match(await page.textContent('.note'), /^40 tokens · [\d.]+ tokens\/s/);
-      await page.click('.settings summary');
-      await shows(page, '#figures', /tokens\/s.*tokens\/s/);
-      await shows(page, '#layers', /100 % in memory/, 'aria-label');
-      assert.equal(await page.locator('#layers i').count(), 5, 'four layers and the output');
-      await holds(page, 'talk');
-      await shot(page, `${theme}-talk`);
-      await page.click('#source summary');
-      await page.fill('#url', `${server.url}/models/none.gguf`);
-      await page.click('#check');
-      await page.waitForSelector('#problem:visible');
-      await holds(page, 'problem');
-      await shot(page, `${theme}-problem`);
-    }, { expected: /404/ }));
+  test(
+    `every state can be read in the ${theme} theme`,
+    { skip: theme === 'dark' && longOnly },
+    () =>
+      withPage(
+        { colorScheme: theme },
+        async (page) => {
+          await holds(page, 'empty');
+          await shot(page, `${theme}-empty`);
+          await page.click('[data-sample]');
+          await page.waitForSelector('#preflight dl');
+          await holds(page, 'preflight');
+          await shot(page, `${theme}-preflight`);
+          await page.click('#load');
+          await ready(page);
+          await limit(page, 40);
+          await say(page, 'Tell me a story about a dog and a boat.');
+          await page.waitForSelector('.note:not(:empty)');
+          assert.match(await page.textContent('.note'), /^40 tokens · [\d.]+ tokens\/s/);
+          await page.click('.settings summary');
+          await shows(page, '#figures', /tokens\/s.*tokens\/s/);
+          await shows(page, '#layers', /100 % in memory/, 'aria-label');
+          assert.equal(await page.locator('#layers i').count(), 5, 'four layers and the output');
+          await holds(page, 'talk');
+          await shot(page, `${theme}-talk`);
+          await page.click('#source summary');
+          await page.fill('#url', `${server.url}/models/none.gguf`);
+          await page.click('#check');
+          await page.waitForSelector('#problem:visible');
+          await holds(page, 'problem');
+          await shot(page, `${theme}-problem`);
+        },
+        { expected: /404/ },
+      ),
+  );
 }
 
 test('the theme follows the system until it is switched, and the switch is remembered', () =>
@@ -113,23 +137,35 @@ test('the theme follows the system until it is switched, and the switch is remem
   }));
 
 test('on a phone of 360 pixels every pane fits and can be tapped', { skip: longOnly }, () =>
-  withPage(phone, async (page) => {
-    await ready(page);
-    await limit(page, 30);
-    for (const text of ['Tell me a story about a dog and a boat with a very long name.', 'What was his name?']) {
-      await say(page, text);
-      await idle(page);
-    }
-    assert.match(await page.locator('.note').last().textContent(), /\d+ of \d+ prompt tokens read/);
-    for (const pane of ['talks', 'model', 'engine', 'talk']) {
-      await page.tap(`.panes [data-pane=${pane}]`);
-      if (pane === 'model') for (const part of ['#source', '#plan', '#stored']) await page.tap(`${part} > summary`);
-      await holds(page, pane, [lowContrast, smallTargets, tooWide, unnamed]);
-      await shot(page, `phone-${pane}`);
-    }
-    await page.tap('.pane-talk .settings summary');
-    await holds(page, 'settings', [smallTargets, tooWide]);
-  }, { query: model }));
+  withPage(
+    phone,
+    async (page) => {
+      await ready(page);
+      await limit(page, 30);
+      for (const text of [
+        'Tell me a story about a dog and a boat with a very long name.',
+        'What was his name?',
+      ]) {
+        await say(page, text);
+        await idle(page);
+      }
+      assert.match(
+        await page.locator('.note').last().textContent(),
+        /\d+ of \d+ prompt tokens read/,
+      );
+      for (const pane of ['talks', 'model', 'engine', 'talk']) {
+        await page.tap(`.panes [data-pane=${pane}]`);
+        if (pane === 'model')
+          for (const part of ['#source', '#plan', '#stored']) await page.tap(`${part} > summary`);
+        await holds(page, pane, [lowContrast, smallTargets, tooWide, unnamed]);
+        await shot(page, `phone-${pane}`);
+      }
+      await page.tap('.pane-talk .settings summary');
+      await holds(page, 'settings', [smallTargets, tooWide]);
+    },
+    { query: model },
+  ),
+);
 
 test('reports before any download, and the budget changes the plan before and the engine after loading', () =>
   withPage({}, async (page) => {
@@ -137,18 +173,29 @@ test('reports before any download, and the budget changes the plan before and th
     await page.fill('#url', `${server.url}/models/sluice-tales-F16.gguf`);
     await page.press('#url', 'Tab');
     await page.waitForSelector('#preflight dl');
-    assert.match(await page.textContent('#preflight'), /Runs here: all 1\.[89]\d MB stay.*Expected.*tokens\/s.*Needs at least.*MB.*Download.*llama/s);
-    assert.ok(asked.length > 0 && asked.every((range) => /^bytes=0-(65535|1048575)$/.test(range)), asked.join());
+    assert.match(
+      await page.textContent('#preflight'),
+      /Runs here: all 1\.[89]\d MB stay.*Expected.*tokens\/s.*Needs at least.*MB.*Download.*llama/s,
+    );
+    assert.ok(
+      asked.length > 0 && asked.every((range) => /^bytes=0-(65535|1048575)$/.test(range)),
+      asked.join(),
+    );
     await page.focus('#budget');
     for (let i = 0; i < 8; i++) await page.keyboard.press('PageDown');
-    await page.waitForFunction(() => /stream by for every token/.test(document.querySelector('#preflight').textContent));
+    await page.waitForFunction(() =>
+      /stream by for every token/.test(document.querySelector('#preflight').textContent),
+    );
     assert.match(await page.getAttribute('#budget', 'aria-valuetext'), /MB/);
     await page.click('#load');
     await ready(page);
     const small = await page.textContent('#memory-text');
     await page.focus('#budget');
     await page.keyboard.press('End');
-    await page.waitForFunction((text) => document.querySelector('#memory-text').textContent !== text, small);
+    await page.waitForFunction(
+      (text) => document.querySelector('#memory-text').textContent !== text,
+      small,
+    );
     await shows(page, '#layers-text', /100 % in memory/);
     await page.waitForSelector('#budget:enabled:focus');
     await limit(page, 8);
@@ -157,61 +204,79 @@ test('reports before any download, and the budget changes the plan before and th
   }));
 
 test('stopping keeps what was said; a reload keeps the conversations; they can be renamed and deleted', () =>
-  withPage({}, async (page) => {
-    await beginText(page, 90);
-    await page.keyboard.press('Escape');
-    await page.waitForSelector('.note:not(:empty)');
-    assert.match(await page.textContent('.note'), /stopped/);
-    const partial = await page.textContent('.assistant .body');
-    assert.match(partial, /^Once upon a time.{40}/s);
-    await page.click('#new-talk');
-    await page.check('[name=mode][value=chat]', { force: true });
-    await limit(page, 8);
-    await say(page, 'Tell me a story about a fox.');
-    await idle(page);
-    await page.waitForSelector('.note:not(:empty)');
+  withPage(
+    {},
+    async (page) => {
+      await beginText(page, 90);
+      await page.keyboard.press('Escape');
+      await page.waitForSelector('.note:not(:empty)');
+      assert.match(await page.textContent('.note'), /stopped/);
+      const partial = await page.textContent('.assistant .body');
+      assert.match(partial, /^Once upon a time.{40}/s);
+      await page.click('#new-talk');
+      await page.check('[name=mode][value=chat]', { force: true });
+      await limit(page, 8);
+      await say(page, 'Tell me a story about a fox.');
+      await idle(page);
+      await page.waitForSelector('.note:not(:empty)');
 
-    await page.goto(`${server.url}/`);
-    await page.waitForSelector('#talk-list li:nth-child(2)');
-    assert.deepEqual(await page.locator('#talk-list .name').allTextContents(), ['Tell me a story about a fox.', 'Once upon a time']);
-    assert.equal(await page.textContent('.user .body'), 'Tell me a story about a fox.');
-    await page.click('#talk-list li:nth-child(2) .pick');
-    assert.equal(await page.textContent('.assistant .body'), partial);
+      await page.goto(`${server.url}/`);
+      await page.waitForSelector('#talk-list li:nth-child(2)');
+      assert.deepEqual(await page.locator('#talk-list .name').allTextContents(), [
+        'Tell me a story about a fox.',
+        'Once upon a time',
+      ]);
+      assert.equal(await page.textContent('.user .body'), 'Tell me a story about a fox.');
+      await page.click('#talk-list li:nth-child(2) .pick');
+      assert.equal(await page.textContent('.assistant .body'), partial);
 
-    await page.click('[aria-label="Rename Once upon a time"]');
-    await page.keyboard.type('The beginning');
-    await page.keyboard.press('Enter');
-    await page.waitForSelector('[aria-label="Rename The beginning"]:focus');
-    await page.click('[aria-label="Delete The beginning"]');
-    await page.click('[aria-label^="Really delete"]');
-    await page.waitForSelector('#talk-list li:nth-child(2)', { state: 'detached' });
-    await page.reload(); // at once: what the list does not show any more must be gone
-    await page.waitForSelector('#talk-list li');
-    assert.deepEqual(await page.locator('#talk-list .name').allTextContents(), ['Tell me a story about a fox.']);
-  }, endless));
+      await page.click('[aria-label="Rename Once upon a time"]');
+      await page.keyboard.type('The beginning');
+      await page.keyboard.press('Enter');
+      await page.waitForSelector('[aria-label="Rename The beginning"]:focus');
+      await page.click('[aria-label="Delete The beginning"]');
+      await page.click('[aria-label^="Really delete"]');
+      await page.waitForSelector('#talk-list li:nth-child(2)', { state: 'detached' });
+      await page.reload(); // at once: what the list does not show any more must be gone
+      await page.waitForSelector('#talk-list li');
+      assert.deepEqual(await page.locator('#talk-list .name').allTextContents(), [
+        'Tell me a story about a fox.',
+      ]);
+    },
+    endless,
+  ));
 
 test('a conversation that is deleted while its answer is written does not come back', () =>
-  withPage({}, async (page) => {
-    await beginText(page, 60);
-    await page.click('[aria-label="Delete Once upon a time"]');
-    await page.click('[aria-label^="Really delete"]');
-    await page.waitForSelector('#no-talks:visible');
-    await idle(page);
-    await page.waitForTimeout(300); // an answer writes its end when it stops
-    assert.equal(await page.locator('#talk-list li').count(), 0);
-    await page.reload();
-    await load(page);
-    assert.equal(await page.locator('#talk-list li').count(), 0);
-  }, endless));
+  withPage(
+    {},
+    async (page) => {
+      await beginText(page, 60);
+      await page.click('[aria-label="Delete Once upon a time"]');
+      await page.click('[aria-label^="Really delete"]');
+      await page.waitForSelector('#no-talks:visible');
+      await idle(page);
+      await page.waitForTimeout(300); // an answer writes its end when it stops
+      assert.equal(await page.locator('#talk-list li').count(), 0);
+      await page.reload();
+      await load(page);
+      assert.equal(await page.locator('#talk-list li').count(), 0);
+    },
+    endless,
+  ));
 
 test('a reload in the middle of an answer keeps what had come', { skip: longOnly }, () =>
-  withPage({}, async (page) => {
-    await beginText(page, 60);
-    await kept(page, ([talk]) => talk?.turns[1]?.content.length > 40); // it is stored once a second
-    await page.goto(`${server.url}/`);
-    await page.waitForSelector('.assistant');
-    assert.match(await page.textContent('.assistant .body'), /^Once upon a time.{20}/s);
-  }, endless));
+  withPage(
+    {},
+    async (page) => {
+      await beginText(page, 60);
+      await kept(page, ([talk]) => talk?.turns[1]?.content.length > 40); // it is stored once a second
+      await page.goto(`${server.url}/`);
+      await page.waitForSelector('.assistant');
+      assert.match(await page.textContent('.assistant .body'), /^Once upon a time.{20}/s);
+    },
+    endless,
+  ),
+);
 
 test('keys alone: from the top of the page to an answer, a line break, a stop and a deletion', () =>
   withPage({}, async (page) => {
@@ -222,7 +287,8 @@ test('keys alone: from the top of the page to an answer, a line break, a stop an
     const tabTo = async (what, key = 'Tab') => {
       for (let i = 0; i < 40; i++) {
         await page.keyboard.press(key);
-        if (await page.evaluate((selector) => document.activeElement.matches(selector), what)) return;
+        if (await page.evaluate((selector) => document.activeElement.matches(selector), what))
+          return;
       }
       assert.fail(`${what} is not reached`);
     };
@@ -245,108 +311,175 @@ test('keys alone: from the top of the page to an answer, a line break, a stop an
     await page.keyboard.press('Enter');
     await page.keyboard.press('Enter');
     await page.waitForSelector('#no-talks:visible');
-    assert.equal(await page.evaluate(() => document.activeElement.id), 'new-talk', 'the focus is not lost');
+    assert.equal(
+      await page.evaluate(() => document.activeElement.id),
+      'new-talk',
+      'the focus is not lost',
+    );
   }));
 
-test('answers are read aloud by sentences, and nothing moves where that is not wanted', { skip: longOnly }, () =>
-  withPage({ reducedMotion: 'reduce' }, async (page) => {
-    await ready(page);
-    await page.evaluate(() => {
-      window.spoken = [];
-      new MutationObserver((list) => list.forEach(({ addedNodes }) => addedNodes.forEach((n) => spoken.push(n.textContent))))
-        .observe(document.getElementById('announcer'), { childList: true });
-    });
-    await limit(page, 90);
-    await say(page, 'Tell me a story about a dog and a boat.');
-    await page.waitForSelector('.note:not(:empty)');
-    const moving = () => page.evaluate(() => { // what an answer has at its end while it is written
-      const answer = document.querySelector('.assistant');
-      answer.classList.add('busy');
-      const { animationName, content } = getComputedStyle(answer.querySelector('.body > :last-child'), '::after');
-      answer.classList.remove('busy');
-      return [animationName === 'none', content === 'none'];
-    });
-    assert.deepEqual(await moving(), [true, false]);
-    await page.emulateMedia({ reducedMotion: 'no-preference' });
-    assert.deepEqual(await moving(), [false, false]);
-    const spoken = await page.evaluate(() => window.spoken);
-    const tokens = Number(/^(\d+) tokens/.exec(await page.textContent('.note'))[1]);
-    assert.ok(spoken.length >= 1 && spoken.length < tokens / 4, `${spoken.length} announcements for ${tokens} tokens`);
-    const flat = (text) => text.replace(/\s+/g, '');
-    assert.equal(flat(spoken.join('')), flat(await page.textContent('.assistant .body')));
-    assert.equal(await page.getAttribute('#log', 'aria-live'), 'off');
-    assert.equal(await page.getAttribute('#announcer', 'aria-live'), 'polite');
-  }, { query: model }));
+test(
+  'answers are read aloud by sentences, and nothing moves where that is not wanted',
+  { skip: longOnly },
+  () =>
+    withPage(
+      { reducedMotion: 'reduce' },
+      async (page) => {
+        await ready(page);
+        await page.evaluate(() => {
+          window.spoken = [];
+          new MutationObserver((list) =>
+            list.forEach(({ addedNodes }) => addedNodes.forEach((n) => spoken.push(n.textContent))),
+          ).observe(document.getElementById('announcer'), { childList: true });
+        });
+        await limit(page, 90);
+        await say(page, 'Tell me a story about a dog and a boat.');
+        await page.waitForSelector('.note:not(:empty)');
+        const moving = () =>
+          page.evaluate(() => {
+            // what an answer has at its end while it is written
+            const answer = document.querySelector('.assistant');
+            answer.classList.add('busy');
+            const { animationName, content } = getComputedStyle(
+              answer.querySelector('.body > :last-child'),
+              '::after',
+            );
+            answer.classList.remove('busy');
+            return [animationName === 'none', content === 'none'];
+          });
+        assert.deepEqual(await moving(), [true, false]);
+        await page.emulateMedia({ reducedMotion: 'no-preference' });
+        assert.deepEqual(await moving(), [false, false]);
+        const spoken = await page.evaluate(() => window.spoken);
+        const tokens = Number(/^(\d+) tokens/.exec(await page.textContent('.note'))[1]);
+        assert.ok(
+          spoken.length >= 1 && spoken.length < tokens / 4,
+          `${spoken.length} announcements for ${tokens} tokens`,
+        );
+        const flat = (text) => text.replace(/\s+/g, '');
+        assert.equal(flat(spoken.join('')), flat(await page.textContent('.assistant .body')));
+        assert.equal(await page.getAttribute('#log', 'aria-live'), 'off');
+        assert.equal(await page.getAttribute('#announcer', 'aria-live'), 'polite');
+      },
+      { query: model },
+    ),
+);
 
 test('an answer in JSON of a schema grows as a tree, and stays one; the engine is asked for room', () =>
-  withPage({}, async (page) => {
-    await ready(page);
-    await page.click('.settings summary');
-    await page.fill('#schema', '{"type": "object", "properties": {');
-    await shows(page, '#schema-wrong', /^This is no schema: .*JSON/);
-    await holds(page, 'no schema');
-    const animals = { type: 'array', minItems: 2, maxItems: 2, items: { enum: ['dog', 'fox'] } };
-    const story = { type: 'string', minLength: 200, maxLength: 240 };
-    const properties = { animals, sure: { const: true }, text: { const: '5' }, story, place: { type: 'object', properties: { far: { type: 'boolean' } }, required: ['far'], additionalProperties: false } };
-    await page.fill('#schema', JSON.stringify({ type: 'object', properties, required: Object.keys(properties), additionalProperties: false }));
-    await page.waitForSelector('#schema-wrong', { state: 'hidden' });
-    await page.evaluate(() => {
-      window.requestAnimationFrame = (draw) => (queueMicrotask(() => draw(performance.now())), 1); // a busy machine has few frames
-      window.stories = new Set();
-      new MutationObserver(() => stories.add(document.querySelector('.tree [data-name=story]')?.textContent ?? ''))
-        .observe(document.querySelector('#log'), { subtree: true, childList: true });
-    });
+  withPage(
+    {},
+    async (page) => {
+      await ready(page);
+      await page.click('.settings summary');
+      await page.fill('#schema', '{"type": "object", "properties": {');
+      await shows(page, '#schema-wrong', /^This is no schema: .*JSON/);
+      await holds(page, 'no schema');
+      const animals = { type: 'array', minItems: 2, maxItems: 2, items: { enum: ['dog', 'fox'] } };
+      const story = { type: 'string', minLength: 200, maxLength: 240 };
+      const properties = {
+        animals,
+        sure: { const: true },
+        text: { const: '5' },
+        story,
+        place: {
+          type: 'object',
+          properties: { far: { type: 'boolean' } },
+          required: ['far'],
+          additionalProperties: false,
+        },
+      };
+      await page.fill(
+        '#schema',
+        JSON.stringify({
+          type: 'object',
+          properties,
+          required: Object.keys(properties),
+          additionalProperties: false,
+        }),
+      );
+      await page.waitForSelector('#schema-wrong', { state: 'hidden' });
+      await page.evaluate(() => {
+        window.requestAnimationFrame = (draw) => (queueMicrotask(() => draw(performance.now())), 1); // a busy machine has few frames
+        window.stories = new Set();
+        new MutationObserver(() =>
+          stories.add(document.querySelector('.tree [data-name=story]')?.textContent ?? ''),
+        ).observe(document.querySelector('#log'), { subtree: true, childList: true });
+      });
 
-    // The engine that runs was loaded before there was a schema.
-    await say(page, 'Tell me of animals.');
-    await page.click('.message .problem button');
-    await ready(page);
-    await limit(page, 400);
-    await say(page, 'Tell me of animals.');
-    await page.waitForSelector('.tree');
-    await idle(page);
-    const rows = () => page.locator('.tree li').evaluateAll((items) => items.map((item) => item.innerText.split('\n')[0].trim()));
-    const shown = await rows();
-    assert.match(shown[0], /^animals:?\s*2 items$/);
-    assert.ok(shown.slice(1, 3).every((item) => /^"(dog|fox)"$/.test(item)), `${shown}`);
-    assert.match(shown[3], /^sure.*true$/);
-    assert.match(shown[4], /^text.*"5"$/);
-    assert.match(shown.at(-1), /^far.*(true|false)$/);
-    const parts = await page.evaluate(() => [...stories].filter((text) => text.startsWith('story')));
-    assert.ok(parts.length > 1, `${parts.length} states of the story`);
-    assert.ok(parts.every((part, i) => i === 0 || part.slice(0, -1).startsWith(parts[i - 1].slice(0, -1))), JSON.stringify(parts));
-    await holds(page, 'tree');
-    await shot(page, 'tree');
+      // The engine that runs was loaded before there was a schema.
+      await say(page, 'Tell me of animals.');
+      await page.click('.message .problem button');
+      await ready(page);
+      await limit(page, 400);
+      await say(page, 'Tell me of animals.');
+      await page.waitForSelector('.tree');
+      await idle(page);
+      const rows = () =>
+        page
+          .locator('.tree li')
+          .evaluateAll((items) => items.map((item) => item.innerText.split('\n')[0].trim()));
+      const shown = await rows();
+      assert.match(shown[0], /^animals:?\s*2 items$/);
+      assert.ok(
+        shown.slice(1, 3).every((item) => /^"(dog|fox)"$/.test(item)),
+        `${shown}`,
+      );
+      assert.match(shown[3], /^sure.*true$/);
+      assert.match(shown[4], /^text.*"5"$/);
+      assert.match(shown.at(-1), /^far.*(true|false)$/);
+      const parts = await page.evaluate(() =>
+        [...stories].filter((text) => text.startsWith('story')),
+      );
+      assert.ok(parts.length > 1, `${parts.length} states of the story`);
+      assert.ok(
+        parts.every(
+          (part, i) => i === 0 || part.slice(0, -1).startsWith(parts[i - 1].slice(0, -1)),
+        ),
+        JSON.stringify(parts),
+      );
+      await holds(page, 'tree');
+      await shot(page, 'tree');
 
-    await page.click('.tree details:has([data-name="0"]) summary');
-    await page.waitForSelector('.tree [data-name="0"]', { state: 'hidden' });
-    await page.reload();
-    await page.waitForSelector('.tree');
-    assert.deepEqual(await rows(), shown);
-    assert.match(await page.inputValue('#schema'), /"animals"/);
-  }, { query: '?model=/models/sluice-tales-F16.gguf' }));
+      await page.click('.tree details:has([data-name="0"]) summary');
+      await page.waitForSelector('.tree [data-name="0"]', { state: 'hidden' });
+      await page.reload();
+      await page.waitForSelector('.tree');
+      assert.deepEqual(await rows(), shown);
+      assert.match(await page.inputValue('#schema'), /"animals"/);
+    },
+    { query: '?model=/models/sluice-tales-F16.gguf' },
+  ));
 
-test('lists what is stored, deletes it, evicts the oldest, and says when a model is in use', { skip: longOnly }, () =>
-  withPage({}, async (page) => {
-    for (const name of ['Q4_0', 'Q8_0']) {
-      await page.goto(`${server.url}/?model=/models/sluice-tales-${name}.gguf`);
-      await load(page);
-      await page.waitForFunction((n) => document.querySelectorAll('#stored-list li').length === n, name === 'Q4_0' ? 1 : 2);
-    }
-    await page.click('#stored > summary');
-    await page.waitForFunction(() => /583 kB · used/.test(document.querySelector('#stored-list').textContent));
-    await page.click('[aria-label="Delete sluice-tales-Q8_0.gguf"]');
-    await page.click('[aria-label^="Really delete"]');
-    await page.waitForSelector('#problem:visible');
-    assert.match(await page.textContent('#problem'), /in use.*STORE_BUSY.*close it there/s);
-    await page.click('#evict');
-    await page.waitForFunction(() => document.querySelectorAll('#stored-list li').length === 1);
-    assert.match(await page.textContent('#stored-list'), /Q8_0/);
-    await page.click('#unload');
-    await page.click('[aria-label="Delete sluice-tales-Q8_0.gguf"]');
-    await page.click('[aria-label^="Really delete"]');
-    await page.waitForSelector('#stored', { state: 'hidden' });
-  }));
+test(
+  'lists what is stored, deletes it, evicts the oldest, and says when a model is in use',
+  { skip: longOnly },
+  () =>
+    withPage({}, async (page) => {
+      for (const name of ['Q4_0', 'Q8_0']) {
+        await page.goto(`${server.url}/?model=/models/sluice-tales-${name}.gguf`);
+        await load(page);
+        await page.waitForFunction(
+          (n) => document.querySelectorAll('#stored-list li').length === n,
+          name === 'Q4_0' ? 1 : 2,
+        );
+      }
+      await page.click('#stored > summary');
+      await page.waitForFunction(() =>
+        /583 kB · used/.test(document.querySelector('#stored-list').textContent),
+      );
+      await page.click('[aria-label="Delete sluice-tales-Q8_0.gguf"]');
+      await page.click('[aria-label^="Really delete"]');
+      await page.waitForSelector('#problem:visible');
+      assert.match(await page.textContent('#problem'), /in use.*STORE_BUSY.*close it there/s);
+      await page.click('#evict');
+      await page.waitForFunction(() => document.querySelectorAll('#stored-list li').length === 1);
+      assert.match(await page.textContent('#stored-list'), /Q8_0/);
+      await page.click('#unload');
+      await page.click('[aria-label="Delete sluice-tales-Q8_0.gguf"]');
+      await page.click('[aria-label^="Really delete"]');
+      await page.waitForSelector('#stored', { state: 'hidden' });
+    }),
+);
 
 test('a download can be paused and goes on where it was', async (t) => {
   const size = statSync(join(models, 'sluice-tales-F16.gguf')).size;
@@ -358,62 +491,94 @@ test('a download can be paused and goes on where it was', async (t) => {
     },
   });
   t.after(() => slow.close());
-  await withPage({}, async (page) => {
-    await page.waitForSelector('#pause:visible');
-    await page.waitForFunction(() => /\d+ kB of 1\.92 MB|1\.\d+ MB of 1\.92 MB/.test(document.querySelector('#progress-text').textContent));
-    await page.click('#pause');
-    await page.waitForFunction(() => /^Paused at \d+ %/.test(document.querySelector('#progress-text').textContent));
-    assert.equal(await page.textContent('#pause'), 'Resume');
-    assert.equal(await page.evaluate(() => document.body.classList.contains('loaded')), false);
-    const before = slow.counters.bytes;
-    slowly = false;
-    slow.rate = 0;
-    await page.click('#pause');
-    await ready(page);
-    await page.waitForSelector('#progress', { state: 'hidden' });
-    assert.ok(slow.counters.bytes - before < size, 'what had arrived was not fetched again');
-  }, { query: `?model=${slow.url}/sluice-tales-F16.gguf` });
+  await withPage(
+    {},
+    async (page) => {
+      await page.waitForSelector('#pause:visible');
+      await page.waitForFunction(() =>
+        /\d+ kB of 1\.92 MB|1\.\d+ MB of 1\.92 MB/.test(
+          document.querySelector('#progress-text').textContent,
+        ),
+      );
+      await page.click('#pause');
+      await page.waitForFunction(() =>
+        /^Paused at \d+ %/.test(document.querySelector('#progress-text').textContent),
+      );
+      assert.equal(await page.textContent('#pause'), 'Resume');
+      assert.equal(await page.evaluate(() => document.body.classList.contains('loaded')), false);
+      const before = slow.counters.bytes;
+      slowly = false;
+      slow.rate = 0;
+      await page.click('#pause');
+      await ready(page);
+      await page.waitForSelector('#progress', { state: 'hidden' });
+      assert.ok(slow.counters.bytes - before < size, 'what had arrived was not fetched again');
+    },
+    { query: `?model=${slow.url}/sluice-tales-F16.gguf` },
+  );
 });
 
 test('wrong choices are explained: what happened, its code, what to do', () =>
-  withPage({}, async (page) => {
-    await page.evaluate(() => { // requests that fail are soon given up
-      const { postMessage } = Worker.prototype;
-      Worker.prototype.postMessage = function (message, ...more) {
-        const io = message?.args?.[0]?.io;
-        if (io) io.tuning = { retryMs: 1, retryMaxMs: 5 };
-        return postMessage.call(this, message, ...more);
+  withPage(
+    {},
+    async (page) => {
+      await page.evaluate(() => {
+        // requests that fail are soon given up
+        const { postMessage } = Worker.prototype;
+        Worker.prototype.postMessage = function (message, ...more) {
+          const io = message?.args?.[0]?.io;
+          if (io) io.tuning = { retryMs: 1, retryMaxMs: 5 };
+          return postMessage.call(this, message, ...more);
+        };
+      });
+      const problem = async (address, expected) => {
+        await page.fill('#url', '');
+        await page.fill('#url', address);
+        await page.click('#check');
+        await page.waitForFunction(
+          (source) => new RegExp(source, 's').test(document.querySelector('#problem').textContent),
+          expected.source,
+        );
+        assert.equal(await page.getAttribute('#problem', 'role'), 'alert');
       };
-    });
-    const problem = async (address, expected) => {
-      await page.fill('#url', '');
-      await page.fill('#url', address);
-      await page.click('#check');
-      await page.waitForFunction((source) => new RegExp(source, 's').test(document.querySelector('#problem').textContent), expected.source);
-      assert.equal(await page.getAttribute('#problem', 'role'), 'alert');
-    };
-    await problem(`${server.url}/models/none.gguf`, /404.*Check the address.*HTTP_STATUS.*signed in/);
-    await problem(`${server.url}/index.html`, /NOT_GGUF.*address must be that of the file itself/);
-    await problem('http://[bad', /“http:\/\/\[bad” is no address.*INVALID_ARGUMENT/);
-    await problem('http://localhost:1/x.gguf', /NETWORK.*download the file and drop it here/);
-    await page.goto(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=800000`);
-    await page.click('#load');
-    await page.waitForFunction(() => /BUDGET_TOO_SMALL.*Move the budget up.*Use/s.test(document.querySelector('#problem').textContent));
-    await page.click('#problem button');
-    await page.waitForSelector('#preflight dl');
-    await page.click('#load');
-    await ready(page);
-  }, { expected: /404|ERR_CONNECTION_REFUSED|ERR_UNSAFE_PORT/ }));
+      await problem(
+        `${server.url}/models/none.gguf`,
+        /404.*Check the address.*HTTP_STATUS.*signed in/,
+      );
+      await problem(
+        `${server.url}/index.html`,
+        /NOT_GGUF.*address must be that of the file itself/,
+      );
+      await problem('http://[bad', /“http:\/\/\[bad” is no address.*INVALID_ARGUMENT/);
+      await problem('http://localhost:1/x.gguf', /NETWORK.*download the file and drop it here/);
+      await page.goto(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=800000`);
+      await page.click('#load');
+      await page.waitForFunction(() =>
+        /BUDGET_TOO_SMALL.*Move the budget up.*Use/s.test(
+          document.querySelector('#problem').textContent,
+        ),
+      );
+      await page.click('#problem button');
+      await page.waitForSelector('#preflight dl');
+      await page.click('#load');
+      await ready(page);
+    },
+    { expected: /404|ERR_CONNECTION_REFUSED|ERR_UNSAFE_PORT/ },
+  ));
 
 test('a file that is dropped anywhere is taken', () =>
   withPage({}, async (page) => {
     const bytes = readFileSync(join(models, 'sluice-tales-Q4_0.gguf')).toString('base64');
     await page.evaluate((text) => {
       const data = new DataTransfer();
-      data.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], 'dropped.gguf'));
+      data.items.add(
+        new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], 'dropped.gguf'),
+      );
       document.body.dispatchEvent(new DragEvent('dragover', { dataTransfer: data, bubbles: true }));
       window.shown = !document.getElementById('drop').hidden;
-      document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
+      document.body.dispatchEvent(
+        new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }),
+      );
     }, bytes);
     assert.equal(await page.evaluate(() => window.shown), true);
     await page.waitForSelector('#preflight dl');
@@ -422,31 +587,46 @@ test('a file that is dropped anywhere is taken', () =>
     await ready(page);
   }));
 
-test('the copy button gives the answer, "again" another one, code stays code', { skip: longOnly }, () =>
-  withPage({ permissions: ['clipboard-read', 'clipboard-write'] }, async (page) => {
-    await ready(page);
-    await limit(page, 12);
-    await say(page, 'Tell me a story about a fox.');
-    await page.waitForSelector('.note:not(:empty)');
-    await page.click('[aria-label=Copy]');
-    await shows(page, '#announcer', /Copied/);
-    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), await page.textContent('.assistant .body'));
-    await page.click('[aria-label="Answer again"]');
-    await page.waitForSelector('.note:not(:empty)');
-    assert.equal(await page.locator('.message').count(), 2);
-  }, { query: model }));
+test(
+  'the copy button gives the answer, "again" another one, code stays code',
+  { skip: longOnly },
+  () =>
+    withPage(
+      { permissions: ['clipboard-read', 'clipboard-write'] },
+      async (page) => {
+        await ready(page);
+        await limit(page, 12);
+        await say(page, 'Tell me a story about a fox.');
+        await page.waitForSelector('.note:not(:empty)');
+        await page.click('[aria-label=Copy]');
+        await shows(page, '#announcer', /Copied/);
+        assert.equal(
+          await page.evaluate(() => navigator.clipboard.readText()),
+          await page.textContent('.assistant .body'),
+        );
+        await page.click('[aria-label="Answer again"]');
+        await page.waitForSelector('.note:not(:empty)');
+        assert.equal(await page.locator('.message').count(), 2);
+      },
+      { query: model },
+    ),
+);
 
 test('any static host will do: no isolation, no service worker, one thread', async (t) => {
   const plain = await serve([['/', pages.site]], { isolation: false });
   t.after(() => plain.close());
-  await withPage({ serviceWorkers: 'block' }, async (page) => {
-    await page.click('[data-sample]');
-    await page.waitForSelector('#preflight dl');
-    await page.click('#load');
-    await ready(page);
-    await limit(page, 8);
-    await say(page, 'Hello');
-    await page.waitForSelector('.note:not(:empty)');
-    assert.match(await page.textContent('#isolation'), /one thread/);
-  }, { from: plain });
+  await withPage(
+    { serviceWorkers: 'block' },
+    async (page) => {
+      await page.click('[data-sample]');
+      await page.waitForSelector('#preflight dl');
+      await page.click('#load');
+      await ready(page);
+      await limit(page, 8);
+      await say(page, 'Hello');
+      await page.waitForSelector('.note:not(:empty)');
+      assert.match(await page.textContent('#isolation'), /one thread/);
+    },
+    { from: plain },
+  );
 });

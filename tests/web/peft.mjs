@@ -43,8 +43,13 @@ export function readGguf(bytes) {
 }
 
 const kModules = {
-  attn_q: 'self_attn.q_proj', attn_k: 'self_attn.k_proj', attn_v: 'self_attn.v_proj', attn_output: 'self_attn.o_proj',
-  ffn_gate: 'mlp.gate_proj', ffn_up: 'mlp.up_proj', ffn_down: 'mlp.down_proj',
+  attn_q: 'self_attn.q_proj',
+  attn_k: 'self_attn.k_proj',
+  attn_v: 'self_attn.v_proj',
+  attn_output: 'self_attn.o_proj',
+  ffn_gate: 'mlp.gate_proj',
+  ffn_up: 'mlp.up_proj',
+  ffn_down: 'mlp.down_proj',
 };
 
 function toHalves(data, heads, rows) {
@@ -62,7 +67,10 @@ function transposed(data, rows, columns, size) {
   const out = new Uint8Array(data.length);
   for (let r = 0; r < rows; r++) {
     for (let c = 0; c < columns; c++) {
-      out.set(data.subarray((r * columns + c) * size, (r * columns + c + 1) * size), (c * rows + r) * size);
+      out.set(
+        data.subarray((r * columns + c) * size, (r * columns + c + 1) * size),
+        (c * rows + r) * size,
+      );
     }
   }
   return out;
@@ -72,7 +80,10 @@ function transposed(data, rows, columns, size) {
 export function peftOf(adapter, model) {
   const { metadata, tensors } = readGguf(adapter);
   const arch = metadata['general.architecture'];
-  const heads = { attn_q: model[`${arch}.attention.head_count`], attn_k: model[`${arch}.attention.head_count_kv`] };
+  const heads = {
+    attn_q: model[`${arch}.attention.head_count`],
+    attn_k: model[`${arch}.attention.head_count_kv`],
+  };
   const directory = { __metadata__: { format: 'pt' } };
   const parts = [];
   let at = 0;
@@ -80,23 +91,38 @@ export function peftOf(adapter, model) {
     const [, base, half] = /^(.*)\.weight\.lora_([ab])$/.exec(name);
     const [, layer, part] = /^blk\.(\d+)\.(.*)$/.exec(base) ?? [];
     const embedding = base === 'token_embd';
-    const module = part ? `model.layers.${layer}.${kModules[part]}` : embedding ? 'model.embed_tokens' : 'lm_head';
+    const module = part
+      ? `model.layers.${layer}.${kModules[part]}`
+      : embedding
+        ? 'model.embed_tokens'
+        : 'lm_head';
     let bytes = data;
     let dims = shape;
-    if (arch === 'llama' && half === 'b' && heads[part]) bytes = toHalves(data, heads[part], shape[0] / heads[part]);
+    if (arch === 'llama' && half === 'b' && heads[part])
+      bytes = toHalves(data, heads[part], shape[0] / heads[part]);
     if (embedding && half === 'a') {
       bytes = transposed(data, shape[0], shape[1], type === 0 ? 4 : 2);
       dims = [shape[1], shape[0]];
     }
     const key = `base_model.model.${module}.lora_${embedding ? 'embedding_' : ''}${half.toUpperCase()}${embedding ? '' : '.weight'}`;
-    directory[key] = { dtype: type === 0 ? 'F32' : 'F16', shape: dims, data_offsets: [at, (at += bytes.length)] };
+    directory[key] = {
+      dtype: type === 0 ? 'F32' : 'F16',
+      shape: dims,
+      data_offsets: [at, (at += bytes.length)],
+    };
     parts.push(bytes);
   }
   const header = Buffer.from(JSON.stringify(directory));
   const length = Buffer.alloc(8);
   length.writeBigUInt64LE(BigInt(header.length));
   return {
-    config: JSON.stringify({ peft_type: 'LORA', lora_alpha: metadata['adapter.lora.alpha'], bias: 'none', use_rslora: false, modules_to_save: null }),
+    config: JSON.stringify({
+      peft_type: 'LORA',
+      lora_alpha: metadata['adapter.lora.alpha'],
+      bias: 'none',
+      use_rslora: false,
+      modules_to_save: null,
+    }),
     weights: Buffer.concat([length, header, ...parts]),
   };
 }

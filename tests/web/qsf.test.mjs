@@ -29,15 +29,18 @@ test('CRC-32 is zlib’s, LZ4’s blocks unpack, and what are none are refused',
   const { unpackLz4 } = await importWeb('io/lz4');
   const text = new TextEncoder().encode('123456789');
   assert.equal(crc32(text), 0xcbf43926);
-  for (let n = 0; n <= 9; n++) assert.equal(crc32(text.subarray(n), crc32(text.subarray(0, n))), 0xcbf43926);
+  for (let n = 0; n <= 9; n++)
+    assert.equal(crc32(text.subarray(n), crc32(text.subarray(0, n))), 0xcbf43926);
   // "ab", eight bytes from two back, then a literal.
   const block = Uint8Array.of(0x24, 97, 98, 2, 0, 0x10, 99);
   const out = new Uint8Array(11);
   assert.ok(unpackLz4(block, out));
   assert.equal(new TextDecoder().decode(out), 'ababababab' + 'c');
-  for (let n = 0; n < block.length; n++) assert.ok(!unpackLz4(block.subarray(0, n), out), `${n} bytes`);
+  for (let n = 0; n < block.length; n++)
+    assert.ok(!unpackLz4(block.subarray(0, n), out), `${n} bytes`);
   const next = random(7);
-  for (let i = 0; i < 20000; i++) {  // whatever comes, it ends within its bounds
+  for (let i = 0; i < 20000; i++) {
+    // whatever comes, it ends within its bounds
     const odd = Uint8Array.from({ length: 1 + (i % 24) }, () => Math.floor(next() * 256));
     unpackLz4(odd, new Uint8Array(64));
   }
@@ -47,13 +50,24 @@ describe('in Node', () => {
   const wanted = {};
   before(async () => {
     globalThis.Engine = (await import(pathToFileURL(join(dist, 'node.js')).href)).Engine;
-    for (const packing of packings) wanted[packing] = (await measureLogits({ source: original(packing), tokens, options: { threads: 1 } })).logits;
+    for (const packing of packings)
+      wanted[packing] = (
+        await measureLogits({ source: original(packing), tokens, options: { threads: 1 } })
+      ).logits;
   });
 
   for (const packing of packings) {
     test(`from a path, ${packing}`, async () => {
-      assert.deepEqual((await measureLogits({ source: path(packing), tokens, options: { threads: 1 } })).logits, wanted[packing]);
-      const streamed = await measureLogits({ source: path(packing), tokens, smallest: true, options: { threads: 2 } });
+      assert.deepEqual(
+        (await measureLogits({ source: path(packing), tokens, options: { threads: 1 } })).logits,
+        wanted[packing],
+      );
+      const streamed = await measureLogits({
+        source: path(packing),
+        tokens,
+        smallest: true,
+        options: { threads: 2 },
+      });
       assert.equal(streamed.resident, false);
       assert.deepEqual(streamed.logits, wanted[packing]);
     });
@@ -61,7 +75,8 @@ describe('in Node', () => {
 
   test('blocks of its own, layers left out by quality, and rows that are kept', async () => {
     const source = path('own'); // 2-bit blocks, and what --calibrate measured
-    const run = (options, smallest = false) => measureLogits({ source, tokens, smallest, options: { threads: 2, ...options } });
+    const run = (options, smallest = false) =>
+      measureLogits({ source, tokens, smallest, options: { threads: 2, ...options } });
     const { logits } = await run({});
     const streamed = await run({}, true);
     assert.equal(streamed.resident, false);
@@ -70,10 +85,19 @@ describe('in Node', () => {
     const less = await run({ quality: 0.5 });
     assert.notDeepEqual(less.logits, logits);
     assert.deepEqual((await run({ quality: 0.5 }, true)).logits, less.logits);
-    for (const options of [{ quality: 2 }, { quality: 'low' }]) await assert.rejects(run(options), { code: 'INVALID_ARGUMENT' });
-    await assert.rejects(measureLogits({ source: path('none'), tokens, options: { quality: 0.9 } }), /--calibrate/);
+    for (const options of [{ quality: 2 }, { quality: 'low' }])
+      await assert.rejects(run(options), { code: 'INVALID_ARGUMENT' });
+    await assert.rejects(
+      measureLogits({ source: path('none'), tokens, options: { quality: 0.9 } }),
+      /--calibrate/,
+    );
     const of = (headClusters, smallest = false) =>
-      measureLogits({ source: path('clusters'), tokens, smallest, options: { threads: 2, headClusters } });
+      measureLogits({
+        source: path('clusters'),
+        tokens,
+        smallest,
+        options: { threads: 2, headClusters },
+      });
     const whole = (await of('off')).logits;
     const largest = (values) => values.indexOf(Math.max(...values));
     assert.deepEqual(whole, wanted.none);
@@ -96,7 +120,12 @@ describe('in Node', () => {
     const power = (values) => values.reduce((sum, x) => sum + x * x, 0);
     const error = power(logits.map((x, i) => x - wanted.none[i])) / power(wanted.none);
     assert.ok(error > 0 && error < 1e-3, `${error}`);
-    const streamed = await measureLogits({ source, tokens, smallest: true, options: { threads: 2 } });
+    const streamed = await measureLogits({
+      source,
+      tokens,
+      smallest: true,
+      options: { threads: 2 },
+    });
     assert.equal(streamed.resident, false);
     assert.deepEqual(streamed.logits, logits);
   });
@@ -106,17 +135,26 @@ describe('in Node', () => {
     const at = Math.floor(file.length / 2);
     let damaged;
     const server = createServer((request, response) => {
-      const [, first, last] = /bytes=(\d+)-(\d*)/.exec(request.headers.range ?? 'bytes=0-').map(Number);
+      const [, first, last] = /bytes=(\d+)-(\d*)/
+        .exec(request.headers.range ?? 'bytes=0-')
+        .map(Number);
       const end = Math.min(last || Infinity, file.length - 1);
       const bytes = Buffer.from(file.subarray(first, end + 1));
       if (first <= at && at <= end && damaged-- > 0) bytes[at - first] ^= 1;
-      response.writeHead(206, { 'Content-Range': `bytes ${first}-${end}/${file.length}`, 'Content-Length': bytes.length, ETag: '"a"' });
+      response.writeHead(206, {
+        'Content-Range': `bytes ${first}-${end}/${file.length}`,
+        'Content-Length': bytes.length,
+        ETag: '"a"',
+      });
       response.end(bytes);
     });
     await new Promise((ok) => server.listen(0, '127.0.0.1', ok));
     const source = `http://127.0.0.1:${server.address().port}/model.qsf`;
     try {
-      for (const [times, cacheDir] of [[1, join(folder, 'once')], [Infinity, join(folder, 'ever')]]) {
+      for (const [times, cacheDir] of [
+        [1, join(folder, 'once')],
+        [Infinity, join(folder, 'ever')],
+      ]) {
         damaged = times;
         const told = measureLogits({ source, tokens, options: { threads: 1, cacheDir } });
         if (times === 1) assert.deepEqual((await told).logits, wanted.zstd);
@@ -138,20 +176,32 @@ describe('in Chromium', () => {
   after(() => Promise.all([browser.close(), files.close()]));
 
   for (const isolation of [true, false]) {
-    test(`over ranges and from the store, ${isolation ? 'with' : 'without'} isolation`, { skip: !isolation && longOnly }, () => inTab(browser, dist, { isolation }, async ({ page }) => {
-      const run = (args) => page.evaluate(measureLogits, { tokens, options: {}, ...args });
-      for (const packing of extent(['zstd'], packings)) {
-        const { logits: wanted } = await run({ source: `${files.url}/families/${models[packing]}.gguf`, options: { cache: 'none' } });
-        const source = `${files.url}/qsf/${packing}.qsf`;
-        const first = await run({ source });
-        assert.ok(first.fetched > 0);
-        assert.deepEqual(first.logits, wanted, packing);
-        const streamed = await run({ source, smallest: true });
-        assert.equal(streamed.resident, false);
-        assert.deepEqual(streamed.logits, wanted, packing);
-        assert.ok(streamed.fetched <= 65536, `${streamed.fetched} bytes were fetched again`);
-        assert.deepEqual((await run({ source, options: { cache: 'none' } })).logits, wanted, packing);
-      }
-    }));
+    test(
+      `over ranges and from the store, ${isolation ? 'with' : 'without'} isolation`,
+      { skip: !isolation && longOnly },
+      () =>
+        inTab(browser, dist, { isolation }, async ({ page }) => {
+          const run = (args) => page.evaluate(measureLogits, { tokens, options: {}, ...args });
+          for (const packing of extent(['zstd'], packings)) {
+            const { logits: wanted } = await run({
+              source: `${files.url}/families/${models[packing]}.gguf`,
+              options: { cache: 'none' },
+            });
+            const source = `${files.url}/qsf/${packing}.qsf`;
+            const first = await run({ source });
+            assert.ok(first.fetched > 0);
+            assert.deepEqual(first.logits, wanted, packing);
+            const streamed = await run({ source, smallest: true });
+            assert.equal(streamed.resident, false);
+            assert.deepEqual(streamed.logits, wanted, packing);
+            assert.ok(streamed.fetched <= 65536, `${streamed.fetched} bytes were fetched again`);
+            assert.deepEqual(
+              (await run({ source, options: { cache: 'none' } })).logits,
+              wanted,
+              packing,
+            );
+          }
+        }),
+    );
   }
 });

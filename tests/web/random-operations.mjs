@@ -7,12 +7,53 @@ import { random } from './random.mjs';
 
 const kHangMs = 120_000;
 const kSessions = 5;
-const kWords = ['once', 'upon', 'a', 'time', 'there', 'was', 'the', 'mill', 'river', 'wood', 'and', 'said', '.', ',', '\n', 'fox', '<|im_end|>', '<s>',
-  'é', '猫', '🦊', '42', '  ', '\uFDD0<|im_start|>\uFDD1', '\uFFFD'];
+const kWords = [
+  'once',
+  'upon',
+  'a',
+  'time',
+  'there',
+  'was',
+  'the',
+  'mill',
+  'river',
+  'wood',
+  'and',
+  'said',
+  '.',
+  ',',
+  '\n',
+  'fox',
+  '<|im_end|>',
+  '<s>',
+  'é',
+  '猫',
+  '🦊',
+  '42',
+  '  ',
+  '\uFDD0<|im_start|>\uFDD1',
+  '\uFFFD',
+];
 
 const deck = Object.entries({
-  answer: 6, say: 8, send: 4, twice: 1, fork: 2, save: 2, restore: 2, damage: 2, dispose: 1, budget: 3, refuse: 1, logits: 1, saveOwn: 1, restoreOwn: 2,
-  tooLong: 1, chat: 3, second: 1, told: 1,
+  answer: 6,
+  say: 8,
+  send: 4,
+  twice: 1,
+  fork: 2,
+  save: 2,
+  restore: 2,
+  damage: 2,
+  dispose: 1,
+  budget: 3,
+  refuse: 1,
+  logits: 1,
+  saveOwn: 1,
+  restoreOwn: 2,
+  tooLong: 1,
+  chat: 3,
+  second: 1,
+  told: 1,
 }).flatMap(([name, times]) => Array(times).fill(name));
 
 /** One operation's random choices. */
@@ -40,16 +81,20 @@ const same = (a, b) => a.length === b.length && a.every((value, i) => value === 
 const joined = (...parts) => Int32Array.from(parts.flatMap((part) => [...part]));
 
 function check(holds, what, ...shown) {
-  if (!holds) throw new Error([what, ...shown.map((value) => JSON.stringify(value)?.slice(0, 600))].join(' '));
+  if (!holds)
+    throw new Error(
+      [what, ...shown.map((value) => JSON.stringify(value)?.slice(0, 600))].join(' '),
+    );
 }
 
 const contentOf = ({ choices }) => choices[0].message.content;
 const kTooLong = 'PROMPT_TOO_LONG';
 /** What a chat answers, or that its messages do not fit the context. */
-const orTooLong = (chat) => chat.catch((error) => {
-  if (error.code !== kTooLong) throw error;
-  return kTooLong;
-});
+const orTooLong = (chat) =>
+  chat.catch((error) => {
+    if (error.code !== kTooLong) throw error;
+    return kTooLong;
+  });
 
 /** A saved state of the model at `source`, for others to refuse. */
 export async function foreignState(Engine, source) {
@@ -70,8 +115,28 @@ class Operations {
   moves = 0;
   truth = Promise.resolve();
 
-  constructor({ Engine, source, draft, parallel = 1, foreign, contextLength, threads, seed, template = false }) {
-    Object.assign(this, { Engine, source, draft, parallel, foreign, contextLength, threads, seed, template });
+  constructor({
+    Engine,
+    source,
+    draft,
+    parallel = 1,
+    foreign,
+    contextLength,
+    threads,
+    seed,
+    template = false,
+  }) {
+    Object.assign(this, {
+      Engine,
+      source,
+      draft,
+      parallel,
+      foreign,
+      contextLength,
+      threads,
+      seed,
+      template,
+    });
   }
 
   async open() {
@@ -81,7 +146,10 @@ class Operations {
     const how = { ...load, threads: this.threads, draft: this.draft, parallel: this.parallel };
     const { plan } = await this.Engine.inspect(this.source, how);
     this.least = plan.minimum;
-    this.engine = await this.Engine.load(this.source, { ...how, memoryBudget: this.budgetOf(dice) });
+    this.engine = await this.Engine.load(this.source, {
+      ...how,
+      memoryBudget: this.budgetOf(dice),
+    });
   }
 
   async run(count) {
@@ -95,7 +163,10 @@ class Operations {
       const entry = { i, name, note: '', over: false };
       this.log.push(entry);
       const work = this.watched(this[name](dice, (note) => (entry.note += ` ${note}`)))
-        .then(() => (entry.over = true), (error) => (failure ??= Object.assign(error, { operation: entry })))
+        .then(
+          () => (entry.over = true),
+          (error) => (failure ??= Object.assign(error, { operation: entry })),
+        )
         .finally(() => going.delete(work));
       going.add(work);
       this.done[name] = (this.done[name] ?? 0) + 1;
@@ -103,7 +174,10 @@ class Operations {
     }
     await Promise.all(going);
     if (failure) {
-      const told = this.log.slice(-12).map(({ i, name, note, over }) => `  ${i} ${name}${note}${over ? '' : ' …'}`).join('\n');
+      const told = this.log
+        .slice(-12)
+        .map(({ i, name, note, over }) => `  ${i} ${name}${note}${over ? '' : ' …'}`)
+        .join('\n');
       failure.message = `operation ${failure.operation?.i}, ${failure.operation?.name}: ${failure.message}\n${told}`;
       throw failure;
     }
@@ -115,7 +189,9 @@ class Operations {
 
   async watched(work) {
     let timer;
-    const hangs = new Promise((_, reject) => (timer = setTimeout(() => reject(new Error('it hangs')), kHangMs)));
+    const hangs = new Promise(
+      (_, reject) => (timer = setTimeout(() => reject(new Error('it hangs')), kHangMs)),
+    );
     try {
       return await Promise.race([work, hangs]);
     } finally {
@@ -134,7 +210,11 @@ class Operations {
 
   async expected(tokens, options) {
     return this.fairly(async (fresh) => {
-      const generation = fresh.generate(tokens, { ...options, signal: undefined, reusePrefix: false });
+      const generation = fresh.generate(tokens, {
+        ...options,
+        signal: undefined,
+        reusePrefix: false,
+      });
       const result = await generation.result;
       return { ...result, pieces: await piecesOf(generation) };
     });
@@ -145,27 +225,70 @@ class Operations {
     const truth = await this.expected(tokens, options);
     const said = pieces.map((piece) => piece.token);
     const right = truth.pieces.map((piece) => piece.token);
-    const told = [`after ${tokens.length} tokens, ${result.usage.cachedTokens} cached, ${result.finishReason}:`, said, right];
-    check(result.usage.promptTokens === tokens.length, 'tokens of the prompt', result.usage.promptTokens, tokens.length);
+    const told = [
+      `after ${tokens.length} tokens, ${result.usage.cachedTokens} cached, ${result.finishReason}:`,
+      said,
+      right,
+    ];
+    check(
+      result.usage.promptTokens === tokens.length,
+      'tokens of the prompt',
+      result.usage.promptTokens,
+      tokens.length,
+    );
     if (result.finishReason === 'cancelled') {
-      check(said.length <= right.length && same(said, right.slice(0, said.length)), 'the tokens of a cut answer differ', ...told);
-      check(truth.text.startsWith(result.text), 'the text of a cut answer differs', result.text, truth.text);
+      check(
+        said.length <= right.length && same(said, right.slice(0, said.length)),
+        'the tokens of a cut answer differ',
+        ...told,
+      );
+      check(
+        truth.text.startsWith(result.text),
+        'the text of a cut answer differs',
+        result.text,
+        truth.text,
+      );
       return;
     }
     check(same(said, right), 'the tokens differ', ...told);
     check(result.text === truth.text, 'the text differs', result.text, truth.text);
-    check(result.finishReason === truth.finishReason && result.stopString === truth.stopString, 'it ended otherwise', result, truth.finishReason);
-    const numbers = (list) => list.flatMap(({ logprob, topLogprobs }) => [logprob, ...(topLogprobs ?? []).flatMap((top) => [top.token, top.logprob])]);
-    check(same(numbers(pieces), numbers(truth.pieces)), 'the log-probabilities differ', numbers(pieces), numbers(truth.pieces));
+    check(
+      result.finishReason === truth.finishReason && result.stopString === truth.stopString,
+      'it ended otherwise',
+      result,
+      truth.finishReason,
+    );
+    const numbers = (list) =>
+      list.flatMap(({ logprob, topLogprobs }) => [
+        logprob,
+        ...(topLogprobs ?? []).flatMap((top) => [top.token, top.logprob]),
+      ]);
+    check(
+      same(numbers(pieces), numbers(truth.pieces)),
+      'the log-probabilities differ',
+      numbers(pieces),
+      numbers(truth.pieces),
+    );
   }
 
   // --- answers -----------------------------------------------------------------------------------
 
   options(dice, note) {
-    const options = { maxTokens: dice.of([0, 1, 3, 8, 8, 20, 40]), temperature: 0, ignoreEos: !dice.chance(0.3) };
-    if (dice.chance(0.3)) Object.assign(options, { temperature: 0.8 + dice.next(), seed: dice.below(1e9), topK: dice.of([0, 20]), topP: dice.of([1, 0.9]) });
+    const options = {
+      maxTokens: dice.of([0, 1, 3, 8, 8, 20, 40]),
+      temperature: 0,
+      ignoreEos: !dice.chance(0.3),
+    };
+    if (dice.chance(0.3))
+      Object.assign(options, {
+        temperature: 0.8 + dice.next(),
+        seed: dice.below(1e9),
+        topK: dice.of([0, 20]),
+        topP: dice.of([1, 0.9]),
+      });
     if (dice.chance(0.15)) Object.assign(options, { repeatPenalty: 1.2, presencePenalty: 0.5 });
-    if (dice.chance(0.2)) options.stop = dice.chance(0.5) ? dice.of(['e', ' ', 'a ', 'the']) : ['an', '.', 'ing '];
+    if (dice.chance(0.2))
+      options.stop = dice.chance(0.5) ? dice.of(['e', ' ', 'a ', 'the']) : ['an', '.', 'ing '];
     if (dice.chance(0.15)) options.logprobs = 2;
     if (dice.chance(0.05)) delete options.maxTokens; // until the context is full
     if (dice.chance(0.1)) options.special = true;
@@ -186,7 +309,11 @@ class Operations {
       try {
         await generation.result;
       } catch (error) {
-        check(error === control.signal.reason || error.name !== 'AbortError', 'aborted by another', error);
+        check(
+          error === control.signal.reason || error.name !== 'AbortError',
+          'aborted by another',
+          error,
+        );
         if (error.name !== 'AbortError') throw error;
         return null;
       }
@@ -210,14 +337,25 @@ class Operations {
     const options = this.options(dice, note);
     if (dice.chance(0.25)) options.reusePrefix = false;
     const how = dice.below(4);
-    let prompt = this.held.slice(0, how === 0 ? 0 : how === 1 ? dice.below(this.held.length + 1) : undefined);
+    let prompt = this.held.slice(
+      0,
+      how === 0 ? 0 : how === 1 ? dice.below(this.held.length + 1) : undefined,
+    );
     const more = dice.chance(0.25) ? dice.below(this.contextLength) : dice.below(40);
     const { vocabulary } = this.engine.info;
-    prompt = joined(prompt, Array.from({ length: 1 + more }, () => dice.below(vocabulary)));
+    prompt = joined(
+      prompt,
+      Array.from({ length: 1 + more }, () => dice.below(vocabulary)),
+    );
     let given = prompt;
     if (dice.chance(0.3)) {
       given = dice.words(1 + dice.below(dice.chance(0.3) ? 200 : 20));
-      const how = { addBos: dice.chance(0.8), parseSpecial: dice.chance(0.5), marked: dice.chance(0.5), continues: dice.chance(0.2) };
+      const how = {
+        addBos: dice.chance(0.8),
+        parseSpecial: dice.chance(0.5),
+        marked: dice.chance(0.5),
+        continues: dice.chance(0.2),
+      };
       Object.assign(options, how);
       prompt = await this.engine.tokenize(given, how);
     }
@@ -226,9 +364,14 @@ class Operations {
   }
 
   async ask(dice, note, prompt, given, options) {
-    const heard = await this.fits(prompt.length, () => this.hear(dice, note, (options) => this.engine.generate(given, options), options));
+    const heard = await this.fits(prompt.length, () =>
+      this.hear(dice, note, (options) => this.engine.generate(given, options), options),
+    );
     if (!heard) return;
-    this.held = joined(prompt, heard.pieces.map((piece) => piece.token));
+    this.held = joined(
+      prompt,
+      heard.pieces.map((piece) => piece.token),
+    );
     await this.agree(prompt, options, heard.result, heard.pieces);
   }
 
@@ -236,7 +379,10 @@ class Operations {
   async fits(tokens, work) {
     try {
       const out = await work();
-      check(tokens === null || tokens <= this.contextLength || out === null || out.pieces?.length === 0, 'a prompt that does not fit was answered');
+      check(
+        tokens === null || tokens <= this.contextLength || out === null || out.pieces?.length === 0,
+        'a prompt that does not fit was answered',
+      );
       return out;
     } catch (error) {
       const full = tokens === null || tokens > this.contextLength;
@@ -268,7 +414,12 @@ class Operations {
     let entry = idle[dice.below(idle.length + 1)];
     if (!entry || (this.sessions.length < kSessions && dice.chance(0.1))) {
       if (this.sessions.length >= 2 * kSessions) return;
-      entry = { session: this.engine.session(this.template && dice.chance(0.4) ? { system: dice.words(3) } : {}), busy: false };
+      entry = {
+        session: this.engine.session(
+          this.template && dice.chance(0.4) ? { system: dice.words(3) } : {},
+        ),
+        busy: false,
+      };
       this.sessions.push(entry);
     }
     entry.busy = true;
@@ -286,19 +437,39 @@ class Operations {
 
   /** Turns of a session: `begin` starts one; what the session then holds is what it asked, and the answer. */
   async turn(dice, note, session, entry, options, begin, count) {
-    const before = { text: session.text, written: session.written, tokens: session.tokens, messages: session.messages.length };
+    const before = {
+      text: session.text,
+      written: session.written,
+      tokens: session.tokens,
+      messages: session.messages.length,
+    };
     const heard = await this.fits(null, () => this.hear(dice, note, begin, options));
     note(`(${session.tokens.length} held)`);
     if (!heard) {
-      check(session.text === before.text && session.messages.length === before.messages, 'a turn that failed has changed the session', before.text, session.text);
+      check(
+        session.text === before.text && session.messages.length === before.messages,
+        'a turn that failed has changed the session',
+        before.text,
+        session.text,
+      );
       check(same(session.tokens, before.tokens), 'a turn that failed has changed the tokens');
       if (dice.chance(0.5)) await this.remove(entry);
       return;
     }
     const { usage } = heard.result;
     const { tokens } = await this.lately(dice, session);
-    check(same(tokens.slice(usage.promptTokens), heard.pieces.map(({ token }) => token)), 'the session holds other tokens than it said');
-    if (count) check(await count(tokens.slice(0, usage.promptTokens), before), 'the prompt is not what was said');
+    check(
+      same(
+        tokens.slice(usage.promptTokens),
+        heard.pieces.map(({ token }) => token),
+      ),
+      'the session holds other tokens than it said',
+    );
+    if (count)
+      check(
+        await count(tokens.slice(0, usage.promptTokens), before),
+        'the prompt is not what was said',
+      );
     await this.agree(tokens.slice(0, usage.promptTokens), options, heard.result, heard.pieces);
   }
 
@@ -313,14 +484,25 @@ class Operations {
   say(dice, note) {
     return this.with(dice, async (session, entry) => {
       const options = this.options(dice, note);
-      const text = (session.text ? ' ' : '') + dice.words(1 + dice.below(dice.chance(0.3) ? 150 : 25));
+      const text =
+        (session.text ? ' ' : '') + dice.words(1 + dice.below(dice.chance(0.3) ? 150 : 25));
       const count = async (prompt, before) => {
         const plain = text.replace(/[\uFDD0\uFDD1]/g, '\uFFFD');
         const whole = await this.engine.tokenize(before.written + plain, { marked: true });
         const more = await this.engine.tokenize(plain, { continues: true });
         return same(prompt, whole) || same(prompt, joined(before.tokens, more));
       };
-      await this.beside(dice, note, () => this.turn(dice, note, session, entry, options, (options) => session.generate(text, options), count));
+      await this.beside(dice, note, () =>
+        this.turn(
+          dice,
+          note,
+          session,
+          entry,
+          options,
+          (options) => session.generate(text, options),
+          count,
+        ),
+      );
     });
   }
 
@@ -328,8 +510,12 @@ class Operations {
     return this.with(dice, async (session, entry) => {
       const options = { ...this.options(dice, note), ignoreEos: false };
       delete options.stop; // the template may add its own
-      const said = dice.chance(0.8) ? dice.words(1 + dice.below(40)) : [{ role: 'user', content: dice.words(5) }];
-      await this.beside(dice, note, () => this.turn(dice, note, session, entry, options, (options) => session.send(said, options)));
+      const said = dice.chance(0.8)
+        ? dice.words(1 + dice.below(40))
+        : [{ role: 'user', content: dice.words(5) }];
+      await this.beside(dice, note, () =>
+        this.turn(dice, note, session, entry, options, (options) => session.send(said, options)),
+      );
     });
   }
 
@@ -343,12 +529,19 @@ class Operations {
       const forked = dice.chance(0.5) ? session.fork() : null;
       const second = session.generate(` ${dice.words(5)}`, options);
       const ends = await Promise.allSettled([first.result, saved, second.result, forked]);
-      if (forked && ends[3].status === 'fulfilled') this.sessions.push({ session: ends[3].value, busy: false });
-      for (const { reason } of ends) if (reason && !/PROMPT_TOO_LONG|CONTEXT_FULL/.test(reason.code)) throw reason;
+      if (forked && ends[3].status === 'fulfilled')
+        this.sessions.push({ session: ends[3].value, busy: false });
+      for (const { reason } of ends)
+        if (reason && !/PROMPT_TOO_LONG|CONTEXT_FULL/.test(reason.code)) throw reason;
       note(`(${session.tokens.length} held)`);
       if (ends[2].status === 'rejected') return;
       const { usage } = ends[2].value;
-      await this.agree(session.tokens.slice(0, usage.promptTokens), options, ends[2].value, await piecesOf(second));
+      await this.agree(
+        session.tokens.slice(0, usage.promptTokens),
+        options,
+        ends[2].value,
+        await piecesOf(second),
+      );
     });
   }
 
@@ -388,7 +581,9 @@ class Operations {
   /** Damaged and foreign states are refused, and nothing changes. */
   damage(dice, note) {
     return this.with(dice, async (session) => {
-      const saved = dice.of([...this.saved, ...this.savedOwn].filter(({ state }) => state.length > 0)) ?? { tokens: Int32Array.of(1), state: this.foreign };
+      const saved = dice.of(
+        [...this.saved, ...this.savedOwn].filter(({ state }) => state.length > 0),
+      ) ?? { tokens: Int32Array.of(1), state: this.foreign };
       let state = saved.state.slice();
       const how = dice.below(5);
       if (how === 0) state[dice.below(state.length)] ^= 1 << dice.below(8);
@@ -399,20 +594,49 @@ class Operations {
       note(`how ${how}`);
       const { text, tokens } = session;
       const own = dice.chance(0.5);
-      const broken = { messages: [], text: 'x', exact: true, ...saved, tokens: Int32Array.of(1, 2), state };
-      const error = await (own ? this.engine.restoreState(broken) : session.restore(broken)).then(() => null, (e) => e);
-      check(/^(CORRUPT|CONTEXT_FULL|INVALID_ARGUMENT)$/.test(error?.code), 'a damaged state was taken', how, `${error}`);
-      check(session.text === text && same(session.tokens, tokens), 'a damaged state has changed the session');
+      const broken = {
+        messages: [],
+        text: 'x',
+        exact: true,
+        ...saved,
+        tokens: Int32Array.of(1, 2),
+        state,
+      };
+      const error = await (own ? this.engine.restoreState(broken) : session.restore(broken)).then(
+        () => null,
+        (e) => e,
+      );
+      check(
+        /^(CORRUPT|CONTEXT_FULL|INVALID_ARGUMENT)$/.test(error?.code),
+        'a damaged state was taken',
+        how,
+        `${error}`,
+      );
+      check(
+        session.text === text && same(session.tokens, tokens),
+        'a damaged state has changed the session',
+      );
     });
   }
 
   dispose(dice) {
     return this.with(dice, async (session, entry) => {
-      const going = dice.chance(0.4) ? session.generate(` ${dice.words(30)}`, { maxTokens: 30 }) : null;
+      const going = dice.chance(0.4)
+        ? session.generate(` ${dice.words(30)}`, { maxTokens: 30 })
+        : null;
       await this.remove(entry);
-      const error = await session.generate('x').result.then(() => null, (e) => e);
+      const error = await session.generate('x').result.then(
+        () => null,
+        (e) => e,
+      );
       check(error?.code === 'DISPOSED', 'a session that is over answers', `${error}`);
-      await going?.result.catch((e) => check(/DISPOSED|PROMPT_TOO_LONG|CONTEXT_FULL/.test(e.code), 'a session disposed of', `${e}`));
+      await going?.result.catch((e) =>
+        check(
+          /DISPOSED|PROMPT_TOO_LONG|CONTEXT_FULL/.test(e.code),
+          'a session disposed of',
+          `${e}`,
+        ),
+      );
     });
   }
 
@@ -437,19 +661,34 @@ class Operations {
     const number = ++this.moves;
     await this.engine.setMemoryBudget(bytes);
     const { heap } = this.engine.memory();
-    check(number !== this.moves || bytes === 0 || heap <= bytes, 'more memory than the budget', heap, bytes);
+    check(
+      number !== this.moves || bytes === 0 || heap <= bytes,
+      'more memory than the budget',
+      heap,
+      bytes,
+    );
   }
 
   async refuse(dice) {
-    const error = await this.engine.setMemoryBudget(Math.floor(this.least * dice.of([0.1, 0.5]))).then(() => null, (e) => e);
+    const error = await this.engine
+      .setMemoryBudget(Math.floor(this.least * dice.of([0.1, 0.5])))
+      .then(
+        () => null,
+        (e) => e,
+      );
     check(error?.code === 'BUDGET_TOO_SMALL', 'a budget below the smallest', `${error}`);
   }
 
   // --- what else an engine does ------------------------------------------------------------------
 
   async logits(dice) {
-    const tokens = Int32Array.from({ length: 1 + dice.below(5) }, () => dice.below(this.engine.info.vocabulary));
-    const [got, truth] = await Promise.all([this.engine.logits(tokens), this.fairly((fresh) => fresh.logits(tokens))]);
+    const tokens = Int32Array.from({ length: 1 + dice.below(5) }, () =>
+      dice.below(this.engine.info.vocabulary),
+    );
+    const [got, truth] = await Promise.all([
+      this.engine.logits(tokens),
+      this.fairly((fresh) => fresh.logits(tokens)),
+    ]);
     check(same(got, truth), 'logits differ');
   }
 
@@ -462,7 +701,9 @@ class Operations {
 
   /** Back to a saved state, of a session too, and on from there. */
   async restoreOwn(dice, note) {
-    const saved = dice.of([...this.savedOwn, ...this.saved].filter(({ state }) => state.length > 0));
+    const saved = dice.of(
+      [...this.savedOwn, ...this.saved].filter(({ state }) => state.length > 0),
+    );
     if (!saved) return;
     await this.engine.restoreState(saved);
     const prompt = joined(saved.tokens, [dice.below(this.engine.info.vocabulary)]);
@@ -472,35 +713,68 @@ class Operations {
 
   async tooLong(dice, note) {
     const tokens = new Int32Array(this.contextLength + 1 + dice.below(300)).fill(1);
-    const error = await this.engine.generate(tokens, { maxTokens: 1 }).result.then(() => null, (e) => e);
+    const error = await this.engine.generate(tokens, { maxTokens: 1 }).result.then(
+      () => null,
+      (e) => e,
+    );
     check(error?.code === 'PROMPT_TOO_LONG', 'a text that is too long', `${error}`);
-    const foreign = await this.engine.generate([1, this.engine.info.vocabulary]).result.then(() => null, (e) => e);
+    const foreign = await this.engine.generate([1, this.engine.info.vocabulary]).result.then(
+      () => null,
+      (e) => e,
+    );
     check(foreign?.code === 'INVALID_ARGUMENT', 'a token that there is not', `${foreign}`);
-    const empty = await this.engine.generate([]).result.then(() => null, (e) => e);
+    const empty = await this.engine.generate([]).result.then(
+      () => null,
+      (e) => e,
+    );
     check(empty?.code === 'PROMPT_EMPTY', 'an empty prompt', `${empty}`);
     await this.with(dice, async (session, entry) => {
       const { text } = session;
-      const error = await session.generate(' the mill'.repeat(this.contextLength)).result.then(() => null, (e) => e);
-      check(error?.code === 'PROMPT_TOO_LONG' && session.text === text, 'a text that is too long for a session', `${error}`);
-      if (dice.chance(0.7)) await this.turn(dice, note, session, entry, this.options(dice, note), (options) => session.generate(' and', options));
+      const error = await session.generate(' the mill'.repeat(this.contextLength)).result.then(
+        () => null,
+        (e) => e,
+      );
+      check(
+        error?.code === 'PROMPT_TOO_LONG' && session.text === text,
+        'a text that is too long for a session',
+        `${error}`,
+      );
+      if (dice.chance(0.7))
+        await this.turn(dice, note, session, entry, this.options(dice, note), (options) =>
+          session.generate(' and', options),
+        );
     });
   }
 
   /** Chats as a whole, as a stream, and as a stream that is left at its first chunk. */
   async chat(dice, note) {
-    const messages = Array.from({ length: 1 + 2 * dice.below(3) }, (_, i) => ({ role: i % 2 ? 'assistant' : 'user', content: dice.words(3 + dice.below(30)) }));
-    const params = { messages, max_tokens: 1 + dice.below(30), temperature: dice.of([0, 1]), seed: dice.below(1000), logprobs: dice.chance(0.2) };
+    const messages = Array.from({ length: 1 + 2 * dice.below(3) }, (_, i) => ({
+      role: i % 2 ? 'assistant' : 'user',
+      content: dice.words(3 + dice.below(30)),
+    }));
+    const params = {
+      messages,
+      max_tokens: 1 + dice.below(30),
+      temperature: dice.of([0, 1]),
+      seed: dice.below(1000),
+      logprobs: dice.chance(0.2),
+    };
     const how = dice.of(['whole', 'stream', 'left', 'aborted']);
     note(how);
     const content = await orTooLong(this.chatted(dice, params, how));
-    if (how === 'whole' || how === 'stream' || content === kTooLong) await this.agreeChat(params, content);
+    if (how === 'whole' || how === 'stream' || content === kTooLong)
+      await this.agreeChat(params, content);
   }
 
   /** What a chat said: all of it only as a whole and as a stream that is read to its end. */
   async chatted(dice, params, how) {
     const { completions } = this.engine.chat;
     if (how === 'whole') return contentOf(await completions.create(params));
-    const stream = await completions.create({ ...params, max_tokens: how === 'stream' ? params.max_tokens : 300, stream: true });
+    const stream = await completions.create({
+      ...params,
+      max_tokens: how === 'stream' ? params.max_tokens : 300,
+      stream: true,
+    });
     let content = '';
     if (how === 'aborted') void sleep(dice.below(20)).then(() => stream.controller.abort());
     for await (const { choices } of stream) {
@@ -512,7 +786,8 @@ class Operations {
 
   async agreeChat(params, content) {
     const truth = await this.fairly(async (fresh) => {
-      await fresh.generate([fresh.info.vocabulary - 1], { maxTokens: 0, reusePrefix: false }).result; // nothing is reused
+      await fresh.generate([fresh.info.vocabulary - 1], { maxTokens: 0, reusePrefix: false })
+        .result; // nothing is reused
       return orTooLong(fresh.chat.completions.create(params).then(contentOf));
     });
     check(content === truth, 'a chat differs', content, truth);
@@ -521,16 +796,29 @@ class Operations {
   /** A second load of the same model beside the first, which takes over a session. */
   second(dice, note) {
     return this.with(dice, async (session) => {
-      const engine = await this.Engine.load(this.source, { contextLength: this.contextLength + dice.of([0, 64]), threads: 1, cache: 'none', memoryBudget: this.least + 300_000 });
+      const engine = await this.Engine.load(this.source, {
+        contextLength: this.contextLength + dice.of([0, 64]),
+        threads: 1,
+        cache: 'none',
+        memoryBudget: this.least + 300_000,
+      });
       try {
         const there = engine.session();
-        const beside = dice.chance(0.5) ? this.ask(dice, note, Int32Array.of(1, 2, 3), [1, 2, 3], this.options(dice, note)) : null;
+        const beside = dice.chance(0.5)
+          ? this.ask(dice, note, Int32Array.of(1, 2, 3), [1, 2, 3], this.options(dice, note))
+          : null;
         await there.restore(await session.save());
         const options = { maxTokens: 6, temperature: 0, ignoreEos: true };
         const going = there.generate(' again', options);
         const result = await this.fits(null, async () => ({ result: await going.result }));
-        if (result && there.tokens.length <= this.contextLength) { // a longer context has more room
-          await this.agree(there.tokens.slice(0, result.result.usage.promptTokens), options, result.result, await piecesOf(going));
+        if (result && there.tokens.length <= this.contextLength) {
+          // a longer context has more room
+          await this.agree(
+            there.tokens.slice(0, result.result.usage.promptTokens),
+            options,
+            result.result,
+            await piecesOf(going),
+          );
         }
         await beside;
       } finally {
@@ -543,10 +831,17 @@ class Operations {
   async told() {
     const { engine } = this;
     const stats = engine.stats();
-    check(stats.cachedTokens <= stats.promptTokens || stats.promptTokens === 0, 'more cached than there was', stats);
+    check(
+      stats.cachedTokens <= stats.promptTokens || stats.promptTokens === 0,
+      'more cached than there was',
+      stats,
+    );
     check(engine.layers().length > 0 && engine.memory().heap > 0, 'no layers');
     const text = 'the mill, é';
-    check(same(await engine.tokenize(text), await this.fairly((fresh) => fresh.tokenize(text))), 'other tokens');
+    check(
+      same(await engine.tokenize(text), await this.fairly((fresh) => fresh.tokenize(text))),
+      'other tokens',
+    );
   }
 }
 async function piecesOf(generation) {

@@ -19,23 +19,57 @@ const arch = (name) => join(root, 'tests', 'data', 'arch', `${name}.gguf`);
 const sample = (type) => join(root, 'examples', 'models', `sluice-tales-${type}.gguf`);
 // [file, share of the operations, threads, answers at once, a chat template of its own, a model that guesses]
 const cases = [
-  [families('lfm2'), 3, 1], [families('lfm2'), 3, 2, 3], [sample('Q4_0'), 3, 2, 4, true],
-  [arch('llama-gqa'), 1, 2], [arch('qwen3'), 1, 1, 2], [arch('gemma2'), 1, 2], [families('mistral-window'), 1, 1, 5], [families('gemma3-scaled'), 1, 2],
-  [families('qwen3moe'), 1, 1, 3], [families('phi3-longrope-short'), 1, 2], [sample('F16'), 3, 2, 3, true, sample('Q4_0')], [arch('llama-gqa'), 1, 1, 1, false, arch('llama-gqa')],
-].map(([path, share, threads, parallel = 1, template = false, draft], i) => ({ path, share, threads, parallel, template, draft, name: basename(path, '.gguf'), contextLength: [700, 300, 1100][i % 3] }));
+  [families('lfm2'), 3, 1],
+  [families('lfm2'), 3, 2, 3],
+  [sample('Q4_0'), 3, 2, 4, true],
+  [arch('llama-gqa'), 1, 2],
+  [arch('qwen3'), 1, 1, 2],
+  [arch('gemma2'), 1, 2],
+  [families('mistral-window'), 1, 1, 5],
+  [families('gemma3-scaled'), 1, 2],
+  [families('qwen3moe'), 1, 1, 3],
+  [families('phi3-longrope-short'), 1, 2],
+  [sample('F16'), 3, 2, 3, true, sample('Q4_0')],
+  [arch('llama-gqa'), 1, 1, 1, false, arch('llama-gqa')],
+].map(([path, share, threads, parallel = 1, template = false, draft], i) => ({
+  path,
+  share,
+  threads,
+  parallel,
+  template,
+  draft,
+  name: basename(path, '.gguf'),
+  contextLength: [700, 300, 1100][i % 3],
+}));
 const shares = cases.reduce((sum, { share }) => sum + share, 0);
 
 /** A test for each model; `run` does the operations. The short suite runs those that are named in `few`. */
 function sequences(count, few, run) {
   for (const [i, { share, threads, ...rest }] of cases.entries()) {
     const name = `${rest.name}${rest.parallel > 1 ? `, ${rest.parallel} at once` : ''}${rest.draft ? ', guessed for' : ''}`;
-    const settings = { ...rest, threads, seed: (seed + i) >>> 0, count: Math.ceil((count * share) / shares) };
-    test(`${name}, ${threads} thread(s), SLUICE_RANDOM_SEED=${seed}`, { skip: !few.includes(name) && longOnly }, async (t) => {
-      const done = await run(settings).catch((error) => {
-        throw new Error(`SLUICE_RANDOM_SEED=${seed}, ${name}, ${threads} thread(s), context ${settings.contextLength}: ${error.message}`, { cause: error });
-      });
-      t.diagnostic(Object.entries(done).map(([kind, n]) => `${kind} ${n}`).join(', '));
-    });
+    const settings = {
+      ...rest,
+      threads,
+      seed: (seed + i) >>> 0,
+      count: Math.ceil((count * share) / shares),
+    };
+    test(
+      `${name}, ${threads} thread(s), SLUICE_RANDOM_SEED=${seed}`,
+      { skip: !few.includes(name) && longOnly },
+      async (t) => {
+        const done = await run(settings).catch((error) => {
+          throw new Error(
+            `SLUICE_RANDOM_SEED=${seed}, ${name}, ${threads} thread(s), context ${settings.contextLength}: ${error.message}`,
+            { cause: error },
+          );
+        });
+        t.diagnostic(
+          Object.entries(done)
+            .map(([kind, n]) => `${kind} ${n}`)
+            .join(', '),
+        );
+      },
+    );
   }
 }
 
@@ -44,10 +78,25 @@ const other = (path) => (path === cases[0].path ? cases[3].path : cases[0].path)
 
 describe('in Node', () => {
   const foreign = new Map();
-  sequences(total(extent(200, 330)), ['lfm2, 3 at once', 'sluice-tales-Q4_0, 4 at once', 'gemma2', 'sluice-tales-F16, 3 at once, guessed for'], async ({ path, ...settings }) => {
-    if (!foreign.has(other(path))) foreign.set(other(path), await foreignState(Engine, other(path)));
-    return randomOperations({ Engine, source: path, foreign: foreign.get(other(path)), ...settings });
-  });
+  sequences(
+    total(extent(200, 330)),
+    [
+      'lfm2, 3 at once',
+      'sluice-tales-Q4_0, 4 at once',
+      'gemma2',
+      'sluice-tales-F16, 3 at once, guessed for',
+    ],
+    async ({ path, ...settings }) => {
+      if (!foreign.has(other(path)))
+        foreign.set(other(path), await foreignState(Engine, other(path)));
+      return randomOperations({
+        Engine,
+        source: path,
+        foreign: foreign.get(other(path)),
+        ...settings,
+      });
+    },
+  );
 });
 
 describe('in Chromium', () => {
@@ -56,9 +105,27 @@ describe('in Chromium', () => {
   after(() => browser?.close());
   const address = (path) => path.replace(root, '/data/').replaceAll('\\', '/');
 
-  sequences(total(extent(110, 170)), ['lfm2, 3 at once', 'sluice-tales-F16, 3 at once, guessed for'], ({ path, ...settings }) => inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) =>
-    page.evaluate(async ({ source, stranger, settings }) => {
-      const { foreignState, randomOperations } = await import('/tests/random-operations.mjs');
-      return randomOperations({ Engine, source, foreign: await foreignState(Engine, stranger), ...settings });
-    }, { source: address(path), stranger: address(other(path)), settings: { ...settings, ...(settings.draft && { draft: address(settings.draft) }) } })));
+  sequences(
+    total(extent(110, 170)),
+    ['lfm2, 3 at once', 'sluice-tales-F16, 3 at once, guessed for'],
+    ({ path, ...settings }) =>
+      inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) =>
+        page.evaluate(
+          async ({ source, stranger, settings }) => {
+            const { foreignState, randomOperations } = await import('/tests/random-operations.mjs');
+            return randomOperations({
+              Engine,
+              source,
+              foreign: await foreignState(Engine, stranger),
+              ...settings,
+            });
+          },
+          {
+            source: address(path),
+            stranger: address(other(path)),
+            settings: { ...settings, ...(settings.draft && { draft: address(settings.draft) }) },
+          },
+        ),
+      ),
+  );
 });

@@ -14,7 +14,22 @@ export function randomSchema(seed) {
   const some = (least, most, make) => Array.from({ length: least + below(most - least + 1) }, make);
   let defs = 0;
 
-  const values = [null, true, false, 0, -3, 1.5, 1e21, 'text', '', 'it"s', [], [1, 'a'], {}, { b: null, a: [true] }];
+  const values = [
+    null,
+    true,
+    false,
+    0,
+    -3,
+    1.5,
+    1e21,
+    'text',
+    '',
+    'it"s',
+    [],
+    [1, 'a'],
+    {},
+    { b: null, a: [true] },
+  ];
   const range = (low, high) => {
     const from = low + below(high - low);
     return [from, from + below(high - from) + 1];
@@ -24,11 +39,18 @@ export function randomSchema(seed) {
     boolean: () => ({ type: 'boolean' }),
     integer: () => {
       const [minimum, maximum] = range(-500, 500);
-      return { type: 'integer', ...(chance(0.5) && { minimum }), ...(chance(0.5) && { maximum: maximum + 20 }), ...(chance(0.2) && { multipleOf: pick([2, 5, 10]) }) };
+      return {
+        type: 'integer',
+        ...(chance(0.5) && { minimum }),
+        ...(chance(0.5) && { maximum: maximum + 20 }),
+        ...(chance(0.2) && { multipleOf: pick([2, 5, 10]) }),
+      };
     },
     number: () => {
       const [low, high] = range(-50, 50);
-      return chance(0.5) ? { type: 'number', exclusiveMinimum: low, maximum: high + 0.5 } : { type: 'number', ...(chance(0.3) && { multipleOf: 0.25 }) };
+      return chance(0.5)
+        ? { type: 'number', exclusiveMinimum: low, maximum: high + 0.5 }
+        : { type: 'number', ...(chance(0.3) && { multipleOf: 0.25 }) };
     },
     string: () => {
       if (chance(0.25)) return { type: 'string', pattern: pick(kPatterns), maxLength: 8 };
@@ -43,22 +65,43 @@ export function randomSchema(seed) {
     if (depth <= 0 || chance(0.3)) return leaf();
     const way = below(10);
     if (way < 5) return object(depth);
-    if (way < 7) return { type: 'array', items: schema(depth - 1), minItems: below(3), maxItems: 3 + below(2) };
-    if (way < 8) return { type: 'array', prefixItems: some(1, 3, () => schema(depth - 1)), items: false, minItems: 1 };
+    if (way < 7)
+      return {
+        type: 'array',
+        items: schema(depth - 1),
+        minItems: below(3),
+        maxItems: 3 + below(2),
+      };
+    if (way < 8)
+      return {
+        type: 'array',
+        prefixItems: some(1, 3, () => schema(depth - 1)),
+        items: false,
+        minItems: 1,
+      };
     if (way < 9) return { anyOf: some(1, 3, () => schema(depth - 1)) };
     return defs > 0 ? { $ref: `#/$defs/d${below(defs)}` } : leaf();
   };
   const object = (depth) => {
     const names = [...new Set(some(0, 4, () => pick(kWords)))];
     const properties = Object.fromEntries(names.map((name) => [name, schema(depth - 1)]));
-    const more = chance(0.15) ? { additionalProperties: leaf(), maxProperties: names.length + 2 } : { additionalProperties: false };
+    const more = chance(0.15)
+      ? { additionalProperties: leaf(), maxProperties: names.length + 2 }
+      : { additionalProperties: false };
     return { type: 'object', properties, required: names.filter(() => chance(0.6)), ...more };
   };
   const $defs = {};
   for (const n of some(0, 2, () => 0).keys()) {
     // What refers to itself need not: the way out is a list that may be empty, or a member that may be missing.
-    const self = chance(0.5) ? { next: { $ref: `#/$defs/d${n}` } } : { list: { type: 'array', items: { $ref: `#/$defs/d${n}` }, maxItems: 2 } };
-    $defs[`d${n}`] = { type: 'object', properties: { value: schema(1), ...self }, required: ['value'], additionalProperties: false };
+    const self = chance(0.5)
+      ? { next: { $ref: `#/$defs/d${n}` } }
+      : { list: { type: 'array', items: { $ref: `#/$defs/d${n}` }, maxItems: 2 } };
+    $defs[`d${n}`] = {
+      type: 'object',
+      properties: { value: schema(1), ...self },
+      required: ['value'],
+      additionalProperties: false,
+    };
     defs = n + 1;
   }
   return { ...schema(3), ...(defs > 0 && { $defs }) };
@@ -70,7 +113,8 @@ export function* smaller(schema) {
   if (Array.isArray(schema)) {
     for (const at of schema.keys()) {
       if (schema.length > 1) yield schema.filter((_, i) => i !== at);
-      for (const less of smaller(schema[at])) yield schema.map((each, i) => (i === at ? less : each));
+      for (const less of smaller(schema[at]))
+        yield schema.map((each, i) => (i === at ? less : each));
     }
     return;
   }
@@ -83,7 +127,7 @@ export function* smaller(schema) {
 
 /** The smallest schema that can be reached from this one and is `wrong` as well. */
 export async function shrunk(schema, wrong, attempts = 300) {
-  for (let found = true; found; ) {
+  for (let found = true; found;) {
     found = false;
     for (const less of smaller(schema)) {
       if (attempts-- <= 0) return schema;

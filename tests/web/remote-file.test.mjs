@@ -55,62 +55,106 @@ const model = fakeModel();
 for (const store of [true, false]) {
   const where = store ? 'with a store' : 'without a store';
   test(`reads a whole file by ranges ${where}`, () =>
-    withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url, state }) => {
-      await load(url, model, store ? nodeBackend(folder()) : null);
-      assert.ok(state.requests < 40, `${state.requests} requests`);
-    }));
+    withServer(
+      { bytes: model, etag: '"1"' },
+      () => null,
+      async ({ url, state }) => {
+        await load(url, model, store ? nodeBackend(folder()) : null);
+        assert.ok(state.requests < 40, `${state.requests} requests`);
+      },
+    ));
 }
 
-for (const kind of ['cut', 'stall', 'short', 'long', 'wrong-range', '429', '503', '500', 'reset', 'expired', '416']) {
+for (const kind of [
+  'cut',
+  'stall',
+  'short',
+  'long',
+  'wrong-range',
+  '429',
+  '503',
+  '500',
+  'reset',
+  'expired',
+  '416',
+]) {
   test(`survives ${kind}, every other request`, () =>
-    withServer({ bytes: model, etag: '"1"' }, (_, n) => (n % 2 === 1 ? kind : null), ({ url }) =>
-      load(url, model, nodeBackend(folder()))));
+    withServer(
+      { bytes: model, etag: '"1"' },
+      (_, n) => (n % 2 === 1 ? kind : null),
+      ({ url }) => load(url, model, nodeBackend(folder())),
+    ));
 }
 
 for (const kind of ['redirect', 'no-content-range', '200', 'gzip']) {
   test(`reads from a server that always answers with ${kind}`, () =>
-    withServer({ bytes: model, etag: '"1"' }, (request) => (request.method === 'GET' ? kind : null), ({ url }) =>
-      load(url, model, nodeBackend(folder()))));
+    withServer(
+      { bytes: model, etag: '"1"' },
+      (request) => (request.method === 'GET' ? kind : null),
+      ({ url }) => load(url, model, nodeBackend(folder())),
+    ));
 }
 
 test('downloads once from a server without ranges, in one request', () =>
-  withServer({ bytes: model }, () => '200', async ({ url, state }) => {
-    await load(url, model, nodeBackend(folder()));
-    assert.equal(state.requests, 1);
-  }));
+  withServer(
+    { bytes: model },
+    () => '200',
+    async ({ url, state }) => {
+      await load(url, model, nodeBackend(folder()));
+      assert.equal(state.requests, 1);
+    },
+  ));
 
 test('says why a server without ranges needs a store', () =>
-  withServer({ bytes: model }, () => '200', ({ url }) =>
-    assert.rejects(load(url, model, null), { code: 'NO_RANGE_SUPPORT' })));
+  withServer(
+    { bytes: model },
+    () => '200',
+    ({ url }) => assert.rejects(load(url, model, null), { code: 'NO_RANGE_SUPPORT' }),
+  ));
 
 test('reports 404 at once', () =>
-  withServer({ bytes: model }, () => '404', async ({ url, state }) => {
-    await assert.rejects(load(url, model, null), { code: 'HTTP_STATUS', message: /404/ });
-    assert.equal(state.requests, 1);
-  }));
+  withServer(
+    { bytes: model },
+    () => '404',
+    async ({ url, state }) => {
+      await assert.rejects(load(url, model, null), { code: 'HTTP_STATUS', message: /404/ });
+      assert.equal(state.requests, 1);
+    },
+  ));
 
 test('gives up on an unreachable host with NETWORK', () =>
   assert.rejects(load('http://127.0.0.1:9/x.gguf', model, null), { code: 'NETWORK' }));
 
 test('reports an empty file as truncated', () =>
-  withServer({ bytes: Buffer.alloc(0) }, () => null, ({ url }) =>
-    assert.rejects(RemoteFile.open(url, null, options), { code: 'TRUNCATED' })));
+  withServer(
+    { bytes: Buffer.alloc(0) },
+    () => null,
+    ({ url }) => assert.rejects(RemoteFile.open(url, null, options), { code: 'TRUNCATED' }),
+  ));
 
 test('uses the store the second time', () =>
-  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
-    const store = nodeBackend(folder());
-    await load(url, model, store);
-    const again = await load(url, model, store);
-    assert.ok(again.bytesFetched <= 65536, `${again.bytesFetched} fetched again`);
-    assert.ok(again.bytesFromStore >= model.length);
-  }));
+  withServer(
+    { bytes: model, etag: '"1"' },
+    () => null,
+    async ({ url }) => {
+      const store = nodeBackend(folder());
+      await load(url, model, store);
+      const again = await load(url, model, store);
+      assert.ok(again.bytesFetched <= 65536, `${again.bytesFetched} fetched again`);
+      assert.ok(again.bytesFromStore >= model.length);
+    },
+  ));
 
 test('uses the stored file when the server is gone', async () => {
   const store = nodeBackend(folder());
-  const url = await withServer({ bytes: model }, () => null, async (server) => {
-    await load(server.url, model, store);
-    return server.url;
-  });
+  const url = await withServer(
+    { bytes: model },
+    () => null,
+    async (server) => {
+      await load(server.url, model, store);
+      return server.url;
+    },
+  );
   const warnings = [];
   await load(url, model, store, { onWarning: (code) => warnings.push(code) });
   assert.deepEqual(warnings, ['NETWORK']);
@@ -118,251 +162,362 @@ test('uses the stored file when the server is gone', async () => {
 });
 
 test('cache: only refuses what is not stored', () =>
-  assert.rejects(load('http://127.0.0.1:9/x.gguf', model, nodeBackend(folder()), { cache: 'only' }), {
-    code: 'NOT_FOUND',
-  }));
+  assert.rejects(
+    load('http://127.0.0.1:9/x.gguf', model, nodeBackend(folder()), { cache: 'only' }),
+    {
+      code: 'NOT_FOUND',
+    },
+  ));
 
 for (const etag of [true, false]) {
   test(`a file replaced between loads is fetched anew (${etag ? 'by ETag' : 'by its header'})`, async () => {
     const file = { bytes: model, etag: etag ? '"1"' : undefined };
-    await withServer(file, () => null, async ({ url }) => {
-      const store = nodeBackend(folder());
-      await load(url, model, store);
-      file.bytes = fakeModel({ seed: 2 });
-      if (etag) file.etag = '"2"';
-      const { bytesFetched } = await load(url, file.bytes, store);
-      assert.ok(bytesFetched >= model.length);
-    });
+    await withServer(
+      file,
+      () => null,
+      async ({ url }) => {
+        const store = nodeBackend(folder());
+        await load(url, model, store);
+        file.bytes = fakeModel({ seed: 2 });
+        if (etag) file.etag = '"2"';
+        const { bytesFetched } = await load(url, file.bytes, store);
+        assert.ok(bytesFetched >= model.length);
+      },
+    );
   });
 }
 
 test('a file replaced during the download is SOURCE_CHANGED, and the next load is right', async () => {
   const file = { bytes: model, etag: '"1"' };
-  await withServer(file, () => null, async ({ url }) => {
-    const store = nodeBackend(folder());
-    const opened = await RemoteFile.open(url, store, { ...options, streamBytes: 32768 });
-    file.bytes = fakeModel({ seed: 3 });
-    file.etag = '"3"';
-    await assert.rejects(readAll(opened), { code: 'SOURCE_CHANGED' });
-    await assert.rejects(opened.download(), { code: 'SOURCE_CHANGED' });
-    opened.close();
-    await load(url, file.bytes, store);
-  });
+  await withServer(
+    file,
+    () => null,
+    async ({ url }) => {
+      const store = nodeBackend(folder());
+      const opened = await RemoteFile.open(url, store, { ...options, streamBytes: 32768 });
+      file.bytes = fakeModel({ seed: 3 });
+      file.etag = '"3"';
+      await assert.rejects(readAll(opened), { code: 'SOURCE_CHANGED' });
+      await assert.rejects(opened.download(), { code: 'SOURCE_CHANGED' });
+      opened.close();
+      await load(url, file.bytes, store);
+    },
+  );
 });
 
 test('resumes at the missing chunks after an early close', () =>
-  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
-    const store = nodeBackend(folder());
-    const first = await RemoteFile.open(url, store, options);
-    await first.read(300000, Buffer.alloc(100000));
-    const had = first.progress().bytesLocal;
-    first.close();
-    assert.ok(had > 0);
-    const { bytesFetched } = await load(url, model, store);
-    const limit = model.length - had + 65536 + options.chunkSize;
-    assert.ok(bytesFetched <= limit, `${bytesFetched} fetched, ${limit} would do`);
-  }));
+  withServer(
+    { bytes: model, etag: '"1"' },
+    () => null,
+    async ({ url }) => {
+      const store = nodeBackend(folder());
+      const first = await RemoteFile.open(url, store, options);
+      await first.read(300000, Buffer.alloc(100000));
+      const had = first.progress().bytesLocal;
+      first.close();
+      assert.ok(had > 0);
+      const { bytesFetched } = await load(url, model, store);
+      const limit = model.length - had + 65536 + options.chunkSize;
+      assert.ok(bytesFetched <= limit, `${bytesFetched} fetched, ${limit} would do`);
+    },
+  ));
 
 test('finds 20 flipped bytes and refetches only their chunks', () =>
-  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
-    const directory = folder();
-    const store = nodeBackend(directory);
-    await load(url, model, store);
-    const next = random(5);
-    const data = join(directory, await keyOf(url), 'data');
-    const stored = readFileSync(data);
-    const hit = new Set();
-    for (let i = 0; i < 20; i++) {
-      const at = Math.floor(next() * stored.length);
-      stored[at] ^= 1 << Math.floor(next() * 8);
-      hit.add(Math.floor(at / options.chunkSize));
-    }
-    writeFileSync(data, stored);
-    const warnings = [];
-    const { bytesFetched } = await load(url, model, store, { onWarning: (code) => warnings.push(code) });
-    assert.ok(warnings.includes('CORRUPT'));
-    assert.ok(bytesFetched <= 65536 + hit.size * options.chunkSize, `${bytesFetched} fetched`);
-    assert.ok(readFileSync(data).equals(model));
-  }));
+  withServer(
+    { bytes: model, etag: '"1"' },
+    () => null,
+    async ({ url }) => {
+      const directory = folder();
+      const store = nodeBackend(directory);
+      await load(url, model, store);
+      const next = random(5);
+      const data = join(directory, await keyOf(url), 'data');
+      const stored = readFileSync(data);
+      const hit = new Set();
+      for (let i = 0; i < 20; i++) {
+        const at = Math.floor(next() * stored.length);
+        stored[at] ^= 1 << Math.floor(next() * 8);
+        hit.add(Math.floor(at / options.chunkSize));
+      }
+      writeFileSync(data, stored);
+      const warnings = [];
+      const { bytesFetched } = await load(url, model, store, {
+        onWarning: (code) => warnings.push(code),
+      });
+      assert.ok(warnings.includes('CORRUPT'));
+      assert.ok(bytesFetched <= 65536 + hit.size * options.chunkSize, `${bytesFetched} fetched`);
+      assert.ok(readFileSync(data).equals(model));
+    },
+  ));
 
 test('a damaged index or a short data file costs a refetch, nothing else', () =>
-  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
-    const directory = folder();
-    const store = nodeBackend(directory);
-    await load(url, model, store);
-    const entry = join(directory, await keyOf(url));
-    writeFileSync(join(entry, 'index'), 'rubbish');
-    await load(url, model, store);
-    writeFileSync(join(entry, 'data'), readFileSync(join(entry, 'data')).subarray(0, 700000));
-    await load(url, model, store);
-  }));
+  withServer(
+    { bytes: model, etag: '"1"' },
+    () => null,
+    async ({ url }) => {
+      const directory = folder();
+      const store = nodeBackend(directory);
+      await load(url, model, store);
+      const entry = join(directory, await keyOf(url));
+      writeFileSync(join(entry, 'index'), 'rubbish');
+      await load(url, model, store);
+      writeFileSync(join(entry, 'data'), readFileSync(join(entry, 'data')).subarray(0, 700000));
+      await load(url, model, store);
+    },
+  ));
 
 test('a small read of a damaged chunk is mended too', () =>
-  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
-    const directory = folder();
-    const store = nodeBackend(directory);
-    await load(url, model, store);
-    const data = join(directory, await keyOf(url), 'data');
-    const stored = readFileSync(data);
-    stored[500_000] ^= 1;
-    writeFileSync(data, stored);
-    const file = await RemoteFile.open(url, store, options);
-    const into = Buffer.alloc(64);
-    await file.read(499_990, into);
-    file.close();
-    assert.ok(into.equals(model.subarray(499_990, 500_054)));
-  }));
+  withServer(
+    { bytes: model, etag: '"1"' },
+    () => null,
+    async ({ url }) => {
+      const directory = folder();
+      const store = nodeBackend(directory);
+      await load(url, model, store);
+      const data = join(directory, await keyOf(url), 'data');
+      const stored = readFileSync(data);
+      stored[500_000] ^= 1;
+      writeFileSync(data, stored);
+      const file = await RemoteFile.open(url, store, options);
+      const into = Buffer.alloc(64);
+      await file.read(499_990, into);
+      file.close();
+      assert.ok(into.equals(model.subarray(499_990, 500_054)));
+    },
+  ));
 
-for (const [kind, which] of [['cut', 0], ['short', 1]]) {
+for (const [kind, which] of [
+  ['cut', 0],
+  ['short', 1],
+]) {
   test(`a body that is ${kind} goes on at the byte that is missing`, () =>
-    withServer({ bytes: model, etag: '"1"' }, (_, n) => (n === which ? kind : null), async ({ url, state }) => {
-      await load(url, model, nodeBackend(folder()));
-      const within = state.ranges.filter(([first]) => first % options.chunkSize !== 0);
-      assert.equal(within.length, 1, 'bytes that had come were asked for again');
-    }));
+    withServer(
+      { bytes: model, etag: '"1"' },
+      (_, n) => (n === which ? kind : null),
+      async ({ url, state }) => {
+        await load(url, model, nodeBackend(folder()));
+        const within = state.ranges.filter(([first]) => first % options.chunkSize !== 0);
+        assert.equal(within.length, 1, 'bytes that had come were asked for again');
+      },
+    ));
 }
 
 for (const [how, fail] of [
-  ['throws', () => { throw new DOMException('disk full', 'QuotaExceededError'); }],
+  [
+    'throws',
+    () => {
+      throw new DOMException('disk full', 'QuotaExceededError');
+    },
+  ],
   ['writes a part', (write, bytes, at) => write(bytes.subarray(0, bytes.length / 2), at)],
 ]) {
   test(`a full disk that ${how} degrades to the network, and the download says so`, () =>
-    withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
-      const real = nodeBackend(folder());
-      let room = 20;
-      const full = {
-        ...real,
-        open: async (key) => {
-          const files = await real.open(key);
-          const write = files.data.write.bind(files.data);
-          files.data.write = (bytes, at) => (room-- <= 0 ? fail(write, bytes, at) : write(bytes, at));
-          return files;
-        },
-      };
-      const warnings = [];
-      const file = await RemoteFile.open(url, full, { ...options, onWarning: (code) => warnings.push(code) });
-      await assert.rejects(file.download(), { code: 'QUOTA' });
-      assert.ok((await readAll(file)).equals(model));
-      await assert.rejects(file.download(), { code: 'QUOTA' });
-      assert.deepEqual(warnings, ['QUOTA']);
-      file.close();
-      await load(url, model, real); // what had room is still there
-    }));
+    withServer(
+      { bytes: model, etag: '"1"' },
+      () => null,
+      async ({ url }) => {
+        const real = nodeBackend(folder());
+        let room = 20;
+        const full = {
+          ...real,
+          open: async (key) => {
+            const files = await real.open(key);
+            const write = files.data.write.bind(files.data);
+            files.data.write = (bytes, at) =>
+              room-- <= 0 ? fail(write, bytes, at) : write(bytes, at);
+            return files;
+          },
+        };
+        const warnings = [];
+        const file = await RemoteFile.open(url, full, {
+          ...options,
+          onWarning: (code) => warnings.push(code),
+        });
+        await assert.rejects(file.download(), { code: 'QUOTA' });
+        assert.ok((await readAll(file)).equals(model));
+        await assert.rejects(file.download(), { code: 'QUOTA' });
+        assert.deepEqual(warnings, ['QUOTA']);
+        file.close();
+        await load(url, model, real); // what had room is still there
+      },
+    ));
 }
 
 test('a second reader of the same entry does not write and reads right', () =>
-  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
-    const store = nodeBackend(folder());
-    const first = await RemoteFile.open(url, store, options);
-    const second = load(url, model, store);
-    const [all] = await Promise.all([readAll(first), first.download()]);
-    assert.ok(all.equals(model));
-    await second;
-    first.close();
-  }));
+  withServer(
+    { bytes: model, etag: '"1"' },
+    () => null,
+    async ({ url }) => {
+      const store = nodeBackend(folder());
+      const first = await RemoteFile.open(url, store, options);
+      const second = load(url, model, store);
+      const [all] = await Promise.all([readAll(first), first.download()]);
+      assert.ok(all.equals(model));
+      await second;
+      first.close();
+    },
+  ));
 
 test('a second reader takes what it waits for from the store once the first has put it there', () => {
   const large = Buffer.alloc(6 << 20, model); // the first request brings a megabyte
   let held = false;
-  return withServer({ bytes: large, etag: '"1"' }, () => (held ? 'stall' : null), async ({ url, state }) => {
-    const store = nodeBackend(folder());
-    const first = await RemoteFile.open(url, store, options);
-    const second = await RemoteFile.open(url, store, { ...options, fetcher: { ...quick, stallMs: 1000 } });
-    held = true;
-    const places = [...Array(8)].map((_, i) => (2 << 20) + i * 300_000);
-    const read = (at) => {
-      const into = Buffer.alloc(100);
-      return Promise.resolve(second.read(at, into)).then(() => assert.ok(into.equals(large.subarray(at, at + 100)), `at ${at}`));
-    };
-    const before = state.requests;
-    const waiting = places.map(read); // more than there are streams, and none of these brings anything
-    while (state.requests < before + 3) await new Promise((later) => setTimeout(later, 10));
-    held = false;
-    await first.download();
-    const { requests } = state;
-    await Promise.all(waiting);
-    assert.ok(state.requests <= requests + 3, 'only what was under way is asked for again');
-    first.close();
-    second.close();
-  });
+  return withServer(
+    { bytes: large, etag: '"1"' },
+    () => (held ? 'stall' : null),
+    async ({ url, state }) => {
+      const store = nodeBackend(folder());
+      const first = await RemoteFile.open(url, store, options);
+      const second = await RemoteFile.open(url, store, {
+        ...options,
+        fetcher: { ...quick, stallMs: 1000 },
+      });
+      held = true;
+      const places = [...Array(8)].map((_, i) => (2 << 20) + i * 300_000);
+      const read = (at) => {
+        const into = Buffer.alloc(100);
+        return Promise.resolve(second.read(at, into)).then(() =>
+          assert.ok(into.equals(large.subarray(at, at + 100)), `at ${at}`),
+        );
+      };
+      const before = state.requests;
+      const waiting = places.map(read); // more than there are streams, and none of these brings anything
+      while (state.requests < before + 3) await new Promise((later) => setTimeout(later, 10));
+      held = false;
+      await first.download();
+      const { requests } = state;
+      await Promise.all(waiting);
+      assert.ok(state.requests <= requests + 3, 'only what was under way is asked for again');
+      first.close();
+      second.close();
+    },
+  );
 });
 
 test('what is asked for is fetched before the rest', () =>
-  withServer({ bytes: model, etag: '"1"' }, () => 'slow', async ({ url, state }) => {
-    const file = await RemoteFile.open(url, nodeBackend(folder()), { ...options, streams: 1 });
-    file.download().catch(() => {});
-    const tail = Buffer.alloc(1000);
-    await file.read(model.length - 1000, tail);
-    assert.ok(tail.equals(model.subarray(-1000)));
-    assert.ok(file.progress().bytesLocal < model.length);
-    assert.ok(state.ranges.some(([first]) => first > model.length - 20000));
-    file.close();
-  }));
+  withServer(
+    { bytes: model, etag: '"1"' },
+    () => 'slow',
+    async ({ url, state }) => {
+      const file = await RemoteFile.open(url, nodeBackend(folder()), { ...options, streams: 1 });
+      file.download().catch(() => {});
+      const tail = Buffer.alloc(1000);
+      await file.read(model.length - 1000, tail);
+      assert.ok(tail.equals(model.subarray(-1000)));
+      assert.ok(file.progress().bytesLocal < model.length);
+      assert.ok(state.ranges.some(([first]) => first > model.length - 20000));
+      file.close();
+    },
+  ));
 
 test('neighbouring reads share large requests', () =>
-  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url, state }) => {
-    const file = await RemoteFile.open(url, nodeBackend(folder()), { ...options, streamBytes: 1 << 24 });
-    await file.download();
-    file.close();
-    assert.ok(state.requests <= 3, `${state.requests} requests`);
-  }));
+  withServer(
+    { bytes: model, etag: '"1"' },
+    () => null,
+    async ({ url, state }) => {
+      const file = await RemoteFile.open(url, nodeBackend(folder()), {
+        ...options,
+        streamBytes: 1 << 24,
+      });
+      await file.download();
+      file.close();
+      assert.ok(state.requests <= 3, `${state.requests} requests`);
+    },
+  ));
 
 test('closing rejects what waits, with AbortError', () =>
-  withServer({ bytes: model }, (_, n) => (n > 0 ? 'stall' : null), async ({ url }) => {
-    const file = await RemoteFile.open(url, null, { ...options, fetcher: { stallMs: 60000 } });
-    const reading = file.read(model.length - 1000, Buffer.alloc(1000));
-    setTimeout(() => file.close(), 20);
-    await assert.rejects(reading, { name: 'AbortError' });
-  }));
+  withServer(
+    { bytes: model },
+    (_, n) => (n > 0 ? 'stall' : null),
+    async ({ url }) => {
+      const file = await RemoteFile.open(url, null, { ...options, fetcher: { stallMs: 60000 } });
+      const reading = file.read(model.length - 1000, Buffer.alloc(1000));
+      setTimeout(() => file.close(), 20);
+      await assert.rejects(reading, { name: 'AbortError' });
+    },
+  ));
 
 test('an abort while opening rejects and leaves the store usable', () =>
-  withServer({ bytes: model, etag: '"1"' }, (_, n) => (n === 0 ? 'stall' : null), async ({ url }) => {
-    const store = nodeBackend(folder());
-    const control = new AbortController();
-    setTimeout(() => control.abort(), 20);
-    const fetcher = { stallMs: 60000 };
-    await assert.rejects(RemoteFile.open(url, store, { ...options, fetcher, signal: control.signal }), {
-      name: 'AbortError',
-    });
-    await load(url, model, store);
-  }));
+  withServer(
+    { bytes: model, etag: '"1"' },
+    (_, n) => (n === 0 ? 'stall' : null),
+    async ({ url }) => {
+      const store = nodeBackend(folder());
+      const control = new AbortController();
+      setTimeout(() => control.abort(), 20);
+      const fetcher = { stallMs: 60000 };
+      await assert.rejects(
+        RemoteFile.open(url, store, { ...options, fetcher, signal: control.signal }),
+        {
+          name: 'AbortError',
+        },
+      );
+      await load(url, model, store);
+    },
+  ));
 
 test('the store lists, measures, deletes and evicts', async () => {
   const directory = folder();
   const store = nodeBackend(directory);
   const manager = new StoreManager(async () => store);
-  await withServer({ bytes: model }, () => null, async ({ url }) => {
-    await load(url, model, store);
-    await load(`${url}?2`, model, store);
-    const file = await RemoteFile.open(url, store, options);
-    await assert.rejects(manager.delete(url), { code: 'STORE_BUSY' });
-    file.close();
-    const list = await manager.list();
-    assert.deepEqual(list.map((m) => [m.size, m.bytesStored, m.complete]), Array(2).fill([model.length, model.length, true]));
-    assert.equal(await manager.size(), 2 * model.length);
-    assert.equal((await manager.evictOldest(model.length)).length, 1);
-    const [left] = await manager.list();
-    assert.equal(await manager.delete(left.url), true);
-    assert.equal(await manager.delete(left.url), false);
-    assert.deepEqual(readdirSync(directory), []);
-  });
+  await withServer(
+    { bytes: model },
+    () => null,
+    async ({ url }) => {
+      await load(url, model, store);
+      await load(`${url}?2`, model, store);
+      const file = await RemoteFile.open(url, store, options);
+      await assert.rejects(manager.delete(url), { code: 'STORE_BUSY' });
+      file.close();
+      const list = await manager.list();
+      assert.deepEqual(
+        list.map((m) => [m.size, m.bytesStored, m.complete]),
+        Array(2).fill([model.length, model.length, true]),
+      );
+      assert.equal(await manager.size(), 2 * model.length);
+      assert.equal((await manager.evictOldest(model.length)).length, 1);
+      const [left] = await manager.list();
+      assert.equal(await manager.delete(left.url), true);
+      assert.equal(await manager.delete(left.url), false);
+      assert.deepEqual(readdirSync(directory), []);
+    },
+  );
 });
 
 const loads = extent(60, 200);
 test(`${loads} loads with random faults: the bytes are always right`, async () => {
-  const kinds = ['cut', 'stall', 'short', 'long', 'wrong-range', '429', '503', '500', 'reset', 'expired', 'redirect',
-    '200', 'no-content-range'];
+  const kinds = [
+    'cut',
+    'stall',
+    'short',
+    'long',
+    'wrong-range',
+    '429',
+    '503',
+    '500',
+    'reset',
+    'expired',
+    'redirect',
+    '200',
+    'no-content-range',
+  ];
   const next = random(2026);
   const small = fakeModel({ units: 4, unitBytes: 32768, header: 20000 });
   for (let i = 0; i < loads; i++) {
     const rate = next() * 0.5;
     const fault = () => (next() < rate ? kinds[Math.floor(next() * kinds.length)] : null);
-    await withServer({ bytes: small, etag: next() < 0.5 ? '"1"' : undefined }, fault, async ({ url }) => {
-      const directory = folder();
-      const store = nodeBackend(directory);
-      const extra = { fetcher: { ...quick, attempts: 30, stallMs: 60 }, streams: 1 + Math.floor(next() * 3) };
-      await load(url, small, store, extra);
-      rmSync(directory, { recursive: true });
-    });
+    await withServer(
+      { bytes: small, etag: next() < 0.5 ? '"1"' : undefined },
+      fault,
+      async ({ url }) => {
+        const directory = folder();
+        const store = nodeBackend(directory);
+        const extra = {
+          fetcher: { ...quick, attempts: 30, stallMs: 60 },
+          streams: 1 + Math.floor(next() * 3),
+        };
+        await load(url, small, store, extra);
+        rmSync(directory, { recursive: true });
+      },
+    );
   }
 });

@@ -26,7 +26,12 @@ export function slowDown(match, ms) {
 /** A script for `workerUrl`, in this folder, of the package in `dist`. */
 export function slowWorker(folder, dist, match, ms) {
   const script = join(folder, `slow-${match}-${ms}.mjs`);
-  const [here, worker] = [import.meta.url, pathToFileURL(join(dist, 'worker-node.js'))].map((url) => JSON.stringify(`${url}`));
-  fs.writeFileSync(script, `import { slowDown } from ${here};\nslowDown(${JSON.stringify(match)}, ${ms});\nawait import(${worker});\n`);
+  const [here, worker] = [import.meta.url, pathToFileURL(join(dist, 'worker-node.js'))].map((url) =>
+    JSON.stringify(`${url}`),
+  );
+  fs.writeFileSync(
+    script,
+    `import { slowDown } from ${here};\nslowDown(${JSON.stringify(match)}, ${ms});\nawait import(${worker});\n`,
+  );
   return pathToFileURL(script);
 }

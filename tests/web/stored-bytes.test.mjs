@@ -43,9 +43,14 @@ function send(request, response, bytes, headers = {}) {
   const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
   const first = Number(range?.[1] ?? 0);
   const last = Math.min(Number(range?.[2] || Infinity), bytes.length - 1);
-  if (range && first > last) return response.writeHead(416, { 'Content-Range': `bytes */${bytes.length}` }).end();
+  if (range && first > last)
+    return response.writeHead(416, { 'Content-Range': `bytes */${bytes.length}` }).end();
   const where = range ? { 'Content-Range': `bytes ${first}-${last}/${bytes.length}` } : {};
-  response.writeHead(range ? 206 : 200, { ...headers, ...where, 'Content-Length': last + 1 - first });
+  response.writeHead(range ? 206 : 200, {
+    ...headers,
+    ...where,
+    'Content-Length': last + 1 - first,
+  });
   response.end(bytes.subarray(first, last + 1));
 }
 
@@ -62,21 +67,29 @@ async function load(url, store, extra = {}) {
 }
 
 const gguf = (seed) => Buffer.concat([Buffer.from('GGUF\x03\0\0\0'), fakeModel({ seed })]);
-const tensors = Buffer.concat([Buffer.from([96, 0, 0, 0, 0, 0, 0, 0]), Buffer.from(`{"a":1}${' '.repeat(200)}`), fakeModel()]);
+const tensors = Buffer.concat([
+  Buffer.from([96, 0, 0, 0, 0, 0, 0, 0]),
+  Buffer.from(`{"a":1}${' '.repeat(200)}`),
+  fakeModel(),
+]);
 const json = Buffer.from(`{\n  "model_type": "x", "text": "${'y'.repeat(70000)}"\n}`);
-const html = Buffer.from(`<!DOCTYPE html><title>Maintenance</title>${'<p>Back soon.'.repeat(9000)}`);
+const html = Buffer.from(
+  `<!DOCTYPE html><title>Maintenance</title>${'<p>Back soon.'.repeat(9000)}`,
+);
 
 const bad = {
   'an error page': (q, r) => r.end(html),
-  'an error page with a length and an ETag': (q, r) => r.writeHead(200, { 'Content-Length': html.length, ETag: '"page"' }).end(html),
+  'an error page with a length and an ETag': (q, r) =>
+    r.writeHead(200, { 'Content-Length': html.length, ETag: '"page"' }).end(html),
   'an error page by ranges': (q, r) => send(q, r, html, { ETag: '"page"' }),
-  'a compressed error page': (q, r) => r.writeHead(200, { 'Content-Encoding': 'gzip' }).end(gzipSync(html)),
+  'a compressed error page': (q, r) =>
+    r.writeHead(200, { 'Content-Encoding': 'gzip' }).end(gzipSync(html)),
   'an error in JSON': (q, r) => r.end('{"error":"too many requests"}'),
   'a line of text': (q, r) => r.end('Service temporarily unavailable'),
-  'nothing': (q, r) => r.writeHead(200, { 'Content-Length': 0 }).end(),
+  nothing: (q, r) => r.writeHead(200, { 'Content-Length': 0 }).end(),
   'an empty file': (q, r) => r.writeHead(416, { 'Content-Range': 'bytes */0' }).end(),
   'a login form behind a redirect': (q, r) =>
-    (q.url.startsWith('/login') ? r.end(html) : r.writeHead(302, { Location: '/login' }).end()),
+    q.url.startsWith('/login') ? r.end(html) : r.writeHead(302, { Location: '/login' }).end(),
   'status 404': (q, r) => r.writeHead(404).end(html),
   'status 503': (q, r) => r.writeHead(503).end(html),
 };
@@ -86,23 +99,30 @@ describe('stored bytes outlive', () => {
     for (const [what, answer] of Object.entries(bad)) {
       test(`${what}: ${kind}`, async () => {
         let good = true;
-        await serving((q, r) => (good ? send(q, r, bytes, { ETag: '"1"' }) : answer(q, r)), async (base, state) => {
-          const store = nodeBackend(folder());
-          const url = `${base}/file`;
-          assert.ok((await load(url, store)).equals(bytes));
-          good = false;
-          for (let i = 0; i < 2; i++) {
-            const warnings = [];
-            assert.ok((await load(url, store, { onWarning: (code) => warnings.push(code) })).equals(bytes));
-            assert.deepEqual(warnings, ['NETWORK']);
-          }
-          await assert.rejects(load(url, store, { cache: 'reload' }));
-          assert.ok((await load(url, store, { cache: 'only' })).equals(bytes));
-          good = true;
-          state.requests = 0;
-          assert.ok((await load(url, store)).equals(bytes));
-          assert.equal(state.requests, 1, 'what is stored is still known to be the file');
-        });
+        await serving(
+          (q, r) => (good ? send(q, r, bytes, { ETag: '"1"' }) : answer(q, r)),
+          async (base, state) => {
+            const store = nodeBackend(folder());
+            const url = `${base}/file`;
+            assert.ok((await load(url, store)).equals(bytes));
+            good = false;
+            for (let i = 0; i < 2; i++) {
+              const warnings = [];
+              assert.ok(
+                (await load(url, store, { onWarning: (code) => warnings.push(code) })).equals(
+                  bytes,
+                ),
+              );
+              assert.deepEqual(warnings, ['NETWORK']);
+            }
+            await assert.rejects(load(url, store, { cache: 'reload' }));
+            assert.ok((await load(url, store, { cache: 'only' })).equals(bytes));
+            good = true;
+            state.requests = 0;
+            assert.ok((await load(url, store)).equals(bytes));
+            assert.equal(state.requests, 1, 'what is stored is still known to be the file');
+          },
+        );
       });
     }
   }
@@ -110,84 +130,117 @@ describe('stored bytes outlive', () => {
   test('an error page while only a part is stored', async () => {
     const bytes = gguf(1);
     let good = true;
-    await serving((q, r) => (good ? send(q, r, bytes, { ETag: '"1"' }) : r.end(html)), async (base, state) => {
-      const store = nodeBackend(folder());
-      const first = await RemoteFile.open(`${base}/m`, store, options);
-      await first.read(600_000, Buffer.alloc(100_000));
-      const had = first.progress().bytesLocal;
-      first.close();
-      good = false;
-      await assert.rejects(RemoteFile.open(`${base}/m`, store, options), { code: 'NETWORK', message: /stays stored/ });
-      const [entry] = await new StoreManager(async () => store).list();
-      assert.equal(entry.bytesStored, had);
-      good = true;
-      assert.ok((await load(`${base}/m`, store)).equals(bytes));
-    });
+    await serving(
+      (q, r) => (good ? send(q, r, bytes, { ETag: '"1"' }) : r.end(html)),
+      async (base, state) => {
+        const store = nodeBackend(folder());
+        const first = await RemoteFile.open(`${base}/m`, store, options);
+        await first.read(600_000, Buffer.alloc(100_000));
+        const had = first.progress().bytesLocal;
+        first.close();
+        good = false;
+        await assert.rejects(RemoteFile.open(`${base}/m`, store, options), {
+          code: 'NETWORK',
+          message: /stays stored/,
+        });
+        const [entry] = await new StoreManager(async () => store).list();
+        assert.equal(entry.bytesStored, had);
+        good = true;
+        assert.ok((await load(`${base}/m`, store)).equals(bytes));
+      },
+    );
   });
 
   test('an error page in the middle of a download', async () => {
     const bytes = gguf(1);
     let n = 0;
-    await serving((q, r) => (++n % 3 === 0 ? bad['an error page with a length and an ETag'](q, r) : send(q, r, bytes, { ETag: '"1"' })), async (base) => {
-      const store = nodeBackend(folder());
-      assert.ok((await load(`${base}/m`, store)).equals(bytes));
-    });
+    await serving(
+      (q, r) =>
+        ++n % 3 === 0
+          ? bad['an error page with a length and an ETag'](q, r)
+          : send(q, r, bytes, { ETag: '"1"' }),
+      async (base) => {
+        const store = nodeBackend(folder());
+        assert.ok((await load(`${base}/m`, store)).equals(bytes));
+      },
+    );
   });
 
   test('a new version that does not arrive, and not one that does', async () => {
     const [old, fresh] = [gguf(1), gguf(2)];
     let phase = 0;
-    await serving((q, r) => {
-      if (phase === 0) return send(q, r, old, { ETag: '"1"' });
-      if (phase === 2 || q.headers.range === 'bytes=0-65535') return send(q, r, fresh, { ETag: '"2"' });
-      return r.destroy();
-    }, async (base) => {
-      const store = nodeBackend(folder());
-      await load(`${base}/m`, store);
-      phase = 1; // the beginning is seen to be new, then the line is dead
-      await assert.rejects(load(`${base}/m`, store), { code: 'NETWORK' });
-      assert.ok((await load(`${base}/m`, store, { cache: 'only' })).equals(old));
-      phase = 2;
-      const warnings = [];
-      assert.ok((await load(`${base}/m`, store, { onWarning: (code) => warnings.push(code) })).equals(fresh));
-      assert.deepEqual(warnings, ['SOURCE_CHANGED']);
-    });
+    await serving(
+      (q, r) => {
+        if (phase === 0) return send(q, r, old, { ETag: '"1"' });
+        if (phase === 2 || q.headers.range === 'bytes=0-65535')
+          return send(q, r, fresh, { ETag: '"2"' });
+        return r.destroy();
+      },
+      async (base) => {
+        const store = nodeBackend(folder());
+        await load(`${base}/m`, store);
+        phase = 1; // the beginning is seen to be new, then the line is dead
+        await assert.rejects(load(`${base}/m`, store), { code: 'NETWORK' });
+        assert.ok((await load(`${base}/m`, store, { cache: 'only' })).equals(old));
+        phase = 2;
+        const warnings = [];
+        assert.ok(
+          (await load(`${base}/m`, store, { onWarning: (code) => warnings.push(code) })).equals(
+            fresh,
+          ),
+        );
+        assert.deepEqual(warnings, ['SOURCE_CHANGED']);
+      },
+    );
   });
 
   test('an error page that was stored itself: the file takes its place', async () => {
     let good = false;
-    await serving((q, r) => (good ? send(q, r, gguf(1), { ETag: '"1"' }) : r.end(html)), async (base) => {
-      const store = nodeBackend(folder());
-      assert.ok((await load(`${base}/m`, store)).equals(html));
-      good = true;
-      assert.ok((await load(`${base}/m`, store)).equals(gguf(1)));
-    });
+    await serving(
+      (q, r) => (good ? send(q, r, gguf(1), { ETag: '"1"' }) : r.end(html)),
+      async (base) => {
+        const store = nodeBackend(folder());
+        assert.ok((await load(`${base}/m`, store)).equals(html));
+        good = true;
+        assert.ok((await load(`${base}/m`, store)).equals(gguf(1)));
+      },
+    );
   });
 });
 
 // --- lengths ---------------------------------------------------------------------------------
 
 /** Fetch as a page of another origin has it: hardly a header to see, and compressed where no range is asked for. */
-const foreign = (bytes, ranges = true) => async (url, { headers = {} } = {}) => {
-  const range = ranges && /^bytes=(\d+)-(\d*)$/.exec(new Headers(headers).get('range') ?? '');
-  const last = range ? Math.min(Number(range[2] || Infinity), bytes.length - 1) : 0;
-  const body = range ? bytes.subarray(Number(range[1]), last + 1) : bytes;
-  const length = range ? body.length : gzipSync(bytes).length;
-  if (range && Number(range[1]) > last) return new Response(null, { status: 416 });
-  const response = new Response(body, { status: range ? 206 : 200, headers: { 'Content-Length': length } });
-  Object.defineProperty(response, 'type', { value: 'cors' });
-  return response;
-};
+const foreign =
+  (bytes, ranges = true) =>
+  async (url, { headers = {} } = {}) => {
+    const range = ranges && /^bytes=(\d+)-(\d*)$/.exec(new Headers(headers).get('range') ?? '');
+    const last = range ? Math.min(Number(range[2] || Infinity), bytes.length - 1) : 0;
+    const body = range ? bytes.subarray(Number(range[1]), last + 1) : bytes;
+    const length = range ? body.length : gzipSync(bytes).length;
+    if (range && Number(range[1]) > last) return new Response(null, { status: 416 });
+    const response = new Response(body, {
+      status: range ? 206 : 200,
+      headers: { 'Content-Length': length },
+    });
+    Object.defineProperty(response, 'type', { value: 'cors' });
+    return response;
+  };
 
 for (const ranges of [true, false]) {
   test(`text that another origin compresses arrives whole ${ranges ? 'by ranges' : 'without ranges'}`, async () => {
-    const bytes = Buffer.from(JSON.stringify({ vocabulary: Array.from({ length: 400_000 }, (_, i) => `w${i % 977}`) }));
+    const bytes = Buffer.from(
+      JSON.stringify({ vocabulary: Array.from({ length: 400_000 }, (_, i) => `w${i % 977}`) }),
+    );
     assert.ok(bytes.length > 2 << 20 && gzipSync(bytes).length < 1 << 20);
     const store = nodeBackend(folder());
     const fetcher = { ...quick, fetch: foreign(bytes, ranges) };
     for (let i = 0; i < 2; i++) {
       const warnings = [];
-      const all = await load('http://h/tokenizer.json', store, { fetcher, onWarning: (code) => warnings.push(code) });
+      const all = await load('http://h/tokenizer.json', store, {
+        fetcher,
+        onWarning: (code) => warnings.push(code),
+      });
       assert.ok(all.equals(bytes), `${all.length} of ${bytes.length}`);
       assert.deepEqual(warnings, []);
     }
@@ -196,34 +249,58 @@ for (const ranges of [true, false]) {
 
 test('a length that no model has is refused before any table is made of it', async () => {
   for (const total of ['9007199254740992', '99999999999999', '9'.repeat(400)]) {
-    const fetch = async () => new Response(Buffer.alloc(1000), { status: 206, headers: { 'Content-Range': `bytes 0-999/${total}` } });
-    await assert.rejects(RemoteFile.open('http://h/m', nodeBackend(folder()), { ...options, fetcher: { ...quick, fetch } }), { code: 'BAD_HEADER' });
+    const fetch = async () =>
+      new Response(Buffer.alloc(1000), {
+        status: 206,
+        headers: { 'Content-Range': `bytes 0-999/${total}` },
+      });
+    await assert.rejects(
+      RemoteFile.open('http://h/m', nodeBackend(folder()), {
+        ...options,
+        fetcher: { ...quick, fetch },
+      }),
+      { code: 'BAD_HEADER' },
+    );
   }
 });
 
 // --- addresses -------------------------------------------------------------------------------
 
 test('a file whose name is no valid escape is read and stored', async () => {
-  await serving((q, r) => send(q, r, gguf(1)), async (base) => {
-    for (const name of ['100%.gguf', '100%zz.gguf', '%.gguf']) {
-      const file = await RemoteFile.open(`${base}/${name}`, nodeBackend(folder()), options);
-      assert.equal(file.name, name);
-      file.close();
-    }
-  });
+  await serving(
+    (q, r) => send(q, r, gguf(1)),
+    async (base) => {
+      for (const name of ['100%.gguf', '100%zz.gguf', '%.gguf']) {
+        const file = await RemoteFile.open(`${base}/${name}`, nodeBackend(folder()), options);
+        assert.equal(file.name, name);
+        file.close();
+      }
+    },
+  );
 });
 
 test('no message has a password or a signature in it', async () => {
   const shows = async (work, code) => {
-    const error = await work.then(() => null, (e) => e);
+    const error = await work.then(
+      () => null,
+      (e) => e,
+    );
     assert.equal(error?.code, code, error?.message);
     assert.doesNotMatch(error.message, /secret|ss@/, error.message);
   };
-  const open = (url, extra) => RemoteFile.open(url, null, { ...options, ...extra, fetcher: { ...quick, attempts: 2 } });
-  await serving((q, r) => r.writeHead(/^\/(\d+)/.exec(q.url)?.[1] ?? 200).end('x'), async (base) => {
-    for (const status of [404, 503, 416]) await shows(open(`${base}/${status}?sig=secret`), status === 416 ? 'TRUNCATED' : 'HTTP_STATUS');
-    await shows(open(`${base}/200?sig=secret`), 'NO_RANGE_SUPPORT');
-  });
+  const open = (url, extra) =>
+    RemoteFile.open(url, null, { ...options, ...extra, fetcher: { ...quick, attempts: 2 } });
+  await serving(
+    (q, r) => r.writeHead(/^\/(\d+)/.exec(q.url)?.[1] ?? 200).end('x'),
+    async (base) => {
+      for (const status of [404, 503, 416])
+        await shows(
+          open(`${base}/${status}?sig=secret`),
+          status === 416 ? 'TRUNCATED' : 'HTTP_STATUS',
+        );
+      await shows(open(`${base}/200?sig=secret`), 'NO_RANGE_SUPPORT');
+    },
+  );
   await shows(open('http://127.0.0.1:9/x?sig=secret'), 'NETWORK');
   await shows(open('http://[bad?sig=secret'), 'NETWORK');
   await shows(open('http://u:secret@127.0.0.1:9/x'), 'INVALID_ARGUMENT');
@@ -234,98 +311,143 @@ test('no message has a password or a signature in it', async () => {
 test('what no fetch can read is refused at once', async () => {
   for (const url of ['file:///m.gguf', 'ftp://h/m.gguf', 'FTP://h/m']) {
     let asked = 0;
-    await assert.rejects(RemoteFile.open(url, null, { fetcher: { fetch: async () => (asked++, new Response()) } }), { code: 'INVALID_ARGUMENT' });
+    await assert.rejects(
+      RemoteFile.open(url, null, { fetcher: { fetch: async () => (asked++, new Response()) } }),
+      { code: 'INVALID_ARGUMENT' },
+    );
     assert.equal(asked, 0);
   }
 });
 
 test('a redirect loop is not asked again', () =>
-  serving((q, r) => r.writeHead(302, { Location: q.url }).end(), async (base, state) => {
-    await assert.rejects(RemoteFile.open(`${base}/m`, null, options), { code: 'NETWORK', message: /redirect/ });
-    assert.ok(state.requests <= 22, `${state.requests} requests`);
-  }));
+  serving(
+    (q, r) => r.writeHead(302, { Location: q.url }).end(),
+    async (base, state) => {
+      await assert.rejects(RemoteFile.open(`${base}/m`, null, options), {
+        code: 'NETWORK',
+        message: /redirect/,
+      });
+      assert.ok(state.requests <= 22, `${state.requests} requests`);
+    },
+  ));
 
 test('short ranges are gone on with at once', async () => {
   const bytes = gguf(1);
-  await serving((q, r) => {
-    const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(q.headers.range).map(Number);
-    q.headers.range = `bytes=${first}-${Math.min(last, first + 4999)}`;
-    send(q, r, bytes);
-  }, async (base) => {
-    // A pause would last longer than the test may.
-    const fetcher = { ...quick, retryMs: 1e9, retryMaxMs: 1e9 };
-    assert.ok((await load(`${base}/m`, nodeBackend(folder()), { fetcher })).equals(bytes));
-  });
+  await serving(
+    (q, r) => {
+      const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(q.headers.range).map(Number);
+      q.headers.range = `bytes=${first}-${Math.min(last, first + 4999)}`;
+      send(q, r, bytes);
+    },
+    async (base) => {
+      // A pause would last longer than the test may.
+      const fetcher = { ...quick, retryMs: 1e9, retryMaxMs: 1e9 };
+      assert.ok((await load(`${base}/m`, nodeBackend(folder()), { fetcher })).equals(bytes));
+    },
+  );
 });
 
 test('a fresh signature finds the stored file, and the list shows none', async () => {
-  await serving((q, r) => send(q, r, gguf(1), { ETag: '"1"' }), async (base) => {
-    const store = nodeBackend(folder());
-    const manager = new StoreManager(async () => store);
-    await load(`${base}/m.gguf?sig=secret1&v=2`, store);
-    const file = await RemoteFile.open(`${base}/m.gguf?v=2&sig=secret2`, store, options);
-    assert.equal(file.progress().bytesLocal, file.size);
-    file.close();
-    const [{ url }] = await manager.list();
-    assert.equal(url, `${base}/m.gguf?v=2`);
-    assert.equal(await manager.delete(url), true);
-    assert.deepEqual(await manager.list(), []);
-  });
+  await serving(
+    (q, r) => send(q, r, gguf(1), { ETag: '"1"' }),
+    async (base) => {
+      const store = nodeBackend(folder());
+      const manager = new StoreManager(async () => store);
+      await load(`${base}/m.gguf?sig=secret1&v=2`, store);
+      const file = await RemoteFile.open(`${base}/m.gguf?v=2&sig=secret2`, store, options);
+      assert.equal(file.progress().bytesLocal, file.size);
+      file.close();
+      const [{ url }] = await manager.list();
+      assert.equal(url, `${base}/m.gguf?v=2`);
+      assert.equal(await manager.delete(url), true);
+      assert.deepEqual(await manager.list(), []);
+    },
+  );
 });
 
 // --- the list --------------------------------------------------------------------------------
 
 test('the files of a directory are one model to the list, to delete and to evictOldest', async () => {
-  const names = ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors.index.json',
-    'model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors'];
-  await serving((q, r) => send(q, r, q.url.includes('.json') ? json : tensors), async (base) => {
-    const store = nodeBackend(folder());
-    const manager = new StoreManager(async () => store);
-    const fill = async (some = names) => {
-      for (const name of some) await load(`${base}/dir/${name}?x=1`, store);
-    };
-    await fill(names.slice(0, 5));
-    assert.deepEqual((await manager.list()).map((m) => [m.url, m.complete]), [[`${base}/dir/?x=1`, false]]);
-    await fill(names.slice(5));
-    await load(`${base}/dir/other.gguf`, store);
-    const size = 4 * json.length + 2 * tensors.length;
-    const list = await manager.list();
-    assert.deepEqual(list.map((m) => [m.url, m.size, m.bytesStored, m.complete]),
-      [[`${base}/dir/other.gguf`, tensors.length, tensors.length, true], [`${base}/dir/?x=1`, size, size, true]]);
-    assert.equal(await manager.size(), size + tensors.length);
+  const names = [
+    'config.json',
+    'tokenizer.json',
+    'tokenizer_config.json',
+    'model.safetensors.index.json',
+    'model-00001-of-00002.safetensors',
+    'model-00002-of-00002.safetensors',
+  ];
+  await serving(
+    (q, r) => send(q, r, q.url.includes('.json') ? json : tensors),
+    async (base) => {
+      const store = nodeBackend(folder());
+      const manager = new StoreManager(async () => store);
+      const fill = async (some = names) => {
+        for (const name of some) await load(`${base}/dir/${name}?x=1`, store);
+      };
+      await fill(names.slice(0, 5));
+      assert.deepEqual(
+        (await manager.list()).map((m) => [m.url, m.complete]),
+        [[`${base}/dir/?x=1`, false]],
+      );
+      await fill(names.slice(5));
+      await load(`${base}/dir/other.gguf`, store);
+      const size = 4 * json.length + 2 * tensors.length;
+      const list = await manager.list();
+      assert.deepEqual(
+        list.map((m) => [m.url, m.size, m.bytesStored, m.complete]),
+        [
+          [`${base}/dir/other.gguf`, tensors.length, tensors.length, true],
+          [`${base}/dir/?x=1`, size, size, true],
+        ],
+      );
+      assert.equal(await manager.size(), size + tensors.length);
 
-    const held = await RemoteFile.open(`${base}/dir/${names[5]}?x=1`, store, options);
-    await assert.rejects(manager.delete(`${base}/dir/?x=1`), { code: 'STORE_BUSY' });
-    assert.equal((await manager.list()).length, 2);
-    held.close();
-    await load(`${base}/dir/other.gguf`, store);
-    assert.deepEqual(await manager.evictOldest(tensors.length), [`${base}/dir/?x=1`]);
-    assert.deepEqual((await manager.list()).map((m) => m.url), [`${base}/dir/other.gguf`]);
-    for (const address of ['?x=1', 'config.json?x=1', 'model-00001-of-00002.safetensors?x=1']) {
-      await fill();
-      assert.equal(await manager.delete(`${base}/dir/${address}`), true);
-      assert.equal(await manager.delete(`${base}/dir/${address}`), false);
-    }
-    assert.equal((await manager.list()).length, 1);
-  });
+      const held = await RemoteFile.open(`${base}/dir/${names[5]}?x=1`, store, options);
+      await assert.rejects(manager.delete(`${base}/dir/?x=1`), { code: 'STORE_BUSY' });
+      assert.equal((await manager.list()).length, 2);
+      held.close();
+      await load(`${base}/dir/other.gguf`, store);
+      assert.deepEqual(await manager.evictOldest(tensors.length), [`${base}/dir/?x=1`]);
+      assert.deepEqual(
+        (await manager.list()).map((m) => m.url),
+        [`${base}/dir/other.gguf`],
+      );
+      for (const address of ['?x=1', 'config.json?x=1', 'model-00001-of-00002.safetensors?x=1']) {
+        await fill();
+        assert.equal(await manager.delete(`${base}/dir/${address}`), true);
+        assert.equal(await manager.delete(`${base}/dir/${address}`), false);
+      }
+      assert.equal((await manager.list()).length, 1);
+    },
+  );
 });
 
 test('the parts of a split model are one model', async () => {
-  await serving((q, r) => send(q, r, gguf(1)), async (base) => {
-    const store = nodeBackend(folder());
-    const manager = new StoreManager(async () => store);
-    await load(`${base}/m-00002-of-00002.gguf`, store);
-    assert.deepEqual((await manager.list()).map((m) => [m.url, m.complete]), [[`${base}/m-00001-of-00002.gguf`, false]]);
-    await load(`${base}/m-00001-of-00002.gguf`, store);
-    assert.deepEqual((await manager.list()).map((m) => m.complete), [true]);
-    assert.equal(await manager.delete(`${base}/m-00001-of-00002.gguf`), true);
-    assert.deepEqual(await manager.list(), []);
-  });
+  await serving(
+    (q, r) => send(q, r, gguf(1)),
+    async (base) => {
+      const store = nodeBackend(folder());
+      const manager = new StoreManager(async () => store);
+      await load(`${base}/m-00002-of-00002.gguf`, store);
+      assert.deepEqual(
+        (await manager.list()).map((m) => [m.url, m.complete]),
+        [[`${base}/m-00001-of-00002.gguf`, false]],
+      );
+      await load(`${base}/m-00001-of-00002.gguf`, store);
+      assert.deepEqual(
+        (await manager.list()).map((m) => m.complete),
+        [true],
+      );
+      assert.equal(await manager.delete(`${base}/m-00001-of-00002.gguf`), true);
+      assert.deepEqual(await manager.list(), []);
+    },
+  );
 });
 
 test('evictOldest takes nothing but a number', async () => {
   const manager = new StoreManager(async () => nodeBackend(folder()));
-  for (const size of ['', null, [], '8', undefined, NaN, -1]) await assert.rejects(manager.evictOldest(size), { code: 'INVALID_ARGUMENT' });
+  for (const size of ['', null, [], '8', undefined, NaN, -1])
+    await assert.rejects(manager.evictOldest(size), { code: 'INVALID_ARGUMENT' });
 });
 
 // --- what is said to be stored -----------------------------------------------------------------
@@ -333,11 +455,16 @@ test('evictOldest takes nothing but a number', async () => {
 /** A LocalIo with one file open, and what it has said. */
 async function opened(url, store) {
   const said = { phases: [], downloaded: undefined };
-  const io = new LocalIo([{ kind: 'url', url }], { cache: 'default', tuning: { ...quick, ...options } }, { store: async () => store }, {
-    onProgress: ({ phase, code }) => said.phases.push(code ?? phase),
-    onError: assert.fail,
-    onDownloaded: (error) => (said.downloaded = error?.code ?? 'stored'),
-  });
+  const io = new LocalIo(
+    [{ kind: 'url', url }],
+    { cache: 'default', tuning: { ...quick, ...options } },
+    { store: async () => store },
+    {
+      onProgress: ({ phase, code }) => said.phases.push(code ?? phase),
+      onError: assert.fail,
+      onDownloaded: (error) => (said.downloaded = error?.code ?? 'stored'),
+    },
+  );
   await io.openFile(0, url, 0);
   return { io, said };
 }
@@ -346,68 +473,96 @@ const until = async (what) => {
 };
 
 test('a download that finds no room is no stored model', async () => {
-  await serving((q, r) => send(q, r, gguf(1)), async (base) => {
-    const real = nodeBackend(folder());
-    let room = 5;
-    const open = async (...args) => {
-      const files = await real.open(...args);
-      const write = files.data.write.bind(files.data);
-      files.data.write = (...what) => (room-- > 0 ? write(...what) : 0);
-      return files;
-    };
-    const { io, said } = await opened(`${base}/m`, { open });
-    io.startDownload();
-    await until(() => said.downloaded);
-    assert.equal(said.downloaded, 'QUOTA');
-    assert.ok(said.phases.includes('QUOTA') && !said.phases.includes('stored'), said.phases.join());
-    const all = await io.read(0, 0, gguf(1).length);
-    assert.ok(gguf(1).equals(all), 'the network has the rest');
-    await io.close();
-  });
+  await serving(
+    (q, r) => send(q, r, gguf(1)),
+    async (base) => {
+      const real = nodeBackend(folder());
+      let room = 5;
+      const open = async (...args) => {
+        const files = await real.open(...args);
+        const write = files.data.write.bind(files.data);
+        files.data.write = (...what) => (room-- > 0 ? write(...what) : 0);
+        return files;
+      };
+      const { io, said } = await opened(`${base}/m`, { open });
+      io.startDownload();
+      await until(() => said.downloaded);
+      assert.equal(said.downloaded, 'QUOTA');
+      assert.ok(
+        said.phases.includes('QUOTA') && !said.phases.includes('stored'),
+        said.phases.join(),
+      );
+      const all = await io.read(0, 0, gguf(1).length);
+      assert.ok(gguf(1).equals(all), 'the network has the rest');
+      await io.close();
+    },
+  );
 });
 
 test('a second tab has the model stored when the first has stored it, and not before', async () => {
   const bytes = Buffer.concat([gguf(1), Buffer.alloc(6 << 20, 1)]);
   let free = false;
   const slow = [];
-  await serving((q, r) => (free || q.headers.range.startsWith('bytes=0-') ? send(q, r, bytes, { ETag: '"1"' }) : slow.push(() => send(q, r, bytes, { ETag: '"1"' }))), async (base) => {
-    const store = nodeBackend(folder());
-    const tabs = [await opened(`${base}/m`, store), await opened(`${base}/m`, store)];
-    for (const { io } of tabs) io.startDownload();
-    await new Promise((later) => setTimeout(later, 100));
-    assert.deepEqual(tabs.map(({ said }) => said.downloaded), [undefined, undefined]);
-    free = true;
-    slow.forEach((answer) => answer());
-    await until(() => tabs.every(({ said }) => said.downloaded));
-    assert.deepEqual(tabs.map(({ said }) => [said.downloaded, said.phases.includes('stored')]), [['stored', true], ['stored', true]]);
-    for (const { io } of tabs) await io.close();
-  });
+  await serving(
+    (q, r) =>
+      free || q.headers.range.startsWith('bytes=0-')
+        ? send(q, r, bytes, { ETag: '"1"' })
+        : slow.push(() => send(q, r, bytes, { ETag: '"1"' })),
+    async (base) => {
+      const store = nodeBackend(folder());
+      const tabs = [await opened(`${base}/m`, store), await opened(`${base}/m`, store)];
+      for (const { io } of tabs) io.startDownload();
+      await new Promise((later) => setTimeout(later, 100));
+      assert.deepEqual(
+        tabs.map(({ said }) => said.downloaded),
+        [undefined, undefined],
+      );
+      free = true;
+      slow.forEach((answer) => answer());
+      await until(() => tabs.every(({ said }) => said.downloaded));
+      assert.deepEqual(
+        tabs.map(({ said }) => [said.downloaded, said.phases.includes('stored')]),
+        [
+          ['stored', true],
+          ['stored', true],
+        ],
+      );
+      for (const { io } of tabs) await io.close();
+    },
+  );
 });
 
 test('a second tab goes on where the first was closed', async () => {
   const bytes = Buffer.concat([gguf(1), Buffer.alloc(4 << 20, 1)]);
   let free = false;
-  await serving((q, r) => (free || q.headers.range.startsWith('bytes=0-')) && send(q, r, bytes, { ETag: '"1"' }), async (base) => {
-    const store = nodeBackend(folder());
-    const [first, second] = [await opened(`${base}/m`, store), await opened(`${base}/m`, store)];
-    second.io.startDownload();
-    await first.io.close();
-    free = true;
-    await until(() => second.said.downloaded);
-    assert.equal(second.said.downloaded, 'stored');
-    assert.equal((await new StoreManager(async () => store).list())[0].complete, true);
-    await second.io.close();
-  });
+  await serving(
+    (q, r) =>
+      (free || q.headers.range.startsWith('bytes=0-')) && send(q, r, bytes, { ETag: '"1"' }),
+    async (base) => {
+      const store = nodeBackend(folder());
+      const [first, second] = [await opened(`${base}/m`, store), await opened(`${base}/m`, store)];
+      second.io.startDownload();
+      await first.io.close();
+      free = true;
+      await until(() => second.said.downloaded);
+      assert.equal(second.said.downloaded, 'stored');
+      assert.equal((await new StoreManager(async () => store).list())[0].complete, true);
+      await second.io.close();
+    },
+  );
 });
 
 test('where nothing is stored nothing is said to be', async () => {
-  await serving((q, r) => send(q, r, gguf(1)), async (base) => {
-    const { io, said } = await opened(`${base}/m`, null);
-    io.startDownload();
-    await until(() => said.downloaded);
-    assert.ok(!said.phases.includes('stored'));
-    await io.close();
-  });
+  await serving(
+    (q, r) => send(q, r, gguf(1)),
+    async (base) => {
+      const { io, said } = await opened(`${base}/m`, null);
+      io.startDownload();
+      await until(() => said.downloaded);
+      assert.ok(!said.phases.includes('stored'));
+      await io.close();
+    },
+  );
 });
 
 // --- several processes -------------------------------------------------------------------------
@@ -415,7 +570,9 @@ test('where nothing is stored nothing is said to be', async () => {
 test('of many processes that find a stale lock, never two become writers, and then one can', async () => {
   const directory = folder();
   const script = join(directory, 'racer.mjs');
-  writeFileSync(script, `
+  writeFileSync(
+    script,
+    `
     import * as fs from 'node:fs';
     import { nodeBackend } from ${JSON.stringify(join(root, 'build', 'web-tests', 'store-node.mjs'))};
     process.on('message', async ({ entries }) => {
@@ -434,7 +591,8 @@ test('of many processes that find a stale lock, never two become writers, and th
       }
       process.send(both);
     });
-    process.send('ready');`);
+    process.send('ready');`,
+  );
   // What dead processes leave: a lock of each form, untouched for a minute.
   const entries = Array.from({ length: 300 }, (_, i) => `e${i}`);
   const old = new Date(Date.now() - 60_000);
@@ -445,14 +603,25 @@ test('of many processes that find a stale lock, never two become writers, and th
       utimesSync(join(directory, 'store', entry, name), old, old);
     }
   }
-  const racers = await Promise.all(Array.from({ length: 4 }, () => new Promise((ready) => {
-    const child = fork(script);
-    child.once('message', () => ready(child));
-  })));
-  const results = await Promise.all(racers.map((child) => new Promise((done) => {
-    child.once('message', done);
-    child.send({ entries });
-  })));
+  const racers = await Promise.all(
+    Array.from(
+      { length: 4 },
+      () =>
+        new Promise((ready) => {
+          const child = fork(script);
+          child.once('message', () => ready(child));
+        }),
+    ),
+  );
+  const results = await Promise.all(
+    racers.map(
+      (child) =>
+        new Promise((done) => {
+          child.once('message', done);
+          child.send({ entries });
+        }),
+    ),
+  );
   for (const child of racers) child.kill();
   assert.deepEqual(results, [0, 0, 0, 0], 'two writers of one entry');
   // Those that came at the same moment may all have stepped back, however often: alone, one gets it.
@@ -462,7 +631,11 @@ test('of many processes that find a stale lock, never two become writers, and th
     assert.ok(files.writable, entry);
     files.release();
   }
-  for (const entry of entries) assert.deepEqual(readdirSync(join(directory, 'store', entry)).filter((n) => n.startsWith('lock')), []);
+  for (const entry of entries)
+    assert.deepEqual(
+      readdirSync(join(directory, 'store', entry)).filter((n) => n.startsWith('lock')),
+      [],
+    );
 });
 
 test('the lock of a living process is respected, one that nobody refreshes is not', async () => {

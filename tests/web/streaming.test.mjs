@@ -21,10 +21,32 @@ before(async () => {
   const makeModel = inRoot('build', 'native', 'sluice-make-model');
   if (!existsSync(makeModel)) cmakeBuild('native', { targets: ['sluice-make-model'] });
   const folder = scratchFolder();
-  const shape = ['--layers', '16', '--embd', '1536', '--heads', '12', '--heads-kv', '4', '--ff', '6144'];
+  const shape = [
+    '--layers',
+    '16',
+    '--embd',
+    '1536',
+    '--heads',
+    '12',
+    '--heads-kv',
+    '4',
+    '--ff',
+    '6144',
+  ];
   run(makeModel, ['--quiet', ...shape, join(folder, 'wide.gguf')]);
   // Many small matrices: many reads a token.
-  const tall = ['--layers', '64', '--embd', '512', '--heads', '8', '--heads-kv', '2', '--ff', '2048'];
+  const tall = [
+    '--layers',
+    '64',
+    '--embd',
+    '512',
+    '--heads',
+    '8',
+    '--heads-kv',
+    '2',
+    '--ff',
+    '2048',
+  ];
   if (all) run(makeModel, ['--quiet', ...tall, join(folder, 'tall.gguf')]);
   bench = await Bench.open([['/model/', folder]]);
 });
@@ -37,24 +59,45 @@ async function generate({ url, maxTokens, least, until = least, last = false, ..
   const engine = await Engine.load(new URL(url, location.href), { contextLength: 64, ...options });
   const texts = [];
   const answer = async () => {
-    const { text } = await engine.generate('the mill', { maxTokens, temperature: 0, ignoreEos: true, reusePrefix: false }).result;
+    const { text } = await engine.generate('the mill', {
+      maxTokens,
+      temperature: 0,
+      ignoreEos: true,
+      reusePrefix: false,
+    }).result;
     texts.push(text);
   };
   await answer();
   await engine.downloaded;
   const snapshot = () => new Promise((done) => setTimeout(() => done(engine.stats()), 150));
-  for (let i = 0; i < until && (i < least || !(await snapshot()).engine.ownBytes); i++) await answer();
+  for (let i = 0; i < until && (i < least || !(await snapshot()).engine.ownBytes); i++)
+    await answer();
   const { heap } = engine.memory();
   const { threads, bytesFromStore, engine: counters } = await snapshot();
   const { plan, bytes } = engine.info;
   await engine.dispose();
   const deleted = last && (await Engine.store.delete(url));
-  return { texts, heap, threads, bytesFromStore, ownBytes: counters.ownBytes, plan, bytes, deleted };
+  return {
+    texts,
+    heap,
+    threads,
+    bytesFromStore,
+    ownBytes: counters.ownBytes,
+    plan,
+    bytes,
+    deleted,
+  };
 }
 
 test('within the budget, the tokens of a model that fits, whoever reads it', async () => {
   const [maxTokens, least] = extent([4, 1], [12, 3]);
-  const { result: resident } = await bench.run(generate, { url, maxTokens, least, memoryBudget: 512 * MiB, threads: 2 });
+  const { result: resident } = await bench.run(generate, {
+    url,
+    maxTokens,
+    least,
+    memoryBudget: 512 * MiB,
+    threads: 2,
+  });
   assert.ok(resident.plan.resident);
   assert.equal(new Set(resident.texts).size, 1);
   const memoryBudget = 64 * MiB;
@@ -65,7 +108,14 @@ test('within the budget, the tokens of a model that fits, whoever reads it', asy
     ['no I/O worker', { threads: 2, ioWorker: false }, false],
     ['threads that read, from nothing', { threads: 2, cache: 'reload', last: true }, true],
   ]) {
-    const { result, memory } = await bench.run(generate, { url, maxTokens, least, memoryBudget, until: own ? 720 / maxTokens : least, ...options });
+    const { result, memory } = await bench.run(generate, {
+      url,
+      maxTokens,
+      least,
+      memoryBudget,
+      until: own ? 720 / maxTokens : least,
+      ...options,
+    });
     assert.deepEqual(result.texts, resident.texts, name);
     assert.equal(result.plan.resident, false, name);
     assert.ok(result.heap <= memoryBudget, `${name}: heap ${result.heap}`);
@@ -79,11 +129,20 @@ test('within the budget, the tokens of a model that fits, whoever reads it', asy
 
 async function last({ url, times, ...options }) {
   const { Engine } = await import('/dist/index.js');
-  const engine = await Engine.load(new URL(url, location.href), { contextLength: 64, threads: 2, ...options });
+  const engine = await Engine.load(new URL(url, location.href), {
+    contextLength: 64,
+    threads: 2,
+    ...options,
+  });
   await engine.downloaded;
   const held = [];
   for (let i = 0; i < times; i++) {
-    await engine.generate('the mill', { maxTokens: 16, temperature: 0, ignoreEos: true, reusePrefix: false }).result;
+    await engine.generate('the mill', {
+      maxTokens: 16,
+      temperature: 0,
+      ignoreEos: true,
+      reusePrefix: false,
+    }).result;
     held.push((await (await fetch('/memory')).json()).rss);
   }
   await new Promise((done) => setTimeout(done, 150));
@@ -92,12 +151,16 @@ async function last({ url, times, ...options }) {
   return { held, ownBytes, fills, resident: engine.info.plan.resident };
 }
 
-test('the renderer holds no more after many answers than after one', { skip: longOnly }, async (t) => {
-  const memoryBudget = 64 * MiB;
-  const { result } = await bench.run(last, { url: '/model/tall.gguf', times: 12, memoryBudget });
-  const { held, resident, ...counts } = result;
-  const mb = held.map((bytes) => Math.round(bytes / MiB));
-  t.diagnostic(`${mb} MB ${JSON.stringify(counts)}`);
-  assert.equal(resident, false);
-  assert.ok(Math.max(...held) <= memoryBudget + kLasting, `${mb} MB resident`);
-});
+test(
+  'the renderer holds no more after many answers than after one',
+  { skip: longOnly },
+  async (t) => {
+    const memoryBudget = 64 * MiB;
+    const { result } = await bench.run(last, { url: '/model/tall.gguf', times: 12, memoryBudget });
+    const { held, resident, ...counts } = result;
+    const mb = held.map((bytes) => Math.round(bytes / MiB));
+    t.diagnostic(`${mb} MB ${JSON.stringify(counts)}`);
+    assert.equal(resident, false);
+    assert.ok(Math.max(...held) <= memoryBudget + kLasting, `${mb} MB resident`);
+  },
+);

@@ -27,7 +27,13 @@ let engine;
 
 before(async () => {
   const { Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).href);
-  engine = await Engine.load(model, { memoryBudget: 64e6, contextLength: 512, threads: 1, cache: 'none', grammars: true });
+  engine = await Engine.load(model, {
+    memoryBudget: 64e6,
+    contextLength: 512,
+    threads: 1,
+    cache: 'none',
+    grammars: true,
+  });
 });
 after(() => engine?.dispose());
 
@@ -41,7 +47,8 @@ async function fault(jsonSchema, seed) {
   } catch (error) {
     return error.code === 'SCHEMA_UNSUPPORTED' ? 'refused' : `${error.code}: ${error.message}`;
   }
-  if (answer.finishReason === 'length') return isJsonPrefix(answer.text) ? 'length' : `${answer.text}: no beginning of JSON`;
+  if (answer.finishReason === 'length')
+    return isJsonPrefix(answer.text) ? 'length' : `${answer.text}: no beginning of JSON`;
   try {
     const value = JSON.parse(answer.text);
     return ajv.validate(jsonSchema, value) ? '' : `${answer.text}: ${ajv.errorsText()}`;
@@ -59,8 +66,12 @@ test(`${schemas} random schemas: every answer that ends is a value of its schema
     const schema = randomSchema(seed);
     const what = await fault(schema, seed);
     if (isWrong(what)) {
-      const least = await shrunk(schema, async (less) => isWrong(await fault(less, seed).catch(() => '')));
-      assert.fail(`seed ${seed}: ${what}\n${JSON.stringify(schema)}\nsmallest: ${JSON.stringify(least)}\n${await fault(least, seed)}`);
+      const least = await shrunk(schema, async (less) =>
+        isWrong(await fault(less, seed).catch(() => '')),
+      );
+      assert.fail(
+        `seed ${seed}: ${what}\n${JSON.stringify(schema)}\nsmallest: ${JSON.stringify(least)}\n${await fault(least, seed)}`,
+      );
     }
     count[what]++;
   }
@@ -69,7 +80,14 @@ test(`${schemas} random schemas: every answer that ends is a value of its schema
 });
 
 test('a schema that is wrong shrinks to what is wrong with it', async () => {
-  const big = { type: 'object', properties: { a: { type: 'string', maxLength: 3 }, b: { type: 'array', items: { const: 'bad' } } }, required: ['a', 'b'] };
+  const big = {
+    type: 'object',
+    properties: {
+      a: { type: 'string', maxLength: 3 },
+      b: { type: 'array', items: { const: 'bad' } },
+    },
+    required: ['a', 'b'],
+  };
   const least = await shrunk(big, async (schema) => JSON.stringify(schema).includes('"bad"'));
   assert.ok(JSON.stringify(least).length <= 60, JSON.stringify(least));
 });
@@ -78,22 +96,47 @@ test('a schema that is wrong shrinks to what is wrong with it', async () => {
 
 const messages = [{ role: 'user', content: 'Hi' }];
 const person = {
-  type: 'object', required: ['name', 'age'], additionalProperties: false,
-  properties: { name: { type: 'string', maxLength: 10 }, age: { type: 'integer', minimum: 0, maximum: 120 } },
+  type: 'object',
+  required: ['name', 'age'],
+  additionalProperties: false,
+  properties: {
+    name: { type: 'string', maxLength: 10 },
+    age: { type: 'integer', minimum: 0, maximum: 120 },
+  },
 };
-const named = (schema) => ({ type: 'json_schema', json_schema: { name: 'person', strict: true, schema } });
+const named = (schema) => ({
+  type: 'json_schema',
+  json_schema: { name: 'person', strict: true, schema },
+});
 const isPerson = (text) => assert.ok(ajv.validate(person, JSON.parse(text)), text);
 
 test('response_format: a schema, whole and streamed', async () => {
   for (let seed = 1; seed <= 5; seed++) {
-    const answer = await engine.chat.completions.create({ messages, response_format: named(person), seed, ...wildChat });
+    const answer = await engine.chat.completions.create({
+      messages,
+      response_format: named(person),
+      seed,
+      ...wildChat,
+    });
     isPerson(answer.choices[0].message.content);
     assert.equal(answer.choices[0].finish_reason, 'stop');
     let streamed = '';
-    const stream = await engine.chat.completions.create({ messages, response_format: named(person), seed, stream: true, ...wildChat });
+    const stream = await engine.chat.completions.create({
+      messages,
+      response_format: named(person),
+      seed,
+      stream: true,
+      ...wildChat,
+    });
     for await (const chunk of stream) streamed += chunk.choices[0]?.delta.content ?? '';
     assert.equal(streamed, answer.choices[0].message.content);
-    const text = await engine.completions.create({ prompt: 'x', response_format: named(person), seed, max_tokens: 200, ...wildChat });
+    const text = await engine.completions.create({
+      prompt: 'x',
+      response_format: named(person),
+      seed,
+      max_tokens: 200,
+      ...wildChat,
+    });
     isPerson(text.choices[0].text);
   }
 });
@@ -102,8 +145,18 @@ test('response_format: any object', async () => {
   const ended = { stop: 0, length: 0 };
   const [brace] = await engine.tokenize('}', { addBos: false });
   for (let seed = 1; seed <= 8; seed++) {
-    const any = await engine.chat.completions.create({ messages, response_format: { type: 'json_object' }, seed, max_tokens: 200, ...wildChat, logit_bias: seed % 2 ? { [brace]: 12 } : undefined });
-    const { message: { content }, finish_reason } = any.choices[0];
+    const any = await engine.chat.completions.create({
+      messages,
+      response_format: { type: 'json_object' },
+      seed,
+      max_tokens: 200,
+      ...wildChat,
+      logit_bias: seed % 2 ? { [brace]: 12 } : undefined,
+    });
+    const {
+      message: { content },
+      finish_reason,
+    } = any.choices[0];
     ended[finish_reason]++;
     assert.match(content, /^\s*\{/);
     if (finish_reason === 'stop') assert.equal(typeof JSON.parse(content), 'object');
@@ -114,25 +167,49 @@ test('response_format: any object', async () => {
 
 test('what response_format cannot mean is refused with a code', async () => {
   const create = (response_format) => engine.chat.completions.create({ messages, response_format });
-  for (const format of [{ type: 'xml' }, { type: 'json_schema' }, { type: 'json_schema', json_schema: { name: 'x', schema: 5 } }]) {
+  for (const format of [
+    { type: 'xml' },
+    { type: 'json_schema' },
+    { type: 'json_schema', json_schema: { name: 'x', schema: 5 } },
+  ]) {
     await assert.rejects(create(format), { code: 'INVALID_ARGUMENT' }, JSON.stringify(format));
   }
   const unique = { type: 'array', items: { type: 'number' }, uniqueItems: true };
-  await assert.rejects(create(named(unique)), { code: 'SCHEMA_UNSUPPORTED', message: /uniqueItems/ });
+  await assert.rejects(create(named(unique)), {
+    code: 'SCHEMA_UNSUPPORTED',
+    message: /uniqueItems/,
+  });
   assert.equal((await create({ type: 'text' })).choices[0].message.role, 'assistant');
 });
 
 test('schemas of libraries, by Standard Schema or by their own way, and one that tells none', async () => {
-  const standard = { '~standard': { version: 1, vendor: 'x', jsonSchema: { input: ({ target }) => (assert.equal(target, 'draft-2020-12'), person) } } };
-  const own = { '~standard': { version: 1, vendor: 'x' }, toJSONSchema: ({ io }) => (assert.equal(io, 'input'), person) };
+  const standard = {
+    '~standard': {
+      version: 1,
+      vendor: 'x',
+      jsonSchema: { input: ({ target }) => (assert.equal(target, 'draft-2020-12'), person) },
+    },
+  };
+  const own = {
+    '~standard': { version: 1, vendor: 'x' },
+    toJSONSchema: ({ io }) => (assert.equal(io, 'input'), person),
+  };
   const callable = Object.assign(() => {}, standard);
   for (const schema of [standard, own, callable]) {
     isPerson(await engine.generate('Once', { jsonSchema: schema, ...wild, seed: 2 }).text());
-    const answer = await engine.chat.completions.create({ messages, response_format: named(schema), ...wildChat, seed: 2 });
+    const answer = await engine.chat.completions.create({
+      messages,
+      response_format: named(schema),
+      ...wildChat,
+      seed: 2,
+    });
     isPerson(answer.choices[0].message.content);
   }
   const silent = { '~standard': { version: 1, vendor: 'x' } };
-  await assert.rejects(engine.generate('Once', { jsonSchema: silent }).result, { code: 'INVALID_ARGUMENT', message: /JSON schema/ });
+  await assert.rejects(engine.generate('Once', { jsonSchema: silent }).result, {
+    code: 'INVALID_ARGUMENT',
+    message: /JSON schema/,
+  });
 });
 
 test('partial values grow to the value', async () => {
@@ -142,7 +219,8 @@ test('partial values grow to the value', async () => {
   const value = JSON.parse(await generation.text());
   assert.deepEqual(seen.at(-1), value);
   assert.ok(seen.length >= 3, JSON.stringify(seen));
-  for (const partial of seen) assert.ok(value.name.startsWith(partial.name ?? ''), JSON.stringify(partial));
+  for (const partial of seen)
+    assert.ok(value.name.startsWith(partial.name ?? ''), JSON.stringify(partial));
   const endless = { type: 'array', items: { type: 'string', maxLength: 9 }, minItems: 100 };
   const left = engine.generate('Once', { jsonSchema: endless, ...wild, seed: 3 });
   for await (const partial of left.partials()) if (partial !== undefined) break;
@@ -152,28 +230,46 @@ test('partial values grow to the value', async () => {
 test('the AI SDK gets objects, and tools that are strict', async () => {
   const language = sluice(engine);
   const prompt = [{ role: 'user', content: [{ type: 'text', text: 'Hi' }] }];
-  const { content, warnings } = await language.doGenerate({ prompt, temperature: 2, responseFormat: { type: 'json', schema: person } });
+  const { content, warnings } = await language.doGenerate({
+    prompt,
+    temperature: 2,
+    responseFormat: { type: 'json', schema: person },
+  });
   isPerson(content[0].text);
   assert.deepEqual(warnings, []);
   const calls = await language.doGenerate({
-    prompt, temperature: 2, toolChoice: { type: 'required' }, providerOptions: { sluice: { chat_template: hermesTemplate } },
+    prompt,
+    temperature: 2,
+    toolChoice: { type: 'required' },
+    providerOptions: { sluice: { chat_template: hermesTemplate } },
     tools: [{ type: 'function', name: 'save', inputSchema: person, strict: true }],
   });
-  assert.deepEqual(calls.content.map((part) => [part.type, part.toolName]), Array(calls.content.length).fill(['tool-call', 'save']));
+  assert.deepEqual(
+    calls.content.map((part) => [part.type, part.toolName]),
+    Array(calls.content.length).fill(['tool-call', 'save']),
+  );
   for (const part of calls.content) isPerson(part.input);
 });
 
 // --- tools --------------------------------------------------------------------------------------
 
-const hermesTemplate = '{% for m in messages %}{{ m.content }}{% endfor %}{{ tools | tojson }}<tool_call>';
+const hermesTemplate =
+  '{% for m in messages %}{{ m.content }}{% endfor %}{{ tools | tojson }}<tool_call>';
 const parameters = {
-  type: 'object', required: ['unit', 'days'], additionalProperties: false,
+  type: 'object',
+  required: ['unit', 'days'],
+  additionalProperties: false,
   properties: {
-    unit: { type: 'string', enum: ['C', 'F'] }, days: { type: 'integer', minimum: 0, maximum: 99 },
-    wind: { anyOf: [{ type: 'boolean' }, { type: 'null' }] }, mood: { type: 'string', enum: ['"', 'so so'] },
+    unit: { type: 'string', enum: ['C', 'F'] },
+    days: { type: 'integer', minimum: 0, maximum: 99 },
+    wind: { anyOf: [{ type: 'boolean' }, { type: 'null' }] },
+    mood: { type: 'string', enum: ['"', 'so so'] },
   },
 };
-const tools = ['weather', 'time_of-day'].map((name) => ({ type: 'function', function: { name, description: 'D', parameters, strict: true } }));
+const tools = ['weather', 'time_of-day'].map((name) => ({
+  type: 'function',
+  function: { name, description: 'D', parameters, strict: true },
+}));
 
 /** The engine behind other prompts, which are as short as can be: what is asked of the answer is the same. */
 function shortPrompts() {
@@ -183,8 +279,15 @@ function shortPrompts() {
     return engine.generate('Once', { ...options, marked: false });
   };
   const chat = new ChatCompletions({
-    info: engine.info, grammars: true, answer, tokenize: (...given) => engine.tokenize(...given),
-    prompts: new PromptRenderer(engine.info, () => {}, () => engine.prompts.controls()),
+    info: engine.info,
+    grammars: true,
+    answer,
+    tokenize: (...given) => engine.tokenize(...given),
+    prompts: new PromptRenderer(
+      engine.info,
+      () => {},
+      () => engine.prompts.controls(),
+    ),
   });
   return { chat, asked };
 }
@@ -198,13 +301,22 @@ test('a call that is required comes, with arguments of its schema; a named one, 
   const { chat } = shortPrompts();
   let most = 0;
   for (let seed = 1; seed <= 8; seed++) {
-    const params = { messages, tools, chat_template: hermesTemplate, max_tokens: 400, seed, ...wildChat };
-    const { message, finish_reason } = (await chat.create({ ...params, tool_choice: 'required' })).choices[0];
+    const params = {
+      messages,
+      tools,
+      chat_template: hermesTemplate,
+      max_tokens: 400,
+      seed,
+      ...wildChat,
+    };
+    const { message, finish_reason } = (await chat.create({ ...params, tool_choice: 'required' }))
+      .choices[0];
     assert.deepEqual([finish_reason, message.content], ['tool_calls', null]);
     message.tool_calls.forEach((call) => isCall(call));
     most = Math.max(most, message.tool_calls.length);
     const choice = { type: 'function', function: { name: 'weather' } };
-    const one = (await chat.create({ ...params, tool_choice: choice, parallel_tool_calls: false })).choices[0].message.tool_calls;
+    const one = (await chat.create({ ...params, tool_choice: choice, parallel_tool_calls: false }))
+      .choices[0].message.tool_calls;
     assert.equal(one.length, 1);
     isCall(one[0], ['weather']);
   }
@@ -217,10 +329,25 @@ test('text stays free before a call, and begins none that is not kept', async ()
   const { message } = (await chat.create({ ...params, seed: 1 })).choices[0];
   assert.ok(message.content.length > 10 && !message.tool_calls, JSON.stringify(message));
   const { grammar } = asked[0].options;
-  const text = (ending) => engine.generate('Once', { grammar: `${grammar.replace(/^root ::= .*/, '')}\nroot ::= "${ending}" answer`, ...wild, seed: 1, maxTokens: 60 }).text();
+  const text = (ending) =>
+    engine
+      .generate('Once', {
+        grammar: `${grammar.replace(/^root ::= .*/, '')}\nroot ::= "${ending}" answer`,
+        ...wild,
+        seed: 1,
+        maxTokens: 60,
+      })
+      .text();
   assert.ok((await text('Hm. <tool_')).startsWith('Hm. <tool_'));
   // From the mark on, only a call goes on; the grammar says so, whatever the model likes.
-  const call = await engine.generate('Once', { grammar: grammar.replace('%until ["<tool_call>"]', '"So: "').replace('( calls )?', 'calls'), ...wild, seed: 1, maxTokens: 300 }).text();
+  const call = await engine
+    .generate('Once', {
+      grammar: grammar.replace('%until ["<tool_call>"]', '"So: "').replace('( calls )?', 'calls'),
+      ...wild,
+      seed: 1,
+      maxTokens: 300,
+    })
+    .text();
   assert.match(call, /^So: <tool_call>\n\{"name": "(weather|time_of-day)", "arguments": /);
 });
 
@@ -229,9 +356,19 @@ test('a thought comes first, and a call or a value behind it', async () => {
   const chat_template = `${hermesTemplate}<think>`;
   await chat.create({ messages, tools, tool_choice: 'required', chat_template, max_tokens: 2 });
   await chat.create({ messages, response_format: named(person), chat_template, max_tokens: 2 });
-  for (const [{ options: { grammar } }, ends] of [[asked[0], /^<tool_call>/], [asked[1], /^\{"name":"/]]) {
+  for (const [
+    {
+      options: { grammar },
+    },
+    ends,
+  ] of [
+    [asked[0], /^<tool_call>/],
+    [asked[1], /^\{"name":"/],
+  ]) {
     const short = grammar.replace('%until ["</think>"]', '"Hm."');
-    const text = await engine.generate('Once', { grammar: short, ...wild, seed: 4, maxTokens: 300 }).text();
+    const text = await engine
+      .generate('Once', { grammar: short, ...wild, seed: 4, maxTokens: 300 })
+      .text();
     assert.ok(text.startsWith('Hm.</think>'), text);
     assert.match(text.slice(11).trimStart(), ends);
   }
@@ -240,58 +377,110 @@ test('a thought comes first, and a call or a value behind it', async () => {
 test('what a form cannot promise is refused by its keyword, and strict needs grammars', async () => {
   const { chat } = shortPrompts();
   const xml = '{{ tools }}<tool_call><function=x><parameter=y>';
-  const create = (properties, more = {}) => chat.create({
-    messages, chat_template: xml, tool_choice: 'required', ...more,
-    tools: [{ type: 'function', function: { name: 'f', strict: true, parameters: { type: 'object', properties } } }],
-  });
-  for (const own of [{ type: 'string', pattern: 'a' }, { type: 'string', maxLength: 3 }, { $ref: '#/properties/b' }, { minimum: 3 }, { allOf: [{}] }]) {
+  const create = (properties, more = {}) =>
+    chat.create({
+      messages,
+      chat_template: xml,
+      tool_choice: 'required',
+      ...more,
+      tools: [
+        {
+          type: 'function',
+          function: { name: 'f', strict: true, parameters: { type: 'object', properties } },
+        },
+      ],
+    });
+  for (const own of [
+    { type: 'string', pattern: 'a' },
+    { type: 'string', maxLength: 3 },
+    { $ref: '#/properties/b' },
+    { minimum: 3 },
+    { allOf: [{}] },
+  ]) {
     await assert.rejects(create({ a: own }), { code: 'SCHEMA_UNSUPPORTED' }, JSON.stringify(own));
   }
-  await assert.rejects(chat.create({ messages, tools, tool_choice: 'auto', chat_template: '{{ messages }}' }), { code: 'INVALID_ARGUMENT', message: /strict/ });
-  const without = new ChatCompletions({ info: engine.info, answer: assert.fail, prompts: engine.prompts });
-  await assert.rejects(without.create({ messages, tools, chat_template: hermesTemplate }), { code: 'INVALID_ARGUMENT', message: /grammars: true/ });
+  await assert.rejects(
+    chat.create({ messages, tools, tool_choice: 'auto', chat_template: '{{ messages }}' }),
+    { code: 'INVALID_ARGUMENT', message: /strict/ },
+  );
+  const without = new ChatCompletions({
+    info: engine.info,
+    answer: assert.fail,
+    prompts: engine.prompts,
+  });
+  await assert.rejects(without.create({ messages, tools, chat_template: hermesTemplate }), {
+    code: 'INVALID_ARGUMENT',
+    message: /grammars: true/,
+  });
 });
 
 const fixtures = join(root, '..', 'shared', 'fixtures', 'templates');
 /** Templates that list tools and show no calls, and one that takes arguments as text alone. */
-const kSilent = /^(LFM2-8B|LFM2\.5-Instruct|ibm-granite-granite-3\.3|deepseek-ai-DeepSeek-R1-Distill-Llama)/;
+const kSilent =
+  /^(LFM2-8B|LFM2\.5-Instruct|ibm-granite-granite-3\.3|deepseek-ai-DeepSeek-R1-Distill-Llama)/;
 const skip = existsSync(fixtures) ? false : 'no ../shared/fixtures/templates';
-test('in every form that templates teach: said, read, valid, and rendered again', { skip }, async (t) => {
-  const { chat } = shortPrompts();
-  const done = [];
-  for (const file of readdirSync(fixtures).filter((name) => name.endsWith('.jinja')).sort()) {
-    // The sample model ends no thought that it begins.
-    const chat_template = readFileSync(join(fixtures, file), 'utf8').replaceAll('think>', 'thought>');
-    if (!toolForm(chat_template) && !isHarmony(chat_template)) continue;
-    const params = { messages, tools, tool_choice: 'required', parallel_tool_calls: false, chat_template, max_tokens: 400, seed: 5, ...wildChat };
-    let answer;
-    try {
-      answer = await chat.create(params);
-    } catch (error) {
-      assert.equal(error.code, 'TEMPLATE', `${file}: ${error.message}`);
-      continue;
-    }
-    const { message, finish_reason } = answer.choices[0];
-    assert.equal(finish_reason, 'tool_calls', `${file}: ${JSON.stringify(message)}`);
-    assert.equal(message.tool_calls.length, 1, file);
-    isCall(message.tool_calls[0]);
-    const [{ function: called }] = message.tool_calls;
-    const call = [called.name, JSON.parse(called.arguments)];
-    const reader = () => (isHarmony(chat_template) ? new HarmonyReader() : new ToolCallFilter(tools, formsToRead(toolForm(chat_template))));
-    // Templates take arguments as an object or as text; some raise at the other, some at a want of variables.
-    const back = [false, true].map((asText) => {
+test(
+  'in every form that templates teach: said, read, valid, and rendered again',
+  { skip },
+  async (t) => {
+    const { chat } = shortPrompts();
+    const done = [];
+    for (const file of readdirSync(fixtures)
+      .filter((name) => name.endsWith('.jinja'))
+      .sort()) {
+      // The sample model ends no thought that it begins.
+      const chat_template = readFileSync(join(fixtures, file), 'utf8').replaceAll(
+        'think>',
+        'thought>',
+      );
+      if (!toolForm(chat_template) && !isHarmony(chat_template)) continue;
+      const params = {
+        messages,
+        tools,
+        tool_choice: 'required',
+        parallel_tool_calls: false,
+        chat_template,
+        max_tokens: 400,
+        seed: 5,
+        ...wildChat,
+      };
+      let answer;
       try {
-        const { text, result } = rendered(chat_template, tools, [call], asText);
-        return { calls: read(reader, text, []).calls, text, result };
-      } catch {
-        return null;
+        answer = await chat.create(params);
+      } catch (error) {
+        assert.equal(error.code, 'TEMPLATE', `${file}: ${error.message}`);
+        continue;
       }
-    }).filter(Boolean);
-    if (back.length === 0 && !kSilent.test(file)) continue;
-    done.push(file);
-    if (kSilent.test(file)) continue;
-    assert.ok(back.some(({ calls, result }) => result && isDeepStrictEqual(calls, [call])), `${file}: ${JSON.stringify([call, ...back])}`);
-  }
-  t.diagnostic(`${done.length} templates`);
-  assert.ok(done.length >= 50, `${done.length}`);
-});
+      const { message, finish_reason } = answer.choices[0];
+      assert.equal(finish_reason, 'tool_calls', `${file}: ${JSON.stringify(message)}`);
+      assert.equal(message.tool_calls.length, 1, file);
+      isCall(message.tool_calls[0]);
+      const [{ function: called }] = message.tool_calls;
+      const call = [called.name, JSON.parse(called.arguments)];
+      const reader = () =>
+        isHarmony(chat_template)
+          ? new HarmonyReader()
+          : new ToolCallFilter(tools, formsToRead(toolForm(chat_template)));
+      // Templates take arguments as an object or as text; some raise at the other, some at a want of variables.
+      const back = [false, true]
+        .map((asText) => {
+          try {
+            const { text, result } = rendered(chat_template, tools, [call], asText);
+            return { calls: read(reader, text, []).calls, text, result };
+          } catch {
+            return null;
+          }
+        })
+        .filter(Boolean);
+      if (back.length === 0 && !kSilent.test(file)) continue;
+      done.push(file);
+      if (kSilent.test(file)) continue;
+      assert.ok(
+        back.some(({ calls, result }) => result && isDeepStrictEqual(calls, [call])),
+        `${file}: ${JSON.stringify([call, ...back])}`,
+      );
+    }
+    t.diagnostic(`${done.length} templates`);
+    assert.ok(done.length >= 50, `${done.length}`);
+  },
+);

@@ -5,12 +5,17 @@ import { join } from 'node:path';
 import { root } from './helpers.mjs';
 
 const models = join(root, 'examples', 'models');
-const [reference] = JSON.parse(readFileSync(join(models, 'reference', 'outputs.json'), 'utf8')).prompts;
+const [reference] = JSON.parse(
+  readFileSync(join(models, 'reference', 'outputs.json'), 'utf8'),
+).prompts;
 
 export const sample = join(models, 'sluice-tales-F16.gguf');
 
 export const story = {
-  source: sample, prompt: reference.text, tokens: reference.greedy, text: reference.greedy_text,
+  source: sample,
+  prompt: reference.text,
+  tokens: reference.greedy,
+  text: reference.greedy_text,
 };
 
 /** Runs in Node or in the page: loads, generates greedily, reports. */
@@ -21,7 +26,10 @@ export async function tell({ source, options, prompt, maxTokens, blob }) {
   const tokens = [];
   for await (const piece of generation) tokens.push(piece.token);
   const out = {
-    tokens, text: await generation.text(), memory: engine.memory(), stats: engine.stats(),
+    tokens,
+    text: await generation.text(),
+    memory: engine.memory(),
+    stats: engine.stats(),
     heapLeft: engine.memory().budget - engine.memory().heap,
   };
   await engine.downloaded;

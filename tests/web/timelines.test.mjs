@@ -56,14 +56,28 @@ test('a state that finds no room is not kept, and leaves nothing', async () => {
     const files = await nodeSwapFiles(folder);
     const open = async (name) => {
       const file = await files.open(name);
-      return { write: (from, at) => (at.at > 0 ? 0 : file.write(from, at)), close: () => file.close() };
+      return {
+        write: (from, at) => (at.at > 0 ? 0 : file.write(from, at)),
+        close: () => file.close(),
+      };
     };
     return { ...files, open };
   };
-  for (const files of [full, async () => null, async () => { throw new Error('not here'); }]) {
-    assert.equal(await new SessionSwap(files, 100).put(2 * kPiece, pieces(bytes(2 * kPiece))), null);
+  for (const files of [
+    full,
+    async () => null,
+    async () => {
+      throw new Error('not here');
+    },
+  ]) {
+    assert.equal(
+      await new SessionSwap(files, 100).put(2 * kPiece, pieces(bytes(2 * kPiece))),
+      null,
+    );
   }
-  const broken = () => { throw new Error('cannot be read'); };
+  const broken = () => {
+    throw new Error('cannot be read');
+  };
   const swap = new SessionSwap(() => nodeSwapFiles(folder), 100);
   assert.equal(await swap.put(2 * kPiece, broken), null);
   assert.equal(await swap.put(60, broken), null);
@@ -79,15 +93,38 @@ class FakeBinding {
   constructor(faults = () => false) {
     this.faults = faults;
   }
-  select(slot) { this.slot = slot; }
-  get held() { return this.slots[this.slot] ?? []; }
-  set held(tokens) { this.slots[this.slot] = tokens; }
-  error() { return { code: 'CORRUPT', message: 'This is no state of this model.' }; }
-  tokens() { return Int32Array.from(this.held); }
-  clear() { this.held = []; }
-  state() { return new Uint8Array(Int32Array.of(...this.held, this.held.reduce((a, b) => a + b, 0)).buffer); }
-  stateStage() { return 0; }
-  stateBytes() { return this.state().length; }
+  select(slot) {
+    this.slot = slot;
+  }
+  get held() {
+    return this.slots[this.slot] ?? [];
+  }
+  set held(tokens) {
+    this.slots[this.slot] = tokens;
+  }
+  error() {
+    return { code: 'CORRUPT', message: 'This is no state of this model.' };
+  }
+  tokens() {
+    return Int32Array.from(this.held);
+  }
+  clear() {
+    this.held = [];
+  }
+  state() {
+    return new Uint8Array(
+      Int32Array.of(
+        ...this.held,
+        this.held.reduce((a, b) => a + b, 0),
+      ).buffer,
+    );
+  }
+  stateStage() {
+    return 0;
+  }
+  stateBytes() {
+    return this.state().length;
+  }
   readState(offset, length) {
     if (this.faults('read')) return false;
     new Uint8Array(this.memory.buffer).set(this.state().subarray(offset, offset + length));
@@ -114,12 +151,25 @@ class FakeBinding {
 
 test('random turns of many timelines: each finds its own tokens, or is told what to compute', async () => {
   const next = random(11);
-  const places = { memory: [1e6, async () => null], files: [0, () => nodeSwapFiles(folder)], nothing: [0, async () => null] };
-  for (const [name, slots] of Object.keys(places).flatMap((name) => [[name, 1], [name, 3]])) {
+  const places = {
+    memory: [1e6, async () => null],
+    files: [0, () => nodeSwapFiles(folder)],
+    nothing: [0, async () => null],
+  };
+  for (const [name, slots] of Object.keys(places).flatMap((name) => [
+    [name, 1],
+    [name, 3],
+  ])) {
     const [memory, files] = places[name];
     let rate = 0;
     const binding = new FakeBinding(() => next() < rate);
-    let timelines = new Timelines(binding, binding.memory, new SessionSwap(files, memory), [], slots);
+    let timelines = new Timelines(
+      binding,
+      binding.memory,
+      new SessionSwap(files, memory),
+      [],
+      slots,
+    );
     const expected = new Map();
     let kept = 0;
     for (let i = 0; i < 600; i++) {
@@ -134,7 +184,10 @@ test('random turns of many timelines: each finds its own tokens, or is told what
         if (timelines.owed) assert.deepEqual([...timelines.owed], tokens, at);
         else assert.deepEqual(binding.held, tokens, at);
         if (!timelines.owed && tokens.length > 0) kept++;
-        binding.held = [...tokens, ...Array.from({ length: 1 + Math.floor(next() * 9) }, () => Math.floor(next() * 1000))];
+        binding.held = [
+          ...tokens,
+          ...Array.from({ length: 1 + Math.floor(next() * 9) }, () => Math.floor(next() * 1000)),
+        ];
         timelines.settle();
         expected.set(id, binding.held);
       } else if (what < 0.7) {
@@ -148,10 +201,15 @@ test('random turns of many timelines: each finds its own tokens, or is told what
         expected.delete(id);
       } else if (what < 0.9) {
         const tokens = [1, 2, i];
-        const ok = await timelines.restore(id, new Uint8Array(Int32Array.of(...tokens, 3 + i).buffer)).then(() => true, ({ code }) => {
-          assert.equal(code, 'CORRUPT');
-          return false;
-        });
+        const ok = await timelines
+          .restore(id, new Uint8Array(Int32Array.of(...tokens, 3 + i).buffer))
+          .then(
+            () => true,
+            ({ code }) => {
+              assert.equal(code, 'CORRUPT');
+              return false;
+            },
+          );
         if (ok) expected.set(id, tokens);
       } else if (what < 0.95) {
         await timelines.borrow();
@@ -159,7 +217,13 @@ test('random turns of many timelines: each finds its own tokens, or is told what
         binding.held = [9, 9, 9];
       } else {
         const left = structuredClone(await timelines.leave());
-        timelines = new Timelines(binding, binding.memory, new SessionSwap(files, memory), left, slots);
+        timelines = new Timelines(
+          binding,
+          binding.memory,
+          new SessionSwap(files, memory),
+          left,
+          slots,
+        );
       }
     }
     assert.equal(kept > 100, name !== 'nothing' || slots > 1, `${name}: ${kept}`);
@@ -173,9 +237,14 @@ test('a wrong state is an error, and every timeline stays what it was', async ()
   const timelines = new Timelines(binding, binding.memory, new SessionSwap(async () => null));
   await timelines.use(0);
   binding.held = [1, 2, 3];
-  const wrong = [new Uint8Array(0), new Uint8Array(3), new Uint8Array(Int32Array.of(1, 2, 4).buffer)];
+  const wrong = [
+    new Uint8Array(0),
+    new Uint8Array(3),
+    new Uint8Array(Int32Array.of(1, 2, 4).buffer),
+  ];
   for (const id of [0, 1]) {
-    for (const state of wrong) await assert.rejects(timelines.restore(id, state), { code: 'CORRUPT' });
+    for (const state of wrong)
+      await assert.rejects(timelines.restore(id, state), { code: 'CORRUPT' });
   }
   await timelines.use(0);
   assert.deepEqual(binding.held, [1, 2, 3]);
@@ -184,7 +253,13 @@ test('a wrong state is an error, and every timeline stays what it was', async ()
 
 test('a chat goes on where most of it is its own, and begins elsewhere as a copy of another', async () => {
   const binding = new FakeBinding();
-  const timelines = new Timelines(binding, binding.memory, new SessionSwap(async () => null), [], 3);
+  const timelines = new Timelines(
+    binding,
+    binding.memory,
+    new SessionSwap(async () => null),
+    [],
+    3,
+  );
   const chat = async (prompt, taken = new Set()) => {
     const id = timelines.best(Int32Array.from(prompt), taken);
     await timelines.use(id, taken, Int32Array.from(prompt));
@@ -192,13 +267,32 @@ test('a chat goes on where most of it is its own, and begins elsewhere as a copy
     binding.held = prompt;
     return [id, begun];
   };
-  const [system, long] = [[1, 2, 3], [1, 2, 3, 10, 11, 12, 13]];
+  const [system, long] = [
+    [1, 2, 3],
+    [1, 2, 3, 10, 11, 12, 13],
+  ];
   assert.deepEqual(await chat(long), [0, []]);
-  assert.deepEqual(await chat([...system, 20, 21, 22, 23]), [-1, long], 'another one with the same system prompt');
+  assert.deepEqual(
+    await chat([...system, 20, 21, 22, 23]),
+    [-1, long],
+    'another one with the same system prompt',
+  );
   assert.deepEqual(await chat([...long, 14]), [0, long], 'the first goes on');
-  assert.deepEqual(await chat([7, 8, 9], new Set([0, -1])), [-2, []], 'what is taken is not looked into');
-  assert.deepEqual(await chat([5, 5, 5, 5]), [-1, [...system, 20, 21, 22, 23]], 'the one that was idle for longest');
+  assert.deepEqual(
+    await chat([7, 8, 9], new Set([0, -1])),
+    [-2, []],
+    'what is taken is not looked into',
+  );
+  assert.deepEqual(
+    await chat([5, 5, 5, 5]),
+    [-1, [...system, 20, 21, 22, 23]],
+    'the one that was idle for longest',
+  );
   assert.deepEqual(await chat([5, 5, 5, 6]), [-1, [5, 5, 5, 5]], 'another end of most of it');
   await chat([...long, 14]);
-  assert.deepEqual(await chat([1, 2, 3, 10, 30, 31, 32]), [-2, [...long, 14]], 'a copy in place of what shares less');
+  assert.deepEqual(
+    await chat([1, 2, 3, 10, 30, 31, 32]),
+    [-2, [...long, 14]],
+    'a copy in place of what shares less',
+  );
 });

@@ -14,7 +14,10 @@ const { PromptRenderer } = await importWeb('chat/renderer');
 const { sluice } = await importWeb('ai-sdk');
 const names = ['weather', 'time'];
 
-const schema = { type: 'object', properties: { city: { type: 'string' }, days: { type: 'integer' }, at: { type: 'object' } } };
+const schema = {
+  type: 'object',
+  properties: { city: { type: 'string' }, days: { type: 'integer' }, at: { type: 'object' } },
+};
 const tools = names.map((name) => ({ type: 'function', function: { name, parameters: schema } }));
 
 function read(text, cuts, form = null) {
@@ -22,7 +25,9 @@ function read(text, cuts, form = null) {
   const out = { content: '', calls: [] };
   const add = ({ content, calls }) => {
     out.content += content;
-    out.calls.push(...calls.map(({ function: { name, arguments: json } }) => [name, JSON.parse(json)]));
+    out.calls.push(
+      ...calls.map(({ function: { name, arguments: json } }) => [name, JSON.parse(json)]),
+    );
   };
   let from = 0;
   for (const to of [...cuts, text.length]) {
@@ -35,7 +40,8 @@ function read(text, cuts, form = null) {
 
 /** In pieces of each size, and in two at each place. */
 function* everyCut(length) {
-  for (let size = 1; size <= length; size++) yield Array.from({ length: Math.floor((length - 1) / size) }, (_, i) => (i + 1) * size);
+  for (let size = 1; size <= length; size++)
+    yield Array.from({ length: Math.floor((length - 1) / size) }, (_, i) => (i + 1) * size);
   for (let at = 1; at < length; at++) yield [at];
   yield [];
 }
@@ -43,48 +49,142 @@ function* everyCut(length) {
 const oslo = ['weather', { city: 'Oslo' }];
 const nested = ['weather', { at: { city: 'a "}" b', list: [1, { x: ']' }] } }];
 const cases = {
-  'Hermes': ['<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>', '', [oslo]],
+  Hermes: [
+    '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>',
+    '',
+    [oslo],
+  ],
   'Hermes, text before and two calls': [
     'Let me look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>\n<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call>',
-    'Let me look.\n', [oslo, ['time', {}]]],
-  'Hermes, the last mark missing': ['<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}', '', [oslo]],
-  'Hermes, arguments in a string': ['<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Oslo\\"}"}</tool_call>', '', [oslo]],
-  'Hermes, broken JSON stays text': ['<tool_call>{"name": weather}</tool_call> sorry', '<tool_call>{"name": weather}</tool_call> sorry', []],
-  'Hermes, cut off': ['<tool_call>{"name": "weather", "argu', '<tool_call>{"name": "weather", "argu', []],
-  'Llama': ['{"name": "weather", "parameters": {"city": "Oslo"}}', '', [oslo]],
-  'Llama, several': ['{"name": "weather", "parameters": {"city": "Oslo"}}; {"name": "time", "parameters": {}}', '', [oslo, ['time', {}]]],
-  'Llama, with a type': ['\n{"type": "function", "name": "weather", "parameters": {"city": "Oslo"}}', '', [oslo]],
-  'Llama, python tag': ['<|python_tag|>{"name": "weather", "parameters": {"city": "Oslo"}}', '', [oslo]],
-  'python tag before code stays text': ['<|python_tag|>print("}{")', '<|python_tag|>print("}{")', []],
+    'Let me look.\n',
+    [oslo, ['time', {}]],
+  ],
+  'Hermes, the last mark missing': [
+    '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}',
+    '',
+    [oslo],
+  ],
+  'Hermes, arguments in a string': [
+    '<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Oslo\\"}"}</tool_call>',
+    '',
+    [oslo],
+  ],
+  'Hermes, broken JSON stays text': [
+    '<tool_call>{"name": weather}</tool_call> sorry',
+    '<tool_call>{"name": weather}</tool_call> sorry',
+    [],
+  ],
+  'Hermes, cut off': [
+    '<tool_call>{"name": "weather", "argu',
+    '<tool_call>{"name": "weather", "argu',
+    [],
+  ],
+  Llama: ['{"name": "weather", "parameters": {"city": "Oslo"}}', '', [oslo]],
+  'Llama, several': [
+    '{"name": "weather", "parameters": {"city": "Oslo"}}; {"name": "time", "parameters": {}}',
+    '',
+    [oslo, ['time', {}]],
+  ],
+  'Llama, with a type': [
+    '\n{"type": "function", "name": "weather", "parameters": {"city": "Oslo"}}',
+    '',
+    [oslo],
+  ],
+  'Llama, python tag': [
+    '<|python_tag|>{"name": "weather", "parameters": {"city": "Oslo"}}',
+    '',
+    [oslo],
+  ],
+  'python tag before code stays text': [
+    '<|python_tag|>print("}{")',
+    '<|python_tag|>print("}{")',
+    [],
+  ],
   'JSON that is an answer': ['{"name": "Anna", "age": 3}', '{"name": "Anna", "age": 3}', []],
   'JSON of another kind': ['{"city": "Oslo"} is my answer', '{"city": "Oslo"} is my answer', []],
-  'JSON after text is text': ['Here: {"name": "time", "parameters": {}}', 'Here: {"name": "time", "parameters": {}}', []],
-  'Mistral': ['[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Oslo"}}, {"name": "time", "arguments": {}}]', '', [oslo, ['time', {}]]],
-  'Mistral, later': ['[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}[TOOL_CALLS]time[CALL_ID]123456789[ARGS]{}', '', [oslo, ['time', {}]]],
+  'JSON after text is text': [
+    'Here: {"name": "time", "parameters": {}}',
+    'Here: {"name": "time", "parameters": {}}',
+    [],
+  ],
+  Mistral: [
+    '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Oslo"}}, {"name": "time", "arguments": {}}]',
+    '',
+    [oslo, ['time', {}]],
+  ],
+  'Mistral, later': [
+    '[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}[TOOL_CALLS]time[CALL_ID]123456789[ARGS]{}',
+    '',
+    [oslo, ['time', {}]],
+  ],
   'Mistral, broken stays text': ['Well. [TOOL_CALLS][{"name"', 'Well. [TOOL_CALLS][{"name"', []],
-  'brackets inside strings': [`<tool_call>${JSON.stringify({ name: 'weather', arguments: nested[1] })}</tool_call>`, '', [nested]],
+  'brackets inside strings': [
+    `<tool_call>${JSON.stringify({ name: 'weather', arguments: nested[1] })}</tool_call>`,
+    '',
+    [nested],
+  ],
   'a mark inside of a string': [
-    '<tool_call>{"name": "weather", "arguments": {"city": "</tool_call> <tool_call>"}}</tool_call> [TOOL_CALLS]', ' [TOOL_CALLS]',
-    [['weather', { city: '</tool_call> <tool_call>' }]]],
-  'a mark inside of a string of JSON': ['{"city": "<tool_call>{\\"name\\": 1}</tool_call>"}', '{"city": "<tool_call>{\\"name\\": 1}</tool_call>"}', []],
-  'a call behind a broken one': ['<tool_call>{"name"} <tool_call>{"name": "time", "arguments": {}}</tool_call>', '<tool_call>{"name"} ', [['time', {}]]],
+    '<tool_call>{"name": "weather", "arguments": {"city": "</tool_call> <tool_call>"}}</tool_call> [TOOL_CALLS]',
+    ' [TOOL_CALLS]',
+    [['weather', { city: '</tool_call> <tool_call>' }]],
+  ],
+  'a mark inside of a string of JSON': [
+    '{"city": "<tool_call>{\\"name\\": 1}</tool_call>"}',
+    '{"city": "<tool_call>{\\"name\\": 1}</tool_call>"}',
+    [],
+  ],
+  'a call behind a broken one': [
+    '<tool_call>{"name"} <tool_call>{"name": "time", "arguments": {}}</tool_call>',
+    '<tool_call>{"name"} ',
+    [['time', {}]],
+  ],
   'text between two calls': [
-    '<tool_call>{"name": "time", "arguments": {}}</tool_call> and \n<tool_call>{"name": "time", "arguments": {}}</tool_call>', ' and \n',
-    [['time', {}], ['time', {}]]],
+    '<tool_call>{"name": "time", "arguments": {}}</tool_call> and \n<tool_call>{"name": "time", "arguments": {}}</tool_call>',
+    ' and \n',
+    [
+      ['time', {}],
+      ['time', {}],
+    ],
+  ],
   'a mark that never ends': ['a <tool_cal', 'a <tool_cal', []],
-  'half of a mark, and then the mark': ['<tool_<tool_call>{"name": "time", "arguments": {}}</tool_call>', '<tool_', [['time', {}]]],
-  'Llama, a call and an answer': ['{"name": "time", "parameters": {}} is a call', '{"name": "time", "parameters": {}} is a call', []],
-  'Llama, with an id of its own': ['{"id": 3, "name": "time", "parameters": {}}', '{"id": 3, "name": "time", "parameters": {}}', []],
-  'Llama, a function in a function': ['{"type": "function", "function": {"name": "time", "parameters": {}}}', '', [['time', {}]]],
-  'JSON that begins as a call of a tool': ['{"name": "weather", "temperature": 3}', '{"name": "weather", "temperature": 3}', []],
+  'half of a mark, and then the mark': [
+    '<tool_<tool_call>{"name": "time", "arguments": {}}</tool_call>',
+    '<tool_',
+    [['time', {}]],
+  ],
+  'Llama, a call and an answer': [
+    '{"name": "time", "parameters": {}} is a call',
+    '{"name": "time", "parameters": {}} is a call',
+    [],
+  ],
+  'Llama, with an id of its own': [
+    '{"id": 3, "name": "time", "parameters": {}}',
+    '{"id": 3, "name": "time", "parameters": {}}',
+    [],
+  ],
+  'Llama, a function in a function': [
+    '{"type": "function", "function": {"name": "time", "parameters": {}}}',
+    '',
+    [['time', {}]],
+  ],
+  'JSON that begins as a call of a tool': [
+    '{"name": "weather", "temperature": 3}',
+    '{"name": "weather", "temperature": 3}',
+    [],
+  ],
   'a list': ['[1, 2, {"name": "time"}]', '[1, 2, {"name": "time"}]', []],
-  'escapes at the end': ['<tool_call>{"name": "weather", "arguments": {"city": "a\\\\"}}</tool_call>', '', [['weather', { city: 'a\\' }]]],
+  'escapes at the end': [
+    '<tool_call>{"name": "weather", "arguments": {"city": "a\\\\"}}</tool_call>',
+    '',
+    [['weather', { city: 'a\\' }]],
+  ],
   'no call at all': ['  Just < text [TOOL and {', '  Just < text [TOOL and {', []],
-  'nothing': ['', '', []],
+  nothing: ['', '', []],
 };
 for (const [label, [text, content, calls]] of Object.entries(cases)) {
   test(`${label}, in pieces of any size`, () => {
-      for (const cuts of everyCut(text.length)) assert.deepEqual(read(text, cuts), { content, calls }, `cut at ${cuts}`);
+    for (const cuts of everyCut(text.length))
+      assert.deepEqual(read(text, cuts), { content, calls }, `cut at ${cuts}`);
   });
 }
 
@@ -94,15 +194,33 @@ test('text that cannot be a call is not held back', () => {
   assert.equal(filter.push('a < b').content, 'a < b');
   assert.equal(new ToolCallFilter(tools).push('{"city"').content, '{"city"');
   assert.equal(new ToolCallFilter(tools).push('{"name": "Anna"').content, '{"name": "Anna"');
-  assert.equal(new ToolCallFilter(tools).push('{"name": "weather", "temperature"').content, '{"name": "weather", "temperature"');
-  assert.equal(new ToolCallFilter(tools).push('<|python_tag|>print').content, '<|python_tag|>print');
+  assert.equal(
+    new ToolCallFilter(tools).push('{"name": "weather", "temperature"').content,
+    '{"name": "weather", "temperature"',
+  );
+  assert.equal(
+    new ToolCallFilter(tools).push('<|python_tag|>print').content,
+    '<|python_tag|>print',
+  );
 });
 
 test('a forced beginning reads as the call that the model completes', () => {
-  for (const [form, ends] of [[hermes, '}</tool_call>'], [llama, '}'], [toolForm('[TOOL_CALLS]'), '}]']]) {
+  for (const [form, ends] of [
+    [hermes, '}</tool_call>'],
+    [llama, '}'],
+    [toolForm('[TOOL_CALLS]'), '}]'],
+  ]) {
     const key = form === llama ? 'parameters' : 'arguments';
-    assert.deepEqual(read(`${callOpening(form, 'weather').join('')}{"city": "Oslo"}${ends}`, [3]).calls, [oslo], form.pre);
-    assert.deepEqual(read(`${callOpening(form).join('')}time", "${key}": {}${ends}`, [5]).calls, [['time', {}]], form.pre);
+    assert.deepEqual(
+      read(`${callOpening(form, 'weather').join('')}{"city": "Oslo"}${ends}`, [3]).calls,
+      [oslo],
+      form.pre,
+    );
+    assert.deepEqual(
+      read(`${callOpening(form).join('')}time", "${key}": {}${ends}`, [5]).calls,
+      [['time', {}]],
+      form.pre,
+    );
   }
 });
 
@@ -115,7 +233,8 @@ test('a forced beginning of any form', () => {
 
 // --- through chat.completions -------------------------------------------------------------------
 
-const chatTemplate = "{{ tools | length if tools else 0 }}{% for m in messages %}{{ m.content }}{% endfor %}<tool_call>";
+const chatTemplate =
+  '{{ tools | length if tools else 0 }}{% for m in messages %}{{ m.content }}{% endfor %}<tool_call>';
 const messages = [{ role: 'user', content: 'Hi' }];
 
 /** An engine that writes `text`, three letters a token, and remembers what it was asked. */
@@ -133,7 +252,11 @@ function scripted(text, { template = chatTemplate, finishReason = 'stop' } = {})
       result: Promise.resolve({ text, finishReason, usage, timings: {} }),
     };
   };
-  const engine = { info, answer, prompts: new PromptRenderer(info, (message) => warnings.push(message)) };
+  const engine = {
+    info,
+    answer,
+    prompts: new PromptRenderer(info, (message) => warnings.push(message)),
+  };
   return { chat: new ChatCompletions(engine), asked, warnings };
 }
 
@@ -146,8 +269,17 @@ test('an answer has tool_calls, no content, and says why it ended', async () => 
   assert.equal(finish_reason, 'tool_calls');
   assert.equal(message.content, null);
   assert.equal(message.reasoning_content, 'Hm.');
-  assert.deepEqual(message.tool_calls.map((call) => [call.type, call.function.name, JSON.parse(call.function.arguments)]),
-    [['function', ...oslo], ['function', ...oslo]]);
+  assert.deepEqual(
+    message.tool_calls.map((call) => [
+      call.type,
+      call.function.name,
+      JSON.parse(call.function.arguments),
+    ]),
+    [
+      ['function', ...oslo],
+      ['function', ...oslo],
+    ],
+  );
   assert.ok(message.tool_calls.every((call) => /^[A-Za-z0-9]{9}$/.test(call.id)));
   assert.notEqual(message.tool_calls[0].id, message.tool_calls[1].id);
   assert.match(asked[0].prompt, /^2Hi/);
@@ -157,10 +289,17 @@ test('an answer has tool_calls, no content, and says why it ended', async () => 
 test('a stream has the calls as deltas with their index', async () => {
   const { chat } = scripted(`Wait.${called}${called}`);
   const chunks = [];
-  for await (const chunk of await chat.create({ messages, tools, stream: true })) chunks.push(chunk.choices[0]);
+  for await (const chunk of await chat.create({ messages, tools, stream: true }))
+    chunks.push(chunk.choices[0]);
   assert.equal(chunks.map(({ delta }) => delta.content ?? '').join(''), 'Wait.');
   const calls = chunks.flatMap(({ delta }) => delta.tool_calls ?? []);
-  assert.deepEqual(calls.map((call) => [call.index, call.function.name]), [[0, 'weather'], [1, 'weather']]);
+  assert.deepEqual(
+    calls.map((call) => [call.index, call.function.name]),
+    [
+      [0, 'weather'],
+      [1, 'weather'],
+    ],
+  );
   assert.equal(chunks.at(-1).finish_reason, 'tool_calls');
 });
 
@@ -173,7 +312,10 @@ test("without tools, or with tool_choice 'none', nothing is read into the text",
   for (const params of [{}, { tools, tool_choice: 'none' }, { tools: [] }]) {
     const { chat, asked } = scripted(called);
     const { message, finish_reason } = (await chat.create({ messages, ...params })).choices[0];
-    assert.deepEqual([message.content, message.tool_calls, finish_reason], [called, undefined, 'stop']);
+    assert.deepEqual(
+      [message.content, message.tool_calls, finish_reason],
+      [called, undefined, 'stop'],
+    );
     assert.match(asked[0].prompt, /^0Hi/);
     assert.equal(asked[0].options.special, false);
   }
@@ -184,20 +326,34 @@ test('a call can be enforced, after the thought is closed', async () => {
   const { chat, asked } = scripted('{"city": "Oslo"}}\n</tool_call>', { template });
   const choice = { type: 'function', function: { name: 'weather' } };
   const { message } = (await chat.create({ messages, tools, tool_choice: choice })).choices[0];
-  assert.ok(asked[0].prompt.endsWith('<think>\n</think>\n\n<tool_call>\n{"name": "weather", "arguments": '), asked[0].prompt);
+  assert.ok(
+    asked[0].prompt.endsWith('<think>\n</think>\n\n<tool_call>\n{"name": "weather", "arguments": '),
+    asked[0].prompt,
+  );
   assert.equal(message.tool_calls[0].function.arguments, '{"city":"Oslo"}');
   const any = scripted('time", "arguments": {}}</tool_call>');
-  assert.equal((await any.chat.create({ messages, tools, tool_choice: 'required' })).choices[0].message.tool_calls[0].function.name, 'time');
+  assert.equal(
+    (await any.chat.create({ messages, tools, tool_choice: 'required' })).choices[0].message
+      .tool_calls[0].function.name,
+    'time',
+  );
 });
 
 test('what cannot be is refused, and tools that no one will see are warned of', async () => {
   const bad = [
-    { tools: [{ type: 'function' }] }, { tools: [{ type: 'custom', custom: { name: 'x' } }] }, { tool_choice: 'required' },
-    { tools, tool_choice: { type: 'function', function: { name: 'other' } } }, { tools, tool_choice: 'sometimes' },
+    { tools: [{ type: 'function' }] },
+    { tools: [{ type: 'custom', custom: { name: 'x' } }] },
+    { tool_choice: 'required' },
+    { tools, tool_choice: { type: 'function', function: { name: 'other' } } },
+    { tools, tool_choice: 'sometimes' },
     { tools, tool_choice: 'required', chat_template: '{{ messages[0].content }}' },
   ];
   for (const params of bad) {
-    await assert.rejects(scripted('').chat.create({ messages, ...params }), { code: 'INVALID_ARGUMENT' }, JSON.stringify(params));
+    await assert.rejects(
+      scripted('').chat.create({ messages, ...params }),
+      { code: 'INVALID_ARGUMENT' },
+      JSON.stringify(params),
+    );
   }
   const { chat, warnings } = scripted('', { template: '{{ messages[0].content }}' });
   for (let i = 0; i < 2; i++) await chat.create({ messages, tools });
@@ -212,7 +368,10 @@ test('the AI SDK gets the calls as parts', async () => {
     tools: [{ type: 'function', name: 'weather', inputSchema: { type: 'object' } }],
   };
   const { content, finishReason, warnings } = await language.doGenerate(options);
-  assert.deepEqual(content.map((part) => part.type), ['text', 'tool-call']);
+  assert.deepEqual(
+    content.map((part) => part.type),
+    ['text', 'tool-call'],
+  );
   assert.deepEqual([content[1].toolName, JSON.parse(content[1].input)], oslo);
   assert.deepEqual([finishReason.unified, warnings], ['tool-calls', []]);
   const parts = [];

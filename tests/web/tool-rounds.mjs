@@ -10,7 +10,9 @@ export function read(make, text, cuts) {
   const add = ({ reasoning = '', content, calls }) => {
     out.reasoning += reasoning;
     out.content += content;
-    out.calls.push(...calls.map(({ function: { name, arguments: json } }) => [name, JSON.parse(json)]));
+    out.calls.push(
+      ...calls.map(({ function: { name, arguments: json } }) => [name, JSON.parse(json)]),
+    );
   };
   let from = 0;
   for (const to of [...cuts, text.length]) {
@@ -23,23 +25,43 @@ export function read(make, text, cuts) {
 
 /** Pieces of one size for several sizes, and two pieces for every place, or every so many. */
 export function* everyCut(length, step = 1) {
-  for (const size of [1, 2, 3, 7]) yield Array.from({ length: Math.floor((length - 1) / size) }, (_, i) => (i + 1) * size);
+  for (const size of [1, 2, 3, 7])
+    yield Array.from({ length: Math.floor((length - 1) / size) }, (_, i) => (i + 1) * size);
   for (let at = 0; at <= length; at += step) yield [at];
 }
 
 /** Where the text of an answer begins and ends, beside the white space that templates leave around it. */
-const kAround = /^[^]*?(<\|start_header_id\|>assistant<\|end_header_id\|>\n\n|<\|start\|>assistant(?= to=))|<\|eot_id\|>[^]*$|<\|eom_id\|>[^]*$/g;
+const kAround =
+  /^[^]*?(<\|start_header_id\|>assistant<\|end_header_id\|>\n\n|<\|start\|>assistant(?= to=))|<\|eot_id\|>[^]*$|<\|eom_id\|>[^]*$/g;
 
 /** What a template makes of calls and a result, from the end of the question on, and whether the result is there; null where it shows no calls. */
 export function rendered(source, tools, calls, asText) {
-  const tool_calls = calls.map(([name, args], i) => ({ id: `abcdefgh${i}`, type: 'function', function: { name, arguments: asText ? JSON.stringify(args) : args } }));
+  const tool_calls = calls.map(([name, args], i) => ({
+    id: `abcdefgh${i}`,
+    type: 'function',
+    function: { name, arguments: asText ? JSON.stringify(args) : args },
+  }));
   const question = 'Q-U-E-S-T';
-  const turn = (content) => [{ role: 'user', content: question }, { role: 'assistant', content, tool_calls }, { role: 'tool', tool_call_id: 'abcdefgh0', name: calls[0][0], content: 'RESULT' }];
+  const turn = (content) => [
+    { role: 'user', content: question },
+    { role: 'assistant', content, tool_calls },
+    { role: 'tool', tool_call_id: 'abcdefgh0', name: calls[0][0], content: 'RESULT' },
+  ];
   for (const content of ['', null]) {
-    const variables = { messages: turn(content), tools, bos_token: '<BOS>', eos_token: '<EOS>', add_generation_prompt: true };
+    const variables = {
+      messages: turn(content),
+      tools,
+      bos_token: '<BOS>',
+      eos_token: '<EOS>',
+      add_generation_prompt: true,
+    };
     const text = new ChatTemplate(source).render(variables, new Date(0));
     if (!text.includes(calls[0][0], text.lastIndexOf(question))) continue;
-    const answer = text.slice(text.lastIndexOf(question) + question.length).replace(/^<\|(eot_id|end)\|>/, '').replace(kAround, '').replace(/<\|tool_result\|>[^]*/, '');
+    const answer = text
+      .slice(text.lastIndexOf(question) + question.length)
+      .replace(/^<\|(eot_id|end)\|>/, '')
+      .replace(kAround, '')
+      .replace(/<\|tool_result\|>[^]*/, '');
     return { text: answer, result: text.includes('RESULT', text.lastIndexOf(question)) };
   }
   return null;

@@ -65,11 +65,17 @@ test('wrong files are refused by name in Chromium', { skip: longOnly }, async ()
 test('an unknown family is refused before the download', async () => {
   const { Engine } = await import(pathToFileURL(join(dist, 'node.js')).href);
   const unknown = cases.find(({ code }) => code === 'UNSUPPORTED_ARCHITECTURE');
-  const header = readFileSync(join(root, unknown.file), 'latin1').replace(unknown.find, unknown.replace);
+  const header = readFileSync(join(root, unknown.file), 'latin1').replace(
+    unknown.find,
+    unknown.replace,
+  );
   const bytes = Buffer.concat([Buffer.from(header, 'latin1'), Buffer.alloc(32 << 20)]);
   const server = await faultyServer({ bytes });
   try {
-    await assert.rejects(Engine.load(server.url, { threads: 1 }), { code: 'UNSUPPORTED_ARCHITECTURE', message: /lhama/ });
+    await assert.rejects(Engine.load(server.url, { threads: 1 }), {
+      code: 'UNSUPPORTED_ARCHITECTURE',
+      message: /lhama/,
+    });
     assert.ok(server.state.bytes <= 4 << 20, `${server.state.bytes} bytes were sent`);
   } finally {
     await server.close();

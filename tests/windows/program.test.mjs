@@ -2,7 +2,14 @@
 // what that build leaves out is refused by name.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -14,13 +21,20 @@ const model = 'examples/models/sluice-tales-Q8_0.gguf';
 const folder = mkdtempSync(join(tmpdir(), 'sluice-windows-'));
 after(() => rmSync(folder, { recursive: true }));
 
-const timeout = 120_000;  // a program that hangs is a failure
+const timeout = 120_000; // a program that hangs is a failure
 function call(program, args, input, env) {
-  const { status, stdout, stderr, error } = spawnSync(program, args, { cwd: root, input, timeout, killSignal: 'SIGKILL', env: { ...process.env, ...env } });
+  const { status, stdout, stderr, error } = spawnSync(program, args, {
+    cwd: root,
+    input,
+    timeout,
+    killSignal: 'SIGKILL',
+    env: { ...process.env, ...env },
+  });
   assert.ifError(error);
   return { status, stdout: stdout.toString(), stderr: stderr.toString() };
 }
-const onWindows = (args, input = '') => call(wine(), [join(root, 'build/windows-tests/sluice.exe'), ...args], input, wineEnvironment());
+const onWindows = (args, input = '') =>
+  call(wine(), [join(root, 'build/windows-tests/sluice.exe'), ...args], input, wineEnvironment());
 const here = (args, input = '') => call(join(root, 'build/native/sluice'), args, input);
 
 /** Both programs succeed and write the same. */
@@ -42,8 +56,12 @@ test('run tells the same story, within a budget too', () => {
 });
 
 test('info says the same', () => {
-  const facts = JSON.parse(onWindows(['info', model, '--json', '--memory-budget', '1000k', '--threads', '2']).stdout);
-  const ours = JSON.parse(here(['info', model, '--json', '--memory-budget', '1000k', '--threads', '2']).stdout);
+  const facts = JSON.parse(
+    onWindows(['info', model, '--json', '--memory-budget', '1000k', '--threads', '2']).stdout,
+  );
+  const ours = JSON.parse(
+    here(['info', model, '--json', '--memory-budget', '1000k', '--threads', '2']).stdout,
+  );
   assert.deepEqual(facts.plan, ours.plan);
   assert.deepEqual(facts.types, ours.types);
 });
@@ -62,11 +80,16 @@ test('names of files, prompts and answers are UTF-8', () => {
 });
 
 test('paths may have Windows’ own separator', () => {
-  const models = ['hf\\gemma3\\config.json', 'hf\\llama3', 'hf/llama3\\'].map((name) => `tests\\data\\${name}`);
+  const models = ['hf\\gemma3\\config.json', 'hf\\llama3', 'hf/llama3\\'].map(
+    (name) => `tests\\data\\${name}`,
+  );
   for (const path of models) {
     const { status, stdout, stderr } = onWindows(['info', path, '--json']);
     assert.equal(status, 0, stderr);
-    assert.deepEqual(JSON.parse(stdout).types, JSON.parse(here(['info', path.replaceAll('\\', '/'), '--json']).stdout).types);
+    assert.deepEqual(
+      JSON.parse(stdout).types,
+      JSON.parse(here(['info', path.replaceAll('\\', '/'), '--json']).stdout).types,
+    );
   }
 });
 
@@ -75,25 +98,58 @@ test('convert writes the same file, over another one too, and leaves nothing bes
   const files = ['here.gguf', 'there — 其処.gguf'].map((name) => join(folder, name));
   writeFileSync(files[1], 'another file');
   [here, onWindows].forEach((program, i) => {
-    const { status, stderr } = program(['convert', model, files[i], '--type', 'q4_k_m', '--threads', '2']);
+    const { status, stderr } = program([
+      'convert',
+      model,
+      files[i],
+      '--type',
+      'q4_k_m',
+      '--threads',
+      '2',
+    ]);
     assert.equal(status, 0, stderr);
   });
   assert.ok(readFileSync(files[0]).equals(readFileSync(files[1])));
-  assert.deepEqual(readdirSync(folder).filter((name) => name.endsWith('.part')), []);
-  const { status, stderr } = onWindows(['convert', model, join(out, 'nowhere.gguf'), '--type', 'q8_0']);
+  assert.deepEqual(
+    readdirSync(folder).filter((name) => name.endsWith('.part')),
+    [],
+  );
+  const { status, stderr } = onWindows([
+    'convert',
+    model,
+    join(out, 'nowhere.gguf'),
+    '--type',
+    'q8_0',
+  ]);
   assert.equal(status, 1);
   assert.match(stderr, /cannot be written \[IO\]/);
 });
 
 test('chat reads plain lines', () => {
-  const { status, stdout, stderr } = onWindows(['chat', model, '-n', '4', '--temp', '0'], 'Hello\r\n/stats\r\n/quit\r\n');
+  const { status, stdout, stderr } = onWindows(
+    ['chat', model, '-n', '4', '--temp', '0'],
+    'Hello\r\n/stats\r\n/quit\r\n',
+  );
   assert.equal(status, 0, stderr);
   assert.match(stdout, /2 messages, \d+ of \d+ tokens/);
 });
 
 test('a prompt is saved in a directory, once', () => {
-  const args = ['run', model, '-p', readFileSync(join(root, 'LICENSE'), 'utf8').slice(0, 300), '-n', '4', '--temp', '0', '--json',
-    '--prompt-cache', join(folder, 'Ansagen'), '--prompt-cache-size', '64M'];
+  const args = [
+    'run',
+    model,
+    '-p',
+    readFileSync(join(root, 'LICENSE'), 'utf8').slice(0, 300),
+    '-n',
+    '4',
+    '--temp',
+    '0',
+    '--json',
+    '--prompt-cache',
+    join(folder, 'Ansagen'),
+    '--prompt-cache-size',
+    '64M',
+  ];
   const [first, second] = [onWindows(args), onWindows(args)].map(({ status, stdout, stderr }) => {
     assert.equal(status, 0, stderr);
     return JSON.parse(stdout);
@@ -109,8 +165,16 @@ test('errors have a sentence, a code and an exit status', () => {
     [['info', model, '--no-such-option'], 2, /no-such-option.*\[INVALID_ARGUMENT\]/],
     // What this build leaves out.
     [['serve', model, '--port', '0'], 1, /this build has no server \[INVALID_ARGUMENT\]/],
-    [['cache', '--cache-dir', 'x', 'list'], 1, /this build has no network, and no cache \[INVALID_ARGUMENT\]/],
-    [['info', 'https://example.org/model.gguf'], 1, /this build reads files alone \[INVALID_ARGUMENT\]/],
+    [
+      ['cache', '--cache-dir', 'x', 'list'],
+      1,
+      /this build has no network, and no cache \[INVALID_ARGUMENT\]/,
+    ],
+    [
+      ['info', 'https://example.org/model.gguf'],
+      1,
+      /this build reads files alone \[INVALID_ARGUMENT\]/,
+    ],
   ];
   for (const [args, expected, sentence] of cases) {
     const { status, stdout, stderr } = onWindows(args);

@@ -15,5 +15,11 @@ export function wine() {
 /** A Windows of the tests' own, which the first program makes, without a display and silent about what it lacks. */
 export function wineEnvironment() {
   mkdirSync(prefix, { recursive: true });
-  return { WINEPREFIX: prefix, WINEDEBUG: '-all', WINEDLLOVERRIDES: 'mscoree,mshtml=', DISPLAY: '', LC_ALL: 'C.UTF-8' };
+  return {
+    WINEPREFIX: prefix,
+    WINEDEBUG: '-all',
+    WINEDLLOVERRIDES: 'mscoree,mshtml=',
+    DISPLAY: '',
+    LC_ALL: 'C.UTF-8',
+  };
 }

@@ -13,7 +13,10 @@ export interface Entry {
   SluiceError: typeof SluiceError;
 }
 
-export function adapterSpecs(list: readonly (LoraAdapter | string)[], entry: Entry): Promise<AdapterSpec[]> {
+export function adapterSpecs(
+  list: readonly (LoraAdapter | string)[],
+  entry: Entry,
+): Promise<AdapterSpec[]> {
   const invalid = (message: string): never => {
     throw new entry.SluiceError('INVALID_ARGUMENT', message);
   };
@@ -23,11 +26,14 @@ export function adapterSpecs(list: readonly (LoraAdapter | string)[], entry: Ent
       const { source, scale = 1, ...rest } = typeof one === 'string' ? { source: one } : one;
       const [unknown] = Object.keys(rest);
       if (unknown) invalid(`An adapter has source and scale; '${unknown}' is not known.`);
-      if (typeof scale !== 'number' || !Number.isFinite(scale)) invalid("An adapter's scale must be a number.");
+      if (typeof scale !== 'number' || !Number.isFinite(scale))
+        invalid("An adapter's scale must be a number.");
       const spec = entry.sourceSpec(source);
-      const names = spec.kind === 'blob' ? spec.names : [spec.kind === 'url' ? spec.url : spec.path];
+      const names =
+        spec.kind === 'blob' ? spec.names : [spec.kind === 'url' ? spec.url : spec.path];
       const peft = names.findIndex((name) => /(\.safetensors|\.json|\/)$/.test(bare(name)));
-      if (peft >= 0) return { name: bare(names[peft]!), data: await readPeft(spec, names, entry), scale };
+      if (peft >= 0)
+        return { name: bare(names[peft]!), data: await readPeft(spec, names, entry), scale };
       if (names.length !== 1) invalid('An adapter is one file, or the two of PEFT.');
       const name = bare(names[0]!);
       return { name, data: await read(spec, name, entry), scale };
@@ -47,7 +53,13 @@ async function readPeft(spec: SourceSpec, names: readonly string[], entry: Entry
     kFiles.map((file) => {
       if (spec.kind !== 'blob') return read(beside(spec, file), file, entry);
       const at = names.findIndex((name) => name.endsWith(file.slice(file.lastIndexOf('.'))));
-      return spec.blobs[at] ?? refuse('INVALID_ARGUMENT', `An adapter of PEFT is two files; ${file} is not among those chosen.`);
+      return (
+        spec.blobs[at] ??
+        refuse(
+          'INVALID_ARGUMENT',
+          `An adapter of PEFT is two files; ${file} is not among those chosen.`,
+        )
+      );
     }),
   );
   return adapterOfPeft(config!, weights!, refuse);
@@ -58,10 +70,16 @@ function beside(spec: Exclude<SourceSpec, { kind: 'blob' }>, file: string): Sour
   const address = spec.kind === 'url' ? spec.url : spec.path;
   const path = bare(address);
   const moved = path.slice(0, path.lastIndexOf('/') + 1) + file;
-  return spec.kind === 'url' ? { kind: 'url', url: moved + address.slice(path.length) } : { kind: 'path', path: moved };
+  return spec.kind === 'url'
+    ? { kind: 'url', url: moved + address.slice(path.length) }
+    : { kind: 'path', path: moved };
 }
 
-async function read(spec: SourceSpec, name: string, { readFile, SluiceError }: Entry): Promise<Blob> {
+async function read(
+  spec: SourceSpec,
+  name: string,
+  { readFile, SluiceError }: Entry,
+): Promise<Blob> {
   if (spec.kind === 'blob') return spec.blobs[0]!;
   if (spec.kind === 'path') return new Blob([(await readFile!(spec.path)) as BlobPart]);
   let answer: Response;
@@ -71,5 +89,8 @@ async function read(spec: SourceSpec, name: string, { readFile, SluiceError }: E
   } catch (cause) {
     throw new SluiceError('NETWORK', `The adapter ${name} cannot be fetched.`, { cause });
   }
-  throw new SluiceError(answer.status === 404 ? 'NOT_FOUND' : 'HTTP_STATUS', `The server answered ${answer.status} for the adapter ${name}.`);
+  throw new SluiceError(
+    answer.status === 404 ? 'NOT_FOUND' : 'HTTP_STATUS',
+    `The server answered ${answer.status} for the adapter ${name}.`,
+  );
 }

@@ -72,34 +72,63 @@ true satisfies Same<Words<typeof kCreate>, keyof EmbeddingParams>;
 export interface EmbedEngine {
   readonly info: { name: string; vocabulary: number };
   /** @internal */
-  embedTexts(texts: (string | Int32Array)[], spec: EmbedSpec, signal: AbortSignal | undefined, told: (done: number) => void): Promise<Embedded>;
+  embedTexts(
+    texts: (string | Int32Array)[],
+    spec: EmbedSpec,
+    signal: AbortSignal | undefined,
+    told: (done: number) => void,
+  ): Promise<Embedded>;
 }
 
 type Input = string | ArrayLike<number>;
 
 function checked(engine: EmbedEngine, texts: readonly Input[]): (string | Int32Array)[] {
-  return texts.map((text) => (typeof text === 'string' ? text : tokenIds(text, engine.info.vocabulary)));
+  return texts.map((text) =>
+    typeof text === 'string' ? text : tokenIds(text, engine.info.vocabulary),
+  );
 }
 
 /** The vectors of texts, or of lists of token ids. */
-export async function embedTexts(engine: EmbedEngine, texts: readonly Input[], options: EmbedOptions): Promise<{ vectors: Float32Array[]; tokens: number }> {
+export async function embedTexts(
+  engine: EmbedEngine,
+  texts: readonly Input[],
+  options: EmbedOptions,
+): Promise<{ vectors: Float32Array[]; tokens: number }> {
   onlyKnown('embed()', options, kEmbed);
   const { pooling, signal, onProgress } = options;
   const number = pooling === undefined ? -1 : kPoolings.indexOf(pooling);
-  if (pooling !== undefined && (number < 0 || number === 4)) invalid('pooling must be none, mean, cls or last.');
-  const spec = { pooling: number, normalize: options.normalize ?? true, dimensions: count('dimensions', options.dimensions) };
-  const { values, width, rows, tokens } = await engine.embedTexts(checked(engine, texts), spec, signal, (done) => onProgress?.({ done, total: texts.length }));
+  if (pooling !== undefined && (number < 0 || number === 4))
+    invalid('pooling must be none, mean, cls or last.');
+  const spec = {
+    pooling: number,
+    normalize: options.normalize ?? true,
+    dimensions: count('dimensions', options.dimensions),
+  };
+  const { values, width, rows, tokens } = await engine.embedTexts(
+    checked(engine, texts),
+    spec,
+    signal,
+    (done) => onProgress?.({ done, total: texts.length }),
+  );
   let at = 0;
   return { vectors: Array.from(rows, (n) => values.slice(at, (at += n * width))), tokens };
 }
 
 /** The documents in the order in which they answer the query. */
-export async function rankDocuments(engine: EmbedEngine, query: string, documents: readonly string[], options: RerankOptions): Promise<Ranked[]> {
+export async function rankDocuments(
+  engine: EmbedEngine,
+  query: string,
+  documents: readonly string[],
+  options: RerankOptions,
+): Promise<Ranked[]> {
   onlyKnown('rerank()', options, 'topN signal onProgress');
-  if (typeof query !== 'string' || !documents.every((text) => typeof text === 'string')) invalid('A query and its documents are texts.');
+  if (typeof query !== 'string' || !documents.every((text) => typeof text === 'string'))
+    invalid('A query and its documents are texts.');
   const { signal, onProgress } = options;
   const spec = { pooling: 4, normalize: false, dimensions: 0, query };
-  const { values, width } = await engine.embedTexts([...documents], spec, signal, (done) => onProgress?.({ done, total: documents.length }));
+  const { values, width } = await engine.embedTexts([...documents], spec, signal, (done) =>
+    onProgress?.({ done, total: documents.length }),
+  );
   const ranked = documents.map((_, index) => ({ index, score: values[index * width]! }));
   ranked.sort((a, b) => b.score - a.score);
   return options.topN === undefined ? ranked : ranked.slice(0, count('topN', options.topN));
@@ -119,19 +148,28 @@ export class Embeddings {
     return abortable(options, async () => {
       onlyKnown('embeddings.create()', params, kCreate);
       const { input, dimensions, encoding_format: format } = params;
-      if (!/^(float|base64)$/.test(format ?? 'float')) invalid('encoding_format must be float or base64.');
+      if (!/^(float|base64)$/.test(format ?? 'float'))
+        invalid('encoding_format must be float or base64.');
       const one = typeof input === 'string' || typeof input?.[0] === 'number';
       const texts = (one ? [input] : [...(input ?? [])]) as Input[];
       const { signal } = options ?? {};
       throwIfAborted(signal);
-      const { vectors, tokens } = await embedTexts(this.#engine, texts, { ...(dimensions && { dimensions }), ...(signal && { signal }) });
+      const { vectors, tokens } = await embedTexts(this.#engine, texts, {
+        ...(dimensions && { dimensions }),
+        ...(signal && { signal }),
+      });
       const data = vectors.map((vector, index) => ({
         object: 'embedding' as const,
         index,
         // OpenAI's clients ask for base64, and decode it, where nobody says what they want.
         embedding: (format === 'base64' ? base64(vector) : Array.from(vector)) as number[],
       }));
-      return { object: 'list', data, model: this.#engine.info.name, usage: { prompt_tokens: tokens, total_tokens: tokens } };
+      return {
+        object: 'list',
+        data,
+        model: this.#engine.info.name,
+        usage: { prompt_tokens: tokens, total_tokens: tokens },
+      };
     });
   }
 }

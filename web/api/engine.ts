@@ -5,14 +5,51 @@ import { ChatCompletions, Completions } from '../chat/completions.js';
 import { LazyPrompts } from '../chat/prompt.js';
 import { StoreManager } from '../io/store-manager.js';
 import type { EngineCalls } from '../wire/calls.js';
-import { abortable, deserializeError, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from '../wire/errors.js';
-import type { EngineOptions, GenerateOptions, InspectOptions, ModelSource, TokenizeOptions } from '../wire/options.js';
+import {
+  abortable,
+  deserializeError,
+  invalid,
+  onlyKnown,
+  SluiceError,
+  throwIfAborted,
+  type CallOptions,
+} from '../wire/errors.js';
+import type {
+  EngineOptions,
+  GenerateOptions,
+  InspectOptions,
+  ModelSource,
+  TokenizeOptions,
+} from '../wire/options.js';
 import type { Embedded, EmbedSpec, LoadSpec, Snapshot, WorkerEvent } from '../wire/protocol.js';
-import type { EngineStats, MemoryReport, ModelInfo, Piece, SavedState, UnitState } from '../wire/types.js';
-import { Embeddings, embedTexts, rankDocuments, type EmbedOptions, type Ranked, type RerankOptions } from './embedding.js';
+import type {
+  EngineStats,
+  MemoryReport,
+  ModelInfo,
+  Piece,
+  SavedState,
+  UnitState,
+} from '../wire/types.js';
+import {
+  Embeddings,
+  embedTexts,
+  rankDocuments,
+  type EmbedOptions,
+  type Ranked,
+  type RerankOptions,
+} from './embedding.js';
 import { begun, Generation } from './generation.js';
 import { Link } from './link.js';
-import { adapterSpecs, checkLoad, count, generateSpec, loadSpec, sourceSpec, tokenIds, tokenizeSpec } from './options.js';
+import {
+  adapterSpecs,
+  checkLoad,
+  count,
+  generateSpec,
+  loadSpec,
+  sourceSpec,
+  tokenIds,
+  tokenizeSpec,
+} from './options.js';
 import { platform } from './platform.js';
 import { checkSaved, Session, type SessionOptions } from './session.js';
 import { startWorker } from './start.js';
@@ -66,7 +103,10 @@ export class Engine {
   #moving: Promise<unknown> | null = null;
   /** The last that the worker sent; there is one once load() has resolved. */
   #snapshot!: Snapshot;
-  readonly #generations = new Map<number, { generation: Generation; heard: (pieces: Piece[]) => void }>();
+  readonly #generations = new Map<
+    number,
+    { generation: Generation; heard: (pieces: Piece[]) => void }
+  >();
   readonly #embedded = new Map<number, (done: number) => void>();
   #nextGeneration = 1;
   #disposing: Promise<void> | null = null;
@@ -86,8 +126,18 @@ export class Engine {
    * weights go on arriving, and generate() starts on those that are there.
    */
   static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
-    const { cardFrom = 1, gpuLayers } = (options?.device === 'auto' && (await Engine.inspect(source, options)).device) || {};
-    const [engine, loaded] = await Engine.#open((rpc, spec) => rpc.call('load', Object.assign(spec, { cardFrom, gpuLayers: gpuLayers ?? spec.gpuLayers }), false), source, options);
+    const { cardFrom = 1, gpuLayers } =
+      (options?.device === 'auto' && (await Engine.inspect(source, options)).device) || {};
+    const [engine, loaded] = await Engine.#open(
+      (rpc, spec) =>
+        rpc.call(
+          'load',
+          Object.assign(spec, { cardFrom, gpuLayers: gpuLayers ?? spec.gpuLayers }),
+          false,
+        ),
+      source,
+      options,
+    );
     engine.#snapshot ??= loaded.snapshot;
     engine.#module = loaded.module;
     (engine as { info: ModelInfo }).info = loaded.info;
@@ -99,7 +149,11 @@ export class Engine {
    * resident under the budget, and how fast it would run.
    */
   static async inspect(source: ModelSource, options: InspectOptions = {}): Promise<ModelInfo> {
-    const [engine, info] = await Engine.#open((rpc, spec) => rpc.call('inspect', spec), source, options);
+    const [engine, info] = await Engine.#open(
+      (rpc, spec) => rpc.call('inspect', spec),
+      source,
+      options,
+    );
     await engine.dispose();
     return info;
   }
@@ -108,14 +162,21 @@ export class Engine {
    * Has the worker open a model. What a failed one holds of the store is given back first; after an
    * abort only the next one waits for that.
    */
-  static async #open<T>(ask: (rpc: Link['rpc'], spec: LoadSpec) => Promise<T>, source: ModelSource, options: InspectOptions): Promise<[Engine, T]> {
+  static async #open<T>(
+    ask: (rpc: Link['rpc'], spec: LoadSpec) => Promise<T>,
+    source: ModelSource,
+    options: InspectOptions,
+  ): Promise<[Engine, T]> {
     checkLoad(options);
     const { signal } = options;
     const spec = await loadSpec(source, options);
     const engine = new Engine(options);
     engine.#spec = spec;
     try {
-      return [engine, await abortable({ signal }, () => leaving.then(() => ask(engine.#link.rpc, spec)))];
+      return [
+        engine,
+        await abortable({ signal }, () => leaving.then(() => ask(engine.#link.rpc, spec))),
+      ];
     } catch (error) {
       const over = engine.dispose();
       if (signal?.aborted) leaving = Promise.all([leaving, over]);
@@ -135,18 +196,30 @@ export class Engine {
   }
 
   /** The vectors of texts (or of lists of token ids), which are packed into as few passes as hold them. */
-  async embed(texts: readonly (string | ArrayLike<number>)[], options: EmbedOptions = {}): Promise<Float32Array[]> {
+  async embed(
+    texts: readonly (string | ArrayLike<number>)[],
+    options: EmbedOptions = {},
+  ): Promise<Float32Array[]> {
     if (!Array.isArray(texts)) invalid('embed() takes a list of texts.');
     return (await embedTexts(this, texts, options)).vectors;
   }
 
   /** Ranks documents by how well they answer the query, the best first; of models that were trained for it. */
-  rerank(query: string, documents: readonly string[], options: RerankOptions = {}): Promise<Ranked[]> {
+  rerank(
+    query: string,
+    documents: readonly string[],
+    options: RerankOptions = {},
+  ): Promise<Ranked[]> {
     return rankDocuments(this, query, documents, options);
   }
 
   /** @internal */
-  embedTexts(texts: (string | Int32Array)[], spec: EmbedSpec, signal: AbortSignal | undefined, told: (done: number) => void): Promise<Embedded> {
+  embedTexts(
+    texts: (string | Int32Array)[],
+    spec: EmbedSpec,
+    signal: AbortSignal | undefined,
+    told: (done: number) => void,
+  ): Promise<Embedded> {
     const id = this.#nextGeneration++;
     const cancel = (): void => void this.call('cancel', id).catch(() => {});
     return abortable({ signal }, async () => {
@@ -168,10 +241,14 @@ export class Engine {
 
   /** @internal */
   get prompts(): LazyPrompts {
-    return (this.#renderer ??= new LazyPrompts(this.info, (message) => {
-      if (!this.#options.onProgress) console.warn(message);
-      this.#options.onProgress?.({ phase: 'warning', code: 'NO_TEMPLATE', message });
-    }, () => this.call('controlTexts')));
+    return (this.#renderer ??= new LazyPrompts(
+      this.info,
+      (message) => {
+        if (!this.#options.onProgress) console.warn(message);
+        this.#options.onProgress?.({ phase: 'warning', code: 'NO_TEMPLATE', message });
+      },
+      () => this.call('controlTexts'),
+    ));
   }
 
   /** @internal */
@@ -201,7 +278,12 @@ export class Engine {
         throwIfAborted(signal);
         // Without a pause where none is needed: what is called first comes first.
         const input = prompt();
-        const spec = generateSpec(input instanceof Promise ? await input : input, options, this.info.vocabulary, timeline);
+        const spec = generateSpec(
+          input instanceof Promise ? await input : input,
+          options,
+          this.info.vocabulary,
+          timeline,
+        );
         if (this.#moving) await this.#moved();
         throwIfAborted(signal);
         const ending = this.#link.rpc.call('generate', id, spec);
@@ -218,25 +300,32 @@ export class Engine {
   }
 
   /** @internal A call to the worker that has the model, behind a change of the budget. */
-  async call<Name extends keyof EngineCalls>(method: Name, ...args: Parameters<EngineCalls[Name]>): Promise<ReturnType<EngineCalls[Name]>> {
+  async call<Name extends keyof EngineCalls>(
+    method: Name,
+    ...args: Parameters<EngineCalls[Name]>
+  ): Promise<ReturnType<EngineCalls[Name]>> {
     if (this.#moving) await this.#moved();
     return this.#link.rpc.call(method, ...args);
   }
 
   /** Token ids of a text. */
-  async tokenize(
-    text: string,
-    options: TokenizeOptions = {},
-  ): Promise<Int32Array> {
+  async tokenize(text: string, options: TokenizeOptions = {}): Promise<Int32Array> {
     onlyKnown('tokenize()', options, 'addBos parseSpecial marked continues');
     if (typeof text !== 'string') invalid('Only text can be tokenized: pass a string.');
     return this.call('tokenize', text, tokenizeSpec(options));
   }
 
   /** The text of token ids; control tokens are left out unless `special`. */
-  async detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
+  async detokenize(
+    tokens: ArrayLike<number>,
+    options: { special?: boolean } = {},
+  ): Promise<string> {
     onlyKnown('detokenize()', options, 'special');
-    return this.call('detokenize', tokenIds(tokens, this.info.vocabulary), options.special ?? false);
+    return this.call(
+      'detokenize',
+      tokenIds(tokens, this.info.vocabulary),
+      options.special ?? false,
+    );
   }
 
   /** Number of tokens of a text, BOS included. */
@@ -249,11 +338,19 @@ export class Engine {
    * vocabulary's length a token. Every token is a pass of its own. Where the model has an encoder and a
    * decoder: those after each of the `decoderTokens`, which answer the others.
    */
-  logits(tokens: ArrayLike<number>, options?: CallOptions & { decoderTokens?: ArrayLike<number> }): Promise<Float32Array> {
+  logits(
+    tokens: ArrayLike<number>,
+    options?: CallOptions & { decoderTokens?: ArrayLike<number> },
+  ): Promise<Float32Array> {
     const { decoderTokens, ...call } = { ...options };
     return abortable(options && call, async () => {
       const ids = (list: ArrayLike<number>): Int32Array => tokenIds(list, this.info.vocabulary);
-      return this.call('logits', decoderTokens ? Int32Array.from([...ids(tokens).map((token) => ~token), ...ids(decoderTokens)]) : ids(tokens));
+      return this.call(
+        'logits',
+        decoderTokens
+          ? Int32Array.from([...ids(tokens).map((token) => ~token), ...ids(decoderTokens)])
+          : ids(tokens),
+      );
     });
   }
 
@@ -287,9 +384,11 @@ export class Engine {
     return abortable(options, () => {
       const memoryBudget = count('memoryBudget', bytes);
       const move = Promise.resolve(this.#moving).then(() => this.#move(memoryBudget));
-      const over: Promise<unknown> = (this.#moving = move.catch(() => {}).then(() => {
-        if (this.#moving === over) this.#moving = null;
-      }));
+      const over: Promise<unknown> = (this.#moving = move
+        .catch(() => {})
+        .then(() => {
+          if (this.#moving === over) this.#moving = null;
+        }));
       return move;
     });
   }
@@ -324,10 +423,14 @@ export class Engine {
         kvSize: (spec.kvPolicy ?? 'full') !== 'full' ? this.info.plan.kvPositions : 0,
         wasm: { ...spec.wasm, module: this.#module },
         // What is stored is not asked for again, and what has been fetched anew is new.
-        io: { ...spec.io, cache: bytesStored === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache },
+        io: {
+          ...spec.io,
+          cache: bytesStored === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache,
+        },
       };
       const { info } = await next.rpc.call('load', moved, true);
-      if (info.bytes !== this.info.bytes || info.name !== this.info.name) throw new SluiceError('SOURCE_CHANGED', 'The model is another one by now; load it anew.');
+      if (info.bytes !== this.info.bytes || info.name !== this.info.name)
+        throw new SluiceError('SOURCE_CHANGED', 'The model is another one by now; load it anew.');
       (this as { info: ModelInfo }).info = info;
       this.#link = next;
     } catch (error) {

@@ -80,7 +80,7 @@ export class Generation implements AsyncIterable<Piece> {
     const pieces = this[Symbol.asyncIterator]();
     let partial: { push(text: string | undefined): { value: unknown } | null } | undefined;
     const next = async (): Promise<IteratorResult<T, void>> => {
-      for (partial ??= new (await chatModule()).PartialJson(); ; ) {
+      for (partial ??= new (await chatModule()).PartialJson(); ;) {
         const { value: piece, done } = await pieces.next();
         const changed = partial.push(piece?.text);
         if (changed) return { done: false, value: changed.value as T };

@@ -12,7 +12,11 @@ export class Link {
   readonly #workers: WorkerPort[] = [];
   readonly #startWorker: () => WorkerPort;
 
-  constructor(startWorker: () => WorkerPort, onEvent: (event: WorkerEvent) => void, onGone: (error: unknown) => void) {
+  constructor(
+    startWorker: () => WorkerPort,
+    onEvent: (event: WorkerEvent) => void,
+    onGone: (error: unknown) => void,
+  ) {
     this.#startWorker = startWorker;
     this.rpc = new RpcClient(
       this.#start(),

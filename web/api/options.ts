@@ -5,15 +5,31 @@
 import { huggingFaceUrl } from '../io/huggingface.js';
 import { publicUrl } from '../wire/address.js';
 import { invalid, onlyKnown, signalOf, SluiceError, throwIfAborted } from '../wire/errors.js';
-import type { GenerateOptions, InspectOptions, ModelSource, Same, TokenizeOptions, Words } from '../wire/options.js';
-import type { AdapterSpec, Constraint, GenerateSpec, LoadSpec, SourceSpec, TokenizeSpec } from '../wire/protocol.js';
+import type {
+  GenerateOptions,
+  InspectOptions,
+  ModelSource,
+  Same,
+  TokenizeOptions,
+  Words,
+} from '../wire/options.js';
+import type {
+  AdapterSpec,
+  Constraint,
+  GenerateSpec,
+  LoadSpec,
+  SourceSpec,
+  TokenizeSpec,
+} from '../wire/protocol.js';
 import type { CacheMode } from '../wire/types.js';
 import { platform } from './platform.js';
 import { schemaOf } from '../wire/schema.js';
 import { kNumbers, seedText } from './sampling.js';
 
-const kLoad = 'memoryBudget contextLength kvType kvPolicy kvKeep kvSize quality headClusters threads device gpuBudget gpuLayers kernels signal cache cacheDir onProgress grammars draft parallel lora wasmUrl wasmBinary workerUrl ioWorker';
-const kGenerate = 'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial marked continues special reusePrefix ignoreEos grammar regex choice jsonSchema';
+const kLoad =
+  'memoryBudget contextLength kvType kvPolicy kvKeep kvSize quality headClusters threads device gpuBudget gpuLayers kernels signal cache cacheDir onProgress grammars draft parallel lora wasmUrl wasmBinary workerUrl ioWorker';
+const kGenerate =
+  'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial marked continues special reusePrefix ignoreEos grammar regex choice jsonSchema';
 true satisfies Same<Words<typeof kLoad> | 'tuning', keyof InspectOptions>;
 true satisfies Same<Words<typeof kGenerate>, keyof GenerateOptions>;
 
@@ -39,12 +55,19 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
   throwIfAborted(options.signal);
   const { wasmUrl, kernels = '', kvType = 'f16', gpuLayers, parallel = 1 } = options;
   const draftSource = draftOf(options);
-  const device = (options.device === 'auto' && (draftSource || parallel > 1) ? 'wasm' : options.device) ?? 'wasm';
-  if (!(parallel >= 1 && parallel <= 64 && (parallel === 1 || device === 'wasm')) || parallel % 1) invalid('parallel is a whole number from 1 to 64, on device wasm.');
+  const device =
+    (options.device === 'auto' && (draftSource || parallel > 1) ? 'wasm' : options.device) ??
+    'wasm';
+  if (!(parallel >= 1 && parallel <= 64 && (parallel === 1 || device === 'wasm')) || parallel % 1)
+    invalid('parallel is a whole number from 1 to 64, on device wasm.');
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
   return {
     source: sourceSpec(source),
-    io: { cache: cacheMode(options.cache ?? 'default'), cacheDir: options.cacheDir, tuning: options.tuning },
+    io: {
+      cache: cacheMode(options.cache ?? 'default'),
+      cacheDir: options.cacheDir,
+      tuning: options.tuning,
+    },
     wasm: { url: wasmUrl?.toString(), binary: options.wasmBinary ?? (await own) },
     memoryBudget: count('memoryBudget', options.memoryBudget),
     contextLength: Math.min(count('contextLength', options.contextLength), kMostCount),
@@ -52,18 +75,33 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     kernels,
     kvType: `${kvType}`,
     kvPolicy: options.kvPolicy,
-    kvKeep: options.kvKeep === undefined ? -1 : Math.min(count('kvKeep', options.kvKeep), kMostCount),
+    kvKeep:
+      options.kvKeep === undefined ? -1 : Math.min(count('kvKeep', options.kvKeep), kMostCount),
     kvSize: Math.min(count('kvSize', options.kvSize), kMostCount),
     quality: +(options.quality ?? 1),
-    headClusters: device === 'wasm' ? `${options.headClusters ?? ''}` : options.headClusters ? invalid('headClusters needs device wasm.') : 'off',
+    headClusters:
+      device === 'wasm'
+        ? `${options.headClusters ?? ''}`
+        : options.headClusters
+          ? invalid('headClusters needs device wasm.')
+          : 'off',
     grammars: options.grammars === true,
     draft: !!options.draft,
     draftSource,
     parallel,
     lora: await adapterSpecs(options.lora),
-    device: /^(wasm|webgpu|auto)$/.test(device) ? device : invalid('device must be wasm, webgpu or auto.'),
+    device: /^(wasm|webgpu|auto)$/.test(device)
+      ? device
+      : invalid('device must be wasm, webgpu or auto.'),
     gpuBudget: count('gpuBudget', options.gpuBudget),
-    gpuLayers: gpuLayers === undefined ? gpuLayers : device === 'wasm' ? invalid('gpuLayers needs device webgpu or auto.') : gpuLayers === 'auto' ? Infinity : count('gpuLayers', gpuLayers),
+    gpuLayers:
+      gpuLayers === undefined
+        ? gpuLayers
+        : device === 'wasm'
+          ? invalid('gpuLayers needs device webgpu or auto.')
+          : gpuLayers === 'auto'
+            ? Infinity
+            : count('gpuLayers', gpuLayers),
     cardFrom: 1,
     ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
   };
@@ -71,14 +109,19 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
 
 /** Where the model is that guesses. */
 function draftOf({ draft, device }: InspectOptions): SourceSpec | undefined {
-  if (draft === '' || (draft !== 'ngram' && draft && device === 'webgpu')) invalid('A draft model is an address, on device wasm.');
+  if (draft === '' || (draft !== 'ngram' && draft && device === 'webgpu'))
+    invalid('A draft model is an address, on device wasm.');
   return !draft || draft === 'ngram' ? undefined : sourceSpec(draft);
 }
 
 export async function adapterSpecs(list: InspectOptions['lora'] = []): Promise<AdapterSpec[]> {
   if (list.length === 0) return [];
   const module = await import('./adapters.js').catch((cause: Error) => {
-    throw new SluiceError('MODULE_LOAD', "The package's adapters.js cannot be loaded; copy it beside the script.", { cause });
+    throw new SluiceError(
+      'MODULE_LOAD',
+      "The package's adapters.js cannot be loaded; copy it beside the script.",
+      { cause },
+    );
   });
   return module.adapterSpecs(list, { sourceSpec, readFile: platform().readFile, SluiceError });
 }
@@ -87,10 +130,13 @@ export async function adapterSpecs(list: InspectOptions['lora'] = []): Promise<A
  * A worker in Firefox 153, where starting a further one blocks for good now and then: the engine's own
  * is risk enough.
  */
-const nestedInFirefox = typeof document === 'undefined' && /Firefox/.test(`${globalThis.navigator?.userAgent}`);
+const nestedInFirefox =
+  typeof document === 'undefined' && /Firefox/.test(`${globalThis.navigator?.userAgent}`);
 
 function cacheMode(mode: CacheMode): CacheMode {
-  return /^(default|only|reload|none)$/.test(mode) ? mode : invalid('cache must be default, only, reload or none.');
+  return /^(default|only|reload|none)$/.test(mode)
+    ? mode
+    : invalid('cache must be default, only, reload or none.');
 }
 
 export function sourceSpec(source: ModelSource): SourceSpec {
@@ -98,17 +144,23 @@ export function sourceSpec(source: ModelSource): SourceSpec {
     return specOf(source);
   } catch (cause) {
     if (cause instanceof SluiceError) throw cause;
-    throw new SluiceError('INVALID_ARGUMENT', `'${source}' is not an address that can be read.`, { cause });
+    throw new SluiceError('INVALID_ARGUMENT', `'${source}' is not an address that can be read.`, {
+      cause,
+    });
   }
 }
 
 function specOf(source: ModelSource): SourceSpec {
   if (typeof source === 'string' || source instanceof URL) {
     const address = String(source);
-    const spec: SourceSpec = address.startsWith('hf:') ? { kind: 'url', url: huggingFaceUrl(address) } : platform().resolveSource(address);
+    const spec: SourceSpec = address.startsWith('hf:')
+      ? { kind: 'url', url: huggingFaceUrl(address) }
+      : platform().resolveSource(address);
     // No fetch reads these, and its answer would be the one of a network that is down.
     if (spec.kind === 'url' && /^(file|s?ftps?|[a-z]):/i.test(spec.url)) {
-      invalid(`'${publicUrl(spec.url)}' cannot be read: give an http(s) address, or a File that was chosen or dropped.`);
+      invalid(
+        `'${publicUrl(spec.url)}' cannot be read: give an http(s) address, or a File that was chosen or dropped.`,
+      );
     }
     return spec;
   }
@@ -129,21 +181,46 @@ export function count(name: string, value: number | undefined): number {
 /** Token ids of a vocabulary of this size. */
 export function tokenIds(tokens: ArrayLike<number>, vocabulary: number): Int32Array {
   const list = typeof tokens === 'object' && tokens?.length >= 0 ? Array.from(tokens) : [NaN];
-  if (!list.every(Number.isInteger)) invalid('A list of token ids is needed here, or a text as a prompt; messages go to chat.completions.');
+  if (!list.every(Number.isInteger))
+    invalid(
+      'A list of token ids is needed here, or a text as a prompt; messages go to chat.completions.',
+    );
   const wrong = list.find((token) => token < 0 || token >= vocabulary);
-  if (wrong !== undefined) invalid(`${wrong} is not a token: the model's ids go from 0 to ${vocabulary - 1}.`);
+  if (wrong !== undefined)
+    invalid(`${wrong} is not a token: the model's ids go from 0 to ${vocabulary - 1}.`);
   return Int32Array.from(list);
 }
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 
-export function tokenizeSpec({ addBos = true, parseSpecial = true, marked = false, continues = false }: TokenizeOptions): TokenizeSpec {
+export function tokenizeSpec({
+  addBos = true,
+  parseSpecial = true,
+  marked = false,
+  continues = false,
+}: TokenizeOptions): TokenizeSpec {
   return { addBos, parseSpecial, marked, continues };
 }
 
-export function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptions, vocabulary: number, timeline: number): GenerateSpec {
-  const { stop, logprobs, logitBias, signal: _, grammar, regex, choice, jsonSchema, ...sampling } = options;
-  const maxTokens = (options.maxTokens ?? Infinity) === Infinity ? Infinity : count('maxTokens', options.maxTokens);
+export function generateSpec(
+  prompt: string | ArrayLike<number>,
+  options: GenerateOptions,
+  vocabulary: number,
+  timeline: number,
+): GenerateSpec {
+  const {
+    stop,
+    logprobs,
+    logitBias,
+    signal: _,
+    grammar,
+    regex,
+    choice,
+    jsonSchema,
+    ...sampling
+  } = options;
+  const maxTokens =
+    (options.maxTokens ?? Infinity) === Infinity ? Infinity : count('maxTokens', options.maxTokens);
   const stops = [stop ?? []].flat();
   if (!stops.every(isText)) invalid('stop must be text or a list of texts.');
   for (const name of kNumbers) {
@@ -151,7 +228,8 @@ export function generateSpec(prompt: string | ArrayLike<number>, options: Genera
   }
   for (const [token, bias] of Object.entries(logitBias ?? {})) {
     tokenIds([Number(token)], vocabulary);
-    if (!Number.isFinite(bias) && bias !== -Infinity) invalid('A logitBias is a number, or -Infinity to ban the token.');
+    if (!Number.isFinite(bias) && bias !== -Infinity)
+      invalid('A logitBias is a number, or -Infinity to ban the token.');
   }
   return {
     ...sampling,
@@ -160,7 +238,10 @@ export function generateSpec(prompt: string | ArrayLike<number>, options: Genera
     prompt: isText(prompt) ? prompt : tokenIds(prompt, vocabulary),
     maxTokens,
     stop: stops.filter((stop) => stop !== ''),
-    logprobs: (logprobs ?? false) === false ? undefined : Math.min(count('logprobs', logprobs === true ? 0 : (logprobs as number)), kMostCount),
+    logprobs:
+      (logprobs ?? false) === false
+        ? undefined
+        : Math.min(count('logprobs', logprobs === true ? 0 : (logprobs as number)), kMostCount),
     seed: seedText(options.seed),
     ...tokenizeSpec(options),
     special: options.special ?? false,
@@ -170,12 +251,26 @@ export function generateSpec(prompt: string | ArrayLike<number>, options: Genera
   };
 }
 
-function constraintOf(grammar?: string, regex?: string, choice?: readonly string[], schema?: object | boolean): Constraint | undefined {
-  if (choice !== undefined && !(Array.isArray(choice) && choice.every(isText))) invalid('choice must be a list of texts.');
-  const given = [grammar, regex, choice && JSON.stringify(choice), schema === true ? '' : undefined, schema === true ? undefined : schema && JSON.stringify(schema)]
+function constraintOf(
+  grammar?: string,
+  regex?: string,
+  choice?: readonly string[],
+  schema?: object | boolean,
+): Constraint | undefined {
+  if (choice !== undefined && !(Array.isArray(choice) && choice.every(isText)))
+    invalid('choice must be a list of texts.');
+  const given = [
+    grammar,
+    regex,
+    choice && JSON.stringify(choice),
+    schema === true ? '' : undefined,
+    schema === true ? undefined : schema && JSON.stringify(schema),
+  ]
     .map((text, kind) => ({ kind, text }))
     .filter(({ text }) => text !== undefined);
-  if (given.length > 1) invalid('An answer can be bound to one of grammar, regex, choice and jsonSchema.');
-  if (!given.every(({ text }) => isText(text))) invalid('grammar and regex must be texts, jsonSchema an object or true.');
+  if (given.length > 1)
+    invalid('An answer can be bound to one of grammar, regex, choice and jsonSchema.');
+  if (!given.every(({ text }) => isText(text)))
+    invalid('grammar and regex must be texts, jsonSchema an object or true.');
   return given[0] as Constraint | undefined;
 }

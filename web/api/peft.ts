@@ -13,8 +13,17 @@ const kAlignment = 32;
 
 /** Options that make more of an adapter than products of two matrices. */
 const kRefused = [
-  'use_dora', 'use_qalora', 'lora_bias', 'fan_in_fan_out', 'alpha_pattern', 'modules_to_save', 'arrow_config',
-  'target_parameters', 'trainable_token_indices', 'layer_replication', 'alora_invocation_tokens',
+  'use_dora',
+  'use_qalora',
+  'lora_bias',
+  'fan_in_fan_out',
+  'alpha_pattern',
+  'modules_to_save',
+  'arrow_config',
+  'target_parameters',
+  'trainable_token_indices',
+  'layer_replication',
+  'alora_invocation_tokens',
 ];
 
 /** Modules of a layer, and what the model's file calls them. */
@@ -32,9 +41,12 @@ type Tensor = { name: string; type: number; shape: number[]; begin: number; end:
 
 /** As if the key were there: null, false, '' and what is empty are not. */
 const isSet = (value: unknown): boolean =>
-  typeof value === 'object' && value !== null ? Object.keys(value).length > 0 : typeof value === 'number' || !!value;
+  typeof value === 'object' && value !== null
+    ? Object.keys(value).length > 0
+    : typeof value === 'number' || !!value;
 
-const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value);
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 async function parse(blob: Blob, what: string, refuse: Refuse): Promise<Record<string, unknown>> {
   try {
@@ -47,45 +59,79 @@ async function parse(blob: Blob, what: string, refuse: Refuse): Promise<Record<s
 }
 
 /** lora_alpha, and whether it is divided by the rank's square root. */
-async function readConfig(blob: Blob, refuse: Refuse): Promise<{ alpha: number; stabilized: boolean }> {
+async function readConfig(
+  blob: Blob,
+  refuse: Refuse,
+): Promise<{ alpha: number; stabilized: boolean }> {
   const name = 'adapter_config.json';
-  if (blob.size > kMaxConfig) refuse('BAD_HEADER', `${name} has ${blob.size} bytes, which is impossible.`);
+  if (blob.size > kMaxConfig)
+    refuse('BAD_HEADER', `${name} has ${blob.size} bytes, which is impossible.`);
   const config = await parse(blob, name, refuse);
-  const unsupported = (what: string): never => refuse('UNSUPPORTED_ARCHITECTURE', `${name}: ${what} is not supported.`);
-  if (config.peft_type !== 'LORA') unsupported(`the adapter's type ${JSON.stringify(config.peft_type ?? '')}`);
+  const unsupported = (what: string): never =>
+    refuse('UNSUPPORTED_ARCHITECTURE', `${name}: ${what} is not supported.`);
+  if (config.peft_type !== 'LORA')
+    unsupported(`the adapter's type ${JSON.stringify(config.peft_type ?? '')}`);
   for (const key of kRefused) if (isSet(config[key])) unsupported(key);
   if ((config.bias ?? 'none') !== 'none') unsupported('bias');
   // The other ways to begin change the model's own weights too.
   const begun = config.init_lora_weights;
-  if (typeof begun === 'string' && !/^(gaussian|eva|orthogonal)?$/.test(begun)) unsupported('init_lora_weights');
+  if (typeof begun === 'string' && !/^(gaussian|eva|orthogonal)?$/.test(begun))
+    unsupported('init_lora_weights');
   const alpha = config.lora_alpha;
-  if (typeof alpha !== 'number' || !alpha) return refuse('BAD_HEADER', `${name}: lora_alpha is missing or impossible.`);
+  if (typeof alpha !== 'number' || !alpha)
+    return refuse('BAD_HEADER', `${name}: lora_alpha is missing or impossible.`);
   return { alpha, stabilized: config.use_rslora === true };
 }
 
 /** 'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight' to 'blk.0.attn_q.weight.lora_a'; '' when unknown. */
 function modelName(name: string): string {
-  const match = /^(?:base_model\.model\.)?(.*)\.lora_(embedding_)?([AB])(?:\.default)?(\.weight)?$/.exec(name);
+  const match =
+    /^(?:base_model\.model\.)?(.*)\.lora_(embedding_)?([AB])(?:\.default)?(\.weight)?$/.exec(name);
   if (!match || !match[2] !== !!match[4]) return '';
   const module = match[1]!.replace(/^model\./, '');
   const layer = /^layers\.(\d{1,5})\.(.*)$/.exec(module);
-  const part = layer && Object.hasOwn(kModules, layer[2]!) && `blk.${layer[1]}.${kModules[layer[2]!]}`;
-  const found = part || ({ embed_tokens: 'token_embd', lm_head: 'output' } as Record<string, string>)[module];
+  const part =
+    layer && Object.hasOwn(kModules, layer[2]!) && `blk.${layer[1]}.${kModules[layer[2]!]}`;
+  const found =
+    part || ({ embed_tokens: 'token_embd', lm_head: 'output' } as Record<string, string>)[module];
   if (!found || (found === 'token_embd') !== !!match[2]) return '';
   return `${found}.weight.lora_${match[3]!.toLowerCase()}`;
 }
 
 function readTensor(name: string, value: unknown, bytes: number, refuse: Refuse): Tensor {
-  const bad = (what: string): never => refuse('BAD_HEADER', `adapter_model.safetensors: the tensor ${JSON.stringify(name)} ${what}.`);
+  const bad = (what: string): never =>
+    refuse('BAD_HEADER', `adapter_model.safetensors: the tensor ${JSON.stringify(name)} ${what}.`);
   const ours = modelName(name);
-  if (!ours) refuse('UNSUPPORTED_ARCHITECTURE', `The adapter's tensor ${JSON.stringify(name)} is none that is supported.`);
+  if (!ours)
+    refuse(
+      'UNSUPPORTED_ARCHITECTURE',
+      `The adapter's tensor ${JSON.stringify(name)} is none that is supported.`,
+    );
   const { dtype, shape, data_offsets: offsets } = isObject(value) ? value : bad('is not an object');
-  const whole = (list: unknown): list is number[] => Array.isArray(list) && list.every((n) => Number.isSafeInteger(n) && n >= 0);
-  if (!whole(shape) || shape.length < 1 || shape.length > 4 || !whole(offsets) || offsets.length !== 2) return bad('has an incomplete directory entry');
-  const type = Object.hasOwn(kTypes, String(dtype)) ? kTypes[String(dtype)]! : refuse('UNSUPPORTED_TYPE', `The tensor ${JSON.stringify(name)} has the type ${String(dtype)}; F32, F16 and BF16 are supported.`);
+  const whole = (list: unknown): list is number[] =>
+    Array.isArray(list) && list.every((n) => Number.isSafeInteger(n) && n >= 0);
+  if (
+    !whole(shape) ||
+    shape.length < 1 ||
+    shape.length > 4 ||
+    !whole(offsets) ||
+    offsets.length !== 2
+  )
+    return bad('has an incomplete directory entry');
+  const type = Object.hasOwn(kTypes, String(dtype))
+    ? kTypes[String(dtype)]!
+    : refuse(
+        'UNSUPPORTED_TYPE',
+        `The tensor ${JSON.stringify(name)} has the type ${String(dtype)}; F32, F16 and BF16 are supported.`,
+      );
   const [begin, end] = offsets as [number, number];
-  if (end > bytes) refuse('TRUNCATED', `adapter_model.safetensors: the tensor ${JSON.stringify(name)} ends after the end of the file.`);
-  if (shape.reduce((a, b) => a * b, type === 0 ? 4 : 2) !== end - begin) bad('has a shape that does not fit its bytes');
+  if (end > bytes)
+    refuse(
+      'TRUNCATED',
+      `adapter_model.safetensors: the tensor ${JSON.stringify(name)} ends after the end of the file.`,
+    );
+  if (shape.reduce((a, b) => a * b, type === 0 ? 4 : 2) !== end - begin)
+    bad('has a shape that does not fit its bytes');
   return { name: ours, type, shape, begin, end };
 }
 
@@ -119,7 +165,9 @@ class Writer {
   key(name: string, value: string | boolean | number): this {
     this.text(name);
     if (typeof value === 'string') return this.u32(8).text(value);
-    return typeof value === 'boolean' ? this.u32(7).raw(Uint8Array.of(value ? 1 : 0)) : this.u32(12).f64(value);
+    return typeof value === 'boolean'
+      ? this.u32(7).raw(Uint8Array.of(value ? 1 : 0))
+      : this.u32(12).f64(value);
   }
 
   pad = (): this => this.raw(new Uint8Array(-this.bytes & (kAlignment - 1)));
@@ -131,15 +179,37 @@ export async function adapterOfPeft(config: Blob, weights: Blob, refuse: Refuse)
   const { alpha, stabilized } = await readConfig(config, refuse);
   const file = 'adapter_model.safetensors';
   if (weights.size < 8) refuse('TRUNCATED', `${file} is too short for a safetensors file.`);
-  const length = Number(new DataView(await weights.slice(0, 8).arrayBuffer()).getBigUint64(0, true));
-  if (length > kMaxDirectory) refuse('BAD_HEADER', `${file} is not a safetensors file: its header would have ${length} bytes.`);
+  const length = Number(
+    new DataView(await weights.slice(0, 8).arrayBuffer()).getBigUint64(0, true),
+  );
+  if (length > kMaxDirectory)
+    refuse(
+      'BAD_HEADER',
+      `${file} is not a safetensors file: its header would have ${length} bytes.`,
+    );
   if (8 + length > weights.size) refuse('TRUNCATED', `${file} ends inside its header.`);
   const start = 8 + length;
-  const { __metadata__: _, ...entries } = await parse(weights.slice(8, start), `${file}'s header`, refuse);
-  const tensors = Object.entries(entries).map(([name, value]) => readTensor(name, value, weights.size - start, refuse));
-  const header = new Writer().raw(new TextEncoder().encode('GGUF')).u32(3).u64(tensors.length).u64(6);
-  header.key('general.type', 'adapter').key('general.architecture', 'peft').key('adapter.type', 'lora');
-  header.key('adapter.lora.alpha', alpha).key('sluice.checkpoint', true).key('sluice.rank_stabilized', stabilized);
+  const { __metadata__: _, ...entries } = await parse(
+    weights.slice(8, start),
+    `${file}'s header`,
+    refuse,
+  );
+  const tensors = Object.entries(entries).map(([name, value]) =>
+    readTensor(name, value, weights.size - start, refuse),
+  );
+  const header = new Writer()
+    .raw(new TextEncoder().encode('GGUF'))
+    .u32(3)
+    .u64(tensors.length)
+    .u64(6);
+  header
+    .key('general.type', 'adapter')
+    .key('general.architecture', 'peft')
+    .key('adapter.type', 'lora');
+  header
+    .key('adapter.lora.alpha', alpha)
+    .key('sluice.checkpoint', true)
+    .key('sluice.rank_stabilized', stabilized);
   const data: BlobPart[] = [];
   let at = 0;
   for (const { name, type, shape, begin, end } of tensors) {

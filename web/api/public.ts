@@ -1,9 +1,23 @@
 // Every public name of the package, whatever the platform.
 
 export { Engine, type LayerState } from './engine.js';
-export type { EngineOptions, GenerateOptions, InspectOptions, LoraAdapter, ModelSource } from '../wire/options.js';
+export type {
+  EngineOptions,
+  GenerateOptions,
+  InspectOptions,
+  LoraAdapter,
+  ModelSource,
+} from '../wire/options.js';
 export { ChatCompletions, ChatStream, Completions } from '../chat/completions.js';
-export type { EmbeddingList, EmbeddingParams, Embeddings, EmbedOptions, Pooling, Ranked, RerankOptions } from './embedding.js';
+export type {
+  EmbeddingList,
+  EmbeddingParams,
+  Embeddings,
+  EmbedOptions,
+  Pooling,
+  Ranked,
+  RerankOptions,
+} from './embedding.js';
 export type * from '../chat/openai.js';
 export type { ChatMessage, TextPart } from '../chat/engine.js';
 export { Session, type SavedSession, type SessionOptions } from './session.js';

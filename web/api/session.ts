@@ -4,7 +4,14 @@
 
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from '../chat/engine.js';
 import type { Caller, EngineCalls } from '../wire/calls.js';
-import { abortable, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from '../wire/errors.js';
+import {
+  abortable,
+  invalid,
+  onlyKnown,
+  SluiceError,
+  throwIfAborted,
+  type CallOptions,
+} from '../wire/errors.js';
 import type { GenerateOptions, Same, TokenizeOptions, Words } from '../wire/options.js';
 import type { Piece, SavedState } from '../wire/types.js';
 import { begun, Generation } from './generation.js';
@@ -52,7 +59,8 @@ const withoutMarks = (text: string): string => text.replace(/[\uFDD0\uFDD1]/g, '
 
 /** Refuses what no save gave. */
 export function checkSaved(saved: SavedState): void {
-  if (!(saved?.tokens instanceof Int32Array && saved.state instanceof Uint8Array)) invalid('Only what was saved can be restored: tokens and state.');
+  if (!(saved?.tokens instanceof Int32Array && saved.state instanceof Uint8Array))
+    invalid('Only what was saved can be restored: tokens and state.');
 }
 
 /** The next session's timeline; 0 is the engine's own. */
@@ -81,7 +89,8 @@ export class Session {
     const { messages = [] } = options;
     if (!Array.isArray(messages)) invalid('messages must be a list of messages.');
     this.#list = [...messages];
-    if (options.system !== undefined) this.#list.unshift({ role: 'system', content: options.system });
+    if (options.system !== undefined)
+      this.#list.unshift({ role: 'system', content: options.system });
   }
 
   /** The conversation so far. */
@@ -98,7 +107,15 @@ export class Session {
   generate(text: string, options: GenerateOptions = {}): Generation {
     return begun(options, () => {
       if (typeof text !== 'string') invalid('A session goes on with text; messages go to send().');
-      return this.#run(async () => ({ text: this.written + withoutMarks(text), addBos: options.addBos ?? true, marked: true }), options, () => {});
+      return this.#run(
+        async () => ({
+          text: this.written + withoutMarks(text),
+          addBos: options.addBos ?? true,
+          marked: true,
+        }),
+        options,
+        () => {},
+      );
     });
   }
 
@@ -106,12 +123,23 @@ export class Session {
    * Says something (a user's message, or one or more whole messages) and generates the answer. The
    * conversation then holds both; an answer that was aborted or failed leaves it as it was.
    */
-  send(said: string | ChatMessage | readonly ChatMessage[], options: GenerateOptions = {}): Generation {
+  send(
+    said: string | ChatMessage | readonly ChatMessage[],
+    options: GenerateOptions = {},
+  ): Generation {
     return begun(options, () => this.#reply(said, options));
   }
 
-  #reply(said: string | ChatMessage | readonly ChatMessage[], options: GenerateOptions): Generation {
-    const added: readonly ChatMessage[] = typeof said === 'string' ? [{ role: 'user', content: said }] : Array.isArray(said) ? said : [said as ChatMessage];
+  #reply(
+    said: string | ChatMessage | readonly ChatMessage[],
+    options: GenerateOptions,
+  ): Generation {
+    const added: readonly ChatMessage[] =
+      typeof said === 'string'
+        ? [{ role: 'user', content: said }]
+        : Array.isArray(said)
+          ? said
+          : [said as ChatMessage];
     let spoken: RenderedPrompt['said'];
     const given = [options.stop ?? []].flat();
     const merged: GenerateOptions = { ...options, stop: given };
@@ -130,7 +158,10 @@ export class Session {
   save(options?: CallOptions): Promise<SavedSession> {
     return this.#alive(options, async () => {
       const tokens = this.tokens;
-      const state = tokens.length === 0 ? new Uint8Array(0) : (await this.#engine.call('saveState', this.#timeline)).state;
+      const state =
+        tokens.length === 0
+          ? new Uint8Array(0)
+          : (await this.#engine.call('saveState', this.#timeline)).state;
       // The state lags behind: the last token has not been read back.
       return { ...this.#copy(), tokens: tokens.slice(), state };
     });
@@ -143,7 +174,9 @@ export class Session {
       checkSaved(saved);
       if (!Array.isArray(saved.messages)) invalid("Only a session's save() can be restored here.");
       const { tokens, state } = saved;
-      await (tokens.length > 0 ? this.#engine.call('restoreState', this.#timeline, state) : this.#engine.call('forget', this.#timeline));
+      await (tokens.length > 0
+        ? this.#engine.call('restoreState', this.#timeline, state)
+        : this.#engine.call('forget', this.#timeline));
       this.#adopt(saved);
     });
   }
@@ -213,7 +246,9 @@ export class Session {
       this.#mustLive(); // what the worker has forgotten it would keep for good
       return tokens;
     };
-    const generation = this.#engine.start(input, options, this.#timeline, (pieces) => said.push(...pieces.map((piece) => piece.token)));
+    const generation = this.#engine.start(input, options, this.#timeline, (pieces) =>
+      said.push(...pieces.map((piece) => piece.token)),
+    );
     const adopted = generation.result.then(
       (result) => {
         this.tokens = Int32Array.from([...tokens, ...said]);

@@ -14,7 +14,8 @@ let policy: { createScriptURL(url: string): string } | undefined;
 const blobUrls = new Map<string, string>();
 
 /** Another origin's script may not be a worker's, but may be imported by one. */
-export const isOther = (address: string): boolean => address.startsWith('http') && new URL(address).origin !== globalThis.location?.origin;
+export const isOther = (address: string): boolean =>
+  address.startsWith('http') && new URL(address).origin !== globalThis.location?.origin;
 
 function importing(address: string): string {
   const script = new Blob([`import ${JSON.stringify(address)};`], { type: 'text/javascript' });
@@ -24,14 +25,19 @@ function importing(address: string): string {
 }
 
 /** A worker from a script anywhere; where the page demands trusted types they come from a policy of ours. */
-export function workerFrom(address: string, options: WorkerOptions = { type: 'module', name: 'sluice' }): Worker {
+export function workerFrom(
+  address: string,
+  options: WorkerOptions = { type: 'module', name: 'sluice' },
+): Worker {
   const url = isOther(address) ? importing(address) : address;
   try {
     return new Worker(url, options);
   } catch (error) {
     const { trustedTypes } = globalThis as { trustedTypes?: any };
     if (!trustedTypes || !(error instanceof TypeError)) throw error;
-    policy ??= trustedTypes.createPolicy('sluice-llm', { createScriptURL: (given: string) => given });
+    policy ??= trustedTypes.createPolicy('sluice-llm', {
+      createScriptURL: (given: string) => given,
+    });
     return new Worker(policy!.createScriptURL(url), options);
   }
 }
@@ -42,7 +48,8 @@ export function startWorker(workerUrl: string | URL | undefined, limitMs = kGree
   let timer: ReturnType<typeof setTimeout> | undefined;
   let blocked = false;
   let waiting = true;
-  const onViolation = (event: Event): void => void (blocked ||= (event as SecurityPolicyViolationEvent).effectiveDirective === 'worker-src');
+  const onViolation = (event: Event): void =>
+    void (blocked ||= (event as SecurityPolicyViolationEvent).effectiveDirective === 'worker-src');
   const settle = (): boolean => {
     clearTimeout(timer);
     const first = waiting;
@@ -56,7 +63,11 @@ export function startWorker(workerUrl: string | URL | undefined, limitMs = kGree
     if (!(cause instanceof SluiceError)) {
       const address = platform().workerAddress(workerUrl);
       const why = await reason(cause as ErrorEvent | Error, address, () => blocked);
-      error = new SluiceError('WORKER_LOAD', `The engine's worker cannot be started from ${publicUrl(address)}: ${why}.`, { cause });
+      error = new SluiceError(
+        'WORKER_LOAD',
+        `The engine's worker cannot be started from ${publicUrl(address)}: ${why}.`,
+        { cause },
+      );
     }
     globalThis.removeEventListener?.('securitypolicyviolation', onViolation);
     port.onerror?.(error);
@@ -85,7 +96,10 @@ export function startWorker(workerUrl: string | URL | undefined, limitMs = kGree
       void fail(event);
     };
     worker.onmessageerror = () => port.onmessageerror?.(undefined);
-    const late = (): void => void fail(new Error(`it has not greeted for ${limitMs / 1000} s, as this package's worker does`));
+    const late = (): void =>
+      void fail(
+        new Error(`it has not greeted for ${limitMs / 1000} s, as this package's worker does`),
+      );
     // In two steps: a page that was busy all the time gets to hear what has come meanwhile.
     timer = setTimeout(() => (timer = setTimeout(late, limitMs / 2)), limitMs / 2);
   } catch (error) {
@@ -95,21 +109,33 @@ export function startWorker(workerUrl: string | URL | undefined, limitMs = kGree
 }
 
 /** What is in the way, and what helps. */
-async function reason(cause: ErrorEvent | Error | undefined, address: string, blocked: () => boolean): Promise<string> {
+async function reason(
+  cause: ErrorEvent | Error | undefined,
+  address: string,
+  blocked: () => boolean,
+): Promise<string> {
   const said = cause?.message || (cause as ErrorEvent | undefined)?.error?.message;
-  if (/Trusted|createPolicy/.test(said)) return `trusted types forbid it; add sluice-llm to the trusted-types of the Content-Security-Policy`;
+  if (/Trusted|createPolicy/.test(said))
+    return `trusted types forbid it; add sluice-llm to the trusted-types of the Content-Security-Policy`;
   const copy = "copy the package's worker.js there, or give its address as workerUrl";
   const other = isOther(address);
   const probe = await (/^http/.test(address)
     ? fetch(address, { signal: AbortSignal.timeout(kProbeMs) }).catch((error: Error) => error)
     : new Promise<undefined>((later) => setTimeout(later))); // a violation is told a moment later
-  if (blocked()) return `the Content-Security-Policy forbids it; allow it in worker-src${other || /^blob:/.test(address) ? ', with blob:' : ''}`;
-  if (probe instanceof Error) return `it cannot be fetched (${probe.message}); ${other ? 'from another origin it needs Access-Control-Allow-Origin' : copy}`;
+  if (blocked())
+    return `the Content-Security-Policy forbids it; allow it in worker-src${other || /^blob:/.test(address) ? ', with blob:' : ''}`;
+  if (probe instanceof Error)
+    return `it cannot be fetched (${probe.message}); ${other ? 'from another origin it needs Access-Control-Allow-Origin' : copy}`;
   if (probe) {
     const header = (name: string): string => `${probe.headers.get(name)}`;
     if (!probe.ok) return `it answered ${probe.status}; ${copy}`;
-    if (!/(java|ecma)script/.test(header('content-type'))) return `it comes as ${header('content-type')}, not as text/javascript; ${copy}`;
-    if (globalThis.crossOriginIsolated && !other && !/r.*corp|cred/.test(header('cross-origin-embedder-policy'))) {
+    if (!/(java|ecma)script/.test(header('content-type')))
+      return `it comes as ${header('content-type')}, not as text/javascript; ${copy}`;
+    if (
+      globalThis.crossOriginIsolated &&
+      !other &&
+      !/r.*corp|cred/.test(header('cross-origin-embedder-policy'))
+    ) {
       return 'the page is cross-origin isolated and the script is not; send Cross-Origin-Embedder-Policy with it';
     }
   }

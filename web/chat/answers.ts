@@ -48,14 +48,22 @@ export async function answerChat(
   const source = params.chat_template ?? prompts.template;
   const harmony = isHarmony(source);
   const ask = asked(engine, params, tools, harmony ? 'harmony' : toolForm(source));
-  const begun = ask.form !== 'harmony' && ask.form?.plain && prompt.text.endsWith(ask.form.pre) ? ask.form.pre : '';
+  const begun =
+    ask.form !== 'harmony' && ask.form?.plain && prompt.text.endsWith(ask.form.pre)
+      ? ask.form.pre
+      : '';
   const bound = await constraint(engine, ask, source ?? '', { thinking, begun });
   throwIfAborted(call.controller.signal);
   // A call that is required where no grammar binds the answer begins in the prompt.
   const opening = ask.required && !bound ? callOpening(ask.form!, ask.name) : null;
   const closing = opening && thinking ? '\n</think>\n\n' : '';
   // The name in it is the caller's; an ordinary one is part of no control token.
-  const quoted = opening?.map((text, i) => (i === 1 && prompt.marked && !/^[\w.-]*$/.test(text) ? marked(text) : text)).join('') ?? '';
+  const quoted =
+    opening
+      ?.map((text, i) =>
+        i === 1 && prompt.marked && !/^[\w.-]*$/.test(text) ? marked(text) : text,
+      )
+      .join('') ?? '';
   const sampling = samplingOptions(params, call.controller.signal);
   const generation = engine.answer(prompt.text + closing + quoted, {
     ...sampling,
@@ -71,7 +79,8 @@ export async function answerChat(
   const separate = params.reasoning_format !== 'inline';
   const think = separate ? new ThinkFilter(thinking && !opening) : null;
   const before = opening?.join('') ?? begun;
-  const reader = harmony && separate ? new HarmonyAnswer(before) : new AnswerReader(think, tools, ask, before);
+  const reader =
+    harmony && separate ? new HarmonyAnswer(before) : new AnswerReader(think, tools, ask, before);
   const head = { id: newId('chatcmpl'), created: now(), model: engine.info.name };
   if (!params.stream) return completion(head, generation, reader);
   const withUsage = params.stream_options?.include_usage ?? false;
@@ -93,17 +102,30 @@ interface Ask {
 }
 
 /** What binds the answer to its form, as options of generate(); undefined: it is free. */
-async function constraint(engine: ChatEngine, ask: Ask, source: string, prompt: { thinking: boolean; begun: string }): Promise<GenerateOptions | undefined> {
+async function constraint(
+  engine: ChatEngine,
+  ask: Ask,
+  source: string,
+  prompt: { thinking: boolean; begun: string },
+): Promise<GenerateOptions | undefined> {
   const { form, schema, strict, required } = ask;
   if (schema === undefined && !strict && !(required && engine.grammars)) return undefined;
   const thinks = source.includes('<think>');
-  if (ask.tools.length === 0 && !thinks && !prompt.thinking && form !== 'harmony') return { jsonSchema: schema! };
+  if (ask.tools.length === 0 && !thinks && !prompt.thinking && form !== 'harmony')
+    return { jsonSchema: schema! };
   const used = ask.tools.length > 0 || form === 'harmony' ? form : null;
   const texts = await engine.prompts.controls();
-  const loose = texts.filter((text) => source.includes(text) && /think|respon|text/i.test(text) && !/(end|begin)_?of|eo[stm]|tool/i.test(text));
+  const loose = texts.filter(
+    (text) =>
+      source.includes(text) &&
+      /think|respon|text/i.test(text) &&
+      !/(end|begin)_?of|eo[stm]|tool/i.test(text),
+  );
   const needed = texts.filter((text) => loose.includes(text) || spelled(used).includes(text));
   const ids = await Promise.all(needed.map((text) => engine.tokenize(text, { addBos: false })));
-  const tokens = new Map(needed.flatMap((text, i) => (ids[i]!.length === 1 ? [[text, ids[i]![0]!] as const] : [])));
+  const tokens = new Map(
+    needed.flatMap((text, i) => (ids[i]!.length === 1 ? [[text, ids[i]![0]!] as const] : [])),
+  );
   return { grammar: answerGrammar({ ...ask, form: used, ...prompt, thinks, tokens, loose }) };
 }
 
@@ -163,7 +185,9 @@ class AnswerReader implements Answering {
     begun: string,
   ) {
     this.#think = think;
-    this.#tools = tools.length ? new ToolCallFilter(tools, formsToRead(form === 'harmony' ? null : form, strict)) : null;
+    this.#tools = tools.length
+      ? new ToolCallFilter(tools, formsToRead(form === 'harmony' ? null : form, strict))
+      : null;
     if (begun) this.#tools?.push(begun);
   }
 
@@ -176,7 +200,10 @@ class AnswerReader implements Answering {
     const { reasoning, content } = this.#think?.finish() ?? { reasoning: '', content: '' };
     const pushed = this.#tools?.push(content) ?? { content, calls: [] };
     const rest = this.#tools?.finish() ?? { content: '', calls: [] };
-    return this.#part(reasoning, { content: pushed.content + rest.content, calls: [...pushed.calls, ...rest.calls] });
+    return this.#part(reasoning, {
+      content: pushed.content + rest.content,
+      calls: [...pushed.calls, ...rest.calls],
+    });
   }
 
   #part(reasoning: string, { content, calls }: { content: string; calls: ToolCall[] }): Part {
@@ -185,7 +212,11 @@ class AnswerReader implements Answering {
   }
 }
 
-async function completion(head: Head, generation: TextStream, reader: Answering): Promise<ChatCompletion> {
+async function completion(
+  head: Head,
+  generation: TextStream,
+  reader: Answering,
+): Promise<ChatCompletion> {
   const text: Part = { reasoning: '', content: '', calls: [] };
   const logprobs: ChatTokenLogprob[] = [];
   const add = (part: Part): void => {
@@ -228,18 +259,34 @@ async function* chatChunks(
   withUsage: boolean,
 ): AsyncGenerator<ChatCompletionChunk, void, undefined> {
   type Choice = ChatCompletionChunk['choices'][number];
-  const chunk = (choices: Choice[], more: Partial<ChatCompletionChunk> = {}): ChatCompletionChunk => {
-    return { ...head, object: 'chat.completion.chunk', choices, ...(withUsage && { usage: null }), ...more };
+  const chunk = (
+    choices: Choice[],
+    more: Partial<ChatCompletionChunk> = {},
+  ): ChatCompletionChunk => {
+    return {
+      ...head,
+      object: 'chat.completion.chunk',
+      choices,
+      ...(withUsage && { usage: null }),
+      ...more,
+    };
   };
-  const delta = (value: Choice['delta'], logprobs: ChatLogprobs | null = null): ChatCompletionChunk => {
+  const delta = (
+    value: Choice['delta'],
+    logprobs: ChatLogprobs | null = null,
+  ): ChatCompletionChunk => {
     return chunk([{ index: 0, delta: value, logprobs, finish_reason: null }]);
   };
-  const parts = function* (part: Part, logprobs: ChatLogprobs | null): Generator<ChatCompletionChunk> {
+  const parts = function* (
+    part: Part,
+    logprobs: ChatLogprobs | null,
+  ): Generator<ChatCompletionChunk> {
     const first = reader.calls - part.calls.length;
     if (part.reasoning) yield delta({ reasoning_content: part.reasoning }, logprobs);
     else if (part.content || logprobs) yield delta({ content: part.content }, logprobs);
     if (part.reasoning && part.content) yield delta({ content: part.content });
-    for (const [i, call] of part.calls.entries()) yield delta({ tool_calls: [{ index: first + i, ...call }] });
+    for (const [i, call] of part.calls.entries())
+      yield delta({ tool_calls: [{ index: first + i, ...call }] });
   };
   yield delta({ role: 'assistant', content: '' });
   for await (const piece of generation) {
@@ -249,7 +296,12 @@ async function* chatChunks(
   }
   yield* parts(reader.finish(), null);
   const result = await generation.result;
-  const last: Choice = { index: 0, delta: {}, logprobs: null, finish_reason: chatFinishReason(result, reader) };
+  const last: Choice = {
+    index: 0,
+    delta: {},
+    logprobs: null,
+    finish_reason: chatFinishReason(result, reader),
+  };
   yield chunk([last], { timings: result.timings });
   if (withUsage) yield chunk([], { usage: usageOf(result) });
 }
@@ -270,7 +322,12 @@ export async function answerText(
     jsonSchema: formatSchema(engine, params.response_format),
   });
   call.until(generation);
-  const head = { id: newId('cmpl'), created: now(), model: engine.info.name, object: 'text_completion' as const };
+  const head = {
+    id: newId('cmpl'),
+    created: now(),
+    model: engine.info.name,
+    object: 'text_completion' as const,
+  };
   if (params.stream) return textChunks(head, generation, params);
   const pieces: Piece[] = [];
   for await (const piece of generation) pieces.push(piece);
@@ -293,7 +350,8 @@ async function* textChunks(
   for await (const piece of generation) {
     const logprobs = params.logprobs == null ? null : textLogprobs([piece], offset);
     offset += piece.text.length;
-    if (piece.text || logprobs) yield { ...head, choices: [{ index: 0, text: piece.text, logprobs, finish_reason: null }] };
+    if (piece.text || logprobs)
+      yield { ...head, choices: [{ index: 0, text: piece.text, logprobs, finish_reason: null }] };
   }
   const result = await generation.result;
   const last = { index: 0, text: '', logprobs: null, finish_reason: finishReason(result) };
@@ -303,73 +361,126 @@ async function* textChunks(
 
 // --- parameters ---------------------------------------------------------------------------------
 
-const kIgnored = 'user store metadata service_tier safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention';
-const kShared = 'model stream stream_options temperature top_p top_k min_p repeat_penalty max_tokens stop seed n frequency_penalty presence_penalty logit_bias signal';
-const kChat = 'messages max_completion_tokens logprobs top_logprobs tools tool_choice parallel_tool_calls response_format chat_template chat_template_kwargs content_special reasoning_format';
+const kIgnored =
+  'user store metadata service_tier safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention';
+const kShared =
+  'model stream stream_options temperature top_p top_k min_p repeat_penalty max_tokens stop seed n frequency_penalty presence_penalty logit_bias signal';
+const kChat =
+  'messages max_completion_tokens logprobs top_logprobs tools tool_choice parallel_tool_calls response_format chat_template chat_template_kwargs content_special reasoning_format';
 const kText = 'prompt logprobs response_format';
 true satisfies Same<Words<typeof kIgnored>, keyof IgnoredParams>;
-true satisfies Same<Words<typeof kIgnored | typeof kShared | typeof kChat>, keyof ChatCompletionParams>;
+true satisfies Same<
+  Words<typeof kIgnored | typeof kShared | typeof kChat>,
+  keyof ChatCompletionParams
+>;
 true satisfies Same<Words<typeof kIgnored | typeof kShared | typeof kText>, keyof CompletionParams>;
 
 /** Refuses what is not known, and of OpenAI's parameters those in `off`, which would change the answer, unless they are switched off. */
 function check(call: string, params: SamplingParams, own: string, off: string): void {
-  if (typeof (params ?? 0) !== 'object') invalid('create() takes an object, { messages: … } or { prompt: … }.');
+  if (typeof (params ?? 0) !== 'object')
+    invalid('create() takes an object, { messages: … } or { prompt: … }.');
   for (const name of off.split(' ')) {
     if ((params as Record<string, unknown>)[name]) invalid(`${name} is not supported.`);
   }
-  onlyKnown(call, Object.fromEntries(Object.entries(params).filter(([name]) => !`${off} best_of modalities ${kIgnored}`.split(' ').includes(name))), `${own} ${kShared}`);
+  onlyKnown(
+    call,
+    Object.fromEntries(
+      Object.entries(params).filter(
+        ([name]) => !`${off} best_of modalities ${kIgnored}`.split(' ').includes(name),
+      ),
+    ),
+    `${own} ${kShared}`,
+  );
   if ((params.n ?? 1) !== 1) invalid('n must be 1.');
 }
 
 /** Refuses what cannot be done; returns the tools on offer. */
 function checkChat(params: ChatCompletionParams): ChatTool[] {
-  check('chat.completions.create()', params, kChat, 'functions function_call audio prediction web_search_options moderation reasoning_effort verbosity');
+  check(
+    'chat.completions.create()',
+    params,
+    kChat,
+    'functions function_call audio prediction web_search_options moderation reasoning_effort verbosity',
+  );
   const { modalities } = params as { modalities?: unknown };
-  if ([modalities ?? 'text'].flat().some((kind) => kind !== 'text')) invalid("modalities: only 'text' is supported.");
+  if ([modalities ?? 'text'].flat().some((kind) => kind !== 'text'))
+    invalid("modalities: only 'text' is supported.");
   const { tools } = params;
   if (tools && !Array.isArray(tools)) invalid('tools must be a list of functions.');
   if (params.tool_choice === 'none') return [];
   return (tools ?? []).map((tool) => {
     const { name } = (tool as ChatTool | null)?.function ?? {};
-    if (tool?.type !== 'function' || typeof name !== 'string' || !name) invalid("Every tool needs type 'function' and function.name.");
+    if (tool?.type !== 'function' || typeof name !== 'string' || !name)
+      invalid("Every tool needs type 'function' and function.name.");
     const given = tool as ChatTool;
     const parameters = schemaOf(given.function.parameters);
-    return parameters === given.function.parameters ? given : { ...given, function: { ...given.function, parameters: parameters! } };
+    return parameters === given.function.parameters
+      ? given
+      : { ...given, function: { ...given.function, parameters: parameters! } };
   });
 }
 
 /** The schema that response_format asks for; undefined: text. */
-function formatSchema(engine: ChatEngine, format: ChatCompletionParams['response_format']): object | undefined {
-  const { type = 'text', json_schema: named } = (format ?? {}) as { type?: string; json_schema?: { schema?: object } };
+function formatSchema(
+  engine: ChatEngine,
+  format: ChatCompletionParams['response_format'],
+): object | undefined {
+  const { type = 'text', json_schema: named } = (format ?? {}) as {
+    type?: string;
+    json_schema?: { schema?: object };
+  };
   if (type === 'text') return undefined;
-  if (!/^json_(object|schema)$/.test(type)) invalid(`response_format '${type}' is not known: text, json_object and json_schema are.`);
-  if (!engine.grammars) invalid(`response_format '${type}' needs an engine that was loaded with grammars: true.`);
+  if (!/^json_(object|schema)$/.test(type))
+    invalid(`response_format '${type}' is not known: text, json_object and json_schema are.`);
+  if (!engine.grammars)
+    invalid(`response_format '${type}' needs an engine that was loaded with grammars: true.`);
   if (type === 'json_object') return { type: 'object' };
   const schema = schemaOf(named?.schema);
-  if (typeof schema !== 'object' || schema === null) invalid('response_format json_schema needs json_schema.schema, an object.');
+  if (typeof schema !== 'object' || schema === null)
+    invalid('response_format json_schema needs json_schema.schema, an object.');
   return schema;
 }
 
 /** What of the tools may, or must, be called, and what the text has to be. */
-function asked(engine: ChatEngine, params: ChatCompletionParams, tools: ChatTool[], form: Form | 'harmony' | null): Ask {
+function asked(
+  engine: ChatEngine,
+  params: ChatCompletionParams,
+  tools: ChatTool[],
+  form: Form | 'harmony' | null,
+): Ask {
   const choice = params.tool_choice ?? 'auto';
   const name = typeof choice === 'object' ? choice.function?.name : undefined;
   const required = name !== undefined || choice === 'required';
   if (!required && choice !== 'auto' && choice !== 'none') {
-    invalid("tool_choice must be 'none', 'auto', 'required' or { type: 'function', function: { name } }.");
+    invalid(
+      "tool_choice must be 'none', 'auto', 'required' or { type: 'function', function: { name } }.",
+    );
   }
   const callable = name === undefined ? tools : tools.filter((tool) => tool.function.name === name);
-  if (required && callable.length === 0) invalid('tool_choice asks for a tool that is not among the tools.');
+  if (required && callable.length === 0)
+    invalid('tool_choice asks for a tool that is not among the tools.');
   const strict = callable.some((tool) => tool.function.strict === true);
   if ((required || strict) && !form) {
-    invalid(`The model's chat template knows no tools: ${required ? "use tool_choice 'auto'" : 'leave strict out'}, or another model.`);
+    invalid(
+      `The model's chat template knows no tools: ${required ? "use tool_choice 'auto'" : 'leave strict out'}, or another model.`,
+    );
   }
-  if (strict && !engine.grammars) invalid('Tools with strict need an engine that was loaded with grammars: true.');
-  return { form, tools: callable, required, name, strict, parallel: params.parallel_tool_calls !== false, schema: formatSchema(engine, params.response_format) };
+  if (strict && !engine.grammars)
+    invalid('Tools with strict need an engine that was loaded with grammars: true.');
+  return {
+    form,
+    tools: callable,
+    required,
+    name,
+    strict,
+    parallel: params.parallel_tool_calls !== false,
+    schema: formatSchema(engine, params.response_format),
+  };
 }
 
 function onePrompt(prompt: CompletionParams['prompt']): string | ArrayLike<number> {
-  const one = Array.isArray(prompt) && prompt.length === 1 ? (prompt[0] as string | number) : prompt;
+  const one =
+    Array.isArray(prompt) && prompt.length === 1 ? (prompt[0] as string | number) : prompt;
   if (typeof one === 'string') return one;
   if (typeof prompt !== 'object') invalid('prompt must be one text or one list of token ids.');
   return prompt as ArrayLike<number>;
@@ -406,7 +517,10 @@ function finishReason(result: GenerationResult): 'stop' | 'length' {
   return result.finishReason === 'length' ? 'length' : 'stop';
 }
 
-function chatFinishReason(result: GenerationResult, reader: Answering): 'stop' | 'length' | 'tool_calls' {
+function chatFinishReason(
+  result: GenerationResult,
+  reader: Answering,
+): 'stop' | 'length' | 'tool_calls' {
   const reason = finishReason(result);
   return reason === 'stop' && reader.calls > 0 ? 'tool_calls' : reason;
 }
@@ -425,18 +539,31 @@ const bytesOf = (text: string): number[] | null => (text ? [...encoder.encode(te
 
 function chatLogprobs(piece: Piece): ChatTokenLogprob[] {
   if (piece.logprob === undefined) return [];
-  const top = (piece.topLogprobs ?? []).map(({ text, logprob }) => ({ token: text, logprob, bytes: bytesOf(text) }));
-  return [{ token: piece.text, logprob: piece.logprob, bytes: bytesOf(piece.text), top_logprobs: top }];
+  const top = (piece.topLogprobs ?? []).map(({ text, logprob }) => ({
+    token: text,
+    logprob,
+    bytes: bytesOf(text),
+  }));
+  return [
+    { token: piece.text, logprob: piece.logprob, bytes: bytesOf(piece.text), top_logprobs: top },
+  ];
 }
 
 function textLogprobs(pieces: Piece[], start: number): CompletionLogprobs {
-  const out: CompletionLogprobs = { tokens: [], token_logprobs: [], top_logprobs: [], text_offset: [] };
+  const out: CompletionLogprobs = {
+    tokens: [],
+    token_logprobs: [],
+    top_logprobs: [],
+    text_offset: [],
+  };
   let offset = start;
   for (const piece of pieces) {
     if (piece.logprob === undefined) continue;
     out.tokens.push(piece.text);
     out.token_logprobs.push(piece.logprob);
-    out.top_logprobs.push(Object.fromEntries((piece.topLogprobs ?? []).map(({ text, logprob }) => [text, logprob])));
+    out.top_logprobs.push(
+      Object.fromEntries((piece.topLogprobs ?? []).map(({ text, logprob }) => [text, logprob])),
+    );
     out.text_offset.push(offset);
     offset += piece.text.length;
   }

@@ -3,7 +3,14 @@
 // `controller`, as in OpenAI's client: it can be read once, leaving it stops the engine, and
 // controller.abort() ends it quietly. A caller's own signal rejects, as everywhere here.
 
-import { abortable, invalid, onlyKnown, signalOf, throwIfAborted, type CallOptions } from '../wire/errors.js';
+import {
+  abortable,
+  invalid,
+  onlyKnown,
+  signalOf,
+  throwIfAborted,
+  type CallOptions,
+} from '../wire/errors.js';
 import { leavable, streamOf } from '../wire/iterators.js';
 import type { ChatEngine, Request, TextStream } from './engine.js';
 import type {
@@ -35,7 +42,8 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
   [Symbol.asyncIterator](): AsyncIterableIterator<Chunk> {
     const chunks = this.#chunks;
     const call = this.#call;
-    if (this.#read) invalid('This stream has been read already: keep its chunks, or create another one.');
+    if (this.#read)
+      invalid('This stream has been read already: keep its chunks, or create another one.');
     this.#read = true;
     let over = false;
     const next = async (): Promise<IteratorResult<Chunk, void>> => {
@@ -57,7 +65,9 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
   /** One line of JSON a chunk, in bytes: the form that OpenAI's client reads back. */
   toReadableStream(): ReadableStream<Uint8Array> {
     const encoder = new TextEncoder();
-    return streamOf(this[Symbol.asyncIterator](), (chunk) => encoder.encode(`${JSON.stringify(chunk)}\n`));
+    return streamOf(this[Symbol.asyncIterator](), (chunk) =>
+      encoder.encode(`${JSON.stringify(chunk)}\n`),
+    );
   }
 }
 
@@ -106,7 +116,11 @@ export class Call implements Request {
 }
 
 /** What answers: the whole, or its chunks. */
-type Answer<Params, Whole, Chunk> = (engine: ChatEngine, params: Params, call: Request) => Promise<Whole | AsyncGenerator<Chunk, void>>;
+type Answer<Params, Whole, Chunk> = (
+  engine: ChatEngine,
+  params: Params,
+  call: Request,
+) => Promise<Whole | AsyncGenerator<Chunk, void>>;
 
 async function answered<Params extends CallOptions, Whole extends object, Chunk>(
   engine: ChatEngine,
@@ -132,11 +146,23 @@ export class ChatCompletions {
     this.#engine = engine;
   }
 
-  create(params: ChatCompletionParams & { stream: true }, options?: CallOptions): Promise<ChatStream<ChatCompletionChunk>>;
-  create(params: ChatCompletionParams & { stream?: false | null }, options?: CallOptions): Promise<ChatCompletion>;
-  create(params: ChatCompletionParams, options?: CallOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>>;
+  create(
+    params: ChatCompletionParams & { stream: true },
+    options?: CallOptions,
+  ): Promise<ChatStream<ChatCompletionChunk>>;
+  create(
+    params: ChatCompletionParams & { stream?: false | null },
+    options?: CallOptions,
+  ): Promise<ChatCompletion>;
+  create(
+    params: ChatCompletionParams,
+    options?: CallOptions,
+  ): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>>;
   /** Answers the messages. The KV cache of the last call is reused as far as the prompts agree. */
-  create(params: ChatCompletionParams, options?: CallOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
+  create(
+    params: ChatCompletionParams,
+    options?: CallOptions,
+  ): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
     return answered(this.#engine, params, options, ({ answerChat }) => answerChat);
   }
 }
@@ -150,11 +176,23 @@ export class Completions {
     this.#engine = engine;
   }
 
-  create(params: CompletionParams & { stream: true }, options?: CallOptions): Promise<ChatStream<CompletionChunk>>;
-  create(params: CompletionParams & { stream?: false | null }, options?: CallOptions): Promise<Completion>;
-  create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>>;
+  create(
+    params: CompletionParams & { stream: true },
+    options?: CallOptions,
+  ): Promise<ChatStream<CompletionChunk>>;
+  create(
+    params: CompletionParams & { stream?: false | null },
+    options?: CallOptions,
+  ): Promise<Completion>;
+  create(
+    params: CompletionParams,
+    options?: CallOptions,
+  ): Promise<Completion | ChatStream<CompletionChunk>>;
   /** Continues the prompt. */
-  create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>> {
+  create(
+    params: CompletionParams,
+    options?: CallOptions,
+  ): Promise<Completion | ChatStream<CompletionChunk>> {
     return answered(this.#engine, params, options, ({ answerText }) => answerText);
   }
 }

@@ -8,7 +8,15 @@ import type { ToolCall } from './openai.js';
 import { TextReader, type Step } from './text-reader.js';
 import { newCall } from './tool-calls.js';
 
-export const kHarmonyMarks = ['<|start|>', '<|end|>', '<|message|>', '<|channel|>', '<|constrain|>', '<|call|>', '<|return|>'];
+export const kHarmonyMarks = [
+  '<|start|>',
+  '<|end|>',
+  '<|message|>',
+  '<|channel|>',
+  '<|constrain|>',
+  '<|call|>',
+  '<|return|>',
+];
 const kEnds = ['<|end|>', '<|call|>', '<|return|>', '<|start|>', '<|channel|>'];
 
 export interface HarmonyPart {

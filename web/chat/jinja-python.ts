@@ -6,20 +6,72 @@
 // capped: a template is part of a file that anybody may have written. What a caller says may hold
 // stand-ins (quoted.ts), which `plain` looks through wherever texts are compared, searched or cut.
 
-import { fail, kThing, pythonValues, type Base, type Jinja, type Node, type Scope, type Value } from './python-values.js';
+import {
+  fail,
+  kThing,
+  pythonValues,
+  type Base,
+  type Jinja,
+  type Node,
+  type Scope,
+  type Value,
+} from './python-values.js';
 import { countOf, stringMethods, strip } from './python-strings.js';
 
 const kMaxSteps = 2_000_000;
 const kMaxText = 1 << 24;
 const kMaxIndent = 1000;
 const kBlocks = ['body', 'alternate', 'defaultBlock'];
-const kSilent = new Set(['Set', 'If', 'For', 'Macro', 'CallStatement', 'FilterStatement', 'Break', 'Continue', 'Comment', 'StringLiteral']);
+const kSilent = new Set([
+  'Set',
+  'If',
+  'For',
+  'Macro',
+  'CallStatement',
+  'FilterStatement',
+  'Break',
+  'Continue',
+  'Comment',
+  'StringLiteral',
+]);
 
 /** The interpreter's class over a loaded library. */
-export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text: string) => string) => Base {
+export function pythonInterpreter(
+  jinja: Jinja,
+): new (scope: Scope, plain: (text: string) => string) => Base {
   const python = pythonValues(jinja);
   const stringMethod = stringMethods(python);
-  const { Integer, Float, Text, Bool, List, Dict, None, Undefined, functionOf, is, isNumber, isList, tuples, generators, markup, keysOf, spend, size, weigh, str, repr, equal, less, items, concat, generator, keyed, plain, begin } = python;
+  const {
+    Integer,
+    Float,
+    Text,
+    Bool,
+    List,
+    Dict,
+    None,
+    Undefined,
+    functionOf,
+    is,
+    isNumber,
+    isList,
+    tuples,
+    generators,
+    markup,
+    keysOf,
+    spend,
+    size,
+    weigh,
+    str,
+    repr,
+    equal,
+    less,
+    items,
+    concat,
+    generator,
+    keyed,
+    plain,
+    begin,
+  } = python;
 
   return class PythonInterpreter extends jinja.Interpreter {
     readonly #printed = new WeakSet<Node>();
@@ -40,9 +92,14 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
 
     override evaluate(node: Node | undefined, scope: Scope): Value {
       if (++this.#steps > kMaxSteps) fail('The template takes too many steps.');
-      const value = (node && this.#special(node, scope)) ?? super.evaluate(node, scope) ?? new Undefined(undefined);
-      if (is(value, Text) && value.value.length > kMaxText) fail('The template makes too much text.');
-      if (node?.type === 'CallExpression') spend(isList(value) ? kThing * value.value.length : size(value));
+      const value =
+        (node && this.#special(node, scope)) ??
+        super.evaluate(node, scope) ??
+        new Undefined(undefined);
+      if (is(value, Text) && value.value.length > kMaxText)
+        fail('The template makes too much text.');
+      if (node?.type === 'CallExpression')
+        spend(isList(value) ? kThing * value.value.length : size(value));
       return node && this.#printed.has(node) ? new Text(str(value)) : value;
     }
 
@@ -59,16 +116,26 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
 
     #special(node: Node, scope: Scope): Value | undefined {
       switch (node.type) {
-        case 'Ready': return node['value'];
-        case 'TupleLiteral': return this.#tuple(node, scope);
-        case 'ObjectLiteral': return this.#dict(node, scope);
-        case 'BinaryExpression': return this.#binary(node, scope);
-        case 'MemberExpression': return this.#member(node, scope);
-        case 'FilterExpression': return this.#filter(node, scope);
-        case 'TestExpression': return this.#test(node, scope);
-        case 'For': return this.#loop(node, scope);
-        case 'FilterStatement': return this.#filterBlock(node, scope);
-        default: return undefined;
+        case 'Ready':
+          return node['value'];
+        case 'TupleLiteral':
+          return this.#tuple(node, scope);
+        case 'ObjectLiteral':
+          return this.#dict(node, scope);
+        case 'BinaryExpression':
+          return this.#binary(node, scope);
+        case 'MemberExpression':
+          return this.#member(node, scope);
+        case 'FilterExpression':
+          return this.#filter(node, scope);
+        case 'TestExpression':
+          return this.#test(node, scope);
+        case 'For':
+          return this.#loop(node, scope);
+        case 'FilterStatement':
+          return this.#filterBlock(node, scope);
+        default:
+          return undefined;
       }
     }
 
@@ -77,7 +144,9 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
       return { type: 'Ready', value };
     }
     #evaluateWith(node: Node, field: string, value: Value, scope: Scope): Value {
-      const copy = Object.assign(Object.create(Object.getPrototypeOf(node)), node, { [field]: this.#ready(value) }) as Node;
+      const copy = Object.assign(Object.create(Object.getPrototypeOf(node)), node, {
+        [field]: this.#ready(value),
+      }) as Node;
       return super.evaluate(copy, scope);
     }
 
@@ -92,7 +161,7 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
       for (const [key, value] of node['value'] as Map<Node, Node>) {
         entries.push([this.evaluate(key, scope), this.evaluate(value, scope)]);
       }
-      if (entries.some(([key]) => !(is(key, Text)))) return keyed(entries);
+      if (entries.some(([key]) => !is(key, Text))) return keyed(entries);
       return new Dict(new Map(entries.map(([key, value]) => [key.value as string, value])));
     }
 
@@ -103,20 +172,26 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
       const b = this.evaluate(node['right'], scope);
       spend(size(a) + size(b));
       switch (operator) {
-        case '==': return new Bool(equal(a, b));
-        case '!=': return new Bool(!equal(a, b));
-        case '~': return new Text(str(a) + str(b));
+        case '==':
+          return new Bool(equal(a, b));
+        case '!=':
+          return new Bool(!equal(a, b));
+        case '~':
+          return new Text(str(a) + str(b));
         case 'in':
         case 'not in': {
           const found = is(b, Text)
-            ? is(a, Text) ? plain(b.value).includes(plain(a.value)) : fail(`'in <string>' wants a string, not ${a.type}`)
+            ? is(a, Text)
+              ? plain(b.value).includes(plain(a.value))
+              : fail(`'in <string>' wants a string, not ${a.type}`)
             : items(b).some((item) => equal(item, a));
           return new Bool(found === (operator === 'in'));
         }
         case '+':
           if (is(a, Undefined) || is(b, Undefined)) fail('a value is undefined');
           if (is(a, Text) && is(b, Text)) return concat(a, b);
-          if (is(a, Text) || is(b, Text)) fail(`can only concatenate str, not ${a.type} and ${b.type}`);
+          if (is(a, Text) || is(b, Text))
+            fail(`can only concatenate str, not ${a.type} and ${b.type}`);
           break;
         case '*':
           if (is(a, Text) && is(b, Integer)) return new Text(this.#repeat(a.value, b.value));
@@ -126,7 +201,10 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
             return new Integer(((a.value % b.value) + b.value) % b.value);
           }
       }
-      const copy = Object.assign(Object.create(Object.getPrototypeOf(node)), node, { left: this.#ready(a), right: this.#ready(b) }) as Node;
+      const copy = Object.assign(Object.create(Object.getPrototypeOf(node)), node, {
+        left: this.#ready(a),
+        right: this.#ready(b),
+      }) as Node;
       return super.evaluate(copy, scope);
     }
 
@@ -143,10 +221,12 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
       if (is(object, Text) && typeof name === 'string') {
         spend(object.value.length);
         const method = stringMethod(object.value, name) ?? object.builtins.get(name)?.value;
-        return typeof method !== 'function' ? object.builtins.get(name) : functionOf((args, ...rest: unknown[]) => {
-          spend(object.value.length + args.reduce((sum, value) => sum + size(value), 0));
-          return (method as (args: Value[], ...rest: unknown[]) => Value)(args, ...rest);
-        });
+        return typeof method !== 'function'
+          ? object.builtins.get(name)
+          : functionOf((args, ...rest: unknown[]) => {
+              spend(object.value.length + args.reduce((sum, value) => sum + size(value), 0));
+              return (method as (args: Value[], ...rest: unknown[]) => Value)(args, ...rest);
+            });
       }
       if (property.type === 'SliceExpression') spend(8 * size(object));
       if (is(object, Dict) && name !== null && /^(items|keys|values|get)$/.test(name)) {
@@ -154,7 +234,8 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
       }
       if (is(object, Dict) && node['computed'] && property.type !== 'SliceExpression') {
         const key = this.evaluate(property, scope);
-        if (!(is(key, Text))) return (keysOf.has(object) && object.value.get(repr(key))) || new Undefined(undefined);
+        if (!is(key, Text))
+          return (keysOf.has(object) && object.value.get(repr(key))) || new Undefined(undefined);
         return this.#evaluateWith({ ...node, property: this.#ready(key) }, 'object', object, scope);
       }
       return this.#evaluateWith(node, 'object', object, scope);
@@ -165,37 +246,63 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
       const call = node['filter'] as Node;
       const name = (call.type === 'Identifier' ? call['value'] : call['callee'].value) as string;
       const args = (call.type === 'Identifier' ? [] : call['args']) as Node[];
-      const arg = (i: number): Value | undefined => (args[i] && args[i]!.type !== 'KeywordArgumentExpression' ? this.evaluate(args[i], scope) : undefined);
-      const again = (filter: Node, value: Value): Value => this.evaluate({ type: 'FilterExpression', operand: this.#ready(value), filter }, scope);
+      const arg = (i: number): Value | undefined =>
+        args[i] && args[i]!.type !== 'KeywordArgumentExpression'
+          ? this.evaluate(args[i], scope)
+          : undefined;
+      const again = (filter: Node, value: Value): Value =>
+        this.evaluate({ type: 'FilterExpression', operand: this.#ready(value), filter }, scope);
       spend(size(operand));
       switch (name) {
-        case 'string': return is(operand, Text) ? operand : new Text(str(operand));
-        case 'trim': return new Text(strip(str(operand), '', arg(0)?.value));
+        case 'string':
+          return is(operand, Text) ? operand : new Text(str(operand));
+        case 'trim':
+          return new Text(strip(str(operand), '', arg(0)?.value));
         case 'safe': {
           const out = new Text(str(operand));
           markup.add(out);
           return out;
         }
         case 'e':
-        case 'escape': return markup.has(operand) ? operand : concat(again({ type: 'Identifier', value: 'safe' }, new Text('')), operand);
-        case 'd': return again({ type: 'CallExpression', callee: { type: 'Identifier', value: 'default' }, args }, operand);
+        case 'escape':
+          return markup.has(operand)
+            ? operand
+            : concat(again({ type: 'Identifier', value: 'safe' }, new Text('')), operand);
+        case 'd':
+          return again(
+            { type: 'CallExpression', callee: { type: 'Identifier', value: 'default' }, args },
+            operand,
+          );
         case 'default':
           if (args.length === 0) return is(operand, Undefined) ? new Text('') : operand;
           break;
         case 'min':
         case 'max':
           if (args.length > 0) break;
-          return items(operand).reduce<Value | undefined>((best, item) => (!best || (name === 'min' ? less(item, best) : less(best, item)) ? item : best), undefined) ?? new Undefined(undefined);
+          return (
+            items(operand).reduce<Value | undefined>(
+              (best, item) =>
+                !best || (name === 'min' ? less(item, best) : less(best, item)) ? item : best,
+              undefined,
+            ) ?? new Undefined(undefined)
+          );
         case 'count':
         case 'length':
           if (generators.has(operand)) fail("object of type 'generator' has no len()");
-          if (is(operand, Text) || is(operand, Undefined)) return new Integer(is(operand, Text) ? countOf(operand.value) : 0);
+          if (is(operand, Text) || is(operand, Undefined))
+            return new Integer(is(operand, Text) ? countOf(operand.value) : 0);
           if (name === 'count') return again({ type: 'Identifier', value: 'length' }, operand);
           break;
-        case 'list': return new List([...items(operand)]);
-        case 'first': return items(operand)[0] ?? new Undefined(undefined);
-        case 'last': return items(operand).at(-1) ?? new Undefined(undefined);
-        case 'sum': return new (items(operand).some((v) => is(v, Float)) ? Float : Integer)(items(operand).reduce((sum, v) => sum + Number(v.value), 0));
+        case 'list':
+          return new List([...items(operand)]);
+        case 'first':
+          return items(operand)[0] ?? new Undefined(undefined);
+        case 'last':
+          return items(operand).at(-1) ?? new Undefined(undefined);
+        case 'sum':
+          return new (items(operand).some((v) => is(v, Float)) ? Float : Integer)(
+            items(operand).reduce((sum, v) => sum + Number(v.value), 0),
+          );
         case 'join':
           if (is(operand, Undefined) || isList(operand)) {
             const separator = arg(0) ?? new Text('');
@@ -205,55 +312,81 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
           }
           break;
         case 'replace': {
-          const values = args.map((node) => this.evaluate(node.type === 'KeywordArgumentExpression' ? node['value'] : node, scope));
+          const values = args.map((node) =>
+            this.evaluate(node.type === 'KeywordArgumentExpression' ? node['value'] : node, scope),
+          );
           spend(values.reduce((sum, value) => sum + size(value), 0));
           return stringMethod(str(operand), 'replace')!(values);
         }
         case 'indent':
-          spend((4 + this.#indentOf(args, scope)) * (is(operand, Text) ? operand.value.split('\n').length : 0));
+          spend(
+            (4 + this.#indentOf(args, scope)) *
+              (is(operand, Text) ? operand.value.split('\n').length : 0),
+          );
           break;
         case 'sort':
         case 'unique':
         case 'map':
         case 'groupby':
           for (const item of items(operand)) spend(kThing + 16 * size(item));
-          for (const node of args) if (node.type === 'KeywordArgumentExpression') spend(items(operand).length * size(this.evaluate(node['value'], scope)));
+          for (const node of args)
+            if (node.type === 'KeywordArgumentExpression')
+              spend(items(operand).length * size(this.evaluate(node['value'], scope)));
           if (name !== 'map') break;
           if (is(operand, None) || is(operand, Undefined)) return generator([]);
           return this.#mapped(node, operand, args, scope);
         case 'tojson':
           this.#indentOf(args, scope);
           weigh(operand);
-          if (generators.has(operand) || is(operand, Undefined)) fail(`Object of type ${generators.has(operand) ? 'generator' : 'Undefined'} is not JSON serializable`);
+          if (generators.has(operand) || is(operand, Undefined))
+            fail(
+              `Object of type ${generators.has(operand) ? 'generator' : 'Undefined'} is not JSON serializable`,
+            );
           break;
         case 'selectattr':
         case 'rejectattr':
           if (is(operand, None) || is(operand, Undefined)) return generator([]);
           return generator(this.#evaluateWith(node, 'operand', operand, scope).value);
         case 'select':
-        case 'reject': return generator(this.#select(operand, args, name === 'select', scope));
+        case 'reject':
+          return generator(this.#select(operand, args, name === 'select', scope));
       }
-      if (is(operand, Bool) && (name === 'abs' || name === 'round')) return new Integer(Number(operand.value));
+      if (is(operand, Bool) && (name === 'abs' || name === 'round'))
+        return new Integer(Number(operand.value));
       return this.#evaluateWith(node, 'operand', operand, scope);
     }
 
     #mapped(node: Node, operand: Value, args: Node[], scope: Scope): Value {
-      const first = args[0] && args[0].type !== 'KeywordArgumentExpression' ? this.evaluate(args[0], scope) : undefined;
-      if (!is(first, Text)) return generator(this.#evaluateWith(node, 'operand', operand, scope).value);
+      const first =
+        args[0] && args[0].type !== 'KeywordArgumentExpression'
+          ? this.evaluate(args[0], scope)
+          : undefined;
+      if (!is(first, Text))
+        return generator(this.#evaluateWith(node, 'operand', operand, scope).value);
       const callee: Node = { type: 'Identifier', value: first!.value };
-      const filter: Node = args.length > 1 ? { type: 'CallExpression', callee, args: args.slice(1) } : callee;
-      return generator(items(operand).map((item) => this.evaluate({ type: 'FilterExpression', operand: this.#ready(item), filter }, scope)));
+      const filter: Node =
+        args.length > 1 ? { type: 'CallExpression', callee, args: args.slice(1) } : callee;
+      return generator(
+        items(operand).map((item) =>
+          this.evaluate({ type: 'FilterExpression', operand: this.#ready(item), filter }, scope),
+        ),
+      );
     }
 
     /** {% filter … %}, as the filter of an expression. */
     #filterBlock(node: Node, scope: Scope): Value {
       const text = super.evaluate({ type: 'Program', body: node['body'] }, scope);
-      return this.evaluate({ type: 'FilterExpression', operand: this.#ready(text), filter: node['filter'] }, scope);
+      return this.evaluate(
+        { type: 'FilterExpression', operand: this.#ready(text), filter: node['filter'] },
+        scope,
+      );
     }
 
     /** The largest number among the arguments. */
     #indentOf(args: Node[], scope: Scope): number {
-      const values = args.map((node) => this.evaluate(node.type === 'KeywordArgumentExpression' ? node['value'] : node, scope));
+      const values = args.map((node) =>
+        this.evaluate(node.type === 'KeywordArgumentExpression' ? node['value'] : node, scope),
+      );
       const width = Math.max(0, ...values.filter(isNumber).map((value) => Number(value.value)));
       return width > kMaxIndent ? fail('The template indents too far.') : width;
     }
@@ -265,10 +398,18 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
       return items(operand).filter((item) => {
         if (name === undefined) return item.__bool__().value === keep;
         if (/^(equalto|eq|==|ne|!=|in)$/.test(name)) {
-          const truth = name === 'in' ? items(other!).some((v) => equal(v, item)) : equal(item, other!) !== /^(ne|!=)$/.test(name);
+          const truth =
+            name === 'in'
+              ? items(other!).some((v) => equal(v, item))
+              : equal(item, other!) !== /^(ne|!=)$/.test(name);
           return truth === keep;
         }
-        const test: Node = { type: 'TestExpression', operand: this.#ready(item), negate: false, test: { value: name } };
+        const test: Node = {
+          type: 'TestExpression',
+          operand: this.#ready(item),
+          negate: false,
+          test: { value: name },
+        };
         return this.evaluate(test, scope).value === keep;
       });
     }
@@ -277,7 +418,8 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
       const operand = this.evaluate(node['operand'], scope);
       const name = node['test'].value as string;
       let truth: boolean | undefined;
-      if (name === 'iterable') truth = isList(operand) || is(operand, Text) || is(operand, Dict) || is(operand, Undefined);
+      if (name === 'iterable')
+        truth = isList(operand) || is(operand, Text) || is(operand, Dict) || is(operand, Undefined);
       else if (name === 'float') truth = is(operand, Float);
       else if (name === 'number') truth = isNumber(operand);
       if (truth !== undefined) return new Bool(truth !== Boolean(node['negate']));
@@ -291,8 +433,13 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
       const value = this.evaluate(selected ? source['lhs'] : source, scope);
       spend(16 * kThing * items(value).length);
       const list = this.#ready(new List(items(value)));
-      const iterable = selected ? Object.assign(Object.create(Object.getPrototypeOf(source)), source, { lhs: list }) : list;
-      return super.evaluate(Object.assign(Object.create(Object.getPrototypeOf(node)), node, { iterable }), scope);
+      const iterable = selected
+        ? Object.assign(Object.create(Object.getPrototypeOf(source)), source, { lhs: list })
+        : list;
+      return super.evaluate(
+        Object.assign(Object.create(Object.getPrototypeOf(node)), node, { iterable }),
+        scope,
+      );
     }
   };
 }

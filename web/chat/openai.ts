@@ -93,7 +93,12 @@ export interface ChatTool {
    * Its name, what it does, and the JSON schema of its arguments (or an object of Zod's and the like that has
    * one). `strict`: the arguments can be nothing else; the engine is loaded with `grammars: true`.
    */
-  function: { name: string; description?: string; parameters?: Record<string, unknown>; strict?: boolean | null };
+  function: {
+    name: string;
+    description?: string;
+    parameters?: Record<string, unknown>;
+    strict?: boolean | null;
+  };
 }
 
 /**
@@ -103,7 +108,15 @@ export interface ChatTool {
 export type ResponseFormat =
   | { type: 'text' }
   | { type: 'json_object' }
-  | { type: 'json_schema'; json_schema: { name?: string; description?: string; schema?: object; strict?: boolean | null } };
+  | {
+      type: 'json_schema';
+      json_schema: {
+        name?: string;
+        description?: string;
+        schema?: object;
+        strict?: boolean | null;
+      };
+    };
 
 /** What chat.completions.create takes. */
 export interface ChatCompletionParams extends SamplingParams {
@@ -211,7 +224,12 @@ export interface ChatCompletionChunk {
   choices: {
     index: number;
     /** A tool call comes whole, in one delta. */
-    delta: { role?: 'assistant'; content?: string; reasoning_content?: string; tool_calls?: ({ index: number } & ToolCall)[] };
+    delta: {
+      role?: 'assistant';
+      content?: string;
+      reasoning_content?: string;
+      tool_calls?: ({ index: number } & ToolCall)[];
+    };
     logprobs?: ChatLogprobs | null;
     finish_reason: 'stop' | 'length' | 'tool_calls' | null;
   }[];
@@ -259,5 +277,7 @@ export interface Completion {
 /** A streamed piece of a Completion. */
 export interface CompletionChunk extends Omit<Completion, 'choices'> {
   /** The next piece of the text, with the finish reason when it is the last; none in the chunk that has the usage. */
-  choices: (Omit<Completion['choices'][number], 'finish_reason'> & { finish_reason: 'stop' | 'length' | null })[];
+  choices: (Omit<Completion['choices'][number], 'finish_reason'> & {
+    finish_reason: 'stop' | 'length' | null;
+  })[];
 }

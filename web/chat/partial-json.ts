@@ -42,7 +42,7 @@ export class PartialJson {
     const members: [string, unknown][] = [];
     const items: unknown[] = [];
     const close = object ? '}' : ']';
-    for (this.#at++; ; ) {
+    for (this.#at++; ;) {
       this.#skip(',');
       if (this.#at >= this.#text.length) break;
       if (this.#text[this.#at] === close) {
@@ -51,7 +51,8 @@ export class PartialJson {
       }
       let name = '';
       if (object) {
-        const key = this.#text[this.#at] === '"' ? this.#string() : { value: kNothing, whole: false };
+        const key =
+          this.#text[this.#at] === '"' ? this.#string() : { value: kNothing, whole: false };
         this.#skip(':');
         if (!key.whole || this.#at >= this.#text.length) break;
         name = key.value as string;
@@ -66,11 +67,16 @@ export class PartialJson {
 
   #string(): { value: unknown; whole: boolean } {
     const start = this.#at++;
-    while (this.#at < this.#text.length && this.#text[this.#at] !== '"') this.#at += this.#text[this.#at] === '\\' ? 2 : 1;
+    while (this.#at < this.#text.length && this.#text[this.#at] !== '"')
+      this.#at += this.#text[this.#at] === '\\' ? 2 : 1;
     const whole = this.#at < this.#text.length;
     // Half an escape or half a character waits.
     const inside = this.#text.slice(start + 1, this.#at);
-    const sure = whole ? inside : inside.replace(/(?<=(^|[^\\])(\\\\)*)\\(u[\da-fA-F]{0,3})?$/, '').replace(/\\u[dD][89abAB][\da-fA-F]{2}$|[\ud800-\udbff]$/, '');
+    const sure = whole
+      ? inside
+      : inside
+          .replace(/(?<=(^|[^\\])(\\\\)*)\\(u[\da-fA-F]{0,3})?$/, '')
+          .replace(/\\u[dD][89abAB][\da-fA-F]{2}$|[\ud800-\udbff]$/, '');
     this.#at = Math.min(this.#at + 1, this.#text.length);
     try {
       return { value: JSON.parse(`"${sure}"`), whole };
@@ -80,6 +86,10 @@ export class PartialJson {
   }
 
   #skip(also = ''): void {
-    while (this.#at < this.#text.length && (/\s/.test(this.#text[this.#at]!) || this.#text[this.#at] === also)) this.#at++;
+    while (
+      this.#at < this.#text.length &&
+      (/\s/.test(this.#text[this.#at]!) || this.#text[this.#at] === also)
+    )
+      this.#at++;
   }
 }

@@ -8,7 +8,11 @@ import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from './engi
 export const chatModule = () =>
   import('./templates.js').catch((cause: Error) => {
     const advice = `copy the package's templates.js beside its other files (${cause.message})`;
-    throw new SluiceError('MODULE_LOAD', `The part of the package that chats cannot be loaded: ${advice}.`, { cause });
+    throw new SluiceError(
+      'MODULE_LOAD',
+      `The part of the package that chats cannot be loaded: ${advice}.`,
+      { cause },
+    );
   });
 
 /** The renderer of one model's prompts, as soon as it is there. */

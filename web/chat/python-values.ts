@@ -41,16 +41,30 @@ export function fail(message: string): never {
 }
 
 function escapeHtml(text: string): string {
-  const names: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', "'": '&#39;', '"': '&#34;' };
+  const names: Record<string, string> = {
+    '&': '&amp;',
+    '<': '&lt;',
+    '>': '&gt;',
+    "'": '&#39;',
+    '"': '&#34;',
+  };
   return text.replace(/[&<>'"]/g, (char) => names[char]!);
 }
 
 function reprString(text: string): string {
   const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
-  const named: Record<string, string> = { '\n': '\\n', '\r': '\\r', '\t': '\\t', '\\': '\\\\', [quote]: `\\${quote}` };
+  const named: Record<string, string> = {
+    '\n': '\\n',
+    '\r': '\\r',
+    '\t': '\\t',
+    '\\': '\\\\',
+    [quote]: `\\${quote}`,
+  };
   const body = text.replace(/[\\'"\x00-\x1f\x7f-\xa0\xad]/g, (char) => {
     if (named[char]) return named[char]!;
-    return char === "'" || char === '"' ? char : `\\x${char.charCodeAt(0).toString(16).padStart(2, '0')}`;
+    return char === "'" || char === '"'
+      ? char
+      : `\\x${char.charCodeAt(0).toString(16).padStart(2, '0')}`;
   });
   return quote + body + quote;
 }
@@ -58,7 +72,8 @@ function reprString(text: string): string {
 /** What is done with values, over a loaded library; begin() starts the count of a run anew. */
 export function pythonValues(jinja: Jinja) {
   const probe = new jinja.Environment();
-  const classOf = (name: string, sample: unknown): Construct => probe.set(`class ${name}`, sample).constructor as Construct;
+  const classOf = (name: string, sample: unknown): Construct =>
+    probe.set(`class ${name}`, sample).constructor as Construct;
   const Integer = classOf('int', 1);
   const Float = classOf('float', 0.5);
   const Text = classOf('str', '');
@@ -101,7 +116,8 @@ export function pythonValues(jinja: Jinja) {
   function weigh(value: Value): void {
     spend(kThing + size(value));
     if (isList(value)) for (const item of value.value as Value[]) weigh(item);
-    else if (value.value instanceof Map) for (const [key, item] of value.value as Map<string, Value>) spend(key.length), weigh(item);
+    else if (value.value instanceof Map)
+      for (const [key, item] of value.value as Map<string, Value>) (spend(key.length), weigh(item));
   }
 
   function str(value: Value): string {
@@ -135,14 +151,19 @@ export function pythonValues(jinja: Jinja) {
     spend(16);
     if (isNumber(a) && isNumber(b)) return Number(a.value) === Number(b.value);
     if (isList(a) && isList(b)) {
-      return a.value.length === b.value.length && a.value.every((item: Value, i: number) => equal(item, b.value[i]));
+      return (
+        a.value.length === b.value.length &&
+        a.value.every((item: Value, i: number) => equal(item, b.value[i]))
+      );
     }
     if (is(a, Dict) && is(b, Dict)) {
       if (a.value.size !== b.value.size) return false;
-      for (const [key, item] of a.value) if (!b.value.has(key) || !equal(item, b.value.get(key))) return false;
+      for (const [key, item] of a.value)
+        if (!b.value.has(key) || !equal(item, b.value.get(key))) return false;
       return true;
     }
-    if (!(is(a, Text) && is(b, Text))) return a.constructor === b.constructor && a.value === b.value;
+    if (!(is(a, Text) && is(b, Text)))
+      return a.constructor === b.constructor && a.value === b.value;
     if (a.value.length !== b.value.length) return false;
     spend(a.value.length);
     return a.value === b.value || plain(a.value) === plain(b.value);
@@ -161,13 +182,19 @@ export function pythonValues(jinja: Jinja) {
       spend(kThing * value.value.length);
       return Array.from(value.value as string, (char) => new Text(char));
     }
-    if (is(value, Dict)) return [...value.value.keys()].map((key) => keysOf.get(value)?.get(key) ?? new Text(key));
+    if (is(value, Dict))
+      return [...value.value.keys()].map((key) => keysOf.get(value)?.get(key) ?? new Text(key));
     if (is(value, Undefined)) return [];
     return fail(`${value.type} is not iterable`);
   }
   function concat(a: Value, b: Value): Value {
     if (!markup.has(a) && !markup.has(b)) return new Text(str(a) + str(b));
-    const part = (v: Value): string => (markup.has(v) ? v.value : str(v).replace(/[^\w\s]/g, (char) => (plain(char) === char ? escapeHtml(char) : escapeHtml(plain(char)))));
+    const part = (v: Value): string =>
+      markup.has(v)
+        ? v.value
+        : str(v).replace(/[^\w\s]/g, (char) =>
+            plain(char) === char ? escapeHtml(char) : escapeHtml(plain(char)),
+          );
     const out = new Text(part(a) + part(b));
     markup.add(out);
     return out;
@@ -178,7 +205,10 @@ export function pythonValues(jinja: Jinja) {
     return out;
   }
   function format(template: string, args: Value[]): string {
-    const named = args.at(-1)?.type === 'KeywordArgumentsValue' ? (args.at(-1)!.value as Map<string, Value>) : null;
+    const named =
+      args.at(-1)?.type === 'KeywordArgumentsValue'
+        ? (args.at(-1)!.value as Map<string, Value>)
+        : null;
     let next = 0;
     return template.replace(/\{\{|\}\}|\{([^{}]*)\}/g, (match, field?: string) => {
       if (field === undefined) return match[0]!;
@@ -193,18 +223,35 @@ export function pythonValues(jinja: Jinja) {
     const keys = new Map<string, Value>();
     const map = new Map<string, Value>();
     for (const [key, value] of entries) {
-      const name = is(key, Text) ? key.value : isNumber(key) || is(key, None) ? repr(key) : fail(`unhashable type: ${key.type}`);
+      const name = is(key, Text)
+        ? key.value
+        : isNumber(key) || is(key, None)
+          ? repr(key)
+          : fail(`unhashable type: ${key.type}`);
       keys.set(name, key);
       map.set(name, value);
     }
     const out = new Dict(map);
     keysOf.set(out, keys);
     const pairs = (list: [Value, Value][]): Value => new List(list.map((pair) => new List(pair)));
-    const sorted = (): [Value, Value][] => [...entries].sort(([a], [b]) => (less(a, b) ? -1 : less(b, a) ? 1 : 0));
-    out.builtins.set('items', functionOf(() => pairs(entries)));
-    out.builtins.set('keys', functionOf(() => new List(entries.map(([key]) => key))));
-    out.builtins.set('dictsort', functionOf(() => pairs(sorted())));
-    out.builtins.set('get', functionOf(([key, other]) => map.get(str(key!)) ?? other ?? new None(null)));
+    const sorted = (): [Value, Value][] =>
+      [...entries].sort(([a], [b]) => (less(a, b) ? -1 : less(b, a) ? 1 : 0));
+    out.builtins.set(
+      'items',
+      functionOf(() => pairs(entries)),
+    );
+    out.builtins.set(
+      'keys',
+      functionOf(() => new List(entries.map(([key]) => key))),
+    );
+    out.builtins.set(
+      'dictsort',
+      functionOf(() => pairs(sorted())),
+    );
+    out.builtins.set(
+      'get',
+      functionOf(([key, other]) => map.get(str(key!)) ?? other ?? new None(null)),
+    );
     return out;
   }
   let serial = 0;
@@ -212,9 +259,37 @@ export function pythonValues(jinja: Jinja) {
   const wrap = (value: unknown): Value => probe.set(`value ${++serial}`, value);
 
   return {
-    Integer, Float, Text, Bool, List, Dict, None, Undefined, functionOf, is, isNumber,
-    isList, tuples, generators, markup, keysOf, spend, size, weigh, str, repr, equal,
-    less, items, concat, generator, format, keyed, plain, begin, wrap,
+    Integer,
+    Float,
+    Text,
+    Bool,
+    List,
+    Dict,
+    None,
+    Undefined,
+    functionOf,
+    is,
+    isNumber,
+    isList,
+    tuples,
+    generators,
+    markup,
+    keysOf,
+    spend,
+    size,
+    weigh,
+    str,
+    repr,
+    equal,
+    less,
+    items,
+    concat,
+    generator,
+    format,
+    keyed,
+    plain,
+    begin,
+    wrap,
   };
 }
 

@@ -56,7 +56,12 @@ export class Quotation {
     if (Array.isArray(value)) return value.map((item) => this.quote(item, name));
     if (!isObject(value)) return value;
     const entries = Object.entries(value);
-    return Object.fromEntries(entries.map(([key, item]) => [this.#known.has(key) ? key : this.#quoteText(key, true), this.quote(item, key)]));
+    return Object.fromEntries(
+      entries.map(([key, item]) => [
+        this.#known.has(key) ? key : this.#quoteText(key, true),
+        this.quote(item, key),
+      ]),
+    );
   }
 
   /** The same text, in which stand-ins are what they stand for. */
@@ -68,11 +73,17 @@ export class Quotation {
   /** The prompt out of what the template made, with marks where they are needed. */
   finish(rendered: string): string {
     // JSON that escapes all but ASCII has escaped the stand-ins too.
-    rendered = rendered.replace(/[\uFDD0\uFDD1]/g, '\uFFFD').replace(/\\u([ef][0-9a-f]{3})/g, (escape, hex: string) => {
-      const code = String.fromCharCode(parseInt(hex, 16));
-      const char = this.#originals.get(code);
-      return char === undefined ? escape : char < '\x7f' ? code : `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
-    });
+    rendered = rendered
+      .replace(/[\uFDD0\uFDD1]/g, '\uFFFD')
+      .replace(/\\u([ef][0-9a-f]{3})/g, (escape, hex: string) => {
+        const code = String.fromCharCode(parseInt(hex, 16));
+        const char = this.#originals.get(code);
+        return char === undefined
+          ? escape
+          : char < '\x7f'
+            ? code
+            : `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
+      });
     const text = this.plain(rendered);
     if (text === rendered) return text;
     let out = '';
@@ -94,8 +105,11 @@ export class Quotation {
 
   #note(value: unknown, depth: number): void {
     if (depth > kMaxDepth) throw new Error('The messages are nested too deeply.');
-    if (typeof value === 'string') for (const char of value.match(/[\ue000-\uf8ff]/g) ?? []) this.#taken.add(char);
-    else if (isObject(value)) for (const [key, item] of Object.entries(value)) this.#note(key, depth + 1), this.#note(item, depth + 1);
+    if (typeof value === 'string')
+      for (const char of value.match(/[\ue000-\uf8ff]/g) ?? []) this.#taken.add(char);
+    else if (isObject(value))
+      for (const [key, item] of Object.entries(value))
+        (this.#note(key, depth + 1), this.#note(item, depth + 1));
   }
 
   #quoteText(text: string, word: boolean): string {
@@ -109,8 +123,17 @@ export class Quotation {
     out += text.slice(done);
     // "eos", where a template writes "<" + it + ">".
     const inside = text.trim();
-    if (!word || !inside || inside.length > kMaxWord || this.#known.has(text) || !this.#insides.includes(inside)) return out;
-    return out.replace(/\S/, (char) => (kKept.test(char) || this.#originals.has(char) ? char : this.#standIn(char)));
+    if (
+      !word ||
+      !inside ||
+      inside.length > kMaxWord ||
+      this.#known.has(text) ||
+      !this.#insides.includes(inside)
+    )
+      return out;
+    return out.replace(/\S/, (char) =>
+      kKept.test(char) || this.#originals.has(char) ? char : this.#standIn(char),
+    );
   }
 
   #standIn(char: string): string {

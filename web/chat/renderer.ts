@@ -23,23 +23,34 @@ export class PromptRenderer implements Prompts {
   /** The texts of the model's control tokens. */
   readonly #controlTexts: () => Promise<string[]>;
 
-  constructor(info: ModelInfo, warn: (message: string) => void, controlTexts: () => Promise<string[]> = async () => []) {
+  constructor(
+    info: ModelInfo,
+    warn: (message: string) => void,
+    controlTexts: () => Promise<string[]> = async () => [],
+  ) {
     this.#info = info;
     this.#warn = warn;
     this.#controlTexts = controlTexts;
   }
 
-  async render(messages: readonly ChatMessage[], options: PromptOptions = {}): Promise<RenderedPrompt> {
+  async render(
+    messages: readonly ChatMessage[],
+    options: PromptOptions = {},
+  ): Promise<RenderedPrompt> {
     if (!Array.isArray(messages) || messages.length === 0) {
       invalid('messages must be a list of at least one message.');
     }
     const info = this.#info;
     const own = options.template ?? info.chatTemplate;
     if (!own) {
-      this.#warnOnce('The model has no chat template; ChatML is used, which it may not have been trained on.');
+      this.#warnOnce(
+        'The model has no chat template; ChatML is used, which it may not have been trained on.',
+      );
     }
     if (options.tools?.length && !own?.includes('tools')) {
-      this.#warnOnce("The model's chat template has no place for tools: the model will not see them.");
+      this.#warnOnce(
+        "The model's chat template has no place for tools: the model will not see them.",
+      );
     }
     const template = this.#parse(own ?? defaultTemplate);
     const variables = {
@@ -99,7 +110,9 @@ export class PromptRenderer implements Prompts {
 }
 
 function templateError(cause: unknown): SluiceError {
-  return new SluiceError('TEMPLATE', `The chat template failed: ${(cause as Error).message}`, { cause });
+  return new SluiceError('TEMPLATE', `The chat template failed: ${(cause as Error).message}`, {
+    cause,
+  });
 }
 
 /** Text parts become one string, and a tool call's arguments an object, as templates expect. */
@@ -109,7 +122,8 @@ function plainMessage(message: ChatMessage): Record<string, unknown> {
   }
   const out: Record<string, unknown> = { ...message };
   if (Array.isArray(message.content)) out['content'] = message.content.map(partText).join('');
-  if (Array.isArray(message['tool_calls'])) out['tool_calls'] = message['tool_calls'].map(plainToolCall);
+  if (Array.isArray(message['tool_calls']))
+    out['tool_calls'] = message['tool_calls'].map(plainToolCall);
   return out;
 }
 
@@ -121,7 +135,10 @@ function partText(part: { type: string; text?: unknown } | null): string {
 function plainToolCall(call: any): unknown {
   if (typeof call?.function?.arguments !== 'string') return call;
   try {
-    return { ...call, function: { ...call.function, arguments: JSON.parse(call.function.arguments) } };
+    return {
+      ...call,
+      function: { ...call.function, arguments: JSON.parse(call.function.arguments) },
+    };
   } catch {
     return call;
   }

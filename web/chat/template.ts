@@ -25,7 +25,20 @@ export interface TemplateVariables {
   [name: string]: unknown;
 }
 
-const kMonths = ['January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', 'November', 'December'];
+const kMonths = [
+  'January',
+  'February',
+  'March',
+  'April',
+  'May',
+  'June',
+  'July',
+  'August',
+  'September',
+  'October',
+  'November',
+  'December',
+];
 const kDays = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
 
 /** Python's strftime in the C locale, local time. */
@@ -35,15 +48,34 @@ export function strftime(date: Date, format: string): string {
   const day = kDays[date.getDay()]!;
   const hour = date.getHours();
   const yearStart = new Date(date.getFullYear(), 0, 1);
-  const dayOfYear = Math.round((new Date(date.getFullYear(), date.getMonth(), date.getDate()).getTime() - yearStart.getTime()) / 864e5) + 1;
+  const dayOfYear =
+    Math.round(
+      (new Date(date.getFullYear(), date.getMonth(), date.getDate()).getTime() -
+        yearStart.getTime()) /
+        864e5,
+    ) + 1;
   const parts: Record<string, () => string> = {
-    Y: () => pad(date.getFullYear(), 4), y: () => pad(date.getFullYear() % 100),
-    m: () => pad(date.getMonth() + 1), d: () => pad(date.getDate()), e: () => String(date.getDate()).padStart(2),
-    B: () => month, b: () => month.slice(0, 3), A: () => day, a: () => day.slice(0, 3),
-    H: () => pad(hour), I: () => pad(hour % 12 || 12), p: () => (hour < 12 ? 'AM' : 'PM'),
-    M: () => pad(date.getMinutes()), S: () => pad(date.getSeconds()), f: () => pad(date.getMilliseconds() * 1000, 6),
-    j: () => pad(dayOfYear, 3), w: () => String(date.getDay()), u: () => String(date.getDay() || 7),
-    F: () => strftime(date, '%Y-%m-%d'), T: () => strftime(date, '%H:%M:%S'), D: () => strftime(date, '%m/%d/%y'),
+    Y: () => pad(date.getFullYear(), 4),
+    y: () => pad(date.getFullYear() % 100),
+    m: () => pad(date.getMonth() + 1),
+    d: () => pad(date.getDate()),
+    e: () => String(date.getDate()).padStart(2),
+    B: () => month,
+    b: () => month.slice(0, 3),
+    A: () => day,
+    a: () => day.slice(0, 3),
+    H: () => pad(hour),
+    I: () => pad(hour % 12 || 12),
+    p: () => (hour < 12 ? 'AM' : 'PM'),
+    M: () => pad(date.getMinutes()),
+    S: () => pad(date.getSeconds()),
+    f: () => pad(date.getMilliseconds() * 1000, 6),
+    j: () => pad(dayOfYear, 3),
+    w: () => String(date.getDay()),
+    u: () => String(date.getDay() || 7),
+    F: () => strftime(date, '%Y-%m-%d'),
+    T: () => strftime(date, '%H:%M:%S'),
+    D: () => strftime(date, '%m/%d/%y'),
     '%': () => '%',
   };
   return format.replace(/%(-?)([A-Za-z%])/g, (all, minus: string, letter: string) => {
@@ -66,7 +98,8 @@ function spelled(node: unknown, into: Set<string>): Set<string> {
   if (node instanceof Map) for (const pair of node) spelled(pair, into);
   else if (typeof node === 'object' && node !== null) {
     const { type, value } = node as Node;
-    if (typeof value === 'string' && (type === 'StringLiteral' || type === 'Identifier')) into.add(value);
+    if (typeof value === 'string' && (type === 'StringLiteral' || type === 'Identifier'))
+      into.add(value);
     for (const child of Object.values(node)) spelled(child, into);
   }
   return into;
@@ -85,10 +118,12 @@ export class ChatTemplate {
   /** Throws where the source does not parse. */
   constructor(source: string) {
     this.#source = source;
-    if (source.length > kMaxTemplate) throw new Error('The chat template is longer than a megabyte.');
+    if (source.length > kMaxTemplate)
+      throw new Error('The chat template is longer than a megabyte.');
     for (let i = 0, run = 0; i < source.length; i++) {
       run = source[i]!.trim() === '' ? run + 1 : 0;
-      if (run > kMaxSpace) throw new Error('The chat template has too much white space in one place.');
+      if (run > kMaxSpace)
+        throw new Error('The chat template has too much white space in one place.');
     }
     this.#program = jinja.parse(jinja.tokenize(source, { lstrip_blocks: true, trim_blocks: true }));
     this.#known = spelled(this.#program, new Set());
@@ -101,13 +136,28 @@ export class ChatTemplate {
    * Throws where the template raises. `now` is what strftime_now tells. With the texts of the model's
    * control tokens, what of the prompt would be one that the template has not written alone is marked.
    */
-  render(variables: TemplateVariables, now: Date = new Date(), controls: readonly string[] = []): string {
+  render(
+    variables: TemplateVariables,
+    now: Date = new Date(),
+    controls: readonly string[] = [],
+  ): string {
     const scope = new jinja.Environment();
-    const quotation = controls.length > 0 ? new Quotation(controls, this.#known, [variables, this.#source]) : null;
-    const constants = { true: true, false: false, none: null, True: true, False: false, None: null };
+    const quotation =
+      controls.length > 0 ? new Quotation(controls, this.#known, [variables, this.#source]) : null;
+    const constants = {
+      true: true,
+      false: false,
+      none: null,
+      True: true,
+      False: false,
+      None: null,
+    };
     const given = { tools: null, documents: null, add_generation_prompt: false, ...variables };
     for (const [name, value] of Object.entries({ ...constants, range, ...given })) {
-      const quoted = quotation && !kTokens.has(name) && !(name in constants) ? quotation.quote(value, name) : value;
+      const quoted =
+        quotation && !kTokens.has(name) && !(name in constants)
+          ? quotation.quote(value, name)
+          : value;
       if (value !== undefined) scope.setVariable(name, scope.set(`given ${name}`, quoted));
     }
     const plain = quotation?.plain ?? ((text: string) => text);

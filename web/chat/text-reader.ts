@@ -82,7 +82,7 @@ export class TextReader {
       const c = yield* this.peek();
       this.at++;
       if (c === '"') {
-        for (let d = ''; d !== '"'; ) {
+        for (let d = ''; d !== '"';) {
           d = yield* this.peek();
           if (d === '') return kNothing;
           this.at += d === '\\' ? 2 : 1;
@@ -108,7 +108,8 @@ export class TextReader {
     yield* this.skip(/\s/);
     const c = yield* this.peek();
     if (c === '"' || c === "'") return yield* this.#pythonString(c);
-    if (c === '<') return (yield* this.take('<|"|>')) ? ((yield* this.until('<|"|>')) ?? kNothing) : kNothing;
+    if (c === '<')
+      return (yield* this.take('<|"|>')) ? ((yield* this.until('<|"|>')) ?? kNothing) : kNothing;
     if (c === '{') {
       this.at++;
       return yield* this.members(':', '}', depth + 1);
@@ -118,7 +119,14 @@ export class TextReader {
       return yield* this.#list(c === '[' ? ']' : ')', depth + 1);
     }
     const word = yield* this.run(/[\w.+-]/);
-    const known: Record<string, unknown> = { True: true, true: true, False: false, false: false, None: null, null: null };
+    const known: Record<string, unknown> = {
+      True: true,
+      true: true,
+      False: false,
+      false: false,
+      None: null,
+      null: null,
+    };
     if (Object.hasOwn(known, word)) return known[word];
     return word !== '' && Number.isFinite(Number(word)) ? Number(word) : kNothing;
   }
@@ -157,7 +165,7 @@ export class TextReader {
 
   *#pythonString(quote: string): Step<unknown> {
     let out = '';
-    for (this.at++; ; ) {
+    for (this.at++; ;) {
       const c = yield* this.peek();
       if (c === '') return kNothing;
       this.at++;
@@ -170,7 +178,11 @@ export class TextReader {
     const c = yield* this.peek();
     this.at++;
     const digits = { x: 2, u: 4, U: 8 }[c];
-    if (digits === undefined) return { n: '\n', t: '\t', r: '\r', b: '\b', f: '\f', '\n': '' }[c] ?? (/["'\\]/.test(c) ? c : `\\${c}`);
+    if (digits === undefined)
+      return (
+        { n: '\n', t: '\t', r: '\r', b: '\b', f: '\f', '\n': '' }[c] ??
+        (/["'\\]/.test(c) ? c : `\\${c}`)
+      );
     let hex = '';
     while (hex.length < digits && /[\da-f]/i.test(yield* this.peek())) hex += this.text[this.at++];
     const code = parseInt(hex, 16);

@@ -35,7 +35,9 @@ export class ThinkFilter {
   finish(): Split {
     const rest = this.#held;
     this.#held = '';
-    return this.#state === 'thinking' ? { reasoning: this.#lead(rest), content: '' } : { reasoning: '', content: rest };
+    return this.#state === 'thinking'
+      ? { reasoning: this.#lead(rest), content: '' }
+      : { reasoning: '', content: rest };
   }
 
   /** Only a tag that opens the text counts. */

@@ -68,14 +68,20 @@ export class ToolCallFilter {
         if (!any || !blank) this.#out.content += reader.text;
         return;
       }
-      const calls = (blank && this.#bare && c === '{' ? yield* this.#bareCalls() : null) ?? (yield* this.#marked(c));
+      const calls =
+        (blank && this.#bare && c === '{' ? yield* this.#bareCalls() : null) ??
+        (yield* this.#marked(c));
       if (calls) {
         this.#out.calls.push(...calls);
         blank = any = true;
         continue;
       }
       // Whatever can be no beginning goes at once.
-      for (reader.at = lead + 1; reader.at < reader.text.length && !this.#first.has(reader.text[reader.at]!); ) reader.at++;
+      for (
+        reader.at = lead + 1;
+        reader.at < reader.text.length && !this.#first.has(reader.text[reader.at]!);
+      )
+        reader.at++;
       this.#out.content += reader.text.slice(0, reader.at);
       blank = false;
     }
@@ -215,13 +221,21 @@ export class ToolCallFilter {
     do {
       yield* reader.skip(/\s/);
       const key = (yield* reader.peek()) === '"' ? yield* reader.json() : kNothing;
-      if (!/^(name|function|type|id|arguments|parameters)$/.test(String(key === kNothing ? '' : key))) return kNothing;
+      if (
+        !/^(name|function|type|id|arguments|parameters)$/.test(String(key === kNothing ? '' : key))
+      )
+        return kNothing;
       if (!(yield* reader.take(':'))) return kNothing;
       yield* reader.skip(/\s/);
       const nested = key === 'function' && (yield* reader.peek()) === '{';
       const value = nested ? yield* this.#bareMembers() : yield* reader.json();
       const isName = key === 'name' || (key === 'function' && !nested);
-      if (value === kNothing || (isName && !this.#tools.has(value as string)) || (key === 'type' && value !== 'function')) return kNothing;
+      if (
+        value === kNothing ||
+        (isName && !this.#tools.has(value as string)) ||
+        (key === 'type' && value !== 'function')
+      )
+        return kNothing;
       out[key as string] = value;
     } while (yield* reader.take(','));
     return (yield* reader.take('}')) ? out : kNothing;
@@ -232,14 +246,18 @@ export class ToolCallFilter {
 function paramValue(text: string, said: string, schema: unknown, name: string): unknown {
   const own = (schema as { properties?: Record<string, unknown> } | undefined)?.properties?.[name];
   const types = typesOf(own, schema);
-  if (said === 'true' || said === 'string' || (types?.size === 1 && types.has('string'))) return text;
+  if (said === 'true' || said === 'string' || (types?.size === 1 && types.has('string')))
+    return text;
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch {
     return types && !types.has('string') ? pythonValue(text) : text; // as some templates write it
   }
-  return said === '' && (typeof value === 'string' || (types?.has('string') && !types.has(typeOf(value)))) ? text : value;
+  return said === '' &&
+    (typeof value === 'string' || (types?.has('string') && !types.has(typeOf(value))))
+    ? text
+    : value;
 }
 
 /** What a text is in Python, or the text itself. */
@@ -248,7 +266,9 @@ function pythonValue(text: string): unknown {
   reader.text = text;
   reader.ended = true;
   const { value } = reader.literal().next();
-  return typeof value === 'symbol' || value === undefined || reader.at < text.trimEnd().length ? text : value;
+  return typeof value === 'symbol' || value === undefined || reader.at < text.trimEnd().length
+    ? text
+    : value;
 }
 
 function asCall(value: any, tools: ReadonlyMap<string, unknown>): ToolCall | null {
@@ -268,5 +288,7 @@ export function newCall(name: string, given: unknown): ToolCall {
 /** Nine letters and digits, which is what Mistral's templates insist on. */
 function newId(): string {
   const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
-  return Array.from(crypto.getRandomValues(new Uint8Array(9)), (byte) => alphabet[byte % 62]).join('');
+  return Array.from(crypto.getRandomValues(new Uint8Array(9)), (byte) => alphabet[byte % 62]).join(
+    '',
+  );
 }

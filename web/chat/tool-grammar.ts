@@ -36,24 +36,44 @@ const kHarmonyText = ['analysis', 'commentary', 'final', 'assistant'];
 /** All that a grammar may spell, in which control tokens are looked for. */
 export function spelled(form: Form | 'harmony' | null): string {
   if (form === 'harmony') return kHarmonyMarks.join(' ');
-  return [...kThink, form?.open, form?.pre, form?.mid, form?.post, form?.close, ...(form?.param ?? [])].join('\n');
+  return [
+    ...kThink,
+    form?.open,
+    form?.pre,
+    form?.mid,
+    form?.post,
+    form?.close,
+    ...(form?.param ?? []),
+  ].join('\n');
 }
 
 /** The grammar of an answer. Errors: SCHEMA_UNSUPPORTED, INVALID_ARGUMENT. */
 export function answerGrammar(bound: Bound): string {
-  return bound.form === 'harmony' ? new Writer(bound.tokens).harmony(bound) : new Writer(bound.tokens).answer(bound, bound.form);
+  return bound.form === 'harmony'
+    ? new Writer(bound.tokens).harmony(bound)
+    : new Writer(bound.tokens).answer(bound, bound.form);
 }
 
 /** What an answer begins with that is a call; without a name: as far as that. */
-export function callOpening(form: Form | 'harmony', name?: string): [before: string, name: string, behind: string] {
-  if (form === 'harmony') return [' to=functions.', name ?? '', name === undefined ? '' : '<|channel|>commentary json<|message|>'];
-  const ids = (text: string): string => text.replace('[CALL_ID]#', '[CALL_ID]000000000').replace('#', '0');
+export function callOpening(
+  form: Form | 'harmony',
+  name?: string,
+): [before: string, name: string, behind: string] {
+  if (form === 'harmony')
+    return [
+      ' to=functions.',
+      name ?? '',
+      name === undefined ? '' : '<|channel|>commentary json<|message|>',
+    ];
+  const ids = (text: string): string =>
+    text.replace('[CALL_ID]#', '[CALL_ID]000000000').replace('#', '0');
   const before = ids((form.open ?? '') + form.pre);
   if (name === undefined) return [before, '', ''];
   return [before, form.body === 'object' ? JSON.stringify(name).slice(1, -1) : name, ids(form.mid)];
 }
 
-const any = (...ways: string[]): string => (ways.length === 1 ? ways[0]! : `( ${ways.join(' | ')} )`);
+const any = (...ways: string[]): string =>
+  ways.length === 1 ? ways[0]! : `( ${ways.join(' | ')} )`;
 const maybe = (part: string): string => `( ${part} )?`;
 
 class Writer {
@@ -67,7 +87,11 @@ class Writer {
   answer(bound: Bound, form: Form | null): string {
     const calls = form ? this.#calls(bound, form) : '';
     let rest = calls;
-    if (!bound.required) rest = bound.schema !== undefined ? any(...[calls, json('json', bound.schema)].filter(Boolean)) : this.#free(bound, form!, calls);
+    if (!bound.required)
+      rest =
+        bound.schema !== undefined
+          ? any(...[calls, json('json', bound.schema)].filter(Boolean))
+          : this.#free(bound, form!, calls);
     const [open, close] = kThink.map((mark) => this.#text(mark)) as [string, string];
     const thought = `${until([kThink[1]])} ${close} "\\n"{0,2} ${this.#rule('answer', rest)}`;
     // A thought may be the last that the model has to say, where nothing was asked for.
@@ -78,17 +102,31 @@ class Writer {
   }
 
   harmony(bound: Bound): string {
-    const [start, end, channel, message, constrain] = ['start', 'end', 'channel', 'message', 'constrain'].map((name) => this.#text(`<|${name}|>`));
+    const [start, end, channel, message, constrain] = [
+      'start',
+      'end',
+      'channel',
+      'message',
+      'constrain',
+    ].map((name) => this.#text(`<|${name}|>`));
     const [analysis, commentary, final, assistant] = kHarmonyText.map((word) => this.#text(word));
     const text = this.#rule('text', until(kHarmonyMarks));
     const head = (words: string): string => `${channel} ${words} ${message}`;
     const tools = bound.tools.map((tool, i) => {
       const name = `" to=functions." ${this.#text(checkedName(tool))}`;
-      const ways = any(`${name} ${head(`${commentary} " json"`)}`, head(`${commentary} ${name} ${maybe('" "')} ${maybe(constrain!)} "json"`));
+      const ways = any(
+        `${name} ${head(`${commentary} " json"`)}`,
+        head(`${commentary} ${name} ${maybe('" "')} ${maybe(constrain!)} "json"`),
+      );
       return this.#rule(`call-${i}`, `${ways} ${json('spaced', objectSchema(tool))}`);
     });
-    const last = bound.required ? [] : [`${head(final!)} ${bound.schema === undefined ? text : json('json', bound.schema)}`];
-    const before = this.#rule('before', `${head(any(analysis!, commentary!))} ${text} ${end} ${start} ${assistant}`);
+    const last = bound.required
+      ? []
+      : [`${head(final!)} ${bound.schema === undefined ? text : json('json', bound.schema)}`];
+    const before = this.#rule(
+      'before',
+      `${head(any(analysis!, commentary!))} ${text} ${end} ${start} ${assistant}`,
+    );
     return `root ::= ${before}* ${any(...tools, ...last)}\n${this.#rules.join('\n')}\n`;
   }
 
@@ -99,25 +137,42 @@ class Writer {
 
   /** A text, in which control tokens are themselves. */
   #text(text: string): string {
-    const names = [...this.#tokens.keys()].sort((a, b) => b.length - a.length).map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
+    const names = [...this.#tokens.keys()]
+      .sort((a, b) => b.length - a.length)
+      .map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
     const parts = names.length ? text.split(new RegExp(`(${names.join('|')})`)) : [text];
-    return parts.flatMap((part, i) => (i % 2 ? [`<[${this.#tokens.get(part)}]>`] : part ? [literal(part)] : [])).join(' ') || '""';
+    return (
+      parts
+        .flatMap((part, i) =>
+          i % 2 ? [`<[${this.#tokens.get(part)}]>`] : part ? [literal(part)] : [],
+        )
+        .join(' ') || '""'
+    );
   }
 
   /** The same, '#' being an id. */
   #mark(mark: string): string {
-    return mark.split('#').map((part) => this.#text(part)).join(mark.includes('[CALL_ID]') ? ' [0-9A-Za-z]{9} ' : ' [0-9]{1,3} ');
+    return mark
+      .split('#')
+      .map((part) => this.#text(part))
+      .join(mark.includes('[CALL_ID]') ? ' [0-9A-Za-z]{9} ' : ' [0-9]{1,3} ');
   }
 
   /** Text up to a call, and calls. */
   #free({ loose, begun }: Bound, form: Form, calls: string): string {
     const marks = formsToRead(form, true).map(markOf);
     const text = until(marks);
-    const named = loose.filter((name) => this.#tokens.has(name) && !marks.some((mark) => mark.startsWith(name))).map((name) => this.#text(name));
+    const named = loose
+      .filter((name) => this.#tokens.has(name) && !marks.some((mark) => mark.startsWith(name)))
+      .map((name) => this.#text(name));
     const free = this.#rule('free', named.length ? `${text} ( ${any(...named)} ${text} )*` : text);
     // A call without a mark is the whole answer, and other text begins otherwise.
     if (form.bare) return any(calls, `[ \\t\\r\\n]* ${maybe(`[^{< \\t\\r\\n] ${free}`)}`);
-    if (begun) return any(calls, `${this.#text(form.plain!.slice(begun.length))} ${free} ${maybe(`${this.#mark(form.pre)} ${calls}`)}`);
+    if (begun)
+      return any(
+        calls,
+        `${this.#text(form.plain!.slice(begun.length))} ${free} ${maybe(`${this.#mark(form.pre)} ${calls}`)}`,
+      );
     return `${free} ${maybe(calls)}`;
   }
 
@@ -125,18 +180,28 @@ class Writer {
     const ways = tools.map((tool, i) => {
       const name = checkedName(tool);
       const spoken = form.body === 'object' ? JSON.stringify(name).slice(1, -1) : name;
-      return this.#rule(`call-${i}`, `${this.#text(spoken)} ${this.#mark(form.mid)} ${this.#arguments(form, tool, i)} ${this.#mark(form.post)}`);
+      return this.#rule(
+        `call-${i}`,
+        `${this.#text(spoken)} ${this.#mark(form.mid)} ${this.#arguments(form, tool, i)} ${this.#mark(form.post)}`,
+      );
     });
     const [pre, call] = [this.#mark(form.pre), this.#rule('call', any(...ways))];
-    const more = parallel && form.join !== undefined ? `( ${this.#text(form.join)} ${pre} ${call} )*` : '';
-    return this.#rule('calls', `${this.#mark(form.open ?? '')} ${begun ? '' : pre} ${call} ${more} ${this.#mark(form.close ?? '')}`);
+    const more =
+      parallel && form.join !== undefined ? `( ${this.#text(form.join)} ${pre} ${call} )*` : '';
+    return this.#rule(
+      'calls',
+      `${this.#mark(form.open ?? '')} ${begun ? '' : pre} ${call} ${more} ${this.#mark(form.close ?? '')}`,
+    );
   }
 
   #arguments(form: Form, tool: ChatTool, i: number): string {
     if (form.body === 'object' || form.body === 'json') return json('spaced', objectSchema(tool));
     const { parameters, strict } = tool.function;
     const list = parametersOf(parameters, strict === true);
-    if (form.param) return list.map((each) => (each.required ? this.#param(form, each) : maybe(this.#param(form, each)))).join(' ');
+    if (form.param)
+      return list
+        .map((each) => (each.required ? this.#param(form, each) : maybe(this.#param(form, each))))
+        .join(' ');
     // Members with separators between them: what may follow depends on whether one has come.
     const [colon, comma] = form.body === 'gemma' ? [':', ','] : ['=', ', '];
     const follows = (at: number, some: boolean): string => {
@@ -146,28 +211,49 @@ class Writer {
       const here = `${this.#text((some ? comma : '') + each.name + colon)} ${value} arg-${i}-${at + 1}-1`;
       return any(here, ...(each.required ? [] : [`arg-${i}-${at + 1}-${+some}`]));
     };
-    for (let at = 0; at <= list.length; at++) for (const some of [false, true]) this.#rule(`arg-${i}-${at}-${+some}`, follows(at, some));
+    for (let at = 0; at <= list.length; at++)
+      for (const some of [false, true]) this.#rule(`arg-${i}-${at}-${+some}`, follows(at, some));
     return `arg-${i}-0-0`;
   }
 
   #param(form: Form, { name, texts, values }: Parameter): string {
     const [pre, mid, post] = form.param!;
-    if (name.includes(mid[0]!) || name.startsWith('/')) refuse(`/properties/${name}`, 'this name cannot be written in the form of the model');
+    if (name.includes(mid[0]!) || name.startsWith('/'))
+      refuse(`/properties/${name}`, 'this name cannot be written in the form of the model');
     const end = post.replace('@', name);
-    const around = (said: string, value: string): string => `${this.#text(pre + name + mid.replace('#', said))} ${value} ${this.#text(end)}`;
+    const around = (said: string, value: string): string =>
+      `${this.#text(pre + name + mid.replace('#', said))} ${value} ${this.#text(end)}`;
     const [asText, asJson] = mid.includes('string=') ? ['true', 'false'] : ['string', 'json'];
-    const spoken = texts === true ? [until([end.trim(), ...(form.cdata ? ['<![CDATA['] : [])])] : texts.map((text) => literal(text));
+    const spoken =
+      texts === true
+        ? [until([end.trim(), ...(form.cdata ? ['<![CDATA['] : [])])]
+        : texts.map((text) => literal(text));
     const wrong = texts !== true && texts.find((text) => text.includes(end.trim()));
-    if (typeof wrong === 'string') refuse(`/properties/${name}`, `"${wrong}" holds the mark that ends a parameter`);
-    return any(...spoken.map((text) => around(asText!, text)), ...values.map((value) => around(asJson!, json('spaced', value))));
+    if (typeof wrong === 'string')
+      refuse(`/properties/${name}`, `"${wrong}" holds the mark that ends a parameter`);
+    return any(
+      ...spoken.map((text) => around(asText!, text)),
+      ...values.map((value) => around(asJson!, json('spaced', value))),
+    );
   }
 
   #gemma({ name, texts, values }: Parameter): string {
     const quote = this.#text('<|"|>');
-    const simple = values.every((value) => Array.isArray((value as any).enum) || /^(number|integer|boolean|null)$/.test([(value as any).type].flat().join('')));
-    if (!simple) refuse(`/properties/${name}`, "in the model's form of calls, lists and objects cannot be guaranteed");
+    const simple = values.every(
+      (value) =>
+        Array.isArray((value as any).enum) ||
+        /^(number|integer|boolean|null)$/.test([(value as any).type].flat().join('')),
+    );
+    if (!simple)
+      refuse(
+        `/properties/${name}`,
+        "in the model's form of calls, lists and objects cannot be guaranteed",
+      );
     const spoken = texts === true ? [until(['<|"|>'])] : texts.map((text) => literal(text));
-    return any(...spoken.map((text) => `${quote} ${text} ${quote}`), ...values.map((value) => json('json', value)));
+    return any(
+      ...spoken.map((text) => `${quote} ${text} ${quote}`),
+      ...values.map((value) => json('json', value)),
+    );
   }
 }
 
@@ -178,7 +264,8 @@ function pythonValues({ texts, values }: Parameter): string[] {
 }
 
 function checkedName({ function: { name } }: ChatTool): string {
-  if (/[\s<>{}()[\]"'|=,;:]/.test(name)) invalid(`A tool cannot be called "${name}": its name is of letters, digits, '_' and '-'.`);
+  if (/[\s<>{}()[\]"'|=,;:]/.test(name))
+    invalid(`A tool cannot be called "${name}": its name is of letters, digits, '_' and '-'.`);
   return name;
 }
 
@@ -188,6 +275,8 @@ function objectSchema({ function: { parameters, strict } }: ChatTool): object {
   return { ...(parameters ?? { additionalProperties: false }), type: 'object' };
 }
 
-const json = (how: 'json' | 'spaced', schema: unknown): string => `%${how} ${JSON.stringify(schema)}`;
+const json = (how: 'json' | 'spaced', schema: unknown): string =>
+  `%${how} ${JSON.stringify(schema)}`;
 const until = (marks: readonly string[]): string => `%until ${JSON.stringify(marks)}`;
-const literal = (text: string): string => JSON.stringify(text).replaceAll('\\b', '\\x08').replaceAll('\\f', '\\x0C');
+const literal = (text: string): string =>
+  JSON.stringify(text).replaceAll('\\b', '\\x08').replaceAll('\\f', '\\x0C');

@@ -6,25 +6,34 @@ import { SluiceError } from '../wire/errors.js';
 type Schema = Record<string, any>;
 
 const kTypes = ['string', 'number', 'boolean', 'object', 'array', 'null'];
-const kAnnotations = 'title description default examples deprecated readOnly writeOnly $comment nullable';
+const kAnnotations =
+  'title description default examples deprecated readOnly writeOnly $comment nullable';
 const kObject = `type properties required additionalProperties $defs definitions $schema ${kAnnotations}`;
 
-const isObject = (value: unknown): value is Schema => typeof value === 'object' && value !== null && !Array.isArray(value);
+const isObject = (value: unknown): value is Schema =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 export function refuse(where: string, why: string): never {
   throw new SluiceError('SCHEMA_UNSUPPORTED', `at "${where}": ${why}`);
 }
 
 /** The type of a JSON value. */
-export const typeOf = (value: unknown): string => (value === null ? 'null' : Array.isArray(value) ? 'array' : typeof value);
+export const typeOf = (value: unknown): string =>
+  value === null ? 'null' : Array.isArray(value) ? 'array' : typeof value;
 
 /** What a local reference stands for; null where nothing may stand beside it and something does. */
 function resolved(schema: unknown, root: unknown, depth = 0): Schema | null {
   if (!isObject(schema)) return null;
   if (!('$ref' in schema)) return schema;
   const [, place, name] = /^#\/(\$defs|definitions)\/([^/]+)$/.exec(String(schema['$ref'])) ?? [];
-  if (!place || Object.keys(schema).some((key) => key !== '$ref' && !kAnnotations.split(' ').includes(key))) return null;
-  const found = (root as Schema)?.[place]?.[decodeURIComponent(name!).replaceAll('~1', '/').replaceAll('~0', '~')];
+  if (
+    !place ||
+    Object.keys(schema).some((key) => key !== '$ref' && !kAnnotations.split(' ').includes(key))
+  )
+    return null;
+  const found = (root as Schema)?.[place]?.[
+    decodeURIComponent(name!).replaceAll('~1', '/').replaceAll('~0', '~')
+  ];
   return depth < 20 ? resolved(found, root, depth + 1) : null;
 }
 
@@ -32,7 +41,8 @@ function resolved(schema: unknown, root: unknown, depth = 0): Schema | null {
 export function typesOf(given: unknown, root: unknown): ReadonlySet<string> | null {
   const schema = resolved(given, root);
   if (!schema) return null;
-  if (schema['type'] !== undefined) return new Set([schema['type']].flat().map((type) => (type === 'integer' ? 'number' : type)));
+  if (schema['type'] !== undefined)
+    return new Set([schema['type']].flat().map((type) => (type === 'integer' ? 'number' : type)));
   const values = 'const' in schema ? [schema['const']] : schema['enum'];
   if (Array.isArray(values)) return new Set(values.map(typeOf));
   const ways = schema['anyOf'] ?? schema['oneOf'];
@@ -54,18 +64,32 @@ export interface Parameter {
 export function parametersOf(schema: unknown, strict: boolean): Parameter[] {
   if (!isObject(schema)) return [];
   const wrong = Object.keys(schema).find((key) => !kObject.split(' ').includes(key));
-  if (strict && wrong) refuse(`/${wrong}`, 'this is not supported where parameters are written one by one');
-  if (strict && /"\$(dynamicRef|recursiveRef|id|anchor)":|"\$ref":"(?!#\/(\$defs|definitions)\/)/.test(JSON.stringify(schema))) {
+  if (strict && wrong)
+    refuse(`/${wrong}`, 'this is not supported where parameters are written one by one');
+  if (
+    strict &&
+    /"\$(dynamicRef|recursiveRef|id|anchor)":|"\$ref":"(?!#\/(\$defs|definitions)\/)/.test(
+      JSON.stringify(schema),
+    )
+  ) {
     refuse('', 'references are supported into $defs alone where parameters are written one by one');
   }
-  const defs = Object.fromEntries(['$defs', 'definitions'].filter((key) => key in schema).map((key) => [key, schema[key]]));
+  const defs = Object.fromEntries(
+    ['$defs', 'definitions'].filter((key) => key in schema).map((key) => [key, schema[key]]),
+  );
   const required: readonly string[] = schema['required'] ?? [];
   const missing = required.find((name) => !Object.hasOwn(schema['properties'] ?? {}, name));
-  if (strict && missing !== undefined) refuse('/required', `"${missing}" is not among the properties`);
+  if (strict && missing !== undefined)
+    refuse('/required', `"${missing}" is not among the properties`);
   return Object.entries(schema['properties'] ?? {}).map(([name, own]) => {
     const at = `/properties/${name}`;
     const { texts, values } = strict ? split(own, schema, at) : loose(own, schema);
-    return { name, required: required.includes(name), texts, values: values.map((value) => (isObject(value) ? { ...value, ...defs } : value)) };
+    return {
+      name,
+      required: required.includes(name),
+      texts,
+      values: values.map((value) => (isObject(value) ? { ...value, ...defs } : value)),
+    };
   });
 }
 
@@ -73,7 +97,10 @@ type Split = Pick<Parameter, 'texts' | 'values'>;
 
 function loose(own: unknown, root: unknown): Split {
   const types = typesOf(own, root) ?? new Set(kTypes);
-  return { texts: types.has('string') || [], values: [...types].filter((type) => type !== 'string').map((type) => ({ type })) };
+  return {
+    texts: types.has('string') || [],
+    values: [...types].filter((type) => type !== 'string').map((type) => ({ type })),
+  };
 }
 
 /** Strings, which are written as they are, and the other values. */
@@ -86,24 +113,43 @@ function split(own: unknown, root: unknown, at: string): Split {
   if (Array.isArray(values)) {
     const types = rest['type'] === undefined ? null : typesOf(rest, root)!;
     const wrong = keys.find((key) => !['const', 'enum', 'type'].includes(key));
-    if (wrong) refuse(`${at}/${wrong}`, 'beside enum or const this is not supported in a parameter of its own');
+    if (wrong)
+      refuse(
+        `${at}/${wrong}`,
+        'beside enum or const this is not supported in a parameter of its own',
+      );
     const fit = values.filter((value) => !types || types.has(typeOf(value)));
     const others = fit.filter((value) => typeof value !== 'string');
-    return { texts: fit.filter((value) => typeof value === 'string'), values: others.length ? [{ ...rest, const: undefined, enum: others }] : [] };
+    return {
+      texts: fit.filter((value) => typeof value === 'string'),
+      values: others.length ? [{ ...rest, const: undefined, enum: others }] : [],
+    };
   }
   if (Array.isArray(rest['anyOf'])) {
     const wrong = keys.find((key) => key !== 'anyOf');
-    if (wrong) refuse(`${at}/${wrong}`, 'beside anyOf this is not supported in a parameter of its own');
+    if (wrong)
+      refuse(`${at}/${wrong}`, 'beside anyOf this is not supported in a parameter of its own');
     const ways = (rest['anyOf'] as unknown[]).map((way, i) => split(way, root, `${at}/anyOf/${i}`));
     const any = ways.some(({ texts }) => texts === true);
-    return { texts: any || ways.flatMap(({ texts }) => texts as string[]), values: ways.flatMap((way) => way.values) };
+    return {
+      texts: any || ways.flatMap(({ texts }) => texts as string[]),
+      values: ways.flatMap((way) => way.values),
+    };
   }
   if (keys.length === 0) return { texts: true, values: [{}] };
-  const types = [rest['type'] ?? refuse(`${at}/type`, 'a parameter of its own needs a type')].flat() as string[];
+  const types = [
+    rest['type'] ?? refuse(`${at}/type`, 'a parameter of its own needs a type'),
+  ].flat() as string[];
   const others = types.filter((type) => type !== 'string');
   if (others.length < types.length) {
-    const wrong = keys.find((key) => /^(pattern|format|minLength|maxLength|allOf|oneOf|not|if)$/.test(key));
-    if (wrong) refuse(`${at}/${wrong}`, 'of texts that stand as they are this cannot be guaranteed');
+    const wrong = keys.find((key) =>
+      /^(pattern|format|minLength|maxLength|allOf|oneOf|not|if)$/.test(key),
+    );
+    if (wrong)
+      refuse(`${at}/${wrong}`, 'of texts that stand as they are this cannot be guaranteed');
   }
-  return { texts: others.length < types.length || [], values: others.length ? [{ ...rest, type: others }] : [] };
+  return {
+    texts: others.length < types.length || [],
+    values: others.length ? [{ ...rest, type: others }] : [],
+  };
 }

@@ -23,7 +23,11 @@ export class Buffers {
   make(size: number, usage: number): GPUBuffer {
     this.bytes += size;
     this.peak = Math.max(this.peak, this.bytes);
-    const buffer = this.#device.createBuffer({ size, usage, mappedAtCreation: (usage & Usage.MapWrite) !== 0 });
+    const buffer = this.#device.createBuffer({
+      size,
+      usage,
+      mappedAtCreation: (usage & Usage.MapWrite) !== 0,
+    });
     this.#all.push(buffer);
     return buffer;
   }

@@ -35,8 +35,12 @@ export function cacheBytes(program: Program): { total: number; largest: number; 
 }
 
 /** Runs of places of positions [first, first + n), which come round. */
-function* runs(first: number, n: number, capacity: number): Generator<{ place: number; count: number; done: number }> {
-  for (let done = 0; done < n; ) {
+function* runs(
+  first: number,
+  n: number,
+  capacity: number,
+): Generator<{ place: number; count: number; done: number }> {
+  for (let done = 0; done < n;) {
     const place = (first + done) % capacity;
     const count = Math.min(n - done, capacity - place);
     yield { place, count, done };
@@ -56,7 +60,10 @@ export class CardCache {
     for (const index of owners(program)) {
       const shape = program.caches[index]!;
       const row = rowBytes(shape);
-      const buffer = buffers.make(row * shape.capacity, Usage.Storage | Usage.CopySource | Usage.CopyTarget);
+      const buffer = buffers.make(
+        row * shape.capacity,
+        Usage.Storage | Usage.CopySource | Usage.CopyTarget,
+      );
       this.#layers.push({ index, shape, buffer, row });
       const keys = { keys: 0, keyHead: 2 * shape.dk, keyRow: row };
       const values = shape.dv
@@ -80,7 +87,13 @@ export class CardCache {
   }
 
   /** Has the rows of positions [first, first + n) copied to `target` from byte `at` on, layer by layer. */
-  download(encoder: GPUCommandEncoder, target: GPUBuffer, at: number, first: number, n: number): void {
+  download(
+    encoder: GPUCommandEncoder,
+    target: GPUBuffer,
+    at: number,
+    first: number,
+    n: number,
+  ): void {
     for (const { shape, buffer, row } of this.#layers) {
       for (const { place, count } of runs(first, n, shape.capacity)) {
         encoder.copyBufferToBuffer(buffer, place * row, target, at, count * row);
@@ -95,23 +108,45 @@ export class CardCache {
     for (const layer of this.#layers) {
       for (const { place, count } of runs(first, n, layer.shape.capacity)) {
         const from = at;
-        this.#each(layer, words, place, count, (pool, offset) => pool.set(rows.subarray(from + offset, from + offset + pool.length)));
+        this.#each(layer, words, place, count, (pool, offset) =>
+          pool.set(rows.subarray(from + offset, from + offset + pool.length)),
+        );
         at += count * layer.row;
       }
     }
   }
 
   /** Each head's part of each row: where it is in the pool, and at which byte of the rows. */
-  #each(layer: Layer, words: Uint32Array, place: number, count: number, visit: (pool: Uint8Array, at: number) => void): void {
+  #each(
+    layer: Layer,
+    words: Uint32Array,
+    place: number,
+    count: number,
+    visit: (pool: Uint8Array, at: number) => void,
+  ): void {
     const { index, shape, row } = layer;
     const { heads, dk, dv, headBytes } = shape;
-    const [keys, values] = new Uint32Array(this.#memory.buffer, words[Word.Rows]! + 16 * index, 2) as unknown as [number, number];
+    const [keys, values] = new Uint32Array(
+      this.#memory.buffer,
+      words[Word.Rows]! + 16 * index,
+      2,
+    ) as unknown as [number, number];
     for (let t = 0; t < count; t++) {
       for (let h = 0; h < heads; h++) {
         const at = t * row + 2 * h * dk;
-        visit(new Uint8Array(this.#memory.buffer, keys + h * headBytes + 2 * (place + t) * dk, 2 * dk), at);
+        visit(
+          new Uint8Array(this.#memory.buffer, keys + h * headBytes + 2 * (place + t) * dk, 2 * dk),
+          at,
+        );
         if (dv === 0) continue;
-        visit(new Uint8Array(this.#memory.buffer, values + h * headBytes + 2 * (place + t) * dv, 2 * dv), t * row + 2 * heads * dk + 2 * h * dv);
+        visit(
+          new Uint8Array(
+            this.#memory.buffer,
+            values + h * headBytes + 2 * (place + t) * dv,
+            2 * dv,
+          ),
+          t * row + 2 * heads * dk + 2 * h * dv,
+        );
       }
     }
   }

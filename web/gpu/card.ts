@@ -49,7 +49,13 @@ const kLookMs = 20;
 
 export class Card {
   lost = false;
-  readonly counts: CardCounts = { cardPasses: 0, submits: 0, dispatches: 0, uploaded: 0, layers: 0 };
+  readonly counts: CardCounts = {
+    cardPasses: 0,
+    submits: 0,
+    dispatches: 0,
+    uploaded: 0,
+    layers: 0,
+  };
   readonly #device: GPUDevice;
   readonly #host: CardHost;
   readonly #kernels: Kernels;
@@ -72,7 +78,14 @@ export class Card {
   #running: Promise<void> | null = null;
   #closed = false;
 
-  private constructor(device: GPUDevice, host: CardHost, kernels: Kernels, plan: CardPlan, layout: Layout, buffers: Buffers) {
+  private constructor(
+    device: GPUDevice,
+    host: CardHost,
+    kernels: Kernels,
+    plan: CardPlan,
+    layout: Layout,
+    buffers: Buffers,
+  ) {
     this.#device = device;
     this.#host = host;
     this.#kernels = kernels;
@@ -84,19 +97,25 @@ export class Card {
     const storage = Usage.Storage | Usage.CopySource | Usage.CopyTarget;
     const arena = buffers.make(4 * layout.floats, storage);
     this.#memory = {
-      arena, vectors: buffers.make(align(4 * layout.vecFloats, 16) || 16, storage),
-      ...(layout.actBytes && kernels.features.dots && { acts: buffers.make(layout.actBytes, Usage.Storage) }),
+      arena,
+      vectors: buffers.make(align(4 * layout.vecFloats, 16) || 16, storage),
+      ...(layout.actBytes &&
+        kernels.features.dots && { acts: buffers.make(layout.actBytes, Usage.Storage) }),
     };
     this.#readback = buffers.make(readback, Usage.MapRead | Usage.CopyTarget);
     this.#slot = plan.slotBytes ? buffers.make(align(plan.slotBytes, 16), storage) : null;
     this.#cache = new CardCache(program, memory, buffers);
     this.#states = new CardStates(program, layout.states, memory, arena);
-    this.#pinned = plan.units.map(({ pinned, bytes }) => (pinned ? buffers.make(align(bytes, 16), Usage.Storage | Usage.CopyTarget) : null));
+    this.#pinned = plan.units.map(({ pinned, bytes }) =>
+      pinned ? buffers.make(align(bytes, 16), Usage.Storage | Usage.CopyTarget) : null,
+    );
     this.#there = plan.units.map(() => false);
     this.#steps = stepsOf(program);
     this.#writer = new Writer(program, layout, this.#cache.caches);
     this.#feed = new Feed(program, plan, buffers, read, (unit) => this.#there[unit]!);
-    this.counts.layers = new Set(program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0)).size;
+    this.counts.layers = new Set(
+      program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0),
+    ).size;
   }
 
   #begun(): this {
@@ -115,7 +134,8 @@ export class Card {
         for (const step of this.#steps) {
           if (step.op.kind === OpKind.Select) rows.tokens = 1;
           else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(recorder, step, rows);
-          for (const u of this.#unitsOf(step)) this.#writer.products(recorder, step, this.#plan.units[u]!, this.#place(u), rows);
+          for (const u of this.#unitsOf(step))
+            this.#writer.products(recorder, step, this.#plan.units[u]!, this.#place(u), rows);
           this.#writer.finish(recorder, step, rows);
         }
       }
@@ -131,11 +151,14 @@ export class Card {
     const kernels = await kernelsFor(device, host);
     const { dots } = kernels.features;
     // Where the card has less room than it was allowed to take, more of the weights stream, or layers are the CPU's.
-    for (let bytes = gpuBudget || kMostBytes; ; ) {
+    for (let bytes = gpuBudget || kMostBytes; ;) {
       const program = partFor(host.program, layers, bytes, dots, most);
       const { layout, cache, acts, fixed } = roomOf(program, dots);
       if (Math.max(4 * layout.floats, acts, cache.largest) > most) {
-        throw new SluiceError('NOT_SUPPORTED', `The card takes ${most} bytes in one piece, and this context needs more: load with a smaller contextLength.`);
+        throw new SluiceError(
+          'NOT_SUPPORTED',
+          `The card takes ${most} bytes in one piece, and this context needs more: load with a smaller contextLength.`,
+        );
       }
       const plan = planWeights(program, bytes - fixed, { unitBytes: most }, fixed);
       const buffers = new Buffers(device);
@@ -201,7 +224,9 @@ export class Card {
   /** Waits for it, or until `stopped`. */
   async #unless(stopped: () => boolean, running: Promise<void>): Promise<void> {
     let timer: ReturnType<typeof setInterval> | undefined;
-    const over = new Promise<void>((done) => (timer = setInterval(() => stopped() && done(), kLookMs)));
+    const over = new Promise<void>(
+      (done) => (timer = setInterval(() => stopped() && done(), kLookMs)),
+    );
     await Promise.race([running, over]).finally(() => clearInterval(timer));
   }
 
@@ -222,8 +247,16 @@ export class Card {
     const words = this.#words();
     const { program, memory } = this.#host;
     const queue = this.#device.queue;
-    const [serial, n, first, firstRow, nRows, held] = [Word.Serial, Word.N, Word.First, Word.FirstRow, Word.NRows, Word.Held].map((word) => words[word]!) as [number, number, number, number, number, number];
-    const given = (): boolean => this.lost || words[Word.Serial] !== serial || words[Word.State] !== PassState.Wanted;
+    const [serial, n, first, firstRow, nRows, held] = [
+      Word.Serial,
+      Word.N,
+      Word.First,
+      Word.FirstRow,
+      Word.NRows,
+      Word.Held,
+    ].map((word) => words[word]!) as [number, number, number, number, number, number];
+    const given = (): boolean =>
+      this.lost || words[Word.Serial] !== serial || words[Word.State] !== PassState.Wanted;
     this.#feed.ahead();
     await this.#prepared;
     if (given()) return;
@@ -231,7 +264,11 @@ export class Card {
     if (held < first) this.#cache.upload(queue, words, held, first);
     const states = this.#states.begin(queue, words);
     const copy = (address: number, floats: number, at: number): void =>
-      queue.writeBuffer(this.#memory.arena, 4 * at, new Uint8Array(memory.buffer as ArrayBuffer, address, 4 * floats));
+      queue.writeBuffer(
+        this.#memory.arena,
+        4 * at,
+        new Uint8Array(memory.buffer as ArrayBuffer, address, 4 * floats),
+      );
     copy(words[Word.X]!, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
     const ropes = new Uint32Array(memory.buffer, words[Word.Ropes], program.ropes.length);
     program.ropes.forEach(({ nRot }, i) => copy(ropes[i]!, n * nRot, this.#layout.ropes[i]!));
@@ -239,7 +276,15 @@ export class Card {
     const recording = new Recording(this.#device, this.#kernels, this.#memory, this.counts);
     let back: Back | null;
     try {
-      back = (await this.#record(recording, { tokens: n, first, skipped: 0, states }, firstRow, nRows, given)) ? this.#download(recording, words, nRows, first, n) : null;
+      back = (await this.#record(
+        recording,
+        { tokens: n, first, skipped: 0, states },
+        firstRow,
+        nRows,
+        given,
+      ))
+        ? this.#download(recording, words, nRows, first, n)
+        : null;
     } finally {
       recording.submit(); // what arrived is marked as there
     }
@@ -249,7 +294,9 @@ export class Card {
     try {
       if (given()) return;
       const made = new Uint8Array(this.#readback.getMappedRange(0, size));
-      new Uint8Array(memory.buffer, words[program.cut ? Word.X : Word.Logits], result).set(made.subarray(0, result));
+      new Uint8Array(memory.buffer, words[program.cut ? Word.X : Word.Logits], result).set(
+        made.subarray(0, result),
+      );
       this.#cache.settle(words, made.subarray(result, rows), first, n);
       this.#states.settle(words, made.subarray(rows));
       this.counts.cardPasses++;
@@ -260,7 +307,13 @@ export class Card {
   }
 
   /** All of the pass, waiting for units on the way; false when it was given up. */
-  async #record(recording: Recording, rows: Rows, firstRow: number, nRows: number, given: () => boolean): Promise<boolean> {
+  async #record(
+    recording: Recording,
+    rows: Rows,
+    firstRow: number,
+    nRows: number,
+    given: () => boolean,
+  ): Promise<boolean> {
     const { queue } = this.#device;
     const words = this.#words();
     let work = 0;
@@ -292,12 +345,25 @@ export class Card {
   }
 
   /** Has logits, or the residual stream of all rows, come back, and rows of keys and values, and states. */
-  #download(recording: Recording, words: Uint32Array, nRows: number, first: number, n: number): Back {
+  #download(
+    recording: Recording,
+    words: Uint32Array,
+    nRows: number,
+    first: number,
+    n: number,
+  ): Back {
     const { program } = this.#host;
     recording.finish();
     const [buf, count] = program.cut ? [Buf.X, n] : [Buf.Logits, nRows];
     const result = 4 * count * program.widths[buf]!;
-    if (count) recording.encoder.copyBufferToBuffer(this.#memory.arena, 4 * this.#layout.buffers[buf]!, this.#readback, 0, result);
+    if (count)
+      recording.encoder.copyBufferToBuffer(
+        this.#memory.arena,
+        4 * this.#layout.buffers[buf]!,
+        this.#readback,
+        0,
+        result,
+      );
     this.#cache.download(recording.encoder, this.#readback, result, first, n);
     const rows = result + n * cacheBytes(program).position;
     const size = rows + this.#states.download(recording.encoder, words, this.#readback, rows);
@@ -310,7 +376,11 @@ export class Card {
     const { program, memory } = this.#host;
     const addresses = new Uint32Array(memory.buffer, words[Word.Vectors], program.vecs.length);
     program.vecs.forEach((n, i) => {
-      this.#device.queue.writeBuffer(this.#memory.vectors, 4 * this.#layout.vecs[i]!, new Uint8Array(memory.buffer as ArrayBuffer, addresses[i], 4 * n));
+      this.#device.queue.writeBuffer(
+        this.#memory.vectors,
+        4 * this.#layout.vecs[i]!,
+        new Uint8Array(memory.buffer as ArrayBuffer, addresses[i], 4 * n),
+      );
     });
     this.#vectorsThere = true;
   }
@@ -328,14 +398,20 @@ export class Card {
   async #unit(u: number, recording: Recording, given: () => boolean): Promise<boolean> {
     const { bytes, pinned } = this.#plan.units[u]!;
     if (this.#there[u]) return true;
-    for (let at = 0; at < bytes; ) {
+    for (let at = 0; at < bytes;) {
       recording.submit();
       const chunk = await this.#feed.chunk(u, at);
       if (given()) {
         this.#feed.give(chunk.staging);
         return false;
       }
-      recording.encoder.copyBufferToBuffer(chunk.staging, 0, this.#place(u), at, align(chunk.to - at));
+      recording.encoder.copyBufferToBuffer(
+        chunk.staging,
+        0,
+        this.#place(u),
+        at,
+        align(chunk.to - at),
+      );
       recording.returns(chunk.staging, (staging) => this.#feed.give(staging));
       this.counts.uploaded += chunk.to - at;
       at = chunk.to;
@@ -346,18 +422,26 @@ export class Card {
 }
 
 /** Kernels that do what was asked for, or what is measured to be faster with the model's main type of weights. */
-async function kernelsFor(device: GPUDevice, { program, gpuBudget, kernels: wanted }: CardHost): Promise<Kernels> {
+async function kernelsFor(
+  device: GPUDevice,
+  { program, gpuBudget, kernels: wanted }: CardHost,
+): Promise<Kernels> {
   const kernels = await Kernels.create(device, wanted && { ...wanted, coded: wanted.int8 });
   if (wanted) return kernels;
   const sizes = new Map<number, number>();
-  for (const { type, rows, rowBytes } of program.mats) if (Kernels.supports(type)) sizes.set(type, (sizes.get(type) ?? 0) + rows * rowBytes);
+  for (const { type, rows, rowBytes } of program.mats)
+    if (Kernels.supports(type)) sizes.set(type, (sizes.get(type) ?? 0) + rows * rowBytes);
   const [main] = [...sizes].sort((a, b) => b[1] - a[1]);
   if (main) kernels.coded = await timeCoded(device, kernels, main[0], gpuBudget || Infinity);
   return kernels;
 }
 
 /** Bytes of what comes back: up to the end of the logits or residual stream, of the rows behind them, of the states behind these. */
-interface Back { result: number; rows: number; size: number }
+interface Back {
+  result: number;
+  rows: number;
+  size: number;
+}
 
 /** Commands until they are submitted: copies first, then one compute pass, then copies. */
 class Recording {

@@ -57,9 +57,15 @@ const kPrompt = 256;
 const kAnswer = 128;
 
 /** Milliseconds of a pass of n tokens on the card: weights are uploaded while earlier ones compute. */
-export function cardPass({ bytes, macs, layers, streamed }: Work, card: CardTimes, n: number): number {
+export function cardPass(
+  { bytes, macs, layers, streamed }: Work,
+  card: CardTimes,
+  n: number,
+): number {
   const compute = Math.max(bytes * card.byte, n * macs * card.mac);
-  return card.pass + layers * kDispatches * card.dispatch + Math.max(compute, streamed * card.upload);
+  return (
+    card.pass + layers * kDispatches * card.dispatch + Math.max(compute, streamed * card.upload)
+  );
 }
 
 /** Of a pass whose first layers are the card's. */
@@ -70,9 +76,11 @@ export function splitPass(work: Work, { cpu, card }: Measured, n: number): numbe
 }
 
 /** The same of the CPU: a pass of a few tokens takes no less than one of one. */
-const cpuPass = ({ decode, prefill }: Measured['cpu'], n: number): number => Math.max(decode, n * prefill);
+const cpuPass = ({ decode, prefill }: Measured['cpu'], n: number): number =>
+  Math.max(decode, n * prefill);
 
-const rate = (perSecond: number): string => (perSecond >= 10 ? perSecond.toFixed(0) : perSecond.toFixed(1));
+const rate = (perSecond: number): string =>
+  perSecond >= 10 ? perSecond.toFixed(0) : perSecond.toFixed(1);
 
 export function choose(work: Work, measured: Measured): DeviceAdvice {
   const { batch, split } = work;
@@ -80,7 +88,8 @@ export function choose(work: Work, measured: Measured): DeviceAdvice {
   const onCpu = (n: number): number => cpuPass(cpu, n);
   const onCard = (n: number): number => cardPass(work, card, n);
   const both = (n: number): number => splitPass(work, measured, n);
-  const cost = (prompt: number, answer: number): number => (kPrompt / batch) * prompt + kAnswer * answer;
+  const cost = (prompt: number, answer: number): number =>
+    (kPrompt / batch) * prompt + kAnswer * answer;
   const whole = (pass: (n: number) => number): number => cost(pass(batch), pass(1));
   const gain = (n: number): number => onCpu(n) / onCard(n);
   const sizes: number[] = [];
@@ -93,13 +102,17 @@ export function choose(work: Work, measured: Measured): DeviceAdvice {
     cardFrom = n;
   }
   // It is faster for one token and not for many: all or nothing.
-  if (gain(1) >= kMargin && cardFrom > 1) cardFrom = whole(onCpu) > kMargin * whole(onCard) ? 1 : Infinity;
+  if (gain(1) >= kMargin && cardFrom > 1)
+    cardFrom = whole(onCpu) > kMargin * whole(onCard) ? 1 : Infinity;
   if (work.only) cardFrom = Infinity;
   const alone = (n: number): number => (cardFrom <= n ? onCard(n) : onCpu(n));
   const parted = split !== undefined && whole(alone) > kMargin * whole(both);
   if (parted) cardFrom = 1;
   const withCard = parted ? both : onCard;
-  const ratesOf = (pass: (n: number) => number): { prefill: number; decode: number } => ({ prefill: (batch * 1000) / pass(batch), decode: 1000 / pass(1) });
+  const ratesOf = (pass: (n: number) => number): { prefill: number; decode: number } => ({
+    prefill: (batch * 1000) / pass(batch),
+    decode: 1000 / pass(1),
+  });
   const rates = { wasm: ratesOf(onCpu), webgpu: ratesOf(withCard) };
   const prefill = cardFrom <= batch ? 'webgpu' : 'wasm';
   const decode = cardFrom === 1 ? 'webgpu' : 'wasm';
@@ -109,8 +122,20 @@ export function choose(work: Work, measured: Measured): DeviceAdvice {
     : prefill === decode
       ? `${prefill === 'webgpu' ? 'The card' : 'The CPU'} computes`
       : `The card computes passes of ${cardFrom} tokens and more, the CPU the others`;
-  return { prefill, decode, cardFrom, ...(parted && { gpuLayers: split.layers }), reason: `${what}: measured, ${figures}.`, rates };
+  return {
+    prefill,
+    decode,
+    cardFrom,
+    ...(parted && { gpuLayers: split.layers }),
+    reason: `${what}: measured, ${figures}.`,
+    rates,
+  };
 }
 
 /** The CPU, because there is no choice. */
-export const onlyCpu = (reason: string): DeviceAdvice => ({ prefill: 'wasm', decode: 'wasm', cardFrom: Infinity, reason });
+export const onlyCpu = (reason: string): DeviceAdvice => ({
+  prefill: 'wasm',
+  decode: 'wasm',
+  cardFrom: Infinity,
+  reason,
+});

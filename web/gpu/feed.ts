@@ -40,12 +40,21 @@ export class Feed {
   readonly #read: ReadWeights;
   readonly #resident: (unit: number) => boolean;
 
-  constructor(program: Program, plan: CardPlan, buffers: Buffers, read: ReadWeights, resident: (unit: number) => boolean) {
+  constructor(
+    program: Program,
+    plan: CardPlan,
+    buffers: Buffers,
+    read: ReadWeights,
+    resident: (unit: number) => boolean,
+  ) {
     this.#program = program;
     this.#plan = plan;
     this.#read = read;
     this.#resident = resident;
-    for (let i = 0; i < plan.staging; i++) this.#free.push(buffers.make(align(plan.stagingBytes, 16), Usage.MapWrite | Usage.CopySource));
+    for (let i = 0; i < plan.staging; i++)
+      this.#free.push(
+        buffers.make(align(plan.stagingBytes, 16), Usage.MapWrite | Usage.CopySource),
+      );
   }
 
   /** The chunk of `unit` that begins at byte `from`, which the card is to copy before give() has its buffer back. */
@@ -92,7 +101,9 @@ export class Feed {
     const { units, stagingBytes } = this.#plan;
     for (let looked = 0; looked <= units.length; looked++) {
       const unit = units[this.#unit];
-      const waits = this.#reading.some((reading) => reading.unit === this.#unit && reading.from === this.#from);
+      const waits = this.#reading.some(
+        (reading) => reading.unit === this.#unit && reading.from === this.#from,
+      );
       const stays = this.#from === 0 && (this.#resident(this.#unit) || this.#begun.has(this.#unit));
       if (unit && this.#from < unit.bytes && !waits && !stays) {
         const [from, to] = [this.#from, Math.min(this.#from + stagingBytes, unit.bytes)];
@@ -111,14 +122,20 @@ export class Feed {
     const unit: Unit = this.#plan.units[at.unit]!;
     try {
       const into = new Uint8Array(staging.getMappedRange(0, align(to - from, 16)));
-      await Promise.all(unit.pieces.map(async (piece) => {
-        const [a, b] = [Math.max(from, piece.at), Math.min(to, piece.at + piece.bytes)];
-        if (a >= b) return;
-        const mat = this.#program.mats[piece.mat]!;
-        const bytes = await this.#read(mat.file, mat.offset + piece.row0 * mat.rowBytes + (a - piece.at), b - a);
-        into.set(bytes, a - from);
-        this.bytes += b - a;
-      }));
+      await Promise.all(
+        unit.pieces.map(async (piece) => {
+          const [a, b] = [Math.max(from, piece.at), Math.min(to, piece.at + piece.bytes)];
+          if (a >= b) return;
+          const mat = this.#program.mats[piece.mat]!;
+          const bytes = await this.#read(
+            mat.file,
+            mat.offset + piece.row0 * mat.rowBytes + (a - piece.at),
+            b - a,
+          );
+          into.set(bytes, a - from);
+          this.bytes += b - a;
+        }),
+      );
     } catch (error) {
       staging.unmap();
       this.give(staging);

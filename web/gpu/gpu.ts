@@ -14,7 +14,11 @@ export { advise, findCard };
 /** What the engine's worker gives to it. */
 export interface GpuHost {
   /** An opened engine, of the binary that is made for this. */
-  binding: { attachCard?: () => string; leaveLayers?: (layers: number) => boolean; error(): { code: string; message: string } };
+  binding: {
+    attachCard?: () => string;
+    leaveLayers?: (layers: number) => boolean;
+    error(): { code: string; message: string };
+  };
   memory: WebAssembly.Memory;
   /** The model's files. */
   io: { read(file: number, offset: number, length: number, weights: boolean): Promise<Uint8Array> };
@@ -36,7 +40,12 @@ export interface Gpu {
   /** Computes what the engine asks for; false: it asks for nothing. Returns at once when `stopped`. */
   serve(stopped: () => boolean): Promise<boolean>;
   /** What EngineStats says of it; nothing once it is lost. */
-  readonly device: { device?: 'webgpu'; card?: string; cardKernels?: CardKernels; gpuLayers?: number };
+  readonly device: {
+    device?: 'webgpu';
+    card?: string;
+    cardKernels?: CardKernels;
+    gpuLayers?: number;
+  };
   /** Bytes that it holds; 0 once it is lost. */
   readonly bytes: number;
   /** Counters; warns, once, of what went to the CPU since the last look. */
@@ -61,19 +70,26 @@ async function findCard(spec: LoadSpec): Promise<CardWay | null> {
   if (cardFrom === Infinity || gpuLayers === 0) return null;
   const adapter = await adapterFor();
   if (adapter) {
-    const open = (host: GpuHost): Promise<Gpu | null> => openCard(adapter, host).catch((error: SluiceError) => {
-      if (!auto) throw error;
-      warner(host)(error.code, `${error.message} The CPU computes.`);
-      return null;
-    });
+    const open = (host: GpuHost): Promise<Gpu | null> =>
+      openCard(adapter, host).catch((error: SluiceError) => {
+        if (!auto) throw error;
+        warner(host)(error.code, `${error.message} The CPU computes.`);
+        return null;
+      });
     return { beside: cardFrom > 1 || gpuLayers ? 0 : kBeside, open };
   }
   if (auto) return null;
-  throw new SluiceError('NOT_SUPPORTED', "There is no WebGPU adapter here: load with device 'wasm'.");
+  throw new SluiceError(
+    'NOT_SUPPORTED',
+    "There is no WebGPU adapter here: load with device 'wasm'.",
+  );
 }
 
 type Warn = (code: string, message: string) => void;
-const warner = ({ progress }: GpuHost): Warn => (code, message) => progress({ phase: 'warning', code, message });
+const warner =
+  ({ progress }: GpuHost): Warn =>
+  (code, message) =>
+    progress({ phase: 'warning', code, message });
 
 /** Has the card compute what this engine is asked from now on; null where it is lost before that. Errors: Card.open's, NOT_SUPPORTED. */
 async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> {
@@ -84,15 +100,23 @@ async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null>
   const { binding, memory, io, spec } = host;
   const warn = warner(host);
   if (!binding.attachCard) {
-    throw new SluiceError('NOT_SUPPORTED', "The engine's wasm that was given has no way to a graphics card: give engine.gpu.wasm.");
+    throw new SluiceError(
+      'NOT_SUPPORTED',
+      "The engine's wasm that was given has no way to a graphics card: give engine.gpu.wasm.",
+    );
   }
-  const lost = (why: string): void => warn('DEVICE_LOST', `The graphics card is lost (${why}); the CPU goes on.`);
+  const lost = (why: string): void =>
+    warn('DEVICE_LOST', `The graphics card is lost (${why}); the CPU goes on.`);
   const device = await deviceOf(adapter);
   const program = JSON.parse(binding.attachCard()) as Program;
   const words = new Uint32Array(memory.buffer, program.pass, Word.Cut + 1);
   try {
     const card = await Card.open(device, {
-      memory, program, gpuBudget: spec.gpuBudget, layers: spec.gpuLayers, kernels: spec.cardKernels,
+      memory,
+      program,
+      gpuBudget: spec.gpuBudget,
+      layers: spec.gpuLayers,
+      kernels: spec.cardKernels,
       read: (file, offset, length) => io.read(file, offset, length, true),
       onLost: lost,
     });
@@ -112,7 +136,10 @@ async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null>
   }
 }
 
-const kLeft: [Left, string][] = [[Left.Texts, 'Embeddings and sources'], [Left.Adapters, 'Adapters']];
+const kLeft: [Left, string][] = [
+  [Left.Texts, 'Embeddings and sources'],
+  [Left.Adapters, 'Adapters'],
+];
 
 /** A card, and what it does not do told once. */
 class Told implements Gpu {
@@ -124,7 +151,13 @@ class Told implements Gpu {
   #told = 0;
   #wasLost = false;
 
-  constructor(card: Card, name: string, words: Uint32Array, warn: Warn, again: (kernels: CardKernels) => Promise<Gpu | null>) {
+  constructor(
+    card: Card,
+    name: string,
+    words: Uint32Array,
+    warn: Warn,
+    again: (kernels: CardKernels) => Promise<Gpu | null>,
+  ) {
     this.#again = again;
     this.#card = card;
     this.#name = name;
@@ -136,7 +169,14 @@ class Told implements Gpu {
     return this.#card.bytes;
   }
   get device(): Gpu['device'] {
-    return this.#card.lost ? {} : { device: 'webgpu', card: this.#name, cardKernels: this.#card.kernels, gpuLayers: this.#card.layers };
+    return this.#card.lost
+      ? {}
+      : {
+          device: 'webgpu',
+          card: this.#name,
+          cardKernels: this.#card.kernels,
+          gpuLayers: this.#card.layers,
+        };
   }
   serve(stopped: () => boolean): Promise<boolean> {
     return this.#card.serve(stopped);
@@ -155,7 +195,11 @@ class Told implements Gpu {
     const left = this.#words[Word.Left]! & ~this.#told;
     this.#told |= left;
     for (const [bit, what] of kLeft) {
-      if (left & bit) this.#warn('NOT_ON_CARD', `${what} are not for the graphics card: the CPU computes with them.`);
+      if (left & bit)
+        this.#warn(
+          'NOT_ON_CARD',
+          `${what} are not for the graphics card: the CPU computes with them.`,
+        );
     }
     return this.#card.counts;
   }

@@ -8,7 +8,18 @@
 
 import * as attention from './kernels/attention.js';
 import type {
-  Activate, Attention, Combine, Convolve, Groups, Matmul, Norm, Place, Rope, Route, Rows, Store,
+  Activate,
+  Attention,
+  Combine,
+  Convolve,
+  Groups,
+  Matmul,
+  Norm,
+  Place,
+  Rope,
+  Route,
+  Rows,
+  Store,
 } from './kernels/calls.js';
 import { Dispatcher, type Coded, type Memory } from './kernels/dispatcher.js';
 import * as groups from './kernels/groups.js';
@@ -24,7 +35,11 @@ export type { Coded, Features, Memory };
 export { actBytes, kFewTokens } from './kernels/products.js';
 
 /** False: not even where the device has it. `coded`: nothing is where nothing is said. */
-export interface Options { subgroups?: boolean; f16?: boolean; coded?: Coded }
+export interface Options {
+  subgroups?: boolean;
+  f16?: boolean;
+  coded?: Coded;
+}
 
 const kDots = 'packed_4x8_integer_dot_product';
 
@@ -44,25 +59,39 @@ export class Kernels {
   static async create(device: GPUDevice, options: Options = {}): Promise<Kernels> {
     const { subgroups = true, f16 = true, coded = { few: false, many: false } } = options;
     const features = {
-      subgroups: subgroups && device.features.has('subgroups') && await linearSubgroups(device),
+      subgroups: subgroups && device.features.has('subgroups') && (await linearSubgroups(device)),
       f16: f16 && device.features.has('shader-f16'),
       dots: navigator.gpu.wgslLanguageFeatures?.has(kDots) ?? false,
     };
     return new Kernels(device, new Pipelines(device, features), coded);
   }
 
-  get features(): Features { return this.#pipelines.features; }
+  get features(): Features {
+    return this.#pipelines.features;
+  }
 
   /** Whether kernels read this weight type. All of kernels.h's are. */
-  static supports(type: number): boolean { return types.has(type); }
+  static supports(type: number): boolean {
+    return types.has(type);
+  }
 
   /** Bytes of buffers that the kernels hold themselves. */
-  get bytes(): number { return this.#pipelines.bytes; }
-  get pipelines(): number { return this.#pipelines.count; }
+  get bytes(): number {
+    return this.#pipelines.bytes;
+  }
+  get pipelines(): number {
+    return this.#pipelines.count;
+  }
 
   /** One compute pass in `encoder`. end() it, and submit the encoder before the next recording is ended. */
   begin(encoder: GPUCommandEncoder, memory: Memory): Recorder {
-    return new Recorder(this.#pipelines, this.#device.limits, encoder.beginComputePass(), memory, this.coded);
+    return new Recorder(
+      this.#pipelines,
+      this.#device.limits,
+      encoder.beginComputePass(),
+      memory,
+      this.coded,
+    );
   }
 
   /** Compiles, all at once, what `work` will need; it records into nothing. */
@@ -72,33 +101,79 @@ export class Kernels {
     await this.#pipelines.compile(recorder.variants);
   }
 
-  destroy(): void { this.#pipelines.destroy(); }
+  destroy(): void {
+    this.#pipelines.destroy();
+  }
 }
 
 /** Writes dispatches: a method for each call, which the modules of kernels/ make of them. */
 export class Recorder extends Dispatcher {
-  matmul(op: Matmul): void { products.matmul(this, op); }
-  rows(op: Rows): void { products.rows(this, op); }
+  matmul(op: Matmul): void {
+    products.matmul(this, op);
+  }
+  rows(op: Rows): void {
+    products.rows(this, op);
+  }
 
-  rope(op: Rope): void { attention.rope(this, op); }
-  store(op: Store): void { attention.store(this, op); }
-  attention(op: Attention): void { attention.attention(this, op); }
+  rope(op: Rope): void {
+    attention.rope(this, op);
+  }
+  store(op: Store): void {
+    attention.store(this, op);
+  }
+  attention(op: Attention): void {
+    attention.attention(this, op);
+  }
 
-  route(op: Route): void { groups.route(this, op); }
-  combine(op: Combine): void { groups.combine(this, op); }
-  norm(op: Norm): void { groups.norm(this, op); }
-  softmax(op: Groups): void { groups.softmax(this, op); }
-  matchNorm(op: Groups): void { groups.matchNorm(this, op); }
-  convolve(op: Convolve): void { groups.convolve(this, op); }
-  activate(op: Activate): void { groups.activate(this, op); }
-  add(op: Groups & { scale?: number }): void { groups.add(this, op); }
-  scale(op: Groups & { scale: number }): void { groups.scale(this, op); }
-  copy(op: Groups): void { groups.copy(this, op); }
-  softcap(op: Groups & { softcap: number }): void { groups.softcap(this, op); }
-  clamp(op: Groups & { softcap: number }): void { groups.clamp(this, op); }
-  unary(op: Groups & { unary: number }): void { groups.unary(this, op); }
-  gate(op: Groups): void { groups.gate(this, op); }
-  gated(op: Groups & { unary: number; gate: Place; stride: number }): void { groups.gated(this, op); }
-  mulVec(op: Groups & { vec: number; one?: boolean }): void { groups.mulVec(this, op); }
-  addVec(op: Groups & { vec: number }): void { groups.addVec(this, op); }
+  route(op: Route): void {
+    groups.route(this, op);
+  }
+  combine(op: Combine): void {
+    groups.combine(this, op);
+  }
+  norm(op: Norm): void {
+    groups.norm(this, op);
+  }
+  softmax(op: Groups): void {
+    groups.softmax(this, op);
+  }
+  matchNorm(op: Groups): void {
+    groups.matchNorm(this, op);
+  }
+  convolve(op: Convolve): void {
+    groups.convolve(this, op);
+  }
+  activate(op: Activate): void {
+    groups.activate(this, op);
+  }
+  add(op: Groups & { scale?: number }): void {
+    groups.add(this, op);
+  }
+  scale(op: Groups & { scale: number }): void {
+    groups.scale(this, op);
+  }
+  copy(op: Groups): void {
+    groups.copy(this, op);
+  }
+  softcap(op: Groups & { softcap: number }): void {
+    groups.softcap(this, op);
+  }
+  clamp(op: Groups & { softcap: number }): void {
+    groups.clamp(this, op);
+  }
+  unary(op: Groups & { unary: number }): void {
+    groups.unary(this, op);
+  }
+  gate(op: Groups): void {
+    groups.gate(this, op);
+  }
+  gated(op: Groups & { unary: number; gate: Place; stride: number }): void {
+    groups.gated(this, op);
+  }
+  mulVec(op: Groups & { vec: number; one?: boolean }): void {
+    groups.mulVec(this, op);
+  }
+  addVec(op: Groups & { vec: number }): void {
+    groups.addVec(this, op);
+  }
 }

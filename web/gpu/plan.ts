@@ -61,11 +61,16 @@ const kPlain = [2, 4, 6, 7, 9];
 /** Whether the operation's parts are what the next one activates: gate and up, or one. */
 export function activated(ops: Op[], i: number, mats: Program['mats']): boolean {
   const [op, next] = [ops[i]!, ops[i + 1]];
-  if (next?.kind !== OpKind.Activate || next.in !== op.out || op.add || op.scale !== 1) return false;
+  if (next?.kind !== OpKind.Activate || next.in !== op.out || op.add || op.scale !== 1)
+    return false;
   if (op.parts.length !== (kPlain.includes(next.act) ? 1 : 2)) return false;
   const { type } = mats[op.parts[0]!.mat]!;
-  return op.parts.every(({ mat, outCol }, part) =>
-    mats[mat]!.type === type && mats[mat]!.rows === next.n && outCol === next.inCol + part * next.n);
+  return op.parts.every(
+    ({ mat, outCol }, part) =>
+      mats[mat]!.type === type &&
+      mats[mat]!.rows === next.n &&
+      outCol === next.inCol + part * next.n,
+  );
 }
 
 /** Cuts an operation's products into units of at most `most` bytes. */
@@ -73,31 +78,43 @@ function cut(program: Program, index: number, most: number, units: Unit[]): void
   const op = program.ops[index]!;
   const { mats } = program;
   const together = activated(program.ops, index, mats);
-  const bytesOf = (part: number, rows: number): number => align(mats[op.parts[part]!.mat]!.rowBytes * rows, 16);
+  const bytesOf = (part: number, rows: number): number =>
+    align(mats[op.parts[part]!.mat]!.rowBytes * rows, 16);
   const all = op.parts.map((_, part) => part);
   const rowsOf = (part: number): number => mats[op.parts[part]!.mat]!.rows;
   const add = (parts: number[], row0: number, rows: (part: number) => number): void => {
     const unit: Unit = { op: index, pieces: [], bytes: 0, pinned: false };
     for (const part of parts) {
       const bytes = mats[op.parts[part]!.mat]!.rowBytes * rows(part);
-      unit.pieces.push({ part, mat: op.parts[part]!.mat, row0, rows: rows(part), at: unit.bytes, bytes });
+      unit.pieces.push({
+        part,
+        mat: op.parts[part]!.mat,
+        row0,
+        rows: rows(part),
+        at: unit.bytes,
+        bytes,
+      });
       unit.bytes += align(bytes, 16);
     }
     units.push(unit);
   };
-  if (all.reduce((sum, part) => sum + bytesOf(part, rowsOf(part)), 0) <= most) return add(all, 0, rowsOf);
+  if (all.reduce((sum, part) => sum + bytesOf(part, rowsOf(part)), 0) <= most)
+    return add(all, 0, rowsOf);
   for (const parts of together ? [all] : all.map((part) => [part])) {
     const total = rowsOf(parts[0]!);
     const one = parts.reduce((sum, part) => sum + mats[op.parts[part]!.mat]!.rowBytes, 0);
     const rows = Math.max(1, Math.floor((most - 16 * parts.length) / one));
-    for (let row0 = 0; row0 < total; row0 += rows) add(parts, row0, () => Math.min(rows, total - row0));
+    for (let row0 = 0; row0 < total; row0 += rows)
+      add(parts, row0, () => Math.min(rows, total - row0));
   }
 }
 
 /** The matrices of a mixture, by part: gate, up, down; -1: it has no gates. */
-const mixed = (program: Program, op: Op): number[] => program.moes[op.moe]!.numbers.slice(Mix.Gate, Mix.Down + 1);
+const mixed = (program: Program, op: Op): number[] =>
+  program.moes[op.moe]!.numbers.slice(Mix.Gate, Mix.Down + 1);
 
-const expertBytes = ({ mats }: Program, mat: number): number => (mat < 0 ? 0 : mats[mat]!.rows * mats[mat]!.rowBytes);
+const expertBytes = ({ mats }: Program, mat: number): number =>
+  mat < 0 ? 0 : mats[mat]!.rows * mats[mat]!.rowBytes;
 
 /** As many experts a unit as fit, each whole. */
 function cutExperts(program: Program, index: number, most: number, units: Unit[]): void {
@@ -107,11 +124,24 @@ function cutExperts(program: Program, index: number, most: number, units: Unit[]
   const fitting = Math.max(1, Math.floor((most - 16 * first.length) / one));
   for (let expert = 0; expert < total; expert += fitting) {
     const count = Math.min(fitting, total - expert);
-    const unit: Unit = { op: index, pieces: [], experts: { first: expert, count }, bytes: 0, pinned: false };
+    const unit: Unit = {
+      op: index,
+      pieces: [],
+      experts: { first: expert, count },
+      bytes: 0,
+      pinned: false,
+    };
     for (const [part, mat] of first.entries()) {
       const bytes = expertBytes(program, mat);
       for (let e = 0; mat >= 0 && e < count; e++) {
-        unit.pieces.push({ part, mat: mat + expert + e, row0: 0, rows: program.mats[mat]!.rows, at: unit.bytes + e * bytes, bytes });
+        unit.pieces.push({
+          part,
+          mat: mat + expert + e,
+          row0: 0,
+          rows: program.mats[mat]!.rows,
+          at: unit.bytes + e * bytes,
+          bytes,
+        });
       }
       unit.bytes += align(count * bytes, 16);
     }
@@ -136,15 +166,26 @@ function widest(program: Program): number {
   let most = 0;
   program.ops.slice(0, program.pool).forEach((op, i) => {
     const rows = op.parts.map(({ mat }) => program.mats[mat]!.rowBytes + 16);
-    const need = activated(program.ops, i, program.mats) ? rows.reduce((a, b) => a + b, 0) : Math.max(0, ...rows);
+    const need = activated(program.ops, i, program.mats)
+      ? rows.reduce((a, b) => a + b, 0)
+      : Math.max(0, ...rows);
     most = Math.max(most, need);
-    if (op.kind === OpKind.Moe) most = Math.max(most, mixed(program, op).reduce((sum, mat) => sum + expertBytes(program, mat) + 16, 0));
+    if (op.kind === OpKind.Moe)
+      most = Math.max(
+        most,
+        mixed(program, op).reduce((sum, mat) => sum + expertBytes(program, mat) + 16, 0),
+      );
   });
   return align(most, 16);
 }
 
 /** How the weights lie in `room` bytes. Throws BUDGET_TOO_SMALL where they cannot even stream. */
-export function planWeights(program: Program, room: number, { unitBytes }: Limits, fixed = 0): CardPlan {
+export function planWeights(
+  program: Program,
+  room: number,
+  { unitBytes }: Limits,
+  fixed = 0,
+): CardPlan {
   const whole = unitsOf(program, unitBytes);
   const total = whole.units.reduce((sum, { bytes }) => sum + bytes, 0);
   const least = widest(program);
@@ -152,15 +193,29 @@ export function planWeights(program: Program, room: number, { unitBytes }: Limit
   if (total + kStaging * staged <= room) {
     for (const unit of whole.units) unit.pinned = true;
     return {
-      ...whole, pinnedBytes: total, slotBytes: 0, stagingBytes: staged, staging: kStaging,
-      bytes: total + kStaging * staged, streamedBytes: 0,
+      ...whole,
+      pinnedBytes: total,
+      slotBytes: 0,
+      stagingBytes: staged,
+      staging: kStaging,
+      bytes: total + kStaging * staged,
+      streamedBytes: 0,
     };
   }
   const share = 1 + kStaging;
-  const slot = align(Math.max(least, Math.min(kMostSlot, unitBytes, Math.max(kLeastSlot, room / 16), room / (2 * share))), 16);
+  const slot = align(
+    Math.max(
+      least,
+      Math.min(kMostSlot, unitBytes, Math.max(kLeastSlot, room / 16), room / (2 * share)),
+    ),
+    16,
+  );
   if (share * slot > room) {
     const needed = fixed + share * least;
-    throw new SluiceError('BUDGET_TOO_SMALL', `A gpuBudget of ${fixed + room} bytes is too small for this model: the smallest that works is ${needed} bytes.`);
+    throw new SluiceError(
+      'BUDGET_TOO_SMALL',
+      `A gpuBudget of ${fixed + room} bytes is too small for this model: the smallest that works is ${needed} bytes.`,
+    );
   }
   const { units, firstUnit } = unitsOf(program, slot);
   // What stays is spread evenly: each unit adds its share of the room, and is pinned when it can be paid.
@@ -176,7 +231,13 @@ export function planWeights(program: Program, room: number, { unitBytes }: Limit
     saved -= unit.bytes;
   }
   return {
-    units, firstUnit, pinnedBytes, slotBytes: slot, stagingBytes: slot, staging: kStaging,
-    bytes: pinnedBytes + share * slot, streamedBytes: all - pinnedBytes,
+    units,
+    firstUnit,
+    pinnedBytes,
+    slotBytes: slot,
+    stagingBytes: slot,
+    staging: kStaging,
+    bytes: pinnedBytes + share * slot,
+    streamedBytes: all - pinnedBytes,
   };
 }

@@ -3,18 +3,67 @@
 // the numbers of src/model/op.h.
 
 export const enum OpKind {
-  Embed, Norm, Matmul, Rope, Attention, Activate, Add, Moe, Conv, Select, SoftCap, Scale, Gate, Clamp, Pool,
-  Unary, Gated, Decay, Shift, Lerp, State, Scan, Rwkv7Keys, Rwkv7Mix, Rwkv7Bonus,
-  Rows, Copy, MulVec, HeadMatmul, Temperature, MixStreams, CorrectStreams, MatchNorm, Sparsify, Store, Cross,
+  Embed,
+  Norm,
+  Matmul,
+  Rope,
+  Attention,
+  Activate,
+  Add,
+  Moe,
+  Conv,
+  Select,
+  SoftCap,
+  Scale,
+  Gate,
+  Clamp,
+  Pool,
+  Unary,
+  Gated,
+  Decay,
+  Shift,
+  Lerp,
+  State,
+  Scan,
+  Rwkv7Keys,
+  Rwkv7Mix,
+  Rwkv7Bonus,
+  Rows,
+  Copy,
+  MulVec,
+  HeadMatmul,
+  Temperature,
+  MixStreams,
+  CorrectStreams,
+  MatchNorm,
+  Sparsify,
+  Store,
+  Cross,
 }
 
 /** Their names, for messages. */
 export const kOpNames =
-  'embed norm matmul rope attention activate add moe conv select softCap scale gate clamp pool unary gated decay shift lerp state scan rwkv7Keys rwkv7Mix rwkv7Bonus rows copy mulVec headMatmul temperature mixStreams correctStreams matchNorm sparsify store cross'.split(' ');
+  'embed norm matmul rope attention activate add moe conv select softCap scale gate clamp pool unary gated decay shift lerp state scan rwkv7Keys rwkv7Mix rwkv7Bonus rows copy mulVec headMatmul temperature mixStreams correctStreams matchNorm sparsify store cross'.split(
+    ' ',
+  );
 
-export const enum Buf { X, H, Qkv, Att, GateUp, T, Router, Logits, First }
+export const enum Buf {
+  X,
+  H,
+  Qkv,
+  Att,
+  GateUp,
+  T,
+  Router,
+  Logits,
+  First,
+}
 
-export const enum NormKind { Rms, Layer, L2 }
+export const enum NormKind {
+  Rms,
+  Layer,
+  L2,
+}
 
 export interface MatPart {
   mat: number;
@@ -50,7 +99,16 @@ export interface Op {
   window: number;
   chunked: boolean;
   alibi: number;
-  att: { heads: number; kvHeads: number; dk: number; dv: number; cache: number; valuesInKeys: boolean; causal: boolean; owned: boolean };
+  att: {
+    heads: number;
+    kvHeads: number;
+    dk: number;
+    dv: number;
+    cache: number;
+    valuesInKeys: boolean;
+    causal: boolean;
+    owned: boolean;
+  };
   unary: number;
   eps: number;
   softcap: number;
@@ -61,8 +119,27 @@ export interface Op {
 
 /** Numbers of a mixture: of matrices the first expert's, which the others' follow; -1: none. */
 export const enum Mix {
-  Gate, Up, Down, Matrices, Experts, Used, Ff, Groups, GroupsUsed, SharedBy, Gating, Normalize, WeighInput, Act, ChoiceBias,
-  GateBias, UpBias, DownBias, GateScale, UpScale, DownScale,
+  Gate,
+  Up,
+  Down,
+  Matrices,
+  Experts,
+  Used,
+  Ff,
+  Groups,
+  GroupsUsed,
+  SharedBy,
+  Gating,
+  Normalize,
+  WeighInput,
+  Act,
+  ChoiceBias,
+  GateBias,
+  UpBias,
+  DownBias,
+  GateScale,
+  UpScale,
+  DownScale,
 }
 
 /** model::Moe. */
@@ -128,9 +205,38 @@ export interface Program {
 }
 
 /** Indices of the pass's words. */
-export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard, Least, Left, Kept, Due, NDue, X, Logits, Ropes, Cut }
+export const enum Word {
+  State,
+  Lost,
+  Serial,
+  N,
+  First,
+  FirstRow,
+  NRows,
+  Held,
+  Layer,
+  Vectors,
+  Rows,
+  OnCard,
+  Least,
+  Left,
+  Kept,
+  Due,
+  NDue,
+  X,
+  Logits,
+  Ropes,
+  Cut,
+}
 
-export const enum PassState { None, Wanted, Done }
+export const enum PassState {
+  None,
+  Wanted,
+  Done,
+}
 
 /** Why passes were not for the card: bits of Word.Left. */
-export const enum Left { Texts = 1, Adapters = 2 }
+export const enum Left {
+  Texts = 1,
+  Adapters = 2,
+}

@@ -2,7 +2,15 @@
 // numbers. The arena has the buffers of model/op.h one after the other, each [nBatch][width] of f32,
 // then the tables of RoPE, room for attention and recurrent states.
 
-import { actBytes, attentionScratch, kFewTokens, type Cache, type Part, type Place, type Recorder } from './kernels.js';
+import {
+  actBytes,
+  attentionScratch,
+  kFewTokens,
+  type Cache,
+  type Part,
+  type Place,
+  type Recorder,
+} from './kernels.js';
 import { Buf, Mix, OpKind, type Op, type Program } from './program.js';
 import { planStates, statePlace, type Carrying, type StatePlan } from './states.js';
 import type { Step } from './steps.js';
@@ -36,11 +44,23 @@ export function layOut(program: Program, batch: number): Layout {
   const buffers = program.widths.map((width, buf) => take(rows(buf) * width));
   const ropes = program.ropes.map(({ nRot }) => take(batch * nRot));
   const attention = program.ops.filter(({ kind }) => kind === OpKind.Attention);
-  const scratch = take(Math.max(0, ...attention.map(({ att }) => attentionScratch(att.heads, att.dv))));
+  const scratch = take(
+    Math.max(0, ...attention.map(({ att }) => attentionScratch(att.heads, att.dv))),
+  );
   const most = (size: (numbers: number[], n: number) => number): number =>
-    Math.max(0, ...program.ops.filter(({ kind }) => kind === OpKind.Moe).map(({ moe, n }) => size(program.moes[moe]!.numbers, n)));
+    Math.max(
+      0,
+      ...program.ops
+        .filter(({ kind }) => kind === OpKind.Moe)
+        .map(({ moe, n }) => size(program.moes[moe]!.numbers, n)),
+    );
   const pairs = batch * most((numbers) => numbers[Mix.Used]!);
-  const experts = { ids: take(pairs), weights: take(pairs), hidden: take(pairs * most((numbers) => numbers[Mix.Ff]!)), given: take(pairs * most((_, n) => n)) };
+  const experts = {
+    ids: take(pairs),
+    weights: take(pairs),
+    hidden: take(pairs * most((numbers) => numbers[Mix.Ff]!)),
+    given: take(pairs * most((_, n) => n)),
+  };
   const states = planStates(program, take);
   let vecFloats = 0;
   const vecs = program.vecs.map((n) => (vecFloats += Math.ceil(n / 4) * 4) - Math.ceil(n / 4) * 4);
@@ -50,7 +70,17 @@ export function layOut(program: Program, batch: number): Layout {
     const { numbers } = program.moes[moe]!;
     return Math.max(actBytes(batch, n), actBytes(batch * numbers[Mix.Used]!, numbers[Mix.Ff]!));
   };
-  return { buffers, ropes, scratch, experts, states, floats, actBytes: align(Math.max(0, ...products.map(actsOf)), 16), vecs, vecFloats };
+  return {
+    buffers,
+    ropes,
+    scratch,
+    experts,
+    states,
+    floats,
+    actBytes: align(Math.max(0, ...products.map(actsOf)), 16),
+    vecs,
+    vecFloats,
+  };
 }
 
 /** Rows of a batch, as operations go by. */
@@ -91,7 +121,11 @@ export class Writer {
     const { mats, normEps } = this.#program;
     const parts = unit.pieces.map(({ part, row0, rows: n, at }): Part => {
       const { mat, bias, outCol, factor } = op.parts[part]!;
-      const piece: Part = { weights: { type: mats[mat]!.type, buffer, offset: at }, rows: n, column: outCol + row0 };
+      const piece: Part = {
+        weights: { type: mats[mat]!.type, buffer, offset: at },
+        rows: n,
+        column: outCol + row0,
+      };
       if (bias >= 0) piece.bias = this.#vec(bias)! + row0;
       if (factor >= 0) piece.factor = this.#vec(factor)!;
       return piece;
@@ -104,7 +138,13 @@ export class Writer {
       tokens: rows.tokens,
       scale: op.scale,
       add: op.add,
-      ...(norm && { norm: { weight: this.#vec(norm.vec0), eps: norm.eps || normEps, scratch: this.place(op.in, op.inCol, rows) } }),
+      ...(norm && {
+        norm: {
+          weight: this.#vec(norm.vec0),
+          eps: norm.eps || normEps,
+          scratch: this.place(op.in, op.inCol, rows),
+        },
+      }),
       ...(act && rows.tokens <= kFewTokens && { activation: activation(act) }),
     });
   }
@@ -114,9 +154,19 @@ export class Writer {
     const { numbers, weightsScale } = this.#program.moes[op.moe]!;
     const { ids, weights } = this.#layout.experts;
     to.route({
-      logits: this.place(Buf.Router, 0, rows), n: numbers[Mix.Experts]!, tokens: rows.tokens, used: numbers[Mix.Used]!, ids, weights,
-      gating: numbers[Mix.Gating]!, groups: numbers[Mix.Groups]!, groupsUsed: numbers[Mix.GroupsUsed]!, sharedBy: numbers[Mix.SharedBy]!,
-      normalize: numbers[Mix.Normalize] === 1, scale: weightsScale, bias: this.#vec(numbers[Mix.ChoiceBias]!),
+      logits: this.place(Buf.Router, 0, rows),
+      n: numbers[Mix.Experts]!,
+      tokens: rows.tokens,
+      used: numbers[Mix.Used]!,
+      ids,
+      weights,
+      gating: numbers[Mix.Gating]!,
+      groups: numbers[Mix.Groups]!,
+      groupsUsed: numbers[Mix.GroupsUsed]!,
+      sharedBy: numbers[Mix.SharedBy]!,
+      normalize: numbers[Mix.Normalize] === 1,
+      scale: weightsScale,
+      bias: this.#vec(numbers[Mix.ChoiceBias]!),
     });
   }
 
@@ -129,18 +179,35 @@ export class Writer {
     const part = (of: number): Part[] => {
       const piece = unit.pieces.find(({ part }) => part === of);
       if (!piece) return [];
-      return [{
-        weights: { type: mats[piece.mat]!.type, buffer, offset: piece.at }, rows: piece.rows, column: 0,
-        bias: this.#vec(numbers[Mix.GateBias + of]!), factor: this.#vec(numbers[Mix.GateScale + of]!),
-      }];
+      return [
+        {
+          weights: { type: mats[piece.mat]!.type, buffer, offset: piece.at },
+          rows: piece.rows,
+          column: 0,
+          bias: this.#vec(numbers[Mix.GateBias + of]!),
+          factor: this.#vec(numbers[Mix.GateScale + of]!),
+        },
+      ];
     };
     const tokens = rows.tokens * used;
     const experts = { ids, ...unit.experts! };
     to.matmul({
-      parts: [...part(0), ...part(1)], cols: op.n, x: this.place(op.in, op.inCol, rows), out: { at: hidden, ld: ff }, tokens,
-      experts: { ...experts, share: used }, activation: { kind: numbers[Mix.Act]! },
+      parts: [...part(0), ...part(1)],
+      cols: op.n,
+      x: this.place(op.in, op.inCol, rows),
+      out: { at: hidden, ld: ff },
+      tokens,
+      experts: { ...experts, share: used },
+      activation: { kind: numbers[Mix.Act]! },
     });
-    to.matmul({ parts: part(2), cols: ff, x: { at: hidden, ld: ff }, out: { at: given, ld: op.n }, tokens, experts: { ...experts, share: 1 } });
+    to.matmul({
+      parts: part(2),
+      cols: ff,
+      x: { at: hidden, ld: ff },
+      out: { at: given, ld: op.n },
+      tokens,
+      experts: { ...experts, share: 1 },
+    });
   }
 
   /** What products leave to do once all rows, or experts, are there. */
@@ -148,9 +215,25 @@ export class Writer {
     if (op.kind === OpKind.Moe) {
       const { ids, weights, given } = this.#layout.experts;
       const used = this.#program.moes[op.moe]!.numbers[Mix.Used]!;
-      to.combine({ ids, weights, used, in: given, out: this.place(op.out, op.outCol, rows), tokens: rows.tokens, n: op.n, scale: op.scale, add: op.add });
+      to.combine({
+        ids,
+        weights,
+        used,
+        in: given,
+        out: this.place(op.out, op.outCol, rows),
+        tokens: rows.tokens,
+        n: op.n,
+        scale: op.scale,
+        add: op.add,
+      });
     }
-    if (act && rows.tokens > kFewTokens) to.activate({ at: this.place(act.in, act.inCol, rows), tokens: rows.tokens, n: act.n, ...activation(act) });
+    if (act && rows.tokens > kFewTokens)
+      to.activate({
+        at: this.place(act.in, act.inCol, rows),
+        tokens: rows.tokens,
+        n: act.n,
+        ...activation(act),
+      });
   }
 
   #convolve(to: Recorder, op: Op, { states, ...rows }: Rows): void {
@@ -158,39 +241,78 @@ export class Writer {
     const [size, at] = op.carried;
     const copy = (i: number): number => statePlace(plan, op.layer, i) + at;
     to.convolve({
-      x: this.place(op.in, op.inCol, { states, ...rows }), tokens: rows.tokens, n: op.n, unary: op.unary,
-      taps: size / op.n + 1, weights: this.#vec(op.vec0)!, bias: this.#vec(op.vec1),
-      before: copy(states.live), after: copy(1 - states.live),
-      copies: { at: copy(2), step: plan.size, first: states.due, every: this.#program.checkpointEvery },
+      x: this.place(op.in, op.inCol, { states, ...rows }),
+      tokens: rows.tokens,
+      n: op.n,
+      unary: op.unary,
+      taps: size / op.n + 1,
+      weights: this.#vec(op.vec0)!,
+      bias: this.#vec(op.vec1),
+      before: copy(states.live),
+      after: copy(1 - states.live),
+      copies: {
+        at: copy(2),
+        step: plan.size,
+        first: states.due,
+        every: this.#program.checkpointEvery,
+      },
     });
   }
 
   /** An operation without weights. */
   simple(to: Recorder, { op, stores }: Step, rows: Rows): void {
     const { tokens } = rows;
-    const map = { in: this.place(op.in, op.inCol, rows), out: this.place(op.out, op.outCol, rows), tokens, n: op.n };
+    const map = {
+      in: this.place(op.in, op.inCol, rows),
+      out: this.place(op.out, op.outCol, rows),
+      tokens,
+      n: op.n,
+    };
     const { heads, kvHeads, dk, dv, valuesInKeys, owned } = op.att;
     const shape = { heads, kvHeads, dk, dv, valuesInKeys };
     const cache = this.#caches[op.att.cache] ?? null;
     switch (op.kind) {
       case OpKind.Norm:
         return to.norm({
-          ...map, heads: op.heads, kind: op.norm, weight: this.#vec(op.vec0), bias: this.#vec(op.vec1),
-          perHead: op.vecPerHead, eps: op.eps || this.#program.normEps, scale: op.scale,
+          ...map,
+          heads: op.heads,
+          kind: op.norm,
+          weight: this.#vec(op.vec0),
+          bias: this.#vec(op.vec1),
+          perHead: op.vecPerHead,
+          eps: op.eps || this.#program.normEps,
+          scale: op.scale,
         });
       case OpKind.Rope: {
         const { nRot, neox } = this.#program.ropes[op.rope]!;
         return to.rope({
-          ...shape, qkv: this.place(op.in, 0, rows), tokens, owned, rot: nRot, neox, column: op.inCol,
-          table: this.#layout.ropes[op.rope]!, ...(stores && { store: { cache: cache!, first: rows.first } }),
+          ...shape,
+          qkv: this.place(op.in, 0, rows),
+          tokens,
+          owned,
+          rot: nRot,
+          neox,
+          column: op.inCol,
+          table: this.#layout.ropes[op.rope]!,
+          ...(stores && { store: { cache: cache!, first: rows.first } }),
         });
       }
       case OpKind.Attention: {
         const qkv = this.place(op.in, 0, rows);
         if (owned && !stores) to.store({ ...shape, qkv, tokens, cache: cache!, first: rows.first });
         return to.attention({
-          ...shape, qkv, out: this.place(op.out, 0, rows), tokens, first: rows.first, cache: cache!, scale: op.scale,
-          softcap: op.softcap, window: op.window, chunked: op.chunked, alibi: op.alibi, sinks: this.#vec(op.vec0),
+          ...shape,
+          qkv,
+          out: this.place(op.out, 0, rows),
+          tokens,
+          first: rows.first,
+          cache: cache!,
+          scale: op.scale,
+          softcap: op.softcap,
+          window: op.window,
+          chunked: op.chunked,
+          alibi: op.alibi,
+          sinks: this.#vec(op.vec0),
           scratch: this.#layout.scratch,
         });
       }
@@ -211,13 +333,23 @@ export class Writer {
       case OpKind.Unary:
         return to.unary({ ...map, unary: op.unary });
       case OpKind.Gated:
-        return to.gated({ ...map, heads: op.heads, unary: op.unary, gate: this.place(...op.gate, rows), stride: op.inStep });
+        return to.gated({
+          ...map,
+          heads: op.heads,
+          unary: op.unary,
+          gate: this.place(...op.gate, rows),
+          stride: op.inStep,
+        });
       case OpKind.Conv:
         return this.#convolve(to, op, rows);
       case OpKind.Copy:
         return to.copy({ ...map, heads: op.heads, inStep: op.inStep, outStep: op.outStep });
       case OpKind.MulVec:
-        return to.mulVec({ ...map, vec: this.#vec(op.vec0)!, one: this.#program.vecs[op.vec0] === 1 });
+        return to.mulVec({
+          ...map,
+          vec: this.#vec(op.vec0)!,
+          one: this.#program.vecs[op.vec0] === 1,
+        });
       case OpKind.MatchNorm:
         return to.matchNorm({ ...map, heads: op.heads });
       default: // Select moves rows in the caller's count of them; what else there is was refused (steps.ts)
@@ -225,7 +357,10 @@ export class Writer {
   }
 }
 
-function activation(op: Op): { kind: number; xielu: { positive: number; negative: number; linear: number; below: number } } {
+function activation(op: Op): {
+  kind: number;
+  xielu: { positive: number; negative: number; linear: number; below: number };
+} {
   const [positive, negative, linear, below] = op.xielu;
   return { kind: op.act, xielu: { positive, negative, linear, below } };
 }

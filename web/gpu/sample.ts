@@ -68,23 +68,42 @@ class Header {
   }
 }
 
-const enum Kind { U32 = 4, I32 = 5, F32 = 6, Text = 8, List = 9 }
+const enum Kind {
+  U32 = 4,
+  I32 = 5,
+  F32 = 6,
+  Text = 8,
+  List = 9,
+}
 
 /** The file: a header, and weights of `type` whose bytes are all the same. */
 export function sampleModel(type: number): { header: Uint8Array; bytes: number } {
-  const tensors: [name: string, cols: number, rows: number, type: number][] = [['token_embd.weight', kEmbedding, kVocabulary, type], ['output_norm.weight', kEmbedding, 0, 0]];
+  const tensors: [name: string, cols: number, rows: number, type: number][] = [
+    ['token_embd.weight', kEmbedding, kVocabulary, type],
+    ['output_norm.weight', kEmbedding, 0, 0],
+  ];
   for (let i = 0; i < kLayers; i++) {
-    const add = (name: string, cols: number, rows: number): unknown => tensors.push([`blk.${i}.${name}.weight`, cols, rows, rows ? type : 0]);
+    const add = (name: string, cols: number, rows: number): unknown =>
+      tensors.push([`blk.${i}.${name}.weight`, cols, rows, rows ? type : 0]);
     for (const name of ['attn_norm', 'ffn_norm']) add(name, kEmbedding, 0);
-    for (const name of ['attn_q', 'attn_k', 'attn_v', 'attn_output']) add(name, kEmbedding, kEmbedding);
+    for (const name of ['attn_q', 'attn_k', 'attn_v', 'attn_output'])
+      add(name, kEmbedding, kEmbedding);
     for (const name of ['ffn_gate', 'ffn_up']) add(name, kEmbedding, kFeedForward);
     add('ffn_down', kFeedForward, kEmbedding);
   }
   const sizes: [string, number][] = [
-    ['block_count', kLayers], ['context_length', 2 * kTokens], ['embedding_length', kEmbedding], ['feed_forward_length', kFeedForward],
-    ['attention.head_count', kHeads], ['attention.head_count_kv', kHeads],
+    ['block_count', kLayers],
+    ['context_length', 2 * kTokens],
+    ['embedding_length', kEmbedding],
+    ['feed_forward_length', kFeedForward],
+    ['attention.head_count', kHeads],
+    ['attention.head_count_kv', kHeads],
   ];
-  const header = new Header().number(0x46554747, 4).number(3, 4).number(tensors.length, 8).number(sizes.length + 6, 8);
+  const header = new Header()
+    .number(0x46554747, 4)
+    .number(3, 4)
+    .number(tensors.length, 8)
+    .number(sizes.length + 6, 8);
   header.key('general.architecture', Kind.Text).text('llama');
   for (const [name, value] of sizes) header.key(`llama.${name}`, Kind.U32).number(value, 4);
   header.key('llama.attention.layer_norm_rms_epsilon', Kind.F32).float(1e-5);
@@ -110,7 +129,11 @@ export function sampleModel(type: number): { header: Uint8Array; bytes: number }
 }
 
 /** Milliseconds of a multiplication in a prompt: the best of some prompts. */
-export async function timePrompt({ binding, memory }: SampleEngine, type: number, options: object): Promise<number> {
+export async function timePrompt(
+  { binding, memory }: SampleEngine,
+  type: number,
+  options: object,
+): Promise<number> {
   const { header, bytes } = sampleModel(type);
   const check = (ok: unknown): void => {
     if (!ok) throw new Error(binding.error().message);
@@ -134,7 +157,21 @@ export async function timePrompt({ binding, memory }: SampleEngine, type: number
     read(offset, new Uint8Array(memory.buffer, address, length));
     check(binding.supply());
   }
-  check(binding.open({ ...options, memoryBudget: 0, contextLength: 2 * kTokens, kvType: 'f16', kvPolicy: undefined, quality: 1, grammars: false, draft: false, parallel: 1, held: 0, directReads: false }));
+  check(
+    binding.open({
+      ...options,
+      memoryBudget: 0,
+      contextLength: 2 * kTokens,
+      kvType: 'f16',
+      kvPolicy: undefined,
+      quality: 1,
+      grammars: false,
+      draft: false,
+      parallel: 1,
+      held: 0,
+      directReads: false,
+    }),
+  );
   let failed: unknown;
   const server = new FillServer(memory, binding.fillQueue(), {
     file: () => ({ read }) as unknown as ModelFile,
@@ -147,7 +184,7 @@ export async function timePrompt({ binding, memory }: SampleEngine, type: number
     binding.clear();
     const began = performance.now();
     check(binding.append(tokens));
-    for (let step = 0; step !== Step.Done; ) {
+    for (let step = 0; step !== Step.Done;) {
       step = binding.step(1 << 12);
       check(step !== Step.Failed);
       if (step === Step.Blocked) await server.serve(true);
@@ -160,4 +197,9 @@ export async function timePrompt({ binding, memory }: SampleEngine, type: number
 }
 
 /** What a binding's step() says (worker/binding.ts). */
-const enum Step { Blocked, Progress, Done, Failed }
+const enum Step {
+  Blocked,
+  Progress,
+  Done,
+  Failed,
+}

@@ -32,16 +32,26 @@ export function roomOf(program: Program, dots: boolean): Room {
   const readback = align(4 * rows + nBatch * cache.position + stateBytes(layout.states), 16);
   // Kernels take 256 bytes a dispatch for its numbers, in pieces of 128 kB.
   const numbers = align(2 * program.ops.length * 256, 1 << 17);
-  return { layout, cache, acts, readback, fixed: 4 * layout.floats + align(4 * layout.vecFloats, 16) + acts + readback + cache.total + numbers };
+  return {
+    layout,
+    cache,
+    acts,
+    readback,
+    fixed:
+      4 * layout.floats + align(4 * layout.vecFloats, 16) + acts + readback + cache.total + numbers,
+  };
 }
 
-export const layersOf = ({ ops }: Program): number => Math.max(...ops.map(({ layer }) => layer)) + 1;
+export const layersOf = ({ ops }: Program): number =>
+  Math.max(...ops.map(({ layer }) => layer)) + 1;
 
 /** The program of the first layers; the whole one where they are all there are. */
 function firstLayers(program: Program, layers: number): Program {
   const cut = program.ops.findIndex(({ layer }) => layer >= layers);
   if (cut < 0) return program;
-  const caches = program.caches.map((cache, layer) => (layer < layers ? cache : { ...cache, heads: 0, state: 0 }));
+  const caches = program.caches.map((cache, layer) =>
+    layer < layers ? cache : { ...cache, heads: 0, state: 0 },
+  );
   return { ...program, ops: program.ops.slice(0, cut), pool: cut, cut, logitsRows: 0, caches };
 }
 
@@ -53,12 +63,18 @@ const kOnto = new Set([OpKind.Add, OpKind.Gate]);
 /** What keeps the CPU from going on with the residual stream alone; null: nothing. */
 function inseparable({ ops, pool }: Program, cut: number | undefined): string | null {
   if (!cut) return null;
-  if (ops.slice(0, cut).some(({ kind }) => kind === OpKind.Select)) return 'layers that only some rows reach';
+  if (ops.slice(0, cut).some(({ kind }) => kind === OpKind.Select))
+    return 'layers that only some rows reach';
   const made = new Set([Buf.X]);
   for (const { kind, in: from, out, add, gate } of ops.slice(cut, pool)) {
     if (kApart.has(kind)) return `the operation ${kOpNames[kind]}`;
-    const reads = [from, ...(kind === OpKind.Gated ? [gate[0]] : []), ...(add || kOnto.has(kind) ? [out] : [])];
-    if (!reads.every((buf) => made.has(buf))) return 'values that layers hand on beside the residual stream';
+    const reads = [
+      from,
+      ...(kind === OpKind.Gated ? [gate[0]] : []),
+      ...(add || kOnto.has(kind) ? [out] : []),
+    ];
+    if (!reads.every((buf) => made.has(buf)))
+      return 'values that layers hand on beside the residual stream';
     made.add(out);
   }
   return null;
@@ -68,7 +84,13 @@ function inseparable({ ops, pool }: Program, cut: number | undefined): string | 
  * What the card is to compute within so many bytes: everything where `layers` is undefined, else the first so
  * many layers, all of whose weights stay; Infinity: as many as fit. Errors: NOT_SUPPORTED, BUDGET_TOO_SMALL.
  */
-export function partFor(program: Program, layers: number | undefined, bytes: number, dots: boolean, unitBytes: number): Program {
+export function partFor(
+  program: Program,
+  layers: number | undefined,
+  bytes: number,
+  dots: boolean,
+  unitBytes: number,
+): Program {
   const refused = (part: Program): string | null => missing(part) ?? inseparable(program, part.cut);
   const lacks = (part: Program): number => {
     const { fixed } = roomOf(part, dots);
@@ -78,11 +100,20 @@ export function partFor(program: Program, layers: number | undefined, bytes: num
   const all = layersOf(program);
   let count = Math.min(layers ?? all, all);
   let part = firstLayers(program, count);
-  if (layers === Infinity) while (count > 1 && (refused(part) || lacks(part))) part = firstLayers(program, --count);
+  if (layers === Infinity)
+    while (count > 1 && (refused(part) || lacks(part))) part = firstLayers(program, --count);
   const what = refused(part);
-  if (what) throw new SluiceError('NOT_SUPPORTED', `This model cannot ${part.cut ? 'be split between graphics card and CPU' : 'run on the graphics card'}: ${what} would be needed there; load it with device 'wasm'.`);
+  if (what)
+    throw new SluiceError(
+      'NOT_SUPPORTED',
+      `This model cannot ${part.cut ? 'be split between graphics card and CPU' : 'run on the graphics card'}: ${what} would be needed there; load it with device 'wasm'.`,
+    );
   const more = layers === undefined ? 0 : lacks(part);
-  if (more) throw new SluiceError('BUDGET_TOO_SMALL', `A gpuBudget of ${bytes} bytes is too small for ${count} of the model's ${all} layers to stay on the graphics card: they take ${bytes + more} bytes.`);
+  if (more)
+    throw new SluiceError(
+      'BUDGET_TOO_SMALL',
+      `A gpuBudget of ${bytes} bytes is too small for ${count} of the model's ${all} layers to stay on the graphics card: they take ${bytes + more} bytes.`,
+    );
   return part;
 }
 
@@ -92,7 +123,10 @@ export function tokenBytes({ ops, pool, mats, moes }: Program): number {
     const size = (mat: number): number => (mat < 0 ? 0 : mats[mat]!.rows * mats[mat]!.rowBytes);
     if (kind !== OpKind.Moe) return parts.reduce((sum, { mat }) => sum + size(mat), 0);
     const { numbers } = moes[moe]!;
-    return numbers[Mix.Used]! * numbers.slice(Mix.Gate, Mix.Down + 1).reduce((sum, mat) => sum + size(mat), 0);
+    return (
+      numbers[Mix.Used]! *
+      numbers.slice(Mix.Gate, Mix.Down + 1).reduce((sum, mat) => sum + size(mat), 0)
+    );
   };
   return ops.slice(0, pool).reduce((sum, op) => sum + bytesOf(op), 0);
 }

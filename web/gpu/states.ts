@@ -37,7 +37,8 @@ export interface Carrying {
 }
 
 /** Floats from the beginning of the arena to a layer's part of a copy. */
-export const statePlace = ({ at, size, layers }: StatePlan, layer: number, copy: number): number => at + copy * size + layers[layer]!;
+export const statePlace = ({ at, size, layers }: StatePlan, layer: number, copy: number): number =>
+  at + copy * size + layers[layer]!;
 
 export class CardStates {
   /** The copy that is the state before the next pass. */
@@ -71,8 +72,21 @@ export class CardStates {
     const { at: first, size } = this.#plan;
     const due = this.#due(words).length;
     if (!size) return 0;
-    encoder.copyBufferToBuffer(this.#arena, 4 * (first + (1 - this.#live) * size), target, at, 4 * size);
-    if (due) encoder.copyBufferToBuffer(this.#arena, 4 * (first + kLive * size), target, at + 4 * size, 4 * due * size);
+    encoder.copyBufferToBuffer(
+      this.#arena,
+      4 * (first + (1 - this.#live) * size),
+      target,
+      at,
+      4 * size,
+    );
+    if (due)
+      encoder.copyBufferToBuffer(
+        this.#arena,
+        4 * (first + kLive * size),
+        target,
+        at + 4 * size,
+        4 * due * size,
+      );
     return 4 * size * (1 + due);
   }
 
@@ -83,7 +97,9 @@ export class CardStates {
     this.#each(words, (layer, floats, before, after) => {
       const give = (to: number, i: number): void => {
         const at = 4 * (i * size + layers[layer]!);
-        new Uint8Array(this.#memory.buffer, to, 4 * floats).set(states.subarray(at, at + 4 * floats));
+        new Uint8Array(this.#memory.buffer, to, 4 * floats).set(
+          states.subarray(at, at + 4 * floats),
+        );
       };
       give(after, 0);
       // Copies of a layer lie one behind the other: src/kv/kv_cache.h.
@@ -95,14 +111,24 @@ export class CardStates {
   /** The checkpoints of the pass: ascending, `checkpointEvery` apart. */
   #due(words: Uint32Array): { position: number; copy: number }[] {
     const all = new Uint32Array(this.#memory.buffer, words[Word.Due], 2 * words[Word.NDue]!);
-    return Array.from({ length: words[Word.NDue]! }, (_, i) => ({ position: all[2 * i]!, copy: all[2 * i + 1]! }));
+    return Array.from({ length: words[Word.NDue]! }, (_, i) => ({
+      position: all[2 * i]!,
+      copy: all[2 * i + 1]!,
+    }));
   }
 
   /** Each layer that carries something on, with the addresses of its states before and after the pass. */
-  #each(words: Uint32Array, visit: (layer: number, floats: number, before: number, after: number) => void): void {
+  #each(
+    words: Uint32Array,
+    visit: (layer: number, floats: number, before: number, after: number) => void,
+  ): void {
     this.#program.caches.forEach(({ state }, layer) => {
       if (!state) return;
-      const [before, after] = new Uint32Array(this.#memory.buffer, words[Word.Rows]! + 16 * layer + 8, 2) as unknown as [number, number];
+      const [before, after] = new Uint32Array(
+        this.#memory.buffer,
+        words[Word.Rows]! + 16 * layer + 8,
+        2,
+      ) as unknown as [number, number];
       visit(layer, state, before, after);
     });
   }

@@ -18,29 +18,55 @@ export interface Step {
 
 const kNone = 0; // of model::Unary
 const kDone = new Set([
-  OpKind.Embed, OpKind.Norm, OpKind.Matmul, OpKind.Rope, OpKind.Attention, OpKind.Activate, OpKind.Add, OpKind.Select,
-  OpKind.SoftCap, OpKind.Scale, OpKind.Gate, OpKind.Clamp, OpKind.Unary, OpKind.Copy, OpKind.MulVec, OpKind.MatchNorm,
-  OpKind.Moe, OpKind.Conv, OpKind.Gated,
+  OpKind.Embed,
+  OpKind.Norm,
+  OpKind.Matmul,
+  OpKind.Rope,
+  OpKind.Attention,
+  OpKind.Activate,
+  OpKind.Add,
+  OpKind.Select,
+  OpKind.SoftCap,
+  OpKind.Scale,
+  OpKind.Gate,
+  OpKind.Clamp,
+  OpKind.Unary,
+  OpKind.Copy,
+  OpKind.MulVec,
+  OpKind.MatchNorm,
+  OpKind.Moe,
+  OpKind.Conv,
+  OpKind.Gated,
 ]);
 
 /** What of the program does not run on a card; null: all does. */
 export function missing(program: Program): string | null {
   const { ops, mats, moes, caches, pool, whole, head } = program;
   if (whole || head < 0) return 'texts that are read whole';
-  if (caches.some(({ heads, f16 }) => heads > 0 && !f16)) return 'keys and values that are quantized or forgotten';
+  if (caches.some(({ heads, f16 }) => heads > 0 && !f16))
+    return 'keys and values that are quantized or forgotten';
   let selected = false;
   for (const [i, op] of ops.slice(0, pool).entries()) {
     const name = kOpNames[op.kind];
-    if (!kDone.has(op.kind) || (op.kind === OpKind.Embed) !== (i === 0)) return `the operation ${name}`;
-    if (selected && (op.kind === OpKind.Rope || op.kind === OpKind.Attention)) return 'layers that read the keys of earlier ones';
+    if (!kDone.has(op.kind) || (op.kind === OpKind.Embed) !== (i === 0))
+      return `the operation ${name}`;
+    if (selected && (op.kind === OpKind.Rope || op.kind === OpKind.Attention))
+      return 'layers that read the keys of earlier ones';
     selected ||= op.kind === OpKind.Select;
     // What a gate becomes is written nowhere, and nobody reads a gate that nothing is made of.
     if (op.kind === OpKind.Gated && op.unary !== kNone) return 'gates that are more than factors';
     const { numbers = [] } = op.kind === OpKind.Moe ? moes[op.moe]! : {};
     if (numbers[Mix.WeighInput]) return 'experts whose input is weighed';
     const [gate, up] = numbers;
-    if (gate !== undefined && gate >= 0 && mats[gate]!.type !== mats[up!]!.type) return 'gates of another type than ups';
-    for (const { mat } of [...op.parts, ...numbers.slice(0, 3).filter((mat) => mat >= 0).map((mat) => ({ mat }))]) {
+    if (gate !== undefined && gate >= 0 && mats[gate]!.type !== mats[up!]!.type)
+      return 'gates of another type than ups';
+    for (const { mat } of [
+      ...op.parts,
+      ...numbers
+        .slice(0, 3)
+        .filter((mat) => mat >= 0)
+        .map((mat) => ({ mat })),
+    ]) {
       if (!Kernels.supports(mats[mat]!.type)) return `the weight type of ${mats[mat]!.name}`;
     }
   }
@@ -52,7 +78,10 @@ function readOnce(ops: Op[], i: number, end: number): boolean {
   const { out } = ops[i]!;
   for (let k = i + 2; k < end; k++) {
     const op = ops[k]!;
-    const reads = op.in === out || (op.kind === OpKind.Gated && op.gate[0] === out) || (op.out === out && (op.add || op.kind === OpKind.Add));
+    const reads =
+      op.in === out ||
+      (op.kind === OpKind.Gated && op.gate[0] === out) ||
+      (op.out === out && (op.add || op.kind === OpKind.Add));
     if (reads) return false;
     if (op.out === out && (op.kind === OpKind.Norm || op.kind === OpKind.Matmul)) return true;
   }
@@ -66,16 +95,32 @@ export function stepsOf(program: Program): Step[] {
     const op = ops[i]!;
     const next = ops[i + 1]!;
     const step: Step = { index: i, op };
-    const normed = op.kind === OpKind.Norm && op.norm === NormKind.Rms && op.heads === 1 && op.vec1 < 0 && op.in !== op.out &&
-      op.outCol === 0 && next?.kind === OpKind.Matmul && next.in === op.out && next.inCol === 0 && next.n === op.n;
+    const normed =
+      op.kind === OpKind.Norm &&
+      op.norm === NormKind.Rms &&
+      op.heads === 1 &&
+      op.vec1 < 0 &&
+      op.in !== op.out &&
+      op.outCol === 0 &&
+      next?.kind === OpKind.Matmul &&
+      next.in === op.out &&
+      next.inCol === 0 &&
+      next.n === op.n;
     if (normed && readOnce(ops, i, pool)) {
       step.index = ++i;
       step.op = next;
       step.norm = op;
     }
     if (step.op.kind === OpKind.Matmul && activated(ops, step.index, mats)) step.act = ops[++i]!;
-    if (op.kind === OpKind.Rope && next?.kind === OpKind.Attention && op.att.owned && next.in === op.in) step.stores = true;
-    if (op.kind === OpKind.Attention) step.stores = steps.at(-1)?.stores === true && steps.at(-1)!.op.kind === OpKind.Rope;
+    if (
+      op.kind === OpKind.Rope &&
+      next?.kind === OpKind.Attention &&
+      op.att.owned &&
+      next.in === op.in
+    )
+      step.stores = true;
+    if (op.kind === OpKind.Attention)
+      step.stores = steps.at(-1)?.stores === true && steps.at(-1)!.op.kind === OpKind.Rope;
     steps.push(step);
   }
   return steps;

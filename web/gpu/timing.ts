@@ -37,7 +37,11 @@ const kMostCoded = 3 * kCodedBytes;
 const kWeightByte = 0x3c;
 
 /** The card's times, with these kernels as they are. */
-export async function timeCard(device: GPUDevice, kernels: Kernels, timed: Timed): Promise<CardTimes & { bandwidth: number }> {
+export async function timeCard(
+  device: GPUDevice,
+  kernels: Kernels,
+  timed: Timed,
+): Promise<CardTimes & { bandwidth: number }> {
   const bench = await Bench.open(device, kernels, timed);
   try {
     return await bench.card();
@@ -50,13 +54,21 @@ export async function timeCard(device: GPUDevice, kernels: Kernels, timed: Timed
  * Which products these kernels compute faster with activations as codes. Every budget gets the same answer, since
  * the same is measured; one with no room for that, `bytes`, gets no codes.
  */
-export async function timeCoded(device: GPUDevice, kernels: Kernels, type: number, bytes: number): Promise<Coded> {
+export async function timeCoded(
+  device: GPUDevice,
+  kernels: Kernels,
+  type: number,
+  bytes: number,
+): Promise<Coded> {
   const before = kernels.coded;
   if (!kernels.features.dots || !typeOf(type).coded || bytes < kMostCoded) return before;
   const bench = await Bench.open(device, kernels, { type, cols: kCodedCols, bytes: kCodedBytes });
   try {
     const [plain, codes] = [await bench.products(kNone), await bench.products(kAll)];
-    return { few: kCodedMargin * codes.few < plain.few, many: kCodedMargin * codes.many < plain.many };
+    return {
+      few: kCodedMargin * codes.few < plain.few,
+      many: kCodedMargin * codes.many < plain.many,
+    };
   } finally {
     kernels.coded = before;
     bench.close();
@@ -85,10 +97,20 @@ class Bench {
     const { maxStorageBufferBindingSize, maxBufferSize } = device.limits;
     const room = Math.min(bytes, maxStorageBufferBindingSize, maxBufferSize);
     this.#width = rowBytes(type, cols);
-    this.#rows = Math.max(1, Math.min(Math.floor(room / this.#width), Math.floor(room / (4 * kTokens)) - cols));
-    this.#weights = this.#make(this.#rows * this.#width, Usage.Storage | Usage.CopyTarget | Usage.CopySource);
+    this.#rows = Math.max(
+      1,
+      Math.min(Math.floor(room / this.#width), Math.floor(room / (4 * kTokens)) - cols),
+    );
+    this.#weights = this.#make(
+      this.#rows * this.#width,
+      Usage.Storage | Usage.CopyTarget | Usage.CopySource,
+    );
     const arena = this.#make(4 * kTokens * (cols + this.#rows), Usage.Storage | Usage.CopySource);
-    this.#memory = { arena, vectors: this.#make(16, Usage.Storage), acts: this.#make(actBytes(kTokens, cols), Usage.Storage) };
+    this.#memory = {
+      arena,
+      vectors: this.#make(16, Usage.Storage),
+      acts: this.#make(actBytes(kTokens, cols), Usage.Storage),
+    };
     this.#back = this.#make(16, Usage.MapRead | Usage.CopyTarget);
   }
 
@@ -113,23 +135,40 @@ class Bench {
     const weights = this.#weights;
     const copied = this.#make(weights.size, Usage.CopyTarget);
     const small = (recorder: Recorder): void => {
-      for (let i = 0; i < kDispatches; i++) recorder.scale({ in: { at: 0, ld: 0 }, out: { at: 0, ld: 0 }, tokens: 1, n: 64, scale: 2 });
+      for (let i = 0; i < kDispatches; i++)
+        recorder.scale({ in: { at: 0, ld: 0 }, out: { at: 0, ld: 0 }, tokens: 1, n: 64, scale: 2 });
     };
     await this.#kernels.prepare(this.#memory, small);
     const upload = (await this.#upload()) / weights.size;
     const { few, many } = await this.products(this.#kernels.coded);
     const pass = this.#pass;
     const dispatch = Math.max((await this.#time(small)) - pass, 0) / kDispatches;
-    const copy = await this.#time(() => {}, (encoder) => encoder.copyBufferToBuffer(weights, 0, copied, 0, copied.size));
+    const copy = await this.#time(
+      () => {},
+      (encoder) => encoder.copyBufferToBuffer(weights, 0, copied, 0, copied.size),
+    );
     // A copy reads and writes.
     const bandwidth = (2 * 1000 * copied.size) / Math.max(copy - pass, kClockMs);
-    return { pass, dispatch, byte: few / this.#width, mac: many / (kTokens * this.#timed.cols), upload, bandwidth };
+    return {
+      pass,
+      dispatch,
+      byte: few / this.#width,
+      mac: many / (kTokens * this.#timed.cols),
+      upload,
+      bandwidth,
+    };
   }
 
   /** Milliseconds of a row, of one token and of many. */
   async products(coded: Coded): Promise<{ few: number; many: number }> {
     this.#kernels.coded = coded;
-    await this.#kernels.prepare(this.#memory, (recorder) => (this.#product(recorder, 1, this.#rows), this.#product(recorder, kTokens, this.#rows)));
+    await this.#kernels.prepare(
+      this.#memory,
+      (recorder) => (
+        this.#product(recorder, 1, this.#rows),
+        this.#product(recorder, kTokens, this.#rows)
+      ),
+    );
     this.#pass ||= await this.#time(() => {});
     return { few: await this.#row(1), many: await this.#row(kTokens) };
   }
@@ -138,24 +177,31 @@ class Bench {
     const { type, cols } = this.#timed;
     recorder.matmul({
       parts: [{ weights: { type, buffer: this.#weights, offset: 0 }, rows: count, column: 0 }],
-      cols, x: { at: 0, ld: cols }, out: { at: kTokens * cols, ld: count }, tokens,
+      cols,
+      x: { at: 0, ld: cols },
+      out: { at: kTokens * cols, ld: count },
+      tokens,
     });
   }
 
   /** Milliseconds of a row, from as many rows, and then products, as it takes to see them. */
   async #row(tokens: number): Promise<number> {
-    for (let count = Math.min(kFewRows, this.#rows), times = 1; ; ) {
+    for (let count = Math.min(kFewRows, this.#rows), times = 1; ;) {
       const ms = await this.#time((recorder) => {
         for (let i = 0; i < times; i++) this.#product(recorder, tokens, count);
       });
-      if (ms > this.#pass + kLongMs || times === kMostTimes) return Math.max(ms - this.#pass, kClockMs) / (count * times);
+      if (ms > this.#pass + kLongMs || times === kMostTimes)
+        return Math.max(ms - this.#pass, kClockMs) / (count * times);
       if (count < this.#rows) count = Math.min(2 * count, this.#rows);
       else times *= 2;
     }
   }
 
   /** Milliseconds until what is recorded is done and a value of it is here: the best of some. */
-  async #time(record: (recorder: Recorder) => void, after: (encoder: GPUCommandEncoder) => void = () => {}): Promise<number> {
+  async #time(
+    record: (recorder: Recorder) => void,
+    after: (encoder: GPUCommandEncoder) => void = () => {},
+  ): Promise<number> {
     let best = Infinity;
     for (let i = 0; i < kTimes; i++) {
       const began = performance.now();
@@ -179,7 +225,13 @@ class Bench {
     const piece = new Uint8Array(Math.min(this.#weights.size, 1 << 20)).fill(kWeightByte);
     const began = performance.now();
     for (let at = 0; at < this.#weights.size; at += piece.length) {
-      this.#device.queue.writeBuffer(this.#weights, at, piece, 0, Math.min(piece.length, this.#weights.size - at));
+      this.#device.queue.writeBuffer(
+        this.#weights,
+        at,
+        piece,
+        0,
+        Math.min(piece.length, this.#weights.size - at),
+      );
     }
     await this.#device.queue.onSubmittedWorkDone();
     return Math.max(performance.now() - began, kClockMs);

@@ -16,7 +16,7 @@ export function assembler(
   const buffer = new Uint8Array(chunkSize);
   let filled = 0;
   return (bytes) => {
-    for (let at = 0; at < bytes.length; ) {
+    for (let at = 0; at < bytes.length;) {
       const length = Math.min(chunkSize, file.size - chunk * chunkSize);
       if (length <= 0) throw new SluiceError('NETWORK', `${name} sent too many bytes.`);
       const n = Math.min(length - filled, bytes.length - at);

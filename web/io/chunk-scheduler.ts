@@ -50,7 +50,9 @@ export class ChunkScheduler<Read extends Waiting> {
     if (this.#streams.size >= limit && (wanted < 0 || !this.#preempt())) return null;
     const first = wanted >= 0 ? wanted : this.#firstMissing();
     if (first < 0) return null;
-    return this.begin(this.whole ? { first: 0, end: this.count } : { first, end: this.#endOf(first) });
+    return this.begin(
+      this.whole ? { first: 0, end: this.count } : { first, end: this.#endOf(first) },
+    );
   }
 
   /** Counts a stream that has been started. */
@@ -96,7 +98,13 @@ export class ChunkScheduler<Read extends Waiting> {
   #endOf(first: number): number {
     const most = Math.min(this.count, first + this.streamChunks);
     let end = first + 1;
-    while (end < most && !this.#flying.has(end) && !this.#chunks.isLocal(end) && (this.background || this.#isWanted(end))) end++;
+    while (
+      end < most &&
+      !this.#flying.has(end) &&
+      !this.#chunks.isLocal(end) &&
+      (this.background || this.#isWanted(end))
+    )
+      end++;
     return end;
   }
 
@@ -107,7 +115,8 @@ export class ChunkScheduler<Read extends Waiting> {
 
   /** Its first chunk flies in any case: a wanted one that does not would be asked for for ever. */
   #fly({ first, end }: Stream): void {
-    for (let i = first; i < end; i++) if (i === first || !this.#chunks.isLocal(i)) this.#flying.add(i);
+    for (let i = first; i < end; i++)
+      if (i === first || !this.#chunks.isLocal(i)) this.#flying.add(i);
   }
 
   /** Stops a stream that brings nothing anybody waits for. */
@@ -123,7 +132,8 @@ export class ChunkScheduler<Read extends Waiting> {
 
   #isNeeded({ first, end }: Stream): boolean {
     for (const { missing } of this.reads) {
-      for (const chunk of missing) if (chunk >= first && chunk < end && this.#flying.has(chunk)) return true;
+      for (const chunk of missing)
+        if (chunk >= first && chunk < end && this.#flying.has(chunk)) return true;
     }
     return false;
   }

@@ -26,7 +26,12 @@ export interface Safetensors {
    * What the directory of this address becomes, or that of chosen files of these names, each followed by a slash.
    * It takes at most `budget` bytes of memory (0: enough), or else says how many it would have to be.
    */
-  describe(address: string, names: string, budget: number, files: DirectoryFiles): Promise<Described>;
+  describe(
+    address: string,
+    names: string,
+    budget: number,
+    files: DirectoryFiles,
+  ): Promise<Described>;
   /** The file that `runs` say how to make of others. */
   derivedFile(runs: Uint8Array, file: (index: number) => ModelFile): ModelFile;
 }

@@ -124,9 +124,14 @@ export class Fetcher {
       const timer = setTimeout(() => control.abort(), this.#stallMs);
       try {
         const headers = { Range: 'bytes=0-' };
-        const response = await this.#fetch(this.url, { headers, signal: control.signal, cache: 'no-store' });
+        const response = await this.#fetch(this.url, {
+          headers,
+          signal: control.signal,
+          cache: 'no-store',
+        });
         const length = response.headers.get('content-length');
-        if (response.status === 206 && length && !encoded(response.headers)) this.#learn({ size: Number(length) });
+        if (response.status === 206 && length && !encoded(response.headers))
+          this.#learn({ size: Number(length) });
       } finally {
         clearTimeout(timer);
         control.abort();
@@ -206,7 +211,11 @@ export class Fetcher {
     }
     const seen = validatorsOf(response);
     const { size } = this.known;
-    if (this.mode === 'ranges' && response.status === 200 && (seen.size !== size || differs(this.known, seen))) {
+    if (
+      this.mode === 'ranges' &&
+      response.status === 200 &&
+      (seen.size !== size || differs(this.known, seen))
+    ) {
       throw new Retry('The server sent another file.');
     }
     this.#learn(seen);
@@ -224,7 +233,8 @@ export class Fetcher {
       if (total && Number(total[1]) !== this.known.size) throw this.#changed();
       throw new Retry('The server says that the range is outside of the file.', 0, 'HTTP_STATUS');
     }
-    const text = `${this.name} answered ${status} ${response.statusText}`.trimEnd() + '. Check the address.';
+    const text =
+      `${this.name} answered ${status} ${response.statusText}`.trimEnd() + '. Check the address.';
     if (kRetryStatus.has(status)) throw new Retry(text, retryAfter(response), 'HTTP_STATUS');
     // An expired signature behind a redirect: the original URL redirects to a fresh one.
     const expired = response.redirected && (status === 401 || status === 403 || status === 410);
@@ -285,7 +295,7 @@ export class Fetcher {
     sink: Sink,
   ): Promise<boolean> {
     const reader = response.body!.getReader();
-    for (let last = 0; ; ) {
+    for (let last = 0; ;) {
       guard.arm();
       const { done, value } = await guard.race(reader.read());
       if (done) break;
@@ -323,12 +333,16 @@ export class Fetcher {
   }
 
   #giveUp(error: Retry): SluiceError {
-    const tail = error.code === 'NETWORK' ? ' Check the connection and the address (and CORS).' : '';
+    const tail =
+      error.code === 'NETWORK' ? ' Check the connection and the address (and CORS).' : '';
     return new SluiceError(error.code, `Could not read ${this.name}: ${error.message}${tail}`);
   }
 
   #changed(): SluiceError {
-    return new SluiceError('SOURCE_CHANGED', `${this.name} has changed on the server; load it again.`);
+    return new SluiceError(
+      'SOURCE_CHANGED',
+      `${this.name} has changed on the server; load it again.`,
+    );
   }
 }
 

@@ -81,7 +81,14 @@ export class QueueView {
 
   /** False when the engine's threads serve it. */
   take(request: number): boolean {
-    return Atomics.compareExchange(this.words, this.at(request) + Request.State, State.Pending, State.Taken) === State.Pending;
+    return (
+      Atomics.compareExchange(
+        this.words,
+        this.at(request) + Request.State,
+        State.Pending,
+        State.Taken,
+      ) === State.Pending
+    );
   }
   complete(request: number, local = false): void {
     Atomics.store(this.words, this.at(request) + Request.State, local ? State.Local : State.Done);
@@ -146,7 +153,8 @@ export class FillServer {
     const { words, pushed, capacity } = this.queue;
     this.taken = this.#seen = Math.max(0, pushed - capacity);
     // What a server before this one has begun and left begins again.
-    for (let n = this.taken; n < pushed; n++) Atomics.compareExchange(words, this.queue.at(n) + Request.State, State.Taken, State.Pending);
+    for (let n = this.taken; n < pushed; n++)
+      Atomics.compareExchange(words, this.queue.at(n) + Request.State, State.Taken, State.Pending);
   }
 
   /**
@@ -211,7 +219,11 @@ export class FillServer {
       if (reading === true) {
         if (length >= kTimedBytes) this.queue.noteRate(length, performance.now() - start);
         done(false, from.whole === true);
-      } else reading.then(() => done(true, false), (error: unknown) => this.#fail(n, error));
+      } else
+        reading.then(
+          () => done(true, false),
+          (error: unknown) => this.#fail(n, error),
+        );
     } catch (error) {
       this.#fail(n, error);
     }

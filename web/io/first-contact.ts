@@ -34,20 +34,29 @@ export async function firstContact(
     if (fetcher.mode === 'whole') onBegun();
   };
   const noSize = (): SluiceError =>
-    new SluiceError('NO_RANGE_SUPPORT', `${publicUrl(fetcher.url)} neither serves byte ranges nor says how long the file is.`);
+    new SluiceError(
+      'NO_RANGE_SUPPORT',
+      `${publicUrl(fetcher.url)} neither serves byte ranges nor says how long the file is.`,
+    );
 
   const stream = async (): Promise<void> => {
-    await fetcher.stream(0, kFirstRequest, (bytes, offset) => {
-      if (sink) return sink(bytes);
-      if (offset > kMaxUnknown) throw noSize();
-      if (offset < kHeadBytes) head.set(bytes.subarray(0, kHeadBytes - offset), offset);
-      early.push(bytes.slice());
-      held = offset + bytes.length;
-      const { size } = fetcher.known;
-      if (size !== undefined && held >= Math.min(enough, size)) start(size);
-      // Asked for while the first bytes come, so that they can be kept at once.
-      if (size === undefined && fetcher.mode === 'ranges') probe ??= fetcher.probeSize(signal).catch(() => {});
-    }, signal);
+    await fetcher.stream(
+      0,
+      kFirstRequest,
+      (bytes, offset) => {
+        if (sink) return sink(bytes);
+        if (offset > kMaxUnknown) throw noSize();
+        if (offset < kHeadBytes) head.set(bytes.subarray(0, kHeadBytes - offset), offset);
+        early.push(bytes.slice());
+        held = offset + bytes.length;
+        const { size } = fetcher.known;
+        if (size !== undefined && held >= Math.min(enough, size)) start(size);
+        // Asked for while the first bytes come, so that they can be kept at once.
+        if (size === undefined && fetcher.mode === 'ranges')
+          probe ??= fetcher.probeSize(signal).catch(() => {});
+      },
+      signal,
+    );
     if (sink) return;
     await probe;
     if (fetcher.known.size === undefined) throw noSize();

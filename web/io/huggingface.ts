@@ -36,7 +36,8 @@ const kHub = 'https://huggingface.co';
 const kMaxPages = 200; // of a thousand entries each
 /** GGUF files that are no language models: projectors of images, statistics, bare vocabularies. */
 const kOther = /(^|[-._/])(mmproj|imatrix|vocab|projector|adapter|control[-_]?vector)([-._/]|$)/i;
-const kQuantization = /(?:^|[-._/])(I?Q\d+(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._/]|$)/gi;
+const kQuantization =
+  /(?:^|[-._/])(I?Q\d+(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._/]|$)/gi;
 const kPart = /-(\d{5})-of-(\d{5})\.gguf$/i;
 
 interface Reference {
@@ -48,7 +49,10 @@ interface Reference {
 function parse(reference: string): Reference {
   const match = /^hf:(?:\/\/)?([\w.-]+\/[\w.-]+)(?:\/([^@?#]*))?(?:@([^?#]+))?$/.exec(reference);
   if (!match || /(^|\/)\.\.?(\/|$)/.test(match[0].slice(3))) {
-    throw new SluiceError('INVALID_ARGUMENT', `'${reference}' is not of the form hf:owner/repo/file.gguf[@revision].`);
+    throw new SluiceError(
+      'INVALID_ARGUMENT',
+      `'${reference}' is not of the form hf:owner/repo/file.gguf[@revision].`,
+    );
   }
   return { repository: match[1]!, path: match[2] ?? '', revision: match[3] ?? 'main' };
 }
@@ -63,7 +67,10 @@ function fileUrl({ repository, path, revision }: Reference, endpoint = kHub): st
  * The URL of "hf:owner/repo/file.gguf[@revision]"; without a file that of the repository's
  * directory, whose safetensors are then the model.
  */
-export function huggingFaceUrl(reference: string, options: Pick<HuggingFaceOptions, 'endpoint'> = {}): string {
+export function huggingFaceUrl(
+  reference: string,
+  options: Pick<HuggingFaceOptions, 'endpoint'> = {},
+): string {
   return fileUrl(parse(reference), options.endpoint);
 }
 
@@ -74,23 +81,35 @@ export function quantizationOf(path: string): string | undefined {
 }
 
 /** The GGUF files of a repository ("owner/repo" or "hf:owner/repo[@revision]"), smallest first. */
-export async function listHuggingFaceFiles(repository: string, options: HuggingFaceOptions = {}): Promise<HubFile[]> {
+export async function listHuggingFaceFiles(
+  repository: string,
+  options: HuggingFaceOptions = {},
+): Promise<HubFile[]> {
   const reference = parse(repository.startsWith('hf:') ? repository : `hf:${repository}`);
   reference.revision = options.revision ?? reference.revision;
   const endpoint = options.endpoint ?? kHub;
   const sizes = new Map<string, number>();
   const revision = encodeURIComponent(reference.revision);
-  let next: string | null = `${endpoint}/api/models/${reference.repository}/tree/${revision}?recursive=true`;
+  let next: string | null =
+    `${endpoint}/api/models/${reference.repository}/tree/${revision}?recursive=true`;
   for (let page = 0; next; page++) {
     if (page === kMaxPages) {
-      throw new SluiceError('NOT_SUPPORTED', `${repository} lists more than ${kMaxPages} pages of files: name the file.`);
+      throw new SluiceError(
+        'NOT_SUPPORTED',
+        `${repository} lists more than ${kMaxPages} pages of files: name the file.`,
+      );
     }
     const response = await ask(next, options);
     for (const entry of await entries(response, next, options.signal)) {
       if (entry.type === 'file' && /\.gguf$/i.test(entry.path)) sizes.set(entry.path, entry.size);
     }
-    const link: string | undefined = /<([^>]+)>;\s*rel="next"/.exec(response.headers.get('link') ?? '')?.[1];
-    next = link && new URL(link, next).origin === new URL(endpoint).origin ? new URL(link, next).href : null;
+    const link: string | undefined = /<([^>]+)>;\s*rel="next"/.exec(
+      response.headers.get('link') ?? '',
+    )?.[1];
+    next =
+      link && new URL(link, next).origin === new URL(endpoint).origin
+        ? new URL(link, next).href
+        : null;
   }
   return collect(sizes, (path) => fileUrl({ ...reference, path }, endpoint));
 }
@@ -102,23 +121,38 @@ interface TreeEntry {
 }
 
 async function ask(url: string, options: HuggingFaceOptions): Promise<Response> {
-  const headers: Record<string, string> = options.token ? { Authorization: `Bearer ${options.token}` } : {};
+  const headers: Record<string, string> = options.token
+    ? { Authorization: `Bearer ${options.token}` }
+    : {};
   let response: Response;
   try {
-    response = await (options.fetch ?? globalThis.fetch)(url, { headers, signal: options.signal ?? null });
+    response = await (options.fetch ?? globalThis.fetch)(url, {
+      headers,
+      signal: options.signal ?? null,
+    });
   } catch (cause) {
     throwIfAborted(options.signal);
-    throw new SluiceError('NETWORK', `The hub cannot be reached: ${(cause as Error).message}`, { cause });
+    throw new SluiceError('NETWORK', `The hub cannot be reached: ${(cause as Error).message}`, {
+      cause,
+    });
   }
   if (response.ok) return response;
   const code = response.status === 404 ? 'NOT_FOUND' : 'HTTP_STATUS';
-  const hint = response.status === 401 || response.status === 403 ? ' The repository may be gated: give a token.' : '';
+  const hint =
+    response.status === 401 || response.status === 403
+      ? ' The repository may be gated: give a token.'
+      : '';
   throw new SluiceError(code, `${publicUrl(url)} answered ${response.status}.${hint}`);
 }
 
-async function entries(response: Response, url: string, signal?: AbortSignal): Promise<TreeEntry[]> {
+async function entries(
+  response: Response,
+  url: string,
+  signal?: AbortSignal,
+): Promise<TreeEntry[]> {
   const body: unknown = await response.json().catch(() => throwIfAborted(signal));
-  const sane = (entry: any): boolean => typeof entry?.path === 'string' && Number.isSafeInteger(entry.size) && entry.size >= 0;
+  const sane = (entry: any): boolean =>
+    typeof entry?.path === 'string' && Number.isSafeInteger(entry.size) && entry.size >= 0;
   if (Array.isArray(body)) return body.filter(sane) as TreeEntry[];
   throw new SluiceError('HTTP_STATUS', `${publicUrl(url)} answered something that is no listing.`);
 }
@@ -132,9 +166,16 @@ function collect(sizes: Map<string, number>, url: (path: string) => string): Hub
     let bytes = size;
     const parts = part ? Number(part[2]) : 1;
     for (let i = 2; i <= parts && i <= sizes.size; i++) {
-      bytes += sizes.get(path.replace(kPart, `-${String(i).padStart(5, '0')}-of-${part![2]}.gguf`)) ?? 0;
+      bytes +=
+        sizes.get(path.replace(kPart, `-${String(i).padStart(5, '0')}-of-${part![2]}.gguf`)) ?? 0;
     }
-    files.push({ path, bytes, quantization: quantizationOf(path.replace(kPart, '')), parts, url: url(path) });
+    files.push({
+      path,
+      bytes,
+      quantization: quantizationOf(path.replace(kPart, '')),
+      parts,
+      url: url(path),
+    });
   }
   return files.sort((a, b) => a.bytes - b.bytes);
 }
@@ -151,11 +192,15 @@ export async function findHuggingFaceFile(
   const all = await listHuggingFaceFiles(repository, options);
   const models = all.filter((file) => !kOther.test(file.path));
   const files = models.filter((file) => file.bytes <= (wanted.maxBytes ?? Infinity));
-  const named = (name: string): HubFile | undefined => files.find((file) => file.quantization === name.toUpperCase());
+  const named = (name: string): HubFile | undefined =>
+    files.find((file) => file.quantization === name.toUpperCase());
   const found = wanted.quantization
     ? named(wanted.quantization)
-    : wanted.maxBytes !== undefined ? files.at(-1) : (named('Q4_K_M') ?? files[0]);
+    : wanted.maxBytes !== undefined
+      ? files.at(-1)
+      : (named('Q4_K_M') ?? files[0]);
   if (found) return found;
-  const choices = [...new Set(models.map((file) => file.quantization ?? file.path))].join(', ') || 'none';
+  const choices =
+    [...new Set(models.map((file) => file.quantization ?? file.path))].join(', ') || 'none';
   throw new SluiceError('NOT_FOUND', `${repository} has no such GGUF file; there are: ${choices}.`);
 }

@@ -8,13 +8,31 @@ import { RpcClient, serveRpc, Transferred } from '../wire/rpc.js';
 import type { ProgressEvent } from '../wire/types.js';
 import type { SharedFile } from './files.js';
 import { QueueView } from './fill-server.js';
-import { kDraftFiles, LocalIo, type Io, type IoEvents, type IoPlatform, type IoStats, type OpenedFile } from './io.js';
+import {
+  kDraftFiles,
+  LocalIo,
+  type Io,
+  type IoEvents,
+  type IoPlatform,
+  type IoStats,
+  type OpenedFile,
+} from './io.js';
 
 /** The calls of Io as they travel. */
 type IoCalls = { start(sources: SourceSpec[], options: IoOptions): void } & {
-  [Name in 'openFile' | 'addFile' | 'readText' | 'read' | 'attach' | 'poke' | 'retry' | 'startDownload' | 'close' | 'reopen']: (
-    ...args: Parameters<Io[Name]>
-  ) => Awaited<ReturnType<Io[Name]>>;
+  [
+    Name in
+      | 'openFile'
+      | 'addFile'
+      | 'readText'
+      | 'read'
+      | 'attach'
+      | 'poke'
+      | 'retry'
+      | 'startDownload'
+      | 'close'
+      | 'reopen'
+  ]: (...args: Parameters<Io[Name]>) => Awaited<ReturnType<Io[Name]>>;
 };
 
 type IoEvent =
@@ -33,7 +51,8 @@ const moved = <T>(bytes: T): T | Transferred<T> =>
 export function runIoWorker(port: Port, platform: IoPlatform): void {
   let io: LocalIo;
   let reporting: ReturnType<typeof setInterval> | undefined;
-  const post = (message: IoEvent): void => port.postMessage({ ...message, stats: io.stats } satisfies IoMessage);
+  const post = (message: IoEvent): void =>
+    port.postMessage({ ...message, stats: io.stats } satisfies IoMessage);
   const events: IoEvents = {
     onProgress: (progress) => post({ event: 'progress', progress }),
     onError: (error) => post({ event: 'error', error: serializeError(error) }),
@@ -50,7 +69,8 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
     },
     readText: async (index, address, choice, most, optional) =>
       moved(await io.readText(index, address, choice, most, optional)),
-    read: async (index, offset, length, weights) => moved(await io.read(index, offset, length, weights)),
+    read: async (index, offset, length, weights) =>
+      moved(await io.read(index, offset, length, weights)),
     attach: async (memory, address, first) => {
       await io.attach(memory, address, first);
       void io.serveForever(first);
@@ -97,7 +117,13 @@ export class RemoteIo implements Io {
   addFile(index: number, bytes: Uint8Array, derived?: boolean): Promise<void> {
     return this.#rpc.call('addFile', index, bytes, derived);
   }
-  readText(index: number, address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
+  readText(
+    index: number,
+    address: string,
+    choice: number,
+    most: number,
+    optional: boolean,
+  ): Promise<Uint8Array | string> {
     return this.#rpc.call('readText', index, address, choice, most, optional);
   }
   read(index: number, offset: number, length: number, weights?: boolean): Promise<Uint8Array> {

@@ -57,7 +57,13 @@ export interface Io {
   /** Takes bytes that were computed as file `index`, or those that say what it is derived from. */
   addFile(index: number, bytes: Uint8Array, derived?: boolean): Promise<void>;
   /** The whole of a small file beside file `index`, of at most `most` bytes; when it is not there, what says so. */
-  readText(index: number, address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string>;
+  readText(
+    index: number,
+    address: string,
+    choice: number,
+    most: number,
+    optional: boolean,
+  ): Promise<Uint8Array | string>;
   /** Bytes of an open file, of its header unless they are `weights`. */
   read(index: number, offset: number, length: number, weights?: boolean): Promise<Uint8Array>;
   /** Serves this queue from now on in place of the one before, where its file 0 is file `first`. */
@@ -135,17 +141,26 @@ export class LocalIo implements Io {
     const first = firstOf(index);
     const open = async (): Promise<ModelFile> =>
       derived
-        ? (await this.#platform.safetensors()).derivedFile(bytes, (file) => this.#files.get(first + file)!)
+        ? (await this.#platform.safetensors()).derivedFile(bytes, (file) =>
+            this.#files.get(first + file)!,
+          )
         : new BlobFile(new Blob([bytes as BlobPart]), 'computed');
     this.#ways.set(index, open);
     this.#files.set(index, await open());
   }
 
-  async readText(index: number, address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
+  async readText(
+    index: number,
+    address: string,
+    choice: number,
+    most: number,
+    optional: boolean,
+  ): Promise<Uint8Array | string> {
     let file: ModelFile | null = null;
     try {
       file = await this.#open(index, address, choice, optional);
-      if (file.size > most) throw new SluiceError('BAD_HEADER', `${file.name} is too large (${file.size} bytes).`);
+      if (file.size > most)
+        throw new SluiceError('BAD_HEADER', `${file.name} is too large (${file.size} bytes).`);
       const bytes = new Uint8Array(file.size);
       await file.read(0, bytes);
       return bytes;
@@ -168,12 +183,19 @@ export class LocalIo implements Io {
       this.#ways.set(index, async () => openQsf(await open()));
       this.#files.set(index, await openQsf(file));
     }
-    if (!weights) this.#events.onProgress({ phase: 'header', bytesLoaded: offset + length, bytesTotal: file.size });
+    if (!weights)
+      this.#events.onProgress({
+        phase: 'header',
+        bytesLoaded: offset + length,
+        bytesTotal: file.size,
+      });
     return bytes;
   }
 
   /** What reading and fetching have shown so far, for an estimate. */
-  async rates(): Promise<{ storeBandwidth: number } & Pick<SpeedEstimate, 'networkBytesPerSecond' | 'downloadSeconds'>> {
+  async rates(): Promise<
+    { storeBandwidth: number } & Pick<SpeedEstimate, 'networkBytesPerSecond' | 'downloadSeconds'>
+  > {
     const { bytesLocal, bytesTotal } = this.stats;
     const [local, network] = await this.#files.get(0)!.rates();
     const missing = bytesTotal - bytesLocal;
@@ -186,11 +208,14 @@ export class LocalIo implements Io {
 
   async attach(memory: WebAssembly.Memory, queueAddress: number, first: number): Promise<void> {
     this.#servers.get(first)?.stop();
-    this.#servers.set(first, new FillServer(memory, queueAddress, {
-      file: (index) => this.#files.get(first + index)!,
-      onFilled: (unit, bytes, network) => this.#onFilled(unit, bytes, network),
-      onError: (error) => this.#events.onError(error),
-    }));
+    this.#servers.set(
+      first,
+      new FillServer(memory, queueAddress, {
+        file: (index) => this.#files.get(first + index)!,
+        onFilled: (unit, bytes, network) => this.#onFilled(unit, bytes, network),
+        onError: (error) => this.#events.onError(error),
+      }),
+    );
   }
 
   poke(): void {
@@ -216,7 +241,8 @@ export class LocalIo implements Io {
       (stored) => {
         this.#downloading = false;
         this.#report(true);
-        if (stored.every(Boolean)) this.#events.onProgress({ phase: 'stored', bytesTotal: this.stats.bytesTotal });
+        if (stored.every(Boolean))
+          this.#events.onProgress({ phase: 'stored', bytesTotal: this.stats.bytesTotal });
         this.#events.onDownloaded();
       },
       (error: unknown) => {
@@ -233,16 +259,24 @@ export class LocalIo implements Io {
     this.#servers.clear();
     for (const file of this.#files.values()) file.close();
     // Those that are being opened give the store back when they hear of the abort.
-    for (const file of await Promise.allSettled(this.#opening)) if (file.status === 'fulfilled') file.value.close();
+    for (const file of await Promise.allSettled(this.#opening))
+      if (file.status === 'fulfilled') file.value.close();
   }
 
   async reopen(): Promise<void> {
     this.#abort = new AbortController();
-    const opened = await Promise.all([...this.#ways].map(async ([index, open]) => [index, await open()] as const));
+    const opened = await Promise.all(
+      [...this.#ways].map(async ([index, open]) => [index, await open()] as const),
+    );
     for (const [index, file] of opened) this.#files.set(index, file);
   }
 
-  async #open(index: number, address: string, choice: number, optional = false): Promise<ModelFile> {
+  async #open(
+    index: number,
+    address: string,
+    choice: number,
+    optional = false,
+  ): Promise<ModelFile> {
     const source = this.#sources[firstOf(index) && 1]!;
     if (source.kind === 'blob') return new BlobFile(source.blobs[choice]!, address);
     if (source.kind === 'path') {

@@ -48,7 +48,11 @@ export class LocalChunks {
     try {
       const files = await store.open(await keyOf(this.#url));
       this.busy = !files?.writable;
-      if (!files) return this.#warn('STORE_BUSY', 'Another tab is storing this model; reading from the network.');
+      if (!files)
+        return this.#warn(
+          'STORE_BUSY',
+          'Another tab is storing this model; reading from the network.',
+        );
       this.entry = new StoreEntry(files);
       this.writing = this.entry.writable;
       if (!this.writing && !this.entry.meta) this.drop();
@@ -123,7 +127,7 @@ export class LocalChunks {
     const first = Math.floor(offset / this.chunkSize);
     const last = Math.floor((offset + into.length - 1) / this.chunkSize);
     const missing = new Set<number>();
-    for (let i = first; i <= last; ) {
+    for (let i = first; i <= last;) {
       const held = this.#recent.get(i);
       if (held) {
         this.copy(held, i, into, offset);
@@ -152,8 +156,12 @@ export class LocalChunks {
   fromStore(i: number, end: number, offset: number, into: Uint8Array): number[] {
     const from = Math.max(offset, i * this.chunkSize);
     const to = Math.min(offset + into.length, end * this.chunkSize);
-    const bad = this.entry!.read(from, to - from === into.length ? into : into.subarray(from - offset, to - offset));
-    if (bad.length > 0) this.#warn('CORRUPT', `${bad.length} damaged chunk(s) in the store are fetched again.`);
+    const bad = this.entry!.read(
+      from,
+      to - from === into.length ? into : into.subarray(from - offset, to - offset),
+    );
+    if (bad.length > 0)
+      this.#warn('CORRUPT', `${bad.length} damaged chunk(s) in the store are fetched again.`);
     this.bytesFromStore += to - from;
     return bad;
   }
@@ -164,7 +172,11 @@ export class LocalChunks {
       if (this.writing && !this.isStored(chunk)) this.entry!.write(chunk, bytes);
     } catch (cause) {
       this.writing = false;
-      throw new SluiceError('QUOTA', `The model cannot be stored further (${(cause as Error).message}).`, { cause });
+      throw new SluiceError(
+        'QUOTA',
+        `The model cannot be stored further (${(cause as Error).message}).`,
+        { cause },
+      );
     } finally {
       if (!this.isStored(chunk)) this.#remember(chunk, bytes);
     }
@@ -198,7 +210,9 @@ const isModel = (text: string): boolean => /^(GGUF|QSF1|.{5}\0\0\0\{)/s.test(tex
  * another JSON needs one, or the same first key.
  */
 function resembles(fresh: Uint8Array, old: Uint8Array, ranges: boolean): boolean {
-  const [a, b] = [fresh, old].map((head) => String.fromCharCode(...head.subarray(0, kHeadBytes))) as [string, string];
+  const [a, b] = [fresh, old].map((head) =>
+    String.fromCharCode(...head.subarray(0, kHeadBytes)),
+  ) as [string, string];
   const alike = a !== '' && a.slice(0, 8) === b.slice(0, 8);
   return alike || isModel(a) || (!isModel(b) && (ranges || b[0] !== '{') && /^\s*[^\s<]/.test(a));
 }

@@ -43,7 +43,10 @@ const kTimedReads = 4;
 const kTimedBytes = 4 << 20;
 
 /** Times reads spread over the first `size` bytes of a file. */
-export async function timeReads(size: number, read: (at: number, into: Uint8Array) => unknown): Promise<number> {
+export async function timeReads(
+  size: number,
+  read: (at: number, into: Uint8Array) => unknown,
+): Promise<number> {
   const bytes = new Uint8Array(Math.min(size, kTimedBytes)).fill(1); // its pages are there
   const start = performance.now();
   for (let i = 0; i < kTimedReads; i++) {
@@ -79,7 +82,9 @@ export class BlobFile implements ModelFile {
         slice = await this.#windowAt(at);
       }
     } catch (cause) {
-      throw new SluiceError('IO', `${this.name} can no longer be read; choose it again.`, { cause });
+      throw new SluiceError('IO', `${this.name} can no longer be read; choose it again.`, {
+        cause,
+      });
     }
     if (this.#closed) throw abortError();
     const bytes = new Uint8Array(slice).subarray(offset - at, offset - at + into.length);
@@ -100,7 +105,12 @@ export class BlobFile implements ModelFile {
     return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.#bytes };
   }
   async rates(): Promise<[number, number]> {
-    return [await timeReads(this.size, (at, into) => this.#blob.slice(at, at + into.length).arrayBuffer()), 0];
+    return [
+      await timeReads(this.size, (at, into) =>
+        this.#blob.slice(at, at + into.length).arrayBuffer(),
+      ),
+      0,
+    ];
   }
   async download(): Promise<boolean> {
     return true;

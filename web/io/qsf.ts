@@ -48,13 +48,18 @@ export function crc32(bytes: Uint8Array, before = 0): number {
   let i = 0;
   for (const end = bytes.length - 3; i < end; i += 4) {
     sum ^= bytes[i]! | (bytes[i + 1]! << 8) | (bytes[i + 2]! << 16) | (bytes[i + 3]! << 24);
-    sum = tables[768 + (sum & 255)]! ^ tables[512 + ((sum >>> 8) & 255)]! ^ tables[256 + ((sum >>> 16) & 255)]! ^ tables[sum >>> 24]!;
+    sum =
+      tables[768 + (sum & 255)]! ^
+      tables[512 + ((sum >>> 8) & 255)]! ^
+      tables[256 + ((sum >>> 16) & 255)]! ^
+      tables[sum >>> 24]!;
   }
   for (; i < bytes.length; i++) sum = (sum >>> 8) ^ tables[(sum ^ bytes[i]!) & 255]!;
   return ~sum >>> 0;
 }
 
-const corrupt = (what: string): SluiceError => new SluiceError('CORRUPT', `${what}; download the file again.`);
+const corrupt = (what: string): SluiceError =>
+  new SluiceError('CORRUPT', `${what}; download the file again.`);
 
 async function view(file: ModelFile, offset: number, length: number): Promise<DataView> {
   const bytes = new Uint8Array(length);
@@ -62,7 +67,8 @@ async function view(file: ModelFile, offset: number, length: number): Promise<Da
   return new DataView(bytes.buffer);
 }
 
-const long = (from: DataView, at: number): number => from.getUint32(at, true) + from.getUint32(at + 4, true) * 2 ** 32;
+const long = (from: DataView, at: number): number =>
+  from.getUint32(at, true) + from.getUint32(at + 4, true) * 2 ** 32;
 
 /** The file's runs by address. The engine checks the front; what it would refuse is only read safely here. */
 async function runsOf(file: ModelFile): Promise<Run[]> {
@@ -75,8 +81,12 @@ async function runsOf(file: ModelFile): Promise<Run[]> {
     const compression = index.getUint8(at + 17);
     const offset = long(index, at);
     runs.push({
-      offset, stored: index.getUint32(at + 8, true), bytes: index.getUint32(at + 12, true), compression,
-      address: compression ? kUnpacked + i * kLayerRoom : offset, crc: index.getUint32(at + 20, true),
+      offset,
+      stored: index.getUint32(at + 8, true),
+      bytes: index.getUint32(at + 12, true),
+      compression,
+      address: compression ? kUnpacked + i * kLayerRoom : offset,
+      crc: index.getUint32(at + 20, true),
       frame: compression ? index.getUint32(at + 28, true) : 0,
     });
   }
@@ -85,11 +95,20 @@ async function runsOf(file: ModelFile): Promise<Run[]> {
   const list = await view(file, end - 16 - sections * kSection, sections * kSection);
   for (let at = 0; at < list.byteLength; at += kSection) {
     const [offset, bytes] = [long(list, at), long(list, at + 8)];
-    runs.push({ offset, stored: bytes, address: offset, bytes, crc: list.getUint32(at + 16, true), compression: 0, frame: 0 });
+    runs.push({
+      offset,
+      stored: bytes,
+      address: offset,
+      bytes,
+      crc: list.getUint32(at + 16, true),
+      compression: 0,
+      frame: 0,
+    });
   }
   for (const run of runs) {
     const large = frameOf(run) > kSmallFrame && frameOf(run) > 255 * run.stored;
-    if (run.compression && (large || listBytes(run) > run.stored)) throw new SluiceError('BAD_HEADER', `A layer of ${file.name} has an impossible size.`);
+    if (run.compression && (large || listBytes(run) > run.stored))
+      throw new SluiceError('BAD_HEADER', `A layer of ${file.name} has an impossible size.`);
   }
   return runs.sort((a, b) => a.address - b.address);
 }
@@ -120,9 +139,21 @@ class QsfFile implements ModelFile {
     this.size = file.size;
     const packed = runs.filter((run) => run.compression);
     this.#plain = !packed.length;
-    const most = (of: (run: Run) => number, from: Run[]): number => from.reduce((sum, run) => Math.max(sum, of(run)), 0);
-    const stored = most((run) => (frames(run) > 1 ? Math.max(run.frame + kTables, listBytes(run)) : run.stored), packed);
-    this.#stored = new Uint8Array(Math.max(Math.min(kRead, most((run) => run.stored, runs)), stored));
+    const most = (of: (run: Run) => number, from: Run[]): number =>
+      from.reduce((sum, run) => Math.max(sum, of(run)), 0);
+    const stored = most(
+      (run) => (frames(run) > 1 ? Math.max(run.frame + kTables, listBytes(run)) : run.stored),
+      packed,
+    );
+    this.#stored = new Uint8Array(
+      Math.max(
+        Math.min(
+          kRead,
+          most((run) => run.stored, runs),
+        ),
+        stored,
+      ),
+    );
     this.#frame = new Uint8Array(most(frameOf, packed));
   }
 
@@ -139,7 +170,8 @@ class QsfFile implements ModelFile {
   read(offset: number, into: Uint8Array): true | Promise<void> {
     const run = this.#find(offset);
     const inside = run && run.address <= offset ? run : null;
-    if (!inside || (!inside.compression && this.#checked.has(inside))) return this.#file.read(offset, into);
+    if (!inside || (!inside.compression && this.#checked.has(inside)))
+      return this.#file.read(offset, into);
     return this.#read(inside, offset - inside.address, into);
   }
 
@@ -170,7 +202,8 @@ class QsfFile implements ModelFile {
   }
 
   async #read(run: Run, at: number, into: Uint8Array): Promise<void> {
-    if (at + into.length > run.bytes) throw new SluiceError('TRUNCATED', `A read goes past the end of a layer of ${this.name}.`);
+    if (at + into.length > run.bytes)
+      throw new SluiceError('TRUNCATED', `A read goes past the end of a layer of ${this.name}.`);
     if (!this.#checks.has(run)) {
       const check = this.#inTurn(() => this.#check(run));
       this.#checks.set(run, check);
@@ -203,7 +236,7 @@ class QsfFile implements ModelFile {
 
   async #sum(run: Run): Promise<number> {
     let sum = 0;
-    for (let at = 0; at < run.stored; ) {
+    for (let at = 0; at < run.stored;) {
       const part = this.#stored.subarray(0, Math.min(this.#stored.length, run.stored - at));
       await this.#file.read(run.offset + at, part);
       sum = crc32(part, sum);
@@ -222,23 +255,26 @@ class QsfFile implements ModelFile {
     for (let i = 0; i < count; i++) {
       const stored = list.getUint32(8 + 8 * i, true);
       const bytes = list.getUint32(12 + 8 * i, true);
-      if (bytes !== Math.min(run.frame, run.bytes - i * run.frame) || stored > this.#stored.length) throw corrupt(`A layer of ${this.name} has a wrong list of frames`);
+      if (bytes !== Math.min(run.frame, run.bytes - i * run.frame) || stored > this.#stored.length)
+        throw corrupt(`A layer of ${this.name} has a wrong list of frames`);
       starts.push(starts[i]! + stored);
     }
-    if (list.getUint32(length - 9, true) !== count || starts[count] !== run.stored - length) throw corrupt(`A layer of ${this.name} has a wrong list of frames`);
+    if (list.getUint32(length - 9, true) !== count || starts[count] !== run.stored - length)
+      throw corrupt(`A layer of ${this.name} has a wrong list of frames`);
     return starts;
   }
 
   async #unpack(run: Run, at: number, into: Uint8Array): Promise<void> {
     const size = frameOf(run);
-    for (let done = 0; done < into.length; ) {
+    for (let done = 0; done < into.length;) {
       const frame = Math.floor((at + done) / size);
       const bytes = this.#frame.subarray(0, Math.min(size, run.bytes - frame * size));
       if (this.#held?.run !== run || this.#held.frame !== frame) {
         this.#held = null;
         const stored = this.#stored.subarray(0, run.starts![frame + 1]! - run.starts![frame]!);
         await this.#file.read(run.offset + run.starts![frame]!, stored);
-        if (!unpackFrame(run.compression, stored, bytes)) throw corrupt(`A layer of ${this.name} cannot be decompressed`);
+        if (!unpackFrame(run.compression, stored, bytes))
+          throw corrupt(`A layer of ${this.name} cannot be decompressed`);
         this.#held = { run, frame };
       }
       const from = at + done - frame * size;
@@ -250,12 +286,15 @@ class QsfFile implements ModelFile {
 }
 
 const frameOf = (run: Run): number => (frames(run) > 1 ? run.frame : run.bytes);
-const frames = (run: Run): number => (run.frame && run.frame < run.bytes ? Math.ceil(run.bytes / run.frame) : 1);
+const frames = (run: Run): number =>
+  run.frame && run.frame < run.bytes ? Math.ceil(run.bytes / run.frame) : 1;
 const listBytes = (run: Run): number => (frames(run) > 1 ? 8 * frames(run) + 17 : 0);
 
 function unpackFrame(compression: number, from: Uint8Array, into: Uint8Array): boolean {
   try {
-    return compression === kZstd ? decompress(from, into).length === into.length : unpackLz4(from, into);
+    return compression === kZstd
+      ? decompress(from, into).length === into.length
+      : unpackLz4(from, into);
   } catch {
     return false;
   }

@@ -65,14 +65,22 @@ export class RemoteFile implements ModelFile {
     this.#options = options;
     this.name = fileName(url);
     this.#fetcher = new Fetcher(url, options.fetcher);
-    this.#local = new LocalChunks(url, (code, message) => this.#warn(code, message), options.chunkSize);
+    this.#local = new LocalChunks(
+      url,
+      (code, message) => this.#warn(code, message),
+      options.chunkSize,
+    );
     this.#plan = new ChunkScheduler(this.#local, (stream) => this.#controls.get(stream)?.abort());
     this.#finished = new Promise((resolve, reject) => (this.#finish = { resolve, reject }));
     this.#finished.catch(() => {});
   }
 
   /** Opens a URL; the file's size is known afterwards. */
-  static async open(url: string, store: StoreBackend | null, options: RemoteOptions = {}): Promise<RemoteFile> {
+  static async open(
+    url: string,
+    store: StoreBackend | null,
+    options: RemoteOptions = {},
+  ): Promise<RemoteFile> {
     if (/^(file|ftp):/i.test(url) || hasUser(url)) {
       invalid(`${publicUrl(url)}: only http and https addresses without a password can be read.`);
     }
@@ -83,7 +91,8 @@ export class RemoteFile implements ModelFile {
       file.close();
       throw error;
     }
-    if (file.#local.busy) file.#takeOver(store!).catch((error: unknown) => file.#finish.reject(error));
+    if (file.#local.busy)
+      file.#takeOver(store!).catch((error: unknown) => file.#finish.reject(error));
     return file;
   }
 
@@ -114,7 +123,8 @@ export class RemoteFile implements ModelFile {
 
   refresh(offset: number, length: number): void {
     const { chunkSize } = this.#local;
-    for (let i = Math.floor(offset / chunkSize); i * chunkSize < offset + length; i++) this.#local.forget(i);
+    for (let i = Math.floor(offset / chunkSize); i * chunkSize < offset + length; i++)
+      this.#local.forget(i);
     this.#plan.rewind();
   }
 
@@ -164,9 +174,19 @@ export class RemoteFile implements ModelFile {
     if (local.size > 0 && cache !== 'reload') {
       this.#adopt();
       if (cache === 'only' && local.complete) return;
-      if (cache !== 'only' && (await isCurrent(this.#fetcher, local, (code, message) => this.#warn(code, message), signal))) return;
+      if (
+        cache !== 'only' &&
+        (await isCurrent(
+          this.#fetcher,
+          local,
+          (code, message) => this.#warn(code, message),
+          signal,
+        ))
+      )
+        return;
     }
-    if (cache === 'only') throw new SluiceError('NOT_FOUND', `${publicUrl(this.url)} is not in the store.`);
+    if (cache === 'only')
+      throw new SluiceError('NOT_FOUND', `${publicUrl(this.url)} is not in the store.`);
     await this.#contact();
   }
 
@@ -187,33 +207,42 @@ export class RemoteFile implements ModelFile {
       return this.#assembler(0);
     };
     await following(options.signal, async (control) => {
-      const { rest } = await firstContact(fetcher, local.chunkSize, begin, control.signal).catch((error: unknown) => {
-        throwIfAborted(options.signal);
-        throw error;
-      });
-      if (rest) void this.#run(this.#plan.begin({ first: 0, end: this.#plan.count }), control, () => rest);
+      const { rest } = await firstContact(fetcher, local.chunkSize, begin, control.signal).catch(
+        (error: unknown) => {
+          throwIfAborted(options.signal);
+          throw error;
+        },
+      );
+      if (rest)
+        void this.#run(this.#plan.begin({ first: 0, end: this.#plan.count }), control, () => rest);
     });
   }
 
   #adopt(): void {
     this.#plan.count = this.#local.count;
     this.#plan.streamLimit = this.#options.streams ?? 3;
-    this.#plan.streamChunks = Math.max(1, Math.floor((this.#options.streamBytes ?? kStreamBytes) / this.#local.chunkSize));
+    this.#plan.streamChunks = Math.max(
+      1,
+      Math.floor((this.#options.streamBytes ?? kStreamBytes) / this.#local.chunkSize),
+    );
   }
 
   // --- beside another tab --------------------------------------------------------------------
 
   async #takeOver(store: StoreBackend): Promise<void> {
     const mine = await this.#local.takeOver(store, this.#fetcher.known, this.#ended.signal);
-    if (!mine) throw new SluiceError('STORE_BUSY', `Another tab stores another version of ${this.name}.`);
+    if (!mine)
+      throw new SluiceError('STORE_BUSY', `Another tab stores another version of ${this.name}.`);
     this.#plan.rewind();
     if (this.#downloading) void this.download();
   }
 
   async #watch(): Promise<void> {
     const local = this.#local;
-    if (await local.completeElsewhere(this.#store!, this.#fetcher.known).catch(() => false)) this.#finish.resolve(true);
-    else if (local.busy && !this.#closed) this.#timer = setTimeout(() => void this.#watch(), kLookMs);
+    if (await local.completeElsewhere(this.#store!, this.#fetcher.known).catch(() => false))
+      this.#finish.resolve(true);
+    else if (local.busy && !this.#closed)
+      this.#timer = setTimeout(() => void this.#watch(), kLookMs);
   }
 
   // --- serving -------------------------------------------------------------------------------
@@ -284,13 +313,22 @@ export class RemoteFile implements ModelFile {
       const control = new AbortController();
       const assemble = this.#assembler(first);
       void this.#run(stream, control, () =>
-        fetcher.stream(first * local.chunkSize, Math.min(this.size, end * local.chunkSize), (bytes) => assemble(bytes), control.signal),
+        fetcher.stream(
+          first * local.chunkSize,
+          Math.min(this.size, end * local.chunkSize),
+          (bytes) => assemble(bytes),
+          control.signal,
+        ),
       );
     }
     if (plan.background) this.#noteComplete();
   }
 
-  async #run(stream: Stream, control: AbortController, work: () => Promise<unknown>): Promise<void> {
+  async #run(
+    stream: Stream,
+    control: AbortController,
+    work: () => Promise<unknown>,
+  ): Promise<void> {
     this.#controls.set(stream, control);
     let error: unknown;
     try {

@@ -10,7 +10,12 @@ const kCompareBytes = 64 * 1024;
 const kOfflineMs = 4_000;
 
 /** False when the file must be fetched anew. What is stored whole is used whatever the server says. */
-export async function isCurrent(fetcher: Fetcher, local: LocalChunks, warn: Warn, signal?: AbortSignal): Promise<boolean> {
+export async function isCurrent(
+  fetcher: Fetcher,
+  local: LocalChunks,
+  warn: Warn,
+  signal?: AbortSignal,
+): Promise<boolean> {
   const entry = local.entry!;
   const { size, etag, lastModified } = entry.meta!;
   try {
@@ -32,7 +37,11 @@ export async function isCurrent(fetcher: Fetcher, local: LocalChunks, warn: Warn
 }
 
 /** Compares the server's file with the stored one. Throws when it can be no version of that. */
-async function compare(fetcher: Fetcher, local: LocalChunks, signal?: AbortSignal): Promise<boolean> {
+async function compare(
+  fetcher: Fetcher,
+  local: LocalChunks,
+  signal?: AbortSignal,
+): Promise<boolean> {
   const entry = local.entry!;
   const stored = new Uint8Array(Math.min(kCompareBytes, local.size));
   const fresh = new Uint8Array(stored.length);

@@ -36,7 +36,8 @@ const kLeastPages = 4;
 /** What making tensors takes at most: lines of 8 MB, twice that once made, and what says how. */
 const kMostDeriving = 64 << 20;
 
-const noRoom = (): SluiceError => new SluiceError('OUT_OF_MEMORY', 'The memory budget has no room left for this.');
+const noRoom = (): SluiceError =>
+  new SluiceError('OUT_OF_MEMORY', 'The memory budget has no room left for this.');
 
 class Instance {
   readonly memory: WebAssembly.Memory;
@@ -62,7 +63,11 @@ class Instance {
       memory,
       emscripten_resize_heap: grow,
       emscripten_memcpy_big: (to: number, from: number, length: number) =>
-        new Uint8Array(memory.buffer).copyWithin(to >>> 0, from >>> 0, (from >>> 0) + (length >>> 0)),
+        new Uint8Array(memory.buffer).copyWithin(
+          to >>> 0,
+          from >>> 0,
+          (from >>> 0) + (length >>> 0),
+        ),
       sluice_number: (text: number) => Number(this.string(text)),
     };
     const imports: Record<string, Record<string, WebAssembly.ImportValue>> = {};
@@ -95,14 +100,23 @@ class Instance {
     return [at, bytes.length];
   }
   error(): SluiceError {
-    return new SluiceError(this.string(this.calls.error_code()), this.string(this.calls.error_message()));
+    return new SluiceError(
+      this.string(this.calls.error_code()),
+      this.string(this.calls.error_message()),
+    );
   }
 }
 
 type Texts = Map<string, Uint8Array | string>;
 
 /** Answers what the opener asks for (src/open/opener.h), and has it describe what it was given. */
-async function tryDescribe(wasm: Instance, address: string, names: string, files: DirectoryFiles, texts: Texts): Promise<Described> {
+async function tryDescribe(
+  wasm: Instance,
+  address: string,
+  names: string,
+  files: DirectoryFiles,
+  texts: Texts,
+): Promise<Described> {
   const { calls } = wasm;
   const check = (ok: number): number => {
     if (!ok) throw wasm.error();
@@ -112,15 +126,19 @@ async function tryDescribe(wasm: Instance, address: string, names: string, files
   for (;;) {
     const at = check(calls.need());
     const [offset, length] = wasm.doubles(at) as unknown as [number, number];
-    const [want, file, choice, optional, nameAt, nameBytes] = wasm.words(at + 16) as unknown as number[];
+    const [want, file, choice, optional, nameAt, nameBytes] = wasm.words(
+      at + 16,
+    ) as unknown as number[];
     const name = new TextDecoder().decode(wasm.bytes(nameAt!, nameBytes!));
     if (want === Want.Done) break;
     if (want === Want.File) {
       check(calls.opened((await files.open(file!, name, choice!)).size));
       continue;
     }
-    let bytes: Uint8Array | string | undefined = want === Want.Bytes ? await files.read(file!, offset, length) : texts.get(name);
-    if (bytes === undefined) texts.set(name, (bytes = await files.text(name, choice!, length, !!optional)));
+    let bytes: Uint8Array | string | undefined =
+      want === Want.Bytes ? await files.read(file!, offset, length) : texts.get(name);
+    if (bytes === undefined)
+      texts.set(name, (bytes = await files.text(name, choice!, length, !!optional)));
     if (typeof bytes === 'string') check(calls.absent(...wasm.text(bytes)));
     else {
       const place = calls.reserve(bytes.length);
@@ -133,9 +151,16 @@ async function tryDescribe(wasm: Instance, address: string, names: string, files
   return { header: part(0), made: part(1), derived: part(2), room: wasm.memory.buffer.byteLength };
 }
 
-async function describe(module: WebAssembly.Module, address: string, names: string, budget: number, files: DirectoryFiles): Promise<Described> {
+async function describe(
+  module: WebAssembly.Module,
+  address: string,
+  names: string,
+  budget: number,
+  files: DirectoryFiles,
+): Promise<Described> {
   const texts: Texts = new Map();
-  const within = async (most: number): Promise<Described> => tryDescribe(new Instance(module, most), address, names, files, texts);
+  const within = async (most: number): Promise<Described> =>
+    tryDescribe(new Instance(module, most), address, names, files, texts);
   return within(budget || kEnough).catch((error: SluiceError) => {
     if (!budget || error.code !== 'OUT_OF_MEMORY') throw error;
     return within(kEnough);
@@ -161,11 +186,14 @@ class DerivedFile implements ModelFile {
   }
 
   async read(offset: number, into: Uint8Array): Promise<void> {
-    for (let done = 0; done < into.length; ) {
+    for (let done = 0; done < into.length;) {
       const at = this.#wasm.calls.next_part(offset + done, into.length - done);
-      if (!at) throw new SluiceError('TRUNCATED', 'A tensor of the model ends before what is read of it.');
+      if (!at)
+        throw new SluiceError('TRUNCATED', 'A tensor of the model ends before what is read of it.');
       const [from, scales] = this.#wasm.doubles(at) as unknown as [number, number];
-      const [kind, bytes, run, file, scaleFile, stored, scaleBytes, within] = this.#wasm.words(at + 16) as unknown as number[];
+      const [kind, bytes, run, file, scaleFile, stored, scaleBytes, within] = this.#wasm.words(
+        at + 16,
+      ) as unknown as number[];
       const to = into.subarray(done, done + bytes!);
       done += bytes!;
       if (kind === 0) to.fill(0);
@@ -174,7 +202,11 @@ class DerivedFile implements ModelFile {
         const { calls } = this.#wasm;
         await this.#inTurn(async () => {
           await this.#file(file!).read(from, this.#wasm.bytes(calls.stored_room(), stored!));
-          if (scaleBytes) await this.#file(scaleFile!).read(scales, this.#wasm.bytes(calls.scales_room(), scaleBytes));
+          if (scaleBytes)
+            await this.#file(scaleFile!).read(
+              scales,
+              this.#wasm.bytes(calls.scales_room(), scaleBytes),
+            );
           to.set(this.#wasm.bytes(calls.make_line(run!) + within!, bytes!));
         });
       }
@@ -204,7 +236,11 @@ class DerivedFile implements ModelFile {
   }
 }
 
-function derivedFile(module: WebAssembly.Module, runs: Uint8Array, file: (index: number) => ModelFile): ModelFile {
+function derivedFile(
+  module: WebAssembly.Module,
+  runs: Uint8Array,
+  file: (index: number) => ModelFile,
+): ModelFile {
   const wasm = new Instance(module, kMostDeriving);
   const { calls } = wasm;
   const at = calls.runs_room(runs.length);
@@ -227,7 +263,9 @@ export async function load(fetchWasm: () => Promise<Response | ArrayBuffer>): Pr
   };
 }
 
-async function compile(fetchWasm: () => Promise<Response | ArrayBuffer>): Promise<WebAssembly.Module> {
+async function compile(
+  fetchWasm: () => Promise<Response | ArrayBuffer>,
+): Promise<WebAssembly.Module> {
   try {
     const from = await fetchWasm();
     if (from instanceof ArrayBuffer) return await WebAssembly.compile(from);
@@ -235,6 +273,8 @@ async function compile(fetchWasm: () => Promise<Response | ArrayBuffer>): Promis
     return await WebAssembly.compile(await from.arrayBuffer());
   } catch (cause) {
     const advice = `${(cause as Error).message}; copy the package's beside worker.js`;
-    throw new SluiceError('MODULE_LOAD', `safetensors.wasm cannot be loaded: ${advice}.`, { cause });
+    throw new SluiceError('MODULE_LOAD', `safetensors.wasm cannot be loaded: ${advice}.`, {
+      cause,
+    });
   }
 }

@@ -64,7 +64,8 @@ export function describeIndex(index: Uint8Array): EntryDescription | null {
 }
 
 /** Whether this index, read whole, has the chunk. */
-export const isPresent = (index: Uint8Array, chunk: number): boolean => index[kHeadBytes + chunk * kRecordBytes] === kPresent;
+export const isPresent = (index: Uint8Array, chunk: number): boolean =>
+  index[kHeadBytes + chunk * kRecordBytes] === kPresent;
 
 /** Notes that a chunk is stored as these bytes, or, without any, that it is missing. False: there is no room. */
 export function writeRecord(index: SyncFile, chunk: number, bytes: Uint8Array | null): boolean {

@@ -42,7 +42,9 @@ function summary([url, files]: [string, (EntryDescription & { key: string })[]])
   const size = files.reduce((sum, file) => sum + file.size, 0);
   const bytesStored = files.reduce((sum, file) => sum + file.bytesStored, 0);
   return {
-    url, size, bytesStored,
+    url,
+    size,
+    bytesStored,
     complete: bytesStored === size && weights.length >= parts,
     created: new Date(Math.min(...files.map((file) => file.created))),
     used: new Date(Math.max(...files.map((file) => file.used))),
@@ -56,7 +58,10 @@ export class StoreManager {
   readonly #urlOf: (address: string | URL) => string;
 
   /** @internal */
-  constructor(backend: () => Promise<StoreBackend>, urlOf: (address: string | URL) => string = String) {
+  constructor(
+    backend: () => Promise<StoreBackend>,
+    urlOf: (address: string | URL) => string = String,
+  ) {
     this.#backend = backend;
     this.#urlOf = urlOf;
   }
@@ -81,7 +86,8 @@ export class StoreManager {
 
   /** Deletes the models used longest ago until at most `maxBytes` are stored; returns their URLs. */
   async evictOldest(maxBytes: number): Promise<string[]> {
-    if (typeof maxBytes !== 'number' || !(maxBytes >= 0)) invalid('maxBytes must be a number: how many bytes may stay stored.');
+    if (typeof maxBytes !== 'number' || !(maxBytes >= 0))
+      invalid('maxBytes must be a number: how many bytes may stay stored.');
     const entries = await this.#entries();
     let total = entries.reduce((sum, entry) => sum + entry.bytesStored, 0);
     const evicted: string[] = [];

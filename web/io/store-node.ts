@@ -127,7 +127,8 @@ class NodeBackend implements StoreBackend {
 
   async remove(key: string): Promise<void> {
     const unlock = takeLock(path.join(this.#root, key));
-    if (!unlock) throw new SluiceError('STORE_BUSY', 'This model is in use; dispose of its engine first.');
+    if (!unlock)
+      throw new SluiceError('STORE_BUSY', 'This model is in use; dispose of its engine first.');
     fs.rmSync(path.join(this.#root, key), { recursive: true, force: true });
     unlock();
   }

@@ -18,7 +18,9 @@ interface HandleWithSync extends FileSystemFileHandle {
 
 /** Where handles can be shared; elsewhere it opens a file for one thread alone. */
 export async function openShared(handle: SharedFile): Promise<SyncFile> {
-  return collecting(await (handle as HandleWithSync).createSyncAccessHandle({ mode: 'readwrite-unsafe' }));
+  return collecting(
+    await (handle as HandleWithSync).createSyncAccessHandle({ mode: 'readwrite-unsafe' }),
+  );
 }
 
 /** Each read makes Chromium an object for its options, thousands a token, and a thread that computes has no other garbage. */
@@ -96,7 +98,10 @@ class OpfsBackend implements StoreBackend {
 
   async remove(key: string): Promise<void> {
     const unlock = await takeLock(key);
-    const busy = new SluiceError('STORE_BUSY', 'This model is in use; dispose of its engine first.');
+    const busy = new SluiceError(
+      'STORE_BUSY',
+      'This model is in use; dispose of its engine first.',
+    );
     if (!unlock) throw busy;
     try {
       for (let tries = 0; tries < kRemoveTries; tries++) {
@@ -136,7 +141,10 @@ export async function opfsSwapFiles(): Promise<SwapFiles | null> {
   if (!root) return null;
   const folder = await root.getDirectoryHandle('sluice-sessions', { create: true });
   return {
-    open: async (name) => ((await folder.getFileHandle(name, { create: true })) as HandleWithSync).createSyncAccessHandle(),
+    open: async (name) =>
+      (
+        (await folder.getFileHandle(name, { create: true })) as HandleWithSync
+      ).createSyncAccessHandle(),
     remove: (name) => folder.removeEntry(name),
     async names() {
       const names: string[] = [];

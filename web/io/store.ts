@@ -7,7 +7,14 @@
 import { storedUrl } from '../wire/address.js';
 import type { EntryFiles, SharedFile } from './files.js';
 import { timeReads } from './model-file.js';
-import { describeIndex, encodeMeta, isPresent, isRecorded, writeRecord, type EntryMeta } from './store-index.js';
+import {
+  describeIndex,
+  encodeMeta,
+  isPresent,
+  isRecorded,
+  writeRecord,
+  type EntryMeta,
+} from './store-index.js';
 import type { Validators } from './validators.js';
 
 // With 64 KiB a download from a fast host takes a fifth longer, with 1 MiB two fifths.
@@ -101,7 +108,8 @@ export class StoreEntry {
     const at = chunk * this.meta!.chunkSize;
     const written = this.#files.data.write(bytes, { at });
     if (written !== bytes.length) throw new DOMException('no room left', 'QuotaExceededError');
-    if (!writeRecord(this.#files.index, chunk, bytes)) throw new DOMException('no room left', 'QuotaExceededError');
+    if (!writeRecord(this.#files.index, chunk, bytes))
+      throw new DOMException('no room left', 'QuotaExceededError');
     if (this.#chunks[chunk] === Chunk.Missing) this.chunksStored++;
     this.#chunks[chunk] = Chunk.Verified;
   }
@@ -149,7 +157,9 @@ export class StoreEntry {
       if (this.#window.length < chunkSize) this.#window = new Uint8Array(chunkSize);
       const bytes = this.#window.subarray(0, length);
       const whole = this.#files.data.read(bytes, { at: from }) === length;
-      const good = whole && (this.#chunks[chunk] === Chunk.Verified || this.#verify(chunk, bytes, from, length));
+      const good =
+        whole &&
+        (this.#chunks[chunk] === Chunk.Verified || this.#verify(chunk, bytes, from, length));
       if (!good) {
         this.drop(chunk);
         return [chunk];

@@ -16,7 +16,12 @@ export interface Validators {
 export function validatorsOf({ headers, status, type }: Response): Validators {
   const length = headers.get('content-length') ?? '';
   const hidden = type === 'cors' && Number(length) < kMaxText;
-  const size = status === 206 ? /\/(\d+)$/.exec(headers.get('content-range') ?? '')?.[1] : encoded(headers) || hidden ? '' : length;
+  const size =
+    status === 206
+      ? /\/(\d+)$/.exec(headers.get('content-range') ?? '')?.[1]
+      : encoded(headers) || hidden
+        ? ''
+        : length;
   return {
     etag: headers.get('etag')?.replace(/^W\//, ''),
     lastModified: headers.get('last-modified') ?? undefined,

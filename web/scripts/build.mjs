@@ -22,27 +22,45 @@ const glueAtBuild = (glue) => ({
 // command line uses node.js.
 const filesApart = {
   name: 'files-apart',
-  setup: (build) => build.onResolve({ filter: /^\.\/(templates|adapters|node)\.js$/ }, ({ path, kind, importer }) =>
-    (kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null)),
+  setup: (build) =>
+    build.onResolve(
+      { filter: /^\.\/(templates|adapters|node)\.js$/ },
+      ({ path, kind, importer }) =>
+        kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null,
+    ),
 };
 const modulesInlined = {
   name: 'modules-inlined',
-  setup: (build) => build.onResolve({ filter: /^\.\/worker\/modules\.js$/ },
-    () => ({ path: inRoot('web', 'worker', 'modules-inlined.ts') })),
+  setup: (build) =>
+    build.onResolve({ filter: /^\.\/worker\/modules\.js$/ }, () => ({
+      path: inRoot('web', 'worker', 'modules-inlined.ts'),
+    })),
 };
 // inline.js carries worker and wasm in itself. Its worker is a classic script, because a page opened
 // from the disk may start no other kind.
 const inlinedFiles = (esbuild, common) => ({
   name: 'inlined-files',
   setup: (build) => {
-    build.onResolve({ filter: /^inlined:/ }, ({ path }) => ({ path: path.slice(8), namespace: 'inlined' }));
+    build.onResolve({ filter: /^inlined:/ }, ({ path }) => ({
+      path: path.slice(8),
+      namespace: 'inlined',
+    }));
     build.onLoad({ filter: /\.wasm$/, namespace: 'inlined' }, ({ path }) => {
-      return { contents: gzipSync(readFileSync(inRoot('dist', path)), { level: 9 }).toString('base64'), loader: 'text' };
+      return {
+        contents: gzipSync(readFileSync(inRoot('dist', path)), { level: 9 }).toString('base64'),
+        loader: 'text',
+      };
     });
     build.onLoad({ filter: /\.js$/, namespace: 'inlined' }, async ({ path }) => {
       const { outputFiles } = await esbuild.build({
-        ...common, entryPoints: [`web/${path.replace(/js$/, 'ts')}`], minify: true, sourcemap: false, write: false,
-        plugins: [glueAtBuild(glueFile), modulesInlined, inlinedFiles(esbuild, common)], format: 'iife', define: { 'import.meta.url': 'self.location.href' },
+        ...common,
+        entryPoints: [`web/${path.replace(/js$/, 'ts')}`],
+        minify: true,
+        sourcemap: false,
+        write: false,
+        plugins: [glueAtBuild(glueFile), modulesInlined, inlinedFiles(esbuild, common)],
+        format: 'iife',
+        define: { 'import.meta.url': 'self.location.href' },
       });
       return { contents: outputFiles[0].text, loader: 'text' };
     });
@@ -50,29 +68,64 @@ const inlinedFiles = (esbuild, common) => ({
 });
 const unpackerNotice = '/*! fzstd, MIT License, Copyright (c) 2020 Arjun Barrett */';
 // What a bundler finds in a comment, which minifying would take away.
-const importAsset = 'const importAsset=(url)=>import(/* webpackIgnore: true *//* @vite-ignore */url);';
+const importAsset =
+  'const importAsset=(url)=>import(/* webpackIgnore: true *//* @vite-ignore */url);';
 const rendererNotice = '/*! @huggingface/jinja, MIT License, Copyright (c) Hugging Face */';
 
 const settings = (outdir, glue) => ({
-  absWorkingDir: root, outdir, bundle: true, format: 'esm', target: 'es2022',
-  sourcemap: 'linked', legalComments: 'linked', tsconfigRaw: { compilerOptions: { useDefineForClassFields: false } },
-  plugins: [glueAtBuild(glue), filesApart], logLevel: 'warning',
+  absWorkingDir: root,
+  outdir,
+  bundle: true,
+  format: 'esm',
+  target: 'es2022',
+  sourcemap: 'linked',
+  legalComments: 'linked',
+  tsconfigRaw: { compilerOptions: { useDefineForClassFields: false } },
+  plugins: [glueAtBuild(glue), filesApart],
+  logLevel: 'warning',
 });
 
 // Every entry is a file of its own with no import of another package, so that a page can use dist/
 // without a bundler; workers and wasm are found by new URL('./…', import.meta.url).
 async function bundlePage(esbuild, common) {
   const files = (names) => names.map((name) => `web/${name}.ts`);
-  await esbuild.build({ ...common, entryPoints: [{ in: 'web/chat/templates.ts', out: 'templates' }], minify: true, banner: { js: rendererNotice } });
-  await esbuild.build({ ...common, entryPoints: [{ in: 'web/io/qsf.ts', out: 'qsf' }], minify: true, banner: { js: unpackerNotice } });
-  await esbuild.build({ ...common, entryPoints: [{ in: 'web/gpu/gpu.ts', out: 'gpu' }], minify: true, plugins: [wgsl] });
-  await esbuild.build({ ...common, entryPoints: files(['index', 'huggingface', 'ai-sdk', 'sessions']), minify: true });
-  await esbuild.build({ ...common, entryPoints: files(['worker']), minify: true, banner: { js: importAsset } });
+  await esbuild.build({
+    ...common,
+    entryPoints: [{ in: 'web/chat/templates.ts', out: 'templates' }],
+    minify: true,
+    banner: { js: rendererNotice },
+  });
+  await esbuild.build({
+    ...common,
+    entryPoints: [{ in: 'web/io/qsf.ts', out: 'qsf' }],
+    minify: true,
+    banner: { js: unpackerNotice },
+  });
+  await esbuild.build({
+    ...common,
+    entryPoints: [{ in: 'web/gpu/gpu.ts', out: 'gpu' }],
+    minify: true,
+    plugins: [wgsl],
+  });
+  await esbuild.build({
+    ...common,
+    entryPoints: files(['index', 'huggingface', 'ai-sdk', 'sessions']),
+    minify: true,
+  });
+  await esbuild.build({
+    ...common,
+    entryPoints: files(['worker']),
+    minify: true,
+    banner: { js: importAsset },
+  });
 }
 
 function writeEngine(dist, name, binary, number) {
   mkdirSync(dist, { recursive: true });
-  writeFileSync(join(dist, `engine.${name}.wasm`), marked(readFileSync(finished(`engine.${binary}`)), number));
+  writeFileSync(
+    join(dist, `engine.${name}.wasm`),
+    marked(readFileSync(finished(`engine.${binary}`)), number),
+  );
 }
 
 async function buildWeb() {
@@ -81,21 +134,45 @@ async function buildWeb() {
   rmSync(dist, { recursive: true, force: true });
   const common = settings(dist, glueFile);
   await bundlePage(esbuild, common);
-  await esbuild.build({ ...common, entryPoints: [{ in: 'web/api/adapters.ts', out: 'adapters' }], minify: true });
-  await esbuild.build({ ...common, entryPoints: [{ in: 'web/io/safetensors.ts', out: 'safetensors' }], minify: true });
-  await esbuild.build({ ...common, entryPoints: ['node', 'worker-node', 'cli'].map((name) => `web/${name}.ts`), platform: 'node' });
+  await esbuild.build({
+    ...common,
+    entryPoints: [{ in: 'web/api/adapters.ts', out: 'adapters' }],
+    minify: true,
+  });
+  await esbuild.build({
+    ...common,
+    entryPoints: [{ in: 'web/io/safetensors.ts', out: 'safetensors' }],
+    minify: true,
+  });
+  await esbuild.build({
+    ...common,
+    entryPoints: ['node', 'worker-node', 'cli'].map((name) => `web/${name}.ts`),
+    platform: 'node',
+  });
   variants.forEach(({ name }, number) => writeEngine(dist, name, name, number));
   copyFileSync(finished('safetensors'), join(dist, 'safetensors.wasm'));
   await esbuild.build({
-    ...common, entryPoints: ['web/inline.ts'], minify: true, sourcemap: false, banner: { js: rendererNotice },
+    ...common,
+    entryPoints: ['web/inline.ts'],
+    minify: true,
+    sourcemap: false,
+    banner: { js: rendererNotice },
     plugins: [inlinedFiles(esbuild, common)],
   });
-  run(bin('tsc'), ['-p', 'web/tsconfig.json', '--noEmit', 'false', '--declaration',
-    '--emitDeclarationOnly', '--outDir', 'dist']);
+  run(bin('tsc'), [
+    '-p',
+    'web/tsconfig.json',
+    '--noEmit',
+    'false',
+    '--declaration',
+    '--emitDeclarationOnly',
+    '--outDir',
+    'dist',
+  ]);
   const { writeReference } = await import('./reference.mjs');
   writeReference();
   const { buildSite } = await import('../../examples/browser/build.mjs');
-  await buildSite();  // the example page, into site/
+  await buildSite(); // the example page, into site/
 }
 
 /**
@@ -108,7 +185,11 @@ export async function buildDemo() {
   const site = inRoot('build', 'demo', 'site');
   const glue = inRoot('build', 'demo', 'glue.js');
   rmSync(inRoot('build', 'demo'), { recursive: true, force: true });
-  await buildWasm({ engines: variants.filter(({ name }) => name === 'simd128'), safetensors: false, glue });
+  await buildWasm({
+    engines: variants.filter(({ name }) => name === 'simd128'),
+    safetensors: false,
+    glue,
+  });
   await bundlePage(await import('esbuild'), settings(dist, glue));
   for (const { name } of variants) if (name !== 'gpu') writeEngine(dist, name, 'simd128', 0);
   const { buildSite } = await import('../../examples/browser/build.mjs');
@@ -117,10 +198,14 @@ export async function buildDemo() {
 }
 
 function printSizes() {
-  for (const name of readdirSync(inRoot('dist')).filter((n) => /\.(js|wasm)$/.test(n)).sort()) {
+  for (const name of readdirSync(inRoot('dist'))
+    .filter((n) => /\.(js|wasm)$/.test(n))
+    .sort()) {
     const bytes = readFileSync(inRoot('dist', name));
     const kb = (n) => `${(n / 1024).toFixed(1)} kB`.padStart(10);
-    console.log(`  dist/${name.padEnd(22)}${kb(bytes.length)}${kb(gzipSync(bytes).length)} gzipped`);
+    console.log(
+      `  dist/${name.padEnd(22)}${kb(bytes.length)}${kb(gzipSync(bytes).length)} gzipped`,
+    );
   }
 }
 
@@ -133,7 +218,8 @@ export async function build(parts, { tools = false } = {}) {
   if (all || parts.includes('native')) {
     const variables = ['-DSLUICE_TESTS=OFF'];
     cmakeBuild('native', { variables });
-    if (tools) cmakeBuild('native', { variables, targets: ['sluice-make-model', 'sluice-compare'] });
+    if (tools)
+      cmakeBuild('native', { variables, targets: ['sluice-make-model', 'sluice-compare'] });
   }
   if (all || parts.includes('wasm')) await buildWasm({ glue: glueFile });
   if (all || parts.includes('web')) {
@@ -144,7 +230,10 @@ export async function build(parts, { tools = false } = {}) {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const parts = process.argv.slice(2);
-  build(parts.filter((part) => part !== '--tools'), { tools: parts.includes('--tools') }).catch((e) => {
+  build(
+    parts.filter((part) => part !== '--tools'),
+    { tools: parts.includes('--tools') },
+  ).catch((e) => {
     console.error(`build: ${e.message}`);
     process.exit(1);
   });

@@ -15,7 +15,7 @@ import { serve } from './serve.mjs';
 import { setup } from './setup.mjs';
 
 const sampleModel = inRoot('examples', 'models', 'sluice-tales-F16.gguf');
-const kBudgetShare = 0.8;  // of the model's size, where no budget is given
+const kBudgetShare = 0.8; // of the model's size, where no budget is given
 
 function readOptions() {
   const { values } = parseArgs({
@@ -40,7 +40,9 @@ function readOptions() {
     ...values,
     isUrl,
     file: isUrl ? null : resolve(values.model),
-    budget: values.budget ? parseBytes(values.budget) : Math.ceil((size * kBudgetShare) / 65536) * 65536,
+    budget: values.budget
+      ? parseBytes(values.budget)
+      : Math.ceil((size * kBudgetShare) / 65536) * 65536,
   };
 }
 
@@ -49,14 +51,21 @@ async function tellStory({ url, budget, threads, prompt, maxTokens, temperature,
   const { Engine } = await import('/dist/index.js');
   const started = performance.now();
   const engine = await Engine.load(new URL(url, location.href), {
-    memoryBudget: budget || undefined, threads: threads || undefined,
+    memoryBudget: budget || undefined,
+    threads: threads || undefined,
   });
   const generation = engine.generate(prompt, { maxTokens, temperature, seed });
   for await (const piece of generation) await globalThis.showPiece(piece.text);
   const { finishReason, usage, timings } = await generation.result;
   const figures = {
-    finishReason, usage, timings, stats: engine.stats(), memory: engine.memory(), info: engine.info,
-    isolated: crossOriginIsolated, totalMs: performance.now() - started,
+    finishReason,
+    usage,
+    timings,
+    stats: engine.stats(),
+    memory: engine.memory(),
+    info: engine.info,
+    isolated: crossOriginIsolated,
+    totalMs: performance.now() - started,
   };
   await engine.dispose();
   return figures;
@@ -87,8 +96,12 @@ async function runHeadless(server, options, url) {
     await page.goto(`${server.url}/bare`);
     process.stdout.write(`\n${options.prompt}`);
     const figures = await page.evaluate(tellStory, {
-      url, budget: options.budget, threads: Number(options.threads), prompt: options.prompt,
-      maxTokens: Number(options['max-tokens']), temperature: Number(options.temperature),
+      url,
+      budget: options.budget,
+      threads: Number(options.threads),
+      prompt: options.prompt,
+      maxTokens: Number(options['max-tokens']),
+      temperature: Number(options.temperature),
       seed: Number(options.seed),
     });
     const size = options.file ? statSync(options.file).size : 0;
@@ -104,7 +117,9 @@ async function main() {
   const options = readOptions();
   setup('demo');
   // Without a build: what `npm run build` made, with an engine for every kind of browser.
-  const { dist, site } = options['no-build'] ? { dist: inRoot('dist'), site: inRoot('site') } : await buildDemo();
+  const { dist, site } = options['no-build']
+    ? { dist: inRoot('dist'), site: inRoot('site') }
+    : await buildDemo();
   if (!existsSync(site)) throw new Error('there is no site/ yet: npm run build makes it');
   const mounts = [
     ...(options.file ? [['/model/', dirname(options.file)]] : []),
@@ -121,8 +136,14 @@ async function main() {
       return true;
     },
   });
-  const url = options.isUrl ? options.model : `/model/${encodeURIComponent(basename(options.file))}`;
-  const query = new URLSearchParams({ model: url, budget: String(options.budget), prompt: options.prompt });
+  const url = options.isUrl
+    ? options.model
+    : `/model/${encodeURIComponent(basename(options.file))}`;
+  const query = new URLSearchParams({
+    model: url,
+    budget: String(options.budget),
+    prompt: options.prompt,
+  });
   console.log(`${server.url}/?${query}`);
   if (!options.headless) {
     console.log('Open it in a browser and press Load; Ctrl-C ends the server.');
@@ -137,7 +158,9 @@ async function main() {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   main().catch((e) => {
-    console.error(`demo: ${e.message.split('\n')[0].replace(/^page\.evaluate: (\w*Error: )?/, '')}`);
+    console.error(
+      `demo: ${e.message.split('\n')[0].replace(/^page\.evaluate: (\w*Error: )?/, '')}`,
+    );
     process.exit(1);
   });
 }

@@ -39,13 +39,16 @@ const embind = {
   downcastPointer: '',
   throwBindingError: 'throw Error(message)',
   embind__requireFunction: 'return getWasmTableEntry(rawFunction)',
-  registerType: 'registeredTypes[rawType]=registeredInstance;const waiting=awaitingDependencies[rawType];' +
+  registerType:
+    'registeredTypes[rawType]=registeredInstance;const waiting=awaitingDependencies[rawType];' +
     'delete awaitingDependencies[rawType];waiting?.forEach(done=>done())',
-  whenDependentTypesAreResolved: 'let missing=1;const done=()=>{--missing||' +
+  whenDependentTypesAreResolved:
+    'let missing=1;const done=()=>{--missing||' +
     'getTypeConverters(dependentTypes.map(type=>registeredTypes[type]))};dependentTypes.forEach(type=>{' +
     'if(!registeredTypes[type]){missing++;(awaitingDependencies[type]??=[]).push(done)}});done()',
   // The types Engine, Engine& and Engine* are one.
-  __embind_register_class: 'name=readLatin1String(name);rawDestructor=getWasmTableEntry(rawDestructor);' +
+  __embind_register_class:
+    'name=readLatin1String(name);rawDestructor=getWasmTableEntry(rawDestructor);' +
     'const made=function(...values){return made.create(...values)};' +
     'made.prototype["delete"]=function(){rawDestructor(this.ptr);this.ptr=0};' +
     'for(const type of[rawType,rawPointerType,rawConstPointerType])registerType(type,{name,made,' +
@@ -56,30 +59,36 @@ const embind = {
     'whenDependentTypesAreResolved(0,[rawClassType,...heap32VectorToArray(argCount,rawArgTypesAddr)],' +
     '([{made},result,...types])=>{made.create=' +
     'craftInvokerFunction("Engine",[result,,...types],0,getWasmTableEntry(invoker),rawConstructor)})',
-  __embind_register_class_function: 'methodName=readLatin1String(methodName);' +
+  __embind_register_class_function:
+    'methodName=readLatin1String(methodName);' +
     'whenDependentTypesAreResolved(0,[rawClassType,...heap32VectorToArray(argCount,rawArgTypesAddr)],' +
     '([type,...types])=>{type.made.prototype[methodName]=' +
     'craftInvokerFunction(methodName,types,type,getWasmTableEntry(rawInvoker),context)})',
   // What a call has left on the stack when it throws, the next ones need.
-  craftInvokerFunction: 'const[result,self,...types]=argTypes;return function(...values){' +
+  craftInvokerFunction:
+    'const[result,self,...types]=argTypes;return function(...values){' +
     'if(values.length!==types.length)throwBindingError(humanName+" takes "+types.length+" arguments");' +
     'const destructors=[],wired=[cppTargetFunc];if(classType)wired.push(self.toWireType(destructors,this));' +
     'types.forEach((type,i)=>wired.push(type.toWireType(destructors,values[i])));' +
     'const stack=stackSave();let made;try{made=cppInvokerFunc(...wired)}catch(e){stackRestore(stack);throw e}' +
     'runDestructors(destructors);return result.fromWireType(made)}',
-  integerReadValueFromPointer: 'const heap=signed?[GROWABLE_HEAP_I8,GROWABLE_HEAP_I16,GROWABLE_HEAP_I32]:' +
+  integerReadValueFromPointer:
+    'const heap=signed?[GROWABLE_HEAP_I8,GROWABLE_HEAP_I16,GROWABLE_HEAP_I32]:' +
     '[GROWABLE_HEAP_U8,GROWABLE_HEAP_U16,GROWABLE_HEAP_U32];return at=>heap[shift]()[at>>>shift]',
   floatReadValueFromPointer:
     'return at=>(shift==2?GROWABLE_HEAP_F32:GROWABLE_HEAP_F64)()[at>>>shift]',
   getShiftFromSize: 'return Math.log2(size)',
-  __embind_register_bool: 'registerType(rawType,{fromWireType:value=>!!value,' +
+  __embind_register_bool:
+    'registerType(rawType,{fromWireType:value=>!!value,' +
     'toWireType:(destructors,value)=>value?trueValue:falseValue,argPackAdvance:8,' +
     'readValueFromPointer:at=>!!GROWABLE_HEAP_U8()[at>>>0]})',
-  __embind_register_integer: 'const signed=minRange!==0;registerType(primitiveType,{name:readLatin1String(name),' +
+  __embind_register_integer:
+    'const signed=minRange!==0;registerType(primitiveType,{name:readLatin1String(name),' +
     'fromWireType:value=>signed?value:value<<32-8*size>>>32-8*size,' +
     'toWireType:(destructors,value)=>signed?value:value>>>0,argPackAdvance:8,' +
     'readValueFromPointer:integerReadValueFromPointer(name,getShiftFromSize(size),signed)})',
-  __embind_register_std_string: 'registerType(rawType,{name:readLatin1String(name),fromWireType(value){' +
+  __embind_register_std_string:
+    'registerType(rawType,{name:readLatin1String(name),fromWireType(value){' +
     'const at=value+4>>>0,bytes=GROWABLE_HEAP_U8().slice(at,at+GROWABLE_HEAP_U32()[value>>>2]);_free(value);' +
     'return UTF8Decoder.decode(bytes)},toWireType(destructors,value){' +
     'if(typeof value!="string")throwBindingError("Cannot pass non-string to std::string");' +
@@ -89,11 +98,13 @@ const embind = {
     'readValueFromPointer:simpleReadValueFromPointer,destructorFunction:_free})',
   requireRegisteredType: 'return registeredTypes[rawType]',
   getStringOrSymbol: 'return UTF8ToString(address)',
-  __emval_get_method_caller: 'const[result,...takes]=__emval_lookupTypes(argCount,argTypes);' +
+  __emval_get_method_caller:
+    'const[result,...takes]=__emval_lookupTypes(argCount,argTypes);' +
     'return __emval_addMethodCaller((handle,name,destructors,args)=>{' +
     'const made=handle[name](...takes.map((type,i)=>type.readValueFromPointer(args+8*i)));' +
     'if(!result.isVoid)return result.toWireType(destructors,made)})',
-  __emval_new: 'const values=[];for(let i=0;i<argCount;i++,args+=8)' +
+  __emval_new:
+    'const values=[];for(let i=0;i<argCount;i++,args+=8)' +
     'values.push(registeredTypes[GROWABLE_HEAP_I32()[(argTypes>>2)+i>>>0]].readValueFromPointer(args));' +
     'return Emval.toHandle(new(Emval.toValue(handle))(...values))',
 };
@@ -105,15 +116,18 @@ const shorter = {
   callRuntimeCallbacks: 'while(callbacks.length)callbacks.shift()(Module)',
   ___pthread_create_js: 'return spawnThread({pthread_ptr,startRoutine:start_routine,arg})',
   _emscripten_check_blocking_allowed: '',
-  updateGlobalBufferAndViews: 'buffer=buf;HEAP8=new Int8Array(buf);HEAP16=new Int16Array(buf);HEAP32=new Int32Array(buf);' +
+  updateGlobalBufferAndViews:
+    'buffer=buf;HEAP8=new Int8Array(buf);HEAP16=new Int16Array(buf);HEAP32=new Int32Array(buf);' +
     'HEAPU8=new Uint8Array(buf);HEAPU16=new Uint16Array(buf);HEAPU32=new Uint32Array(buf);' +
     'HEAPF32=new Float32Array(buf);HEAPF64=new Float64Array(buf)',
   // Steps of growth are pages.
-  _emscripten_resize_heap: 'requestedSize>>>=0;return requestedSize>GROWABLE_HEAP_U8().length&&' +
+  _emscripten_resize_heap:
+    'requestedSize>>>=0;return requestedSize>GROWABLE_HEAP_U8().length&&' +
     'requestedSize<=_emscripten_get_heap_max()&&!!emscripten_realloc_buffer(Math.ceil(requestedSize/65536)*65536)',
   // It runs once, when the binary and the workers are there; nothing ends but with its worker.
   removeRunDependency: '--runDependencies||run()',
-  run: 'if(runDependencies)return;ENVIRONMENT_IS_PTHREAD?Module["port"].postMessage({"cmd":"loaded"}):' +
+  run:
+    'if(runDependencies)return;ENVIRONMENT_IS_PTHREAD?Module["port"].postMessage({"cmd":"loaded"}):' +
     'callRuntimeCallbacks(__ATINIT__);readyPromiseResolve(Module)',
   _exit: 'throw"unwind"',
   warnOnce: '',
@@ -124,7 +138,8 @@ const shorter = {
   _fd_close: 'return 52',
   exitOnMainThread: '',
   _emscripten_receive_on_main_thread_js: '',
-  UTF8ArrayToString: 'idx>>>=0;let end=idx;while(heap[end]&&!(end>=idx+maxBytesToRead))++end;' +
+  UTF8ArrayToString:
+    'idx>>>=0;let end=idx;while(heap[end]&&!(end>=idx+maxBytesToRead))++end;' +
     'return UTF8Decoder.decode(new Uint8Array(heap.slice(idx,end)))',
 };
 
@@ -132,7 +147,7 @@ const shorter = {
 function dropRelaxedStubs(glue, names) {
   for (const name of names) {
     glue = patch(glue, `function _${name}(){err("missing function: ${name}");abort(-1)}`, '');
-    const entry = `"${name}":_${name}`;  // the last of the list has its comma in front
+    const entry = `"${name}":_${name}`; // the last of the list has its comma in front
     glue = patch(glue, glue.includes(`${entry},`) ? `${entry},` : `,${entry}`, '');
   }
   return glue;
@@ -158,11 +173,18 @@ function functionEnd(text, at) {
 // Emscripten leaves in what a program might call; a bundler cannot see that nobody does, because all
 // of it lies in one function. Names are removed until every one that is left is used somewhere.
 function dropUnused(glue) {
-  const simple = /[\w.]+|\[\]|\{\}|"[^"]*"|\(\.\.\.args\)=>Module\["asm"\]\["\w+"\]\(\.\.\.args\)/.source;
-  const declared = new RegExp(`(?<=[;{}\\n])(?:function ([A-Za-z_$][\\w$]*)\\(|var (\\w+)(?:=(?:${simple}))?;)`, 'g');
+  const simple = /[\w.]+|\[\]|\{\}|"[^"]*"|\(\.\.\.args\)=>Module\["asm"\]\["\w+"\]\(\.\.\.args\)/
+    .source;
+  const declared = new RegExp(
+    `(?<=[;{}\\n])(?:function ([A-Za-z_$][\\w$]*)\\(|var (\\w+)(?:=(?:${simple}))?;)`,
+    'g',
+  );
   for (;;) {
-    const unused = [...glue.matchAll(declared)].find(([, called, held]) =>
-      glue.split(new RegExp(`(?<![\\w$"])${(called ?? held).replaceAll('$', '\\$')}(?![\\w$])`)).length === 2);
+    const unused = [...glue.matchAll(declared)].find(
+      ([, called, held]) =>
+        glue.split(new RegExp(`(?<![\\w$"])${(called ?? held).replaceAll('$', '\\$')}(?![\\w$])`))
+          .length === 2,
+    );
     if (!unused) return glue;
     const end = unused.index + unused[0].length;
     glue = glue.slice(0, unused.index) + glue.slice(unused[1] ? functionEnd(glue, end) : end);
@@ -181,7 +203,9 @@ function mergeVariants([first, ...others]) {
   return first.replace(number, (literal) => {
     const theirs = literals.map((list) => list[i]);
     i++;
-    return theirs.every((other) => other === literal) ? literal : `[${literal},${theirs}][Module["variant"]]`;
+    return theirs.every((other) => other === literal)
+      ? literal
+      : `[${literal},${theirs}][Module["variant"]]`;
   });
 }
 
@@ -250,8 +274,11 @@ function patchOne(file, relaxedNames) {
   glue = patch(glue, 'scriptDirectory=self.location.href', '');
   glue = glue.replaceAll('document.currentScript', 'undefined');
   // Emscripten waits for the last of its workers to load, and forever where there is none.
-  glue = patch(glue, 'PThread.unusedWorkers.forEach(function(w)',
-    'if(!numWorkersToLoad)removeRunDependency("wasm-instantiate");PThread.unusedWorkers.forEach(function(w)');
+  glue = patch(
+    glue,
+    'PThread.unusedWorkers.forEach(function(w)',
+    'if(!numWorkersToLoad)removeRunDependency("wasm-instantiate");PThread.unusedWorkers.forEach(function(w)',
+  );
   for (const [name, body] of Object.entries(shorter)) glue = withBody(glue, name, body);
   // The page hears of a worker's errors; a thread says no more than that it is loaded, or over.
   glue = patch(glue, /worker\.onerror=\(e=>\{.*?throw e\}\);/s, '');
@@ -259,11 +286,20 @@ function patchOne(file, relaxedNames) {
   glue = patch(glue, /else if\(cmd==="spawnThread"\)\{spawnThread\(d\)\}/, '');
   glue = patch(glue, /else if\(cmd==="killThread"\).*?(?=else if\(cmd==="loaded"\))/s, '');
   glue = patch(glue, /else if\(cmd==="print"\).*?(?=PThread\.currentProxied)/s, '');
-  for (const name of ['initWorker', 'setExitStatus', 'terminateAllThreads', 'receiveObjectTransfer']) {
+  for (const name of [
+    'initWorker',
+    'setExitStatus',
+    'terminateAllThreads',
+    'receiveObjectTransfer',
+  ]) {
     const at = patch(glue, `${name}:function(`, `${name}:function(`).indexOf(`${name}:function(`);
     glue = glue.slice(0, at) + glue.slice(functionEnd(glue, at) + 1); // and its comma
   }
-  glue = patch(glue, 'if(ENVIRONMENT_IS_PTHREAD){PThread.initWorker()}else{PThread.initMainThread()}', 'if(!ENVIRONMENT_IS_PTHREAD)PThread.initMainThread()');
+  glue = patch(
+    glue,
+    'if(ENVIRONMENT_IS_PTHREAD){PThread.initWorker()}else{PThread.initMainThread()}',
+    'if(!ENVIRONMENT_IS_PTHREAD)PThread.initMainThread()',
+  );
   glue = patch(glue, /PThread\.currentProxiedOperationCallerThread=undefined;?/, '');
   glue = patch(glue, /if\(worker\.pthread\)PThread\.currentProxiedOperationCallerThread=.*?;/, '');
   glue = patch(glue, /var proxiedFunctionTable=.*?;/, '');
@@ -284,16 +320,25 @@ function patchOne(file, relaxedNames) {
   // The memory and the instance are the caller's.
   glue = patch(glue, /var read_,readAsync,readBinary,setWindowTitle;if\(.*?\}else\{\}/s, '');
   glue = patch(glue, /var wasmBinaryFile;.*?(?=function createWasm)/s, '');
-  glue = patch(glue, /if\(Module\["instantiateWasm"\]\)\{try.*?return\{\}/s,
-    'return Module["instantiateWasm"](info,receiveInstance)');
-  glue = patch(glue, /if\(ENVIRONMENT_IS_PTHREAD\)\{wasmMemory=.*?INITIAL_MEMORY=buffer\.byteLength;/s,
-    'wasmMemory=Module["wasmMemory"];buffer=wasmMemory.buffer;');
+  glue = patch(
+    glue,
+    /if\(Module\["instantiateWasm"\]\)\{try.*?return\{\}/s,
+    'return Module["instantiateWasm"](info,receiveInstance)',
+  );
+  glue = patch(
+    glue,
+    /if\(ENVIRONMENT_IS_PTHREAD\)\{wasmMemory=.*?INITIAL_MEMORY=buffer\.byteLength;/s,
+    'wasmMemory=Module["wasmMemory"];buffer=wasmMemory.buffer;',
+  );
   glue = patch(glue, /var UTF8Decoder=.*?;/, 'var UTF8Decoder=new TextDecoder;');
   glue = patch(glue, /var UTF16Decoder=.*?;/, '');
   glue = patch(glue, /embind_init_charCodes\(\);.*?init_emval\(\);/s, '');
   glue = glue.replace(/Module\["HEAP\w+"\]=/g, '');
-  glue = glue.replace(/Module\["(\w+)"\]=function\(\)\{return\(\1=Module\["\1"\]=Module\["asm"\]\["(\w+)"\]\)\.apply\(null,arguments\)\}/g,
-    (_, name, exported) => `${entryPoints.includes(`.${name}(`) ? `Module["${name}"]=` : ''}(...args)=>Module["asm"]["${exported}"](...args)`);
+  glue = glue.replace(
+    /Module\["(\w+)"\]=function\(\)\{return\(\1=Module\["\1"\]=Module\["asm"\]\["(\w+)"\]\)\.apply\(null,arguments\)\}/g,
+    (_, name, exported) =>
+      `${entryPoints.includes(`.${name}(`) ? `Module["${name}"]=` : ''}(...args)=>Module["asm"]["${exported}"](...args)`,
+  );
   glue = patch(glue, 'var createEngine = ', 'const factory = ');
   return dropUnused(patch(glue, 'export default createEngine;', ''));
 }

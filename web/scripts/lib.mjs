@@ -9,8 +9,12 @@ export const root = fileURLToPath(new URL('../..', import.meta.url));
 export const jobs = Math.max(1, availableParallelism());
 export const chromiumPath = process.env.CHROMIUM ?? '/usr/bin/chromium';
 export const chromiumArgs = [
-  '--no-sandbox', '--disable-background-networking', '--disable-component-update',
-  '--disable-sync', '--no-first-run', '--disable-dev-shm-usage',
+  '--no-sandbox',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+  '--no-first-run',
+  '--disable-dev-shm-usage',
 ];
 
 if (!process.env.CMAKE_CXX_COMPILER_LAUNCHER && existsSync('/usr/bin/ccache')) {
@@ -23,16 +27,23 @@ if (!process.env.CMAKE_CXX_COMPILER_LAUNCHER && existsSync('/usr/bin/ccache')) {
 /** Runs to the end with the terminal's own output; throws on failure. */
 export function run(command, args, options = {}) {
   const { status, signal, error } = spawnSync(command, args, {
-    cwd: root, stdio: 'inherit', ...options, env: { ...process.env, ...options.env },
+    cwd: root,
+    stdio: 'inherit',
+    ...options,
+    env: { ...process.env, ...options.env },
   });
   if (error) throw new Error(`${command}: ${error.message}`);
-  if (status !== 0) throw new Error(`${[command, ...args].join(' ')} ended with ${signal ?? status}`);
+  if (status !== 0)
+    throw new Error(`${[command, ...args].join(' ')} ended with ${signal ?? status}`);
 }
 
 /** Runs quietly; on failure prints what it said and throws. Returns its output. */
 export function runQuiet(command, args, options = {}) {
   const { status, signal, error, stdout, stderr } = spawnSync(command, args, {
-    cwd: root, encoding: 'utf8', maxBuffer: 1 << 28, ...options,
+    cwd: root,
+    encoding: 'utf8',
+    maxBuffer: 1 << 28,
+    ...options,
     env: { ...process.env, ...options.env },
   });
   if (error) throw new Error(`${command}: ${error.message}`);
@@ -48,7 +59,7 @@ process.on('exit', () => behind.forEach(kill));
 
 function kill(child) {
   try {
-    process.kill(-child.pid, 'SIGKILL');  // it leads a group of its own
+    process.kill(-child.pid, 'SIGKILL'); // it leads a group of its own
   } catch {
     // It has ended.
   }
@@ -64,24 +75,38 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) {
 // Runs a command and writes to descriptor 3 what it and its children took of the processor.
 const timed = ['-c', '"$@" 3>&-; code=$?; times >&3; exit $code', 'sh'];
 // The same with the time that nobody else wants, where Linux groups processes by session too.
-const timedIdle = ['-c', `echo 19 2>/dev/null >/proc/self/autogroup; renice -n 19 $$ >/dev/null; ${timed[1]}`, 'sh'];
+const timedIdle = [
+  '-c',
+  `echo 19 2>/dev/null >/proc/self/autogroup; renice -n 19 $$ >/dev/null; ${timed[1]}`,
+  'sh',
+];
 
 /** Seconds in the last line of the shell's `times`: user and system, of its children. */
 function childSeconds(text) {
   const values = [...(text.trimEnd().split('\n').at(-1) ?? '').matchAll(/(\d+)m([\d.]+)s/g)];
-  return values.reduce((sum, [, minutes, seconds]) => sum + 60 * Number(minutes) + Number(seconds), 0);
+  return values.reduce(
+    (sum, [, minutes, seconds]) => sum + 60 * Number(minutes) + Number(seconds),
+    0,
+  );
 }
 
 /**
  * The same without blocking the event loop; resolves to { code, output, cpuSeconds } and never throws.
  * idle: at the lowest priority.
  */
-export function capture(command, args, { echo = false, timeoutMs = 0, idle = false, ...options } = {}) {
+export function capture(
+  command,
+  args,
+  { echo = false, timeoutMs = 0, idle = false, ...options } = {},
+) {
   return new Promise((resolve) => {
     let output = '';
     let times = '';
     const child = spawn('sh', [...(idle ? timedIdle : timed), command, ...args], {
-      cwd: root, stdio: ['ignore', 'pipe', 'pipe', 'pipe'], detached: true, ...options,
+      cwd: root,
+      stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+      detached: true,
+      ...options,
       env: { ...process.env, ...options.env },
     });
     behind.add(child);
@@ -96,7 +121,7 @@ export function capture(command, args, { echo = false, timeoutMs = 0, idle = fal
       ? setTimeout(() => {
           output += `\n${command}: no end after ${timeoutMs / 1000} s, stopped\n`;
           kill(child);
-          for (const stream of child.stdio) stream?.destroy();  // its children may hold them
+          for (const stream of child.stdio) stream?.destroy(); // its children may hold them
         }, timeoutMs)
       : undefined;
     child.on('error', (e) => take(`${command}: ${e.message}\n`));
@@ -141,5 +166,7 @@ export const bin = (name) => inRoot('node_modules', '.bin', name);
 export function parseBytes(text) {
   const match = /^(\d+(?:\.\d+)?)\s*([kKmMgG]?)(?:i?[bB])?$/.exec(String(text));
   if (!match) throw new Error(`'${text}' is no number of bytes; write 300k, 64M or 1.5G`);
-  return Math.floor(Number(match[1]) * { '': 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 }[match[2].toLowerCase()]);
+  return Math.floor(
+    Number(match[1]) * { '': 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 }[match[2].toLowerCase()],
+  );
 }

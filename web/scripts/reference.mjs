@@ -4,13 +4,23 @@
 import { createRequire } from 'node:module';
 import { inRoot, write } from './lib.mjs';
 
-const ts = createRequire(createRequire(import.meta.url).resolve('@arethetypeswrong/core'))('typescript');
+const ts = createRequire(createRequire(import.meta.url).resolve('@arethetypeswrong/core'))(
+  'typescript',
+);
 
 const entries = [
-  ['sluice-llm', 'api/public.ts', 'What `import … from "sluice-llm"` (and `"sluice-llm/inline"`) offers.'],
-  ['sluice-llm/huggingface', 'huggingface.ts', 'Finding a file by quantization in a repository of the Hugging Face hub.'],
-  ['sluice-llm/ai-sdk', 'ai-sdk.ts', "A language model for the Vercel AI SDK."],
-  ['sluice-llm/sessions', 'sessions.ts', "Sessions and prompts that outlive the page."],
+  [
+    'sluice-llm',
+    'api/public.ts',
+    'What `import … from "sluice-llm"` (and `"sluice-llm/inline"`) offers.',
+  ],
+  [
+    'sluice-llm/huggingface',
+    'huggingface.ts',
+    'Finding a file by quantization in a repository of the Hugging Face hub.',
+  ],
+  ['sluice-llm/ai-sdk', 'ai-sdk.ts', 'A language model for the Vercel AI SDK.'],
+  ['sluice-llm/sessions', 'sessions.ts', 'Sessions and prompts that outlive the page.'],
 ];
 
 const isInternal = (node) => ts.getJSDocTags(node).some((tag) => tag.tagName.text === 'internal');
@@ -27,32 +37,50 @@ function comment(node) {
 
 /** Declarations of all exports, each once, by name. */
 function exportsOf(checker, source) {
-  return checker.getExportsOfModule(checker.getSymbolAtLocation(source)).map((symbol) => {
-    const real = symbol.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(symbol) : symbol;
-    return { name: symbol.name, declarations: real.declarations };
-  }).sort((a, b) => (a.name < b.name ? -1 : 1));
+  return checker
+    .getExportsOfModule(checker.getSymbolAtLocation(source))
+    .map((symbol) => {
+      const real = symbol.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(symbol) : symbol;
+      return { name: symbol.name, declarations: real.declarations };
+    })
+    .sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 function membersOf(node) {
-  const literal = ts.isTypeAliasDeclaration(node) && ts.isTypeLiteralNode(node.type) ? node.type : node;
-  return (literal.members ?? []).filter((member) =>
-    !isPrivate(member) && !isInternal(member) && !(ts.isConstructorDeclaration(member) && isInternal(member)));
+  const literal =
+    ts.isTypeAliasDeclaration(node) && ts.isTypeLiteralNode(node.type) ? node.type : node;
+  return (literal.members ?? []).filter(
+    (member) =>
+      !isPrivate(member) &&
+      !isInternal(member) &&
+      !(ts.isConstructorDeclaration(member) && isInternal(member)),
+  );
 }
 
 /** The declaration of a member without its body and comment. */
 function signature(member, source) {
-  if (member.body) return source.text.slice(member.getStart(source), member.body.getStart(source)).replace(/\s*=>?\s*$/, '').trim();
+  if (member.body)
+    return source.text
+      .slice(member.getStart(source), member.body.getStart(source))
+      .replace(/\s*=>?\s*$/, '')
+      .trim();
   const text = member.getText(source);
-  return (member.initializer && !member.type ? text.slice(0, text.indexOf('=')) : text).replace(/;$/, '').trim();
+  return (member.initializer && !member.type ? text.slice(0, text.indexOf('=')) : text)
+    .replace(/;$/, '')
+    .trim();
 }
 
 /** Overloads share the comment of the one that has it. */
 function documentedMembers(node, source) {
   const groups = new Map();
   for (const member of membersOf(node)) {
-    const name = member.name?.getText(source) ?? (ts.isIndexSignatureDeclaration(member) ? '[field]' : 'constructor');
+    const name =
+      member.name?.getText(source) ??
+      (ts.isIndexSignatureDeclaration(member) ? '[field]' : 'constructor');
     const group = groups.get(name) ?? { name, signatures: [], doc: '' };
-    const overloaded = membersOf(node).some((m) => m !== member && m.name?.getText(source) === name && !m.body);
+    const overloaded = membersOf(node).some(
+      (m) => m !== member && m.name?.getText(source) === name && !m.body,
+    );
     if (!(member.body && overloaded)) group.signatures.push(signature(member, source));
     group.doc ||= comment(member);
     groups.set(name, group);
@@ -61,21 +89,34 @@ function documentedMembers(node, source) {
 }
 
 function describe({ name, declarations }) {
-  const node = declarations.find((d) => ts.isClassDeclaration(d) || ts.isInterfaceDeclaration(d)) ?? declarations[0];
+  const node =
+    declarations.find((d) => ts.isClassDeclaration(d) || ts.isInterfaceDeclaration(d)) ??
+    declarations[0];
   const source = node.getSourceFile();
   const doc = comment(ts.isVariableDeclaration(node) ? node.parent.parent : node);
   const members = documentedMembers(node, source);
-  const kind = ts.isClassDeclaration(node) ? 'class' : ts.isFunctionDeclaration(node) ? 'function' : 'type';
+  const kind = ts.isClassDeclaration(node)
+    ? 'class'
+    : ts.isFunctionDeclaration(node)
+      ? 'function'
+      : 'type';
   const code = members.length ? '' : signature(node, source).replace(/^export (declare )?/, '');
   const base = (node.heritageClauses ?? []).map((clause) => clause.getText(source)).join(' ');
   return { name, kind, doc, members, code, base };
 }
 
 function read() {
-  const program = ts.createProgram(entries.map(([, file]) => inRoot('web', file)), {
-    target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.NodeNext, moduleResolution: ts.ModuleResolutionKind.NodeNext,
-    strict: true, noEmit: true, types: [],
-  });
+  const program = ts.createProgram(
+    entries.map(([, file]) => inRoot('web', file)),
+    {
+      target: ts.ScriptTarget.ES2022,
+      module: ts.ModuleKind.NodeNext,
+      moduleResolution: ts.ModuleResolutionKind.NodeNext,
+      strict: true,
+      noEmit: true,
+      types: [],
+    },
+  );
   const checker = program.getTypeChecker();
   return entries.map(([module, file, about]) => {
     const found = exportsOf(checker, program.getSourceFile(inRoot('web', file)));
@@ -85,10 +126,14 @@ function read() {
 
 /** Public names and members that no comment describes, as "module: name.member". */
 export function undocumented() {
-  return read().flatMap(({ module, names }) => names.flatMap(({ name, doc, members }) => [
-    ...(doc ? [] : [`${module}: ${name}`]),
-    ...members.filter((member) => !member.doc).map((member) => `${module}: ${name}.${member.name}`),
-  ]));
+  return read().flatMap(({ module, names }) =>
+    names.flatMap(({ name, doc, members }) => [
+      ...(doc ? [] : [`${module}: ${name}`]),
+      ...members
+        .filter((member) => !member.doc)
+        .map((member) => `${module}: ${name}.${member.name}`),
+    ]),
+  );
 }
 
 const block = (code) => `\`\`\`ts\n${code}\n\`\`\`\n`;
@@ -100,8 +145,12 @@ function section({ name, kind, doc, members, code, base }) {
   if (code) lines.push(block(code));
   for (const member of members) {
     const signatures = member.signatures.join('\n');
-    if (kind === 'class') lines.push(`#### ${name}.${member.name}`, '', block(signatures), member.doc, '');
-    else lines.push(`- \`${signatures.replace(/\s+/g, ' ').replaceAll('`', "'")}\` ${member.doc.replace(/\s+/g, ' ')}`);
+    if (kind === 'class')
+      lines.push(`#### ${name}.${member.name}`, '', block(signatures), member.doc, '');
+    else
+      lines.push(
+        `- \`${signatures.replace(/\s+/g, ' ').replaceAll('`', "'")}\` ${member.doc.replace(/\s+/g, ' ')}`,
+      );
   }
   return [...lines, ''].join('\n');
 }
@@ -114,7 +163,10 @@ export function reference() {
     const index = sorted.map(({ name }) => `[${name}](#${name.toLowerCase()})`).join(' · ');
     return [`## ${module}`, '', about, '', index, '', ...sorted.map(section)].join('\n');
   });
-  return `# API reference\n\nWritten by the build from the sources' types and comments.\n\n${parts.join('\n')}`.replace(/\n{3,}/g, '\n\n');
+  return `# API reference\n\nWritten by the build from the sources' types and comments.\n\n${parts.join('\n')}`.replace(
+    /\n{3,}/g,
+    '\n\n',
+  );
 }
 
 export const writeReference = () => write(inRoot('dist', 'docs', 'api.md'), reference());

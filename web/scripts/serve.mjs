@@ -12,10 +12,16 @@ import { parseArgs } from 'node:util';
 import { parseBytes, root } from './lib.mjs';
 
 const types = {
-  '.html': 'text/html; charset=utf-8', '.js': 'text/javascript; charset=utf-8',
-  '.mjs': 'text/javascript; charset=utf-8', '.css': 'text/css; charset=utf-8',
-  '.json': 'application/json', '.map': 'application/json', '.wasm': 'application/wasm',
-  '.svg': 'image/svg+xml', '.png': 'image/png', '.txt': 'text/plain; charset=utf-8',
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.mjs': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.json': 'application/json',
+  '.map': 'application/json',
+  '.wasm': 'application/wasm',
+  '.svg': 'image/svg+xml',
+  '.png': 'image/png',
+  '.txt': 'text/plain; charset=utf-8',
   '.webmanifest': 'application/manifest+json',
 };
 
@@ -76,7 +82,8 @@ export async function serve(mounts, options = {}) {
     }
     response.setHeader('Cache-Control', 'no-cache');
     if (onRequest?.(request, response)) return;
-    if (request.method !== 'GET' && request.method !== 'HEAD') return void response.writeHead(405).end();
+    if (request.method !== 'GET' && request.method !== 'HEAD')
+      return void response.writeHead(405).end();
     let path;
     try {
       path = decodeURIComponent(new URL(request.url, 'http://x').pathname);
@@ -85,11 +92,12 @@ export async function serve(mounts, options = {}) {
     }
     const file = findFile(folders, path);
     if (!file && path === '/favicon.ico') return void response.writeHead(204).end();
-    if (!file) return void response.writeHead(404, { 'Content-Type': 'text/plain' }).end('not found\n');
+    if (!file)
+      return void response.writeHead(404, { 'Content-Type': 'text/plain' }).end('not found\n');
     const { size, mtimeMs } = statSync(file);
     const headers = {
       'Content-Type': types[extname(file)] ?? 'application/octet-stream',
-      'ETag': `"${size.toString(16)}-${Math.floor(mtimeMs).toString(16)}"`,
+      ETag: `"${size.toString(16)}-${Math.floor(mtimeMs).toString(16)}"`,
       ...(ranges ? { 'Accept-Ranges': 'bytes' } : {}),
     };
     const range = ranges ? parseRange(request.headers.range, size) : null;
@@ -100,10 +108,14 @@ export async function serve(mounts, options = {}) {
     if (range) headers['Content-Range'] = `bytes ${first}-${last}/${size}`;
     response.writeHead(range ? 206 : 200, { ...headers, 'Content-Length': last - first + 1 });
     if (request.method === 'HEAD' || size === 0) return void response.end();
-    const reading = createReadStream(file, { start: first, end: last, highWaterMark: 1 << (clock.rate ? 16 : 18) });
+    const reading = createReadStream(file, {
+      start: first,
+      end: last,
+      highWaterMark: 1 << (clock.rate ? 16 : 18),
+    });
     reading.on('data', (chunk) => (counters.bytes += chunk.length));
     const stages = clock.rate > 0 ? [new Throttle(clock)] : [];
-    pipeline([reading, ...stages, response], () => {});  // a reader who leaves early is no error
+    pipeline([reading, ...stages, response], () => {}); // a reader who leaves early is no error
   };
 
   const server = createServer(answer);
@@ -119,10 +131,11 @@ export async function serve(mounts, options = {}) {
     set rate(rate) {
       clock.rate = rate;
     },
-    close: () => new Promise((done) => {
-      server.close(done);
-      server.closeAllConnections();
-    }),
+    close: () =>
+      new Promise((done) => {
+        server.close(done);
+        server.closeAllConnections();
+      }),
   };
 }
 
@@ -138,8 +151,10 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   });
   const mounts = values.mount.map((m) => [m.slice(0, m.indexOf('=')), m.slice(m.indexOf('=') + 1)]);
   const server = await serve(mounts, {
-    port: Number(values.port), rate: parseBytes(values.rate),
-    isolation: !values['no-isolation'], ranges: !values['no-ranges'],
+    port: Number(values.port),
+    rate: parseBytes(values.rate),
+    isolation: !values['no-isolation'],
+    ranges: !values['no-ranges'],
   });
   console.log(`${server.url}/`);
 }

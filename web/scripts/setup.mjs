@@ -7,11 +7,31 @@ import { fileURLToPath } from 'node:url';
 import { inRoot, root, run } from './lib.mjs';
 
 const packages = {
-  native: ['cmake', 'ninja-build', 'g++', 'nlohmann-json3-dev', 'libcli11-dev', 'libcurl4-openssl-dev', 'libedit-dev', 'zlib1g-dev', 'liblz4-dev', 'libzstd-dev', 'libcpp-httplib-dev', 'pkg-config'],
+  native: [
+    'cmake',
+    'ninja-build',
+    'g++',
+    'nlohmann-json3-dev',
+    'libcli11-dev',
+    'libcurl4-openssl-dev',
+    'libedit-dev',
+    'zlib1g-dev',
+    'liblz4-dev',
+    'libzstd-dev',
+    'libcpp-httplib-dev',
+    'pkg-config',
+  ],
   wasm: ['cmake', 'ninja-build', 'emscripten', 'nlohmann-json3-dev'],
   browser: ['chromium'],
   browsers: ['firefox-esr', 'webkit2gtk-driver', 'xvfb', 'mesa-vulkan-drivers'],
-  test: ['clang-format', 'libgtest-dev', 'pkg-config', 'python3-numpy', 'g++-aarch64-linux-gnu', 'qemu-user-static'],
+  test: [
+    'clang-format',
+    'libgtest-dev',
+    'pkg-config',
+    'python3-numpy',
+    'g++-aarch64-linux-gnu',
+    'qemu-user-static',
+  ],
   windows: ['g++-mingw-w64-x86-64-posix', 'googletest', 'wine64'],
   fuzz: ['clang', 'libclang-rt-14-dev', 'llvm', 'libgtest-dev'],
   bench: ['libbenchmark-dev'],
@@ -28,9 +48,13 @@ const purposes = {
 };
 
 function missingPackages(names) {
-  const query = spawnSync('dpkg-query', ['-W', '-f', '${Package} ${db:Status-Status}\n', ...names], {
-    encoding: 'utf8',
-  });
+  const query = spawnSync(
+    'dpkg-query',
+    ['-W', '-f', '${Package} ${db:Status-Status}\n', ...names],
+    {
+      encoding: 'utf8',
+    },
+  );
   if (query.error) {
     console.error(
       `setup: this is not Debian, so what is needed is not checked. Debian's names: ${names.join(' ')}`,
@@ -38,7 +62,10 @@ function missingPackages(names) {
     return [];
   }
   const installed = new Set(
-    query.stdout.split('\n').filter((l) => l.endsWith(' installed')).map((l) => l.split(' ')[0]),
+    query.stdout
+      .split('\n')
+      .filter((l) => l.endsWith(' installed'))
+      .map((l) => l.split(' ')[0]),
   );
   return names.filter((name) => !installed.has(name));
 }
@@ -67,8 +94,9 @@ function npmPackagesAreCurrent() {
   if (!existsSync(installed)) return false;
   const read = (file) => JSON.parse(readFileSync(file, 'utf8')).packages;
   const have = read(installed);
-  return Object.entries(read(inRoot('package-lock.json'))).every(([path, wanted]) =>
-    path === '' || wanted.optional || have[path]?.version === wanted.version);
+  return Object.entries(read(inRoot('package-lock.json'))).every(
+    ([path, wanted]) => path === '' || wanted.optional || have[path]?.version === wanted.version,
+  );
 }
 
 /** wanted: names among `purposes`. Throws a sentence that says what to do. */
@@ -77,7 +105,8 @@ export function setup(...wanted) {
     throw new Error(`Node 20 or later is needed, this is ${process.version}`);
   }
   const groups = wanted.flatMap((name) => {
-    if (!purposes[name]) throw new Error(`unknown purpose '${name}': ${Object.keys(purposes).join(', ')}`);
+    if (!purposes[name])
+      throw new Error(`unknown purpose '${name}': ${Object.keys(purposes).join(', ')}`);
     return purposes[name];
   });
   const missing = missingPackages([...new Set(groups.flatMap((g) => packages[g]))]);

@@ -12,12 +12,18 @@ export function cmakeBuild(preset, { targets = [], variables = [], quiet = false
 
 // As small as can be, but nothing may move a computation to where its result is used: kernels keep
 // an order that engines have registers for. Twice: the second time takes off another 2 kB.
-const optimize = ['-Oz', ...['', '-notee', '-nostructure', '-nonesting', '-notee-nostructure']
-  .map((kind) => `--skip-pass=simplify-locals${kind}`)];
+const optimize = [
+  '-Oz',
+  ...['', '-notee', '-nostructure', '-nonesting', '-notee-nostructure'].map(
+    (kind) => `--skip-pass=simplify-locals${kind}`,
+  ),
+];
 
 function relaxedImports(wasmFile) {
   const module = new WebAssembly.Module(readFileSync(wasmFile));
-  return WebAssembly.Module.imports(module).filter((i) => i.module === 'relaxed').map((i) => i.name);
+  return WebAssembly.Module.imports(module)
+    .filter((i) => i.module === 'relaxed')
+    .map((i) => i.name);
 }
 
 /** The engine's binaries by number: what each is called, and whether it has relaxed instructions. */
@@ -31,7 +37,12 @@ export const variants = [
 /** With a custom section, by which the glue knows which of its binaries this is. */
 export function marked(bytes, number) {
   const name = Buffer.from('sluice');
-  return Buffer.concat([bytes, Buffer.from([0, name.length + 2, name.length]), name, Buffer.from([number])]);
+  return Buffer.concat([
+    bytes,
+    Buffer.from([0, name.length + 2, name.length]),
+    name,
+    Buffer.from([number]),
+  ]);
 }
 
 /**
@@ -47,22 +58,52 @@ export async function finishBinary(linked, relaxed, final) {
   const scratch = final.replace(/\.wasm$/, '');
   let merged = linked;
   const features = [
-    '--enable-simd', '--enable-threads', '--enable-bulk-memory', '--enable-mutable-globals',
-    '--enable-sign-ext', '--enable-nontrapping-float-to-int',
+    '--enable-simd',
+    '--enable-threads',
+    '--enable-bulk-memory',
+    '--enable-mutable-globals',
+    '--enable-sign-ext',
+    '--enable-nontrapping-float-to-int',
     ...(relaxed ? ['--enable-relaxed-simd'] : []),
   ];
   if (names.length) {
     const part = `${scratch}.part`;
     merged = `${scratch}.merged`;
     await runAside(bin('wasm-as'), [...features, source, '-o', part]);
-    await runAside(bin('wasm-merge'), [...features, '-g', linked, 'main', part, 'relaxed', '-o', merged]);
+    await runAside(bin('wasm-merge'), [
+      ...features,
+      '-g',
+      linked,
+      'main',
+      part,
+      'relaxed',
+      '-o',
+      merged,
+    ]);
   }
   // By name, instances of one template lie side by side, and gzip, whose window is 32 kB, sees what they share.
   const sorted = `${scratch}.sorted`;
-  await runAside(bin('wasm-opt'), [...features, '-g', '--reorder-functions-by-name', merged, '-o', sorted]);
-  await runAside(bin('wasm-opt'), [...features, ...optimize, '-Oz', '--strip-debug', '--strip-producers', sorted, '-o', `${final}.new`]);
+  await runAside(bin('wasm-opt'), [
+    ...features,
+    '-g',
+    '--reorder-functions-by-name',
+    merged,
+    '-o',
+    sorted,
+  ]);
+  await runAside(bin('wasm-opt'), [
+    ...features,
+    ...optimize,
+    '-Oz',
+    '--strip-debug',
+    '--strip-producers',
+    sorted,
+    '-o',
+    `${final}.new`,
+  ]);
   renameSync(`${final}.new`, final);
-  for (const file of [`${scratch}.part`, `${scratch}.merged`, sorted]) rmSync(file, { force: true });
+  for (const file of [`${scratch}.part`, `${scratch}.merged`, sorted])
+    rmSync(file, { force: true });
   return names;
 }
 
@@ -72,7 +113,9 @@ export const finished = (name) => inRoot('build', 'wasm-glue', `${name}.wasm`);
 async function finishEngine({ name, relaxed }) {
   const linked = inRoot('build', 'wasm', `engine-${name}`);
   const names = await finishBinary(`${linked}.wasm`, relaxed, finished(`engine.${name}`));
-  const missing = missingFunctions(readFileSync(`${linked}.mjs`, 'utf8')).filter((f) => !names.includes(f));
+  const missing = missingFunctions(readFileSync(`${linked}.mjs`, 'utf8')).filter(
+    (f) => !names.includes(f),
+  );
   if (missing.length) throw new Error(`undefined in ${name}: ${missing.join(', ')}`);
   return { file: `${linked}.mjs`, names };
 }
@@ -81,8 +124,16 @@ async function finishEngine({ name, relaxed }) {
 async function finishSafetensors() {
   const final = finished('safetensors');
   await finishBinary(inRoot('build', 'wasm', 'safetensors.wasm'), false, final);
-  const known = ['memory', 'emscripten_resize_heap', 'emscripten_memcpy_big', 'sluice_number', 'abort'];
-  const names = WebAssembly.Module.imports(new WebAssembly.Module(readFileSync(final))).map((i) => i.name);
+  const known = [
+    'memory',
+    'emscripten_resize_heap',
+    'emscripten_memcpy_big',
+    'sluice_number',
+    'abort',
+  ];
+  const names = WebAssembly.Module.imports(new WebAssembly.Module(readFileSync(final))).map(
+    (i) => i.name,
+  );
   const missing = names.filter((name) => !known.includes(name));
   if (missing.length) throw new Error(`undefined in safetensors.wasm: ${missing.join(', ')}`);
 }

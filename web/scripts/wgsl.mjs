@@ -2,20 +2,34 @@
 // indentation; lines that begin with //@ mark parts of a template and stay. types.def comes as a list of its types.
 import { readFileSync } from 'node:fs';
 
-export const shortened = (text) => text.split('\n').map((line) => line.trim().replace(/\/\/(?!@).*$/, '').trimEnd())
-  .filter(Boolean).join('\n') + '\n';
+export const shortened = (text) =>
+  text
+    .split('\n')
+    .map((line) =>
+      line
+        .trim()
+        .replace(/\/\/(?!@).*$/, '')
+        .trimEnd(),
+    )
+    .filter(Boolean)
+    .join('\n') + '\n';
 
 /** Each line SLUICE_…_TYPE(NAME, [name,] id, [values,] bytes): an element's is one value. */
 export function typesOf(text) {
-  return [...text.matchAll(/^SLUICE_(\w+)_TYPE\((\w+),(?: [a-z]\w*,)? ([\d, ]+)\)$/gm)].map(([, kind, name, numbers]) => {
-    const [id, ...size] = numbers.split(',').map(Number);
-    const [values, bytes] = kind === 'ELEMENT' ? [1, ...size] : size;
-    return { name, id, values, bytes };
-  });
+  return [...text.matchAll(/^SLUICE_(\w+)_TYPE\((\w+),(?: [a-z]\w*,)? ([\d, ]+)\)$/gm)].map(
+    ([, kind, name, numbers]) => {
+      const [id, ...size] = numbers.split(',').map(Number);
+      const [values, bytes] = kind === 'ELEMENT' ? [1, ...size] : size;
+      return { name, id, values, bytes };
+    },
+  );
 }
 
 const load = (pattern, loader, contents) => (build) =>
-  build.onLoad({ filter: pattern }, ({ path }) => ({ contents: contents(readFileSync(path, 'utf8')), loader }));
+  build.onLoad({ filter: pattern }, ({ path }) => ({
+    contents: contents(readFileSync(path, 'utf8')),
+    loader,
+  }));
 
 export const wgsl = {
   name: 'wgsl',

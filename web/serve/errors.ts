@@ -14,7 +14,12 @@ export class HttpError extends Error {
   }
 }
 
-const kTypes: Record<number, string> = { 401: 'authentication_error', 403: 'permission_error', 404: 'not_found_error', 429: 'rate_limit_error' };
+const kTypes: Record<number, string> = {
+  401: 'authentication_error',
+  403: 'permission_error',
+  404: 'not_found_error',
+  429: 'rate_limit_error',
+};
 
 /** {"error": {…}} */
 export function errorBody({ status, code, message, more }: HttpError): string {
@@ -23,13 +28,22 @@ export function errorBody({ status, code, message, more }: HttpError): string {
 }
 
 /** Those that say that the request is wrong, not the server. */
-const kRequest = ['INVALID_ARGUMENT', 'PROMPT_EMPTY', 'GRAMMAR_SYNTAX', 'GRAMMAR_LEFT_RECURSION', 'GRAMMAR_TOO_LARGE', 'SCHEMA_UNSUPPORTED', 'TEMPLATE'];
+const kRequest = [
+  'INVALID_ARGUMENT',
+  'PROMPT_EMPTY',
+  'GRAMMAR_SYNTAX',
+  'GRAMMAR_LEFT_RECURSION',
+  'GRAMMAR_TOO_LARGE',
+  'SCHEMA_UNSUPPORTED',
+  'TEMPLATE',
+];
 
 export function httpError(error: unknown): HttpError {
   if (error instanceof HttpError) return error;
   if (isAbort(error)) return new HttpError(503, 'unavailable', 'The server ended this answer.');
   const { message } = error as Error;
   const code = error instanceof SluiceError ? error.code : 'INTERNAL';
-  if (code === 'PROMPT_TOO_LONG' || code === 'CONTEXT_FULL') return new HttpError(400, 'context_length_exceeded', message);
+  if (code === 'PROMPT_TOO_LONG' || code === 'CONTEXT_FULL')
+    return new HttpError(400, 'context_length_exceeded', message);
   return new HttpError(kRequest.includes(code) ? 400 : 500, code, message);
 }

@@ -12,15 +12,22 @@ export class Metrics {
 
   text(): string {
     const lines: string[] = [];
-    const single = (name: string, type: string, help: string, values: Iterable<[string, number]>): void => {
+    const single = (
+      name: string,
+      type: string,
+      help: string,
+      values: Iterable<[string, number]>,
+    ): void => {
       lines.push(`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`);
-      for (const [labels, value] of values) lines.push(`${name}${labels && `{${labels}}`} ${value}`);
+      for (const [labels, value] of values)
+        lines.push(`${name}${labels && `{${labels}}`} ${value}`);
     };
     for (const [name, help] of Object.entries(kCounters)) {
       const labelled = name === 'sluice_requests_total' || name === 'sluice_answers_total';
       single(name, 'counter', help, this.#counters.get(name) ?? (labelled ? [] : [['', 0]]));
     }
-    for (const [name, value] of Object.entries(this.now())) single(name, 'gauge', kGauges[name] ?? 'Set when the model was loaded.', [['', value]]);
+    for (const [name, value] of Object.entries(this.now()))
+      single(name, 'gauge', kGauges[name] ?? 'Set when the model was loaded.', [['', value]]);
     return `${lines.join('\n')}\n`;
   }
 }
@@ -34,5 +41,7 @@ const kCounters: Record<string, string> = {
   sluice_embedded_texts_total: 'Texts embedded.',
 };
 const kGauges: Record<string, string> = {
-  sluice_queued: 'Requests that wait.', sluice_running: 'Requests that are being computed.', sluice_connections: 'Open connections.',
+  sluice_queued: 'Requests that wait.',
+  sluice_running: 'Requests that are being computed.',
+  sluice_connections: 'Open connections.',
 };

@@ -10,7 +10,10 @@ export class Queue {
   /** Seconds that a request took, lately. */
   #usual = 1;
 
-  constructor(private readonly most: number, private readonly parallel: number) {}
+  constructor(
+    private readonly most: number,
+    private readonly parallel: number,
+  ) {}
 
   get queued(): number {
     return this.#waiting.length;
@@ -35,7 +38,8 @@ export class Queue {
     } finally {
       this.#usual += ((performance.now() - begun) / 1000 - this.#usual) / 8;
       const next = this.#waiting.shift();
-      if (next) next.begin(); // in its place
+      if (next)
+        next.begin(); // in its place
       else this.running--;
     }
   }
@@ -43,7 +47,12 @@ export class Queue {
   #turn(signal: AbortSignal): Promise<void> {
     if (this.#waiting.length >= this.most) {
       const seconds = Math.max(1, Math.ceil((this.#usual * this.#waiting.length) / this.parallel));
-      throw new HttpError(429, 'rate_limit_exceeded', 'Too many requests are waiting: try again later.', { headers: { 'retry-after': `${Math.min(seconds, 60)}` } });
+      throw new HttpError(
+        429,
+        'rate_limit_exceeded',
+        'Too many requests are waiting: try again later.',
+        { headers: { 'retry-after': `${Math.min(seconds, 60)}` } },
+      );
     }
     return new Promise((begin, refuse) => {
       const entry = { begin, refuse };
@@ -56,4 +65,5 @@ export class Queue {
   }
 }
 
-const unavailable = (): HttpError => new HttpError(503, 'unavailable', 'The server is shutting down.');
+const unavailable = (): HttpError =>
+  new HttpError(503, 'unavailable', 'The server is shutting down.');

@@ -4,7 +4,15 @@
 import { setMaxListeners } from 'node:events';
 
 import type { Engine } from '../api/engine.js';
-import type { ChatCompletion, ChatCompletionChunk, ChatCompletionParams, Completion, CompletionChunk, CompletionParams, CompletionUsage } from '../chat/openai.js';
+import type {
+  ChatCompletion,
+  ChatCompletionChunk,
+  ChatCompletionParams,
+  Completion,
+  CompletionChunk,
+  CompletionParams,
+  CompletionUsage,
+} from '../chat/openai.js';
 import { HttpError } from './errors.js';
 import type { Metrics } from './metrics.js';
 import type { Queue } from './queue.js';
@@ -23,7 +31,10 @@ export interface Record {
 }
 
 /** A whole answer, or its parts as they come. */
-export type Answer = { body: unknown; status?: number } | { text: string; type: string } | { chunks: AsyncIterable<unknown> };
+export type Answer =
+  | { body: unknown; status?: number }
+  | { text: string; type: string }
+  | { chunks: AsyncIterable<unknown> };
 
 type Body = { [name: string]: unknown };
 type Params = (ChatCompletionParams | CompletionParams) & Body;
@@ -49,62 +60,108 @@ interface Route {
 const created = Math.floor(Date.now() / 1000);
 const modelOf = (id: string): unknown => ({ id, object: 'model', created, owned_by: 'sluice' });
 const post = (answer: Route['answer']): Route => ({ method: 'POST', answer });
-const get = (body: (served: Served) => Answer): Route => ({ method: 'GET', answer: async (served) => body(served) });
+const get = (body: (served: Served) => Answer): Route => ({
+  method: 'GET',
+  answer: async (served) => body(served),
+});
 
 const kRoutes: { [path: string]: Route } = {
   '/health': get(({ open, failure }) => {
     const status = failure ? 'failed' : open() ? 'ok' : 'closing';
-    return { body: { status, ...(failure && { error: failure }) }, status: status === 'ok' ? 200 : 503 };
+    return {
+      body: { status, ...(failure && { error: failure }) },
+      status: status === 'ok' ? 200 : 503,
+    };
   }),
-  '/metrics': get(({ metrics }) => ({ text: metrics.text(), type: 'text/plain; version=0.0.4; charset=utf-8' })),
+  '/metrics': get(({ metrics }) => ({
+    text: metrics.text(),
+    type: 'text/plain; version=0.0.4; charset=utf-8',
+  })),
   '/v1/models': get(({ model }) => ({ body: { object: 'list', data: [modelOf(model)] } })),
   '/v1/chat/completions': post((served, body, signal, record) => {
-    if (!Array.isArray(body['messages']) || body['messages'].length === 0) throw wrong('messages', 'a list of messages, not empty');
-    return answers(served, [body as Params], signal, record, (params, options) => served.engine.chat.completions.create(params as ChatCompletionParams, options));
+    if (!Array.isArray(body['messages']) || body['messages'].length === 0)
+      throw wrong('messages', 'a list of messages, not empty');
+    return answers(served, [body as Params], signal, record, (params, options) =>
+      served.engine.chat.completions.create(params as ChatCompletionParams, options),
+    );
   }),
   '/v1/completions': post((served, body, signal, record) => {
     const { prompt } = body;
     if (prompt === undefined) throw wrong('prompt', 'a text, or a list of texts or token ids');
     const several = Array.isArray(prompt) && prompt.length > 0 && typeof prompt[0] !== 'number';
     const prompts = several ? (prompt as unknown[]) : [prompt];
-    return answers(served, prompts.map((each) => ({ ...body, prompt: each }) as Params), signal, record, (params, options) => served.engine.completions.create(params as CompletionParams, options));
+    return answers(
+      served,
+      prompts.map((each) => ({ ...body, prompt: each }) as Params),
+      signal,
+      record,
+      (params, options) => served.engine.completions.create(params as CompletionParams, options),
+    );
   }),
   '/v1/embeddings': post(async ({ engine, queue, metrics }, body, signal, record) => {
     const { input } = body;
-    if (Array.isArray(input) && input.length > kMostTexts && typeof input[0] !== 'number') throw wrong('input', `at most ${kMostTexts} texts`);
+    if (Array.isArray(input) && input.length > kMostTexts && typeof input[0] !== 'number')
+      throw wrong('input', `at most ${kMostTexts} texts`);
     const list = await queue.run(signal, () => engine.embeddings.create(body as never, { signal }));
     metrics.add('sluice_embedded_texts_total', list.data.length);
     record.prompt_tokens = list.usage.prompt_tokens;
     return { body: list };
   }),
-  '/tokenize': post(async ({ engine }, { content, add_special: addBos = true, parse_special: parseSpecial = true }) => {
-    if (typeof content !== 'string') throw wrong('content', 'a text');
-    return { body: { tokens: [...(await engine.tokenize(content, { addBos: addBos === true, parseSpecial: parseSpecial === true }))] } };
-  }),
+  '/tokenize': post(
+    async (
+      { engine },
+      { content, add_special: addBos = true, parse_special: parseSpecial = true },
+    ) => {
+      if (typeof content !== 'string') throw wrong('content', 'a text');
+      return {
+        body: {
+          tokens: [
+            ...(await engine.tokenize(content, {
+              addBos: addBos === true,
+              parseSpecial: parseSpecial === true,
+            })),
+          ],
+        },
+      };
+    },
+  ),
   '/detokenize': post(async ({ engine }, { tokens }) => {
     if (!Array.isArray(tokens)) throw wrong('tokens', 'a list of token ids');
     return { body: { content: await engine.detokenize(tokens as number[]) } };
   }),
 };
 
-const wrong = (param: string, what: string): HttpError => new HttpError(400, 'INVALID_ARGUMENT', `'${param}' must be ${what}.`, { param });
+const wrong = (param: string, what: string): HttpError =>
+  new HttpError(400, 'INVALID_ARGUMENT', `'${param}' must be ${what}.`, { param });
 
 /** The route of a path, its name for logs and metrics. Errors: 404, 405. */
-export function routeOf(method: string, path: string, model: string): { name: string; route: Route } {
+export function routeOf(
+  method: string,
+  path: string,
+  model: string,
+): { name: string; route: Route } {
   const one = path.startsWith('/v1/models/');
   const name = one ? '/v1/models' : path;
   const route = kRoutes[name];
-  if (!route || !Object.hasOwn(kRoutes, name)) throw new HttpError(404, 'unknown_url', 'There is nothing at this path.');
+  if (!route || !Object.hasOwn(kRoutes, name))
+    throw new HttpError(404, 'unknown_url', 'There is nothing at this path.');
   const allowed = route.method === 'GET' ? 'GET, HEAD' : 'POST';
-  if (!allowed.split(', ').includes(method)) throw new HttpError(405, 'method_not_allowed', 'This path takes another method.', { headers: { allow: allowed } });
+  if (!allowed.split(', ').includes(method))
+    throw new HttpError(405, 'method_not_allowed', 'This path takes another method.', {
+      headers: { allow: allowed },
+    });
   if (!one) return { name, route };
-  if (![model, encodeURI(model), encodeURIComponent(model)].includes(path.slice(name.length + 1))) throw new HttpError(404, 'model_not_found', 'There is no such model here.', { param: 'model' });
+  if (![model, encodeURI(model), encodeURIComponent(model)].includes(path.slice(name.length + 1)))
+    throw new HttpError(404, 'model_not_found', 'There is no such model here.', { param: 'model' });
   return { name, route: get(() => ({ body: modelOf(model) })) };
 }
 
 // --- answers of the model ------------------------------------------------------------------------
 
-type Create = (params: Params, options: { signal: AbortSignal }) => Promise<Whole | AsyncIterable<Chunk>>;
+type Create = (
+  params: Params,
+  options: { signal: AbortSignal },
+) => Promise<Whole | AsyncIterable<Chunk>>;
 
 /** What ends answers: the request's signal, and one of them that fails. */
 function joined(signal: AbortSignal): AbortController {
@@ -123,19 +180,37 @@ function asked(list: Params[]): Params[] {
   if (!Number.isInteger(n) || n < 1 || list.length * n > kMostAnswers || list.length === 0) {
     throw wrong(list.length > 1 ? 'prompt' : 'n', `whole and ask for 1 to ${kMostAnswers} answers`);
   }
-  return list.flatMap((params) => Array.from({ length: n }, (_, i) => {
-    const { seed } = params;
-    return { ...params, n: 1, ...(typeof seed === 'number' && n > 1 && { seed: seed + i }) };
-  }));
+  return list.flatMap((params) =>
+    Array.from({ length: n }, (_, i) => {
+      const { seed } = params;
+      return { ...params, n: 1, ...(typeof seed === 'number' && n > 1 && { seed: seed + i }) };
+    }),
+  );
 }
 
-async function answers({ queue, metrics }: Served, list: Params[], signal: AbortSignal, record: Record, create: Create): Promise<Answer> {
+async function answers(
+  { queue, metrics }: Served,
+  list: Params[],
+  signal: AbortSignal,
+  record: Record,
+  create: Create,
+): Promise<Answer> {
   // What clients send is data: a template would be a program.
-  if (list[0]?.['chat_template'] != null) throw new HttpError(400, 'INVALID_ARGUMENT', "'chat_template' is not supported.", { param: 'chat_template' });
+  if (list[0]?.['chat_template'] != null)
+    throw new HttpError(400, 'INVALID_ARGUMENT', "'chat_template' is not supported.", {
+      param: 'chat_template',
+    });
   const each = asked(list);
-  const note = ({ choices, usage }: { choices: { finish_reason: string | null }[]; usage?: CompletionUsage | null }): void => {
+  const note = ({
+    choices,
+    usage,
+  }: {
+    choices: { finish_reason: string | null }[];
+    usage?: CompletionUsage | null;
+  }): void => {
     record.finish = choices[0]?.finish_reason ?? record.finish ?? '';
-    if (choices[0]?.finish_reason) metrics.add('sluice_answers_total', 1, `finish="${record.finish}"`);
+    if (choices[0]?.finish_reason)
+      metrics.add('sluice_answers_total', 1, `finish="${record.finish}"`);
     if (!usage) return;
     record.prompt_tokens = (record.prompt_tokens ?? 0) + usage.prompt_tokens;
     record.completion_tokens = (record.completion_tokens ?? 0) + usage.completion_tokens;
@@ -145,7 +220,8 @@ async function answers({ queue, metrics }: Served, list: Params[], signal: Abort
     metrics.add('sluice_generated_tokens_total', usage.completion_tokens);
   };
   const over = (): void => {
-    if (signal.aborted && record.finish !== 'aborted') metrics.add('sluice_answers_total', 1, `finish="${(record.finish = 'aborted')}"`);
+    if (signal.aborted && record.finish !== 'aborted')
+      metrics.add('sluice_answers_total', 1, `finish="${(record.finish = 'aborted')}"`);
   };
   record.stream = each[0]!['stream'] === true;
   if (record.stream) return { chunks: await begun(queue, each, signal, create, note, over) };
@@ -153,11 +229,13 @@ async function answers({ queue, metrics }: Served, list: Params[], signal: Abort
     const control = joined(signal);
     let wholes: Whole[];
     try {
-      wholes = await Promise.all(each.map(async (params) => {
-        const whole = (await create(params, control)) as Whole;
-        note(whole);
-        return whole;
-      }));
+      wholes = await Promise.all(
+        each.map(async (params) => {
+          const whole = (await create(params, control)) as Whole;
+          note(whole);
+          return whole;
+        }),
+      );
     } finally {
       control.abort();
       over();
@@ -170,10 +248,19 @@ async function answers({ queue, metrics }: Served, list: Params[], signal: Abort
 function summed(usages: CompletionUsage[]): CompletionUsage {
   const [first] = usages;
   if (usages.length === 1) return first!;
-  const sum = (of: (usage: CompletionUsage) => number): number => usages.reduce((all, usage) => all + of(usage), 0);
+  const sum = (of: (usage: CompletionUsage) => number): number =>
+    usages.reduce((all, usage) => all + of(usage), 0);
   return {
-    ...first!, prompt_tokens: sum((u) => u.prompt_tokens), completion_tokens: sum((u) => u.completion_tokens), total_tokens: sum((u) => u.total_tokens),
-    ...(first!.prompt_tokens_details && { prompt_tokens_details: { ...first!.prompt_tokens_details, cached_tokens: sum((u) => u.prompt_tokens_details?.cached_tokens ?? 0) } }),
+    ...first!,
+    prompt_tokens: sum((u) => u.prompt_tokens),
+    completion_tokens: sum((u) => u.completion_tokens),
+    total_tokens: sum((u) => u.total_tokens),
+    ...(first!.prompt_tokens_details && {
+      prompt_tokens_details: {
+        ...first!.prompt_tokens_details,
+        cached_tokens: sum((u) => u.prompt_tokens_details?.cached_tokens ?? 0),
+      },
+    }),
   } as CompletionUsage;
 }
 
@@ -181,18 +268,39 @@ function summed(usages: CompletionUsage[]): CompletionUsage {
  * The chunks of all answers, as they come; the request holds its turn until the last of them has been taken
  * or left. Resolves with the first chunk there, so that what is wrong with the request is still a status.
  */
-async function begun(queue: Queue, each: Params[], signal: AbortSignal, create: Create, note: (chunk: Chunk) => void, over: () => void): Promise<AsyncIterable<Chunk>> {
-  const withUsage = (each[0]!.stream_options as { include_usage?: boolean } | null | undefined)?.include_usage === true;
+async function begun(
+  queue: Queue,
+  each: Params[],
+  signal: AbortSignal,
+  create: Create,
+  note: (chunk: Chunk) => void,
+  over: () => void,
+): Promise<AsyncIterable<Chunk>> {
+  const withUsage =
+    (each[0]!.stream_options as { include_usage?: boolean } | null | undefined)?.include_usage ===
+    true;
   const source = async function* (): AsyncGenerator<Chunk, void> {
     const usages: CompletionUsage[] = [];
     let head: Chunk | undefined;
     const control = joined(signal);
     type Taken = { index: number; chunks: AsyncIterator<Chunk>; step: IteratorResult<Chunk> };
-    const take = async (index: number, chunks: AsyncIterator<Chunk>): Promise<Taken> => ({ index, chunks, step: await chunks.next() });
-    const next = new Map(each.map((params, index) => [index, (async () => {
-      const chunks = await create({ ...params, stream_options: { include_usage: true } } as Params, control);
-      return take(index, (chunks as AsyncIterable<Chunk>)[Symbol.asyncIterator]());
-    })()]));
+    const take = async (index: number, chunks: AsyncIterator<Chunk>): Promise<Taken> => ({
+      index,
+      chunks,
+      step: await chunks.next(),
+    });
+    const next = new Map(
+      each.map((params, index) => [
+        index,
+        (async () => {
+          const chunks = await create(
+            { ...params, stream_options: { include_usage: true } } as Params,
+            control,
+          );
+          return take(index, (chunks as AsyncIterable<Chunk>)[Symbol.asyncIterator]());
+        })(),
+      ]),
+    );
     try {
       while (next.size > 0) {
         const { index, chunks, step } = await Promise.race(next.values());
@@ -207,7 +315,13 @@ async function begun(queue: Queue, each: Params[], signal: AbortSignal, create: 
         if (chunk.usage) usages.push(chunk.usage);
         if (chunk.choices.length === 0) continue;
         const { usage: _, ...rest } = chunk;
-        yield { ...rest, id: head.id, created: head.created, choices: chunk.choices.map((choice) => ({ ...choice, index })), ...(withUsage && { usage: null }) } as Chunk;
+        yield {
+          ...rest,
+          id: head.id,
+          created: head.created,
+          choices: chunk.choices.map((choice) => ({ ...choice, index })),
+          ...(withUsage && { usage: null }),
+        } as Chunk;
       }
     } finally {
       for (const left of next.values()) left.catch(() => {}); // told by the first that fails
@@ -218,16 +332,21 @@ async function begun(queue: Queue, each: Params[], signal: AbortSignal, create: 
   let leave!: () => void;
   const left = new Promise<void>((resolve) => (leave = resolve));
   signal.addEventListener('abort', () => leave()); // whether or not anybody reads on
-  const { chunks, head } = await new Promise<{ chunks: AsyncGenerator<Chunk, void>; head: IteratorResult<Chunk, void> }>((resolve, reject) => {
-    queue.run(signal, async () => {
-      const chunks = source();
-      try {
-        resolve({ chunks, head: await chunks.next() });
-        await left;
-      } finally {
-        over();
-      }
-    }).catch(reject);
+  const { chunks, head } = await new Promise<{
+    chunks: AsyncGenerator<Chunk, void>;
+    head: IteratorResult<Chunk, void>;
+  }>((resolve, reject) => {
+    queue
+      .run(signal, async () => {
+        const chunks = source();
+        try {
+          resolve({ chunks, head: await chunks.next() });
+          await left;
+        } finally {
+          over();
+        }
+      })
+      .catch(reject);
   });
   return (async function* () {
     try {

@@ -11,14 +11,18 @@ const kSecret =
 export const publicUrl = (url: string): string => url.replace(kUser, '$1').replace(/[?#].*/s, '');
 
 /** For messages of others, which may quote an address. */
-export const withoutSecrets = (text: string): string => text.replace(/[a-z][\w+.-]*:\/\/\S+/gi, publicUrl);
+export const withoutSecrets = (text: string): string =>
+  text.replace(/[a-z][\w+.-]*:\/\/\S+/gi, publicUrl);
 
 /** Fetch refuses addresses with a user or a password. */
 export const hasUser = (url: string): boolean => kUser.test(url);
 
 /** What the store knows a file by. */
 export function storedUrl(url: string): string {
-  const [path = '', query] = url.replace(kUser, '$1').replace(/#.*/s, '').split(/\?(.*)/s);
+  const [path = '', query] = url
+    .replace(kUser, '$1')
+    .replace(/#.*/s, '')
+    .split(/\?(.*)/s);
   const kept = query?.split('&').filter((part) => part && !kSecret.test(part.split('=', 1)[0]!));
   return kept?.length ? `${path}?${kept.join('&')}` : path;
 }

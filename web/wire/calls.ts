@@ -3,7 +3,15 @@
 // { id, result } or { id, error }.
 
 import type { PlainError } from './errors.js';
-import type { AdapterSpec, Embedded, EmbedSpec, GenerateSpec, LoadSpec, Snapshot, TokenizeSpec } from './protocol.js';
+import type {
+  AdapterSpec,
+  Embedded,
+  EmbedSpec,
+  GenerateSpec,
+  LoadSpec,
+  Snapshot,
+  TokenizeSpec,
+} from './protocol.js';
 import type { EngineStats, GenerationResult, ModelInfo, SavedState } from './types.js';
 
 /** Calls by name; a type, not an interface, so that every one of them is known to be a function. */
@@ -60,7 +68,16 @@ export interface Waiting {
 export type LeftTimelines = [id: number, waiting: Waiting][];
 
 /** The counters that the worker itself keeps; bytes are those of engines before this one. */
-export type OwnStats = Omit<EngineStats, 'bytesStored' | 'bytesTotal' | 'position' | 'draftedTokens' | 'acceptedTokens' | 'passes' | 'engine'>;
+export type OwnStats = Omit<
+  EngineStats,
+  | 'bytesStored'
+  | 'bytesTotal'
+  | 'position'
+  | 'draftedTokens'
+  | 'acceptedTokens'
+  | 'passes'
+  | 'engine'
+>;
 
 export interface Loaded {
   info: ModelInfo;

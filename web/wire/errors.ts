@@ -104,9 +104,11 @@ export interface CallOptions {
 
 /** The signal among a call's options; refuses what is no options, or no signal. */
 export function signalOf(options: object = {}): AbortSignal | undefined {
-  if (typeof options !== 'object' || options === null) invalid('Options are an object; leave them out where there are none.');
+  if (typeof options !== 'object' || options === null)
+    invalid('Options are an object; leave them out where there are none.');
   const signal = (options as CallOptions).signal ?? undefined;
-  if (signal && typeof signal.addEventListener !== 'function') invalid("signal must be an AbortSignal: an AbortController's .signal, say.");
+  if (signal && typeof signal.addEventListener !== 'function')
+    invalid("signal must be an AbortSignal: an AbortController's .signal, say.");
   return signal;
 }
 
@@ -122,10 +124,16 @@ export function onlyKnown(call: string, options: object | undefined, names: stri
     const given = pairs(name);
     const shared = (other: string): number => {
       const theirs = pairs(other);
-      return given.filter((pair) => theirs.includes(pair)).length / Math.min(given.length, theirs.length);
+      return (
+        given.filter((pair) => theirs.includes(pair)).length / Math.min(given.length, theirs.length)
+      );
     };
-    const [near] = list.filter((other) => shared(other) >= 0.75).sort((a, b) => shared(b) - shared(a));
-    invalid(`'${name}' is not an option of ${call}: ${near ? `use ${near}` : `it takes ${list.join(', ')}`}.`);
+    const [near] = list
+      .filter((other) => shared(other) >= 0.75)
+      .sort((a, b) => shared(b) - shared(a));
+    invalid(
+      `'${name}' is not an option of ${call}: ${near ? `use ${near}` : `it takes ${list.join(', ')}`}.`,
+    );
   }
 }
 
@@ -135,7 +143,10 @@ function pairs(name: string): string[] {
 }
 
 /** What `work` gives, or a rejection as soon as the signal aborts; what has begun goes on to its end. */
-export async function abortable<T>(options: CallOptions | undefined, work: () => Promise<T>): Promise<T> {
+export async function abortable<T>(
+  options: CallOptions | undefined,
+  work: () => Promise<T>,
+): Promise<T> {
   onlyKnown('this call', options, 'signal');
   const signal = signalOf(options);
   if (!signal) return work();
@@ -143,7 +154,9 @@ export async function abortable<T>(options: CallOptions | undefined, work: () =>
     const onAbort = (): void => reject(abortError(signal));
     if (signal.aborted) return onAbort();
     signal.addEventListener('abort', onAbort);
-    work().then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort));
+    work()
+      .then(resolve, reject)
+      .finally(() => signal.removeEventListener('abort', onAbort));
   });
 }
 

@@ -5,7 +5,10 @@
 export const kDone = { done: true, value: undefined } as const;
 
 /** An iterator that can be left at any moment: `leave` is called once, when somebody does. */
-export function leavable<T>(next: () => Promise<IteratorResult<T, void>>, leave: () => void): AsyncIterableIterator<T> {
+export function leavable<T>(
+  next: () => Promise<IteratorResult<T, void>>,
+  leave: () => void,
+): AsyncIterableIterator<T> {
   let left = false;
   const end = (): void => {
     if (!left) leave();
@@ -25,7 +28,10 @@ export function leavable<T>(next: () => Promise<IteratorResult<T, void>>, leave:
 }
 
 /** What an iterator gives, as a stream; cancelling the stream leaves the iterator. */
-export function streamOf<T, Out>(iterator: AsyncIterator<T>, map: (value: T) => Out): ReadableStream<Out> {
+export function streamOf<T, Out>(
+  iterator: AsyncIterator<T>,
+  map: (value: T) => Out,
+): ReadableStream<Out> {
   return new ReadableStream<Out>({
     pull: async (controller) => {
       const { done, value } = await iterator.next();

@@ -167,6 +167,8 @@ export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
 }
 
 /** The words of a text, as a type: a list of names is held against the interface that declares them. */
-export type Words<Text extends string> = Text extends `${infer Word} ${infer Rest}` ? Word | Words<Rest> : Text;
+export type Words<Text extends string> = Text extends `${infer Word} ${infer Rest}`
+  ? Word | Words<Rest>
+  : Text;
 
 export type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : never) : never;

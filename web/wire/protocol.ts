@@ -3,7 +3,16 @@
 // structured-clone types travel.
 
 import type { PlainError } from './errors.js';
-import type { CacheMode, CardKernels, Device, EngineStats, MemoryReport, Piece, ProgressEvent, SamplingOptions } from './types.js';
+import type {
+  CacheMode,
+  CardKernels,
+  Device,
+  EngineStats,
+  MemoryReport,
+  Piece,
+  ProgressEvent,
+  SamplingOptions,
+} from './types.js';
 
 /** What the model is read from, in the form that travels: a URL, files, or a path (Node). */
 export type SourceSpec =

@@ -19,7 +19,11 @@ export class RpcClient<Served extends Calls, Event extends { event: string; id?:
   readonly #onEvent: (event: Event) => void;
   readonly #onGone: (error: unknown) => void;
 
-  constructor(port: WorkerPort, onEvent: (event: Event) => void, onGone: (error: unknown) => void = () => {}) {
+  constructor(
+    port: WorkerPort,
+    onEvent: (event: Event) => void,
+    onGone: (error: unknown) => void = () => {},
+  ) {
     this.#port = port;
     this.#onEvent = onEvent;
     this.#onGone = onGone;
@@ -27,7 +31,8 @@ export class RpcClient<Served extends Calls, Event extends { event: string; id?:
     port.onerror = (event) => {
       if (event instanceof SluiceError) return this.gone(event);
       event?.preventDefault?.();
-      const reason = event?.message || event?.error?.message || 'it could not be started or crashed';
+      const reason =
+        event?.message || event?.error?.message || 'it could not be started or crashed';
       this.gone(new SluiceError('ENGINE_GONE', `The engine's worker is gone: ${reason}`));
     };
     port.onmessageerror = () => {
@@ -40,14 +45,21 @@ export class RpcClient<Served extends Calls, Event extends { event: string; id?:
   }
 
   /** Calls `method`. */
-  call<Name extends keyof Served & string>(method: Name, ...args: Parameters<Served[Name]>): Promise<ReturnType<Served[Name]>> {
+  call<Name extends keyof Served & string>(
+    method: Name,
+    ...args: Parameters<Served[Name]>
+  ): Promise<ReturnType<Served[Name]>> {
     if (this.#dead) return Promise.reject(this.#dead);
     const id = this.#next++;
     return new Promise((resolve, reject) => {
       try {
         this.#port.postMessage({ id, method, args } satisfies Call);
       } catch (cause) {
-        throw new SluiceError('INVALID_ARGUMENT', `An option cannot be sent to the worker: ${(cause as Error).message}`, { cause });
+        throw new SluiceError(
+          'INVALID_ARGUMENT',
+          `An option cannot be sent to the worker: ${(cause as Error).message}`,
+          { cause },
+        );
       }
       this.#pending.set(id, { resolve, reject });
     });
@@ -88,7 +100,9 @@ export class Transferred<T> {
 
 /** What answers every one of these calls, at once or later. */
 export type Answers<Served extends Calls> = {
-  [Name in keyof Served]: (...args: Parameters<Served[Name]>) => Answer<ReturnType<Served[Name]>> | Promise<Answer<ReturnType<Served[Name]>>>;
+  [Name in keyof Served]: (
+    ...args: Parameters<Served[Name]>
+  ) => Answer<ReturnType<Served[Name]>> | Promise<Answer<ReturnType<Served[Name]>>>;
 };
 type Answer<T> = T | Transferred<T>;
 
@@ -100,7 +114,8 @@ export function serveRpc<Served extends Calls>(port: Port, target: Answers<Serve
       const run = target[method] as ((...args: unknown[]) => unknown) | undefined;
       if (!run) throw new SluiceError('INTERNAL', `No such method: ${method}.`);
       const result = await run(...args);
-      if (result instanceof Transferred) port.postMessage({ id, result: result.value }, result.transfer);
+      if (result instanceof Transferred)
+        port.postMessage({ id, result: result.value }, result.transfer);
       else port.postMessage({ id, result } satisfies Reply);
     } catch (error) {
       port.postMessage({ id, error: serializeError(error) } satisfies Reply);

@@ -9,6 +9,9 @@ export function schemaOf<T>(given: T): T {
   if (!standard) return given;
   const target = 'draft-2020-12';
   if (standard.jsonSchema) return standard.jsonSchema.input({ target });
-  if (!toJSONSchema) invalid('This schema cannot tell its JSON schema: pass z.toJSONSchema(schema), or what your library has for it.');
+  if (!toJSONSchema)
+    invalid(
+      'This schema cannot tell its JSON schema: pass z.toJSONSchema(schema), or what your library has for it.',
+    );
   return toJSONSchema.call(given, { target, io: 'input' });
 }

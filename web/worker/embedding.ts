@@ -11,7 +11,11 @@ import { tokenize } from './tokenize.js';
 
 const kPlain = { addBos: true, parseSpecial: false, marked: false, continues: false };
 
-function tokensOf(binding: EngineBinding, text: string | Int32Array, query: string | undefined): Int32Array {
+function tokensOf(
+  binding: EngineBinding,
+  text: string | Int32Array,
+  query: string | undefined,
+): Int32Array {
   if (typeof text !== 'string') return text;
   if (query === undefined) return tokenize(binding, text, kPlain);
   const encoder = new TextEncoder();
@@ -36,7 +40,7 @@ export async function embed(
   const tokens = texts.reduce((sum, { length }) => sum + length, 0);
   const values = new Float32Array(width * rows.reduce((sum, n) => sum + n, 0));
   let at = 0;
-  for (let first = 0; first < texts.length; ) {
+  for (let first = 0; first < texts.length;) {
     let end = first;
     let sum = 0;
     do sum += texts[end++]!.length;

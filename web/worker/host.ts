@@ -5,7 +5,15 @@
 import type { Io } from '../io/io.js';
 import type { EngineCalls, Left, Loaded } from '../wire/calls.js';
 import { SluiceError } from '../wire/errors.js';
-import type { AdapterSpec, Embedded, EmbedSpec, GenerateSpec, LoadSpec, Port, Snapshot } from '../wire/protocol.js';
+import type {
+  AdapterSpec,
+  Embedded,
+  EmbedSpec,
+  GenerateSpec,
+  LoadSpec,
+  Port,
+  Snapshot,
+} from '../wire/protocol.js';
 import { serveRpc, Transferred } from '../wire/rpc.js';
 import type { GenerationResult, SavedState } from '../wire/types.js';
 import type { EmbedInfo } from './binding.js';
@@ -96,7 +104,13 @@ export class Host {
     const reporter = this.#reporter;
     const { threads, kernels } = reporter.stats;
     if (left) reporter.stats = { ...left.stats, threads, kernels };
-    this.#timelines = new Timelines(engine.binding, engine.memory, new SessionSwap(() => this.#platform.swapFiles()), left?.timelines, engine.info.plan.parallel);
+    this.#timelines = new Timelines(
+      engine.binding,
+      engine.memory,
+      new SessionSwap(() => this.#platform.swapFiles()),
+      left?.timelines,
+      engine.info.plan.parallel,
+    );
     await this.#running.attach();
     if (download) engine.io.startDownload();
     void this.#running.idle();
@@ -107,7 +121,8 @@ export class Host {
   async #release(budget: number): Promise<Left> {
     const { plan } = this.#engine.info;
     const least = this.#opening.budget(budget);
-    if (least < plan.minimum && this.#opening.threads(least) >= plan.threads) throw tooSmall(budget, plan);
+    if (least < plan.minimum && this.#opening.threads(least) >= plan.threads)
+      throw tooSmall(budget, plan);
     const timelines = await this.#timelines.leave();
     const { bytesFetched, bytesFromStore } = this.#reporter.counters(this.#engine);
     this.#released = true;
@@ -140,7 +155,10 @@ export class Host {
   // --- work ----------------------------------------------------------------------------------
 
   /** In line behind the work before, alone or on a timeline. */
-  #work<T>(work: (timeline: number, begun: () => void) => Promise<T>, choice: Choice | null = null): Promise<T> {
+  #work<T>(
+    work: (timeline: number, begun: () => void) => Promise<T>,
+    choice: Choice | null = null,
+  ): Promise<T> {
     return this.#line.do(choice, (timeline, begun) =>
       this.#running.withLock(async () => {
         if (this.#released) await this.#reopen();
@@ -155,10 +173,16 @@ export class Host {
     try {
       const { prompt, timeline } = spec;
       if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
-      const tokens = typeof prompt === 'string' ? tokenize(this.#engine.binding, prompt, spec) : prompt;
-      const choice: Choice = (taken) => (timeline < 0 ? this.#timelines.best(tokens, taken) : timeline);
+      const tokens =
+        typeof prompt === 'string' ? tokenize(this.#engine.binding, prompt, spec) : prompt;
+      const choice: Choice = (taken) =>
+        timeline < 0 ? this.#timelines.best(tokens, taken) : timeline;
       return await this.#work(async (timeline, begun) => {
-        const slot = await this.#timelines.use(timeline, this.#line.taken, spec.timeline < 0 ? tokens : undefined);
+        const slot = await this.#timelines.use(
+          timeline,
+          this.#line.taken,
+          spec.timeline < 0 ? tokens : undefined,
+        );
         return this.#running.answer(slot, tokens, spec, {
           ticket,
           begun: () => {
@@ -173,13 +197,19 @@ export class Host {
     }
   }
 
-  async #embed(id: number, texts: readonly (string | Int32Array)[], spec: EmbedSpec): Promise<Transferred<Embedded>> {
+  async #embed(
+    id: number,
+    texts: readonly (string | Int32Array)[],
+    spec: EmbedSpec,
+  ): Promise<Transferred<Embedded>> {
     const ticket = { cancelled: false };
     this.#tickets.set(id, ticket);
     try {
       return await this.#work(async () => {
         await this.#timelines.borrow();
-        return embed(this.#engine.binding, this.#running, ticket, texts, spec, (done) => this.#reporter.post({ event: 'embedded', call: id, done }));
+        return embed(this.#engine.binding, this.#running, ticket, texts, spec, (done) =>
+          this.#reporter.post({ event: 'embedded', call: id, done }),
+        );
       });
     } finally {
       this.#tickets.delete(id);
@@ -203,10 +233,15 @@ export class Host {
   async #logits(tokens: Int32Array): Promise<Transferred<Float32Array>> {
     await this.#timelines.borrow();
     const { causal } = JSON.parse(this.#engine.binding.embedInfo()) as EmbedInfo;
-    const source = Math.max(0, tokens.findIndex((token) => token >= 0)); // read with the first that answers it
+    const source = Math.max(
+      0,
+      tokens.findIndex((token) => token >= 0),
+    ); // read with the first that answers it
     let out = new Float32Array(0);
     for (let i = source; i < tokens.length; i++) {
-      await (causal ? this.#read(tokens.subarray(i > source ? i : 0, i + 1)) : this.#read(tokens, i));
+      await (causal
+        ? this.#read(tokens.subarray(i > source ? i : 0, i + 1))
+        : this.#read(tokens, i));
       const row = this.#engine.binding.logits();
       if (i === source) out = new Float32Array((tokens.length - source) * row.length);
       out.set(row, (i - source) * row.length);

@@ -17,16 +17,22 @@ export class Line {
   }
 
   /** Does the work when its turn has come: alone, or on a timeline, from begun() on beside others. */
-  do<T>(choice: Choice | null, work: (timeline: number, begun: () => void) => Promise<T>): Promise<T> {
+  do<T>(
+    choice: Choice | null,
+    work: (timeline: number, begun: () => void) => Promise<T>,
+  ): Promise<T> {
     return new Promise((resolve) => {
-      const start = (timeline: number): Promise<void> => new Promise((begun) => {
-        if (choice) this.taken.add(timeline);
-        resolve(work(timeline, begun).finally(() => {
-          this.taken.delete(timeline);
-          begun();
-          this.#next();
-        }));
-      });
+      const start = (timeline: number): Promise<void> =>
+        new Promise((begun) => {
+          if (choice) this.taken.add(timeline);
+          resolve(
+            work(timeline, begun).finally(() => {
+              this.taken.delete(timeline);
+              begun();
+              this.#next();
+            }),
+          );
+        });
       this.#waiting.push({ choice, start });
       this.#next();
     });

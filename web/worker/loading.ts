@@ -55,7 +55,12 @@ export class Loading {
   readonly #reporter: Reporter;
   readonly #onError: (error: unknown) => void;
 
-  constructor(spec: LoadSpec, platform: HostPlatform, reporter: Reporter, onError: (error: unknown) => void) {
+  constructor(
+    spec: LoadSpec,
+    platform: HostPlatform,
+    reporter: Reporter,
+    onError: (error: unknown) => void,
+  ) {
     this.#spec = spec;
     this.#platform = platform;
     this.#reporter = reporter;
@@ -113,18 +118,29 @@ export class Loading {
     await this.#read(wasm);
     const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
     const directReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
-    const given = { ...openOptions(spec, budget, threads), held: this.#io.stats.held, directReads, storeBandwidth };
+    const given = {
+      ...openOptions(spec, budget, threads),
+      held: this.#io.stats.held,
+      directReads,
+      storeBandwidth,
+    };
     const info = await this.#describe(wasm.binding, given);
     info.speed = { ...info.speed, ...network };
     if (spec.device !== 'wasm') {
       const start = async (kernels: string): Promise<WasmInstance> =>
         this.#instantiate(await this.#platform.compile(spec.wasm, kernels), headerRoom, threads);
-      info.device = await (await this.#platform.gpu()).advise(spec, info, given, this.#opening, start);
+      info.device = await (
+        await this.#platform.gpu()
+      ).advise(spec, info, given, this.#opening, start);
     }
     return info;
   }
 
-  async #prepare(opened: (io: Io) => void, ioWorker: boolean, kernels = this.#spec.kernels): Promise<WebAssembly.Module> {
+  async #prepare(
+    opened: (io: Io) => void,
+    ioWorker: boolean,
+    kernels = this.#spec.kernels,
+  ): Promise<WebAssembly.Module> {
     const spec = this.#spec;
     const platform = this.#platform;
     this.#io = this.#makeIo(ioWorker);
@@ -143,7 +159,8 @@ export class Loading {
   /** Has the headers in the engine's memory: the draft's last, so that what is taken by then counts both. */
   async #read(wasm: WasmInstance): Promise<void> {
     await this.#opening.read(wasm);
-    if (this.#draft) await ofDraft(this.#draft.read({ binding: wasm.binding.draft(), memory: wasm.memory }));
+    if (this.#draft)
+      await ofDraft(this.#draft.read({ binding: wasm.binding.draft(), memory: wasm.memory }));
   }
 
   /** Memory that describing directories has taken, one after the other. */
@@ -169,7 +186,13 @@ export class Loading {
 
   #instantiate(wasm: WebAssembly.Module, budget: number, threads: number): Promise<WasmInstance> {
     const { openShared } = this.#platform;
-    return instantiateWasm(wasm, budget, threads - 1, () => this.#startWorker('thread'), openShared);
+    return instantiateWasm(
+      wasm,
+      budget,
+      threads - 1,
+      () => this.#startWorker('thread'),
+      openShared,
+    );
   }
 
   /** The way to a worker that the owner starts, and ends with this one. */
@@ -187,7 +210,11 @@ export class Loading {
   async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<never> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
     await this.#read(wasm);
-    const { plan } = await this.#describe(wasm.binding, { ...options, memoryBudget: 0, held: this.#io.stats.held });
+    const { plan } = await this.#describe(wasm.binding, {
+      ...options,
+      memoryBudget: 0,
+      held: this.#io.stats.held,
+    });
     plan.minimum = Math.max(plan.minimum, initialMemory);
     throw tooSmall(options.memoryBudget, plan);
   }
@@ -231,7 +258,10 @@ export async function giveAdapters(binding: EngineBinding, lora: AdapterSpec[]):
   }
 }
 
-export function tooSmall(budget: number, { minimum, contextLength, draft }: MemoryPlan): SluiceError {
+export function tooSmall(
+  budget: number,
+  { minimum, contextLength, draft }: MemoryPlan,
+): SluiceError {
   const what = draft ? 'the model and its draft' : `this model with a context of ${contextLength}`;
   const text = `a memory budget of ${budget} bytes is too small for ${what}: the smallest that works is ${minimum} bytes`;
   return new SluiceError('BUDGET_TOO_SMALL', text);
@@ -246,6 +276,32 @@ function ofDraft(work: Promise<void>): Promise<void> {
 }
 
 function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {
-  const { contextLength, kvType, kvPolicy, kvKeep, kvSize, quality, headClusters, kernels, grammars, draft, parallel } = spec;
-  return { memoryBudget: budget, contextLength, kvType, kvPolicy, kvKeep, kvSize, quality, headClusters, threads, kernels, grammars, draft, parallel };
+  const {
+    contextLength,
+    kvType,
+    kvPolicy,
+    kvKeep,
+    kvSize,
+    quality,
+    headClusters,
+    kernels,
+    grammars,
+    draft,
+    parallel,
+  } = spec;
+  return {
+    memoryBudget: budget,
+    contextLength,
+    kvType,
+    kvPolicy,
+    kvKeep,
+    kvSize,
+    quality,
+    headClusters,
+    threads,
+    kernels,
+    grammars,
+    draft,
+    parallel,
+  };
 }

@@ -9,7 +9,8 @@ import { load } from '../io/safetensors.js';
 import { SluiceError } from '../wire/errors.js';
 import { unpack } from '../wire/unpack.js';
 
-const kNoPart = "sluice-llm/inline has no part for graphics cards: load with device 'wasm', or import 'sluice-llm'.";
+const kNoPart =
+  "sluice-llm/inline has no part for graphics cards: load with device 'wasm', or import 'sluice-llm'.";
 const noCards: GpuModule = {
   advise: async () => ({ prefill: 'wasm', decode: 'wasm', cardFrom: Infinity, reason: kNoPart }),
   async findCard({ device }) {

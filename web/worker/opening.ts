@@ -27,11 +27,15 @@ export class Opening {
   constructor(io: Io, source: SourceSpec, first = 0) {
     this.#io = io;
     this.#first = first;
-    const names = source.kind === 'blob' ? source.names.map((name) => name.replace(/.*\//s, '')) : [];
+    const names =
+      source.kind === 'blob' ? source.names.map((name) => name.replace(/.*\//s, '')) : [];
     this.#names = names.map((name) => `${name}/`).join('');
-    this.#address = source.kind === 'blob' ? source.names[0]! : source.kind === 'url' ? source.url : source.path;
+    this.#address =
+      source.kind === 'blob' ? source.names[0]! : source.kind === 'url' ? source.url : source.path;
     const path = source.kind === 'url' ? source.url.replace(/[?#].*/s, '') : this.#address;
-    this.#directory = names.length ? names.includes('config.json') : /(\/|config\.json|\.safetensors)$/.test(path);
+    this.#directory = names.length
+      ? names.includes('config.json')
+      : /(\/|config\.json|\.safetensors)$/.test(path);
   }
 
   /** Bytes of the files that are open; of a split model's first part, as many times as there are parts. */
@@ -51,7 +55,8 @@ export class Opening {
     const { header, made, derived, room } = await describe(this.#address, this.#names, budget, {
       open: (file, name, choice) => this.#open(file, name, choice),
       read: (file, offset, length) => this.#io.read(this.#first + file, offset, length),
-      text: (name, choice, most, optional) => this.#io.readText(this.#first, name, choice, most, optional),
+      text: (name, choice, most, optional) =>
+        this.#io.readText(this.#first, name, choice, most, optional),
     });
     this.#header = header;
     this.room = room;
@@ -61,7 +66,13 @@ export class Opening {
   }
 
   /** Answers what the engine wants until its header is there. */
-  async read({ binding, memory }: { binding: EngineBinding; memory: WebAssembly.Memory }): Promise<void> {
+  async read({
+    binding,
+    memory,
+  }: {
+    binding: EngineBinding;
+    memory: WebAssembly.Memory;
+  }): Promise<void> {
     const check = (ok: unknown): void => {
       if (!ok) throw errorOf(binding);
     };
@@ -75,7 +86,9 @@ export class Opening {
       if (want === Want.File) {
         check(binding.opened(header?.length ?? (await this.#open(file, name, choice)).size));
       } else {
-        const bytes = header?.subarray(offset, offset + length) ?? (await this.#io.read(this.#first + file, offset, length));
+        const bytes =
+          header?.subarray(offset, offset + length) ??
+          (await this.#io.read(this.#first + file, offset, length));
         const address = binding.reserve(length);
         check(address);
         new Uint8Array(memory.buffer, address, length).set(bytes);
@@ -91,7 +104,10 @@ export class Opening {
 
   async #open(file: number, address: string, choice: number): Promise<OpenedFile> {
     if (this.#files[file]?.address !== address) {
-      this.#files[file] = { ...(await this.#io.openFile(this.#first + file, address, choice)), address };
+      this.#files[file] = {
+        ...(await this.#io.openFile(this.#first + file, address, choice)),
+        address,
+      };
     }
     return this.#files[file]!;
   }

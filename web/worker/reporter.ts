@@ -20,8 +20,19 @@ export interface Reported {
 
 export class Reporter {
   stats: OwnStats = {
-    promptTokens: 0, cachedTokens: 0, promptMs: 0, generatedTokens: 0, generateMs: 0, timeToFirstTokenMs: 0,
-    tokensPerSecond: 0, bytesFetched: 0, bytesFromStore: 0, loadMs: 0, threads: 1, kernels: '', device: 'wasm',
+    promptTokens: 0,
+    cachedTokens: 0,
+    promptMs: 0,
+    generatedTokens: 0,
+    generateMs: 0,
+    timeToFirstTokenMs: 0,
+    tokensPerSecond: 0,
+    bytesFetched: 0,
+    bytesFromStore: 0,
+    loadMs: 0,
+    threads: 1,
+    kernels: '',
+    device: 'wasm',
   };
   #last = 0;
   readonly #port: Port;

@@ -102,7 +102,12 @@ export class Running {
   }
 
   /** One answer, from the prompt to its last token, on the timeline that is in `slot`; those of other slots go on beside it. */
-  answer(slot: number, tokens: Int32Array, spec: GenerateSpec, heard: Heard): Promise<GenerationResult> {
+  answer(
+    slot: number,
+    tokens: Int32Array,
+    spec: GenerateSpec,
+    heard: Heard,
+  ): Promise<GenerationResult> {
     const { binding } = this.#engine;
     binding.select(slot);
     if (!binding.begin(tokens, spec)) throw errorOf(binding);
@@ -120,10 +125,13 @@ export class Running {
     this.#driving = true;
     while (all.size) {
       try {
-        const wanted = await this.#turn(() => [...all].every(({ ticket }) => ticket.cancelled), () => {
-          this.#report();
-          all.forEach(this.#hear);
-        });
+        const wanted = await this.#turn(
+          () => [...all].every(({ ticket }) => ticket.cancelled),
+          () => {
+            this.#report();
+            all.forEach(this.#hear);
+          },
+        );
         if (!wanted) all.forEach((answering) => this.#end(answering));
       } catch (error) {
         for (const answering of all) this.#end(answering, error);
@@ -163,7 +171,13 @@ export class Running {
   async pass(ticket: Ticket): Promise<boolean> {
     let step = Step.Progress as Step;
     while (step !== Step.Done) {
-      if (!(await this.#turn(() => ticket.cancelled, (reached) => (step = reached)))) return false;
+      if (
+        !(await this.#turn(
+          () => ticket.cancelled,
+          (reached) => (step = reached),
+        ))
+      )
+        return false;
       if (step === Step.Failed) throw errorOf(this.#engine.binding);
     }
     return true;
@@ -184,7 +198,9 @@ export class Running {
         this.#reporter.publish(this.#engine, true);
         break;
       }
-      await Promise.race(going.map(({ queue, completed }) => queue.waitCompleted(completed, kReportMs)));
+      await Promise.race(
+        going.map(({ queue, completed }) => queue.waitCompleted(completed, kReportMs)),
+      );
       await yieldToEvents();
       if (!this.closed) this.#reporter.publish(this.#engine, false);
     }
@@ -194,7 +210,7 @@ export class Running {
   /** Waits for the model's reads under way. */
   async quiet(): Promise<void> {
     const { queue } = this.#arriving[0]!;
-    for (let seen = 0; (seen = queue.completed) !== queue.pushed; ) {
+    for (let seen = 0; (seen = queue.completed) !== queue.pushed;) {
       if (this.ioError !== null) throw this.ioError;
       this.#engine.io.poke();
       await queue.waitCompleted(seen, kReportMs);
@@ -216,7 +232,8 @@ export class Running {
     const step: Step = binding.step(this.#opsPerStep);
     io.poke();
     heard(step);
-    if (step === Step.Blocked) (await gpu?.serve(() => unwanted() || this.closed)) || (await this.#waitForBytes());
+    if (step === Step.Blocked)
+      (await gpu?.serve(() => unwanted() || this.closed)) || (await this.#waitForBytes());
     else if (step === Step.Progress) this.#adapt(performance.now() - before);
     return true;
   }
@@ -224,7 +241,8 @@ export class Running {
   /** Keeps one step() at around half a slice, whatever the model's size. */
   #adapt(ms: number): void {
     if (ms < kSliceMs / 4 && this.#opsPerStep < 4096) this.#opsPerStep *= 2;
-    else if (ms > kSliceMs && this.#opsPerStep > 1) this.#opsPerStep = Math.ceil(this.#opsPerStep / 2);
+    else if (ms > kSliceMs && this.#opsPerStep > 1)
+      this.#opsPerStep = Math.ceil(this.#opsPerStep / 2);
   }
 
   async #waitForBytes(): Promise<void> {
@@ -253,9 +271,13 @@ export class Running {
       tokens += answer.completionTokens;
       tokensPerSecond += answer.generateRate;
     }
-    if (tokens || !prompt) return this.#reporter.progress({ phase: 'generate', tokens, tokensPerSecond });
+    if (tokens || !prompt)
+      return this.#reporter.progress({ phase: 'generate', tokens, tokensPerSecond });
     const units = binding.unitStates();
-    const layer = Math.max(0, units.findIndex((state) => state >= 16));
+    const layer = Math.max(
+      0,
+      units.findIndex((state) => state >= 16),
+    );
     this.#reporter.progress({ phase: 'prefill', tokens: prompt, layer, layers: units.length });
   }
 
@@ -281,7 +303,12 @@ export class Running {
       text,
       finishReason: answer.finish || 'cancelled',
       stopString: answer.stopString || undefined,
-      usage: { promptTokens, cachedTokens, completionTokens, totalTokens: promptTokens + completionTokens },
+      usage: {
+        promptTokens,
+        cachedTokens,
+        completionTokens,
+        totalTokens: promptTokens + completionTokens,
+      },
       timings: {
         promptMs,
         generateMs,

@@ -16,7 +16,10 @@ const kPiecesAtOnce = 64; // then the event loop runs
 const kStaleMs = 24 * 3600_000;
 
 /** Calls `each` for the pieces of `size` bytes. */
-export async function eachPiece(size: number, each: (offset: number, length: number) => void): Promise<void> {
+export async function eachPiece(
+  size: number,
+  each: (offset: number, length: number) => void,
+): Promise<void> {
   for (let at = 0, n = 1; at < size; at += kPiece, n++) {
     each(at, Math.min(kPiece, size - at));
     if (n % kPiecesAtOnce === 0) await yieldToEvents();
@@ -38,14 +41,17 @@ export class SessionSwap {
   /** Keeps a state; null where there is no room for it. What `piece` throws means the same. */
   async put(size: number, piece: ReadPiece): Promise<Swapped | null> {
     const small = this.#inMemory + size <= this.#memoryLimit;
-    const swapped: Swapped = small ? { size, bytes: new Uint8Array(size) } : { size, name: `${Date.now()}-${crypto.randomUUID()}` };
+    const swapped: Swapped = small
+      ? { size, bytes: new Uint8Array(size) }
+      : { size, name: `${Date.now()}-${crypto.randomUUID()}` };
     this.adopt(swapped);
     let file: SyncFile | undefined;
     try {
       if ('name' in swapped) file = await (await this.#folder())!.open(swapped.name);
       await eachPiece(size, (at, length) => {
         if ('bytes' in swapped) swapped.bytes.set(piece(at, length), at);
-        else if (file!.write(piece(at, length), { at }) !== length) throw new Error('The store is full.');
+        else if (file!.write(piece(at, length), { at }) !== length)
+          throw new Error('The store is full.');
       });
       file?.close();
       return swapped;
@@ -58,7 +64,8 @@ export class SessionSwap {
 
   /** Hands a state over, piece by piece and in order. */
   async read(swapped: Swapped, take: (piece: Uint8Array) => void): Promise<void> {
-    if ('bytes' in swapped) return eachPiece(swapped.size, (at, length) => take(swapped.bytes.subarray(at, at + length)));
+    if ('bytes' in swapped)
+      return eachPiece(swapped.size, (at, length) => take(swapped.bytes.subarray(at, at + length)));
     const file = await (await this.#folder())!.open(swapped.name);
     try {
       const piece = new Uint8Array(kPiece);
@@ -90,7 +97,8 @@ export class SessionSwap {
   async #sweep(): Promise<SwapFiles | null> {
     const files = await this.#open().catch(() => null);
     for (const name of (await files?.names().catch(() => [])) ?? []) {
-      if (Date.now() - Number.parseInt(name, 10) > kStaleMs) await files!.remove(name).catch(() => {});
+      if (Date.now() - Number.parseInt(name, 10) > kStaleMs)
+        await files!.remove(name).catch(() => {});
     }
     return files;
   }

@@ -30,11 +30,21 @@ export class Timelines {
   readonly #memory: WebAssembly.Memory;
   readonly #swap: SessionSwap;
 
-  constructor(binding: EngineBinding, memory: WebAssembly.Memory, swap: SessionSwap, left: LeftTimelines = [], slots = 1) {
+  constructor(
+    binding: EngineBinding,
+    memory: WebAssembly.Memory,
+    swap: SessionSwap,
+    left: LeftTimelines = [],
+    slots = 1,
+  ) {
     this.#binding = binding;
     this.#memory = memory;
     this.#swap = swap;
-    this.#slots = Array.from({ length: slots }, (_, number) => ({ number, id: undefined, missing: null }));
+    this.#slots = Array.from({ length: slots }, (_, number) => ({
+      number,
+      id: undefined,
+      missing: null,
+    }));
     for (const [id, waiting] of left) {
       this.#waiting.set(id, waiting);
       if (waiting.swapped) swap.adopt(waiting.swapped);
@@ -56,7 +66,12 @@ export class Timelines {
       this.#waiting.delete(id);
       if (waiting) {
         const { tokens, swapped } = waiting;
-        const back = swapped && (await this.#enter(slot, swapped.size, (take) => this.#swap.read(swapped, take)).then(() => true, () => false));
+        const back =
+          swapped &&
+          (await this.#enter(slot, swapped.size, (take) => this.#swap.read(swapped, take)).then(
+            () => true,
+            () => false,
+          ));
         if (!back) slot.missing = tokens;
         await this.#swap.drop(swapped);
       }
@@ -76,7 +91,10 @@ export class Timelines {
       const held = this.#heldBy(id);
       const shared = sharedPrefix(held, tokens);
       // Nothing speaks against an empty one, little against one that waits.
-      const worth = 2 * shared > held.length ? shared - held.length / 1e7 : held.length && -2 - this.#slots.indexOf(this.#slotOf(id)!);
+      const worth =
+        2 * shared > held.length
+          ? shared - held.length / 1e7
+          : held.length && -2 - this.#slots.indexOf(this.#slotOf(id)!);
       if (worth > most) [best, most] = [id, worth];
     }
     return best;
@@ -135,7 +153,9 @@ export class Timelines {
   async restore(id: number, state: Uint8Array): Promise<void> {
     const slot = this.#slotOf(id) ?? (await this.#vacate());
     await this.#swapOut(slot);
-    await this.#enter(slot, state.length, (take) => eachPiece(state.length, (at, length) => take(state.subarray(at, at + length))));
+    await this.#enter(slot, state.length, (take) =>
+      eachPiece(state.length, (at, length) => take(state.subarray(at, at + length))),
+    );
     slot.id = id;
     await this.#drop(id);
   }
@@ -179,7 +199,7 @@ export class Timelines {
 
   #heldBy(id: number): Int32Array {
     const slot = this.#slotOf(id);
-    return slot ? this.#held(slot) : this.#waiting.get(id)?.tokens ?? new Int32Array();
+    return slot ? this.#held(slot) : (this.#waiting.get(id)?.tokens ?? new Int32Array());
   }
 
   #clear(slot: Slot): void {
@@ -191,7 +211,9 @@ export class Timelines {
 
   /** A slot that is nobody's, or whose timeline has been idle for longest and moves out. */
   async #vacate(taken = kNone): Promise<Slot> {
-    const slot = this.#slots.find(({ id }) => id === undefined) ?? this.#slots.find(({ id }) => !taken.has(id!))!;
+    const slot =
+      this.#slots.find(({ id }) => id === undefined) ??
+      this.#slots.find(({ id }) => !taken.has(id!))!;
     await this.#swapOut(slot);
     return slot;
   }
@@ -205,7 +227,9 @@ export class Timelines {
   async #keep(slot: Slot, id: number): Promise<void> {
     const tokens = this.#held(slot);
     if (tokens.length === 0) return;
-    const copy = slot.missing ? null : this.#swap.put(this.#binding.stateBytes(), (at, length) => this.#piece(slot, at, length));
+    const copy = slot.missing
+      ? null
+      : this.#swap.put(this.#binding.stateBytes(), (at, length) => this.#piece(slot, at, length));
     this.#waiting.set(id, { tokens, swapped: await copy });
   }
 
@@ -235,7 +259,11 @@ export class Timelines {
     return this.#stage(length);
   }
 
-  async #enter(slot: Slot, size: number, give: (take: (piece: Uint8Array) => void) => Promise<void>): Promise<void> {
+  async #enter(
+    slot: Slot,
+    size: number,
+    give: (take: (piece: Uint8Array) => void) => Promise<void>,
+  ): Promise<void> {
     try {
       this.#select(slot);
       if (!this.#binding.beginRestore(size)) throw errorOf(this.#binding);

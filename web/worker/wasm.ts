@@ -41,7 +41,11 @@ export async function compileWasm(
     const cure = /unsafe-eval|CSP|Content.Security/.test(message)
       ? "allow 'wasm-unsafe-eval' in script-src of the worker's Content-Security-Policy"
       : "copy the package's engine.*.wasm beside worker.js, or give an address as wasmUrl";
-    throw new SluiceError('WASM_LOAD', `The engine's wasm cannot be loaded from ${publicUrl(from)}: ${message}; ${cure}.`, { cause });
+    throw new SluiceError(
+      'WASM_LOAD',
+      `The engine's wasm cannot be loaded from ${publicUrl(from)}: ${message}; ${cure}.`,
+      { cause },
+    );
   }
 }
 
@@ -96,7 +100,11 @@ export async function instantiateWasm(
       return new Promise((done) => (port1.onmessage = done)).then(() => port1.close());
     });
     while (own.length) own.pop()?.close();
-    own.push(...(await Promise.all(files.map((file) => (file ? openShared(file).catch(() => null) : null)))));
+    own.push(
+      ...(await Promise.all(
+        files.map((file) => (file ? openShared(file).catch(() => null) : null)),
+      )),
+    );
     await Promise.all(answers);
   };
   return { binding: new module.Engine(), memory, shareFiles };

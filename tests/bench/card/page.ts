@@ -6,13 +6,27 @@ import { rowBytes, typeIds, typeOf } from '../../../web/gpu/kernels/types.js';
 import weightsText from '../../../kernels/wgsl/weights.wgsl';
 import plainText from './plain.wgsl';
 
-export interface Shape { type: string; rows: number; cols: number; tokens: number; times: number }
+export interface Shape {
+  type: string;
+  rows: number;
+  cols: number;
+  tokens: number;
+  times: number;
+}
 /** Milliseconds of each way, and how far the results of the first two are from those of the plain one. */
-export interface Times { ours: number; codes: number | null; plain: number; nmse: [ours: number, codes: number] }
+export interface Times {
+  ours: number;
+  codes: number | null;
+  plain: number;
+  nmse: [ours: number, codes: number];
+}
 
-const kStorage = 0x80, kCopySource = 0x4, kCopyTarget = 0x8, kMapRead = 0x1;
+const kStorage = 0x80,
+  kCopySource = 0x4,
+  kCopyTarget = 0x8,
+  kMapRead = 0x1;
 const kLongMs = 30; // what can be told from a pass that has nothing to do
-const kMost = 256;  // products of a pass
+const kMost = 256; // products of a pass
 const kWeightByte = 0x3c; // no block of any type holds infinities when all of its bytes are this one
 
 let opened: Promise<[device: GPUDevice, ours: Kernels, codes: Kernels]> | undefined;
@@ -26,7 +40,11 @@ async function open(): Promise<[GPUDevice, Kernels, Kernels]> {
     requiredFeatures: wanted.filter((feature) => adapter.features.has(feature)),
     requiredLimits: { maxBufferSize, maxStorageBufferBindingSize },
   });
-  return [device, await Kernels.create(device), await Kernels.create(device, { coded: { few: true, many: true } })];
+  return [
+    device,
+    await Kernels.create(device),
+    await Kernels.create(device, { coded: { few: true, many: true } }),
+  ];
 }
 
 type Record = (to: Recorder) => void;
@@ -49,13 +67,22 @@ class Bench {
     const { rows, cols, tokens } = shape;
     this.#type = typeIds[shape.type]!;
     this.#width = rowBytes(this.#type, cols);
-    const make = (size: number, usage: number): GPUBuffer => device.createBuffer({ size: Math.ceil(size / 16) * 16, usage });
-    const bytes = new Uint8Array(Math.ceil(rows * this.#width / 16) * 16).fill(kWeightByte);
+    const make = (size: number, usage: number): GPUBuffer =>
+      device.createBuffer({ size: Math.ceil(size / 16) * 16, usage });
+    const bytes = new Uint8Array(Math.ceil((rows * this.#width) / 16) * 16).fill(kWeightByte);
     this.#weights = make(bytes.length, kStorage | kCopyTarget);
     device.queue.writeBuffer(this.#weights, 0, bytes);
     const arena = make(4 * tokens * (cols + 3 * rows), kStorage | kCopySource | kCopyTarget);
-    device.queue.writeBuffer(arena, 0, Float32Array.from({ length: cols * tokens }, (_, i) => 1 + Math.sin(i))); // a sum of some size
-    this.#memory = { arena, vectors: make(16, kStorage), acts: make(actBytes(tokens, cols), kStorage) };
+    device.queue.writeBuffer(
+      arena,
+      0,
+      Float32Array.from({ length: cols * tokens }, (_, i) => 1 + Math.sin(i)),
+    ); // a sum of some size
+    this.#memory = {
+      arena,
+      vectors: make(16, kStorage),
+      acts: make(actBytes(tokens, cols), kStorage),
+    };
     this.#back = make(12 * tokens * rows, kMapRead | kCopyTarget);
   }
 
@@ -66,18 +93,36 @@ class Bench {
   ours(way: number): Record {
     const { rows, cols, tokens } = this.#shape;
     const weights = { type: this.#type, buffer: this.#weights, offset: 0 };
-    return (to) => to.matmul({ parts: [{ weights, rows, column: 0 }], cols, tokens, x: { at: 0, ld: cols }, out: { at: this.#place(way), ld: rows } });
+    return (to) =>
+      to.matmul({
+        parts: [{ weights, rows, column: 0 }],
+        cols,
+        tokens,
+        x: { at: 0, ld: cols },
+        out: { at: this.#place(way), ld: rows },
+      });
   }
 
   plain(way: number): Record {
     const { type, rows, cols, tokens } = this.#shape;
     const { bytes, values, decode } = typeOf(this.#type);
     const variant: Variant = {
-      name: `plain ${type}`, texts: [pasted(weightsText, 1), pasted(decode, 1), plainText],
-      constants: { ALIGNED: this.#width % 4 === 0 && bytes % (values > 1 ? 4 : 1) === 0 }, bound: 1,
+      name: `plain ${type}`,
+      texts: [pasted(weightsText, 1), pasted(decode, 1), plainText],
+      constants: { ALIGNED: this.#width % 4 === 0 && bytes % (values > 1 ? 4 : 1) === 0 },
+      bound: 1,
     };
-    const params = { x: 0, x_ld: cols, y: this.#place(way), y_ld: rows, units: cols / 8, row_bytes: this.#width, rows };
-    return (to) => to.run(variant, params, [Math.ceil(rows / 64), tokens], [{ buffer: this.#weights }]);
+    const params = {
+      x: 0,
+      x_ld: cols,
+      y: this.#place(way),
+      y_ld: rows,
+      units: cols / 8,
+      row_bytes: this.#width,
+      rows,
+    };
+    return (to) =>
+      to.run(variant, params, [Math.ceil(rows / 64), tokens], [{ buffer: this.#weights }]);
   }
 
   prepare(kernels: Kernels, record: Record): Promise<void> {
@@ -112,7 +157,8 @@ class Bench {
     const best = ways.map(() => Infinity);
     for (let i = 0; i < times; i++) {
       this.#empty = Math.min(this.#empty, await this.#run(kernels, () => {}, 0));
-      for (const [w, way] of ways.entries()) best[w] = Math.min(best[w]!, await this.#run(...way, counts[w]!));
+      for (const [w, way] of ways.entries())
+        best[w] = Math.min(best[w]!, await this.#run(...way, counts[w]!));
     }
     return best.map((ms, w) => (ms - this.#empty) / counts[w]!);
   }
@@ -127,11 +173,21 @@ class Bench {
     const values = new Float32Array(this.#back.getMappedRange(0, 4 * ways * n).slice(0));
     const right = values.subarray((ways - 1) * n);
     const size = right.reduce((sum, value) => sum + value ** 2, 0);
-    return Array.from({ length: ways - 1 }, (_, w) => right.reduce((sum, value, i) => sum + (value - values[w * n + i]!) ** 2, 0) / size);
+    return Array.from(
+      { length: ways - 1 },
+      (_, w) => right.reduce((sum, value, i) => sum + (value - values[w * n + i]!) ** 2, 0) / size,
+    );
   }
 
   close(): void {
-    for (const buffer of [this.#weights, this.#memory.arena, this.#memory.vectors, this.#memory.acts!, this.#back]) buffer.destroy();
+    for (const buffer of [
+      this.#weights,
+      this.#memory.arena,
+      this.#memory.vectors,
+      this.#memory.acts!,
+      this.#back,
+    ])
+      buffer.destroy();
   }
 }
 
@@ -146,5 +202,10 @@ export async function time(shape: Shape): Promise<Times> {
   const ms = await bench.time(ways);
   const apart = await bench.apart(ways.length);
   bench.close();
-  return { ours: ms[0]!, codes: withCodes ? ms[1]! : null, plain: ms.at(-1)!, nmse: [apart[0]!, apart[1] ?? 0] };
+  return {
+    ours: ms[0]!,
+    codes: withCodes ? ms[1]! : null,
+    plain: ms.at(-1)!,
+    nmse: [apart[0]!, apart[1] ?? 0],
+  };
 }

@@ -12,52 +12,100 @@ import { inTurns, promptWords } from '../lib.mjs';
 async function loadBoth({ url, context }) {
   const { Engine } = await import('/dist/index.js');
   const { Wllama } = await import('/wllama/index.js');
-  globalThis.ours = await Engine.load(new URL(url, location.href), { device: 'webgpu', contextLength: context, threads: 1, cache: 'none' });
+  globalThis.ours = await Engine.load(new URL(url, location.href), {
+    device: 'webgpu',
+    contextLength: context,
+    threads: 1,
+    cache: 'none',
+  });
   const said = [];
   const note = (...words) => said.push(words.join(' '));
-  globalThis.peer = new Wllama({ default: '/wllama/wasm/wllama.wasm' }, { logger: { debug: note, log: note, warn: note, error: note } });
+  globalThis.peer = new Wllama(
+    { default: '/wllama/wasm/wllama.wasm' },
+    { logger: { debug: note, log: note, warn: note, error: note } },
+  );
   const blob = await (await fetch(url)).blob();
   await peer.loadModel([blob], { n_ctx: context, n_threads: 1, n_gpu_layers: 999, seed: 1 });
-  return { device: ours.stats().device, offloaded: said.find((line) => /offloaded \d+\/\d+ layers/.test(line)) };
+  return {
+    device: ours.stats().device,
+    offloaded: said.find((line) => /offloaded \d+\/\d+ layers/.test(line)),
+  };
 }
 
 async function measureOurs({ prompt, n }) {
-  const { usage, timings } = await ours.generate(prompt, { maxTokens: n, temperature: 0, ignoreEos: true, reusePrefix: false }).result;
-  return {  // the first token comes out of the prompt's own pass
-    prefill: (usage.promptTokens * 1000) / timings.promptMs, decode: ((usage.completionTokens - 1) * 1000) / timings.generateMs,
+  const { usage, timings } = await ours.generate(prompt, {
+    maxTokens: n,
+    temperature: 0,
+    ignoreEos: true,
+    reusePrefix: false,
+  }).result;
+  return {
+    // the first token comes out of the prompt's own pass
+    prefill: (usage.promptTokens * 1000) / timings.promptMs,
+    decode: ((usage.completionTokens - 1) * 1000) / timings.generateMs,
     promptTokens: usage.promptTokens,
   };
 }
 
 async function measurePeer({ prompt, n }) {
-  const { timings } = await peer.createCompletion({ prompt, max_tokens: n, temperature: 0, ignore_eos: true, cache_prompt: false });
-  return { prefill: timings.prompt_per_second, decode: timings.predicted_per_second, promptTokens: timings.prompt_n };
+  const { timings } = await peer.createCompletion({
+    prompt,
+    max_tokens: n,
+    temperature: 0,
+    ignore_eos: true,
+    cache_prompt: false,
+  });
+  return {
+    prefill: timings.prompt_per_second,
+    decode: timings.predicted_per_second,
+    promptTokens: timings.prompt_n,
+  };
 }
 
 // --- here -----------------------------------------------------------------------------------------
 
 /** Prints tokens per second of both, the best of so many rounds, and their ratio. */
 export async function againstPeer(file, nPrompt, nGenerate, rounds) {
-  const server = await serve([
-    ['/dist/', inRoot('dist')], ['/wllama/', inRoot('node_modules', '@wllama', 'wllama', 'esm')], ['/model/', dirname(resolve(file))],
-  ], {
-    onRequest(request, response) {
-      if (request.url !== '/') return false;
-      response.setHeader('Content-Type', 'text/html').end('<!doctype html><title>bench</title>');
-      return true;
+  const server = await serve(
+    [
+      ['/dist/', inRoot('dist')],
+      ['/wllama/', inRoot('node_modules', '@wllama', 'wllama', 'esm')],
+      ['/model/', dirname(resolve(file))],
+    ],
+    {
+      onRequest(request, response) {
+        if (request.url !== '/') return false;
+        response.setHeader('Content-Type', 'text/html').end('<!doctype html><title>bench</title>');
+        return true;
+      },
     },
-  });
+  );
   // wllama waits for the card in the middle of a call, by a proposal that Firefox has behind a preference.
-  const browser = await launchFirefoxGpu({ 'javascript.options.wasm_js_promise_integration': true });
+  const browser = await launchFirefoxGpu({
+    'javascript.options.wasm_js_promise_integration': true,
+  });
   try {
     const page = await browser.open(`${server.url}/`);
-    const { device, offloaded } = await page.evaluate(loadBoth, { url: `/model/${basename(file)}`, context: 4 * nPrompt + nGenerate });
-    if (device !== 'webgpu' || !offloaded) throw new Error(`ours computes on ${device}, wllama says ${offloaded ?? 'nothing of a card'}`);
+    const { device, offloaded } = await page.evaluate(loadBoth, {
+      url: `/model/${basename(file)}`,
+      context: 4 * nPrompt + nGenerate,
+    });
+    if (device !== 'webgpu' || !offloaded)
+      throw new Error(
+        `ours computes on ${device}, wllama says ${offloaded ?? 'nothing of a card'}`,
+      );
     const work = { prompt: promptWords(nPrompt).join(' '), n: nGenerate };
-    const [ours, peer] = await inTurns([() => page.evaluate(measureOurs, work), () => page.evaluate(measurePeer, work)], rounds);
-    console.log(`${basename(file)}, prompts of ${ours.promptTokens} and ${peer.promptTokens} tokens; ${offloaded.trim()}`);
+    const [ours, peer] = await inTurns(
+      [() => page.evaluate(measureOurs, work), () => page.evaluate(measurePeer, work)],
+      rounds,
+    );
+    console.log(
+      `${basename(file)}, prompts of ${ours.promptTokens} and ${peer.promptTokens} tokens; ${offloaded.trim()}`,
+    );
     for (const what of ['prefill', 'decode']) {
-      console.log(`${what}: ${ours[what].toFixed(2)} tokens/s, wllama ${peer[what].toFixed(2)}, ${(ours[what] / peer[what]).toFixed(1)} times`);
+      console.log(
+        `${what}: ${ours[what].toFixed(2)} tokens/s, wllama ${peer[what].toFixed(2)}, ${(ours[what] / peer[what]).toFixed(1)} times`,
+      );
     }
   } finally {
     await browser.close();

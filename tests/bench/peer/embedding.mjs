@@ -5,16 +5,26 @@ import { LlamaLogLevel, getLlama } from 'node-llama-cpp';
 const [modelPath, ...numbers] = process.argv.slice(2);
 const [threads, texts, tokens, repeats] = numbers.map(Number);
 const llama = await getLlama({
-  gpu: false, build: 'never', maxThreads: threads, progressLogs: false, logLevel: LlamaLogLevel.error,
+  gpu: false,
+  build: 'never',
+  maxThreads: threads,
+  progressLogs: false,
+  logLevel: LlamaLogLevel.error,
 });
 const model = await llama.loadModel({ modelPath, useMmap: false });
 const vocabulary = model.fileInfo.metadata.tokenizer?.ggml?.tokens?.length ?? 256;
 // Two tokens fewer: the library adds those at the ends by itself.
 const inputs = Array.from({ length: texts }, (_, t) =>
-  Array.from({ length: tokens - 2 }, (_, i) => 5 + (((t * tokens + i) * 7919) % (vocabulary - 5))));
-const context = await model.createEmbeddingContext({ contextSize: tokens + 8, batchSize: 512, threads });
+  Array.from({ length: tokens - 2 }, (_, i) => 5 + (((t * tokens + i) * 7919) % (vocabulary - 5))),
+);
+const context = await model.createEmbeddingContext({
+  contextSize: tokens + 8,
+  batchSize: 512,
+  threads,
+});
 let best = 0;
-for (let round = 0; round <= repeats; round++) {  // the first warms up
+for (let round = 0; round <= repeats; round++) {
+  // the first warms up
   const start = performance.now();
   for (const input of inputs) await context.getEmbeddingFor(input);
   if (round > 0) best = Math.max(best, (texts * 1000) / (performance.now() - start));

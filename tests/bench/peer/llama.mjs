@@ -7,10 +7,14 @@ import { LlamaLogLevel, getLlama } from 'node-llama-cpp';
 const [modelPath, ...numbers] = process.argv.slice(2);
 const [threads, nPrompt, nGenerate, repeats] = numbers.map(Number);
 const kvType = (numbers[4] ?? 'f16').toUpperCase();
-const first = nPrompt < 4096 ? 0 : 1;  // round 0 warms up
+const first = nPrompt < 4096 ? 0 : 1; // round 0 warms up
 
 const llama = await getLlama({
-  gpu: false, build: 'never', maxThreads: threads, progressLogs: false, logLevel: LlamaLogLevel.error,
+  gpu: false,
+  build: 'never',
+  maxThreads: threads,
+  progressLogs: false,
+  logLevel: LlamaLogLevel.error,
 });
 const model = await llama.loadModel({ modelPath, useMmap: false });
 const vocabulary = model.fileInfo.metadata.tokenizer?.ggml?.tokens?.length ?? 256;
@@ -18,8 +22,11 @@ const prompt = Array.from({ length: nPrompt }, (_, i) => 3 + ((i * 7919) % (voca
 
 async function measure(flashAttention) {
   const context = await model.createContext({
-    contextSize: nPrompt + nGenerate + 8, batchSize: first === 0 ? Math.max(512, nPrompt) : 512, flashAttention,
-    experimentalKvCacheKeyType: kvType, experimentalKvCacheValueType: kvType,
+    contextSize: nPrompt + nGenerate + 8,
+    batchSize: first === 0 ? Math.max(512, nPrompt) : 512,
+    flashAttention,
+    experimentalKvCacheKeyType: kvType,
+    experimentalKvCacheValueType: kvType,
     threads: { ideal: threads, min: threads },
   });
   const sequence = context.getSequence();
@@ -31,7 +38,10 @@ async function measure(flashAttention) {
     const prefill = ((nPrompt - 1) * 1000) / (performance.now() - start);
     // The first token takes the clock's start: it finishes the prompt.
     let generated = -1;
-    for await (const _ of sequence.evaluate(prompt.slice(-1), { temperature: 0, yieldEogToken: true })) {
+    for await (const _ of sequence.evaluate(prompt.slice(-1), {
+      temperature: 0,
+      yieldEogToken: true,
+    })) {
       if (++generated === 0) start = performance.now();
       if (generated === nGenerate) break;
     }
@@ -47,9 +57,14 @@ async function measure(flashAttention) {
 
 const plain = kvType === 'F16' ? await measure(false) : { prefill: 0, decode: 0 };
 const flash = await measure(true);
-console.log(JSON.stringify({
-  name: 'llama.cpp', threads,
-  prefill: Math.max(plain.prefill, flash.prefill), decode: Math.max(plain.decode, flash.decode),
-  plain, flash,
-}));
+console.log(
+  JSON.stringify({
+    name: 'llama.cpp',
+    threads,
+    prefill: Math.max(plain.prefill, flash.prefill),
+    decode: Math.max(plain.decode, flash.decode),
+    plain,
+    flash,
+  }),
+);
 process.exit(0);

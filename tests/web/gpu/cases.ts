@@ -8,12 +8,14 @@ import { experts } from './expert-cases.js';
 import { type Harness, Random, type Wanted } from './harness.js';
 import { recurrent } from './recurrent-cases.js';
 
-const erf = (x: number) => { // by its series, or the continued fraction of what is left of 1
+const erf = (x: number) => {
+  // by its series, or the continued fraction of what is left of 1
   const z = Math.abs(x);
   let value = 0;
   if (z < 3) {
     let term = z;
-    for (let n = 0; Math.abs(term) > 1e-18 * Math.abs(value) || n < 2; ++n, term *= -z * z / n) value += term / (2 * n + 1);
+    for (let n = 0; Math.abs(term) > 1e-18 * Math.abs(value) || n < 2; ++n, term *= (-z * z) / n)
+      value += term / (2 * n + 1);
     value *= 2 / Math.sqrt(Math.PI);
   } else {
     let fraction = 0;
@@ -35,17 +37,34 @@ export const activations: ((g: number, u: number) => number)[] = [
   (g) => 0.5 * g * (1 + erf(g / Math.SQRT2)),
   (g) => Math.tanh(g),
   (g, u) => relu(g) ** 2 * u,
-  (x) => (x > 0 ? xielu.positive * x * x : xielu.negative * (Math.expm1(Math.min(x, xielu.below)) - x)) + xielu.linear * x,
+  (x) =>
+    (x > 0 ? xielu.positive * x * x : xielu.negative * (Math.expm1(Math.min(x, xielu.below)) - x)) +
+    xielu.linear * x,
 ];
 const gated = (kind: number) => ![2, 4, 6, 7, 9].includes(kind);
 const unaries: ((x: number) => number)[] = [
-  (x) => x, (x) => x * sigmoid(x), sigmoid, Math.tanh, (x) => relu(x) + Math.log1p(Math.exp(-Math.abs(x))), (x) => relu(x) ** 2,
-  (x) => Math.exp(-Math.exp(x)), (x) => Math.exp(-sigmoid(x) * Math.exp(-0.5)),
+  (x) => x,
+  (x) => x * sigmoid(x),
+  sigmoid,
+  Math.tanh,
+  (x) => relu(x) + Math.log1p(Math.exp(-Math.abs(x))),
+  (x) => relu(x) ** 2,
+  (x) => Math.exp(-Math.exp(x)),
+  (x) => Math.exp(-sigmoid(x) * Math.exp(-0.5)),
 ];
 
 interface ProductShape {
-  types: number[]; rows: number[]; cols: number; tokens: number;
-  add?: boolean; bias?: boolean; factor?: boolean; scale?: number; norm?: boolean; activation?: number; offset?: number;
+  types: number[];
+  rows: number[];
+  cols: number;
+  tokens: number;
+  add?: boolean;
+  bias?: boolean;
+  factor?: boolean;
+  scale?: number;
+  norm?: boolean;
+  activation?: number;
+  offset?: number;
 }
 
 /** One call of matmul with a part for each of shape.types. */
@@ -56,22 +75,36 @@ function product(h: Harness, shape: ProductShape): void {
   const width = shape.rows.reduce((a, b) => a + b, 0);
   const out = h.place(tokens, width, (t, i) => t - i / 7);
   const y0 = (t: number, i: number) => h.get(out, t, i);
-  const gain = shape.norm ? h.vector(Array.from({ length: cols }, () => 1 + h.random.normal() / 4)) : undefined;
+  const gain = shape.norm
+    ? h.vector(Array.from({ length: cols }, () => 1 + h.random.normal() / 4))
+    : undefined;
   let column = 0;
   const sums: ((t: number, r: number) => Wanted)[] = [];
   const parts: Part[] = shape.types.map((type, i) => {
     const rows = shape.rows[i]!;
     const bytes = randomWeights(h.random, type, rows, cols);
-    const bias = shape.bias ? h.vector(Array.from({ length: rows }, () => h.random.normal())) : undefined;
+    const bias = shape.bias
+      ? h.vector(Array.from({ length: rows }, () => h.random.normal()))
+      : undefined;
     const factor = shape.factor ? h.vector([1.5 + i]) : undefined;
-    const decoded = Array.from({ length: rows }, (_, r) => Float64Array.from({ length: cols }, (_, c) => weight(bytes, type, cols, r, c)));
+    const decoded = Array.from({ length: rows }, (_, r) =>
+      Float64Array.from({ length: cols }, (_, c) => weight(bytes, type, cols, r, c)),
+    );
     const taken = Array.from({ length: tokens }, (_, t) => {
       const values = Array.from({ length: cols }, (_, c) => h.get(x, t, c));
-      const root = shape.norm ? 1 / Math.sqrt(values.reduce((sum, value) => sum + value ** 2, 0) / cols + eps) : 1;
-      return asTaken(h, type, tokens, values.map((value, c) => value * root * (gain === undefined ? 1 : h.vectorValue(gain + c))));
+      const root = shape.norm
+        ? 1 / Math.sqrt(values.reduce((sum, value) => sum + value ** 2, 0) / cols + eps)
+        : 1;
+      return asTaken(
+        h,
+        type,
+        tokens,
+        values.map((value, c) => value * root * (gain === undefined ? 1 : h.vectorValue(gain + c))),
+      );
     });
     sums.push((t, r) => {
-      let value = 0, size = 0;
+      let value = 0,
+        size = 0;
       taken[t]!.forEach((x, c) => {
         value += decoded[r]![c]! * x.value;
         size += Math.abs(decoded[r]![c]!) * x.size;
@@ -80,7 +113,13 @@ function product(h: Harness, shape: ProductShape): void {
       const more = bias === undefined ? 0 : h.vectorValue(bias + r);
       return { value: by * (value + more), size: Math.abs(by) * (size + Math.abs(more)) };
     });
-    const part = { weights: { type, buffer: h.buffer(bytes, offset), offset }, rows, column, bias, factor };
+    const part = {
+      weights: { type, buffer: h.buffer(bytes, offset), offset },
+      rows,
+      column,
+      bias,
+      factor,
+    };
     column += rows;
     return part;
   });
@@ -88,7 +127,9 @@ function product(h: Harness, shape: ProductShape): void {
   const activation = kind === undefined ? undefined : { kind, xielu };
   const norm = shape.norm ? { weight: gain, eps, scratch: h.place(tokens, cols) } : undefined;
   if (norm) h.scratch(norm.scratch.at, tokens * norm.scratch.ld);
-  h.call(`product ${JSON.stringify(shape)}`, (r) => r.matmul({ parts, cols, x, out, tokens, scale: shape.scale, add: shape.add, norm, activation }));
+  h.call(`product ${JSON.stringify(shape)}`, (r) =>
+    r.matmul({ parts, cols, x, out, tokens, scale: shape.scale, add: shape.add, norm, activation }),
+  );
   column = 0;
   parts.forEach((part, i) => {
     if (kind !== undefined && i === 1) return h.scratch(out.at, 0);
@@ -99,17 +140,24 @@ function product(h: Harness, shape: ProductShape): void {
         const value = activations[kind]!(sum.value, up.value);
         return { value, size: (1 + Math.abs(value)) * (1 + sum.size!) * (1 + (up.size ?? 0)) };
       }
-      const before = shape.add ? y0(t, i === 0 ? r : r + shape.rows.slice(0, i).reduce((a, b) => a + b, 0)) : 0;
+      const before = shape.add
+        ? y0(t, i === 0 ? r : r + shape.rows.slice(0, i).reduce((a, b) => a + b, 0))
+        : 0;
       return { value: sum.value + before, size: sum.size! + Math.abs(before) };
     });
     column += part.rows;
   });
   if (kind !== undefined && parts.length > 1) {
-    for (let t = 0; t < tokens; ++t) h.scratch(out.at + t * out.ld + shape.rows[0]!, shape.rows[1]!);
+    for (let t = 0; t < tokens; ++t)
+      h.scratch(out.at + t * out.ld + shape.rows[0]!, shape.rows[1]!);
   }
 }
 
-const f16 = 1, q40 = 2, q80 = 8, q4k = 12, q6k = 14;
+const f16 = 1,
+  q40 = 2,
+  q80 = 8,
+  q4k = 12,
+  q6k = 14;
 const blockOf = (type: number) => types.get(type)!.values;
 
 export function everyType(h: Harness): void {
@@ -117,13 +165,15 @@ export function everyType(h: Harness): void {
     const cols = Math.max(blockOf(type) * 3, 96);
     product(h, { types: [type], rows: [7], cols, tokens: 1, offset: 4 * h.random.below(80) });
     // Both kinds of products decode alike.
-    if ([f16, q40, q80, q4k, q6k].includes(type)) product(h, { types: [type], rows: [70], cols, tokens: 33, offset: 4 * h.random.below(80) });
+    if ([f16, q40, q80, q4k, q6k].includes(type))
+      product(h, { types: [type], rows: [70], cols, tokens: 33, offset: 4 * h.random.below(80) });
   }
 }
 
 /** What both kinds of products decode alike, in a kernel that little has to be compiled for. */
 export function everyRow(h: Harness): void {
-  for (const type of types.keys()) table(h, type, Math.max(blockOf(type) * 3, 96), 0, Math.max(blockOf(type) * 3, 96));
+  for (const type of types.keys())
+    table(h, type, Math.max(blockOf(type) * 3, 96), 0, Math.max(blockOf(type) * 3, 96));
 }
 
 /** A product of each form. */
@@ -133,8 +183,24 @@ export function products(h: Harness): void {
   for (const cols of [5, 640]) product(h, { types: [0], rows: [3], cols, tokens: 1 });
   product(h, { types: [f16], rows: [66], cols: 46, tokens: 9, add: true, bias: true });
   product(h, { types: [f16], rows: [66], cols: 64, tokens: 9, add: true, bias: true });
-  product(h, { types: [q80, q80, q80], rows: [65, 3, 130], cols: 96, tokens: 34, norm: true, factor: true });
-  product(h, { types: [q4k, q4k, q6k], rows: [9, 4, 8], cols: 512, tokens: 1, norm: true, add: true, factor: true, scale: 2 });
+  product(h, {
+    types: [q80, q80, q80],
+    rows: [65, 3, 130],
+    cols: 96,
+    tokens: 34,
+    norm: true,
+    factor: true,
+  });
+  product(h, {
+    types: [q4k, q4k, q6k],
+    rows: [9, 4, 8],
+    cols: 512,
+    tokens: 1,
+    norm: true,
+    add: true,
+    factor: true,
+    scale: 2,
+  });
   product(h, { types: [q40, q40], rows: [10, 10], cols: 96, tokens: 1, activation: 0, norm: true });
   product(h, { types: [q40, f16], rows: [70, 10], cols: 96, tokens: 12, norm: true });
 }
@@ -147,10 +213,18 @@ export function moreProducts(h: Harness): void {
     product(h, { types: [q40], rows: [5], cols: 64, tokens, bias: true, scale: 0.5 });
   }
   for (const cols of [1, 8, 36]) product(h, { types: [0], rows: [3], cols, tokens: 1 });
-  for (const cols of [3, 200]) product(h, { types: [f16], rows: [66], cols, tokens: 9, add: true, bias: true });
+  for (const cols of [3, 200])
+    product(h, { types: [f16], rows: [66], cols, tokens: 9, add: true, bias: true });
   product(h, { types: [30], rows: [1], cols: 7, tokens: 40 });
   product(h, { types: [q80, q80, q80], rows: [9, 3, 6], cols: 96, tokens: 1, norm: true });
-  product(h, { types: [q80, q80, q80], rows: [9, 3, 6], cols: 96, tokens: 3, norm: true, bias: true });
+  product(h, {
+    types: [q80, q80, q80],
+    rows: [9, 3, 6],
+    cols: 96,
+    tokens: 3,
+    norm: true,
+    bias: true,
+  });
   product(h, { types: [q40, q40, q40, q40, q40], rows: [4, 4, 1, 2, 6], cols: 32, tokens: 2 });
   for (const tokens of [1, 4, 12]) {
     product(h, { types: [q40, q40], rows: [10, 10], cols: 96, tokens, activation: 0, norm: true });
@@ -160,7 +234,15 @@ export function moreProducts(h: Harness): void {
   product(h, { types: [f16, f16], rows: [10, 10], cols: 32, tokens: 1, activation: 5, bias: true });
   product(h, { types: [f16], rows: [10], cols: 32, tokens: 1, activation: 9, norm: true });
   product(h, { types: [q80, f16], rows: [6, 6], cols: 1056, tokens: 2, norm: true });
-  product(h, { types: [q4k, q80], rows: [6, 6], cols: 1024, tokens: 40, norm: true, bias: true, scale: 3 });
+  product(h, {
+    types: [q4k, q80],
+    rows: [6, 6],
+    cols: 1024,
+    tokens: 40,
+    norm: true,
+    bias: true,
+    scale: 3,
+  });
 }
 
 /** Rows of a table: columns [column, column + n) of them. */
@@ -170,46 +252,87 @@ function table(h: Harness, type: number, cols: number, column: number, n: number
   const at = h.place(1, 3, (_, i) => ids[i]!);
   const block = blockOf(type);
   // A value may be a difference: of terms as large as the largest of its block.
-  const most = ids.map((id) => Array.from({ length: cols / block }, (_, b) => Math.max(...Array.from({ length: block }, (_, i) => Math.abs(weight(bytes, type, cols, id, b * block + i))))));
+  const most = ids.map((id) =>
+    Array.from({ length: cols / block }, (_, b) =>
+      Math.max(
+        ...Array.from({ length: block }, (_, i) =>
+          Math.abs(weight(bytes, type, cols, id, b * block + i)),
+        ),
+      ),
+    ),
+  );
   for (const add of [false, true]) {
     const out = h.place(3, n);
     const before = (t: number, i: number) => h.get(out, t, i);
     const weights = { type, buffer: h.buffer(bytes, 12), offset: 12 };
-    h.call(`rows ${type}`, (r) => r.rows({ weights, count: 20, cols, ids: at.at, tokens: 3, column, n, out, scale: 1.5, add }));
+    h.call(`rows ${type}`, (r) =>
+      r.rows({ weights, count: 20, cols, ids: at.at, tokens: 3, column, n, out, scale: 1.5, add }),
+    );
     h.expect(out, 3, n, (t, i) => {
       const more = add ? before(t, i) : 0;
-      return { value: 1.5 * weight(bytes, type, cols, ids[t]!, column + i) + more, size: 1.5 * most[t]![Math.floor((column + i) / block)]! + Math.abs(more) };
+      return {
+        value: 1.5 * weight(bytes, type, cols, ids[t]!, column + i) + more,
+        size: 1.5 * most[t]![Math.floor((column + i) / block)]! + Math.abs(more),
+      };
     });
   }
 }
 
 export function rows(h: Harness): void {
-  for (const [type, cols, column, n] of [[q6k, 512, 0, 512], [q40, 96, 33, 50], [f16, 45, 3, 42], [f16, 64, 8, 50], [0, 9, 0, 9]] as const) table(h, type, cols, column, n);
+  for (const [type, cols, column, n] of [
+    [q6k, 512, 0, 512],
+    [q40, 96, 33, 50],
+    [f16, 45, 3, 42],
+    [f16, 64, 8, 50],
+    [0, 9, 0, 9],
+  ] as const)
+    table(h, type, cols, column, n);
 }
 
 export function norms(h: Harness): void {
-  for (const [n, heads, tokens] of [[1, 1, 1], [37, 3, 2], [64, 5, 1], [1000, 1, 3]] as const) {
+  for (const [n, heads, tokens] of [
+    [1, 1, 1],
+    [37, 3, 2],
+    [64, 5, 1],
+    [1000, 1, 3],
+  ] as const) {
     for (const kind of [0, 1, 2]) {
       for (const perHead of [false, true]) {
         const size = perHead ? n * heads : n;
-        const weight = kind === 2 ? undefined : h.vector(Array.from({ length: size }, () => h.random.normal()));
-        const bias = kind === 2 || n === 64 ? undefined : h.vector(Array.from({ length: size }, () => h.random.normal()));
+        const weight =
+          kind === 2 ? undefined : h.vector(Array.from({ length: size }, () => h.random.normal()));
+        const bias =
+          kind === 2 || n === 64
+            ? undefined
+            : h.vector(Array.from({ length: size }, () => h.random.normal()));
         const inPlace = n === 64;
         const x = h.place(tokens, n * heads, () => 3 + h.random.normal());
         const out = inPlace ? x : h.place(tokens, n * heads);
-        const source = Array.from({ length: tokens }, (_, t) => Array.from({ length: n * heads }, (_, i) => h.get(x, t, i)));
+        const source = Array.from({ length: tokens }, (_, t) =>
+          Array.from({ length: n * heads }, (_, i) => h.get(x, t, i)),
+        );
         const eps = 1e-4;
-        h.call(`norm ${kind} of ${heads} x ${n}`, (r) => r.norm({ in: x, out, tokens, n, heads, kind, weight, bias, perHead, eps, scale: 1.25 }));
+        h.call(`norm ${kind} of ${heads} x ${n}`, (r) =>
+          r.norm({ in: x, out, tokens, n, heads, kind, weight, bias, perHead, eps, scale: 1.25 }),
+        );
         h.expect(out, tokens, n * heads, (t, j) => {
-          const head = Math.floor(j / n), values = source[t]!.slice(head * n, head * n + n);
+          const head = Math.floor(j / n),
+            values = source[t]!.slice(head * n, head * n + n);
           const mean = kind === 1 ? values.reduce((a, b) => a + b, 0) / n : 0;
           const squares = values.reduce((a, b) => a + (b - mean) ** 2, 0);
-          if (kind === 2) return 1.25 * source[t]![j]! / Math.max(Math.sqrt(squares), eps);
-          const own = (perHead ? head * n : 0) + j % n;
-          const term = (source[t]![j]! - mean) / Math.sqrt(squares / n + eps) * h.vectorValue(weight! + own);
+          if (kind === 2) return (1.25 * source[t]![j]!) / Math.max(Math.sqrt(squares), eps);
+          const own = (perHead ? head * n : 0) + (j % n);
+          const term =
+            ((source[t]![j]! - mean) / Math.sqrt(squares / n + eps)) * h.vectorValue(weight! + own);
           const more = bias === undefined ? 0 : h.vectorValue(bias + own);
           // What rounding leaves of a mean is divided by the same root.
-          return { value: term + more, size: Math.abs(term) + Math.abs(more) + 3 * Math.abs(h.vectorValue(weight! + own)) / Math.sqrt(squares / n + eps) };
+          return {
+            value: term + more,
+            size:
+              Math.abs(term) +
+              Math.abs(more) +
+              (3 * Math.abs(h.vectorValue(weight! + own))) / Math.sqrt(squares / n + eps),
+          };
         });
       }
     }
@@ -217,13 +340,37 @@ export function norms(h: Harness): void {
 }
 
 export function vectors(h: Harness): void {
-  type Change = (r: Recorder, op: { in: { at: number; ld: number }; out: { at: number; ld: number }; tokens: number; n: number; heads: number; inStep: number; outStep: number }) => void;
-  const each = (name: string, record: Change, value: (x: number, y: number, i: number) => number, wide = false) => {
-    for (const [n, heads, tokens] of [[1, 1, 1], [50, 3, 2], [129, 1, 3]] as const) {
-      const inStep = n + 2, outStep = n + 1;
-      const spread = () => wide ? 12 * h.random.normal() : h.random.normal();
-      const x = h.place(tokens, heads * inStep, spread), out = h.place(tokens, heads * outStep);
-      h.call(`${name} of ${heads} x ${n}`, (r) => record(r, { in: x, out, tokens, n, heads, inStep, outStep }));
+  type Change = (
+    r: Recorder,
+    op: {
+      in: { at: number; ld: number };
+      out: { at: number; ld: number };
+      tokens: number;
+      n: number;
+      heads: number;
+      inStep: number;
+      outStep: number;
+    },
+  ) => void;
+  const each = (
+    name: string,
+    record: Change,
+    value: (x: number, y: number, i: number) => number,
+    wide = false,
+  ) => {
+    for (const [n, heads, tokens] of [
+      [1, 1, 1],
+      [50, 3, 2],
+      [129, 1, 3],
+    ] as const) {
+      const inStep = n + 2,
+        outStep = n + 1;
+      const spread = () => (wide ? 12 * h.random.normal() : h.random.normal());
+      const x = h.place(tokens, heads * inStep, spread),
+        out = h.place(tokens, heads * outStep);
+      h.call(`${name} of ${heads} x ${n}`, (r) =>
+        record(r, { in: x, out, tokens, n, heads, inStep, outStep }),
+      );
       for (let head = 0; head < heads; ++head) {
         h.expect({ at: out.at + head * outStep, ld: out.ld }, tokens, n, (t, i) => {
           const before = h.get(out, t, head * outStep + i);
@@ -233,78 +380,201 @@ export function vectors(h: Harness): void {
       }
     }
   };
-  each('add', (r, op) => r.add(op), (x, y) => x + y);
-  each('scaled add', (r, op) => r.add({ ...op, scale: -0.3 }), (x, y) => y - Math.fround(0.3) * x);
-  each('scale', (r, op) => r.scale({ ...op, scale: 3 }), (x) => 3 * x);
-  each('scale by 0', (r, op) => r.scale({ ...op, scale: 0 }), () => 0);
-  each('copy', (r, op) => r.copy(op), (x) => x);
-  each('softcap', (r, op) => r.softcap({ ...op, softcap: 5 }), (x) => 5 * Math.tanh(x / 5), true);
-  each('clamp', (r, op) => r.clamp({ ...op, softcap: 0.75 }), (x) => Math.max(-0.75, Math.min(0.75, x)));
-  unaries.forEach((f, unary) => each(`unary ${unary}`, (r, op) => r.unary({ ...op, unary }), (x) => f(x), unary !== 6));
+  each(
+    'add',
+    (r, op) => r.add(op),
+    (x, y) => x + y,
+  );
+  each(
+    'scaled add',
+    (r, op) => r.add({ ...op, scale: -0.3 }),
+    (x, y) => y - Math.fround(0.3) * x,
+  );
+  each(
+    'scale',
+    (r, op) => r.scale({ ...op, scale: 3 }),
+    (x) => 3 * x,
+  );
+  each(
+    'scale by 0',
+    (r, op) => r.scale({ ...op, scale: 0 }),
+    () => 0,
+  );
+  each(
+    'copy',
+    (r, op) => r.copy(op),
+    (x) => x,
+  );
+  each(
+    'softcap',
+    (r, op) => r.softcap({ ...op, softcap: 5 }),
+    (x) => 5 * Math.tanh(x / 5),
+    true,
+  );
+  each(
+    'clamp',
+    (r, op) => r.clamp({ ...op, softcap: 0.75 }),
+    (x) => Math.max(-0.75, Math.min(0.75, x)),
+  );
+  unaries.forEach((f, unary) =>
+    each(
+      `unary ${unary}`,
+      (r, op) => r.unary({ ...op, unary }),
+      (x) => f(x),
+      unary !== 6,
+    ),
+  );
   const long = h.vector(Array.from({ length: 129 }, () => h.random.normal()));
-  each('mulVec', (r, op) => r.mulVec({ ...op, vec: long }), (x, _, i) => x * h.vectorValue(long + i));
-  each('mulVec by one', (r, op) => r.mulVec({ ...op, vec: long, one: true }), (x) => x * h.vectorValue(long));
-  each('addVec', (r, op) => r.addVec({ ...op, vec: long }), (x, _, i) => x + h.vectorValue(long + i));
+  each(
+    'mulVec',
+    (r, op) => r.mulVec({ ...op, vec: long }),
+    (x, _, i) => x * h.vectorValue(long + i),
+  );
+  each(
+    'mulVec by one',
+    (r, op) => r.mulVec({ ...op, vec: long, one: true }),
+    (x) => x * h.vectorValue(long),
+  );
+  each(
+    'addVec',
+    (r, op) => r.addVec({ ...op, vec: long }),
+    (x, _, i) => x + h.vectorValue(long + i),
+  );
   activations.forEach((f, kind) => {
-    for (const [n, tokens] of [[70, 2], [3, 1]] as const) {
+    for (const [n, tokens] of [
+      [70, 2],
+      [3, 1],
+    ] as const) {
       const at = h.place(tokens, 2 * n, () => 4 * h.random.normal());
       h.call(`activation ${kind}`, (r) => r.activate({ at, tokens, n, kind, xielu }));
-      h.expect(at, tokens, n, (t, i) => ({ value: f(h.get(at, t, i), gated(kind) ? h.get(at, t, n + i) : 0), size: 0.1 }));
+      h.expect(at, tokens, n, (t, i) => ({
+        value: f(h.get(at, t, i), gated(kind) ? h.get(at, t, n + i) : 0),
+        size: 0.1,
+      }));
     }
   });
   for (const heads of [1, 4]) {
-    const gate = h.place(2, heads), out = h.place(2, 12);
+    const gate = h.place(2, heads),
+      out = h.place(2, 12);
     h.call(`gate of ${heads}`, (r) => r.gate({ in: gate, out, tokens: 2, n: 12, heads }));
-    h.expect(out, 2, 12, (t, i) => h.get(out, t, i) * sigmoid(h.get(gate, t, Math.floor(i / (12 / heads)))));
-    const x = h.place(2, 6 * heads), gates = h.place(2, 8 * heads), y = h.place(2, 6 * heads);
-    h.call(`gated of ${heads}`, (r) => r.gated({ in: x, out: y, tokens: 2, n: 6, heads, unary: 1, gate: gates, stride: 8 }));
-    h.expect(y, 2, 6 * heads, (t, i) => h.get(x, t, i) * unaries[1]!(h.get(gates, t, Math.floor(i / 6) * 8 + i % 6)));
+    h.expect(
+      out,
+      2,
+      12,
+      (t, i) => h.get(out, t, i) * sigmoid(h.get(gate, t, Math.floor(i / (12 / heads)))),
+    );
+    const x = h.place(2, 6 * heads),
+      gates = h.place(2, 8 * heads),
+      y = h.place(2, 6 * heads);
+    h.call(`gated of ${heads}`, (r) =>
+      r.gated({ in: x, out: y, tokens: 2, n: 6, heads, unary: 1, gate: gates, stride: 8 }),
+    );
+    h.expect(
+      y,
+      2,
+      6 * heads,
+      (t, i) => h.get(x, t, i) * unaries[1]!(h.get(gates, t, Math.floor(i / 6) * 8 + (i % 6))),
+    );
   }
-  for (const [n, heads] of [[1, 1], [33, 2], [2000, 1]] as const) {
-    const x = h.place(2, n * heads, () => 30 * h.random.normal()), y = h.place(2, n * heads);
+  for (const [n, heads] of [
+    [1, 1],
+    [33, 2],
+    [2000, 1],
+  ] as const) {
+    const x = h.place(2, n * heads, () => 30 * h.random.normal()),
+      y = h.place(2, n * heads);
     h.call(`softmax of ${n}`, (r) => r.softmax({ in: x, out: y, tokens: 2, n, heads }));
     h.expect(y, 2, n * heads, (t, i) => {
-      const first = Math.floor(i / n) * n, all = Array.from({ length: n }, (_, j) => h.get(x, t, first + j));
+      const first = Math.floor(i / n) * n,
+        all = Array.from({ length: n }, (_, j) => h.get(x, t, first + j));
       const top = Math.max(...all);
-      return { value: Math.exp(h.get(x, t, i) - top) / all.reduce((a, b) => a + Math.exp(b - top), 0), size: 1e-6 };
+      return {
+        value: Math.exp(h.get(x, t, i) - top) / all.reduce((a, b) => a + Math.exp(b - top), 0),
+        size: 1e-6,
+      };
     });
-    const wanted = h.place(2, n), matched = h.place(2, n * heads);
-    h.call(`matched norm of ${n}`, (r) => r.matchNorm({ in: wanted, out: matched, tokens: 2, n, heads }));
+    const wanted = h.place(2, n),
+      matched = h.place(2, n * heads);
+    h.call(`matched norm of ${n}`, (r) =>
+      r.matchNorm({ in: wanted, out: matched, tokens: 2, n, heads }),
+    );
     h.expect(matched, 2, n * heads, (t, i) => {
-      const norm = (place: typeof x, from: number) => Math.sqrt(Array.from({ length: n }, (_, j) => h.get(place, t, from + j) ** 2).reduce((a, b) => a + b, 0));
-      return h.get(matched, t, i) * norm(wanted, 0) / norm(matched, Math.floor(i / n) * n);
+      const norm = (place: typeof x, from: number) =>
+        Math.sqrt(
+          Array.from({ length: n }, (_, j) => h.get(place, t, from + j) ** 2).reduce(
+            (a, b) => a + b,
+            0,
+          ),
+        );
+      return (h.get(matched, t, i) * norm(wanted, 0)) / norm(matched, Math.floor(i / n) * n);
     });
   }
 }
 
 interface AttentionShape {
-  heads: number; kvHeads: number; dk: number; dv: number; tokens: number; first: number;
-  type?: 'f16' | 'q8_0'; window?: number; chunked?: boolean; causal?: boolean; softcap?: number; alibi?: number; sinks?: boolean;
-  inKeys?: boolean; capacity?: number; rot?: number; neox?: boolean; column?: number;
+  heads: number;
+  kvHeads: number;
+  dk: number;
+  dv: number;
+  tokens: number;
+  first: number;
+  type?: 'f16' | 'q8_0';
+  window?: number;
+  chunked?: boolean;
+  causal?: boolean;
+  softcap?: number;
+  alibi?: number;
+  sinks?: boolean;
+  inKeys?: boolean;
+  capacity?: number;
+  rot?: number;
+  neox?: boolean;
+  column?: number;
 }
 
-const half = (random: Random) => random.below(2) << 15 | 0x2c00 + random.below(0x1200);
+const half = (random: Random) => (random.below(2) << 15) | (0x2c00 + random.below(0x1200));
 
 /** Rotates and stores the batch's keys and values behind random ones, then attends. */
 function attend(h: Harness, s: AttentionShape): void {
-  const { heads, kvHeads, dk, dv, tokens, first, type = 'f16', rot = 0, column = 0, inKeys = false } = s;
-  const end = first + tokens, capacity = s.capacity ?? end;
-  const rowOf = (n: number) => type === 'f16' ? Math.ceil(2 * n / 4) * 4 : Math.ceil(n / 32) * 36;
-  const keyRow = rowOf(dk), valueRow = inKeys ? keyRow : rowOf(dv);
+  const {
+    heads,
+    kvHeads,
+    dk,
+    dv,
+    tokens,
+    first,
+    type = 'f16',
+    rot = 0,
+    column = 0,
+    inKeys = false,
+  } = s;
+  const end = first + tokens,
+    capacity = s.capacity ?? end;
+  const rowOf = (n: number) =>
+    type === 'f16' ? Math.ceil((2 * n) / 4) * 4 : Math.ceil(n / 32) * 36;
+  const keyRow = rowOf(dk),
+    valueRow = inKeys ? keyRow : rowOf(dv);
   const perHead = capacity * (keyRow + (inKeys ? 0 : valueRow));
   const bytes = new Uint8Array(kvHeads * perHead);
   const view = new DataView(bytes.buffer);
   const fill = (at: number, n: number) => {
-    if (type === 'f16') for (let i = 0; i < n; ++i) view.setUint16(at + 2 * i, half(h.random), true);
-    else for (let b = 0; b < Math.ceil(n / 32); ++b) {
-      view.setUint32(at + 36 * b, 0x3c000000 + (h.random.below(64) << 16), true);
-      for (let i = 0; i < 32; ++i) view.setInt8(at + 36 * b + 4 + i, h.random.below(255) - 127);
-    }
+    if (type === 'f16')
+      for (let i = 0; i < n; ++i) view.setUint16(at + 2 * i, half(h.random), true);
+    else
+      for (let b = 0; b < Math.ceil(n / 32); ++b) {
+        view.setUint32(at + 36 * b, 0x3c000000 + (h.random.below(64) << 16), true);
+        for (let i = 0; i < 32; ++i) view.setInt8(at + 36 * b + 4 + i, h.random.below(255) - 127);
+      }
   };
-  const keptIn = (v: DataView, at: number, i: number) => type === 'f16' ? halfValue(v.getUint16(at + 2 * i, true))
-    : v.getFloat32(at + 36 * (i >> 5), true) * v.getInt8(at + 36 * (i >> 5) + 4 + i % 32);
-  const keyAt = (head: number, position: number) => head * perHead + position % capacity * keyRow;
-  const valueAt = (head: number, position: number) => inKeys ? keyAt(head, position) : head * perHead + capacity * keyRow + position % capacity * valueRow;
+  const keptIn = (v: DataView, at: number, i: number) =>
+    type === 'f16'
+      ? halfValue(v.getUint16(at + 2 * i, true))
+      : v.getFloat32(at + 36 * (i >> 5), true) * v.getInt8(at + 36 * (i >> 5) + 4 + (i % 32));
+  const keyAt = (head: number, position: number) => head * perHead + (position % capacity) * keyRow;
+  const valueAt = (head: number, position: number) =>
+    inKeys
+      ? keyAt(head, position)
+      : head * perHead + capacity * keyRow + (position % capacity) * valueRow;
   for (let head = 0; head < kvHeads; ++head) {
     for (let place = 0; place < capacity; ++place) {
       fill(keyAt(head, place), dk);
@@ -312,59 +582,120 @@ function attend(h: Harness, s: AttentionShape): void {
     }
   }
   const qkv = h.place(tokens, (heads + kvHeads) * dk + kvHeads * dv);
-  const table = h.place(tokens, rot, (t, i) => i < rot / 2 ? Math.cos((first + t) * 3 ** -i) : Math.sin((first + t) * 3 ** -(i - rot / 2)));
-  if (table.ld !== rot) table.at = h.place(1, tokens * rot, (_, i) => h.get(table, Math.floor(i / rot), i % rot)).at;
-  const cosine = (t: number, i: number) => Math.fround(Math.cos((first + t) * 3 ** -i)), sine = (t: number, i: number) => Math.fround(Math.sin((first + t) * 3 ** -i));
+  const table = h.place(tokens, rot, (t, i) =>
+    i < rot / 2 ? Math.cos((first + t) * 3 ** -i) : Math.sin((first + t) * 3 ** -(i - rot / 2)),
+  );
+  if (table.ld !== rot)
+    table.at = h.place(1, tokens * rot, (_, i) => h.get(table, Math.floor(i / rot), i % rot)).at;
+  const cosine = (t: number, i: number) => Math.fround(Math.cos((first + t) * 3 ** -i)),
+    sine = (t: number, i: number) => Math.fround(Math.sin((first + t) * 3 ** -i));
   const rotated = (t: number, at: number, d: number) => {
     const e = d - column;
     const x = (i: number) => h.get(qkv, t, at + column + i);
     if (e < 0 || e >= rot) return h.get(qkv, t, at + d);
     const i = s.neox ? e % (rot / 2) : e >> 1;
-    const a = s.neox ? i : 2 * i, b = s.neox ? i + rot / 2 : 2 * i + 1;
-    return e === a ? x(a) * cosine(t, i) - x(b) * sine(t, i) : x(a) * sine(t, i) + x(b) * cosine(t, i);
+    const a = s.neox ? i : 2 * i,
+      b = s.neox ? i + rot / 2 : 2 * i + 1;
+    return e === a
+      ? x(a) * cosine(t, i) - x(b) * sine(t, i)
+      : x(a) * sine(t, i) + x(b) * cosine(t, i);
   };
   // What the cache is to hold, and how far a stored value may be from it.
   const stored = new Map<number, number[]>(); // byte of a row: its values
   for (let head = 0; head < kvHeads; ++head) {
     for (let t = 0; t < tokens; ++t) {
-      stored.set(keyAt(head, first + t), Array.from({ length: dk }, (_, d) => rotated(t, (heads + head) * dk, d)));
-      if (!inKeys) stored.set(valueAt(head, first + t), Array.from({ length: dv }, (_, d) => h.get(qkv, t, (heads + kvHeads) * dk + head * dv + d)));
+      stored.set(
+        keyAt(head, first + t),
+        Array.from({ length: dk }, (_, d) => rotated(t, (heads + head) * dk, d)),
+      );
+      if (!inKeys)
+        stored.set(
+          valueAt(head, first + t),
+          Array.from({ length: dv }, (_, d) =>
+            h.get(qkv, t, (heads + kvHeads) * dk + head * dv + d),
+          ),
+        );
     }
   }
   const check = (after: Uint8Array) => {
-    const failures: string[] = [], now = new DataView(after.buffer);
+    const failures: string[] = [],
+      now = new DataView(after.buffer);
     for (const [at, values] of stored) {
       const most = (i: number) => Math.max(...values.slice(i & ~31, (i & ~31) + 32).map(Math.abs));
       values.forEach((value, i) => {
         const got = keptIn(now, at, i);
-        const allowed = type === 'f16' ? Math.abs(value) * 2 ** -11 + 1e-6 : most(i) / 127 * 0.51;
-        if (!(Math.abs(got - value) <= allowed)) failures.push(`${name}: stored ${got}, not ${value}`);
+        const allowed = type === 'f16' ? Math.abs(value) * 2 ** -11 + 1e-6 : (most(i) / 127) * 0.51;
+        if (!(Math.abs(got - value) <= allowed))
+          failures.push(`${name}: stored ${got}, not ${value}`);
       });
     }
     for (let i = 0; i < bytes.length; i += 4) {
-      const inside = [...stored.keys()].some((at) => i >= at && i < at + Math.max(keyRow, valueRow));
-      if (!inside && view.getUint32(i) !== now.getUint32(i)) failures.push(`${name}: byte ${i} of the cache has changed`);
+      const inside = [...stored.keys()].some(
+        (at) => i >= at && i < at + Math.max(keyRow, valueRow),
+      );
+      if (!inside && view.getUint32(i) !== now.getUint32(i))
+        failures.push(`${name}: byte ${i} of the cache has changed`);
     }
     return failures;
   };
   const name = `attention ${JSON.stringify(s)}`;
   const buffer = h.buffer(bytes, 0, check);
   const cache: Cache = {
-    buffer, type, capacity, keys: 0, keyHead: perHead, keyRow, values: inKeys ? 0 : capacity * keyRow, valueHead: perHead, valueRow,
+    buffer,
+    type,
+    capacity,
+    keys: 0,
+    keyHead: perHead,
+    keyRow,
+    values: inKeys ? 0 : capacity * keyRow,
+    valueHead: perHead,
+    valueRow,
   };
   const out = h.place(tokens, heads * dv);
   const scratch = h.place(1, attentionScratch(heads, dv));
   h.scratch(scratch.at, scratch.ld);
-  const sinks = s.sinks ? h.vector(Array.from({ length: heads }, () => 1 + h.random.normal())) : undefined;
+  const sinks = s.sinks
+    ? h.vector(Array.from({ length: heads }, () => 1 + h.random.normal()))
+    : undefined;
   const shape = { heads, kvHeads, dk, dv, valuesInKeys: inKeys };
   const causal = s.causal ?? true;
   const scale = 1 / Math.sqrt(dk);
   h.call(name, (r) => {
-    if (rot > 0) r.rope({ ...shape, qkv, tokens, owned: true, rot, neox: s.neox ?? false, column, table: table.at, store: { cache, first } });
+    if (rot > 0)
+      r.rope({
+        ...shape,
+        qkv,
+        tokens,
+        owned: true,
+        rot,
+        neox: s.neox ?? false,
+        column,
+        table: table.at,
+        store: { cache, first },
+      });
     else r.store({ ...shape, qkv, tokens, cache, first });
-    r.attention({ ...shape, qkv, out, tokens, first, cache, scale, softcap: s.softcap, window: s.window, chunked: s.chunked, causal, length: end, alibi: s.alibi, sinks, scratch: scratch.at });
+    r.attention({
+      ...shape,
+      qkv,
+      out,
+      tokens,
+      first,
+      cache,
+      scale,
+      softcap: s.softcap,
+      window: s.window,
+      chunked: s.chunked,
+      causal,
+      length: end,
+      alibi: s.alibi,
+      sinks,
+      scratch: scratch.at,
+    });
   });
-  h.expect(qkv, tokens, heads * dk, (t, i) => ({ value: rotated(t, Math.floor(i / dk) * dk, i % dk), size: 1 }));
+  h.expect(qkv, tokens, heads * dk, (t, i) => ({
+    value: rotated(t, Math.floor(i / dk) * dk, i % dk),
+    size: 1,
+  }));
   // The batch's own keys and values as the cache has them: rounded.
   const cached = (at: number, i: number) => {
     const values = stored.get(at);
@@ -374,12 +705,26 @@ function attend(h: Harness, s: AttentionShape): void {
     const d = upToBf16(Math.fround(most / 127));
     return d * Math.round(values[i]! / d);
   };
-  const group = heads / kvHeads, even = 2 ** Math.floor(Math.log2(heads));
+  const group = heads / kvHeads,
+    even = 2 ** Math.floor(Math.log2(heads));
   const wantedRow = (t: number, head: number) => {
-    const position = first + t, kvHead = Math.floor(head / group), window = s.window ?? 0;
-    const from = window === 0 ? 0 : s.chunked ? Math.floor(position / window) * window : Math.max(0, causal ? position + 1 - window : position - Math.floor(window / 2));
-    const until = causal ? position + 1 : window === 0 ? end : Math.min(end, position + Math.floor(window / 2) + 1);
-    const slope = s.alibi ? 2 ** -(s.alibi / even * (head < even ? head + 1 : head - even + 0.5)) : 0;
+    const position = first + t,
+      kvHead = Math.floor(head / group),
+      window = s.window ?? 0;
+    const from =
+      window === 0
+        ? 0
+        : s.chunked
+          ? Math.floor(position / window) * window
+          : Math.max(0, causal ? position + 1 - window : position - Math.floor(window / 2));
+    const until = causal
+      ? position + 1
+      : window === 0
+        ? end
+        : Math.min(end, position + Math.floor(window / 2) + 1);
+    const slope = s.alibi
+      ? 2 ** -((s.alibi / even) * (head < even ? head + 1 : head - even + 0.5))
+      : 0;
     const scores = [];
     for (let p = from; p < until; ++p) {
       let score = 0;
@@ -392,33 +737,84 @@ function attend(h: Harness, s: AttentionShape): void {
     const top = Math.max(sink, ...scores);
     const weights = scores.map((x) => Math.exp(x - top));
     const sum = weights.reduce((a, b) => a + b, 0) + Math.exp(sink - top);
-    return Array.from({ length: dv }, (_, c) => weights.reduce((a, w, j) => a + w / sum * cached(valueAt(kvHead, from + j), c), 0));
+    return Array.from({ length: dv }, (_, c) =>
+      weights.reduce((a, w, j) => a + (w / sum) * cached(valueAt(kvHead, from + j), c), 0),
+    );
   };
-  const wanted = Array.from({ length: tokens }, (_, t) => Array.from({ length: heads }, (_, head) => wantedRow(t, head)));
+  const wanted = Array.from({ length: tokens }, (_, t) =>
+    Array.from({ length: heads }, (_, head) => wantedRow(t, head)),
+  );
   // A value that lies between two of the cache's may be rounded to the other.
-  h.expect(out, tokens, heads * dv, (t, i) => ({ value: wanted[t]![Math.floor(i / dv)]![i % dv]!, size: 1 }), type === 'f16' ? 2e-5 : 2e-3);
+  h.expect(
+    out,
+    tokens,
+    heads * dv,
+    (t, i) => ({ value: wanted[t]![Math.floor(i / dv)]![i % dv]!, size: 1 }),
+    type === 'f16' ? 2e-5 : 2e-3,
+  );
 }
 
 function roundToHalf(x: number): number {
   const exponent = Math.max(Math.floor(Math.log2(Math.abs(x) || 1e-9)), -14);
-  const unit = 2 ** (exponent - 10), n = x / unit, down = Math.floor(n);
+  const unit = 2 ** (exponent - 10),
+    n = x / unit,
+    down = Math.floor(n);
   const up = n - down > 0.5 || (n - down === 0.5 && down % 2 !== 0);
   return (down + (up ? 1 : 0)) * unit;
 }
 function upToBf16(x: number): number {
   const view = new DataView(new ArrayBuffer(4));
   view.setFloat32(0, x);
-  return floatOfBits((view.getUint32(0) + 0xffff & 0xffff0000) >>> 0);
+  return floatOfBits(((view.getUint32(0) + 0xffff) & 0xffff0000) >>> 0);
 }
 
 export function attention(h: Harness): void {
   attend(h, { heads: 8, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 40, rot: 64, neox: true });
-  attend(h, { heads: 2, kvHeads: 2, dk: 16, dv: 16, tokens: 3, first: 600, rot: 6, neox: true, column: 4, sinks: true });
+  attend(h, {
+    heads: 2,
+    kvHeads: 2,
+    dk: 16,
+    dv: 16,
+    tokens: 3,
+    first: 600,
+    rot: 6,
+    neox: true,
+    column: 4,
+    sinks: true,
+  });
   attend(h, { heads: 6, kvHeads: 2, dk: 20, dv: 14, tokens: 37, first: 5, rot: 20 });
   attend(h, { heads: 3, kvHeads: 1, dk: 16, dv: 18, tokens: 12, first: 2, alibi: 8, sinks: true });
-  attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 9, first: 61, window: 20, capacity: 40 });
-  attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 25, first: 10, window: 8, chunked: true, rot: 16 });
-  attend(h, { heads: 2, kvHeads: 2, dk: 32, dv: 32, tokens: 40, first: 0, causal: false, window: 9 });
+  attend(h, {
+    heads: 4,
+    kvHeads: 2,
+    dk: 16,
+    dv: 16,
+    tokens: 9,
+    first: 61,
+    window: 20,
+    capacity: 40,
+  });
+  attend(h, {
+    heads: 4,
+    kvHeads: 2,
+    dk: 16,
+    dv: 16,
+    tokens: 25,
+    first: 10,
+    window: 8,
+    chunked: true,
+    rot: 16,
+  });
+  attend(h, {
+    heads: 2,
+    kvHeads: 2,
+    dk: 32,
+    dv: 32,
+    tokens: 40,
+    first: 0,
+    causal: false,
+    window: 9,
+  });
   attend(h, { heads: 4, kvHeads: 2, dk: 40, dv: 72, tokens: 19, first: 20, type: 'q8_0' });
 }
 
@@ -431,7 +827,17 @@ export function moreAttention(h: Harness): void {
   attend(h, { heads: 2, kvHeads: 1, dk: 256, dv: 256, tokens: 5, first: 30, softcap: 3 });
   attend(h, { heads: 4, kvHeads: 1, dk: 96, dv: 64, tokens: 9, first: 17, inKeys: true });
   attend(h, { heads: 2, kvHeads: 1, dk: 576, dv: 512, tokens: 2, first: 10, inKeys: true });
-  attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 1, first: 700, window: 300, capacity: 320, sinks: true });
+  attend(h, {
+    heads: 4,
+    kvHeads: 2,
+    dk: 16,
+    dv: 16,
+    tokens: 1,
+    first: 700,
+    window: 300,
+    capacity: 320,
+    sinks: true,
+  });
   attend(h, { heads: 2, kvHeads: 2, dk: 32, dv: 32, tokens: 40, first: 0, causal: false });
   attend(h, { heads: 4, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 300, type: 'q8_0', rot: 64 });
 }
@@ -441,10 +847,28 @@ export function layer(h: Harness): void {
   product(h, { types: [q4k, q4k, q6k], rows: [64, 32, 32], cols: 256, tokens: 1, norm: true });
   attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 1, first: 300, rot: 16 });
   product(h, { types: [q80], rows: [64], cols: 64, tokens: 1, add: true });
-  product(h, { types: [q4k, q4k], rows: [20, 20], cols: 256, tokens: 1, norm: true, activation: 0 });
+  product(h, {
+    types: [q4k, q4k],
+    rows: [20, 20],
+    cols: 256,
+    tokens: 1,
+    norm: true,
+    activation: 0,
+  });
   product(h, { types: [q6k], rows: [64], cols: 256, tokens: 1, add: true });
 }
 
 export const groups: Record<string, (h: Harness) => void> = {
-  everyRow, everyType, products, moreProducts, rows, norms, vectors, attention, moreAttention, experts, recurrent, layer,
+  everyRow,
+  everyType,
+  products,
+  moreProducts,
+  rows,
+  norms,
+  vectors,
+  attention,
+  moreAttention,
+  experts,
+  recurrent,
+  layer,
 };

@@ -4,18 +4,23 @@ import { typeOf } from '../../../web/gpu/kernels/types.js';
 import type { Harness } from './harness.js';
 
 /** A value, and the size of what the tolerance of a sum is a part of. */
-interface Taken { value: number; size: number }
+interface Taken {
+  value: number;
+  size: number;
+}
 
 const kTolerance = 1e-5; // of Harness.expect
 /** What a value may be off where it is computed in floats; beside a tie it may become either code. */
 const kNearTie = 2e-3;
 
-const toEven = (x: number): number => (Math.abs(x % 1) === 0.5 ? 2 * Math.round(x / 2) : Math.round(x));
+const toEven = (x: number): number =>
+  Math.abs(x % 1) === 0.5 ? 2 * Math.round(x / 2) : Math.round(x);
 
 /** What a product of so many tokens with weights of this type multiplies for these values of a row. */
 export function asTaken(h: Harness, type: number, tokens: number, row: number[]): Taken[] {
   const { few, many } = h.options.coded ?? { few: false, many: false };
-  if (!(tokens <= kFewTokens ? few : many) || !typeOf(type).coded) return row.map((value) => ({ value, size: Math.abs(value) }));
+  if (!(tokens <= kFewTokens ? few : many) || !typeOf(type).coded)
+    return row.map((value) => ({ value, size: Math.abs(value) }));
   return row.map((value, i) => {
     const most = Math.max(...row.slice(i & ~31, (i & ~31) + 32).map(Math.abs));
     const scale = Math.fround(most / 127);

@@ -1,26 +1,52 @@
 // Runs many calls of kernels in one submission over one arena, then holds what they wrote against
 // references in double, and everything else against what it was.
-import { Kernels, type Memory, type Options, type Place, type Recorder } from '../../../web/gpu/kernels.js';
+import {
+  Kernels,
+  type Memory,
+  type Options,
+  type Place,
+  type Recorder,
+} from '../../../web/gpu/kernels.js';
 
 /** xorshift32: the same numbers in every browser. */
 export class Random {
   #state: number;
-  constructor(seed: number) { this.#state = seed * 2654435761 >>> 0 || 1; }
+  constructor(seed: number) {
+    this.#state = (seed * 2654435761) >>> 0 || 1;
+  }
   next(): number {
     let x = this.#state;
-    x ^= x << 13; x >>>= 0; x ^= x >>> 17; x ^= x << 5;
+    x ^= x << 13;
+    x >>>= 0;
+    x ^= x >>> 17;
+    x ^= x << 5;
     return (this.#state = x >>> 0) / 2 ** 32;
   }
-  below(n: number): number { return Math.floor(this.next() * n); }
-  normal(): number { return (this.next() + this.next() + this.next() - 1.5) * 2; }
+  below(n: number): number {
+    return Math.floor(this.next() * n);
+  }
+  normal(): number {
+    return (this.next() + this.next() + this.next() - 1.5) * 2;
+  }
 }
 
 /** wanted[t][i] at a place, and the size of the terms that it is a sum of. */
-export interface Wanted { value: number; size?: number }
+export interface Wanted {
+  value: number;
+  size?: number;
+}
 
 const kActs = 1 << 20;
 
-export interface Verdict { calls: number; worst: number; failures: string[]; dispatches: number; pipelines: number; features: string[]; dots: boolean }
+export interface Verdict {
+  calls: number;
+  worst: number;
+  failures: string[];
+  dispatches: number;
+  pipelines: number;
+  features: string[];
+  dots: boolean;
+}
 
 export class Harness {
   readonly random: Random;
@@ -28,10 +54,20 @@ export class Harness {
   readonly #vectors: number[] = [];
   readonly #expected = new Map<number, { call: string; wanted: Wanted; tolerance: number }>();
   readonly #calls: { name: string; record: (r: Recorder) => void }[] = [];
-  readonly #others: { bytes: Uint8Array; buffer: GPUBuffer; check?: (after: Uint8Array) => string[] }[] = [];
+  readonly #others: {
+    bytes: Uint8Array;
+    buffer: GPUBuffer;
+    check?: (after: Uint8Array) => string[];
+  }[] = [];
 
   /** `options`: of the kernels that calls are made with. */
-  constructor(readonly device: GPUDevice, readonly options: Options, seed = 1) { this.random = new Random(seed); }
+  constructor(
+    readonly device: GPUDevice,
+    readonly options: Options,
+    seed = 1,
+  ) {
+    this.random = new Random(seed);
+  }
 
   /** [rows][ld] floats at a place that is aligned to nothing; `fill` gives those of columns below n. */
   place(rows: number, n: number, fill: ((t: number, i: number) => number) | null = null): Place {
@@ -39,11 +75,14 @@ export class Harness {
     for (let gap = this.random.below(4) + 1; gap > 0; --gap) this.#floats.push(7e7);
     const at = this.#floats.length;
     for (let t = 0; t < rows; ++t) {
-      for (let i = 0; i < ld; ++i) this.#floats.push(i < n ? Math.fround(fill ? fill(t, i) : this.random.normal()) : -7e7);
+      for (let i = 0; i < ld; ++i)
+        this.#floats.push(i < n ? Math.fround(fill ? fill(t, i) : this.random.normal()) : -7e7);
     }
     return { at, ld };
   }
-  get(place: Place, t: number, i: number): number { return this.#floats[place.at + t * place.ld + i]!; }
+  get(place: Place, t: number, i: number): number {
+    return this.#floats[place.at + t * place.ld + i]!;
+  }
 
   vector(values: number[]): number {
     this.#vectors.push(9e9);
@@ -51,36 +90,58 @@ export class Harness {
     this.#vectors.push(...values.map(Math.fround));
     return at;
   }
-  vectorValue(at: number): number { return this.#vectors[at]!; }
+  vectorValue(at: number): number {
+    return this.#vectors[at]!;
+  }
 
   /** A buffer with these bytes behind `offset` others. `check` sees them afterwards. */
   buffer(bytes: Uint8Array, offset = 0, check?: (after: Uint8Array) => string[]): GPUBuffer {
     const all = new Uint8Array(Math.ceil((offset + bytes.length) / 4) * 4).fill(0xa5);
     all.set(bytes, offset);
-    const buffer = this.device.createBuffer({ size: all.length, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC });
+    const buffer = this.device.createBuffer({
+      size: all.length,
+      usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC,
+    });
     this.#others.push({ bytes: all, buffer, check });
     return buffer;
   }
 
-  call(name: string, record: (r: Recorder) => void): void { this.#calls.push({ name, record }); }
+  call(name: string, record: (r: Recorder) => void): void {
+    this.#calls.push({ name, record });
+  }
 
   /** What is to be at [rows][n] of `place` after the last call so far. */
-  expect(place: Place, rows: number, n: number, wanted: (t: number, i: number) => Wanted | number, tolerance = 1e-5): void {
+  expect(
+    place: Place,
+    rows: number,
+    n: number,
+    wanted: (t: number, i: number) => Wanted | number,
+    tolerance = 1e-5,
+  ): void {
     const { name } = this.#calls.at(-1)!;
     for (let t = 0; t < rows; ++t) {
       for (let i = 0; i < n; ++i) {
         const w = wanted(t, i);
-        this.#expected.set(place.at + t * place.ld + i, { call: `${name} [${t}][${i}]`, wanted: typeof w === 'number' ? { value: w } : w, tolerance });
+        this.#expected.set(place.at + t * place.ld + i, {
+          call: `${name} [${t}][${i}]`,
+          wanted: typeof w === 'number' ? { value: w } : w,
+          tolerance,
+        });
       }
     }
   }
 
   /** Places that may change in any way. */
-  scratch(at: number, n: number): void { for (let i = 0; i < n; ++i) this.#expected.delete(at + i), this.#free.add(at + i); }
+  scratch(at: number, n: number): void {
+    for (let i = 0; i < n; ++i) (this.#expected.delete(at + i), this.#free.add(at + i));
+  }
   readonly #free = new Set<number>();
 
   async #read(buffer: GPUBuffer): Promise<Uint8Array> {
-    const copy = this.device.createBuffer({ size: buffer.size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+    const copy = this.device.createBuffer({
+      size: buffer.size,
+      usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST,
+    });
     const encoder = this.device.createCommandEncoder();
     encoder.copyBufferToBuffer(buffer, 0, copy, 0, buffer.size);
     this.device.queue.submit([encoder.finish()]);
@@ -93,20 +154,31 @@ export class Harness {
   async run(): Promise<Verdict> {
     const { device, options } = this;
     const failures: string[] = [];
-    const uncaptured = (event: GPUUncapturedErrorEvent) => failures.push(`uncaptured: ${event.error.message}`);
+    const uncaptured = (event: GPUUncapturedErrorEvent) =>
+      failures.push(`uncaptured: ${event.error.message}`);
     device.addEventListener('uncapturederror', uncaptured);
     device.pushErrorScope('validation');
     const kernels = await Kernels.create(device, options);
     const before = new Float32Array(this.#floats);
     const create = (floats: Float32Array<ArrayBuffer>) => {
-      const buffer = device.createBuffer({ size: Math.max(floats.byteLength, 16), usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC });
+      const buffer = device.createBuffer({
+        size: Math.max(floats.byteLength, 16),
+        usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC,
+      });
       device.queue.writeBuffer(buffer, 0, floats);
       return buffer;
     };
     const acts = device.createBuffer({ size: kActs, usage: GPUBufferUsage.STORAGE });
-    const memory: Memory = { arena: create(before), vectors: create(new Float32Array([...this.#vectors, 9e9])), acts };
-    for (const { buffer, bytes } of this.#others) device.queue.writeBuffer(buffer, 0, bytes as Uint8Array<ArrayBuffer>);
-    const record = (r: Recorder) => { for (const call of this.#calls) call.record(r); };
+    const memory: Memory = {
+      arena: create(before),
+      vectors: create(new Float32Array([...this.#vectors, 9e9])),
+      acts,
+    };
+    for (const { buffer, bytes } of this.#others)
+      device.queue.writeBuffer(buffer, 0, bytes as Uint8Array<ArrayBuffer>);
+    const record = (r: Recorder) => {
+      for (const call of this.#calls) call.record(r);
+    };
     try {
       await kernels.prepare(memory, record);
     } catch (e) {
@@ -126,10 +198,15 @@ export class Harness {
     for (let i = 0; i < after.length && failures.length < 12; ++i) {
       const expected = this.#expected.get(i);
       if (!expected) {
-        if (!this.#free.has(i) && after[i] !== before[i]) failures.push(`written outside: ${before[i]} at ${i} became ${after[i]}`);
+        if (!this.#free.has(i) && after[i] !== before[i])
+          failures.push(`written outside: ${before[i]} at ${i} became ${after[i]}`);
         continue;
       }
-      const { call, wanted: { value, size }, tolerance } = expected;
+      const {
+        call,
+        wanted: { value, size },
+        tolerance,
+      } = expected;
       const error = Math.abs(after[i]! - value) / Math.max(Math.abs(value), size ?? 0, 1e-30);
       if (!(error <= tolerance)) failures.push(`${call}: ${after[i]}, not ${value}`);
       else worst = Math.max(worst, error);
@@ -146,6 +223,14 @@ export class Harness {
     memory.arena.destroy();
     memory.vectors.destroy();
     acts.destroy();
-    return { calls: this.#calls.length, worst, failures, dispatches, pipelines: compiled, features: [...device.features], dots: kernels.features.dots };
+    return {
+      calls: this.#calls.length,
+      worst,
+      failures,
+      dispatches,
+      pipelines: compiled,
+      features: [...device.features],
+      dots: kernels.features.dots,
+    };
   }
 }

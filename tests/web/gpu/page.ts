@@ -9,7 +9,9 @@ async function open(): Promise<GPUDevice> {
   const adapter = await navigator.gpu?.requestAdapter();
   if (!adapter) throw new Error('no adapter');
   const wanted: GPUFeatureName[] = ['subgroups', 'shader-f16'];
-  return adapter.requestDevice({ requiredFeatures: wanted.filter((feature) => adapter.features.has(feature)) });
+  return adapter.requestDevice({
+    requiredFeatures: wanted.filter((feature) => adapter.features.has(feature)),
+  });
 }
 
 export async function check(group: string, options: Options): Promise<Verdict & { ms: number }> {

@@ -1,15 +1,27 @@
 // Convolutions over time: what they give, what they carry on, and the copies that checkpoints get on the way.
 import type { Harness } from './harness.js';
 
-interface ConvolutionShape { n: number; taps: number; tokens: number; unary: number; bias?: boolean; first?: number; every?: number }
+interface ConvolutionShape {
+  n: number;
+  taps: number;
+  tokens: number;
+  unary: number;
+  bias?: boolean;
+  first?: number;
+  every?: number;
+}
 
-const unaries: Record<number, (x: number) => number> = { 0: (x) => x, 1: (x) => x / (1 + Math.exp(-x)) };
+const unaries: Record<number, (x: number) => number> = {
+  0: (x) => x,
+  1: (x) => x / (1 + Math.exp(-x)),
+};
 
 function convolution(h: Harness, s: ConvolutionShape): void {
   const { n, taps, tokens, unary, first = 0, every = 1 } = s;
   const past = taps - 1;
   const x = h.place(tokens, n);
-  const before = h.place(1, past * n), after = h.place(1, past * n, () => 3e7);
+  const before = h.place(1, past * n),
+    after = h.place(1, past * n, () => 3e7);
   const weights = h.vector(Array.from({ length: taps * n }, () => h.random.normal()));
   const bias = s.bias ? h.vector(Array.from({ length: n }, () => h.random.normal())) : undefined;
   const ends: number[] = [];
@@ -17,12 +29,25 @@ function convolution(h: Harness, s: ConvolutionShape): void {
   const step = past * n + 3;
   const copies = h.place(1, Math.max(1, ends.length) * step, () => 4e7);
   /** The input of token t, those before the batch among them. */
-  const input = (t: number, c: number) => (t < 0 ? h.get(before, 0, (past + t) * n + c) : h.get(x, t, c));
-  h.call(`convolution ${JSON.stringify(s)}`, (r) => r.convolve({
-    x, tokens, n, unary, taps, weights, bias, before: before.at, after: after.at, copies: { at: copies.at, step, first, every },
-  }));
+  const input = (t: number, c: number) =>
+    t < 0 ? h.get(before, 0, (past + t) * n + c) : h.get(x, t, c);
+  h.call(`convolution ${JSON.stringify(s)}`, (r) =>
+    r.convolve({
+      x,
+      tokens,
+      n,
+      unary,
+      taps,
+      weights,
+      bias,
+      before: before.at,
+      after: after.at,
+      copies: { at: copies.at, step, first, every },
+    }),
+  );
   h.expect(x, tokens, n, (t, c) => {
-    let value = bias === undefined ? 0 : h.vectorValue(bias + c), size = Math.abs(value);
+    let value = bias === undefined ? 0 : h.vectorValue(bias + c),
+      size = Math.abs(value);
     for (let j = 0; j < taps; ++j) {
       const term = input(t - past + j, c) * h.vectorValue(weights + j * n + c);
       value += term;
@@ -30,9 +55,12 @@ function convolution(h: Harness, s: ConvolutionShape): void {
     }
     return { value: unaries[unary]!(value), size: 1 + size };
   });
-  const carried = (end: number) => (_: number, i: number) => input(end - past + Math.floor(i / n), i % n);
+  const carried = (end: number) => (_: number, i: number) =>
+    input(end - past + Math.floor(i / n), i % n);
   if (past > 0) h.expect(after, 1, past * n, carried(tokens), 0);
-  ends.forEach((end, i) => h.expect({ at: copies.at + i * step, ld: 0 }, 1, past * n, carried(end), 0));
+  ends.forEach((end, i) =>
+    h.expect({ at: copies.at + i * step, ld: 0 }, 1, past * n, carried(end), 0),
+  );
 }
 
 export function recurrent(h: Harness): void {

@@ -13,86 +13,183 @@ import mergeText from '../../../kernels/wgsl/merge.wgsl';
 import rotateText from '../../../kernels/wgsl/rotate.wgsl';
 import storeText from '../../../kernels/wgsl/store.wgsl';
 
-const kSplitTokens = 4;  // the most for which attention is split over positions
-const kSplit = 256, kMostParts = 32;
+const kSplitTokens = 4; // the most for which attention is split over positions
+const kSplit = 256,
+  kMostParts = 32;
 
 /** Floats of Attention.scratch. */
-export const attentionScratch = (heads: number, dv: number): number => kMostParts * kSplitTokens * heads * (dv + 2);
+export const attentionScratch = (heads: number, dv: number): number =>
+  kMostParts * kSplitTokens * heads * (dv + 2);
 
 export function rope(to: Dispatcher, op: Rope): void {
   const inPlace = op.heads + (op.owned && !op.store ? op.kvHeads : 0);
-  rotate(to, op, op.rot, inPlace * op.rot / 2, op.owned ? op.store : undefined, op);
+  rotate(to, op, op.rot, (inPlace * op.rot) / 2, op.owned ? op.store : undefined, op);
 }
 
 export function store(to: Dispatcher, op: Store): void {
   rotate(to, op, 0, 0, op, { neox: false, column: 0, table: 0 });
 }
 
-function rotate(to: Dispatcher, op: Heads & { qkv: Place; tokens: number }, rot: number, pairs: number, store: { cache: Cache; first: number } | undefined, by: { neox: boolean; column: number; table: number }): void {
+function rotate(
+  to: Dispatcher,
+  op: Heads & { qkv: Place; tokens: number },
+  rot: number,
+  pairs: number,
+  store: { cache: Cache; first: number } | undefined,
+  by: { neox: boolean; column: number; table: number },
+): void {
   const cache = store?.cache;
   const kept = cache?.type === 'q8_0' ? 32 : 2;
-  const keys = op.heads * op.dk, values = keys + op.kvHeads * op.dk;
-  const keyRuns = store ? Math.ceil(op.dk / kept) : 0, valueRuns = store && !op.valuesInKeys ? Math.ceil(op.dv / kept) : 0;
+  const keys = op.heads * op.dk,
+    values = keys + op.kvHeads * op.dk;
+  const keyRuns = store ? Math.ceil(op.dk / kept) : 0,
+    valueRuns = store && !op.valuesInKeys ? Math.ceil(op.dv / kept) : 0;
   const { range, places } = reach(to, cache);
   const storing = cacheText.replace('HOLD', 'read_write') + (kept === 2 ? keepF16 : keepQ8);
-  to.run({
-    name: cache ? `rotate and store ${cache.type}` : 'rotate',
-    texts: cache ? [storing, rotateText.replace('//@ store', storeText)] : [rotateText],
-    bound: cache ? 'written' : 0,
-  }, {
-    x: op.qkv.at, x_ld: op.qkv.ld, pairs, rot, dk: op.dk, dv: op.dv, column: by.column, table: by.table, neox: Number(by.neox),
-    kv_heads: op.kvHeads, keys, values, first: store?.first ?? 0, ...places, key_runs: keyRuns, value_runs: valueRuns,
-  }, [Math.ceil((pairs + op.kvHeads * (keyRuns + valueRuns)) / 64), op.tokens], range);
+  to.run(
+    {
+      name: cache ? `rotate and store ${cache.type}` : 'rotate',
+      texts: cache ? [storing, rotateText.replace('//@ store', storeText)] : [rotateText],
+      bound: cache ? 'written' : 0,
+    },
+    {
+      x: op.qkv.at,
+      x_ld: op.qkv.ld,
+      pairs,
+      rot,
+      dk: op.dk,
+      dv: op.dv,
+      column: by.column,
+      table: by.table,
+      neox: Number(by.neox),
+      kv_heads: op.kvHeads,
+      keys,
+      values,
+      first: store?.first ?? 0,
+      ...places,
+      key_runs: keyRuns,
+      value_runs: valueRuns,
+    },
+    [Math.ceil((pairs + op.kvHeads * (keyRuns + valueRuns)) / 64), op.tokens],
+    range,
+  );
 }
 
 /** A binding that holds the cache, and where in it, in words, things are. */
 function reach(to: Dispatcher, cache: Cache | undefined) {
-  if (!cache) return { range: [], places: { capacity: 1, key_at: 0, key_head: 0, key_row: 0, value_at: 0, value_head: 0, value_row: 0 } };
+  if (!cache)
+    return {
+      range: [],
+      places: {
+        capacity: 1,
+        key_at: 0,
+        key_head: 0,
+        key_row: 0,
+        value_at: 0,
+        value_head: 0,
+        value_row: 0,
+      },
+    };
   const align = to.limits.minStorageBufferOffsetAlignment;
   const offset = Math.floor(Math.min(cache.keys, cache.values) / align) * align;
-  const size = Math.min(cache.buffer.size - offset, Math.floor(to.limits.maxStorageBufferBindingSize / 4) * 4);
+  const size = Math.min(
+    cache.buffer.size - offset,
+    Math.floor(to.limits.maxStorageBufferBindingSize / 4) * 4,
+  );
   return {
     range: [{ buffer: cache.buffer, offset, size }],
     places: {
-      capacity: cache.capacity, key_at: (cache.keys - offset) / 4, key_head: cache.keyHead / 4, key_row: cache.keyRow / 4,
-      value_at: (cache.values - offset) / 4, value_head: cache.valueHead / 4, value_row: cache.valueRow / 4,
+      capacity: cache.capacity,
+      key_at: (cache.keys - offset) / 4,
+      key_head: cache.keyHead / 4,
+      key_row: cache.keyRow / 4,
+      value_at: (cache.values - offset) / 4,
+      value_head: cache.valueHead / 4,
+      value_row: cache.valueRow / 4,
     },
   };
 }
 
 export function attention(to: Dispatcher, op: Attention): void {
-  const group = op.heads / op.kvHeads, rows = op.tokens * group;
-  const causal = op.causal ?? true, window = op.window ?? 0;
+  const group = op.heads / op.kvHeads,
+    rows = op.tokens * group;
+  const causal = op.causal ?? true,
+    window = op.window ?? 0;
   const end = causal ? op.first + op.tokens : op.length!;
   const back = op.chunked ? op.first % window : causal ? window - 1 : Math.floor(window / 2);
   const begin = window === 0 ? 0 : Math.max(0, op.first - back);
   let split = kSplit;
   while (Math.ceil(end / split) > kMostParts) split *= 2;
-  const part = Math.floor(begin / split), parts = Math.ceil(end / split) - part;
+  const part = Math.floor(begin / split),
+    parts = Math.ceil(end / split) - part;
   const apart = op.tokens <= kSplitTokens && parts > 1;
   const quads = Math.ceil(op.dv / 4);
   const times = Math.ceil(quads / 64);
   const power = (n: number) => 2 ** Math.ceil(Math.log2(n));
-  const tileRows = Math.max(2, Math.min(power(rows), quads <= 32 ? 16 : Math.floor(8 / power(times))));
+  const tileRows = Math.max(
+    2,
+    Math.min(power(rows), quads <= 32 ? 16 : Math.floor(8 / power(times))),
+  );
   const side = Math.max(power(Math.ceil(quads / times)), 64 / tileRows);
   const even = 2 ** Math.floor(Math.log2(op.heads));
   const { range, places } = reach(to, op.cache);
   const native = op.cache.type === 'f16' && to.features.f16;
-  to.run({
-    name: `attention ${op.cache.type}`,
-    texts: native ? [cacheF16Native, attentionText] : [cacheText.replace('HOLD', 'read'), op.cache.type === 'f16' ? cacheF16 : cacheQ8, attentionText],
-    words: { HELD: native ? 'f16' : 'f32' },
-    f16: native,
-    constants: { ROWS: tileRows, QUADS: side, TIMES: Math.ceil(quads / side), SPLIT: apart },
-    bound: 1,
-  }, {
-    q: op.qkv.at, q_ld: op.qkv.ld, out: op.out.at, out_ld: op.out.ld, dk: op.dk, dv: op.dv, group, tokens: op.tokens,
-    first: op.first, window, chunked: Number(op.chunked ?? false), causal: Number(causal), length: end, heads: op.heads,
-    split: apart ? split : 0x7fffffff, ...places, sinks: none(op.sinks), partials: op.scratch, scale: op.scale,
-    softcap: op.softcap ?? 0, slope: (op.alibi ?? 0) / even, slope_heads: even, part: apart ? part : 0,
-  }, [Math.ceil(rows / tileRows), op.kvHeads, apart ? parts : 1], range);
+  to.run(
+    {
+      name: `attention ${op.cache.type}`,
+      texts: native
+        ? [cacheF16Native, attentionText]
+        : [
+            cacheText.replace('HOLD', 'read'),
+            op.cache.type === 'f16' ? cacheF16 : cacheQ8,
+            attentionText,
+          ],
+      words: { HELD: native ? 'f16' : 'f32' },
+      f16: native,
+      constants: { ROWS: tileRows, QUADS: side, TIMES: Math.ceil(quads / side), SPLIT: apart },
+      bound: 1,
+    },
+    {
+      q: op.qkv.at,
+      q_ld: op.qkv.ld,
+      out: op.out.at,
+      out_ld: op.out.ld,
+      dk: op.dk,
+      dv: op.dv,
+      group,
+      tokens: op.tokens,
+      first: op.first,
+      window,
+      chunked: Number(op.chunked ?? false),
+      causal: Number(causal),
+      length: end,
+      heads: op.heads,
+      split: apart ? split : 0x7fffffff,
+      ...places,
+      sinks: none(op.sinks),
+      partials: op.scratch,
+      scale: op.scale,
+      softcap: op.softcap ?? 0,
+      slope: (op.alibi ?? 0) / even,
+      slope_heads: even,
+      part: apart ? part : 0,
+    },
+    [Math.ceil(rows / tileRows), op.kvHeads, apart ? parts : 1],
+    range,
+  );
   if (!apart) return;
-  to.run({ name: 'merge', texts: [mergeText] }, {
-    out: op.out.at, out_ld: op.out.ld, dv: op.dv, heads: op.heads, tokens: op.tokens, partials: op.scratch, parts, sinks: none(op.sinks),
-  }, [op.heads, op.tokens]);
+  to.run(
+    { name: 'merge', texts: [mergeText] },
+    {
+      out: op.out.at,
+      out_ld: op.out.ld,
+      dv: op.dv,
+      heads: op.heads,
+      tokens: op.tokens,
+      partials: op.scratch,
+      parts,
+      sinks: none(op.sinks),
+    },
+    [op.heads, op.tokens],
+  );
 }

@@ -4,10 +4,17 @@ import type { Pipelines } from './pipelines.js';
 import type { Features, Values, Variant } from './shaders.js';
 
 /** `acts`: room for rows of activations as codes; without it none are made. */
-export interface Memory { arena: GPUBuffer; vectors: GPUBuffer; acts?: GPUBuffer }
+export interface Memory {
+  arena: GPUBuffer;
+  vectors: GPUBuffer;
+  acts?: GPUBuffer;
+}
 
 /** Whether products of few tokens, and of many, take activations as codes. */
-export interface Coded { few: boolean; many: boolean }
+export interface Coded {
+  few: boolean;
+  many: boolean;
+}
 
 export class Dispatcher {
   /** Of a dry run: what it would have dispatched. */
@@ -22,7 +29,13 @@ export class Dispatcher {
   #dispatches = 0;
 
   /** @internal `pass`: null where nothing is recorded. */
-  constructor(pipelines: Pipelines, limits: GPUSupportedLimits, pass: GPUComputePassEncoder | null, memory: Memory, coded: Coded) {
+  constructor(
+    pipelines: Pipelines,
+    limits: GPUSupportedLimits,
+    pass: GPUComputePassEncoder | null,
+    memory: Memory,
+    coded: Coded,
+  ) {
     this.#pipelines = pipelines;
     this.limits = limits;
     this.features = pipelines.features;
@@ -32,7 +45,9 @@ export class Dispatcher {
     this.#memory = memory;
   }
 
-  get dispatches(): number { return this.#dispatches; }
+  get dispatches(): number {
+    return this.#dispatches;
+  }
 
   end(): void {
     this.#pass?.end();
@@ -40,12 +55,24 @@ export class Dispatcher {
   }
 
   /** @internal `size`: workgroups; `buffers`: what is bound behind arena and vectors. */
-  run(variant: Variant, values: Values, size: readonly number[], buffers: GPUBufferBinding[] = []): void {
+  run(
+    variant: Variant,
+    values: Values,
+    size: readonly number[],
+    buffers: GPUBufferBinding[] = [],
+  ): void {
     if (size.includes(0)) return;
     if (!this.#pass) this.variants.push(variant);
     else {
       const all = [{ buffer: this.#memory.arena }, { buffer: this.#memory.vectors }, ...buffers];
-      this.#pipelines.dispatch(this.#pass, this.#dispatches, this.#pipelines.get(variant), values, all, size);
+      this.#pipelines.dispatch(
+        this.#pass,
+        this.#dispatches,
+        this.#pipelines.get(variant),
+        values,
+        all,
+        size,
+      );
     }
     ++this.#dispatches;
   }

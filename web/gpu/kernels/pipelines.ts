@@ -1,10 +1,19 @@
 // Pipelines by variant, compiled when they are first asked for or beforehand; bind groups, made once
 // for the same buffers; the uniform buffer whose slots hold what dispatches differ in.
-import { fieldsOf, keyOf, sourceOf, type Bound, type Features, type Values, type Variant, writeFields } from './shaders.js';
+import {
+  fieldsOf,
+  keyOf,
+  sourceOf,
+  type Bound,
+  type Features,
+  type Values,
+  type Variant,
+  writeFields,
+} from './shaders.js';
 
-const kSlotBytes = 256;            // the largest alignment of a dynamic offset that a device may ask for
-const kSlots = 512;                // of one uniform buffer
-const kBindGroups = 4096;          // kept before they are forgotten
+const kSlotBytes = 256; // the largest alignment of a dynamic offset that a device may ask for
+const kSlots = 512; // of one uniform buffer
+const kBindGroups = 4096; // kept before they are forgotten
 
 export interface Compiled {
   pipeline: GPUComputePipeline;
@@ -28,16 +37,28 @@ export class Pipelines {
     this.features = features;
   }
 
-  get count(): number { return this.#compiled.size; }
-  get bytes(): number { return this.#uniforms.length * kSlots * kSlotBytes; }
+  get count(): number {
+    return this.#compiled.size;
+  }
+  get bytes(): number {
+    return this.#uniforms.length * kSlots * kSlotBytes;
+  }
 
   #layout(bound: Bound): GPUBindGroupLayout {
     let layout = this.#layouts.get(bound);
     if (layout) return layout;
-    const others: GPUBufferBindingType[] = bound === 'written' ? ['storage'] : Array<GPUBufferBindingType>(bound).fill('read-only-storage');
-    const entries = (['uniform', 'storage', 'read-only-storage', ...others] as GPUBufferBindingType[])
-      .map((type, binding) => ({ binding, visibility: 4 /* compute */, buffer: { type, hasDynamicOffset: binding === 0 } }));
-    this.#layouts.set(bound, layout = this.#device.createBindGroupLayout({ entries }));
+    const others: GPUBufferBindingType[] =
+      bound === 'written'
+        ? ['storage']
+        : Array<GPUBufferBindingType>(bound).fill('read-only-storage');
+    const entries = (
+      ['uniform', 'storage', 'read-only-storage', ...others] as GPUBufferBindingType[]
+    ).map((type, binding) => ({
+      binding,
+      visibility: 4 /* compute */,
+      buffer: { type, hasDynamicOffset: binding === 0 },
+    }));
+    this.#layouts.set(bound, (layout = this.#device.createBindGroupLayout({ entries })));
     return layout;
   }
 
@@ -46,7 +67,12 @@ export class Pipelines {
     return {
       label: keyOf(variant),
       layout: this.#device.createPipelineLayout({ bindGroupLayouts: [this.#layout(bound)] }),
-      compute: { module: this.#device.createShaderModule({ label: variant.name, code: sourceOf(variant, this.features) }) },
+      compute: {
+        module: this.#device.createShaderModule({
+          label: variant.name,
+          code: sourceOf(variant, this.features),
+        }),
+      },
     };
   }
 
@@ -57,26 +83,35 @@ export class Pipelines {
   }
 
   get(variant: Variant): Compiled {
-    return this.#compiled.get(keyOf(variant)) ??
-      this.#keep(variant, this.#device.createComputePipeline(this.#describe(variant)));
+    return (
+      this.#compiled.get(keyOf(variant)) ??
+      this.#keep(variant, this.#device.createComputePipeline(this.#describe(variant)))
+    );
   }
 
   async compile(variants: Iterable<Variant>): Promise<void> {
-    const missing = new Map([...variants].map((v) => [keyOf(v), v] as const).filter(([key]) => !this.#compiled.has(key)));
-    await Promise.all([...missing.values()].map(async (v) =>
-      this.#keep(v, await this.#device.createComputePipelineAsync(this.#describe(v)))));
+    const missing = new Map(
+      [...variants].map((v) => [keyOf(v), v] as const).filter(([key]) => !this.#compiled.has(key)),
+    );
+    await Promise.all(
+      [...missing.values()].map(async (v) =>
+        this.#keep(v, await this.#device.createComputePipelineAsync(this.#describe(v))),
+      ),
+    );
   }
 
   #uniform(chunk: number): GPUBuffer {
-    this.#words[chunk] ??= new Uint32Array(kSlots * kSlotBytes / 4);
-    return this.#uniforms[chunk] ??= this.#device.createBuffer({
-      label: 'parameters', size: kSlots * kSlotBytes, usage: 0x40 | 0x8 /* uniform, copy destination */,
-    });
+    this.#words[chunk] ??= new Uint32Array((kSlots * kSlotBytes) / 4);
+    return (this.#uniforms[chunk] ??= this.#device.createBuffer({
+      label: 'parameters',
+      size: kSlots * kSlotBytes,
+      usage: 0x40 | 0x8 /* uniform, copy destination */,
+    }));
   }
 
   #name(buffer: GPUBuffer): number {
     let name = this.#names.get(buffer);
-    if (name === undefined) this.#names.set(buffer, name = ++this.#lastName);
+    if (name === undefined) this.#names.set(buffer, (name = ++this.#lastName));
     return name;
   }
 
@@ -87,17 +122,34 @@ export class Pipelines {
     if (group) return group;
     if (this.#groups.size >= kBindGroups) this.#groups.clear();
     const all = [{ buffer: this.#uniform(chunk), size: kSlotBytes }, ...buffers];
-    group = this.#device.createBindGroup({ layout: this.#layout(bound), entries: all.map((resource, binding) => ({ binding, resource })) });
+    group = this.#device.createBindGroup({
+      layout: this.#layout(bound),
+      entries: all.map((resource, binding) => ({ binding, resource })),
+    });
     this.#groups.set(key, group);
     return group;
   }
 
   /** Records dispatch number `index` of a recording. */
-  dispatch(pass: GPUComputePassEncoder, index: number, compiled: Compiled, values: Values, buffers: GPUBufferBinding[], size: readonly number[]): void {
-    const chunk = Math.floor(index / kSlots), slot = index % kSlots;
+  dispatch(
+    pass: GPUComputePassEncoder,
+    index: number,
+    compiled: Compiled,
+    values: Values,
+    buffers: GPUBufferBinding[],
+    size: readonly number[],
+  ): void {
+    const chunk = Math.floor(index / kSlots),
+      slot = index % kSlots;
     const group = this.#group(compiled.bound, chunk, buffers);
     const words = this.#words[chunk]!;
-    writeFields(compiled.fields, values, words, new Float32Array(words.buffer), slot * kSlotBytes / 4);
+    writeFields(
+      compiled.fields,
+      values,
+      words,
+      new Float32Array(words.buffer),
+      (slot * kSlotBytes) / 4,
+    );
     pass.setPipeline(compiled.pipeline);
     pass.setBindGroup(0, group, [slot * kSlotBytes]);
     pass.dispatchWorkgroups(size[0]!, size[1] ?? 1, size[2] ?? 1);
@@ -107,7 +159,13 @@ export class Pipelines {
   write(count: number): void {
     for (let chunk = 0; chunk * kSlots < count; ++chunk) {
       const slots = Math.min(kSlots, count - chunk * kSlots);
-      this.#device.queue.writeBuffer(this.#uniform(chunk), 0, this.#words[chunk]!, 0, slots * kSlotBytes / 4);
+      this.#device.queue.writeBuffer(
+        this.#uniform(chunk),
+        0,
+        this.#words[chunk]!,
+        0,
+        (slots * kSlotBytes) / 4,
+      );
     }
   }
 

@@ -11,13 +11,28 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(subgroup_invocation
 export async function linearSubgroups(device: GPUDevice): Promise<boolean> {
   for (const size of [64, 256]) {
     const module = device.createShaderModule({ label: 'subgroups', code: probe(size) });
-    const pipeline = await device.createComputePipelineAsync({ layout: 'auto', compute: { module } });
-    const written = device.createBuffer({ size: 4 * size, usage: 0x80 | 0x4 /* storage, copy source */ });
-    const read = device.createBuffer({ size: 4 * size, usage: 0x1 | 0x8 /* map, copy destination */ });
+    const pipeline = await device.createComputePipelineAsync({
+      layout: 'auto',
+      compute: { module },
+    });
+    const written = device.createBuffer({
+      size: 4 * size,
+      usage: 0x80 | 0x4 /* storage, copy source */,
+    });
+    const read = device.createBuffer({
+      size: 4 * size,
+      usage: 0x1 | 0x8 /* map, copy destination */,
+    });
     const encoder = device.createCommandEncoder();
     const pass = encoder.beginComputePass();
     pass.setPipeline(pipeline);
-    pass.setBindGroup(0, device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries: [{ binding: 0, resource: { buffer: written } }] }));
+    pass.setBindGroup(
+      0,
+      device.createBindGroup({
+        layout: pipeline.getBindGroupLayout(0),
+        entries: [{ binding: 0, resource: { buffer: written } }],
+      }),
+    );
     pass.dispatchWorkgroups(1);
     pass.end();
     encoder.copyBufferToBuffer(written, 0, read, 0, 4 * size);

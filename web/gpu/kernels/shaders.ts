@@ -21,22 +21,26 @@ export type Bound = 0 | 1 | 2 | 3 | 4 | 'written';
 export interface Variant {
   name: string;
   texts: string[];
-  constants?: Record<string, number | boolean>;  // numbers are u32
-  words?: Record<string, string>;                // replaced in the texts
+  constants?: Record<string, number | boolean>; // numbers are u32
+  words?: Record<string, string>; // replaced in the texts
   bound?: Bound;
-  sums?: boolean;                                // over a workgroup: constants WG and SUMS
-  f16?: boolean; dots?: boolean;                 // what it needs of Features
+  sums?: boolean; // over a workgroup: constants WG and SUMS
+  f16?: boolean;
+  dots?: boolean; // what it needs of Features
 }
 
 /** Two variants with one key are the same shader. */
-export const keyOf = (v: Variant) => `${v.name} ${JSON.stringify(v.constants ?? {})} ${JSON.stringify(v.words ?? {})}`;
+export const keyOf = (v: Variant) =>
+  `${v.name} ${JSON.stringify(v.constants ?? {})} ${JSON.stringify(v.words ?? {})}`;
 
 export const kBinding = 3;
 
 /** The text once for each binding, whose number replaces `$`; only its marked parts where it has marks. */
 export function pasted(text: string, bindings: number): string {
-  const once = (part: string) => Array.from({ length: bindings }, (_, i) =>
-    part.replaceAll('WEIGHTS$', String(kBinding + i)).replaceAll('$', String(i))).join('');
+  const once = (part: string) =>
+    Array.from({ length: bindings }, (_, i) =>
+      part.replaceAll('WEIGHTS$', String(kBinding + i)).replaceAll('$', String(i)),
+    ).join('');
   if (!text.includes('//@ each binding')) return once(text);
   return text.replace(/\/\/@ each binding([^]*?)\/\/@ once/g, (_, part: string) => once(part));
 }
@@ -52,17 +56,26 @@ export function sourceOf(v: Variant, features: Features): string {
   parts.push(numbers, memory, functions);
   if (v.sums) parts.push(features.subgroups ? sumSubgroups : sum);
   let text = [...parts, ...v.texts].join('\n');
-  for (const [word, by] of Object.entries(v.words ?? {})) text = text.replace(new RegExp(`\\b${word}\\b`, 'g'), by);
+  for (const [word, by] of Object.entries(v.words ?? {}))
+    text = text.replace(new RegExp(`\\b${word}\\b`, 'g'), by);
   return text;
 }
 
 export type Values = Record<string, number | readonly number[]>;
 
-interface Field { name: string; at: number; lanes: number; float: boolean }
+interface Field {
+  name: string;
+  at: number;
+  lanes: number;
+  float: boolean;
+}
 
 /** The fields of a text's struct Params, with their places in words. */
 export function fieldsOf(texts: string[]): Field[] {
-  const body = /struct Params\s*\{([^}]*)\}/.exec(texts.map((t) => t.replace(/\/\/.*/g, '')).join('\n'))?.[1] ?? '';
+  const body =
+    /struct Params\s*\{([^}]*)\}/.exec(
+      texts.map((t) => t.replace(/\/\/.*/g, '')).join('\n'),
+    )?.[1] ?? '';
   let end = 0;
   return [...body.matchAll(/(\w+)\s*:\s*(\w+)/g)].map(([, name, type]) => {
     const lanes = type!.startsWith('vec4') ? 4 : 1;
@@ -73,12 +86,18 @@ export function fieldsOf(texts: string[]): Field[] {
 }
 
 /** Writes every field to `words` and `floats`, two views of the same bytes, from word `at` on. */
-export function writeFields(fields: Field[], values: Values, words: Uint32Array, floats: Float32Array, at: number): void {
+export function writeFields(
+  fields: Field[],
+  values: Values,
+  words: Uint32Array,
+  floats: Float32Array,
+  at: number,
+): void {
   for (const field of fields) {
     const value = values[field.name];
     if (value === undefined) throw new Error(`no value of ${field.name}`);
     for (let i = 0; i < field.lanes; ++i) {
-      const x = typeof value === 'number' ? value : value[i] ?? 0;
+      const x = typeof value === 'number' ? value : (value[i] ?? 0);
       if (field.float) floats[at + field.at + i] = x;
       else words[at + field.at + i] = x;
     }

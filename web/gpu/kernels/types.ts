@@ -24,25 +24,61 @@ import tq10 from '../../../kernels/wgsl/blocks/tq1_0.wgsl';
 import tq20 from '../../../kernels/wgsl/blocks/tq2_0.wgsl';
 
 /** `coded`: values are codes of eight bits times a scale, which activations that are codes can be multiplied with. */
-export interface WeightType { name: string; decode: string; coded: boolean; values: number; bytes: number }
+export interface WeightType {
+  name: string;
+  decode: string;
+  coded: boolean;
+  values: number;
+  bytes: number;
+}
 
 const decoders: Record<string, string> = {
-  F32: f32, F16: f16, BF16: bf16, Q4_0: q40, Q4_1: q41, Q5_0: q50, Q5_1: q51, Q8_0: q80, IQ4_NL: iq4nl, MXFP4: mxfp4,
-  Q2_K: q2k, Q3_K: q3k, Q4_K: kScales + q4k, Q5_K: kScales + q5k, Q6_K: q6k, IQ4_XS: iq4xs, TQ1_0: tq10, TQ2_0: tq20,
+  F32: f32,
+  F16: f16,
+  BF16: bf16,
+  Q4_0: q40,
+  Q4_1: q41,
+  Q5_0: q50,
+  Q5_1: q51,
+  Q8_0: q80,
+  IQ4_NL: iq4nl,
+  MXFP4: mxfp4,
+  Q2_K: q2k,
+  Q3_K: q3k,
+  Q4_K: kScales + q4k,
+  Q5_K: kScales + q5k,
+  Q6_K: q6k,
+  IQ4_XS: iq4xs,
+  TQ1_0: tq10,
+  TQ2_0: tq20,
 };
 
 /** By ggml's type id. */
-export const types = new Map(listed.filter(({ name }) => name in decoders)
-  .map(({ id, name, values, bytes }): [number, WeightType] => {
-    const isCoded = values > 1;
-    return [id, { name, decode: isCoded ? decoders[name]! + coded : decoders[name]!, coded: isCoded, values, bytes }];
-  }));
+export const types = new Map(
+  listed
+    .filter(({ name }) => name in decoders)
+    .map(({ id, name, values, bytes }): [number, WeightType] => {
+      const isCoded = values > 1;
+      return [
+        id,
+        {
+          name,
+          decode: isCoded ? decoders[name]! + coded : decoders[name]!,
+          coded: isCoded,
+          values,
+          bytes,
+        },
+      ];
+    }),
+);
 
 /** F16 once more, for devices that have it as a type of numbers. */
 export const nativeHalves = { type: 1, decode: f16Native };
 
 /** Ids by the names that GGUF's types have. */
-export const typeIds: Record<string, number> = Object.fromEntries([...types].map(([id, { name }]) => [name, id]));
+export const typeIds: Record<string, number> = Object.fromEntries(
+  [...types].map(([id, { name }]) => [name, id]),
+);
 
 export function typeOf(id: number): WeightType {
   const found = types.get(id);
@@ -54,5 +90,5 @@ export function typeOf(id: number): WeightType {
 export function rowBytes(id: number, cols: number): number {
   const { values, bytes } = typeOf(id);
   if (cols % values !== 0) throw new Error(`${cols} columns are no whole blocks of type ${id}`);
-  return cols / values * bytes;
+  return (cols / values) * bytes;
 }
