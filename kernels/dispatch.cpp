@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "kernels/isa/targets.h"
-#include "platform/cpu.h"
+#include "platform/cpu_features.h"
 
 namespace sluice::kernels {
 namespace {

@@ -8,8 +8,8 @@ import { parseArgs, type ParseArgsConfig } from 'node:util';
 
 import { Engine, SluiceError } from './node.js';
 import { Server } from './serve/server.js';
-import type { EngineOptions } from './wire/options.js';
-import type { ModelInfo } from './wire/types.js';
+import type { EngineOptions } from './protocol/options.js';
+import type { ModelInfo } from './protocol/types.js';
 
 type Values = Record<string, string | boolean | string[] | undefined>;
 

@@ -3,8 +3,8 @@
 import { setPlatform } from './api/platform.js';
 import { isOther, workerFrom } from './api/start.js';
 import { opfsBackend } from './io/store-opfs.js';
-import { SluiceError } from './wire/errors.js';
-import type { WorkerPort } from './wire/protocol.js';
+import { SluiceError } from './protocol/errors.js';
+import type { WorkerPort } from './protocol/messages.js';
 
 const addressOf = (workerUrl?: string | URL): string =>
   workerUrl

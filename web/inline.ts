@@ -9,8 +9,8 @@ import workerSource from 'inlined:worker.js';
 import { setPlatform } from './api/platform.js';
 import { workerFrom } from './api/start.js';
 import { opfsBackend } from './io/store-opfs.js';
-import type { WorkerPort } from './wire/protocol.js';
-import { unpack } from './wire/unpack.js';
+import type { WorkerPort } from './protocol/messages.js';
+import { unpack } from './protocol/unpack.js';
 import { variantFor } from './worker/variant.js';
 
 /** One for all workers. */

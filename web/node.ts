@@ -10,7 +10,7 @@ import { wrapWorker } from './api/node-port.js';
 import { setPlatform } from './api/platform.js';
 import { swapFolder } from './io/swap-node.js';
 import { nodeBackend } from './io/store-node.js';
-import { SluiceError } from './wire/errors.js';
+import { SluiceError } from './protocol/errors.js';
 
 /** Where models are kept when `cache` asks for it and no directory is named. */
 export const defaultCacheDir =

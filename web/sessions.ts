@@ -10,9 +10,9 @@
 import type { Engine } from './api/engine.js';
 import type { SavedSession, Session } from './api/session.js';
 import { xxh32 } from './io/xxh32.js';
-import { invalid, onlyKnown, SluiceError } from './wire/errors.js';
-import { sharedPrefix } from './wire/prefix.js';
-import type { SavedState } from './wire/types.js';
+import { invalid, onlyKnown, SluiceError } from './protocol/errors.js';
+import { sharedPrefix } from './protocol/prefix.js';
+import type { SavedState } from './protocol/types.js';
 
 /** How saved sessions are kept. */
 export interface SavedSessionsOptions {

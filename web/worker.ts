@@ -2,7 +2,7 @@
 // bundler has one worker to find and nothing else.
 
 import { openShared, opfsBackend, opfsSwapFiles } from './io/store-opfs.js';
-import type { Port } from './wire/protocol.js';
+import type { Port } from './protocol/messages.js';
 import type { HostPlatform } from './worker/loading.js';
 import { modules } from './worker/modules.js';
 import { takeRole } from './worker/roles.js';

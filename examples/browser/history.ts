@@ -3,7 +3,7 @@
 // deleted leaves a tombstone, so that a tab that still has it cannot bring it back. Without a database
 // conversations last as long as the page.
 
-import { Marks, readTalk, type Talk } from './talk.js';
+import { Marks, readTalk, type Talk } from './conversation.js';
 
 const kStore = 'talks';
 const kTombstoneMs = 30 * 24 * 3600_000;

@@ -7,8 +7,8 @@ import { EnginePanel } from './engine-panel.js';
 import { ModelPanel } from './model-panel.js';
 import { report } from './notices.js';
 import { restoreSampling } from './sampling.js';
-import { TalkList } from './talk-list.js';
-import { TalkPanel } from './talk-panel.js';
+import { TalkList } from './conversation-list.js';
+import { TalkPanel } from './chat-panel.js';
 
 on<CustomEvent<unknown>>(document, 'failed', ({ detail }) => report(detail));
 

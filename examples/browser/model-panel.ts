@@ -10,7 +10,7 @@ import {
   type ProgressEvent,
 } from 'sluice-llm';
 
-import { explain, isAbort, reloadHelps } from './advice.js';
+import { explain, isAbort, reloadHelps } from './auto-device.js';
 import { BudgetSlider } from './budget.js';
 import { announce, byId, make, on, run } from './dom.js';
 import { DownloadView } from './download.js';

@@ -185,7 +185,7 @@ struct Quantized {
     static constexpr Block kZero{};
     const int64_t n_blocks = cols / K::kBlock;
     const Block* base = static_cast<const Block*>(src);
-    // The group behind this one, which will be packed next as a rule: see Ahead in direct.h.
+    // The group behind this one, which will be packed next as a rule: see Ahead in unpacked_gemv.h.
     const Block* ahead = base + kRowGroup * n_blocks;
     const auto fetch = [&]() SLUICE_INLINE_LAMBDA {
       const uint8_t* bytes = reinterpret_cast<const uint8_t*>(ahead);

@@ -1,10 +1,10 @@
 // Gathers a target's kernels into its Table. Included last by isa/<target>.cpp, once.
 #pragma once
 
-#include "kernels/generic/acts.h"
+#include "kernels/generic/quantize_acts.h"
 #include "kernels/generic/attention.h"
 #if defined(SLUICE_DIRECT)
-#include "kernels/generic/direct.h"
+#include "kernels/generic/unpacked_gemv.h"
 #endif
 #include "kernels/generic/float_rows.h"
 #include "kernels/generic/k_blocks.h"

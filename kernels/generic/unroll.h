@@ -3,7 +3,7 @@
 //   unroll<4>([&](auto i) SLUICE_INLINE_LAMBDA { constexpr int n = decltype(i)::value; ... });
 #pragma once
 
-#include "kernels/isa/vocabulary.h"
+#include "kernels/isa/simd_interface.h"
 
 #define SLUICE_INLINE_LAMBDA __attribute__((always_inline))
 

@@ -4,7 +4,7 @@
 // cancellation.
 #pragma once
 
-#include "kernels/isa/vocabulary.h"
+#include "kernels/isa/simd_interface.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {

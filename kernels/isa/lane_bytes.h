@@ -2,7 +2,7 @@
 // portable vectors, for scales that lie together row by row; and lines of memory fetched in time.
 #pragma once
 
-#include "kernels/isa/vocabulary.h"
+#include "kernels/isa/simd_interface.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {

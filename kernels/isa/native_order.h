@@ -2,7 +2,7 @@
 // needs to hold an order (wasm_common.h) is next to nothing here.
 #pragma once
 
-#include "kernels/isa/vocabulary.h"
+#include "kernels/isa/simd_interface.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "kernels/isa/act_block.h"
 #include "kernels/isa/native_order.h"
-#include "kernels/isa/vocabulary.h"
+#include "kernels/isa/simd_interface.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {

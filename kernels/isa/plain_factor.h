@@ -2,7 +2,7 @@
 // by, for targets that load bytes as f32 as fast as anything else.
 #pragma once
 
-#include "kernels/isa/vocabulary.h"
+#include "kernels/isa/simd_interface.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/isa/act_block.h"
-#include "kernels/isa/vocabulary.h"
+#include "kernels/isa/simd_interface.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {

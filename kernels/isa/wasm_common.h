@@ -7,7 +7,7 @@
 #include <wasm_simd128.h>
 
 #include "kernels/isa/act_block.h"
-#include "kernels/isa/vocabulary.h"
+#include "kernels/isa/simd_interface.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {

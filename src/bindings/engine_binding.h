@@ -1,7 +1,7 @@
 // The Embind surface of the engine, as web/worker/binding.ts types it. No logic: it converts
 // arguments, keeps the last error, and owns the header, the engine, its slots (each a session and
 // the answer under way on it), and the binding of a smaller model that guesses for it. Members are
-// defined by what they are about: opening.cpp, timeline.cpp, answering.cpp and insight.cpp.
+// defined by what they are about: load.cpp, sequence.cpp, generation.cpp and stats.cpp.
 #pragma once
 
 #include <array>

@@ -5,7 +5,7 @@
 
 #include "chat/interpreter.h"
 #include "chat/json_values.h"
-#include "tokenizer/plain.h"
+#include "tokenizer/literal_spans.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::chat {

@@ -1,7 +1,7 @@
 // Cutting and joining, and the characters of Unicode.
 #include "chat/text.h"
 
-#include "platform/letters.h"
+#include "platform/unicode_case.h"
 #include "tokenizer/fold.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"

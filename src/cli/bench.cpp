@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
-#include "cli/bench_drafts.h"
+#include "cli/bench_speculative.h"
 #include "cli/cli.h"
 #include "session/batcher.h"
 #include "session/report.h"

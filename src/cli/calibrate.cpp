@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "cli/cli.h"
-#include "cli/divergence.h"
-#include "cli/moments.h"
-#include "cli/windows.h"
-#include "model/skipping.h"
+#include "cli/kl_divergence.h"
+#include "cli/imatrix_collector.h"
+#include "cli/text_chunks.h"
+#include "model/layer_skipping.h"
 
 namespace sluice::cli {
 namespace {

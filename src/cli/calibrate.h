@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cli/exits.h"
-#include "cli/layers.h"
-#include "convert/importance.h"
+#include "cli/early_exit_fit.h"
+#include "cli/layer_ablation.h"
+#include "convert/imatrix.h"
 #include "native/model_file.h"
 
 namespace sluice::cli {

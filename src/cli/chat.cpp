@@ -5,7 +5,7 @@
 
 #include "chat/template.h"
 #include "chat/think.h"
-#include "cli/answer.h"
+#include "cli/generation_options.h"
 #include "cli/cli.h"
 #include "cli/conversation.h"
 #include "cli/terminal.h"

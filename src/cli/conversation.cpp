@@ -4,7 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "cli/output.h"
+#include "cli/atomic_file.h"
 #include "platform/utf8_path.h"
 
 namespace sluice::cli {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
-#include "cli/output.h"
+#include "cli/atomic_file.h"
 #include "platform/utf8_path.h"
 
 namespace sluice::cli {

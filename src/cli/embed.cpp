@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
-#include "cli/output.h"
+#include "cli/atomic_file.h"
 #include "embed/embedder.h"
 
 namespace sluice::cli {

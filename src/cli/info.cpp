@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "gguf/printable.h"
-#include "session/speed.h"
+#include "session/speed_estimate.h"
 
 namespace sluice::cli {
 namespace {

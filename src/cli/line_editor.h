@@ -1,5 +1,5 @@
 // A line that a person edits, with a history: libedit, or nothing where a build has no such library
-// (line_editor_absent.cpp). Windows' console edits lines by itself.
+// (line_editor_stub.cpp). Windows' console edits lines by itself.
 #pragma once
 
 #include <cstdint>

@@ -4,10 +4,10 @@ if(NOT CMAKE_CROSSCOMPILING AND NOT WIN32)
   find_path(SLUICE_EDIT_DIR histedit.h REQUIRED)
   find_library(SLUICE_EDIT_LIBRARY edit REQUIRED)
 endif()
-# NAME.cpp where the build has what it needs, else NAME_absent.cpp, which says so.
+# NAME.cpp where the build has what it needs, else NAME_stub.cpp, which says so.
 macro(sluice_choose name)
   if(${ARGN})
-    list(FILTER sources EXCLUDE REGEX "/${name}_absent\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "/${name}_stub\\.cpp$")
   else()
     list(FILTER sources EXCLUDE REGEX "/${name}\\.cpp$")
   endif()

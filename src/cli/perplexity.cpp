@@ -1,9 +1,9 @@
-// `sluice perplexity`: exp of the mean negative log likelihood of a text's tokens (cli/scoring.h).
+// `sluice perplexity`: exp of the mean negative log likelihood of a text's tokens (cli/log_likelihood.h).
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
-#include "cli/scoring.h"
+#include "cli/log_likelihood.h"
 
 namespace sluice::cli {
 namespace {

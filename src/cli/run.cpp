@@ -5,9 +5,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "cli/answer.h"
+#include "cli/generation_options.h"
 #include "cli/cli.h"
-#include "cli/output.h"
+#include "cli/atomic_file.h"
 #include "platform/console.h"
 
 namespace sluice::cli {

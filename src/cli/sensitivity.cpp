@@ -1,16 +1,16 @@
 // Each probe is an engine of its own, over the model's files and one more that has the tensors as
-// they would be written (convert/substitute.h). To open it costs little beside the pass.
+// they would be written (convert/quantized_source.h). To open it costs little beside the pass.
 #include "cli/sensitivity.h"
 
 #include <algorithm>
 
 #include "cli/cli.h"
-#include "cli/divergence.h"
-#include "cli/own_text.h"
-#include "cli/probes.h"
+#include "cli/kl_divergence.h"
+#include "cli/calibration_text.h"
+#include "cli/sensitivity_trials.h"
 #include "cli/shared_model.h"
-#include "cli/windows.h"
-#include "convert/substitute.h"
+#include "cli/text_chunks.h"
+#include "convert/quantized_source.h"
 #include "gguf/head_clusters.h"
 
 namespace sluice::cli {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "convert/importance.h"
+#include "convert/imatrix.h"
 #include "convert/sensitivity.h"
 #include "native/model_file.h"
 

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "cli/answer.h"
+#include "cli/generation_options.h"
 #include "cli/cli.h"
-#include "cli/output.h"
+#include "cli/atomic_file.h"
 #include "platform/console.h"
 #include "serve/http_server.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/printable.h"
 #include "cli/cli.h"
-#include "cli/output.h"
+#include "cli/atomic_file.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::cli {

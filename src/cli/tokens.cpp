@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
-#include "cli/output.h"
+#include "cli/atomic_file.h"
 
 namespace sluice::cli {
 namespace {

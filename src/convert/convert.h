@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "convert/importance.h"
+#include "convert/imatrix.h"
 #include "convert/sensitivity.h"
 #include "convert/source.h"
 #include "convert/types.h"

@@ -1,7 +1,7 @@
 // The embedding's rows as a cluster's centre and a rest (gguf/embedding_clusters.h).
 #pragma once
 
-#include "convert/clusters.h"
+#include "convert/kmeans.h"
 #include "gguf/embedding_clusters.h"
 
 namespace sluice::convert {

@@ -2,7 +2,7 @@
 // (model/head_clusters.h).
 #pragma once
 
-#include "convert/clusters.h"
+#include "convert/kmeans.h"
 
 namespace sluice::convert {
 

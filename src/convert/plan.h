@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "convert/layout.h"
-#include "convert/pieces.h"
-#include "convert/target.h"
+#include "convert/chunks.h"
+#include "convert/bit_allocation.h"
 
 namespace sluice::convert {
 

@@ -7,7 +7,7 @@
 
 #include "base/round_up.h"
 #include "convert/layout.h"
-#include "convert/qsf_front.h"
+#include "convert/qsf_header.h"
 #include "kernels/reference/reference.h"
 #include "qsf/codec.h"
 #include "qsf/crc32.h"

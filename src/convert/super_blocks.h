@@ -3,7 +3,7 @@
 // the f16 by least squares over all parts, and again while that helps. Parts lie side by side.
 #pragma once
 
-#include "convert/fit.h"
+#include "convert/scale_search.h"
 
 namespace sluice::convert {
 namespace {

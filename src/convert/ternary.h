@@ -2,7 +2,7 @@
 // found.
 #pragma once
 
-#include "convert/lanes.h"
+#include "convert/row_simd.h"
 
 namespace sluice::convert {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "tokenizer/plain.h"
+#include "tokenizer/literal_spans.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::embed {

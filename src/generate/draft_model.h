@@ -2,7 +2,7 @@
 // on a timeline of its own, for as long as that promises to pay.
 #pragma once
 
-#include "generate/model_guesses.h"
+#include "generate/model_drafts.h"
 
 namespace sluice::generate {
 

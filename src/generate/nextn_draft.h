@@ -2,7 +2,7 @@
 // it is asked as a smaller model is, while that promises to pay. Natively alone.
 #pragma once
 
-#include "generate/model_guesses.h"
+#include "generate/model_drafts.h"
 #include "session/nextn.h"
 
 namespace sluice::generate {

@@ -1,4 +1,4 @@
-// Expressions, smaller where that is plain to see; network.cpp makes nodes of them.
+// Expressions, smaller where that is plain to see; pda.cpp makes nodes of them.
 #include "grammar/builder.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // JSON Schema to a grammar. A set of schemas that a value has to satisfy (a conjunction of schemas,
 // each as it is or negated) becomes a list of shapes: alternatives without anyOf, allOf, $ref or
-// if, each saying for every type what remains (shape.cpp). A shape is then written as expressions
-// (emit.cpp), whose parts are conjunctions again, each a rule made once: recursion comes out by
+// if, each saying for every type what remains (schema_normalize.cpp). A shape is then written as expressions
+// (schema_scalars.cpp), whose parts are conjunctions again, each a rule made once: recursion comes out by
 // itself. What cannot be promised is refused by its keyword; nothing is ever left out.
 #pragma once
 
@@ -105,7 +105,7 @@ class SchemaCompiler {
   [[nodiscard]] Status compile_into(uint32_t rule);
 
  private:
-  // --- shape.cpp, negation.cpp
+  // --- schema_normalize.cpp, negation.cpp
   Shapes shapes_of(Term term);
   Shapes shapes_of(const Conjunction& all);
   Shapes schema_shapes(uint32_t schema);
@@ -136,7 +136,7 @@ class SchemaCompiler {
   uint32_t automaton(std::string_view pattern, bool search, uint32_t longest, uint32_t at);
   uint32_t pattern_of(uint32_t member);  // automaton of a name in patternProperties
 
-  // --- emit.cpp, objects.cpp
+  // --- schema_scalars.cpp, objects.cpp
   Expr value(const Conjunction& all);
   void emit_rule(const Conjunction& all, uint32_t rule);
   Expr emit_shape(const Shape& shape);

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "gguf/gguf.h"
 #include "gguf/metadata_writer.h"
-#include "hf/derived.h"
+#include "hf/tensor_transform.h"
 #include "hf/safetensors.h"
 
 namespace sluice::hf {

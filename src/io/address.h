@@ -1,6 +1,6 @@
 // Addresses as people and the cache may see them. A message shows neither user, password nor query;
 // the cache knows a file by all that tells it apart, but not by a signature, which would be another
-// one tomorrow and is a secret besides. web/wire/address.ts has the same rules for the package.
+// one tomorrow and is a secret besides. web/protocol/address.ts has the same rules for the package.
 #pragma once
 
 #include <string>

@@ -1,8 +1,8 @@
 // What a fetch of HttpClient knows of itself: shared by the attempts that make it
-// (http_client_native.cpp) and the judgement of their answers (http_judgement_native.cpp).
+// (http_client_native.cpp) and the judgement of their answers (http_validate_native.cpp).
 #pragma once
 
-#include "io/http_answer.h"
+#include "io/http_response.h"
 #include "io/http_client_native.h"
 
 namespace sluice::io {

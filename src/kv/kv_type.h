@@ -14,7 +14,7 @@ using kernels::KvType;
 
 struct KvTypes {
   KvType k = KvType::kF16, v = KvType::kF16;
-  bool automatic = false;  // the best that there is room for: session/kv_room.h
+  bool automatic = false;  // the best that there is room for: session/kv_plan.h
   [[nodiscard]] bool f16() const { return k == KvType::kF16 && v == KvType::kF16; }
   friend bool operator==(const KvTypes&, const KvTypes&) = default;
 };

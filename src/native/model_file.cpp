@@ -5,7 +5,7 @@
 #include <array>
 
 #include "base/clock.h"
-#include "native/derived_source.h"
+#include "native/tensor_transform_source.h"
 #include "native/qsf_source.h"
 #include "native/torch_source.h"
 #include "platform/file.h"

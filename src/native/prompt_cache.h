@@ -1,7 +1,7 @@
 // Sessions that outlive the process: a directory of saved timelines, found again by the longest
 // beginning that they share with a prompt, so that a long system prompt or document is computed
 // once. An entry is one file: a header of its own (form, model, tokens, a sum over these), then the
-// session's saved state, which has its own sum (session/state.cpp). It appears under its name when
+// session's saved state, which has its own sum (session/session_state.cpp). It appears under its name when
 // it is whole. The least recently used go when all together are larger than allowed. An entry that
 // cannot be used, because it is damaged, cut short or another model's, costs time at most: the
 // prompt is computed.

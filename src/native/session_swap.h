@@ -1,6 +1,6 @@
 // More conversations than the engine has memory for. One that is to be used enters the engine's
 // pool of timelines; where that is full, the one that has been idle for longest goes to a file
-// (spill_file.h) and its keys, values and states are free for the other. It comes back when it is
+// (swap_file.h) and its keys, values and states are free for the other. It comes back when it is
 // used again, to the bit. Who is in the engine and who is in a file stands here and nowhere else.
 //
 // Nothing is given up before what takes its place is whole: a session leaves the engine after its
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "native/spill_file.h"
+#include "native/swap_file.h"
 
 namespace sluice::native {
 
@@ -85,7 +85,7 @@ class SessionSwap {
   [[nodiscard]] Status copy(Conversation& from, Conversation& to);
   // Forgets what it holds, where it is: nothing is read for that.
   static void clear(Conversation& conversation);
-  // Its saved state, session/state.cpp, from where it is. Errors: Session::read_state's, enter()'s.
+  // Its saved state, session/session_state.cpp, from where it is. Errors: Session::read_state's, enter()'s.
   [[nodiscard]] Result<uint64_t> state_bytes(Conversation& conversation);
   [[nodiscard]] Status read_state(Conversation& conversation, uint64_t offset,
                                   std::span<uint8_t> out);

@@ -5,7 +5,7 @@
 #include "hf/config.h"
 #include "hf/pooling.h"
 #include "open/address.h"
-#include "open/course.h"
+#include "open/header_loader.h"
 
 namespace sluice::open {
 namespace {

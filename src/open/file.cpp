@@ -2,7 +2,7 @@
 // announces. Or the header alone that somebody else has made of a model's files.
 #include "gguf/write.h"
 #include "open/address.h"
-#include "open/course.h"
+#include "open/header_loader.h"
 
 namespace sluice::open {
 namespace {

@@ -2,7 +2,7 @@
 #include "open/opener.h"
 
 #include "open/address.h"
-#include "open/course.h"
+#include "open/header_loader.h"
 
 namespace sluice::open {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "gguf/gguf.h"
-#include "hf/derived.h"
+#include "hf/tensor_transform.h"
 #include "qsf/qsf.h"
 
 namespace sluice::open {

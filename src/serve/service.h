@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "chat/template.h"
-#include "serve/answer.h"
+#include "serve/response.h"
 #include "serve/metrics.h"
 #include "serve/worker.h"
 

@@ -8,9 +8,9 @@
 
 #include "session/early_exit.h"
 #include "session/executor.h"
-#include "session/narrow_head.h"
-#include "session/row_feed.h"
-#include "session/weight_feed.h"
+#include "session/clustered_head.h"
+#include "session/embedding_rows.h"
+#include "session/weight_stream.h"
 
 namespace sluice::session {
 

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "model/skipping.h"
+#include "model/layer_skipping.h"
 #include "session/cpu_executor.h"
 #include "session/nextn.h"
 

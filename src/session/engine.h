@@ -15,8 +15,8 @@
 #include "model/program.h"
 #include "residency/residency.h"
 #include "session/memory_plan.h"
-#include "session/weight_check.h"
-#include "session/working_memory.h"
+#include "session/finite_check.h"
+#include "session/compute_buffer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::session {

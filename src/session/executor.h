@@ -8,8 +8,8 @@
 #include <span>
 
 #include "base/status.h"
-#include "session/pass_part.h"
-#include "session/timeline.h"
+#include "session/partial_forward.h"
+#include "session/sequence.h"
 
 namespace sluice::session {
 

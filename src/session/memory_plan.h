@@ -14,8 +14,8 @@
 #include "model/program.h"
 #include "residency/residency.h"
 #include "session/adapter_set.h"
-#include "session/kv_room.h"
-#include "session/working_memory.h"
+#include "session/kv_plan.h"
+#include "session/compute_buffer.h"
 
 namespace sluice::session {
 
@@ -57,7 +57,7 @@ struct EngineOptions {
   // Sessions whose passes may be computed together, each with an answer under way: as many
   // timelines, at least.
   int32_t parallel = 1;
-  // From 1, the whole model, to 0: the least important layers are left out (model/skipping.h).
+  // From 1, the whole model, to 0: the least important layers are left out (model/layer_skipping.h).
   double quality = 1;
   std::span<const int32_t> skip;  // layers that are left out; of the caller, read while opening
   model::HeadPolicy head;         // how many of the output head's products a token costs

@@ -1,5 +1,5 @@
 // Mixture of experts (https://arxiv.org/abs/2401.04088): only the chosen experts' weights are asked
-// for (routing.h says which). Experts run in ascending order whatever the number of tokens, so that
+// for (moe_router.h says which). Experts run in ascending order whatever the number of tokens, so that
 // sums do not depend on batching.
 #include <algorithm>
 

@@ -14,7 +14,7 @@
 #include "draft/policy.h"
 #include "session/engine.h"
 #include "session/executor.h"
-#include "session/timeline.h"
+#include "session/sequence.h"
 
 namespace sluice::session {
 

@@ -11,7 +11,7 @@
 
 #include "session/engine.h"
 #include "session/executor.h"
-#include "session/timeline.h"
+#include "session/sequence.h"
 
 namespace sluice::session {
 

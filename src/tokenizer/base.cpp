@@ -5,8 +5,8 @@
 #include <cctype>
 
 #include "tokenizer/nfc.h"
-#include "tokenizer/plain.h"
-#include "tokenizer/room.h"
+#include "tokenizer/literal_spans.h"
+#include "tokenizer/try_reserve.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::tokenizer {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tokenizer/merge.h"
-#include "tokenizer/specials.h"
+#include "tokenizer/special_tokens.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/vocab.h"
 

@@ -6,7 +6,7 @@
 
 #include "tokenizer/fold_tables.h"
 #include "tokenizer/nfc.h"
-#include "tokenizer/room.h"
+#include "tokenizer/try_reserve.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"
 

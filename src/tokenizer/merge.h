@@ -10,7 +10,7 @@
 #include <functional>
 #include <vector>
 
-#include "tokenizer/room.h"
+#include "tokenizer/try_reserve.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::tokenizer {

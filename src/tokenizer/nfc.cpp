@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tokenizer/nfc_tables.h"
-#include "tokenizer/room.h"
+#include "tokenizer/try_reserve.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::tokenizer {

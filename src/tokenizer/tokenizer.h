@@ -28,7 +28,7 @@ struct EncodeOptions {
   bool continues = false;
   // Stretches between U+FDD0 and U+FDD1 are plain: no control token is made of any byte of them
   // (user-defined tokens are). The marks themselves vanish, matched or not: words and merges run
-  // across their places. See plain.h.
+  // across their places. See literal_spans.h.
   bool marked = false;
 };
 

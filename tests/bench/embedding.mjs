@@ -231,7 +231,7 @@ async function measurePeer({ texts, dtype, batch }) {
 
 async function inTab(folder, file) {
   writeOnnx(folder);
-  const modules = inRoot('tests', 'bench', 'peer', 'node_modules');
+  const modules = inRoot('tests', 'bench', 'baselines', 'node_modules');
   const server = await serve(
     [
       ['/dist/', inRoot('dist')],
@@ -320,7 +320,7 @@ if (values.tab) {
   const theirs = async () => ({
     prefill: (
       await jsonOf(process.execPath, [
-        inRoot('tests', 'bench', 'peer', 'embedding.mjs'),
+        inRoot('tests', 'bench', 'baselines', 'embedding.mjs'),
         file,
         threads,
         texts,

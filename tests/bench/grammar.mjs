@@ -216,7 +216,7 @@ async function costs(folder, { name, tokens }) {
       ['/input/', folder],
       [
         '/peer/',
-        inRoot('tests', 'bench', 'peer', 'node_modules', '@mlc-ai', 'web-xgrammar', 'lib'),
+        inRoot('tests', 'bench', 'baselines', 'node_modules', '@mlc-ai', 'web-xgrammar', 'lib'),
       ],
     ]);
     const works = [measureOurs, ...(values['ours-only'] ? [] : [measurePeer])].map(String);

@@ -92,7 +92,7 @@ export async function jsonOf(command, args) {
   return JSON.parse(output.slice(output.search(/^[[{]/m)));
 }
 
-const peerFolder = inRoot('tests', 'bench', 'peer');
+const peerFolder = inRoot('tests', 'bench', 'baselines');
 
 /** Installs what the benchmarks compare with, once. */
 export function installPeer(name) {

@@ -14,7 +14,7 @@ import { parseArgs } from 'node:util';
 import { cmakeBuild } from '../../web/scripts/wasm.mjs';
 import { inRoot, run, write } from '../../web/scripts/lib.mjs';
 import { scratchFolder } from './browser.mjs';
-import { drawPanels } from './panels.mjs';
+import { drawPanels } from './quality-plot.mjs';
 import { inTurns, jsonOf, modelFile, modelLabel, table } from './lib.mjs';
 
 const { values } = parseArgs({

@@ -18,7 +18,7 @@ import { build } from '../../web/scripts/build.mjs';
 import { capture, inRoot, write } from '../../web/scripts/lib.mjs';
 import { setup } from '../../web/scripts/setup.mjs';
 import { Bench } from './browser.mjs';
-import { drawCurve } from './curve.mjs';
+import { drawCurve } from './stream-plot.mjs';
 import { modelFile, modelLabel, table } from './lib.mjs';
 
 const { values } = parseArgs({

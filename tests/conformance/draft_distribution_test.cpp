@@ -12,7 +12,7 @@
 #include <map>
 
 #include "../sanitized.h"
-#include "answer_util.h"
+#include "generation_util.h"
 #include "fixtures_util.h"
 
 namespace sluice::test {

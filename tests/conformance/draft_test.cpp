@@ -8,7 +8,7 @@
 #include <cstring>
 #include <random>
 
-#include "answer_util.h"
+#include "generation_util.h"
 #include "fixtures_util.h"
 #include "generate/draft_model.h"
 #include "generate/draft_pair.h"

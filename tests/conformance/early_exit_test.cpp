@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "deep_util.h"
-#include "exits_util.h"
+#include "early_exit_util.h"
 #include "generate/generation.h"
 #include "gguf/early_exit.h"
 

@@ -10,7 +10,7 @@
 
 #include "../paths.h"
 #include "../sanitized.h"
-#include "answer_util.h"
+#include "generation_util.h"
 #include "fixtures_util.h"
 
 namespace sluice::test {

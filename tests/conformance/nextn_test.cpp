@@ -9,7 +9,7 @@
 #include <cmath>
 #include <random>
 
-#include "answer_util.h"
+#include "generation_util.h"
 #include "fixtures_util.h"
 #include "generate/nextn_draft.h"
 #include "nextn_util.h"

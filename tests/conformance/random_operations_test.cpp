@@ -19,7 +19,7 @@
 
 #include "../paths.h"
 #include "deep_util.h"
-#include "exits_util.h"
+#include "early_exit_util.h"
 #include "file_limit_util.h"
 #include "file_sink_util.h"
 #include "fixtures_util.h"

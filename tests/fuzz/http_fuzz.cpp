@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "io/http_answer.h"
+#include "io/http_response.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 // were asked for, and what is not says why.
 #include <cstdlib>
 
-#include "convert/importance.h"
+#include "convert/imatrix.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto parsed = sluice::convert::Importance::parse({data, size});

@@ -31,7 +31,7 @@ export const suites = {
     await must('clang-format', ['--dry-run', '-Werror', ...files]);
     return { ...none(), passed: 1 };
   },
-  rooms: () => nodeTests('rooms'),
+  layering: () => nodeTests('layering'),
   faults: () => nodeTests('faults'),
   async types() {
     const projects = ['web/tsconfig.json', 'tests/web/tsconfig.json'];

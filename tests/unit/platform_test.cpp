@@ -10,7 +10,7 @@
 #include "platform/calendar.h"
 #include "platform/console.h"
 #include "platform/file.h"
-#include "platform/letters.h"
+#include "platform/unicode_case.h"
 #include "platform/memory.h"
 #include "platform/threads.h"
 

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <random>
 
-#include "convert/pieces.h"
-#include "convert/substitute.h"
-#include "convert/target.h"
+#include "convert/chunks.h"
+#include "convert/quantized_source.h"
+#include "convert/bit_allocation.h"
 
 namespace sluice::convert {
 namespace {

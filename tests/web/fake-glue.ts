@@ -16,9 +16,9 @@ import {
   type OpenOptions,
 } from '../../web/worker/binding.js';
 import type { GlueOptions } from '../../web/worker/glue.js';
-import type { Piece } from '../../web/wire/types.js';
-import { Want } from '../../web/wire/want.js';
-import type { Port } from '../../web/wire/protocol.js';
+import type { Piece } from '../../web/protocol/types.js';
+import { Want } from '../../web/protocol/file-request.js';
+import type { Port } from '../../web/protocol/messages.js';
 
 export const initialMemory = 1 << 18;
 const kQueue = 65536;

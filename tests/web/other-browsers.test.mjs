@@ -10,7 +10,7 @@ import { all, longOnly } from '../extent.mjs';
 import { crossOrigin, servePages } from './chromium.mjs';
 import { launchFirefox, launchWebKit, missing } from './drivers.mjs';
 import { root } from './helpers.mjs';
-import { check, sample, story, tell } from './telling.mjs';
+import { check, sample, story, tell } from './story.mjs';
 
 const dist = join(root, 'dist');
 const models = join(root, 'examples', 'models');

@@ -10,7 +10,7 @@ import { serve } from '../../web/scripts/serve.mjs';
 import { extent, longOnly } from '../extent.mjs';
 import { crossOrigin, inTab, launch } from './chromium.mjs';
 import { root } from './helpers.mjs';
-import { check, sample, story, tell } from './telling.mjs';
+import { check, sample, story, tell } from './story.mjs';
 
 const dist = join(root, 'dist');
 const models = join(root, 'examples', 'models');

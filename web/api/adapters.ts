@@ -2,9 +2,9 @@
 // them). A file of its own, loaded when there are any; what it shares with the entry comes as an argument,
 // since two copies of an error's class are two classes.
 
-import type { ErrorCode, SluiceError } from '../wire/errors.js';
-import type { LoraAdapter, ModelSource } from '../wire/options.js';
-import type { AdapterSpec, SourceSpec } from '../wire/protocol.js';
+import type { ErrorCode, SluiceError } from '../protocol/errors.js';
+import type { LoraAdapter, ModelSource } from '../protocol/options.js';
+import type { AdapterSpec, SourceSpec } from '../protocol/messages.js';
 import { adapterOfPeft } from './peft.js';
 
 export interface Entry {

@@ -1,8 +1,8 @@
 // What texts mean, as vectors: engine.embed(), engine.rerank() and OpenAI's engine.embeddings.create().
 
-import { abortable, invalid, onlyKnown, throwIfAborted, type CallOptions } from '../wire/errors.js';
-import type { Embedded, EmbedSpec } from '../wire/protocol.js';
-import type { Same, Words } from '../wire/options.js';
+import { abortable, invalid, onlyKnown, throwIfAborted, type CallOptions } from '../protocol/errors.js';
+import type { Embedded, EmbedSpec } from '../protocol/messages.js';
+import type { Same, Words } from '../protocol/options.js';
 import { count, tokenIds } from './options.js';
 
 /** How the rows of a text become one vector. */

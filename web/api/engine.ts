@@ -4,7 +4,7 @@
 import { ChatCompletions, Completions } from '../chat/completions.js';
 import { LazyPrompts } from '../chat/prompt.js';
 import { StoreManager } from '../io/store-manager.js';
-import type { EngineCalls } from '../wire/calls.js';
+import type { EngineCalls } from '../protocol/calls.js';
 import {
   abortable,
   deserializeError,
@@ -13,15 +13,15 @@ import {
   SluiceError,
   throwIfAborted,
   type CallOptions,
-} from '../wire/errors.js';
+} from '../protocol/errors.js';
 import type {
   EngineOptions,
   GenerateOptions,
   InspectOptions,
   ModelSource,
   TokenizeOptions,
-} from '../wire/options.js';
-import type { Embedded, EmbedSpec, LoadSpec, Snapshot, WorkerEvent } from '../wire/protocol.js';
+} from '../protocol/options.js';
+import type { Embedded, EmbedSpec, LoadSpec, Snapshot, WorkerEvent } from '../protocol/messages.js';
 import type {
   EngineStats,
   MemoryReport,
@@ -29,7 +29,7 @@ import type {
   Piece,
   SavedState,
   UnitState,
-} from '../wire/types.js';
+} from '../protocol/types.js';
 import {
   Embeddings,
   embedTexts,
@@ -39,7 +39,7 @@ import {
   type RerankOptions,
 } from './embedding.js';
 import { begun, Generation } from './generation.js';
-import { Link } from './link.js';
+import { Link } from './worker-client.js';
 import {
   adapterSpecs,
   checkLoad,

@@ -4,9 +4,9 @@
 // signal rejects at once, wherever it strikes.
 
 import { chatModule } from '../chat/prompt.js';
-import { abortError, SluiceError, type CallOptions } from '../wire/errors.js';
-import { kDone, leavable, streamOf } from '../wire/iterators.js';
-import type { GenerationResult, Piece } from '../wire/types.js';
+import { abortError, SluiceError, type CallOptions } from '../protocol/errors.js';
+import { kDone, leavable, streamOf } from '../protocol/iterators.js';
+import type { GenerationResult, Piece } from '../protocol/types.js';
 import { checkGenerate } from './options.js';
 
 interface Source {

@@ -2,7 +2,7 @@
 
 import type { Worker } from 'node:worker_threads';
 
-import type { WorkerPort } from '../wire/protocol.js';
+import type { WorkerPort } from '../protocol/messages.js';
 
 export function wrapWorker(worker: Worker): WorkerPort {
   let ended = false;

@@ -3,8 +3,8 @@
 // default in silence, gets past here.
 
 import { huggingFaceUrl } from '../io/huggingface.js';
-import { publicUrl } from '../wire/address.js';
-import { invalid, onlyKnown, signalOf, SluiceError, throwIfAborted } from '../wire/errors.js';
+import { publicUrl } from '../protocol/address.js';
+import { invalid, onlyKnown, signalOf, SluiceError, throwIfAborted } from '../protocol/errors.js';
 import type {
   GenerateOptions,
   InspectOptions,
@@ -12,7 +12,7 @@ import type {
   Same,
   TokenizeOptions,
   Words,
-} from '../wire/options.js';
+} from '../protocol/options.js';
 import type {
   AdapterSpec,
   Constraint,
@@ -20,10 +20,10 @@ import type {
   LoadSpec,
   SourceSpec,
   TokenizeSpec,
-} from '../wire/protocol.js';
-import type { CacheMode } from '../wire/types.js';
+} from '../protocol/messages.js';
+import type { CacheMode } from '../protocol/types.js';
 import { platform } from './platform.js';
-import { schemaOf } from '../wire/schema.js';
+import { schemaOf } from '../protocol/schema.js';
 import { kNumbers, seedText } from './sampling.js';
 
 const kLoad =

@@ -2,8 +2,8 @@
 // store's listing. index.ts (browser) and node.ts install theirs; nothing else tells them apart.
 
 import type { StoreBackend } from '../io/files.js';
-import { SluiceError } from '../wire/errors.js';
-import type { SourceSpec, WorkerPort } from '../wire/protocol.js';
+import { SluiceError } from '../protocol/errors.js';
+import type { SourceSpec, WorkerPort } from '../protocol/messages.js';
 
 export interface Platform {
   startWorker(workerUrl?: string | URL): WorkerPort;

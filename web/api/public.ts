@@ -7,7 +7,7 @@ export type {
   InspectOptions,
   LoraAdapter,
   ModelSource,
-} from '../wire/options.js';
+} from '../protocol/options.js';
 export { ChatCompletions, ChatStream, Completions } from '../chat/completions.js';
 export type {
   EmbeddingList,
@@ -22,7 +22,7 @@ export type * from '../chat/openai.js';
 export type { ChatMessage, TextPart } from '../chat/engine.js';
 export { Session, type SavedSession, type SessionOptions } from './session.js';
 export { Generation } from './generation.js';
-export { SluiceError, type CallOptions, type ErrorCode } from '../wire/errors.js';
+export { SluiceError, type CallOptions, type ErrorCode } from '../protocol/errors.js';
 export type {
   CardKernels,
   Device,
@@ -40,6 +40,6 @@ export type {
   SpeedEstimate,
   TokenLogprob,
   UnitState,
-} from '../wire/types.js';
-export type { CacheMode } from '../wire/types.js';
+} from '../protocol/types.js';
+export type { CacheMode } from '../protocol/types.js';
 export type { StoredModel, StoreManager } from '../io/store-manager.js';

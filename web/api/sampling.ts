@@ -1,7 +1,7 @@
 // The sampler's parameters on their way to the engine: numbers, but for the seed, which has 64 bits and
 // is text.
 
-import { invalid } from '../wire/errors.js';
+import { invalid } from '../protocol/errors.js';
 
 /** The parameters that are plain numbers, by their names in the API. */
 export const kNumbers = [

@@ -1,9 +1,9 @@
 // Sessions: conversations and texts on one engine. A session knows what was said, and the tokens that
 // stand for it; each turn hands all of them to the engine's worker, which finds out how many of them it
-// has already (worker/timelines.ts). So a turn that fails, or is given up, leaves the session as it was.
+// has already (worker/sequences.ts). So a turn that fails, or is given up, leaves the session as it was.
 
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from '../chat/engine.js';
-import type { Caller, EngineCalls } from '../wire/calls.js';
+import type { Caller, EngineCalls } from '../protocol/calls.js';
 import {
   abortable,
   invalid,
@@ -11,9 +11,9 @@ import {
   SluiceError,
   throwIfAborted,
   type CallOptions,
-} from '../wire/errors.js';
-import type { GenerateOptions, Same, TokenizeOptions, Words } from '../wire/options.js';
-import type { Piece, SavedState } from '../wire/types.js';
+} from '../protocol/errors.js';
+import type { GenerateOptions, Same, TokenizeOptions, Words } from '../protocol/options.js';
+import type { Piece, SavedState } from '../protocol/types.js';
 import { begun, Generation } from './generation.js';
 
 /** What sessions need of an engine. */

@@ -2,15 +2,23 @@
 // tell a page next to nothing. The right script greets as its first word, so that a wrong one, which
 // would be waited for without end, is known too.
 
-import { publicUrl } from '../wire/address.js';
-import { SluiceError } from '../wire/errors.js';
-import type { WorkerPort } from '../wire/protocol.js';
+import { publicUrl } from '../protocol/address.js';
+import { SluiceError } from '../protocol/errors.js';
+import type { WorkerPort } from '../protocol/messages.js';
 import { platform } from './platform.js';
 
 const kGreetMs = 30_000;
 const kProbeMs = 5000;
 
-let policy: { createScriptURL(url: string): string } | undefined;
+/** What is used of the page's trusted types, which TypeScript's DOM does not declare. */
+interface ScriptPolicy {
+  createScriptURL(url: string): string;
+}
+interface TrustedTypes {
+  createPolicy(name: string, rules: ScriptPolicy): ScriptPolicy;
+}
+
+let policy: ScriptPolicy | undefined;
 const blobUrls = new Map<string, string>();
 
 /** Another origin's script may not be a worker's, but may be imported by one. */
@@ -33,12 +41,12 @@ export function workerFrom(
   try {
     return new Worker(url, options);
   } catch (error) {
-    const { trustedTypes } = globalThis as { trustedTypes?: any };
+    const { trustedTypes } = globalThis as { trustedTypes?: TrustedTypes };
     if (!trustedTypes || !(error instanceof TypeError)) throw error;
     policy ??= trustedTypes.createPolicy('sluice-llm', {
       createScriptURL: (given: string) => given,
     });
-    return new Worker(policy!.createScriptURL(url), options);
+    return new Worker(policy.createScriptURL(url), options);
   }
 }
 

@@ -1,9 +1,9 @@
 // The answers of engine.chat.completions and engine.completions in OpenAI's shapes, whole and in chunks.
 // Part of templates.js, which comes with the first such call (completions.ts).
 
-import { invalid, onlyKnown, throwIfAborted } from '../wire/errors.js';
-import type { GenerateOptions, Same, Words } from '../wire/options.js';
-import type { GenerationResult, Piece } from '../wire/types.js';
+import { invalid, onlyKnown, throwIfAborted } from '../protocol/errors.js';
+import type { GenerateOptions, Same, Words } from '../protocol/options.js';
+import type { GenerationResult, Piece } from '../protocol/types.js';
 import type { ChatEngine, Request, TextStream } from './engine.js';
 import type {
   ChatCompletion,
@@ -21,7 +21,7 @@ import type {
   SamplingParams,
   ToolCall,
 } from './openai.js';
-import { schemaOf } from '../wire/schema.js';
+import { schemaOf } from '../protocol/schema.js';
 import { HarmonyReader } from './harmony.js';
 import { marked } from './quoted.js';
 import { ThinkFilter } from './think.js';

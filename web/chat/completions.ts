@@ -10,8 +10,8 @@ import {
   signalOf,
   throwIfAborted,
   type CallOptions,
-} from '../wire/errors.js';
-import { leavable, streamOf } from '../wire/iterators.js';
+} from '../protocol/errors.js';
+import { leavable, streamOf } from '../protocol/iterators.js';
 import type { ChatEngine, Request, TextStream } from './engine.js';
 import type {
   ChatCompletion,

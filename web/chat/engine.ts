@@ -1,8 +1,8 @@
 // What chat needs of an engine, which is built above it: prompts of messages, and text that goes on from
 // them.
 
-import type { GenerateOptions, TokenizeOptions } from '../wire/options.js';
-import type { GenerationResult, Piece } from '../wire/types.js';
+import type { GenerateOptions, TokenizeOptions } from '../protocol/options.js';
+import type { GenerationResult, Piece } from '../protocol/types.js';
 
 /** A part of a message. */
 export interface TextPart {

@@ -1,7 +1,7 @@
 // The shapes of OpenAI's chat completions and completions, as far as a local model fills them. They
 // are assignable to the types of the openai package (tests/web/openai-types.ts proves it).
 
-import type { GenerationResult } from '../wire/types.js';
+import type { GenerationResult } from '../protocol/types.js';
 import type { ChatMessage } from './engine.js';
 
 /** A call of a function, as the model wrote it. */

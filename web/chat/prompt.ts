@@ -1,8 +1,8 @@
 // The door to what only pages that chat need, a file of its own that is imported when the first chat
 // begins: the renderer of templates, and what makes answers of OpenAI's shape.
 
-import { SluiceError } from '../wire/errors.js';
-import type { ModelInfo } from '../wire/types.js';
+import { SluiceError } from '../protocol/errors.js';
+import type { ModelInfo } from '../protocol/types.js';
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
 
 export const chatModule = () =>

@@ -4,6 +4,7 @@
 /** A value of the renderer; `value` is the JavaScript side of it. */
 export interface Value {
   type: string;
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- what it is follows from the class, which is() checks
   value: any;
   builtins: Map<string, Value>;
   __bool__(): Value;
@@ -11,6 +12,7 @@ export interface Value {
 }
 export interface Node {
   type: string;
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- which fields there are follows from `type`
   [field: string]: any;
 }
 export interface Scope {
@@ -117,7 +119,10 @@ export function pythonValues(jinja: Jinja) {
     spend(kThing + size(value));
     if (isList(value)) for (const item of value.value as Value[]) weigh(item);
     else if (value.value instanceof Map)
-      for (const [key, item] of value.value as Map<string, Value>) (spend(key.length), weigh(item));
+      for (const [key, item] of value.value as Map<string, Value>) {
+        spend(key.length);
+        weigh(item);
+      }
   }
 
   function str(value: Value): string {

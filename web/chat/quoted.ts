@@ -5,7 +5,7 @@
 // interpreter looks through stand-ins (`plain`) wherever texts are compared, searched or cut. In the
 // finished prompt they are themselves again, and where the text of a control token has come about
 // with one of them inside, that one stands between the tokenizer's marks for plain text
-// (src/tokenizer/plain.h).
+// (src/tokenizer/literal_spans.h).
 
 const kBegin = '\uFDD0';
 const kEnd = '\uFDD1';
@@ -109,7 +109,10 @@ export class Quotation {
       for (const char of value.match(/[\ue000-\uf8ff]/g) ?? []) this.#taken.add(char);
     else if (isObject(value))
       for (const [key, item] of Object.entries(value))
-        (this.#note(key, depth + 1), this.#note(item, depth + 1));
+      {
+        this.#note(key, depth + 1);
+        this.#note(item, depth + 1);
+      }
   }
 
   #quoteText(text: string, word: boolean): string {

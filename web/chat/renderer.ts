@@ -1,8 +1,8 @@
 // From chat messages to the prompt of one model: its template (or ChatML, with a warning), rendered
 // with its special tokens. Part of templates.js, which comes with the first chat (prompt.ts).
 
-import { invalid, SluiceError } from '../wire/errors.js';
-import type { ModelInfo } from '../wire/types.js';
+import { invalid, SluiceError } from '../protocol/errors.js';
+import type { ModelInfo } from '../protocol/types.js';
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
 import { ChatTemplate } from './template.js';
 import { ThinkFilter } from './think.js';
@@ -132,7 +132,7 @@ function partText(part: { type: string; text?: unknown } | null): string {
   invalid(`Only text can be read, not a part of type '${part?.type}'.`);
 }
 
-function plainToolCall(call: any): unknown {
+function plainToolCall(call: { function?: { arguments?: unknown } | null } | null): unknown {
   if (typeof call?.function?.arguments !== 'string') return call;
   try {
     return {

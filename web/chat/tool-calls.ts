@@ -271,10 +271,19 @@ function pythonValue(text: string): unknown {
     : value;
 }
 
-function asCall(value: any, tools: ReadonlyMap<string, unknown>): ToolCall | null {
-  const inner = typeof value?.function === 'object' ? value.function : value;
+/** A call as models write it: in OpenAI's shape or flat, and nothing of it is certain. */
+interface WrittenCall {
+  function?: unknown;
+  name?: unknown;
+  tool_name?: unknown;
+  arguments?: unknown;
+  parameters?: unknown;
+}
+
+function asCall(value: WrittenCall | null | undefined, tools: ReadonlyMap<string, unknown>): ToolCall | null {
+  const inner = typeof value?.function === 'object' ? (value.function as WrittenCall | null) : value;
   const name = inner?.name ?? inner?.tool_name ?? value?.function;
-  if (typeof name === 'string') return newCall(name, inner.arguments ?? inner.parameters ?? {});
+  if (typeof name === 'string') return newCall(name, inner!.arguments ?? inner!.parameters ?? {});
   // { name: arguments }
   const [entry, more] = typeof value === 'object' && value !== null ? Object.entries(value) : [];
   return entry && !more && tools.has(entry[0]) ? newCall(entry[0], entry[1]) : null;

@@ -3,7 +3,7 @@
 // %json and %spaced (a value of a schema) and %until (text in which none of these occurs). Part of
 // templates.js.
 
-import { invalid } from '../wire/errors.js';
+import { invalid } from '../protocol/errors.js';
 import { kHarmonyMarks } from './harmony.js';
 import type { ChatTool } from './openai.js';
 import { formsToRead, markOf, type Form } from './tool-forms.js';
@@ -241,8 +241,8 @@ class Writer {
     const quote = this.#text('<|"|>');
     const simple = values.every(
       (value) =>
-        Array.isArray((value as any).enum) ||
-        /^(number|integer|boolean|null)$/.test([(value as any).type].flat().join('')),
+        Array.isArray((value as { enum?: unknown }).enum) ||
+        /^(number|integer|boolean|null)$/.test([(value as { type?: unknown }).type].flat().join('')),
     );
     if (!simple)
       refuse(

@@ -1,9 +1,9 @@
 // JSON schemas of parameters that are written one by one: which types a value may have, and what each
 // parameter's text may be. What cannot be promised is refused by its keyword, as in the engine.
 
-import { SluiceError } from '../wire/errors.js';
+import { SluiceError } from '../protocol/errors.js';
 
-type Schema = Record<string, any>;
+type Schema = Record<string, unknown>;
 
 const kTypes = ['string', 'number', 'boolean', 'object', 'array', 'null'];
 const kAnnotations =

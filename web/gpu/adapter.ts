@@ -1,7 +1,7 @@
 // The adapter and the device that are asked for, and what is told of them.
 
-import { SluiceError } from '../wire/errors.js';
-import type { CardKernels } from '../wire/types.js';
+import { SluiceError } from '../protocol/errors.js';
+import type { CardKernels } from '../protocol/types.js';
 import type { Coded, Features } from './kernels.js';
 
 const kFeatures = ['subgroups', 'shader-f16'];

@@ -1,12 +1,12 @@
 // The module that a page fetches when it asks for a graphics card: finds one, and has it compute for an
 // engine. worker/loading.ts imports it then, and not before.
 
-import { SluiceError } from '../wire/errors.js';
-import type { LoadSpec } from '../wire/protocol.js';
-import type { CardKernels, ProgressEvent } from '../wire/types.js';
+import { SluiceError } from '../protocol/errors.js';
+import type { LoadSpec } from '../protocol/messages.js';
+import type { CardKernels, ProgressEvent } from '../protocol/types.js';
 import { adapterFor, cardName, deviceOf } from './adapter.js';
-import { advise } from './advice.js';
-import { Card, type CardCounts } from './card.js';
+import { advise } from './auto-device.js';
+import { Card, type CardCounts } from './executor.js';
 import { Left, Word, type Program } from './program.js';
 
 export { advise, findCard };

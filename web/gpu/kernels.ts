@@ -25,14 +25,14 @@ import { Dispatcher, type Coded, type Memory } from './kernels/dispatcher.js';
 import * as groups from './kernels/groups.js';
 import { Pipelines } from './kernels/pipelines.js';
 import { linearSubgroups } from './kernels/probe.js';
-import * as products from './kernels/products.js';
+import * as products from './kernels/matmul.js';
 import type { Features } from './kernels/shaders.js';
 import { types } from './kernels/types.js';
 
 export { attentionScratch } from './kernels/attention.js';
 export type * from './kernels/calls.js';
 export type { Coded, Features, Memory };
-export { actBytes, kFewTokens } from './kernels/products.js';
+export { actBytes, kFewTokens } from './kernels/matmul.js';
 
 /** False: not even where the device has it. `coded`: nothing is where nothing is said. */
 export interface Options {

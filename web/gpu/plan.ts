@@ -3,7 +3,7 @@
 // the others can be read in the meantime, and these come through one slot, by way of staging buffers. No
 // device is touched here.
 
-import { SluiceError } from '../wire/errors.js';
+import { SluiceError } from '../protocol/errors.js';
 import { Mix, OpKind, type Op, type Program } from './program.js';
 
 /** Rows of a part's matrix, at byte `at` of its unit. */

@@ -200,7 +200,7 @@ export interface Program {
   vecs: number[];
   moes: Mixture[];
   caches: CacheShape[];
-  /** Of a program's first layers alone (split.ts): the operation that the CPU goes on with. */
+  /** Of a program's first layers alone (layer-split.ts): the operation that the CPU goes on with. */
   cut?: number;
 }
 

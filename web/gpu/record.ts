@@ -12,8 +12,8 @@ import {
   type Recorder,
 } from './kernels.js';
 import { Buf, Mix, OpKind, type Op, type Program } from './program.js';
-import { planStates, statePlace, type Carrying, type StatePlan } from './states.js';
-import type { Step } from './steps.js';
+import { planStates, statePlace, type Carrying, type StatePlan } from './recurrent-states.js';
+import type { Step } from './fusion.js';
 import { align, type Unit } from './plan.js';
 
 /** Where everything is, in floats. */
@@ -352,7 +352,7 @@ export class Writer {
         });
       case OpKind.MatchNorm:
         return to.matchNorm({ ...map, heads: op.heads });
-      default: // Select moves rows in the caller's count of them; what else there is was refused (steps.ts)
+      default: // Select moves rows in the caller's count of them; what else there is was refused (fusion.ts)
     }
   }
 }

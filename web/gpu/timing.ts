@@ -4,7 +4,7 @@
 // steps, so that a slow card is timed in moments as well.
 
 import { Usage } from './buffers.js';
-import type { CardTimes } from './choice.js';
+import type { CardTimes } from './device-selection.js';
 import { actBytes, type Coded, type Kernels, type Memory, type Recorder } from './kernels.js';
 import { rowBytes, typeOf } from './kernels/types.js';
 import { align } from './plan.js';

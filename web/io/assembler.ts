@@ -1,6 +1,6 @@
 // Chunks out of the bytes of a stream, which come in pieces of any length.
 
-import { SluiceError } from '../wire/errors.js';
+import { SluiceError } from '../protocol/errors.js';
 
 /** Takes bytes in order. */
 export type Sink = (bytes: Uint8Array) => void;

@@ -3,10 +3,10 @@
 // jitter where that can help, and is checked against what the server said about the file before, so
 // that two versions never mix. Always asks the original URL, so a signed redirect may expire freely.
 
-import { publicUrl, withoutSecrets } from '../wire/address.js';
-import { isAbort, SluiceError, throwIfAborted } from '../wire/errors.js';
-import { collectGarbage } from './garbage.js';
-import { following, pause, StallGuard } from './patience.js';
+import { publicUrl, withoutSecrets } from '../protocol/address.js';
+import { isAbort, SluiceError, throwIfAborted } from '../protocol/errors.js';
+import { collectGarbage } from './force-gc.js';
+import { following, pause, StallGuard } from './timeouts.js';
 import { kMaxFileBytes } from './store-index.js';
 import { differs, encoded, retryAfter, validatorsOf, type Validators } from './validators.js';
 

@@ -3,7 +3,7 @@
 // the engine's worker or, with cross-origin isolation, in the I/O worker; it is the same code.
 // A request that fails stays pending and is tried again by retry().
 
-import { yieldToEvents } from '../wire/rpc.js';
+import { yieldToEvents } from '../protocol/rpc.js';
 import type { ModelFile } from './model-file.js';
 
 const kHeadBytes = 16;

@@ -1,8 +1,8 @@
 // Models on a Hugging Face hub: "hf:owner/repo/file.gguf@revision" names a file, and a repository's
 // listing (the hub's tree API) finds one by quantization. Nothing is asked of the hub but by a call.
 
-import { publicUrl } from '../wire/address.js';
-import { SluiceError, throwIfAborted } from '../wire/errors.js';
+import { publicUrl } from '../protocol/address.js';
+import { SluiceError, throwIfAborted } from '../protocol/errors.js';
 
 /** Where and how the hub is asked. */
 export interface HuggingFaceOptions {
@@ -151,8 +151,8 @@ async function entries(
   signal?: AbortSignal,
 ): Promise<TreeEntry[]> {
   const body: unknown = await response.json().catch(() => throwIfAborted(signal));
-  const sane = (entry: any): boolean =>
-    typeof entry?.path === 'string' && Number.isSafeInteger(entry.size) && entry.size >= 0;
+  const sane = (entry: Partial<TreeEntry> | null): boolean =>
+    typeof entry?.path === 'string' && Number.isSafeInteger(entry.size) && entry.size! >= 0;
   if (Array.isArray(body)) return body.filter(sane) as TreeEntry[];
   throw new SluiceError('HTTP_STATUS', `${publicUrl(url)} answered something that is no listing.`);
 }

@@ -2,10 +2,10 @@
 // into the shared wasm memory while the engine computes. RemoteIo is its owner's end. Used with
 // cross-origin isolation, where the memory can be shared.
 
-import { deserializeError, serializeError, type PlainError } from '../wire/errors.js';
-import type { IoOptions, Port, SourceSpec, WorkerPort } from '../wire/protocol.js';
-import { RpcClient, serveRpc, Transferred } from '../wire/rpc.js';
-import type { ProgressEvent } from '../wire/types.js';
+import { deserializeError, serializeError, type PlainError } from '../protocol/errors.js';
+import type { IoOptions, Port, SourceSpec, WorkerPort } from '../protocol/messages.js';
+import { RpcClient, serveRpc, Transferred } from '../protocol/rpc.js';
+import type { ProgressEvent } from '../protocol/types.js';
 import type { SharedFile } from './files.js';
 import { QueueView } from './fill-server.js';
 import {

@@ -4,9 +4,9 @@
 // LocalIo does the work in the thread that it is in; RemoteIo (io-worker.ts) is the same thing in a
 // worker of its own.
 
-import { isAbort, serializeError, SluiceError, type PlainError } from '../wire/errors.js';
-import type { IoOptions, SourceSpec } from '../wire/protocol.js';
-import type { ProgressEvent, SpeedEstimate } from '../wire/types.js';
+import { isAbort, serializeError, SluiceError, type PlainError } from '../protocol/errors.js';
+import type { IoOptions, SourceSpec } from '../protocol/messages.js';
+import type { ProgressEvent, SpeedEstimate } from '../protocol/types.js';
 import type { Safetensors } from './directory.js';
 import type { SharedFile, StoreBackend } from './files.js';
 import { FillServer } from './fill-server.js';

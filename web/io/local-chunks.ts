@@ -3,8 +3,8 @@
 // given up only for bytes that can be a newer version of the same file: an error page or a login
 // form costs nothing.
 
-import { publicUrl } from '../wire/address.js';
-import { SluiceError } from '../wire/errors.js';
+import { publicUrl } from '../protocol/address.js';
+import { SluiceError } from '../protocol/errors.js';
 import type { StoreBackend } from './files.js';
 import { describeIndex } from './store-index.js';
 import { kChunkSize, keyOf, StoreEntry } from './store.js';

@@ -2,7 +2,7 @@
 // bytes are local, later where they must come over the network. Blobs and Node files are here;
 // remote-file.ts has the one that downloads and stores.
 
-import { abortError, SluiceError } from '../wire/errors.js';
+import { abortError, SluiceError } from '../protocol/errors.js';
 import type { SharedFile, SyncFile } from './files.js';
 
 export interface FileProgress {

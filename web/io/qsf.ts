@@ -4,7 +4,7 @@
 // when such a file is opened.
 
 import { decompress } from 'fzstd';
-import { abortError, SluiceError } from '../wire/errors.js';
+import { abortError, SluiceError } from '../protocol/errors.js';
 import type { SharedFile } from './files.js';
 import { unpackLz4 } from './lz4.js';
 import type { FileProgress, ModelFile } from './model-file.js';

@@ -2,17 +2,17 @@
 // says which), are written through to the store (local-chunks.ts) and handed to whoever waits for
 // them. Without a store, only what is asked for is fetched.
 
-import { fileName, hasUser, publicUrl } from '../wire/address.js';
-import { abortError, invalid, SluiceError, throwIfAborted } from '../wire/errors.js';
-import type { CacheMode } from '../wire/types.js';
+import { fileName, hasUser, publicUrl } from '../protocol/address.js';
+import { abortError, invalid, SluiceError, throwIfAborted } from '../protocol/errors.js';
+import type { CacheMode } from '../protocol/types.js';
 import { assembler, type Sink } from './assembler.js';
 import { ChunkScheduler, type Stream, type Waiting } from './chunk-scheduler.js';
 import { Fetcher, type FetcherOptions } from './fetcher.js';
 import type { SharedFile, StoreBackend } from './files.js';
-import { firstContact } from './first-contact.js';
+import { firstContact } from './initial-request.js';
 import { LocalChunks, type Warn } from './local-chunks.js';
 import type { FileProgress, ModelFile } from './model-file.js';
-import { following } from './patience.js';
+import { following } from './timeouts.js';
 import { isCurrent } from './revalidate.js';
 
 export interface RemoteOptions {

@@ -1,7 +1,7 @@
 // Whether what is stored of a file is still what the server has: its validators agree, and so do its first
 // bytes, which a server that says nothing of versions cannot hide.
 
-import { isAbort, throwIfAborted } from '../wire/errors.js';
+import { isAbort, throwIfAborted } from '../protocol/errors.js';
 import type { Fetcher } from './fetcher.js';
 import type { LocalChunks, Warn } from './local-chunks.js';
 import { differs } from './validators.js';

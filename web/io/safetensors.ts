@@ -3,8 +3,8 @@
 // they say, and makes the tensors that a checkpoint stores otherwise when they are read. A module of its
 // own, loaded when such a directory is opened.
 
-import { abortError, SluiceError } from '../wire/errors.js';
-import { Want } from '../wire/want.js';
+import { abortError, SluiceError } from '../protocol/errors.js';
+import { Want } from '../protocol/file-request.js';
 import type { Described, DirectoryFiles, Safetensors } from './directory.js';
 import type { FileProgress, ModelFile } from './model-file.js';
 

@@ -2,8 +2,8 @@
 // loads is one entry here, though the store has a file each for the parts of a split model and for
 // those of a Hugging Face directory.
 
-import { storedUrl } from '../wire/address.js';
-import { invalid } from '../wire/errors.js';
+import { storedUrl } from '../protocol/address.js';
+import { invalid } from '../protocol/errors.js';
 import type { StoreBackend } from './files.js';
 import { describeIndex, type EntryDescription } from './store-index.js';
 

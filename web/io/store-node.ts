@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto';
 import * as fs from 'node:fs';
 import * as path from 'node:path';
 
-import { SluiceError } from '../wire/errors.js';
+import { SluiceError } from '../protocol/errors.js';
 import type { EntryFiles, StoreBackend, SyncFile } from './files.js';
 
 /** A file with the methods of a FileSystemSyncAccessHandle. */

@@ -2,9 +2,9 @@
 // Lock makes one engine the writer of an entry across tabs; where the platform can share handles
 // ('readwrite-unsafe') another tab reads along, otherwise it goes to the network.
 
-import { SluiceError } from '../wire/errors.js';
+import { SluiceError } from '../protocol/errors.js';
 import type { EntryFiles, SharedFile, SwapFiles, StoreBackend, SyncFile } from './files.js';
-import { collectGarbage } from './garbage.js';
+import { collectGarbage } from './force-gc.js';
 
 const kRoot = 'sluice-llm';
 // A page that was left ends its threads, which have the model's file open, within two seconds.

@@ -4,7 +4,7 @@
 // most the chunk it was assembling. Each chunk is checked once a session, when it is first read; a
 // damaged one simply becomes missing again. No I/O primitives live here: see SyncFile.
 
-import { storedUrl } from '../wire/address.js';
+import { storedUrl } from '../protocol/address.js';
 import type { EntryFiles, SharedFile } from './files.js';
 import { timeReads } from './model-file.js';
 import {

@@ -1,6 +1,6 @@
 // What clients are told when something is wrong: OpenAI's error object with a status, of whatever went wrong.
 
-import { isAbort, SluiceError } from '../wire/errors.js';
+import { isAbort, SluiceError } from '../protocol/errors.js';
 
 /** An answer that is an error. */
 export class HttpError extends Error {

@@ -8,7 +8,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { finished } from 'node:stream';
 
 import type { Engine } from '../api/engine.js';
-import { SluiceError } from '../wire/errors.js';
+import { SluiceError } from '../protocol/errors.js';
 import { errorBody, HttpError, httpError } from './errors.js';
 import { Metrics } from './metrics.js';
 import { Queue } from './queue.js';

@@ -2,8 +2,8 @@
 // One wasm instance holds one engine, or two of which one guesses for the other. No call blocks on I/O: the engine writes read requests into the
 // fill queue (src/residency/fill_queue.h gives its layout) and step() says when it must wait for one.
 
-import type { FinishReason, Piece, SamplingOptions } from '../wire/types.js';
-import type { Want } from '../wire/want.js';
+import type { FinishReason, Piece, SamplingOptions } from '../protocol/types.js';
+import type { Want } from '../protocol/file-request.js';
 
 /** A failed call: stable code and one sentence. */
 export interface BindingError {
@@ -129,7 +129,7 @@ export interface Need {
 }
 
 export interface EngineBinding {
-  // --- header: the engine says what it wants next of the model's files (opening.ts) ---------
+  // --- header: the engine says what it wants next of the model's files (header-loader.ts) ---------
   /**
    * Begins with a model at this address, or among chosen files of these names, each followed by a slash; where
    * `described` is not 0, with a header that names as many files (io/directory.ts).

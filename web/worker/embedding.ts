@@ -1,12 +1,12 @@
 // Embeddings in the worker: texts become tokens, go through the engine a context's worth at a time, and their
 // rows are gathered.
 
-import { abortError } from '../wire/errors.js';
-import type { Embedded, EmbedSpec } from '../wire/protocol.js';
-import { Transferred } from '../wire/rpc.js';
+import { abortError } from '../protocol/errors.js';
+import type { Embedded, EmbedSpec } from '../protocol/messages.js';
+import { Transferred } from '../protocol/rpc.js';
 import type { EmbedInfo, EngineBinding } from './binding.js';
-import { errorOf } from './opening.js';
-import type { Running, Ticket } from './running.js';
+import { errorOf } from './header-loader.js';
+import type { Running, Ticket } from './generation-loop.js';
 import { tokenize } from './tokenize.js';
 
 const kPlain = { addBos: true, parseSpecial: false, marked: false, continues: false };

@@ -3,7 +3,7 @@
 // compiles the wasm, makes the memory, and creates the threads.
 
 import type { SharedFile, SyncFile } from '../io/files.js';
-import type { Port, WorkerPort } from '../wire/protocol.js';
+import type { Port, WorkerPort } from '../protocol/messages.js';
 import type { EngineModule } from './binding.js';
 
 export interface GlueOptions {

@@ -6,12 +6,12 @@ import type { Gpu, GpuModule } from '../gpu/gpu.js';
 import type { SharedFile, SwapFiles, SyncFile } from '../io/files.js';
 import { RemoteIo } from '../io/io-worker.js';
 import { kDraftFiles, LocalIo, type Io, type IoEvents, type IoPlatform } from '../io/io.js';
-import { SluiceError, type PlainError } from '../wire/errors.js';
-import type { AdapterSpec, LoadSpec, Role, WasmSource, WorkerPort } from '../wire/protocol.js';
-import type { MemoryPlan, ModelInfo } from '../wire/types.js';
+import { SluiceError, type PlainError } from '../protocol/errors.js';
+import type { AdapterSpec, LoadSpec, Role, WasmSource, WorkerPort } from '../protocol/messages.js';
+import type { MemoryPlan, ModelInfo } from '../protocol/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { initialMemory } from './glue.js';
-import { errorOf, Opening } from './opening.js';
+import { errorOf, Opening } from './header-loader.js';
 import type { Reporter } from './reporter.js';
 import { instantiateWasm, kMaxBudget, type WasmInstance } from './wasm.js';
 

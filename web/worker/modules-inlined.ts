@@ -6,8 +6,8 @@ import type { GpuModule } from '../gpu/gpu.js';
 import type { Safetensors } from '../io/directory.js';
 import * as qsf from '../io/qsf.js';
 import { load } from '../io/safetensors.js';
-import { SluiceError } from '../wire/errors.js';
-import { unpack } from '../wire/unpack.js';
+import { SluiceError } from '../protocol/errors.js';
+import { unpack } from '../protocol/unpack.js';
 
 const kNoPart =
   "sluice-llm/inline has no part for graphics cards: load with device 'wasm', or import 'sluice-llm'.";

@@ -3,9 +3,9 @@
 
 import type { Gpu } from '../gpu/gpu.js';
 import type { Io } from '../io/io.js';
-import type { OwnStats } from '../wire/calls.js';
-import type { Port, Snapshot, WorkerEvent } from '../wire/protocol.js';
-import type { EngineStats, ProgressEvent } from '../wire/types.js';
+import type { OwnStats } from '../protocol/calls.js';
+import type { Port, Snapshot, WorkerEvent } from '../protocol/messages.js';
+import type { EngineStats, ProgressEvent } from '../protocol/types.js';
 import type { EngineBinding } from './binding.js';
 
 const kSnapshotMs = 100;

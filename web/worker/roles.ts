@@ -5,9 +5,9 @@
 // worker and the threads a port to the engine.
 
 import { runIoWorker } from '../io/io-worker.js';
-import type { Port } from '../wire/protocol.js';
+import type { Port } from '../protocol/messages.js';
 import { serveThread } from './glue.js';
-import { Host } from './host.js';
+import { Host } from './rpc-handlers.js';
 import type { HostPlatform } from './loading.js';
 
 export function takeRole(owner: Port, platform: HostPlatform): void {

@@ -4,8 +4,8 @@
 // page left behind is swept a day later.
 
 import type { SwapFiles, SyncFile } from '../io/files.js';
-import type { Swapped } from '../wire/calls.js';
-import { yieldToEvents } from '../wire/rpc.js';
+import type { Swapped } from '../protocol/calls.js';
+import { yieldToEvents } from '../protocol/rpc.js';
 import { kStageBytes as kPiece } from './binding.js';
 
 /** Gives [offset, offset + length) of a state; good until the next call. */

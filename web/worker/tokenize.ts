@@ -1,8 +1,8 @@
 // Text on its way into the engine: as UTF-8, with its options as one number.
 
-import type { TokenizeSpec } from '../wire/protocol.js';
+import type { TokenizeSpec } from '../protocol/messages.js';
 import { TokenizeFlags, type EngineBinding } from './binding.js';
-import { errorOf } from './opening.js';
+import { errorOf } from './header-loader.js';
 
 /** Token ids; throws the engine's error, after which nothing of the text is held. */
 export function tokenize(

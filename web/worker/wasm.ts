@@ -2,9 +2,9 @@
 // compiling it, and making an instance whose memory can never grow past the budget.
 
 import type { SharedFile, SyncFile } from '../io/files.js';
-import { publicUrl } from '../wire/address.js';
-import { SluiceError } from '../wire/errors.js';
-import type { WasmSource, WorkerPort } from '../wire/protocol.js';
+import { publicUrl } from '../protocol/address.js';
+import { SluiceError } from '../protocol/errors.js';
+import type { WasmSource, WorkerPort } from '../protocol/messages.js';
 import type { EngineBinding } from './binding.js';
 import { createEngine, initialMemory } from './glue.js';
 import { variantFor, type Variant } from './variant.js';

@@ -21,7 +21,7 @@ interface Routing {
   bias?: boolean;
 }
 
-/** The experts of a token and their weights, in double: src/session/routing.cpp, by sorting. */
+/** The experts of a token and their weights, in double: src/session/moe_router.cpp, by sorting. */
 function routed(
   { n, used, gating, groups = 1, groupsUsed = 1, sharedBy = 1, normalize }: Routing,
   logits: number[],

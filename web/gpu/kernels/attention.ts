@@ -7,11 +7,11 @@ import cacheText from '../../../kernels/wgsl/cache.wgsl';
 import cacheF16 from '../../../kernels/wgsl/cache_f16.wgsl';
 import cacheF16Native from '../../../kernels/wgsl/cache_f16_native.wgsl';
 import cacheQ8 from '../../../kernels/wgsl/cache_q8_0.wgsl';
-import keepF16 from '../../../kernels/wgsl/keep_f16.wgsl';
-import keepQ8 from '../../../kernels/wgsl/keep_q8_0.wgsl';
+import keepF16 from '../../../kernels/wgsl/kv_store_f16.wgsl';
+import keepQ8 from '../../../kernels/wgsl/kv_store_q8_0.wgsl';
 import mergeText from '../../../kernels/wgsl/merge.wgsl';
-import rotateText from '../../../kernels/wgsl/rotate.wgsl';
-import storeText from '../../../kernels/wgsl/store.wgsl';
+import rotateText from '../../../kernels/wgsl/rope.wgsl';
+import storeText from '../../../kernels/wgsl/kv_store.wgsl';
 
 const kSplitTokens = 4; // the most for which attention is split over positions
 const kSplit = 256,

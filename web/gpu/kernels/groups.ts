@@ -7,10 +7,10 @@ import { activations, unaries } from './expressions.js';
 import type { Values, Variant } from './shaders.js';
 import combineText from '../../../kernels/wgsl/combine.wgsl';
 import convolveText from '../../../kernels/wgsl/convolve.wgsl';
-import mapText from '../../../kernels/wgsl/map.wgsl';
+import mapText from '../../../kernels/wgsl/elementwise.wgsl';
 import matchNormText from '../../../kernels/wgsl/match_norm.wgsl';
 import normText from '../../../kernels/wgsl/norm.wgsl';
-import routeText from '../../../kernels/wgsl/route.wgsl';
+import routeText from '../../../kernels/wgsl/moe_router.wgsl';
 import softmaxText from '../../../kernels/wgsl/softmax.wgsl';
 
 /** A shader with a workgroup for each group of n values. */

@@ -1,0 +1,360 @@
+// The conversation on view: prompt in, streamed text out, stop, answer again. Every conversation has a
+// session of the engine, so that coming back to one computes nothing twice; a session that no longer says
+// what its conversation says (other instructions, another tab's turns) is left, and the next one begins anew.
+
+import {
+  SluiceError,
+  type ChatMessage,
+  type Engine,
+  type Generation,
+  type Session,
+} from 'sluice-llm';
+
+import { explain, isAbort, reloadHelps } from './auto-device.js';
+import { announce, byId, make, on, run } from './dom.js';
+import { rate } from './format.js';
+import { MessageView } from './message.js';
+import { sampling, wantsSchema } from './sampling.js';
+import { newTurn, type Marks, type Mode, type Talk, type Turn } from './conversation.js';
+
+const kSaveMs = 1000;
+
+interface Running {
+  talk: Talk;
+  turn: Turn;
+  view: MessageView;
+  generation: Generation | null;
+  session: Session | null;
+}
+
+/** A message on view, and what of its turn it was made of. */
+interface Shown {
+  view: MessageView;
+  state: string;
+}
+
+export class TalkPanel {
+  private readonly log = byId('log');
+  private readonly prompt = byId<HTMLTextAreaElement>('prompt');
+  private readonly system = byId<HTMLTextAreaElement>('system');
+  private talk!: Talk;
+  private engine: Engine | null = null;
+  private sessions = new Map<string, Session>();
+  private running: Running | null = null;
+  private shown = new Map<string, Shown>();
+  /** What the field of instructions was given; anything else in it is being edited. */
+  private given = '';
+
+  /** Called with what has changed of a conversation, and whether it is to be stored at once. */
+  constructor(
+    private readonly onChange: (talk: Talk, mark: (marks: Marks) => void, now?: boolean) => void,
+  ) {
+    on(byId('talk-form'), 'submit', (event) => {
+      event.preventDefault();
+      this.send();
+    });
+    on<KeyboardEvent>(this.prompt, 'keydown', (event) => {
+      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.send();
+    });
+    on(this.prompt, 'input', () => this.fitPrompt());
+    on<KeyboardEvent>(document, 'keydown', (event) => event.key === 'Escape' && this.stop());
+    on(byId('stop'), 'click', () => this.stop());
+    on(this.system, 'change', () => this.instruct());
+    for (const radio of this.modes()) {
+      on(radio, 'change', () => {
+        this.talk.mode = radio.value as Mode;
+        this.onChange(this.talk, (marks) => marks.fields.add('mode'));
+        this.drawHead();
+      });
+    }
+    on(byId('log-empty'), 'click', ({ target }) => {
+      const suggestion = (target as HTMLElement).closest<HTMLElement>('.suggestion');
+      if (suggestion) this.preset(suggestion.textContent ?? '');
+    });
+    on(window, 'pagehide', () => this.running && this.keep(this.running, true));
+  }
+
+  /** Shows a conversation; an answer to another one goes on being written there. */
+  open(talk: Talk): void {
+    if (this.talk && this.talk !== talk) this.instruct(); // what was typed and not left yet
+    this.talk = talk;
+    this.shown = new Map();
+    this.instructions(talk.system);
+    this.draw();
+    this.scroll();
+  }
+
+  /** Another tab has changed what it says. */
+  update(talk: Talk): void {
+    this.renew(talk.id);
+    const { running } = this;
+    if (running?.talk === talk && !talk.turns.includes(running.turn)) running.generation?.cancel();
+    if (talk !== this.talk) return;
+    if (this.system.value.trim() === this.given) this.instructions(talk.system);
+    const follow = this.atEnd();
+    this.draw();
+    if (follow) this.scroll();
+  }
+
+  /** The engine that answers from now on; null: none. */
+  async show(engine: Engine | null): Promise<void> {
+    this.stop();
+    this.engine = engine;
+    this.sessions = new Map();
+    if (engine && this.talk.turns.length === 0)
+      this.talk.mode = engine.info.chatTemplate ? 'chat' : 'text';
+    this.drawHead();
+  }
+
+  preset(prompt: string): void {
+    this.prompt.value = prompt;
+    this.fitPrompt();
+    if (prompt) this.prompt.focus({ preventScroll: true });
+  }
+
+  /** The conversation was deleted: its answer ends without a word. */
+  forget(talk: Talk): void {
+    if (this.running?.talk === talk) this.stop();
+    this.renew(talk.id);
+  }
+
+  private stop(): void {
+    this.running?.generation?.cancel();
+  }
+
+  /** Its session is left, at once or when its answer has ended. */
+  private renew(id: string): void {
+    const session = this.sessions.get(id);
+    this.sessions.delete(id);
+    if (session && session !== this.running?.session) run(() => session.dispose());
+  }
+
+  private instructions(system: string): void {
+    this.given = this.system.value = system;
+  }
+
+  /** Instructions that were edited; an answer under way ends with those it began with. */
+  private instruct(): void {
+    const system = this.system.value.trim();
+    if (system === this.given) return;
+    this.given = this.talk.system = system;
+    this.renew(this.talk.id);
+    this.onChange(this.talk, (marks) => marks.fields.add('system'));
+  }
+
+  private send(): void {
+    const text = this.prompt.value;
+    if (text.trim() === '' || this.running) return;
+    if (!this.engine) {
+      document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
+      byId('url').focus();
+      announce('Load a model first.');
+      return;
+    }
+    this.instruct();
+    this.prompt.value = '';
+    this.fitPrompt();
+    this.ask(this.talk, text);
+  }
+
+  private ask(talk: Talk, text: string): void {
+    const question = newTurn('user', text);
+    const turn = newTurn('assistant');
+    talk.turns.push(question, turn);
+    talk.updated = Date.now();
+    const view = new MessageView('assistant', '', talk.mode === 'text' ? text : '');
+    view.busy = true;
+    this.running = { talk, turn, view, generation: null, session: null };
+    this.onChange(talk, (marks) => marks.add(question, turn));
+    this.draw();
+    this.scroll();
+    run(() => this.answer(this.running!, question));
+  }
+
+  private async answer(running: Running, question: Turn): Promise<void> {
+    const { talk, turn, view } = running;
+    let saved = performance.now();
+    try {
+      const generation = this.start(running, question.content);
+      running.generation = generation;
+      if (wantsSchema()) run(() => this.grow(generation, view));
+      for await (const piece of generation) {
+        turn.content += piece.text;
+        const follow = this.atEnd();
+        view.push(piece.text);
+        if (follow) requestAnimationFrame(() => this.scroll());
+        const due = performance.now() - saved >= kSaveMs; // a reload in the middle keeps what was said
+        if (due) saved = performance.now();
+        this.keep(running, due);
+      }
+      turn.note = noteOf(await generation.result);
+    } catch (error) {
+      turn.note = 'stopped';
+      const left = isAbort(error) || (error instanceof SluiceError && error.code === 'DISPOSED');
+      if (!left) this.failed(running, question, error);
+      this.renew(talk.id);
+    }
+    const { session } = running;
+    if (this.sessions.get(talk.id) !== session) run(() => session?.dispose());
+    this.running = null;
+    view.finish(turn.note);
+    if (talk === this.talk) this.shown.set(turn.id, { view, state: stateOf(turn) });
+    const follow = this.atEnd();
+    this.draw();
+    if (follow) this.scroll();
+    talk.updated = Date.now();
+    this.onChange(talk, (marks) => marks.change(question, turn));
+  }
+
+  /** Shows the value of an answer in JSON as far as it has come; a failure is the answer's own. */
+  private async grow(generation: Generation, view: MessageView): Promise<void> {
+    try {
+      for await (const value of generation.partials()) {
+        const follow = this.atEnd();
+        view.value = value;
+        if (follow) requestAnimationFrame(() => this.scroll());
+      }
+    } catch {
+      // answer() tells of it
+    }
+  }
+
+  private failed({ turn, view }: Running, question: Turn, error: unknown): void {
+    turn.failed = question.failed = true;
+    turn.note = error instanceof SluiceError ? error.code : 'failed';
+    const said = explain(error);
+    const noRoom = turn.note === 'BUDGET_TOO_SMALL' && wantsSchema(); // loaded before there was a schema
+    if (reloadHelps(error) || noRoom) {
+      const again = make(
+        'button',
+        { type: 'button', class: 'quiet' },
+        `Load the model again${noRoom ? ', with room for schemas' : ''}`,
+      );
+      on(again, 'click', () => document.dispatchEvent(new CustomEvent('load-again')));
+      said.append(again);
+    }
+    view.problem(said);
+  }
+
+  private keep({ talk, turn }: Running, now: boolean): void {
+    this.onChange(talk, (marks) => marks.change(turn), now);
+  }
+
+  private start(running: Running, text: string): Generation {
+    const engine = this.engine!;
+    const { talk } = running;
+    if (talk.mode === 'text') return engine.generate(text, sampling());
+    let session = this.sessions.get(talk.id);
+    if (!session) {
+      const before = talk.turns.slice(0, -2).filter((turn) => !turn.failed);
+      const messages: ChatMessage[] = before.map(({ role, content }) => ({ role, content }));
+      session = engine.session({ messages, ...(talk.system && { system: talk.system }) });
+      this.sessions.set(talk.id, session);
+    }
+    running.session = session;
+    return session.send(text, sampling());
+  }
+
+  /** Answers the last question once more. */
+  private again(talk: Talk, turn: Turn): void {
+    if (this.running || !this.engine || talk.turns.at(-1) !== turn) return;
+    const pair = talk.turns.splice(-2);
+    this.renew(talk.id);
+    this.onChange(talk, (marks) => marks.drop(...pair), false);
+    this.ask(talk, pair[0]!.content);
+    this.prompt.focus({ preventScroll: true });
+  }
+
+  // --- what is seen --------------------------------------------------------------------------
+
+  /** Brings the messages up to date; those that have not changed stay as they are. */
+  private draw(): void {
+    const { talk, running } = this;
+    const shown = new Map<string, Shown>();
+    const elements: HTMLElement[] = [];
+    talk.turns.forEach((turn, i) => {
+      if (turn.role === 'user' && talk.mode === 'text') return; // shown as the beginning of its text
+      if (turn === running?.turn) return void elements.push(running.view.element);
+      const state = stateOf(turn);
+      const old = this.shown.get(turn.id);
+      const view =
+        old?.state === state
+          ? old.view
+          : new MessageView(turn.role, turn.content, this.givenFor(talk, i));
+      if (view !== old?.view && turn.role === 'assistant') view.finish(turn.note ?? '');
+      const last = i === talk.turns.length - 1 && turn.role === 'assistant';
+      view.repeat(last ? () => this.again(talk, turn) : null);
+      shown.set(turn.id, { view, state });
+      elements.push(view.element);
+    });
+    this.shown = shown;
+    let place = byId('log-empty').nextElementSibling;
+    for (const element of elements) {
+      if (element === place) place = place.nextElementSibling;
+      else this.log.insertBefore(element, place);
+    }
+    while (place) {
+      const next: Element | null = place.nextElementSibling;
+      place.remove();
+      place = next;
+    }
+    this.drawHead();
+  }
+
+  private givenFor(talk: Talk, place: number): string {
+    return talk.mode === 'text' ? (talk.turns[place - 1]?.content ?? '') : '';
+  }
+
+  private modes(): HTMLInputElement[] {
+    return [...document.querySelectorAll<HTMLInputElement>('input[name=mode]')];
+  }
+
+  private drawHead(): void {
+    const busy = this.running !== null;
+    byId('stop').hidden = !busy;
+    byId('send').hidden = busy;
+    byId<HTMLButtonElement>('send').disabled = !this.engine;
+    byId('log-empty').hidden = this.talk.turns.length > 0;
+    byId('suggestions').hidden = !this.engine || this.talk.mode === 'text';
+    byId('no-model').hidden = this.engine !== null;
+    this.prompt.placeholder =
+      this.talk.mode === 'chat' ? 'Write a message' : 'Write the beginning of a text';
+    for (const radio of this.modes()) {
+      radio.checked = radio.value === this.talk.mode;
+      radio.disabled = this.talk.turns.length > 0;
+    }
+  }
+
+  private fitPrompt(): void {
+    this.prompt.style.height = 'auto';
+    this.prompt.style.height = `${Math.min(this.prompt.scrollHeight + 2, 180)}px`;
+  }
+
+  private atEnd(): boolean {
+    return this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 80;
+  }
+
+  private scroll(): void {
+    this.log.scrollTop = this.log.scrollHeight;
+  }
+}
+
+const stateOf = ({ content, note, failed }: Turn): string =>
+  JSON.stringify([content, note, failed]);
+
+function noteOf({ usage, timings, finishReason }: Awaited<Generation['result']>): string {
+  const parts = [`${usage.completionTokens} tokens`];
+  if (timings.tokensPerSecond) parts.push(`${rate(timings.tokensPerSecond)} tokens/s`);
+  parts.push(
+    `first after ${(timings.timeToFirstTokenMs / 1000).toFixed(timings.timeToFirstTokenMs < 1000 ? 2 : 1)} s`,
+  );
+  if (usage.cachedTokens > 0)
+    parts.push(
+      `${usage.promptTokens - usage.cachedTokens} of ${usage.promptTokens} prompt tokens read`,
+    );
+  if (finishReason === 'cancelled') parts.push('stopped');
+  if (finishReason === 'length') parts.push('cut at its length');
+  return parts.join(' · ');
+}

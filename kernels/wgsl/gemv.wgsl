@@ -1,0 +1,93 @@
+// Products with few tokens. A workgroup computes ROWS rows of one part for TOKENS tokens: each
+// invocation reads every WG-th unit of eight weights of each row, so that neighbours read
+// neighbouring words, and uses it for all tokens (gemv_values.wgsl, gemv_codes.wgsl); then the
+// workgroup adds up. With NORM, x is its RMS norm: the root of the sum of squares, which everyone has by then, divides the sums at last.
+// With GATED, a workgroup has the same rows of two parts, and writes act(gate, up). With EXPERTS, rows are
+// those of so many matrices, one behind the other, and a number in the arena says which of them each token is
+// multiplied with; `share` tokens that follow each other have one x.
+// y = (add ? y : 0) + factor * (w . x + bias)
+struct Params {
+  base: vec4u,    // of each part: the byte of its binding where its rows begin
+  rows: vec4u,
+  first: vec4u,   // its first workgroup
+  column: vec4u,  // of y
+  bias: vec4i,    // vector, or -1
+  factor: vec4i,  // vector of one value (of EXPERTS of one each), or -1
+  stride: vec4u,  // bytes from an expert to the next
+  x: u32, x_ld: u32, y: u32, y_ld: u32,
+  cols: u32, units: u32, row_bytes: u32, tokens: u32,
+  groups: u32, gain: i32, eps: f32, scale: f32,
+  add: u32, positive: f32, negative: f32, linear: f32,
+  below: f32, ids: u32, expert: u32, experts: u32,
+  share: u32,
+}
+const RESULTS = ROWS * TOKENS;
+
+var<workgroup> chosen: i32;
+var<private> matrix: u32;  // of those that are bound
+
+// The bytes where ROWS rows of a part begin; behind the last row, where the last one does.
+fn places_of(part: u32, row: u32) -> array<u32, ROWS> {
+  var at: array<u32, ROWS>;
+  for (var r = 0u; r < ROWS; r++) {
+    at[r] = p.base[part] + matrix * p.stride[part] + min(row + r, p.rows[part] - 1u) * p.row_bytes;
+  }
+  return at;
+}
+
+fn weighed(sum: f32, part: u32, row: u32) -> f32 {
+  let bias = p.bias[part];
+  let factor = p.factor[part];
+  var expert = 0u;
+  if (EXPERTS) {
+    expert = p.expert + matrix;
+  }
+  return p.scale * select(1.0, vectors[u32(max(factor, 0)) + expert], factor >= 0) *
+         (sum + select(0.0, vectors[u32(max(bias, 0)) + expert * p.rows[part] + row], bias >= 0));
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) groups: vec3u, at: Invocation) {
+  let group = id.y * groups.x + id.x;
+  if (group >= p.groups) {
+    return;
+  }
+  var part = 0u;
+  if (PARTS > 1u && !GATED) {
+    part = u32(group >= p.first.y) + u32(PARTS > 2u && group >= p.first.z);
+  }
+  let row = (group - p.first[part]) * ROWS;
+  let token = id.z * TOKENS;
+  if (EXPERTS) {
+    if (at.lane == 0u) {
+      chosen = i32(arena[p.ids + token]) - i32(p.expert);
+    }
+    let expert = workgroupUniformLoad(&chosen);
+    if (expert < 0 || expert >= i32(p.experts)) {
+      return;
+    }
+    matrix = u32(expert);
+  }
+  var sums: array<f32, SUMS>;
+  //@ accumulate
+  add_up(at, &sums);
+  if (at.lane >= RESULTS) {
+    return;
+  }
+  let r = row + at.lane / TOKENS;
+  let t = token + at.lane % TOKENS;
+  if (r >= p.rows[part] || t >= p.tokens) {
+    return;
+  }
+  var root = 1.0;
+  if (NORM) {
+    root = inverseSqrt(total(SUMS - TOKENS + at.lane % TOKENS) / f32(p.cols) + p.eps);
+  }
+  let gate = weighed(total(at.lane) * root, part, r);
+  var up = 0.0;
+  if (GATED) {
+    up = weighed(total(RESULTS + at.lane) * root, 1u, r);
+  }
+  let y = p.y + t * p.y_ld + p.column[part] + r;
+  arena[y] = ACTIVATION + select(0.0, arena[y], p.add != 0u);
+}

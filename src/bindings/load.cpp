@@ -1,0 +1,233 @@
+// From an address to an engine: the header, adapters, inspect, open.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "bindings/engine_binding.h"
+#include "generate/draft_model.h"
+#include "session/speed_estimate.h"
+
+namespace sluice::bindings {
+namespace {
+
+// Beside the heap, the tab holds compiled code and a JavaScript engine for each worker: up to 48
+// MB that this package brings about, and 16 at the least that a token takes. Budgets that can
+// spare it leave that free.
+uint64_t beside_heap(uint64_t budget) {
+  constexpr uint64_t kFree = 32 << 20, kMost = 48 << 20;
+  return budget > kFree ? std::min({kMost, (budget - kFree) / 2, budget / 4}) : 0;
+}
+
+}  // namespace
+
+void EngineBinding::source(const std::string& address, const std::string& names,
+                           unsigned described) {
+  open::Source source{address, false, {}, described};
+  for (size_t at = 0, end; at < names.size(); at = end + 1) {  // each ends with a '/'
+    end = names.find('/', at);
+    source.names.push_back(names.substr(at, end - at));
+  }
+  opener_.reset(new open::Opener(open::Opener::of_file(std::move(source))));
+}
+
+val EngineBinding::need() {
+  const Result<open::Need> need = opener_->need();
+  if (!need.ok()) return fail(need.status()), val::null();
+  if (need->want == open::Want::kDone) note_base();
+  val out = val::object();
+  put(out, "want", static_cast<double>(need->want));
+  put(out, "file", need->file);
+  put(out, "choice", need->choice);
+  put(out, "offset", static_cast<double>(need->offset));
+  put(out, "length", static_cast<double>(need->length));
+  put(out, "name", need->name);
+  return out;
+}
+
+unsigned EngineBinding::reserve(unsigned bytes) {
+  const Result<std::span<uint8_t>> place = opener_->reserve(bytes);
+  if (!place.ok()) return fail(place.status()), 0;
+  return static_cast<unsigned>(reinterpret_cast<uintptr_t>(place->data()));
+}
+
+bool EngineBinding::adapter(const val& bytes, float scale) {
+  auto read = std::make_unique<adapter::Adapter>();
+  const uint64_t size = length_of(bytes);
+  AlignedBuffer prefix;
+  uint64_t had = 0, need = kStageBytes;
+  for (;;) {
+    need = std::min({std::max(need, had + 1), size, adapter::kMaxDirectory});
+    if (!copy_bytes(bytes.call<val>("subarray", 0, static_cast<double>(need)), &prefix)) {
+      return false;
+    }
+    const auto parsed =
+        adapter::parse_gguf({prefix.as<uint8_t>(), prefix.size()}, size, read.get());
+    if (!parsed.ok()) return fail(parsed.status());
+    if (parsed->done) break;
+    if (need == had) {
+      return fail(sluice::error(Code::kBadHeader, "the adapter's description is impossible"));
+    }
+    had = need;
+    need = parsed->need_bytes;
+  }
+  const auto copy = [bytes](uint64_t offset, std::span<uint8_t> out) {
+    const double from = static_cast<double>(offset), n = static_cast<double>(out.size());
+    copy_in(bytes.call<val>("subarray", from, from + n), out);
+    return Status();
+  };
+  sources_.push_back({read.get(), scale, copy});
+  adapters_.push_back(std::move(read));
+  prefix = {};
+  if (opener_) note_base();
+  return true;
+}
+
+bool EngineBinding::set_adapters() {
+  for (Slot& slot : slots()) drop_answer(slot);
+  embedder_.reset();
+  engine_->residency().collect();
+  return checked(engine_->set_adapters(sources_));
+}
+
+void EngineBinding::forget_adapters() {
+  sources_.clear();
+  adapters_.clear();
+}
+
+EngineBinding* EngineBinding::draft() {
+  if (!draft_) draft_ = std::make_unique<EngineBinding>();
+  return draft_.get();
+}
+
+std::string EngineBinding::inspect(const val& options) {
+  val out = val::object();
+  const auto refuse = [&out, this](const Status& why) {
+    fail(why);
+    put(out, "error", error());
+    return to_text(out);
+  };
+  const Result<generate::PairOptions> with = pair_options(options);
+  if (!with.ok()) return refuse(with.status());
+  const Result<session::Inspection> found = session::inspect(opener_->header(), with->model);
+  if (!found.ok()) return refuse(found.status());
+  const session::ReportSink sink = [&out](const char* section, const char* key,
+                                          const session::ReportValue& value) {
+    if (section == nullptr) return put(out, key, value);
+    if (field(out, section).isUndefined()) put(out, section, val::object());
+    val part = field(out, section);
+    put(part, key, value);
+  };
+  session::report_model(opener_->header(), *found, sink);
+  session::report_plan(found->plan, sink);
+  val plan = field(out, "plan");
+  if (draft_) {
+    const Result<session::Inspection> second =
+        session::inspect(draft_->opener_->header(), with->draft);
+    if (!second.ok()) return refuse(generate::of_draft(second.status()));
+    put_draft(plan, found->plan, &second->plan, with->minimum);
+  } else {
+    put_draft(plan, found->plan, nullptr, 0);
+  }
+  session::report_kv_types(*found, sink);
+  if (const double rate = number_or(options, "storeBandwidth", -1); rate >= 0) {
+    const bool shared = is_true(options, "directReads") && rate > 1e6 * residency::kMemorySpeed;
+    session::report_speed(*found, {rate, 1, shared}, sink);
+  }
+  val layers = val::array();
+  for (const uint32_t unit : session::layer_units(*found)) push(layers, val(unit));
+  put(plan, "layerUnits", layers);
+  return to_text(out);
+}
+
+bool EngineBinding::open(const val& options) {
+  const Result<generate::PairOptions> with = pair_options(options);
+  if (!with.ok()) return fail(with.status());
+  if (!checked(start(with->model))) return false;
+  if (!kDraftModels || !draft_) return true;
+  pair_minimum_ = with->minimum;
+  session::EngineOptions for_draft = with->draft;
+  for_draft.pool = &engine_->pool();
+  for_draft.n_threads = engine_->plan().n_threads;
+  const Status started = draft_->start(for_draft);
+  if (!started.ok()) return fail(generate::of_draft(started));
+  guessing_ = std::make_unique<generate::DraftModel>(draft_->session());
+  return checked(
+      generate::check_same_vocabulary(engine_->tokenizer(), draft_->engine_->tokenizer()));
+}
+
+Status EngineBinding::start(const session::EngineOptions& options) {
+  Result<std::unique_ptr<session::Engine>> engine =
+      session::Engine::open(opener_->header(), options);
+  if (!engine.ok()) return engine.status();
+  engine_ = std::move(*engine);
+  slots_ = std::make_unique<Slot[]>(static_cast<size_t>(engine_->plan().parallel));
+  slot_ = slots_.get();
+  if (kSeveral && engine_->plan().parallel > 1) {
+    batches_ = std::make_unique<generate::Scheduler>(*engine_);
+  }
+  for (Slot& slot : slots()) {
+    Result<std::unique_ptr<session::Session>> session = session::Session::create(*engine_);
+    if (!session.ok()) return session.status();
+    slot.session = std::move(*session);
+  }
+  opener_.reset();
+  return {};
+}
+
+Result<generate::PairOptions> EngineBinding::pair_options(const val& o) {
+  const Result<session::EngineOptions> options = engine_options(o);
+  if (!options.ok()) return options.status();
+  if (!kDraftModels || !draft_) return generate::PairOptions{.model = *options};
+  // The draft's files are not among those that the threads have open.
+  Result<generate::PairOptions> pair =
+      generate::share_budget(opener_->header(), *options, draft_->opener_->header(), 0);
+  if (pair.ok()) pair->draft.direct_reads = residency::DirectReads::kNone;
+  return pair;
+}
+
+Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
+  session::EngineOptions options;
+  if (const std::string type = text_or_none(o, "kvType"); !type.empty()) {
+    const Result<kv::KvTypes> types = kv::parse_kv_types(type);
+    if (!types.ok()) return types.status();
+    options.kv = *types;
+  }
+  if (const std::string policy = text_or_none(o, "kvPolicy"); !policy.empty()) {
+    const Result<kv::KvPolicy> parsed =
+        kv::parse_kv_policy(policy, static_cast<int32_t>(number_or(o, "kvKeep", -1)),
+                            static_cast<int32_t>(number_or(o, "kvSize", 0)));
+    if (!parsed.ok()) return parsed.status();
+    options.kv_policy = *parsed;
+  }
+  // The budget is the memory's maximum, in whole pages; what lies below the heap's end (stack,
+  // constants, the header just parsed) is taken from it already.
+  options.page_bytes = 65536;
+  options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0));
+  options.memory_budget -= options.memory_budget % options.page_bytes;
+  const uint64_t base = draft_ ? std::max(base_bytes_, draft_->base_bytes_) : base_bytes_;
+  options.base_bytes = base + static_cast<uint64_t>(number_or(o, "held", 0));
+  options.quality = number_or(o, "quality", 1);
+  const Result<model::HeadPolicy> head = model::parse_head_policy(text_or_none(o, "headClusters"));
+  if (!head.ok()) return head.status();
+  options.head = *head;
+  options.grammars = is_true(o, "grammars");
+  options.draft_max = is_true(o, "draft") ? -1 : 0;
+  options.parallel = kSeveral ? static_cast<int32_t>(number_or(o, "parallel", 1)) : 1;
+  options.spare = beside_heap;
+  options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
+  options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));
+  options.reader = &shared_files_;
+  options.adapters = sources_;
+  if (is_true(o, "directReads")) options.direct_reads = residency::DirectReads::kOnceLocal;
+  kernels_ = text_or_none(o, "kernels");
+  options.kernels = kernels_.c_str();
+  return options;
+}
+
+// What the heap holds once the header is parsed. The rest is what malloc loses to alignment and
+// to the holes that the header leaves.
+void EngineBinding::note_base() {
+  base_bytes_ = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10);
+}
+
+}  // namespace sluice::bindings

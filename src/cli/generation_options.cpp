@@ -1,0 +1,141 @@
+// Options, sessions and the loop around an answer.
+#include "cli/generation_options.h"
+
+#include <cstdio>
+#include <limits>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+
+namespace sluice::cli {
+
+void add_sampling(CLI::App& app, sample::Params& s, std::string& seed) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  app.add_option("--temp", s.temperature, "temperature; 0 is greedy");
+  app.add_option("--top-k", s.top_k, "keep the k most likely tokens; 0: all")
+      ->check(whole_number(0, kMost));
+  app.add_option("--top-p", s.top_p, "keep the smallest set with this probability");
+  app.add_option("--min-p", s.min_p, "drop tokens less likely than this share of the best");
+  app.add_option("--repeat-penalty", s.repeat_penalty, "1: off");
+  app.add_option("--frequency-penalty", s.frequency_penalty, "0: off");
+  app.add_option("--presence-penalty", s.presence_penalty, "0: off");
+  app.add_option("--repeat-last-n", s.penalty_last_n, "tokens that penalties look back; -1: all")
+      ->check(whole_number(-1, kMost));
+  app.add_option("--seed", seed, "an integer; the same seed gives the same text");
+}
+
+void add_drafting(CLI::App& app, Drafting& drafting) {
+  app.add_option(
+      "--draft", drafting.choice,
+      "guess tokens ahead and check them together: ngram (from what the text repeats), "
+      "nextn (by a head that the file has for it), a smaller MODEL with the same vocabulary, "
+      "or off");
+  app.add_option("--draft-max", drafting.most, "guesses in one pass (default: chosen)")
+      ->check(whole_number(1, draft::kMostGuesses));
+}
+
+void add_remembering(CLI::App& app, Remembering& remembering) {
+  app.add_option("--prompt-cache", remembering.directory,
+                 "a directory that keeps what prompts have computed, for later ones that begin so");
+  app.add_option("--prompt-cache-size", remembering.size,
+                 "bytes that it may take, such as 4G (default: 1G)");
+}
+
+Status Remembering::open(native::Model& model) {
+  uint64_t most = native::kDefaultPromptCacheBytes;
+  if (!size.empty()) {
+    const Result<uint64_t> given = parse_size(size);
+    if (!given.ok()) return given.status();
+    most = *given;
+  }
+  if (directory.empty()) {
+    if (size.empty()) return {};
+    return error(Code::kInvalidArgument, "--prompt-cache-size is of --prompt-cache");
+  }
+  Result<native::PromptCache> opened = native::PromptCache::open(directory, most, model);
+  if (!opened.ok()) return opened.status();
+  cache.emplace(std::move(*opened));
+  return {};
+}
+
+void Remembering::recall(session::Session& session, std::span<const session::Token> prompt) {
+  if (!cache) return;
+  const Result<int32_t> found = cache->restore(session, prompt);
+  if (!found.ok()) fail(found.status());
+}
+
+void Remembering::keep(const session::Session& session) {
+  if (!cache) return;
+  const Status saved = cache->save(session);
+  if (!saved.ok()) fail(saved);
+}
+
+Result<native::DraftPair> open_models(const std::string& model, const Drafting& drafting,
+                                      native::LoadOptions load) {
+  load.engine.draft_max = drafting.choice == "off" ? 0 : drafting.most;
+  load.engine.nextn = drafting.choice == "nextn";
+  if (drafting.choice != "off" && drafting.choice != "ngram" && !load.engine.nextn) {
+    return native::open_pair(model, drafting.choice, load);
+  }
+  Result<std::unique_ptr<native::Model>> opened = native::Model::open(model, load);
+  if (!opened.ok()) return opened.status();
+  native::DraftPair out;
+  out.model = std::move(*opened);
+  return out;
+}
+
+Status open_sessions(Speakers& speakers, const Drafting& drafting, generate::Options* options) {
+  auto session = session::Session::create(speakers.models.model->engine());
+  if (!session.ok()) return session.status();
+  speakers.session = std::move(*session);
+  if (speakers.models.draft) {
+    auto second = session::Session::create(speakers.models.draft->engine());
+    if (!second.ok()) return second.status();
+    speakers.draft = std::move(*second);
+    speakers.guesses = std::make_unique<generate::DraftModel>(*speakers.draft);
+  } else if (session::Engine& engine = speakers.models.model->engine(); engine.nextn() != nullptr) {
+    speakers.guesses = std::make_unique<generate::NextnDraft>(engine);
+  }
+  options->drafts.ngram = drafting.choice != "off";
+  options->drafts.model = speakers.guesses.get();
+  return {};
+}
+
+void draw_progress(void*, uint64_t loaded, uint64_t total) {
+  static double last = 0;
+  const double now = monotonic_ms();
+  if (total == 0 || (now - last < 100 && loaded < total)) return;
+  last = now;
+  const int width = 30;
+  const int filled = static_cast<int>(loaded * width / total);
+  std::fprintf(stderr, "\rloading [%.*s%*s] %3d%% %s", filled, "##############################",
+               width - filled, "", static_cast<int>(loaded * 100 / total),
+               human_bytes(total).c_str());
+  if (loaded >= total) std::fprintf(stderr, "\r\033[K");
+}
+
+Status drive_answer(native::DraftPair& models, generate::Generation& generation,
+                    const std::function<bool(std::string_view)>& text) {
+  Status waited;
+  Status status = models.model->drive([&](int32_t max_ops) {
+    session::Step step = generation.step(max_ops);
+    if (step == session::Step::kBlocked && generation.drafting() && models.draft) {
+      waited = models.draft->wait();
+      step = waited.ok() ? session::Step::kProgress : session::Step::kDone;
+    }
+    const std::vector<generate::Piece> pieces = generation.take_pieces();
+    bool wanted = !pieces.empty() || text({});
+    for (const generate::Piece& piece : pieces) wanted = wanted && text(piece.text);
+    if (!wanted) {
+      generation.cancel();
+      return session::Step::kDone;
+    }
+    return step;
+  });
+  if (status.ok()) status = waited;
+  if (!status.ok()) generation.cancel();
+  if (!status.ok() && status.code() != Code::kAborted) return status;
+  return generation.failure();
+}
+
+}  // namespace sluice::cli

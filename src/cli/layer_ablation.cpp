@@ -1,0 +1,14 @@
+#include "cli/layer_ablation.h"
+
+#include <cfloat>
+
+namespace sluice::cli {
+std::vector<float> importance_of(const std::vector<LayerWorth>& layers) {
+  std::vector<float> out;
+  for (const LayerWorth& l : layers) {
+    out.push_back(l.divergence < 0 ? FLT_MAX : static_cast<float>(l.divergence));
+  }
+  return out;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,132 @@
+// Windows, and the tokens that each of them is asked for.
+#include "cli/log_likelihood.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice::cli {
+namespace {
+
+constexpr int32_t kDefaultWindow = 512;  // tokens; the customary length for this measure
+constexpr int32_t kRows = 32;            // rows of logits that a pass keeps
+
+// -log softmax(logits)[token]
+double negative_log_likelihood(std::span<const float> logits, session::Token token) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float value : logits) sum += std::exp(static_cast<double>(value) - top);
+  return top + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(token)]);
+}
+
+// Scores window[first..], each from the tokens before it; appends to `scores`.
+Status score_window(native::Model& model, session::Session& session,
+                    std::span<const session::Token> window, size_t first,
+                    std::vector<Score>* scores) {
+  session.clear();
+  const session::MemoryPlan& plan = model.engine().plan();
+  const size_t step = static_cast<size_t>(std::min(plan.logits_rows, plan.n_batch));
+  if (first > 1) {  // the part whose own predictions are not asked for
+    SLUICE_RETURN_IF_ERROR(session.begin(window.first(first - 1)));
+    SLUICE_RETURN_IF_ERROR(model.run(session));
+  }
+  for (size_t at = first - 1; at + 1 < window.size(); at += step) {
+    const size_t n = std::min(step, window.size() - 1 - at);
+    SLUICE_RETURN_IF_ERROR(session.begin(window.subspan(at, n), session::Wanted::kAllLogits));
+    SLUICE_RETURN_IF_ERROR(model.run(session));
+    for (size_t row = 0; row < n; ++row) {
+      const session::Token token = window[at + row + 1];
+      scores->push_back(
+          {token, negative_log_likelihood(session.logits(static_cast<int32_t>(row)), token)});
+    }
+  }
+  return {};
+}
+
+// Scores all of `tokens` (without BOS).
+Status score_windows(native::Model& model, session::Session& session,
+                     std::span<const session::Token> tokens, size_t stride,
+                     std::vector<Score>* scores) {
+  const tokenizer::Tokenizer& vocabulary = model.engine().tokenizer();
+  const size_t opening = vocabulary.adds_bos() && vocabulary.bos() >= 0 ? 1 : 0;
+  const size_t room = static_cast<size_t>(model.engine().plan().n_ctx) - opening;
+  std::vector<session::Token> window;
+  size_t done = 0;  // tokens before this one have been scored
+  for (size_t start = 0; done < tokens.size(); start += stride) {
+    const size_t end = std::min(tokens.size(), start + room);
+    window.assign(opening, vocabulary.bos());
+    window.insert(window.end(), tokens.begin() + static_cast<ptrdiff_t>(start),
+                  tokens.begin() + static_cast<ptrdiff_t>(end));
+    const size_t first = std::max<size_t>(1, opening + done - start);
+    SLUICE_RETURN_IF_ERROR(score_window(model, session, window, first, scores));
+    done = end;
+  }
+  return {};
+}
+
+void summarize(Scored* scored) {
+  const double n = static_cast<double>(scored->scores.size());
+  double sum = 0, squares = 0;
+  for (const Score& s : scored->scores) sum += s.nll;
+  scored->mean = sum / n;
+  for (const Score& s : scored->scores) squares += (s.nll - scored->mean) * (s.nll - scored->mean);
+  scored->error = n > 1 ? std::sqrt(squares / (n - 1) / n) : 0;
+}
+
+// The context asked for, or the model's own up to the customary length. With a cache that forgets
+// it is the cache's, and the whole text one window.
+Result<int32_t> window_length(const Common& common, const native::LoadOptions& load) {
+  if (load.engine.n_ctx > 0) return load.engine.n_ctx;
+  if (load.engine.kv_policy.size > 0) return load.engine.kv_policy.size;
+  Result<native::ModelHeader> header = native::read_header(common.model, load.source);
+  if (!header.ok()) return header.status();
+  Result<session::Inspection> found = session::inspect(header->header, load.engine);
+  if (!found.ok()) return found.status();
+  return std::min(kDefaultWindow, found->plan.n_ctx);
+}
+
+}  // namespace
+
+double Scored::perplexity() const {
+  return std::exp(mean);
+}
+
+Result<Scored> score_text(const Common& common, const Scoring& scoring) {
+  Result<native::LoadOptions> load = load_options(common);
+  if (!load.ok()) return load.status();
+  Result<int32_t> n_ctx = window_length(common, *load);
+  if (!n_ctx.ok()) return n_ctx.status();
+  if (*n_ctx < 4) {
+    return error(Code::kInvalidArgument, "a context of %d tokens is too short: 4 is the least",
+                 *n_ctx);
+  }
+  if (scoring.stride >= *n_ctx) {
+    return error(Code::kInvalidArgument, "the stride %d must be below the context of %d tokens",
+                 scoring.stride, *n_ctx);
+  }
+  load->engine.n_ctx = *n_ctx;
+  load->engine.logits_rows = load->engine.memory_budget > 0 ? 1 : kRows;
+  Result<std::unique_ptr<native::Model>> model = native::Model::open(common.model, *load);
+  if (!model.ok()) return model.status();
+  if (!(*model)->engine().program().hp.causal) {
+    return error(Code::kInvalidArgument,
+                 "this model reads texts whole: each position knows what follows it");
+  }
+  auto session = session::Session::create((*model)->engine());
+  if (!session.ok()) return session.status();
+  const std::vector<session::Token> tokens =
+      (*model)->engine().tokenizer().encode(scoring.text, {false, !scoring.no_special});
+  Scored out;
+  out.stride = static_cast<size_t>(scoring.stride > 0 ? scoring.stride : *n_ctx / 2);
+  SLUICE_RETURN_IF_ERROR(score_windows(**model, **session, tokens, out.stride, &out.scores));
+  if (out.scores.empty()) {
+    return error(Code::kPromptEmpty, "the text has no token to predict");
+  }
+  summarize(&out);
+  if (!std::isfinite(out.mean)) {
+    return error(Code::kInternal, "the model's logits are not finite: is the file damaged?");
+  }
+  out.model = std::move(*model);
+  return out;
+}
+
+}  // namespace sluice::cli

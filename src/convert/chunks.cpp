@@ -1,0 +1,218 @@
+// A batch of pieces is read, quantized, decoded again and measured in parallel, then put in order.
+#include "convert/chunks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gguf/printable.h"
+
+namespace sluice::convert {
+namespace {
+
+constexpr uint64_t kLeastPiece = 1 << 12;
+constexpr uint64_t kMostThreads = 64;
+constexpr float kMostInBlocks = 1e6;     // an f16 scale could not hold much more
+constexpr uint64_t kErrorWindows = 512;  // of kLeastPiece values, that tell a tensor's error
+constexpr uint64_t kBoundsWindows = 64;  // likewise its deviation
+constexpr double kDeviations = 3;        // beyond which a value is an outlier
+constexpr uint64_t kSlotsAThread = 4;    // so that nobody waits long for the others
+
+// Bytes held for pieces of so many values: stored values in and out for each slot, three rows of
+// f32 for each thread.
+uint64_t bytes_for(uint64_t threads, uint64_t slots, uint64_t piece) {
+  return (slots * 2 + threads * 3) * piece * 4;
+}
+
+}  // namespace
+
+void weigh(const gguf::Tensor& tensor, const std::vector<float>& importance, uint64_t first,
+           uint64_t n, float* w) {
+  const uint64_t cols = tensor.ne[0];
+  const bool by_expert = importance.size() > cols;
+  for (uint64_t done = 0; done < n;) {
+    const uint64_t row = (first + done) / cols, col = (first + done) % cols;
+    const uint64_t expert = by_expert ? row / tensor.ne[1] % tensor.ne[2] : 0;
+    const uint64_t count = std::min(cols - col, n - done);
+    std::copy_n(importance.data() + expert * cols + col, count, w + done);
+    done += count;
+  }
+}
+
+Result<std::unique_ptr<PieceMaker>> PieceMaker::create(const Source& model, int threads,
+                                                       uint64_t budget, uint64_t held) {
+  const uint64_t wanted =
+      threads > 0 ? static_cast<uint64_t>(threads) : static_cast<uint64_t>(default_thread_count());
+  uint64_t n = std::min(wanted, kMostThreads), slots = n * kSlotsAThread, piece = kPieceValues;
+  const auto fits = [&] { return held + bytes_for(n, slots, piece) <= budget; };
+  while (!fits() && piece > kLeastPiece) piece /= 2;
+  while (!fits() && slots > n) slots /= 2;
+  while (!fits() && n > 1) slots = --n;
+  if (!fits()) {
+    return error(Code::kBudgetTooSmall, "converting this model needs a memory budget of %llu bytes",
+                 static_cast<unsigned long long>(held + bytes_for(1, 1, kLeastPiece)));
+  }
+  std::unique_ptr<PieceMaker> maker(new PieceMaker(model, static_cast<int>(n), piece, slots));
+  maker->memory_ = held + bytes_for(n, slots, piece);
+  return maker;
+}
+
+PieceMaker::PieceMaker(const Source& model, int threads, uint64_t piece, uint64_t slots)
+    : model_(model), quantizers_(best_quantizers()), piece_(piece), slots_(slots), pool_(threads) {
+  rooms_.resize(static_cast<size_t>(threads));
+  for (Slot& slot : slots_) {
+    slot.in.resize(piece * Source::kMostValueBytes);
+    slot.out.resize(piece * 4);
+  }
+  for (Room& room : rooms_) {
+    room.x.resize(piece);
+    room.y.resize(piece);
+    room.w.resize(piece, 1);
+  }
+}
+
+Status PieceMaker::copy(const gguf::Tensor& tensor, const Put& put, const RowOrder* order) {
+  std::vector<uint8_t>& room = slots_[0].in;
+  for (uint64_t at = 0; at < tensor.bytes; at += room.size()) {
+    const uint64_t n = std::min<uint64_t>(room.size(), tensor.bytes - at);
+    const std::span<uint8_t> bytes(room.data(), n);
+    SLUICE_RETURN_IF_ERROR(model_.read_bytes(tensor, at, bytes, order));
+    SLUICE_RETURN_IF_ERROR(put(bytes));
+  }
+  return {};
+}
+
+void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
+                            const std::vector<float>* importance, uint64_t first, uint64_t n,
+                            const RowForm& form, const Bounds& bounds, Slot* slot, Room* room) {
+  const gguf::TypeInfo& info = *gguf::type_info(type);
+  const auto kernel_type = static_cast<kernels::Type>(type);
+  slot->errors = {};
+  slot->bytes = n / info.block_size * info.block_bytes;
+  slot->status = model_.read(tensor, first, n, slot->in, room->x.data(), form.order);
+  if (!slot->status.ok()) return;
+  if (importance != nullptr) weigh(tensor, *importance, first, n, room->w.data());
+  const auto count = static_cast<int64_t>(n);
+  if (form.clusters != nullptr) form.clusters->add(first, n, -1, room->x.data());
+  const auto beyond = [](float x) { return std::fabs(x) > kMostInBlocks; };
+  const bool held =
+      info.block_size == 1 || std::none_of(room->x.begin(), room->x.begin() + count, beyond);
+  quantizers_.of(kernel_type)(room->x.data(), room->w.data(), count, slot->out.data());
+  kernels::best().dequantize(kernel_type, slot->out.data(), count, room->y.data());
+  if (form.clusters != nullptr) {  // errors are of whole rows
+    form.clusters->add(first, n, 1, room->x.data());
+    form.clusters->add(first, n, 1, room->y.data());
+  }
+  quantizers_.add_errors(room->x.data(), room->y.data(), room->w.data(), count, bounds,
+                         &slot->errors);
+  if (!held || !std::isfinite(slot->errors.yy)) {
+    slot->status = error(Code::kBadWeights, "tensor \"%s\" has values beyond the range of %s",
+                         gguf::printable(tensor.name).c_str(), info.name);
+  }
+}
+
+Status PieceMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
+                        const std::vector<float>* importance, const Put& put, TensorReport* report,
+                        const RowForm& form) {
+  report->values = tensor.ne[0] * tensor.rows();
+  report->bytes_before = tensor.bytes;
+  report->bytes =
+      report->values / gguf::type_info(type)->block_size * gguf::type_info(type)->block_bytes;
+  if (type == tensor.type && form.clusters == nullptr && model_.as_stored(tensor)) {
+    return copy(tensor, put, form.order);
+  }
+  report->weighted = importance != nullptr;
+  if (importance == nullptr) forget_weights();
+  Bounds bounds;
+  if (gguf::type_info(type)->block_size > 1) {
+    const Result<Bounds> found = bounds_of(tensor);
+    if (!found.ok()) return found.status();
+    bounds = *found;
+  }
+  Errors all;
+  const uint64_t batch = slots_.size() * piece_;
+  for (uint64_t first = 0; first < report->values; first += batch) {
+    const uint64_t left = std::min(batch, report->values - first);
+    const auto n = static_cast<int64_t>((left + piece_ - 1) / piece_);
+    pool_.parallel_for(n, [&](int64_t i, int thread) {
+      const auto at = static_cast<size_t>(i);
+      const uint64_t from = first + at * piece_;
+      make_piece(tensor, type, importance, from, std::min(piece_, report->values - from), form,
+                 bounds, &slots_[at], &rooms_[static_cast<size_t>(thread)]);
+    });
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      const Slot& slot = slots_[i];
+      SLUICE_RETURN_IF_ERROR(slot.status);
+      SLUICE_RETURN_IF_ERROR(put({slot.out.data(), slot.bytes}));
+      all.add(slot.errors);
+    }
+  }
+  report->mean_squared_error = all.squared / static_cast<double>(report->values);
+  report->cosine = all.cosine();
+  report->outlier_share = all.outlier_share();
+  report->outlier_error = all.outlier_error();
+  return {};
+}
+
+void PieceMaker::forget_weights() {
+  for (Room& room : rooms_) std::fill(room.w.begin(), room.w.end(), 1.0f);
+}
+
+Status PieceMaker::sample(const gguf::Tensor& tensor, uint64_t windows, const One& one,
+                          const std::function<void(const Slot&)>& then) {
+  const uint64_t values = tensor.ne[0] * tensor.rows();
+  const uint64_t n_windows = (values + kLeastPiece - 1) / kLeastPiece;
+  const uint64_t stride = std::max<uint64_t>(1, n_windows / windows);
+  const uint64_t batch = slots_.size() * stride;
+  for (uint64_t window = 0; window < n_windows; window += batch) {
+    const uint64_t left = std::min(batch, n_windows - window);
+    const auto n = static_cast<int64_t>((left + stride - 1) / stride);
+    pool_.parallel_for(n, [&](int64_t i, int thread) {
+      const auto at = static_cast<size_t>(i);
+      const uint64_t from = (window + at * stride) * kLeastPiece;
+      one(from, std::min(kLeastPiece, values - from), &slots_[at],
+          &rooms_[static_cast<size_t>(thread)]);
+    });
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      SLUICE_RETURN_IF_ERROR(slots_[i].status);
+      then(slots_[i]);
+    }
+  }
+  return {};
+}
+
+Status PieceMaker::measure(const gguf::Tensor& tensor, gguf::TensorType type,
+                           const std::vector<float>* importance, const Bounds& bounds,
+                           Errors* errors) {
+  if (importance == nullptr) forget_weights();
+  return sample(
+      tensor, kErrorWindows,
+      [&](uint64_t first, uint64_t n, Slot* slot, Room* room) {
+        make_piece(tensor, type, importance, first, n, {}, bounds, slot, room);
+      },
+      [errors](const Slot& slot) { errors->add(slot.errors); });
+}
+
+Result<Bounds> PieceMaker::bounds_of(const gguf::Tensor& tensor) {
+  double sum = 0, squares = 0, values = 0;
+  const auto look = [&](uint64_t first, uint64_t n, Slot* slot, Room* room) {
+    slot->status = model_.read(tensor, first, n, slot->in, room->x.data());
+    if (!slot->status.ok()) return;
+    slot->sum = slot->squares = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const auto x = static_cast<double>(room->x[i]);
+      slot->sum += x;
+      slot->squares += x * x;
+    }
+    slot->values = static_cast<double>(n);
+  };
+  SLUICE_RETURN_IF_ERROR(sample(tensor, kBoundsWindows, look, [&](const Slot& slot) {
+    sum += slot.sum;
+    squares += slot.squares;
+    values += slot.values;
+  }));
+  const double mean = sum / values;
+  const double reach = kDeviations * std::sqrt(std::max(0.0, squares / values - mean * mean));
+  return Bounds{static_cast<float>(mean - reach), static_cast<float>(mean + reach)};
+}
+
+}  // namespace sluice::convert

@@ -1,0 +1,32 @@
+// Vectors of a matrix in clusters: Lloyd's iterations over a sample of them, then one look at all.
+#pragma once
+
+#include "convert/chunks.h"
+
+namespace sluice::convert {
+
+struct Clusters {
+  std::string of;            // by vector, a byte
+  std::string centres;       // rows of Q8_0
+  std::vector<float> radii;  // no vector is further from its centre
+};
+
+struct Grouping {
+  uint64_t least_members;   // of a cluster, on average; there are at most 256
+  uint64_t most_over_even;  // no cluster has more times what all would have alike; 0: it may
+};
+
+// What finding them holds.
+[[nodiscard]] uint64_t clustering_memory(const gguf::Tensor& tensor, const Grouping& grouping);
+// What a file says of them, in bytes, at most.
+[[nodiscard]] uint64_t clusters_bytes(const gguf::Tensor& tensor, const Grouping& grouping);
+
+// Clusters of the rows of `tensor`, which are whole blocks of 32, as a file of this type has them.
+// Which vector goes where may differ in the last bits from one instruction set to another; the
+// radii hold on each. Errors: PieceMaker's.
+[[nodiscard]] Result<Clusters> find_clusters(const Source& model, const gguf::Tensor& tensor,
+                                             gguf::TensorType type,
+                                             const std::vector<float>* importance,
+                                             const Grouping& grouping, PieceMaker* maker);
+
+}  // namespace sluice::convert

@@ -1,0 +1,149 @@
+#include "convert/qsf_header.h"
+
+#include <algorithm>
+#include <string>
+
+#include "convert/types.h"
+#include "gguf/layer_importance.h"
+#include "gguf/write.h"
+#include "qsf/codec.h"
+#include "qsf/crc32.h"
+
+namespace sluice::convert {
+namespace {
+
+using gguf::Header;
+using gguf::Tensor;
+
+constexpr uint32_t kNone = UINT32_MAX;  // of a token id
+constexpr uint8_t kGgmlTypes = 32;      // the first of their codes; beyond 255 begin QSF's own
+
+}  // namespace
+
+uint8_t qsf_type_code(gguf::TensorType type) {
+  return static_cast<uint8_t>(kGgmlTypes + static_cast<uint32_t>(type));
+}
+
+uint64_t QsfFront::metadata_offset() const {
+  return qsf::kHeaderBytes + std::max<uint64_t>(1, n_layers_) * qsf::kEntryBytes;
+}
+
+uint64_t QsfFront::bytes() const {
+  return metadata_offset() + metadata({}, 0).all().size();
+}
+
+Bytes QsfFront::index(std::span<const QsfSection> sections) const {
+  Bytes out;
+  const gguf::Value* importance = header_.find(gguf::kLayerImportance);
+  for (const QsfSection& s : sections) {
+    if (!s.layer) continue;
+    out.put(s.offset);
+    out.put(static_cast<uint32_t>(s.stored));
+    out.put(static_cast<uint32_t>(s.bytes));
+    out.put(s.quantization);
+    out.put(s.compression);
+    out.put(static_cast<uint16_t>(s.tensors));
+    out.put(s.crc);
+    const int32_t layer = layer_of(s.key);
+    const bool known = importance != nullptr && layer >= 0;  // 1: nothing was measured
+    out.put(known ? static_cast<float>(importance->number_at(static_cast<uint64_t>(layer))) : 1.0f);
+    const bool framed = s.compression == qsf::Compression::kZstd && s.bytes > qsf::kFrameBytes;
+    out.put<uint32_t>(framed ? qsf::kFrameBytes : 0);
+  }
+  return out;
+}
+
+Bytes QsfFront::metadata(std::span<const QsfSection> sections, uint32_t sum_before) const {
+  Bytes out;
+  out.put<uint64_t>(header_.metadata.size());
+  out.put_text(gguf::metadata_bytes(header_));
+  for (const Tensor& t : header_.tensors) {
+    out.put<uint64_t>(t.name.size());
+    out.put_text(t.name);
+    out.put(t.n_dims);
+    for (uint32_t d = 0; d < t.n_dims; ++d) out.put(t.ne[d]);
+    out.put(static_cast<uint32_t>(t.type));
+    out.put(t.offset);
+  }
+  uint32_t listed = 0;
+  for (const QsfSection& s : sections) {
+    if (s.layer) continue;
+    out.put(s.offset);
+    out.put(s.bytes);
+    out.put(s.crc);
+    out.put<uint32_t>(0);
+    ++listed;
+  }
+  out.pad_to(out.all().size() + (n_others_ - listed) * qsf::kSectionBytes);
+  out.put(static_cast<uint32_t>(header_.tensors.size()));
+  out.put(n_others_);
+  out.put(qsf::crc32(out.all(), sum_before));
+  out.put(qsf::kTrailerMagic);
+  return out;
+}
+
+Bytes QsfFront::head(std::span<const QsfSection> sections, uint64_t file_bytes) const {
+  const Header& h = header_;
+  const std::string arch(h.get_string("general.architecture").value_or(""));
+  const auto number = [&](const char* key) {
+    return static_cast<uint32_t>(h.get_u64(arch + key).value_or(0));
+  };
+  const auto token = [&](const char* key) {
+    return static_cast<uint32_t>(h.get_u64(key).value_or(kNone));
+  };
+  const Tensor* table = h.find_tensor("token_embd.weight");
+  const uint32_t hidden =
+      table != nullptr ? static_cast<uint32_t>(table->ne[0]) : number(".embedding_length");
+  const uint32_t heads = number(".attention.head_count");
+  const uint32_t head_size = number(".attention.key_length");
+  uint32_t code = 4;
+  for (uint32_t i = 0; const std::string_view name : {"gpt2", "llama", "mistral", "phi3"}) {
+    if (arch == name) code = i;
+    ++i;
+  }
+  const bool layer_norm = h.find(arch + ".attention.layer_norm_epsilon") != nullptr;
+  const bool alibi = h.find(arch + ".attention.max_alibi_bias") != nullptr;
+  Bytes out;
+  out.put(qsf::kMagic);
+  out.put<uint32_t>(1);
+  out.put(static_cast<uint32_t>(qsf::kHeaderBytes));
+  for (const uint32_t field : {code, n_layers_, hidden, heads, number(".attention.head_count_kv"),
+                               table != nullptr ? static_cast<uint32_t>(table->ne[1]) : 0,
+                               number(".context_length"), number(".feed_forward_length"),
+                               head_size != 0 || heads == 0 ? head_size : hidden / heads}) {
+    out.put(field);
+  }
+  out.put(kMixedTypes);
+  out.put<uint8_t>(layer_norm ? 0 : 1);  // GELU goes with LayerNorm
+  out.put<uint8_t>(layer_norm ? 0 : 1);
+  out.put<uint8_t>(alibi ? 2 : h.find_tensor("position_embd.weight") != nullptr ? 0 : 1);
+  out.put(static_cast<float>(h.get_f64(arch + ".rope.freq_base").value_or(10000)));
+  out.put(qsf::kHeaderBytes);
+  out.put(table != nullptr ? sections.front().offset : 0);
+  out.put(sections.back().offset);
+  for (const char* key : {"bos", "eos", "padding"}) {
+    out.put(token(("tokenizer.ggml." + std::string(key) + "_token_id").c_str()));
+  }
+  out.put(static_cast<uint32_t>(file_bytes));
+  out.put(qsf::crc32(out.all()));
+  return out;
+}
+
+std::vector<uint8_t> QsfFront::write(std::span<const QsfSection> sections,
+                                     uint64_t file_bytes) const {
+  Bytes tail;
+  tail.put(metadata_offset());
+  tail.put(static_cast<uint32_t>(metadata({}, 0).all().size()));
+  tail.pad_to(qsf::kHeaderBytes - 100);
+  const std::vector<uint8_t> entries = index(sections).all();
+  const uint32_t sum = qsf::crc32(entries, qsf::crc32(tail.all()));
+  std::vector<uint8_t> all = head(sections, file_bytes).all();
+  all.insert(all.end(), tail.all().begin(), tail.all().end());
+  all.insert(all.end(), entries.begin(), entries.end());
+  all.resize(static_cast<size_t>(metadata_offset()));
+  const Bytes keys = metadata(sections, sum);
+  all.insert(all.end(), keys.all().begin(), keys.all().end());
+  return all;
+}
+
+}  // namespace sluice::convert

@@ -1,0 +1,53 @@
+// What may go, and in which order.
+#include "model/layer_skipping.h"
+
+#include <cmath>
+
+#include "base/sort.h"
+#include "gguf/layer_importance.h"
+
+namespace sluice::model {
+
+std::vector<int32_t> skippable_layers(const Program& p) {
+  std::vector<int32_t> out;
+  if (!p.hp.causal || p.decoder > 0) return out;
+  for (int32_t layer = 2; layer + 2 < p.hp.n_layer; ++layer) {
+    const bool read = std::any_of(p.ops.begin(), p.ops.end(), [layer](const Op& op) {
+      const auto* attention = op.get<AttentionOp>();
+      return attention != nullptr && attention->att.cache == layer && op.layer != layer;
+    });
+    if (!read) out.push_back(layer);
+  }
+  return out;
+}
+
+Result<std::vector<int32_t>> layers_to_skip(const gguf::Header& header, const Program& p,
+                                            double quality) {
+  if (!(quality >= 0 && quality <= 1)) {
+    return error(Code::kInvalidArgument, "the quality is a number between 0 and 1");
+  }
+  std::vector<int32_t> out;
+  if (quality == 1) return out;
+  const gguf::Value* value = header.find(gguf::kLayerImportance);
+  if (value == nullptr || value->element != gguf::ValueType::kF32 ||
+      value->count != static_cast<uint64_t>(p.hp.n_layer)) {
+    return error(Code::kInvalidArgument,
+                 "a quality below 1 needs the importance of each layer, which this file does not "
+                 "have: sluice convert --calibrate measures it");
+  }
+  out = skippable_layers(p);
+  const auto importance = [value](int32_t layer) {
+    const double x = value->number_at(static_cast<uint64_t>(layer));
+    return std::isnan(x) ? HUGE_VAL : x;
+  };
+  heap_sort(out, [&importance](int32_t a, int32_t b) {
+    const double x = importance(a), y = importance(b);
+    return x != y ? x < y : a < b;
+  });
+  // A share that is a whole number but for its last bits is one.
+  out.resize(static_cast<size_t>((1 - quality) * static_cast<double>(out.size()) + 1e-9));
+  heap_sort(out, [](int32_t a, int32_t b) { return a < b; });
+  return out;
+}
+
+}  // namespace sluice::model

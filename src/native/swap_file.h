@@ -1,0 +1,51 @@
+// A session as a file without a name, which is gone with the object or the process: its tokens, so
+// that they can be compared without reading more, then its saved state (session/session_state.cpp), which
+// has a sum. Written and read in pieces.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "platform/file.h"
+#include "session/session.h"
+
+namespace sluice::native {
+
+class SpillFile {
+ public:
+  // What the session holds, in a new file of `directory`. `piece` is the buffer that it goes
+  // through; `wanted`, which may be empty, gives it up where it returns false. Errors: kIo saying
+  // why, kAborted, Session::read_state's.
+  [[nodiscard]] static Result<SpillFile> write(const session::Session& session,
+                                               const std::string& directory,
+                                               std::span<uint8_t> piece,
+                                               const std::function<bool()>& wanted);
+  // The same from another file.
+  [[nodiscard]] static Result<SpillFile> copy(const SpillFile& from, const std::string& directory,
+                                              std::span<uint8_t> piece);
+  // Whether files can be made in `directory`, which is made where it is not there. Errors: kIo.
+  [[nodiscard]] static Status check(const std::string& directory);
+
+  [[nodiscard]] bool holds() const { return file_.valid(); }
+  [[nodiscard]] int32_t n_tokens() const { return n_tokens_; }
+  [[nodiscard]] uint64_t state_bytes() const { return state_bytes_; }
+  [[nodiscard]] uint64_t bytes() const { return state_at() + state_bytes_; }
+  // Ranges lie inside. Errors: kIo.
+  [[nodiscard]] Status read_tokens(int32_t first, std::span<session::Token> out) const;
+  [[nodiscard]] Status read_state(uint64_t offset, std::span<uint8_t> out) const;
+  void will_need() const {
+    if (holds()) file_.will_need(0, bytes());
+  }
+
+ private:
+  [[nodiscard]] uint64_t state_at() const {
+    return static_cast<uint64_t>(n_tokens_) * sizeof(session::Token);
+  }
+  [[nodiscard]] Status read(uint64_t offset, void* out, size_t n) const;
+
+  platform::File file_;
+  int32_t n_tokens_ = 0;
+  uint64_t state_bytes_ = 0;
+};
+
+}  // namespace sluice::native

@@ -1,0 +1,24 @@
+// Which of the two a source is. Apart from the rest, because a program that calls of_file() alone
+// links nothing of directories.
+#include <algorithm>
+
+#include "open/address.h"
+#include "open/header_loader.h"
+
+namespace sluice::open {
+namespace {
+
+std::unique_ptr<Course> course_of(Source source) {
+  bool directory = source.directory || names_directory(source.address);
+  if (!source.names.empty()) {
+    directory = std::any_of(source.names.begin(), source.names.end(),
+                            [](const std::string& name) { return base_name(name) == kConfigName; });
+  }
+  return directory ? directory_course(std::move(source)) : file_course(std::move(source));
+}
+
+}  // namespace
+
+Opener::Opener(Source source) : Opener(course_of(std::move(source))) {}
+
+}  // namespace sluice::open

@@ -1,0 +1,41 @@
+#include "platform/cpu_features.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+namespace sluice::platform {
+
+#if defined(__x86_64__)
+namespace {
+
+bool has_f16c() {  // clang 14's __builtin_cpu_supports does not know this name
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+}  // namespace
+
+// __builtin_cpu_supports also checks XGETBV: it answers for the CPU and the system together.
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+
+bool has_avx512vnni() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+#elif defined(__aarch64__)
+bool has_dotprod() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+  return true;  // every Apple and Windows machine of this kind has it
+#endif
+}
+#endif
+
+}  // namespace sluice::platform

@@ -1,0 +1,228 @@
+// Rows of a head in file layout are gathered, a group at a time, for the kernel that packs such
+// groups on the way when weights stream, so that a logit has the bits that the whole product gives.
+#include "session/clustered_head.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace sluice::session {
+namespace {
+
+constexpr int32_t kFurther = 8;  // clusters that are looked at together once the first are done
+// Of a vector's length: what rounding it to 8 bits may change, half of a 120th of the largest of 32
+// values at each of them.
+constexpr double kRounding = 0.024;
+constexpr double kSums = 1e-4;  // and what f32 sums may
+
+size_t kernel_scratch(const model::Mat& head, const kernels::Table& table) {
+  return round_up_to_line(std::max(table.matmul_scratch(head.type, head.cols),
+                                   table.matmul_scratch(kernels::Type::kQ8_0, head.cols)));
+}
+size_t gathered_bytes(const model::Mat& head, const kernels::Table& table) {
+  return round_up_to_line(static_cast<size_t>(table.row_group * head.row_bytes));
+}
+
+double length_of(const float* x, int64_t n) {
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) squares += static_cast<double>(x[i]) * x[i];
+  return std::sqrt(squares);
+}
+
+}  // namespace
+
+uint64_t NarrowHead::scratch_bytes(const model::Program& program, const kernels::Table& table) {
+  const model::Mat& head = program.mats[static_cast<size_t>(program.head)];
+  return kernel_scratch(head, table) + gathered_bytes(head, table) +
+         static_cast<size_t>(table.row_group) * sizeof(float);
+}
+
+bool NarrowHead::apart(int32_t rows) const {
+  if constexpr (model::kHeadInOrder) {
+    if (clusters().in_order) return false;  // run_in_order()
+  }
+  if (rows > kMostRowsApart || clusters().most == clusters().n()) return false;
+  const residency::Residency& r = engine_.residency();
+  const int32_t item = engine_.item_of_mat(engine_.program().head);
+  for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) {
+    if (!r.plan().units[u].pinned || !r.ready(u)) return false;
+  }
+  return true;
+}
+
+NarrowHead::Row NarrowHead::row_of(const model::Op& op, int32_t t, bool known) const {
+  return {engine_.working().buffer(op.in) + t * engine_.width(op.in) + op.in_col,
+          engine_.working().buffer(op.out) + t * engine_.width(op.out),
+          op.as<model::MatmulOp>().scale, known};
+}
+
+void NarrowHead::run(const model::Op& op, int32_t rows, bool known) {
+  for (int32_t t = 0; t < rows; ++t) run_row(row_of(op, t, known));
+  if (known) return;
+  residency::Residency& r = engine_.residency();
+  r.advance_past(r.end_unit(engine_.item_of_mat(engine_.program().head)) - 1);
+}
+
+void NarrowHead::run_row(const Row& row) {
+  begin_row(row);
+  multiply(row, 0);
+  while (clusters().exact && any_open()) {
+    const int32_t from = n_taken_;
+    take_further();
+    multiply(row, from);
+  }
+  finish_row(row);
+}
+
+void NarrowHead::begin_row(const Row& row) {
+  score(row);
+  chosen_.fill(false);
+  n_taken_ = 0;
+  best_ = -HUGE_VALF;
+  while (n_taken_ < clusters().most) take(promises_.data());
+}
+
+// What is no number is below nothing, so that all tokens are multiplied then.
+bool NarrowHead::any_open() const {
+  for (size_t i = 0; i < static_cast<size_t>(clusters().n()); ++i) {
+    if (!chosen_[i] && !(bounds_[i] < best_)) return true;
+  }
+  return false;
+}
+
+void NarrowHead::take_further() {
+  const int32_t end = std::min(n_taken_ + kFurther, clusters().n());
+  while (n_taken_ < end) take(bounds_.data());
+}
+
+void NarrowHead::finish_row(const Row& row) {
+  const model::HeadClusters& c = clusters();
+  HeadCounts& counts = engine_.head_counts();
+  ++counts.rows;
+  if (!any_open()) ++counts.known;
+  // No guess is above what is known.
+  const float most = std::nextafter(best_, -HUGE_VALF);
+  for (int32_t i = 0; i < c.n(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (chosen_[at]) {
+      counts.products += static_cast<uint64_t>(c.first[at + 1] - c.first[at]);
+      continue;
+    }
+    const float guess = std::min(most, guesses_[at]);
+    for (int32_t k = c.first[at]; k < c.first[at + 1]; ++k) {
+      row.logits[c.tokens[static_cast<size_t>(k)]] = guess;
+    }
+  }
+}
+
+// What each centre would have for a logit; what to expect of its cluster's tokens and of the best
+// of them, and what none is above.
+void NarrowHead::score(const Row& row) {
+  const model::HeadClusters& c = clusters();
+  const kernels::Table& table = engine_.table();
+  const model::Mat& m = head();
+  uint8_t* q8 = engine_.working().q8();
+  table.quantize_q8(row.x, m.cols, m.cols, 1, q8);
+  kernels::MatmulArgs args{};
+  args.w = {kernels::Type::kQ8_0, false, c.n(), m.cols, c.centres.data()};
+  args.x = {row.x, m.cols, q8, 1};
+  args.scale = row.scale;
+  args.y = scores_.data();
+  args.ldy = c.n();
+  const int64_t step = std::max<int64_t>(1, 64 / table.row_group) * table.row_group;
+  engine_.pool().parallel_for((c.n() + step - 1) / step, [&](int64_t task, int thread) {
+    kernels::MatmulArgs part = args;
+    part.r0 = task * step;
+    part.r1 = std::min<int64_t>(part.r0 + step, c.n());
+    part.scratch = engine_.working().scratch(thread);
+    table.matmul(part);
+  });
+  const bool rounded = table.act_format(m.type) == kernels::ActFormat::kQ8;
+  const double length = length_of(row.x, m.cols);
+  for (int32_t i = 0; i < c.n(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    const double radius = c.radii[at], centre = c.lengths[at];
+    // A product with vectors spread so far in all directions is a normal variable, whose exp has
+    // this mean.
+    const double spread = static_cast<double>(row.scale) * length * radius;
+    guesses_[at] =
+        scores_[at] + static_cast<float>(spread * spread / (2 * static_cast<double>(m.cols)));
+    promises_[at] = scores_[at] + row.scale * static_cast<float>(length) * c.reaches[at];
+    const double within = (1 + kRounding) * radius + (rounded ? 0 : kRounding) * centre;
+    bounds_[at] = static_cast<float>(static_cast<double>(scores_[at]) +
+                                     static_cast<double>(row.scale) * length *
+                                         (within + kSums * (radius + centre)));
+  }
+}
+
+void NarrowHead::take(const float* values) {
+  int32_t best = -1;
+  for (int32_t i = 0; i < clusters().n(); ++i) {
+    if (!chosen_[static_cast<size_t>(i)] && (best < 0 || values[i] > values[best])) best = i;
+  }
+  chosen_[static_cast<size_t>(best)] = true;
+  taken_[static_cast<size_t>(n_taken_++)] = best;
+}
+
+void NarrowHead::multiply(const Row& row, int32_t from) {
+  const model::HeadClusters& c = clusters();
+  const int64_t group = engine_.table().row_group;
+  const auto begin = [&](int64_t i) {
+    return c.first[static_cast<size_t>(taken_[static_cast<size_t>(i)])];
+  };
+  const auto end = [&](int64_t i) {
+    return c.first[static_cast<size_t>(taken_[static_cast<size_t>(i)]) + 1];
+  };
+  int64_t total = 0;
+  for (int32_t i = from; i < n_taken_; ++i) {
+    groups_[static_cast<size_t>(i)] = total;
+    total += (end(i) - begin(i) + group - 1) / group;
+  }
+  const int64_t each = std::max<int64_t>(1, kTaskWork / (group * head().cols));
+  if (!row.known) {
+    engine_.pool().parallel_for((total + each - 1) / each, [&](int64_t task, int thread) {
+      int64_t i = from;
+      for (int64_t g = task * each; g < std::min(total, (task + 1) * each); ++g) {
+        while (i + 1 < n_taken_ && groups_[static_cast<size_t>(i) + 1] <= g) ++i;
+        const int64_t at = begin(i) + (g - groups_[static_cast<size_t>(i)]) * group;
+        const int64_t n = std::min<int64_t>(group, end(i) - at);
+        multiply_group(row, c.tokens.data() + at, static_cast<int32_t>(n), thread);
+      }
+    });
+  }
+  for (int32_t i = from; i < n_taken_; ++i) {
+    for (int32_t k = begin(i); k < end(i); ++k) {
+      const float logit = row.logits[c.tokens[static_cast<size_t>(k)]];
+      if (logit > best_) best_ = logit;
+    }
+  }
+}
+
+void NarrowHead::multiply_group(const Row& row, const int32_t* tokens, int32_t n,
+                                int thread) const {
+  const model::Mat& m = head();
+  const kernels::Table& table = engine_.table();
+  const residency::Residency& r = engine_.residency();
+  const uint32_t first = r.first_unit(engine_.item_of_mat(engine_.program().head));
+  const int64_t rows_of_unit = r.plan().units[first].rows;
+  uint8_t* scratch = engine_.working().scratch(thread);
+  uint8_t* gathered = scratch + kernel_scratch(m, table);
+  auto* y = reinterpret_cast<float*>(gathered + gathered_bytes(m, table));
+  for (int32_t i = 0; i < n; ++i) {
+    const uint32_t unit = first + static_cast<uint32_t>(tokens[i] / rows_of_unit);
+    std::memcpy(gathered + i * m.row_bytes, r.data(unit) + tokens[i] % rows_of_unit * m.row_bytes,
+                static_cast<size_t>(m.row_bytes));
+  }
+  kernels::MatmulArgs args{};
+  args.w = {m.type, false, n, m.cols, gathered};
+  args.r1 = n;
+  args.x = {row.x, m.cols, engine_.working().q8(), 1};
+  args.scale = row.scale;
+  args.y = y;
+  args.ldy = n;
+  args.scratch = scratch;
+  table.matmul(args);
+  for (int32_t i = 0; i < n; ++i) row.logits[tokens[i]] = y[i];
+}
+
+}  // namespace sluice::session

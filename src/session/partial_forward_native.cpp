@@ -1,0 +1,51 @@
+// Where a part's rows come from and go to.
+#include <algorithm>
+
+#include "session/cpu_executor.h"
+#include "session/partial_forward.h"
+#include "session/session.h"
+
+namespace sluice::session {
+
+Status Session::begin_part(std::span<const Token> tokens, const PassPart& part) {
+  const model::Program& p = engine_.program();
+  const auto width = static_cast<size_t>(engine_.width(model::Buf::kX));
+  const auto most = static_cast<size_t>(engine_.plan().n_batch);
+  const bool inside = part.first < part.end && part.end <= static_cast<size_t>(p.pool);
+  const bool logits = part.end == static_cast<size_t>(p.pool);
+  const size_t rows = part.from.empty() ? tokens.size() : part.from.size() / width;
+  if (batcher_ != nullptr || !inside || tokens.size() > most || rows > most ||
+      (logits && rows > static_cast<size_t>(engine_.plan().logits_rows)) ||
+      part.from.size() % width != 0) {
+    return error(Code::kInvalidArgument, "a part of a pass of %zu tokens cannot be this one",
+                 tokens.size());
+  }
+  SLUICE_RETURN_IF_ERROR(admit(tokens, 0, 1));
+  timeline_.clear();
+  BatchSpec spec;
+  spec.n_rows = 1;
+  spec.first_row = static_cast<int32_t>(tokens.size()) - 1;
+  spec.part = &part;
+  const auto text = static_cast<int32_t>(tokens.size());
+  begin_pass(tokens, spec, {&text, whole() ? size_t{1} : size_t{0}});
+  return {};
+}
+
+void CpuExecutor::enter_part() {
+  if (!in_part()) return;
+  pc_ = spec_.part->first;
+  const std::span<const float> from = spec_.part->from;
+  if (from.empty()) return;
+  std::copy(from.begin(), from.end(), buffer(model::Buf::kX));
+  lanes_[0].rows =
+      static_cast<int32_t>(from.size()) / static_cast<int32_t>(engine_.width(model::Buf::kX));
+  enter(lanes_[0]);
+}
+
+void CpuExecutor::leave_part() {
+  if (!in_part() || spec_.part->to == nullptr) return;
+  const float* x = buffer(model::Buf::kX);
+  spec_.part->to->assign(x, x + rows_ * engine_.width(model::Buf::kX));
+}
+
+}  // namespace sluice::session

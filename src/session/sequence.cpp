@@ -1,0 +1,150 @@
+// Forward by batches, back by forgetting or by checkpoints.
+#include "session/sequence.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace sluice::session {
+namespace {
+
+constexpr int32_t kFirstCheckpoint = 2;  // copies 0 and 1 are the live ones
+
+}  // namespace
+
+Timeline::Timeline(kv::KvCache cache) : cache_(cache), recurrent_(cache.shape().recurrent()) {
+  const kv::KvShape& shape = cache_.shape();
+  tokens_.resize(static_cast<size_t>(shape.n_ctx));
+  checkpoints_.reserve(static_cast<size_t>(shape.n_checkpoints));
+  due_.reserve(static_cast<size_t>(shape.n_checkpoints));
+  gone_.resize(shape.layers.size());
+  clear();
+}
+
+int32_t Timeline::shared_prefix(std::span<const Token> tokens) const {
+  const size_t most = std::min(tokens.size(), static_cast<size_t>(position_));
+  const auto [own, other] =
+      std::mismatch(tokens_.begin(), tokens_.begin() + static_cast<int64_t>(most), tokens.begin());
+  return static_cast<int32_t>(own - tokens_.begin());
+}
+
+int32_t Timeline::held_from(size_t index) const {
+  const kv::LayerShape& layer = cache_.shape().layers[index];
+  if (layer.slots > 0) return gone_[index];
+  if (layer.heads == 0 || layer.window == 0) return 0;
+  const bool ring = layer.capacity < cache_.shape().n_ctx;
+  return std::max(restored_, ring ? reached_ - layer.capacity : 0);
+}
+
+bool Timeline::resumes(int32_t n) const {
+  const int32_t recent = cache_.shape().recent(), group = n - n % kernels::kKvGroup;
+  if (recent == 0 || n == group) return true;
+  return group >= copied_ && (recent >= cache_.shape().n_ctx || group >= reached_ - recent);
+}
+
+int32_t Timeline::reachable(int32_t n) const {
+  if (cache_.shape().whole || n < source_) return 0;
+  int32_t target = std::clamp(n, 0, position_);
+  if (recurrent_ && target < position_) {
+    int32_t last = 0;
+    for (const Checkpoint& c : checkpoints_) {
+      if (c.position <= target && resumes(c.position)) last = c.position;
+    }
+    if (undo_ >= 0 && undo_ <= target && resumes(undo_)) last = std::max(last, undo_);
+    target = last;
+  } else if (!resumes(target)) {
+    target -= target % kernels::kKvGroup;
+  }
+  for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
+    const kv::LayerShape& layer = cache_.shape().layers[i];
+    if (layer.heads == 0 || layer.window == 0) continue;
+    if (layer.seen_from(target) < held_from(i)) return 0;
+  }
+  return target;
+}
+
+int32_t Timeline::rewind(int32_t n) {
+  end_restore();
+  const int32_t target = reachable(n);
+  due_.clear();
+  if (recurrent_ && target < position_) {
+    if (target == undo_) live_ = 1 - live_;
+    for (const Checkpoint& c : checkpoints_) {
+      if (c.position != target || target == undo_) continue;
+      for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
+        const int32_t layer = static_cast<int32_t>(i);
+        std::copy_n(cache_.state(layer, c.copy), cache_.layer(layer).state,
+                    cache_.state(layer, live_));
+      }
+    }
+    std::erase_if(checkpoints_, [target](const Checkpoint& c) { return c.position > target; });
+  }
+  if (target < position_ || target == 0) undo_ = -1;
+  if (target == 0) {
+    checkpoints_.clear();
+    reached_ = restored_ = copied_ = source_ = 0;
+    std::fill(gone_.begin(), gone_.end(), 0);
+    for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
+      const int32_t layer = static_cast<int32_t>(i);
+      std::fill_n(cache_.state(layer, live_), cache_.layer(layer).state, 0.0f);
+    }
+  }
+  position_ = target;
+  return target;
+}
+
+void Timeline::append(std::span<const Token> tokens) {
+  if (position_ == 0) source_ = source_of(tokens);
+  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + position_);
+}
+
+// A copy for one more checkpoint: an unused one, or that of the checkpoint that is missed least,
+// whose neighbours are close to each other for how far back they lie.
+int32_t Timeline::free_copy() {
+  const int32_t n = cache_.shape().n_checkpoints;
+  for (int32_t copy = kFirstCheckpoint; copy < kFirstCheckpoint + n; ++copy) {
+    const auto uses = [copy](const Checkpoint& c) { return c.copy == copy; };
+    if (std::none_of(checkpoints_.begin(), checkpoints_.end(), uses) &&
+        std::none_of(due_.begin(), due_.end(), uses)) {
+      return copy;
+    }
+  }
+  size_t least = checkpoints_.size();
+  double least_gap = 0;
+  for (size_t i = 0; i < checkpoints_.size(); ++i) {
+    const int32_t before = i == 0 ? 0 : checkpoints_[i - 1].position;
+    const int32_t after = i + 1 < checkpoints_.size() ? checkpoints_[i + 1].position : position_;
+    const double gap = static_cast<double>(after - before) /
+                       static_cast<double>(position_ - checkpoints_[i].position + 1);
+    if (least == checkpoints_.size() || gap < least_gap) {
+      least = i;
+      least_gap = gap;
+    }
+  }
+  if (least == checkpoints_.size()) return -1;
+  const int32_t copy = checkpoints_[least].copy;
+  checkpoints_.erase(checkpoints_.begin() + static_cast<int64_t>(least));
+  return copy;
+}
+
+void Timeline::begin_batch(int32_t n) {
+  reached_ = std::max(reached_, position_ + n);
+  undo_ = -1;  // the other copy is written to
+  due_.clear();
+  if (!recurrent_) return;
+  const int32_t last = (position_ + n) / kCheckpointEvery;
+  const int32_t most = cache_.shape().n_checkpoints;
+  for (int32_t i = std::max(position_ / kCheckpointEvery + 1, last - most + 1); i <= last; ++i) {
+    const int32_t copy = free_copy();
+    if (copy >= 0) due_.push_back({i * kCheckpointEvery, copy});
+  }
+}
+
+void Timeline::commit_batch(int32_t n) {
+  undo_ = position_;
+  position_ += n;
+  live_ = recurrent_ ? 1 - live_ : live_;
+  checkpoints_.insert(checkpoints_.end(), due_.begin(), due_.end());
+  due_.clear();
+}
+
+}  // namespace sluice::session

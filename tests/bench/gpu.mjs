@@ -1,0 +1,103 @@
+// Products on a graphics card against the plain way, an invocation for each row and token: how many times as
+// long the plain one takes, with activations as they are and as codes of eight bits, all in one run, the best of
+// --times passes that last long enough, less what an empty one takes.
+//   npm run bench:card -- [--browser chromium|firefox] [--types Q4_0,Q4_K] [--rows 1024] [--cols 2048] [--times 2]
+//   npm run bench:card -- --model FILE [-p 32] [-n 8] [--times 2]     a whole model against wllama (card/peer.mjs)
+// Without a card it is SwiftShader or lavapipe that computes, programs on the CPU: of cards that says how many
+// instructions a product takes, not how it reads memory.
+import { build } from 'esbuild';
+import { parseArgs } from 'node:util';
+import { inRoot } from '../../web/scripts/lib.mjs';
+import { wgsl } from '../../web/scripts/wgsl.mjs';
+import { servePages } from '../web/chromium.mjs';
+import { launchChromiumGpu, launchFirefoxGpu } from '../web/gpu-drivers.mjs';
+import { againstPeer } from './gpu/baseline.mjs';
+
+const kTokens = [1, 4, 64];
+/** What codes may be off by; made-up weights are all alike, so that less averages out than in a model. */
+const kCodesNmse = 1e-3;
+
+const { values } = parseArgs({
+  options: {
+    browser: { type: 'string', default: 'chromium' },
+    types: { type: 'string', default: 'F16,Q8_0,Q4_0,Q4_K' },
+    rows: { type: 'string', default: '1024' },
+    cols: { type: 'string', default: '2048' },
+    times: { type: 'string', default: '2' },
+    model: { type: 'string' },
+    prompt: { type: 'string', short: 'p', default: '32' },
+    generate: { type: 'string', short: 'n', default: '8' },
+  },
+});
+
+async function bundle() {
+  const outdir = inRoot('build', 'web-tests', 'bench-card');
+  const entryPoints = [inRoot('tests', 'bench', 'gpu', 'page.ts')];
+  await build({
+    entryPoints,
+    outdir,
+    bundle: true,
+    format: 'esm',
+    target: 'es2022',
+    plugins: [wgsl],
+    logLevel: 'warning',
+  });
+  return outdir;
+}
+
+/** A page of the browser that was named: time(shape) and close(). */
+async function openPage() {
+  const firefox = values.browser === 'firefox';
+  const pages = await servePages(await bundle());
+  const browser = await (firefox ? launchFirefoxGpu() : launchChromiumGpu());
+  const url = `${pages.url}/`;
+  const page = firefox ? await browser.open(url) : await browser.newPage();
+  if (!firefox) await page.goto(url);
+  return {
+    time: (shape) =>
+      page.evaluate(async (given) => (await import('/dist/page.js')).time(given), shape),
+    close: () => Promise.all([browser.close(), pages.close()]),
+  };
+}
+
+const ms = (time) => (time === null ? '-' : time.toFixed(2)).padStart(8);
+const times = (plain, time) => (time === null ? '-' : (plain / time).toFixed(1)).padStart(6);
+
+async function bench(page, type, tokens) {
+  const shape = {
+    type,
+    rows: Number(values.rows),
+    cols: Number(values.cols),
+    tokens,
+    times: Number(values.times),
+  };
+  const { ours, codes, plain, nmse } = await page.time(shape);
+  if (!(nmse[0] < 1e-6 && nmse[1] < kCodesNmse))
+    throw new Error(`${type}: the results are ${nmse.join(' and ')} from the plain ones`);
+  console.log(
+    `${type.padEnd(6)} ${String(tokens).padStart(3)} tokens ${ms(ours)} ${ms(codes)} ${ms(plain)} ${times(plain, ours)} ${times(plain, codes)}`,
+  );
+}
+
+async function products() {
+  const page = await openPage();
+  try {
+    console.log(
+      `${values.rows} rows of ${values.cols}: ms of ours, with codes, of the plain way, and how many times as long that is`,
+    );
+    for (const type of values.types.split(',')) {
+      for (const tokens of kTokens) await bench(page, type, tokens);
+    }
+  } finally {
+    await page.close();
+  }
+}
+
+if (values.model)
+  await againstPeer(
+    values.model,
+    Number(values.prompt),
+    Number(values.generate),
+    Number(values.times),
+  );
+else await products();

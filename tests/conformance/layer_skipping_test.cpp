@@ -1,0 +1,160 @@
+// Layers that are left out: a quality of 1 is the whole model to the bit, a lower one the model
+// that was made without those layers, to the bit and to the byte of the plan, under every budget.
+#include "model/layer_skipping.h"
+
+#include <gtest/gtest.h>
+
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+
+#include "deep_util.h"
+
+namespace sluice::test {
+namespace {
+
+const Layers kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
+// Of eight layers: 5 is worth the least, then 2, 4 and 3.
+const std::vector<float> kWorth = {FLT_MAX, FLT_MAX, 0.5f, 2, 0.75f, 0.25f, FLT_MAX, FLT_MAX};
+
+const Layers kEight = {0, 1, 2, 3, 0, 1, 2, 3};
+// `kEight` without these.
+Layers without(const Layers& gone) {
+  Layers out;
+  for (size_t i = 0; i < kEight.size(); ++i) {
+    if (std::find(gone.begin(), gone.end(), static_cast<int32_t>(i)) == gone.end()) {
+      out.push_back(kEight[i]);
+    }
+  }
+  return out;
+}
+
+session::EngineOptions options_of(double quality, uint64_t budget = 0) {
+  session::EngineOptions o;
+  o.n_ctx = 64;
+  o.logits_rows = o.n_batch = 8;
+  o.n_threads = 2;
+  o.quality = quality;
+  o.memory_budget = budget;
+  return o;
+}
+
+struct Ran {
+  std::vector<float> logits;
+  session::MemoryPlan plan;
+};
+Ran ran(Deep deep, const session::EngineOptions& options) {
+  Opened opened = deep.open(options);
+  if (opened.session == nullptr) return {};
+  Ran out;
+  out.logits = all_logits(opened, kTokens, options.memory_budget == 0 ? 8 : 1);
+  out.plan = opened.model->engine().plan();
+  return out;
+}
+
+TEST(Skipping, IsTheModelMadeWithoutTheLayers) {
+  const std::pair<double, Layers> kCases[] = {{1, {}},       {0.75, {5}},       {0.6, {5}},
+                                              {0.5, {2, 5}}, {0.25, {2, 4, 5}}, {0, {2, 3, 4, 5}}};
+  const std::vector<float> whole = ran(Deep(kEight), options_of(1)).logits;
+  ASSERT_FALSE(whole.empty());
+  for (const auto& [quality, gone] : kCases) {
+    SCOPED_TRACE(quality);
+    const Ran made = ran(Deep(without(gone)), options_of(1));
+    const Ran skipped = ran(Deep(kEight, kWorth), options_of(quality));
+    EXPECT_EQ(skipped.logits, made.logits);
+    EXPECT_EQ(skipped.logits == whole, gone.empty());
+    EXPECT_EQ(skipped.plan.minimum, made.plan.minimum);
+    EXPECT_EQ(skipped.plan.kv, made.plan.kv);
+    EXPECT_EQ(skipped.plan.vectors, made.plan.vectors);
+    EXPECT_EQ(skipped.plan.activations, made.plan.activations);
+    EXPECT_EQ(skipped.plan.weights.total_bytes, made.plan.weights.total_bytes);
+    EXPECT_EQ(skipped.plan.weights.units.size(), made.plan.weights.units.size());
+    // Streamed: the same, and nothing of those layers is read in a pass.
+    const Ran streamed = ran(Deep(kEight, kWorth), options_of(quality, made.plan.minimum));
+    const Ran made_streamed = ran(Deep(without(gone)), options_of(1, made.plan.minimum));
+    EXPECT_EQ(streamed.logits, made.logits);
+    EXPECT_EQ(streamed.plan.weights.streamed_bytes, made_streamed.plan.weights.streamed_bytes);
+    EXPECT_GT(streamed.plan.weights.streamed_bytes, 0u);
+  }
+}
+
+TEST(Skipping, NeedsNumbersAndAQuality) {
+  Deep none(kEight), few(kEight, {1, 2, 3}), whole(kEight, kWorth);
+  for (Deep* deep : {&none, &few}) {
+    const Status status = session::inspect(deep->header.header, options_of(0.9)).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.message().find("--calibrate"), std::string::npos) << status.message();
+    EXPECT_TRUE(session::inspect(deep->header.header, options_of(1)).ok());
+  }
+  for (const double wrong : {-0.1, 1.1, std::nan("")}) {
+    EXPECT_EQ(session::inspect(whole.header.header, options_of(wrong)).status().code(),
+              Code::kInvalidArgument);
+  }
+  const auto found = session::inspect(whole.header.header, options_of(0));
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->program.skipped, (Layers{2, 3, 4, 5}));
+  EXPECT_EQ(found->program.hp.n_layer, 8);
+}
+
+// What numbers there are by themselves decides nothing about other layers: NaN counts as infinite.
+TEST(Skipping, OddNumbersKeepTheirLayers) {
+  Deep odd(kEight, {0, 0, NAN, 1, INFINITY, 1, 0, 0});
+  const auto found = session::inspect(odd.header.header, options_of(0.5));
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->program.skipped, (Layers{3, 5}));
+}
+
+// Texts that were computed by other layers are no prefix of these.
+TEST(Skipping, IsAModelOfItsOwn) {
+  Deep a(kEight, kWorth), b(kEight, kWorth), c(kEight, kWorth);
+  const Opened whole = a.open(options_of(1)), half = b.open(options_of(0.5));
+  const Opened again = c.open(options_of(0.5));
+  ASSERT_TRUE(whole.model && half.model && again.model);
+  EXPECT_NE(whole.model->engine().identity(), half.model->engine().identity());
+  EXPECT_EQ(again.model->engine().identity(), half.model->engine().identity());
+}
+
+// Windows, recurrent layers and shared keys and values: what is left runs, and where every layer
+// that may go is gone, the first two and the last two are what has been computed.
+TEST(Skipping, OtherFamiliesRunWithout) {
+  const std::string folder = fixture_folder("families");
+  size_t tried = 0, skipped = 0;
+  const std::vector<std::string> runs = further_families();
+  for (const Reference& reference : read_manifest(folder, &runs)) {
+    Result<native::ModelHeader> model = native::read_header(reference.path, {});
+    ASSERT_TRUE(model.ok()) << reference.name;
+    const auto found = session::inspect(model->header, options_of(1));
+    ASSERT_TRUE(found.ok()) << reference.name;
+    const Layers may = model::skippable_layers(found->program);
+    for (const int32_t layer : may) {
+      EXPECT_GE(layer, 2);
+      EXPECT_LT(layer + 2, found->program.hp.n_layer);
+    }
+    if (may.empty() || ++tried > 12) continue;
+    SCOPED_TRACE(reference.name);
+    session::EngineOptions options = options_of(1);
+    options.skip = may;
+    Result<session::Inspection> part = session::inspect(model->header, options);
+    ASSERT_TRUE(part.ok()) << part.status().message();
+    for (const model::Op& op : part->program.ops) {
+      EXPECT_TRUE(std::find(may.begin(), may.end(), op.layer) == may.end());
+    }
+    EXPECT_LT(part->plan.weights.total_bytes, found->plan.weights.total_bytes);
+    const Layers tokens(reference.prompt.begin(), reference.prompt.begin() + 9);
+    const auto logits = [&](uint64_t budget) {
+      options.memory_budget = budget;
+      Opened opened = open_model(reference.path, options);
+      return opened.session == nullptr ? std::vector<float>()
+                                       : all_logits(opened, tokens, budget == 0 ? 8 : 1);
+    };
+    const std::vector<float> resident = logits(0);
+    EXPECT_FALSE(resident.empty());
+    EXPECT_EQ(logits(part->plan.minimum), resident);
+    ++skipped;
+  }
+  if (tried == 0) GTEST_SKIP() << "no family here has a layer that may go";
+  std::printf("%zu families without layers\n", skipped);
+}
+
+}  // namespace
+}  // namespace sluice::test

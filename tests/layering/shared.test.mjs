@@ -1,0 +1,218 @@
+// What C++ and TypeScript both write down must say the same: numbers that cross the binding, the layout of
+// the fill queue, the codes of errors. Read from the sources, so that no build is needed to see a difference.
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { join } from 'node:path';
+import { typesOf } from '../../web/scripts/wgsl.mjs';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const read = (path) => readFileSync(join(root, path), 'utf8');
+const plain = (text) => text.replace(/\/\*[^]*?\*\//g, '').replace(/\/\/.*/g, '');
+
+/** What `pattern` catches first; fails where the source no longer has it. */
+function find(path, pattern) {
+  const match = pattern.exec(read(path));
+  assert.ok(match, `${path} has nothing like ${pattern}`);
+  return match[1];
+}
+
+/** { name: value } of an enumeration in either language; names without the k, or another prefix. */
+function enumeration(path, name, prefix = 'k') {
+  const body = plain(find(path, new RegExp(`enum (?:class )?${name}\\b[^{;]*\\{([^}]*)\\}`)));
+  let next = 0;
+  return Object.fromEntries(
+    body
+      .split(',')
+      .map((entry) => entry.trim())
+      .filter(Boolean)
+      .map((entry) => {
+        const [, key, value] = /^(\w+)(?:\s*=\s*(\d+))?$/.exec(entry);
+        next = value === undefined ? next : Number(value);
+        return [key.startsWith(prefix) ? key.slice(prefix.length) : key, next++];
+      }),
+  );
+}
+
+const binding = 'web/worker/binding.ts';
+const embind = {
+  header: 'src/bindings/engine_binding.h',
+  text: 'src/bindings/sequence.cpp',
+  units: 'src/bindings/stats.cpp',
+};
+const queue = 'src/residency/fill_queue.h';
+const server = 'web/io/fill-server.ts';
+
+test('steps and wants have the same numbers', () => {
+  assert.deepEqual(enumeration(binding, 'Step'), enumeration('src/session/executor.h', 'Step'));
+  assert.deepEqual(
+    enumeration('web/protocol/file-request.ts', 'Want'),
+    enumeration('src/open/opener.h', 'Want'),
+  );
+});
+
+test('the flags of tokenizing are the same bits', () => {
+  const bits = [...read(embind.text).matchAll(/\.(\w+) = \(how & (\d+)\) != 0/g)].map(
+    ([, name, bit]) => [name, Number(bit)],
+  );
+  const snake = (name) => name.replace(/(?<!^)[A-Z]/g, '_$&').toLowerCase();
+  const flags = enumeration(binding, 'TokenizeFlags');
+  assert.deepEqual(
+    Object.fromEntries(Object.entries(flags).map(([name, bit]) => [snake(name), bit])),
+    Object.fromEntries(bits),
+  );
+});
+
+test('nothing that a browser runs prints numbers with a point, which its libc cannot (src/bindings/libc.cpp)', () => {
+  const elsewhere = new Set([
+    'api',
+    'chat',
+    'cli',
+    'convert',
+    'io',
+    'native',
+    'platform',
+    'serve',
+    'tools',
+  ]);
+  const rooms = readdirSync(join(root, 'src'), { withFileTypes: true }).filter(
+    (f) => f.isDirectory() && !elsewhere.has(f.name),
+  );
+  assert.ok(rooms.length > 10);
+  for (const { name } of rooms) {
+    for (const file of readdirSync(join(root, 'src', name)).filter((f) => /\.(cpp|h)$/.test(f))) {
+      const text = read(`src/${name}/${file}`).replace(/\/\/.*/g, '');
+      assert.doesNotMatch(text, /"[^"\n]*%[-+ #0-9.*]*[aefgAEFG]\b[^"\n]*"/, `src/${name}/${file}`);
+    }
+  }
+});
+
+test('a piece of a state is as large on both sides', () => {
+  const size = (path) => find(path, /\bkStageBytes = (1 << \d+)/);
+  assert.equal(size(binding), size(embind.header));
+});
+
+test('graphics cards read the weight types that there are, of which the list alone has numbers and sizes', () => {
+  const list = read('kernels/types.def');
+  const listed = typesOf(list);
+  assert.equal(listed.length, [...plain(list).matchAll(/^SLUICE_\w+_TYPE\(/gm)].length);
+  for (const { name, ...numbers } of listed)
+    for (const n of Object.values(numbers)) assert.ok(Number.isInteger(n) && n >= 0, name);
+  const of = (name) => Object.values(listed.find((type) => type.name === name));
+  assert.deepEqual(
+    [of('BF16'), of('Q6_K'), of('QSF3'), of('I64')],
+    [
+      ['BF16', 30, 1, 2],
+      ['Q6_K', 14, 256, 210],
+      ['QSF3', 226, 64, 28],
+      ['I64', 27, 1, 8],
+    ],
+  );
+  const weights = [...list.matchAll(/^SLUICE_(?:ELEMENT|BLOCK)_TYPE\((\w+), /gm)].map(
+    ([, name]) => name,
+  );
+  const card = [
+    ...find('web/gpu/kernels/types.ts', /decoders: Record<string, string> = \{([^}]*)\}/).matchAll(
+      /(\w+): /g,
+    ),
+  ].map(([, name]) => name);
+  assert.deepEqual(card.sort(), weights.sort());
+});
+
+test('a pass on a graphics card has the same words on both sides, and operations the same numbers', () => {
+  const card = 'web/gpu/program.ts';
+  const header = 'src/gpu/gpu_executor.h';
+  const upper = (name) => name.replace(/(?:^|_)([a-z])/g, (_, letter) => letter.toUpperCase());
+  const body = plain(find(header, /struct CardPass \{([^]*?)\n\};/)).replace(/enum [^;]*;/g, '');
+  const fields = [...body.matchAll(/\bu?int32_t ([^;]+);/g)].flatMap(([, names]) =>
+    names.split(',').map((name) => upper(/\w+/.exec(name)[0])),
+  );
+  assert.deepEqual(
+    Object.entries(enumeration(card, 'Word')),
+    fields.map((name, at) => [name, at]),
+  );
+  assert.deepEqual(enumeration(card, 'PassState'), enumeration(header, 'State'));
+  assert.deepEqual(enumeration(card, 'Left'), enumeration(header, 'Left'));
+  for (const name of ['OpKind', 'Buf', 'NormKind']) {
+    const { Count, ...numbers } = enumeration('src/model/op.h', name);
+    assert.deepEqual(enumeration(card, name), numbers, name);
+  }
+});
+
+test('the fill queue lies as the header says', () => {
+  const states = enumeration(queue, 'FillState', 'kFill');
+  for (const [name, value] of Object.entries(enumeration(server, 'State')))
+    assert.equal(value, states[name], name);
+  assert.equal(find(queue, /kFillRow = (\w+);/), 'UINT32_MAX');
+  assert.equal(find(server, /kRow = (\w+);/), '0xffffffff');
+  assert.equal(
+    find(queue, /sizeof\(FillRequest\) == (\d+)/),
+    find(server, /kRequestBytes = (\d+)/),
+  );
+  assert.equal(find(queue, /sizeof\(FillQueue\) == (\d+) \+/), find(server, /kHeadBytes = (\d+)/));
+  const words = (struct) => {
+    const fields = [
+      ...plain(find(queue, new RegExp(`struct ${struct} \\{([^]*?)\\n(?:\\n|\\};)`))).matchAll(
+        /^ *(?:std::atomic<)?uint(32|64)_t>? (\w+)/gm,
+      ),
+    ];
+    let at = 0;
+    return Object.fromEntries(
+      fields.map(([, bits, name]) => [name, (at += bits / 32) - bits / 32]),
+    );
+  };
+  const lower = (names) =>
+    Object.fromEntries(Object.entries(names).map(([name, at]) => [name.toLowerCase(), at]));
+  assert.deepEqual(lower(enumeration(server, 'Request')), words('FillRequest'));
+  assert.deepEqual(lower(enumeration(server, 'Head')), words('FillQueue'));
+});
+
+test('the states of units are those that the binding numbers', () => {
+  const names = find('web/api/engine.ts', /kUnitStates: UnitState\[\] = \[([^\]]*)\]/)
+    .split(', ')
+    .map((name) => name.slice(1, -1));
+  const code = find(embind.units, /::unit_states\(\) \{([^]*?)\n\}/);
+  const numbers = [
+    ...code.matchAll(
+      /kAbsent:\s+states_\[u\] = pinned \? (\d) : (\d);|kLoading:\s+states_\[u\] = (\d);|kReady:\s+states_\[u\] = pinned \? (\d) : (\d);/g,
+    ),
+  ]
+    .flatMap((match) => match.slice(1).filter((n) => n !== undefined))
+    .map((n) => names[n]);
+  assert.deepEqual(numbers, ['pinned-absent', 'absent', 'loading', 'pinned', 'resident']);
+});
+
+test('every code of the engine is one that a SluiceError can carry, and the other way round', () => {
+  const engine = [...read('src/base/status.cpp').matchAll(/return "([A-Z_]+)";/g)].map(
+    ([, code]) => code,
+  );
+  const errors = read('web/protocol/errors.ts');
+  const codes = [
+    ...find('web/protocol/errors.ts', /export type ErrorCode =([^;]*);/).matchAll(/'([A-Z_]+)'/g),
+  ].map(([, code]) => code);
+  const own = ['OK', 'ABORTED']; // never thrown: an abort is the platform's AbortError
+  assert.deepEqual(
+    [...new Set(engine)].filter((code) => !codes.includes(code) && !own.includes(code)),
+    [],
+  );
+  const web = [
+    'ENGINE_GONE',
+    'DISPOSED',
+    'WORKER_LOAD',
+    'WASM_LOAD',
+    'MODULE_LOAD',
+    'NOT_SUPPORTED',
+    'QUOTA',
+  ];
+  assert.deepEqual(
+    codes.filter((code) => !engine.includes(code)),
+    web,
+  );
+  for (const code of codes)
+    assert.match(
+      errors.slice(0, errors.indexOf('export type ErrorCode')),
+      new RegExp(`\\b${code}\\b`),
+      'the comment names it',
+    );
+});

@@ -1,0 +1,298 @@
+// Timelines that take turns on one engine, without the engine: where they wait, what happens when there
+// is no room for them, and that nothing which goes wrong on the way leaves one with another's state.
+import assert from 'node:assert/strict';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { importWeb, random } from './helpers.mjs';
+
+const { SessionSwap } = await importWeb('worker/session-swap');
+const { nodeSwapFiles } = await importWeb('io/swap-node');
+const { Timelines } = await importWeb('worker/sequences');
+
+const folder = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'files');
+after(() => rmSync(folder, { recursive: true, force: true }));
+const kPiece = 65536;
+const bytes = (n) => Uint8Array.from({ length: n }, (_, i) => (i * 7) & 255);
+const pieces = (from) => (offset, length) => from.subarray(offset, offset + length);
+
+async function readBack(swap, swapped) {
+  const out = [];
+  await swap.read(swapped, (piece) => out.push(...piece));
+  return Uint8Array.from(out);
+}
+
+test('small states wait in memory, large ones in files, piece by piece, and nothing stays behind', async () => {
+  const swap = new SessionSwap(() => nodeSwapFiles(folder), 100);
+  const small = await swap.put(80, pieces(bytes(80)));
+  const lengths = [];
+  const large = await swap.put(3 * kPiece + 5, (offset, length) => {
+    lengths.push(length);
+    return bytes(3 * kPiece + 5).subarray(offset, offset + length);
+  });
+  assert.deepEqual(lengths, [kPiece, kPiece, kPiece, 5]);
+  assert.deepEqual(readdirSync(folder), [large.name]);
+  assert.deepEqual(await readBack(swap, large), bytes(3 * kPiece + 5));
+  assert.deepEqual(await readBack(swap, small), bytes(80));
+  await swap.drop(large);
+  assert.equal(readdirSync(folder).length, 0);
+  const second = await swap.put(50, pieces(bytes(50)));
+  assert.ok(second.name, 'more than 100 bytes in memory');
+  await swap.drop(small);
+  const third = await swap.put(100, pieces(bytes(100)));
+  assert.ok(third.bytes);
+  await swap.drop(second);
+  // Another engine's swap takes them over.
+  const other = new SessionSwap(() => nodeSwapFiles(folder), 100);
+  other.adopt(third);
+  assert.ok((await other.put(10, pieces(bytes(10)))).name);
+  assert.deepEqual(await readBack(other, third), bytes(100));
+  for (const name of readdirSync(folder)) rmSync(join(folder, name));
+});
+
+test('a state that finds no room is not kept, and leaves nothing', async () => {
+  const full = async () => {
+    const files = await nodeSwapFiles(folder);
+    const open = async (name) => {
+      const file = await files.open(name);
+      return {
+        write: (from, at) => (at.at > 0 ? 0 : file.write(from, at)),
+        close: () => file.close(),
+      };
+    };
+    return { ...files, open };
+  };
+  for (const files of [
+    full,
+    async () => null,
+    async () => {
+      throw new Error('not here');
+    },
+  ]) {
+    assert.equal(
+      await new SessionSwap(files, 100).put(2 * kPiece, pieces(bytes(2 * kPiece))),
+      null,
+    );
+  }
+  const broken = () => {
+    throw new Error('cannot be read');
+  };
+  const swap = new SessionSwap(() => nodeSwapFiles(folder), 100);
+  assert.equal(await swap.put(2 * kPiece, broken), null);
+  assert.equal(await swap.put(60, broken), null);
+  assert.equal(readdirSync(folder).length, 0);
+  assert.ok((await swap.put(60, pieces(bytes(60)))).bytes, 'what was not kept is counted');
+});
+
+/** Slots with timelines whose state is their tokens and their sum; faults(call) may have a call fail. */
+class FakeBinding {
+  memory = { buffer: new ArrayBuffer(kPiece) };
+  slots = {};
+  slot = 0;
+  constructor(faults = () => false) {
+    this.faults = faults;
+  }
+  select(slot) {
+    this.slot = slot;
+  }
+  get held() {
+    return this.slots[this.slot] ?? [];
+  }
+  set held(tokens) {
+    this.slots[this.slot] = tokens;
+  }
+  error() {
+    return { code: 'CORRUPT', message: 'This is no state of this model.' };
+  }
+  tokens() {
+    return Int32Array.from(this.held);
+  }
+  clear() {
+    this.held = [];
+  }
+  state() {
+    return new Uint8Array(
+      Int32Array.of(
+        ...this.held,
+        this.held.reduce((a, b) => a + b, 0),
+      ).buffer,
+    );
+  }
+  stateStage() {
+    return 0;
+  }
+  stateBytes() {
+    return this.state().length;
+  }
+  readState(offset, length) {
+    if (this.faults('read')) return false;
+    new Uint8Array(this.memory.buffer).set(this.state().subarray(offset, offset + length));
+    return true;
+  }
+  beginRestore(size) {
+    this.held = [];
+    this.entering = new Uint8Array(size);
+    this.entered = 0;
+    return size > 0 && size % 4 === 0 && !this.faults('begin');
+  }
+  writeState(length) {
+    if (this.faults('write')) return false;
+    this.entering.set(new Uint8Array(this.memory.buffer, 0, length), this.entered);
+    this.entered += length;
+    if (this.entered < this.entering.length) return true;
+    const words = [...new Int32Array(this.entering.buffer)];
+    const sum = words.pop();
+    if (words.reduce((a, b) => a + b, 0) !== sum) return false;
+    this.held = words;
+    return true;
+  }
+}
+
+test('random turns of many timelines: each finds its own tokens, or is told what to compute', async () => {
+  const next = random(11);
+  const places = {
+    memory: [1e6, async () => null],
+    files: [0, () => nodeSwapFiles(folder)],
+    nothing: [0, async () => null],
+  };
+  for (const [name, slots] of Object.keys(places).flatMap((name) => [
+    [name, 1],
+    [name, 3],
+  ])) {
+    const [memory, files] = places[name];
+    let rate = 0;
+    const binding = new FakeBinding(() => next() < rate);
+    let timelines = new Timelines(
+      binding,
+      binding.memory,
+      new SessionSwap(files, memory),
+      [],
+      slots,
+    );
+    const expected = new Map();
+    let kept = 0;
+    for (let i = 0; i < 600; i++) {
+      const id = Math.floor(next() * 5);
+      const at = `${name}, step ${i}, timeline ${id}`;
+      rate = next() < 0.2 ? 0.3 : 0;
+      const what = next();
+      if (what < 0.6) {
+        await timelines.use(id);
+        const tokens = expected.get(id) ?? [];
+        // A copy that could not be kept is told as tokens, never as another's state.
+        if (timelines.owed) assert.deepEqual([...timelines.owed], tokens, at);
+        else assert.deepEqual(binding.held, tokens, at);
+        if (!timelines.owed && tokens.length > 0) kept++;
+        binding.held = [
+          ...tokens,
+          ...Array.from({ length: 1 + Math.floor(next() * 9) }, () => Math.floor(next() * 1000)),
+        ];
+        timelines.settle();
+        expected.set(id, binding.held);
+      } else if (what < 0.7) {
+        const to = 5 + Math.floor(next() * 3);
+        await timelines.use(id);
+        await timelines.fork(to);
+        if (expected.has(id)) expected.set(to, expected.get(id));
+        else expected.delete(to);
+      } else if (what < 0.8) {
+        await timelines.forget(id);
+        expected.delete(id);
+      } else if (what < 0.9) {
+        const tokens = [1, 2, i];
+        const ok = await timelines
+          .restore(id, new Uint8Array(Int32Array.of(...tokens, 3 + i).buffer))
+          .then(
+            () => true,
+            ({ code }) => {
+              assert.equal(code, 'CORRUPT');
+              return false;
+            },
+          );
+        if (ok) expected.set(id, tokens);
+      } else if (what < 0.95) {
+        await timelines.borrow();
+        assert.deepEqual(binding.held, [], at);
+        binding.held = [9, 9, 9];
+      } else {
+        const left = structuredClone(await timelines.leave());
+        timelines = new Timelines(
+          binding,
+          binding.memory,
+          new SessionSwap(files, memory),
+          left,
+          slots,
+        );
+      }
+    }
+    assert.equal(kept > 100, name !== 'nothing' || slots > 1, `${name}: ${kept}`);
+    for (const id of expected.keys()) await timelines.forget(id);
+    assert.equal(readdirSync(folder).length, 0, name);
+  }
+});
+
+test('a wrong state is an error, and every timeline stays what it was', async () => {
+  const binding = new FakeBinding();
+  const timelines = new Timelines(binding, binding.memory, new SessionSwap(async () => null));
+  await timelines.use(0);
+  binding.held = [1, 2, 3];
+  const wrong = [
+    new Uint8Array(0),
+    new Uint8Array(3),
+    new Uint8Array(Int32Array.of(1, 2, 4).buffer),
+  ];
+  for (const id of [0, 1]) {
+    for (const state of wrong)
+      await assert.rejects(timelines.restore(id, state), { code: 'CORRUPT' });
+  }
+  await timelines.use(0);
+  assert.deepEqual(binding.held, [1, 2, 3]);
+  assert.equal(timelines.owed, null);
+});
+
+test('a chat goes on where most of it is its own, and begins elsewhere as a copy of another', async () => {
+  const binding = new FakeBinding();
+  const timelines = new Timelines(
+    binding,
+    binding.memory,
+    new SessionSwap(async () => null),
+    [],
+    3,
+  );
+  const chat = async (prompt, taken = new Set()) => {
+    const id = timelines.best(Int32Array.from(prompt), taken);
+    await timelines.use(id, taken, Int32Array.from(prompt));
+    const begun = [...binding.held];
+    binding.held = prompt;
+    return [id, begun];
+  };
+  const [system, long] = [
+    [1, 2, 3],
+    [1, 2, 3, 10, 11, 12, 13],
+  ];
+  assert.deepEqual(await chat(long), [0, []]);
+  assert.deepEqual(
+    await chat([...system, 20, 21, 22, 23]),
+    [-1, long],
+    'another one with the same system prompt',
+  );
+  assert.deepEqual(await chat([...long, 14]), [0, long], 'the first goes on');
+  assert.deepEqual(
+    await chat([7, 8, 9], new Set([0, -1])),
+    [-2, []],
+    'what is taken is not looked into',
+  );
+  assert.deepEqual(
+    await chat([5, 5, 5, 5]),
+    [-1, [...system, 20, 21, 22, 23]],
+    'the one that was idle for longest',
+  );
+  assert.deepEqual(await chat([5, 5, 5, 6]), [-1, [5, 5, 5, 5]], 'another end of most of it');
+  await chat([...long, 14]);
+  assert.deepEqual(
+    await chat([1, 2, 3, 10, 30, 31, 32]),
+    [-2, [...long, 14]],
+    'a copy in place of what shares less',
+  );
+});

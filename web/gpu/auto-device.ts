@@ -1,0 +1,139 @@
+// What computes a model best here: asks for a card, tries whether it can run the model at all, has both
+// measured, and leaves the choice to device-selection.ts.
+
+import type { LoadSpec } from '../protocol/messages.js';
+import type { DeviceAdvice, ModelInfo } from '../protocol/types.js';
+import { adapterFor, cardName, deviceOf, isSoftware, kernelsOf } from './adapter.js';
+import { choose, onlyCpu } from './device-selection.js';
+import { Kernels } from './kernels.js';
+import { typeIds } from './kernels/types.js';
+import { timePrompt, type SampleEngine } from './cpu-benchmark.js';
+import { kMostBytes } from './plan.js';
+import type { Program } from './program.js';
+import { layersOf, partFor, tokenBytes } from './layer-split.js';
+import { timeCard, timeCoded } from './timing.js';
+
+/** An engine of the worker's, of the binary that is named, with nothing in it. */
+export type StartEngine = (kernels: string) => Promise<SampleEngine>;
+
+/** What has read the model's header for another engine. */
+export interface HeaderReader {
+  read(engine: SampleEngine): Promise<void>;
+}
+
+const kTimedBytes = 64 << 20;
+const kBatch = 64;
+const kBlock = 256;
+
+/** `options`: with which the engine would open it. */
+export async function advise(
+  spec: LoadSpec,
+  info: ModelInfo,
+  options: object,
+  header: HeaderReader,
+  start: StartEngine,
+): Promise<DeviceAdvice> {
+  const adapter = await adapterFor();
+  if (!adapter) return onlyCpu('There is no WebGPU adapter here.');
+  const card = cardName(adapter);
+  if (spec.device === 'auto' && isSoftware(adapter))
+    return { ...onlyCpu('The card is a program on the CPU, which the engine outruns.'), card };
+  try {
+    const engine = await start('gpu');
+    const { binding } = engine;
+    await header.read(engine);
+    if (!binding.open(options)) throw new Error(binding.error().message);
+    if (!binding.attachCard)
+      return {
+        ...onlyCpu("The engine's wasm that was given has no way to a graphics card."),
+        card,
+      };
+    const program = JSON.parse(binding.attachCard()) as Program;
+    const device = await deviceOf(adapter);
+    try {
+      return { ...(await measured(device, spec, info, program, start)), card };
+    } finally {
+      device.destroy();
+    }
+  } catch (error) {
+    return { ...onlyCpu(`The card could not be measured: ${(error as Error).message}`), card };
+  }
+}
+
+async function measured(
+  device: GPUDevice,
+  spec: LoadSpec,
+  info: ModelInfo,
+  program: Program,
+  start: StartEngine,
+): Promise<DeviceAdvice> {
+  const { speed = {}, plan } = info;
+  const { gpuLayers, gpuBudget } = spec;
+  const budget = gpuBudget || kMostBytes;
+  partFor(program, gpuLayers, Infinity, false, Infinity); // or it cannot run there
+  const most = Object.entries(info.types)
+    .filter(([name]) => name in typeIds)
+    .sort((a, b) => b[1] - a[1])[0];
+  const type = typeIds[most?.[0] ?? 'F16']!;
+  const cols = Math.max(kBlock, Math.floor(info.embedding / kBlock) * kBlock);
+  const bytes = Math.min(kTimedBytes, (spec.gpuBudget || Infinity) / 4);
+  const kernels = await Kernels.create(device);
+  kernels.coded = await timeCoded(device, kernels, type, spec.gpuBudget || Infinity);
+  const { bandwidth: cardBytesPerSecond, ...card } = await timeCard(device, kernels, {
+    type,
+    cols,
+    bytes,
+  });
+  const { computeTokensPerSecond: compute, tokensPerSecond = compute } = speed;
+  if (!compute) throw new Error('nobody knows how fast the CPU is');
+  const sample = await timePrompt(await start(spec.kernels), type, {
+    threads: plan.threads,
+    kernels: spec.kernels,
+  });
+  const decode = 1000 / tokensPerSecond!;
+  // What a pass of one waits for its weights, a long one shares among its tokens.
+  const waits = Math.max(0, decode - 1000 / compute);
+  const prefill = info.macsPerToken * sample + waits / kBatch;
+  const streamed = Math.max(0, info.bytesPerToken + plan.kv - budget);
+  const stored = speed.storeBytesPerSecond ? 1000 / speed.storeBytesPerSecond : 0;
+  const { maxStorageBufferBindingSize, maxBufferSize } = device.limits;
+  const part = attempt(gpuLayers === undefined, () =>
+    partFor(
+      program,
+      gpuLayers ?? Infinity,
+      budget,
+      kernels.features.dots,
+      Math.min(maxStorageBufferBindingSize, maxBufferSize),
+    ),
+  );
+  const split = part?.cut
+    ? { layers: layersOf(part), share: tokenBytes(part) / tokenBytes(program) }
+    : undefined;
+  const work = {
+    bytes: info.bytesPerToken,
+    macs: info.macsPerToken,
+    layers: info.layers,
+    batch: kBatch,
+    streamed,
+    split,
+    only: split !== undefined && gpuLayers !== undefined,
+  };
+  return {
+    ...choose(work, {
+      cpu: { decode, prefill },
+      card: { ...card, upload: Math.max(card.upload, stored) },
+    }),
+    cardBytesPerSecond,
+    cardKernels: kernelsOf(kernels.features, kernels.coded),
+  };
+}
+
+/** What it gives; where it throws, and `may`, undefined. */
+function attempt<T>(may: boolean, work: () => T): T | undefined {
+  try {
+    return work();
+  } catch (error) {
+    if (may) return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,492 @@
+// A graphics card that computes passes of one model: its buffers within a budget, and the recording of a pass
+// up to the next unit of weights that is missing, which is when what is recorded begins to run. The engine
+// (src/gpu/gpu_executor.h) asks for a pass through words in its memory and goes on with the CPU at the same
+// position once the card is lost.
+
+import { SluiceError } from '../protocol/errors.js';
+import type { CardKernels } from '../protocol/types.js';
+import { kernelsOf } from './adapter.js';
+import { Buffers, Usage } from './buffers.js';
+import { CardCache, cacheBytes } from './kv-cache.js';
+import { Feed, type ReadWeights } from './weight-upload.js';
+import { Kernels, type Memory, type Recorder } from './kernels.js';
+import { align, kMostBytes, planWeights, type CardPlan } from './plan.js';
+import { Buf, OpKind, PassState, Word, type Program } from './program.js';
+import { Writer, type Layout, type Rows } from './record.js';
+import { layersOf, partFor, roomOf } from './layer-split.js';
+import { CardStates } from './recurrent-states.js';
+import { stepsOf, type Step } from './fusion.js';
+import { timeCoded } from './timing.js';
+
+export interface CardHost {
+  memory: WebAssembly.Memory;
+  program: Program;
+  read: ReadWeights;
+  /** Bytes; 0: as many as the model wants, or the card gives. */
+  gpuBudget: number;
+  /** First layers that the card is to have, Infinity: that fit; undefined: all, streaming. */
+  layers: number | undefined;
+  /** What kernels are to do, instead of what is measured. */
+  kernels?: CardKernels | undefined;
+  /** The card is gone, and why. */
+  onLost(why: string): void;
+}
+
+/** What a pass has cost. */
+export interface CardCounts {
+  cardPasses: number;
+  submits: number;
+  dispatches: number;
+  /** Bytes of weights that were given to the card. */
+  uploaded: number;
+  layers: number;
+}
+
+/** Multiplications after which a long pass is handed to the card piece by piece, so that it can be given up. */
+const kPieceWork = 2 ** 31;
+const kLongPass = 8; // tokens
+const kLookMs = 20;
+
+export class Card {
+  lost = false;
+  readonly counts: CardCounts = {
+    cardPasses: 0,
+    submits: 0,
+    dispatches: 0,
+    uploaded: 0,
+    layers: 0,
+  };
+  readonly #device: GPUDevice;
+  readonly #host: CardHost;
+  readonly #kernels: Kernels;
+  readonly #buffers: Buffers;
+  readonly #plan: CardPlan;
+  readonly #layout: Layout;
+  readonly #steps: Step[];
+  readonly #cache: CardCache;
+  readonly #states: CardStates;
+  readonly #writer: Writer;
+  readonly #feed: Feed;
+  readonly #memory: Memory;
+  readonly #readback: GPUBuffer;
+  readonly #slot: GPUBuffer | null;
+  /** Of units that stay, and whether they are there. */
+  readonly #pinned: (GPUBuffer | null)[];
+  readonly #there: boolean[];
+  #prepared: Promise<void> = Promise.resolve();
+  #vectorsThere = false;
+  #running: Promise<void> | null = null;
+  #closed = false;
+
+  private constructor(
+    device: GPUDevice,
+    host: CardHost,
+    kernels: Kernels,
+    plan: CardPlan,
+    layout: Layout,
+    buffers: Buffers,
+  ) {
+    this.#device = device;
+    this.#host = host;
+    this.#kernels = kernels;
+    this.#plan = plan;
+    this.#layout = layout;
+    this.#buffers = buffers;
+    const { program, memory, read } = host;
+    const { readback } = roomOf(program, false);
+    const storage = Usage.Storage | Usage.CopySource | Usage.CopyTarget;
+    const arena = buffers.make(4 * layout.floats, storage);
+    this.#memory = {
+      arena,
+      vectors: buffers.make(align(4 * layout.vecFloats, 16) || 16, storage),
+      ...(layout.actBytes &&
+        kernels.features.dots && { acts: buffers.make(layout.actBytes, Usage.Storage) }),
+    };
+    this.#readback = buffers.make(readback, Usage.MapRead | Usage.CopyTarget);
+    this.#slot = plan.slotBytes ? buffers.make(align(plan.slotBytes, 16), storage) : null;
+    this.#cache = new CardCache(program, memory, buffers);
+    this.#states = new CardStates(program, layout.states, memory, arena);
+    this.#pinned = plan.units.map(({ pinned, bytes }) =>
+      pinned ? buffers.make(align(bytes, 16), Usage.Storage | Usage.CopyTarget) : null,
+    );
+    this.#there = plan.units.map(() => false);
+    this.#steps = stepsOf(program);
+    this.#writer = new Writer(program, layout, this.#cache.caches);
+    this.#feed = new Feed(program, plan, buffers, read, (unit) => this.#there[unit]!);
+    this.counts.layers = new Set(
+      program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0),
+    ).size;
+  }
+
+  #begun(): this {
+    this.#device.addEventListener('uncapturederror', (event) => this.lose(event.error.message));
+    void this.#device.lost.then(({ message }) => this.lose(message || 'the device was lost'));
+    this.#prepared = this.#prepare();
+    this.#prepared.catch(() => {}); // told by the first pass
+    return this;
+  }
+
+  /** Compiles what a token and what a prompt will need, all at once and while the first weights are read. */
+  #prepare(): Promise<void> {
+    return this.#kernels.prepare(this.#memory, (recorder) => {
+      for (const tokens of new Set([1, this.#host.program.nBatch])) {
+        const rows: Rows = { tokens, first: 0, skipped: 0, states: { live: 0, due: 0 } };
+        for (const step of this.#steps) {
+          if (step.op.kind === OpKind.Select) rows.tokens = 1;
+          else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(recorder, step, rows);
+          for (const u of this.#unitsOf(step))
+            this.#writer.products(recorder, step, this.#plan.units[u]!, this.#place(u), rows);
+          this.#writer.finish(recorder, step, rows);
+        }
+      }
+    });
+  }
+
+  /** Errors: NOT_SUPPORTED, naming what the card does not do; BUDGET_TOO_SMALL; OUT_OF_MEMORY. */
+  static async open(device: GPUDevice, host: CardHost): Promise<Card> {
+    const { gpuBudget, layers } = host;
+    const { limits } = device;
+    const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
+    partFor(host.program, layers, Infinity, false, most); // what is refused is so before anything is compiled
+    const kernels = await kernelsFor(device, host);
+    const { dots } = kernels.features;
+    // Where the card has less room than it was allowed to take, more of the weights stream, or layers are the CPU's.
+    for (let bytes = gpuBudget || kMostBytes; ;) {
+      const program = partFor(host.program, layers, bytes, dots, most);
+      const { layout, cache, acts, fixed } = roomOf(program, dots);
+      if (Math.max(4 * layout.floats, acts, cache.largest) > most) {
+        throw new SluiceError(
+          'NOT_SUPPORTED',
+          `The card takes ${most} bytes in one piece, and this context needs more: load with a smaller contextLength.`,
+        );
+      }
+      const plan = planWeights(program, bytes - fixed, { unitBytes: most }, fixed);
+      const buffers = new Buffers(device);
+      device.pushErrorScope('out-of-memory');
+      const card = new Card(device, { ...host, program }, kernels, plan, layout, buffers);
+      if (!(await device.popErrorScope())) return card.#begun();
+      buffers.dropAll();
+      bytes = fixed + Math.floor(plan.bytes / 2);
+    }
+  }
+
+  /** Bytes that the card holds for this model, and the most it has held. */
+  get bytes(): number {
+    return this.lost ? 0 : this.#buffers.bytes + this.#kernels.bytes;
+  }
+  get peak(): number {
+    return this.#buffers.peak + this.#kernels.bytes;
+  }
+  get plan(): CardPlan {
+    return this.#plan;
+  }
+  /** Layers that it computes, and the operation behind them that the CPU goes on with; 0: none is left. */
+  get layers(): number {
+    return layersOf(this.#host.program);
+  }
+  get cut(): number {
+    return this.#host.program.cut ?? 0;
+  }
+  get kernels(): CardKernels {
+    return kernelsOf(this.#kernels.features, this.#kernels.coded);
+  }
+
+  /** Nothing more is asked of it. */
+  lose(why: string): void {
+    if (this.lost) return;
+    this.lost = true;
+    this.#words()[Word.Lost] = 1;
+    if (!this.#closed) this.#host.onLost(why);
+    this.#kernels.destroy();
+    this.#device.destroy();
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.lose('closed');
+  }
+
+  /**
+   * Computes the pass that the engine asks for. False: it asks for none. Returns early when `stopped`; what is
+   * under way then is dropped when it is done.
+   */
+  async serve(stopped: () => boolean): Promise<boolean> {
+    if (this.lost || this.#words()[Word.State] !== PassState.Wanted) return false;
+    while (this.#running && !stopped()) await this.#unless(stopped, this.#running);
+    if (stopped()) return true;
+    const running = this.#pass();
+    const over = running.catch(() => {}).finally(() => (this.#running = null));
+    this.#running = over;
+    await this.#unless(stopped, running);
+    return true;
+  }
+
+  /** Waits for it, or until `stopped`. */
+  async #unless(stopped: () => boolean, running: Promise<void>): Promise<void> {
+    let timer: ReturnType<typeof setInterval> | undefined;
+    const over = new Promise<void>(
+      (done) => (timer = setInterval(() => stopped() && done(), kLookMs)),
+    );
+    await Promise.race([running, over]).finally(() => clearInterval(timer));
+  }
+
+  #words(): Uint32Array {
+    return new Uint32Array(this.#host.memory.buffer, this.#host.program.pass, Word.Ropes + 1);
+  }
+
+  async #pass(): Promise<void> {
+    try {
+      await this.#compute();
+    } catch (error) {
+      if (error instanceof SluiceError || this.#closed) throw error; // of a read: the next try begins anew
+      this.lose((error as Error).message);
+    }
+  }
+
+  async #compute(): Promise<void> {
+    const words = this.#words();
+    const { program, memory } = this.#host;
+    const queue = this.#device.queue;
+    const [serial, n, first, firstRow, nRows, held] = [
+      Word.Serial,
+      Word.N,
+      Word.First,
+      Word.FirstRow,
+      Word.NRows,
+      Word.Held,
+    ].map((word) => words[word]!) as [number, number, number, number, number, number];
+    const given = (): boolean =>
+      this.lost || words[Word.Serial] !== serial || words[Word.State] !== PassState.Wanted;
+    this.#feed.ahead();
+    await this.#prepared;
+    if (given()) return;
+    this.#uploadVectors(words);
+    if (held < first) this.#cache.upload(queue, words, held, first);
+    const states = this.#states.begin(queue, words);
+    const copy = (address: number, floats: number, at: number): void =>
+      queue.writeBuffer(
+        this.#memory.arena,
+        4 * at,
+        new Uint8Array(memory.buffer as ArrayBuffer, address, 4 * floats),
+      );
+    copy(words[Word.X]!, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
+    const ropes = new Uint32Array(memory.buffer, words[Word.Ropes], program.ropes.length);
+    program.ropes.forEach(({ nRot }, i) => copy(ropes[i]!, n * nRot, this.#layout.ropes[i]!));
+
+    const recording = new Recording(this.#device, this.#kernels, this.#memory, this.counts);
+    let back: Back | null;
+    try {
+      back = (await this.#record(
+        recording,
+        { tokens: n, first, skipped: 0, states },
+        firstRow,
+        nRows,
+        given,
+      ))
+        ? this.#download(recording, words, nRows, first, n)
+        : null;
+    } finally {
+      recording.submit(); // what arrived is marked as there
+    }
+    if (!back) return;
+    const { result, rows, size } = back;
+    await this.#readback.mapAsync(Usage.MapRead, 0, size);
+    try {
+      if (given()) return;
+      const made = new Uint8Array(this.#readback.getMappedRange(0, size));
+      new Uint8Array(memory.buffer, words[program.cut ? Word.X : Word.Logits], result).set(
+        made.subarray(0, result),
+      );
+      this.#cache.settle(words, made.subarray(result, rows), first, n);
+      this.#states.settle(words, made.subarray(rows));
+      this.counts.cardPasses++;
+      words[Word.State] = PassState.Done;
+    } finally {
+      this.#readback.unmap();
+    }
+  }
+
+  /** All of the pass, waiting for units on the way; false when it was given up. */
+  async #record(
+    recording: Recording,
+    rows: Rows,
+    firstRow: number,
+    nRows: number,
+    given: () => boolean,
+  ): Promise<boolean> {
+    const { queue } = this.#device;
+    const words = this.#words();
+    let work = 0;
+    let piece: Promise<unknown> = Promise.resolve();
+    for (const step of this.#steps) {
+      const { op } = step;
+      words[Word.Layer] = op.layer;
+      if (op.kind === OpKind.Select) {
+        Object.assign(rows, { tokens: nRows, skipped: firstRow });
+        if (nRows === 0) break;
+      } else if (op.kind !== OpKind.Matmul) {
+        this.#writer.simple(recording.to(), step, rows);
+      }
+      if (op.kind !== OpKind.Matmul && op.kind !== OpKind.Moe) continue;
+      for (const u of this.#unitsOf(step)) {
+        if (!(await this.#unit(u, recording, given))) return false;
+        this.#writer.products(recording.to(), step, this.#plan.units[u]!, this.#place(u), rows);
+        work += this.#plan.units[u]!.bytes * rows.tokens;
+      }
+      this.#writer.finish(recording.to(), step, rows);
+      if (work < kPieceWork || rows.tokens < kLongPass) continue;
+      recording.submit();
+      work = 0;
+      await piece;
+      piece = queue.onSubmittedWorkDone();
+      if (given()) return false;
+    }
+    return true;
+  }
+
+  /** Has logits, or the residual stream of all rows, come back, and rows of keys and values, and states. */
+  #download(
+    recording: Recording,
+    words: Uint32Array,
+    nRows: number,
+    first: number,
+    n: number,
+  ): Back {
+    const { program } = this.#host;
+    recording.finish();
+    const [buf, count] = program.cut ? [Buf.X, n] : [Buf.Logits, nRows];
+    const result = 4 * count * program.widths[buf]!;
+    if (count)
+      recording.encoder.copyBufferToBuffer(
+        this.#memory.arena,
+        4 * this.#layout.buffers[buf]!,
+        this.#readback,
+        0,
+        result,
+      );
+    this.#cache.download(recording.encoder, this.#readback, result, first, n);
+    const rows = result + n * cacheBytes(program).position;
+    const size = rows + this.#states.download(recording.encoder, words, this.#readback, rows);
+    return { result, rows, size: align(size, 8) };
+  }
+
+  /** Norm weights, biases and the like, which the engine has read by the first pass. */
+  #uploadVectors(words: Uint32Array): void {
+    if (this.#vectorsThere) return;
+    const { program, memory } = this.#host;
+    const addresses = new Uint32Array(memory.buffer, words[Word.Vectors], program.vecs.length);
+    program.vecs.forEach((n, i) => {
+      this.#device.queue.writeBuffer(
+        this.#memory.vectors,
+        4 * this.#layout.vecs[i]!,
+        new Uint8Array(memory.buffer as ArrayBuffer, addresses[i], 4 * n),
+      );
+    });
+    this.#vectorsThere = true;
+  }
+
+  #unitsOf({ index }: Step): number[] {
+    const first = this.#plan.firstUnit[index]!;
+    return Array.from({ length: this.#plan.firstUnit[index + 1]! - first }, (_, i) => first + i);
+  }
+
+  #place(unit: number): GPUBuffer {
+    return this.#pinned[unit] ?? this.#slot!;
+  }
+
+  /** Has a unit on the card; what is recorded begins before it is waited for. False: the pass was given up. */
+  async #unit(u: number, recording: Recording, given: () => boolean): Promise<boolean> {
+    const { bytes, pinned } = this.#plan.units[u]!;
+    if (this.#there[u]) return true;
+    for (let at = 0; at < bytes;) {
+      recording.submit();
+      const chunk = await this.#feed.chunk(u, at);
+      if (given()) {
+        this.#feed.give(chunk.staging);
+        return false;
+      }
+      recording.encoder.copyBufferToBuffer(
+        chunk.staging,
+        0,
+        this.#place(u),
+        at,
+        align(chunk.to - at),
+      );
+      recording.returns(chunk.staging, (staging) => this.#feed.give(staging));
+      this.counts.uploaded += chunk.to - at;
+      at = chunk.to;
+    }
+    this.#there[u] = pinned;
+    return true;
+  }
+}
+
+/** Kernels that do what was asked for, or what is measured to be faster with the model's main type of weights. */
+async function kernelsFor(
+  device: GPUDevice,
+  { program, gpuBudget, kernels: wanted }: CardHost,
+): Promise<Kernels> {
+  const kernels = await Kernels.create(device, wanted && { ...wanted, coded: wanted.int8 });
+  if (wanted) return kernels;
+  const sizes = new Map<number, number>();
+  for (const { type, rows, rowBytes } of program.mats)
+    if (Kernels.supports(type)) sizes.set(type, (sizes.get(type) ?? 0) + rows * rowBytes);
+  const [main] = [...sizes].sort((a, b) => b[1] - a[1]);
+  if (main) kernels.coded = await timeCoded(device, kernels, main[0], gpuBudget || Infinity);
+  return kernels;
+}
+
+/** Bytes of what comes back: up to the end of the logits or residual stream, of the rows behind them, of the states behind these. */
+interface Back {
+  result: number;
+  rows: number;
+  size: number;
+}
+
+/** Commands until they are submitted: copies first, then one compute pass, then copies. */
+class Recording {
+  #encoder: GPUCommandEncoder | null = null;
+  #recorder: Recorder | null = null;
+  #returns: (() => void)[] = [];
+  readonly #device: GPUDevice;
+  readonly #kernels: Kernels;
+  readonly #memory: Memory;
+  readonly #counts: CardCounts;
+
+  constructor(device: GPUDevice, kernels: Kernels, memory: Memory, counts: CardCounts) {
+    this.#device = device;
+    this.#kernels = kernels;
+    this.#memory = memory;
+    this.#counts = counts;
+  }
+
+  get encoder(): GPUCommandEncoder {
+    return (this.#encoder ??= this.#device.createCommandEncoder());
+  }
+
+  to(): Recorder {
+    return (this.#recorder ??= this.#kernels.begin(this.encoder, this.#memory));
+  }
+
+  /** A buffer that is free once what is recorded is submitted. */
+  returns(buffer: GPUBuffer, give: (buffer: GPUBuffer) => void): void {
+    this.#returns.push(() => give(buffer));
+  }
+
+  /** Ends the compute pass: copies may follow. */
+  finish(): void {
+    if (!this.#recorder) return;
+    this.#counts.dispatches += this.#recorder.dispatches;
+    this.#recorder.end();
+    this.#recorder = null;
+  }
+
+  submit(): void {
+    if (!this.#encoder) return;
+    this.finish();
+    this.#device.queue.submit([this.#encoder.finish()]);
+    this.#counts.submits++;
+    this.#encoder = null;
+    for (const give of this.#returns.splice(0)) give();
+  }
+}

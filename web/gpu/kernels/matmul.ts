@@ -1,0 +1,316 @@
+// Products of weights with rows of activations, and rows of a table: parts cut where a binding ends, the kernel
+// for few tokens or for many, activations as they are or as codes.
+
+import type { Matmul, Part, Rows } from './calls.js';
+import { none, type Dispatcher } from './dispatcher.js';
+import { activations } from './expressions.js';
+import { activate, norm } from './groups.js';
+import { kBinding, pasted, type Variant } from './shaders.js';
+import { nativeHalves, rowBytes, typeOf } from './types.js';
+import actsText from '../../../kernels/wgsl/acts.wgsl';
+import quantizeText from '../../../kernels/wgsl/quantize.wgsl';
+import rowsText from '../../../kernels/wgsl/rows.wgsl';
+import tiledText from '../../../kernels/wgsl/gemm.wgsl';
+import tiledCodes from '../../../kernels/wgsl/gemm_codes.wgsl';
+import tiledValues from '../../../kernels/wgsl/gemm_values.wgsl';
+import vectorText from '../../../kernels/wgsl/gemv.wgsl';
+import vectorCodes from '../../../kernels/wgsl/gemv_codes.wgsl';
+import vectorValues from '../../../kernels/wgsl/gemv_values.wgsl';
+import weightsText from '../../../kernels/wgsl/weights.wgsl';
+
+/** The most tokens that products take as vectors. */
+export const kFewTokens = 8;
+const kRows = 4; // of a workgroup there
+const kTileRows = 64,
+  kTileTokens = 32;
+const kGroupsOfOneDimension = 65535;
+
+/** Rows of a part that one binding reaches. */
+interface Piece extends Part {
+  range: { buffer: GPUBuffer; offset: number; size: number };
+  base: number;
+}
+
+/** Cut where one binding ends. */
+function piecesOf(to: Dispatcher, part: Part, bytes: number, matrices = 1): Piece[] {
+  const align = to.limits.minStorageBufferOffsetAlignment;
+  const most = Math.floor((to.limits.maxStorageBufferBindingSize - align - 4) / bytes);
+  const pieces: Piece[] = [];
+  if (matrices > 1 && matrices * part.rows > most) throw new Error('experts larger than a binding');
+  for (let row = 0; row < part.rows; row += most) {
+    const rows = Math.min(most, part.rows - row);
+    const begin = part.weights.offset + row * bytes;
+    const offset = Math.floor(begin / align) * align;
+    const size = Math.ceil((begin + matrices * rows * bytes - offset) / 4) * 4;
+    pieces.push({
+      ...part,
+      rows,
+      column: part.column + row,
+      bias: part.bias === undefined ? undefined : part.bias + row,
+      range: { buffer: part.weights.buffer, offset, size },
+      base: begin - offset,
+    });
+  }
+  return pieces;
+}
+
+/** What all variants that read rows of a type have in common; `base`: the bytes of bindings where rows begin. */
+function decoderOf(to: Dispatcher, type: number, cols: number, base: number[]) {
+  const { values, bytes, decode } = typeOf(type);
+  const width = rowBytes(type, cols);
+  const multiples = (of: number) => [...base, width].every((byte) => byte % of === 0);
+  const native = to.features.f16 && type === nativeHalves.type && multiples(8);
+  return {
+    texts: native
+      ? [pasted(nativeHalves.decode, base.length)]
+      : [pasted(weightsText, base.length), pasted(decode, base.length)],
+    constants: {
+      ALIGNED: multiples(4) && bytes % (values > 1 ? 4 : 1) === 0,
+      TAIL: cols % 8 !== 0,
+      NATIVE: native,
+    },
+    bound: base.length as 1 | 2 | 3,
+    ...(native && { f16: true }),
+  };
+}
+
+const kActBlock = 32,
+  kActBytes = 36;
+/** Bytes of rows of activations as codes. */
+export const actBytes = (rows: number, cols: number): number =>
+  rows * Math.ceil(cols / kActBlock) * kActBytes;
+/** Rows of x: experts share them. */
+const rowsOf = ({ tokens, experts }: Matmul): number => Math.ceil(tokens / (experts?.share ?? 1));
+
+/** Whether a product with weights of this type takes its activations as codes. */
+const takesCodes = (
+  { features, acts, coded }: Dispatcher,
+  op: Matmul,
+  type: number,
+  few: boolean,
+): boolean =>
+  features.dots &&
+  (few ? coded.few : coded.many) &&
+  typeOf(type).coded &&
+  actBytes(rowsOf(op), op.cols) <= (acts?.size ?? 0);
+
+function quantize(to: Dispatcher, op: Matmul): void {
+  const { x, cols, norm } = op;
+  to.run(
+    {
+      name: 'quantize',
+      texts: [quantizeText],
+      sums: true,
+      constants: { WG: 64, SUMS: 1, NORM: norm !== undefined },
+      bound: 'written',
+    },
+    {
+      x: x.at,
+      x_ld: x.ld,
+      cols,
+      gain: none(norm?.weight),
+      eps: norm?.eps ?? 0,
+    },
+    [Math.ceil(cols / 256), rowsOf(op)],
+    [{ buffer: to.acts! }],
+  );
+}
+
+export function matmul(to: Dispatcher, op: Matmul): void {
+  const { activation, parts } = op;
+  const gated = activation !== undefined && parts.length === 2;
+  const few = op.tokens <= kFewTokens || op.experts !== undefined;
+  const together = !gated || parts[0]!.weights.type === parts[1]!.weights.type;
+  if (activation && (!few || !together)) {
+    matmul(to, { ...op, activation: undefined });
+    const at = { at: op.out.at + parts[0]!.column, ld: op.out.ld };
+    return activate(to, { ...activation, at, tokens: op.tokens, n: parts[0]!.rows });
+  }
+  const codes = parts.map(({ weights }) => takesCodes(to, op, weights.type, few));
+  if (op.norm && !few && codes.includes(false)) {
+    const { weight, eps, scratch } = op.norm;
+    norm(to, { in: op.x, out: scratch, tokens: op.tokens, n: op.cols, kind: 0, weight, eps });
+    return matmul(to, { ...op, x: scratch, norm: undefined });
+  }
+  if (codes.includes(true)) quantize(to, op);
+  const byType = new Map<number, Piece[]>();
+  for (const part of parts) {
+    const { type } = part.weights;
+    byType.set(type, [
+      ...(byType.get(type) ?? []),
+      ...piecesOf(to, part, rowBytes(type, op.cols), op.experts?.count),
+    ]);
+  }
+  for (const [type, pieces] of byType) {
+    const half = pieces.length / 2; // of gate; as many of up
+    const lists = gated
+      ? pieces.slice(0, half).map((piece, i) => [piece, pieces[half + i]!])
+      : Array.from({ length: Math.ceil(pieces.length / 3) }, (_, i) =>
+          pieces.slice(3 * i, 3 * i + 3),
+        );
+    for (const list of lists) product(to, op, type, list, few, gated);
+  }
+}
+
+function product(
+  to: Dispatcher,
+  op: Matmul,
+  type: number,
+  pieces: Piece[],
+  few: boolean,
+  gated: boolean,
+): void {
+  const rows = few ? kRows : kTileRows;
+  const tokens = op.experts ? 1 : few ? (op.tokens > 2 ? 4 : op.tokens) : kTileTokens;
+  const first: number[] = [];
+  let groups = 0;
+  for (const piece of gated ? pieces.slice(0, 1) : pieces) {
+    first.push(groups);
+    groups += Math.ceil(piece.rows / rows);
+  }
+  const coded = takesCodes(to, op, type, few);
+  const base = pieces.map((piece) => piece.base);
+  const decoder = decoderOf(to, type, op.cols, base);
+  const variant = few
+    ? vectorOf(op, pieces.length, tokens, gated, coded)
+    : tiledOf(pieces.length, decoder.constants.NATIVE, coded);
+  const acts = coded ? [{ buffer: to.acts! }] : [];
+  const xielu = op.activation?.xielu;
+  to.run(
+    {
+      ...decoder,
+      ...(coded && { dots: true, bound: (pieces.length + 1) as 2 | 3 | 4 }),
+      sums: few,
+      name: `${few ? 'vector' : 'tiled'} ${type}${coded ? ' codes' : ''}`,
+      texts: [...decoder.texts, ...(coded ? [actsText] : []), ...variant.texts],
+      constants: { ...decoder.constants, ...variant.constants },
+      words: { ACTS_BINDING: String(kBinding + pieces.length), ...variant.words },
+    },
+    {
+      base,
+      rows: pieces.map((piece) => piece.rows),
+      first,
+      column: pieces.map((piece) => piece.column),
+      bias: pieces.map((piece) => none(piece.bias)),
+      factor: pieces.map((piece) => none(piece.factor)),
+      x: op.x.at,
+      x_ld: op.x.ld,
+      y: op.out.at,
+      y_ld: op.out.ld,
+      cols: op.cols,
+      units: Math.ceil(op.cols / 8),
+      row_bytes: rowBytes(type, op.cols),
+      tokens: op.tokens,
+      groups,
+      gain: none(op.norm?.weight),
+      eps: op.norm?.eps ?? 0,
+      scale: op.scale ?? 1,
+      add: Number(op.add ?? false),
+      positive: xielu?.positive ?? 0,
+      negative: xielu?.negative ?? 0,
+      linear: xielu?.linear ?? 0,
+      below: xielu?.below ?? 0,
+      stride: pieces.map((piece) => piece.rows * rowBytes(type, op.cols)),
+      ids: op.experts?.ids ?? 0,
+      expert: op.experts?.first ?? 0,
+      experts: op.experts?.count ?? 1,
+      share: op.experts?.share ?? 1,
+    },
+    [...spread(groups), Math.ceil(op.tokens / tokens)],
+    [...pieces.map((piece) => piece.range), ...acts],
+  );
+}
+
+type Kind = Required<Pick<Variant, 'texts' | 'constants' | 'words'>>;
+
+/** `f` of the part that a workgroup is of. */
+const byPart = (parts: number, f: (part: number) => string, i = 0): string =>
+  i + 1 === parts ? f(i) : `if (part == ${i}u) { ${f(i)} } else { ${byPart(parts, f, i + 1)} }`;
+
+function vectorOf(
+  { activation, norm, experts }: Matmul,
+  parts: number,
+  tokens: number,
+  gated: boolean,
+  coded: boolean,
+): Kind {
+  const results = kRows * tokens * (gated ? 2 : 1);
+  const normed = norm !== undefined && !coded;
+  const text = vectorText.replace(
+    '//@ accumulate',
+    gated
+      ? 'accumulate0(0u, row, token, at.lane, &sums); accumulate1(RESULTS, row, token, at.lane, &sums);'
+      : byPart(parts, (i) => `accumulate${i}(0u, row, token, at.lane, &sums);`),
+  );
+  return {
+    texts: [text, pasted(coded ? vectorCodes : vectorValues, parts)],
+    constants: {
+      WG: 64,
+      ROWS: kRows,
+      TOKENS: tokens,
+      PARTS: parts,
+      GATED: gated,
+      NORM: normed,
+      SUMS: results + (normed ? tokens : 0),
+      EXPERTS: experts !== undefined,
+    },
+    words: {
+      ACTIVATION: activation
+        ? activations(activation.kind, [
+            'gate',
+            'up',
+            'p.positive',
+            'p.negative',
+            'p.linear',
+            'p.below',
+          ])
+        : 'gate',
+    },
+  };
+}
+
+function tiledOf(parts: number, native: boolean, coded: boolean): Kind {
+  return {
+    texts: [
+      tiledText.replace(
+        '//@ load',
+        byPart(parts, (i) => `load_weights${i}(row, unit, lane);`),
+      ),
+      pasted(coded ? tiledCodes : tiledValues, parts),
+    ],
+    constants: { PARTS: parts },
+    words: { HELD: native ? 'f16' : 'f32' },
+  };
+}
+
+/** So many workgroups in two dimensions, the last row of which may not be full. */
+function spread(groups: number): [number, number] {
+  const high = Math.ceil(groups / kGroupsOfOneDimension);
+  return [Math.ceil(groups / Math.max(high, 1)), high];
+}
+
+export function rows(to: Dispatcher, op: Rows): void {
+  const bytes = rowBytes(op.weights.type, op.cols);
+  const [piece] = piecesOf(to, { weights: op.weights, rows: op.count, column: 0 }, bytes);
+  if (piece!.rows < op.count) throw new Error('a table larger than a binding');
+  const units = Math.ceil(op.cols / 8);
+  const decoder = decoderOf(to, op.weights.type, op.cols, [piece!.base]);
+  to.run(
+    { ...decoder, texts: [...decoder.texts, rowsText], name: `rows ${op.weights.type}` },
+    {
+      base: [piece!.base],
+      ids: op.ids,
+      y: op.out.at,
+      y_ld: op.out.ld,
+      cols: op.cols,
+      units,
+      row_bytes: bytes,
+      first: op.column ?? 0,
+      n: op.n,
+      scale: op.scale ?? 1,
+      add: Number(op.add ?? false),
+    },
+    [Math.ceil(units / 64), op.tokens],
+    [piece!.range],
+  );
+}

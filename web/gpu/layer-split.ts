@@ -1,0 +1,132 @@
+// A model's layers split between card and CPU. The card has the first ones, with their keys, values and states,
+// and all of their weights stay there; the residual stream behind them comes back where logits would, and the
+// CPU goes on with the other layers and the head (src/gpu/gpu_executor.h). Of a model that the card has no room
+// for this uploads nothing for a token, where streaming uploads all that does not stay. No device is touched here.
+
+import { SluiceError } from '../protocol/errors.js';
+import { cacheBytes } from './kv-cache.js';
+import { align, planWeights } from './plan.js';
+import { Buf, kOpNames, Mix, OpKind, type Op, type Program } from './program.js';
+import { layOut, type Layout } from './record.js';
+import { stateBytes } from './recurrent-states.js';
+import { missing } from './fusion.js';
+
+/** What a program takes on a card beside its weights. */
+export interface Room {
+  layout: Layout;
+  cache: ReturnType<typeof cacheBytes>;
+  /** Bytes of activations as codes. */
+  acts: number;
+  readback: number;
+  fixed: number;
+}
+
+/** `dots`: activations may be codes. */
+export function roomOf(program: Program, dots: boolean): Room {
+  const layout = layOut(program, program.nBatch);
+  const cache = cacheBytes(program);
+  const acts = dots ? layout.actBytes : 0;
+  const { nBatch, logitsRows, widths, cut } = program;
+  // What comes back of the largest pass.
+  const rows = cut ? nBatch * widths[Buf.X]! : logitsRows * widths[Buf.Logits]!;
+  const readback = align(4 * rows + nBatch * cache.position + stateBytes(layout.states), 16);
+  // Kernels take 256 bytes a dispatch for its numbers, in pieces of 128 kB.
+  const numbers = align(2 * program.ops.length * 256, 1 << 17);
+  return {
+    layout,
+    cache,
+    acts,
+    readback,
+    fixed:
+      4 * layout.floats + align(4 * layout.vecFloats, 16) + acts + readback + cache.total + numbers,
+  };
+}
+
+export const layersOf = ({ ops }: Program): number =>
+  Math.max(...ops.map(({ layer }) => layer)) + 1;
+
+/** The program of the first layers; the whole one where they are all there are. */
+function firstLayers(program: Program, layers: number): Program {
+  const cut = program.ops.findIndex(({ layer }) => layer >= layers);
+  if (cut < 0) return program;
+  const caches = program.caches.map((cache, layer) =>
+    layer < layers ? cache : { ...cache, heads: 0, state: 0 },
+  );
+  return { ...program, ops: program.ops.slice(0, cut), pool: cut, cut, logitsRows: 0, caches };
+}
+
+/** What reads more than the text's rows: embeddings of each layer, a source that is answered. */
+const kApart = new Set([OpKind.Rows, OpKind.Cross]);
+/** What changes what is there. */
+const kOnto = new Set([OpKind.Add, OpKind.Gate]);
+
+/** What keeps the CPU from going on with the residual stream alone; null: nothing. */
+function inseparable({ ops, pool }: Program, cut: number | undefined): string | null {
+  if (!cut) return null;
+  if (ops.slice(0, cut).some(({ kind }) => kind === OpKind.Select))
+    return 'layers that only some rows reach';
+  const made = new Set([Buf.X]);
+  for (const { kind, in: from, out, add, gate } of ops.slice(cut, pool)) {
+    if (kApart.has(kind)) return `the operation ${kOpNames[kind]}`;
+    const reads = [
+      from,
+      ...(kind === OpKind.Gated ? [gate[0]] : []),
+      ...(add || kOnto.has(kind) ? [out] : []),
+    ];
+    if (!reads.every((buf) => made.has(buf)))
+      return 'values that layers hand on beside the residual stream';
+    made.add(out);
+  }
+  return null;
+}
+
+/**
+ * What the card is to compute within so many bytes: everything where `layers` is undefined, else the first so
+ * many layers, all of whose weights stay; Infinity: as many as fit. Errors: NOT_SUPPORTED, BUDGET_TOO_SMALL.
+ */
+export function partFor(
+  program: Program,
+  layers: number | undefined,
+  bytes: number,
+  dots: boolean,
+  unitBytes: number,
+): Program {
+  const refused = (part: Program): string | null => missing(part) ?? inseparable(program, part.cut);
+  const lacks = (part: Program): number => {
+    const { fixed } = roomOf(part, dots);
+    const { bytes: weights } = planWeights(part, Infinity, { unitBytes });
+    return Math.max(0, fixed + weights - bytes);
+  };
+  const all = layersOf(program);
+  let count = Math.min(layers ?? all, all);
+  let part = firstLayers(program, count);
+  if (layers === Infinity)
+    while (count > 1 && (refused(part) || lacks(part))) part = firstLayers(program, --count);
+  const what = refused(part);
+  if (what)
+    throw new SluiceError(
+      'NOT_SUPPORTED',
+      `This model cannot ${part.cut ? 'be split between graphics card and CPU' : 'run on the graphics card'}: ${what} would be needed there; load it with device 'wasm'.`,
+    );
+  const more = layers === undefined ? 0 : lacks(part);
+  if (more)
+    throw new SluiceError(
+      'BUDGET_TOO_SMALL',
+      `A gpuBudget of ${bytes} bytes is too small for ${count} of the model's ${all} layers to stay on the graphics card: they take ${bytes + more} bytes.`,
+    );
+  return part;
+}
+
+/** Bytes of weights that a token is multiplied with. */
+export function tokenBytes({ ops, pool, mats, moes }: Program): number {
+  const bytesOf = ({ kind, parts, moe }: Op): number => {
+    const size = (mat: number): number => (mat < 0 ? 0 : mats[mat]!.rows * mats[mat]!.rowBytes);
+    if (kind !== OpKind.Moe) return parts.reduce((sum, { mat }) => sum + size(mat), 0);
+    const { numbers } = moes[moe]!;
+    return (
+      numbers[Mix.Used]! *
+      numbers.slice(Mix.Gate, Mix.Down + 1).reduce((sum, mat) => sum + size(mat), 0)
+    );
+  };
+  return ops.slice(0, pool).reduce((sum, op) => sum + bytesOf(op), 0);
+}

@@ -1,0 +1,135 @@
+// Recurrent states on the card, in its arena: copies 0 and 1 take turns as what is before and after a pass, so
+// that one that is given up costs nothing; the others are what checkpoints of the pass get. As with keys and
+// values (kv-cache.ts) the engine's own copies count: they come from there where the card has another one's, and go
+// back with each pass.
+
+import { Word, type Program } from './program.js';
+
+/** Where states are in the arena, in floats. */
+export interface StatePlan {
+  /** The first copy. */
+  at: number;
+  /** Floats of a copy, which holds all layers. */
+  size: number;
+  /** Of each layer, from the beginning of a copy. */
+  layers: number[];
+  /** The most checkpoints that a pass goes by. */
+  due: number;
+}
+
+const kLive = 2;
+
+export function planStates(program: Program, take: (floats: number) => number): StatePlan {
+  let size = 0;
+  const layers = program.caches.map(({ state }) => (size += state) - state);
+  const due = Math.min(program.checkpoints, Math.ceil(program.nBatch / program.checkpointEvery));
+  return { at: take((kLive + due) * size), size, layers, due };
+}
+
+/** Bytes that come back of the largest pass. */
+export const stateBytes = ({ size, due }: StatePlan): number => 4 * size * (1 + due);
+
+/** Of a pass: which copy it begins with, and where it goes by checkpoints. */
+export interface Carrying {
+  live: 0 | 1;
+  /** Tokens of the pass before the first checkpoint; 0: there is none. */
+  due: number;
+}
+
+/** Floats from the beginning of the arena to a layer's part of a copy. */
+export const statePlace = ({ at, size, layers }: StatePlan, layer: number, copy: number): number =>
+  at + copy * size + layers[layer]!;
+
+export class CardStates {
+  /** The copy that is the state before the next pass. */
+  #live: 0 | 1 = 0;
+  readonly #plan: StatePlan;
+  readonly #program: Program;
+  readonly #memory: WebAssembly.Memory;
+  readonly #arena: GPUBuffer;
+
+  constructor(program: Program, plan: StatePlan, memory: WebAssembly.Memory, arena: GPUBuffer) {
+    this.#program = program;
+    this.#plan = plan;
+    this.#memory = memory;
+    this.#arena = arena;
+  }
+
+  /** Has the states before the pass on the card. */
+  begin(queue: GPUQueue, words: Uint32Array): Carrying {
+    const copies = this.#due(words);
+    if (!words[Word.Kept]) {
+      this.#each(words, (layer, floats, before) => {
+        const state = new Uint8Array(this.#memory.buffer as ArrayBuffer, before, 4 * floats);
+        queue.writeBuffer(this.#arena, 4 * statePlace(this.#plan, layer, this.#live), state);
+      });
+    }
+    return { live: this.#live, due: copies.length ? copies[0]!.position - words[Word.First]! : 0 };
+  }
+
+  /** Has what the pass leaves copied to `target` from byte `at` on; returns how many bytes that are. */
+  download(encoder: GPUCommandEncoder, words: Uint32Array, target: GPUBuffer, at: number): number {
+    const { at: first, size } = this.#plan;
+    const due = this.#due(words).length;
+    if (!size) return 0;
+    encoder.copyBufferToBuffer(
+      this.#arena,
+      4 * (first + (1 - this.#live) * size),
+      target,
+      at,
+      4 * size,
+    );
+    if (due)
+      encoder.copyBufferToBuffer(
+        this.#arena,
+        4 * (first + kLive * size),
+        target,
+        at + 4 * size,
+        4 * due * size,
+      );
+    return 4 * size * (1 + due);
+  }
+
+  /** Puts it where the engine has it, and goes on from there. */
+  settle(words: Uint32Array, states: Uint8Array): void {
+    const { size, layers } = this.#plan;
+    const due = this.#due(words);
+    this.#each(words, (layer, floats, before, after) => {
+      const give = (to: number, i: number): void => {
+        const at = 4 * (i * size + layers[layer]!);
+        new Uint8Array(this.#memory.buffer, to, 4 * floats).set(
+          states.subarray(at, at + 4 * floats),
+        );
+      };
+      give(after, 0);
+      // Copies of a layer lie one behind the other: src/kv/kv_cache.h.
+      due.forEach(({ copy }, i) => give(Math.min(before, after) + 4 * floats * copy, 1 + i));
+    });
+    this.#live = this.#live ? 0 : 1;
+  }
+
+  /** The checkpoints of the pass: ascending, `checkpointEvery` apart. */
+  #due(words: Uint32Array): { position: number; copy: number }[] {
+    const all = new Uint32Array(this.#memory.buffer, words[Word.Due], 2 * words[Word.NDue]!);
+    return Array.from({ length: words[Word.NDue]! }, (_, i) => ({
+      position: all[2 * i]!,
+      copy: all[2 * i + 1]!,
+    }));
+  }
+
+  /** Each layer that carries something on, with the addresses of its states before and after the pass. */
+  #each(
+    words: Uint32Array,
+    visit: (layer: number, floats: number, before: number, after: number) => void,
+  ): void {
+    this.#program.caches.forEach(({ state }, layer) => {
+      if (!state) return;
+      const [before, after] = new Uint32Array(
+        this.#memory.buffer,
+        words[Word.Rows]! + 16 * layer + 8,
+        2,
+      ) as unknown as [number, number];
+      visit(layer, state, before, after);
+    });
+  }
+}

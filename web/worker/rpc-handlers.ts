@@ -1,0 +1,273 @@
+// The engine's worker as its owner sees it: one model, opened once, and calls that wait in one line. A
+// change of the budget is another worker (api/engine.ts): this one then closes its files, gives its
+// timelines away and is ended, or opens them again when the other could not be.
+
+import type { Io } from '../io/io.js';
+import type { EngineCalls, Left, Loaded } from '../protocol/calls.js';
+import { SluiceError } from '../protocol/errors.js';
+import type {
+  AdapterSpec,
+  Embedded,
+  EmbedSpec,
+  GenerateSpec,
+  LoadSpec,
+  Port,
+  Snapshot,
+} from '../protocol/messages.js';
+import { serveRpc, Transferred } from '../protocol/rpc.js';
+import type { GenerationResult, SavedState } from '../protocol/types.js';
+import type { EmbedInfo } from './binding.js';
+import { embed } from './embedding.js';
+import { Line, type Choice } from './queue.js';
+import { giveAdapters, Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
+import { errorOf } from './header-loader.js';
+import { Reporter } from './reporter.js';
+import { Running, type Ticket } from './generation-loop.js';
+import { SessionSwap } from './session-swap.js';
+import { Timelines } from './sequences.js';
+import { tokenize } from './tokenize.js';
+
+export class Host {
+  readonly #reporter: Reporter;
+  #io: Io | null = null;
+  #opening!: Loading;
+  #engine!: Opened;
+  #running!: Running;
+  #timelines!: Timelines;
+  readonly #line = new Line(() => this.#engine.info.plan.parallel);
+  readonly #tickets = new Map<number, Ticket>();
+  /** The files are closed, since another engine was to read them. */
+  #released = false;
+  readonly #platform: HostPlatform;
+
+  constructor(port: Port, platform: HostPlatform) {
+    this.#platform = platform;
+    this.#reporter = new Reporter(port);
+    serveRpc<EngineCalls>(port, {
+      load: (spec, held) => this.#load(spec, held),
+      begin: (left, download) => this.#begin(left, download),
+      inspect: (spec) => this.#loading(spec).inspect((io) => (this.#io = io)),
+      generate: (id, spec) => this.#generate(id, spec),
+      cancel: (id) => {
+        const ticket = this.#tickets.get(id);
+        if (ticket) ticket.cancelled = true;
+      },
+      tokenize: (text, spec) => tokenize(this.#engine.binding, text, spec),
+      embed: (id, texts, spec) => this.#embed(id, texts, spec),
+      controlTexts: () => JSON.parse(this.#engine.binding.controlTexts()) as string[],
+      detokenize: (tokens, special) => this.#engine.binding.detokenize(tokens, special),
+      logits: (tokens) => this.#work(() => this.#logits(tokens)),
+      saveState: (timeline) => this.#work(() => this.#saveState(timeline)),
+      restoreState: (timeline, state) => this.#work(() => this.#timelines.restore(timeline, state)),
+      fork: (from, to) =>
+        this.#work(async () => {
+          await this.#timelines.use(from);
+          await this.#timelines.fork(to);
+        }),
+      forget: (timeline) => this.#work(() => this.#timelines.forget(timeline)),
+      setAdapters: (lora) => this.#work(() => this.#setAdapters(lora)),
+      release: (budget) => this.#work(() => this.#release(budget)),
+      resume: () => this.#work(async () => {}),
+      dispose: (handedOver) => this.#dispose(handedOver),
+    });
+  }
+
+  // --- from load to disposal -----------------------------------------------------------------
+
+  #loading(spec: LoadSpec): Loading {
+    return new Loading(spec, this.#platform, this.#reporter, (error) => {
+      this.#running.ioError = error; // of a read, and reads begin once it runs
+    });
+  }
+
+  /** `held`: nothing is read yet beside the header, until begin(). */
+  async #load(spec: LoadSpec, held: boolean): Promise<Loaded> {
+    const started = performance.now();
+    this.#opening = this.#loading(spec);
+    this.#engine = await this.#opening.load((io) => (this.#io = io));
+    const { binding, info, compiled: module } = this.#engine;
+    const { stats } = this.#reporter;
+    stats.threads = binding.threads();
+    stats.kernels = binding.kernelName();
+    this.#running = new Running(this.#engine, this.#reporter);
+    if (!held) {
+      await this.#begin(null, true);
+      stats.loadMs = performance.now() - started;
+      this.#reporter.progress({ phase: 'ready', bytesTotal: this.#engine.io.stats.bytesTotal });
+    }
+    return { info, module, snapshot: this.#reporter.snapshot(this.#engine) };
+  }
+
+  /** Lets weights arrive, and goes on with what an engine before this one has left. */
+  async #begin(left: Left | null, download: boolean): Promise<Snapshot> {
+    const engine = this.#engine;
+    const reporter = this.#reporter;
+    const { threads, kernels } = reporter.stats;
+    if (left) reporter.stats = { ...left.stats, threads, kernels };
+    this.#timelines = new Timelines(
+      engine.binding,
+      engine.memory,
+      new SessionSwap(() => this.#platform.swapFiles()),
+      left?.timelines,
+      engine.info.plan.parallel,
+    );
+    await this.#running.attach();
+    if (download) engine.io.startDownload();
+    void this.#running.idle();
+    return reporter.snapshot(engine);
+  }
+
+  /** Closes what another engine is to open, unless that cannot be. */
+  async #release(budget: number): Promise<Left> {
+    const { plan } = this.#engine.info;
+    const least = this.#opening.budget(budget);
+    if (least < plan.minimum && this.#opening.threads(least) >= plan.threads)
+      throw tooSmall(budget, plan);
+    const timelines = await this.#timelines.leave();
+    const { bytesFetched, bytesFromStore } = this.#reporter.counters(this.#engine);
+    this.#released = true;
+    this.#engine.gpu?.close(); // its memory is the other one's
+    await this.#io!.close(); // not the threads' files, which they share and may go on with
+    return { stats: { ...this.#reporter.stats, bytesFetched, bytesFromStore }, timelines };
+  }
+
+  /** Has the files again that release() closed; a failure is this piece of work's, and the next one tries again. */
+  async #reopen(): Promise<void> {
+    const { io } = this.#engine;
+    await io.reopen();
+    this.#released = false;
+    this.#engine.gpu = await this.#engine.gpu?.reopen();
+    await this.#running.attach();
+    io.startDownload();
+  }
+
+  /** Closes what is open. The owner ends all of the engine's workers next. */
+  async #dispose(handedOver: boolean): Promise<void> {
+    if (this.#running) this.#running.closed = true;
+    await this.#line.do(null, async () => {});
+    this.#engine?.gpu?.close();
+    if (!handedOver) await this.#timelines?.forgetAll();
+    await this.#io?.close();
+    this.#engine?.binding.delete(); // its threads hear of nothing until they are over
+    await this.#engine?.wasm.shareFiles([]);
+  }
+
+  // --- work ----------------------------------------------------------------------------------
+
+  /** In line behind the work before, alone or on a timeline. */
+  #work<T>(
+    work: (timeline: number, begun: () => void) => Promise<T>,
+    choice: Choice | null = null,
+  ): Promise<T> {
+    return this.#line.do(choice, (timeline, begun) =>
+      this.#running.withLock(async () => {
+        if (this.#released) await this.#reopen();
+        return work(timeline, begun);
+      }),
+    );
+  }
+
+  async #generate(id: number, spec: GenerateSpec): Promise<GenerationResult> {
+    const ticket = { cancelled: false };
+    this.#tickets.set(id, ticket);
+    try {
+      const { prompt, timeline } = spec;
+      if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
+      const tokens =
+        typeof prompt === 'string' ? tokenize(this.#engine.binding, prompt, spec) : prompt;
+      const choice: Choice = (taken) =>
+        timeline < 0 ? this.#timelines.best(tokens, taken) : timeline;
+      return await this.#work(async (timeline, begun) => {
+        const slot = await this.#timelines.use(
+          timeline,
+          this.#line.taken,
+          spec.timeline < 0 ? tokens : undefined,
+        );
+        return this.#running.answer(slot, tokens, spec, {
+          ticket,
+          begun: () => {
+            this.#timelines.settle();
+            begun();
+          },
+          pieces: (pieces) => this.#reporter.post({ event: 'piece', generation: id, pieces }),
+        });
+      }, choice);
+    } finally {
+      this.#tickets.delete(id);
+    }
+  }
+
+  async #embed(
+    id: number,
+    texts: readonly (string | Int32Array)[],
+    spec: EmbedSpec,
+  ): Promise<Transferred<Embedded>> {
+    const ticket = { cancelled: false };
+    this.#tickets.set(id, ticket);
+    try {
+      return await this.#work(async () => {
+        await this.#timelines.borrow();
+        return embed(this.#engine.binding, this.#running, ticket, texts, spec, (done) =>
+          this.#reporter.post({ event: 'embedded', call: id, done }),
+        );
+      });
+    } finally {
+      this.#tickets.delete(id);
+    }
+  }
+
+  /** Computes tokens behind those that the engine holds, or a whole text for its token `row`. Where that fails it holds none. */
+  async #read(tokens: Int32Array, row?: number): Promise<void> {
+    const { binding } = this.#engine;
+    try {
+      const begun = row === undefined ? binding.append(tokens) : binding.appendWhole(tokens, row);
+      if (!begun) throw errorOf(binding);
+      await this.#running.pass({ cancelled: false });
+    } catch (error) {
+      binding.clear(); // the pass too, or no other could begin
+      throw error;
+    }
+  }
+
+  /** Logits after each token of a sequence that begins the context, or at it: [tokens x vocabulary]; those of a source, as ~token, have none. */
+  async #logits(tokens: Int32Array): Promise<Transferred<Float32Array>> {
+    await this.#timelines.borrow();
+    const { causal } = JSON.parse(this.#engine.binding.embedInfo()) as EmbedInfo;
+    const source = Math.max(
+      0,
+      tokens.findIndex((token) => token >= 0),
+    ); // read with the first that answers it
+    let out = new Float32Array(0);
+    for (let i = source; i < tokens.length; i++) {
+      await (causal
+        ? this.#read(tokens.subarray(i > source ? i : 0, i + 1))
+        : this.#read(tokens, i));
+      const row = this.#engine.binding.logits();
+      if (i === source) out = new Float32Array((tokens.length - source) * row.length);
+      out.set(row, (i - source) * row.length);
+    }
+    return new Transferred(out, [out.buffer]);
+  }
+
+  async #setAdapters(lora: AdapterSpec[]): Promise<void> {
+    const { binding } = this.#engine;
+    await this.#running.quiet();
+    await giveAdapters(binding, lora);
+    const set = binding.setAdapters();
+    binding.forgetAdapters();
+    if (!set) throw errorOf(binding);
+    await this.#timelines.expire();
+  }
+
+  async #saveState(timeline: number): Promise<Transferred<SavedState>> {
+    const timelines = this.#timelines;
+    await timelines.use(timeline);
+    if (timelines.owed) {
+      await this.#read(timelines.owed);
+      timelines.settle();
+    }
+    const state = await timelines.save();
+    const tokens = this.#engine.binding.tokens().slice();
+    return new Transferred({ tokens, state }, [tokens.buffer, state.buffer]);
+  }
+}
