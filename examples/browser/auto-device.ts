@@ -7,7 +7,8 @@ import { make } from './dom.js';
 const kAdvice: Partial<Record<ErrorCode, string>> = {
   INVALID_ARGUMENT: 'Check the address and the settings.',
   NOT_GGUF:
-    'The address must be that of the file itself. On Hugging Face that is a link with /resolve/, or hf:owner/repository/file.gguf.',
+    'The address must be that of the file itself. On Hugging Face that is a link with ' +
+    '/resolve/, or hf:owner/repository/file.gguf.',
   TRUNCATED: 'The file is shorter than its header says: download it again, or ask who hosts it.',
   BAD_HEADER: 'The file is damaged, or was written by a broken tool: try another copy.',
   UNSUPPORTED_VERSION: 'Convert the model again with a current tool.',
@@ -22,22 +23,25 @@ const kAdvice: Partial<Record<ErrorCode, string>> = {
   PROMPT_TOO_LONG: 'Shorten it, begin a new conversation, or load the model with a longer context.',
   CONTEXT_FULL: 'Begin a new conversation, or load the model with a longer context.',
   HTTP_STATUS:
-    'Some models are only for those who are signed in where they lie: download the file there and drop it here.',
+    'Some models are only for those who are signed in where they lie: download the file there ' +
+    'and drop it here.',
   NETWORK:
-    'Check the connection. If the host forbids other pages to read its files (CORS), download the file and drop it here.',
+    'Check the connection. If the host forbids other pages to read its files (CORS), download ' +
+    'the file and drop it here.',
   NO_RANGE_SUPPORT: 'Download the file and drop it here, or host it where byte ranges are served.',
   SOURCE_CHANGED: 'Load it again: the new version is fetched then.',
   NOT_FOUND: 'It may have been deleted; load it from its address.',
   CORRUPT: 'Delete the stored model and load it again.',
   IO: 'The file cannot be read any more: choose it again.',
-  STORE_BUSY: 'Another tab uses this model: close it there first.',
-  ENGINE_GONE: 'The tab may have run out of memory. Load the model again, with a smaller budget.',
+  CACHE_LOCKED: 'Another tab uses this model: close it there first.',
+  WORKER_LOST: 'The tab may have run out of memory. Load the model again, with a smaller budget.',
   WORKER_LOAD: "The page's own files are missing or too old: reload the page.",
   MODULE_LOAD: "The page's own files are missing or too old: reload the page.",
   WASM_LOAD: "The page's own files are missing or too old: reload the page.",
   NOT_SUPPORTED: 'A current browser is needed.',
-  TEMPLATE:
-    'The model brings a chat template that does not take this conversation: use Text in place of Chat.',
+  CHAT_TEMPLATE:
+    'The model brings a chat template that does not take this conversation: use Text in place ' +
+    'of Chat.',
 };
 
 export function isAbort(error: unknown): boolean {
@@ -45,7 +49,7 @@ export function isAbort(error: unknown): boolean {
 }
 
 const kReload: ErrorCode[] = [
-  'ENGINE_GONE',
+  'WORKER_LOST',
   'OUT_OF_MEMORY',
   'INTERNAL',
   'CORRUPT',

@@ -1,6 +1,6 @@
-// Measures a model on the CPU and on the graphics card of whoever opens this page, and prints a table to copy.
-// Prompts are made-up tokens, since what they say changes nothing; the first round of each device is for
-// weights to arrive and kernels to be compiled, and does not count.
+// Measures a model on the CPU and on the graphics card of whoever opens this page, and prints a
+// table to copy. Prompts are made-up tokens, since what they say changes nothing; the first round
+// of each device is for weights to arrive and kernels to be compiled, and does not count.
 
 import { Engine, type Device } from 'sluice-llm';
 
@@ -143,7 +143,9 @@ async function bench(source: string, sizes: Sizes): Promise<string> {
     tableOf(rows),
     '',
     ...refused,
-    `Model: ${info.name || fileName(source)} (${info.architecture}, ${bytes(info.bytes)}, ${types}), prompt of ${sizes.prompt} tokens, answer of ${sizes.answer}, best of ${sizes.times}`,
+    `Model: ${info.name || fileName(source)} (${info.architecture}, ${bytes(info.bytes)}, ` +
+      `${types}), prompt of ${sizes.prompt} tokens, answer of ${sizes.answer}, best of ` +
+      `${sizes.times}`,
     ...(bandwidth ? [`Card: ${advice.card}, copies ${bytes(bandwidth)}/s`] : []),
     ...(advice ? [`device: 'auto': ${advice.reason}`] : []),
     `Browser: ${navigator.userAgent}${crossOriginIsolated ? '' : ' (no threads: not isolated)'}`,

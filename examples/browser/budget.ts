@@ -1,5 +1,5 @@
-// The budget slider. Its scale is logarithmic, from the smallest budget that the model runs in to one
-// that holds all of it; the last step leaves the choice to the engine.
+// The budget slider. Its scale is logarithmic, from the smallest budget that the model runs in to
+// one that holds all of it; the last step leaves the choice to the engine.
 
 import type { ModelInfo } from 'sluice-llm';
 
@@ -8,12 +8,12 @@ import { bytes } from './format.js';
 
 const kSteps = 100;
 const kPage = 65536;
-const kMost = 3584 * 2 ** 20;
+const kMax = 3584 * 2 ** 20;
 
 export class BudgetSlider {
   private readonly input = byId<HTMLInputElement>('budget');
   private low = 2 ** 20;
-  private high = kMost;
+  private high = kMax;
   private exact: number | null = null;
 
   /** onMove: while it moves; onSettle: when it is let go. */
@@ -35,11 +35,11 @@ export class BudgetSlider {
     const step = Number(this.input.value);
     if (step >= kSteps) return 0;
     const n = this.low * (this.high / this.low) ** (step / (kSteps - 1));
-    return Math.min(kMost, Math.ceil(n / kPage) * kPage);
+    return Math.min(kMax, Math.ceil(n / kPage) * kPage);
   }
 
   set value(n: number) {
-    this.exact = n > 0 ? Math.min(kMost, n) : null;
+    this.exact = n > 0 ? Math.min(kMax, n) : null;
     this.place();
     this.show();
   }
@@ -53,8 +53,8 @@ export class BudgetSlider {
     const { value } = this;
     const besides =
       plan.kv + plan.activations + plan.scratch + plan.tokenizer + plan.vectors + plan.other;
-    this.low = Math.min(kMost / 2, Math.ceil(plan.minimum / kPage) * kPage);
-    this.high = Math.min(kMost, Math.max(this.low * 1.2, size * 1.1 + besides));
+    this.low = Math.min(kMax / 2, Math.ceil(plan.minimum / kPage) * kPage);
+    this.high = Math.min(kMax, Math.max(this.low * 1.2, size * 1.1 + besides));
     byId('budget-low').textContent = `${bytes(this.low)} at least`;
     byId('budget-high').textContent = 'all of it';
     this.value = value;

@@ -28,7 +28,8 @@ export async function buildSite({ dist = join(root, 'dist'), site = join(root, '
     cpSync(join(dist, name), join(site, 'dist', name));
   }
   mkdirSync(join(site, 'models'));
-  cpSync(join(root, 'examples', 'models', sample), join(site, 'models', sample)); // the page offers it to try
+  // The page offers it to try.
+  cpSync(join(root, 'examples', 'models', sample), join(site, 'models', sample));
   await build({
     entryPoints: {
       main: join(here, 'main.ts'),

@@ -1,6 +1,7 @@
-// The conversation on view: prompt in, streamed text out, stop, answer again. Every conversation has a
-// session of the engine, so that coming back to one computes nothing twice; a session that no longer says
-// what its conversation says (other instructions, another tab's turns) is left, and the next one begins anew.
+// The conversation on view: prompt in, streamed text out, stop, answer again. Every conversation
+// has a session of the engine, so that coming back to one computes nothing twice; a session that no
+// longer says what its conversation says (other instructions, another tab's turns) is left, and the
+// next one begins anew.
 
 import {
   SluiceError,
@@ -185,7 +186,8 @@ export class TalkPanel {
         const follow = this.atEnd();
         view.push(piece.text);
         if (follow) requestAnimationFrame(() => this.scroll());
-        const due = performance.now() - saved >= kSaveMs; // a reload in the middle keeps what was said
+        // A reload in the middle keeps what was said.
+        const due = performance.now() - saved >= kSaveMs;
         if (due) saved = performance.now();
         this.keep(running, due);
       }
@@ -225,7 +227,8 @@ export class TalkPanel {
     turn.failed = question.failed = true;
     turn.note = error instanceof SluiceError ? error.code : 'failed';
     const said = explain(error);
-    const noRoom = turn.note === 'BUDGET_TOO_SMALL' && wantsSchema(); // loaded before there was a schema
+    // Loaded before there was a schema.
+    const noRoom = turn.note === 'BUDGET_TOO_SMALL' && wantsSchema();
     if (reloadHelps(error) || noRoom) {
       const again = make(
         'button',
@@ -275,7 +278,8 @@ export class TalkPanel {
     const shown = new Map<string, Shown>();
     const elements: HTMLElement[] = [];
     talk.turns.forEach((turn, i) => {
-      if (turn.role === 'user' && talk.mode === 'text') return; // shown as the beginning of its text
+      // Shown as the beginning of its text.
+      if (turn.role === 'user' && talk.mode === 'text') return;
       if (turn === running?.turn) return void elements.push(running.view.element);
       const state = stateOf(turn);
       const old = this.shown.get(turn.id);
@@ -348,7 +352,9 @@ function noteOf({ usage, timings, finishReason }: Awaited<Generation['result']>)
   const parts = [`${usage.completionTokens} tokens`];
   if (timings.tokensPerSecond) parts.push(`${rate(timings.tokensPerSecond)} tokens/s`);
   parts.push(
-    `first after ${(timings.timeToFirstTokenMs / 1000).toFixed(timings.timeToFirstTokenMs < 1000 ? 2 : 1)} s`,
+    'first after ' +
+      `${(timings.timeToFirstTokenMs / 1000).toFixed(timings.timeToFirstTokenMs < 1000 ? 2 : 1)} ` +
+      's',
   );
   if (usage.cachedTokens > 0)
     parts.push(

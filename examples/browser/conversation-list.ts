@@ -1,6 +1,6 @@
-// The list of conversations: choose, rename, delete, begin a new one, and what other tabs do to them. A
-// row stays the same element while its conversation is listed, so that a name being typed or a deletion
-// being confirmed survives an answer that is stored meanwhile.
+// The list of conversations: choose, rename, delete, begin a new one, and what other tabs do to
+// them. A row stays the same element while its conversation is listed, so that a name being typed
+// or a deletion being confirmed survives an answer that is stored meanwhile.
 
 import { announce, byId, deleteButton, iconButton, make, on } from './dom.js';
 import { ago } from './format.js';
@@ -56,7 +56,10 @@ export class TalkList {
     byId('prompt').focus();
   }
 
-  /** A conversation has changed here, as `mark` says; what is not stored at once is stored with the next change. */
+  /**
+   * A conversation has changed here, as `mark` says; what is not stored at once is stored with the
+   * next change.
+   */
   changed(talk: Talk, mark: (marks: Marks) => void, now = true): void {
     this.history.mark(talk, mark);
     if (!now || talk.turns.length === 0 || this.history.isDeleted(talk)) return;
@@ -198,7 +201,9 @@ export class TalkList {
     });
   }
 
-  /** It leaves the list once it has left the database: what is not seen any more is gone for good. */
+  /**
+   * It leaves the list once it has left the database: what is not seen any more is gone for good.
+   */
   private async remove(talk: Talk): Promise<void> {
     if (!this.talks.includes(talk) || this.history.isDeleted(talk)) return;
     this.events.gone(talk);

@@ -1,6 +1,6 @@
-// A conversation as it is kept, and how two tabs' changes to one become one: every turn has an id, a tab
-// marks what it has changed, and what it has not changed stays as the other one stored it. No database
-// here, so that the rules can be tested by themselves.
+// A conversation as it is kept, and how two tabs' changes to one become one: every turn has an id,
+// a tab marks what it has changed, and what it has not changed stays as the other one stored it. No
+// database here, so that the rules can be tested by themselves.
 
 export interface Turn {
   /** Never given twice; turns kept by an older page are numbered. */
@@ -112,7 +112,10 @@ export class Marks {
   }
 }
 
-/** Makes `talk` say what `record` says; its turns stay the same objects. True where that changed what is told or shown. */
+/**
+ * Makes `talk` say what `record` says; its turns stay the same objects. True where that changed
+ * what is told or shown.
+ */
 export function adopt(talk: Talk, record: Talk): boolean {
   const before = JSON.stringify([talk.system, talk.mode, talk.turns]);
   const known = new Map(talk.turns.map((turn) => [turn.id, turn]));

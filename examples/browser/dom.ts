@@ -1,5 +1,6 @@
-// The few helpers that hand-written pages need: elements, icons, buttons that ask once more, and handlers
-// whose failures are heard: whatever an event starts goes through run(), which tells the page of errors.
+// The few helpers that hand-written pages need: elements, icons, buttons that ask once more, and
+// handlers whose failures are heard: whatever an event starts goes through run(), which tells the
+// page of errors.
 
 /** The element with this id, which the page is known to have. */
 export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
@@ -8,7 +9,9 @@ export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
   return element as T;
 }
 
-/** Does what an event asks for; an error, now or later, is handed to the page (main.ts shows it). */
+/**
+ * Does what an event asks for; an error, now or later, is handed to the page (main.ts shows it).
+ */
 export function run(work: () => unknown): void {
   new Promise((resolve) => resolve(work())).catch((error: unknown) => {
     document.dispatchEvent(new CustomEvent('failed', { detail: error }));
@@ -26,7 +29,10 @@ export function on<E extends Event = Event>(
 
 export type Child = Node | string | null | undefined | false;
 
-/** Makes an element; `props` are assigned, except for `class` and names with a dash, which become attributes. */
+/**
+ * Makes an element; `props` are assigned, except for `class` and names with a dash, which become
+ * attributes.
+ */
 export function make<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   props: Record<string, unknown> = {},
@@ -73,7 +79,10 @@ export function iconButton(name: Icon, label: string, onClick: () => unknown): H
   return button;
 }
 
-/** A button for what cannot be undone: the first press asks, a second one within four seconds does it. */
+/**
+ * A button for what cannot be undone: the first press asks, a second one within four seconds does
+ * it.
+ */
 export function deleteButton(label: string, act: () => unknown): HTMLButtonElement {
   let armed: ReturnType<typeof setTimeout> | undefined;
   const disarm = (): void => {

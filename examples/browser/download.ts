@@ -33,7 +33,8 @@ export class DownloadView {
     this.bar.value = this.share;
     const left = event.secondsLeft ? `, ${seconds(event.secondsLeft)} left` : '';
     this.show(
-      `${bytes(event.bytesLoaded)} of ${bytes(event.bytesTotal)}, ${bytes(event.bytesPerSecond)}/s${left}`,
+      `${bytes(event.bytesLoaded)} of ${bytes(event.bytesTotal)}, ` +
+        `${bytes(event.bytesPerSecond)}/s${left}`,
       'Pause',
     );
     const quarter = Math.floor(this.share * 4);

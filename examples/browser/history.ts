@@ -1,7 +1,7 @@
-// Conversations in the browser's database. A tab never writes a whole record: it reads what is stored,
-// puts its own changes on top and writes that, in one transaction, then tells the other tabs. What was
-// deleted leaves a tombstone, so that a tab that still has it cannot bring it back. Without a database
-// conversations last as long as the page.
+// Conversations in the browser's database. A tab never writes a whole record: it reads what is
+// stored, puts its own changes on top and writes that, in one transaction, then tells the other
+// tabs. What was deleted leaves a tombstone, so that a tab that still has it cannot bring it back.
+// Without a database conversations last as long as the page.
 
 import { Marks, readTalk, type Talk } from './conversation.js';
 
@@ -58,7 +58,8 @@ export class History {
 
   constructor(private readonly events: HistoryEvents) {
     this.channel?.addEventListener('message', ({ data }) => {
-      if (typeof data === 'string') void this.inLine(() => this.read(data)).catch(() => {}); // heard again with the next change
+      // Heard again with the next change.
+      if (typeof data === 'string') void this.inLine(() => this.read(data)).catch(() => {});
     });
   }
 
@@ -84,7 +85,8 @@ export class History {
     for (const { id } of talks) this.stored.add(id);
     if (damaged > 0)
       this.events.trouble(
-        `${damaged === 1 ? 'A stored conversation is' : `${damaged} stored conversations are`} damaged and left out.`,
+        `${damaged === 1 ? 'A stored conversation is' : `${damaged} stored conversations are`} ` +
+          'damaged and left out.',
       );
     return talks.map((talk) => this.latest(talk)).sort((a, b) => b.updated - a.updated);
   }
@@ -146,7 +148,8 @@ export class History {
       if (later) later.marks.join(entry.marks);
       else this.unsaved.set(id, entry);
       this.events.trouble(
-        `A conversation could not be stored: it stays on this page, and is tried again when it changes. (${reason(error)})`,
+        'A conversation could not be stored: it stays on this page, and is tried again when ' +
+          `it changes. (${reason(error)})`,
       );
     }
   }

@@ -1,5 +1,5 @@
-// The live picture of the weights: one column a layer, filled by what of it is in memory, in the order in
-// which a pass uses them. The layer that computes is marked.
+// The live picture of the weights: one column a layer, filled by what of it is in memory, in the
+// order in which a pass uses them. The layer that computes is marked.
 
 import type { LayerState, MemoryPlan } from 'sluice-llm';
 
@@ -46,8 +46,12 @@ export class LayersView {
       if (column.dataset['fill'] === fill) return;
       column.dataset['fill'] = fill;
       const [a, b, c] = fill.split(' ');
-      column.style.background = `linear-gradient(to top, var(--pinned) ${a}, var(--resident) ${a} ${b}, var(--loading) ${b} ${c}, var(--absent) ${c})`;
-      column.title = `${name}: ${Math.round(100 * resident)} % in memory, ${Math.round(100 * pinned)} % pinned`;
+      column.style.background =
+        `linear-gradient(to top, var(--pinned) ${a}, var(--resident) ${a} ${b}, var(--loading) ` +
+        `${b} ${c}, var(--absent) ${c})`;
+      column.title =
+        `${name}: ${Math.round(100 * resident)} % in memory, ${Math.round(100 * pinned)} % ` +
+        'pinned';
     });
     const here = units.filter(({ state }) => state === 'pinned' || state === 'resident').length;
     const text = units.length ? `${Math.round((100 * here) / units.length)} % in memory` : '';

@@ -1,6 +1,6 @@
-// The page: wires the conversations, the model panel and the engine's figures together. The page's address
-// may fill its fields, ?model=URL&budget=BYTES&prompt=TEXT, and do no more: a link that somebody follows
-// fetches nothing and says nothing before a click.
+// The page: wires the conversations, the model panel and the engine's figures together. The page's
+// address may fill its fields, ?model=URL&budget=BYTES&prompt=TEXT, and do no more: a link that
+// somebody follows fetches nothing and says nothing before a click.
 
 import { announce, byId, on, run } from './dom.js';
 import { EnginePanel } from './engine-panel.js';

@@ -1,5 +1,5 @@
-// Just enough Markdown for answers: code blocks, code, bold, headings; all else stays as written. Makes
-// elements, never HTML text, so that nothing a model says can become part of the page.
+// Just enough Markdown for answers: code blocks, code, bold, headings; all else stays as written.
+// Makes elements, never HTML text, so that nothing a model says can become part of the page.
 
 import { iconButton, make } from './dom.js';
 
@@ -34,7 +34,10 @@ function prose(text: string): HTMLElement {
 const kOpen = '<think>';
 const kClose = '</think>';
 
-/** Takes a thought apart from its answer; a model may have been led into the thought by its template. */
+/**
+ * Takes a thought apart from its answer; a model may have been led into the thought by its
+ * template.
+ */
 export function splitThought(text: string): { thought: string; answer: string } {
   const begun = text.trimStart();
   const opened = begun.startsWith(kOpen);

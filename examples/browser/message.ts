@@ -1,5 +1,5 @@
-// One message of the conversation: its text as it comes, its buttons, what is said below it. Drawn at
-// most once a frame, and read aloud sentence by sentence, not token by token.
+// One message of the conversation: its text as it comes, its buttons, what is said below it. Drawn
+// at most once a frame, and read aloud sentence by sentence, not token by token.
 
 import { announce, icon, iconButton, make } from './dom.js';
 import { render, splitThought } from './markup.js';

@@ -1,5 +1,5 @@
-// From a choice to a loaded engine: the report before any download, loading with pause and resume, the
-// budget of the engine that runs, and the store.
+// From a choice to a loaded engine: the report before any download, loading with pause and resume,
+// the budget of the engine that runs, and the store.
 
 import {
   Engine,
@@ -71,8 +71,8 @@ export class ModelPanel {
   }
 
   /**
-   * Settings from the page's address, which wait for a click, or the model of the last visit, whose report
-   * comes from the store alone.
+   * Settings from the page's address, which wait for a click, or the model of the last visit, whose
+   * report comes from the store alone.
    */
   async start(query: URLSearchParams): Promise<void> {
     const budget = Number(query.get('budget'));
@@ -141,7 +141,8 @@ export class ModelPanel {
       ),
     );
     await this.onEngine(engine, engine.info.name || name);
-    if (this.budget.value !== (settings.memoryBudget ?? 0)) run(() => this.settled()); // moved meanwhile
+    // Moved meanwhile.
+    if (this.budget.value !== (settings.memoryBudget ?? 0)) run(() => this.settled());
   }
 
   private async cancelled(engine: Engine): Promise<void> {
@@ -157,11 +158,14 @@ export class ModelPanel {
     await this.check();
   }
 
-  /** A link has named a model, which is fetched from wherever that link says: not without a click. */
+  /**
+   * A link has named a model, which is fetched from wherever that link says: not without a click.
+   */
   private named(address: string): void {
     byId('warning').hidden = false;
     byId('warning').textContent =
-      `The link that you followed names ${address}. Nothing is fetched from there before you press “Will it run?”, which reads the header, or “Load”.`;
+      `The link that you followed names ${address}. Nothing is fetched from there before you ` +
+      'press “Will it run?”, which reads the header, or “Load”.';
     document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
   }
 
@@ -180,7 +184,8 @@ export class ModelPanel {
       if (!box.hasChildNodes())
         box.replaceChildren(make('p', { class: 'muted' }, 'Reading the header…'));
       const settings = this.settings();
-      const device = settings.device === 'auto' ? 'auto' : 'wasm'; // else there is nothing to measure
+      // Else there is nothing to measure.
+      const device = settings.device === 'auto' ? 'auto' : 'wasm';
       const info = await Engine.inspect(source, {
         ...settings,
         device,
@@ -279,7 +284,10 @@ export class ModelPanel {
     if (document.activeElement === document.body) byId('budget').focus();
   }
 
-  /** The move has failed: the engine may be as it was, or of no more use; a new one has the budget before. */
+  /**
+   * The move has failed: the engine may be as it was, or of no more use; a new one has the budget
+   * before.
+   */
   private unmoved(error: unknown, before: number): void {
     this.problem(error);
     if (!reloadHelps(error)) return;

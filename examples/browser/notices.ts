@@ -1,11 +1,11 @@
-// What concerns the whole page is said above it, until it is dismissed; and every event handler ends here,
-// so that nothing goes wrong without a word.
+// What concerns the whole page is said above it, until it is dismissed; and every event handler
+// ends here, so that nothing goes wrong without a word.
 
 import { SluiceError } from 'sluice-llm';
 
 import { byId, iconButton, make } from './dom.js';
 
-const kMost = 4;
+const kMax = 4;
 
 export function notice(text: string): void {
   const box = byId('notices');
@@ -13,7 +13,7 @@ export function notice(text: string): void {
   const line = make('div', { class: 'notice' }, make('p', {}, text));
   line.append(iconButton('close', 'Dismiss', () => line.remove()));
   box.append(line);
-  while (box.childElementCount > kMost) box.firstElementChild!.remove();
+  while (box.childElementCount > kMax) box.firstElementChild!.remove();
 }
 
 export function report(error: unknown): void {

@@ -73,7 +73,8 @@ export function report(info: ModelInfo, limited: boolean): Node[] {
     .join(', ');
   const verdict = plan.resident
     ? `Runs here: all ${bytes(info.bytes)} stay in memory.`
-    : `Runs here: ${bytes(plan.pinned)} stay in memory, ${bytes(plan.bytesPerPass)} stream by for every token.`;
+    : `Runs here: ${bytes(plan.pinned)} stay in memory, ${bytes(plan.bytesPerPass)} stream by ` +
+      'for every token.';
   const rows: [string, string][] = [
     ...speedRow(info),
     ...(info.device ? [['Device', info.device.reason] as [string, string]] : []),
@@ -86,7 +87,8 @@ export function report(info: ModelInfo, limited: boolean): Node[] {
     [
       'Context',
       plan.contextLength > info.trainedContext
-        ? `${count(plan.contextLength)}, but it was trained on ${count(info.trainedContext)}: beyond that its answers fall apart`
+        ? `${count(plan.contextLength)}, but it was trained on ${count(info.trainedContext)}: ` +
+          'beyond that its answers fall apart'
         : `${count(plan.contextLength)} of ${count(info.trainedContext)} trained`,
     ],
     ['Made for', info.chatTemplate ? 'chat' : 'continuing text (no chat template)'],

@@ -1,5 +1,5 @@
-// How answers are made: the sampling settings and the schema that binds them, read from the form and kept for
-// the next visit.
+// How answers are made: the sampling settings and the schema that binds them, read from the form
+// and kept for the next visit.
 
 import type { GenerateOptions } from 'sluice-llm';
 

@@ -1,5 +1,5 @@
-// Where the last whole sentence of a growing text ends. Each character is looked at once, when it comes,
-// however long the text is and whether or not a sentence ever ends.
+// Where the last whole sentence of a growing text ends. Each character is looked at once, when it
+// comes, however long the text is and whether or not a sentence ever ends.
 
 export class Sentences {
   /** Characters up to the end of the last whole sentence, its mark included. */

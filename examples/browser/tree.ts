@@ -1,5 +1,5 @@
-// An answer in JSON as a tree that grows with it: what has not changed stays the same elements, so that what
-// was folded stays folded and the focus stays where it is.
+// An answer in JSON as a tree that grows with it: what has not changed stays the same elements, so
+// that what was folded stays folded and the focus stays where it is.
 
 import { make } from './dom.js';
 

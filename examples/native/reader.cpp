@@ -32,7 +32,7 @@ class Archive {
     out.size = sizeof out;
     out.length = length_;
     out.user = this;
-    out.serial = 1;
+    out.serialize_reads = 1;
     out.read = [](void* user, uint64_t offset, void* buffer, size_t length) -> int32_t {
       return static_cast<Archive*>(user)->read(offset, buffer, length) ? 0 : 1;
     };
@@ -76,7 +76,7 @@ void tell(Archive& archive, const char* prompt) {
   sluice_generate_options options;
   check(sluice_generate_options_default(&options, sizeof options));
   options.max_tokens = 128;
-  options.on_piece = [](void*, const sluice_piece* piece) -> int32_t {
+  options.on_token = [](void*, const sluice_token_event* piece) -> int32_t {
     std::cout.write(piece->text, static_cast<std::streamsize>(piece->length)).flush();
     return std::cout ? 0 : 1;
   };

@@ -12,7 +12,7 @@ static int fail(sluice_status status) {
   return 1;
 }
 
-static int32_t show_piece(void *user, const sluice_piece *piece) {
+static int32_t show_piece(void *user, const sluice_token_event *piece) {
   (void)user;
   const size_t written = fwrite(piece->text, 1, piece->length, stdout);
   return written != piece->length || fflush(stdout) != 0; /* nobody listens: the story ends */
@@ -29,8 +29,8 @@ static void show_stats(const sluice_engine *engine, const sluice_result *result)
   if (sluice_engine_info(engine, &info) != SLUICE_OK) return;
   if (sluice_engine_stats(engine, &stats) != SLUICE_OK) return;
   fprintf(stderr, "prompt %" PRId32 " tokens, %.1f a second | story %" PRId32 " tokens, %.1f\n",
-          result->prompt_tokens, result->prompt_rate, result->generated_tokens,
-          result->generate_rate);
+          result->prompt_tokens, result->prompt_tokens_per_second, result->generated_tokens,
+          result->tokens_per_second);
   fprintf(stderr, "%" PRIu64 " bytes of weights read, waited %.0f ms for them\n", stats.bytes_read,
           stats.wait_ms);
   fprintf(stderr, "memory of %s (%s, %s):\n", info.name, info.architecture, info.kernels);
@@ -49,7 +49,7 @@ static int tell(sluice_engine *engine, const char *prompt, int64_t max_tokens) {
   sluice_result result = {.size = sizeof result};
   if (status == SLUICE_OK) {
     options.max_tokens = max_tokens;
-    options.on_piece = show_piece;
+    options.on_token = show_piece;
     fputs(prompt, stdout);
     status = sluice_generate(session, prompt, SLUICE_TERMINATED, &options, &result);
     putchar('\n');

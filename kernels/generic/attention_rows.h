@@ -155,7 +155,7 @@ SLUICE_NOINLINE void value_strip(const float* p, int lo, int hi, const Rows& val
 
 // --- tables --------------------------------------------------------------------------------------
 // Tiles of 1, 2, 4 .. rows are called through tables. Were they inlined into one function, which
-// compilers and wasm-opt love to do, they would spill each other's registers: V8 allocates those
+// compilers and wasm-opt love to do, they would swap_to each other's registers: V8 allocates those
 // of a whole function at once, and that costs it a third of the speed.
 using ScoreStrip = void (*)(const Queries&, const Rows&, bool, float*);
 using ValueStrip = void (*)(const float*, int, int, const Rows&, int32_t, float*);

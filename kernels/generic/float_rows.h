@@ -111,11 +111,10 @@ struct Float {
     }
   }
   static void multiply(const MatmulArgs& a, const uint8_t* group, int64_t row) {
-    for_token_tiles<4, kLeastTile>(
-        a.x.n_tokens, 0, [&](auto tokens, int64_t t) SLUICE_INLINE_LAMBDA {
-          constexpr int kTokens = decltype(tokens)::value;
-          multiply_float_tile<K, kTokens == 1 ? kVecs : 1, kTokens>(a, group, row, t);
-        });
+    for_token_tiles<4, kMinTile>(a.x.n_tokens, 0, [&](auto tokens, int64_t t) SLUICE_INLINE_LAMBDA {
+      constexpr int kTokens = decltype(tokens)::value;
+      multiply_float_tile<K, kTokens == 1 ? kVecs : 1, kTokens>(a, group, row, t);
+    });
   }
 };
 

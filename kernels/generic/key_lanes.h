@@ -6,8 +6,8 @@
 // one chain over the blocks of a row, whatever rows and positions are done together.
 #pragma once
 
-#include "kernels/generic/quantize_acts.h"
 #include "kernels/generic/kv_rows.h"
+#include "kernels/generic/quantize_acts.h"
 #include "kernels/generic/subblock.h"
 
 namespace sluice::kernels::SLUICE_TARGET {

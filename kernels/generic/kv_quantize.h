@@ -98,7 +98,7 @@ SLUICE_NOINLINE KvValues load_block(const float* x, int32_t from, int32_t n) {
 }
 
 // Below this the inverse overflows, and such values are nothing beside others.
-constexpr float kLeastPeak = 1e-30f;
+constexpr float kMinPeak = 1e-30f;
 
 // code - kMiddle of the level that is nearest to y.
 template <class L>
@@ -121,7 +121,7 @@ SLUICE_INLINE void quantize_levels(const KvValues& of, uint8_t* scale, int32_t (
   const F32(&x)[kKvVectors] = of.x;
   const float peak = of.peak;
   float d = 0.0f, least = 0.0f;
-  for (int i = 0; peak > kLeastPeak && i < 8; ++i) {
+  for (int i = 0; peak > kMinPeak && i < 8; ++i) {
     const float tried = peak / (kTop<L>[i] * L::kOuter);
     const F32 inverse = splat(1.0f / tried), factor = splat(tried);
     F32 sum = splat(0.0f);
@@ -155,7 +155,7 @@ void quantize_kv(const float* x, int32_t n, void* row) {
   for (int32_t c = 0; c < n; c += kKvBlock, out += 34) {
     const KvValues block = load_block(x, c, n);
     const float d = put_bf16(block.peak / 127.0f, out);
-    const F32 inverse = splat(block.peak > kLeastPeak ? 1.0f / d : 0.0f);
+    const F32 inverse = splat(block.peak > kMinPeak ? 1.0f / d : 0.0f);
     int32_t codes[kKvBlock];
     unroll<kKvVectors>([&](auto j) SLUICE_INLINE_LAMBDA {
       const F32 code = min(max(block.x[j] * inverse, splat(-127.0f)), splat(127.0f));
@@ -199,7 +199,7 @@ void quantize_row_q2(const float* x, int32_t n, uint8_t* out) {
 struct Channels {
   F32 step, mid;
   SLUICE_INLINE_METHOD F32 code(F32 x) const {  // 0 .. 3
-    const F32 ok = select(splat(kLeastPeak) < step, splat(1.0f) / step, splat(0.0f));
+    const F32 ok = select(splat(kMinPeak) < step, splat(1.0f) / step, splat(0.0f));
     return min(max(round(mul_add(x - mid, ok, splat(1.5f))), splat(0.0f)), splat(3.0f));
   }
 };

@@ -55,9 +55,9 @@ static_assert(!kTiledActs || kTokenTile == kActTile);
 // Tokens that make no tile of so many go one by one. A tile of two is not worth its bytes where
 // these travel.
 #if defined(__wasm__)
-constexpr int kLeastTile = 4;
+constexpr int kMinTile = 4;
 #else
-constexpr int kLeastTile = 2;
+constexpr int kMinTile = 2;
 #endif
 
 // Types that go through dot_parts, where their codes are fetched ahead.
@@ -111,7 +111,7 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
       SLUICE_NO_UNROLL for (int i = 0; i < n; ++i) {
         if constexpr (T == 1 && kFetchesCodes<K>) fetch_scales<K>(s);
         if (from_memory) x.ahead = q + kFetchAhead;
-        if constexpr (T == 1 && kFetchesCodes<K> && kMostSums < NV * kSumsTogether<K>) {
+        if constexpr (T == 1 && kFetchesCodes<K> && kMaxSums < NV * kSumsTogether<K>) {
           SLUICE_NO_UNROLL for (int v = 0; v < NV; ++v) {
             F32 one[1][1] = {{acc[v][0]}};
             K::template mul<1, 1>(q + 4 * kLanes * v, s, kLanes * (v0 + v), x, one);
@@ -148,18 +148,18 @@ constexpr int kTileVecsOf = K::kType == Type::kQ4_0 || K::kType == Type::kQ8_0 |
 
 // With those a pass of two tokens is to cost little more than one.
 template <class K>
-constexpr int kLeastTileOf = kTileVecsOf<K> > 1 && kTiledActs ? 2 : kLeastTile;
+constexpr int kMinTileOf = kTileVecsOf<K> > 1 && kTiledActs ? 2 : kMinTile;
 
 // All tokens of a product, in tiles as large as can be: f(Int<T>, first token).
-template <int T, int kLeast, class F>
+template <int T, int kMin, class F>
 SLUICE_INLINE void for_token_tiles(int32_t n_tokens, int64_t t, const F& f) {
   for (; t + T <= n_tokens; t += T) f(Int<T>{}, t);
-  if constexpr (T > 1) for_token_tiles<(T / 2 < kLeast ? 1 : T / 2), kLeast>(n_tokens, t, f);
+  if constexpr (T > 1) for_token_tiles<(T / 2 < kMin ? 1 : T / 2), kMin>(n_tokens, t, f);
 }
 
 template <class K>
 void multiply_group(const MatmulArgs& a, const uint8_t* group, int64_t row) {
-  for_token_tiles<kTokenTile, kLeastTileOf<K>>(
+  for_token_tiles<kTokenTile, kMinTileOf<K>>(
       a.x.n_tokens, 0, [&](auto tokens, int64_t t) SLUICE_INLINE_LAMBDA {
         constexpr int kTokens = decltype(tokens)::value;
         constexpr int kTogether = kTokens == 1 ? kVecs : kTileVecsOf<K>;

@@ -1,8 +1,8 @@
 // Gathers a target's kernels into its Table. Included last by isa/<target>.cpp, once.
 #pragma once
 
-#include "kernels/generic/quantize_acts.h"
 #include "kernels/generic/attention.h"
+#include "kernels/generic/quantize_acts.h"
 #if defined(SLUICE_DIRECT)
 #include "kernels/generic/unpacked_gemv.h"
 #endif

@@ -23,7 +23,7 @@ SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
 SLUICE_INLINE const uint8_t* anchor(const uint8_t* p) {
   return p;
 }
-constexpr int kMostSums = 16;
+constexpr int kMaxSums = 16;
 
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET

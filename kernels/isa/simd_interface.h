@@ -18,7 +18,7 @@
 //   I16       load_u8_pairs splat_pair pair_dot
 //   acts      put_values (natively plain_values.h); with kTiledActs load_quad_tile quad_of
 //             load_signed_quad_tile signed_quad_of
-//   memory    prefetch keep_order again<part> anchor kMostSums (natively native_order.h)
+//   memory    prefetch keep_order again<part> anchor kMaxSums (natively native_order.h)
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
 }
 
 // All that there are go together: a quad takes two registers, and is best read once for them all.
-constexpr int kMostSums = 8;
+constexpr int kMaxSums = 8;
 using ActBlock = ActBlock16;
 using Quad = Pairs;
 SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {

@@ -32,7 +32,7 @@ SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
 }
 
 // Four sums, their masks and codes fill the registers of x86: more vectors of rows go one by one.
-constexpr int kMostSums = 4;
+constexpr int kMaxSums = 4;
 using ActBlock = ActBlock8;
 using Quad = Bytes;
 SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {

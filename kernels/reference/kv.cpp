@@ -72,7 +72,7 @@ double kv_channel_value(const void* group, int32_t n, int32_t p, int32_t i) {
   return middle + step * ((code >> (i % 64 / 16 * 2) & 3) - 1.5);
 }
 
-double least_kv_error(KvType type, const float* x) {
+double min_kv_error(KvType type, const float* x) {
   double peak = 0;
   for (int i = 0; i < 32; ++i) peak = std::fmax(peak, std::fabs(x[i]));
   if (peak == 0) return 0;

@@ -57,7 +57,7 @@ void rotate(const float* x, int32_t n, double* out);
 [[nodiscard]] double kv_channel_value(const void* group, int32_t n, int32_t p, int32_t i);
 // The least squared error that 32 values can have in a block of this type, over fine steps of the
 // scale; kF16 is not a block.
-[[nodiscard]] double least_kv_error(KvType type, const float* x);
+[[nodiscard]] double min_kv_error(KvType type, const float* x);
 
 // Naive attention, row i to out + i * dv; `partial_max`, `partial_sum`, `out` and `scratch` of the
 // arguments are not looked at.

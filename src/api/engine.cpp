@@ -8,7 +8,7 @@
 namespace sluice::api {
 namespace {
 
-constexpr int32_t kMostThreads = 64;
+constexpr int32_t kMaxThreads = 64;
 
 // A caller's function as a file.
 class ReaderSource final : public io::ByteSource {
@@ -23,7 +23,7 @@ class ReaderSource final : public io::ByteSource {
     }
     if (out.empty()) return {};
     std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
-    if (reader_.serial != 0) lock.lock();
+    if (reader_.serialize_reads != 0) lock.lock();
     const int32_t failed = reader_.read(reader_.user, offset, out.data(), out.size());
     if (failed == 0) return {};
     return error(Code::kIo, "the reader returned %d for %zu bytes at byte %llu", failed, out.size(),
@@ -36,7 +36,7 @@ class ReaderSource final : public io::ByteSource {
 };
 
 // Of a draft that is none of the names: a model's path.
-bool guesses_by_model(const sluice_load_options& given) {
+bool drafts_by_model(const sluice_load_options& given) {
   if (given.draft == nullptr) return false;
   const std::string_view name = given.draft;
   return name != "ngram" && name != "nextn";
@@ -46,26 +46,26 @@ sluice_load_options default_load_options() {
   sluice_load_options options = {};
   options.size = sizeof options;
   options.sessions = options.logits_rows = options.preload = 1;
-  options.kv_keep = -1;
-  options.quality = options.early_exit = 1;
+  options.kv_sinks = -1;
+  options.early_exit = 1;
   return options;
 }
 
 Result<native::LoadOptions> load_options(const sluice_load_options& given) {
-  SLUICE_RETURN_IF_ERROR(check_range(given.threads, 0, kMostThreads, "threads"));
-  SLUICE_RETURN_IF_ERROR(check_range(given.context, 0, model::kMaxContext, "context"));
+  SLUICE_RETURN_IF_ERROR(check_range(given.threads, 0, kMaxThreads, "threads"));
+  SLUICE_RETURN_IF_ERROR(check_range(given.n_ctx, 0, model::kMaxContext, "n_ctx"));
   SLUICE_RETURN_IF_ERROR(check_range(given.sessions, 1, session::kMaxSessions, "sessions"));
   SLUICE_RETURN_IF_ERROR(check_range(given.logits_rows, 1, session::kMaxBatch, "logits_rows"));
-  SLUICE_RETURN_IF_ERROR(check_flag(given.grammars, "grammars"));
+  SLUICE_RETURN_IF_ERROR(check_flag(given.structured_output, "structured_output"));
   SLUICE_RETURN_IF_ERROR(check_flag(given.preload, "preload"));
   native::LoadOptions out;
   out.engine.memory_budget = given.memory_budget;
   out.engine.n_threads = given.threads;
-  out.engine.n_ctx = given.context;
+  out.engine.n_ctx = given.n_ctx;
   out.engine.n_sessions = given.sessions;
   out.engine.logits_rows = given.logits_rows;
-  out.engine.grammars = given.grammars != 0;
-  SLUICE_RETURN_IF_ERROR(check_range(given.draft_max, 0, draft::kMostGuesses, "draft_max"));
+  out.engine.structured_output = given.structured_output != 0;
+  SLUICE_RETURN_IF_ERROR(check_range(given.draft_max, 0, draft::kMaxDraftTokens, "draft_max"));
   if (given.draft != nullptr) out.engine.draft_max = given.draft_max > 0 ? given.draft_max : -1;
   out.engine.nextn = given.draft != nullptr && std::string_view(given.draft) == "nextn";
   if (given.kernels != nullptr) out.engine.kernels = given.kernels;
@@ -74,13 +74,13 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
     if (!types.ok()) return types.status();
     out.engine.kv = *types;
   }
-  SLUICE_RETURN_IF_ERROR(check_range(given.kv_keep, -1, model::kMaxContext, "kv_keep"));
-  SLUICE_RETURN_IF_ERROR(check_range(given.kv_size, 0, model::kMaxContext, "kv_size"));
+  SLUICE_RETURN_IF_ERROR(check_range(given.kv_sinks, -1, model::kMaxContext, "kv_sinks"));
+  SLUICE_RETURN_IF_ERROR(check_range(given.kv_capacity, 0, model::kMaxContext, "kv_capacity"));
   const char* policy = given.kv_policy != nullptr ? given.kv_policy : "";
-  const Result<kv::KvPolicy> full = kv::parse_kv_policy(policy, given.kv_keep, given.kv_size);
+  const Result<kv::KvPolicy> full = kv::parse_kv_policy(policy, given.kv_sinks, given.kv_capacity);
   if (!full.ok()) return full.status();
   out.engine.kv_policy = *full;
-  out.engine.quality = given.quality;
+  out.engine.skip_layers_ratio = given.skip_layers_ratio;
   out.engine.exits.confidence = given.early_exit;
   if (given.head_clusters != nullptr) {
     const Result<model::HeadPolicy> head = model::parse_head_policy(given.head_clusters);
@@ -96,10 +96,9 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
     }
     out.adapters.push_back({adapter.path, adapter.scale});
   }
-  if (given.spill_directory != nullptr) {
-    if (given.spill_directory[0] == '\0') {
-      return error(Code::kInvalidArgument,
-                   "spill_directory is empty: null says that there is none");
+  if (given.swap_directory != nullptr) {
+    if (given.swap_directory[0] == '\0') {
+      return error(Code::kInvalidArgument, "swap_directory is empty: null says that there is none");
     }
     out.engine.base_bytes += native::kSwapBytes;
   }
@@ -127,7 +126,7 @@ Status preload(native::Model& model, const sluice_load_options& given) {
 
 Result<native::DraftPair> open_models(native::ModelHeader header, const sluice_load_options& given,
                                       const native::LoadOptions& how) {
-  if (guesses_by_model(given)) {
+  if (drafts_by_model(given)) {
     return native::open_pair(std::move(header), given.draft, how.engine, how.source);
   }
   Result<std::unique_ptr<native::Model>> model = native::Model::open(std::move(header), how.engine);
@@ -160,8 +159,8 @@ Status load(const sluice_load_options* options, sluice_engine** engine, ReadHead
     SLUICE_RETURN_IF_ERROR(status);
   }
   auto loaded = std::make_shared<Loaded>(std::move(*models), std::move(chat_template));
-  const char* spill = given.spill_directory;
-  SLUICE_RETURN_IF_ERROR(loaded->open_swap(spill != nullptr ? spill : ""));
+  const char* swap_to = given.swap_directory;
+  SLUICE_RETURN_IF_ERROR(loaded->open_swap(swap_to != nullptr ? swap_to : ""));
   if (given.draft != nullptr) SLUICE_RETURN_IF_ERROR(loaded->allow_drafts());
   *engine = new sluice_engine{std::move(loaded)};
   return {};
@@ -178,8 +177,8 @@ std::string to_text(const session::ReportValue& value) {
   return {digits, end};
 }
 
-Status inspect(const char* path, const sluice_load_options* options, sluice_fact_callback callback,
-               void* user) {
+Status inspect(const char* path, const sluice_load_options* options,
+               sluice_metadata_callback callback, void* user) {
   sluice_load_options given = default_load_options();
   if (options != nullptr) SLUICE_RETURN_IF_ERROR(read_struct(options, &given));
   Result<native::LoadOptions> how = load_options(given);
@@ -236,7 +235,7 @@ sluice_status sluice_load_reader(const sluice_reader* reader, const sluice_load_
     sluice_reader given = {};
     SLUICE_RETURN_IF_ERROR(read_struct(reader, &given));
     SLUICE_REFUSE_NULL(given.read);
-    SLUICE_RETURN_IF_ERROR(check_flag(given.serial, "serial"));
+    SLUICE_RETURN_IF_ERROR(check_flag(given.serialize_reads, "serialize_reads"));
     return load(options, engine, [&given](const io::OpenOptions&) {
       return native::read_header(std::make_unique<ReaderSource>(given));
     });
@@ -248,7 +247,7 @@ void sluice_engine_free(sluice_engine* engine) {
 }
 
 sluice_status sluice_inspect(const char* path, const sluice_load_options* options,
-                             sluice_fact_callback callback, void* user) {
+                             sluice_metadata_callback callback, void* user) {
   return guarded([&]() -> Status {
     SLUICE_REFUSE_NULL(path);
     SLUICE_REFUSE_NULL(callback);

@@ -8,7 +8,8 @@ sluice_generate_options default_generate_options() {
   sluice_generate_options options = {};
   options.size = sizeof options;
   options.max_tokens = -1;
-  options.prompt_flags = SLUICE_ADD_BOS | SLUICE_PARSE_SPECIAL;
+  options.prompt_flags = SLUICE_ADD_SPECIAL | SLUICE_PARSE_SPECIAL;
+  options.skip_special_tokens = 1;
   options.logprobs = -1;
   return options;
 }
@@ -17,16 +18,16 @@ Status set_form(const sluice_generate_options& given, generate::Options* out) {
   constexpr grammar::Kind kKinds[] = {grammar::Kind::kGbnf, grammar::Kind::kRegex,
                                       grammar::Kind::kChoice, grammar::Kind::kJson,
                                       grammar::Kind::kJsonSchema};
-  SLUICE_RETURN_IF_ERROR(
-      check_range(given.form, SLUICE_FORM_NONE, SLUICE_FORM_JSON_SCHEMA, "form"));
+  SLUICE_RETURN_IF_ERROR(check_range(given.constraint, SLUICE_CONSTRAINT_NONE,
+                                     SLUICE_CONSTRAINT_JSON_SCHEMA, "constraint"));
   SLUICE_RETURN_IF_ERROR(check_flag(given.whitespace, "whitespace"));
-  if (given.form == SLUICE_FORM_NONE) return {};
-  if (given.form_text == nullptr && given.form != SLUICE_FORM_JSON) {
-    return null_argument("form_text");
+  if (given.constraint == SLUICE_CONSTRAINT_NONE) return {};
+  if (given.constraint_text == nullptr && given.constraint != SLUICE_CONSTRAINT_JSON) {
+    return null_argument("constraint_text");
   }
   out->constraint = generate::Constraint();
-  out->constraint->kind = kKinds[given.form - 1];
-  if (given.form_text != nullptr) out->constraint->text = given.form_text;
+  out->constraint->kind = kKinds[given.constraint - 1];
+  if (given.constraint_text != nullptr) out->constraint->text = given.constraint_text;
   out->constraint->options.compact = given.whitespace == 0;
   return {};
 }
@@ -37,9 +38,9 @@ Result<generate::Options> generate_options(const sluice_generate_options& given)
   if (!sampling.ok()) return sampling.status();
   out.sampling = std::move(*sampling);
   out.max_tokens = given.max_tokens;
-  SLUICE_RETURN_IF_ERROR(check_flag(given.special, "special"));
+  SLUICE_RETURN_IF_ERROR(check_flag(given.skip_special_tokens, "skip_special_tokens"));
   SLUICE_RETURN_IF_ERROR(check_flag(given.ignore_eos, "ignore_eos"));
-  out.special = given.special != 0;
+  out.special = given.skip_special_tokens == 0;
   out.ignore_eos = given.ignore_eos != 0;
   out.logprobs = given.logprobs;
   SLUICE_RETURN_IF_ERROR(check_array(given.stop, given.n_stop, "stop"));
@@ -104,12 +105,12 @@ class Answer {
 
   // False when the answer is to end.
   bool hand_over(const generate::Piece& piece) {
-    if (given_.on_piece == nullptr) return true;
+    if (given_.on_token == nullptr) return true;
     top_.clear();
     for (const sample::Candidate& c : piece.top) top_.push_back({c.token, c.logprob});
-    const sluice_piece told = {piece.token,   piece.text.c_str(), piece.text.size(),
-                               piece.logprob, top_.data(),        top_.size()};
-    return given_.on_piece(given_.piece_user, &told) == 0;
+    const sluice_token_event told = {piece.token,   piece.text.c_str(), piece.text.size(),
+                                     piece.logprob, top_.data(),        top_.size()};
+    return given_.on_token(given_.token_user, &told) == 0;
   }
 
   void describe(const generate::Generation& generation, const generate::Options& options, bool ok,
@@ -125,13 +126,13 @@ class Answer {
     result->cached_tokens = counts.cached;
     result->generated_tokens = counts.generated;
     result->prompt_ms = counts.prompt_ms;
-    result->first_ms = counts.first_ms;
+    result->time_to_first_token_ms = counts.time_to_first_token_ms;
     result->generate_ms = counts.generate_ms;
-    result->prompt_rate = counts.prompt_rate();
-    result->generate_rate = counts.generate_rate();
+    result->prompt_tokens_per_second = counts.prompt_tokens_per_second();
+    result->tokens_per_second = counts.tokens_per_second();
     result->drafted_tokens = counts.drafted;
     result->accepted_tokens = counts.accepted;
-    result->passes = counts.passes;
+    result->forward_passes = counts.passes;
   }
 
   sluice_session& handle_;
@@ -139,7 +140,7 @@ class Answer {
   const uint32_t cancels_;
   bool cancelled_ = false;
   Status waited_;  // for weights of the draft's model
-  std::vector<sluice_candidate> top_;
+  std::vector<sluice_token_logprob> top_;
 };
 
 static_assert(static_cast<int>(generate::Finish::kStop) == SLUICE_FINISH_STOP &&

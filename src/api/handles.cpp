@@ -80,12 +80,12 @@ Loaded::Loaded(native::DraftPair models, std::string chat_template)
   info.name = program.hp.name.c_str();
   info.kernels = engine.table().name;
   info.chat_template = chat_template_.empty() ? nullptr : chat_template_.c_str();
-  info.vocabulary = static_cast<int32_t>(program.hp.n_vocab);
-  info.trained_context = static_cast<int32_t>(program.hp.n_ctx_train);
-  info.layers = static_cast<int32_t>(program.hp.n_layer);
-  info.embedding = program.embed_tail.width;
-  info.scores = program.rank_tail.width;
-  info.generates = program.hp.causal && program.head >= 0 ? 1 : 0;
+  info.n_vocab = static_cast<int32_t>(program.hp.n_vocab);
+  info.n_ctx_train = static_cast<int32_t>(program.hp.n_ctx_train);
+  info.n_layer = static_cast<int32_t>(program.hp.n_layer);
+  info.n_embd = program.embed_tail.width;
+  info.n_scores = program.rank_tail.width;
+  info.can_generate = program.hp.causal && program.head >= 0 ? 1 : 0;
   info.bos = engine.tokenizer().bos();
   info.eos = engine.tokenizer().eos();
   note_work(nullptr, false);
@@ -140,12 +140,12 @@ void Loaded::note_plan() {
   const uint64_t draft_total = draft() == nullptr ? 0 : draft()->engine().plan().total();
   const std::lock_guard<std::mutex> lock(facts_mutex_);
   sluice_info& info = facts_.info;
-  info.context = plan.n_ctx;
+  info.n_ctx = plan.n_ctx;
   info.threads = plan.n_threads;
-  info.batch = plan.n_batch;
+  info.n_batch = plan.n_batch;
   info.sessions =
-      swap_->spills() ? static_cast<int32_t>(native::kMostConversations) : plan.n_sessions;
-  info.resident = plan.weights.streamed_bytes == 0 ? 1 : 0;
+      swap_->swaps() ? static_cast<int32_t>(native::kMaxConversations) : plan.n_sessions;
+  info.fully_resident = plan.weights.streamed_bytes == 0 ? 1 : 0;
   info.memory_budget = plan.budget == 0 ? 0 : plan.budget + beside;
   info.memory_total = plan.total() + draft_total;
   info.memory_minimum = plan.minimum + beside;
@@ -174,29 +174,29 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
     if (ended) ended_ = now;
   }
   now.wait_ms = 0;
-  now.bytes_read = now.bytes_fetched = now.bytes_from_store = 0;
-  now.rows_found = models_.model->engine().working().row_cache(0).found();
-  now.rows_read = models_.model->engine().working().row_cache(0).read();
+  now.bytes_read = now.bytes_fetched = now.bytes_from_cache = 0;
+  now.embedding_cache_hits = models_.model->engine().working().embedding_row_cache(0).found();
+  now.embedding_cache_misses = models_.model->engine().working().embedding_row_cache(0).read();
   const session::HeadCounts& head = models_.model->engine().head_counts();
-  now.head_rows = head.rows;
-  now.head_known = head.known;
-  now.head_products = head.products;
+  now.clustered_head_rows = head.rows;
+  now.clustered_head_exact = head.known;
+  now.clustered_head_logits = head.products;
   const session::ExitCounts& exits = models_.model->engine().exit_counts();
-  now.exit_rows = exits.rows;
-  now.exit_left = exits.left;
-  now.exit_layers = exits.layers;
+  now.early_exit_tokens = exits.rows;
+  now.early_exit_taken = exits.left;
+  now.early_exit_layers = exits.layers;
   for (native::Model* const read : {models_.model.get(), draft()}) {
     if (read == nullptr) continue;
     now.wait_ms += read->wait_ms();
     now.bytes_read += read->engine().residency().filled_bytes();
     now.bytes_fetched += read->bytes_fetched();
-    now.bytes_from_store += read->bytes_from_store();
+    now.bytes_from_cache += read->bytes_from_cache();
   }
   if (swap_ != nullptr) {
     const native::SessionSwap::Counts swapped = swap_->counts();
-    now.sessions_spilled = swapped.spilled;
-    now.bytes_spilled = swapped.bytes_written;
-    now.bytes_restored = swapped.bytes_read;
+    now.sessions_swapped = swapped.in_files;
+    now.bytes_swapped_out = swapped.bytes_written;
+    now.bytes_swapped_in = swapped.bytes_read;
   }
   const std::lock_guard<std::mutex> lock(facts_mutex_);
   facts_.stats = now;
@@ -207,7 +207,7 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
 extern "C" {
 
 const char* sluice_status_name(sluice_status status) {
-  if (status < SLUICE_OK || status > SLUICE_TEMPLATE) return "UNKNOWN";
+  if (status < SLUICE_OK || status > SLUICE_CHAT_TEMPLATE) return "UNKNOWN";
   return sluice::code_name(static_cast<sluice::Code>(status));
 }
 

@@ -57,7 +57,7 @@ Status restore(sluice_session& handle, std::span<const uint8_t> bytes) {
   return (*session)->write_state(bytes);
 }
 
-Status forward(sluice_session& handle, std::span<const Token> tokens, int32_t wanted) {
+Status forward(sluice_session& handle, std::span<const Token> tokens, int32_t logits_mode) {
   const uint32_t cancels = handle.cancels;
   return handle.loaded->take_turn([&]() -> Status {
     const Result<session::Session*> entered = enter(handle, cancels);
@@ -65,7 +65,7 @@ Status forward(sluice_session& handle, std::span<const Token> tokens, int32_t wa
     session::Session& session = **entered;
     native::Model& model = handle.loaded->model();
     handle.rows = 0;
-    const bool all = wanted == SLUICE_ALL_LOGITS;
+    const bool all = logits_mode == SLUICE_ALL_LOGITS;
     SLUICE_RETURN_IF_ERROR(
         session.begin(tokens, all ? session::Wanted::kAllLogits : session::Wanted::kLastLogits));
     SLUICE_RETURN_IF_ERROR(run(handle, cancels, [&](int32_t n) { return session.step(n); }));
@@ -218,12 +218,13 @@ sluice_status sluice_session_cancel(sluice_session* session) {
 }
 
 sluice_status sluice_forward(sluice_session* session, const int32_t* tokens, size_t n,
-                             int32_t wanted) {
+                             int32_t logits_mode) {
   return guarded([&]() -> Status {
     SLUICE_REFUSE_NULL(session);
     SLUICE_RETURN_IF_ERROR(check_array(tokens, n, "tokens"));
-    SLUICE_RETURN_IF_ERROR(check_range(wanted, SLUICE_LAST_LOGITS, SLUICE_ALL_LOGITS, "wanted"));
-    return forward(*session, {tokens, n}, wanted);
+    SLUICE_RETURN_IF_ERROR(
+        check_range(logits_mode, SLUICE_LAST_LOGITS, SLUICE_ALL_LOGITS, "logits_mode"));
+    return forward(*session, {tokens, n}, logits_mode);
   });
 }
 

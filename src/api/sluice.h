@@ -88,14 +88,14 @@ enum {
   SLUICE_NOT_FOUND = 22,               /* no such file */
   SLUICE_IO = 23,                      /* reading or writing failed, a reader of yours too */
   SLUICE_CORRUPT = 24,                 /* a checksum did not match */
-  SLUICE_STORE_BUSY = 25,              /* another process uses the entry of the cache */
+  SLUICE_CACHE_LOCKED = 25,            /* another process uses the entry of the cache */
   SLUICE_ABORTED = 26,                 /* a callback or sluice_session_cancel wanted it so */
   SLUICE_INTERNAL = 27,
   SLUICE_GRAMMAR_SYNTAX = 28,         /* a grammar or schema that cannot be read, with the place */
   SLUICE_GRAMMAR_LEFT_RECURSION = 29, /* a rule that can begin with itself, named */
   SLUICE_GRAMMAR_TOO_LARGE = 30,      /* more states than a grammar may take */
   SLUICE_SCHEMA_UNSUPPORTED = 31,     /* a schema asks for what cannot be promised, named */
-  SLUICE_TEMPLATE = 32                /* a chat template that cannot be read, or took too much */
+  SLUICE_CHAT_TEMPLATE = 32           /* a chat template that cannot be read, or took too much */
 };
 
 /* The name of a status, such as "BUDGET_TOO_SMALL"; "UNKNOWN" for other numbers. Never null. */
@@ -126,19 +126,19 @@ typedef struct sluice_adapter {
 } sluice_adapter;
 
 typedef struct sluice_load_options {
-  size_t size;            /* of this structure, in bytes */
-  uint64_t memory_budget; /* bytes that the engine may hold; 0: all that it wants */
-  int32_t threads;        /* that compute, up to 64; 0: chosen */
-  int32_t context;        /* tokens of a session; 0: the model's own, at most 4096, or as many as
-                             the budget has room to list where the cache forgets */
-  int32_t sessions;       /* that are in memory at a time, 1 to 64; each has its context in the
-                             budget. Without `spill_directory` no more can exist */
-  int32_t logits_rows;    /* tokens of a pass whose logits are kept, 1 to 256; for
-                             SLUICE_ALL_LOGITS */
-  int32_t grammars;       /* 1: answers may be bound to a form, which takes room in the budget */
-  int32_t preload;        /* 1: returns when the weights that stay in memory are there; 0: the
-                             first passes load them */
-  const char* kernels;    /* an instruction set by name, such as "avx2"; null: the best */
+  size_t size;               /* of this structure, in bytes */
+  uint64_t memory_budget;    /* bytes that the engine may hold; 0: all that it wants */
+  int32_t threads;           /* that compute, up to 64; 0: chosen */
+  int32_t n_ctx;             /* tokens of a session; 0: the model's own, at most 4096, or as many as
+                                  the budget has room to list where the cache evicts */
+  int32_t sessions;          /* that are in memory at a time, 1 to 64; each has its context in the
+                                budget. Without `swap_directory` no more can exist */
+  int32_t logits_rows;       /* tokens of a pass whose logits are kept, 1 to 256; for
+                                SLUICE_ALL_LOGITS */
+  int32_t structured_output; /* 1: answers may be bound to a form, which takes room in the budget */
+  int32_t preload;           /* 1: returns when the weights that stay in memory are there; 0: the
+                                first passes load them */
+  const char* kernels;       /* an instruction set by name, such as "avx2"; null: the best */
   const char* cache_directory;          /* keeps what URLs deliver; null: nothing is kept */
   sluice_progress_callback on_progress; /* null: none; needs `preload` */
   void* progress_user;
@@ -155,25 +155,27 @@ typedef struct sluice_load_options {
                             smaller model of the same vocabulary, within memory_budget; null: none */
   int32_t draft_max;     /* guesses of one pass, up to 31; 0: chosen */
   const char* kv_policy; /* of a session whose cache is full: "full", an error; "window", it goes on
-                            with its first and last positions; "heavy", also with those that
+                            with its first and last positions; "heavy-hitter", also with those that
                             have been attended to most (not of q2); null: full */
-  int32_t kv_keep;       /* first positions that window and heavy keep; -1: 4 */
-  int32_t kv_size;       /* positions that they have memory for; 0: the context */
-  double quality;        /* from 1, the whole model, to 0: the least important layers are left out,
-                            as `sluice convert --calibrate` has measured them; not without that */
-  const char* head_clusters;   /* of a file of `sluice convert --cluster-head`: for which tokens
-                                  logits are computed, those of so many clusters, such as "8", or
-                                  "exact": as many as tell the largest; others get their cluster's;
-                                  "off": all; null: off at a quality of 1, else fewer with it */
-  const char* spill_directory; /* made where it is missing: up to 512 sessions can exist; where a
+  int32_t kv_sinks;      /* first positions that window and heavy-hitter keep; -1: 4 */
+  int32_t kv_capacity;   /* positions that they have memory for; 0: the context */
+  double skip_layers_ratio; /* of the layers that may be skipped, 0 (default) to 1: the least
+                            important, as `sluice convert --calibrate` has measured them; not
+                            without that */
+  const char*
+      head_clusters;          /* of a file of `sluice convert --cluster-head`: for which tokens
+                                 logits are computed, those of so many clusters, such as "8", or
+                                 "exact": as many as tell the largest; others get their cluster's;
+                                 "off": all; null: off where no layers are skipped, else fewer with them */
+  const char* swap_directory; /* made where it is missing: up to 512 sessions can exist; where a
                                   call finds no room, the one that was idle for longest goes to a
                                   file in it that nobody else can open, and comes back when it is
                                   used. What a session then holds is the same to the bit; what a
                                   file cannot take or give back is SLUICE_IO, and every session is
                                   as it was. The files are gone with the process. Null: none */
-  double early_exit;           /* of a file of `sluice convert --calibrate`: how likely a token
-                                  must be settled for the layers that follow to be left out, from
-                                  0 to 1; 1: all layers */
+  double early_exit;          /* of a file of `sluice convert --calibrate`: how likely a token
+                                 must be settled for the layers that follow to be left out, from
+                                 0 to 1; 1: all layers */
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */
@@ -194,7 +196,7 @@ typedef struct sluice_reader {
    * at a time, as long as the engine lives. */
   int32_t (*read)(void* user, uint64_t offset, void* buffer, size_t length);
   void* user;
-  int32_t serial; /* 1: calls one after the other, though still from several threads */
+  int32_t serialize_reads; /* 1: calls one after the other, though still from several threads */
 } sluice_reader;
 
 /* The same of a GGUF file that the caller reads. */
@@ -208,13 +210,13 @@ SLUICE_API void sluice_engine_free(sluice_engine* engine);
 /* One thing known about a model: `section` is null or "types" (bytes by type of weights) or
  * "plan" (bytes and counts of the memory plan), `value` a number, text, "true" or "false". Texts
  * are valid during the call. */
-typedef void (*sluice_fact_callback)(void* user, const char* section, const char* key,
-                                     const char* value);
+typedef void (*sluice_metadata_callback)(void* user, const char* section, const char* key,
+                                         const char* value);
 /* Tells from the header alone what a model is and how the options would use memory; nothing is
  * loaded. Errors: as for sluice_load, so it says whether the model will run. The memory of a
  * draft's model is left out. */
 SLUICE_API sluice_status sluice_inspect(const char* path, const sluice_load_options* options,
-                                        sluice_fact_callback callback, void* user);
+                                        sluice_metadata_callback callback, void* user);
 
 /* --- what an engine says about itself ----------------------------------------------------------
  */
@@ -225,18 +227,18 @@ typedef struct sluice_info {
   const char* name;          /* of the model, "" where it has none */
   const char* kernels;       /* the instruction set in use */
   const char* chat_template; /* as the model has it, in Jinja; null where it has none */
-  int32_t vocabulary;        /* tokens, and logits of a position */
-  int32_t context;           /* tokens of a session */
-  int32_t trained_context;   /* tokens that the model was trained for */
-  int32_t layers;
-  int32_t embedding;       /* values of an embedding; 0: none */
-  int32_t scores;          /* values that a reranker gives a text; 0: it is none */
-  int32_t generates;       /* 1: writes from left to right; 0: reads texts whole */
+  int32_t n_vocab;           /* tokens, and logits of a position */
+  int32_t n_ctx;             /* tokens of a session */
+  int32_t n_ctx_train;       /* tokens that the model was trained for */
+  int32_t n_layer;
+  int32_t n_embd;          /* values of an embedding; 0: none */
+  int32_t n_scores;        /* values that a reranker gives a text; 0: it is none */
+  int32_t can_generate;    /* 1: writes from left to right; 0: reads texts whole */
   int32_t bos, eos;        /* tokens; -1: none */
   int32_t threads;         /* that compute */
-  int32_t batch;           /* tokens of the prompt that are computed together */
+  int32_t n_batch;         /* tokens of the prompt that are computed together */
   int32_t sessions;        /* that can exist at a time */
-  int32_t resident;        /* 1: all weights stay in memory; 0: some are read anew for each pass */
+  int32_t fully_resident;  /* 1: all weights stay in memory; 0: some are read anew for each pass */
   uint64_t memory_budget;  /* bytes; 0: none was set */
   uint64_t memory_total;   /* bytes that the plan takes */
   uint64_t memory_minimum; /* bytes: the smallest budget to load it with like this */
@@ -252,18 +254,18 @@ typedef struct sluice_stats { /* since loading */
   double wait_ms;                /* of it, spent waiting for weights */
   uint64_t bytes_read;           /* of weights, read into the engine */
   uint64_t bytes_fetched;        /* over the network */
-  uint64_t bytes_from_store;     /* from the cache directory */
-  uint64_t rows_found;           /* of a token embedding that streams, in the cache of such rows */
-  uint64_t rows_read;            /* and not in it */
-  uint64_t head_rows;            /* of logits, for a part of the vocabulary: head_clusters */
-  uint64_t head_known;           /* of them, those whose largest is known to be that of all */
-  uint64_t head_products;        /* logits that were computed for them */
-  uint64_t exit_rows;            /* tokens that could leave before the last layer: early_exit */
-  uint64_t exit_left;            /* of them, those that did */
-  uint64_t exit_layers;          /* that were computed, for all of them together */
-  uint64_t sessions_spilled;     /* that are in files now: spill_directory */
-  uint64_t bytes_spilled;        /* written for that since loading */
-  uint64_t bytes_restored;       /* and read */
+  uint64_t bytes_from_cache;     /* from the cache directory */
+  uint64_t embedding_cache_hits; /* of a token embedding that streams, in the cache of such rows */
+  uint64_t embedding_cache_misses; /* and not in it */
+  uint64_t clustered_head_rows;    /* of logits, for a part of the vocabulary: head_clusters */
+  uint64_t clustered_head_exact;   /* of them, those whose largest is known to be that of all */
+  uint64_t clustered_head_logits;  /* logits that were computed for them */
+  uint64_t early_exit_tokens;      /* tokens that could leave before the last layer: early_exit */
+  uint64_t early_exit_taken;       /* of them, those that did */
+  uint64_t early_exit_layers;      /* that were computed, for all of them together */
+  uint64_t sessions_swapped;       /* that are in files now: swap_directory */
+  uint64_t bytes_swapped_out;      /* written for that since loading */
+  uint64_t bytes_swapped_in;       /* and read */
 } sluice_stats;
 
 /* Up to date within one token. */
@@ -284,23 +286,24 @@ SLUICE_API sluice_status sluice_engine_set_memory_budget(sluice_engine* engine, 
  */
 
 enum {                           /* how a text becomes tokens; together by | */
-       SLUICE_ADD_BOS = 1,       /* the tokens that the vocabulary puts around a text */
+       SLUICE_ADD_SPECIAL = 1,   /* the tokens that the vocabulary puts around a text */
        SLUICE_PARSE_SPECIAL = 2, /* "<|im_end|>" in the text is the control token */
-       SLUICE_CONTINUES = 4,     /* the text goes on from earlier text */
-       SLUICE_MARKED = 8 /* what stands between U+FDD0 and U+FDD1 never is a control token */
+       SLUICE_CONTINUATION = 4,  /* the text goes on from earlier text */
+       SLUICE_LITERAL_SPANS = 8 /* what stands between U+FDD0 and U+FDD1 never is a control token */
 };
 
 SLUICE_API sluice_status sluice_tokenize(const sluice_engine* engine, const char* text,
                                          size_t length, uint32_t flags, int32_t* out,
                                          size_t capacity, size_t* count);
-/* The text of n tokens, in whole characters (U+FFFD for what is none); `special` 1 gives control
- * tokens text, 0 none. A zero byte follows where there is room for it; *count leaves it out. */
+/* The text of n tokens, in whole characters (U+FFFD for what is none). With `skip_special_tokens` 1
+ * control tokens have no text, with 0 they have. A zero byte follows where there is room for it;
+ * *count leaves it out. */
 SLUICE_API sluice_status sluice_detokenize(const sluice_engine* engine, const int32_t* tokens,
-                                           size_t n, int32_t special, char* out, size_t capacity,
-                                           size_t* count);
+                                           size_t n, int32_t skip_special_tokens, char* out,
+                                           size_t capacity, size_t* count);
 /* *ends becomes 1 where the token ends an answer, else 0. */
-SLUICE_API sluice_status sluice_token_ends(const sluice_engine* engine, int32_t token,
-                                           int32_t* ends);
+SLUICE_API sluice_status sluice_token_is_eog(const sluice_engine* engine, int32_t token,
+                                             int32_t* ends);
 
 /* --- sessions ------------------------------------------------------------------------------------
  */
@@ -363,50 +366,50 @@ typedef struct sluice_sampling {
 
 SLUICE_API sluice_status sluice_sampling_default(sluice_sampling* sampling, size_t size);
 
-typedef struct sluice_candidate {
+typedef struct sluice_token_logprob {
   int32_t token;
   float logprob; /* natural logarithm of the probability, under the model's own distribution */
-} sluice_candidate;
+} sluice_token_logprob;
 
-typedef struct sluice_piece { /* one token of an answer; valid during the callback */
+typedef struct sluice_token_event { /* one token of an answer; valid during the callback */
   int32_t token;
   const char* text; /* whole characters that became certain with it, maybe none; ends in a zero */
   size_t length;    /* of the text, in bytes */
   float logprob;    /* where log-probabilities were asked for, else 0 */
-  const sluice_candidate* top; /* the likeliest tokens, best first */
+  const sluice_token_logprob* top; /* the likeliest tokens, best first */
   size_t n_top;
-} sluice_piece;
+} sluice_token_event;
 
 /* Called in the thread that generates. Returns 0 to go on; any other value ends the answer with
  * SLUICE_FINISH_CANCELLED. */
-typedef int32_t (*sluice_piece_callback)(void* user, const sluice_piece* piece);
+typedef int32_t (*sluice_token_callback)(void* user, const sluice_token_event* piece);
 
-enum { /* the form that an answer has to have; sluice_generate_options.form */
-       SLUICE_FORM_NONE = 0,
-       SLUICE_FORM_GBNF = 1,       /* a grammar in llama.cpp's notation */
-       SLUICE_FORM_REGEX = 2,      /* a regular expression, anchored at both ends */
-       SLUICE_FORM_CHOICE = 3,     /* one of the strings of a JSON array */
-       SLUICE_FORM_JSON = 4,       /* any JSON value; no text */
-       SLUICE_FORM_JSON_SCHEMA = 5 /* draft 2020-12 or 7 */
+enum { /* the form that an answer has to have; sluice_generate_options.constraint */
+       SLUICE_CONSTRAINT_NONE = 0,
+       SLUICE_CONSTRAINT_GBNF = 1,       /* a grammar in llama.cpp's notation */
+       SLUICE_CONSTRAINT_REGEX = 2,      /* a regular expression, anchored at both ends */
+       SLUICE_CONSTRAINT_CHOICE = 3,     /* one of the strings of a JSON array */
+       SLUICE_CONSTRAINT_JSON = 4,       /* any JSON value; no text */
+       SLUICE_CONSTRAINT_JSON_SCHEMA = 5 /* draft 2020-12 or 7 */
 };
 
 typedef struct sluice_generate_options {
   size_t size;                     /* of this structure, in bytes */
   const sluice_sampling* sampling; /* null: the defaults */
   int64_t max_tokens;              /* -1: until the context is full, the default */
-  uint32_t prompt_flags;           /* of a prompt given as text; default SLUICE_ADD_BOS |
+  uint32_t prompt_flags;           /* of a prompt given as text; default SLUICE_ADD_SPECIAL |
                                       SLUICE_PARSE_SPECIAL */
-  int32_t special;                 /* 1: control tokens have text; default 0 */
+  int32_t skip_special_tokens;     /* 1: control tokens have no text; default 1 */
   int32_t ignore_eos;              /* 1: goes on after an end token; default 0 */
   int32_t logprobs;                /* likeliest tokens to report, 0 to 64; -1: no
                                       log-probabilities, the default */
   const char* const* stop;         /* texts that end the answer and are no part of it */
   size_t n_stop;                   /* at most 64 */
-  int32_t form;                    /* SLUICE_FORM_..., needs sluice_load_options.grammars */
-  int32_t whitespace;              /* 1: JSON may have white space; default 0 */
-  const char* form_text;           /* the grammar, expression, choice or schema */
-  sluice_piece_callback on_piece;  /* null: none */
-  void* piece_user;
+  int32_t constraint;             /* SLUICE_FORM_..., needs sluice_load_options.structured_output */
+  int32_t whitespace;             /* 1: JSON may have white space; default 0 */
+  const char* constraint_text;    /* the grammar, expression, choice or schema */
+  sluice_token_callback on_token; /* null: none */
+  void* token_user;
 } sluice_generate_options;
 
 SLUICE_API sluice_status sluice_generate_options_default(sluice_generate_options* options,
@@ -425,15 +428,16 @@ typedef struct sluice_result {
   int32_t finish;     /* SLUICE_FINISH_... */
   int32_t stop_index; /* of the stop text that ended it; -1: none did */
   int32_t prompt_tokens;
-  int32_t cached_tokens;             /* of the prompt, held by the session already */
-  int32_t generated_tokens;          /* the end token not counted */
-  double prompt_ms;                  /* until the prompt was computed */
-  double first_ms;                   /* until the first token was chosen; 0: none was */
-  double generate_ms;                /* from the prompt's end to the last token */
-  double prompt_rate, generate_rate; /* tokens a second; 0 where nothing was computed */
-  int32_t drafted_tokens;            /* that were guessed and checked */
-  int32_t accepted_tokens;           /* of them, right: each saved a pass */
-  int32_t passes;                    /* of the answer, the prompt's not counted */
+  int32_t cached_tokens;         /* of the prompt, held by the session already */
+  int32_t generated_tokens;      /* the end token not counted */
+  double prompt_ms;              /* until the prompt was computed */
+  double time_to_first_token_ms; /* until the first token was chosen; 0: none was */
+  double generate_ms;            /* from the prompt's end to the last token */
+  double prompt_tokens_per_second,
+      tokens_per_second;   /* tokens a second; 0 where nothing was computed */
+  int32_t drafted_tokens;  /* that were guessed and checked */
+  int32_t accepted_tokens; /* of them, right: each saved a pass */
+  int32_t forward_passes;  /* of the answer, the prompt's not counted */
 } sluice_result;
 
 /* Answers a prompt. The prompt becomes the session's text: of what the session holds, the longest
@@ -456,8 +460,8 @@ enum { SLUICE_LAST_LOGITS = 0, SLUICE_ALL_LOGITS = 1 };
 /* Appends n tokens to the session and computes the logits of the last one, or of all of them (at
  * most sluice_load_options.logits_rows). A model that reads texts whole begins anew with them. */
 SLUICE_API sluice_status sluice_forward(sluice_session* session, const int32_t* tokens, size_t n,
-                                        int32_t wanted);
-/* The logits, sluice_info.vocabulary of them, of row `row` of the session's last sluice_forward
+                                        int32_t logits_mode);
+/* The logits, sluice_info.n_vocab of them, of row `row` of the session's last sluice_forward
  * (with SLUICE_LAST_LOGITS row 0), until something else is computed on the engine, or the session
  * goes to a file. */
 SLUICE_API sluice_status sluice_logits(sluice_session* session, int32_t row, float* out,
@@ -502,7 +506,7 @@ typedef struct sluice_embed_options {
 SLUICE_API sluice_status sluice_embed_options_default(sluice_embed_options* options, size_t size);
 
 /* The vectors of n texts that end in zero bytes: *count values in `out`, row after row, as wide as
- * sluice_info's embedding (or scores, or the dimensions asked for); a row is a text, or a token
+ * sluice_info's n_embd (or n_scores, or the dimensions asked for); a row is a text, or a token
  * with SLUICE_POOLING_NONE. The session's text is lost. `options` may be null for the defaults. */
 SLUICE_API sluice_status sluice_embed(sluice_session* session, const char* const* texts, size_t n,
                                       const sluice_embed_options* options, float* out,

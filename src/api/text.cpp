@@ -53,14 +53,14 @@ Result<sample::Params> sampling_params(const sluice_sampling* given) {
 
 Result<tokenizer::EncodeOptions> encode_options(uint32_t flags) {
   constexpr uint32_t kKnown =
-      SLUICE_ADD_BOS | SLUICE_PARSE_SPECIAL | SLUICE_CONTINUES | SLUICE_MARKED;
+      SLUICE_ADD_SPECIAL | SLUICE_PARSE_SPECIAL | SLUICE_CONTINUATION | SLUICE_LITERAL_SPANS;
   if ((flags & ~kKnown) != 0) {
     return error(Code::kInvalidArgument, "the flags %u of a text are not all known", flags);
   }
-  return tokenizer::EncodeOptions{.add_bos = (flags & SLUICE_ADD_BOS) != 0,
+  return tokenizer::EncodeOptions{.add_bos = (flags & SLUICE_ADD_SPECIAL) != 0,
                                   .parse_special = (flags & SLUICE_PARSE_SPECIAL) != 0,
-                                  .continues = (flags & SLUICE_CONTINUES) != 0,
-                                  .marked = (flags & SLUICE_MARKED) != 0};
+                                  .continues = (flags & SLUICE_CONTINUATION) != 0,
+                                  .marked = (flags & SLUICE_LITERAL_SPANS) != 0};
 }
 
 namespace {
@@ -122,22 +122,24 @@ sluice_status sluice_tokenize(const sluice_engine* engine, const char* text, siz
 }
 
 sluice_status sluice_detokenize(const sluice_engine* engine, const int32_t* tokens, size_t n,
-                                int32_t special, char* out, size_t capacity, size_t* count) {
+                                int32_t skip_special_tokens, char* out, size_t capacity,
+                                size_t* count) {
   return guarded([&]() -> Status {
     SLUICE_REFUSE_NULL(engine);
     SLUICE_REFUSE_NULL(count);
     SLUICE_RETURN_IF_ERROR(check_array(tokens, n, "tokens"));
     SLUICE_RETURN_IF_ERROR(check_array(out, capacity, "out"));
-    SLUICE_RETURN_IF_ERROR(check_flag(special, "special"));
+    SLUICE_RETURN_IF_ERROR(check_flag(skip_special_tokens, "skip_special_tokens"));
     SLUICE_RETURN_IF_ERROR(check_tokens({tokens, n}, engine->loaded->n_vocab()));
-    const std::string text = engine->loaded->tokenizer().decode({tokens, n}, special != 0);
+    const std::string text =
+        engine->loaded->tokenizer().decode({tokens, n}, skip_special_tokens == 0);
     SLUICE_RETURN_IF_ERROR(copy_out<char>(text, out, capacity, count));
     if (capacity > text.size()) out[text.size()] = '\0';
     return {};
   });
 }
 
-sluice_status sluice_token_ends(const sluice_engine* engine, int32_t token, int32_t* ends) {
+sluice_status sluice_token_is_eog(const sluice_engine* engine, int32_t token, int32_t* ends) {
   return guarded([&]() -> Status {
     SLUICE_REFUSE_NULL(engine);
     SLUICE_REFUSE_NULL(ends);

@@ -59,8 +59,8 @@ const char* code_name(Code code) {
       return "NOT_FOUND";
     case Code::kIo:
       return "IO";
-    case Code::kStoreBusy:
-      return "STORE_BUSY";
+    case Code::kCacheLocked:
+      return "CACHE_LOCKED";
     case Code::kCorrupt:
       return "CORRUPT";
     case Code::kAborted:
@@ -75,8 +75,8 @@ const char* code_name(Code code) {
       return "GRAMMAR_TOO_LARGE";
     case Code::kSchemaUnsupported:
       return "SCHEMA_UNSUPPORTED";
-    case Code::kTemplate:
-      return "TEMPLATE";
+    case Code::kChatTemplate:
+      return "CHAT_TEMPLATE";
   }
   return "INTERNAL";
 }

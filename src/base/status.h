@@ -44,14 +44,14 @@ enum class Code : uint8_t {
   kNotFound,        // no such file
   kIo,              // reading or writing local storage failed
   kCorrupt,         // a checksum did not match and could not be mended
-  kStoreBusy,       // the entry of a store is in use by another process
+  kCacheLocked,     // the entry of a store is in use by another process
   kAborted,
   kInternal,
   kGrammarSyntax,         // a grammar, pattern or schema that cannot be read, with the position
   kGrammarLeftRecursion,  // a rule that can begin with itself, named
   kGrammarTooLarge,       // more states than a grammar may take
   kSchemaUnsupported,     // what a schema asks for and a grammar cannot promise, with its pointer
-  kTemplate,              // a chat template that cannot be read, raised or took too much
+  kChatTemplate,          // a chat template that cannot be read, raised or took too much
 };
 
 // The stable name of a code, such as "BUDGET_TOO_SMALL".

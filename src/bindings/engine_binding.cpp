@@ -18,7 +18,7 @@ bool SharedFiles::read(uint32_t file, uint64_t offset, std::span<uint8_t> out) {
 }
 
 #ifdef SLUICE_GPU
-std::string EngineBinding::attach_card() {
+std::string EngineBinding::attach_gpu() {
   auto executor = std::make_unique<gpu::GpuExecutor>(*engine_);
   const std::string about = executor->describe();
   engine_->compute_with(std::move(executor));
@@ -69,8 +69,8 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("beginRestore", &EngineBinding::begin_restore)
       .function("writeState", &EngineBinding::write_state)
 #ifdef SLUICE_GPU
-      .function("attachCard", &EngineBinding::attach_card)
-      .function("leaveLayers", &EngineBinding::leave_layers)
+      .function("attachCard", &EngineBinding::attach_gpu)
+      .function("leaveLayers", &EngineBinding::offload_layers)
 #else
       .function("draft", &EngineBinding::draft, emscripten::allow_raw_pointers())
       .function("drafting", &EngineBinding::drafting)

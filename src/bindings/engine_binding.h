@@ -77,11 +77,11 @@ class EngineBinding {
     return engine_->tokenizer().decode(to_tokens(tokens), special);
   }
 
-  // --- slots, as many as the plan's `parallel`: which one all calls about a timeline, its state,
+  // --- slots, as many as the plan's `parallel`: which one all calls about a sequence, its state,
   // an answer or embeddings mean from now on
   void select(unsigned slot) { slot_ = &slots_[slot]; }
 
-  // --- the timeline
+  // --- the sequence
   int position() const { return session().position(); }
   val tokens() const { return copy_out(session().tokens()); }
   void clear();
@@ -120,10 +120,10 @@ class EngineBinding {
 
 #ifdef SLUICE_GPU
   // --- the graphics card, which computes from now on
-  std::string attach_card();
+  std::string attach_gpu();
   // The first so many layers are the card's alone.
-  bool leave_layers(int layers) {
-    return checked(engine_->leave_layers(layers));
+  bool offload_layers(int layers) {
+    return checked(engine_->offload_layers(layers));
   }
 #endif
 
@@ -141,7 +141,7 @@ class EngineBinding {
  private:
   static constexpr size_t kStageBytes = 1 << 16;  // web/worker/binding.ts has it, too
 
-  // A timeline, and the answer under way on it.
+  // A sequence, and the answer under way on it.
   struct Slot {
     std::unique_ptr<session::Session> session;
     std::unique_ptr<generate::Generation> answer;
@@ -185,15 +185,15 @@ class EngineBinding {
   SharedFiles shared_files_;
   std::string kernels_;
   std::unique_ptr<session::Engine> engine_;
-  std::unique_ptr<EngineBinding> draft_;               // computes on this engine's threads
-  std::unique_ptr<generate::GuessingModel> guessing_;  // by its session
-  uint64_t pair_minimum_ = 0;                          // the smallest budget for both
-  std::unique_ptr<generate::Scheduler> batches_;       // where there are several slots
+  std::unique_ptr<EngineBinding> draft_;                      // computes on this engine's threads
+  std::unique_ptr<generate::ModelDraftSource> draft_source_;  // by its session
+  uint64_t pair_minimum_ = 0;                                 // the smallest budget for both
+  std::unique_ptr<generate::Scheduler> batches_;              // where there are several slots
   std::unique_ptr<Slot[]> slots_;
   Slot* slot_ = nullptr;
   std::vector<Token> embed_tokens_, embed_ends_;  // of the texts under way
   std::optional<embed::Embedder> embedder_;       // goes before the session
-  generate::Counts guesses_;                      // of all answers before
+  generate::Counts draft_counts_;                 // of all answers before
   std::array<uint8_t, kStageBytes> stage_;
   std::vector<uint8_t> states_;
   Status error_;

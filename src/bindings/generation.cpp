@@ -11,7 +11,7 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
   generate::Options chosen = answer_options(options);
   if (engine_->plan().draft_max > 0) {
     chosen.drafts.ngram = true;
-    chosen.drafts.model = guessing_.get();
+    chosen.drafts.model = draft_source_.get();
     for (Slot& slot : slots()) {
       if (!slot.guided) continue;
       if (slot.answer->finish() == generate::Finish::kNone) {
@@ -90,10 +90,10 @@ val EngineBinding::answer() const {
   put(out, "cachedTokens", static_cast<double>(counts.cached));
   put(out, "completionTokens", static_cast<double>(counts.generated));
   put(out, "promptMs", counts.prompt_ms);
-  put(out, "firstMs", counts.first_ms);
+  put(out, "firstMs", counts.time_to_first_token_ms);
   put(out, "generateMs", counts.generate_ms);
-  put(out, "promptRate", counts.prompt_rate());
-  put(out, "generateRate", counts.generate_rate());
+  put(out, "promptRate", counts.prompt_tokens_per_second());
+  put(out, "generateRate", counts.tokens_per_second());
   return out;
 }
 
@@ -143,8 +143,8 @@ std::string EngineBinding::embed_info() const {
 
 void EngineBinding::drop_answer(Slot& slot) {
   if (slot.answer) {
-    guesses_.drafted += slot.answer->counts().drafted;
-    guesses_.accepted += slot.answer->counts().accepted;
+    draft_counts_.drafted += slot.answer->counts().drafted;
+    draft_counts_.accepted += slot.answer->counts().accepted;
     if (scheduler()) scheduler()->remove(*slot.answer);
   }
   slot.answer = {};

@@ -14,8 +14,8 @@ namespace {
 // MB that this package brings about, and 16 at the least that a token takes. Budgets that can
 // spare it leave that free.
 uint64_t beside_heap(uint64_t budget) {
-  constexpr uint64_t kFree = 32 << 20, kMost = 48 << 20;
-  return budget > kFree ? std::min({kMost, (budget - kFree) / 2, budget / 4}) : 0;
+  constexpr uint64_t kFree = 32 << 20, kMax = 48 << 20;
+  return budget > kFree ? std::min({kMax, (budget - kFree) / 2, budget / 4}) : 0;
 }
 
 }  // namespace
@@ -31,9 +31,9 @@ void EngineBinding::source(const std::string& address, const std::string& names,
 }
 
 val EngineBinding::need() {
-  const Result<open::Need> need = opener_->need();
+  const Result<open::FileRequest> need = opener_->need();
   if (!need.ok()) return fail(need.status()), val::null();
-  if (need->want == open::Want::kDone) note_base();
+  if (need->want == open::FileRequestKind::kDone) note_base();
   val out = val::object();
   put(out, "want", static_cast<double>(need->want));
   put(out, "file", need->file);
@@ -150,7 +150,7 @@ bool EngineBinding::open(const val& options) {
   for_draft.n_threads = engine_->plan().n_threads;
   const Status started = draft_->start(for_draft);
   if (!started.ok()) return fail(generate::of_draft(started));
-  guessing_ = std::make_unique<generate::DraftModel>(draft_->session());
+  draft_source_ = std::make_unique<generate::DraftModel>(draft_->session());
   return checked(
       generate::check_same_vocabulary(engine_->tokenizer(), draft_->engine_->tokenizer()));
 }
@@ -194,7 +194,7 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   }
   if (const std::string policy = text_or_none(o, "kvPolicy"); !policy.empty()) {
     const Result<kv::KvPolicy> parsed =
-        kv::parse_kv_policy(policy, static_cast<int32_t>(number_or(o, "kvKeep", -1)),
+        kv::parse_kv_policy(policy, static_cast<int32_t>(number_or(o, "kvSinks", -1)),
                             static_cast<int32_t>(number_or(o, "kvSize", 0)));
     if (!parsed.ok()) return parsed.status();
     options.kv_policy = *parsed;
@@ -206,11 +206,11 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   options.memory_budget -= options.memory_budget % options.page_bytes;
   const uint64_t base = draft_ ? std::max(base_bytes_, draft_->base_bytes_) : base_bytes_;
   options.base_bytes = base + static_cast<uint64_t>(number_or(o, "held", 0));
-  options.quality = number_or(o, "quality", 1);
+  options.skip_layers_ratio = number_or(o, "skipLayersRatio", 0);
   const Result<model::HeadPolicy> head = model::parse_head_policy(text_or_none(o, "headClusters"));
   if (!head.ok()) return head.status();
   options.head = *head;
-  options.grammars = is_true(o, "grammars");
+  options.structured_output = is_true(o, "structuredOutput");
   options.draft_max = is_true(o, "draft") ? -1 : 0;
   options.parallel = kSeveral ? static_cast<int32_t>(number_or(o, "parallel", 1)) : 1;
   options.spare = beside_heap;

@@ -23,16 +23,16 @@ std::string EngineBinding::memory() {
 
 std::string EngineBinding::stats() {
   const residency::Residency& r = engine_->residency();
-  const auto guesses = [this](int32_t generate::Counts::*count) {
-    int32_t sum = guesses_.*count;
+  const auto drafts = [this](int32_t generate::Counts::*count) {
+    int32_t sum = draft_counts_.*count;
     for (const Slot& slot : slots()) sum += slot.answer ? slot.answer->counts().*count : 0;
     return sum;
   };
   const session::Batcher::Counts batches =
       scheduler() ? scheduler()->counts() : session::Batcher::Counts();
   val out = val::object();
-  put(out, "drafted", guesses(&generate::Counts::drafted));
-  put(out, "accepted", guesses(&generate::Counts::accepted));
+  put(out, "drafted", drafts(&generate::Counts::drafted));
+  put(out, "accepted", drafts(&generate::Counts::accepted));
   put(out, "passes", static_cast<double>(passes_ + batches.passes));
   put(out, "tokens", static_cast<double>(tokens_ + batches.tokens));
   put(out, "steps", static_cast<double>(steps_));
@@ -42,8 +42,8 @@ std::string EngineBinding::stats() {
   put(out, "filledBytes", static_cast<double>(r.filled_bytes()));
   put(out, "ownBytes", static_cast<double>(r.own_bytes()));
   put(out, "filledAtFirstUse", static_cast<double>(r.filled_at_first_use()));
-  put(out, "rowsFound", static_cast<double>(engine_->working().row_cache(0).found()));
-  put(out, "rowsRead", static_cast<double>(engine_->working().row_cache(0).read()));
+  put(out, "rowsFound", static_cast<double>(engine_->working().embedding_row_cache(0).found()));
+  put(out, "rowsRead", static_cast<double>(engine_->working().embedding_row_cache(0).read()));
   const session::HeadCounts& head = engine_->head_counts();
   put(out, "headRows", static_cast<double>(head.rows));
   put(out, "headKnown", static_cast<double>(head.known));

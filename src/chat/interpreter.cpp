@@ -25,7 +25,7 @@ Value Interpreter::fail(const char* format, ...) {
   char text[400];
   std::vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  status_ = error(Code::kTemplate, "the chat template failed: %s (line %u)", text, line_);
+  status_ = error(Code::kChatTemplate, "the chat template failed: %s (line %u)", text, line_);
   return {};
 }
 

@@ -32,7 +32,7 @@ class Interpreter {
 
   // A variable of the template; one that it does not mention is not kept.
   void set(const std::string& name, Value value);
-  // The whole output. Errors: kTemplate.
+  // The whole output. Errors: kChatTemplate.
   [[nodiscard]] Result<Text> run();
 
   // --- for what works on values (values.cpp)

@@ -340,7 +340,7 @@ Status syntax_error(uint32_t line, const char* format, ...) {
   char text[256];
   std::vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  return error(Code::kTemplate, "the chat template cannot be read: %s (line %u)", text, line);
+  return error(Code::kChatTemplate, "the chat template cannot be read: %s (line %u)", text, line);
 }
 
 }  // namespace sluice::chat

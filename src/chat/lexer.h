@@ -32,7 +32,7 @@ struct Lexeme {
   uint32_t line = 1;
 };
 
-// Errors: kTemplate with the line. The last lexeme is kEnd.
+// Errors: kChatTemplate with the line. The last lexeme is kEnd.
 [[nodiscard]] Result<std::vector<Lexeme>> lex(std::string_view source);
 
 // The error of a source that cannot be read.

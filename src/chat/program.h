@@ -91,7 +91,7 @@ struct Program {
   std::unordered_set<std::string> known;
 };
 
-// Reads a source. Errors: kTemplate, with the line.
+// Reads a source. Errors: kChatTemplate, with the line.
 [[nodiscard]] Status parse(std::string_view source, Program* out);
 
 }  // namespace sluice::chat

@@ -19,7 +19,8 @@ constexpr std::string_view kChatMl =
 
 Result<std::unique_ptr<Program>> read_program(std::string_view source) {
   if (source.size() > kMaxTemplateBytes) {
-    return error(Code::kTemplate, "the chat template is longer than %zu bytes", kMaxTemplateBytes);
+    return error(Code::kChatTemplate, "the chat template is longer than %zu bytes",
+                 kMaxTemplateBytes);
   }
   auto program = std::make_unique<Program>();
   SLUICE_RETURN_IF_ERROR(parse(source, program.get()));
@@ -159,7 +160,7 @@ std::string Prompt::text() const {
   return out;
 }
 
-bool Prompt::opens_thought() const {
+bool Prompt::opens_reasoning() const {
   const std::string all = text();
   return std::string_view(all).substr(0, trailing_space(all)).ends_with("<think>");
 }

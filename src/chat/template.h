@@ -57,7 +57,7 @@ struct Prompt {
 
   [[nodiscard]] std::string text() const;
   // The prompt ends with an open <think>: the answer begins as a thought.
-  [[nodiscard]] bool opens_thought() const;
+  [[nodiscard]] bool opens_reasoning() const;
 };
 
 // The token ids of a prompt; control tokens come from the template's own text alone.
@@ -68,7 +68,7 @@ struct Prompt {
 // A model's template, parsed once. Immutable: any number of threads may render at the same time.
 class Template {
  public:
-  // The model's template, or ChatML where it brings none. Errors: kTemplate where it cannot be
+  // The model's template, or ChatML where it brings none. Errors: kChatTemplate where it cannot be
   // parsed or is longer than kMaxTemplateBytes.
   [[nodiscard]] static Result<Template> create(const ModelTexts& texts);
   // A template of the caller's in place of the model's. Errors: the same.
@@ -77,7 +77,7 @@ class Template {
   Template& operator=(Template&&) noexcept;
   ~Template();
 
-  // Errors: kInvalidArgument (the request is not as described above, named), kTemplate (the
+  // Errors: kInvalidArgument (the request is not as described above, named), kChatTemplate (the
   // template raises or fails, or takes more work, depth or text than any of good will).
   [[nodiscard]] Result<Prompt> render(const Request& request) const;
 

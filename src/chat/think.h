@@ -15,7 +15,7 @@ struct Split {
 
 class ThinkFilter {
  public:
-  // `open`: the prompt itself ends with the opening tag (Prompt::opens_thought).
+  // `open`: the prompt itself ends with the opening tag (Prompt::opens_reasoning).
   explicit ThinkFilter(bool open) : state_(open ? State::kThinking : State::kStart) {}
   [[nodiscard]] Split push(std::string_view text);
   // What is still held when the text has ended.

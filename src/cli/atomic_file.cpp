@@ -76,13 +76,13 @@ void end_interrupted() {
   std::_Exit(130);
 }
 
-Result<OutputFile> OutputFile::create(const std::string& path, const std::string& model) {
+Result<AtomicFile> AtomicFile::create(const std::string& path, const std::string& model) {
   const fs::path place = platform::to_path(path);
   if (is_part_of(model, place)) {
     return error(Code::kInvalidArgument, "the output \"%.256s\" is a file of the model itself",
                  path.c_str());
   }
-  OutputFile out;
+  AtomicFile out;
   out.path_ = path;
   std::error_code ignored;
   const fs::file_status there = fs::status(place, ignored);
@@ -112,29 +112,29 @@ Result<OutputFile> OutputFile::create(const std::string& path, const std::string
   return out;
 }
 
-OutputFile::~OutputFile() {
+AtomicFile::~AtomicFile() {
   if (file_ != nullptr && !beside_.empty()) remove_unfinished(beside_);
 }
 
-void OutputFile::write(const void* bytes, size_t n) {
+void AtomicFile::write(const void* bytes, size_t n) {
   failed_ = std::fwrite(bytes, 1, n, file_.get()) != n || failed_;
 }
 
-void OutputFile::write_at(uint64_t offset, const void* bytes, size_t n) {
+void AtomicFile::write_at(uint64_t offset, const void* bytes, size_t n) {
   std::FILE* file = file_.get();
   failed_ = ::fseeko(file, static_cast<off_t>(offset), SEEK_SET) != 0 || failed_;
   write(bytes, n);
   failed_ = ::fseeko(file, 0, SEEK_END) != 0 || failed_;
 }
 
-bool OutputFile::take_name() {
+bool AtomicFile::take_name() {
   const std::lock_guard<std::mutex> lock(unfinished().mutex);
   if (!platform::rename_file(beside_, target_)) return false;
   unfinished().names.erase(beside_);
   return true;
 }
 
-Status OutputFile::finish() {
+Status AtomicFile::finish() {
   if (!failed_ && !beside_.empty()) {
     failed_ = !platform::sync(file_.get());
   }

@@ -13,13 +13,13 @@
 
 namespace sluice::cli {
 
-class OutputFile {
+class AtomicFile {
  public:
   // Errors: kInvalidArgument when `path` is a file of `model`, kIo.
-  [[nodiscard]] static Result<OutputFile> create(const std::string& path, const std::string& model);
-  OutputFile(OutputFile&&) = default;
-  OutputFile& operator=(OutputFile&&) = delete;
-  ~OutputFile();
+  [[nodiscard]] static Result<AtomicFile> create(const std::string& path, const std::string& model);
+  AtomicFile(AtomicFile&&) = default;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
 
   // A failure is kept, and is what finish() returns.
   void write(const void* bytes, size_t n);
@@ -31,7 +31,7 @@ class OutputFile {
   [[nodiscard]] Status finish();
 
  private:
-  OutputFile() = default;
+  AtomicFile() = default;
   [[nodiscard]] bool take_name();
   struct Close {
     void operator()(std::FILE* file) const { (void)std::fclose(file); }

@@ -1,7 +1,7 @@
 // `sluice bench`: prefill and decode rates by thread count, context depth and how many sessions are
 // computed in one pass, with the memory traffic and arithmetic that they amount to. Each figure is
 // the best of several repetitions: other load on the machine only ever slows a run down. With
-// --past-cache it is their median: a disk has better and worse moments of its own.
+// --no-page-cache it is their median: a disk has better and worse moments of its own.
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -22,9 +22,9 @@ struct BenchOptions {
   std::vector<int> depths{0};
   std::vector<int> parallel{1};
   std::string output = "table";
-  bool past_cache = false;
+  bool no_page_cache = false;
   std::vector<std::string> drafts;
-  std::string scene;
+  std::string replay;
 };
 
 struct Row {
@@ -39,10 +39,10 @@ struct Row {
   std::string kernels;
 };
 
-double typical(std::vector<double>& rates, bool past_cache) {
+double typical(std::vector<double>& rates, bool no_page_cache) {
   if (rates.empty()) return 0;
   std::sort(rates.begin(), rates.end());
-  return past_cache ? rates[rates.size() / 2] : rates.back();
+  return no_page_cache ? rates[rates.size() / 2] : rates.back();
 }
 
 // Sessions that each go on by the same tokens, all in one pass where they are several.
@@ -97,7 +97,7 @@ class Measurement {
       SLUICE_RETURN_IF_ERROR(pass(0, options_.prompt));
       rates.push_back(options_.prompt * 1000 / (monotonic_ms() - start));
     }
-    *rate = typical(rates, options_.past_cache);
+    *rate = typical(rates, options_.no_page_cache);
     return {};
   }
   Status decode(int depth, double* rate) {
@@ -111,11 +111,11 @@ class Measurement {
       for (int t = 0; t < options_.generate; ++t) SLUICE_RETURN_IF_ERROR(pass(depth + t, 1));
       rates.push_back(options_.generate * 1000 / (monotonic_ms() - start));
     }
-    *rate = typical(rates, options_.past_cache);
+    *rate = typical(rates, options_.no_page_cache);
     return {};
   }
   // Bytes per second of plain reads, 0 where nothing streams.
-  [[nodiscard]] double store() { return typical(stores_, options_.past_cache); }
+  [[nodiscard]] double store() { return typical(stores_, options_.no_page_cache); }
 
  private:
   Status pass(int first, int n) {
@@ -144,7 +144,7 @@ Status measure(const BenchOptions& options, int threads, int parallel, std::vect
   if (!load.ok()) return load.status();
   load->engine.n_threads = threads;
   load->engine.parallel = parallel;
-  load->source.past_cache = options.past_cache;
+  load->source.no_page_cache = options.no_page_cache;
   const int deepest = *std::max_element(options.depths.begin(), options.depths.end());
   const int longest = std::max(options.prompt, deepest + options.generate) + 1;
   if (load->engine.n_ctx == 0) load->engine.n_ctx = longest;
@@ -226,11 +226,11 @@ int bench(const BenchOptions& options) {
   if (!options.drafts.empty()) {
     return bench_drafts({.common = options.common,
                          .drafts = options.drafts,
-                         .scene = options.scene,
+                         .replay = options.replay,
                          .generate = options.generate,
                          .prompt = options.prompt,
                          .repeat = options.repeat,
-                         .past_cache = options.past_cache,
+                         .no_page_cache = options.no_page_cache,
                          .json = json(options)});
   }
   std::vector<Row> rows;
@@ -251,18 +251,19 @@ void add_bench(CLI::App& app, int* status) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* sub = app.add_subcommand("bench", "Measure prefill and decode rates");
   add_common(*sub, options->common);
+  sub->remove_option(sub->get_option("--threads"));  // a list here
   add_lora(*sub, options->common);
   const CLI::Validator tokens = whole_number(0, model::kMaxContext);
-  sub->add_option("-p,--prompt", options->prompt, "tokens of the prompt; 0 skips prefill")
+  sub->add_option("-p,--n-prompt", options->prompt, "tokens of the prompt; 0 skips prefill")
       ->check(tokens);
-  sub->add_option("-n,--generate", options->generate, "tokens to generate; 0 skips decode")
+  sub->add_option("-n,--n-gen", options->generate, "tokens to generate; 0 skips decode")
       ->check(tokens);
   // A list is one argument, or several of the same name: MODEL may come after it.
-  sub->add_option("-t,--thread-counts", options->threads, "thread counts, such as 1,2")
+  sub->add_option("-t,--threads", options->threads, "thread counts, such as 1,2")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(whole_number(0, kMostThreads));
-  sub->add_option("-d,--depths", options->depths, "context depths of decode, such as 0,2048")
+      ->check(whole_number(0, kMaxThreads));
+  sub->add_option("-d,--n-depth", options->depths, "context depths of decode, such as 0,2048")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(tokens);
@@ -270,14 +271,15 @@ void add_bench(CLI::App& app, int* status) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(whole_number(1, session::kMaxSessions));
-  sub->add_option("-r,--repeat", options->repeat, "repetitions")->check(whole_number(1, 1 << 20));
-  sub->add_flag("--past-cache", options->past_cache,
+  sub->add_option("-r,--repetitions", options->repeat, "repetitions")
+      ->check(whole_number(1, 1 << 20));
+  sub->add_flag("--no-page-cache", options->no_page_cache,
                 "read a file as if it were larger than the machine's memory");
   sub->add_option("--draft", options->drafts,
                   "measure answers with these sources of guesses, such as off,ngram,SMALLER_MODEL")
       ->delimiter(',')
       ->allow_extra_args(false);
-  sub->add_option("--scene", options->scene,
+  sub->add_option("--replay", options->replay,
                   "a JSON file with the ids of a prompt and of what is to be answered to it")
       ->needs("--draft");
   sub->add_option("-o,--output", options->output, "table, json or csv");

@@ -12,7 +12,7 @@
 namespace sluice::cli {
 namespace {
 
-struct Scene {
+struct ReplayPrompt {
   std::vector<session::Token> prompt, answer;
 };
 
@@ -22,15 +22,15 @@ struct Rate {
   generate::Counts counts;    // of the last round
 };
 
-Result<Scene> read_scene(const BenchDrafts& options) {
-  Scene scene;
-  if (options.scene.empty()) {
+Result<ReplayPrompt> read_prompts(const BenchDrafts& options) {
+  ReplayPrompt replay;
+  if (options.replay.empty()) {
     for (int i = 0; i < std::max(options.prompt, 1); ++i) {
-      scene.prompt.push_back((i * 7919 + 13) % 251);
+      replay.prompt.push_back((i * 7919 + 13) % 251);
     }
-    return scene;
+    return replay;
   }
-  Result<std::string> text = read_text(options.scene);
+  Result<std::string> text = read_text(options.replay);
   if (!text.ok()) return text.status();
   const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   const auto ids = [&json](const char* name, std::vector<session::Token>* out) {
@@ -41,31 +41,31 @@ Result<Scene> read_scene(const BenchDrafts& options) {
     }
     return true;
   };
-  if (ids("prompt", &scene.prompt) && ids("answer", &scene.answer)) return scene;
+  if (ids("prompt", &replay.prompt) && ids("answer", &replay.answer)) return replay;
   return error(Code::kInvalidArgument,
-               "a scene is {\"prompt\": [ids], \"answer\": [ids]}, but %.80s is not",
-               options.scene.c_str());
+               "a replay file is {\"prompt\": [ids], \"answer\": [ids]}, but %.80s is not",
+               options.replay.c_str());
 }
 
-Status measure(const BenchDrafts& options, const Scene& scene, Rate* row) {
+Status measure(const BenchDrafts& options, const ReplayPrompt& replay, Rate* row) {
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return load.status();
   load->source.past_cache = options.past_cache;
   const size_t answer =
-      scene.answer.empty() ? static_cast<size_t>(options.generate) : scene.answer.size();
+      replay.answer.empty() ? static_cast<size_t>(options.generate) : replay.answer.size();
   if (load->engine.n_ctx == 0) {
-    load->engine.n_ctx = static_cast<int32_t>(scene.prompt.size() + answer) + 1;
+    load->engine.n_ctx = static_cast<int32_t>(replay.prompt.size() + answer) + 1;
   }
-  const Drafting drafting{.choice = row->draft};
-  Speakers speakers;
+  const DraftOptions drafting{.choice = row->draft};
+  LoadedModels speakers;
   Result<native::DraftPair> opened = open_models(options.common.model, drafting, *load);
   if (!opened.ok()) return opened.status();
   speakers.models = std::move(*opened);
   const int64_t n_vocab = speakers.models.model->engine().program().hp.n_vocab;
-  for (const std::vector<session::Token>& ids : {scene.prompt, scene.answer}) {
+  for (const std::vector<session::Token>& ids : {replay.prompt, replay.answer}) {
     const auto foreign = [n_vocab](session::Token id) { return id < 0 || id >= n_vocab; };
     if (std::any_of(ids.begin(), ids.end(), foreign)) {
-      return error(Code::kInvalidArgument, "the scene has tokens that the model has not");
+      return error(Code::kInvalidArgument, "the replay file has tokens that the model has not");
     }
   }
   SLUICE_RETURN_IF_ERROR(speakers.models.model->preload());
@@ -74,14 +74,14 @@ Status measure(const BenchDrafts& options, const Scene& scene, Rate* row) {
   generation.sampling.temperature = 0;
   generation.max_tokens = static_cast<int64_t>(answer);
   generation.ignore_eos = true;
-  generation.script = scene.answer;
+  generation.script = replay.answer;
   SLUICE_RETURN_IF_ERROR(open_sessions(speakers, drafting, &generation));
-  auto begun = generate::Generation::begin(*speakers.session, scene.prompt, generation);
+  auto begun = generate::Generation::begin(*speakers.session, replay.prompt, generation);
   if (!begun.ok()) return begun.status();
   SLUICE_RETURN_IF_ERROR(
       drive_answer(speakers.models, **begun, [](std::string_view) { return true; }));
   row->counts = (*begun)->counts();
-  row->rates.push_back(row->counts.generate_rate());
+  row->rates.push_back(row->counts.tokens_per_second());
   return {};
 }
 
@@ -119,13 +119,13 @@ void print_rows(const std::vector<Rate>& rows, bool as_json) {
 }  // namespace
 
 int bench_drafts(const BenchDrafts& options) {
-  const Result<Scene> scene = read_scene(options);
-  if (!scene.ok()) return fail(scene.status());
+  const Result<ReplayPrompt> replay = read_prompts(options);
+  if (!replay.ok()) return fail(replay.status());
   std::vector<Rate> rows;
   for (const std::string& draft : options.drafts) rows.push_back({draft, {}, {}});
   for (int i = 0; i < options.repeat; ++i) {
     for (Rate& row : rows) {
-      if (Status s = measure(options, *scene, &row); !s.ok()) return fail(s);
+      if (Status s = measure(options, *replay, &row); !s.ok()) return fail(s);
     }
   }
   print_rows(rows, options.json);

@@ -13,7 +13,7 @@ struct BenchDrafts {
   std::vector<std::string> drafts;  // off, ngram, or a model
   // {"prompt": [ids], "answer": [ids]}: what is said, whatever the model would; "": a made-up
   // prompt, and what the model likes best.
-  std::string scene;
+  std::string replay;
   int generate, prompt, repeat;
   bool past_cache, json;
 };

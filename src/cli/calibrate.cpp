@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "cli/cli.h"
-#include "cli/kl_divergence.h"
 #include "cli/imatrix_collector.h"
+#include "cli/kl_divergence.h"
 #include "cli/text_chunks.h"
 #include "model/layer_skipping.h"
 
@@ -19,7 +19,7 @@ using session::Token;
 constexpr uint64_t kLogitsBytes = 32ull << 20;  // held at a time, of the model and of its parts
 constexpr size_t kExitTokens = 2048;            // that are read for exits and cosines, at most
 constexpr size_t kAbsenceTokens = 512;          // that are read without each layer, at most
-constexpr size_t kLeastPositions = 256, kMostPositions = 2048;  // looked at for exits
+constexpr size_t kMinPositions = 256, kMaxPositions = 2048;  // looked at for exits
 constexpr double kHeadWork = 2e12;  // multiplications that the head may take for these
 
 double marked(const std::vector<uint8_t>& layers) {
@@ -99,8 +99,7 @@ class Reader {
     }
     const auto exits = marked(may_leave_);
     const double positions = kHeadWork / (row_work() * std::max(1.0, exits));
-    looked_at_ =
-        static_cast<size_t>(std::clamp<double>(positions, kLeastPositions, kMostPositions));
+    looked_at_ = static_cast<size_t>(std::clamp<double>(positions, kMinPositions, kMaxPositions));
     looked_at_ = (looked_at_ + judged - 1) / judged;
     for (const Window& w : windows_) total_ += work_of_window(w);
   }
@@ -129,13 +128,13 @@ class Reader {
   }
 
   // Of the whole model's own rows where `counts`.
-  [[nodiscard]] Status run(const Window& w, const session::PassPart& part, bool counts) {
+  [[nodiscard]] Status run(const Window& w, const session::PartialForward& part, bool counts) {
     if (part.first == part.end) {
       if (part.to != nullptr) part.to->assign(part.from.begin(), part.from.end());
       return {};
     }
     const bool watched = counts && how_.moments;
-    session_.watch_products(watched ? session::ProductWatch{Moments::see, &moments_}
+    session_.watch_products(watched ? session::ProductWatch{ImatrixCollector::see, &moments_}
                                     : session::ProductWatch{});
     session_.clear();
     SLUICE_RETURN_IF_ERROR(session_.begin_part(w.tokens, part));
@@ -160,7 +159,8 @@ class Reader {
                                   const Each& each) {
     for (size_t at = 0; at * width_ < states.size(); at += rows_) {
       const size_t n = std::min(rows_, states.size() / width_ - at);
-      const session::PassPart part{cuts_.tail, cuts_.end, states.subspan(at * width_, n * width_)};
+      const session::PartialForward part{cuts_.tail, cuts_.end,
+                                         states.subspan(at * width_, n * width_)};
       SLUICE_RETURN_IF_ERROR(run(w, part, counts));
       for (size_t i = 0; i < n; ++i) each(at + i, session_.logits(static_cast<int32_t>(i)));
     }
@@ -282,7 +282,7 @@ class Reader {
   [[nodiscard]] Result<Calibrated> finish(size_t tokens) {
     out_.tokens = tokens;
     for (size_t l = 0; l < out_.layers.size(); ++l) {
-      LayerWorth& worth = out_.layers[l];
+      LayerAblation& worth = out_.layers[l];
       if (cosines_[l].n > 0) worth.cosine = cosines_[l].sum / cosines_[l].n;
       if (worth.divergence >= 0) {
         worth.divergence = std::max(0.0, worth.divergence / static_cast<double>(out_.compared));
@@ -290,7 +290,7 @@ class Reader {
     }
     if (!may_leave_.empty()) out_.exits = fit_exits(seen_);
     if (how_.moments) {
-      Result<convert::Importance> importance = moments_.importance();
+      Result<convert::Imatrix> importance = moments_.importance();
       if (!importance.ok()) return importance.status();
       out_.importance = std::move(*importance);
     }
@@ -305,16 +305,16 @@ class Reader {
   native::Model& model_;
   session::Session& session_;
   const model::Program& program_;
-  Cuts cuts_;
+  TextChunks cuts_;
   size_t width_, rows_;  // of the residual stream; of logits at a time
-  Moments moments_;
+  ImatrixCollector moments_;
   std::vector<uint8_t> may_leave_, may_skip_;  // by layer; the first empty: nobody leaves
   std::vector<Window> windows_;
   size_t looked_at_ = 0;  // positions of a window
   double done_ = 0, total_ = 0;
   std::vector<float> before_, now_, other_;  // residual streams of a window
   std::vector<Mean> cosines_;
-  std::vector<SeenExit> seen_;
+  std::vector<ObservedExit> seen_;
   Calibrated out_;
 };
 
@@ -322,7 +322,7 @@ class Reader {
 uint64_t held_by(const model::Program& p, uint64_t rows) {
   const auto width = static_cast<uint64_t>(p.width[static_cast<size_t>(model::Buf::kX)]);
   const auto layers = static_cast<uint64_t>(p.hp.n_layer);
-  const uint64_t looked_at = std::max(kMostPositions, kExitTokens) * kWindow / kExitTokens;
+  const uint64_t looked_at = std::max(kMaxPositions, kExitTokens) * kWindow / kExitTokens;
   const uint64_t states = 3 * kWindow + (layers + 1) * (rows + looked_at);
   const uint64_t moments = 8 * 2 * static_cast<uint64_t>(p.hp.n_embd) * p.mats.size();
   return 4 * (states * width + rows * static_cast<uint64_t>(p.hp.n_vocab)) + moments;

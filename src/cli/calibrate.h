@@ -26,9 +26,9 @@ struct Calibration {
 };
 
 struct Calibrated {
-  convert::Importance importance;
-  std::vector<LayerWorth> layers;  // by layer
-  Exits exits;
+  convert::Imatrix importance;
+  std::vector<LayerAblation> layers;  // by layer
+  EarlyExitFit exits;
   size_t tokens = 0;    // of the text
   size_t compared = 0;  // positions at which layers' absence was judged
 };

@@ -19,7 +19,7 @@ Token opening_of(const tokenizer::Tokenizer& vocabulary) {
 
 class Writer {
  public:
-  Writer(native::Model& model, const OwnText& wanted)
+  Writer(native::Model& model, const CalibrationText& wanted)
       : model_(model),
         wanted_(wanted),
         vocabulary_(model.engine().tokenizer()),
@@ -106,7 +106,7 @@ class Writer {
   }
 
   native::Model& model_;
-  const OwnText& wanted_;
+  const CalibrationText& wanted_;
   const tokenizer::Tokenizer& vocabulary_;
   session::Batcher batcher_;
   std::vector<Line> lines_;
@@ -116,7 +116,7 @@ class Writer {
 }  // namespace
 
 Result<Texts> write_own_text(native::ModelHeader header, const session::EngineOptions& options,
-                             const OwnText& wanted,
+                             const CalibrationText& wanted,
                              const std::function<void(double share)>& on_progress) {
   session::EngineOptions engine = options;
   engine.n_ctx = wanted.length + 1;
@@ -149,7 +149,7 @@ Texts cut_text(const tokenizer::Tokenizer& vocabulary, const std::string& text, 
   return out;
 }
 
-Texts draw_tokens(int64_t n_vocab, const OwnText& wanted) {
+Texts draw_tokens(int64_t n_vocab, const CalibrationText& wanted) {
   std::mt19937_64 random(1);
   Texts texts;
   for (size_t n = 0; n < wanted.tokens; n += texts.back().size()) {

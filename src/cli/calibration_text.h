@@ -11,7 +11,7 @@ namespace sluice::cli {
 
 using Texts = std::vector<std::vector<session::Token>>;
 
-struct OwnText {
+struct CalibrationText {
   size_t tokens = 0;   // of all texts together, at least
   int32_t length = 0;  // of a text, at most
   int32_t beside = 1;  // texts that are written at once
@@ -21,7 +21,7 @@ struct OwnText {
 // Errors: those of opening and running the model.
 [[nodiscard]] Result<Texts> write_own_text(native::ModelHeader model,
                                            const session::EngineOptions& options,
-                                           const OwnText& wanted,
+                                           const CalibrationText& wanted,
                                            const std::function<void(double share)>& on_progress);
 
 // Windows of a text that lie evenly in it, so many that they have `tokens` or all that there are.
@@ -29,6 +29,6 @@ struct OwnText {
                              size_t tokens, int32_t window);
 
 // Tokens that are drawn evenly, for a model that writes none.
-[[nodiscard]] Texts draw_tokens(int64_t n_vocab, const OwnText& wanted);
+[[nodiscard]] Texts draw_tokens(int64_t n_vocab, const CalibrationText& wanted);
 
 }  // namespace sluice::cli

@@ -5,9 +5,9 @@
 
 #include "chat/template.h"
 #include "chat/think.h"
-#include "cli/generation_options.h"
 #include "cli/cli.h"
 #include "cli/conversation.h"
+#include "cli/generation_options.h"
 #include "cli/terminal.h"
 #include "gguf/printable.h"
 #include "platform/console.h"
@@ -28,8 +28,8 @@ constexpr const char* kHelp =
 
 struct ChatOptions {
   Common common;
-  Drafting drafting;
-  Remembering remembering;
+  DraftOptions drafting;
+  PromptCacheOptions remembering;
   generate::Options generation;
   std::string seed = "0", system;
   int n = -1;
@@ -56,7 +56,7 @@ class Chat {
   ChatOptions options_;
   Signals& signals_;
   std::optional<chat::Template> template_;
-  Speakers speakers_;
+  LoadedModels speakers_;
   std::vector<Message> messages_;
   generate::Counts last_;
   uint64_t answers_ = 0;
@@ -210,8 +210,8 @@ void Chat::print_stats() const {
               speakers_.session->position(), plan.n_ctx);
   if (answers_ > 0) {
     std::printf("last answer: prompt %d tokens, %d of them kept, the others at %.1f tok/s; ",
-                last_.prompt, last_.cached, last_.prompt_rate());
-    std::printf("generated %d tokens at %.1f tok/s\n", last_.generated, last_.generate_rate());
+                last_.prompt, last_.cached, last_.prompt_tokens_per_second());
+    std::printf("generated %d tokens at %.1f tok/s\n", last_.generated, last_.tokens_per_second());
   }
   if (last_.drafted > 0) {
     std::printf("guessed %d tokens, %d right, in %d passes\n", last_.drafted, last_.accepted,
@@ -248,7 +248,7 @@ Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token
   if (speakers_.session->position() == 0) options_.remembering.recall(*speakers_.session, tokens);
   auto generation = generate::Generation::begin(*speakers_.session, tokens, options);
   if (!generation.ok()) return generation.status();
-  chat::ThinkFilter filter(prompt.opens_thought());
+  chat::ThinkFilter filter(prompt.opens_reasoning());
   Message answer{"assistant", {}, {}};
   bool lost = false;
   const auto take = [&](const chat::Split& split) {
@@ -308,7 +308,8 @@ void add_chat(CLI::App& app, int* status) {
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
   sub->add_option("--system", options->system, "what the model is to be");
-  sub->add_option("-n", options->n, "tokens of an answer at most (default: as many as fit)")
+  sub->add_option("-n,--n-predict", options->n,
+                  "tokens of an answer at most (default: as many as fit)")
       ->check(whole_number(1, std::numeric_limits<int32_t>::max()));
   add_sampling(*sub, options->generation.sampling, options->seed);
   sub->add_option("--stop", options->generation.stop,

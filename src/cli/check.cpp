@@ -50,8 +50,7 @@ void add_check(CLI::App& app, int* status) {
       "check", "Print whether a text is a match, a prefix of one, or to be rejected");
   sub->add_option("--grammar", options->grammar, "a GBNF grammar; - reads standard input");
   sub->add_option("--json-schema", options->schema, "a JSON schema; - reads standard input");
-  sub->add_option("--text-file", options->text_file, "the text; - reads standard input")
-      ->required();
+  sub->add_option("-f,--file", options->text_file, "the text; - reads standard input")->required();
   sub->add_flag("--compact", options->compact, "take JSON without whitespace only");
   sub->callback([options, status] { *status = check(*options); });
 }

@@ -19,13 +19,13 @@ struct Common {
   std::string memory_budget;  // "64M"
   std::string kernels;
   std::string cache_dir;
-  std::string kv_type;            // "q8_0"
-  std::string kv_policy;          // "window", "heavy"
-  int kv_keep = -1, kv_size = 0;  // -1, 0: not given
-  std::vector<std::string> lora;  // "FILE" or "FILE=0.5"
+  std::string kv_type;                 // "q8_0"
+  std::string kv_policy;               // "window", "heavy-hitter"
+  int kv_sinks = -1, kv_capacity = 0;  // -1, 0: not given
+  std::vector<std::string> lora;       // "FILE" or "FILE=0.5"
   int threads = 0;
   int ctx = 0;
-  double quality = 1, early_exit = 1;
+  double skip_layers_ratio = 0, early_exit = 1;
   std::string head_clusters;  // "8"
   bool json = false;
 };
@@ -36,7 +36,7 @@ void add_common(CLI::App& app, Common& common);
 // Adds --lora.
 void add_lora(CLI::App& app, Common& common);
 
-inline constexpr int64_t kMostThreads = 64;
+inline constexpr int64_t kMaxThreads = 64;
 // A check for options: a whole number in [least, most]; the error names both.
 [[nodiscard]] CLI::Validator whole_number(int64_t least, int64_t most);
 // "64M", "1.5G", "262144", "256k" (powers of 1024) to bytes.

@@ -13,7 +13,8 @@
 namespace sluice::cli {
 namespace {
 
-constexpr uint64_t kMostBytes = 1ull << 53;
+constexpr const char* kApproximate = "Approximate (experimental)";
+constexpr uint64_t kMaxBytes = 1ull << 53;
 
 // "" for a size, else what is wrong with it.
 std::string size_problem(const std::string& text) {
@@ -24,45 +25,49 @@ std::string size_problem(const std::string& text) {
 }  // namespace
 
 void add_common(CLI::App& app, Common& common) {
-  app.add_option("MODEL", common.model,
+  app.add_option("MODEL,-m,--model", common.model,
                  "GGUF file, Hugging Face directory, or http(s) URL of either")
       ->required();
   app.add_option("--memory-budget", common.memory_budget,
                  "bytes that the engine may hold, such as 64M or 1.5G (default: all it wants)")
       ->check(CLI::Validator(size_problem, ""));
-  app.add_option("--threads", common.threads, "compute threads (default: chosen)")
-      ->check(whole_number(0, kMostThreads));
-  app.add_option("--ctx", common.ctx,
+  app.add_option("-t,--threads", common.threads, "compute threads (default: chosen)")
+      ->check(whole_number(0, kMaxThreads));
+  app.add_option("-c,--ctx-size,--ctx", common.ctx,
                  "context length in tokens (default: the model's, at most 4096)")
       ->check(whole_number(0, model::kMaxContext));
   app.add_option("--kernels", common.kernels, "force an instruction set by name");
   app.add_option("--kv-type", common.kv_type,
                  "keys and values as f16 (default), q8_0, q4_0 or q2; q8_0,q4_0 for each apart; "
                  "auto: the best that takes a quarter of the budget");
-  app.add_option("--kv-policy", common.kv_policy,
-                 "a cache that is full: full (an error, default); window, which forgets all but "
-                 "the first and the last positions and goes on without end; or heavy, which also "
-                 "keeps those that have been attended to most");
-  app.add_option("--kv-keep", common.kv_keep,
-                 "first positions that window and heavy keep (default: 4)")
+  app.add_option(
+      "--kv-policy", common.kv_policy,
+      "a cache that is full: full (an error, default); window, which evicts all but "
+      "the first and the last positions and goes on without end; or heavy-hitter, which also "
+      "keeps those that have been attended to most");
+  app.add_option("--kv-sinks", common.kv_sinks,
+                 "first positions that window and heavy-hitter keep (default: 4)")
       ->check(whole_number(0, model::kMaxContext));
-  app.add_option("--kv-size", common.kv_size,
-                 "positions that window and heavy have memory for (default: the context)")
+  app.add_option("--kv-capacity", common.kv_capacity,
+                 "positions that window and heavy-hitter have memory for (default: the context)")
       ->check(whole_number(1, model::kMaxContext));
   app.add_option(
-         "--quality", common.quality,
-         "from 1 (the whole model, default) to 0: leaves out the least important layers of a "
-         "file that sluice convert --calibrate has measured")
-      ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--early-exit", common.early_exit,
-                 "how sure it must be that a token is settled for the layers that follow to be "
-                 "left out, of a file that sluice convert --calibrate has measured; 1: all layers "
-                 "(default)")
-      ->check(CLI::Range(0.0, 1.0));
+         "--skip-layers-ratio", common.skip_layers_ratio,
+         "share of the skippable layers to skip, the least important first, 0 (default) to 1; "
+         "needs a file made by sluice convert --calibrate")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(kApproximate);
+  app.add_option(
+         "--early-exit", common.early_exit,
+         "confidence at which a token skips its remaining layers, 0 to 1 (default 1: never); "
+         "needs a file made by sluice convert --calibrate")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(kApproximate);
   app.add_option("--head-clusters", common.head_clusters,
-                 "of a file of sluice convert --cluster-head: logits of the tokens in so many "
-                 "clusters, or in as many as tell the largest one: exact (default: off; at a "
-                 "quality below 1, by it)");
+                 "clusters of the output head to compute: a number, exact (as many as find the "
+                 "largest logit) or off (default, unless layers are skipped); needs a file made by "
+                 "sluice convert --cluster-head")
+      ->group(kApproximate);
   app.add_option("--cache-dir", common.cache_dir, "keep what URLs deliver in this directory");
   app.add_flag("--json", common.json, "print JSON");
 }
@@ -103,10 +108,10 @@ Result<uint64_t> parse_size(const std::string& text) {
     return error(Code::kInvalidArgument, "\"%.32s\" is not a size such as 64M or 1.5G",
                  text.c_str());
   }
-  if (!a_number || number * factor > static_cast<double>(kMostBytes)) {
+  if (!a_number || number * factor > static_cast<double>(kMaxBytes)) {
     return error(Code::kInvalidArgument,
                  "the size \"%.32s\" is beyond what is possible, 0 to %lluG", text.c_str(),
-                 static_cast<unsigned long long>(kMostBytes >> 30));
+                 static_cast<unsigned long long>(kMaxBytes >> 30));
   }
   return static_cast<uint64_t>(std::llround(number * factor));
 }
@@ -165,10 +170,10 @@ Result<native::LoadOptions> load_options(const Common& common) {
     options.engine.kv = *types;
   }
   Result<kv::KvPolicy> policy =
-      kv::parse_kv_policy(common.kv_policy, common.kv_keep, common.kv_size);
+      kv::parse_kv_policy(common.kv_policy, common.kv_sinks, common.kv_capacity);
   if (!policy.ok()) return policy.status();
   options.engine.kv_policy = *policy;
-  options.engine.quality = common.quality;
+  options.engine.skip_layers_ratio = common.skip_layers_ratio;
   options.engine.exits.confidence = common.early_exit;
   const Result<model::HeadPolicy> head = model::parse_head_policy(common.head_clusters);
   if (!head.ok()) return head.status();

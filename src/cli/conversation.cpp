@@ -38,7 +38,7 @@ std::string to_json(const std::vector<Message>& messages) {
 
 Status save(const std::vector<Message>& messages, const std::string& path,
             const std::string& model) {
-  Result<OutputFile> file = OutputFile::create(path, model);
+  Result<AtomicFile> file = AtomicFile::create(path, model);
   if (!file.ok()) return file.status();
   const std::string text = dump({{"messages", list_of(messages)}}, 2) + "\n";
   file->write(text.data(), text.size());

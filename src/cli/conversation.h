@@ -20,7 +20,7 @@ inline constexpr size_t kMaxMessages = 10'000;
 // The messages as JSON text; invalid UTF-8 in them is replaced.
 [[nodiscard]] std::string to_json(const std::vector<Message>& messages);
 
-// Writes beside and renames. Errors: OutputFile's.
+// Writes beside and renames. Errors: AtomicFile's.
 [[nodiscard]] Status save(const std::vector<Message>& messages, const std::string& path,
                           const std::string& model);
 // Errors: kNotFound, kInvalidArgument (no conversation, or too long a one).

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "cli/atomic_file.h"
 #include "cli/calibrate.h"
 #include "cli/cli.h"
-#include "cli/atomic_file.h"
 #include "cli/log_likelihood.h"
 #include "cli/sensitivity.h"
 #include "gguf/printable.h"
@@ -25,14 +25,14 @@ struct ConvertOptions {
       target_size, compress, cluster_embedding, perplexity;
   std::string sensitivity;
   std::vector<std::string> tensor_types;
-  double least_cosine = 0.99;
+  double min_cosine = 0.99;
   int threads = 0;
   bool pure = false, json = false, cluster_head = false;
 };
 
 class FileSink final : public convert::Sink {
  public:
-  FileSink(OutputFile* file, const std::string& path) : file_(file), path_(path) {}
+  FileSink(AtomicFile* file, const std::string& path) : file_(file), path_(path) {}
   [[nodiscard]] Status write(std::span<const uint8_t> bytes) override {
     file_->write(bytes.data(), bytes.size());
     return state();
@@ -48,7 +48,7 @@ class FileSink final : public convert::Sink {
     return error(Code::kIo, "writing \"%.256s\" failed", path_.c_str());
   }
 
-  OutputFile* file_;
+  AtomicFile* file_;
   const std::string& path_;
 };
 
@@ -75,7 +75,7 @@ class ProgressLine {
   double last_ = 0;
 };
 
-Result<convert::Importance> read_importance(const std::string& path, uint64_t most) {
+Result<convert::Imatrix> read_importance(const std::string& path, uint64_t most) {
   Result<std::unique_ptr<io::ByteSource>> source = io::open_source(path);
   if (!source.ok()) return source.status();
   if ((*source)->size() > most / 2) {
@@ -83,12 +83,12 @@ Result<convert::Importance> read_importance(const std::string& path, uint64_t mo
   }
   std::vector<uint8_t> bytes((*source)->size());
   SLUICE_RETURN_IF_ERROR((*source)->read(0, bytes));
-  return convert::Importance::parse(bytes);
+  return convert::Imatrix::parse(bytes);
 }
 
 // Whole, or not at all.
-Status write_importance(const convert::Importance& importance, const ConvertOptions& options) {
-  Result<OutputFile> file = OutputFile::create(options.save_imatrix, options.in);
+Status write_importance(const convert::Imatrix& importance, const ConvertOptions& options) {
+  Result<AtomicFile> file = AtomicFile::create(options.save_imatrix, options.in);
   if (!file.ok()) return file.status();
   const std::string bytes = importance.file(options.calibrate);
   file->write(bytes.data(), bytes.size());
@@ -104,7 +104,7 @@ struct Measured {
 };
 
 void print_report(const convert::Report& report, const Measured& measured) {
-  const std::vector<LayerWorth>& layers = measured.calibrated.layers;
+  const std::vector<LayerAblation>& layers = measured.calibrated.layers;
   for (size_t i = 0; i < layers.size(); ++i) {
     std::printf("layer %zu: cosine %.4f, ", i, layers[i].cosine);
     if (layers[i].divergence < 0) {
@@ -113,7 +113,7 @@ void print_report(const convert::Report& report, const Measured& measured) {
       std::printf("without it %.4f nats\n", layers[i].divergence);
     }
   }
-  for (const ExitWorth& e : measured.calibrated.exits.layers) {
+  for (const ExitValue& e : measured.calibrated.exits.layers) {
     std::printf("behind layer %d: %.1f %% of tokens are settled, told from others %.3f\n", e.layer,
                 100 * e.settled, e.told);
   }
@@ -135,7 +135,7 @@ void print_report(const convert::Report& report, const Measured& measured) {
   }
   if (const MeasuredSensitivity& s = measured.sensitivity; !s.probes.empty()) {
     std::printf("sensitivities by %s: %zu measurements on %zu tokens%s, %zu of them compared\n",
-                s.how, s.probes.size(), s.tokens, s.own_text ? " that the model wrote" : "",
+                s.how, s.probes.size(), s.tokens, s.calibration_text ? " that the model wrote" : "",
                 s.positions);
   } else if (!measured.unmeasured.empty()) {
     std::printf("sensitivities were not measured, relative errors count alike: %s\n",
@@ -159,7 +159,7 @@ nlohmann::json sensitivity_json(const Measured& measured) {
           {"measurements", s.probes.size()},
           {"tokens", s.tokens},
           {"compared", s.positions},
-          {"ownText", s.own_text}};
+          {"ownText", s.calibration_text}};
 }
 
 nlohmann::json perplexity_json(const Measured& measured) {
@@ -174,12 +174,12 @@ nlohmann::json perplexity_json(const Measured& measured) {
 
 void print_report_json(const convert::Report& report, const Measured& measured) {
   nlohmann::json layers = nlohmann::json::array();
-  for (const LayerWorth& l : measured.calibrated.layers) {
+  for (const LayerAblation& l : measured.calibrated.layers) {
     layers.push_back({{"cosine", l.cosine}, {"stays", l.divergence < 0}});
     if (l.divergence >= 0) layers.back()["divergence"] = l.divergence;
   }
   nlohmann::json exits = nlohmann::json::array();
-  for (const ExitWorth& e : measured.calibrated.exits.layers) {
+  for (const ExitValue& e : measured.calibrated.exits.layers) {
     exits.push_back({{"layer", e.layer}, {"settled", e.settled}, {"told", e.told}});
   }
   nlohmann::json tensors = nlohmann::json::array();
@@ -251,7 +251,7 @@ Status look_at_perplexity(const ConvertOptions& options, const std::string& mode
   common.memory_budget = std::to_string(wanted.memory_budget);
   common.threads = options.threads;
   common.cache_dir = options.cache_dir;
-  Scoring scoring;
+  LogLikelihood scoring;
   scoring.text = text;
   Result<Scored> scored = score_text(common, scoring);
   if (!scored.ok()) return scored.status();
@@ -276,7 +276,7 @@ Status check_target(const ConvertOptions& options, convert::Options wanted,
   if (!source.ok()) return source.status();
   const bool reads = !options.calibrate.empty() || options.sensitivity != "off";
   if (!options.calibrate.empty()) {
-    wanted.least_cosine = 1 - kUnweighed * (1 - wanted.least_cosine);
+    wanted.min_cosine = 1 - kUnweighed * (1 - wanted.min_cosine);
   }
   return convert::check_size(*source, wanted, qsf, reads);
 }
@@ -301,7 +301,7 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     if (*size == 0) return error(Code::kInvalidArgument, "no file has a size of 0 bytes");
     wanted.target_bytes = *size;
   }
-  wanted.least_cosine = options.least_cosine;
+  wanted.min_cosine = options.min_cosine;
   wanted.type = options.type;
   wanted.pure = options.pure;
   wanted.cluster_head = options.cluster_head;
@@ -322,9 +322,9 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     return error(Code::kInvalidArgument,
                  "--pure needs --type, --imatrix one of --type, --tensor-type and --target-size");
   }
-  convert::Importance importance;
+  convert::Imatrix importance;
   if (!options.imatrix.empty()) {
-    Result<convert::Importance> read = read_importance(options.imatrix, wanted.memory_budget);
+    Result<convert::Imatrix> read = read_importance(options.imatrix, wanted.memory_budget);
     if (!read.ok()) return read.status();
     importance = std::move(*read);
     wanted.importance = &importance;
@@ -371,7 +371,7 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
   wanted.held = model->held;
   const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
   if (!source.ok()) return source.status();
-  Result<OutputFile> file = OutputFile::create(options.out, options.in);
+  Result<AtomicFile> file = AtomicFile::create(options.out, options.in);
   if (!file.ok()) return file.status();
   FileSink sink(&*file, options.out);
   ProgressLine line;
@@ -417,7 +417,7 @@ void add_convert(CLI::App& app, int* status) {
                   "--target-size, on the text of --calibrate or one that the model writes: auto "
                   "(default), measured (an error where it cannot be), off")
       ->check(CLI::IsMember({"auto", "measured", "off"}));
-  sub->add_option("--least-cosine", options->least_cosine,
+  sub->add_option("--min-cosine", options->min_cosine,
                   "how near a tensor stays to itself under --target-size (default: 0.99)")
       ->check(CLI::Range(0.0, 1.0));
   sub->add_flag("--pure", options->pure, "every matrix gets the one type");
@@ -427,7 +427,7 @@ void add_convert(CLI::App& app, int* status) {
       sub->add_option(
              "--calibrate", options->calibrate,
              "a text; weights count by what it multiplies them with, and the file says how "
-             "much it needs each layer, for --quality")
+             "much it needs each layer, for --skip-layers-ratio")
           ->excludes(imatrix);
   sub->add_option("--save-imatrix", options->save_imatrix,
                   "what --calibrate tells of columns, as an importance matrix that --imatrix and "
@@ -448,7 +448,7 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_option("--memory-budget", options->memory_budget,
                   "bytes that the conversion may hold (default: 512M)");
   sub->add_option("--threads", options->threads, "threads (default: chosen)")
-      ->check(whole_number(0, kMostThreads));
+      ->check(whole_number(0, kMaxThreads));
   sub->add_option("--cache-dir", options->cache_dir, "keep what URLs deliver in this directory");
   sub->add_flag("--json", options->json, "print the report as JSON");
   sub->callback([options, status] {

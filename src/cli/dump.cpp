@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/cli.h"
 #include "cli/atomic_file.h"
+#include "cli/cli.h"
 #include "platform/utf8_path.h"
 
 namespace sluice::cli {
@@ -34,7 +34,7 @@ class Writer {
              int64_t stride) {
     const int layer = layer_of(name);
     if ((layer >= 0 && layer_ >= 0 && layer != layer_) || !status_.ok()) return;
-    Result<OutputFile> file = create(name + ".f32");
+    Result<AtomicFile> file = create(name + ".f32");
     if (!file.ok()) return;
     const size_t row = static_cast<size_t>(ne0) * static_cast<size_t>(ne1) * sizeof(float);
     for (int32_t t = 0; t < ne2; ++t) file->write(data + t * stride, row);
@@ -47,7 +47,7 @@ class Writer {
   }
   [[nodiscard]] Status finish() {
     if (!status_.ok()) return status_;
-    Result<OutputFile> file = create("index.txt");
+    Result<AtomicFile> file = create("index.txt");
     if (!file.ok()) return status_;
     file->write(index_.data(), index_.size());
     return file->finish();
@@ -55,8 +55,8 @@ class Writer {
   [[nodiscard]] int count() const { return count_; }
 
  private:
-  Result<OutputFile> create(const std::string& name) {
-    Result<OutputFile> file = OutputFile::create(
+  Result<AtomicFile> create(const std::string& name) {
+    Result<AtomicFile> file = AtomicFile::create(
         platform::to_utf8(platform::to_path(options_.out) / name), options_.common.model);
     if (!file.ok()) status_ = file.status();
     return file;

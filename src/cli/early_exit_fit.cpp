@@ -100,14 +100,14 @@ double told(const Weights& w, const std::vector<session::ExitFeatures>& x,
 
 }  // namespace
 
-Exits fit_exits(const std::vector<SeenExit>& seen) {
-  Exits out;
+EarlyExitFit fit_exits(const std::vector<ObservedExit>& seen) {
+  EarlyExitFit out;
   for (size_t layer = 0; layer < seen.size(); ++layer) {
-    const SeenExit& at = seen[layer];
+    const ObservedExit& at = seen[layer];
     Weights w{kNever};
     if (!at.settled.empty()) {
       out.tokens = at.settled.size();
-      ExitWorth worth{static_cast<int32_t>(layer)};
+      ExitValue worth{static_cast<int32_t>(layer)};
       for (const uint8_t is : at.settled) worth.settled += is / static_cast<double>(out.tokens);
       w = fit(at.features, at.settled);
       worth.told = told(w, at.features, at.settled);

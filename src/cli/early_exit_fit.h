@@ -10,26 +10,26 @@
 
 namespace sluice::cli {
 
-struct ExitWorth {
+struct ExitValue {
   int32_t layer = 0;
   double settled = 0;  // share of the positions that were looked at
   // How likely a settled token has a greater score than one that is not; 0.5: nothing is told.
   double told = 0.5;
 };
 
-struct Exits {
+struct EarlyExitFit {
   std::vector<float> weights;  // as files have it; empty: no token of this model may leave
-  std::vector<ExitWorth> layers;
+  std::vector<ExitValue> layers;
   size_t tokens = 0;  // that were looked at
 };
 
 // What was seen behind a layer where tokens may leave, by position.
-struct SeenExit {
+struct ObservedExit {
   std::vector<session::ExitFeatures> features;
   std::vector<uint8_t> settled;
 };
 
 // By layer; nothing was seen where nobody may leave.
-[[nodiscard]] Exits fit_exits(const std::vector<SeenExit>& seen);
+[[nodiscard]] EarlyExitFit fit_exits(const std::vector<ObservedExit>& seen);
 
 }  // namespace sluice::cli

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "cli/cli.h"
 #include "cli/atomic_file.h"
+#include "cli/cli.h"
 #include "embed/embedder.h"
 
 namespace sluice::cli {
@@ -46,7 +46,7 @@ Result<std::vector<session::Token>> input(const EmbedOptions& options,
 // A file to write to and a model to compute with, once both are known to be there.
 int embed_text(const EmbedOptions& options) {
   if (options.text_file.empty() == options.tokens.empty()) {
-    return fail(error(Code::kInvalidArgument, "give either --text-file or --tokens"));
+    return fail(error(Code::kInvalidArgument, "give either --file or --tokens"));
   }
   Result<embed::Options> what = embed_options(options);
   if (!what.ok()) return fail(what.status());
@@ -65,7 +65,7 @@ int embed_text(const EmbedOptions& options) {
   if (!model.ok()) return fail(model.status());
   auto session = session::Session::create((*model)->engine());
   if (!session.ok()) return fail(session.status());
-  Result<OutputFile> file = OutputFile::create(options.out, options.common.model);
+  Result<AtomicFile> file = AtomicFile::create(options.out, options.common.model);
   if (!file.ok()) return fail(file.status());
 
   embed::Embedder embedder(**session);
@@ -98,7 +98,7 @@ void add_embed(CLI::App& app, int* status) {
   CLI::App* sub = app.add_subcommand("embed", "Write the embedding of a text, or its rank");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  sub->add_option("--text-file", options->text_file, "the text; - reads standard input");
+  sub->add_option("-f,--file", options->text_file, "the text; - reads standard input");
   sub->add_option("--tokens", options->tokens, "ids instead of a text, such as 1,2,3");
   sub->add_option("--query", options->query, "what the text is ranked for, with --pooling rank");
   sub->add_option("--pooling", options->pooling,

@@ -10,38 +10,43 @@
 namespace sluice::cli {
 
 void add_sampling(CLI::App& app, sample::Params& s, std::string& seed) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  app.add_option("--temp", s.temperature, "temperature; 0 is greedy");
-  app.add_option("--top-k", s.top_k, "keep the k most likely tokens; 0: all")
-      ->check(whole_number(0, kMost));
-  app.add_option("--top-p", s.top_p, "keep the smallest set with this probability");
-  app.add_option("--min-p", s.min_p, "drop tokens less likely than this share of the best");
-  app.add_option("--repeat-penalty", s.repeat_penalty, "1: off");
-  app.add_option("--frequency-penalty", s.frequency_penalty, "0: off");
-  app.add_option("--presence-penalty", s.presence_penalty, "0: off");
-  app.add_option("--repeat-last-n", s.penalty_last_n, "tokens that penalties look back; -1: all")
-      ->check(whole_number(-1, kMost));
-  app.add_option("--seed", seed, "an integer; the same seed gives the same text");
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  app.add_option("--temp,--temperature", s.temperature, "temperature; 0 is greedy (default: 0.8)");
+  app.add_option("--top-k", s.top_k, "keep the k most likely tokens; 0: all (default: 40)")
+      ->check(whole_number(0, kMax));
+  app.add_option("--top-p", s.top_p, "keep the smallest set with this probability (default: 0.95)");
+  app.add_option("--min-p", s.min_p,
+                 "drop tokens less likely than this share of the best (default: 0.05)");
+  app.add_option("--repeat-penalty", s.repeat_penalty,
+                 "divides the logits of repeated tokens; 1: off (default)");
+  app.add_option("--frequency-penalty", s.frequency_penalty,
+                 "subtracted for each occurrence of a token; 0: off (default)");
+  app.add_option("--presence-penalty", s.presence_penalty,
+                 "subtracted from tokens that have occurred; 0: off (default)");
+  app.add_option("--repeat-last-n", s.penalty_last_n,
+                 "tokens that penalties look back; -1: all (default: 64)")
+      ->check(whole_number(-1, kMax));
+  app.add_option("--seed", seed, "an integer; the same seed gives the same text (default: 0)");
 }
 
-void add_drafting(CLI::App& app, Drafting& drafting) {
+void add_drafting(CLI::App& app, DraftOptions& drafting) {
   app.add_option(
       "--draft", drafting.choice,
-      "guess tokens ahead and check them together: ngram (from what the text repeats), "
-      "nextn (by a head that the file has for it), a smaller MODEL with the same vocabulary, "
-      "or off");
-  app.add_option("--draft-max", drafting.most, "guesses in one pass (default: chosen)")
-      ->check(whole_number(1, draft::kMostGuesses));
+      "speculative decoding: ngram (repeat earlier text), nextn (the model's multi-token "
+      "prediction head), a smaller MODEL with the same vocabulary, or off (default)");
+  app.add_option("--draft-max", drafting.most, "draft tokens in one forward pass (default: chosen)")
+      ->check(whole_number(1, draft::kMaxDraftTokens));
 }
 
-void add_remembering(CLI::App& app, Remembering& remembering) {
-  app.add_option("--prompt-cache", remembering.directory,
-                 "a directory that keeps what prompts have computed, for later ones that begin so");
+void add_remembering(CLI::App& app, PromptCacheOptions& remembering) {
+  app.add_option("--prompt-cache-dir", remembering.directory,
+                 "directory of the prompt cache: later prompts with the same prefix reuse its KV "
+                 "cache (default: none)");
   app.add_option("--prompt-cache-size", remembering.size,
-                 "bytes that it may take, such as 4G (default: 1G)");
+                 "maximum bytes of the prompt cache, such as 4G (default: 1G)");
 }
 
-Status Remembering::open(native::Model& model) {
+Status PromptCacheOptions::open(native::Model& model) {
   uint64_t most = native::kDefaultPromptCacheBytes;
   if (!size.empty()) {
     const Result<uint64_t> given = parse_size(size);
@@ -50,7 +55,7 @@ Status Remembering::open(native::Model& model) {
   }
   if (directory.empty()) {
     if (size.empty()) return {};
-    return error(Code::kInvalidArgument, "--prompt-cache-size is of --prompt-cache");
+    return error(Code::kInvalidArgument, "--prompt-cache-size needs --prompt-cache-dir");
   }
   Result<native::PromptCache> opened = native::PromptCache::open(directory, most, model);
   if (!opened.ok()) return opened.status();
@@ -58,19 +63,19 @@ Status Remembering::open(native::Model& model) {
   return {};
 }
 
-void Remembering::recall(session::Session& session, std::span<const session::Token> prompt) {
+void PromptCacheOptions::recall(session::Session& session, std::span<const session::Token> prompt) {
   if (!cache) return;
   const Result<int32_t> found = cache->restore(session, prompt);
   if (!found.ok()) fail(found.status());
 }
 
-void Remembering::keep(const session::Session& session) {
+void PromptCacheOptions::keep(const session::Session& session) {
   if (!cache) return;
   const Status saved = cache->save(session);
   if (!saved.ok()) fail(saved);
 }
 
-Result<native::DraftPair> open_models(const std::string& model, const Drafting& drafting,
+Result<native::DraftPair> open_models(const std::string& model, const DraftOptions& drafting,
                                       native::LoadOptions load) {
   load.engine.draft_max = drafting.choice == "off" ? 0 : drafting.most;
   load.engine.nextn = drafting.choice == "nextn";
@@ -84,7 +89,8 @@ Result<native::DraftPair> open_models(const std::string& model, const Drafting& 
   return out;
 }
 
-Status open_sessions(Speakers& speakers, const Drafting& drafting, generate::Options* options) {
+Status open_sessions(LoadedModels& speakers, const DraftOptions& drafting,
+                     generate::Options* options) {
   auto session = session::Session::create(speakers.models.model->engine());
   if (!session.ok()) return session.status();
   speakers.session = std::move(*session);
@@ -92,12 +98,12 @@ Status open_sessions(Speakers& speakers, const Drafting& drafting, generate::Opt
     auto second = session::Session::create(speakers.models.draft->engine());
     if (!second.ok()) return second.status();
     speakers.draft = std::move(*second);
-    speakers.guesses = std::make_unique<generate::DraftModel>(*speakers.draft);
+    speakers.drafts = std::make_unique<generate::DraftModel>(*speakers.draft);
   } else if (session::Engine& engine = speakers.models.model->engine(); engine.nextn() != nullptr) {
-    speakers.guesses = std::make_unique<generate::NextnDraft>(engine);
+    speakers.drafts = std::make_unique<generate::NextnDraft>(engine);
   }
   options->drafts.ngram = drafting.choice != "off";
-  options->drafts.model = speakers.guesses.get();
+  options->drafts.model = speakers.drafts.get();
   return {};
 }
 

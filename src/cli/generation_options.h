@@ -15,13 +15,13 @@
 
 namespace sluice::cli {
 
-struct Drafting {
+struct DraftOptions {
   std::string choice = "off";  // ngram, nextn, or a model
   int most = -1;               // guesses in one pass; -1: chosen
 };
 
 // Where prompts outlive the process, if anywhere.
-struct Remembering {
+struct PromptCacheOptions {
   std::string directory, size;  // "" for both: nowhere, the default
   std::optional<native::PromptCache> cache;
 
@@ -32,25 +32,25 @@ struct Remembering {
   void recall(session::Session& session, std::span<const session::Token> prompt);
   void keep(const session::Session& session);
 };
-void add_remembering(CLI::App& app, Remembering& remembering);
+void add_remembering(CLI::App& app, PromptCacheOptions& remembering);
 
 // --temp, --top-k, … --seed, which is kept as text for sample::parse_seed.
 void add_sampling(CLI::App& app, sample::Params& params, std::string& seed);
-void add_drafting(CLI::App& app, Drafting& drafting);
+void add_drafting(CLI::App& app, DraftOptions& drafting);
 
 // Models with a session each; they outlive what is generated on them.
-struct Speakers {
+struct LoadedModels {
   native::DraftPair models;
   std::unique_ptr<session::Session> session, draft;
-  std::unique_ptr<generate::GuessingModel> guesses;  // of the draft, or of a head of the model
+  std::unique_ptr<generate::ModelDraftSource> drafts;  // of the draft, or of a head of the model
 };
 
 // Opens the models. Errors: Model::open's, open_pair's.
 [[nodiscard]] Result<native::DraftPair> open_models(const std::string& model,
-                                                    const Drafting& drafting,
+                                                    const DraftOptions& drafting,
                                                     native::LoadOptions load);
 // Begins a session on each, and says in `options` how to draft. Errors: Session::create's.
-[[nodiscard]] Status open_sessions(Speakers& speakers, const Drafting& drafting,
+[[nodiscard]] Status open_sessions(LoadedModels& speakers, const DraftOptions& drafting,
                                    generate::Options* options);
 
 // A bar on standard error, for Model::preload.

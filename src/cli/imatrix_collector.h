@@ -11,16 +11,16 @@
 
 namespace sluice::cli {
 
-class Moments {
+class ImatrixCollector {
  public:
-  explicit Moments(const gguf::Header& header) : header_(header) {}
+  explicit ImatrixCollector(const gguf::Header& header) : header_(header) {}
 
   static void see(void* context, const model::Mat& mat, const float* x, int64_t ld, int32_t n) {
-    static_cast<Moments*>(context)->add(mat, x, ld, n);
+    static_cast<ImatrixCollector*>(context)->add(mat, x, ld, n);
   }
 
-  [[nodiscard]] Result<convert::Importance> importance() const {
-    convert::Importance out;
+  [[nodiscard]] Result<convert::Imatrix> importance() const {
+    convert::Imatrix out;
     for (const auto& [name, sums] : by_name_) {
       std::vector<float> moments(sums.squares.size());
       const size_t columns = moments.size() / sums.rows.size();

@@ -84,7 +84,7 @@ void print_speed(const json& speed) {
 session::ReadSpeed read_speed(const native::ModelHeader& header, double ms,
                               const session::ReportSink& sink) {
   constexpr uint64_t kSample = 64 << 20;
-  constexpr double kMostMs = 100;
+  constexpr double kMaxMs = 100;
   io::ByteSource& source = *header.sources[0];
   uint64_t fetched = 0, missing = 0;
   for (const auto& part : header.sources) {
@@ -97,7 +97,7 @@ session::ReadSpeed read_speed(const native::ModelHeader& header, double ms,
     sink("speed", "downloadSeconds", 0.0);
     const uint64_t size = source.size();
     const uint64_t middle = size > 2 * kSample ? size / 2 : 0;
-    const Result<io::ReadRate> rate = io::measure_reads(source, middle, kSample, kMostMs);
+    const Result<io::ReadRate> rate = io::measure_reads(source, middle, kSample, kMaxMs);
     if (!rate.ok()) return {};
     constexpr double kInMemory = 0.75;  // of the time at work: copied from the page cache
     return {rate->bytes_per_second, rate->busy, rate->busy > kInMemory};

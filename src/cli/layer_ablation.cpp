@@ -3,9 +3,9 @@
 #include <cfloat>
 
 namespace sluice::cli {
-std::vector<float> importance_of(const std::vector<LayerWorth>& layers) {
+std::vector<float> importance_of(const std::vector<LayerAblation>& layers) {
   std::vector<float> out;
-  for (const LayerWorth& l : layers) {
+  for (const LayerAblation& l : layers) {
     out.push_back(l.divergence < 0 ? FLT_MAX : static_cast<float>(l.divergence));
   }
   return out;

@@ -6,7 +6,7 @@
 
 namespace sluice::cli {
 
-struct LayerWorth {
+struct LayerAblation {
   // Mean over the tokens; NaN: not known. Of what the layer reads and what it leaves.
   double cosine = std::numeric_limits<double>::quiet_NaN();
   // Of the next token's distribution with all layers from the one without this layer, mean over a
@@ -15,6 +15,6 @@ struct LayerWorth {
 };
 
 // As files have it (gguf/layer_importance.h).
-[[nodiscard]] std::vector<float> importance_of(const std::vector<LayerWorth>& layers);
+[[nodiscard]] std::vector<float> importance_of(const std::vector<LayerAblation>& layers);
 
 }  // namespace sluice::cli

@@ -72,11 +72,11 @@ void summarize(Scored* scored) {
   scored->error = n > 1 ? std::sqrt(squares / (n - 1) / n) : 0;
 }
 
-// The context asked for, or the model's own up to the customary length. With a cache that forgets
+// The context asked for, or the model's own up to the customary length. With a cache that evicts
 // it is the cache's, and the whole text one window.
 Result<int32_t> window_length(const Common& common, const native::LoadOptions& load) {
   if (load.engine.n_ctx > 0) return load.engine.n_ctx;
-  if (load.engine.kv_policy.size > 0) return load.engine.kv_policy.size;
+  if (load.engine.kv_policy.capacity > 0) return load.engine.kv_policy.capacity;
   Result<native::ModelHeader> header = native::read_header(common.model, load.source);
   if (!header.ok()) return header.status();
   Result<session::Inspection> found = session::inspect(header->header, load.engine);
@@ -90,7 +90,7 @@ double Scored::perplexity() const {
   return std::exp(mean);
 }
 
-Result<Scored> score_text(const Common& common, const Scoring& scoring) {
+Result<Scored> score_text(const Common& common, const LogLikelihood& scoring) {
   Result<native::LoadOptions> load = load_options(common);
   if (!load.ok()) return load.status();
   Result<int32_t> n_ctx = window_length(common, *load);
@@ -114,7 +114,7 @@ Result<Scored> score_text(const Common& common, const Scoring& scoring) {
   auto session = session::Session::create((*model)->engine());
   if (!session.ok()) return session.status();
   const std::vector<session::Token> tokens =
-      (*model)->engine().tokenizer().encode(scoring.text, {false, !scoring.no_special});
+      (*model)->engine().tokenizer().encode(scoring.text, {false, !scoring.no_parse_special});
   Scored out;
   out.stride = static_cast<size_t>(scoring.stride > 0 ? scoring.stride : *n_ctx / 2);
   SLUICE_RETURN_IF_ERROR(score_windows(**model, **session, tokens, out.stride, &out.scores));

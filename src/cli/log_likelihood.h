@@ -28,14 +28,14 @@ struct Scored {
   [[nodiscard]] double perplexity() const;
 };
 
-struct Scoring {
+struct LogLikelihood {
   std::string text;
   int stride = 0;  // 0: half of the context
-  bool no_special = false;
+  bool no_parse_special = false;
 };
 
 // Errors: those of opening and running the model; kInvalidArgument for a model
 // that reads texts whole, or a stride that is no part of the context; kPromptEmpty.
-[[nodiscard]] Result<Scored> score_text(const Common& common, const Scoring& scoring);
+[[nodiscard]] Result<Scored> score_text(const Common& common, const LogLikelihood& scoring);
 
 }  // namespace sluice::cli

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/cli.h"
+#include "cli/spellings.h"
 #include "gguf/printable.h"
 #include "platform/console.h"
 
@@ -29,6 +30,12 @@ int main(int argc, char** argv) {
   sluice::cli::add_serve(app, &status);
   sluice::cli::add_convert(app, &status);
   sluice::cli::add_chat(app, &status);
+  sluice::Result<std::vector<std::string>> known = sluice::cli::translate_spellings(arguments);
+  if (!known.ok()) {
+    sluice::cli::fail(known.status());
+    return 2;
+  }
+  arguments = std::move(*known);
   try {
     std::reverse(arguments.begin(), arguments.end());  // as the parser takes them
     app.parse(std::move(arguments));

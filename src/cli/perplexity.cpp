@@ -1,4 +1,5 @@
-// `sluice perplexity`: exp of the mean negative log likelihood of a text's tokens (cli/log_likelihood.h).
+// `sluice perplexity`: exp of the mean negative log likelihood of a text's tokens
+// (cli/log_likelihood.h).
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -11,7 +12,7 @@ namespace {
 struct PerplexityOptions {
   Common common;
   std::string file;
-  Scoring scoring;
+  LogLikelihood scoring;
   bool per_token = false;
 };
 
@@ -71,11 +72,11 @@ void add_perplexity(CLI::App& app, int* status) {
                                      "windows of --ctx tokens (default: at most 512)");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  sub->add_option("--file", options->file, "the text; - reads standard input")->required();
+  sub->add_option("-f,--file", options->file, "the text; - reads standard input")->required();
   sub->add_option("--stride", options->scoring.stride,
                   "tokens between the beginnings of windows (default: half the context)")
       ->check(whole_number(1, model::kMaxContext));
-  sub->add_flag("--no-special", options->scoring.no_special,
+  sub->add_flag("--no-parse-special", options->scoring.no_parse_special,
                 "treat special tokens in the text as text");
   sub->add_flag("--per-token", options->per_token,
                 "print every token's share, in nats: id, nats, text");

@@ -5,9 +5,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "cli/generation_options.h"
-#include "cli/cli.h"
 #include "cli/atomic_file.h"
+#include "cli/cli.h"
+#include "cli/generation_options.h"
 #include "platform/console.h"
 
 namespace sluice::cli {
@@ -18,12 +18,12 @@ using generate::Generation;
 
 struct RunOptions {
   Common common;
-  std::string prompt;
+  std::string prompt, prompt_file;
   int n = 128;
   std::string seed = "0";
   std::string grammar, schema;
-  Drafting drafting;
-  Remembering remembering;
+  DraftOptions drafting;
+  PromptCacheOptions remembering;
   generate::Options generation;
 };
 
@@ -68,7 +68,8 @@ bool show(std::string_view text) {
 
 void print_rates(const native::Model& model, const generate::Counts& counts) {
   std::fprintf(stderr, "\nprompt %d tokens %.1f tok/s | generated %d tokens %.1f tok/s | ",
-               counts.prompt, counts.prompt_rate(), counts.generated, counts.generate_rate());
+               counts.prompt, counts.prompt_tokens_per_second(), counts.generated,
+               counts.tokens_per_second());
   if (counts.drafted > 0) {
     std::fprintf(stderr, "guessed %d, %d right, %d passes | ", counts.drafted, counts.accepted,
                  counts.passes);
@@ -84,18 +85,18 @@ std::string outcome_json(const native::DraftPair& models, const Generation& gene
   const uint64_t draft_total = draft != nullptr ? draft->total() : 0;
   const session::MemoryPlan& plan = model.engine().plan();
   const generate::Counts& counts = generation.counts();
-  const session::RowCache& rows = model.engine().working().row_cache(0);
+  const session::EmbeddingRowCache& rows = model.engine().working().embedding_row_cache(0);
   const session::HeadCounts& head = model.engine().head_counts();
   const session::ExitCounts& exits = model.engine().exit_counts();
   const nlohmann::json out = {{"text", text},
                               {"finishReason", finish_name(generation.finish())},
                               {"promptTokens", counts.prompt},
                               {"promptMs", counts.prompt_ms},
-                              {"promptTokensPerSecond", counts.prompt_rate()},
+                              {"promptTokensPerSecond", counts.prompt_tokens_per_second()},
                               {"generatedTokens", counts.generated},
                               {"forcedTokens", counts.forced},
                               {"generateMs", counts.generate_ms},
-                              {"tokensPerSecond", counts.generate_rate()},
+                              {"tokensPerSecond", counts.tokens_per_second()},
                               {"draftedTokens", counts.drafted},
                               {"acceptedTokens", counts.accepted},
                               {"passes", counts.passes},
@@ -141,22 +142,24 @@ Status check(RunOptions& options) {
     options.generation.constraint = {
         gbnf ? grammar::Kind::kGbnf : grammar::Kind::kJsonSchema, std::move(*text), {}};
   }
-  if (options.prompt == "-") {
-    Result<std::string> text = read_text("-");
+  if (options.prompt == "-" || !options.prompt_file.empty()) {
+    Result<std::string> text =
+        read_text(options.prompt_file.empty() ? options.prompt : options.prompt_file);
     if (!text.ok()) return text.status();
     options.prompt = std::move(*text);
   }
-  if (options.prompt.empty()) return error(Code::kPromptEmpty, "the prompt is empty");
+  if (options.prompt.empty())
+    return error(Code::kPromptEmpty, "the prompt is empty: give one with --prompt or --file");
   return {};
 }
 
 int run(RunOptions options) {
-  Speakers speakers;  // outlive the watch
+  LoadedModels speakers;  // outlive the watch
   InterruptWatch watch;
   if (Status s = check(options); !s.ok()) return fail(s);
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
-  load->engine.grammars = options.generation.constraint.has_value();
+  load->engine.structured_output = options.generation.constraint.has_value();
   Result<native::DraftPair> opened = open_models(options.common.model, options.drafting, *load);
   if (!opened.ok()) return fail(opened.status());
   speakers.models = std::move(*opened);
@@ -204,9 +207,12 @@ void add_run(CLI::App& app, int* status) {
   CLI::App* sub = app.add_subcommand("run", "Generate text from a prompt");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  sub->add_option("-p,--prompt", options->prompt, "the prompt; - reads standard input")->required();
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  sub->add_option("-n", options->n, "tokens to generate at most")->check(whole_number(0, kMost));
+  CLI::Option* const prompt =
+      sub->add_option("-p,--prompt", options->prompt, "the prompt; - reads standard input");
+  sub->add_option("-f,--file", options->prompt_file, "a file with the prompt")->excludes(prompt);
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  sub->add_option("-n,--n-predict", options->n, "tokens to generate at most")
+      ->check(whole_number(0, kMax));
   generate::Options& g = options->generation;
   add_sampling(*sub, g.sampling, options->seed);
   sub->add_option("--stop", g.stop, "end at this text; may be given several times")

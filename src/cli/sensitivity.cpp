@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "cli/calibration_text.h"
 #include "cli/cli.h"
 #include "cli/kl_divergence.h"
-#include "cli/calibration_text.h"
 #include "cli/sensitivity_trials.h"
 #include "cli/shared_model.h"
 #include "cli/text_chunks.h"
@@ -19,7 +19,7 @@ namespace {
 using convert::Probe;
 using session::Token;
 
-constexpr uint64_t kMostLogits = 128ull << 20;  // bytes of them that are kept
+constexpr uint64_t kMaxLogits = 128ull << 20;  // bytes of them that are kept
 constexpr uint64_t kLogitsAtOnce = 32ull << 20;
 constexpr int32_t kTextsAtOnce = 8;
 constexpr uint64_t kReadForText = 64ull << 30;  // bytes, to write a text
@@ -97,25 +97,25 @@ class Sweep {
                    "answers of an encoder and a decoder are not compared");
     }
     plan_ = plan_probes(model_.header, program_);
-    cuts_ = std::make_unique<Cuts>(program_);
+    cuts_ = std::make_unique<TextChunks>(program_);
     answers_.logits = program_.head >= 0;
     width_ = static_cast<size_t>(program_.width[static_cast<size_t>(model::Buf::kX)]);
     const uint64_t budget = options_.memory_budget;
     window_ = window_of(model_.header);
     if (answers_.logits) {
       const auto row = 4 * static_cast<uint64_t>(program_.hp.n_vocab);
-      const uint64_t most = std::min(kMostLogits, budget / 8) / row;
-      most_positions_ = std::clamp<uint64_t>(most, 1, plan_.tokens);
+      const uint64_t most = std::min(kMaxLogits, budget / 8) / row;
+      max_positions_ = std::clamp<uint64_t>(most, 1, plan_.tokens);
       rows_ = std::clamp<uint64_t>(std::min(kLogitsAtOnce, budget / 16) / row, 1,
                                    static_cast<uint64_t>(window_));
     } else {
-      most_positions_ = plan_.tokens;
+      max_positions_ = plan_.tokens;
     }
     // Of the residual streams as many as a quarter of the budget holds, or the last one alone.
     const uint64_t stream = 4 * plan_.tokens * width_;
     keeps_ = (cuts_->layer.size() + 1) * stream <= budget / 4;
     held_ = (keeps_ ? cuts_->layer.size() + 1 : 2) * stream +
-            (most_positions_ + rows_) * 4 * answer_width() + 64 * convert::kSubstituteRoom +
+            (max_positions_ + rows_) * 4 * answer_width() + 64 * convert::kSubstituteRoom +
             (options_.importance != nullptr ? options_.importance->bytes() : 0);
     return {};
   }
@@ -134,7 +134,7 @@ class Sweep {
   [[nodiscard]] Result<Opened> open(const Probe* probe) const {
     native::ModelHeader header = shared(model_);
     if (probe != nullptr) {
-      auto file = std::make_unique<convert::SubstituteSource>(*stored_);
+      auto file = std::make_unique<convert::QuantizedSource>(*stored_);
       const auto at = static_cast<uint32_t>(header.sources.size());
       for (size_t i = 0; i < probe->tensors.size(); ++i) {
         const auto is = [&](const gguf::Tensor& t) { return t.name == probe->tensors[i]; };
@@ -165,7 +165,7 @@ class Sweep {
   }
 
   [[nodiscard]] Status read_text() {
-    OwnText wanted{plan_.tokens, window_, kTextsAtOnce};
+    CalibrationText wanted{plan_.tokens, window_, kTextsAtOnce};
     Texts texts;
     if (!options_.text_file.empty()) {
       Result<std::string> text = cli::read_text(options_.text_file);
@@ -195,7 +195,7 @@ class Sweep {
     }
     if (tokens_ == 0) return error(Code::kPromptEmpty, "the text to measure with has no tokens");
     for (Window& w : windows_) {
-      const size_t n = w.tokens.size() * std::min<size_t>(most_positions_, tokens_) / tokens_;
+      const size_t n = w.tokens.size() * std::min<size_t>(max_positions_, tokens_) / tokens_;
       w.compared = even(std::max<size_t>(1, n), w.tokens.size());
       w.first_answer = positions_;
       positions_ += w.compared.size();
@@ -204,7 +204,7 @@ class Sweep {
   }
 
   [[nodiscard]] static Status run(const Opened& on, const Window& w,
-                                  const session::PassPart& part) {
+                                  const session::PartialForward& part) {
     if (part.first == part.end) {
       if (part.to != nullptr) part.to->assign(part.from.begin(), part.from.end());
       return {};
@@ -331,10 +331,10 @@ class Sweep {
         SLUICE_RETURN_IF_ERROR(embed(*on, w, compare));
         continue;
       }
-      const session::PassPart part =
-          start < 0 ? session::PassPart{0, cuts_->tail, {}, &states}
-                    : session::PassPart{start_of(static_cast<size_t>(start)), cuts_->tail,
-                                        w.before[static_cast<size_t>(start)], &states};
+      const session::PartialForward part =
+          start < 0 ? session::PartialForward{0, cuts_->tail, {}, &states}
+                    : session::PartialForward{start_of(static_cast<size_t>(start)), cuts_->tail,
+                                              w.before[static_cast<size_t>(start)], &states};
       SLUICE_RETURN_IF_ERROR(run(*on, w, part));
       SLUICE_RETURN_IF_ERROR(answer(*on, w, states, compare));
     }
@@ -370,11 +370,11 @@ class Sweep {
   gguf::Header stored_header_;
   std::unique_ptr<convert::Source> stored_;
   model::Program program_;
-  ProbePlan plan_;
-  std::unique_ptr<Cuts> cuts_;
+  TrialPlan plan_;
+  std::unique_ptr<TextChunks> cuts_;
   size_t width_ = 0;
   int32_t window_ = 0;
-  uint64_t rows_ = 1, most_positions_ = 0, held_ = 0;
+  uint64_t rows_ = 1, max_positions_ = 0, held_ = 0;
   bool keeps_ = false;  // residual streams, so that a pass can begin at a layer
   std::vector<Window> windows_;
   size_t tokens_ = 0, positions_ = 0;

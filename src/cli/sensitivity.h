@@ -20,16 +20,16 @@ struct SensitivityOptions {
   std::string text_file;  // empty: what the model writes
   uint64_t memory_budget = 0;
   int threads = 0;
-  const convert::Importance* importance = nullptr;
+  const convert::Imatrix* importance = nullptr;
   std::function<void(double share)> on_progress;  // of the work
 };
 
 struct MeasuredSensitivity {
   std::vector<convert::Probe> probes;
-  const char* how = "";   // "types", "tensor", "kind and layer"
-  size_t tokens = 0;      // of the text
-  size_t positions = 0;   // whose answers were compared
-  bool own_text = false;  // the model's
+  const char* how = "";           // "types", "tensor", "kind and layer"
+  size_t tokens = 0;              // of the text
+  size_t positions = 0;           // whose answers were compared
+  bool calibration_text = false;  // the model's
 };
 
 // Errors: those of reading; those of opening and running the model; kUnsupportedArchitecture for

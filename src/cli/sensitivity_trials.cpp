@@ -13,7 +13,7 @@ namespace {
 using convert::Probe;
 using T = gguf::TensorType;
 
-constexpr double kMostWork = 3e12;  // multiplications, of all probes
+constexpr double kMaxWork = 3e12;  // multiplications, of all probes
 
 enum class How : uint8_t { kTypes, kTwo, kOne, kGroups };
 struct Level {
@@ -94,8 +94,8 @@ double work_from(const model::Program& program, int32_t layer) {
   return sum;
 }
 
-ProbePlan plan_probes(const gguf::Header& header, const model::Program& program) {
-  ProbePlan plan;
+TrialPlan plan_probes(const gguf::Header& header, const model::Program& program) {
+  TrialPlan plan;
   for (const Level& level : kLevels) {
     constexpr const char* kNames[] = {"types", "tensor", "tensor", "kind and layer"};
     plan.probes = probes_of(header, level.how);
@@ -103,7 +103,7 @@ ProbePlan plan_probes(const gguf::Header& header, const model::Program& program)
     plan.tokens = level.tokens;
     double work = 0;
     for (const Probe& p : plan.probes) work += work_from(program, first_layer(program, p.tensors));
-    if (work * static_cast<double>(level.tokens) <= kMostWork) break;
+    if (work * static_cast<double>(level.tokens) <= kMaxWork) break;
   }
   return plan;
 }

@@ -11,7 +11,7 @@
 
 namespace sluice::cli {
 
-struct ProbePlan {
+struct TrialPlan {
   std::vector<convert::Probe> probes;  // changes are to be measured
   const char* how = "";
   size_t tokens = 0;
@@ -24,6 +24,6 @@ struct ProbePlan {
 // Multiplications that a token costs from there on, without the head.
 [[nodiscard]] double work_from(const model::Program& program, int32_t layer);
 
-[[nodiscard]] ProbePlan plan_probes(const gguf::Header& header, const model::Program& program);
+[[nodiscard]] TrialPlan plan_probes(const gguf::Header& header, const model::Program& program);
 
 }  // namespace sluice::cli

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "cli/generation_options.h"
-#include "cli/cli.h"
 #include "cli/atomic_file.h"
+#include "cli/cli.h"
+#include "cli/generation_options.h"
 #include "platform/console.h"
 #include "serve/http_server.h"
 
@@ -20,11 +20,11 @@ namespace {
 struct ServeOptions {
   Common common;
   serve::HttpOptions http;
-  Remembering remembering;
+  PromptCacheOptions remembering;
   int parallel = 1, conversations = 64, queue = 64, timeout = 600, grace = 10;
-  std::string max_body = "4M", api_key, draft = "off", spill = "off";
-  [[nodiscard]] bool spills() const { return spill != "off"; }
-  bool no_grammars = false, quiet = false;
+  std::string max_body = "4M", api_key, draft = "off", swap_to = "off";
+  [[nodiscard]] bool swaps() const { return swap_to != "off"; }
+  bool no_structured_output = false, quiet = false;
 };
 
 // Signals become a number that is waited for. They end the process at once until ready() is called:
@@ -118,7 +118,7 @@ Status check(ServeOptions& options, serve::Limits* limits) {
   const Result<uint64_t> most = parse_size(options.max_body);
   if (!most.ok()) return most.status();
   if (*most < 1024 || *most > 64u << 20) {
-    return error(Code::kInvalidArgument, "--max-body must be from 1k to 64M");
+    return error(Code::kInvalidArgument, "--max-body-size must be from 1k to 64M");
   }
   limits->max_body = *most;
   limits->request_ms = 1e3 * options.timeout;
@@ -137,8 +137,8 @@ int serve_model(ServeOptions options) {
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
   load->engine.parallel = options.parallel;
-  load->engine.grammars = !options.no_grammars;
-  if (options.spills()) load->engine.base_bytes += native::kSwapBytes;
+  load->engine.structured_output = !options.no_structured_output;
+  if (options.swaps()) load->engine.base_bytes += native::kSwapBytes;
   load->engine.draft_max = options.draft != "off" ? -1 : 0;
   load->engine.nextn = options.draft == "nextn";
   Described described;
@@ -158,8 +158,8 @@ int serve_model(ServeOptions options) {
   serve::Metrics metrics;
   set_memory(engine.plan(), metrics);
   serve::Worker worker(*model, metrics, static_cast<size_t>(options.queue));
-  if (options.spills()) {
-    const Status s = worker.spill(options.spill, static_cast<size_t>(options.conversations));
+  if (options.swaps()) {
+    const Status s = worker.swap_to(options.swap_to, static_cast<size_t>(options.conversations));
     if (!s.ok()) return fail(s);
   }
   if (Status s = options.remembering.open(*model); !s.ok()) return fail(s);
@@ -197,40 +197,44 @@ int serve_model(ServeOptions options) {
 
 void add_serve(CLI::App& app, int* status) {
   auto options = std::make_shared<ServeOptions>();
-  CLI::App* sub = app.add_subcommand("serve", "Answer OpenAI's API over HTTP");
+  CLI::App* sub = app.add_subcommand("serve", "Serve the OpenAI-compatible API over HTTP");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
   sub->add_option("--port", options->http.port, "TCP port (default: 8080); 0: any free one")
       ->check(whole_number(0, 65535));
   sub->add_option("--host", options->http.host, "address to listen at (default: 127.0.0.1)");
   sub->add_option("--parallel", options->parallel,
-                  "answers at once, and conversations kept in memory (default: 1)")
+                  "requests computed at once, and sessions kept in memory (default: 1)")
       ->check(whole_number(1, session::kMaxSessions));
-  sub->add_option("--spill", options->spill,
-                  "directory that takes the conversations which memory has no room for, until the "
-                  "server ends; off (default)");
-  sub->add_option("--conversations", options->conversations,
-                  "kept with --spill, in memory and files (default: 64)")
-      ->check(whole_number(1, native::kMostConversations));
-  sub->add_option("--queue", options->queue, "requests that may wait (default: 64)")
+  sub->add_option(
+      "--swap-dir", options->swap_to,
+      "directory for sessions that do not fit in memory, deleted when the server ends; off "
+      "(default)");
+  sub->add_option("--max-sessions", options->conversations,
+                  "sessions kept with --swap-dir, in memory and on disk (default: 64)")
+      ->check(whole_number(1, native::kMaxConversations));
+  sub->add_option("--max-queue", options->queue,
+                  "requests that may wait in the queue (default: 64)")
       ->check(whole_number(1, 4096));
-  sub->add_option("--api-key", options->api_key, "the key to ask for (or SLUICE_API_KEY)");
-  sub->add_option("--cors", options->http.cors_origin,
-                  "origin of pages that may use the server; * for all");
-  sub->add_option("--max-body", options->max_body, "bytes of a request at most (default: 4M)");
-  sub->add_option("--timeout", options->timeout, "seconds for a request (default: 600)")
+  sub->add_option("--api-key", options->api_key,
+                  "the API key that requests must send (default: SLUICE_API_KEY)");
+  sub->add_option("--cors-origin", options->http.cors_origin,
+                  "origin of pages that may use the server; * for all (default: none)");
+  sub->add_option("--max-body-size", options->max_body, "maximum bytes of a request (default: 4M)");
+  sub->add_option("--timeout", options->timeout, "maximum seconds for a request (default: 600)")
       ->check(whole_number(1, 86400));
-  sub->add_option("--grace", options->grace,
-                  "seconds for what is being answered at the end (default: 10)")
+  sub->add_option("--shutdown-timeout", options->grace,
+                  "seconds that running requests get when the server stops (default: 10)")
       ->check(whole_number(0, 3600));
   sub->add_option(
          "--draft", options->draft,
-         "ngram: guess what was said before; nextn: by a head that the file has for it, too, "
-         "for an answer that is alone; off (default)")
+         "speculative decoding: ngram (repeat earlier text), nextn (also the model's multi-token "
+         "prediction head, for a single request) or off (default)")
       ->check(CLI::IsMember({"ngram", "nextn", "off"}));
   add_remembering(*sub, options->remembering);
-  sub->add_flag("--no-grammars", options->no_grammars, "leave out the memory for response_format");
-  sub->add_flag("--quiet", options->quiet, "no log of requests");
+  sub->add_flag("--no-structured-output", options->no_structured_output,
+                "reserve no memory for response_format");
+  sub->add_flag("--quiet", options->quiet, "do not log requests");
   sub->callback([options, status] { *status = serve_model(*options); });
 }
 

@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "base/printable.h"
-#include "cli/cli.h"
 #include "cli/atomic_file.h"
+#include "cli/cli.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::cli {

@@ -14,11 +14,11 @@ namespace sluice::cli {
 inline constexpr int32_t kWindow = 256;  // tokens
 
 // Where the layers of a program begin, and where they end.
-struct Cuts {
+struct TextChunks {
   std::vector<size_t> layer;  // [n_layer]
   size_t tail = 0, end = 0;
 
-  explicit Cuts(const model::Program& p) : end(static_cast<size_t>(p.pool)) {
+  explicit TextChunks(const model::Program& p) : end(static_cast<size_t>(p.pool)) {
     layer.assign(static_cast<size_t>(p.hp.n_layer), SIZE_MAX);
     for (size_t i = 0; i < end; ++i) {
       if (p.ops[i].layer < 0) continue;

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "cli/cli.h"
 #include "cli/atomic_file.h"
+#include "cli/cli.h"
 
 namespace sluice::cli {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 struct TokenizeOptions {
   Common common;
   std::string text_file;
-  bool no_bos = false, no_special = false;
+  bool no_add_special = false, no_parse_special = false;
 };
 
 int tokenize(const TokenizeOptions& options) {
@@ -24,7 +24,7 @@ int tokenize(const TokenizeOptions& options) {
   auto tokenizer = tokenizer::Tokenizer::create(header->header);
   if (!tokenizer.ok()) return fail(tokenizer.status());
   const std::vector<session::Token> ids =
-      (*tokenizer)->encode(*text, {!options.no_bos, !options.no_special});
+      (*tokenizer)->encode(*text, {!options.no_add_special, !options.no_parse_special});
   print_json(ids);
   return 0;
 }
@@ -54,7 +54,7 @@ int logits(const LogitsOptions& options) {
   session::Engine& engine = (*model)->engine();
   auto session = session::Session::create(engine);
   if (!session.ok()) return fail(session.status());
-  Result<OutputFile> file = OutputFile::create(options.out, options.common.model);
+  Result<AtomicFile> file = AtomicFile::create(options.out, options.common.model);
   if (!file.ok()) return fail(file.status());
   const size_t step =
       static_cast<size_t>(std::min(engine.plan().logits_rows, engine.plan().n_batch));
@@ -98,10 +98,11 @@ void add_tokenize(CLI::App& app, int* status) {
   auto options = std::make_shared<TokenizeOptions>();
   CLI::App* sub = app.add_subcommand("tokenize", "Print the token ids of a text as a JSON array");
   add_common(*sub, options->common);
-  sub->add_option("--text-file", options->text_file, "the text; - reads standard input")
-      ->required();
-  sub->add_flag("--no-bos", options->no_bos, "do not add the beginning-of-text token");
-  sub->add_flag("--no-special", options->no_special, "treat special tokens in the text as text");
+  sub->add_option("-f,--file", options->text_file, "the text; - reads standard input")->required();
+  sub->add_flag("--no-add-special", options->no_add_special,
+                "do not add the beginning-of-text token");
+  sub->add_flag("--no-parse-special", options->no_parse_special,
+                "treat special tokens in the text as text");
   sub->callback([options, status] { *status = tokenize(*options); });
 }
 

@@ -39,11 +39,11 @@ bool holds_outliers(const Errors& errors, const Options& options) {
   return errors.outlier_share() <= kFewOutliers || outliers_kept(errors.outlier_error(), options);
 }
 bool near(const Errors& errors, const Options& options) {
-  return errors.cosine() >= options.least_cosine;
+  return errors.cosine() >= options.min_cosine;
 }
 
 // By type, of all that a tensor may become; as it is it loses nothing.
-Status errors_of(const Tensor& tensor, const Options& options, PieceMaker* maker,
+Status errors_of(const Tensor& tensor, const Options& options, ChunkMaker* maker,
                  std::map<T, Errors>* errors) {
   const Result<const std::vector<float>*> importance = importance_of(options, tensor);
   if (!importance.ok()) return importance.status();
@@ -99,7 +99,7 @@ Forms forms_of(const Tensor& tensor, uint64_t alignment, const Options& options,
 }
 
 // The type of fewest bytes that `tensor` may have, by shape alone where there is no maker.
-Result<T> smallest(const Tensor& tensor, const Options& options, PieceMaker* maker) {
+Result<T> smallest(const Tensor& tensor, const Options& options, ChunkMaker* maker) {
   const T kept = kept_type(tensor);
   const Result<const std::vector<float>*> importance = importance_of(options, tensor);
   if (!importance.ok()) return importance.status();
@@ -123,7 +123,7 @@ Status too_small(const Options& options, uint64_t least) {
   return error(Code::kInvalidArgument,
                "the smallest file of this model whose tensors keep a cosine of %.3g, and their "
                "outliers, has %llu bytes",
-               options.least_cosine, static_cast<unsigned long long>(least));
+               options.min_cosine, static_cast<unsigned long long>(least));
 }
 
 struct Step {
@@ -137,7 +137,7 @@ class Chooser {
  public:
   Chooser(const std::vector<Forms>& forms, const std::vector<Step>& steps, uint64_t most,
           Sizer* sizer)
-      : forms_(forms), steps_(steps), most_(most), sizer_(*sizer), chosen_(forms.size()) {}
+      : forms_(forms), steps_(steps), max_(most), sizer_(*sizer), chosen_(forms.size()) {}
 
   [[nodiscard]] std::vector<size_t> choose() {
     size_t taken = 0, most = steps_.size();
@@ -163,7 +163,7 @@ class Chooser {
   }
   [[nodiscard]] bool fits() const {
     const Result<uint64_t> bytes = sizer_.bytes();
-    return bytes.ok() && *bytes <= most_;
+    return bytes.ok() && *bytes <= max_;
   }
   [[nodiscard]] bool fits_with(size_t n_steps) {
     for (size_t i = 0; i < forms_.size(); ++i) set(i, 0);
@@ -173,7 +173,7 @@ class Chooser {
 
   const std::vector<Forms>& forms_;
   const std::vector<Step>& steps_;
-  uint64_t most_;
+  uint64_t max_;
   Sizer& sizer_;
   std::vector<size_t> chosen_;
 };
@@ -181,7 +181,7 @@ class Chooser {
 }  // namespace
 
 bool outliers_kept(double error, const Options& options) {
-  return error <= 1 - options.least_cosine * options.least_cosine;
+  return error <= 1 - options.min_cosine * options.min_cosine;
 }
 
 Result<const std::vector<float>*> importance_of(const Options& options, const Tensor& tensor) {
@@ -196,7 +196,7 @@ void Sizer::set(size_t tensor, T type) {
 }
 
 Status check_size(const gguf::Header& header, Sizer sizer, const Options& options,
-                  PieceMaker* maker) {
+                  ChunkMaker* maker) {
   for (size_t i = 0; i < header.tensors.size(); ++i) {
     const Result<T> type = smallest(header.tensors[i], options, maker);
     if (!type.ok()) return type.status();
@@ -212,7 +212,7 @@ Status check_size(const gguf::Header& header, Sizer sizer, const Options& option
 }
 
 Result<Sized> types_for_size(const gguf::Header& header, Sizer sizer, const Options& options,
-                             PieceMaker* maker) {
+                             ChunkMaker* maker) {
   std::vector<std::map<T, Errors>> errors(header.tensors.size());
   std::vector<ErrorsByType> shares(header.tensors.size());
   for (size_t i = 0; i < errors.size(); ++i) {

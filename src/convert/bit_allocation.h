@@ -2,18 +2,18 @@
 // go where they save most of it.
 #pragma once
 
-#include "convert/layout.h"
 #include "convert/chunks.h"
+#include "convert/layout.h"
 #include "convert/sensitivity.h"
 
 namespace sluice::convert {
 
-// The moments for `tensor`, null where none are known. Errors: Importance::find's.
+// The moments for `tensor`, null where none are known. Errors: Imatrix::find's.
 [[nodiscard]] Result<const std::vector<float>*> importance_of(const Options& options,
                                                               const gguf::Tensor& tensor);
 
 // Whether a type holds outliers whose error is such a share of their power: the share that a tensor
-// may lose which keeps options.least_cosine.
+// may lose which keeps options.min_cosine.
 [[nodiscard]] bool outliers_kept(double error, const Options& options);
 
 struct Sized {
@@ -40,10 +40,10 @@ class Sizer {
 };
 
 // Refuses by kInvalidArgument, naming the smallest size, what no choice of types can reach: by
-// shapes alone where there is no `maker`, else of types that keep options.least_cosine.
+// shapes alone where there is no `maker`, else of types that keep options.min_cosine.
 // Errors: those of reading.
 [[nodiscard]] Status check_size(const gguf::Header& header, Sizer sizer, const Options& options,
-                                PieceMaker* maker);
+                                ChunkMaker* maker);
 
 // Types for header.tensors so that the file has at most options.target_bytes and the model's
 // answers change least, by options.probes. Where nothing was measured the error of a matrix is the
@@ -51,7 +51,7 @@ class Sizer {
 // and the sum over matrices becomes least. Vectors and other small tensors stay. Errors:
 // kInvalidArgument, naming the smallest size; those of reading.
 [[nodiscard]] Result<Sized> types_for_size(const gguf::Header& header, Sizer sizer,
-                                           const Options& options, PieceMaker* maker);
+                                           const Options& options, ChunkMaker* maker);
 
 // The type that most bytes of matrices have.
 [[nodiscard]] gguf::TensorType commonest(const gguf::Header& header,

@@ -28,7 +28,7 @@ struct Input {
 // Scales, offsets and codes of kTogether blocks.
 template <int N>
 struct Small {
-  using Rows = Columns<kTogether, N>;
+  using Rows = ErrorWeights<kTogether, N>;
   using F = typename Rows::F;
   Rows rows;
   F d{}, m{};
@@ -69,8 +69,8 @@ struct Small {
     Length<kTogether, N> length;
     for (int i = 0; i < N; ++i) length.add(rows.x[i], d * codes[i] + m, rows.importance[i]);
     const F stretch = length.stretch();
-    d = magnitude(d) < all<F>(kLeastNormal) ? d : as_stored(d * stretch);
-    m = magnitude(m) < all<F>(kLeastNormal) ? m : as_stored(m * stretch);
+    d = magnitude(d) < all<F>(kMinNormal) ? d : as_stored(d * stretch);
+    m = magnitude(m) < all<F>(kMinNormal) ? m : as_stored(m * stretch);
   }
 };
 
@@ -213,7 +213,7 @@ inline void write(const Input& in, kernels::BlockMXFP4* b) {
 // --- 256 values
 
 template <int N>
-using Parts = Columns<kSuper / N, N>;
+using Parts = ErrorWeights<kSuper / N, N>;
 
 // For scales alone.
 template <int N>
@@ -293,12 +293,12 @@ inline void pack_k_nibbles(const uint8_t* q, uint8_t* out) {
 }
 
 // What Q4_K and Q5_K share: scales, minima and the low four bits of the codes, which go to `q`.
-template <int kMost, class Block>
+template <int kMax, class Block>
 void write_k_lines(const Input& in, Block* b, uint8_t (&q)[kSuper]) {
   Parts<32> parts;
   load_line_parts<32>(in, &parts);
   LineParts<Parts<32>> fit;
-  fit_line_parts<kMost, 63>(parts, &fit);
+  fit_line_parts<kMax, 63>(parts, &fit);
   b->d = to_f16(fit.d);
   b->dmin = to_f16(fit.dmin);
   int scale[8], lowest[8];

@@ -9,10 +9,10 @@
 namespace sluice::convert {
 namespace {
 
-constexpr uint64_t kLeastPiece = 1 << 12;
-constexpr uint64_t kMostThreads = 64;
-constexpr float kMostInBlocks = 1e6;     // an f16 scale could not hold much more
-constexpr uint64_t kErrorWindows = 512;  // of kLeastPiece values, that tell a tensor's error
+constexpr uint64_t kMinPiece = 1 << 12;
+constexpr uint64_t kMaxThreads = 64;
+constexpr float kMaxInBlocks = 1e6;      // an f16 scale could not hold much more
+constexpr uint64_t kErrorWindows = 512;  // of kMinPiece values, that tell a tensor's error
 constexpr uint64_t kBoundsWindows = 64;  // likewise its deviation
 constexpr double kDeviations = 3;        // beyond which a value is an outlier
 constexpr uint64_t kSlotsAThread = 4;    // so that nobody waits long for the others
@@ -38,29 +38,29 @@ void weigh(const gguf::Tensor& tensor, const std::vector<float>& importance, uin
   }
 }
 
-Result<std::unique_ptr<PieceMaker>> PieceMaker::create(const Source& model, int threads,
+Result<std::unique_ptr<ChunkMaker>> ChunkMaker::create(const Source& model, int threads,
                                                        uint64_t budget, uint64_t held) {
   const uint64_t wanted =
       threads > 0 ? static_cast<uint64_t>(threads) : static_cast<uint64_t>(default_thread_count());
-  uint64_t n = std::min(wanted, kMostThreads), slots = n * kSlotsAThread, piece = kPieceValues;
+  uint64_t n = std::min(wanted, kMaxThreads), slots = n * kSlotsAThread, piece = kPieceValues;
   const auto fits = [&] { return held + bytes_for(n, slots, piece) <= budget; };
-  while (!fits() && piece > kLeastPiece) piece /= 2;
+  while (!fits() && piece > kMinPiece) piece /= 2;
   while (!fits() && slots > n) slots /= 2;
   while (!fits() && n > 1) slots = --n;
   if (!fits()) {
     return error(Code::kBudgetTooSmall, "converting this model needs a memory budget of %llu bytes",
-                 static_cast<unsigned long long>(held + bytes_for(1, 1, kLeastPiece)));
+                 static_cast<unsigned long long>(held + bytes_for(1, 1, kMinPiece)));
   }
-  std::unique_ptr<PieceMaker> maker(new PieceMaker(model, static_cast<int>(n), piece, slots));
+  std::unique_ptr<ChunkMaker> maker(new ChunkMaker(model, static_cast<int>(n), piece, slots));
   maker->memory_ = held + bytes_for(n, slots, piece);
   return maker;
 }
 
-PieceMaker::PieceMaker(const Source& model, int threads, uint64_t piece, uint64_t slots)
+ChunkMaker::ChunkMaker(const Source& model, int threads, uint64_t piece, uint64_t slots)
     : model_(model), quantizers_(best_quantizers()), piece_(piece), slots_(slots), pool_(threads) {
   rooms_.resize(static_cast<size_t>(threads));
   for (Slot& slot : slots_) {
-    slot.in.resize(piece * Source::kMostValueBytes);
+    slot.in.resize(piece * Source::kMaxValueBytes);
     slot.out.resize(piece * 4);
   }
   for (Room& room : rooms_) {
@@ -70,7 +70,7 @@ PieceMaker::PieceMaker(const Source& model, int threads, uint64_t piece, uint64_
   }
 }
 
-Status PieceMaker::copy(const gguf::Tensor& tensor, const Put& put, const RowOrder* order) {
+Status ChunkMaker::copy(const gguf::Tensor& tensor, const Put& put, const RowOrder* order) {
   std::vector<uint8_t>& room = slots_[0].in;
   for (uint64_t at = 0; at < tensor.bytes; at += room.size()) {
     const uint64_t n = std::min<uint64_t>(room.size(), tensor.bytes - at);
@@ -81,7 +81,7 @@ Status PieceMaker::copy(const gguf::Tensor& tensor, const Put& put, const RowOrd
   return {};
 }
 
-void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
+void ChunkMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
                             const std::vector<float>* importance, uint64_t first, uint64_t n,
                             const RowForm& form, const Bounds& bounds, Slot* slot, Room* room) {
   const gguf::TypeInfo& info = *gguf::type_info(type);
@@ -93,7 +93,7 @@ void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
   if (importance != nullptr) weigh(tensor, *importance, first, n, room->w.data());
   const auto count = static_cast<int64_t>(n);
   if (form.clusters != nullptr) form.clusters->add(first, n, -1, room->x.data());
-  const auto beyond = [](float x) { return std::fabs(x) > kMostInBlocks; };
+  const auto beyond = [](float x) { return std::fabs(x) > kMaxInBlocks; };
   const bool held =
       info.block_size == 1 || std::none_of(room->x.begin(), room->x.begin() + count, beyond);
   quantizers_.of(kernel_type)(room->x.data(), room->w.data(), count, slot->out.data());
@@ -110,7 +110,7 @@ void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
   }
 }
 
-Status PieceMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
+Status ChunkMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
                         const std::vector<float>* importance, const Put& put, TensorReport* report,
                         const RowForm& form) {
   report->values = tensor.ne[0] * tensor.rows();
@@ -153,14 +153,14 @@ Status PieceMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
   return {};
 }
 
-void PieceMaker::forget_weights() {
+void ChunkMaker::forget_weights() {
   for (Room& room : rooms_) std::fill(room.w.begin(), room.w.end(), 1.0f);
 }
 
-Status PieceMaker::sample(const gguf::Tensor& tensor, uint64_t windows, const One& one,
+Status ChunkMaker::sample(const gguf::Tensor& tensor, uint64_t windows, const One& one,
                           const std::function<void(const Slot&)>& then) {
   const uint64_t values = tensor.ne[0] * tensor.rows();
-  const uint64_t n_windows = (values + kLeastPiece - 1) / kLeastPiece;
+  const uint64_t n_windows = (values + kMinPiece - 1) / kMinPiece;
   const uint64_t stride = std::max<uint64_t>(1, n_windows / windows);
   const uint64_t batch = slots_.size() * stride;
   for (uint64_t window = 0; window < n_windows; window += batch) {
@@ -168,8 +168,8 @@ Status PieceMaker::sample(const gguf::Tensor& tensor, uint64_t windows, const On
     const auto n = static_cast<int64_t>((left + stride - 1) / stride);
     pool_.parallel_for(n, [&](int64_t i, int thread) {
       const auto at = static_cast<size_t>(i);
-      const uint64_t from = (window + at * stride) * kLeastPiece;
-      one(from, std::min(kLeastPiece, values - from), &slots_[at],
+      const uint64_t from = (window + at * stride) * kMinPiece;
+      one(from, std::min(kMinPiece, values - from), &slots_[at],
           &rooms_[static_cast<size_t>(thread)]);
     });
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
@@ -180,7 +180,7 @@ Status PieceMaker::sample(const gguf::Tensor& tensor, uint64_t windows, const On
   return {};
 }
 
-Status PieceMaker::measure(const gguf::Tensor& tensor, gguf::TensorType type,
+Status ChunkMaker::measure(const gguf::Tensor& tensor, gguf::TensorType type,
                            const std::vector<float>* importance, const Bounds& bounds,
                            Errors* errors) {
   if (importance == nullptr) forget_weights();
@@ -192,7 +192,7 @@ Status PieceMaker::measure(const gguf::Tensor& tensor, gguf::TensorType type,
       [errors](const Slot& slot) { errors->add(slot.errors); });
 }
 
-Result<Bounds> PieceMaker::bounds_of(const gguf::Tensor& tensor) {
+Result<Bounds> ChunkMaker::bounds_of(const gguf::Tensor& tensor) {
   double sum = 0, squares = 0, values = 0;
   const auto look = [&](uint64_t first, uint64_t n, Slot* slot, Room* room) {
     slot->status = model_.read(tensor, first, n, slot->in, room->x.data());

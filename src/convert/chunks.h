@@ -24,11 +24,11 @@ struct RowForm {
   const gguf::EmbeddingClusters* clusters = nullptr;  // less the centres of their clusters
 };
 
-class PieceMaker {
+class ChunkMaker {
  public:
   // Memory for at most `bytes`; fewer threads and smaller pieces where that is little.
   // Errors: kBudgetTooSmall, naming what is `held` elsewhere and the least that works.
-  [[nodiscard]] static Result<std::unique_ptr<PieceMaker>> create(const Source& model, int threads,
+  [[nodiscard]] static Result<std::unique_ptr<ChunkMaker>> create(const Source& model, int threads,
                                                                   uint64_t budget, uint64_t held);
 
   using Put = std::function<Status(std::span<const uint8_t>)>;
@@ -59,7 +59,7 @@ class PieceMaker {
     std::vector<float> x, y, w;
   };
 
-  PieceMaker(const Source& model, int threads, uint64_t piece, uint64_t slots);
+  ChunkMaker(const Source& model, int threads, uint64_t piece, uint64_t slots);
   // Runs `one` for so many places that lie evenly in `tensor`, in several threads, and `then` for
   // its slot, in their order.
   using One = std::function<void(uint64_t first, uint64_t n, Slot* slot, Room* room)>;

@@ -9,9 +9,9 @@
 namespace sluice::convert {
 namespace {
 
-Result<std::unique_ptr<PieceMaker>> make_maker(const Source& model, const Options& options,
+Result<std::unique_ptr<ChunkMaker>> make_maker(const Source& model, const Options& options,
                                                const Layout& layout) {
-  return PieceMaker::create(model, options.threads, options.memory_budget,
+  return ChunkMaker::create(model, options.threads, options.memory_budget,
                             held_for(model, options, layout));
 }
 
@@ -26,7 +26,7 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
   Result<Plan> begun = begin_plan(model, options, *layout);
   if (!begun.ok()) return begun.status();
   Plan& plan = *begun;
-  const Result<std::unique_ptr<PieceMaker>> maker = make_maker(model, options, *layout);
+  const Result<std::unique_ptr<ChunkMaker>> maker = make_maker(model, options, *layout);
   if (!maker.ok()) return maker.status();
   SLUICE_RETURN_IF_ERROR(finish_plan(model, options, *layout, maker->get(), &plan));
 
@@ -95,7 +95,7 @@ Status check_size(const Source& model, const Options& options, std::optional<Pac
   const Sizer sizer = sizer_for(model, options, *layout, *plan);
   SLUICE_RETURN_IF_ERROR(check_size(plan->header, sizer, options, nullptr));
   if (!reads) return {};
-  const Result<std::unique_ptr<PieceMaker>> maker = make_maker(model, options, *layout);
+  const Result<std::unique_ptr<ChunkMaker>> maker = make_maker(model, options, *layout);
   if (!maker.ok()) return maker.status();
   return check_size(plan->header, sizer, options, maker->get());
 }

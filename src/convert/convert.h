@@ -46,12 +46,12 @@ struct Options {
   std::vector<WantedType> tensor_types;  // of matrices by name, whatever `type` gives them
   uint64_t target_bytes =
       0;  // of the file; types are then chosen by what they lose, tensor by tensor
-  double least_cosine = 0.99;  // of a tensor and its weights as decoded, for those chosen types
-  std::vector<Probe> probes;   // what was measured for those; none: relative errors count alike
-  int threads = 0;             // 0: as many as serve well here
-  uint64_t held = 0;           // of the budget, by the source's files
-  uint64_t memory_budget = 512ull << 20;   // for everything that the conversion holds
-  const Importance* importance = nullptr;  // none: errors of all weights count alike
+  double min_cosine = 0.99;   // of a tensor and its weights as decoded, for those chosen types
+  std::vector<Probe> probes;  // what was measured for those; none: relative errors count alike
+  int threads = 0;            // 0: as many as serve well here
+  uint64_t held = 0;          // of the budget, by the source's files
+  uint64_t memory_budget = 512ull << 20;  // for everything that the conversion holds
+  const Imatrix* importance = nullptr;    // none: errors of all weights count alike
   std::vector<float> layers;  // importance by layer, which the file is to say; empty: as the source
   std::vector<float> exits;   // likewise gguf::kExitWeights
   bool cluster_head = false;  // finds clusters of the output vectors (model/head_clusters.h)

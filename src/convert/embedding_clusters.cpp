@@ -13,9 +13,9 @@ Result<const gguf::Tensor*> embedding_of(const gguf::Header& header) {
                "this model has no embedding whose rows are whole blocks of 32: none to cluster");
 }
 
-Status add_embedding_clusters(const Source& model, const gguf::Tensor& embedding, PieceMaker* maker,
+Status add_embedding_clusters(const Source& model, const gguf::Tensor& embedding, ChunkMaker* maker,
                               gguf::Header* header) {
-  const Result<Clusters> found =
+  const Result<KMeansClusters> found =
       find_clusters(model, embedding, gguf::TensorType::kF32, nullptr, kRowGrouping, maker);
   if (!found.ok()) return found.status();
   gguf::add_keys(header, [&](gguf::MetadataWriter& writer) {

@@ -7,7 +7,7 @@
 namespace sluice::convert {
 
 // Centres, eight bits a value, are to be few beside the rows; what they leave is to be short.
-inline constexpr Grouping kRowGrouping = {.least_members = 64, .most_over_even = 0};
+inline constexpr Grouping kRowGrouping = {.min_members = 64, .max_over_even = 0};
 
 // The embedding of a model whose rows can be taken apart so. Errors: kInvalidArgument, saying why
 // not.
@@ -16,6 +16,6 @@ inline constexpr Grouping kRowGrouping = {.least_members = 64, .most_over_even =
 // Finds clusters of the rows of `embedding` and adds to `header` what the file is to say of them.
 // Errors: find_clusters'.
 [[nodiscard]] Status add_embedding_clusters(const Source& model, const gguf::Tensor& embedding,
-                                            PieceMaker* maker, gguf::Header* header);
+                                            ChunkMaker* maker, gguf::Header* header);
 
 }  // namespace sluice::convert

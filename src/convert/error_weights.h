@@ -17,7 +17,7 @@ enum class Moments : uint8_t { kRoot, kWhole };  // what of them counts
 
 // L rows of N values: value i of row l is x[i][l].
 template <int L, int N>
-struct Columns {
+struct ErrorWeights {
   using F = Lanes<L>;
   static constexpr int kRows = L, kValues = N;
   F x[N], importance[N], w[N];  // importance: the weights that were given, or their root
@@ -74,13 +74,13 @@ struct Length {
   [[nodiscard]] F stretch() const { return clamped(ratio(power, across)); }
   [[nodiscard]] float stretch_together() const {
     const float a = sum_of(across), p = sum_of(power);
-    return a > 0 && p / a < kMost && p / a > kLeast ? p / a : 1;
+    return a > 0 && p / a < kMax && p / a > kMin ? p / a : 1;
   }
 
  private:
-  static constexpr float kLeast = 0.9f, kMost = 1.3f;
+  static constexpr float kMin = 0.9f, kMax = 1.3f;
   static F clamped(const F& stretch) {
-    const auto fair = (stretch > all<F>(kLeast)) & (stretch < all<F>(kMost));
+    const auto fair = (stretch > all<F>(kMin)) & (stretch < all<F>(kMax));
     return fair ? stretch : all<F>(1);
   }
 };

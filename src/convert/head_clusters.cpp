@@ -18,8 +18,9 @@ const gguf::Tensor* head_of(const gguf::Header& header) {
 }
 
 Status add_clusters(const Source& model, const gguf::Tensor& head, gguf::TensorType to,
-                    const std::vector<float>* importance, PieceMaker* maker, gguf::Header* header) {
-  const Result<Clusters> found = find_clusters(model, head, to, importance, kHeadGrouping, maker);
+                    const std::vector<float>* importance, ChunkMaker* maker, gguf::Header* header) {
+  const Result<KMeansClusters> found =
+      find_clusters(model, head, to, importance, kHeadGrouping, maker);
   if (!found.ok()) return found.status();
   drop_clusters(header);
   gguf::add_keys(header, [&](gguf::MetadataWriter& writer) {

@@ -8,7 +8,7 @@ namespace sluice::convert {
 
 // Twice as many as others at most: a centre that is the mean of many is shorter and so nearer to
 // most vectors, until a few clusters have everything.
-inline constexpr Grouping kHeadGrouping = {.least_members = 4, .most_over_even = 2};
+inline constexpr Grouping kHeadGrouping = {.min_members = 4, .max_over_even = 2};
 
 // The tensor that makes logits; null: none that can be clustered.
 [[nodiscard]] const gguf::Tensor* head_of(const gguf::Header& header);
@@ -17,7 +17,7 @@ inline constexpr Grouping kHeadGrouping = {.least_members = 4, .most_over_even =
 // say of them to `header`. Errors: find_clusters'.
 [[nodiscard]] Status add_clusters(const Source& model, const gguf::Tensor& head,
                                   gguf::TensorType to, const std::vector<float>* importance,
-                                  PieceMaker* maker, gguf::Header* header);
+                                  ChunkMaker* maker, gguf::Header* header);
 
 // The vectors by cluster, and in each by token, as such a header says.
 [[nodiscard]] RowOrder order_by_cluster(const gguf::Header& header);

@@ -13,8 +13,8 @@
 namespace sluice::convert {
 namespace {
 
-constexpr int32_t kMostEntries = 1 << 17;
-constexpr int32_t kMostNameBytes = 1 << 10;
+constexpr int32_t kMaxEntries = 1 << 17;
+constexpr int32_t kMaxNameBytes = 1 << 10;
 constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts";
 
 // Reads the older form, never past the end.
@@ -42,15 +42,15 @@ std::vector<float> floats_at(const uint8_t* bytes, uint64_t n) {
   return out;
 }
 
-Status parse_old(gguf::Bytes file, Importance* out) {
+Status parse_old(gguf::Bytes file, Imatrix* out) {
   Reader in{file};
   int32_t n = 0;
   if (!in.number(&n)) return cut();
-  if (n < 1 || n > kMostEntries) return impossible();
+  if (n < 1 || n > kMaxEntries) return impossible();
   for (int32_t i = 0; i < n; ++i) {
     int32_t length = 0, calls = 0, count = 0;
     if (!in.number(&length)) return cut();
-    if (length < 1 || length > kMostNameBytes) return impossible();
+    if (length < 1 || length > kMaxNameBytes) return impossible();
     if (in.rest.size() < static_cast<size_t>(length)) return cut();
     std::string name(reinterpret_cast<const char*>(in.rest.data()), static_cast<size_t>(length));
     in.rest = in.rest.subspan(static_cast<size_t>(length));
@@ -65,7 +65,7 @@ Status parse_old(gguf::Bytes file, Importance* out) {
   return {};
 }
 
-Status parse_gguf(gguf::Bytes file, Importance* out) {
+Status parse_gguf(gguf::Bytes file, Imatrix* out) {
   gguf::Header header;
   const Result<gguf::ParseProgress> parsed = gguf::parse_header(file, file.size(), &header);
   if (!parsed.ok()) return parsed.status();
@@ -94,14 +94,14 @@ Status parse_gguf(gguf::Bytes file, Importance* out) {
 
 }  // namespace
 
-Result<Importance> Importance::parse(gguf::Bytes file) {
-  Importance out;
+Result<Imatrix> Imatrix::parse(gguf::Bytes file) {
+  Imatrix out;
   const bool newer = file.size() >= 4 && std::memcmp(file.data(), "GGUF", 4) == 0;
   SLUICE_RETURN_IF_ERROR(newer ? parse_gguf(file, &out) : parse_old(file, &out));
   return out;
 }
 
-Status Importance::set(std::string name, std::vector<float> moments) {
+Status Imatrix::set(std::string name, std::vector<float> moments) {
   for (const float m : moments) {
     if (m >= 0 && m <= 3.402823466e38f) continue;
     return error(Code::kBadWeights, "the importance of \"%s\" has a value that is no moment",
@@ -115,7 +115,7 @@ Status Importance::set(std::string name, std::vector<float> moments) {
   return {};
 }
 
-Result<const std::vector<float>*> Importance::find(const gguf::Tensor& tensor) const {
+Result<const std::vector<float>*> Imatrix::find(const gguf::Tensor& tensor) const {
   const auto found = by_name_.find(tensor.name);
   if (found == by_name_.end()) return nullptr;
   const size_t n = found->second.size();
@@ -125,7 +125,7 @@ Result<const std::vector<float>*> Importance::find(const gguf::Tensor& tensor) c
                static_cast<unsigned long long>(tensor.ne[0]));
 }
 
-std::string Importance::file(std::string_view dataset) const {
+std::string Imatrix::file(std::string_view dataset) const {
   gguf::Header header;
   header.version = 3;
   header.alignment = 32;
@@ -162,7 +162,7 @@ std::string Importance::file(std::string_view dataset) const {
   return out;
 }
 
-uint64_t Importance::bytes() const {
+uint64_t Imatrix::bytes() const {
   uint64_t n = 0;
   for (const auto& [name, moments] : by_name_) n += name.size() + moments.size() * 4;
   return n;

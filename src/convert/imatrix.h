@@ -13,10 +13,10 @@
 
 namespace sluice::convert {
 
-class Importance {
+class Imatrix {
  public:
   // Errors: kBadHeader, kTruncated, kBadWeights for what is negative or not a number.
-  [[nodiscard]] static Result<Importance> parse(gguf::Bytes file);
+  [[nodiscard]] static Result<Imatrix> parse(gguf::Bytes file);
 
   // Moments by matrix name: [columns], or [experts][columns]. What next to never happened still
   // counts a thousandth of the mean: a text is not all texts. Errors: kBadWeights.

@@ -9,8 +9,8 @@
 namespace sluice::convert {
 namespace {
 
-constexpr uint64_t kMostClusters = 256;
-constexpr uint64_t kMostSamples = 8192;
+constexpr uint64_t kMaxClusters = 256;
+constexpr uint64_t kMaxSamples = 8192;
 constexpr int kIterations = 8;
 constexpr int64_t kTogether = 64;                  // vectors that are looked at at a time
 constexpr uint64_t kBlock = 32, kBlockBytes = 34;  // of Q8_0
@@ -18,10 +18,10 @@ constexpr uint64_t kBlock = 32, kBlockBytes = 34;  // of Q8_0
 // Which of n centres is nearest.
 class Nearest {
  public:
-  Nearest(int64_t n, int64_t cols, uint64_t most_over_even)
+  Nearest(int64_t n, int64_t cols, uint64_t max_over_even)
       : n_(n),
         cols_(cols),
-        most_over_even_(most_over_even),
+        max_over_even_(max_over_even),
         table_(kernels::best()),
         lengths_(static_cast<size_t>(n)) {
     products_.resize(static_cast<size_t>(n * kTogether));
@@ -42,7 +42,7 @@ class Nearest {
   // How many vectors a cluster may have from now on, of so many in all.
   void make_room(uint64_t vectors) {
     const auto n = static_cast<uint64_t>(n_);
-    room_.assign(n, most_over_even_ == 0 ? vectors : (most_over_even_ * vectors + n - 1) / n);
+    room_.assign(n, max_over_even_ == 0 ? vectors : (max_over_even_ * vectors + n - 1) / n);
   }
   // Of at most kTogether vectors, which take their place.
   void find(const float* rows, int64_t count, uint8_t* out) {
@@ -71,7 +71,7 @@ class Nearest {
 
  private:
   int64_t n_, cols_;
-  uint64_t most_over_even_;
+  uint64_t max_over_even_;
   const kernels::Table& table_;
   const float* centres_ = nullptr;
   std::vector<float> lengths_, products_;  // squares of lengths
@@ -81,13 +81,13 @@ class Nearest {
 };
 
 uint64_t clusters_of(uint64_t rows, const Grouping& grouping) {
-  return std::clamp<uint64_t>(rows / grouping.least_members, 1, kMostClusters);
+  return std::clamp<uint64_t>(rows / grouping.min_members, 1, kMaxClusters);
 }
 
 // Vectors that lie evenly in the tensor.
 Status read_samples(const Source& model, const gguf::Tensor& tensor, std::vector<float>* out) {
-  const uint64_t cols = tensor.cols(), n = std::min(tensor.rows(), kMostSamples);
-  std::vector<uint8_t> room(cols * Source::kMostValueBytes);
+  const uint64_t cols = tensor.cols(), n = std::min(tensor.rows(), kMaxSamples);
+  std::vector<uint8_t> room(cols * Source::kMaxValueBytes);
   out->resize(n * cols);
   for (uint64_t i = 0; i < n; ++i) {
     const uint64_t row = i * tensor.rows() / n;
@@ -192,7 +192,7 @@ class Members {
 
 uint64_t clustering_memory(const gguf::Tensor& tensor, const Grouping& grouping) {
   const uint64_t n = clusters_of(tensor.rows(), grouping),
-                 samples = std::min(tensor.rows(), kMostSamples);
+                 samples = std::min(tensor.rows(), kMaxSamples);
   const uint64_t vectors = samples + 2 * n + kTogether;  // f32
   return (vectors * 4 + n * (8 + 2)) * tensor.cols() + 10 * tensor.rows();
 }
@@ -203,11 +203,11 @@ uint64_t clusters_bytes(const gguf::Tensor& tensor, const Grouping& grouping) {
   return kKeys + tensor.rows() + clusters_of(tensor.rows(), grouping) * (blocks * kBlockBytes + 4);
 }
 
-Result<Clusters> find_clusters(const Source& model, const gguf::Tensor& tensor,
-                               gguf::TensorType type, const std::vector<float>* importance,
-                               const Grouping& grouping, PieceMaker* maker) {
+Result<KMeansClusters> find_clusters(const Source& model, const gguf::Tensor& tensor,
+                                     gguf::TensorType type, const std::vector<float>* importance,
+                                     const Grouping& grouping, ChunkMaker* maker) {
   const uint64_t n = clusters_of(tensor.rows(), grouping), cols = tensor.cols();
-  Nearest nearest(static_cast<int64_t>(n), static_cast<int64_t>(cols), grouping.most_over_even);
+  Nearest nearest(static_cast<int64_t>(n), static_cast<int64_t>(cols), grouping.max_over_even);
   SLUICE_RETURN_IF_ERROR(nearest.status());
   std::vector<float> centres(n * cols);
   {
@@ -215,7 +215,7 @@ Result<Clusters> find_clusters(const Source& model, const gguf::Tensor& tensor,
     SLUICE_RETURN_IF_ERROR(read_samples(model, tensor, &samples));
     iterate(samples, cols, &nearest, &centres);
   }
-  Clusters out;
+  KMeansClusters out;
   out.centres.assign(n * cols / kBlock * kBlockBytes, '\0');
   auto* bytes = reinterpret_cast<uint8_t*>(out.centres.data());
   const std::vector<float> ones(centres.size(), 1);

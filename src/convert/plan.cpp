@@ -45,8 +45,8 @@ void set_floats(std::string_view key, std::span<const float> values, Header* hea
   gguf::add_keys(header, [&](gguf::MetadataWriter& writer) { writer.floats(key, values); });
 }
 
-// Clusters are of the vectors that the file will have.
-Status set_head_clusters(const Source& model, const Options& options, PieceMaker* maker,
+// KMeansClusters are of the vectors that the file will have.
+Status set_head_clusters(const Source& model, const Options& options, ChunkMaker* maker,
                          Plan* plan) {
   const Tensor *head = head_of(model.header()), *written = head_of(plan->header);
   if (written == nullptr) return {};
@@ -138,7 +138,7 @@ Status check_cluster_embedding(const Source& model, const Options& options, cons
                static_cast<unsigned long long>((*embedding)->cols()), info.name);
 }
 
-Status set_embedding_clusters(const Source& model, const Options& options, PieceMaker* maker,
+Status set_embedding_clusters(const Source& model, const Options& options, ChunkMaker* maker,
                               Plan* plan) {
   if (options.cluster_embedding.empty()) return {};
   const Result<const Tensor*> embedding = embedding_of(model.header());
@@ -181,7 +181,7 @@ Status apply_wanted_types(const Options& options, Plan* plan) {
   return {};
 }
 
-Status choose(const Source& model, const Options& options, const Layout& layout, PieceMaker* maker,
+Status choose(const Source& model, const Options& options, const Layout& layout, ChunkMaker* maker,
               Plan* plan) {
   if (options.target_bytes > 0) {
     Result<Sized> sized =
@@ -253,7 +253,7 @@ uint64_t held_for(const Source& model, const Options& options, const Layout& lay
 }
 
 Status finish_plan(const Source& model, const Options& options, const Layout& layout,
-                   PieceMaker* maker, Plan* plan) {
+                   ChunkMaker* maker, Plan* plan) {
   SLUICE_RETURN_IF_ERROR(choose(model, options, layout, maker, plan));
   SLUICE_RETURN_IF_ERROR(set_head_clusters(model, options, maker, plan));
   SLUICE_RETURN_IF_ERROR(write_by_cluster(model, options, layout, plan));

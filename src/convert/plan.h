@@ -4,9 +4,9 @@
 
 #include <optional>
 
-#include "convert/layout.h"
-#include "convert/chunks.h"
 #include "convert/bit_allocation.h"
+#include "convert/chunks.h"
+#include "convert/layout.h"
 
 namespace sluice::convert {
 
@@ -34,6 +34,6 @@ struct Plan {
 // Chooses the types, and finds the clusters that the file is to have. Errors: those of reading;
 // kUnsupportedType; kInvalidArgument.
 [[nodiscard]] Status finish_plan(const Source& model, const Options& options, const Layout& layout,
-                                 PieceMaker* maker, Plan* plan);
+                                 ChunkMaker* maker, Plan* plan);
 
 }  // namespace sluice::convert

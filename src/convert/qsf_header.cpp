@@ -24,15 +24,15 @@ uint8_t qsf_type_code(gguf::TensorType type) {
   return static_cast<uint8_t>(kGgmlTypes + static_cast<uint32_t>(type));
 }
 
-uint64_t QsfFront::metadata_offset() const {
+uint64_t QsfHeaderWriter::metadata_offset() const {
   return qsf::kHeaderBytes + std::max<uint64_t>(1, n_layers_) * qsf::kEntryBytes;
 }
 
-uint64_t QsfFront::bytes() const {
+uint64_t QsfHeaderWriter::bytes() const {
   return metadata_offset() + metadata({}, 0).all().size();
 }
 
-Bytes QsfFront::index(std::span<const QsfSection> sections) const {
+Bytes QsfHeaderWriter::index(std::span<const QsfSection> sections) const {
   Bytes out;
   const gguf::Value* importance = header_.find(gguf::kLayerImportance);
   for (const QsfSection& s : sections) {
@@ -53,7 +53,7 @@ Bytes QsfFront::index(std::span<const QsfSection> sections) const {
   return out;
 }
 
-Bytes QsfFront::metadata(std::span<const QsfSection> sections, uint32_t sum_before) const {
+Bytes QsfHeaderWriter::metadata(std::span<const QsfSection> sections, uint32_t sum_before) const {
   Bytes out;
   out.put<uint64_t>(header_.metadata.size());
   out.put_text(gguf::metadata_bytes(header_));
@@ -82,7 +82,7 @@ Bytes QsfFront::metadata(std::span<const QsfSection> sections, uint32_t sum_befo
   return out;
 }
 
-Bytes QsfFront::head(std::span<const QsfSection> sections, uint64_t file_bytes) const {
+Bytes QsfHeaderWriter::head(std::span<const QsfSection> sections, uint64_t file_bytes) const {
   const Header& h = header_;
   const std::string arch(h.get_string("general.architecture").value_or(""));
   const auto number = [&](const char* key) {
@@ -129,8 +129,8 @@ Bytes QsfFront::head(std::span<const QsfSection> sections, uint64_t file_bytes) 
   return out;
 }
 
-std::vector<uint8_t> QsfFront::write(std::span<const QsfSection> sections,
-                                     uint64_t file_bytes) const {
+std::vector<uint8_t> QsfHeaderWriter::write(std::span<const QsfSection> sections,
+                                            uint64_t file_bytes) const {
   Bytes tail;
   tail.put(metadata_offset());
   tail.put(static_cast<uint32_t>(metadata({}, 0).all().size()));

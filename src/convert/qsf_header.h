@@ -44,10 +44,10 @@ struct QsfSection {      // a layer, or one of the others
 // The format's number of a type.
 [[nodiscard]] uint8_t qsf_type_code(gguf::TensorType type);
 
-class QsfFront {
+class QsfHeaderWriter {
  public:
   // Of a file with so many layers, and sections besides.
-  QsfFront(const gguf::Header& header, uint32_t n_layers, uint32_t n_others)
+  QsfHeaderWriter(const gguf::Header& header, uint32_t n_layers, uint32_t n_others)
       : header_(header), n_layers_(n_layers), n_others_(n_others) {}
 
   [[nodiscard]] uint64_t bytes() const;

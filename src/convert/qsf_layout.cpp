@@ -71,7 +71,7 @@ class QsfLayout final : public Layout {
     uint32_t layers = 0, others = 1;  // the final section is always there
   };
   [[nodiscard]] Counts counts_of(const Header& header) const;
-  [[nodiscard]] QsfFront front_of(const Header& header) const {
+  [[nodiscard]] QsfHeaderWriter front_of(const Header& header) const {
     const Counts n = counts_of(header);
     return {header, n.layers, n.others};
   }
@@ -98,7 +98,7 @@ class QsfLayout final : public Layout {
   bool counts_alone_ = false;  // nothing is written
   Header* header_ = nullptr;
   Output* output_ = nullptr;
-  std::optional<QsfFront> front_;
+  std::optional<QsfHeaderWriter> front_;
   std::vector<QsfSection> sections_;
   bool opened_ = false, final_written_ = false;
   std::optional<qsf::Packer> packer_;
@@ -262,7 +262,7 @@ Status QsfLayout::begin_final(const Tensor* head) {
 }
 
 // Bytes that a layer may have when it is compressed.
-uint64_t most_of(const QsfSection& layer) {
+uint64_t max_of(const QsfSection& layer) {
   const uint64_t once = layer.compression == Compression::kZstd ? qsf::kFrameBytes : layer.bytes;
   const uint64_t whole = once > 0 ? layer.bytes / once : 0, rest = layer.bytes - whole * once;
   qsf::Run run;
@@ -277,7 +277,7 @@ Status QsfLayout::close() {
   opened_ = false;
   QsfSection& section = sections_.back();
   if (counts_alone_ && section.compression != Compression::kNone) {
-    section.stored = most_of(section);
+    section.stored = max_of(section);
     output_->count(section.stored);
   } else if (section.compression != Compression::kNone) {
     if (!gathered_.empty()) SLUICE_RETURN_IF_ERROR(pack(gathered_));

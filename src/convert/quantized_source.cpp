@@ -34,8 +34,8 @@ std::vector<T> types_for(const Tensor& tensor) {
   return types;
 }
 
-Result<Tensor> SubstituteSource::add(const Tensor& tensor, T type,
-                                     const std::vector<float>* importance, uint32_t file) {
+Result<Tensor> QuantizedSource::add(const Tensor& tensor, T type,
+                                    const std::vector<float>* importance, uint32_t file) {
   Part part{tensor, tensor, importance};
   part.as.type = type;
   SLUICE_RETURN_IF_ERROR(gguf::set_tensor_bytes(&part.as));
@@ -46,8 +46,8 @@ Result<Tensor> SubstituteSource::add(const Tensor& tensor, T type,
   return part.as;
 }
 
-Status SubstituteSource::read(uint64_t offset, std::span<uint8_t> out) {
-  std::vector<uint8_t> stored(kSubstitutePiece * Source::kMostValueBytes);
+Status QuantizedSource::read(uint64_t offset, std::span<uint8_t> out) {
+  std::vector<uint8_t> stored(kSubstitutePiece * Source::kMaxValueBytes);
   std::vector<uint8_t> made(kSubstitutePiece * 4);
   std::vector<float> x(kSubstitutePiece), w(kSubstitutePiece, 1);
   while (!out.empty()) {

@@ -15,10 +15,10 @@ namespace sluice::convert {
 
 // A file of the model, one tensor after the other. Read from any thread; a reader holds
 // kSubstituteRoom bytes.
-class SubstituteSource final : public io::ByteSource {
+class QuantizedSource final : public io::ByteSource {
  public:
   // What `from` points to outlives this.
-  explicit SubstituteSource(const Source& from) : from_(from) {}
+  explicit QuantizedSource(const Source& from) : from_(from) {}
 
   // Has `tensor`, of the source, as `type`; returns it as it lies here, of this file of the model.
   // `importance` may be null and outlives this. Errors: those of gguf::set_tensor_bytes.

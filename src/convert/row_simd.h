@@ -17,11 +17,11 @@ namespace {
 using kernels::f16;
 
 template <int L>
-struct LanesOf {
+struct RowSimd {
   typedef float F __attribute__((vector_size(4 * L)));
 };
 template <int L>
-using Lanes = typename LanesOf<L>::F;
+using Lanes = typename RowSimd<L>::F;
 template <class F>
 constexpr int kLanes = static_cast<int>(sizeof(F) / 4);
 
@@ -73,7 +73,7 @@ float sum_of(const F& x) {
   return at[0];
 }
 template <class F>
-float most_of(const F& x) {
+float max_of(const F& x) {
   float most = x[0];
   for (int l = 1; l < kLanes<F>; ++l) most = x[l] > most ? x[l] : most;
   return most;
@@ -129,13 +129,13 @@ F as_stored(const F& x) {
   return y;
 }
 // Below this the f16 that is nearest may be far from what is wanted, or zero.
-constexpr float kLeastNormal = 0x1p-14f, kLeastStep = 0x1p-24f;
+constexpr float kMinNormal = 0x1p-14f, kMinStep = 0x1p-24f;
 // For a scale of scales, which may be too large, because the numbers under it become smaller for
 // it, but not too small: away from zero where f16 has few digits.
 inline float as_stored_away(float x) {
   const f16 h = to_f16(x);
   const float stored = from_f16(h);
-  const bool less = size_of(stored) < size_of(x) && size_of(x) < kLeastNormal;
+  const bool less = size_of(stored) < size_of(x) && size_of(x) < kMinNormal;
   return less ? from_f16(static_cast<f16>(h + 1)) : stored;
 }
 

@@ -16,7 +16,7 @@ constexpr float kNothing = 1e-30f;  // what is smaller than this everywhere is s
 // SHARE percent of a range's end and a little beyond that end.
 template <int LEAST, int MOST, int SHARE, int TRIES>
 struct Whole {
-  static constexpr float kLeast = LEAST, kMost = MOST, kBeyond = 0.7f;
+  static constexpr float kMin = LEAST, kMax = MOST, kBeyond = 0.7f;
   static constexpr int kTries = TRIES, kShare = SHARE;
   static constexpr int kSides = LEAST == -MOST ? 1 : 2;
   template <class F>
@@ -27,7 +27,7 @@ struct Whole {
 
 // The values of IQ4_NL and IQ4_XS.
 struct Iq4 {
-  static constexpr float kLeast = -127, kMost = 113, kBeyond = 10;
+  static constexpr float kMin = -127, kMax = 113, kBeyond = 10;
   static constexpr int kTries = 14, kShare = 66, kSides = 2;
   template <class F>
   static F code(const F& y) {
@@ -93,7 +93,7 @@ F fit_scale(const Rows& rows) {
   const F peak = peak_of(rows);
   F best{}, least = error_of<Codes>(rows, best);
   for (int side = 0; side < Codes::kSides; ++side) {
-    const float end = side == 0 ? Codes::kMost : Codes::kLeast;
+    const float end = side == 0 ? Codes::kMax : Codes::kMin;
     const float from = end * (static_cast<float>(Codes::kShare) / 100);
     const float to = end + (side == 0 ? Codes::kBeyond : -Codes::kBeyond);
     for (int i = 0; i < Codes::kTries; ++i) {
@@ -116,10 +116,10 @@ F fit_scale(const Rows& rows) {
 template <class Errors, class F>
 F stored_by(const Errors& error_of, const F& d) {
   const F near = as_stored(d);
-  const auto few = (magnitude(d) < all<F>(kLeastNormal)) & (d != F{});
+  const auto few = (magnitude(d) < all<F>(kMinNormal)) & (d != F{});
   if (!any(few)) return near;
   F best = near, least = error_of(near);
-  for (const float step : {-kLeastStep, kLeastStep}) {
+  for (const float step : {-kMinStep, kMinStep}) {
     const F d_now = near + step, error = error_of(d_now);
     const auto better = few & (error < least);
     least = better ? error : least;

@@ -39,7 +39,7 @@ class Source {
   [[nodiscard]] static bool readable(gguf::TensorType type);
 
   // Values [first, first + n) of `tensor` in f32, first and n of whole blocks. `bytes` is room for
-  // n values as stored, kMostValueBytes each. From any thread.
+  // n values as stored, kMaxValueBytes each. From any thread.
   // Errors: those of the source; kBadWeights for what is not a number.
   [[nodiscard]] Status read(const gguf::Tensor& tensor, uint64_t first, uint64_t n,
                             std::span<uint8_t> bytes, float* out,
@@ -47,7 +47,7 @@ class Source {
   // Bytes as they lie in the file.
   [[nodiscard]] Status read_bytes(const gguf::Tensor& tensor, uint64_t offset,
                                   std::span<uint8_t> out, const RowOrder* order = nullptr) const;
-  static constexpr uint64_t kMostValueBytes = 4;
+  static constexpr uint64_t kMaxValueBytes = 4;
 
  private:
   static constexpr std::string_view kEmbedding = "token_embd.weight";

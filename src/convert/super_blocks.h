@@ -47,7 +47,7 @@ float choose_scales(const Rows& rows, float d, const F& wanted, F* scale, float*
 template <class Codes, int LEAST, int MOST, class Rows, class F = typename Rows::F>
 void fit_parts(const Rows& rows, ScaledParts<Rows>* out) {
   const F wanted = fit_scale<Codes>(rows);
-  const float high = most_of(wanted), low = -most_of(-wanted), peak = high > -low ? high : low;
+  const float high = max_of(wanted), low = -max_of(-wanted), peak = high > -low ? high : low;
   *out = {};
   if (peak == 0) return;
   float least = 3e38f;
@@ -73,7 +73,7 @@ void fit_parts(const Rows& rows, ScaledParts<Rows>* out) {
     out->codes[i] = Codes::code(rows.x[i] * inverse);
     length.add(rows.x[i], a * out->codes[i], rows.importance[i]);
   }
-  if (size_of(out->d) >= kLeastNormal) out->d = as_stored(out->d * length.stretch_together());
+  if (size_of(out->d) >= kMinNormal) out->d = as_stored(out->d * length.stretch_together());
 }
 
 // x = d * scale[i / N] * code - dmin * lowest[i / N]
@@ -116,12 +116,12 @@ template <int MOST, int LIMIT, class Rows, class F = typename Rows::F>
 void fit_line_parts(const Rows& rows, LineParts<Rows>* out) {
   const Line<F> wanted = fit_line<MOST>(rows, true);
   const F depth = -wanted.m;
-  const float most_a = most_of(wanted.a), most_m = most_of(depth);
+  const float max_a = max_of(wanted.a), max_m = max_of(depth);
   *out = {};
   double least = 3e38;
   for (const float share : {1.0f, LIMIT > 15 ? 0.97f : 0.9f}) {
-    float d = as_stored_away((most_a > 0 ? most_a : 0) * share / LIMIT);
-    float dmin = as_stored_away((most_m > 0 ? most_m : 0) * share / LIMIT);
+    float d = as_stored_away((max_a > 0 ? max_a : 0) * share / LIMIT);
+    float dmin = as_stored_away((max_m > 0 ? max_m : 0) * share / LIMIT);
     F scale = nearest(clamped(wanted.a * (d == 0 ? 0 : 1 / d), 0, LIMIT));
     F lowest = nearest(clamped(depth * (dmin == 0 ? 0 : 1 / dmin), 0, LIMIT));
     for (int round = 0; round < 3; ++round) {
@@ -151,8 +151,8 @@ void fit_line_parts(const Rows& rows, LineParts<Rows>* out) {
     length.add(rows.x[i], line.a * out->codes[i] + line.m, rows.importance[i]);
   }
   const float stretch = length.stretch_together();
-  if (out->d >= kLeastNormal) out->d = as_stored(out->d * stretch);
-  if (out->dmin >= kLeastNormal) out->dmin = as_stored(out->dmin * stretch);
+  if (out->d >= kMinNormal) out->d = as_stored(out->d * stretch);
+  if (out->dmin >= kMinNormal) out->dmin = as_stored(out->dmin * stretch);
 }
 
 }  // namespace

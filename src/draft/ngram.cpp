@@ -7,10 +7,10 @@
 namespace sluice::draft {
 namespace {
 
-constexpr int32_t kMostCandidates = 32;  // looked at for one guess
+constexpr int32_t kMaxCandidates = 32;  // looked at for one guess
 
 int32_t capacity_for(int32_t n_ctx) {  // the last token said may have no place in the context
-  return std::clamp(n_ctx, 1, NgramIndex::kMostTokens - 1) + 1;
+  return std::clamp(n_ctx, 1, NgramIndex::kMaxTokens - 1) + 1;
 }
 
 int32_t bits_for(int32_t capacity) {
@@ -73,11 +73,11 @@ int32_t NgramIndex::match(int32_t at) const {
   return n;
 }
 
-int32_t NgramIndex::guess(std::span<Token> out) const {
-  if (size_ < kLeastMatch + 1) return 0;
-  int32_t longest = kLeastMatch - 1, from = -1;
+int32_t NgramIndex::propose(std::span<Token> out) const {
+  if (size_ < kMinMatch + 1) return 0;
+  int32_t longest = kMinMatch - 1, from = -1;
   int32_t at = before_[size_ - 1];
-  for (int32_t i = 0; at >= 0 && i < kMostCandidates && longest < kLongestMatch; ++i) {
+  for (int32_t i = 0; at >= 0 && i < kMaxCandidates && longest < kLongestMatch; ++i) {
     if (const int32_t n = match(at); n > longest) {
       longest = n;
       from = at + 1;

@@ -15,8 +15,8 @@ using Token = int32_t;
 
 class NgramIndex {
  public:
-  static constexpr int32_t kMostTokens = 1 << 18;
-  static constexpr int32_t kLeastMatch = 2;  // tokens
+  static constexpr int32_t kMaxTokens = 1 << 18;
+  static constexpr int32_t kMinMatch = 2;  // tokens
   static constexpr int32_t kLongestMatch = 64;
 
   // What one for a context of n_ctx tokens holds: at most 4 MB.
@@ -31,7 +31,7 @@ class NgramIndex {
   }
   // Fills `out` with what followed the longest match, the latest of several; past the text's end
   // the guess itself goes on. Returns the match's length; 0, and nothing is filled, without one.
-  [[nodiscard]] int32_t guess(std::span<Token> out) const;
+  [[nodiscard]] int32_t propose(std::span<Token> out) const;
 
  private:
   [[nodiscard]] size_t slot(int32_t at) const;

@@ -12,24 +12,24 @@ constexpr double kPerToken = 0.1;  // of a pass: what one more token is taken fo
 constexpr uint32_t kDoubted = 32, kForgotten = 512;
 constexpr double kAccident = 1.1;  // times what was expected
 constexpr double kDrift = 0.125;   // of a change in one length's time: the machine's, for all
-constexpr double kLeastGain = 1.03;
+constexpr double kMinGain = 1.03;
 constexpr double kTryShare = 0.01;  // of the time, for sources that did not pay
 constexpr int32_t kTryPasses = 16;  // after which a try was worth it
-constexpr int32_t kMostWait = 1 << 14;
+constexpr int32_t kMaxWait = 1 << 14;
 // What a source is taken for that has not been asked, and how many guesses that is worth.
 constexpr double kHope = 0.75, kHopeful = 2;
-constexpr size_t kFirstGuesses = 2;  // at most, where a try begins: hope alone speaks for them
+constexpr size_t kFirstDrafts = 2;  // at most, where a try begins: hope alone speaks for them
 
 }  // namespace
 
-bool PassCosts::known(int32_t tokens) const {
+bool BatchLatency::known(int32_t tokens) const {
   const Entry& e = entries_[static_cast<size_t>(tokens)];
   return e.ms > 0 && (tokens == 1 || count_ - e.seen < (e.doubtful ? kDoubted : kForgotten));
 }
 
 // One pass that was held up does not count for more than twice what was known.
-void PassCosts::note(int32_t tokens, double ms) {
-  if (tokens < 1 || tokens > kMostPass || !(ms > 0)) return;
+void BatchLatency::note(int32_t tokens, double ms) {
+  if (tokens < 1 || tokens > kMaxPass || !(ms > 0)) return;
   Entry& e = entries_[static_cast<size_t>(tokens)];
   if (known(tokens)) {
     const double change = (std::min(ms, 2 * e.ms) / e.ms - 1) / (e.doubtful ? 2 : 4);
@@ -44,11 +44,11 @@ void PassCosts::note(int32_t tokens, double ms) {
   e.seen = ++count_;
 }
 
-double PassCosts::estimate(int32_t tokens) const {
-  tokens = std::clamp(tokens, 1, kMostPass);
+double BatchLatency::estimate(int32_t tokens) const {
+  tokens = std::clamp(tokens, 1, kMaxPass);
   int32_t below = 0, above = 0, least = 0;
   double most = INFINITY;  // a longer pass costs no less
-  for (int32_t n = 1; n <= kMostPass; ++n) {
+  for (int32_t n = 1; n <= kMaxPass; ++n) {
     if (!known(n)) continue;
     if (least == 0) least = n;
     if (n <= tokens) below = n;
@@ -66,62 +66,62 @@ double PassCosts::estimate(int32_t tokens) const {
   return std::min(ms(below) + share * (ms(above) - ms(below)), most);
 }
 
-int32_t Trust::of_match(int32_t length) {
+int32_t AcceptanceStats::of_match(int32_t length) {
   constexpr int32_t kFrom[kLevels] = {0, 3, 4, 5, 7, 11, 21, 41};
   int32_t level = 0;
   while (level + 1 < kLevels && length >= kFrom[level + 1]) ++level;
   return level;
 }
 
-int32_t Trust::of_probability(double p) {
+int32_t AcceptanceStats::of_probability(double p) {
   return std::clamp(static_cast<int32_t>(p * kLevels), 0, kLevels - 1);
 }
 
-Trust::Trust() {
+AcceptanceStats::AcceptanceStats() {
   for (int32_t i = 0; i < kLevels; ++i) {
     counts_[static_cast<size_t>(i)] = {2 * (0.2 + 0.1 * i), 2};
   }
   counts_[kAny] = {kHope * kHopeful, kHopeful};
 }
 
-void Trust::count(int32_t level, bool right) {
+void AcceptanceStats::count(int32_t level, bool right) {
   constexpr double kKept = 0.96;
   Count& c = counts_[static_cast<size_t>(level)];
   c.right = c.right * kKept + (right ? 1 : 0);
   c.all = c.all * kKept + 1;
 }
 
-void Trust::note(int32_t level, bool right) {
+void AcceptanceStats::note(int32_t level, bool right) {
   count(level, right);
   count(kAny, right);
 }
 
-void Trust::settle() {
+void AcceptanceStats::settle() {
   for (Count& c : counts_) {
     const double kept = std::min(1.0, kHopeful / c.all);
     c = {c.right * kept, c.all * kept};
   }
 }
 
-void Trust::hope() {
+void AcceptanceStats::hope() {
   settle();
   Count& any = counts_[kAny];
   any.right = std::max(any.right, kHope * any.all);
 }
 
-Choice best_length(const PassCosts& costs, std::span<const double> chances,
+Choice best_length(const BatchLatency& costs, std::span<const double> chances,
                    const Setting& setting) {
   const double single = costs.estimate(1);
   const int32_t without = setting.upcoming + setting.beside;
   double said = 1 + setting.beside;
   Choice best{0, said / costs.estimate(without)};
-  double least = kLeastGain * best.rate;
+  double least = kMinGain * best.rate;
   double all_right = 1;
   for (size_t i = 0; i < chances.size(); ++i) {
     all_right *= chances[i];
     said += all_right;
     const int32_t n = static_cast<int32_t>(i) + 1;
-    double ms = costs.estimate(without + n) + setting.first_ms + setting.each_ms * n;
+    double ms = costs.estimate(without + n) + setting.setup_ms + setting.each_ms * n;
     if (setting.redone) {
       const int32_t again = without + static_cast<int32_t>(std::ceil(said)) - setting.beside;
       ms += (1 - all_right) * std::max(0.0, costs.estimate(again) - single);
@@ -133,12 +133,12 @@ Choice best_length(const PassCosts& costs, std::span<const double> chances,
   return best;
 }
 
-Choice Attempts::plan(const PassCosts& costs, Trust& trust, std::span<double> chances,
+Choice Attempts::plan(const BatchLatency& costs, AcceptanceStats& trust, std::span<double> chances,
                       const Setting& setting, int32_t said) {
   const auto choose = [&] {
     const auto likely =
-        passes_ == 1 && chances.size() > kFirstGuesses ? chances.first(kFirstGuesses) : chances;
-    std::fill(likely.begin(), likely.end(), trust.chance(Trust::kAny));
+        passes_ == 1 && chances.size() > kFirstDrafts ? chances.first(kFirstDrafts) : chances;
+    std::fill(likely.begin(), likely.end(), trust.chance(AcceptanceStats::kAny));
     return best_length(costs, likely, setting);
   };
   const Choice best = choose();
@@ -147,7 +147,7 @@ Choice Attempts::plan(const PassCosts& costs, Trust& trust, std::span<double> ch
     idle_ = 0;
     return best;
   }
-  if (passes_ > 0) wait_ = std::min(2 * wait_, kMostWait);
+  if (passes_ > 0) wait_ = std::min(2 * wait_, kMaxWait);
   passes_ = 0;
   idle_ += said;
   const double single = costs.estimate(1);

@@ -10,11 +10,11 @@
 
 namespace sluice::draft {
 
-inline constexpr int32_t kMostGuesses = 31;                   // checked in one pass
-inline constexpr int32_t kMostPass = 2 * (kMostGuesses + 1);  // tokens, those done again included
+inline constexpr int32_t kMaxDraftTokens = 31;                  // checked in one pass
+inline constexpr int32_t kMaxPass = 2 * (kMaxDraftTokens + 1);  // tokens, those done again included
 
 // Milliseconds of passes by their number of tokens.
-class PassCosts {
+class BatchLatency {
  public:
   void note(int32_t tokens, double ms);
   // Of a pass of `tokens`: measured, between or beyond what is; of no unit while nothing is.
@@ -29,12 +29,12 @@ class PassCosts {
     uint32_t seen = 0;
     bool doubtful = false;  // measured once, and more than the other lengths let expect
   };
-  std::array<Entry, kMostPass + 1> entries_;  // by tokens
+  std::array<Entry, kMaxPass + 1> entries_;  // by tokens
   uint32_t count_ = 0;
 };
 
 // How often guesses turn out right, by how much speaks for them.
-class Trust {
+class AcceptanceStats {
  public:
   static constexpr int32_t kLevels = 8;
   static constexpr int32_t kAny = kLevels;  // of all levels together: before a guess is made
@@ -43,7 +43,7 @@ class Trust {
   // The level of a guess that its model gives this probability.
   [[nodiscard]] static int32_t of_probability(double p);
 
-  Trust();
+  AcceptanceStats();
   void note(int32_t level, bool right);
   [[nodiscard]] double chance(int32_t level) const {
     const Count& c = counts_[static_cast<size_t>(level)];
@@ -67,7 +67,7 @@ struct Setting {
   int32_t upcoming = 1;  // tokens that the pass has anyway
   int32_t beside = 0;    // other answers in the pass, which go on by a token each
   bool redone = false;   // after a wrong guess the right ones are computed again
-  double first_ms = 0;   // what comes before the first guess
+  double setup_ms = 0;   // what comes before the first guess
   double each_ms = 0;    // what each guess costs before its pass
   double late_ms = 0;    // what it takes once, after a while without guesses
 };
@@ -79,7 +79,7 @@ struct Choice {
 
 // How many of the guesses to check, the i-th right with chances[i] where those before it are: as
 // many as give the most tokens a millisecond. 0 where drafting would not gain a few percent.
-[[nodiscard]] Choice best_length(const PassCosts& costs, std::span<const double> chances,
+[[nodiscard]] Choice best_length(const BatchLatency& costs, std::span<const double> chances,
                                  const Setting& setting);
 
 // When a source whose guesses take time is asked. While it pays, always; where it does not, it is
@@ -89,8 +89,8 @@ class Attempts {
  public:
   // Before a pass: how many guesses to make, at most chances.size(), which is scratch. `said`:
   // tokens since the last call. Where a try begins, `trust` hopes.
-  [[nodiscard]] Choice plan(const PassCosts& costs, Trust& trust, std::span<double> chances,
-                            const Setting& setting, int32_t said);
+  [[nodiscard]] Choice plan(const BatchLatency& costs, AcceptanceStats& trust,
+                            std::span<double> chances, const Setting& setting, int32_t said);
 
  private:
   int32_t wait_ = 16;   // tokens before the next try
@@ -99,8 +99,8 @@ class Attempts {
 };
 
 // What was learned of a source; outlives the texts that it guessed for.
-struct Experience {
-  Trust trust;
+struct DraftState {
+  AcceptanceStats trust;
   Attempts attempts;
 };
 

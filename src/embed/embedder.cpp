@@ -72,7 +72,7 @@ Result<bool> Embedder::next() {
 Status Embedder::begin_pass() {
   const session::Engine& engine = session_.engine();
   const int32_t batch = engine.plan().n_batch;
-  const int32_t room = inside_ > 0 ? std::min(batch, session_.until_leaving()) : batch;
+  const int32_t room = inside_ > 0 ? std::min(batch, session_.tokens_until_eviction()) : batch;
   const bool alone = engine.plan().kv_shape.one_text();
   const int32_t start = begin_of(text_) + inside_;
   const int32_t left = ends_[static_cast<size_t>(text_)] - start;

@@ -8,14 +8,14 @@ namespace {
 
 // What it reads of a text that it has fallen behind: the first tokens, on which attention rests,
 // and as many of the last ones as cost so many passes of the target.
-constexpr size_t kBeginning = 4, kLeastTail = 16;
+constexpr size_t kBeginning = 4, kMinTail = 16;
 constexpr double kTailPasses = 2;
 constexpr double kLatePasses = 16;  // over which that is spread
 
 }  // namespace
 
 void DraftModel::start(session::Session& target, size_t most) {
-  start_with(target, session_.engine().guesses(), most);
+  start_with(target, session_.engine().draft_state(), most);
   forget();
   text_.reserve(static_cast<size_t>(target.engine().plan().n_ctx) + 1);
   skipped_ = 0;
@@ -24,7 +24,7 @@ void DraftModel::start(session::Session& target, size_t most) {
 
 void DraftModel::end() {
   cancel();
-  if (target_ != nullptr) session_.engine().guesses() = known_;
+  if (target_ != nullptr) session_.engine().draft_state() = known_;
   target_ = nullptr;
 }
 
@@ -45,7 +45,7 @@ size_t DraftModel::take_text(std::span<const Token> upcoming) {
 // What the next guesses cost, and what is to be read before them.
 void DraftModel::weigh(std::span<const Token> upcoming) {
   session::Engine &engine = session_.engine(), &target = target_->engine();
-  const draft::PassCosts& costs = engine.costs();
+  const draft::BatchLatency& costs = engine.costs();
   const auto weights = [](const session::Engine& e) {
     return static_cast<double>(e.plan().weights.total_bytes);
   };
@@ -53,17 +53,17 @@ void DraftModel::weigh(std::span<const Token> upcoming) {
   const double pass = target.costs().estimate(1);
   const double expected = pass * weights(engine) / weights(target);
   const double unit = costs.measured() ? 1 : expected;
-  constexpr size_t kMost = draft::kMostPass;
+  constexpr size_t kMax = draft::kMaxPass;
   const auto cost = [&](size_t n) {
-    const double one = unit * costs.estimate(static_cast<int32_t>(std::min(n, kMost)));
-    return one * static_cast<double>(std::max(n, kMost)) / kMost;
+    const double one = unit * costs.estimate(static_cast<int32_t>(std::min(n, kMax)));
+    return one * static_cast<double>(std::max(n, kMax)) / kMax;
   };
   size_t missing = take_text(upcoming);
   const size_t tail =
-      std::max(kLeastTail, static_cast<size_t>(kTailPasses * pass / cost(kMost) * kMost));
+      std::max(kMinTail, static_cast<size_t>(kTailPasses * pass / cost(kMax) * kMax));
   const size_t room = static_cast<size_t>(engine.plan().n_ctx), size = text_.size() + skipped_;
-  if (missing > tail || text_.size() + most_ > room) {
-    const size_t most = room - std::min(room, kBeginning + most_ + upcoming.size());
+  if (missing > tail || text_.size() + max_ > room) {
+    const size_t most = room - std::min(room, kBeginning + max_ + upcoming.size());
     const size_t kept = upcoming.size() + kBeginning + std::min(tail, most / 2);
     if (size > kept) {
       skipped_ = size - kept;
@@ -75,14 +75,14 @@ void DraftModel::weigh(std::span<const Token> upcoming) {
   setting_.each_ms = single + taking_ms_;
   setting_.late_ms = cost(missing) - cost(1);
   const double usual = cost(std::min<size_t>(missing, 2)) - cost(1);
-  setting_.first_ms = usual + (setting_.late_ms - usual) / kLatePasses;
+  setting_.setup_ms = usual + (setting_.late_ms - usual) / kLatePasses;
 }
 
 bool DraftModel::begin(std::span<const Token> upcoming, const draft::Setting& setting, size_t most,
                        int32_t said, double rate) {
   if (given_up_) return false;
   forget();
-  most_ = most;
+  max_ = most;
   setting_ = setting;
   weigh(upcoming);
   if (!pays(said, rate)) return false;

@@ -1,12 +1,12 @@
 // A smaller model with the same vocabulary as a source of guesses: it writes what it would say next
-// on a timeline of its own, for as long as that promises to pay.
+// on a sequence of its own, for as long as that promises to pay.
 #pragma once
 
 #include "generate/model_drafts.h"
 
 namespace sluice::generate {
 
-class DraftModel final : public ModelGuesses {
+class DraftModel final : public ModelDrafts {
  public:
   // The session outlives this and does nothing else; its engine is not the target's.
   explicit DraftModel(session::Session& session) : session_(session) {}

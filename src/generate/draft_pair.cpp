@@ -24,8 +24,8 @@ Result<MemoryPlan> plan_or_least(const gguf::Header& header, EngineOptions optio
   if (plan.ok() || plan.status().code() != Code::kBudgetTooSmall) return plan;
   options.memory_budget = 0;
   plan = plan_of(header, options);
-  if (!plan.ok() || options.n_ctx > 0 || options.kv_policy.size > 0) return plan;
-  options.n_ctx = std::min(plan->n_ctx, session::kLeastContext);
+  if (!plan.ok() || options.n_ctx > 0 || options.kv_policy.capacity > 0) return plan;
+  options.n_ctx = std::min(plan->n_ctx, session::kMinContext);
   return plan_of(header, options);
 }
 
@@ -34,10 +34,10 @@ EngineOptions for_draft(EngineOptions options, uint64_t base) {
   options.borrows_threads = true;
   options.draft_max = 0;
   options.nextn = false;
-  options.grammars = false;
+  options.structured_output = false;
   options.adapters = {};
   options.skip = {};
-  options.quality = 1;
+  options.skip_layers_ratio = 0;
   options.exits = {};
   options.head = {.kind = model::HeadPolicy::Kind::kWhole};
   options.n_sessions = options.parallel = options.logits_rows = 1;

@@ -6,13 +6,13 @@
 namespace sluice::generate {
 
 Drafter::Drafter(session::Session& target, const Drafts& options)
-    : target_(target), options_(options), trust_(target.engine().guesses().trust) {
+    : target_(target), options_(options), trust_(target.engine().draft_state().trust) {
   trust_.settle();
 }
 
 // What was learned is there for the next text.
 Drafter::~Drafter() {
-  target_.engine().guesses().trust = trust_;
+  target_.engine().draft_state().trust = trust_;
   if (options_.model != nullptr) options_.model->end();
 }
 
@@ -23,7 +23,7 @@ Status Drafter::start(std::span<const Token> prompt) {
                  "the model was loaded without room for drafts: ask for it on loading");
   }
   const size_t most = static_cast<size_t>(plan.draft_max);
-  guess_.resize(most);
+  tokens_.resize(most);
   chance_.resize(most);
   if (options_.model != nullptr) options_.model->start(target_, most);
   SLUICE_RETURN_IF_ERROR(index_.allocate(plan.n_ctx));
@@ -36,20 +36,20 @@ Status Drafter::start(std::span<const Token> prompt) {
 void Drafter::said(Token token) {
   ++said_;
   index_.push(token);
-  const std::span<const Token> guessed = guesses();
-  if (judged_ >= guessed.size()) return;
-  const bool right = guessed[judged_] == token;
+  const std::span<const Token> drafted = all_drafts();
+  if (judged_ >= drafted.size()) return;
+  const bool right = drafted[judged_] == token;
   if (by_model_) {
     options_.model->judge(judged_, right);
   } else if (match_ > 0) {
-    trust_.note(draft::Trust::of_match(match_ + static_cast<int32_t>(judged_)), right);
+    trust_.note(draft::AcceptanceStats::of_match(match_ + static_cast<int32_t>(judged_)), right);
   }
-  judged_ = right ? judged_ + 1 : guessed.size();
+  judged_ = right ? judged_ + 1 : drafted.size();
 }
 
 void Drafter::begin(std::span<const Token> upcoming, int32_t most) {
   if (options_.most >= 0) most = std::min(most, options_.most);
-  const size_t room = std::min(static_cast<size_t>(std::max(most, 0)), guess_.size());
+  const size_t room = std::min(static_cast<size_t>(std::max(most, 0)), tokens_.size());
   n_ = checked_ = judged_ = 0;
   match_ = 0;
   by_model_ = false;
@@ -60,7 +60,7 @@ void Drafter::begin(std::span<const Token> upcoming, int32_t most) {
     take_from_source(room);
   } else if (target_.engine().costs().known(1) || setting.beside > 0) {
     draft::Choice best;
-    if (options_.ngram) best = guess_by_ngram(room, setting);
+    if (options_.ngram) best = draft_by_ngram(room, setting);
     if (options_.model != nullptr && room > 0) {
       by_model_ = options_.model->begin(upcoming, setting, room, said_, best.rate);
     }
@@ -69,20 +69,20 @@ void Drafter::begin(std::span<const Token> upcoming, int32_t most) {
 }
 
 void Drafter::take_from_source(size_t most) {
-  n_ = std::min(options_.source->guess(index_.tokens(), {guess_.data(), most}), most);
-  const auto end = guess_.begin() + static_cast<std::ptrdiff_t>(n_);
+  n_ = std::min(options_.source->propose(index_.tokens(), {tokens_.data(), most}), most);
+  const auto end = tokens_.begin() + static_cast<std::ptrdiff_t>(n_);
   const auto foreign = [this](Token t) { return !known(t); };
-  n_ = static_cast<size_t>(std::find_if(guess_.begin(), end, foreign) - guess_.begin());
+  n_ = static_cast<size_t>(std::find_if(tokens_.begin(), end, foreign) - tokens_.begin());
   checked_ = n_;
 }
 
 // Each guess that is right makes the match longer.
-draft::Choice Drafter::guess_by_ngram(size_t most, const draft::Setting& setting) {
-  match_ = index_.guess(guess_);
+draft::Choice Drafter::draft_by_ngram(size_t most, const draft::Setting& setting) {
+  match_ = index_.propose(tokens_);
   if (match_ == 0) return {};
-  n_ = guess_.size();
+  n_ = tokens_.size();
   for (size_t i = 0; i < n_; ++i) {
-    chance_[i] = trust_.chance(draft::Trust::of_match(match_ + static_cast<int32_t>(i)));
+    chance_[i] = trust_.chance(draft::AcceptanceStats::of_match(match_ + static_cast<int32_t>(i)));
   }
   const draft::Choice best =
       draft::best_length(target_.engine().costs(), {chance_.data(), std::min(n_, most)}, setting);

@@ -17,27 +17,27 @@ using session::Step;
 using session::Token;
 
 // Guesses of a caller's own.
-class GuessSource {
+class DraftSource {
  public:
-  virtual ~GuessSource() = default;
+  virtual ~DraftSource() = default;
   // Fills `out` with what may follow `text` (prompt and answer, or their end); returns how many.
-  [[nodiscard]] virtual size_t guess(std::span<const Token> text, std::span<Token> out) = 0;
+  [[nodiscard]] virtual size_t propose(std::span<const Token> text, std::span<Token> out) = 0;
 };
 
 // Guesses that take time: those of a smaller model (draft_model.h).
-class GuessingModel {
+class ModelDraftSource {
  public:
-  virtual ~GuessingModel() = default;
+  virtual ~ModelDraftSource() = default;
   // A text of the target begins, with at most `most` guesses a pass. Ends: what was learned stays.
   virtual void start(session::Session& target, size_t most) = 0;
   virtual void end() = 0;
-  // Begins to guess what follows the target's timeline and `upcoming`: at most `most` tokens, if
+  // Begins to guess what follows the target's sequence and `upcoming`: at most `most` tokens, if
   // they promise more than `rate` tokens a millisecond. `said`: tokens since the last call.
   [[nodiscard]] virtual bool begin(std::span<const Token> upcoming, const draft::Setting& setting,
                                    size_t most, int32_t said, double rate) = 0;
-  // kDone: guess() is there, and the first checked() of it are worth a pass.
+  // kDone: draft_tokens() are there, and the first checked() of it are worth a pass.
   [[nodiscard]] virtual Step step(int32_t max_ops) = 0;
-  [[nodiscard]] virtual std::span<const Token> guess() const = 0;
+  [[nodiscard]] virtual std::span<const Token> draft_tokens() const = 0;
   [[nodiscard]] virtual size_t checked() const = 0;
   virtual void judge(size_t i, bool right) = 0;
   [[nodiscard]] virtual Status failure() const = 0;
@@ -47,9 +47,9 @@ class GuessingModel {
 // Where guesses come from: what promises most of these, or `source` alone.
 struct Drafts {
   bool ngram = false;  // from what followed the same tokens earlier in prompt and answer
-  GuessingModel* model = nullptr;  // outlives the generation, and guesses for no other meanwhile
-  GuessSource* source = nullptr;   // outlives the generation; all of its guesses are checked
-  int32_t most = -1;               // in one pass; -1: plan().draft_max, which bounds it
+  ModelDraftSource* model = nullptr;  // outlives the generation, and guesses for no other meanwhile
+  DraftSource* source = nullptr;      // outlives the generation; all of its guesses are checked
+  int32_t most = -1;                  // in one pass; -1: plan().draft_max, which bounds it
 
   [[nodiscard]] bool any() const { return ngram || model != nullptr || source != nullptr; }
 };
@@ -65,13 +65,13 @@ class Drafter {
 
   // The text goes on with a token: what was guessed in its place is judged.
   void said(Token token);
-  // Begins to guess what follows the target's timeline and `upcoming`, which its next pass begins
+  // Begins to guess what follows the target's sequence and `upcoming`, which its next pass begins
   // with: at most `most` tokens.
   void begin(std::span<const Token> upcoming, int32_t most);
-  // kDone: guess() is there. Otherwise as a pass of the draft's model.
+  // kDone: draft_tokens() are there. Otherwise as a pass of the draft's model.
   [[nodiscard]] Step step(int32_t max_ops);
   // What the next pass checks.
-  [[nodiscard]] std::span<const Token> guess() const { return guesses().first(checked_); }
+  [[nodiscard]] std::span<const Token> draft_tokens() const { return all_drafts().first(checked_); }
   [[nodiscard]] Status failure() const { return options_.model->failure(); }
   void cancel();
 
@@ -80,17 +80,17 @@ class Drafter {
   [[nodiscard]] bool known(Token token) const {
     return token >= 0 && token < target_.engine().program().hp.n_vocab;
   }
-  [[nodiscard]] std::span<const Token> guesses() const {
-    return by_model_ ? options_.model->guess() : std::span<const Token>(guess_.data(), n_);
+  [[nodiscard]] std::span<const Token> all_drafts() const {
+    return by_model_ ? options_.model->draft_tokens() : std::span<const Token>(tokens_.data(), n_);
   }
   void take_from_source(size_t most);
-  [[nodiscard]] draft::Choice guess_by_ngram(size_t most, const draft::Setting& setting);
+  [[nodiscard]] draft::Choice draft_by_ngram(size_t most, const draft::Setting& setting);
 
   session::Session& target_;
   const Drafts options_;
   draft::NgramIndex index_;
-  draft::Trust trust_;
-  std::vector<Token> guess_;
+  draft::AcceptanceStats trust_;
+  std::vector<Token> tokens_;
   std::vector<double> chance_;
   size_t n_ = 0, checked_ = 0, judged_ = 0;  // guesses; of them, in the pass; said since
   int32_t match_ = 0;                        // tokens that speak for the first; 0: nothing does

@@ -70,16 +70,16 @@ double rate(int32_t tokens, double ms) {
 
 }  // namespace
 
-double Counts::prompt_rate() const {
+double Counts::prompt_tokens_per_second() const {
   return rate(computed, prompt_ms);
 }
 
-double Counts::generate_rate() const {
+double Counts::tokens_per_second() const {
   return rate(generated - 1, generate_ms);  // the first one comes of the prompt's pass
 }
 
 struct Generation::Impl {
-  enum class State : uint8_t { kPass, kChoose, kGuess, kEnded };
+  enum class State : uint8_t { kPass, kChoose, kDraft, kEnded };
 
   Impl(session::Session& s, const Options& o)
       : session(s),
@@ -100,14 +100,14 @@ struct Generation::Impl {
   Step advance(int32_t max_ops);
   Step choose();
   Step go_on();
-  Step guess(int32_t max_ops);
+  Step draft_step(int32_t max_ops);
   Step begin_pass();
   Result<Token> pick();
   [[nodiscard]] std::span<const float> logits() const {
     return session.logits(length - 1 - first_row);
   }
   bool say(Token token, double now);
-  bool foretell(double now, std::vector<Token>* tokens);
+  bool jump_forward(double now, std::vector<Token>* tokens);
   Piece make_piece(Token token);
   void release(bool all);
   Step end(Finish how);
@@ -127,11 +127,11 @@ struct Generation::Impl {
   bool in_prompt = true;
   std::optional<Drafter> drafter;
   std::vector<Token> upcoming;  // of the next pass
-  int32_t length = 0;           // the timeline's tokens that are the text's: guesses may follow
+  int32_t length = 0;           // the sequence's tokens that are the text's: guesses may follow
   int32_t first_row = 0;        // position whose logits are the first of the pass
-  std::vector<Piece> pieces;    // the first `certain` of them can be taken, the others are held
-  size_t certain = 0;
-  uint64_t released_bytes = 0;  // text of all pieces that became certain
+  std::vector<Piece> pieces;    // the first `ready` of them can be taken, the others are held
+  size_t ready = 0;
+  uint64_t released_bytes = 0;  // text of all pieces that became ready
   Finish finish = Finish::kNone;
   Status failure;
   std::string stop_string;
@@ -231,10 +231,10 @@ bool Generation::Impl::say(Token token, double now) {
 // Says what the grammar leaves no choice about, in the tokens that the model would take for it, and
 // adds them to the pass. The last one stays open, since more text might have made it longer. True
 // when the answer has ended.
-bool Generation::Impl::foretell(double now, std::vector<Token>* tokens) {
-  constexpr size_t kMostBytes = 1024;
+bool Generation::Impl::jump_forward(double now, std::vector<Token>* tokens) {
+  constexpr size_t kMaxBytes = 1024;
   if (!matcher || options.logprobs >= 0) return false;
-  const std::string text = matcher->forced(kMostBytes);
+  const std::string text = matcher->forced(kMaxBytes);
   if (text.empty()) return false;
   Result<std::vector<Token>> ids =
       tokenizer.try_encode(text, {.add_bos = false, .parse_special = false, .continues = true});
@@ -255,13 +255,13 @@ Step Generation::Impl::choose() {
   if (!picked.ok()) return fail(picked.status());
   const Token token = *picked;
   const double now = monotonic_ms();
-  if (counts.generated == 0) counts.first_ms = now - started;
+  if (counts.generated == 0) counts.time_to_first_token_ms = now - started;
   const bool free = options.ignore_eos && !matcher;
   if (!free && tokenizer.is_end_of_generation(token)) return end(Finish::kStop);
   if (matcher) static_cast<void>(matcher->advance(token));
   if (say(token, now)) return Step::kDone;
   upcoming.assign(1, token);
-  if (foretell(now, &upcoming)) return Step::kDone;
+  if (jump_forward(now, &upcoming)) return Step::kDone;
   return go_on();
 }
 
@@ -285,17 +285,17 @@ Step Generation::Impl::go_on() {
     const int32_t reached = session.rewind(length);
     upcoming.insert(upcoming.begin(), held.begin() + reached, held.begin() + length);
   }
-  state = State::kGuess;
+  state = State::kDraft;
   if (!drafter) return begin_pass();
   int64_t most = std::min<int64_t>(room, plan.draft_batch - static_cast<int64_t>(upcoming.size()));
   most = std::min<int64_t>(most, session.rows_share() - 1);
-  most = std::min(most, session.until_leaving() - static_cast<int64_t>(upcoming.size()));
+  most = std::min(most, session.tokens_until_eviction() - static_cast<int64_t>(upcoming.size()));
   if (options.max_tokens >= 0) most = std::min(most, options.max_tokens - counts.generated - 1);
   drafter->begin(upcoming, static_cast<int32_t>(most));
   return Step::kProgress;
 }
 
-Step Generation::Impl::guess(int32_t max_ops) {
+Step Generation::Impl::draft_step(int32_t max_ops) {
   const Step step = drafter->step(max_ops);
   if (step == Step::kFailed) return fail(drafter->failure());
   return step == Step::kDone ? begin_pass() : step;
@@ -304,16 +304,16 @@ Step Generation::Impl::guess(int32_t max_ops) {
 Step Generation::Impl::begin_pass() {
   const size_t said = upcoming.size();
   if (drafter) {
-    const std::span<const Token> guess = drafter->guess();
-    upcoming.insert(upcoming.end(), guess.begin(), guess.end());
+    const std::span<const Token> drafts = drafter->draft_tokens();
+    upcoming.insert(upcoming.end(), drafts.begin(), drafts.end());
   }
-  const int32_t guesses = static_cast<int32_t>(upcoming.size() - said);
-  Status begun = guesses > 0 ? session.begin_last(upcoming, guesses + 1) : session.begin(upcoming);
+  const int32_t drafted = static_cast<int32_t>(upcoming.size() - said);
+  Status begun = drafted > 0 ? session.begin_last(upcoming, drafted + 1) : session.begin(upcoming);
   if (!begun.ok()) return fail(std::move(begun));
   length = session.position() + static_cast<int32_t>(said);
   first_row = length - 1;
   ++counts.passes;
-  counts.drafted += guesses;
+  counts.drafted += drafted;
   state = State::kPass;
   return Step::kProgress;
 }
@@ -330,13 +330,13 @@ Piece Generation::Impl::make_piece(Token token) {
   return piece;
 }
 
-// Lets go of pieces whose text is certain. The last one stays while a character in it is
+// Lets go of pieces whose text is ready. The last one stays while a character in it is
 // unfinished: should the answer end here, what stands for that character belongs to it.
 void Generation::Impl::release(bool all) {
-  for (; certain < pieces.size(); ++certain) {
-    const uint64_t text_end = released_bytes + pieces[certain].text.size();
-    const bool open = certain + 1 == pieces.size() && decoder.unfinished();
-    if (!all && (open || text_end > filter.certain())) break;
+  for (; ready < pieces.size(); ++ready) {
+    const uint64_t text_end = released_bytes + pieces[ready].text.size();
+    const bool open = ready + 1 == pieces.size() && decoder.unfinished();
+    if (!all && (open || text_end > filter.ready())) break;
     released_bytes = text_end;
   }
 }
@@ -358,15 +358,15 @@ Step Generation::Impl::end(Finish how) {
     if (how != Finish::kFailed) finish = Finish::kStop;
     stop_string = *filter.stopped();
     release(/*all=*/false);
-    const uint64_t left = filter.certain() - released_bytes;
+    const uint64_t left = filter.ready() - released_bytes;
     if (left > 0) {  // of the piece in which the stop string begins
-      pieces[certain].text.resize(static_cast<size_t>(left));
-      ++certain;
+      pieces[ready].text.resize(static_cast<size_t>(left));
+      ++ready;
     }
   } else if (how != Finish::kCancelled) {
     release(/*all=*/true);
   }
-  while (pieces.size() > certain) pieces.pop_back();
+  while (pieces.size() > ready) pieces.pop_back();
   return Step::kDone;
 }
 
@@ -430,8 +430,8 @@ Step Generation::step(int32_t max_ops) {
       return impl_->advance(max_ops);
     case Impl::State::kChoose:
       return impl_->choose();
-    case Impl::State::kGuess:
-      return impl_->guess(max_ops);
+    case Impl::State::kDraft:
+      return impl_->draft_step(max_ops);
     case Impl::State::kEnded:
       break;
   }
@@ -444,10 +444,10 @@ void Generation::cancel() {
 
 std::vector<Piece> Generation::take_pieces() {
   std::vector<Piece>& pieces = impl_->pieces;
-  const auto end = pieces.begin() + static_cast<std::ptrdiff_t>(impl_->certain);
+  const auto end = pieces.begin() + static_cast<std::ptrdiff_t>(impl_->ready);
   std::vector<Piece> taken(std::make_move_iterator(pieces.begin()), std::make_move_iterator(end));
   pieces.erase(pieces.begin(), end);
-  impl_->certain = 0;
+  impl_->ready = 0;
   return taken;
 }
 
@@ -481,7 +481,7 @@ bool Generation::computing() const {
 }
 
 bool Generation::drafting() const {
-  return impl_->state == Impl::State::kGuess;
+  return impl_->state == Impl::State::kDraft;
 }
 
 }  // namespace sluice::generate

@@ -43,7 +43,7 @@ struct Options {
   std::span<const Token> script;
 };
 
-// One generated token. `text` is whole UTF-8 characters: what became certain with this token.
+// One generated token. `text` is whole UTF-8 characters: what became ready with this token.
 struct Piece {
   Token token = 0;
   std::string text;
@@ -54,21 +54,22 @@ struct Piece {
 enum class Finish : uint8_t { kNone, kStop, kLength, kContext, kCancelled, kFailed };
 
 struct Counts {
-  int32_t prompt = 0;      // tokens of the prompt
-  int32_t cached = 0;      // of them, held already
-  int32_t computed = 0;    // of them, computed here: the others, or fewer in a prompt that was cut
-  int32_t generated = 0;   // tokens of the answer, the end token not counted
-  int32_t forced = 0;      // of them, said without a choice since the grammar left none
-  int32_t drafted = 0;     // tokens that were guessed ahead and checked
-  int32_t accepted = 0;    // of them, right: each saved a pass
-  int32_t passes = 0;      // of the answer, the prompt's not counted
-  double prompt_ms = 0;    // from begin() to the prompt's last logits; of a cut one, until the cut
-  double first_ms = 0;     // from begin() to the first choice of a token; 0: there was none
+  int32_t prompt = 0;     // tokens of the prompt
+  int32_t cached = 0;     // of them, held already
+  int32_t computed = 0;   // of them, computed here: the others, or fewer in a prompt that was cut
+  int32_t generated = 0;  // tokens of the answer, the end token not counted
+  int32_t forced = 0;     // of them, said without a choice since the grammar left none
+  int32_t drafted = 0;    // tokens that were guessed ahead and checked
+  int32_t accepted = 0;   // of them, right: each saved a pass
+  int32_t passes = 0;     // of the answer, the prompt's not counted
+  double prompt_ms = 0;   // from begin() to the prompt's last logits; of a cut one, until the cut
+  double time_to_first_token_ms =
+      0;                   // from begin() to the first choice of a token; 0: there was none
   double generate_ms = 0;  // from the prompt's end to the last token
 
   // Tokens per second; 0 where nothing was computed.
-  [[nodiscard]] double prompt_rate() const;
-  [[nodiscard]] double generate_rate() const;
+  [[nodiscard]] double prompt_tokens_per_second() const;
+  [[nodiscard]] double tokens_per_second() const;
 };
 
 class Generation {
@@ -95,7 +96,7 @@ class Generation {
   // tokens whose pass was complete. One that has ended stays as it is.
   void cancel();
 
-  // Pieces that have become certain since the last call, in order.
+  // Pieces that have become ready since the last call, in order.
   [[nodiscard]] std::vector<Piece> take_pieces();
 
   [[nodiscard]] Finish finish() const;

@@ -8,58 +8,59 @@
 
 namespace sluice::generate {
 
-void ModelGuesses::start_with(session::Session& target, const draft::Experience& known,
-                              size_t most) {
+void ModelDrafts::start_with(session::Session& target, const draft::DraftState& known,
+                             size_t most) {
   target_ = &target;
   known_ = known;
   known_.trust.settle();
-  guess_.resize(most);
+  tokens_.resize(most);
   level_.resize(most);
   chance_.resize(most);
 }
 
-bool ModelGuesses::pays(int32_t said, double rate) {
+bool ModelDrafts::pays(int32_t said, double rate) {
   const draft::Choice choice = known_.attempts.plan(target_->engine().costs(), known_.trust,
-                                                    {chance_.data(), most_}, setting_, said);
+                                                    {chance_.data(), max_}, setting_, said);
   return choice.length > 0 && choice.rate > rate;
 }
 
 // Of the guesses made so far and, from there on, as many more of the kind that chance_ tells.
-size_t ModelGuesses::wanted(size_t n) const {
+size_t ModelDrafts::wanted(size_t n) const {
   return static_cast<size_t>(
       draft::best_length(target_->engine().costs(), {chance_.data(), n}, setting_).length);
 }
 
-void ModelGuesses::take_guess() {
+void ModelDrafts::take_draft() {
   const double start = monotonic_ms();
   computing_ = false;
   const auto best = sample::top_logprobs(logits(), 1, 0);
   const Token token = best[0].token;
   if (token < 0 || token >= target_->engine().program().hp.n_vocab) return;
-  guess_[n_] = token;
-  level_[n_] = draft::Trust::of_probability(std::exp(static_cast<double>(best[0].logprob)));
+  tokens_[n_] = token;
+  level_[n_] =
+      draft::AcceptanceStats::of_probability(std::exp(static_cast<double>(best[0].logprob)));
   chance_[n_] = known_.trust.chance(level_[n_]);
   ++n_;
   const double ms = monotonic_ms() - start;
   taking_ms_ = taking_ms_ == 0 ? ms : taking_ms_ + (ms - taking_ms_) / 4;
-  if (n_ == most_) return;
+  if (n_ == max_) return;
   std::fill(chance_.begin() + static_cast<std::ptrdiff_t>(n_), chance_.end(),
-            known_.trust.chance(draft::Trust::kAny));
-  if (wanted(most_) > n_) computing_ = go_on(token);
+            known_.trust.chance(draft::AcceptanceStats::kAny));
+  if (wanted(max_) > n_) computing_ = go_on(token);
 }
 
-Step ModelGuesses::step(int32_t max_ops) {
+Step ModelDrafts::step(int32_t max_ops) {
   if (!computing_) return Step::kDone;
   const Step step = compute(max_ops);
   if (step != Step::kDone) return step;
-  take_guess();
+  take_draft();
   if (computing_) return Step::kProgress;
-  setting_.first_ms = setting_.each_ms = 0;  // what was guessed is paid for
+  setting_.setup_ms = setting_.each_ms = 0;  // what was guessed is paid for
   checked_ = wanted(n_);
   return Step::kDone;
 }
 
-void ModelGuesses::cancel() {
+void ModelDrafts::cancel() {
   if (computing_) abandon();
   computing_ = false;
 }

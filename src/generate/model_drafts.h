@@ -6,17 +6,17 @@
 
 namespace sluice::generate {
 
-class ModelGuesses : public GuessingModel {
+class ModelDrafts : public ModelDraftSource {
  public:
   [[nodiscard]] Step step(int32_t max_ops) final;
-  [[nodiscard]] std::span<const Token> guess() const final { return {guess_.data(), n_}; }
+  [[nodiscard]] std::span<const Token> draft_tokens() const final { return {tokens_.data(), n_}; }
   [[nodiscard]] size_t checked() const final { return checked_; }
   void judge(size_t i, bool right) final { known_.trust.note(level_[i], right); }
   void cancel() final;
 
  protected:
   // A text of the target begins with what is known of guesses so far.
-  void start_with(session::Session& target, const draft::Experience& known, size_t most);
+  void start_with(session::Session& target, const draft::DraftState& known, size_t most);
   void forget() { n_ = checked_ = 0; }
   // Whether guesses at what setting_ says of their cost promise more than `rate`.
   [[nodiscard]] bool pays(int32_t said, double rate);
@@ -28,17 +28,17 @@ class ModelGuesses : public GuessingModel {
   virtual void abandon() = 0;
 
   session::Session* target_ = nullptr;  // null: it guesses for no text
-  draft::Experience known_;
+  draft::DraftState known_;
   draft::Setting setting_;
-  size_t most_ = 0;
+  size_t max_ = 0;
   bool computing_ = false;
   double taking_ms_ = 0;  // running: to read a guess from the logits
 
  private:
-  void take_guess();
+  void take_draft();
   [[nodiscard]] size_t wanted(size_t n) const;
 
-  std::vector<Token> guess_;
+  std::vector<Token> tokens_;
   std::vector<int32_t> level_;
   std::vector<double> chance_;
   size_t n_ = 0, checked_ = 0;

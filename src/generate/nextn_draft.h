@@ -7,7 +7,7 @@
 
 namespace sluice::generate {
 
-class NextnDraft final : public ModelGuesses {
+class NextnDraft final : public ModelDrafts {
  public:
   // Of an engine that was opened for it, which outlives this.
   explicit NextnDraft(session::Engine& engine) : head_(*engine.nextn()) {}

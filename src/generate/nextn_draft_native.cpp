@@ -22,15 +22,15 @@ void NextnDraft::end() {
 // beside the last one are a few rows more of the same weights.
 void NextnDraft::weigh(int32_t missing) {
   session::Engine& engine = target_->engine();
-  const draft::PassCosts& costs = head_.costs();
+  const draft::BatchLatency& costs = head_.costs();
   const double expected = engine.costs().estimate(1) * static_cast<double>(head_.weights()) /
                           static_cast<double>(engine.plan().weights.total_bytes);
   const double unit = costs.measured() ? 1 : expected;
-  const auto cost = [&](int32_t n) { return unit * costs.estimate(std::min(n, draft::kMostPass)); };
+  const auto cost = [&](int32_t n) { return unit * costs.estimate(std::min(n, draft::kMaxPass)); };
   const double single = costs.known(1) ? cost(1) : std::min(cost(1), expected);
   setting_.each_ms = single + taking_ms_;
   setting_.late_ms = std::max(0.0, cost(missing) - cost(1));
-  setting_.first_ms = std::max(0.0, cost(std::min(missing, 2)) - cost(1));
+  setting_.setup_ms = std::max(0.0, cost(std::min(missing, 2)) - cost(1));
 }
 
 bool NextnDraft::begin(std::span<const Token> upcoming, const draft::Setting& setting, size_t most,
@@ -39,7 +39,7 @@ bool NextnDraft::begin(std::span<const Token> upcoming, const draft::Setting& se
   if (target_ == nullptr || setting.beside > 0) return false;
   const int32_t missing = head_.missing(*target_, upcoming);
   if (missing == 0) return false;
-  most_ = most;
+  max_ = most;
   setting_ = setting;
   weigh(missing);
   if (!pays(said, rate)) return false;

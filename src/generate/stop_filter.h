@@ -1,4 +1,4 @@
-// Stop strings in a text that arrives in parts: says how much of the text is certain, because no
+// Stop strings in a text that arrives in parts: says how much of the text is ready, because no
 // stop string can begin there any more. Each stop string is an automaton (Knuth, Morris, Pratt
 // 1977) that is fed every byte, so the answer depends on the text alone, not on where its parts
 // meet, and a byte costs each stop string a constant time however much they repeat themselves.
@@ -23,8 +23,8 @@ class StopFilter {
   // Appends to the text. What comes after the end of a stop string is ignored.
   void push(std::string_view text);
 
-  // Bytes of the text that are certain. Once stopped: where the stop string begins.
-  [[nodiscard]] uint64_t certain() const { return certain_; }
+  // Bytes of the text that are ready. Once stopped: where the stop string begins.
+  [[nodiscard]] uint64_t ready() const { return certain_; }
   // The stop string that was completed first, of several the longest; null: none yet.
   [[nodiscard]] const std::string* stopped() const { return stopped_; }
 

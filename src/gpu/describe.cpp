@@ -157,7 +157,7 @@ Json cache_json(const kv::LayerShape& l) {
   int64_t head = 0;
   for (int i = 0; i < kv::LayerShape::kParts; ++i) head += l.part(i).total();
   return {{"heads", l.heads},       {"dk", l.dk},        {"dv", l.own_values()},
-          {"capacity", l.capacity}, {"headBytes", head}, {"f16", !l.quantized() && !l.forgets},
+          {"capacity", l.capacity}, {"headBytes", head}, {"f16", !l.quantized() && !l.evicts},
           {"state", l.state}};
 }
 

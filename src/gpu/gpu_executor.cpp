@@ -17,32 +17,32 @@ GpuExecutor::GpuExecutor(session::Engine& engine) : engine_(engine), cpu_(engine
 }
 
 // The card reads rows of f16 that hold every position, and weights as the file has them.
-bool GpuExecutor::for_card(int32_t n, const session::BatchSpec& spec) {
+bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
   const session::MemoryPlan& plan = engine_.plan();
   uint32_t left = 0;
-  if (spec.embed || spec.encode || !spec.ends.empty()) left |= CardPass::kTexts;
-  if (engine_.adapters().sum() != 0) left |= CardPass::kAdapters;
+  if (spec.embed || spec.encode || !spec.ends.empty()) left |= GpuPass::kTexts;
+  if (engine_.adapters().sum() != 0) left |= GpuPass::kAdapters;
   if (pass_.lost == 0) pass_.left |= left;
   return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least &&
-         spec.parts.empty() && !watched_ && plan.kv_types.f16() && !plan.kv_room.forgets();
+         spec.parts.empty() && !watched_ && plan.kv_types.f16() && !plan.kv_plan.evicts();
 }
 
-void GpuExecutor::begin(session::Timeline& timeline, int32_t n, const session::BatchSpec& spec) {
+void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::BatchSpec& spec) {
   ++pass_.serial;
-  pass_.state = CardPass::kNone;
-  const bool same = held_of_ == &timeline && restores_ == timeline.restores();
+  pass_.state = GpuPass::kNone;
+  const bool same = held_of_ == &sequence && restores_ == sequence.restores();
   if (!same) pass_.held = 0;
   // A state is of one position alone, and what begins here leaves none before it is done.
-  pass_.kept = same && kept_at_ == timeline.position() ? 1 : 0;
+  pass_.kept = same && kept_at_ == sequence.position() ? 1 : 0;
   kept_at_ = -1;
-  held_of_ = &timeline;
-  restores_ = timeline.restores();
+  held_of_ = &sequence;
+  restores_ = sequence.restores();
   // Whoever computes, what the card has of these positions is of the past.
-  pass_.held = std::min(pass_.held, timeline.position());
+  pass_.held = std::min(pass_.held, sequence.position());
   n_ = n;
   spec_ = spec;
-  where_ = for_card(n, spec) ? Where::kEmbedding : Where::kCpu;
-  cpu_.begin(timeline, n, spec);
+  where_ = for_gpu(n, spec) ? Where::kEmbedding : Where::kCpu;
+  cpu_.begin(sequence, n, spec);
 }
 
 // All of them, once a plan: they are few, and stay where they are until there is another one.
@@ -69,7 +69,7 @@ void GpuExecutor::hand_over() {
     rows_[4 * i + 2] = held_of_->state_before(layer);
     rows_[4 * i + 3] = held_of_->state_after(layer);
   }
-  const session::WorkingMemory& working = engine_.working();
+  const session::ComputeBuffer& working = engine_.working();
   for (size_t i = 0; i < ropes_.size(); ++i) ropes_[i] = working.rope_table(i);
   pass_.x = address(working.buffer(model::Buf::kX));
   pass_.logits = address(working.buffer(model::Buf::kLogits));
@@ -80,8 +80,8 @@ void GpuExecutor::hand_over() {
   pass_.first_row = spec_.first_row;
   pass_.n_rows = spec_.n_rows;
   pass_.layer = -1;
-  pass_.state = CardPass::kWanted;
-  where_ = Where::kCard;
+  pass_.state = GpuPass::kWanted;
+  where_ = Where::kGpu;
 }
 
 // What the CPU computes of the card's layers, it reads for itself; the card has nothing of it.
@@ -101,14 +101,14 @@ bool GpuExecutor::take_layers_back() {
   residency.collect();
   if (residency.under_way() > 0) return false;
   engine_.pack_loaded();
-  if (engine_.leave_layers(0).ok()) pass_.cut = 0;
+  if (engine_.offload_layers(0).ok()) pass_.cut = 0;
   taken_back_ = true;
   return true;
 }
 
 Step GpuExecutor::step(int32_t* max_ops) {
   // Texts that are embedded were packed for the plan that there is.
-  if (pass_.lost != 0 && pass_.cut != 0 && !taken_back_ && where_ != Where::kCard &&
+  if (pass_.lost != 0 && pass_.cut != 0 && !taken_back_ && where_ != Where::kGpu &&
       cpu_.at() == 0 && !spec_.embed) {
     return take_layers_back() ? Step::kProgress : Step::kBlocked;
   }
@@ -127,10 +127,10 @@ Step GpuExecutor::step(int32_t* max_ops) {
     hand_over();
   }
   if (where_ == Where::kCpu) return on_cpu(max_ops);
-  if (pass_.state == CardPass::kDone) {
-    pass_.state = CardPass::kNone;
+  if (pass_.state == GpuPass::kDone) {
+    pass_.state = GpuPass::kNone;
     pass_.held = kept_at_ = pass_.first + pass_.n;
-    ++pass_.on_card;
+    ++pass_.on_gpu;
     where_ = Where::kCpu;
     if (pass_.cut == 0) {  // which has nothing to do
       --*max_ops;
@@ -141,7 +141,7 @@ Step GpuExecutor::step(int32_t* max_ops) {
     return Step::kProgress;
   }
   if (pass_.lost == 0) return Step::kBlocked;
-  pass_.state = CardPass::kNone;
+  pass_.state = GpuPass::kNone;
   where_ = Where::kCpu;
   cpu_.begin(*held_of_, n_, spec_);
   return Step::kProgress;
@@ -149,13 +149,13 @@ Step GpuExecutor::step(int32_t* max_ops) {
 
 void GpuExecutor::abandon() {
   ++pass_.serial;
-  pass_.state = CardPass::kNone;
+  pass_.state = GpuPass::kNone;
   where_ = Where::kCpu;
   cpu_.abandon();
 }
 
 int32_t GpuExecutor::layer() const {
-  return where_ == Where::kCard ? pass_.layer : cpu_.layer();
+  return where_ == Where::kGpu ? pass_.layer : cpu_.layer();
 }
 
 void GpuExecutor::observe(session::Observer observer) {

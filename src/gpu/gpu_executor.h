@@ -22,7 +22,7 @@ template <typename T>
 }
 
 // What both sides see of a pass; web/gpu/program.ts has it too.
-struct CardPass {
+struct GpuPass {
   enum State : uint32_t { kNone = 0, kWanted = 1, kDone = 2 };
   uint32_t state = kNone;
   uint32_t lost = 0;    // set by the card's side: from now on the CPU computes
@@ -35,13 +35,13 @@ struct CardPass {
   // Address of [layers][4] addresses: keys and values of the first head, the recurrent state before
   // the batch and where the one after it goes.
   uint32_t rows = 0;
-  uint32_t on_card = 0;  // passes that the card has computed
-  uint32_t least = 1;    // tokens of the smallest batch that the card is to compute
+  uint32_t on_gpu = 0;  // passes that the card has computed
+  uint32_t least = 1;   // tokens of the smallest batch that the card is to compute
   // Why batches were not for the card, as bits.
   enum Left : uint32_t { kTexts = 1, kAdapters = 2 };
   uint32_t left = 0;
   uint32_t kept = 0;            // whether the card has the recurrent states before the batch
-  uint32_t due = 0, n_due = 0;  // address and number of the Timeline::Checkpoints that it passes
+  uint32_t due = 0, n_due = 0;  // address and number of the Sequence::Checkpoints that it passes
   // Addresses, which another plan moves: of the embedding's rows, of the logits, of the addresses
   // of RoPE's tables.
   uint32_t x = 0, logits = 0, ropes = 0;
@@ -55,10 +55,10 @@ class GpuExecutor final : public session::Executor {
   // What the card's side must know of the model and of this memory, as JSON.
   [[nodiscard]] std::string describe() const;
 
-  void begin(session::Timeline& timeline, int32_t n, const session::BatchSpec& spec) override;
+  void begin(session::Sequence& sequence, int32_t n, const session::BatchSpec& spec) override;
   [[nodiscard]] session::Step step(int32_t* max_ops) override;
   void abandon() override;
-  [[nodiscard]] const session::Timeline* timeline() const override { return cpu_.timeline(); }
+  [[nodiscard]] const session::Sequence* sequence() const override { return cpu_.sequence(); }
   [[nodiscard]] const Status& failure() const override { return cpu_.failure(); }
   [[nodiscard]] std::span<float> logits(int32_t row) const override { return cpu_.logits(row); }
   [[nodiscard]] std::span<float> embedding(int32_t i) const override { return cpu_.embedding(i); }
@@ -68,8 +68,8 @@ class GpuExecutor final : public session::Executor {
 
  private:
   // Of a batch: the embedding is the CPU's, as are the tables of RoPE; the rest is the card's.
-  enum class Where : uint8_t { kCpu, kEmbedding, kCard };
-  [[nodiscard]] bool for_card(int32_t n, const session::BatchSpec& spec);
+  enum class Where : uint8_t { kCpu, kEmbedding, kGpu };
+  [[nodiscard]] bool for_gpu(int32_t n, const session::BatchSpec& spec);
   [[nodiscard]] bool vectors_ready();
   [[nodiscard]] session::Step on_cpu(int32_t* max_ops);
   [[nodiscard]] bool take_layers_back();
@@ -77,14 +77,14 @@ class GpuExecutor final : public session::Executor {
 
   session::Engine& engine_;
   session::CpuExecutor cpu_;
-  session::WeightFeed feed_;
-  CardPass pass_;
+  session::WeightStream feed_;
+  GpuPass pass_;
   Where where_ = Where::kCpu;
   bool watched_ = false, taken_back_ = false;
   session::BatchSpec spec_;
   int32_t n_ = 0;
   // Whose rows the card has, and the position whose recurrent states; -1: of none.
-  session::Timeline* held_of_ = nullptr;
+  session::Sequence* held_of_ = nullptr;
   uint32_t restores_ = 0;
   int32_t kept_at_ = -1;
   // The plan that vectors_ are of.

@@ -11,8 +11,8 @@ namespace {
 constexpr uint32_t kSeenSlots = 1 << 13;  // pairs that a closure meets: at most half of it
 constexpr uint32_t kMaxPairs = kSeenSlots / 2;
 constexpr uint32_t kNone = UINT32_MAX;
-constexpr uint32_t kMostStates = 60'000;
-constexpr uint32_t kMostPlain = 16;  // successors to be looked at in takes_plain()
+constexpr uint32_t kMaxStates = 60'000;
+constexpr uint32_t kMaxPlain = 16;  // successors to be looked at in takes_plain()
 
 uint32_t mix(uint32_t h, uint32_t v) {
   h ^= v + 0x9e3779b9u + (h << 6) + (h >> 2);
@@ -42,7 +42,7 @@ Status Automaton::allocate(uint64_t workspace) {
   };
   const uint64_t rest = workspace - kSeenSlots * sizeof(Seen);
   const uint64_t row = n_classes_ * sizeof(State) + sizeof(StateRecord) + 4 * sizeof(State);
-  max_states_ = static_cast<uint32_t>(std::min<uint64_t>(rest / 2 / row, kMostStates));
+  max_states_ = static_cast<uint32_t>(std::min<uint64_t>(rest / 2 / row, kMaxStates));
   const uint64_t unit = 3 * sizeof(Item) + sizeof(StackRecord) + 2 * sizeof(Frame) +
                         5 * sizeof(uint32_t);  // a stack with its share of items and frames
   max_stacks_ = static_cast<uint32_t>((rest - max_states_ * row) / unit) - 64;
@@ -281,7 +281,7 @@ bool Automaton::continuations(std::span<const State> from, uint8_t lo, uint8_t h
       const State to = step(s, static_cast<uint8_t>(byte));
       if (to == kFull || (all && to == kDead)) return false;
       if (to == kDead || std::find(out, out + *n, to) != out + *n) continue;
-      if (*n == kMostPlain) return false;
+      if (*n == kMaxPlain) return false;
       out[(*n)++] = to;
     }
   }
@@ -301,7 +301,7 @@ bool Automaton::successors(State s, Plain kind, bool all, State* out, size_t* n)
   }
   if (kind != Plain::kAny) return true;
   for (const PlainLead& lead : kPlainLeads) {
-    State between[2][kMostPlain];
+    State between[2][kMaxPlain];
     size_t count = 0;
     if (!continuations({&s, 1}, lead.first, lead.last, all, between[0], &count)) return false;
     for (int i = 1; i < lead.length; ++i) {
@@ -321,7 +321,7 @@ bool Automaton::takes_plain(State s, Plain kind, uint32_t length) {
   PlainBounds& known = states_[s].plain[static_cast<size_t>(kind)];
   if (length <= known.least) return true;
   if (length > known.most) return false;
-  State next[kMostPlain];
+  State next[kMaxPlain];
   size_t n = 0;
   bool all = successors(s, kind, /*all=*/true, next, &n);
   for (size_t i = 0; all && i < n; ++i)
@@ -335,7 +335,7 @@ bool Automaton::takes_plain(State s, Plain kind, uint32_t length) {
 }
 
 uint32_t Automaton::plain_reach(State s, Plain kind, uint32_t most) {
-  State sets[2][kMostPlain] = {{s}};
+  State sets[2][kMaxPlain] = {{s}};
   size_t count = 1;
   for (uint32_t length = 0; length < most; ++length) {
     const State* const from = sets[length & 1];

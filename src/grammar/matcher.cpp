@@ -131,18 +131,18 @@ void Matcher::fill_plain(uint32_t kind, uint64_t* bits) {
     }
     return false;
   };
-  constexpr uint32_t kLongest = Vocabulary::kLeast[Vocabulary::kLengths - 1];
+  constexpr uint32_t kLongest = Vocabulary::kMin[Vocabulary::kLengths - 1];
   const size_t words = vocabulary_->mask_words();
   int64_t reach = -1;
   for (uint32_t i = 0; i < Vocabulary::kLengths && !failed_; ++i) {
     const uint32_t g = kind * Vocabulary::kLengths + i;
-    if (takes_all(Vocabulary::kMost[i])) {
+    if (takes_all(Vocabulary::kMax[i])) {
       const uint64_t* const group = vocabulary_->group_mask(g);
       for (size_t w = 0; w < words; ++w) bits[w] |= group[w];
       continue;
     }
     if (reach < 0) reach = automaton_->plain_reach(state_, static_cast<Plain>(kind), kLongest);
-    if (reach >= Vocabulary::kLeast[i]) walk(vocabulary_->group(g), bits);
+    if (reach >= Vocabulary::kMin[i]) walk(vocabulary_->group(g), bits);
   }
 }
 

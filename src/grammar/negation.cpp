@@ -82,14 +82,14 @@ Shapes SchemaCompiler::negated_keyword(uint32_t schema, uint32_t at) {
     return {s};
   };
   if (name == "minLength" || name == "maxLength") {
-    return limit(kStringBit, &Shape::least_chars, &Shape::most_chars);
+    return limit(kStringBit, &Shape::min_chars, &Shape::max_chars);
   }
   if (name == "minItems" || name == "maxItems") {
-    return limit(kArrayBit, &Shape::least_items, &Shape::most_items);
+    return limit(kArrayBit, &Shape::min_items, &Shape::max_items);
   }
   if (name == "minProperties" || name == "maxProperties") {
-    Shapes out = limit(kObjectBit, &Shape::least_members, &Shape::most_members);
-    for (Shape& s : out) s.least_members_at = at;
+    Shapes out = limit(kObjectBit, &Shape::min_members, &Shape::max_members);
+    for (Shape& s : out) s.min_members_at = at;
     return out;
   }
   if (name == "pattern") {
@@ -226,7 +226,7 @@ bool SchemaCompiler::fits(const Shape& s, uint32_t value) {
         static_cast<uint32_t>(std::count_if(v.text.begin(), v.text.end(), [](char c) {
           return (static_cast<uint8_t>(c) & 0xC0) != 0x80;
         }));
-    if (chars < s.least_chars || chars > s.most_chars) return false;
+    if (chars < s.min_chars || chars > s.max_chars) return false;
     return std::all_of(s.languages.begin(), s.languages.end(), [&](const Language& l) {
       return automata_[l.automaton].matches(v.text) != l.negated;
     });
@@ -237,7 +237,7 @@ bool SchemaCompiler::fits(const Shape& s, uint32_t value) {
 
 bool SchemaCompiler::fits_array(const Shape& s, uint32_t value) {
   const std::vector<uint32_t> items = document_[value].children;
-  if (items.size() < s.least_items || items.size() > s.most_items) return false;
+  if (items.size() < s.min_items || items.size() > s.max_items) return false;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!allows(item(s, static_cast<uint32_t>(i)), items[i])) return false;
     for (size_t j = 0; s.unique_at != kNoValue && j < i; ++j) {
@@ -254,7 +254,7 @@ bool SchemaCompiler::fits_array(const Shape& s, uint32_t value) {
 
 bool SchemaCompiler::fits_object(const Shape& s, uint32_t value) {
   const std::vector<uint32_t> members = document_[value].children;
-  if (members.size() < s.least_members || members.size() > s.most_members) return false;
+  if (members.size() < s.min_members || members.size() > s.max_members) return false;
   const auto absent = [&](const std::string& name) {
     return document_.find(value, name) == kNoValue;
   };

@@ -92,8 +92,8 @@ std::optional<Dfa> SchemaCompiler::name_language(const Shape& s) {
     return out;
   }
   std::optional<Dfa> out = string_language(s);
-  if (!out && (s.least_chars > 0 || s.most_chars != UINT32_MAX)) {
-    out = Dfa::lengths(s.least_chars, s.most_chars);
+  if (!out && (s.min_chars > 0 || s.max_chars != UINT32_MAX)) {
+    out = Dfa::lengths(s.min_chars, s.max_chars);
     if (out->too_large())
       fail(error(Code::kGrammarTooLarge, "a name's length takes too many states"));
   }
@@ -213,18 +213,18 @@ Expr SchemaCompiler::emit_members(const Shape& s, const std::vector<std::string>
   }
   const uint32_t n = static_cast<uint32_t>(names.size());
   // Others may have the same name twice, which is one member: of them one counts towards the least.
-  const bool has_least = s.least_members > n_required;
-  if (has_least && other != Builder::kNever && s.least_members > n + 1) {
-    refuse(s.least_members_at, "minProperties beyond the named properties and one more");
+  const bool has_least = s.min_members > n_required;
+  if (has_least && other != Builder::kNever && s.min_members > n + 1) {
+    refuse(s.min_members_at, "minProperties beyond the named properties and one more");
     return Builder::kNever;
   }
   const bool has_most =
-      s.most_members < UINT32_MAX && (other != Builder::kNever || s.most_members < n);
+      s.max_members < UINT32_MAX && (other != Builder::kNever || s.max_members < n);
   // Counts from `cap` on are alike.
-  const uint32_t cap = has_most ? s.most_members : has_least ? s.least_members : 1;
-  if (has_most && s.most_members < s.least_members) return Builder::kNever;
+  const uint32_t cap = has_most ? s.max_members : has_least ? s.min_members : 1;
+  if (has_most && s.max_members < s.min_members) return Builder::kNever;
   if (static_cast<uint64_t>(n + 2) * (uint64_t{cap} + 1) > kMaxCells) {
-    refuse(s.least_members_at != kNoValue ? s.least_members_at : 0,
+    refuse(s.min_members_at != kNoValue ? s.min_members_at : 0,
            "an object whose members are counted as high as this");
     return Builder::kNever;
   }
@@ -249,10 +249,10 @@ Expr SchemaCompiler::emit_members(const Shape& s, const std::vector<std::string>
       } else {
         // With the first other one there must be enough: those behind it may be the same again.
         const bool again = i == n + 1;
-        if (other != Builder::kNever && (again || !has_least || count + 1 >= s.least_members)) {
+        if (other != Builder::kNever && (again || !has_least || count + 1 >= s.min_members)) {
           write(other, n + 1, again && !has_most ? count : count + 1);
         }
-        if (again || !has_least || count >= s.least_members) ways.push_back(Builder::kEmpty);
+        if (again || !has_least || count >= s.min_members) ways.push_back(Builder::kEmpty);
       }
       builder_.define(rule(i, count), builder_.alt(ways));
     }
@@ -262,7 +262,7 @@ Expr SchemaCompiler::emit_members(const Shape& s, const std::vector<std::string>
 
 // Where several schemas name members, no order is the schema's own: a few orders are all taken.
 Expr SchemaCompiler::emit_object(const Shape& s) {
-  constexpr size_t kMostGroups = 3;
+  constexpr size_t kMaxGroups = 3;
   std::vector<std::vector<std::string>> groups = known_names(s);
   std::vector<std::string> names;
   for (const auto& group : groups) names.insert(names.end(), group.begin(), group.end());
@@ -285,7 +285,7 @@ Expr SchemaCompiler::emit_object(const Shape& s) {
       in_order.insert(in_order.end(), groups[i].begin(), groups[i].end());
     }
     ways.push_back(emit_members(s, in_order, other));
-  } while (groups.size() <= kMostGroups && !failed() &&
+  } while (groups.size() <= kMaxGroups && !failed() &&
            std::next_permutation(order.begin(), order.end()));
   return builder_.seq({builder_.bytes("{"), space(), builder_.alt(ways), builder_.bytes("}")});
 }

@@ -1,8 +1,9 @@
 // JSON Schema to a grammar. A set of schemas that a value has to satisfy (a conjunction of schemas,
 // each as it is or negated) becomes a list of shapes: alternatives without anyOf, allOf, $ref or
-// if, each saying for every type what remains (schema_normalize.cpp). A shape is then written as expressions
-// (schema_scalars.cpp), whose parts are conjunctions again, each a rule made once: recursion comes out by
-// itself. What cannot be promised is refused by its keyword; nothing is ever left out.
+// if, each saying for every type what remains (schema_normalize.cpp). A shape is then written as
+// expressions (schema_scalars.cpp), whose parts are conjunctions again, each a rule made once:
+// recursion comes out by itself. What cannot be promised is refused by its keyword; nothing is ever
+// left out.
 #pragma once
 
 #include <map>
@@ -81,15 +82,15 @@ struct Shape {
   std::vector<uint32_t> excluded;
   std::vector<Bound> bounds;
   std::vector<Divisor> divisors;
-  uint32_t least_chars = 0, most_chars = UINT32_MAX;
+  uint32_t min_chars = 0, max_chars = UINT32_MAX;
   std::vector<Language> languages;
-  uint32_t least_items = 0, most_items = UINT32_MAX;
+  uint32_t min_items = 0, max_items = UINT32_MAX;
   std::vector<ItemPart> items;
   std::vector<Contains> contains;
   bool counted_items = false;     // arrays are meant, though other types would do
   uint32_t unique_at = kNoValue;  // the keyword `uniqueItems`
-  uint32_t least_members = 0, most_members = UINT32_MAX;
-  uint32_t least_members_at = kNoValue;
+  uint32_t min_members = 0, max_members = UINT32_MAX;
+  uint32_t min_members_at = kNoValue;
   std::vector<std::string> required, forbidden;
   std::vector<MemberPart> members;
   std::vector<Member> extra;

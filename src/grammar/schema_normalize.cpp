@@ -147,8 +147,8 @@ void SchemaCompiler::apply_numbers(uint32_t schema, Shape* shape) {
 }
 
 void SchemaCompiler::apply_strings(uint32_t schema, Shape* shape) {
-  if (const auto n = count(keyword(schema, "minLength"))) shape->least_chars = *n;
-  if (const auto n = count(keyword(schema, "maxLength"))) shape->most_chars = *n;
+  if (const auto n = count(keyword(schema, "minLength"))) shape->min_chars = *n;
+  if (const auto n = count(keyword(schema, "maxLength"))) shape->max_chars = *n;
   const uint32_t pattern = keyword(schema, "pattern");
   if (pattern != kNoValue) {
     if (!is(pattern, JsonType::kString)) refuse(pattern, "a pattern is a string");
@@ -171,8 +171,8 @@ void SchemaCompiler::apply_strings(uint32_t schema, Shape* shape) {
 }
 
 void SchemaCompiler::apply_arrays(uint32_t schema, Shape* shape) {
-  if (const auto n = count(keyword(schema, "minItems"))) shape->least_items = *n;
-  if (const auto n = count(keyword(schema, "maxItems"))) shape->most_items = *n;
+  if (const auto n = count(keyword(schema, "minItems"))) shape->min_items = *n;
+  if (const auto n = count(keyword(schema, "maxItems"))) shape->max_items = *n;
   const uint32_t unique = keyword(schema, "uniqueItems");
   if (is(unique, JsonType::kBoolean) && document_[unique].truth) shape->unique_at = unique;
   // A schema of items and their number, without a type, means an array.
@@ -203,8 +203,8 @@ void SchemaCompiler::apply_arrays(uint32_t schema, Shape* shape) {
 
 void SchemaCompiler::apply_objects(uint32_t schema, Shape* shape) {
   const uint32_t least = keyword(schema, "minProperties");
-  if (const auto n = count(least)) shape->least_members = *n, shape->least_members_at = least;
-  if (const auto n = count(keyword(schema, "maxProperties"))) shape->most_members = *n;
+  if (const auto n = count(least)) shape->min_members = *n, shape->min_members_at = least;
+  if (const auto n = count(keyword(schema, "maxProperties"))) shape->max_members = *n;
   const uint32_t required = keyword(schema, "required");
   if (is(required, JsonType::kArray)) {
     for (const uint32_t name : document_[required].children) {
@@ -423,23 +423,23 @@ Shape SchemaCompiler::merged(const Shape& a, const Shape& b) {
   append(&s.excluded, b.excluded);
   append(&s.bounds, b.bounds);
   append(&s.divisors, b.divisors);
-  s.least_chars = std::max(s.least_chars, b.least_chars);
-  s.most_chars = std::min(s.most_chars, b.most_chars);
+  s.min_chars = std::max(s.min_chars, b.min_chars);
+  s.max_chars = std::min(s.max_chars, b.max_chars);
   for (const Language& l : b.languages) {
     const auto same = [&l](const Language& o) {
       return o.automaton == l.automaton && o.negated == l.negated;
     };
     if (std::none_of(s.languages.begin(), s.languages.end(), same)) s.languages.push_back(l);
   }
-  s.least_items = std::max(s.least_items, b.least_items);
-  s.most_items = std::min(s.most_items, b.most_items);
+  s.min_items = std::max(s.min_items, b.min_items);
+  s.max_items = std::min(s.max_items, b.max_items);
   append(&s.items, b.items);
   append(&s.contains, b.contains);
   s.counted_items |= b.counted_items;
   if (s.unique_at == kNoValue) s.unique_at = b.unique_at;
-  if (b.least_members > s.least_members) s.least_members_at = b.least_members_at;
-  s.least_members = std::max(s.least_members, b.least_members);
-  s.most_members = std::min(s.most_members, b.most_members);
+  if (b.min_members > s.min_members) s.min_members_at = b.min_members_at;
+  s.min_members = std::max(s.min_members, b.min_members);
+  s.max_members = std::min(s.max_members, b.max_members);
   for (const std::string& n : b.required) add_name(&s.required, n);
   for (const std::string& n : b.forbidden) add_name(&s.forbidden, n);
   for (const MemberPart& p : b.members) {
@@ -454,8 +454,8 @@ Shape SchemaCompiler::merged(const Shape& a, const Shape& b) {
 bool SchemaCompiler::hopeless(const Shape& s, int depth) {
   uint8_t types = s.types;
   if (s.whole && s.broken) types &= static_cast<uint8_t>(~kNumberBit);
-  if (s.least_chars > s.most_chars) types &= static_cast<uint8_t>(~kStringBit);
-  if (s.least_items > s.most_items) types &= static_cast<uint8_t>(~kArrayBit);
+  if (s.min_chars > s.max_chars) types &= static_cast<uint8_t>(~kStringBit);
+  if (s.min_items > s.max_items) types &= static_cast<uint8_t>(~kArrayBit);
   for (const Bound& low : s.bounds) {
     for (const Bound& high : s.bounds) {
       if (low.below || !high.below) continue;
@@ -469,7 +469,7 @@ bool SchemaCompiler::hopeless(const Shape& s, int depth) {
     const auto absent = [&s](const std::string& name) {
       return std::find(s.forbidden.begin(), s.forbidden.end(), name) != s.forbidden.end();
     };
-    bool none = s.least_members > s.most_members || s.required.size() > s.most_members ||
+    bool none = s.min_members > s.max_members || s.required.size() > s.max_members ||
                 std::any_of(s.required.begin(), s.required.end(), absent);
     for (size_t i = 0; depth > 0 && !none && !failed() && i < s.required.size(); ++i) {
       bool allowed = true;
@@ -479,7 +479,7 @@ bool SchemaCompiler::hopeless(const Shape& s, int depth) {
     if (none) types &= static_cast<uint8_t>(~kObjectBit);
   }
   if (depth > 0 && (types & kArrayBit) != 0) {
-    for (uint32_t i = 0; i < std::min(s.least_items, 8u); ++i) {
+    for (uint32_t i = 0; i < std::min(s.min_items, 8u); ++i) {
       if (hopeless(item(s, i), depth - 1)) {
         types &= static_cast<uint8_t>(~kArrayBit);
         break;

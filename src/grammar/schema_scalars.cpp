@@ -241,8 +241,8 @@ std::optional<Dfa> SchemaCompiler::string_language(const Shape& s) {
   for (const uint32_t v : s.excluded) {
     if (type_bit(v) == kStringBit) narrow(Dfa::literal(document_[v].text), true);
   }
-  if (out && (s.least_chars > 0 || s.most_chars != UINT32_MAX)) {
-    narrow(Dfa::lengths(s.least_chars, s.most_chars), false);
+  if (out && (s.min_chars > 0 || s.max_chars != UINT32_MAX)) {
+    narrow(Dfa::lengths(s.min_chars, s.max_chars), false);
   }
   if (out && out->too_large()) {
     fail(error(Code::kGrammarTooLarge, "a string's patterns and length take too many states"));
@@ -251,15 +251,15 @@ std::optional<Dfa> SchemaCompiler::string_language(const Shape& s) {
 }
 
 Expr SchemaCompiler::emit_string(const Shape& s) {
-  if (s.least_chars > s.most_chars) return Builder::kNever;
+  if (s.min_chars > s.max_chars) return Builder::kNever;
   const Expr quote = builder_.bytes("\"");
   if (const std::optional<Dfa> language = string_language(s)) {
     if (failed()) return Builder::kNever;
     return builder_.seq({quote, builder_.automaton(*language, true), quote});
   }
-  if (s.least_chars == 0 && s.most_chars == UINT32_MAX) return any_string();
-  const uint32_t most = s.most_chars == UINT32_MAX ? Builder::kUnbounded : s.most_chars;
-  return builder_.seq({quote, builder_.repeat(string_char(), s.least_chars, most), quote});
+  if (s.min_chars == 0 && s.max_chars == UINT32_MAX) return any_string();
+  const uint32_t most = s.max_chars == UINT32_MAX ? Builder::kUnbounded : s.max_chars;
+  return builder_.seq({quote, builder_.repeat(string_char(), s.min_chars, most), quote});
 }
 
 // --- arrays
@@ -274,7 +274,7 @@ Conjunction SchemaCompiler::item(const Shape& s, uint32_t index) const {
 }
 
 Expr SchemaCompiler::emit_array(const Shape& s) {
-  const bool unique = s.unique_at != kNoValue && s.most_items > 1;
+  const bool unique = s.unique_at != kNoValue && s.max_items > 1;
   const Expr open = builder_.seq({builder_.bytes("["), space()}), close = builder_.bytes("]");
   if (unique) return builder_.seq({open, emit_unique(s), close});
   if (!s.contains.empty()) return builder_.seq({open, emit_counted(s), close});
@@ -286,7 +286,7 @@ Expr SchemaCompiler::emit_array(const Shape& s) {
   const auto one = [&](uint32_t i) {
     return builder_.seq({i > 0 ? comma() : Builder::kEmpty, value(item(s, i)), space()});
   };
-  const uint32_t most = s.most_items, least = s.least_items;
+  const uint32_t most = s.max_items, least = s.min_items;
   if (least > most) return Builder::kNever;
   Expr tail = Builder::kEmpty;
   uint32_t fixed = std::min(std::max(prefix, 1u), most);
@@ -305,7 +305,7 @@ Expr SchemaCompiler::emit_array(const Shape& s) {
 // Languages of items of which no two have a value in common: each of the values of an enum, or the
 // strings by their first character.
 std::vector<Expr> SchemaCompiler::kinds(const Shape& s) {
-  constexpr size_t kMost = 8;
+  constexpr size_t kMax = 8;
   std::vector<Expr> out;
   const Shapes shapes = shapes_of(item(s, 0));
   if (shapes.size() != 1) return out;
@@ -317,21 +317,21 @@ std::vector<Expr> SchemaCompiler::kinds(const Shape& s) {
       if (fits(one, v) && std::none_of(distinct.begin(), distinct.end(), same))
         distinct.push_back(v);
     }
-    for (size_t i = 0; i < distinct.size() && distinct.size() <= kMost; ++i) {
+    for (size_t i = 0; i < distinct.size() && distinct.size() <= kMax; ++i) {
       out.push_back(emit_value(distinct[i]));
     }
     return out;
   }
   if (one.types != kStringBit || !one.languages.empty() || !one.excluded.empty()) return out;
-  for (uint32_t kind = 0; kind < kMost; ++kind) {
+  for (uint32_t kind = 0; kind < kMax; ++kind) {
     CharClass first;
-    for (uint32_t c = 0x20 + kind; c < 0x7F; c += kMost) {
+    for (uint32_t c = 0x20 + kind; c < 0x7F; c += kMax) {
       if (c != '"' && c != '\\') first.add(c, c);
     }
     if (kind == 0) first.add(0xA0, kMaxChar);
-    const uint32_t most = one.most_chars == UINT32_MAX ? Builder::kUnbounded : one.most_chars - 1;
-    if (one.most_chars == 0) continue;
-    const Expr rest = builder_.repeat(string_char(), std::max(one.least_chars, 1u) - 1, most);
+    const uint32_t most = one.max_chars == UINT32_MAX ? Builder::kUnbounded : one.max_chars - 1;
+    if (one.max_chars == 0) continue;
+    const Expr rest = builder_.repeat(string_char(), std::max(one.min_chars, 1u) - 1, most);
     const Expr quote = builder_.bytes("\"");
     out.push_back(builder_.seq({quote, builder_.chars(first), rest, quote}));
   }
@@ -345,7 +345,7 @@ Expr SchemaCompiler::emit_unique(const Shape& s) {
   const bool alike = std::all_of(s.items.begin(), s.items.end(),
                                  [](const ItemPart& part) { return part.prefix.empty(); });
   if (alike && s.contains.empty()) bodies = kinds(s);
-  if (bodies.empty() || bodies.size() < s.least_items) {
+  if (bodies.empty() || bodies.size() < s.min_items) {
     refuse(s.unique_at,
            "uniqueItems is supported for up to 8 strings without patterns, or values of an enum");
     return Builder::kNever;
@@ -362,8 +362,8 @@ Expr SchemaCompiler::emit_unique(const Shape& s) {
   for (uint32_t set = 0; set < sets && !failed(); ++set) {
     const uint32_t n = static_cast<uint32_t>(std::popcount(set));
     std::vector<Expr> ways;
-    if (n >= s.least_items) ways.push_back(Builder::kEmpty);
-    for (size_t k = 0; k < items.size() && n < s.most_items; ++k) {
+    if (n >= s.min_items) ways.push_back(Builder::kEmpty);
+    for (size_t k = 0; k < items.size() && n < s.max_items; ++k) {
       if ((set >> k & 1) != 0) continue;
       const Expr next = builder_.call(rules[set | 1u << k]);
       ways.push_back(builder_.seq({n > 0 ? comma() : Builder::kEmpty, items[k], next}));
@@ -379,8 +379,8 @@ Expr SchemaCompiler::emit_counted(const Shape& s) {
     refuse(s.contains[2].term / 2, "more than two contains together");
     return Builder::kNever;
   }
-  uint32_t last = s.least_items;  // positions from here on are alike
-  if (s.most_items != UINT32_MAX) last = std::max(last, s.most_items);
+  uint32_t last = s.min_items;  // positions from here on are alike
+  if (s.max_items != UINT32_MAX) last = std::max(last, s.max_items);
   for (const ItemPart& part : s.items) {
     last = std::max(last, static_cast<uint32_t>(part.prefix.size()));
   }
@@ -407,13 +407,13 @@ Expr SchemaCompiler::emit_counted(const Shape& s) {
       for (uint32_t b = 0; b <= caps[1]; ++b) {
         const uint32_t counts[2] = {a, b};
         std::vector<Expr> ways;
-        bool done = i >= s.least_items && i <= s.most_items;
+        bool done = i >= s.min_items && i <= s.max_items;
         for (size_t k = 0; k < s.contains.size(); ++k) {
           done &= counts[k] >= s.contains[k].least && counts[k] <= s.contains[k].most;
         }
         if (done) ways.push_back(Builder::kEmpty);
         const uint32_t kinds = 1u << s.contains.size();
-        for (uint32_t kind = 0; kind < kinds && (i < last || s.most_items == UINT32_MAX); ++kind) {
+        for (uint32_t kind = 0; kind < kinds && (i < last || s.max_items == UINT32_MAX); ++kind) {
           Conjunction all = item(s, i);
           uint32_t next[2] = {a, b};
           bool good = true;

@@ -41,7 +41,7 @@ Plain kind_of(std::string_view text) {
 uint32_t group_of(std::string_view text) {
   const uint32_t n = plain_length(text);
   for (uint32_t i = 0; i < Vocabulary::kLengths; ++i) {
-    if (n >= Vocabulary::kLeast[i] && n <= Vocabulary::kMost[i]) {
+    if (n >= Vocabulary::kMin[i] && n <= Vocabulary::kMax[i]) {
       return static_cast<uint32_t>(kind_of(text)) * Vocabulary::kLengths + i;
     }
   }

@@ -49,7 +49,7 @@ class Vocabulary {
  public:
   // Of each kind plain tokens of 1 to 4, 5 to 8 and 9 to 16 characters, and all others.
   static constexpr uint32_t kLengths = 3;
-  static constexpr uint32_t kLeast[kLengths] = {1, 5, 9}, kMost[kLengths] = {4, 8, 16};
+  static constexpr uint32_t kMin[kLengths] = {1, 5, 9}, kMax[kLengths] = {4, 8, 16};
   static constexpr uint32_t kGroups = kPlainKinds * kLengths + 1;
   static constexpr uint32_t kMaxTokenBytes = 255;  // longer ones are never allowed
 

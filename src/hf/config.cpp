@@ -223,8 +223,8 @@ class ConfigReader : private ConfigFields {
     if (n_ff < 1) fail(error(Code::kBadHeader, "config.json: intermediate_size is impossible"));
     put("feed_forward_length", n_ff);
     put("shortconv.l_cache", size("conv_L_cache", 3));
-    constexpr int64_t kMostLayers = 1024;
-    if (n_layer_ > kMostLayers) {
+    constexpr int64_t kMaxLayers = 1024;
+    if (n_layer_ > kMaxLayers) {
       return fail(error(Code::kBadHeader, "config.json: num_hidden_layers is impossible"));
     }
     const int64_t heads = size("num_key_value_heads", head_count_);

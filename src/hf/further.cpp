@@ -53,7 +53,7 @@ class FurtherTensors {
     if (found.ours.empty()) return no_place(e);
     const bool unused = (facts_.tied && found.ours == "output.weight") ||
                         (!facts_.scores && found.ours.starts_with("cls."));
-    if (found.turn == Turn::kSkip || unused) return {};
+    if (found.turn == TensorTransform::kSkip || unused) return {};
     for (size_t at; facts_.one_ffn && (at = found.ours.find("_shexp")) != std::string::npos;) {
       found.ours.erase(at, std::string_view("_shexp").size());
     }
@@ -61,7 +61,7 @@ class FurtherTensors {
     first_ = std::string_view(found.ours).substr(0, bar);
     second_ = bar == std::string::npos ? std::string_view()
                                        : std::string_view(found.ours).substr(bar + 1);
-    if (found.turn == Turn::kMxfp4 || found.turn == Turn::kMxfp4Pairs)
+    if (found.turn == TensorTransform::kMxfp4 || found.turn == TensorTransform::kMxfp4Pairs)
       return blocks(e, file, found);
     Result<Tensor> t = describe_tensor(e);
     if (!t.ok()) return t.status();
@@ -70,23 +70,23 @@ class FurtherTensors {
     row_ = t->n_dims == 1 ? value_ : t->ne[0] * value_;
     rows_ = t->n_dims == 1 ? t->ne[0] : t->rows();
     switch (found.turn) {
-      case Turn::kHalves:
+      case TensorTransform::kHalves:
         return halves(e, *t);
-      case Turn::kPairs:
+      case TensorTransform::kPairs:
         return pairs(e, *t);
-      case Turn::kNegativeExp:
+      case TensorTransform::kNegativeExp:
         return negative_exp(e, *t);
-      case Turn::kValueRows:
+      case TensorTransform::kValueRows:
         return value_rows(e, *t, 0);
-      case Turn::kMixedRows:
+      case TensorTransform::kMixedRows:
         return value_rows(e, *t, 2 * facts_.key_heads * facts_.key_size);
-      case Turn::kValueColumns:
+      case TensorTransform::kValueColumns:
         return value_columns(e, *t);
-      case Turn::kStack:
+      case TensorTransform::kStack:
         return found.number == 0 ? stack(e, *t) : Status();
-      case Turn::kPad:
+      case TensorTransform::kPad:
         return pad(e, *t);
-      case Turn::kTail:
+      case TensorTransform::kTail:
         return tail(e, *t);
       default:
         return keep(first_, *t);
@@ -113,7 +113,7 @@ class FurtherTensors {
       const bool whole = run.kind == Derived::Kind::kZero ||
                          (run.kind == Derived::Kind::kGather && run.chunk >= kWholeChunk);
       if (!whole)
-        fits = fits && (run.counts[2] - 1) * run.strides[2] + run.chunk <= kMostDerivedSpan;
+        fits = fits && (run.counts[2] - 1) * run.strides[2] + run.chunk <= kMaxDerivedSpan;
       if (!fits || run.bytes > t.bytes - sum) return bad_shape(e);
       sum += run.bytes;
     }
@@ -275,7 +275,7 @@ class FurtherTensors {
     const bool fits = e.dtype == "U8" && s.dtype == "U8" && e.shape.size() == 4 &&
                       s.shape.size() == 3 && e.shape[3] == 16 &&
                       std::equal(s.shape.begin(), s.shape.end(), e.shape.begin());
-    const uint64_t step = found.turn == Turn::kMxfp4Pairs ? 2 : 1;
+    const uint64_t step = found.turn == TensorTransform::kMxfp4Pairs ? 2 : 1;
     if (!fits || e.shape[1] % step != 0 || e.begin == e.end) return bad_shape(e);
     const uint64_t rows = e.shape[1] / step, chunk = e.shape[2] * 16;
     uint64_t together = std::min<uint64_t>(rows, 256 * 1024 / (chunk * step) + 1);

@@ -13,7 +13,7 @@
 namespace sluice::hf {
 
 // What becomes of a tensor.
-enum class Turn : uint8_t {
+enum class TensorTransform : uint8_t {
   kNone,
   kSkip,         // it takes no part
   kHalves,       // "a|b": the first half of each matrix's rows is a, the second b
@@ -32,7 +32,7 @@ enum class Turn : uint8_t {
 struct Name {
   // Without the layer; without the ending too, where that is .weight or .bias and none is given.
   std::string_view theirs, ours;
-  Turn turn = Turn::kNone;
+  TensorTransform turn = TensorTransform::kNone;
 };
 
 // What the tensors' turns need to know of config.json.
@@ -60,7 +60,7 @@ struct Further {
 // A tensor's name in GGUF.
 struct Found {
   std::string ours;  // "a|b" where there are two; empty: unknown
-  Turn turn = Turn::kNone;
+  TensorTransform turn = TensorTransform::kNone;
   uint32_t number = 0;  // of a stack
 };
 [[nodiscard]] Found find_name(const Further& family, std::string_view name);

@@ -10,16 +10,16 @@ constexpr std::string_view kBertSkipped[] = {"embeddings.position_ids", "cls.", 
                                              "roberta.embeddings.position_ids"};
 constexpr std::string_view kBertPrefixes[] = {"bert.", "roberta."};
 // What rerankers have is dense, tanh and the scores; BERT's dense layer is its pooler.
-#define SLUICE_EMBEDDINGS                                               \
-  {"embeddings.word_embeddings", "token_embd"},                         \
-      {"embeddings.position_embeddings", "position_embd", Turn::kTail}, \
-      {"embeddings.token_type_embeddings", "token_types"}, {            \
-    "embeddings.LayerNorm", "token_embd_norm"                           \
+#define SLUICE_EMBEDDINGS                                                          \
+  {"embeddings.word_embeddings", "token_embd"},                                    \
+      {"embeddings.position_embeddings", "position_embd", TensorTransform::kTail}, \
+      {"embeddings.token_type_embeddings", "token_types"}, {                       \
+    "embeddings.LayerNorm", "token_embd_norm"                                      \
   }
 constexpr Name kBertWhole[] = {
     SLUICE_EMBEDDINGS, {"pooler.dense", "cls"}, {"classifier", "cls.output"}};
 constexpr Name kRobertaWhole[] = {SLUICE_EMBEDDINGS,
-                                  {"pooler.dense", "-", Turn::kSkip},
+                                  {"pooler.dense", "-", TensorTransform::kSkip},
                                   {"classifier.dense", "cls"},
                                   {"classifier.out_proj", "cls.output"}};
 #undef SLUICE_EMBEDDINGS
@@ -63,9 +63,9 @@ constexpr Keys kModern = {"num_hidden_layers", "num_attention_heads",     "hidde
 int64_t read_encoder(ConfigFields& f, const Keys& keys, int64_t skipped, gguf::MetadataWriter* out,
                      std::string_view arch) {
   const int64_t layers = f.size(keys.layers), positions = f.size(keys.positions);
-  if (layers > kMostConfigLayers || positions <= skipped) {
+  if (layers > kMaxConfigLayers || positions <= skipped) {
     f.fail(error(Code::kBadHeader, "config.json: %s is impossible",
-                 layers > kMostConfigLayers ? keys.layers : keys.positions));
+                 layers > kMaxConfigLayers ? keys.layers : keys.positions));
     return 1;
   }
   f.put("block_count", layers);

@@ -14,12 +14,12 @@ constexpr std::string_view kGemmaSkipped[] = {
 constexpr std::string_view kGemmaPrefixes[] = {"model.language_model.", "language_model.model.",
                                                "language_model.", "model."};
 constexpr Name kWhole[] = {
-    {"embed_tokens_per_layer", "per_layer_token_embd", Turn::kPad},
-    {"embed_tokens", "token_embd", Turn::kPad},
+    {"embed_tokens_per_layer", "per_layer_token_embd", TensorTransform::kPad},
+    {"embed_tokens", "token_embd", TensorTransform::kPad},
     {"per_layer_model_projection", "per_layer_model_proj"},
     {"per_layer_projection_norm", "per_layer_proj_norm"},
-    {"altup_projections", "altup_proj", Turn::kStack},
-    {"altup_unembed_projections", "altup_unembd_proj", Turn::kStack},
+    {"altup_projections", "altup_proj", TensorTransform::kStack},
+    {"altup_unembed_projections", "altup_unembd_proj", TensorTransform::kStack},
     {"norm", "output_norm"},
     {"lm_head", "output"},
 };

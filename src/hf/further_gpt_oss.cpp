@@ -16,11 +16,12 @@ constexpr Name kGptOssLayer[] = {
     {"self_attn.sinks", "attn_sinks.weight"},
     {"mlp.router", "ffn_gate_inp"},
     {"mlp.experts.gate_up_proj_blocks", "ffn_gate_exps.weight|ffn_up_exps.weight",
-     Turn::kMxfp4Pairs},
-    {"mlp.experts.gate_up_proj_scales", "-", Turn::kSkip},
-    {"mlp.experts.gate_up_proj_bias", "ffn_gate_exps.bias|ffn_up_exps.bias", Turn::kPairs},
-    {"mlp.experts.down_proj_blocks", "ffn_down_exps.weight", Turn::kMxfp4},
-    {"mlp.experts.down_proj_scales", "-", Turn::kSkip},
+     TensorTransform::kMxfp4Pairs},
+    {"mlp.experts.gate_up_proj_scales", "-", TensorTransform::kSkip},
+    {"mlp.experts.gate_up_proj_bias", "ffn_gate_exps.bias|ffn_up_exps.bias",
+     TensorTransform::kPairs},
+    {"mlp.experts.down_proj_blocks", "ffn_down_exps.weight", TensorTransform::kMxfp4},
+    {"mlp.experts.down_proj_scales", "-", TensorTransform::kSkip},
     {"mlp.experts.down_proj_bias", "ffn_down_exps.bias"},
 };
 

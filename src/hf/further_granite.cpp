@@ -18,14 +18,14 @@ constexpr Name kGraniteLayer[] = {
     {"mamba.in_proj", "ssm_in"},
     {"mamba.conv1d", "ssm_conv1d"},
     {"mamba.dt_bias", "ssm_dt.bias"},
-    {"mamba.A_log", "ssm_a", Turn::kNegativeExp},
+    {"mamba.A_log", "ssm_a", TensorTransform::kNegativeExp},
     {"mamba.D", "ssm_d"},
     {"mamba.norm", "ssm_norm"},
     {"mamba.out_proj", "ssm_out"},
     {"block_sparse_moe.router.layer", "ffn_gate_inp"},
-    {"block_sparse_moe.input_linear", "ffn_gate_exps|ffn_up_exps", Turn::kHalves},
+    {"block_sparse_moe.input_linear", "ffn_gate_exps|ffn_up_exps", TensorTransform::kHalves},
     {"block_sparse_moe.output_linear", "ffn_down_exps"},
-    {"shared_mlp.input_linear", "ffn_gate_shexp|ffn_up_shexp", Turn::kHalves},
+    {"shared_mlp.input_linear", "ffn_gate_shexp|ffn_up_shexp", TensorTransform::kHalves},
     {"shared_mlp.output_linear", "ffn_down_shexp"},
 };
 

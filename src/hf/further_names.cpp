@@ -34,7 +34,7 @@ Found match(std::span<const Name> table, std::string_view name) {
     std::string_view left = name;
     if (!take(&left, n.theirs)) continue;
     Found found{std::string(n.ours), n.turn, 0};
-    if (n.turn == Turn::kStack) {
+    if (n.turn == TensorTransform::kStack) {
       if (!take(&left, ".")) continue;
       for (const char digit : take_number(&left, 2)) {
         found.number = found.number * 10 + static_cast<uint32_t>(digit - '0');
@@ -54,7 +54,7 @@ Found match(std::span<const Name> table, std::string_view name) {
 
 Found find_name(const Further& family, std::string_view name) {
   for (const std::string_view skipped : family.skipped) {
-    if (name.starts_with(skipped)) return {"-", Turn::kSkip, 0};
+    if (name.starts_with(skipped)) return {"-", TensorTransform::kSkip, 0};
   }
   for (const std::string_view prefix : family.prefixes) {
     if (take(&name, prefix)) break;

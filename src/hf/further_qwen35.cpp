@@ -16,20 +16,21 @@ constexpr Name kQwen35Layer[] = {
     {"self_attn.o_proj", "attn_output"},
     {"self_attn.q_norm", "attn_q_norm"},
     {"self_attn.k_norm", "attn_k_norm"},
-    {"linear_attn.in_proj_qkv", "attn_qkv", Turn::kMixedRows},
-    {"linear_attn.in_proj_z", "attn_gate", Turn::kValueRows},
-    {"linear_attn.in_proj_b", "ssm_beta", Turn::kValueRows},
-    {"linear_attn.in_proj_a", "ssm_alpha", Turn::kValueRows},
-    {"linear_attn.conv1d", "ssm_conv1d", Turn::kMixedRows},
-    {"linear_attn.A_log", "ssm_a", Turn::kNegativeExp},
-    {"linear_attn.dt_bias", "ssm_dt.bias", Turn::kValueRows},
+    {"linear_attn.in_proj_qkv", "attn_qkv", TensorTransform::kMixedRows},
+    {"linear_attn.in_proj_z", "attn_gate", TensorTransform::kValueRows},
+    {"linear_attn.in_proj_b", "ssm_beta", TensorTransform::kValueRows},
+    {"linear_attn.in_proj_a", "ssm_alpha", TensorTransform::kValueRows},
+    {"linear_attn.conv1d", "ssm_conv1d", TensorTransform::kMixedRows},
+    {"linear_attn.A_log", "ssm_a", TensorTransform::kNegativeExp},
+    {"linear_attn.dt_bias", "ssm_dt.bias", TensorTransform::kValueRows},
     {"linear_attn.norm", "ssm_norm"},
-    {"linear_attn.out_proj", "ssm_out", Turn::kValueColumns},
+    {"linear_attn.out_proj", "ssm_out", TensorTransform::kValueColumns},
     {"mlp.gate_proj", "ffn_gate"},
     {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
     {"mlp.gate", "ffn_gate_inp"},
-    {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight|ffn_up_exps.weight", Turn::kHalves},
+    {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight|ffn_up_exps.weight",
+     TensorTransform::kHalves},
     {"mlp.experts.down_proj", "ffn_down_exps.weight"},
     {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
     {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
@@ -41,10 +42,10 @@ void read_delta(ConfigFields& f, Facts* facts) {
   facts->key_heads = f.size("linear_num_key_heads");
   facts->value_heads = f.size("linear_num_value_heads");
   facts->key_size = f.size("linear_key_head_dim");
-  constexpr int64_t kMost = 1 << 16;
+  constexpr int64_t kMax = 1 << 16;
   const int64_t values = f.size("linear_value_head_dim");
-  if (facts->key_heads > kMost || facts->value_heads > kMost || facts->key_size > kMost ||
-      values > kMost || facts->value_heads % facts->key_heads != 0) {
+  if (facts->key_heads > kMax || facts->value_heads > kMax || facts->key_size > kMax ||
+      values > kMax || facts->value_heads % facts->key_heads != 0) {
     f.fail(error(Code::kBadHeader, "config.json: the heads of linear attention are impossible"));
     return;
   }

@@ -8,16 +8,16 @@
 
 namespace sluice::hf {
 
-constexpr int64_t kMostConfigLayers = 1024;
+constexpr int64_t kMaxConfigLayers = 1024;
 
 // The tensors outside the layers, where a decoder has no others.
 inline constexpr Name kDecoderWhole[] = {
     {"embed_tokens", "token_embd"}, {"norm", "output_norm"}, {"lm_head", "output"}};
 
-// Layers, positions, widths, heads; returns how many layers, at most kMostConfigLayers.
+// Layers, positions, widths, heads; returns how many layers, at most kMaxConfigLayers.
 inline int64_t read_decoder(ConfigFields& f, int64_t context) {
   const int64_t layers = f.size("num_hidden_layers"), heads = f.size("num_attention_heads");
-  if (layers > kMostConfigLayers) {
+  if (layers > kMaxConfigLayers) {
     f.fail(error(Code::kBadHeader, "config.json: num_hidden_layers is impossible"));
     return 1;
   }

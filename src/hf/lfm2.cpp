@@ -38,14 +38,14 @@ std::string lfm2_name(std::string_view part, std::string_view suffix) {
 }
 
 int64_t lfm2_feed_forward(const Json& config) {
-  constexpr int64_t kMost = INT32_MAX;
+  constexpr int64_t kMax = INT32_MAX;
   const std::optional<int64_t> given = json_int(
       config, json_find(config, "block_ff_dim") != nullptr ? "block_ff_dim" : "intermediate_size");
-  if (!given || *given < 1 || *given > kMost) return 0;
+  if (!given || *given < 1 || *given > kMax) return 0;
   if (!json_bool(config, "block_auto_adjust_ff_dim").value_or(true)) return *given;
   const int64_t multiple = json_int(config, "block_multiple_of").value_or(256);
   const double multiplier = json_number(config, "block_ffn_dim_multiplier").value_or(1);
-  if (multiple < 1 || multiple > kMost || !(multiplier > 0 && multiplier < 64)) return 0;
+  if (multiple < 1 || multiple > kMax || !(multiplier > 0 && multiplier < 64)) return 0;
   const auto n = static_cast<int64_t>(multiplier * static_cast<double>(2 * *given / 3));
   return (n + multiple - 1) / multiple * multiple;
 }

@@ -10,8 +10,8 @@
 #include "base/status.h"
 #include "gguf/gguf.h"
 #include "gguf/metadata_writer.h"
-#include "hf/tensor_transform.h"
 #include "hf/safetensors.h"
+#include "hf/tensor_transform.h"
 
 namespace sluice::hf {
 

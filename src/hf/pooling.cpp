@@ -125,7 +125,7 @@ Result<std::vector<std::string>> dense_folders(std::string_view text) {
       return unsupported("modules.json", "a Pooling elsewhere than in 1_Pooling");
     }
     if (!dense) continue;
-    if (!plain_name(path) || folders.size() == kMostDense) {
+    if (!plain_name(path) || folders.size() == kMaxDense) {
       return unsupported("modules.json", "the Dense module in \"" + std::string(path) + "\"");
     }
     folders.emplace_back(path);

@@ -10,9 +10,9 @@
 
 namespace sluice::hf {
 
-// The folders of modules.json's Dense modules, in order: at most kMostDense, each a plain name.
+// The folders of modules.json's Dense modules, in order: at most kMaxDense, each a plain name.
 // Errors: kBadHeader, kUnsupportedArchitecture for modules, or an order of them, that is not known.
-inline constexpr size_t kMostDense = 2;
+inline constexpr size_t kMaxDense = 2;
 [[nodiscard]] Result<std::vector<std::string>> dense_folders(std::string_view modules);
 
 // From 1_Pooling/config.json the key pooling_type, nothing where it is absent; from Dense modules

@@ -1,7 +1,7 @@
 // Tensors that a checkpoint stores otherwise than GGUF does, and not only under another name or
 // with a number to be told of. They lie in a file that is nowhere: whoever reads a part of it makes
-// the bytes of those of the checkpoint's files (native/tensor_transform_source.h, web/io/safetensors.ts).
-// What to read for that, and what to make of it, is here.
+// the bytes of those of the checkpoint's files (native/tensor_transform_source.h,
+// web/io/safetensors.ts). What to read for that, and what to make of it, is here.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ struct Derived {
   }
 };
 
-inline constexpr uint64_t kMostDerivedSpan = 8u << 20;  // bytes that a line of small chunks lies in
+inline constexpr uint64_t kMaxDerivedSpan = 8u << 20;  // bytes that a line of small chunks lies in
 // A chunk from this size on is read by itself; smaller ones by lines of counts[2], as one span.
 inline constexpr uint64_t kWholeChunk = 4096;
 

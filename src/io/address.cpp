@@ -13,7 +13,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Cuts "user:password@" out: up to the last @ of the host, or further where a password with a
+// TextChunks "user:password@" out: up to the last @ of the host, or further where a password with a
 // slash in it hides the host.
 std::string without_user(std::string url) {
   const size_t colons = url.find("://");

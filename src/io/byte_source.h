@@ -69,9 +69,9 @@ struct ReadRate {
   double busy = 0;  // share of the time that this thread's processor was at work
 };
 // Plain reads of 4 MB from `offset` on, `bytes` of them or to the end of the source, or until
-// `most_ms` have passed.
+// `max_ms` have passed.
 [[nodiscard]] Result<ReadRate> measure_reads(ByteSource& source, uint64_t offset, uint64_t bytes,
-                                             double most_ms = 1e9);
+                                             double max_ms = 1e9);
 // A view of memory that the caller keeps alive.
 [[nodiscard]] std::unique_ptr<ByteSource> open_memory(std::span<const uint8_t> bytes);
 

@@ -413,7 +413,7 @@ Result<bool> delete_cached(const std::string& dir, const std::string& url) {
   for (const CacheEntry& entry : list_cache(dir)) {
     if (entry.url != model) continue;
     if (remove_files(entry)) return true;
-    return error(Code::kStoreBusy, "%s is in use", public_address(url).c_str());
+    return error(Code::kCacheLocked, "%s is in use", public_address(url).c_str());
   }
   return false;
 }

@@ -126,8 +126,8 @@ struct CacheEntry {
 
 // The entry used last first. A directory that is not there has none.
 [[nodiscard]] std::vector<CacheEntry> list_cache(const std::string& dir);
-// Deletes what an address loads, in every version; false when there was nothing. Errors: kStoreBusy
-// while it is in use.
+// Deletes what an address loads, in every version; false when there was nothing. Errors:
+// kCacheLocked while it is in use.
 [[nodiscard]] Result<bool> delete_cached(const std::string& dir, const std::string& url);
 // Deletes the entries used longest ago, but none that is in use, until at most `max_bytes` are
 // stored; returns their addresses.

@@ -68,15 +68,14 @@ Result<std::unique_ptr<ByteSource>> open_file(const std::string& path, const Ope
       std::make_unique<FileSource>(std::move(file), info.size, path, options.past_cache));
 }
 
-Result<ReadRate> measure_reads(ByteSource& source, uint64_t offset, uint64_t bytes,
-                               double most_ms) {
+Result<ReadRate> measure_reads(ByteSource& source, uint64_t offset, uint64_t bytes, double max_ms) {
   constexpr uint64_t kRead = 4 << 20;
   std::vector<uint8_t> chunk(kRead);
   const uint64_t end = std::min(source.size(), offset + bytes);
   const double start = monotonic_ms(), cpu = platform::thread_cpu_ms();
   double ms = 0;
   uint64_t at = offset;
-  while (at < end && ms < most_ms) {
+  while (at < end && ms < max_ms) {
     const uint64_t n = std::min(kRead, end - at);
     SLUICE_RETURN_IF_ERROR(source.read(at, {chunk.data(), n}));
     at += n;

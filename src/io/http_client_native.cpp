@@ -32,7 +32,7 @@ std::string public_name(const std::string& url) {
 }
 
 // How long the server asks for patience: seconds, or a date.
-int retry_after_ms(const HttpAnswer& answer) {
+int retry_after_ms(const HttpResponse& answer) {
   if (answer.retry_after.empty()) return 0;
   if (answer.retry_after_seconds) {
     return static_cast<int>(std::min<uint64_t>(*answer.retry_after_seconds, 1'000'000) * 1000);
@@ -66,7 +66,7 @@ struct HttpClient::Callbacks {
     auto* t = static_cast<Transfer*>(user);
     const std::string_view line(data, size * count);
     t->window_bytes += line.size();
-    if (HttpAnswer::begins(line)) t->begin_response();  // after a redirect or 100 Continue
+    if (HttpResponse::begins(line)) t->begin_response();  // after a redirect or 100 Continue
     t->read_line(line);
     return line.size();
   }

@@ -53,7 +53,7 @@ std::string lower(std::string_view s) {
   return out;
 }
 
-void HttpAnswer::read_line(std::string_view line) {
+void HttpResponse::read_line(std::string_view line) {
   if (begins(line)) {
     const size_t space = line.find(' ');
     if (space == std::string_view::npos) return;
@@ -65,7 +65,7 @@ void HttpAnswer::read_line(std::string_view line) {
   read_field(lower(line.substr(0, colon)), trim(line.substr(colon + 1)));
 }
 
-void HttpAnswer::read_field(const std::string& name, std::string_view value) {
+void HttpResponse::read_field(const std::string& name, std::string_view value) {
   if (name == "etag") etag = value;
   if (name == "last-modified") last_modified = value;
   if (name == "content-encoding") encoding = lower(value);

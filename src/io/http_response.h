@@ -19,7 +19,7 @@ struct ContentRange {
   std::optional<uint64_t> first, last, total;
 };
 
-struct HttpAnswer {
+struct HttpResponse {
   int status = 0;
   std::string etag, last_modified, encoding, type, retry_after;
   std::optional<uint64_t> content_length, retry_after_seconds;

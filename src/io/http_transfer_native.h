@@ -2,13 +2,13 @@
 // (http_client_native.cpp) and the judgement of their answers (http_validate_native.cpp).
 #pragma once
 
-#include "io/http_response.h"
 #include "io/http_client_native.h"
+#include "io/http_response.h"
 
 namespace sluice::io {
 
 // One fetch over all its attempts (first block), and the answer of the attempt under way.
-struct HttpClient::Transfer : HttpAnswer {
+struct HttpClient::Transfer : HttpResponse {
   enum class Kind { kProbe, kProbeLength, kRange, kWhole };
   Kind kind = Kind::kRange;
   uint64_t offset = 0;
@@ -39,7 +39,7 @@ struct HttpClient::Transfer : HttpAnswer {
     skip = kind == Kind::kWhole ? done : 0;
   }
   void begin_response() {
-    static_cast<HttpAnswer&>(*this) = {};
+    static_cast<HttpResponse&>(*this) = {};
     judged = accepted = stop = shorter = false;
   }
   void fail(Status s, bool again) {

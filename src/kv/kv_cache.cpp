@@ -1,4 +1,4 @@
-// Layout of the pool: timelines one after the other, in each the layers in order.
+// Layout of the pool: sequences one after the other, in each the layers in order.
 #include "kv/kv_cache.h"
 
 namespace sluice::kv {
@@ -26,13 +26,13 @@ uint64_t layer_bytes(const KvShape& s, const LayerShape& l) {
 }  // namespace
 
 int32_t LayerShape::seen_from(int32_t position) const {
-  if (slots > 0) return leaving.gone(position);
-  return window == 0 || position < window + keep ? 0 : position + 1 - window;
+  if (slots > 0) return eviction.gone(position);
+  return window == 0 || position < window + sinks ? 0 : position + 1 - window;
 }
 
 int32_t LayerShape::apart(int32_t position) const {
   const int32_t gone = seen_from(position);
-  return slots > 0 ? std::min(slots, gone) : gone > 0 ? keep : 0;
+  return slots > 0 ? std::min(slots, gone) : gone > 0 ? sinks : 0;
 }
 
 LayerShape::Part LayerShape::part(int i) const {
@@ -40,7 +40,7 @@ LayerShape::Part LayerShape::part(int i) const {
   const int32_t n = i % 2 == 0 ? dk : own_values();
   if (i == 7) return {1, observers, int64_t{group} * dk * int64_t{sizeof(float)}};
   if (i == 6) return {1, slots > 0 ? slots + capacity : 0, sizeof(float)};
-  if (i >= 4) return {1, slots > 0 ? slots : keep, kernels::kv_row_bytes(KvType::kF16, n)};
+  if (i >= 4) return {1, slots > 0 ? slots : sinks, kernels::kv_row_bytes(KvType::kF16, n)};
   if (i >= 2)
     return {1, kernels::kv_grouped(type) ? recent : 0, kernels::kv_row_bytes(KvType::kF16, n)};
   const int32_t positions = kernels::kv_grouped(type) ? kernels::kKvGroup : 1;

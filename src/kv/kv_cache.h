@@ -1,6 +1,6 @@
-// The memory of timelines: keys and values, [layer][kv head][place][head size], and the state of
+// The memory of sequences: keys and values, [layer][kv head][place][head size], and the state of
 // recurrent layers. A position of a layer that sees everything has its own place, so rewinding is
-// forgetting; a layer with a window keeps a ring of places. All timelines that an engine holds at
+// forgetting; a layer with a window keeps a ring of places. All sequences that an engine holds at
 // once share one pool, whose size is in the plan: nothing here is allocated later.
 //
 // What a query sees depends on positions alone, so that every batch length, split and thread count
@@ -8,9 +8,9 @@
 // kKvGroup positions is quantized once its last is there, from f16 copies that a ring keeps; a
 // query sees the group that it is in itself as f16 and all before it quantized, also where the rest
 // of its group is in the same batch. So going on from the first position of a group needs no
-// copies: where a timeline goes back further than the ring reaches, it goes to such a position.
+// copies: where a sequence goes back further than the ring reaches, it goes to such a position.
 //
-// A layer that forgets (kv_policy.h) keeps f16 copies of the text's first positions beside its
+// A layer that evicts (kv_policy.h) keeps f16 copies of the text's first positions beside its
 // ring; or of those that it picks from what leaves the ring, their keys turned back to position 0,
 // in no order. Then it also keeps how much each has been attended to, and the queries of the block
 // under way that are to tell.
@@ -36,13 +36,13 @@ struct LayerShape {
   int64_t state = 0;            // f32 values that a recurrent layer carries on; 0: none
   bool values_in_keys = false;  // the first dv values of a key are its value: nothing else is kept
   KvType k_type = KvType::kF16, v_type = KvType::kF16;
-  int32_t recent = 0;    // positions of the ring of f16 copies where either type is grouped
-  bool forgets = false;  // the window is not the model's: the first `keep` positions are seen too
-  int32_t keep = 0;
+  int32_t recent = 0;   // positions of the ring of f16 copies where either type is grouped
+  bool evicts = false;  // the window is not the model's: the first `sinks` positions are seen too
+  int32_t sinks = 0;
   // Of a layer that picks: places of those that have left a ring of `capacity` positions. The first
   // `keep` stay.
   int32_t slots = 0;
-  Leaving leaving{};
+  Eviction eviction{};
   int32_t observers = 0, group = 0;  // queries of a block that tell, and heads of each
 
   // The first position, those kept apart, that the query at `position` sees.
@@ -50,7 +50,7 @@ struct LayerShape {
   // Positions kept apart that it sees.
   [[nodiscard]] int32_t apart(int32_t position) const;
   // From one query of a block that tells to the next; the last of a block is one.
-  [[nodiscard]] int32_t observer_stride() const { return leaving.block / observers; }
+  [[nodiscard]] int32_t observer_stride() const { return eviction.block / observers; }
   [[nodiscard]] bool quantized() const { return k_type != KvType::kF16 || v_type != KvType::kF16; }
   // Values kept apart from the key, of one position and head.
   [[nodiscard]] int32_t own_values() const { return values_in_keys ? 0 : dv; }
@@ -72,8 +72,8 @@ struct KvShape {
   int32_t n_ctx = 0;
   bool whole = false;    // a text is read whole: one that is longer begins anew
   bool answers = false;  // the first positions are a source's, read whole; the others answer it
-  Leaving leaving{};     // of all layers that pick
-  int32_t n_checkpoints = 0;  // copies of all recurrent states that a timeline may keep
+  Eviction eviction{};   // of all layers that pick
+  int32_t n_checkpoints = 0;  // copies of all recurrent states that a sequence may keep
 
   [[nodiscard]] bool recurrent() const;
   [[nodiscard]] bool quantized() const;
@@ -81,10 +81,10 @@ struct KvShape {
   [[nodiscard]] bool one_text() const { return recurrent() || quantized(); }
   [[nodiscard]] int32_t recent() const;  // positions of the f16 copies, 0 where there are none
   [[nodiscard]] uint64_t state_bytes() const;  // of all recurrent layers together, once
-  [[nodiscard]] uint64_t bytes() const;        // of one timeline
+  [[nodiscard]] uint64_t bytes() const;        // of one sequence
 };
 
-// Where one timeline's memory is. A view: copying it copies no keys.
+// Where one sequence's memory is. A view: copying it copies no keys.
 class KvCache {
  public:
   KvCache() = default;
@@ -142,11 +142,11 @@ class KvCache {
   uint8_t* base_ = nullptr;
 };
 
-// The timelines' memory, as many as the plan says.
+// The sequences' memory, as many as the plan says.
 class KvPool {
  public:
   [[nodiscard]] Status init(KvShape shape, int32_t n_timelines);
-  // Room for one more timeline; false when all is taken.
+  // Room for one more sequence; false when all is taken.
   [[nodiscard]] bool acquire(KvCache* out);
   void release(const KvCache& cache);
 

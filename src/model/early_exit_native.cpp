@@ -12,10 +12,10 @@
 namespace sluice::model {
 namespace {
 
-constexpr float kMostWeight = 1e6f;
-// Layers that every row has computed, and that one spares by leaving behind the last of these: the
+constexpr float kMaxWeight = 1e6f;
+// Layers that every row has computed, and that one spares by eviction behind the last of these: the
 // fewest of either that are worth it.
-constexpr size_t kLeastBefore = 2, kLeastAfter = 2;
+constexpr size_t kMinBefore = 2, kMinAfter = 2;
 
 using Buffers = std::array<bool, kBufCount>;
 bool& at(Buffers& buffers, Buf buf) {
@@ -85,7 +85,7 @@ class Layers {
   void finish(EarlyExits* out) {
     out->needed = std::move(needed_);
     out->may.assign(static_cast<size_t>(p_.hp.n_layer), 0);
-    for (size_t i = kLeastBefore - 1; i + kLeastAfter < layers_.size(); ++i) {
+    for (size_t i = kMinBefore - 1; i + kMinAfter < layers_.size(); ++i) {
       out->may[static_cast<size_t>(layers_[i])] = 1;
     }
     int64_t& width = p_.width[static_cast<size_t>(Buf::kX)];
@@ -191,7 +191,7 @@ Status read_weights(const gguf::Header& header, const Program& p, std::vector<fl
   out->reserve(n);
   for (uint64_t i = 0; i < n; ++i) {
     const auto weight = static_cast<float>(value->number_at(i));
-    if (!(std::abs(weight) <= kMostWeight)) {
+    if (!(std::abs(weight) <= kMaxWeight)) {
       return error(Code::kBadHeader, "the metadata value %s has what is no weight", key.c_str());
     }
     out->push_back(weight);

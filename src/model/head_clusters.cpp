@@ -11,9 +11,9 @@ namespace {
 
 constexpr int64_t kBlock = 32, kBlockBytes = 34;  // of Q8_0
 
-// Clusters at a quality below 1: 1 at 0, 8 at a half, 32 near 1.
-int32_t clusters_for(double quality) {
-  return 1 << static_cast<int32_t>(6 * quality);
+// Clusters where layers are skipped: 1 at a ratio of 1, 8 at a half, 32 near 0.
+int32_t clusters_for(double skip_layers_ratio) {
+  return 1 << static_cast<int32_t>(6 * (1 - skip_layers_ratio));
 }
 
 // The product that makes the logits, where it is one of a matrix alone.
@@ -43,7 +43,7 @@ Status bad(std::string_view key, const char* what) {
 
 Status read_centres(const gguf::Header& header, const Mat& head, HeadClusters* out) {
   const gguf::Value* radii = array_of(header, gguf::kHeadRadii, gguf::ValueType::kF32);
-  if (radii == nullptr || radii->count > static_cast<uint64_t>(kMostClusters)) {
+  if (radii == nullptr || radii->count > static_cast<uint64_t>(kMaxClusters)) {
     return bad(gguf::kHeadRadii, "is not 1 to 256 numbers");
   }
   out->radii.resize(static_cast<size_t>(radii->count));
@@ -117,17 +117,17 @@ Result<HeadPolicy> parse_head_policy(std::string_view text) {
   for (const char digit : text.substr(0, 4)) {
     policy.clusters = digit >= '0' && digit <= '9' ? 10 * policy.clusters + (digit - '0') : 9999;
   }
-  if (policy.clusters >= 1 && policy.clusters <= kMostClusters && text.size() <= 3) return policy;
+  if (policy.clusters >= 1 && policy.clusters <= kMaxClusters && text.size() <= 3) return policy;
   return error(Code::kInvalidArgument,
                "the clusters of the head are off, exact or a number from 1 to 256");
 }
 
 Result<HeadClusters> read_head_clusters(const gguf::Header& header, const Program& program,
-                                        const HeadPolicy& policy, double quality) {
+                                        const HeadPolicy& policy, double skip_layers_ratio) {
   HeadClusters out;
   const bool there = header.find(gguf::kHeadRadii) != nullptr;
-  const bool by_quality = policy.kind == HeadPolicy::Kind::kByQuality;
-  if (policy.kind == HeadPolicy::Kind::kWhole || (by_quality && (quality == 1 || !there))) {
+  const bool by_ratio = policy.kind == HeadPolicy::Kind::kByRatio;
+  if (policy.kind == HeadPolicy::Kind::kWhole || (by_ratio && (skip_layers_ratio == 0 || !there))) {
     return out;
   }
   if (!there) {
@@ -147,7 +147,7 @@ Result<HeadClusters> read_head_clusters(const gguf::Header& header, const Progra
   SLUICE_RETURN_IF_ERROR(read_centres(header, head, &out));
   SLUICE_RETURN_IF_ERROR(read_members(header, head, &out));
   out.exact = policy.kind == HeadPolicy::Kind::kExact;
-  out.most = std::min(by_quality ? clusters_for(quality) : policy.clusters, out.n());
+  out.most = std::min(by_ratio ? clusters_for(skip_layers_ratio) : policy.clusters, out.n());
   return out;
 }
 

@@ -18,13 +18,13 @@ namespace sluice::model {
 
 struct Program;
 
-inline constexpr int32_t kMostClusters = 256;
+inline constexpr int32_t kMaxClusters = 256;
 
 // How much of the head is multiplied.
 struct HeadPolicy {
   enum class Kind : uint8_t {
-    kByQuality,  // all of it where the quality is 1 or the file has no clusters, else a few
-                 // clusters
+    kByRatio,  // all of it where no layers are skipped or the file has no clusters, else a few
+               // clusters
     kWhole,
     kSome,   // so many clusters
     kExact,  // as many as it takes to know the largest logit
@@ -32,7 +32,7 @@ struct HeadPolicy {
   int32_t clusters = 8;
 };
 
-// "" (by quality), "off", "exact", or a number of clusters. kInvalidArgument for others.
+// "" (by skip_layers_ratio), "off", "exact", or a number of clusters. kInvalidArgument for others.
 [[nodiscard]] Result<HeadPolicy> parse_head_policy(std::string_view text);
 
 struct HeadClusters {
@@ -71,6 +71,7 @@ inline constexpr bool kHeadInOrder = true;
 // head is not one of plain products; kBadHeader, naming the key.
 [[nodiscard]] Result<HeadClusters> read_head_clusters(const gguf::Header& header,
                                                       const Program& program,
-                                                      const HeadPolicy& policy, double quality);
+                                                      const HeadPolicy& policy,
+                                                      double skip_layers_ratio);
 
 }  // namespace sluice::model

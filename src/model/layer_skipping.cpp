@@ -22,18 +22,19 @@ std::vector<int32_t> skippable_layers(const Program& p) {
 }
 
 Result<std::vector<int32_t>> layers_to_skip(const gguf::Header& header, const Program& p,
-                                            double quality) {
-  if (!(quality >= 0 && quality <= 1)) {
-    return error(Code::kInvalidArgument, "the quality is a number between 0 and 1");
+                                            double ratio) {
+  if (!(ratio >= 0 && ratio <= 1)) {
+    return error(Code::kInvalidArgument, "skip_layers_ratio must be between 0 and 1");
   }
   std::vector<int32_t> out;
-  if (quality == 1) return out;
+  if (ratio == 0) return out;
   const gguf::Value* value = header.find(gguf::kLayerImportance);
   if (value == nullptr || value->element != gguf::ValueType::kF32 ||
       value->count != static_cast<uint64_t>(p.hp.n_layer)) {
-    return error(Code::kInvalidArgument,
-                 "a quality below 1 needs the importance of each layer, which this file does not "
-                 "have: sluice convert --calibrate measures it");
+    return error(
+        Code::kInvalidArgument,
+        "skipping layers needs the importance of each layer, which this file does not have: "
+        "sluice convert --calibrate measures it");
   }
   out = skippable_layers(p);
   const auto importance = [value](int32_t layer) {
@@ -45,7 +46,7 @@ Result<std::vector<int32_t>> layers_to_skip(const gguf::Header& header, const Pr
     return x != y ? x < y : a < b;
   });
   // A share that is a whole number but for its last bits is one.
-  out.resize(static_cast<size_t>((1 - quality) * static_cast<double>(out.size()) + 1e-9));
+  out.resize(static_cast<size_t>(ratio * static_cast<double>(out.size()) + 1e-9));
   heap_sort(out, [](int32_t a, int32_t b) { return a < b; });
   return out;
 }

@@ -14,9 +14,9 @@ namespace sluice::model {
 // others read; none of a model that does not read from left to right.
 [[nodiscard]] std::vector<int32_t> skippable_layers(const Program& program);
 
-// Those that `quality`, from 1 (none) to 0 (all that may), leaves out, ascending: the least
-// important ones. kInvalidArgument for another quality, or where the file has no numbers.
+// The least important `ratio` of the skippable layers (0: none, 1: all of them), in ascending
+// order. kInvalidArgument for a ratio out of range, or where the file does not rank its layers.
 [[nodiscard]] Result<std::vector<int32_t>> layers_to_skip(const gguf::Header& header,
-                                                          const Program& program, double quality);
+                                                          const Program& program, double ratio);
 
 }  // namespace sluice::model

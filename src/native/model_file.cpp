@@ -5,8 +5,8 @@
 #include <array>
 
 #include "base/clock.h"
-#include "native/tensor_transform_source.h"
 #include "native/qsf_source.h"
+#include "native/tensor_transform_source.h"
 #include "native/torch_source.h"
 #include "platform/file.h"
 #include "platform/threads.h"
@@ -53,13 +53,13 @@ Status read_into(open::Opener& opener, io::ByteSource& source, uint64_t offset, 
   return opener.supply();
 }
 
-Status answer(const open::Need& need, const OpenFile& open_file, ModelHeader* out) {
+Status answer(const open::FileRequest& need, const OpenFile& open_file, ModelHeader* out) {
   open::Opener& opener = *out->opener;
-  if (need.want == open::Want::kBytes) {
+  if (need.want == open::FileRequestKind::kBytes) {
     return read_into(opener, *out->sources[need.file], need.offset, need.length);
   }
   Result<std::unique_ptr<io::ByteSource>> source = open_file(need.name);
-  if (need.want == open::Want::kText) {
+  if (need.want == open::FileRequestKind::kText) {
     if (source.ok()) return read_into(opener, **source, 0, (*source)->size());
     return says_absent(source.status()) ? opener.absent(source.status().message())
                                         : source.status();
@@ -75,8 +75,8 @@ Status add_derived(ModelHeader* out) {
   if (runs.empty()) return {};
   std::vector<io::ByteSource*> files;
   for (const auto& source : out->sources) files.push_back(source.get());
-  Result<std::unique_ptr<DerivedSource>> made =
-      DerivedSource::open(std::move(runs), std::move(files));
+  Result<std::unique_ptr<TensorTransformSource>> made =
+      TensorTransformSource::open(std::move(runs), std::move(files));
   if (!made.ok()) return made.status();
   out->held += (*made)->memory();
   out->sources.push_back(std::move(*made));
@@ -87,9 +87,9 @@ Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
   ModelHeader out;
   out.opener = std::make_unique<open::Opener>(std::move(from));
   for (;;) {
-    Result<open::Need> need = out.opener->need();
+    Result<open::FileRequest> need = out.opener->need();
     if (!need.ok()) return need.status();
-    if (need->want == open::Want::kDone) break;
+    if (need->want == open::FileRequestKind::kDone) break;
     SLUICE_RETURN_IF_ERROR(answer(*need, open_file, &out));
   }
   out.header = std::move(out.opener->header());

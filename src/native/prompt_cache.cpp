@@ -115,9 +115,9 @@ Status unusable(const std::string& path) {
 
 }  // namespace
 
-Result<PromptCache> PromptCache::open(const std::string& directory, uint64_t most_bytes,
+Result<PromptCache> PromptCache::open(const std::string& directory, uint64_t max_bytes,
                                       Model& model) {
-  if (most_bytes == 0)
+  if (max_bytes == 0)
     return error(Code::kInvalidArgument, "a prompt cache of 0 bytes keeps nothing");
   std::error_code bad;
   fs::create_directories(platform::to_path(directory), bad);
@@ -129,7 +129,7 @@ Result<PromptCache> PromptCache::open(const std::string& directory, uint64_t mos
   for (const Stored& part : stored(directory, kPart)) {  // of processes that ended while they wrote
     if (part.used < fs::file_time_type::clock::now() - kAbandoned) forget(part.path);
   }
-  PromptCache cache(directory, most_bytes);
+  PromptCache cache(directory, max_bytes);
   // The engine's identity is of what the header says; other weights of the same form are told apart
   // by samples of them.
   constexpr int kSamples = 16;
@@ -193,7 +193,7 @@ Status PromptCache::load(const std::string& path, session::Session& session) con
 
 Result<int32_t> PromptCache::restore(session::Session& session, std::span<const Token> tokens) {
   std::string best;
-  int32_t most = shared(session.tokens(), tokens) + kLeastReuse - 1;
+  int32_t most = shared(session.tokens(), tokens) + kMinReuse - 1;
   visit(session.engine(), [&](const std::string& path, std::span<const Token> held) {
     const int32_t n = shared(held, tokens);
     if (n <= most) return;
@@ -216,20 +216,20 @@ void PromptCache::evict(uint64_t room) const {
   size_t n = 1;
   for (const Stored& file : stored(directory_)) {
     bytes += file.bytes;
-    if (bytes > most_bytes_ || ++n > kMaxPromptCacheEntries) forget(file.path);
+    if (bytes > max_bytes_ || ++n > kMaxPromptCacheEntries) forget(file.path);
   }
 }
 
 Status PromptCache::save(const session::Session& session) {
   const auto tokens = session.tokens();
-  if (tokens.size() < static_cast<size_t>(kLeastReuse)) return {};
+  if (tokens.size() < static_cast<size_t>(kMinReuse)) return {};
   Header header;
   header.n_tokens = static_cast<uint32_t>(tokens.size());
   header.identity = identity(session.engine());
   header.state_bytes = session.state_bytes();
   header.sum = sum_of(header, tokens);
   const uint64_t bytes = sizeof header + tokens.size_bytes() + header.state_bytes;
-  if (bytes > most_bytes_) return {};
+  if (bytes > max_bytes_) return {};
   std::vector<std::string> replaced;
   bool held = false;
   visit(session.engine(), [&](const std::string& path, std::span<const Token> other) {

@@ -14,8 +14,8 @@ using qsf::Compression;
 using qsf::Run;
 
 // Stored bytes that are read at a time: a share of the file, within these.
-constexpr uint64_t kLeastRead = 64 << 10, kMostRead = 512 << 10, kShare = 64;
-constexpr uint64_t kMostReaders = 4;
+constexpr uint64_t kMinRead = 64 << 10, kMaxRead = 512 << 10, kShare = 64;
+constexpr uint64_t kMaxReaders = 4;
 
 uint64_t frame_bytes(const Run& run) {
   return qsf::frame_count(run) == 1 ? run.bytes : run.frame;
@@ -71,7 +71,7 @@ void QsfSource::measure() {
     checked_[i].first_frame = static_cast<uint32_t>(starts);
     starts += qsf::frame_count(run) + 1;
   }
-  const uint64_t read = std::clamp(file_->size() / kShare, kLeastRead, kMostRead);
+  const uint64_t read = std::clamp(file_->size() / kShare, kMinRead, kMaxRead);
   part_ = std::max(std::min(read, largest), stored);
   lists_ = starts * sizeof(uint32_t) + runs_.size() * (sizeof(Run) + sizeof(Checked));
   for (size_t i = 0; i < runs_.size(); ++i) {
@@ -84,7 +84,7 @@ void QsfSource::measure() {
 Status QsfSource::make_rooms(uint64_t readers) {
   const uint64_t one = round_up_to_line(part_) + round_up_to_line(frame_) + sizeof(Room) +
                        (frame_ > 0 ? qsf::Unpacker::memory() : 0);
-  if (readers == 0) readers = std::clamp<uint64_t>(file_->size() / 16 / one, 1, kMostReaders);
+  if (readers == 0) readers = std::clamp<uint64_t>(file_->size() / 16 / one, 1, kMaxReaders);
   rooms_ = std::vector<Room>(static_cast<size_t>(readers));
   for (Room& room : rooms_) {
     SLUICE_RETURN_IF_ERROR(room.stored.allocate(part_));

@@ -47,23 +47,23 @@ int32_t Conversation::shared_prefix(std::span<const Token> tokens) const {
 
 SessionSwap::SessionSwap(session::Engine& engine, std::string directory)
     : engine_(engine), directory_(std::move(directory)) {
-  if (spills()) piece_.resize(kSwapPiece);
-  all_.reserve(spills() ? kMostConversations : 0);
+  if (swaps()) piece_.resize(kSwapPiece);
+  all_.reserve(swaps() ? kMaxConversations : 0);
 }
 
 Result<std::unique_ptr<SessionSwap>> SessionSwap::open(session::Engine& engine,
                                                        const std::string& directory) {
-  if (!directory.empty()) SLUICE_RETURN_IF_ERROR(SpillFile::check(directory));
+  if (!directory.empty()) SLUICE_RETURN_IF_ERROR(SwapFile::check(directory));
   return std::unique_ptr<SessionSwap>(new SessionSwap(engine, directory));
 }
 
 Result<std::unique_ptr<Conversation>> SessionSwap::create() {
-  if (all_.size() >= kMostConversations) {
+  if (all_.size() >= kMaxConversations) {
     return error(Code::kInvalidArgument, "there are %zu sessions: no more can be kept",
                  all_.size());
   }
   std::unique_ptr<Conversation> made(new Conversation(*this));
-  if (!spills()) {
+  if (!swaps()) {
     auto session = Session::create(engine_);
     if (!session.ok()) return session.status();
     made->session_ = std::move(*session);
@@ -78,7 +78,7 @@ Result<std::unique_ptr<Conversation>> SessionSwap::fork_of(const Conversation& f
   Conversation& to = **made;
   to.used_ = from.used_;
   if (from.session_ == nullptr) {
-    Result<SpillFile> file = SpillFile::copy(from.file_, directory_, piece_);
+    Result<SwapFile> file = SwapFile::copy(from.file_, directory_, piece_);
     if (!file.ok()) return file.status();
     to.file_ = std::move(*file);
     counts_.bytes_read += to.file_.bytes();
@@ -92,7 +92,7 @@ Result<std::unique_ptr<Conversation>> SessionSwap::fork_of(const Conversation& f
     SLUICE_RETURN_IF_ERROR(to.session_->fork_from(*from.session_));
     return made;
   }
-  Result<SpillFile> file = SpillFile::write(*from.session_, directory_, piece_, nullptr);
+  Result<SwapFile> file = SwapFile::write(*from.session_, directory_, piece_, nullptr);
   if (!file.ok()) return file.status();
   to.file_ = std::move(*file);
   counts_.bytes_written += to.file_.bytes();
@@ -112,9 +112,9 @@ Conversation* SessionSwap::idle_longest() const {
   return found;
 }
 
-Status SessionSwap::spill(Conversation& conversation, const Wanted& wanted) {
+Status SessionSwap::swap_to(Conversation& conversation, const Wanted& wanted) {
   if (conversation.position() > 0) {
-    Result<SpillFile> file = SpillFile::write(*conversation.session_, directory_, piece_, wanted);
+    Result<SwapFile> file = SwapFile::write(*conversation.session_, directory_, piece_, wanted);
     if (!file.ok()) return file.status();
     conversation.file_ = std::move(*file);
     counts_.bytes_written += conversation.file_.bytes();
@@ -126,14 +126,14 @@ Status SessionSwap::spill(Conversation& conversation, const Wanted& wanted) {
 // A session for whoever enters, after another one has left where there is none.
 Result<std::unique_ptr<Session>> SessionSwap::make_room(const Wanted& wanted) {
   auto session = Session::create(engine_);
-  if (session.ok() || !spills()) return session;
-  Conversation* const leaving = idle_longest();
-  if (leaving == nullptr) return session;  // says how many there is room for
-  SLUICE_RETURN_IF_ERROR(spill(*leaving, wanted));
+  if (session.ok() || !swaps()) return session;
+  Conversation* const eviction = idle_longest();
+  if (eviction == nullptr) return session;  // says how many there is room for
+  SLUICE_RETURN_IF_ERROR(swap_to(*eviction, wanted));
   return Session::create(engine_);
 }
 
-Status SessionSwap::load(const SpillFile& file, Session& session, const Wanted& wanted) {
+Status SessionSwap::load(const SwapFile& file, Session& session, const Wanted& wanted) {
   SLUICE_RETURN_IF_ERROR(session.begin_restore(file.state_bytes()));
   for (uint64_t at = 0; at < file.state_bytes();) {
     if (wanted && !wanted()) return aborted();
@@ -197,8 +197,8 @@ Status SessionSwap::read_state(Conversation& conversation, uint64_t offset,
 
 SessionSwap::Counts SessionSwap::counts() const {
   Counts out = counts_;
-  out.spilled = static_cast<uint64_t>(
-      std::count_if(all_.begin(), all_.end(), [](const Conversation* c) { return c->spilled(); }));
+  out.in_files = static_cast<uint64_t>(
+      std::count_if(all_.begin(), all_.end(), [](const Conversation* c) { return c->swapped(); }));
   return out;
 }
 

@@ -1,5 +1,5 @@
 // More conversations than the engine has memory for. One that is to be used enters the engine's
-// pool of timelines; where that is full, the one that has been idle for longest goes to a file
+// pool of sequences; where that is full, the one that has been idle for longest goes to a file
 // (swap_file.h) and its keys, values and states are free for the other. It comes back when it is
 // used again, to the bit. Who is in the engine and who is in a file stands here and nowhere else.
 //
@@ -18,7 +18,7 @@
 
 namespace sluice::native {
 
-inline constexpr size_t kMostConversations = 512;  // each may be an open file
+inline constexpr size_t kMaxConversations = 512;   // each may be an open file
 inline constexpr uint64_t kSwapBytes = 128 << 10;  // of the budget: the buffer, who is where
 
 class SessionSwap;
@@ -32,7 +32,7 @@ class Conversation {
 
   // Null while it is not in the engine.
   [[nodiscard]] session::Session* session() const { return session_.get(); }
-  [[nodiscard]] bool spilled() const { return file_.holds(); }
+  [[nodiscard]] bool swapped() const { return file_.holds(); }
   [[nodiscard]] int32_t position() const;
   // Tokens [first, first + out.size()) of those that are computed. Errors: kIo.
   [[nodiscard]] Status read_tokens(int32_t first, std::span<session::Token> out) const;
@@ -49,7 +49,7 @@ class Conversation {
 
   SessionSwap& swap_;
   std::unique_ptr<session::Session> session_;
-  SpillFile file_;
+  SwapFile file_;
   uint64_t used_ = 0;  // when it entered last
   bool held_ = false;
 };
@@ -57,16 +57,16 @@ class Conversation {
 class SessionSwap {
  public:
   struct Counts {
-    uint64_t spilled = 0;                        // conversations that are in files now
+    uint64_t in_files = 0;                       // conversations that are in files now
     uint64_t bytes_written = 0, bytes_read = 0;  // of files, since the beginning
   };
 
-  // `directory` "": nothing is spilled, and there are as many conversations as the plan has room
+  // `directory` "": nothing is swapped, and there are as many conversations as the plan has room
   // for. It is made where it is not there. Errors: kIo naming it, where no file can be made in it.
   [[nodiscard]] static Result<std::unique_ptr<SessionSwap>> open(session::Engine& engine,
                                                                  const std::string& directory);
 
-  [[nodiscard]] bool spills() const { return !directory_.empty(); }
+  [[nodiscard]] bool swaps() const { return !directory_.empty(); }
   // An empty one. Errors: kInvalidArgument where there are as many as there can be.
   [[nodiscard]] Result<std::unique_ptr<Conversation>> create();
   // Another one that holds the same. Errors, after which `from` is as it was: create()'s, kIo,
@@ -85,7 +85,8 @@ class SessionSwap {
   [[nodiscard]] Status copy(Conversation& from, Conversation& to);
   // Forgets what it holds, where it is: nothing is read for that.
   static void clear(Conversation& conversation);
-  // Its saved state, session/session_state.cpp, from where it is. Errors: Session::read_state's, enter()'s.
+  // Its saved state, session/session_state.cpp, from where it is. Errors: Session::read_state's,
+  // enter()'s.
   [[nodiscard]] Result<uint64_t> state_bytes(Conversation& conversation);
   [[nodiscard]] Status read_state(Conversation& conversation, uint64_t offset,
                                   std::span<uint8_t> out);
@@ -97,8 +98,8 @@ class SessionSwap {
   SessionSwap(session::Engine& engine, std::string directory);
   [[nodiscard]] Conversation* idle_longest() const;
   [[nodiscard]] Result<std::unique_ptr<session::Session>> make_room(const Wanted& wanted);
-  [[nodiscard]] Status spill(Conversation& conversation, const Wanted& wanted);
-  [[nodiscard]] Status load(const SpillFile& file, session::Session& session, const Wanted& wanted);
+  [[nodiscard]] Status swap_to(Conversation& conversation, const Wanted& wanted);
+  [[nodiscard]] Status load(const SwapFile& file, session::Session& session, const Wanted& wanted);
 
   session::Engine& engine_;
   const std::string directory_;

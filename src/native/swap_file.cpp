@@ -14,15 +14,15 @@ Status cannot_write(const std::string& directory) {
 
 }  // namespace
 
-Status SpillFile::check(const std::string& directory) {
+Status SwapFile::check(const std::string& directory) {
   const bool made = platform::make_directories(directory);
   return made && platform::File::temporary(directory).valid() ? Status() : cannot_write(directory);
 }
 
-Result<SpillFile> SpillFile::write(const session::Session& session, const std::string& directory,
-                                   std::span<uint8_t> piece, const std::function<bool()>& wanted) {
+Result<SwapFile> SwapFile::write(const session::Session& session, const std::string& directory,
+                                 std::span<uint8_t> piece, const std::function<bool()>& wanted) {
   const auto tokens = session.tokens();
-  SpillFile out;
+  SwapFile out;
   out.n_tokens_ = static_cast<int32_t>(tokens.size());
   out.state_bytes_ = session.state_bytes();
   out.file_ = platform::File::temporary(directory);
@@ -39,9 +39,9 @@ Result<SpillFile> SpillFile::write(const session::Session& session, const std::s
   return out;
 }
 
-Result<SpillFile> SpillFile::copy(const SpillFile& from, const std::string& directory,
-                                  std::span<uint8_t> piece) {
-  SpillFile out;
+Result<SwapFile> SwapFile::copy(const SwapFile& from, const std::string& directory,
+                                std::span<uint8_t> piece) {
+  SwapFile out;
   out.n_tokens_ = from.n_tokens_;
   out.state_bytes_ = from.state_bytes_;
   out.file_ = platform::File::temporary(directory);
@@ -55,16 +55,16 @@ Result<SpillFile> SpillFile::copy(const SpillFile& from, const std::string& dire
   return out;
 }
 
-Status SpillFile::read(uint64_t offset, void* out, size_t n) const {
+Status SwapFile::read(uint64_t offset, void* out, size_t n) const {
   if (file_.read_at(offset, out, n) == static_cast<int64_t>(n)) return {};
   return error(Code::kIo, "a session that was written to a file could not be read again");
 }
 
-Status SpillFile::read_tokens(int32_t first, std::span<session::Token> out) const {
+Status SwapFile::read_tokens(int32_t first, std::span<session::Token> out) const {
   return read(static_cast<uint64_t>(first) * sizeof(session::Token), out.data(), out.size_bytes());
 }
 
-Status SpillFile::read_state(uint64_t offset, std::span<uint8_t> out) const {
+Status SwapFile::read_state(uint64_t offset, std::span<uint8_t> out) const {
   if (offset > state_bytes_ || out.size() > state_bytes_ - offset) {
     return error(Code::kInvalidArgument, "the saved state has %llu bytes",
                  static_cast<unsigned long long>(state_bytes_));

@@ -1,6 +1,6 @@
 // A session as a file without a name, which is gone with the object or the process: its tokens, so
-// that they can be compared without reading more, then its saved state (session/session_state.cpp), which
-// has a sum. Written and read in pieces.
+// that they can be compared without reading more, then its saved state (session/session_state.cpp),
+// which has a sum. Written and read in pieces.
 #pragma once
 
 #include <functional>
@@ -11,18 +11,18 @@
 
 namespace sluice::native {
 
-class SpillFile {
+class SwapFile {
  public:
   // What the session holds, in a new file of `directory`. `piece` is the buffer that it goes
   // through; `wanted`, which may be empty, gives it up where it returns false. Errors: kIo saying
   // why, kAborted, Session::read_state's.
-  [[nodiscard]] static Result<SpillFile> write(const session::Session& session,
-                                               const std::string& directory,
-                                               std::span<uint8_t> piece,
-                                               const std::function<bool()>& wanted);
+  [[nodiscard]] static Result<SwapFile> write(const session::Session& session,
+                                              const std::string& directory,
+                                              std::span<uint8_t> piece,
+                                              const std::function<bool()>& wanted);
   // The same from another file.
-  [[nodiscard]] static Result<SpillFile> copy(const SpillFile& from, const std::string& directory,
-                                              std::span<uint8_t> piece);
+  [[nodiscard]] static Result<SwapFile> copy(const SwapFile& from, const std::string& directory,
+                                             std::span<uint8_t> piece);
   // Whether files can be made in `directory`, which is made where it is not there. Errors: kIo.
   [[nodiscard]] static Status check(const std::string& directory);
 

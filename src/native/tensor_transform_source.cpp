@@ -11,9 +11,9 @@ constexpr size_t kReaders = 3;  // at the same time without waiting for each oth
 
 }  // namespace
 
-class DerivedSource::Use {
+class TensorTransformSource::Use {
  public:
-  explicit Use(DerivedSource* source) : source_(source), room_(source->take_room()) {}
+  explicit Use(TensorTransformSource* source) : source_(source), room_(source->take_room()) {}
   ~Use() {
     const std::lock_guard<std::mutex> lock(source_->mutex_);
     room_.busy = false;
@@ -24,18 +24,19 @@ class DerivedSource::Use {
   Room& room() { return room_; }
 
  private:
-  DerivedSource* source_;
+  TensorTransformSource* source_;
   Room& room_;
 };
 
-Result<std::unique_ptr<DerivedSource>> DerivedSource::open(std::vector<hf::Derived> runs,
-                                                           std::vector<io::ByteSource*> files) {
-  std::unique_ptr<DerivedSource> source(new DerivedSource(std::move(runs), std::move(files)));
+Result<std::unique_ptr<TensorTransformSource>> TensorTransformSource::open(
+    std::vector<hf::Derived> runs, std::vector<io::ByteSource*> files) {
+  std::unique_ptr<TensorTransformSource> source(
+      new TensorTransformSource(std::move(runs), std::move(files)));
   SLUICE_RETURN_IF_ERROR(source->make_rooms());
   return source;
 }
 
-Status DerivedSource::make_rooms() {
+Status TensorTransformSource::make_rooms() {
   const hf::LineRoom line = hf::line_room(runs_);
   rooms_ = std::vector<Room>(kReaders);
   for (Room& room : rooms_) {
@@ -49,11 +50,11 @@ Status DerivedSource::make_rooms() {
   return {};
 }
 
-uint64_t DerivedSource::size() const {
+uint64_t TensorTransformSource::size() const {
   return runs_.empty() ? 0 : runs_.back().begin + runs_.back().bytes;
 }
 
-DerivedSource::Room& DerivedSource::take_room() {
+TensorTransformSource::Room& TensorTransformSource::take_room() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     for (Room& room : rooms_) {
@@ -65,7 +66,7 @@ DerivedSource::Room& DerivedSource::take_room() {
   }
 }
 
-Status DerivedSource::read(uint64_t offset, std::span<uint8_t> out) {
+Status TensorTransformSource::read(uint64_t offset, std::span<uint8_t> out) {
   while (!out.empty()) {
     const std::optional<hf::DerivedPart> part = hf::next_part(runs_, offset, out.size());
     if (!part) {
@@ -85,7 +86,7 @@ Status DerivedSource::read(uint64_t offset, std::span<uint8_t> out) {
   return {};
 }
 
-Status DerivedSource::read_line(const hf::DerivedPart& part, std::span<uint8_t> out) {
+Status TensorTransformSource::read_line(const hf::DerivedPart& part, std::span<uint8_t> out) {
   Use use(this);
   auto* stored = use.room().stored.as<uint8_t>();
   auto* scales = use.room().scales.as<uint8_t>();

@@ -1,6 +1,6 @@
 // Tensors that a checkpoint stores otherwise than GGUF does, as a file of the model: what is read
-// of it is made of the checkpoint's files on the way (hf/tensor_transform.h). What that takes is allocated
-// at once and told beforehand.
+// of it is made of the checkpoint's files on the way (hf/tensor_transform.h). What that takes is
+// allocated at once and told beforehand.
 #pragma once
 
 #include <condition_variable>
@@ -14,11 +14,11 @@
 
 namespace sluice::native {
 
-class DerivedSource final : public io::ByteSource {
+class TensorTransformSource final : public io::ByteSource {
  public:
   // `runs` by address, without gaps that are read; `files` outlive the source.
   // Errors: kOutOfMemory.
-  [[nodiscard]] static Result<std::unique_ptr<DerivedSource>> open(
+  [[nodiscard]] static Result<std::unique_ptr<TensorTransformSource>> open(
       std::vector<hf::Derived> runs, std::vector<io::ByteSource*> files);
   // Bytes that it holds.
   [[nodiscard]] uint64_t memory() const { return memory_; }
@@ -34,7 +34,7 @@ class DerivedSource final : public io::ByteSource {
   };
   class Use;
 
-  DerivedSource(std::vector<hf::Derived> runs, std::vector<io::ByteSource*> files)
+  TensorTransformSource(std::vector<hf::Derived> runs, std::vector<io::ByteSource*> files)
       : runs_(std::move(runs)), files_(std::move(files)) {}
   [[nodiscard]] Status make_rooms();
   [[nodiscard]] Status read_line(const hf::DerivedPart& part, std::span<uint8_t> out);

@@ -8,7 +8,7 @@
 namespace sluice::open {
 namespace {
 
-std::unique_ptr<Course> course_of(Source source) {
+std::unique_ptr<HeaderLoader> course_of(Source source) {
   bool directory = source.directory || names_directory(source.address);
   if (!source.names.empty()) {
     directory = std::any_of(source.names.begin(), source.names.end(),

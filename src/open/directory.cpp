@@ -16,7 +16,7 @@ enum : uint32_t {
   kModules,
   kPooling,
   kDense,  // of each Dense module of modules.json
-  kLastDense = kDense + hf::kMostDense - 1,
+  kLastDense = kDense + hf::kMaxDense - 1,
   kTokenizer,
   kTokenizerConfig,
   kChatTemplate,
@@ -32,20 +32,20 @@ struct {
                              {"tokenizer.json", false},    {"tokenizer_config.json", true},
                              {"chat_template.jinja", true}};
 
-struct DirectoryCourse final : Course {
-  explicit DirectoryCourse(Source from) : Course(std::move(from)) {
+struct DirectoryCourse final : HeaderLoader {
+  explicit DirectoryCourse(Source from) : HeaderLoader(std::move(from)) {
     if (source.names.empty()) place = place_of(source.address);
   }
 
   Status next() override;
   Status take() override {
-    if (need.want == Want::kBytes) return parse_shard();
+    if (need.want == FileRequestKind::kBytes) return parse_shard();
     ++n_texts;
     return {};
   }
   void skip() override { texts[n_texts++] = {}; }
   uint64_t first_bytes(uint64_t size) const override {
-    return std::clamp(size / 16, kLeastFirstBytes, kMostFirstBytes);
+    return std::clamp(size / 16, kMinFirstBytes, kMaxFirstBytes);
   }
   const char* reading() const override { return shard_names[n_parsed].c_str(); }
   Status missing(std::string_view why) const override;
@@ -82,8 +82,8 @@ Status DirectoryCourse::next() {
 }
 
 Status DirectoryCourse::missing(std::string_view why) const {
-  const std::string name(need.want == Want::kFile ? shard_names[files.size()]
-                                                  : base_name(need.name));
+  const std::string name(need.want == FileRequestKind::kFile ? shard_names[files.size()]
+                                                             : base_name(need.name));
   const bool config = name == kConfigName;
   return error(Code::kNotFound, "the model directory has no %.80s: %.300s%s%s", name.c_str(),
                std::string(why).c_str(), config && !why.ends_with('.') ? "." : "",
@@ -96,7 +96,7 @@ Status DirectoryCourse::want_shard() {
   if (!source.names.empty() && !choice) {
     return error(Code::kNotFound, "%s is not among the chosen files", name.c_str());
   }
-  return want(Want::kFile, place.file(name), choice.value_or(0));
+  return want(FileRequestKind::kFile, place.file(name), choice.value_or(0));
 }
 
 Status DirectoryCourse::want_text() {
@@ -124,7 +124,7 @@ Status DirectoryCourse::want_text() {
   need.offset = 0;
   need.length = kMaxSmallFile;
   into = &texts[n_texts];
-  return want(Want::kText, place.file(name), choice.value_or(0));
+  return want(FileRequestKind::kText, place.file(name), choice.value_or(0));
 }
 
 Status DirectoryCourse::parse_shard() {
@@ -165,12 +165,12 @@ Status DirectoryCourse::describe() {
   header = std::move(model->header);
   made = std::move(model->made);
   derived = std::move(model->derived);
-  return want(Want::kDone, {}, 0);
+  return want(FileRequestKind::kDone, {}, 0);
 }
 
 }  // namespace
 
-std::unique_ptr<Course> directory_course(Source source) {
+std::unique_ptr<HeaderLoader> directory_course(Source source) {
   return std::make_unique<DirectoryCourse>(std::move(source));
 }
 

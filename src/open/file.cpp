@@ -7,20 +7,20 @@
 namespace sluice::open {
 namespace {
 
-struct FileCourse final : Course {
-  explicit FileCourse(Source from) : Course(std::move(from)) {
+struct FileCourse final : HeaderLoader {
+  explicit FileCourse(Source from) : HeaderLoader(std::move(from)) {
     if (!source.names.empty()) first = chosen(first_part(base_name(source.names[0]))).value_or(0);
   }
 
   Status next() override {
     if (files.size() > n_parsed) return in_part(want_bytes());
-    return n_parsed < n_parts ? want_part() : want(Want::kDone, {}, 0);
+    return n_parsed < n_parts ? want_part() : want(FileRequestKind::kDone, {}, 0);
   }
   Status take() override { return in_part(parse()); }
   uint64_t first_bytes(uint64_t size) const override {
     if (source.described > 0) return size;
-    const uint64_t most = files.empty() ? kMostFirstBytes : kLeastFirstBytes;
-    return std::clamp(size / 16, kLeastFirstBytes, most);
+    const uint64_t most = files.empty() ? kMaxFirstBytes : kMinFirstBytes;
+    return std::clamp(size / 16, kMinFirstBytes, most);
   }
   const char* reading() const override { return "the file"; }
   Status missing(std::string_view why) const override;
@@ -70,7 +70,7 @@ Status FileCourse::want_part() {
                  "-00001-of-%05u.gguf",
                  n_parts, n_parts);
   }
-  return want(Want::kFile, std::move(name), choice);
+  return want(FileRequestKind::kFile, std::move(name), choice);
 }
 
 Status FileCourse::parse() {
@@ -109,7 +109,7 @@ Status FileCourse::parse_qsf() {
 
 }  // namespace
 
-std::unique_ptr<Course> file_course(Source source) {
+std::unique_ptr<HeaderLoader> file_course(Source source) {
   return std::make_unique<FileCourse>(std::move(source));
 }
 

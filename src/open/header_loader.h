@@ -16,8 +16,8 @@ namespace sluice::open {
 
 // First bytes of a file that are read before its parser says how many it takes: a small model's
 // header is small, and its budget may be too; a later part has nothing but a few tensors there.
-inline constexpr uint64_t kMostFirstBytes = 1 << 20;
-inline constexpr uint64_t kLeastFirstBytes = 1 << 16;
+inline constexpr uint64_t kMaxFirstBytes = 1 << 20;
+inline constexpr uint64_t kMinFirstBytes = 1 << 16;
 
 // Memory that may be refused, for bytes that stay where they are until more of them are wanted. (A
 // vector would end the program when a browser's heap is full.)
@@ -45,9 +45,9 @@ struct File {
 
 [[nodiscard]] Status no_memory(uint64_t bytes);
 
-struct Course {
-  explicit Course(Source from) : source(std::move(from)) {}
-  virtual ~Course() = default;
+struct HeaderLoader {
+  explicit HeaderLoader(Source from) : source(std::move(from)) {}
+  virtual ~HeaderLoader() = default;
 
   // Says in `need` what is wanted next.
   virtual Status next() = 0;
@@ -64,7 +64,7 @@ struct Course {
   void advance() {
     if (failure.ok()) failure = next();
   }
-  Status want(Want what, std::string name, uint32_t choice);
+  Status want(FileRequestKind what, std::string name, uint32_t choice);
   Status want_bytes();
   Status ask_for(uint64_t bytes);
   [[nodiscard]] Status truncated() const;
@@ -72,7 +72,7 @@ struct Course {
   [[nodiscard]] std::optional<uint32_t> chosen(std::string_view name) const;
 
   Source source;
-  Need need;
+  FileRequest need;
   Status failure;
   Block* into = nullptr;  // of kBytes and kText
   bool reserved = false;
@@ -86,8 +86,8 @@ struct Course {
   std::vector<hf::Derived> derived;
 };
 
-[[nodiscard]] std::unique_ptr<Course> file_course(Source source);
-[[nodiscard]] std::unique_ptr<Course> directory_course(Source source);
+[[nodiscard]] std::unique_ptr<HeaderLoader> file_course(Source source);
+[[nodiscard]] std::unique_ptr<HeaderLoader> directory_course(Source source);
 inline constexpr const char* kConfigName = "config.json";
 
 }  // namespace sluice::open

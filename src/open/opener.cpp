@@ -20,26 +20,26 @@ Status no_memory(uint64_t bytes) {
                static_cast<unsigned long long>(bytes));
 }
 
-std::optional<uint32_t> Course::chosen(std::string_view name) const {
+std::optional<uint32_t> HeaderLoader::chosen(std::string_view name) const {
   for (size_t i = 0; i < source.names.size() && !name.empty(); i++) {
     if (base_name(source.names[i]) == name) return static_cast<uint32_t>(i);
   }
   return {};
 }
 
-Status Course::want(Want what, std::string name, uint32_t choice) {
+Status HeaderLoader::want(FileRequestKind what, std::string name, uint32_t choice) {
   need.want = what;
-  need.file = static_cast<uint32_t>(what == Want::kFile ? files.size() : n_parsed);
+  need.file = static_cast<uint32_t>(what == FileRequestKind::kFile ? files.size() : n_parsed);
   need.name = std::move(name);
   need.choice = choice;
   return {};
 }
 
-Status Course::truncated() const {
+Status HeaderLoader::truncated() const {
   return error(Code::kTruncated, "%s ends inside its header", reading());
 }
 
-Status Course::want_bytes() {
+Status HeaderLoader::want_bytes() {
   File& file = files[n_parsed];
   if (file.wanted == 0) return truncated();
   uint64_t held = 0;
@@ -51,10 +51,10 @@ Status Course::want_bytes() {
                  static_cast<unsigned long long>(gguf::kMaxHeaderBytes));
   }
   into = &file.prefix;
-  return want(Want::kBytes, {}, 0);
+  return want(FileRequestKind::kBytes, {}, 0);
 }
 
-Status Course::ask_for(uint64_t bytes) {
+Status HeaderLoader::ask_for(uint64_t bytes) {
   File& file = files[n_parsed];
   if (bytes <= file.wanted || file.wanted >= file.size) return truncated();
   file.wanted = std::min(bytes, file.size);
@@ -63,20 +63,20 @@ Status Course::ask_for(uint64_t bytes) {
 
 // --- the opener
 
-Opener::Opener(std::unique_ptr<Course> course) : course_(std::move(course)) {
+Opener::Opener(std::unique_ptr<HeaderLoader> course) : course_(std::move(course)) {
   course_->advance();
 }
 
 Opener::~Opener() = default;
 
-Result<Need> Opener::need() const {
+Result<FileRequest> Opener::need() const {
   if (!course_->failure.ok()) return course_->failure;
   return course_->need;
 }
 
 Status Opener::opened(uint64_t size) {
-  Course& c = *course_;
-  if (!c.failure.ok() || c.need.want != Want::kFile) return no_answer();
+  HeaderLoader& c = *course_;
+  if (!c.failure.ok() || c.need.want != FileRequestKind::kFile) return no_answer();
   const uint64_t wanted = std::min(size, c.first_bytes(size));
   File& file = c.files.emplace_back();
   file.size = size;
@@ -86,10 +86,11 @@ Status Opener::opened(uint64_t size) {
 }
 
 Status Opener::absent(std::string_view why) {
-  Course& c = *course_;
-  const Want want = c.need.want;
-  if (!c.failure.ok() || (want != Want::kFile && want != Want::kText)) return no_answer();
-  if (want == Want::kText && c.need.optional) {
+  HeaderLoader& c = *course_;
+  const FileRequestKind want = c.need.want;
+  if (!c.failure.ok() || (want != FileRequestKind::kFile && want != FileRequestKind::kText))
+    return no_answer();
+  if (want == FileRequestKind::kText && c.need.optional) {
     c.reserved = false;
     c.skip();
     c.advance();
@@ -100,9 +101,9 @@ Status Opener::absent(std::string_view why) {
 }
 
 Result<std::span<uint8_t>> Opener::reserve(uint64_t size) {
-  Course& c = *course_;
-  const bool text = c.need.want == Want::kText;
-  if (!c.failure.ok() || (!text && c.need.want != Want::kBytes)) return no_answer();
+  HeaderLoader& c = *course_;
+  const bool text = c.need.want == FileRequestKind::kText;
+  if (!c.failure.ok() || (!text && c.need.want != FileRequestKind::kBytes)) return no_answer();
   if (!text && size != c.need.length) return no_answer();
   if (text && size > kMaxSmallFile) {
     return error(Code::kBadHeader, "%.80s is too large (%llu bytes)",
@@ -115,7 +116,7 @@ Result<std::span<uint8_t>> Opener::reserve(uint64_t size) {
 }
 
 Status Opener::supply() {
-  Course& c = *course_;
+  HeaderLoader& c = *course_;
   if (!c.failure.ok() || !c.reserved) return no_answer();
   c.reserved = false;
   c.failure = c.take();

@@ -21,15 +21,15 @@ namespace sluice::open {
 
 inline constexpr uint64_t kMaxSmallFile = 128ull << 20;  // tokenizer.json is the largest
 
-enum class Want : uint8_t {
+enum class FileRequestKind : uint8_t {
   kFile,   // open `name` as file `file`; answer opened()
   kBytes,  // [offset, offset + length) of file `file`; answer reserve() and supply()
   kText,   // the whole of the small file `name`, of at most `length` bytes; the same, or absent()
   kDone,   // header() is complete
 };
 
-struct Need {
-  Want want = Want::kDone;
+struct FileRequest {
+  FileRequestKind want = FileRequestKind::kDone;
   uint32_t file = 0;      // number of the model's file, as FillRequest::file counts them
   std::string name;       // kFile, kText: a path or URL, query included; of chosen files the name
   uint32_t choice = 0;    // kFile, kText: which of Source::names that is
@@ -46,7 +46,7 @@ struct Source {
   uint32_t described = 0;          // > 0: the file is what gguf::write_placed made of so many files
 };
 
-struct Course;
+struct HeaderLoader;
 
 class Opener {
  public:
@@ -60,7 +60,7 @@ class Opener {
 
   // What is wanted next; the same until it is answered. Errors: those of what was supplied, naming
   // the file where there are several; they are final.
-  [[nodiscard]] Result<Need> need() const;
+  [[nodiscard]] Result<FileRequest> need() const;
 
   // Answers. kInvalidArgument: this is no answer to need(), which stays as it is.
   [[nodiscard]] Status opened(uint64_t size);
@@ -81,9 +81,9 @@ class Opener {
   [[nodiscard]] std::vector<hf::Derived>& derived();
 
  private:
-  explicit Opener(std::unique_ptr<Course> course);
+  explicit Opener(std::unique_ptr<HeaderLoader> course);
 
-  std::unique_ptr<Course> course_;
+  std::unique_ptr<HeaderLoader> course_;
 };
 
 }  // namespace sluice::open

@@ -69,7 +69,7 @@ OVERLAPPED at_offset(uint64_t offset) {
   return place;
 }
 
-constexpr size_t kMostAtOnce = 1u << 30;
+constexpr size_t kMaxAtOnce = 1u << 30;
 constexpr uint64_t kWholeFile = 1ull << 62;  // the byte that stands for it: locks are by ranges
 
 bool lock_byte(int fd, uint64_t at, DWORD how) {
@@ -144,7 +144,7 @@ int64_t File::read_at(uint64_t offset, void* out, size_t n) const {
   size_t done = 0;
   while (done < n) {
     OVERLAPPED place = at_offset(offset + done);
-    const DWORD most = static_cast<DWORD>(std::min(n - done, kMostAtOnce));
+    const DWORD most = static_cast<DWORD>(std::min(n - done, kMaxAtOnce));
     DWORD got = 0;
     if (ReadFile(handle_of(fd_), static_cast<uint8_t*>(out) + done, most, &got, &place) == 0) {
       if (GetLastError() == ERROR_HANDLE_EOF) break;
@@ -160,7 +160,7 @@ int64_t File::read_at(uint64_t offset, void* out, size_t n) const {
 bool File::write_at(uint64_t offset, const void* bytes, size_t n) const {
   for (size_t done = 0; done < n;) {
     OVERLAPPED place = at_offset(offset + done);
-    const DWORD most = static_cast<DWORD>(std::min(n - done, kMostAtOnce));
+    const DWORD most = static_cast<DWORD>(std::min(n - done, kMaxAtOnce));
     DWORD put = 0;
     const auto* from = static_cast<const uint8_t*>(bytes) + done;
     if (WriteFile(handle_of(fd_), from, most, &put, &place) == 0 || put == 0) return failed();

@@ -52,7 +52,7 @@ void deallocate(void* memory) {
 }
 
 #if SLUICE_MAPS
-constexpr size_t kLeastMapped = 256 << 10;
+constexpr size_t kMinMapped = 256 << 10;
 constexpr size_t kPage = 4096;
 constexpr size_t kHugePage = 2 << 20;
 
@@ -80,11 +80,11 @@ void* map(size_t bytes) {
 
 #if SLUICE_MAPS
 void* reserve(size_t bytes) {
-  return bytes < kLeastMapped ? allocate(bytes) : map(bytes);
+  return bytes < kMinMapped ? allocate(bytes) : map(bytes);
 }
 
 void release(void* memory, size_t bytes) {
-  if (bytes < kLeastMapped) {
+  if (bytes < kMinMapped) {
     deallocate(memory);
   } else {
     munmap(memory, round_up(bytes, kPage));

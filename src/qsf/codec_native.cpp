@@ -80,11 +80,11 @@ Status Packer::pack(std::span<const uint8_t> in, std::vector<uint8_t>* out) {
       return error(Code::kInvalidArgument, "a layer of more than 2 GB cannot be compressed by LZ4");
     }
     const auto* from = reinterpret_cast<const char*>(in.data());
-    const int length = static_cast<int>(in.size()), most_bytes = static_cast<int>(room);
+    const int length = static_cast<int>(in.size()), max_bytes = static_cast<int>(room);
     const int written =
         compression_ == Compression::kLz4
-            ? LZ4_compress_default(from, reinterpret_cast<char*>(to), length, most_bytes)
-            : LZ4_compress_HC(from, reinterpret_cast<char*>(to), length, most_bytes,
+            ? LZ4_compress_default(from, reinterpret_cast<char*>(to), length, max_bytes)
+            : LZ4_compress_HC(from, reinterpret_cast<char*>(to), length, max_bytes,
                               LZ4HC_CLEVEL_DEFAULT);
     if (written <= 0 && length > 0) return error(Code::kInternal, "LZ4 could not compress a layer");
     n = static_cast<size_t>(written);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint32_t kNoPlace = UINT32_MAX;
 constexpr uint32_t kReservedForRows = 16;  // places in the queue that units leave free
-constexpr uint32_t kMostSpeed = 4 * kMemorySpeed;
+constexpr uint32_t kMaxSpeed = 4 * kMemorySpeed;
 
 }  // namespace
 
@@ -16,7 +16,7 @@ Status Residency::init(Plan plan, DirectReads direct_reads, int n_readers) {
   queue_ = std::make_unique<FillQueue>();
   direct_reads_ = direct_reads;
   n_readers_ = static_cast<uint64_t>(n_readers);
-  if (direct_reads == DirectReads::kAlways) queue_->rate = kMostSpeed;
+  if (direct_reads == DirectReads::kAlways) queue_->rate = kMaxSpeed;
   pending_.assign(kFillCapacity, row_of(0));
   const size_t n = plan.units.size();
   state_.assign(n, UnitState::kAbsent);
@@ -246,8 +246,8 @@ bool Residency::reads_own() const {
 // Averaged, so that a thread that lost its core for a moment does not count as a slow device.
 void Residency::note_rate(uint64_t bytes, uint64_t ns) {
   const uint32_t now =
-      static_cast<uint32_t>(std::min<uint64_t>(1000 * bytes / (ns + 1), kMostSpeed));
-  const uint32_t before = std::min(queue_->rate.load(std::memory_order_relaxed), kMostSpeed);
+      static_cast<uint32_t>(std::min<uint64_t>(1000 * bytes / (ns + 1), kMaxSpeed));
+  const uint32_t before = std::min(queue_->rate.load(std::memory_order_relaxed), kMaxSpeed);
   queue_->rate.store((3 * before + now) / 4, std::memory_order_relaxed);
 }
 

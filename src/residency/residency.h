@@ -71,9 +71,9 @@ inline constexpr uint64_t kUnitTarget = 1ull << 20;
 inline constexpr uint64_t kOwnTarget = 256ull << 10;
 inline constexpr uint32_t kMinSlots = 2, kFewSlots = 4, kMaxSlots = 6;
 
-// Cuts matrices (in order of use) into units and decides what is pinned within `budget` bytes,
-// which vectors do not count against. When even the smallest ring does not fit, returns a plan with
-// n_slots 0 and no units.
+// TextChunks matrices (in order of use) into units and decides what is pinned within `budget`
+// bytes, which vectors do not count against. When even the smallest ring does not fit, returns a
+// plan with n_slots 0 and no units.
 [[nodiscard]] Plan make_plan(std::span<const MatrixSpec> matrices, int64_t row_group,
                              uint64_t budget);
 // The smallest budget for which make_plan succeeds.

@@ -15,9 +15,9 @@ namespace sluice::serve {
 
 class Threads final : public httplib::TaskQueue {
  public:
-  Threads(size_t most, std::atomic<size_t>& running) : most_(most), running_(running) {}
+  Threads(size_t most, std::atomic<size_t>& running) : max_(most), running_(running) {}
   void enqueue(std::function<void()> work) override {
-    if (running_ < most_ && begin(work)) return;
+    if (running_ < max_ && begin(work)) return;
     refusing = true;
     work();
     refusing = false;
@@ -45,7 +45,7 @@ class Threads final : public httplib::TaskQueue {
       return false;
     }
   }
-  const size_t most_;
+  const size_t max_;
   std::atomic<size_t>& running_;
   std::mutex mutex_;
   std::condition_variable ended_;

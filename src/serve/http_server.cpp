@@ -225,8 +225,8 @@ Decision HttpServer::Impl::decide(const Request& request, Response& response) {
     return Decision::Handled;
   };
   if (!allow_origin(request, response)) {
-    return refused(
-        {403, "Pages of this origin may not use this server (--cors).", "", "origin_not_allowed"});
+    return refused({403, "Pages of this origin may not use this server (--cors-origin).", "",
+                    "origin_not_allowed"});
   }
   if (request.method == "OPTIONS" && !options.cors_origin.empty()) {
     if (body) current.connection->give_up();

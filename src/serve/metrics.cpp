@@ -72,7 +72,8 @@ void Metrics::count_answer(const generate::Counts& counts, generate::Finish fini
   generated_tokens_ += static_cast<uint64_t>(counts.generated);
   prompt_seconds_ += counts.prompt_ms / 1e3;
   generate_seconds_ += counts.generate_ms / 1e3;
-  if (counts.first_ms > 0) first_token_.add((waited_ms + counts.first_ms) / 1e3);
+  if (counts.time_to_first_token_ms > 0)
+    first_token_.add((waited_ms + counts.time_to_first_token_ms) / 1e3);
   ++finishes_[finish_name(finish)];
 }
 
@@ -82,9 +83,9 @@ void Metrics::count_embedding(uint64_t texts, uint64_t tokens) {
   embedded_tokens_ += tokens;
 }
 
-void Metrics::set_spilled(const Spilled& spilled) {
+void Metrics::set_swapped(const Swapped& swapped) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  spilled_ = spilled;
+  swapped_ = swapped;
 }
 
 void Metrics::count_forgotten() {
@@ -126,11 +127,11 @@ std::string Metrics::text(const Now& now) const {
   single("sluice_embedded_texts_total", c, "Texts embedded.", real(embedded_texts_), &out);
   single("sluice_embedded_tokens_total", c, "Tokens embedded.", real(embedded_tokens_), &out);
   single("sluice_spilled", "gauge", "Conversations that are in files.",
-         real(spilled_.conversations), &out);
+         real(swapped_.conversations), &out);
   single("sluice_spill_written_bytes_total", c, "Bytes of conversations written to files.",
-         real(spilled_.bytes_written), &out);
+         real(swapped_.bytes_written), &out);
   single("sluice_spill_read_bytes_total", c, "Bytes of conversations read from files.",
-         real(spilled_.bytes_read), &out);
+         real(swapped_.bytes_read), &out);
   single("sluice_forgotten_total", c, "Conversations that a file did not take or give back.",
          real(forgotten_), &out);
   single("sluice_queued", "gauge", "Requests that wait.", real(now.queued), &out);

@@ -18,11 +18,11 @@ class Metrics {
   void count_request(const std::string& route, int status, double seconds);
   void count_answer(const generate::Counts& counts, generate::Finish finish, double waited_ms);
   void count_embedding(uint64_t texts, uint64_t tokens);
-  struct Spilled {
+  struct Swapped {
     uint64_t conversations = 0;  // that are in files now
     uint64_t bytes_written = 0, bytes_read = 0;
   };
-  void set_spilled(const Spilled& spilled);
+  void set_swapped(const Swapped& swapped);
   void count_forgotten();  // a conversation that a file did not take or give back
   // A value that does not change, such as the memory of a part of the engine.
   void set_constant(const std::string& name, double value);
@@ -51,7 +51,7 @@ class Metrics {
   Histogram first_token_;
   uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, generated_tokens_ = 0;
   uint64_t embedded_texts_ = 0, embedded_tokens_ = 0;
-  Spilled spilled_;
+  Swapped swapped_;
   uint64_t forgotten_ = 0;
   double prompt_seconds_ = 0, generate_seconds_ = 0;
 };

@@ -220,7 +220,7 @@ ApiError api_error(const Status& status) {
     case Code::kGrammarLeftRecursion:
     case Code::kGrammarTooLarge:
     case Code::kSchemaUnsupported:
-    case Code::kTemplate:
+    case Code::kChatTemplate:
       out.code = code_name(status.code());
       break;
     case Code::kAborted:
@@ -274,7 +274,7 @@ Problem read_chat(std::string_view body, GenerateRequest* out) {
   if (thoughts != "separate" && thoughts != "inline") {
     fields.fail("reasoning_format", "'reasoning_format' must be 'separate' or 'inline'.");
   }
-  out->inline_thoughts = thoughts == "inline";
+  out->inline_reasoning = thoughts == "inline";
   fields.read("content_special", &out->content_special);
   fields.refuse({"functions", "function_call", "audio", "prediction", "web_search_options",
                  "moderation", "reasoning_effort", "verbosity", "chat_template"});

@@ -52,7 +52,7 @@ struct GenerateRequest {
 
   std::string messages, variables;  // chat: JSON texts
   bool content_special = false;
-  bool inline_thoughts = false;  // <think>…</think> stays in the content
+  bool inline_reasoning = false;  // <think>…</think> stays in the content
 };
 
 struct EmbeddingRequest {

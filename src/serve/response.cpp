@@ -121,22 +121,22 @@ std::string new_id(const char* prefix) {
   return prefix + std::string("-") + digits;
 }
 
-Answer::Answer(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer,
-               std::string model, bool opens_thought)
+Response::Response(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer,
+                   std::string model, bool opens_reasoning)
     : request_(request),
       tokenizer_(tokenizer),
       model_(std::move(model)),
       id_(new_id(request.chat ? "chatcmpl" : "cmpl")),
       created_(std::time(nullptr)) {
   const size_t n_prompts = request.chat ? 1 : request.prompts.size();
-  choices_.assign(n_prompts * static_cast<size_t>(request.n), Choice(opens_thought));
+  choices_.assign(n_prompts * static_cast<size_t>(request.n), Choice(opens_reasoning));
   if (!request.stream || !request.chat) return;
   for (int32_t i = 0; i < static_cast<int32_t>(choices_.size()); ++i) {
     frame(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
   }
 }
 
-Json Answer::head(bool chunk) const {
+Json Response::head(bool chunk) const {
   const char* object = !request_.chat ? "text_completion"
                        : chunk        ? "chat.completion.chunk"
                                       : "chat.completion";
@@ -144,7 +144,7 @@ Json Answer::head(bool chunk) const {
 }
 
 // One token's entry: chat's shape, or that of completions.
-Json Answer::logprobs_of(Choice& choice, const generate::Piece& piece) const {
+Json Response::logprobs_of(Choice& choice, const generate::Piece& piece) const {
   if (request_.options.logprobs < 0) return nullptr;
   Json top = request_.chat ? Json::array() : Json::object();
   for (const sample::Candidate& candidate : piece.top) {
@@ -189,7 +189,7 @@ Json logprobs_json(bool chat, const Json& entries) {
 
 }  // namespace
 
-void Answer::frame(int32_t index, Json delta, const Json& logprobs, const char* finish) {
+void Response::frame(int32_t index, Json delta, const Json& logprobs, const char* finish) {
   Json choice = {{"index", index}};
   choice[request_.chat ? "delta" : "text"] = std::move(delta);
   choice["logprobs"] =
@@ -201,7 +201,7 @@ void Answer::frame(int32_t index, Json delta, const Json& logprobs, const char* 
   frames_ += frame_of(chunk);
 }
 
-void Answer::say(int32_t index, const chat::Split& text, const Json& logprobs) {
+void Response::say(int32_t index, const chat::Split& text, const Json& logprobs) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (!request_.stream) {
     choice.thought += text.thought;
@@ -220,9 +220,9 @@ void Answer::say(int32_t index, const chat::Split& text, const Json& logprobs) {
   }
 }
 
-void Answer::push(const Event& event) {
+void Response::push(const Event& event) {
   Choice& choice = choices_[static_cast<size_t>(event.index)];
-  const bool splits = request_.chat && !request_.inline_thoughts;
+  const bool splits = request_.chat && !request_.inline_reasoning;
   if (event.kind == Event::Kind::kPiece) {
     const std::string& text = event.piece.text;
     say(event.index, splits ? choice.filter.push(text) : chat::Split{"", text},
@@ -240,11 +240,11 @@ void Answer::push(const Event& event) {
   frame(event.index, request_.chat ? Json::object() : Json(""), nullptr, finish_);
 }
 
-std::string Answer::take_frames() {
+std::string Response::take_frames() {
   return std::exchange(frames_, {});
 }
 
-std::string Answer::usage_frame() const {
+std::string Response::usage_frame() const {
   if (!request_.include_usage) return {};
   Json chunk = head(true);
   chunk["choices"] = Json::array();
@@ -252,7 +252,7 @@ std::string Answer::usage_frame() const {
   return frame_of(chunk);
 }
 
-std::string Answer::document() const {
+std::string Response::document() const {
   Json out = head(false);
   Json& choices = out["choices"] = Json::array();
   for (size_t i = 0; i < choices_.size(); ++i) {

@@ -30,11 +30,12 @@ struct Usage {
 inline constexpr std::string_view kStreamEnd = "data: [DONE]\n\n";
 [[nodiscard]] std::string error_frame(const ApiError& error);
 
-class Answer {
+class Response {
  public:
-  // `request` and `tokenizer` outlive this. `opens_thought`: the prompt ends with an open <think>.
-  Answer(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer, std::string model,
-         bool opens_thought);
+  // `request` and `tokenizer` outlive this. `opens_reasoning`: the prompt ends with an open
+  // <think>.
+  Response(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer, std::string model,
+           bool opens_reasoning);
 
   // Takes an event of kind kPiece or kAnswered.
   void push(const Event& event);
@@ -50,7 +51,7 @@ class Answer {
 
  private:
   struct Choice {
-    explicit Choice(bool opens_thought) : filter(opens_thought) {}
+    explicit Choice(bool opens_reasoning) : filter(opens_reasoning) {}
     chat::ThinkFilter filter;
     std::string content, thought;
     Json logprobs = Json::array();  // of tokens; completions: their members as lists

@@ -191,8 +191,8 @@ Problem Service::input_tokens(const Input& input, bool parse_special, std::vecto
   return {};
 }
 
-Problem Service::prompt_tokens(GenerateRequest* request, Job* job, bool* opens_thought) {
-  *opens_thought = false;
+Problem Service::prompt_tokens(GenerateRequest* request, Job* job, bool* opens_reasoning) {
+  *opens_reasoning = false;
   if (!request->chat) {
     for (const Input& prompt : request->prompts) {
       Problem problem = input_tokens(prompt, /*parse_special=*/true, &job->prompts.emplace_back());
@@ -201,7 +201,8 @@ Problem Service::prompt_tokens(GenerateRequest* request, Job* job, bool* opens_t
     return {};
   }
   if (model_.chat_template == nullptr) {
-    return ApiError{.message = "The model's chat template cannot be read.", .code = "TEMPLATE"};
+    return ApiError{.message = "The model's chat template cannot be read.",
+                    .code = "CHAT_TEMPLATE"};
   }
   const std::lock_guard<std::mutex> lock(texts_);
   if (Problem problem = too_long(request->messages.size())) return problem;
@@ -215,7 +216,7 @@ Problem Service::prompt_tokens(GenerateRequest* request, Job* job, bool* opens_t
   auto tokens = chat::encode(*model_.tokenizer, *prompt);
   if (!tokens.ok()) return api_error(tokens.status());
   job->prompts.push_back(std::move(*tokens));
-  *opens_thought = prompt->opens_thought();
+  *opens_reasoning = prompt->opens_reasoning();
   std::vector<std::string>& stop = request->options.stop;
   stop.insert(stop.end(), prompt->stop.begin(), prompt->stop.end());
   return {};
@@ -244,16 +245,16 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
   struct State {
     GenerateRequest request;
     std::unique_ptr<Exchange> exchange;
-    std::unique_ptr<Answer> answer;
+    std::unique_ptr<Response> answer;
   };
   auto state = std::make_shared<State>();
   state->request = std::move(request);
   GenerateRequest& wanted = state->request;
   record->stream = wanted.stream;
   auto job = std::make_shared<Job>();
-  bool opens_thought = false;
+  bool opens_reasoning = false;
   Reply reply;
-  Problem problem = prompt_tokens(&wanted, job.get(), &opens_thought);
+  Problem problem = prompt_tokens(&wanted, job.get(), &opens_reasoning);
   if (!problem) {
     const Status valid = sample::validate(wanted.options.sampling, model_.n_vocab);
     if (!valid.ok()) problem = api_error(valid);
@@ -269,14 +270,15 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
     return reply;
   }
   state->exchange = std::make_unique<Exchange>(worker_, call.client, job);
-  state->answer = std::make_unique<Answer>(wanted, *model_.tokenizer, model_.name, opens_thought);
+  state->answer =
+      std::make_unique<Response>(wanted, *model_.tokenizer, model_.name, opens_reasoning);
   const auto gone = [record] {
     record->finish = "aborted";
     return Reply{.status = 499};
   };
   // Works until the end of the answer; `write` is null where it comes whole.
   const auto work = [state, record](const Reply::Write* write, Problem* bad) -> bool {
-    Answer& answer = *state->answer;
+    Response& answer = *state->answer;
     const auto done = [&] {
       record->usage = answer.usage();
       record->finish = answer.finish();

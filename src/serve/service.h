@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "chat/template.h"
-#include "serve/response.h"
 #include "serve/metrics.h"
+#include "serve/response.h"
 #include "serve/worker.h"
 
 namespace sluice::serve {
@@ -93,7 +93,7 @@ class Service {
   [[nodiscard]] Reply embeddings(const Call& call, Record* record);
   [[nodiscard]] Reply tokenize(const Call& call, Record* record);
   [[nodiscard]] Reply detokenize(const Call& call, Record* record);
-  [[nodiscard]] Problem prompt_tokens(GenerateRequest* request, Job* job, bool* opens_thought);
+  [[nodiscard]] Problem prompt_tokens(GenerateRequest* request, Job* job, bool* opens_reasoning);
   [[nodiscard]] Problem too_long(size_t bytes) const;
   [[nodiscard]] Problem input_tokens(const Input& input, bool parse_special,
                                      std::vector<Token>* out);

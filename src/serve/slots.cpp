@@ -6,7 +6,7 @@ namespace sluice::serve {
 namespace {
 
 // When a beginning is worth a copy of another conversation: tokens, and their share of it.
-constexpr int32_t kLeastCopied = 16, kMostBeside = 16;
+constexpr int32_t kMinCopied = 16, kMaxBeside = 16;
 
 }  // namespace
 
@@ -14,19 +14,19 @@ Slots::Slots(session::Engine& engine, generate::Scheduler& scheduler, Metrics& m
     : engine_(engine),
       scheduler_(scheduler),
       metrics_(metrics),
-      most_taken_(static_cast<size_t>(engine.plan().parallel)),
-      conversations_(most_taken_) {}
+      max_taken_(static_cast<size_t>(engine.plan().parallel)),
+      conversations_(max_taken_) {}
 
-Status Slots::spill(const std::string& directory, size_t conversations) {
+Status Slots::swap_to(const std::string& directory, size_t conversations) {
   auto swap = native::SessionSwap::open(engine_, directory);
   if (!swap.ok()) return swap.status();
   swap_ = std::move(*swap);
-  conversations_ = std::max(conversations, most_taken_);
+  conversations_ = std::max(conversations, max_taken_);
   return {};
 }
 
 Status Slots::start() {
-  if (swap_ == nullptr) SLUICE_RETURN_IF_ERROR(spill("", most_taken_));
+  if (swap_ == nullptr) SLUICE_RETURN_IF_ERROR(swap_to("", max_taken_));
   for (size_t i = 0; i < conversations_; ++i) {
     auto place = swap_->create();
     if (!place.ok()) return place.status();
@@ -37,7 +37,7 @@ Status Slots::start() {
 
 bool Slots::has_free() const {
   return std::count_if(slots_.begin(), slots_.end(), [](const Slot& s) { return s.taken_; }) <
-         static_cast<ptrdiff_t>(most_taken_);
+         static_cast<ptrdiff_t>(max_taken_);
 }
 
 Slots::Match Slots::best_match(std::span<const Token> prompt) const {
@@ -59,14 +59,14 @@ Result<Slots::Slot*> Slots::take(std::span<const Token> prompt) {
   const auto empty = std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) {
     return !s.taken_ && s.place_->position() == 0;
   });
-  const bool beside = lost && swap_->spills() && empty != slots_.end();
+  const bool beside = lost && swap_->swaps() && empty != slots_.end();
   if (beside) {
     native::Conversation& other = *slot->place_;
     slot = &*empty;
-    if (best.prefix >= kLeastCopied && best.prefix * kMostBeside >= held) {
+    if (best.prefix >= kMinCopied && best.prefix * kMaxBeside >= held) {
       static_cast<void>(swap_->copy(other, *slot->place_));  // or it is computed
     }
-  } else if (lost && slot->place_->spilled() && !recollection_.keep) {
+  } else if (lost && slot->place_->swapped() && !cache_hooks_.keep) {
     native::SessionSwap::clear(*slot->place_);  // not read for a part
   }
   const Result<session::Session*> session = enter(*slot);
@@ -97,7 +97,7 @@ Result<session::Session*> Slots::enter(Slot& slot) {
     session = swap_->enter(*slot.place_);
   }
   const native::SessionSwap::Counts counts = swap_->counts();
-  metrics_.set_spilled({counts.spilled, counts.bytes_written, counts.bytes_read});
+  metrics_.set_swapped({counts.in_files, counts.bytes_written, counts.bytes_read});
   return session;
 }
 
@@ -114,25 +114,25 @@ void Slots::forget_oldest() {
 }
 
 void Slots::recall(Slot& slot, std::span<const Token> prompt) const {
-  if (recollection_.recall) recollection_.recall(slot.session(), prompt);
+  if (cache_hooks_.recall) cache_hooks_.recall(slot.session(), prompt);
 }
 
 void Slots::expect(std::span<const Token> prompt) const {
-  if (!swap_->spills()) return;
+  if (!swap_->swaps()) return;
   const Match best = best_match(prompt);
   if (best.prefix > 0) slots_[best.slot].place_->expect();
 }
 
 void Slots::keep(const Slot& slot) const {
-  if (recollection_.keep && slot.place_->position() > 0) recollection_.keep(slot.session());
+  if (cache_hooks_.keep && slot.place_->position() > 0) cache_hooks_.keep(slot.session());
 }
 
 // Those in the engine give their room to those in files.
 void Slots::keep_all() {
-  if (!recollection_.keep) return;
-  for (const bool spilled : {false, true}) {
+  if (!cache_hooks_.keep) return;
+  for (const bool swapped : {false, true}) {
     for (Slot& slot : slots_) {
-      if (slot.place_->spilled() != spilled || !swap_->enter(*slot.place_).ok()) continue;
+      if (slot.place_->swapped() != swapped || !swap_->enter(*slot.place_).ok()) continue;
       keep(slot);
       native::SessionSwap::clear(*slot.place_);
     }

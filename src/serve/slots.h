@@ -19,7 +19,7 @@ namespace sluice::serve {
 using session::Token;
 
 // Where prompts outlive the process; called in the engine's thread.
-struct Recollection {
+struct PromptCacheHooks {
   // Makes the session what is known of the prompt, where that is more than it holds.
   std::function<void(session::Session& session, std::span<const Token> prompt)> recall;
   std::function<void(const session::Session& session)> keep;  // what would be lost
@@ -44,10 +44,10 @@ class Slots {
   Slots(session::Engine& engine, generate::Scheduler& scheduler, Metrics& metrics);
 
   // --- before start()
-  void remember(Recollection recollection) { recollection_ = std::move(recollection); }
+  void remember(PromptCacheHooks cache_hooks) { cache_hooks_ = std::move(cache_hooks); }
   // So many are kept, those beyond what the engine has memory for in files of `directory`. Errors:
   // SessionSwap::open's.
-  [[nodiscard]] Status spill(const std::string& directory, size_t conversations);
+  [[nodiscard]] Status swap_to(const std::string& directory, size_t conversations);
   // Errors: SessionSwap::create's.
   [[nodiscard]] Status start();
 
@@ -80,8 +80,8 @@ class Slots {
   session::Engine& engine_;
   generate::Scheduler& scheduler_;
   Metrics& metrics_;
-  Recollection recollection_;
-  const size_t most_taken_;
+  PromptCacheHooks cache_hooks_;
+  const size_t max_taken_;
   std::unique_ptr<native::SessionSwap> swap_;
   size_t conversations_;
   std::vector<Slot> slots_;

@@ -31,10 +31,10 @@ class Worker {
   Worker(native::Model& model, Metrics& metrics, size_t max_queued);
   ~Worker();
   // --- before start()
-  void remember(Recollection recollection) { slots_.remember(std::move(recollection)); }
-  // Errors: Slots::spill's.
-  [[nodiscard]] Status spill(const std::string& directory, size_t conversations) {
-    return slots_.spill(directory, conversations);
+  void remember(PromptCacheHooks cache_hooks) { slots_.remember(std::move(cache_hooks)); }
+  // Errors: Slots::swap_to's.
+  [[nodiscard]] Status swap_to(const std::string& directory, size_t conversations) {
+    return slots_.swap_to(directory, conversations);
   }
   // Errors: Slots::start's.
   [[nodiscard]] Status start();

@@ -216,9 +216,10 @@ Result<AdapterSet> AdapterSet::bind(const model::Program& program, const kernels
   AdapterSet set;
   if (sources.empty()) return set;
   if (!program.skipped.empty() || program.head_clusters.most > 0 || !program.exits.needed.empty()) {
-    return error(Code::kInvalidArgument,
-                 "adapters need all layers and the whole head: the quality must be 1, and no token "
-                 "may leave early");
+    return error(
+        Code::kInvalidArgument,
+        "adapters need all layers and the whole head: skip_layers_ratio must be 0, and no token "
+        "may leave early");
   }
   if (sources.size() > adapter::kMaxAdapters) {
     return error(Code::kInvalidArgument, "%zu adapters are more than the %zu that are possible",

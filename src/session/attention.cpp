@@ -27,7 +27,7 @@ void CpuExecutor::store_vector(const kv::LayerShape& layer, kernels::KvType type
 void CpuExecutor::store_kv(int32_t layer_index, const model::AttentionShape& att) {
   if (!att.owned_by(layer_index)) return;
   const int32_t dk = att.dk, dv = att.dv;
-  const kv::KvCache& cache = timeline_->cache();
+  const kv::KvCache& cache = sequence_->cache();
   const kv::LayerShape& layer = cache.layer(att.cache);
   for_rows(rows_, [&](int32_t t) {
     const float* row = buffer(Buf::kQkv) + t * engine_.width(Buf::kQkv);
@@ -35,7 +35,7 @@ void CpuExecutor::store_kv(int32_t layer_index, const model::AttentionShape& att
     for (int32_t h = 0; h < att.kv_heads; ++h) {
       store_vector(layer, layer.k_type, k + h * dk, dk, first_ + t, cache.keys(att.cache, h),
                    cache.recent_keys(att.cache, h));
-      if (layer.slots == 0 && first_ + t < layer.keep) {
+      if (layer.slots == 0 && first_ + t < layer.sinks) {
         kernels::f16* const values = cache.first_values(att.cache, h) + int64_t{first_ + t} * dv;
         kernels::f16* const keys = cache.first_keys(att.cache, h) + int64_t{first_ + t} * dk;
         if (!att.values_in_keys) engine_.table().f32_to_f16(v + h * dv, dv, values);
@@ -52,7 +52,7 @@ void CpuExecutor::store_kv(int32_t layer_index, const model::AttentionShape& att
 // The groups whose last position this batch has brought.
 void CpuExecutor::quantize_groups(const model::AttentionShape& att) {
   constexpr int32_t kGroup = kernels::kKvGroup;
-  const kv::KvCache& cache = timeline_->cache();
+  const kv::KvCache& cache = sequence_->cache();
   const kv::LayerShape& layer = cache.layer(att.cache);
   const int32_t n_kv = att.kv_heads, first = first_ / kGroup;
   const auto quantize = [&](int64_t group, bool keys, int32_t n, uint8_t* to,
@@ -88,7 +88,7 @@ bool rotates(kernels::KvType type, bool keys) {
 // A key or a query to where keys are kept, or back: doing it again undoes it. A key that holds its
 // value is rotated in two parts, so that the value is by itself.
 void CpuExecutor::rotate_key(const model::AttentionShape& att, float* x) {
-  if (!rotates(timeline_->cache().layer(att.cache).k_type, true)) return;
+  if (!rotates(sequence_->cache().layer(att.cache).k_type, true)) return;
   const int32_t inner = att.values_in_keys ? att.dv : att.dk;
   engine_.table().rotate(x, inner);
   engine_.table().rotate(x + inner, att.dk - inner);
@@ -96,7 +96,7 @@ void CpuExecutor::rotate_key(const model::AttentionShape& att, float* x) {
 
 // Before keys and values are stored: theirs, and the queries', which leaves scores as they are.
 void CpuExecutor::rotate_heads(int32_t layer_index, const model::AttentionShape& att) {
-  const kv::LayerShape& layer = timeline_->cache().layer(att.cache);
+  const kv::LayerShape& layer = sequence_->cache().layer(att.cache);
   const bool owned = att.owned_by(layer_index);
   for_rows(rows_, [&](int32_t t) {
     float* row = buffer(Buf::kQkv) + t * engine_.width(Buf::kQkv);
@@ -110,11 +110,11 @@ void CpuExecutor::rotate_heads(int32_t layer_index, const model::AttentionShape&
 }
 
 void CpuExecutor::op_attention(int32_t layer_index, const AttentionOp& op) {
-  const kv::LayerShape& layer = timeline_->cache().layer(op.att.cache);
+  const kv::LayerShape& layer = sequence_->cache().layer(op.att.cache);
   const bool quantized = layer.quantized();
   if (quantized) rotate_heads(layer_index, op.att);
   if (layer.slots > 0 && spec_.ends.empty()) {
-    leave_ring(layer_index, op);
+    evict_block(layer_index, op);
     if (op.att.owned_by(layer_index)) keep_observers(op);
   }
   store_kv(layer_index, op.att);
@@ -222,20 +222,20 @@ void CpuExecutor::row_terms(const AttentionOp& op, int32_t head, int32_t rows, c
 }
 
 int32_t CpuExecutor::part_length(const kv::LayerShape& layer) const {
-  const KvRoom& room = engine_.plan().kv_room;
+  const KvPlan& room = engine_.plan().kv_plan;
   const int32_t split = attention_split(room.positions);
-  return room.forgets() ? std::min(split, layer.capacity) : split;  // a ring may be shorter
+  return room.evicts() ? std::min(split, layer.capacity) : split;  // a ring may be shorter
 }
 
 CpuExecutor::Parts CpuExecutor::parts_of(const AttentionOp& op, int32_t position) const {
-  const kv::LayerShape& layer = timeline_->cache().layer(op.att.cache);
+  const kv::LayerShape& layer = sequence_->cache().layer(op.att.cache);
   Parts parts;
   parts.begin = seen_from(op, position);
-  if (layer.forgets) parts.begin = std::max(parts.begin, layer.seen_from(position));
+  if (layer.evicts) parts.begin = std::max(parts.begin, layer.seen_from(position));
   parts.length = part_length(layer);
   parts.first = parts.begin / parts.length;
   parts.last = position / parts.length;
-  parts.kept = layer.slots > 0 ? layer.apart(position) : parts.begin > 0 ? layer.keep : 0;
+  parts.kept = layer.slots > 0 ? layer.apart(position) : parts.begin > 0 ? layer.sinks : 0;
   return parts;
 }
 
@@ -245,7 +245,7 @@ CpuExecutor::Parts CpuExecutor::parts_of(const AttentionOp& op, int32_t position
 void CpuExecutor::attend_first(const AttentionOp& op, int32_t head, const TileScratch& s,
                                int32_t from, int32_t rows, int32_t position,
                                kernels::AttentionArgs a) {
-  const kv::KvCache& cache = timeline_->cache();
+  const kv::KvCache& cache = sequence_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
   for (int32_t r = from; r < rows; ++r) {
     const int32_t t = position + r / op.att.group() - first_;
@@ -260,8 +260,8 @@ void CpuExecutor::attend_first(const AttentionOp& op, int32_t head, const TileSc
       rotate_key(op.att, q);
     }
     s.begin[r] = 0;
-    s.end[r] = layer.slots > 0 ? layer.apart(first_ + t) : layer.keep;
-    s.position[r] = layer.keep + layer.window - 1;
+    s.end[r] = layer.slots > 0 ? layer.apart(first_ + t) : layer.sinks;
+    s.position[r] = layer.sinks + layer.window - 1;
   }
   a.k = cache.first_keys(op.att.cache, head);
   a.v = cache.first_values(op.att.cache, head);
@@ -282,13 +282,13 @@ void CpuExecutor::attend_first(const AttentionOp& op, int32_t head, const TileSc
 // last part, into the shared partials: [part][head][dv], then maxima [part][head], then sums.
 void CpuExecutor::attend_part(const AttentionOp& op, int32_t head, int32_t index, int thread) {
   const int32_t n_head = op.att.heads, group = op.att.group();
-  const WorkingShape shape = engine_.plan().working();
+  const ComputeBufferShape shape = engine_.plan().working();
   const Parts parts = parts_of(op, first_);
-  kernels::AttentionArgs a = base_args(timeline_->cache(), op, head);
+  kernels::AttentionArgs a = base_args(sequence_->cache(), op, head);
   TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), group, a.dk, a.dv, 1,
-                shape.forgets);
+                shape.evicts);
   const int32_t start = (parts.first + index) * parts.length;
-  const int32_t shift = part_shift(timeline_->cache(), op.att.cache, start);
+  const int32_t shift = part_shift(sequence_->cache(), op.att.cache, start);
   for (int32_t g = 0; g < group; ++g) {
     s.begin[g] = std::max(parts.begin, start) + shift;
     s.end[g] = std::min(first_ + 1, start + parts.length) + shift;
@@ -358,11 +358,11 @@ void CpuExecutor::attend_texts(const AttentionOp& op, bool cross) {
 void CpuExecutor::attend_text_tile(const AttentionOp& op, int32_t head, const TextTile& tile,
                                    bool cross, int thread) {
   const int32_t group = op.att.group(), rows = tile.count * group;
-  kernels::AttentionArgs a = base_args(timeline_->cache(), op, head);
+  kernels::AttentionArgs a = base_args(sequence_->cache(), op, head);
   a.k = static_cast<const kernels::f16*>(a.k) + int64_t{tile.text} * a.dk;
   a.v = static_cast<const kernels::f16*>(a.v) + int64_t{tile.text} * a.v_stride;
   TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), rows, a.dk, a.dv, 1,
-                /*forgets=*/false);
+                /*evicts=*/false);
   const auto row_of = [&](int32_t r) { return tile.text + tile.first + r / group; };
   for (int32_t r = 0; r < rows; ++r) {
     const float* q = buffer(Buf::kQkv) + row_of(r) * engine_.width(Buf::kQkv) +
@@ -370,7 +370,7 @@ void CpuExecutor::attend_text_tile(const AttentionOp& op, int32_t head, const Te
     std::copy(q, q + a.dk, s.q + static_cast<int64_t>(r) * a.dk);
     const int32_t position = tile.first + r / group;
     s.begin[r] = cross ? 0 : window_begin(op, position);
-    s.end[r] = cross ? timeline_->source() : window_end(op, position, tile.length);
+    s.end[r] = cross ? sequence_->source() : window_end(op, position, tile.length);
     s.position[r] = position;
   }
   row_terms(op, head, rows, s, a);
@@ -392,11 +392,11 @@ void CpuExecutor::attend_text_tile(const AttentionOp& op, int32_t head, const Te
 void CpuExecutor::attend_tile(const AttentionOp& op, int32_t head, int32_t first, int32_t count,
                               int thread) {
   const int32_t group = op.att.group();
-  const WorkingShape shape = engine_.plan().working();
-  kernels::AttentionArgs a = base_args(timeline_->cache(), op, head);
+  const ComputeBufferShape shape = engine_.plan().working();
+  kernels::AttentionArgs a = base_args(sequence_->cache(), op, head);
   const int32_t rows = count * group;
   TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), rows, a.dk, a.dv,
-                shape.attention_parts(), shape.forgets);
+                shape.attention_parts(), shape.evicts);
   const int64_t ld_in = engine_.width(Buf::kQkv), ld_out = engine_.width(Buf::kAtt);
   for (int32_t r = 0; r < rows; ++r) {
     const float* q = buffer(Buf::kQkv) + (first + r / group) * ld_in +
@@ -427,12 +427,12 @@ void CpuExecutor::attend_tile(const AttentionOp& op, int32_t head, int32_t first
     }
     return;
   }
-  const int32_t length = part_length(timeline_->cache().layer(op.att.cache));
+  const int32_t length = part_length(sequence_->cache().layer(op.att.cache));
   const int32_t last = (first_ + first + count - 1) / length;
   const int32_t split0 = parts_of(op, first_ + first).first;
   for (int32_t split = split0; split <= last; ++split) {
     // Rows that see this part are contiguous: later tokens see later positions.
-    const int32_t shift = part_shift(timeline_->cache(), op.att.cache, split * length);
+    const int32_t shift = part_shift(sequence_->cache(), op.att.cache, split * length);
     int32_t r0 = rows, r1 = 0;
     for (int32_t r = 0; r < rows; ++r) {
       const int32_t position = first_ + first + r / group;

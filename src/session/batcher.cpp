@@ -9,7 +9,7 @@
 namespace sluice::session {
 namespace {
 
-constexpr int32_t kFirstBeside = 32, kLeastBeside = 4;
+constexpr int32_t kFirstBeside = 32, kMinBeside = 4;
 constexpr double kPace = 3;  // times as long as without prompts a batch may take with them
 
 }  // namespace
@@ -79,13 +79,13 @@ bool Batcher::is_short(const Session& session) const {
 bool Batcher::take(Session& session, int32_t most, Room* room) {
   const int32_t left = session.pass_end_ - session.position();
   const int32_t rows = session.spec_.n_rows;
-  int32_t n = std::min({left, most, room->tokens, session.timeline_.until_leaving()});
+  int32_t n = std::min({left, most, room->tokens, session.sequence_.tokens_until_eviction()});
   if (n == left && rows > room->rows) n = rows > 1 ? 0 : left - 1;
   if (n < left && rows > 1) n = 0;
   if (n <= 0) return false;
   const bool last = n == left;
-  session.timeline_.begin_batch(n);
-  parts_.push_back({&session.timeline_, n, last ? n - rows : 0, last ? rows : 0});
+  session.sequence_.begin_batch(n);
+  parts_.push_back({&session.sequence_, n, last ? n - rows : 0, last ? rows : 0});
   taken_.push_back(&session);
   room->tokens -= n;
   room->rows -= last ? rows : 0;
@@ -106,7 +106,7 @@ bool Batcher::begin() {
     if (s->position() == 0) s->computed_by_ = engine_.identity();
   }
   const size_t n = members_.size();
-  const size_t most_parts = static_cast<size_t>(engine_.executor().most_parts());
+  const size_t max_parts = static_cast<size_t>(engine_.executor().max_parts());
   Room room{plan.n_batch, plan.logits_rows};
   int32_t answers = 0;
   for (const Session* s : members_) answers += ready(*s) && is_short(*s) ? 1 : 0;
@@ -123,7 +123,7 @@ bool Batcher::begin() {
     return std::find(taken_.begin(), taken_.end(), s) != taken_.end();
   };
   for (const bool brief : {true, true, false}) {
-    for (size_t i = 0; i < n && taken_.size() < most_parts; ++i) {
+    for (size_t i = 0; i < n && taken_.size() < max_parts; ++i) {
       Session& s = *members_[(turn_ + i) % n];
       const bool first = taken_.empty();  // whatever its length
       if (ready(s) && !is_taken(&s) && (first || is_short(s) == brief)) try_take(s);
@@ -137,7 +137,7 @@ bool Batcher::begin() {
   spec.first_row = parts_[0].first_row;
   spec.n_rows = parts_[0].n_rows;
   if (parts_.size() > 1) spec.parts = parts_;
-  engine_.executor().begin(*parts_[0].timeline, parts_[0].n, spec);
+  engine_.executor().begin(*parts_[0].sequence, parts_[0].n, spec);
   under_way_ = true;
   return true;
 }
@@ -175,7 +175,7 @@ void Batcher::commit() {
     const BatchPart& part = parts_[i];
     Session* s = taken_[i];
     if (s != nullptr) {
-      s->timeline_.commit_batch(part.n);
+      s->sequence_.commit_batch(part.n);
       s->stats_.tokens += static_cast<uint64_t>(part.n);
       if (s->position() == s->pass_end_) {
         s->active_ = false;
@@ -195,7 +195,7 @@ void Batcher::note(double ms) {
   if (prompts_ == 0) answers_ms_ = answers_ms_ == 0 ? ms : answers_ms_ + (ms - answers_ms_) / 4;
   if (prompts_ == 0 || prompts_ == tokens_ || answers_ms_ == 0) return;
   if (ms > kPace * answers_ms_) {
-    beside_ = std::max(kLeastBeside, beside_ * 3 / 4);
+    beside_ = std::max(kMinBeside, beside_ * 3 / 4);
   } else {
     beside_ = std::min(engine_.plan().n_batch, beside_ + std::max(1, beside_ / 8));
   }
@@ -226,7 +226,7 @@ void Batcher::drop(Session& session) {
     engine_.executor().abandon();
     end();
   } else {
-    engine_.executor().drop(session.timeline_);
+    engine_.executor().drop(session.sequence_);
   }
 }
 

@@ -31,17 +31,17 @@ double length_of(const float* x, int64_t n) {
 
 }  // namespace
 
-uint64_t NarrowHead::scratch_bytes(const model::Program& program, const kernels::Table& table) {
+uint64_t ClusteredHead::scratch_bytes(const model::Program& program, const kernels::Table& table) {
   const model::Mat& head = program.mats[static_cast<size_t>(program.head)];
   return kernel_scratch(head, table) + gathered_bytes(head, table) +
          static_cast<size_t>(table.row_group) * sizeof(float);
 }
 
-bool NarrowHead::apart(int32_t rows) const {
+bool ClusteredHead::apart(int32_t rows) const {
   if constexpr (model::kHeadInOrder) {
     if (clusters().in_order) return false;  // run_in_order()
   }
-  if (rows > kMostRowsApart || clusters().most == clusters().n()) return false;
+  if (rows > kMaxRowsApart || clusters().most == clusters().n()) return false;
   const residency::Residency& r = engine_.residency();
   const int32_t item = engine_.item_of_mat(engine_.program().head);
   for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) {
@@ -50,20 +50,20 @@ bool NarrowHead::apart(int32_t rows) const {
   return true;
 }
 
-NarrowHead::Row NarrowHead::row_of(const model::Op& op, int32_t t, bool known) const {
+ClusteredHead::Row ClusteredHead::row_of(const model::Op& op, int32_t t, bool known) const {
   return {engine_.working().buffer(op.in) + t * engine_.width(op.in) + op.in_col,
           engine_.working().buffer(op.out) + t * engine_.width(op.out),
           op.as<model::MatmulOp>().scale, known};
 }
 
-void NarrowHead::run(const model::Op& op, int32_t rows, bool known) {
+void ClusteredHead::run(const model::Op& op, int32_t rows, bool known) {
   for (int32_t t = 0; t < rows; ++t) run_row(row_of(op, t, known));
   if (known) return;
   residency::Residency& r = engine_.residency();
   r.advance_past(r.end_unit(engine_.item_of_mat(engine_.program().head)) - 1);
 }
 
-void NarrowHead::run_row(const Row& row) {
+void ClusteredHead::run_row(const Row& row) {
   begin_row(row);
   multiply(row, 0);
   while (clusters().exact && any_open()) {
@@ -74,7 +74,7 @@ void NarrowHead::run_row(const Row& row) {
   finish_row(row);
 }
 
-void NarrowHead::begin_row(const Row& row) {
+void ClusteredHead::begin_row(const Row& row) {
   score(row);
   chosen_.fill(false);
   n_taken_ = 0;
@@ -83,24 +83,24 @@ void NarrowHead::begin_row(const Row& row) {
 }
 
 // What is no number is below nothing, so that all tokens are multiplied then.
-bool NarrowHead::any_open() const {
+bool ClusteredHead::any_open() const {
   for (size_t i = 0; i < static_cast<size_t>(clusters().n()); ++i) {
     if (!chosen_[i] && !(bounds_[i] < best_)) return true;
   }
   return false;
 }
 
-void NarrowHead::take_further() {
+void ClusteredHead::take_further() {
   const int32_t end = std::min(n_taken_ + kFurther, clusters().n());
   while (n_taken_ < end) take(bounds_.data());
 }
 
-void NarrowHead::finish_row(const Row& row) {
+void ClusteredHead::finish_row(const Row& row) {
   const model::HeadClusters& c = clusters();
   HeadCounts& counts = engine_.head_counts();
   ++counts.rows;
   if (!any_open()) ++counts.known;
-  // No guess is above what is known.
+  // No logit is above what is known.
   const float most = std::nextafter(best_, -HUGE_VALF);
   for (int32_t i = 0; i < c.n(); ++i) {
     const auto at = static_cast<size_t>(i);
@@ -108,16 +108,16 @@ void NarrowHead::finish_row(const Row& row) {
       counts.products += static_cast<uint64_t>(c.first[at + 1] - c.first[at]);
       continue;
     }
-    const float guess = std::min(most, guesses_[at]);
+    const float logit = std::min(most, cluster_logits_[at]);
     for (int32_t k = c.first[at]; k < c.first[at + 1]; ++k) {
-      row.logits[c.tokens[static_cast<size_t>(k)]] = guess;
+      row.logits[c.tokens[static_cast<size_t>(k)]] = logit;
     }
   }
 }
 
 // What each centre would have for a logit; what to expect of its cluster's tokens and of the best
 // of them, and what none is above.
-void NarrowHead::score(const Row& row) {
+void ClusteredHead::score(const Row& row) {
   const model::HeadClusters& c = clusters();
   const kernels::Table& table = engine_.table();
   const model::Mat& m = head();
@@ -145,7 +145,7 @@ void NarrowHead::score(const Row& row) {
     // A product with vectors spread so far in all directions is a normal variable, whose exp has
     // this mean.
     const double spread = static_cast<double>(row.scale) * length * radius;
-    guesses_[at] =
+    cluster_logits_[at] =
         scores_[at] + static_cast<float>(spread * spread / (2 * static_cast<double>(m.cols)));
     promises_[at] = scores_[at] + row.scale * static_cast<float>(length) * c.reaches[at];
     const double within = (1 + kRounding) * radius + (rounded ? 0 : kRounding) * centre;
@@ -155,7 +155,7 @@ void NarrowHead::score(const Row& row) {
   }
 }
 
-void NarrowHead::take(const float* values) {
+void ClusteredHead::take(const float* values) {
   int32_t best = -1;
   for (int32_t i = 0; i < clusters().n(); ++i) {
     if (!chosen_[static_cast<size_t>(i)] && (best < 0 || values[i] > values[best])) best = i;
@@ -164,7 +164,7 @@ void NarrowHead::take(const float* values) {
   taken_[static_cast<size_t>(n_taken_++)] = best;
 }
 
-void NarrowHead::multiply(const Row& row, int32_t from) {
+void ClusteredHead::multiply(const Row& row, int32_t from) {
   const model::HeadClusters& c = clusters();
   const int64_t group = engine_.table().row_group;
   const auto begin = [&](int64_t i) {
@@ -198,8 +198,8 @@ void NarrowHead::multiply(const Row& row, int32_t from) {
   }
 }
 
-void NarrowHead::multiply_group(const Row& row, const int32_t* tokens, int32_t n,
-                                int thread) const {
+void ClusteredHead::multiply_group(const Row& row, const int32_t* tokens, int32_t n,
+                                   int thread) const {
   const model::Mat& m = head();
   const kernels::Table& table = engine_.table();
   const residency::Residency& r = engine_.residency();

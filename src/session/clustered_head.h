@@ -12,11 +12,11 @@
 
 namespace sluice::session {
 
-class NarrowHead {
+class ClusteredHead {
  public:
-  static constexpr int32_t kMostRowsApart = 4;  // more share what packing the whole head costs
+  static constexpr int32_t kMaxRowsApart = 4;  // more share what packing the whole head costs
 
-  explicit NarrowHead(Engine& engine) : engine_(engine) {
+  explicit ClusteredHead(Engine& engine) : engine_(engine) {
     if constexpr (model::kHeadInOrder) reserve();
   }
 
@@ -34,10 +34,10 @@ class NarrowHead {
   [[nodiscard]] bool in_order(int32_t rows) const;  // and so few rows are computed apart
   // The rows of op.out from those of op.in, from where the last call stopped unless it `begins`;
   // what is not in memory is asked for, of the head no more than the clusters that are chosen.
-  [[nodiscard]] WeightFeed::Run run_in_order(const model::Op& op, int32_t rows, bool begins,
-                                             WeightFeed* feed);
+  [[nodiscard]] WeightStream::Run run_in_order(const model::Op& op, int32_t rows, bool begins,
+                                               WeightStream* feed);
   // Asks for the units of products that are still to come.
-  void demand(std::span<const Product> products, const WeightFeed& feed);
+  void demand(std::span<const Product> products, const WeightStream& feed);
   // Takes the logits of whole products, which are by cluster, to their tokens.
   void settle_order(const model::Op& op, int32_t rows);
 
@@ -76,10 +76,10 @@ class NarrowHead {
   void multiply_group(const Row& row, const int32_t* tokens, int32_t n, int thread) const;
 
   Engine& engine_;
-  std::array<float, model::kMostClusters> scores_{}, guesses_{}, promises_{}, bounds_{};
-  std::array<bool, model::kMostClusters> chosen_{};
-  std::array<int32_t, model::kMostClusters> taken_{};
-  std::array<int64_t, model::kMostClusters + 1> groups_{};  // before each of the taken ones
+  std::array<float, model::kMaxClusters> scores_{}, cluster_logits_{}, promises_{}, bounds_{};
+  std::array<bool, model::kMaxClusters> chosen_{};
+  std::array<int32_t, model::kMaxClusters> taken_{};
+  std::array<int64_t, model::kMaxClusters + 1> groups_{};  // before each of the taken ones
   int32_t n_taken_ = 0;
   float best_ = 0;
   // Of a head in order: the row under way, what of it is multiplied, and its logits by place.

@@ -6,28 +6,28 @@
 
 namespace sluice::session {
 
-void NarrowHead::reserve() {
+void ClusteredHead::reserve() {
   if (!clusters().in_order) return;
   order_.logits.resize(clusters().tokens.size());
   order_.parts.reserve(static_cast<size_t>(clusters().n()));
   order_.units.reserve(engine_.plan().weights.units.size());
 }
 
-bool NarrowHead::in_order(int32_t rows) const {
-  return clusters().in_order && rows <= kMostRowsApart;
+bool ClusteredHead::in_order(int32_t rows) const {
+  return clusters().in_order && rows <= kMaxRowsApart;
 }
 
-void NarrowHead::demand(std::span<const Product> products, const WeightFeed& feed) {
+void ClusteredHead::demand(std::span<const Product> products, const WeightStream& feed) {
   feed.units_to_come(products, &order_.units);
   engine_.residency().set_demand(order_.units);
   engine_.poll();
 }
 
 // Runs of rows of the clusters taken_[from] on, as they lie.
-void NarrowHead::choose_parts(const Row& row, int32_t from) {
+void ClusteredHead::choose_parts(const Row& row, int32_t from) {
   const model::HeadClusters& c = clusters();
   const auto taken = taken_.begin() + from, end = taken_.begin() + n_taken_;
-  std::array<int32_t, model::kMostClusters> sorted;
+  std::array<int32_t, model::kMaxClusters> sorted;
   const auto last = std::copy(taken, end, sorted.begin());
   std::sort(sorted.begin(), last);
   order_.parts.clear();
@@ -50,8 +50,8 @@ void NarrowHead::choose_parts(const Row& row, int32_t from) {
   }
 }
 
-WeightFeed::Run NarrowHead::run_in_order(const model::Op& op, int32_t rows, bool begins,
-                                         WeightFeed* feed) {
+WeightStream::Run ClusteredHead::run_in_order(const model::Op& op, int32_t rows, bool begins,
+                                              WeightStream* feed) {
   if (begins) {
     order_.row = 0;
     order_.chosen = false;
@@ -68,8 +68,8 @@ WeightFeed::Run NarrowHead::run_in_order(const model::Op& op, int32_t rows, bool
     }
     for (;;) {
       demand(order_.parts, *feed);
-      const WeightFeed::Run ran = feed->run(order_.parts);
-      if (ran != WeightFeed::Run::kDone) return ran;
+      const WeightStream::Run ran = feed->run(order_.parts);
+      if (ran != WeightStream::Run::kDone) return ran;
       for (int32_t i = order_.from; i < n_taken_; ++i) {
         const auto cluster = static_cast<size_t>(taken_[static_cast<size_t>(i)]);
         for (auto k = static_cast<size_t>(c.first[cluster]);
@@ -87,10 +87,10 @@ WeightFeed::Run NarrowHead::run_in_order(const model::Op& op, int32_t rows, bool
     finish_row(row);
     order_.chosen = false;
   }
-  return WeightFeed::Run::kDone;
+  return WeightStream::Run::kDone;
 }
 
-void NarrowHead::settle_order(const model::Op& op, int32_t rows) {
+void ClusteredHead::settle_order(const model::Op& op, int32_t rows) {
   const model::HeadClusters& c = clusters();
   for (int32_t t = 0; t < rows; ++t) {
     float* logits = engine_.working().buffer(op.out) + t * engine_.width(op.out);

@@ -11,7 +11,7 @@ namespace {
 using model::Buf;
 using model::Program;
 
-uint64_t logits_bytes(const Program& p, const WorkingShape& shape) {
+uint64_t logits_bytes(const Program& p, const ComputeBufferShape& shape) {
   return static_cast<uint64_t>(shape.logits_rows) *
          static_cast<uint64_t>(p.width[static_cast<size_t>(Buf::kLogits)]) * sizeof(float);
 }
@@ -20,8 +20,9 @@ uint64_t pool_bytes(const Program& p) {
   return 2 * static_cast<uint64_t>(p.hp.n_embd) * sizeof(double);
 }
 
-uint64_t thread_scratch(const Program& p, const kernels::Table& table, const WorkingShape& shape) {
-  uint64_t bytes = shape.least_scratch;
+uint64_t thread_scratch(const Program& p, const kernels::Table& table,
+                        const ComputeBufferShape& shape) {
+  uint64_t bytes = shape.min_scratch;
   for (size_t i = 0; i < p.mats.size(); ++i) {
     const model::Mat& m = p.mats[i];
     if (p.by_rows(i)) continue;
@@ -37,13 +38,13 @@ uint64_t thread_scratch(const Program& p, const kernels::Table& table, const Wor
     const model::AttentionShape& att = attention->att;
     const int32_t rows = attention_tile_tokens(att, shape.n_batch) * att.group();
     const TileScratch tile(Carver(nullptr), table, rows, att.dk, att.dv, shape.attention_parts(),
-                           shape.forgets);
+                           shape.evicts);
     bytes = std::max(bytes, tile.bytes);
-    if (shape.leaving == 0) continue;
+    if (shape.eviction == 0) continue;
     bytes = std::max(
         bytes, PickScratch(Carver(nullptr), table, att.group(), att.dk, att.dv, shape.n_ctx).bytes);
   }
-  if (p.head_clusters.most > 0) bytes = std::max(bytes, NarrowHead::scratch_bytes(p, table));
+  if (p.head_clusters.most > 0) bytes = std::max(bytes, ClusteredHead::scratch_bytes(p, table));
   return round_up_to_line(static_cast<size_t>(bytes)) + kAlignment;
 }
 
@@ -89,7 +90,7 @@ int32_t attention_tile_tokens(const model::AttentionShape& att, int32_t n_batch)
 }
 
 TileScratch::TileScratch(Carver carve, const kernels::Table& table, int32_t rows, int32_t dk,
-                         int32_t dv, int32_t splits, bool forgets) {
+                         int32_t dv, int32_t splits, bool evicts) {
   const uint64_t n = static_cast<uint64_t>(rows), parts = n * static_cast<uint64_t>(splits);
   kernel = carve.take<uint8_t>(table.attention_scratch(rows, dk, dv));
   q = carve.take<float>(n * static_cast<uint64_t>(dk));
@@ -101,7 +102,7 @@ TileScratch::TileScratch(Carver carve, const kernels::Table& table, int32_t rows
   position = carve.take<int32_t>(n);
   slope = carve.take<float>(n);
   sink = carve.take<float>(n);
-  turned = carve.take<float>(forgets ? n * static_cast<uint64_t>(dk) : 0);
+  turned = carve.take<float>(evicts ? n * static_cast<uint64_t>(dk) : 0);
   bytes = carve.used();
 }
 
@@ -122,9 +123,9 @@ PickScratch::PickScratch(Carver carve, const kernels::Table& table, int32_t grou
   bytes = carve.used();
 }
 
-WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
+ComputeBuffer::Places ComputeBuffer::lay_out(Carver& carve, const Program& p,
                                              const kernels::Table& table,
-                                             const WorkingShape& shape) {
+                                             const ComputeBufferShape& shape) {
   Places at;
   const uint64_t n_batch = static_cast<uint64_t>(shape.n_batch);
   for (size_t b = 0; b < model::kBufCount; ++b) {
@@ -135,16 +136,16 @@ WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
   for (const model::Rope& r : p.ropes) {
     const uint64_t n = n_batch * static_cast<uint64_t>(r.hp.n_rot);
     at.ropes.push_back(carve.take<float>(n));
-    at.turns.push_back(carve.take<float>(shape.forgets ? n : 0));
-    const int32_t rows = shape.leaving > 0 ? shape.leaving + 1 : 0;
-    at.leaving.push_back(
+    at.turns.push_back(carve.take<float>(shape.evicts ? n : 0));
+    const int32_t rows = shape.eviction > 0 ? shape.eviction + 1 : 0;
+    at.eviction.push_back(
         carve.take<float>(static_cast<uint64_t>(rows) * static_cast<uint64_t>(r.hp.n_rot)));
   }
   for (size_t i = 0; i < p.tables.size(); ++i) {
     const model::Mat& table = p.mats[static_cast<size_t>(p.tables[i])];
     const uint64_t bytes = static_cast<uint64_t>(table.row_bytes);
     at.table_rows[i] = carve.take<uint8_t>(n_batch * bytes);
-    at.cached_rows[i] = carve.take<uint8_t>(RowCache::bytes(shape.cached_rows[i], bytes));
+    at.cached_rows[i] = carve.take<uint8_t>(EmbeddingRowCache::bytes(shape.cached_rows[i], bytes));
   }
   if (!p.moes.empty()) {
     const uint64_t n_used = static_cast<uint64_t>(p.hp.n_expert_used);
@@ -159,8 +160,8 @@ WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
   return at;
 }
 
-WorkingMemory::Sizes WorkingMemory::measure(const Program& p, const kernels::Table& table,
-                                            const WorkingShape& shape) {
+ComputeBuffer::Sizes ComputeBuffer::measure(const Program& p, const kernels::Table& table,
+                                            const ComputeBufferShape& shape) {
   Carver carve(nullptr);
   lay_out(carve, p, table, shape);
   Sizes sizes;
@@ -170,8 +171,8 @@ WorkingMemory::Sizes WorkingMemory::measure(const Program& p, const kernels::Tab
   return sizes;
 }
 
-Status WorkingMemory::allocate(const Program& p, const kernels::Table& table,
-                               const WorkingShape& shape) {
+Status ComputeBuffer::allocate(const Program& p, const kernels::Table& table,
+                               const ComputeBufferShape& shape) {
   at_ = {};
   activations_ = AlignedBuffer();
   scratch_ = AlignedBuffer();

@@ -9,8 +9,8 @@
 #include "base/aligned.h"
 #include "kernels/kernels.h"
 #include "model/program.h"
-#include "session/moe_router.h"
 #include "session/embedding_row_cache.h"
+#include "session/moe_router.h"
 
 namespace sluice::session {
 
@@ -47,7 +47,7 @@ class Carver {
 // A thread's scratch during an attention task: `rows` queries against the parts that they see.
 struct TileScratch {
   TileScratch(Carver carve, const kernels::Table& table, int32_t rows, int32_t dk, int32_t dv,
-              int32_t splits, bool forgets);
+              int32_t splits, bool evicts);
   uint8_t* kernel;
   float *q, *out, *max, *sum;       // [rows][dk], [splits][rows][dv], [splits][rows] twice
   int32_t *begin, *end, *position;  // [rows]
@@ -70,30 +70,30 @@ struct PickScratch {
   uint64_t bytes;
 };
 
-struct WorkingShape {
+struct ComputeBufferShape {
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1;
-  uint64_t least_scratch = 0;                             // bytes of a thread
-  bool forgets = false;                                   // layers do: kv_policy.h
+  uint64_t min_scratch = 0;                               // bytes of a thread
+  bool evicts = false;                                    // layers do: kv_policy.h
   std::array<uint64_t, model::kMaxTables> cached_rows{};  // of each table
-  int32_t leaving = 0;  // positions of a block where layers pick what stays; 0: none do
+  int32_t eviction = 0;  // positions of a block where layers pick what stays; 0: none do
 
   // Results that an attention is merged from: where a ring comes round, the part that its place is
   // in is begun twice, and the first positions are a part by themselves.
-  [[nodiscard]] int32_t attention_parts() const { return split_count(n_ctx) + (forgets ? 2 : 0); }
+  [[nodiscard]] int32_t attention_parts() const { return split_count(n_ctx) + (evicts ? 2 : 0); }
 };
 
-class WorkingMemory {
+class ComputeBuffer {
  public:
   struct Sizes {
     uint64_t activations = 0;  // logits included
     uint64_t scratch = 0;      // of one thread
   };
   [[nodiscard]] static Sizes measure(const model::Program& program, const kernels::Table& table,
-                                     const WorkingShape& shape);
+                                     const ComputeBufferShape& shape);
   // Logits stay where they are, and as they are, while their number does. Errors: kOutOfMemory,
   // after which nothing but another allocate() may be called.
   [[nodiscard]] Status allocate(const model::Program& program, const kernels::Table& table,
-                                const WorkingShape& shape);
+                                const ComputeBufferShape& shape);
 
   // [n_batch][width] of f32; of the logits [logits_rows][width].
   [[nodiscard]] float* buffer(model::Buf b) const { return at_.buffers[static_cast<size_t>(b)]; }
@@ -106,11 +106,13 @@ class WorkingMemory {
   [[nodiscard]] float* turn_table(size_t i) const { return at_.turns[i]; }
   // The same for queries that tell what stays of a block, then for each of its keys, which are
   // turned back to position 0.
-  [[nodiscard]] float* leaving_table(size_t i) const { return at_.leaving[i]; }
+  [[nodiscard]] float* eviction_table(size_t i) const { return at_.eviction[i]; }
   // Rows of a table of the program as they are in the file, [n_batch][row_bytes].
   [[nodiscard]] uint8_t* table_rows(size_t table) const { return at_.table_rows[table]; }
-  [[nodiscard]] RowCache& row_cache(size_t table) { return row_caches_[table]; }
-  [[nodiscard]] const RowCache& row_cache(size_t table) const { return row_caches_[table]; }
+  [[nodiscard]] EmbeddingRowCache& embedding_row_cache(size_t table) { return row_caches_[table]; }
+  [[nodiscard]] const EmbeddingRowCache& embedding_row_cache(size_t table) const {
+    return row_caches_[table];
+  }
   // Tokens of one expert, gathered: its inputs, then its outputs, [2][n_batch][n_embd].
   [[nodiscard]] float* experts() const { return at_.experts; }
   // Of a mixture: [n_batch][n_used], the same sorted by expert, and the experts that have tokens.
@@ -129,7 +131,7 @@ class WorkingMemory {
  private:
   struct Places {
     std::array<float*, model::kBufCount> buffers{};
-    std::vector<float*> ropes, turns, leaving;
+    std::vector<float*> ropes, turns, eviction;
     uint8_t* q8 = nullptr;
     std::array<uint8_t*, model::kMaxTables> table_rows{}, cached_rows{};
     float* experts = nullptr;
@@ -139,10 +141,10 @@ class WorkingMemory {
     float* partials = nullptr;
   };
   static Places lay_out(Carver& carve, const model::Program& program, const kernels::Table& table,
-                        const WorkingShape& shape);
+                        const ComputeBufferShape& shape);
 
   Places at_;
-  std::array<RowCache, model::kMaxTables> row_caches_;
+  std::array<EmbeddingRowCache, model::kMaxTables> row_caches_;
   AlignedBuffer activations_, logits_, scratch_, pool_sums_;
   size_t scratch_stride_ = 0;
 };

@@ -4,7 +4,7 @@
 namespace sluice::session {
 
 CpuExecutor::CpuExecutor(Engine& engine)
-    : engine_(engine), feed_(engine), row_feed_(engine), narrow_head_(engine), exits_(engine) {
+    : engine_(engine), feed_(engine), row_feed_(engine), clustered_head_(engine), exits_(engine) {
   size_t products = 4;
   for (const std::vector<int32_t>& heads : engine.program().by_head) {
     products = std::max(products, heads.size());
@@ -15,32 +15,32 @@ CpuExecutor::CpuExecutor(Engine& engine)
   lanes_.reserve(static_cast<size_t>(engine.plan().parallel));
 }
 
-void CpuExecutor::begin(Timeline& timeline, int32_t n, const BatchSpec& spec) {
+void CpuExecutor::begin(Sequence& sequence, int32_t n, const BatchSpec& spec) {
   spec_ = spec;
   spec_.parts = {};
   active_ = true;
   failure_ = {};
   lanes_.clear();
   tokens_.clear();
-  const BatchPart alone{&timeline, n, spec.first_row, spec.n_rows};
+  const BatchPart alone{&sequence, n, spec.first_row, spec.n_rows};
   for (const BatchPart& part :
        spec.parts.empty() ? std::span<const BatchPart>(&alone, 1) : spec.parts) {
-    const int32_t first = part.timeline->position();
+    const int32_t first = part.sequence->position();
     lanes_.push_back({part, 0, 0, first, 0});
-    for (int32_t t = 0; t < part.n; ++t) tokens_.push_back(part.timeline->token(first + t));
+    for (int32_t t = 0; t < part.n; ++t) tokens_.push_back(part.sequence->token(first + t));
   }
   batch_ = static_cast<int32_t>(tokens_.size());
   restart();
 }
 
-void CpuExecutor::drop(const Timeline& timeline) {
+void CpuExecutor::drop(const Sequence& sequence) {
   for (Lane& lane : lanes_) {
-    if (lane.part.timeline == &timeline) lane.part.timeline = nullptr;
+    if (lane.part.sequence == &sequence) lane.part.sequence = nullptr;
   }
 }
 
 void CpuExecutor::enter(const Lane& lane) {
-  timeline_ = lane.part.timeline;
+  sequence_ = lane.part.sequence;
   row_ = lane.row;
   rows_ = lane.rows;
   first_ = lane.first;
@@ -51,7 +51,7 @@ void CpuExecutor::enter(const Lane& lane) {
 void CpuExecutor::restart() {
   int32_t row = 0;
   for (Lane& lane : lanes_) {
-    if (lane.part.timeline != nullptr) lane.first = lane.part.timeline->position();
+    if (lane.part.sequence != nullptr) lane.first = lane.part.sequence->position();
     lane.row = lane.token = row;
     lane.rows = lane.part.n;
     row += lane.rows;
@@ -67,7 +67,7 @@ void CpuExecutor::restart() {
   // What a batch that was given up had asked for would keep its slots from what comes first.
   engine_.residency().set_demand({});
   replans_seen_ = engine_.replans();
-  if constexpr (kPassParts) enter_part();
+  if constexpr (kPartialForward) enter_part();
   if constexpr (model::kNextn) {
     note_states_begin();
     if (in_nextn()) enter_nextn();
@@ -81,15 +81,15 @@ void CpuExecutor::next_op() {
   const int32_t layer = engine_.program().ops[pc_].layer;
   pc_ = after(pc_);
   if constexpr (model::kEarlyExit) {
-    if (exits_.on()) leave_out(layer);
+    if (exits_.on()) skip_layer(layer);
   }
 }
 
 // Goes on to what the rows need, now that an operation of the layer is done.
-void CpuExecutor::leave_out(int32_t layer) {
+void CpuExecutor::skip_layer(int32_t layer) {
   const std::vector<model::Op>& ops = engine_.program().ops;
   const auto skip = [this] {
-    while (exits_.leaves_out(pc_)) pc_ = after(pc_);
+    while (exits_.skips(pc_)) pc_ = after(pc_);
   };
   skip();
   const int32_t next = pc_ < ops.size() ? ops[pc_].layer : -1;
@@ -125,7 +125,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
     const bool part_done = in_part() && pc_ == spec_.part->end;
     if (pc_ == ops.size() || cut || part_done) {
       active_ = false;
-      if constexpr (kPassParts) leave_part();
+      if constexpr (kPartialForward) end_part();
       if constexpr (model::kNextn) {
         if (in_nextn()) leave_nextn();
       }
@@ -160,9 +160,9 @@ bool CpuExecutor::run_products() {
   return true;
 }
 
-bool CpuExecutor::settle(WeightFeed::Run ran) {
-  if (ran == WeightFeed::Run::kReadFailed) read_failed_ = true;
-  return ran == WeightFeed::Run::kDone;
+bool CpuExecutor::settle(WeightStream::Run ran) {
+  if (ran == WeightStream::Run::kReadFailed) read_failed_ = true;
+  return ran == WeightStream::Run::kDone;
 }
 
 const model::Tail& CpuExecutor::tail() const {

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "session/early_exit.h"
-#include "session/executor.h"
 #include "session/clustered_head.h"
+#include "session/early_exit.h"
 #include "session/embedding_rows.h"
+#include "session/executor.h"
 #include "session/weight_stream.h"
 
 namespace sluice::session {
@@ -38,12 +38,12 @@ class CpuExecutor final : public Executor {
  public:
   explicit CpuExecutor(Engine& engine);
 
-  void begin(Timeline& timeline, int32_t n, const BatchSpec& spec) override;
+  void begin(Sequence& sequence, int32_t n, const BatchSpec& spec) override;
   [[nodiscard]] Step step(int32_t* max_ops) override;
-  [[nodiscard]] int32_t most_parts() const override { return kMaxSessions; }
-  void drop(const Timeline& timeline) override;
+  [[nodiscard]] int32_t max_parts() const override { return kMaxSessions; }
+  void drop(const Sequence& sequence) override;
   void abandon() override { active_ = false; }
-  [[nodiscard]] const Timeline* timeline() const override { return timeline_; }
+  [[nodiscard]] const Sequence* sequence() const override { return sequence_; }
   [[nodiscard]] const Status& failure() const override { return failure_; }
   [[nodiscard]] std::span<float> logits(int32_t row) const override;
   [[nodiscard]] std::span<float> embedding(int32_t i) const override;
@@ -64,9 +64,9 @@ class CpuExecutor final : public Executor {
     int32_t phase = 0;  // of an expert
   };
 
-  // The rows of one timeline among those that go on.
+  // The rows of one sequence among those that go on.
   struct Lane {
-    BatchPart part;             // without a timeline: dropped, its rows mean nothing
+    BatchPart part;             // without a sequence: dropped, its rows mean nothing
     int32_t row = 0, rows = 0;  // from which of them on, and how many
     int32_t first = 0;          // position of the first
     int32_t token = 0;          // its number among the batch's tokens
@@ -76,11 +76,11 @@ class CpuExecutor final : public Executor {
   void enter(const Lane& lane);
   [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
   [[nodiscard]] bool run_products();
-  [[nodiscard]] bool settle(WeightFeed::Run ran);  // false: not done
+  [[nodiscard]] bool settle(WeightStream::Run ran);  // false: not done
   void add_low_rank(const Product& product);
   void add_low_rank_rows(model::Buf out, float scale);
   void enter_part();
-  void leave_part();
+  void end_part();
   [[nodiscard]] bool in_nextn() const { return model::kNextn && spec_.nextn != nullptr; }
   [[nodiscard]] bool is_normed() const;
   void note_states_begin();
@@ -88,9 +88,9 @@ class CpuExecutor final : public Executor {
   void enter_nextn();
   void leave_nextn();
   void demand_nextn();
-  [[nodiscard]] bool in_part() const { return kPassParts && spec_.part != nullptr; }
+  [[nodiscard]] bool in_part() const { return kPartialForward && spec_.part != nullptr; }
   void next_op();
-  void leave_out(int32_t layer);
+  void skip_layer(int32_t layer);
   void expect_decoder();
   [[nodiscard]] bool vectors_ready(const model::Op& op);
   void fill_rope_tables();
@@ -161,8 +161,8 @@ class CpuExecutor final : public Executor {
   void attend_first(const model::AttentionOp& op, int32_t head, const TileScratch& s, int32_t from,
                     int32_t rows, int32_t position, kernels::AttentionArgs a);
   void keep_observers(const model::AttentionOp& op);
-  void fill_leaving_table(size_t rope);
-  void leave_ring(int32_t layer, const model::AttentionOp& op);
+  void fill_eviction_table(size_t rope);
+  void evict_block(int32_t layer, const model::AttentionOp& op);
   void add_attention(const model::AttentionOp& op, int32_t head, const PickScratch& s);
   void observe_one(const model::AttentionOp& op, int32_t head, int32_t index, const PickScratch& s,
                    float* sums);
@@ -197,13 +197,13 @@ class CpuExecutor final : public Executor {
   void unweighted_norm(const model::Op& op);
   void observe_attention(int32_t layer, const model::AttentionOp& op);
 
-  // Calls body() for each timeline of the batch: meanwhile the executor's rows are that one's.
+  // Calls body() for each sequence of the batch: meanwhile the executor's rows are that one's.
   template <typename Body>
   void for_lanes(Body&& body) {
     if (lanes_.size() == 1) return body();
     const int32_t all = rows_;
     for (const Lane& lane : lanes_) {
-      if (lane.part.timeline == nullptr || lane.rows == 0) continue;
+      if (lane.part.sequence == nullptr || lane.rows == 0) continue;
       enter(lane);
       body();
     }
@@ -211,9 +211,9 @@ class CpuExecutor final : public Executor {
     rows_ = all;
   }
 
-  // The first position that a query of the timeline sees: an answer does not attend to its source.
+  // The first position that a query of the sequence sees: an answer does not attend to its source.
   [[nodiscard]] int32_t seen_from(const model::AttentionOp& op, int32_t position) const {
-    return std::max(timeline_->source(), window_begin(op, position));
+    return std::max(sequence_->source(), window_begin(op, position));
   }
   // The position of row t, in its own text.
   [[nodiscard]] int32_t position_of(int32_t t) const;
@@ -242,13 +242,13 @@ class CpuExecutor final : public Executor {
   }
 
   Engine& engine_;
-  WeightFeed feed_;
-  RowFeed row_feed_;
-  NarrowHead narrow_head_;
+  WeightStream feed_;
+  EmbeddingRows row_feed_;
+  ClusteredHead clustered_head_;
   EarlyExit exits_;
   std::vector<Lane> lanes_;
   std::vector<Token> tokens_;  // of the batch
-  Timeline* timeline_ = nullptr;
+  Sequence* sequence_ = nullptr;
   bool active_ = false;
   int32_t row_ = 0;    // the first of the lane that is computed
   int32_t first_ = 0;  // its position

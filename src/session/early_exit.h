@@ -28,7 +28,7 @@ class EarlyExit {
   // other follows.
   void layer_done(int32_t layer, bool last);
   // Whether the operation has nothing to do.
-  [[nodiscard]] bool leaves_out(size_t op) const;
+  [[nodiscard]] bool skips(size_t op) const;
   // Of a product in which column its first part may begin.
   [[nodiscard]] int32_t first_column(size_t op) const;
   [[nodiscard]] bool all_left() const { return on() && n_left_ == rows_; }

@@ -10,7 +10,7 @@ namespace sluice::session {
 using model::Buf;
 
 ExitFeatures exit_features(const float* before, const float* now, int64_t n) {
-  constexpr double kLeast = 1e-12;
+  constexpr double kMin = 1e-12;
   double ww = 0, wx = 0, xx = 0, fourth = 0, most = 0;
   for (int64_t i = 0; i < n; ++i) {
     const double w = before[i], x = now[i], square = x * x;
@@ -20,11 +20,11 @@ ExitFeatures exit_features(const float* before, const float* now, int64_t n) {
     fourth += square * square;
     most = std::max(most, square);
   }
-  const double count = static_cast<double>(n), mean = xx / count + kLeast;
-  const double cosine = wx / std::sqrt(ww * xx + kLeast);
+  const double count = static_cast<double>(n), mean = xx / count + kMin;
+  const double cosine = wx / std::sqrt(ww * xx + kMin);
   const auto log = [](double x) { return static_cast<float>(std::log(x)); };
-  return {1,         log(std::max(1 - cosine, 1e-6)), log((xx + kLeast) / (ww + kLeast)) / 2,
-          log(mean), log(most / mean + kLeast) / 2,   log(fourth / count / (mean * mean) + kLeast)};
+  return {1,         log(std::max(1 - cosine, 1e-6)), log((xx + kMin) / (ww + kMin)) / 2,
+          log(mean), log(most / mean + kMin) / 2,     log(fourth / count / (mean * mean) + kMin)};
 }
 
 void EarlyExit::reserve() {
@@ -79,15 +79,15 @@ void EarlyExit::layer_done(int32_t layer, bool last) {
   counts.left += static_cast<uint64_t>(n_left_);
 }
 
-bool EarlyExit::leaves_out(size_t op) const {
+bool EarlyExit::skips(size_t op) const {
   if (!all_left() || op >= exits().needed.size()) return false;
   const int32_t needed = exits().needed[op];
   return needed == model::kLeftOut ||
-         (needed == model::kForQueries && engine_.plan().kv_room.slots == 0);
+         (needed == model::kForQueries && engine_.plan().kv_plan.slots == 0);
 }
 
 int32_t EarlyExit::first_column(size_t op) const {
-  if (!all_left() || op >= exits().needed.size() || engine_.plan().kv_room.slots > 0) return 0;
+  if (!all_left() || op >= exits().needed.size() || engine_.plan().kv_plan.slots > 0) return 0;
   return std::max(0, exits().needed[op]);
 }
 
@@ -101,7 +101,7 @@ void EarlyExit::announce(int32_t layer) {
   size_t i = 0;
   while (p.ops[i].layer <= layer) ++i;  // another follows
   for (; i < exits().needed.size(); ++i) {
-    if (leaves_out(i)) continue;
+    if (skips(i)) continue;
     if (const auto* product = p.ops[i].get<model::MatmulOp>()) {
       for (const model::MatPart& part : product->parts()) {
         if (part.out_col >= first_column(i)) demand(part.mat);

@@ -6,7 +6,7 @@
 
 namespace sluice::session {
 
-void RowCache::place(uint8_t* memory, uint64_t n_rows, uint64_t row_bytes) {
+void EmbeddingRowCache::place(uint8_t* memory, uint64_t n_rows, uint64_t row_bytes) {
   n_sets_ = n_rows / kWays;
   row_bytes_ = row_bytes;
   clock_ = 0;
@@ -15,7 +15,7 @@ void RowCache::place(uint8_t* memory, uint64_t n_rows, uint64_t row_bytes) {
   std::fill_n(entries_, n_rows, Entry{-1, 0});
 }
 
-const uint8_t* RowCache::find(int32_t token) {
+const uint8_t* EmbeddingRowCache::find(int32_t token) {
   if (n_sets_ == 0) return nullptr;
   const uint64_t first = static_cast<uint64_t>(token) % n_sets_ * kWays;
   for (uint64_t i = first; i < first + kWays; ++i) {
@@ -27,7 +27,7 @@ const uint8_t* RowCache::find(int32_t token) {
   return nullptr;
 }
 
-void RowCache::keep(int32_t token, const uint8_t* row) {
+void EmbeddingRowCache::keep(int32_t token, const uint8_t* row) {
   if (n_sets_ == 0) return;
   const uint64_t first = static_cast<uint64_t>(token) % n_sets_ * kWays;
   uint64_t oldest = first;

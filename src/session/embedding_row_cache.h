@@ -7,7 +7,7 @@
 
 namespace sluice::session {
 
-class RowCache {
+class EmbeddingRowCache {
  public:
   static constexpr uint64_t kWays = 8;
   // Bytes of so many rows, whole sets, with what is known of them.

@@ -7,20 +7,20 @@ namespace sluice::session {
 
 static_assert(model::kMaxTables <= residency::Residency::kMaxTables);
 
-RowFeed::RowFeed(Engine& engine) : engine_(engine) {
+EmbeddingRows::EmbeddingRows(Engine& engine) : engine_(engine) {
   unit_of_.resize(static_cast<size_t>(engine.largest_batch()));
 }
 
-const model::Mat& RowFeed::mat(size_t table) const {
+const model::Mat& EmbeddingRows::mat(size_t table) const {
   const model::Program& p = engine_.program();
   return p.mats[static_cast<size_t>(p.tables[table])];
 }
 
-uint8_t* RowFeed::row(size_t table, int32_t t) const {
+uint8_t* EmbeddingRows::row(size_t table, int32_t t) const {
   return engine_.working().table_rows(table) + t * mat(table).row_bytes;
 }
 
-bool RowFeed::begin(std::span<const Token> tokens) {
+bool EmbeddingRows::begin(std::span<const Token> tokens) {
   for (size_t i = 0; i < model::kMaxTables; ++i) {
     if (engine_.residency().rows_under_way(i) > 0) return false;
   }
@@ -30,7 +30,7 @@ bool RowFeed::begin(std::span<const Token> tokens) {
   return true;
 }
 
-uint32_t RowFeed::held(Token token) const {
+uint32_t EmbeddingRows::held(Token token) const {
   residency::Residency& r = engine_.residency();
   const int32_t item = engine_.item_of_mat(engine_.program().embedding);
   for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) {
@@ -40,7 +40,7 @@ uint32_t RowFeed::held(Token token) const {
   return residency::kNoUnit;
 }
 
-void RowFeed::request() {
+void EmbeddingRows::request() {
   residency::Residency& r = engine_.residency();
   for (const size_t n = engine_.program().tables.size(); table_ < n; ++table_) {
     const model::Mat& m = mat(table_);
@@ -49,7 +49,7 @@ void RowFeed::request() {
       const uint32_t unit = table_ == 0 ? held(token) : residency::kNoUnit;
       if (table_ == 0) unit_of_[static_cast<size_t>(t)] = unit;
       if (unit != residency::kNoUnit) continue;
-      RowCache& cache = engine_.working().row_cache(table_);
+      EmbeddingRowCache& cache = engine_.working().embedding_row_cache(table_);
       if (const uint8_t* known = cache.find(token)) {
         std::copy_n(known, m.row_bytes, row(table_, t));
         continue;
@@ -62,7 +62,7 @@ void RowFeed::request() {
   }
 }
 
-bool RowFeed::ready(size_t table) {
+bool EmbeddingRows::ready(size_t table) {
   request();
   Asked& asked = asked_[table];
   if (asked.rows < n_tokens() || engine_.residency().rows_under_way(table) > 0) return false;
@@ -73,7 +73,7 @@ bool RowFeed::ready(size_t table) {
     if (table == 0 && unit_of_[static_cast<size_t>(t)] != residency::kNoUnit) continue;
     const Token token = token_at(t);
     if (kernels::all_finite(m.type, row(table, t), m.cols)) {
-      engine_.working().row_cache(table).keep(token, row(table, t));
+      engine_.working().embedding_row_cache(table).keep(token, row(table, t));
       continue;
     }
     engine_.refuse_weights(m.name, token, token);
@@ -81,7 +81,7 @@ bool RowFeed::ready(size_t table) {
   return true;
 }
 
-void RowFeed::read(size_t table, int32_t t, int64_t col, int64_t n, float* out) const {
+void EmbeddingRows::read(size_t table, int32_t t, int64_t col, int64_t n, float* out) const {
   read_stored(table, t, col, n, out);
   const model::Program& p = engine_.program();
   if (table != 0 || p.centres.of.empty()) return;
@@ -89,7 +89,7 @@ void RowFeed::read(size_t table, int32_t t, int64_t col, int64_t n, float* out) 
   p.centres.view(cols).add(static_cast<uint64_t>(first), static_cast<uint64_t>(n), 1, out);
 }
 
-void RowFeed::read_stored(size_t table, int32_t t, int64_t col, int64_t n, float* out) const {
+void EmbeddingRows::read_stored(size_t table, int32_t t, int64_t col, int64_t n, float* out) const {
   const model::Mat& m = mat(table);
   const uint8_t* from = row(table, t);
   const uint32_t u = table == 0 ? unit_of_[static_cast<size_t>(t)] : residency::kNoUnit;

@@ -13,9 +13,9 @@
 
 namespace sluice::session {
 
-class RowFeed {
+class EmbeddingRows {
  public:
-  explicit RowFeed(Engine& engine);
+  explicit EmbeddingRows(Engine& engine);
 
   // The tokens of a batch, which outlive it. False while rows of a batch that was given up are
   // under way.

@@ -86,10 +86,10 @@ uint64_t identity_of(const gguf::Header& header, const model::Program& program,
     sum.add(kv::kv_types_name(plan.kv_types));
     sum.add(kernels::kKvForms);
   }
-  if (plan.kv_room.forgets()) {
-    sum.add(static_cast<uint64_t>(plan.kv_room.keep) << 32 |
-            static_cast<uint64_t>(plan.kv_room.window));
-    if (plan.kv_room.slots > 0) sum.add(static_cast<uint64_t>(plan.kv_room.slots));
+  if (plan.kv_plan.evicts()) {
+    sum.add(static_cast<uint64_t>(plan.kv_plan.sinks) << 32 |
+            static_cast<uint64_t>(plan.kv_plan.window));
+    if (plan.kv_plan.slots > 0) sum.add(static_cast<uint64_t>(plan.kv_plan.slots));
   }
   for (const char* key : {"general.architecture", "general.name", "general.basename",
                           "general.finetune", "general.version", "general.uuid"}) {
@@ -136,16 +136,16 @@ Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& opti
   }
   Result<model::Program> program = model::build_program(header, options.skip);
   if (!program.ok()) return program.status();
-  if (options.quality != 1) {
+  if (options.skip_layers_ratio != 0) {
     const Result<std::vector<int32_t>> skipped =
-        model::layers_to_skip(header, *program, options.quality);
+        model::layers_to_skip(header, *program, options.skip_layers_ratio);
     if (!skipped.ok()) return skipped.status();
     program = model::build_program(header, *skipped);
     if (!program.ok()) return program.status();
   }
   out.program = std::move(*program);
   Result<model::HeadClusters> clusters =
-      model::read_head_clusters(header, out.program, options.head, options.quality);
+      model::read_head_clusters(header, out.program, options.head, options.skip_layers_ratio);
   if (!clusters.ok()) return clusters.status();
   if constexpr (model::kHeadInOrder) {
     SLUICE_RETURN_IF_ERROR(model::take_head_in_order(header, &*clusters, &out.program));
@@ -198,7 +198,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.skip = {};
   engine->options_.n_ctx = plan.n_ctx;
   engine->options_.kv = plan.kv_types;
-  if (plan.kv_room.forgets()) engine->options_.kv_policy.size = plan.kv_room.positions;
+  if (plan.kv_plan.evicts()) engine->options_.kv_policy.capacity = plan.kv_plan.positions;
   engine->options_.n_batch = plan.n_batch;
   engine->options_.n_threads = plan.n_threads;
   engine->options_.n_checkpoints = plan.kv_shape.n_checkpoints;
@@ -284,7 +284,7 @@ void Engine::identify() {
   identity_ = adapters_.sum() == 0 ? model_identity_ : sum.value();
 }
 
-// Another plan for the same timelines.
+// Another plan for the same sequences.
 Status Engine::replan(uint64_t budget, const AdapterNeeds& adapters) {
   EngineOptions options = options_;
   options.memory_budget = budget;

@@ -1,5 +1,5 @@
 // A loaded model: program, tokenizer, weights under the budget, and the working memory of a pass.
-// It does no I/O: a driver serves residency().queue(). Sessions (timelines) run on it one at a
+// It does no I/O: a driver serves residency().queue(). Sessions (sequences) run on it one at a
 // time.
 #pragma once
 
@@ -14,9 +14,9 @@
 #include "kv/kv_cache.h"
 #include "model/program.h"
 #include "residency/residency.h"
-#include "session/memory_plan.h"
-#include "session/finite_check.h"
 #include "session/compute_buffer.h"
+#include "session/finite_check.h"
+#include "session/memory_plan.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::session {
@@ -71,7 +71,7 @@ class Engine {
   [[nodiscard]] const kernels::Table& table() const { return *table_; }
   [[nodiscard]] const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
   // The vocabulary as grammars need it, made when it is first asked for. Errors: kBudgetTooSmall
-  // where the plan has no room for grammars (EngineOptions::grammars), kOutOfMemory.
+  // where the plan has no room for grammars (EngineOptions::structured_output), kOutOfMemory.
   [[nodiscard]] Result<const grammar::Vocabulary*> vocabulary();
   [[nodiscard]] residency::Residency& residency() { return residency_; }
   [[nodiscard]] const residency::Residency& residency() const { return residency_; }
@@ -93,7 +93,7 @@ class Engine {
   // The first so many layers are another device's, which has their weights: memory is for the
   // others first, and theirs are read where the CPU computes them after all. 0: all are the CPU's
   // again. As set_memory_budget, whose errors it has, between passes or as a batch begins.
-  [[nodiscard]] Status leave_layers(int32_t layers);
+  [[nodiscard]] Status offload_layers(int32_t layers);
 
   // Other adapters than those it was opened with, in their place, within the same budget; none: the
   // model alone. What sessions have computed with the former ones they compute anew. No pass and no
@@ -120,16 +120,16 @@ class Engine {
   // Milliseconds since it began; 0 where it waited for what stays, which says nothing of others.
   [[nodiscard]] double pass_ms() const;
   // What passes of few tokens have cost under this budget, waiting for weights included.
-  [[nodiscard]] draft::PassCosts& costs() { return costs_; }
+  [[nodiscard]] draft::BatchLatency& costs() { return costs_; }
   // What is known of guesses for it, or of the ones that it makes for another model.
-  [[nodiscard]] draft::Experience& guesses() { return guesses_; }
+  [[nodiscard]] draft::DraftState& draft_state() { return draft_state_; }
   // What guesses by a head of the model's own; null where it was not asked for.
   [[nodiscard]] NextnHead* nextn() { return nextn_.get(); }
   [[nodiscard]] HeadCounts& head_counts() { return head_counts_; }
   [[nodiscard]] ExitCounts& exit_counts() { return exit_counts_; }
   [[nodiscard]] ExitWatch& exit_watch() { return exit_watch_; }
-  [[nodiscard]] const WorkingMemory& working() const { return working_; }
-  [[nodiscard]] WorkingMemory& working() { return working_; }
+  [[nodiscard]] const ComputeBuffer& working() const { return working_; }
+  [[nodiscard]] ComputeBuffer& working() { return working_; }
   [[nodiscard]] int64_t width(model::Buf b) const { return program_.width[static_cast<size_t>(b)]; }
 
   // --- weights
@@ -141,7 +141,7 @@ class Engine {
   [[nodiscard]] const float* vec(int32_t index) const;
   // Packs pinned weights and converts small tensors whose bytes have arrived.
   void pack_loaded();
-  [[nodiscard]] WeightCheck& weight_check() { return weight_check_; }
+  [[nodiscard]] FiniteCheck& finite_check() { return weight_check_; }
   // After a look at weights: what has been found becomes failure().
   void settle_check();
   // The rows [first, last] of a tensor hold what is not a number.
@@ -174,9 +174,9 @@ class Engine {
   std::unique_ptr<ThreadPool> own_pool_;
   ThreadPool* pool_ = nullptr;
   residency::Residency residency_;
-  WeightCheck weight_check_;
+  FiniteCheck weight_check_;
   std::vector<int32_t> item_mat_, item_vec_;  // the inverse of the plan's maps
-  WorkingMemory working_;
+  ComputeBuffer working_;
   kv::KvPool timelines_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<NextnHead> nextn_;
@@ -184,8 +184,8 @@ class Engine {
   bool pass_under_way_ = false;
   double pass_began_ms_ = 0;
   uint32_t pins_absent_ = 0;  // when it began
-  draft::PassCosts costs_;
-  draft::Experience guesses_;
+  draft::BatchLatency costs_;
+  draft::DraftState draft_state_;
   HeadCounts head_counts_;
   ExitCounts exit_counts_;
   ExitWatch exit_watch_;

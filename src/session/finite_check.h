@@ -12,7 +12,7 @@
 
 namespace sluice::session {
 
-class WeightCheck {
+class FiniteCheck {
  public:
   // Another plan: none of its units has been looked at.
   void reset(size_t n_units) { seen_.assign(n_units, 0); }

@@ -1,11 +1,11 @@
-// Layers that another device computes (Engine::leave_layers): their weights are out of turn, as
+// Layers that another device computes (Engine::offload_layers): their weights are out of turn, as
 // those of experts are. They come last for memory, are in no pass's order, and are read when the
 // CPU computes them after all: where that device does not do what is asked, or has just been lost.
 #include "session/cpu_executor.h"
 
 namespace sluice::session {
 
-Status Engine::leave_layers(int32_t layers) {
+Status Engine::offload_layers(int32_t layers) {
   const auto mark = [this](int32_t n) {
     for (model::Mat& m : program_.mats) m.expert = m.layer >= 0 && m.layer < n;
     for (const model::Moe& moe : program_.moes) {

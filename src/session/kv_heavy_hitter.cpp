@@ -20,12 +20,12 @@ using model::Buf;
 
 // The queries of this batch that will tell, to where they wait for their block.
 void CpuExecutor::keep_observers(const AttentionOp& op) {
-  const kv::KvCache& cache = timeline_->cache();
+  const kv::KvCache& cache = sequence_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
   const int32_t stride = layer.observer_stride();
   const int64_t n = int64_t{op.att.group()} * op.att.dk;
   for (int32_t t = 0; t < rows_; ++t) {
-    const int32_t in_block = (first_ + t) % layer.leaving.block;
+    const int32_t in_block = (first_ + t) % layer.eviction.block;
     if (in_block % stride != stride - 1) continue;
     const float* q = buffer(Buf::kQkv) + t * engine_.width(Buf::kQkv);
     for (int32_t h = 0; h < op.att.kv_heads; ++h) {
@@ -36,32 +36,32 @@ void CpuExecutor::keep_observers(const AttentionOp& op) {
 
 // Cosines and sines that turn the queries before this block, as fill_rope_tables has turned them;
 // behind them those that turn each key that leaves back to position 0.
-void CpuExecutor::fill_leaving_table(size_t rope) {
-  const kv::Leaving& leaving = timeline_->cache().shape().leaving;
-  fill_rope_table(engine_.program().ropes[rope].hp, rope_factors(rope), first_ - leaving.ring - 1,
-                  leaving.block + 1, engine_.working().leaving_table(rope), /*back=*/true);
+void CpuExecutor::fill_eviction_table(size_t rope) {
+  const kv::Eviction& eviction = sequence_->cache().shape().eviction;
+  fill_rope_table(engine_.program().ropes[rope].hp, rope_factors(rope), first_ - eviction.ring - 1,
+                  eviction.block + 1, engine_.working().eviction_table(rope), /*back=*/true);
 }
 
 // Before the first query of a block: the one that has been in the ring longest leaves it.
-void CpuExecutor::leave_ring(int32_t layer_index, const AttentionOp& op) {
-  if (!op.att.owned_by(layer_index) || !timeline_->leaves(op.att.cache, first_)) return;
-  if (op.rope >= 0) fill_leaving_table(static_cast<size_t>(op.rope));
+void CpuExecutor::evict_block(int32_t layer_index, const AttentionOp& op) {
+  if (!op.att.owned_by(layer_index) || !sequence_->leaves(op.att.cache, first_)) return;
+  if (op.rope >= 0) fill_eviction_table(static_cast<size_t>(op.rope));
   engine_.pool().parallel_for(op.att.kv_heads, [&](int64_t head, int thread) {
-    const int32_t places = engine_.plan().kv_room.positions;
+    const int32_t places = engine_.plan().kv_plan.positions;
     const PickScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), op.att.group(),
                         op.att.dk, op.att.dv, places);
     add_attention(op, static_cast<int32_t>(head), s);
     pick(op, static_cast<int32_t>(head), s);
   });
-  timeline_->left(op.att.cache, first_);
+  sequence_->left(op.att.cache, first_);
 }
 
 // The attention of the last block's observers, in their order. What was added up before counts half
 // of it, so that what is asked for no more goes in the end: a text may have other matters by now.
 void CpuExecutor::add_attention(const AttentionOp& op, int32_t head, const PickScratch& s) {
-  const kv::KvCache& cache = timeline_->cache();
+  const kv::KvCache& cache = sequence_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
-  const int32_t chunk = std::min(PickScratch::kChunk, layer.leaving.block);
+  const int32_t chunk = std::min(PickScratch::kChunk, layer.eviction.block);
   std::fill_n(s.unit, chunk * chunk, kernels::f16{});
   constexpr float kOne = 1;
   for (int32_t i = 0; i < chunk; ++i)
@@ -72,12 +72,12 @@ void CpuExecutor::add_attention(const AttentionOp& op, int32_t head, const PickS
   for (int32_t i = 0; i < layer.observers; ++i) observe_one(op, head, i, s, sums);
 }
 
-// By a row of the leaving table.
+// By a row of the eviction table.
 void CpuExecutor::turn(const AttentionOp& op, float* x, int32_t row) {
   if (op.rope < 0) return;
   const size_t rope = static_cast<size_t>(op.rope);
   const model::RopeHParams& hp = engine_.program().ropes[rope].hp;
-  const float* cos = engine_.working().leaving_table(rope) + int64_t{row} * hp.n_rot;
+  const float* cos = engine_.working().eviction_table(rope) + int64_t{row} * hp.n_rot;
   rotate_key(op.att, x);
   engine_.table().rope(x + op.rope_col, cos, cos + hp.n_rot / 2, hp.n_rot, hp.neox);
   rotate_key(op.att, x);
@@ -87,9 +87,9 @@ void CpuExecutor::turn(const AttentionOp& op, float* x, int32_t row) {
 // of positions at a time.
 void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index,
                               const PickScratch& s, float* sums) {
-  const kv::KvCache& cache = timeline_->cache();
+  const kv::KvCache& cache = sequence_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
-  const int32_t block = layer.leaving.block, group = op.att.group(), dk = op.att.dk;
+  const int32_t block = layer.eviction.block, group = op.att.group(), dk = op.att.dk;
   const int32_t chunk = std::min(PickScratch::kChunk, block);
   const int32_t apart = layer.apart(first_ - 1);  // whole chunks, as the ring is
   const int32_t own = (first_ - block) % layer.capacity;
@@ -157,7 +157,7 @@ void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index
 // as it is, whatever its form.
 void CpuExecutor::widen(const AttentionOp& op, int32_t head, int32_t place, bool key,
                         const PickScratch& s) {
-  const kv::KvCache& cache = timeline_->cache();
+  const kv::KvCache& cache = sequence_->cache();
   kernels::AttentionArgs a = base_args(cache, op, head);
   if (key) {
     a.v = a.k;
@@ -180,20 +180,20 @@ void CpuExecutor::widen(const AttentionOp& op, int32_t head, int32_t place, bool
 // Those of the block that have been attended to more than others before take their places; the
 // first positions stay.
 void CpuExecutor::pick(const AttentionOp& op, int32_t head, const PickScratch& s) {
-  const kv::KvCache& cache = timeline_->cache();
+  const kv::KvCache& cache = sequence_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
   const int32_t dk = layer.dk, dv = layer.own_values();
   float* const sums = cache.attended(op.att.cache, head);
   const int32_t held = layer.apart(first_ - 1), block = first_ % layer.capacity;
   int32_t least = -1;  // the place of the least that may go; -1: to be found
-  for (int32_t i = 0; i < layer.leaving.block; ++i) {
+  for (int32_t i = 0; i < layer.eviction.block; ++i) {
     const int32_t from = block + i;
     const float sum = std::exchange(sums[layer.slots + from], 0.0f);
     int32_t to = held + i;
     if (held == layer.slots) {
       if (least < 0) {
         least =
-            static_cast<int32_t>(std::min_element(sums + layer.keep, sums + layer.slots) - sums);
+            static_cast<int32_t>(std::min_element(sums + layer.sinks, sums + layer.slots) - sums);
       }
       if (sum <= sums[least]) continue;
       to = std::exchange(least, -1);

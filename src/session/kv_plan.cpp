@@ -26,15 +26,15 @@ bool uneven_after_rope(const model::Program& p, const Op& attention, bool keys) 
 }
 
 // Why the model cannot forget; null: it can.
-const char* obstacle(const model::Program& p, const KvRoom& room) {
+const char* obstacle(const model::Program& p, const KvPlan& room) {
   if (!p.hp.causal || p.decoder > 0) return "this model reads texts whole";
   if (p.max_context < model::kMaxContext) return "this model has learned its positions one by one";
   for (const Op& op : p.ops) {
     if (op.is<model::TemperatureOp>()) return "this model's queries grow with their position";
     const auto* attention = op.get<AttentionOp>();
-    if (attention == nullptr || !room.forgets(*attention)) continue;
+    if (attention == nullptr || !room.evicts(*attention)) continue;
     if (attention->chunked) return "this model sees texts in pieces that are longer than the cache";
-    if ((room.keep > 0 || room.slots > 0) && uneven_after_rope(p, op, room.slots > 0)) {
+    if ((room.sinks > 0 || room.slots > 0) && uneven_after_rope(p, op, room.slots > 0)) {
       return "this model's queries are weighed after their rotation";
     }
     if (room.slots > 0 && attention->alibi != 0) {
@@ -47,28 +47,28 @@ const char* obstacle(const model::Program& p, const KvRoom& room) {
 // Three quarters of the positions are a ring of the last ones, the others for those that are
 // picked: both are whole blocks, and where attention is cut into parts, whole parts. Blocks are no
 // shorter than `least`.
-void share_places(int32_t least, KvRoom& room) {
+void share_places(int32_t least, KvPlan& room) {
   int32_t block = least;
   while (block < 256 && block * 16 <= room.positions) block *= 2;
   const int32_t split = attention_split(room.positions);
   const int32_t unit = room.positions <= split ? block : split;
-  room.leaving = {std::max(1, room.positions / 4 * 3 / unit) * unit, block};
-  room.slots = room.positions - room.leaving.ring;
+  room.eviction = {std::max(1, room.positions / 4 * 3 / unit) * unit, block};
+  room.slots = room.positions - room.eviction.ring;
 }
 
 }  // namespace
 
-Result<KvRoom> plan_room(const model::Program& program, const kv::KvPolicy& policy,
+Result<KvPlan> plan_room(const model::Program& program, const kv::KvPolicy& policy,
                          const kv::KvTypes& types, int32_t positions) {
-  KvRoom room;
+  KvPlan room;
   room.positions = positions;
-  if (!policy.forgets()) return room;
-  const int64_t wanted = policy.size > 0 ? policy.size : positions;
+  if (!policy.evicts()) return room;
+  const int64_t wanted = policy.capacity > 0 ? policy.capacity : positions;
   // Of types in groups whole groups leave; two blocks are a ring, and as many places as in one
   // there must be besides.
   const bool grouped = kernels::kv_grouped(types.k) || kernels::kv_grouped(types.v);
-  const int32_t least_block = grouped ? kernels::kKvGroup : 32;
-  const int32_t least = policy.heavy && grouped ? 3 * least_block : kv::kLeastPositions;
+  const int32_t min_block = grouped ? kernels::kKvGroup : 32;
+  const int32_t least = policy.heavy_hitter && grouped ? 3 * min_block : kv::kMinPositions;
   if (wanted < least || wanted > model::kMaxContext) {
     return error(Code::kInvalidArgument,
                  "a cache of %lld positions cannot forget: it has %d to %lld of them",
@@ -78,28 +78,28 @@ Result<KvRoom> plan_room(const model::Program& program, const kv::KvPolicy& poli
   const int64_t split = attention_split(static_cast<int32_t>(wanted));
   const int64_t unit = wanted <= split ? kernels::kKvGroup : split;
   room.positions = static_cast<int32_t>((wanted + unit - 1) / unit * unit);
-  if (policy.heavy) share_places(least_block, room);
+  if (policy.heavy_hitter) share_places(min_block, room);
   const int32_t seen =
       room.slots > 0 ? room.slots : room.positions - kv::KvPolicy::spare(room.positions);
-  if (policy.keep < 0 || policy.keep > seen / 2) {
+  if (policy.sinks < 0 || policy.sinks > seen / 2) {
     return error(Code::kInvalidArgument,
                  "%d first positions cannot be kept: a cache of %d has room for 0 to %d",
-                 policy.keep, room.positions, seen / 2);
+                 policy.sinks, room.positions, seen / 2);
   }
-  room.keep = policy.keep;
-  room.window = room.slots > 0 ? room.leaving.ring - room.leaving.block : seen - policy.keep;
+  room.sinks = policy.sinks;
+  room.window = room.slots > 0 ? room.eviction.ring - room.eviction.block : seen - policy.sinks;
   if (const char* why = obstacle(program, room)) {
     return error(Code::kInvalidArgument, "the KV policy %s is not possible here: %s",
-                 policy.heavy ? "heavy" : "window", why);
+                 policy.heavy_hitter ? "heavy-hitter" : "window", why);
   }
   return room;
 }
 
 int32_t endless_text(uint64_t budget, int32_t n_sessions) {
-  constexpr uint64_t kLeast = 1 << 15, kMost = 1 << 20;
-  if (budget == 0) return kMost;
+  constexpr uint64_t kMin = 1 << 15, kMax = 1 << 20;
+  if (budget == 0) return kMax;
   const uint64_t each = sizeof(int32_t) * (static_cast<uint64_t>(n_sessions) + 2);
-  return static_cast<int32_t>(std::clamp(budget / 64 / each, kLeast, kMost));
+  return static_cast<int32_t>(std::clamp(budget / 64 / each, kMin, kMax));
 }
 
 }  // namespace sluice::session

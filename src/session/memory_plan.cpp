@@ -18,8 +18,8 @@ using model::Buf;
 using model::kBufCount;
 using model::Program;
 
-constexpr int32_t kLeastCheckpoints = 2;
-constexpr int32_t kLeastDraft = 3;
+constexpr int32_t kMinCheckpoints = 2;
+constexpr int32_t kMinDraft = 3;
 constexpr int32_t kObservers = 8;            // queries of a block that tell what stays of one
 constexpr uint64_t kBaseBytes = 192 << 10;   // queue, directory, program, allocator's own
 constexpr uint64_t kUnitBytes = 192;         // its entries in the plan and in the residency
@@ -117,20 +117,20 @@ int32_t recent_capacity(int32_t positions) {
 
 // Whether passes are as long as a text: in several, each layer's weights would be read again for
 // every one, and all rows kept between layers anyway. So the context bounds the activations.
-bool reads_whole(const Program& p) {
+bool single_batch(const Program& p) {
   return !p.hp.causal || p.decoder > 0;
 }
 
 // Whether the model can have such keys and values.
-Status check_kv_types(const Program& p, const kv::KvTypes& types, const KvRoom& room) {
+Status check_kv_types(const Program& p, const kv::KvTypes& types, const KvPlan& room) {
   if (types.f16()) return {};
   const auto refuse = [&types](const char* why) {
     return error(Code::kInvalidArgument, "the KV type %s is not possible here: %s",
                  kv::kv_types_name(types).c_str(), why);
   };
-  if (reads_whole(p)) return refuse("this model reads texts whole and keeps f16");
+  if (single_batch(p)) return refuse("this model reads texts whole and keeps f16");
   if (room.slots > 0 && types.k == kv::KvType::kQ2) {
-    return refuse("the KV policy heavy takes single keys, which q2 keeps together");
+    return refuse("the KV policy heavy-hitter takes single keys, which q2 keeps together");
   }
   for (const model::Op& op : p.ops) {
     const auto* attention = op.get<model::AttentionOp>();
@@ -142,13 +142,13 @@ Status check_kv_types(const Program& p, const kv::KvTypes& types, const KvRoom& 
 }
 
 // What each layer keeps, from the operations that keep it.
-kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvRoom& room,
+kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvPlan& room,
                      const kv::KvTypes& types) {
   kv::KvShape shape;
   shape.n_ctx = n_ctx;
   shape.whole = !p.hp.causal;
   shape.answers = p.decoder > 0;
-  shape.leaving = room.leaving;
+  shape.eviction = room.eviction;
   shape.layers.resize(static_cast<size_t>(p.hp.n_layer));
   for (const model::Op& op : p.ops) {
     if (op.layer < 0 || op.layer == p.nextn.layer) continue;
@@ -168,13 +168,13 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvRoom& room,
       layer.window = own->window;
       layer.capacity =
           own->window > 0 ? ring_capacity(own->window, room.positions) : room.positions;
-      if (room.forgets(*own)) {
-        layer.forgets = true;
+      if (room.evicts(*own)) {
+        layer.evicts = true;
         layer.window = room.window;
-        layer.keep = room.keep;
+        layer.sinks = room.sinks;
         layer.capacity = room.positions - room.slots;
         layer.slots = room.slots;
-        layer.leaving = room.leaving;
+        layer.eviction = room.eviction;
         layer.observers = room.slots > 0 ? kObservers : 0;
         layer.group = own->att.group();
       }
@@ -199,7 +199,7 @@ int32_t choose_checkpoints(const kv::KvShape& shape, uint64_t budget) {
   const int64_t all = (shape.n_ctx + kCheckpointEvery - 1) / kCheckpointEvery;
   const uint64_t room = budget == 0 ? kUnlimited : budget / 16;
   const uint64_t n =
-      std::clamp<uint64_t>(room / shape.state_bytes(), kLeastCheckpoints, kMaxCheckpoints);
+      std::clamp<uint64_t>(room / shape.state_bytes(), kMinCheckpoints, kMaxCheckpoints);
   return static_cast<int32_t>(std::min(static_cast<int64_t>(n), all));
 }
 
@@ -221,7 +221,7 @@ uint64_t vector_bytes(const Program& p) {
   return bytes;
 }
 
-// What the generations hold beside the pass: the sampler's candidates, the timeline's tokens and a
+// What the generations hold beside the pass: the sampler's candidates, the sequence's tokens and a
 // prompt's, pieces of text on their way out.
 uint64_t request_bytes(const Program& p, const MemoryPlan& plan) {
   constexpr uint64_t kCandidateBytes = 8, kPieces = 32 << 10;
@@ -238,35 +238,36 @@ uint64_t request_bytes(const Program& p, const MemoryPlan& plan) {
 int32_t choose_draft(const Program& p, uint64_t budget) {
   const uint64_t row = static_cast<uint64_t>(std::max<int64_t>(p.hp.n_vocab, 1)) * sizeof(float);
   const uint64_t rows = budget == 0 ? UINT64_MAX : budget / 32 / row;
-  return std::max(kLeastDraft, static_cast<int32_t>(std::min<uint64_t>(rows, kDefaultDraft)));
+  return std::max(kMinDraft, static_cast<int32_t>(std::min<uint64_t>(rows, kDefaultDraft)));
 }
 
-// Tokens of a batch: a ring that forgets has room for so many behind what its first query sees;
+// Tokens of a batch: a ring that evicts has room for so many behind what its first query sees;
 // where a block leaves at a time, a batch has no more than that.
-int32_t most_batch(const KvRoom& room) {
-  if (room.slots > 0) return room.leaving.block;
-  return room.forgets() ? kv::KvPolicy::spare(room.positions) : kMaxBatch;
+int32_t max_batch(const KvPlan& room) {
+  if (room.slots > 0) return room.eviction.block;
+  return room.evicts() ? kv::KvPolicy::spare(room.positions) : kMaxBatch;
 }
 
-void set_draft(const Program& p, const EngineOptions& options, int32_t guesses, MemoryPlan& plan) {
-  const int32_t room = plan.kv_room.forgets() ? most_batch(plan.kv_room) : plan.n_ctx;
-  const int32_t most = reads_whole(p) ? 0 : std::min(draft::kMostGuesses, (room - 1) / 2);
-  plan.draft_max = std::clamp(guesses, 0, most);
+void set_draft(const Program& p, const EngineOptions& options, int32_t tokens, MemoryPlan& plan) {
+  const int32_t room = plan.kv_plan.evicts() ? max_batch(plan.kv_plan) : plan.n_ctx;
+  const int32_t most = single_batch(p) ? 0 : std::min(draft::kMaxDraftTokens, (room - 1) / 2);
+  plan.draft_max = std::clamp(tokens, 0, most);
   plan.logits_rows = std::max(options.logits_rows, plan.parallel + plan.draft_max);
   // A recurrent state goes back to where the batch began: what was right of it is computed again.
   const bool twice = plan.draft_max > 0 && plan.kv_shape.recurrent();
   plan.draft_batch = (plan.draft_max + 1) * (twice ? 2 : 1);
 }
 
-void size_fixed(const Program& p, const kernels::Table& table, bool grammars, MemoryPlan& plan) {
+void size_fixed(const Program& p, const kernels::Table& table, bool structured_output,
+                MemoryPlan& plan) {
   plan.kv = static_cast<uint64_t>(plan.n_sessions) * plan.kv_shape.bytes();
   plan.vectors = vector_bytes(p);
-  const WorkingMemory::Sizes sizes = WorkingMemory::measure(p, table, plan.working());
+  const ComputeBuffer::Sizes sizes = ComputeBuffer::measure(p, table, plan.working());
   plan.activations = sizes.activations;
   const uint64_t threads = static_cast<uint64_t>(plan.n_threads);
   plan.scratch = threads * sizes.scratch;
   plan.request = request_bytes(p, plan);
-  if (grammars) {
+  if (structured_output) {
     plan.grammar =
         grammar::Vocabulary::memory_bytes(static_cast<uint64_t>(p.hp.n_vocab), plan.tokenizer) +
         static_cast<uint64_t>(plan.parallel) *
@@ -289,10 +290,10 @@ void set_cached_rows(const Program& p, MemoryPlan& plan) {
       p.embedding == p.head ? plan.weights.streamed_bytes == 0 : plan.weights.embedding_held;
   for (size_t i = held ? 1 : 0; i < p.tables.size(); ++i) {
     const model::Mat& m = p.mats[static_cast<size_t>(p.tables[i])];
-    const uint64_t all = static_cast<uint64_t>(m.rows) + RowCache::kWays - 1;
+    const uint64_t all = static_cast<uint64_t>(m.rows) + EmbeddingRowCache::kWays - 1;
     const uint64_t room = plan.budget / 64 / p.tables.size();
-    const uint64_t n = room / RowCache::bytes(1, static_cast<uint64_t>(m.row_bytes));
-    plan.cached_rows[i] = std::min(n, all) / RowCache::kWays * RowCache::kWays;
+    const uint64_t n = room / EmbeddingRowCache::bytes(1, static_cast<uint64_t>(m.row_bytes));
+    plan.cached_rows[i] = std::min(n, all) / EmbeddingRowCache::kWays * EmbeddingRowCache::kWays;
   }
 }
 
@@ -303,19 +304,19 @@ uint64_t context_bytes(const Program& p, const kernels::Table& table, const kv::
   const int32_t n_ctx = static_cast<int32_t>(positions);
   const kv::KvShape shape = kv_shape(p, n_ctx, {n_ctx}, types);
   const uint64_t kv = shape.bytes() - std::min(shape.bytes(), 2 * shape.state_bytes());
-  if (!reads_whole(p)) return kv;
-  return kv + WorkingMemory::measure(p, table, {n_ctx, n_ctx, 1, 1}).activations;
+  if (!single_batch(p)) return kv;
+  return kv + ComputeBuffer::measure(p, table, {n_ctx, n_ctx, 1, 1}).activations;
 }
 
 int32_t choose_context(const Program& p, const kernels::Table& table,
                        const EngineOptions& options) {
-  const int64_t most = reads_whole(p) ? kDefaultWholeContext : kDefaultContext;
+  const int64_t most = single_batch(p) ? kDefaultWholeContext : kDefaultContext;
   const int64_t texts = p.decoder > 0 ? 2 : 1;  // a source and its answer
   const int64_t own = std::min<int64_t>({texts * p.hp.n_ctx_train, p.max_context, most});
   int64_t n_ctx = own;
-  while (options.memory_budget > 0 && n_ctx > kLeastContext &&
+  while (options.memory_budget > 0 && n_ctx > kMinContext &&
          context_bytes(p, table, options.kv, n_ctx) > options.memory_budget / 4) {
-    n_ctx = std::max<int64_t>(kLeastContext, n_ctx / 2);
+    n_ctx = std::max<int64_t>(kMinContext, n_ctx / 2);
   }
   return static_cast<int32_t>(n_ctx);
 }
@@ -323,8 +324,8 @@ int32_t choose_context(const Program& p, const kernels::Table& table,
 }  // namespace
 
 uint64_t kv_bytes(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
-  if (!check_kv_types(program, types, plan.kv_room).ok()) return 0;
-  kv::KvShape shape = kv_shape(program, plan.n_ctx, plan.kv_room, types);
+  if (!check_kv_types(program, types, plan.kv_plan).ok()) return 0;
+  kv::KvShape shape = kv_shape(program, plan.n_ctx, plan.kv_plan, types);
   shape.n_checkpoints = plan.kv_shape.n_checkpoints;
   return static_cast<uint64_t>(plan.n_sessions) * shape.bytes();
 }
@@ -399,18 +400,18 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   }
   plan.kv_types = options.kv;
   plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, table, options);
-  plan.parallel = reads_whole(program) ? 1 : std::clamp(options.parallel, 1, kMaxSessions);
+  plan.parallel = single_batch(program) ? 1 : std::clamp(options.parallel, 1, kMaxSessions);
   plan.n_sessions = std::clamp(std::max(options.n_sessions, plan.parallel), 1, kMaxSessions);
-  Result<KvRoom> room_for = plan_room(program, options.kv_policy, options.kv, plan.n_ctx);
+  Result<KvPlan> room_for = plan_room(program, options.kv_policy, options.kv, plan.n_ctx);
   if (!room_for.ok()) return room_for.status();
-  plan.kv_room = *room_for;
-  SLUICE_RETURN_IF_ERROR(check_kv_types(program, options.kv, plan.kv_room));
-  plan.parallel = std::min(plan.parallel, most_batch(plan.kv_room));
-  if (plan.kv_room.forgets() &&
-      (options.kv_policy.size == 0 || options.n_ctx <= plan.kv_room.positions)) {
+  plan.kv_plan = *room_for;
+  SLUICE_RETURN_IF_ERROR(check_kv_types(program, options.kv, plan.kv_plan));
+  plan.parallel = std::min(plan.parallel, max_batch(plan.kv_plan));
+  if (plan.kv_plan.evicts() &&
+      (options.kv_policy.capacity == 0 || options.n_ctx <= plan.kv_plan.positions)) {
     plan.n_ctx = endless_text(options.memory_budget, plan.n_sessions);
   }
-  plan.kv_shape = kv_shape(program, plan.n_ctx, plan.kv_room, options.kv);
+  plan.kv_shape = kv_shape(program, plan.n_ctx, plan.kv_plan, options.kv);
   if (plan.kv_shape.whole && plan.kv_shape.recurrent()) {
     return error(Code::kUnsupportedArchitecture,
                  "the metadata value attention.causal is false, but layers of this \"%s\" model "
@@ -420,28 +421,28 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   const int32_t checkpoints = options.n_checkpoints >= 0
                                   ? options.n_checkpoints
                                   : choose_checkpoints(plan.kv_shape, options.memory_budget);
-  const int32_t least_checkpoints =
-      options.n_checkpoints >= 0 ? checkpoints : std::min(checkpoints, kLeastCheckpoints);
-  plan.kv_shape.n_checkpoints = least_checkpoints;
-  const bool choose_guesses = options.draft_max < 0;
-  set_draft(program, options, choose_guesses ? kLeastDraft : options.draft_max, plan);
+  const int32_t min_checkpoints =
+      options.n_checkpoints >= 0 ? checkpoints : std::min(checkpoints, kMinCheckpoints);
+  plan.kv_shape.n_checkpoints = min_checkpoints;
+  const bool choose_drafts = options.draft_max < 0;
+  set_draft(program, options, choose_drafts ? kMinDraft : options.draft_max, plan);
   Ordering order(program, table);
   const uint64_t ring = residency::minimum_budget(order.specs, table.row_group);
   plan.mat_item = order.mat_item;
   plan.vec_item = order.vec_item;
 
-  const bool whole = reads_whole(program);
-  const auto least_batch = [&plan, &options, whole] {
+  const bool whole = single_batch(program);
+  const auto min_n_batch = [&plan, &options, whole] {
     const int32_t wanted = std::max({plan.draft_batch, plan.parallel, options.min_batch});
     return whole ? plan.n_ctx : std::min(plan.n_ctx, wanted);
   };
   const auto units_bytes = [](const residency::Plan& weights) {
     return weights.units.size() * kUnitBytes;
   };
-  plan.n_batch = least_batch();
-  size_fixed(program, table, options.grammars, plan);
-  const uint64_t most_units = units_bytes(residency::make_plan(order.specs, table.row_group, ring));
-  const uint64_t bare = plan.fixed() + ring + most_units;
+  plan.n_batch = min_n_batch();
+  size_fixed(program, table, options.structured_output, plan);
+  const uint64_t max_units = units_bytes(residency::make_plan(order.specs, table.row_group, ring));
+  const uint64_t bare = plan.fixed() + ring + max_units;
   const auto spare = [&options](uint64_t n) {
     return options.spare != nullptr ? options.spare(n) : 0;
   };
@@ -451,53 +452,53 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   if (plan.budget > 0 && plan.budget < plan.minimum) {
     // A context that was chosen here may have been too long after all.
     EngineOptions shorter = options;
-    const bool chosen = options.n_ctx == 0 && options.kv_policy.size == 0;
-    for (int32_t n = plan.kv_room.positions; chosen && n > kLeastContext;) {
-      shorter.n_ctx = n = std::max(kLeastContext, n / 2);
+    const bool chosen = options.n_ctx == 0 && options.kv_policy.capacity == 0;
+    for (int32_t n = plan.kv_plan.positions; chosen && n > kMinContext;) {
+      shorter.n_ctx = n = std::max(kMinContext, n / 2);
       Result<MemoryPlan> found = plan_memory(program, table, tokenizer_bytes, shorter, adapters);
-      if (found.ok() || n == kLeastContext) return found;
+      if (found.ok() || n == kMinContext) return found;
     }
     return error(Code::kBudgetTooSmall,
                  "a memory budget of %llu bytes is too small for this model with a context of %d: "
                  "the smallest that works is %llu bytes",
-                 static_cast<unsigned long long>(plan.budget), plan.kv_room.positions,
+                 static_cast<unsigned long long>(plan.budget), plan.kv_plan.positions,
                  static_cast<unsigned long long>(plan.minimum));
   }
   plan.base += spare(plan.budget);
   plan.kv_shape.n_checkpoints = checkpoints;
-  size_fixed(program, table, options.grammars, plan);
-  if (plan.budget > 0 && plan.fixed() + ring + most_units > plan.budget) {
-    plan.kv_shape.n_checkpoints = least_checkpoints;
+  size_fixed(program, table, options.structured_output, plan);
+  if (plan.budget > 0 && plan.fixed() + ring + max_units > plan.budget) {
+    plan.kv_shape.n_checkpoints = min_checkpoints;
   }
-  if (choose_guesses) {
+  if (choose_drafts) {
     set_draft(program, options, choose_draft(program, plan.budget), plan);
-    plan.n_batch = least_batch();
-    size_fixed(program, table, options.grammars, plan);
-    if (plan.budget > 0 && plan.fixed() + ring + most_units > plan.budget) {
-      set_draft(program, options, kLeastDraft, plan);
+    plan.n_batch = min_n_batch();
+    size_fixed(program, table, options.structured_output, plan);
+    if (plan.budget > 0 && plan.fixed() + ring + max_units > plan.budget) {
+      set_draft(program, options, kMinDraft, plan);
     }
   }
   // The largest batch whose buffers take at most an eighth of the budget.
-  const int32_t longest = most_batch(plan.kv_room);
+  const int32_t longest = max_batch(plan.kv_plan);
   const int32_t most = options.n_batch > 0 ? std::min(options.n_batch, longest) : longest;
-  const int32_t least = least_batch();
+  const int32_t least = min_n_batch();
   const int32_t wanted = whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(least, most));
   for (plan.n_batch = wanted; plan.n_batch > least;
        plan.n_batch = std::max(least, (plan.n_batch + 1) / 2)) {
-    size_fixed(program, table, options.grammars, plan);
+    size_fixed(program, table, options.structured_output, plan);
     if (plan.budget == 0) break;
     const bool modest = plan.activations + plan.scratch <= plan.budget / 8;
-    if (modest && plan.fixed() + ring + most_units <= plan.budget) break;
+    if (modest && plan.fixed() + ring + max_units <= plan.budget) break;
   }
   // The units take room themselves, the more the smaller they are. At the smallest budget there are
-  // most_units of them, so this ends there at the latest.
+  // max_units of them, so this ends there at the latest.
   uint64_t directory = 0;
   const auto lay_weights = [&] {
-    size_fixed(program, table, options.grammars, plan);
+    size_fixed(program, table, options.structured_output, plan);
     const uint64_t room = plan.budget == 0 ? UINT64_MAX / 4 : plan.budget - plan.fixed();
     for (;;) {
       plan.weights = residency::make_plan(order.specs, table.row_group, room - directory);
-      const uint64_t needed = std::min(units_bytes(plan.weights), most_units);
+      const uint64_t needed = std::min(units_bytes(plan.weights), max_units);
       if (needed <= directory) break;
       directory = needed;
     }
@@ -507,8 +508,8 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   if (plan.budget > 0) {
     const bool resident = plan.weights.streamed_bytes == 0;
     set_cached_rows(program, plan);
-    size_fixed(program, table, options.grammars, plan);
-    const bool fits = plan.fixed() + ring + most_units <= plan.budget;
+    size_fixed(program, table, options.structured_output, plan);
+    const bool fits = plan.fixed() + ring + max_units <= plan.budget;
     if (fits) lay_weights();
     if (!fits || (resident && plan.weights.streamed_bytes > 0)) {
       plan.cached_rows = {};

@@ -14,8 +14,8 @@
 #include "model/program.h"
 #include "residency/residency.h"
 #include "session/adapter_set.h"
-#include "session/kv_plan.h"
 #include "session/compute_buffer.h"
+#include "session/kv_plan.h"
 
 namespace sluice::session {
 
@@ -40,25 +40,26 @@ struct EngineOptions {
   ThreadPool* pool = nullptr;     // with so many threads, outlives the engine; null: one of its own
   bool borrows_threads = false;   // the pool will be another engine's, whose plan counts it
   int32_t logits_rows = 1;        // rows of logits kept by a pass that wants them all
-  int32_t n_sessions = 1;         // timelines that are in memory at once
+  int32_t n_sessions = 1;         // sequences that are in memory at once
   int32_t n_checkpoints = -1;     // copies of recurrent states for going back; -1: chosen
   const char* kernels = "";       // table by name; "": the best
   RangeReader* reader = nullptr;  // of the caller, outlives the engine; null: no direct reads
   residency::DirectReads direct_reads = residency::DirectReads::kNone;
   kv::KvTypes kv;  // of keys and values; auto: the best that take at most a quarter of the budget,
                    // as a context is chosen; where none do, the smallest
-  // With a cache that forgets, `n_ctx` is the length of a text where it is greater than the cache's
+  // With a cache that evicts, `n_ctx` is the length of a text where it is greater than the cache's
   // size, and else, where that is not given, the size; a text is then as good as endless.
   kv::KvPolicy kv_policy;
-  bool grammars = false;                      // room for generations that are bound to a grammar
+  bool structured_output = false;             // room for generations that are bound to a grammar
   std::span<const adapter::Source> adapters;  // of the caller, read while the engine is opened
   int32_t draft_max = 0;  // tokens guessed ahead that one pass checks; 0: none, -1: chosen
   bool nextn = false;     // room for a head of the model's own that guesses (model/nextn.h)
   // Sessions whose passes may be computed together, each with an answer under way: as many
-  // timelines, at least.
+  // sequences, at least.
   int32_t parallel = 1;
-  // From 1, the whole model, to 0: the least important layers are left out (model/layer_skipping.h).
-  double quality = 1;
+  // From 1, the whole model, to 0: the least important layers are left out
+  // (model/layer_skipping.h).
+  double skip_layers_ratio = 0;
   std::span<const int32_t> skip;  // layers that are left out; of the caller, read while opening
   model::HeadPolicy head;         // how many of the output head's products a token costs
   model::ExitPolicy exits;        // whether tokens leave before the last layer
@@ -66,7 +67,7 @@ struct EngineOptions {
 
 inline constexpr int32_t kMaxBatch = 256;
 inline constexpr int32_t kDefaultContext = 4096;
-inline constexpr int32_t kLeastContext = 128;          // that is chosen of itself
+inline constexpr int32_t kMinContext = 128;            // that is chosen of itself
 inline constexpr int32_t kDefaultWholeContext = 2048;  // of models that read a text whole
 inline constexpr int32_t kMaxSessions = 64;
 inline constexpr int32_t kDefaultDraft = 15;  // guesses, while their logits take little of a budget
@@ -96,15 +97,15 @@ struct MemoryPlan {
   // Rows of each table that stay once they were read, part of `activations`.
   std::array<uint64_t, model::kMaxTables> cached_rows{};
   kv::KvTypes kv_types;
-  KvRoom kv_room;
+  KvPlan kv_plan;
   kv::KvShape kv_shape;
   residency::Plan weights;
   // Matrix of `weights` that holds each of the program's mats and vecs.
   std::vector<int32_t> mat_item, vec_item;
 
-  [[nodiscard]] WorkingShape working() const {
-    return {kv_room.positions, n_batch,           n_threads,   logits_rows,
-            adapter_scratch,   kv_room.forgets(), cached_rows, kv_room.leaving.block};
+  [[nodiscard]] ComputeBufferShape working() const {
+    return {kv_plan.positions, n_batch,          n_threads,   logits_rows,
+            adapter_scratch,   kv_plan.evicts(), cached_rows, kv_plan.eviction.block};
   }
   [[nodiscard]] uint64_t fixed() const {
     return tokenizer + vectors + kv + activations + scratch + request + grammar + adapters + nextn +
@@ -122,7 +123,7 @@ struct MemoryPlan {
                                              const EngineOptions& options,
                                              const AdapterNeeds& adapters = {});
 
-// Bytes of all timelines' keys, values and states in this plan, were they of those types; 0 where
+// Bytes of all sequences' keys, values and states in this plan, were they of those types; 0 where
 // the model cannot have them.
 [[nodiscard]] uint64_t kv_bytes(const model::Program& program, const MemoryPlan& plan,
                                 const kv::KvTypes& types);

@@ -1,6 +1,6 @@
 // Mixture of experts (https://arxiv.org/abs/2401.04088): only the chosen experts' weights are asked
-// for (moe_router.h says which). Experts run in ascending order whatever the number of tokens, so that
-// sums do not depend on batching.
+// for (moe_router.h says which). Experts run in ascending order whatever the number of tokens, so
+// that sums do not depend on batching.
 #include <algorithm>
 
 #include "session/cpu_executor.h"

@@ -10,8 +10,8 @@ namespace sluice::session {
 namespace {
 
 constexpr float kTaken = -std::numeric_limits<float>::infinity();
-constexpr float kExcluded = -FLT_MAX;         // below every score, but not taken
-constexpr float kLeastSum = 6.103515625e-5f;  // of weights that are divided by it
+constexpr float kExcluded = -FLT_MAX;       // below every score, but not taken
+constexpr float kMinSum = 6.103515625e-5f;  // of weights that are divided by it
 
 float exponential(float x) {
   return static_cast<float>(std::exp(static_cast<double>(x)));
@@ -90,7 +90,7 @@ void choose_experts(const model::Moe& moe, const kernels::Table& table, const fl
     sum += out[k].weight;
   }
   if (moe.gating == model::Gating::kSoftmaxChosen) softmax_of_chosen(moe.n_used, out);
-  const float by = moe.weights_scale / (moe.normalize ? std::max(sum, kLeastSum) : 1);
+  const float by = moe.weights_scale / (moe.normalize ? std::max(sum, kMinSum) : 1);
   for (int32_t k = 0; k < moe.n_used; ++k) out[k].weight *= by;
   if (moe.shared_by > 1) merge_equal(moe.n_used, out);
 }

@@ -1,9 +1,9 @@
 // Running the head that predicts further tokens (model/nextn.h), natively alone. An engine that was
-// opened for it keeps the states of the last tokens that passes have computed, and a small timeline
+// opened for it keeps the states of the last tokens that passes have computed, and a small sequence
 // of the head's own: what it has read of the text that is guessed for, which begins where these
 // states began, not with the text. So nothing of it is in a session: what is saved, forked, gone
 // back in or given up is as without it, and after any of these the head begins again with the
-// states that there are. Positions count from where its timeline begins, which rotation does not
+// states that there are. Positions count from where its sequence begins, which rotation does not
 // tell apart. It guesses for one text at a time, and not beside others in one batch.
 #pragma once
 
@@ -19,7 +19,7 @@
 namespace sluice::session {
 
 // Of the text's last tokens whose states are kept: as many as a pass with guesses may have.
-inline constexpr int32_t kNextnStates = draft::kMostPass;
+inline constexpr int32_t kNextnStates = draft::kMaxPass;
 
 // What it is not run with. Errors: kInvalidArgument, naming it.
 [[nodiscard]] Status check_nextn(const EngineOptions& options);
@@ -42,15 +42,15 @@ class NextnHead {
   // Errors: kOutOfMemory.
   [[nodiscard]] static Result<std::unique_ptr<NextnHead>> create(Engine& engine);
 
-  // --- from the executor: of a batch of one timeline, of its rows of the residual stream
-  void begin_rows(const Timeline& timeline, int32_t first);
-  void keep_rows(const Timeline& timeline, int32_t first, int32_t n, const float* x, int64_t ld);
-  void forget_rows() { timeline_ = nullptr; }
+  // --- from the executor: of a batch of one sequence, of its rows of the residual stream
+  void begin_rows(const Sequence& sequence, int32_t first);
+  void keep_rows(const Sequence& sequence, int32_t first, int32_t n, const float* x, int64_t ld);
+  void forget_rows() { sequence_ = nullptr; }
 
   // --- guessing: by one at a time, from start() to end()
-  [[nodiscard]] bool start(const void* guesser);
-  void end(const void* guesser);
-  // How many states the head has to read before it guesses what follows the session's timeline and
+  [[nodiscard]] bool start(const void* drafter);
+  void end(const void* drafter);
+  // How many states the head has to read before it guesses what follows the session's sequence and
   // `upcoming`; 0: it cannot now, for want of states or since another pass is under way.
   [[nodiscard]] int32_t missing(const Session& target, std::span<const Token> upcoming);
   // Begins to read them, after missing() has said how many.
@@ -64,8 +64,8 @@ class NextnHead {
   void cancel();
 
   // What reading so many states at once costs, and what is known of the guesses.
-  [[nodiscard]] draft::PassCosts& costs() { return costs_; }
-  [[nodiscard]] draft::Experience& known() { return known_; }
+  [[nodiscard]] draft::BatchLatency& costs() { return costs_; }
+  [[nodiscard]] draft::DraftState& known() { return known_; }
   // Bytes of weights that a guess reads.
   [[nodiscard]] uint64_t weights() const;
 
@@ -82,14 +82,14 @@ class NextnHead {
   std::vector<float> states_;           // [kNextnStates][n_embd] of position p at p % kNextnStates
   std::vector<Token> tokens_;           // [kNextnStates] likewise
   std::vector<float> given_;            // [n_embd] of the head's last row
-  const Timeline* timeline_ = nullptr;  // whose states they are
+  const Sequence* sequence_ = nullptr;  // whose states they are
   uint32_t restores_ = 0;               // of it
   int32_t from_ = 0, until_ = 0;        // positions of the states
 
-  const void* guesser_ = nullptr;
+  const void* drafter_ = nullptr;
   kv::KvPool pool_;
-  std::unique_ptr<Timeline> own_;   // position q has read the state of base_ + q and the next token
-  const Timeline* read_ = nullptr;  // the timeline that it reads
+  std::unique_ptr<Sequence> own_;   // position q has read the state of base_ + q and the next token
+  const Sequence* read_ = nullptr;  // the sequence that it reads
   int32_t base_ = 0;
   int32_t sure_ = 0;         // its positions that have read states, not guesses
   std::vector<Token> next_;  // tokens of the pass
@@ -98,8 +98,8 @@ class NextnHead {
   int32_t end_ = 0, batch_ = 0, rows_ = 0;
   NextnBatch now_;
   Status failure_;
-  draft::PassCosts costs_;
-  draft::Experience known_;
+  draft::BatchLatency costs_;
+  draft::DraftState known_;
 };
 
 }  // namespace sluice::session

@@ -12,8 +12,8 @@ using model::Buf;
 
 Status check_nextn(const EngineOptions& options) {
   const char* other = options.exits.on() ? "tokens that leave early"
-                      : options.kv_policy.window || options.kv_policy.heavy
-                          ? "a KV policy that forgets"
+                      : options.kv_policy.window || options.kv_policy.heavy_hitter
+                          ? "a KV policy that evicts"
                           : nullptr;
   if (other == nullptr) return {};
   return error(Code::kInvalidArgument, "the draft nextn does not go with %s", other);
@@ -54,7 +54,7 @@ Result<std::unique_ptr<NextnHead>> NextnHead::create(Engine& engine) {
   SLUICE_RETURN_IF_ERROR(head->pool_.init(nextn_shape(p, engine.plan().n_ctx), 1));
   kv::KvCache cache;
   if (!head->pool_.acquire(&cache)) return error(Code::kOutOfMemory, "no room for a head's cache");
-  head->own_ = std::make_unique<Timeline>(cache);
+  head->own_ = std::make_unique<Sequence>(cache);
   return head;
 }
 
@@ -65,42 +65,42 @@ uint64_t NextnHead::weights() const {
 }
 
 // States from `first` on are computed anew.
-void NextnHead::begin_rows(const Timeline& timeline, int32_t first) {
-  const bool goes_on = timeline_ == &timeline && restores_ == timeline.restores() &&
+void NextnHead::begin_rows(const Sequence& sequence, int32_t first) {
+  const bool goes_on = sequence_ == &sequence && restores_ == sequence.restores() &&
                        first >= from_ && first <= until_;
-  timeline_ = &timeline;
-  restores_ = timeline.restores();
+  sequence_ = &sequence;
+  restores_ = sequence.restores();
   if (!goes_on) from_ = first;
   until_ = first;
 }
 
-void NextnHead::keep_rows(const Timeline& timeline, int32_t first, int32_t n, const float* x,
+void NextnHead::keep_rows(const Sequence& sequence, int32_t first, int32_t n, const float* x,
                           int64_t ld) {
-  if (timeline_ != &timeline || until_ != first) return;
+  if (sequence_ != &sequence || until_ != first) return;
   for (int32_t t = std::max(0, n - kNextnStates); t < n; ++t) {
     std::copy_n(x + t * ld, width_, state(first + t));
-    tokens_[static_cast<size_t>((first + t) % kNextnStates)] = timeline.token(first + t);
+    tokens_[static_cast<size_t>((first + t) % kNextnStates)] = sequence.token(first + t);
   }
   until_ = first + n;
   from_ = std::max(from_, until_ - kNextnStates);
 }
 
-bool NextnHead::start(const void* guesser) {
-  if (guesser_ != nullptr && guesser_ != guesser) return false;
-  guesser_ = guesser;
+bool NextnHead::start(const void* drafter) {
+  if (drafter_ != nullptr && drafter_ != drafter) return false;
+  drafter_ = drafter;
   return true;
 }
 
-void NextnHead::end(const void* guesser) {
-  if (guesser_ != guesser) return;
+void NextnHead::end(const void* drafter) {
+  if (drafter_ != drafter) return;
   cancel();
-  guesser_ = nullptr;
+  drafter_ = nullptr;
 }
 
 int32_t NextnHead::missing(const Session& target, std::span<const Token> upcoming) {
-  const Timeline* const timeline = &target.timeline();
+  const Sequence* const sequence = &target.sequence();
   if (computing_ || engine_.pass_under_way() || target.sharing() > 1) return 0;
-  if (timeline_ != timeline || restores_ != timeline->restores()) return 0;
+  if (sequence_ != sequence || restores_ != sequence->restores()) return 0;
   const std::span<const Token> held = target.tokens();
   const auto size = static_cast<int32_t>(held.size() + upcoming.size());
   const auto token = [&](int32_t i) {
@@ -109,26 +109,26 @@ int32_t NextnHead::missing(const Session& target, std::span<const Token> upcomin
   };
   const int32_t last = size - 2;  // whose state and next token guess the one after
   if (last < from_ || last >= until_) return 0;
-  // What a pass has computed beyond the timeline may be other guesses than what is upcoming.
+  // What a pass has computed beyond the sequence may be other guesses than what is upcoming.
   const auto same = [&](int32_t i) {
     return tokens_[static_cast<size_t>(i % kNextnStates)] == token(i);
   };
   for (int32_t i = from_; i <= last; ++i) {
     if (!same(i)) return 0;
   }
-  int32_t kept = read_ == timeline ? std::min({sure_, own_->position(), last - base_}) : 0;
+  int32_t kept = read_ == sequence ? std::min({sure_, own_->position(), last - base_}) : 0;
   for (int32_t q = 0; q < kept; ++q) {
     if (own_->token(q) != token(base_ + q + 1)) kept = q;
   }
   if (kept <= 0 || base_ + kept < from_ ||
-      last + 2 + draft::kMostGuesses - base_ > engine_.plan().n_ctx) {
+      last + 2 + draft::kMaxDraftTokens - base_ > engine_.plan().n_ctx) {
     kept = 0;
     base_ = from_;
     // What is left of a context that is nearly full.
-    if (last + 1 - base_ + draft::kMostGuesses > engine_.plan().n_ctx) base_ = last;
+    if (last + 1 - base_ + draft::kMaxDraftTokens > engine_.plan().n_ctx) base_ = last;
   }
   static_cast<void>(own_->rewind(kept));
-  read_ = timeline;
+  read_ = sequence;
   sure_ = kept;
   next_.clear();
   for (int32_t i = base_ + kept; i <= last; ++i) next_.push_back(token(i + 1));
@@ -220,14 +220,14 @@ void CpuExecutor::note_states_begin() {
   NextnHead* const head = engine_.nextn();
   if (head == nullptr || spec_.nextn != nullptr) return;
   if (lanes_.size() > 1 || spec_.embed || spec_.encode || in_part()) return head->forget_rows();
-  head->begin_rows(*timeline_, first_);
+  head->begin_rows(*sequence_, first_);
 }
 
 // Before rows are selected: those of all tokens.
 void CpuExecutor::note_states() {
   NextnHead* const head = engine_.nextn();
   if (head == nullptr || spec_.nextn != nullptr || lanes_.size() > 1) return;
-  head->keep_rows(*timeline_, first_, rows_, buffer(Buf::kX), engine_.width(Buf::kX));
+  head->keep_rows(*sequence_, first_, rows_, buffer(Buf::kX), engine_.width(Buf::kX));
 }
 
 void CpuExecutor::enter_nextn() {

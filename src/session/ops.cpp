@@ -130,14 +130,14 @@ bool CpuExecutor::run_op(const Op& op) {
 const float* CpuExecutor::rope_factors(size_t rope) const {
   const model::Rope& r = engine_.program().ropes[rope];
   const bool is_long = r.hp.scaling == model::RopeScaling::kLongRope &&
-                       engine_.plan().kv_room.positions > r.hp.n_ctx_orig;
+                       engine_.plan().kv_plan.positions > r.hp.n_ctx_orig;
   const int32_t factors = is_long ? r.factors_long : r.factors_short;
   return factors >= 0 ? engine_.vec(factors) : nullptr;
 }
 
 void CpuExecutor::fill_rope_tables() {
   const model::Program& p = engine_.program();
-  const KvRoom& room = engine_.plan().kv_room;
+  const KvPlan& room = engine_.plan().kv_plan;
   for (size_t i = 0; i < p.ropes.size(); ++i) {
     const model::Rope& r = p.ropes[i];
     const float* by = rope_factors(i);
@@ -147,12 +147,12 @@ void CpuExecutor::fill_rope_tables() {
         fill_rope_table(r.hp, by, first_, rows_, table + int64_t{token_} * r.hp.n_rot);
         float* back = engine_.working().turn_table(i) + int64_t{token_} * r.hp.n_rot;
         if (room.slots > 0) {  // all rows of a batch by the same
-          fill_rope_table(r.hp, by, room.leaving.gone(first_) - 1, 1, back, /*back=*/true);
+          fill_rope_table(r.hp, by, room.eviction.gone(first_) - 1, 1, back, /*back=*/true);
           for (int32_t t = 1; t < rows_; ++t) std::copy_n(back, r.hp.n_rot, back + t * r.hp.n_rot);
           return;
         }
-        const int32_t turned = first_ + 1 - room.keep - room.window;  // by so much the first row
-        if (room.keep > 0 && turned + rows_ > 0) {
+        const int32_t turned = first_ + 1 - room.sinks - room.window;  // by so much the first row
+        if (room.sinks > 0 && turned + rows_ > 0) {
           fill_rope_table(r.hp, by, turned, rows_, back, /*back=*/true);
         }
       });
@@ -190,7 +190,7 @@ bool CpuExecutor::op_embed(const Op& op) {
   const float* positions = own.positions >= 0 ? engine_.vec(own.positions) : nullptr;
   const float* type = own.types >= 0 ? engine_.vec(own.types) : nullptr;
   for (const Lane& lane : lanes_) {
-    if (lane.part.timeline != nullptr) continue;
+    if (lane.part.sequence != nullptr) continue;
     const int64_t ld = engine_.width(op.out);
     std::fill_n(buffer(op.out) + lane.row * ld, lane.rows * ld, 0.0f);
   }
@@ -272,16 +272,16 @@ bool CpuExecutor::op_matmul(const Op& op) {
   const auto& own = op.as<model::MatmulOp>();
   const float* x = buffer(op.in) + op.in_col;
   const int64_t ld = engine_.width(op.in);
-  const bool narrow = narrow_head_.on() && op.out == Buf::kLogits;
-  if (narrow && !cursor_.started && narrow_head_.apart(rows_)) {
-    narrow_head_.run(op, rows_, /*known=*/false);
+  const bool narrow = clustered_head_.on() && op.out == Buf::kLogits;
+  if (narrow && !cursor_.started && clustered_head_.apart(rows_)) {
+    clustered_head_.run(op, rows_, /*known=*/false);
     return true;
   }
   if constexpr (model::kHeadInOrder) {
-    if (narrow && narrow_head_.in_order(rows_)) {
+    if (narrow && clustered_head_.in_order(rows_)) {
       const bool begins = !cursor_.started;
       cursor_.started = true;
-      return settle(narrow_head_.run_in_order(op, rows_, begins, &feed_));
+      return settle(clustered_head_.run_in_order(op, rows_, begins, &feed_));
     }
   }
   if (!cursor_.started) {
@@ -308,15 +308,15 @@ bool CpuExecutor::op_matmul(const Op& op) {
     product.add = own.add;
     products_.push_back(product);
   }
-  const bool by_cluster = model::kHeadInOrder && narrow && narrow_head_.in_order(1);
+  const bool by_cluster = model::kHeadInOrder && narrow && clustered_head_.in_order(1);
   if constexpr (model::kHeadInOrder) {
-    if (by_cluster) narrow_head_.demand(products_, feed_);
+    if (by_cluster) clustered_head_.demand(products_, feed_);
   }
   if (!run_products()) return false;
   if constexpr (model::kHeadInOrder) {
-    if (by_cluster) narrow_head_.settle_order(op, rows_);
+    if (by_cluster) clustered_head_.settle_order(op, rows_);
   }
-  if (narrow) narrow_head_.run(op, rows_, /*known=*/true);
+  if (narrow) clustered_head_.run(op, rows_, /*known=*/true);
   return true;
 }
 

@@ -11,13 +11,13 @@
 namespace sluice::session {
 
 #if defined(__wasm__)
-inline constexpr bool kPassParts = false;
+inline constexpr bool kPartialForward = false;
 #else
-inline constexpr bool kPassParts = true;
+inline constexpr bool kPartialForward = true;
 #endif
 
 // Rows are not left out for having no logits wanted: all of them go on to the end.
-struct PassPart {
+struct PartialForward {
   size_t first = 0, end = 0;         // operations [first, end) of the program
   std::span<const float> from;       // [rows][width of kX]; empty: of all tokens, as it is
   std::vector<float>* to = nullptr;  // the same behind the last; null: not wanted

@@ -7,7 +7,7 @@
 
 namespace sluice::session {
 
-Status Session::begin_part(std::span<const Token> tokens, const PassPart& part) {
+Status Session::begin_part(std::span<const Token> tokens, const PartialForward& part) {
   const model::Program& p = engine_.program();
   const auto width = static_cast<size_t>(engine_.width(model::Buf::kX));
   const auto most = static_cast<size_t>(engine_.plan().n_batch);
@@ -21,7 +21,7 @@ Status Session::begin_part(std::span<const Token> tokens, const PassPart& part) 
                  tokens.size());
   }
   SLUICE_RETURN_IF_ERROR(admit(tokens, 0, 1));
-  timeline_.clear();
+  sequence_.clear();
   BatchSpec spec;
   spec.n_rows = 1;
   spec.first_row = static_cast<int32_t>(tokens.size()) - 1;
@@ -42,7 +42,7 @@ void CpuExecutor::enter_part() {
   enter(lanes_[0]);
 }
 
-void CpuExecutor::leave_part() {
+void CpuExecutor::end_part() {
   if (!in_part() || spec_.part->to == nullptr) return;
   const float* x = buffer(model::Buf::kX);
   spec_.part->to->assign(x, x + rows_ * engine_.width(model::Buf::kX));

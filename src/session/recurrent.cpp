@@ -44,14 +44,14 @@ kernels::TokenRows CpuExecutor::rows_at(const model::Place& place, int64_t more,
 template <typename Body>
 void CpuExecutor::through_checkpoints(const Op& op, int64_t at, int64_t rows, int64_t ld,
                                       int64_t columns, Body&& body) {
-  const float* before = timeline_->state_before(op.layer) + at;
-  float* after = timeline_->state_after(op.layer) + at;
+  const float* before = sequence_->state_before(op.layer) + at;
+  float* after = sequence_->state_after(op.layer) + at;
   int32_t done = 0;
-  for (const Timeline::Checkpoint& c : timeline_->due()) {
+  for (const Sequence::Checkpoint& c : sequence_->due()) {
     const int32_t end = c.position - first_;
     if (end > done) body(done, end - done, done == 0 ? before : after, after);
     done = end;
-    copy_columns(after, rows, ld, columns, timeline_->cache().state(op.layer, c.copy) + at);
+    copy_columns(after, rows, ld, columns, sequence_->cache().state(op.layer, c.copy) + at);
   }
   if (done < rows_) body(done, rows_ - done, done == 0 ? before : after, after);
 }
@@ -67,7 +67,7 @@ void CpuExecutor::op_convolve(const Op& op) {
   const int64_t n_tasks = (op.n + kTaskColumns - 1) / kTaskColumns;
   for_tasks(n_tasks, int64_t{op.n} * (past + 1) * rows_, [&](int64_t task) {
     const int64_t c = task * kTaskColumns, n = std::min(kTaskColumns, op.n - c);
-    const float* before = timeline_->state_before(op.layer) + own.state.at + c;
+    const float* before = sequence_->state_before(op.layer) + own.state.at + c;
     const auto keep = [&](int32_t n_tokens, float* to) {
       for (int32_t j = 0; j < past; ++j) {
         const int32_t t = n_tokens - past + j;
@@ -75,10 +75,10 @@ void CpuExecutor::op_convolve(const Op& op) {
         std::copy_n(from, n, to + own.state.at + c + int64_t{j} * op.n);
       }
     };
-    for (const Timeline::Checkpoint& due : timeline_->due()) {
-      keep(due.position - first_, timeline_->cache().state(op.layer, due.copy));
+    for (const Sequence::Checkpoint& due : sequence_->due()) {
+      keep(due.position - first_, sequence_->cache().state(op.layer, due.copy));
     }
-    keep(rows_, timeline_->state_after(op.layer));
+    keep(rows_, sequence_->state_after(op.layer));
     kernels::ConvArgs a{};
     a.x = x + c;
     a.ld = ld;
@@ -171,7 +171,7 @@ void CpuExecutor::op_scan(const Op& op) {
 void CpuExecutor::op_shift(const Op& op) {
   const int64_t at = op.as<model::ShiftOp>().state.at;
   const auto row = [&](int32_t t) -> const float* {
-    return t < 0 ? timeline_->state_before(op.layer) + at
+    return t < 0 ? sequence_->state_before(op.layer) + at
                  : buffer(op.in) + t * engine_.width(op.in) + op.in_col;
   };
   for_rows(rows_, [&](int32_t t) {
@@ -179,11 +179,11 @@ void CpuExecutor::op_shift(const Op& op) {
     float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
     for (int32_t i = 0; i < op.n; ++i) out[i] = former[i] - x[i];
   });
-  for (const Timeline::Checkpoint& c : timeline_->due()) {
+  for (const Sequence::Checkpoint& c : sequence_->due()) {
     std::copy_n(row(c.position - first_ - 1), op.n,
-                timeline_->cache().state(op.layer, c.copy) + at);
+                sequence_->cache().state(op.layer, c.copy) + at);
   }
-  std::copy_n(row(rows_ - 1), op.n, timeline_->state_after(op.layer) + at);
+  std::copy_n(row(rows_ - 1), op.n, sequence_->state_after(op.layer) + at);
 }
 
 }  // namespace sluice::session

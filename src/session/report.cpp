@@ -106,7 +106,7 @@ void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
   number("slotBytes", plan.weights.slot_bytes);
   number("kv", plan.kv);
   sink("plan", "kvType", kv::kv_types_name(plan.kv_types));
-  number("kvPositions", plan.kv_room.positions);
+  number("kvPositions", plan.kv_plan.positions);
   number("activations", plan.activations);
   number("tokenizer", plan.tokenizer);
   number("vectors", plan.vectors);

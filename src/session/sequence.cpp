@@ -11,7 +11,7 @@ constexpr int32_t kFirstCheckpoint = 2;  // copies 0 and 1 are the live ones
 
 }  // namespace
 
-Timeline::Timeline(kv::KvCache cache) : cache_(cache), recurrent_(cache.shape().recurrent()) {
+Sequence::Sequence(kv::KvCache cache) : cache_(cache), recurrent_(cache.shape().recurrent()) {
   const kv::KvShape& shape = cache_.shape();
   tokens_.resize(static_cast<size_t>(shape.n_ctx));
   checkpoints_.reserve(static_cast<size_t>(shape.n_checkpoints));
@@ -20,14 +20,14 @@ Timeline::Timeline(kv::KvCache cache) : cache_(cache), recurrent_(cache.shape().
   clear();
 }
 
-int32_t Timeline::shared_prefix(std::span<const Token> tokens) const {
+int32_t Sequence::shared_prefix(std::span<const Token> tokens) const {
   const size_t most = std::min(tokens.size(), static_cast<size_t>(position_));
   const auto [own, other] =
       std::mismatch(tokens_.begin(), tokens_.begin() + static_cast<int64_t>(most), tokens.begin());
   return static_cast<int32_t>(own - tokens_.begin());
 }
 
-int32_t Timeline::held_from(size_t index) const {
+int32_t Sequence::held_from(size_t index) const {
   const kv::LayerShape& layer = cache_.shape().layers[index];
   if (layer.slots > 0) return gone_[index];
   if (layer.heads == 0 || layer.window == 0) return 0;
@@ -35,13 +35,13 @@ int32_t Timeline::held_from(size_t index) const {
   return std::max(restored_, ring ? reached_ - layer.capacity : 0);
 }
 
-bool Timeline::resumes(int32_t n) const {
+bool Sequence::resumes(int32_t n) const {
   const int32_t recent = cache_.shape().recent(), group = n - n % kernels::kKvGroup;
   if (recent == 0 || n == group) return true;
   return group >= copied_ && (recent >= cache_.shape().n_ctx || group >= reached_ - recent);
 }
 
-int32_t Timeline::reachable(int32_t n) const {
+int32_t Sequence::reachable(int32_t n) const {
   if (cache_.shape().whole || n < source_) return 0;
   int32_t target = std::clamp(n, 0, position_);
   if (recurrent_ && target < position_) {
@@ -62,7 +62,7 @@ int32_t Timeline::reachable(int32_t n) const {
   return target;
 }
 
-int32_t Timeline::rewind(int32_t n) {
+int32_t Sequence::rewind(int32_t n) {
   end_restore();
   const int32_t target = reachable(n);
   due_.clear();
@@ -92,14 +92,14 @@ int32_t Timeline::rewind(int32_t n) {
   return target;
 }
 
-void Timeline::append(std::span<const Token> tokens) {
+void Sequence::append(std::span<const Token> tokens) {
   if (position_ == 0) source_ = source_of(tokens);
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + position_);
 }
 
 // A copy for one more checkpoint: an unused one, or that of the checkpoint that is missed least,
 // whose neighbours are close to each other for how far back they lie.
-int32_t Timeline::free_copy() {
+int32_t Sequence::free_copy() {
   const int32_t n = cache_.shape().n_checkpoints;
   for (int32_t copy = kFirstCheckpoint; copy < kFirstCheckpoint + n; ++copy) {
     const auto uses = [copy](const Checkpoint& c) { return c.copy == copy; };
@@ -109,15 +109,15 @@ int32_t Timeline::free_copy() {
     }
   }
   size_t least = checkpoints_.size();
-  double least_gap = 0;
+  double min_gap = 0;
   for (size_t i = 0; i < checkpoints_.size(); ++i) {
     const int32_t before = i == 0 ? 0 : checkpoints_[i - 1].position;
     const int32_t after = i + 1 < checkpoints_.size() ? checkpoints_[i + 1].position : position_;
     const double gap = static_cast<double>(after - before) /
                        static_cast<double>(position_ - checkpoints_[i].position + 1);
-    if (least == checkpoints_.size() || gap < least_gap) {
+    if (least == checkpoints_.size() || gap < min_gap) {
       least = i;
-      least_gap = gap;
+      min_gap = gap;
     }
   }
   if (least == checkpoints_.size()) return -1;
@@ -126,7 +126,7 @@ int32_t Timeline::free_copy() {
   return copy;
 }
 
-void Timeline::begin_batch(int32_t n) {
+void Sequence::begin_batch(int32_t n) {
   reached_ = std::max(reached_, position_ + n);
   undo_ = -1;  // the other copy is written to
   due_.clear();
@@ -139,7 +139,7 @@ void Timeline::begin_batch(int32_t n) {
   }
 }
 
-void Timeline::commit_batch(int32_t n) {
+void Sequence::commit_batch(int32_t n) {
   undo_ = position_;
   position_ += n;
   live_ = recurrent_ ? 1 - live_ : live_;

@@ -1,4 +1,4 @@
-// The one place that knows which tokens are computed: the tokens of a timeline, how far its keys,
+// The one place that knows which tokens are computed: the tokens of a sequence, how far its keys,
 // values and recurrent states reach, and to where it can go back. It computes nothing and reads
 // nothing; passes move it forward a batch at a time, and one that is given up costs a checkpoint at
 // most. A recurrent state cannot be rewound, so copies of it are kept on the way (checkpoints), and
@@ -30,10 +30,10 @@ using Token = int32_t;
 
 struct StateForm;  // of a saved state: session_state.cpp
 
-class Timeline {
+class Sequence {
  public:
-  // `cache` is this timeline's alone.
-  explicit Timeline(kv::KvCache cache);
+  // `cache` is this sequence's alone.
+  explicit Sequence(kv::KvCache cache);
 
   [[nodiscard]] const kv::KvCache& cache() const { return cache_; }
   [[nodiscard]] int32_t position() const { return position_; }
@@ -52,9 +52,9 @@ class Timeline {
 
   // Positions from this one on that one batch may hold: where layers pick what stays of a block,
   // none but the first of a batch has one leave.
-  [[nodiscard]] int32_t until_leaving() const {
-    const kv::Leaving& leaving = cache_.shape().leaving;
-    return leaving.ring > 0 ? leaving.until(position_) : cache_.shape().n_ctx;
+  [[nodiscard]] int32_t tokens_until_eviction() const {
+    const kv::Eviction& eviction = cache_.shape().eviction;
+    return eviction.ring > 0 ? eviction.until(position_) : cache_.shape().n_ctx;
   }
   // Whether a block has still to leave a layer before the position's query.
   [[nodiscard]] bool leaves(int32_t layer, int32_t position) const {
@@ -64,7 +64,7 @@ class Timeline {
     gone_[static_cast<size_t>(layer)] = cache_.layer(layer).seen_from(position);
   }
 
-  // The largest position <= n from which the timeline can go on; 0 where texts are read whole.
+  // The largest position <= n from which the sequence can go on; 0 where texts are read whole.
   [[nodiscard]] int32_t reachable(int32_t n) const;
   // Goes back there; returns reachable(n).
   int32_t rewind(int32_t n);
@@ -87,13 +87,13 @@ class Timeline {
   // Those that the batch passes: the state before `position` is to be written to the copy.
   [[nodiscard]] std::span<const Checkpoint> due() const { return due_; }
 
-  // --- saved state: see session_state.cpp for its form -----------------------------------------------
-  // `identity` tells models apart.
+  // --- saved state: see session_state.cpp for its form
+  // ----------------------------------------------- `identity` tells models apart.
   [[nodiscard]] uint64_t state_bytes(uint64_t identity) const;
   // Bytes [offset, offset + out.size()) of it.
   [[nodiscard]] Status read_state(uint64_t identity, uint64_t offset, std::span<uint8_t> out) const;
   // The way back, in pieces and in order; the last piece completes it. After an error, and until it
-  // is complete, the timeline is empty. Errors: kCorrupt, kContextFull, kInvalidArgument.
+  // is complete, the sequence is empty. Errors: kCorrupt, kContextFull, kInvalidArgument.
   [[nodiscard]] Status begin_restore(uint64_t bytes);
   [[nodiscard]] Status write_state(uint64_t identity, int64_t n_vocab,
                                    std::span<const uint8_t> piece);

@@ -1,4 +1,4 @@
-// The life of a timeline: sync, begin, step, rewind, save and restore.
+// The life of a sequence: sync, begin, step, rewind, save and restore.
 #include "session/session.h"
 
 #include <algorithm>
@@ -18,14 +18,14 @@ Result<std::unique_ptr<Session>> Session::create(Engine& engine) {
   return std::unique_ptr<Session>(new Session(engine, cache));
 }
 
-Session::Session(Engine& engine, kv::KvCache cache) : engine_(engine), timeline_(cache) {
+Session::Session(Engine& engine, kv::KvCache cache) : engine_(engine), sequence_(cache) {
   ends_.reserve(static_cast<size_t>(engine.largest_batch()));
 }
 
 Session::~Session() {
   if (batcher_ != nullptr) batcher_->remove(*this);
   cancel();
-  engine_.pool_of_timelines().release(timeline_.cache());
+  engine_.pool_of_timelines().release(sequence_.cache());
 }
 
 Status adapters_changed() {
@@ -33,7 +33,7 @@ Status adapters_changed() {
                "the adapters have changed: what was computed before cannot be continued");
 }
 
-// Whether `tokens` can follow the first `kept` of the timeline.
+// Whether `tokens` can follow the first `kept` of the sequence.
 Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const {
   const MemoryPlan& plan = engine_.plan();
   if (!engine_.failure().ok()) return engine_.failure();
@@ -61,9 +61,9 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
   }
   int64_t rows = std::min(plan.logits_rows, plan.n_batch);
   // Beside other sessions such a pass is one batch, and nothing leaves the cache inside one.
-  const kv::Leaving& leaving = plan.kv_shape.leaving;
-  if (batcher_ != nullptr && leaving.ring > 0) {
-    rows = std::clamp(n_rows + leaving.until(kept) - static_cast<int64_t>(tokens.size()),
+  const kv::Eviction& eviction = plan.kv_shape.eviction;
+  if (batcher_ != nullptr && eviction.ring > 0) {
+    rows = std::clamp(n_rows + eviction.until(kept) - static_cast<int64_t>(tokens.size()),
                       int64_t{1}, rows);
   }
   if (n_rows > 1 && n_rows > rows) {
@@ -99,13 +99,13 @@ int32_t rows_of(std::span<const Token> tokens, Wanted wanted) {
 Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
   const int32_t most = static_cast<int32_t>(
       std::min<size_t>(tokens.size(), static_cast<size_t>(engine_.plan().n_ctx)));
-  const int32_t prefix = outdated() ? 0 : timeline_.shared_prefix(tokens);
+  const int32_t prefix = outdated() ? 0 : sequence_.shared_prefix(tokens);
   int32_t shared = std::min(prefix, std::max(most, 1) - 1);
   if (shared < source_of(tokens)) shared = 0;  // a source is read whole
-  const int32_t kept = timeline_.reachable(shared);
+  const int32_t kept = sequence_.reachable(shared);
   const std::span<const Token> rest = tokens.subspan(static_cast<size_t>(kept));
   SLUICE_RETURN_IF_ERROR(admit(rest, kept, rows_of(rest, wanted)));
-  timeline_.rewind(shared);
+  sequence_.rewind(shared);
   begin_logits(rest, rows_of(rest, wanted));
   return kept;
 }
@@ -113,7 +113,7 @@ Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
 Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
   const int32_t n_rows = rows_of(tokens, wanted);
   SLUICE_RETURN_IF_ERROR(admit(tokens, whole() ? 0 : position(), n_rows));
-  if (whole()) timeline_.clear();
+  if (whole()) sequence_.clear();
   begin_logits(tokens, n_rows);
   return {};
 }
@@ -136,7 +136,7 @@ Status Session::begin_rows(std::span<const Token> tokens, int32_t first, int32_t
                  first + count - 1);
   }
   SLUICE_RETURN_IF_ERROR(admit(tokens, 0, count));
-  timeline_.clear();
+  sequence_.clear();
   begin_logits(tokens, count, first);
   return {};
 }
@@ -150,12 +150,12 @@ Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
     before = end;
   }
   const int32_t batch = engine_.plan().n_batch;
-  const int32_t most = pass.begins ? batch : std::min(batch, timeline_.until_leaving());
+  const int32_t most = pass.begins ? batch : std::min(batch, sequence_.tokens_until_eviction());
   if (before != n_tokens || n_tokens > most) {
     return error(Code::kInvalidArgument, "a pass of %lld tokens does not hold these texts",
                  static_cast<long long>(n_tokens));
   }
-  const bool alone = timeline_.cache().shape().one_text();
+  const bool alone = sequence_.cache().shape().one_text();
   const bool in_parts = !pass.begins || !pass.completes;
   if (pass.ends.size() > 1 && (alone || in_parts)) {
     return error(Code::kInvalidArgument, "texts of this model are computed one at a time");
@@ -176,11 +176,11 @@ Status Session::begin_embedding(std::span<const Token> tokens, const EmbedPass& 
   const int32_t kept = pass.begins ? 0 : position();
   SLUICE_RETURN_IF_ERROR(admit_embedding(pass, static_cast<int64_t>(tokens.size())));
   SLUICE_RETURN_IF_ERROR(admit(tokens, kept, 0));
-  if (pass.begins) timeline_.clear();
-  // Going on, a recurrent state and quantized keys need the timeline; texts side by side begin at
+  if (pass.begins) sequence_.clear();
+  // Going on, a recurrent state and quantized keys need the sequence; texts side by side begin at
   // its start.
   const bool in_parts = !pass.begins || !pass.completes;
-  const bool side_by_side = !in_parts && !timeline_.cache().shape().one_text();
+  const bool side_by_side = !in_parts && !sequence_.cache().shape().one_text();
   BatchSpec spec;
   spec.embed = true;
   spec.pooling = pass.pooling;
@@ -202,9 +202,9 @@ void Session::begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_
 
 void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
                          std::span<const int32_t> ends) {
-  timeline_.end_restore();
+  sequence_.end_restore();
   if (position() == 0) computed_by_ = engine_.identity();
-  timeline_.append(tokens);
+  sequence_.append(tokens);
   pass_end_ = position() + static_cast<int32_t>(tokens.size());
   ends_.assign(ends.begin(), ends.end());
   spec_ = spec;
@@ -220,11 +220,11 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
 }
 
 void Session::begin_batch() {
-  const int32_t source = timeline_.source() - position();  // that is to be read
-  const int32_t most = std::min(engine_.plan().n_batch, timeline_.until_leaving());
+  const int32_t source = sequence_.source() - position();  // that is to be read
+  const int32_t most = std::min(engine_.plan().n_batch, sequence_.tokens_until_eviction());
   batch_ = source > 0 ? source : std::min(most, pass_end_ - position());
   const bool last = position() + batch_ == pass_end_;
-  timeline_.begin_batch(batch_);
+  sequence_.begin_batch(batch_);
   BatchSpec spec = last ? spec_ : BatchSpec{};
   // All of several rows come of one batch, unless something leaves the cache between them.
   const int32_t wanted = std::max(0, pass_end_ - spec_.n_rows - position());
@@ -238,7 +238,7 @@ void Session::begin_batch() {
     spec.encode = true;
     spec.ends = ends_;
   }
-  engine_.executor().begin(timeline_, batch_, spec);
+  engine_.executor().begin(sequence_, batch_, spec);
 }
 
 Step Session::step(int32_t max_ops) {
@@ -261,7 +261,7 @@ Step Session::step(int32_t max_ops) {
     }
     result = engine_.executor().step(&left);
     if (result != Step::kDone) break;
-    timeline_.commit_batch(batch_);
+    sequence_.commit_batch(batch_);
     stats_.tokens += static_cast<uint64_t>(batch_);
     if (position() == pass_end_) {
       active_ = false;
@@ -270,7 +270,7 @@ Step Session::step(int32_t max_ops) {
       }
       engine_.end_pass();
       // It holds texts side by side, or a decoder's cache another text's keys: nothing goes on.
-      if (ends_.size() > 1 || (spec_.embed && answers())) timeline_.clear();
+      if (ends_.size() > 1 || (spec_.embed && answers())) sequence_.clear();
       break;
     }
     begin_batch();
@@ -318,29 +318,29 @@ std::span<float> Session::embedding(int32_t i) const {
 int32_t Session::rewind(int32_t n) {
   cancel();
   if (n < position()) pass_ = 0;
-  return timeline_.rewind(n);
+  return sequence_.rewind(n);
 }
 
 void Session::clear() {
   cancel();
   pass_ = 0;
-  timeline_.clear();
+  sequence_.clear();
 }
 
 uint64_t Session::state_bytes() const {
-  return timeline_.state_bytes(computed_by_);
+  return sequence_.state_bytes(computed_by_);
 }
 
 Status Session::read_state(uint64_t offset, std::span<uint8_t> out) const {
   if (active_) return error(Code::kInvalidArgument, "a pass is under way");
-  return timeline_.read_state(position() > 0 ? computed_by_ : engine_.identity(), offset, out);
+  return sequence_.read_state(position() > 0 ? computed_by_ : engine_.identity(), offset, out);
 }
 
 Status Session::begin_restore(uint64_t bytes) {
   if (active_) return error(Code::kInvalidArgument, "a pass is under way");
   pass_ = 0;
   computed_by_ = engine_.identity();
-  return timeline_.begin_restore(bytes);
+  return sequence_.begin_restore(bytes);
 }
 
 Status Session::fork_from(const Session& other) {
@@ -359,7 +359,7 @@ Status Session::fork_from(const Session& other) {
 }
 
 Status Session::write_state(std::span<const uint8_t> piece) {
-  return timeline_.write_state(computed_by_, engine_.program().hp.n_vocab, piece);
+  return sequence_.write_state(computed_by_, engine_.program().hp.n_vocab, piece);
 }
 
 }  // namespace sluice::session

@@ -1,4 +1,4 @@
-// One conversation's timeline on an engine, and the pass that is being computed for it. A pass is
+// One conversation's sequence on an engine, and the pass that is being computed for it. A pass is
 // stepped: it runs until a unit of weights is missing, until its allowance of operations is used,
 // or until logits are ready; nothing blocks and nothing is allocated per token. sync() alone
 // decides what is kept of what was computed before: nobody else has an idea of its own of what is
@@ -46,7 +46,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Makes `tokens` the timeline: keeps the longest prefix that it shares with them (at most all but
+  // Makes `tokens` the sequence: keeps the longest prefix that it shares with them (at most all but
   // the last token, whose logits are wanted; none of what other adapters computed), goes back as
   // far as that needs (a recurrent state to its last checkpoint), and begins a pass over the rest.
   // Returns how many tokens were kept. Errors: begin()'s, after which nothing has changed.
@@ -55,7 +55,7 @@ class Session {
   // Begins a pass over `tokens`, appended at position(). With kAllLogits there may be at most
   // plan().logits_rows tokens, and at most n_batch.
   // Errors: kPromptEmpty, kPromptTooLong, kContextFull, kInvalidArgument (token id, a pass of this
-  // or another session under way, a timeline computed with other adapters, which sync() would
+  // or another session under way, a sequence computed with other adapters, which sync() would
   // compute anew).
   [[nodiscard]] Status begin(std::span<const Token> tokens, Wanted wanted = Wanted::kLastLogits);
   // The same for the logits of the last `n_rows` of the tokens, which are at most
@@ -67,13 +67,13 @@ class Session {
   // Begins a part of a pass over a text of at most n_batch tokens, from its beginning; natively
   // alone. `part` outlives it. Logits are of the part's rows. Nothing can follow it until clear().
   // Errors: begin()'s.
-  [[nodiscard]] Status begin_part(std::span<const Token> tokens, const PassPart& part);
+  [[nodiscard]] Status begin_part(std::span<const Token> tokens, const PartialForward& part);
   // Begins a pass over texts of at most n_batch tokens together, each alone by itself; a part of a
   // text is appended at position(). Nothing can be generated after it until clear().
   // Errors: begin()'s, and kInvalidArgument for a pooling that the model has no head for.
   [[nodiscard]] Status begin_embedding(std::span<const Token> tokens, const EmbedPass& pass);
   // Works on the pass: at most `max_ops` operations (0: no limit). kFailed: failure() says why; the
-  // pass is given up, and position() says what the timeline holds. In a batcher: kBlocked until
+  // pass is given up, and position() says what the sequence holds. In a batcher: kBlocked until
   // that has computed the pass.
   [[nodiscard]] Step step(int32_t max_ops = 0);
   [[nodiscard]] bool busy() const { return active_; }
@@ -85,35 +85,35 @@ class Session {
   // Rows of logits that a pass may ask for, besides what the plan says: fewer beside others.
   [[nodiscard]] int32_t rows_share() const;
   // Tokens of a pass with several rows of logits that need not be undone where some are not wanted:
-  // the timeline can go back to any of them. In a batcher such a pass has no more.
-  [[nodiscard]] int32_t until_leaving() const { return timeline_.until_leaving(); }
+  // the sequence can go back to any of them. In a batcher such a pass has no more.
+  [[nodiscard]] int32_t tokens_until_eviction() const { return sequence_.tokens_until_eviction(); }
   // Sessions whose passes are computed together with its own, itself included.
   [[nodiscard]] int32_t sharing() const;
 
   // Raw logits [n_vocab] of row `row` of the finished pass (row 0 for kLastLogits); empty once
-  // another pass has begun on the engine, or this timeline has been moved.
+  // another pass has begun on the engine, or this sequence has been moved.
   [[nodiscard]] std::span<float> logits(int32_t row = 0) const;
 
   // Result i of the finished pass: of text i, or of token i without pooling; empty as logits are.
   [[nodiscard]] std::span<float> embedding(int32_t i) const;
 
-  [[nodiscard]] int32_t position() const { return timeline_.position(); }
-  [[nodiscard]] const Timeline& timeline() const { return timeline_; }
+  [[nodiscard]] int32_t position() const { return sequence_.position(); }
+  [[nodiscard]] const Sequence& sequence() const { return sequence_; }
   // The tokens that are computed.
-  [[nodiscard]] std::span<const Token> tokens() const { return timeline_.tokens(); }
+  [[nodiscard]] std::span<const Token> tokens() const { return sequence_.tokens(); }
   // Forgets what comes after the first n tokens, and a pass under way. Returns the position
   // reached: n, or an earlier one where what position n needs is no longer there.
   [[nodiscard]] int32_t rewind(int32_t n);
   void clear();
 
-  // --- the timeline as bytes
+  // --- the sequence as bytes
   // ---------------------------------------------------------------------- Bound to the model, not
   // to budget, threads or context length. Read and written in pieces of any size, without memory.
   [[nodiscard]] uint64_t state_bytes() const;
   // Bytes [offset, offset + out.size()) of it. Errors: kInvalidArgument.
   [[nodiscard]] Status read_state(uint64_t offset, std::span<uint8_t> out) const;
   // Becomes a saved state of `bytes` bytes, which write_state() brings in order; the last piece
-  // completes it. Until then, and after any error, the timeline is empty.
+  // completes it. Until then, and after any error, the sequence is empty.
   // Errors: kCorrupt, kContextFull, kInvalidArgument (a pass under way, nothing begun).
   [[nodiscard]] Status begin_restore(uint64_t bytes);
   // Becomes what another session of the engine is between its passes. Errors: kInvalidArgument.
@@ -133,17 +133,17 @@ class Session {
  private:
   friend class Batcher;
   Session(Engine& engine, kv::KvCache cache);
-  [[nodiscard]] bool whole() const { return timeline_.cache().shape().whole; }
-  [[nodiscard]] bool answers() const { return timeline_.cache().shape().answers; }
+  [[nodiscard]] bool whole() const { return sequence_.cache().shape().whole; }
+  [[nodiscard]] bool answers() const { return sequence_.cache().shape().answers; }
   [[nodiscard]] Status admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const;
   [[nodiscard]] Status admit_embedding(const EmbedPass& pass, int64_t n_tokens) const;
   void begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_t first = -1);
   void begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
                   std::span<const int32_t> ends);
   void begin_batch();
-  [[nodiscard]] bool in_part() const { return kPassParts && spec_.part != nullptr; }
+  [[nodiscard]] bool in_part() const { return kPartialForward && spec_.part != nullptr; }
   void fail(Status status);
-  // Whether other adapters have computed what the timeline holds.
+  // Whether other adapters have computed what the sequence holds.
   [[nodiscard]] bool outdated() const {
     return position() > 0 && computed_by_ != engine_.identity();
   }
@@ -151,7 +151,7 @@ class Session {
   Engine& engine_;
   Batcher* batcher_ = nullptr;
   bool held_ = false;  // by it
-  Timeline timeline_;
+  Sequence sequence_;
   bool active_ = false;
   BatchSpec spec_;             // of the pass's last batch; the ones before want nothing
   std::vector<int32_t> ends_;  // of its texts
@@ -159,7 +159,7 @@ class Session {
   int32_t batch_ = 0;          // tokens of the batch under way
   uint64_t pass_ = 0;          // number of the last pass on the engine; logits belong to it
   int32_t first_logits_ = 0;   // their first row, of the rows of a batch of several sessions
-  uint64_t computed_by_ = 0;   // Engine::identity() when the timeline began
+  uint64_t computed_by_ = 0;   // Engine::identity() when the sequence began
   Status failure_;
   PassStats stats_;
 };

@@ -1,13 +1,13 @@
-// The saved form of a timeline, which belongs to a model and to the types of its keys and values
+// The saved form of a sequence, which belongs to a model and to the types of its keys and values
 // (both are in the identity), read and written in pieces of any size straight from and to where
-// the timeline keeps it, so that neither needs memory. Little-endian:
+// the sequence keeps it, so that neither needs memory. Little-endian:
 //   header      magic "SKV2", model's identity, whole length, position, layers, checkpoints
 //   u32         for each layer: the first position whose keys and values follow
 //   u32         for each checkpoint: its position, ascending
 //   i32         the tokens
 //   for each layer, for each head: keys [position - first][dk], then values [...][dv], in the
 //               form of the cache; of one in groups whole groups, then f16 copies of what is left;
-//               then f16 copies of what is kept apart where the layer forgets; where it picks that
+//               then f16 copies of what is kept apart where the layer evicts; where it picks that
 //               itself, sums of attention and the queries of the block under way
 //   for the live state, then for each checkpoint: the state of each recurrent layer, f32
 //   u64         sum over all of the above
@@ -43,7 +43,7 @@ Status foreign() {
 
 }  // namespace
 
-// The form of one state, laid over one timeline.
+// The form of one state, laid over one sequence.
 struct StateForm {
   StateHeader header;
   std::vector<uint32_t> first;        // by layer
@@ -53,8 +53,8 @@ struct StateForm {
     return sizeof h + sizeof(uint32_t) * (h.n_layer + h.n_checkpoints);
   }
 
-  // Of what the timeline holds now.
-  [[nodiscard]] static StateForm of(const Timeline& t, uint64_t identity) {
+  // Of what the sequence holds now.
+  [[nodiscard]] static StateForm of(const Sequence& t, uint64_t identity) {
     StateForm f;
     f.header.identity = identity;
     f.header.position = static_cast<uint32_t>(t.position_);
@@ -71,9 +71,9 @@ struct StateForm {
   }
 
   // Calls segment(memory, bytes) for what follows the head, in order, up to the sum; memory is null
-  // for what the timeline has no place for.
+  // for what the sequence has no place for.
   template <typename Segment>
-  void visit_body(const Timeline& t, Segment&& segment) const {
+  void visit_body(const Sequence& t, Segment&& segment) const {
     const int64_t position = header.position;
     segment(const_cast<Token*>(t.tokens_.data()), static_cast<uint64_t>(position) * sizeof(Token));
     for (size_t i = 0; i < first.size(); ++i) {
@@ -103,16 +103,16 @@ struct StateForm {
   // Of what is kept besides the last positions.
   [[nodiscard]] int64_t units_apart(const kv::LayerShape& l, int p, uint32_t gone) const {
     const int32_t position = static_cast<int32_t>(header.position);
-    if (l.slots == 0) return std::min(position, l.keep);
+    if (l.slots == 0) return std::min(position, l.sinks);
     if (p < 6) return std::min<int64_t>(gone, l.slots);
     if (p == 6) return gone > 0 ? l.part(p).units : 0;
     // A block that has still to leave is told by the queries of the block before.
     const bool leaves = static_cast<int32_t>(gone) < l.seen_from(position);
-    return leaves ? l.observers : position % l.leaving.block / l.observer_stride();
+    return leaves ? l.observers : position % l.eviction.block / l.observer_stride();
   }
 
-  // Where a timeline keeps its i-th checkpoint: while one is restored, in order.
-  [[nodiscard]] static int32_t copy_of(const Timeline& t, size_t i) {
+  // Where a sequence keeps its i-th checkpoint: while one is restored, in order.
+  [[nodiscard]] static int32_t copy_of(const Sequence& t, size_t i) {
     return t.restore_.active ? 2 + static_cast<int32_t>(i) : t.checkpoints_[i].copy;
   }
 
@@ -135,7 +135,7 @@ struct StateForm {
   }
 
   template <typename Segment>
-  static void visit_states(const Timeline& t, int32_t copy, Segment& segment) {
+  static void visit_states(const Sequence& t, int32_t copy, Segment& segment) {
     for (size_t i = 0; i < t.cache_.shape().layers.size(); ++i) {
       const int32_t layer = static_cast<int32_t>(i);
       const int64_t n = t.cache_.layer(layer).state;
@@ -146,11 +146,11 @@ struct StateForm {
   }
 };
 
-uint64_t Timeline::state_bytes(uint64_t identity) const {
+uint64_t Sequence::state_bytes(uint64_t identity) const {
   return StateForm::of(*this, identity).header.bytes;
 }
 
-Status Timeline::read_state(uint64_t identity, uint64_t offset, std::span<uint8_t> out) const {
+Status Sequence::read_state(uint64_t identity, uint64_t offset, std::span<uint8_t> out) const {
   const StateForm form = StateForm::of(*this, identity);
   const uint64_t total = form.header.bytes;
   if (offset > total || out.size() > total - offset) {
@@ -176,7 +176,7 @@ Status Timeline::read_state(uint64_t identity, uint64_t offset, std::span<uint8_
   return {};
 }
 
-Status Timeline::begin_restore(uint64_t bytes) {
+Status Sequence::begin_restore(uint64_t bytes) {
   clear();
   if (bytes < sizeof(StateHeader) + kSumBytes) return foreign();
   ++restores_;
@@ -225,7 +225,7 @@ bool plausible(const StateForm& form, const kv::KvShape& shape) {
 
 }  // namespace
 
-Status Timeline::write_state(uint64_t identity, int64_t n_vocab, std::span<const uint8_t> piece) {
+Status Sequence::write_state(uint64_t identity, int64_t n_vocab, std::span<const uint8_t> piece) {
   if (!restore_.active) return error(Code::kInvalidArgument, "no saved state is being restored");
   const auto fail = [this](Status status) {
     clear();
@@ -284,7 +284,7 @@ Status Timeline::write_state(uint64_t identity, int64_t n_vocab, std::span<const
 }
 
 // All bytes are in their places: whether they are what was saved.
-Status Timeline::finish_restore(const StateForm& form, int64_t n_vocab) {
+Status Sequence::finish_restore(const StateForm& form, int64_t n_vocab) {
   const int32_t position = static_cast<int32_t>(form.header.position);
   source_ = source_of({tokens_.data(), static_cast<size_t>(position)});
   bool known = cache_.shape().answers ? position == 0 || source_ > 0 : source_ == 0;

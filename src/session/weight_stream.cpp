@@ -13,11 +13,11 @@ constexpr uint64_t kDirectRegion = 16 << 20;
 
 }  // namespace
 
-WeightFeed::WeightFeed(Engine& engine) : engine_(engine) {
+WeightStream::WeightStream(Engine& engine) : engine_(engine) {
   pieces_.reserve(kMaxPieces);
 }
 
-bool WeightFeed::need(uint32_t unit) {
+bool WeightStream::need(uint32_t unit) {
   residency::Residency& r = engine_.residency();
   if (r.ready(unit)) return true;
   r.set_cursor(unit);
@@ -25,13 +25,13 @@ bool WeightFeed::need(uint32_t unit) {
   return r.ready(unit);
 }
 
-bool WeightFeed::need_vec(int32_t vec) {
+bool WeightStream::need_vec(int32_t vec) {
   if (vec < 0) return true;
   const int32_t item = engine_.plan().vec_item[static_cast<size_t>(vec)];
   return need(engine_.residency().first_unit(item));
 }
 
-void WeightFeed::run_pieces() {
+void WeightStream::run_pieces() {
   const kernels::Table& table = engine_.table();
   const int64_t group = table.row_group;
   const int64_t n_threads = engine_.pool().n_threads();
@@ -52,7 +52,7 @@ void WeightFeed::run_pieces() {
     p.first_task = n_tasks;
     n_tasks += (p.args.w.rows + p.chunk - 1) / p.chunk;
   }
-  WeightCheck& check = engine_.weight_check();
+  FiniteCheck& check = engine_.finite_check();
   engine_.pool().parallel_for(n_tasks, [&](int64_t task, int thread) {
     size_t i = pieces_.size() - 1;
     while (pieces_[i].first_task > task) --i;
@@ -83,7 +83,7 @@ void WeightFeed::run_pieces() {
 }
 
 // Reads the rows [r0, r1) of a piece into `room`, and makes `args` a product of these.
-bool WeightFeed::read_piece(const Piece& p, uint8_t* room, kernels::MatmulArgs* args) {
+bool WeightStream::read_piece(const Piece& p, uint8_t* room, kernels::MatmulArgs* args) {
   if (reads_.failed.load(std::memory_order_relaxed)) return false;
   const int64_t rows = args->r1 - args->r0;
   const residency::Unit& u = engine_.residency().plan().units[p.unit];
@@ -106,7 +106,7 @@ bool WeightFeed::read_piece(const Piece& p, uint8_t* room, kernels::MatmulArgs* 
 }
 
 // After a region with direct reads. False when one failed: the pass is to begin anew, without any.
-bool WeightFeed::settle_reads() {
+bool WeightStream::settle_reads() {
   residency::Residency& r = engine_.residency();
   Tally& own = reads_;
   if (own.failed) {
@@ -120,7 +120,7 @@ bool WeightFeed::settle_reads() {
 }
 
 // Pieces of what is there, or can be read, from the cursor on.
-void WeightFeed::gather(std::span<const Product> products) {
+void WeightStream::gather(std::span<const Product> products) {
   residency::Residency& r = engine_.residency();
   uint8_t* ring = nullptr;  // borrowed for direct reads, once what it holds is used
   bool from_slots = false;
@@ -172,8 +172,8 @@ void WeightFeed::gather(std::span<const Product> products) {
   }
 }
 
-void WeightFeed::units_to_come(std::span<const Product> products,
-                               std::vector<uint32_t>* out) const {
+void WeightStream::units_to_come(std::span<const Product> products,
+                                 std::vector<uint32_t>* out) const {
   const residency::Residency& r = engine_.residency();
   out->clear();
   for (auto i = static_cast<size_t>(part_); i < products.size(); ++i) {
@@ -189,7 +189,7 @@ void WeightFeed::units_to_come(std::span<const Product> products,
   }
 }
 
-WeightFeed::Run WeightFeed::run(std::span<const Product> products) {
+WeightStream::Run WeightStream::run(std::span<const Product> products) {
   while (part_ < static_cast<int32_t>(products.size())) {
     gather(products);
     if (!pieces_.empty()) {

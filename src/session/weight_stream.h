@@ -26,9 +26,9 @@ struct Product {
   int64_t row0 = 0, row1 = INT64_MAX;  // of its rows these alone; natively, of plain units
 };
 
-class WeightFeed {
+class WeightStream {
  public:
-  explicit WeightFeed(Engine& engine);
+  explicit WeightStream(Engine& engine);
 
   // Whether the unit is there; if not, reading goes on from it.
   [[nodiscard]] bool need(uint32_t unit);

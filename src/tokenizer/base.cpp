@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include "tokenizer/nfc.h"
 #include "tokenizer/literal_spans.h"
+#include "tokenizer/nfc.h"
 #include "tokenizer/try_reserve.h"
 #include "tokenizer/utf8.h"
 
@@ -65,7 +65,7 @@ Result<std::vector<Token>> BaseTokenizer::try_encode(std::string_view given,
   };
   std::vector<Token> out;
   MergeScratch scratch;
-  MarkedText marked;
+  LiteralText marked;
   if (options.marked && !marked.read(given)) return no_room();
   const std::string_view text = options.marked ? marked.text() : given;
   if (!make_room(&out, text.size() / 3 + 16)) return no_room();  // most tokens have more bytes
@@ -103,7 +103,7 @@ void BaseTokenizer::encode_stretch(std::string_view text, bool starts, const Enc
     text = normalized;
   }
   if (!matcher_.has_normalized()) return encode_text(text, starts, scratch, out);
-  MarkedText unmarked;  // no token that is gated is looked for here
+  LiteralText unmarked;  // no token that is gated is looked for here
   for (size_t pos = 0; pos < text.size() && !scratch->out_of_memory;) {
     const auto match = matcher_.next(vocab_, text, pos, options.parse_special, &unmarked, true);
     if (match.begin > pos) {

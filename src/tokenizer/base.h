@@ -53,7 +53,7 @@ class BaseTokenizer : public Tokenizer {
                       MergeScratch* scratch, std::vector<Token>* out) const;
 
   Vocab vocab_;
-  Specials specials_;
+  SpecialTokens specials_;
   SpecialMatcher matcher_;
   std::string pair_template_;
   bool nfc_ = false;  // text is read in normalization form C

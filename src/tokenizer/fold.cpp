@@ -14,7 +14,7 @@ namespace sluice::tokenizer {
 
 namespace {
 
-constexpr size_t kMostGrowth = 4;  // bytes that one may become
+constexpr size_t kMaxGrowth = 4;  // bytes that one may become
 
 }  // namespace
 
@@ -25,7 +25,7 @@ extern "C" uint32_t sluice_fold(const char* text, uint32_t bytes, uint32_t lower
                                 char* out, uint32_t room);
 
 bool fold_text(std::string_view text, bool lower, Accents accents, std::string* out) {
-  const size_t most = kMostGrowth * text.size();
+  const size_t most = kMaxGrowth * text.size();
   if (!make_room(out, most)) return false;
   out->resize(most);
   out->resize(sluice_fold(text.data(), static_cast<uint32_t>(text.size()), lower ? 1 : 0,
@@ -68,7 +68,7 @@ bool goes(uint32_t cp, Accents accents) {
 }  // namespace
 
 bool fold_text(std::string_view text, bool lower, Accents accents, std::string* out) {
-  if (!make_room(out, kMostGrowth * text.size())) return false;
+  if (!make_room(out, kMaxGrowth * text.size())) return false;
   std::vector<uint32_t> parts;
   if (!make_room(&parts, 8)) return false;  // the most that one decomposes into is four
   for (size_t pos = 0; pos < text.size();) {

@@ -21,7 +21,7 @@ size_t find_mark(std::string_view text, size_t from) {
 
 }  // namespace
 
-bool MarkedText::read(std::string_view text) {
+bool LiteralText::read(std::string_view text) {
   text_ = text;
   size_t begins = 0;
   size_t mark = find_mark(text, 0);

@@ -13,14 +13,14 @@ namespace sluice::tokenizer {
 inline constexpr std::string_view kPlainBegin = "\xEF\xB7\x90";  // U+FDD0
 inline constexpr std::string_view kPlainEnd = "\xEF\xB7\x91";    // U+FDD1
 
-struct PlainRange {
+struct LiteralSpan {
   uint32_t begin = 0;  // bytes
   uint32_t end = 0;
 };
 
 // The text without its marks, and the stretches between them, in order. Marks do not nest: of
 // several begins the first counts, and one that nothing ends reaches to the end of the text.
-class MarkedText {
+class LiteralText {
  public:
   // False when memory is out. `text` outlives this where it holds no mark.
   [[nodiscard]] bool read(std::string_view text);
@@ -34,7 +34,7 @@ class MarkedText {
  private:
   std::string copy_;
   std::string_view text_;
-  std::vector<PlainRange> ranges_;
+  std::vector<LiteralSpan> ranges_;
   size_t next_ = 0;
 };
 

@@ -10,8 +10,8 @@
 #include <functional>
 #include <vector>
 
-#include "tokenizer/try_reserve.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/try_reserve.h"
 
 namespace sluice::tokenizer {
 

@@ -36,7 +36,7 @@ class WordSink {
   ~WordSink() = default;
 };
 
-// Cuts `text` (valid UTF-8) and hands every word to the sink, in order, nothing left out.
+// TextChunks `text` (valid UTF-8) and hands every word to the sink, in order, nothing left out.
 void pre_tokenize(std::string_view text, std::span<const Scanner> passes, WordSink* sink);
 
 }  // namespace sluice::tokenizer

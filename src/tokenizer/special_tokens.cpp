@@ -90,7 +90,7 @@ size_t space_before(std::string_view text, size_t pos) {
 
 }  // namespace
 
-Status Specials::read(const gguf::Header& header, Vocab* vocab) {
+Status SpecialTokens::read(const gguf::Header& header, Vocab* vocab) {
   const int32_t n = vocab->size();
   SLUICE_RETURN_IF_ERROR(read_id(header, "tokenizer.ggml.bos_token_id", n, &bos));
   SLUICE_RETURN_IF_ERROR(read_id(header, "tokenizer.ggml.eos_token_id", n, &eos));
@@ -126,7 +126,7 @@ Status Specials::read(const gguf::Header& header, Vocab* vocab) {
   return {};
 }
 
-void Specials::find_end_of_generation(const gguf::Header& header, Vocab* vocab) {
+void SpecialTokens::find_end_of_generation(const gguf::Header& header, Vocab* vocab) {
   auto& ends = end_of_generation;
   const auto add = [&](std::string_view name) {
     const Token id = vocab->find(name);
@@ -165,7 +165,7 @@ void Specials::find_end_of_generation(const gguf::Header& header, Vocab* vocab) 
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
 }
 
-Status SpecialMatcher::build(const Vocab& vocab, const Specials& specials, bool strip_right) {
+Status SpecialMatcher::build(const Vocab& vocab, const SpecialTokens& specials, bool strip_right) {
   strip_right_ = strip_right;
   shown_ = specials.shown;
   for (Token id = 0; id < vocab.size(); ++id) {
@@ -211,7 +211,7 @@ bool SpecialMatcher::is_gated(const Vocab& vocab, Token id) const {
 }
 
 SpecialMatcher::Match SpecialMatcher::next(const Vocab& vocab, std::string_view text, size_t from,
-                                           bool parse_special, MarkedText* marked,
+                                           bool parse_special, LiteralText* marked,
                                            bool normalized) const {
   const auto among = [](const std::vector<Token>& ids, Token id) {
     return std::binary_search(ids.begin(), ids.end(), id);

@@ -14,7 +14,7 @@
 
 namespace sluice::tokenizer {
 
-struct Specials {
+struct SpecialTokens {
   Token bos = kNoToken;
   Token eos = kNoToken;
   Token unknown = kNoToken;  // what text may become that is nothing else; never a control token
@@ -39,7 +39,7 @@ struct Specials {
 class SpecialMatcher {
  public:
   // `strip_right`: spaces after most special tokens are swallowed (the Phi-3 rule).
-  [[nodiscard]] Status build(const Vocab& vocab, const Specials& specials, bool strip_right);
+  [[nodiscard]] Status build(const Vocab& vocab, const SpecialTokens& specials, bool strip_right);
 
   struct Match {
     size_t begin = 0;
@@ -52,7 +52,7 @@ class SpecialMatcher {
   // that are shown in plain stretches.
   // `normalized`: only tokens that are looked for in normalized text, or only the others.
   [[nodiscard]] Match next(const Vocab& vocab, std::string_view text, size_t from,
-                           bool parse_special, MarkedText* marked, bool normalized = false) const;
+                           bool parse_special, LiteralText* marked, bool normalized = false) const;
   [[nodiscard]] bool has_normalized() const { return !normalized_.empty(); }
   // What tokenizer.json says of some tokens: that they swallow the white space before or behind
   // them, or are looked for once the text is normalized.

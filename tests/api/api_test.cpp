@@ -14,16 +14,16 @@ namespace sluice::test {
 namespace {
 
 TEST(Api, CodesAreThoseOfTheEngine) {
-  for (int32_t code = SLUICE_OK; code <= SLUICE_TEMPLATE; ++code) {
+  for (int32_t code = SLUICE_OK; code <= SLUICE_CHAT_TEMPLATE; ++code) {
     EXPECT_STREQ(sluice_status_name(code), code_name(static_cast<Code>(code)));
   }
   EXPECT_STREQ(sluice_status_name(SLUICE_BUDGET_TOO_SMALL), "BUDGET_TOO_SMALL");
   EXPECT_STREQ(sluice_status_name(SLUICE_ABORTED), "ABORTED");
-  EXPECT_STREQ(sluice_status_name(SLUICE_TEMPLATE), "TEMPLATE");
+  EXPECT_STREQ(sluice_status_name(SLUICE_CHAT_TEMPLATE), "CHAT_TEMPLATE");
   // The engine has no code that sluice.h lacks: those beyond have no name of their own.
-  EXPECT_STREQ(code_name(static_cast<Code>(SLUICE_TEMPLATE + 1)), "INTERNAL");
+  EXPECT_STREQ(code_name(static_cast<Code>(SLUICE_CHAT_TEMPLATE + 1)), "INTERNAL");
   EXPECT_STREQ(sluice_status_name(-1), "UNKNOWN");
-  EXPECT_STREQ(sluice_status_name(SLUICE_TEMPLATE + 1), "UNKNOWN");
+  EXPECT_STREQ(sluice_status_name(SLUICE_CHAT_TEMPLATE + 1), "UNKNOWN");
   EXPECT_STRNE(sluice_version(), "");
 }
 
@@ -38,7 +38,7 @@ TEST(Api, AnAnswerIsForwardAndSampleInTurns) {
   EXPECT_EQ(whole.result.finish, SLUICE_FINISH_LENGTH);
   EXPECT_EQ(whole.result.generated_tokens, 30);
   EXPECT_EQ(whole.result.stop_index, -1);
-  EXPECT_GT(whole.result.generate_rate, 0);
+  EXPECT_GT(whole.result.tokens_per_second, 0);
 
   const Session other = create(engine);
   sluice_sampler* made = nullptr;
@@ -59,7 +59,7 @@ TEST(Api, AnAnswerIsForwardAndSampleInTurns) {
   EXPECT_EQ(whole.tokens, chosen);
   size_t n = 0;
   std::string text(whole.text.size() + 1, '?');
-  expect_ok(sluice_detokenize(engine.get(), chosen.data(), chosen.size(), 0, text.data(),
+  expect_ok(sluice_detokenize(engine.get(), chosen.data(), chosen.size(), 1, text.data(),
                               text.size(), &n));
   EXPECT_NE(whole.text.find(text.substr(1, n - 1)), std::string::npos);
   // What the session holds: all but the last token.
@@ -149,13 +149,14 @@ TEST(Api, LogprobsComeWithTokens) {
   const Session session = create(engine);
   Greedy greedy(6);
   greedy.options.logprobs = 3;
-  const Answer found = answer(session, kPrompt, greedy.options, [](const sluice_piece& piece) {
-    EXPECT_EQ(piece.n_top, 3u);
-    EXPECT_EQ(piece.top[0].token, piece.token);
-    EXPECT_EQ(piece.top[0].logprob, piece.logprob);
-    EXPECT_LE(piece.top[1].logprob, piece.top[0].logprob);
-    return piece.logprob < 0;
-  });
+  const Answer found =
+      answer(session, kPrompt, greedy.options, [](const sluice_token_event& piece) {
+        EXPECT_EQ(piece.n_top, 3u);
+        EXPECT_EQ(piece.top[0].token, piece.token);
+        EXPECT_EQ(piece.top[0].logprob, piece.logprob);
+        EXPECT_LE(piece.top[1].logprob, piece.top[0].logprob);
+        return piece.logprob < 0;
+      });
   EXPECT_EQ(found.result.generated_tokens, 6);
 }
 
@@ -163,8 +164,8 @@ TEST(Api, AnswersHaveTheFormThatIsAskedFor) {
   const Engine engine = load();
   const Session session = create(engine);
   Greedy greedy(60);
-  greedy.options.form = SLUICE_FORM_JSON_SCHEMA;
-  greedy.options.form_text = R"({"type": "array", "items": {"enum": [1, 2]}, "minItems": 2,
+  greedy.options.constraint = SLUICE_CONSTRAINT_JSON_SCHEMA;
+  greedy.options.constraint_text = R"({"type": "array", "items": {"enum": [1, 2]}, "minItems": 2,
                                 "maxItems": 2})";
   const Answer found = answer(session, kPrompt, greedy.options);
   expect_ok(found.status);
@@ -172,15 +173,15 @@ TEST(Api, AnswersHaveTheFormThatIsAskedFor) {
               found.text == "[2,2]")
       << found.text;
   EXPECT_EQ(found.result.finish, SLUICE_FINISH_STOP);
-  const std::pair<int32_t, const char*> forms[] = {{SLUICE_FORM_GBNF, "root ::= \"yes\""},
-                                                   {SLUICE_FORM_REGEX, "yes"},
-                                                   {SLUICE_FORM_CHOICE, "[\"yes\"]"}};
+  const std::pair<int32_t, const char*> forms[] = {{SLUICE_CONSTRAINT_GBNF, "root ::= \"yes\""},
+                                                   {SLUICE_CONSTRAINT_REGEX, "yes"},
+                                                   {SLUICE_CONSTRAINT_CHOICE, "[\"yes\"]"}};
   for (const auto& [form, text] : forms) {
-    greedy.options.form = form;
-    greedy.options.form_text = text;
+    greedy.options.constraint = form;
+    greedy.options.constraint_text = text;
     EXPECT_EQ(answer(session, kPrompt, greedy.options).text, "yes") << text;
   }
-  greedy.options.form_text = "[1";
+  greedy.options.constraint_text = "[1";
   EXPECT_EQ(answer(session, kPrompt, greedy.options).status, SLUICE_GRAMMAR_SYNTAX);
 }
 
@@ -189,8 +190,8 @@ TEST(Api, ACallbackEndsAnAnswerAndLoading) {
   const Session session = create(engine);
   const Greedy greedy(24);
   int left = 5;
-  const Answer cut =
-      answer(session, kPrompt, greedy.options, [&](const sluice_piece&) { return --left > 0; });
+  const Answer cut = answer(session, kPrompt, greedy.options,
+                            [&](const sluice_token_event&) { return --left > 0; });
   expect_ok(cut.status);
   EXPECT_EQ(cut.result.finish, SLUICE_FINISH_CANCELLED);
   EXPECT_EQ(cut.tokens.size(), 5u);
@@ -231,7 +232,7 @@ TEST(ApiThreads, CallsTakeTurnsAndAnotherThreadEndsThem) {
     expect_ok(sluice_session_cancel(session.get()));
   });
   const Greedy endless(-1);
-  const Answer cut = answer(session, kPrompt, endless.options, [&](const sluice_piece&) {
+  const Answer cut = answer(session, kPrompt, endless.options, [&](const sluice_token_event&) {
     begun = true;
     return true;
   });
@@ -248,7 +249,7 @@ TEST(ApiThreads, CallsTakeTurnsAndAnotherThreadEndsThem) {
 TEST(Api, ASessionCancelsItselfFromItsCallback) {
   const Engine engine = load();
   const Session session = create(engine);
-  const Answer cut = answer(session, kPrompt, Greedy(24).options, [&](const sluice_piece&) {
+  const Answer cut = answer(session, kPrompt, Greedy(24).options, [&](const sluice_token_event&) {
     expect_ok(sluice_session_cancel(session.get()));
     return true;
   });
@@ -278,17 +279,17 @@ TEST(Api, TheMemoryMapAddsUpAndFollowsTheBudget) {
     return out;
   };
   EXPECT_EQ(total(), info().memory_total);
-  EXPECT_EQ(info().resident, 1);
+  EXPECT_EQ(info().fully_resident, 1);
   EXPECT_STREQ(info().architecture, "llama");
-  EXPECT_EQ(info().context, 128);
-  EXPECT_EQ(info().generates, 1);
+  EXPECT_EQ(info().n_ctx, 128);
+  EXPECT_EQ(info().can_generate, 1);
   const uint64_t least = info().memory_minimum;
   EXPECT_EQ(sluice_engine_set_memory_budget(engine.get(), least - 1), SLUICE_BUDGET_TOO_SMALL);
   EXPECT_EQ(info().memory_budget, 0u);
   expect_ok(sluice_engine_set_memory_budget(engine.get(), least));
   EXPECT_EQ(total(), info().memory_total);
   EXPECT_LE(info().memory_total, least);
-  EXPECT_EQ(info().resident, 0);
+  EXPECT_EQ(info().fully_resident, 0);
   expect_ok(sluice_session_rewind(session.get(), 0, nullptr));
   EXPECT_EQ(answer(session, kPrompt, greedy.options).text, expected);
   sluice_stats stats = {};
@@ -307,7 +308,7 @@ TEST(Api, AReaderServesTheModelOrFailsIt) {
   reader.size = sizeof reader;
   file.stream.seekg(0, std::ios::end);
   reader.length = static_cast<uint64_t>(file.stream.tellg());
-  reader.serial = 1;
+  reader.serialize_reads = 1;
   reader.user = &file;
   reader.read = [](void* user, uint64_t offset, void* buffer, size_t length) -> int32_t {
     File& f = *static_cast<File*>(user);
@@ -361,11 +362,11 @@ TEST(Api, EmbeddingsAreOfTheirTextsAlone) {
   sluice_info info = {};
   info.size = sizeof info;
   expect_ok(sluice_engine_info(engine.get(), &info));
-  ASSERT_EQ(n, 2 * static_cast<size_t>(info.embedding));
+  ASSERT_EQ(n, 2 * static_cast<size_t>(info.n_embd));
   std::vector<float> both(n), alone(n / 2);
   expect_ok(sluice_embed(session.get(), texts, 2, nullptr, both.data(), n, &n));
   expect_ok(sluice_embed(session.get(), texts + 1, 1, nullptr, alone.data(), alone.size(), &n));
-  EXPECT_TRUE(std::equal(alone.begin(), alone.end(), both.begin() + info.embedding));
+  EXPECT_TRUE(std::equal(alone.begin(), alone.end(), both.begin() + info.n_embd));
   double squares = 0;
   for (const float x : alone) squares += static_cast<double>(x) * x;
   EXPECT_NEAR(squares, 1, 1e-5);

@@ -34,11 +34,11 @@ using Sampler = std::unique_ptr<sluice_sampler, Free>;
 inline sluice_load_options load_options() {
   sluice_load_options options;
   expect_ok(sluice_load_options_default(&options, sizeof options));
-  options.context = 128;
+  options.n_ctx = 128;
   options.threads = 2;
   options.sessions = 2;
   options.logits_rows = 8;
-  options.grammars = 1;
+  options.structured_output = 1;
   return options;
 }
 
@@ -56,7 +56,7 @@ inline Session create(const Engine& engine) {
 }
 
 inline std::vector<int32_t> tokenize(const Engine& engine, const std::string& text,
-                                     uint32_t flags = SLUICE_ADD_BOS) {
+                                     uint32_t flags = SLUICE_ADD_SPECIAL) {
   size_t n = 0;
   expect_ok(sluice_tokenize(engine.get(), text.data(), text.size(), flags, nullptr, 0, &n));
   std::vector<int32_t> tokens(n);
@@ -106,19 +106,19 @@ struct Answer {
 // Generates; `each`, where given, is called with every piece, and ends the answer with false.
 inline Answer answer(const Session& session, const std::string& prompt,
                      sluice_generate_options options,
-                     const std::function<bool(const sluice_piece&)>& each = nullptr) {
+                     const std::function<bool(const sluice_token_event&)>& each = nullptr) {
   struct Told {
     Answer answer;
-    const std::function<bool(const sluice_piece&)>& each;
+    const std::function<bool(const sluice_token_event&)>& each;
   } told{{}, each};
-  options.on_piece = [](void* user, const sluice_piece* piece) -> int32_t {
+  options.on_token = [](void* user, const sluice_token_event* piece) -> int32_t {
     Told& t = *static_cast<Told*>(user);
     t.answer.text.append(piece->text, piece->length);
     t.answer.tokens.push_back(piece->token);
     EXPECT_EQ(piece->text[piece->length], '\0');
     return t.each && !t.each(*piece) ? 1 : 0;
   };
-  options.piece_user = &told;
+  options.token_user = &told;
   told.answer.result.size = sizeof told.answer.result;
   told.answer.status =
       sluice_generate(session.get(), prompt.data(), prompt.size(), &options, &told.answer.result);

@@ -47,7 +47,7 @@ TEST(ApiLoading, KeepsKeysAndValuesAsAsked) {
   const auto kv_bytes = [](const char* type) {
     sluice_load_options options = load_options();
     options.kv_type = type;
-    options.context = 2048;  // of which f16 copies of a few hundred are a small part
+    options.n_ctx = 2048;  // of which f16 copies of a few hundred are a small part
     const Engine engine = load(options);
     uint64_t bytes = 0;
     expect_ok(sluice_engine_memory(
@@ -78,8 +78,8 @@ Told tell(const Engine& engine, const std::string& prompt, float temperature) {
   expect_ok(sluice_generate_options_default(&options, sizeof options));
   options.sampling = &sampling;
   options.max_tokens = 40;
-  options.piece_user = &told.text;
-  options.on_piece = [](void* user, const sluice_piece* piece) -> int32_t {
+  options.token_user = &told.text;
+  options.on_token = [](void* user, const sluice_token_event* piece) -> int32_t {
     static_cast<std::string*>(user)->append(piece->text, piece->length);
     return 0;
   };
@@ -123,7 +123,8 @@ TEST(ApiLoading, DraftsChangeNoAnswer) {
       EXPECT_EQ(told.text, expected.text) << draft;
       EXPECT_EQ(expected.result.drafted_tokens, 0);
       EXPECT_EQ(told.result.generated_tokens, expected.result.generated_tokens);
-      EXPECT_GE(expected.result.passes, told.result.passes + told.result.accepted_tokens);
+      EXPECT_GE(expected.result.forward_passes,
+                told.result.forward_passes + told.result.accepted_tokens);
     }
     EXPECT_EQ(memory_of(engine, "draft model") > 0, draft == kSample);
     EXPECT_GT(memory_total(engine), memory_total(plain)) << draft;
@@ -160,15 +161,15 @@ TEST(ApiLoading, ADraftsModelIsWithinTheBudget) {
 TEST(ApiLoading, GoesOnInASmallCacheThatForgets) {
   const std::vector<int32_t> text(300, 5);
   sluice_load_options options = load_options();
-  options.context = 128;
+  options.n_ctx = 128;
   const Engine full = load(options);
   const Session first = create(full);
   EXPECT_EQ(sluice_forward(first.get(), text.data(), text.size(), SLUICE_LAST_LOGITS),
             SLUICE_PROMPT_TOO_LONG);
-  options.context = 1000;
+  options.n_ctx = 1000;
   options.kv_policy = "window";
-  options.kv_keep = 2;
-  options.kv_size = 128;
+  options.kv_sinks = 2;
+  options.kv_capacity = 128;
   const Engine engine = load(options);
   const Session session = create(engine);
   expect_ok(sluice_forward(session.get(), text.data(), text.size(), SLUICE_LAST_LOGITS));

@@ -57,22 +57,22 @@ std::vector<Misuse> wrong_loading() {
       wrong_load("size", [](sluice_load_options& o) { o.size = 3; }),
       wrong_load("huge size", [](sluice_load_options& o) { o.size = SIZE_MAX; }),
       wrong_load("threads", [](sluice_load_options& o) { o.threads = 65; }),
-      wrong_load("context", [](sluice_load_options& o) { o.context = -1; }),
-      wrong_load("huge context", [](sluice_load_options& o) { o.context = (1 << 24) + 1; }),
+      wrong_load("n_ctx", [](sluice_load_options& o) { o.n_ctx = -1; }),
+      wrong_load("huge context", [](sluice_load_options& o) { o.n_ctx = (1 << 24) + 1; }),
       wrong_load("sessions", [](sluice_load_options& o) { o.sessions = 0; }),
       wrong_load("logits_rows", [](sluice_load_options& o) { o.logits_rows = 257; }),
-      wrong_load("grammars", [](sluice_load_options& o) { o.grammars = 2; }),
+      wrong_load("structured_output", [](sluice_load_options& o) { o.structured_output = 2; }),
       wrong_load("preload", [](sluice_load_options& o) { o.preload = -1; }),
       wrong_load("kernels", [](sluice_load_options& o) { o.kernels = "abacus"; }),
       wrong_load("kv_type", [](sluice_load_options& o) { o.kv_type = "q3_1"; }),
       wrong_load("draft_max", [](sluice_load_options& o) { o.draft_max = 32; }),
       wrong_load("kv_policy", [](sluice_load_options& o) { o.kv_policy = "forget"; }),
-      wrong_load("kv_keep", [](sluice_load_options& o) { o.kv_keep = -2; }),
-      wrong_load("kv_keep of no window", [](sluice_load_options& o) { o.kv_keep = 4; }),
-      wrong_load("kv_size",
+      wrong_load("kv_sinks", [](sluice_load_options& o) { o.kv_sinks = -2; }),
+      wrong_load("kv_sinks of no window", [](sluice_load_options& o) { o.kv_sinks = 4; }),
+      wrong_load("kv_capacity",
                  [](sluice_load_options& o) {
                    o.kv_policy = "window";
-                   o.kv_size = 1;
+                   o.kv_capacity = 1;
                  }),
       wrong_load("null adapters", [](sluice_load_options& o) { o.n_adapters = 1; }),
       wrong_load("an adapter without a path",
@@ -124,8 +124,8 @@ std::vector<Misuse> wrong_loading() {
        [](Rig& r) { return load_reader(r, [](sluice_reader& o) { o.size = 0; }); }},
       {"sluice_load_reader", "null function",
        [](Rig& r) { return load_reader(r, [](sluice_reader& o) { o.read = nullptr; }); }},
-      {"sluice_load_reader", "serial",
-       [](Rig& r) { return load_reader(r, [](sluice_reader& o) { o.serial = 9; }); }},
+      {"sluice_load_reader", "serialize_reads",
+       [](Rig& r) { return load_reader(r, [](sluice_reader& o) { o.serialize_reads = 9; }); }},
       {"sluice_load_reader", "no bytes",
        [](Rig& r) { return load_reader(r, [](sluice_reader& o) { o.length = 0; }); },
        SLUICE_TRUNCATED},
@@ -198,10 +198,10 @@ std::vector<Misuse> wrong_texts() {
                              &r.count);
     };
   };
-  const auto detokenize = [](int32_t token, int32_t special, size_t capacity) {
+  const auto detokenize = [](int32_t token, int32_t skip_special_tokens, size_t capacity) {
     return [=](Rig& r) {
-      return sluice_detokenize(r.engine.get(), &token, 1, special, r.text.data(), capacity,
-                               &r.count);
+      return sluice_detokenize(r.engine.get(), &token, 1, skip_special_tokens, r.text.data(),
+                               capacity, &r.count);
     };
   };
   return {
@@ -215,7 +215,7 @@ std::vector<Misuse> wrong_texts() {
        }},
       {"sluice_tokenize", "null room",
        [](Rig& r) { return sluice_tokenize(r.engine.get(), "a", 1, 0, nullptr, 64, &r.count); }},
-      {"sluice_tokenize", "little room", tokenize("a longer text", 13, SLUICE_ADD_BOS, 1)},
+      {"sluice_tokenize", "little room", tokenize("a longer text", 13, SLUICE_ADD_SPECIAL, 1)},
       {"sluice_tokenize", "flags", tokenize("a", 1, 1u << 31, 64)},
       {"sluice_tokenize", "no text", tokenize(nullptr, 0, 0, 64), SLUICE_OK},
       {"sluice_tokenize", "not UTF-8", tokenize("\xff\xfe\x80", 3, 0, 64), SLUICE_OK},
@@ -237,13 +237,13 @@ std::vector<Misuse> wrong_texts() {
        }},
       {"sluice_detokenize", "negative token", detokenize(-1, 0, 64)},
       {"sluice_detokenize", "token beyond", detokenize(1 << 30, 0, 64)},
-      {"sluice_detokenize", "special", detokenize(1, 2, 64)},
-      {"sluice_token_ends", "null engine",
-       [](Rig& r) { return sluice_token_ends(nullptr, 0, &r.number); }},
-      {"sluice_token_ends", "null result",
-       [](Rig& r) { return sluice_token_ends(r.engine.get(), 0, nullptr); }},
-      {"sluice_token_ends", "token",
-       [](Rig& r) { return sluice_token_ends(r.engine.get(), -7, &r.number); }},
+      {"sluice_detokenize", "skip_special_tokens", detokenize(1, 2, 64)},
+      {"sluice_token_is_eog", "null engine",
+       [](Rig& r) { return sluice_token_is_eog(nullptr, 0, &r.number); }},
+      {"sluice_token_is_eog", "null result",
+       [](Rig& r) { return sluice_token_is_eog(r.engine.get(), 0, nullptr); }},
+      {"sluice_token_is_eog", "token",
+       [](Rig& r) { return sluice_token_is_eog(r.engine.get(), -7, &r.number); }},
   };
 }
 

@@ -121,7 +121,8 @@ std::vector<Misuse> wrong_answers() {
       wrong_answer("size", [](sluice_generate_options& o) { o.size = 1; }),
       wrong_answer("max_tokens", [](sluice_generate_options& o) { o.max_tokens = -2; }),
       wrong_answer("prompt_flags", [](sluice_generate_options& o) { o.prompt_flags = 16; }),
-      wrong_answer("special", [](sluice_generate_options& o) { o.special = 5; }),
+      wrong_answer("skip_special_tokens",
+                   [](sluice_generate_options& o) { o.skip_special_tokens = 5; }),
       wrong_answer("ignore_eos", [](sluice_generate_options& o) { o.ignore_eos = -1; }),
       wrong_answer("logprobs", [](sluice_generate_options& o) { o.logprobs = 65; }),
       wrong_answer("null stop", [](sluice_generate_options& o) { o.n_stop = 1; }),
@@ -137,9 +138,9 @@ std::vector<Misuse> wrong_answers() {
                      o.stop = stops.data();
                      o.n_stop = SIZE_MAX;
                    }),
-      wrong_answer("form", [](sluice_generate_options& o) { o.form = 6; }),
+      wrong_answer("constraint", [](sluice_generate_options& o) { o.constraint = 6; }),
       wrong_answer("form without text",
-                   [](sluice_generate_options& o) { o.form = SLUICE_FORM_GBNF; }),
+                   [](sluice_generate_options& o) { o.constraint = SLUICE_CONSTRAINT_GBNF; }),
       wrong_answer("whitespace", [](sluice_generate_options& o) { o.whitespace = 3; }),
       wrong_answer("sampling's size",
                    [](sluice_generate_options& o) {
@@ -179,7 +180,7 @@ std::vector<Misuse> wrong_steps() {
          const int32_t token = 1 << 30;
          return sluice_forward(r.session.get(), &token, 1, SLUICE_LAST_LOGITS);
        }},
-      {"sluice_forward", "wanted",
+      {"sluice_forward", "logits_mode",
        [](Rig& r) { return sluice_forward(r.session.get(), r.tokens.data(), 1, 2); }},
       {"sluice_forward", "too many rows",
        [](Rig& r) {

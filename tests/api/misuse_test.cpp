@@ -43,31 +43,32 @@ TEST(ApiMisuse, FromACallbackIsAnError) {
   Rig rig;
   const Session other = create(rig.engine);
   bool called = false;
-  const Answer told = answer(rig.session, kPrompt, Greedy(2).options, [&](const sluice_piece&) {
-    called = true;
-    const std::function<sluice_status()> calls[] = {
-        [&] { return sluice_engine_set_memory_budget(rig.engine.get(), 0); },
-        [&] { return sluice_session_create(rig.engine.get(), &rig.made_session); },
-        [&] { return sluice_session_fork(other.get(), &rig.made_session); },
-        [&] { return sluice_session_free(rig.session.get()); },
-        [&] { return sluice_session_tokens(other.get(), nullptr, 0, &rig.count); },
-        [&] { return sluice_session_rewind(rig.session.get(), 0, nullptr); },
-        [&] { return sluice_session_state_bytes(other.get(), &rig.bytes); },
-        [&] { return sluice_session_save(other.get(), 0, rig.text.data(), 1); },
-        [&] { return sluice_session_restore(other.get(), rig.text.data(), 1); },
-        [&] { return sluice_generate(other.get(), "a", 1, nullptr, nullptr); },
-        [&] { return sluice_forward(other.get(), rig.tokens.data(), 1, SLUICE_LAST_LOGITS); },
-        [&] { return sluice_logits(other.get(), 0, nullptr, 0, &rig.count); },
-        [&] {
-          const char* const text = "a";
-          return sluice_embed(other.get(), &text, 1, nullptr, nullptr, 0, &rig.count);
-        }};
-    for (const auto& call : calls) EXPECT_EQ(call(), SLUICE_INVALID_ARGUMENT);
-    sluice_info info = {};
-    info.size = sizeof info;
-    expect_ok(sluice_engine_info(rig.engine.get(), &info));  // asking is allowed
-    return true;
-  });
+  const Answer told =
+      answer(rig.session, kPrompt, Greedy(2).options, [&](const sluice_token_event&) {
+        called = true;
+        const std::function<sluice_status()> calls[] = {
+            [&] { return sluice_engine_set_memory_budget(rig.engine.get(), 0); },
+            [&] { return sluice_session_create(rig.engine.get(), &rig.made_session); },
+            [&] { return sluice_session_fork(other.get(), &rig.made_session); },
+            [&] { return sluice_session_free(rig.session.get()); },
+            [&] { return sluice_session_tokens(other.get(), nullptr, 0, &rig.count); },
+            [&] { return sluice_session_rewind(rig.session.get(), 0, nullptr); },
+            [&] { return sluice_session_state_bytes(other.get(), &rig.bytes); },
+            [&] { return sluice_session_save(other.get(), 0, rig.text.data(), 1); },
+            [&] { return sluice_session_restore(other.get(), rig.text.data(), 1); },
+            [&] { return sluice_generate(other.get(), "a", 1, nullptr, nullptr); },
+            [&] { return sluice_forward(other.get(), rig.tokens.data(), 1, SLUICE_LAST_LOGITS); },
+            [&] { return sluice_logits(other.get(), 0, nullptr, 0, &rig.count); },
+            [&] {
+              const char* const text = "a";
+              return sluice_embed(other.get(), &text, 1, nullptr, nullptr, 0, &rig.count);
+            }};
+        for (const auto& call : calls) EXPECT_EQ(call(), SLUICE_INVALID_ARGUMENT);
+        sluice_info info = {};
+        info.size = sizeof info;
+        expect_ok(sluice_engine_info(rig.engine.get(), &info));  // asking is allowed
+        return true;
+      });
   EXPECT_TRUE(called);
   EXPECT_EQ(told.result.generated_tokens, 2);
 }

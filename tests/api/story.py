@@ -16,10 +16,10 @@ class PieceView(c.Structure):
 class GenerateOptions(c.Structure):
     _fields_ = [
         ("size", c.c_size_t), ("sampling", c.c_void_p), ("max_tokens", c.c_int64),
-        ("prompt_flags", c.c_uint32), ("special", c.c_int32), ("ignore_eos", c.c_int32),
+        ("prompt_flags", c.c_uint32), ("skip_special_tokens", c.c_int32), ("ignore_eos", c.c_int32),
         ("logprobs", c.c_int32), ("stop", c.c_void_p), ("n_stop", c.c_size_t),
-        ("form", c.c_int32), ("whitespace", c.c_int32), ("form_text", c.c_char_p),
-        ("on_piece", Piece), ("piece_user", c.c_void_p),
+        ("constraint", c.c_int32), ("whitespace", c.c_int32), ("constraint_text", c.c_char_p),
+        ("on_token", Piece), ("token_user", c.c_void_p),
     ]
 
 
@@ -37,7 +37,7 @@ def main(library, model, prompt, tokens):
     told = bytearray(prompt.encode())
 
     @Piece
-    def on_piece(_user, piece):
+    def on_token(_user, piece):
         view = c.cast(piece, c.POINTER(PieceView)).contents
         told.extend(c.string_at(view.text, view.length))
         return 0
@@ -45,7 +45,7 @@ def main(library, model, prompt, tokens):
     options = GenerateOptions()
     check(lib.sluice_generate_options_default(c.byref(options), c.c_size_t(c.sizeof(options))))
     options.max_tokens = int(tokens)
-    options.on_piece = on_piece
+    options.on_token = on_token
     text = prompt.encode()
     check(lib.sluice_generate(session, text, c.c_size_t(len(text)), c.byref(options), None))
     check(lib.sluice_session_free(session))

@@ -23,13 +23,13 @@ using Tokens = std::vector<int32_t>;
 class ApiSpill : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = testing::TempDir() + "sluice-spill-" + std::to_string(getpid());
+    directory_ = testing::TempDir() + "sluice-swap-" + std::to_string(getpid());
   }
   void TearDown() override { fs::remove_all(directory_); }
-  sluice_load_options spilling(int32_t sessions) const {
+  sluice_load_options swapping(int32_t sessions) const {
     sluice_load_options options = load_options();
     options.sessions = sessions;
-    options.spill_directory = directory_.c_str();
+    options.swap_directory = directory_.c_str();
     return options;
   }
   std::string directory_;
@@ -46,11 +46,11 @@ Tokens answer_of(const Session& session, const Tokens& prompt, int64_t n, sluice
   Greedy greedy(n);
   greedy.options.ignore_eos = 1;
   Tokens out;
-  greedy.options.on_piece = [](void* user, const sluice_piece* piece) -> int32_t {
+  greedy.options.on_token = [](void* user, const sluice_token_event* piece) -> int32_t {
     static_cast<Tokens*>(user)->push_back(piece->token);
     return 0;
   };
-  greedy.options.piece_user = &out;
+  greedy.options.token_user = &out;
   result->size = sizeof *result;
   expect_ok(
       sluice_generate_tokens(session.get(), prompt.data(), prompt.size(), &greedy.options, result));
@@ -71,7 +71,7 @@ std::vector<uint8_t> saved(const Session& session) {
 TEST_F(ApiSpill, RandomCallsOnManySessionsSayWhatEachWouldAlone) {
   const char* const types[] = {"f16", "q8_0", "q4_0", "q2"};
   for (int32_t pool = 1; pool <= 3; ++pool) {
-    sluice_load_options options = spilling(pool), alone = load_options();
+    sluice_load_options options = swapping(pool), alone = load_options();
     options.kv_type = alone.kv_type = types[pool];
     options.draft = pool == 2 ? kSample.c_str() : nullptr;  // with a cache of its own
     const Engine engine = load(options), fresh = load(alone);
@@ -133,15 +133,15 @@ TEST_F(ApiSpill, RandomCallsOnManySessionsSayWhatEachWouldAlone) {
       }
     }
     const sluice_stats stats = stats_of(engine);
-    EXPECT_GT(stats.sessions_spilled, 0u);
-    EXPECT_GT(stats.bytes_spilled, stats.bytes_restored);
-    EXPECT_GT(stats.bytes_restored, 0u);
+    EXPECT_GT(stats.sessions_swapped, 0u);
+    EXPECT_GT(stats.bytes_swapped_out, stats.bytes_swapped_in);
+    EXPECT_GT(stats.bytes_swapped_in, 0u);
     EXPECT_TRUE(fs::is_empty(directory_));
   }
 }
 
 TEST_F(ApiSpill, EmbeddingsAndSessionsOfFewerTokensShareTheEngine) {
-  const Engine engine = load(spilling(1));
+  const Engine engine = load(swapping(1));
   const Session talk = create(engine), texts = create(engine);
   sluice_result result = {};
   const Tokens prompt = tokenize(engine, kPrompt);
@@ -151,7 +151,7 @@ TEST_F(ApiSpill, EmbeddingsAndSessionsOfFewerTokensShareTheEngine) {
   std::vector<float> first(4096), second(4096);
   size_t n = 0;
   expect_ok(sluice_embed(texts.get(), &text, 1, nullptr, first.data(), first.size(), &n));
-  EXPECT_EQ(stats_of(engine).sessions_spilled, 1u);
+  EXPECT_EQ(stats_of(engine).sessions_swapped, 1u);
   EXPECT_EQ(tokens_of(talk), held);
   Tokens more = prompt;
   more.insert(more.end(), said.begin(), said.end());
@@ -163,7 +163,7 @@ TEST_F(ApiSpill, EmbeddingsAndSessionsOfFewerTokensShareTheEngine) {
 }
 
 TEST_F(ApiSpill, ADiskThatTakesNothingIsAnErrorAfterWhichAllGoOn) {
-  const Engine engine = load(spilling(1));
+  const Engine engine = load(swapping(1));
   const Session one = create(engine), two = create(engine);
   const Tokens prompt = tokenize(engine, kPrompt);
   sluice_result result = {};
@@ -179,7 +179,7 @@ TEST_F(ApiSpill, ADiskThatTakesNothingIsAnErrorAfterWhichAllGoOn) {
   EXPECT_NE(std::string(sluice_last_error()).find(directory_), std::string::npos);
   EXPECT_TRUE(tokens_of(two).empty());
   EXPECT_EQ(tokens_of(one), held);
-  EXPECT_EQ(stats_of(engine).sessions_spilled, 0u);
+  EXPECT_EQ(stats_of(engine).sessions_swapped, 0u);
   sluice_session* made = nullptr;
   EXPECT_EQ(sluice_session_fork(one.get(), &made), SLUICE_IO);
   EXPECT_EQ(made, nullptr);
@@ -190,17 +190,17 @@ TEST_F(ApiSpill, ADiskThatTakesNothingIsAnErrorAfterWhichAllGoOn) {
   EXPECT_GT(result.cached_tokens, 0);
 
   sluice_load_options options = load_options();
-  const std::string beneath = kSample + "/spill";  // of a file
-  options.spill_directory = beneath.c_str();
+  const std::string beneath = kSample + "/swap";  // of a file
+  options.swap_directory = beneath.c_str();
   sluice_engine* none_made = nullptr;
   EXPECT_EQ(sluice_load(kSample.c_str(), &options, &none_made), SLUICE_IO);
-  options.spill_directory = "";
+  options.swap_directory = "";
   EXPECT_EQ(sluice_load(kSample.c_str(), &options, &none_made), SLUICE_INVALID_ARGUMENT);
 }
 
 // Sessions come back while others cancel them, in several threads.
 TEST_F(ApiSpill, CancelledInAnyMomentASessionIsWhatItWas) {
-  const Engine engine = load(spilling(1));
+  const Engine engine = load(swapping(1));
   std::vector<Session> sessions;
   std::vector<Tokens> said;
   const Tokens prompt = tokenize(engine, kPrompt);
@@ -275,10 +275,10 @@ TEST_F(ApiSpill, ManySessionsTakeTheMemoryOfThoseInTheEngine) {
 #endif
   if (kSanitized) GTEST_SKIP() << "sanitizers hold memory of their own";
   sluice_load_options options = load_options();
-  options.context = 512;
+  options.n_ctx = 512;
   options.draft = nullptr;
   const uint64_t few = peak_of(options, [](const Engine& engine) { talk(engine, 2); });
-  options.spill_directory = directory_.c_str();
+  options.swap_directory = directory_.c_str();
   const uint64_t many = peak_of(options, [](const Engine& engine) { talk(engine, 60); });
   const Engine engine = load(options);
   const Session session = create(engine);

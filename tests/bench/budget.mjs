@@ -83,7 +83,7 @@ async function promptFor(file, context) {
     const { output } = await capture(inRoot('build', 'native', 'sluice'), [
       'tokenize',
       file,
-      '--text-file',
+      '--file',
       `${folder}/text`,
     ]);
     if (JSON.parse(output).length <= length) low = middle;

@@ -50,7 +50,7 @@ const calibration = join(folder, 'calibration.txt');
 writeFileSync(calibration, lines.splice(lines.length / 2).join('\n'));
 const text = join(folder, 'text.txt');
 writeFileSync(text, lines.join('\n'));
-const tokens = await jsonOf(sluice, ['tokenize', values.model, '--text-file', text]);
+const tokens = await jsonOf(sluice, ['tokenize', values.model, '--file', text]);
 const length = Number(values.tokens);
 const starts = Array.from({ length: Number(values.stretches) }, (_, i) => i * length).filter(
   (at) => at + length <= tokens.length,

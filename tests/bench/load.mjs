@@ -59,7 +59,7 @@ const server = spawn(
     options.threads,
     '--parallel',
     options.parallel,
-    '--queue',
+    '--max-queue',
     '256',
     '--draft',
     options.draft,

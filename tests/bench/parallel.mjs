@@ -70,7 +70,7 @@ const sides = [
       values.threads,
       '--parallel',
       values.slots,
-      '--no-grammars',
+      '--no-structured-output',
     ],
   ],
   [

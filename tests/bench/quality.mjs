@@ -141,7 +141,7 @@ async function decodeRate(file, args) {
 
 const model = prepared(values.model, 'model.qsf');
 const fast = values.speed ? prepared(modelFile(values.speed), 'speed.qsf') : model;
-const tokens = (await jsonOf(sluice, ['tokenize', model, '--text-file', text])).slice(
+const tokens = (await jsonOf(sluice, ['tokenize', model, '--file', text])).slice(
   0,
   Number(values.tokens),
 );

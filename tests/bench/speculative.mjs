@@ -1,6 +1,6 @@
 // Answers with and without guesses: n-grams on texts that repeat and on one that does not, and a
 // draft model on a target that agrees with it as often as was asked for.
-//   node tests/bench/speculative.mjs [--model FILE|SHAPE:TYPE] [--budget 512M] [--past-cache] [--threads 2]
+//   node tests/bench/speculative.mjs [--model FILE|SHAPE:TYPE] [--budget 512M] [--no-page-cache] [--threads 2]
 //     [--rounds 3] [--tokens N] [--scenes summary,edit,prose] [--draft SMALLER_MODEL] [--tab]
 // --tokens cuts scenes short, and says how long a model's own text is (128). --draft compares on what the model itself
 // writes, without scenes. --tab does that in Chromium, with the package as it is built: plainly, with n-grams and, with
@@ -41,7 +41,7 @@ async function ids(text) {
   return jsonOf(sluice, [
     'tokenize',
     existsSync(vocabulary) ? vocabulary : model,
-    '--text-file',
+    '--file',
     file,
   ]);
 }
@@ -54,7 +54,7 @@ const common = [
   '-o',
   'json',
   ...(options.budget ? ['--memory-budget', options.budget] : []),
-  ...(options['past-cache'] ? ['--past-cache'] : []),
+  ...(options['past-cache'] ? ['--no-page-cache'] : []),
 ];
 const rows = [
   ['text', 'guesses', 'tokens/s', 'ratio', 'tokens/pass', 'drafted', 'accepted', 'passes'],
@@ -172,7 +172,7 @@ try {
       const prompt = await ids(scenes[name].prompt);
       const answer = (await ids(scenes[name].answer)).slice(1, 1 + Number(options.tokens ?? 1000));
       writeFileSync(scene, JSON.stringify({ prompt, answer }));
-      await measure(name, 'off,ngram', ['--scene', scene]);
+      await measure(name, 'off,ngram', ['--replay', scene]);
     }
   }
 } finally {

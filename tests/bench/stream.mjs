@@ -4,12 +4,12 @@
 // everything resident. Prints tokens per second, bytes per pass, both limits and the share of the
 // lower one that is reached; --svg draws the curve.
 // A file that fits in the machine's memory would be read out of the system's page cache, at the speed
-// of memory. With --past-cache it is dropped from there as it is read (natively by the program, for the
+// of memory. With --no-page-cache it is dropped from there as it is read (natively by the program, for the
 // browser by a helper with dd's nocache), as if it were larger than that. The bandwidth is that of plain
 // 4 MB reads of the same file by one thread, measured in turns with the decoding; the best of the rounds,
-// or with --past-cache their median: a disk has better and worse moments of its own.
+// or with --no-page-cache their median: a disk has better and worse moments of its own.
 //   npm run bench:stream -- [--model SHAPE:TYPE|FILE] [--shares 0,0.25,0.5,0.75,1.3] [-n 6]
-//                           [--rounds 3] [--threads N] [--native] [--web] [--past-cache] [--svg] [--no-build]
+//                           [--rounds 3] [--threads N] [--native] [--web] [--no-page-cache] [--svg] [--no-build]
 import { spawn } from 'node:child_process';
 import { readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -90,7 +90,7 @@ async function measureNative(file, budgets) {
       String(kContext),
       '--memory-budget',
       String(budget),
-      ...(values['past-cache'] ? ['--past-cache'] : []),
+      ...(values['past-cache'] ? ['--no-page-cache'] : []),
     ]);
     rows.push({
       budget,

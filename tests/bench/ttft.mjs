@@ -4,7 +4,6 @@
 // had been read when the first product was computed. Fails when the cold first token takes more than
 // the download and a tenth, or the warm one's first computation waits for more than 5 % of the model.
 //   npm run bench:first -- [--model SHAPE:TYPE|FILE] [--rate 60M] [--threads N] [--no-peer] [--no-build]
-import { statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { build } from '../../web/scripts/build.mjs';

@@ -193,10 +193,10 @@ TEST(Batcher, TakesWhatThePlanHasRoomForAndRefusesTheRest) {
 }
 
 // Guesses what was said before, and every fifth token wrongly.
-class Repeats final : public generate::GuessSource {
+class Repeats final : public generate::DraftSource {
  public:
   Repeats(size_t prompt, const Tokens& answer) : prompt_(prompt), answer_(answer) {}
-  [[nodiscard]] size_t guess(std::span<const Token> text, std::span<Token> out) override {
+  [[nodiscard]] size_t propose(std::span<const Token> text, std::span<Token> out) override {
     const size_t from = std::min(text.size() - prompt_, answer_.size());
     const size_t n = std::min(out.size(), answer_.size() - from);
     for (size_t i = 0; i < n; ++i) out[i] = (from + i) % 5 == 0 ? 1 : answer_[from + i];
@@ -209,7 +209,7 @@ class Repeats final : public generate::GuessSource {
 };
 
 // Guesses that are checked beside others share the planned rows of logits, and change no token.
-TEST(Scheduler, AnswersWithGuessesAreThoseOfEachAlone) {
+TEST(Scheduler, DraftedAnswersAreThoseOfEachAlone) {
   session::EngineOptions options;
   options.n_ctx = 160;
   options.parallel = 3;

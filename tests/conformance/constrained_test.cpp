@@ -23,7 +23,7 @@ session::EngineOptions room(bool grammars) {
   session::EngineOptions options;
   options.n_ctx = 256;
   options.n_threads = 1;
-  options.grammars = grammars;
+  options.structured_output = grammars;
   return options;
 }
 

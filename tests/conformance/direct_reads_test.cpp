@@ -200,10 +200,10 @@ TEST(MixtureOfExperts, GoesOnAfterAPassThatWasGivenUp) {
     ASSERT_TRUE(session.ok());
     residency::FillQueue& queue = (*engine)->residency().queue();
     uint32_t taken = 0;
-    const auto pass = [&](int most_waits) {
+    const auto pass = [&](int max_waits) {
       EXPECT_TRUE((*session)->begin(kTokens).ok());
       int n = 0;
-      while ((*session)->step(0) != session::Step::kDone && n < most_waits) {
+      while ((*session)->step(0) != session::Step::kDone && n < max_waits) {
         const uint32_t before = taken;
         taken = serve(queue, *header->sources[0], taken, residency::kFillDone);
         if (taken == before) ADD_FAILURE() << "given up at wait " << given_up << ": nothing moves";

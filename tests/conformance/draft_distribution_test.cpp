@@ -12,8 +12,8 @@
 #include <map>
 
 #include "../sanitized.h"
-#include "generation_util.h"
 #include "fixtures_util.h"
+#include "generation_util.h"
 
 namespace sluice::test {
 namespace {
@@ -105,10 +105,10 @@ void grow(Opened& opened, const Tokens& prompt, const sample::Params& params, co
 }
 
 // Says what is likeliest, or, at some places, what is not.
-class Guesser final : public generate::GuessSource {
+class FixedDrafts final : public generate::DraftSource {
  public:
-  Guesser(const Tree& tree, size_t n_prompt) : tree_(tree), n_prompt_(n_prompt) {}
-  [[nodiscard]] size_t guess(std::span<const Token> text, std::span<Token> out) override {
+  FixedDrafts(const Tree& tree, size_t n_prompt) : tree_(tree), n_prompt_(n_prompt) {}
+  [[nodiscard]] size_t propose(std::span<const Token> text, std::span<Token> out) override {
     Tokens said(text.begin() + static_cast<std::ptrdiff_t>(n_prompt_), text.end());
     size_t n = 0;
     while (n < out.size() && said.size() < kDepth) {
@@ -177,12 +177,12 @@ TEST(DraftedSampling, DrawsFromTheModelsOwnDistribution) {
   options.sampling = params;
   options.max_tokens = kDepth;
   options.ignore_eos = true;
-  Guesser guesser(tree, prompt.size());
+  FixedDrafts drafts(tree, prompt.size());
   std::map<Tokens, int> drawn;
   int drafted = 0, accepted = 0;
   for (int i = 0; i < kAnswers; ++i) {
     options.sampling.seed = static_cast<uint64_t>(i);
-    options.drafts = {.source = &guesser};
+    options.drafts = {.source = &drafts};
     const Answer found = answer(opened, prompt, options);
     ASSERT_TRUE(found.status.ok()) << found.status.message();
     ++drawn[found.tokens()];

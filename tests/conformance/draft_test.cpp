@@ -8,20 +8,20 @@
 #include <cstring>
 #include <random>
 
-#include "generation_util.h"
 #include "fixtures_util.h"
 #include "generate/draft_model.h"
 #include "generate/draft_pair.h"
 #include "generate/generation.h"
+#include "generation_util.h"
 #include "native/draft_pair.h"
 
 namespace sluice::test {
 namespace {
 
 using generate::Drafts;
+using generate::DraftSource;
 using generate::Finish;
 using generate::Generation;
-using generate::GuessSource;
 using generate::Options;
 using generate::Piece;
 using session::Step;
@@ -54,11 +54,11 @@ void expect_same(const Answer& found, const Answer& plain, bool recurrent) {
 }
 
 // Knows the answer, and says it with so many of a hundred tokens wrong.
-class Oracle final : public GuessSource {
+class Oracle final : public DraftSource {
  public:
   Oracle(Tokens text, uint32_t wrong, Token n_vocab, uint32_t seed)
       : text_(std::move(text)), wrong_(wrong), n_vocab_(n_vocab), random_(seed) {}
-  [[nodiscard]] size_t guess(std::span<const Token> text, std::span<Token> out) override {
+  [[nodiscard]] size_t propose(std::span<const Token> text, std::span<Token> out) override {
     size_t n = out.size();
     if (random_() % 5 == 0) n = random_() % (n + 1);
     for (size_t i = 0; i < n; ++i) {
@@ -119,9 +119,9 @@ Tokens some_prompt(const Opened& opened, size_t n) {
   return prompt;
 }
 
-class Drafting : public testing::TestWithParam<Reference> {};
+class DraftOptions : public testing::TestWithParam<Reference> {};
 
-TEST_P(Drafting, TheAnswerIsThatOfOneTokenAPass) {
+TEST_P(DraftOptions, TheAnswerIsThatOfOneTokenAPass) {
   const std::string& path = GetParam().path;
   Opened plain = open_model(path, engine_options(0));
   ASSERT_NE(plain.session, nullptr);
@@ -169,7 +169,7 @@ std::vector<Reference> models() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Drafting, testing::ValuesIn(models()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Families, DraftOptions, testing::ValuesIn(models()), [](const auto& info) {
   std::string name = info.param.name;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
@@ -236,7 +236,7 @@ TEST_F(DraftingTales, EveryNumberOfTokensIsExact) {
 
 TEST_F(DraftingTales, AGrammarBindsAsItDid) {
   session::EngineOptions with = engine_options(7), without = engine_options(0);
-  with.grammars = without.grammars = true;
+  with.structured_output = without.structured_output = true;
   plain_ = open_model(sample_model(), without);
   opened_ = open_model(sample_model(), with);
   const std::string schema = R"({"type": "array", "items": {"type": "object", "properties":
@@ -262,9 +262,9 @@ TEST_F(DraftingTales, AGrammarBindsAsItDid) {
   }
 }
 
-TEST_F(DraftingTales, GuessesThatAreNoTokensAreNoHarm) {
-  class Foreign final : public GuessSource {
-    size_t guess(std::span<const Token>, std::span<Token> out) override {
+TEST_F(DraftingTales, DraftsThatAreNoTokensAreIgnored) {
+  class Foreign final : public DraftSource {
+    size_t propose(std::span<const Token>, std::span<Token> out) override {
       std::fill(out.begin(), out.end(), out.size() % 2 == 0 ? -1 : 1 << 30);
       return out.size() + 5;
     }
@@ -313,7 +313,7 @@ TEST_P(DraftingByModel, TheAnswerIsThatOfOneTokenAPass) {
     for (int which = 0; which < 3; ++which) {
       Options options = option_set(which);
       const Answer expected = answer(plain, prompt, options);
-      pair->draft->engine().guesses() = {};  // what another way of choosing taught
+      pair->draft->engine().draft_state() = {};  // what another way of choosing taught
       generate::DraftModel guesses(**draft);
       options.drafts = {.model = &guesses};
       auto begun = Generation::begin(**session, prompt, options);

@@ -123,10 +123,10 @@ TEST(EarlyExit, FillsEveryCache) {
   std::vector<session::EngineOptions> kinds(5, options_of(0.5));
   kinds[1].kv.k = kinds[1].kv.v = kv::KvType::kQ8_0;
   kinds[2].kv.k = kinds[2].kv.v = kv::KvType::kQ2;
-  kinds[3].kv_policy.window = kinds[4].kv_policy.heavy = true;
+  kinds[3].kv_policy.window = kinds[4].kv_policy.heavy_hitter = true;
   for (session::EngineOptions& options : kinds) {
-    options.n_ctx = options.kv_policy.heavy || options.kv_policy.window ? 1024 : 512;
-    options.kv_policy.size = 128;
+    options.n_ctx = options.kv_policy.heavy_hitter || options.kv_policy.window ? 1024 : 512;
+    options.kv_policy.capacity = 128;
     session::EngineOptions measuring = options;
     measuring.exits.confidence = 1;
     const std::vector<float> weights = mixed(measuring);
@@ -177,7 +177,7 @@ int32_t answer(Opened& opened, const generate::Options& how, std::vector<int32_t
   return (*generation)->counts().drafted;
 }
 
-// Answers with guesses are those without, and a timeline that was saved, forked or taken back goes
+// Answers with guesses are those without, and a sequence that was saved, forked or taken back goes
 // on as one that was not.
 TEST(EarlyExit, AnswersAreTheTextsAlone) {
   const std::vector<float> weights = mixed();

@@ -119,7 +119,7 @@ TEST_F(EmbeddingClusters, GoWithAHeadInClusters) {
   session::EngineOptions o = options();
   const std::vector<float> whole = logits(at("both.qsf"), o);
   o.head.kind = model::HeadPolicy::Kind::kSome;
-  o.head.clusters = model::kMostClusters;
+  o.head.clusters = model::kMaxClusters;
   EXPECT_EQ(logits(at("both.qsf"), o), whole);
   o.head.clusters = 4;
   EXPECT_NE(logits(at("both.qsf"), o), whole);

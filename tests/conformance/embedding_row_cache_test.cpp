@@ -9,12 +9,12 @@
 namespace sluice::test {
 namespace {
 
-using session::RowCache;
+using session::EmbeddingRowCache;
 
-TEST(RowCache, KeepsWhatWasUsedLately) {
+TEST(EmbeddingRowCache, KeepsWhatWasUsedLately) {
   constexpr uint64_t kRows = 16, kBytes = 24;
-  std::vector<uint64_t> memory(RowCache::bytes(kRows, kBytes) / 8);
-  RowCache cache;
+  std::vector<uint64_t> memory(EmbeddingRowCache::bytes(kRows, kBytes) / 8);
+  EmbeddingRowCache cache;
   EXPECT_EQ(cache.find(1), nullptr);  // no places at all
   cache.place(reinterpret_cast<uint8_t*>(memory.data()), kRows, kBytes);
   const auto row = [](int32_t token) {
@@ -56,7 +56,7 @@ Streamed run(const std::string& path, const std::vector<int32_t>& tokens, uint64
   EXPECT_LE(engine.plan().total(), budget == 0 ? UINT64_MAX : budget);
   const auto step = static_cast<size_t>(engine.plan().n_batch);
   out.logits = all_logits(opened, tokens, step);
-  const RowCache& rows = engine.working().row_cache(0);
+  const EmbeddingRowCache& rows = engine.working().embedding_row_cache(0);
   const uint64_t before = rows.read();
   opened.session->clear();
   EXPECT_EQ(all_logits(opened, tokens, step), out.logits);
@@ -69,7 +69,7 @@ Streamed run(const std::string& path, const std::vector<int32_t>& tokens, uint64
   return out;
 }
 
-TEST(RowCache, GivesTheSameLogitsAndCounts) {
+TEST(EmbeddingRowCache, GivesTheSameLogitsAndCounts) {
   const std::vector<int32_t> tokens = {1, 17, 29, 45, 17, 8, 12, 17, 5, 9, 29, 41, 17, 17, 8, 1};
   const std::string untied = own_folder("families") + "/llama-biases.gguf";
   for (const std::string& path : {sample_model(), untied}) {
@@ -95,7 +95,7 @@ TEST(RowCache, GivesTheSameLogitsAndCounts) {
 }
 
 // Another budget while a session lives: the places are laid anew.
-TEST(RowCache, LivesThroughAChangeOfTheBudget) {
+TEST(EmbeddingRowCache, LivesThroughAChangeOfTheBudget) {
   const std::vector<int32_t> tokens = {1, 17, 29, 45, 17, 8, 12, 17};
   session::EngineOptions options;
   options.n_ctx = 64;

@@ -1,4 +1,4 @@
-// A decoder's timeline: its source is read whole, once; what answers it is kept, forked, rewound
+// A decoder's sequence: its source is read whole, once; what answers it is kept, forked, rewound
 // and generated like any text. Logits and greedy tokens are held against the reference in
 // families_test.cpp.
 #include <gtest/gtest.h>

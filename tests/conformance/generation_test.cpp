@@ -10,8 +10,8 @@
 
 #include "../paths.h"
 #include "../sanitized.h"
-#include "generation_util.h"
 #include "fixtures_util.h"
+#include "generation_util.h"
 
 namespace sluice::test {
 namespace {
@@ -90,8 +90,8 @@ TEST_F(Generating, SaysWhatAPlainLoopSays) {
     EXPECT_EQ(tokens_of(found.pieces), expected);
     EXPECT_EQ(found.finish, Finish::kLength);
     EXPECT_EQ(found.counts.generated, 40);
-    EXPECT_GT(found.counts.first_ms, 0);
-    EXPECT_GT(found.counts.generate_rate(), 0);
+    EXPECT_GT(found.counts.time_to_first_token_ms, 0);
+    EXPECT_GT(found.counts.tokens_per_second(), 0);
   }
 }
 
@@ -209,8 +209,8 @@ TEST_F(Generating, NoTokensIsThePromptAlone) {
   EXPECT_EQ(none.finish, Finish::kLength);
   EXPECT_TRUE(none.pieces.empty());
   EXPECT_EQ(none.counts.generated, 0);
-  EXPECT_EQ(none.counts.generate_rate(), 0);
-  EXPECT_EQ(none.counts.first_ms, 0);
+  EXPECT_EQ(none.counts.tokens_per_second(), 0);
+  EXPECT_EQ(none.counts.time_to_first_token_ms, 0);
   EXPECT_EQ(answer(opened_, prompt_, greedy_options(8)).text, before.text);
 }
 
@@ -225,8 +225,8 @@ TEST_F(Generating, APromptThatWasCutCountsWhatItComputed) {
     EXPECT_EQ(found.counts.prompt, n);
     EXPECT_GT(found.counts.prompt_ms, 0);
     EXPECT_TRUE(found.counts.computed == n || found.counts.computed % 8 == 0);
-    EXPECT_EQ(found.counts.prompt_rate() > 0, found.counts.computed > 0);
-    EXPECT_EQ(found.counts.generate_rate(), 0);
+    EXPECT_EQ(found.counts.prompt_tokens_per_second() > 0, found.counts.computed > 0);
+    EXPECT_EQ(found.counts.tokens_per_second(), 0);
     most = std::max(most, found.counts.computed);
   }
   EXPECT_EQ(most, n);

@@ -90,7 +90,7 @@ TEST_P(HeadClusters, AreTheWholeHeadWhereTheyAreNotAskedFor) {
   EXPECT_EQ(logits(options(Wanted::kByQuality)), wanted);
   EXPECT_EQ(logits(options(Wanted::kWhole)), wanted);
   session::HeadCounts counts;
-  EXPECT_EQ(logits(options(Wanted::kSome, model::kMostClusters), 12, &counts), wanted);  // all
+  EXPECT_EQ(logits(options(Wanted::kSome, model::kMaxClusters), 12, &counts), wanted);  // all
   EXPECT_EQ(counts.known, kTokens.size());
   ASSERT_FALSE(wanted.empty());
 }

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "../sanitized.h"
-#include "generation_util.h"
 #include "generate/draft_model.h"
+#include "generation_util.h"
 #include "native/draft_pair.h"
 
 namespace sluice::test {
@@ -55,15 +55,16 @@ session::EngineOptions room(int32_t draft_max) {
   options.n_batch = 16;
   options.n_threads = 1;
   options.draft_max = draft_max;
-  options.grammars = true;
+  options.structured_output = true;
   return options;
 }
 
 // Knows the text, and says it with so many of a hundred tokens wrong.
-class Guesser final : public generate::GuessSource {
+class FixedDrafts final : public generate::DraftSource {
  public:
-  Guesser(Tokens text, uint32_t wrong) : text_(std::move(text)), wrong_(wrong), random_(wrong) {}
-  [[nodiscard]] size_t guess(std::span<const Token> text, std::span<Token> out) override {
+  FixedDrafts(Tokens text, uint32_t wrong)
+      : text_(std::move(text)), wrong_(wrong), random_(wrong) {}
+  [[nodiscard]] size_t propose(std::span<const Token> text, std::span<Token> out) override {
     for (size_t i = 0; i < out.size(); ++i) {
       const size_t at = text.size() + i;
       out[i] = at < text_.size() && random_() % 100 >= wrong_ ? text_[at] : 300;
@@ -111,7 +112,7 @@ class Forced : public testing::Test {
     ASSERT_NE(plain_.session, nullptr);
     prompt_ = plain_.model->engine().tokenizer().encode("A story: Once upon a time there was a");
   }
-  Guesser guesser(const Answer& expected, uint32_t wrong) {
+  FixedDrafts drafts_of(const Answer& expected, uint32_t wrong) {
     Tokens text = prompt_;
     for (const Token t : expected.tokens()) text.push_back(t);
     return {text, wrong};
@@ -121,7 +122,7 @@ class Forced : public testing::Test {
   Tokens prompt_;
 };
 
-TEST_F(Forced, GuessesGiveTheSameAnswer) {
+TEST_F(Forced, DraftsGiveTheSameTokens) {
   session::EngineOptions streamed = room(5);
   streamed.memory_budget = smallest_budget(sample_model(), streamed);
   int32_t forced = 0, accepted = 0, saved = 0;
@@ -135,7 +136,7 @@ TEST_F(Forced, GuessesGiveTheSameAnswer) {
         const Answer expected = answer(plain_, prompt_, options);
         ASSERT_NO_FATAL_FAILURE(expect_plain(expected));
         for (const uint32_t wrong : {0u, 40u, 100u}) {
-          Guesser guesses = guesser(expected, wrong);
+          FixedDrafts guesses = drafts_of(expected, wrong);
           options.drafts = {.source = &guesses};
           const Answer found = answer(opened, prompt_, options, wrong == 40 ? 3 : 0);
           ASSERT_NO_FATAL_FAILURE(expect_same(found, expected));
@@ -154,7 +155,7 @@ TEST_F(Forced, GuessesGiveTheSameAnswer) {
 }
 
 // The same weights in another type guess well, and how many guesses are worth it is measured.
-TEST_F(Forced, AModelsGuessesGiveTheSameAnswer) {
+TEST_F(Forced, AModelsDraftsGiveTheSameTokens) {
   std::string coarser = sample_model();
   coarser.replace(coarser.rfind("Q8_0"), 4, "Q4_0");
   native::LoadOptions load;
@@ -200,7 +201,7 @@ TEST_F(Forced, CutAtRandomSteps) {
   std::mt19937 random(11);
   for (int i = 0; i < (kSanitized ? 10 : 60); ++i) {
     const size_t which = random() % std::size(kForms);
-    Guesser guesses = guesser(expected[which], static_cast<uint32_t>(random() % 60));
+    FixedDrafts guesses = drafts_of(expected[which], static_cast<uint32_t>(random() % 60));
     Options options = bound(kForms[which], 9);
     if (random() % 3 > 0) options.drafts = {.source = &guesses};
     const int cut = random() % 2 == 0 ? static_cast<int>(random() % 90) : -1;

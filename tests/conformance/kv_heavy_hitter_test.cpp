@@ -2,7 +2,7 @@
 // has left the ring, and next to nothing while all that has left it is kept, on models whose
 // attention knows no positions; no bit depends on budget, threads and the lengths of passes, nor on
 // going back, saving and coming back; what it cannot do is refused by name; and where a text's
-// beginning matters, it forgets less than a window of the same bytes.
+// beginning matters, it evicts less than a window of the same bytes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,13 +31,13 @@ struct Kept {
 constexpr Kept kKept[] = {
     {"f16", kBlock}, {"q8_0", kBlock}, {"q4_0", kernels::kKvGroup}, {"q4_0,q2", kernels::kKvGroup}};
 
-session::EngineOptions heavy_options(int32_t keep = kv::kDefaultKeep, const char* type = "f16") {
+session::EngineOptions heavy_options(int32_t sinks = kv::kDefaultSinks, const char* type = "f16") {
   session::EngineOptions options;
   options.kv = *kv::parse_kv_types(type);
   options.n_threads = 2;
-  options.kv_policy.heavy = true;
-  options.kv_policy.keep = keep;
-  options.kv_policy.size = kSize;
+  options.kv_policy.heavy_hitter = true;
+  options.kv_policy.sinks = sinks;
+  options.kv_policy.capacity = kSize;
   options.n_ctx = 4000;
   return options;
 }
@@ -79,7 +79,7 @@ TEST(KvHeavyTest, WhatHasLeftTheRingIsSeenAsItIs) {
     const std::string path = model("families", name);
     if (path.empty()) continue;
     for (const Kept& kept : kKept) {
-      session::EngineOptions heavy = heavy_options(kv::kDefaultKeep, kept.type);
+      session::EngineOptions heavy = heavy_options(kv::kDefaultSinks, kept.type);
       session::EngineOptions full = full_options(kept.type);
       const auto header = native::read_header(path, {});
       if (!session::inspect(header->header, full).ok()) continue;  // of latent caches
@@ -130,7 +130,7 @@ TEST(KvHeavyTest, PositionsCountFromTheRing) {
     EXPECT_LT(10 * stays, moves) << name;
     // Keys that are turned otherwise are rounded otherwise, by as much as the type itself is wrong.
     for (const char* type : {"q8_0", "q4_0"}) {
-      Opened rounded = open_model(one, heavy_options(kv::kDefaultKeep, type));
+      Opened rounded = open_model(one, heavy_options(kv::kDefaultSinks, type));
       const std::vector<float> exact = after(ours, 700), near = after(rounded, 700);
       const double wrong = nmse(near.data(), exact.data(), exact.size());
       std::printf("%-22s %s moved %.2g, wrong by %.2g\n", name, type, moved(rounded), wrong);
@@ -153,7 +153,7 @@ TEST(KvHeavyTest, NoBitDependsOnAnythingElse) {
       return opened.session == nullptr ? std::vector<float>() : all_logits(opened, text, step);
     };
     for (const Kept& kept : kKept) {
-      session::EngineOptions options = heavy_options(kv::kDefaultKeep, kept.type);
+      session::EngineOptions options = heavy_options(kv::kDefaultSinks, kept.type);
       const auto header = native::read_header(path, {});
       if (!session::inspect(header->header, options).ok()) continue;  // of latent caches
       options.logits_rows = 20;
@@ -177,7 +177,7 @@ TEST_P(KvHeavyTypesTest, GoingBackAndComingBackChangeNoBit) {
   const std::string path = model("arch", "llama-gqa");
   if (path.empty()) GTEST_SKIP();
   const Kept kept = GetParam();
-  const session::EngineOptions options = heavy_options(kv::kDefaultKeep, kept.type);
+  const session::EngineOptions options = heavy_options(kv::kDefaultSinks, kept.type);
   Opened fresh = open_model(path, options), opened = open_model(path, options);
   ASSERT_NE(opened.session, nullptr);
   const Tokens whole = random_tokens(500);
@@ -217,7 +217,7 @@ TEST_P(KvHeavyTypesTest, GoingBackAndComingBackChangeNoBit) {
     EXPECT_EQ(fresh.session->write_state(other).code(), Code::kCorrupt) << gone;
   }
   session::EngineOptions window = options;
-  window.kv_policy.heavy = false;
+  window.kv_policy.heavy_hitter = false;
   window.kv_policy.window = true;
   Opened foreign = open_model(path, window);
   ASSERT_TRUE(foreign.session->begin_restore(saved.size()).ok());
@@ -228,7 +228,7 @@ TEST_P(KvHeavyTypesTest, GoingBackAndComingBackChangeNoBit) {
 TEST_P(KvHeavyTypesTest, PassesThatAreGivenUpChangeNoBit) {
   const std::string path = model("arch", "llama-gqa");
   if (path.empty()) GTEST_SKIP();
-  const session::EngineOptions options = heavy_options(kv::kDefaultKeep, GetParam().type);
+  const session::EngineOptions options = heavy_options(kv::kDefaultSinks, GetParam().type);
   Opened fresh = open_model(path, options), opened = open_model(path, options);
   ASSERT_NE(opened.session, nullptr);
   const Tokens text = random_tokens(330);
@@ -267,10 +267,10 @@ TEST(KvHeavyTest, WhatItCannotDoIsRefusedByName) {
   options.kv = *kv::parse_kv_types("q2");
   refused(llama, options, "single keys");
   options.kv = *kv::parse_kv_types("q4_0");
-  options.kv_policy.size = 3 * kernels::kKvGroup - 1;
+  options.kv_policy.capacity = 3 * kernels::kKvGroup - 1;
   refused(llama, options, "192 to");
   refused(llama, heavy_options(100), "first positions");
-  options.kv_policy.size = 1024;
+  options.kv_policy.capacity = 1024;
   options.kv = *kv::parse_kv_types("auto");
   const auto header = native::read_header(sample_model(), {});
   ASSERT_TRUE(header.ok());
@@ -350,17 +350,18 @@ TEST(KvHeavyTest, ABeginningIsForgottenLessThanByAWindow) {
   const size_t tales = kSanitized ? 1 : std::size(kTales);
   session::EngineOptions full, heavy, window;
   full.n_ctx = 512;
-  heavy.kv_policy.heavy = true;
-  heavy.kv_policy.size = 128;
+  heavy.kv_policy.heavy_hitter = true;
+  heavy.kv_policy.capacity = 128;
   window.kv_policy.window = true;
   const auto bytes = [&](const session::EngineOptions& options) {
     const auto header = native::read_header(path, {});
     return session::inspect(header->header, options)->plan.kv;
   };
   // As many positions as heavy's bytes are, sums and queries included.
-  for (window.kv_policy.size = 128; bytes(window) < bytes(heavy);) window.kv_policy.size += 32;
+  for (window.kv_policy.capacity = 128; bytes(window) < bytes(heavy);)
+    window.kv_policy.capacity += 32;
   session::EngineOptions small = heavy;
-  small.kv_policy.size = 192;
+  small.kv_policy.capacity = 192;
   small.kv = *kv::parse_kv_types("q4_0");
   const double all = forgotten(path, full, tales), ours = forgotten(path, heavy, tales),
                theirs = forgotten(path, window, tales), four = forgotten(path, small, tales);

@@ -1,4 +1,4 @@
-// A cache that forgets: what a query sees is what it would see were the text its first and its last
+// A cache that evicts: what a query sees is what it would see were the text its first and its last
 // positions, held against just that text on a model of one layer, where keys do not depend on what
 // was before them; nothing else changes while nothing is forgotten; no bit depends on budget,
 // threads and the lengths of passes, nor on going back, saving and coming back; and a text that
@@ -32,13 +32,13 @@ Tokens random_tokens(size_t n, int64_t n_vocab) {
   return out;
 }
 
-session::EngineOptions window_options(const std::string& type = "f16", int32_t keep = kKeep) {
+session::EngineOptions window_options(const std::string& type = "f16", int32_t sinks = kKeep) {
   session::EngineOptions options;
   options.n_threads = 2;
   options.kv = *kv::parse_kv_types(type);
   options.kv_policy.window = true;
-  options.kv_policy.keep = keep;
-  options.kv_policy.size = kContext;
+  options.kv_policy.sinks = sinks;
+  options.kv_policy.capacity = kContext;
   options.n_ctx = 8192;
   return options;
 }
@@ -185,8 +185,8 @@ TEST(KvPolicyTest, ModelsThatCannotForgetAreRefusedByName) {
 TEST(KvPolicyTest, ATextGoesOnInTheSameMemory) {
   const std::string path = sample_model();
   const size_t length = kSanitized ? 600 : 3000;
-  for (const int32_t keep : {kKeep, 0}) {
-    session::EngineOptions options = window_options("f16", keep);
+  for (const int32_t sinks : {kKeep, 0}) {
+    session::EngineOptions options = window_options("f16", sinks);
     options.n_ctx = 0;
     options.n_threads = 1;
     Opened opened = open_model(path, options), judge = open_model(path, session::EngineOptions{});
@@ -224,7 +224,7 @@ TEST(KvPolicyTest, ATextGoesOnInTheSameMemory) {
     }
     const double perplexity = std::exp(nats / 200);
     std::printf("%zu tokens through %d positions, %d first ones kept: perplexity %.2f\n", length,
-                kContext, keep, perplexity);
+                kContext, sinks, perplexity);
     EXPECT_LT(perplexity, 4);
   }
 }

@@ -29,12 +29,12 @@ Layers without(const Layers& gone) {
   return out;
 }
 
-session::EngineOptions options_of(double quality, uint64_t budget = 0) {
+session::EngineOptions options_of(double ratio, uint64_t budget = 0) {
   session::EngineOptions o;
   o.n_ctx = 64;
   o.logits_rows = o.n_batch = 8;
   o.n_threads = 2;
-  o.quality = quality;
+  o.skip_layers_ratio = ratio;
   o.memory_budget = budget;
   return o;
 }
@@ -53,14 +53,14 @@ Ran ran(Deep deep, const session::EngineOptions& options) {
 }
 
 TEST(Skipping, IsTheModelMadeWithoutTheLayers) {
-  const std::pair<double, Layers> kCases[] = {{1, {}},       {0.75, {5}},       {0.6, {5}},
-                                              {0.5, {2, 5}}, {0.25, {2, 4, 5}}, {0, {2, 3, 4, 5}}};
-  const std::vector<float> whole = ran(Deep(kEight), options_of(1)).logits;
+  const std::pair<double, Layers> kCases[] = {{0, {}},       {0.25, {5}},       {0.4, {5}},
+                                              {0.5, {2, 5}}, {0.75, {2, 4, 5}}, {1, {2, 3, 4, 5}}};
+  const std::vector<float> whole = ran(Deep(kEight), options_of(0)).logits;
   ASSERT_FALSE(whole.empty());
-  for (const auto& [quality, gone] : kCases) {
-    SCOPED_TRACE(quality);
-    const Ran made = ran(Deep(without(gone)), options_of(1));
-    const Ran skipped = ran(Deep(kEight, kWorth), options_of(quality));
+  for (const auto& [ratio, gone] : kCases) {
+    SCOPED_TRACE(ratio);
+    const Ran made = ran(Deep(without(gone)), options_of(0));
+    const Ran skipped = ran(Deep(kEight, kWorth), options_of(ratio));
     EXPECT_EQ(skipped.logits, made.logits);
     EXPECT_EQ(skipped.logits == whole, gone.empty());
     EXPECT_EQ(skipped.plan.minimum, made.plan.minimum);
@@ -70,27 +70,27 @@ TEST(Skipping, IsTheModelMadeWithoutTheLayers) {
     EXPECT_EQ(skipped.plan.weights.total_bytes, made.plan.weights.total_bytes);
     EXPECT_EQ(skipped.plan.weights.units.size(), made.plan.weights.units.size());
     // Streamed: the same, and nothing of those layers is read in a pass.
-    const Ran streamed = ran(Deep(kEight, kWorth), options_of(quality, made.plan.minimum));
-    const Ran made_streamed = ran(Deep(without(gone)), options_of(1, made.plan.minimum));
+    const Ran streamed = ran(Deep(kEight, kWorth), options_of(ratio, made.plan.minimum));
+    const Ran made_streamed = ran(Deep(without(gone)), options_of(0, made.plan.minimum));
     EXPECT_EQ(streamed.logits, made.logits);
     EXPECT_EQ(streamed.plan.weights.streamed_bytes, made_streamed.plan.weights.streamed_bytes);
     EXPECT_GT(streamed.plan.weights.streamed_bytes, 0u);
   }
 }
 
-TEST(Skipping, NeedsNumbersAndAQuality) {
+TEST(Skipping, NeedsImportanceAndARatio) {
   Deep none(kEight), few(kEight, {1, 2, 3}), whole(kEight, kWorth);
   for (Deep* deep : {&none, &few}) {
-    const Status status = session::inspect(deep->header.header, options_of(0.9)).status();
+    const Status status = session::inspect(deep->header.header, options_of(0.1)).status();
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_NE(status.message().find("--calibrate"), std::string::npos) << status.message();
-    EXPECT_TRUE(session::inspect(deep->header.header, options_of(1)).ok());
+    EXPECT_TRUE(session::inspect(deep->header.header, options_of(0)).ok());
   }
   for (const double wrong : {-0.1, 1.1, std::nan("")}) {
     EXPECT_EQ(session::inspect(whole.header.header, options_of(wrong)).status().code(),
               Code::kInvalidArgument);
   }
-  const auto found = session::inspect(whole.header.header, options_of(0));
+  const auto found = session::inspect(whole.header.header, options_of(1));
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->program.skipped, (Layers{2, 3, 4, 5}));
   EXPECT_EQ(found->program.hp.n_layer, 8);
@@ -107,7 +107,7 @@ TEST(Skipping, OddNumbersKeepTheirLayers) {
 // Texts that were computed by other layers are no prefix of these.
 TEST(Skipping, IsAModelOfItsOwn) {
   Deep a(kEight, kWorth), b(kEight, kWorth), c(kEight, kWorth);
-  const Opened whole = a.open(options_of(1)), half = b.open(options_of(0.5));
+  const Opened whole = a.open(options_of(0)), half = b.open(options_of(0.5));
   const Opened again = c.open(options_of(0.5));
   ASSERT_TRUE(whole.model && half.model && again.model);
   EXPECT_NE(whole.model->engine().identity(), half.model->engine().identity());
@@ -123,7 +123,7 @@ TEST(Skipping, OtherFamiliesRunWithout) {
   for (const Reference& reference : read_manifest(folder, &runs)) {
     Result<native::ModelHeader> model = native::read_header(reference.path, {});
     ASSERT_TRUE(model.ok()) << reference.name;
-    const auto found = session::inspect(model->header, options_of(1));
+    const auto found = session::inspect(model->header, options_of(0));
     ASSERT_TRUE(found.ok()) << reference.name;
     const Layers may = model::skippable_layers(found->program);
     for (const int32_t layer : may) {
@@ -132,7 +132,7 @@ TEST(Skipping, OtherFamiliesRunWithout) {
     }
     if (may.empty() || ++tried > 12) continue;
     SCOPED_TRACE(reference.name);
-    session::EngineOptions options = options_of(1);
+    session::EngineOptions options = options_of(0);
     options.skip = may;
     Result<session::Inspection> part = session::inspect(model->header, options);
     ASSERT_TRUE(part.ok()) << part.status().message();

@@ -9,9 +9,9 @@
 #include <cmath>
 #include <random>
 
-#include "generation_util.h"
 #include "fixtures_util.h"
 #include "generate/nextn_draft.h"
+#include "generation_util.h"
 #include "nextn_util.h"
 
 namespace sluice::test {
@@ -236,11 +236,11 @@ class NextnAnswers : public testing::TestWithParam<NextnModel> {};
 TEST_P(NextnAnswers, AreThoseWithout) {
   const MadeNextn made(GetParam());
   session::EngineOptions bare = engine_options(false);
-  bare.grammars = true;
+  bare.structured_output = true;
   Opened plain = open_model(made.path, bare);
   ASSERT_NE(plain.session, nullptr);
   session::EngineOptions small = engine_options(true);
-  small.grammars = true;
+  small.structured_output = true;
   session::EngineOptions whole = small;
   small.memory_budget = smallest_budget(made.path, small);
   for (const session::EngineOptions& engine : {whole, small}) {
@@ -319,7 +319,7 @@ INSTANTIATE_TEST_SUITE_P(Models, NextnAnswers,
                                   (info.param.right ? "Right" : "Random");
                          });
 
-TEST(Nextn, GuessesForOneTextAtATime) {
+TEST(Nextn, DraftsForOneSequenceAtATime) {
   const MadeNextn made({.right = true});
   session::EngineOptions engine = engine_options(true);
   engine.n_sessions = 2;
@@ -364,9 +364,9 @@ TEST(Nextn, IsRefusedByName) {
   EXPECT_NE(none.message().find("no layer that predicts further tokens"), std::string::npos)
       << none.message();
   const MadeNextn made({});
-  session::EngineOptions forgets = engine_options(true);
-  forgets.kv_policy.window = true;
-  EXPECT_EQ(opened_with(made.path, forgets).code(), Code::kInvalidArgument);
+  session::EngineOptions evicts = engine_options(true);
+  evicts.kv_policy.window = true;
+  EXPECT_EQ(opened_with(made.path, evicts).code(), Code::kInvalidArgument);
   session::EngineOptions leaves = engine_options(true);
   leaves.exits.measures = true;
   EXPECT_EQ(opened_with(made.path, leaves).code(), Code::kInvalidArgument);

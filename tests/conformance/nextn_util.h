@@ -107,7 +107,7 @@ inline void make_it_pay(session::Engine& engine) {
   engine.costs().clear();
   engine.nextn()->costs().clear();
   engine.nextn()->known() = {};
-  for (int n = 1; n <= draft::kMostPass; ++n) {
+  for (int n = 1; n <= draft::kMaxPass; ++n) {
     for (int i = 0; i < 3; ++i) {
       engine.costs().note(n, 1000 + n);
       engine.nextn()->costs().note(n, 1e-3);

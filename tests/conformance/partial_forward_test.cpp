@@ -39,7 +39,7 @@ struct Parts {
   [[nodiscard]] size_t behind(size_t layer) const {
     return layer + 1 < first.size() ? first[layer + 1] : tail;
   }
-  Status run(const session::PassPart& part) {
+  Status run(const session::PartialForward& part) {
     opened.session->clear();
     SLUICE_RETURN_IF_ERROR(opened.session->begin_part(tokens, part));
     return opened.model->run(*opened.session);
@@ -55,7 +55,7 @@ struct Parts {
   }
 };
 
-TEST(PassPart, IsThePassAndTheModelWithoutALayer) {
+TEST(PartialForward, IsThePassAndTheModelWithoutALayer) {
   std::vector<Reference> all = read_manifest(own_folder("families"));
   for (Reference& r : read_manifest(fixture_folder("families"))) all.push_back(r);
   size_t families = 0, layers = 0;
@@ -104,7 +104,7 @@ TEST(PassPart, IsThePassAndTheModelWithoutALayer) {
   if (families == 0) GTEST_SKIP() << "no family here has a layer that may go";
 }
 
-TEST(PassPart, OfWrongRowsIsRefused) {
+TEST(PartialForward, OfWrongRowsIsRefused) {
   session::EngineOptions options;
   options.n_ctx = 64;
   options.logits_rows = 2;
@@ -115,12 +115,12 @@ TEST(PassPart, OfWrongRowsIsRefused) {
   const auto end = static_cast<size_t>(parts.program().pool);
   const auto width = static_cast<size_t>(parts.opened.model->engine().width(model::Buf::kX));
   const std::vector<float> three(3 * width), odd(width + 1), many(9 * width);
-  for (const session::PassPart& wrong : {session::PassPart{3, 3, {}, nullptr},
-                                         {4, 3, {}, nullptr},
-                                         {0, end + 1, {}, nullptr},
-                                         {parts.tail, end, three, nullptr},
-                                         {parts.first[1], parts.tail, odd, nullptr},
-                                         {parts.first[1], parts.tail, many, nullptr}}) {
+  for (const session::PartialForward& wrong : {session::PartialForward{3, 3, {}, nullptr},
+                                               {4, 3, {}, nullptr},
+                                               {0, end + 1, {}, nullptr},
+                                               {parts.tail, end, three, nullptr},
+                                               {parts.first[1], parts.tail, odd, nullptr},
+                                               {parts.first[1], parts.tail, many, nullptr}}) {
     EXPECT_EQ(parts.opened.session->begin_part(parts.tokens, wrong).code(), Code::kInvalidArgument);
   }
   EXPECT_TRUE(parts.run({parts.first[1], parts.tail, three, nullptr}).ok());

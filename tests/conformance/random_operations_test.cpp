@@ -83,11 +83,11 @@ class Fresh {
   Opened opened_;
 };
 
-// Guesses tokens that are said often, and now and then nothing.
-class Guesses final : public generate::GuessSource {
+// RandomDrafts tokens that are said often, and now and then nothing.
+class RandomDrafts final : public generate::DraftSource {
  public:
-  explicit Guesses(uint64_t seed) : random_(seed) {}
-  [[nodiscard]] size_t guess(std::span<const Token> text, std::span<Token> out) override {
+  explicit RandomDrafts(uint64_t seed) : random_(seed) {}
+  [[nodiscard]] size_t propose(std::span<const Token> text, std::span<Token> out) override {
     for (Token& t : out) t = text[random_() % text.size()];
     return random_() % (out.size() + 1);
   }
@@ -116,7 +116,7 @@ class Operations {
     options_.n_checkpoints = static_cast<int32_t>(2 + random_() % 6);
     options_.draft_max = static_cast<int32_t>(random_() % 2 * 9);
     options_.nextn = options_.draft_max > 0 && has_nextn(path, options_);
-    least_ = smallest_budget(path, options_);
+    min_ = smallest_budget(path, options_);
     options_.memory_budget = budget();
     native::LoadOptions load;
     load.engine = options_;
@@ -189,14 +189,14 @@ class Operations {
     return session::inspect(header->header, options).ok() ? types : kv::KvTypes();
   }
 
-  // Every other time a cache that is shorter than the texts and forgets, where the model can.
+  // Every other time a cache that is shorter than the texts and evicts, where the model can.
   kv::KvPolicy random_policy(const std::string& path) {
     kv::KvPolicy policy;
-    policy.keep = static_cast<int32_t>(random_() % 7);
-    policy.size = static_cast<int32_t>(128 + random_() % 385);
-    const bool forgets = random_() % 2 == 0 && policy.size + kv::kLeastPositions < n_ctx_;
-    policy.heavy = forgets && random_() % 2 == 0;
-    policy.window = forgets && !policy.heavy;
+    policy.sinks = static_cast<int32_t>(random_() % 7);
+    policy.capacity = static_cast<int32_t>(128 + random_() % 385);
+    const bool evicts = random_() % 2 == 0 && policy.capacity + kv::kMinPositions < n_ctx_;
+    policy.heavy_hitter = evicts && random_() % 2 == 0;
+    policy.window = evicts && !policy.heavy_hitter;
     auto header = native::read_header(path, {});
     if (!header.ok()) return {};
     session::EngineOptions options;
@@ -248,11 +248,11 @@ class Operations {
   uint64_t budget() {
     switch (random_() % 4) {
       case 0:
-        return least_;
+        return min_;
       case 1:
-        return least_ + random_() % 200000;
+        return min_ + random_() % 200000;
       case 2:
-        return least_ + random_() % (least_ + 1);
+        return min_ + random_() % (min_ + 1);
       default:
         return 0;
     }
@@ -318,7 +318,7 @@ class Operations {
     options.ignore_eos = true;
     options.reuse_prefix = random_() % 8 != 0;
     options.max_tokens = static_cast<int64_t>(random_() % 6);
-    Guesses guesses(random_());
+    RandomDrafts guesses(random_());
     if (const uint64_t how = random_() % 4; options_.draft_max > 0 && how > 0) {
       options.max_tokens *= 3;
       options.drafts.ngram = how == 1;
@@ -373,13 +373,13 @@ class Operations {
   struct Answering {
     session::Session* session = nullptr;
     Tokens text, tokens;
-    std::unique_ptr<Guesses> guesses;
+    std::unique_ptr<RandomDrafts> guesses;
     std::unique_ptr<generate::NextnDraft> nextn;
     std::unique_ptr<generate::Generation> generation;
     uint64_t begins = 0, cut = UINT64_MAX;  // after so many steps
   };
 
-  // Answers that begin and end at random moments, all timelines in one pass.
+  // Answers that begin and end at random moments, all sequences in one pass.
   void together() {
     if (random_() % 3 == 0) {
       auto fork = swap_->fork_of(*live_[random_() % 2].place);
@@ -432,7 +432,7 @@ class Operations {
     options.sampling.temperature = 0;
     options.ignore_eos = true;
     options.max_tokens = static_cast<int64_t>(random_() % 6);
-    a.guesses = std::make_unique<Guesses>(random_());
+    a.guesses = std::make_unique<RandomDrafts>(random_());
     if (options_.draft_max > 0 && random_() % 2 == 0) options.drafts.source = a.guesses.get();
     if (options_.nextn && random_() % 2 == 0) {
       static_cast<void>(head());
@@ -459,11 +459,11 @@ class Operations {
   void move_budget() {
     const uint64_t wanted = budget();
     const Status status = model_->set_memory_budget(wanted);
-    ASSERT_TRUE(status.ok()) << wanted << " where " << least_
+    ASSERT_TRUE(status.ok()) << wanted << " where " << min_
                              << " is the smallest: " << status.message();
     const session::MemoryPlan& plan = model_->engine().plan();
     ASSERT_TRUE(wanted == 0 || plan.total() <= wanted);
-    ASSERT_EQ(model_->set_memory_budget(least_ / 2).code(), Code::kBudgetTooSmall);
+    ASSERT_EQ(model_->set_memory_budget(min_ / 2).code(), Code::kBudgetTooSmall);
   }
 
   void save(Live& live) {
@@ -501,7 +501,7 @@ class Operations {
     ASSERT_TRUE(std::equal(held.begin(), held.end(), saved.tokens.begin(), saved.tokens.end()));
   }
 
-  // A state with a flipped bit or cut short is refused, and leaves an empty timeline.
+  // A state with a flipped bit or cut short is refused, and leaves an empty sequence.
   void damage(Live& live) {
     if (saved_.empty()) return;
     std::vector<uint8_t> bytes = saved_[random_() % saved_.size()].bytes;
@@ -543,7 +543,7 @@ class Operations {
   model::ExitPolicy exits_;
   Fresh fresh_;
   session::EngineOptions options_;
-  uint64_t least_ = 0;
+  uint64_t min_ = 0;
   std::unique_ptr<native::Model> model_;
   std::unique_ptr<native::SessionSwap> swap_;
   std::optional<generate::NextnDraft> nextn_;  // goes before its model

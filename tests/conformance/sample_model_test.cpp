@@ -38,7 +38,7 @@ std::vector<float> read_floats(const std::string& path) {
   return values;
 }
 
-// One of the three files, with room for `rows` rows of logits, and a timeline on it.
+// One of the three files, with room for `rows` rows of logits, and a sequence on it.
 struct Loaded {
   std::unique_ptr<native::Model> model;
   std::unique_ptr<session::Session> session;

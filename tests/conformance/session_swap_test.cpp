@@ -90,7 +90,7 @@ class SessionSwapTest : public testing::Test {
     EXPECT_TRUE(std::equal(logits.begin(), logits.end(), (*session)->logits().begin()));
     ASSERT_EQ((*session)->rewind(100), 100);
   }
-  [[nodiscard]] size_t n_spilled() const { return swap_->counts().spilled; }
+  [[nodiscard]] size_t n_swapped() const { return swap_->counts().in_files; }
 
   std::string directory_;
   std::unique_ptr<native::Model> model_;
@@ -100,7 +100,7 @@ class SessionSwapTest : public testing::Test {
 
 TEST_F(SessionSwapTest, KeepsTheLastUsedInTheEngineAndTheOthersInFilesWithoutNames) {
   talk(6);
-  EXPECT_EQ(n_spilled(), 4u);
+  EXPECT_EQ(n_swapped(), 4u);
   EXPECT_TRUE(fs::is_empty(directory_));
   EXPECT_NE(talks_[5]->session(), nullptr);
   EXPECT_EQ(talks_[3]->session(), nullptr);
@@ -111,14 +111,14 @@ TEST_F(SessionSwapTest, KeepsTheLastUsedInTheEngineAndTheOthersInFilesWithoutNam
   for (size_t i = 0; i < 6; ++i) expect_whole(i);
   EXPECT_GT(swap_->counts().bytes_read, 0u);
   talks_.erase(talks_.begin(), talks_.begin() + 4);
-  EXPECT_EQ(n_spilled(), 0u);
+  EXPECT_EQ(n_swapped(), 0u);
 }
 
 TEST_F(SessionSwapTest, ForksWhereverTheyAre) {
   open(1);
   talk(2);
   for (const size_t from : {0, 1}) {  // in a file, in the engine
-    EXPECT_EQ(talks_[from]->spilled(), from == 0);
+    EXPECT_EQ(talks_[from]->swapped(), from == 0);
     auto fork = swap_->fork_of(*talks_[from]);
     ASSERT_TRUE(fork.ok()) << fork.status().message();
     EXPECT_NE(talks_[1]->session(), nullptr);
@@ -151,7 +151,7 @@ TEST_F(SessionSwapTest, AFullDiskLeavesAllAsTheyWere) {
     EXPECT_FALSE(swap_->fork_of(*talks_[2]).ok());
     EXPECT_FALSE(swap_->fork_of(*talks_[0]).ok());
   }
-  EXPECT_EQ(n_spilled(), 2u);
+  EXPECT_EQ(n_swapped(), 2u);
   for (size_t i = 0; i < 4; ++i) expect_whole(i);
 }
 
@@ -176,7 +176,7 @@ TEST_F(SessionSwapTest, AnAbortLeavesAllAsTheyWere) {
       break;
     }
     ASSERT_EQ(entered.status().code(), Code::kAborted);
-    EXPECT_TRUE(talks_[0]->spilled());
+    EXPECT_TRUE(talks_[0]->swapped());
   }
   for (size_t i = 0; i < 4; ++i) expect_whole(i);
 }

@@ -66,7 +66,7 @@ TEST(Templates, RenderAsPythonDoes) {
       EXPECT_EQ(prompt->text(), each["text"].get<std::string>());
     } else {
       ASSERT_FALSE(prompt.ok());
-      EXPECT_EQ(prompt.status().code(), Code::kTemplate);
+      EXPECT_EQ(prompt.status().code(), Code::kChatTemplate);
       EXPECT_NE(prompt.status().message().find(each["error"].get<std::string>()), std::string::npos)
           << prompt.status().message();
     }

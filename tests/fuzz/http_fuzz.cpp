@@ -15,11 +15,11 @@ void check(bool ok) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view rest(reinterpret_cast<const char*>(data), size);
-  sluice::io::HttpAnswer answer;
+  sluice::io::HttpResponse answer;
   while (!rest.empty()) {
     const size_t end = rest.find('\n');
     const size_t n = end == std::string_view::npos ? rest.size() : end + 1;
-    if (sluice::io::HttpAnswer::begins(rest)) answer = {};
+    if (sluice::io::HttpResponse::begins(rest)) answer = {};
     answer.read_line(rest.substr(0, n));
     rest.remove_prefix(n);
   }

@@ -5,7 +5,7 @@
 #include "convert/imatrix.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto parsed = sluice::convert::Importance::parse({data, size});
+  const auto parsed = sluice::convert::Imatrix::parse({data, size});
   if (!parsed.ok()) {
     if (parsed.status().message().empty()) std::abort();
     return 0;

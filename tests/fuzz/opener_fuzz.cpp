@@ -11,11 +11,11 @@
 
 namespace {
 
-using sluice::open::Need;
+using sluice::open::FileRequest;
+using sluice::open::FileRequestKind;
 using sluice::open::Opener;
-using sluice::open::Want;
 
-constexpr int kMostAnswers = 3000;
+constexpr int kMaxAnswers = 3000;
 
 void check(bool ok) {
   if (!ok) std::abort();
@@ -58,8 +58,8 @@ sluice::open::Source source_of(Input* input) {
 }
 
 // Answers as somebody might who has not read what is wanted.
-void answer_oddly(Opener& opener, const Need& need, const std::string& text) {
-  const bool asks_for_bytes = need.want == Want::kBytes;
+void answer_oddly(Opener& opener, const FileRequest& need, const std::string& text) {
+  const bool asks_for_bytes = need.want == FileRequestKind::kBytes;
   check(opener.supply().code() == sluice::Code::kInvalidArgument);
   check(!asks_for_bytes || !opener.reserve(need.length + 1).ok());
   check(!asks_for_bytes || !opener.opened(text.size()).ok());
@@ -73,14 +73,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Opener opener(source_of(&input));
   std::vector<std::string> files;
   for (int i = 0;; i++) {
-    check(i < kMostAnswers);
+    check(i < kMaxAnswers);
     const auto need = opener.need();
     if (!need.ok()) {
       check(!need.status().message().empty());
       return 0;
     }
-    if (need->want == Want::kDone) break;
-    if (need->want == Want::kBytes) {
+    if (need->want == FileRequestKind::kDone) break;
+    if (need->want == FileRequestKind::kBytes) {
       const std::string& file = files.at(need->file);
       check(need->length > 0 && need->offset + need->length <= file.size());
       const auto place = opener.reserve(need->length);
@@ -94,7 +94,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::string file = input.file(&odd);
     if (odd) {
       answer_oddly(opener, *need, file);
-    } else if (need->want == Want::kFile) {
+    } else if (need->want == FileRequestKind::kFile) {
       check(need->file == files.size());
       check(opener.opened(file.size()).ok());
       files.push_back(std::move(file));

@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     options.n_ctx = 64;
     options.n_threads = 1;
     options.head.kind = sluice::model::HeadPolicy::Kind::kWhole;
-    if (which == 0 || which == 3) options.quality = (data[0] & 15) / 15.0;
+    if (which == 0 || which == 3) options.skip_layers_ratio = (data[0] & 15) / 15.0;
     if (which == 1 || which == 3) {
       options.head.kind = (data[0] & 16) != 0 ? sluice::model::HeadPolicy::Kind::kExact
                                               : sluice::model::HeadPolicy::Kind::kSome;

@@ -67,12 +67,12 @@ double row_error(KvType type, const std::vector<float>& x, const uint8_t* group,
 }
 
 // What the best scale could reach, over blocks of 32.
-double least_error(KvType type, const std::vector<float>& x) {
+double min_error(KvType type, const std::vector<float>& x) {
   double sum = 0;
   for (size_t at = 0; at < x.size(); at += 32) {
     float block[32] = {};
     std::copy_n(x.begin() + static_cast<ptrdiff_t>(at), std::min<size_t>(32, x.size() - at), block);
-    sum += reference::least_kv_error(type, block);
+    sum += reference::min_kv_error(type, block);
   }
   return sum;
 }
@@ -106,7 +106,7 @@ TEST(KvQuantize, RowsAreNearlyAsCloseAsTheyCanBe) {
             EXPECT_EQ(own, 0);
           }
           error += own;
-          least += least_error(type, row);
+          least += min_error(type, row);
         }
         // q8_0 takes the range for its scale, the others the best of eight; a scale has eight bits.
         EXPECT_LE(error, least * (type == KvType::kQ8_0 ? 1.6 : 1.2) + 1e-4 * kKvGroup)

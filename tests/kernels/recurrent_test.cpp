@@ -67,7 +67,7 @@ bool same(const Rows& a, const Rows& b) {
   return std::memcmp(a.values.data(), b.values.data(), a.values.size() * sizeof(float)) == 0;
 }
 
-// Cuts [0, n) at a random place; body(first, count) for both parts, or for the whole.
+// TextChunks [0, n) at a random place; body(first, count) for both parts, or for the whole.
 template <typename Body>
 void in_parts(std::mt19937& rng, int32_t n, bool cut, Body body) {
   const int32_t at = cut ? static_cast<int32_t>(rng() % static_cast<uint32_t>(n)) : 0;

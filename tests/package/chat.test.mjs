@@ -101,7 +101,7 @@ test('what cannot be done is refused with a code', async () => {
       messages: story,
       chat_template: "{{ raise_exception('no') }}",
     }),
-    (e) => e.code === 'TEMPLATE' && /no/.test(e.message),
+    (e) => e.code === 'CHAT_TEMPLATE' && /no/.test(e.message),
   );
 });
 

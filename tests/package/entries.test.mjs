@@ -60,12 +60,12 @@ test('tokenize prints the ids on one line', async () => {
   const file = join(folder, 'text');
   writeFileSync(file, 'Once upon a time<|end|>');
   const ids = [...(await engine.tokenize(readFileSync(file, 'utf8')))];
-  assert.equal(cli(['tokenize', model, '--text-file', file]).stdout, `${JSON.stringify(ids)}\n`);
+  assert.equal(cli(['tokenize', model, '--file', file]).stdout, `${JSON.stringify(ids)}\n`);
   const plain = [
     ...(await engine.tokenize('Once upon a time<|end|>', { addBos: false, parseSpecial: false })),
   ];
   assert.equal(
-    cli(['tokenize', model, '--text-file', file, '--no-bos', '--no-special']).stdout,
+    cli(['tokenize', model, '--file', file, '--no-add-special', '--no-parse-special']).stdout,
     `${JSON.stringify(plain)}\n`,
   );
 });

@@ -1,5 +1,5 @@
-// web/docs/recipes.md cannot rot: every TypeScript block is checked against the package's own
-// declarations, and the plain page, the worker, Node and the service worker are run.
+// docs/recipes.md: every TypeScript block is type-checked against the package's declarations. The plain
+// page, the worker, the semantic search, Node, the service worker and the local-or-server choice are run.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -11,7 +11,7 @@ import { inRoot, root } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { launch } from '../web/chromium.mjs';
 
-const text = readFileSync(inRoot('web', 'docs', 'recipes.md'), 'utf8');
+const text = readFileSync(inRoot('docs', 'recipes.md'), 'utf8');
 const recipes = {};
 for (const section of text.split(/^## /m).slice(1)) {
   const title = section.slice(0, section.indexOf('\n'));
@@ -107,8 +107,8 @@ test('every TypeScript recipe satisfies the compiler', () => {
   assert.equal(result.status, 0, result.stdout);
 });
 
-test('the plain page tells its story', async () => {
-  writeFileSync(join(folder, 'index.html'), recipe('A plain page', 'html'));
+test('the plain HTML page generates text', async () => {
+  writeFileSync(join(folder, 'index.html'), recipe('Plain HTML page', 'html'));
   await withPage({}, async (page, url) => {
     await page.goto(url);
     await page.waitForSelector('body[data-done]', { timeout: 240_000 });
@@ -116,9 +116,9 @@ test('the plain page tells its story', async () => {
   });
 });
 
-test('a worker of your own tells it', async () => {
+test('the engine generates text inside a worker of the page', async () => {
   const { outputFiles } = await build({
-    stdin: { contents: recipe('A worker of your own', 'ts'), loader: 'ts' },
+    stdin: { contents: recipe('Inside your own worker', 'ts'), loader: 'ts' },
     format: 'esm',
     write: false,
   });
@@ -144,9 +144,9 @@ test('a worker of your own tells it', async () => {
   });
 });
 
-test('notes are found again, and embedded once', async () => {
+test('semantic search finds notes, and embeds each once', async () => {
   const { outputFiles } = await build({
-    stdin: { contents: recipe("Searching one's own notes", 'ts'), loader: 'ts' },
+    stdin: { contents: recipe('Semantic search with embeddings', 'ts'), loader: 'ts' },
     format: 'esm',
     write: false,
   });
@@ -198,7 +198,7 @@ test('Node answers', async () => {
   assert.ok(run.stdout.trim().length > 10, run.stdout);
 });
 
-test('a service worker brings isolation to a host without headers, and says that it cannot run the engine', async () => {
+test('a service worker adds the isolation headers, and cannot run the engine itself', async () => {
   writeFileSync(join(folder, 'sw.js'), recipe('Service workers', 'js'));
   writeFileSync(
     join(folder, 'sw-engine.js'),
@@ -243,13 +243,13 @@ test('a service worker brings isolation to a host without headers, and says that
   });
 });
 
-test('this device answers, or the server where it cannot', async () => {
+test('the local model is used, or the server where that is not possible', async () => {
   const file = join(folder, 'where.mjs');
-  const main = `${recipe('This device or a server', 'ts')}
+  const main = `${recipe('Local model or server', 'ts')}
     const [given] = process.argv.slice(2).map((text) => JSON.parse(text));
     let text = '';
     await answer(given, 'Tell me a story about a fox.', (more) => (text += more));
-    console.log(text.length > 40, (await chatOf(given)) instanceof OpenAI.Chat.Completions ? 'server' : 'device');
+    console.log(text.length > 40, (await openChat(given)) instanceof OpenAI.Chat.Completions ? 'server' : 'device');
     process.exit();`; // the engines stay, as in a page
   await build({
     stdin: { contents: main, loader: 'ts', resolveDir: folder },
@@ -281,7 +281,7 @@ test('this device answers, or the server where it cannot', async () => {
     };
     for (const [where, who] of [
       [{ model }, 'device'],
-      [{ model, least: 1e9 }, 'server'],
+      [{ model, minTokensPerSecond: 1e9 }, 'server'],
       [{ model: inRoot('package.json') }, 'server'],
     ]) {
       const { stdout, stderr } = spawnSync(

@@ -486,10 +486,10 @@ def logits(model, tokens):
     return FAMILIES[model.arch](model, np.asarray(tokens))
 
 
-def greedy(model, prompt, n_new, least_gap=0.0):
+def greedy(model, prompt, n_new, min_gap=0.0):
     """`n_new` greedy tokens and the smallest lead of a winner over its runner-up.
 
-    Stops early, with fewer tokens, once a lead is below `least_gap`.
+    Stops early, with fewer tokens, once a lead is below `min_gap`.
     """
     tokens, gap = list(prompt), np.inf
     for _ in range(n_new):
@@ -497,7 +497,7 @@ def greedy(model, prompt, n_new, least_gap=0.0):
         second, best = np.partition(last, -2)[-2:]
         gap = min(gap, best - second)
         tokens.append(int(np.argmax(last)))
-        if gap < least_gap:
+        if gap < min_gap:
             break
     return tokens[len(prompt) :], float(gap)
 

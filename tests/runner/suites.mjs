@@ -29,8 +29,12 @@ export const suites = {
       .split('\n')
       .filter(existsSync);
     await must('clang-format', ['--dry-run', '-Werror', ...files]);
-    return { ...none(), passed: 1 };
+    const cache = (name) => ['--cache', '--cache-location', inRoot('build', 'lint', name)];
+    await must(bin('eslint'), ['--max-warnings=0', ...cache('eslint.json'), '.']);
+    await must(bin('prettier'), ['--check', ...cache('prettier.json'), '.']);
+    return { ...none(), passed: 3 };
   },
+  words: () => nodeTests('words'),
   layering: () => nodeTests('layering'),
   faults: () => nodeTests('faults'),
   async types() {

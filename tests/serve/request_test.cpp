@@ -34,7 +34,7 @@ TEST(ServeRequest, ReadsAChat) {
   GenerateRequest request;
   const Problem problem = read_chat(kChat, &request);
   ASSERT_FALSE(problem) << problem->message;
-  EXPECT_TRUE(request.chat && request.stream && request.include_usage && request.inline_thoughts);
+  EXPECT_TRUE(request.chat && request.stream && request.include_usage && request.inline_reasoning);
   EXPECT_EQ(request.n, 3);
   const generate::Options& o = request.options;
   EXPECT_EQ(o.max_tokens, 12);

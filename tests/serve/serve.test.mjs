@@ -165,7 +165,7 @@ test('health, models, tokens and metrics', async () => {
   assert.equal((await client.models.retrieve(server.model)).object, 'model');
   await assert.rejects(client.models.retrieve('another'), OpenAI.NotFoundError);
   const { tokens } = await server.json('/tokenize', { content: prompts[0] });
-  const { stdout } = spawnSync(program, [...first, 'tokenize', model, '--text-file', '-'], {
+  const { stdout } = spawnSync(program, [...first, 'tokenize', model, '--file', '-'], {
     input: prompts[0],
     encoding: 'utf8',
   });
@@ -543,11 +543,11 @@ test('keys, origins, a full queue and small bodies', async () => {
   const strict = await Server.start(
     '--api-key',
     'secret',
-    '--cors',
+    '--cors-origin',
     'https://page.example',
-    '--queue',
+    '--max-queue',
     '1',
-    '--max-body',
+    '--max-body-size',
     '64k',
     '--ctx',
     `${context}`,
@@ -674,7 +674,7 @@ test(
     try {
       const answers = [];
       for (let i = 0; i < 2; i++) {
-        const one = await Server.start('--ctx', `${context}`, '--prompt-cache', folder);
+        const one = await Server.start('--ctx', `${context}`, '--prompt-cache-dir', folder);
         answers.push(await one.json('/v1/completions', params));
         assert.equal(await one.stop(), 0, one.log);
       }
@@ -690,7 +690,7 @@ test(
 test('what cannot be served is an error', () => {
   for (const [options, says] of [
     [['--port', '70000'], /70000/],
-    [['--max-body', '1'], /--max-body/],
+    [['--max-body-size', '1'], /--max-body-size/],
     [['--parallel', '0'], /from 1 to/],
     [['--host', 'no.such.host.invalid', '--port', '0'], /cannot listen/],
     [['--port', `${server.port}`], /cannot listen.*\[IO\]/],

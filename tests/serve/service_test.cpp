@@ -57,8 +57,8 @@ class ServeThreads : public testing::Test {
                                                     .width = engine.program().embed_tail.width},
                                          Limits{}, key);
     if (conversations > 0) {
-      const Status spills = worker_->spill(testing::TempDir() + "sluice-serve", conversations);
-      ASSERT_TRUE(spills.ok()) << spills.message();
+      const Status swaps = worker_->swap_to(testing::TempDir() + "sluice-serve", conversations);
+      ASSERT_TRUE(swaps.ok()) << swaps.message();
     }
     ASSERT_TRUE(worker_->start().ok());
   }

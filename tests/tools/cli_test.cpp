@@ -241,7 +241,7 @@ TEST_F(Cli, AFullDiskIsNoticed) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "/dev/full is not here";
   write_bytes(at("text"), "Once upon a time");
   const std::vector<std::vector<std::string>> commands = {
-      {"tokenize", kModel, "--text-file", at("text")},
+      {"tokenize", kModel, "--file", at("text")},
       {"info", kModel},
       {"info", kModel, "--json"},
       {"perplexity", kModel, "--file", at("text")},

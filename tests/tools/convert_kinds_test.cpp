@@ -158,7 +158,7 @@ TEST_F(ConvertKinds, TargetSizesAreExactInBothForms) {
       const std::string out = at(name);
       const auto sized = [&](uint64_t most) {
         return run({"convert", model, out, "--target-size", std::to_string(most), "--sensitivity",
-                    "off", "--least-cosine", "0.999"});
+                    "off", "--min-cosine", "0.999"});
       };
       convert(model, out, {"--type", "q4_k_m"});
       const uint64_t most = fs::file_size(out) * 5 / 4;
@@ -184,7 +184,7 @@ TEST_F(ConvertKinds, TargetSizesAreExactInBothForms) {
       ASSERT_EQ(sized(least).status, 0);
       EXPECT_EQ(fs::file_size(out), least);
       const Ran early = run({"convert", model, out, "--target-size", std::to_string(small),
-                             "--least-cosine", "0.999", "--calibrate", at("no such text")});
+                             "--min-cosine", "0.999", "--calibrate", at("no such text")});
       EXPECT_NE(early.err.find("keep a cosine"), std::string::npos) << early.err;
       const Ran never = run({"convert", model, out, "--target-size", std::to_string(least * 2),
                              "--calibrate", at("no such text")});

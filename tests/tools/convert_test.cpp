@@ -172,12 +172,12 @@ TEST_F(Convert, CalibrationServesTheText) {
             0);
 }
 
-// --calibrate writes what each layer is worth; --quality leaves out those that are worth least.
-TEST_F(Convert, MeasuresLayersForQuality) {
+// --calibrate writes what each layer is worth; --skip-layers-ratio skips the least important.
+TEST_F(Convert, MeasuresLayerImportance) {
   const std::string deep = kSource + "/tests/data/hf/qwen3";
   std::ofstream(at("text")) << "Once upon a time there was a little fox.";
-  const auto none =
-      run({"logits", deep, "--tokens", "1,2,3", "--out", at("logits"), "--quality", "0.5"});
+  const auto none = run(
+      {"logits", deep, "--tokens", "1,2,3", "--out", at("logits"), "--skip-layers-ratio", "0.5"});
   EXPECT_NE(none.status, 0);
   EXPECT_NE(none.err.find("--calibrate"), std::string::npos) << none.err;
   for (const char* name : {"worth.gguf", "worth.qsf"}) {
@@ -193,19 +193,19 @@ TEST_F(Convert, MeasuresLayersForQuality) {
       }
       EXPECT_LE(std::fabs(layers[i]["cosine"].get<double>()), 1.0001) << i;
     }
-    const auto answer = [&](const char* quality) {
-      const Ran told = run(
-          {"logits", at(name), "--tokens", "1,2,3", "--out", at("logits"), "--quality", quality});
+    const auto answer = [&](const char* ratio) {
+      const Ran told = run({"logits", at(name), "--tokens", "1,2,3", "--out", at("logits"),
+                            "--skip-layers-ratio", ratio});
       EXPECT_EQ(told.status, 0) << told.err;
       return bytes_of(at("logits"));
     };
-    const std::string whole = answer("1");
+    const std::string whole = answer("0");
     EXPECT_EQ(run({"logits", at(name), "--tokens", "1,2,3", "--out", at("logits")}).status, 0);
     EXPECT_EQ(bytes_of(at("logits")), whole);
-    EXPECT_NE(answer("0"), whole);
-    const Ran info = run({"info", at(name), "--json", "--quality", "0"});
+    EXPECT_NE(answer("1"), whole);
+    const Ran info = run({"info", at(name), "--json", "--skip-layers-ratio", "1"});
     EXPECT_EQ(nlohmann::json::parse(info.out)["layersSkipped"], layers.size() - 4);
-    EXPECT_NE(run({"info", at(name), "--quality", "1.5"}).status, 0);
+    EXPECT_NE(run({"info", at(name), "--skip-layers-ratio", "1.5"}).status, 0);
   }
 }
 

@@ -114,7 +114,7 @@ TEST_F(SafetensorsPass, TextsBecomeTheExpectedTokens) {
     const std::string path = (out_ / "text").string();
     std::ofstream(path, std::ios::binary) << text["text"].get<std::string>();
     const Ran ran =
-        run(sluice::test::program_path("sluice") + " tokenize " + model() + " --text-file " + path);
+        run(sluice::test::program_path("sluice") + " tokenize " + model() + " --file " + path);
     ASSERT_EQ(ran.status, 0) << ran.text;
     EXPECT_EQ(nlohmann::json::parse(ran.text), text["ids"]) << text["text"];
   }

@@ -79,7 +79,7 @@ TEST(ChatTemplate, RaisesWherePythonDoes) {
   for (const auto& [source, why] : cases) {
     const Result<Prompt> prompt = render(source, kHello, R"({"d":{},"l":[1]})");
     ASSERT_FALSE(prompt.ok()) << source;
-    EXPECT_EQ(prompt.status().code(), Code::kTemplate) << source;
+    EXPECT_EQ(prompt.status().code(), Code::kChatTemplate) << source;
     EXPECT_NE(prompt.status().message().find(why), std::string::npos)
         << source << ": " << prompt.status().message();
   }
@@ -129,7 +129,7 @@ TEST(ChatTemplate, IsCutOffWhereItIsHostile) {
   for (const std::string& source : hostile) {
     const Result<Prompt> prompt = render(source);
     ASSERT_FALSE(prompt.ok()) << source.substr(0, 200);
-    EXPECT_EQ(prompt.status().code(), Code::kTemplate) << prompt.status().message();
+    EXPECT_EQ(prompt.status().code(), Code::kChatTemplate) << prompt.status().message();
   }
   std::string chain = "{{ 1";
   for (int i = 0; i < 50'000; ++i) chain += "+1";

@@ -181,7 +181,7 @@ gguf::Bytes bytes_of(const std::string& text) {
 
 TEST(ConvertImportance, ReadsTheOlderForm) {
   const std::string file = old_matrix("blk.0.attn_q.weight", 2, {2, 4, 6});
-  const Result<Importance> got = Importance::parse(bytes_of(file));
+  const Result<Imatrix> got = Imatrix::parse(bytes_of(file));
   ASSERT_TRUE(got.ok()) << got.status().message();
   const auto found = got->find(tensor("blk.0.attn_q.weight", {3, 5, 1, 1}));
   ASSERT_TRUE(found.ok());
@@ -202,7 +202,7 @@ TEST(ConvertImportance, ReadsTheNewerForm) {
       .tensor("blk.0.ffn_up_exps.weight.in_sum2", 0, {2, 2}, floats({4, 8, 5, 6}))
       .tensor("blk.0.ffn_up_exps.weight.counts", 0, {1, 2}, floats({4, 0}));
   const std::vector<uint8_t> bytes = file.build();
-  const Result<Importance> got = Importance::parse(bytes);
+  const Result<Imatrix> got = Imatrix::parse(bytes);
   ASSERT_TRUE(got.ok()) << got.status().message();
   const auto found = got->find(tensor("blk.0.ffn_up_exps.weight", {2, 7, 2, 1}));
   ASSERT_TRUE(found.ok());
@@ -210,11 +210,11 @@ TEST(ConvertImportance, ReadsTheNewerForm) {
 }
 
 TEST(ConvertImportance, IsReadBackAsItWasWritten) {
-  Importance written;
+  Imatrix written;
   ASSERT_TRUE(written.set("blk.0.attn_q.weight", {1, 2, 0.5f}).ok());
   ASSERT_TRUE(written.set("blk.0.ffn_up_exps.weight", {3, 4, 1, 7}).ok());  // two experts
   const std::string file = written.file("a text");
-  const Result<Importance> read = Importance::parse(bytes_of(file));
+  const Result<Imatrix> read = Imatrix::parse(bytes_of(file));
   ASSERT_TRUE(read.ok()) << read.status().message();
   ASSERT_EQ(read->size(), 2u);
   const auto plain = read->find(tensor("blk.0.attn_q.weight", {3, 5, 1, 1}));
@@ -228,12 +228,10 @@ TEST(ConvertImportance, IsReadBackAsItWasWritten) {
 TEST(ConvertImportance, EveryTruncationIsAnError) {
   const std::string file = old_matrix("blk.0.attn_q.weight", 2, {2, 4, 6});
   for (size_t n = 0; n < file.size(); ++n) {
-    EXPECT_FALSE(Importance::parse(bytes_of(file.substr(0, n))).ok()) << n;
+    EXPECT_FALSE(Imatrix::parse(bytes_of(file.substr(0, n))).ok()) << n;
   }
-  EXPECT_EQ(Importance::parse(bytes_of(old_matrix("x", 1, {-1}))).status().code(),
-            Code::kBadWeights);
-  EXPECT_EQ(Importance::parse(bytes_of(old_matrix("x", 1, {NAN}))).status().code(),
-            Code::kBadWeights);
+  EXPECT_EQ(Imatrix::parse(bytes_of(old_matrix("x", 1, {-1}))).status().code(), Code::kBadWeights);
+  EXPECT_EQ(Imatrix::parse(bytes_of(old_matrix("x", 1, {NAN}))).status().code(), Code::kBadWeights);
 }
 
 // --- whole files, in memory
@@ -401,7 +399,7 @@ TEST(ConvertOutliers, RaiseTheTypeWhereTheyAreMany) {
   EXPECT_GT(raised.report.tensors[0].outlier_share, 0.001);
 
   options.target_bytes = 90 << 10;
-  options.least_cosine = 0.9;
+  options.min_cosine = 0.9;
   const Converted forced = convert_file(many, options);
   ASSERT_TRUE(forced.status.ok()) << forced.status.message();
   EXPECT_EQ(forced.report.tensors[0].to, TensorType::kQ2_K);
@@ -439,7 +437,7 @@ TEST(ConvertFile, OwnTypesAreCopied) {
 TEST(ConvertFile, WeighsEachExpertByItsOwn) {
   std::vector<float> moments(512 * 3, 1);
   for (size_t i = 0; i < 512; ++i) moments[512 + i] = i % 5 == 0 ? 30 : 0.1f;
-  Importance importance;
+  Imatrix importance;
   ASSERT_TRUE(importance.set("blk.0.ffn_down_exps.weight", moments).ok());
   Options options;
   options.type = "q4_k_s";

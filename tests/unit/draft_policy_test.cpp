@@ -1,4 +1,4 @@
-// Drafting against a machine and a text that are made up: what passes and guesses cost and how
+// DraftOptions against a machine and a text that are made up: what passes and guesses cost and how
 // often guesses are right is known, so what the policy makes of it can be held against one token a
 // pass and against the best constant length. No clock is read.
 #include <gtest/gtest.h>
@@ -14,14 +14,14 @@
 namespace sluice::draft {
 namespace {
 
-constexpr int32_t kMost = 15;
+constexpr int32_t kMax = 15;
 
 // Milliseconds of a pass of so many tokens.
 using Passes = std::function<double(int32_t)>;
 
 struct World {
   Passes pass_ms;
-  double guess_ms = 0;                    // of the draft's model
+  double draft_ms = 0;                    // of the draft's model
   std::function<double(int32_t)> chance;  // that a guess at this place of the text is right
   double noise = 0;                       // passes take up to so much more or less
   uint32_t seed = 1;
@@ -59,7 +59,7 @@ struct Outcome {
 };
 
 // `tokens` of a text, as Drafter does it: guesses up to the planned length, all of them checked.
-Outcome write(const World& world, Experience& experience, PassCosts& costs, int32_t tokens) {
+Outcome write(const World& world, DraftState& experience, BatchLatency& costs, int32_t tokens) {
   std::mt19937 random(world.seed);
   const auto even = [&random] { return static_cast<double>(random()) / 4294967296.0; };
   Outcome out;
@@ -68,16 +68,16 @@ Outcome write(const World& world, Experience& experience, PassCosts& costs, int3
     out.ms += ms;
     return ms;
   };
-  std::vector<double> scratch(kMost);
+  std::vector<double> scratch(kMax);
   int32_t missing = 1, said = 1;
   for (int32_t at = 0; at < tokens; at += said) {
     Setting setting;
-    setting.each_ms = world.guess_ms;
+    setting.each_ms = world.draft_ms;
     const auto late = [&](int32_t n) {  // it reads no more than what two passes cost
-      return std::min(world.guess_ms * 0.15 * (n - 1), 2 * world.pass_ms(1));
+      return std::min(world.draft_ms * 0.15 * (n - 1), 2 * world.pass_ms(1));
     };
     setting.late_ms = late(missing);
-    setting.first_ms =
+    setting.setup_ms =
         late(std::min(missing, 2)) + (late(missing) - late(std::min(missing, 2))) / 16;
     int32_t length = 0;
     if (costs.known(1)) {
@@ -85,7 +85,7 @@ Outcome write(const World& world, Experience& experience, PassCosts& costs, int3
     }
     if (length > 0) {
       spend(late(missing));
-      spend(world.guess_ms * length);
+      spend(world.draft_ms * length);
       missing = 1;
     }
     int32_t right = 0;
@@ -104,18 +104,18 @@ Outcome write(const World& world, Experience& experience, PassCosts& costs, int3
 }
 
 Outcome write(const World& world, int32_t tokens) {
-  Experience experience;
-  PassCosts costs;
+  DraftState experience;
+  BatchLatency costs;
   return write(world, experience, costs, tokens);
 }
 
 // Tokens a millisecond at the best constant length, and that length.
 Choice best_constant(const World& world, double chance) {
   Choice best;
-  for (int32_t n = 0; n <= kMost; ++n) {
+  for (int32_t n = 0; n <= kMax; ++n) {
     double said = 1, all = 1;
     for (int32_t i = 0; i < n; ++i) said += all *= chance;
-    const double rate = said / (world.pass_ms(1 + n) + n * world.guess_ms);
+    const double rate = said / (world.pass_ms(1 + n) + n * world.draft_ms);
     if (rate > best.rate) best = {n, rate};
   }
   return best;
@@ -124,7 +124,7 @@ Choice best_constant(const World& world, double chance) {
 struct Case {
   const char* name;
   Passes pass_ms;
-  double guess_ms;
+  double draft_ms;
 };
 
 const std::array<Case, 6> kCases = {{{"resident, large draft", resident, 3.3},
@@ -141,7 +141,7 @@ TEST(DraftPolicy, TextThatNothingPredictsLosesLessThanThreePercent) {
         constexpr uint32_t kSeeds = 8;
         double ms = 0;
         for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
-          const World world{c.pass_ms, c.guess_ms, [](int32_t) { return 0.02; }, noise, seed};
+          const World world{c.pass_ms, c.draft_ms, [](int32_t) { return 0.02; }, noise, seed};
           ms += write(world, tokens).ms / kSeeds;
         }
         EXPECT_LT(ms, 1.03 * tokens * c.pass_ms(1))
@@ -156,7 +156,7 @@ TEST(DraftPolicy, ComesNearTheBestLengthThereIs) {
     for (const double chance : {0.3, 0.6, 0.8, 0.95}) {
       for (const double noise : {0.0, 0.1}) {
         constexpr int32_t kTokens = 2000;
-        const World world{c.pass_ms, c.guess_ms, [=](int32_t) { return chance; }, noise};
+        const World world{c.pass_ms, c.draft_ms, [=](int32_t) { return chance; }, noise};
         const Choice best = best_constant(world, chance);
         const double rate = kTokens / write(world, kTokens).ms;
         EXPECT_GT(rate, 0.88 * best.rate)
@@ -171,7 +171,7 @@ TEST(DraftPolicy, ComesNearTheBestLengthThereIs) {
 TEST(DraftPolicy, FollowsAChange) {
   for (const Case& c : kCases) {
     const auto world = [&](double before, double after) {
-      return World{c.pass_ms, c.guess_ms, [=](int32_t at) { return at < 1000 ? before : after; },
+      return World{c.pass_ms, c.draft_ms, [=](int32_t at) { return at < 1000 ? before : after; },
                    0.05};
     };
     constexpr int32_t kTokens = 3000;
@@ -185,8 +185,8 @@ TEST(DraftPolicy, FollowsAChange) {
 // What one text taught is known in the next: a draft that never pays is not tried at each
 // beginning.
 TEST(DraftPolicy, RemembersFromTextToText) {
-  Experience experience;
-  PassCosts costs;
+  DraftState experience;
+  BatchLatency costs;
   const World world{resident, 3.3, [](int32_t) { return 0.02; }};
   double ms = 0;
   for (int32_t text = 0; text < 50; ++text) {

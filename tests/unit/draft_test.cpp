@@ -55,8 +55,8 @@ TEST(NgramIndex, FindsTheLongestMatchAndWhatFollowed) {
       std::fill_n(guess, 9, -1);
       int32_t from = 0;
       const int32_t expected = longest_match(so_far, &from);
-      const int32_t found = index.guess(guess);
-      if (expected < NgramIndex::kLeastMatch) {
+      const int32_t found = index.propose(guess);
+      if (expected < NgramIndex::kMinMatch) {
         ASSERT_EQ(found, 0);
         ASSERT_EQ(guess[0], -1);
         continue;
@@ -84,15 +84,15 @@ TEST(NgramIndex, ALongTextLosesItsOlderHalf) {
     ASSERT_TRUE(std::equal(held.rbegin(), held.rend(), text.rbegin()));
     if (text.size() < 80) continue;
     Token guess[3];
-    ASSERT_GT(index.guess(guess), 10);
+    ASSERT_GT(index.propose(guess), 10);
     EXPECT_EQ(guess[0], (t + 1) % 37);
     EXPECT_EQ(guess[2], (t + 3) % 37);
   }
   EXPECT_LE(NgramIndex::memory_bytes(1 << 30), uint64_t{4} << 20);
 }
 
-TEST(PassCosts, MeasuredBetweenAndBeyond) {
-  PassCosts costs;
+TEST(BatchLatency, MeasuredBetweenAndBeyond) {
+  BatchLatency costs;
   EXPECT_LT(costs.estimate(1), costs.estimate(8));
   costs.note(1, 10);
   EXPECT_EQ(costs.estimate(1), 10);
@@ -106,19 +106,19 @@ TEST(PassCosts, MeasuredBetweenAndBeyond) {
   EXPECT_NEAR(costs.estimate(12), 40 + 4 * 30.0 / 7, 1);  // as between the ones that are known
   costs.note(4, 1000);  // held up once: a longer pass costs less than that
   EXPECT_LE(costs.estimate(4), 40);
-  for (int n = 1; n < kMostPass; ++n) EXPECT_LE(costs.estimate(n), costs.estimate(n + 1)) << n;
+  for (int n = 1; n < kMaxPass; ++n) EXPECT_LE(costs.estimate(n), costs.estimate(n + 1)) << n;
   costs.note(0, 5);
-  costs.note(kMostPass + 1, 5);
+  costs.note(kMaxPass + 1, 5);
   costs.note(3, -1);
   costs.note(1, NAN);
   EXPECT_NEAR(costs.estimate(1), 10, 0.5);
   costs.clear();
-  EXPECT_EQ(costs.estimate(1), PassCosts().estimate(1));
+  EXPECT_EQ(costs.estimate(1), BatchLatency().estimate(1));
   EXPECT_FALSE(costs.measured());
 }
 
-TEST(PassCosts, AMachineThatGetsSlowerIsSoForAllLengths) {
-  PassCosts costs;
+TEST(BatchLatency, AMachineThatGetsSlowerIsSoForAllLengths) {
+  BatchLatency costs;
   costs.note(1, 10);
   costs.note(4, 20);
   for (int i = 0; i < 100; ++i) costs.note(4, 40);
@@ -127,48 +127,48 @@ TEST(PassCosts, AMachineThatGetsSlowerIsSoForAllLengths) {
   EXPECT_LT(costs.estimate(1), 15);
 }
 
-TEST(Trust, FollowsWhatWasRight) {
-  Trust trust;
+TEST(AcceptanceStats, FollowsWhatWasRight) {
+  AcceptanceStats trust;
   int32_t before = 0;
-  for (int32_t n = NgramIndex::kLeastMatch; n < 100; ++n) {
-    const int32_t level = Trust::of_match(n);
+  for (int32_t n = NgramIndex::kMinMatch; n < 100; ++n) {
+    const int32_t level = AcceptanceStats::of_match(n);
     EXPECT_GE(level, before);
-    EXPECT_LT(level, Trust::kLevels);
+    EXPECT_LT(level, AcceptanceStats::kLevels);
     before = level;
   }
-  EXPECT_EQ(before, Trust::kLevels - 1);
-  EXPECT_EQ(Trust::of_probability(0), 0);
-  EXPECT_EQ(Trust::of_probability(1), Trust::kLevels - 1);
-  EXPECT_GE(Trust::of_probability(NAN), 0);
+  EXPECT_EQ(before, AcceptanceStats::kLevels - 1);
+  EXPECT_EQ(AcceptanceStats::of_probability(0), 0);
+  EXPECT_EQ(AcceptanceStats::of_probability(1), AcceptanceStats::kLevels - 1);
+  EXPECT_GE(AcceptanceStats::of_probability(NAN), 0);
   for (int i = 0; i < 200; ++i) trust.note(3, i % 4 != 0);
   EXPECT_NEAR(trust.chance(3), 0.75, 0.1);
   for (int i = 0; i < 200; ++i) trust.note(3, false);
   EXPECT_LT(trust.chance(3), 0.02);
-  EXPECT_LT(trust.chance(Trust::kAny), 0.02);
-  Trust settled = trust;  // few guesses outweigh the past, which is not forgotten
+  EXPECT_LT(trust.chance(AcceptanceStats::kAny), 0.02);
+  AcceptanceStats settled = trust;  // few guesses outweigh the past, which is not forgotten
   settled.settle();
   EXPECT_EQ(settled.chance(3), trust.chance(3));
   for (int i = 0; i < 4; ++i) settled.note(3, true), trust.note(3, true);
   EXPECT_GT(settled.chance(3), 0.5);
   EXPECT_LT(trust.chance(3), 0.25);
   trust.hope();
-  EXPECT_GE(trust.chance(Trust::kAny), 0.7);
+  EXPECT_GE(trust.chance(AcceptanceStats::kAny), 0.7);
 }
 
 // Passes cost first + each * (tokens - 1).
-PassCosts linear(double first, double each) {
-  PassCosts costs;
-  for (int32_t n = 1; n <= kMostPass; ++n) costs.note(n, first + each * (n - 1));
+BatchLatency linear(double first, double each) {
+  BatchLatency costs;
+  for (int32_t n = 1; n <= kMaxPass; ++n) costs.note(n, first + each * (n - 1));
   return costs;
 }
 
-int32_t length(const PassCosts& costs, std::span<const double> chances, const Setting& setting) {
+int32_t length(const BatchLatency& costs, std::span<const double> chances, const Setting& setting) {
   return best_length(costs, chances, setting).length;
 }
 
 TEST(BestLength, IsWhatPaysMost) {
   const std::vector<double> sure(15, 1.0), never(15, 0.0), even(15, 0.5);
-  const PassCosts flat = linear(100, 1), steep = linear(10, 9), free = linear(10, 0);
+  const BatchLatency flat = linear(100, 1), steep = linear(10, 9), free = linear(10, 0);
   EXPECT_EQ(length(flat, sure, {}), 15);
   EXPECT_EQ(length(flat, never, {}), 0);
   EXPECT_EQ(length(flat, {}, {}), 0);
@@ -187,7 +187,7 @@ TEST(BestLength, IsWhatPaysMost) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     const double each = static_cast<double>(random() % 100) / 10;
-    const PassCosts costs = linear(10, each);
+    const BatchLatency costs = linear(10, each);
     std::vector<double> chances(random() % 16);
     for (double& c : chances) c = static_cast<double>(random() % 101) / 100;
     const auto rate = [&](int32_t n) {

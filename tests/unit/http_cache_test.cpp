@@ -369,7 +369,8 @@ TEST_F(HttpCacheTest, FilesOfADirectoryAreOneEntry) {
     auto held = ChunkStore::open(options_.cache_dir,
                                  "http://h/dir/model-00002-of-00002.safetensors", "", 400);
     ASSERT_TRUE(held.ok());
-    EXPECT_EQ(delete_cached(options_.cache_dir, "http://h/dir/").status().code(), Code::kStoreBusy);
+    EXPECT_EQ(delete_cached(options_.cache_dir, "http://h/dir/").status().code(),
+              Code::kCacheLocked);
     EXPECT_EQ(directory().bases.size(), 4u);
   }
   EXPECT_TRUE(*delete_cached(options_.cache_dir, "http://h/dir/"));
@@ -393,7 +394,7 @@ TEST_F(HttpCacheTest, ListsDeletesAndEvicts) {
   EXPECT_EQ(entries[0].url, url);
   EXPECT_EQ(entries[0].size, kLongFile);
   EXPECT_GE(entries[0].stored_bytes, 1000u);
-  EXPECT_EQ(delete_cached(options_.cache_dir, url).status().code(), Code::kStoreBusy);
+  EXPECT_EQ(delete_cached(options_.cache_dir, url).status().code(), Code::kCacheLocked);
   EXPECT_TRUE(evict_cache(options_.cache_dir, 0).empty());
   source_.reset();
   for (const auto& file : std::filesystem::directory_iterator(options_.cache_dir)) {

@@ -250,16 +250,16 @@ TEST(MemoryPlan, ACacheThatForgetsIsAsLargeAsItSays) {
   for (const int32_t size : {128, 256, 1024, 4096}) {
     EngineOptions o;
     o.kv_policy.window = true;
-    o.kv_policy.size = size;
+    o.kv_policy.capacity = size;
     const auto plan = plan_of(program, o);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
-    EXPECT_EQ(plan->kv, static_cast<uint64_t>(position * (size + kv::kDefaultKeep)));
+    EXPECT_EQ(plan->kv, static_cast<uint64_t>(position * (size + kv::kDefaultSinks)));
     EXPECT_EQ(plan->n_ctx, 1 << 20);
-    EXPECT_LE(plan->n_batch, size - plan->kv_room.keep - plan->kv_room.window);
+    EXPECT_LE(plan->n_batch, size - plan->kv_plan.sinks - plan->kv_plan.window);
     for (const kv::LayerShape& l : plan->kv_shape.layers) {
-      EXPECT_TRUE(l.forgets);
+      EXPECT_TRUE(l.evicts);
       EXPECT_EQ(l.capacity, size);
-      EXPECT_GE(l.keep + l.window, size * 3 / 4);
+      EXPECT_GE(l.sinks + l.window, size * 3 / 4);
     }
     o.n_ctx = 5000;
     EXPECT_EQ(plan_of(program, o)->n_ctx, 5000);
@@ -267,8 +267,8 @@ TEST(MemoryPlan, ACacheThatForgetsIsAsLargeAsItSays) {
   EngineOptions o;
   o.kv_policy.window = true;
   for (const auto& [size, keep] : {std::pair(100, 4), {256, -1}, {256, 200}, {1 << 25, 4}}) {
-    o.kv_policy.size = size;
-    o.kv_policy.keep = keep;
+    o.kv_policy.capacity = size;
+    o.kv_policy.sinks = keep;
     EXPECT_EQ(plan_of(program, o).status().code(), Code::kInvalidArgument) << size << " " << keep;
   }
 }
@@ -279,8 +279,8 @@ TEST(MemoryPlan, ACacheThatPicksIsAsLargeAsItSays) {
   const auto program = program_of("llama", {});
   for (const int32_t size : {128, 192, 448, 512, 1024, 4096}) {
     EngineOptions o;
-    o.kv_policy.heavy = true;
-    o.kv_policy.size = size;
+    o.kv_policy.heavy_hitter = true;
+    o.kv_policy.capacity = size;
     const auto plan = plan_of(program, o);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     uint64_t bytes = 0;
@@ -288,18 +288,18 @@ TEST(MemoryPlan, ACacheThatPicksIsAsLargeAsItSays) {
       EXPECT_EQ(l.capacity + l.slots, size);
       EXPECT_GE(l.slots, size / 4);
       EXPECT_GE(l.capacity, size / 2);
-      EXPECT_EQ(l.capacity % l.leaving.block, 0);
-      EXPECT_EQ(l.slots % l.leaving.block, 0);
-      EXPECT_GE(l.capacity, 2 * l.leaving.block);
+      EXPECT_EQ(l.capacity % l.eviction.block, 0);
+      EXPECT_EQ(l.slots % l.eviction.block, 0);
+      EXPECT_GE(l.capacity, 2 * l.eviction.block);
       EXPECT_EQ(l.seen_from(l.capacity - 1), 0);
-      EXPECT_EQ(l.seen_from(l.capacity), l.leaving.block);
-      EXPECT_EQ(l.leaving.until(l.capacity), l.leaving.block);
+      EXPECT_EQ(l.seen_from(l.capacity), l.eviction.block);
+      EXPECT_EQ(l.eviction.until(l.capacity), l.eviction.block);
       const int64_t head = int64_t{size} * (2 * 2 * l.dk + 4) + int64_t{8} * l.group * l.dk * 4;
       bytes += static_cast<uint64_t>(l.heads * head + 63) / 64 * 64;
     }
     EXPECT_EQ(plan->kv, bytes);
     EXPECT_EQ(plan->n_ctx, 1 << 20);
-    EXPECT_LE(plan->n_batch, plan->kv_room.leaving.block);
+    EXPECT_LE(plan->n_batch, plan->kv_plan.eviction.block);
   }
 }
 
@@ -356,8 +356,8 @@ struct Span {
 };
 
 // Every piece of working memory, with the size that its comment gives.
-std::vector<Span> pieces(const WorkingMemory& w, const model::Program& p,
-                         const kernels::Table& table, const WorkingShape& s) {
+std::vector<Span> pieces(const ComputeBuffer& w, const model::Program& p,
+                         const kernels::Table& table, const ComputeBufferShape& s) {
   std::vector<Span> out;
   const auto add = [&out](void* at, int64_t bytes) {
     if (bytes > 0) out.push_back({static_cast<uint8_t*>(at), static_cast<uint64_t>(bytes)});
@@ -389,19 +389,19 @@ std::vector<Span> pieces(const WorkingMemory& w, const model::Program& p,
   return out;
 }
 
-TEST(WorkingMemory, WhatIsMeasuredIsWhatIsCarved) {
+TEST(ComputeBuffer, WhatIsMeasuredIsWhatIsCarved) {
   std::mt19937 random(3);
   const kernels::Table& table = kernels::best();
   for (const model::Program& p : programs()) {
-    WorkingMemory working;
+    ComputeBuffer working;
     for (int round = 0; round < 20 && !HasFailure(); ++round) {
-      WorkingShape s;
+      ComputeBufferShape s;
       s.n_ctx = 1 + static_cast<int32_t>(random() % 5000);
       s.n_batch = 1 + static_cast<int32_t>(random() % 64);
       s.n_threads = 1 + static_cast<int32_t>(random() % 4);
       s.logits_rows = 1 + static_cast<int32_t>(random() % 3);
       ASSERT_TRUE(working.allocate(p, table, s).ok());
-      const WorkingMemory::Sizes sizes = WorkingMemory::measure(p, table, s);
+      const ComputeBuffer::Sizes sizes = ComputeBuffer::measure(p, table, s);
       std::vector<Span> all = pieces(working, p, table, s);
       uint64_t rounded =
           round_up_to_line(16 * static_cast<size_t>(p.hp.n_embd));  // sums of pooling

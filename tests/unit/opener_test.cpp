@@ -25,18 +25,20 @@ std::string text_of(const std::vector<uint8_t>& bytes) {
 struct Driver {
   explicit Driver(Files from) : files(std::move(from)) {}
 
-  Status answer(Opener& opener, const Need& need) {
-    const std::string name = need.want == Want::kBytes ? opened.at(need.file) : need.name;
+  Status answer(Opener& opener, const FileRequest& need) {
+    const std::string name =
+        need.want == FileRequestKind::kBytes ? opened.at(need.file) : need.name;
     const auto found = files.find(name);
     asked.push_back(name);
-    if (need.want != Want::kBytes && found == files.end()) return opener.absent("nothing there.");
-    if (need.want == Want::kFile) {
+    if (need.want != FileRequestKind::kBytes && found == files.end())
+      return opener.absent("nothing there.");
+    if (need.want == FileRequestKind::kFile) {
       EXPECT_EQ(need.file, opened.size());
       opened.push_back(need.name);
       return opener.opened(found->second.size());
     }
     std::string bytes = found->second;
-    if (need.want == Want::kBytes) {
+    if (need.want == FileRequestKind::kBytes) {
       EXPECT_GT(need.length, 0u);
       EXPECT_LE(need.offset + need.length, bytes.size());
       bytes = bytes.substr(static_cast<size_t>(need.offset), static_cast<size_t>(need.length));
@@ -51,9 +53,9 @@ struct Driver {
 
   Status drive(Opener& opener) {
     for (int step = 0; step < 5000; step++) {
-      const Result<Need> need = opener.need();
+      const Result<FileRequest> need = opener.need();
       if (!need.ok()) return need.status();
-      if (need->want == Want::kDone) return {};
+      if (need->want == FileRequestKind::kDone) return {};
       if (const Status status = answer(opener, *need); !status.ok()) return status;
     }
     return error(Code::kInternal, "it never ends");
@@ -147,7 +149,7 @@ TEST(Opener, OneFile) {
     EXPECT_EQ(driver.asked, (std::vector<std::string>{name, name}));
     EXPECT_EQ(opener.header().get_string("a"), "b");
     EXPECT_TRUE(opener.synthesized_file().empty());
-    EXPECT_EQ(opener.need()->want, Want::kDone);
+    EXPECT_EQ(opener.need()->want, FileRequestKind::kDone);
   }
 }
 
@@ -255,7 +257,8 @@ TEST(Opener, Directories) {
   Driver driver(directory(""));
   driver.files["sub/tokenizer.json"] = driver.files["tokenizer.json"];
   driver.files.erase("tokenizer.json");
-  ASSERT_TRUE(driver.drive(opener).code() == Code::kNotFound);  // this driver goes by Need::name
+  ASSERT_TRUE(driver.drive(opener).code() ==
+              Code::kNotFound);  // this driver goes by FileRequest::name
 }
 
 TEST(Opener, ChosenDirectory) {
@@ -263,14 +266,14 @@ TEST(Opener, ChosenDirectory) {
   const Files files = directory("");
   Opener opener({"", false, names});
   for (;;) {
-    const Result<Need> need = opener.need();
+    const Result<FileRequest> need = opener.need();
     ASSERT_TRUE(need.ok()) << need.status().message();
-    if (need->want == Want::kDone) break;
+    if (need->want == FileRequestKind::kDone) break;
     ASSERT_LT(need->choice, names.size());
-    const bool shard = need->want == Want::kBytes;
+    const bool shard = need->want == FileRequestKind::kBytes;
     const std::string_view name = shard ? "model.safetensors" : base_name(names[need->choice]);
     const std::string& bytes = files.at(std::string(name));
-    if (need->want == Want::kFile) {
+    if (need->want == FileRequestKind::kFile) {
       ASSERT_TRUE(opener.opened(bytes.size()).ok());
       continue;
     }
@@ -381,13 +384,13 @@ TEST(Opener, RefusesWhatIsNoAnswer) {
   Opener opener({"m", false, {}});
   EXPECT_TRUE(refused(opener.supply()));
   EXPECT_TRUE(refused(opener.reserve(1).status()));
-  EXPECT_EQ(opener.need()->want, Want::kFile);
+  EXPECT_EQ(opener.need()->want, FileRequestKind::kFile);
   ASSERT_TRUE(opener.opened(gguf.size()).ok());
   EXPECT_TRUE(refused(opener.opened(gguf.size())));  // twice
   EXPECT_TRUE(refused(opener.absent("gone")));
   EXPECT_TRUE(refused(opener.supply()));  // nothing was written
-  const Need need = *opener.need();
-  ASSERT_EQ(need.want, Want::kBytes);
+  const FileRequest need = *opener.need();
+  ASSERT_EQ(need.want, FileRequestKind::kBytes);
   EXPECT_TRUE(refused(opener.reserve(need.length - 1).status()));
   EXPECT_TRUE(refused(opener.reserve(need.length + 1).status()));
   EXPECT_EQ(opener.need()->length, need.length);
@@ -395,11 +398,11 @@ TEST(Opener, RefusesWhatIsNoAnswer) {
   ASSERT_TRUE(place.ok());
   std::copy(gguf.begin(), gguf.end(), place->begin());
   ASSERT_TRUE(opener.supply().ok());
-  ASSERT_EQ(opener.need()->want, Want::kDone);
+  ASSERT_EQ(opener.need()->want, FileRequestKind::kDone);
   EXPECT_TRUE(refused(opener.supply()));
   EXPECT_TRUE(refused(opener.opened(5)));
   EXPECT_TRUE(refused(opener.reserve(0).status()));
-  EXPECT_EQ(opener.need()->want, Want::kDone);
+  EXPECT_EQ(opener.need()->want, FileRequestKind::kDone);
 
   Opener absent({"m", false, {}});
   ASSERT_TRUE(absent.absent("gone").ok());
@@ -411,7 +414,7 @@ TEST(Opener, RefusesWhatIsNoAnswer) {
 TEST(Opener, CapsWhatItIsTold) {
   Opener text({"d/", false, {}});
   EXPECT_EQ(text.reserve(kMaxSmallFile + 1).status().code(), Code::kBadHeader);
-  EXPECT_EQ(text.need()->want, Want::kText);
+  EXPECT_EQ(text.need()->want, FileRequestKind::kText);
   EXPECT_EQ(text.need()->length, kMaxSmallFile);
 
   // All parts together hold no more than one header may.
@@ -423,7 +426,7 @@ TEST(Opener, CapsWhatItIsTold) {
   driver.files["m-00002-of-00002.gguf"].resize(70'000);
   Opener parts({"m-00001-of-00002.gguf", false, {}});
   for (int file = 0; file < 2; file++) {
-    ASSERT_EQ(parts.need()->want, Want::kFile);
+    ASSERT_EQ(parts.need()->want, FileRequestKind::kFile);
     driver.opened.push_back(parts.need()->name);
     ASSERT_TRUE(
         parts.opened(file == 0 ? driver.files["m-00001-of-00002.gguf"].size() : uint64_t{1} << 40)

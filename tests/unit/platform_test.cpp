@@ -10,9 +10,9 @@
 #include "platform/calendar.h"
 #include "platform/console.h"
 #include "platform/file.h"
-#include "platform/unicode_case.h"
 #include "platform/memory.h"
 #include "platform/threads.h"
+#include "platform/unicode_case.h"
 
 namespace sluice::platform {
 namespace {

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <random>
 
+#include "convert/bit_allocation.h"
 #include "convert/chunks.h"
 #include "convert/quantized_source.h"
-#include "convert/bit_allocation.h"
 
 namespace sluice::convert {
 namespace {
@@ -109,7 +109,7 @@ class Weights : public testing::Test {
     Result<Source> source = Source::create(header_, files_);
     EXPECT_TRUE(source.ok());
     source_ = std::make_unique<Source>(std::move(*source));
-    Result<std::unique_ptr<PieceMaker>> maker = PieceMaker::create(*source_, 1, 64 << 20, 0);
+    Result<std::unique_ptr<ChunkMaker>> maker = ChunkMaker::create(*source_, 1, 64 << 20, 0);
     EXPECT_TRUE(maker.ok());
     maker_ = std::move(*maker);
   }
@@ -119,13 +119,13 @@ class Weights : public testing::Test {
   std::vector<uint8_t> bytes_;
   std::vector<std::unique_ptr<io::ByteSource>> files_;
   std::unique_ptr<Source> source_;
-  std::unique_ptr<PieceMaker> maker_;
+  std::unique_ptr<ChunkMaker> maker_;
 };
 
 TEST_F(Weights, BytesGoWhereTheyMatter) {
   Options options;
   options.target_bytes = 3 * 256 * 16 * 5 / 8 + 512;
-  options.least_cosine = 0.9;
+  options.min_cosine = 0.9;
   const std::unique_ptr<Layout> form = make_gguf_layout();
   for (size_t matters = 0; matters < 3; ++matters) {
     options.probes.clear();
@@ -155,7 +155,7 @@ TEST_F(Weights, SubstitutesAreWhatAConversionWrites) {
   std::vector<float> importance(256, 1);
   for (size_t i = 0; i < 256; i += 3) importance[i] = 20;
   for (const TensorType type : types_for(header_.tensors[0])) {
-    SubstituteSource made(*source_);
+    QuantizedSource made(*source_);
     std::vector<uint8_t> wanted;
     for (size_t i = 0; i < 2; ++i) {
       const std::vector<float>* by = i == 0 ? nullptr : &importance;

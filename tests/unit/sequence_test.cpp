@@ -1,4 +1,4 @@
-// The timeline against a model that remembers everything: keys and states are written as a sum over
+// The sequence against a model that remembers everything: keys and states are written as a sum over
 // the tokens before them, so that whatever a rewind leaves in view can be told to be right or
 // stale.
 #include "session/sequence.h"
@@ -56,7 +56,7 @@ kv::KvShape shape_of(Shape s, int32_t n_ctx, int32_t n_checkpoints, int32_t capa
   return shape;
 }
 
-// A timeline with its pool, and whoever writes its keys and states.
+// A sequence with its pool, and whoever writes its keys and states.
 class Rig {
  public:
   explicit Rig(kv::KvShape shape) {
@@ -66,7 +66,7 @@ class Rig {
     EXPECT_FALSE(pool_.acquire(&cache));
     line_.emplace(cache);
   }
-  Timeline& line() { return *line_; }
+  Sequence& line() { return *line_; }
   [[nodiscard]] const kv::KvShape& shape() const { return line_->cache().shape(); }
   [[nodiscard]] std::span<const Token> known() const { return known_.tokens; }
 
@@ -170,7 +170,7 @@ class Rig {
   }
 
   kv::KvPool pool_;
-  std::optional<Timeline> line_;
+  std::optional<Sequence> line_;
   Known known_;
 };
 
@@ -203,7 +203,7 @@ void wander(Rig& rig, std::mt19937& random, int steps) {
 constexpr Shape kShapes[] = {
     {true, false, false}, {true, true, false}, {false, false, true}, {true, true, true}};
 
-TEST(Timeline, WhatARewindLeavesInViewIsRight) {
+TEST(Sequence, WhatARewindLeavesInViewIsRight) {
   for (uint32_t seed = 0; seed < 25 && !HasFailure(); ++seed) {
     for (const Shape shape : kShapes) {
       SCOPED_TRACE(seed);
@@ -216,7 +216,7 @@ TEST(Timeline, WhatARewindLeavesInViewIsRight) {
 }
 
 // Not only right: as far as the keys that are still there allow.
-TEST(Timeline, ARewindGoesAsFarAsTheRingsAllow) {
+TEST(Sequence, ARewindGoesAsFarAsTheRingsAllow) {
   for (uint32_t seed = 0; seed < 25 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
@@ -231,7 +231,7 @@ TEST(Timeline, ARewindGoesAsFarAsTheRingsAllow) {
 
 // With room for all of them, a checkpoint lies at most kCheckpointEvery positions before any
 // target.
-TEST(Timeline, CheckpointsAreNear) {
+TEST(Sequence, CheckpointsAreNear) {
   std::mt19937 random(3);
   Rig rig(shape_of({true, false, true}, 1000, 1000 / kCheckpointEvery + 1));
   while (rig.line().position() < 900) rig.batch(some_tokens(random, 1 + below(random, 100)), true);
@@ -243,7 +243,7 @@ TEST(Timeline, CheckpointsAreNear) {
 }
 
 // The state before the last batch is there without a checkpoint: what a pass over guesses needs.
-TEST(Timeline, TheLastBatchCanBeTakenBack) {
+TEST(Sequence, TheLastBatchCanBeTakenBack) {
   std::mt19937 random(6);
   for (const Shape shape : {kShapes[2], kShapes[3]}) {
     Rig rig(shape_of(shape, 1000, 0, 2 * (100 + 16)));
@@ -265,7 +265,7 @@ TEST(Timeline, TheLastBatchCanBeTakenBack) {
 }
 
 #ifndef SLUICE_SANITIZED
-TEST(Timeline, ABatchAllocatesNothing) {
+TEST(Sequence, ABatchAllocatesNothing) {
   std::mt19937 random(4);
   Rig rig(shape_of({true, true, true}, 2000, 3, 2 * (100 + 16)));
   const std::vector<Token> tokens = some_tokens(random, 90);
@@ -283,7 +283,7 @@ TEST(Timeline, ABatchAllocatesNothing) {
 }
 #endif
 
-std::vector<uint8_t> saved(const Timeline& line, std::mt19937& random) {
+std::vector<uint8_t> saved(const Sequence& line, std::mt19937& random) {
   std::vector<uint8_t> out(line.state_bytes(kIdentity));
   for (size_t at = 0; at < out.size();) {
     const size_t n = std::min<size_t>(out.size() - at, 1 + random() % 700);
@@ -293,7 +293,7 @@ std::vector<uint8_t> saved(const Timeline& line, std::mt19937& random) {
   return out;
 }
 
-Status restore(Timeline& line, std::span<const uint8_t> state, std::mt19937& random,
+Status restore(Sequence& line, std::span<const uint8_t> state, std::mt19937& random,
                uint64_t identity = kIdentity) {
   SLUICE_RETURN_IF_ERROR(line.begin_restore(state.size()));
   for (size_t at = 0; at < state.size();) {
@@ -305,7 +305,7 @@ Status restore(Timeline& line, std::span<const uint8_t> state, std::mt19937& ran
   return {};
 }
 
-TEST(Timeline, ASavedStateGoesOnInAnotherShape) {
+TEST(Sequence, ASavedStateGoesOnInAnotherShape) {
   for (uint32_t seed = 0; seed < 25 && !HasFailure(); ++seed) {
     for (const Shape shape : kShapes) {
       SCOPED_TRACE(seed);
@@ -334,7 +334,7 @@ TEST(Timeline, ASavedStateGoesOnInAnotherShape) {
   }
 }
 
-TEST(Timeline, DamagedStatesAreRefusedAndLeaveItEmpty) {
+TEST(Sequence, DamagedStatesAreRefusedAndLeaveItEmpty) {
   std::mt19937 random(5);
   Rig from(shape_of({true, true, true}, 200, 2, 2 * (100 + 16)));
   for (int i = 0; i < 3; ++i) from.batch(some_tokens(random, 50), true);

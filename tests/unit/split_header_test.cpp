@@ -73,7 +73,7 @@ TEST(Placed, AnOpenerTakesIt) {
   open::Opener opener = open::Opener::of_file(source);
   ASSERT_EQ(opener.need()->want, open::Want::kFile);
   ASSERT_TRUE(opener.opened(bytes->size()).ok());
-  const Result<open::Need> need = opener.need();
+  const Result<open::FileRequest> need = opener.need();
   ASSERT_TRUE(need.ok());
   EXPECT_EQ(need->length, bytes->size());
   const auto place = opener.reserve(need->length);

@@ -1,5 +1,5 @@
 // Stop strings against a plain search of the whole text: wherever the text is cut into parts, the
-// filter stops at the same place, and what it calls certain is all that can be.
+// filter stops at the same place, and what it calls ready is all that can be.
 #include "generate/stop_filter.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 struct Plain {
   const std::string* stopped = nullptr;
-  size_t certain = 0;
+  size_t ready = 0;
 };
 
 // Reads byte by byte: the stop string that ends first, of several the longest; while there is none,
@@ -25,7 +25,7 @@ Plain search(const std::string& text, const std::vector<std::string>& stops) {
       if (out.stopped == nullptr || stop.size() > out.stopped->size()) out.stopped = &stop;
     }
     if (out.stopped != nullptr) {
-      out.certain = end - out.stopped->size();
+      out.ready = end - out.stopped->size();
       return out;
     }
   }
@@ -35,7 +35,7 @@ Plain search(const std::string& text, const std::vector<std::string>& stops) {
       if (text.ends_with(stop.substr(0, n))) held = n;
     }
   }
-  out.certain = text.size() - held;
+  out.ready = text.size() - held;
   return out;
 }
 
@@ -58,7 +58,7 @@ TEST(StopFilter, AgreesWithAPlainSearchHoweverTheTextIsCut) {
       text += part;
       filter.push(part);
       const Plain expected = search(text, stops);
-      ASSERT_EQ(filter.certain(), expected.certain) << text;
+      ASSERT_EQ(filter.ready(), expected.ready) << text;
       ASSERT_EQ(filter.stopped() == nullptr, expected.stopped == nullptr) << text;
       if (expected.stopped != nullptr) {
         ASSERT_EQ(*filter.stopped(), *expected.stopped) << text;
@@ -66,9 +66,9 @@ TEST(StopFilter, AgreesWithAPlainSearchHoweverTheTextIsCut) {
     }
     if (filter.stopped() == nullptr) continue;
     ++stopped;
-    const uint64_t certain = filter.certain();
+    const uint64_t ready = filter.ready();
     filter.push("ab");  // nothing comes after the end
-    EXPECT_EQ(filter.certain(), certain);
+    EXPECT_EQ(filter.ready(), ready);
   }
   EXPECT_GT(stopped, 1000);
 }
@@ -82,15 +82,15 @@ TEST(StopFilter, TheSameTextStopsAtTheSamePlaceWhateverItsParts) {
   ASSERT_NE(bytes.stopped(), nullptr);
   EXPECT_EQ(*whole.stopped(), "b");
   EXPECT_EQ(*bytes.stopped(), "b");
-  EXPECT_EQ(whole.certain(), 2u);
-  EXPECT_EQ(bytes.certain(), 2u);
+  EXPECT_EQ(whole.ready(), 2u);
+  EXPECT_EQ(bytes.ready(), 2u);
 }
 
 TEST(StopFilter, WithoutStopsAllIsCertain) {
   const std::vector<std::string> none;
   StopFilter filter(none);
   filter.push("any text");
-  EXPECT_EQ(filter.certain(), 8u);
+  EXPECT_EQ(filter.ready(), 8u);
   EXPECT_EQ(filter.stopped(), nullptr);
 }
 
@@ -100,10 +100,10 @@ TEST(StopFilter, LongRepeatingStops) {
   const std::vector<std::string> stops(64, stop);
   StopFilter filter(stops);
   for (int i = 0; i < 4; ++i) filter.push(std::string(8192, 'a'));
-  EXPECT_EQ(filter.certain(), 4 * 8192u - 4095u);
+  EXPECT_EQ(filter.ready(), 4 * 8192u - 4095u);
   filter.push("b and more");
   ASSERT_NE(filter.stopped(), nullptr);
-  EXPECT_EQ(filter.certain(), 4 * 8192u - 4095u);
+  EXPECT_EQ(filter.ready(), 4 * 8192u - 4095u);
 }
 
 }  // namespace

@@ -227,7 +227,7 @@ test('deleting a model that is in use is refused', () =>
       await engine.dispose();
       return [busy, await Engine.store.delete(url), (await Engine.store.list()).length];
     }, server.url);
-    assert.deepEqual(codes, ['STORE_BUSY', true, 0]);
+    assert.deepEqual(codes, ['CACHE_LOCKED', true, 0]);
   }));
 
 test('a full quota degrades to the network with a warning', () =>
@@ -332,7 +332,7 @@ test('aborts at random moments of a load leave the store to the load that follow
     }),
   ));
 
-test('a crashed worker rejects everything pending with ENGINE_GONE', () =>
+test('a crashed worker rejects everything pending with WORKER_LOST', () =>
   inTab(browser, dist, {}, async ({ page }) => {
     const codes = await page.evaluate(async (url) => {
       const engine = await Engine.load(url, { memoryBudget: 700_000 });
@@ -342,7 +342,7 @@ test('a crashed worker rejects everything pending with ENGINE_GONE', () =>
       await engine.dispose();
       return [...settled.map(({ reason }) => reason?.code), later.code];
     }, server.url);
-    assert.deepEqual(codes, ['ENGINE_GONE', 'ENGINE_GONE', 'ENGINE_GONE']);
+    assert.deepEqual(codes, ['WORKER_LOST', 'WORKER_LOST', 'WORKER_LOST']);
   }));
 
 test('without one of its workers the engine is gone, at the start and later, and none of them stays', () =>
@@ -387,7 +387,7 @@ test('without one of its workers the engine is gone, at the start and later, and
       return out;
     }, server.url);
     const unstarted = ['WORKER_LOAD', 0];
-    assert.deepEqual(codes, [unstarted, unstarted, ['ENGINE_GONE', 0], [2, 'ENGINE_GONE']]);
+    assert.deepEqual(codes, [unstarted, unstarted, ['WORKER_LOST', 0], [2, 'WORKER_LOST']]);
   }));
 
 test('the engine works inside a worker', () =>

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { fakeModel, faultyServer, importWeb, root } from './helpers.mjs';
+import { fakeModel, importWeb, root } from './helpers.mjs';
 
 const { RemoteFile } = await importWeb('io/remote-file');
 const { nodeBackend } = await importWeb('io/store-node');
@@ -132,7 +132,7 @@ describe('stored bytes outlive', () => {
     let good = true;
     await serving(
       (q, r) => (good ? send(q, r, bytes, { ETag: '"1"' }) : r.end(html)),
-      async (base, state) => {
+      async (base) => {
         const store = nodeBackend(folder());
         const first = await RemoteFile.open(`${base}/m`, store, options);
         await first.read(600_000, Buffer.alloc(100_000));
@@ -403,7 +403,7 @@ test('the files of a directory are one model to the list, to delete and to evict
       assert.equal(await manager.size(), size + tensors.length);
 
       const held = await RemoteFile.open(`${base}/dir/${names[5]}?x=1`, store, options);
-      await assert.rejects(manager.delete(`${base}/dir/?x=1`), { code: 'STORE_BUSY' });
+      await assert.rejects(manager.delete(`${base}/dir/?x=1`), { code: 'CACHE_LOCKED' });
       assert.equal((await manager.list()).length, 2);
       held.close();
       await load(`${base}/dir/other.gguf`, store);

@@ -287,7 +287,7 @@ test(
       out.answers.map(() => true),
     );
     assert.ok(out.apart < 1e-4, `${out.apart}`);
-    assert.deepEqual(out.warnings, ['NOT_ON_CARD']);
+    assert.deepEqual(out.warnings, ['CPU_FALLBACK']);
   },
 );
 

@@ -366,8 +366,8 @@ test('what goes to the CPU though a card was asked for is said, once', async () 
   );
   assert.deepEqual(result, {
     plain: [],
-    embedded: [['NOT_ON_CARD', 'Embeddings']],
-    adapted: [['NOT_ON_CARD', 'Adapters']],
+    embedded: [['CPU_FALLBACK', 'Embeddings']],
+    adapted: [['CPU_FALLBACK', 'Adapters']],
     passes: 0,
     right: true,
     again: true,

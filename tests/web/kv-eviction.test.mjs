@@ -16,9 +16,9 @@ import { root } from './helpers.mjs';
 const { Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).href);
 const model = ['examples', 'models', 'sluice-tales-Q8_0.gguf'];
 const cases = [
-  ['heavy', 'f16', 128],
-  ['heavy', 'q8_0', 128],
-  ['heavy', 'q4_0', 192],
+  ['heavy-hitter', 'f16', 128],
+  ['heavy-hitter', 'q8_0', 128],
+  ['heavy-hitter', 'q4_0', 192],
   ['window', 'f16', 128],
 ];
 
@@ -30,14 +30,14 @@ before(async () => {
 });
 after(() => browser?.close());
 
-function nativeAnswer(kvPolicy, kvType, kvSize) {
+function nativeAnswer(kvPolicy, kvType, kvCapacity) {
   const options = [
     '--kv-policy',
     kvPolicy,
     '--kv-type',
     kvType,
-    '--kv-size',
-    kvSize,
+    '--kv-capacity',
+    kvCapacity,
     '--ctx',
     contextLength,
   ];
@@ -59,10 +59,10 @@ function nativeAnswer(kvPolicy, kvType, kvSize) {
   ).text;
 }
 
-for (const [kvPolicy, kvType, kvSize] of cases) {
+for (const [kvPolicy, kvType, kvCapacity] of cases) {
   test(`${kvPolicy}, ${kvType}`, { skip: /q8_0|q4_0/.test(kvType) && longOnly }, async (t) => {
-    const options = { kvPolicy, kvType, kvSize };
-    const expected = nativeAnswer(kvPolicy, kvType, kvSize);
+    const options = { kvPolicy, kvType, kvCapacity };
+    const expected = nativeAnswer(kvPolicy, kvType, kvCapacity);
     const inNode = await forgettingSession({ Engine, source: join(root, ...model), ...options });
     assert.equal(inNode.said, expected);
     const inPage = await inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) =>
@@ -75,20 +75,20 @@ for (const [kvPolicy, kvType, kvSize] of cases) {
       ),
     );
     assert.deepEqual(inPage, inNode);
-    t.diagnostic(`${inPage.tokens} tokens, ${kvSize} positions: "${inPage.said}"`);
+    t.diagnostic(`${inPage.tokens} tokens, ${kvCapacity} positions: "${inPage.said}"`);
   });
 }
 
 test('what the policy cannot do is refused by name', async () => {
-  for (const [kvType, kvSize, words] of [
+  for (const [kvType, kvCapacity, words] of [
     ['q2', 256, /single keys/],
     ['q4_0', 128, /192 to/],
     ['f16', 64, /128 to/],
   ]) {
     const load = Engine.load(join(root, ...model), {
-      kvPolicy: 'heavy',
+      kvPolicy: 'heavy-hitter',
       kvType,
-      kvSize,
+      kvCapacity,
       contextLength,
     });
     await assert.rejects(

@@ -238,11 +238,11 @@ test('a crashed worker rejects everything pending, sessions included; disposal g
   const codes = settled.map(({ reason }) => reason?.code ?? 'fulfilled');
   // The last three are calls of their own, which may have been answered before the crash.
   assert.ok(
-    codes.every((code, i) => code === 'ENGINE_GONE' || (i > 4 && code === 'fulfilled')),
+    codes.every((code, i) => code === 'WORKER_LOST' || (i > 4 && code === 'fulfilled')),
     codes.join(),
   );
-  await assert.rejects(doomed.generate('x').text(), { code: 'ENGINE_GONE' });
-  await assert.rejects(session.send('x').text(), { code: 'ENGINE_GONE' });
+  await assert.rejects(doomed.generate('x').text(), { code: 'WORKER_LOST' });
+  await assert.rejects(session.send('x').text(), { code: 'WORKER_LOST' });
   await doomed.dispose();
   await doomed.dispose();
 });

@@ -1,5 +1,5 @@
 // What can be wrong with how a page hosts the package, and what Engine.load then says: walked in every
-// browser by misconfigurations.test.mjs, and printed into web/docs/recipes.md, where users look for it.
+// browser by misconfigurations.test.mjs, and printed into docs/recipes.md, where users look for it.
 //   page     headers of the page     files    what is served instead: path → [status, headers, body]
 //   options  of Engine.load          chat     the fault shows when a chat begins
 //   code, says   of the error; … stands for the browser's own words. null: it works all the same
@@ -14,19 +14,19 @@ const csp = (text) => ({ 'Content-Security-Policy': text });
 /** ORIGIN is the page's, OTHER another one that allows everybody to read, STRICT one that does not, NOWHERE one that is down. */
 export const misconfigurations = [
   {
-    wrong: 'The worker’s script is missing',
+    wrong: 'The worker script is missing at `workerUrl`',
     options: { workerUrl: '/lost/worker.js?key=secret' },
     code: 'WORKER_LOAD',
     says: worker('ORIGIN/lost/worker.js', `it answered 404; ${copyWorker}`),
   },
   {
-    wrong: 'It is missing beside `index.js`',
+    wrong: 'The worker script is missing next to `index.js`',
     files: { '/dist/worker.js': [404, {}, ''] },
     code: 'WORKER_LOAD',
     says: worker('ORIGIN/dist/worker.js', `it answered 404; ${copyWorker}`),
   },
   {
-    wrong: 'The host answers every path with a page',
+    wrong: 'The host answers the worker script with an HTML page',
     files: { '/dist/worker.js': [200, { 'Content-Type': 'text/html' }, '<p>Not found'] },
     code: 'WORKER_LOAD',
     says: worker(
@@ -35,7 +35,7 @@ export const misconfigurations = [
     ),
   },
   {
-    wrong: 'Its host is down',
+    wrong: 'The host of `workerUrl` is down',
     options: { workerUrl: 'NOWHERE/worker.js' },
     code: 'WORKER_LOAD',
     says: worker(
@@ -44,7 +44,7 @@ export const misconfigurations = [
     ),
   },
   {
-    wrong: '`workerUrl` names another script, which says nothing',
+    wrong: '`workerUrl` names a script that sends no message',
     options: { workerUrl: '/mute.js', tuning: { greetMs: 400 } },
     files: { '/mute.js': [200, script, 'self.onmessage = () => {};'] },
     code: 'WORKER_LOAD',
@@ -54,26 +54,26 @@ export const misconfigurations = [
     ),
   },
   {
-    wrong: '… which says something else',
+    wrong: '`workerUrl` names a script that sends other messages',
     options: { workerUrl: '/chatty.js' },
     files: { '/chatty.js': [200, script, 'postMessage({ ready: true });'] },
     code: 'WORKER_LOAD',
     says: worker('ORIGIN/chatty.js', `it is not this package's worker; ${copyWorker}`),
   },
   {
-    wrong: '… which fails',
+    wrong: '`workerUrl` names a script that throws',
     options: { workerUrl: '/broken.js' },
     files: { '/broken.js': [200, script, 'throw new Error("boom");'] },
     code: 'WORKER_LOAD',
     says: worker('ORIGIN/broken.js', `…boom; ${copyWorker}`),
   },
   {
-    wrong: '`workerUrl` is of another origin',
+    wrong: '`workerUrl` is on another origin, with CORS headers',
     options: { workerUrl: 'OTHER/dist/worker.js' },
     code: null,
   },
   {
-    wrong: '… and that origin lets nobody read it',
+    wrong: '`workerUrl` is on another origin, without CORS headers',
     options: { workerUrl: 'STRICT/dist/worker.js' },
     code: 'WORKER_LOAD',
     says: worker(
@@ -91,7 +91,7 @@ export const misconfigurations = [
     ),
   },
   {
-    wrong: '… or none from `blob:`, which another origin needs',
+    wrong: 'The Content-Security-Policy allows no `blob:` worker, which another origin needs',
     page: csp("worker-src 'self'"),
     options: { workerUrl: 'OTHER/dist/worker.js' },
     code: 'WORKER_LOAD',
@@ -101,12 +101,12 @@ export const misconfigurations = [
     ),
   },
   {
-    wrong: 'The page demands trusted types',
+    wrong: 'The page requires trusted types',
     page: csp("require-trusted-types-for 'script'"),
     code: null,
   },
   {
-    wrong: '… and allows none',
+    wrong: 'The page requires trusted types and allows no policy',
     page: csp("require-trusted-types-for 'script'; trusted-types 'none'"),
     code: 'WORKER_LOAD',
     says: worker(
@@ -115,7 +115,7 @@ export const misconfigurations = [
     ),
   },
   {
-    wrong: 'The page is cross-origin isolated, its worker is not',
+    wrong: 'The page is cross-origin isolated, the worker script is not',
     isolation: true,
     files: {
       '/dist/worker.js': [
@@ -131,32 +131,32 @@ export const misconfigurations = [
     ),
   },
   {
-    wrong: 'The wasm is missing',
+    wrong: 'The WebAssembly binary is missing at `wasmUrl`',
     options: { wasmUrl: '/lost/engine.wasm' },
     code: 'WASM_LOAD',
     says: wasm('ORIGIN/lost/engine.wasm', `it answered 404; ${copyWasm}`),
   },
   {
-    wrong: 'The host answers every path with a page',
+    wrong: 'The host answers `wasmUrl` with an HTML page',
     options: { wasmUrl: '/page' },
     files: { '/page': [200, { 'Content-Type': 'text/html' }, '<p>Not found'] },
     code: 'WASM_LOAD',
     says: wasm('ORIGIN/page', `it is no wasm but text/html; ${copyWasm}`),
   },
   {
-    wrong: 'The wasm comes with another type',
+    wrong: 'The WebAssembly binary has another content type',
     files: { '/odd.wasm': [200, { 'Content-Type': 'text/plain' }, 'WASM'] },
     options: { wasmUrl: '/odd.wasm' },
     code: null,
   },
   {
-    wrong: 'Its host is down',
+    wrong: 'The host of `wasmUrl` is down',
     options: { wasmUrl: 'NOWHERE/engine.wasm' },
     code: 'WASM_LOAD',
     says: wasm('NOWHERE/engine.wasm', `…; ${copyWasm}`),
   },
   {
-    wrong: 'The Content-Security-Policy allows no wasm',
+    wrong: 'The Content-Security-Policy allows no WebAssembly',
     page: csp("script-src 'self'"),
     code: 'WASM_LOAD',
     says: wasm(
@@ -171,13 +171,13 @@ export const misconfigurations = [
     says: "The part of the package that chats cannot be loaded: copy the package's templates.js beside its other files (…).",
   },
   {
-    wrong: 'The model’s address is a file’s',
+    wrong: 'The model address is a `file:` URL',
     source: 'file:///models/story.gguf',
     code: 'INVALID_ARGUMENT',
     says: "'file:///models/story.gguf' cannot be read: give an http(s) address, or a File that was chosen or dropped.",
   },
   {
-    wrong: '… or that of an FTP server',
+    wrong: 'The model address is an `ftp:` URL',
     source: 'ftp://me:secret@host/story.gguf',
     code: 'INVALID_ARGUMENT',
     says: "'ftp://host/story.gguf' cannot be read: give an http(s) address, or a File that was chosen or dropped.",
@@ -187,10 +187,9 @@ export const misconfigurations = [
 /** The table as the documentation has it. */
 export function markdown() {
   const cell = (text) =>
-    text.replace(/ORIGIN|OTHER|STRICT|NOWHERE/g, 'https://…').replace(/\|/g, '\\|');
-  const rows = misconfigurations.map(({ wrong, code, says }) => {
-    const told = code ? `\`${code}\`: ${cell(says)}` : 'It works all the same.';
-    return `| ${wrong} | ${told} |`;
-  });
-  return ['| What is wrong | What `Engine.load` says |', '|---|---|', ...rows].join('\n');
+    `\`${text.replace(/ORIGIN|OTHER|STRICT|NOWHERE/g, 'https://…').replace(/\|/g, '\\|')}\``;
+  const rows = misconfigurations.map(({ wrong, code, says }) =>
+    code ? `| ${wrong} | ${cell(code)} | ${cell(says)} |` : `| ${wrong} | none: it works | |`,
+  );
+  return ['| Problem | Code | Message of `Engine.load` |', '|---|---|---|', ...rows].join('\n');
 }

@@ -200,7 +200,7 @@ for (const [name, launch] of [
         );
         assert.match(seen.answer, /dog/);
         assert.match(seen.answer, /boat/);
-        const { answer, ...rest } = seen;
+        const { answer: _, ...rest } = seen;
         assert.deepEqual(rest, {
           finish: 'stop',
           aborted: 'AbortError',

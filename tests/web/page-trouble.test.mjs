@@ -266,10 +266,10 @@ test('a budget that cannot be moved to: the error is shown, and one press loads 
     await a.waitForSelector('#budget:enabled');
     assert.equal(await a.textContent('#budget-value'), '2.86 MB');
     await ask(a, 'Second'); // the page goes on
-    await a.evaluate(() => (fake.fails = { generate: ['ENGINE_GONE', 'the worker has ended'] }));
+    await a.evaluate(() => (fake.fails = { generate: ['WORKER_LOST', 'the worker has ended'] }));
     await ask(a, 'Third');
     await until(a, () =>
-      /ENGINE_GONE.*Load the model again/s.test(
+      /WORKER_LOST.*Load the model again/s.test(
         document.querySelector('.message .problem').textContent,
       ),
     );
@@ -359,12 +359,12 @@ test('what a handler fails at is told at the top of the page', () =>
     await load(a);
     await ask(a, 'First');
     await a.evaluate(() => {
-      fake.fails = { evictOldest: ['STORE_BUSY', 'the store is in use'] };
+      fake.fails = { evictOldest: ['CACHE_LOCKED', 'the store is in use'] };
       document.querySelector('#evict').click();
       navigator.clipboard.writeText = () =>
         Promise.reject(new DOMException('Write permission denied.', 'NotAllowedError'));
     });
-    await noticed(a, 'the store is in use (STORE_BUSY)');
+    await noticed(a, 'the store is in use (CACHE_LOCKED)');
     await a.click('[aria-label=Copy]');
     await noticed(a, 'Write permission denied.');
   }));
@@ -442,7 +442,7 @@ for (const [name, options] of Object.entries({
         await a.evaluate(
           () =>
             (fake.fails = {
-              evictOldest: ['STORE_BUSY', 'the store is in use by another tab of this browser'],
+              evictOldest: ['CACHE_LOCKED', 'the store is in use by another tab of this browser'],
             }),
         );
         await a.evaluate(() => document.querySelector('#evict').click());
@@ -451,7 +451,7 @@ for (const [name, options] of Object.entries({
           () =>
             (fake.fails = {
               setMemoryBudget: ['OUT_OF_MEMORY', 'no memory for the weights'],
-              generate: ['ENGINE_GONE', 'the worker has ended'],
+              generate: ['WORKER_LOST', 'the worker has ended'],
             }),
         );
         await ask(a, 'Second');

@@ -470,7 +470,7 @@ test(
       await page.click('[aria-label="Delete sluice-tales-Q8_0.gguf"]');
       await page.click('[aria-label^="Really delete"]');
       await page.waitForSelector('#problem:visible');
-      assert.match(await page.textContent('#problem'), /in use.*STORE_BUSY.*close it there/s);
+      assert.match(await page.textContent('#problem'), /in use.*CACHE_LOCKED.*close it there/s);
       await page.click('#evict');
       await page.waitForFunction(() => document.querySelectorAll('#stored-list li').length === 1);
       assert.match(await page.textContent('#stored-list'), /Q8_0/);

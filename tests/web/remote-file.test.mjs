@@ -466,7 +466,7 @@ test('the store lists, measures, deletes and evicts', async () => {
       await load(url, model, store);
       await load(`${url}?2`, model, store);
       const file = await RemoteFile.open(url, store, options);
-      await assert.rejects(manager.delete(url), { code: 'STORE_BUSY' });
+      await assert.rejects(manager.delete(url), { code: 'CACHE_LOCKED' });
       file.close();
       const list = await manager.list();
       assert.deepEqual(

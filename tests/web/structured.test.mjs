@@ -13,7 +13,7 @@ import { isJsonPrefix } from './json-prefix.mjs';
 import { randomSchema, shrunk } from './random-schemas.mjs';
 import { read, rendered } from './tool-rounds.mjs';
 
-const { ChatCompletions, Completions } = await importWeb('chat/completions');
+const { ChatCompletions } = await importWeb('chat/completions');
 const { PromptRenderer } = await importWeb('chat/renderer');
 const { sluice } = await importWeb('ai-sdk');
 const { ToolCallFilter } = await importWeb('chat/tool-calls');
@@ -448,7 +448,7 @@ test(
       try {
         answer = await chat.create(params);
       } catch (error) {
-        assert.equal(error.code, 'TEMPLATE', `${file}: ${error.message}`);
+        assert.equal(error.code, 'CHAT_TEMPLATE', `${file}: ${error.message}`);
         continue;
       }
       const { message, finish_reason } = answer.choices[0];

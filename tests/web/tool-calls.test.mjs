@@ -1,10 +1,8 @@
 // Tool calls: scripted answers in the models' own forms, in pieces of any size, and what
 // chat.completions makes of them, whole and streamed.
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { test } from 'node:test';
-import { importWeb, root } from './helpers.mjs';
+import { importWeb } from './helpers.mjs';
 
 const { ToolCallFilter } = await importWeb('chat/tool-calls');
 const { toolForm, formsToRead, hermes, llama, forms } = await importWeb('chat/tool-forms');

@@ -73,7 +73,7 @@ test('names of files, prompts and answers are UTF-8', () => {
   assert.ok(text.startsWith('Es war einmal — 昔々 🦊'));
   const list = join(folder, 'Wörter.txt');
   writeFileSync(list, 'Once upon a time, naïvely');
-  same(['tokenize', named, '--text-file', list]);
+  same(['tokenize', named, '--file', list]);
   const { status, stderr } = onWindows(['info', join(folder, 'fehlt — 無.gguf')]);
   assert.equal(status, 1);
   assert.match(stderr, /fehlt — 無\.gguf.*\[NOT_FOUND\]/);
@@ -145,7 +145,7 @@ test('a prompt is saved in a directory, once', () => {
     '--temp',
     '0',
     '--json',
-    '--prompt-cache',
+    '--prompt-cache-dir',
     join(folder, 'Ansagen'),
     '--prompt-cache-size',
     '64M',

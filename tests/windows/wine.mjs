@@ -1,6 +1,5 @@
 // Wine: programs for Windows on this machine.
 import { existsSync, mkdirSync } from 'node:fs';
-import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const prefix = fileURLToPath(new URL('../../build/wine', import.meta.url));

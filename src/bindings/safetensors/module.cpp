@@ -1,8 +1,9 @@
 // safetensors.wasm: Hugging Face directories for the browser's engine, which knows GGUF alone. One
 // instance either asks for a directory's files, as the opener does, and makes the header of a GGUF
-// file of them, or makes tensors that lie nowhere (hf/tensor_transform.h) of bytes that it is given. Without
-// threads and I/O; web/io/safetensors.ts calls it, and types these functions. Numbers that may have
-// more than 32 bits are doubles. What ends for want of memory aborts, and the caller knows why.
+// file of them, or makes tensors that lie nowhere (hf/tensor_transform.h) of bytes that it is
+// given. Without threads and I/O; web/io/safetensors.ts calls it, and types these functions.
+// Numbers that may have more than 32 bits are doubles. What ends for want of memory aborts, and the
+// caller knows why.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -41,7 +42,7 @@ struct Part {
 
 struct State {
   std::unique_ptr<sluice::open::Opener> opener;
-  sluice::open::Need need;
+  sluice::open::FileRequest need;
   Wanted wanted;
   std::string header;
   Described described;

@@ -22,7 +22,7 @@ class Params(ctypes.Structure):
                 ("flags", ctypes.c_bool * 8), ("imatrix", ctypes.c_void_p), ("rest", ctypes.c_char * 1024)]
 
 
-class Importance(ctypes.Structure):
+class Imatrix(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("data", ctypes.POINTER(ctypes.c_float)), ("size", ctypes.c_size_t)]
 
 
@@ -75,8 +75,8 @@ def importance_of(path):
     for name, size, offset in tensors:
         if name.endswith(b".in_sum2"):
             values = (ctypes.c_float * size).from_buffer_copy(data, start + offset)
-            found.append(Importance(name[:-8], values, size))
-    return (Importance * (len(found) + 1))(*found)
+            found.append(Imatrix(name[:-8], values, size))
+    return (Imatrix * (len(found) + 1))(*found)
 
 
 def main():

@@ -26,7 +26,7 @@ const kStorage = 0x80,
   kCopyTarget = 0x8,
   kMapRead = 0x1;
 const kLongMs = 30; // what can be told from a pass that has nothing to do
-const kMost = 256; // products of a pass
+const kMax = 256; // products of a pass
 const kWeightByte = 0x3c; // no block of any type holds infinities when all of its bytes are this one
 
 let opened: Promise<[device: GPUDevice, ours: Kernels, codes: Kernels]> | undefined;
@@ -151,7 +151,7 @@ class Bench {
     const counts: number[] = [];
     for (const way of ways) {
       let n = 1;
-      while (n < kMost && (await this.#run(...way, n)) < kLongMs + this.#empty) n *= 2;
+      while (n < kMax && (await this.#run(...way, n)) < kLongMs + this.#empty) n *= 2;
       counts.push(n);
     }
     const best = ways.map(() => Infinity);

@@ -66,7 +66,10 @@ function routed(
   if (sharedBy > 1) {
     chosen.forEach((pair, k) => {
       const first = chosen.findIndex(([e]) => e === pair[0]);
-      if (first < k) ((chosen[first]![1] += pair[1]), (pair[0] = -1));
+      if (first < k) {
+        chosen[first]![1] += pair[1];
+        pair[0] = -1;
+      }
     });
   }
   return chosen;

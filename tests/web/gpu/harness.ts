@@ -133,7 +133,10 @@ export class Harness {
 
   /** Places that may change in any way. */
   scratch(at: number, n: number): void {
-    for (let i = 0; i < n; ++i) (this.#expected.delete(at + i), this.#free.add(at + i));
+    for (let i = 0; i < n; ++i) {
+      this.#expected.delete(at + i);
+      this.#free.add(at + i);
+    }
   }
   readonly #free = new Set<number>();
 
