@@ -1,6 +1,6 @@
-// Memory that kernels read and write: aligned to a cache line, owned by one object, released with
-// it. Allocation can fail (a browser's heap has a hard maximum), so it is a named function that
-// returns a Status, and never a constructor that could only abort.
+// A buffer for kernels, aligned to a cache line. One object owns the memory and releases it.
+// Allocation can fail, since a browser's heap has a hard maximum. It is therefore a function that
+// returns a Status: a constructor could only abort.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ class AlignedBuffer {
   AlignedBuffer(const AlignedBuffer&) = delete;
   AlignedBuffer& operator=(const AlignedBuffer&) = delete;
 
-  // `bytes` of uninitialised memory, at a multiple of 64; what was held before is released first.
-  // Errors: kOutOfMemory, and the buffer is empty then.
+  // Allocates `bytes` of uninitialised memory at a multiple of 64. Releases the previous memory
+  // first. Errors: kOutOfMemory; the buffer is then empty.
   [[nodiscard]] Status allocate(uint64_t bytes) {
     AlignedBuffer().swap(*this);
     if (bytes == 0) return {};

@@ -1,5 +1,5 @@
-// A 64-bit sum over a stream of bytes, eight at a time, to notice damage and to tell things apart;
-// no protection against anyone who means harm. The same whatever the pieces it comes in.
+// A 64-bit checksum over a stream of bytes, eight at a time. It detects damage and tells inputs
+// apart; it is not cryptographic. The result does not depend on how the stream is split into calls.
 #pragma once
 
 #include <cstdint>

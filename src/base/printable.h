@@ -1,5 +1,5 @@
-// Text that comes from files and servers, as messages may show it: control characters would reach
-// the terminal, where they move the cursor, set its title or answer for whoever sits there.
+// Makes text from files and servers safe to show in messages. Control characters would reach the
+// terminal, where they can move the cursor, set the title or inject input.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// Puts '?' in place of control characters: C0, DEL, and C1 as UTF-8 spells them.
+// Replaces control characters by '?': C0, DEL, and C1 in their UTF-8 encoding.
 inline void hide_controls(std::span<char> text) {
   for (size_t i = 0; i < text.size(); i++) {
     const auto byte = static_cast<unsigned char>(text[i]);

@@ -1,5 +1,5 @@
-// Sorting where speed does not matter: a fifth of std::sort's code for every comparison, and n log
-// n steps whatever the order, where the standard library may be led to n^2 by a file made for it.
+// Heap sort, for places where speed does not matter. It takes a fifth of std::sort's code for each
+// comparison function. It takes n log n steps for any order, so a hostile file cannot slow it down.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Status and Result: how every room reports failure without exceptions.
-// A Status is a stable code plus one sentence for a person. Codes never change meaning: JavaScript
-// and scripts match on their names (code_name), which are the `code` of a SluiceError; C programs
-// on their numbers, which src/api/sluice.h repeats.
+// Status and Result: how every module reports failure without exceptions. A Status is a stable code
+// and one sentence for a person. Codes never change meaning. JavaScript and scripts match on their
+// names (code_name), which are the `code` of a SluiceError. C programs match on their numbers,
+// which src/api/sluice.h repeats.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-// What formats are checked against: C's, also where the platform's own printf is another one.
+// The printf dialect that formats are checked against: C's, even where the platform's differs.
 #if defined(__MINGW32__)
 #define SLUICE_PRINTF gnu_printf
 #else
@@ -24,10 +24,10 @@ enum class Code : uint8_t {
   kNotGguf,                  // the file is not a model file at all
   kTruncated,                // the file ends before what its header promises
   kBadHeader,                // a count, length, shape or offset in the header is impossible
-  kUnsupportedVersion,       // a GGUF version that we do not read
+  kUnsupportedVersion,       // an unsupported GGUF version
   kUnsupportedArchitecture,  // a model family without an implementation, named
   kUnsupportedType,          // a tensor type without a kernel, named
-  kMissingTensor,            // a tensor that the architecture needs is absent, named
+  kMissingTensor,            // a tensor that the architecture needs is missing, named
   kBadShape,                 // a tensor's shape disagrees with the metadata, named
   kBadWeights,               // a tensor has a value that is not a number, named
   kBadTokenizer,             // vocabulary or merges that contradict themselves
@@ -39,18 +39,18 @@ enum class Code : uint8_t {
   kContextFull,
   kHttpStatus,      // the server answered with an error status, named
   kNetwork,         // host unreachable, connection lost, after all retries
-  kNoRangeSupport,  // the server cannot serve byte ranges and no store is available
-  kSourceChanged,   // the file on the server is not the one that was being read
+  kNoRangeSupport,  // the server does not support range requests, and no cache is available
+  kSourceChanged,   // the file on the server changed while it was being read
   kNotFound,        // no such file
   kIo,              // reading or writing local storage failed
-  kCorrupt,         // a checksum did not match and could not be mended
+  kCorrupt,         // a checksum did not match, and the data could not be repaired
   kCacheLocked,     // the entry of a store is in use by another process
   kAborted,
   kInternal,
   kGrammarSyntax,         // a grammar, pattern or schema that cannot be read, with the position
   kGrammarLeftRecursion,  // a rule that can begin with itself, named
-  kGrammarTooLarge,       // more states than a grammar may take
-  kSchemaUnsupported,     // what a schema asks for and a grammar cannot promise, with its pointer
+  kGrammarTooLarge,       // more states than a grammar may have
+  kSchemaUnsupported,     // a schema keyword that cannot be enforced, with its JSON pointer
   kChatTemplate,          // a chat template that cannot be read, raised or took too much
 };
 
@@ -71,11 +71,11 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// printf-style construction of an error. Control characters in it are made harmless.
+// Makes an error from a printf-style format. Replaces control characters in the message by '?'.
 [[nodiscard]] Status error(Code code, const char* format, ...)
     __attribute__((format(SLUICE_PRINTF, 2, 3)));
 
-// A value or the Status that says why there is none.
+// A value, or the Status that says why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:

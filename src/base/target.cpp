@@ -1,8 +1,8 @@
-// What the engine can run on. Weights are used as they lie in the file, and addresses of a native
-// process are taken to have room for any model.
+// Rejects targets that the engine cannot run on. Weights are used in the file's byte order, and a
+// native process is assumed to have enough address space for any model.
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "Sluice runs on little-endian processors only: model files are used as they lie on disk."
+#error "Sluice supports little-endian processors only: weights are used in the file's byte order."
 #endif
 #if !defined(__EMSCRIPTEN__) && __SIZEOF_POINTER__ < 8
-#error "Sluice runs natively on 64-bit processors only: in 32-bit browsers it is WebAssembly."
+#error "Native builds of Sluice support 64-bit processors only."
 #endif

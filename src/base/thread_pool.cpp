@@ -1,8 +1,8 @@
-// The persistent pool. A region is two words: `remaining` tasks that nobody has claimed, and
-// `pending` tasks that have not finished. Claiming is one compare-and-swap on `remaining`, and a
-// successful claim keeps its region open until the claimer subtracts from `pending`; so a worker
-// that wakes late finds nothing to claim or joins the region that is current, and no worker ever
-// has to check in. A worker that is descheduled, or was never started, therefore delays nothing.
+// The persistent pool. A region is two words: `remaining` counts unclaimed tasks, `pending` counts
+// unfinished ones. A claim is one compare-and-swap on `remaining`. It keeps the region open until
+// the claimer subtracts from `pending`. A worker that wakes late finds nothing to claim, or joins
+// the current region; no worker has to check in. A worker that is descheduled, or was never
+// started, therefore delays nothing.
 #include "base/thread_pool.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr int kMaxDefaultThreads = 8;
 // Long enough to bridge the serial code between two regions of a layer, short enough that an idle
 // pool costs nothing: tens of microseconds, then a few yields, then sleep.
 #if defined(__EMSCRIPTEN__)
-constexpr int kSpins = 40000;  // without a pause instruction a turn is about a nanosecond
+constexpr int kSpins = 40000;  // no pause instruction: an iteration takes about a nanosecond
 constexpr size_t kStackBytes = 64 * 1024;  // in the budget; the largest frame takes 9 kB
 #else
 constexpr int kSpins = 2000;  // a pause is 20 to 60 ns
@@ -41,7 +41,7 @@ void cpu_relax() {
 #endif
 }
 
-// Spins, then yields, until ready(); false when it gave up.
+// Spins, then yields, until ready(). Returns false when it gave up.
 template <typename Ready>
 bool spin_until(int spins, Ready&& ready) {
   for (int i = 0; i < spins; ++i) {
@@ -64,14 +64,15 @@ struct ThreadPool::Impl {
     platform::Thread thread;
   };
 
-  // Claimed by everyone, so alone in its line; `pending` is touched once per thread and region.
+  // All threads claim from `remaining`, so it has a cache line of its own. `pending` is written
+  // once per thread and region.
   alignas(64) std::atomic<uint32_t> remaining{0};
   alignas(64) std::atomic<uint32_t> pending{0};
   std::atomic<uint32_t> caller_sleeps{0};
-  alignas(64) std::atomic<uint32_t> epoch{0};  // counts regions: what sleeping workers wait on
+  alignas(64) std::atomic<uint32_t> epoch{0};  // counts regions; sleeping workers wait on it
   std::atomic<uint32_t> sleepers{0};
   std::atomic<bool> stop{false};
-  // The region, written while it is closed, read only after a successful claim.
+  // The current region. Written while it is closed, read only after a successful claim.
   alignas(64) Task fn = nullptr;
   void* context = nullptr;
   int64_t first_task = 0;
@@ -110,7 +111,8 @@ struct ThreadPool::Impl {
                stop.load(std::memory_order_relaxed);
       });
       if (more) continue;
-      // Announce, then look once more (inside the wait): run() opens, then looks for sleepers.
+      // Announce the sleep before the last check, which is inside the wait. run() opens the region
+      // before it looks for sleepers, so one of the two sees the other.
       sleepers.fetch_add(1, std::memory_order_seq_cst);
       futex_wait(epoch, seen);
       sleepers.fetch_sub(1, std::memory_order_seq_cst);
@@ -157,7 +159,7 @@ struct ThreadPool::Impl {
       Worker& worker = workers[n_workers];
       worker.pool = this;
       worker.index = n_workers + 1;
-      // Refused: go on with the threads there are.
+      // The system refused a thread: continue with those that have started.
       if (!worker.thread.start(kStackBytes, thread_main, &worker)) break;
       ++n_workers;
     }

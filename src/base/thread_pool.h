@@ -1,6 +1,7 @@
-// A persistent pool for short parallel regions (about five a layer): workers spin briefly between
-// regions and sleep when there is no work. The caller is thread 0. Work is claimed in chunks from
-// one atomic counter, so results must not depend on who does what. n_threads 1 starts no thread.
+// A persistent pool for short parallel regions (about five per layer). Workers spin briefly between
+// regions and sleep when there is no work. The caller is thread 0. Tasks are claimed from one
+// atomic counter, so results must not depend on which thread runs a task. n_threads 1 starts no
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ class ThreadPool {
   std::unique_ptr<Impl> impl_;
 };
 
-// Threads that serve well here: physical cores, at most 8, at least 1.
+// The default number of threads: physical cores, at least 1 and at most 8.
 [[nodiscard]] int default_thread_count();
 
 }  // namespace sluice

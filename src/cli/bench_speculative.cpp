@@ -50,7 +50,7 @@ Result<ReplayPrompt> read_prompts(const BenchDrafts& options) {
 Status measure(const BenchDrafts& options, const ReplayPrompt& replay, Rate* row) {
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return load.status();
-  load->source.past_cache = options.past_cache;
+  load->source.no_page_cache = options.no_page_cache;
   const size_t answer =
       replay.answer.empty() ? static_cast<size_t>(options.generate) : replay.answer.size();
   if (load->engine.n_ctx == 0) {

@@ -15,7 +15,7 @@ struct BenchDrafts {
   // prompt, and what the model likes best.
   std::string replay;
   int generate, prompt, repeat;
-  bool past_cache, json;
+  bool no_page_cache, json;
 };
 
 // Prints the table; the exit status.

@@ -17,9 +17,9 @@ Token opening_of(const tokenizer::Tokenizer& vocabulary) {
   return vocabulary.bos() >= 0 ? vocabulary.bos() : std::max(vocabulary.eos(), Token{0});
 }
 
-class Writer {
+class TextWriter {
  public:
-  Writer(native::Model& model, const CalibrationText& wanted)
+  TextWriter(native::Model& model, const CalibrationText& wanted)
       : model_(model),
         wanted_(wanted),
         vocabulary_(model.engine().tokenizer()),
@@ -126,7 +126,7 @@ Result<Texts> write_own_text(native::ModelHeader header, const session::EngineOp
   Result<std::unique_ptr<native::Model>> model = native::Model::open(std::move(header), engine);
   if (!model.ok()) return model.status();
   const bool together = session::Batcher::takes((*model)->engine());
-  Writer writer(**model, wanted);
+  TextWriter writer(**model, wanted);
   SLUICE_RETURN_IF_ERROR(
       writer.start(together ? std::min(wanted.beside, (*model)->engine().plan().parallel) : 1));
   return writer.write(on_progress);

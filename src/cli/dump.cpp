@@ -25,9 +25,9 @@ int layer_of(const std::string& name) {
 }
 
 // A file for each tensor, each whole or as it was; the index comes last.
-class Writer {
+class DumpWriter {
  public:
-  Writer(const DumpOptions& options, int layer) : options_(options), layer_(layer) {}
+  DumpWriter(const DumpOptions& options, int layer) : options_(options), layer_(layer) {}
 
   // Written as the reference has it: tokens outermost but one for heads of scores.
   void write(const std::string& name, int32_t ne0, int32_t ne1, int32_t ne2, const float* data,
@@ -100,7 +100,7 @@ int dump(const DumpOptions& options) {
   if (problem) {
     return fail(error(Code::kIo, "the folder \"%.256s\" cannot be written", options.out.c_str()));
   }
-  Writer writer(options, *layer);
+  DumpWriter writer(options, *layer);
   (*session)->observe(
       [&writer](const char* name, int32_t ne0, int32_t ne1, int32_t ne2, const float* data,
                 int64_t stride) { writer.write(name, ne0, ne1, ne2, data, stride); });

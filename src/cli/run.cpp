@@ -102,7 +102,7 @@ std::string outcome_json(const native::DraftPair& models, const Generation& gene
                               {"passes", counts.passes},
                               {"waitMs", model.wait_ms()},
                               {"bytesFetched", model.bytes_fetched()},
-                              {"bytesFromStore", model.bytes_from_store()},
+                              {"bytesFromStore", model.bytes_from_cache()},
                               {"bytesRead", model.engine().residency().filled_bytes()},
                               {"rowsFound", rows.found()},
                               {"rowsRead", rows.read()},

@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kMaxClusters = 256;
 constexpr uint64_t kMaxSamples = 8192;
 constexpr int kIterations = 8;
-constexpr int64_t kTogether = 64;                  // vectors that are looked at at a time
+constexpr int64_t kVectorsAtOnce = 64;             // vectors that are looked at at a time
 constexpr uint64_t kBlock = 32, kBlockBytes = 34;  // of Q8_0
 
 // Which of n centres is nearest.
@@ -24,7 +24,7 @@ class Nearest {
         max_over_even_(max_over_even),
         table_(kernels::best()),
         lengths_(static_cast<size_t>(n)) {
-    products_.resize(static_cast<size_t>(n * kTogether));
+    products_.resize(static_cast<size_t>(n * kVectorsAtOnce));
     allocated_ = scratch_.allocate(table_.matmul_scratch(kernels::Type::kF32, cols));
   }
   [[nodiscard]] const Status& status() const { return allocated_; }
@@ -44,7 +44,7 @@ class Nearest {
     const auto n = static_cast<uint64_t>(n_);
     room_.assign(n, max_over_even_ == 0 ? vectors : (max_over_even_ * vectors + n - 1) / n);
   }
-  // Of at most kTogether vectors, which take their place.
+  // Of at most kVectorsAtOnce vectors, which take their place.
   void find(const float* rows, int64_t count, uint8_t* out) {
     kernels::MatmulArgs args{};
     args.w = {kernels::Type::kF32, false, n_, cols_, centres_};
@@ -105,14 +105,14 @@ void iterate(const std::vector<float>& samples, size_t cols, Nearest* nearest,
   }
   std::vector<double> sums(centres->size());
   std::vector<uint64_t> members(n);
-  uint8_t of[kTogether];
+  uint8_t of[kVectorsAtOnce];
   for (int round = 0; round < kIterations; ++round) {
     nearest->set(*centres);
     nearest->make_room(n_samples);
     std::fill(sums.begin(), sums.end(), 0.0);
     std::fill(members.begin(), members.end(), 0);
-    for (size_t at = 0; at < n_samples; at += kTogether) {
-      const size_t count = std::min<size_t>(kTogether, n_samples - at);
+    for (size_t at = 0; at < n_samples; at += kVectorsAtOnce) {
+      const size_t count = std::min<size_t>(kVectorsAtOnce, n_samples - at);
       nearest->find(samples.data() + at * cols, static_cast<int64_t>(count), of);
       for (size_t i = 0; i < count; ++i) {
         ++members[of[i]];
@@ -136,7 +136,7 @@ class Members {
       : type_(type), cols_(tensor.cols()), centres_(centres), nearest_(nearest) {
     const gguf::TypeInfo& info = *gguf::type_info(type);
     row_bytes_ = cols_ / info.block_size * info.block_bytes;
-    rows_.resize(kTogether * cols_);
+    rows_.resize(kVectorsAtOnce * cols_);
     squares_.resize(centres.size() / cols_);
   }
   Status take(std::span<const uint8_t> bytes) {
@@ -148,13 +148,13 @@ class Members {
       kernels::best().dequantize(static_cast<kernels::Type>(type_), begun_.data(),
                                  static_cast<int64_t>(cols_), rows_.data() + held_ * cols_);
       begun_.clear();
-      if (++held_ == kTogether) flush();
+      if (++held_ == kVectorsAtOnce) flush();
     }
     return {};
   }
   void flush() {
     if (held_ == 0) return;
-    uint8_t of[kTogether];
+    uint8_t of[kVectorsAtOnce];
     nearest_->find(rows_.data(), static_cast<int64_t>(held_), of);
     for (size_t i = 0; i < held_; ++i) {
       double squares = 0;
@@ -193,7 +193,7 @@ class Members {
 uint64_t clustering_memory(const gguf::Tensor& tensor, const Grouping& grouping) {
   const uint64_t n = clusters_of(tensor.rows(), grouping),
                  samples = std::min(tensor.rows(), kMaxSamples);
-  const uint64_t vectors = samples + 2 * n + kTogether;  // f32
+  const uint64_t vectors = samples + 2 * n + kVectorsAtOnce;  // f32
   return (vectors * 4 + n * (8 + 2)) * tensor.cols() + 10 * tensor.rows();
 }
 

@@ -1,6 +1,6 @@
-// What a file says of tokens that may leave early, by the key under which it does: f32
-// [layers][model::kExitFeatures], what tells behind each layer whether the next token is settled.
-// `sluice convert --calibrate` measures it.
+// The metadata key of the early-exit classifier: f32 [layers][model::kExitFeatures], the weights
+// that predict after each layer whether the next token is settled. `sluice convert --calibrate`
+// writes it.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Every length and number is checked before it is believed.
+// Reads a clustered token embedding. Every length and index is checked before it is used.
 #include "gguf/embedding_clusters.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ Result<EmbeddingClusters> embedding_clusters(const Header& header, const Tensor&
                     kernels::all_finite(kernels::Type::kQ8_0, centres->data(),
                                         static_cast<int64_t>(n * rest.cols()));
   if (!good) {
-    return error(Code::kBadHeader, "the clusters of the embedding are not those of its rows");
+    return error(Code::kBadHeader, "the embedding's clusters do not match its rows");
   }
   out.of = *of;
   out.centres = *centres;

@@ -1,8 +1,8 @@
 // The GGUF container (v2 and v3): metadata and the tensor directory, without any I/O.
-// parse_header looks at a prefix of the file and either succeeds or says how many bytes it needs;
-// whoever owns the bytes fetches more and calls again. Nothing is copied: metadata values and names
-// are views into that prefix, which the caller keeps alive. Every count and length is checked
-// against a named cap and against the bytes that exist before anything is allocated.
+// parse_header reads a prefix of the file. It succeeds or returns how many bytes it needs; the
+// caller then fetches more and calls again. Nothing is copied: metadata values and names are views
+// into that prefix, which the caller keeps alive. Every count and length is checked against a named
+// cap and against the available bytes before anything is allocated.
 // Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
@@ -30,9 +30,9 @@ inline constexpr uint64_t kMaxArrayDepth = 4;
 inline constexpr uint64_t kMaxDimension = 1ull << 40;
 inline constexpr uint64_t kMaxAlignment = 1u << 20;
 inline constexpr uint32_t kMaxSplits = 1024;
-inline constexpr uint64_t kFirstHeaderRead = 1u << 20;  // bytes asked for when nothing is known
+inline constexpr uint64_t kFirstHeaderRead = 1u << 20;  // bytes of the first read
 
-// ggml's tensor type ids. Every one is known by size, also those without a kernel.
+// ggml's tensor type ids. The size of every type is known, even of those without a kernel.
 enum class TensorType : uint32_t {
 #define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) k##NAME = id,
 #define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) k##NAME = id,
@@ -122,7 +122,7 @@ struct Header {
   std::vector<Tensor> tensors;
   uint32_t n_files = 1;
   std::vector<uint32_t> by_name;      // indices of `tensors` sorted by name, for find_tensor
-  std::shared_ptr<const void> owned;  // what the views point into, where no file prefix holds it
+  std::shared_ptr<const void> owned;  // owns what the views point into, unless a file prefix does
 
   [[nodiscard]] const Value* find(std::string_view key) const;
   [[nodiscard]] const Tensor* find_tensor(std::string_view name) const;
@@ -134,19 +134,19 @@ struct Header {
 
 struct ParseProgress {
   bool done = false;
-  uint64_t need_bytes = 0;  // when not done: a longer prefix is wanted, at least this many bytes
+  uint64_t need_bytes = 0;  // when not done: the least length of the next prefix
 };
 
-// Checks name, type and dimensions of `t` and sets its bytes. kBadHeader, kUnsupportedType.
+// Checks the type and dimensions of `t` and sets its bytes. Errors: kBadHeader, kUnsupportedType.
 [[nodiscard]] Status set_tensor_bytes(Tensor* t);
-// Rebuilds `by_name`; kBadHeader names a tensor that occurs twice.
+// Rebuilds `by_name`. Errors: kBadHeader, naming a tensor that occurs twice.
 [[nodiscard]] Status index_tensors(Header* header);
 
 // Parses the header in `prefix`, the first bytes of a file of `file_size` bytes (0: unknown).
 // Errors: kNotGguf, kUnsupportedVersion, kBadHeader, kTruncated (the file itself is too short).
 [[nodiscard]] Result<ParseProgress> parse_header(Bytes prefix, uint64_t file_size, Header* out);
 
-// Number of splits that a first file announces ("split.count"), 1 when it is not split.
+// The number of splits according to the first file ("split.count"); 1 when it is not split.
 [[nodiscard]] Result<uint32_t> split_count(const Header& first);
 // Adds the tensors of split `index` to `model` after checking its split.no and split.count.
 [[nodiscard]] Status merge_split(Header* model, const Header& part, uint32_t index);

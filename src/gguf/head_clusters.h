@@ -1,5 +1,7 @@
-// What a file says of its output vectors, by the keys under which it does: they lie in clusters, so
-// that products can be left to the tokens of a few. `sluice convert --cluster-head` finds them.
+// Metadata keys of a clustered output head. The rows of the output matrix are grouped into
+// clusters, so that logits can be computed for a few clusters only: an approximate lm_head. `sluice
+// convert
+// --cluster-head` writes them.
 #pragma once
 
 #include <string_view>
@@ -7,13 +9,13 @@
 namespace sluice::gguf {
 
 inline constexpr std::string_view kHeadClusterOf = "sluice.head.cluster";  // u8 by token
-// Rows of Q8_0, a cluster's centre each; u8.
+// A Q8_0 row per cluster, its centre; stored as u8.
 inline constexpr std::string_view kHeadCentres = "sluice.head.centres";
-// f32 by cluster: no vector of it is further from the centre.
+// f32 per cluster: the largest distance of its rows from the centre.
 inline constexpr std::string_view kHeadRadii = "sluice.head.radii";
-// The output vectors once more, by cluster and in each by token: what a pass reads of them then
-// lies together. Only in QSF files, since llama.cpp takes no tensor that it does not know.
+// A copy of the output matrix, its rows sorted by cluster and then by token, so that a forward pass
+// reads contiguous rows. QSF files only: llama.cpp rejects files with unknown tensors.
 inline constexpr std::string_view kHeadByCluster = "output_by_cluster.weight";
-inline constexpr std::string_view kHeadType = "sluice.head.type";  // of the vectors; ggml's number
+inline constexpr std::string_view kHeadType = "sluice.head.type";  // ggml's type id of the rows
 
 }  // namespace sluice::gguf

@@ -1,6 +1,6 @@
-// What a file says of its layers, by the key under which it does: f32 by layer, the divergence of
-// the next token's distribution without that layer, in nats; the largest f32 for layers that always
-// stay. `sluice convert --calibrate` measures it.
+// The metadata key of the layers' importance: f32 per layer, the KL divergence of the next token's
+// distribution without that layer, in nats. Layers that are never skipped have the largest f32.
+// `sluice convert --calibrate` writes it.
 #pragma once
 
 #include <string_view>

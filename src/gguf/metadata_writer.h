@@ -1,5 +1,5 @@
-// Metadata made in memory instead of read from a GGUF file: keys, values and names live in an arena
-// that the header owns, in GGUF's own byte form, so that whoever reads a Header sees no difference.
+// Builds metadata in memory instead of reading it from a GGUF file. Keys, values and names live in
+// an arena that the header owns, encoded as in GGUF, so readers of a Header see no difference.
 #pragma once
 
 #include <cstring>
@@ -34,7 +34,7 @@ class MetadataWriter {
     array(key, ValueType::kI32, v.size(), {reinterpret_cast<const char*>(v.data()), v.size() * 4});
   }
   void bytes(std::string_view key, std::string_view v) { array(key, ValueType::kU8, v.size(), v); }
-  // Takes `count` strings that are already in stored form: a length of 8 bytes and the text, each.
+  // Adds `count` strings in stored form: for each, a length of 8 bytes and the text.
   void strings(std::string_view key, uint64_t count, std::string stored) {
     Value value{ValueType::kArray, ValueType::kString, count, keep(std::move(stored))};
     add(key, value);
@@ -78,7 +78,7 @@ class MetadataWriter {
   std::shared_ptr<Arena> arena_;
 };
 
-// Adds to metadata of another origin; what the rest of it points into lives on.
+// Adds keys to existing metadata, and keeps alive what that metadata points into.
 template <class Add>
 void add_keys(Header* header, const Add& add) {
   const std::shared_ptr<const void> owned = header->owned;

@@ -1,7 +1,7 @@
-// The header parser. One pass over the prefix with a cursor that never steps past its end: a read
-// that would is answered with "need more", and the caller comes back with a longer prefix. Parsing
-// starts over each time; the request doubles, so all passes together cost at most twice the last.
-// Allocation is bounded by the bytes that exist, never by a count that the file claims.
+// The header parser. One pass over the prefix with a cursor that never moves past its end. A read
+// beyond the end returns "need more", and the caller comes back with a longer prefix. Parsing then
+// starts over. The request doubles each time, so all passes together cost at most twice the last.
+// Allocations are bounded by the available bytes, never by a count in the file.
 #include <algorithm>
 #include <cstring>
 
@@ -20,7 +20,7 @@ constexpr uint64_t kMinKeyValueBytes = 8 + 4 + 1;    // key length, type, a one-
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 4 + 8;  // name length, n_dims, type, offset
 constexpr uint64_t kMaxTensorBytes = 1ull << 60;
 
-// A cursor over the prefix. `missing` is the prefix length that the failed read wanted.
+// A cursor over the prefix. `missing` is the prefix length that the failed read needs.
 struct Reader {
   Bytes data;
   uint64_t pos = 0;
@@ -109,7 +109,7 @@ class Parser {
     return in_.data.subspan(static_cast<size_t>(start), static_cast<size_t>(in_.pos - start));
   }
 
-  // How many items of `item_bytes` the rest of the prefix can hold at most.
+  // `count`, or less if the rest of the prefix cannot hold as many items of `item_bytes`.
   [[nodiscard]] size_t bounded(uint64_t count, uint64_t item_bytes) const {
     return static_cast<size_t>(std::min(count, (in_.data.size() - in_.pos) / item_bytes));
   }
@@ -141,12 +141,12 @@ class Parser {
 
   static Status not_gguf() {
     return error(Code::kNotGguf,
-                 "not a GGUF file: it does not begin with \"GGUF\"; the model file itself is "
-                 "wanted, not a page about it");
+                 "not a GGUF file: it does not begin with \"GGUF\"; use the address of the model "
+                 "file itself, not of a page about it");
   }
 
   static Status too_many(const char* what, uint64_t count, uint64_t cap) {
-    return error(Code::kBadHeader, "the header announces %llu %s; at most %llu are accepted",
+    return error(Code::kBadHeader, "the header has %llu %s; at most %llu are accepted",
                  static_cast<unsigned long long>(count), what,
                  static_cast<unsigned long long>(cap));
   }
@@ -197,8 +197,8 @@ class Parser {
     return Step::kOk;
   }
 
-  // Steps over `count` stored values. Strings and arrays are walked, so a hostile count stops at
-  // the end of the prefix; `depth` counts the arrays around the values.
+  // Skips `count` stored values. Strings and arrays are walked one by one, so a hostile count stops
+  // at the end of the prefix. `depth` is the number of arrays around the values.
   Step skip_elements(ValueType type, uint64_t count, uint64_t depth) {
     if (type == ValueType::kString) return skip_strings(count);
     if (type == ValueType::kArray) return skip_arrays(count, depth);
@@ -218,7 +218,7 @@ class Parser {
     for (uint64_t i = 0; i < count; i++) {
       uint64_t length = 0;
       if (!in_.read(&length)) {
-        in_.missing += (count - i - 1) * 8;  // each string that follows has a length at least
+        in_.missing += (count - i - 1) * 8;  // each remaining string has at least its length
         return Step::kMore;
       }
       if (length > kMaxHeaderBytes) return fail(too_long(length));
@@ -293,8 +293,8 @@ class Parser {
     return Step::kOk;
   }
 
-  // Offsets become absolute; then each tensor must be aligned, inside the file, and apart from
-  // its neighbours.
+  // Makes offsets absolute. Each tensor must be aligned, lie inside the file and not overlap
+  // another.
   Step place_tensors() {
     for (Tensor& t : out_->tensors) {
       if (t.offset % out_->alignment != 0) {
@@ -334,7 +334,7 @@ class Parser {
   uint64_t file_size_;
   Header* out_;
   Status failure_;
-  std::string_view key_;  // being read, for messages
+  std::string_view key_;  // the current key, for messages
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Names and texts from a file as messages and terminals may show them: short, valid UTF-8 and
-// without control characters (C0, DEL and C1, whose U+009B begins an escape sequence too). What may
-// not be shown, one byte or one character, becomes a question mark.
+// Makes names and strings from a file safe to show in messages and terminals: short, valid UTF-8,
+// without control characters (C0, DEL, and C1, whose U+009B begins an escape sequence too). Each
+// invalid byte or control character becomes a question mark.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace sluice::gguf {
 
-// Bytes of the valid UTF-8 sequence that `text` begins with (RFC 3629); 0 when there is none.
+// The length of the UTF-8 sequence (RFC 3629) at the start of `text`; 0 if it is invalid.
 inline size_t utf8_length(std::string_view text) {
   const auto byte = [&text](size_t i) {
     return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0};

@@ -1,5 +1,5 @@
-// Models in several files ("-00001-of-00003.gguf"): what the first announces, and how the tensors
-// of the others join it. Metadata of the later files is only checked.
+// Split models ("-00001-of-00003.gguf"): reads the number of files from the first one, and merges
+// the tensors of the others into it. Metadata of the later files is only checked.
 #include "gguf/gguf.h"
 
 namespace sluice::gguf {
@@ -28,7 +28,7 @@ Status merge_split(Header* model, const Header& part, uint32_t index) {
                  model->n_files);
   }
   if (part.get_u64("split.no") != index || part.get_u64("split.count") != *count) {
-    return error(Code::kBadHeader, "file %u of %u says that it is another part of a model",
+    return error(Code::kBadHeader, "file %u of %u has the split.no or split.count of another part",
                  index + 1, *count);
   }
   if (part.tensors.size() > kMaxTensorCount - model->tensors.size()) {
@@ -45,7 +45,7 @@ Status merge_split(Header* model, const Header& part, uint32_t index) {
     const Value* total = model->find("split.tensors.count");
     if (total != nullptr && total->as_u64() != model->tensors.size()) {
       return error(Code::kBadHeader,
-                   "the files of this model hold %zu tensors, not as many as split.tensors.count",
+                   "this model's files have %zu tensors, which differs from split.tensors.count",
                    model->tensors.size());
     }
   }

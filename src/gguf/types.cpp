@@ -1,5 +1,5 @@
-// The sizes of ggml's tensor types. Types without a kernel are here too, so that a file with one of
-// them is still described correctly before it is refused by name.
+// The sizes of ggml's tensor types. Types without a kernel are listed too, so that a file with one
+// of them is described correctly before the error that names the type.
 #include <array>
 
 #include "gguf/gguf.h"
@@ -7,7 +7,7 @@
 namespace sluice::gguf {
 namespace {
 
-// Those of QSF's own follow ggml's.
+// QSF's own types follow ggml's.
 constexpr uint32_t kOfGgml = 42, kFirstOfQsf = 225;
 constexpr uint32_t place(uint32_t id) {
   return id < kOfGgml ? id : id < kFirstOfQsf ? UINT32_MAX : id - (kFirstOfQsf - kOfGgml);

@@ -1,6 +1,6 @@
-// Reading metadata values out of the header's bytes, and looking keys and tensors up by name.
-// Values stay as stored (little-endian, unaligned) and are converted on access: a vocabulary of
-// 256k entries costs nothing until somebody walks it.
+// Reads metadata values from the header's bytes, and looks up keys and tensors by name. Values stay
+// as stored (little-endian, unaligned) and are converted on access, so a vocabulary of 256k entries
+// costs nothing until it is used.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -21,7 +21,7 @@ T load(const uint8_t* p) {
   return v;
 }
 
-// Calls fn with the scalar stored at p as its own C++ type; false when it is not numeric.
+// Calls fn with the scalar at p as its C++ type. Returns false when it is not numeric.
 template <typename Fn>
 bool visit_number(ValueType type, const uint8_t* p, Fn&& fn) {
   switch (type) {

@@ -35,11 +35,12 @@ void put_metadata(std::string* out, const Header& header) {
   }
 }
 
-// At most, of a key and its value; of a tensor's name, dimensions and place.
+// Upper bounds of the fixed-size parts: of a key and its value, and of a tensor's entry.
 constexpr uint64_t kKeyValueBytes = 8 + 4 + 12, kTensorBytes = 8 + 4 + 4 * 8 + 4 + 8;
 
-// All of a header, whose tensors' offsets are the data's, which begin at the next multiple of the
-// alignment. Room is taken once: a large vocabulary twice would be most of what making it takes.
+// A whole header. Tensor offsets count from the start of the data, which begins at the next
+// multiple of the alignment. The string is allocated once, because growing would copy a large
+// vocabulary.
 std::string header_bytes(const Header& header) {
   uint64_t room = 24 + header.alignment;
   for (const KeyValue& kv : header.metadata) {
@@ -96,7 +97,7 @@ Result<std::string> write_placed(Header* header) {
   }
   for (Tensor& t : header->tensors) {
     if (t.offset >> kPlacedBits != 0) {
-      return error(Code::kBadHeader, "the tensor \"%s\" lies too far behind its file's start",
+      return error(Code::kBadHeader, "the tensor \"%s\" has an offset that is too large",
                    printable(t.name).c_str());
     }
     t.offset |= uint64_t{t.file} << kPlacedBits;
@@ -114,7 +115,7 @@ Status parse_placed(Bytes bytes, uint32_t n_files, Header* out) {
     t.offset &= (uint64_t{1} << kPlacedBits) - 1;
     placed = placed && t.file < n_files;
   }
-  if (!placed) return error(Code::kBadHeader, "the description of the model's files is wrong");
+  if (!placed) return error(Code::kBadHeader, "the list of the model's files is invalid");
   out->n_files = n_files;
   return {};
 }

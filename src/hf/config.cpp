@@ -1,4 +1,4 @@
-// config.json to metadata, and tensor names to GGUF's.
+// Converts config.json to metadata, and tensor names to GGUF's.
 #include "hf/config.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class ConfigReader : private ConfigFields {
   }
 
   [[nodiscard]] int64_t vocab_size() const { return vocab_size_; }
-  // Divisors of RoPE's frequencies, empty where the config asks for none.
+  // Divisors of RoPE's frequencies; empty if the config has none.
   [[nodiscard]] const std::vector<float>& rope_factors() const { return rope_factors_; }
 
  private:
@@ -91,7 +91,7 @@ class ConfigReader : private ConfigFields {
         family_.lfm2 ? real(config_, "norm_eps", 1e-5) : real(config_, "rms_norm_eps", 1e-6));
   }
 
-  // "rope_parameters" of newer configs holds what "rope_theta" and "rope_scaling" held.
+  // Newer configs have "rope_parameters" in place of "rope_theta" and "rope_scaling".
   void read_rope() {
     const Json none = Json::object();
     const Json* scaling = json_find(config_, "rope_scaling");
@@ -151,14 +151,14 @@ class ConfigReader : private ConfigFields {
     }
   }
 
-  // Llama 3.1's rule (the model card's reference code): long waves are slowed by `factor`, short
-  // ones kept, those between blended.
+  // Llama 3.1's rule, from its reference code: low frequencies are divided by `factor`, high ones
+  // are kept, and those in between are interpolated.
   void read_llama3(const Json& scaling, double factor, double base) {
     const double low = real(scaling, "low_freq_factor", 1);
     const double high = real(scaling, "high_freq_factor", 4);
     const double original = real(scaling, "original_max_position_embeddings", 8192);
     if (!(low > 0) || !(high > low) || !(original > 0)) {
-      return fail(error(Code::kBadHeader, "config.json: rope_scaling contradicts itself"));
+      return fail(error(Code::kBadHeader, "config.json: rope_scaling is inconsistent"));
     }
     if (head_dim_ > 4096) return unsupported("a head size above 4096");
     for (int64_t i = 0; i < head_dim_ / 2; i++) {
@@ -196,7 +196,7 @@ class ConfigReader : private ConfigFields {
     }
   }
 
-  // Every how many layers attention is global: given, or read off the list of layer types.
+  // The period of layers with global attention: given, or derived from the list of layer types.
   int64_t window_pattern() {
     const Json* types = json_find(config_, "layer_types");
     if (types == nullptr) return size("sliding_window_pattern", 6);
@@ -318,13 +318,13 @@ class TensorReader {
 
  private:
   Status add(const SafetensorsEntry& e, uint32_t file) {
-    // Old checkpoints carry RoPE's frequencies, which follow from the config.
+    // Old checkpoints contain RoPE's frequencies, which follow from the config.
     const bool computed = e.name.find(".rotary_emb.inv_freq") != std::string::npos;
     if (computed || (tied_ && e.name == "lm_head.weight")) return {};
     const std::string name = gguf_name(e.name, family_);
     if (name.empty()) {
       return error(Code::kUnsupportedArchitecture,
-                   "the tensor \"%s\" has no place in the model family \"%s\"",
+                   "the tensor \"%s\" does not belong to the model family \"%s\"",
                    printable(e.name).c_str(), std::string(family_.model_type).c_str());
     }
     Result<Tensor> t = describe_tensor(e);
@@ -345,7 +345,7 @@ Result<const Family*> find_family(const Json& config) {
   for (const Family& family : families()) {
     if (type == family.model_type && sees_all == (family.arch == "gemma-embedding")) return &family;
   }
-  if (type.empty()) return error(Code::kBadHeader, "config.json names no model_type");
+  if (type.empty()) return error(Code::kBadHeader, "config.json has no model_type");
   if (sees_all)
     return error(Code::kUnsupportedArchitecture,
                  "config.json: use_bidirectional_attention is not supported with \"%s\"",
@@ -356,7 +356,7 @@ Result<const Family*> find_family(const Json& config) {
 
 }  // namespace
 
-// Matrices have the same names in all families.
+// The matrices have the same names in all families.
 std::string gguf_module_name(std::string_view module) {
   return gguf_name(std::string(module).append(".weight"), families()[0]);
 }

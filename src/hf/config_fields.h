@@ -1,5 +1,5 @@
-// What all readers of config.json share: numbers taken from it with checks, and written as metadata
-// of a family. The first problem sticks.
+// Shared by all readers of config.json: reads numbers with checks, and writes them as metadata of a
+// family. The first error is kept.
 #pragma once
 
 #include <cmath>
@@ -26,7 +26,7 @@ class ConfigFields {
   [[nodiscard]] const Status& status() const { return status_; }
   [[nodiscard]] const Json& config() const { return config_; }
 
-  // A whole number that fits GGUF's u32; `fallback` < 0 makes it required.
+  // A positive integer that fits GGUF's u32. A negative `fallback` makes it required.
   int64_t size(const char* key, int64_t fallback = -1) {
     const std::optional<int64_t> n = json_int(config_, key);
     if (!n && json_find(config_, key) == nullptr && fallback >= 0) return fallback;

@@ -1,4 +1,4 @@
-// The table.
+// The table of families.
 #include "hf/family.h"
 
 namespace sluice::hf {

@@ -1,4 +1,4 @@
-// Tensors under GGUF's names, and those that have to be made of others.
+// Maps tensors to GGUF's names, and describes those that are computed from other tensors.
 #include "hf/further.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class FurtherTensors {
 
   Status no_place(const SafetensorsEntry& e) const {
     return error(Code::kUnsupportedArchitecture,
-                 "the tensor \"%s\" has no place in the model family \"%s\"",
+                 "the tensor \"%s\" does not belong to the model family \"%s\"",
                  printable(e.name).c_str(), std::string(family_.model_type).c_str());
   }
   static Status bad_shape(const SafetensorsEntry& e) {
@@ -97,7 +97,7 @@ class FurtherTensors {
     return add_tensor(name, t, &model_->header, writer_);
   }
 
-  // A tensor of `runs`, one behind the other.
+  // Adds a tensor made of consecutive `runs`.
   Status derive(const SafetensorsEntry& e, std::string_view name, Tensor t,
                 std::vector<Derived> runs) {
     t.file = file_;
@@ -168,8 +168,9 @@ class FurtherTensors {
     return {};
   }
 
-  // Heads of values lie by the head of keys that they share; GGUF has those first that are the
-  // first of each. `rows` of each head; behind `skip` bytes.
+  // Reorders value heads. The checkpoint groups them by their key head; GGUF has the first value
+  // head of each key head, then the second of each, and so on. A head has `rows` rows; the first
+  // one begins after `skip` bytes.
   Derived ordered(const Tensor& t, uint64_t skip, uint64_t rows) const {
     const auto keys = static_cast<uint64_t>(std::max<int64_t>(1, facts_.key_heads));
     const auto shared = static_cast<uint64_t>(facts_.value_heads) / keys;
@@ -179,7 +180,7 @@ class FurtherTensors {
     return run;
   }
 
-  // Whether heads have an order that is another one.
+  // Whether the order of value heads differs from GGUF's.
   [[nodiscard]] bool reorders() const { return facts_.value_heads > facts_.key_heads; }
 
   Status negative_exp(const SafetensorsEntry& e, const Tensor& t) {
@@ -261,7 +262,7 @@ class FurtherTensors {
     return keep(first_, t);
   }
 
-  // [experts][rows][blocks of a row][16], and a scale of each block.
+  // Shape [experts][rows][blocks of a row][16], and a scale for each block.
   Status blocks(const SafetensorsEntry& e, uint32_t file, const Found& found) {
     constexpr std::string_view kBlocks = "blocks", kScales = "scales";
     std::string name = e.name;
@@ -307,14 +308,14 @@ class FurtherTensors {
   Model* model_;
   gguf::MetadataWriter* writer_;
   std::map<std::string_view, Placed, std::less<>> by_name_;
-  uint32_t file_ = 0;  // number of the one that is nowhere
+  uint32_t file_ = 0;  // index of the virtual file
   uint64_t at_ = 0;    // its end
-  // Of the tensor under way: names, bytes of a value and a row, rows.
+  // The current tensor: names, bytes of a value and of a row, rows.
   std::string_view first_, second_;
   uint64_t value_ = 0, row_ = 0, rows_ = 0;
 };
 
-// What concerns the text alone goes over what the whole says.
+// The config of the text model: values in its own section override those of the whole model.
 Json text_of(const Json& config) {
   Json text = config;
   if (const Json* inner = json_find(config, "text_config")) {

@@ -1,5 +1,5 @@
-// Families whose checkpoints are described by tables of names: what their tensors are called, what
-// has to be done with them, and how config.json says their sizes.
+// Families whose checkpoints are described by tables: the names of tensors, how to transform them,
+// and how to read their sizes from config.json.
 #pragma once
 
 #include <cstdint>
@@ -12,62 +12,62 @@
 
 namespace sluice::hf {
 
-// What becomes of a tensor.
+// How a tensor is transformed. "a|b" in a name stands for two tensors.
 enum class TensorTransform : uint8_t {
   kNone,
-  kSkip,         // it takes no part
+  kSkip,         // unused
   kHalves,       // "a|b": the first half of each matrix's rows is a, the second b
   kPairs,        // "a|b": even values are a, odd ones b
-  kMxfp4,        // blocks; scales are the tensor "..._scales" beside "..._blocks"
+  kMxfp4,        // MXFP4 blocks; the scales are the tensor "..._scales" beside "..._blocks"
   kMxfp4Pairs,   // "a|b": blocks of even rows are a, of odd ones b
-  kNegativeExp,  // the state's decay from its logarithm, heads of values ordered
-  kValueRows,    // rows of heads of values ordered
-  kMixedRows,    // the same behind queries and keys
+  kNegativeExp,  // the state's decay from its logarithm, with value heads reordered
+  kValueRows,    // rows of value heads reordered
+  kMixedRows,    // the same, after the rows of queries and keys
   kValueColumns,
-  kStack,  // tensors with the number 0 and so on in their names are one
-  kPad,    // rows of zeros up to the vocabulary
-  kTail,   // the first rows are nobody's
+  kStack,  // tensors with the numbers 0, 1, ... in their names become one
+  kPad,    // padded with rows of zeros up to the vocabulary
+  kTail,   // without the first rows, which are unused
 };
 
 struct Name {
-  // Without the layer; without the ending too, where that is .weight or .bias and none is given.
+  // Names without the layer. Without .weight or .bias, the name stands for both.
   std::string_view theirs, ours;
   TensorTransform turn = TensorTransform::kNone;
 };
 
-// What the tensors' turns need to know of config.json.
+// Values of config.json that the transforms need.
 struct Facts {
   int64_t n_vocab = 0;
   int64_t key_heads = 0, value_heads = 0, key_size = 0;  // of the delta rule
-  int64_t skipped_rows = 0;                              // of positions
+  int64_t skipped_rows = 0;                              // of the position embedding
   bool tied = false;
-  bool one_ffn = false;  // what is a shared expert elsewhere is the FFN
-  bool scores = false;   // a reranker: the pooler and what is behind it are used
+  bool one_ffn = false;  // the tensors of a shared expert are the FFN
+  bool scores = false;   // a reranker: the pooler and the classifier are used
   std::vector<float> rope_factors = {};
 };
 
 struct Further {
-  std::string_view model_type;  // of config.json; with "_text" too
-  // general.architecture, which config.json may choose.
+  std::string_view model_type;  // of config.json; also with "_text" appended
+  // general.architecture, which may depend on config.json.
   std::string_view (*arch)(const Json& config);
-  std::span<const std::string_view> skipped;   // beginnings of names of tensors that are not used
-  std::span<const std::string_view> prefixes;  // of the others' names; the first that fits goes
-  std::string_view layers;                     // before a layer's number
+  std::span<const std::string_view> skipped;   // prefixes of the names of unused tensors
+  std::span<const std::string_view> prefixes;  // of the other names; the first match is removed
+  std::string_view layers;                     // the text before a layer's number
   std::span<const Name> whole, of_layer;
   void (*read)(ConfigFields& fields, gguf::MetadataWriter* out, Facts* facts);
 };
 
 // A tensor's name in GGUF.
 struct Found {
-  std::string ours;  // "a|b" where there are two; empty: unknown
+  std::string ours;  // "a|b" for two tensors; empty: unknown
   TensorTransform turn = TensorTransform::kNone;
-  uint32_t number = 0;  // of a stack
+  uint32_t number = 0;  // in a stack
 };
 [[nodiscard]] Found find_name(const Further& family, std::string_view name);
 
-// Null when there is none.
+// The family of a config; null if it is not in a table.
 [[nodiscard]] const Further* find_further(const Json& config);
-// The rest of describe_model.
+// describe_model for these families.
 [[nodiscard]] Result<Model> describe_further(const Further& family, const Directory& directory,
                                              const Json& config);
 

@@ -1,5 +1,5 @@
-// Encoders: BERT, XLM-RoBERTa (BGE-M3, multilingual E5), Nomic's BERT, ModernBERT; and rerankers of
-// the first two.
+// Encoders: BERT, XLM-RoBERTa (BGE-M3, multilingual E5), Nomic BERT and ModernBERT, and rerankers
+// based on the first two.
 #include "hf/further_read.h"
 
 namespace sluice::hf {
@@ -9,7 +9,7 @@ constexpr std::string_view kBertSkipped[] = {"embeddings.position_ids", "cls.", 
                                              "bert.embeddings.position_ids",
                                              "roberta.embeddings.position_ids"};
 constexpr std::string_view kBertPrefixes[] = {"bert.", "roberta."};
-// What rerankers have is dense, tanh and the scores; BERT's dense layer is its pooler.
+// A reranker's head is a dense layer, tanh and the scores. BERT's dense layer is its pooler.
 #define SLUICE_EMBEDDINGS                                                          \
   {"embeddings.word_embeddings", "token_embd"},                                    \
       {"embeddings.position_embeddings", "position_embd", TensorTransform::kTail}, \
@@ -78,7 +78,7 @@ int64_t read_encoder(ConfigFields& f, const Keys& keys, int64_t skipped, gguf::M
   return layers;
 }
 
-// For other readers of files that are made of these; the engine looks at the matrix.
+// For other readers of converted files; the engine itself uses the matrix's shape.
 void write_token_types(ConfigFields& f, gguf::MetadataWriter* out) {
   out->number("tokenizer.ggml.token_type_count",
               static_cast<uint32_t>(f.size("type_vocab_size", 2)));
@@ -91,7 +91,7 @@ bool gives_scores(const Json& config) {
   return name != nullptr && name->ends_with("ForSequenceClassification");
 }
 
-// GELU is tanh's approximation of it, as in the GGUF files of these models.
+// GELU is its tanh approximation, as in the GGUF files of these models.
 void read_bert(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
   read_encoder(f, kUsual, facts->skipped_rows, out, "bert");
   write_token_types(f, out);
@@ -104,7 +104,7 @@ void read_bert(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
   if (facts->scores) f.put("pooling_type", int64_t{4});
 }
 
-// Positions count from the one behind that of padding.
+// Positions start after the padding token's id.
 void read_roberta(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
   const int64_t pad = json_int(f.config(), "pad_token_id").value_or(1);
   if (pad < 0 || pad > 1 << 20) f.unsupported("pad_token_id");

@@ -1,5 +1,5 @@
-// Gemma 3n and Gemma 4 (transformers' gemma3n and gemma4), the text of them. Norms are stored as
-// they are used.
+// The text models of Gemma 3n and Gemma 4 (transformers' gemma3n and gemma4). Norm weights are
+// stored without an offset.
 #include <algorithm>
 #include <limits>
 
@@ -59,7 +59,7 @@ constexpr Name kGemmaLayer[] = {
     {"experts.down_proj", "ffn_down_exps.weight"},
 };
 
-// What both have; by layer, 1 where attention has a window.
+// Reads what both have in common. Returns, for each layer, 1 if its attention has a sliding window.
 std::vector<int32_t> read_gemma(ConfigFields& f, gguf::MetadataWriter* out, std::string_view arch,
                                 int64_t* layers, int64_t period, int64_t head) {
   *layers = read_decoder(f, 131072);
@@ -81,7 +81,7 @@ std::vector<int32_t> read_gemma(ConfigFields& f, gguf::MetadataWriter* out, std:
   return local;
 }
 
-// x with P(X < x) = p for a normal X: Newton's way from the middle, which is monotone.
+// The x with P(X < x) = p for a normal X, by Newton's method from the middle, which is monotone.
 double normal_quantile(double p) {
   if (p <= 0) return -std::numeric_limits<double>::infinity();
   double x = 0;
@@ -110,7 +110,7 @@ void read_sparsity(ConfigFields& f, gguf::MetadataWriter* out, int64_t layers) {
   out->floats("gemma3n.activation_sparsity_scale", scales);
 }
 
-// One number, or one for every layer that is the same.
+// The feed-forward size: one number, or a list of equal numbers.
 int64_t feed_forward(ConfigFields& f) {
   const Json* given = json_find(f.config(), "intermediate_size");
   if (given == nullptr || !given->is_array()) return f.size("intermediate_size");
@@ -148,7 +148,8 @@ void read_gemma3n(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
   facts->tied = true;
 }
 
-// RoPE of the global heads turns their first pairs alone: the others' frequencies are divided away.
+// RoPE of the global heads rotates only their first pairs: large divisors disable the other
+// frequencies.
 void read_proportional(ConfigFields& f, const Json& rope, int64_t head, Facts* facts) {
   expect_rope(f, rope, "proportional");
   const double part = f.real(rope, "partial_rotary_factor", 0.25);

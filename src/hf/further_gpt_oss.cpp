@@ -1,5 +1,5 @@
-// gpt-oss: experts in MXFP4, blocks and scales in tensors of their own, gates and ups row by row in
-// turns.
+// gpt-oss: experts in MXFP4, with blocks and scales in separate tensors. Rows of gate and up
+// alternate in one tensor.
 #include "hf/further_read.h"
 
 namespace sluice::hf {
@@ -25,7 +25,7 @@ constexpr Name kGptOssLayer[] = {
     {"mlp.experts.down_proj_bias", "ffn_down_exps.bias"},
 };
 
-// YaRN, as GGUF has it: its ends are whole dimensions whatever "truncate" says.
+// YaRN as in GGUF: the ends of the ramp are whole dimensions, even if "truncate" is false.
 void read_yarn(ConfigFields& f, const Json& rope, gguf::MetadataWriter* out) {
   expect_rope(f, rope, "yarn");
   if (json_string(rope, "rope_type").value_or(json_string(rope, "type").value_or("")) != "yarn") {

@@ -1,5 +1,5 @@
-// Granite 4 (transformers' granitemoehybrid): Mamba 2 and attention, a mixture beside an FFN or the
-// FFN alone. Those without Mamba are GGUF's granite and granitemoe, with RoPE.
+// Granite 4 (transformers' granitemoehybrid): Mamba 2 and attention, with an FFN and optionally a
+// mixture of experts. Models without Mamba are GGUF's granite and granitemoe, with RoPE.
 #include <algorithm>
 
 #include "hf/further_read.h"
@@ -77,7 +77,7 @@ void read_granite(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
   f.put("rope.dimension_count", head);
   f.put("rope.freq_base", rope_base(f, rope_parameters(c), 10000));
   expect_rope(f, rope_parameters(c), "default");
-  static_cast<void>(layer_types(f, layers));  // what is wrong with it first
+  static_cast<void>(layer_types(f, layers));  // report its errors first
   const bool mamba = has_mamba(c);
   const bool turns = json_string(c, "position_embedding_type") == "rope";
   if (mamba == turns) f.unsupported("position_embedding_type");

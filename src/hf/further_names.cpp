@@ -1,10 +1,10 @@
-// A tensor's name by the tables: the layer's number taken out, endings kept.
+// Looks up a tensor's name in the tables: takes out the layer's number and keeps the suffix.
 #include "hf/further.h"
 
 namespace sluice::hf {
 namespace {
 
-// The digits that `text` begins with, at most `most` of them, which are taken off.
+// Removes and returns the digits at the start of `text`, at most `most` of them.
 std::string_view take_number(std::string_view* text, size_t most) {
   size_t n = 0;
   while (n < text->size() && (*text)[n] >= '0' && (*text)[n] <= '9') n++;
@@ -19,7 +19,7 @@ bool take(std::string_view* text, std::string_view prefix) {
   return there;
 }
 
-// Each of two names with the ending.
+// Appends the suffix to each of the two names of "a|b".
 std::string with_ending(std::string_view ours, std::string_view ending) {
   std::string out(ours.substr(0, ours.find('|')));
   out.append(ending);
@@ -41,7 +41,7 @@ Found match(std::span<const Name> table, std::string_view name) {
       }
     }
     if (left.empty()) return found;
-    if (left == ".gamma") left = ".weight";  // as older checkpoints of BERT have them
+    if (left == ".gamma") left = ".weight";  // names in older checkpoints of BERT
     if (left == ".beta") left = ".bias";
     if (left != ".weight" && left != ".bias") continue;
     found.ours = with_ending(n.ours, left);

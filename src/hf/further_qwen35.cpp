@@ -1,5 +1,5 @@
-// Qwen 3.5 (transformers' qwen3_5 and qwen3_5_moe). Norms are stored as w - 1, but for the delta
-// rule's; its heads of values lie by the head of keys that they share.
+// Qwen 3.5 (transformers' qwen3_5 and qwen3_5_moe). Norm weights are stored as w - 1, except those
+// of the delta rule. Its value heads are grouped by their key head.
 #include "hf/further_read.h"
 
 namespace sluice::hf {
@@ -56,7 +56,7 @@ void read_delta(ConfigFields& f, Facts* facts) {
   f.put("ssm.inner_size", values * facts->value_heads);
 }
 
-// Every how many layers there is attention.
+// The period of layers with attention.
 int64_t read_interval(ConfigFields& f, int64_t layers) {
   const int64_t given = f.size("full_attention_interval", 4);
   const std::vector<std::string_view> types = layer_types(f, layers);

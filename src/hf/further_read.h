@@ -1,4 +1,4 @@
-// Parts of config.json that several of the further families say in the same words.
+// Reads the parts of config.json that several families of further.h have in common.
 #pragma once
 
 #include <string>
@@ -10,11 +10,12 @@ namespace sluice::hf {
 
 constexpr int64_t kMaxConfigLayers = 1024;
 
-// The tensors outside the layers, where a decoder has no others.
+// The tensors outside the layers of most decoders.
 inline constexpr Name kDecoderWhole[] = {
     {"embed_tokens", "token_embd"}, {"norm", "output_norm"}, {"lm_head", "output"}};
 
-// Layers, positions, widths, heads; returns how many layers, at most kMaxConfigLayers.
+// Reads layers, positions, widths and heads. Returns the number of layers, at most
+// kMaxConfigLayers.
 inline int64_t read_decoder(ConfigFields& f, int64_t context) {
   const int64_t layers = f.size("num_hidden_layers"), heads = f.size("num_attention_heads");
   if (layers > kMaxConfigLayers) {
@@ -40,7 +41,7 @@ inline void expect_activation(ConfigFields& f, const char* key, std::string_view
   if (act != one && (other.empty() || act != other)) f.unsupported(key);
 }
 
-// The names of the layers' kinds; empty when config.json does not list them.
+// The type of each layer; empty when config.json does not list them.
 inline std::vector<std::string_view> layer_types(ConfigFields& f, int64_t layers) {
   std::vector<std::string_view> out;
   const Json* types = json_find(f.config(), "layer_types");
@@ -56,7 +57,8 @@ inline std::vector<std::string_view> layer_types(ConfigFields& f, int64_t layers
   return out;
 }
 
-// By layer, 1 where attention has a window. Without a list every `period`-th has none.
+// For each layer, 1 if its attention has a sliding window. Without a list, every `period`-th layer
+// has none.
 inline std::vector<int32_t> windows(ConfigFields& f, int64_t layers, int64_t period) {
   const std::vector<std::string_view> types = layer_types(f, layers);
   std::vector<int32_t> out(static_cast<size_t>(layers));
@@ -69,7 +71,7 @@ inline std::vector<int32_t> windows(ConfigFields& f, int64_t layers, int64_t per
   return out;
 }
 
-// "rope_parameters" of a kind of layers, or of all of them, or what older files have in its place.
+// "rope_parameters" for a type of layers or for all layers, or the older keys.
 inline const Json& rope_parameters(const Json& config, const char* kind = nullptr) {
   static const Json kNone = Json::object();
   const Json* all = json_find(config, "rope_parameters");

@@ -1,4 +1,4 @@
-// The two ways through a JSON document.
+// Parsing JSON into a tree, and streaming it.
 #include "hf/json.h"
 
 #include <limits>
@@ -7,7 +7,7 @@ namespace sluice::hf {
 
 namespace {
 
-// nlohmann's parser comes once: both ways take its events through its interface.
+// Both ways take the parser's events through one interface, so that its code is linked only once.
 class Events : public Json::json_sax_t {
  public:
   bool number_unsigned(uint64_t v) final {
@@ -31,7 +31,7 @@ bool parse(std::string_view text, Events* events) {
   return Json::sax_parse(text.begin(), text.end(), static_cast<Json::json_sax_t*>(events));
 }
 
-// A whole document. What is open stays where it is: only the innermost container grows.
+// Builds a tree. Open containers never move: only the innermost one grows.
 class Tree final : public Events {
  public:
   bool null() override { return put(nullptr); }
@@ -81,7 +81,7 @@ class Tree final : public Events {
   std::string key_;
 };
 
-// The stream of scalars, with the path kept alongside.
+// Streams scalars, and keeps track of the path.
 class Walker final : public Events {
  public:
   explicit Walker(JsonVisitor* visitor) : visitor_(visitor) {}
@@ -109,7 +109,7 @@ class Walker final : public Events {
   bool end_array() override { return close(); }
 
  private:
-  // Entering a container adds a component for its members; the document itself has none.
+  // Entering a container adds a path component for its members; the document itself has none.
   bool open(int64_t first_index) {
     if (index_.size() >= kMaxJsonDepth) {
       broken = true;
@@ -135,7 +135,7 @@ class Walker final : public Events {
 
   JsonVisitor* visitor_;
   JsonPath path_;
-  std::vector<int64_t> index_;  // next index in each array around; -1 for objects
+  std::vector<int64_t> index_;  // next index in each enclosing array; -1 for objects
 };
 
 Status not_json(const char* file) {

@@ -1,4 +1,4 @@
-// Names and sizes, as transformers' Lfm2 and Lfm2Moe have them.
+// Names and sizes as in transformers' Lfm2 and Lfm2Moe.
 #include "hf/lfm2.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Headers and tensors as every family has them.
+// Parts of headers and tensors that all families share.
 #include "hf/model.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ Result<Tensor> describe_tensor(const SafetensorsEntry& e) {
     return error(Code::kBadShape, "the tensor \"%s\" has %zu dimensions", printable(e.name).c_str(),
                  e.shape.size());
   }
-  t.name = e.name;  // for what goes wrong
+  t.name = e.name;  // for error messages
   t.n_dims = static_cast<uint32_t>(e.shape.size());
   std::reverse_copy(e.shape.begin(), e.shape.end(), t.ne.begin());
   t.offset = e.begin;

@@ -1,5 +1,5 @@
-// A model directory's files and what becomes of them, and the steps that all families take from the
-// one to the other.
+// The files of a model directory, the model that they become, and the steps that all families
+// share.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct DenseModule {
   SafetensorsFile weights;
 };
 
-// The files' contents; optional ones are empty when absent.
+// The files' contents; optional ones are empty when missing.
 struct Directory {
   std::string_view config;            // config.json
   std::string_view tokenizer;         // tokenizer.json
@@ -34,22 +34,22 @@ struct Directory {
 };
 
 struct Model {
-  gguf::Header header;  // owns all it points to; file i is shard i, Dense modules' are behind them
-  std::string made;     // when not empty: the bytes of the file behind those
-  // When not empty: what the last file is made of, by address.
+  gguf::Header header;  // owns all it points to; file i is shard i, then come the Dense modules
+  std::string made;     // if not empty: the bytes of the file after those
+  // If not empty: how to make the bytes of the last file, sorted by address.
   std::vector<Derived> derived = {};
 };
 
-// What every header begins with.
+// Writes the metadata that every header begins with.
 void begin_model(const Directory& directory, std::string_view arch, Model* model,
                  gguf::MetadataWriter* writer);
-// A tensor of a safetensors file as GGUF describes it, without a name. Errors: kUnsupportedType,
-// kBadShape.
+// Describes a tensor of a safetensors file in GGUF's terms, without a name. Errors:
+// kUnsupportedType, kBadShape.
 [[nodiscard]] Result<gguf::Tensor> describe_tensor(const SafetensorsEntry& entry);
-// Under this name one more of the header. Errors: kBadHeader where there are too many.
+// Adds the tensor to the header under this name. Errors: kBadHeader when there are too many.
 [[nodiscard]] Status add_tensor(std::string_view name, gguf::Tensor tensor, gguf::Header* header,
                                 gguf::MetadataWriter* writer);
-// Factors of RoPE's frequencies as the one tensor of a file of their own, where there are any.
+// Adds the factors of RoPE's frequencies, if any, as the only tensor of one more file.
 void add_rope_factors(const std::vector<float>& factors, Model* model);
 
 }  // namespace sluice::hf

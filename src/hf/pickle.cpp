@@ -1,4 +1,4 @@
-// A stack of values that live in one list, and a memo of their numbers.
+// The stack machine. All values live in one list; the stack and the memo hold indices into it.
 #include "hf/pickle.h"
 
 #include <algorithm>
@@ -57,12 +57,13 @@ class Machine {
   Result<std::vector<PickledTensor>> run() {
     while (status_.ok() && !stopped_) step();
     if (!status_.ok()) return status_;
-    if (stack_.size() != 1 || top().kind != Item::kDict) return bad("is no dictionary of tensors");
+    if (stack_.size() != 1 || top().kind != Item::kDict)
+      return bad("is not a dictionary of tensors");
     return tensors_of(top());
   }
 
  private:
-  // --- errors: the first one stays
+  // --- errors: the first one is kept
 
   Status bad(const std::string& what) const {
     return error(Code::kBadHeader, "%s: its data.pkl %s", file_, what.c_str());
@@ -114,7 +115,7 @@ class Machine {
   Value& top() { return values_[stack_.back()]; }
   [[nodiscard]] bool has(size_t n) {
     if (stack_.size() >= n) return true;
-    fail("takes what is not on its stack");
+    fail("uses more values than its stack has");
     return false;
   }
   uint32_t pop() {
@@ -123,11 +124,11 @@ class Machine {
     stack_.pop_back();
     return index;
   }
-  // The values down to the mark, which goes too.
+  // Pops the values above the mark, and the mark.
   std::vector<uint32_t> pop_to_mark() {
     size_t from = stack_.size();
     while (from > 0 && values_[stack_[from - 1]].kind != Item::kMark) --from;
-    if (from == 0) return fail("closes what is not open"), std::vector<uint32_t>();
+    if (from == 0) return fail("has no mark on its stack"), std::vector<uint32_t>();
     std::vector<uint32_t> items(stack_.begin() + static_cast<ptrdiff_t>(from), stack_.end());
     stack_.resize(from - 1);
     return items;
@@ -149,7 +150,7 @@ class Machine {
   }
   void recall(uint64_t place) {
     if (place >= memo_.size() || memo_[static_cast<size_t>(place)] == kNowhere) {
-      return fail("recalls what it has not remembered");
+      return fail("reads a memo entry that does not exist");
     }
     stack_.push_back(memo_[static_cast<size_t>(place)]);
   }
@@ -157,7 +158,7 @@ class Machine {
     if (!status_.ok() || !has(1)) return;
     Value& to = top();
     if (to.kind != kind || (kind == Item::kDict && items.size() % 2 != 0)) {
-      return fail("adds to what is no dictionary or list");
+      return fail("adds items to a value that is not a dictionary or list");
     }
     held_ += items.size();
     if (held_ > kMaxPickleValues) return fail("has more values than a model's tensors take");
@@ -191,7 +192,7 @@ void Machine::step() {
   if (!status_.ok()) return;
   switch (op) {
     case 0x80:  // PROTO
-      if (number(1) > 5) fail("has a protocol that is not known");
+      if (number(1) > 5) fail("has an unsupported protocol");
       return;
     case '.':
       stopped_ = true;
@@ -232,7 +233,7 @@ void Machine::step() {
       push(Item::kNumber, n == 0 ? 0 : static_cast<int64_t>(bits << unused) >> unused);
       return;
     }
-    case 'G':  // BINFLOAT: of no use here
+    case 'G':  // BINFLOAT: unused
       (void)number(8);
       push(Item::kNone);
       return;
@@ -274,9 +275,10 @@ void Machine::step() {
       return add_items({pop()}, Item::kList);
     case 'e':
       return add_items(pop_to_mark(), Item::kList);
-    case 'b':  // BUILD: what a dictionary has beside its items
+    case 'b':  // BUILD: attributes of a dictionary
       (void)pop();
-      if (has(1) && top().kind != Item::kDict) fail("gives attributes to what is no dictionary");
+      if (has(1) && top().kind != Item::kDict)
+        fail("sets attributes of a value that is not a dictionary");
       return;
     case 'c':
       return push_global();
@@ -286,7 +288,7 @@ void Machine::step() {
       return reduce();
     default: {
       char name[48];
-      std::snprintf(name, sizeof name, "has the instruction 0x%02x, which is refused", op);
+      std::snprintf(name, sizeof name, "has the instruction 0x%02x, which is not supported", op);
       return fail(name);
     }
   }
@@ -315,7 +317,7 @@ void Machine::push_global() {
       return;
     }
   }
-  fail(error(Code::kUnsupportedType, "%s: its data.pkl names %s.%s, which is refused", file_,
+  fail(error(Code::kUnsupportedType, "%s: its data.pkl uses %s.%s, which is not supported", file_,
              printable(module, 64).c_str(), printable(name, 64).c_str()));
 }
 
@@ -328,7 +330,7 @@ void Machine::push_storage() {
   if (values_[index].kind != Item::kTuple || items.size() != 5 || kind(0) != Item::kText ||
       values_[items[0]].text != "storage" || kind(1) != Item::kStorageType ||
       kind(2) != Item::kText || kind(4) != Item::kNumber) {
-    return fail("has a storage that makes no sense");
+    return fail("has an invalid storage");
   }
   const std::string_view key = values_[items[2]].text;
   Value& storage = push(Item::kStorage);
@@ -342,7 +344,7 @@ void Machine::reduce() {
   if (values_[arguments].kind != Item::kTuple) return fail("calls without arguments");
   switch (values_[function].kind) {
     case Item::kOrdered:
-      if (!values_[arguments].items.empty()) return fail("has a dictionary that makes no sense");
+      if (!values_[arguments].items.empty()) return fail("has an invalid dictionary");
       push(Item::kDict);
       return;
     case Item::kRebuildTensor:
@@ -350,17 +352,17 @@ void Machine::reduce() {
     case Item::kRebuildParameter: {  // (tensor, requires_grad, hooks)
       const std::vector<uint32_t>& items = values_[arguments].items;
       if (items.empty() || values_[items[0]].kind != Item::kTensor) {
-        return fail("has a parameter that makes no sense");
+        return fail("has an invalid parameter");
       }
       stack_.push_back(items[0]);
       return;
     }
     default:
-      return fail("calls what is no function");
+      return fail("calls a value that is not a function");
   }
 }
 
-// Sizes, and strides that are those of rows one after the other.
+// Reads the sizes, and checks that the strides are those of a contiguous tensor.
 bool Machine::fill_shape(const Value& sizes, const Value& strides, PickledTensor* tensor) {
   const size_t n = sizes.items.size();
   if (sizes.kind != Item::kTuple || strides.kind != Item::kTuple || n != strides.items.size() ||
@@ -385,7 +387,7 @@ void Machine::rebuild_tensor(const Value& arguments) {
   const std::vector<uint32_t>& items = arguments.items;
   if (items.size() < 4 || values_[items[0]].kind != Item::kStorage ||
       values_[items[1]].kind != Item::kNumber || values_[items[1]].number < 0) {
-    return fail("has a tensor that makes no sense");
+    return fail("has an invalid tensor");
   }
   if (tensors_.size() >= gguf::kMaxTensorCount) return fail("has too many tensors");
   const Value& storage = values_[items[0]];
@@ -395,13 +397,12 @@ void Machine::rebuild_tensor(const Value& arguments) {
   PickledTensor tensor;
   if (!fill_shape(values_[items[2]], values_[items[3]], &tensor)) {
     return fail(error(Code::kBadShape,
-                      "%s: a tensor's values do not lie one after the other in the file, or its "
-                      "shape makes no sense",
+                      "%s: a tensor is not contiguous in the file, or its shape is invalid",
                       file_));
   }
   if (first > kMaxBytes || in_storage < 0 ||
       first + tensor.end > static_cast<uint64_t>(in_storage)) {
-    return fail(error(Code::kBadShape, "%s: a tensor ends behind its storage", file_));
+    return fail(error(Code::kBadShape, "%s: a tensor exceeds its storage", file_));
   }
   tensor.dtype = type.dtype;
   tensor.storage = storage.text;
@@ -411,7 +412,7 @@ void Machine::rebuild_tensor(const Value& arguments) {
   tensors_.push_back(std::move(tensor));
 }
 
-// Names that need no escapes in any text.
+// Whether a name needs no escapes in any format.
 bool is_plain_name(std::string_view name) {
   return !name.empty() && name.size() <= gguf::kMaxNameBytes &&
          std::all_of(name.begin(), name.end(),
@@ -425,10 +426,10 @@ Result<std::vector<PickledTensor>> Machine::tensors_of(const Value& dict) {
     const Value &key = values_[dict.items[i]], &value = values_[dict.items[i + 1]];
     if (value.kind != Item::kTensor) continue;
     if (key.kind != Item::kText || !is_plain_name(key.text)) {
-      return bad("has a tensor whose name makes no sense: \"" + printable(key.text, 64) + "\"");
+      return bad("has a tensor with an invalid name: \"" + printable(key.text, 64) + "\"");
     }
     if (!names.insert(key.text).second) {
-      return bad("has two tensors \"" + printable(key.text) + "\"");
+      return bad("has two tensors named \"" + printable(key.text) + "\"");
     }
     out.push_back(tensors_[static_cast<size_t>(value.number)]);
     out.back().name = key.text;

@@ -1,4 +1,5 @@
-// https://sbert.net/docs/package_reference/sentence_transformer/models.html
+// Reads pooling and Dense modules.
+// Format: https://sbert.net/docs/package_reference/sentence_transformer/models.html
 #include "hf/pooling.h"
 
 #include <algorithm>
@@ -20,7 +21,7 @@ Status unsupported(std::string_view file, std::string_view what) {
                gguf::printable(what).c_str());
 }
 
-// A name that cannot lead elsewhere, and that says little enough to be printed.
+// A name that stays inside the directory and is safe to print.
 bool plain_name(std::string_view name) {
   return !name.empty() && name.size() <= 64 && name[0] != '.' &&
          name.find_first_not_of(
@@ -28,7 +29,7 @@ bool plain_name(std::string_view name) {
              std::string_view::npos;
 }
 
-// What a Dense module's config.json may say besides its sizes and bias.
+// Checks the other values in a Dense module's config.json, besides sizes and bias.
 Status check_dense(const Json& config, const std::string& file) {
   for (const auto& [key, value] : config.items()) {
     if (key == "in_features" || key == "out_features" || key == "bias") continue;
@@ -50,7 +51,7 @@ Status add_dense(const DenseModule& module, uint32_t file, const std::string& na
   SLUICE_RETURN_IF_ERROR(check_dense(*config, from));
   const int64_t columns = json_int(*config, "in_features").value_or(0);
   const int64_t rows = json_int(*config, "out_features").value_or(0);
-  const bool bias = json_bool(*config, "bias").value_or(true);  // as torch.nn.Linear has it
+  const bool bias = json_bool(*config, "bias").value_or(true);  // the default of torch.nn.Linear
   size_t found = 0;
   for (const SafetensorsEntry& e : module.weights.entries) {
     const bool weight = e.name == "linear.weight";
@@ -60,7 +61,7 @@ Status add_dense(const DenseModule& module, uint32_t file, const std::string& na
     std::vector<uint64_t> shape = {static_cast<uint64_t>(rows)};
     if (weight) shape.push_back(static_cast<uint64_t>(columns));
     if (e.shape != shape) {
-      return error(Code::kBadShape, "%s does not say the shape of %s", from.c_str(),
+      return error(Code::kBadShape, "%s does not match the shape of %s", from.c_str(),
                    e.name.c_str());
     }
     Result<gguf::Tensor> t = describe_tensor(e);
@@ -71,7 +72,7 @@ Status add_dense(const DenseModule& module, uint32_t file, const std::string& na
     found++;
   }
   if (found != (bias ? 2U : 1U)) {
-    return error(Code::kMissingTensor, "%s/model.safetensors has not what its config.json says",
+    return error(Code::kMissingTensor, "%s/model.safetensors lacks a tensor of its config.json",
                  std::string(module.folder).c_str());
   }
   return {};
@@ -97,15 +98,15 @@ Status write_mode(std::string_view text, std::string_view arch, gguf::MetadataWr
 
 }  // namespace
 
-// The transformer, its pooling, products; to make vectors of length one is the caller's choice.
+// The order is transformer, pooling, dense layers. Normalization is the caller's choice.
 Result<std::vector<std::string>> dense_folders(std::string_view text) {
-  // A list by itself is no document of parse_json's.
+  // parse_json accepts objects only, so the list is wrapped in one.
   const std::string wrapped = std::string("{\"list\":").append(text).append("}");
   const Result<Json> document = parse_json(wrapped, "modules.json");
   if (!document.ok()) return document.status();
   const Json* modules = json_find(*document, "list");
   if (modules == nullptr || !modules->is_array()) {
-    return error(Code::kBadHeader, "modules.json is no list");
+    return error(Code::kBadHeader, "modules.json is not a list");
   }
   constexpr std::string_view kOrder[] = {"Transformer", "Pooling", "Dense", "Normalize"};
   std::vector<std::string> folders;
@@ -122,7 +123,7 @@ Result<std::vector<std::string>> dense_folders(std::string_view text) {
     }
     last = at;
     if (type == "Pooling" && path != "1_Pooling") {
-      return unsupported("modules.json", "a Pooling elsewhere than in 1_Pooling");
+      return unsupported("modules.json", "a Pooling module outside of 1_Pooling");
     }
     if (!dense) continue;
     if (!plain_name(path) || folders.size() == kMaxDense) {

@@ -1,4 +1,5 @@
-// How the rows of a text become its embedding, as sentence-transformers' files say it.
+// Pooling: how the output rows of an input become its embedding, from the files of
+// sentence-transformers.
 #pragma once
 
 #include <string>
@@ -10,14 +11,14 @@
 
 namespace sluice::hf {
 
-// The folders of modules.json's Dense modules, in order: at most kMaxDense, each a plain name.
-// Errors: kBadHeader, kUnsupportedArchitecture for modules, or an order of them, that is not known.
+// The folders of the Dense modules in modules.json, in order: at most kMaxDense, each a plain name.
+// Errors: kBadHeader, kUnsupportedArchitecture for unsupported modules or an unsupported order.
 inline constexpr size_t kMaxDense = 2;
 [[nodiscard]] Result<std::vector<std::string>> dense_folders(std::string_view modules);
 
-// From 1_Pooling/config.json the key pooling_type, nothing where it is absent; from Dense modules
-// the tensors dense_2 and dense_3. Errors: kBadHeader, kBadShape, kUnsupportedType, and
-// kUnsupportedArchitecture for a way of pooling or an activation that is not known.
+// Writes pooling_type from 1_Pooling/config.json, if there is one, and adds the tensors dense_2 and
+// dense_3 from Dense modules. Errors: kBadHeader, kBadShape, kUnsupportedType, and
+// kUnsupportedArchitecture for an unsupported pooling type or activation.
 [[nodiscard]] Status write_pooling(const Directory& directory, std::string_view arch, Model* model,
                                    gguf::MetadataWriter* out);
 

@@ -1,4 +1,4 @@
-// The published pre-tokenizers, each as the list of steps that its tokenizer.json holds.
+// The published pre-tokenizers, each as the list of steps in its tokenizer.json.
 #include "hf/pre_tokenizer.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using gguf::printable;
 
-// The cased letters of DeepSeek's first tokenizer, as its file lists them.
+// The letters with case in DeepSeek's first tokenizer, as its file lists them.
 // clang-format off
 #define DEEPSEEK_LETTERS \
   "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ" \
@@ -28,7 +28,7 @@ struct KnownSteps {
   std::vector<std::string_view> steps;
 };
 
-// The published expressions of the families, as their tokenizer.json files spell them.
+// The published expressions of the families, in the form used by their tokenizer.json files.
 const std::vector<KnownSteps>& known_pre_tokenizers() {
   static const std::vector<KnownSteps> kKnown = {
       {"gpt-2", {"ByteLevel:regex"}},

@@ -1,4 +1,4 @@
-// The safetensors directory, streamed: entries are checked as they end.
+// Streams the safetensors directory, and checks each entry at its end.
 #include "hf/safetensors.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using gguf::Bytes;
 using gguf::ParseProgress;
 using gguf::printable;
 
-// Bytes of one value of a dtype; 0 when unknown. Unknown ones are kept: they matter only if used.
+// The size of a value of a dtype; 0 when unknown. Unknown types are an error only if used.
 uint64_t dtype_bytes(std::string_view dtype) {
   if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
   if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
@@ -39,7 +39,7 @@ class EntryReader final : public JsonVisitor {
     begin_entry(path[0]);
     const bool natural = value.kind == JsonScalar::Kind::kInteger && value.integer >= 0;
     if (path[1] == "dtype" && path.size() == 2 && value.kind == JsonScalar::Kind::kString) {
-      if (value.text.size() > 32) return fail(path[0], "has a dtype that is no dtype");
+      if (value.text.size() > 32) return fail(path[0], "has an invalid dtype");
       entry_.dtype = value.text;
     } else if (path[1] == "shape" && path.size() == 3 && natural) {
       if (entry_.shape.size() >= kMaxDimensions) return fail(path[0], "has too many dimensions");
@@ -47,7 +47,7 @@ class EntryReader final : public JsonVisitor {
     } else if (path[1] == "data_offsets" && path.size() == 3 && natural && n_offsets_ < 2) {
       (n_offsets_++ == 0 ? entry_.begin : entry_.end) = static_cast<uint64_t>(value.integer);
     } else {
-      return fail(path[0], "has a directory entry that makes no sense");
+      return fail(path[0], "has an invalid directory entry");
     }
     return true;
   }
@@ -96,7 +96,7 @@ class EntryReader final : public JsonVisitor {
   bool started_ = false;
 };
 
-// Offsets become absolute; tensors lie inside the file and apart.
+// Makes offsets absolute. Checks that tensors lie inside the file and do not overlap.
 Status place(SafetensorsFile* file, uint64_t file_size, const char* name) {
   std::vector<const SafetensorsEntry*> order;
   for (SafetensorsEntry& e : file->entries) {
@@ -127,7 +127,7 @@ Status place(SafetensorsFile* file, uint64_t file_size, const char* name) {
   return {};
 }
 
-// Characters that mean the same in every path and URL.
+// Characters that have no special meaning in any path or URL.
 bool is_plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
          c == '_' || c == '-';
@@ -159,8 +159,9 @@ Result<ParseProgress> parse_safetensors(Bytes prefix, uint64_t file_size, const 
   const Result<bool> walked = walk_json(text, file, &reader);
   if (!walked.ok()) return walked.status();
   if (!*walked) {
-    return error(Code::kBadHeader, "%s: %s", file,
-                 reader.problem.empty() ? "its header is no directory" : reader.problem.c_str());
+    return error(
+        Code::kBadHeader, "%s: %s", file,
+        reader.problem.empty() ? "its header is not a JSON object" : reader.problem.c_str());
   }
   SLUICE_RETURN_IF_ERROR(place(out, file_size, file));
   return ParseProgress{.done = true, .need_bytes = 0};
@@ -183,7 +184,7 @@ Result<std::vector<std::string>> safetensors_shards(std::string_view index_json)
       if (names.size() > gguf::kMaxSplits) problem = "it names too many files";
       return names.size() <= gguf::kMaxSplits;
     }
-    std::set<std::string> names;  // sorted, which is their order
+    std::set<std::string> names;  // sorted, which is the order of shards
     std::string problem;
   } shards;
   const Result<bool> walked = walk_json(index_json, "model.safetensors.index.json", &shards);

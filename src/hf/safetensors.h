@@ -1,6 +1,6 @@
-// The safetensors container: a JSON directory of tensors before their bytes. Like parse_header this
-// looks at a prefix and does no I/O; unlike GGUF it says nothing of the model, which config.h
-// does. Format: https://github.com/huggingface/safetensors#format
+// The safetensors container: a JSON directory of tensors, followed by their bytes. Like
+// parse_header, this parses a prefix and does no I/O. Unlike GGUF, the file does not describe the
+// model; see config.h. Format: https://github.com/huggingface/safetensors#format
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ struct SafetensorsFile {
 [[nodiscard]] Result<gguf::ParseProgress> parse_safetensors(gguf::Bytes prefix, uint64_t file_size,
                                                             const char* file, SafetensorsFile* out);
 
-// The files that model.safetensors.index.json names, in order. Names that lead out of the
-// directory are refused. Errors: kBadHeader.
+// The files listed in model.safetensors.index.json, in order. Names outside of the directory are
+// rejected. Errors: kBadHeader.
 [[nodiscard]] Result<std::vector<std::string>> safetensors_shards(std::string_view index_json);
 
 }  // namespace sluice::hf

@@ -1,5 +1,5 @@
-// Large chunks are copied to where they are wanted; small ones are made by lines, of one read of
-// all that a line lies in.
+// Large chunks are copied one by one. Small ones are made in lines, from one read of the line's
+// whole span.
 #include "hf/tensor_transform.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ uint64_t span_of(const Derived& run) {
   return (run.counts[2] - 1) * run.strides[2] + run.chunk;
 }
 
-// How far the line, which is counts[2] chunks, is from the first one.
+// The distance of a line, which is counts[2] chunks, from the first one in bytes.
 uint64_t line_offset(const Derived& run, uint64_t line) {
   return line / run.counts[1] * run.strides[0] + line % run.counts[1] * run.strides[1];
 }
@@ -28,20 +28,20 @@ float float_of(uint32_t bits) {
   return x;
 }
 
-// Of the types that checkpoints have.
+// Reads a value of one of the types that checkpoints have.
 float value_of(const uint8_t* at, gguf::TensorType type) {
   uint32_t bits = 0;
   std::memcpy(&bits, at, type == gguf::TensorType::kF32 ? 4 : 2);
   if (type == gguf::TensorType::kF32) return float_of(bits);
   if (type == gguf::TensorType::kBF16) return float_of(bits << 16);
   const uint32_t magnitude = bits & 0x7fff;
-  // F32's exponents are 112 larger; the product is exact, and right for subnormal values too.
+  // F32's exponent bias is 112 larger. The product is exact, also for subnormal values.
   const float x = magnitude < 0x7c00 ? float_of(magnitude << 13) * 0x1p112f
                                      : float_of(magnitude << 13 | 0x7f800000);
   return bits >> 15 != 0 ? -x : x;
 }
 
-// Two neighbours share a byte in the checkpoint, values 16 apart in GGUF.
+// In the checkpoint two adjacent values share a byte; in GGUF two values 16 apart do.
 void make_block(const uint8_t* from, uint8_t scale, uint8_t* to) {
   const auto value = [from](int i) { return from[i / 2] >> (i % 2 * 4) & 15; };
   *to++ = scale;
@@ -58,7 +58,7 @@ std::optional<DerivedPart> next_part(std::span<const Derived> runs, uint64_t off
   if (run == runs.end()) return {};
   DerivedPart part;
   part.run = static_cast<uint32_t>(run - runs.begin());
-  // Between tensors there is nothing that anybody looks at.
+  // The gaps between tensors are never used.
   const bool gap = offset < run->begin;
   uint64_t left = gap ? run->begin - offset : run->begin + run->bytes - offset;
   if (!gap && run->kind != Derived::Kind::kZero) {

@@ -1,4 +1,5 @@
-// From what tokenizer.json says to the vocabulary, its special tokens and the settings of its kind.
+// Converts the contents of tokenizer.json to a vocabulary, special tokens and the settings of its
+// tokenizer model.
 #include "hf/tokenizer.h"
 
 #include <charconv>
@@ -32,7 +33,7 @@ std::string with_spaces(std::string_view text) {
   return out.append(text);
 }
 
-// The token that stands for what the vocabulary lacks: named, or a unigram model's number.
+// The id of the unknown token, given as text or, by a unigram model, as a number.
 int64_t unknown_id(const TokenizerFile& file) {
   if (file.pieces.empty()) return file.find(file.text("model.unk_token"));
   const std::string_view digits = file.text("model.unk_id");
@@ -42,7 +43,7 @@ int64_t unknown_id(const TokenizerFile& file) {
 }
 
 struct Vocabulary {
-  std::vector<std::string> texts;  // by id; empty and kUnused where there is none
+  std::vector<std::string> texts;  // by id; empty and kUnused for missing ids
   std::vector<int32_t> types;
 };
 
@@ -81,7 +82,7 @@ Status place_tokens(const TokenizerFile& file, int64_t n_vocab, Kind kind, Vocab
   for (const AddedToken& token : file.added) {
     SLUICE_RETURN_IF_ERROR(
         put(token.id, token.content, token.special ? kControl : kUserDefined, true));
-    // These are found in the text as it was typed, so GGUF spells their spaces as spaces.
+    // These are matched in the raw text, so GGUF has plain spaces in them.
     if (sentencepiece && !token.special) {
       v->texts[static_cast<size_t>(token.id)] = with_spaces(token.content);
     }
@@ -93,7 +94,8 @@ Status place_tokens(const TokenizerFile& file, int64_t n_vocab, Kind kind, Vocab
   return {};
 }
 
-// As GGUF spells WordPiece: a mark before what begins a word, nothing before what goes on in one.
+// Converts WordPiece tokens to GGUF's form: a mark before tokens that begin a word, and no prefix
+// before those that continue one.
 void respell_pieces(Vocabulary* v) {
   for (size_t i = 0; i < v->texts.size(); i++) {
     if (v->types[i] != kNormal) continue;
@@ -117,8 +119,8 @@ void write_vocabulary(const Vocabulary& v, MetadataWriter* out) {
   out->integers("tokenizer.ggml.token_type", v.types);
 }
 
-// SentencePiece merges by score, BPE by the order of its merges: a token's score is minus the rank
-// of the first merge that makes it, and what no merge makes comes last.
+// SentencePiece merges by score, BPE by the order of its merges. A token's score is minus the rank
+// of the first merge that makes it; tokens that no merge makes come last.
 void write_scores(const TokenizerFile& file, const Vocabulary& v, MetadataWriter* out) {
   std::vector<float> scores(v.texts.size(), -1e9f);
   for (size_t i = 0; i < v.texts.size(); i++) {
@@ -139,8 +141,8 @@ int64_t find_token(const TokenizerFile& file, std::string_view text) {
   return file.find(text);
 }
 
-// The id of "bos_token" and the like: by its text in tokenizer_config.json, else by the number in
-// config.json (the first of a list).
+// The id of a special token such as "bos_token": from its text in tokenizer_config.json, else from
+// the number in config.json (the first of a list).
 int64_t special_id(const TokenizerFile& file, const Json& settings, const Json& config,
                    const std::string& name) {
   std::optional<std::string_view> text = json_string(settings, name.c_str());
@@ -157,7 +159,7 @@ int64_t special_id(const TokenizerFile& file, const Json& settings, const Json& 
   return -1;
 }
 
-// Whether the template of a single sequence begins (or ends) with a special token.
+// Whether the template of a single sequence begins, or ends, with a special token.
 bool template_adds(const TokenizerFile& file, bool at_end) {
   std::string last;
   std::string first;
@@ -171,7 +173,7 @@ bool template_adds(const TokenizerFile& file, bool at_end) {
   return (at_end ? last : first).find(".SpecialToken.") != std::string::npos;
 }
 
-// unknown: the token for what is no tokens where the model itself names it, else -1.
+// `unknown` is the unknown token if the tokenizer model names it, else -1.
 void write_specials(const TokenizerFile& file, const Json& settings, const Json& config,
                     int64_t n_vocab, int64_t unknown, MetadataWriter* out) {
   const std::pair<const char*, const char*> kNames[] = {
@@ -198,7 +200,7 @@ void write_specials(const TokenizerFile& file, const Json& settings, const Json&
   out->boolean("tokenizer.ggml.add_eos_token", eos && has_eos);
 }
 
-// A template is text, or a list of named ones of which "default" counts.
+// A template is a string, or a list of named ones, of which "default" is used.
 void write_chat_template(const Directory& directory, const Json& settings, MetadataWriter* out) {
   std::string_view text = directory.chat_template;
   if (text.empty()) text = json_string(settings, "chat_template").value_or("");
@@ -211,7 +213,7 @@ void write_chat_template(const Directory& directory, const Json& settings, Metad
   if (!text.empty()) out->string("tokenizer.chat_template", text);
 }
 
-// Does SentencePiece put a space before the text? As a normalizer or as Metaspace's scheme.
+// Whether SentencePiece adds a space before the text, by a normalizer or by Metaspace's scheme.
 bool prepends_space(const TokenizerFile& file) {
   for (const auto& [path, text] : file.facts()) {
     if (begins(path, "normalizer.") && ends(path, ".prepend")) return true;
@@ -223,7 +225,7 @@ bool prepends_space(const TokenizerFile& file) {
 
 // --- unigram ------------------------------------------------------------------------------------
 
-// The characters' values of standard base64 (RFC 4648) without padding; false for other text.
+// Decodes standard base64 (RFC 4648). False for invalid text.
 bool decode_base64(std::string_view text, std::string* out) {
   constexpr std::string_view kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -242,8 +244,9 @@ bool decode_base64(std::string_view text, std::string* out) {
   return true;
 }
 
-// Scores, and the normalizer as far as GGUF can say it: precompiled rules, and whether runs of
-// spaces become one (as a replacement of two and more, or because words are cut at white space).
+// Writes the scores and the normalizer, as far as GGUF can express it: precompiled rules, and
+// whether runs of spaces are collapsed (by a replacement of two or more, or by splitting at white
+// space).
 Status write_unigram(const TokenizerFile& file, const Vocabulary& v, MetadataWriter* out) {
   if (file.text("model.byte_fallback") == "true") {
     return error(Code::kUnsupportedTokenizer,
@@ -268,7 +271,7 @@ Status write_unigram(const TokenizerFile& file, const Vocabulary& v, MetadataWri
   return {};
 }
 
-// How long a word may be.
+// Writes the maximum length of a word.
 void write_wordpiece(const TokenizerFile& file, MetadataWriter* out) {
   const std::string_view digits = file.text("model.max_input_chars_per_word");
   uint32_t longest = 100;

@@ -1,4 +1,4 @@
-// Taking the scalars in.
+// Collects the scalars of a tokenizer.json.
 #include "hf/tokenizer_file.h"
 
 #include "gguf/printable.h"
@@ -11,7 +11,7 @@ namespace {
 using gguf::MetadataWriter;
 using gguf::printable;
 
-constexpr size_t kMaxFactBytes = 4u << 20;  // of paths and texts outside vocabulary and merges
+constexpr size_t kMaxFactBytes = 4u << 20;  // of paths and strings outside vocabulary and merges
 constexpr size_t kMaxTokenBytes = 4u << 10;
 
 }  // namespace
@@ -35,7 +35,7 @@ bool TokenizerFile::vocabulary(const JsonPath& path, const JsonScalar& value) {
   return true;
 }
 
-// ["piece", score], whose place is its id: the vocabulary of a unigram model.
+// ["piece", score], an entry of a unigram model's vocabulary; its index is its id.
 bool TokenizerFile::piece(const JsonPath& path, const JsonScalar& value) {
   const bool is_text = value.kind == JsonScalar::Kind::kString;
   if (path[3] == "0" && is_text && value.text.size() <= kMaxTokenBytes &&
@@ -72,7 +72,7 @@ bool TokenizerFile::add_merge(std::string_view left, std::string_view right) {
   if (n_merges >= kMaxMerges) return fail("there are too many merges");
   const std::string text = std::string(left).append(right);
   const auto token = ids.find(text);
-  if (token == ids.end()) {  // the vocabulary stands before the merges in every writer's order
+  if (token == ids.end()) {  // all writers put the vocabulary before the merges
     problem =
         "the merge of \"" + printable(left) + "\" and \"" + printable(right) + "\" makes no token";
     return false;
@@ -111,7 +111,7 @@ bool TokenizerFile::fact(const JsonPath& path, const JsonScalar& value) {
   if (value.kind == JsonScalar::Kind::kInteger) text = std::to_string(value.integer);
   if (value.kind == JsonScalar::Kind::kNull) return true;
   fact_bytes_ += key.size() + text.size() + 64;
-  if (fact_bytes_ > kMaxFactBytes) return fail("it describes too much");
+  if (fact_bytes_ > kMaxFactBytes) return fail("its other values take too many bytes");
   facts_.emplace_back(std::move(key), std::move(text));
   return true;
 }

@@ -1,5 +1,5 @@
-// What a tokenizer.json says, read as a stream: the vocabulary and the merges go straight into
-// stored form, all other scalars into a short list of facts with their paths.
+// Reads a tokenizer.json as a stream. Vocabulary and merges go directly into their stored form; all
+// other scalars go into a short list of facts with their paths.
 #pragma once
 
 #include <optional>
@@ -20,10 +20,10 @@ struct AddedToken {
   bool single_word = false;
   bool lstrip = false;
   bool rstrip = false;
-  std::optional<bool> normalized;  // not said: where it is not special
+  std::optional<bool> normalized;  // by default, if it is not special
 };
 
-// What tokenizer.json says.
+// The contents of a tokenizer.json.
 class TokenizerFile final : public JsonVisitor {
  public:
   bool scalar(const JsonPath& path, const JsonScalar& value) override {
@@ -58,7 +58,7 @@ class TokenizerFile final : public JsonVisitor {
   std::string problem;
   std::unordered_map<std::string, int32_t> ids;
   std::vector<AddedToken> added;
-  std::vector<std::string> pieces;  // by id, with a score each: unigram
+  std::vector<std::string> pieces;  // by id, each with a score: unigram
   std::vector<float> scores;
   std::string merges;  // stored form
   uint64_t n_merges = 0;

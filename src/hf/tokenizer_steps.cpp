@@ -1,4 +1,4 @@
-// The steps of a tokenizer.json, one component after the other.
+// Checks the steps of a tokenizer.json, component by component.
 #include "hf/tokenizer_steps.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ Status unsupported(const char* what, std::string_view name) {
                printable(name).c_str());
 }
 
-// The paths of the steps of a component that may be a sequence: "normalizer." or
-// "normalizer.normalizers.0." and so on; in a sequence within a sequence too.
+// Collects the paths of a component's steps. The component may be a sequence, also a nested one:
+// "normalizer." or "normalizer.normalizers.0." and so on.
 void find_steps(const TokenizerFile& file, const std::string& at, const char* list, int depth,
                 std::vector<std::string>* steps) {
   const std::string_view type = file.text(at + "type");
@@ -39,8 +39,8 @@ bool replaces(const TokenizerFile& file, const std::string& at, const char* kind
          file.text(at + "content") == content;
 }
 
-// BERT's: white space made plain, Chinese characters set apart, accents stripped (by default where
-// letters are made small), small letters.
+// BERT's normalizer: cleans white space, separates Chinese characters, strips accents (by default
+// when lowercasing) and converts to lower case.
 Status write_bert_normalizer(const TokenizerFile& file, const std::string& at,
                              MetadataWriter* out) {
   const std::string_view type = file.text(at + "type");
@@ -56,7 +56,8 @@ Status write_bert_normalizer(const TokenizerFile& file, const std::string& at,
   return {};
 }
 
-// What the tokenizer does of its own accord, or can be told to; all else is refused by name.
+// Accepts steps that the tokenizer always does, or can be configured to do. Any other step is an
+// error that names it.
 Status check_normalizer(const TokenizerFile& file, Kind kind, MetadataWriter* out) {
   std::vector<std::string> steps;
   find_steps(file, "normalizer.", "normalizers", 0, &steps);
@@ -82,14 +83,14 @@ Status check_normalizer(const TokenizerFile& file, Kind kind, MetadataWriter* ou
   return {};
 }
 
-// Where Metaspace puts a space before the text: before every piece of it, the first, or none.
+// Where Metaspace adds a space: before every section of the text, only before the first, or never.
 void write_metaspace(const TokenizerFile& file, const std::string& at, MetadataWriter* out) {
   const std::string_view scheme = file.text(at + "prepend_scheme");
   if (scheme == "never") return;
   out->string("tokenizer.sluice.metaspace", scheme == "first" ? "first" : "always");
 }
 
-// Of byte-level BPE hf_pre_tokenizer.h knows them.
+// For byte-level BPE, pre_tokenizer.h checks these steps.
 Status check_pre_tokenizer(const TokenizerFile& file, Kind kind, MetadataWriter* out) {
   std::vector<std::string> steps;
   find_steps(file, "pre_tokenizer.", "pretokenizers", 0, &steps);
@@ -146,8 +147,8 @@ Status write_added_flags(const TokenizerFile& file, bool normalizes, MetadataWri
     if (token.lstrip) left.push_back(static_cast<int32_t>(token.id));
     if (token.rstrip) right.push_back(static_cast<int32_t>(token.id));
     if (!normalizes || !token.normalized.value_or(!token.special)) continue;
-    // A control token may be a stretch of text that normalization moves: refused, as one that
-    // normalization changes is.
+    // Normalization could change or move the text of such a token, so control tokens and tokens
+    // with non-ASCII characters are errors here.
     const bool plain = std::all_of(token.content.begin(), token.content.end(),
                                    [](char c) { return static_cast<uint8_t>(c) < 0x80; });
     if (token.special || !plain) return unsupported("normalized of", name);
@@ -169,7 +170,7 @@ std::vector<std::string> pre_tokenizer_steps(const TokenizerFile& file) {
       if (regex.empty()) regex = file.text(at + "pattern.String");
       const std::string_view behavior = file.text(at + "behavior");
       const bool invert = file.text(at + "invert") == "true";
-      // The expressions match everything, so what lies between matches can be removed.
+      // The expressions match everything, so text between matches can be removed.
       const bool plain = invert ? behavior == "Removed" : behavior == "Isolated";
       return std::string(plain ? "Split:" : "Split in another way:").append(regex);
     }

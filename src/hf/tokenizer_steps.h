@@ -1,5 +1,5 @@
-// What of a tokenizer.json the tokenizers do of their own accord or can be told to; all else is
-// refused by name.
+// Checks the steps of a tokenizer.json: each must be one that the tokenizers always do, or can be
+// configured to do. Any other step is an error that names it.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, Sente
 
 enum class Kind { kByteLevel, kSentencePiece, kUnigram, kWordPiece };
 
-// Normalizer, pre-tokenizer, model and post-processor, in that order; what a tokenizer must be told
-// is written. Errors: kUnsupportedTokenizer.
+// Checks normalizer, pre-tokenizer, model and post-processor, in that order, and writes the
+// settings that a tokenizer needs. Errors: kUnsupportedTokenizer.
 [[nodiscard]] Status check_steps(const TokenizerFile& file, Kind kind, gguf::MetadataWriter* out);
-// The flags of added tokens: what surrounds them, and where they are looked for.
+// Writes the flags of added tokens: lstrip, rstrip and normalized.
 [[nodiscard]] Status write_added_flags(const TokenizerFile& file, bool normalizes,
                                        gguf::MetadataWriter* out);
-// The steps of the pre-tokenizer, as hf_pre_tokenizer.h wants them.
+// The steps of the pre-tokenizer, in the form of pre_tokenizer.h.
 [[nodiscard]] std::vector<std::string> pre_tokenizer_steps(const TokenizerFile& file);
 
 }  // namespace sluice::hf

@@ -1,4 +1,4 @@
-// Records from the end to the front: end of directory, directory, local headers.
+// Reads the records from the end of the file: end of directory, directory, local headers.
 #include "hf/zip.h"
 
 #include <cstring>
@@ -13,7 +13,7 @@ using gguf::Bytes;
 constexpr uint32_t kEnd = 0x06054b50, kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
 constexpr uint32_t kMember = 0x02014b50, kLocal = 0x04034b50;
 constexpr uint64_t kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20, kMemberBytes = 46;
-constexpr uint32_t kIn64 = 0xffffffff;  // of a field whose value is in the larger record
+constexpr uint32_t kIn64 = 0xffffffff;  // marks a field whose value is in the 64-bit record
 
 template <typename T>
 T field(Bytes bytes, uint64_t at) {
@@ -26,7 +26,7 @@ Status bad(const char* file, const char* what) {
   return error(Code::kBadHeader, "%s: %s", file, what);
 }
 
-// The fields of 64 bits that stand for those that are kIn64, in their order.
+// Reads the 64-bit fields that replace those marked kIn64, in their order.
 Status read_sizes(Bytes extra, ZipMember* member, uint64_t* stored, const char* file) {
   for (uint64_t at = 0; at + 4 <= extra.size();) {
     const auto id = field<uint16_t>(extra, at);
@@ -80,7 +80,7 @@ Result<ZipDirectory> find_zip_directory(Bytes tail, uint64_t file_size, const ch
     return out;
   }
   return error(Code::kTruncated,
-               "%s ends without a directory: it is cut off, or of the older form of torch.save, "
+               "%s has no zip directory: it is truncated, or in the older format of torch.save, "
                "which is not supported",
                file);
 }
@@ -91,12 +91,12 @@ Result<std::vector<ZipMember>> parse_zip_directory(Bytes in, const ZipDirectory&
   uint64_t at = 0;
   for (uint64_t i = 0; i < found.members; ++i) {
     if (in.size() - at < kMemberBytes || field<uint32_t>(in, at) != kMember) {
-      return bad(file, "its directory makes no sense");
+      return bad(file, "its directory is invalid");
     }
     const uint64_t name = field<uint16_t>(in, at + 28), extra = field<uint16_t>(in, at + 30);
     const uint64_t comment = field<uint16_t>(in, at + 32);
     if (in.size() - at - kMemberBytes < name + extra + comment) {
-      return bad(file, "its directory makes no sense");
+      return bad(file, "its directory is invalid");
     }
     ZipMember& member = out.emplace_back();
     const auto* text = reinterpret_cast<const char*>(in.data()) + at + kMemberBytes;
@@ -120,12 +120,12 @@ Result<std::vector<ZipMember>> parse_zip_directory(Bytes in, const ZipDirectory&
 Result<uint64_t> find_zip_member(Bytes local, const ZipMember& member, const ZipDirectory& found,
                                  const char* file) {
   if (local.size() < kZipLocalHeader || field<uint32_t>(local, 0) != kLocal) {
-    return bad(file, "a member is not where its directory says");
+    return bad(file, "a member's local header is not where the directory says");
   }
   const uint64_t at =
       member.header + kZipLocalHeader + field<uint16_t>(local, 26) + field<uint16_t>(local, 28);
   if (at > found.offset || member.bytes > found.offset - at) {
-    return error(Code::kTruncated, "%s: its member \"%s\" ends behind the others", file,
+    return error(Code::kTruncated, "%s: its member \"%s\" extends into the directory", file,
                  gguf::printable(member.name, 64).c_str());
   }
   return at;

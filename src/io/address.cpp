@@ -1,4 +1,5 @@
-// Rules on the text of an address, so that they hold for one that no parser takes, too.
+// These rules work on the text of an address, so they hold even for addresses that cannot be
+// parsed.
 #include "io/address.h"
 
 #include <algorithm>
@@ -13,8 +14,8 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// TextChunks "user:password@" out: up to the last @ of the host, or further where a password with a
-// slash in it hides the host.
+// Removes "user:password@": up to the last @ of the host, or further if the password contains a
+// slash and so hides the host.
 std::string without_user(std::string url) {
   const size_t colons = url.find("://");
   if (colons == std::string::npos) return url;
@@ -53,7 +54,8 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// The place of the digits in "-00002-of-00003.gguf" at the end of a path; npos: it is no such part.
+// The position of the digits in "-00002-of-00003.gguf" at the end of a path; npos if there are
+// none.
 size_t part_number(std::string_view path) {
   constexpr size_t kLength = 20;
   if (path.size() < kLength) return std::string_view::npos;

@@ -1,6 +1,6 @@
-// Addresses as people and the cache may see them. A message shows neither user, password nor query;
-// the cache knows a file by all that tells it apart, but not by a signature, which would be another
-// one tomorrow and is a secret besides. web/protocol/address.ts has the same rules for the package.
+// Makes URLs safe for messages and for the cache. A message shows no user, password or query. The
+// cache key of a file has everything that identifies it except signatures, which change over time
+// and are secret. web/protocol/address.ts has the same rules for the package.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@ namespace sluice::io {
 
 // For messages: no user, no password, no query, no fragment.
 [[nodiscard]] std::string public_address(const std::string& url);
-// What the cache knows a file by: no user, no password, no fragment, and of the query what is no
-// signature, token or the like.
+// The cache key: without user, password and fragment. Query parameters stay unless they hold a
+// signature, a token or the like.
 [[nodiscard]] std::string stored_address(const std::string& url);
-// The address that loads the model which a file is part of: a Hugging Face directory's, the first
-// part's of a split one, or the file's own.
+// The address of the model that a file belongs to: the Hugging Face directory, the first file of a
+// split model, or the file itself.
 [[nodiscard]] std::string model_address(const std::string& url);
 
 }  // namespace sluice::io

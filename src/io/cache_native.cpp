@@ -1,4 +1,4 @@
-// The chunk store over two files. See the header for the layout's reasons.
+// The chunk store over two files. The header explains the layout.
 #include "io/cache_native.h"
 
 #include <zlib.h>
@@ -26,8 +26,8 @@ constexpr char kMagic[8] = {'S', 'L', 'U', 'I', 'C', 'E', 'C', '1'};
 constexpr uint64_t kRecordsOffset = 16 << 10;
 constexpr size_t kMaxKeyBytes = 8 << 10;
 constexpr uint32_t kPresent = 0x4b4e4843;        // "CHNK"
-constexpr uint64_t kLockBase = 1ull << 40;       // byte-range locks live past the file's end
-constexpr uint64_t kMaxStoreBytes = 1ull << 42;  // 4 TB: a sane file, and small record tables
+constexpr uint64_t kLockBase = 1ull << 40;       // byte locks lie beyond the end of the file
+constexpr uint64_t kMaxStoreBytes = 1ull << 42;  // 4 TB bounds the table of records
 
 struct MetaHeader {
   char magic[8];
@@ -50,7 +50,7 @@ uint32_t checksum(uint32_t seed, const void* data, size_t n) {
   return static_cast<uint32_t>(::crc32_z(seed, static_cast<const Bytef*>(data), n));
 }
 
-// FNV-1a: names files only; the full key is compared.
+// FNV-1a. It only names files; the full key is compared.
 std::string hash_name(std::string_view text) {
   uint64_t h = 0xcbf29ce484222325u;
   for (const char c : text) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
@@ -64,7 +64,7 @@ uint32_t header_checksum(const MetaHeader& header, std::string_view key) {
   return checksum(fields, key.data(), key.size());
 }
 
-// The key and size of a meta file, when it is intact.
+// The key and size in a meta file; nullopt if it is damaged.
 std::optional<std::string> read_meta(const File& file, uint64_t* size) {
   MetaHeader header{};
   if (!read_all(file, &header, sizeof header, 0)) return std::nullopt;
@@ -80,7 +80,7 @@ std::optional<std::string> read_meta(const File& file, uint64_t* size) {
   return key;
 }
 
-// Makes an empty entry of the two files.
+// Makes the two files an empty entry.
 bool write_meta(const File& meta, const File& data, std::string_view key, uint64_t size) {
   MetaHeader header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
@@ -104,7 +104,7 @@ void for_each_meta(const std::string& dir, const std::string& prefix, Fn&& fn) {
   }
 }
 
-// Removes an entry; false when somebody is using it.
+// Removes an entry. False when it is in use.
 bool remove_entry(const std::string& base) {
   const File meta = File::open(base + ".meta", Access::kReadWrite);
   if (!meta.valid() || !meta.try_lock(LockKind::kExclusive)) return false;
@@ -113,7 +113,7 @@ bool remove_entry(const std::string& base) {
   return true;
 }
 
-// Removes the other versions of the file that `keep` is of, unless another process is using them.
+// Removes the other versions of the file in `keep`, unless another process is using them.
 void remove_stale(const std::string& keep) {
   const size_t slash = keep.rfind('/');
   const std::string prefix = keep.substr(slash + 1, keep.find('-', slash) - slash);
@@ -150,7 +150,8 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(const std::string& dir, con
     uint64_t stored = 0;
     return read_meta(meta, &stored) == key && stored == size;
   };
-  // Alone: may create or mend the entry. Otherwise it is in use, so it must be right already.
+  // With an exclusive lock, this process may create or repair the entry. Otherwise another process
+  // is using it, so it must be intact already.
   if (meta.try_lock(LockKind::kExclusive) && !intact() && !write_meta(meta, data, key, size)) {
     return io_error("cannot write", base + ".meta");
   }
@@ -202,12 +203,12 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open_complete(const std::string&
     }
     found = std::move(store);
   });
-  if (found == nullptr) return error(Code::kNotFound, "the cache does not hold all of the file");
+  if (found == nullptr) return error(Code::kNotFound, "the file is not completely cached");
   return found;
 }
 
 Result<std::unique_ptr<ChunkStore>> ChunkStore::open_temporary(uint64_t size) {
-  if (size > kMaxStoreBytes) return error(Code::kIo, "the file is too long to keep");
+  if (size > kMaxStoreBytes) return error(Code::kIo, "the file is too large for the cache");
   File meta = File::temporary(platform::temporary_directory());
   File data = meta.valid() ? File::temporary(platform::temporary_directory()) : File();
   if (!data.valid()) {
@@ -358,7 +359,7 @@ bool is_text(std::string_view url) {
   return ends(".json") || ends(".jinja");
 }
 
-// How many files of weights there are with this one: N of "-of-0000N.".
+// The number of weight files of the model that this file belongs to: N of "-of-0000N.".
 size_t parts_of(std::string_view url) {
   const size_t of = url.rfind("-of-");
   if (of == std::string_view::npos || url.size() < of + 10 || url[of + 9] != '.') return 1;
@@ -389,7 +390,7 @@ CacheEntry summarize(const std::string& url, std::vector<StoredFile> files) {
   return entry;
 }
 
-// False when the largest of its files is in use, which is then still there.
+// False when the largest of its files is in use; that file then stays.
 bool remove_files(const CacheEntry& entry) {
   return std::all_of(entry.bases.begin(), entry.bases.end(), remove_entry);
 }

@@ -1,4 +1,4 @@
-// A local file: reads are positional, so that threads share one without a lock.
+// A local file as a ByteSource. Reads are positional, so threads share one file without a lock.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -15,9 +15,9 @@ namespace {
 
 class FileSource final : public ByteSource {
  public:
-  FileSource(platform::File file, uint64_t size, std::string path, bool past_cache)
-      : file_(std::move(file)), size_(size), path_(std::move(path)), past_cache_(past_cache) {
-    if (past_cache_) file_.drop_cached(0, 0);
+  FileSource(platform::File file, uint64_t size, std::string path, bool no_page_cache)
+      : file_(std::move(file)), size_(size), path_(std::move(path)), no_page_cache_(no_page_cache) {
+    if (no_page_cache_) file_.drop_cached(0, 0);
   }
   FileSource(const FileSource&) = delete;
   FileSource& operator=(const FileSource&) = delete;
@@ -31,8 +31,8 @@ class FileSource final : public ByteSource {
       return error(Code::kIo, "reading %s failed: %s", path_.c_str(), std::strerror(errno));
     }
     const auto got = static_cast<uint64_t>(n);
-    if (got < out.size()) return past_end(offset + got);  // the file became shorter
-    if (past_cache_) file_.drop_cached(offset, out.size());
+    if (got < out.size()) return past_end(offset + got);  // the file has been truncated
+    if (no_page_cache_) file_.drop_cached(offset, out.size());
     return {};
   }
 
@@ -47,7 +47,7 @@ class FileSource final : public ByteSource {
   platform::File file_;
   uint64_t size_;
   std::string path_;
-  bool past_cache_;
+  bool no_page_cache_;
 };
 
 }  // namespace
@@ -65,7 +65,7 @@ Result<std::unique_ptr<ByteSource>> open_file(const std::string& path, const Ope
                  info.kind == platform::Kind::kDirectory ? "a directory" : "a device or pipe");
   }
   return std::unique_ptr<ByteSource>(
-      std::make_unique<FileSource>(std::move(file), info.size, path, options.past_cache));
+      std::make_unique<FileSource>(std::move(file), info.size, path, options.no_page_cache));
 }
 
 Result<ReadRate> measure_reads(ByteSource& source, uint64_t offset, uint64_t bytes, double max_ms) {

@@ -1,4 +1,4 @@
-// The HTTP client over libcurl: connections, one attempt, and the retry loop.
+// The HTTP client over libcurl: connections, a single attempt, and the retry loop.
 #include "io/http_client_native.h"
 
 #include <curl/curl.h>
@@ -18,11 +18,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMaxErrorBody = 64 << 10;     // read to keep the connection, then cut
-constexpr uint64_t kProgressBytes = 64 << 10;  // a cut after fewer bytes counts as no progress
-constexpr int kMaxRequests = 1000;             // for one fetch, whatever the progress
+constexpr size_t kMaxErrorBody = 64 << 10;     // read to keep the connection; longer ones are cut
+constexpr uint64_t kProgressBytes = 64 << 10;  // fewer bytes of an attempt count as no progress
+constexpr int kMaxRequests = 1000;             // of one fetch, even with progress
 
-// scheme://host[:port]/path of a URL, as messages show it.
+// The scheme://host[:port]/path of a URL, for messages.
 std::string public_name(const std::string& url) {
   std::string name = public_address(url);
   for (char& c : name) {
@@ -31,7 +31,7 @@ std::string public_name(const std::string& url) {
   return name.substr(0, 200);
 }
 
-// How long the server asks for patience: seconds, or a date.
+// The delay of the Retry-After header, which is in seconds or a date.
 int retry_after_ms(const HttpResponse& answer) {
   if (answer.retry_after.empty()) return 0;
   if (answer.retry_after_seconds) {
@@ -77,7 +77,7 @@ struct HttpClient::Callbacks {
     t->window_bytes += n;
     t->client->check_response(t);
     if (t->stop) return 0;
-    if (!t->accepted) {  // the body of an error: read a little, so that the connection lives on
+    if (!t->accepted) {  // the body of an error: read a little, to keep the connection alive
       t->body += n;
       return t->body > kMaxErrorBody ? 0 : n;
     }
@@ -88,13 +88,12 @@ struct HttpClient::Callbacks {
     t->skip -= skipped;
     bytes = bytes.subspan(static_cast<size_t>(skipped));
     if (bytes.size() > t->length - t->done) {
-      t->fail(
-          error(Code::kNetwork, "%s sent more bytes than it announced", t->client->name().c_str()),
-          true);
+      t->fail(error(Code::kNetwork, "%s sent more bytes than announced", t->client->name().c_str()),
+              true);
       return 0;
     }
     if (!bytes.empty() && !(*t->sink)(bytes)) {
-      t->fail(error(Code::kIo, "the bytes of %s could not be kept", t->client->name().c_str()),
+      t->fail(error(Code::kIo, "the bytes of %s could not be stored", t->client->name().c_str()),
               false);
       return 0;
     }
@@ -179,8 +178,8 @@ void HttpClient::setup(Connection* c, Transfer* t) {
   curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 1L);
   curl_easy_setopt(e, CURLOPT_MAXREDIRS, 10L);
   curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L);  // an abort does not wait for a name look-up
-  // Parallel ranges want a connection each, not streams of one.
+  curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L);  // an abort does not wait for a DNS look-up
+  // Parallel ranges use a connection each, not streams of one HTTP/2 connection.
   curl_easy_setopt(e, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options_.connect_timeout_ms));
   curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
@@ -214,7 +213,7 @@ void HttpClient::attempt(Transfer* t) {
   release(c);
 }
 
-// Drives one request to its end, watching for abort() and for stalls.
+// Runs one request to its end, and checks for abort() and stalls.
 void HttpClient::run(Connection* c, Transfer* t) {
   char detail[CURL_ERROR_SIZE] = "";
   setup(c, t);
@@ -241,7 +240,7 @@ void HttpClient::run(Connection* c, Transfer* t) {
   if (epoch() != t->epoch) {
     t->fail(error(Code::kAborted, "the read of %s was aborted", name_.c_str()), false);
   } else if (running != 0 && t->accepted && t->done == t->length && t->length != 0) {
-    // All bytes are there; the server only promised more than it had.
+    // All requested bytes have arrived; the server announced more and did not send them.
   } else if (running != 0) {
     t->fail(error(Code::kNetwork, "%s stopped sending", name_.c_str()), true);
   } else {
@@ -271,11 +270,11 @@ Status HttpClient::transfer_with_retries(Transfer* t) {
     state.requests++;
     if (t->failure.ok()) return {};
     if (!t->retry) return t->failure;
-    if (t->shorter && state.requests < kMaxRequests) continue;  // a server may cap what it sends
+    if (t->shorter && state.requests < kMaxRequests) continue;  // a server may shorten ranges
     if (t->done - before >= kProgressBytes) state.failures = 0;
     state.failures++;
     const bool was_redirected = t->redirected;
-    if (was_redirected) {  // its signature may have expired: ask the original again
+    if (was_redirected) {  // its signature may have expired: go back to the original URL
       const std::lock_guard<std::mutex> lock(mutex_);
       redirect_.clear();
     }
@@ -284,7 +283,7 @@ Status HttpClient::transfer_with_retries(Transfer* t) {
                    state.failures);
     }
     if (retry_after_ms(*t) > options_.max_retry_after_ms) {
-      return error(t->failure.code(), "%s and asks to come back in %d seconds",
+      return error(t->failure.code(), "%s and asks to retry in %d seconds",
                    t->failure.message().c_str(), retry_after_ms(*t) / 1000);
     }
     if (was_redirected && t->status >= 400 && t->status < 500 && retry_after_ms(*t) == 0) continue;
@@ -310,7 +309,7 @@ Status HttpClient::open() {
   const Sink ignore = [](std::span<const uint8_t>) { return true; };
   t.sink = &ignore;
   SLUICE_RETURN_IF_ERROR(transfer_with_retries(&t));
-  if (remote_.ranges && !t.range.total) {  // a 206 that hides its Content-Range
+  if (remote_.ranges && !t.range.total) {  // a 206 without a total size in Content-Range
     Transfer length;
     length.kind = Transfer::Kind::kProbeLength;
     length.epoch = t.epoch;

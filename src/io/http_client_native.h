@@ -1,9 +1,9 @@
-// One remote file, asked for by ranges. A fetch is patient: it resumes at the byte reached after a
-// cut, a stall or a busy server, with backoff and jitter, and it is suspicious: each answer must be
-// the range that was asked for, of the file that was opened. Redirect targets are remembered,
-// because hubs redirect every request, and dropped as soon as they refuse (signed URLs expire).
-// Each request has a curl multi handle of its own, so that abort() can wake it at once; handles are
-// pooled, so that connections are kept alive.
+// Reads one remote file by range requests. After a lost connection, a stall or a busy server, a
+// fetch resumes at the byte reached, with backoff and jitter. Each response is validated: it must
+// be the requested range of the file that was opened. Redirect targets are remembered, because hubs
+// redirect every request. They are dropped as soon as they fail, because signed URLs expire. Each
+// request has its own curl multi handle, so that abort() can wake it at once. Handles are pooled,
+// so connections stay alive.
 #pragma once
 
 #include <atomic>
@@ -21,20 +21,20 @@
 
 namespace sluice::io {
 
-// No model is longer; what claims to be is refused before any table is made of it.
+// The largest accepted file. A larger one is an error before any table is allocated for it.
 constexpr uint64_t kMaxFileBytes = 1ull << 42;
 
-// What identifies a file on a server; a change of any of these is a different file.
+// What identifies a file on a server. If any of these changes, it is a different file.
 struct RemoteFile {
   uint64_t size = 0;
   std::string etag;
   std::string last_modified;
-  bool ranges = false;  // the server serves byte ranges
+  bool ranges = false;  // the server supports range requests
 };
 
 class HttpClient {
  public:
-  // Takes body bytes in order; false when they cannot be kept, which ends the fetch with kIo.
+  // Receives body bytes in order. False, when they cannot be stored, ends the fetch with kIo.
   using Sink = std::function<bool(std::span<const uint8_t>)>;
 
   HttpClient(std::string url, const HttpOptions& options);
@@ -42,21 +42,22 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  // Asks what the file is. Fills remote().
+  // Requests the file's size and version. Fills remote().
   [[nodiscard]] Status open();
   [[nodiscard]] const RemoteFile& remote() const { return remote_; }
 
-  // All reads that carry an older epoch than the current one end with kAborted.
+  // abort() begins a new epoch. Fetches with an older epoch end with kAborted.
   [[nodiscard]] uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
   void abort();
 
-  // Hands bytes [offset, offset + length) to the sink. Errors: kHttpStatus, kNetwork, kAborted,
+  // Passes bytes [offset, offset + length) to the sink. Errors: kHttpStatus, kNetwork, kAborted,
   // kSourceChanged, kNoRangeSupport, kIo.
   [[nodiscard]] Status fetch(uint64_t offset, uint64_t length, uint64_t epoch, const Sink& sink);
-  // The whole file from a server without ranges: after a cut the beginning is read again.
+  // Fetches the whole file from a server without range requests. After a lost connection it starts
+  // over and skips the bytes that it has.
   [[nodiscard]] Status fetch_whole(uint64_t epoch, const Sink& sink);
 
-  // Sleeps; false when aborted meanwhile.
+  // Sleeps. False when aborted meanwhile.
   [[nodiscard]] bool wait(int ms, uint64_t epoch);
 
   [[nodiscard]] uint64_t bytes_fetched() const { return bytes_fetched_.load(); }
@@ -93,7 +94,7 @@ class HttpClient {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::string redirect_;  // where the last redirect led; empty: ask the original
+  std::string redirect_;  // target of the last redirect; empty: use the original URL
   std::vector<std::unique_ptr<Connection>> connections_;
   uint64_t jitter_;
 };

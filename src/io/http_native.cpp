@@ -1,11 +1,11 @@
-// A remote file as a ByteSource. Three ways, one interface:
+// A remote file as a ByteSource, in one of three modes:
 //   direct     ranges go from the network to the reader
 //   stored     ranges are fetched as whole chunks into the chunk store and read from there
-//   whole      a server without ranges: a thread takes the file from front to back into a store
-//              (the cache's, or a temporary one) and readers wait for their chunk
-// Readers that want the same chunk share one fetch; readers of different chunks fetch in parallel.
-// A store that cannot be written any more (a full disk) is left, with a warning: stored becomes
-// direct for what is missing.
+//   whole      a server without range requests: a thread downloads the file from start to end into
+//   a
+//              store (the cache's, or a temporary one), and readers wait for their chunk
+// Readers of the same chunk share one fetch; readers of different chunks fetch in parallel. When
+// the store cannot be written (a full disk), it warns once and reads missing chunks in direct mode.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -21,7 +21,7 @@ namespace sluice::io {
 
 namespace {
 
-constexpr int kMaxWholeRuns = 3;  // of the thread that takes the file from front to back
+constexpr int kMaxWholeRuns = 3;  // downloads of the whole file that one read may start
 
 class HttpSource final : public ByteSource {
  public:
@@ -45,7 +45,7 @@ class HttpSource final : public ByteSource {
 
   [[nodiscard]] uint64_t size() const override { return size_; }
   [[nodiscard]] uint64_t bytes_fetched() const override { return client_->bytes_fetched(); }
-  [[nodiscard]] uint64_t bytes_from_store() const override { return from_store_.load(); }
+  [[nodiscard]] uint64_t bytes_from_cache() const override { return from_store_.load(); }
   [[nodiscard]] uint64_t bytes_missing() const override {
     uint64_t missing = store_ == nullptr ? size_ : 0;
     for (uint64_t c = 0; store_ != nullptr && c < store_->n_chunks(); ++c) {
@@ -56,7 +56,7 @@ class HttpSource final : public ByteSource {
 
   void abort() override {
     reader_epoch_.fetch_add(1);
-    // The thread of a whole file is nobody's read: it goes on, unless the source is closing.
+    // The download of a whole file serves all readers, so it continues unless the source closes.
     if (!whole_ || closing_) client_->abort();
     const std::lock_guard<std::mutex> lock(mutex_);
     changed_.notify_all();
@@ -80,7 +80,7 @@ class HttpSource final : public ByteSource {
     const Turn turn{reader_epoch_.load(), client_->epoch()};
     if (store_ == nullptr) return read_direct(offset, out, turn);
     if (!whole_ && !degraded_) {
-      // First what nobody is fetching yet, so that readers of neighbouring ranges share the work.
+      // Take unclaimed chunks first, so that readers of neighbouring ranges share the work.
       const uint64_t last = out.empty() ? 0 : (offset + out.size() - 1) / ChunkStore::kChunkBytes;
       for (uint64_t c = offset / ChunkStore::kChunkBytes; !out.empty() && c <= last; c++) {
         if (claim(c)) SLUICE_RETURN_IF_ERROR(fetch_claimed(c, turn));
@@ -99,7 +99,7 @@ class HttpSource final : public ByteSource {
   }
 
  private:
-  // When a read began: what abort() makes old.
+  // The epochs in which a read began. abort() starts new ones.
   struct Turn {
     uint64_t reader;
     uint64_t client;
@@ -120,7 +120,7 @@ class HttpSource final : public ByteSource {
     });
   }
 
-  // One part of one chunk, from the store; mended or fetched when it is not (intact) there.
+  // Reads a part of a chunk from the store. Fetches the chunk first if it is missing or damaged.
   [[nodiscard]] Status read_chunk(uint64_t chunk, uint64_t within, std::span<uint8_t> out,
                                   const Turn& turn) {
     for (int attempt = 0; attempt < 3; attempt++) {
@@ -135,7 +135,7 @@ class HttpSource final : public ByteSource {
       if (status.ok() || status.code() != Code::kCorrupt) return status;
     }
     if (!whole_) return read_direct(chunk * ChunkStore::kChunkBytes + within, out, turn);
-    return error(Code::kCorrupt, "the local copy of %s is damaged again and again",
+    return error(Code::kCorrupt, "the local copy of %s was damaged repeatedly",
                  client_->name().c_str());
   }
 
@@ -144,13 +144,13 @@ class HttpSource final : public ByteSource {
     return fetched_.count(chunk) != 0;
   }
 
-  // True when this thread now has the duty to fetch the chunk.
+  // True when this thread must now fetch the chunk.
   [[nodiscard]] bool claim(uint64_t chunk) {
     const std::lock_guard<std::mutex> lock(mutex_);
     return !store_->has(chunk) && in_flight_.insert(chunk).second;
   }
 
-  // Waits until the chunk is there, fetching it unless another thread does.
+  // Waits until the chunk is stored. Fetches it unless another thread does.
   [[nodiscard]] Status obtain(uint64_t chunk, const Turn& turn) {
     for (;;) {
       if (claim(chunk)) return fetch_claimed(chunk, turn);
@@ -187,13 +187,13 @@ class HttpSource final : public ByteSource {
 
   void degrade(const Status& why) {
     if (degraded_.exchange(true)) return;
-    if (on_warning_) on_warning_(why.message() + "; what is missing is read from the network");
+    if (on_warning_) on_warning_(why.message() + "; missing parts are read from the network");
   }
 
   // --- whole files
 
-  // Waits for the thread to reach the chunk; starts it, also again after a failure that an earlier
-  // reader was told of.
+  // Waits until the download reaches the chunk. Starts it if it is not running, also after a
+  // failure that an earlier reader has reported.
   [[nodiscard]] Status await_whole(uint64_t chunk, const Turn& turn) {
     std::unique_lock<std::mutex> lock(mutex_);
     const int seen = whole_runs_;
@@ -203,7 +203,7 @@ class HttpSource final : public ByteSource {
       if (!thread_running_) {
         if (whole_runs_ != seen && !whole_status_.ok()) return whole_status_;
         if (whole_runs_ - seen >= kMaxWholeRuns) {
-          return error(Code::kCorrupt, "the local copy of %s does not keep its bytes",
+          return error(Code::kCorrupt, "the local copy of %s keeps losing data",
                        client_->name().c_str());
         }
         if (thread_.joinable()) thread_.join();
@@ -226,7 +226,7 @@ class HttpSource final : public ByteSource {
             const uint64_t left = store_->chunk_bytes(chunk) - at % ChunkStore::kChunkBytes;
             const auto part =
                 bytes.first(static_cast<size_t>(std::min<uint64_t>(bytes.size(), left)));
-            (void)writer->append(part);  // commit() tells
+            (void)writer->append(part);  // commit() reports a failure
             at += part.size();
             bytes = bytes.subspan(part.size());
             if (part.size() < left) continue;
@@ -248,7 +248,7 @@ class HttpSource final : public ByteSource {
   std::unique_ptr<ChunkStore> store_;  // null: direct
   std::function<void(const std::string&)> on_warning_;
   const bool whole_;
-  const Status offline_;  // why there is no server behind the store; ok when there is one
+  const Status offline_;  // why the server cannot be reached; ok when it can
   uint64_t size_ = 0;
   std::atomic<uint64_t> reader_epoch_{1};
   std::atomic<uint64_t> from_store_{0};
@@ -258,14 +258,14 @@ class HttpSource final : public ByteSource {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::set<uint64_t> in_flight_;
-  std::set<uint64_t> fetched_;  // by this source, so not counted as found in the store
+  std::set<uint64_t> fetched_;  // chunks fetched by this source: not counted as read from the store
   std::thread thread_;
   bool thread_running_ = false;
   Status whole_status_;
   int whole_runs_ = 0;
 };
 
-// What identifies this version of the file; empty when the server says nothing about it.
+// What identifies this version of the file; empty when the server sends neither ETag nor date.
 std::string version_of(const RemoteFile& file) {
   return file.etag.empty() ? file.last_modified : file.etag;
 }
@@ -279,7 +279,7 @@ Result<Bytes> read_head(HttpClient& client, size_t most) {
   const auto take = [&](std::span<const uint8_t> bytes) {
     const size_t n = std::min(bytes.size(), length - head.size());
     head.insert(head.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(n));
-    return ranges || head.size() < length;  // a whole file is left where that is enough
+    return ranges || head.size() < length;  // stops the download of a whole file
   };
   if (length == 0) return head;
   Status status = ranges ? client.fetch(0, length, client.epoch(), take)
@@ -291,14 +291,15 @@ Result<Bytes> read_head(HttpClient& client, size_t most) {
 bool is_model(const Bytes& head) {
   constexpr uint8_t kGguf[] = {'G', 'G', 'U', 'F'};
   constexpr uint8_t kQsf[] = {'Q', 'S', 'F', '1'};
-  constexpr uint8_t kSafetensors[] = {0, 0, 0, '{'};  // the top of a length, then JSON
+  constexpr uint8_t kSafetensors[] = {0, 0, 0, '{'};  // high bytes of a length, then JSON
   return (head.size() >= 4 && std::equal(kGguf, kGguf + 4, head.begin())) ||
          (head.size() >= 4 && std::equal(kQsf, kQsf + 4, head.begin())) ||
          (head.size() >= 9 && std::equal(kSafetensors, kSafetensors + 4, head.begin() + 5));
 }
 
-// May `fresh` begin a new version of the file that began with `old`? A portal serves no ranges, so
-// another JSON needs them, or the same first key. web/io/local-chunks.ts has the same rule.
+// Whether `fresh` can be the start of a new version of the file that began with `old`, and not the
+// page of a captive portal. A portal serves no ranges, so different JSON needs range support or the
+// same first key. web/io/local-chunks.ts has the same rule.
 bool resembles(const Bytes& fresh, const Bytes& old, bool ranges) {
   const auto same = static_cast<ptrdiff_t>(std::min<size_t>({8, fresh.size(), old.size()}));
   if (same >= 4 && std::equal(fresh.begin(), fresh.begin() + same, old.begin())) return true;
@@ -310,9 +311,9 @@ bool resembles(const Bytes& fresh, const Bytes& old, bool ranges) {
   return first != fresh.end() && *first != '<';
 }
 
-// Whether what answers is the cached file or can be a newer version of it. Where the server names
-// no version the beginning does: `*other` then says that what is cached of this very size is not
-// it.
+// Checks that the server has the cached file or a plausible newer version of it. If the server
+// names no version, the first bytes are compared: *other then tells that the cached file of this
+// size is a different one.
 Status check_answer(HttpClient& client, const std::string& dir, const std::string& url,
                     bool* other) {
   constexpr size_t kCompareBytes = 64 << 10;
@@ -327,18 +328,18 @@ Status check_answer(HttpClient& client, const std::string& dir, const std::strin
   if (same && *head == *old) return {};
   *other = same && !old->empty();
   if (resembles(*head, *old, remote.ranges)) return {};
-  return error(Code::kNetwork, "%s answers with something else than the cached model",
+  return error(Code::kNetwork, "%s does not answer with the cached model or a newer version of it",
                client.name().c_str());
 }
 
-// Why the whole file cannot be kept in `dir`.
+// An error if the whole file does not fit in `dir`.
 Status check_room(const HttpClient& client, const std::string& dir, uint64_t cap) {
   const uint64_t size = client.remote().size;
   uint64_t room = cap;
   if (platform::free_bytes(dir, &room)) room = std::min(room, cap);
   if (size <= room) return {};
   return error(Code::kNoRangeSupport,
-               "%s cannot be read in parts, and there is no room for its %llu bytes in %s",
+               "%s does not support range requests, and its %llu bytes do not fit in %s",
                client.name().c_str(), static_cast<unsigned long long>(size), dir.c_str());
 }
 
@@ -370,7 +371,7 @@ Result<std::unique_ptr<ByteSource>> open_http(const std::string& url, const Open
       store = std::move(*opened);
       if (other) store->clear();
     } else {
-      warn(opened.status().message() + "; going on without the cache");
+      warn(opened.status().message() + "; continuing without the cache");
     }
   }
   if (!remote.ranges) {

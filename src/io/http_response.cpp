@@ -1,4 +1,4 @@
-// Reading of header lines (RFC 9110).
+// Parses header lines (RFC 9110).
 #include "io/http_response.h"
 
 #include <charconv>

@@ -1,6 +1,6 @@
-// What the head of an HTTP answer says, line by line as it arrives. Nothing here is believed: sizes
-// beyond 2^62, long values and lines that are no header are passed over, and what is left is judged
-// against what was asked (http_client_native.cpp).
+// Parses the header of an HTTP response, line by line as it arrives. Nothing is trusted: sizes
+// beyond 2^62, long values and malformed lines are ignored. The rest is checked against the request
+// (http_validate_native.cpp).
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace sluice::io {
 
-// ASCII letters made small: names and values that are not case-sensitive.
+// Converts ASCII letters to lower case, for names and values that are not case-sensitive.
 [[nodiscard]] std::string lower(std::string_view s);
 
-// What a server says about the part that it sends.
+// The Content-Range header: which part of the file the response has.
 struct ContentRange {
   bool present = false;
   std::optional<uint64_t> first, last, total;
@@ -25,7 +25,7 @@ struct HttpResponse {
   std::optional<uint64_t> content_length, retry_after_seconds;
   ContentRange range;
 
-  // Is this the line that a new answer begins with?
+  // Whether this is the first line of a new response.
   [[nodiscard]] static bool begins(std::string_view line) { return line.substr(0, 5) == "HTTP/"; }
   void read_line(std::string_view line);
 

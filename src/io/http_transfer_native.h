@@ -1,5 +1,5 @@
-// What a fetch of HttpClient knows of itself: shared by the attempts that make it
-// (http_client_native.cpp) and the judgement of their answers (http_validate_native.cpp).
+// The state of one HttpClient fetch, shared by its attempts (http_client_native.cpp) and the
+// validation of their responses (http_validate_native.cpp).
 #pragma once
 
 #include "io/http_client_native.h"
@@ -7,7 +7,7 @@
 
 namespace sluice::io {
 
-// One fetch over all its attempts (first block), and the answer of the attempt under way.
+// A fetch over all its attempts (first block), and the response of the current attempt.
 struct HttpClient::Transfer : HttpResponse {
   enum class Kind { kProbe, kProbeLength, kRange, kWhole };
   Kind kind = Kind::kRange;
@@ -18,16 +18,16 @@ struct HttpClient::Transfer : HttpResponse {
   const Sink* sink = nullptr;
   HttpClient* client = nullptr;
 
-  bool redirected = false;  // asked at a remembered redirect target
+  bool redirected = false;  // sent to a remembered redirect target
   bool judged = false;
   bool accepted = false;
-  bool stop = false;     // the headers said all that is wanted
-  bool shorter = false;  // all of a range came that the server had made shorter than asked for
+  bool stop = false;     // the headers are enough: the body is not needed
+  bool shorter = false;  // the server sent a complete range that is shorter than the requested one
   uint64_t skip = 0;     // bytes of the body before `done`
   uint64_t body = 0;     // bytes of the body so far
   uint64_t window_bytes = 0;
 
-  Status failure;  // of this attempt
+  Status failure;  // of the current attempt
   bool retry = false;
 
   void begin_attempt() {

@@ -1,16 +1,16 @@
-// What an answer is worth: whether its headers are those of the range that was asked for, of the
-// file that was opened, and whether asking again can mend what is wrong with it.
+// Validates responses: whether the headers match the requested range and the opened file, and
+// whether a failed request is worth a retry.
 #include <curl/curl.h>
 
 #include "io/http_transfer_native.h"
 
 namespace sluice::io {
 
-// Judges an attempt that ended by itself.
+// Decides the outcome of an attempt that was not cut short by abort() or a stall.
 void HttpClient::conclude(int curl_code, const char* detail, Transfer* t) {
   const auto code = static_cast<CURLcode>(curl_code);
   if (t->status != 0 && (code == CURLE_OK || code == CURLE_PARTIAL_FILE)) check_response(t);
-  if (t->stop || !t->failure.ok()) return;  // judged from the headers, or by the sink
+  if (t->stop || !t->failure.ok()) return;  // decided by the headers or the sink
   if (code == CURLE_OK && t->accepted) {
     if (t->done == t->length) return;
     const ContentRange& r = t->range;
@@ -20,7 +20,7 @@ void HttpClient::conclude(int curl_code, const char* detail, Transfer* t) {
             true);
     return;
   }
-  // What asking again cannot mend.
+  // Errors for which a retry is useless.
   const bool final = code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
                      code == CURLE_TOO_MANY_REDIRECTS || code == CURLE_PEER_FAILED_VERIFICATION ||
                      code == CURLE_SSL_CACERT_BADFILE || code == CURLE_OUT_OF_MEMORY;
@@ -41,7 +41,7 @@ bool HttpClient::same_file(const Transfer& t) const {
   return !t.range.total || *t.range.total == remote_.size;
 }
 
-// Looks at the headers of an answer once, before its first body byte is believed.
+// Checks the headers of a response once, before its first body byte is used.
 void HttpClient::check_response(Transfer* t) {
   if (t->judged) return;
   t->judged = true;
@@ -50,7 +50,7 @@ void HttpClient::check_response(Transfer* t) {
   }
   if (!t->encoding.empty() && t->encoding != "identity") {
     t->stop = true;
-    return t->fail(error(Code::kNetwork, "%s is sent compressed (%.40s) although that was refused",
+    return t->fail(error(Code::kNetwork, "%s was sent compressed (%.40s), which is unsupported",
                          name_.c_str(), t->encoding.c_str()),
                    false);
   }
@@ -72,7 +72,7 @@ void HttpClient::check_response(Transfer* t) {
   if (t->status == 206 && t->kind == Transfer::Kind::kRange) return check_partial(t);
   const bool whole = t->offset + t->done == 0 && t->length == remote_.size;
   if (t->kind == Transfer::Kind::kRange && !whole) {
-    t->stop = true;  // asked again: of several servers behind one name, one may know ranges
+    t->stop = true;  // retried: of several servers behind one name, another may support ranges
     return t->fail(error(Code::kNoRangeSupport, "%s answered a range request with the whole file",
                          name_.c_str()),
                    true);
@@ -87,12 +87,12 @@ void HttpClient::check_response(Transfer* t) {
 }
 
 void HttpClient::check_probe(Transfer* t) {
-  t->stop = true;  // the headers say it all
+  t->stop = true;  // the headers are enough
   t->accepted = true;
   if (t->kind == Transfer::Kind::kProbeLength || t->status == 200) {
     if (!t->content_length) {
       t->accepted = false;
-      t->fail(error(Code::kNoRangeSupport, "%s does not tell how long the file is", name_.c_str()),
+      t->fail(error(Code::kNoRangeSupport, "%s does not report the file's length", name_.c_str()),
               false);
       return;
     }
@@ -111,7 +111,7 @@ void HttpClient::check_probe(Transfer* t) {
   remote_.last_modified = t->last_modified;
   if (remote_.size > kMaxFileBytes) {
     t->accepted = false;
-    t->fail(error(Code::kBadHeader, "%s claims to be %llu bytes long", name_.c_str(),
+    t->fail(error(Code::kBadHeader, "%s has an impossible length of %llu bytes", name_.c_str(),
                   ull(remote_.size)),
             false);
   }
@@ -131,7 +131,7 @@ void HttpClient::check_partial(Transfer* t) {
   }
   if (!good) {
     t->stop = true;
-    return t->fail(error(Code::kNetwork, "%s answered with other bytes than the %llu at %llu",
+    return t->fail(error(Code::kNetwork, "%s sent other bytes than the requested %llu at %llu",
                          name_.c_str(), ull(wanted), ull(first)),
                    true);
   }

@@ -1,4 +1,4 @@
-// A ByteSource over bytes that are in memory already: tests, embedded models, small files.
+// A ByteSource over bytes in memory, for tests, embedded models and small files.
 #include <cstring>
 
 #include "io/byte_source.h"
@@ -15,7 +15,7 @@ class MemorySource final : public ByteSource {
 
   [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
     if (offset > bytes_.size() || out.size() > bytes_.size() - offset) {
-      return error(Code::kTruncated, "a read at byte %llu goes past the end (%zu bytes)",
+      return error(Code::kTruncated, "a read at byte %llu exceeds the end (%zu bytes)",
                    static_cast<unsigned long long>(offset), bytes_.size());
     }
     if (!out.empty()) std::memcpy(out.data(), bytes_.data() + offset, out.size());

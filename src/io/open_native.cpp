@@ -1,5 +1,5 @@
-// Paths and addresses, told apart. A build without libcurl (SLUICE_NO_HTTP: for another processor,
-// where tests run under an emulator) has files only.
+// Opens paths and URLs. A build without libcurl (SLUICE_NO_HTTP, used for tests under an emulator)
+// supports files only.
 #include "io/address.h"
 #include "io/byte_source.h"
 
@@ -15,13 +15,13 @@ Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,
   }
   if (scheme == "http" || scheme == "https") {
 #if defined(SLUICE_NO_HTTP)
-    return error(Code::kInvalidArgument, "this build reads files alone");
+    return error(Code::kInvalidArgument, "this build supports local files only");
 #else
     return open_http(path_or_url, options);
 #endif
   }
   if (scheme == "file") return open_file(path_or_url.substr(colon + 3), options);
-  return error(Code::kInvalidArgument, "%s: only http and https addresses can be read",
+  return error(Code::kInvalidArgument, "%s: only http and https addresses are supported",
                public_address(path_or_url).substr(0, 200).c_str());
 }
 

@@ -28,7 +28,7 @@ struct HeadPolicy {
     kWhole,
     kSome,   // so many clusters
     kExact,  // as many as it takes to know the largest logit
-  } kind = Kind::kByQuality;
+  } kind = Kind::kByRatio;
   int32_t clusters = 8;
 };
 

@@ -446,9 +446,9 @@ uint64_t Model::bytes_fetched() const {
   return n;
 }
 
-uint64_t Model::bytes_from_store() const {
+uint64_t Model::bytes_from_cache() const {
   uint64_t n = 0;
-  for (const auto& source : sources_) n += source->bytes_from_store();
+  for (const auto& source : sources_) n += source->bytes_from_cache();
   return n;
 }
 

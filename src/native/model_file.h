@@ -91,7 +91,7 @@ class Model final : private session::RangeReader {
   // The file that the fills come from (its first part).
   [[nodiscard]] io::ByteSource& source() { return *sources_[0]; }
   [[nodiscard]] uint64_t bytes_fetched() const;
-  [[nodiscard]] uint64_t bytes_from_store() const;
+  [[nodiscard]] uint64_t bytes_from_cache() const;
   // Milliseconds that run() spent waiting for weights.
   [[nodiscard]] double wait_ms() const { return wait_ms_; }
 

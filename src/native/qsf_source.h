@@ -32,7 +32,7 @@ class QsfSource final : public io::ByteSource {
   [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override;
   void will_need(uint64_t offset, uint64_t length) override;
   [[nodiscard]] uint64_t bytes_fetched() const override { return file_->bytes_fetched(); }
-  [[nodiscard]] uint64_t bytes_from_store() const override { return file_->bytes_from_store(); }
+  [[nodiscard]] uint64_t bytes_from_cache() const override { return file_->bytes_from_cache(); }
   [[nodiscard]] uint64_t bytes_missing() const override { return file_->bytes_missing(); }
   void abort() override;
 

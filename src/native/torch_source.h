@@ -27,7 +27,7 @@ class TorchSource final : public io::ByteSource {
   [[nodiscard]] uint64_t size() const override;
   [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override;
   [[nodiscard]] uint64_t bytes_fetched() const override { return file_->bytes_fetched(); }
-  [[nodiscard]] uint64_t bytes_from_store() const override { return file_->bytes_from_store(); }
+  [[nodiscard]] uint64_t bytes_from_cache() const override { return file_->bytes_from_cache(); }
   [[nodiscard]] uint64_t bytes_missing() const override { return file_->bytes_missing(); }
   void abort() override { file_->abort(); }
 

@@ -1,4 +1,4 @@
-// Taking addresses apart.
+// Splits addresses into directory, name, query and part number.
 #include "open/address.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ bool is_url(std::string_view address) {
   return address.find("://") != std::string_view::npos;
 }
 
-// Length of the path: a URL's ends where its query begins.
+// The length of the path. In a URL it ends where the query begins.
 size_t path_length(std::string_view address) {
   return is_url(address) ? std::min(address.find_first_of("?#"), address.size()) : address.size();
 }
@@ -29,7 +29,7 @@ bool names_file_of_directory(std::string_view path) {
   return path.ends_with("config.json") || path.ends_with(".safetensors");
 }
 
-// Where "-NNNNN-of-NNNNN.gguf" begins; npos when the path does not end so.
+// The position of a final "-NNNNN-of-NNNNN.gguf"; npos if there is none.
 size_t find_split_suffix(std::string_view path) {
   if (path.size() < kSplitPattern.size()) return std::string_view::npos;
   const size_t at = path.size() - kSplitPattern.size();

@@ -1,5 +1,5 @@
-// Which of the two a source is. Apart from the rest, because a program that calls of_file() alone
-// links nothing of directories.
+// Detects whether a source is a file or a directory. This has a file of its own, so that a program
+// that only calls of_file() does not link the code for directories.
 #include <algorithm>
 
 #include "open/address.h"

@@ -1,5 +1,6 @@
-// A Hugging Face directory: config.json, the index, every shard, so that sizes are known before
-// anything large is read; then the other texts and the shards' headers.
+// Loads a Hugging Face directory. First come config.json, the index and the sizes of all shards, so
+// that sizes are known before anything large is read. Then come the other texts and the shards'
+// headers.
 #include <array>
 
 #include "hf/config.h"
@@ -15,7 +16,7 @@ enum : uint32_t {
   kIndex,
   kModules,
   kPooling,
-  kDense,  // of each Dense module of modules.json
+  kDense,  // one for each Dense module of modules.json
   kLastDense = kDense + hf::kMaxDense - 1,
   kTokenizer,
   kTokenizerConfig,
@@ -56,9 +57,9 @@ struct DirectoryCourse final : HeaderLoader {
   Status describe();
 
   Place place;
-  std::array<Block, kTexts> texts;  // the first n_texts are there, or known to be absent
+  std::array<Block, kTexts> texts;  // the first n_texts are read, or known to be missing
   uint32_t n_texts = 0;
-  std::vector<std::string> shard_names;  // Dense modules' at the end
+  std::vector<std::string> shard_names;  // those of Dense modules at the end
   std::vector<std::string> dense;        // their folders
   std::vector<hf::SafetensorsFile> shards;
   uint64_t n_tensors = 0;
@@ -87,7 +88,7 @@ Status DirectoryCourse::missing(std::string_view why) const {
   const bool config = name == kConfigName;
   return error(Code::kNotFound, "the model directory has no %.80s: %.300s%s%s", name.c_str(),
                std::string(why).c_str(), config && !why.ends_with('.') ? "." : "",
-               config ? " A GGUF file is opened by its own name." : "");
+               config ? " To open a GGUF file, name the file itself." : "");
 }
 
 Status DirectoryCourse::want_shard() {
@@ -105,7 +106,7 @@ Status DirectoryCourse::want_text() {
     if (!folders.ok()) return folders.status();
     dense = std::move(*folders);
   }
-  // Nobody is asked for the others of these where there is not the first.
+  // Without modules.json, its other files are not requested.
   const bool of_dense = n_texts >= kDense && n_texts <= kLastDense;
   if ((n_texts == kPooling && texts[kModules].text().empty()) ||
       (of_dense && n_texts - kDense >= dense.size())) {
@@ -146,7 +147,7 @@ Status DirectoryCourse::parse_shard() {
 }
 
 Status DirectoryCourse::describe() {
-  // What the vocabulary takes while it is read, with its tables.
+  // An upper bound of the memory for reading the vocabulary, with its tables.
   const uint64_t room = 4 * texts[kTokenizer].bytes().size() + (64 << 10);
   if (!AlignedBuffer().allocate(room).ok()) return no_memory(room);
   hf::Directory from{

@@ -1,5 +1,5 @@
-// A GGUF or QSF file: its header, then the same for each further part that the first header
-// announces. Or the header alone that somebody else has made of a model's files.
+// Loads a GGUF or QSF file: its header, then the headers of the other files if the model is split.
+// Also loads a header that gguf::write_placed made for a model's files.
 #include "gguf/write.h"
 #include "open/address.h"
 #include "open/header_loader.h"
@@ -35,13 +35,13 @@ struct FileCourse final : HeaderLoader {
   uint32_t n_parts = 1;
 };
 
-// Of the part that is opened or read next; "" where names do not tell.
+// The name of the file that is opened or read next; "" if it cannot be derived.
 std::string FileCourse::part_name() const {
   const std::string& name = source.names.empty() ? source.address : source.names[first];
   return n_parsed == 0 ? name : split_name(name, n_parsed, n_parts);
 }
 
-// Errors of a later part name it.
+// Adds the file's name to errors of later files.
 Status FileCourse::in_part(const Status& status) const {
   if (status.ok() || n_parsed == 0) return status;
   const std::string name = part_name();
@@ -57,7 +57,7 @@ Status FileCourse::missing(std::string_view why) const {
 Status FileCourse::want_part() {
   std::string name = part_name();
   uint32_t choice = first;
-  if (n_parsed > 0 && !source.names.empty()) {  // files without such names are in order
+  if (n_parsed > 0 && !source.names.empty()) {  // without such names, the files' order counts
     choice = name.empty() ? n_parsed : chosen(base_name(name)).value_or(UINT32_MAX);
     if (choice >= source.names.size()) {
       return error(Code::kNotFound, "part %u of %u of the model is not among the chosen files",
@@ -66,7 +66,7 @@ Status FileCourse::want_part() {
     name = source.names[choice];
   } else if (n_parsed > 0 && name.empty()) {
     return error(Code::kInvalidArgument,
-                 "the model has %u parts but the name of its first does not end in "
+                 "the model has %u files but the name of the first does not end in "
                  "-00001-of-%05u.gguf",
                  n_parts, n_parts);
   }

@@ -1,5 +1,5 @@
-// What opening a file and opening a directory have in common: what is wanted next, where it is
-// written, and the beginnings of the model's files. What comes when is the course's own.
+// The common part of loading headers from a file and from a directory: the next request, the buffer
+// for its bytes, and the prefixes of the model's files. Each loader decides the order of requests.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,18 @@
 
 namespace sluice::open {
 
-// First bytes of a file that are read before its parser says how many it takes: a small model's
-// header is small, and its budget may be too; a later part has nothing but a few tensors there.
+// Limits of the first read of a file, before its parser says how many bytes it needs. A small model
+// has a small header, and perhaps a small budget. Later files of a split model list a few tensors
+// only.
 inline constexpr uint64_t kMaxFirstBytes = 1 << 20;
 inline constexpr uint64_t kMinFirstBytes = 1 << 16;
 
-// Memory that may be refused, for bytes that stay where they are until more of them are wanted. (A
-// vector would end the program when a browser's heap is full.)
+// A byte buffer whose allocation can fail. (A vector would abort the program when a browser's heap
+// is full.)
 struct Block {
   AlignedBuffer memory;
 
-  // What is held stays at the front.
+  // Keeps the current contents at the front.
   [[nodiscard]] bool grow(uint64_t bytes) {
     AlignedBuffer larger;
     if (!larger.allocate(bytes).ok()) return false;
@@ -39,7 +40,7 @@ struct Block {
 
 struct File {
   uint64_t size = 0;
-  uint64_t wanted = 0;  // bytes of the prefix that the parser is to see next
+  uint64_t wanted = 0;  // length of the prefix for the parser's next attempt
   Block prefix;
 };
 
@@ -49,15 +50,15 @@ struct HeaderLoader {
   explicit HeaderLoader(Source from) : source(std::move(from)) {}
   virtual ~HeaderLoader() = default;
 
-  // Says in `need` what is wanted next.
+  // Sets `need` to the next request.
   virtual Status next() = 0;
-  // What was wanted is in `into`.
+  // Parses the requested bytes, which are in `into`.
   virtual Status take() = 0;
-  // An optional text is not there.
+  // Called when an optional text does not exist.
   virtual void skip() {}
-  // A file that is opened has so many bytes: what to read of it first.
+  // How many bytes to read first of a file of `size` bytes.
   [[nodiscard]] virtual uint64_t first_bytes(uint64_t size) const = 0;
-  // What to call the file that is read.
+  // The name of the current file in messages.
   [[nodiscard]] virtual const char* reading() const = 0;
   [[nodiscard]] virtual Status missing(std::string_view why) const = 0;
 
@@ -68,7 +69,7 @@ struct HeaderLoader {
   Status want_bytes();
   Status ask_for(uint64_t bytes);
   [[nodiscard]] Status truncated() const;
-  // A chosen file by its name, wherever it lies.
+  // The index of a chosen file by its base name.
   [[nodiscard]] std::optional<uint32_t> chosen(std::string_view name) const;
 
   Source source;
@@ -77,7 +78,7 @@ struct HeaderLoader {
   Block* into = nullptr;  // of kBytes and kText
   bool reserved = false;
 
-  std::vector<File> files;  // those that are open; of the first n_parsed the header is known
+  std::vector<File> files;  // open files; the headers of the first n_parsed have been parsed
   uint32_t n_parsed = 0;
 
   gguf::Header header;

@@ -1,4 +1,4 @@
-// The opener itself, and the steps that both courses take.
+// The opener, and the steps that the loaders share.
 #include "open/opener.h"
 
 #include "open/address.h"
@@ -8,15 +8,15 @@ namespace sluice::open {
 namespace {
 
 Status no_answer() {
-  return error(Code::kInvalidArgument, "this is no answer to what the opener wants");
+  return error(Code::kInvalidArgument, "the call does not answer the opener's request");
 }
 
 }  // namespace
 
-// --- the courses' steps
+// --- shared steps of the loaders
 
 Status no_memory(uint64_t bytes) {
-  return error(Code::kOutOfMemory, "the model's description needs %llu bytes that are not there",
+  return error(Code::kOutOfMemory, "the model's header needs %llu bytes, which are not available",
                static_cast<unsigned long long>(bytes));
 }
 

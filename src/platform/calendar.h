@@ -1,4 +1,4 @@
-// The calendar's time, whose conversions C leaves unsafe between threads.
+// Calendar time. The conversions of the C library are not thread-safe; these are.
 #pragma once
 
 #include <ctime>

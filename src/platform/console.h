@@ -1,4 +1,4 @@
-// The terminal around the program: what it shows, what is typed, and the signals that it sends.
+// The terminal: output, input and signals.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,24 @@
 
 namespace sluice::platform {
 
-// Once, first in main(): text is UTF-8 in both directions, and bytes are written as they are.
-// Returns what follows the program's name, in UTF-8 as well.
+// Call once, first in main(). Sets input and output to UTF-8, without newline conversion. Returns
+// the arguments after the program's name, in UTF-8.
 [[nodiscard]] std::vector<std::string> begin_console(int argc, char** argv);
-// Reading a line with an editor needs the C locale to know UTF-8.
+// Sets the C locale to UTF-8, which the line editor needs.
 void use_utf8_locale();
 
 enum class Stream : int { kInput = 0, kOutput = 1, kErrors = 2 };
 [[nodiscard]] bool is_terminal(Stream stream);
-// Whether standard output is a terminal that understands escape sequences, colours among them.
+// Whether standard output is a terminal that supports escape sequences, including colours.
 [[nodiscard]] bool shows_styles();
 
-// Waits for bytes of standard input. Returns how many came, 0 at its end, -1 when `wakeup` was
-// raised instead.
+// Waits for bytes on standard input. Returns their number, 0 at the end of input, or -1 when
+// `wakeup` was raised.
 [[nodiscard]] long read_input(char* out, size_t n, const Wakeup& wakeup);
 
-// Ctrl-C, and the request to end, as calls by a thread of their own: nothing that is called has to
-// be async-signal-safe. One object at a time; signals reach neither this thread nor those that
-// begin after it.
+// Calls `on_signal` for Ctrl-C and for termination requests, on a thread of its own, so that it
+// need not be async-signal-safe. Only one object may exist at a time. The calling thread and
+// threads started later do not receive the signals.
 class SignalThread {
  public:
   explicit SignalThread(std::function<void(bool terminate)> on_signal);

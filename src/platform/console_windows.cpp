@@ -1,5 +1,5 @@
-// Windows' console calls a handler in a thread that it makes itself, so none waits here. A read
-// that Ctrl-C interrupts ends early; the flag then says why.
+// The Windows console calls its handler on a thread of its own, so no thread waits here. Ctrl-C
+// ends a pending read early; the flag then says why.
 #include <fcntl.h>
 #include <io.h>
 #include <windows.h>
@@ -32,11 +32,11 @@ BOOL WINAPI on_console_event(DWORD event) {
   return TRUE;
 }
 
-// A console's bytes are UTF-8 for nobody who reads them as a file's. Ctrl-Z at the beginning is the
-// end of the input.
+// File reads do not give UTF-8 from a console, so this reads UTF-16 and converts it. Ctrl-Z at the
+// start of a line is the end of input.
 long read_typed(char* out, size_t n) {
   constexpr wchar_t kEnd = 0x1a;
-  static wchar_t kept = 0;  // the first half of a pair whose other half comes next
+  static wchar_t kept = 0;  // a high surrogate whose low surrogate has not been read yet
   wchar_t units[1024];
   DWORD got = kept != 0 ? 1 : 0;
   units[0] = std::exchange(kept, 0);
@@ -56,7 +56,7 @@ long read_typed(char* out, size_t n) {
 }  // namespace
 
 std::vector<std::string> begin_console(int, char**) {
-  static const UINT before = GetConsoleOutputCP();  // the window stays when the program has ended
+  static const UINT before = GetConsoleOutputCP();  // restored at exit: the window stays open
   if (before != 0) std::atexit([] { SetConsoleOutputCP(before); });
   SetConsoleOutputCP(CP_UTF8);
   for (const int fd : {0, 1, 2}) _setmode(fd, _O_BINARY);
@@ -87,7 +87,7 @@ long read_input(char* out, size_t n, const Wakeup& wakeup) {
       is_terminal(Stream::kInput) ? read_typed(out, n) : _read(0, out, static_cast<unsigned>(n));
   if (wakeup.raised()) return -1;
   if (got > 0) return got;
-  if (is_terminal(Stream::kInput)) {  // Ctrl-C ends the read before its handler has run
+  if (is_terminal(Stream::kInput)) {  // Ctrl-C may end the read before its handler has run
     for (int i = 0; i < 20 && !wakeup.raised(); ++i) Sleep(5);
   }
   return wakeup.raised() ? -1 : 0;

@@ -11,14 +11,14 @@ namespace sluice::platform {
 #if defined(__x86_64__)
 namespace {
 
-bool has_f16c() {  // clang 14's __builtin_cpu_supports does not know this name
+bool has_f16c() {  // clang 14's __builtin_cpu_supports lacks this feature
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
 }  // namespace
 
-// __builtin_cpu_supports also checks XGETBV: it answers for the CPU and the system together.
+// __builtin_cpu_supports also checks XGETBV, so it covers both the CPU and the operating system.
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }

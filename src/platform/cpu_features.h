@@ -1,5 +1,5 @@
-// What the processor can do and the operating system saves the registers of. Only answers that
-// differ between machines of one target are asked for.
+// Instruction sets that the processor supports and whose registers the operating system saves. Only
+// features that differ between machines of one target are listed.
 #pragma once
 
 namespace sluice::platform {

@@ -1,4 +1,4 @@
-// How many processors there are for this process, on each system in its own way.
+// Counts the processors that this process may use; each system has its own way.
 #include <algorithm>
 
 #include "platform/threads.h"
@@ -26,8 +26,8 @@ namespace sluice::platform {
 int usable_cpus(bool logical) {
 #if defined(__EMSCRIPTEN_PTHREADS__)
   const int n = std::max(emscripten_num_logical_cores(), 1);
-  // A browser tells logical cores only. Above two, half of them are taken to be SMT siblings or
-  // slow cores, which would hold every region up.
+  // A browser reports logical cores only. Above two, half of them are assumed to be SMT siblings or
+  // efficiency cores, which would slow down every parallel region.
   return logical || n <= 2 ? n : std::max(2, n / 2);
 #else
   static_cast<void>(logical);
@@ -38,7 +38,7 @@ int usable_cpus(bool logical) {
 #elif defined(__linux__)
 namespace {
 
-// One number for the physical core of a logical CPU, or -1 where the kernel does not say.
+// An id of a logical CPU's physical core, or -1 where the kernel does not report it.
 int core_of(int cpu) {
   int ids[2] = {0, 0};
   const char* const names[2] = {"physical_package_id", "core_id"};
@@ -71,7 +71,8 @@ int usable_cpus(bool logical) {
 }
 
 #elif defined(__APPLE__)
-// Slow cores would hold every region up: the fast ones count, where there are two kinds.
+// Where there are two kinds of cores, only performance cores count: efficiency cores would slow
+// down every parallel region.
 int usable_cpus(bool logical) {
   const char* const names[] = {logical ? "hw.logicalcpu" : "hw.perflevel0.physicalcpu",
                                "hw.physicalcpu"};

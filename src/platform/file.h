@@ -1,7 +1,7 @@
-// Files that several threads read and write at positions of their own, and the few questions about
-// paths that the engine has. Paths are UTF-8. What fails leaves its reason in errno.
-// Reads are never memory mappings: a page fault on a truncated file is a signal instead of an
-// error, and mapped pages would count against nobody's budget.
+// Files with positioned reads and writes, which several threads may use at once, and a few
+// functions on paths. Paths are UTF-8. Failures set errno. Files are never memory-mapped. A page
+// fault on a truncated file would be a signal instead of an error, and mapped pages would not count
+// against the memory budget.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace sluice::platform {
 enum class Access : uint8_t {
   kRead,
   kReadWrite,
-  kCreate,     // read and write; made where it is not there
-  kCreateNew,  // write; fails where it is there
+  kCreate,     // read and write; creates a missing file
+  kCreateNew,  // write; fails if the file exists
 };
 
 enum class Kind : uint8_t { kFile, kDirectory, kOther };
@@ -37,32 +37,33 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  // Not valid() on failure. A pipe without a writer is opened without waiting for one.
+  // Not valid() on failure. Opening a pipe does not wait for a writer.
   [[nodiscard]] static File open(const std::string& path, Access access);
-  // Without a name, readable by this user alone: gone with this object, or with the process.
+  // An unnamed file that only this user can read. It is deleted with this object or the process.
   [[nodiscard]] static File temporary(const std::string& directory);
 
   [[nodiscard]] bool valid() const { return fd_ >= 0; }
   [[nodiscard]] bool info(FileInfo* out) const;
-  // Bytes that were read: fewer than `n` only at the file's end. -1: failed.
+  // Returns the number of bytes read, fewer than `n` only at the end of the file, or -1 on failure.
   [[nodiscard]] int64_t read_at(uint64_t offset, void* out, size_t n) const;
   [[nodiscard]] bool write_at(uint64_t offset, const void* bytes, size_t n) const;
   [[nodiscard]] bool resize(uint64_t size) const;
   void touch() const;
 
-  // Hints: the range will be read soon; it is to leave the system's cache (length 0: all of it).
+  // Hints to the page cache. will_need: the range will be read soon. drop_cached: evict the range
+  // (length 0: the whole file).
   void will_need(uint64_t offset, uint64_t length) const;
   void drop_cached(uint64_t offset, uint64_t length) const;
 
-  // Locks between processes (and between two File objects of one), which last until the object is
-  // closed or takes another one. False: held elsewhere. Locks of single bytes exclude each other
-  // only, and may lie past the file's end; a file system without locks stops nobody.
+  // Locks between processes, and between File objects of one process. A lock lasts until the object
+  // is closed or takes another lock. False: another holder has it. Byte locks exclude only each
+  // other, and may lie past the end of the file. On a file system without locks all calls succeed.
   [[nodiscard]] bool try_lock(LockKind kind) const;
   void wait_lock(LockKind kind) const;
   [[nodiscard]] bool try_lock_byte(uint64_t at) const;
   void unlock_byte(uint64_t at) const;
 
-  // Gives the file to a stream of bytes as they are, "rb" or "wb"; null on failure.
+  // Turns the file into a binary stream, "rb" or "wb"; null on failure.
   [[nodiscard]] std::FILE* to_stream(const char* mode = "wb") &&;
 
  private:
@@ -70,22 +71,22 @@ class File {
   int fd_ = -1;
 };
 
-// Until what was written to the stream is on the disk.
+// Waits until all data written to the stream is on disk.
 [[nodiscard]] bool sync(std::FILE* stream);
 
-// The same path with '/' alone between its parts, where the system knows another separator too.
+// The path with '/' as its only separator; Windows has two.
 [[nodiscard]] std::string with_slashes(std::string path);
 [[nodiscard]] bool is_directory(const std::string& path);
-// With those above it; true where it is there already.
+// Also creates missing parents. True if the directory exists already.
 [[nodiscard]] bool make_directories(const std::string& path);
-// Names of what lies in a directory; none where it cannot be read.
+// Names of a directory's entries; empty if it cannot be read.
 [[nodiscard]] std::vector<std::string> names_in(const std::string& directory);
 bool remove_file(const std::string& path);
-// Takes the place of what has the name `to`, at once for whoever opens it.
+// Atomically replaces the file named `to`, if there is one.
 [[nodiscard]] bool rename_file(const std::string& from, const std::string& to);
-// Room for this user's files in the file system of `directory`; false where it is not known.
+// Free bytes for this user in the file system of `directory`; false if unknown.
 [[nodiscard]] bool free_bytes(const std::string& directory, uint64_t* out);
-// $TMPDIR or the system's place for files that may be large.
+// $TMPDIR, or the system's directory for large temporary files.
 [[nodiscard]] std::string temporary_directory();
 
 }  // namespace sluice::platform

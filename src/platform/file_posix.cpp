@@ -25,7 +25,7 @@ File& File::operator=(File&& other) noexcept {
 }
 
 File File::open(const std::string& path, Access access) {
-  // O_NONBLOCK: opening a pipe without a writer must not wait; it has no effect on files.
+  // O_NONBLOCK: opening a pipe must not wait for a writer. It has no effect on files.
   constexpr int kFlags[] = {O_RDONLY | O_NONBLOCK, O_RDWR, O_RDWR | O_CREAT,
                             O_WRONLY | O_CREAT | O_EXCL};
   return File(::open(path.c_str(), kFlags[static_cast<int>(access)] | O_CLOEXEC, 0666));
@@ -121,7 +121,8 @@ void File::wait_lock(LockKind kind) const {
 #if defined(F_OFD_SETLK)
 namespace {
 
-// Of the open file, not of the process: two objects of one process exclude each other as well.
+// Locks belong to the open file, not to the process, so two objects of one process exclude each
+// other too.
 bool set_byte(int fd, uint64_t at, short type) {
   struct flock lock {};
   lock.l_type = type;

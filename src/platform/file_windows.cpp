@@ -1,4 +1,4 @@
-// Windows: descriptors of the C runtime over handles that share everything, as POSIX files do.
+// Windows: C runtime descriptors over handles opened with full sharing, as POSIX files have.
 #include <fcntl.h>
 #include <io.h>
 #include <windows.h>
@@ -18,7 +18,7 @@ HANDLE handle_of(int fd) {
   return reinterpret_cast<HANDLE>(_get_osfhandle(fd));
 }
 
-// The system's last error as errno has it. False, so that it can be returned.
+// Sets errno from the system's last error. Returns false, for use in a return statement.
 bool failed() {
   switch (GetLastError()) {
     case ERROR_FILE_NOT_FOUND:
@@ -70,14 +70,14 @@ OVERLAPPED at_offset(uint64_t offset) {
 }
 
 constexpr size_t kMaxAtOnce = 1u << 30;
-constexpr uint64_t kWholeFile = 1ull << 62;  // the byte that stands for it: locks are by ranges
+constexpr uint64_t kWholeFile = 1ull << 62;  // Windows locks ranges: this byte stands for the file
 
 bool lock_byte(int fd, uint64_t at, DWORD how) {
   OVERLAPPED place = at_offset(at);
   return LockFileEx(handle_of(fd), how, 0, 1, 0, &place) != 0 || failed();
 }
 
-// Instead of the lock that the file has, if any.
+// Replaces the file's current lock, if any.
 bool lock_whole(int fd, LockKind kind, DWORD how) {
   OVERLAPPED place = at_offset(kWholeFile);
   (void)UnlockFileEx(handle_of(fd), 0, 1, 0, &place);
@@ -105,7 +105,7 @@ File File::open(const std::string& path, Access access) {
               {kReadWrite, OPEN_ALWAYS},
               {GENERIC_WRITE, CREATE_NEW}};
   const auto& how = kHow[static_cast<int>(access)];
-  // FILE_FLAG_BACKUP_SEMANTICS: directories are opened as well, and told apart by info().
+  // FILE_FLAG_BACKUP_SEMANTICS opens directories too; info() tells them apart.
   const DWORD flags = access == Access::kRead ? FILE_FLAG_BACKUP_SEMANTICS : 0;
   return File(open_handle(to_wide(path), how.access, how.creation, flags));
 }
@@ -182,7 +182,7 @@ void File::touch() const {
   SetFileTime(handle_of(fd_), nullptr, nullptr, &now);
 }
 
-void File::will_need(uint64_t, uint64_t) const {}  // no such hints: the system reads ahead itself
+void File::will_need(uint64_t, uint64_t) const {}  // no such hint: the system reads ahead itself
 
 void File::drop_cached(uint64_t, uint64_t) const {}
 
@@ -213,7 +213,7 @@ bool sync(std::FILE* stream) {
   return std::fflush(stream) == 0 && _commit(_fileno(stream)) == 0;
 }
 
-// What begins with \\?\ the system takes as it is.
+// The system does not normalize paths that begin with \\?\.
 std::string with_slashes(std::string path) {
   if (!path.starts_with("\\\\?\\")) std::replace(path.begin(), path.end(), '\\', '/');
   return path;

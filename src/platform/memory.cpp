@@ -1,6 +1,6 @@
-// Weights are read from end to end for every token, and in 4 kB pages the address translation alone
-// takes a third of the bandwidth, so large buffers ask for huge pages where the system grants them.
-// Sanitizers see only what malloc gives; under them everything is its.
+// Every token reads all weights, and with 4 kB pages address translation alone takes a third of the
+// bandwidth. Large buffers therefore ask for huge pages where the system has them. Sanitizers track
+// only malloc, so under them all memory comes from malloc.
 #include "platform/memory.h"
 
 #include <cstdint>
@@ -56,8 +56,8 @@ constexpr size_t kMinMapped = 256 << 10;
 constexpr size_t kPage = 4096;
 constexpr size_t kHugePage = 2 << 20;
 
-// Whole pages, from the start of a huge one where there is room for one: the mapping is made longer
-// and its ends are given back.
+// Maps whole pages, aligned to a huge page if the buffer is large enough: maps more than needed and
+// unmaps both ends.
 void* map(size_t bytes) {
   if (bytes > std::numeric_limits<size_t>::max() - 2 * kHugePage) return nullptr;
   const size_t size = round_up(bytes, kPage);

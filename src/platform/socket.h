@@ -1,5 +1,5 @@
-// Connected sockets of a server, as the descriptors that an HTTP library hands over. POSIX systems:
-// the library that listens is not built for others.
+// Connected sockets of a server, as the descriptors that the HTTP library hands over. POSIX only:
+// the server is not built for other systems.
 #pragma once
 
 #include <cstddef>
@@ -7,26 +7,28 @@
 
 namespace sluice::platform {
 
-void set_no_delay(int socket);       // what is written is sent at once
-void set_reuse_address(int socket);  // of a server that has just ended
+void set_no_delay(int socket);       // sends writes at once
+void set_reuse_address(int socket);  // allows the address of a server that has just stopped
 void set_backlog(int listener, int connections);
 
 enum class Until { kInput, kOutput, kHangUp };
-// What woke a wait: nothing in time, one of the two, or both.
+// What ended a wait: the socket, `other`, both, or neither (timeout).
 struct Woken {
   bool socket = false, other = false, failed = false;
 };
-// Until the socket is ready or `other`, a descriptor (-1: none), is readable.
+// Waits until the socket is ready, or the descriptor `other` (-1: none) is readable.
 [[nodiscard]] Woken wait_for(int socket, Until until, int other, int timeout_ms);
 
-enum class Receive { kWait, kNow, kPeek };  // kPeek: at once, and what is read stays
-// Bytes that were read; 0 at the end of the stream, negative on failure or when none are there now.
+enum class Receive { kWait, kNow, kPeek };  // kPeek: without waiting, and without consuming
+// Returns the number of bytes read, 0 at the end of the stream, or a negative number on failure or
+// when nothing is available now.
 [[nodiscard]] long receive(int socket, char* out, size_t size, Receive how);
-// Bytes that were taken at once, 0: none at the moment; negative: the connection is gone.
+// Returns the number of bytes sent without waiting (0: none now), or a negative number when the
+// connection is closed.
 [[nodiscard]] long send_now(int socket, const char* bytes, size_t size);
 void end_sending(int socket);
 void close_socket(int socket);
-// Of the other side; "" where it is not known.
+// The client's address; "" if unknown.
 [[nodiscard]] std::string peer_address(int socket);
 
 }  // namespace sluice::platform

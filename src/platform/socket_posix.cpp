@@ -15,12 +15,12 @@ namespace {
 #if defined(POLLRDHUP)
 constexpr short kHangUp = POLLRDHUP;
 #else
-constexpr short kHangUp = 0;  // poll() tells of it unasked, when both directions are closed
+constexpr short kHangUp = 0;  // poll() always reports POLLHUP, once both directions are closed
 #endif
 #if defined(MSG_NOSIGNAL)
 constexpr int kNoSignal = MSG_NOSIGNAL;
 #else
-constexpr int kNoSignal = 0;  // set_no_delay() has switched it off for the socket
+constexpr int kNoSignal = 0;  // set_no_delay() has disabled the signal for the socket
 #endif
 
 void set(int socket, int level, int option) {

@@ -1,4 +1,4 @@
-// Windows' threads are winpthreads, which come with the compiler.
+// POSIX threads on every system; on Windows, winpthreads comes with the compiler.
 #include "platform/threads.h"
 
 #include <sched.h>

@@ -1,6 +1,6 @@
-// Threads whose start can fail without an exception, and what they wait on. Sleeping is a futex,
-// because libc++ under Emscripten 3.1 implements atomic waits by polling, and libstdc++ on Windows
-// by one lock for all of them, and loses a wake-up between looking at the word and taking the lock.
+// Threads that report a failed start without an exception, and a futex to wait on.
+// std::atomic::wait is not used: libc++ under Emscripten 3.1 polls. libstdc++ on Windows shares one
+// lock between all waits and can lose a wake-up between the check and the lock.
 #pragma once
 
 #include <pthread.h>
@@ -14,24 +14,24 @@ namespace sluice::platform {
 class Thread {
  public:
   using Main = void* (*)(void* context);
-  // False: the system has no more threads to give.
+  // False: the system refused another thread.
   [[nodiscard]] bool start(size_t stack_bytes, Main main, void* context);
-  // Once, after a start() that succeeded.
+  // Call once, after start() has returned true.
   void join();
 
  private:
   pthread_t handle_;
 };
 
-// Lets another thread have the processor.
+// Gives the processor to another thread.
 void yield();
 
-// Sleeps while the word is `seen`; may return early.
+// Sleeps while the word equals `seen`; may return early.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t seen);
 void futex_wake_all(std::atomic<uint32_t>& word);
 
-// Processors that this process may run on: distinct physical cores or, with `logical`, hardware
-// threads. At least 1.
+// The number of physical cores that this process may run on, or of hardware threads if `logical`.
+// At least 1.
 [[nodiscard]] int usable_cpus(bool logical);
 
 // Processor time of the calling thread, in milliseconds.

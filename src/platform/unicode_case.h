@@ -1,11 +1,11 @@
-// The one question about Unicode that the system's own tables answer well enough.
+// Case conversion by the system's Unicode tables.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice::platform {
 
-// The character in upper case, where that is one character; otherwise itself.
+// The upper case of a character, if that is a single character; otherwise the character itself.
 [[nodiscard]] uint32_t upper_case(uint32_t code_point);
 
 }  // namespace sluice::platform

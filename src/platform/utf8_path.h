@@ -1,5 +1,5 @@
-// Paths of the standard library from UTF-8 and back: plain strings it takes in the system's own
-// encoding.
+// Converts std::filesystem paths from and to UTF-8. The standard library would read plain strings
+// in the system's encoding.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// A flag that one thread raises and another one waits for together with input or sockets: a pipe
-// with a byte in it, on POSIX systems, whose end poll() takes.
+// A flag that one thread raises and another waits for, together with input or sockets. On POSIX
+// systems it is a pipe, whose read end poll() accepts.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ class Wakeup {
   Wakeup(const Wakeup&) = delete;
   Wakeup& operator=(const Wakeup&) = delete;
 
-  // False where the platform gave no descriptors.
+  // False if the system refused the descriptors.
   [[nodiscard]] bool usable() const { return usable_; }
   void raise();
   void lower();

@@ -1,11 +1,11 @@
-// UTF-8, in which every path here is, to and from Windows' UTF-16.
+// Converts between UTF-8, used for all paths here, and the UTF-16 of Windows.
 #pragma once
 
 #include <string>
 
 namespace sluice::platform {
 
-// What is no UTF-8 becomes U+FFFD, which no file's name has.
+// Invalid UTF-8 becomes U+FFFD, which no file name contains.
 [[nodiscard]] std::wstring to_wide(const std::string& text);
 [[nodiscard]] std::string from_wide(const std::wstring& text);
 

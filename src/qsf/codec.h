@@ -1,6 +1,5 @@
-// Compressing and decompressing with Debian's LZ4 and Zstandard: for native programs; a browser has
-// web/io/lz4.ts and fzstd. Where these libraries are missing (a build for another processor) every
-// call says so.
+// Compresses and decompresses with the system's LZ4 and Zstandard libraries, in native programs.
+// The browser uses web/io/lz4.ts and fzstd. In a build without these libraries every call fails.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,8 @@
 
 namespace sluice::qsf {
 
-// What our writer compresses at once with Zstandard: one of its blocks, so that few bytes are
-// unpacked in vain where a part of a layer is wanted.
+// Unpacked bytes of a Zstandard frame that our writer makes: one Zstandard block. Reading a part of
+// a layer then unpacks few unneeded bytes.
 inline constexpr uint32_t kFrameBytes = 128 << 10;
 
 class Packer {
@@ -24,11 +23,11 @@ class Packer {
   Packer(const Packer&) = delete;
   Packer& operator=(const Packer&) = delete;
 
-  // Most bytes that `n` can become.
+  // The largest compressed size of `n` bytes.
   [[nodiscard]] static uint64_t most(Compression compression, uint64_t n);
-  // Appends `in`, compressed, to *out: a frame of Zstandard, or a block of LZ4.
+  // Compresses `in` and appends it to *out as a Zstandard frame or an LZ4 block.
   [[nodiscard]] Status pack(std::span<const uint8_t> in, std::vector<uint8_t>* out);
-  // What such a packer holds beside its caller's bytes.
+  // Bytes that such a packer allocates, besides the caller's buffers.
   [[nodiscard]] static uint64_t memory(Compression compression);
 
  private:
@@ -44,7 +43,7 @@ class Unpacker {
   Unpacker(Unpacker&&) noexcept;
   Unpacker& operator=(Unpacker&&) noexcept;
 
-  // False when `in` is not what becomes exactly `out`.
+  // False when `in` does not decompress to exactly out.size() bytes.
   [[nodiscard]] bool unpack(Compression compression, std::span<const uint8_t> in,
                             std::span<uint8_t> out);
   [[nodiscard]] static uint64_t memory();
@@ -54,15 +53,15 @@ class Unpacker {
   std::unique_ptr<Context> context_;
 };
 
-// The list of frames at the end of a layer that was compressed frame by frame: Zstandard's seekable
-// format, a frame that its decoders skip. Source: zstd, contrib/seekable_format.
+// The seek table at the end of a layer that was compressed in several frames: Zstandard's seekable
+// format, a frame that decoders skip. Source: zstd, contrib/seekable_format.
 [[nodiscard]] std::vector<uint8_t> frame_list(std::span<const uint32_t> stored, uint64_t bytes);
-// Bytes of that list for a layer.
+// The size of a layer's seek table in bytes.
 [[nodiscard]] uint64_t frame_list_bytes(const Run& run);
 [[nodiscard]] inline uint64_t frame_count(const Run& run) {
   return run.frame == 0 || run.frame >= run.bytes ? 1 : (run.bytes + run.frame - 1) / run.frame;
 }
-// Where in the layer each frame begins, and the end of the last, from such a list.
+// Reads the start of each frame in the layer, and the end of the last one, from a seek table.
 // Errors: kBadHeader.
 [[nodiscard]] Status read_frame_list(const Run& run, std::span<const uint8_t> list,
                                      std::span<uint32_t> starts);

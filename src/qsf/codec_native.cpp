@@ -1,4 +1,4 @@
-// One context for each packer and unpacker, made when it is: nothing is allocated per frame.
+// Each packer and unpacker allocates its context once, so nothing is allocated per frame.
 #include "qsf/codec.h"
 
 #if !defined(SLUICE_NO_CODECS)
@@ -35,9 +35,9 @@ uint64_t Unpacker::memory() {
 
 namespace {
 
-constexpr int kZstdLevel = 9;  // weights are entropy alone: higher ones take longer for nothing
+constexpr int kZstdLevel = 9;  // higher levels take longer and do not compress weights further
 
-// What contexts hold, rounded up: for frames of 128 kB, and to decompress.
+// Sizes of the contexts, rounded up: to compress frames of 128 kB, and to decompress.
 constexpr uint64_t kPackerBytes = 4 << 20, kUnpackerBytes = 160 << 10;
 
 }  // namespace

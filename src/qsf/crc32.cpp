@@ -1,5 +1,5 @@
-// Eight tables of 256 take eight bytes a step natively. In a browser only headers come by here, and
-// one table of 16 is enough.
+// Native builds use eight tables of 256 entries and take eight bytes per step. The browser only
+// checks headers with this code, so one table of 16 entries is enough.
 #include "qsf/crc32.h"
 
 #include <array>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kPolynomial = 0xEDB88320u;
 
-// The sum's register, moved on by `bits` zero bits.
+// The CRC register after `bits` zero bits.
 constexpr uint32_t shifted(uint32_t sum, int bits) {
   for (int i = 0; i < bits; ++i) sum = (sum >> 1) ^ (kPolynomial & (0u - (sum & 1)));
   return sum;
@@ -32,7 +32,7 @@ uint32_t pass(std::span<const uint8_t> bytes, uint32_t sum) {
 
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
-// tables[k][b]: what byte b does to the sum k bytes later.
+// tables[k][b]: the contribution of byte b to the CRC, k bytes later.
 constexpr Tables make_tables() {
   Tables tables{};
   for (uint32_t b = 0; b < 256; ++b) {
@@ -60,7 +60,7 @@ uint32_t pass(std::span<const uint8_t> bytes, uint32_t sum) {
 
 #endif
 
-// The product of two polynomials whose highest power is the lowest bit, modulo kPolynomial.
+// Multiplies two polynomials modulo kPolynomial. Their highest power is the lowest bit.
 uint32_t product(uint32_t a, uint32_t b) {
   uint32_t sum = 0;
   for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
@@ -76,7 +76,7 @@ uint32_t crc32(std::span<const uint8_t> bytes, uint32_t before) {
   return ~pass(bytes, ~before);
 }
 
-// A's sum goes on by B's length: a multiplication by x to the power of its bits.
+// Advances A's CRC by the length of B: multiplies it by x to the power of B's bits.
 uint32_t crc32_joined(uint32_t a, uint32_t b, uint64_t b_bytes) {
   uint32_t power = 0x80000000u;         // x^0
   uint32_t square = shifted(power, 8);  // x^8, of one byte

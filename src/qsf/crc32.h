@@ -1,4 +1,4 @@
-// CRC-32 as zlib, PNG and QSF have it (polynomial 0xEDB88320, reflected), for builds without zlib.
+// CRC-32 as in zlib, PNG and QSF (polynomial 0xEDB88320, reflected), for builds without zlib.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace sluice::qsf {
 
-// Of `bytes` behind others whose sum is `before`.
+// The CRC of `bytes`, continuing from bytes whose CRC is `before`.
 [[nodiscard]] uint32_t crc32(std::span<const uint8_t> bytes, uint32_t before = 0);
-// Of A and B in a row, from the sum of each and the length of B in bytes.
+// The CRC of A followed by B, from the CRC of each and the length of B in bytes.
 [[nodiscard]] uint32_t crc32_joined(uint32_t a, uint32_t b, uint64_t b_bytes);
 
 }  // namespace sluice::qsf

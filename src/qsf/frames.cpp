@@ -1,5 +1,6 @@
-// Zstandard's seek table. Little-endian: the magic number of a skippable frame, the bytes that
-// follow, for each frame its bytes compressed and not, then frames u32, a byte of flags, a magic.
+// Zstandard's seek table, little-endian: magic of a skippable frame u32, bytes that follow u32; for
+// each frame its compressed and unpacked bytes, u32 each; number of frames u32, flags u8, magic
+// u32.
 #include <algorithm>
 #include <cstring>
 
@@ -43,7 +44,7 @@ uint64_t frame_list_bytes(const Run& run) {
 }
 
 Status read_frame_list(const Run& run, std::span<const uint8_t> list, std::span<uint32_t> starts) {
-  const auto wrong = [] { return error(Code::kBadHeader, "a layer's list of frames is wrong"); };
+  const auto wrong = [] { return error(Code::kBadHeader, "a layer's seek table is invalid"); };
   const uint64_t n = frame_count(run);
   const uint64_t most = run.stored - std::min(run.stored, frame_list_bytes(run));
   if (starts.size() != n + 1 || list.size() != frame_list_bytes(run)) return wrong();

@@ -1,5 +1,5 @@
-// Front to back: header, index, the sections behind the metadata, then the metadata and tensor
-// infos by GGUF's own parser, before which a GGUF preamble is put.
+// Parses the header, the index and the list of sections. Metadata and tensor infos go through the
+// GGUF parser, after writing a GGUF preamble in front of them.
 #include <algorithm>
 #include <cstring>
 
@@ -23,7 +23,7 @@ T field(Bytes bytes, uint64_t at) {
 }
 
 Status bad(const char* what) {
-  return error(Code::kBadHeader, "the QSF header is wrong: %s", what);
+  return error(Code::kBadHeader, "the QSF header is invalid: %s", what);
 }
 
 struct Front {
@@ -47,18 +47,19 @@ Status read_header(Bytes in, uint64_t file_size, Front* out) {
   out->index = field<uint64_t>(in, 56);
   out->metadata = field<uint64_t>(in, 100);
   out->metadata_bytes = field<uint32_t>(in, 108);
-  if (out->layers > kMaxLayers) return bad("it announces too many layers");
+  if (out->layers > kMaxLayers) return bad("it has too many layers");
   if (field<uint32_t>(in, 92) != static_cast<uint32_t>(file_size)) {
     return error(Code::kTruncated,
-                 "the file has not the length that its header says; download it again");
+                 "the file's length differs from the one in its header; download it again");
   }
   if (out->metadata_bytes == 0) {
-    return error(Code::kBadTokenizer, "the QSF file has no metadata section, and so no tokenizer");
+    return error(Code::kBadTokenizer,
+                 "the QSF file has no metadata section and therefore no tokenizer");
   }
   if (out->index < kHeaderBytes || out->metadata < kHeaderBytes + kPreamble ||
       out->index > gguf::kMaxHeaderBytes || out->metadata > gguf::kMaxHeaderBytes ||
       out->metadata_bytes < 8 + kTrailerBytes) {
-    return bad("its sections lie where none can");
+    return bad("a section has an impossible offset or size");
   }
   return {};
 }
@@ -72,31 +73,31 @@ Status read_entry(Bytes in, uint32_t layer, Run* run) {
   run->compression = static_cast<Compression>(in[17]);
   run->layer = true;
   run->address = run->offset;
-  if (in[17] > static_cast<uint8_t>(Compression::kZstd)) return bad("a compression without a name");
+  if (in[17] > static_cast<uint8_t>(Compression::kZstd)) return bad("an unknown compression");
   if (run->compression == Compression::kNone) {
     return run->stored == run->bytes ? Status()
-                                     : bad("a layer that is not compressed has two sizes");
+                                     : bad("an uncompressed layer has two different sizes");
   }
   run->frame = field<uint32_t>(in, 28);
   run->address = kUnpacked + (static_cast<uint64_t>(layer) << kUnpackedBits);
   const bool listed = run->frame > 0 && run->frame < run->bytes;
   const uint64_t frame = listed ? run->frame : run->bytes;
   if (listed && (run->bytes + frame - 1) / frame > run->stored / 8) {
-    return bad("a layer has more frames than bytes for their list");
+    return bad("a layer is too small for the seek table of its frames");
   }
   return frame <= kSmallFrame || frame <= kMaxExpansion * run->stored
              ? Status()
-             : bad("a layer of an impossible size");
+             : bad("a layer has an impossible size");
 }
 
-// Every run lies in the file, behind the header and apart from the others.
+// Every run must lie in the file, behind the header, and not overlap another.
 Status check_places(std::vector<Run>& runs, uint64_t file_size) {
   heap_sort(runs, [](const Run& a, const Run& b) { return a.offset < b.offset; });
   uint64_t end = kHeaderBytes;
   for (const Run& run : runs) {
     if (run.offset < end) return bad("layers or sections overlap");
     if (run.offset > file_size || run.stored > file_size - run.offset) {
-      return error(Code::kTruncated, "a layer ends behind the file's end; download it again");
+      return error(Code::kTruncated, "a layer ends beyond the end of the file; download it again");
     }
     end = run.offset + run.stored;
   }
@@ -104,15 +105,15 @@ Status check_places(std::vector<Run>& runs, uint64_t file_size) {
   return {};
 }
 
-// The tensors of a layer, which are in the order of their addresses, fill it: each one's header,
-// its data at the next multiple of the alignment, and so on to the end.
+// The tensors of a layer, sorted by address, must fill it: for each its header, then its data at
+// the next multiple of the alignment, up to the end of the layer.
 Status check_layer(const Run& run, const gguf::Tensor* const* tensors, size_t n,
                    uint64_t alignment) {
   const uint64_t mask = std::max(alignment, kTensorAlignment) - 1;
   uint64_t at = 0;
   for (size_t i = 0; i < n; ++i) {
     const uint64_t data = (at + tensor_header_bytes(tensors[i]->name) + mask) & ~mask;
-    if (tensors[i]->offset - run.address != data) return bad("a tensor is not where it should be");
+    if (tensors[i]->offset - run.address != data) return bad("a tensor has a wrong offset");
     at = data + tensors[i]->bytes;
   }
   return n == run.tensors && at == run.bytes ? Status() : bad("tensors do not fill their layer");
@@ -128,7 +129,7 @@ Status check_tensors(const gguf::Header& header, const std::vector<Run>& runs) {
     for (; next < sorted.size() && sorted[next]->offset < run.address + run.bytes; ++next) {
       const gguf::Tensor& t = *sorted[next];
       if (t.offset < run.address || t.bytes > run.address + run.bytes - t.offset) {
-        return error(Code::kBadHeader, "tensor \"%s\" lies in no layer",
+        return error(Code::kBadHeader, "tensor \"%s\" is in no layer or section",
                      gguf::printable(t.name).c_str());
       }
     }
@@ -137,7 +138,7 @@ Status check_tensors(const gguf::Header& header, const std::vector<Run>& runs) {
           check_layer(run, sorted.data() + first, next - first, header.alignment));
     }
   }
-  return next == sorted.size() ? Status() : bad("a tensor lies behind all layers");
+  return next == sorted.size() ? Status() : bad("a tensor lies beyond all layers and sections");
 }
 
 Status read_metadata(std::span<uint8_t> prefix, const Front& front, uint32_t tensors,
@@ -153,7 +154,7 @@ Status read_metadata(std::span<uint8_t> prefix, const Front& front, uint32_t ten
   out->data_offset = front.metadata + front.metadata_bytes;
   if (const gguf::Tensor* table = out->find_tensor("token_embd.weight");
       table != nullptr && (table->ne[0] != front.hidden || table->ne[1] != front.vocabulary)) {
-    return error(Code::kBadShape, "the QSF header and the embedding disagree about their size");
+    return error(Code::kBadShape, "the QSF header and the embedding have different dimensions");
   }
   return {};
 }
@@ -183,7 +184,7 @@ Result<gguf::ParseProgress> parse(std::span<uint8_t> prefix, uint64_t file_size,
   if (field<uint32_t>(trailer, 12) != kTrailerMagic) {
     return error(
         Code::kUnsupportedVersion,
-        "the QSF file has no list of its tensors behind its metadata: another program wrote it");
+        "the QSF file has no tensor list after its metadata: it was written by another program");
   }
   const uint32_t sum = crc32(metadata.first(metadata.size() - 8),
                              crc32(index, crc32(in.subspan(100, kHeaderBytes - 100))));
@@ -193,7 +194,7 @@ Result<gguf::ParseProgress> parse(std::span<uint8_t> prefix, uint64_t file_size,
   }
   if (tensors > gguf::kMaxTensorCount || sections > kMaxSections ||
       sections * kSectionBytes + kTrailerBytes > metadata.size()) {
-    return bad("it announces too many tensors or sections");
+    return bad("it has too many tensors or sections");
   }
   runs->clear();
   for (uint32_t i = 0; i < front.layers; ++i) {

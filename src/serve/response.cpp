@@ -121,8 +121,8 @@ std::string new_id(const char* prefix) {
   return prefix + std::string("-") + digits;
 }
 
-Response::Response(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer,
-                   std::string model, bool opens_reasoning)
+ApiResponse::ApiResponse(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer,
+                         std::string model, bool opens_reasoning)
     : request_(request),
       tokenizer_(tokenizer),
       model_(std::move(model)),
@@ -136,7 +136,7 @@ Response::Response(const GenerateRequest& request, const tokenizer::Tokenizer& t
   }
 }
 
-Json Response::head(bool chunk) const {
+Json ApiResponse::head(bool chunk) const {
   const char* object = !request_.chat ? "text_completion"
                        : chunk        ? "chat.completion.chunk"
                                       : "chat.completion";
@@ -144,7 +144,7 @@ Json Response::head(bool chunk) const {
 }
 
 // One token's entry: chat's shape, or that of completions.
-Json Response::logprobs_of(Choice& choice, const generate::Piece& piece) const {
+Json ApiResponse::logprobs_of(Choice& choice, const generate::Piece& piece) const {
   if (request_.options.logprobs < 0) return nullptr;
   Json top = request_.chat ? Json::array() : Json::object();
   for (const sample::Candidate& candidate : piece.top) {
@@ -189,7 +189,7 @@ Json logprobs_json(bool chat, const Json& entries) {
 
 }  // namespace
 
-void Response::frame(int32_t index, Json delta, const Json& logprobs, const char* finish) {
+void ApiResponse::frame(int32_t index, Json delta, const Json& logprobs, const char* finish) {
   Json choice = {{"index", index}};
   choice[request_.chat ? "delta" : "text"] = std::move(delta);
   choice["logprobs"] =
@@ -201,7 +201,7 @@ void Response::frame(int32_t index, Json delta, const Json& logprobs, const char
   frames_ += frame_of(chunk);
 }
 
-void Response::say(int32_t index, const chat::Split& text, const Json& logprobs) {
+void ApiResponse::say(int32_t index, const chat::Split& text, const Json& logprobs) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (!request_.stream) {
     choice.thought += text.thought;
@@ -220,7 +220,7 @@ void Response::say(int32_t index, const chat::Split& text, const Json& logprobs)
   }
 }
 
-void Response::push(const Event& event) {
+void ApiResponse::push(const Event& event) {
   Choice& choice = choices_[static_cast<size_t>(event.index)];
   const bool splits = request_.chat && !request_.inline_reasoning;
   if (event.kind == Event::Kind::kPiece) {
@@ -240,11 +240,11 @@ void Response::push(const Event& event) {
   frame(event.index, request_.chat ? Json::object() : Json(""), nullptr, finish_);
 }
 
-std::string Response::take_frames() {
+std::string ApiResponse::take_frames() {
   return std::exchange(frames_, {});
 }
 
-std::string Response::usage_frame() const {
+std::string ApiResponse::usage_frame() const {
   if (!request_.include_usage) return {};
   Json chunk = head(true);
   chunk["choices"] = Json::array();
@@ -252,7 +252,7 @@ std::string Response::usage_frame() const {
   return frame_of(chunk);
 }
 
-std::string Response::document() const {
+std::string ApiResponse::document() const {
   Json out = head(false);
   Json& choices = out["choices"] = Json::array();
   for (size_t i = 0; i < choices_.size(); ++i) {

@@ -30,12 +30,12 @@ struct Usage {
 inline constexpr std::string_view kStreamEnd = "data: [DONE]\n\n";
 [[nodiscard]] std::string error_frame(const ApiError& error);
 
-class Response {
+class ApiResponse {
  public:
   // `request` and `tokenizer` outlive this. `opens_reasoning`: the prompt ends with an open
   // <think>.
-  Response(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer, std::string model,
-           bool opens_reasoning);
+  ApiResponse(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer,
+              std::string model, bool opens_reasoning);
 
   // Takes an event of kind kPiece or kAnswered.
   void push(const Event& event);

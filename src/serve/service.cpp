@@ -245,7 +245,7 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
   struct State {
     GenerateRequest request;
     std::unique_ptr<Exchange> exchange;
-    std::unique_ptr<Response> answer;
+    std::unique_ptr<ApiResponse> answer;
   };
   auto state = std::make_shared<State>();
   state->request = std::move(request);
@@ -271,14 +271,14 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
   }
   state->exchange = std::make_unique<Exchange>(worker_, call.client, job);
   state->answer =
-      std::make_unique<Response>(wanted, *model_.tokenizer, model_.name, opens_reasoning);
+      std::make_unique<ApiResponse>(wanted, *model_.tokenizer, model_.name, opens_reasoning);
   const auto gone = [record] {
     record->finish = "aborted";
     return Reply{.status = 499};
   };
   // Works until the end of the answer; `write` is null where it comes whole.
   const auto work = [state, record](const Reply::Write* write, Problem* bad) -> bool {
-    Response& answer = *state->answer;
+    ApiResponse& answer = *state->answer;
     const auto done = [&] {
       record->usage = answer.usage();
       record->finish = answer.finish();

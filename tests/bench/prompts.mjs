@@ -60,7 +60,7 @@ He looked at her shoes, then past them. "Nobody ordered anything," he announced.
 ran into what sounded like a metal basin. Marta considered several sentences, each shorter than the last, before choosing none. She put down
 everything she carried, slowly, as one does near animals, and asked whether Jonas still kept his bicycle under the kitchen table.`;
 
-export const scenes = {
+export const prompts = {
   summary: { prompt: `${article}\n\nSummarize the article in its own words.\n\n`, answer: summary },
   edit: {
     prompt: `${program}\nRename the method balance to balanceOf.\n\n`,

@@ -1,9 +1,9 @@
 // Answers with and without guesses: n-grams on texts that repeat and on one that does not, and a
 // draft model on a target that agrees with it as often as was asked for.
 //   node tests/bench/speculative.mjs [--model FILE|SHAPE:TYPE] [--budget 512M] [--no-page-cache] [--threads 2]
-//     [--rounds 3] [--tokens N] [--scenes summary,edit,prose] [--draft SMALLER_MODEL] [--tab]
-// --tokens cuts scenes short, and says how long a model's own text is (128). --draft compares on what the model itself
-// writes, without scenes. --tab does that in Chromium, with the package as it is built: plainly, with n-grams and, with
+//     [--rounds 3] [--tokens N] [--prompts summary,edit,prose] [--draft SMALLER_MODEL] [--tab]
+// --tokens cuts prompts short, and says how long a model's own text is (128). --draft compares on what the model itself
+// writes, without prompts. --tab does that in Chromium, with the package as it is built: plainly, with n-grams and, with
 // --draft, by that model; --budget may then be a list, and 0 is as much as the models want. What streams comes from the
 // browser's store.
 import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -14,17 +14,17 @@ import { parseArgs } from 'node:util';
 import { inRoot, parseBytes } from '../../web/scripts/lib.mjs';
 import { Bench } from './browser.mjs';
 import { jsonOf, modelFile, table } from './lib.mjs';
-import { scenes } from './prompts.mjs';
+import { prompts } from './prompts.mjs';
 
 const { values: options } = parseArgs({
   options: {
     model: { type: 'string', default: 'tinyllama-1.1b:q4_0' },
     budget: { type: 'string' },
-    'past-cache': { type: 'boolean', default: false },
+    'no-page-cache': { type: 'boolean', default: false },
     threads: { type: 'string', default: '2' },
     rounds: { type: 'string', default: '3' },
     tokens: { type: 'string' },
-    scenes: { type: 'string', default: 'summary,edit,prose' },
+    prompts: { type: 'string', default: 'summary,edit,prose' },
     draft: { type: 'string' },
     tab: { type: 'boolean' },
   },
@@ -54,7 +54,7 @@ const common = [
   '-o',
   'json',
   ...(options.budget ? ['--memory-budget', options.budget] : []),
-  ...(options['past-cache'] ? ['--no-page-cache'] : []),
+  ...(options['no-page-cache'] ? ['--no-page-cache'] : []),
 ];
 const rows = [
   ['text', 'guesses', 'tokens/s', 'ratio', 'tokens/pass', 'drafted', 'accepted', 'passes'],
@@ -167,12 +167,12 @@ try {
   else if (options.draft)
     await measure('its own', `off,${options.draft}`, ['-p', `${kPrompt}`, '-n', `${nTokens}`]);
   else {
-    for (const name of options.scenes.split(',')) {
-      const scene = join(folder, `${name}.json`);
-      const prompt = await ids(scenes[name].prompt);
-      const answer = (await ids(scenes[name].answer)).slice(1, 1 + Number(options.tokens ?? 1000));
-      writeFileSync(scene, JSON.stringify({ prompt, answer }));
-      await measure(name, 'off,ngram', ['--replay', scene]);
+    for (const name of options.prompts.split(',')) {
+      const replay = join(folder, `${name}.json`);
+      const prompt = await ids(prompts[name].prompt);
+      const answer = (await ids(prompts[name].answer)).slice(1, 1 + Number(options.tokens ?? 1000));
+      writeFileSync(replay, JSON.stringify({ prompt, answer }));
+      await measure(name, 'off,ngram', ['--replay', replay]);
     }
   }
 } finally {

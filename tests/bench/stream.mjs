@@ -30,7 +30,7 @@ const { values } = parseArgs({
     threads: { type: 'string', default: '0' }, // 0: as the engine chooses, natively 2
     native: { type: 'boolean' },
     web: { type: 'boolean' },
-    'past-cache': { type: 'boolean' },
+    'no-page-cache': { type: 'boolean' },
     svg: { type: 'boolean' },
     'no-build': { type: 'boolean' },
   },
@@ -47,7 +47,7 @@ const dropInterval = (file) => statSync(file).size / kDropRate;
 
 /** Runs `work` while `file` is kept out of the page cache. */
 async function uncached(file, work) {
-  if (!values['past-cache']) return work();
+  if (!values['no-page-cache']) return work();
   // Often enough that nothing is found again, seldom enough that what the system reads ahead is not lost.
   const seconds = dropInterval(file);
   const loop =
@@ -90,7 +90,7 @@ async function measureNative(file, budgets) {
       String(kContext),
       '--memory-budget',
       String(budget),
-      ...(values['past-cache'] ? ['--no-page-cache'] : []),
+      ...(values['no-page-cache'] ? ['--no-page-cache'] : []),
     ]);
     rows.push({
       budget,
@@ -189,7 +189,7 @@ async function measureWeb(file) {
     await bench.run(fillStore, { url });
     const stored = largestFile(bench.profile);
     // What the system still holds when a plain reader begins would flatter it.
-    const settleMs = values['past-cache'] ? 2500 * dropInterval(stored) : 0;
+    const settleMs = values['no-page-cache'] ? 2500 * dropInterval(stored) : 0;
     const { result: smallest } = await bench.run(smallestBudget, { url, context: kContext });
     for (const budget of budgets(smallest)) {
       const work = {
@@ -222,7 +222,7 @@ function report(title, file, rows) {
   }
   const finite = (x) => (Number.isFinite(x) ? x : '-');
   console.log(
-    `\n${title}: ${modelLabel(file)}, ${threads || 'chosen'} threads, ${values['past-cache'] ? 'past the page cache' : 'out of the page cache'}`,
+    `\n${title}: ${modelLabel(file)}, ${threads || 'chosen'} threads, ${values['no-page-cache'] ? 'past the page cache' : 'out of the page cache'}`,
   );
   console.log(
     table([

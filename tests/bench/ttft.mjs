@@ -1,9 +1,9 @@
-// npm run bench:first: how soon the first token comes, in headless Chromium, against wllama on the same
+// npm run bench:ttft: how soon the first token comes, in headless Chromium, against wllama on the same
 // file: cold over a server that this program throttles, and warm out of the browser's file store. The
 // download's time is that of a plain fetch over the same server. Warm also says how much of the model
 // had been read when the first product was computed. Fails when the cold first token takes more than
 // the download and a tenth, or the warm one's first computation waits for more than 5 % of the model.
-//   npm run bench:first -- [--model SHAPE:TYPE|FILE] [--rate 60M] [--threads N] [--no-peer] [--no-build]
+//   npm run bench:ttft -- [--model SHAPE:TYPE|FILE] [--rate 60M] [--threads N] [--no-baseline] [--no-build]
 import { basename, dirname, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { build } from '../../web/scripts/build.mjs';
@@ -17,7 +17,7 @@ const { values } = parseArgs({
     model: { type: 'string', default: 'tinyllama-1.1b:q4_0' },
     rate: { type: 'string', default: '60M' },
     threads: { type: 'string', default: '2' },
-    'no-peer': { type: 'boolean' },
+    'no-baseline': { type: 'boolean' },
     'no-build': { type: 'boolean' },
   },
 });
@@ -86,7 +86,7 @@ try {
   add('cold', cold);
   warm = await run(ours);
   add('warm', warm);
-  if (!values['no-peer']) {
+  if (!values['no-baseline']) {
     add('cold, wllama', await run(theirs));
     add('warm, wllama', await run(theirs));
   }

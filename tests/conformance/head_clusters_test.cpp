@@ -85,9 +85,9 @@ int64_t largest(const std::vector<float>& logits, size_t row, size_t width) {
 
 TEST_P(HeadClusters, AreTheWholeHeadWhereTheyAreNotAskedFor) {
   make(false);
-  const std::vector<float> wanted = logits(options(Wanted::kByQuality));
+  const std::vector<float> wanted = logits(options(Wanted::kByRatio));
   make(true);
-  EXPECT_EQ(logits(options(Wanted::kByQuality)), wanted);
+  EXPECT_EQ(logits(options(Wanted::kByRatio)), wanted);
   EXPECT_EQ(logits(options(Wanted::kWhole)), wanted);
   session::HeadCounts counts;
   EXPECT_EQ(logits(options(Wanted::kSome, model::kMaxClusters), 12, &counts), wanted);  // all
@@ -166,7 +166,7 @@ TEST_P(HeadClusters, LieTogetherInQsf) {
   make(true);
   const std::string plain = path_;
   std::vector<std::vector<float>> wanted;
-  std::vector<session::EngineOptions> kinds = {options(Wanted::kWhole), options(Wanted::kByQuality),
+  std::vector<session::EngineOptions> kinds = {options(Wanted::kWhole), options(Wanted::kByRatio),
                                                options(Wanted::kExact)};
   for (const int32_t n : {1, 4, 30, 255}) kinds.push_back(options(Wanted::kSome, n));
   for (const session::EngineOptions& o : kinds) wanted.push_back(logits(o, 1));
@@ -317,7 +317,7 @@ INSTANTIATE_TEST_SUITE_P(Types, HeadClusters, testing::ValuesIn(kTypes),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(HeadPolicy, IsANumberOrAWord) {
-  EXPECT_EQ(model::parse_head_policy("")->kind, Wanted::kByQuality);
+  EXPECT_EQ(model::parse_head_policy("")->kind, Wanted::kByRatio);
   EXPECT_EQ(model::parse_head_policy("off")->kind, Wanted::kWhole);
   EXPECT_EQ(model::parse_head_policy("exact")->kind, Wanted::kExact);
   EXPECT_EQ(model::parse_head_policy("256")->clusters, 256);

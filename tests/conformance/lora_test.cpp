@@ -174,7 +174,7 @@ TEST(Lora, ScaleZeroIsNone) {
 
 constexpr uint64_t kRank = 3;
 constexpr float kAlpha = 12;
-const std::vector<int32_t> kTokens = {1, 5, 9, 40, 70, 101, 200, 3, 3, 17, 250, 99};
+const std::vector<int32_t> kHfTokens = {1, 5, 9, 40, 70, 101, 200, 3, 3, 17, 250, 99};
 
 std::string hf_model() {
   return own_folder("hf/llama3");
@@ -358,11 +358,11 @@ TEST(Lora, PeftIsWhatMergedWeightsAre) {
     const std::string adapter = write_peft(pairs, rslora);
     const float scale = rslora ? kAlpha / std::sqrt(static_cast<float>(kRank)) : kAlpha / kRank;
     const std::vector<float> merged =
-        logits_of(write_merged(hf_model(), pairs, 0.5f * scale), {}, kTokens, {32});
-    const std::vector<float> ours = logits_of(hf_model(), {{adapter, 0.5f}}, kTokens, {32});
+        logits_of(write_merged(hf_model(), pairs, 0.5f * scale), {}, kHfTokens, {32});
+    const std::vector<float> ours = logits_of(hf_model(), {{adapter, 0.5f}}, kHfTokens, {32});
     ASSERT_EQ(ours.size(), merged.size());
     EXPECT_LT(nmse(ours.data(), merged.data(), ours.size()), 1e-5);
-    const std::vector<float> bare = logits_of(hf_model(), {}, kTokens, {32});
+    const std::vector<float> bare = logits_of(hf_model(), {}, kHfTokens, {32});
     EXPECT_GT(nmse(bare.data(), merged.data(), bare.size()), 1e-2) << "the adapter does something";
   }
 }
@@ -372,10 +372,10 @@ TEST(Lora, BothFormsGiveTheSameBitsOnBothFormsOfModels) {
   const std::string gguf_model = fixture_folder("arch") + "/llama-gqa.gguf";
   for (const std::string& model : {hf_model(), gguf_model}) {
     const std::vector<Made> pairs = make_pairs(model);
-    const std::vector<float> peft = logits_of(model, {{write_peft(pairs), 1}}, kTokens, {32});
-    const std::vector<float> gguf = logits_of(model, {{write_gguf(pairs), 1}}, kTokens, {32});
+    const std::vector<float> peft = logits_of(model, {{write_peft(pairs), 1}}, kHfTokens, {32});
+    const std::vector<float> gguf = logits_of(model, {{write_gguf(pairs), 1}}, kHfTokens, {32});
     EXPECT_EQ(peft, gguf) << model;
-    EXPECT_NE(peft, logits_of(model, {}, kTokens, {32}));
+    EXPECT_NE(peft, logits_of(model, {}, kHfTokens, {32}));
   }
 }
 
@@ -391,17 +391,17 @@ TEST(Lora, AdaptersChangeWhileSessionsLiveOn) {
     return std::vector<float>(row.begin(), row.end());
   };
   const auto expected = [&](const std::vector<AdapterChoice>& adapters) {
-    std::vector<float> all = logits_of(hf_model(), adapters, kTokens, {32});
-    all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(all.size() / kTokens.size()));
+    std::vector<float> all = logits_of(hf_model(), adapters, kHfTokens, {32});
+    all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(all.size() / kHfTokens.size()));
     return all;
   };
   const auto compute = [&](int32_t kept) {
-    const Result<int32_t> found = session.sync(kTokens);
+    const Result<int32_t> found = session.sync(kHfTokens);
     ASSERT_TRUE(found.ok()) << found.status().message();
     EXPECT_EQ(*found, kept);
     ASSERT_TRUE(opened.model->run(session).ok());
   };
-  const int32_t all_but_one = static_cast<int32_t>(kTokens.size()) - 1;
+  const int32_t all_but_one = static_cast<int32_t>(kHfTokens.size()) - 1;
   compute(0);
   EXPECT_EQ(last(), expected(half));
   std::vector<uint8_t> saved(session.state_bytes());

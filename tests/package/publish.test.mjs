@@ -37,6 +37,7 @@ test('the types are right for Node and for bundlers', async () => {
     entrypoints,
   });
   assert.ok(found.types, 'the package has types');
+  assert.equal(Object.keys(found.entrypoints).length, entrypoints.length);
   for (const [name, entry] of Object.entries(found.entrypoints)) {
     for (const kind of ['node16-esm', 'bundler']) {
       const { resolution } = entry.resolutions[kind];

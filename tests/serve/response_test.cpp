@@ -61,7 +61,7 @@ TEST_F(ServeAnswer, AChatIsADocument) {
   GenerateRequest request;
   request.chat = true;
   request.options.logprobs = 2;
-  Response answer(request, *tokenizer_, "m", false);
+  ApiResponse answer(request, *tokenizer_, "m", false);
   for (const char* text : {"<thi", "nk>why", "</think>\n\nbe", "cause"}) answer.push(piece(text));
   answer.push(end());
   const Json out = *parse_body(answer.document());
@@ -86,7 +86,7 @@ TEST_F(ServeAnswer, AChatStreams) {
   GenerateRequest request;
   request.chat = request.stream = request.include_usage = true;
   request.n = 2;
-  Response answer(request, *tokenizer_, "m", /*opens_reasoning=*/true);
+  ApiResponse answer(request, *tokenizer_, "m", /*opens_reasoning=*/true);
   std::string frames = answer.take_frames();
   for (const int32_t index : {0, 1}) {
     answer.push(piece("hm</think>ye", index));
@@ -122,7 +122,7 @@ TEST_F(ServeAnswer, ACompletionListsItsTokens) {
   GenerateRequest request;
   request.prompts.resize(1);
   request.options.logprobs = 2;
-  Response answer(request, *tokenizer_, "m", false);
+  ApiResponse answer(request, *tokenizer_, "m", false);
   answer.push(piece("h\xc3\xa9"));
   answer.push(piece("y"));
   answer.push(end());

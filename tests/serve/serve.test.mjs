@@ -92,8 +92,10 @@ class Server {
     return { status: response.status, headers: response.headers, ...(await response.json()) };
   }
 
+  /** The value of a metric; 0 where none has been counted yet, but the server must know its name. */
   async metric(name) {
     const text = await (await fetch(`${this.url}/metrics`)).text();
+    assert.ok(text.includes(`# TYPE ${name.replace(/\{.*/, '')} `), `no metric ${name}`);
     const line = text.split('\n').find((l) => l.startsWith(`${name} `));
     return line ? Number(line.slice(name.length + 1)) : 0;
   }
@@ -237,6 +239,8 @@ test('options of a completion', async () => {
     logprobs: 3,
   });
   assert.equal(logprobs.tokens.join(''), text);
+  assert.equal(logprobs.top_logprobs.length, logprobs.tokens.length);
+  assert.ok(logprobs.tokens.length > 0);
   for (const [i, top] of logprobs.top_logprobs.entries())
     assert.equal(Math.max(...Object.values(top)), logprobs.token_logprobs[i]);
   const tokens = (await server.json('/tokenize', { content: prompts[0] })).tokens;

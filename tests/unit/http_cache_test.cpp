@@ -25,13 +25,13 @@ TEST_F(HttpCacheTest, PaidOnce) {
               expect_all();
             }),
             kLongFile + kProbe);
-  EXPECT_EQ(source_->bytes_from_store(), 0u);
+  EXPECT_EQ(source_->bytes_from_cache(), 0u);
   EXPECT_EQ(sent([&] {
               open();
               expect_all();
             }),
             kProbe);
-  EXPECT_EQ(source_->bytes_from_store(), kLongFile);
+  EXPECT_EQ(source_->bytes_from_cache(), kLongFile);
   EXPECT_EQ(source_->bytes_fetched(), kProbe);
 }
 

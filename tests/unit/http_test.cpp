@@ -127,7 +127,7 @@ TEST_F(HttpTest, ServerWithoutRangesAndFileTooLarge) {
     *reply = HttpReply{};
     reply->body = file_;
   });
-  expect_error(open_status(), Code::kNoRangeSupport, "no room");
+  expect_error(open_status(), Code::kNoRangeSupport, "do not fit");
 }
 
 TEST_F(HttpTest, ServerThatTellsNoLength) {
@@ -136,7 +136,7 @@ TEST_F(HttpTest, ServerThatTellsNoLength) {
     reply->body = file_;
     reply->announce_length = false;
   });
-  expect_error(open_status(), Code::kNoRangeSupport, "how long");
+  expect_error(open_status(), Code::kNoRangeSupport, "file's length");
 }
 
 TEST_F(HttpTest, RangesThatStopWorking) {

@@ -71,7 +71,7 @@ TEST(Placed, AnOpenerTakesIt) {
   source.address = "anything/";
   source.described = 2;
   open::Opener opener = open::Opener::of_file(source);
-  ASSERT_EQ(opener.need()->want, open::Want::kFile);
+  ASSERT_EQ(opener.need()->want, open::FileRequestKind::kFile);
   ASSERT_TRUE(opener.opened(bytes->size()).ok());
   const Result<open::FileRequest> need = opener.need();
   ASSERT_TRUE(need.ok());
@@ -80,7 +80,7 @@ TEST(Placed, AnOpenerTakesIt) {
   ASSERT_TRUE(place.ok());
   std::copy(bytes->begin(), bytes->end(), place->begin());
   ASSERT_TRUE(opener.supply().ok());
-  EXPECT_EQ(opener.need()->want, open::Want::kDone);
+  EXPECT_EQ(opener.need()->want, open::FileRequestKind::kDone);
   EXPECT_EQ(opener.header().find_tensor("t1")->file, 1u);
 }
 

@@ -142,7 +142,7 @@ TEST(Torch, RefusesWhatMakesNoSense) {
   const auto tensor = [](TorchTensor t) { return pickled({std::move(t)}); };
   const std::string begin = "\x80\x02";
   expect_refused(tensor({"t", "HalfStorage", "0", {2, 3}, {1, 2}, 0, 6}), Code::kBadShape,
-                 "one after the other");
+                 "not contiguous");
   expect_refused(tensor({"t", "HalfStorage", "0", {2, 3}, {}, 1, 6}), Code::kBadShape, "storage");
   expect_refused(
       tensor({"t", "HalfStorage", "0", {uint64_t{1} << 40, uint64_t{1} << 40}, {}, 0, 6}),
@@ -150,10 +150,10 @@ TEST(Torch, RefusesWhatMakesNoSense) {
   expect_refused(tensor({"t\"", "HalfStorage", "0", {2}, {}, 0, 6}), Code::kBadHeader, "name");
   expect_refused(pickled({kTensors[0], kTensors[0]}), Code::kBadHeader, "two tensors");
   expect_refused(pickled({}), Code::kBadHeader, "without tensors");
-  expect_refused(begin + "K\x01.", Code::kBadHeader, "no dictionary");
-  expect_refused(begin + "}}.", Code::kBadHeader, "no dictionary");
-  expect_refused(begin + "h\x05.", Code::kBadHeader, "remembered");
-  expect_refused(begin + "t.", Code::kBadHeader, "not open");
+  expect_refused(begin + "K\x01.", Code::kBadHeader, "not a dictionary");
+  expect_refused(begin + "}}.", Code::kBadHeader, "not a dictionary");
+  expect_refused(begin + "h\x05.", Code::kBadHeader, "memo entry");
+  expect_refused(begin + "t.", Code::kBadHeader, "no mark");
   expect_refused(begin + "R.", Code::kBadHeader, "stack");
   expect_refused(begin + "}K\x01R.", Code::kBadHeader, "arguments");
   expect_refused(begin + "K\x01)R.", Code::kBadHeader, "function");

@@ -75,6 +75,7 @@ for (const isolation of [true, false]) {
 for (const isolation of [true, false]) {
   test(
     `large sessions wait in the file store, through changes of the budget, ${isolation ? 'with' : 'without'} isolation`,
+    { skip: !isolation && longOnly },
     () =>
       inTab(browser, dist, { isolation }, async ({ page }) => {
         const found = await page.evaluate(
@@ -129,7 +130,6 @@ for (const isolation of [true, false]) {
           isolated: isolation,
         });
       }),
-    { skip: !isolation && longOnly },
   );
 }
 

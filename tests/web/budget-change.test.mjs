@@ -42,6 +42,7 @@ test('what is called during a move runs on the engine that follows, and the one 
   await session.generate('hello', greedy).result;
   await sleep(100);
   const started = workers();
+  assert.ok(started > 0, 'no worker is seen');
   const budgets = [];
   const first = engine
     .generate('hello', greedy)

@@ -237,12 +237,25 @@ test("a stream ends, is left and is used up as OpenAI's client's is", async (t) 
     },
     'with a signal that has aborted': (open) => open({ signal: AbortSignal.abort() }),
   };
+  const outcomes = {};
   for (const [name, work] of Object.entries(cases)) {
     const [theirs, ours, text] = await Promise.all(
       ['theirs', 'ours', 'text'].map((who) => work(create[who]).catch(() => 'throws')),
     );
     assert.deepEqual({ ours, text }, { ours: theirs, text: theirs }, name);
+    outcomes[name] = theirs;
   }
+  assert.deepEqual(outcomes, {
+    'to its end': ['ends', false],
+    left: ['ends', true],
+    'aborted by its controller': 'ends',
+    'aborted before it is read': 'is empty',
+    'read twice': 'throws',
+    'left and read again': 'throws',
+    'read twice at once': ['fulfilled', 'rejected'],
+    'read and made a stream': 'throws',
+    'with a signal that has aborted': 'throws',
+  });
 });
 
 test("the caller's own signal rejects a stream, with its reason", async () => {
@@ -276,8 +289,12 @@ test('the usage of a streamed text comes in a last chunk without choices', async
   assert.ok(
     chunks.slice(0, -1).every((chunk) => chunk.usage === undefined && chunk.choices.length === 1),
   );
-  for await (const chunk of await engine.completions.create(params))
+  let plain = 0;
+  for await (const chunk of await engine.completions.create(params)) {
     assert.equal(chunk.usage, undefined);
+    plain++;
+  }
+  assert.ok(plain > 1);
 });
 
 test('a signal is let go when the call has ended, however it ended', async () => {
@@ -320,15 +337,24 @@ test('a signal is let go when the call has ended, however it ended', async () =>
     inspect: (signal) => Engine.inspect(path, { signal }),
     load: async (signal) => (await Engine.load(path, { signal })).dispose(),
   };
+  let added = 0;
   for (const [name, work] of Object.entries(calls)) {
     const { signal } = new AbortController();
     const held = new Set();
-    signal.addEventListener = (_, listener) => held.add(listener);
+    signal.addEventListener = (_, listener) => {
+      held.add(listener);
+      added++;
+    };
     signal.removeEventListener = (_, listener) => held.delete(listener);
-    await Promise.resolve(work(signal)).catch(() => {});
+    const outcome = await Promise.resolve(work(signal)).then(
+      () => 'done',
+      () => 'refused',
+    );
+    assert.equal(outcome, /refused|failing/.test(name) ? 'refused' : 'done', name);
     await engine.generate('x', { ...greedy, maxTokens: 0 }).result; // after what was left
     assert.equal(held.size, 0, `${name}: ${held.size} listeners are left`);
   }
+  assert.ok(added >= 10, `${added} listeners were added`);
 });
 
 // --- what is passed -------------------------------------------------------------------------------

@@ -83,6 +83,7 @@ describe('in Node', { skip }, () => {
       );
       await engine.dispose();
     }
+    assert.deepEqual([vectors[0].length, vectors[0][0].length > 0], [2, true]);
     assert.deepEqual(vectors[1], vectors[0]);
   });
 

@@ -19,18 +19,24 @@ const kLogitsNmse = 1e-4; // of any position
 const kStreamed = 3; // first positions and tokens that are compared at the smallest budget
 const kFloor = 1e-6; // what f16 keys and values cost where nothing else is rounded
 
+/** Those of these names, all of which must be there; all where none are given. */
+function named(list, names) {
+  const chosen = names ? list.filter(({ name }) => names.includes(name)) : list;
+  assert.equal(chosen.length, (names ?? list).length, `${names}`);
+  assert.ok(chosen.length > 0);
+  return chosen;
+}
+
 /** A folder's models with their reference logits; of `only` these. */
 function models(folder, only) {
   const entries = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
-  return entries
-    .filter(({ name }) => !only || only.includes(name))
-    .map((entry) => {
-      const bytes = readFileSync(join(folder, entry.logits));
-      const logits = new Float32Array(
-        bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length),
-      );
-      return { greedy: [], ...entry, folder, path: join(folder, entry.file), reference: logits };
-    });
+  return named(entries, only).map((entry) => {
+    const bytes = readFileSync(join(folder, entry.logits));
+    const logits = new Float32Array(
+      bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length),
+    );
+    return { greedy: [], ...entry, folder, path: join(folder, entry.file), reference: logits };
+  });
 }
 
 const own = (name) => join(root, 'tests', 'data', name);
@@ -39,7 +45,7 @@ const shared = (name) => join(root, '..', 'shared', 'fixtures', name);
 const fixtures = (name) => models(existsSync(shared(name)) ? shared(name) : own(name));
 
 /** These of the models in the short suite, all in the long one. */
-const some = (list, ...names) => (all ? list : list.filter(({ name }) => names.includes(name)));
+const some = (list, ...names) => named(list, all ? undefined : names);
 
 const arch = some(fixtures('arch'), 'llama-gqa', 'gemma2');
 const families = some(models(own('families')), 'lfm2', 'qwen3moe');

@@ -147,6 +147,8 @@ describe('calls', { skip }, () => {
       await loaded(name, { contextLength }, async (engine) => {
         const ranked = await engine.rerank('to the', documents);
         assert.deepEqual(ranked.map(({ index }) => index).sort(), [0, 1, 2, 3]);
+        assert.ok(ranked.every(({ score }) => Number.isFinite(score)));
+        assert.notEqual(ranked[0].score, ranked[3].score);
         assert.deepEqual(
           ranked,
           [...ranked].sort((a, b) => b.score - a.score),

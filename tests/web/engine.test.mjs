@@ -72,10 +72,13 @@ test('a prompt that continues the last one prefills only what is new', async () 
 
 test('log-probabilities', async () => {
   const generation = engine.generate('hello', { ...greedy, logprobs: 2 });
+  let pieces = 0;
   for await (const piece of generation) {
     assert.equal(piece.topLogprobs.length, 2);
     assert.equal(typeof piece.logprob, 'number');
+    pieces++;
   }
+  assert.equal(pieces, 12);
 });
 
 test('the same seed gives the same text, another seed another', async () => {
@@ -269,10 +272,9 @@ test('wrong options are refused with a code, and never become a default in silen
     seed: undefined,
     logprobs: null,
   };
-  for await (const piece of engine.generate('hello', plain)) {
-    assert.equal(piece.text, expected[0]); // stop: '' stops nothing; null and undefined are the defaults
-    break;
-  }
+  // stop: '' stops nothing; null and undefined are the defaults
+  const first = await engine.generate('hello', plain)[Symbol.asyncIterator]().next();
+  assert.equal(first.value.text, expected[0]);
 });
 
 test('wrong arguments of every call are refused with a code and a sentence that says what to do', async () => {

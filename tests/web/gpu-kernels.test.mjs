@@ -69,6 +69,7 @@ function checkIn(name, skip, launch, newPage, paths) {
             `${verdict.calls} calls, ${verdict.dispatches} dispatches, ${verdict.pipelines} pipelines, worst error ${verdict.worst.toExponential(1)}, ${(verdict.ms / 1000).toFixed(1)} s`,
           );
           assert.deepEqual(verdict.failures, []);
+          assert.ok(verdict.calls > 0 && verdict.dispatches > 0, 'nothing was computed');
           if (group === 'layer' && !options.coded)
             assert.ok(verdict.dispatches <= 8, `${verdict.dispatches} dispatches of a token`);
         });

@@ -101,6 +101,13 @@ export function fakeModel({ units = 12, unitBytes = 96 * 1024, header = 40000, s
   return bytes;
 }
 
+const faults = new Set(
+  (
+    '200 no-content-range 404 429 500 503 cut stall short long wrong-range gzip reset redirect ' +
+    'expired 416 slow'
+  ).split(' '),
+);
+
 /**
  * Serves `file.bytes` at every path. `fault(request, n)` may name what goes wrong with the n-th
  * request: '200', 'no-content-range', '404', '429', '503', 'cut', 'stall', 'short', 'long', 'wrong-range',
@@ -111,6 +118,7 @@ export async function faultyServer(file, fault = () => null) {
   const server = createServer((request, response) => {
     const n = state.requests++;
     const kind = fault(request, n);
+    if (kind && !faults.has(kind)) throw new Error(`no such fault: ${kind}`);
     state.log.push(kind);
     response.setHeader('Access-Control-Allow-Origin', '*');
     response.setHeader('Cross-Origin-Resource-Policy', 'cross-origin');

@@ -121,6 +121,7 @@ test('an abort at any moment of a load leaves a store that the next load goes on
   }
   assert.ok(aborted > 0);
   const had = stored()[0];
+  assert.ok(had > 0, 'nothing was stored');
   slow.state.bytes = 0;
   const loaded = await Engine.load(slow.url, { cacheDir, tuning, memoryBudget: 700_000 });
   assert.equal(await loaded.generate('hello', greedy).text(), expected);

@@ -62,6 +62,7 @@ const adaptersAt = (place, { adapters }) =>
   adapters.map(({ file, scale }) => ({ source: place('lora', file), scale }));
 
 async function checkAll(run, place, models) {
+  assert.ok(models.length > 0);
   for (const one of models) {
     const args = { source: place('', one.model), prompt: one.prompt.slice(0, positions) };
     const lora = adaptersAt(place, one);
@@ -149,6 +150,7 @@ describe('in Node', { skip }, () => {
   test("PEFT's form gives the bits of GGUF's, as a folder, a file or both files", async () => {
     const scratch = mkdtempSync(join(tmpdir(), 'sluice-peft-'));
     try {
+      assert.equal(peftCases.length, 2);
       for (const one of peftCases) {
         const args = { source: place('', one.model), prompt: one.prompt.slice(0, positions) };
         const [, expected] = (await measure({ ...args, steps: [adaptersAt(place, one)] })).out;
@@ -264,6 +266,7 @@ describe('in Chromium', { skip }, () => {
     ));
 
   test("PEFT's form from a server gives the bits of GGUF's", async () => {
+    assert.equal(peftCases.length, 2);
     for (const one of peftCases) {
       const peft = writePeft(one, scratch).map(({ folder, scale }) => ({
         source: `${made.url}/${folder}/`,

@@ -115,6 +115,7 @@ for (const [name, launch] of [
           inPage(browser, isolation, async ({ page, run, url }) => {
             const has = await page.evaluate(capabilities);
             assert.equal(has.isolated, isolation);
+            assert.ok(has.store || name === 'webkit', `${name} has a file store`);
             for (const [label, extra] of Object.entries({
               'resident, first load': { options: { contextLength: 128 } },
               'streamed, second load': { options: { memoryBudget, contextLength: 128 } },

@@ -167,6 +167,7 @@ test(`two tabs under random clicks agree in the end (SEED=${seed})`, (t) =>
         await page.waitForTimeout(Math.floor(next() ** 3 * 120));
       }
       t.diagnostic(`${steps} actions, ${sent.length} prompts, ${put.length} writes`);
+      assert.ok(sent.length > 0, 'nothing was sent');
 
       for (const page of tabs) {
         await page.evaluate(() => {

@@ -134,9 +134,8 @@ test('what two tabs change is put together; what was dropped stays away', async 
 test('no source can make HTML or code out of a text', () => {
   const sinks =
     /innerHTML|outerHTML|insertAdjacentHTML|setHTML|parseHTML|document\.write|DOMParser|createContextualFragment|srcdoc|javascript:|\beval\b|new Function|\.on\w+ = [`'"]|href:/;
-  for (const name of sources) {
-    for (const line of read(name).split('\n')) assert.doesNotMatch(line, sinks, name);
-  }
+  assert.ok(sources.length > 15);
+  for (const name of sources) assert.doesNotMatch(read(name), sinks, name);
 });
 
 test('every handler of the page goes through on() and run(), which tell of its failures', () => {

@@ -70,6 +70,7 @@ test(
     );
     let next = 0;
     let seen = 0;
+    let attacked = 0;
     const swap = (value, from, to) => JSON.parse(JSON.stringify(value).replaceAll(from, to));
     for (const { template, conversation, text } of cases) {
       const source = readFileSync(new URL(`${template}.jinja`, fixtures), 'utf8');
@@ -98,14 +99,11 @@ test(
         // each with another template
         for (const word of ['Oslo', 'Hello', 'terse', 'Get']) {
           const bad = swap(given, word, `${attack}${word}`);
-          let plain, made, calm;
-          try {
-            plain = run(bad, []);
-            made = run(bad, controls);
-            calm = run(swap(given, word, `qqqq${word}`), controls);
-          } catch {
-            continue;
-          }
+          if (JSON.stringify(bad) === JSON.stringify(given)) continue; // it has no such word
+          attacked++;
+          const plain = run(bad, []);
+          const made = run(bad, controls);
+          const calm = run(swap(given, word, `qqqq${word}`), controls);
           assert.equal(unmarked(made), plain, `${template}: ${conversation} with ${attack}`);
           assert.deepEqual(
             recognized(made, controls),
@@ -115,6 +113,7 @@ test(
         }
       }
     }
+    assert.ok(attacked >= extent(100, 400), `${attacked} attacks on ${seen} prompts`);
   },
 );
 

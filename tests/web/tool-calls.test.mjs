@@ -223,7 +223,9 @@ test('a forced beginning reads as the call that the model completes', () => {
 });
 
 test('a forced beginning of any form', () => {
-  for (const form of forms.filter((each) => each.body === 'params' || each.body === 'json')) {
+  const some = forms.filter((each) => each.body === 'params' || each.body === 'json');
+  assert.ok(some.length > 5, `${some.length} forms`);
+  for (const form of some) {
     const text = `${callOpening(form, 'time').join('')}${form.body === 'json' ? '{}' : ''}${form.post}${form.close ?? ''}`;
     assert.deepEqual(read(text, [1, 9], form), { content: '', calls: [['time', {}]] }, text);
   }

@@ -173,7 +173,7 @@ test('errors have a sentence, a code and an exit status', () => {
     [
       ['info', 'https://example.org/model.gguf'],
       1,
-      /this build reads files alone \[INVALID_ARGUMENT\]/,
+      /this build supports local files only \[INVALID_ARGUMENT\]/,
     ],
   ];
   for (const [args, expected, sentence] of cases) {
