@@ -6,7 +6,7 @@ import tseslint from 'typescript-eslint';
 const unused = '^_';
 
 export default defineConfig(
-  { ignores: ['build/', 'dist/', 'site/', 'src/bindings/library.js'] },
+  { ignores: ['.cache/', 'build/', 'dist/', 'site/', 'src/bindings/library.js'] },
   {
     files: ['**/*.ts', '**/*.mjs', '**/*.js'],
     extends: [tseslint.configs.recommended],

@@ -1,8 +1,8 @@
 // A language model for the Vercel AI SDK (interface version 3), over a loaded engine:
 //   import { sluice } from 'sluice-llm/ai-sdk';
 //   const { textStream } = streamText({ model: sluice(engine), prompt: 'Once upon a time' });
-// providerOptions.sluice holds further parameters of chat.completions.create, such as min_p; one that is
-// not known is refused by name. Types alone come from @ai-sdk/provider.
+// providerOptions.sluice holds further parameters of chat.completions.create, such as min_p; one
+// that is not known is refused by name. Types alone come from @ai-sdk/provider.
 
 import type {
   EmbeddingModelV3,
@@ -22,7 +22,10 @@ import type { Engine } from './api/engine.js';
 import type { ChatMessage } from './chat/engine.js';
 import type { ChatCompletionParams, CompletionUsage, ToolCall } from './chat/openai.js';
 
-/** The engine as a model of the AI SDK; `providerOptions.sluice` may hold further parameters of chat.completions.create. */
+/**
+ * The engine as a model of the AI SDK; `providerOptions.sluice` may hold further parameters of
+ * chat.completions.create.
+ */
 export function sluice(engine: Engine, modelId = engine.info.name): LanguageModelV3 {
   return {
     specificationVersion: 'v3',
@@ -69,7 +72,10 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
   };
 }
 
-/** The engine as an embedding model of the AI SDK; `providerOptions.sluice` may hold options of engine.embed(). */
+/**
+ * The engine as an embedding model of the AI SDK; `providerOptions.sluice` may hold options of
+ * engine.embed().
+ */
 export function sluiceEmbedding(engine: Engine, modelId = engine.info.name): EmbeddingModelV3 {
   return {
     specificationVersion: 'v3',
@@ -170,8 +176,8 @@ function warningsFor(engine: Engine, options: LanguageModelV3CallOptions): Share
   const warnings: SharedV3Warning[] = [];
   const unsupported = (feature: string, details: string): number =>
     warnings.push({ type: 'unsupported', feature, details });
-  if (!engine.grammars) {
-    const advice = 'The engine was loaded without grammars: true';
+  if (!engine.structuredOutput) {
+    const advice = 'The engine was loaded without structuredOutput: true';
     if (options.responseFormat?.type === 'json')
       unsupported('responseFormat', `${advice}: answers are plain text.`);
     if (options.tools?.some((tool) => tool.type === 'function' && tool.strict))
@@ -197,13 +203,13 @@ function chatParams(
               name: tool.name,
               description: tool.description ?? '',
               parameters: tool.inputSchema as Record<string, unknown>,
-              ...(tool.strict && engine.grammars && { strict: true }),
+              ...(tool.strict && engine.structuredOutput && { strict: true }),
             },
           },
         ],
   );
   const format =
-    engine.grammars && options.responseFormat?.type === 'json' ? options.responseFormat : undefined;
+    engine.structuredOutput && options.responseFormat?.type === 'json' ? options.responseFormat : undefined;
   return {
     messages: options.prompt.flatMap(chatMessages),
     max_tokens: options.maxOutputTokens,

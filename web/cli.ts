@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// `npx sluice-llm`: the terminal program on the WebAssembly engine in Node, with the native program's
-// commands and flags: run (also as a chat), serve, tokenize and info.
+// `npx sluice-llm`: the terminal program on the WebAssembly engine in Node, with the native
+// program's commands and flags: run (also as a chat), serve, tokenize and info.
 
 import * as fs from 'node:fs';
 import * as path from 'node:path';
@@ -17,8 +17,9 @@ const text = { type: 'string' } as const;
 const flag = { type: 'boolean' } as const;
 const common = {
   'memory-budget': text,
-  threads: text,
-  ctx: text,
+  threads: { ...text, short: 't' },
+  'ctx-size': { ...text, short: 'c' },
+  model: { ...text, short: 'm' },
   kernels: text,
   'cache-dir': text,
   json: flag,
@@ -32,8 +33,8 @@ const commands: Record<
     options: {
       ...common,
       prompt: { ...text, short: 'p' },
-      n: { ...text, short: 'n' },
-      temp: text,
+      'n-predict': { ...text, short: 'n' },
+      temperature: text,
       'top-k': text,
       'top-p': text,
       'min-p': text,
@@ -54,20 +55,25 @@ const commands: Record<
       port: text,
       host: text,
       parallel: text,
-      queue: text,
+      'max-queue': text,
       'api-key': text,
-      cors: text,
-      'max-body': text,
+      'cors-origin': text,
+      'max-body-size': text,
       timeout: text,
-      grace: text,
+      'shutdown-timeout': text,
       draft: text,
-      'no-grammars': flag,
+      'no-structured-output': flag,
       quiet: flag,
     },
     run: serve,
   },
   tokenize: {
-    options: { ...common, 'text-file': text, 'no-bos': flag, 'no-special': flag },
+    options: {
+      ...common,
+      file: { ...text, short: 'f' },
+      'no-add-special': flag,
+      'no-parse-special': flag,
+    },
     run: tokenize,
   },
   info: { options: common, run: info },
@@ -80,13 +86,16 @@ MODEL is a GGUF file, an http(s) URL or hf:owner/repo/file.gguf[@revision].
       [-n N] [--temp T] [--top-k K] [--top-p P] [--min-p P] [--seed S] [--stop TEXT]… [--ignore-eos]
       [--repeat-penalty R] [--frequency-penalty F] [--presence-penalty P] [--repeat-last-n N]
   serve MODEL          OpenAI's API over HTTP: chat, completions, embeddings, models
-      [--port 8080] [--host 127.0.0.1] [--parallel N] [--api-key K] [--cors ORIGIN] [--queue 64] [--max-body 4M]
-      [--timeout S] [--grace S] [--draft ngram|MODEL|off] [--no-grammars] [--quiet]
-  tokenize MODEL --text-file F [--no-bos] [--no-special]    token ids, a JSON array on one line
+      [--port 8080] [--host 127.0.0.1] [--parallel N] [--api-key K] [--cors-origin ORIGIN] [--max-queue 64]
+      [--max-body-size 4M] [--timeout S] [--shutdown-timeout S] [--draft ngram|MODEL|off] [--no-structured-output] [--quiet]
+  tokenize MODEL --file F [--no-add-special] [--no-parse-special]    token ids, a JSON array on one line
   info MODEL                                                the header and the memory plan
 
-All: [--memory-budget 64M] [--threads T] [--ctx N] [--kernels NAME] [--cache-dir DIR] [--json]
+All: [--memory-budget 64M] [--threads T] [-c N] [--kernels NAME] [--cache-dir DIR] [--json]
 `;
+
+/** Other spellings of options. */
+const spellings: Record<string, string> = { ctx: '--ctx-size', temp: '--temperature' };
 
 class UsageError extends Error {}
 
@@ -115,7 +124,7 @@ function engineOptions(values: Values): EngineOptions {
   return {
     memoryBudget: size(values, 'memory-budget'),
     threads: number(values, 'threads'),
-    contextLength: number(values, 'ctx'),
+    contextLength: number(values, 'ctx-size'),
     kernels: values['kernels'] as string | undefined,
     cacheDir: values['cache-dir'] as string | undefined,
     onProgress: (event) => {
@@ -136,8 +145,8 @@ async function generate(model: string, values: Values): Promise<void> {
   if (values['prompt'] === undefined) throw new UsageError('--prompt is required');
   const prompt = values['prompt'] === '-' ? readText('-') : String(values['prompt']);
   const options = {
-    maxTokens: number(values, 'n') ?? 128,
-    temperature: number(values, 'temp'),
+    maxTokens: number(values, 'n-predict') ?? 128,
+    temperature: number(values, 'temperature'),
     topK: number(values, 'top-k'),
     topP: number(values, 'top-p'),
     minP: number(values, 'min-p'),
@@ -174,7 +183,7 @@ async function generate(model: string, values: Values): Promise<void> {
         generatedTokens: used.completionTokens,
         generateMs: timings.generateMs,
         bytesFetched: stats.bytesFetched,
-        bytesFromStore: stats.bytesFromStore,
+        bytesFromCache: stats.bytesFromCache,
         kernels: stats.kernels,
         threads: stats.threads,
         memory: engine.memory(),
@@ -184,7 +193,8 @@ async function generate(model: string, values: Values): Promise<void> {
       const rate = (tokens: number, perSecond: number): string =>
         `${tokens} tokens ${perSecond.toFixed(1)} tok/s`;
       process.stderr.write(
-        `prompt ${rate(used.promptTokens, timings.promptTokensPerSecond)} | generated ${rate(used.completionTokens, timings.tokensPerSecond)}\n`,
+        `prompt ${rate(used.promptTokens, timings.promptTokensPerSecond)} | generated ` +
+          `${rate(used.completionTokens, timings.tokensPerSecond)}\n`,
       );
     }
     if (interrupted) process.exitCode = 130;
@@ -209,26 +219,26 @@ function within(
 }
 
 async function serve(model: string, values: Values): Promise<void> {
-  const maxBody = size(values, 'max-body') ?? 4 << 20;
+  const maxBody = size(values, 'max-body-size') ?? 4 << 20;
   if (maxBody < 1024 || maxBody > 64 << 20)
-    throw new UsageError('--max-body must be from 1k to 64M');
+    throw new UsageError('--max-body-size must be from 1k to 64M');
   const draft = String(values['draft'] ?? 'off');
   const options = {
     port: within(values, 'port', 0, 65535, 8080),
     host: String(values['host'] ?? '127.0.0.1'),
-    queue: within(values, 'queue', 1, 4096, 64),
+    queue: within(values, 'max-queue', 1, 4096, 64),
     requestMs: 1000 * within(values, 'timeout', 1, 86400, 600),
     apiKey: String(values['api-key'] ?? process.env['SLUICE_API_KEY'] ?? ''),
-    cors: String(values['cors'] ?? ''),
+    cors: String(values['cors-origin'] ?? ''),
     maxBody,
     ...(!values['quiet'] && { log: (line: string) => void process.stderr.write(`${line}\n`) }),
   };
-  const grace = within(values, 'grace', 0, 3600, 10);
+  const grace = within(values, 'shutdown-timeout', 0, 3600, 10);
   const parallel = within(values, 'parallel', 1, 64, 1);
   const engine = await Engine.load(model, {
     ...engineOptions(values),
     parallel,
-    grammars: !values['no-grammars'],
+    structuredOutput: !values['no-structured-output'],
     draft: draft !== 'off' && draft,
   });
   try {
@@ -269,17 +279,17 @@ function interrupts(): { first: Promise<void>; hurry: AbortController } {
 }
 
 async function tokenize(model: string, values: Values): Promise<void> {
-  if (values['text-file'] === undefined) throw new UsageError('--text-file is required');
-  const input = readText(String(values['text-file']));
+  if (values['file'] === undefined) throw new UsageError('--file is required');
+  const input = readText(String(values['file']));
   const engine = await Engine.load(model, {
     ...engineOptions(values),
-    contextLength: number(values, 'ctx') ?? 16,
+    contextLength: number(values, 'ctx-size') ?? 16,
     threads: 1,
   });
   try {
     const ids = await engine.tokenize(input, {
-      addBos: !values['no-bos'],
-      parseSpecial: !values['no-special'],
+      addSpecial: !values['no-add-special'],
+      parseSpecial: !values['no-parse-special'],
     });
     process.stdout.write(`${JSON.stringify([...ids])}\n`);
   } finally {
@@ -313,7 +323,7 @@ function speedLines({ speed = {} }: ModelInfo): [string, string][] {
     ['estimated speed', ''],
     ...line('decode', speed.tokensPerSecond, 'tokens/s'),
     ...line('of computing', speed.computeTokensPerSecond, 'tokens/s at most'),
-    ...line('store', megabytes(speed.storeBytesPerSecond), 'MB/s'),
+    ...line('store', megabytes(speed.cacheBytesPerSecond), 'MB/s'),
     ...line('network', megabytes(speed.networkBytesPerSecond), 'MB/s'),
     ...line('download', speed.downloadSeconds, 's left'),
   ];
@@ -331,13 +341,13 @@ function infoLines(model: ModelInfo): [string, string][] {
       `${type} ${humanBytes(bytes)}`,
     ]),
     ['layers', String(model.layers)],
-    ['widths', `${model.embedding} hidden, ${model.feedForward} feed-forward`],
-    ['heads', `${model.heads} of ${model.headSize}, ${model.kvHeads} for keys and values`],
-    ['vocabulary', String(model.vocabulary)],
-    ['context', `${model.trainedContext} trained, ${plan.contextLength} planned`],
+    ['widths', `${model.embeddingLength} hidden, ${model.feedForwardLength} feed-forward`],
+    ['heads', `${model.attentionHeads} of ${model.headDim}, ${model.kvHeads} for keys and values`],
+    ['vocabulary', String(model.vocabSize)],
+    ['context', `${model.trainContextLength} trained, ${plan.contextLength} planned`],
     ['memory plan', plan.budget > 0 ? `for a budget of ${humanBytes(plan.budget)}` : ''],
     ['  pinned', humanBytes(plan.pinned)],
-    ['  ring', `${humanBytes(plan.ring)} (${plan.slots} slots)`],
+    ['  ring', `${humanBytes(plan.streamBuffer)} (${plan.streamSlots} slots)`],
     ['  KV cache', humanBytes(plan.kv)],
     ['  activations', humanBytes(plan.activations)],
     ['  tokenizer', humanBytes(plan.tokenizer)],
@@ -362,13 +372,16 @@ async function main(argv: string[]): Promise<void> {
     );
   let parsed;
   try {
-    parsed = parseArgs({ args: rest, options: command.options, allowPositionals: true });
+    const args = rest.map((arg) =>
+      arg.replace(/^--(\w+)(?==|$)/, (all, word) => spellings[word] ?? all),
+    );
+    parsed = parseArgs({ args, options: command.options, allowPositionals: true });
   } catch (error) {
     throw new UsageError((error as Error).message);
   }
   const values = parsed.values as Values;
   if (values['help']) return void process.stdout.write(usage);
-  const [model, ...others] = parsed.positionals;
+  const [model, ...others] = [...parsed.positionals, ...[values['model'] ?? []].flat()].map(String);
   if (model === undefined || others.length > 0) throw new UsageError('exactly one MODEL is wanted');
   await command.run(model, values);
 }

@@ -15,7 +15,8 @@ function startWorker(workerUrl?: string | URL): Worker {
   if (typeof Worker === 'undefined') {
     throw new SluiceError(
       'NOT_SUPPORTED',
-      'There are no workers here (a server, a service worker): load the engine in a page or a worker.',
+      'There are no workers here (a server, a service worker): load the engine in a page or a ' +
+        'worker.',
     );
   }
   const address = addressOf(workerUrl);

@@ -1,5 +1,5 @@
-// The entry that needs no other file: the worker's script and all binaries are inside it, as text and
-// as gzipped base64. For pages that can host one script alone; they must allow blob: workers.
+// The entry that needs no other file: the worker's script and all binaries are inside it, as text
+// and as gzipped base64. For pages that can host one script alone; they must allow blob: workers.
 
 import relaxed from 'inlined:engine.relaxed.wasm';
 import relaxed16 from 'inlined:engine.relaxed16.wasm';
@@ -19,7 +19,8 @@ let workerUrl: string | undefined;
 function startWorker(url?: string | URL): Worker {
   if (url) return workerFrom(new URL(url, location.href).href);
   workerUrl ??= URL.createObjectURL(new Blob([workerSource], { type: 'text/javascript' }));
-  return workerFrom(workerUrl, { name: 'sluice' }); // classic: all that a page from the disk may start
+  // Classic: all that a page from the disk may start.
+  return workerFrom(workerUrl, { name: 'sluice' });
 }
 
 function wasmBinary(kernels: string): Promise<ArrayBuffer> {

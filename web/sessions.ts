@@ -2,10 +2,11 @@
 //   import { SavedSessions } from 'sluice-llm/sessions';
 //   const saved = await SavedSessions.open();
 //   await saved.save('the report', engine);          // what its KV cache holds, or a session's
-//   await saved.recall(engine, prompt);              // after a reload: what of it begins like the prompt
-// A session is one file of the origin's private file system, under its name: a head with a sum, its tokens, then the
-// state as the engine gives it, which has its own sum and belongs to one model. A file appears whole or not at all.
-// The least recently used go when all together are larger than allowed. One that cannot be used costs time at most.
+//   await saved.restorePrefix(engine, prompt);              // after a reload: what of it begins like the prompt
+// A session is one file of the origin's private file system, under its name: a head with a sum, its
+// tokens, then the state as the engine gives it, which has its own sum and belongs to one model. A
+// file appears whole or not at all. The least recently used go when all together are larger than
+// allowed. One that cannot be used costs time at most.
 
 import type { Engine } from './api/engine.js';
 import type { SavedSession, Session } from './api/session.js';
@@ -18,7 +19,10 @@ import type { SavedState } from './protocol/types.js';
 export interface SavedSessionsOptions {
   /** Bytes that all of them may take together; 1 GiB if not given. */
   maxBytes?: number;
-  /** Where they are kept, such as a folder that the user has chosen; the origin's private files if not given. */
+  /**
+   * Where they are kept, such as a folder that the user has chosen; the origin's private files if
+   * not given.
+   */
   folder?: FileSystemDirectoryHandle;
   /** Tells models apart whose headers are equal, such as the URL of the weights. */
   model?: string;
@@ -55,17 +59,20 @@ interface Entry {
 
 const kMagic = 0x32435053; // "SPC2"
 const kPrefix = 16; // magic, length of the head, sum over head and tokens, nothing
-const kMostHead = 16 << 20;
-const kMostTokens = 1 << 20;
-const kLeastReuse = 16; // tokens that are worth reading a state
-const kMostName = 96; // bytes; a file's name is twice as long
+const kMaxHead = 16 << 20;
+const kMaxTokens = 1 << 20;
+const kMinReuse = 16; // tokens that are worth reading a state
+const kMaxName = 96; // bytes; a file's name is twice as long
 const kUses = 'used.json';
 
-/** A name for each name: what a file system would not take, or takes for the same, is written as hexadecimal digits. */
+/**
+ * A name for each name: what a file system would not take, or takes for the same, is written as
+ * hexadecimal digits.
+ */
 function fileOf(name: string): string {
   const bytes = new TextEncoder().encode(name);
-  if (typeof name !== 'string' || bytes.length === 0 || bytes.length > kMostName)
-    invalid(`A name has 1 to ${kMostName} bytes.`);
+  if (typeof name !== 'string' || bytes.length === 0 || bytes.length > kMaxName)
+    invalid(`A name has 1 to ${kMaxName} bytes.`);
   return `${[...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('')}.session`;
 }
 
@@ -99,7 +106,10 @@ export class SavedSessions {
     return new SavedSessions(folder, maxBytes, model);
   }
 
-  /** Keeps what an engine's KV cache or a session holds, in place of what had this name. False: it is too large. */
+  /**
+   * Keeps what an engine's KV cache or a session holds, in place of what had this name. False: it
+   * is too large.
+   */
   async save(name: string, from: Engine | Session): Promise<boolean> {
     const saved: SavedState & Partial<SavedSession> = isSession(from)
       ? await from.save()
@@ -117,7 +127,7 @@ export class SavedSessions {
     );
     new Uint32Array(front.buffer, 0, 4).set([kMagic, headBytes, xxh32(front.subarray(kPrefix)), 0]);
     const bytes = front.length + state.length;
-    if (bytes > this.#maxBytes || headBytes > kMostHead) return false;
+    if (bytes > this.#maxBytes || headBytes > kMaxHead) return false;
     const file = fileOf(name);
     await this.#evict(bytes, file);
     const out = await (await this.#folder.getFileHandle(file, { create: true })).createWritable();
@@ -133,23 +143,27 @@ export class SavedSessions {
     return true;
   }
 
-  /** Makes `into` what was saved under this name; false where there is nothing that this model can go on with. */
+  /**
+   * Makes `into` what was saved under this name; false where there is nothing that this model can
+   * go on with.
+   */
   async restore(name: string, into: Engine | Session): Promise<boolean> {
     const entry = await this.#read(fileOf(name));
     return entry !== null && this.#enter(entry, into);
   }
 
   /**
-   * Makes the engine's KV cache the saved one that shares the most with a prompt, from the first token on, so that
-   * the prompt is computed from there. Returns how many tokens those are; 0: there is none.
+   * Makes the engine's KV cache the saved one that shares the most with a prompt, from the first
+   * token on, so that the prompt is computed from there. Returns how many tokens those are; 0:
+   * there is none.
    */
-  async recall(engine: Engine, prompt: string | ArrayLike<number>): Promise<number> {
+  async restorePrefix(engine: Engine, prompt: string | ArrayLike<number>): Promise<number> {
     const tokens =
       typeof prompt === 'string' ? await engine.tokenize(prompt) : Int32Array.from(prompt);
     const found: { entry: Entry; length: number }[] = [];
     for await (const entry of this.#entries()) {
       const length = sharedPrefix(entry.tokens, tokens);
-      if (length >= kLeastReuse) found.push({ entry, length });
+      if (length >= kMinReuse) found.push({ entry, length });
     }
     found.sort((a, b) => b.length - a.length);
     for (const { entry, length } of found) if (await this.#enter(entry, engine)) return length;
@@ -181,7 +195,8 @@ export class SavedSessions {
         ? into.restore({ tokens, state, ...head.words! })
         : into.restoreState({ tokens, state }));
     } catch (error) {
-      // Another model's, damaged, or too long: only the engine knows, and has left everything as it was.
+      // Another model's, damaged, or too long: only the engine knows, and has left everything as it
+      // was.
       if (!['CORRUPT', 'CONTEXT_FULL'].includes((error as SluiceError).code)) throw error;
       return false;
     }
@@ -189,7 +204,10 @@ export class SavedSessions {
     return true;
   }
 
-  /** An entry whose head and tokens are as they were written, and of this model; others that are damaged are deleted. */
+  /**
+   * An entry whose head and tokens are as they were written, and of this model; others that are
+   * damaged are deleted.
+   */
   async #read(name: string): Promise<Entry | null> {
     const handle = await this.#folder.getFileHandle(name).catch(() => null);
     if (!handle) return null;
@@ -208,7 +226,7 @@ export class SavedSessions {
     if (
       magic !== kMagic ||
       headBytes % 4 !== 0 ||
-      headBytes > kMostHead ||
+      headBytes > kMaxHead ||
       kPrefix + headBytes > file.size
     )
       return damaged();
@@ -219,7 +237,7 @@ export class SavedSessions {
       return damaged();
     }
     const stateAt = kPrefix + headBytes + 4 * head.tokens;
-    if (!(head.tokens >= 0 && head.tokens <= kMostTokens) || stateAt + head.state !== file.size)
+    if (!(head.tokens >= 0 && head.tokens <= kMaxTokens) || stateAt + head.state !== file.size)
       return damaged();
     const front = await part(kPrefix, stateAt);
     if (xxh32(new Uint8Array(front)) !== sum) return damaged();

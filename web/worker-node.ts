@@ -1,5 +1,5 @@
-// The worker script of Node: the same parts as worker.ts, over worker_threads, with plain files where
-// the browser has its file store.
+// The worker script of Node: the same parts as worker.ts, over worker_threads, with plain files
+// where the browser has its file store.
 
 import * as fs from 'node:fs';
 import * as os from 'node:os';
@@ -35,7 +35,7 @@ async function bytesOf(file: URL): Promise<ArrayBuffer> {
   return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length) as ArrayBuffer;
 }
 
-const kNoCard = 'There is no WebGPU in Node.';
+const kNoGpu = 'There is no WebGPU in Node.';
 
 const platform: HostPlatform = {
   isolated: true,
@@ -45,9 +45,9 @@ const platform: HostPlatform = {
   openPath,
   swapFiles: () => nodeSwapFiles(),
   gpu: async () => ({
-    advise: async () => ({ prefill: 'wasm', decode: 'wasm', cardFrom: Infinity, reason: kNoCard }),
-    findCard: async ({ device }) =>
-      device === 'auto' ? null : Promise.reject(new SluiceError('NOT_SUPPORTED', kNoCard)),
+    advise: async () => ({ prefill: 'wasm', decode: 'wasm', gpuMinBatch: Infinity, reason: kNoGpu }),
+    findGpu: async ({ device }) =>
+      device === 'auto' ? null : Promise.reject(new SluiceError('NOT_SUPPORTED', kNoGpu)),
   }),
   qsf: () => import('./io/qsf.js'),
   safetensors: async () => {

@@ -1,5 +1,5 @@
-// The worker script of the browser: one file for the engine, its I/O worker and its threads, so that a
-// bundler has one worker to find and nothing else.
+// The worker script of the browser: one file for the engine, its I/O worker and its threads, so
+// that a bundler has one worker to find and nothing else.
 
 import { openShared, opfsBackend, opfsSwapFiles } from './io/store-opfs.js';
 import type { Port } from './protocol/messages.js';

@@ -1,4 +1,4 @@
-// Measures a model on the CPU and on the graphics card of whoever opens this page, and prints a
+// Measures a model on the CPU and on the GPU of whoever opens this page, and prints a
 // table to copy. Prompts are made-up tokens, since what they say changes nothing; the first round
 // of each device is for weights to arrive and kernels to be compiled, and does not count.
 
@@ -19,7 +19,7 @@ interface Figures {
   /** Tokens a second. */
   prefill: number;
   decode: number;
-  /** Of the card, for each token of an answer. */
+  /** Of the GPU, for each token of an answer. */
   dispatches: number;
   submits: number;
   memory: number;
@@ -35,7 +35,7 @@ async function measure(
   device: Device,
   { prompt, answer, times }: Sizes,
 ): Promise<Figures> {
-  const name = device === 'wasm' ? 'CPU' : 'card';
+  const name = device === 'wasm' ? 'CPU' : 'GPU';
   say(`${name}: loading…`);
   const warnings: string[] = [];
   const engine = await Engine.load(source, {
@@ -51,9 +51,9 @@ async function measure(
     await engine.downloaded.catch(() => {}); // nothing is stored here; it is read again each time
     const tokens = Array.from(
       { length: prompt },
-      (_, i) => (i * 7919 + 13) % Math.min(engine.info.vocabulary, 4096),
+      (_, i) => (i * 7919 + 13) % Math.min(engine.info.vocabSize, 4096),
     );
-    const options = { maxTokens: answer, temperature: 0, ignoreEos: true, reusePrefix: false };
+    const options = { maxTokens: answer, temperature: 0, ignoreEos: true, cachePrompt: false };
     const best = { prefill: 0, decode: 0 };
     let counted = { dispatches: 0, submits: 0 };
     for (let i = 0; i <= times; i++) {
@@ -66,7 +66,7 @@ async function measure(
       const after = engine.stats().engine;
       const more = (key: string): number =>
         ((after[key] ?? 0) - (before[key] ?? 0)) /
-        ((after['cardPasses'] ?? 0) - (before['cardPasses'] ?? 0));
+        ((after['gpuPasses'] ?? 0) - (before['gpuPasses'] ?? 0));
       counted = { dispatches: more('dispatches'), submits: more('submits') };
     }
     const stats = engine.stats();
@@ -78,7 +78,7 @@ async function measure(
       ...best,
       ...counted,
       name:
-        stats.card ??
+        stats.gpuName ??
         `CPU, ${stats.threads} thread${stats.threads === 1 ? '' : 's'}, ${stats.kernels}`,
       memory: stats.device === 'webgpu' ? memory.gpu : memory.total,
     };
@@ -104,14 +104,14 @@ async function bench(source: string, sizes: Sizes): Promise<string> {
     contextLength: sizes.prompt + sizes.answer + 8,
   });
   const { device: advice } = info;
-  const bandwidth = advice?.cardBytesPerSecond;
+  const bandwidth = advice?.gpuBytesPerSecond;
   const found: Figures[] = [];
   const refused: string[] = [];
   for (const device of ['wasm', 'webgpu'] as const) {
     try {
       found.push(await measure(source, device, sizes));
     } catch (error) {
-      refused.push(`${device === 'wasm' ? 'CPU' : 'Card'}: ${(error as Error).message}`);
+      refused.push(`${device === 'wasm' ? 'CPU' : 'GpuExecutor'}: ${(error as Error).message}`);
     }
   }
   const rows = [
@@ -120,21 +120,21 @@ async function bench(source: string, sizes: Sizes): Promise<string> {
       'prompt, tokens/s',
       'answer, tokens/s',
       'weights, bytes/s',
-      'of the card\u2019s bandwidth',
+      'of the GPU\u2019s bandwidth',
       'dispatches, submits a pass',
       'memory',
     ],
   ];
   for (const { name, device, prefill, decode, dispatches, submits, memory } of found) {
     const read = info.bytesPerToken * decode;
-    const onCard = device === 'webgpu';
+    const onGpu = device === 'webgpu';
     rows.push([
       name,
       rate(prefill),
       rate(decode),
       bytes(read),
-      onCard && bandwidth ? `${((100 * read) / bandwidth).toFixed(0)} %` : '–',
-      onCard ? `${dispatches.toFixed(1)}, ${submits.toFixed(1)}` : '–',
+      onGpu && bandwidth ? `${((100 * read) / bandwidth).toFixed(0)} %` : '–',
+      onGpu ? `${dispatches.toFixed(1)}, ${submits.toFixed(1)}` : '–',
       bytes(memory),
     ]);
   }
@@ -146,7 +146,7 @@ async function bench(source: string, sizes: Sizes): Promise<string> {
     `Model: ${info.name || fileName(source)} (${info.architecture}, ${bytes(info.bytes)}, ` +
       `${types}), prompt of ${sizes.prompt} tokens, answer of ${sizes.answer}, best of ` +
       `${sizes.times}`,
-    ...(bandwidth ? [`Card: ${advice.card}, copies ${bytes(bandwidth)}/s`] : []),
+    ...(bandwidth ? [`GPU: ${advice.gpuName}, copies ${bytes(bandwidth)}/s`] : []),
     ...(advice ? [`device: 'auto': ${advice.reason}`] : []),
     `Browser: ${navigator.userAgent}${crossOriginIsolated ? '' : ' (no threads: not isolated)'}`,
   ].join('\n');

@@ -52,7 +52,7 @@ export class BudgetSlider {
   scale({ bytes: size, plan }: ModelInfo): void {
     const { value } = this;
     const besides =
-      plan.kv + plan.activations + plan.scratch + plan.tokenizer + plan.vectors + plan.other;
+      plan.kv + plan.activations + plan.scratch + plan.tokenizer + plan.smallTensors + plan.other;
     this.low = Math.min(kMax / 2, Math.ceil(plan.minimum / kPage) * kPage);
     this.high = Math.min(kMax, Math.max(this.low * 1.2, size * 1.1 + besides));
     byId('budget-low').textContent = `${bytes(this.low)} at least`;

@@ -68,17 +68,17 @@ export class EnginePanel {
       ],
       [
         'Store',
-        `${bytes(this.store.rate(stats.bytesFromStore))}/s`,
-        `${bytes(stats.bytesFromStore)} in all`,
+        `${bytes(this.store.rate(stats.bytesFromCache))}/s`,
+        `${bytes(stats.bytesFromCache)} in all`,
       ],
-      ['Context', `${stats.position}`, `of ${engine.info.plan.contextLength} tokens`],
+      ['Context', `${stats.kvTokens}`, `of ${engine.info.plan.contextLength} tokens`],
       ['Threads', String(stats.threads), stats.kernels],
       stats.device === 'webgpu'
-        ? ['Device', stats.card!, `${bytes(memory.gpu)} on the card`]
+        ? ['Device', stats.gpuName!, `${bytes(memory.gpu)} on the GPU`]
         : ['Device', 'CPU'],
     ]);
     this.setMemory(memory);
-    this.layers.draw(engine.layers(), engine.info.plan);
+    this.layers.draw(engine.weightUnits(), engine.info.plan);
   }
 
   private setFigures(figures: [string, string, string?][]): void {

@@ -58,7 +58,7 @@ export class History {
 
   constructor(private readonly events: HistoryEvents) {
     this.channel?.addEventListener('message', ({ data }) => {
-      // Heard again with the next change.
+      // GenerationCallbacks again with the next change.
       if (typeof data === 'string') void this.inLine(() => this.read(data)).catch(() => {});
     });
   }

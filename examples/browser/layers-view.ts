@@ -1,7 +1,7 @@
 // The live picture of the weights: one column a layer, filled by what of it is in memory, in the
 // order in which a pass uses them. The layer that computes is marked.
 
-import type { LayerState, MemoryPlan } from 'sluice-llm';
+import type { WeightUnit, MemoryPlan } from 'sluice-llm';
 
 import { byId, make, swatch } from './dom.js';
 
@@ -30,7 +30,7 @@ export class LayersView {
     );
   }
 
-  draw(units: LayerState[], plan: MemoryPlan | undefined): void {
+  draw(units: WeightUnit[], plan: MemoryPlan | undefined): void {
     this.prepare(units.length, plan?.layerUnits ?? []);
     this.columns.forEach(({ name, first, end }, i) => {
       const part = units.slice(first, end);

@@ -38,7 +38,7 @@ const kClose = '</think>';
  * Takes a thought apart from its answer; a model may have been led into the thought by its
  * template.
  */
-export function splitThought(text: string): { thought: string; answer: string } {
+export function splitReasoning(text: string): { thought: string; answer: string } {
   const begun = text.trimStart();
   const opened = begun.startsWith(kOpen);
   const rest = opened ? begun.slice(kOpen.length) : text;

@@ -2,7 +2,7 @@
 // at most once a frame, and read aloud sentence by sentence, not token by token.
 
 import { announce, icon, iconButton, make } from './dom.js';
-import { render, splitThought } from './markup.js';
+import { render, splitReasoning } from './markup.js';
 import { Sentences } from './sentences.js';
 import { jsonOf, spoken, TreeView } from './tree.js';
 
@@ -82,7 +82,7 @@ export class MessageView {
   }
 
   private speak(end: number): void {
-    const { answer } = splitThought(this.text.slice(0, end));
+    const { answer } = splitReasoning(this.text.slice(0, end));
     const said = this.spoken;
     this.spoken = end;
     this.say(answer.slice(Math.max(0, said - (end - answer.length))).trim());
@@ -96,7 +96,7 @@ export class MessageView {
   private draw(): void {
     this.frame = 0;
     if (this.role === 'user') return this.body.replaceChildren(this.text);
-    const { thought, answer } = splitThought(this.text);
+    const { thought, answer } = splitReasoning(this.text);
     const given = this.given && make('span', { class: 'given' }, this.given);
     const json = this.shown ?? jsonOf(answer);
     if (json) {

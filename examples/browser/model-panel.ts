@@ -237,14 +237,14 @@ export class ModelPanel {
     contextLength?: number;
     threads?: number;
     device?: Device;
-    grammars?: boolean;
+    structuredOutput?: boolean;
   } {
     return {
       memoryBudget: this.budget.value || undefined,
       contextLength: Number(byId<HTMLSelectElement>('context').value) || undefined,
       threads: Number(byId<HTMLSelectElement>('threads').value) || undefined,
       device: byId<HTMLSelectElement>('device').value as Device,
-      grammars: wantsSchema() || undefined,
+      structuredOutput: wantsSchema() || undefined,
     };
   }
 
@@ -349,7 +349,7 @@ export class ModelPanel {
   private onProgress(event: ProgressEvent): void {
     if (event.phase === 'download' && event.bytesLoaded < event.bytesTotal)
       this.download.update(event);
-    if (event.phase === 'stored') run(() => this.stored());
+    if (event.phase === 'cached') run(() => this.stored());
     if (event.phase === 'warning') {
       byId('warning').hidden = false;
       byId('warning').textContent = event.message;

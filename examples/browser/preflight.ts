@@ -10,10 +10,10 @@ const kFastest = 500; // tokens per second; beyond, what was not timed takes lon
 /** What the engine estimates from short measurements here; empty where it could not. */
 function speedRow({ speed }: ModelInfo): [string, string][] {
   if (!speed?.tokensPerSecond) return [];
-  const { tokensPerSecond, computeTokensPerSecond = Infinity, storeBytesPerSecond } = speed;
+  const { tokensPerSecond, computeTokensPerSecond = Infinity, cacheBytesPerSecond } = speed;
   if (tokensPerSecond > kFastest) return [['Expected', `more than ${kFastest} tokens/s`]];
-  const reading = tokensPerSecond < 0.7 * computeTokensPerSecond && storeBytesPerSecond;
-  const limit = reading ? `by reading at ${bytes(storeBytesPerSecond)}/s` : 'by arithmetic';
+  const reading = tokensPerSecond < 0.7 * computeTokensPerSecond && cacheBytesPerSecond;
+  const limit = reading ? `by reading at ${bytes(cacheBytesPerSecond)}/s` : 'by arithmetic';
   return [['Expected', `about ${rate(tokensPerSecond)} tokens/s, limited ${limit}`]];
 }
 
@@ -37,7 +37,7 @@ export function memoryParts(m: {
 }): Part[] {
   return [
     ['pinned weights', '--pinned', m.pinned],
-    ['stream buffer', '--resident', m.ring],
+    ['stream buffer', '--resident', m.streamBuffer],
     ['KV cache', '--kv', m.kv],
     ['tokenizer', '--tokenizer', m.tokenizer],
     ['work space', '--work', m.activations + m.scratch + m.other],
@@ -86,10 +86,10 @@ export function report(info: ModelInfo, limited: boolean): Node[] {
     ],
     [
       'Context',
-      plan.contextLength > info.trainedContext
-        ? `${count(plan.contextLength)}, but it was trained on ${count(info.trainedContext)}: ` +
+      plan.contextLength > info.trainContextLength
+        ? `${count(plan.contextLength)}, but it was trained on ${count(info.trainContextLength)}: ` +
           'beyond that its answers fall apart'
-        : `${count(plan.contextLength)} of ${count(info.trainedContext)} trained`,
+        : `${count(plan.contextLength)} of ${count(info.trainContextLength)} trained`,
     ],
     ['Made for', info.chatTemplate ? 'chat' : 'continuing text (no chat template)'],
   ];

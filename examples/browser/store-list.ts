@@ -1,6 +1,6 @@
 // What the browser's file store keeps: each model with its size and how much of it is there.
 
-import { Engine, type StoredModel } from 'sluice-llm';
+import { Engine, type CachedModel } from 'sluice-llm';
 
 import { announce, byId, deleteButton, make, on } from './dom.js';
 import { ago, bytes, fileName } from './format.js';
@@ -15,11 +15,11 @@ export class StoreList {
   }
 
   /** Reads the store again; answers with what is in it. */
-  async refresh(): Promise<StoredModel[]> {
+  async refresh(): Promise<CachedModel[]> {
     const box = byId('stored');
-    const models = await Engine.store.list().catch(() => []); // no store here: nothing to show
+    const models = await Engine.modelCache.list().catch(() => []); // no store here: nothing to show
     box.hidden = models.length === 0;
-    const total = models.reduce((sum, model) => sum + model.bytesStored, 0);
+    const total = models.reduce((sum, model) => sum + model.bytesCached, 0);
     const free = await navigator.storage?.estimate?.().catch(() => null);
     const room = free?.quota
       ? `, room for ${bytes(Math.max(0, free.quota - (free.usage ?? 0)))} more`
@@ -31,9 +31,9 @@ export class StoreList {
     return models;
   }
 
-  private row(model: StoredModel): HTMLElement {
+  private row(model: CachedModel): HTMLElement {
     const name = fileName(model.url);
-    const share = model.size ? model.bytesStored / model.size : 0;
+    const share = model.size ? model.bytesCached / model.size : 0;
     const held = model.complete
       ? bytes(model.size)
       : `${Math.floor(100 * share)} % of ${bytes(model.size)}`;
@@ -53,7 +53,7 @@ export class StoreList {
 
   private async remove(url: string, name: string): Promise<void> {
     try {
-      await Engine.store.delete(url);
+      await Engine.modelCache.delete(url);
       announce(`${name} was deleted.`);
     } catch (error) {
       this.onProblem(error);
@@ -63,8 +63,8 @@ export class StoreList {
   }
 
   private async evictOldest(): Promise<void> {
-    const total = await Engine.store.size();
-    const [gone] = await Engine.store.evictOldest(total - 1);
+    const total = await Engine.modelCache.size();
+    const [gone] = await Engine.modelCache.evictOldest(total - 1);
     announce(gone ? `${fileName(gone)} was deleted.` : 'Every stored model is in use.');
     await this.refresh();
   }

@@ -179,11 +179,11 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
   now.embedding_cache_misses = models_.model->engine().working().embedding_row_cache(0).read();
   const session::HeadCounts& head = models_.model->engine().head_counts();
   now.clustered_head_rows = head.rows;
-  now.clustered_head_exact = head.known;
-  now.clustered_head_logits = head.products;
+  now.clustered_head_known = head.known;
+  now.clustered_head_products = head.products;
   const session::ExitCounts& exits = models_.model->engine().exit_counts();
-  now.early_exit_tokens = exits.rows;
-  now.early_exit_taken = exits.left;
+  now.early_exit_rows = exits.rows;
+  now.early_exit_left = exits.left;
   now.early_exit_layers = exits.layers;
   for (native::Model* const read : {models_.model.get(), draft()}) {
     if (read == nullptr) continue;

@@ -256,16 +256,16 @@ typedef struct sluice_stats { /* since loading */
   uint64_t bytes_fetched;        /* over the network */
   uint64_t bytes_from_cache;     /* from the cache directory */
   uint64_t embedding_cache_hits; /* of a token embedding that streams, in the cache of such rows */
-  uint64_t embedding_cache_misses; /* and not in it */
-  uint64_t clustered_head_rows;    /* of logits, for a part of the vocabulary: head_clusters */
-  uint64_t clustered_head_exact;   /* of them, those whose largest is known to be that of all */
-  uint64_t clustered_head_logits;  /* logits that were computed for them */
-  uint64_t early_exit_tokens;      /* tokens that could leave before the last layer: early_exit */
-  uint64_t early_exit_taken;       /* of them, those that did */
-  uint64_t early_exit_layers;      /* that were computed, for all of them together */
-  uint64_t sessions_swapped;       /* that are in files now: swap_directory */
-  uint64_t bytes_swapped_out;      /* written for that since loading */
-  uint64_t bytes_swapped_in;       /* and read */
+  uint64_t embedding_cache_misses;  /* and not in it */
+  uint64_t clustered_head_rows;     /* of logits, for a part of the vocabulary: head_clusters */
+  uint64_t clustered_head_known;    /* of them, those whose largest is known to be that of all */
+  uint64_t clustered_head_products; /* logits that were computed for them */
+  uint64_t early_exit_rows;         /* tokens that could leave before the last layer: early_exit */
+  uint64_t early_exit_left;         /* of them, those that did */
+  uint64_t early_exit_layers;       /* that were computed, for all of them together */
+  uint64_t sessions_swapped;        /* that are in files now: swap_directory */
+  uint64_t bytes_swapped_out;       /* written for that since loading */
+  uint64_t bytes_swapped_in;        /* and read */
 } sluice_stats;
 
 /* Up to date within one token. */

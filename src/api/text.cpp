@@ -57,10 +57,10 @@ Result<tokenizer::EncodeOptions> encode_options(uint32_t flags) {
   if ((flags & ~kKnown) != 0) {
     return error(Code::kInvalidArgument, "the flags %u of a text are not all known", flags);
   }
-  return tokenizer::EncodeOptions{.add_bos = (flags & SLUICE_ADD_SPECIAL) != 0,
+  return tokenizer::EncodeOptions{.add_special = (flags & SLUICE_ADD_SPECIAL) != 0,
                                   .parse_special = (flags & SLUICE_PARSE_SPECIAL) != 0,
-                                  .continues = (flags & SLUICE_CONTINUATION) != 0,
-                                  .marked = (flags & SLUICE_LITERAL_SPANS) != 0};
+                                  .continuation = (flags & SLUICE_CONTINUATION) != 0,
+                                  .literal_spans = (flags & SLUICE_LITERAL_SPANS) != 0};
 }
 
 namespace {

@@ -69,8 +69,8 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("beginRestore", &EngineBinding::begin_restore)
       .function("writeState", &EngineBinding::write_state)
 #ifdef SLUICE_GPU
-      .function("attachCard", &EngineBinding::attach_gpu)
-      .function("leaveLayers", &EngineBinding::offload_layers)
+      .function("attachGpu", &EngineBinding::attach_gpu)
+      .function("offloadLayers", &EngineBinding::offload_layers)
 #else
       .function("draft", &EngineBinding::draft, emscripten::allow_raw_pointers())
       .function("drafting", &EngineBinding::drafting)

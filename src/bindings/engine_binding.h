@@ -20,7 +20,7 @@
 
 namespace sluice::bindings {
 
-// Whether a smaller model may guess, and several answers be computed at once. Not where a card
+// Whether a smaller model may guess, and several answers be computed at once. Not where a GPU
 // computes: its passes are of one session, and that engine is held to a size, too.
 #ifdef SLUICE_GPU
 inline constexpr bool kDraftModels = false, kSeveral = false;
@@ -119,9 +119,9 @@ class EngineBinding {
   std::string embed_info() const;
 
 #ifdef SLUICE_GPU
-  // --- the graphics card, which computes from now on
+  // --- the GPU, which computes from now on
   std::string attach_gpu();
-  // The first so many layers are the card's alone.
+  // The first so many layers are the GPU's alone.
   bool offload_layers(int layers) {
     return checked(engine_->offload_layers(layers));
   }

@@ -90,10 +90,10 @@ val EngineBinding::answer() const {
   put(out, "cachedTokens", static_cast<double>(counts.cached));
   put(out, "completionTokens", static_cast<double>(counts.generated));
   put(out, "promptMs", counts.prompt_ms);
-  put(out, "firstMs", counts.time_to_first_token_ms);
+  put(out, "timeToFirstTokenMs", counts.time_to_first_token_ms);
   put(out, "generateMs", counts.generate_ms);
-  put(out, "promptRate", counts.prompt_tokens_per_second());
-  put(out, "generateRate", counts.tokens_per_second());
+  put(out, "promptTokensPerSecond", counts.prompt_tokens_per_second());
+  put(out, "tokensPerSecond", counts.tokens_per_second());
   return out;
 }
 

@@ -195,7 +195,7 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   if (const std::string policy = text_or_none(o, "kvPolicy"); !policy.empty()) {
     const Result<kv::KvPolicy> parsed =
         kv::parse_kv_policy(policy, static_cast<int32_t>(number_or(o, "kvSinks", -1)),
-                            static_cast<int32_t>(number_or(o, "kvSize", 0)));
+                            static_cast<int32_t>(number_or(o, "kvCapacity", 0)));
     if (!parsed.ok()) return parsed.status();
     options.kv_policy = *parsed;
   }

@@ -13,10 +13,11 @@ Status too_long(size_t most) {
 val EngineBinding::tokenize(const val& bytes, unsigned how) {
   AlignedBuffer text;
   if (!copy_bytes(bytes, &text)) return val::null();
-  const auto ids = engine_->tokenizer().try_encode(view_of(text), {.add_bos = (how & 1) != 0,
-                                                                   .parse_special = (how & 2) != 0,
-                                                                   .continues = (how & 4) != 0,
-                                                                   .marked = (how & 8) != 0});
+  const auto ids =
+      engine_->tokenizer().try_encode(view_of(text), {.add_special = (how & 1) != 0,
+                                                      .parse_special = (how & 2) != 0,
+                                                      .continuation = (how & 4) != 0,
+                                                      .literal_spans = (how & 8) != 0});
   if (!ids.ok()) return fail(ids.status()), val::null();
   return copy_out(std::span<const Token>(*ids));
 }

@@ -42,14 +42,16 @@ std::string EngineBinding::stats() {
   put(out, "filledBytes", static_cast<double>(r.filled_bytes()));
   put(out, "ownBytes", static_cast<double>(r.own_bytes()));
   put(out, "filledAtFirstUse", static_cast<double>(r.filled_at_first_use()));
-  put(out, "rowsFound", static_cast<double>(engine_->working().embedding_row_cache(0).found()));
-  put(out, "rowsRead", static_cast<double>(engine_->working().embedding_row_cache(0).read()));
+  put(out, "embeddingCacheHits",
+      static_cast<double>(engine_->working().embedding_row_cache(0).found()));
+  put(out, "embeddingCacheMisses",
+      static_cast<double>(engine_->working().embedding_row_cache(0).read()));
   const session::HeadCounts& head = engine_->head_counts();
-  put(out, "headRows", static_cast<double>(head.rows));
-  put(out, "headKnown", static_cast<double>(head.known));
-  put(out, "headProducts", static_cast<double>(head.products));
+  put(out, "clusteredHeadRows", static_cast<double>(head.rows));
+  put(out, "clusteredHeadKnown", static_cast<double>(head.known));
+  put(out, "clusteredHeadProducts", static_cast<double>(head.products));
   put(out, "bytesPerPass", static_cast<double>(r.plan().streamed_bytes));
-  put(out, "pinsAbsent", static_cast<double>(r.pins_absent()));
+  put(out, "pinsPending", static_cast<double>(r.pins_absent()));
   return to_text(out);
 }
 

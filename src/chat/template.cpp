@@ -142,7 +142,7 @@ Result<Prompt> Template::render(const Request& request) const {
   if (!text.ok()) return text.status();
   Prompt prompt;
   prompt.pieces = pieces_of(*text);
-  prompt.add_bos = impl_->is_default;
+  prompt.add_special = impl_->is_default;
   if (impl_->is_default) prompt.stop.emplace_back("<|im_end|>");
   return prompt;
 }
@@ -174,8 +174,8 @@ Result<std::vector<tokenizer::Token>> encode(const tokenizer::Tokenizer& tokeniz
     if (piece.content) marked += tokenizer::kPlainEnd;
   }
   tokenizer::EncodeOptions options;
-  options.add_bos = prompt.add_bos;
-  options.marked = true;
+  options.add_special = prompt.add_special;
+  options.literal_spans = true;
   return tokenizer.try_encode(marked, options);
 }
 

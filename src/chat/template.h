@@ -52,7 +52,7 @@ struct Piece {
 
 struct Prompt {
   std::vector<Piece> pieces;      // alternating, none empty
-  bool add_bos = false;           // a model's own template writes BOS where it belongs
+  bool add_special = false;       // a model's own template writes BOS where it belongs
   std::vector<std::string> stop;  // texts that end a turn where the model's end tokens may not
 
   [[nodiscard]] std::string text() const;

@@ -106,7 +106,7 @@ void print_rows(const std::vector<Rate>& rows, bool as_json) {
                      {"tokensPerPass", per_pass},
                      {"draftedTokens", c.drafted},
                      {"acceptedTokens", c.accepted},
-                     {"passes", c.passes},
+                     {"forwardPasses", c.passes},
                      {"generatedTokens", c.generated}});
     } else {
       std::printf("%5.4g  %12.2f  %11.2f  %7d  %8d  %6d  %s\n", rate, ratio, per_pass, c.drafted,

@@ -23,7 +23,7 @@ int list(const CacheOptions& options) {
     if (options.json) {
       out.push_back({{"url", entry.url},
                      {"size", entry.size},
-                     {"bytesStored", entry.stored_bytes},
+                     {"bytesCached", entry.stored_bytes},
                      {"complete", entry.complete},
                      {"used", entry.used}});
       continue;

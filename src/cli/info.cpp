@@ -37,12 +37,13 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
     line("", type + " " + human_bytes(bytes.get<uint64_t>()));
   }
   line("layers", number("layers"));
-  line("widths", number("embedding") + " hidden, " + number("feedForward") + " feed-forward");
-  line("heads", number("heads") + " of " + number("headSize") + ", " + number("kvHeads") +
+  line("widths",
+       number("embeddingLength") + " hidden, " + number("feedForwardLength") + " feed-forward");
+  line("heads", number("attentionHeads") + " of " + number("headDim") + ", " + number("kvHeads") +
                     " for keys and values");
-  line("vocabulary", number("vocabulary"));
+  line("vocabulary", number("vocabSize"));
   line("context",
-       number("trainedContext") + " trained, " + std::to_string(plan.n_ctx) + " planned");
+       number("trainContextLength") + " trained, " + std::to_string(plan.n_ctx) + " planned");
   std::printf("\nmemory plan%s\n",
               plan.budget > 0 ? (" for a budget of " + human_bytes(plan.budget)).c_str() : "");
   line("  pinned", human_bytes(plan.weights.pinned_bytes));
@@ -50,7 +51,7 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
                      std::to_string(plan.weights.n_slots) + " slots)");
   line("  KV cache", human_bytes(plan.kv) + " as " + kv::kv_types_name(plan.kv_types));
   for (const auto& [type, bytes] : model["kvBytes"].items()) {
-    const int64_t positions = model["kvPositions"][type].get<int64_t>();
+    const int64_t positions = model["maxContextByKvType"][type].get<int64_t>();
     line("", type + " " + human_bytes(bytes.get<uint64_t>()) + ", " + std::to_string(positions) +
                  " positions would fit");
   }

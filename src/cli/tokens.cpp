@@ -85,7 +85,7 @@ int logits(const LogitsOptions& options) {
   if (status.ok()) status = file->finish();
   if (!status.ok()) return fail(status);
   print_json({{"tokens", tokens->size() - source},
-              {"vocabulary", engine.program().hp.n_vocab},
+              {"vocabSize", engine.program().hp.n_vocab},
               {"kernels", engine.table().name},
               {"argmax", likeliest},
               {"out", options.out}});

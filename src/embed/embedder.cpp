@@ -175,7 +175,7 @@ Result<std::vector<Token>> templated(const tokenizer::Tokenizer& tokenizer, std:
       at += place->name.size();
     }
   }
-  return tokenizer.try_encode(prompt, {.marked = true});
+  return tokenizer.try_encode(prompt, {.literal_spans = true});
 }
 
 }  // namespace
@@ -186,7 +186,7 @@ Result<std::vector<Token>> pair_tokens(const tokenizer::Tokenizer& tokenizer,
   std::vector<Token> tokens;
   const auto append = [&](std::string_view text) {
     Result<std::vector<Token>> part =
-        tokenizer.try_encode(text, {.add_bos = false, .parse_special = false});
+        tokenizer.try_encode(text, {.add_special = false, .parse_special = false});
     if (!part.ok()) return part.status();
     tokens.insert(tokens.end(), part->begin(), part->end());
     if (tokenizer.adds_eos()) tokens.push_back(tokenizer.eos());

@@ -236,8 +236,8 @@ bool Generation::Impl::jump_forward(double now, std::vector<Token>* tokens) {
   if (!matcher || options.logprobs >= 0) return false;
   const std::string text = matcher->forced(kMaxBytes);
   if (text.empty()) return false;
-  Result<std::vector<Token>> ids =
-      tokenizer.try_encode(text, {.add_bos = false, .parse_special = false, .continues = true});
+  Result<std::vector<Token>> ids = tokenizer.try_encode(
+      text, {.add_special = false, .parse_special = false, .continuation = true});
   if (!ids.ok() || ids->empty()) return false;
   const int64_t room = session.engine().plan().n_ctx - length - 2;
   ids->pop_back();

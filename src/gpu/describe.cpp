@@ -66,7 +66,7 @@ Json mixture_json(const model::Moe& m) {
   return {{"numbers", all}, {"weightsScale", m.weights_scale}};
 }
 
-// What those kinds have of their own that the card's side computes; the others it refuses.
+// What those kinds have of their own that the GPU's side computes; the others it refuses.
 Json own_json(const model::Op& op) {
   if (const auto* own = op.get<model::AttentionOp>()) return attention_json(*own, op.layer);
   if (const auto* own = op.get<model::MatmulOp>()) return product_json(*own);

@@ -1,4 +1,4 @@
-// Which batches go to the card, and how they are handed over.
+// Which batches go to the GPU, and how they are handed over.
 #include "gpu/gpu_executor.h"
 
 #include <algorithm>
@@ -16,13 +16,13 @@ GpuExecutor::GpuExecutor(session::Engine& engine) : engine_(engine), cpu_(engine
   pass_.ropes = address(ropes_.data());
 }
 
-// The card reads rows of f16 that hold every position, and weights as the file has them.
+// The GPU reads rows of f16 that hold every position, and weights as the file has them.
 bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
   const session::MemoryPlan& plan = engine_.plan();
   uint32_t left = 0;
   if (spec.embed || spec.encode || !spec.ends.empty()) left |= GpuPass::kTexts;
   if (engine_.adapters().sum() != 0) left |= GpuPass::kAdapters;
-  if (pass_.lost == 0) pass_.left |= left;
+  if (pass_.lost == 0) pass_.cpu_fallback |= left;
   return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least &&
          spec.parts.empty() && !watched_ && plan.kv_types.f16() && !plan.kv_plan.evicts();
 }
@@ -37,7 +37,7 @@ void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::B
   kept_at_ = -1;
   held_of_ = &sequence;
   restores_ = sequence.restores();
-  // Whoever computes, what the card has of these positions is of the past.
+  // Whoever computes, what the GPU has of these positions is of the past.
   pass_.held = std::min(pass_.held, sequence.position());
   n_ = n;
   spec_ = spec;
@@ -84,7 +84,7 @@ void GpuExecutor::hand_over() {
   where_ = Where::kGpu;
 }
 
-// What the CPU computes of the card's layers, it reads for itself; the card has nothing of it.
+// What the CPU computes of the GPU's layers, it reads for itself; the GPU has nothing of it.
 Step GpuExecutor::on_cpu(int32_t* max_ops) {
   const Step step = cpu_.step(max_ops);
   if (pass_.cut == 0 || step == Step::kDone || cpu_.at() >= pass_.cut) return step;
@@ -94,7 +94,7 @@ Step GpuExecutor::on_cpu(int32_t* max_ops) {
   return step;
 }
 
-// Where the card is lost, its layers are the CPU's like all others, in the order of passes and
+// Where the GPU is lost, its layers are the CPU's like all others, in the order of passes and
 // within the same budget. False: reads are under way, into memory that moves.
 bool GpuExecutor::take_layers_back() {
   residency::Residency& residency = engine_.residency();

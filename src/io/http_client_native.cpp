@@ -274,7 +274,7 @@ Status HttpClient::transfer_with_retries(Transfer* t) {
     if (t->done - before >= kProgressBytes) state.failures = 0;
     state.failures++;
     const bool was_redirected = t->redirected;
-    if (was_redirected) {  // its signature may have expired: go back to the original URL
+    if (was_redirected) {  // its signature may have expired: use the original URL
       const std::lock_guard<std::mutex> lock(mutex_);
       redirect_.clear();
     }

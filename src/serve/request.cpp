@@ -275,7 +275,7 @@ Problem read_chat(std::string_view body, GenerateRequest* out) {
     fields.fail("reasoning_format", "'reasoning_format' must be 'separate' or 'inline'.");
   }
   out->inline_reasoning = thoughts == "inline";
-  fields.read("content_special", &out->content_special);
+  fields.read("parse_special_in_content", &out->parse_special_in_content);
   fields.refuse({"functions", "function_call", "audio", "prediction", "web_search_options",
                  "moderation", "reasoning_effort", "verbosity", "chat_template"});
   if (const Json* modalities = fields.take("modalities");

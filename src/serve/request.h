@@ -51,7 +51,7 @@ struct GenerateRequest {
   std::vector<Input> prompts;  // completions
 
   std::string messages, variables;  // chat: JSON texts
-  bool content_special = false;
+  bool parse_special_in_content = false;
   bool inline_reasoning = false;  // <think>…</think> stays in the content
 };
 

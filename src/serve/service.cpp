@@ -206,12 +206,13 @@ Problem Service::prompt_tokens(GenerateRequest* request, Job* job, bool* opens_r
   }
   const std::lock_guard<std::mutex> lock(texts_);
   if (Problem problem = too_long(request->messages.size())) return problem;
-  auto prompt = model_.chat_template->render({.messages = request->messages,
-                                              .tools = {},
-                                              .documents = {},
-                                              .variables = request->variables,
-                                              .content_special = request->content_special,
-                                              .now = {}});
+  auto prompt =
+      model_.chat_template->render({.messages = request->messages,
+                                    .tools = {},
+                                    .documents = {},
+                                    .variables = request->variables,
+                                    .parse_special_in_content = request->parse_special_in_content,
+                                    .now = {}});
   if (!prompt.ok()) return api_error(prompt.status());
   auto tokens = chat::encode(*model_.tokenizer, *prompt);
   if (!tokens.ok()) return api_error(tokens.status());
@@ -372,7 +373,7 @@ Reply Service::tokenize(const Call& call, Record* record) {
   if (const Problem problem = read_tokenize(call.body, &request)) return failed(*problem, record);
   if (const Problem problem = too_long(request.text.size())) return failed(*problem, record);
   const auto tokens = model_.tokenizer->try_encode(
-      request.text, {.add_bos = request.add_special, .parse_special = request.parse_special});
+      request.text, {.add_special = request.add_special, .parse_special = request.parse_special});
   if (!tokens.ok()) return failed(api_error(tokens.status()), record);
   return {.body = to_text({{"tokens", *tokens}})};
 }

@@ -58,16 +58,16 @@ void report_model(const gguf::Header& header, const Inspection& found, const Rep
   for (const auto& [type, n] : types) sink("types", type.c_str(), static_cast<double>(n));
   number("layers", hp.n_layer);
   number("layersSkipped", found.program.skipped.size());
-  number("embedding", hp.n_embd);
-  number("feedForward", hp.n_expert > 0 ? hp.n_ff_expert : hp.n_ff);
-  number("heads", hp.n_head);
+  number("embeddingLength", hp.n_embd);
+  number("feedForwardLength", hp.n_expert > 0 ? hp.n_ff_expert : hp.n_ff);
+  number("attentionHeads", hp.n_head);
   number("kvHeads", hp.n_head_kv);
-  number("headSize", hp.head_dim_k);
-  number("vocabulary", hp.n_vocab);
-  number("trainedContext", hp.n_ctx_train);
+  number("headDim", hp.head_dim_k);
+  number("vocabSize", hp.n_vocab);
+  number("trainContextLength", hp.n_ctx_train);
   number("experts", hp.n_expert);
   number("expertsUsed", hp.n_expert_used);
-  sink(nullptr, "tiedHead", found.program.head == found.program.embedding);
+  sink(nullptr, "tiedEmbeddings", found.program.head == found.program.embedding);
   number("files", header.n_files);
   number("tensors", header.tensors.size());
   const TokenWork work = work_per_token(found.program);
@@ -101,22 +101,22 @@ void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
   number("parallel", plan.parallel);
   number("weights", plan.weights.pinned_bytes + plan.weights.ring_bytes());
   number("pinned", plan.weights.pinned_bytes);
-  number("ring", plan.weights.ring_bytes());
-  number("slots", plan.weights.n_slots);
-  number("slotBytes", plan.weights.slot_bytes);
+  number("streamBuffer", plan.weights.ring_bytes());
+  number("streamSlots", plan.weights.n_slots);
+  number("streamSlotBytes", plan.weights.slot_bytes);
   number("kv", plan.kv);
   sink("plan", "kvType", kv::kv_types_name(plan.kv_types));
-  number("kvPositions", plan.kv_plan.positions);
+  number("kvCapacity", plan.kv_plan.positions);
   number("activations", plan.activations);
   number("tokenizer", plan.tokenizer);
-  number("vectors", plan.vectors);
+  number("smallTensors", plan.vectors);
   number("adapters", plan.adapters);
   number("scratch", plan.scratch);
   if constexpr (model::kNextn) number("nextn", plan.nextn);
   number("other", plan.other);
   number("units", plan.weights.units.size());
   number("bytesPerPass", plan.weights.streamed_bytes);
-  sink("plan", "embeddingHeld", plan.weights.embedding_held);
+  sink("plan", "embeddingResident", plan.weights.embedding_held);
   sink("plan", "resident", plan.weights.streamed_bytes == 0);
 }
 
@@ -126,7 +126,8 @@ void report_kv_types(const Inspection& found, const ReportSink& sink) {
     const uint64_t bytes = kv_bytes(found.program, found.plan, types);
     if (bytes == 0) continue;
     sink("kvBytes", name, static_cast<double>(bytes));
-    sink("kvPositions", name, static_cast<double>(kv_positions(found.program, found.plan, types)));
+    sink("maxContextByKvType", name,
+         static_cast<double>(kv_positions(found.program, found.plan, types)));
   }
 }
 

@@ -20,7 +20,7 @@ void report_model(const gguf::Header& header, const Inspection& found, const Rep
 // The memory plan, in bytes, in section "plan".
 void report_plan(const MemoryPlan& plan, const ReportSink& sink);
 // By type of keys and values, where the model can have it: the bytes that the plan's would take in
-// "kvBytes", and the longest context that would fit in "kvPositions".
+// "kvBytes", and the longest context that would fit in "maxContextByKvType".
 void report_kv_types(const Inspection& found, const ReportSink& sink);
 
 // First unit of every layer, in order of use; one more entry: where the output begins.

@@ -1,4 +1,4 @@
-// Encoding around special tokens, and the questions about single tokens.
+// Encodes text around special tokens, and answers queries about single tokens.
 #include "tokenizer/base.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Status BaseTokenizer::read_common(const gguf::Header& header, bool repeats) {
   std::transform(name.begin(), name.end(), name.begin(), [](char c) {
     return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   });
-  // The files do not say which special tokens swallow the space behind them; Phi-3's do.
+  // The files do not tell which special tokens strip the space after them; those of Phi-3 do.
   const bool strip_right =
       name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
   const std::string_view normalizer = header.get_string("tokenizer.sluice.normalizer").value_or("");
@@ -60,24 +60,25 @@ Result<std::vector<Token>> BaseTokenizer::try_encode(std::string_view given,
                  given.size());
   }
   const auto no_room = [&] {
-    return error(Code::kOutOfMemory, "too little memory is left to encode a text of %zu bytes",
+    return error(Code::kOutOfMemory, "not enough memory to encode a text of %zu bytes",
                  given.size());
   };
   std::vector<Token> out;
   MergeScratch scratch;
   LiteralText marked;
-  if (options.marked && !marked.read(given)) return no_room();
-  const std::string_view text = options.marked ? marked.text() : given;
+  if (options.literal_spans && !marked.read(given)) return no_room();
+  const std::string_view text = options.literal_spans ? marked.text() : given;
   if (!make_room(&out, text.size() / 3 + 16)) return no_room();  // most tokens have more bytes
-  if (options.add_bos && specials_.add_bos && !options.continues) out.push_back(specials_.bos);
-  bool starts = !options.continues;
+  if (options.add_special && specials_.add_bos && !options.continuation)
+    out.push_back(specials_.bos);
+  bool starts = !options.continuation;
   for (size_t pos = 0; pos < text.size();) {
     const auto match = matcher_.next(vocab_, text, pos, options.parse_special, &marked);
     if (match.begin > pos) {
       encode_stretch(text.substr(pos, match.begin - pos), starts, options, &scratch, &out);
       starts = false;
     }
-    // One place more than this token needs, for EOS.
+    // One entry more than this token needs, for EOS.
     if (scratch.out_of_memory || !make_room_for(&out, 2)) return no_room();
     if (match.token != kNoToken) {
       out.push_back(match.token);
@@ -85,11 +86,11 @@ Result<std::vector<Token>> BaseTokenizer::try_encode(std::string_view given,
     }
     pos = match.resume;
   }
-  if (options.add_bos && specials_.add_eos) out.push_back(specials_.eos);
+  if (options.add_special && specials_.add_eos) out.push_back(specials_.eos);
   return out;
 }
 
-// What lies between tokens that are found in the text as it is.
+// Encodes the text between special tokens that are matched in the raw text.
 void BaseTokenizer::encode_stretch(std::string_view text, bool starts, const EncodeOptions& options,
                                    MergeScratch* scratch, std::vector<Token>* out) const {
   std::string valid;
@@ -103,7 +104,7 @@ void BaseTokenizer::encode_stretch(std::string_view text, bool starts, const Enc
     text = normalized;
   }
   if (!matcher_.has_normalized()) return encode_text(text, starts, scratch, out);
-  LiteralText unmarked;  // no token that is gated is looked for here
+  LiteralText unmarked;  // no control token is matched here
   for (size_t pos = 0; pos < text.size() && !scratch->out_of_memory;) {
     const auto match = matcher_.next(vocab_, text, pos, options.parse_special, &unmarked, true);
     if (match.begin > pos) {

@@ -1,5 +1,5 @@
-// What every kind of tokenizer shares: the vocabulary, the special tokens, and an encode that cuts
-// the text at special tokens and leaves the stretches between to the kind.
+// The part that all tokenizer models share: the vocabulary, the special tokens, and the function
+// that splits a text at special tokens. The model then encodes the text between them.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace sluice::tokenizer {
 
 // U+2581, which stands for a space in SentencePiece vocabularies.
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
-// The text with spaces for the marks.
+// Replaces the marks by spaces.
 [[nodiscard]] std::string unmark_spaces(std::string_view text);
 
 class BaseTokenizer : public Tokenizer {
@@ -40,13 +40,13 @@ class BaseTokenizer : public Tokenizer {
   [[nodiscard]] uint64_t memory_bytes() const override;
 
  protected:
-  // Encodes text without special tokens. `starts`: it begins the text or follows a special token.
-  // When memory is out, scratch->out_of_memory is set and *out is worthless.
+  // Encodes text without special tokens. `starts` means that it begins the input or follows a
+  // special token. When memory is out, sets scratch->out_of_memory, and *out is undefined.
   virtual void encode_text(std::string_view text, bool starts, MergeScratch* scratch,
                            std::vector<Token>* out) const = 0;
   // The bytes of a token that is not a control token.
   [[nodiscard]] virtual std::string text_bytes(Token token) const = 0;
-  // Reads vocabulary and special tokens; `specials_` holds the kind's defaults before.
+  // Reads vocabulary and special tokens. `specials_` must have the model's defaults before.
   [[nodiscard]] Status read_common(const gguf::Header& header, bool repeats = false);
 
   void encode_stretch(std::string_view text, bool starts, const EncodeOptions& options,
@@ -56,15 +56,15 @@ class BaseTokenizer : public Tokenizer {
   SpecialTokens specials_;
   SpecialMatcher matcher_;
   std::string pair_template_;
-  bool nfc_ = false;  // text is read in normalization form C
-  // How tokenizer.json's Metaspace differs: no space before a text that begins with one, and if
-  // `starts_once_`, none behind special tokens.
+  bool nfc_ = false;  // the text is normalized to NFC
+  // Rules of tokenizer.json's Metaspace: adds no space before a text that begins with one, and if
+  // `starts_once_`, none after special tokens.
   bool metaspace_ = false, starts_once_ = false;
 };
 
 using TokenizerResult = Result<std::unique_ptr<Tokenizer>>;
 
-// tokenizer.ggml.model = "llama": SentencePiece BPE; "gemma4": the same with its merges listed.
+// tokenizer.ggml.model = "llama": SentencePiece BPE; "gemma4": the same with a list of merges.
 [[nodiscard]] TokenizerResult create_sentencepiece(const gguf::Header& header);
 // tokenizer.ggml.model = "gpt2": byte-level BPE.
 [[nodiscard]] TokenizerResult create_byte_bpe(const gguf::Header& header);

@@ -1,7 +1,7 @@
 // Byte-level BPE (tokenizer.ggml.model = "gpt2": GPT-2, Llama 3, Qwen, DeepSeek, Phi-2 and most
-// others). Text is cut into words by the family's pre-tokenizer, and inside a word bytes merge in
-// the order of the merge list. Vocabularies spell bytes as printable characters (a space is
-// U+0120); that spelling is only met when a vocabulary is loaded and in piece().
+// others). The family's pre-tokenizer splits text into words, and inside a word bytes merge in the
+// order of the merge list. Vocabularies represent bytes by printable characters (a space is
+// U+0120). Only loading a vocabulary and piece() use this representation.
 #include <array>
 #include <cstdio>
 
@@ -14,7 +14,8 @@ namespace sluice::tokenizer {
 
 namespace {
 
-// GPT-2's byte alphabet: printable Latin-1 stands for itself, the rest for 256, 257, ... in order.
+// GPT-2's byte alphabet: printable Latin-1 maps to itself, the other bytes to 256, 257, ... in
+// order.
 struct ByteAlphabet {
   std::array<uint16_t, 256> codepoint{};  // of a byte
   std::array<int16_t, 324> byte{};        // of a code point, -1: none
@@ -78,7 +79,7 @@ class WordEncoder final : public WordSink {
 };
 
 Status ByteBpe::load(const gguf::Header& header) {
-  // Files without the key predate it; llama.cpp reads them with its first rule.
+  // Files without the key are older than it; llama.cpp uses its first rule for them.
   const std::string name(header.get_string("tokenizer.ggml.pre").value_or("default"));
   pre_ = find_pre_tokenizer(name);
   if (pre_ == nullptr) {
@@ -86,7 +87,7 @@ Status ByteBpe::load(const gguf::Header& header) {
                  name.c_str());
   }
   const bool is_glm = name == "glm4" || name == "chatglm-bpe";
-  specials_.bos = is_glm ? kNoToken : 11;  // GPT-2 files of old relied on 11
+  specials_.bos = is_glm ? kNoToken : 11;  // old GPT-2 files rely on 11
   specials_.eos = 11;
   specials_.add_bos = pre_->add_bos;
   SLUICE_RETURN_IF_ERROR(read_common(header));
@@ -98,7 +99,8 @@ Status ByteBpe::find_bytes() {
   for (int b = 0; b < 256; ++b) {
     Token id = vocab_.find_text(kAlphabet.spelling(static_cast<uint8_t>(b)));
     if (id == kNoToken) id = specials_.unknown;
-    // Falcon, for one, lacks bytes that its texts never had; they are dropped, as llama.cpp does.
+    // Falcon, for example, lacks bytes that never occurred in its training data. They are dropped,
+    // as in llama.cpp.
     const bool common =
         (b >= 0x20 && b <= 0x7E) || (b >= 0x80 && b <= 0xEF && b != 0xC0 && b != 0xC1);
     if (id == kNoToken && common) {
@@ -125,7 +127,7 @@ void ByteBpe::encode_text(std::string_view text, bool, MergeScratch* scratch,
   }
 }
 
-// The token that spells exactly this word.
+// The token with exactly this text.
 Token ByteBpe::find_word(std::string_view word) const {
   char spelled[512];
   size_t n = 0;
@@ -175,7 +177,7 @@ std::string ByteBpe::text_bytes(Token token) const {
     if (byte >= 0) {
       result += static_cast<char>(byte);
     } else {
-      result += text.substr(pos, c.bytes);  // spelled as itself, against the rule
+      result += text.substr(pos, c.bytes);  // not in the byte alphabet: copied
     }
     pos += c.bytes;
   }

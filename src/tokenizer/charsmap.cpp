@@ -1,7 +1,8 @@
-// Reading and walking the rules. Layout (SentencePiece, normalizer.cc, and the darts-clone library
-// whose array it stores): u32 byte length of the array, the array, then the replacements. A unit
-// holds a label in bits 0-7 (and bit 31 on values), bit 8 "has a value", the offset to its children
-// in bits 10-30, shifted by another 8 where bit 9 is set. A value is an index of a replacement.
+// Reads and looks up the rules. Layout, from SentencePiece's normalizer.cc and the array of the
+// darts-clone library: u32 byte length of the array, the array, then the replacements. A unit has a
+// label in bits 0-7 (and bit 31 on values) and the flag "has a value" in bit 8. Bits 10-30 are the
+// offset to its children, shifted by another 8 if bit 9 is set. A value is an index into the
+// replacements.
 #include "tokenizer/charsmap.h"
 
 #include <cstring>

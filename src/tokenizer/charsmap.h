@@ -1,5 +1,5 @@
 // SentencePiece's precompiled normalization rules: a double-array trie of byte strings, each with a
-// replacement. The blob comes from the file, so every index is checked.
+// replacement. The data comes from the file, so every index is checked.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ inline constexpr uint64_t kMaxCharsmapBytes = 4u << 20;
 
 class Charsmap {
  public:
-  // Reads tokenizer.ggml.precompiled_charsmap; absent leaves it empty. Errors: kBadTokenizer.
+  // Reads tokenizer.ggml.precompiled_charsmap; empty if it is missing. Errors: kBadTokenizer.
   [[nodiscard]] Status load(const gguf::Header& header);
 
   struct Rule {
-    size_t bytes = 0;  // of the text that is replaced; 0: no rule
+    size_t bytes = 0;  // of the replaced text; 0: no rule
     std::string_view replacement;
   };
   // The rule for the longest string that text[pos..] starts with.

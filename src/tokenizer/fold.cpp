@@ -1,4 +1,4 @@
-// Folding by tables, or by JavaScript.
+// Folds text by tables, or by JavaScript in WebAssembly.
 #include "tokenizer/fold.h"
 
 #include <algorithm>
@@ -14,13 +14,13 @@ namespace sluice::tokenizer {
 
 namespace {
 
-constexpr size_t kMaxGrowth = 4;  // bytes that one may become
+constexpr size_t kMaxGrowth = 4;  // bytes that one byte can become
 
 }  // namespace
 
 #ifdef __EMSCRIPTEN__
 
-// Writes at most `room` bytes; the bytes that it takes.
+// Writes at most `room` bytes. Returns the bytes that the result needs.
 extern "C" uint32_t sluice_fold(const char* text, uint32_t bytes, uint32_t lower, uint32_t accents,
                                 char* out, uint32_t room);
 
@@ -39,7 +39,7 @@ bool fold_text(std::string_view text, bool lower, Accents accents, std::string* 
 namespace {
 
 void append_lower(uint32_t cp, std::string* out) {
-  if (cp == 0x130) {  // a capital I with a dot keeps it
+  if (cp == 0x130) {  // a capital I with a dot keeps the dot
     append_utf8('i', out);
     append_utf8(0x307, out);
     return;
@@ -70,7 +70,7 @@ bool goes(uint32_t cp, Accents accents) {
 bool fold_text(std::string_view text, bool lower, Accents accents, std::string* out) {
   if (!make_room(out, kMaxGrowth * text.size())) return false;
   std::vector<uint32_t> parts;
-  if (!make_room(&parts, 8)) return false;  // the most that one decomposes into is four
+  if (!make_room(&parts, 8)) return false;  // a character decomposes into at most four
   for (size_t pos = 0; pos < text.size();) {
     const Decoded c = decode_utf8(text, pos);
     pos += c.bytes;

@@ -9,7 +9,7 @@ namespace sluice::tokenizer {
 struct LowerRange {
   uint32_t first, last;
   uint32_t step;
-  int32_t by;  // from a capital to its small letter
+  int32_t by;  // distance from upper to lower case
 };
 struct MarkRange {
   uint32_t first, last;

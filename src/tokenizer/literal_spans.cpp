@@ -1,4 +1,4 @@
-// Taking the marks out of a text.
+// Removes the marks from a text and records the spans.
 #include "tokenizer/literal_spans.h"
 
 #include "tokenizer/try_reserve.h"
@@ -7,7 +7,7 @@ namespace sluice::tokenizer {
 
 namespace {
 
-// Both marks differ in their last byte only.
+// The two marks differ only in their last byte.
 constexpr std::string_view kMarkStart = kPlainBegin.substr(0, 2);
 
 // The next mark at or after `from`; npos when there is none.

@@ -1,6 +1,7 @@
-// Stretches of a text in which no control token is recognized, and the marks that show them: what
-// users say is quoted in a prompt, and must not end their turn. The marks are noncharacters, which
-// no text holds for their own sake (Unicode, 23.7); the caller replaces those of the quoted text.
+// Literal spans: parts of a prompt in which no control token is recognized, such as the contents of
+// chat messages, so that a user's text cannot end a turn. Marks around a span are noncharacters,
+// which no text contains on purpose (Unicode standard, 23.7). The caller must replace them in the
+// content itself.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +19,14 @@ struct LiteralSpan {
   uint32_t end = 0;
 };
 
-// The text without its marks, and the stretches between them, in order. Marks do not nest: of
-// several begins the first counts, and one that nothing ends reaches to the end of the text.
+// The text without its marks, and the spans between them, in order. Marks do not nest: the first of
+// several begin marks counts, and a span without an end mark extends to the end of the text.
 class LiteralText {
  public:
-  // False when memory is out. `text` outlives this where it holds no mark.
+  // False when memory is out. If `text` has no marks, it must outlive this object.
   [[nodiscard]] bool read(std::string_view text);
   [[nodiscard]] std::string_view text() const { return text_; }
-  // Whether [begin, end) touches a plain stretch; `begin` never lies before an earlier call's.
+  // Whether [begin, end) overlaps a literal span. `begin` must not decrease from call to call.
   [[nodiscard]] bool is_plain(size_t begin, size_t end) {
     while (next_ < ranges_.size() && ranges_[next_].end <= begin) ++next_;
     return next_ < ranges_.size() && ranges_[next_].begin < end;

@@ -1,7 +1,7 @@
-// Merging adjacent symbols of one word, best pair first: the heart of both kinds of BPE. The pair
-// of lowest rank merges first, the leftmost of equals. Short words are scanned, which touches one
-// cache line; longer ones use a heap over a linked list, so that a megabyte of "a" stays
-// n log n. The kind supplies `rank`, which says what two neighbours become.
+// Merges adjacent symbols of a word, the core of both kinds of BPE. The pair of lowest rank merges
+// first; among equal ranks, the leftmost. Short words are scanned, within one cache line. Longer
+// ones use a heap over a linked list, so that even a megabyte of "a" takes n log n steps. The
+// caller supplies `rank`, which returns the merge of two neighbours.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Symbol {
   Token id = -1;
 };
 
-// What a pair of neighbours merges into; rank kNoRank when it does not.
+// The merge of a pair of neighbours; rank is kNoRank if they do not merge.
 struct Merge {
   uint32_t rank = kNoRank;
   Token id = -1;
@@ -36,7 +36,7 @@ struct MergeScratch {
   std::vector<uint32_t> next;  // linked list for long words
   std::vector<uint32_t> prev;
   std::vector<uint64_t> heap;  // rank << 32 | index of the left symbol
-  bool out_of_memory = false;  // one of them could not grow; nothing more is encoded
+  bool out_of_memory = false;  // a buffer could not grow; encoding stops
 };
 
 inline constexpr size_t kScanLimit = 40;
@@ -65,7 +65,8 @@ void merge_by_scan(MergeScratch* scratch, Rank&& rank) {
   symbols.resize(n);
 }
 
-// A merge takes one entry from the heap and adds two at most, so it never holds twice the symbols.
+// A merge removes one entry from the heap and adds at most two, so the heap never has more than
+// twice as many entries as there are symbols.
 [[nodiscard]] inline bool make_merge_room(MergeScratch* scratch, size_t n) {
   return renew_room(&scratch->merges, n) && renew_room(&scratch->next, n) &&
          renew_room(&scratch->prev, n) && renew_room(&scratch->heap, 2 * n);

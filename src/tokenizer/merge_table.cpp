@@ -1,5 +1,5 @@
-// Loading merges: every name is looked up in the vocabulary once, and what names no token is
-// refused by its number and text.
+// Loads merges. Each side is looked up in the vocabulary once. A merge of unknown tokens is an
+// error with its index and text.
 #include "tokenizer/merge_table.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace sluice::tokenizer {
 
 namespace {
 
-// "left right" cut at its space; the left side may itself start with one.
+// Splits "left right" at its space; the left side may itself start with one.
 bool cut_merge(std::string_view merge, std::string_view* left, std::string_view* right) {
   const size_t space = merge.find(' ', 1);
   if (merge.empty() || space == std::string_view::npos || space + 1 == merge.size()) return false;
@@ -46,7 +46,7 @@ Status MergeTable::load(const gguf::Header& header, const Vocab& vocab) {
     joined.assign(left).append(right);
     const Token product = whole ? vocab.find(joined) : kNoToken;
     if (left_id == kNoToken || right_id == kNoToken || product == kNoToken) {
-      return error(Code::kBadTokenizer, "merge %zu \"%.*s\" names no token", i,
+      return error(Code::kBadTokenizer, "merge %zu \"%.*s\" has an unknown token", i,
                    static_cast<int>(std::min<size_t>(merge.size(), 128)), merge.data());
     }
     if (vocab.type(product) == TokenType::kControl) continue;
@@ -62,7 +62,7 @@ Status MergeTable::insert(Token left, Token right, uint32_t rank) {
   for (uint32_t probes = 0; slots_[slot] != kFree; ++probes) {
     if (slots_[slot] >> kRankBits == key) return {};
     if (probes > kMaxProbes) {
-      return error(Code::kBadTokenizer, "the merges collide on purpose, at merge %u", rank);
+      return error(Code::kBadTokenizer, "too many hash collisions, at merge %u", rank);
     }
     if (++slot == slots_.size()) slot = 0;
   }

@@ -1,5 +1,6 @@
-// The merges of byte-level BPE as a table from a pair of token ids to rank and product. One 64-bit
-// word a slot (left, right and rank packed) and the products by rank: 152k merges take 2.2 MB.
+// The merges of byte-level BPE: a hash table from a pair of token ids to the rank and the merged
+// token. A slot is one 64-bit word (left, right and rank packed); merged tokens are stored by rank.
+// 152k merges take 2.2 MB.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ namespace sluice::tokenizer {
 
 class MergeTable {
  public:
-  // Reads tokenizer.ggml.merges ("left right", best first). Both sides and their product must be
-  // tokens; a merge whose product is a control token is left out, so that text never makes one.
+  // Reads tokenizer.ggml.merges ("left right", best first). Both sides and the merged text must be
+  // tokens. Merges that give a control token are skipped, so that text never becomes one.
   [[nodiscard]] Status load(const gguf::Header& header, const Vocab& vocab);
 
   [[nodiscard]] Merge find(Token left, Token right) const {

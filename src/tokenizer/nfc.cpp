@@ -1,4 +1,5 @@
-// Decompose, put marks in their canonical order, compose. Hangul by arithmetic (section 3.12).
+// Decomposes, sorts marks into canonical order and composes. Hangul is done by arithmetic (Unicode
+// standard, section 3.12).
 #include "tokenizer/nfc.h"
 
 #include <algorithm>
@@ -12,18 +13,18 @@
 namespace sluice::tokenizer {
 
 bool is_plainly_nfc(std::string_view text) {
-  // U+0300 is CC 80; no lead byte from CC on stands for a lower character.
+  // U+0300 is CC 80, so characters below it have lead bytes below CC.
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return static_cast<uint8_t>(c) < 0xCC; });
 }
 
 #ifdef __EMSCRIPTEN__
 
-// Writes at most `room` bytes; the bytes that it takes.
+// Writes at most `room` bytes. Returns the bytes that the result needs.
 extern "C" uint32_t sluice_nfc(const char* text, uint32_t bytes, char* out, uint32_t room);
 
 bool normalize_nfc(std::string_view text, std::string* out) {
-  const size_t most = 3 * text.size();  // the most that composing what was decomposed can add
+  const size_t most = 3 * text.size();  // upper bound of the normalized size
   if (!make_room(out, most)) return false;
   out->resize(most);
   const auto room = static_cast<uint32_t>(most);
@@ -47,7 +48,7 @@ uint8_t class_of(uint32_t cp) {
   return range != kCombining + kCombiningCount && range->first <= cp ? range->combining : 0;
 }
 
-// What two characters become; 0: they stay two.
+// The composition of two characters; 0: there is none.
 uint32_t compose(uint32_t first, uint32_t second) {
   if (first - kL < kLs && second - kV < kVs) {
     return kS + ((first - kL) * kVs + second - kV) * kTs;
@@ -78,7 +79,7 @@ void order_marks(std::vector<uint32_t>* text) {
 void compose_all(std::vector<uint32_t>* text) {
   size_t kept = 0;
   size_t starter = SIZE_MAX;
-  uint8_t before = 0;  // class of the last character kept behind the starter
+  uint8_t before = 0;  // class of the last uncomposed character after the starter
   for (const uint32_t cp : *text) {
     const uint8_t combining = class_of(cp);
     const bool blocked =
@@ -114,7 +115,7 @@ void decompose(uint32_t cp, std::vector<uint32_t>* out) {
     out->push_back(cp);
     return;
   }
-  decompose(found->first, out);  // at most four deep
+  decompose(found->first, out);  // at most four levels
   if (found->second != 0) out->push_back(found->second);
 }
 

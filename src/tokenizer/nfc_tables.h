@@ -20,7 +20,7 @@ struct CombiningRange {
 
 extern const Decomposition kDecompositions[];  // by cp
 extern const size_t kDecompositionCount;
-extern const uint16_t kCompositions[];  // those that compose again, by first and second
+extern const uint16_t kCompositions[];  // pairs that compose, sorted by first and second
 extern const size_t kCompositionCount;
 extern const CombiningRange kCombining[];  // ascending
 extern const size_t kCombiningCount;

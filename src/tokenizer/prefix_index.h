@@ -1,5 +1,5 @@
-// All tokens of a chosen set that start at a place of a text, shortest first. A sorted list is
-// narrowed byte by byte: four bytes a token instead of a trie's dozens.
+// Finds all tokens of a set that match at a position of a text, shortest first. It narrows a sorted
+// list byte by byte, and takes four bytes per token where a trie takes dozens.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class PrefixIndex {
     const Token* low = sorted_.data() + first_byte_[first];
     const Token* high = sorted_.data() + first_byte_[first + 1u];
     for (size_t length = 1; low != high; ++length) {
-      if (vocab.text(*low).size() == length) found(*low++);  // the shortest of a range is first
+      if (vocab.text(*low).size() == length) found(*low++);  // the first of a range is the shortest
       if (low == high || pos + length >= text.size()) break;
       const auto c = static_cast<uint8_t>(text[pos + length]);
       low =
@@ -55,7 +55,7 @@ class PrefixIndex {
   }
 
   std::vector<Token> sorted_;               // by text, so that a prefix is a range
-  std::array<uint32_t, 257> first_byte_{};  // range of sorted_ that starts with a byte
+  std::array<uint32_t, 257> first_byte_{};  // range of sorted_ by first byte
 };
 
 }  // namespace sluice::tokenizer

@@ -1,5 +1,5 @@
-// The pre-tokenizers by name, the small scanners only they use, and the loop that applies one
-// scanner inside another. Names and expressions are those of llama.cpp, which writes the names.
+// The pre-tokenizers by name, small scanners that only they use, and the loop that applies nested
+// scanners. Names and expressions are those of llama.cpp, whose converter writes the names.
 #include "tokenizer/pretokenize.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace sluice::tokenizer {
 
 namespace {
 
-// The cased letters that DeepSeek's first tokenizer lists.
+// The letters with case that DeepSeek's first tokenizer lists.
 constexpr CodePoints kDeepseekLetters[] = {
     {0x41, 0x5A},       {0x61, 0x7A},       {0xB5, 0xB5},       {0xC0, 0xD6},
     {0xD8, 0xF6},       {0xF8, 0x1BA},      {0x1BC, 0x1BF},     {0x1C4, 0x293},
@@ -53,7 +53,7 @@ bool is_deepseek_punctuation(const Char& c) {
          in(c, 0x2018, 0x201F) || in(c, 0x3001, 0x3002);
 }
 
-// One \s before a run, or the run alone.
+// A run with an optional \s before it.
 template <typename Predicate>
 Piece scan_spaced_run(std::string_view text, size_t pos, Predicate&& holds) {
   const Char c = char_at(text, pos);
@@ -90,7 +90,7 @@ Piece scan_trailing_space(std::string_view text, size_t pos) {
   return {piece.end, piece.matched && piece.end == text.size()};
 }
 
-// DeepSeek's "CJK", which starts at U+0800.
+// DeepSeek's "CJK" range, which starts at U+0800.
 Piece scan_deepseek_cjk(std::string_view text, size_t pos) {
   return scan_run(text, pos, [](const Char& c) {
     return (in(c, 0x0800, 0x9FA5) && !c.is_space()) || in(c, 0xAC00, 0xD7FF);
@@ -135,13 +135,13 @@ Piece scan_default_punctuation(std::string_view text, size_t pos) {
   return scan_run(text, pos, is_default_punctuation);
 }
 
-// The same and the backtick.
+// The same with the backtick.
 Piece scan_falcon_punctuation(std::string_view text, size_t pos) {
   return scan_run(text, pos,
                   [](const Char& c) { return is_default_punctuation(c) || c.cp == '`'; });
 }
 
-//  ?[^(\s|.,!?and the like)]+ of Bloom and the Nordic models.
+//  ?[^(\s|.,!?...)]+ of Bloom and the Nordic models.
 Piece scan_bloom(std::string_view text, size_t pos) {
   const auto holds = [](const Char& c) {
     if (c.is_space()) return false;

@@ -1,7 +1,7 @@
-// Pre-tokenizers: how byte-level BPE cuts text into words before merging. Each family publishes a
-// list of regular expressions; here each expression is a hand-written scanner, and a pre-tokenizer
-// is a short list of scanners applied one inside the other: what one matches, and what lies between
-// its matches, is cut further by the next. No scanner looks back, so the whole is linear.
+// Pre-tokenizers split text into words before byte-level BPE merges inside them. Each family
+// publishes a list of regular expressions. Here each expression is a hand-written scanner, and a
+// pre-tokenizer is a short list of nested scanners: each splits the matches of the previous one,
+// and the text between them. No scanner looks back, so the time is linear.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace sluice::tokenizer {
 
-// What a scanner says about a position: [pos, end) is a match, or nothing in [pos, end) starts one.
+// A scanner's result at a position: [pos, end) is a match, or no match starts in [pos, end).
 struct Piece {
   size_t end = 0;
   bool matched = true;
@@ -21,8 +21,8 @@ using Scanner = Piece (*)(std::string_view text, size_t pos);
 struct PreTokenizer {
   std::string_view name;  // tokenizer.ggml.pre
   std::span<const Scanner> passes;
-  bool ignore_merges = false;  // a word that is a token is taken whole
-  bool add_bos = false;        // when the file does not say
+  bool ignore_merges = false;  // a word that is a token needs no merges
+  bool add_bos = false;        // the default, if the file does not specify it
 };
 
 // Null when the name is unknown.
@@ -36,7 +36,8 @@ class WordSink {
   ~WordSink() = default;
 };
 
-// TextChunks `text` (valid UTF-8) and hands every word to the sink, in order, nothing left out.
+// Splits `text` (valid UTF-8) into words that cover all of it, and passes them to the sink in
+// order.
 void pre_tokenize(std::string_view text, std::span<const Scanner> passes, WordSink* sink);
 
 }  // namespace sluice::tokenizer

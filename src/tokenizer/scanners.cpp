@@ -1,5 +1,5 @@
-// The word rules of the large families. Each function is one alternation of a published regular
-// expression, quoted above it, with its alternatives tried in order; (?i) is spelled out.
+// The word rules of the large families. Each function implements the published regular expression
+// above it, and tries its alternatives in order. (?i) is implemented explicitly.
 #include "tokenizer/scanners.h"
 
 namespace sluice::tokenizer {
@@ -31,7 +31,7 @@ bool is_upper_ascii(const Char& c) {
   return c.cp >= 'A' && c.cp <= 'Z';
 }
 
-// Up to `most` numbers from `pos`, which is one.
+// The end of up to `most` numbers from `pos`, where the first one is.
 size_t number_end(std::string_view text, size_t pos, size_t most) {
   for (size_t n = 0; n < most; ++n) {
     const Char c = char_at(text, pos);
@@ -43,7 +43,7 @@ size_t number_end(std::string_view text, size_t pos, size_t most) {
 
 constexpr size_t kUnlimited = SIZE_MAX;
 
-// What may follow a run of punctuation and belong to it.
+// What may follow a run of punctuation as a part of it.
 enum class Tail { kNone, kNewlines, kNewlinesSlash };
 
 size_t tail_end(std::string_view text, size_t pos, Tail tail) {
@@ -84,10 +84,11 @@ Piece scan_like_llama3(std::string_view text, size_t pos) {
   return scan_space(text, pos, true);
 }
 
-// Letters as tekken and gpt-4o read them, from `pos`: [^a-z]*[^A-Z]+, else [^a-z]+[^A-Z]*, all of
-// \p{L}. The first wants to end on a letter that is not A-Z, and gives back until it does.
+// The end of a word of letters in the rules of tekken and gpt-4o, from `pos`: [^a-z]*[^A-Z]+, else
+// [^a-z]+[^A-Z]*, all within \p{L}. The first alternative must end on a letter that is not A-Z, and
+// backtracks to one.
 size_t cased_word_end(std::string_view text, size_t pos) {
-  size_t last_caseless = 0;  // behind the last letter that is neither a-z nor A-Z
+  size_t last_caseless = 0;  // after the last letter that is neither a-z nor A-Z
   const size_t upper =
       run_end(text, pos, [&](const Char& c) { return c.is_letter() && !is_lower_ascii(c); });
   const auto not_upper = [](const Char& c) { return c.is_letter() && !is_upper_ascii(c); };
@@ -128,7 +129,7 @@ bool is_punctuation_or_symbol(const Char& c) {
 Piece scan_space(std::string_view text, size_t pos, bool newlines) {
   size_t end = pos;
   size_t last = pos;          // start of the last space character
-  size_t behind_newline = 0;  // behind the last line break
+  size_t behind_newline = 0;  // after the last line break
   for (;;) {
     const Char c = char_at(text, end);
     if (!c.is_space()) break;

@@ -1,5 +1,5 @@
-// The scanners that pre-tokenizers are made of, one per published regular expression, and the
-// character cursor they share.
+// The scanners of pre-tokenizers, one for each published regular expression, and the decoding of
+// characters that they share.
 #pragma once
 
 #include "tokenizer/pretokenize.h"
@@ -19,7 +19,7 @@ struct Char {
   [[nodiscard]] bool is_end() const { return cls == CharClass::kEnd; }
 };
 
-// The character at `pos` of valid UTF-8; class kEnd at or behind the end.
+// The character at `pos` of valid UTF-8; class kEnd at or beyond the end.
 [[nodiscard]] inline Char char_at(std::string_view text, size_t pos) {
   if (pos >= text.size()) return {};
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(text[i])); };
@@ -59,7 +59,7 @@ template <typename Predicate>
   return {pos + char_at(text, pos).bytes, false};
 }
 
-// The general rules, in scanners.cpp.
+// The rules of the large families, in scanners.cpp.
 [[nodiscard]] Piece scan_gpt2(std::string_view text, size_t pos);
 [[nodiscard]] Piece scan_llama3(std::string_view text, size_t pos);
 [[nodiscard]] Piece scan_qwen2(std::string_view text, size_t pos);

@@ -1,9 +1,9 @@
 // SentencePiece BPE (tokenizer.ggml.model = "llama": Llama 2, Mistral, Gemma, Phi-3, TinyLlama; and
-// "gemma4", whose files list the merges instead of scores, and whose newlines stand apart).
-// Spaces become U+2581, and of all neighbours whose joined text is a token the pair of highest
-// score merges first. SentencePiece itself merges over the whole text; here the text is first cut
-// between characters that stand side by side in no token, where no merge can ever cross, so that
-// words stay short and the result the same.
+// "gemma4", whose files list the merges instead of scores, and whose newlines are separate words).
+// Spaces become U+2581. Of all neighbours whose joined text is a token, the pair of highest score
+// merges first. SentencePiece itself merges over the whole text. Here the text is first split
+// between characters that are adjacent in no token. No merge can cross such a place, so words stay
+// short and the result is the same.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,8 +17,8 @@ namespace sluice::tokenizer {
 
 namespace {
 
-// Which pairs of characters stand side by side in some token: a hashed bit set. A pair that it
-// wrongly reports costs a little time, never a wrong answer.
+// The pairs of characters that are adjacent in some token, as a hashed bit set. A false positive
+// costs a little time and does not change the result.
 class AdjacencySet {
  public:
   void resize_for(size_t n_pairs) {
@@ -47,7 +47,7 @@ class AdjacencySet {
   std::vector<uint64_t> bits_;
 };
 
-// A byte that is not UTF-8 is a character of its own.
+// The length of a character; an invalid byte is a character of its own.
 size_t character_length(std::string_view text, size_t pos) {
   if (static_cast<uint8_t>(text[pos]) < 0x80) return 1;
   const Decoded c = decode_utf8(text, pos);
@@ -94,7 +94,7 @@ class SentencePiece final : public BaseTokenizer {
   Token byte_tokens_[256] = {};
   AdjacencySet adjacent_;
   MergeTable merges_;
-  bool listed_ = false;  // merges are those of the table
+  bool listed_ = false;  // the file lists the merges
   bool add_space_prefix_ = true;
   bool remove_extra_whitespaces_ = false;
 };
@@ -118,7 +118,7 @@ Status SentencePiece::load(const gguf::Header& header) {
   return {};
 }
 
-// Scores are only ever compared, so their order is kept as integers; equal scores stay equal.
+// Scores are only compared, so they are stored as integer ranks; equal scores have equal ranks.
 Status SentencePiece::read_ranks(const gguf::Header& header) {
   const auto n = static_cast<size_t>(vocab_.size());
   ranks_.assign(n, 0);
@@ -155,7 +155,7 @@ Status SentencePiece::find_bytes() {
     if (id == kNoToken) id = vocab_.find_text({&raw, 1});
     if (id == kNoToken) id = specials_.unknown;
     if (id == kNoToken) {
-      return error(Code::kBadTokenizer, "there is neither a token %s nor an unknown token", name);
+      return error(Code::kBadTokenizer, "there is no token %s and no unknown token", name);
     }
     byte_tokens_[byte] = id;
   }
@@ -179,7 +179,7 @@ void SentencePiece::find_adjacent() {
   }
 }
 
-// Control, unknown and byte tokens are never made out of ordinary text.
+// Ordinary text never becomes a control, unknown or byte token.
 Token SentencePiece::find_mergeable(std::string_view text) const {
   const Token id = vocab_.find_text(text);
   if (id == kNoToken) return id;
@@ -272,7 +272,7 @@ void SentencePiece::encode_word(std::string_view word, MergeScratch* scratch,
 std::string SentencePiece::text_bytes(Token token) const {
   const std::string_view text = vocab_.text(token);
   if (vocab_.type(token) == TokenType::kByte) {
-    // Not by sscanf, which would bring a reader of every number and 2 kB of code with it.
+    // Without sscanf, whose number parsing would add 2 kB of code.
     const auto is_digit = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
     const auto digit = [](char c) { return c <= '9' ? c - '0' : (c & 7) + 9; };
     if (text.size() == 6 && text.substr(0, 3) == "<0x" && is_digit(text[3]) && is_digit(text[4])) {

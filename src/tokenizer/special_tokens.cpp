@@ -1,4 +1,4 @@
-// Reading special token ids and matching special tokens in text. The length of special tokens is
+// Reads special token ids and matches special tokens in text. The length of special tokens is
 // capped, so the work per byte of text is bounded.
 #include "tokenizer/special_tokens.h"
 
@@ -13,7 +13,7 @@ namespace sluice::tokenizer {
 
 namespace {
 
-// Texts that end a turn or a document in the model families of the last years.
+// Names of tokens that end a turn or a document in common model families.
 constexpr std::string_view kEndNames[] = {
     "<|eot_id|>",
     "<|im_end|>",
@@ -40,13 +40,13 @@ constexpr std::string_view kEndNames[] = {
     "[e~[",
 };
 
-// Fill-in-the-middle padding, repository and file separators: a model that writes one is done.
+// Fill-in-the-middle padding, repository and file separators: they end generation.
 constexpr std::string_view kFimEndNames[] = {
     "<|fim_pad|>",   "<fim-pad>",  "<fim_pad>", "<PAD>",      "[PAD]",        "<|fim_repo|>",
     "<|repo_name|>", "<fim-repo>", "<REPO>",    "<reponame>", "<|file_sep|>",
 };
 
-// Reads an id key; absent and "-1" leave *id alone.
+// Reads the id in a metadata key. If it is missing or -1, *id stays unchanged.
 Status read_id(const gguf::Header& header, const char* key, int32_t n_vocab, Token* id) {
   if (*id >= n_vocab) *id = kNoToken;
   const gguf::Value* value = header.find(key);
@@ -70,7 +70,7 @@ Status read_flag(const gguf::Header& header, const char* key, bool* flag) {
   return {};
 }
 
-// Bytes of the white space character at `pos`; 0: there is none.
+// The length of the white space character at `pos`; 0: there is none.
 size_t space_at(std::string_view text, size_t pos) {
   if (pos >= text.size()) return 0;
   const Decoded c = decode_utf8(text, pos);
@@ -78,7 +78,7 @@ size_t space_at(std::string_view text, size_t pos) {
   return space ? c.bytes : 0;
 }
 
-// Where the run of white space that ends at `pos` begins.
+// The start of the run of white space that ends at `pos`.
 size_t space_before(std::string_view text, size_t pos) {
   for (size_t back = 1; back <= 3 && back <= pos; ++back) {
     if (space_at(text, pos - back) != back) continue;
@@ -114,8 +114,8 @@ Status SpecialTokens::read(const gguf::Header& header, Vocab* vocab) {
   }
   find_end_of_generation(header, vocab);
   if (unknown != kNoToken && vocab->type(unknown) == TokenType::kControl) {
-    // Text may become the unknown token but never a control token. Where one is both (GPT-2's
-    // "<|endoftext|>"), there is nothing that stands for unknown text.
+    // Text may become the unknown token, but never a control token. If the unknown token is one
+    // (GPT-2's "<|endoftext|>"), there is no token for unknown text.
     const auto& ends = end_of_generation;
     if (unknown == bos || std::binary_search(ends.begin(), ends.end(), unknown)) {
       unknown = kNoToken;
@@ -141,7 +141,7 @@ void SpecialTokens::find_end_of_generation(const gguf::Header& header, Vocab* vo
     const auto id = header.get_u64(key);
     if (id && *id < static_cast<uint64_t>(vocab->size())) ends.push_back(static_cast<Token>(*id));
   }
-  // gpt-oss shows its channel markers as text.
+  // gpt-oss outputs its channel markers as text.
   for (const char* name : {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"}) {
     const Token id = vocab->find(name);
     if (id == kNoToken) continue;
@@ -158,7 +158,7 @@ void SpecialTokens::find_end_of_generation(const gguf::Header& header, Vocab* vo
   const auto has = [&](std::string_view name) { return vocab->find(name) != kNoToken; };
   const bool has_call = has("<|call|>") || has("<|calls|>");
   if (has_call && (has("<|return|>") || has("<|flush|>"))) {
-    drop("<|end|>", TokenType::kUserDefined);  // there it ends a channel, not the answer
+    drop("<|end|>", TokenType::kUserDefined);  // ends a channel here, not the response
   }
   if (has("<|tool_response>")) drop("</s>", TokenType::kNormal);
   heap_sort(ends);
@@ -195,7 +195,7 @@ Status SpecialMatcher::read_flags(const gguf::Header& header, const Vocab& vocab
     for (uint64_t i = 0; list->type == gguf::ValueType::kArray && i < list->count; ++i) {
       const double id = list->number_at(i);
       if (!(id >= 0 && id < vocab.size()) || ids->size() >= kMaxVocab) {
-        return error(Code::kBadTokenizer, "%s names a token that is not there", key);
+        return error(Code::kBadTokenizer, "%s has a token outside of the vocabulary", key);
       }
       ids->push_back(static_cast<Token>(id));
     }

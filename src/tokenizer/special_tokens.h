@@ -1,6 +1,6 @@
-// The tokens that mean something besides text: BOS, EOS, what ends generation, and the matcher that
-// finds special tokens written out in the input. Rules of llama.cpp, whose converters write the
-// files: metadata first, then well-known names.
+// Special tokens: BOS, EOS, end-of-generation tokens, and the matcher that finds special tokens in
+// the input text. The rules are those of llama.cpp, whose converters write the files: metadata
+// first, then well-known names.
 #pragma once
 
 #include <string_view>
@@ -17,47 +17,47 @@ namespace sluice::tokenizer {
 struct SpecialTokens {
   Token bos = kNoToken;
   Token eos = kNoToken;
-  Token unknown = kNoToken;  // what text may become that is nothing else; never a control token
+  Token unknown = kNoToken;  // for text without a token; never a control token
   Token separator = kNoToken;
   bool add_bos = false;
   bool add_eos = false;
   bool add_separator = false;            // between the two texts of a pair
   std::vector<Token> end_of_generation;  // sorted
-  // Control tokens that are shown as text, and so have the type of user-defined ones.
+  // Control tokens that are output as text, and therefore have the type of user-defined ones.
   std::vector<Token> shown;
 
-  // Takes what the metadata says over what is set, which are the kind's defaults (an id beyond the
-  // vocabulary among the defaults is dropped, in the metadata it is an error), and marks tokens
-  // with a well-known name as control tokens in `vocab`. Errors: kBadTokenizer.
+  // Overrides the current values, which are the tokenizer model's defaults, by the metadata. A
+  // default id outside of the vocabulary is dropped; in the metadata it is an error. Marks tokens
+  // with well-known names as control tokens in `vocab`. Errors: kBadTokenizer.
   [[nodiscard]] Status read(const gguf::Header& header, Vocab* vocab);
 
  private:
   void find_end_of_generation(const gguf::Header& header, Vocab* vocab);
 };
 
-// Finds control, unknown and user-defined tokens in text: at each place the longest.
+// Finds control, unknown and user-defined tokens in text, the longest at each position.
 class SpecialMatcher {
  public:
-  // `strip_right`: spaces after most special tokens are swallowed (the Phi-3 rule).
+  // `strip_right`: removes spaces after most special tokens (the Phi-3 rule).
   [[nodiscard]] Status build(const Vocab& vocab, const SpecialTokens& specials, bool strip_right);
 
   struct Match {
     size_t begin = 0;
     size_t end = 0;          // of the token's text
-    size_t resume = 0;       // where ordinary text goes on
+    size_t resume = 0;       // where ordinary text continues
     Token token = kNoToken;  // kNoToken: nothing found up to the end
   };
-  // The first match at or after `from`, which never lies before an earlier call's. User-defined
-  // tokens always count, the others only with `parse_special`, and neither they nor control tokens
-  // that are shown in plain stretches.
-  // `normalized`: only tokens that are looked for in normalized text, or only the others.
+  // The first match at or after `from`, which must not decrease from call to call. User-defined
+  // tokens always match. The others match only with `parse_special`. Neither these nor control
+  // tokens that are output as text match in literal spans. `normalized` selects the tokens that are
+  // matched in normalized text, or else all others.
   [[nodiscard]] Match next(const Vocab& vocab, std::string_view text, size_t from,
                            bool parse_special, LiteralText* marked, bool normalized = false) const;
   [[nodiscard]] bool has_normalized() const { return !normalized_.empty(); }
-  // What tokenizer.json says of some tokens: that they swallow the white space before or behind
-  // them, or are looked for once the text is normalized.
+  // Reads tokenizer.json's flags of tokens: whether they strip white space before or after them,
+  // and whether they are matched in normalized text.
   [[nodiscard]] Status read_flags(const gguf::Header& header, const Vocab& vocab);
-  // Whether plain text never becomes this token, and other text may.
+  // Whether text becomes this token only outside of literal spans.
   [[nodiscard]] bool is_gated(const Vocab& vocab, Token id) const;
   [[nodiscard]] uint64_t memory_bytes() const {
     return index_.memory_bytes() + (shown_.capacity() + strips_left_.capacity() +

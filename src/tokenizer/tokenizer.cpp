@@ -1,4 +1,4 @@
-// Choosing the kind, the account of memory before anything is built, and the detokenizer.
+// Selects the tokenizer model, estimates its memory before it is built, and detokenizes.
 #include "tokenizer/tokenizer.h"
 
 #include <algorithm>
@@ -25,10 +25,10 @@ uint64_t estimate_memory(const gguf::Header& header) {
   if (const gguf::Value* tokens = header.find("tokenizer.ggml.tokens")) {
     const uint64_t n = tokens->count;
     const uint64_t text = Vocab::text_bytes(*tokens);
-    // Text, offsets, types, the table of 1.5 slots a token, and the list of special tokens while it
-    // grows.
+    // Text, offsets, types, the table of 1.5 slots per token, and the list of special tokens while
+    // it grows.
     bytes += text + n * (4 + 1 + 6) + Vocab::count_special(header) * 12;
-    // Ranks of scores, their sorted copy while loading, and the adjacency set; for unigram the
+    // Ranks of scores, their sorted copy while loading, and the adjacency set. For unigram, the
     // scores and the list of tokens while it grows.
     const bool ranked = header.find("tokenizer.ggml.scores") != nullptr ||
                         header.get_string("tokenizer.ggml.model") == "gemma4";
@@ -69,7 +69,7 @@ std::string StreamDecoder::push(Token token, bool special) {
     at_start_ = false;
   }
   pending_ += bytes;
-  // At most the last three bytes can be an unfinished character.
+  // At most the last three bytes can be an incomplete character.
   size_t whole = pending_.size();
   for (size_t back = 1; back <= 3 && back <= pending_.size(); ++back) {
     const size_t at = pending_.size() - back;

@@ -1,5 +1,5 @@
-// Growing a container only where memory allows it: the engine has no exceptions, and inside a
-// browser's hard limit a failed allocation would end the program, so it is asked for first.
+// Reserves memory for containers, and reports a failure. The engine has no exceptions, and a failed
+// allocation at the browser's hard limit would abort the program. So the allocation is tried first.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,17 @@ namespace sluice::tokenizer {
   return probe.allocate(bytes).ok();
 }
 
-// Capacity for `n` elements. False when memory is out; the container is as it was then.
+// Reserves capacity for `n` elements. False when memory is out; the container is then unchanged.
 template <typename Container>
 [[nodiscard]] bool make_room(Container* container, size_t n) {
   if (n <= container->capacity()) return true;
-  constexpr size_t kSpare = 64;  // what the container and the allocator may round up by
+  constexpr size_t kSpare = 64;  // rounding of the container and the allocator
   if (!has_room(n * sizeof(*container->data()) + kSpare)) return false;
   container->reserve(n);
   return true;
 }
 
-// The same, of a container whose content is no longer needed: the old memory goes first.
+// The same for a container whose contents are no longer needed: frees the old memory first.
 template <typename Container>
 [[nodiscard]] bool renew_room(Container* container, size_t n) {
   container->clear();
@@ -33,7 +33,7 @@ template <typename Container>
   return make_room(container, n);
 }
 
-// Capacity for `more` elements behind those that are there, growing by doubling.
+// Reserves capacity for `more` additional elements, growing by doubling.
 template <typename Container>
 [[nodiscard]] bool make_room_for(Container* container, size_t more) {
   const size_t need = container->size() + more;

@@ -1,4 +1,4 @@
-// Character classes of Unicode as pre-tokenizers use them. The tables are generated; see
+// Character classes of Unicode for pre-tokenizers. The tables are generated; see
 // unicode_tables.mjs.
 #pragma once
 
@@ -14,7 +14,7 @@ enum class CharClass : uint8_t {
   kMark = 4,
   kSymbol = 5,
   kSpace = 6,  // the property White_Space
-  kEnd = 15,   // of the text; in no table
+  kEnd = 15,   // the end of the text; not in the tables
 };
 
 struct CodePoints {

@@ -1,13 +1,13 @@
 // Writes unicode_tables.cpp: the general category of every code point, reduced to the seven classes
-// that pre-tokenizers ask for, four bits each, in three stages so that it is a few kB. The data is
-// that of the running Node (process.versions.unicode).
+// that pre-tokenizers use. A class takes four bits, and a three-stage table takes a few kB. The data
+// comes from the running Node (process.versions.unicode).
 //   node src/tokenizer/unicode_tables.mjs > src/tokenizer/unicode_tables.cpp
 //   node src/tokenizer/unicode_tables.mjs nfc > src/tokenizer/nfc_tables.cpp
 //   node src/tokenizer/unicode_tables.mjs fold > src/tokenizer/fold_tables.cpp
-// The second writes the tables of normalization form C, the third those of lower case and of marks, of
-// which only the native program has need.
+// The second command writes the tables of normalization form C, the third those of lower case and of
+// marks. Only native builds use these two.
 const kLimit = 0x110000;
-// White_Space, not \s of JavaScript, which adds U+FEFF and leaves out U+0085.
+// White_Space, not JavaScript's \s, which adds U+FEFF and omits U+0085.
 const classes = [/^\p{White_Space}$/u, /^\p{L}$/u, /^\p{N}$/u, /^\p{P}$/u, /^\p{M}$/u, /^\p{S}$/u];
 const classValue = [6, 1, 2, 3, 4, 5];
 
@@ -18,7 +18,7 @@ function classOf(cp) {
   return 0;
 }
 
-// Cuts `values` into blocks and numbers the distinct ones.
+// Splits `values` into blocks and numbers the distinct ones.
 function fold(values, size) {
   const seen = new Map();
   const index = [];
@@ -56,7 +56,7 @@ const kHangul = 0xac00,
   kHangulEnd = 0xd7a4;
 const text = (...cps) => String.fromCodePoint(...cps);
 
-/** Code points that decompose, one level at a time: [cp, first, second or 0]. */
+/** Code points that decompose, a single level of it: [cp, first, second or 0]. */
 function decompositions() {
   const whole = new Map(); // by decomposition
   const out = [];
@@ -74,7 +74,7 @@ function decompositions() {
   });
 }
 
-/** Runs of marks of one combining class, numbered by their order, which is all that counts. */
+/** Runs of marks of one combining class. Classes are numbered by their order; only the order counts. */
 function combiningRanges() {
   const swaps = (a, b) => text(a, b).normalize('NFD') !== text(a, b);
   const marks = [];
@@ -153,7 +153,7 @@ ${rows('const CombiningRange kCombining[]', ranges)}const size_t kCombiningCount
 
 if (process.argv[2] === 'fold') {
   const valid = (cp) => cp < 0xd800 || cp >= 0xe000;
-  // Runs of capitals with the same distance to their small letters, one or two apart.
+  // Runs of upper-case letters with the same distance to lower case, one or two apart.
   const lower = [];
   for (let cp = 0; cp < kLimit; cp++) {
     if (!valid(cp) || cp === 0x130) continue; // becomes two characters

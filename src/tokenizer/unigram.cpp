@@ -1,6 +1,6 @@
-// SentencePiece unigram (tokenizer.ggml.model = "t5"): of all ways to write the text as tokens, the
-// one of the highest sum of scores, found by Viterbi's algorithm from left to right (Kudo 2018). A
-// character that no token covers is the unknown token, and neighbours of it merge into one.
+// SentencePiece unigram (tokenizer.ggml.model = "t5"): the segmentation with the highest sum of
+// scores, found by the Viterbi algorithm (Kudo 2018). A character that no token covers becomes the
+// unknown token, and adjacent unknown tokens merge into one.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -36,8 +36,8 @@ class Unigram final : public BaseTokenizer {
   [[nodiscard]] Status build_index();
   [[nodiscard]] bool normalize(std::string_view text, bool starts, std::string* result) const;
 
-  PrefixIndex index_;         // tokens that text may become
-  PrefixIndex user_defined_;  // tokens that normalization leaves alone
+  PrefixIndex index_;         // tokens that text can become
+  PrefixIndex user_defined_;  // tokens that normalization does not change
   std::vector<float> scores_;
   Charsmap charsmap_;
   double unknown_score_ = 0;
@@ -156,7 +156,7 @@ void Unigram::encode_text(std::string_view raw, bool starts, MergeScratch* scrat
                           std::vector<Token>* out) const {
   struct Best {
     double score = -DBL_MAX;
-    uint32_t begin = 0;  // of the last token of the best way to here
+    uint32_t begin = 0;  // of the last token in the best segmentation up to here
     Token id = kNoToken;
   };
   std::string text;

@@ -1,4 +1,4 @@
-// The parts of the UTF-8 handling that are not on the hot path.
+// The functions of utf8.h that are not on the hot path.
 #include "tokenizer/utf8.h"
 
 #include <cstring>
@@ -49,7 +49,7 @@ bool is_valid_utf8(std::string_view text) {
 }
 
 void append_valid_utf8(std::string_view text, Replace replace, std::string* out) {
-  size_t clean = 0;  // start of the run that is copied as it is
+  size_t clean = 0;  // start of the run of valid text
   size_t pos = 0;
   while (pos < text.size()) {
     const Decoded d = decode_utf8(text, pos);

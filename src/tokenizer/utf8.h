@@ -1,5 +1,5 @@
-// UTF-8 as tokenizers need it: strict decoding of one character, and replacing what is not UTF-8.
-// Strict, so that a stray lead byte never swallows the good text behind it.
+// UTF-8 for tokenizers: strict decoding of a character, and replacement of invalid bytes. Decoding
+// is strict, so that a stray lead byte never consumes the valid text after it.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 struct Decoded {
   uint32_t cp = kInvalidCodepoint;  // kInvalidCodepoint when the bytes are not UTF-8
-  uint32_t bytes = 1;               // consumed; of an invalid sequence, its maximal valid part
+  uint32_t bytes = 1;               // consumed; for an invalid sequence, its maximal valid part
 };
 
 // Decodes the character at text[pos], pos < text.size(). Overlong forms, surrogates and values
@@ -50,8 +50,8 @@ void append_utf8(uint32_t cp, std::string* out);
 
 [[nodiscard]] bool is_valid_utf8(std::string_view text);
 
-// Appends `text` with U+FFFD for every byte that is not UTF-8 (as llama.cpp reads input), or for
-// every maximal part of a character (as browsers show it).
+// Appends `text`, with U+FFFD in place of each invalid byte (as in llama.cpp), or of each maximal
+// part of a character (as in browsers).
 enum class Replace { kEachByte, kEachPart };
 void append_valid_utf8(std::string_view text, Replace replace, std::string* out);
 

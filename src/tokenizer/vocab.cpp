@@ -1,5 +1,5 @@
-// Loading the vocabulary arrays: every count is checked before memory is taken, and the hash table
-// refuses vocabularies whose texts were chosen to collide.
+// Loads the vocabulary arrays. Every count is checked before memory is allocated, and the hash
+// table rejects vocabularies whose texts were chosen to collide.
 #include "tokenizer/vocab.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ size_t slot_of(uint64_t hash, size_t size) {
 }  // namespace
 
 uint64_t Vocab::text_bytes(const gguf::Value& tokens) {
-  constexpr uint64_t kEmptyName = 16;  // "[EMPTY_1048575]" and one to spare
+  constexpr uint64_t kEmptyName = 16;  // "[EMPTY_1048575]" and a spare byte
   uint64_t bytes = 0;
   gguf::StringCursor cursor(tokens);
   for (std::string_view text; cursor.next(&text);) bytes += text.empty() ? kEmptyName : text.size();
@@ -45,7 +45,7 @@ uint64_t Vocab::text_bytes(const gguf::Value& tokens) {
 }
 
 uint64_t Vocab::count_special(const gguf::Header& header) {
-  constexpr uint64_t kNamed = 64;  // more than there are well-known names
+  constexpr uint64_t kNamed = 64;  // more than the number of well-known names
   const gguf::Value* types = header.find("tokenizer.ggml.token_type");
   if (types == nullptr) return kNamed;
   uint64_t n = kNamed;
@@ -90,7 +90,7 @@ Status Vocab::copy_texts(const gguf::Value& tokens) {
       return error(Code::kBadTokenizer, "token %zu has %zu bytes, more than %llu", i, text.size(),
                    static_cast<unsigned long long>(kMaxTokenBytes));
     }
-    if (text.empty()) {  // as llama.cpp names it, so that every text is unique and not empty
+    if (text.empty()) {  // llama.cpp's name, so that every text is unique and not empty
       const int n = std::snprintf(empty_name, sizeof empty_name, "[EMPTY_%zu]", i);
       text = {empty_name, static_cast<size_t>(n)};
     }
@@ -129,13 +129,13 @@ Status Vocab::build_table(bool repeats) {
     while (table_[slot] != kNoToken) {
       if (text(table_[slot]) == key) {
         if (repeats) break;
-        return error(Code::kBadTokenizer, "tokens %d and %zu are the same text \"%.*s\"",
+        return error(Code::kBadTokenizer, "tokens %d and %zu have the same text \"%.*s\"",
                      table_[slot], i, static_cast<int>(std::min<size_t>(key.size(), 64)),
                      key.data());
       }
       if (++probes > kMaxProbes) {
-        return error(Code::kBadTokenizer, "the vocabulary's texts collide on purpose, at token %zu",
-                     i);
+        return error(Code::kBadTokenizer,
+                     "too many hash collisions in the vocabulary, at token %zu", i);
       }
       if (++slot == table_.size()) slot = 0;
     }

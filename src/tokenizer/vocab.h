@@ -1,6 +1,7 @@
-// The vocabulary as every tokenizer kind holds it: token text in one arena, an offset per token and
-// an open-addressing table of ids, because it counts in the memory budget (a 152k-token vocabulary
-// takes about 3 MB so, about 20 MB as strings in a map). Lookups compare against the arena.
+// The vocabulary of all tokenizer models: the tokens' texts in one arena, an offset per token, and
+// an open-addressing table of ids. It is compact because it counts in the memory budget: 152k
+// tokens take about 3 MB, and would take about 20 MB as strings in a map. Lookups compare with the
+// arena.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace sluice::tokenizer {
 inline constexpr uint64_t kMaxVocab = 1u << 20;
 inline constexpr uint64_t kMaxMerges = 1u << 21;
 inline constexpr uint64_t kMaxTokenBytes = 1u << 14;
-inline constexpr uint64_t kMaxSpecialBytes = 256;  // of a token that is searched for in the text
-// A lookup that probes longer means keys made to collide.
+inline constexpr uint64_t kMaxSpecialBytes = 256;  // of a token that is matched in the text
+// More probes of a lookup mean that a file was made to cause collisions.
 inline constexpr uint32_t kMaxProbes = 1024;
 
 inline constexpr Token kNoToken = -1;
@@ -37,13 +38,13 @@ enum class TokenType : uint8_t {  // the values of tokenizer.ggml.token_type
 
 class Vocab {
  public:
-  // Bytes of text that the vocabulary will hold, empty tokens' names included.
+  // Bytes of text that the vocabulary will hold, including the names of empty tokens.
   [[nodiscard]] static uint64_t text_bytes(const gguf::Value& tokens);
-  // Tokens of a type that is searched for in text, well-known names aside.
+  // The number of tokens of types that are matched in text, without those of well-known names.
   [[nodiscard]] static uint64_t count_special(const gguf::Header& header);
 
-  // Reads tokenizer.ggml.tokens and token_type. Of several tokens of one text find() gives the
-  // last, where `repeats` are allowed. Errors: kBadTokenizer.
+  // Reads tokenizer.ggml.tokens and token_type. If `repeats` are allowed, find() returns the last
+  // of several tokens with the same text. Errors: kBadTokenizer.
   [[nodiscard]] Status load(const gguf::Header& header, bool repeats = false);
 
   [[nodiscard]] int32_t size() const { return static_cast<int32_t>(types_.size()); }
@@ -56,7 +57,7 @@ class Vocab {
   void set_type(Token id, TokenType type) { types_[static_cast<size_t>(id)] = type; }
   // kNoToken when no token has this text.
   [[nodiscard]] Token find(std::string_view text) const;
-  // The same for text that a user wrote: control tokens are not found.
+  // The same for a user's text: never finds control tokens.
   [[nodiscard]] Token find_text(std::string_view text) const {
     const Token id = find(text);
     return id != kNoToken && type(id) == TokenType::kControl ? kNoToken : id;

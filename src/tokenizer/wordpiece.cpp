@@ -1,7 +1,7 @@
-// WordPiece (tokenizer.ggml.model = "bert"; Schuster, Nakajima 2012, as in BERT): words end at
-// white space, punctuation and Chinese characters; each is cut from left to right into the longest
-// tokens that fit, the first of them written with U+2581 before it. A word that cannot be cut is
-// unknown.
+// WordPiece (tokenizer.ggml.model = "bert"; Schuster, Nakajima 2012, as in BERT). Words end at
+// white space, punctuation and Chinese characters. Each is split from left to right into the
+// longest matching tokens. The first one has U+2581 before it in the vocabulary. A word that cannot
+// be split becomes the unknown token.
 #include <algorithm>
 #include <iterator>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kMaxPieceBytes = 1024;  // of a token, so that the work per byte is bounded
 
-// Unicode's Cc, Cf and Co: they vanish.
+// Unicode's Cc, Cf and Co: they are removed.
 constexpr CodePoints kControls[] = {
     {0x0, 0x1F},        {0x7F, 0x9F},         {0xAD, 0xAD},       {0x600, 0x605},
     {0x61C, 0x61C},     {0x6DD, 0x6DD},       {0x70F, 0x70F},     {0x890, 0x891},
@@ -27,7 +27,7 @@ constexpr CodePoints kControls[] = {
     {0xF0000, 0xFFFFD}, {0x100000, 0x10FFFD},
 };
 
-// Chinese characters as BERT lists them, the gap before U+2B920 included.
+// Chinese characters as BERT lists them, including the gap before U+2B920.
 constexpr CodePoints kChinese[] = {
     {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
     {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F},
@@ -62,16 +62,16 @@ class WordPiece final : public BaseTokenizer {
   [[nodiscard]] Status build_index();
   void encode_word(std::string_view word, uint64_t characters, std::vector<Token>* out) const;
 
-  PrefixIndex index_;  // tokens that text may become
+  PrefixIndex index_;  // tokens that text can become
   bool lower_ = true;
   bool chinese_ = true;  // each Chinese character is a word
   Accents accents_ = Accents::kFirst;
-  uint64_t longest_word_ = UINT64_MAX;  // characters; a longer one is unknown
+  uint64_t longest_word_ = UINT64_MAX;  // in characters; a longer one is unknown
 };
 
 Status WordPiece::load(const gguf::Header& header) {
   SLUICE_RETURN_IF_ERROR(read_specials(header));
-  // What a tokenizer.json says beyond what GGUF can.
+  // Settings of a tokenizer.json that GGUF has no keys for.
   if (const auto strip = header.get_bool("tokenizer.sluice.strip_accents")) {
     accents_ = *strip ? Accents::kStrip : Accents::kKeep;
   }
@@ -81,7 +81,7 @@ Status WordPiece::load(const gguf::Header& header) {
   return build_index();
 }
 
-// [CLS] and [SEP] around every text, as BOS and EOS.
+// [CLS] and [SEP] are added around every text, as BOS and EOS.
 Status WordPiece::read_specials(const gguf::Header& header) {
   specials_.bos = 101;
   specials_.unknown = 100;
@@ -141,7 +141,7 @@ void WordPiece::encode_text(std::string_view text, bool, MergeScratch* scratch,
   append_valid_utf8(text, Replace::kEachByte, &valid);
   scratch->out_of_memory = !fold_text(valid, lower_, accents_, &folded);
   std::string().swap(valid);
-  // No word gives more tokens than it has bytes, and each one has a mark before it.
+  // A word gives at most as many tokens as it has bytes, and the mark is added before it.
   scratch->out_of_memory = scratch->out_of_memory ||
                            !make_room(&word, folded.size() + kSpaceMark.size()) ||
                            !make_room_for(out, folded.size() + 1);

@@ -1,4 +1,4 @@
-// Shapes are from the model cards; the mixtures from llama-quantize's documented behaviour (Q6_K
+// Shapes are from the model GPUs; the mixtures from llama-quantize's documented behaviour (Q6_K
 // for the head and for attn_v and ffn_down of the first and last eighth of the layers and every
 // third one between). llama-quantize sorts tensors by layer and then by name, global ones first.
 #include "tools/model_plan.h"

@@ -1,4 +1,4 @@
-// Gemma 3n and Gemma 4 E2B, from their cards. Both have an embedding of each layer's own, and
+// Gemma 3n and Gemma 4 E2B, from their GPUs. Both have an embedding of each layer's own, and
 // layers that share the keys and values of earlier ones; Gemma 3n has AltUp's four streams and
 // LAuReL, Gemma 4 larger heads where attention has no window, and a wider feed-forward part where
 // keys are shared.

@@ -1,4 +1,4 @@
-// Layers and metadata of mixtures with parts of their own, from the models' cards; a "cut" shape
+// Layers and metadata of mixtures with parts of their own, from the models' GPUs; a "cut" shape
 // has fewer layers.
 #include <cmath>
 

@@ -72,13 +72,13 @@ const engine = await Engine.load(model, { memoryBudget, contextLength });
 const words = await engine.tokenize('Once upon a time there was a little fox. '.repeat(400));
 const prompt = words.subarray(0, engine.info.plan.contextLength - 8);
 const started = performance.now();
-await engine.generate(prompt, { ...next, reusePrefix: false }).result;
+await engine.generate(prompt, { ...next, cachePrompt: false }).result;
 const promptMs = performance.now() - started;
 const works = () => engine.generate('Once upon', next).result;
 await phase(
   'prefill',
   promptMs,
-  (signal) => engine.generate(prompt, { ...next, reusePrefix: false, signal }).result,
+  (signal) => engine.generate(prompt, { ...next, cachePrompt: false, signal }).result,
   works,
 );
 await phase(

@@ -144,7 +144,7 @@ async function generateThere({ url, budget, context, prompt, n, more = 0 }) {
       maxTokens: n,
       temperature: 0,
       ignoreEos: true,
-      reusePrefix: false,
+      cachePrompt: false,
     }).result;
   const out = {
     tokens,
@@ -197,7 +197,7 @@ async function lastThere({ url, what, budget, low, times }) {
   const load = () =>
     Engine.load(new URL(url, location.href), { memoryBudget: budget, contextLength: 256 });
   const answer = (engine, maxTokens) =>
-    engine.generate('the mill', { maxTokens, temperature: 0, ignoreEos: true, reusePrefix: false })
+    engine.generate('the mill', { maxTokens, temperature: 0, ignoreEos: true, cachePrompt: false })
       .result;
   const held = [];
   let engine = await load();

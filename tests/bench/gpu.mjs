@@ -1,9 +1,9 @@
-// Products on a graphics card against the plain way, an invocation for each row and token: how many times as
+// Products on a GPU against the plain way, an invocation for each row and token: how many times as
 // long the plain one takes, with activations as they are and as codes of eight bits, all in one run, the best of
 // --times passes that last long enough, less what an empty one takes.
 //   npm run bench:gpu -- [--browser chromium|firefox] [--types Q4_0,Q4_K] [--rows 1024] [--cols 2048] [--times 2]
-//   npm run bench:gpu -- --model FILE [-p 32] [-n 8] [--times 2]     a whole model against wllama (card/peer.mjs)
-// Without a card it is SwiftShader or lavapipe that computes, programs on the CPU: of cards that says how many
+//   npm run bench:gpu -- --model FILE [-p 32] [-n 8] [--times 2]     a whole model against wllama (gpu/baseline.mjs)
+// Without a GPU it is SwiftShader or lavapipe that computes, programs on the CPU: of GPUs that says how many
 // instructions a product takes, not how it reads memory.
 import { build } from 'esbuild';
 import { parseArgs } from 'node:util';
@@ -31,7 +31,7 @@ const { values } = parseArgs({
 });
 
 async function bundle() {
-  const outdir = inRoot('build', 'web-tests', 'bench-card');
+  const outdir = inRoot('build', 'web-tests', 'bench-gpu');
   const entryPoints = [inRoot('tests', 'bench', 'gpu', 'page.ts')];
   await build({
     entryPoints,

@@ -86,7 +86,7 @@ const sides = [
   ],
 ];
 
-// Words in an order that no other prompt has: none begins as another does.
+// SplitNames in an order that no other prompt has: none begins as another does.
 const prompt = (client, n) =>
   promptWords(length + client * answers + n)
     .slice(client * answers + n)

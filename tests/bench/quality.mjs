@@ -110,11 +110,11 @@ async function workOf(file, args, vocabulary) {
     '--json',
     ...args,
   ]);
-  const rows = made.headRows || 1;
+  const rows = made.clusteredHeadRows || 1;
   return {
-    known: made.headKnown / rows,
-    products: made.headRows ? made.headProducts / rows / vocabulary : 1,
-    layers: made.exitRows ? made.exitLayers / made.exitRows : '',
+    known: made.clusteredHeadKnown / rows,
+    products: made.clusteredHeadRows ? made.clusteredHeadProducts / rows / vocabulary : 1,
+    layers: made.earlyExitRows ? made.earlyExitLayers / made.earlyExitRows : '',
   };
 }
 

@@ -70,7 +70,7 @@ async function measure(name, drafts, more) {
       row.tokensPerPass,
       `${row.draftedTokens}`,
       `${row.acceptedTokens}`,
-      `${row.passes}`,
+      `${row.forwardPasses}`,
     ]);
   }
 }
@@ -100,7 +100,7 @@ async function answerInTab({ url, draft, memoryBudget, threads, prompt, tokens, 
       maxTokens: tokens,
       temperature: 0,
       ignoreEos: true,
-      reusePrefix: false,
+      cachePrompt: false,
     }).result;
     const after = await told();
     const [draftedTokens, acceptedTokens, passes] = [

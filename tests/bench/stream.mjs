@@ -96,7 +96,7 @@ async function measureNative(file, budgets) {
       budget,
       decode: row.decodeTokensPerSecond,
       perPass: row.bytesPerPass,
-      bandwidth: row.storeBytesPerSecond,
+      bandwidth: row.cacheBytesPerSecond,
     });
   }
   return rows;
@@ -112,7 +112,7 @@ async function fillStore({ url }) {
   });
   await engine.downloaded;
   await engine.dispose();
-  return (await Engine.store.size()) > 0;
+  return (await Engine.modelCache.size()) > 0;
 }
 
 async function smallestBudget({ url, context }) {
@@ -154,7 +154,7 @@ async function webRow({ url, budget, n, rounds, threads, context, sample, settle
     threads,
     contextLength: context,
   });
-  const options = { maxTokens: n + 1, temperature: 0, ignoreEos: true, reusePrefix: false };
+  const options = { maxTokens: n + 1, temperature: 0, ignoreEos: true, cachePrompt: false };
   await engine.generate('the mill', options).result;
   for (let round = 0; round < rounds; round++) {
     await new Promise((done) => setTimeout(done, settleMs));

@@ -80,7 +80,7 @@ async function measureOurs({ prompt, n }) {
     maxTokens: n,
     temperature: 0,
     ignoreEos: true,
-    reusePrefix: false,
+    cachePrompt: false,
   });
   const { usage, timings } = await generation.result;
   // The first token comes out of the prompt's own pass.

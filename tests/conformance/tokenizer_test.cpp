@@ -96,7 +96,7 @@ TEST(TokenizerFixtures, EveryLineOfEveryVocabulary) {
     const auto expected = read_ids(file + ".out");
     ASSERT_EQ(inputs.size(), expected.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
-      EXPECT_EQ(tokenizer->encode(inputs[i], {.add_bos = false}), expected[i])
+      EXPECT_EQ(tokenizer->encode(inputs[i], {.add_special = false}), expected[i])
           << "line " << i + 1 << ": \"" << inputs[i] << '"';
       if (!folds(file)) {
         EXPECT_EQ(tokenizer->decode(expected[i]), inputs[i]) << "line " << i + 1;
@@ -125,7 +125,7 @@ TEST(TokenizerFixtures, ExtraTexts) {
         text.push_back(tab ? '\t' : inputs[i][at]);
         if (tab) ++at;
       }
-      EXPECT_EQ(tokenizer->encode(text, {.add_bos = false}), expected[i]) << i << ": " << text;
+      EXPECT_EQ(tokenizer->encode(text, {.add_special = false}), expected[i]) << i << ": " << text;
     }
   }
 }
@@ -156,7 +156,7 @@ TEST(TokenizerFixtures, RandomUnicodeComesBack) {
         if (random(9) == 0) text += "\xE2\x80\x8D\xEF\xB8\x8F";
       }
       EXPECT_EQ(
-          tokenizer->decode(tokenizer->encode(text, {.add_bos = true, .parse_special = false})),
+          tokenizer->decode(tokenizer->encode(text, {.add_special = true, .parse_special = false})),
           text);
     }
   }

@@ -17,7 +17,7 @@ void check(bool ok) {
 void use(const sluice::tokenizer::Tokenizer& tokenizer, std::string_view text) {
   using sluice::tokenizer::Token;
   for (const bool parse_special : {false, true}) {
-    const auto ids = tokenizer.encode(text, {.add_bos = false, .parse_special = parse_special});
+    const auto ids = tokenizer.encode(text, {.add_special = false, .parse_special = parse_special});
     sluice::tokenizer::StreamDecoder decoder(tokenizer, parse_special);
     for (const Token id : ids) {
       check(id >= 0 && id < tokenizer.n_vocab());
@@ -32,8 +32,8 @@ void use(const sluice::tokenizer::Tokenizer& tokenizer, std::string_view text) {
   (void)tokenizer.encode(text);
   const std::string quoted = "\xEF\xB7\x90" + std::string(text);  // marked as plain to the end
   if (text.find("\xEF\xB7") != text.npos) return;
-  for (const Token id :
-       tokenizer.encode(quoted, {.add_bos = false, .continues = true, .marked = true})) {
+  for (const Token id : tokenizer.encode(
+           quoted, {.add_special = false, .continuation = true, .literal_spans = true})) {
     check(id >= 0 && id < tokenizer.n_vocab() && !tokenizer.is_control(id));
   }
 }

@@ -94,7 +94,7 @@ test('a piece of a state is as large on both sides', () => {
   assert.equal(size(binding), size(embind.header));
 });
 
-test('graphics cards read the weight types that there are, of which the list alone has numbers and sizes', () => {
+test('GPUs read the weight types that there are, of which the list alone has numbers and sizes', () => {
   const list = read('kernels/types.def');
   const listed = typesOf(list);
   assert.equal(listed.length, [...plain(list).matchAll(/^SLUICE_\w+_TYPE\(/gm)].length);
@@ -113,31 +113,31 @@ test('graphics cards read the weight types that there are, of which the list alo
   const weights = [...list.matchAll(/^SLUICE_(?:ELEMENT|BLOCK)_TYPE\((\w+), /gm)].map(
     ([, name]) => name,
   );
-  const card = [
+  const gpu = [
     ...find('web/gpu/kernels/types.ts', /decoders: Record<string, string> = \{([^}]*)\}/).matchAll(
       /(\w+): /g,
     ),
   ].map(([, name]) => name);
-  assert.deepEqual(card.sort(), weights.sort());
+  assert.deepEqual(gpu.sort(), weights.sort());
 });
 
-test('a pass on a graphics card has the same words on both sides, and operations the same numbers', () => {
-  const card = 'web/gpu/program.ts';
+test('a pass on a GPU has the same words on both sides, and operations the same numbers', () => {
+  const gpu = 'web/gpu/program.ts';
   const header = 'src/gpu/gpu_executor.h';
   const upper = (name) => name.replace(/(?:^|_)([a-z])/g, (_, letter) => letter.toUpperCase());
-  const body = plain(find(header, /struct CardPass \{([^]*?)\n\};/)).replace(/enum [^;]*;/g, '');
+  const body = plain(find(header, /struct GpuPass \{([^]*?)\n\};/)).replace(/enum [^;]*;/g, '');
   const fields = [...body.matchAll(/\bu?int32_t ([^;]+);/g)].flatMap(([, names]) =>
     names.split(',').map((name) => upper(/\w+/.exec(name)[0])),
   );
   assert.deepEqual(
-    Object.entries(enumeration(card, 'Word')),
+    Object.entries(enumeration(gpu, 'Word')),
     fields.map((name, at) => [name, at]),
   );
-  assert.deepEqual(enumeration(card, 'PassState'), enumeration(header, 'State'));
-  assert.deepEqual(enumeration(card, 'Left'), enumeration(header, 'Left'));
+  assert.deepEqual(enumeration(gpu, 'PassState'), enumeration(header, 'State'));
+  assert.deepEqual(enumeration(gpu, 'CpuFallback'), enumeration(header, 'CpuFallback'));
   for (const name of ['OpKind', 'Buf', 'NormKind']) {
     const { Count: _, ...numbers } = enumeration('src/model/op.h', name);
-    assert.deepEqual(enumeration(card, name), numbers, name);
+    assert.deepEqual(enumeration(gpu, name), numbers, name);
   }
 });
 
@@ -181,7 +181,7 @@ test('the states of units are those that the binding numbers', () => {
   ]
     .flatMap((match) => match.slice(1).filter((n) => n !== undefined))
     .map((n) => names[n]);
-  assert.deepEqual(numbers, ['pinned-absent', 'absent', 'loading', 'pinned', 'resident']);
+  assert.deepEqual(numbers, ['pinned-pending', 'absent', 'loading', 'pinned', 'resident']);
 });
 
 test('every code of the engine is one that a SluiceError can carry, and the other way round', () => {

@@ -62,7 +62,7 @@ test('tokenize prints the ids on one line', async () => {
   const ids = [...(await engine.tokenize(readFileSync(file, 'utf8')))];
   assert.equal(cli(['tokenize', model, '--file', file]).stdout, `${JSON.stringify(ids)}\n`);
   const plain = [
-    ...(await engine.tokenize('Once upon a time<|end|>', { addBos: false, parseSpecial: false })),
+    ...(await engine.tokenize('Once upon a time<|end|>', { addSpecial: false, parseSpecial: false })),
   ];
   assert.equal(
     cli(['tokenize', model, '--file', file, '--no-add-special', '--no-parse-special']).stdout,

@@ -136,7 +136,7 @@ test('one script is all that a page has to host', async () => {
   assert.deepEqual([...files].sort(), ['/', '/inline.js', '/main.js', '/model.gguf']);
 });
 
-test('a QSF file opens, and a graphics card is refused by name or passed over', async () => {
+test('a QSF file opens, and a GPU is refused by name or passed over', async () => {
   const qsf = inRoot('tests', 'data', 'qsf', 'zstd.qsf');
   const server = await serve(
     [

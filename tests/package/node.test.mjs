@@ -44,7 +44,7 @@ test('a budget below the size of the model tells the same story, and holds', asy
 test('an engine that nobody asks for anything yet loads all that stays', async () => {
   for (const ioWorker of [false, true]) {
     const engine = await Engine.load(model, { kernels: '', ioWorker });
-    const absent = () => engine.layers().filter(({ state }) => state !== 'pinned').length;
+    const absent = () => engine.weightUnits().filter(({ state }) => state !== 'pinned').length;
     for (let i = 0; i < 2000 && absent() > 0; i++)
       await new Promise((later) => setTimeout(later, 50));
     assert.equal(absent(), 0, `${ioWorker ? 'with' : 'without'} an I/O worker`);

@@ -24,7 +24,7 @@ const limits = {
   'engine.simd128.wasm': [1040 * kB, 350 * kB],
   'engine.relaxed.wasm': [1040 * kB, 350 * kB],
   'engine.relaxed16.wasm': [1040 * kB, 350 * kB],
-  'engine.gpu.wasm': [1090 * kB, 365 * kB], // half a kB of it splits layers between card and CPU
+  'engine.gpu.wasm': [1090 * kB, 365 * kB], // half a kB of it splits layers between GPU and CPU
   'safetensors.wasm': [200 * kB, 88 * kB],
   'safetensors.js': [8 * kB, 3 * kB],
   'gpu.js': [110 * kB, 34 * kB], // products of codes and of halves are 3 kB of it

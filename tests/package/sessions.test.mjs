@@ -52,7 +52,7 @@ test('a prompt is found again after a reload, and answered as if it had been rea
   const first = await afresh(async ({ load, SavedSessions }, text) => {
     const saved = await SavedSessions.open();
     const engine = await load();
-    const none = await saved.recall(engine, text);
+    const none = await saved.restorePrefix(engine, text);
     const answer = await engine.generate(`${text} He`, { maxTokens: 20, temperature: 0 }).result;
     const session = engine.session();
     await session.generate('The cat', { maxTokens: 5, temperature: 0 }).text();
@@ -77,7 +77,7 @@ test('a prompt is found again after a reload, and answered as if it had been rea
   const again = await afresh(async ({ load, SavedSessions }, text) => {
     const saved = await SavedSessions.open();
     const engine = await load();
-    const known = await saved.recall(engine, `${text} He`);
+    const known = await saved.restorePrefix(engine, `${text} He`);
     const { text: answer, usage } = await engine.generate(`${text} He`, {
       maxTokens: 20,
       temperature: 0,
@@ -89,7 +89,7 @@ test('a prompt is found again after a reload, and answered as if it had been rea
     const missing = await saved.restore('dog', session);
     await engine.dispose();
     const other = await load({ kvType: 'q8_0' });
-    const foreign = await saved.recall(other, text);
+    const foreign = await saved.restorePrefix(other, text);
     await other.dispose();
     return {
       known,
@@ -134,11 +134,11 @@ test('damage is found, the oldest go, and what is too large is not kept', async 
       const out = await handle.createWritable();
       await out.write(bytes);
       await out.close();
-      damaged.push(await saved.recall(engine, text));
+      damaged.push(await saved.restorePrefix(engine, text));
       const cut = await handle.createWritable({ keepExistingData: true }).catch(() => null);
       await cut?.truncate(200);
       await cut?.close();
-      damaged.push(await saved.recall(engine, text));
+      damaged.push(await saved.restorePrefix(engine, text));
       await saved.delete('x');
     }
     await saved.save('a', engine);
@@ -153,7 +153,7 @@ test('damage is found, the oldest go, and what is too large is not kept', async 
     const refused = await tiny.save('d', engine);
     const elsewhere = await (
       await SavedSessions.open({ model: 'other weights' })
-    ).recall(engine, text);
+    ).restorePrefix(engine, text);
     const wrong = await SavedSessions.open({ maxBytes: 0 }).catch((error) => error.code);
     const still = await engine.generate(text, { maxTokens: 1, temperature: 0 }).result;
     await engine.dispose();

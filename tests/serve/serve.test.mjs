@@ -355,16 +355,16 @@ test('a client that leaves stops its answer', async () => {
     break;
   }
   await server.until(aborted, (n) => n > before);
-  await server.until('sluice_running', (n) => n === 0);
+  await server.until('sluice_requests_running', (n) => n === 0);
   const between = await server.metric(aborted);
   const controller = new AbortController();
   const whole = client.completions.create(params, { signal: controller.signal });
-  await server.until('sluice_running', (n) => n === 1);
+  await server.until('sluice_requests_running', (n) => n === 1);
   controller.abort();
   await assert.rejects(whole, OpenAI.APIUserAbortError);
   await server.until(aborted, (n) => n > between);
-  await server.until('sluice_running', (n) => n === 0);
-  assert.ok((await server.metric('sluice_generated_tokens_total')) < 2 * 16 * 400);
+  await server.until('sluice_requests_running', (n) => n === 0);
+  assert.ok((await server.metric('sluice_generation_tokens_total')) < 2 * 16 * 400);
 });
 
 test('32 clients at once, some of which leave, are each told what one alone is', async () => {
@@ -529,11 +529,11 @@ test('a client that does not read holds up its answers, not memory', async () =>
     logit_bias: endless,
   });
   let tokens = -1;
-  for (let now = 0; now !== tokens; now = await server.metric('sluice_generated_tokens_total')) {
+  for (let now = 0; now !== tokens; now = await server.metric('sluice_generation_tokens_total')) {
     tokens = now;
     await sleep(200);
   }
-  assert.equal(await server.metric('sluice_running'), 1);
+  assert.equal(await server.metric('sluice_requests_running'), 1);
   assert.ok(memory() - before < (inNode ? 64 : 8) << 10, `${memory() - before} kB more`);
   const chunks = await events(response);
   assert.equal(chunks.filter(({ choices }) => choices[0].finish_reason).length, 16);
@@ -657,7 +657,7 @@ test('a signal lets what is being answered end; a second one does not wait', asy
     (r) => r.status,
     () => 0,
   );
-  await hurried.until('sluice_running', (n) => n === 1);
+  await hurried.until('sluice_requests_running', (n) => n === 1);
   hurried.child.kill('SIGINT');
   await sleep(50);
   hurried.child.kill('SIGINT');

@@ -220,8 +220,8 @@ TEST_F(ServeThreads, ConversationsInFilesGoOnAsEachWouldAlone) {
     for (std::thread& client : clients) client.join();
   }
   EXPECT_EQ(went_on, kTalks * (kTurns - 1));
-  EXPECT_EQ(metric("sluice_spilled"), kTalks - 4);
-  EXPECT_GT(metric("sluice_spill_read_bytes_total"), 0);
+  EXPECT_EQ(metric("sluice_sessions_swapped"), kTalks - 4);
+  EXPECT_GT(metric("sluice_swap_in_bytes_total"), 0);
   EXPECT_EQ(metric("sluice_forgotten_total"), 0);
 
   // A disk that is full costs time alone.

@@ -232,9 +232,9 @@ TEST_F(Convert, MeasuresWhereTokensLeave) {
                             confidence, "--json"});
       EXPECT_EQ(told.status, 0) << told.err;
       const auto made = nlohmann::json::parse(told.out);
-      const double rows = made["exitRows"].get<double>();
-      EXPECT_LE(made["exitLeft"].get<double>(), rows);
-      return rows > 0 ? made["exitLayers"].get<double>() / rows : 0;
+      const double rows = made["earlyExitRows"].get<double>();
+      EXPECT_LE(made["earlyExitLeft"].get<double>(), rows);
+      return rows > 0 ? made["earlyExitLayers"].get<double>() / rows : 0;
     };
     EXPECT_EQ(layers_of("1"), 0);  // nobody may leave
     EXPECT_EQ(layers_of("0"), 2);  // everybody, as soon as possible

@@ -147,7 +147,7 @@ std::vector<tokenizer::Token> ids_of(TinyModel& tiny, const std::string& text) {
   EXPECT_TRUE(model.ok()) << model.status().message();
   const auto tokenizer = tokenizer::Tokenizer::create(model->header);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
-  return (*tokenizer)->encode(text, {.add_bos = false});
+  return (*tokenizer)->encode(text, {.add_special = false});
 }
 
 TEST(HfTokenizer, NormalizesAsTheFileSays) {
@@ -413,7 +413,7 @@ void expect_same_ids(const char* name, const std::string& steps) {
   const std::string input = read_text(dir / (std::string("ggml-vocab-") + name + ".gguf.inp"));
   size_t at = 0;
   int texts = 0;
-  const tokenizer::EncodeOptions options{.add_bos = false, .parse_special = false};
+  const tokenizer::EncodeOptions options{.add_special = false, .parse_special = false};
   while (at < input.size()) {
     size_t end = input.find("\n__ggml_vocab_test__\n", at);
     if (end == std::string::npos) end = input.size();

@@ -321,7 +321,8 @@ TEST(Opener, NamesWhatADirectoryLacks) {
     files.erase(std::string("d/") + missing);
     const std::string told = opened_as(files, {"d/", false, {}}, Code::kNotFound);
     expect_words(told, {missing, "nothing there."});
-    const bool hint = told.find(". To open a GGUF file, name the file itself.") != std::string::npos;
+    const bool hint =
+        told.find(". To open a GGUF file, name the file itself.") != std::string::npos;
     EXPECT_EQ(hint, std::string_view(missing) == "config.json") << told;
   }
 }

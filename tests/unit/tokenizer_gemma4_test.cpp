@@ -5,7 +5,7 @@ namespace sluice::test {
 namespace {
 
 using Ids = std::vector<Token>;
-constexpr tokenizer::EncodeOptions kBare{.add_bos = false};
+constexpr tokenizer::EncodeOptions kBare{.add_special = false};
 
 TEST(Gemma4, MergesAsListedWithNewlinesApart) {
   VocabFile file = sentencepiece_vocab();  // <unk> <s> </s> and the bytes, 3 to 258

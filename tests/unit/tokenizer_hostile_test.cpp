@@ -9,7 +9,7 @@ namespace {
 
 using Ids = std::vector<Token>;
 
-constexpr tokenizer::EncodeOptions kPlain{.add_bos = false, .parse_special = true};
+constexpr tokenizer::EncodeOptions kPlain{.add_special = false, .parse_special = true};
 
 // A mebibyte of what makes naive merging quadratic. Nothing is timed: a quadratic case would take
 // hours here, so that finishing is the proof.
@@ -65,7 +65,7 @@ void expect_refused(const VocabFile& file, Code code, const std::string& named) 
 TEST(HostileVocabulary, IsRefusedByName) {
   VocabFile file = byte_vocab("gpt-2");
   file.merges = {"a b"};
-  expect_refused(file, Code::kBadTokenizer, "merge 0 \"a b\" names no token");
+  expect_refused(file, Code::kBadTokenizer, "merge 0 \"a b\" has an unknown token");
   file.merges = {"ab"};
   expect_refused(file, Code::kBadTokenizer, "merge 0 \"ab\"");
   file.merges = {""};
@@ -73,7 +73,7 @@ TEST(HostileVocabulary, IsRefusedByName) {
 
   file = byte_vocab("gpt-2");
   file.add("a");
-  expect_refused(file, Code::kBadTokenizer, "tokens 97 and 256 are the same text \"a\"");
+  expect_refused(file, Code::kBadTokenizer, "tokens 97 and 256 have the same text \"a\"");
 
   file = byte_vocab("gpt-2");
   file.types.pop_back();

@@ -18,7 +18,7 @@ namespace {
 using tokenizer::EncodeOptions;
 using Ids = std::vector<Token>;
 
-constexpr EncodeOptions kMarked{.add_bos = false, .marked = true};
+constexpr EncodeOptions kMarked{.add_special = false, .literal_spans = true};
 const std::string kBegin(tokenizer::kPlainBegin);
 const std::string kEnd(tokenizer::kPlainEnd);
 
@@ -137,7 +137,7 @@ TEST(PlainText, ATokenOfTwoStringsIsNone) {
 
 TEST(PlainText, MarksAreTextUnlessAskedFor) {
   const auto tokenizer = byte_vocab("gpt-2").must_create();
-  EXPECT_EQ(tokenizer->encode(kBegin, {.add_bos = false}), (Ids{0xEF, 0xB7, 0x90}));
+  EXPECT_EQ(tokenizer->encode(kBegin, {.add_special = false}), (Ids{0xEF, 0xB7, 0x90}));
   EXPECT_EQ(tokenizer->encode(kBegin + "\xEF\xB7" + kEnd + "\xEF", kMarked),
             tokenizer->encode("\xEF\xB7\xEF", kUserText));
   EXPECT_EQ(tokenizer->encode(kBegin, kMarked), Ids{});
@@ -178,7 +178,7 @@ TEST(Continues, NeitherBosNorSpaceNorNormalization) {
   const Token space = spm.add(kMark, kNormal, -1);
   const Token a = spm.add("a", kNormal, -2);
   const auto tokenizer = spm.must_create();
-  const EncodeOptions continues{.continues = true};
+  const EncodeOptions continues{.continuation = true};
   EXPECT_EQ(tokenizer->encode("a"), (Ids{1, space, a}));
   EXPECT_EQ(tokenizer->encode("a", continues), Ids{a});
   EXPECT_EQ(tokenizer->encode(" a", continues), (Ids{space, a}));

@@ -12,7 +12,7 @@ using tokenizer::EncodeOptions;
 using tokenizer::StreamDecoder;
 using Ids = std::vector<Token>;
 
-constexpr EncodeOptions kSpecial{.add_bos = false, .parse_special = true};
+constexpr EncodeOptions kSpecial{.add_special = false, .parse_special = true};
 
 std::vector<std::string> characters(const std::string& text) {
   std::vector<std::string> result;

@@ -19,7 +19,7 @@ namespace sluice::test {
 using tokenizer::Token;
 using tokenizer::Tokenizer;
 
-inline constexpr tokenizer::EncodeOptions kUserText{.add_bos = false, .parse_special = false};
+inline constexpr tokenizer::EncodeOptions kUserText{.add_special = false, .parse_special = false};
 inline const std::string kMark = "\xE2\x96\x81";  // SentencePiece's space
 
 enum : int32_t {

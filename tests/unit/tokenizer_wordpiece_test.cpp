@@ -7,7 +7,7 @@ namespace sluice::test {
 namespace {
 
 using Ids = std::vector<Token>;
-constexpr tokenizer::EncodeOptions kBare{.add_bos = false};
+constexpr tokenizer::EncodeOptions kBare{.add_special = false};
 
 enum : Token { kUnk, kCls, kSep, kMask };
 

@@ -1,5 +1,5 @@
 // site/bench.html in Chromium, on the software adapter with the sample model: it runs through, and every figure
-// of its table is one. And the page that talks, with the card switched on.
+// of its table is one. And the page that talks, with the GPU switched on.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { longOnly } from '../extent.mjs';
@@ -11,7 +11,7 @@ let pages;
 before(async () => (pages = await openSite('site-bench', { start: launchChromiumGpu })));
 after(() => pages.close());
 
-test('measures CPU and card, and prints a table to copy', { skip: longOnly }, () =>
+test('measures CPU and GPU, and prints a table to copy', { skip: longOnly }, () =>
   pages.withTabs(async (open, context) => {
     await context.grantPermissions(['clipboard-read', 'clipboard-write'], {
       origin: pages.server.url,
@@ -38,7 +38,7 @@ test('measures CPU and card, and prints a table to copy', { skip: longOnly }, ()
       );
     assert.deepEqual([head.length, rows.length], [7, 2], text);
     assert.ok(line.every((cell) => /^-+$/.test(cell)));
-    const [cpu, card] = rows;
+    const [cpu, gpu] = rows;
     assert.match(cpu[0], /^CPU, \d+ threads?, wasm/);
     for (const row of rows) {
       for (const cell of [row[1], row[2]])
@@ -46,14 +46,14 @@ test('measures CPU and card, and prints a table to copy', { skip: longOnly }, ()
       for (const cell of [row[3], row[6]]) assert.match(cell, /^\d+(\.\d+)? [kMG]?B$/, text);
     }
     assert.deepEqual(cpu.slice(4, 6), ['–', '–']);
-    assert.match(card[4], /^\d+ %$/);
-    const [dispatches, submits] = card[5].split(', ').map(Number);
+    assert.match(gpu[4], /^\d+ %$/);
+    const [dispatches, submits] = gpu[5].split(', ').map(Number);
     assert.ok(dispatches > 0 && submits >= 1, text);
     assert.match(
       text,
       /^Model: .+ \(llama, 1\.\d+ MB, Q8_0\), prompt of 40 tokens, answer of 4, best of 1$/m,
     );
-    assert.match(text, /^Card: .+, copies .+\/s$/m);
+    assert.match(text, /^GpuExecutor: .+, copies .+\/s$/m);
     assert.match(text, /^device: 'auto': The CPU computes: measured/m);
     assert.doesNotMatch(text, /NaN|Infinity|undefined/);
     await page.click('#copy');
@@ -76,7 +76,7 @@ test('a model that is not there is said', () =>
   ));
 
 test(
-  'the page that talks shows the card and its memory where it is switched on',
+  'the page that talks shows the GPU and its memory where it is switched on',
   { skip: longOnly },
   () =>
     pages.withTabs(async (open) => {
@@ -88,7 +88,7 @@ test(
       await say(page, 'Tell me a story.');
       await until(page, () => document.querySelector('.assistant .body')?.textContent.length > 3);
       await idle(page);
-      await shows(page, '#figures', /Device(?!CPU).+[kM]B on the card/);
+      await shows(page, '#figures', /Device(?!CPU).+[kM]B on the GPU/);
       await page.click('#source summary');
       await page.selectOption('#device', 'auto');
       await page.click('#check');

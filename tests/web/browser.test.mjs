@@ -192,12 +192,12 @@ test('a tab that found the store busy takes it over when the other one leaves', 
       const second = await open();
       await start(page);
       await start(second);
-      const left = await page.evaluate(() => engine.dispose().then(() => Engine.store.size()));
+      const left = await page.evaluate(() => engine.dispose().then(() => Engine.modelCache.size()));
       assert.ok(left < bytes.length, 'the first tab stored all');
       held = false;
       const complete = await second.evaluate(async () => {
         for (let i = 0; i < 1000; i++) {
-          const [model] = await Engine.store.list();
+          const [model] = await Engine.modelCache.list();
           if (model?.complete) return true;
           await new Promise((later) => setTimeout(later, 100));
         }
@@ -223,9 +223,9 @@ test('deleting a model that is in use is refused', () =>
   inTab(browser, dist, {}, async ({ page }) => {
     const codes = await page.evaluate(async (url) => {
       const engine = await Engine.load(url, { memoryBudget: 700_000 });
-      const busy = await Engine.store.delete(url).catch((error) => error.code);
+      const busy = await Engine.modelCache.delete(url).catch((error) => error.code);
       await engine.dispose();
-      return [busy, await Engine.store.delete(url), (await Engine.store.list()).length];
+      return [busy, await Engine.modelCache.delete(url), (await Engine.modelCache.list()).length];
     }, server.url);
     assert.deepEqual(codes, ['CACHE_LOCKED', true, 0]);
   }));
@@ -269,7 +269,7 @@ test('tabs killed at random moments of a download lose no stored chunk', () =>
     inTab(browser, dist, {}, async ({ open }) => {
       const next = random(4);
       const last = await open();
-      const size = () => last.evaluate(() => Engine.store.size());
+      const size = () => last.evaluate(() => Engine.modelCache.size());
       const rounds = extent(6, 50);
       let patience = 1;
       for (let i = 0; i < rounds || (i < 100 && (await size()) === 0); i++) {
@@ -325,7 +325,7 @@ test('aborts at random moments of a load leave the store to the load that follow
       assert.deepEqual([text, warnings], [expected, []]);
       assert.equal((await load(page, slow.url, { cache: 'only' })).text, expected);
       assert.equal(
-        await page.evaluate((url) => Engine.store.delete(url), slow.url),
+        await page.evaluate((url) => Engine.modelCache.delete(url), slow.url),
         true,
         'nobody holds it',
       );

@@ -87,7 +87,7 @@ test('a download goes on across moves, and is told of once', async (t) => {
     await engine.setMemoryBudget(4e6);
     await engine.downloaded;
     assert.equal(await engine.generate('hello', greedy).text(), expected);
-    assert.equal(phases.filter((phase) => phase === 'stored').length, 1);
+    assert.equal(phases.filter((phase) => phase === 'cached').length, 1);
     assert.ok(slow.state.bytes < 2 * bytes.length, `${slow.state.bytes} fetched`);
     assert.ok(engine.stats().bytesFetched >= bytes.length - 16384);
     const { requests } = slow.state;

@@ -144,7 +144,7 @@ describe('stored bytes outlive', () => {
           message: /stays stored/,
         });
         const [entry] = await new StoreManager(async () => store).list();
-        assert.equal(entry.bytesStored, had);
+        assert.equal(entry.bytesCached, had);
         good = true;
         assert.ok((await load(`${base}/m`, store)).equals(bytes));
       },
@@ -394,7 +394,7 @@ test('the files of a directory are one model to the list, to delete and to evict
       const size = 4 * json.length + 2 * tensors.length;
       const list = await manager.list();
       assert.deepEqual(
-        list.map((m) => [m.url, m.size, m.bytesStored, m.complete]),
+        list.map((m) => [m.url, m.size, m.bytesCached, m.complete]),
         [
           [`${base}/dir/other.gguf`, tensors.length, tensors.length, true],
           [`${base}/dir/?x=1`, size, size, true],
@@ -462,7 +462,7 @@ async function opened(url, store) {
     {
       onProgress: ({ phase, code }) => said.phases.push(code ?? phase),
       onError: assert.fail,
-      onDownloaded: (error) => (said.downloaded = error?.code ?? 'stored'),
+      onDownloaded: (error) => (said.downloaded = error?.code ?? 'cached'),
     },
   );
   await io.openFile(0, url, 0);
@@ -489,7 +489,7 @@ test('a download that finds no room is no stored model', async () => {
       await until(() => said.downloaded);
       assert.equal(said.downloaded, 'QUOTA');
       assert.ok(
-        said.phases.includes('QUOTA') && !said.phases.includes('stored'),
+        said.phases.includes('QUOTA') && !said.phases.includes('cached'),
         said.phases.join(),
       );
       const all = await io.read(0, 0, gguf(1).length);
@@ -521,10 +521,10 @@ test('a second tab has the model stored when the first has stored it, and not be
       slow.forEach((answer) => answer());
       await until(() => tabs.every(({ said }) => said.downloaded));
       assert.deepEqual(
-        tabs.map(({ said }) => [said.downloaded, said.phases.includes('stored')]),
+        tabs.map(({ said }) => [said.downloaded, said.phases.includes('cached')]),
         [
-          ['stored', true],
-          ['stored', true],
+          ['cached', true],
+          ['cached', true],
         ],
       );
       for (const { io } of tabs) await io.close();
@@ -545,7 +545,7 @@ test('a second tab goes on where the first was closed', async () => {
       await first.io.close();
       free = true;
       await until(() => second.said.downloaded);
-      assert.equal(second.said.downloaded, 'stored');
+      assert.equal(second.said.downloaded, 'cached');
       assert.equal((await new StoreManager(async () => store).list())[0].complete, true);
       await second.io.close();
     },
@@ -559,7 +559,7 @@ test('where nothing is stored nothing is said to be', async () => {
       const { io, said } = await opened(`${base}/m`, null);
       io.startDownload();
       await until(() => said.downloaded);
-      assert.ok(!said.phases.includes('stored'));
+      assert.ok(!said.phases.includes('cached'));
       await io.close();
     },
   );

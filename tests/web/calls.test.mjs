@@ -96,7 +96,7 @@ test('cancelling a stream during the prompt cancels at once: by count', async ()
       `${name}: ${computed() - left} units until cancel() had an answer`,
     );
     assert.equal((await pending).done, true);
-    const over = loaded.generate([5], { ...greedy, maxTokens: 0, reusePrefix: false });
+    const over = loaded.generate([5], { ...greedy, maxTokens: 0, cachePrompt: false });
     await over.result;
     assert.ok(computed() - left <= 200, `${name}: ${computed() - left} units after cancel()`);
   }
@@ -379,8 +379,8 @@ test('an option that is not known is refused by its name, with what was meant', 
     [() => text(session.send('x', { n: 5 })), 'n'],
     [async () => engine.session({ systemPrompt: 'x' }), 'systemPrompt', 'system'],
     [() => session.save({ timeout: 5 }), 'timeout', 'signal'],
-    [() => engine.tokenize('x', { bos: false }), 'bos', 'addBos'],
-    [() => engine.detokenize([5], { specials: true }), 'specials', 'special'],
+    [() => engine.tokenize('x', { bos: false }), 'bos', 'addSpecial'],
+    [() => engine.detokenize([5], { specials: true }), 'specials', 'skipSpecialTokens'],
     [() => engine.setMemoryBudget(1e9, { force: true }), 'force'],
     [() => engine.chat.completions.create({ messages, maxTokens: 5 }), 'maxTokens', 'max_tokens'],
     [() => engine.chat.completions.create({ messages, minP: 0.5 }), 'minP', 'min_p'],
@@ -544,7 +544,7 @@ test('addresses that nothing here reads are refused at once, and files are found
   writeFileSync(odd, fakeModel());
   for (const source of [odd, pathToFileURL(odd), pathToFileURL(odd).href, `file://${odd}`]) {
     const loaded = await Engine.load(source);
-    assert.equal(loaded.layers().length, 12, String(source));
+    assert.equal(loaded.weightUnits().length, 12, String(source));
     await loaded.dispose();
   }
 });

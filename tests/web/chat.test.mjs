@@ -44,12 +44,12 @@ test('a model without a template gets ChatML, and a warning once', async () => {
     { role: 'user', content: [{ type: 'text', text: 'Hi' }] },
   ];
   for (let i = 0; i < 2; i++) {
-    const { text, addBos, stop } = await renderer.render(messages);
+    const { text, addSpecial, stop } = await renderer.render(messages);
     assert.equal(
       text,
       '<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n',
     );
-    assert.deepEqual([addBos, stop], [true, ['<|im_end|>']]);
+    assert.deepEqual([addSpecial, stop], [true, ['<|im_end|>']]);
   }
   assert.equal(warnings.length, 1);
 });
@@ -59,8 +59,8 @@ test("a tool call's arguments reach the template as an object", async () => {
     '{{ bos_token }}{{ messages[0].tool_calls[0].function.arguments.city }}{{ tools is none }}';
   const renderer = new PromptRenderer({ chatTemplate, bosToken: '<s>' }, assert.fail);
   const tool_calls = [{ function: { name: 'f', arguments: '{"city": "Oslo"}' } }];
-  const { text, addBos } = await renderer.render([
+  const { text, addSpecial } = await renderer.render([
     { role: 'assistant', content: null, tool_calls },
   ]);
-  assert.deepEqual([text, addBos], ['<s>OsloTrue', false]);
+  assert.deepEqual([text, addSpecial], ['<s>OsloTrue', false]);
 });

@@ -90,7 +90,7 @@ async function measure({ source, options, prompt, decoder, positions, count }) {
       maxTokens: count,
       temperature: 0,
       ignoreEos: true,
-      reusePrefix: false,
+      cachePrompt: false,
       logprobs: 2,
     };
     for await (const { token, topLogprobs } of engine.generate(prompt, settings)) {

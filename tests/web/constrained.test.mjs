@@ -15,7 +15,7 @@ let engine;
 
 before(async () => {
   ({ Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).href));
-  engine = await Engine.load(model, { ...options, grammars: true });
+  engine = await Engine.load(model, { ...options, structuredOutput: true });
 });
 after(() => engine?.dispose());
 

@@ -74,12 +74,12 @@ describe('n-grams', () => {
       ],
       async (plain, drafting) => {
         await agree(plain, drafting, 'ngram', 120);
-        const { draftedTokens, acceptedTokens, passes } = drafting.stats();
+        const { draftedTokens, acceptedTokens, forwardPasses } = drafting.stats();
         assert.ok(
           draftedTokens >= acceptedTokens,
           `${draftedTokens} drafted, ${acceptedTokens} accepted`,
         );
-        assert.equal(passes + acceptedTokens, plain.stats().passes);
+        assert.equal(forwardPasses + acceptedTokens, plain.stats().forwardPasses);
         assert.equal(plain.stats().draftedTokens, 0);
         assert.equal(drafting.memory().draft, 0);
       },
@@ -109,12 +109,12 @@ describe('a smaller model', () => {
           ],
           async (plain, drafting) => {
             await agree(plain, drafting, 'streamed', 24);
-            const { draftedTokens, acceptedTokens, passes, bytesTotal } = drafting.stats();
+            const { draftedTokens, acceptedTokens, forwardPasses, bytesTotal } = drafting.stats();
             assert.ok(
               acceptedTokens > 0 && draftedTokens >= acceptedTokens,
               `${draftedTokens} drafted, ${acceptedTokens} accepted`,
             );
-            assert.equal(passes + acceptedTokens, plain.stats().passes);
+            assert.equal(forwardPasses + acceptedTokens, plain.stats().forwardPasses);
             const { draft, total, budget, heap } = drafting.memory();
             assert.ok(
               draft > 600_000 && total <= budget && heap <= budget,
@@ -151,7 +151,7 @@ describe('a smaller model', () => {
       `the smallest budget does for a whole context, one page less for none: ${of} by ${by}, ${threads} thread(s)`,
       { skip: of !== 'Q4_0' && longOnly },
       async () => {
-        const how = { ...options, threads, draft: sample(by), grammars: true };
+        const how = { ...options, threads, draft: sample(by), structuredOutput: true };
         const { plan } = await Engine.inspect(sample(of), how);
         const told = {
           code: 'BUDGET_TOO_SMALL',
@@ -164,7 +164,7 @@ describe('a smaller model', () => {
         }
         await using(
           [
-            [sample(of), { ...options, grammars: true }],
+            [sample(of), { ...options, structuredOutput: true }],
             [sample(of), { ...how, ...slow(`tales-${of}`, kPays / 2), memoryBudget: plan.minimum }],
           ],
           async (plain, tight) => {
@@ -177,7 +177,7 @@ describe('a smaller model', () => {
               const how = {
                 temperature: 0,
                 ignoreEos: !more.jsonSchema,
-                reusePrefix: false,
+                cachePrompt: false,
                 ...more,
               };
               const [expected, found] = [
@@ -208,8 +208,8 @@ describe('a smaller model', () => {
   test('log-probabilities and answers bound to a grammar', () =>
     using(
       [
-        [target, { ...options, grammars: true }],
-        [target, { ...load, ...slow('F16'), grammars: true, memoryBudget: 21e6 }],
+        [target, { ...options, structuredOutput: true }],
+        [target, { ...load, ...slow('F16'), structuredOutput: true, memoryBudget: 21e6 }],
       ],
       async (plain, drafting) => {
         const schema = { type: 'array', items: { enum: ['Anna', 'Ben', 'Annabel'] }, minItems: 3 };
@@ -419,10 +419,10 @@ describe('in Chromium', () => {
                   if (engine.memory().heap > budget)
                     throw new Error(`${engine.memory().heap} of ${budget}`);
                 }
-                const { bytesFetched, bytesTotal, bytesStored, draftedTokens } = engine.stats();
+                const { bytesFetched, bytesTotal, bytesCached, draftedTokens } = engine.stats();
                 const { draft } = engine.memory();
                 await engine.dispose();
-                const stored = (await Engine.store.list())
+                const stored = (await Engine.modelCache.list())
                   .filter(({ complete }) => complete)
                   .map(({ url }) => url.replace(/.*-/, ''))
                   .sort();
@@ -432,7 +432,7 @@ describe('in Chromium', () => {
                   phases,
                   bytesFetched,
                   bytesTotal,
-                  bytesStored,
+                  bytesCached,
                   draftedTokens,
                   draft,
                   stored,
@@ -448,9 +448,9 @@ describe('in Chromium', () => {
             first.draft > 0 && first.draftedTokens > 0,
             `${first.draft} bytes, ${first.draftedTokens} guesses`,
           );
-          assert.equal(first.bytesStored, first.bytesTotal);
+          assert.equal(first.bytesCached, first.bytesTotal);
           assert.deepEqual(first.stored, ['F16.gguf', 'Q4_0.gguf']);
-          assert.equal(first.phases.filter((phase) => phase === 'stored').length, 1);
+          assert.equal(first.phases.filter((phase) => phase === 'cached').length, 1);
           const second = await run('only');
           assert.equal(second.bytesFetched, 0);
           assert.deepEqual(second.found, first.found);

@@ -61,11 +61,11 @@ test('pieces carry text and tokens, and the result counts them', async () => {
 });
 
 test('a prompt that continues the last one prefills only what is new', async () => {
-  await engine.generate('abc', { ...greedy, reusePrefix: false }).result;
+  await engine.generate('abc', { ...greedy, cachePrompt: false }).result;
   const tokens = await engine.tokenize('abcdef');
   const again = await engine.generate(tokens, greedy).result;
   assert.equal(again.usage.cachedTokens, 4);
-  const fresh = await engine.generate(tokens, { ...greedy, reusePrefix: false }).result;
+  const fresh = await engine.generate(tokens, { ...greedy, cachePrompt: false }).result;
   assert.equal(fresh.usage.cachedTokens, 0);
   assert.equal(again.text, fresh.text);
 });
@@ -143,7 +143,7 @@ test('generations wait in line; a waiting one can be cancelled', async () => {
 });
 
 test('tokenize, detokenize and count', async () => {
-  const tokens = await engine.tokenize('hi', { addBos: false });
+  const tokens = await engine.tokenize('hi', { addSpecial: false });
   assert.equal(await engine.detokenize(tokens), 'hi');
   assert.equal(await engine.countTokens('hi'), 3);
 });
@@ -328,9 +328,9 @@ test('wrong arguments of every call are refused with a code and a sentence that 
     'completions: nothing': () => engine.completions.create(),
     'completions: no prompt': () => engine.completions.create({}),
     'completions: options': () => engine.completions.create({ prompt }, null),
-    'store.delete: a number': () => Engine.store.delete(5),
-    'store.delete: nothing': () => Engine.store.delete(),
-    'store.evictOldest: nothing': () => Engine.store.evictOldest(),
+    'modelCache.delete: a number': () => Engine.modelCache.delete(5),
+    'modelCache.delete: nothing': () => Engine.modelCache.delete(),
+    'modelCache.evictOldest: nothing': () => Engine.modelCache.evictOldest(),
     'session: options': async () => engine.session(null),
     'session: messages': async () => engine.session({ messages: 'x' }),
     'session.generate: nothing': () => session.generate().text(),
@@ -399,10 +399,10 @@ test('inspect answers from the header alone', async () => {
 test('inspect estimates from what it measured, and says nothing of what it did not', async () => {
   const local = (await Engine.inspect(path)).speed;
   assert.equal(local.downloadSeconds, 0);
-  assert.ok(local.storeBytesPerSecond > 0 && local.networkBytesPerSecond === undefined);
+  assert.ok(local.cacheBytesPerSecond > 0 && local.networkBytesPerSecond === undefined);
   const options = { tuning: { ...tuning, chunkSize: 4096 } };
   const remote = (await Engine.inspect(server.url, options)).speed;
-  assert.equal(remote.storeBytesPerSecond, remote.networkBytesPerSecond); // nothing is stored
+  assert.equal(remote.cacheBytesPerSecond, remote.networkBytesPerSecond); // nothing is stored
   const seconds = bytes.length / remote.networkBytesPerSecond;
   assert.ok(
     Math.abs(remote.downloadSeconds / seconds - 1) < 1e-6,
@@ -411,7 +411,7 @@ test('inspect estimates from what it measured, and says nothing of what it did n
   const cacheDir = join(directory, 'estimate');
   const kept = (await Engine.inspect(server.url, { ...options, cacheDir })).speed;
   assert.ok(
-    kept.storeBytesPerSecond > 0 &&
+    kept.cacheBytesPerSecond > 0 &&
       kept.downloadSeconds * kept.networkBytesPerSecond < bytes.length,
   );
   const loaded = await Engine.load(server.url, { tuning, cacheDir });
@@ -434,15 +434,15 @@ test('progress is a union of phases', async () => {
   await loaded.downloaded;
   await loaded.generate('hello', greedy).text();
   await loaded.dispose();
-  for (const phase of ['header', 'ready', 'download', 'stored'])
+  for (const phase of ['header', 'ready', 'download', 'cached'])
     assert.ok(phases.has(phase), phase);
 });
 
 test('layers, memory and stats answer at once', () => {
-  assert.equal(engine.layers().length, 12);
-  assert.ok(engine.layers().every((layer) => layer.state === 'pinned'));
+  assert.equal(engine.weightUnits().length, 12);
+  assert.ok(engine.weightUnits().every((layer) => layer.state === 'pinned'));
   assert.ok(engine.memory().budget <= 4e6 && engine.memory().heap <= 4e6);
-  assert.ok(engine.stats().bytesFromStore >= 12 * 96 * 1024);
+  assert.ok(engine.stats().bytesFromCache >= 12 * 96 * 1024);
 });
 
 test('dispose is idempotent, and everything after it says so', async () => {

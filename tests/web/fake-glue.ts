@@ -12,12 +12,12 @@ import {
   type AnswerOptions,
   type EngineBinding,
   type EngineModule,
-  type Need,
+  type FileRequest,
   type OpenOptions,
 } from '../../web/worker/binding.js';
 import type { GlueOptions } from '../../web/worker/glue.js';
-import type { Piece } from '../../web/protocol/types.js';
-import { Want } from '../../web/protocol/file-request.js';
+import type { GeneratedToken } from '../../web/protocol/types.js';
+import { FileRequestKind } from '../../web/protocol/file-request.js';
 import type { Port } from '../../web/protocol/messages.js';
 
 export const initialMemory = 1 << 18;
@@ -64,8 +64,8 @@ class FakeEngine implements EngineBinding {
   private state!: Answer;
   private started = 0;
   private text = '';
-  private pieces: Piece[] = []; // held back
-  private ready: Piece[] = [];
+  private pieces: GeneratedToken[] = []; // held back
+  private ready: GeneratedToken[] = [];
   private entering = new Uint8Array(0);
   private leaving = new Uint8Array(0);
   private entered = 0;
@@ -106,10 +106,10 @@ class FakeEngine implements EngineBinding {
   source(address: string): void {
     this.address = address;
   }
-  need(): Need | null {
+  need(): FileRequest | null {
     const rest = this.wanted - this.have;
-    const want = this.header ? Want.Done : this.fileSize < 0 ? Want.File : Want.Bytes;
-    if (want === Want.Bytes && rest <= 0) return null;
+    const want = this.header ? FileRequestKind.Done : this.fileSize < 0 ? FileRequestKind.File : FileRequestKind.Bytes;
+    if (want === FileRequestKind.Bytes && rest <= 0) return null;
     return { want, file: 0, name: this.address, choice: 0, offset: this.have, length: rest };
   }
   opened(bytes: number): boolean {
@@ -167,7 +167,7 @@ class FakeEngine implements EngineBinding {
       types: { F32: bytes },
       layers: this.units.length,
       vocabulary: 1000,
-      trainedContext: 4096,
+      trainContextLength: 4096,
       macsPerToken: bytes / 4,
       kernels: 'fake',
       plan: {
@@ -184,7 +184,7 @@ class FakeEngine implements EngineBinding {
       speed:
         options.storeBandwidth === undefined
           ? undefined
-          : { storeBytesPerSecond: options.storeBandwidth || undefined },
+          : { cacheBytesPerSecond: options.storeBandwidth || undefined },
     });
   }
 
@@ -323,7 +323,7 @@ class FakeEngine implements EngineBinding {
   begin(prompt: Int32Array, options: AnswerOptions): boolean {
     this.cancel();
     if (this.pending.length > 0) return this.fail('INVALID_ARGUMENT', 'A pass is under way.');
-    const most = options.reusePrefix ? Math.min(this.held.length, prompt.length - 1) : 0;
+    const most = options.cachePrompt ? Math.min(this.held.length, prompt.length - 1) : 0;
     let cached = 0;
     while (cached < most && this.held[cached] === prompt[cached]) cached++;
     const before = [...this.held];
@@ -343,10 +343,10 @@ class FakeEngine implements EngineBinding {
       cachedTokens: cached,
       completionTokens: 0,
       promptMs: 0,
-      firstMs: 0,
+      timeToFirstTokenMs: 0,
       generateMs: 0,
-      promptRate: 0,
-      generateRate: 0,
+      promptTokensPerSecond: 0,
+      tokensPerSecond: 0,
       inPrompt: true,
     };
     return true;
@@ -362,7 +362,7 @@ class FakeEngine implements EngineBinding {
     this.state.finish = 'cancelled';
     this.asked = null;
   }
-  takePieces(): Piece[] {
+  takePieces(): GeneratedToken[] {
     return this.ready.splice(0);
   }
   answer(): Answer {
@@ -379,7 +379,7 @@ class FakeEngine implements EngineBinding {
     if (options.maxTokens === 0) return this.end('length');
     const token = this.sample(options);
     if (token === kEnd && !options.ignoreEos) return this.end('stop');
-    state.firstMs ||= ms;
+    state.timeToFirstTokenMs ||= ms;
     state.completionTokens++;
     this.deliver(token, options);
     if (state.stopString) return this.end('stop');
@@ -396,7 +396,7 @@ class FakeEngine implements EngineBinding {
   }
   /** A token is a letter; what may become a stop string is held back. */
   private deliver(token: number, { stop, logprobs }: AnswerOptions): void {
-    const piece: Piece = { text: token >= 3 ? String.fromCharCode(97 + (token % 26)) : '', token };
+    const piece: GeneratedToken = { text: token >= 3 ? String.fromCharCode(97 + (token % 26)) : '', token };
     if (logprobs !== undefined) {
       piece.logprob = -1;
       piece.topLogprobs = Array.from({ length: logprobs }, (_, i) => ({

@@ -34,7 +34,7 @@ for (const [name, path] of Object.entries(models)) {
         (_, i) => 5 + ((i * 31 + seed * 17 + ((i * seed) >> 3)) % 200),
       );
     const fresh = (tokens, options = greedy) =>
-      roomy.generate(tokens, { ...options, reusePrefix: false }).result;
+      roomy.generate(tokens, { ...options, cachePrompt: false }).result;
     const said = async (generation) => {
       const tokens = [];
       for await (const piece of generation) tokens.push(piece.token);
@@ -123,7 +123,7 @@ for (const [name, path] of Object.entries(models)) {
       const saved = await engine.saveState(); // the engine's own: nothing yet
       assert.equal(saved.tokens.length, 0);
       const logits = await engine.logits(prompt(3, 5));
-      assert.equal(logits.length, 3 * engine.info.vocabulary);
+      assert.equal(logits.length, 3 * engine.info.vocabSize);
       const kept = await session.save();
       const elsewhere = await Engine.load(path, { contextLength: contextLength + 100, threads: 2 });
       const there = elsewhere.session();
@@ -220,7 +220,7 @@ for (const [name, path] of Object.entries(models)) {
       const { timings } = await fresh(prompt(40, 8), { ...greedy, maxTokens: 0 });
       assert.equal(timings.tokensPerSecond, 0);
       assert.equal(timings.timeToFirstTokenMs, 0);
-      const cut = roomy.generate(prompt(600, 9), { ...greedy, reusePrefix: false });
+      const cut = roomy.generate(prompt(600, 9), { ...greedy, cachePrompt: false });
       cut.cancel();
       const { timings: none, usage, finishReason } = await cut.result;
       assert.deepEqual([finishReason, usage.completionTokens], ['cancelled', 0]);

@@ -1,4 +1,4 @@
-// Browsers with WebGPU on a machine without a graphics card. Chromium's SwiftShader has subgroups, Firefox
+// Browsers with WebGPU on a machine without a GPU. Chromium's SwiftShader has subgroups, Firefox
 // on Mesa's lavapipe has not, and compiles WGSL by itself.
 import { existsSync } from 'node:fs';
 import { launch } from './chromium.mjs';

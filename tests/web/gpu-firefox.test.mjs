@@ -1,4 +1,4 @@
-// Whole models on a graphics card in Firefox, whose WebGPU is another one than Chromium's and here computes on
+// Whole models on a GPU in Firefox, whose WebGPU is another one than Chromium's and here computes on
 // Mesa's lavapipe: without subgroups, with WGSL compiled by another compiler, and with a tenth of a second for
 // every submit. A handful of models shows that all of it works there: gpu.test.mjs has the rest.
 import assert from 'node:assert/strict';
@@ -43,7 +43,7 @@ const gapOf = ({ reference, n_vocab }) => {
 };
 const coded = named('quant', 'Q4_0', 'Q8_0', 'Q6_K', 'IQ4_NL');
 
-describe('models on the card in Firefox', { skip: noLavapipe }, () => {
+describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
   let browser, pages, files, page;
   before(async () => {
     browser = await launchFirefoxGpu();
@@ -72,12 +72,12 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
 
   const kept = {};
   for (const model of [...plain, lfm2, mixture, quantized]) {
-    test(`the card computes ${model.name}`, model === llama ? limits : long, async () => {
+    test(`the GPU computes ${model.name}`, model === llama ? limits : long, async () => {
       const result = (kept[model.name] = await measured(model, {
         count: model.greedy.length && kFewTokens,
       }));
       assert.equal(result.device, 'webgpu');
-      assert.ok(result.counts.cardPasses > 0);
+      assert.ok(result.counts.gpuPasses > 0);
       checkLogits(
         result,
         model,
@@ -91,7 +91,7 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
   for (const model of [quantized, ...coded]) {
     test(`activations as codes, ${model.name}`, long, async () => {
       const result = await measured(model, { kernels: kCodes, positions: model.prompt.length });
-      assert.deepEqual(result.cardKernels, { ...kCodes, subgroups: false });
+      assert.deepEqual(result.gpuKernels, { ...kCodes, subgroups: false });
       checkLogits(result, model, kNmse + 10 * model.llama_cpp_nmse);
       // What is nearly a tie may go either way.
       if (gapOf(model) > 10 * kCodesError)
@@ -104,10 +104,10 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
     await checkQuarter(ways, await ways({}), 2);
   });
 
-  test('without halves of its own the card says nearly the same', long, async () => {
+  test('without halves of its own the GPU says nearly the same', long, async () => {
     const result = await measured(llama, { kernels: { ...kPlain, f16: false } });
-    assert.deepEqual(result.cardKernels, { ...kPlain, subgroups: false, f16: false });
-    assert.deepEqual(kept[llama.name].cardKernels, { ...kPlain, subgroups: false });
+    assert.deepEqual(result.gpuKernels, { ...kPlain, subgroups: false, f16: false });
+    assert.deepEqual(kept[llama.name].gpuKernels, { ...kPlain, subgroups: false });
     checkLogits(result, llama, kNmse);
     assert.deepEqual(result.tokens, kept[llama.name].tokens);
   });
@@ -115,7 +115,7 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
   test('whether codes are faster is measured, and said', long, async () => {
     const result = await measured(quantized, { kernels: 'measured' });
     assert.deepEqual(
-      Object.values(result.cardKernels.int8).map((pays) => typeof pays),
+      Object.values(result.gpuKernels.int8).map((pays) => typeof pays),
       ['boolean', 'boolean'],
     );
     checkLogits(result, quantized, kNmse + 10 * quantized.llama_cpp_nmse);
@@ -123,7 +123,7 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
       kernels: 'measured',
       options: { gpuBudget: 4 << 20 },
     });
-    assert.deepEqual(little.cardKernels.int8, kPlain.int8, 'where there is no room to try');
+    assert.deepEqual(little.gpuKernels.int8, kPlain.int8, 'where there is no room to try');
   });
 
   for (const model of [lfm2]) {
@@ -133,10 +133,10 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
   }
 
   for (const model of [lfm2]) {
-    test(`the first layers of ${model.name} on the card, the others on the CPU`, long, async () => {
+    test(`the first layers of ${model.name} on the GPU, the others on the CPU`, long, async () => {
       const result = await measured(model, { options: { gpuLayers: 2 } });
       assert.deepEqual([result.device, result.gpuLayers], ['webgpu', 2]);
-      assert.ok(result.counts.cardPasses > 0);
+      assert.ok(result.counts.gpuPasses > 0);
       assert.ok(
         result.gpu < kept[model.name].gpu,
         `${result.gpu} bytes of ${kept[model.name].gpu}`,
@@ -182,23 +182,23 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
     async () => {
       const told = await page.evaluate(
         async ([source, prompt, expected]) => {
-          const card = await cardOf(source);
+          const gpuEngine = await gpuOf(source);
           const control = new AbortController();
           let aborted;
           try {
-            const long = card.generate(prompt, {
+            const long = gpuEngine.generate(prompt, {
               maxTokens: 60,
               temperature: 0,
               ignoreEos: true,
-              reusePrefix: false,
+              cachePrompt: false,
               signal: control.signal,
             });
             for await (const { token } of long) if (token >= 0) control.abort();
           } catch (error) {
             aborted = error.name;
           }
-          const after = await tokensOf(card, prompt, expected.length);
-          const session = card.session();
+          const after = await tokensOf(gpuEngine, prompt, expected.length);
+          const session = gpuEngine.session();
           await tokensOf(session, ' river and', 3);
           const fork = await session.fork();
           const both = [await tokensOf(session, ' mill', 3), await tokensOf(fork, ' mill', 3)];
@@ -212,9 +212,9 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
             await tokensOf(moved, ' 42', 3),
           ];
           await cpu.dispose();
-          const { gpu } = card.memory();
-          await card.dispose();
-          const gone = await card.generate('x').result.catch(({ code }) => code);
+          const { gpu } = gpuEngine.memory();
+          await gpuEngine.dispose();
+          const gone = await gpuEngine.generate('x').result.catch(({ code }) => code);
           return {
             aborted,
             right: `${after}` === `${expected}`,
@@ -241,10 +241,10 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
     },
   );
 
-  test('the CPU has all layers where the card that had some is lost', long, async () => {
+  test('the CPU has all layers where the GPU that had some is lost', long, async () => {
     checkLosses(
       await page.evaluate(
-        (args) => loseCards(...args),
+        (args) => loseGpus(...args),
         [
           addressOf(files, llama),
           llama.prompt,
@@ -255,11 +255,11 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
     );
   });
 
-  test('the CPU goes on where the card is lost, whenever that is', forever, async () => {
+  test('the CPU goes on where the GPU is lost, whenever that is', forever, async () => {
     const times = losses(5);
     checkLosses(
       await page.evaluate(
-        (args) => loseCards(...args),
+        (args) => loseGpus(...args),
         [addressOf(files, llama), llama.prompt, { times, seed: 5, count: 12 }],
       ),
       times,

@@ -24,7 +24,7 @@ const forms = [
 ];
 const all = [...forms, 'everyType', 'moreProducts', 'rows', 'moreAttention'];
 const some = extent([...forms, 'everyType', 'rows'], all);
-const coded = { few: true, many: true };
+const coded = { gemv: true, gemm: true };
 const limits = { timeout: 300_000 };
 
 before(() =>

@@ -1,6 +1,6 @@
-// Layers split between card and CPU (the option gpuLayers), in Chromium with its software adapter: the first layers
-// on the card, wherever the model is cut, say what the CPU says, through sessions, going back, saved states, adapters
-// and a card that is lost; what stays on the card is within its budget, and nothing is uploaded for a token.
+// Layers split between GPU and CPU (the option gpuLayers), in Chromium with its software adapter: the first layers
+// on the GPU, wherever the model is cut, say what the CPU says, through sessions, going back, saved states, adapters
+// and a GPU that is lost; what stays on the GPU is within its budget, and nothing is uploaded for a token.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -79,7 +79,7 @@ for (const [model, ...cuts] of [
 ]) {
   for (const gpuLayers of cuts) {
     test(
-      `the first ${gpuLayers} layers of ${model.name} on the card`,
+      `the first ${gpuLayers} layers of ${model.name} on the GPU`,
       { skip: model !== plain && !everyModel && longOnly },
       async (t) => {
         const result = await measured(model, { gpuLayers }).catch((error) => error.message);
@@ -88,7 +88,7 @@ for (const [model, ...cuts] of [
           return assert.match(result, /This model cannot .*: .+ would be needed there/);
         }
         assert.deepEqual([result.device, result.gpuLayers], ['webgpu', gpuLayers]);
-        assert.ok(result.counts.cardPasses > 0);
+        assert.ok(result.counts.gpuPasses > 0);
         if (!others.includes(model))
           checkLogits(result, model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
         const { tokens, gap, logits } = await inPage(
@@ -121,7 +121,7 @@ for (const [model, ...cuts] of [
   }
 }
 
-test('no layers are the CPU, all of them the card, to the bit', { skip: longOnly }, async () => {
+test('no layers are the CPU, all of them the GPU, to the bit', { skip: longOnly }, async () => {
   const whole = await measured(plain);
   const all = await measured(plain, { gpuLayers: kLayers });
   assert.deepEqual([whole.gpuLayers, all.gpuLayers, all.gpu], [kLayers, kLayers, whole.gpu]);
@@ -133,7 +133,7 @@ test('no layers are the CPU, all of them the card, to the bit', { skip: longOnly
 });
 
 test(
-  'as many layers as fit stay on the card, within its budget, and tokens upload nothing',
+  'as many layers as fit stay on the GPU, within its budget, and tokens upload nothing',
   { skip: longOnly },
   async () => {
     const result = await inPage(
@@ -145,7 +145,7 @@ test(
               await tokensOf(engine, prompt, 1);
               const before = engine.stats().engine;
               await tokensOf(engine, [...prompt, 5], 3);
-              const { uploaded, cardPasses } = engine.stats().engine;
+              const { uploaded, gpuPasses } = engine.stats().engine;
               const { gpu, weights } = engine.memory();
               await engine.dispose();
               return {
@@ -153,7 +153,7 @@ test(
                 gpu,
                 weights,
                 uploaded: uploaded - before.uploaded,
-                passes: cardPasses - before.cardPasses,
+                passes: gpuPasses - before.gpuPasses,
               };
             },
             ({ code, message }) => ({ code, message }),
@@ -188,12 +188,12 @@ test(
       assert.equal(refused.code, 'BUDGET_TOO_SMALL', JSON.stringify(refused));
     assert.match(
       tooMany.message,
-      /too small for 3 of the model's 3 layers to stay on the graphics card: they take \d+ bytes/,
+      /too small for 3 of the model's 3 layers to stay on the GPU: they take \d+ bytes/,
     );
   },
 );
 
-test('what cannot be split is refused by name, and so is a split without a card', async () => {
+test('what cannot be split is refused by name, and so is a split without a GPU', async () => {
   const ask = (model, options) =>
     inPage(
       ([source, options]) =>
@@ -214,7 +214,7 @@ test('what cannot be split is refused by name, and so is a split without a card'
     assert.equal(code, 'NOT_SUPPORTED', name);
     assert.match(
       message,
-      new RegExp(`^This model cannot be split between graphics card and CPU: .*${what}`),
+      new RegExp(`^This model cannot be split between GPU and CPU: .*${what}`),
       name,
     );
   }
@@ -231,7 +231,7 @@ for (const [model, gpuLayers] of [
   [lfm2, 1],
 ]) {
   test(
-    `sessions of ${model.name} with ${gpuLayers} layers on the card fork, go back, are saved and change places with the CPU's`,
+    `sessions of ${model.name} with ${gpuLayers} layers on the GPU fork, go back, are saved and change places with the CPU's`,
     { skip: longOnly },
     async () => {
       checkTwins(
@@ -252,30 +252,30 @@ test(
   async () => {
     const out = await inPage(
       async ([source, prompt]) => {
-        const card = await cardOf(source, { gpuLayers: 2, contextLength: 160 });
+        const gpuEngine = await gpuOf(source, { gpuLayers: 2, contextLength: 160 });
         const cpu = await loadCpu(source, { contextLength: 160 });
         const expected = await tokensOf(cpu, prompt, 4);
         const vectors = await cpu.embed([prompt.slice(0, 9)]);
         const out = { answers: [] };
         const again = async () =>
-          out.answers.push(`${await tokensOf(card, prompt, 4)}` === `${expected}`);
+          out.answers.push(`${await tokensOf(gpuEngine, prompt, 4)}` === `${expected}`);
         await again();
-        const [embedded] = await card.embed([prompt.slice(0, 9)]);
+        const [embedded] = await gpuEngine.embed([prompt.slice(0, 9)]);
         out.apart = Math.max(...embedded.map((value, i) => Math.abs(value - vectors[0][i])));
         await again();
         const random = seeded(3);
         for (let i = 0; i < 6; i++) {
           const giveUp = new AbortController();
-          const answer = tokensOf(card, [...prompt, 3, 4, i], 20, {
+          const answer = tokensOf(gpuEngine, [...prompt, 3, 4, i], 20, {
             signal: giveUp.signal,
-            reusePrefix: false,
+            cachePrompt: false,
           }).catch(({ name }) => name);
           await after(60 * random());
           giveUp.abort();
           await answer;
           await again();
         }
-        out.warnings = card.warnings.map(([code]) => code);
+        out.warnings = gpuEngine.warnings.map(([code]) => code);
         await cpu.dispose();
         return out;
       },
@@ -289,13 +289,13 @@ test(
 );
 
 test(
-  'where the card is lost the CPU computes all layers from the same position, within a tight budget too',
+  'where the GPU is lost the CPU computes all layers from the same position, within a tight budget too',
   { skip: longOnly },
   async () => {
     const times = losses(3);
     const prompt = plain.prompt.slice(0, 3);
     const lose = (options) =>
-      inPage(([source, ...more]) => loseCards(source, ...more), address(plain), prompt, {
+      inPage(([source, ...more]) => loseGpus(source, ...more), address(plain), prompt, {
         times,
         seed: 13,
         count: 5,
@@ -313,12 +313,12 @@ test(
 );
 
 test(
-  "memory is for the layers that are the CPU's, and for all of them where the card is lost",
+  "memory is for the layers that are the CPU's, and for all of them where the GPU is lost",
   { skip: longOnly },
   async () => {
     const { whole, split, lost, ahead, tokens } = await inPage(
       async ([source, prompt, options]) => {
-        await dropCards(); // all of them hear of a loss
+        await dropGpus(); // all of them hear of a loss
         const { plan } = await Engine.inspect(source, { cache: 'none', ...options });
         const memoryBudget = plan.minimum + (1 << 17);
         const tokens = [];
@@ -332,12 +332,12 @@ test(
         const cpu = await loadCpu(source, { ...options, memoryBudget });
         const whole = await reads(cpu);
         await cpu.dispose();
-        const card = await load(source, { ...options, memoryBudget, gpuLayers: 2 });
-        const split = await reads(card);
-        await loseCard();
-        const lost = await reads(card);
-        await card.dispose();
-        return { whole, split, lost, ahead: plan.ring, tokens };
+        const gpuEngine = await load(source, { ...options, memoryBudget, gpuLayers: 2 });
+        const split = await reads(gpuEngine);
+        await loseGpu();
+        const lost = await reads(gpuEngine);
+        await gpuEngine.dispose();
+        return { whole, split, lost, ahead: plan.streamBuffer, tokens };
       },
       address(plain),
       plain.prompt.slice(0, 3),

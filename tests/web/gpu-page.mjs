@@ -1,4 +1,4 @@
-// What the tests of whole models on graphics cards share: the models with their references, what a page does
+// What the tests of whole models on GPUs share: the models with their references, what a page does
 // with them, and a worker whose devices a test can lose.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
@@ -8,13 +8,13 @@ import { nmse, root } from './helpers.mjs';
 export const kNmse = 1e-3;
 export const kFewTokens = 6;
 export const kPositions = 8;
-/** How often the card is lost, and how often an engine is loaded and disposed of; what a browser does where nobody says. */
+/** How often the GPU is lost, and how often an engine is loaded and disposed of; what a browser does where nobody says. */
 export const losses = (some) => Number(process.env.SLUICE_GPU_LOSSES ?? some);
 export const loads = (some) => Number(process.env.SLUICE_GPU_LOADS ?? some);
 
 /** Kernels that take activations as they are, or as codes; what an engine's worker does where the choice is not measured. */
-export const kPlain = { subgroups: true, f16: true, int8: { few: false, many: false } };
-export const kCodes = { ...kPlain, int8: { few: true, many: true } };
+export const kPlain = { subgroups: true, f16: true, int8: { gemv: false, gemm: false } };
+export const kCodes = { ...kPlain, int8: { gemv: true, gemm: true } };
 
 const folderOf = (name) =>
   [join(root, '..', 'shared', 'fixtures', name), join(root, 'tests', 'data', name)].find(
@@ -68,7 +68,7 @@ export async function checkQuarter(measuredWith, whole, times) {
   assert.deepEqual(small.tokens, whole.tokens);
 }
 
-/** What loseCards() gives: the CPU says the same, and one warning tells why it is the CPU. */
+/** What loseGpus() gives: the CPU says the same, and one warning tells why it is the CPU. */
 export function checkLosses(results, times) {
   assert.equal(results.length, Math.max(times, 3));
   for (const { label, ...result } of results)
@@ -113,7 +113,7 @@ const kWorker = `
     return device;
   };
   const heard = new BroadcastChannel('lost'); // another one, or workers would answer each other
-  new BroadcastChannel('card').onmessage = () => {
+  new BroadcastChannel('gpu').onmessage = () => {
     lost = true;
     lose(made.at(-1));
     heard.postMessage(0);
@@ -139,7 +139,7 @@ function load(source, options = {}) {
   });
 }
 
-/** An engine that no card has to do with. */
+/** An engine that no GPU has to do with. */
 function loadCpu(source, options = {}) {
   return Engine.load(source, {
     cache: 'none',
@@ -166,56 +166,56 @@ async function tokensOf(engine, prompt, maxTokens, options = {}) {
 }
 
 /**
- * An engine on the card, with what it warns of in `warnings`. It stays open for whoever asks next: a software adapter
+ * An engine on the GPU, with what it warns of in `warnings`. It stays open for whoever asks next: a software adapter
  * takes seconds to compile what a model needs.
  */
-async function cardOf(source, options = {}) {
+async function gpuOf(source, options = {}) {
   const key = JSON.stringify([source, options]);
-  if (!cards.has(key)) {
+  if (!GPUs.has(key)) {
     const warnings = [];
     const onProgress = (event) =>
       event.phase === 'warning' && warnings.push([event.code, event.message]);
-    cards.set(
+    GPUs.set(
       key,
       load(source, { onProgress, ...options }).then((engine) =>
         Object.assign(engine, { warnings }),
       ),
     );
-    cards.get(key).catch(() => cards.delete(key));
+    GPUs.get(key).catch(() => GPUs.delete(key));
   }
-  return cards.get(key);
+  return GPUs.get(key);
 }
 
-async function dropCards() {
-  for (const engine of await Promise.all(cards.values())) await engine.dispose();
-  cards.clear();
+async function dropGpus() {
+  for (const engine of await Promise.all(GPUs.values())) await engine.dispose();
+  GPUs.clear();
 }
 
 /** Logits of the first positions, and the answer's tokens. */
 async function measure({ source, options, prompt, positions, count, kernels }) {
-  const engine = await cardOf(source, {
+  const engine = await gpuOf(source, {
     ...options,
     ...(kernels && { workerUrl: workerFor(kernels) }),
   });
   const logits = [...new Uint8Array((await engine.logits(prompt.slice(0, positions))).buffer)];
-  const tokens = count ? await tokensOf(engine, prompt, count, { reusePrefix: false }) : [];
-  const { device, cardKernels, gpuLayers, engine: counts } = engine.stats();
-  return { logits, tokens, device, cardKernels, gpuLayers, counts, gpu: engine.memory().gpu };
+  const tokens = count ? await tokensOf(engine, prompt, count, { cachePrompt: false }) : [];
+  const { device, gpuKernels, gpuLayers, engine: counts } = engine.stats();
+  return { logits, tokens, device, gpuKernels, gpuLayers, counts, gpu: engine.memory().gpu };
 }
 
-/** The engine's worker whose card's kernels do this, `measured` what is faster; one address for each. */
+/** The engine's worker whose GPU's kernels do this, `measured` what is faster; one address for each. */
 function workerFor(kernels) {
   const text = JSON.stringify(kernels);
   if (!workers.has(text)) {
-    const choice = `addEventListener('message', ({ data }) => data.method === 'load' && (data.args[0].cardKernels ??= ${text}));`;
+    const choice = `addEventListener('message', ({ data }) => data.method === 'load' && (data.args[0].gpuKernels ??= ${text}));`;
     workers.set(text, workerAfter(kernels === 'measured' ? kWorker : `${kWorker}${choice}`));
   }
   return workers.get(text);
 }
 
-/** The engine's worker loses its card, or will as soon as it has one; it may not be there yet. */
-async function loseCard() {
-  const [channel, heard] = [new BroadcastChannel('card'), new BroadcastChannel('lost')];
+/** The engine's worker loses its GPU, or will as soon as it has one; it may not be there yet. */
+async function loseGpu() {
+  const [channel, heard] = [new BroadcastChannel('gpu'), new BroadcastChannel('lost')];
   let timer;
   await new Promise((ok) => {
     heard.onmessage = ok;
@@ -233,9 +233,9 @@ function seeded(seed) {
   return () => (seed = (seed * 48271) % 0x7fffffff) / 0x7fffffff;
 }
 
-/** Answers with a card that is lost behind the answer, behind its first token, as soon as it is there, at random moments. */
-async function loseCards(source, prompt, { times, seed, count, options }) {
-  await dropCards(); // all of them hear of it
+/** Answers with a GPU that is lost behind the answer, behind its first token, as soon as it is there, at random moments. */
+async function loseGpus(source, prompt, { times, seed, count, options }) {
+  await dropGpus(); // all of them hear of it
   const cpu = await loadCpu(source, options);
   const expected = await tokensOf(cpu, prompt, count);
   await cpu.dispose();
@@ -276,15 +276,15 @@ async function loseCards(source, prompt, { times, seed, count, options }) {
   };
   const behind = (token) => async (passed) => {
     while (passed() < token) await after(1);
-    await loseCard();
+    await loseGpu();
   };
   const whole = await round(behind(count), 'behind the answer');
   await round(behind(1), 'behind the first token');
-  await round(loseCard, 'as soon as it is there');
+  await round(loseGpu, 'as soon as it is there');
   const random = seeded(seed);
   while (results.length < times) {
     const ms = whole * random();
-    await round(() => after(ms).then(loseCard), `after ${ms.toFixed(0)} of ${whole.toFixed(0)} ms`);
+    await round(() => after(ms).then(loseGpu), `after ${ms.toFixed(0)} of ${whole.toFixed(0)} ms`);
   }
   return results;
 }
@@ -312,7 +312,7 @@ async function disposals(source, prompt, { times, seed, count, options }) {
 }
 
 /**
- * Random operations on sessions of an engine on the card, each with a twin on the CPU: answers, forks, prompts of the
+ * Random operations on sessions of an engine on the GPU, each with a twin on the CPU: answers, forks, prompts of the
  * engine's own timeline that go back, saved states that change places. Tokens differ only where the CPU's two most
  * likely ones are less than `gap` apart, in log-probability.
  */
@@ -321,7 +321,7 @@ async function twinSessions(
   prompt,
   { seed, operations, options = {}, kernels, gap = 0.02 },
 ) {
-  const card = await cardOf(source, {
+  const gpuEngine = await gpuOf(source, {
     ...options,
     ...(kernels && { workerUrl: workerFor(kernels) }),
   });
@@ -338,9 +338,9 @@ async function twinSessions(
     moves: 0,
     back: 0,
     wrong: [],
-    cardKernels: card.stats().cardKernels,
+    gpuKernels: gpuEngine.stats().gpuKernels,
   };
-  const twins = [[card, cpu].map((engine) => engine.session())];
+  const twins = [[gpuEngine, cpu].map((engine) => engine.session())];
   const tell = async (teller, text) => {
     const pieces = [];
     for await (const piece of teller.generate(text, {
@@ -380,12 +380,12 @@ async function twinSessions(
       if (`${(await theirs.save()).state}` !== `${saved[0].state}`)
         told.wrong.push('a state that has moved to the CPU is another');
       if (`${(await ours.save()).state}` !== `${saved[1].state}`)
-        told.wrong.push('a state that has moved to the card is another');
+        told.wrong.push('a state that has moved to the GPU is another');
       told.moves++;
     } else if (kind === 2) {
       // The engine's own timelines go back to what two prompts share.
       const tokens = [...prompt.slice(0, 8 + below(30)), below(200)];
-      same(`prompt ${i}`, await tell(card, tokens), await tell(cpu, tokens));
+      same(`prompt ${i}`, await tell(gpuEngine, tokens), await tell(cpu, tokens));
       told.back++;
     } else if (ours.tokens.length < 100) {
       const text = words(1 + below(3));
@@ -393,7 +393,7 @@ async function twinSessions(
         await theirs.restore(await ours.save());
     }
   }
-  told.passes = card.stats().engine.cardPasses;
+  told.passes = gpuEngine.stats().engine.gpuPasses;
   await cpu.dispose();
   return told;
 }
@@ -401,8 +401,8 @@ async function twinSessions(
 /** The text of a function that sets a page up. */
 export const pageSetup = `async () => {
   Object.assign(window, await import('/dist/index.js'));
-  ${[workerAfter, workerFor, load, loadCpu, tokensOf, cardOf, dropCards, measure, loseCard, seeded, loseCards, disposals, twinSessions].map((f) => `window.${f.name} = ${f};`).join('\n')}
-  Object.assign(window, { kWorker: ${JSON.stringify(kWorker)}, workers: new Map(), cards: new Map() });
+  ${[workerAfter, workerFor, load, loadCpu, tokensOf, gpuOf, dropGpus, measure, loseGpu, seeded, loseGpus, disposals, twinSessions].map((f) => `window.${f.name} = ${f};`).join('\n')}
+  Object.assign(window, { kWorker: ${JSON.stringify(kWorker)}, workers: new Map(), GPUs: new Map() });
   window.workerUrl = workerFor(${JSON.stringify(kPlain)});
   window.after = ${after};
   window.complaints = [];

@@ -1,7 +1,7 @@
-// The graphics card as Chromium's software adapter plays it: models computed by the card against their
+// The GPU as Chromium's software adapter plays it: models computed by the GPU against their
 // references, under any gpuBudget to the bit, through sessions that go back, fork and are saved, and on past a
-// card that is lost, whenever that is; what is left to the CPU, and that it is said; which of the two is chosen.
-// Nothing that is asked of the card may be refused by its validation.
+// GPU that is lost, whenever that is; what is left to the CPU, and that it is said; which of the two is chosen.
+// Nothing that is asked of the GPU may be refused by its validation.
 // What a load costs here is compiling: an engine stays open for whoever asks for the same one, and what compiling
 // has no part in is repeated in gpu-firefox.test.mjs, where it takes a moment.
 //   SLUICE_GPU_MODELS=all       all models, not one of each kind      SLUICE_GPU_LOSSES=50  SLUICE_GPU_LOADS=100
@@ -44,19 +44,19 @@ let files;
 let tab;
 const complaints = [];
 
-// The software adapter takes itself for a card.
+// The software adapter takes itself for a GPU.
 const kDisguised = `
   Object.defineProperty(GPUAdapter.prototype, 'info', { get: () => ({ vendor: 'acme', architecture: 'anvil', device: '', description: '', isFallbackAdapter: false }) });
 `;
-// Passes of five tokens and more are the card's, whatever was measured.
+// Passes of five tokens and more are the GPU's, whatever was measured.
 const kPromptsOnly =
-  "addEventListener('message', ({ data }) => data.method === 'load' && Object.assign(data.args[0], { cardFrom: 5, cardKernels: { int8: {} } }));";
+  "addEventListener('message', ({ data }) => data.method === 'load' && Object.assign(data.args[0], { gpuMinBatch: 5, gpuKernels: { int8: {} } }));";
 // Eight tokens at most: an engine with less to compile, since kernels for long prompts are most of that.
 const kShort = { contextLength: 8 };
 const kBrief = { count: 5, options: kShort };
 /** Log-probabilities nearer than this may change places with activations as codes, whose logits are off by about a twentieth. */
 const kCodesGap = 0.25;
-const kNoCard = 'GPU.prototype.requestAdapter = async () => null;';
+const kNoGpu = 'GPU.prototype.requestAdapter = async () => null;';
 
 before(async () => {
   browser = await launch({
@@ -89,7 +89,7 @@ const measured = (model, more) =>
     ...more,
   });
 
-// --- what the card computes -----------------------------------------------------------------------
+// --- what the GPU computes -----------------------------------------------------------------------
 
 /** Each model has kernels of its own, which a software adapter takes seconds to compile. */
 const all = process.env.SLUICE_GPU_MODELS === 'all';
@@ -103,7 +103,7 @@ async function check(model, allowance, more = {}) {
   );
   if (typeof result === 'string') {
     assert.ok(all, result); // which some of all models are told
-    return assert.match(result, /cannot run on the graphics card: .+ would be needed there/);
+    return assert.match(result, /cannot run on the GPU: .+ would be needed there/);
   }
   assert.equal(result.device, 'webgpu');
   checkLogits(result, model, allowance);
@@ -112,7 +112,7 @@ async function check(model, allowance, more = {}) {
 
 for (const model of arch) {
   test(
-    `the card computes ${model.name}`,
+    `the GPU computes ${model.name}`,
     { skip: !all && model !== llama && 'SLUICE_GPU_MODELS=all runs it' },
     async () => {
       const result = await check(model, kNmse);
@@ -131,10 +131,10 @@ for (const model of quant) {
 
 test('activations as codes', { skip: longOnly }, async () => {
   const model = quant.find(({ name }) => name === 'Q4_0');
-  const { cardKernels } = await check(model, kNmse + 10 * model.llama_cpp_nmse, {
+  const { gpuKernels } = await check(model, kNmse + 10 * model.llama_cpp_nmse, {
     kernels: kCodes,
   });
-  assert.deepEqual(cardKernels, { ...kCodes, f16: false });
+  assert.deepEqual(gpuKernels, { ...kCodes, f16: false });
 });
 
 /** Mixtures of other operations besides. */
@@ -142,7 +142,7 @@ const kBeyond = /^(qwen35moe|nemotron_h_moe)$/;
 // Softmax before and after the choice, sigmoid, groups, experts beside those that all tokens have.
 for (const model of families.filter(({ name }) => /moe/.test(name))) {
   test(
-    `the card computes the mixture ${model.name}`,
+    `the GPU computes the mixture ${model.name}`,
     { skip: !all && (model.name === 'qwen3moe' ? longOnly : 'SLUICE_GPU_MODELS=all runs it') },
     async () => {
       const result = await check(model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
@@ -175,10 +175,10 @@ test('one submit a token, at most eight dispatches a layer', async () => {
   await measured(llama);
   const counts = await inPage(
     async ([source, prompt]) => {
-      const card = await cardOf(source);
-      const before = card.stats().engine;
-      await tokensOf(card, prompt, 4);
-      const after = card.stats().engine;
+      const gpuEngine = await gpuOf(source);
+      const before = gpuEngine.stats().engine;
+      await tokensOf(gpuEngine, prompt, 4);
+      const after = gpuEngine.stats().engine;
       return Object.fromEntries(
         Object.keys(after).map((name) => [
           name,
@@ -190,7 +190,7 @@ test('one submit a token, at most eight dispatches a layer', async () => {
     llama.prompt,
   );
   // One pass over what is left of the prompt, then one for each token but the last.
-  assert.equal(counts.cardPasses, 4);
+  assert.equal(counts.gpuPasses, 4);
   assert.equal(counts.submits, 4);
   const aLayer = counts.dispatches / 4 / counts.layers;
   assert.ok(aLayer <= 8, `${aLayer} dispatches a layer, the head's among them`);
@@ -200,25 +200,25 @@ test('one submit a token, at most eight dispatches a layer', async () => {
 
 for (const model of [llama, lfm2]) {
   test(
-    `answers of ${model.name} that go back, are saved and move between card and CPU are those of the CPU`,
+    `answers of ${model.name} that go back, are saved and move between GPU and CPU are those of the CPU`,
     { skip: longOnly },
     async () => {
       const wrong = await inPage(
         async ([source, prompt]) => {
           const wrong = [];
-          const card = await cardOf(source);
+          const gpuEngine = await gpuOf(source);
           const cpu = await loadCpu(source);
           const check = async (label, tokens) => {
             const [ours, theirs] = [
-              await tokensOf(card, tokens, 5),
-              await tokensOf(cpu, tokens, 5, { reusePrefix: false }),
+              await tokensOf(gpuEngine, tokens, 5),
+              await tokensOf(cpu, tokens, 5, { cachePrompt: false }),
             ];
             if (`${ours}` !== `${theirs}`) wrong.push(`${label}: ${ours} for ${theirs}`);
           };
           // What was computed from where an earlier text is left, against the same computed anew.
           const probability = async (tokens, options) =>
             (
-              await card
+              await gpuEngine
                 .generate(tokens, { maxTokens: 1, temperature: 0, logprobs: 1, ...options })
                 [Symbol.asyncIterator]()
                 .next()
@@ -226,23 +226,23 @@ for (const model of [llama, lfm2]) {
           const goes = async (label, tokens) => {
             const [on, anew] = [
               await probability(tokens),
-              await probability(tokens, { reusePrefix: false }),
+              await probability(tokens, { cachePrompt: false }),
             ];
             if (!(Math.abs(on - anew) < 1e-3)) wrong.push(`${label}: ${on} for ${anew}`);
           };
           await check('a prompt', prompt);
           await check('a part of it', prompt.slice(0, 20));
           await check('another end', [...prompt.slice(0, 30), 7, 8, 9]);
-          const state = await card.saveState();
+          const state = await gpuEngine.saveState();
           await check('another text', prompt.slice(10, 40));
-          await card.restoreState(state);
+          await gpuEngine.restoreState(state);
           await check('what was saved', [...state.tokens, 3, 4]);
           await cpu.restoreState(state);
           const moved = await tokensOf(cpu, [...state.tokens, 3, 4], 5);
-          const anew = await tokensOf(cpu, [...state.tokens, 3, 4], 5, { reusePrefix: false });
+          const anew = await tokensOf(cpu, [...state.tokens, 3, 4], 5, { cachePrompt: false });
           if (`${moved}` !== `${anew}`) wrong.push(`moved to the CPU: ${moved} for ${anew}`);
           const back = await cpu.saveState();
-          await card.restoreState(back);
+          await gpuEngine.restoreState(back);
           await check('moved back', [...back.tokens, 5]);
           // Recurrent states have a checkpoint to go back to behind each 64 tokens: one pass leaves two.
           const long = [...prompt, ...prompt.slice(5, 40), ...prompt.slice(1)];
@@ -255,9 +255,9 @@ for (const model of [llama, lfm2]) {
           await goes('back to it', [...long.slice(0, 64), 30]);
           await goes('back before it', [...long.slice(0, 50), 31]);
           await check('a long prompt once more', long);
-          const far = await card.saveState();
+          const far = await gpuEngine.saveState();
           await check('something else', prompt.slice(0, 9));
-          await card.restoreState(far);
+          await gpuEngine.restoreState(far);
           await goes('back to a checkpoint that was saved', [...long.slice(0, 66), 17]);
           await cpu.dispose();
           return wrong;
@@ -270,7 +270,7 @@ for (const model of [llama, lfm2]) {
   );
 
   test(
-    `sessions of ${model.name} that fork, go back, are saved and change places say the same on card and CPU`,
+    `sessions of ${model.name} that fork, go back, are saved and change places say the same on GPU and CPU`,
     { skip: model !== llama && longOnly },
     async () => {
       checkTwins(
@@ -287,8 +287,8 @@ for (const model of [llama, lfm2]) {
 
 // Codes for a token, for a prompt, for both: what one of them has computed the other goes on with.
 for (const int8 of [
-  { few: true, many: false },
-  { few: false, many: true },
+  { gemv: true, gemm: false },
+  { gemv: false, gemm: true },
 ]) {
   test(
     `sessions with activations as codes (${JSON.stringify(int8)}) say the same as the CPU's wherever codes tell tokens apart`,
@@ -302,16 +302,16 @@ for (const int8 of [
         model.prompt,
         { seed: 5, operations: 20, options, kernels: { ...kCodes, int8 }, gap: kCodesGap },
       );
-      assert.deepEqual(told.cardKernels.int8, int8);
+      assert.deepEqual(told.gpuKernels.int8, int8);
       checkTwins(told);
     },
   );
 }
 
-test('what goes to the CPU though a card was asked for is said, once', async () => {
+test('what goes to the CPU though a GPU was asked for is said, once', async () => {
   const result = await inPage(
     async ([source, prompt, greedy]) => {
-      const engine = await cardOf(source);
+      const engine = await gpuOf(source);
       const said = () =>
         engine.warnings.splice(0).map(([code, message]) => [code, /^\w+/.exec(message)[0]]);
       await tokensOf(engine, [1, 2, 3], 2);
@@ -322,15 +322,15 @@ test('what goes to the CPU though a card was asked for is said, once', async () 
           [4, 5],
         ]);
       out.embedded = said();
-      const { embedding, heads, headSize } = engine.info;
-      const before = engine.stats().engine.cardPasses;
-      await engine.setAdapters([adapterOf(embedding, heads * headSize)]);
+      const { embedding, heads, headDim } = engine.info;
+      const before = engine.stats().engine.gpuPasses;
+      await engine.setAdapters([adapterOf(embedding, heads * headDim)]);
       for (let i = 0; i < 2; i++) await tokensOf(engine, [1, 2, 3], 2);
       out.adapted = said();
-      out.passes = engine.stats().engine.cardPasses - before;
+      out.passes = engine.stats().engine.gpuPasses - before;
       await engine.setAdapters([]);
       out.right = `${await tokensOf(engine, prompt, 4)}` === `${greedy.slice(0, 4)}`;
-      out.again = engine.stats().engine.cardPasses > before;
+      out.again = engine.stats().engine.gpuPasses > before;
       out.after = said();
       return out;
 
@@ -377,14 +377,14 @@ test('what goes to the CPU though a card was asked for is said, once', async () 
 
 const mamba = families.find(({ name }) => name === 'mamba');
 test(
-  'a model that the card cannot run is refused, or computed by the CPU with a warning',
+  'a model that the GPU cannot run is refused, or computed by the CPU with a warning',
   { skip: !mamba && 'no ../shared/fixtures' },
   async () => {
     const result = await inPage(async ([source]) => {
       const warnings = [];
       const refused = await load(source).catch(({ code, message }) => [code, message]);
       const spec = workerAfter(
-        "addEventListener('message', ({ data }) => data.method === 'load' && (data.args[0].cardFrom = 1));",
+        "addEventListener('message', ({ data }) => data.method === 'load' && (data.args[0].gpuMinBatch = 1));",
       );
       const engine = await load(source, {
         device: 'auto',
@@ -400,7 +400,7 @@ test(
     assert.equal(result.refused[0], 'NOT_SUPPORTED');
     assert.match(
       result.refused[1],
-      /cannot run on the graphics card: the operation scan would be needed there/,
+      /cannot run on the GPU: the operation scan would be needed there/,
     );
     assert.equal(result.warnings.length, 1);
     assert.equal(result.warnings[0][0], 'NOT_SUPPORTED');
@@ -412,14 +412,14 @@ test(
 test('an answer is given up within a moment, and the next one is right', async () => {
   const result = await inPage(
     async ([source, prompt]) => {
-      const card = await cardOf(source);
-      const before = await tokensOf(card, prompt, 4);
+      const gpuEngine = await gpuOf(source);
+      const before = await tokensOf(gpuEngine, prompt, 4);
       const control = new AbortController();
-      const long = card.generate(prompt, {
+      const long = gpuEngine.generate(prompt, {
         maxTokens: 60,
         temperature: 0,
         ignoreEos: true,
-        reusePrefix: false,
+        cachePrompt: false,
         signal: control.signal,
       });
       let aborted;
@@ -428,7 +428,7 @@ test('an answer is given up within a moment, and the next one is right', async (
       } catch (error) {
         aborted = error.name;
       }
-      return { aborted, before, after: await tokensOf(card, prompt, 4) };
+      return { aborted, before, after: await tokensOf(gpuEngine, prompt, 4) };
     },
     address(llama),
     llama.prompt,
@@ -453,17 +453,17 @@ for (const model of [plain, llama]) {
   );
 }
 
-test('the CPU goes on where the card is lost, whenever that is', async (t) => {
+test('the CPU goes on where the GPU is lost, whenever that is', async (t) => {
   const times = losses(3);
   const results = await inPage(
-    ([source, ...more]) => loseCards(source, ...more),
+    ([source, ...more]) => loseGpus(source, ...more),
     address(plain),
     plain.prompt.slice(0, 3),
     { times, seed: 11, ...kBrief },
   );
   checkLosses(results, times);
   t.diagnostic(
-    `${results.filter(({ label }) => label.endsWith('opened')).length} of ${results.length} were lost while the card was opened`,
+    `${results.filter(({ label }) => label.endsWith('opened')).length} of ${results.length} were lost while the GPU was opened`,
   );
 });
 
@@ -481,9 +481,9 @@ test(
   },
 );
 
-test('a card is fetched for nobody who does not ask, and refused in words where there is none', async () => {
+test('a GPU is fetched for nobody who does not ask, and refused in words where there is none', async () => {
   const found = await inPage(
-    async ([source, noCard]) => {
+    async ([source, noGpu]) => {
       const fetched = () =>
         performance.getEntriesByType('resource').filter(({ name }) => /gpu/.test(name)).length;
       const before = fetched();
@@ -498,7 +498,7 @@ test('a card is fetched for nobody who does not ask, and refused in words where 
       out.auto = auto.stats().device;
       await auto.dispose();
       out.wrong = await Engine.load(source, { device: 'gpu' }).catch(({ code }) => code);
-      const none = workerAfter(noCard);
+      const none = workerAfter(noGpu);
       out.none = await load(source, { workerUrl: none }).catch(({ code }) => code);
       const without = await load(source, { workerUrl: none, device: 'auto' });
       out.without = without.stats().device;
@@ -506,7 +506,7 @@ test('a card is fetched for nobody who does not ask, and refused in words where 
       return out;
     },
     address(llama),
-    kNoCard,
+    kNoGpu,
   );
   assert.deepEqual(found, {
     device: 'wasm',
@@ -548,14 +548,14 @@ const kCounted = `
   addEventListener('message', ({ data }) => {
     if (data.method !== 'load') return;
     const [spec] = data.args;
-    spec.cardKernels ??= { subgroups: true, f16: true, int8: { few: false, many: false } };
+    spec.gpuKernels ??= { subgroups: true, f16: true, int8: { gemv: false, gemm: false } };
     if (spec.memoryBudget === 5e6) spec.source.url += '.gone';
   });
 `;
 
 for (const more of [{}, { gpuLayers: 1 }]) {
   test(
-    `the budget of memory changes under a session, ${more.gpuLayers ? 'one layer' : 'all layers'} on the card`,
+    `the budget of memory changes under a session, ${more.gpuLayers ? 'one layer' : 'all layers'} on the GPU`,
     { skip: longOnly },
     async () => {
       const told = await inPage(
@@ -594,10 +594,10 @@ for (const more of [{}, { gpuLayers: 1 }]) {
           const moving = await load(source, { ...options, memoryBudget: 8e6, gpuBudget });
           const out = { expected, kernels: [], budgets: [], devices: [], within: [] };
           const state = () => {
-            const { device, cardKernels, gpuLayers, engine } = moving.stats();
+            const { device, gpuKernels, gpuLayers, engine } = moving.stats();
             const { budget, gpu } = moving.memory();
-            out.devices.push([device, gpuLayers ?? 0, engine.cardPasses > 0]);
-            out.kernels.push(JSON.stringify(cardKernels));
+            out.devices.push([device, gpuLayers ?? 0, engine.gpuPasses > 0]);
+            out.kernels.push(JSON.stringify(gpuKernels));
             out.budgets.push(budget);
             out.within.push(gpu > 0 && gpu <= gpuBudget && most <= gpuBudget);
           };
@@ -619,7 +619,7 @@ for (const more of [{}, { gpuLayers: 1 }]) {
           await moving.setMemoryBudget(7e6);
           out.after = [
             await tokensOf(moving, [1, 2, 3], 2),
-            await tokensOf(moving, [1, 2, 3], 2, { reusePrefix: false }),
+            await tokensOf(moving, [1, 2, 3], 2, { cachePrompt: false }),
           ];
           state();
           const inUse = () => [...held.values()].filter((bytes) => bytes > 0).length;
@@ -668,7 +668,7 @@ for (const more of [{}, { gpuLayers: 1 }]) {
 
 // --- which of the two computes --------------------------------------------------------------------
 
-test('what is measured decides: against a card that is a program, the CPU', async () => {
+test('what is measured decides: against a GPU that is a program, the CPU', async () => {
   const result = await inPage(
     async ([source, disguised, none]) => {
       const ask = (script) =>
@@ -685,11 +685,11 @@ test('what is measured decides: against a card that is a program, the CPU', asyn
         plain: (await Engine.inspect(source, { cache: 'none' })).device,
       };
       const { device } = await ask(workerAfter(disguised));
-      return { ...out, measured: { ...device, cardFrom: String(device.cardFrom) } };
+      return { ...out, measured: { ...device, gpuMinBatch: String(device.gpuMinBatch) } };
     },
     address(quant.find(({ name }) => name === 'Q4_K')),
     kDisguised,
-    kNoCard,
+    kNoGpu,
   );
   const { software, none, plain, measured } = result;
   assert.equal(plain, undefined);
@@ -699,30 +699,30 @@ test('what is measured decides: against a card that is a program, the CPU', asyn
     [measured, /^The CPU computes: measured, prompts/],
   ]) {
     assert.deepEqual(
-      [advice.prefill, advice.decode, String(advice.cardFrom)],
+      [advice.prefill, advice.decode, String(advice.gpuMinBatch)],
       ['wasm', 'wasm', 'Infinity'],
       JSON.stringify(advice),
     );
     assert.match(advice.reason, reason);
   }
-  assert.equal(measured.card, 'acme anvil');
+  assert.equal(measured.gpuName, 'acme anvil');
   for (const rate of [
     ...Object.values(measured.rates).flatMap(Object.values),
-    measured.cardBytesPerSecond,
+    measured.gpuBytesPerSecond,
   ])
     assert.ok(Number.isFinite(rate) && rate > 0, rate);
-  assert.deepEqual(Object.keys(measured.cardKernels), ['subgroups', 'f16', 'int8']);
+  assert.deepEqual(Object.keys(measured.gpuKernels), ['subgroups', 'f16', 'int8']);
 });
 
 test(
-  "prompts on the card, and the tokens after them on the CPU, are the CPU's",
+  "prompts on the GPU, and the tokens after them on the CPU, are the CPU's",
   { skip: longOnly },
   async () => {
     const result = await inPage(
       async ([source, prompt, script]) => {
         const cpu = await loadCpu(source);
         const engine = await load(source, { workerUrl: workerAfter(script), contextLength: 8 });
-        const passes = () => engine.stats().engine.cardPasses;
+        const passes = () => engine.stats().engine.gpuPasses;
         const out = { wrong: [], passes: [] };
         for (const tokens of [
           prompt.slice(0, 6),

@@ -20,8 +20,8 @@ export async function forgettingSession({ Engine, source, ...options }) {
   const roomy = await Engine.load(source, { ...load, threads: 2 });
   const whole = await roomy.generate(story, kGreedy).result;
   check(
-    whole.usage.promptTokens > plan.kvPositions,
-    `${whole.usage.promptTokens} tokens find room in ${plan.kvPositions}`,
+    whole.usage.promptTokens > plan.kvCapacity,
+    `${whole.usage.promptTokens} tokens find room in ${plan.kvCapacity}`,
   );
 
   const session = engine.session();

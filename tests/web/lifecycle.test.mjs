@@ -61,7 +61,7 @@ async function abortAfter(ms, work) {
 
 const phases = {
   'a long prompt': (signal) =>
-    engine.generate('x'.repeat(80_000), { ...endless, reusePrefix: false, signal }).text(),
+    engine.generate('x'.repeat(80_000), { ...endless, cachePrompt: false, signal }).text(),
   'an answer': (signal) => engine.generate('hello', { ...endless, signal }).text(),
   'a session': (signal) =>
     engine
@@ -214,7 +214,7 @@ test('loading goes on after an answer that was cancelled while it went on', asyn
     const second = loaded.generate('hello', { ...endless, signal: aborted.signal }).text();
     aborted.abort();
     await assert.rejects(second, { name: 'AbortError' });
-    const there = () => loaded.layers().every(({ state }) => state === 'pinned');
+    const there = () => loaded.weightUnits().every(({ state }) => state === 'pinned');
     for (let i = 0; i < 3000 && !there(); i++) await sleep(20);
     assert.ok(there(), 'weights are missing that nobody fetches');
     await loaded.dispose();

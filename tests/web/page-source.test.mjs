@@ -69,7 +69,7 @@ test('finding sentences looks at each character once, with full stops or without
 });
 
 test('a thought is taken apart from its answer', async () => {
-  const { splitThought } = await importPage('markup');
+  const { splitReasoning } = await importPage('markup');
   const slow = (text) => {
     const closed = /^\s*(?:<think>)?([\s\S]*?)<\/think>\s*([\s\S]*)$/.exec(text);
     if (closed) return { thought: closed[1].trim(), answer: closed[2] };
@@ -83,7 +83,7 @@ test('a thought is taken apart from its answer', async () => {
       ['<think>', '</think>', ' ', '\n', 'so', '<'],
       1 + Math.floor(next() * 8),
     );
-    assert.deepEqual(splitThought(text), slow(text), JSON.stringify(text));
+    assert.deepEqual(splitReasoning(text), slow(text), JSON.stringify(text));
   }
 });
 

@@ -207,7 +207,7 @@ test('the model of the last visit is reported from the store alone', { skip: lon
     await context.route('**/dist/index.js', async (route) => {
       const response = await route.fetch();
       const stored =
-        "[{ url: 'https://host.example/m.gguf', size: 9, bytesStored: 9, complete: true, used: new Date() }]";
+        "[{ url: 'https://host.example/m.gguf', size: 9, bytesCached: 9, complete: true, used: new Date() }]";
       await route.fulfill({
         response,
         body: (await response.text()).replace(
@@ -299,7 +299,7 @@ test(
       const a = await open(`${model}&budget=1000`);
       await a.evaluate(async () => {
         const { Engine } = await import('/dist/index.js');
-        Engine.store.list = () => new Promise((ok) => setTimeout(() => ok([]), 500)); // a slow one
+        Engine.modelCache.list = () => new Promise((ok) => setTimeout(() => ok([]), 500)); // a slow one
         fake.fails = { load: ['BUDGET_TOO_SMALL', 'the budget is too small'] };
         document.querySelector('#load').click();
       });

@@ -180,7 +180,7 @@ export async function apart({ Engine, source, how = {} }) {
     Engine,
     [
       [source, {}],
-      [source, { parallel: 4, grammars: true, ...how }],
+      [source, { parallel: 4, structuredOutput: true, ...how }],
     ],
     async (roomy, engine) => {
       const expected = await told(roomy.generate('Once upon a time', long));
@@ -195,7 +195,7 @@ export async function apart({ Engine, source, how = {} }) {
         failure(
           wrong.generate('The', {
             logitBias: Object.fromEntries(
-              Array.from({ length: roomy.info.vocabulary }, (_, i) => [i, -Infinity]),
+              Array.from({ length: roomy.info.vocabSize }, (_, i) => [i, -Infinity]),
             ),
           }).result,
         ),
@@ -287,7 +287,7 @@ export async function ordered({ Engine, source }) {
       const again = await chats(engine);
       const cached = again.map(({ usage }) => usage.prompt_tokens_details?.cached_tokens ?? 0);
       check(cached.filter(Boolean).length >= 3, 'tokens that were cached:', cached);
-      const endTokens = await engine.tokenize('<|endoftext|><|end|>', { addBos: false });
+      const endTokens = await engine.tokenize('<|endoftext|><|end|>', { addSpecial: false });
       const how = {
         stream: true,
         temperature: 0,

@@ -73,7 +73,7 @@ describe('in Node', () => {
     });
   }
 
-  test('blocks of its own, layers left out by quality, and rows that are kept', async () => {
+  test('blocks of its own, skipped layers, and rows that are kept', async () => {
     const source = path('own'); // 2-bit blocks, and what --calibrate measured
     const run = (options, smallest = false) =>
       measureLogits({ source, tokens, smallest, options: { threads: 2, ...options } });
@@ -81,14 +81,14 @@ describe('in Node', () => {
     const streamed = await run({}, true);
     assert.equal(streamed.resident, false);
     assert.deepEqual(streamed.logits, logits);
-    assert.deepEqual((await run({ quality: 1 })).logits, logits);
-    const less = await run({ quality: 0.5 });
+    assert.deepEqual((await run({ approximate: { skipLayersRatio: 0 } })).logits, logits);
+    const less = await run({ approximate: { skipLayersRatio: 0.5 } });
     assert.notDeepEqual(less.logits, logits);
-    assert.deepEqual((await run({ quality: 0.5 }, true)).logits, less.logits);
-    for (const options of [{ quality: 2 }, { quality: 'low' }])
-      await assert.rejects(run(options), { code: 'INVALID_ARGUMENT' });
+    assert.deepEqual((await run({ approximate: { skipLayersRatio: 0.5 } }, true)).logits, less.logits);
+    for (const options of [2, 'low'])
+      await assert.rejects(run({ approximate: { skipLayersRatio: options } }), { code: 'INVALID_ARGUMENT' });
     await assert.rejects(
-      measureLogits({ source: path('none'), tokens, options: { quality: 0.9 } }),
+      measureLogits({ source: path('none'), tokens, options: { approximate: { skipLayersRatio: 0.1 } } }),
       /--calibrate/,
     );
     const of = (headClusters, smallest = false) =>
@@ -96,7 +96,7 @@ describe('in Node', () => {
         source: path('clusters'),
         tokens,
         smallest,
-        options: { threads: 2, headClusters },
+        options: { threads: 2, approximate: { headClusters } },
       });
     const whole = (await of('off')).logits;
     const largest = (values) => values.indexOf(Math.max(...values));
@@ -106,11 +106,11 @@ describe('in Node', () => {
     assert.notDeepEqual(few, whole);
     assert.deepEqual((await of(4, true)).logits, few);
     await assert.rejects(of(257), { code: 'INVALID_ARGUMENT' });
-    await assert.rejects(run({ headClusters: 8 }), /--cluster-head/);
-    await assert.rejects(run({ headClusters: 8, device: 'webgpu' }), { code: 'INVALID_ARGUMENT' });
+    await assert.rejects(run({ approximate: { headClusters: 8 } }), /--cluster-head/);
+    await assert.rejects(run({ approximate: { headClusters: 8 }, device: 'webgpu' }), { code: 'INVALID_ARGUMENT' });
     const engine = await Engine.load(source, { contextLength: 64, threads: 1 });
-    const { rowsFound, rowsRead } = engine.stats().engine;
-    assert.equal(rowsFound + rowsRead, 0); // held whole
+    const { embeddingCacheHits, embeddingCacheMisses } = engine.stats().engine;
+    assert.equal(embeddingCacheHits + embeddingCacheMisses, 0); // held whole
     await engine.dispose();
   });
 

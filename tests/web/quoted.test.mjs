@@ -162,6 +162,6 @@ test('prompts are marked, unless the content is asked to be special', async () =
   const messages = [{ role: 'user', content: '<|im_end|>' }];
   const { text, marked } = await renderer.render(messages);
   assert.deepEqual([recognized(text, controls).length, marked], [3, true]);
-  const old = await renderer.render(messages, { contentSpecial: true });
+  const old = await renderer.render(messages, { parseSpecialInContent: true });
   assert.deepEqual([recognized(old.text, controls).length, old.marked], [4, false]);
 });

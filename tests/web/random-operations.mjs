@@ -213,7 +213,7 @@ class Operations {
       const generation = fresh.generate(tokens, {
         ...options,
         signal: undefined,
-        reusePrefix: false,
+        cachePrompt: false,
       });
       const result = await generation.result;
       return { ...result, pieces: await piecesOf(generation) };
@@ -335,7 +335,7 @@ class Operations {
   /** The engine's own timeline: goes on from what it was asked last, from a part of it, or begins anew. */
   async answer(dice, note) {
     const options = this.options(dice, note);
-    if (dice.chance(0.25)) options.reusePrefix = false;
+    if (dice.chance(0.25)) options.cachePrompt = false;
     const how = dice.below(4);
     let prompt = this.held.slice(
       0,
@@ -351,7 +351,7 @@ class Operations {
     if (dice.chance(0.3)) {
       given = dice.words(1 + dice.below(dice.chance(0.3) ? 200 : 20));
       const how = {
-        addBos: dice.chance(0.8),
+        addSpecial: dice.chance(0.8),
         parseSpecial: dice.chance(0.5),
         marked: dice.chance(0.5),
         continues: dice.chance(0.2),
@@ -488,8 +488,8 @@ class Operations {
         (session.text ? ' ' : '') + dice.words(1 + dice.below(dice.chance(0.3) ? 150 : 25));
       const count = async (prompt, before) => {
         const plain = text.replace(/[\uFDD0\uFDD1]/g, '\uFFFD');
-        const whole = await this.engine.tokenize(before.written + plain, { marked: true });
-        const more = await this.engine.tokenize(plain, { continues: true });
+        const whole = await this.engine.tokenize(before.written + plain, { literalSpans: true });
+        const more = await this.engine.tokenize(plain, { continuation: true });
         return same(prompt, whole) || same(prompt, joined(before.tokens, more));
       };
       await this.beside(dice, note, () =>
@@ -683,7 +683,7 @@ class Operations {
 
   async logits(dice) {
     const tokens = Int32Array.from({ length: 1 + dice.below(5) }, () =>
-      dice.below(this.engine.info.vocabulary),
+      dice.below(this.engine.info.vocabSize),
     );
     const [got, truth] = await Promise.all([
       this.engine.logits(tokens),
@@ -706,7 +706,7 @@ class Operations {
     );
     if (!saved) return;
     await this.engine.restoreState(saved);
-    const prompt = joined(saved.tokens, [dice.below(this.engine.info.vocabulary)]);
+    const prompt = joined(saved.tokens, [dice.below(this.engine.info.vocabSize)]);
     note(`${saved.tokens.length} tokens`);
     await this.ask(dice, note, prompt, prompt, this.options(dice, note));
   }
@@ -718,7 +718,7 @@ class Operations {
       (e) => e,
     );
     check(error?.code === 'PROMPT_TOO_LONG', 'a text that is too long', `${error}`);
-    const foreign = await this.engine.generate([1, this.engine.info.vocabulary]).result.then(
+    const foreign = await this.engine.generate([1, this.engine.info.vocabSize]).result.then(
       () => null,
       (e) => e,
     );
@@ -786,7 +786,7 @@ class Operations {
 
   async agreeChat(params, content) {
     const truth = await this.fairly(async (fresh) => {
-      await fresh.generate([fresh.info.vocabulary - 1], { maxTokens: 0, reusePrefix: false })
+      await fresh.generate([fresh.info.vocabSize - 1], { maxTokens: 0, cachePrompt: false })
         .result; // nothing is reused
       return orTooLong(fresh.chat.completions.create(params).then(contentOf));
     });
@@ -836,7 +836,7 @@ class Operations {
       'more cached than there was',
       stats,
     );
-    check(engine.layers().length > 0 && engine.memory().heap > 0, 'no layers');
+    check(engine.weightUnits().length > 0 && engine.memory().heap > 0, 'no layers');
     const text = 'the mill, é';
     check(
       same(await engine.tokenize(text), await this.fairly((fresh) => fresh.tokenize(text))),

@@ -141,7 +141,7 @@ test('uses the store the second time', () =>
       await load(url, model, store);
       const again = await load(url, model, store);
       assert.ok(again.bytesFetched <= 65536, `${again.bytesFetched} fetched again`);
-      assert.ok(again.bytesFromStore >= model.length);
+      assert.ok(again.bytesFromCache >= model.length);
     },
   ));
 
@@ -470,7 +470,7 @@ test('the store lists, measures, deletes and evicts', async () => {
       file.close();
       const list = await manager.list();
       assert.deepEqual(
-        list.map((m) => [m.size, m.bytesStored, m.complete]),
+        list.map((m) => [m.size, m.bytesCached, m.complete]),
         Array(2).fill([model.length, model.length, true]),
       );
       assert.equal(await manager.size(), 2 * model.length);

@@ -181,9 +181,9 @@ test('random turns of many timelines: each finds its own tokens, or is told what
         await timelines.use(id);
         const tokens = expected.get(id) ?? [];
         // A copy that could not be kept is told as tokens, never as another's state.
-        if (timelines.owed) assert.deepEqual([...timelines.owed], tokens, at);
+        if (timelines.missingTokens) assert.deepEqual([...timelines.missingTokens], tokens, at);
         else assert.deepEqual(binding.held, tokens, at);
-        if (!timelines.owed && tokens.length > 0) kept++;
+        if (!timelines.missingTokens && tokens.length > 0) kept++;
         binding.held = [
           ...tokens,
           ...Array.from({ length: 1 + Math.floor(next() * 9) }, () => Math.floor(next() * 1000)),
@@ -248,7 +248,7 @@ test('a wrong state is an error, and every timeline stays what it was', async ()
   }
   await timelines.use(0);
   assert.deepEqual(binding.held, [1, 2, 3]);
-  assert.equal(timelines.owed, null);
+  assert.equal(timelines.missingTokens, null);
 });
 
 test('a chat goes on where most of it is its own, and begins elsewhere as a copy of another', async () => {

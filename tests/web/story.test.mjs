@@ -253,7 +253,7 @@ describe('in Chromium', () => {
       assert.equal(speed.downloadSeconds > 0, network > 0);
       await run({ ...story, source: url(), maxTokens: 1, options: { contextLength: 128 } });
       const { speed: stored } = await inspect('default');
-      assert.ok(stored.storeBytesPerSecond > 0 && stored.downloadSeconds === 0);
+      assert.ok(stored.cacheBytesPerSecond > 0 && stored.downloadSeconds === 0);
       assert.ok(
         stored.tokensPerSecond > 0 && stored.tokensPerSecond <= stored.computeTokensPerSecond,
       );

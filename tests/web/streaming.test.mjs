@@ -63,7 +63,7 @@ async function generate({ url, maxTokens, least, until = least, last = false, ..
       maxTokens,
       temperature: 0,
       ignoreEos: true,
-      reusePrefix: false,
+      cachePrompt: false,
     }).result;
     texts.push(text);
   };
@@ -73,15 +73,15 @@ async function generate({ url, maxTokens, least, until = least, last = false, ..
   for (let i = 0; i < until && (i < least || !(await snapshot()).engine.ownBytes); i++)
     await answer();
   const { heap } = engine.memory();
-  const { threads, bytesFromStore, engine: counters } = await snapshot();
+  const { threads, bytesFromCache, engine: counters } = await snapshot();
   const { plan, bytes } = engine.info;
   await engine.dispose();
-  const deleted = last && (await Engine.store.delete(url));
+  const deleted = last && (await Engine.modelCache.delete(url));
   return {
     texts,
     heap,
     threads,
-    bytesFromStore,
+    bytesFromCache,
     ownBytes: counters.ownBytes,
     plan,
     bytes,
@@ -121,7 +121,7 @@ test('within the budget, the tokens of a model that fits, whoever reads it', asy
     assert.ok(result.heap <= memoryBudget, `${name}: heap ${result.heap}`);
     assert.ok(memory.peak <= memoryBudget + kBeside, `${name}: ${memory.peak} bytes resident`);
     assert.equal(result.ownBytes > 0, own, `${name}: ${result.ownBytes} bytes by threads`);
-    assert.ok(result.bytesFromStore >= result.ownBytes, name);
+    assert.ok(result.bytesFromCache >= result.ownBytes, name);
     // Files that threads have open are closed when dispose() resolves.
     if (options.last) assert.equal(result.deleted, true, name);
   }
@@ -141,7 +141,7 @@ async function last({ url, times, ...options }) {
       maxTokens: 16,
       temperature: 0,
       ignoreEos: true,
-      reusePrefix: false,
+      cachePrompt: false,
     }).result;
     held.push((await (await fetch('/memory')).json()).rss);
   }

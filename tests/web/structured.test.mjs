@@ -32,7 +32,7 @@ before(async () => {
     contextLength: 512,
     threads: 1,
     cache: 'none',
-    grammars: true,
+    structuredOutput: true,
   });
 });
 after(() => engine?.dispose());
@@ -143,7 +143,7 @@ test('response_format: a schema, whole and streamed', async () => {
 
 test('response_format: any object', async () => {
   const ended = { stop: 0, length: 0 };
-  const [brace] = await engine.tokenize('}', { addBos: false });
+  const [brace] = await engine.tokenize('}', { addSpecial: false });
   for (let seed = 1; seed <= 8; seed++) {
     const any = await engine.chat.completions.create({
       messages,
@@ -281,7 +281,7 @@ function shortPrompts() {
   };
   const chat = new ChatCompletions({
     info: engine.info,
-    grammars: true,
+    structuredOutput: true,
     answer,
     tokenize: (...given) => engine.tokenize(...given),
     prompts: new PromptRenderer(
@@ -375,7 +375,7 @@ test('a thought comes first, and a call or a value behind it', async () => {
   }
 });
 
-test('what a form cannot promise is refused by its keyword, and strict needs grammars', async () => {
+test('what a form cannot promise is refused by its keyword, and strict needs structuredOutput', async () => {
   const { chat } = shortPrompts();
   const xml = '{{ tools }}<tool_call><function=x><parameter=y>';
   const create = (properties, more = {}) =>
@@ -411,7 +411,7 @@ test('what a form cannot promise is refused by its keyword, and strict needs gra
   });
   await assert.rejects(without.create({ messages, tools, chat_template: hermesTemplate }), {
     code: 'INVALID_ARGUMENT',
-    message: /grammars: true/,
+    message: /structuredOutput: true/,
   });
 });
 

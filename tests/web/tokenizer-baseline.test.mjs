@@ -109,7 +109,7 @@ for (const name of ['qwen3', 'llama3', 'smollm3', 'gemma3']) {
       const text = Array.from({ length: 1 + pick(24) }, () => parts[pick(parts.length)]).join('');
       const theirs = Array.from(peer.encode(text, { add_special_tokens: false }).ids);
       assert.deepEqual(
-        Array.from(await engine.tokenize(text, { addBos: false })),
+        Array.from(await engine.tokenize(text, { addSpecial: false })),
         theirs,
         JSON.stringify(text),
       );

@@ -121,14 +121,15 @@ const scriptPattern = new RegExp(`\\b(?:${either(data.scripts)})(?![\\w-])`, 'g'
 const directoryPattern = new RegExp(`(?<![\\w])(?:${either(data.directories)})(?![\\w.-])`, 'g');
 const headingPattern = new RegExp(`^#+ +(${either(data.headings)}) *$`, 'gm');
 
-const suffix = '(?:_native|_posix|_windows|\\.test)?';
+const suffixes = ['', '_native', '_posix', '_windows', '.test'];
+const suffix = `(?:${suffixes.map(escaped).join('|')})`;
 
 /** What files of a directory end in. */
 function extensionsOf(path) {
-  if (path.startsWith('kernels/wgsl/')) return 'wgsl';
-  if (/^(kernels|src)\//.test(path)) return 'h|cpp';
-  if (/^(web|examples)\//.test(path)) return 'ts|js';
-  return /^tests\/(web|bench)\//.test(path) ? 'mjs|ts' : 'h|cpp|mjs';
+  if (path.startsWith('kernels/wgsl/')) return ['wgsl'];
+  if (/^(kernels|src)\//.test(path)) return ['h', 'cpp'];
+  if (/^(web|examples)\//.test(path)) return ['ts', 'js'];
+  return /^tests\/(web|bench)\//.test(path) ? ['mjs', 'ts'] : ['h', 'cpp', 'mjs'];
 }
 
 /** By old path without extension: the new one. */
@@ -139,27 +140,23 @@ const oldFile = new RegExp(
   `^(${renamed.map(([from]) => escaped(from)).join('|')})${suffix}\\.\\w+$`,
 );
 
+const fileMention = /(?<![\w.<-])([\w-]+\/)*[\w-]+(?:\.test)?\.(?:h|cpp|ts|js|mjs|wgsl)(?![\w-])/g;
+
 /**
- * A pattern of mentions of old files: by folder and name, and by the name alone where no file of the
- * tree is called so now.
+ * Old files as they are mentioned, to their new names: by folder and name, and by the name alone
+ * where no file of the tree is called so now.
  */
 export function mentions(paths) {
-  const present = new Set(paths.map((path) => basename(path).replace(/\.\w+$/, '')));
-  const byName = new Map();
+  const present = new Set(paths.map((path) => basename(path)));
+  const found = new Map();
   for (const [from, to] of renamed) {
     const name = basename(from);
-    byName.set(from.split('/').slice(-2).join('/'), to);
-    if (![name, `${name}.test`, `${name}_native`].some((n) => present.has(n))) byName.set(name, to);
+    for (const end of suffixes.flatMap((s) => extensionsOf(to).map((e) => `${s}.${e}`))) {
+      found.set(`${from.split('/').slice(-2).join('/')}${end}`, to);
+      if (!present.has(`${name}${end}`)) found.set(`${name}${end}`, to);
+    }
   }
-  const names = [...byName].map(
-    ([name, to]) =>
-      `(?<![\\w.<${name.includes('/') ? '' : '/'}-])${escaped(name)}${suffix}\\.(?:${extensionsOf(to)})(?![\\w-])`,
-  );
-  const stem = new RegExp(`${suffix}\\.\\w+$`);
-  return {
-    pattern: new RegExp(names.join('|'), 'g'),
-    instead: (mention) => byName.get(mention.replace(stem, '')),
-  };
+  return found;
 }
 
 /** What is wrong with one file. `mentioned` is of mentions(). */
@@ -186,8 +183,10 @@ export function scan({ path, text }, mentioned = mentions([])) {
   each(optionPattern, 'option', data.options);
   each(scriptPattern, 'script', data.scripts);
   each(directoryPattern, 'path', data.directories);
-  for (const { 0: word, index } of text.matchAll(mentioned.pattern))
-    add('path', index, word, mentioned.instead(word));
+  for (const { 0: word, index } of text.matchAll(fileMention)) {
+    const instead = mentioned.get(word.split('/').slice(-2).join('/'));
+    if (instead) add('path', index, word, instead);
+  }
   if (path.endsWith('.md')) {
     for (const { 1: heading, index } of text.matchAll(headingPattern))
       add('heading', index, heading, data.headings[heading]);

@@ -562,7 +562,6 @@ export const phrases = [
   // Turns of phrase
   { find: '(is|are|was) heard( of)?', instead: 'is reported; events' },
   { find: 'speaks? for', instead: 'reports, indicates' },
-  { find: '(does|do|will) not tell', instead: 'does not report' },
   { find: '(goes|go|going|went) back', instead: 'rewinds; is returned' },
   {
     find: '(comput|read)(e|es|ed|ing)? (it |them |all |the text )?anew',

@@ -1,6 +1,6 @@
-// LoRA adapters on their way to the engine's worker, which takes their files whole (PEFT's as peft.ts makes
-// them). A file of its own, loaded when there are any; what it shares with the entry comes as an argument,
-// since two copies of an error's class are two classes.
+// LoRA adapters on their way to the engine's worker, which takes their files whole (PEFT's as
+// peft.ts makes them). A file of its own, loaded when there are any; what it shares with the entry
+// comes as an argument, since two copies of an error's class are two classes.
 
 import type { ErrorCode, SluiceError } from '../protocol/errors.js';
 import type { LoraAdapter, ModelSource } from '../protocol/options.js';

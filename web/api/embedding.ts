@@ -1,8 +1,15 @@
-// What texts mean, as vectors: engine.embed(), engine.rerank() and OpenAI's engine.embeddings.create().
+// What texts mean, as vectors: engine.embed(), engine.rerank() and OpenAI's
+// engine.embeddings.create().
 
-import { abortable, invalid, onlyKnown, throwIfAborted, type CallOptions } from '../protocol/errors.js';
+import {
+  abortable,
+  invalid,
+  onlyKnown,
+  throwIfAborted,
+  type CallOptions,
+} from '../protocol/errors.js';
 import type { Embedded, EmbedSpec } from '../protocol/messages.js';
-import type { Same, Words } from '../protocol/options.js';
+import type { AssertSameKeys, SplitNames } from '../protocol/options.js';
 import { count, tokenIds } from './options.js';
 
 /** How the rows of a text become one vector. */
@@ -12,7 +19,9 @@ export type Pooling = 'none' | 'mean' | 'cls' | 'last';
 export interface EmbedOptions {
   /** Default: the model's own, else the mean. none: a row for each token, one after the other. */
   pooling?: Pooling;
-  /** Only the first so many values, of models that were trained for it (Matryoshka). Default: all. */
+  /**
+   * Only the first so many values, of models that were trained for it (Matryoshka). Default: all.
+   */
   dimensions?: number;
   /** Scales every vector to length 1. Default true. */
   normalize?: boolean;
@@ -23,7 +32,7 @@ export interface EmbedOptions {
 }
 
 /** A document's place in a ranking. */
-export interface Ranked {
+export interface RerankResult {
   /** Of the document in the list that was given. */
   index: number;
   /** The greater, the better it answers; what values there are is the model's. */
@@ -65,12 +74,12 @@ export interface EmbeddingList {
 const kPoolings = ['none', 'mean', 'cls', 'last', 'rank'];
 const kEmbed = 'pooling dimensions normalize signal onProgress';
 const kCreate = 'input dimensions encoding_format model user';
-true satisfies Same<Words<typeof kEmbed>, keyof EmbedOptions>;
-true satisfies Same<Words<typeof kCreate>, keyof EmbeddingParams>;
+true satisfies AssertSameKeys<SplitNames<typeof kEmbed>, keyof EmbedOptions>;
+true satisfies AssertSameKeys<SplitNames<typeof kCreate>, keyof EmbeddingParams>;
 
 /** What is needed of an engine. */
 export interface EmbedEngine {
-  readonly info: { name: string; vocabulary: number };
+  readonly info: { name: string; vocabSize: number };
   /** @internal */
   embedTexts(
     texts: (string | Int32Array)[],
@@ -84,7 +93,7 @@ type Input = string | ArrayLike<number>;
 
 function checked(engine: EmbedEngine, texts: readonly Input[]): (string | Int32Array)[] {
   return texts.map((text) =>
-    typeof text === 'string' ? text : tokenIds(text, engine.info.vocabulary),
+    typeof text === 'string' ? text : tokenIds(text, engine.info.vocabSize),
   );
 }
 
@@ -120,7 +129,7 @@ export async function rankDocuments(
   query: string,
   documents: readonly string[],
   options: RerankOptions,
-): Promise<Ranked[]> {
+): Promise<RerankResult[]> {
   onlyKnown('rerank()', options, 'topN signal onProgress');
   if (typeof query !== 'string' || !documents.every((text) => typeof text === 'string'))
     invalid('A query and its documents are texts.');

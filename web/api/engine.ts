@@ -26,7 +26,7 @@ import type {
   EngineStats,
   MemoryReport,
   ModelInfo,
-  Piece,
+  GeneratedToken,
   SavedState,
   UnitState,
 } from '../protocol/types.js';
@@ -35,11 +35,11 @@ import {
   embedTexts,
   rankDocuments,
   type EmbedOptions,
-  type Ranked,
+  type RerankResult,
   type RerankOptions,
 } from './embedding.js';
 import { begun, Generation } from './generation.js';
-import { Link } from './worker-client.js';
+import { WorkerClient } from './worker-client.js';
 import {
   adapterSpecs,
   checkLoad,
@@ -55,7 +55,7 @@ import { checkSaved, Session, type SessionOptions } from './session.js';
 import { startWorker } from './start.js';
 
 /** One unit of the model's weights, for pictures. */
-export interface LayerState {
+export interface WeightUnit {
   /** Its number. */
   unit: number;
   /** Where it is. */
@@ -64,7 +64,7 @@ export interface LayerState {
   computing: boolean;
 }
 
-const kUnitStates: UnitState[] = ['absent', 'loading', 'resident', 'pinned', 'pinned-absent'];
+const kUnitStates: UnitState[] = ['absent', 'loading', 'resident', 'pinned', 'pinned-pending'];
 
 /** Engines whose loading was aborted give the store back first. */
 let leaving: Promise<unknown> = Promise.resolve();
@@ -74,7 +74,7 @@ const disposed = (): SluiceError => new SluiceError('DISPOSED', 'The engine was 
 /** A loaded model. */
 export class Engine {
   /** The models in the browser's file store (Node: in the default cache directory). */
-  static readonly store = new StoreManager(
+  static readonly modelCache = new StoreManager(
     () => platform().storeBackend(),
     (address) => {
       const spec = sourceSpec(address);
@@ -84,7 +84,10 @@ export class Engine {
 
   /** What the header says of the model, and how it is laid out in the budget. */
   readonly info!: ModelInfo;
-  /** Resolves when the whole file is in the store (at once where nothing is stored); rejects, with QUOTA say, when it will not be. */
+  /**
+   * Resolves when the whole file is in the store (at once where nothing is stored); rejects, with
+   * QUOTA say, when it will not be.
+   */
   readonly downloaded: Promise<void>;
   /** OpenAI's chat.completions.create on this engine. */
   readonly chat = { completions: new ChatCompletions(this) };
@@ -94,8 +97,8 @@ export class Engine {
   readonly embeddings = new Embeddings(this);
   #renderer: LazyPrompts | null = null;
   /** The worker that has the model, and one that is to follow it. */
-  #link: Link;
-  #next: Link | null = null;
+  #link: WorkerClient;
+  #next: WorkerClient | null = null;
   #spec!: LoadSpec;
   /** While it lives, V8 compiles the same bytes for other engines no second time. */
   #module!: WebAssembly.Module;
@@ -105,7 +108,7 @@ export class Engine {
   #snapshot!: Snapshot;
   readonly #generations = new Map<
     number,
-    { generation: Generation; heard: (pieces: Piece[]) => void }
+    { generation: Generation; heard: (pieces: GeneratedToken[]) => void }
   >();
   readonly #embedded = new Map<number, (done: number) => void>();
   #nextGeneration = 1;
@@ -126,13 +129,13 @@ export class Engine {
    * weights go on arriving, and generate() starts on those that are there.
    */
   static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
-    const { cardFrom = 1, gpuLayers } =
+    const { gpuMinBatch: gpuMinBatch = 1, gpuLayers } =
       (options?.device === 'auto' && (await Engine.inspect(source, options)).device) || {};
     const [engine, loaded] = await Engine.#open(
       (rpc, spec) =>
         rpc.call(
           'load',
-          Object.assign(spec, { cardFrom, gpuLayers: gpuLayers ?? spec.gpuLayers }),
+          Object.assign(spec, { gpuMinBatch, gpuLayers: gpuLayers ?? spec.gpuLayers }),
           false,
         ),
       source,
@@ -163,7 +166,7 @@ export class Engine {
    * abort only the next one waits for that.
    */
   static async #open<T>(
-    ask: (rpc: Link['rpc'], spec: LoadSpec) => Promise<T>,
+    ask: (rpc: WorkerClient['rpc'], spec: LoadSpec) => Promise<T>,
     source: ModelSource,
     options: InspectOptions,
   ): Promise<[Engine, T]> {
@@ -185,17 +188,26 @@ export class Engine {
     }
   }
 
-  /** Continues a text or a sequence of tokens, on the engine's own timeline: one such generation after another. */
+  /**
+   * Continues a text or a sequence of tokens, on the engine's own timeline: one such generation
+   * after another.
+   */
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
     return begun(options, () => this.start(() => prompt, options));
   }
 
-  /** @internal Of a chat: on whichever timeline knows most of it, beside others where the engine is `parallel`. */
+  /**
+   * @internal Of a chat: on whichever timeline knows most of it, beside others where the engine is
+   * `parallel`.
+   */
   answer(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation {
     return begun(options, () => this.start(() => prompt, options, -1));
   }
 
-  /** The vectors of texts (or of lists of token ids), which are packed into as few passes as hold them. */
+  /**
+   * The vectors of texts (or of lists of token ids), which are packed into as few passes as hold
+   * them.
+   */
   async embed(
     texts: readonly (string | ArrayLike<number>)[],
     options: EmbedOptions = {},
@@ -204,12 +216,15 @@ export class Engine {
     return (await embedTexts(this, texts, options)).vectors;
   }
 
-  /** Ranks documents by how well they answer the query, the best first; of models that were trained for it. */
+  /**
+   * Ranks documents by how well they answer the query, the best first; of models that were trained
+   * for it.
+   */
   rerank(
     query: string,
     documents: readonly string[],
     options: RerankOptions = {},
-  ): Promise<Ranked[]> {
+  ): Promise<RerankResult[]> {
     return rankDocuments(this, query, documents, options);
   }
 
@@ -245,23 +260,25 @@ export class Engine {
       this.info,
       (message) => {
         if (!this.#options.onProgress) console.warn(message);
-        this.#options.onProgress?.({ phase: 'warning', code: 'NO_TEMPLATE', message });
+        this.#options.onProgress?.({ phase: 'warning', code: 'NO_CHAT_TEMPLATE', message });
       },
       () => this.call('controlTexts'),
     ));
   }
 
   /** @internal */
-  get grammars(): boolean {
-    return this.#spec.grammars;
+  get structuredOutput(): boolean {
+    return this.#spec.structuredOutput;
   }
 
-  /** @internal Begins an answer on a timeline, in line behind the others, when there is a prompt. */
+  /**
+   * @internal Begins an answer on a timeline, in line behind the others, when there is a prompt.
+   */
   start(
     prompt: () => string | ArrayLike<number> | Promise<Int32Array>,
     options: GenerateOptions,
     timeline = 0,
-    heard: (pieces: Piece[]) => void = () => {},
+    heard: (pieces: GeneratedToken[]) => void = () => {},
   ): Generation {
     const { signal } = options;
     const id = this.#nextGeneration++;
@@ -281,7 +298,7 @@ export class Engine {
         const spec = generateSpec(
           input instanceof Promise ? await input : input,
           options,
-          this.info.vocabulary,
+          this.info.vocabSize,
           timeline,
         );
         if (this.#moving) await this.#moved();
@@ -310,7 +327,7 @@ export class Engine {
 
   /** Token ids of a text. */
   async tokenize(text: string, options: TokenizeOptions = {}): Promise<Int32Array> {
-    onlyKnown('tokenize()', options, 'addBos parseSpecial marked continues');
+    onlyKnown('tokenize()', options, 'addSpecial parseSpecial literalSpans continuation');
     if (typeof text !== 'string') invalid('Only text can be tokenized: pass a string.');
     return this.call('tokenize', text, tokenizeSpec(options));
   }
@@ -318,13 +335,13 @@ export class Engine {
   /** The text of token ids; control tokens are left out unless `special`. */
   async detokenize(
     tokens: ArrayLike<number>,
-    options: { special?: boolean } = {},
+    options: { skipSpecialTokens?: boolean } = {},
   ): Promise<string> {
-    onlyKnown('detokenize()', options, 'special');
+    onlyKnown('detokenize()', options, 'skipSpecialTokens');
     return this.call(
       'detokenize',
-      tokenIds(tokens, this.info.vocabulary),
-      options.special ?? false,
+      tokenIds(tokens, this.info.vocabSize),
+      !(options.skipSpecialTokens ?? true),
     );
   }
 
@@ -335,8 +352,8 @@ export class Engine {
 
   /**
    * The raw logits after each token of a sequence that begins the context, one row of the
-   * vocabulary's length a token. Every token is a pass of its own. Where the model has an encoder and a
-   * decoder: those after each of the `decoderTokens`, which answer the others.
+   * vocabulary's length a token. Every token is a pass of its own. Where the model has an encoder
+   * and a decoder: those after each of the `decoderTokens`, which answer the others.
    */
   logits(
     tokens: ArrayLike<number>,
@@ -344,7 +361,7 @@ export class Engine {
   ): Promise<Float32Array> {
     const { decoderTokens, ...call } = { ...options };
     return abortable(options && call, async () => {
-      const ids = (list: ArrayLike<number>): Int32Array => tokenIds(list, this.info.vocabulary);
+      const ids = (list: ArrayLike<number>): Int32Array => tokenIds(list, this.info.vocabSize);
       return this.call(
         'logits',
         decoderTokens
@@ -365,7 +382,7 @@ export class Engine {
   }
 
   /** The state of every unit of weights, in file order of the model's computation. */
-  layers(): LayerState[] {
+  weightUnits(): WeightUnit[] {
     return Array.from(this.#snapshot.units, (byte, unit) => ({
       unit,
       state: kUnitStates[byte & 15] ?? 'absent',
@@ -374,11 +391,11 @@ export class Engine {
   }
 
   /**
-   * Changes the budget, down or up; conversations go on where they are. The engine moves to a worker
-   * whose memory has the new budget for its maximum, and reads its weights again from where they are
-   * stored; the old one ends with its memory. Waits for what is being generated. 0: as load() chooses.
-   * When it throws everything is as before; an abort rejects at once, and a move that has begun ends
-   * by itself.
+   * Changes the budget, down or up; conversations go on where they are. The engine moves to a
+   * worker whose memory has the new budget for its maximum, and reads its weights again from where
+   * they are stored; the old one ends with its memory. Waits for what is being generated. 0: as
+   * load() chooses. When it throws everything is as before; an abort rejects at once, and a move
+   * that has begun ends by itself.
    */
   setMemoryBudget(bytes: number, options?: CallOptions): Promise<void> {
     return abortable(options, () => {
@@ -394,8 +411,9 @@ export class Engine {
   }
 
   /**
-   * Other LoRA adapters than those before, in their place; none: the model alone. The model stays loaded, and
-   * what was computed with the others is computed again. When it throws everything is as before.
+   * Other LoRA adapters than those before, in their place; none: the model alone. The model stays
+   * loaded, and what was computed with the others is computed again. When it throws everything is
+   * as before.
    */
   setAdapters(lora: NonNullable<EngineOptions['lora']>, options?: CallOptions): Promise<void> {
     return abortable(options, async () => {
@@ -410,22 +428,22 @@ export class Engine {
     const spec = this.#spec;
     const { cache } = spec.io;
     const left = await link.rpc.call('release', memoryBudget);
-    const { bytesStored, bytesTotal } = this.#snapshot.stats;
+    const { bytesCached: bytesCached, bytesTotal } = this.#snapshot.stats;
     if (this.#disposing) throw disposed();
     try {
       const next = (this.#next = this.#connect());
       const moved: LoadSpec = {
         ...spec,
         memoryBudget,
-        cardKernels: this.#snapshot.stats.cardKernels, // what is measured may be another way now
+        gpuKernels: this.#snapshot.stats.gpuKernels, // what is measured may be another way now
         contextLength: this.info.plan.contextLength,
         kvType: this.info.plan.kvType,
-        kvSize: (spec.kvPolicy ?? 'full') !== 'full' ? this.info.plan.kvPositions : 0,
+        kvCapacity: (spec.kvPolicy ?? 'full') !== 'full' ? this.info.plan.kvCapacity : 0,
         wasm: { ...spec.wasm, module: this.#module },
         // What is stored is not asked for again, and what has been fetched anew is new.
         io: {
           ...spec.io,
-          cache: bytesStored === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache,
+          cache: bytesCached === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache,
         },
       };
       const { info } = await next.rpc.call('load', moved, true);
@@ -441,7 +459,7 @@ export class Engine {
       this.#next = null;
     }
     // Before the other one reads its weights: the two budgets are never filled at the same time.
-    await link.end(new SluiceError('ENGINE_GONE', 'The engine has moved to another worker.'), true);
+    await link.end(new SluiceError('WORKER_LOST', 'The engine has moved to another worker.'), true);
     this.#snapshot = await this.#link.rpc.call('begin', left, !this.#stored);
   }
 
@@ -480,8 +498,8 @@ export class Engine {
     await Promise.all([this.#next?.end(gone), this.#link.end(gone)]);
   }
 
-  #connect(): Link {
-    const link: Link = new Link(
+  #connect(): WorkerClient {
+    const link: WorkerClient = new WorkerClient(
       () => startWorker(this.#options.workerUrl, this.#options.tuning?.greetMs),
       (event) => this.#onEvent(event),
       (error) => {

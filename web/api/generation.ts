@@ -1,12 +1,12 @@
 // What generate() returns: pieces as they come, by `for await`, as a stream, as one text, or as a
-// result. Every reader gets all pieces; when the last one leaves early that cancels, at once, because
-// iterators here are no async generators, whose return() waits behind a next() under way. An abort
-// signal rejects at once, wherever it strikes.
+// result. Every reader gets all pieces; when the last one leaves early that cancels, at once,
+// because iterators here are no async generators, whose return() waits behind a next() under way.
+// An abort signal rejects at once, wherever it strikes.
 
 import { chatModule } from '../chat/prompt.js';
 import { abortError, SluiceError, type CallOptions } from '../protocol/errors.js';
 import { kDone, leavable, streamOf } from '../protocol/iterators.js';
-import type { GenerationResult, Piece } from '../protocol/types.js';
+import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
 import { checkGenerate } from './options.js';
 
 interface Source {
@@ -14,10 +14,10 @@ interface Source {
 }
 
 /** A generation under way. It runs from the moment it is made, whether or not anybody reads it. */
-export class Generation implements AsyncIterable<Piece> {
+export class Generation implements AsyncIterable<GeneratedToken> {
   /** Finish reason, usage and timings, when it has ended; rejects when it failed or was aborted. */
   readonly result: Promise<GenerationResult>;
-  readonly #pieces: Piece[] = [];
+  readonly #pieces: GeneratedToken[] = [];
   readonly #readers = new Set<object>();
   /** Those who wait for a piece or the end. */
   #waiting: (() => void)[] = [];
@@ -50,13 +50,13 @@ export class Generation implements AsyncIterable<Piece> {
   }
 
   /**
-   * The pieces as they come. Whoever asks gets all of them, from the first one on, at any time; leaving
-   * the loop cancels, unless somebody else is still reading.
+   * The pieces as they come. Whoever asks gets all of them, from the first one on, at any time;
+   * leaving the loop cancels, unless somebody else is still reading.
    */
-  [Symbol.asyncIterator](): AsyncIterableIterator<Piece> {
+  [Symbol.asyncIterator](): AsyncIterableIterator<GeneratedToken> {
     const reader = {};
     let at = 0;
-    const next = async (): Promise<IteratorResult<Piece, void>> => {
+    const next = async (): Promise<IteratorResult<GeneratedToken, void>> => {
       if (at === 0) this.#readers.add(reader);
       for (;;) {
         if (this.#failure !== null) throw this.#failure;
@@ -73,8 +73,9 @@ export class Generation implements AsyncIterable<Piece> {
   }
 
   /**
-   * Of an answer in JSON (`jsonSchema`): what is known of its value so far, whenever that has changed. Strings
-   * grow; numbers and names come when they are whole. The last one is the value itself.
+   * Of an answer in JSON (`jsonSchema`): what is known of its value so far, whenever that has
+   * changed. Strings grow; numbers and names come when they are whole. The last one is the value
+   * itself.
    */
   partials<T = unknown>(): AsyncIterableIterator<T> {
     const pieces = this[Symbol.asyncIterator]();
@@ -90,13 +91,16 @@ export class Generation implements AsyncIterable<Piece> {
     return leavable(next, () => void pieces.return!());
   }
 
-  /** The text as a stream of strings; cancelling the stream leaves the generation, as leaving a loop does. */
+  /**
+   * The text as a stream of strings; cancelling the stream leaves the generation, as leaving a loop
+   * does.
+   */
   toReadableStream(): ReadableStream<string> {
     return streamOf(this[Symbol.asyncIterator](), (piece) => piece.text);
   }
 
   /** @internal */
-  receive(pieces: Piece[]): void {
+  receive(pieces: GeneratedToken[]): void {
     if (this.#ended) return;
     this.#pieces.push(...pieces);
     this.#notify();
@@ -136,7 +140,10 @@ export class Generation implements AsyncIterable<Piece> {
   }
 }
 
-/** The generation that `begin` starts; wrong options, and whatever it throws, make one that has failed. */
+/**
+ * The generation that `begin` starts; wrong options, and whatever it throws, make one that has
+ * failed.
+ */
 export function begun(options: CallOptions, begin: () => Generation): Generation {
   try {
     checkGenerate(options);

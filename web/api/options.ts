@@ -1,6 +1,6 @@
-// What callers pass, checked and brought into the form that travels to the worker: sources, how a model
-// is opened, how a text is generated. Nothing unknown, and nothing that would wrap, vanish or become a
-// default in silence, gets past here.
+// What callers pass, checked and brought into the form that travels to the worker: sources, how a
+// model is opened, how a text is generated. Nothing unknown, and nothing that would wrap, vanish or
+// become a default in silence, gets past here.
 
 import { huggingFaceUrl } from '../io/huggingface.js';
 import { publicUrl } from '../protocol/address.js';
@@ -9,9 +9,9 @@ import type {
   GenerateOptions,
   InspectOptions,
   ModelSource,
-  Same,
+  AssertSameKeys,
   TokenizeOptions,
-  Words,
+  SplitNames,
 } from '../protocol/options.js';
 import type {
   AdapterSpec,
@@ -27,14 +27,14 @@ import { schemaOf } from '../protocol/schema.js';
 import { kNumbers, seedText } from './sampling.js';
 
 const kLoad =
-  'memoryBudget contextLength kvType kvPolicy kvKeep kvSize quality headClusters threads device gpuBudget gpuLayers kernels signal cache cacheDir onProgress grammars draft parallel lora wasmUrl wasmBinary workerUrl ioWorker';
+  'memoryBudget contextLength kvType kvPolicy kvSinks kvCapacity approximate threads device gpuBudget gpuLayers kernels signal cache cacheDir onProgress structuredOutput draft parallel lora wasmUrl wasmBinary workerUrl ioWorker';
 const kGenerate =
-  'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial marked continues special reusePrefix ignoreEos grammar regex choice jsonSchema';
-true satisfies Same<Words<typeof kLoad> | 'tuning', keyof InspectOptions>;
-true satisfies Same<Words<typeof kGenerate>, keyof GenerateOptions>;
+  'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addSpecial parseSpecial literalSpans continuation skipSpecialTokens cachePrompt ignoreEos grammar regex choice jsonSchema';
+true satisfies AssertSameKeys<SplitNames<typeof kLoad> | 'tuning', keyof InspectOptions>;
+true satisfies AssertSameKeys<SplitNames<typeof kGenerate>, keyof GenerateOptions>;
 
-const kMostThreads = 64; // each is a worker
-const kMostCount = 2 ** 31 - 1;
+const kMaxThreads = 64; // each is a worker
+const kMaxCount = 2 ** 31 - 1;
 
 export function checkLoad(options: InspectOptions): void {
   signalOf(options);
@@ -53,7 +53,15 @@ export function checkGenerate(options: GenerateOptions): void {
 
 export async function loadSpec(source: ModelSource, options: InspectOptions): Promise<LoadSpec> {
   throwIfAborted(options.signal);
-  const { wasmUrl, kernels = '', kvType = 'f16', gpuLayers, parallel = 1 } = options;
+  const {
+    wasmUrl,
+    kernels = '',
+    kvType = 'f16',
+    gpuLayers,
+    parallel = 1,
+    approximate = {},
+  } = options;
+  onlyKnown('approximate', approximate, 'skipLayersRatio headClusters');
   const draftSource = draftOf(options);
   const device =
     (options.device === 'auto' && (draftSource || parallel > 1) ? 'wasm' : options.device) ??
@@ -70,22 +78,22 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     },
     wasm: { url: wasmUrl?.toString(), binary: options.wasmBinary ?? (await own) },
     memoryBudget: count('memoryBudget', options.memoryBudget),
-    contextLength: Math.min(count('contextLength', options.contextLength), kMostCount),
-    threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMostThreads),
+    contextLength: Math.min(count('contextLength', options.contextLength), kMaxCount),
+    threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMaxThreads),
     kernels,
     kvType: `${kvType}`,
     kvPolicy: options.kvPolicy,
-    kvKeep:
-      options.kvKeep === undefined ? -1 : Math.min(count('kvKeep', options.kvKeep), kMostCount),
-    kvSize: Math.min(count('kvSize', options.kvSize), kMostCount),
-    quality: +(options.quality ?? 1),
+    kvSinks:
+      options.kvSinks === undefined ? -1 : Math.min(count('kvSinks', options.kvSinks), kMaxCount),
+    kvCapacity: Math.min(count('kvCapacity', options.kvCapacity), kMaxCount),
+    skipLayersRatio: +(approximate.skipLayersRatio ?? 0),
     headClusters:
       device === 'wasm'
-        ? `${options.headClusters ?? ''}`
-        : options.headClusters
-          ? invalid('headClusters needs device wasm.')
+        ? `${approximate.headClusters ?? ''}`
+        : approximate.headClusters
+          ? invalid('approximate.headClusters needs device wasm.')
           : 'off',
-    grammars: options.grammars === true,
+    structuredOutput: options.structuredOutput === true,
     draft: !!options.draft,
     draftSource,
     parallel,
@@ -102,7 +110,7 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
           : gpuLayers === 'auto'
             ? Infinity
             : count('gpuLayers', gpuLayers),
-    cardFrom: 1,
+    gpuMinBatch: 1,
     ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
   };
 }
@@ -127,8 +135,8 @@ export async function adapterSpecs(list: InspectOptions['lora'] = []): Promise<A
 }
 
 /**
- * A worker in Firefox 153, where starting a further one blocks for good now and then: the engine's own
- * is risk enough.
+ * A worker in Firefox 153, where starting a further one blocks for good now and then: the engine's
+ * own is risk enough.
  */
 const nestedInFirefox =
   typeof document === 'undefined' && /Firefox/.test(`${globalThis.navigator?.userAgent}`);
@@ -159,7 +167,8 @@ function specOf(source: ModelSource): SourceSpec {
     // No fetch reads these, and its answer would be the one of a network that is down.
     if (spec.kind === 'url' && /^(file|s?ftps?|[a-z]):/i.test(spec.url)) {
       invalid(
-        `'${publicUrl(spec.url)}' cannot be read: give an http(s) address, or a File that was chosen or dropped.`,
+        `'${publicUrl(spec.url)}' cannot be read: give an http(s) address, or a File that was ` +
+          'chosen or dropped.',
       );
     }
     return spec;
@@ -194,12 +203,12 @@ export function tokenIds(tokens: ArrayLike<number>, vocabulary: number): Int32Ar
 const isText = (value: unknown): value is string => typeof value === 'string';
 
 export function tokenizeSpec({
-  addBos = true,
+  addSpecial = true,
   parseSpecial = true,
-  marked = false,
-  continues = false,
+  literalSpans = false,
+  continuation = false,
 }: TokenizeOptions): TokenizeSpec {
-  return { addBos, parseSpecial, marked, continues };
+  return { addSpecial, parseSpecial, literalSpans, continuation };
 }
 
 export function generateSpec(
@@ -233,7 +242,7 @@ export function generateSpec(
   }
   return {
     ...sampling,
-    timeline,
+    sequence: timeline,
     logitBias,
     prompt: isText(prompt) ? prompt : tokenIds(prompt, vocabulary),
     maxTokens,
@@ -241,11 +250,11 @@ export function generateSpec(
     logprobs:
       (logprobs ?? false) === false
         ? undefined
-        : Math.min(count('logprobs', logprobs === true ? 0 : (logprobs as number)), kMostCount),
+        : Math.min(count('logprobs', logprobs === true ? 0 : (logprobs as number)), kMaxCount),
     seed: seedText(options.seed),
     ...tokenizeSpec(options),
-    special: options.special ?? false,
-    reusePrefix: options.reusePrefix ?? true,
+    skipSpecialTokens: options.skipSpecialTokens ?? true,
+    cachePrompt: options.cachePrompt ?? true,
     ignoreEos: options.ignoreEos ?? false,
     constraint: constraintOf(grammar, regex, choice, schemaOf(jsonSchema)),
   };

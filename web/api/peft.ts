@@ -83,7 +83,10 @@ async function readConfig(
   return { alpha, stabilized: config.use_rslora === true };
 }
 
-/** 'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight' to 'blk.0.attn_q.weight.lora_a'; '' when unknown. */
+/**
+ * 'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight' to 'blk.0.attn_q.weight.lora_a';
+ * '' when unknown.
+ */
 function modelName(name: string): string {
   const match =
     /^(?:base_model\.model\.)?(.*)\.lora_(embedding_)?([AB])(?:\.default)?(\.weight)?$/.exec(name);
@@ -122,13 +125,15 @@ function readTensor(name: string, value: unknown, bytes: number, refuse: Refuse)
     ? kTypes[String(dtype)]!
     : refuse(
         'UNSUPPORTED_TYPE',
-        `The tensor ${JSON.stringify(name)} has the type ${String(dtype)}; F32, F16 and BF16 are supported.`,
+        `The tensor ${JSON.stringify(name)} has the type ${String(dtype)}; F32, F16 and BF16 ` +
+          'are supported.',
       );
   const [begin, end] = offsets as [number, number];
   if (end > bytes)
     refuse(
       'TRUNCATED',
-      `adapter_model.safetensors: the tensor ${JSON.stringify(name)} ends after the end of the file.`,
+      `adapter_model.safetensors: the tensor ${JSON.stringify(name)} ends after the end of ` +
+        'the file.',
     );
   if (shape.reduce((a, b) => a * b, type === 0 ? 4 : 2) !== end - begin)
     bad('has a shape that does not fit its bytes');

@@ -7,7 +7,9 @@ import type { SourceSpec, WorkerPort } from '../protocol/messages.js';
 
 export interface Platform {
   startWorker(workerUrl?: string | URL): WorkerPort;
-  /** Where startWorker() finds the script, as far as it can be known: a bundler may have moved it. */
+  /**
+   * Where startWorker() finds the script, as far as it can be known: a bundler may have moved it.
+   */
   workerAddress(workerUrl?: string | URL): string;
   /** The engine's wasm, where the entry itself carries it. */
   wasmBinary?(kernels: string): Promise<ArrayBuffer>;

@@ -1,6 +1,6 @@
 // Every public name of the package, whatever the platform.
 
-export { Engine, type LayerState } from './engine.js';
+export { Engine, type WeightUnit } from './engine.js';
 export type {
   EngineOptions,
   GenerateOptions,
@@ -15,7 +15,7 @@ export type {
   Embeddings,
   EmbedOptions,
   Pooling,
-  Ranked,
+  RerankResult,
   RerankOptions,
 } from './embedding.js';
 export type * from '../chat/openai.js';
@@ -24,16 +24,16 @@ export { Session, type SavedSession, type SessionOptions } from './session.js';
 export { Generation } from './generation.js';
 export { SluiceError, type CallOptions, type ErrorCode } from '../protocol/errors.js';
 export type {
-  CardKernels,
+  GpuKernels as GpuKernels,
   Device,
-  DeviceAdvice,
+  DeviceSelection as DeviceSelection,
   EngineStats,
   FinishReason,
   GenerationResult,
   MemoryPlan,
   MemoryReport,
   ModelInfo,
-  Piece,
+  GeneratedToken as Piece,
   ProgressEvent,
   SamplingOptions,
   SavedState,
@@ -42,4 +42,4 @@ export type {
   UnitState,
 } from '../protocol/types.js';
 export type { CacheMode } from '../protocol/types.js';
-export type { StoredModel, StoreManager } from '../io/store-manager.js';
+export type { CachedModel, StoreManager } from '../io/store-manager.js';

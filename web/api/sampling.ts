@@ -1,5 +1,5 @@
-// The sampler's parameters on their way to the engine: numbers, but for the seed, which has 64 bits and
-// is text.
+// The sampler's parameters on their way to the engine: numbers, but for the seed, which has 64 bits
+// and is text.
 
 import { invalid } from '../protocol/errors.js';
 
@@ -15,7 +15,10 @@ export const kNumbers = [
   'penaltyLastN',
 ] as const;
 
-/** A seed in decimal: any whole number from -2^63 to 2^64-1, modulo 2^64 (-1 is 2^64-1). None: a random one. */
+/**
+ * A seed in decimal: any whole number from -2^63 to 2^64-1, modulo 2^64 (-1 is 2^64-1). None: a
+ * random one.
+ */
 export function seedText(seed: number | bigint | null | undefined): string {
   const given = seed ?? Math.floor(Math.random() * 2 ** 32);
   const exact = typeof given === 'bigint' || Number.isInteger(given) ? BigInt(given) : 1n << 64n;

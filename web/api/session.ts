@@ -1,6 +1,7 @@
-// Sessions: conversations and texts on one engine. A session knows what was said, and the tokens that
-// stand for it; each turn hands all of them to the engine's worker, which finds out how many of them it
-// has already (worker/sequences.ts). So a turn that fails, or is given up, leaves the session as it was.
+// Sessions: conversations and texts on one engine. A session knows what was said, and the tokens
+// that stand for it; each turn hands all of them to the engine's worker, which finds out how many
+// of them it has already (worker/sequences.ts). So a turn that fails, or is given up, leaves the
+// session as it was.
 
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from '../chat/engine.js';
 import type { Caller, EngineCalls } from '../protocol/calls.js';
@@ -12,8 +13,8 @@ import {
   throwIfAborted,
   type CallOptions,
 } from '../protocol/errors.js';
-import type { GenerateOptions, Same, TokenizeOptions, Words } from '../protocol/options.js';
-import type { Piece, SavedState } from '../protocol/types.js';
+import type { GenerateOptions, AssertSameKeys, TokenizeOptions, SplitNames } from '../protocol/options.js';
+import type { GeneratedToken, SavedState } from '../protocol/types.js';
 import { begun, Generation } from './generation.js';
 
 /** What sessions need of an engine. */
@@ -24,7 +25,7 @@ export interface SessionEngine {
     prompt: () => Promise<Int32Array>,
     options: GenerateOptions,
     timeline: number,
-    heard: (pieces: Piece[]) => void,
+    heard: (pieces: GeneratedToken[]) => void,
   ): Generation;
   tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
   call: Caller<EngineCalls>;
@@ -39,10 +40,10 @@ export interface SessionOptions extends Omit<PromptOptions, 'addGenerationPrompt
 }
 
 /** What a turn begins with; in marked text no control token is read between the marks. */
-type Prompt = Pick<RenderedPrompt, 'text' | 'addBos' | 'marked'>;
+type Prompt = Pick<RenderedPrompt, 'text' | 'addSpecial' | 'literalSpans'>;
 
-const kOptions = 'system messages tools documents template variables contentSpecial';
-true satisfies Same<Words<typeof kOptions>, keyof SessionOptions>;
+const kOptions = 'system messages tools documents template variables parseSpecialInContent';
+true satisfies AssertSameKeys<SplitNames<typeof kOptions>, keyof SessionOptions>;
 
 /** A session as save() gives it and restore() takes it; it can be structured-cloned. */
 export interface SavedSession extends SavedState {
@@ -103,15 +104,18 @@ export class Session {
     return this.written.replace(/[\uFDD0\uFDD1]/g, '');
   }
 
-  /** Adds text to the timeline and continues it. An answer that was aborted or failed leaves it as it was. */
+  /**
+   * Adds text to the timeline and continues it. An answer that was aborted or failed leaves it as
+   * it was.
+   */
   generate(text: string, options: GenerateOptions = {}): Generation {
     return begun(options, () => {
       if (typeof text !== 'string') invalid('A session goes on with text; messages go to send().');
       return this.#run(
         async () => ({
           text: this.written + withoutMarks(text),
-          addBos: options.addBos ?? true,
-          marked: true,
+          addSpecial: options.addSpecial ?? true,
+          literalSpans: true,
         }),
         options,
         () => {},
@@ -124,22 +128,22 @@ export class Session {
    * conversation then holds both; an answer that was aborted or failed leaves it as it was.
    */
   send(
-    said: string | ChatMessage | readonly ChatMessage[],
+    message: string | ChatMessage | readonly ChatMessage[],
     options: GenerateOptions = {},
   ): Generation {
-    return begun(options, () => this.#reply(said, options));
+    return begun(options, () => this.#reply(message, options));
   }
 
   #reply(
-    said: string | ChatMessage | readonly ChatMessage[],
+    message: string | ChatMessage | readonly ChatMessage[],
     options: GenerateOptions,
   ): Generation {
     const added: readonly ChatMessage[] =
-      typeof said === 'string'
-        ? [{ role: 'user', content: said }]
-        : Array.isArray(said)
-          ? said
-          : [said as ChatMessage];
+      typeof message === 'string'
+        ? [{ role: 'user', content: message }]
+        : Array.isArray(message)
+          ? message
+          : [message as ChatMessage];
     let spoken: RenderedPrompt['said'];
     const given = [options.stop ?? []].flat();
     const merged: GenerateOptions = { ...options, stop: given };
@@ -195,7 +199,8 @@ export class Session {
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
-    await this.#engine.call('forget', this.#timeline).catch(() => {}); // an engine that is gone has forgotten it
+    // An engine that is gone has forgotten it.
+    await this.#engine.call('forget', this.#timeline).catch(() => {});
   }
 
   /** For `await using`. */
@@ -240,9 +245,9 @@ export class Session {
     let tokens: Int32Array;
     const input = async (): Promise<Int32Array> => {
       await before;
-      const { text, addBos, marked } = await prompt();
+      const { text, addSpecial, literalSpans } = await prompt();
       asked = text;
-      tokens = await this.#extended(text, addBos, marked);
+      tokens = await this.#extended(text, addSpecial, literalSpans);
       this.#mustLive(); // what the worker has forgotten it would keep for good
       return tokens;
     };
@@ -266,14 +271,14 @@ export class Session {
    * Tokens of `text`. Where the text goes on from the timeline but the model wrote it in other
    * tokens than the tokenizer would, the timeline's are kept, so that nothing is computed twice.
    */
-  async #extended(text: string, addBos: boolean, marked: boolean): Promise<Int32Array> {
+  async #extended(text: string, addSpecial: boolean, literalSpans: boolean): Promise<Int32Array> {
     const engine = this.#engine;
     const known = this.tokens;
-    const whole = await engine.tokenize(text, { addBos, marked });
+    const whole = await engine.tokenize(text, { addSpecial, literalSpans });
     const continues = this.#faithful && known.length > 0 && text.startsWith(this.written);
     if (!continues || known.every((token, i) => token === whole[i])) return whole;
     const rest = text.slice(this.written.length);
-    const more = rest ? await engine.tokenize(rest, { continues: true, marked }) : [];
+    const more = rest ? await engine.tokenize(rest, { continuation: true, literalSpans }) : [];
     return Int32Array.from([...known, ...more]);
   }
 }

@@ -1,10 +1,10 @@
-// Starting a worker from wherever its script is, and, where it does not start, finding out why: browsers
-// tell a page next to nothing. The right script greets as its first word, so that a wrong one, which
-// would be waited for without end, is known too.
+// Starting a worker from wherever its script is, and, where it does not start, finding out why:
+// browsers tell a page next to nothing. The right script greets as its first word, so that a wrong
+// one, which would be waited for without end, is known too.
 
 import { publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
-import type { WorkerPort } from '../protocol/messages.js';
+import type { WorkerEvent, WorkerFailure, WorkerPort } from '../protocol/messages.js';
 import { platform } from './platform.js';
 
 const kGreetMs = 30_000;
@@ -32,7 +32,10 @@ function importing(address: string): string {
   return url;
 }
 
-/** A worker from a script anywhere; where the page demands trusted types they come from a policy of ours. */
+/**
+ * A worker from a script anywhere; where the page demands trusted types they come from a policy of
+ * ours.
+ */
 export function workerFrom(
   address: string,
   options: WorkerOptions = { type: 'module', name: 'sluice' },
@@ -50,7 +53,10 @@ export function workerFrom(
   }
 }
 
-/** The package's worker. What keeps it from greeting within `limitMs` is told to its onerror: a SluiceError. */
+/**
+ * The package's worker. What keeps it from greeting within `limitMs` is told to its onerror: a
+ * SluiceError.
+ */
 export function startWorker(workerUrl: string | URL | undefined, limitMs = kGreetMs): WorkerPort {
   let worker: WorkerPort | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -64,7 +70,7 @@ export function startWorker(workerUrl: string | URL | undefined, limitMs = kGree
     waiting = false;
     return first;
   };
-  const fail = async (cause: unknown): Promise<void> => {
+  const fail = async (cause: WorkerFailure): Promise<void> => {
     if (!settle()) return port.onerror?.(cause);
     worker?.terminate();
     let error = cause;
@@ -96,7 +102,7 @@ export function startWorker(workerUrl: string | URL | undefined, limitMs = kGree
     worker = platform().startWorker(workerUrl);
     worker.onmessage = (event) => {
       if (!waiting) port.onmessage?.(event);
-      else if (event.data?.event === 'hello') settle();
+      else if ((event.data as Partial<WorkerEvent> | null)?.event === 'hello') settle();
       else void fail(new Error("it is not this package's worker"));
     };
     worker.onerror = (event) => {
@@ -111,7 +117,7 @@ export function startWorker(workerUrl: string | URL | undefined, limitMs = kGree
     // In two steps: a page that was busy all the time gets to hear what has come meanwhile.
     timer = setTimeout(() => (timer = setTimeout(late, limitMs / 2)), limitMs / 2);
   } catch (error) {
-    void Promise.resolve().then(() => fail(error));
+    void Promise.resolve().then(() => fail(error as Error));
   }
   return port;
 }
@@ -124,16 +130,25 @@ async function reason(
 ): Promise<string> {
   const said = cause?.message || (cause as ErrorEvent | undefined)?.error?.message;
   if (/Trusted|createPolicy/.test(said))
-    return `trusted types forbid it; add sluice-llm to the trusted-types of the Content-Security-Policy`;
+    return (
+      'trusted types forbid it; add sluice-llm to the trusted-types of the ' +
+      'Content-Security-Policy'
+    );
   const copy = "copy the package's worker.js there, or give its address as workerUrl";
   const other = isOther(address);
   const probe = await (/^http/.test(address)
     ? fetch(address, { signal: AbortSignal.timeout(kProbeMs) }).catch((error: Error) => error)
     : new Promise<undefined>((later) => setTimeout(later))); // a violation is told a moment later
   if (blocked())
-    return `the Content-Security-Policy forbids it; allow it in worker-src${other || /^blob:/.test(address) ? ', with blob:' : ''}`;
+    return (
+      'the Content-Security-Policy forbids it; allow it in ' +
+      `worker-src${other || /^blob:/.test(address) ? ', with blob:' : ''}`
+    );
   if (probe instanceof Error)
-    return `it cannot be fetched (${probe.message}); ${other ? 'from another origin it needs Access-Control-Allow-Origin' : copy}`;
+    return (
+      `it cannot be fetched (${probe.message}); ` +
+      `${other ? 'from another origin it needs Access-Control-Allow-Origin' : copy}`
+    );
   if (probe) {
     const header = (name: string): string => `${probe.headers.get(name)}`;
     if (!probe.ok) return `it answered ${probe.status}; ${copy}`;
@@ -144,7 +159,10 @@ async function reason(
       !other &&
       !/r.*corp|cred/.test(header('cross-origin-embedder-policy'))
     ) {
-      return 'the page is cross-origin isolated and the script is not; send Cross-Origin-Embedder-Policy with it';
+      return (
+        'the page is cross-origin isolated and the script is not; send ' +
+        'Cross-Origin-Embedder-Policy with it'
+      );
     }
   }
   return `${said || 'it failed while it began'}; ${copy}`;

@@ -7,7 +7,7 @@ import { RpcClient } from '../protocol/rpc.js';
 
 const kCloseMs = 2000;
 
-export class Link {
+export class WorkerClient {
   readonly rpc: RpcClient<EngineCalls, WorkerEvent>;
   readonly #workers: WorkerPort[] = [];
   readonly #startWorker: () => WorkerPort;
@@ -32,9 +32,9 @@ export class Link {
   }
 
   /**
-   * Has everything closed, and ends the workers. A browser lets a thread that waits go on for seconds when
-   * its worker is ended, and all of the engine's memory with it; closed before, it is over at once.
-   * `handedOver`: another engine goes on with the timelines.
+   * Has everything closed, and ends the workers. A browser lets a thread that waits go on for
+   * seconds when its worker is ended, and all of the engine's memory with it; closed before, it is
+   * over at once. `handedOver`: another engine goes on with the timelines.
    */
   async end(reason: unknown, handedOver = false): Promise<void> {
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -57,7 +57,7 @@ export class Link {
       worker.onerror = onerror;
       worker.postMessage({ role, port }, [port]);
     } catch (error) {
-      onerror!(error);
+      onerror!(error as Error);
     }
   }
 }

@@ -1,9 +1,9 @@
-// The answers of engine.chat.completions and engine.completions in OpenAI's shapes, whole and in chunks.
-// Part of templates.js, which comes with the first such call (completions.ts).
+// The answers of engine.chat.completions and engine.completions in OpenAI's shapes, whole and in
+// chunks. Part of templates.js, which comes with the first such call (completions.ts).
 
 import { invalid, onlyKnown, throwIfAborted } from '../protocol/errors.js';
-import type { GenerateOptions, Same, Words } from '../protocol/options.js';
-import type { GenerationResult, Piece } from '../protocol/types.js';
+import type { GenerateOptions, AssertSameKeys, SplitNames } from '../protocol/options.js';
+import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
 import type { ChatEngine, Request, TextStream } from './engine.js';
 import type {
   ChatCompletion,
@@ -41,7 +41,7 @@ export async function answerChat(
     tools,
     template: params.chat_template,
     variables: params.chat_template_kwargs,
-    contentSpecial: params.content_special,
+    parseSpecialInContent: params.parse_special_in_content,
   });
   throwIfAborted(call.controller.signal);
   const thinking = /<think>\s*$/.test(prompt.text);
@@ -61,19 +61,20 @@ export async function answerChat(
   const quoted =
     opening
       ?.map((text, i) =>
-        i === 1 && prompt.marked && !/^[\w.-]*$/.test(text) ? marked(text) : text,
+        i === 1 && prompt.literalSpans && !/^[\w.-]*$/.test(text) ? marked(text) : text,
       )
       .join('') ?? '';
   const sampling = samplingOptions(params, call.controller.signal);
   const generation = engine.answer(prompt.text + closing + quoted, {
     ...sampling,
     ...bound,
-    marked: prompt.marked,
-    special: tools.length > 0 || harmony, // the marks of calls are control tokens in some vocabularies
+    literalSpans: prompt.literalSpans,
+    // The marks of calls are control tokens in some vocabularies.
+    skipSpecialTokens: !(tools.length > 0 || harmony),
     maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
     stop: [...prompt.stop, ...(sampling.stop as string[])],
     logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
-    addBos: prompt.addBos,
+    addSpecial: prompt.addSpecial,
   });
   call.until(generation);
   const separate = params.reasoning_format !== 'inline';
@@ -109,7 +110,7 @@ async function constraint(
   prompt: { thinking: boolean; begun: string },
 ): Promise<GenerateOptions | undefined> {
   const { form, schema, strict, required } = ask;
-  if (schema === undefined && !strict && !(required && engine.grammars)) return undefined;
+  if (schema === undefined && !strict && !(required && engine.structuredOutput)) return undefined;
   const thinks = source.includes('<think>');
   if (ask.tools.length === 0 && !thinks && !prompt.thinking && form !== 'harmony')
     return { jsonSchema: schema! };
@@ -122,7 +123,7 @@ async function constraint(
       !/(end|begin)_?of|eo[stm]|tool/i.test(text),
   );
   const needed = texts.filter((text) => loose.includes(text) || spelled(used).includes(text));
-  const ids = await Promise.all(needed.map((text) => engine.tokenize(text, { addBos: false })));
+  const ids = await Promise.all(needed.map((text) => engine.tokenize(text, { addSpecial: false })));
   const tokens = new Map(
     needed.flatMap((text, i) => (ids[i]!.length === 1 ? [[text, ids[i]![0]!] as const] : [])),
   );
@@ -329,7 +330,7 @@ export async function answerText(
     object: 'text_completion' as const,
   };
   if (params.stream) return textChunks(head, generation, params);
-  const pieces: Piece[] = [];
+  const pieces: GeneratedToken[] = [];
   for await (const piece of generation) pieces.push(piece);
   const result = await generation.result;
   const logprobs = params.logprobs == null ? null : textLogprobs(pieces, 0);
@@ -366,16 +367,19 @@ const kIgnored =
 const kShared =
   'model stream stream_options temperature top_p top_k min_p repeat_penalty max_tokens stop seed n frequency_penalty presence_penalty logit_bias signal';
 const kChat =
-  'messages max_completion_tokens logprobs top_logprobs tools tool_choice parallel_tool_calls response_format chat_template chat_template_kwargs content_special reasoning_format';
+  'messages max_completion_tokens logprobs top_logprobs tools tool_choice parallel_tool_calls response_format chat_template chat_template_kwargs parse_special_in_content reasoning_format';
 const kText = 'prompt logprobs response_format';
-true satisfies Same<Words<typeof kIgnored>, keyof IgnoredParams>;
-true satisfies Same<
-  Words<typeof kIgnored | typeof kShared | typeof kChat>,
+true satisfies AssertSameKeys<SplitNames<typeof kIgnored>, keyof IgnoredParams>;
+true satisfies AssertSameKeys<
+  SplitNames<typeof kIgnored | typeof kShared | typeof kChat>,
   keyof ChatCompletionParams
 >;
-true satisfies Same<Words<typeof kIgnored | typeof kShared | typeof kText>, keyof CompletionParams>;
+true satisfies AssertSameKeys<SplitNames<typeof kIgnored | typeof kShared | typeof kText>, keyof CompletionParams>;
 
-/** Refuses what is not known, and of OpenAI's parameters those in `off`, which would change the answer, unless they are switched off. */
+/**
+ * Refuses what is not known, and of OpenAI's parameters those in `off`, which would change the
+ * answer, unless they are switched off.
+ */
 function check(call: string, params: SamplingParams, own: string, off: string): void {
   if (typeof (params ?? 0) !== 'object')
     invalid('create() takes an object, { messages: … } or { prompt: … }.');
@@ -400,7 +404,8 @@ function checkChat(params: ChatCompletionParams): ChatTool[] {
     'chat.completions.create()',
     params,
     kChat,
-    'functions function_call audio prediction web_search_options moderation reasoning_effort verbosity',
+    'functions function_call audio prediction web_search_options moderation reasoning_effort ' +
+      'verbosity',
   );
   const { modalities } = params as { modalities?: unknown };
   if ([modalities ?? 'text'].flat().some((kind) => kind !== 'text'))
@@ -432,8 +437,8 @@ function formatSchema(
   if (type === 'text') return undefined;
   if (!/^json_(object|schema)$/.test(type))
     invalid(`response_format '${type}' is not known: text, json_object and json_schema are.`);
-  if (!engine.grammars)
-    invalid(`response_format '${type}' needs an engine that was loaded with grammars: true.`);
+  if (!engine.structuredOutput)
+    invalid(`response_format '${type}' needs an engine that was loaded with structuredOutput: true.`);
   if (type === 'json_object') return { type: 'object' };
   const schema = schemaOf(named?.schema);
   if (typeof schema !== 'object' || schema === null)
@@ -462,11 +467,12 @@ function asked(
   const strict = callable.some((tool) => tool.function.strict === true);
   if ((required || strict) && !form) {
     invalid(
-      `The model's chat template knows no tools: ${required ? "use tool_choice 'auto'" : 'leave strict out'}, or another model.`,
+      `The model's chat template knows no tools: ` +
+        `${required ? "use tool_choice 'auto'" : 'leave strict out'}, or another model.`,
     );
   }
-  if (strict && !engine.grammars)
-    invalid('Tools with strict need an engine that was loaded with grammars: true.');
+  if (strict && !engine.structuredOutput)
+    invalid('Tools with strict need an engine that was loaded with structuredOutput: true.');
   return {
     form,
     tools: callable,
@@ -537,7 +543,7 @@ function usageOf({ usage }: GenerationResult): CompletionUsage {
 const encoder = new TextEncoder();
 const bytesOf = (text: string): number[] | null => (text ? [...encoder.encode(text)] : null);
 
-function chatLogprobs(piece: Piece): ChatTokenLogprob[] {
+function chatLogprobs(piece: GeneratedToken): ChatTokenLogprob[] {
   if (piece.logprob === undefined) return [];
   const top = (piece.topLogprobs ?? []).map(({ text, logprob }) => ({
     token: text,
@@ -549,7 +555,7 @@ function chatLogprobs(piece: Piece): ChatTokenLogprob[] {
   ];
 }
 
-function textLogprobs(pieces: Piece[], start: number): CompletionLogprobs {
+function textLogprobs(pieces: GeneratedToken[], start: number): CompletionLogprobs {
   const out: CompletionLogprobs = {
     tokens: [],
     token_logprobs: [],

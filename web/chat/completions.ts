@@ -1,7 +1,8 @@
-// engine.chat.completions and engine.completions: OpenAI's calls on the local engine, as far as every
-// page has them; what answers (answers.ts) comes with the first call. A stream is an async iterable with a
-// `controller`, as in OpenAI's client: it can be read once, leaving it stops the engine, and
-// controller.abort() ends it quietly. A caller's own signal rejects, as everywhere here.
+// engine.chat.completions and engine.completions: OpenAI's calls on the local engine, as far as
+// every page has them; what answers (answers.ts) comes with the first call. A stream is an async
+// iterable with a `controller`, as in OpenAI's client: it can be read once, leaving it stops the
+// engine, and controller.abort() ends it quietly. A caller's own signal rejects, as everywhere
+// here.
 
 import {
   abortable,
@@ -87,7 +88,10 @@ export class Call implements Request {
     return this.controller.signal.aborted && !this.#aborted;
   }
 
-  /** What `work` gives, or the signal's reason at once. The signals are let go when it fails, or when the generation in it ends. */
+  /**
+   * What `work` gives, or the signal's reason at once. The signals are let go when it fails, or
+   * when the generation in it ends.
+   */
   async run<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await abortable({ signal: this.controller.signal }, work);

@@ -1,8 +1,8 @@
-// What chat needs of an engine, which is built above it: prompts of messages, and text that goes on from
-// them.
+// What chat needs of an engine, which is built above it: prompts of messages, and text that goes on
+// from them.
 
 import type { GenerateOptions, TokenizeOptions } from '../protocol/options.js';
-import type { GenerationResult, Piece } from '../protocol/types.js';
+import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
 
 /** A part of a message. */
 export interface TextPart {
@@ -31,16 +31,19 @@ export interface PromptOptions {
   template?: string | undefined;
   /** Further variables, such as enable_thinking. */
   variables?: Record<string, unknown> | undefined;
-  /** Read "<|im_end|>" and the like in messages, tools and documents as control tokens. Default false. */
-  contentSpecial?: boolean | undefined;
+  /**
+   * Read "<|im_end|>" and the like in messages, tools and documents as control tokens. Default
+   * false.
+   */
+  parseSpecialInContent?: boolean | undefined;
 }
 
 export interface RenderedPrompt {
   text: string;
   /** Whether the tokenizer is to be told of marks around plain text. */
-  marked: boolean;
+  literalSpans: boolean;
   /** Whether BOS is still to be prepended: a model's own template writes it where it belongs. */
-  addBos: boolean;
+  addSpecial: boolean;
   /** Strings that end a turn where the model's end tokens may not. */
   stop: string[];
   /** What of an answer the model says: its thoughts left out. */
@@ -57,7 +60,7 @@ export interface Prompts {
 }
 
 /** Text on its way. */
-export interface TextStream extends AsyncIterable<Piece> {
+export interface TextStream extends AsyncIterable<GeneratedToken> {
   readonly result: Promise<GenerationResult>;
 }
 
@@ -66,7 +69,7 @@ export interface ChatEngine {
   readonly info: { name: string };
   readonly prompts: Prompts;
   /** Answers can be bound to grammars. */
-  readonly grammars: boolean;
+  readonly structuredOutput: boolean;
   tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
   answer(prompt: string | ArrayLike<number>, options: GenerateOptions): TextStream;
 }

@@ -1,5 +1,5 @@
-// gpt-oss' answers: messages in channels, of which analysis is thought, final is the answer, and a message to
-// a function is a call.
+// gpt-oss' answers: messages in channels, of which analysis is thought, final is the answer, and a
+// message to a function is a call.
 //   <|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>
 //   <|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "Oslo"}<|call|>
 // An answer that begins otherwise is plain text. Part of templates.js.

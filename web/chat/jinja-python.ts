@@ -1,10 +1,11 @@
-// Where @huggingface/jinja differs from the reference (Python's jinja2, set up as transformers does),
-// this subclass of its Interpreter answers as Python would: str() and repr() of what is printed,
-// equality, dictionaries with number keys, tuples, generators, Markup, methods of str, undefined
-// values. It uses only what the library exports: evaluate() is its one point of dispatch, and
-// Environment.set() returns the classes of its values. Steps, sizes and characters worked on are
-// capped: a template is part of a file that anybody may have written. What a caller says may hold
-// stand-ins (quoted.ts), which `plain` looks through wherever texts are compared, searched or cut.
+// Where @huggingface/jinja differs from the reference (Python's jinja2, set up as transformers
+// does), this subclass of its Interpreter answers as Python would: str() and repr() of what is
+// printed, equality, dictionaries with number keys, tuples, generators, Markup, methods of str,
+// undefined values. It uses only what the library exports: evaluate() is its one point of dispatch,
+// and Environment.set() returns the classes of its values. Steps, sizes and characters worked on
+// are capped: a template is part of a file that anybody may have written. What a caller says may
+// hold stand-ins (quoted.ts), which `plain` looks through wherever texts are compared, searched or
+// cut.
 
 import {
   fail,
@@ -340,7 +341,8 @@ export function pythonInterpreter(
           weigh(operand);
           if (generators.has(operand) || is(operand, Undefined))
             fail(
-              `Object of type ${generators.has(operand) ? 'generator' : 'Undefined'} is not JSON serializable`,
+              `Object of type ${generators.has(operand) ? 'generator' : 'Undefined'} is not ` +
+                'JSON serializable',
             );
           break;
         case 'selectattr':

@@ -49,7 +49,9 @@ export interface IgnoredParams {
   prompt_cache_retention?: unknown;
 }
 
-/** What chat and text completions have in common; a parameter that is not known is refused by name. */
+/**
+ * What chat and text completions have in common; a parameter that is not known is refused by name.
+ */
 export interface SamplingParams extends IgnoredParams {
   /** Ignored: an engine has one model. */
   model?: string;
@@ -90,8 +92,9 @@ export interface ChatTool {
   /** Only functions can be called. */
   type: 'function';
   /**
-   * Its name, what it does, and the JSON schema of its arguments (or an object of Zod's and the like that has
-   * one). `strict`: the arguments can be nothing else; the engine is loaded with `grammars: true`.
+   * Its name, what it does, and the JSON schema of its arguments (or an object of Zod's and the
+   * like that has one). `strict`: the arguments can be nothing else; the engine is loaded with
+   * `structuredOutput: true`.
    */
   function: {
     name: string;
@@ -102,8 +105,8 @@ export interface ChatTool {
 }
 
 /**
- * Text, any JSON object, or a value of a JSON schema (or of an object of Zod's and the like that has one): what
- * cannot be guaranteed of a schema is refused by its keyword, strict or not.
+ * Text, any JSON object, or a value of a JSON schema (or of an object of Zod's and the like that
+ * has one): what cannot be guaranteed of a schema is refused by its keyword, strict or not.
  */
 export type ResponseFormat =
   | { type: 'text' }
@@ -128,24 +131,33 @@ export interface ChatCompletionParams extends SamplingParams {
   logprobs?: boolean | null;
   /** Also so many of the likeliest tokens. */
   top_logprobs?: number | null;
-  /** Functions that the model may call: the template shows them to it, its calls become `tool_calls`. */
+  /**
+   * Functions that the model may call: the template shows them to it, its calls become
+   * `tool_calls`.
+   */
   tools?: readonly (ChatTool | { type: string })[];
   /**
-   * 'none' keeps the tools from the model. 'required' and a named function make the answer begin as a
-   * call, which needs a template that knows tools; loaded with `grammars: true`, the engine thinks first where
-   * the model does, and completes the call. Default: 'auto'.
+   * 'none' keeps the tools from the model. 'required' and a named function make the answer begin as
+   * a call, which needs a template that knows tools; loaded with `structuredOutput: true`, the engine
+   * thinks first where the model does, and completes the call. Default: 'auto'.
    */
   tool_choice?: 'none' | 'auto' | 'required' | { type: string; function?: { name: string } };
-  /** false: one call at most, where the answer is bound to a form (`strict`, or a call that is required). Default: true. */
+  /**
+   * false: one call at most, where the answer is bound to a form (`strict`, or a call that is
+   * required). Default: true.
+   */
   parallel_tool_calls?: boolean | null;
-  /** What the content is. JSON needs an engine that was loaded with `grammars: true`. */
+  /** What the content is. JSON needs an engine that was loaded with `structuredOutput: true`. */
   response_format?: ResponseFormat | { type: string } | null;
   /** A Jinja template in place of the model's, and further variables for it. */
   chat_template?: string;
   /** Further variables for the template, such as enable_thinking. */
   chat_template_kwargs?: Record<string, unknown>;
-  /** Read "<|im_end|>" and the like in messages, tools and arguments as control tokens. Default: false, they are text. */
-  content_special?: boolean;
+  /**
+   * Read "<|im_end|>" and the like in messages, tools and arguments as control tokens. Default:
+   * false, they are text.
+   */
+  parse_special_in_content?: boolean;
   /** 'inline' leaves <think>…</think> in the content. Default: reasoning_content. */
   reasoning_format?: 'separate' | 'inline';
 }
@@ -276,7 +288,10 @@ export interface Completion {
 
 /** A streamed piece of a Completion. */
 export interface CompletionChunk extends Omit<Completion, 'choices'> {
-  /** The next piece of the text, with the finish reason when it is the last; none in the chunk that has the usage. */
+  /**
+   * The next piece of the text, with the finish reason when it is the last; none in the chunk that
+   * has the usage.
+   */
   choices: (Omit<Completion['choices'][number], 'finish_reason'> & {
     finish_reason: 'stop' | 'length' | null;
   })[];

@@ -1,5 +1,5 @@
-// What can be said of a JSON text that is still coming: values that have begun, strings as far as they go.
-// Numbers, words and names wait until they are whole. Part of templates.js.
+// What can be said of a JSON text that is still coming: values that have begun, strings as far as
+// they go. Numbers, words and names wait until they are whole. Part of templates.js.
 
 const kNothing = Symbol('nothing');
 
@@ -10,7 +10,10 @@ export class PartialJson {
   #at = 0;
   #ended = false;
 
-  /** Takes more text, or undefined for its end. The value where it has changed: { value }, otherwise null. */
+  /**
+   * Takes more text, or undefined for its end. The value where it has changed: { value }, otherwise
+   * null.
+   */
   push(more: string | undefined): { value: unknown } | null {
     if (more === undefined) this.#ended = true;
     else this.#text += more;

@@ -1,5 +1,5 @@
-// The door to what only pages that chat need, a file of its own that is imported when the first chat
-// begins: the renderer of templates, and what makes answers of OpenAI's shape.
+// The door to what only pages that chat need, a file of its own that is imported when the first
+// chat begins: the renderer of templates, and what makes answers of OpenAI's shape.
 
 import { SluiceError } from '../protocol/errors.js';
 import type { ModelInfo } from '../protocol/types.js';

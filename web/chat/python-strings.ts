@@ -38,7 +38,10 @@ export function stringMethods(python: PythonValues) {
         : value;
     return limit && is(limit, Integer) ? limit.value : -1;
   }
-  /** `text` without the places where `seen`, which has its length, holds the separator; each character alone for none. */
+  /**
+   * `text` without the places where `seen`, which has its length, holds the separator; each
+   * character alone for none.
+   */
   function cut(text: string, seen: string, separator: string, limit: number): string[] {
     const parts: string[] = [];
     let from = 0;

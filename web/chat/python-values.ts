@@ -1,10 +1,11 @@
-// Values of @huggingface/jinja as Python has them: str() and repr(), equality, order, tuples, generators,
-// Markup, dictionaries with other keys than strings. Characters worked on are counted against a cap.
+// Values of @huggingface/jinja as Python has them: str() and repr(), equality, order, tuples,
+// generators, Markup, dictionaries with other keys than strings. Characters worked on are counted
+// against a cap.
 
 /** A value of the renderer; `value` is the JavaScript side of it. */
 export interface Value {
   type: string;
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- what it is follows from the class, which is() checks
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- its class says what it is
   value: any;
   builtins: Map<string, Value>;
   __bool__(): Value;
@@ -12,7 +13,7 @@ export interface Value {
 }
 export interface Node {
   type: string;
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- which fields there are follows from `type`
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- `type` says which there are
   [field: string]: any;
 }
 export interface Scope {

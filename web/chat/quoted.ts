@@ -2,9 +2,9 @@
 // None of it may become a control token, also not together with text of the template or of another
 // message, and the template must see it unchanged. So each character that a control token begins or
 // ends with is given to the template as a stand-in, one for one, from the private use area; the
-// interpreter looks through stand-ins (`plain`) wherever texts are compared, searched or cut. In the
-// finished prompt they are themselves again, and where the text of a control token has come about
-// with one of them inside, that one stands between the tokenizer's marks for plain text
+// interpreter looks through stand-ins (`plain`) wherever texts are compared, searched or cut. In
+// the finished prompt they are themselves again, and where the text of a control token has come
+// about with one of them inside, that one stands between the tokenizer's marks for plain text
 // (src/tokenizer/literal_spans.h).
 
 const kBegin = '\uFDD0';
@@ -108,8 +108,7 @@ export class Quotation {
     if (typeof value === 'string')
       for (const char of value.match(/[\ue000-\uf8ff]/g) ?? []) this.#taken.add(char);
     else if (isObject(value))
-      for (const [key, item] of Object.entries(value))
-      {
+      for (const [key, item] of Object.entries(value)) {
         this.#note(key, depth + 1);
         this.#note(item, depth + 1);
       }

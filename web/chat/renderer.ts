@@ -64,15 +64,15 @@ export class PromptRenderer implements Prompts {
       unk_token: info.unkToken,
       pad_token: info.padToken,
     };
-    const marked = !options.contentSpecial;
-    const controls = marked ? await this.controls() : [];
+    const literalSpans = !options.parseSpecialInContent;
+    const controls = literalSpans ? await this.controls() : [];
     try {
       const text = template.render(variables, undefined, controls);
       const said = (answer: string): string => {
         const filter = new ThinkFilter(/<think>\s*$/.test(text));
         return filter.push(answer).content + filter.finish().content;
       };
-      return { text, marked, addBos: !own, stop: own ? [] : ['<|im_end|>'], said };
+      return { text, literalSpans, addSpecial: !own, stop: own ? [] : ['<|im_end|>'], said };
     } catch (cause) {
       throw templateError(cause);
     }
@@ -110,7 +110,7 @@ export class PromptRenderer implements Prompts {
 }
 
 function templateError(cause: unknown): SluiceError {
-  return new SluiceError('TEMPLATE', `The chat template failed: ${(cause as Error).message}`, {
+  return new SluiceError('CHAT_TEMPLATE', `The chat template failed: ${(cause as Error).message}`, {
     cause,
   });
 }

@@ -1,5 +1,5 @@
-// Chat templates, rendered with the variables that Hugging Face transformers sets. Errors are plain:
-// renderer.ts turns them into SluiceErrors with the code TEMPLATE.
+// Chat templates, rendered with the variables that Hugging Face transformers sets. Errors are
+// plain: renderer.ts turns them into SluiceErrors with the code CHAT_TEMPLATE.
 
 import * as library from '@huggingface/jinja';
 
@@ -9,7 +9,8 @@ import { marked, Quotation } from './quoted.js';
 
 const jinja = library as unknown as Jinja;
 const kMaxTemplate = 1 << 20;
-const kMaxSpace = 1000; // of one run of white space, for which the library's lexer takes quadratic time
+// Of one run of white space, for which the library's lexer takes quadratic time.
+const kMaxSpace = 1000;
 const kMaxRange = 100_000;
 
 /** What a template can see; further names become variables too. */
@@ -133,8 +134,9 @@ export class ChatTemplate {
   static marked = marked;
 
   /**
-   * Throws where the template raises. `now` is what strftime_now tells. With the texts of the model's
-   * control tokens, what of the prompt would be one that the template has not written alone is marked.
+   * Throws where the template raises. `now` is what strftime_now tells. With the texts of the
+   * model's control tokens, what of the prompt would be one that the template has not written alone
+   * is marked.
    */
   render(
     variables: TemplateVariables,

@@ -1,5 +1,6 @@
-// Reading a text that is still coming, character by character: a parser is a generator that pauses where the
-// next character is not there yet, so what it makes of a text cannot depend on how the text was cut.
+// Reading a text that is still coming, character by character: a parser is a generator that pauses
+// where the next character is not there yet, so what it makes of a text cannot depend on how the
+// text was cut.
 
 /** A parse that pauses while it waits for text. */
 export type Step<T> = Generator<void, T, void>;
@@ -35,8 +36,8 @@ export class TextReader {
   }
 
   /**
-   * Reads `mark`; white space before it and in it may be left out or added, and '#' is a word. False, and
-   * nothing is read, where something else is there.
+   * Reads `mark`; white space before it and in it may be left out or added, and '#' is a word.
+   * False, and nothing is read, where something else is there.
    */
   *take(mark: string): Step<boolean> {
     const start = this.at;
@@ -69,7 +70,8 @@ export class TextReader {
         this.at = start;
         return null;
       }
-      this.at = Math.max(this.at, this.text.length - mark.length + 1); // no look at the same text twice
+      // No look at the same text twice.
+      this.at = Math.max(this.at, this.text.length - mark.length + 1);
       yield;
     }
   }

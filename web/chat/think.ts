@@ -1,5 +1,5 @@
-// Separates what a model thinks (<think>…</think>) from what it answers, while it streams: a tag may
-// arrive in pieces, so an end that could still become one is held back.
+// Separates what a model thinks (<think>…</think>) from what it answers, while it streams: a tag
+// may arrive in pieces, so an end that could still become one is held back.
 
 export interface Split {
   reasoning: string;

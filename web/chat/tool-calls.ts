@@ -1,6 +1,6 @@
-// Tool calls out of a model's text while it streams, in the forms of tool-forms.ts. What only looks like a
-// call stays text: nothing that the model wrote is lost. How the text was cut changes nothing
-// (text-reader.ts), and a mark inside of a value ends no call. Part of templates.js.
+// Tool calls out of a model's text while it streams, in the forms of tool-forms.ts. What only looks
+// like a call stays text: nothing that the model wrote is lost. How the text was cut changes
+// nothing (text-reader.ts), and a mark inside of a value ends no call. Part of templates.js.
 
 import type { ChatTool, ToolCall } from './openai.js';
 import { kNothing, TextReader, type Step } from './text-reader.js';
@@ -25,7 +25,10 @@ export class ToolCallFilter {
   #out: Answer = { content: '', calls: [] };
   readonly #work: Step<void>;
 
-  /** The tools on offer: a call without a mark must name one of them. `given`: forms to read, markless calls among them. */
+  /**
+   * The tools on offer: a call without a mark must name one of them. `given`: forms to read,
+   * markless calls among them.
+   */
   constructor(tools: readonly ChatTool[], given: readonly Form[] = formsToRead(null)) {
     this.#tools = new Map(tools.map((tool) => [tool.function.name, tool.function.parameters]));
     this.#forms = given.map((form) => ({ form, mark: markOf(form) }));
@@ -124,7 +127,7 @@ export class ToolCallFilter {
       const c = yield* this.#in.peek();
       if (c === '') return calls.length > 0 ? calls : null;
       const value = c === '{' || c === '[' ? yield* this.#in.json() : kNothing;
-      const found = [value].flat().map((each) => asCall(each, this.#tools));
+      const found = [value].flat().map((each) => asCall(each as WrittenCall, this.#tools));
       if (found.length === 0 || found.includes(null)) return null;
       calls.push(...(found as ToolCall[]));
       if (!close) return calls;
@@ -194,7 +197,10 @@ export class ToolCallFilter {
     }
   }
 
-  /** A call without a mark, or several: the whole answer, which is given up as soon as it reads otherwise. */
+  /**
+   * A call without a mark, or several: the whole answer, which is given up as soon as it reads
+   * otherwise.
+   */
   *#bareCalls(): Step<ToolCall[] | null> {
     const start = this.#in.at;
     const calls: ToolCall[] = [];
@@ -211,7 +217,7 @@ export class ToolCallFilter {
 
   *#bareCall(): Step<ToolCall | null> {
     const value = yield* this.#bareMembers();
-    return value === kNothing ? null : asCall(value, this.#tools);
+    return value === kNothing ? null : asCall(value as WrittenCall, this.#tools);
   }
 
   *#bareMembers(): Step<unknown> {
@@ -280,8 +286,12 @@ interface WrittenCall {
   parameters?: unknown;
 }
 
-function asCall(value: WrittenCall | null | undefined, tools: ReadonlyMap<string, unknown>): ToolCall | null {
-  const inner = typeof value?.function === 'object' ? (value.function as WrittenCall | null) : value;
+function asCall(
+  value: WrittenCall | null | undefined,
+  tools: ReadonlyMap<string, unknown>,
+): ToolCall | null {
+  const inner =
+    typeof value?.function === 'object' ? (value.function as WrittenCall | null) : value;
   const name = inner?.name ?? inner?.tool_name ?? value?.function;
   if (typeof name === 'string') return newCall(name, inner!.arguments ?? inner!.parameters ?? {});
   // { name: arguments }

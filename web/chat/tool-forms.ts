@@ -1,11 +1,14 @@
-// How models write tool calls, one entry a form: the texts around name and arguments, as the chat templates
-// of the models that were trained on it write them. Parsing (tool-calls.ts), forced beginnings and grammars
-// (tool-grammar.ts) all read this table. Part of templates.js.
+// How models write tool calls, one entry a form: the texts around name and arguments, as the chat
+// templates of the models that were trained on it write them. Parsing (tool-calls.ts), forced
+// beginnings and grammars (tool-grammar.ts) all read this table. Part of templates.js.
 //   open (pre NAME mid ARGUMENTS post, join, pre …) close
-// In these texts '#' stands for a number or an id, and '@' for the parameter's name. When a call is read,
-// white space in them may be left out or added.
+// In these texts '#' stands for a number or an id, and '@' for the parameter's name. When a call is
+// read, white space in them may be left out or added.
 
-/** What the arguments are: members of a JSON object that has the name too; one JSON object; marked one by one; literals. */
+/**
+ * What the arguments are: members of a JSON object that has the name too; one JSON object; marked
+ * one by one; literals.
+ */
 export type Body = 'object' | 'json' | 'params' | 'python' | 'gemma';
 
 export interface Form {
@@ -313,7 +316,10 @@ export function toolForm(template: string | undefined): Form | null {
   return forms.find((form) => form.taught.test(template)) ?? null;
 }
 
-/** What an answer is searched for: the model's own form and those that many models share, or `strictly` its own. */
+/**
+ * What an answer is searched for: the model's own form and those that many models share, or
+ * `strictly` its own.
+ */
 export function formsToRead(form: Form | null, strictly = false): readonly Form[] {
   const own = !form
     ? []

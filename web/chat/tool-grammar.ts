@@ -1,7 +1,7 @@
-// What an answer is bound to, as a grammar: thoughts and text as free as they were, then calls in the model's
-// own form whose arguments obey their schemas, or a JSON value. The engine's GBNF has three symbols for it:
-// %json and %spaced (a value of a schema) and %until (text in which none of these occurs). Part of
-// templates.js.
+// What an answer is bound to, as a grammar: thoughts and text as free as they were, then calls in
+// the model's own form whose arguments obey their schemas, or a JSON value. The engine's GBNF has
+// three symbols for it: %json and %spaced (a value of a schema) and %until (text in which none of
+// these occurs). Part of templates.js.
 
 import { invalid } from '../protocol/errors.js';
 import { kHarmonyMarks } from './harmony.js';
@@ -171,7 +171,8 @@ class Writer {
     if (begun)
       return any(
         calls,
-        `${this.#text(form.plain!.slice(begun.length))} ${free} ${maybe(`${this.#mark(form.pre)} ${calls}`)}`,
+        `${this.#text(form.plain!.slice(begun.length))} ${free} ` +
+          `${maybe(`${this.#mark(form.pre)} ${calls}`)}`,
       );
     return `${free} ${maybe(calls)}`;
   }
@@ -182,7 +183,8 @@ class Writer {
       const spoken = form.body === 'object' ? JSON.stringify(name).slice(1, -1) : name;
       return this.#rule(
         `call-${i}`,
-        `${this.#text(spoken)} ${this.#mark(form.mid)} ${this.#arguments(form, tool, i)} ${this.#mark(form.post)}`,
+        `${this.#text(spoken)} ${this.#mark(form.mid)} ${this.#arguments(form, tool, i)} ` +
+          `${this.#mark(form.post)}`,
       );
     });
     const [pre, call] = [this.#mark(form.pre), this.#rule('call', any(...ways))];
@@ -190,7 +192,8 @@ class Writer {
       parallel && form.join !== undefined ? `( ${this.#text(form.join)} ${pre} ${call} )*` : '';
     return this.#rule(
       'calls',
-      `${this.#mark(form.open ?? '')} ${begun ? '' : pre} ${call} ${more} ${this.#mark(form.close ?? '')}`,
+      `${this.#mark(form.open ?? '')} ${begun ? '' : pre} ${call} ${more} ` +
+        `${this.#mark(form.close ?? '')}`,
     );
   }
 
@@ -208,7 +211,8 @@ class Writer {
       const each = list[at];
       if (!each) return '""';
       const value = form.body === 'gemma' ? this.#gemma(each) : any(...pythonValues(each));
-      const here = `${this.#text((some ? comma : '') + each.name + colon)} ${value} arg-${i}-${at + 1}-1`;
+      const name = this.#text((some ? comma : '') + each.name + colon);
+      const here = `${name} ${value} arg-${i}-${at + 1}-1`;
       return any(here, ...(each.required ? [] : [`arg-${i}-${at + 1}-${+some}`]));
     };
     for (let at = 0; at <= list.length; at++)
@@ -242,7 +246,9 @@ class Writer {
     const simple = values.every(
       (value) =>
         Array.isArray((value as { enum?: unknown }).enum) ||
-        /^(number|integer|boolean|null)$/.test([(value as { type?: unknown }).type].flat().join('')),
+        /^(number|integer|boolean|null)$/.test(
+          [(value as { type?: unknown }).type].flat().join(''),
+        ),
     );
     if (!simple)
       refuse(

@@ -1,5 +1,6 @@
-// JSON schemas of parameters that are written one by one: which types a value may have, and what each
-// parameter's text may be. What cannot be promised is refused by its keyword, as in the engine.
+// JSON schemas of parameters that are written one by one: which types a value may have, and what
+// each parameter's text may be. What cannot be promised is refused by its keyword, as in the
+// engine.
 
 import { SluiceError } from '../protocol/errors.js';
 
@@ -8,7 +9,8 @@ type Schema = Record<string, unknown>;
 const kTypes = ['string', 'number', 'boolean', 'object', 'array', 'null'];
 const kAnnotations =
   'title description default examples deprecated readOnly writeOnly $comment nullable';
-const kObject = `type properties required additionalProperties $defs definitions $schema ${kAnnotations}`;
+const kObject =
+  'type properties required additionalProperties $defs definitions $schema ' + kAnnotations;
 
 const isObject = (value: unknown): value is Schema =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
@@ -31,7 +33,7 @@ function resolved(schema: unknown, root: unknown, depth = 0): Schema | null {
     Object.keys(schema).some((key) => key !== '$ref' && !kAnnotations.split(' ').includes(key))
   )
     return null;
-  const found = (root as Schema)?.[place]?.[
+  const found = (root as Record<string, Schema | undefined> | undefined)?.[place]?.[
     decodeURIComponent(name!).replaceAll('~1', '/').replaceAll('~0', '~')
   ];
   return depth < 20 ? resolved(found, root, depth + 1) : null;
@@ -42,7 +44,11 @@ export function typesOf(given: unknown, root: unknown): ReadonlySet<string> | nu
   const schema = resolved(given, root);
   if (!schema) return null;
   if (schema['type'] !== undefined)
-    return new Set([schema['type']].flat().map((type) => (type === 'integer' ? 'number' : type)));
+    return new Set(
+      [schema['type'] as string | string[]]
+        .flat()
+        .map((type) => (type === 'integer' ? 'number' : type)),
+    );
   const values = 'const' in schema ? [schema['const']] : schema['enum'];
   if (Array.isArray(values)) return new Set(values.map(typeOf));
   const ways = schema['anyOf'] ?? schema['oneOf'];
@@ -60,7 +66,10 @@ export interface Parameter {
   values: readonly unknown[];
 }
 
-/** The parameters of a function, in order. `strict`: all that their schemas say; otherwise names and types. */
+/**
+ * The parameters of a function, in order. `strict`: all that their schemas say; otherwise names and
+ * types.
+ */
 export function parametersOf(schema: unknown, strict: boolean): Parameter[] {
   if (!isObject(schema)) return [];
   const wrong = Object.keys(schema).find((key) => !kObject.split(' ').includes(key));
@@ -77,7 +86,7 @@ export function parametersOf(schema: unknown, strict: boolean): Parameter[] {
   const defs = Object.fromEntries(
     ['$defs', 'definitions'].filter((key) => key in schema).map((key) => [key, schema[key]]),
   );
-  const required: readonly string[] = schema['required'] ?? [];
+  const required = (schema['required'] ?? []) as readonly string[];
   const missing = required.find((name) => !Object.hasOwn(schema['properties'] ?? {}, name));
   if (strict && missing !== undefined)
     refuse('/required', `"${missing}" is not among the properties`);

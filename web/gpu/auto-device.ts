@@ -1,17 +1,17 @@
-// What computes a model best here: asks for a card, tries whether it can run the model at all, has both
-// measured, and leaves the choice to device-selection.ts.
+// What computes a model best here: asks for a GPU, tries whether it can run the model at all, has
+// both measured, and leaves the choice to device-selection.ts.
 
 import type { LoadSpec } from '../protocol/messages.js';
-import type { DeviceAdvice, ModelInfo } from '../protocol/types.js';
-import { adapterFor, cardName, deviceOf, isSoftware, kernelsOf } from './adapter.js';
+import type { DeviceSelection, ModelInfo } from '../protocol/types.js';
+import { adapterFor, adapterName, deviceOf, isSoftware, kernelsOf } from './adapter.js';
 import { choose, onlyCpu } from './device-selection.js';
 import { Kernels } from './kernels.js';
 import { typeIds } from './kernels/types.js';
 import { timePrompt, type SampleEngine } from './cpu-benchmark.js';
-import { kMostBytes } from './plan.js';
+import { kMaxBytes } from './plan.js';
 import type { Program } from './program.js';
 import { layersOf, partFor, tokenBytes } from './layer-split.js';
-import { timeCard, timeCoded } from './timing.js';
+import { timeGpu, timeCoded } from './timing.js';
 
 /** An engine of the worker's, of the binary that is named, with nothing in it. */
 export type StartEngine = (kernels: string) => Promise<SampleEngine>;
@@ -32,31 +32,31 @@ export async function advise(
   options: object,
   header: HeaderReader,
   start: StartEngine,
-): Promise<DeviceAdvice> {
+): Promise<DeviceSelection> {
   const adapter = await adapterFor();
   if (!adapter) return onlyCpu('There is no WebGPU adapter here.');
-  const card = cardName(adapter);
+  const name = adapterName(adapter);
   if (spec.device === 'auto' && isSoftware(adapter))
-    return { ...onlyCpu('The card is a program on the CPU, which the engine outruns.'), card };
+    return { ...onlyCpu('The GPU is a program on the CPU, which the engine outruns.'), gpuName: name };
   try {
     const engine = await start('gpu');
     const { binding } = engine;
     await header.read(engine);
     if (!binding.open(options)) throw new Error(binding.error().message);
-    if (!binding.attachCard)
+    if (!binding.attachGpu)
       return {
-        ...onlyCpu("The engine's wasm that was given has no way to a graphics card."),
-        card,
+        ...onlyCpu("The engine's wasm that was given has no way to a GPU."),
+        gpuName: name,
       };
-    const program = JSON.parse(binding.attachCard()) as Program;
+    const program = JSON.parse(binding.attachGpu()) as Program;
     const device = await deviceOf(adapter);
     try {
-      return { ...(await measured(device, spec, info, program, start)), card };
+      return { ...(await measured(device, spec, info, program, start)), gpuName: name };
     } finally {
       device.destroy();
     }
   } catch (error) {
-    return { ...onlyCpu(`The card could not be measured: ${(error as Error).message}`), card };
+    return { ...onlyCpu(`The GPU could not be measured: ${(error as Error).message}`), gpuName: name };
   }
 }
 
@@ -66,20 +66,20 @@ async function measured(
   info: ModelInfo,
   program: Program,
   start: StartEngine,
-): Promise<DeviceAdvice> {
+): Promise<DeviceSelection> {
   const { speed = {}, plan } = info;
   const { gpuLayers, gpuBudget } = spec;
-  const budget = gpuBudget || kMostBytes;
+  const budget = gpuBudget || kMaxBytes;
   partFor(program, gpuLayers, Infinity, false, Infinity); // or it cannot run there
   const most = Object.entries(info.types)
     .filter(([name]) => name in typeIds)
     .sort((a, b) => b[1] - a[1])[0];
   const type = typeIds[most?.[0] ?? 'F16']!;
-  const cols = Math.max(kBlock, Math.floor(info.embedding / kBlock) * kBlock);
+  const cols = Math.max(kBlock, Math.floor(info.embeddingLength / kBlock) * kBlock);
   const bytes = Math.min(kTimedBytes, (spec.gpuBudget || Infinity) / 4);
   const kernels = await Kernels.create(device);
   kernels.coded = await timeCoded(device, kernels, type, spec.gpuBudget || Infinity);
-  const { bandwidth: cardBytesPerSecond, ...card } = await timeCard(device, kernels, {
+  const { bandwidth: gpuBytesPerSecond, ...gpu } = await timeGpu(device, kernels, {
     type,
     cols,
     bytes,
@@ -95,7 +95,7 @@ async function measured(
   const waits = Math.max(0, decode - 1000 / compute);
   const prefill = info.macsPerToken * sample + waits / kBatch;
   const streamed = Math.max(0, info.bytesPerToken + plan.kv - budget);
-  const stored = speed.storeBytesPerSecond ? 1000 / speed.storeBytesPerSecond : 0;
+  const stored = speed.cacheBytesPerSecond ? 1000 / speed.cacheBytesPerSecond : 0;
   const { maxStorageBufferBindingSize, maxBufferSize } = device.limits;
   const part = attempt(gpuLayers === undefined, () =>
     partFor(
@@ -121,10 +121,10 @@ async function measured(
   return {
     ...choose(work, {
       cpu: { decode, prefill },
-      card: { ...card, upload: Math.max(card.upload, stored) },
+      gpu: { ...gpu, upload: Math.max(gpu.upload, stored) },
     }),
-    cardBytesPerSecond,
-    cardKernels: kernelsOf(kernels.features, kernels.coded),
+    gpuBytesPerSecond: gpuBytesPerSecond,
+    gpuKernels: kernelsOf(kernels.features, kernels.coded),
   };
 }
 

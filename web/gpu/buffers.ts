@@ -1,4 +1,4 @@
-// The buffers of a card, counted: what is made here is what the budget is held against.
+// The buffers of a GPU, counted: what is made here is what the budget is held against.
 
 // GPUBufferUsage; the names are not everywhere where the types are.
 export const enum Usage {

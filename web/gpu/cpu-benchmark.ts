@@ -1,16 +1,16 @@
-// A made-up model of two layers, whose prompts tell how fast the CPU reads one: the engine's own kernels with
-// its own threads, on weights of a given type that never leave memory.
+// A made-up model of two layers, whose prompts tell how fast the CPU reads one: the engine's own
+// kernels with its own threads, on weights of a given type that never leave memory.
 
 import { FillServer } from '../io/fill-server.js';
 import type { ModelFile } from '../io/model-file.js';
-import { Want } from '../protocol/file-request.js';
+import { FileRequestKind } from '../protocol/file-request.js';
 import { typeOf } from './kernels/types.js';
 
 /** An engine that nothing is loaded into yet, as far as it is used here. */
 export interface SampleEngine {
   binding: {
     source(address: string, names: string, described: number): void;
-    need(): { want: Want; offset: number; length: number } | null;
+    need(): { want: FileRequestKind; offset: number; length: number } | null;
     opened(bytes: number): boolean;
     reserve(bytes: number): number;
     supply(): boolean;
@@ -20,7 +20,7 @@ export interface SampleEngine {
     append(tokens: Int32Array): boolean;
     clear(): void;
     step(maxOps: number): number;
-    attachCard?: () => string;
+    attachGpu?: () => string;
   };
   memory: WebAssembly.Memory;
 }
@@ -33,7 +33,8 @@ const kTokens = 64;
 const kVocabulary = 3 + 256;
 const kTimes = 3;
 const kAlign = 32;
-const kWeightByte = 0x3c; // no block of any type holds infinities when all of its bytes are this one
+// No block of any type holds infinities when all of its bytes are this one.
+const kWeightByte = 0x3c;
 
 /** Multiplications of a token. */
 const kMacs = kLayers * (4 * kEmbedding * kEmbedding + 3 * kEmbedding * kFeedForward);
@@ -147,8 +148,8 @@ export async function timePrompt(
     const need = binding.need();
     check(need);
     const { want, offset, length } = need!;
-    if (want === Want.Done) break;
-    if (want === Want.File) {
+    if (want === FileRequestKind.Done) break;
+    if (want === FileRequestKind.File) {
       check(binding.opened(bytes));
       continue;
     }
@@ -164,8 +165,8 @@ export async function timePrompt(
       contextLength: 2 * kTokens,
       kvType: 'f16',
       kvPolicy: undefined,
-      quality: 1,
-      grammars: false,
+      skipLayersRatio: 0,
+      structuredOutput: false,
       draft: false,
       parallel: 1,
       held: 0,

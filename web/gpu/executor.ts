@@ -1,72 +1,75 @@
-// A graphics card that computes passes of one model: its buffers within a budget, and the recording of a pass
-// up to the next unit of weights that is missing, which is when what is recorded begins to run. The engine
-// (src/gpu/gpu_executor.h) asks for a pass through words in its memory and goes on with the CPU at the same
-// position once the card is lost.
+// A GPU that computes passes of one model: its buffers within a budget, and the recording
+// of a pass up to the next unit of weights that is missing, which is when what is recorded begins
+// to run. The engine (src/gpu/gpu_executor.h) asks for a pass through words in its memory and goes
+// on with the CPU at the same position once the GPU is lost.
 
 import { SluiceError } from '../protocol/errors.js';
-import type { CardKernels } from '../protocol/types.js';
+import type { GpuKernels } from '../protocol/types.js';
 import { kernelsOf } from './adapter.js';
 import { Buffers, Usage } from './buffers.js';
-import { CardCache, cacheBytes } from './kv-cache.js';
-import { Feed, type ReadWeights } from './weight-upload.js';
+import { GpuKvCache, cacheBytes } from './kv-cache.js';
+import { WeightUpload, type ReadWeights } from './weight-upload.js';
 import { Kernels, type Memory, type Recorder } from './kernels.js';
-import { align, kMostBytes, planWeights, type CardPlan } from './plan.js';
+import { align, kMaxBytes, planWeights, type GpuPlan } from './plan.js';
 import { Buf, OpKind, PassState, Word, type Program } from './program.js';
 import { Writer, type Layout, type Rows } from './record.js';
 import { layersOf, partFor, roomOf } from './layer-split.js';
-import { CardStates } from './recurrent-states.js';
+import { GpuRecurrentStates } from './recurrent-states.js';
 import { stepsOf, type Step } from './fusion.js';
 import { timeCoded } from './timing.js';
 
-export interface CardHost {
+export interface GpuHost {
   memory: WebAssembly.Memory;
   program: Program;
   read: ReadWeights;
-  /** Bytes; 0: as many as the model wants, or the card gives. */
+  /** Bytes; 0: as many as the model wants, or the GPU gives. */
   gpuBudget: number;
-  /** First layers that the card is to have, Infinity: that fit; undefined: all, streaming. */
+  /** First layers that the GPU is to have, Infinity: that fit; undefined: all, streaming. */
   layers: number | undefined;
   /** What kernels are to do, instead of what is measured. */
-  kernels?: CardKernels | undefined;
-  /** The card is gone, and why. */
+  kernels?: GpuKernels | undefined;
+  /** The GPU is gone, and why. */
   onLost(why: string): void;
 }
 
 /** What a pass has cost. */
-export interface CardCounts {
-  cardPasses: number;
+export interface GpuCounts {
+  gpuPasses: number;
   submits: number;
   dispatches: number;
-  /** Bytes of weights that were given to the card. */
+  /** Bytes of weights that were given to the GPU. */
   uploaded: number;
   layers: number;
 }
 
-/** Multiplications after which a long pass is handed to the card piece by piece, so that it can be given up. */
+/**
+ * Multiplications after which a long pass is handed to the GPU piece by piece, so that it can be
+ * given up.
+ */
 const kPieceWork = 2 ** 31;
 const kLongPass = 8; // tokens
 const kLookMs = 20;
 
-export class Card {
+export class GpuExecutor {
   lost = false;
-  readonly counts: CardCounts = {
-    cardPasses: 0,
+  readonly counts: GpuCounts = {
+    gpuPasses: 0,
     submits: 0,
     dispatches: 0,
     uploaded: 0,
     layers: 0,
   };
   readonly #device: GPUDevice;
-  readonly #host: CardHost;
+  readonly #host: GpuHost;
   readonly #kernels: Kernels;
   readonly #buffers: Buffers;
-  readonly #plan: CardPlan;
+  readonly #plan: GpuPlan;
   readonly #layout: Layout;
   readonly #steps: Step[];
-  readonly #cache: CardCache;
-  readonly #states: CardStates;
+  readonly #cache: GpuKvCache;
+  readonly #states: GpuRecurrentStates;
   readonly #writer: Writer;
-  readonly #feed: Feed;
+  readonly #feed: WeightUpload;
   readonly #memory: Memory;
   readonly #readback: GPUBuffer;
   readonly #slot: GPUBuffer | null;
@@ -80,9 +83,9 @@ export class Card {
 
   private constructor(
     device: GPUDevice,
-    host: CardHost,
+    host: GpuHost,
     kernels: Kernels,
-    plan: CardPlan,
+    plan: GpuPlan,
     layout: Layout,
     buffers: Buffers,
   ) {
@@ -103,16 +106,16 @@ export class Card {
         kernels.features.dots && { acts: buffers.make(layout.actBytes, Usage.Storage) }),
     };
     this.#readback = buffers.make(readback, Usage.MapRead | Usage.CopyTarget);
-    this.#slot = plan.slotBytes ? buffers.make(align(plan.slotBytes, 16), storage) : null;
-    this.#cache = new CardCache(program, memory, buffers);
-    this.#states = new CardStates(program, layout.states, memory, arena);
+    this.#slot = plan.streamSlotBytes ? buffers.make(align(plan.streamSlotBytes, 16), storage) : null;
+    this.#cache = new GpuKvCache(program, memory, buffers);
+    this.#states = new GpuRecurrentStates(program, layout.states, memory, arena);
     this.#pinned = plan.units.map(({ pinned, bytes }) =>
       pinned ? buffers.make(align(bytes, 16), Usage.Storage | Usage.CopyTarget) : null,
     );
     this.#there = plan.units.map(() => false);
     this.#steps = stepsOf(program);
     this.#writer = new Writer(program, layout, this.#cache.caches);
-    this.#feed = new Feed(program, plan, buffers, read, (unit) => this.#there[unit]!);
+    this.#feed = new WeightUpload(program, plan, buffers, read, (unit) => this.#there[unit]!);
     this.counts.layers = new Set(
       program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0),
     ).size;
@@ -126,7 +129,10 @@ export class Card {
     return this;
   }
 
-  /** Compiles what a token and what a prompt will need, all at once and while the first weights are read. */
+  /**
+   * Compiles what a token and what a prompt will need, all at once and while the first weights are
+   * read.
+   */
   #prepare(): Promise<void> {
     return this.#kernels.prepare(this.#memory, (recorder) => {
       for (const tokens of new Set([1, this.#host.program.nBatch])) {
@@ -142,52 +148,58 @@ export class Card {
     });
   }
 
-  /** Errors: NOT_SUPPORTED, naming what the card does not do; BUDGET_TOO_SMALL; OUT_OF_MEMORY. */
-  static async open(device: GPUDevice, host: CardHost): Promise<Card> {
+  /** Errors: NOT_SUPPORTED, naming what the GPU does not do; BUDGET_TOO_SMALL; OUT_OF_MEMORY. */
+  static async open(device: GPUDevice, host: GpuHost): Promise<GpuExecutor> {
     const { gpuBudget, layers } = host;
     const { limits } = device;
     const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
-    partFor(host.program, layers, Infinity, false, most); // what is refused is so before anything is compiled
+    // What is refused is so before anything is compiled.
+    partFor(host.program, layers, Infinity, false, most);
     const kernels = await kernelsFor(device, host);
     const { dots } = kernels.features;
-    // Where the card has less room than it was allowed to take, more of the weights stream, or layers are the CPU's.
-    for (let bytes = gpuBudget || kMostBytes; ;) {
+    // Where the GPU has less room than it was allowed to take, more of the weights stream, or
+    // layers are the CPU's.
+    for (let bytes = gpuBudget || kMaxBytes; ;) {
       const program = partFor(host.program, layers, bytes, dots, most);
       const { layout, cache, acts, fixed } = roomOf(program, dots);
       if (Math.max(4 * layout.floats, acts, cache.largest) > most) {
         throw new SluiceError(
           'NOT_SUPPORTED',
-          `The card takes ${most} bytes in one piece, and this context needs more: load with a smaller contextLength.`,
+          `The GPU takes ${most} bytes in one piece, and this context needs more: load with ` +
+            'a smaller contextLength.',
         );
       }
       const plan = planWeights(program, bytes - fixed, { unitBytes: most }, fixed);
       const buffers = new Buffers(device);
       device.pushErrorScope('out-of-memory');
-      const card = new Card(device, { ...host, program }, kernels, plan, layout, buffers);
-      if (!(await device.popErrorScope())) return card.#begun();
+      const executor = new GpuExecutor(device, { ...host, program }, kernels, plan, layout, buffers);
+      if (!(await device.popErrorScope())) return executor.#begun();
       buffers.dropAll();
       bytes = fixed + Math.floor(plan.bytes / 2);
     }
   }
 
-  /** Bytes that the card holds for this model, and the most it has held. */
+  /** Bytes that the GPU holds for this model, and the most it has held. */
   get bytes(): number {
     return this.lost ? 0 : this.#buffers.bytes + this.#kernels.bytes;
   }
   get peak(): number {
     return this.#buffers.peak + this.#kernels.bytes;
   }
-  get plan(): CardPlan {
+  get plan(): GpuPlan {
     return this.#plan;
   }
-  /** Layers that it computes, and the operation behind them that the CPU goes on with; 0: none is left. */
+  /**
+   * Layers that it computes, and the operation behind them that the CPU goes on with; 0: none is
+   * left.
+   */
   get layers(): number {
     return layersOf(this.#host.program);
   }
   get cut(): number {
     return this.#host.program.cut ?? 0;
   }
-  get kernels(): CardKernels {
+  get kernels(): GpuKernels {
     return kernelsOf(this.#kernels.features, this.#kernels.coded);
   }
 
@@ -207,8 +219,8 @@ export class Card {
   }
 
   /**
-   * Computes the pass that the engine asks for. False: it asks for none. Returns early when `stopped`; what is
-   * under way then is dropped when it is done.
+   * Computes the pass that the engine asks for. False: it asks for none. Returns early when
+   * `stopped`; what is under way then is dropped when it is done.
    */
   async serve(stopped: () => boolean): Promise<boolean> {
     if (this.lost || this.#words()[Word.State] !== PassState.Wanted) return false;
@@ -238,7 +250,8 @@ export class Card {
     try {
       await this.#compute();
     } catch (error) {
-      if (error instanceof SluiceError || this.#closed) throw error; // of a read: the next try begins anew
+      // Of a read: the next try begins anew.
+      if (error instanceof SluiceError || this.#closed) throw error;
       this.lose((error as Error).message);
     }
   }
@@ -299,7 +312,7 @@ export class Card {
       );
       this.#cache.settle(words, made.subarray(result, rows), first, n);
       this.#states.settle(words, made.subarray(rows));
-      this.counts.cardPasses++;
+      this.counts.gpuPasses++;
       words[Word.State] = PassState.Done;
     } finally {
       this.#readback.unmap();
@@ -344,7 +357,10 @@ export class Card {
     return true;
   }
 
-  /** Has logits, or the residual stream of all rows, come back, and rows of keys and values, and states. */
+  /**
+   * Has logits, or the residual stream of all rows, come back, and rows of keys and values, and
+   * states.
+   */
   #download(
     recording: Recording,
     words: Uint32Array,
@@ -394,7 +410,10 @@ export class Card {
     return this.#pinned[unit] ?? this.#slot!;
   }
 
-  /** Has a unit on the card; what is recorded begins before it is waited for. False: the pass was given up. */
+  /**
+   * Has a unit on the GPU; what is recorded begins before it is waited for. False: the pass was
+   * given up.
+   */
   async #unit(u: number, recording: Recording, given: () => boolean): Promise<boolean> {
     const { bytes, pinned } = this.#plan.units[u]!;
     if (this.#there[u]) return true;
@@ -421,10 +440,13 @@ export class Card {
   }
 }
 
-/** Kernels that do what was asked for, or what is measured to be faster with the model's main type of weights. */
+/**
+ * Kernels that do what was asked for, or what is measured to be faster with the model's main type
+ * of weights.
+ */
 async function kernelsFor(
   device: GPUDevice,
-  { program, gpuBudget, kernels: wanted }: CardHost,
+  { program, gpuBudget, kernels: wanted }: GpuHost,
 ): Promise<Kernels> {
   const kernels = await Kernels.create(device, wanted && { ...wanted, coded: wanted.int8 });
   if (wanted) return kernels;
@@ -436,7 +458,10 @@ async function kernelsFor(
   return kernels;
 }
 
-/** Bytes of what comes back: up to the end of the logits or residual stream, of the rows behind them, of the states behind these. */
+/**
+ * Bytes of what comes back: up to the end of the logits or residual stream, of the rows behind
+ * them, of the states behind these.
+ */
 interface Back {
   result: number;
   rows: number;
@@ -451,9 +476,9 @@ class Recording {
   readonly #device: GPUDevice;
   readonly #kernels: Kernels;
   readonly #memory: Memory;
-  readonly #counts: CardCounts;
+  readonly #counts: GpuCounts;
 
-  constructor(device: GPUDevice, kernels: Kernels, memory: Memory, counts: CardCounts) {
+  constructor(device: GPUDevice, kernels: Kernels, memory: Memory, counts: GpuCounts) {
     this.#device = device;
     this.#kernels = kernels;
     this.#memory = memory;

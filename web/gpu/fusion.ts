@@ -1,6 +1,6 @@
-// The program as the card runs it: what its operations need that kernels do not do, and which of them are one
-// dispatch: a norm with the products that alone read it, an activation with the products it is of, RoPE with
-// the store of what it has rotated.
+// The program as the GPU runs it: what its operations need that kernels do not do, and which of
+// them are one dispatch: a norm with the products that alone read it, an activation with the
+// products it is of, RoPE with the store of what it has rotated.
 
 import { Kernels } from './kernels.js';
 import { activated } from './plan.js';
@@ -39,7 +39,7 @@ const kDone = new Set([
   OpKind.Gated,
 ]);
 
-/** What of the program does not run on a card; null: all does. */
+/** What of the program does not run on a GPU; null: all does. */
 export function missing(program: Program): string | null {
   const { ops, mats, moes, caches, pool, whole, head } = program;
   if (whole || head < 0) return 'texts that are read whole';

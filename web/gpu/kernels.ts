@@ -57,7 +57,7 @@ export class Kernels {
 
   /** Features are used where the device has them; none is needed. */
   static async create(device: GPUDevice, options: Options = {}): Promise<Kernels> {
-    const { subgroups = true, f16 = true, coded = { few: false, many: false } } = options;
+    const { subgroups = true, f16 = true, coded = { gemv: false, gemm: false } } = options;
     const features = {
       subgroups: subgroups && device.features.has('subgroups') && (await linearSubgroups(device)),
       f16: f16 && device.features.has('shader-f16'),
@@ -83,7 +83,10 @@ export class Kernels {
     return this.#pipelines.count;
   }
 
-  /** One compute pass in `encoder`. end() it, and submit the encoder before the next recording is ended. */
+  /**
+   * One compute pass in `encoder`. end() it, and submit the encoder before the next recording is
+   * ended.
+   */
   begin(encoder: GPUCommandEncoder, memory: Memory): Recorder {
     return new Recorder(
       this.#pipelines,

@@ -1,6 +1,6 @@
-// Keys and values on the card, a cache of the engine's own pool (src/kv/kv_cache.h): a buffer for each layer,
-// [capacity] rows of all its heads' keys, then all their values, in f16. Rows come from the pool where the card
-// lacks them, and go back to it when a pass has made them.
+// Keys and values on the GPU, a cache of the engine's own pool (src/kv/kv_cache.h): a buffer for
+// each layer, [capacity] rows of all its heads' keys, then all their values, in f16. Rows come from
+// the pool where the GPU lacks them, and go back to it when a pass has made them.
 
 import { Usage, type Buffers } from './buffers.js';
 import type { Cache } from './kernels.js';
@@ -23,7 +23,7 @@ function owners(program: Program): number[] {
   return [...new Set(ops.map(({ att }) => att.cache))];
 }
 
-/** Bytes on the card of all layers, of the largest, and of one position. */
+/** Bytes on the GPU of all layers, of the largest, and of one position. */
 export function cacheBytes(program: Program): { total: number; largest: number; position: number } {
   const shapes = owners(program).map((layer) => program.caches[layer]!);
   const bytes = shapes.map((shape) => rowBytes(shape) * shape.capacity);
@@ -48,7 +48,7 @@ function* runs(
   }
 }
 
-export class CardCache {
+export class GpuKvCache {
   readonly #layers: Layer[] = [];
   readonly #memory: WebAssembly.Memory;
   /** For kernels, by layer. */
@@ -73,7 +73,7 @@ export class CardCache {
     }
   }
 
-  /** Gives the card positions [from, to) of the pool. `words`: those of the pass. */
+  /** Gives the GPU positions [from, to) of the pool. `words`: those of the pass. */
   upload(queue: GPUQueue, words: Uint32Array, from: number, to: number): void {
     for (const layer of this.#layers) {
       const { capacity } = layer.shape;
@@ -86,7 +86,10 @@ export class CardCache {
     }
   }
 
-  /** Has the rows of positions [first, first + n) copied to `target` from byte `at` on, layer by layer. */
+  /**
+   * Has the rows of positions [first, first + n) copied to `target` from byte `at` on, layer by
+   * layer.
+   */
   download(
     encoder: GPUCommandEncoder,
     target: GPUBuffer,

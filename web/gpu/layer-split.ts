@@ -1,7 +1,8 @@
-// A model's layers split between card and CPU. The card has the first ones, with their keys, values and states,
-// and all of their weights stay there; the residual stream behind them comes back where logits would, and the
-// CPU goes on with the other layers and the head (src/gpu/gpu_executor.h). Of a model that the card has no room
-// for this uploads nothing for a token, where streaming uploads all that does not stay. No device is touched here.
+// A model's layers split between GPU and CPU. The GPU has the first ones, with their keys, values
+// and states, and all of their weights stay there; the residual stream behind them comes back where
+// logits would, and the CPU goes on with the other layers and the head (src/gpu/gpu_executor.h). Of
+// a model that the GPU has no room for this uploads nothing for a token, where streaming uploads
+// all that does not stay. No device is touched here.
 
 import { SluiceError } from '../protocol/errors.js';
 import { cacheBytes } from './kv-cache.js';
@@ -11,7 +12,7 @@ import { layOut, type Layout } from './record.js';
 import { stateBytes } from './recurrent-states.js';
 import { missing } from './fusion.js';
 
-/** What a program takes on a card beside its weights. */
+/** What a program takes on a GPU beside its weights. */
 export interface Room {
   layout: Layout;
   cache: ReturnType<typeof cacheBytes>;
@@ -81,8 +82,9 @@ function inseparable({ ops, pool }: Program, cut: number | undefined): string | 
 }
 
 /**
- * What the card is to compute within so many bytes: everything where `layers` is undefined, else the first so
- * many layers, all of whose weights stay; Infinity: as many as fit. Errors: NOT_SUPPORTED, BUDGET_TOO_SMALL.
+ * What the GPU is to compute within so many bytes: everything where `layers` is undefined, else
+ * the first so many layers, all of whose weights stay; Infinity: as many as fit. Errors:
+ * NOT_SUPPORTED, BUDGET_TOO_SMALL.
  */
 export function partFor(
   program: Program,
@@ -106,13 +108,16 @@ export function partFor(
   if (what)
     throw new SluiceError(
       'NOT_SUPPORTED',
-      `This model cannot ${part.cut ? 'be split between graphics card and CPU' : 'run on the graphics card'}: ${what} would be needed there; load it with device 'wasm'.`,
+      'This model cannot ' +
+        `${part.cut ? 'be split between GPU and CPU' : 'run on the GPU'}: ` +
+        `${what} would be needed there; load it with device 'wasm'.`,
     );
   const more = layers === undefined ? 0 : lacks(part);
   if (more)
     throw new SluiceError(
       'BUDGET_TOO_SMALL',
-      `A gpuBudget of ${bytes} bytes is too small for ${count} of the model's ${all} layers to stay on the graphics card: they take ${bytes + more} bytes.`,
+      `A gpuBudget of ${bytes} bytes is too small for ${count} of the model's ${all} layers ` +
+        `to stay on the GPU: they take ${bytes + more} bytes.`,
     );
   return part;
 }

@@ -1,7 +1,7 @@
-// What of a model lies on the card, within a budget of bytes: the weights of the program's products are cut
-// into units, each what one call of a kernel reads; units that fit stay, evenly spread over a pass so that
-// the others can be read in the meantime, and these come through one slot, by way of staging buffers. No
-// device is touched here.
+// What of a model lies on the GPU, within a budget of bytes: the weights of the program's products
+// are cut into units, each what one call of a kernel reads; units that fit stay, evenly spread over
+// a pass so that the others can be read in the meantime, and these come through one slot, by way of
+// staging buffers. No device is touched here.
 
 import { SluiceError } from '../protocol/errors.js';
 import { Mix, OpKind, type Op, type Program } from './program.js';
@@ -26,13 +26,13 @@ export interface Unit {
   pinned: boolean;
 }
 
-export interface CardPlan {
+export interface GpuPlan {
   units: Unit[];
   /** Of each operation, the first of its units; one more entry: the end. */
   firstUnit: number[];
   pinnedBytes: number;
   /** Of the slot and of each staging buffer. */
-  slotBytes: number;
+  streamSlotBytes: number;
   stagingBytes: number;
   staging: number;
   /** All that the weights take. */
@@ -46,12 +46,12 @@ export interface Limits {
   unitBytes: number;
 }
 
-/** Of a card, where no budget is given. */
-export const kMostBytes = 4 * 2 ** 30;
+/** Of a GPU, where no budget is given. */
+export const kMaxBytes = 4 * 2 ** 30;
 
 const kStaging = 3;
-const kLeastSlot = 1 << 16;
-const kMostSlot = 8 << 20;
+const kMinSlot = 1 << 16;
+const kMaxSlot = 8 << 20;
 
 export const align = (bytes: number, to = 4): number => Math.ceil(bytes / to) * to;
 
@@ -185,17 +185,17 @@ export function planWeights(
   room: number,
   { unitBytes }: Limits,
   fixed = 0,
-): CardPlan {
+): GpuPlan {
   const whole = unitsOf(program, unitBytes);
   const total = whole.units.reduce((sum, { bytes }) => sum + bytes, 0);
   const least = widest(program);
-  const staged = Math.min(4 << 20, Math.max(kLeastSlot, ...whole.units.map(({ bytes }) => bytes)));
+  const staged = Math.min(4 << 20, Math.max(kMinSlot, ...whole.units.map(({ bytes }) => bytes)));
   if (total + kStaging * staged <= room) {
     for (const unit of whole.units) unit.pinned = true;
     return {
       ...whole,
       pinnedBytes: total,
-      slotBytes: 0,
+      streamSlotBytes: 0,
       stagingBytes: staged,
       staging: kStaging,
       bytes: total + kStaging * staged,
@@ -206,7 +206,7 @@ export function planWeights(
   const slot = align(
     Math.max(
       least,
-      Math.min(kMostSlot, unitBytes, Math.max(kLeastSlot, room / 16), room / (2 * share)),
+      Math.min(kMaxSlot, unitBytes, Math.max(kMinSlot, room / 16), room / (2 * share)),
     ),
     16,
   );
@@ -214,11 +214,13 @@ export function planWeights(
     const needed = fixed + share * least;
     throw new SluiceError(
       'BUDGET_TOO_SMALL',
-      `A gpuBudget of ${fixed + room} bytes is too small for this model: the smallest that works is ${needed} bytes.`,
+      `A gpuBudget of ${fixed + room} bytes is too small for this model: the smallest that ` +
+        `works is ${needed} bytes.`,
     );
   }
   const { units, firstUnit } = unitsOf(program, slot);
-  // What stays is spread evenly: each unit adds its share of the room, and is pinned when it can be paid.
+  // What stays is spread evenly: each unit adds its share of the room, and is pinned when it can be
+  // paid.
   const all = units.reduce((sum, { bytes }) => sum + bytes, 0);
   const forPins = room - share * slot;
   let saved = 0;
@@ -234,7 +236,7 @@ export function planWeights(
     units,
     firstUnit,
     pinnedBytes,
-    slotBytes: slot,
+    streamSlotBytes: slot,
     stagingBytes: slot,
     staging: kStaging,
     bytes: pinnedBytes + share * slot,

@@ -1,6 +1,6 @@
-// The program of a model as the engine describes it to the card's side (src/gpu/describe.cpp), and the
-// words through which the two hand passes over (CardPass in src/gpu/gpu_executor.h). Enumerations have
-// the numbers of src/model/op.h.
+// The program of a model as the engine describes it to the GPU's side (src/gpu/describe.cpp), and
+// the words through which the two hand passes over (CardPass in src/gpu/gpu_executor.h).
+// Enumerations have the numbers of src/model/op.h.
 
 export const enum OpKind {
   Embed,
@@ -42,10 +42,11 @@ export const enum OpKind {
 }
 
 /** Their names, for messages. */
-export const kOpNames =
-  'embed norm matmul rope attention activate add moe conv select softCap scale gate clamp pool unary gated decay shift lerp state scan rwkv7Keys rwkv7Mix rwkv7Bonus rows copy mulVec headMatmul temperature mixStreams correctStreams matchNorm sparsify store cross'.split(
-    ' ',
-  );
+export const kOpNames = (
+  'embed norm matmul rope attention activate add moe conv select softCap scale gate clamp ' +
+  'pool unary gated decay shift lerp state scan rwkv7Keys rwkv7Mix rwkv7Bonus rows copy ' +
+  'mulVec headMatmul temperature mixStreams correctStreams matchNorm sparsify store cross'
+).split(' ');
 
 export const enum Buf {
   X,
@@ -73,7 +74,10 @@ export interface MatPart {
   factor: number;
 }
 
-/** A row of the same fields for all kinds: src/model/op.h says which a kind has, the others do nothing. */
+/**
+ * A row of the same fields for all kinds: src/model/op.h says which a kind has, the others do
+ * nothing.
+ */
 export interface Op {
   kind: OpKind;
   layer: number;
@@ -159,8 +163,10 @@ export interface Mat {
   layer: number;
 }
 
-/** Keys and values of a layer in the engine's memory: [heads][keys of `capacity` places, then values], f16; behind
- *  them copies of its recurrent state. */
+/**
+ * Keys and values of a layer in the engine's memory: [heads][keys of `capacity` places, then
+ * values], f16; behind them copies of its recurrent state.
+ */
 export interface CacheShape {
   heads: number;
   dk: number;
@@ -200,7 +206,9 @@ export interface Program {
   vecs: number[];
   moes: Mixture[];
   caches: CacheShape[];
-  /** Of a program's first layers alone (layer-split.ts): the operation that the CPU goes on with. */
+  /**
+   * Of a program's first layers alone (layer-split.ts): the operation that the CPU goes on with.
+   */
   cut?: number;
 }
 
@@ -217,9 +225,9 @@ export const enum Word {
   Layer,
   Vectors,
   Rows,
-  OnCard,
+  OnGpu,
   Least,
-  Left,
+  CpuFallback,
   Kept,
   Due,
   NDue,
@@ -235,8 +243,8 @@ export const enum PassState {
   Done,
 }
 
-/** Why passes were not for the card: bits of Word.Left. */
-export const enum Left {
+/** Why passes were not for the GPU: bits of Word.CpuFallback. */
+export const enum CpuFallback {
   Texts = 1,
   Adapters = 2,
 }

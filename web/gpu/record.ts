@@ -1,6 +1,6 @@
-// One operation of the program as calls of the kernels: where in the arena its rows lie, and with which
-// numbers. The arena has the buffers of model/op.h one after the other, each [nBatch][width] of f32,
-// then the tables of RoPE, room for attention and recurrent states.
+// One operation of the program as calls of the kernels: where in the arena its rows lie, and with
+// which numbers. The arena has the buffers of model/op.h one after the other, each [nBatch][width]
+// of f32, then the tables of RoPE, room for attention and recurrent states.
 
 import {
   actBytes,
@@ -21,7 +21,10 @@ export interface Layout {
   buffers: number[];
   ropes: number[];
   scratch: number;
-  /** Of mixtures: for each token and expert its number, its weight, what it has activated, what it gives. */
+  /**
+   * Of mixtures: for each token and expert its number, its weight, what it has activated, what it
+   * gives.
+   */
   experts: { ids: number; weights: number; hidden: number; given: number };
   states: StatePlan;
   /** Of the arena. */
@@ -352,7 +355,8 @@ export class Writer {
         });
       case OpKind.MatchNorm:
         return to.matchNorm({ ...map, heads: op.heads });
-      default: // Select moves rows in the caller's count of them; what else there is was refused (fusion.ts)
+      default:
+      // Select moves rows in the caller's count of them; what else there is was refused (fusion.ts).
     }
   }
 }

@@ -1,7 +1,7 @@
-// Recurrent states on the card, in its arena: copies 0 and 1 take turns as what is before and after a pass, so
-// that one that is given up costs nothing; the others are what checkpoints of the pass get. As with keys and
-// values (kv-cache.ts) the engine's own copies count: they come from there where the card has another one's, and go
-// back with each pass.
+// Recurrent states on the GPU, in its arena: copies 0 and 1 take turns as what is before and after
+// a pass, so that one that is given up costs nothing; the others are what checkpoints of the pass
+// get. As with keys and values (kv-cache.ts) the engine's own copies count: they come from there
+// where the GPU has another one's, and go back with each pass.
 
 import { Word, type Program } from './program.js';
 
@@ -40,7 +40,7 @@ export interface Carrying {
 export const statePlace = ({ at, size, layers }: StatePlan, layer: number, copy: number): number =>
   at + copy * size + layers[layer]!;
 
-export class CardStates {
+export class GpuRecurrentStates {
   /** The copy that is the state before the next pass. */
   #live: 0 | 1 = 0;
   readonly #plan: StatePlan;
@@ -55,7 +55,7 @@ export class CardStates {
     this.#arena = arena;
   }
 
-  /** Has the states before the pass on the card. */
+  /** Has the states before the pass on the GPU. */
   begin(queue: GPUQueue, words: Uint32Array): Carrying {
     const copies = this.#due(words);
     if (!words[Word.Kept]) {
@@ -67,7 +67,9 @@ export class CardStates {
     return { live: this.#live, due: copies.length ? copies[0]!.position - words[Word.First]! : 0 };
   }
 
-  /** Has what the pass leaves copied to `target` from byte `at` on; returns how many bytes that are. */
+  /**
+   * Has what the pass leaves copied to `target` from byte `at` on; returns how many bytes that are.
+   */
   download(encoder: GPUCommandEncoder, words: Uint32Array, target: GPUBuffer, at: number): number {
     const { at: first, size } = this.#plan;
     const due = this.#due(words).length;
@@ -117,7 +119,10 @@ export class CardStates {
     }));
   }
 
-  /** Each layer that carries something on, with the addresses of its states before and after the pass. */
+  /**
+   * Each layer that carries something on, with the addresses of its states before and after the
+   * pass.
+   */
   #each(
     words: Uint32Array,
     visit: (layer: number, floats: number, before: number, after: number) => void,

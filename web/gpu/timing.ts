@@ -1,10 +1,11 @@
-// How fast a card is: products of one token and of many, made-up weights of one type, an empty pass, small
-// dispatches, an upload, and for comparison a copy; and whether products are faster with activations as codes, which
-// helps on some cards and hurts on others. Work grows until it takes long enough to be told from the clock's own
-// steps, so that a slow card is timed in moments as well.
+// How fast a GPU is: products of one token and of many, made-up weights of one type, an empty
+// pass, small dispatches, an upload, and for comparison a copy; and whether products are faster
+// with activations as codes, which helps on some GPUs and hurts on others. Work grows until it
+// takes long enough to be told from the clock's own steps, so that a slow GPU is timed in moments
+// as well.
 
 import { Usage } from './buffers.js';
-import type { CardTimes } from './device-selection.js';
+import type { GpuTimes } from './device-selection.js';
 import { actBytes, type Coded, type Kernels, type Memory, type Recorder } from './kernels.js';
 import { rowBytes, typeOf } from './kernels/types.js';
 import { align } from './plan.js';
@@ -21,38 +22,41 @@ const kTokens = 64;
 const kFewRows = 64;
 const kLongMs = 10;
 const kTimes = 3;
-const kMostTimes = 64;
+const kMaxTimes = 64;
 const kDispatches = 64;
 /** Clocks of pages go in steps of up to this. */
 const kClockMs = 0.1;
-/** How much faster codes must be, since every token's results differ a little with them: no toss of a coin decides. */
+/**
+ * How much faster codes must be, since every token's results differ a little with them: no toss of
+ * a coin decides.
+ */
 const kCodedMargin = 1.1;
-const kNone: Coded = { few: false, many: false };
-const kAll: Coded = { few: true, many: true };
+const kNone: Coded = { gemv: false, gemm: false };
+const kAll: Coded = { gemv: true, gemm: true };
 const kCodedCols = 2048;
 /** Of the weights that codes are tried with, and the most that this takes in all. */
 const kCodedBytes = 4 << 20;
-const kMostCoded = 3 * kCodedBytes;
+const kMaxCoded = 3 * kCodedBytes;
 /** No block of any type holds infinities when all of its bytes are this one. */
 const kWeightByte = 0x3c;
 
-/** The card's times, with these kernels as they are. */
-export async function timeCard(
+/** The GPU's times, with these kernels as they are. */
+export async function timeGpu(
   device: GPUDevice,
   kernels: Kernels,
   timed: Timed,
-): Promise<CardTimes & { bandwidth: number }> {
+): Promise<GpuTimes & { bandwidth: number }> {
   const bench = await Bench.open(device, kernels, timed);
   try {
-    return await bench.card();
+    return await bench.gpu();
   } finally {
     bench.close();
   }
 }
 
 /**
- * Which products these kernels compute faster with activations as codes. Every budget gets the same answer, since
- * the same is measured; one with no room for that, `bytes`, gets no codes.
+ * Which products these kernels compute faster with activations as codes. Every budget gets the same
+ * answer, since the same is measured; one with no room for that, `bytes`, gets no codes.
  */
 export async function timeCoded(
   device: GPUDevice,
@@ -61,13 +65,13 @@ export async function timeCoded(
   bytes: number,
 ): Promise<Coded> {
   const before = kernels.coded;
-  if (!kernels.features.dots || !typeOf(type).coded || bytes < kMostCoded) return before;
+  if (!kernels.features.dots || !typeOf(type).coded || bytes < kMaxCoded) return before;
   const bench = await Bench.open(device, kernels, { type, cols: kCodedCols, bytes: kCodedBytes });
   try {
     const [plain, codes] = [await bench.products(kNone), await bench.products(kAll)];
     return {
-      few: kCodedMargin * codes.few < plain.few,
-      many: kCodedMargin * codes.many < plain.many,
+      gemv: kCodedMargin * codes.gemv < plain.gemv,
+      gemm: kCodedMargin * codes.gemm < plain.gemm,
     };
   } finally {
     kernels.coded = before;
@@ -131,7 +135,7 @@ class Bench {
     return this.#made.at(-1)!;
   }
 
-  async card(): Promise<CardTimes & { bandwidth: number }> {
+  async gpu(): Promise<GpuTimes & { bandwidth: number }> {
     const weights = this.#weights;
     const copied = this.#make(weights.size, Usage.CopyTarget);
     const small = (recorder: Recorder): void => {
@@ -140,7 +144,7 @@ class Bench {
     };
     await this.#kernels.prepare(this.#memory, small);
     const upload = (await this.#upload()) / weights.size;
-    const { few, many } = await this.products(this.#kernels.coded);
+    const { gemv, gemm } = await this.products(this.#kernels.coded);
     const pass = this.#pass;
     const dispatch = Math.max((await this.#time(small)) - pass, 0) / kDispatches;
     const copy = await this.#time(
@@ -152,15 +156,15 @@ class Bench {
     return {
       pass,
       dispatch,
-      byte: few / this.#width,
-      mac: many / (kTokens * this.#timed.cols),
+      byte: gemv / this.#width,
+      mac: gemm / (kTokens * this.#timed.cols),
       upload,
       bandwidth,
     };
   }
 
   /** Milliseconds of a row, of one token and of many. */
-  async products(coded: Coded): Promise<{ few: number; many: number }> {
+  async products(coded: Coded): Promise<{ gemv: number; gemm: number }> {
     this.#kernels.coded = coded;
     await this.#kernels.prepare(
       this.#memory,
@@ -170,7 +174,7 @@ class Bench {
       ),
     );
     this.#pass ||= await this.#time(() => {});
-    return { few: await this.#row(1), many: await this.#row(kTokens) };
+    return { gemv: await this.#row(1), gemm: await this.#row(kTokens) };
   }
 
   #product(recorder: Recorder, tokens: number, count: number): void {
@@ -190,7 +194,7 @@ class Bench {
       const ms = await this.#time((recorder) => {
         for (let i = 0; i < times; i++) this.#product(recorder, tokens, count);
       });
-      if (ms > this.#pass + kLongMs || times === kMostTimes)
+      if (ms > this.#pass + kLongMs || times === kMaxTimes)
         return Math.max(ms - this.#pass, kClockMs) / (count * times);
       if (count < this.#rows) count = Math.min(2 * count, this.#rows);
       else times *= 2;

@@ -1,8 +1,8 @@
-// Weights on their way to the card: read from the model's files into staging buffers that are mapped, ahead
-// of the pass and across its end, as far as there are such buffers. What is read is a chunk of a unit; the
-// pass copies it to its place on the card and gives the buffer back.
+// Weights on their way to the GPU: read from the model's files into staging buffers that are
+// mapped, ahead of the pass and across its end, as far as there are such buffers. What is read is a
+// chunk of a unit; the pass copies it to its place on the GPU and gives the buffer back.
 
-import { align, type CardPlan, type Unit } from './plan.js';
+import { align, type GpuPlan, type Unit } from './plan.js';
 import { Usage, type Buffers } from './buffers.js';
 import type { Program } from './program.js';
 
@@ -23,7 +23,7 @@ interface Reading {
   chunk: Promise<Chunk>;
 }
 
-export class Feed {
+export class WeightUpload {
   /** Bytes that have been read. */
   bytes = 0;
   readonly #free: GPUBuffer[] = [];
@@ -36,13 +36,13 @@ export class Feed {
   #unit = 0;
   #from = 0;
   readonly #program: Program;
-  readonly #plan: CardPlan;
+  readonly #plan: GpuPlan;
   readonly #read: ReadWeights;
   readonly #resident: (unit: number) => boolean;
 
   constructor(
     program: Program,
-    plan: CardPlan,
+    plan: GpuPlan,
     buffers: Buffers,
     read: ReadWeights,
     resident: (unit: number) => boolean,
@@ -57,7 +57,10 @@ export class Feed {
       );
   }
 
-  /** The chunk of `unit` that begins at byte `from`, which the card is to copy before give() has its buffer back. */
+  /**
+   * The chunk of `unit` that begins at byte `from`, which the GPU is to copy before give() has its
+   * buffer back.
+   */
   async chunk(unit: number, from: number): Promise<Chunk> {
     const next = this.#reading[0];
     if (next && (next.unit !== unit || next.from !== from)) await this.#drop();
@@ -80,7 +83,7 @@ export class Feed {
       this.#free.push(staging);
       this.ahead();
     });
-    coming.catch(() => {}); // the card is lost: whoever waits hears of it
+    coming.catch(() => {}); // the GPU is lost: whoever waits hears of it
     this.#coming.add(coming);
   }
 

@@ -5,7 +5,9 @@ import { SluiceError } from '../protocol/errors.js';
 /** Takes bytes in order. */
 export type Sink = (bytes: Uint8Array) => void;
 
-/** Gives `arrived` whole chunks, from number `chunk` on; their bytes are good until the next piece. */
+/**
+ * Gives `arrived` whole chunks, from number `chunk` on; their bytes are good until the next piece.
+ */
 export function assembler(
   file: { readonly size: number; readonly chunkSize: number },
   name: string,

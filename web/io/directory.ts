@@ -1,4 +1,5 @@
-// What safetensors.ts, which is fetched when a Hugging Face directory is opened, offers to the others.
+// What safetensors.ts, which is fetched when a Hugging Face directory is opened, offers to the
+// others.
 
 import type { ModelFile } from './model-file.js';
 
@@ -23,8 +24,9 @@ export interface Described {
 
 export interface Safetensors {
   /**
-   * What the directory of this address becomes, or that of chosen files of these names, each followed by a slash.
-   * It takes at most `budget` bytes of memory (0: enough), or else says how many it would have to be.
+   * What the directory of this address becomes, or that of chosen files of these names, each
+   * followed by a slash. It takes at most `budget` bytes of memory (0: enough), or else says how
+   * many it would have to be.
    */
   describe(
     address: string,

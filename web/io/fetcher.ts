@@ -1,7 +1,8 @@
 // Byte ranges over HTTP as it is: every request is a plain single range (so that no preflight is
 // needed), is resumed from the last good byte when it is cut or stalls, is retried with backoff and
 // jitter where that can help, and is checked against what the server said about the file before, so
-// that two versions never mix. Always asks the original URL, so a signed redirect may expire freely.
+// that two versions never mix. Always asks the original URL, so a signed redirect may expire
+// freely.
 
 import { publicUrl, withoutSecrets } from '../protocol/address.js';
 import { isAbort, SluiceError, throwIfAborted } from '../protocol/errors.js';
@@ -139,7 +140,10 @@ export class Fetcher {
     });
   }
 
-  /** Reads the file's first bytes and returns how many came; given up after `limitMs` unless that is 0. */
+  /**
+   * Reads the file's first bytes and returns how many came; given up after `limitMs` unless that is
+   * 0.
+   */
   async peek(into: Uint8Array, limitMs: number, signal?: AbortSignal): Promise<number> {
     let got = 0;
     await following(signal, async (control) => {
@@ -179,7 +183,8 @@ export class Fetcher {
       } catch (error) {
         if (error instanceof Retry || error instanceof SluiceError) throw error;
         const text = describe(error);
-        if (/redirect count/.test(text)) throw this.#giveUp(new Retry(text)); // as much as Node says
+        // As much as Node says.
+        if (/redirect count/.test(text)) throw this.#giveUp(new Retry(text));
         throw new Retry(guard.stalled ? 'The server stopped sending.' : text);
       } finally {
         guard.stop();

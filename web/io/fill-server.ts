@@ -96,7 +96,10 @@ export class QueueView {
     Atomics.notify(this.words, this.#index(Head.Completed));
   }
 
-  /** How fast local bytes come: where a device is waited for, the engine's threads leave reading to others. */
+  /**
+   * How fast local bytes come: where a device is waited for, the engine's threads leave reading to
+   * others.
+   */
   noteRate(bytes: number, ms: number): void {
     this.words[this.#index(Head.Rate)] = bytes / (1000 * ms || 1);
   }
@@ -229,7 +232,10 @@ export class FillServer {
     }
   }
 
-  /** The view of a place in the memory. A view that a file was read into is garbage that browsers collect late. */
+  /**
+   * The view of a place in the memory. A view that a file was read into is garbage that browsers
+   * collect late.
+   */
   #place(address: number, length: number): Uint8Array {
     const i = Math.imul(address + length, 0x9e3779b1) >>> 26;
     const kept = this.#places[i];

@@ -1,6 +1,6 @@
 // Memory that nobody refers to any more but that the browser collects only a hundred megabytes or
-// some seconds later, which is as much as a small budget: bodies of downloads, the memory of an engine
-// that has moved to another one.
+// some seconds later, which is as much as a small budget: bodies of downloads, the memory of an
+// engine that has moved to another one.
 
 const kRefusedBytes = 2 ** 34;
 

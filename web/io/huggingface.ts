@@ -1,5 +1,6 @@
 // Models on a Hugging Face hub: "hf:owner/repo/file.gguf@revision" names a file, and a repository's
-// listing (the hub's tree API) finds one by quantization. Nothing is asked of the hub but by a call.
+// listing (the hub's tree API) finds one by quantization. Nothing is asked of the hub but by a
+// call.
 
 import { publicUrl } from '../protocol/address.js';
 import { SluiceError, throwIfAborted } from '../protocol/errors.js';

@@ -1,6 +1,6 @@
-// The first request of a file that is not stored, or is about to be replaced: learns its size, waits
-// until its beginning is here, and only then says what comes. A server that ignores ranges sends all
-// of it in this answer, which goes on behind the caller's back.
+// The first request of a file that is not stored, or is about to be replaced: learns its size,
+// waits until its beginning is here, and only then says what comes. A server that ignores ranges
+// sends all of it in this answer, which goes on behind the caller's back.
 
 import { publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
@@ -11,9 +11,9 @@ const kFirstRequest = 1 << 20;
 const kMaxUnknown = 256 << 20; // of a file whose length nobody tells
 
 /**
- * Calls `begin` with the size and the first bytes once `enough` have come, and hands what it returns
- * all bytes in order. Resolves when the request is done, or for a whole file as soon as that has
- * begun, with what remains. Errors: the fetcher's, begin's, NO_RANGE_SUPPORT.
+ * Calls `begin` with the size and the first bytes once `enough` have come, and hands what it
+ * returns all bytes in order. Resolves when the request is done, or for a whole file as soon as
+ * that has begun, with what remains. Errors: the fetcher's, begin's, NO_RANGE_SUPPORT.
  */
 export async function firstContact(
   fetcher: Fetcher,

@@ -93,7 +93,7 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
 /** The owner's end: the same interface as LocalIo. */
 export class RemoteIo implements Io {
   readonly concurrent = true;
-  stats: IoStats = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0, held: 0 };
+  stats: IoStats = { bytesLocal: 0, bytesFetched: 0, bytesFromCache: 0, bytesTotal: 0, held: 0 };
   readonly shared: (SharedFile | undefined)[] = [];
   readonly #rpc: RpcClient<IoCalls, IoMessage>;
   readonly #queues = new Map<number, { queue: QueueView; poked: number }>();

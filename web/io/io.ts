@@ -1,8 +1,8 @@
 // All I/O of one engine behind one interface: opening the model's files, their first bytes for the
-// header, the fill queue, the background download and its progress. A smaller model that guesses for
-// it has files and a queue beside them, so that both are one download, and one thread reads for both.
-// LocalIo does the work in the thread that it is in; RemoteIo (io-worker.ts) is the same thing in a
-// worker of its own.
+// header, the fill queue, the background download and its progress. A smaller model that guesses
+// for it has files and a queue beside them, so that both are one download, and one thread reads for
+// both. LocalIo does the work in the thread that it is in; RemoteIo (io-worker.ts) is the same
+// thing in a worker of its own.
 
 import { isAbort, serializeError, SluiceError, type PlainError } from '../protocol/errors.js';
 import type { IoOptions, SourceSpec } from '../protocol/messages.js';
@@ -52,11 +52,16 @@ export interface Io {
   readonly stats: IoStats;
   /** Of the model's files opened last, by number: what the engine's threads may open too. */
   readonly shared: (SharedFile | undefined)[];
-  /** Opens file `index` of the model: the one at this address, or of chosen files number `choice`. */
+  /**
+   * Opens file `index` of the model: the one at this address, or of chosen files number `choice`.
+   */
   openFile(index: number, address: string, choice: number): Promise<OpenedFile>;
   /** Takes bytes that were computed as file `index`, or those that say what it is derived from. */
   addFile(index: number, bytes: Uint8Array, derived?: boolean): Promise<void>;
-  /** The whole of a small file beside file `index`, of at most `most` bytes; when it is not there, what says so. */
+  /**
+   * The whole of a small file beside file `index`, of at most `most` bytes; when it is not there,
+   * what says so.
+   */
   readText(
     index: number,
     address: string,
@@ -116,12 +121,12 @@ export class LocalIo implements Io {
   }
 
   get stats(): IoStats {
-    const sum = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0, held: 0 };
+    const sum = { bytesLocal: 0, bytesFetched: 0, bytesFromCache: 0, bytesTotal: 0, held: 0 };
     for (const file of this.#files.values()) {
       const progress = file.progress();
       sum.bytesLocal += progress.bytesLocal;
       sum.bytesFetched += progress.bytesFetched;
-      sum.bytesFromStore += progress.bytesFromStore;
+      sum.bytesFromCache += progress.bytesFromCache;
       sum.bytesTotal += file.size;
       sum.held += file.held ?? 0;
     }
@@ -242,7 +247,7 @@ export class LocalIo implements Io {
         this.#downloading = false;
         this.#report(true);
         if (stored.every(Boolean))
-          this.#events.onProgress({ phase: 'stored', bytesTotal: this.stats.bytesTotal });
+          this.#events.onProgress({ phase: 'cached', bytesTotal: this.stats.bytesTotal });
         this.#events.onDownloaded();
       },
       (error: unknown) => {
@@ -326,7 +331,7 @@ export class LocalIo implements Io {
     this.#lastReport = performance.now();
     this.#events.onProgress({
       phase: 'weights',
-      source: network ? 'network' : 'store',
+      source: network ? 'network' : 'cache',
       bytesLoaded: this.#filled,
       bytesTotal,
       layer: this.#lastUnit,

@@ -1,7 +1,7 @@
 // What is here of a file behind a URL: the store's entry, written by one engine at a time, and
-// without one a few recent chunks in memory, because neighbouring reads share them. Stored bytes are
-// given up only for bytes that can be a newer version of the same file: an error page or a login
-// form costs nothing.
+// without one a few recent chunks in memory, because neighbouring reads share them. Stored bytes
+// are given up only for bytes that can be a newer version of the same file: an error page or a
+// login form costs nothing.
 
 import { publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
@@ -23,7 +23,7 @@ export class LocalChunks {
   writing = false;
   /** Another tab is the entry's writer. */
   busy = false;
-  bytesFromStore = 0;
+  bytesFromCache = 0;
   readonly #recent = new Map<number, Uint8Array>();
   readonly #url: string;
   readonly #warn: Warn;
@@ -50,7 +50,7 @@ export class LocalChunks {
       this.busy = !files?.writable;
       if (!files)
         return this.#warn(
-          'STORE_BUSY',
+          'CACHE_LOCKED',
           'Another tab is storing this model; reading from the network.',
         );
       this.entry = new StoreEntry(files);
@@ -85,11 +85,15 @@ export class LocalChunks {
     if (resembles(fresh, old, ranges)) return;
     throw new SluiceError(
       'NETWORK',
-      `${publicUrl(this.#url)} answers with something else than the stored model; that stays stored.`,
+      `${publicUrl(this.#url)} answers with something else than the stored model; that stays ` +
+        'stored.',
     );
   }
 
-  /** Waits for the other tab to leave the store, to write what it left; false when it stored another version. */
+  /**
+   * Waits for the other tab to leave the store, to write what it left; false when it stored another
+   * version.
+   */
   async takeOver(store: StoreBackend, known: Validators, until: AbortSignal): Promise<boolean> {
     const files = await store.open(await keyOf(this.#url), until);
     if (!files) return false;
@@ -112,7 +116,7 @@ export class LocalChunks {
   async completeElsewhere(store: StoreBackend, known: Validators): Promise<boolean> {
     const index = await store.readIndex(await keyOf(this.#url));
     const found = index && describeIndex(index);
-    return found?.bytesStored === this.size && !differs(found, known);
+    return found?.bytesCached === this.size && !differs(found, known);
   }
 
   isLocal(chunk: number): boolean {
@@ -162,7 +166,7 @@ export class LocalChunks {
     );
     if (bad.length > 0)
       this.#warn('CORRUPT', `${bad.length} damaged chunk(s) in the store are fetched again.`);
-    this.bytesFromStore += to - from;
+    this.bytesFromCache += to - from;
     return bad;
   }
 
@@ -203,7 +207,8 @@ export class LocalChunks {
   }
 }
 
-const isModel = (text: string): boolean => /^(GGUF|QSF1|.{5}\0\0\0\{)/s.test(text); // or safetensors
+// Or safetensors.
+const isModel = (text: string): boolean => /^(GGUF|QSF1|.{5}\0\0\0\{)/s.test(text);
 
 /**
  * May `fresh` begin a new version of the file that began with `old`? A portal serves no ranges, so

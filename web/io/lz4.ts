@@ -24,7 +24,8 @@ export function unpackLz4(from: Uint8Array, into: Uint8Array): boolean {
     const length = whole(token & 15) + 4;
     if (distance === 0 || distance > to || length > into.length - to) return false;
     if (distance >= length) into.copyWithin(to, to - distance, to - distance + length);
-    else for (let i = 0; i < length; i++) into[to + i] = into[to + i - distance]!; // it repeats itself
+    // It repeats itself.
+    else for (let i = 0; i < length; i++) into[to + i] = into[to + i - distance]!;
     to += length;
   }
   return to === into.length;

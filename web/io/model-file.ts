@@ -10,7 +10,7 @@ export interface FileProgress {
   bytesLocal: number;
   /** Bytes that this engine has had from the network and from local storage. */
   bytesFetched: number;
-  bytesFromStore: number;
+  bytesFromCache: number;
 }
 
 export interface ModelFile {
@@ -24,14 +24,19 @@ export interface ModelFile {
   readonly held?: number;
   /** Fills `into` from `offset`. True when that happened at once. */
   read(offset: number, into: Uint8Array): true | Promise<void>;
-  /** These bytes are wrong: the next read fetches them anew. Absent where there is nothing to fetch. */
+  /**
+   * These bytes are wrong: the next read fetches them anew. Absent where there is nothing to fetch.
+   */
   refresh?(offset: number, length: number): void;
   progress(): FileProgress;
-  /** Bytes a second of a few large reads of what is local, and of the network so far; 0: unknown. */
+  /**
+   * Bytes a second of a few large reads of what is local, and of the network so far; 0: unknown.
+   */
   rates(): Promise<[local: number, network: number]>;
   /**
    * Starts fetching what is missing in file order. Resolves with true when everything is local, at
-   * once with false where nothing is stored; rejects with QUOTA when it cannot be stored to the end.
+   * once with false where nothing is stored; rejects with QUOTA when it cannot be stored to the
+   * end.
    */
   download(): Promise<boolean>;
   /** Stops all transfers; reads that wait reject. Idempotent. */
@@ -93,7 +98,9 @@ export class BlobFile implements ModelFile {
     this.#bytes += into.length;
   }
 
-  /** Small reads come in runs and cost a message each, so they share slices; these overlap by half. */
+  /**
+   * Small reads come in runs and cost a message each, so they share slices; these overlap by half.
+   */
   #windowAt(at: number): Promise<ArrayBuffer> {
     if (this.#window?.at !== at) {
       this.#window = { at, bytes: this.#blob.slice(at, at + kWindow).arrayBuffer() };
@@ -102,7 +109,7 @@ export class BlobFile implements ModelFile {
   }
 
   progress(): FileProgress {
-    return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.#bytes };
+    return { bytesLocal: this.size, bytesFetched: 0, bytesFromCache: this.#bytes };
   }
   async rates(): Promise<[number, number]> {
     return [
@@ -143,7 +150,7 @@ export class LocalFile implements ModelFile {
   }
 
   progress(): FileProgress {
-    return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.#bytes };
+    return { bytesLocal: this.size, bytesFetched: 0, bytesFromCache: this.#bytes };
   }
   async rates(): Promise<[number, number]> {
     return [await timeReads(this.size, (at, into) => this.#file.read(into, { at })), 0];

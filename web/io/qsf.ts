@@ -1,7 +1,7 @@
-// QSF files as the engine reads them: bytes of compressed layers at addresses from 2^48 on, 2^32 for
-// each, all others where they lie (src/qsf/qsf.h describes both). The first read of a layer checks all
-// of it; one that is wrong is fetched again, alone, and is then an error. A module of its own, loaded
-// when such a file is opened.
+// QSF files as the engine reads them: bytes of compressed layers at addresses from 2^48 on, 2^32
+// for each, all others where they lie (src/qsf/qsf.h describes both). The first read of a layer
+// checks all of it; one that is wrong is fetched again, alone, and is then an error. A module of
+// its own, loaded when such a file is opened.
 
 import { decompress } from 'fzstd';
 import { abortError, SluiceError } from '../protocol/errors.js';
@@ -30,7 +30,9 @@ const kSection = 24;
 const kRead = 1 << 19;
 const kSmallFrame = 1 << 20;
 const kZstd = 3;
-/** What fzstd holds while it works, and a frame that did not become smaller beyond its own bytes. */
+/**
+ * What fzstd holds while it works, and a frame that did not become smaller beyond its own bytes.
+ */
 const kTables = 1 << 18;
 
 const tables = new Int32Array(4 * 256);
@@ -70,7 +72,10 @@ async function view(file: ModelFile, offset: number, length: number): Promise<Da
 const long = (from: DataView, at: number): number =>
   from.getUint32(at, true) + from.getUint32(at + 4, true) * 2 ** 32;
 
-/** The file's runs by address. The engine checks the front; what it would refuse is only read safely here. */
+/**
+ * The file's runs by address. The engine checks the front; what it would refuse is only read safely
+ * here.
+ */
 async function runsOf(file: ModelFile): Promise<Run[]> {
   const header = await view(file, 0, kHeader);
   const layers = Math.min(header.getUint32(16, true), 4096);

@@ -134,7 +134,7 @@ export class RemoteFile implements ModelFile {
     return {
       bytesLocal: Math.min(stored, this.size),
       bytesFetched: this.#fetcher.bytesReceived,
-      bytesFromStore: local.bytesFromStore,
+      bytesFromCache: local.bytesFromCache,
     };
   }
 
@@ -190,7 +190,9 @@ export class RemoteFile implements ModelFile {
     await this.#contact();
   }
 
-  /** Asks for a file that is not stored; a server that ignores ranges sends the rest behind that. */
+  /**
+   * Asks for a file that is not stored; a server that ignores ranges sends the rest behind that.
+   */
   async #contact(): Promise<void> {
     const fetcher = this.#fetcher;
     const local = this.#local;
@@ -232,7 +234,7 @@ export class RemoteFile implements ModelFile {
   async #takeOver(store: StoreBackend): Promise<void> {
     const mine = await this.#local.takeOver(store, this.#fetcher.known, this.#ended.signal);
     if (!mine)
-      throw new SluiceError('STORE_BUSY', `Another tab stores another version of ${this.name}.`);
+      throw new SluiceError('CACHE_LOCKED', `Another tab stores another version of ${this.name}.`);
     this.#plan.rewind();
     if (this.#downloading) void this.download();
   }

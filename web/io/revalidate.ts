@@ -1,5 +1,5 @@
-// Whether what is stored of a file is still what the server has: its validators agree, and so do its first
-// bytes, which a server that says nothing of versions cannot hide.
+// Whether what is stored of a file is still what the server has: its validators agree, and so do
+// its first bytes, which a server that says nothing of versions cannot hide.
 
 import { isAbort, throwIfAborted } from '../protocol/errors.js';
 import type { Fetcher } from './fetcher.js';
@@ -9,7 +9,9 @@ import { differs } from './validators.js';
 const kCompareBytes = 64 * 1024;
 const kOfflineMs = 4_000;
 
-/** False when the file must be fetched anew. What is stored whole is used whatever the server says. */
+/**
+ * False when the file must be fetched anew. What is stored whole is used whatever the server says.
+ */
 export async function isCurrent(
   fetcher: Fetcher,
   local: LocalChunks,

@@ -1,10 +1,10 @@
 // Hugging Face directories for an engine that knows GGUF alone: the glue of safetensors.wasm
-// (src/bindings/safetensors/module.cpp), which asks for a directory's files, makes a GGUF header of what
-// they say, and makes the tensors that a checkpoint stores otherwise when they are read. A module of its
-// own, loaded when such a directory is opened.
+// (src/bindings/safetensors/module.cpp), which asks for a directory's files, makes a GGUF header of
+// what they say, and makes the tensors that a checkpoint stores otherwise when they are read. A
+// module of its own, loaded when such a directory is opened.
 
 import { abortError, SluiceError } from '../protocol/errors.js';
-import { Want } from '../protocol/file-request.js';
+import { FileRequestKind } from '../protocol/file-request.js';
 import type { Described, DirectoryFiles, Safetensors } from './directory.js';
 import type { FileProgress, ModelFile } from './model-file.js';
 
@@ -32,9 +32,9 @@ const kPage = 65536;
 /** For describing a directory, where no budget says otherwise. */
 const kEnough = 1 << 30;
 /** What the binary begins with. */
-const kLeastPages = 4;
+const kMinPages = 4;
 /** What making tensors takes at most: lines of 8 MB, twice that once made, and what says how. */
-const kMostDeriving = 64 << 20;
+const kMaxDeriving = 64 << 20;
 
 const noRoom = (): SluiceError =>
   new SluiceError('OUT_OF_MEMORY', 'The memory budget has no room left for this.');
@@ -45,8 +45,8 @@ class Instance {
 
   constructor(module: WebAssembly.Module, maximum: number) {
     const pages = Math.min(65535, Math.floor(maximum / kPage));
-    if (pages < kLeastPages) throw noRoom();
-    const memory = new WebAssembly.Memory({ initial: kLeastPages, maximum: pages });
+    if (pages < kMinPages) throw noRoom();
+    const memory = new WebAssembly.Memory({ initial: kMinPages, maximum: pages });
     this.memory = memory;
     const grow = (size: number): number => {
       try {
@@ -130,13 +130,13 @@ async function tryDescribe(
       at + 16,
     ) as unknown as number[];
     const name = new TextDecoder().decode(wasm.bytes(nameAt!, nameBytes!));
-    if (want === Want.Done) break;
-    if (want === Want.File) {
+    if (want === FileRequestKind.Done) break;
+    if (want === FileRequestKind.File) {
       check(calls.opened((await files.open(file!, name, choice!)).size));
       continue;
     }
     let bytes: Uint8Array | string | undefined =
-      want === Want.Bytes ? await files.read(file!, offset, length) : texts.get(name);
+      want === FileRequestKind.Bytes ? await files.read(file!, offset, length) : texts.get(name);
     if (bytes === undefined)
       texts.set(name, (bytes = await files.text(name, choice!, length, !!optional)));
     if (typeof bytes === 'string') check(calls.absent(...wasm.text(bytes)));
@@ -168,7 +168,7 @@ async function describe(
 }
 
 /** The file that is nowhere: parts of others, copied, or made line by line. */
-class DerivedFile implements ModelFile {
+class TensorTransformFile implements ModelFile {
   readonly name = 'derived';
   /** Its bytes are counted where they come from. */
   readonly size = 0;
@@ -214,7 +214,7 @@ class DerivedFile implements ModelFile {
   }
 
   progress(): FileProgress {
-    return { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0 };
+    return { bytesLocal: 0, bytesFetched: 0, bytesFromCache: 0 };
   }
   async rates(): Promise<[number, number]> {
     return [0, 0];
@@ -241,13 +241,13 @@ function derivedFile(
   runs: Uint8Array,
   file: (index: number) => ModelFile,
 ): ModelFile {
-  const wasm = new Instance(module, kMostDeriving);
+  const wasm = new Instance(module, kMaxDeriving);
   const { calls } = wasm;
   const at = calls.runs_room(runs.length);
   if (!at) throw wasm.error();
   wasm.bytes(at, runs.length).set(runs);
   if (!calls.derive()) throw wasm.error();
-  return new DerivedFile(wasm, file);
+  return new TensorTransformFile(wasm, file);
 }
 
 let compiled: Promise<WebAssembly.Module> | undefined;

@@ -1,5 +1,5 @@
-// The index file of a stored model: its meta data in a head of fixed size, then eight bytes a chunk (present
-// flag, checksum).
+// The index file of a stored model: its meta data in a head of fixed size, then eight bytes a chunk
+// (present flag, checksum).
 
 import type { SyncFile } from './files.js';
 import type { Validators } from './validators.js';
@@ -48,26 +48,29 @@ function decodeMeta(head: Uint8Array): EntryMeta | null {
   return sane ? meta : null;
 }
 
-export type EntryDescription = EntryMeta & { bytesStored: number };
+export type EntryDescription = EntryMeta & { bytesCached: number };
 
 /** Meta data and stored bytes of an index file, for listings. */
 export function describeIndex(index: Uint8Array): EntryDescription | null {
   const meta = decodeMeta(index.subarray(0, kHeadBytes));
   if (!meta) return null;
   const count = Math.ceil(meta.size / meta.chunkSize);
-  let bytesStored = 0;
+  let bytesCached = 0;
   for (let i = 0; i < count; i++) {
     if (!isPresent(index, i)) continue;
-    bytesStored += Math.min(meta.chunkSize, meta.size - i * meta.chunkSize);
+    bytesCached += Math.min(meta.chunkSize, meta.size - i * meta.chunkSize);
   }
-  return { ...meta, bytesStored };
+  return { ...meta, bytesCached };
 }
 
 /** Whether this index, read whole, has the chunk. */
 export const isPresent = (index: Uint8Array, chunk: number): boolean =>
   index[kHeadBytes + chunk * kRecordBytes] === kPresent;
 
-/** Notes that a chunk is stored as these bytes, or, without any, that it is missing. False: there is no room. */
+/**
+ * Notes that a chunk is stored as these bytes, or, without any, that it is missing. False: there is
+ * no room.
+ */
 export function writeRecord(index: SyncFile, chunk: number, bytes: Uint8Array | null): boolean {
   const record = new Uint8Array(kRecordBytes);
   if (bytes) {

@@ -8,13 +8,13 @@ import type { StoreBackend } from './files.js';
 import { describeIndex, type EntryDescription } from './store-index.js';
 
 /** A model in the store. */
-export interface StoredModel {
+export interface CachedModel {
   /** Where it came from, without passwords and signatures; of a directory its address. */
   url: string;
   /** Size of its files in bytes. */
   size: number;
   /** How much of them is stored. */
-  bytesStored: number;
+  bytesCached: number;
   /** Nothing is missing. */
   complete: boolean;
   /** When it was first stored. */
@@ -23,7 +23,7 @@ export interface StoredModel {
   used: Date;
 }
 
-interface Entry extends StoredModel {
+interface Entry extends CachedModel {
   /** Of the store's entries, the largest first: those are the ones that an engine holds. */
   keys: string[];
 }
@@ -40,12 +40,12 @@ function summary([url, files]: [string, (EntryDescription & { key: string })[]])
   const weights = files.filter((file) => !/\.(json|jinja)(\?|$)/.test(file.url));
   const parts = Number(/-of-(\d{5})\./.exec(weights[0]?.url ?? '')?.[1] ?? 1);
   const size = files.reduce((sum, file) => sum + file.size, 0);
-  const bytesStored = files.reduce((sum, file) => sum + file.bytesStored, 0);
+  const bytesCached = files.reduce((sum, file) => sum + file.bytesCached, 0);
   return {
     url,
     size,
-    bytesStored,
-    complete: bytesStored === size && weights.length >= parts,
+    bytesCached,
+    complete: bytesCached === size && weights.length >= parts,
     created: new Date(Math.min(...files.map((file) => file.created))),
     used: new Date(Math.max(...files.map((file) => file.used))),
     keys: files.map((file) => file.key),
@@ -67,16 +67,19 @@ export class StoreManager {
   }
 
   /** Stored models, the one used last first. */
-  async list(): Promise<StoredModel[]> {
+  async list(): Promise<CachedModel[]> {
     return (await this.#entries()).map(({ keys: _, ...model }) => model);
   }
 
   /** Bytes that all models take together. */
   async size(): Promise<number> {
-    return (await this.list()).reduce((sum, model) => sum + model.bytesStored, 0);
+    return (await this.list()).reduce((sum, model) => sum + model.bytesCached, 0);
   }
 
-  /** Deletes the model loaded from this address; false when it was not there. Throws STORE_BUSY while it is in use. */
+  /**
+   * Deletes the model loaded from this address; false when it was not there. Throws CACHE_LOCKED
+   * while it is in use.
+   */
   async delete(address: string | URL): Promise<boolean> {
     const url = modelOf(storedUrl(this.#urlOf(address)));
     const found = (await this.#entries()).find((entry) => entry.url === url);
@@ -84,12 +87,14 @@ export class StoreManager {
     return found !== undefined;
   }
 
-  /** Deletes the models used longest ago until at most `maxBytes` are stored; returns their URLs. */
+  /**
+   * Deletes the models used longest ago until at most `maxBytes` are stored; returns their URLs.
+   */
   async evictOldest(maxBytes: number): Promise<string[]> {
     if (typeof maxBytes !== 'number' || !(maxBytes >= 0))
       invalid('maxBytes must be a number: how many bytes may stay stored.');
     const entries = await this.#entries();
-    let total = entries.reduce((sum, entry) => sum + entry.bytesStored, 0);
+    let total = entries.reduce((sum, entry) => sum + entry.bytesCached, 0);
     const evicted: string[] = [];
     for (const entry of entries.reverse()) {
       if (total <= maxBytes) break;
@@ -98,7 +103,7 @@ export class StoreManager {
       } catch {
         continue; // in use
       }
-      total -= entry.bytesStored;
+      total -= entry.bytesCached;
       evicted.push(entry.url);
     }
     return evicted;

@@ -1,7 +1,7 @@
-// The store's files in Node: a directory per model under the cache directory. A lock file of its own
-// makes one engine the writer: each that wants to write puts down a file whose name tells its process,
-// and then looks whether another one's is there and alive. So of two that come at the same time both
-// may step back, but never both write, whatever stale files they find.
+// The store's files in Node: a directory per model under the cache directory. A lock file of its
+// own makes one engine the writer: each that wants to write puts down a file whose name tells its
+// process, and then looks whether another one's is there and alive. So of two that come at the same
+// time both may step back, but never both write, whatever stale files they find.
 
 import { randomUUID } from 'node:crypto';
 import * as fs from 'node:fs';
@@ -128,7 +128,7 @@ class NodeBackend implements StoreBackend {
   async remove(key: string): Promise<void> {
     const unlock = takeLock(path.join(this.#root, key));
     if (!unlock)
-      throw new SluiceError('STORE_BUSY', 'This model is in use; dispose of its engine first.');
+      throw new SluiceError('CACHE_LOCKED', 'This model is in use; dispose of its engine first.');
     fs.rmSync(path.join(this.#root, key), { recursive: true, force: true });
     unlock();
   }

@@ -23,7 +23,10 @@ export async function openShared(handle: SharedFile): Promise<SyncFile> {
   );
 }
 
-/** Each read makes Chromium an object for its options, thousands a token, and a thread that computes has no other garbage. */
+/**
+ * Each read makes Chromium an object for its options, thousands a token, and a thread that computes
+ * has no other garbage.
+ */
 function collecting(file: SyncFile): SyncFile {
   let reads = 0;
   const read = file.read.bind(file);
@@ -99,7 +102,7 @@ class OpfsBackend implements StoreBackend {
   async remove(key: string): Promise<void> {
     const unlock = await takeLock(key);
     const busy = new SluiceError(
-      'STORE_BUSY',
+      'CACHE_LOCKED',
       'This model is in use; dispose of its engine first.',
     );
     if (!unlock) throw busy;

@@ -147,7 +147,9 @@ export class StoreEntry {
     return bad;
   }
 
-  /** Small reads come in runs; each may cost a message to another process, so read a chunk at once. */
+  /**
+   * Small reads come in runs; each may cost a message to another process, so read a chunk at once.
+   */
   #readSmall(chunk: number, offset: number, into: Uint8Array): number[] {
     const { chunkSize, size } = this.meta!;
     const from = chunk * chunkSize;
@@ -237,7 +239,7 @@ export class StoreEntry {
       if (this.#files.writable && index.length > 0) this.wipe();
       return;
     }
-    const { bytesStored: _, ...meta } = described;
+    const { bytesCached: _, ...meta } = described;
     const count = Math.ceil(meta.size / meta.chunkSize);
     const verified = this.#chunks;
     this.#chunks = new Uint8Array(count);

@@ -1,4 +1,5 @@
-// How long a request is waited for, and what ends the waiting: silence, the caller's signal, a pause.
+// How long a request is waited for, and what ends the waiting: silence, the caller's signal, a
+// pause.
 
 import { abortError } from '../protocol/errors.js';
 

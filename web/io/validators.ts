@@ -1,5 +1,5 @@
-// What the answer of a server says about the file behind it, in its headers: which version it is, how long,
-// whether it comes compressed, and when to ask again.
+// What the answer of a server says about the file behind it, in its headers: which version it is,
+// how long, whether it comes compressed, and when to ask again.
 
 const kRetryAfterCapMs = 60_000;
 // Other origins hide Content-Encoding: a length up to this may be that of compressed text.

@@ -1,6 +1,7 @@
 // xxHash32, written from its specification: the checksum of stored chunks. Chosen because plain
 // JavaScript runs it at memory-like speed (four independent Math.imul lanes), so that checking each
-// chunk once a session costs little next to reading it. It guards against damage, not against malice.
+// chunk once a session costs little next to reading it. It guards against damage, not against
+// malice.
 
 const P1 = 0x9e3779b1 | 0;
 const P2 = 0x85ebca77 | 0;

@@ -2,7 +2,9 @@
 // the store knows a file by all that tells it apart, but not by a signature, which would be another
 // one tomorrow and is a secret besides.
 
-/** Any "user:password@": up to the last @ of the host, or further where a password hides the host. */
+/**
+ * Any "user:password@": up to the last @ of the host, or further where a password hides the host.
+ */
 const kUser = /^([a-z][\w+.-]*:\/\/)(?:[^/?#]*@|(?!\[)[^/?#]*:(?!\d*(?:[/?#]|$)).*@)/is;
 const kSecret =
   /^sig$|signature|token(?!iz)|secret|passw|credential|auth(?!or)|policy|expires|^x-(amz|goog)|api.?key|access.?key|key.?pair/i;

@@ -1,6 +1,6 @@
-// What can be asked of a worker, by the names of its calls: the type that both ends of rpc.ts share, so that
-// a caller and what answers it cannot drift apart. A call is { id, method, args } and is answered by
-// { id, result } or { id, error }.
+// What can be asked of a worker, by the names of its calls: the type that both ends of rpc.ts
+// share, so that a caller and what answers it cannot drift apart. A call is { id, method, args }
+// and is answered by { id, result } or { id, error }.
 
 import type { PlainError } from './errors.js';
 import type {
@@ -30,11 +30,13 @@ export interface Call {
 }
 export type Reply = { id: number; result: unknown } | { id: number; error: PlainError };
 
-/** The engine's worker. Work waits in one line; `cancel` and what only asks the tokenizer does not. */
+/**
+ * The engine's worker. Work waits in one line; `cancel` and what only asks the tokenizer does not.
+ */
 export type EngineCalls = {
   /** Opens a model. `held`: nothing is read yet beside the header, until begin(). */
   load(spec: LoadSpec, held: boolean): Loaded;
-  begin(left: Left | null, download: boolean): Snapshot;
+  begin(left: HandoverState | null, download: boolean): Snapshot;
   inspect(spec: LoadSpec): ModelInfo;
   generate(id: number, spec: GenerateSpec): GenerationResult;
   cancel(id: number): void;
@@ -49,7 +51,7 @@ export type EngineCalls = {
   forget(timeline: number): void;
   setAdapters(lora: AdapterSpec[]): void;
   /** Closes what an engine of another budget is to open; resume() takes it back. */
-  release(budget: number): Left;
+  release(budget: number): HandoverState;
   resume(): void;
   dispose(handedOver: boolean): void;
 };
@@ -65,17 +67,17 @@ export interface Waiting {
 }
 
 /** All timelines of an engine that leaves, for the one that follows it. */
-export type LeftTimelines = [id: number, waiting: Waiting][];
+export type HandoverSequences = [id: number, waiting: Waiting][];
 
 /** The counters that the worker itself keeps; bytes are those of engines before this one. */
 export type OwnStats = Omit<
   EngineStats,
-  | 'bytesStored'
+  | 'bytesCached'
   | 'bytesTotal'
-  | 'position'
+  | 'kvTokens'
   | 'draftedTokens'
   | 'acceptedTokens'
-  | 'passes'
+  | 'forwardPasses'
   | 'engine'
 >;
 
@@ -86,7 +88,7 @@ export interface Loaded {
 }
 
 /** What an engine leaves to the one of another budget. */
-export interface Left {
+export interface HandoverState {
   stats: OwnStats;
-  timelines: LeftTimelines;
+  sequences: HandoverSequences;
 }

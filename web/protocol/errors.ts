@@ -4,58 +4,135 @@
 // clone drops the extra fields.
 
 /**
- * Every code that a {@link SluiceError} can carry. Codes never change meaning.
- *
- * From the engine: INVALID_ARGUMENT, NOT_GGUF, TRUNCATED, BAD_HEADER, UNSUPPORTED_VERSION,
- * UNSUPPORTED_ARCHITECTURE, UNSUPPORTED_TYPE, MISSING_TENSOR, BAD_SHAPE, BAD_WEIGHTS,
- * BAD_TOKENIZER, UNSUPPORTED_TOKENIZER, BUDGET_TOO_SMALL, OUT_OF_MEMORY, PROMPT_EMPTY,
- * PROMPT_TOO_LONG, CONTEXT_FULL, HTTP_STATUS, NETWORK, NO_RANGE_SUPPORT, SOURCE_CHANGED, NOT_FOUND,
- * IO, CORRUPT, GRAMMAR_SYNTAX, GRAMMAR_LEFT_RECURSION, GRAMMAR_TOO_LARGE, SCHEMA_UNSUPPORTED,
- * INTERNAL. From the web side alone: ENGINE_GONE (the worker crashed), DISPOSED (the
- * engine was disposed of), WORKER_LOAD, WASM_LOAD, MODULE_LOAD (a file of the package's own could not
- * be loaded: the worker's script, the engine's wasm, templates.js), NOT_SUPPORTED (the platform lacks
- * something, named), STORE_BUSY (the entry is in use by another engine or tab), QUOTA (the store is
- * full), TEMPLATE (a chat template failed or raised).
+ * Every code that a {@link SluiceError} can carry. Codes never change meaning. `docs/errors.md` is
+ * made of these comments by web/scripts/errors.mjs: what each code means, then how to fix it.
  */
 export type ErrorCode =
+  // Arguments and calls
+  /** An argument or option cannot be used. Fix: correct what the message names. */
   | 'INVALID_ARGUMENT'
-  | 'NOT_GGUF'
-  | 'TRUNCATED'
-  | 'BAD_HEADER'
-  | 'UNSUPPORTED_VERSION'
-  | 'UNSUPPORTED_ARCHITECTURE'
-  | 'UNSUPPORTED_TYPE'
-  | 'MISSING_TENSOR'
-  | 'BAD_SHAPE'
-  | 'BAD_WEIGHTS'
-  | 'BAD_TOKENIZER'
-  | 'UNSUPPORTED_TOKENIZER'
-  | 'BUDGET_TOO_SMALL'
-  | 'OUT_OF_MEMORY'
-  | 'PROMPT_EMPTY'
-  | 'PROMPT_TOO_LONG'
-  | 'CONTEXT_FULL'
-  | 'HTTP_STATUS'
-  | 'NETWORK'
-  | 'NO_RANGE_SUPPORT'
-  | 'SOURCE_CHANGED'
-  | 'NOT_FOUND'
-  | 'IO'
-  | 'CORRUPT'
-  | 'GRAMMAR_SYNTAX'
-  | 'GRAMMAR_LEFT_RECURSION'
-  | 'GRAMMAR_TOO_LARGE'
-  | 'SCHEMA_UNSUPPORTED'
-  | 'INTERNAL'
-  | 'ENGINE_GONE'
+  /** The engine or session was disposed of. Fix: load the model or create the session again. */
   | 'DISPOSED'
-  | 'WORKER_LOAD'
-  | 'WASM_LOAD'
-  | 'MODULE_LOAD'
+  /**
+   * The platform or the model lacks what was asked for, such as workers, a WebGPU adapter or an
+   * operation on the GPU. Fix: omit the option that the message names.
+   */
   | 'NOT_SUPPORTED'
-  | 'STORE_BUSY'
+  /** The engine ran into a state that it does not expect. Fix: report it with the message. */
+  | 'INTERNAL'
+  // Model files
+  /** A model file, one of its parts or another file is not there. Fix: check the path or URL. */
+  | 'NOT_FOUND'
+  /**
+   * The file is not a GGUF file; often it is a web page about the model. Fix: use the address of
+   * the file itself.
+   */
+  | 'NOT_GGUF'
+  /** The file ends before its header says. Fix: download or copy it again. */
+  | 'TRUNCATED'
+  /** A count, length, shape or offset in the header is impossible. Fix: get an intact file. */
+  | 'BAD_HEADER'
+  /** This version of GGUF or QSF is not supported. Fix: convert the model with a current tool. */
+  | 'UNSUPPORTED_VERSION'
+  /**
+   * The model's family, or something its metadata asks for, is not supported. Fix: choose a model
+   * of a supported family.
+   */
+  | 'UNSUPPORTED_ARCHITECTURE'
+  /** A tensor's quantization type is not supported. Fix: choose a file of a supported type. */
+  | 'UNSUPPORTED_TYPE'
+  /** The file lacks a tensor that its architecture needs. Fix: convert or download it again. */
+  | 'MISSING_TENSOR'
+  /** A tensor's shape contradicts the metadata. Fix: convert or download the file again. */
+  | 'BAD_SHAPE'
+  /** A weight is NaN or infinite. Fix: convert or download the file again. */
+  | 'BAD_WEIGHTS'
+  /** The vocabulary or the merges contradict themselves. Fix: convert the model again. */
+  | 'BAD_TOKENIZER'
+  /** The tokenizer or its pre-tokenizer is not supported. Fix: choose another model. */
+  | 'UNSUPPORTED_TOKENIZER'
+  // Memory
+  /**
+   * The memory budget, or `gpuBudget`, is too small for this model and context. Fix: raise it to
+   * the size that the message names, or shorten the context.
+   */
+  | 'BUDGET_TOO_SMALL'
+  /**
+   * The platform refused memory, or the rest of the budget is too small for this call. Fix: close
+   * other programs or tabs, or load with another budget.
+   */
+  | 'OUT_OF_MEMORY'
+  // Prompt and context
+  /** There are no tokens to process. Fix: pass a prompt that is not empty. */
+  | 'PROMPT_EMPTY'
+  /** The prompt is longer than the context. Fix: shorten it, or load with a longer context. */
+  | 'PROMPT_TOO_LONG'
+  /**
+   * The context has no position left. Fix: load with a longer context, start a new session, or use
+   * a KV cache policy that evicts.
+   */
+  | 'CONTEXT_FULL'
+  // Network, files and cache
+  /** The server answered with an HTTP error status. Fix: check the URL and the access rights. */
+  | 'HTTP_STATUS'
+  /** No connection, or it broke and all retries failed. Fix: check network, address and CORS. */
+  | 'NETWORK'
+  /**
+   * The server cannot serve byte ranges, and nothing else can hold the file. Fix: use another host,
+   * or a cache with space for the file.
+   */
+  | 'NO_RANGE_SUPPORT'
+  /** The file on the server changed while it was in use. Fix: load the model again. */
+  | 'SOURCE_CHANGED'
+  /**
+   * Reading or writing a file failed, or a server's port is taken. Fix: check path, permissions,
+   * free space and port.
+   */
+  | 'IO'
+  /**
+   * Data is damaged: a checksum is wrong, logits are NaN, or a saved state belongs to another
+   * model. Fix: fetch the file again, or discard the saved state.
+   */
+  | 'CORRUPT'
+  /** Another tab, engine or process uses this entry of the model cache. Fix: close it there. */
+  | 'CACHE_LOCKED'
+  /** The browser's storage for this site is full. Fix: delete cached models or saved sessions. */
   | 'QUOTA'
-  | 'TEMPLATE';
+  // Structured output and chat templates
+  /** A grammar, pattern or schema cannot be read. Fix: correct it at the position named. */
+  | 'GRAMMAR_SYNTAX'
+  /** A grammar rule can begin with itself. Fix: rewrite the rule as a repetition. */
+  | 'GRAMMAR_LEFT_RECURSION'
+  /** The grammar needs too many states. Fix: simplify it, or bound its repetitions. */
+  | 'GRAMMAR_TOO_LARGE'
+  /**
+   * The JSON schema asks for something that cannot be enforced. Fix: remove the keyword that the
+   * message points to.
+   */
+  | 'SCHEMA_UNSUPPORTED'
+  /** The chat template cannot be read or raised an error. Fix: check the messages, or the model. */
+  | 'CHAT_TEMPLATE'
+  // Files and workers of the JavaScript package
+  /** The worker script cannot be started. Fix: serve worker.js, or pass its `workerUrl`. */
+  | 'WORKER_LOAD'
+  /** The engine's WebAssembly file cannot be loaded. Fix: serve it, or pass its `wasmUrl`. */
+  | 'WASM_LOAD'
+  /** Another file of the package cannot be loaded. Fix: copy it beside the script. */
+  | 'MODULE_LOAD'
+  /** The engine's worker crashed or was ended. Fix: load the model again. */
+  | 'WORKER_LOST';
+
+/**
+ * Codes that only warnings carry (`onProgress`, phase `warning`); the others there are error codes.
+ * The work goes on after a warning.
+ */
+export type WarningCode =
+  /** The GPU is lost; the CPU goes on at the same token. Fix: nothing, or load again later. */
+  | 'DEVICE_LOST'
+  /** The CPU computes something that the GPU path does not support. Fix: nothing. */
+  | 'CPU_FALLBACK'
+  /** The model has no chat template, so ChatML is used. Fix: choose a model tuned for chat. */
+  | 'NO_CHAT_TEMPLATE';
 
 /** An error with a stable `code` and a sentence that says what happened and what to do. */
 export class SluiceError extends Error {
@@ -113,8 +190,8 @@ export function signalOf(options: object = {}): AbortSignal | undefined {
 }
 
 /**
- * Refuses an option that is not among `names` (words) by its own name, with what was probably meant:
- * the name that shares most pairs of letters with it.
+ * Throws an error that names each option that is not among `names` (separated by spaces), with the
+ * name that was probably meant: the one that shares most pairs of letters with it.
  */
 export function onlyKnown(call: string, options: object | undefined, names: string): void {
   signalOf(options);
@@ -132,7 +209,8 @@ export function onlyKnown(call: string, options: object | undefined, names: stri
       .filter((other) => shared(other) >= 0.75)
       .sort((a, b) => shared(b) - shared(a));
     invalid(
-      `'${name}' is not an option of ${call}: ${near ? `use ${near}` : `it takes ${list.join(', ')}`}.`,
+      `'${name}' is not an option of ${call}: ` +
+        `${near ? `use ${near}` : `it takes ${list.join(', ')}`}.`,
     );
   }
 }
@@ -142,7 +220,10 @@ function pairs(name: string): string[] {
   return Array.from({ length: letters.length - 1 }, (_, i) => letters.slice(i, i + 2));
 }
 
-/** What `work` gives, or a rejection as soon as the signal aborts; what has begun goes on to its end. */
+/**
+ * What `work` gives, or a rejection as soon as the signal aborts; what has begun goes on to its
+ * end.
+ */
 export async function abortable<T>(
   options: CallOptions | undefined,
   work: () => Promise<T>,

@@ -1,5 +1,5 @@
 // What opening a model asks for (src/open/opener.h), whichever module opens it.
-export const enum Want {
+export const enum FileRequestKind {
   /** Open the file `name`, which is number `file` of the model: opened(). */
   File = 0,
   /** `length` bytes from `offset` of file `file`. */

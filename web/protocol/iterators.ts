@@ -1,5 +1,5 @@
-// Iterators that can be left at any moment, and streams of them. They are no async generators, whose
-// return() waits behind a next() under way.
+// Iterators that can be left at any moment, and streams of them. They are no async generators,
+// whose return() waits behind a next() under way.
 
 /** What an iterator says at its end. */
 export const kDone = { done: true, value: undefined } as const;

@@ -5,11 +5,11 @@
 import type { PlainError } from './errors.js';
 import type {
   CacheMode,
-  CardKernels,
+  GpuKernels,
   Device,
   EngineStats,
   MemoryReport,
-  Piece,
+  GeneratedToken,
   ProgressEvent,
   SamplingOptions,
 } from './types.js';
@@ -65,35 +65,42 @@ export interface LoadSpec {
   contextLength: number;
   kvType: string;
   kvPolicy: string | undefined;
-  kvKeep: number;
-  kvSize: number;
-  quality: number;
+  kvSinks: number;
+  kvCapacity: number;
+  skipLayersRatio: number;
   headClusters: string;
   /** 0: choose. */
   threads: number;
   kernels: string;
-  grammars: boolean;
+  structuredOutput: boolean;
   draft: boolean;
   parallel: number;
   /** Of a smaller model that guesses. */
   draftSource?: SourceSpec | undefined;
   lora: AdapterSpec[];
   device: Device;
-  /** Bytes on the graphics card; 0: choose. */
+  /** Bytes on the GPU; 0: choose. */
   gpuBudget: number;
-  /** First layers that are the card's, Infinity: as many as fit; undefined: all, and weights stream. */
+  /**
+   * First layers that are the GPU's, Infinity: as many as fit; undefined: all, and weights stream.
+   */
   gpuLayers: number | undefined;
-  /** Tokens of the smallest pass that is the card's; Infinity: none is. */
-  cardFrom: number;
-  /** What the card's kernels are to do, where it can, instead of what is measured: tests try each way. */
-  cardKernels?: CardKernels;
+  /** Tokens of the smallest pass that is the GPU's; Infinity: none is. */
+  gpuMinBatch: number;
+  /**
+   * What the GPU's kernels are to do, where it can, instead of what is measured: tests try each
+   * way.
+   */
+  gpuKernels?: GpuKernels;
   /** False keeps all I/O in the engine's worker. */
   ioWorker: boolean;
 }
 
 export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
-  /** 0: the engine's own; a session's; below: whichever of the engine's knows most of the prompt. */
-  timeline: number;
+  /**
+   * 0: the engine's own; a session's; below: whichever of the engine's knows most of the prompt.
+   */
+  sequence: number;
   /** In decimal. */
   seed: string;
   prompt: string | Int32Array;
@@ -101,21 +108,24 @@ export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   stop: string[];
   /** Number of alternatives to report; undefined: no log-probabilities. */
   logprobs?: number | undefined;
-  addBos: boolean;
+  addSpecial: boolean;
   parseSpecial: boolean;
   /** Stretches of the prompt between U+FDD0 and U+FDD1 hold no control tokens. */
-  marked: boolean;
+  literalSpans: boolean;
   /** The prompt goes on from other text. */
-  continues: boolean;
-  /** Emit the text of control tokens too. */
-  special: boolean;
+  continuation: boolean;
+  /** Control tokens have no text. */
+  skipSpecialTokens: boolean;
   /** Keep what the KV cache already holds of this prompt. */
-  reusePrefix: boolean;
+  cachePrompt: boolean;
   ignoreEos: boolean;
   constraint?: Constraint | undefined;
 }
 
-/** What an answer is bound to: GBNF, a regular expression, one of a JSON list of texts, any JSON, or a JSON Schema. */
+/**
+ * What an answer is bound to: GBNF, a regular expression, one of a JSON list of texts, any JSON, or
+ * a JSON Schema.
+ */
 export interface Constraint {
   kind: 0 | 1 | 2 | 3 | 4;
   text: string;
@@ -141,7 +151,7 @@ export interface Embedded {
 }
 
 /** How a text becomes tokens. */
-export type TokenizeSpec = Pick<GenerateSpec, 'addBos' | 'parseSpecial' | 'marked' | 'continues'>;
+export type TokenizeSpec = Pick<GenerateSpec, 'addSpecial' | 'parseSpecial' | 'literalSpans' | 'continuation'>;
 
 export interface Snapshot {
   stats: EngineStats;
@@ -156,7 +166,7 @@ export type WorkerEvent =
   | { event: 'hello' }
   | { event: 'progress'; progress: ProgressEvent }
   | { event: 'snapshot'; snapshot: Snapshot }
-  | { event: 'piece'; generation: number; pieces: Piece[] }
+  | { event: 'piece'; generation: number; pieces: GeneratedToken[] }
   | { event: 'embedded'; call: number; done: number }
   | { event: 'downloaded'; error?: PlainError | undefined }
   /** The engine wants one more worker, and talks to it through the other end of `port`. */
@@ -169,7 +179,8 @@ export interface Port {
 }
 
 /** Why a worker fails: a SluiceError of ours, or what its platform has for it. */
-export type WorkerFailure = Error | Partial<ErrorEvent> | undefined;
+export type WorkerFailure =
+  Partial<Pick<ErrorEvent, 'message' | 'error' | 'preventDefault'>> | undefined;
 
 /** The owner's side of a worker. */
 export interface WorkerPort extends Port {
@@ -178,5 +189,8 @@ export interface WorkerPort extends Port {
   terminate(): void;
 }
 
-/** What a worker becomes at the engine's wish; the first message to it, without one, makes it the engine. */
+/**
+ * What a worker becomes at the engine's wish; the first message to it, without one, makes it the
+ * engine.
+ */
 export type Role = 'io' | 'thread';

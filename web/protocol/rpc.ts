@@ -33,10 +33,10 @@ export class RpcClient<Served extends Calls, Event extends { event: string; id?:
       event?.preventDefault?.();
       const reason =
         event?.message || event?.error?.message || 'it could not be started or crashed';
-      this.gone(new SluiceError('ENGINE_GONE', `The engine's worker is gone: ${reason}`));
+      this.gone(new SluiceError('WORKER_LOST', `The engine's worker is gone: ${reason}`));
     };
     port.onmessageerror = () => {
-      this.gone(new SluiceError('ENGINE_GONE', "A message of the engine's worker was unreadable."));
+      this.gone(new SluiceError('WORKER_LOST', "A message of the engine's worker was unreadable."));
     };
   }
 
@@ -127,9 +127,10 @@ const resumes: (() => void)[] = [];
 let wake: (() => void) | null = null;
 
 /**
- * Lets the event loop run once. Where tasks can be posted, by one: it stays in this thread, whereas a message
- * to oneself goes through another. A MessageChannel elsewhere, because timers are clamped to 4 ms; in Node
- * setImmediate, because a port there is drained up to a thousand times before any other is heard.
+ * Lets the event loop run once. Where tasks can be posted, by one: it stays in this thread, whereas
+ * a message to oneself goes through another. A MessageChannel elsewhere, because timers are clamped
+ * to 4 ms; in Node setImmediate, because a port there is drained up to a thousand times before any
+ * other is heard.
  */
 export function yieldToEvents(): Promise<void> {
   wake ??= makeWake();

@@ -1,10 +1,11 @@
-// The public shapes that several rooms share: what is asked of a model, what it says, and what is told of
-// it on the way. Only structured-clone types: all of them travel between threads as they are.
+// The public shapes that several rooms share: what is asked of a model, what it says, and what is
+// told of it on the way. Only structured-clone types: all of them travel between threads as they
+// are.
 
 /** default: revalidate, then use; only: never the network; reload: fetch anew; none: no store. */
 export type CacheMode = 'default' | 'only' | 'reload' | 'none';
 
-/** What computes: the CPU, a graphics card, or whichever of them is faster here. */
+/** What computes: the CPU, a GPU, or whichever of them is faster here. */
 export type Device = 'wasm' | 'webgpu' | 'auto';
 
 /** Events while loading and working; at most ten a second, phase changes and warnings at once. */
@@ -23,7 +24,7 @@ export type ProgressEvent =
   /** Weights are on their way from the network or the store into memory. */
   | {
       phase: 'weights';
-      source: 'network' | 'store';
+      source: 'network' | 'cache';
       bytesLoaded: number;
       bytesTotal: number;
       layer: number;
@@ -31,11 +32,13 @@ export type ProgressEvent =
   /** The engine accepts work; the download may still go on. */
   | { phase: 'ready'; bytesTotal: number }
   /** The whole file is stored. */
-  | { phase: 'stored'; bytesTotal: number }
+  | { phase: 'cached'; bytesTotal: number }
   /** The prompt is being read; `layer` of `layers` is computing. */
   | { phase: 'prefill'; tokens: number; layer: number; layers: number }
   | { phase: 'generate'; tokens: number; tokensPerSecond: number }
-  /** Something degraded, with a stable code: QUOTA, STORE_BUSY, CORRUPT, NETWORK, SOURCE_CHANGED … */
+  /**
+   * Something degraded, with a stable code: QUOTA, CACHE_LOCKED, CORRUPT, NETWORK, SOURCE_CHANGED …
+   */
   | { phase: 'warning'; code: string; message: string };
 
 /** How the next token is chosen. */
@@ -56,7 +59,10 @@ export interface SamplingOptions {
   presencePenalty?: number;
   /** Tokens that the penalties look back at; -1: all. Default 64. */
   penaltyLastN?: number;
-  /** The same seed gives the same text: a whole number from -2^63 to 2^64-1, taken modulo 2^64. Default: random. */
+  /**
+   * The same seed gives the same text: a whole number from -2^63 to 2^64-1, taken modulo 2^64.
+   * Default: random.
+   */
   seed?: number | bigint;
   /** Added to the logits of these token ids; -Infinity bans one. */
   logitBias?: Record<number, number>;
@@ -73,7 +79,7 @@ export interface TokenLogprob {
 }
 
 /** One generated token. Its text may be empty (half a character) and is never half a character. */
-export interface Piece {
+export interface GeneratedToken {
   /** What became complete with this token. */
   text: string;
   /** Its id. */
@@ -132,45 +138,48 @@ export interface EngineStats {
   /** Bytes that came over the network. */
   bytesFetched: number;
   /** Bytes that came from the store or the local file. */
-  bytesFromStore: number;
+  bytesFromCache: number;
   /** Bytes of the model that are in the store, and its whole size. */
-  bytesStored: number;
+  bytesCached: number;
   /** Size of the model, and of the one that guesses for it. */
   bytesTotal: number;
   /** Time that Engine.load took in the worker. */
   loadMs: number;
   /** Tokens in the KV cache. */
-  position: number;
-  /** Tokens that were guessed ahead and checked, since the engine was loaded; see the option `draft`. */
+  kvTokens: number;
+  /**
+   * Tokens that were guessed ahead and checked, since the engine was loaded; see the option
+   * `draft`.
+   */
   draftedTokens: number;
   /** Those of them that were right: each saved a pass. */
   acceptedTokens: number;
   /** Passes over the weights. */
-  passes: number;
+  forwardPasses: number;
   /** Threads that compute. */
   threads: number;
   /** The kernel table that runs. */
   kernels: string;
-  /** What computes; a card that is lost leaves it to the CPU. */
+  /** What computes; a GPU that is lost leaves it to the CPU. */
   device: 'wasm' | 'webgpu';
-  /** The card that computes, by the name that the browser gives it. */
-  card?: string;
+  /** The GPU that computes, by the name that the browser gives it. */
+  gpuName?: string;
   /** How it computes. */
-  cardKernels?: CardKernels;
+  gpuKernels?: GpuKernels;
   /** First layers that it computes; the CPU computes the others. */
   gpuLayers?: number;
   /** The engine's own counters. */
   engine: Record<string, number>;
 }
 
-/** How a card computes: what it offers and is used, and what was measured to be worth it. */
-export interface CardKernels {
+/** How a GPU computes: what it offers and is used, and what was measured to be worth it. */
+export interface GpuKernels {
   /** Sums by subgroups. */
   subgroups: boolean;
-  /** Halves (weights, keys and values) as numbers of the card's own. */
+  /** Halves (weights, keys and values) as numbers of the GPU's own. */
   f16: boolean;
   /** Activations as codes of eight bits: in products of few tokens, and of many. */
-  int8: { few: boolean; many: boolean };
+  int8: { gemv: boolean; gemm: boolean };
 }
 
 /** Bytes by purpose. `heap` is what the wasm memory holds now, `budget` its hard maximum. */
@@ -184,7 +193,7 @@ export interface MemoryReport {
   /** Weights that stay. */
   pinned: number;
   /** The ring of slots. */
-  ring: number;
+  streamBuffer: number;
   /** Keys and values. */
   kv: number;
   /** Activations of a pass. */
@@ -201,12 +210,12 @@ export interface MemoryReport {
   other: number;
   /** What the wasm memory holds now. */
   heap: number;
-  /** Bytes on the graphics card, apart from `total`; 0 where it does not compute. */
+  /** Bytes on the GPU, apart from `total`; 0 where it does not compute. */
   gpu: number;
 }
 
-/** Where a unit of weights is. pinned-absent: it will stay, and has not arrived yet. */
-export type UnitState = 'absent' | 'loading' | 'resident' | 'pinned' | 'pinned-absent';
+/** Where a unit of weights is. pinned-pending: it will be pinned and has not arrived yet. */
+export type UnitState = 'absent' | 'loading' | 'resident' | 'pinned' | 'pinned-pending';
 
 /** Bytes by purpose as planned from the header, and how the weights would be kept. */
 export interface MemoryPlan {
@@ -229,23 +238,23 @@ export interface MemoryPlan {
   /** Weights that stay. */
   pinned: number;
   /** The ring of slots that the others pass through. */
-  ring: number;
+  streamBuffer: number;
   /** Slots of the ring. */
-  slots: number;
+  streamSlots: number;
   /** Size of one. */
-  slotBytes: number;
+  streamSlotBytes: number;
   /** Keys and values. */
   kv: number;
   /** What keys and values are kept as. */
   kvType: string;
   /** Positions that there is memory for; fewer than `contextLength` where the cache forgets. */
-  kvPositions: number;
+  kvCapacity: number;
   /** Activations of a pass. */
   activations: number;
   /** Vocabulary and merges. */
   tokenizer: number;
   /** Norms, biases and other small tensors. */
-  vectors: number;
+  smallTensors: number;
   /** Working memory of the kernels. */
   scratch: number;
   /** All that the model would hold which guesses for it; 0: there is none. */
@@ -259,7 +268,7 @@ export interface MemoryPlan {
   /** Bytes that every token reads from the store, once the pinned units are there. */
   bytesPerPass: number;
   /** The token embedding stays in memory. */
-  embeddingHeld: boolean;
+  embeddingResident: boolean;
   /** Everything stays in memory. */
   resident: boolean;
 }
@@ -271,13 +280,16 @@ export interface SpeedEstimate {
    * Left out when weights would stream from a store whose speed is not known.
    */
   tokensPerSecond?: number;
-  /** What computing alone allows: the kernels, timed on weights of the model's main type with `plan.threads` threads. */
+  /**
+   * What computing alone allows: the kernels, timed on weights of the model's main type with
+   * `plan.threads` threads.
+   */
   computeTokensPerSecond?: number;
   /**
    * Bytes a second that weights would stream at: of what is stored of the model (or of the local
    * file), timed; without a store, the network's.
    */
-  storeBytesPerSecond?: number;
+  cacheBytesPerSecond?: number;
   /** Bytes a second that the header came at over the network. */
   networkBytesPerSecond?: number;
   /** Seconds that the rest of the download takes at that rate; 0: nothing is missing. */
@@ -298,28 +310,28 @@ export interface ModelInfo {
   types: Record<string, number>;
   /** Number of layers. */
   layers: number;
-  /** Those of them that a `quality` below 1 leaves out. */
+  /** Those of them that are skipped: `approximate.skipLayersRatio`. */
   layersSkipped: number;
   /** Width of the residual stream. */
-  embedding: number;
+  embeddingLength: number;
   /** Width of the feed-forward layers. */
-  feedForward: number;
+  feedForwardLength: number;
   /** Attention heads. */
-  heads: number;
+  attentionHeads: number;
   /** Heads of keys and values. */
   kvHeads: number;
   /** Width of a head. */
-  headSize: number;
+  headDim: number;
   /** Number of tokens. */
-  vocabulary: number;
+  vocabSize: number;
   /** Positions that the model was trained for. */
-  trainedContext: number;
+  trainContextLength: number;
   /** Experts of a layer; 0: not a mixture. */
   experts: number;
   /** Experts that a token uses. */
   expertsUsed: number;
   /** The output head is the token embedding. */
-  tiedHead: boolean;
+  tiedEmbeddings: boolean;
   /** Files that the model is split into. */
   files: number;
   /** Number of tensors. */
@@ -343,35 +355,38 @@ export interface ModelInfo {
   /** Bytes that the plan's KV cache would take, by `kvType`. */
   kvBytes: Record<string, number>;
   /** The longest context that would fit, by `kvType`. */
-  kvPositions: Record<string, number>;
+  maxContextByKvType: Record<string, number>;
   /** How it would lie in memory under the budget. */
   plan: MemoryPlan;
   /** How fast it would run here; of Engine.inspect only. */
   speed?: SpeedEstimate;
-  /** What `device: 'auto'` would take, and why; of Engine.inspect where a device other than wasm is asked for. */
-  device?: DeviceAdvice;
+  /**
+   * What `device: 'auto'` would take, and why; of Engine.inspect where a device other than wasm is
+   * asked for.
+   */
+  device?: DeviceSelection;
 }
 
-/** Which of CPU and graphics card computes a model better here, as both were measured. */
-export interface DeviceAdvice {
+/** Which of CPU and GPU computes a model better here, as both were measured. */
+export interface DeviceSelection {
   /** What reads prompts. */
   prefill: 'wasm' | 'webgpu';
   /** What writes tokens, one at a time. */
   decode: 'wasm' | 'webgpu';
-  /** Tokens of the smallest pass that is the card's; Infinity: none is. */
-  cardFrom: number;
-  /** First layers that are the card's where they are not all; the CPU computes the others. */
+  /** Tokens of the smallest pass that is the GPU's; Infinity: none is. */
+  gpuMinBatch: number;
+  /** First layers that are the GPU's where they are not all; the CPU computes the others. */
   gpuLayers?: number;
   /** Why, in a sentence. */
   reason: string;
-  /** The card, by the name that the browser gives it. */
-  card?: string;
+  /** The GPU, by the name that the browser gives it. */
+  gpuName?: string;
   /** How it would compute. */
-  cardKernels?: CardKernels;
+  gpuKernels?: GpuKernels;
   /** Tokens a second to expect of each, where they were measured. */
   rates?: Record<'wasm' | 'webgpu', { prefill: number; decode: number }>;
-  /** Bytes that the card moves in a second, as a copy on it shows. */
-  cardBytesPerSecond?: number;
+  /** Bytes that the GPU moves in a second, as a copy on it shows. */
+  gpuBytesPerSecond?: number;
 }
 
 /** A KV cache and its tokens, for restoreState(). */

@@ -1,13 +1,15 @@
-// npm run build: the native program at build/native/sluice, the package in dist/, the page in site/.
+// npm run build: the native program at build/native/sluice, the package in dist/, the page in
+// site/.
 //   node web/scripts/build.mjs [native] [wasm] [web] [--tools]     nothing named: all three
-// --tools: sluice-make-model and sluice-compare, which tests and benchmarks use, beside the program.
-// web: esbuild bundles, tsc writes the declarations.
+// --tools: sluice-make-model and sluice-compare, which tests and benchmarks use, beside the
+// program. web: esbuild bundles, tsc writes the declarations.
 import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { bin, inRoot, root, run } from './lib.mjs';
 import { setup } from './setup.mjs';
+import { recording, writeThirdParty } from './third-party.mjs';
 import { buildWasm, cmakeBuild, finished, marked, variants } from './wasm.mjs';
 import { wgsl } from './wgsl.mjs';
 
@@ -18,8 +20,8 @@ const glueAtBuild = (glue) => ({
   setup: (build) => build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: glue })),
 });
 
-// Files of their own: the template renderer, fetched when a chat begins, and the reader of adapters; the
-// command line uses node.js.
+// Files of their own: the template renderer, fetched when a chat begins, and the reader of
+// adapters; the command line uses node.js.
 const filesApart = {
   name: 'files-apart',
   setup: (build) =>
@@ -36,8 +38,8 @@ const modulesInlined = {
       path: inRoot('web', 'worker', 'modules-inlined.ts'),
     })),
 };
-// inline.js carries worker and wasm in itself. Its worker is a classic script, because a page opened
-// from the disk may start no other kind.
+// inline.js carries worker and wasm in itself. Its worker is a classic script, because a page
+// opened from the disk may start no other kind.
 const inlinedFiles = (esbuild, common) => ({
   name: 'inlined-files',
   setup: (build) => {
@@ -129,7 +131,7 @@ function writeEngine(dist, name, binary, number) {
 }
 
 async function buildWeb() {
-  const esbuild = await import('esbuild');
+  const esbuild = recording(await import('esbuild'));
   const dist = inRoot('dist');
   rmSync(dist, { recursive: true, force: true });
   const common = settings(dist, glueFile);
@@ -171,13 +173,14 @@ async function buildWeb() {
   ]);
   const { writeReference } = await import('./reference.mjs');
   writeReference();
+  writeThirdParty(esbuild.bundled);
   const { buildSite } = await import('../../examples/browser/build.mjs');
   await buildSite(); // the example page, into site/
 }
 
 /**
- * What the example page needs, in a fraction of the time: one engine, which every browser runs, in place of
- * all but the one for GPUs. Returns the folders.
+ * What the example page needs, in a fraction of the time: one engine, which every browser runs, in
+ * place of all but the one for GPUs. Returns the folders.
  */
 export async function buildDemo() {
   setup('wasm');

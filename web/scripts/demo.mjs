@@ -78,10 +78,16 @@ function figureLines(figures, modelBytes) {
   const size = modelBytes || stats.bytesTotal;
   return [
     `prompt    ${usage.promptTokens} tokens, ${timings.promptTokensPerSecond.toFixed(1)} tokens/s`,
-    `story     ${usage.completionTokens} tokens, ${timings.tokensPerSecond.toFixed(1)} tokens/s, first after ${timings.timeToFirstTokenMs.toFixed(0)} ms (ended by ${figures.finishReason})`,
-    `engine    ${stats.kernels}, ${stats.threads} thread(s), ${figures.isolated ? 'cross-origin isolated' : 'not isolated'}`,
-    `bytes     ${mb(stats.bytesFetched)} over HTTP, ${mb(stats.bytesFromStore)} from the file store`,
-    `memory    ${mb(memory.heap)} of a budget of ${mb(memory.budget)}, for a model of ${mb(size)}: weights ${mb(memory.weights)}, kv ${mb(memory.kv)}, activations ${mb(memory.activations)}, tokenizer ${mb(memory.tokenizer)}`,
+    `story     ${usage.completionTokens} tokens, ${timings.tokensPerSecond.toFixed(1)} ` +
+      `tokens/s, first after ${timings.timeToFirstTokenMs.toFixed(0)} ms (ended by ` +
+      `${figures.finishReason})`,
+    `engine    ${stats.kernels}, ${stats.threads} thread(s), ` +
+      `${figures.isolated ? 'cross-origin isolated' : 'not isolated'}`,
+    `bytes     ${mb(stats.bytesFetched)} over HTTP, ${mb(stats.bytesFromCache)} from the file ` +
+      'store',
+    `memory    ${mb(memory.heap)} of a budget of ${mb(memory.budget)}, for a model of ` +
+      `${mb(size)}: weights ${mb(memory.weights)}, kv ${mb(memory.kv)}, activations ` +
+      `${mb(memory.activations)}, tokenizer ${mb(memory.tokenizer)}`,
   ];
 }
 

@@ -1,9 +1,9 @@
-// Turns what Emscripten 3.1.6 writes (engine.mjs, engine.worker.js, one pair a binary) into one
-// ES module: createEngine(options) and serveThread(port). Emscripten's own way of finding its worker
+// Turns what Emscripten 3.1.6 writes (engine.mjs, engine.worker.js, one pair a binary) into one ES
+// module: createEngine(options) and serveThread(port). Emscripten's own way of finding its worker
 // script and its wasm by URL breaks in bundlers, in Node and in pages with an inlined engine; here
-// the caller hands over the compiled module, the memory and the threads, and the glue finds nothing.
-// Every patch must match exactly as often as expected, so another Emscripten fails the build
-// instead of the page. web/worker/glue.d.ts types the result.
+// the caller hands over the compiled module, the memory and the threads, and the glue finds
+// nothing. Every patch must match exactly as often as expected, so another Emscripten fails the
+// build instead of the page. web/worker/glue.d.ts types the result.
 import { readFileSync } from 'node:fs';
 
 function patch(text, what, replacement, times = 1) {
@@ -25,9 +25,9 @@ function withBody(text, name, body) {
 }
 
 // What the binding never asks for: wide strings, 64-bit integers, fetching by URL, smart pointers,
-// overloads, base classes, more than one constructor, copies and late deletion of the Engine object,
-// types that are not registered, threads that start threads, an exit. C++ throws, or aborts, for one
-// reason alone: memory is out.
+// overloads, base classes, more than one constructor, copies and late deletion of the Engine
+// object, types that are not registered, threads that start threads, an exit. C++ throws, or
+// aborts, for one reason alone: memory is out.
 const embind = {
   __embind_register_std_wstring: '',
   __embind_register_bigint: '',
@@ -170,8 +170,8 @@ function functionEnd(text, at) {
   throw new Error('glue: a function without an end');
 }
 
-// Emscripten leaves in what a program might call; a bundler cannot see that nobody does, because all
-// of it lies in one function. Names are removed until every one that is left is used somewhere.
+// Emscripten leaves in what a program might call; a bundler cannot see that nobody does, because
+// all of it lies in one function. Names are removed until every one that is left is used somewhere.
 function dropUnused(glue) {
   const simple = /[\w.]+|\[\]|\{\}|"[^"]*"|\(\.\.\.args\)=>Module\["asm"\]\["\w+"\]\(\.\.\.args\)/
     .source;
@@ -316,7 +316,8 @@ function patchOne(file, relaxedNames) {
   glue = patch(glue, ',BigInt64Array,BigUint64Array]', ']');
   glue = glue.replaceAll('name=readLatin1String(name);registerType', 'registerType');
   glue = patch(glue, 'Module["preloadedImages"]={};Module["preloadedAudios"]={};', '');
-  glue = patch(glue, /var SYSCALLS=\{.*?(?=function _fd_close)/s, ''); // of files, and there are none
+  // Of files, and there are none.
+  glue = patch(glue, /var SYSCALLS=\{.*?(?=function _fd_close)/s, '');
   // The memory and the instance are the caller's.
   glue = patch(glue, /var read_,readAsync,readBinary,setWindowTitle;if\(.*?\}else\{\}/s, '');
   glue = patch(glue, /var wasmBinaryFile;.*?(?=function createWasm)/s, '');
@@ -343,7 +344,10 @@ function patchOne(file, relaxedNames) {
   return dropUnused(patch(glue, 'export default createEngine;', ''));
 }
 
-/** For each binary, by its number, the path of its engine.mjs and its relaxed functions. Returns JavaScript. */
+/**
+ * For each binary, by its number, the path of its engine.mjs and its relaxed functions. Returns
+ * JavaScript.
+ */
 export function makeGlue(binaries) {
   const glue = mergeVariants(binaries.map(({ file, names }) => patchOne(file, names)));
   const initial = /INITIAL_MEMORY=(\d+)[,;]/.exec(readFileSync(binaries[0].file, 'utf8'));

@@ -21,7 +21,8 @@ if (!process.env.CMAKE_CXX_COMPILER_LAUNCHER && existsSync('/usr/bin/ccache')) {
   process.env.CMAKE_CXX_COMPILER_LAUNCHER = 'ccache';
   process.env.CCACHE_BASEDIR ??= root; // one checkout's results serve another
   process.env.CCACHE_NOHASHDIR ??= '1';
-  process.env.CCACHE_SLOPPINESS ??= 'pch_defines,time_macros,include_file_ctime,include_file_mtime'; // precompiled headers
+  // Precompiled headers.
+  process.env.CCACHE_SLOPPINESS ??= 'pch_defines,time_macros,include_file_ctime,include_file_mtime';
 }
 
 /** Runs to the end with the terminal's own output; throws on failure. */
@@ -91,8 +92,8 @@ function childSeconds(text) {
 }
 
 /**
- * The same without blocking the event loop; resolves to { code, output, cpuSeconds } and never throws.
- * idle: at the lowest priority.
+ * The same without blocking the event loop; resolves to { code, output, cpuSeconds } and never
+ * throws. idle: at the lowest priority.
  */
 export function capture(
   command,

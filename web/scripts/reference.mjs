@@ -1,6 +1,6 @@
 // The API reference, dist/docs/api.md, out of the sources' types and comments: every public name of
-// every entry, its declaration and what is said of it. undocumented() names those of which nothing is.
-// TypeScript 7 has no stable compiler API yet; the TypeScript that attw brings along has one.
+// every entry, its declaration and what is said of it. undocumented() names those of which nothing
+// is. TypeScript 7 has no stable compiler API yet; the TypeScript that attw brings along has one.
 import { createRequire } from 'node:module';
 import { inRoot, write } from './lib.mjs';
 
@@ -149,7 +149,8 @@ function section({ name, kind, doc, members, code, base }) {
       lines.push(`#### ${name}.${member.name}`, '', block(signatures), member.doc, '');
     else
       lines.push(
-        `- \`${signatures.replace(/\s+/g, ' ').replaceAll('`', "'")}\` ${member.doc.replace(/\s+/g, ' ')}`,
+        `- \`${signatures.replace(/\s+/g, ' ').replaceAll('`', "'")}\` ` +
+          `${member.doc.replace(/\s+/g, ' ')}`,
       );
   }
   return [...lines, ''].join('\n');

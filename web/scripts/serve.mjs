@@ -1,6 +1,7 @@
-// A small static server for the page, the demo and the tests: byte ranges, right MIME types, and the
-// two headers that make a page cross-origin isolated (threads need it). It can slow itself down, to
-// show what happens on a real network, and leave ranges or isolation out, to test without them.
+// A small static server for the page, the demo and the tests: byte ranges, right MIME types, and
+// the two headers that make a page cross-origin isolated (threads need it). It can slow itself
+// down, to show what happens on a real network, and leave ranges or isolation out, to test without
+// them.
 //   node web/scripts/serve.mjs [--port N] [--rate BYTES/S] [--no-isolation] [--no-ranges]
 //                              [--mount /prefix=folder]…      default: / = the repository
 import { createReadStream, existsSync, statSync } from 'node:fs';
@@ -25,7 +26,8 @@ const types = {
   '.webmanifest': 'application/manifest+json',
 };
 
-// Lets `clock.rate` bytes a second through (0: all of them), for all connections of the server together.
+// Lets `clock.rate` bytes a second through (0: all of them), for all connections of the server
+// together.
 class Throttle extends Transform {
   constructor(clock) {
     super();

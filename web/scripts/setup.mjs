@@ -57,7 +57,8 @@ function missingPackages(names) {
   );
   if (query.error) {
     console.error(
-      `setup: this is not Debian, so what is needed is not checked. Debian's names: ${names.join(' ')}`,
+      `setup: this is not Debian, so what is needed is not checked. Debian's names: ` +
+        `${names.join(' ')}`,
     );
     return [];
   }
@@ -77,7 +78,8 @@ function installPackages(names) {
   const canSudo = !isRoot && spawnSync('sudo', ['-n', 'true'], { stdio: 'ignore' }).status === 0;
   if (!isRoot && !canSudo) {
     throw new Error(
-      `system packages are missing and this user may not install them; run:\n  sudo ${command.join(' ')}`,
+      `system packages are missing and this user may not install them; run:\n  sudo ` +
+        `${command.join(' ')}`,
     );
   }
   console.log(`setup: installing ${names.join(' ')}`);
@@ -88,7 +90,8 @@ function installPackages(names) {
   }
 }
 
-// npm keeps what it installed in a lock file of its own; times of files say nothing after a checkout.
+// npm keeps what it installed in a lock file of its own; times of files say nothing after a
+// checkout.
 function npmPackagesAreCurrent() {
   const installed = inRoot('node_modules', '.package-lock.json');
   if (!existsSync(installed)) return false;

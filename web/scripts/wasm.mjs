@@ -1,5 +1,5 @@
-// The engines' binaries: links them with CMake and Emscripten, merges the relaxed SIMD instructions in,
-// makes them small, and writes the JavaScript beside them (glue.mjs).
+// The engines' binaries: links them with CMake and Emscripten, merges the relaxed SIMD instructions
+// in, makes them small, and writes the JavaScript beside them (glue.mjs).
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
 import { makeGlue, missingFunctions } from './glue.mjs';
 import { bin, concurrently, inRoot, jobs, run, runAside, runQuiet, write } from './lib.mjs';
@@ -26,7 +26,9 @@ function relaxedImports(wasmFile) {
     .map((i) => i.name);
 }
 
-/** The engine's binaries by number: what each is called, and whether it has relaxed instructions. */
+/**
+ * The engine's binaries by number: what each is called, and whether it has relaxed instructions.
+ */
 export const variants = [
   { name: 'relaxed', relaxed: true },
   { name: 'relaxed16', relaxed: true },
@@ -47,8 +49,8 @@ export function marked(bytes, number) {
 
 /**
  * Merges the relaxed functions that a linked program imports into it and optimizes the result.
- * Resolves to their names. The plain binary may import them as well: it gets bodies of plain SIMD with
- * the same results wherever the kernels use them.
+ * Resolves to their names. The plain binary may import them as well: it gets bodies of plain SIMD
+ * with the same results wherever the kernels use them.
  */
 export async function finishBinary(linked, relaxed, final) {
   const names = relaxedImports(linked);
@@ -81,7 +83,8 @@ export async function finishBinary(linked, relaxed, final) {
       merged,
     ]);
   }
-  // By name, instances of one template lie side by side, and gzip, whose window is 32 kB, sees what they share.
+  // By name, instances of one template lie side by side, and gzip, whose window is 32 kB, sees what
+  // they share.
   const sorted = `${scratch}.sorted`;
   await runAside(bin('wasm-opt'), [
     ...features,
@@ -120,7 +123,10 @@ async function finishEngine({ name, relaxed }) {
   return { file: `${linked}.mjs`, names };
 }
 
-/** What web/io/safetensors.ts gives to its binary; all else is what only a program that ends would call. */
+/**
+ * What web/io/safetensors.ts gives to its binary; all else is what only a program that ends would
+ * call.
+ */
 async function finishSafetensors() {
   const final = finished('safetensors');
   await finishBinary(inRoot('build', 'wasm', 'safetensors.wasm'), false, final);
@@ -138,7 +144,9 @@ async function finishSafetensors() {
   if (missing.length) throw new Error(`undefined in safetensors.wasm: ${missing.join(', ')}`);
 }
 
-/** Builds these engines, the reader of safetensors where that is wanted, and the glue, at `glue`. */
+/**
+ * Builds these engines, the reader of safetensors where that is wanted, and the glue, at `glue`.
+ */
 export async function buildWasm({ engines = variants, safetensors = true, glue }) {
   mkdirSync(inRoot('build', 'wasm-glue'), { recursive: true });
   const targets = engines.map(({ name }) => `engine-${name}`);

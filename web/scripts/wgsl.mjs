@@ -1,5 +1,6 @@
-// What a bundle for graphics cards takes from kernels/. WGSL files come as text without comments and
-// indentation; lines that begin with //@ mark parts of a template and stay. types.def comes as a list of its types.
+// What a bundle for GPUs takes from kernels/. WGSL files come as text without comments
+// and indentation; lines that begin with //@ mark parts of a template and stay. types.def comes as
+// a list of its types.
 import { readFileSync } from 'node:fs';
 
 export const shortened = (text) =>

@@ -1,12 +1,47 @@
-// What clients are told when something is wrong: OpenAI's error object with a status, of whatever went wrong.
+// What clients are told when something is wrong: OpenAI's error object with a status, of whatever
+// went wrong.
 
 import { isAbort, SluiceError } from '../protocol/errors.js';
+
+/**
+ * Codes of the two servers beside those of the engine, each with its status. `docs/errors.md` is
+ * made of these comments; the native server has the same codes.
+ */
+export type ServerCode =
+  /** 400: The request is not valid HTTP, or its body broke off. Fix: check the client. */
+  | 'bad_request'
+  /** 400: The prompt or the conversation does not fit the context. Fix: shorten it. */
+  | 'context_length_exceeded'
+  /** 401: The API key is missing or wrong. Fix: send `Authorization: Bearer KEY`. */
+  | 'invalid_api_key'
+  /** 403: Pages of this origin may not use the server. Fix: start it with `--cors-origin`. */
+  | 'origin_not_allowed'
+  /** 404: There is nothing at this path. Fix: use one of the endpoints in docs/cli.md. */
+  | 'unknown_url'
+  /** 404: The server has no model of this name. Fix: take the name from `/v1/models`. */
+  | 'model_not_found'
+  /** 405: This path takes another method. Fix: see the `Allow` header. */
+  | 'method_not_allowed'
+  /** 408 or 503: The request did not arrive in time, or took too long. Fix: raise `--timeout`. */
+  | 'timeout'
+  /** 413, 414 or 431: Body, address or headers are too long. Fix: raise `--max-body-size`. */
+  | 'request_too_large'
+  /** 415: The body is compressed or multipart. Fix: send plain JSON. */
+  | 'unsupported_media_type'
+  /** 429: The queue is full. Fix: try again after the seconds in `Retry-After`. */
+  | 'rate_limit_exceeded'
+  /** 503: Too many connections are open. Fix: close idle ones, and try again. */
+  | 'too_many_connections'
+  /** 503: The server is shutting down or overloaded. Fix: try again later. */
+  | 'unavailable'
+  /** 500: The server failed at this request. Fix: report it, with the request. */
+  | 'internal';
 
 /** An answer that is an error. */
 export class HttpError extends Error {
   constructor(
     readonly status: number,
-    readonly code: string,
+    readonly code: ServerCode | (string & {}),
     message: string,
     readonly more: { param?: string; headers?: Record<string, string> } = {},
   ) {
@@ -35,7 +70,7 @@ const kRequest = [
   'GRAMMAR_LEFT_RECURSION',
   'GRAMMAR_TOO_LARGE',
   'SCHEMA_UNSUPPORTED',
-  'TEMPLATE',
+  'CHAT_TEMPLATE',
 ];
 
 export function httpError(error: unknown): HttpError {

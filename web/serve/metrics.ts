@@ -1,4 +1,5 @@
-// Counters of the server in Prometheus' text format, by the names that the native server gives them.
+// Counters of the server in Prometheus' text format, by the names that the native server gives
+// them.
 
 export class Metrics {
   readonly #counters = new Map<string, Map<string, number>>();
@@ -36,12 +37,12 @@ const kCounters: Record<string, string> = {
   sluice_requests_total: 'Requests by path and status.',
   sluice_answers_total: 'Answers by how they ended.',
   sluice_prompt_tokens_total: 'Prompt tokens computed.',
-  sluice_cached_tokens_total: 'Prompt tokens that the engine held.',
-  sluice_generated_tokens_total: 'Tokens generated.',
+  sluice_prefix_cache_hit_tokens_total: 'Prompt tokens that the engine held.',
+  sluice_generation_tokens_total: 'Tokens generated.',
   sluice_embedded_texts_total: 'Texts embedded.',
 };
 const kGauges: Record<string, string> = {
-  sluice_queued: 'Requests that wait.',
-  sluice_running: 'Requests that are being computed.',
+  sluice_requests_waiting: 'Requests that wait.',
+  sluice_requests_running: 'Requests that are being computed.',
   sluice_connections: 'Open connections.',
 };

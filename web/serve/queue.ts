@@ -1,5 +1,5 @@
-// The line before the engine: as many requests are computed at a time as it has slots, so many wait, and one more
-// is refused with the time after which it is worth asking again.
+// The line before the engine: as many requests are computed at a time as it has slots, so many
+// wait, and one more is refused with the time after which it is worth asking again.
 
 import { HttpError } from './errors.js';
 
@@ -27,7 +27,10 @@ export class Queue {
     for (const { refuse } of waiting) refuse(unavailable());
   }
 
-  /** Does the work when its turn has come, unless the signal is aborted before. Errors: 429, 503, or the work's. */
+  /**
+   * Does the work when its turn has come, unless the signal is aborted before. Errors: 429, 503, or
+   * the work's.
+   */
   async run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     if (this.#closed) throw unavailable();
     if (this.running >= this.parallel) await this.#turn(signal);

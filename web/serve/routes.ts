@@ -1,5 +1,6 @@
-// From a request's path and body to an answer of the engine: the package's own calls, which have OpenAI's shapes
-// already; several prompts and several answers are asked for at once, and wait for each other in the engine.
+// From a request's path and body to an answer of the engine: the package's own calls, which have
+// OpenAI's shapes already; several prompts and several answers are asked for at once, and wait for
+// each other in the engine.
 
 import { setMaxListeners } from 'node:events';
 
@@ -17,8 +18,8 @@ import { HttpError } from './errors.js';
 import type { Metrics } from './metrics.js';
 import type { Queue } from './queue.js';
 
-const kMostAnswers = 16;
-const kMostTexts = 2048;
+const kMaxAnswers = 16;
+const kMaxTexts = 2048;
 
 /** What of a request the access log tells. */
 export interface Record {
@@ -100,8 +101,8 @@ const kRoutes: { [path: string]: Route } = {
   }),
   '/v1/embeddings': post(async ({ engine, queue, metrics }, body, signal, record) => {
     const { input } = body;
-    if (Array.isArray(input) && input.length > kMostTexts && typeof input[0] !== 'number')
-      throw wrong('input', `at most ${kMostTexts} texts`);
+    if (Array.isArray(input) && input.length > kMaxTexts && typeof input[0] !== 'number')
+      throw wrong('input', `at most ${kMaxTexts} texts`);
     const list = await queue.run(signal, () => engine.embeddings.create(body as never, { signal }));
     metrics.add('sluice_embedded_texts_total', list.data.length);
     record.prompt_tokens = list.usage.prompt_tokens;
@@ -110,14 +111,14 @@ const kRoutes: { [path: string]: Route } = {
   '/tokenize': post(
     async (
       { engine },
-      { content, add_special: addBos = true, parse_special: parseSpecial = true },
+      { content, add_special: addSpecial = true, parse_special: parseSpecial = true },
     ) => {
       if (typeof content !== 'string') throw wrong('content', 'a text');
       return {
         body: {
           tokens: [
             ...(await engine.tokenize(content, {
-              addBos: addBos === true,
+              addSpecial: addSpecial === true,
               parseSpecial: parseSpecial === true,
             })),
           ],
@@ -177,8 +178,8 @@ function joined(signal: AbortSignal): AbortController {
 function asked(list: Params[]): Params[] {
   const { n: given } = list[0] ?? {};
   const n = given ?? 1;
-  if (!Number.isInteger(n) || n < 1 || list.length * n > kMostAnswers || list.length === 0) {
-    throw wrong(list.length > 1 ? 'prompt' : 'n', `whole and ask for 1 to ${kMostAnswers} answers`);
+  if (!Number.isInteger(n) || n < 1 || list.length * n > kMaxAnswers || list.length === 0) {
+    throw wrong(list.length > 1 ? 'prompt' : 'n', `whole and ask for 1 to ${kMaxAnswers} answers`);
   }
   return list.flatMap((params) =>
     Array.from({ length: n }, (_, i) => {
@@ -216,8 +217,8 @@ async function answers(
     record.completion_tokens = (record.completion_tokens ?? 0) + usage.completion_tokens;
     const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
     metrics.add('sluice_prompt_tokens_total', usage.prompt_tokens - cached);
-    metrics.add('sluice_cached_tokens_total', cached);
-    metrics.add('sluice_generated_tokens_total', usage.completion_tokens);
+    metrics.add('sluice_prefix_cache_hit_tokens_total', cached);
+    metrics.add('sluice_generation_tokens_total', usage.completion_tokens);
   };
   const over = (): void => {
     if (signal.aborted && record.finish !== 'aborted')
@@ -265,8 +266,9 @@ function summed(usages: CompletionUsage[]): CompletionUsage {
 }
 
 /**
- * The chunks of all answers, as they come; the request holds its turn until the last of them has been taken
- * or left. Resolves with the first chunk there, so that what is wrong with the request is still a status.
+ * The chunks of all answers, as they come; the request holds its turn until the last of them has
+ * been taken or left. Resolves with the first chunk there, so that what is wrong with the request
+ * is still a status.
  */
 async function begun(
   queue: Queue,

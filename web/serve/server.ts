@@ -1,6 +1,7 @@
-// The server of `npx sluice-llm serve`: OpenAI's API over HTTP by Node alone, as the native `sluice serve` speaks
-// it. What is here is the wire: who may ask, how large and how slow a request may be, server-sent events that
-// wait for their reader, clients that leave, and the end. routes.ts has what is answered.
+// The server of `npx sluice-llm serve`: OpenAI's API over HTTP by Node alone, as the native `sluice
+// serve` speaks it. What is here is the wire: who may ask, how large and how slow a request may be,
+// server-sent events that wait for their reader, clients that leave, and the end. routes.ts has
+// what is answered.
 
 import * as http from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -58,8 +59,8 @@ export class Server {
     const plan = engine.info.plan;
     const queue = new Queue(options.queue, plan.parallel);
     const metrics = new Metrics(() => ({
-      sluice_queued: queue.queued,
-      sluice_running: queue.running,
+      sluice_requests_waiting: queue.queued,
+      sluice_requests_running: queue.running,
       sluice_connections: this.#connections,
       sluice_context_tokens: plan.contextLength,
       sluice_memory_budget_bytes: plan.budget,
@@ -108,10 +109,14 @@ export class Server {
       });
       this.#http.listen(port, host, resolve);
     });
-    return `http://${host.includes(':') ? `[${host}]` : host}:${(this.#http.address() as AddressInfo).port}`;
+    const { port: bound } = this.#http.address() as AddressInfo;
+    return `http://${host.includes(':') ? `[${host}]` : host}:${bound}`;
   }
 
-  /** Takes nothing new and resolves when what is being answered has ended; `hurry` ends that as well. */
+  /**
+   * Takes nothing new and resolves when what is being answered has ended; `hurry` ends that as
+   * well.
+   */
   async close(hurry: AbortSignal): Promise<void> {
     this.#closed = true;
     this.#served.queue.close();
@@ -146,7 +151,7 @@ export class Server {
       if (answer) await send(request, response, answer, control.signal);
     } catch (error) {
       const told = httpError(error);
-      if (told.code === 'ENGINE_GONE') this.#served.failure = told.message;
+      if (told.code === 'WORKER_LOST') this.#served.failure = told.message;
       // Whoever has gone, or was told already that this is no HTTP, is told nothing.
       if (!response.destroyed && request.socket.writable) {
         record.error = told.code;
@@ -174,7 +179,7 @@ export class Server {
         throw new HttpError(
           403,
           'origin_not_allowed',
-          'Pages of this origin may not use this server (--cors).',
+          'Pages of this origin may not use this server (--cors-origin).',
         );
       for (const [name, value] of [
         ['Access-Control-Allow-Origin', cors],
@@ -265,7 +270,10 @@ export class Server {
           ? new HttpError(431, 'request_too_large', 'The request is too large.')
           : new HttpError(400, 'bad_request', 'The request is not HTTP as this server reads it.');
     const body = errorBody(told);
-    const head = `HTTP/1.1 ${told.status} ${http.STATUS_CODES[told.status]}\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`;
+    const head =
+      `HTTP/1.1 ${told.status} ${http.STATUS_CODES[told.status]}\r\nContent-Type: ` +
+      `application/json\r\nConnection: close\r\nContent-Length: ` +
+      `${Buffer.byteLength(body)}\r\n\r\n`;
     socket.end(head + body);
     this.#served.metrics.add('sluice_requests_total', 1, `path="other",status="${told.status}"`);
   }
@@ -298,7 +306,7 @@ export class Server {
   }
 }
 
-// --- what is sent ----------------------------------------------------------------------------------
+// --- what is sent --------------------------------------------------------------------------------
 
 function refuse(
   request: http.IncomingMessage,
@@ -313,8 +321,8 @@ function refuse(
     ...error.more.headers,
   };
   if (request.complete) return void response.writeHead(error.status, head).end(body);
-  // What is left of the request cannot be told from the next one. It is read for a while: a connection that is
-  // closed before takes the answer with it.
+  // What is left of the request cannot be told from the next one. It is read for a while: a
+  // connection that is closed before takes the answer with it.
   response.writeHead(error.status, { ...head, Connection: 'close' }).write(body);
   const timer = setTimeout(() => response.end(), kLingerMs);
   finished(request.resume(), () => {

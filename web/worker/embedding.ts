@@ -1,15 +1,15 @@
-// Embeddings in the worker: texts become tokens, go through the engine a context's worth at a time, and their
-// rows are gathered.
+// Embeddings in the worker: texts become tokens, go through the engine a context's worth at a time,
+// and their rows are gathered.
 
 import { abortError } from '../protocol/errors.js';
 import type { Embedded, EmbedSpec } from '../protocol/messages.js';
 import { Transferred } from '../protocol/rpc.js';
 import type { EmbedInfo, EngineBinding } from './binding.js';
 import { errorOf } from './header-loader.js';
-import type { Running, Ticket } from './generation-loop.js';
+import type { GenerationLoop, CancelFlag } from './generation-loop.js';
 import { tokenize } from './tokenize.js';
 
-const kPlain = { addBos: true, parseSpecial: false, marked: false, continues: false };
+const kPlain = { addSpecial: true, parseSpecial: false, literalSpans: false, continuation: false };
 
 function tokensOf(
   binding: EngineBinding,
@@ -27,8 +27,8 @@ function tokensOf(
 /** The engine holds no timeline. `told` hears how many texts are done. */
 export async function embed(
   binding: EngineBinding,
-  running: Running,
-  ticket: Ticket,
+  running: GenerationLoop,
+  cancelFlag: CancelFlag,
   given: readonly (string | Int32Array)[],
   spec: EmbedSpec,
   told: (done: number) => void,
@@ -61,7 +61,7 @@ export async function embed(
         const next = binding.embedNext();
         if (next < 0) throw errorOf(binding);
         if (next === 0) return at;
-        if (!(await running.pass(ticket))) throw abortError();
+        if (!(await running.pass(cancelFlag))) throw abortError();
         const results = binding.embedResults();
         values.set(results, at);
         at += results.length;

@@ -1,13 +1,13 @@
-// Work on a loaded engine, in its worker: steps passes and answers, waits for weights, and lets them
-// arrive in between. Everything runs between two calls of step(), which last no longer than about a
-// layer, so that the event loop is never blocked and a cancel is heard at once.
+// Work on a loaded engine, in its worker: steps passes and answers, waits for weights, and lets
+// them arrive in between. Everything runs between two calls of step(), which last no longer than
+// about a layer, so that the event loop is never blocked and a cancel is heard at once.
 
 import { QueueView } from '../io/fill-server.js';
 import { kDraftFiles } from '../io/io.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { GenerateSpec } from '../protocol/messages.js';
 import { yieldToEvents } from '../protocol/rpc.js';
-import type { GenerationResult, Piece } from '../protocol/types.js';
+import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
 import { Step, type Answer } from './binding.js';
 import type { Opened } from './loading.js';
 import { errorOf } from './header-loader.js';
@@ -19,20 +19,20 @@ const kReportMs = 100;
 const kBlockMs = 10;
 
 /** What a caller can change its mind about. */
-export interface Ticket {
+export interface CancelFlag {
   cancelled: boolean;
 }
 
 /** What is heard of an answer, and whether it is still wanted. */
-interface Heard {
-  ticket: Ticket;
+interface GenerationCallbacks {
+  cancelFlag: CancelFlag;
   /** The prompt was accepted: the timeline is what it says. */
   begun(): void;
-  pieces(pieces: Piece[]): void;
+  pieces(pieces: GeneratedToken[]): void;
 }
 
 /** An answer under way, in its slot. */
-interface Answering extends Heard {
+interface ActiveGeneration extends GenerationCallbacks {
   slot: number;
   text: string;
   resolve(result: GenerationResult): void;
@@ -46,7 +46,7 @@ interface Arriving {
   seen: number;
 }
 
-export class Running {
+export class GenerationLoop {
   /** A read that failed; it waits for begin(). */
   ioError: unknown = null;
   closed = false;
@@ -57,7 +57,7 @@ export class Running {
   #idling = false;
   /** Pieces of work under way, and the answers among them. */
   #working = 0;
-  readonly #answers = new Set<Answering>();
+  readonly #answers = new Set<ActiveGeneration>();
   #driving = false;
   #reported = 0;
   readonly #engine: Opened;
@@ -80,8 +80,8 @@ export class Running {
   }
 
   /**
-   * Does a piece of work. What failed to load before is worth another try, and steps begin short, since
-   * an operation on a prompt may take a hundred times as long as the last one on a token did.
+   * Does a piece of work. What failed to load before is worth another try, and steps begin short,
+   * since an operation on a prompt may take a hundred times as long as the last one on a token did.
    */
   async withLock<T>(work: () => Promise<T>): Promise<T> {
     this.#working++;
@@ -101,12 +101,15 @@ export class Running {
     }
   }
 
-  /** One answer, from the prompt to its last token, on the timeline that is in `slot`; those of other slots go on beside it. */
+  /**
+   * One answer, from the prompt to its last token, on the timeline that is in `slot`; those of
+   * other slots go on beside it.
+   */
   answer(
     slot: number,
     tokens: Int32Array,
     spec: GenerateSpec,
-    heard: Heard,
+    heard: GenerationCallbacks,
   ): Promise<GenerationResult> {
     const { binding } = this.#engine;
     binding.select(slot);
@@ -119,14 +122,17 @@ export class Running {
     });
   }
 
-  /** Steps the answers, for as long as there are any. What fails for none of them alone fails for all. */
+  /**
+   * Steps the answers, for as long as there are any. What fails for none of them alone fails for
+   * all.
+   */
   async #drive(): Promise<void> {
     const all = this.#answers;
     this.#driving = true;
     while (all.size) {
       try {
         const wanted = await this.#turn(
-          () => [...all].every(({ ticket }) => ticket.cancelled),
+          () => [...all].every(({ cancelFlag }) => cancelFlag.cancelled),
           () => {
             this.#report();
             all.forEach(this.#hear);
@@ -141,23 +147,23 @@ export class Running {
   }
 
   /** Delivers what there is of an answer, and ends it where it has ended. */
-  readonly #hear = (answering: Answering): void => {
+  readonly #hear = (answering: ActiveGeneration): void => {
     const { binding } = this.#engine;
     binding.select(answering.slot);
     this.#deliver(answering);
     const outcome = binding.outcome();
     if (outcome === Step.Failed) this.#end(answering, errorOf(binding));
-    else if (outcome === Step.Done || answering.ticket.cancelled) this.#end(answering);
+    else if (outcome === Step.Done || answering.cancelFlag.cancelled) this.#end(answering);
   };
 
-  #deliver(answering: Answering): void {
+  #deliver(answering: ActiveGeneration): void {
     const pieces = this.#engine.binding.takePieces();
     if (pieces.length === 0) return;
     for (const piece of pieces) answering.text += piece.text;
     answering.pieces(pieces);
   }
 
-  #end(answering: Answering, error?: unknown): void {
+  #end(answering: ActiveGeneration, error?: unknown): void {
     const { binding } = this.#engine;
     this.#answers.delete(answering);
     binding.select(answering.slot);
@@ -168,12 +174,12 @@ export class Running {
   }
 
   /** The pass that append() has begun. False when it was cancelled. */
-  async pass(ticket: Ticket): Promise<boolean> {
+  async pass(cancelFlag: CancelFlag): Promise<boolean> {
     let step = Step.Progress as Step;
     while (step !== Step.Done) {
       if (
         !(await this.#turn(
-          () => ticket.cancelled,
+          () => cancelFlag.cancelled,
           (reached) => (step = reached),
         ))
       )
@@ -218,7 +224,10 @@ export class Running {
     }
   }
 
-  /** Lets events in when it is time for them, steps, has `heard` look at what it gave, and waits where weights are missing. False: nobody wants it. */
+  /**
+   * Lets events in when it is time for them, steps, has `heard` look at what it gave, and waits
+   * where weights are missing. False: nobody wants it.
+   */
   async #turn(unwanted: () => boolean, heard: (step: Step) => void): Promise<boolean> {
     const { binding, io, gpu } = this.#engine;
     const before = performance.now();
@@ -232,9 +241,9 @@ export class Running {
     const step: Step = binding.step(this.#opsPerStep);
     io.poke();
     heard(step);
-    if (step === Step.Blocked)
-      (await gpu?.serve(() => unwanted() || this.closed)) || (await this.#waitForBytes());
-    else if (step === Step.Progress) this.#adapt(performance.now() - before);
+    if (step === Step.Blocked) {
+      if (!(await gpu?.serve(() => unwanted() || this.closed))) await this.#waitForBytes();
+    } else if (step === Step.Progress) this.#adapt(performance.now() - before);
     return true;
   }
 
@@ -269,7 +278,7 @@ export class Running {
       const answer = this.#note();
       if (answer.inPrompt) prompt += answer.promptTokens - answer.cachedTokens;
       tokens += answer.completionTokens;
-      tokensPerSecond += answer.generateRate;
+      tokensPerSecond += answer.tokensPerSecond;
     }
     if (tokens || !prompt)
       return this.#reporter.progress({ phase: 'generate', tokens, tokensPerSecond });
@@ -290,8 +299,8 @@ export class Running {
       promptMs: answer.promptMs,
       generatedTokens: answer.completionTokens,
       generateMs: answer.generateMs,
-      timeToFirstTokenMs: answer.firstMs,
-      tokensPerSecond: answer.generateRate,
+      timeToFirstTokenMs: answer.timeToFirstTokenMs,
+      tokensPerSecond: answer.tokensPerSecond,
     });
     return answer;
   }
@@ -312,9 +321,9 @@ export class Running {
       timings: {
         promptMs,
         generateMs,
-        timeToFirstTokenMs: answer.firstMs,
-        promptTokensPerSecond: answer.promptRate,
-        tokensPerSecond: answer.generateRate,
+        timeToFirstTokenMs: answer.timeToFirstTokenMs,
+        promptTokensPerSecond: answer.promptTokensPerSecond,
+        tokensPerSecond: answer.tokensPerSecond,
       },
     };
   }

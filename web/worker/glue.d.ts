@@ -11,9 +11,14 @@ export interface GlueOptions {
   wasmMemory: WebAssembly.Memory;
   /** One of the package's engine.*.wasm, compiled; any other is refused (WASM_LOAD). */
   wasmModule: WebAssembly.Module;
-  /** Threads beside the caller's own, created and loaded before the promise resolves. 0 without isolation. */
+  /**
+   * Threads beside the caller's own, created and loaded before the promise resolves. 0 without
+   * isolation.
+   */
   threadPoolSize: number;
-  /** The way to a worker that calls serveThread() with the other end. Needed if threadPoolSize > 0. */
+  /**
+   * The way to a worker that calls serveThread() with the other end. Needed if threadPoolSize > 0.
+   */
   createThread?(): WorkerPort;
   /** Files that the engine reads in this thread, by number. */
   files?: (SyncFile | null)[];
@@ -21,8 +26,8 @@ export interface GlueOptions {
 
 export function createEngine(options: GlueOptions): Promise<EngineModule>;
 /**
- * Makes the calling worker a thread of the engine at the other end of the port. A message
- * { cmd: 'files', files, reply } gives it other files than before, until the thread runs; it answers
+ * Makes the calling worker a thread of the engine at the other end of the port. A message { cmd:
+ * 'files', files, reply } gives it other files than before, until the thread runs; it answers
  * through `reply` when they are open.
  */
 export function serveThread(port: Port, open: (file: SharedFile) => Promise<SyncFile>): void;

@@ -1,14 +1,15 @@
-// Reads what the engine wants to know of a model's files before it can plan: a GGUF's header, or those of a
-// split model's parts (src/open/opener.h, which says what is wanted next). Of a Hugging Face directory
-// safetensors.js makes such a header first. An engine in another memory asks again: files stay open for it.
+// Reads what the engine wants to know of a model's files before it can plan: a GGUF's header, or
+// those of a split model's parts (src/open/opener.h, which says what is wanted next). Of a Hugging
+// Face directory safetensors.js makes such a header first. An engine in another memory asks again:
+// files stay open for it.
 
 import type { Io, IoPlatform, OpenedFile } from '../io/io.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { SourceSpec } from '../protocol/messages.js';
-import { Want } from '../protocol/file-request.js';
+import { FileRequestKind } from '../protocol/file-request.js';
 import type { EngineBinding } from './binding.js';
 
-export class Opening {
+export class HeaderLoader {
   /** Memory that it took to describe a directory, before there was an engine. */
   room = 0;
   /** Of the model, in order. */
@@ -38,14 +39,20 @@ export class Opening {
       : /(\/|config\.json|\.safetensors)$/.test(path);
   }
 
-  /** Bytes of the files that are open; of a split model's first part, as many times as there are parts. */
+  /**
+   * Bytes of the files that are open; of a split model's first part, as many times as there are
+   * parts.
+   */
   get bytes(): number {
     const sum = this.#files.reduce((bytes, { size }) => bytes + size, 0);
     const parts = this.#files.length === 1 && /-\d{5}-of-(\d{5})\.gguf/.exec(this.#files[0]!.name);
     return parts ? sum * Number(parts[1]) : sum;
   }
 
-  /** Opens what there is to open while the engine is compiled; all of a directory, in `budget` bytes of memory (0: enough). */
+  /**
+   * Opens what there is to open while the engine is compiled; all of a directory, in `budget` bytes
+   * of memory (0: enough).
+   */
   async first(platform: IoPlatform, budget: number): Promise<void> {
     if (!this.#directory) {
       await this.#open(0, this.#address, 0);
@@ -82,8 +89,8 @@ export class Opening {
       const need = binding.need();
       check(need);
       const { want, file, name, choice, offset, length } = need!;
-      if (want === Want.Done) break;
-      if (want === Want.File) {
+      if (want === FileRequestKind.Done) break;
+      if (want === FileRequestKind.File) {
         check(binding.opened(header?.length ?? (await this.#open(file, name, choice)).size));
       } else {
         const bytes =

@@ -1,6 +1,6 @@
-// Opening a model in the engine's worker: its files, the wasm that suits, the header, the plan, and an
-// engine that can take work. What the budget is, and how many threads compute, is decided here, for
-// Engine.inspect and Engine.load alike.
+// Opening a model in the engine's worker: its files, the wasm that suits, the header, the plan, and
+// an engine that can take work. What the budget is, and how many threads compute, is decided here,
+// for Engine.inspect and Engine.load alike.
 
 import type { Gpu, GpuModule } from '../gpu/gpu.js';
 import type { SharedFile, SwapFiles, SyncFile } from '../io/files.js';
@@ -11,7 +11,7 @@ import type { AdapterSpec, LoadSpec, Role, WasmSource, WorkerPort } from '../pro
 import type { MemoryPlan, ModelInfo } from '../protocol/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { initialMemory } from './glue.js';
-import { errorOf, Opening } from './header-loader.js';
+import { errorOf, HeaderLoader } from './header-loader.js';
 import type { Reporter } from './reporter.js';
 import { instantiateWasm, kMaxBudget, type WasmInstance } from './wasm.js';
 
@@ -26,7 +26,7 @@ export interface HostPlatform extends IoPlatform {
   openShared(file: SharedFile): Promise<SyncFile>;
   /** Compiles the wasm that suits (or the one named by `kernels`). */
   compile(source: WasmSource, kernels: string): Promise<WebAssembly.Module>;
-  /** What drives graphics cards, fetched when it is asked for. */
+  /** What drives GPUs, fetched when it is asked for. */
   gpu(): Promise<GpuModule>;
   /** Where timelines wait; null: there is no such place. */
   swapFiles(): Promise<SwapFiles | null>;
@@ -47,9 +47,9 @@ const kHeaderRoom = 1 << 30;
 
 export class Loading {
   #io!: Io;
-  #opening!: Opening;
+  #opening!: HeaderLoader;
   /** Of the model that guesses. */
-  #draft: Opening | null = null;
+  #draft: HeaderLoader | null = null;
   readonly #spec: LoadSpec;
   readonly #platform: HostPlatform;
   readonly #reporter: Reporter;
@@ -70,8 +70,8 @@ export class Loading {
   /** What is open by now is closed by closing `opened` when this rejects. */
   async load(opened: (io: Io) => void): Promise<Opened> {
     const spec = this.#spec;
-    const card = spec.device === 'wasm' ? null : await (await this.#platform.gpu()).findCard(spec);
-    const compiled = await this.#prepare(opened, spec.ioWorker, card ? 'gpu' : spec.kernels);
+    const found = spec.device === 'wasm' ? null : await (await this.#platform.gpu()).findGpu(spec);
+    const compiled = await this.#prepare(opened, spec.ioWorker, found ? 'gpu' : spec.kernels);
     const budget = this.budget();
     const threads = this.threads(budget);
     const options = openOptions(spec, budget, threads);
@@ -88,8 +88,8 @@ export class Loading {
     const { binding, memory } = wasm;
     options.held = this.#io.stats.held;
     let info = await this.#describe(binding, options);
-    if (card?.beside && !spec.memoryBudget) {
-      options.memoryBudget = Math.min(budget, info.plan.minimum + card.beside);
+    if (found?.beside && !spec.memoryBudget) {
+      options.memoryBudget = Math.min(budget, info.plan.minimum + found.beside);
       info = await this.#describe(binding, options);
     }
     const directReads = this.#io.concurrent && this.#readsOwn(threads);
@@ -103,7 +103,7 @@ export class Loading {
     this.#draft?.over();
     binding.forgetAdapters();
     const io = this.#io;
-    const gpu = await card?.open({ binding, memory, spec, io, progress: this.#reporter.progress });
+    const gpu = await found?.open({ binding, memory, spec, io, progress: this.#reporter.progress });
     return { wasm, binding, memory, compiled, info, io, gpu };
   }
 
@@ -147,16 +147,19 @@ export class Loading {
     opened(this.#io);
     const compiling = platform.compile(spec.wasm, kernels);
     compiling.catch(() => {}); // reported below, unless the file's error comes first
-    this.#opening = new Opening(this.#io, spec.source);
+    this.#opening = new HeaderLoader(this.#io, spec.source);
     await this.#opening.first(platform, spec.memoryBudget);
     if (spec.draftSource) {
-      const draft = (this.#draft = new Opening(this.#io, spec.draftSource, kDraftFiles));
+      const draft = (this.#draft = new HeaderLoader(this.#io, spec.draftSource, kDraftFiles));
       await ofDraft(draft.first(platform, spec.memoryBudget));
     }
     return compiling;
   }
 
-  /** Has the headers in the engine's memory: the draft's last, so that what is taken by then counts both. */
+  /**
+   * Has the headers in the engine's memory: the draft's last, so that what is taken by then counts
+   * both.
+   */
   async #read(wasm: WasmInstance): Promise<void> {
     await this.#opening.read(wasm);
     if (this.#draft)
@@ -221,7 +224,7 @@ export class Loading {
 
   /** What the header says; must come before open(), which lets the header go. */
   async #describe(binding: EngineBinding, options: OpenOptions): Promise<ModelInfo> {
-    await giveAdapters(binding, this.#spec.lora);
+    await stageAdapters(binding, this.#spec.lora);
     const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
     if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
     info.plan.minimum = Math.max(info.plan.minimum, this.#room);
@@ -236,8 +239,8 @@ export class Loading {
   }
 
   /**
-   * Where most of the model streams through the I/O worker, that gets a core: threads that wait for the
-   * one that lost its core to reading made a token take half as long again.
+   * Where most of the model streams through the I/O worker, that gets a core: threads that wait for
+   * the one that lost its core to reading made a token take half as long again.
    */
   threads(budget: number): number {
     const spec = this.#spec;
@@ -249,7 +252,7 @@ export class Loading {
 }
 
 /** Adapters for what the binding does next. */
-export async function giveAdapters(binding: EngineBinding, lora: AdapterSpec[]): Promise<void> {
+export async function stageAdapters(binding: EngineBinding, lora: AdapterSpec[]): Promise<void> {
   binding.forgetAdapters();
   for (const { name, data, scale } of lora) {
     if (binding.adapter(new Uint8Array(await data.arrayBuffer()), scale)) continue;
@@ -263,7 +266,9 @@ export function tooSmall(
   { minimum, contextLength, draft }: MemoryPlan,
 ): SluiceError {
   const what = draft ? 'the model and its draft' : `this model with a context of ${contextLength}`;
-  const text = `a memory budget of ${budget} bytes is too small for ${what}: the smallest that works is ${minimum} bytes`;
+  const text =
+    `a memory budget of ${budget} bytes is too small for ${what}: the smallest that works is ` +
+    `${minimum} bytes`;
   return new SluiceError('BUDGET_TOO_SMALL', text);
 }
 
@@ -280,12 +285,12 @@ function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptio
     contextLength,
     kvType,
     kvPolicy,
-    kvKeep,
-    kvSize,
-    quality,
+    kvSinks,
+    kvCapacity,
+    skipLayersRatio,
     headClusters,
     kernels,
-    grammars,
+    structuredOutput,
     draft,
     parallel,
   } = spec;
@@ -294,13 +299,13 @@ function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptio
     contextLength,
     kvType,
     kvPolicy,
-    kvKeep,
-    kvSize,
-    quality,
+    kvSinks,
+    kvCapacity,
+    skipLayersRatio,
     headClusters,
     threads,
     kernels,
-    grammars,
+    structuredOutput,
     draft,
     parallel,
   };

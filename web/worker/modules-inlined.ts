@@ -1,4 +1,5 @@
-// The same in the worker that inline.js carries, which has no files beside it (build.mjs puts it there).
+// The same in the worker that inline.js carries, which has no files beside it (build.mjs puts it
+// there).
 
 import packed from 'inlined:safetensors.wasm';
 
@@ -10,17 +11,18 @@ import { SluiceError } from '../protocol/errors.js';
 import { unpack } from '../protocol/unpack.js';
 
 const kNoPart =
-  "sluice-llm/inline has no part for graphics cards: load with device 'wasm', or import 'sluice-llm'.";
-const noCards: GpuModule = {
-  advise: async () => ({ prefill: 'wasm', decode: 'wasm', cardFrom: Infinity, reason: kNoPart }),
-  async findCard({ device }) {
+  "sluice-llm/inline has no part for GPUs: load with device 'wasm', or import " +
+  "'sluice-llm'.";
+const noGpus: GpuModule = {
+  advise: async () => ({ prefill: 'wasm', decode: 'wasm', gpuMinBatch: Infinity, reason: kNoPart }),
+  async findGpu({ device }) {
     if (device === 'auto') return null;
     throw new SluiceError('NOT_SUPPORTED', kNoPart);
   },
 };
 
 export const modules = {
-  gpu: () => Promise.resolve(noCards),
+  gpu: () => Promise.resolve(noGpus),
   qsf: () => Promise.resolve(qsf),
   safetensors: (): Promise<Safetensors> => load(() => unpack(packed)),
 };

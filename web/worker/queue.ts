@@ -1,11 +1,12 @@
-// The line before the engine. Answers share it, so many at once, each on a timeline of its own; all other
-// work has it alone: it waits for the answers under way, and what comes later waits behind it. Everybody
-// begins in order, one after another; only an answer that waits for its own timeline is overtaken.
+// The line before the engine. Answers share it, so many at once, each on a timeline of its own; all
+// other work has it alone: it waits for the answers under way, and what comes later waits behind
+// it. Everybody begins in order, one after another; only an answer that waits for its own timeline
+// is overtaken.
 
 /** Which timeline an answer is to have, beside those that are taken. */
 export type Choice = (taken: ReadonlySet<number>) => number;
 
-export class Line {
+export class WorkQueue {
   /** Timelines of the answers under way. */
   readonly taken = new Set<number>();
   #waiting: { choice: Choice | null; start: (timeline: number) => Promise<void> }[] = [];
@@ -16,7 +17,9 @@ export class Line {
     this.#most = most;
   }
 
-  /** Does the work when its turn has come: alone, or on a timeline, from begun() on beside others. */
+  /**
+   * Does the work when its turn has come: alone, or on a timeline, from begun() on beside others.
+   */
   do<T>(
     choice: Choice | null,
     work: (timeline: number, begun: () => void) => Promise<T>,

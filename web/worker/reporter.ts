@@ -1,5 +1,5 @@
-// What the engine's worker tells its owner beside answers: progress, pieces, and a snapshot of counters,
-// memory and units, at most ten a second unless it is the last of something.
+// What the engine's worker tells its owner beside answers: progress, pieces, and a snapshot of
+// counters, memory and units, at most ten a second unless it is the last of something.
 
 import type { Gpu } from '../gpu/gpu.js';
 import type { Io } from '../io/io.js';
@@ -28,7 +28,7 @@ export class Reporter {
     timeToFirstTokenMs: 0,
     tokensPerSecond: 0,
     bytesFetched: 0,
-    bytesFromStore: 0,
+    bytesFromCache: 0,
     loadMs: 0,
     threads: 1,
     kernels: '',
@@ -54,13 +54,13 @@ export class Reporter {
       ...this.stats,
       ...gpu?.device,
       bytesFetched: this.stats.bytesFetched + io.stats.bytesFetched,
-      bytesFromStore: this.stats.bytesFromStore + io.stats.bytesFromStore + engine['ownBytes']!,
-      bytesStored: io.stats.bytesLocal,
+      bytesFromCache: this.stats.bytesFromCache + io.stats.bytesFromCache + engine['ownBytes']!,
+      bytesCached: io.stats.bytesLocal,
       bytesTotal: io.stats.bytesTotal,
-      position: binding.position(),
+      kvTokens: binding.position(),
       draftedTokens: engine['drafted']!,
       acceptedTokens: engine['accepted']!,
-      passes: engine['passes']!,
+      forwardPasses: engine['passes']!,
       engine: { ...engine, ...gpu?.counts() },
     };
   }

@@ -1,9 +1,9 @@
-// The engine's worker as its owner sees it: one model, opened once, and calls that wait in one line. A
-// change of the budget is another worker (api/engine.ts): this one then closes its files, gives its
-// timelines away and is ended, or opens them again when the other could not be.
+// The engine's worker as its owner sees it: one model, opened once, and calls that wait in one
+// line. A change of the budget is another worker (api/engine.ts): this one then closes its files,
+// gives its timelines away and is ended, or opens them again when the other could not be.
 
 import type { Io } from '../io/io.js';
-import type { EngineCalls, Left, Loaded } from '../protocol/calls.js';
+import type { EngineCalls, HandoverState, Loaded } from '../protocol/calls.js';
 import { SluiceError } from '../protocol/errors.js';
 import type {
   AdapterSpec,
@@ -18,24 +18,24 @@ import { serveRpc, Transferred } from '../protocol/rpc.js';
 import type { GenerationResult, SavedState } from '../protocol/types.js';
 import type { EmbedInfo } from './binding.js';
 import { embed } from './embedding.js';
-import { Line, type Choice } from './queue.js';
-import { giveAdapters, Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
+import { WorkQueue, type Choice } from './queue.js';
+import { stageAdapters, Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
 import { errorOf } from './header-loader.js';
 import { Reporter } from './reporter.js';
-import { Running, type Ticket } from './generation-loop.js';
+import { GenerationLoop, type CancelFlag } from './generation-loop.js';
 import { SessionSwap } from './session-swap.js';
-import { Timelines } from './sequences.js';
+import { Sequences } from './sequences.js';
 import { tokenize } from './tokenize.js';
 
-export class Host {
+export class RpcHandlers {
   readonly #reporter: Reporter;
   #io: Io | null = null;
   #opening!: Loading;
   #engine!: Opened;
-  #running!: Running;
-  #timelines!: Timelines;
-  readonly #line = new Line(() => this.#engine.info.plan.parallel);
-  readonly #tickets = new Map<number, Ticket>();
+  #running!: GenerationLoop;
+  #timelines!: Sequences;
+  readonly #line = new WorkQueue(() => this.#engine.info.plan.parallel);
+  readonly #cancelFlags = new Map<number, CancelFlag>();
   /** The files are closed, since another engine was to read them. */
   #released = false;
   readonly #platform: HostPlatform;
@@ -49,8 +49,8 @@ export class Host {
       inspect: (spec) => this.#loading(spec).inspect((io) => (this.#io = io)),
       generate: (id, spec) => this.#generate(id, spec),
       cancel: (id) => {
-        const ticket = this.#tickets.get(id);
-        if (ticket) ticket.cancelled = true;
+        const cancelFlag = this.#cancelFlags.get(id);
+        if (cancelFlag) cancelFlag.cancelled = true;
       },
       tokenize: (text, spec) => tokenize(this.#engine.binding, text, spec),
       embed: (id, texts, spec) => this.#embed(id, texts, spec),
@@ -89,7 +89,7 @@ export class Host {
     const { stats } = this.#reporter;
     stats.threads = binding.threads();
     stats.kernels = binding.kernelName();
-    this.#running = new Running(this.#engine, this.#reporter);
+    this.#running = new GenerationLoop(this.#engine, this.#reporter);
     if (!held) {
       await this.#begin(null, true);
       stats.loadMs = performance.now() - started;
@@ -99,16 +99,16 @@ export class Host {
   }
 
   /** Lets weights arrive, and goes on with what an engine before this one has left. */
-  async #begin(left: Left | null, download: boolean): Promise<Snapshot> {
+  async #begin(left: HandoverState | null, download: boolean): Promise<Snapshot> {
     const engine = this.#engine;
     const reporter = this.#reporter;
     const { threads, kernels } = reporter.stats;
     if (left) reporter.stats = { ...left.stats, threads, kernels };
-    this.#timelines = new Timelines(
+    this.#timelines = new Sequences(
       engine.binding,
       engine.memory,
       new SessionSwap(() => this.#platform.swapFiles()),
-      left?.timelines,
+      left?.sequences,
       engine.info.plan.parallel,
     );
     await this.#running.attach();
@@ -118,20 +118,23 @@ export class Host {
   }
 
   /** Closes what another engine is to open, unless that cannot be. */
-  async #release(budget: number): Promise<Left> {
+  async #release(budget: number): Promise<HandoverState> {
     const { plan } = this.#engine.info;
     const least = this.#opening.budget(budget);
     if (least < plan.minimum && this.#opening.threads(least) >= plan.threads)
       throw tooSmall(budget, plan);
     const timelines = await this.#timelines.leave();
-    const { bytesFetched, bytesFromStore } = this.#reporter.counters(this.#engine);
+    const { bytesFetched, bytesFromCache: bytesFromCache } = this.#reporter.counters(this.#engine);
     this.#released = true;
     this.#engine.gpu?.close(); // its memory is the other one's
     await this.#io!.close(); // not the threads' files, which they share and may go on with
-    return { stats: { ...this.#reporter.stats, bytesFetched, bytesFromStore }, timelines };
+    return { stats: { ...this.#reporter.stats, bytesFetched, bytesFromCache: bytesFromCache }, sequences: timelines };
   }
 
-  /** Has the files again that release() closed; a failure is this piece of work's, and the next one tries again. */
+  /**
+   * Has the files again that release() closed; a failure is this piece of work's, and the next one
+   * tries again.
+   */
   async #reopen(): Promise<void> {
     const { io } = this.#engine;
     await io.reopen();
@@ -168,10 +171,10 @@ export class Host {
   }
 
   async #generate(id: number, spec: GenerateSpec): Promise<GenerationResult> {
-    const ticket = { cancelled: false };
-    this.#tickets.set(id, ticket);
+    const cancelFlag = { cancelled: false };
+    this.#cancelFlags.set(id, cancelFlag);
     try {
-      const { prompt, timeline } = spec;
+      const { prompt, sequence: timeline } = spec;
       if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
       const tokens =
         typeof prompt === 'string' ? tokenize(this.#engine.binding, prompt, spec) : prompt;
@@ -181,10 +184,10 @@ export class Host {
         const slot = await this.#timelines.use(
           timeline,
           this.#line.taken,
-          spec.timeline < 0 ? tokens : undefined,
+          spec.sequence < 0 ? tokens : undefined,
         );
         return this.#running.answer(slot, tokens, spec, {
-          ticket,
+          cancelFlag,
           begun: () => {
             this.#timelines.settle();
             begun();
@@ -193,7 +196,7 @@ export class Host {
         });
       }, choice);
     } finally {
-      this.#tickets.delete(id);
+      this.#cancelFlags.delete(id);
     }
   }
 
@@ -202,21 +205,24 @@ export class Host {
     texts: readonly (string | Int32Array)[],
     spec: EmbedSpec,
   ): Promise<Transferred<Embedded>> {
-    const ticket = { cancelled: false };
-    this.#tickets.set(id, ticket);
+    const cancelFlag = { cancelled: false };
+    this.#cancelFlags.set(id, cancelFlag);
     try {
       return await this.#work(async () => {
         await this.#timelines.borrow();
-        return embed(this.#engine.binding, this.#running, ticket, texts, spec, (done) =>
+        return embed(this.#engine.binding, this.#running, cancelFlag, texts, spec, (done) =>
           this.#reporter.post({ event: 'embedded', call: id, done }),
         );
       });
     } finally {
-      this.#tickets.delete(id);
+      this.#cancelFlags.delete(id);
     }
   }
 
-  /** Computes tokens behind those that the engine holds, or a whole text for its token `row`. Where that fails it holds none. */
+  /**
+   * Computes tokens behind those that the engine holds, or a whole text for its token `row`. Where
+   * that fails it holds none.
+   */
   async #read(tokens: Int32Array, row?: number): Promise<void> {
     const { binding } = this.#engine;
     try {
@@ -229,7 +235,10 @@ export class Host {
     }
   }
 
-  /** Logits after each token of a sequence that begins the context, or at it: [tokens x vocabulary]; those of a source, as ~token, have none. */
+  /**
+   * Logits after each token of a sequence that begins the context, or at it: [tokens x vocabulary];
+   * those of a source, as ~token, have none.
+   */
   async #logits(tokens: Int32Array): Promise<Transferred<Float32Array>> {
     await this.#timelines.borrow();
     const { causal } = JSON.parse(this.#engine.binding.embedInfo()) as EmbedInfo;
@@ -252,7 +261,7 @@ export class Host {
   async #setAdapters(lora: AdapterSpec[]): Promise<void> {
     const { binding } = this.#engine;
     await this.#running.quiet();
-    await giveAdapters(binding, lora);
+    await stageAdapters(binding, lora);
     const set = binding.setAdapters();
     binding.forgetAdapters();
     if (!set) throw errorOf(binding);
@@ -262,8 +271,8 @@ export class Host {
   async #saveState(timeline: number): Promise<Transferred<SavedState>> {
     const timelines = this.#timelines;
     await timelines.use(timeline);
-    if (timelines.owed) {
-      await this.#read(timelines.owed);
+    if (timelines.missingTokens) {
+      await this.#read(timelines.missingTokens);
       timelines.settle();
     }
     const state = await timelines.save();

@@ -1,10 +1,11 @@
-// The timelines that share one engine, by number: 0 is the engine's own, those below are chats' beside it,
-// the others are sessions'. The engine has slots for some of them, the others wait in the swap; which one
-// is where stands here alone. What a timeline is, the C++ session alone knows: here its state passes
-// through, piece by piece. A state that finds no place, or is lost on the way, costs time and nothing else,
-// because whoever goes on with a timeline brings all of its tokens.
+// The timelines that share one engine, by number: 0 is the engine's own, those below are chats'
+// beside it, the others are sessions'. The engine has slots for some of them, the others wait in
+// the swap; which one is where stands here alone. What a timeline is, the C++ session alone knows:
+// here its state passes through, piece by piece. A state that finds no place, or is lost on the
+// way, costs time and nothing else, because whoever goes on with a timeline brings all of its
+// tokens.
 
-import type { LeftTimelines, Waiting } from '../protocol/calls.js';
+import type { HandoverSequences, Waiting } from '../protocol/calls.js';
 import { SluiceError } from '../protocol/errors.js';
 import { sharedPrefix } from '../protocol/prefix.js';
 import type { EngineBinding } from './binding.js';
@@ -22,7 +23,7 @@ interface Slot {
 
 const kNone: ReadonlySet<number> = new Set();
 
-export class Timelines {
+export class Sequences {
   readonly #waiting = new Map<number, Waiting>();
   /** The one that was used last comes last. */
   readonly #slots: Slot[];
@@ -34,7 +35,7 @@ export class Timelines {
     binding: EngineBinding,
     memory: WebAssembly.Memory,
     swap: SessionSwap,
-    left: LeftTimelines = [],
+    left: HandoverSequences = [],
     slots = 1,
   ) {
     this.#binding = binding;
@@ -52,9 +53,9 @@ export class Timelines {
   }
 
   /**
-   * Has a slot hold timeline `id`, or `owed` tell what it would have to compute for that, and selects it; its
-   * number. Slots of timelines that are `taken` stay as they are. One that shares less with `prompt` than
-   * another does begins as a copy of that. One call at a time.
+   * Has a slot hold timeline `id`, or `missingTokens` tell what it would have to compute for that, and
+   * selects it; its number. Slots of timelines that are `taken` stay as they are. One that shares
+   * less with `prompt` than another does begins as a copy of that. One call at a time.
    */
   async use(id: number, taken = kNone, prompt?: Int32Array): Promise<number> {
     if (prompt) await this.#inherit(id, taken, prompt);
@@ -80,8 +81,9 @@ export class Timelines {
   }
 
   /**
-   * Of the engine's own timelines, one that is not taken, for a chat of `tokens`: the one that holds most of them
-   * if that is most of what it holds; or else another chat begins, in the one that was idle for longest.
+   * Of the engine's own timelines, one that is not taken, for a chat of `tokens`: the one that
+   * holds most of them if that is most of what it holds; or else another chat begins, in the one
+   * that was idle for longest.
    */
   best(tokens: Int32Array, taken: ReadonlySet<number>): number {
     let best = 0;
@@ -101,7 +103,7 @@ export class Timelines {
   }
 
   /** What the timeline that was used last still needs; null: nothing. */
-  get owed(): Int32Array | null {
+  get missingTokens(): Int32Array | null {
     return this.#last().missing;
   }
 
@@ -172,7 +174,7 @@ export class Timelines {
   }
 
   /** All of them, for another engine of the same model. */
-  async leave(): Promise<LeftTimelines> {
+  async leave(): Promise<HandoverSequences> {
     await this.#empty();
     return [...this.#waiting];
   }

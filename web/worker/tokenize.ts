@@ -8,13 +8,13 @@ import { errorOf } from './header-loader.js';
 export function tokenize(
   binding: EngineBinding,
   text: string,
-  { addBos, parseSpecial, marked, continues }: TokenizeSpec,
+  { addSpecial, parseSpecial, literalSpans, continuation }: TokenizeSpec,
 ): Int32Array {
   const how =
-    (addBos ? TokenizeFlags.AddBos : 0) |
+    (addSpecial ? TokenizeFlags.AddSpecial : 0) |
     (parseSpecial ? TokenizeFlags.ParseSpecial : 0) |
-    (continues ? TokenizeFlags.Continues : 0) |
-    (marked ? TokenizeFlags.Marked : 0);
+    (continuation ? TokenizeFlags.Continuation : 0) |
+    (literalSpans ? TokenizeFlags.LiteralSpans : 0);
   const ids = binding.tokenize(new TextEncoder().encode(text), how);
   if (!ids) throw errorOf(binding);
   return ids;

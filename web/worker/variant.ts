@@ -1,5 +1,5 @@
-// Which of the binaries runs here, and runs best. Apart from wasm.ts, which brings the glue along, so
-// that the inlined entry can choose on the page before it unpacks one.
+// Which of the binaries runs here, and runs best. Apart from wasm.ts, which brings the glue along,
+// so that the inlined entry can choose on the page before it unpacks one.
 
 // (func (export "d") (param i32 i32) (result i32)
 //   (i32x4.extract_lane 0 (i32x4.relaxed_dot_i8x16_i7x16_add_s
@@ -61,10 +61,11 @@ const kProbe = new Uint8Array([
 export type Variant = 'simd128' | 'relaxed' | 'relaxed16' | 'gpu';
 
 /**
- * Whether four products with signed codes come of one instruction, which takes its second operand for signed or
- * for unsigned; else they are made of others that stop at 16-bit pairs, slower, and wrong beyond codes of 0..127.
- * WebAssembly does not say which, but products outside what it promises do. The table asks more of them again
- * (kernels/isa/wasmrelaxed.h) and is not available where it would be wrong; relaxed16 runs everywhere.
+ * Whether four products with signed codes come of one instruction, which takes its second operand
+ * for signed or for unsigned; else they are made of others that stop at 16-bit pairs, slower, and
+ * wrong beyond codes of 0..127. WebAssembly does not say which, but products outside what it
+ * promises do. The table asks more of them again (kernels/isa/wasmrelaxed.h) and is not available
+ * where it would be wrong; relaxed16 runs everywhere.
  */
 function hasWholeProduct(): boolean {
   try {
@@ -78,7 +79,8 @@ function hasWholeProduct(): boolean {
 
 /** The binary for a kernel table's name; '' takes the best that runs here. */
 export function variantFor(kernels: string): Variant {
-  if (kernels === 'gpu') return kernels; // the same kernels as simd128's, and a way to a graphics card
+  // The same kernels as simd128's, and a way to a GPU.
+  if (kernels === 'gpu') return kernels;
   if (/relaxed/.test(kernels)) return /16/.test(kernels) ? 'relaxed16' : 'relaxed';
   if (kernels !== '' || !WebAssembly.validate(kProbe)) return 'simd128';
   return hasWholeProduct() ? 'relaxed' : 'relaxed16';

@@ -12,12 +12,17 @@ import { variantFor, type Variant } from './variant.js';
 export interface WasmInstance {
   binding: EngineBinding;
   memory: WebAssembly.Memory;
-  /** Opens these files in all threads, in place of those before. Not while the engine's threads run. */
+  /**
+   * Opens these files in all threads, in place of those before. Not while the engine's threads run.
+   */
   shareFiles(files: (SharedFile | undefined)[]): Promise<void>;
 }
 
 const kPage = 65536;
-/** The most that a memory can have: all that 32 bits address but a page, so that its end has an address. */
+/**
+ * The most that a memory can have: all that 32 bits address but a page, so that its end has an
+ * address.
+ */
 export const kMaxBudget = 65535 * kPage;
 
 /** Compiles from what the caller gave, or else from `fetchDefault`. */
@@ -60,7 +65,9 @@ async function compileResponse(response: Response): Promise<WebAssembly.Module> 
   throw new Error(`it is no wasm but ${type}`);
 }
 
-/** An instance in a memory of at most `budget` bytes; throws OUT_OF_MEMORY when that is too small. */
+/**
+ * An instance in a memory of at most `budget` bytes; throws OUT_OF_MEMORY when that is too small.
+ */
 export async function instantiateWasm(
   wasmModule: WebAssembly.Module,
   budget: number,
@@ -77,7 +84,8 @@ export async function instantiateWasm(
   try {
     memory = new WebAssembly.Memory({ initial, maximum, shared: true });
   } catch (cause) {
-    const message = `The platform refuses a memory of ${maximum * kPage} bytes; set a smaller memoryBudget.`;
+    const message =
+      `The platform refuses a memory of ${maximum * kPage} bytes; ` + 'set a smaller memoryBudget.';
     throw new SluiceError('INVALID_ARGUMENT', message, { cause });
   }
   const threads: WorkerPort[] = [];

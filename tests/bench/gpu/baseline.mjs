@@ -1,5 +1,5 @@
-// A model whose layers are all on the card, here and in wllama (n_gpu_layers), in turns on one page of Firefox.
-// wllama takes no card without shader-f16, which SwiftShader lacks, and says nothing of it: the CPU computes. So
+// A model whose layers are all on the GPU, here and in wllama (n_gpu_layers), in turns on one page of Firefox.
+// wllama takes no GPU without shader-f16, which SwiftShader lacks, and says nothing of it: the CPU computes. So
 // this is lavapipe, where a submit takes a tenth of a second and rates say mostly how often each of them waits.
 import { basename, dirname, resolve } from 'node:path';
 import { inRoot } from '../../../web/scripts/lib.mjs';
@@ -37,7 +37,7 @@ async function measureOurs({ prompt, n }) {
     maxTokens: n,
     temperature: 0,
     ignoreEos: true,
-    reusePrefix: false,
+    cachePrompt: false,
   }).result;
   return {
     // the first token comes out of the prompt's own pass
@@ -80,7 +80,7 @@ export async function againstPeer(file, nPrompt, nGenerate, rounds) {
       },
     },
   );
-  // wllama waits for the card in the middle of a call, by a proposal that Firefox has behind a preference.
+  // wllama waits for the GPU in the middle of a call, by a proposal that Firefox has behind a preference.
   const browser = await launchFirefoxGpu({
     'javascript.options.wasm_js_promise_integration': true,
   });
@@ -92,7 +92,7 @@ export async function againstPeer(file, nPrompt, nGenerate, rounds) {
     });
     if (device !== 'webgpu' || !offloaded)
       throw new Error(
-        `ours computes on ${device}, wllama says ${offloaded ?? 'nothing of a card'}`,
+        `ours computes on ${device}, wllama says ${offloaded ?? 'nothing of a GPU'}`,
       );
     const work = { prompt: promptWords(nPrompt).join(' '), n: nGenerate };
     const [ours, peer] = await inTurns(

@@ -43,7 +43,7 @@ async function open(): Promise<[GPUDevice, Kernels, Kernels]> {
   return [
     device,
     await Kernels.create(device),
-    await Kernels.create(device, { coded: { few: true, many: true } }),
+    await Kernels.create(device, { coded: { gemv: true, gemm: true } }),
   ];
 }
 

@@ -18,7 +18,7 @@ const toEven = (x: number): number =>
 
 /** What a product of so many tokens with weights of this type multiplies for these values of a row. */
 export function asTaken(h: Harness, type: number, tokens: number, row: number[]): Taken[] {
-  const { few, many } = h.options.coded ?? { few: false, many: false };
+  const { gemv, gemm } = h.options.coded ?? { gemv: false, gemm: false };
   if (!(tokens <= kFewTokens ? few : many) || !typeOf(type).coded)
     return row.map((value) => ({ value, size: Math.abs(value) }));
   return row.map((value, i) => {

@@ -15,11 +15,11 @@ import storeText from '../../../kernels/wgsl/kv_store.wgsl';
 
 const kSplitTokens = 4; // the most for which attention is split over positions
 const kSplit = 256,
-  kMostParts = 32;
+  kMaxParts = 32;
 
 /** Floats of Attention.scratch. */
 export const attentionScratch = (heads: number, dv: number): number =>
-  kMostParts * kSplitTokens * heads * (dv + 2);
+  kMaxParts * kSplitTokens * heads * (dv + 2);
 
 export function rope(to: Dispatcher, op: Rope): void {
   const inPlace = op.heads + (op.owned && !op.store ? op.kvHeads : 0);
@@ -119,7 +119,7 @@ export function attention(to: Dispatcher, op: Attention): void {
   const back = op.chunked ? op.first % window : causal ? window - 1 : Math.floor(window / 2);
   const begin = window === 0 ? 0 : Math.max(0, op.first - back);
   let split = kSplit;
-  while (Math.ceil(end / split) > kMostParts) split *= 2;
+  while (Math.ceil(end / split) > kMaxParts) split *= 2;
   const part = Math.floor(begin / split),
     parts = Math.ceil(end / split) - part;
   const apart = op.tokens <= kSplitTokens && parts > 1;

@@ -1,6 +1,6 @@
-// What kernels are asked for: one interface for each call of a Recorder (../kernels.ts). Places in arena and
-// vectors are indices of floats, any of them: nothing is aligned. Numbers of types and enumerations are those of
-// kernels.h (ggml's type ids) and of model/op.h.
+// What kernels are asked for: one interface for each call of a Recorder (../kernels.ts). Places in
+// arena and vectors are indices of floats, any of them: nothing is aligned. Numbers of types and
+// enumerations are those of kernels.h (ggml's type ids) and of model/op.h.
 
 /** Row t of a buffer of activations begins at float `at + t * ld` of the arena. */
 export interface Place {
@@ -8,14 +8,20 @@ export interface Place {
   ld: number;
 }
 
-/** Rows of a matrix; its bytes may end anywhere, those of the buffer reach to the next multiple of 4. */
+/**
+ * Rows of a matrix; its bytes may end anywhere, those of the buffer reach to the next multiple of
+ * 4.
+ */
 export interface Weights {
   type: number;
   buffer: GPUBuffer;
   offset: number;
 }
 
-/** Rows of one matrix that lie in one buffer: a slab of it, or all. Their results go to columns `column`... of out. */
+/**
+ * Rows of one matrix that lie in one buffer: a slab of it, or all. Their results go to columns
+ * `column`... of out.
+ */
 export interface Part {
   weights: Weights;
   rows: number;
@@ -34,12 +40,18 @@ export interface Matmul {
   add?: boolean;
   /** x is taken as its RMS norm: fused where tokens are few, else normed into `scratch` first. */
   norm?: { weight?: number; eps: number; scratch: Place };
-  /** parts are gate and up, of equal rows and type, or one part: out gets act(gate, up) or act(x) at parts[0].column. */
+  /**
+   * parts are gate and up, of equal rows and type, or one part: out gets act(gate, up) or act(x) at
+   * parts[0].column.
+   */
   activation?: Activated;
   experts?: Experts;
 }
 
-/** Parts are each `count` matrices, those of experts `first` and following; tokens are pairs of a token and an expert. */
+/**
+ * Parts are each `count` matrices, those of experts `first` and following; tokens are pairs of a
+ * token and an expert.
+ */
 export interface Experts {
   ids: number; // arena: the expert of each pair, or -1
   first: number;
@@ -47,7 +59,9 @@ export interface Experts {
   share: number; // pairs that read one x, one behind the other
 }
 
-/** The experts of each token, the best first, and their weights: [tokens][used], both in the arena. */
+/**
+ * The experts of each token, the best first, and their weights: [tokens][used], both in the arena.
+ */
 export interface Route {
   logits: Place;
   n: number;
@@ -97,8 +111,11 @@ export interface Norm {
   scale?: number; // of the L2 norm
 }
 
-/** The cache of one layer in one buffer, in bytes, all multiples of 4; position p is at place p % capacity.
- *  f16: a row is dk or dv halves. q8_0: a row is blocks of 32 values, 36 bytes: an f32 scale, then codes. */
+/**
+ * The cache of one layer in one buffer, in bytes, all multiples of 4; position p is at place
+ * p % capacity. f16: a row is dk or dv halves. q8_0: a row is blocks of 32 values, 36 bytes: an f32
+ * scale, then codes.
+ */
 export interface Cache {
   buffer: GPUBuffer;
   type: 'f16' | 'q8_0';
@@ -119,7 +136,10 @@ export interface Heads {
   valuesInKeys?: boolean;
 } // dk, dv are even
 
-/** Rotates queries, and keys where `owned`; with `store`, keys and values go to the cache in the same dispatch. */
+/**
+ * Rotates queries, and keys where `owned`; with `store`, keys and values go to the cache in the
+ * same dispatch.
+ */
 export interface Rope extends Heads {
   qkv: Place;
   tokens: number;
@@ -173,7 +193,10 @@ export interface Activate extends Activated {
   n: number;
 }
 
-/** out = scale * values [column, column + n) of rows (+ out); their numbers are in the arena, as floats, below `count`. */
+/**
+ * out = scale * values [column, column + n) of rows (+ out); their numbers are in the arena, as
+ * floats, below `count`.
+ */
 export interface Rows {
   weights: Weights;
   count: number;
@@ -198,6 +221,9 @@ export interface Convolve {
   bias?: number; // vectors [taps][n], [n]
   before: number;
   after: number; // [taps - 1][n]: the last inputs, the oldest first
-  /** Copies of what is carried, behind the token that makes it `first` tokens and behind each `every` more; 0: none. */
+  /**
+   * Copies of what is carried, behind the token that makes it `first` tokens and behind each
+   * `every` more; 0: none.
+   */
   copies: { at: number; step: number; first: number; every: number };
 }

@@ -12,8 +12,8 @@ export interface Memory {
 
 /** Whether products of few tokens, and of many, take activations as codes. */
 export interface Coded {
-  few: boolean;
-  many: boolean;
+  gemv: boolean;
+  gemm: boolean;
 }
 
 export class Dispatcher {

@@ -1,5 +1,5 @@
-// Rows of activations: a workgroup for each group of values, an invocation for each value or channel; the
-// choice of experts, and the sum of what they gave.
+// Rows of activations: a workgroup for each group of values, an invocation for each value or
+// channel; the choice of experts, and the sum of what they gave.
 
 import type { Activate, Combine, Convolve, Groups, Norm, Place, Route } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
@@ -120,7 +120,10 @@ export function combine(to: Dispatcher, op: Combine): void {
   );
 }
 
-/** What is carried has TAPS - 1 rows: an invocation has a channel to itself, and its inputs in registers. */
+/**
+ * What is carried has TAPS - 1 rows: an invocation has a channel to itself, and its inputs in
+ * registers.
+ */
 export function convolve(to: Dispatcher, op: Convolve): void {
   const { copies } = op;
   to.run(

@@ -1,5 +1,5 @@
-// Products of weights with rows of activations, and rows of a table: parts cut where a binding ends, the kernel
-// for few tokens or for many, activations as they are or as codes.
+// Products of weights with rows of activations, and rows of a table: parts cut where a binding
+// ends, the kernel for few tokens or for many, activations as they are or as codes.
 
 import type { Matmul, Part, Rows } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
@@ -54,7 +54,10 @@ function piecesOf(to: Dispatcher, part: Part, bytes: number, matrices = 1): Piec
   return pieces;
 }
 
-/** What all variants that read rows of a type have in common; `base`: the bytes of bindings where rows begin. */
+/**
+ * What all variants that read rows of a type have in common; `base`: the bytes of bindings where
+ * rows begin.
+ */
 function decoderOf(to: Dispatcher, type: number, cols: number, base: number[]) {
   const { values, bytes, decode } = typeOf(type);
   const width = rowBytes(type, cols);
@@ -90,7 +93,7 @@ const takesCodes = (
   few: boolean,
 ): boolean =>
   features.dots &&
-  (few ? coded.few : coded.many) &&
+  (few ? coded.gemv : coded.gemm) &&
   typeOf(type).coded &&
   actBytes(rowsOf(op), op.cols) <= (acts?.size ?? 0);
 
@@ -181,7 +184,7 @@ function product(
       ...decoder,
       ...(coded && { dots: true, bound: (pieces.length + 1) as 2 | 3 | 4 }),
       sums: few,
-      name: `${few ? 'vector' : 'tiled'} ${type}${coded ? ' codes' : ''}`,
+      name: `${few ? 'gemv' : 'gemm'} ${type}${coded ? ' codes' : ''}`,
       texts: [...decoder.texts, ...(coded ? [actsText] : []), ...variant.texts],
       constants: { ...decoder.constants, ...variant.constants },
       words: { ACTS_BINDING: String(kBinding + pieces.length), ...variant.words },
@@ -239,7 +242,8 @@ function vectorOf(
   const text = vectorText.replace(
     '//@ accumulate',
     gated
-      ? 'accumulate0(0u, row, token, at.lane, &sums); accumulate1(RESULTS, row, token, at.lane, &sums);'
+      ? 'accumulate0(0u, row, token, at.lane, &sums); ' +
+          'accumulate1(RESULTS, row, token, at.lane, &sums);'
       : byPart(parts, (i) => `accumulate${i}(0u, row, token, at.lane, &sums);`),
   );
   return {

@@ -1,5 +1,5 @@
-// Pipelines by variant, compiled when they are first asked for or beforehand; bind groups, made once
-// for the same buffers; the uniform buffer whose slots hold what dispatches differ in.
+// Pipelines by variant, compiled when they are first asked for or beforehand; bind groups, made
+// once for the same buffers; the uniform buffer whose slots hold what dispatches differ in.
 import {
   fieldsOf,
   keyOf,
@@ -115,9 +115,13 @@ export class Pipelines {
     return name;
   }
 
-  /** The bind group for slots of a chunk of parameters and these buffers, in the order of their bindings. */
+  /**
+   * The bind group for slots of a chunk of parameters and these buffers, in the order of their
+   * bindings.
+   */
   #group(bound: Bound, chunk: number, buffers: GPUBufferBinding[]): GPUBindGroup {
-    const key = `${bound} ${chunk} ${buffers.map((b) => `${this.#name(b.buffer)}:${b.offset ?? 0}:${b.size ?? ''}`).join(' ')}`;
+    const names = buffers.map((b) => `${this.#name(b.buffer)}:${b.offset ?? 0}:${b.size ?? ''}`);
+    const key = `${bound} ${chunk} ${names.join(' ')}`;
     let group = this.#groups.get(key);
     if (group) return group;
     if (this.#groups.size >= kBindGroups) this.#groups.clear();

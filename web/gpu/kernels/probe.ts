@@ -3,7 +3,8 @@
 const probe = (size: number) => `enable subgroups;
 @group(0) @binding(0) var<storage, read_write> linear: array<u32>;
 @compute @workgroup_size(${size})
-fn main(@builtin(local_invocation_index) lane: u32, @builtin(subgroup_invocation_id) place: u32, @builtin(subgroup_size) size: u32) {
+fn main(@builtin(local_invocation_index) lane: u32,
+        @builtin(subgroup_invocation_id) place: u32, @builtin(subgroup_size) size: u32) {
   let first = subgroupBroadcastFirst(lane);
   linear[lane] = select(0u, 1u, place == lane % size && first == lane / size * size);
 }`;

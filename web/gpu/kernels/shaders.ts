@@ -35,7 +35,10 @@ export const keyOf = (v: Variant) =>
 
 export const kBinding = 3;
 
-/** The text once for each binding, whose number replaces `$`; only its marked parts where it has marks. */
+/**
+ * The text once for each binding, whose number replaces `$`; only its marked parts where it has
+ * marks.
+ */
 export function pasted(text: string, bindings: number): string {
   const once = (part: string) =>
     Array.from({ length: bindings }, (_, i) =>

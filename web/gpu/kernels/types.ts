@@ -1,5 +1,5 @@
-// Weight types: their numbers and sizes from kernels/types.def, and the file of kernels/wgsl/blocks that decodes
-// each.
+// Weight types: their numbers and sizes from kernels/types.def, and the file of kernels/wgsl/blocks
+// that decodes each.
 import listed from '../../../kernels/types.def';
 import bf16 from '../../../kernels/wgsl/blocks/bf16.wgsl';
 import f16 from '../../../kernels/wgsl/blocks/f16.wgsl';
@@ -23,7 +23,10 @@ import q80 from '../../../kernels/wgsl/blocks/q8_0.wgsl';
 import tq10 from '../../../kernels/wgsl/blocks/tq1_0.wgsl';
 import tq20 from '../../../kernels/wgsl/blocks/tq2_0.wgsl';
 
-/** `coded`: values are codes of eight bits times a scale, which activations that are codes can be multiplied with. */
+/**
+ * `coded`: values are codes of eight bits times a scale, which activations that are codes can be
+ * multiplied with.
+ */
 export interface WeightType {
   name: string;
   decode: string;

@@ -1,0 +1,134 @@
+// dist/THIRD_PARTY.md: the third-party code in the package and its licences. npm packages come from
+// what esbuild really bundled, with the licence files of node_modules; a package without one fails
+// the build. What Emscripten links into the WebAssembly files leaves no trace there, so it is
+// listed here.
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { basename } from 'node:path';
+import { inRoot, write } from './lib.mjs';
+
+/**
+ * Linked by Emscripten 3.1.6, the only version that glue.mjs accepts, or compiled in as headers.
+ */
+const linked = [
+  {
+    name: 'Emscripten runtime and glue',
+    licence: 'MIT',
+    copyright: 'Copyright (c) 2010-2022 The Emscripten Authors',
+    files: 'engine.*.wasm, safetensors.wasm, worker.js, worker-node.js, inline.js',
+  },
+  {
+    name: 'musl libc',
+    licence: 'MIT',
+    copyright: 'Copyright (c) 2005-2020 Rich Felker, et al.',
+    files: 'engine.*.wasm, safetensors.wasm',
+  },
+  {
+    name: 'LLVM libc++, libc++abi and compiler-rt',
+    licence: 'Apache-2.0 WITH LLVM-exception',
+    copyright: 'The LLVM Project',
+    files: 'engine.*.wasm, safetensors.wasm',
+  },
+  {
+    name: 'dlmalloc',
+    licence: 'CC0-1.0 (public domain)',
+    copyright: 'Doug Lea',
+    files: 'engine.*.wasm, safetensors.wasm',
+  },
+  {
+    name: 'nlohmann/json',
+    licence: 'MIT',
+    copyright:
+      'Copyright (c) 2013-2022 Niels Lohmann, 2009 Florian Loitsch, 2008-2009 Bjoern Hoehrmann',
+    files: 'engine.gpu.wasm, safetensors.wasm',
+  },
+];
+
+/** Of the native program and library, which are built from source and are not in the package. */
+const native = [
+  ['nlohmann/json', 'MIT', 'header, compiled in'],
+  ['CLI11', 'BSD-3-Clause', 'header, compiled into the program'],
+  ['libcurl', 'curl', 'linked'],
+  ['zlib', 'Zlib', 'linked'],
+  ['lz4', 'BSD-2-Clause', 'linked'],
+  ['Zstandard', 'BSD-3-Clause or GPL-2.0', 'linked'],
+  ['libedit', 'BSD-3-Clause', 'linked by the program'],
+  ['cpp-httplib', 'MIT', 'linked by the program, not on macOS'],
+];
+
+/** The package of a file below node_modules; undefined for our own files. */
+const packageOf = (path) => /^.*node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1];
+
+/**
+ * esbuild with a note of every package that it bundles: `bundled` maps packages to files of dist/.
+ */
+export function recording(esbuild) {
+  const bundled = new Map();
+  return {
+    bundled,
+    async build(options) {
+      const result = await esbuild.build({ ...options, metafile: true });
+      for (const [output, { inputs }] of Object.entries(result.metafile.outputs)) {
+        // What is not written becomes a part of inline.js.
+        const file = options.write === false ? 'inline.js' : basename(output);
+        for (const [input, { bytesInOutput }] of Object.entries(inputs)) {
+          const name = packageOf(input);
+          if (!name || !bytesInOutput) continue;
+          bundled.set(name, new Set([...(bundled.get(name) ?? []), file]));
+        }
+      }
+      return result;
+    },
+  };
+}
+
+function licenceOf(name) {
+  const folder = inRoot('node_modules', name);
+  const file =
+    existsSync(folder) && readdirSync(folder).find((n) => /^(licen[cs]e|copying)/i.test(n));
+  if (!file) throw new Error(`third-party: the bundled package ${name} has no licence file`);
+  const { version, license } = JSON.parse(readFileSync(`${folder}/package.json`, 'utf8'));
+  return { version, license, text: readFileSync(`${folder}/${file}`, 'utf8').trim() };
+}
+
+const table = (head, rows) =>
+  [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |\n`).join('');
+const block = (text) => `\`\`\`text\n${text}\n\`\`\`\n`;
+
+/** The list as Markdown; bundled: package → names of the files of dist/ that hold some of it. */
+export function thirdParty(bundled) {
+  const packages = [...bundled]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([name, files]) => ({ name, files: [...files].sort().join(', '), ...licenceOf(name) }));
+  const mit = readFileSync(inRoot('LICENSE'), 'utf8').replace(/^[^]*?^Copyright.*\n+/m, '');
+  return [
+    '# Third-party code',
+    'Sluice itself is under the MIT licence (`LICENSE`). The files of this package also contain:',
+    '## npm packages',
+    table(
+      ['Package', 'Version', 'Licence', 'In'],
+      packages.map(({ name, version, license, files }) => [name, version, license, files]),
+    ),
+    ...packages.flatMap(({ name, text }) => [`### ${name}`, block(text)]),
+    '## Linked into WebAssembly',
+    table(
+      ['Component', 'Licence', 'Copyright', 'In'],
+      linked.map(({ name, licence, copyright, files }) => [
+        name,
+        licence,
+        copyright,
+        `\`${files}\``,
+      ]),
+    ),
+    'The text of the MIT licence, which applies to each component above that names it:',
+    block(mit.trim()),
+    '## Native program and library',
+    'They are not in this package. Built from source, they use:',
+    table(['Component', 'Licence', 'How'], native),
+  ]
+    .map((part) => part.trimEnd())
+    .join('\n\n')
+    .concat('\n');
+}
+
+export const writeThirdParty = (bundled) =>
+  write(inRoot('dist', 'THIRD_PARTY.md'), thirdParty(bundled));
