@@ -209,7 +209,9 @@ function chatParams(
         ],
   );
   const format =
-    engine.structuredOutput && options.responseFormat?.type === 'json' ? options.responseFormat : undefined;
+    engine.structuredOutput && options.responseFormat?.type === 'json'
+      ? options.responseFormat
+      : undefined;
   return {
     messages: options.prompt.flatMap(chatMessages),
     max_tokens: options.maxOutputTokens,

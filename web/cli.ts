@@ -86,9 +86,10 @@ MODEL is a GGUF file, an http(s) URL or hf:owner/repo/file.gguf[@revision].
       [-n N] [--temp T] [--top-k K] [--top-p P] [--min-p P] [--seed S] [--stop TEXT]… [--ignore-eos]
       [--repeat-penalty R] [--frequency-penalty F] [--presence-penalty P] [--repeat-last-n N]
   serve MODEL          OpenAI's API over HTTP: chat, completions, embeddings, models
-      [--port 8080] [--host 127.0.0.1] [--parallel N] [--api-key K] [--cors-origin ORIGIN] [--max-queue 64]
-      [--max-body-size 4M] [--timeout S] [--shutdown-timeout S] [--draft ngram|MODEL|off] [--no-structured-output] [--quiet]
-  tokenize MODEL --file F [--no-add-special] [--no-parse-special]    token ids, a JSON array on one line
+      [--port 8080] [--host 127.0.0.1] [--parallel N] [--api-key K] [--cors-origin ORIGIN]
+      [--max-queue 64] [--max-body-size 4M] [--timeout S] [--shutdown-timeout S]
+      [--draft ngram|MODEL|off] [--no-structured-output] [--quiet]
+  tokenize MODEL --file F [--no-add-special] [--no-parse-special]    token ids, a JSON array
   info MODEL                                                the header and the memory plan
 
 All: [--memory-budget 64M] [--threads T] [-c N] [--kernels NAME] [--cache-dir DIR] [--json]

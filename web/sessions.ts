@@ -1,8 +1,8 @@
 // Sessions that outlive the page:
 //   import { SavedSessions } from 'sluice-llm/sessions';
 //   const saved = await SavedSessions.open();
-//   await saved.save('the report', engine);          // what its KV cache holds, or a session's
-//   await saved.restorePrefix(engine, prompt);              // after a reload: what of it begins like the prompt
+//   await saved.save('the report', engine);     // what its KV cache holds, or a session's
+//   await saved.restorePrefix(engine, prompt);  // after a reload: what begins like the prompt
 // A session is one file of the origin's private file system, under its name: a head with a sum, its
 // tokens, then the state as the engine gives it, which has its own sum and belongs to one model. A
 // file appears whole or not at all. The least recently used go when all together are larger than

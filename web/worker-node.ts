@@ -45,7 +45,12 @@ const platform: HostPlatform = {
   openPath,
   swapFiles: () => nodeSwapFiles(),
   gpu: async () => ({
-    advise: async () => ({ prefill: 'wasm', decode: 'wasm', gpuMinBatch: Infinity, reason: kNoGpu }),
+    advise: async () => ({
+      prefill: 'wasm',
+      decode: 'wasm',
+      gpuMinBatch: Infinity,
+      reason: kNoGpu,
+    }),
     findGpu: async ({ device }) =>
       device === 'auto' ? null : Promise.reject(new SluiceError('NOT_SUPPORTED', kNoGpu)),
   }),

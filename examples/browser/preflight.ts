@@ -87,8 +87,8 @@ export function report(info: ModelInfo, limited: boolean): Node[] {
     [
       'Context',
       plan.contextLength > info.trainContextLength
-        ? `${count(plan.contextLength)}, but it was trained on ${count(info.trainContextLength)}: ` +
-          'beyond that its answers fall apart'
+        ? `${count(plan.contextLength)}, but it was trained on ` +
+          `${count(info.trainContextLength)}: beyond that its answers fall apart`
         : `${count(plan.contextLength)} of ${count(info.trainContextLength)} trained`,
     ],
     ['Made for', info.chatTemplate ? 'chat' : 'continuing text (no chat template)'],

@@ -1,7 +1,7 @@
-// What generic/direct.h needs beside the vocabulary, for targets of four lanes: 16 columns of one
-// row fill a vector, where packed ones hold four columns of four rows. The target provides load_row
-// and load_signed_row: 16 activations, from column 16 half of a block, as its dot products want
-// them beside 16 codes of one row.
+// What generic/unpacked_gemv.h needs beside the SIMD interface, for targets of four lanes: 16
+// columns of one row fill a vector, where packed ones hold four columns of four rows. The target
+// provides load_row and load_signed_row: 16 activations, from column 16 half of a block, as its dot
+// products want them beside 16 codes of one row.
 #pragma once
 
 #include <string.h>

@@ -1,7 +1,7 @@
-// What generic/direct.h needs beside the vocabulary, for targets of eight and sixteen lanes: 16
-// bytes of each row are transposed in registers to the vectors that packed weights are loaded as.
-// That takes as many instructions as to multiply row by row and bring sums together, and the
-// product stays what it is. The target provides transpose_rows.
+// What generic/unpacked_gemv.h needs beside the SIMD interface, for targets of eight and sixteen
+// lanes: 16 bytes of each row are transposed in registers to the vectors that packed weights are
+// loaded as. That takes as many instructions as to multiply row by row and bring sums together, and
+// the product stays what it is. The target provides transpose_rows.
 #pragma once
 
 #define SLUICE_DIRECT 1

@@ -51,7 +51,7 @@ std::string EngineBinding::stats() {
   put(out, "clusteredHeadKnown", static_cast<double>(head.known));
   put(out, "clusteredHeadProducts", static_cast<double>(head.products));
   put(out, "bytesPerPass", static_cast<double>(r.plan().streamed_bytes));
-  put(out, "pinsPending", static_cast<double>(r.pins_absent()));
+  put(out, "pinsPending", static_cast<double>(r.pins_pending()));
   return to_text(out);
 }
 

@@ -97,7 +97,7 @@ Result<Template> Template::create(const ModelTexts& texts, std::string_view sour
 }
 
 Status Template::Impl::bind(Interpreter& in, const Program& used, const Request& request) const {
-  const bool mark = !request.content_special;
+  const bool mark = !request.parse_special_in_content;
   const std::pair<const char*, std::string_view> given[] = {{"variables", request.variables},
                                                             {"messages", request.messages},
                                                             {"tools", request.tools},

@@ -36,11 +36,11 @@ struct Request {
   // An array of objects, each with a role; content is text, null, or a list of parts of type text,
   // which become one text. Arguments of tool_calls may be objects or JSON in a string.
   std::string_view messages;
-  std::string_view tools;             // an array
-  std::string_view documents;         // an array
-  std::string_view variables;         // an object of further variables, such as enable_thinking
-  bool add_generation_prompt = true;  // the prompt ends where the assistant's answer begins
-  bool content_special = false;       // what callers say may be control tokens too
+  std::string_view tools;                 // an array
+  std::string_view documents;             // an array
+  std::string_view variables;             // an object of further variables, such as enable_thinking
+  bool add_generation_prompt = true;      // the prompt ends where the assistant's answer begins
+  bool parse_special_in_content = false;  // what callers say may be control tokens too
   std::optional<std::time_t> now;  // what strftime_now tells, in local time; default: the clock's
 };
 

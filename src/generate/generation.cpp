@@ -106,7 +106,7 @@ struct Generation::Impl {
   [[nodiscard]] std::span<const float> logits() const {
     return session.logits(length - 1 - first_row);
   }
-  bool say(Token token, double now);
+  bool emit_token(Token token, double now);
   bool jump_forward(double now, std::vector<Token>* tokens);
   Piece make_piece(Token token);
   void release(bool all);
@@ -211,7 +211,7 @@ Result<Token> Generation::Impl::pick() {
 }
 
 // Takes a token into the answer; true when that is its end.
-bool Generation::Impl::say(Token token, double now) {
+bool Generation::Impl::emit_token(Token token, double now) {
   ++counts.generated;
   if (drafter) drafter->said(token);
   counts.generate_ms = now - prompt_end;
@@ -244,7 +244,7 @@ bool Generation::Impl::jump_forward(double now, std::vector<Token>* tokens) {
   for (const Token id : *ids) {
     if (static_cast<int64_t>(tokens->size()) > room || !matcher->advance(id)) return false;
     ++counts.forced;
-    if (say(id, now)) return true;
+    if (emit_token(id, now)) return true;
     tokens->push_back(id);
   }
   return false;
@@ -259,7 +259,7 @@ Step Generation::Impl::choose() {
   const bool free = options.ignore_eos && !matcher;
   if (!free && tokenizer.is_end_of_generation(token)) return end(Finish::kStop);
   if (matcher) static_cast<void>(matcher->advance(token));
-  if (say(token, now)) return Step::kDone;
+  if (emit_token(token, now)) return Step::kDone;
   upcoming.assign(1, token);
   if (jump_forward(now, &upcoming)) return Step::kDone;
   return go_on();

@@ -44,7 +44,7 @@ void StopFilter::push(std::string_view text) {
   if (stopped_ == nullptr) {
     for (const Automaton& automaton : automata_) held = std::max(held, automaton.matched);
   }
-  certain_ = length_ - held;
+  ready_ = length_ - held;
 }
 
 }  // namespace sluice::generate

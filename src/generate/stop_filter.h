@@ -24,7 +24,7 @@ class StopFilter {
   void push(std::string_view text);
 
   // Bytes of the text that are ready. Once stopped: where the stop string begins.
-  [[nodiscard]] uint64_t ready() const { return certain_; }
+  [[nodiscard]] uint64_t ready() const { return ready_; }
   // The stop string that was completed first, of several the longest; null: none yet.
   [[nodiscard]] const std::string* stopped() const { return stopped_; }
 
@@ -39,7 +39,7 @@ class StopFilter {
 
   std::vector<Automaton> automata_;
   const std::string* stopped_ = nullptr;
-  uint64_t length_ = 0, certain_ = 0;
+  uint64_t length_ = 0, ready_ = 0;
 };
 
 }  // namespace sluice::generate

@@ -180,7 +180,7 @@ std::string GpuExecutor::describe() const {
       {"nVocab", p.hp.n_vocab},
       {"nEmbd", p.hp.n_embd},
       {"normEps", p.hp.norm_eps},
-      {"whole", plan.kv_shape.whole},
+      {"bidirectional", plan.kv_shape.bidirectional},
       {"pool", p.pool},
       {"head", p.head},
       {"widths", std::vector<int64_t>(p.width.begin(), p.width.end())},

@@ -287,7 +287,7 @@ void Machine::step() {
     case 'R':
       return reduce();
     default: {
-      char name[48];
+      char name[64];
       std::snprintf(name, sizeof name, "has the instruction 0x%02x, which is not supported", op);
       return fail(name);
     }

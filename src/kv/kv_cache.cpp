@@ -90,15 +90,15 @@ float* KvCache::state(int32_t layer, int32_t copy) const {
   return reinterpret_cast<float*>(states) + copy * l.state;
 }
 
-Status KvPool::init(KvShape shape, int32_t n_timelines) {
+Status KvPool::init(KvShape shape, int32_t n_sequences) {
   layout_.shape = std::move(shape);
   stride_ = 0;
   for (const LayerShape& l : layout_.shape.layers) {
     layout_.offset.push_back(stride_);
     stride_ += layer_bytes(layout_.shape, l);
   }
-  taken_.assign(static_cast<size_t>(n_timelines), 0);
-  return memory_.allocate(stride_ * static_cast<uint64_t>(n_timelines));
+  taken_.assign(static_cast<size_t>(n_sequences), 0);
+  return memory_.allocate(stride_ * static_cast<uint64_t>(n_sequences));
 }
 
 bool KvPool::acquire(KvCache* out) {

@@ -70,7 +70,7 @@ struct LayerShape {
 struct KvShape {
   std::vector<LayerShape> layers;
   int32_t n_ctx = 0;
-  bool whole = false;    // a text is read whole: one that is longer begins anew
+  bool bidirectional = false;  // a text is read whole: one that is longer begins anew
   bool answers = false;  // the first positions are a source's, read whole; the others answer it
   Eviction eviction{};   // of all layers that pick
   int32_t n_checkpoints = 0;  // copies of all recurrent states that a sequence may keep
@@ -145,7 +145,7 @@ class KvCache {
 // The sequences' memory, as many as the plan says.
 class KvPool {
  public:
-  [[nodiscard]] Status init(KvShape shape, int32_t n_timelines);
+  [[nodiscard]] Status init(KvShape shape, int32_t n_sequences);
   // Room for one more sequence; false when all is taken.
   [[nodiscard]] bool acquire(KvCache* out);
   void release(const KvCache& cache);

@@ -386,7 +386,7 @@ Status Model::preload(Progress progress, void* context) {
       if (residency.ready(u)) loaded += plan.units[u].bytes;
     }
     if (progress != nullptr) progress(context, loaded, total);
-    if (residency.pins_absent() == 0) return {};
+    if (residency.pins_pending() == 0) return {};
     SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
   }
 }

@@ -8,17 +8,17 @@
 namespace sluice::open {
 namespace {
 
-std::unique_ptr<HeaderLoader> course_of(Source source) {
+std::unique_ptr<HeaderLoader> loader_of(Source source) {
   bool directory = source.directory || names_directory(source.address);
   if (!source.names.empty()) {
     directory = std::any_of(source.names.begin(), source.names.end(),
                             [](const std::string& name) { return base_name(name) == kConfigName; });
   }
-  return directory ? directory_course(std::move(source)) : file_course(std::move(source));
+  return directory ? directory_loader(std::move(source)) : file_loader(std::move(source));
 }
 
 }  // namespace
 
-Opener::Opener(Source source) : Opener(course_of(std::move(source))) {}
+Opener::Opener(Source source) : Opener(loader_of(std::move(source))) {}
 
 }  // namespace sluice::open

@@ -33,8 +33,8 @@ struct {
                              {"tokenizer.json", false},    {"tokenizer_config.json", true},
                              {"chat_template.jinja", true}};
 
-struct DirectoryCourse final : HeaderLoader {
-  explicit DirectoryCourse(Source from) : HeaderLoader(std::move(from)) {
+struct DirectoryLoader final : HeaderLoader {
+  explicit DirectoryLoader(Source from) : HeaderLoader(std::move(from)) {
     if (source.names.empty()) place = place_of(source.address);
   }
 
@@ -65,7 +65,7 @@ struct DirectoryCourse final : HeaderLoader {
   uint64_t n_tensors = 0;
 };
 
-Status DirectoryCourse::next() {
+Status DirectoryLoader::next() {
   if (n_texts < kTextsBeforeShards) return want_text();
   if (shard_names.empty()) {
     shard_names.emplace_back("model.safetensors");
@@ -82,7 +82,7 @@ Status DirectoryCourse::next() {
   return n_parsed < files.size() ? want_bytes() : describe();
 }
 
-Status DirectoryCourse::missing(std::string_view why) const {
+Status DirectoryLoader::missing(std::string_view why) const {
   const std::string name(need.want == FileRequestKind::kFile ? shard_names[files.size()]
                                                              : base_name(need.name));
   const bool config = name == kConfigName;
@@ -91,7 +91,7 @@ Status DirectoryCourse::missing(std::string_view why) const {
                config ? " To open a GGUF file, name the file itself." : "");
 }
 
-Status DirectoryCourse::want_shard() {
+Status DirectoryLoader::want_shard() {
   const std::string& name = shard_names[files.size()];
   const std::optional<uint32_t> choice = chosen(name);
   if (!source.names.empty() && !choice) {
@@ -100,7 +100,7 @@ Status DirectoryCourse::want_shard() {
   return want(FileRequestKind::kFile, place.file(name), choice.value_or(0));
 }
 
-Status DirectoryCourse::want_text() {
+Status DirectoryLoader::want_text() {
   if (n_texts == kPooling && !texts[kModules].text().empty()) {
     Result<std::vector<std::string>> folders = hf::dense_folders(texts[kModules].text());
     if (!folders.ok()) return folders.status();
@@ -128,7 +128,7 @@ Status DirectoryCourse::want_text() {
   return want(FileRequestKind::kText, place.file(name), choice.value_or(0));
 }
 
-Status DirectoryCourse::parse_shard() {
+Status DirectoryLoader::parse_shard() {
   File& file = files[n_parsed];
   hf::SafetensorsFile shard;
   const Result<gguf::ParseProgress> parsed =
@@ -146,7 +146,7 @@ Status DirectoryCourse::parse_shard() {
   return {};
 }
 
-Status DirectoryCourse::describe() {
+Status DirectoryLoader::describe() {
   // An upper bound of the memory for reading the vocabulary, with its tables.
   const uint64_t room = 4 * texts[kTokenizer].bytes().size() + (64 << 10);
   if (!AlignedBuffer().allocate(room).ok()) return no_memory(room);
@@ -171,12 +171,12 @@ Status DirectoryCourse::describe() {
 
 }  // namespace
 
-std::unique_ptr<HeaderLoader> directory_course(Source source) {
-  return std::make_unique<DirectoryCourse>(std::move(source));
+std::unique_ptr<HeaderLoader> directory_loader(Source source) {
+  return std::make_unique<DirectoryLoader>(std::move(source));
 }
 
 Opener Opener::of_directory(Source source) {
-  return Opener(directory_course(std::move(source)));
+  return Opener(directory_loader(std::move(source)));
 }
 
 }  // namespace sluice::open

@@ -7,8 +7,8 @@
 namespace sluice::open {
 namespace {
 
-struct FileCourse final : HeaderLoader {
-  explicit FileCourse(Source from) : HeaderLoader(std::move(from)) {
+struct FileLoader final : HeaderLoader {
+  explicit FileLoader(Source from) : HeaderLoader(std::move(from)) {
     if (!source.names.empty()) first = chosen(first_part(base_name(source.names[0]))).value_or(0);
   }
 
@@ -36,25 +36,25 @@ struct FileCourse final : HeaderLoader {
 };
 
 // The name of the file that is opened or read next; "" if it cannot be derived.
-std::string FileCourse::part_name() const {
+std::string FileLoader::part_name() const {
   const std::string& name = source.names.empty() ? source.address : source.names[first];
   return n_parsed == 0 ? name : split_name(name, n_parsed, n_parts);
 }
 
 // Adds the file's name to errors of later files.
-Status FileCourse::in_part(const Status& status) const {
+Status FileLoader::in_part(const Status& status) const {
   if (status.ok() || n_parsed == 0) return status;
   const std::string name = part_name();
   return error(status.code(), "%.80s: %s", std::string(base_name(name)).c_str(),
                status.message().c_str());
 }
 
-Status FileCourse::missing(std::string_view why) const {
+Status FileLoader::missing(std::string_view why) const {
   return error(Code::kNotFound, "%.80s is missing: %.300s",
                std::string(base_name(need.name)).c_str(), std::string(why).c_str());
 }
 
-Status FileCourse::want_part() {
+Status FileLoader::want_part() {
   std::string name = part_name();
   uint32_t choice = first;
   if (n_parsed > 0 && !source.names.empty()) {  // without such names, the files' order counts
@@ -73,7 +73,7 @@ Status FileCourse::want_part() {
   return want(FileRequestKind::kFile, std::move(name), choice);
 }
 
-Status FileCourse::parse() {
+Status FileLoader::parse() {
   File& file = files[n_parsed];
   if (source.described > 0) {
     SLUICE_RETURN_IF_ERROR(gguf::parse_placed(file.prefix.bytes(), source.described, &header));
@@ -97,7 +97,7 @@ Status FileCourse::parse() {
   return {};
 }
 
-Status FileCourse::parse_qsf() {
+Status FileLoader::parse_qsf() {
   File& file = files[0];
   const Result<gguf::ParseProgress> parsed =
       qsf::parse(file.prefix.bytes(), file.size, &header, &runs);
@@ -109,12 +109,12 @@ Status FileCourse::parse_qsf() {
 
 }  // namespace
 
-std::unique_ptr<HeaderLoader> file_course(Source source) {
-  return std::make_unique<FileCourse>(std::move(source));
+std::unique_ptr<HeaderLoader> file_loader(Source source) {
+  return std::make_unique<FileLoader>(std::move(source));
 }
 
 Opener Opener::of_file(Source source) {
-  return Opener(file_course(std::move(source)));
+  return Opener(file_loader(std::move(source)));
 }
 
 }  // namespace sluice::open

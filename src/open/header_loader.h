@@ -87,8 +87,8 @@ struct HeaderLoader {
   std::vector<hf::Derived> derived;
 };
 
-[[nodiscard]] std::unique_ptr<HeaderLoader> file_course(Source source);
-[[nodiscard]] std::unique_ptr<HeaderLoader> directory_course(Source source);
+[[nodiscard]] std::unique_ptr<HeaderLoader> file_loader(Source source);
+[[nodiscard]] std::unique_ptr<HeaderLoader> directory_loader(Source source);
 inline constexpr const char* kConfigName = "config.json";
 
 }  // namespace sluice::open

@@ -63,19 +63,19 @@ Status HeaderLoader::ask_for(uint64_t bytes) {
 
 // --- the opener
 
-Opener::Opener(std::unique_ptr<HeaderLoader> course) : course_(std::move(course)) {
-  course_->advance();
+Opener::Opener(std::unique_ptr<HeaderLoader> loader) : loader_(std::move(loader)) {
+  loader_->advance();
 }
 
 Opener::~Opener() = default;
 
 Result<FileRequest> Opener::need() const {
-  if (!course_->failure.ok()) return course_->failure;
-  return course_->need;
+  if (!loader_->failure.ok()) return loader_->failure;
+  return loader_->need;
 }
 
 Status Opener::opened(uint64_t size) {
-  HeaderLoader& c = *course_;
+  HeaderLoader& c = *loader_;
   if (!c.failure.ok() || c.need.want != FileRequestKind::kFile) return no_answer();
   const uint64_t wanted = std::min(size, c.first_bytes(size));
   File& file = c.files.emplace_back();
@@ -86,7 +86,7 @@ Status Opener::opened(uint64_t size) {
 }
 
 Status Opener::absent(std::string_view why) {
-  HeaderLoader& c = *course_;
+  HeaderLoader& c = *loader_;
   const FileRequestKind want = c.need.want;
   if (!c.failure.ok() || (want != FileRequestKind::kFile && want != FileRequestKind::kText))
     return no_answer();
@@ -101,7 +101,7 @@ Status Opener::absent(std::string_view why) {
 }
 
 Result<std::span<uint8_t>> Opener::reserve(uint64_t size) {
-  HeaderLoader& c = *course_;
+  HeaderLoader& c = *loader_;
   const bool text = c.need.want == FileRequestKind::kText;
   if (!c.failure.ok() || (!text && c.need.want != FileRequestKind::kBytes)) return no_answer();
   if (!text && size != c.need.length) return no_answer();
@@ -116,7 +116,7 @@ Result<std::span<uint8_t>> Opener::reserve(uint64_t size) {
 }
 
 Status Opener::supply() {
-  HeaderLoader& c = *course_;
+  HeaderLoader& c = *loader_;
   if (!c.failure.ok() || !c.reserved) return no_answer();
   c.reserved = false;
   c.failure = c.take();
@@ -125,19 +125,19 @@ Status Opener::supply() {
 }
 
 gguf::Header& Opener::header() {
-  return course_->header;
+  return loader_->header;
 }
 
 std::vector<qsf::Run>& Opener::qsf_runs() {
-  return course_->runs;
+  return loader_->runs;
 }
 
 std::span<const uint8_t> Opener::synthesized_file() const {
-  return {reinterpret_cast<const uint8_t*>(course_->made.data()), course_->made.size()};
+  return {reinterpret_cast<const uint8_t*>(loader_->made.data()), loader_->made.size()};
 }
 
 std::vector<hf::Derived>& Opener::derived() {
-  return course_->derived;
+  return loader_->derived;
 }
 
 }  // namespace sluice::open

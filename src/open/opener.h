@@ -83,9 +83,9 @@ class Opener {
   [[nodiscard]] std::vector<hf::Derived>& derived();
 
  private:
-  explicit Opener(std::unique_ptr<HeaderLoader> course);
+  explicit Opener(std::unique_ptr<HeaderLoader> loader);
 
-  std::unique_ptr<HeaderLoader> course_;
+  std::unique_ptr<HeaderLoader> loader_;
 };
 
 }  // namespace sluice::open

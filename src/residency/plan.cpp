@@ -120,9 +120,9 @@ Plan make_plan(std::span<const MatrixSpec> matrices, int64_t row_group, uint64_t
     if (counted(u.kind)) weights += u.packed_bytes;
   }
   if (weights <= budget) {
-    plan.embedding_held = embedding > 0 && weights + embedding <= budget;
+    plan.embedding_resident = embedding > 0 && weights + embedding <= budget;
     for (Unit& u : plan.units) {
-      u.pinned = u.kind != MatrixKind::kEmbedding || plan.embedding_held;
+      u.pinned = u.kind != MatrixKind::kEmbedding || plan.embedding_resident;
     }
     sum_up(plan);
     return plan;

@@ -59,7 +59,7 @@ struct Plan {
   uint64_t pinned_bytes = 0;    // memory of the pinned units, vectors apart
   uint64_t streamed_bytes = 0;  // file bytes read in every pass once the pins are loaded
   uint64_t total_bytes = 0;     // file bytes of all units but an embedding that is read by rows
-  bool embedding_held = false;
+  bool embedding_resident = false;
 
   [[nodiscard]] uint64_t ring_bytes() const { return n_slots * slot_bytes; }
 };
@@ -71,7 +71,7 @@ inline constexpr uint64_t kUnitTarget = 1ull << 20;
 inline constexpr uint64_t kOwnTarget = 256ull << 10;
 inline constexpr uint32_t kMinSlots = 2, kFewSlots = 4, kMaxSlots = 6;
 
-// TextChunks matrices (in order of use) into units and decides what is pinned within `budget`
+// Cuts matrices (in order of use) into units and decides what is pinned within `budget`
 // bytes, which vectors do not count against. When even the smallest ring does not fit, returns a
 // plan with n_slots 0 and no units.
 [[nodiscard]] Plan make_plan(std::span<const MatrixSpec> matrices, int64_t row_group,
@@ -183,7 +183,7 @@ class Residency {
   // Of them, direct reads.
   [[nodiscard]] uint64_t own_bytes() const { return own_bytes_; }
   [[nodiscard]] uint32_t under_way() const { return pushed_ - collected_; }
-  [[nodiscard]] uint32_t pins_absent() const { return pins_absent_; }
+  [[nodiscard]] uint32_t pins_pending() const { return pins_absent_; }
 
  private:
   // A pending request that is a table's row, not a unit: less than 0.

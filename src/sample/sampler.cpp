@@ -208,7 +208,7 @@ void Sampler::adjust(std::span<const float> logits, std::span<const Token> histo
   }
 }
 
-// TextChunks n entries by top-p and min-p; returns how many stay, in front. Both keep a head of the
+// Cuts n entries by top-p and min-p; returns how many stay, in front. Both keep a head of the
 // sorted order, so min-p may come first as long as top-p measures against the uncut total.
 size_t Sampler::cut(size_t n, bool sorted, float max) {
   Candidate* const entries = entries_.as<Candidate>();

@@ -269,12 +269,12 @@ Problem read_chat(std::string_view body, GenerateRequest* out) {
     }
     out->variables = to_text(*variables);
   }
-  std::string thoughts = "separate";
+  std::string thoughts = "deepseek";
   fields.read("reasoning_format", &thoughts);
-  if (thoughts != "separate" && thoughts != "inline") {
-    fields.fail("reasoning_format", "'reasoning_format' must be 'separate' or 'inline'.");
+  if (thoughts != "deepseek" && thoughts != "none") {
+    fields.fail("reasoning_format", "'reasoning_format' must be 'deepseek' or 'none'.");
   }
-  out->inline_reasoning = thoughts == "inline";
+  out->inline_reasoning = thoughts == "none";
   fields.read("parse_special_in_content", &out->parse_special_in_content);
   fields.refuse({"functions", "function_call", "audio", "prediction", "web_search_options",
                  "moderation", "reasoning_effort", "verbosity", "chat_template"});

@@ -27,7 +27,7 @@ Batcher::~Batcher() {
 
 bool Batcher::takes(const Engine& engine) {
   const kv::KvShape& shape = engine.plan().kv_shape;
-  return !shape.whole && !shape.answers;
+  return !shape.bidirectional && !shape.answers;
 }
 
 Status Batcher::add(Session& session) {

@@ -216,7 +216,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->map_items();
   SLUICE_RETURN_IF_ERROR(
       engine->working_.allocate(engine->program_, *engine->table_, plan.working()));
-  SLUICE_RETURN_IF_ERROR(engine->timelines_.init(plan.kv_shape, plan.n_sessions));
+  SLUICE_RETURN_IF_ERROR(engine->sequences_.init(plan.kv_shape, plan.n_sessions));
   engine->executor_ = std::make_unique<CpuExecutor>(*engine);
   if constexpr (model::kNextn) {
     if (engine->program_.nextn.on()) {
@@ -394,12 +394,12 @@ void Engine::refuse_weights(const std::string& tensor, int64_t first, int64_t la
 uint64_t Engine::begin_pass() {
   pass_under_way_ = true;
   pass_began_ms_ = monotonic_ms();
-  pins_absent_ = residency_.pins_absent();
+  pins_absent_ = residency_.pins_pending();
   return ++last_pass_;
 }
 
 double Engine::pass_ms() const {
-  return residency_.pins_absent() == pins_absent_ ? monotonic_ms() - pass_began_ms_ : 0;
+  return residency_.pins_pending() == pins_absent_ ? monotonic_ms() - pass_began_ms_ : 0;
 }
 
 bool Engine::poll() {

@@ -111,7 +111,7 @@ class Engine {
   [[nodiscard]] Executor& executor() const { return *executor_; }
   // In place of the CPU's, before the first pass.
   void compute_with(std::unique_ptr<Executor> executor);
-  [[nodiscard]] kv::KvPool& pool_of_timelines() { return timelines_; }
+  [[nodiscard]] kv::KvPool& pool_of_sequences() { return sequences_; }
   // Number of the pass that begins.
   [[nodiscard]] uint64_t begin_pass();
   void end_pass() { pass_under_way_ = false; }
@@ -177,7 +177,7 @@ class Engine {
   FiniteCheck weight_check_;
   std::vector<int32_t> item_mat_, item_vec_;  // the inverse of the plan's maps
   ComputeBuffer working_;
-  kv::KvPool timelines_;
+  kv::KvPool sequences_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<NextnHead> nextn_;
   uint64_t last_pass_ = 0;

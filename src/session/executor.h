@@ -67,7 +67,7 @@ class Executor {
   // Works on it, at most *max_ops operations, which it counts down. kBlocked: weights are missing;
   // kDone: the batch is computed; kFailed: failure() says why, and the batch is given up.
   [[nodiscard]] virtual Step step(int32_t* max_ops) = 0;
-  // Timelines that a batch may have.
+  // Sequences that a batch may have.
   [[nodiscard]] virtual int32_t max_parts() const { return 1; }
   // Of a batch of several, gives one up; the others go on.
   virtual void drop(const Sequence& sequence) { static_cast<void>(sequence); }

@@ -146,7 +146,7 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvPlan& room,
                      const kv::KvTypes& types) {
   kv::KvShape shape;
   shape.n_ctx = n_ctx;
-  shape.whole = !p.hp.causal;
+  shape.bidirectional = !p.hp.causal;
   shape.answers = p.decoder > 0;
   shape.eviction = room.eviction;
   shape.layers.resize(static_cast<size_t>(p.hp.n_layer));
@@ -287,7 +287,7 @@ void size_fixed(const Program& p, const kernels::Table& table, bool structured_o
 // Rows of the tables that stream, in a sixty-fourth of the budget together.
 void set_cached_rows(const Program& p, MemoryPlan& plan) {
   const bool held =
-      p.embedding == p.head ? plan.weights.streamed_bytes == 0 : plan.weights.embedding_held;
+      p.embedding == p.head ? plan.weights.streamed_bytes == 0 : plan.weights.embedding_resident;
   for (size_t i = held ? 1 : 0; i < p.tables.size(); ++i) {
     const model::Mat& m = p.mats[static_cast<size_t>(p.tables[i])];
     const uint64_t all = static_cast<uint64_t>(m.rows) + EmbeddingRowCache::kWays - 1;
@@ -330,7 +330,7 @@ uint64_t kv_bytes(const Program& program, const MemoryPlan& plan, const kv::KvTy
   return static_cast<uint64_t>(plan.n_sessions) * shape.bytes();
 }
 
-int64_t kv_positions(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
+int64_t kv_capacity(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
   const uint64_t others = plan.minimum - std::min(plan.minimum, plan.kv);
   const uint64_t room = plan.budget == 0 ? plan.kv : plan.budget - std::min(plan.budget, others);
   const auto fits = [&](int64_t n) {
@@ -412,7 +412,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
     plan.n_ctx = endless_text(options.memory_budget, plan.n_sessions);
   }
   plan.kv_shape = kv_shape(program, plan.n_ctx, plan.kv_plan, options.kv);
-  if (plan.kv_shape.whole && plan.kv_shape.recurrent()) {
+  if (plan.kv_shape.bidirectional && plan.kv_shape.recurrent()) {
     return error(Code::kUnsupportedArchitecture,
                  "the metadata value attention.causal is false, but layers of this \"%s\" model "
                  "read from left to right",

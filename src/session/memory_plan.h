@@ -129,7 +129,7 @@ struct MemoryPlan {
                                 const kv::KvTypes& types);
 // The longest context for which they would fit, all else being the least that works; without a
 // budget, in the bytes that the plan's take.
-[[nodiscard]] int64_t kv_positions(const model::Program& program, const MemoryPlan& plan,
-                                   const kv::KvTypes& types);
+[[nodiscard]] int64_t kv_capacity(const model::Program& program, const MemoryPlan& plan,
+                                  const kv::KvTypes& types);
 
 }  // namespace sluice::session

@@ -253,7 +253,7 @@ void CpuExecutor::leave_nextn() {
 void CpuExecutor::demand_nextn() {
   const model::Program& p = engine_.program();
   residency::Residency& r = engine_.residency();
-  if (r.plan().streamed_bytes == 0 && r.pins_absent() == 0) return;
+  if (r.plan().streamed_bytes == 0 && r.pins_pending() == 0) return;
   demand_.clear();
   for (size_t i = pc_; i < p.ops.size() && !p.ops[i].is<model::MoeOp>(); ++i) {
     const auto* product = p.ops[i].get<model::MatmulOp>();

@@ -116,7 +116,7 @@ void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
   number("other", plan.other);
   number("units", plan.weights.units.size());
   number("bytesPerPass", plan.weights.streamed_bytes);
-  sink("plan", "embeddingResident", plan.weights.embedding_held);
+  sink("plan", "embeddingResident", plan.weights.embedding_resident);
   sink("plan", "resident", plan.weights.streamed_bytes == 0);
 }
 
@@ -127,7 +127,7 @@ void report_kv_types(const Inspection& found, const ReportSink& sink) {
     if (bytes == 0) continue;
     sink("kvBytes", name, static_cast<double>(bytes));
     sink("maxContextByKvType", name,
-         static_cast<double>(kv_positions(found.program, found.plan, types)));
+         static_cast<double>(kv_capacity(found.program, found.plan, types)));
   }
 }
 

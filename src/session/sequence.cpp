@@ -42,7 +42,7 @@ bool Sequence::resumes(int32_t n) const {
 }
 
 int32_t Sequence::reachable(int32_t n) const {
-  if (cache_.shape().whole || n < source_) return 0;
+  if (cache_.shape().bidirectional || n < source_) return 0;
   int32_t target = std::clamp(n, 0, position_);
   if (recurrent_ && target < position_) {
     int32_t last = 0;

@@ -11,7 +11,7 @@ namespace sluice::session {
 
 Result<std::unique_ptr<Session>> Session::create(Engine& engine) {
   kv::KvCache cache;
-  if (!engine.pool_of_timelines().acquire(&cache)) {
+  if (!engine.pool_of_sequences().acquire(&cache)) {
     return error(Code::kInvalidArgument, "the engine was planned for %d sessions at a time",
                  engine.plan().n_sessions);
   }
@@ -25,7 +25,7 @@ Session::Session(Engine& engine, kv::KvCache cache) : engine_(engine), sequence_
 Session::~Session() {
   if (batcher_ != nullptr) batcher_->remove(*this);
   cancel();
-  engine_.pool_of_timelines().release(sequence_.cache());
+  engine_.pool_of_sequences().release(sequence_.cache());
 }
 
 Status adapters_changed() {
@@ -112,14 +112,14 @@ Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
 
 Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
   const int32_t n_rows = rows_of(tokens, wanted);
-  SLUICE_RETURN_IF_ERROR(admit(tokens, whole() ? 0 : position(), n_rows));
-  if (whole()) sequence_.clear();
+  SLUICE_RETURN_IF_ERROR(admit(tokens, bidirectional() ? 0 : position(), n_rows));
+  if (bidirectional()) sequence_.clear();
   begin_logits(tokens, n_rows);
   return {};
 }
 
 Status Session::begin_last(std::span<const Token> tokens, int32_t n_rows) {
-  if (n_rows < 1 || static_cast<size_t>(n_rows) > tokens.size() || whole() ||
+  if (n_rows < 1 || static_cast<size_t>(n_rows) > tokens.size() || bidirectional() ||
       tokens.size() > static_cast<size_t>(engine_.plan().draft_batch)) {
     return error(Code::kInvalidArgument, "a pass of %zu tokens cannot give logits of its last %d",
                  tokens.size(), n_rows);
@@ -130,7 +130,7 @@ Status Session::begin_last(std::span<const Token> tokens, int32_t n_rows) {
 }
 
 Status Session::begin_rows(std::span<const Token> tokens, int32_t first, int32_t count) {
-  if (!whole() || first < 0 || count < 1 ||
+  if (!bidirectional() || first < 0 || count < 1 ||
       int64_t{first} + count > static_cast<int64_t>(tokens.size())) {
     return error(Code::kInvalidArgument, "the rows %d to %d are not of a text read whole", first,
                  first + count - 1);
@@ -160,7 +160,7 @@ Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
   if (pass.ends.size() > 1 && (alone || in_parts)) {
     return error(Code::kInvalidArgument, "texts of this model are computed one at a time");
   }
-  if (in_parts && (whole() || answers())) {
+  if (in_parts && (bidirectional() || answers())) {
     return error(Code::kInvalidArgument, "this model reads a text whole, not in parts");
   }
   if (pass.pooling == model::Pooling::kRank && program.rank_tail.width == 0) {
@@ -196,7 +196,7 @@ void Session::begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_
   BatchSpec spec;
   spec.n_rows = n_rows;
   spec.first_row = first >= 0 ? first : n - n_rows;
-  const int32_t text = whole() ? n : source_of(tokens);
+  const int32_t text = bidirectional() ? n : source_of(tokens);
   begin_pass(tokens, spec, {&text, text > 0 ? size_t{1} : size_t{0}});
 }
 
@@ -228,7 +228,7 @@ void Session::begin_batch() {
   BatchSpec spec = last ? spec_ : BatchSpec{};
   // All of several rows come of one batch, unless something leaves the cache between them.
   const int32_t wanted = std::max(0, pass_end_ - spec_.n_rows - position());
-  if (!spec_.embed && !whole() && wanted < batch_) {
+  if (!spec_.embed && !bidirectional() && wanted < batch_) {
     spec.first_row = wanted;
     spec.n_rows = batch_ - wanted;
     spec.logits_at = position() + wanted - (pass_end_ - spec_.n_rows);

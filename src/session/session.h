@@ -133,7 +133,7 @@ class Session {
  private:
   friend class Batcher;
   Session(Engine& engine, kv::KvCache cache);
-  [[nodiscard]] bool whole() const { return sequence_.cache().shape().whole; }
+  [[nodiscard]] bool bidirectional() const { return sequence_.cache().shape().bidirectional; }
   [[nodiscard]] bool answers() const { return sequence_.cache().shape().answers; }
   [[nodiscard]] Status admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const;
   [[nodiscard]] Status admit_embedding(const EmbedPass& pass, int64_t n_tokens) const;

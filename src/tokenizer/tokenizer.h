@@ -21,8 +21,7 @@ inline constexpr size_t kMaxPairTemplate = 64u << 10;  // bytes
 inline constexpr uint64_t kMaxTextBytes = 1u << 30;    // of one text to encode
 
 struct EncodeOptions {
-  bool add_special =
-      true;  // add BOS (and EOS where the vocabulary asks for it) as the metadata says
+  bool add_special = true;    // add BOS, and EOS or [SEP], as the metadata says
   bool parse_special = true;  // "<|im_end|>" in the text becomes the control token
   // The text continues earlier text: no BOS, no space before its first word, and no normalization
   // of its beginning.

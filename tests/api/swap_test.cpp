@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Tokens = std::vector<int32_t>;
 
-class ApiSpill : public testing::Test {
+class ApiSwap : public testing::Test {
  protected:
   void SetUp() override {
     directory_ = testing::TempDir() + "sluice-swap-" + std::to_string(getpid());
@@ -68,7 +68,7 @@ std::vector<uint8_t> saved(const Session& session) {
   return out;
 }
 
-TEST_F(ApiSpill, RandomCallsOnManySessionsSayWhatEachWouldAlone) {
+TEST_F(ApiSwap, RandomCallsOnManySessionsSayWhatEachWouldAlone) {
   const char* const types[] = {"f16", "q8_0", "q4_0", "q2"};
   for (int32_t pool = 1; pool <= 3; ++pool) {
     sluice_load_options options = swapping(pool), alone = load_options();
@@ -140,7 +140,7 @@ TEST_F(ApiSpill, RandomCallsOnManySessionsSayWhatEachWouldAlone) {
   }
 }
 
-TEST_F(ApiSpill, EmbeddingsAndSessionsOfFewerTokensShareTheEngine) {
+TEST_F(ApiSwap, EmbeddingsAndSessionsOfFewerTokensShareTheEngine) {
   const Engine engine = load(swapping(1));
   const Session talk = create(engine), texts = create(engine);
   sluice_result result = {};
@@ -162,7 +162,7 @@ TEST_F(ApiSpill, EmbeddingsAndSessionsOfFewerTokensShareTheEngine) {
   EXPECT_EQ(first, second);
 }
 
-TEST_F(ApiSpill, ADiskThatTakesNothingIsAnErrorAfterWhichAllGoOn) {
+TEST_F(ApiSwap, ADiskThatTakesNothingIsAnErrorAfterWhichAllGoOn) {
   const Engine engine = load(swapping(1));
   const Session one = create(engine), two = create(engine);
   const Tokens prompt = tokenize(engine, kPrompt);
@@ -199,7 +199,7 @@ TEST_F(ApiSpill, ADiskThatTakesNothingIsAnErrorAfterWhichAllGoOn) {
 }
 
 // Sessions come back while others cancel them, in several threads.
-TEST_F(ApiSpill, CancelledInAnyMomentASessionIsWhatItWas) {
+TEST_F(ApiSwap, CancelledInAnyMomentASessionIsWhatItWas) {
   const Engine engine = load(swapping(1));
   std::vector<Session> sessions;
   std::vector<Tokens> said;
@@ -269,7 +269,7 @@ void talk(const Engine& engine, int n) {
   }
 }
 
-TEST_F(ApiSpill, ManySessionsTakeTheMemoryOfThoseInTheEngine) {
+TEST_F(ApiSwap, ManySessionsTakeTheMemoryOfThoseInTheEngine) {
 #if defined(__APPLE__)
   GTEST_SKIP() << "peaks have another unit";
 #endif

@@ -1,5 +1,5 @@
-// How long an abort takes: from abort() to the rejection, and to the next token of the same engine (or
-// the next load), at random moments of each phase; the longest and the median of --times.
+// How long an abort takes: from abort() to the rejection, and to the next token of the same engine
+// (or the next load), at random moments of each phase; the longest and the median of --times.
 //   npm run bench:abort -- [MODEL] [--times 50] [--budget 300M] [--ctx 512] [--rate 20M]      needs dist/ (npm run build)
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,7 +1,7 @@
 // A headless Chromium for the benchmarks, as a user has it: its profile is on disk (in Playwright's
-// contexts, which are private windows, the file store lives in memory behind another process) and no
-// inspector is attached (it keeps copies of up to 200 MB of what a page fetched). So the page reports
-// its result by itself, to the server that it came from.
+// contexts, which are private windows, the file store lives in memory behind another process) and
+// no inspector is attached (it keeps copies of up to 200 MB of what a page fetched). So the page
+// reports its result by itself, to the server that it came from.
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -90,7 +90,10 @@ export class Bench {
   }
 }
 
-/** Bytes from /proc/PID/status: the largest resident size so far, the present one, its anonymous part. */
+/**
+ * Bytes from /proc/PID/status: the largest resident size so far, the present one, its anonymous
+ * part.
+ */
 export function processMemory(pid) {
   const text = readFileSync(`/proc/${pid}/status`, 'utf8');
   const bytes = (name) =>

@@ -4,11 +4,11 @@
 //   - the renderer's resident memory (VmHWM of /proc: its peak, the browser's own code included)
 //     exceeds the budget + 150 MB, or the native program's the budget + 20 MB,
 //   - a token differs from those of a run that holds the whole model.
-// The prompt fills the context but for the generated tokens, so that all of the KV cache is in use; in
-// the tab seven short generations follow. Then,
-// since a bound must hold after an hour too, one tab does the same thing again and again, and the worst
-// figure of each counts: twenty generations, thirty loads and disposals, ten moves of the budget, after each
-// of which the renderer is to be down at once (within a second, as worst of the lower budget).
+// The prompt fills the context but for the generated tokens, so that all of the KV cache is in use;
+// in the tab seven short generations follow. Then, since a bound must hold after an hour too, one
+// tab does the same thing again and again, and the worst figure of each counts: twenty generations,
+// thirty loads and disposals, ten moves of the budget, after each of which the renderer is to be
+// down at once (within a second, as worst of the lower budget).
 //   npm run bench:budget -- [--model SHAPE:TYPE|FILE] [--cases 256M:128,512M:512] [-n 4]
 //                           [--long SHAPE:TYPE|FILE] [--native] [--web] [--lasting] [--short] [--no-build]
 import { spawn } from 'node:child_process';

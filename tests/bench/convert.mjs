@@ -1,16 +1,18 @@
-// npm run bench:convert: what `sluice convert` makes of a trained model. For each type and mixture: the
-// file's bytes, the mean squared error of its weights, and against the model itself on stretches of a held-out
-// text the normalized error of logits, perplexity and the divergence of the next token's distribution (KL, nats a
-// token). Then --target-size at the sizes of five mixtures, with a calibration on the other half of the text
-// and without. With --importance all types once more with that text's importance matrix. With --embedding, the
-// embedding alone as each of these types, its rows whole and as a cluster's centre and a rest. With --speed, the
-// seconds that a large model takes. Where a program `llama-quantize` is given, its files are measured alike, and its
-// seconds in turns with ours. With --llama-logits, how far llama.cpp's logits of our files are from our own.
+// npm run bench:convert: what `sluice convert` makes of a trained model. For each type and mixture:
+// the file's bytes, the mean squared error of its weights, and against the model itself on
+// stretches of a held-out text the normalized error of logits, perplexity and the divergence of the
+// next token's distribution (KL, nats a token). Then --target-size at the sizes of five mixtures,
+// with a calibration on the other half of the text and without. With --importance all types once
+// more with that text's importance matrix. With --embedding, the embedding alone as each of these
+// types, its rows whole and as a cluster's centre and a rest. With --speed, the seconds that a
+// large model takes. Where a program `llama-quantize` is given, its files are measured alike, and
+// its seconds in turns with ours. With --llama-logits, how far llama.cpp's logits of our files are
+// from our own.
 //   npm run bench:convert -- [--model FILE] [--text FILE] [--stretches 12] [--tokens 400] [--types a,b,…]
 //                            [--sizes a,b,…] [--importance] [--embedding a,b,…] [--speed FILE|SHAPE:TYPE] [--threads 2] [--rounds 2]
 //                            [--llama-quantize PROGRAM] [--llama-logits PROGRAM] [--no-build]
-// PROGRAM IN OUT TYPE [THREADS [IMATRIX]] and PROGRAM MODEL TOKENS OUT are what is called; quantize.py and logits.py of
-// tests/bench/peer are llama.cpp's library so.
+// PROGRAM IN OUT TYPE [THREADS [IMATRIX]] and PROGRAM MODEL TOKENS OUT are what is called;
+// quantize.py and logits.py of tests/bench/baselines are llama.cpp's library so.
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -70,7 +72,10 @@ function logSum(row) {
   return top + Math.log(row.reduce((sum, x) => sum + Math.exp(x - top), 0));
 }
 
-/** Against the model itself, or other logits by start: the normalized error, and the divergence of distributions in nats a token. */
+/**
+ * Against the model itself, or other logits by start: the normalized error, and the divergence of
+ * distributions in nats a token.
+ */
 function compare(file, others = (start) => logitsOf(values.model, start)) {
   let error = 0,
     power = 0,

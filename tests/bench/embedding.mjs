@@ -1,8 +1,8 @@
-// npm run bench:embedding: texts of one length to embeddings, natively, against llama.cpp on the same file,
-// machine and threads, in turns; with --tab in headless Chromium against transformers.js' wasm backend, which
-// gets the same weights as ONNX, in f32 and with int8 products. The model has BERT-small's shape (4 layers, 512
-// wide, 8 heads) and random weights; it is made here as a Hugging Face directory, and `sluice convert` makes the
-// file of it.
+// npm run bench:embedding: texts of one length to embeddings, natively, against llama.cpp on the
+// same file, machine and threads, in turns; with --tab in headless Chromium against
+// transformers.js' wasm backend, which gets the same weights as ONNX, in f32 and with int8
+// products. The model has BERT-small's shape (4 layers, 512 wide, 8 heads) and random weights; it
+// is made here as a Hugging Face directory, and `sluice convert` makes the file of it.
 //   node tests/bench/embedding.mjs [--tab] [--threads 2] [--texts 256] [--tokens 128] [--type q8_0] [--rounds 2] [--no-build]
 import { existsSync, mkdirSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -170,7 +170,7 @@ function writeOnnx(folder) {
   }
 }
 
-// --- in the page (these functions are sent there as text) -----------------------------------------
+// --- in the page (these functions are sent there as text) ----------------------------------------
 
 async function loadOurs({ file, threads, tokens }) {
   const { Engine } = await import('/dist/index.js');
@@ -227,7 +227,7 @@ async function measurePeer({ texts, dtype, batch }) {
   return { prefill: (texts.length * 1000) / (performance.now() - start), first };
 }
 
-// --- here --------------------------------------------------------------------------------------------
+// --- here ----------------------------------------------------------------------------------------
 
 async function inTab(folder, file) {
   writeOnnx(folder);

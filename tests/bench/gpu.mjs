@@ -1,10 +1,10 @@
 // Products on a GPU against the plain way, an invocation for each row and token: how many times as
-// long the plain one takes, with activations as they are and as codes of eight bits, all in one run, the best of
-// --times passes that last long enough, less what an empty one takes.
+// long the plain one takes, with activations as they are and as codes of eight bits, all in one
+// run, the best of --times passes that last long enough, less what an empty one takes.
 //   npm run bench:gpu -- [--browser chromium|firefox] [--types Q4_0,Q4_K] [--rows 1024] [--cols 2048] [--times 2]
 //   npm run bench:gpu -- --model FILE [-p 32] [-n 8] [--times 2]     a whole model against wllama (gpu/baseline.mjs)
-// Without a GPU it is SwiftShader or lavapipe that computes, programs on the CPU: of GPUs that says how many
-// instructions a product takes, not how it reads memory.
+// Without a GPU it is SwiftShader or lavapipe that computes, programs on the CPU: of GPUs that says
+// how many instructions a product takes, not how it reads memory.
 import { build } from 'esbuild';
 import { parseArgs } from 'node:util';
 import { inRoot } from '../../web/scripts/lib.mjs';
@@ -14,7 +14,10 @@ import { launchChromiumGpu, launchFirefoxGpu } from '../web/gpu-drivers.mjs';
 import { againstPeer } from './gpu/baseline.mjs';
 
 const kTokens = [1, 4, 64];
-/** What codes may be off by; made-up weights are all alike, so that less averages out than in a model. */
+/**
+ * What codes may be off by; made-up weights are all alike, so that less averages out than in a
+ * model.
+ */
 const kCodesNmse = 1e-3;
 
 const { values } = parseArgs({

@@ -1,6 +1,6 @@
-// npm run bench:grammar: what binding an answer to a schema costs. For three vocabularies, a mask at every
-// place of texts that fit eight schemas, natively, in a tab, and by xgrammar in the same tab; then decoding
-// with a schema beside decoding without, natively.
+// npm run bench:grammar: what binding an answer to a schema costs. For three vocabularies, a mask
+// at every place of texts that fit eight schemas, natively, in a tab, and by xgrammar in the same
+// tab; then decoding with a schema beside decoding without, natively.
 //   npm run bench:grammar -- [--part masks|tab|decode]… [--vocabulary 0|1|2]… [--rounds 10] [--model SHAPE:TYPE|FILE]
 //                            [-n 64] [--turns 5] [--threads 2] [--ours-only] [--no-build] [--json]
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -54,7 +54,10 @@ function vocabularyFile(tokens) {
   return Buffer.concat(parts);
 }
 
-/** Of the rounds the best at each place, so that a busy machine does not count; of all cases together, in milliseconds. */
+/**
+ * Of the rounds the best at each place, so that a busy machine does not count; of all cases
+ * together, in milliseconds.
+ */
 function summed(list, cases) {
   const result = {};
   for (const name of ['compile', 'mask', 'step']) {
@@ -78,7 +81,7 @@ function summed(list, cases) {
   return result;
 }
 
-// --- in the worker of a page (sent there as text) -------------------------------------------------
+// --- in the worker of a page (sent there as text) ------------------------------------------------
 
 async function measureOurs({ origin, rounds, files }) {
   importScripts(`${origin}/program/grammar_bench.js`);
@@ -120,11 +123,13 @@ async function measurePeer({ origin, rounds }) {
   ]);
   const compiler = await GrammarCompiler.createGrammarCompiler(info, false);
   const micro = () => performance.now() * 1000;
-  const until = (most, begun) => (done) => done < most && (done === 0 || micro() - begun < 1e6); // a second, for all rounds
+  // A second, for all rounds.
+  const until = (most, begun) => (done) => done < most && (done === 0 || micro() - begun < 1e6);
   const out = [];
   for (const { schema, ids } of cases) {
     const times = { compile: [], mask: [], step: [], refused: false };
-    // Compact, as ours: an indent of -1 is none (left out, it is 2). Not strict: what a schema does not forbid is allowed.
+    // Compact, as ours: an indent of -1 is none (left out, it is 2). Not strict: what a schema does
+    // not forbid is allowed.
     const compile = () => compiler.compileJSONSchema(schema, false, -1, [',', ':'], false);
     let grammar;
     for (let round = 0, more = until(rounds, micro()); more(round); round++) {
@@ -171,7 +176,7 @@ async function inWorkers({ works, args }) {
   return results;
 }
 
-// --- here -----------------------------------------------------------------------------------------
+// --- here ----------------------------------------------------------------------------------------
 
 async function costs(folder, { name, tokens }) {
   const list = cases.map(({ schema, text }) => ({
@@ -280,7 +285,10 @@ function printCosts(rows) {
   );
 }
 
-/** Tokens a second of one model with no schema and with two, in turns, another one first each time; the best counts. */
+/**
+ * Tokens a second of one model with no schema and with two, in turns, another one first each time;
+ * the best counts.
+ */
 async function decodes(folder) {
   const file = modelFile(values.model);
   const best = {};

@@ -68,7 +68,10 @@ export function table(rows) {
   return text.map((row, r) => line(row, r).trimEnd()).join('\n');
 }
 
-/** Runs measures in turns, `rounds` times after one warm-up, where that is wanted; keeps the best rates of each. */
+/**
+ * Runs measures in turns, `rounds` times after one warm-up, where that is wanted; keeps the best
+ * rates of each.
+ */
 export async function inTurns(measures, rounds, warmUp = true) {
   const best = measures.map(() => ({ prefill: 0, decode: 0 }));
   for (let round = warmUp ? 0 : 1; round <= rounds; round++) {
@@ -97,7 +100,8 @@ const peerFolder = inRoot('tests', 'bench', 'baselines');
 /** Installs what the benchmarks compare with, once. */
 export function installPeer(name) {
   if (existsSync(join(peerFolder, 'node_modules', name))) return;
-  // Without the optional packages: of llama.cpp they are the same library for GPUs, hundreds of megabytes.
+  // Without the optional packages: of llama.cpp they are the same library for GPUs, hundreds of
+  // megabytes.
   run(
     'npm',
     ['install', '--no-package-lock', '--omit=optional', '--ignore-scripts', '--loglevel=error'],

@@ -1,7 +1,7 @@
 // `sluice serve` under load: many clients for some minutes, of which some leave in the middle of an
 // answer and some ask for nonsense. Fails when the server ends, when an answer differs from what it
-// is alone, when a client that keeps to the rules gets an error other than 429, or when memory grows.
-// Says the time to the first token and between tokens, and what the other clients met.
+// is alone, when a client that keeps to the rules gets an error other than 429, or when memory
+// grows. Says the time to the first token and between tokens, and what the other clients met.
 //   node tests/bench/load.mjs [--minutes 10] [--clients 64] [--parallel 8] [--draft ngram] [--model FILE] [--threads N]
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';

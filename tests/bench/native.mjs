@@ -1,5 +1,6 @@
-// npm run bench: the native program and llama.cpp (node-llama-cpp's prebuilt CPU library, its faster
-// attention setting) on the same models, machine and thread counts, in turns; rates and ratios.
+// npm run bench: the native program and llama.cpp (node-llama-cpp's prebuilt CPU library, its
+// faster attention setting) on the same models, machine and thread counts, in turns; rates and
+// ratios.
 //   npm run bench -- [--model SHAPE:TYPE|FILE]… [--threads 1,2] [-p 128] [-n 32] [--rounds 2]
 //                    [--kernels avx2] [--kv-type q4_0] [--depth 4096] [--ours-only] [--json]
 // --depth: decode behind so many tokens; a run of each side then, and no prefill.

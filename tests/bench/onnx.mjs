@@ -1,8 +1,10 @@
-// A BERT encoder as an ONNX file, in the form that exporters give it, so that onnxruntime (transformers.js' engine)
-// can be compared with: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. `quantized`: products in int8 as
-// onnxruntime's own dynamic quantization makes them (DynamicQuantizeLinear, MatMulInteger), a scale for each matrix.
+// A BERT encoder as an ONNX file, in the form that exporters give it, so that onnxruntime
+// (transformers.js' engine) can be compared with:
+// https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. `quantized`: products in int8 as
+// onnxruntime's own dynamic quantization makes them (DynamicQuantizeLinear, MatMulInteger), a scale
+// for each matrix.
 
-// --- protocol buffers: a field is its number and its kind, then its value ---------------------------------
+// --- protocol buffers: a field is its number and its kind, then its value ------------------------
 
 function varint(value) {
   const out = [];
@@ -57,9 +59,12 @@ const value = (field, name, kind, dims) =>
     ),
   );
 
-// --- the graph -----------------------------------------------------------------------------------------------
+// --- the graph -----------------------------------------------------------------------------------
 
-/** shape: { width, layers, heads }; weights: name → { dims, data }, named as transformers does; tokens of a text. */
+/**
+ * shape: { width, layers, heads }; weights: name → { dims, data }, named as transformers does;
+ * tokens of a text.
+ */
 export function bertAsOnnx(shape, weights, tokens, quantized) {
   const parts = [];
   let made = 0;

@@ -1,5 +1,6 @@
-// One session and several at once in a headless Chromium tab: tokens a second of all together, behind prompts that
-// are computed already, and the time between two tokens of each. One engine with so many slots does both, in turns.
+// One session and several at once in a headless Chromium tab: tokens a second of all together,
+// behind prompts that are computed already, and the time between two tokens of each. One engine
+// with so many slots does both, in turns.
 import { basename, dirname, resolve } from 'node:path';
 import { statSync } from 'node:fs';
 import { Bench } from './browser.mjs';
@@ -10,7 +11,8 @@ import { promptWords, table } from './lib.mjs';
 async function measureInTab({ url, prompts, n, rounds, ...options }) {
   const { Engine } = await import('/dist/index.js');
   const engine = await Engine.load(new URL(url, location.href), { ...options, cache: 'none' });
-  await engine.generate('the mill', { maxTokens: 4, ignoreEos: true }).result; // the weights are there
+  // The weights are there.
+  await engine.generate('the mill', { maxTokens: 4, ignoreEos: true }).result;
   const greedy = { temperature: 0, ignoreEos: true };
   const best = prompts.map(({ length }) => ({ sessions: length, rate: 0, between: [] }));
   for (let i = 0; i < rounds * prompts.length; i++) {

@@ -1,6 +1,6 @@
-// `sluice serve` and llama.cpp's library behind a server of its own (peer/server.mjs), in turns: so many clients
-// each ask for one answer after another. Time to the first token, time between tokens, and tokens a second of all
-// together.
+// `sluice serve` and llama.cpp's library behind a server of its own (peer/server.mjs), in turns: so
+// many clients each ask for one answer after another. Time to the first token, time between tokens,
+// and tokens a second of all together.
 //   npm run bench:parallel -- [--model SHAPE:TYPE|FILE] [--threads 2] [--slots 8] [--clients 8] [-p 64] [-n 48]
 //                          [--answers 3] [--rounds 2] [--no-build]
 // --tab: one session and as many as there are slots in a Chromium tab instead (parallel-tab.mjs).

@@ -1,6 +1,6 @@
-// The picture of npm run bench:quality: a row for each switch, in it a panel for each figure over the
-// switch's levels, from the whole model on the left to the least of it. Colours are legible on light and
-// dark backgrounds.
+// The picture of npm run bench:quality: a row for each switch, in it a panel for each figure over
+// the switch's levels, from the whole model on the left to the least of it. Colours are legible on
+// light and dark backgrounds.
 const kWidth = 900;
 const kRow = 210;
 const kPanel = { left: 46, top: 46, width: 236, height: 108, step: 300 };
@@ -10,7 +10,10 @@ const text = (x, y, words, extra = '') =>
   `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" ${extra}>${words}</text>`;
 const number = (v) => (v >= 100 ? v.toFixed(0) : v.toPrecision(3));
 
-/** switches: [{ name, levels: [label], panels: [{ title, most?, lines: [[name, [value a level]]] }] }]. */
+/**
+ * switches: [{ name, levels: [label], panels: [{ title, most?, lines: [[name, [value a level]]] }]
+ * }].
+ */
 export function drawPanels(switches) {
   const out = [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${kWidth} ${kRow * switches.length}" font-family="system-ui, sans-serif" font-size="11" fill="#808080">`,

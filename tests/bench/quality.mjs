@@ -1,11 +1,12 @@
-// npm run bench:quality: what less work a token costs. For each switch that trades answers for speed,
-// and each of its levels: tokens per second with everything resident and under a budget that streams,
-// the perplexity of a text, and the share of its positions whose most likely token is the whole model's.
-// The model is converted first with what the switches need (--calibrate on the second half of the text, of
-// whose first half the tokens are, and --cluster-head). Speeds are of --speed, a model of the same family
-// with random weights where the trained one is too small to tell; levels are measured in turns, the best of
-// the rounds. A level's `known` is the share of logits rows whose largest is proved to be that of the whole
-// vocabulary, `layers` how many layers a token has computed while a text is written greedily.
+// npm run bench:quality: what less work a token costs. For each switch that trades answers for
+// speed, and each of its levels: tokens per second with everything resident and under a budget that
+// streams, the perplexity of a text, and the share of its positions whose most likely token is the
+// whole model's. The model is converted first with what the switches need (--calibrate on the
+// second half of the text, of whose first half the tokens are, and --cluster-head). Speeds are of
+// --speed, a model of the same family with random weights where the trained one is too small to
+// tell; levels are measured in turns, the best of the rounds. A level's `known` is the share of
+// logits rows whose largest is proved to be that of the whole vocabulary, `layers` how many layers
+// a token has computed while a text is written greedily.
 //   npm run bench:quality -- [--model FILE] [--text FILE] [--tokens 400] [--speed SHAPE:TYPE|FILE]
 //                            [--share 0.5] [-n 16] [--rounds 3] [--threads 1] [--svg] [--no-build]
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
@@ -96,7 +97,10 @@ function perplexityOf(rows, tokens) {
   return Math.exp(sum / (tokens.length - 1));
 }
 
-/** Of greedy writing: shares of rows whose largest logit is known and of products computed, and layers of a token. */
+/**
+ * Of greedy writing: shares of rows whose largest logit is known and of products computed, and
+ * layers of a token.
+ */
 async function workOf(file, args, vocabulary) {
   const made = await jsonOf(sluice, [
     'run',

@@ -1,4 +1,5 @@
-// What the benchmark of grammars binds answers to: schemas as applications have them, each with a text of it.
+// What the benchmark of grammars binds answers to: schemas as applications have them, each with a
+// text of it.
 
 const object = (properties, more = {}) => ({
   type: 'object',

@@ -2,10 +2,10 @@
 // draft model on a target that agrees with it as often as was asked for.
 //   node tests/bench/speculative.mjs [--model FILE|SHAPE:TYPE] [--budget 512M] [--no-page-cache] [--threads 2]
 //     [--rounds 3] [--tokens N] [--prompts summary,edit,prose] [--draft SMALLER_MODEL] [--tab]
-// --tokens cuts prompts short, and says how long a model's own text is (128). --draft compares on what the model itself
-// writes, without prompts. --tab does that in Chromium, with the package as it is built: plainly, with n-grams and, with
-// --draft, by that model; --budget may then be a list, and 0 is as much as the models want. What streams comes from the
-// browser's store.
+// --tokens cuts prompts short, and says how long a model's own text is (128). --draft compares on
+// what the model itself writes, without prompts. --tab does that in Chromium, with the package as
+// it is built: plainly, with n-grams and, with --draft, by that model; --budget may then be a list,
+// and 0 is as much as the models want. What streams comes from the browser's store.
 import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -33,17 +33,15 @@ const sluice = inRoot('build', 'native', 'sluice');
 const model = modelFile(options.model);
 const folder = mkdtempSync(join(tmpdir(), 'sluice-drafts-'));
 
-/** Ids of a text, in the vocabulary of Llama 2 where it is there (the models have as many tokens), or the model's own. */
+/**
+ * Ids of a text, in the vocabulary of Llama 2 where it is there (the models have as many tokens),
+ * or the model's own.
+ */
 async function ids(text) {
   const file = join(folder, 'text');
   writeFileSync(file, text);
   const vocabulary = inRoot('..', 'shared', 'fixtures', 'tokenizer', 'ggml-vocab-llama-spm.gguf');
-  return jsonOf(sluice, [
-    'tokenize',
-    existsSync(vocabulary) ? vocabulary : model,
-    '--file',
-    file,
-  ]);
+  return jsonOf(sluice, ['tokenize', existsSync(vocabulary) ? vocabulary : model, '--file', file]);
 }
 
 const common = [

@@ -1,6 +1,6 @@
 // The picture of npm run bench:stream: tokens per second over the budget, one colour a platform;
-// points and solid lines are measured, dashed lines are what the store allows. Both axes in powers of
-// two, so that equal steps are equal ratios. Colours are legible on light and dark backgrounds.
+// points and solid lines are measured, dashed lines are what the store allows. Both axes in powers
+// of two, so that equal steps are equal ratios. Colours are legible on light and dark backgrounds.
 const kWidth = 760;
 const kHeight = 400;
 const kLeft = 60;

@@ -1,13 +1,13 @@
-// npm run bench:stream: one model under budgets from the smallest to more than its size, natively and
-// in headless Chromium out of the browser's file store. What does not fit is read again in every
-// pass, so decode has two limits: the store's bandwidth over the bytes per pass, and the rate with
-// everything resident. Prints tokens per second, bytes per pass, both limits and the share of the
-// lower one that is reached; --svg draws the curve.
-// A file that fits in the machine's memory would be read out of the system's page cache, at the speed
-// of memory. With --no-page-cache it is dropped from there as it is read (natively by the program, for the
-// browser by a helper with dd's nocache), as if it were larger than that. The bandwidth is that of plain
-// 4 MB reads of the same file by one thread, measured in turns with the decoding; the best of the rounds,
-// or with --no-page-cache their median: a disk has better and worse moments of its own.
+// npm run bench:stream: one model under budgets from the smallest to more than its size, natively
+// and in headless Chromium out of the browser's file store. What does not fit is read again in
+// every pass, so decode has two limits: the store's bandwidth over the bytes per pass, and the rate
+// with everything resident. Prints tokens per second, bytes per pass, both limits and the share of
+// the lower one that is reached; --svg draws the curve. A file that fits in the machine's memory
+// would be read out of the system's page cache, at the speed of memory. With --no-page-cache it is
+// dropped from there as it is read (natively by the program, for the browser by a helper with dd's
+// nocache), as if it were larger than that. The bandwidth is that of plain 4 MB reads of the same
+// file by one thread, measured in turns with the decoding; the best of the rounds, or with
+// --no-page-cache their median: a disk has better and worse moments of its own.
 //   npm run bench:stream -- [--model SHAPE:TYPE|FILE] [--shares 0,0.25,0.5,0.75,1.3] [-n 6]
 //                           [--rounds 3] [--threads N] [--native] [--web] [--no-page-cache] [--svg] [--no-build]
 import { spawn } from 'node:child_process';
@@ -24,7 +24,8 @@ import { modelFile, modelLabel, table } from './lib.mjs';
 const { values } = parseArgs({
   options: {
     model: { type: 'string', default: 'tinyllama-1.1b:q4_0' },
-    shares: { type: 'string', default: '0,0.25,0.5,0.75,1.3' }, // of the file; 0: the smallest budget
+    // Of the file; 0: the smallest budget.
+    shares: { type: 'string', default: '0,0.25,0.5,0.75,1.3' },
     generate: { type: 'string', short: 'n', default: '6' },
     rounds: { type: 'string', default: '3' },
     threads: { type: 'string', default: '0' }, // 0: as the engine chooses, natively 2
@@ -48,7 +49,8 @@ const dropInterval = (file) => statSync(file).size / kDropRate;
 /** Runs `work` while `file` is kept out of the page cache. */
 async function uncached(file, work) {
   if (!values['no-page-cache']) return work();
-  // Often enough that nothing is found again, seldom enough that what the system reads ahead is not lost.
+  // Often enough that nothing is found again, seldom enough that what the system reads ahead is not
+  // lost.
   const seconds = dropInterval(file);
   const loop =
     'while kill -0 "$2"; do dd if="$1" iflag=nocache count=0 status=none; sleep "$3"; done';

@@ -1,8 +1,9 @@
-// npm run bench:ttft: how soon the first token comes, in headless Chromium, against wllama on the same
-// file: cold over a server that this program throttles, and warm out of the browser's file store. The
-// download's time is that of a plain fetch over the same server. Warm also says how much of the model
-// had been read when the first product was computed. Fails when the cold first token takes more than
-// the download and a tenth, or the warm one's first computation waits for more than 5 % of the model.
+// npm run bench:ttft: how soon the first token comes, in headless Chromium, against wllama on the
+// same file: cold over a server that this program throttles, and warm out of the browser's file
+// store. The download's time is that of a plain fetch over the same server. Warm also says how much
+// of the model had been read when the first product was computed. Fails when the cold first token
+// takes more than the download and a tenth, or the warm one's first computation waits for more than
+// 5 % of the model.
 //   npm run bench:ttft -- [--model SHAPE:TYPE|FILE] [--rate 60M] [--threads N] [--no-baseline] [--no-build]
 import { basename, dirname, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -61,7 +62,7 @@ async function theirs({ url, threads, prompt }) {
   return { ms };
 }
 
-// --- here -----------------------------------------------------------------------------------------
+// --- here ----------------------------------------------------------------------------------------
 
 setup('bench');
 if (!values['no-build']) await build(['wasm', 'web']);

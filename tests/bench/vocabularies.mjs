@@ -1,5 +1,6 @@
-// Vocabularies for the benchmark of grammars, as lists of bytes: those of real tokenizers where ../shared has
-// them, one of all their tokens together for the largest size, and random words where there is none.
+// Vocabularies for the benchmark of grammars, as lists of bytes: those of real tokenizers where
+// ../shared has them, one of all their tokens together for the largest size, and random words where
+// there is none.
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { inRoot } from '../../web/scripts/lib.mjs';
@@ -7,7 +8,10 @@ import { inRoot } from '../../web/scripts/lib.mjs';
 const fixtures = inRoot('..', 'shared', 'fixtures', 'tokenizer');
 const kControl = 3; // of tokenizer.ggml.token_type
 
-/** { name, tokens }: Latin-1 strings, a character a byte; control tokens are empty, the last one ends a text. */
+/**
+ * { name, tokens }: Latin-1 strings, a character a byte; control tokens are empty, the last one
+ * ends a text.
+ */
 export function vocabularies() {
   if (!existsSync(fixtures))
     return [32_000, 151_936, 262_144].map((n) => ({ name: 'made', tokens: madeWords(n) }));
@@ -29,7 +33,9 @@ function resized(tokens, n) {
   return [...tokens, ...more].slice(0, n - 1).concat('');
 }
 
-/** Random words, as many plain ones, with marks, and in other scripts, as large vocabularies have. */
+/**
+ * Random words, as many plain ones, with marks, and in other scripts, as large vocabularies have.
+ */
 function madeWords(n) {
   let state = 1;
   const any = (of) => (state = (state * 48271) % 2147483647) % of;

@@ -1,9 +1,11 @@
-// npm run bench:web: this package and wllama (llama.cpp in WebAssembly, CPU only) run the same model
-// in the same headless Chromium with the same number of threads, in turns; prints rates and ratios.
+// npm run bench:web: this package and wllama (llama.cpp in WebAssembly, CPU only) run the same
+// model in the same headless Chromium with the same number of threads, in turns; prints rates and
+// ratios.
 //   npm run bench:web -- [--model SHAPE:TYPE|FILE]… [--threads 1,2] [-p 128] [-n 32] [--rounds 2]
 //                        [--kernels wasm128] [--kv-type q4_0] [--native] [--ours-only] [--json]
 // --native: the decode rate of llama.cpp's native library beside ours, measured in the same turns.
-// -p 2000 -n 16 measures decode at 2000 tokens of context (wllama takes no more than 2048 of TinyLlama).
+// -p 2000 -n 16 measures decode at 2000 tokens of context (wllama takes no more than 2048 of
+// TinyLlama).
 import { statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -48,7 +50,7 @@ const { values } = parseArgs({
 const nPrompt = Number(values.prompt);
 const nGenerate = Number(values.generate);
 
-// --- in the page (these functions are sent there as text) -----------------------------------------
+// --- in the page (these functions are sent there as text) ----------------------------------------
 
 async function loadOurs({ url, threads, budget, context, kernels, kvType }) {
   const { Engine } = await import('/dist/index.js');
@@ -135,7 +137,7 @@ async function dispose() {
   await globalThis.peer?.exit();
 }
 
-// --- here --------------------------------------------------------------------------------------------
+// --- here ----------------------------------------------------------------------------------------
 
 async function compare(browser, file, threads) {
   const server = await serve(

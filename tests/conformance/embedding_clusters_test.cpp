@@ -80,7 +80,7 @@ TEST_F(EmbeddingClusters, GiveTheLogitsOfTheirRowsPutTogether) {
     const Opened opened = open_model(at("parts.qsf"), o);
     ASSERT_TRUE(opened.model);
     const session::Engine& engine = opened.model->engine();
-    EXPECT_FALSE(engine.plan().weights.embedding_held);
+    EXPECT_FALSE(engine.plan().weights.embedding_resident);
     EXPECT_GE(engine.plan().total(), engine.program().centres.bytes());
     EXPECT_LE(engine.plan().total(), o.memory_budget);
     EXPECT_GE(engine.program().centres.bytes(), 2 * 272u + 1152);

@@ -150,6 +150,13 @@ TEST_P(FamilyTest, BudgetsThatChangeWhileLoadedChangeNoBit) {
   EXPECT_EQ(opened.session->position(), static_cast<int32_t>(r.prompt.size()));
 }
 
+// Cases are made of what is there: not to be none.
+TEST(Families, FixturesAreThere) {
+  EXPECT_GE(read_manifest(fixture_folder("arch")).size(), 5u);
+  EXPECT_GE(read_manifest(own_folder("families")).size(), 20u);
+  EXPECT_GE(family_cases().size(), 25u);
+}
+
 std::string family_name(const testing::TestParamInfo<FamilyCase>& info) {
   std::string name = info.param.reference.name + "_" + info.param.kernels;
   std::replace_if(

@@ -24,6 +24,13 @@ std::string fixture_folder(const std::string& folder) {
   return std::filesystem::exists(own) ? own : "";
 }
 
+std::string fixture_path(const std::string& folder, const std::string& file) {
+  const std::string path = fixture_folder(folder) + "/" + file;
+  if (std::filesystem::exists(path)) return path;
+  EXPECT_TRUE(shared_folder(folder).empty()) << path << " is missing";
+  return "";
+}
+
 std::string sample_model() {
   return source_dir() + "/examples/models/sluice-tales-Q8_0.gguf";
 }
@@ -72,6 +79,9 @@ std::vector<Reference> read_manifest(const std::string& folder,
     r.logits = read_floats(folder + "/" + entry["logits"].get<std::string>());
     EXPECT_EQ(r.logits.size(), r.rows() * static_cast<size_t>(r.n_vocab)) << r.name;
     out.push_back(std::move(r));
+  }
+  if (only != nullptr && folder.starts_with(shared_dir())) {
+    EXPECT_EQ(out.size(), only->size()) << folder << " lacks some of them";
   }
   return out;
 }

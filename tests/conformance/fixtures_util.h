@@ -28,8 +28,12 @@ struct Reference {
 // "../shared/fixtures/<folder>", or tests/data/<folder> where that is absent; "" when neither is.
 std::string fixture_folder(const std::string& folder);
 std::string shared_folder(const std::string& folder);  // "" when ../shared is absent
-std::string own_folder(const std::string& folder);     // tests/data/<folder>
-// Reads manifest.json of such a folder, and the logits that it names; of `only` these models.
+// A file of fixture_folder(). "" where ../shared is absent and tests/data has no such file; where
+// ../shared is there, a file that is missing is a failure.
+std::string fixture_path(const std::string& folder, const std::string& file);
+std::string own_folder(const std::string& folder);  // tests/data/<folder>
+// Reads manifest.json of such a folder, and the logits that it names; of `only` these models, which
+// must all be in ../shared where that is the folder.
 std::vector<Reference> read_manifest(const std::string& folder,
                                      const std::vector<std::string>* only = nullptr);
 // Those of ../shared/fixtures/families that the engine runs: it grows with every family.

@@ -50,6 +50,16 @@ std::vector<LoraCase> lora_cases() {
   return out;
 }
 
+// Those with both adapters, one of each model.
+std::vector<LoraCase> of_both(const std::vector<LoraCase>& all) {
+  std::vector<LoraCase> out;
+  for (const LoraCase& c : all) {
+    if (c.name.ends_with(".ab")) out.push_back(c);
+  }
+  EXPECT_EQ(out.size(), 4u);
+  return out;
+}
+
 #define CASES_OR_SKIP(name)                        \
   const std::vector<LoraCase> name = lora_cases(); \
   if (name.empty()) GTEST_SKIP() << "../shared/fixtures/lora is absent"
@@ -105,8 +115,10 @@ INSTANTIATE_TEST_SUITE_P(Kernels, LoraKernels, testing::ValuesIn(tables()),
 // Equal up to where our own lead is too small to tell.
 TEST(Lora, GreedyTokensOfUnquantizedModels) {
   CASES_OR_SKIP(all);
+  size_t tried = 0;
   for (const LoraCase& c : all) {
     if (c.llama_nmse > 1e-4) continue;  // rounding may decide there
+    ++tried;
     Opened opened = open_adapted(c.model, c.adapters);
     ASSERT_NE(opened.session, nullptr);
     std::vector<float> lead;
@@ -119,12 +131,12 @@ TEST(Lora, GreedyTokensOfUnquantizedModels) {
       break;
     }
   }
+  EXPECT_EQ(tried, 12u);
 }
 
 TEST(Lora, SameBitsForEveryBatchThreadCountAndBudget) {
   CASES_OR_SKIP(all);
-  for (const LoraCase& c : all) {
-    if (!c.name.ends_with(".ab")) continue;
+  for (const LoraCase& c : of_both(all)) {
     const std::vector<float> whole = logits_of(c.model, c.adapters, c.prompt);
     for (const int threads : {1, 3}) {
       for (const size_t step : {size_t{1}, size_t{33}}) {
@@ -158,8 +170,7 @@ TEST(Lora, SameBitsForEveryBatchThreadCountAndBudget) {
 
 TEST(Lora, ScaleZeroIsNone) {
   CASES_OR_SKIP(all);
-  for (const LoraCase& c : all) {
-    if (!c.name.ends_with(".ab")) continue;
+  for (const LoraCase& c : of_both(all)) {
     std::vector<AdapterChoice> off = c.adapters, first = c.adapters;
     for (AdapterChoice& a : off) a.scale = 0;
     first[1].scale = 0;

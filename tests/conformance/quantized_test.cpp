@@ -18,7 +18,9 @@ class Quantized : public testing::TestWithParam<const char*> {};
 TEST_P(Quantized, ErrorIsAtMostLlamaCpps) {
   const std::string folder = fixture_folder("quant");
   ASSERT_FALSE(folder.empty());
-  for (const Reference& r : read_manifest(folder)) {
+  const std::vector<Reference> all = read_manifest(folder);
+  ASSERT_GE(all.size(), 4u);
+  for (const Reference& r : all) {
     session::EngineOptions options;
     options.n_ctx = options.logits_rows = static_cast<int32_t>(r.prompt.size());
     options.n_threads = 2;

@@ -23,7 +23,9 @@ class StoriesTest : public testing::Test {
 
 TEST_F(StoriesTest, TellsTheReferencesStories) {
   std::ifstream file(folder_ + "/expected.json");
-  for (const auto& story : nlohmann::json::parse(file)) {
+  const nlohmann::json stories = nlohmann::json::parse(file);
+  ASSERT_EQ(stories.size(), 16u);
+  for (const auto& story : stories) {
     const std::string path = folder_ + "/" + story["file"].get<std::string>();
     const auto ids = story["prompt_ids"].get<std::vector<int32_t>>();
     const auto expected = story["greedy"].get<std::vector<int32_t>>();

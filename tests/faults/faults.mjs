@@ -1,5 +1,6 @@
 // The mutation check of the short test suite: applies each fault of the list to a work tree of its
-// own and runs suites there until one fails. README.md beside this file says how to read the result.
+// own and runs suites there until one fails. README.md beside this file says how to read the
+// result.
 //   node tests/faults/faults.mjs                        all that have no result yet
 //   node tests/faults/faults.mjs --only NAME,NAME       only these
 //   node tests/faults/faults.mjs --suites unit,native   only these suites
@@ -27,7 +28,8 @@ const folder = inRoot('build', 'faults');
 const tree = join(folder, 'tree');
 const resultsFile = join(folder, 'results.json');
 const minute = 60_000;
-// A suite may take three times as long as it did without a fault; a rebuild takes longer than that run.
+// A suite may take three times as long as it did without a fault; a rebuild takes longer than that
+// run.
 const minLimitMs = 20 * minute;
 const firstLimitMs = 120 * minute;
 
@@ -47,7 +49,7 @@ try {
   process.exit(2);
 }
 
-// --- results --------------------------------------------------------------------------------------
+// --- results -------------------------------------------------------------------------------------
 
 /** { baseline: { suite: seconds }, faults: { name: result } } */
 const results = existsSync(resultsFile)
@@ -109,7 +111,7 @@ function printMarkdown(list) {
   }
 }
 
-// --- the work tree --------------------------------------------------------------------------------
+// --- the work tree -------------------------------------------------------------------------------
 
 async function git(...args) {
   const { code, output } = await capture('git', args);
@@ -132,10 +134,11 @@ async function prepareTree() {
     await git('worktree', 'add', '--quiet', '--detach', tree, head);
   }
   link(inRoot('node_modules'), join(tree, 'node_modules'));
-  link(join(root, '..', 'shared'), join(folder, 'shared')); // tests look for it beside their checkout
+  // Tests look for it beside their checkout.
+  link(join(root, '..', 'shared'), join(folder, 'shared'));
 }
 
-// --- suites ---------------------------------------------------------------------------------------
+// --- suites --------------------------------------------------------------------------------------
 
 let running; // the suite's process, which leads a group
 function stop(signal) {
@@ -148,7 +151,10 @@ function stop(signal) {
 process.on('exit', () => stop('SIGTERM'));
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(130));
 
-/** One suite in the work tree: { ok, output, seconds }. One that does not end is stopped, and has failed. */
+/**
+ * One suite in the work tree: { ok, output, seconds }. One that does not end is stopped, and has
+ * failed.
+ */
 function runSuite(suite, limitMs) {
   const start = Date.now();
   return new Promise((resolve) => {
@@ -190,7 +196,10 @@ const noCompile =
 const tapFailures = (text) =>
   [...text.matchAll(/^ *not ok \d+ - (.*?)(?: # .*)?$/gm)].map(([, name]) => name);
 
-/** Failed tests in the reports that were written since then, which are complete where the output is cut. */
+/**
+ * Failed tests in the reports that were written since then, which are complete where the output is
+ * cut.
+ */
 function reportedFailures(since) {
   const reports = join(tree, 'build', 'test-results');
   const names = existsSync(reports)
@@ -252,7 +261,7 @@ async function runBaseline(suites) {
 const limitOf = (suite) =>
   Math.max(minLimitMs, 3000 * (results.baseline[suite] ?? firstLimitMs / 3000));
 
-// --- faults ---------------------------------------------------------------------------------------
+// --- faults --------------------------------------------------------------------------------------
 
 /** Runs the suites with the fault, up to the first that fails. */
 async function tryFault(fault) {

@@ -1,4 +1,5 @@
-// The list of faults itself: each can be applied to the checkout as it is, and no directory is left out.
+// The list of faults itself: each can be applied to the checkout as it is, and no directory is left
+// out.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';

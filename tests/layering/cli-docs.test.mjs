@@ -1,5 +1,5 @@
-// docs/cli.md has every command, option, JSON key, endpoint and metric that the sources declare, and no
-// option that they do not.
+// docs/cli.md has every command, option, JSON key, endpoint and metric that the sources declare,
+// and no option that they do not.
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';

@@ -1,5 +1,5 @@
-// docs/errors.md is what the comments beside the codes say, and every code that C++ or TypeScript uses
-// has such a comment.
+// docs/errors.md is what the comments beside the codes say, and every code that C++ or TypeScript
+// uses has such a comment.
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';

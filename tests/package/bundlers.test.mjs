@@ -1,8 +1,9 @@
 // A web developer's first hour: the packed package in fresh projects for Vite, webpack, Next.js,
-// esbuild and Rollup, and on a page without any tool, from the same origin and from another one. Each
-// is built, opened in Chromium (under a strict Content-Security-Policy where the tool allows one) and
-// must tell the sample model's story. Needs the npm registry; says so and skips where it does not
-// answer. Next.js takes a minute of it: 120 MB to install (npm's cache keeps them) and its build.
+// esbuild and Rollup, and on a page without any tool, from the same origin and from another one.
+// Each is built, opened in Chromium (under a strict Content-Security-Policy where the tool allows
+// one) and must tell the sample model's story. Needs the npm registry; says so and skips where it
+// does not answer. Next.js takes a minute of it: 120 MB to install (npm's cache keeps them) and its
+// build.
 import assert from 'node:assert/strict';
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -115,7 +116,8 @@ test('webpack 5', { skip: skip || longOnly }, async () => {
   await tells(join(at, 'dist'));
 });
 
-// These two leave `new URL('./worker.js', import.meta.url)` as it is: four files lie beside the bundle.
+// These two leave `new URL('./worker.js', import.meta.url)` as it is: four files lie beside the
+// bundle.
 const assets = ['worker.js', 'engine.simd128.wasm', 'engine.relaxed.wasm', 'engine.relaxed16.wasm'];
 function copyAssets(at, out) {
   for (const name of assets) run(at, 'cp', [join('node_modules', 'sluice-llm', 'dist', name), out]);

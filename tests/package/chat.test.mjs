@@ -138,7 +138,7 @@ test('thinking is separated from the answer unless it is to stay inline', async 
   const { message } = (await engine.chat.completions.create(params)).choices[0];
   assert.equal(message.content, '');
   assert.ok(message.reasoning_content.length > 0);
-  const inline = (await engine.chat.completions.create({ ...params, reasoning_format: 'inline' }))
+  const inline = (await engine.chat.completions.create({ ...params, reasoning_format: 'none' }))
     .choices[0].message;
   assert.equal(inline.reasoning_content, undefined);
   assert.ok(inline.content.includes(message.reasoning_content));

@@ -62,7 +62,10 @@ test('tokenize prints the ids on one line', async () => {
   const ids = [...(await engine.tokenize(readFileSync(file, 'utf8')))];
   assert.equal(cli(['tokenize', model, '--file', file]).stdout, `${JSON.stringify(ids)}\n`);
   const plain = [
-    ...(await engine.tokenize('Once upon a time<|end|>', { addSpecial: false, parseSpecial: false })),
+    ...(await engine.tokenize('Once upon a time<|end|>', {
+      addSpecial: false,
+      parseSpecial: false,
+    })),
   ];
   assert.equal(
     cli(['tokenize', model, '--file', file, '--no-add-special', '--no-parse-special']).stdout,
@@ -175,7 +178,8 @@ test('providerOptions.sluice holds further parameters, and refuses what is not k
       providerOptions: { sluice: given, other: { x: 1 } },
     });
   const plain = await language.doGenerate({ prompt, maxOutputTokens: 4, temperature: 0 });
-  assert.equal((await call({ top_k: 1 })).content[0].text, plain.content[0].text); // top_k 1 is greedy
+  // Top_k 1 is greedy.
+  assert.equal((await call({ top_k: 1 })).content[0].text, plain.content[0].text);
   await assert.rejects(call({ topK: 1 }), { code: 'INVALID_ARGUMENT', message: /use top_k/ });
 });
 

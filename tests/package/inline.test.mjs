@@ -1,5 +1,6 @@
 // sluice-llm/inline, the entry that needs no other file: on a page that hosts nothing but it, from
-// another origin, and in an HTML file that is opened from the disk with a model that the user picks.
+// another origin, and in an HTML file that is opened from the disk with a model that the user
+// picks.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,6 @@
-// docs/recipes.md: every TypeScript block is type-checked against the package's declarations. The plain
-// page, the worker, the semantic search, Node, the service worker and the local-or-server choice are run.
+// docs/recipes.md: every TypeScript block is type-checked against the package's declarations. The
+// plain page, the worker, the semantic search, Node, the service worker and the local-or-server
+// choice are run.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,5 +1,5 @@
-// sluice-llm/sessions in Chromium: what was computed before a reload is found again by how a prompt begins, and by its
-// name; what is damaged, another model's or too much is not.
+// sluice-llm/sessions in Chromium: what was computed before a reload is found again by how a prompt
+// begins, and by its name; what is damaged, another model's or too much is not.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

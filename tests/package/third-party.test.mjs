@@ -1,5 +1,6 @@
 // dist/THIRD_PARTY.md names every package that is in the bundles, with its licence. The source maps
-// say independently of the build's own record which packages those are. Needs dist/ (npm run build).
+// say independently of the build's own record which packages those are. Needs dist/ (npm run
+// build).
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';

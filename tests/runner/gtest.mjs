@@ -14,15 +14,45 @@ export async function sumOf(runs) {
   return (await concurrently(runs, together)).reduce(add, none());
 }
 
-function countReport(file) {
-  const report = JSON.parse(readFileSync(file, 'utf8'));
+const reportOf = (label) => join(results, `${label}.json`);
+
+/** The tests of a report: those that its filter chose, with `name` as filters have it. */
+const testsIn = (label) =>
+  JSON.parse(readFileSync(reportOf(label), 'utf8')).testsuites.flatMap(({ name, testsuite }) =>
+    testsuite.map((t) => ({ ...t, name: `${name}.${t.name}` })),
+  );
+
+function countReport(label) {
   const count = none();
-  for (const suite of report.testsuites) {
-    for (const t of suite.testsuite) {
-      if (t.failures?.length) count.failed++;
-      else if (t.status === 'NOTRUN' || t.result === 'SKIPPED') count.skipped++;
-      else count.passed++;
-    }
+  for (const t of testsIn(label)) {
+    if (t.failures?.length) count.failed++;
+    else if (t.status === 'NOTRUN' || t.result === 'SKIPPED') count.skipped++;
+    else count.passed++;
+  }
+  return count;
+}
+
+const patternOf = (glob) =>
+  new RegExp(
+    `^${glob
+      .replace(/[.+^${}()|[\]\\]/g, '\\$&')
+      .replaceAll('*', '.*')
+      .replaceAll('?', '.')}$`,
+  );
+
+/**
+ * A failure for each pattern of a filter that no test of these runs matches, and where no test ran:
+ * a test that was renamed is not to go missing silently.
+ */
+export function unmatched(labels, filter = '*') {
+  const count = none();
+  if (!labels.every((label) => existsSync(reportOf(label)))) return count; // one died, and is told
+  const names = labels.flatMap(testsIn).map(({ name }) => name);
+  for (const glob of filter.split('-')[0].split(':').filter(Boolean)) {
+    const pattern = patternOf(glob);
+    if (names.some((name) => pattern.test(name))) continue;
+    count.failed++;
+    count.details = `${count.details ?? ''}${labels[0]}: no test matches ${glob}\n`;
   }
   return count;
 }
@@ -32,7 +62,7 @@ export async function gtest(
   program,
   { wrapper = [], filter, env, label, timeoutMs = 20 * minute },
 ) {
-  const report = join(results, `${label}.json`);
+  const report = reportOf(label);
   rmSync(report, { force: true });
   const reportOption = `--gtest_output=json:${relative(inRoot(), report)}`;
   const command = [...wrapper, program, '--gtest_brief=1', reportOption];
@@ -41,15 +71,20 @@ export async function gtest(
   if (!existsSync(report)) {
     return { ...none(), failed: 1, details: `${label}: died (${code})\n${lastLines(output, 60)}` };
   }
-  const count = countReport(report);
+  const count = countReport(label);
   if (code !== 0) count.details = `${label}:\n${lastLines(output, 60)}`;
   if (code !== 0 && count.failed === 0) count.failed = 1; // a sanitizer's report at exit
   return count;
 }
 
-/** As many runs of a program as are made at a time, each of its share of the tests, with its own place for files. */
+export const shardLabels = (label) => Array.from({ length: together }, (_, i) => `${label}-${i}`);
+
+/**
+ * As many runs of a program as are made at a time, each of its share of the tests, with its own
+ * place for files.
+ */
 export const shards = (path, { env, label, ...options }) =>
-  Array.from({ length: together }, (_, i) => async () => {
+  shardLabels(label).map((own, i) => async () => {
     const folder = mkdtempSync(join(tmpdir(), 'sluice-tests-'));
     const share = {
       GTEST_TOTAL_SHARDS: `${together}`,
@@ -58,7 +93,7 @@ export const shards = (path, { env, label, ...options }) =>
       TEST_TMPDIR: folder,
     };
     try {
-      return await gtest(path, { ...options, env: { ...env, ...share }, label: `${label}-${i}` });
+      return await gtest(path, { ...options, env: { ...env, ...share }, label: own });
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }
@@ -72,15 +107,23 @@ const programsOf = (preset) => {
 };
 
 /**
- * The test programs of a build. `filters`: by name, which tests of a program run (null: none of it);
- * a program that is not named runs whole.
+ * The test programs of a build. `filters`: by name, which tests of a program run (null: none of
+ * it); a program that is not named runs whole.
  */
 export async function gtestAll(preset, { filters = {}, ...options } = {}) {
   const programs = programsOf(preset).filter(([name]) => filters[name] !== null);
   if (programs.length === 0) throw new SuiteError(`no test programs in build/${preset}/tests`);
-  return sumOf(
+  const labelOf = (name) => `${preset}-${name}`;
+  const count = await sumOf(
     programs.flatMap(([name, path]) =>
-      shards(path, { filter: filters[name], ...options, label: `${preset}-${name}` }),
+      shards(path, { filter: filters[name], ...options, label: labelOf(name) }),
+    ),
+  );
+  return add(
+    count,
+    unmatched(
+      programs.flatMap(([name]) => shardLabels(labelOf(name))),
+      options.filter,
     ),
   );
 }

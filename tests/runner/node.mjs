@@ -14,7 +14,10 @@ function countTap(text) {
   };
 }
 
-/** The whole folder; two files at a time, since much of their time they wait for browsers and servers. */
+/**
+ * The whole folder; two files at a time, since much of their time they wait for browsers and
+ * servers.
+ */
 export async function nodeTests(folder, { env = {}, timeoutMs = extent(20, 90) * minute } = {}) {
   const files = existsSync(inRoot('tests', folder))
     ? readdirSync(inRoot('tests', folder))

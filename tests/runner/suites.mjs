@@ -5,7 +5,15 @@ import { bin, inRoot } from '../../web/scripts/lib.mjs';
 import { all } from '../extent.mjs';
 import { threaded } from './builds.mjs';
 import { add, none } from './counts.mjs';
-import { fuzzRegressions, gtest, gtestAll, shards, sumOf } from './gtest.mjs';
+import {
+  fuzzRegressions,
+  gtest,
+  gtestAll,
+  shardLabels,
+  shards,
+  sumOf,
+  unmatched,
+} from './gtest.mjs';
 import { nodeTests } from './node.mjs';
 import { minute, must } from './processes.mjs';
 
@@ -42,8 +50,11 @@ export const suites = {
     for (const project of projects) await must(bin('tsc'), ['--noEmit', '-p', project]);
     return { ...none(), passed: projects.length };
   },
-  unit: () =>
-    sumOf(shards(inRoot('build', 'native', 'tests', 'unit_tests'), { label: 'native-unit_tests' })),
+  async unit() {
+    const label = 'native-unit_tests';
+    const count = await sumOf(shards(inRoot('build', 'native', 'tests', 'unit_tests'), { label }));
+    return add(count, unmatched(shardLabels(label)));
+  },
   package: () => nodeTests('package'),
   web: () => nodeTests('web'),
   serve: () => nodeTests('serve'),
@@ -67,16 +78,21 @@ export const suites = {
       filter: threaded.map((word) => `*${word}*`).join(':'),
       env: { TSAN_OPTIONS: 'halt_on_error=1' },
     }),
-  aarch64: () =>
-    sumOf(
-      ['kernels_tests', 'conformance_tests'].flatMap((name) =>
+  async aarch64() {
+    const filters = { kernels_tests: undefined, conformance_tests: emulatedModels };
+    const count = await sumOf(
+      Object.entries(filters).flatMap(([name, filter]) =>
         shards(inRoot('build', 'aarch64', 'tests', name), {
           wrapper: ['qemu-aarch64-static'],
           label: `aarch64-${name}`,
-          filter: name === 'conformance_tests' ? emulatedModels : undefined,
+          filter,
         }),
       ),
-    ),
+    );
+    for (const [name, filter] of Object.entries(filters))
+      add(count, unmatched(shardLabels(`aarch64-${name}`), filter));
+    return count;
+  },
   async wasm() {
     const { countLines, runInBrowser, runInNode } = await import('../wasm/gtest.mjs');
     const { launchChromium, launchFirefox, launchWebKit } = await import('../web/drivers.mjs');
@@ -100,8 +116,10 @@ export const suites = {
     const { wine, wineEnvironment } = await import('../windows/wine.mjs');
     const env = wineEnvironment();
     const timeoutMs = 6 * minute;
-    await must(wine(), ['cmd', '/c', 'exit'], { env, timeoutMs }); // a Windows of the tests' own makes itself
-    // The preset compiles the tests of what a system decides. Families run on one instruction set, some streamed.
+    // A Windows of the tests' own makes itself.
+    await must(wine(), ['cmd', '/c', 'exit'], { env, timeoutMs });
+    // The preset compiles the tests of what a system decides. Families run on one instruction set,
+    // some streamed.
     const filters = {
       unit_tests: '*',
       kernels_tests: '*',
@@ -135,6 +153,8 @@ export const suites = {
             }),
       ),
     );
+    for (const [name, filter] of Object.entries(filters))
+      add(total, unmatched([`windows-${name}`], filter));
     return add(total, await nodeTests('windows', { timeoutMs }));
   },
 };

@@ -15,7 +15,7 @@ const std::string kChat = R"({
   "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 2,
   "logit_bias": {"7": -100, "8": 1.5}, "frequency_penalty": 0.5, "presence_penalty": -0.5,
   "user": "u", "store": false, "metadata": {"a": "b"}, "tools": [], "tool_choice": "auto",
-  "chat_template_kwargs": {"enable_thinking": false}, "reasoning_format": "inline",
+  "chat_template_kwargs": {"enable_thinking": false}, "reasoning_format": "none",
   "response_format": {"type": "json_schema", "json_schema": {"name": "s", "strict": true,
     "schema": {"type": "object", "properties": {"z": {"type": "integer"}, "a": {}}}}}})";
 

@@ -1,6 +1,6 @@
-// The terminal program as a server, over loopback: every path by plain fetch and by OpenAI's client,
-// clients that leave, that ask for nonsense, that do not read, and the end. What it answers is what
-// `sluice run` says. serve-node.test.mjs runs the same against `npx sluice-llm serve`.
+// The terminal program as a server, over loopback: every path by plain fetch and by OpenAI's
+// client, clients that leave, that ask for nonsense, that do not read, and the end. What it answers
+// is what `sluice run` says. serve-node.test.mjs runs the same against `npx sluice-llm serve`.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -92,7 +92,9 @@ class Server {
     return { status: response.status, headers: response.headers, ...(await response.json()) };
   }
 
-  /** The value of a metric; 0 where none has been counted yet, but the server must know its name. */
+  /**
+   * The value of a metric; 0 where none has been counted yet, but the server must know its name.
+   */
   async metric(name) {
     const text = await (await fetch(`${this.url}/metrics`)).text();
     assert.ok(text.includes(`# TYPE ${name.replace(/\{.*/, '')} `), `no metric ${name}`);
@@ -311,7 +313,8 @@ test('embeddings', async () => {
   assert.equal(data.length, 2);
   assert.ok(Math.abs(Math.hypot(...data[0].embedding) - 1) < 1e-5);
   assert.ok(usage.prompt_tokens > 2);
-  const coded = await client.embeddings.create({ model: 'any', input: 'an owl' }); // asks for base64
+  // Asks for base64.
+  const coded = await client.embeddings.create({ model: 'any', input: 'an owl' });
   assert.deepEqual(
     coded.data[0].embedding.map((x) => Math.fround(x)),
     data[1].embedding.map((x) => Math.fround(x)),

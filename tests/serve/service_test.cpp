@@ -263,6 +263,7 @@ TEST_F(ServeThreads, AFullQueueAndAnEndAreSaid) {
   worker_->stop();
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(busy + ended, 4);
+  EXPECT_GT(busy.load(), 0);
 }
 
 TEST_F(ServeThreads, PathsMethodsAndKeysAreChecked) {

@@ -160,11 +160,14 @@ TEST_F(Convert, CalibrationServesTheText) {
       {"convert", kSample, at("seen"), "--type", "tq2_0", "--pure", "--calibrate", text, "--json"});
   ASSERT_EQ(ran.status, 0) << ran.err;
   const auto report = nlohmann::json::parse(ran.out);
+  size_t weighted = 0;
   for (const auto& t : report["tensors"]) {
     if (t["from"] == "F16") {
       EXPECT_TRUE(t["weighted"].get<bool>()) << t["name"];
+      ++weighted;
     }
   }
+  EXPECT_GT(weighted, 10u);
   EXPECT_LT(loss(at("seen")), loss(at("plain")));
   EXPECT_NE(run({"convert", kSample, at("seen"), "--type", "q2_k", "--calibrate", text, "--imatrix",
                  text})
@@ -306,6 +309,7 @@ TEST_F(Convert, FitsTheSizeThatIsAskedFor) {
     const double most = std::stod(size) * (size[1] == 'M' ? 1 << 20 : 1 << 10);
     EXPECT_LE(fs::file_size(at("out")), most);
     const auto report = nlohmann::json::parse(ran.out);
+    EXPECT_GT(report["tensors"].size(), 10u);
     for (const auto& t : report["tensors"]) {
       EXPECT_GE(t["cosine"].get<double>(), 0.989) << t["name"];
       const bool rounds = t["type"] == "F32" || t["type"] == "F16";  // each value for itself
@@ -377,6 +381,7 @@ TEST_F(Convert, SaysWhereSensitivitiesCannotBeMeasured) {
   ASSERT_EQ(ran.status, 0) << ran.err;
   const auto report = nlohmann::json::parse(ran.out);
   EXPECT_FALSE(report["sensitivity"]["unmeasured"].get<std::string>().empty());
+  EXPECT_GT(report["tensors"].size(), 10u);
   for (const auto& t : report["tensors"]) EXPECT_FALSE(t.contains("sensitivity")) << t["name"];
   const std::string bytes = bytes_of(at("out"));
   std::vector<std::string> off(tight.begin(), tight.begin() + 5);

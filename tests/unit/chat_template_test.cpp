@@ -192,7 +192,7 @@ TEST(ChatTemplate, ControlTokensComeFromTheTemplateAlone) {
     return ids.ok() ? std::count(ids->begin(), ids->end(), 1) : -1;
   };
   EXPECT_EQ(count(), 2);
-  request.content_special = true;
+  request.parse_special_in_content = true;
   EXPECT_EQ(count(), 5);
 }
 
@@ -240,7 +240,7 @@ TEST(ChatTemplate, DefaultsToChatMl) {
   const Result<Prompt> prompt = chat->render(request);
   ASSERT_TRUE(prompt.ok());
   EXPECT_EQ(prompt->text(), "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_TRUE(prompt->add_bos);
+  EXPECT_TRUE(prompt->add_special);
   EXPECT_EQ(prompt->stop, std::vector<std::string>{"<|im_end|>"});
 }
 

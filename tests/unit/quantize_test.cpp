@@ -138,7 +138,7 @@ TEST_P(Quantize, OddRowsStayFinite) {
 // Where some columns count more, their error is the smaller for it.
 TEST_P(Quantize, WeightsLowerTheErrorThatTheyCount) {
   const Type type = GetParam().type;
-  if (block_values(type) == 1) return;
+  if (block_values(type) == 1) GTEST_SKIP() << "each value is rounded by itself";
   const std::vector<float> x = normal_values(1 << 13, 0.02f), ones(x.size(), 1);
   std::vector<float> w(x.size());
   for (size_t i = 0; i < w.size(); ++i) w[i] = i % 7 == 0 ? 20 : 0.5f;

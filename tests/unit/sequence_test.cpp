@@ -370,7 +370,7 @@ TEST(Sequence, DamagedStatesAreRefusedAndLeaveItEmpty) {
   to.expect_right();
 }
 
-TEST(KvPool, TimelinesShareNothing) {
+TEST(KvPool, SequencesShareNothing) {
   kv::KvPool pool;
   ASSERT_TRUE(pool.init(shape_of({true, true, true}, 70, 2), 3).ok());
   kv::KvCache caches[3];

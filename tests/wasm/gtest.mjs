@@ -1,8 +1,8 @@
 // Runs a GoogleTest program compiled to WebAssembly, in Node or in a browser, for either binary:
 // build/wasm/tests/<name>.{js,wasm} as linked, after the relaxed functions are merged in. Node 20
-// can be told to accept relaxed SIMD, but its dot product forgets the accumulator, and Debian's WebKit
-// does not know it, so that binary runs in Chromium and Firefox. 'strict' has the same tables with
-// functions of plain SIMD: it runs anywhere, with signed products.
+// can be told to accept relaxed SIMD, but its dot product forgets the accumulator, and Debian's
+// WebKit does not know it, so that binary runs in Chromium and Firefox. 'strict' has the same
+// tables with functions of plain SIMD: it runs anywhere, with signed products.
 //   node tests/wasm/gtest.mjs PROGRAM VARIANT...      builds these
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -114,7 +114,8 @@ export function countLines({ code, output }) {
     failed: count('[  FAILED  ]'),
     skipped: count('[  SKIPPED ]'),
   };
-  if (code !== 0 && result.failed === 0) result.failed = 1;
+  const none = result.passed + result.failed + result.skipped === 0;
+  if ((code !== 0 && result.failed === 0) || none) result.failed = 1;
   if (result.failed) result.details = output.split('\n').slice(-60).join('\n');
   return result;
 }

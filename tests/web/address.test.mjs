@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
 
-const { fileName, hasUser, publicUrl, storedUrl, withoutSecrets } = await importWeb('protocol/address');
+const { fileName, hasUser, publicUrl, storedUrl, withoutSecrets } =
+  await importWeb('protocol/address');
 
 test('messages show neither user, password, query nor fragment', () => {
   const shown = 'https://host/a/m.gguf';

@@ -1,5 +1,5 @@
-// site/bench.html in Chromium, on the software adapter with the sample model: it runs through, and every figure
-// of its table is one. And the page that talks, with the GPU switched on.
+// site/bench.html in Chromium, on the software adapter with the sample model: it runs through, and
+// every figure of its table is one. And the page that talks, with the GPU switched on.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { longOnly } from '../extent.mjs';

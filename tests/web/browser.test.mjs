@@ -11,7 +11,8 @@ const kChunk = 16384;
 const tuning = { chunkSize: kChunk, streamBytes: 131072, retryMs: 1, retryMaxMs: 5, stallMs: 2000 };
 let browser;
 let server;
-const test = (name, work, more) => plainTest(name, { timeout: 300_000, ...more }, work); // one that hangs is named
+// One that hangs is named.
+const test = (name, work, more) => plainTest(name, { timeout: 300_000, ...more }, work);
 let expected;
 
 before(async () => {
@@ -273,7 +274,8 @@ test('tabs killed at random moments of a download lose no stored chunk', () =>
       const rounds = extent(6, 50);
       let patience = 1;
       for (let i = 0; i < rounds || (i < 100 && (await size()) === 0); i++) {
-        if (i % 10 === 9 && (await size()) === 0) patience *= 2; // too short a life on a busy machine
+        // Too short a life on a busy machine.
+        if (i % 10 === 9 && (await size()) === 0) patience *= 2;
         const doomed = await open();
         const options = { memoryBudget: 700_000, tuning };
         doomed

@@ -1,6 +1,6 @@
-// Changes of the budget, over the fake engine in Node: each is another worker with another memory, and
-// everything goes on: what is in line, conversations, the download. One that fails leaves the engine as
-// it was.
+// Changes of the budget, over the fake engine in Node: each is another worker with another memory,
+// and everything goes on: what is in line, conversations, the download. One that fails leaves the
+// engine as it was.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -128,7 +128,8 @@ test('a move that fails leaves the engine as it was', async (t) => {
     if (name !== 'path') {
       broken = true;
       await assert.rejects(engine.setMemoryBudget(700_000), { code: 'HTTP_STATUS' }, name);
-      await assert.rejects(engine.generate('hello', greedy).text(), { code: 'HTTP_STATUS' }, name); // most of it streams
+      // Most of it streams.
+      await assert.rejects(engine.generate('hello', greedy).text(), { code: 'HTTP_STATUS' }, name);
       broken = false;
       assert.equal(await engine.generate('hello', greedy).text(), expected, name);
       await engine.setMemoryBudget(700_000);

@@ -1,6 +1,6 @@
 // Paid once: what a server, a portal, another tab or another process may do, and no stored byte is
-// lost by it. Each answer that is not the file leaves the stored one in use, with a warning; one that
-// is a new version takes its place only when it has begun to arrive.
+// lost by it. Each answer that is not the file leaves the stored one in use, with a warning; one
+// that is a new version takes its place only when it has begun to arrive.
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
@@ -210,7 +210,10 @@ describe('stored bytes outlive', () => {
 
 // --- lengths ---------------------------------------------------------------------------------
 
-/** Fetch as a page of another origin has it: hardly a header to see, and compressed where no range is asked for. */
+/**
+ * Fetch as a page of another origin has it: hardly a header to see, and compressed where no range
+ * is asked for.
+ */
 const foreign =
   (bytes, ranges = true) =>
   async (url, { headers = {} } = {}) => {
@@ -624,7 +627,8 @@ test('of many processes that find a stale lock, never two become writers, and th
   );
   for (const child of racers) child.kill();
   assert.deepEqual(results, [0, 0, 0, 0], 'two writers of one entry');
-  // Those that came at the same moment may all have stepped back, however often: alone, one gets it.
+  // Those that came at the same moment may all have stepped back, however often: alone, one gets
+  // it.
   const store = nodeBackend(join(directory, 'store'));
   for (const entry of entries) {
     const files = await store.open(entry);

@@ -1,6 +1,6 @@
-// What a caller may do with a call besides waiting for it: leave it at any moment, read it twice, abort
-// it from either side, pass what is unknown. Over the fake engine in Node; what a stream of OpenAI's
-// client does in the same place is asked of that client.
+// What a caller may do with a call besides waiting for it: leave it at any moment, read it twice,
+// abort it from either side, pass what is unknown. Over the fake engine in Node; what a stream of
+// OpenAI's client does in the same place is asked of that client.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -53,7 +53,7 @@ async function slowEngine(msPerToken) {
   return { loaded, computed: () => Atomics.load(units, 0) };
 }
 
-// --- leaving --------------------------------------------------------------------------------------
+// --- leaving -------------------------------------------------------------------------------------
 
 test('a chat stream stops computing whichever chunk it is left at: by count', async () => {
   const { loaded, computed } = await slowEngine(1);
@@ -63,7 +63,8 @@ test('a chat stream stops computing whichever chunk it is left at: by count', as
     for await (const _ of stream) if (++seen === chunks) break;
     assert.ok(stream.controller.signal.aborted);
     const left = computed();
-    await loaded.generate([5], { ...greedy, maxTokens: 0 }).result; // waits for what is still computing
+    // Waits for what is still computing.
+    await loaded.generate([5], { ...greedy, maxTokens: 0 }).result;
     // A few tokens, while the page is busy; not the two thousand of the context.
     assert.ok(computed() - left <= 200, `${computed() - left} units after chunk ${chunks}`);
   }
@@ -103,7 +104,7 @@ test('cancelling a stream during the prompt cancels at once: by count', async ()
   await loaded.dispose();
 });
 
-// --- reading twice --------------------------------------------------------------------------------
+// --- reading twice -------------------------------------------------------------------------------
 
 test('several readers of a generation read everything, each from the beginning, during and after it', async () => {
   const generation = engine.generate('hello', greedy);
@@ -152,7 +153,7 @@ test('an iterator can be left before it has begun and while it waits', async () 
   }
 });
 
-// --- as OpenAI's client ---------------------------------------------------------------------------
+// --- as OpenAI's client --------------------------------------------------------------------------
 
 /** OpenAI's client, on an answer that goes on for a while. */
 async function openaiClient(t) {
@@ -357,7 +358,7 @@ test('a signal is let go when the call has ended, however it ended', async () =>
   assert.ok(added >= 10, `${added} listeners were added`);
 });
 
-// --- what is passed -------------------------------------------------------------------------------
+// --- what is passed ------------------------------------------------------------------------------
 
 test('an option that is not known is refused by its name, with what was meant', async () => {
   const session = engine.session();
@@ -527,7 +528,7 @@ test('a message with a part that is none is refused with a code', async () => {
   }
 });
 
-// --- where things are -----------------------------------------------------------------------------
+// --- where things are ----------------------------------------------------------------------------
 
 test('addresses that nothing here reads are refused at once, and files are found by theirs', async () => {
   for (const source of [

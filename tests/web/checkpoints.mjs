@@ -1,7 +1,7 @@
-// Fixtures as the directories that transformers would store: the tensors of a GGUF file under its names,
-// in its order and shapes (heads by the head of keys that they share, decays as logarithms, matrices
-// joined, MXFP4's blocks and scales apart), and config.json with the fixture's numbers. The families are
-// those of tests/conformance/hf_further_test.cpp and hf_encoder_test.cpp.
+// Fixtures as the directories that transformers would store: the tensors of a GGUF file under its
+// names, in its order and shapes (heads by the head of keys that they share, decays as logarithms,
+// matrices joined, MXFP4's blocks and scales apart), and config.json with the fixture's numbers.
+// The families are those of tests/conformance/hf_further_test.cpp and hf_encoder_test.cpp.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -10,7 +10,10 @@ const kMxfp4 = 39;
 
 // --- GGUF
 
-/** Preamble and metadata as they are stored, and the tensors: `name`, `ne` (columns first), `type`, `data`. */
+/**
+ * Preamble and metadata as they are stored, and the tensors: `name`, `ne` (columns first), `type`,
+ * `data`.
+ */
 function readGguf(bytes) {
   let at = 24;
   const u32 = () => bytes.readUInt32LE((at += 4) - 4);

@@ -1,7 +1,7 @@
-// Checkpoints of the families whose tensors are stored otherwise than GGUF has them (Qwen 3.5, Gemma 3n
-// and 4, Granite 4, GPT-OSS) and of an encoder, in Node and in Chromium: they give what a GGUF file of the
-// same weights gives, from a path, a server and the store; resident or streamed at the smallest budget the
-// bits are the same. What is not known is named.
+// Checkpoints of the families whose tensors are stored otherwise than GGUF has them (Qwen 3.5,
+// Gemma 3n and 4, Granite 4, GPT-OSS) and of an encoder, in Node and in Chromium: they give what a
+// GGUF file of the same weights gives, from a path, a server and the store; resident or streamed at
+// the smallest budget the bits are the same. What is not known is named.
 import assert from 'node:assert/strict';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -46,7 +46,10 @@ function check({ fixture, mostNmse = 0 }, logits, expected) {
   else assert.deepEqual(logits, expected, fixture);
 }
 
-/** From the directory `source`, resident and at the smallest budget, against the file of the same weights. */
+/**
+ * From the directory `source`, resident and at the smallest budget, against the file of the same
+ * weights.
+ */
 async function checkFamily(run, family, source, cache) {
   const expected = await run({
     source: `${source}reference.gguf`,

@@ -43,11 +43,16 @@ export async function inTab(browser, dist, options, work) {
   }
 }
 
-/** Serves a blank page and, below it, the package in the folder `dist` and what `mounts` names. */
-export function servePages(dist, { isolation = true, headers = {}, mounts = [] } = {}) {
-  return serve([['/dist/', dist], ...mounts], {
+/**
+ * Serves a blank page and, below it, the package in the folder `dist` and what `mounts` names.
+ * `requested` of the server lists the paths that were asked for.
+ */
+export async function servePages(dist, { isolation = true, headers = {}, mounts = [] } = {}) {
+  const requested = [];
+  const server = await serve([['/dist/', dist], ...mounts], {
     isolation,
     onRequest: (request, response) => {
+      requested.push(request.url);
       for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
       if (request.url === '/favicon.ico') return (response.writeHead(204).end(), true);
       if (request.url !== '/') return false;
@@ -57,6 +62,7 @@ export function servePages(dist, { isolation = true, headers = {}, mounts = [] }
       return true;
     },
   });
+  return Object.assign(server, { requested });
 }
 
 /** The tests' own modules and the repository's files, for a page. */

@@ -1,8 +1,8 @@
-// Model families and weight types through the package, in Node and in Chromium, on each kernel table that
-// runs there: logits of every position and greedy tokens against the reference, with everything resident on
-// two threads and streamed at the smallest budget, which must not change a bit. The short suite runs a few
-// models on each table: the native suite asks the same of all in tests/conformance, and the suite wasm
-// compares every kernel.
+// Model families and weight types through the package, in Node and in Chromium, on each kernel
+// table that runs there: logits of every position and greedy tokens against the reference, with
+// everything resident on two threads and streamed at the smallest budget, which must not change a
+// bit. The short suite runs a few models on each table: the native suite asks the same of all in
+// tests/conformance, and the suite wasm compares every kernel.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -59,7 +59,9 @@ const mounts = [arch, families, further, quant]
   .filter((list) => list.length)
   .map(([first], i) => [`/${i}/`, first.folder]);
 
-/** Runs in Node or in the page: logits of the prompt's first positions as text, then greedy tokens. */
+/**
+ * Runs in Node or in the page: logits of the prompt's first positions as text, then greedy tokens.
+ */
 async function measure({ source, options, prompt, decoder, positions, count }) {
   const engine = await Engine.load(source, {
     cache: 'none',
@@ -183,7 +185,10 @@ async function checkTypes(models, kernels, run) {
   }
 }
 
-/** The tests of one place, on the tables that it can run. `lacking` gives the reason why one does not run here. */
+/**
+ * The tests of one place, on the tables that it can run. `lacking` gives the reason why one does
+ * not run here.
+ */
 function everything(tables, run, lacking = () => undefined) {
   for (const kernels of tables) {
     const on = (title, check) =>
@@ -212,7 +217,10 @@ describe('in Node', () => {
   test('relaxed SIMD', { skip }, async () => checkTypes(quant, await chosen(run), run));
 });
 
-/** Chromium with `args` more, the models and a page; `use` gets how to measure there, and defines the tests. */
+/**
+ * Chromium with `args` more, the models and a page; `use` gets how to measure there, and defines
+ * the tests.
+ */
 function inChromium(args, use) {
   let browser;
   let files;

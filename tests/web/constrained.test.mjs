@@ -1,5 +1,6 @@
-// Answers bound to a grammar through the package in Node, on the sample model at a temperature where it
-// would say anything: every answer has the form that was asked for, or the error has a code.
+// Answers bound to a grammar through the package in Node, on the sample model at a temperature
+// where it would say anything: every answer has the form that was asked for, or the error has a
+// code.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -67,6 +68,13 @@ test('a list of texts, a regular expression, GBNF, any JSON', async () => {
     }
   }
   assert.ok(ended.grammar > 0 && ended.json > 0, JSON.stringify(ended));
+});
+
+test('what was cut off and could become JSON is told from what never can', () => {
+  for (const text of ['', '{"a": [1, "b', '[tru', '{"a":', '"\\u00', '{"a": {"b": -'])
+    assert.ok(isJsonPrefix(text), text);
+  for (const text of ['Once', '{"a" 1', '[1 2', '{]', '{"a": 1} x', '{"a": tur', '[01'])
+    assert.ok(!isJsonPrefix(text), text);
 });
 
 test('what is free stays as it was, after an answer that was bound and one that was left', async () => {

@@ -1,6 +1,6 @@
-// Many conversations of one engine, opened one after the other and gone on with in another order: each
-// answers as it does alone on an engine with room for everything, goes on from what it had computed, and
-// the engine's memory stays within its budget. Runs wherever the package does.
+// Many conversations of one engine, opened one after the other and gone on with in another order:
+// each answers as it does alone on an engine with room for everything, goes on from what it had
+// computed, and the engine's memory stays within its budget. Runs wherever the package does.
 const kGreedy = { maxTokens: 6, temperature: 0, ignoreEos: true };
 const kNames = ['Ada', 'Ben', 'Cleo', 'Dan', 'Eva', 'Finn', 'Gus', 'Hana', 'Ivo', 'Jon'];
 const kPlaces = [
@@ -25,7 +25,10 @@ async function told(session, turn, i) {
   return { text, ...usage };
 }
 
-/** `budget` null: the smallest; `count` is no multiple of 3 or 7. Throws what is wrong; resolves to what was measured. */
+/**
+ * `budget` null: the smallest; `count` is no multiple of 3 or 7. Throws what is wrong; resolves to
+ * what was measured.
+ */
 export async function manyConversations({ Engine, source, count, budget = null, ...options }) {
   const check = (holds, what) => {
     if (!holds) throw new Error(what);

@@ -30,7 +30,10 @@ describe('the choice of a device', () => {
   });
 
   test('products too small to be worth a pass stay on the CPU', () => {
-    assert.equal(choose(small, { cpu: { decode: 0.05, prefill: 0.01 }, gpu }).gpuMinBatch, Infinity);
+    assert.equal(
+      choose(small, { cpu: { decode: 0.05, prefill: 0.01 }, gpu }).gpuMinBatch,
+      Infinity,
+    );
   });
 
   test('a GPU that reads weights no faster than the CPU has the prompts alone', () => {
@@ -173,7 +176,13 @@ describe('the choice of a device', () => {
               ? alone.cpu
               : undefined;
         seen.add(
-          gpuLayers ? 'split' : gpuMinBatch === 1 ? 'gpu' : gpuMinBatch === Infinity ? 'cpu' : 'prompts',
+          gpuLayers
+            ? 'split'
+            : gpuMinBatch === 1
+              ? 'gpu'
+              : gpuMinBatch === Infinity
+                ? 'cpu'
+                : 'prompts',
         );
         if (chosen)
           assert.ok(
@@ -223,7 +232,10 @@ describe('the choice of a device', () => {
         choose(work, { cpu: host, gpu: given }),
         choose(work, { cpu: host, gpu: faster }),
       ];
-      assert.ok(after.gpuMinBatch <= before.gpuMinBatch, `${before.gpuMinBatch}, then ${after.gpuMinBatch}`);
+      assert.ok(
+        after.gpuMinBatch <= before.gpuMinBatch,
+        `${before.gpuMinBatch}, then ${after.gpuMinBatch}`,
+      );
       assert.deepEqual(choose(work, { cpu: host, gpu: given }), before);
       assert.equal(before.decode === 'webgpu', before.gpuMinBatch === 1);
       assert.equal(before.prefill === 'webgpu', before.gpuMinBatch !== Infinity);

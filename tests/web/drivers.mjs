@@ -1,6 +1,7 @@
-// Three browsers as Debian ships them. Playwright drives Chromium alone of them, so this speaks just
-// enough of two standards: WebDriver BiDi over a WebSocket to Firefox (https://w3c.github.io/webdriver-bidi),
-// WebDriver over HTTP to WebKit (https://www.w3.org/TR/webdriver2). All offer the same:
+// Three browsers as Debian ships them. Playwright drives Chromium alone of them, so this speaks
+// just enough of two standards: WebDriver BiDi over a WebSocket to Firefox
+// (https://w3c.github.io/webdriver-bidi), WebDriver over HTTP to WebKit
+// (https://www.w3.org/TR/webdriver2). All offer the same:
 //   { open(url) → { evaluate(function, argument), png(), close() }, close() }
 // where function and argument pass as text and as JSON, and so does what the function resolves to.
 import { spawn } from 'node:child_process';
@@ -237,7 +238,8 @@ export async function launchWebKit() {
     async open(url) {
       await call('POST', `${at}/url`, { url });
       return {
-        // A page that reloads itself once, for its isolation, takes what runs in it along: again, then.
+        // A page that reloads itself once, for its isolation, takes what runs in it along: again,
+        // then.
         async evaluate(work, argument = null, again = true) {
           try {
             return settle(

@@ -1,6 +1,6 @@
 // Embedders and rerankers through the package in Node: against the references of
-// ../shared/fixtures/embeddings, resident and at the smallest budget with the same bits; OpenAI's call, the
-// AI SDK's models, and what callers get wrong.
+// ../shared/fixtures/embeddings, resident and at the smallest budget with the same bits; OpenAI's
+// call, the AI SDK's models, and what callers get wrong.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -273,8 +273,10 @@ test('wrong options are refused with a code, and never become a default in silen
     logprobs: null,
   };
   // stop: '' stops nothing; null and undefined are the defaults
-  const first = await engine.generate('hello', plain)[Symbol.asyncIterator]().next();
+  const unlimited = engine.generate('hello', plain);
+  const first = await unlimited[Symbol.asyncIterator]().next();
   assert.equal(first.value.text, expected[0]);
+  unlimited.cancel();
 });
 
 test('wrong arguments of every call are refused with a code and a sentence that says what to do', async () => {
@@ -460,7 +462,8 @@ test('an abort while loading rejects and leaves nothing behind', async () => {
   for (const delay of [0, 5, 20, 60, 200]) {
     const control = new AbortController();
     setTimeout(() => control.abort(), delay);
-    const slow = await faultyServer({ bytes }, () => (delay < 20 ? 'slow' : 'stall')); // the header never comes
+    // The header never comes.
+    const slow = await faultyServer({ bytes }, () => (delay < 20 ? 'slow' : 'stall'));
     await assert.rejects(Engine.load(slow.url, { signal: control.signal, tuning }), {
       name: 'AbortError',
     });

@@ -1,7 +1,7 @@
-// A stand-in for the wasm engine that obeys web/worker/binding.ts, in JavaScript: it pins some units,
-// streams the others through a ring, asks for its bytes by the real fill queue in real shared
-// memory, and derives every token from a hash over all bytes of a pass. A wrong, missing or late
-// byte therefore changes the text. It lets the I/O be tested without building the engine.
+// A stand-in for the wasm engine that obeys web/worker/binding.ts, in JavaScript: it pins some
+// units, streams the others through a ring, asks for its bytes by the real fill queue in real
+// shared memory, and derives every token from a hash over all bytes of a pass. A wrong, missing or
+// late byte therefore changes the text. It lets the I/O be tested without building the engine.
 //
 // Its model file: "FAKE", u32 version, u32 header bytes, u32 units, u32 bytes a unit, then padding
 // to the header's end and the units.
@@ -32,7 +32,9 @@ const kStateHead = 32;
 const kStateToken = 64;
 const kCrash = 666; // token that brings the worker down
 
-/** Of tests that start the worker by a script of their own: units computed, and how long each takes. */
+/**
+ * Of tests that start the worker by a script of their own: units computed, and how long each takes.
+ */
 const probe = (globalThis as { sluiceProbe?: { units: Int32Array; msPerToken: number } })
   .sluiceProbe;
 
@@ -108,7 +110,11 @@ class FakeEngine implements EngineBinding {
   }
   need(): FileRequest | null {
     const rest = this.wanted - this.have;
-    const want = this.header ? FileRequestKind.Done : this.fileSize < 0 ? FileRequestKind.File : FileRequestKind.Bytes;
+    const want = this.header
+      ? FileRequestKind.Done
+      : this.fileSize < 0
+        ? FileRequestKind.File
+        : FileRequestKind.Bytes;
     if (want === FileRequestKind.Bytes && rest <= 0) return null;
     return { want, file: 0, name: this.address, choice: 0, offset: this.have, length: rest };
   }
@@ -396,7 +402,10 @@ class FakeEngine implements EngineBinding {
   }
   /** A token is a letter; what may become a stop string is held back. */
   private deliver(token: number, { stop, logprobs }: AnswerOptions): void {
-    const piece: GeneratedToken = { text: token >= 3 ? String.fromCharCode(97 + (token % 26)) : '', token };
+    const piece: GeneratedToken = {
+      text: token >= 3 ? String.fromCharCode(97 + (token % 26)) : '',
+      token,
+    };
     if (logprobs !== undefined) {
       piece.logprob = -1;
       piece.topLogprobs = Array.from({ length: logprobs }, (_, i) => ({

@@ -1,6 +1,6 @@
-// The real engine in Node, where features meet: sessions at the smallest budget, states, budgets that
-// move, logits in between, texts that are too long. Each answer is held against one that an engine with
-// room for everything gives to the same tokens.
+// The real engine in Node, where features meet: sessions at the smallest budget, states, budgets
+// that move, logits in between, texts that are too long. Each answer is held against one that an
+// engine with room for everything gives to the same tokens.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -77,7 +77,8 @@ for (const [name, path] of Object.entries(models)) {
 
     test('two sessions at the smallest budget, saved, restored and forked', async () => {
       const engine = await Engine.load(path, { memoryBudget: least, contextLength, threads: 1 });
-      const long = name === 'llama' ? 60 : 25; // several hundred tokens: no heap has room for a copy of their state
+      // Several hundred tokens: no heap has room for a copy of their state.
+      const long = name === 'llama' ? 60 : 25;
       const alone = roomy.session();
       const other = roomy.session();
       const sessions = [engine.session(), engine.session()];
@@ -116,7 +117,7 @@ for (const [name, path] of Object.entries(models)) {
       await engine.dispose();
     });
 
-    test('states: of another timeline in between, of nothing, of another model, in another engine', async () => {
+    test('states: of another sequence in between, of nothing, of another model, in another engine', async () => {
       const engine = await Engine.load(path, { memoryBudget: least, contextLength, threads: 1 });
       const session = engine.session();
       const first = await session.generate('the mill', greedy).text();

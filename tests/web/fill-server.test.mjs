@@ -1,5 +1,5 @@
-// The server of the fill queue, over a queue written by hand: the order of its reads, and that every
-// request is read and completed exactly once whatever order that was.
+// The server of the fill queue, over a queue written by hand: the order of its reads, and that
+// every request is read and completed exactly once whatever order that was.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';

@@ -23,7 +23,8 @@ export const launchFirefoxGpu = (preferences = {}) =>
       'dom.webgpu.enabled': true,
       'dom.webgpu.workers.enabled': true,
       'gfx.webgpu.ignore-blocklist': true,
-      // Tabs that are opened for tests are in the background, where timers may run once in many seconds.
+      // Tabs that are opened for tests are in the background, where timers may run once in many
+      // seconds.
       'dom.min_background_timeout_value': 4,
       'dom.timeout.enable_budget_timer_throttling': false,
       ...preferences,

@@ -1,6 +1,7 @@
-// Whole models on a GPU in Firefox, whose WebGPU is another one than Chromium's and here computes on
-// Mesa's lavapipe: without subgroups, with WGSL compiled by another compiler, and with a tenth of a second for
-// every submit. A handful of models shows that all of it works there: gpu.test.mjs has the rest.
+// Whole models on a GPU in Firefox, whose WebGPU is another one than Chromium's and here computes
+// on Mesa's lavapipe: without subgroups, with WGSL compiled by another compiler, and with a tenth
+// of a second for every submit. A handful of models shows that all of it works there: gpu.test.mjs
+// has the rest.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -35,7 +36,10 @@ const [llama] = plain;
 const [lfm2] = named('families', 'lfm2');
 const [mixture] = named('families', 'qwen3moe');
 const [quantized] = named('quant', 'Q4_K');
-/** How far a logit is off, about, where activations are codes; between the first token of the answer and the next best one. */
+/**
+ * How far a logit is off, about, where activations are codes; between the first token of the answer
+ * and the next best one.
+ */
 const kCodesError = 0.05;
 const gapOf = ({ reference, n_vocab }) => {
   const [first, second] = reference.slice(-n_vocab).sort().reverse();

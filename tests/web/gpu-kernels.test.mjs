@@ -11,7 +11,8 @@ import { launchChromiumGpu, launchFirefoxGpu, noLavapipe } from './gpu-drivers.m
 import { root } from './helpers.mjs';
 
 const out = join(root, 'build', 'web-tests', 'gpu-kernels');
-// SwiftShader takes seconds to compile what lavapipe has in a moment: there each form is seen, here in every size.
+// SwiftShader takes seconds to compile what lavapipe has in a moment: there each form is seen, here
+// in every size.
 const forms = [
   'everyRow',
   'products',
@@ -39,7 +40,10 @@ before(() =>
   }),
 );
 
-/** `launch` gives what opens pages; `paths`: options of the kernels, and features that must be there for them. */
+/**
+ * `launch` gives what opens pages; `paths`: options of the kernels, and features that must be there
+ * for them.
+ */
 function checkIn(name, skip, launch, newPage, paths) {
   describe(name, { skip }, () => {
     let browser, pages, page;
@@ -94,7 +98,8 @@ checkIn(
       feature: 'subgroups',
       groups: process.env.SLUICE_GPU_MODELS === 'all' ? all : forms,
     },
-    { path: 'without subgroups', options: { subgroups: false }, groups: ['norms'] }, // what adds up, and Firefox has the rest
+    // What adds up, and Firefox has the rest.
+    { path: 'without subgroups', options: { subgroups: false }, groups: ['norms'] },
     {
       path: 'with codes',
       options: { coded },

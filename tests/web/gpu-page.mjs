@@ -8,11 +8,17 @@ import { nmse, root } from './helpers.mjs';
 export const kNmse = 1e-3;
 export const kFewTokens = 6;
 export const kPositions = 8;
-/** How often the GPU is lost, and how often an engine is loaded and disposed of; what a browser does where nobody says. */
+/**
+ * How often the GPU is lost, and how often an engine is loaded and disposed of; what a browser does
+ * where nobody says.
+ */
 export const losses = (some) => Number(process.env.SLUICE_GPU_LOSSES ?? some);
 export const loads = (some) => Number(process.env.SLUICE_GPU_LOADS ?? some);
 
-/** Kernels that take activations as they are, or as codes; what an engine's worker does where the choice is not measured. */
+/**
+ * Kernels that take activations as they are, or as codes; what an engine's worker does where the
+ * choice is not measured.
+ */
 export const kPlain = { subgroups: true, f16: true, int8: { gemv: false, gemm: false } };
 export const kCodes = { ...kPlain, int8: { gemv: true, gemm: true } };
 
@@ -54,7 +60,10 @@ export function budgetOf(refused, whole, share) {
   return Math.floor(least + (whole - least) * share);
 }
 
-/** With a quarter of the room beyond the least, weights stream, more than `times` as many bytes, and no bit differs. */
+/**
+ * With a quarter of the room beyond the least, weights stream, more than `times` as many bytes, and
+ * no bit differs.
+ */
 export async function checkQuarter(measuredWith, whole, times) {
   const refused = await measuredWith({ gpuBudget: 1 << 16 }).catch((error) => error.message);
   const gpuBudget = budgetOf(refused, whole.gpu, 1 / 4);
@@ -92,9 +101,9 @@ export function checkTwins({ wrong, ...told }) {
   assert.ok(enough && 4 * told.ties < told.answers, JSON.stringify(told));
 }
 
-// Keeps the devices of the engine's worker, so that a page can lose them: those there are, or are made later.
-// Whatever a device complains of is told to the page, but what comes of one that is gone: by the specification
-// nothing does, and Firefox calls its buffers invalid.
+// Keeps the devices of the engine's worker, so that a page can lose them: those there are, or are
+// made later. Whatever a device complains of is told to the page, but what comes of one that is
+// gone: by the specification nothing does, and Firefox calls its buffers invalid.
 const kWorker = `
   const made = [];
   const told = new BroadcastChannel('complaints');
@@ -166,8 +175,8 @@ async function tokensOf(engine, prompt, maxTokens, options = {}) {
 }
 
 /**
- * An engine on the GPU, with what it warns of in `warnings`. It stays open for whoever asks next: a software adapter
- * takes seconds to compile what a model needs.
+ * An engine on the GPU, with what it warns of in `warnings`. It stays open for whoever asks next: a
+ * software adapter takes seconds to compile what a model needs.
  */
 async function gpuOf(source, options = {}) {
   const key = JSON.stringify([source, options]);
@@ -203,7 +212,9 @@ async function measure({ source, options, prompt, positions, count, kernels }) {
   return { logits, tokens, device, gpuKernels, gpuLayers, counts, gpu: engine.memory().gpu };
 }
 
-/** The engine's worker whose GPU's kernels do this, `measured` what is faster; one address for each. */
+/**
+ * The engine's worker whose GPU's kernels do this, `measured` what is faster; one address for each.
+ */
 function workerFor(kernels) {
   const text = JSON.stringify(kernels);
   if (!workers.has(text)) {
@@ -233,7 +244,10 @@ function seeded(seed) {
   return () => (seed = (seed * 48271) % 0x7fffffff) / 0x7fffffff;
 }
 
-/** Answers with a GPU that is lost behind the answer, behind its first token, as soon as it is there, at random moments. */
+/**
+ * Answers with a GPU that is lost behind the answer, behind its first token, as soon as it is
+ * there, at random moments.
+ */
 async function loseGpus(source, prompt, { times, seed, count, options }) {
   await dropGpus(); // all of them hear of it
   const cpu = await loadCpu(source, options);
@@ -289,7 +303,10 @@ async function loseGpus(source, prompt, { times, seed, count, options }) {
   return results;
 }
 
-/** Loads and disposes of engines, every other one in the middle of an answer; what they were, each kind once. */
+/**
+ * Loads and disposes of engines, every other one in the middle of an answer; what they were, each
+ * kind once.
+ */
 async function disposals(source, prompt, { times, seed, count, options }) {
   const results = new Set();
   const random = seeded(seed);
@@ -312,9 +329,9 @@ async function disposals(source, prompt, { times, seed, count, options }) {
 }
 
 /**
- * Random operations on sessions of an engine on the GPU, each with a twin on the CPU: answers, forks, prompts of the
- * engine's own timeline that go back, saved states that change places. Tokens differ only where the CPU's two most
- * likely ones are less than `gap` apart, in log-probability.
+ * Random operations on sessions of an engine on the GPU, each with a twin on the CPU: answers,
+ * forks, prompts of the engine's own sequence that go back, saved states that change places. Tokens
+ * differ only where the CPU's two most likely ones are less than `gap` apart, in log-probability.
  */
 async function twinSessions(
   source,
@@ -373,7 +390,8 @@ async function twinSessions(
       twins.push(await Promise.all(twins[at].map((session) => session.fork())));
       told.forks++;
     } else if (kind === 1) {
-      // Each goes on with the other's keys and values, as they were: what is saved says not where it was computed.
+      // Each goes on with the other's keys and values, as they were: what is saved says not where
+      // it was computed.
       const saved = [await ours.save(), await theirs.save()];
       await ours.restore(saved[1]);
       await theirs.restore(saved[0]);
@@ -383,7 +401,7 @@ async function twinSessions(
         told.wrong.push('a state that has moved to the GPU is another');
       told.moves++;
     } else if (kind === 2) {
-      // The engine's own timelines go back to what two prompts share.
+      // The engine's own sequences go back to what two prompts share.
       const tokens = [...prompt.slice(0, 8 + below(30)), below(200)];
       same(`prompt ${i}`, await tell(gpuEngine, tokens), await tell(cpu, tokens));
       told.back++;

@@ -1,5 +1,6 @@
 // What the web tests share: bundles of single modules and of the whole package over the fake
-// engine, a model file for it, a seeded random source, and a range server that misbehaves on demand.
+// engine, a model file for it, a seeded random source, and a range server that misbehaves on
+// demand.
 import { build } from 'esbuild';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -110,8 +111,9 @@ const faults = new Set(
 
 /**
  * Serves `file.bytes` at every path. `fault(request, n)` may name what goes wrong with the n-th
- * request: '200', 'no-content-range', '404', '429', '503', 'cut', 'stall', 'short', 'long', 'wrong-range',
- * 'gzip', 'reset', 'redirect', 'expired', '416', 'slow'. file.bytes and file.etag may be replaced at any time.
+ * request: '200', 'no-content-range', '404', '429', '503', 'cut', 'stall', 'short', 'long',
+ * 'wrong-range', 'gzip', 'reset', 'redirect', 'expired', '416', 'slow'. file.bytes and file.etag
+ * may be replaced at any time.
  */
 export async function faultyServer(file, fault = () => null) {
   const state = { requests: 0, bytes: 0, log: [], ranges: [] };

@@ -144,7 +144,8 @@ test('what is no language model is never chosen, and not offered', async () => {
   const answer = {
     fetch: async () => new Response(JSON.stringify(listing.map((path, i) => file(path, i + 1)))),
   };
-  assert.equal((await findHuggingFaceFile('a/b', {}, answer)).path, 'm-Q8_0.gguf'); // the smallest of those that are models
+  // The smallest of those that are models.
+  assert.equal((await findHuggingFaceFile('a/b', {}, answer)).path, 'm-Q8_0.gguf');
   assert.equal((await findHuggingFaceFile('a/b', { maxBytes: 6 }, answer)).path, 'm-Q8_0.gguf');
   await assert.rejects(
     findHuggingFaceFile('a/b', { maxBytes: 5 }, answer),

@@ -1,5 +1,6 @@
-// A session whose text is longer than its cache, which keeps what the policy says: the same text at once and
-// in turns, at the smallest budget, saved, restored, forked and taken back. Runs wherever the package does.
+// A session whose text is longer than its cache, which keeps what the policy says: the same text at
+// once and in turns, at the smallest budget, saved, restored, forked and taken back. Runs wherever
+// the package does.
 const kGreedy = { maxTokens: 16, temperature: 0, ignoreEos: true };
 
 export const contextLength = 700;

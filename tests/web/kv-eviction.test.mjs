@@ -1,5 +1,5 @@
-// Caches that forget, in Node and in Chromium: kv-eviction.mjs says what must hold, and what is said is what the
-// program says to the same text.
+// Caches that forget, in Node and in Chromium: kv-eviction.mjs says what must hold, and what is
+// said is what the program says to the same text.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -68,7 +68,7 @@ for (const [kvPolicy, kvType, kvCapacity] of cases) {
     const inPage = await inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) =>
       page.evaluate(
         async (given) => {
-          const { forgettingSession } = await import('/tests/forgetting.mjs');
+          const { forgettingSession } = await import('/tests/kv-eviction.mjs');
           return forgettingSession({ Engine, ...given });
         },
         { source: `/data/${model.join('/')}`, ...options },

@@ -1,6 +1,6 @@
-// The corners of an engine's life, over the fake engine in Node: aborts and departures at any moment,
-// crashes, sessions that come and go, disposal in the middle of everything. After each the engine, or
-// the store, is good for the same text as before. Bounds in time only catch what hangs.
+// The corners of an engine's life, over the fake engine in Node: aborts and departures at any
+// moment, crashes, sessions that come and go, disposal in the middle of everything. After each the
+// engine, or the store, is good for the same text as before. Bounds in time only catch what hangs.
 import assert from 'node:assert/strict';
 import {
   existsSync,
@@ -186,7 +186,8 @@ test('leaving the loop stops computing within one layer: by count', async () => 
 
 test('a prompt is left within one layer, however fast tokens went before: by count', async () => {
   const { loaded, computed } = await slowEngine(0.2);
-  await loaded.generate([5], { temperature: 0, maxTokens: 40 }).result; // short operations: long steps
+  // Short operations: long steps.
+  await loaded.generate([5], { temperature: 0, maxTokens: 40 }).result;
   const generation = loaded.generate(new Int32Array(900).fill(9), greedy); // 180 ms a unit
   const begun = computed();
   while (computed() < begun + 2) await sleep(1);
@@ -297,7 +298,7 @@ test('a session disposed of amid its calls keeps nothing: what had not begun is 
   assert.equal((await going.result).finishReason, 'cancelled');
 });
 
-test('saving a timeline that has to be computed again, and cannot: the next call does it', async (t) => {
+test('saving a sequence that has to be computed again, and cannot: the next call does it', async (t) => {
   const file = join(directory, 'cut.gguf');
   writeFileSync(file, bytes);
   const place = join(tmpdir(), `sluice-sessions-${process.pid}`);

@@ -1,6 +1,7 @@
-// LoRA adapters through the package, in Node and in Chromium: the references of ../shared/fixtures/lora, given
-// on loading and set later, at the smallest budget with the same bits; a change is heard by sessions that live on,
-// and what does not fit leaves everything as it was.
+// LoRA adapters through the package, in Node and in Chromium: the references of
+// ../shared/fixtures/lora, given on loading and set later, at the smallest budget with the same
+// bits; a change is heard by sessions that live on, and what does not fit leaves everything as it
+// was.
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -19,7 +20,10 @@ const skip = existsSync(join(fixtures, 'lora')) ? false : 'no ../shared/fixtures
 const cases = skip ? [] : JSON.parse(readFileSync(join(fixtures, 'lora', 'manifest.json'), 'utf8'));
 const positions = 4;
 
-/** Runs in Node or in the page: the logits of some positions, with adapters and in the order asked for. */
+/**
+ * Runs in Node or in the page: the logits of some positions, with adapters and in the order asked
+ * for.
+ */
 async function measure({ source, prompt, steps, options, smallest }) {
   const load = { cache: 'none', contextLength: 64, threads: 2, ...options };
   if (smallest) {

@@ -1,5 +1,6 @@
-// What can be wrong with how a page hosts the package, and what Engine.load then says: walked in every
-// browser by misconfigurations.test.mjs, and printed into docs/recipes.md, where users look for it.
+// What can be wrong with how a page hosts the package, and what Engine.load then says: walked in
+// every browser by misconfigurations.test.mjs, and printed into docs/recipes.md, where users look
+// for it.
 //   page     headers of the page     files    what is served instead: path → [status, headers, body]
 //   options  of Engine.load          chat     the fault shows when a chat begins
 //   code, says   of the error; … stands for the browser's own words. null: it works all the same
@@ -11,7 +12,10 @@ const worker = (path, why) => `The engine's worker cannot be started from ${path
 const wasm = (path, why) => `The engine's wasm cannot be loaded from ${path}: ${why}`;
 const csp = (text) => ({ 'Content-Security-Policy': text });
 
-/** ORIGIN is the page's, OTHER another one that allows everybody to read, STRICT one that does not, NOWHERE one that is down. */
+/**
+ * ORIGIN is the page's, OTHER another one that allows everybody to read, STRICT one that does not,
+ * NOWHERE one that is down.
+ */
 export const misconfigurations = [
   {
     wrong: 'The worker script is missing at `workerUrl`',

@@ -1,5 +1,5 @@
-// Every way in which a page can host the package wrongly, in Chromium and Firefox: the error has a code,
-// and names the address and the cure. Nothing waits without end.
+// Every way in which a page can host the package wrongly, in Chromium and Firefox: the error has a
+// code, and names the address and the cure. Nothing waits without end.
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
-// The package over the real engine in Firefox and WebKit. Debian's WebKit has neither shared memory nor
-// a file store nor relaxed SIMD, so it shows what is left then.
+// The package over the real engine in Firefox and WebKit. Debian's WebKit has neither shared memory
+// nor a file store nor relaxed SIMD, so it shows what is left then.
 import assert from 'node:assert/strict';
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -59,7 +59,10 @@ const capabilities = () => ({
   store: typeof navigator.storage?.getDirectory === 'function',
 });
 
-/** Waits for the page to be as isolated as it will be: it reloads itself once where headers do not do it. */
+/**
+ * Waits for the page to be as isolated as it will be: it reloads itself once where headers do not
+ * do it.
+ */
 async function isolated(page) {
   const is = () =>
     page

@@ -1,5 +1,5 @@
-// What holds of every state of the page, judged in the page itself: contrast, size of what is tapped,
-// width, names. Each function is sent to the page as text and answers with what is wrong.
+// What holds of every state of the page, judged in the page itself: contrast, size of what is
+// tapped, width, names. Each function is sent to the page as text and answers with what is wrong.
 
 /** Text whose contrast with what is behind it is below 4.5 (3 where it is large). */
 export function lowContrast() {

@@ -1,6 +1,7 @@
-// Two tabs of the page under random clicks: send, stop, answer again, open, rename, delete, instruct, load,
-// unload, move the budget, fail, reload, come back from the cache, at any moment of each other. In the end
-// both tabs and the database agree, nothing deleted is back, nothing said is lost, and no error went unheard.
+// Two tabs of the page under random clicks: send, stop, answer again, open, rename, delete,
+// instruct, load, unload, move the budget, fail, reload, come back from the cache, at any moment of
+// each other. In the end both tabs and the database agree, nothing deleted is back, nothing said is
+// lost, and no error went unheard.
 //   SEED=n node --test tests/web/page-random.test.mjs      the same clicks once more
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';

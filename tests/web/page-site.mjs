@@ -1,5 +1,6 @@
-// What the tests of the page share: the site, built once a test file and served over the package or over
-// the stand-in of page-engine/, and pages in Chromium in which any uncaught error fails the test.
+// What the tests of the page share: the site, built once a test file and served over the package or
+// over the stand-in of page-engine/, and pages in Chromium in which any uncaught error fails the
+// test.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { buildSite } from '../../examples/browser/build.mjs';
@@ -10,7 +11,10 @@ import { root } from './helpers.mjs';
 export const models = join(root, 'examples', 'models');
 const stand = join(root, 'tests', 'web', 'page-engine');
 
-/** { browser, server, site, withTabs, close } for one test file; `name` keeps the files of several apart. */
+/**
+ * { browser, server, site, withTabs, close } for one test file; `name` keeps the files of several
+ * apart.
+ */
 export async function openSite(name, { fake = false, onRequest, start = launch } = {}) {
   const site = join(root, 'build', 'web-tests', name);
   await buildSite({ site });
@@ -20,14 +24,18 @@ export async function openSite(name, { fake = false, onRequest, start = launch }
     { onRequest },
   );
 
-  /** `work` gets open(query), which opens tabs of one browser profile; none may have an uncaught error. */
+  /**
+   * `work` gets open(query), which opens tabs of one browser profile; none may have an uncaught
+   * error.
+   */
   async function withTabs(work, { expected = /^$/, from = server, ...options } = {}) {
     const context = await browser.newContext({
       viewport: { width: 1360, height: 820 },
       ...options,
     });
     const errors = [];
-    context.on('weberror', (error) => errors.push(error.error().message)); // unhandled rejections too
+    // Unhandled rejections too.
+    context.on('weberror', (error) => errors.push(error.error().message));
     context.on('console', (message) => message.type() === 'error' && errors.push(message.text()));
     const open = async (query = '') => {
       const page = await context.newPage();
@@ -51,7 +59,10 @@ export async function openSite(name, { fake = false, onRequest, start = launch }
   return { browser, server, site, withTabs, close };
 }
 
-/** Waits until an element's text, or that attribute of it, matches: figures are drawn ten times a second. */
+/**
+ * Waits until an element's text, or that attribute of it, matches: figures are drawn ten times a
+ * second.
+ */
 export async function shows(page, selector, pattern, attribute = null) {
   const read = ([selector, attribute]) => {
     const element = document.querySelector(selector);

@@ -1,5 +1,5 @@
-// The page's modules by themselves: work that grows with the text and no faster, thoughts taken apart, and
-// sources in which no text can become HTML and no handler can fail unheard.
+// The page's modules by themselves: work that grows with the text and no faster, thoughts taken
+// apart, and sources in which no text can become HTML and no handler can fail unheard.
 import assert from 'node:assert/strict';
 import { build } from 'esbuild';
 import { readdirSync, readFileSync } from 'node:fs';

@@ -1,5 +1,6 @@
-// The page in two tabs over one database: names, turns, instructions, deletions and settings of both are kept,
-// and shown in both. Over the stand-in of page-engine/, since all of it is the page's own.
+// The page in two tabs over one database: names, turns, instructions, deletions and settings of
+// both are kept, and shown in both. Over the stand-in of page-engine/, since all of it is the
+// page's own.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { longOnly } from '../extent.mjs';
@@ -45,7 +46,10 @@ const endless = (page) =>
     document.querySelector('[name=maxTokens]').value = 1e9; // 512 otherwise
   });
 
-/** Waits until more of the answer under way is stored, which happens once a second, and shown in the list. */
+/**
+ * Waits until more of the answer under way is stored, which happens once a second, and shown in the
+ * list.
+ */
 async function storing(page) {
   const length = async () =>
     (await records(page))
@@ -178,7 +182,8 @@ test(
       assert.equal(told.at(-1), 'Be brief.');
       await a.reload();
       await until(a, () => document.querySelector('#system').value === 'Be brief.');
-      // Two tabs edit it: what is being typed is not overwritten, and what was not touched takes nothing back.
+      // Two tabs edit it: what is being typed is not overwritten, and what was not touched takes
+      // nothing back.
       await a.click('.settings summary');
       await a.fill('#system', 'Be long.');
       await a.press('#system', 'Tab');
@@ -229,7 +234,8 @@ test(
           sure?.click();
           return sure !== null;
         });
-        assert.ok(done || Date.now() - start > 4000, 'storing took the question away'); // after 4 s the button does
+        // After 4 s the button does.
+        assert.ok(done || Date.now() - start > 4000, 'storing took the question away');
       }
       await idle(b);
       await listed(a, 1);
@@ -247,7 +253,8 @@ test('settings of two tabs are kept side by side', { skip: longOnly }, () =>
       await page.fill(`[name=${name}]`, value);
       await page.press(`[name=${name}]`, 'Tab');
     }
-    await until(a, () => localStorage.getItem('sampling')?.includes('99')); // it goes from process to process
+    // It goes from process to process.
+    await until(a, () => localStorage.getItem('sampling')?.includes('99'));
     await a.reload();
     assert.deepEqual(
       await a.evaluate(() =>

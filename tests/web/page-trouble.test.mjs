@@ -1,5 +1,6 @@
-// The page where something is wrong: a database that is damaged, closed to us or full, an address that is
-// none, a link from a stranger, an engine that fails, texts that look like HTML. It says so, and goes on.
+// The page where something is wrong: a database that is damaged, closed to us or full, an address
+// that is none, a link from a stranger, an engine that fails, texts that look like HTML. It says
+// so, and goes on.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -253,7 +254,8 @@ test('a budget that cannot be moved to: the error is shown, and one press loads 
     const a = await open(`${model}&budget=3000000`);
     await load(a);
     await ask(a, 'First');
-    await a.evaluate(() => (document.querySelector('#url').value = '/models/other.gguf')); // not what runs
+    // Not what runs.
+    await a.evaluate(() => (document.querySelector('#url').value = '/models/other.gguf'));
     await a.evaluate(
       () => (fake.fails = { setMemoryBudget: ['OUT_OF_MEMORY', 'no memory for the weights'] }),
     );
@@ -299,7 +301,8 @@ test(
       const a = await open(`${model}&budget=1000`);
       await a.evaluate(async () => {
         const { Engine } = await import('/dist/index.js');
-        Engine.modelCache.list = () => new Promise((ok) => setTimeout(() => ok([]), 500)); // a slow one
+        // A slow one.
+        Engine.modelCache.list = () => new Promise((ok) => setTimeout(() => ok([]), 500));
         fake.fails = { load: ['BUDGET_TOO_SMALL', 'the budget is too small'] };
         document.querySelector('#load').click();
       });
@@ -346,7 +349,8 @@ test('pressing Load twice loads once; a slider that moves while it loads is hear
     assert.equal(await a.evaluate(() => fake.engines), 1);
     await a.evaluate(() => {
       document.querySelector('#source').open = true;
-      for (let i = 0; i < 2; i++) document.querySelector('#load').click(); // the second one is Cancel
+      // The second one is Cancel.
+      for (let i = 0; i < 2; i++) document.querySelector('#load').click();
     });
     await until(a, () => document.querySelector('#load').textContent === 'Load');
     assert.equal(await a.evaluate(() => fake.engines), 0);
@@ -411,6 +415,27 @@ test('where threads need a reload, a page on which something was begun is left a
     );
   }
 });
+
+test('the checks of a state find what they are there for', () =>
+  pages.withTabs(async (open) => {
+    const a = await open(model);
+    await a.evaluate(() => {
+      const add = (tag, style, more) => {
+        const element = Object.assign(document.createElement(tag), more);
+        element.style.cssText = style;
+        document.body.append(element);
+      };
+      add('p', 'color: #777; background: #888', { textContent: 'too faint' });
+      add('button', 'width: 20px; height: 20px', { id: 'tiny' });
+      add('div', 'width: 5000px; height: 1px', { id: 'twin' });
+      add('i', '', { id: 'twin' });
+    });
+    const found = async (check) => (await a.evaluate(check)).join();
+    assert.match(await found(lowContrast), /"too faint"/);
+    assert.match(await found(smallTargets), /BUTTON tiny \d+ × 20/);
+    assert.match(await found(tooWide), /DIV\. twin.*pixels too wide/);
+    assert.match(await found(unnamed), /<button id="tiny".*twin/);
+  }));
 
 const phone = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
 for (const [name, options] of Object.entries({
@@ -494,7 +519,8 @@ test('whatever a model, a file, a record, a link or an error says stays text: no
       },
     ]);
     await a.reload();
-    await a.locator('#talk-list .pick').click(); // a link's prompt waits in a conversation of its own
+    // A link's prompt waits in a conversation of its own.
+    await a.locator('#talk-list .pick').click();
     await a.locator('.assistant').waitFor();
     await a.evaluate(
       (text) => Object.assign(fake, { name: text, words: 2, word: () => text }),

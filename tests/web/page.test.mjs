@@ -1,5 +1,5 @@
-// The example page in Chromium, as people use it: with a pointer, with keys alone, on a phone, in both
-// themes, over a slow network, with wrong addresses. Screenshots go to build/screenshots.
+// The example page in Chromium, as people use it: with a pointer, with keys alone, on a phone, in
+// both themes, over a slow network, with wrong addresses. Screenshots go to build/screenshots.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -31,7 +31,10 @@ before(async () => {
 });
 after(() => pages.close());
 
-/** `expected` are error messages of the browser that the test itself provokes. A model that is named is loaded. */
+/**
+ * `expected` are error messages of the browser that the test itself provokes. A model that is named
+ * is loaded.
+ */
 const withPage = (options, work, { query = '', context = '', ...more } = {}) =>
   pages.withTabs(
     async (open) => {
@@ -43,7 +46,10 @@ const withPage = (options, work, { query = '', context = '', ...more } = {}) =>
     { ...options, ...more },
   );
 
-/** The model with end tokens that it never says: a story of 200 tokens would be over before a key is pressed. */
+/**
+ * The model with end tokens that it never says: a story of 200 tokens would be over before a key is
+ * pressed.
+ */
 function withoutEnd(bytes) {
   for (const [name, other] of [
     ['<|endoftext|>', '<|endoftexT|>'],
@@ -71,7 +77,10 @@ async function holds(page, label, checks = [lowContrast, tooWide, unnamed]) {
 const limit = (page, tokens) =>
   page.evaluate((n) => (document.querySelector('[name=maxTokens]').value = n), tokens);
 
-/** Has a text told that does not end by itself for seconds, until more than `length` characters are shown. */
+/**
+ * Has a text told that does not end by itself for seconds, until more than `length` characters are
+ * shown.
+ */
 async function beginText(page, length) {
   await ready(page);
   await page.check('[name=mode][value=text]', { force: true });
@@ -269,7 +278,8 @@ test('a reload in the middle of an answer keeps what had come', { skip: longOnly
     {},
     async (page) => {
       await beginText(page, 60);
-      await kept(page, ([talk]) => talk?.turns[1]?.content.length > 40); // it is stored once a second
+      // It is stored once a second.
+      await kept(page, ([talk]) => talk?.turns[1]?.content.length > 40);
       await page.goto(`${server.url}/`);
       await page.waitForSelector('.assistant');
       assert.match(await page.textContent('.assistant .body'), /^Once upon a time.{20}/s);
@@ -399,7 +409,8 @@ test('an answer in JSON of a schema grows as a tree, and stays one; the engine i
       );
       await page.waitForSelector('#schema-wrong', { state: 'hidden' });
       await page.evaluate(() => {
-        window.requestAnimationFrame = (draw) => (queueMicrotask(() => draw(performance.now())), 1); // a busy machine has few frames
+        // A busy machine has few frames.
+        window.requestAnimationFrame = (draw) => (queueMicrotask(() => draw(performance.now())), 1);
         window.stories = new Set();
         new MutationObserver(() =>
           stories.add(document.querySelector('.tree [data-name=story]')?.textContent ?? ''),

@@ -1,5 +1,6 @@
-// Several answers in one pass, held against each one alone: sessions and chats that join and leave between
-// passes, that are cancelled, fail, wait for a slot, move with their engine. Runs wherever the package does.
+// Several answers in one pass, held against each one alone: sessions and chats that join and leave
+// between passes, that are cancelled, fail, wait for a slot, move with their engine. Runs wherever
+// the package does.
 const kOptions = { contextLength: 300, threads: 1, cache: 'none' };
 const kWays = [
   { temperature: 0 },
@@ -77,7 +78,10 @@ async function alone(engine, i) {
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** `count` sessions at once, two turns each, one beginning after another: each answers as it does alone. */
+/**
+ * `count` sessions at once, two turns each, one beginning after another: each answers as it does
+ * alone.
+ */
 export async function together({ Engine, source, count = 8, parallel = 8, how = {}, apart = 0 }) {
   await using(
     Engine,
@@ -105,8 +109,9 @@ export async function together({ Engine, source, count = 8, parallel = 8, how = 
 const kEndless = 8192;
 
 /**
- * Forward passes, and the tokens that they computed, while every one of these answers is being generated: counted
- * from where each has said something, for 40 passes at least, whenever they began. None may end by itself before.
+ * Forward passes, and the tokens that they computed, while every one of these answers is being
+ * generated: counted from where each has said something, for 40 passes at least, whenever they
+ * began. None may end by itself before.
  */
 async function passesOfAll(engine, answers) {
   let left = false;
@@ -128,7 +133,8 @@ async function passesOfAll(engine, answers) {
         'one ended before',
         followed.map(({ said }) => said),
       );
-      await Promise.race([sleep(5), ...followed.map(({ done }) => done)]); // which throws what failed
+      // Which throws what failed.
+      await Promise.race([sleep(5), ...followed.map(({ done }) => done)]);
     }
   };
   const counted = () => {
@@ -217,10 +223,10 @@ export async function apart({ Engine, source, how = {} }) {
       const other = roomy.session();
       await other.restore(saved);
       const goOn = { maxTokens: 10, temperature: 0, ignoreEos: true };
-      const [fork] = await Promise.all([
-        kept.fork(),
-        engine.embed(['a text', 'another']).catch(() => {}),
-      ]);
+      const texts = ['a text', 'another'];
+      const [fork, vectors] = await Promise.all([kept.fork(), engine.embed(texts)]);
+      const lists = (vectors) => vectors.map((vector) => [...vector]);
+      same(lists(vectors), lists(await roomy.embed(texts)), 'embeddings beside a fork');
       const right = await told(other.generate(' then', goOn));
       for (const found of await Promise.all(
         [kept, fork].map((session) => told(session.generate(' then', goOn))),
@@ -236,7 +242,10 @@ export async function apart({ Engine, source, how = {} }) {
   );
 }
 
-/** Calls of one session, and of the engine's own timeline, keep their order; chats do not wait for each other. */
+/**
+ * Calls of one session, and of the engine's own sequence, keep their order; chats do not wait for
+ * each other.
+ */
 export async function ordered({ Engine, source }) {
   const greedy = { maxTokens: 12, temperature: 0, ignoreEos: true };
   const long = { contextLength: kEndless };
@@ -269,16 +278,14 @@ export async function ordered({ Engine, source }) {
       );
       const chats = (engine) =>
         Promise.all(
-          kTexts
-            .slice(0, 6)
-            .map((prompt) =>
-              engine.completions.create({
-                prompt,
-                max_tokens: 100,
-                temperature: 0,
-                logit_bias: { 2: -100 },
-              }),
-            ),
+          kTexts.slice(0, 6).map((prompt) =>
+            engine.completions.create({
+              prompt,
+              max_tokens: 100,
+              temperature: 0,
+              logit_bias: { 2: -100 },
+            }),
+          ),
         );
       const texts = (answers) => answers.map(({ choices }) => choices[0].text);
       const first = await chats(engine);

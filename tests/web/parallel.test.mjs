@@ -1,4 +1,5 @@
-// Several answers in one pass through the package, in Node and in Chromium: parallel.mjs says what must hold.
+// Several answers in one pass through the package, in Node and in Chromium: parallel.mjs says what
+// must hold.
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';

@@ -1,5 +1,5 @@
-// A GGUF adapter of the fixtures in PEFT's form: the two files' bytes. Rows of queries and keys, which llama's
-// GGUF has in pairs, go back to halves; the embedding's first matrix is turned.
+// A GGUF adapter of the fixtures in PEFT's form: the two files' bytes. Rows of queries and keys,
+// which llama's GGUF has in pairs, go back to halves; the embedding's first matrix is turned.
 
 /** Metadata and tensors ({ name, type, shape, data }) of a small GGUF file, rows first. */
 export function readGguf(bytes) {

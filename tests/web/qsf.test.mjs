@@ -1,6 +1,7 @@
-// QSF files through the package, in Node and in Chromium: from a path, over ranges into the store, from
-// the store, resident and at the smallest budget, compressed or not, they give the bits of the GGUF
-// file that they were made of; a layer that arrives damaged is fetched again, and an error if it stays so.
+// QSF files through the package, in Node and in Chromium: from a path, over ranges into the store,
+// from the store, resident and at the smallest budget, compressed or not, they give the bits of the
+// GGUF file that they were made of; a layer that arrives damaged is fetched again, and an error if
+// it stays so.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -84,11 +85,20 @@ describe('in Node', () => {
     assert.deepEqual((await run({ approximate: { skipLayersRatio: 0 } })).logits, logits);
     const less = await run({ approximate: { skipLayersRatio: 0.5 } });
     assert.notDeepEqual(less.logits, logits);
-    assert.deepEqual((await run({ approximate: { skipLayersRatio: 0.5 } }, true)).logits, less.logits);
+    assert.deepEqual(
+      (await run({ approximate: { skipLayersRatio: 0.5 } }, true)).logits,
+      less.logits,
+    );
     for (const options of [2, 'low'])
-      await assert.rejects(run({ approximate: { skipLayersRatio: options } }), { code: 'INVALID_ARGUMENT' });
+      await assert.rejects(run({ approximate: { skipLayersRatio: options } }), {
+        code: 'INVALID_ARGUMENT',
+      });
     await assert.rejects(
-      measureLogits({ source: path('none'), tokens, options: { approximate: { skipLayersRatio: 0.1 } } }),
+      measureLogits({
+        source: path('none'),
+        tokens,
+        options: { approximate: { skipLayersRatio: 0.1 } },
+      }),
       /--calibrate/,
     );
     const of = (headClusters, smallest = false) =>
@@ -107,7 +117,9 @@ describe('in Node', () => {
     assert.deepEqual((await of(4, true)).logits, few);
     await assert.rejects(of(257), { code: 'INVALID_ARGUMENT' });
     await assert.rejects(run({ approximate: { headClusters: 8 } }), /--cluster-head/);
-    await assert.rejects(run({ approximate: { headClusters: 8 }, device: 'webgpu' }), { code: 'INVALID_ARGUMENT' });
+    await assert.rejects(run({ approximate: { headClusters: 8 }, device: 'webgpu' }), {
+      code: 'INVALID_ARGUMENT',
+    });
     const engine = await Engine.load(source, { contextLength: 64, threads: 1 });
     const { embeddingCacheHits, embeddingCacheMisses } = engine.stats().engine;
     assert.equal(embeddingCacheHits + embeddingCacheMisses, 0); // held whole

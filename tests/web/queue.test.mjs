@@ -10,12 +10,12 @@ const turn = () => new Promise((resolve) => setImmediate(resolve));
 function made(most) {
   const line = new Line(() => most);
   const log = [];
-  const put = (name, timeline = null) => {
+  const put = (name, sequence = null) => {
     const work = { name };
     const done = line.do(
-      timeline === null ? null : typeof timeline === 'function' ? timeline : () => timeline,
+      sequence === null ? null : typeof sequence === 'function' ? sequence : () => sequence,
       async (chosen, begun) => {
-        log.push(`${name}${timeline === null ? '' : `@${chosen}`}`);
+        log.push(`${name}${sequence === null ? '' : `@${chosen}`}`);
         Object.assign(work, { begun, running: true });
         await new Promise((resolve, reject) =>
           Object.assign(work, { end: resolve, fail: reject }),
@@ -65,7 +65,7 @@ test('what wants the engine alone waits for the answers before it, and the later
   assert.deepEqual(log, ['a@1', 'save', 'b@2']);
 });
 
-test('only who waits for its own timeline is overtaken; a choice sees what is taken', async () => {
+test('only who waits for its own sequence is overtaken; a choice sees what is taken', async () => {
   const { log, put } = made(3);
   const a = put('a', 1);
   await turn();
@@ -89,22 +89,22 @@ test('only who waits for its own timeline is overtaken; a choice sees what is ta
   again.end();
 });
 
-test('random work: nothing is lost, nobody shares a timeline or an engine that is taken', async () => {
+test('random work: nothing is lost, nobody shares a sequence or an engine that is taken', async () => {
   const next = random(5);
   const { put, line } = made(3);
   const all = [];
   let ended = 0;
   for (let i = 0; i < 400; i++) {
-    all.push({ alone: next() < 0.2, timeline: Math.floor(next() * 5) });
-    const { alone, timeline } = all.at(-1);
-    all[i] = Object.assign(put(`${i}`, alone ? null : timeline), { alone, timeline });
+    all.push({ alone: next() < 0.2, sequence: Math.floor(next() * 5) });
+    const { alone, sequence } = all.at(-1);
+    all[i] = Object.assign(put(`${i}`, alone ? null : sequence), { alone, sequence });
     void all[i].done.then(() => ended++);
     for (let n = next() * 4; n > 0; n--) {
       await turn();
       const running = all.filter((work) => work.running);
       assert.ok(
         running.length <= 3 &&
-          new Set(running.map(({ timeline }) => timeline)).size === running.length,
+          new Set(running.map(({ sequence }) => sequence)).size === running.length,
       );
       if (running.some(({ alone }) => alone)) assert.equal(running.length, 1);
       assert.equal(line.taken.size, running.filter(({ alone }) => !alone).length);

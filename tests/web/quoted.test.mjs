@@ -13,7 +13,10 @@ const noon = new Date(2024, 6, 26, 12);
 const [begin, end] = ['\uFDD0', '\uFDD1'];
 const unmarked = (text) => text.replace(/[\uFDD0\uFDD1]/g, '');
 
-/** Texts of control tokens that the tokenizer would recognize: the longest, none of whose characters is plain. */
+/**
+ * Texts of control tokens that the tokenizer would recognize: the longest, none of whose characters
+ * is plain.
+ */
 function recognized(text, controls) {
   const plain = [];
   let bare = '';

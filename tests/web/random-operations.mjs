@@ -1,8 +1,9 @@
-// Random sequences of public calls on one engine, in Node or in a page: several conversations and the
-// engine's own text, up to six calls at a time, answers left at random moments, budgets that move
-// under them. Every answer is held against a roomy engine that computes the same tokens anew; what
-// fails must fail with the code that belongs to it, and everything goes on. What an operation does
-// is drawn from the seed and its own number, so that a run can be repeated as far as time allows.
+// Random sequences of public calls on one engine, in Node or in a page: several conversations and
+// the engine's own text, up to six calls at a time, answers left at random moments, budgets that
+// move under them. Every answer is held against a roomy engine that computes the same tokens anew;
+// what fails must fail with the code that belongs to it, and everything goes on. What an operation
+// does is drawn from the seed and its own number, so that a run can be repeated as far as time
+// allows.
 import { random } from './random.mjs';
 
 const kHangMs = 120_000;
@@ -109,7 +110,7 @@ class Operations {
   sessions = [];
   saved = []; // of sessions
   savedOwn = [];
-  held = new Int32Array(0); // what the engine's own timeline was last asked for
+  held = new Int32Array(0); // what the engine's own sequence was last asked for
   log = [];
   done = {};
   moves = 0;
@@ -220,7 +221,9 @@ class Operations {
     });
   }
 
-  /** Holds an answer to `tokens` against the true one; of one that was left, what there is of it. */
+  /**
+   * Holds an answer to `tokens` against the true one; of one that was left, what there is of it.
+   */
   async agree(tokens, options, result, pieces) {
     const truth = await this.expected(tokens, options);
     const said = pieces.map((piece) => piece.token);
@@ -296,7 +299,10 @@ class Operations {
     return options;
   }
 
-  /** Reads an answer in one of the ways in which it is left. Its result, or null where it was aborted. */
+  /**
+   * Reads an answer in one of the ways in which it is left. Its result, or null where it was
+   * aborted.
+   */
   async hear(dice, note, begin, options) {
     const leave = dice.of(['', '', '', '', 'cancel', 'cancel', 'break', 'abort', 'stream']);
     const after = dice.of([0, 0, 1, 5, 20, 60]);
@@ -332,7 +338,10 @@ class Operations {
     return { result, pieces: await piecesOf(generation) };
   }
 
-  /** The engine's own timeline: goes on from what it was asked last, from a part of it, or begins anew. */
+  /**
+   * The engine's own sequence: goes on from what it was asked last, from a part of it, or begins
+   * anew.
+   */
   async answer(dice, note) {
     const options = this.options(dice, note);
     if (dice.chance(0.25)) options.cachePrompt = false;
@@ -375,7 +384,10 @@ class Operations {
     await this.agree(prompt, options, heard.result, heard.pieces);
   }
 
-  /** What `work` gives; null where the prompt is too long, which must be so exactly when it does not fit. */
+  /**
+   * What `work` gives; null where the prompt is too long, which must be so exactly when it does not
+   * fit.
+   */
   async fits(tokens, work) {
     try {
       const out = await work();
@@ -435,7 +447,10 @@ class Operations {
     return entry.session.dispose();
   }
 
-  /** Turns of a session: `begin` starts one; what the session then holds is what it asked, and the answer. */
+  /**
+   * Turns of a session: `begin` starts one; what the session then holds is what it asked, and the
+   * answer.
+   */
   async turn(dice, note, session, entry, options, begin, count) {
     const before = {
       text: session.text,
@@ -640,7 +655,7 @@ class Operations {
     });
   }
 
-  // --- budgets -------------------------------------------------------------------------------------
+  // --- budgets -----------------------------------------------------------------------------------
 
   /** At and near the smallest, somewhat above it, or without a limit. */
   budgetOf(dice) {
@@ -786,8 +801,7 @@ class Operations {
 
   async agreeChat(params, content) {
     const truth = await this.fairly(async (fresh) => {
-      await fresh.generate([fresh.info.vocabSize - 1], { maxTokens: 0, cachePrompt: false })
-        .result; // nothing is reused
+      await fresh.generate([fresh.info.vocabSize - 1], { maxTokens: 0, cachePrompt: false }).result; // nothing is reused
       return orTooLong(fresh.chat.completions.create(params).then(contentOf));
     });
     check(content === truth, 'a chat differs', content, truth);
@@ -851,8 +865,8 @@ async function piecesOf(generation) {
 }
 
 /**
- * `count` random operations with the model at `source`. Resolves to how many there were of each kind; the
- * message of what it throws says what was done last.
+ * `count` random operations with the model at `source`. Resolves to how many there were of each
+ * kind; the message of what it throws says what was done last.
  */
 export async function randomOperations({ count, ...settings }) {
   const operations = new Operations(settings);

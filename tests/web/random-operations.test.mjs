@@ -1,5 +1,6 @@
-// Random sequences of public calls through the package, in Node and in Chromium (random-operations.mjs says
-// which, and what must hold). The native suite does the same with its own.
+// Random sequences of public calls through the package, in Node and in Chromium
+// (random-operations.mjs says which, and what must hold). The native suite does the same with its
+// own.
 //   SLUICE_RANDOM_SEED=n SLUICE_RANDOM_OPERATIONS=n node --test tests/web/random-operations.test.mjs
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -11,13 +12,16 @@ import { foreignState, randomOperations } from './random-operations.mjs';
 
 const { Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).href);
 const seed = Number(process.env.SLUICE_RANDOM_SEED ?? Math.floor(Math.random() * 2 ** 31));
-/** Operations of all models together, where `otherwise` says how many there are without being told. */
+/**
+ * Operations of all models together, where `otherwise` says how many there are without being told.
+ */
 const total = (otherwise) => Number(process.env.SLUICE_RANDOM_OPERATIONS ?? otherwise);
 
 const families = (name) => join(root, 'tests', 'data', 'families', `${name}.gguf`);
 const arch = (name) => join(root, 'tests', 'data', 'arch', `${name}.gguf`);
 const sample = (type) => join(root, 'examples', 'models', `sluice-tales-${type}.gguf`);
-// [file, share of the operations, threads, answers at once, a chat template of its own, a model that guesses]
+// [file, share of the operations, threads, answers at once, a chat template of its own, a model
+// that guesses]
 const cases = [
   [families('lfm2'), 3, 1],
   [families('lfm2'), 3, 2, 3],
@@ -43,7 +47,10 @@ const cases = [
 }));
 const shares = cases.reduce((sum, { share }) => sum + share, 0);
 
-/** A test for each model; `run` does the operations. The short suite runs those that are named in `few`. */
+/**
+ * A test for each model; `run` does the operations. The short suite runs those that are named in
+ * `few`.
+ */
 function sequences(count, few, run) {
   for (const [i, { share, threads, ...rest }] of cases.entries()) {
     const name = `${rest.name}${rest.parallel > 1 ? `, ${rest.parallel} at once` : ''}${rest.draft ? ', guessed for' : ''}`;

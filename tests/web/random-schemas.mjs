@@ -1,5 +1,5 @@
-// Random JSON schemas that have values, and smaller ones of the same kind: when an answer to one is wrong, the
-// smallest schema whose answer is still wrong is what gets reported.
+// Random JSON schemas that have values, and smaller ones of the same kind: when an answer to one is
+// wrong, the smallest schema whose answer is still wrong is what gets reported.
 import { random } from './random.mjs';
 
 const kWords = ['a', 'name', 'Größe', 'x y', 'it"s', 'back\\slash', '', '日本', 'n\nl', 'aa'];
@@ -92,7 +92,8 @@ export function randomSchema(seed) {
   };
   const $defs = {};
   for (const n of some(0, 2, () => 0).keys()) {
-    // What refers to itself need not: the way out is a list that may be empty, or a member that may be missing.
+    // What refers to itself need not: the way out is a list that may be empty, or a member that may
+    // be missing.
     const self = chance(0.5)
       ? { next: { $ref: `#/$defs/d${n}` } }
       : { list: { type: 'array', items: { $ref: `#/$defs/d${n}` }, maxItems: 2 } };

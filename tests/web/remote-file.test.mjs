@@ -380,7 +380,8 @@ test('a second reader takes what it waits for from the store once the first has 
         );
       };
       const before = state.requests;
-      const waiting = places.map(read); // more than there are streams, and none of these brings anything
+      // More than there are streams, and none of these brings anything.
+      const waiting = places.map(read);
       while (state.requests < before + 3) await new Promise((later) => setTimeout(later, 10));
       held = false;
       await first.download();

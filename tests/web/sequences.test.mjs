@@ -1,5 +1,6 @@
-// Timelines that take turns on one engine, without the engine: where they wait, what happens when there
-// is no room for them, and that nothing which goes wrong on the way leaves one with another's state.
+// Timelines that take turns on one engine, without the engine: where they wait, what happens when
+// there is no room for them, and that nothing which goes wrong on the way leaves one with another's
+// state.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -85,7 +86,10 @@ test('a state that finds no room is not kept, and leaves nothing', async () => {
   assert.ok((await swap.put(60, pieces(bytes(60)))).bytes, 'what was not kept is counted');
 });
 
-/** Slots with timelines whose state is their tokens and their sum; faults(call) may have a call fail. */
+/**
+ * Slots with sequences whose state is their tokens and their sum; faults(call) may have a call
+ * fail.
+ */
 class FakeBinding {
   memory = { buffer: new ArrayBuffer(kPiece) };
   slots = {};
@@ -149,7 +153,7 @@ class FakeBinding {
   }
 }
 
-test('random turns of many timelines: each finds its own tokens, or is told what to compute', async () => {
+test('random turns of many sequences: each finds its own tokens, or is told what to compute', async () => {
   const next = random(11);
   const places = {
     memory: [1e6, async () => null],
@@ -163,7 +167,7 @@ test('random turns of many timelines: each finds its own tokens, or is told what
     const [memory, files] = places[name];
     let rate = 0;
     const binding = new FakeBinding(() => next() < rate);
-    let timelines = new Timelines(
+    let sequences = new Timelines(
       binding,
       binding.memory,
       new SessionSwap(files, memory),
@@ -174,34 +178,34 @@ test('random turns of many timelines: each finds its own tokens, or is told what
     let kept = 0;
     for (let i = 0; i < 600; i++) {
       const id = Math.floor(next() * 5);
-      const at = `${name}, step ${i}, timeline ${id}`;
+      const at = `${name}, step ${i}, sequence ${id}`;
       rate = next() < 0.2 ? 0.3 : 0;
       const what = next();
       if (what < 0.6) {
-        await timelines.use(id);
+        await sequences.use(id);
         const tokens = expected.get(id) ?? [];
         // A copy that could not be kept is told as tokens, never as another's state.
-        if (timelines.missingTokens) assert.deepEqual([...timelines.missingTokens], tokens, at);
+        if (sequences.missingTokens) assert.deepEqual([...sequences.missingTokens], tokens, at);
         else assert.deepEqual(binding.held, tokens, at);
-        if (!timelines.missingTokens && tokens.length > 0) kept++;
+        if (!sequences.missingTokens && tokens.length > 0) kept++;
         binding.held = [
           ...tokens,
           ...Array.from({ length: 1 + Math.floor(next() * 9) }, () => Math.floor(next() * 1000)),
         ];
-        timelines.settle();
+        sequences.settle();
         expected.set(id, binding.held);
       } else if (what < 0.7) {
         const to = 5 + Math.floor(next() * 3);
-        await timelines.use(id);
-        await timelines.fork(to);
+        await sequences.use(id);
+        await sequences.fork(to);
         if (expected.has(id)) expected.set(to, expected.get(id));
         else expected.delete(to);
       } else if (what < 0.8) {
-        await timelines.forget(id);
+        await sequences.forget(id);
         expected.delete(id);
       } else if (what < 0.9) {
         const tokens = [1, 2, i];
-        const ok = await timelines
+        const ok = await sequences
           .restore(id, new Uint8Array(Int32Array.of(...tokens, 3 + i).buffer))
           .then(
             () => true,
@@ -212,12 +216,12 @@ test('random turns of many timelines: each finds its own tokens, or is told what
           );
         if (ok) expected.set(id, tokens);
       } else if (what < 0.95) {
-        await timelines.borrow();
+        await sequences.borrow();
         assert.deepEqual(binding.held, [], at);
         binding.held = [9, 9, 9];
       } else {
-        const left = structuredClone(await timelines.leave());
-        timelines = new Timelines(
+        const left = structuredClone(await sequences.leave());
+        sequences = new Timelines(
           binding,
           binding.memory,
           new SessionSwap(files, memory),
@@ -227,15 +231,15 @@ test('random turns of many timelines: each finds its own tokens, or is told what
       }
     }
     assert.equal(kept > 100, name !== 'nothing' || slots > 1, `${name}: ${kept}`);
-    for (const id of expected.keys()) await timelines.forget(id);
+    for (const id of expected.keys()) await sequences.forget(id);
     assert.equal(readdirSync(folder).length, 0, name);
   }
 });
 
-test('a wrong state is an error, and every timeline stays what it was', async () => {
+test('a wrong state is an error, and every sequence stays what it was', async () => {
   const binding = new FakeBinding();
-  const timelines = new Timelines(binding, binding.memory, new SessionSwap(async () => null));
-  await timelines.use(0);
+  const sequences = new Timelines(binding, binding.memory, new SessionSwap(async () => null));
+  await sequences.use(0);
   binding.held = [1, 2, 3];
   const wrong = [
     new Uint8Array(0),
@@ -244,16 +248,16 @@ test('a wrong state is an error, and every timeline stays what it was', async ()
   ];
   for (const id of [0, 1]) {
     for (const state of wrong)
-      await assert.rejects(timelines.restore(id, state), { code: 'CORRUPT' });
+      await assert.rejects(sequences.restore(id, state), { code: 'CORRUPT' });
   }
-  await timelines.use(0);
+  await sequences.use(0);
   assert.deepEqual(binding.held, [1, 2, 3]);
-  assert.equal(timelines.missingTokens, null);
+  assert.equal(sequences.missingTokens, null);
 });
 
 test('a chat goes on where most of it is its own, and begins elsewhere as a copy of another', async () => {
   const binding = new FakeBinding();
-  const timelines = new Timelines(
+  const sequences = new Timelines(
     binding,
     binding.memory,
     new SessionSwap(async () => null),
@@ -261,8 +265,8 @@ test('a chat goes on where most of it is its own, and begins elsewhere as a copy
     3,
   );
   const chat = async (prompt, taken = new Set()) => {
-    const id = timelines.best(Int32Array.from(prompt), taken);
-    await timelines.use(id, taken, Int32Array.from(prompt));
+    const id = sequences.best(Int32Array.from(prompt), taken);
+    await sequences.use(id, taken, Int32Array.from(prompt));
     const begun = [...binding.held];
     binding.held = prompt;
     return [id, begun];

@@ -1,11 +1,14 @@
-// In a worker of Node, some files are on a slow disk: each read of one takes longer, in whichever of the engine's
-// threads it happens, so that guessing ahead pays on any machine.
+// In a worker of Node, some files are on a slow disk: each read of one takes longer, in whichever
+// of the engine's threads it happens, so that guessing ahead pays on any machine.
 import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-/** To be called before the package's worker is imported: files whose paths hold `match`, `ms` for each read. */
+/**
+ * To be called before the package's worker is imported: files whose paths hold `match`, `ms` for
+ * each read.
+ */
 export function slowDown(match, ms) {
   const { openSync, readSync } = fs;
   const slow = new Set();

@@ -1,6 +1,7 @@
-// Models in several files through the package, in Node: the parts of a split GGUF from paths, a server
-// and chosen files in any order give the logits of the whole; a part that is missing is named. And a
-// budget in which not even the header fits says, whatever it is, what the smallest one would be.
+// Models in several files through the package, in Node: the parts of a split GGUF from paths, a
+// server and chosen files in any order give the logits of the whole; a part that is missing is
+// named. And a budget in which not even the header fits says, whatever it is, what the smallest one
+// would be.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,5 @@
-// One story, told by whatever holds the engine and held against the trainer's own reference outputs.
+// One story, told by whatever holds the engine and held against the trainer's own reference
+// outputs.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,6 +1,6 @@
-// The real engine, in Node and in Chromium: the sample model's own references, and llama.cpp's story
-// of stories260K where the fixtures are there; the same tokens resident and streamed, with and
-// without threads, from file, server, store and Blob.
+// The real engine, in Node and in Chromium: the sample model's own references, and llama.cpp's
+// story of stories260K where the fixtures are there; the same tokens resident and streamed, with
+// and without threads, from file, server, store and Blob.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -248,7 +248,8 @@ describe('in Chromium', () => {
       assert.ok(info.plan.minimum > 0 && info.plan.minimum <= 2e6 && info.macsPerToken > 0);
       const { speed } = info;
       assert.ok(speed.computeTokensPerSecond > 0);
-      const { networkBytesPerSecond: network } = speed; // unknown where the header came in one piece
+      // Unknown where the header came in one piece.
+      const { networkBytesPerSecond: network } = speed;
       assert.equal(speed.tokensPerSecond > 0, network > 0);
       assert.equal(speed.downloadSeconds > 0, network > 0);
       await run({ ...story, source: url(), maxTokens: 1, options: { contextLength: 128 } });
@@ -285,6 +286,11 @@ describe('in Chromium', () => {
           [`${files.url}/sluice-tales-Q4_0.gguf`, times],
         );
       await load(first);
+      await page.evaluate(async (source) => {
+        window.held = await Engine.load(source, { contextLength: 64 });
+      }, `${files.url}/sluice-tales-Q4_0.gguf`);
+      assert.ok((await workers()) > 0, 'no worker is seen');
+      await page.evaluate(() => held.dispose());
       const before = await renderers();
       await load(further);
       // The last one's workers take their time to end; a worker that leaks stays for good.

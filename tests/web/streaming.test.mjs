@@ -1,6 +1,7 @@
-// A model several times larger than its budget, in a browser as a user has it (a profile on disk, no
-// inspector): the renderer's memory stays below the budget plus a bound, and the tokens are those of a
-// model that fits, whoever reads the weights: the I/O worker or the threads that compute.
+// A model several times larger than its budget, in a browser as a user has it (a profile on disk,
+// no inspector): the renderer's memory stays below the budget plus a bound, and the tokens are
+// those of a model that fits, whoever reads the weights: the I/O worker or the threads that
+// compute.
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,7 +12,8 @@ import { cmakeBuild } from '../../web/scripts/wasm.mjs';
 import { inRoot, run } from '../../web/scripts/lib.mjs';
 
 const MiB = 1 << 20;
-// What the browser itself takes; bench:budget holds a tighter bound for budgets that leave room beside the heap.
+// What the browser itself takes; bench:budget holds a tighter bound for budgets that leave room
+// beside the heap.
 const kBeside = 200 * MiB;
 const kLasting = 150 * MiB;
 const url = '/model/wide.gguf';
@@ -52,8 +54,8 @@ before(async () => {
 });
 after(() => bench?.close());
 
-// Threads read where the file comes at the speed of memory, which a busy machine may show late: `until` so many
-// answers, at most.
+// Threads read where the file comes at the speed of memory, which a busy machine may show late:
+// `until` so many answers, at most.
 async function generate({ url, maxTokens, least, until = least, last = false, ...options }) {
   const { Engine } = await import('/dist/index.js');
   const engine = await Engine.load(new URL(url, location.href), { contextLength: 64, ...options });

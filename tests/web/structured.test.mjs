@@ -1,6 +1,6 @@
-// Structured answers through the package in Node, on the sample model at a temperature where it would say
-// anything: random schemas against Ajv, response_format, partial values, and tools that are called with
-// arguments of their schemas, in the form of every template of the shared fixtures.
+// Structured answers through the package in Node, on the sample model at a temperature where it
+// would say anything: random schemas against Ajv, response_format, partial values, and tools that
+// are called with arguments of their schemas, in the form of every template of the shared fixtures.
 import assert from 'node:assert/strict';
 import Ajv from 'ajv/dist/2020.js';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -39,7 +39,9 @@ after(() => engine?.dispose());
 
 // --- random schemas -----------------------------------------------------------------------------
 
-/** What is wrong with an answer to the schema; '' where nothing is, 'length' where it was cut off. */
+/**
+ * What is wrong with an answer to the schema; '' where nothing is, 'length' where it was cut off.
+ */
 async function fault(jsonSchema, seed) {
   let answer;
   try {
@@ -272,7 +274,10 @@ const tools = ['weather', 'time_of-day'].map((name) => ({
   function: { name, description: 'D', parameters, strict: true },
 }));
 
-/** The engine behind other prompts, which are as short as can be: what is asked of the answer is the same. */
+/**
+ * The engine behind other prompts, which are as short as can be: what is asked of the answer is the
+ * same.
+ */
 function shortPrompts() {
   const asked = [];
   const answer = (prompt, options) => {
@@ -462,7 +467,8 @@ test(
         isHarmony(chat_template)
           ? new HarmonyReader()
           : new ToolCallFilter(tools, formsToRead(toolForm(chat_template)));
-      // Templates take arguments as an object or as text; some raise at the other, some at a want of variables.
+      // Templates take arguments as an object or as text; some raise at the other, some at a want
+      // of variables.
       const back = [false, true]
         .map((asText) => {
           try {

@@ -1,5 +1,6 @@
-// The forms of tool calls that real chat templates teach: what a template renders of a call is read back, name
-// and arguments intact, however the text is cut. And gpt-oss' channels, and values in growth.
+// The forms of tool calls that real chat templates teach: what a template renders of a call is read
+// back, name and arguments intact, however the text is cut. And gpt-oss' channels, and values in
+// growth.
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,9 +1,12 @@
-// Tool calls on their way: what templates render of them, and what is read of texts, however they are cut.
+// Tool calls on their way: what templates render of them, and what is read of texts, however they
+// are cut.
 import { importWeb } from './helpers.mjs';
 
 const { ChatTemplate } = await importWeb('chat/templates');
 
-/** What a reader finds in a text that comes in pieces: thought, content, calls as [name, arguments]. */
+/**
+ * What a reader finds in a text that comes in pieces: thought, content, calls as [name, arguments].
+ */
 export function read(make, text, cuts) {
   const reader = make();
   const out = { reasoning: '', content: '', calls: [] };
@@ -30,11 +33,17 @@ export function* everyCut(length, step = 1) {
   for (let at = 0; at <= length; at += step) yield [at];
 }
 
-/** Where the text of an answer begins and ends, beside the white space that templates leave around it. */
+/**
+ * Where the text of an answer begins and ends, beside the white space that templates leave around
+ * it.
+ */
 const kAround =
   /^[^]*?(<\|start_header_id\|>assistant<\|end_header_id\|>\n\n|<\|start\|>assistant(?= to=))|<\|eot_id\|>[^]*$|<\|eom_id\|>[^]*$/g;
 
-/** What a template makes of calls and a result, from the end of the question on, and whether the result is there; null where it shows no calls. */
+/**
+ * What a template makes of calls and a result, from the end of the question on, and whether the
+ * result is there; null where it shows no calls.
+ */
 export function rendered(source, tools, calls, asText) {
   const tool_calls = calls.map(([name, args], i) => ({
     id: `abcdefgh${i}`,

@@ -1,6 +1,6 @@
 // Files that are wrong in one place each (tests/data/wrong-files.json) are refused through the
-// package with the right code and a sentence that names the thing, in Node and in Chromium; and what
-// the header alone shows to be wrong is refused before the weights are fetched.
+// package with the right code and a sentence that names the thing, in Node and in Chromium; and
+// what the header alone shows to be wrong is refused before the weights are fetched.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

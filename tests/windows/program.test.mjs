@@ -1,5 +1,5 @@
-// sluice.exe under wine beside the program of this machine: the same texts and files, byte for byte, and
-// what that build leaves out is refused by name.
+// sluice.exe under wine beside the program of this machine: the same texts and files, byte for
+// byte, and what that build leaves out is refused by name.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import {

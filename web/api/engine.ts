@@ -189,7 +189,7 @@ export class Engine {
   }
 
   /**
-   * Continues a text or a sequence of tokens, on the engine's own timeline: one such generation
+   * Continues a text or a sequence of tokens, on the engine's own sequence: one such generation
    * after another.
    */
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
@@ -197,7 +197,7 @@ export class Engine {
   }
 
   /**
-   * @internal Of a chat: on whichever timeline knows most of it, beside others where the engine is
+   * @internal Of a chat: on whichever sequence knows most of it, beside others where the engine is
    * `parallel`.
    */
   answer(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation {
@@ -249,7 +249,7 @@ export class Engine {
     });
   }
 
-  /** A timeline of its own, with a memory for what was said; any number share the engine. */
+  /** A sequence of its own, with a memory for what was said; any number share the engine. */
   session(options: SessionOptions = {}): Session {
     return new Session(this, options);
   }
@@ -272,12 +272,12 @@ export class Engine {
   }
 
   /**
-   * @internal Begins an answer on a timeline, in line behind the others, when there is a prompt.
+   * @internal Begins an answer on a sequence, in line behind the others, when there is a prompt.
    */
   start(
     prompt: () => string | ArrayLike<number> | Promise<Int32Array>,
     options: GenerateOptions,
-    timeline = 0,
+    sequence = 0,
     heard: (pieces: GeneratedToken[]) => void = () => {},
   ): Generation {
     const { signal } = options;
@@ -299,7 +299,7 @@ export class Engine {
           input instanceof Promise ? await input : input,
           options,
           this.info.vocabSize,
-          timeline,
+          sequence,
         );
         if (this.#moving) await this.#moved();
         throwIfAborted(signal);

@@ -215,7 +215,7 @@ export function generateSpec(
   prompt: string | ArrayLike<number>,
   options: GenerateOptions,
   vocabulary: number,
-  timeline: number,
+  sequence: number,
 ): GenerateSpec {
   const {
     stop,
@@ -242,7 +242,7 @@ export function generateSpec(
   }
   return {
     ...sampling,
-    sequence: timeline,
+    sequence: sequence,
     logitBias,
     prompt: isText(prompt) ? prompt : tokenIds(prompt, vocabulary),
     maxTokens,

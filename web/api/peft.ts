@@ -1,6 +1,7 @@
-// PEFT's adapters (adapter_config.json and adapter_model.safetensors) as the one GGUF file that the engine
-// takes: the same tensors under the model's names, their bytes untouched, and a key that says how their rows
-// lie. Of anything that is no plain LoRA the key or tensor is refused by name, as src/adapter/peft.cpp does.
+// PEFT's adapters (adapter_config.json and adapter_model.safetensors) as the one GGUF file that the
+// engine takes: the same tensors under the model's names, their bytes untouched, and a key that
+// says how their rows lie. Of anything that is no plain LoRA the key or tensor is refused by name,
+// as src/adapter/peft.cpp does.
 // Format: https://huggingface.co/docs/peft/developer_guides/checkpoint
 
 /** Ends the work with an error of this code. */

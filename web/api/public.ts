@@ -24,16 +24,16 @@ export { Session, type SavedSession, type SessionOptions } from './session.js';
 export { Generation } from './generation.js';
 export { SluiceError, type CallOptions, type ErrorCode } from '../protocol/errors.js';
 export type {
-  GpuKernels as GpuKernels,
+  GpuKernels,
   Device,
-  DeviceSelection as DeviceSelection,
+  DeviceSelection,
   EngineStats,
   FinishReason,
   GenerationResult,
   MemoryPlan,
   MemoryReport,
   ModelInfo,
-  GeneratedToken as Piece,
+  GeneratedToken,
   ProgressEvent,
   SamplingOptions,
   SavedState,

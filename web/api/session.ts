@@ -13,18 +13,23 @@ import {
   throwIfAborted,
   type CallOptions,
 } from '../protocol/errors.js';
-import type { GenerateOptions, AssertSameKeys, TokenizeOptions, SplitNames } from '../protocol/options.js';
+import type {
+  GenerateOptions,
+  AssertSameKeys,
+  TokenizeOptions,
+  SplitNames,
+} from '../protocol/options.js';
 import type { GeneratedToken, SavedState } from '../protocol/types.js';
 import { begun, Generation } from './generation.js';
 
 /** What sessions need of an engine. */
 export interface SessionEngine {
   readonly prompts: Prompts;
-  /** Begins an answer on a timeline, as soon as there is a prompt. */
+  /** Begins an answer on a sequence, as soon as there is a prompt. */
   start(
     prompt: () => Promise<Int32Array>,
     options: GenerateOptions,
-    timeline: number,
+    sequence: number,
     heard: (pieces: GeneratedToken[]) => void,
   ): Generation;
   tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
@@ -49,7 +54,7 @@ true satisfies AssertSameKeys<SplitNames<typeof kOptions>, keyof SessionOptions>
 export interface SavedSession extends SavedState {
   /** The conversation. */
   messages: ChatMessage[];
-  /** The text of the timeline. */
+  /** The text of the sequence. */
   text: string;
   /** False where a stop string cut the text inside a token. */
   exact: boolean;
@@ -64,13 +69,13 @@ export function checkSaved(saved: SavedState): void {
     invalid('Only what was saved can be restored: tokens and state.');
 }
 
-/** The next session's timeline; 0 is the engine's own. */
+/** The next session's sequence; 0 is the engine's own. */
 let next = 1;
 
 /** One conversation or text, with its KV cache. */
 export class Session {
-  readonly #timeline = next++;
-  /** @internal Tokens of the timeline, and the text that they stand for. */
+  readonly #sequence = next++;
+  /** @internal Tokens of the sequence, and the text that they stand for. */
   tokens = new Int32Array(0);
   /** @internal */
   written = '';
@@ -99,13 +104,13 @@ export class Session {
     return this.#list;
   }
 
-  /** The text of the timeline: prompts and answers. */
+  /** The text of the sequence: prompts and answers. */
   get text(): string {
     return this.written.replace(/[\uFDD0\uFDD1]/g, '');
   }
 
   /**
-   * Adds text to the timeline and continues it. An answer that was aborted or failed leaves it as
+   * Adds text to the sequence and continues it. An answer that was aborted or failed leaves it as
    * it was.
    */
   generate(text: string, options: GenerateOptions = {}): Generation {
@@ -165,7 +170,7 @@ export class Session {
       const state =
         tokens.length === 0
           ? new Uint8Array(0)
-          : (await this.#engine.call('saveState', this.#timeline)).state;
+          : (await this.#engine.call('saveState', this.#sequence)).state;
       // The state lags behind: the last token has not been read back.
       return { ...this.#copy(), tokens: tokens.slice(), state };
     });
@@ -179,8 +184,8 @@ export class Session {
       if (!Array.isArray(saved.messages)) invalid("Only a session's save() can be restored here.");
       const { tokens, state } = saved;
       await (tokens.length > 0
-        ? this.#engine.call('restoreState', this.#timeline, state)
-        : this.#engine.call('forget', this.#timeline));
+        ? this.#engine.call('restoreState', this.#sequence, state)
+        : this.#engine.call('forget', this.#sequence));
       this.#adopt(saved);
     });
   }
@@ -189,7 +194,7 @@ export class Session {
   fork(options?: CallOptions): Promise<Session> {
     return this.#alive(options, async () => {
       const other = new Session(this.#engine, this.#options);
-      if (this.tokens.length > 0) await this.#engine.call('fork', this.#timeline, other.#timeline);
+      if (this.tokens.length > 0) await this.#engine.call('fork', this.#sequence, other.#sequence);
       other.#adopt({ ...this.#copy(), tokens: this.tokens });
       return other;
     });
@@ -200,7 +205,7 @@ export class Session {
     if (this.#disposed) return;
     this.#disposed = true;
     // An engine that is gone has forgotten it.
-    await this.#engine.call('forget', this.#timeline).catch(() => {});
+    await this.#engine.call('forget', this.#sequence).catch(() => {});
   }
 
   /** For `await using`. */
@@ -251,7 +256,7 @@ export class Session {
       this.#mustLive(); // what the worker has forgotten it would keep for good
       return tokens;
     };
-    const generation = this.#engine.start(input, options, this.#timeline, (pieces) =>
+    const generation = this.#engine.start(input, options, this.#sequence, (pieces) =>
       said.push(...pieces.map((piece) => piece.token)),
     );
     const adopted = generation.result.then(
@@ -268,8 +273,8 @@ export class Session {
   }
 
   /**
-   * Tokens of `text`. Where the text goes on from the timeline but the model wrote it in other
-   * tokens than the tokenizer would, the timeline's are kept, so that nothing is computed twice.
+   * Tokens of `text`. Where the text goes on from the sequence but the model wrote it in other
+   * tokens than the tokenizer would, the sequence's are kept, so that nothing is computed twice.
    */
   async #extended(text: string, addSpecial: boolean, literalSpans: boolean): Promise<Int32Array> {
     const engine = this.#engine;

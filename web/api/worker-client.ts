@@ -34,7 +34,7 @@ export class WorkerClient {
   /**
    * Has everything closed, and ends the workers. A browser lets a thread that waits go on for
    * seconds when its worker is ended, and all of the engine's memory with it; closed before, it is
-   * over at once. `handedOver`: another engine goes on with the timelines.
+   * over at once. `handedOver`: another engine goes on with the sequences.
    */
   async end(reason: unknown, handedOver = false): Promise<void> {
     let timer: ReturnType<typeof setTimeout> | undefined;

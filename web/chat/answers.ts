@@ -77,7 +77,7 @@ export async function answerChat(
     addSpecial: prompt.addSpecial,
   });
   call.until(generation);
-  const separate = params.reasoning_format !== 'inline';
+  const separate = params.reasoning_format !== 'none';
   const think = separate ? new ThinkFilter(thinking && !opening) : null;
   const before = opening?.join('') ?? begun;
   const reader =
@@ -374,7 +374,10 @@ true satisfies AssertSameKeys<
   SplitNames<typeof kIgnored | typeof kShared | typeof kChat>,
   keyof ChatCompletionParams
 >;
-true satisfies AssertSameKeys<SplitNames<typeof kIgnored | typeof kShared | typeof kText>, keyof CompletionParams>;
+true satisfies AssertSameKeys<
+  SplitNames<typeof kIgnored | typeof kShared | typeof kText>,
+  keyof CompletionParams
+>;
 
 /**
  * Refuses what is not known, and of OpenAI's parameters those in `off`, which would change the
@@ -438,7 +441,9 @@ function formatSchema(
   if (!/^json_(object|schema)$/.test(type))
     invalid(`response_format '${type}' is not known: text, json_object and json_schema are.`);
   if (!engine.structuredOutput)
-    invalid(`response_format '${type}' needs an engine that was loaded with structuredOutput: true.`);
+    invalid(
+      `response_format '${type}' needs an engine that was loaded with structuredOutput: true.`,
+    );
   if (type === 'json_object') return { type: 'object' };
   const schema = schemaOf(named?.schema);
   if (typeof schema !== 'object' || schema === null)

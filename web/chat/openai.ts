@@ -138,8 +138,8 @@ export interface ChatCompletionParams extends SamplingParams {
   tools?: readonly (ChatTool | { type: string })[];
   /**
    * 'none' keeps the tools from the model. 'required' and a named function make the answer begin as
-   * a call, which needs a template that knows tools; loaded with `structuredOutput: true`, the engine
-   * thinks first where the model does, and completes the call. Default: 'auto'.
+   * a call, which needs a template that knows tools; loaded with `structuredOutput: true`, the
+   * engine thinks first where the model does, and completes the call. Default: 'auto'.
    */
   tool_choice?: 'none' | 'auto' | 'required' | { type: string; function?: { name: string } };
   /**
@@ -158,8 +158,8 @@ export interface ChatCompletionParams extends SamplingParams {
    * false, they are text.
    */
   parse_special_in_content?: boolean;
-  /** 'inline' leaves <think>…</think> in the content. Default: reasoning_content. */
-  reasoning_format?: 'separate' | 'inline';
+  /** 'none' leaves <think>…</think> in the content. Default 'deepseek': reasoning_content. */
+  reasoning_format?: 'deepseek' | 'none';
 }
 
 /** What completions.create takes. */

@@ -37,7 +37,10 @@ export async function advise(
   if (!adapter) return onlyCpu('There is no WebGPU adapter here.');
   const name = adapterName(adapter);
   if (spec.device === 'auto' && isSoftware(adapter))
-    return { ...onlyCpu('The GPU is a program on the CPU, which the engine outruns.'), gpuName: name };
+    return {
+      ...onlyCpu('The GPU is a program on the CPU, which the engine outruns.'),
+      gpuName: name,
+    };
   try {
     const engine = await start('gpu');
     const { binding } = engine;
@@ -56,7 +59,10 @@ export async function advise(
       device.destroy();
     }
   } catch (error) {
-    return { ...onlyCpu(`The GPU could not be measured: ${(error as Error).message}`), gpuName: name };
+    return {
+      ...onlyCpu(`The GPU could not be measured: ${(error as Error).message}`),
+      gpuName: name,
+    };
   }
 }
 

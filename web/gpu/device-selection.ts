@@ -66,15 +66,9 @@ const kAnswer = 128;
 /**
  * Milliseconds of a pass of n tokens on the GPU: weights are uploaded while earlier ones compute.
  */
-export function gpuPass(
-  { bytes, macs, layers, streamed }: Work,
-  gpu: GpuTimes,
-  n: number,
-): number {
+export function gpuPass({ bytes, macs, layers, streamed }: Work, gpu: GpuTimes, n: number): number {
   const compute = Math.max(bytes * gpu.byte, n * macs * gpu.mac);
-  return (
-    gpu.pass + layers * kDispatches * gpu.dispatch + Math.max(compute, streamed * gpu.upload)
-  );
+  return gpu.pass + layers * kDispatches * gpu.dispatch + Math.max(compute, streamed * gpu.upload);
 }
 
 /** Of a pass whose first layers are the GPU's. */

@@ -106,7 +106,9 @@ export class GpuExecutor {
         kernels.features.dots && { acts: buffers.make(layout.actBytes, Usage.Storage) }),
     };
     this.#readback = buffers.make(readback, Usage.MapRead | Usage.CopyTarget);
-    this.#slot = plan.streamSlotBytes ? buffers.make(align(plan.streamSlotBytes, 16), storage) : null;
+    this.#slot = plan.streamSlotBytes
+      ? buffers.make(align(plan.streamSlotBytes, 16), storage)
+      : null;
     this.#cache = new GpuKvCache(program, memory, buffers);
     this.#states = new GpuRecurrentStates(program, layout.states, memory, arena);
     this.#pinned = plan.units.map(({ pinned, bytes }) =>
@@ -172,7 +174,14 @@ export class GpuExecutor {
       const plan = planWeights(program, bytes - fixed, { unitBytes: most }, fixed);
       const buffers = new Buffers(device);
       device.pushErrorScope('out-of-memory');
-      const executor = new GpuExecutor(device, { ...host, program }, kernels, plan, layout, buffers);
+      const executor = new GpuExecutor(
+        device,
+        { ...host, program },
+        kernels,
+        plan,
+        layout,
+        buffers,
+      );
       if (!(await device.popErrorScope())) return executor.#begun();
       buffers.dropAll();
       bytes = fixed + Math.floor(plan.bytes / 2);

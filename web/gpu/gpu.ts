@@ -212,10 +212,7 @@ class AttachedGpu implements Gpu {
     this.#told |= left;
     for (const [bit, what] of kLeft) {
       if (left & bit)
-        this.#warn(
-          'CPU_FALLBACK',
-          `${what} are not for the GPU: the CPU computes with them.`,
-        );
+        this.#warn('CPU_FALLBACK', `${what} are not for the GPU: the CPU computes with them.`);
     }
     return this.#executor.counts;
   }

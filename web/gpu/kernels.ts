@@ -2,9 +2,11 @@
 // compute pass; what differs between two calls of a kernel goes through one uniform buffer.
 //
 // Memory is three kinds of buffers, which must not be the same one, since a dispatch writes some:
-//   arena    f32 activations, everything that operations read and write; rope tables and recurrent states too
+//   arena    f32 activations, everything that operations read and write; also rope tables and
+//            recurrent states
 //   vectors  f32 norm weights, biases, factors, sinks: read only
-//   weights  rows as they are in the GGUF file, at any multiple of 4 bytes; caches of keys and values
+//   weights  rows as they are in the GGUF file, at any multiple of 4 bytes; caches of keys and
+//            values
 
 import * as attention from './kernels/attention.js';
 import type {

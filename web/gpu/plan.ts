@@ -7,7 +7,7 @@ import { SluiceError } from '../protocol/errors.js';
 import { Mix, OpKind, type Op, type Program } from './program.js';
 
 /** Rows of a part's matrix, at byte `at` of its unit. */
-export interface Piece {
+export interface Chunk {
   part: number;
   mat: number;
   row0: number;
@@ -19,7 +19,7 @@ export interface Piece {
 export interface Unit {
   /** The operation that it is of. */
   op: number;
-  pieces: Piece[];
+  pieces: Chunk[];
   /** Of a mixture: gates of these experts, then ups, then downs, each kind without a gap. */
   experts?: { first: number; count: number };
   bytes: number;

@@ -192,7 +192,7 @@ export interface Program {
   nEmbd: number;
   normEps: number;
   /** Texts are read whole. */
-  whole: boolean;
+  bidirectional: boolean;
   /** A pass for logits ends before this operation. */
   pool: number;
   head: number;

@@ -356,7 +356,7 @@ export class Writer {
       case OpKind.MatchNorm:
         return to.matchNorm({ ...map, heads: op.heads });
       default:
-      // Select moves rows in the caller's count of them; what else there is was refused (fusion.ts).
+      // Select moves rows in the caller's count of them; fusion.ts has refused what else there is.
     }
   }
 }

@@ -45,10 +45,10 @@ export type EngineCalls = {
   controlTexts(): string[];
   detokenize(tokens: Int32Array, special: boolean): string;
   logits(tokens: Int32Array): Float32Array;
-  saveState(timeline: number): SavedState;
-  restoreState(timeline: number, state: Uint8Array): void;
+  saveState(sequence: number): SavedState;
+  restoreState(sequence: number, state: Uint8Array): void;
   fork(from: number, to: number): void;
-  forget(timeline: number): void;
+  forget(sequence: number): void;
   setAdapters(lora: AdapterSpec[]): void;
   /** Closes what an engine of another budget is to open; resume() takes it back. */
   release(budget: number): HandoverState;
@@ -59,14 +59,14 @@ export type EngineCalls = {
 /** A state that waits, in memory or under a name among the swap files. */
 export type Swapped = { size: number } & ({ bytes: Uint8Array } | { name: string });
 
-/** A timeline that the engine does not hold. */
+/** A sequence that the engine does not hold. */
 export interface Waiting {
   tokens: Int32Array;
   /** null: its tokens have to be computed again. */
   swapped: Swapped | null;
 }
 
-/** All timelines of an engine that leaves, for the one that follows it. */
+/** All sequences of an engine that leaves, for the one that follows it. */
 export type HandoverSequences = [id: number, waiting: Waiting][];
 
 /** The counters that the worker itself keeps; bytes are those of engines before this one. */

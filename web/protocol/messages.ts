@@ -151,7 +151,10 @@ export interface Embedded {
 }
 
 /** How a text becomes tokens. */
-export type TokenizeSpec = Pick<GenerateSpec, 'addSpecial' | 'parseSpecial' | 'literalSpans' | 'continuation'>;
+export type TokenizeSpec = Pick<
+  GenerateSpec,
+  'addSpecial' | 'parseSpecial' | 'literalSpans' | 'continuation'
+>;
 
 export interface Snapshot {
   stats: EngineStats;

@@ -29,9 +29,9 @@ export interface ApproximateOptions {
    */
   skipLayersRatio?: number;
   /**
-   * Clusters of the output head to compute, 1 to 256, or 'exact': as many as find the largest logit.
-   * Other tokens get their cluster's logit. CPU only. Needs a file made by
-   * `sluice convert --cluster-head`. Default: 'off', unless layers are skipped.
+   * Clusters of the output head to compute, 1 to 256, or 'exact': as many as find the largest
+   * logit. Other tokens get their cluster's logit. CPU only. Needs a file made by `sluice convert
+   * --cluster-head`. Default: 'off', unless layers are skipped.
    */
   headClusters?: number | 'exact' | 'off';
 }
@@ -54,9 +54,9 @@ export interface InspectOptions {
   kvType?: string;
   /**
    * A cache that is full: 'full', an error, or 'window', which forgets all but the first and the
-   * last positions, as if those between had never been: a text goes on without end. 'heavy-hitter' keeps
-   * also those that have been attended to most, a quarter of the cache (keys not in q2). Default
-   * full.
+   * last positions, as if those between had never been: a text goes on without end. 'heavy-hitter'
+   * keeps also those that have been attended to most, a quarter of the cache (keys not in q2).
+   * Default full.
    */
   kvPolicy?: 'full' | 'window' | 'heavy-hitter';
   /** Of window and heavy-hitter: how many first positions are kept. Default 4. */

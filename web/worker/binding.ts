@@ -51,7 +51,10 @@ export interface OpenOptions {
   kvCapacity: number;
   /** From 1, the whole model, to 0: the least important layers are left out. */
   skipLayersRatio: number;
-  /** Clusters of the output head that are multiplied: a number, exact, off; empty: by the layers skipped. */
+  /**
+   * Clusters of the output head that are multiplied: a number, exact, off; empty: by the layers
+   * skipped.
+   */
   headClusters: string;
   /** 0: chosen by the engine. */
   threads: number;
@@ -207,10 +210,10 @@ export interface EngineBinding {
   detokenize(tokens: Int32Array, special: boolean): string;
 
   // --- slots, as many as the plan's `parallel` ---------------------------------------------------
-  /** Which slot all that follows is about: its timeline, its answer. */
+  /** Which slot all that follows is about: its sequence, its answer. */
   select(slot: number): void;
 
-  // --- the timeline that a slot holds ------------------------------------------------------------
+  // --- the sequence that a slot holds ------------------------------------------------------------
   /** Number of tokens in its KV cache, and the tokens. */
   position(): number;
   tokens(): Int32Array;
@@ -226,7 +229,7 @@ export interface EngineBinding {
   /** Copy of the raw logits of the finished pass's last token. */
   logits(): Float32Array;
   /**
-   * Begins the answer to `prompt`, which becomes the timeline; what the two share stays. false:
+   * Begins the answer to `prompt`, which becomes the sequence; what the two share stays. false:
    * error().
    */
   begin(prompt: Int32Array, options: AnswerOptions): boolean;
@@ -249,13 +252,13 @@ export interface EngineBinding {
   /** Copies [offset, offset + length) of the state to the stage. false: error(). */
   readState(offset: number, length: number): boolean;
   /**
-   * Empties the timeline, for a state of so many bytes; writeState() takes it from the stage, in
-   * order. The last piece completes it. false: error(), and the timeline is empty.
+   * Empties the sequence, for a state of so many bytes; writeState() takes it from the stage, in
+   * order. The last piece completes it. false: error(), and the sequence is empty.
    */
   beginRestore(bytes: number): boolean;
   writeState(length: number): boolean;
 
-  // --- embeddings, for which the engine must hold no timeline ------------------------------------
+  // --- embeddings, for which the engine must hold no sequence ------------------------------------
   /** Begins texts of at most the context's tokens together, and where each ends. false: error(). */
   embed(tokens: Int32Array, ends: Int32Array, options: EmbedOptions): boolean;
   /** Begins the next pass over them, for step(): 1; 0 when all are done; -1: error(). */

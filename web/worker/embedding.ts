@@ -24,7 +24,7 @@ function tokensOf(
   return tokens;
 }
 
-/** The engine holds no timeline. `told` hears how many texts are done. */
+/** The engine holds no sequence. `told` hears how many texts are done. */
 export async function embed(
   binding: EngineBinding,
   running: GenerationLoop,

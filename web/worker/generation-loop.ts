@@ -26,7 +26,7 @@ export interface CancelFlag {
 /** What is heard of an answer, and whether it is still wanted. */
 interface GenerationCallbacks {
   cancelFlag: CancelFlag;
-  /** The prompt was accepted: the timeline is what it says. */
+  /** The prompt was accepted: the sequence is what it says. */
   begun(): void;
   pieces(pieces: GeneratedToken[]): void;
 }
@@ -102,7 +102,7 @@ export class GenerationLoop {
   }
 
   /**
-   * One answer, from the prompt to its last token, on the timeline that is in `slot`; those of
+   * One answer, from the prompt to its last token, on the sequence that is in `slot`; those of
    * other slots go on beside it.
    */
   answer(

@@ -28,7 +28,7 @@ export interface HostPlatform extends IoPlatform {
   compile(source: WasmSource, kernels: string): Promise<WebAssembly.Module>;
   /** What drives GPUs, fetched when it is asked for. */
   gpu(): Promise<GpuModule>;
-  /** Where timelines wait; null: there is no such place. */
+  /** Where sequences wait; null: there is no such place. */
   swapFiles(): Promise<SwapFiles | null>;
 }
 

@@ -11,8 +11,7 @@ import { SluiceError } from '../protocol/errors.js';
 import { unpack } from '../protocol/unpack.js';
 
 const kNoPart =
-  "sluice-llm/inline has no part for GPUs: load with device 'wasm', or import " +
-  "'sluice-llm'.";
+  "sluice-llm/inline has no part for GPUs: load with device 'wasm', or import " + "'sluice-llm'.";
 const noGpus: GpuModule = {
   advise: async () => ({ prefill: 'wasm', decode: 'wasm', gpuMinBatch: Infinity, reason: kNoPart }),
   async findGpu({ device }) {

@@ -1,6 +1,6 @@
 // The engine's worker as its owner sees it: one model, opened once, and calls that wait in one
 // line. A change of the budget is another worker (api/engine.ts): this one then closes its files,
-// gives its timelines away and is ended, or opens them again when the other could not be.
+// gives its sequences away and is ended, or opens them again when the other could not be.
 
 import type { Io } from '../io/io.js';
 import type { EngineCalls, HandoverState, Loaded } from '../protocol/calls.js';
@@ -33,7 +33,7 @@ export class RpcHandlers {
   #opening!: Loading;
   #engine!: Opened;
   #running!: GenerationLoop;
-  #timelines!: Sequences;
+  #sequences!: Sequences;
   readonly #line = new WorkQueue(() => this.#engine.info.plan.parallel);
   readonly #cancelFlags = new Map<number, CancelFlag>();
   /** The files are closed, since another engine was to read them. */
@@ -57,14 +57,14 @@ export class RpcHandlers {
       controlTexts: () => JSON.parse(this.#engine.binding.controlTexts()) as string[],
       detokenize: (tokens, special) => this.#engine.binding.detokenize(tokens, special),
       logits: (tokens) => this.#work(() => this.#logits(tokens)),
-      saveState: (timeline) => this.#work(() => this.#saveState(timeline)),
-      restoreState: (timeline, state) => this.#work(() => this.#timelines.restore(timeline, state)),
+      saveState: (sequence) => this.#work(() => this.#saveState(sequence)),
+      restoreState: (sequence, state) => this.#work(() => this.#sequences.restore(sequence, state)),
       fork: (from, to) =>
         this.#work(async () => {
-          await this.#timelines.use(from);
-          await this.#timelines.fork(to);
+          await this.#sequences.use(from);
+          await this.#sequences.fork(to);
         }),
-      forget: (timeline) => this.#work(() => this.#timelines.forget(timeline)),
+      forget: (sequence) => this.#work(() => this.#sequences.forget(sequence)),
       setAdapters: (lora) => this.#work(() => this.#setAdapters(lora)),
       release: (budget) => this.#work(() => this.#release(budget)),
       resume: () => this.#work(async () => {}),
@@ -104,7 +104,7 @@ export class RpcHandlers {
     const reporter = this.#reporter;
     const { threads, kernels } = reporter.stats;
     if (left) reporter.stats = { ...left.stats, threads, kernels };
-    this.#timelines = new Sequences(
+    this.#sequences = new Sequences(
       engine.binding,
       engine.memory,
       new SessionSwap(() => this.#platform.swapFiles()),
@@ -123,12 +123,15 @@ export class RpcHandlers {
     const least = this.#opening.budget(budget);
     if (least < plan.minimum && this.#opening.threads(least) >= plan.threads)
       throw tooSmall(budget, plan);
-    const timelines = await this.#timelines.leave();
+    const sequences = await this.#sequences.leave();
     const { bytesFetched, bytesFromCache: bytesFromCache } = this.#reporter.counters(this.#engine);
     this.#released = true;
     this.#engine.gpu?.close(); // its memory is the other one's
     await this.#io!.close(); // not the threads' files, which they share and may go on with
-    return { stats: { ...this.#reporter.stats, bytesFetched, bytesFromCache: bytesFromCache }, sequences: timelines };
+    return {
+      stats: { ...this.#reporter.stats, bytesFetched, bytesFromCache: bytesFromCache },
+      sequences: sequences,
+    };
   }
 
   /**
@@ -149,7 +152,7 @@ export class RpcHandlers {
     if (this.#running) this.#running.closed = true;
     await this.#line.do(null, async () => {});
     this.#engine?.gpu?.close();
-    if (!handedOver) await this.#timelines?.forgetAll();
+    if (!handedOver) await this.#sequences?.forgetAll();
     await this.#io?.close();
     this.#engine?.binding.delete(); // its threads hear of nothing until they are over
     await this.#engine?.wasm.shareFiles([]);
@@ -157,15 +160,15 @@ export class RpcHandlers {
 
   // --- work ----------------------------------------------------------------------------------
 
-  /** In line behind the work before, alone or on a timeline. */
+  /** In line behind the work before, alone or on a sequence. */
   #work<T>(
-    work: (timeline: number, begun: () => void) => Promise<T>,
+    work: (sequence: number, begun: () => void) => Promise<T>,
     choice: Choice | null = null,
   ): Promise<T> {
-    return this.#line.do(choice, (timeline, begun) =>
+    return this.#line.do(choice, (sequence, begun) =>
       this.#running.withLock(async () => {
         if (this.#released) await this.#reopen();
-        return work(timeline, begun);
+        return work(sequence, begun);
       }),
     );
   }
@@ -174,22 +177,22 @@ export class RpcHandlers {
     const cancelFlag = { cancelled: false };
     this.#cancelFlags.set(id, cancelFlag);
     try {
-      const { prompt, sequence: timeline } = spec;
+      const { prompt, sequence: sequence } = spec;
       if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
       const tokens =
         typeof prompt === 'string' ? tokenize(this.#engine.binding, prompt, spec) : prompt;
       const choice: Choice = (taken) =>
-        timeline < 0 ? this.#timelines.best(tokens, taken) : timeline;
-      return await this.#work(async (timeline, begun) => {
-        const slot = await this.#timelines.use(
-          timeline,
+        sequence < 0 ? this.#sequences.best(tokens, taken) : sequence;
+      return await this.#work(async (sequence, begun) => {
+        const slot = await this.#sequences.use(
+          sequence,
           this.#line.taken,
           spec.sequence < 0 ? tokens : undefined,
         );
         return this.#running.answer(slot, tokens, spec, {
           cancelFlag,
           begun: () => {
-            this.#timelines.settle();
+            this.#sequences.settle();
             begun();
           },
           pieces: (pieces) => this.#reporter.post({ event: 'piece', generation: id, pieces }),
@@ -209,7 +212,7 @@ export class RpcHandlers {
     this.#cancelFlags.set(id, cancelFlag);
     try {
       return await this.#work(async () => {
-        await this.#timelines.borrow();
+        await this.#sequences.borrow();
         return embed(this.#engine.binding, this.#running, cancelFlag, texts, spec, (done) =>
           this.#reporter.post({ event: 'embedded', call: id, done }),
         );
@@ -240,7 +243,7 @@ export class RpcHandlers {
    * those of a source, as ~token, have none.
    */
   async #logits(tokens: Int32Array): Promise<Transferred<Float32Array>> {
-    await this.#timelines.borrow();
+    await this.#sequences.borrow();
     const { causal } = JSON.parse(this.#engine.binding.embedInfo()) as EmbedInfo;
     const source = Math.max(
       0,
@@ -265,17 +268,17 @@ export class RpcHandlers {
     const set = binding.setAdapters();
     binding.forgetAdapters();
     if (!set) throw errorOf(binding);
-    await this.#timelines.expire();
+    await this.#sequences.expire();
   }
 
-  async #saveState(timeline: number): Promise<Transferred<SavedState>> {
-    const timelines = this.#timelines;
-    await timelines.use(timeline);
-    if (timelines.missingTokens) {
-      await this.#read(timelines.missingTokens);
-      timelines.settle();
+  async #saveState(sequence: number): Promise<Transferred<SavedState>> {
+    const sequences = this.#sequences;
+    await sequences.use(sequence);
+    if (sequences.missingTokens) {
+      await this.#read(sequences.missingTokens);
+      sequences.settle();
     }
-    const state = await timelines.save();
+    const state = await sequences.save();
     const tokens = this.#engine.binding.tokens().slice();
     return new Transferred({ tokens, state }, [tokens.buffer, state.buffer]);
   }

@@ -1,8 +1,8 @@
-// The timelines that share one engine, by number: 0 is the engine's own, those below are chats'
+// The sequences that share one engine, by number: 0 is the engine's own, those below are chats'
 // beside it, the others are sessions'. The engine has slots for some of them, the others wait in
-// the swap; which one is where stands here alone. What a timeline is, the C++ session alone knows:
+// the swap; which one is where stands here alone. What a sequence is, the C++ session alone knows:
 // here its state passes through, piece by piece. A state that finds no place, or is lost on the
-// way, costs time and nothing else, because whoever goes on with a timeline brings all of its
+// way, costs time and nothing else, because whoever goes on with a sequence brings all of its
 // tokens.
 
 import type { HandoverSequences, Waiting } from '../protocol/calls.js';
@@ -15,7 +15,7 @@ import { eachPiece, type SessionSwap } from './session-swap.js';
 /** A place of the engine's. */
 interface Slot {
   number: number;
-  /** The timeline that it holds; undefined: what it holds is nobody's. */
+  /** The sequence that it holds; undefined: what it holds is nobody's. */
   id: number | undefined;
   /** Tokens that it should hold, and does not. */
   missing: Int32Array | null;
@@ -53,9 +53,9 @@ export class Sequences {
   }
 
   /**
-   * Has a slot hold timeline `id`, or `missingTokens` tell what it would have to compute for that, and
-   * selects it; its number. Slots of timelines that are `taken` stay as they are. One that shares
-   * less with `prompt` than another does begins as a copy of that. One call at a time.
+   * Has a slot hold sequence `id`, or `missingTokens` tell what it would have to compute for that,
+   * and selects it; its number. Slots of sequences that are `taken` stay as they are. One that
+   * shares less with `prompt` than another does begins as a copy of that. One call at a time.
    */
   async use(id: number, taken = kNone, prompt?: Int32Array): Promise<number> {
     if (prompt) await this.#inherit(id, taken, prompt);
@@ -81,7 +81,7 @@ export class Sequences {
   }
 
   /**
-   * Of the engine's own timelines, one that is not taken, for a chat of `tokens`: the one that
+   * Of the engine's own sequences, one that is not taken, for a chat of `tokens`: the one that
    * holds most of them if that is most of what it holds; or else another chat begins, in the one
    * that was idle for longest.
    */
@@ -102,7 +102,7 @@ export class Sequences {
     return best;
   }
 
-  /** What the timeline that was used last still needs; null: nothing. */
+  /** What the sequence that was used last still needs; null: nothing. */
   get missingTokens(): Int32Array | null {
     return this.#last().missing;
   }
@@ -112,7 +112,7 @@ export class Sequences {
     this.#last().missing = null;
   }
 
-  /** An empty slot, for what belongs to no timeline. */
+  /** An empty slot, for what belongs to no sequence. */
   async borrow(): Promise<void> {
     this.#select(await this.#vacate());
   }
@@ -137,7 +137,7 @@ export class Sequences {
     await this.#keep(this.#last(), to);
   }
 
-  /** The state of the timeline that was used last, as one byte string. */
+  /** The state of the sequence that was used last, as one byte string. */
   async save(): Promise<Uint8Array> {
     const slot = this.#last();
     const size = this.#binding.stateBytes();
@@ -162,7 +162,7 @@ export class Sequences {
     await this.#drop(id);
   }
 
-  /** Forgets a timeline, wherever it is. */
+  /** Forgets a sequence, wherever it is. */
   async forget(id: number): Promise<void> {
     const slot = this.#slotOf(id);
     if (slot) this.#clear(slot);
@@ -211,7 +211,7 @@ export class Sequences {
     this.#binding.clear();
   }
 
-  /** A slot that is nobody's, or whose timeline has been idle for longest and moves out. */
+  /** A slot that is nobody's, or whose sequence has been idle for longest and moves out. */
   async #vacate(taken = kNone): Promise<Slot> {
     const slot =
       this.#slots.find(({ id }) => id === undefined) ??
@@ -225,7 +225,7 @@ export class Sequences {
     this.#clear(slot);
   }
 
-  /** Has timeline `id` wait as what the slot holds. */
+  /** Has sequence `id` wait as what the slot holds. */
   async #keep(slot: Slot, id: number): Promise<void> {
     const tokens = this.#held(slot);
     if (tokens.length === 0) return;

@@ -1,4 +1,4 @@
-// Where timelines wait that the engine does not hold: small ones in memory, others in files, piece
+// Where sequences wait that the engine does not hold: small ones in memory, others in files, piece
 // by piece, so that no copy of a KV cache ever stands in memory. What finds no place is not kept. A
 // waiting state is plain data, so that the engine of another worker can take it over; what a killed
 // page left behind is swept a day later.

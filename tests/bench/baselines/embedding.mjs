@@ -1,4 +1,5 @@
-// Embeddings through node-llama-cpp's prebuilt CPU library: texts per second, the best of REPEATS rounds.
+// Embeddings through node-llama-cpp's prebuilt CPU library: texts per second, the best of REPEATS
+// rounds.
 //   node embedding.mjs MODEL THREADS TEXTS TOKENS REPEATS    → one JSON line
 import { LlamaLogLevel, getLlama } from 'node-llama-cpp';
 

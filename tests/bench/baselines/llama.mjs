@@ -1,7 +1,8 @@
 // llama.cpp through node-llama-cpp's prebuilt CPU library: prefill and decode rates of one model.
 //   node llama.mjs MODEL THREADS PROMPT_TOKENS GENERATED_TOKENS REPEATS [KV_TYPE]    → one JSON line
 // A process of its own, so that nothing of ours is in it. Both attention settings are tried and the
-// faster one counts; values that are quantized need flash attention. A long prompt warms up by itself.
+// faster one counts; values that are quantized need flash attention. A long prompt warms up by
+// itself.
 import { LlamaLogLevel, getLlama } from 'node-llama-cpp';
 
 const [modelPath, ...numbers] = process.argv.slice(2);

@@ -1,13 +1,14 @@
-// A model whose layers are all on the GPU, here and in wllama (n_gpu_layers), in turns on one page of Firefox.
-// wllama takes no GPU without shader-f16, which SwiftShader lacks, and says nothing of it: the CPU computes. So
-// this is lavapipe, where a submit takes a tenth of a second and rates say mostly how often each of them waits.
+// A model whose layers are all on the GPU, here and in wllama (n_gpu_layers), in turns on one page
+// of Firefox. wllama takes no GPU without shader-f16, which SwiftShader lacks, and says nothing of
+// it: the CPU computes. So this is lavapipe, where a submit takes a tenth of a second and rates say
+// mostly how often each of them waits.
 import { basename, dirname, resolve } from 'node:path';
 import { inRoot } from '../../../web/scripts/lib.mjs';
 import { serve } from '../../../web/scripts/serve.mjs';
 import { launchFirefoxGpu } from '../../web/gpu-drivers.mjs';
 import { inTurns, promptWords } from '../lib.mjs';
 
-// --- in the page (these functions are sent there as text) -----------------------------------------
+// --- in the page (these functions are sent there as text) ----------------------------------------
 
 async function loadBoth({ url, context }) {
   const { Engine } = await import('/dist/index.js');
@@ -62,7 +63,7 @@ async function measurePeer({ prompt, n }) {
   };
 }
 
-// --- here -----------------------------------------------------------------------------------------
+// --- here ----------------------------------------------------------------------------------------
 
 /** Prints tokens per second of both, the best of so many rounds, and their ratio. */
 export async function againstPeer(file, nPrompt, nGenerate, rounds) {
@@ -80,7 +81,8 @@ export async function againstPeer(file, nPrompt, nGenerate, rounds) {
       },
     },
   );
-  // wllama waits for the GPU in the middle of a call, by a proposal that Firefox has behind a preference.
+  // wllama waits for the GPU in the middle of a call, by a proposal that Firefox has behind a
+  // preference.
   const browser = await launchFirefoxGpu({
     'javascript.options.wasm_js_promise_integration': true,
   });
@@ -91,9 +93,7 @@ export async function againstPeer(file, nPrompt, nGenerate, rounds) {
       context: 4 * nPrompt + nGenerate,
     });
     if (device !== 'webgpu' || !offloaded)
-      throw new Error(
-        `ours computes on ${device}, wllama says ${offloaded ?? 'nothing of a GPU'}`,
-      );
+      throw new Error(`ours computes on ${device}, wllama says ${offloaded ?? 'nothing of a GPU'}`);
     const work = { prompt: promptWords(nPrompt).join(' '), n: nGenerate };
     const [ours, peer] = await inTurns(
       [() => page.evaluate(measureOurs, work), () => page.evaluate(measurePeer, work)],

@@ -1,5 +1,5 @@
-// What the page does: our products, with activations as they are and as codes, and the plain ones, on the same
-// weights, in turns.
+// What the page does: our products, with activations as they are and as codes, and the plain ones,
+// on the same weights, in turns.
 import { actBytes, Kernels, type Memory, type Recorder } from '../../../web/gpu/kernels.js';
 import { pasted, type Variant } from '../../../web/gpu/kernels/shaders.js';
 import { rowBytes, typeIds, typeOf } from '../../../web/gpu/kernels/types.js';
@@ -13,7 +13,10 @@ export interface Shape {
   tokens: number;
   times: number;
 }
-/** Milliseconds of each way, and how far the results of the first two are from those of the plain one. */
+/**
+ * Milliseconds of each way, and how far the results of the first two are from those of the plain
+ * one.
+ */
 export interface Times {
   ours: number;
   codes: number | null;
@@ -27,7 +30,8 @@ const kStorage = 0x80,
   kMapRead = 0x1;
 const kLongMs = 30; // what can be told from a pass that has nothing to do
 const kMax = 256; // products of a pass
-const kWeightByte = 0x3c; // no block of any type holds infinities when all of its bytes are this one
+// No block of any type holds infinities when all of its bytes are this one.
+const kWeightByte = 0x3c;
 
 let opened: Promise<[device: GPUDevice, ours: Kernels, codes: Kernels]> | undefined;
 
@@ -143,7 +147,10 @@ class Bench {
     return performance.now() - began;
   }
 
-  /** Milliseconds of one of each way: all in turns, the best of so many, in passes that last long enough. */
+  /**
+   * Milliseconds of one of each way: all in turns, the best of so many, in passes that last long
+   * enough.
+   */
   async time(ways: [Kernels, Record][]): Promise<number[]> {
     const { times } = this.#shape;
     const [kernels] = ways[0]!;

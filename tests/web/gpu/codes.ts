@@ -1,4 +1,5 @@
-// Activations as products take them: as they are, or as codes of eight bits with a scale for each 32.
+// Activations as products take them: as they are, or as codes of eight bits with a scale for each
+// 32.
 import { kFewTokens } from '../../../web/gpu/kernels.js';
 import { typeOf } from '../../../web/gpu/kernels/types.js';
 import type { Harness } from './harness.js';
@@ -10,16 +11,20 @@ interface Taken {
 }
 
 const kTolerance = 1e-5; // of Harness.expect
-/** What a value may be off where it is computed in floats; beside a tie it may become either code. */
+/**
+ * What a value may be off where it is computed in floats; beside a tie it may become either code.
+ */
 const kNearTie = 2e-3;
 
 const toEven = (x: number): number =>
   Math.abs(x % 1) === 0.5 ? 2 * Math.round(x / 2) : Math.round(x);
 
-/** What a product of so many tokens with weights of this type multiplies for these values of a row. */
+/**
+ * What a product of so many tokens with weights of this type multiplies for these values of a row.
+ */
 export function asTaken(h: Harness, type: number, tokens: number, row: number[]): Taken[] {
   const { gemv, gemm } = h.options.coded ?? { gemv: false, gemm: false };
-  if (!(tokens <= kFewTokens ? few : many) || !typeOf(type).coded)
+  if (!(tokens <= kFewTokens ? gemv : gemm) || !typeOf(type).coded)
     return row.map((value) => ({ value, size: Math.abs(value) }));
   return row.map((value, i) => {
     const most = Math.max(...row.slice(i & ~31, (i & ~31) + 32).map(Math.abs));

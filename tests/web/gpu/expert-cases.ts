@@ -116,7 +116,10 @@ function route(h: Harness, shape: Routing): void {
   }));
 }
 
-/** Pairs of tokens and experts, of which those of [first, first + count) are in the buffer; the others are left alone. */
+/**
+ * Pairs of tokens and experts, of which those of [first, first + count) are in the buffer; the
+ * others are left alone.
+ */
 function expertProduct(
   h: Harness,
   shape: {

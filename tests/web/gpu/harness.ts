@@ -69,7 +69,9 @@ export class Harness {
     this.random = new Random(seed);
   }
 
-  /** [rows][ld] floats at a place that is aligned to nothing; `fill` gives those of columns below n. */
+  /**
+   * [rows][ld] floats at a place that is aligned to nothing; `fill` gives those of columns below n.
+   */
   place(rows: number, n: number, fill: ((t: number, i: number) => number) | null = null): Place {
     const ld = n + this.random.below(6);
     for (let gap = this.random.below(4) + 1; gap > 0; --gap) this.#floats.push(7e7);

@@ -1,4 +1,5 @@
-// Convolutions over time: what they give, what they carry on, and the copies that checkpoints get on the way.
+// Convolutions over time: what they give, what they carry on, and the copies that checkpoints get
+// on the way.
 import type { Harness } from './harness.js';
 
 interface ConvolutionShape {

@@ -26,16 +26,16 @@ const kTileRows = 64,
 const kGroupsOfOneDimension = 65535;
 
 /** Rows of a part that one binding reaches. */
-interface Piece extends Part {
+interface Chunk extends Part {
   range: { buffer: GPUBuffer; offset: number; size: number };
   base: number;
 }
 
 /** Cut where one binding ends. */
-function piecesOf(to: Dispatcher, part: Part, bytes: number, matrices = 1): Piece[] {
+function piecesOf(to: Dispatcher, part: Part, bytes: number, matrices = 1): Chunk[] {
   const align = to.limits.minStorageBufferOffsetAlignment;
   const most = Math.floor((to.limits.maxStorageBufferBindingSize - align - 4) / bytes);
-  const pieces: Piece[] = [];
+  const pieces: Chunk[] = [];
   if (matrices > 1 && matrices * part.rows > most) throw new Error('experts larger than a binding');
   for (let row = 0; row < part.rows; row += most) {
     const rows = Math.min(most, part.rows - row);
@@ -136,7 +136,7 @@ export function matmul(to: Dispatcher, op: Matmul): void {
     return matmul(to, { ...op, x: scratch, norm: undefined });
   }
   if (codes.includes(true)) quantize(to, op);
-  const byType = new Map<number, Piece[]>();
+  const byType = new Map<number, Chunk[]>();
   for (const part of parts) {
     const { type } = part.weights;
     byType.set(type, [
@@ -159,7 +159,7 @@ function product(
   to: Dispatcher,
   op: Matmul,
   type: number,
-  pieces: Piece[],
+  pieces: Chunk[],
   few: boolean,
   gated: boolean,
 ): void {
