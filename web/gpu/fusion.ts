@@ -41,8 +41,8 @@ const kDone = new Set([
 
 /** What of the program does not run on a GPU; null: all does. */
 export function missing(program: Program): string | null {
-  const { ops, mats, moes, caches, pool, whole, head } = program;
-  if (whole || head < 0) return 'texts that are read whole';
+  const { ops, mats, moes, caches, pool, bidirectional, head } = program;
+  if (bidirectional || head < 0) return 'bidirectional attention';
   if (caches.some(({ heads, f16 }) => heads > 0 && !f16))
     return 'keys and values that are quantized or forgotten';
   let selected = false;
