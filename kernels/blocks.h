@@ -1,8 +1,7 @@
-// GGUF block structs: how the file stores a run of weights that share a scale. Every struct is the
-// file's bytes, little endian and without padding, so a row is an array of blocks. Bit layouts are
-// in the comments; "x[i]" is the i-th weight of the block. Numbers and layouts are facts of the
-// GGUF format. Only plain data here: this header is read by translation units with different
-// instruction sets, which must not share inline functions.
+// GGUF block structs: how the file stores a run of weights that share a scale. Each struct is the
+// file's bytes, little endian and unpadded, so a row is an array of blocks. Comments give the bit
+// layouts of the GGUF format; "x[i]" is the i-th weight of the block. Plain data only: translation
+// units with different instruction sets include this header and must not share inline functions.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -13,7 +12,7 @@ inline constexpr int kSmallBlock = 32;
 inline constexpr int kQsfBlock = 64;
 inline constexpr int kSuperBlock = 256;
 
-// x[i] = d * (nibble - 8); nibble of x[i] is the low half of qs[i], of x[i + 16] the high half.
+// x[i] = d * (nibble - 8); x[i] is the low nibble of qs[i], x[i + 16] the high one.
 struct BlockQ4_0 {
   f16 d;
   uint8_t qs[16];
@@ -45,8 +44,8 @@ struct BlockQ8_0 {
   int8_t qs[32];
 };
 
-// Two-bit planes, shared by Q2_K, Q3_K and TQ2_0: with i = 128 h + 32 p + l, the two bits of x[i]
-// are bits 2p, 2p + 1 of qs[32 h + l].
+// Two-bit planes of Q2_K, Q3_K and TQ2_0: with i = 128 h + 32 p + l, the two bits of x[i] are bits
+// 2p, 2p + 1 of qs[32 h + l].
 
 // x[i] = d * (scales[i / 16] & 15) * q - dmin * (scales[i / 16] >> 4); q from the two-bit planes.
 struct BlockQ2_K {
@@ -56,8 +55,9 @@ struct BlockQ2_K {
 };
 
 // x[i] = d * (s[i / 16] - 32) * (q - 4); q = two bits from the planes | bit << 2, where bit is bit
-// i / 32 of hmask[i % 32]. The sixteen 6-bit s: low nibbles in scales[0..7] (s[j] the low half of
-// byte j, s[j + 8] the high half), upper two bits of s[j] at bits 2 (j / 4) of scales[8 + j % 4].
+// i / 32 of hmask[i % 32]. There are sixteen 6-bit s. scales[0..7] has their low nibbles (s[j] the
+// low half of byte j, s[j + 8] the high half); bits 2 (j / 4) of scales[8 + j % 4] are the upper
+// two bits of s[j].
 struct BlockQ3_K {
   uint8_t hmask[32];
   uint8_t qs[64];
@@ -84,7 +84,7 @@ struct BlockQ5_K {
 };
 
 // x[i] = d * scales[i / 16] * (q - 32). With i = 128 h + 32 p + l, the low four bits of q are the
-// low (p < 2) or high (p >= 2) nibble of ql[64 h + 32 (p % 2) + l], the upper two are bits 2p,
+// low (p < 2) or high (p >= 2) nibble of ql[64 h + 32 (p % 2) + l]. The upper two are bits 2p,
 // 2p + 1 of qh[32 h + l].
 struct BlockQ6_K {
   uint8_t ql[128];
@@ -99,8 +99,9 @@ struct BlockIQ4_NL {
   uint8_t qs[16];
 };
 
-// x[i] = d * (s[i / 32] - 32) * kIq4Values[nibble]; sub-block b has its nibbles in qs[16 b ..] as
-// Q4_0 has. s[b] = nibble b of scales_l (low half first) | bits 2b, 2b + 1 of scales_h << 4.
+// x[i] = d * (s[i / 32] - 32) * kIq4Values[nibble]; sub-block b has its nibbles in qs[16 b ..],
+// laid out as in Q4_0. s[b] = nibble b of scales_l (low half first) | bits 2b, 2b + 1 of scales_h
+// << 4.
 struct BlockIQ4_XS {
   f16 d;
   uint16_t scales_h;
@@ -115,9 +116,10 @@ struct BlockMXFP4 {
   uint8_t qs[16];
 };
 
-// x[i] = d * (t - 1), t a base-3 digit; five to a byte (four in qh), most significant first: digit
-// n of byte b is floor(3 ((b * 3^n) mod 256) / 256). x[32 n + l] is digit n of qs[l] for l < 32,
-// x[160 + 16 n + l] digit n of qs[32 + l] for l < 16, x[240 + 4 n + l] digit n of qh[l].
+// x[i] = d * (t - 1), where t is a base-3 digit. A byte holds five digits (four in qh), most
+// significant first: digit n of byte b is floor(3 ((b * 3^n) mod 256) / 256). x[32 n + l] is digit
+// n of qs[l] for l < 32, x[160 + 16 n + l] digit n of qs[32 + l] for l < 16, and x[240 + 4 n + l]
+// digit n of qh[l].
 struct BlockTQ1_0 {
   uint8_t qs[48];
   uint8_t qh[4];
@@ -130,8 +132,8 @@ struct BlockTQ2_0 {
   f16 d;
 };
 
-// x[i] = d * q + m; q of x[i] is the bits from i * bits on of qs, lowest first, where bits are 2,
-// 3, 4.
+// x[i] = d * q + m; q of x[i] is the `bits` bits of qs from bit i * bits on, lowest first; bits is
+// 2, 3 or 4.
 struct BlockQSF2 {
   f16 d, m;
   uint8_t qs[16];
@@ -145,7 +147,7 @@ struct BlockQSF4 {
   uint8_t qs[32];
 };
 
-// x[i] = 0 where bit i of zeros is set, else -d where bit i of signs is, else d.
+// x[i] = 0 if bit i of zeros is set, else -d if bit i of signs is set, else d.
 struct BlockQSFT {
   f16 d;
   uint8_t signs[8];

@@ -1,6 +1,6 @@
-// Which table runs. Natively the CPU and the operating system (which must save the wide registers)
-// are asked once; on wasm the module that loaded has already decided, and may have been given to an
-// engine that it does not suit. Best first.
+// Picks the kernel table. Natively the CPU and the operating system (which must save the wide
+// registers) are asked once. On wasm the page has already chosen the binary, and the engine may not
+// support it.
 #include <cstring>
 
 #include "kernels/isa/targets.h"
@@ -25,9 +25,9 @@ constexpr Choice kChoices[] = {{&avx512vnni::kTable, platform::has_avx512vnni},
 #elif defined(__aarch64__)
 constexpr Choice kChoices[] = {
     {&neondot::kTable, platform::has_dotprod}, {&neon::kTable, always}, {&scalar::kTable, always}};
-#elif defined(SLUICE_WASM_TABLE)    // the page has chosen a binary: web/worker/variant.ts
+#elif defined(SLUICE_WASM_TABLE)    // the page chose the binary: web/worker/variant.ts
 constexpr Choice kChoices[] = {{&SLUICE_WASM_TABLE::kTable, SLUICE_WASM_TABLE::runs_here}};
-#elif defined(SLUICE_WASM_RELAXED)  // a program of the kernels' tests holds both
+#elif defined(SLUICE_WASM_RELAXED)  // a test program has both
 constexpr Choice kChoices[] = {{&wasmrelaxed::kTable, wasmrelaxed::runs_here},
                                {&wasmrelaxed16::kTable, wasmrelaxed16::runs_here}};
 #elif defined(__wasm_simd128__)
@@ -51,7 +51,7 @@ const Table& best() {
   for (const Choice& choice : kChoices) {
     if (choice.runs_here()) return *choice.table;
   }
-  // The last one always runs, or is a binary's only one, which by_name refuses.
+  // The last entry always runs, or is the only one of a wasm binary; by_name() rejects that one.
   return *kChoices[kCount - 1].table;
 }
 

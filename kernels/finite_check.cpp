@@ -1,6 +1,6 @@
-// Whether weights are numbers. A NaN or an infinity would vanish where activations are rounded to
-// int8, and leave text that looks like an answer. In a block type the codes are whole numbers and
-// the finite f16 scales far from overflow, so the scales decide; MXFP4's alone reach f32's limits.
+// Finds weights that are NaN or infinite. Rounding activations to int8 would hide them, and the
+// model would generate plausible nonsense. Codes of block types are integers and a finite f16 scale
+// is far from overflow, so the scales decide; only MXFP4's scales reach f32's limits.
 #include <cstddef>
 #include <cstring>
 
@@ -13,11 +13,11 @@ bool bad_half(f16 bits) {
   return (bits & 0x7c00u) == 0x7c00u;
 }
 
-// The largest magnitude, 12 * 2^(e - 128), is below 2^128 to e = 252; 255 is the format's NaN.
+// The largest magnitude, 12 * 2^(e - 128), is below 2^128 up to e = 252; 255 is the format's NaN.
 bool bad(const BlockMXFP4& b) {
   if (b.e < 253) return false;
   if (b.e == 255) return true;
-  const int limit = b.e == 254 ? 4 : 8;  // of kMxfp4Values: 2^128
+  const int limit = b.e == 254 ? 4 : 8;  // values of kMxfp4Values from here on reach 2^128
   for (const uint8_t codes : b.qs) {
     if (kMxfp4Values[codes & 7] >= limit || kMxfp4Values[codes >> 4 & 7] >= limit) return true;
   }
@@ -34,7 +34,7 @@ bool mxfp4(const void* src, int64_t n) {
   return !found;
 }
 
-// Where the scales of a block lie; `second` is `first` where there is but one.
+// Where the scales of a block are; `second` equals `first` if there is only one.
 struct Scales {
   size_t bytes, first, second;
 };
@@ -46,11 +46,11 @@ constexpr Scales scales() {
   return {sizeof(Block), offsetof(Block, d), second};
 }
 
-// One loop for all types, and not a copy of it for each: it reads two numbers of a block that is
-// ten times as long.
+// One loop for all types rather than one per type: it reads two numbers of a block ten times as
+// long, so specialization gains nothing.
 [[gnu::noinline]] bool blocks(const Scales& at, const void* src, int64_t n, int64_t block_values) {
   const auto* bytes = static_cast<const uint8_t*>(src);
-  bool found = false;  // no early end: bad weights are rare, and this loop has no branch
+  bool found = false;  // no early exit: bad weights are rare, and this loop has no branch
   for (int64_t i = 0; i < n / block_values; ++i, bytes += at.bytes) {
     f16 first, second;
     std::memcpy(&first, bytes + at.first, sizeof first);
@@ -70,7 +70,7 @@ bool finite<BlockMXFP4>(const void* src, int64_t n, int64_t) {
   return mxfp4(src, n);
 }
 
-// Elements whose exponent, the bits of `mask`, is all ones.
+// Checks elements: bad if all bits of the exponent `mask` are set.
 template <typename Bits>
 bool elements(const void* src, int64_t n, Bits mask) {
   const auto* bytes = static_cast<const uint8_t*>(src);

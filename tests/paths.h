@@ -1,5 +1,5 @@
-// Where tests find the checkout, the fixtures beside it and the programs of this build. One file
-// alone is compiled with these paths, so that a compiler cache serves every checkout.
+// Where tests find the checkout, the fixtures and the programs of this build. Only paths.cpp is
+// compiled with these paths, so a compiler cache serves every checkout.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
-// npm test: the short suite, from a fresh clone; npm run test:all: the long one. Each suite prints
-// one line; the last line of all is "N passed, N failed". GoogleTest and node:test results are
-// counted one by one; a suite that could not be built or run counts as one failure and shows what
-// it printed.
+// npm test runs the short suite from a fresh clone, npm run test:all the long one. Each suite
+// prints one line; the last line of all is "N passed, N failed". GoogleTest and node:test results
+// are counted one by one. A suite that cannot be built or run counts as one failure, and its output
+// is shown.
 //   npm test                     the short suite
 //   npm test -- native web       only these suites
 //   npm test -- --list           their names

@@ -1,5 +1,5 @@
-// Whether this test program runs under a sanitizer (SLUICE_SANITIZED, by CMakeLists.txt): about ten
-// times slower, with a malloc of its own.
+// Whether this test program runs under a sanitizer (SLUICE_SANITIZED, from CMakeLists.txt). It is
+// then about ten times slower and has its own malloc.
 #pragma once
 
 namespace sluice::test {

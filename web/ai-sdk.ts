@@ -1,8 +1,7 @@
-// A language model for the Vercel AI SDK (interface version 3), over a loaded engine:
+// Provider for the Vercel AI SDK (interface version 3) on a loaded engine:
 //   import { sluice } from 'sluice-llm/ai-sdk';
 //   const { textStream } = streamText({ model: sluice(engine), prompt: 'Once upon a time' });
-// providerOptions.sluice holds further parameters of chat.completions.create, such as min_p; one
-// that is not known is refused by name. Types alone come from @ai-sdk/provider.
+// Only types are imported from @ai-sdk/provider.
 
 import type {
   EmbeddingModelV3,
@@ -23,8 +22,8 @@ import type { ChatMessage } from './chat/engine.js';
 import type { ChatCompletionParams, CompletionUsage, ToolCall } from './chat/openai.js';
 
 /**
- * The engine as a model of the AI SDK; `providerOptions.sluice` may hold further parameters of
- * chat.completions.create.
+ * The engine as a language model of the AI SDK. `providerOptions.sluice` may contain further
+ * parameters of chat.completions.create, such as min_p. An unsupported one is an error.
  */
 export function sluice(engine: Engine, modelId = engine.info.name): LanguageModelV3 {
   return {
@@ -73,7 +72,7 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
 }
 
 /**
- * The engine as an embedding model of the AI SDK; `providerOptions.sluice` may hold options of
+ * The engine as an embedding model of the AI SDK. `providerOptions.sluice` may contain options of
  * engine.embed().
  */
 export function sluiceEmbedding(engine: Engine, modelId = engine.info.name): EmbeddingModelV3 {
@@ -151,7 +150,7 @@ async function* streamParts(
       yield* (choice?.delta.tool_calls ?? []).map(toolCall);
     }
   } catch (error) {
-    if (signal?.aborted) throw error; // what fails with the signal's reason was aborted, not wrong
+    if (signal?.aborted) throw error; // an abort is not reported as an error part
     yield { type: 'error', error };
     return;
   }
@@ -179,12 +178,12 @@ function warningsFor(engine: Engine, options: LanguageModelV3CallOptions): Share
   if (!engine.structuredOutput) {
     const advice = 'The engine was loaded without structuredOutput: true';
     if (options.responseFormat?.type === 'json')
-      unsupported('responseFormat', `${advice}: answers are plain text.`);
+      unsupported('responseFormat', `${advice}: the response is plain text.`);
     if (options.tools?.some((tool) => tool.type === 'function' && tool.strict))
-      unsupported('tools', `${advice}: strict is not kept.`);
+      unsupported('tools', `${advice}: strict is ignored.`);
   }
   if (options.tools?.some((tool) => tool.type !== 'function'))
-    unsupported('tools', 'Only functions can be called.');
+    unsupported('tools', 'Only function tools are supported.');
   return warnings;
 }
 
@@ -270,7 +269,7 @@ function chatMessages(message: LanguageModelV3Message): ChatMessage[] {
                 },
               ],
         );
-  // Files stay in, so that the prompt refuses them by name; thoughts of earlier turns are left out.
+  // Files are kept so that rendering throws an error that names them. Reasoning is omitted.
   const content = parts.filter((part) => part.type === 'text' || part.type === 'file');
   return [{ role: message.role, content, ...(calls.length && { tool_calls: calls }) }];
 }

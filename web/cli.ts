@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// `npx sluice-llm`: the terminal program on the WebAssembly engine in Node, with the native
-// program's commands and flags: run (also as a chat), serve, tokenize and info.
+// `npx sluice-llm`: command line program that runs the WebAssembly engine in Node. Its commands
+// (run, serve, tokenize, info) and options are those of the native program `sluice`.
 
 import * as fs from 'node:fs';
 import * as path from 'node:path';
@@ -82,20 +82,22 @@ const commands: Record<
 const usage = `Usage: sluice-llm COMMAND MODEL [options]
 MODEL is a GGUF file, an http(s) URL or hf:owner/repo/file.gguf[@revision].
 
-  run MODEL -p TEXT    continue TEXT ("-": standard input); --chat: answer it as a user's message
+  run MODEL -p TEXT    generate text after TEXT ("-": standard input)
+      [--chat]         TEXT is a user message; uses the model's chat template
       [-n N] [--temp T] [--top-k K] [--top-p P] [--min-p P] [--seed S] [--stop TEXT]… [--ignore-eos]
       [--repeat-penalty R] [--frequency-penalty F] [--presence-penalty P] [--repeat-last-n N]
-  serve MODEL          OpenAI's API over HTTP: chat, completions, embeddings, models
+  serve MODEL          OpenAI-compatible HTTP server: chat, completions, embeddings, models
       [--port 8080] [--host 127.0.0.1] [--parallel N] [--api-key K] [--cors-origin ORIGIN]
       [--max-queue 64] [--max-body-size 4M] [--timeout S] [--shutdown-timeout S]
       [--draft ngram|MODEL|off] [--no-structured-output] [--quiet]
-  tokenize MODEL --file F [--no-add-special] [--no-parse-special]    token ids, a JSON array
-  info MODEL                                                the header and the memory plan
+  tokenize MODEL -f FILE [--no-add-special] [--no-parse-special]    print token ids, as JSON
+  info MODEL           print metadata, memory plan and speed estimate
 
-All: [--memory-budget 64M] [--threads T] [-c N] [--kernels NAME] [--cache-dir DIR] [--json]
+All commands:
+      [--memory-budget 64M] [--threads T] [-c N] [--kernels NAME] [--cache-dir DIR] [--json]
 `;
 
-/** Other spellings of options. */
+/** Alternative names of options. */
 const spellings: Record<string, string> = { ctx: '--ctx-size', temp: '--temperature' };
 
 class UsageError extends Error {}
@@ -105,10 +107,10 @@ function number(values: Values, name: string): number | undefined {
   if (value === undefined) return undefined;
   const parsed = Number(value);
   if (value !== '' && Number.isFinite(parsed)) return parsed;
-  throw new UsageError(`--${name} wants a number, not "${String(value)}"`);
+  throw new UsageError(`--${name} needs a number, not "${String(value)}"`);
 }
 
-/** Bytes, or such as 64M and 1.5G. */
+/** A size option in bytes, written like 64M or 1.5G. */
 function size(values: Values, name: string): number | undefined {
   const value = values[name];
   if (value === undefined) return undefined;
@@ -117,7 +119,7 @@ function size(values: Values, name: string): number | undefined {
   const bytes = Math.round(
     Number(match[1]) * 1024 ** ' kmg'.indexOf(match[2]!.toLowerCase() || ' '),
   );
-  if (bytes === 0) throw new UsageError('a memory budget of 0 bytes holds no model');
+  if (bytes === 0) throw new UsageError(`--${name} must be more than 0 bytes`);
   return bytes;
 }
 
@@ -204,18 +206,12 @@ async function generate(model: string, values: Values): Promise<void> {
   }
 }
 
-/** A whole number from an option; `fallback` where it is not given. */
-function within(
-  values: Values,
-  name: string,
-  least: number,
-  most: number,
-  fallback: number,
-): number {
+/** An integer option; `fallback` if it is not given. */
+function within(values: Values, name: string, min: number, max: number, fallback: number): number {
   const value = number(values, name) ?? fallback;
-  if (Number.isInteger(value) && value >= least && value <= most) return value;
+  if (Number.isInteger(value) && value >= min && value <= max) return value;
   throw new UsageError(
-    `--${name} must be a whole number from ${least} to ${most}, not ${String(values[name])}`,
+    `--${name} must be an integer from ${min} to ${max}, not ${String(values[name])}`,
   );
 }
 
@@ -251,7 +247,7 @@ async function serve(model: string, values: Values): Promise<void> {
     else process.stdout.write(`sluice: serving ${name} at ${url}\n`);
     if (!/^(127\.|localhost$|::1$)/.test(options.host) && !options.apiKey) {
       process.stderr.write(
-        `sluice: anyone who reaches ${url} may use this server: --api-key is not set\n`,
+        `sluice: anyone who can reach ${url} can use this server: --api-key is not set\n`,
       );
     }
     await signalled.first;
@@ -263,7 +259,7 @@ async function serve(model: string, values: Values): Promise<void> {
   }
 }
 
-/** The first signal, and one that a second signal aborts. */
+/** `first` resolves at the first SIGINT or SIGTERM; a second one aborts `hurry`. */
 function interrupts(): { first: Promise<void>; hurry: AbortController } {
   const hurry = new AbortController();
   const first = new Promise<void>((resolve) => {
@@ -323,8 +319,8 @@ function speedLines({ speed = {} }: ModelInfo): [string, string][] {
   return [
     ['estimated speed', ''],
     ...line('decode', speed.tokensPerSecond, 'tokens/s'),
-    ...line('of computing', speed.computeTokensPerSecond, 'tokens/s at most'),
-    ...line('store', megabytes(speed.cacheBytesPerSecond), 'MB/s'),
+    ...line('compute bound', speed.computeTokensPerSecond, 'tokens/s at most'),
+    ...line('model cache', megabytes(speed.cacheBytesPerSecond), 'MB/s'),
     ...line('network', megabytes(speed.networkBytesPerSecond), 'MB/s'),
     ...line('download', speed.downloadSeconds, 's left'),
   ];
@@ -343,12 +339,12 @@ function infoLines(model: ModelInfo): [string, string][] {
     ]),
     ['layers', String(model.layers)],
     ['widths', `${model.embeddingLength} hidden, ${model.feedForwardLength} feed-forward`],
-    ['heads', `${model.attentionHeads} of ${model.headDim}, ${model.kvHeads} for keys and values`],
+    ['heads', `${model.attentionHeads} of ${model.headDim}, ${model.kvHeads} KV heads`],
     ['vocabulary', String(model.vocabSize)],
     ['context', `${model.trainContextLength} trained, ${plan.contextLength} planned`],
     ['memory plan', plan.budget > 0 ? `for a budget of ${humanBytes(plan.budget)}` : ''],
     ['  pinned', humanBytes(plan.pinned)],
-    ['  ring', `${humanBytes(plan.streamBuffer)} (${plan.streamSlots} slots)`],
+    ['  stream buffer', `${humanBytes(plan.streamBuffer)} (${plan.streamSlots} slots)`],
     ['  KV cache', humanBytes(plan.kv)],
     ['  activations', humanBytes(plan.activations)],
     ['  tokenizer', humanBytes(plan.tokenizer)],
@@ -368,9 +364,7 @@ async function main(argv: string[]): Promise<void> {
   if (name === '--version') return void process.stdout.write(`${version()}\n`);
   const command = commands[name];
   if (!command)
-    throw new UsageError(
-      `there is no command "${name}"; there are ${Object.keys(commands).join(', ')}`,
-    );
+    throw new UsageError(`unknown command "${name}": use ${Object.keys(commands).join(', ')}`);
   let parsed;
   try {
     const args = rest.map((arg) =>
@@ -383,7 +377,7 @@ async function main(argv: string[]): Promise<void> {
   const values = parsed.values as Values;
   if (values['help']) return void process.stdout.write(usage);
   const [model, ...others] = [...parsed.positionals, ...[values['model'] ?? []].flat()].map(String);
-  if (model === undefined || others.length > 0) throw new UsageError('exactly one MODEL is wanted');
+  if (model === undefined || others.length > 0) throw new UsageError('give exactly one MODEL');
   await command.run(model, values);
 }
 

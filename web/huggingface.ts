@@ -1,3 +1,3 @@
-// The entry sluice-llm/huggingface.
+// Entry sluice-llm/huggingface.
 
 export * from './io/huggingface.js';

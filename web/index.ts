@@ -1,4 +1,4 @@
-// The package's entry for browsers (and workers in them).
+// Entry of the package for browsers: pages and workers.
 
 import { setPlatform } from './api/platform.js';
 import { isOther, workerFrom } from './api/start.js';
@@ -15,20 +15,19 @@ function startWorker(workerUrl?: string | URL): Worker {
   if (typeof Worker === 'undefined') {
     throw new SluiceError(
       'NOT_SUPPORTED',
-      'There are no workers here (a server, a service worker): load the engine in a page or a ' +
-        'worker.',
+      'No workers here (server or service worker): load the engine in a page or a worker.',
     );
   }
   const address = addressOf(workerUrl);
   try {
-    // Bundlers recognise only this literal form.
+    // Bundlers recognize only this literal form.
     if (!workerUrl && !isOther(address))
       return new Worker(new URL('./worker.js', import.meta.url), {
         type: 'module',
         name: 'sluice',
       });
   } catch (error) {
-    if (!(error instanceof TypeError)) throw error; // trusted types
+    if (!(error instanceof TypeError)) throw error; // TypeError: the page requires trusted types
   }
   return workerFrom(address);
 }

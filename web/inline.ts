@@ -1,5 +1,5 @@
-// The entry that needs no other file: the worker's script and all binaries are inside it, as text
-// and as gzipped base64. For pages that can host one script alone; they must allow blob: workers.
+// Entry sluice-llm/inline: one script that contains the worker as text and all binaries as gzipped
+// base64. For pages that can host only a single file. They must allow blob: workers.
 
 import relaxed from 'inlined:engine.relaxed.wasm';
 import relaxed16 from 'inlined:engine.relaxed16.wasm';
@@ -13,13 +13,13 @@ import type { WorkerPort } from './protocol/messages.js';
 import { unpack } from './protocol/unpack.js';
 import { variantFor } from './worker/variant.js';
 
-/** One for all workers. */
+/** Blob URL of the worker script, shared by all workers. */
 let workerUrl: string | undefined;
 
 function startWorker(url?: string | URL): Worker {
   if (url) return workerFrom(new URL(url, location.href).href);
   workerUrl ??= URL.createObjectURL(new Blob([workerSource], { type: 'text/javascript' }));
-  // Classic: all that a page from the disk may start.
+  // A classic worker, because a page opened from disk can start no other kind.
   return workerFrom(workerUrl, { name: 'sluice' });
 }
 

@@ -1,5 +1,5 @@
-// What web/scripts/build.mjs puts in for 'inlined:NAME': a file of dist/, scripts as they are,
-// binaries gzipped and in base64.
+// 'inlined:NAME' is a file of dist/ that web/scripts/build.mjs embeds: scripts as text, binaries
+// as gzipped base64.
 declare module 'inlined:*' {
   const content: string;
   export default content;

@@ -1,4 +1,4 @@
-// The package's entry for Node: models from paths and http(s) URLs, the engine in a worker thread.
+// Entry of the package for Node: models from paths and http(s) URLs, the engine in a worker thread.
 
 import * as fs from 'node:fs';
 import * as os from 'node:os';
@@ -12,7 +12,7 @@ import { swapFolder } from './io/swap-node.js';
 import { nodeBackend } from './io/store-node.js';
 import { SluiceError } from './protocol/errors.js';
 
-/** Where models are kept when `cache` asks for it and no directory is named. */
+/** Default directory of the model cache. */
 export const defaultCacheDir =
   process.env['SLUICE_CACHE'] ?? path.join(os.homedir(), '.cache', 'sluice-llm');
 
@@ -21,7 +21,7 @@ process.once('exit', () => fs.rmSync(swapFolder, { recursive: true, force: true 
 const workerAt = (workerUrl?: string | URL): URL =>
   new URL(workerUrl ?? './worker-node.js', import.meta.url);
 
-/** A file's URL as a path, a percent sign that escapes nothing included. */
+/** Path of a file: URL, even if it contains a percent sign that is not an escape. */
 function pathOf(url: string): string {
   try {
     return fileURLToPath(url);

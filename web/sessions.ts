@@ -1,12 +1,12 @@
-// Sessions that outlive the page:
+// Sessions that are saved in the browser and survive a reload:
 //   import { SavedSessions } from 'sluice-llm/sessions';
 //   const saved = await SavedSessions.open();
-//   await saved.save('the report', engine);     // what its KV cache holds, or a session's
-//   await saved.restorePrefix(engine, prompt);  // after a reload: what begins like the prompt
-// A session is one file of the origin's private file system, under its name: a head with a sum, its
-// tokens, then the state as the engine gives it, which has its own sum and belongs to one model. A
-// file appears whole or not at all. The least recently used go when all together are larger than
-// allowed. One that cannot be used costs time at most.
+//   await saved.save('the report', engine);     // the KV cache of the engine, or of a session
+//   await saved.restorePrefix(engine, prompt);  // after a reload: reuses the longest common prefix
+// A session is one file of the origin private file system: a header with a checksum, its tokens,
+// and the engine's state, which has its own checksum and belongs to one model. Files are written
+// atomically. If all together exceed the limit, the least recently used ones are deleted. A file
+// that cannot be used is ignored, and the prompt is computed.
 
 import type { Engine } from './api/engine.js';
 import type { SavedSession, Session } from './api/session.js';
@@ -15,28 +15,28 @@ import { invalid, onlyKnown, SluiceError } from './protocol/errors.js';
 import { sharedPrefix } from './protocol/prefix.js';
 import type { SavedState } from './protocol/types.js';
 
-/** How saved sessions are kept. */
+/** Options of SavedSessions.open(). */
 export interface SavedSessionsOptions {
-  /** Bytes that all of them may take together; 1 GiB if not given. */
+  /** Maximum size of all sessions together, in bytes. Default 1 GiB. */
   maxBytes?: number;
   /**
-   * Where they are kept, such as a folder that the user has chosen; the origin's private files if
-   * not given.
+   * Directory to save to, for example one that the user chose. Default: a directory in the origin
+   * private file system.
    */
   folder?: FileSystemDirectoryHandle;
-  /** Tells models apart whose headers are equal, such as the URL of the weights. */
+  /** Identifies the model, for example by its URL. Needed if models have equal headers. */
   model?: string;
 }
 
-/** One of them, as list() gives it. */
+/** A saved session, as list() returns it. */
 export interface SavedSessionInfo {
-  /** As save() was told. */
+  /** The name passed to save(). */
   name: string;
-  /** Tokens that it holds. */
+  /** Number of tokens. */
   tokens: number;
-  /** Bytes that it takes in the store. */
+  /** Size of its file in bytes. */
   bytes: number;
-  /** Milliseconds since 1970. */
+  /** When it was last used, in milliseconds since 1970. */
   used: number;
 }
 
@@ -45,7 +45,7 @@ interface Head {
   model: string;
   tokens: number;
   state: number;
-  /** Of a session. */
+  /** Present if it was saved from a session. */
   words?: Pick<SavedSession, 'messages' | 'text' | 'exact'>;
 }
 
@@ -58,27 +58,26 @@ interface Entry {
 }
 
 const kMagic = 0x32435053; // "SPC2"
-const kPrefix = 16; // magic, length of the head, sum over head and tokens, nothing
+const kPrefix = 16; // magic, length of the header, checksum of header and tokens, unused
 const kMaxHead = 16 << 20;
 const kMaxTokens = 1 << 20;
-const kMinReuse = 16; // tokens that are worth reading a state
-const kMaxName = 96; // bytes; a file's name is twice as long
+const kMinReuse = 16; // tokens; a shorter prefix is not worth reading a state
+const kMaxName = 96; // bytes; the file name is twice as long
 const kUses = 'used.json';
 
 /**
- * A name for each name: what a file system would not take, or takes for the same, is written as
- * hexadecimal digits.
+ * File name of a session: its name in hexadecimal, which is valid and unique on any file system.
  */
 function fileOf(name: string): string {
   const bytes = new TextEncoder().encode(name);
   if (typeof name !== 'string' || bytes.length === 0 || bytes.length > kMaxName)
-    invalid(`A name has 1 to ${kMaxName} bytes.`);
+    invalid(`The name of a session must have 1 to ${kMaxName} bytes.`);
   return `${[...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('')}.session`;
 }
 
 const isSession = (from: Engine | Session): from is Session => 'messages' in from;
 
-/** Sessions kept in the browser. */
+/** Sessions saved in the browser. */
 export class SavedSessions {
   readonly #folder: FileSystemDirectoryHandle;
   readonly #maxBytes: number;
@@ -90,25 +89,31 @@ export class SavedSessions {
     this.#model = model;
   }
 
-  /** Opens the browser's; throws NOT_SUPPORTED where there is none (such as plain http). */
+  /**
+   * Opens the saved sessions. NOT_SUPPORTED if the browser has no private file system here, for
+   * example on plain http.
+   */
   static async open(options: SavedSessionsOptions = {}): Promise<SavedSessions> {
     onlyKnown('SavedSessions.open()', options, 'maxBytes folder model');
     const { maxBytes = 2 ** 30, model = '' } = options;
     let { folder } = options;
     if (!(Number.isSafeInteger(maxBytes) && maxBytes > 0))
-      invalid('maxBytes must be a whole number of bytes above 0.');
+      invalid('maxBytes must be a positive integer.');
     if (!folder) {
       const root = await globalThis.navigator?.storage?.getDirectory?.();
       if (!root)
-        throw new SluiceError('NOT_SUPPORTED', 'No file store: it needs https or localhost.');
+        throw new SluiceError(
+          'NOT_SUPPORTED',
+          'The origin private file system is not available: it needs https or localhost.',
+        );
       folder = await root.getDirectoryHandle('sluice-saved', { create: true });
     }
     return new SavedSessions(folder, maxBytes, model);
   }
 
   /**
-   * Keeps what an engine's KV cache or a session holds, in place of what had this name. False: it
-   * is too large.
+   * Saves the KV cache of an engine, or a session, under a name. Replaces what had this name.
+   * Returns false if it is larger than `maxBytes`. QUOTA if the storage is full.
    */
   async save(name: string, from: Engine | Session): Promise<boolean> {
     const saved: SavedState & Partial<SavedSession> = isSession(from)
@@ -144,8 +149,8 @@ export class SavedSessions {
   }
 
   /**
-   * Makes `into` what was saved under this name; false where there is nothing that this model can
-   * go on with.
+   * Restores what was saved under this name. Returns false if there is nothing, or nothing that
+   * this model can use.
    */
   async restore(name: string, into: Engine | Session): Promise<boolean> {
     const entry = await this.#read(fileOf(name));
@@ -153,9 +158,9 @@ export class SavedSessions {
   }
 
   /**
-   * Makes the engine's KV cache the saved one that shares the most with a prompt, from the first
-   * token on, so that the prompt is computed from there. Returns how many tokens those are; 0:
-   * there is none.
+   * Restores the saved KV cache that shares the longest prefix with a prompt, so that only the rest
+   * of the prompt is computed. Returns the length of the prefix in tokens; 0 if nothing was
+   * restored. Prefixes below 16 tokens are ignored.
    */
   async restorePrefix(engine: Engine, prompt: string | ArrayLike<number>): Promise<number> {
     const tokens =
@@ -170,7 +175,7 @@ export class SavedSessions {
     return 0;
   }
 
-  /** What there is, the latest used first. */
+  /** All saved sessions, the most recently used first. */
   async list(): Promise<SavedSessionInfo[]> {
     const uses = await this.#uses();
     const all: SavedSessionInfo[] = [];
@@ -179,7 +184,7 @@ export class SavedSessions {
     return all.sort((a, b) => b.used - a.used);
   }
 
-  /** Forgets what has this name. */
+  /** Deletes what was saved under this name. */
   async delete(name: string): Promise<void> {
     await this.#remove(fileOf(name));
   }
@@ -189,14 +194,13 @@ export class SavedSessions {
     const state = new Uint8Array(await file.slice(entry.stateAt).arrayBuffer());
     const { tokens, head } = entry;
     if (isSession(into) && !head.words)
-      invalid(`What was saved as ${JSON.stringify(head.name)} is an engine's, no session.`);
+      invalid(`${JSON.stringify(head.name)} was saved from an engine, not from a session.`);
     try {
       await (isSession(into)
         ? into.restore({ tokens, state, ...head.words! })
         : into.restoreState({ tokens, state }));
     } catch (error) {
-      // Another model's, damaged, or too long: only the engine knows, and has left everything as it
-      // was.
+      // The state is damaged, of another model or too long. The engine has changed nothing.
       if (!['CORRUPT', 'CONTEXT_FULL'].includes((error as SluiceError).code)) throw error;
       return false;
     }
@@ -204,10 +208,7 @@ export class SavedSessions {
     return true;
   }
 
-  /**
-   * An entry whose head and tokens are as they were written, and of this model; others that are
-   * damaged are deleted.
-   */
+  /** Reads and verifies header and tokens. Null for another model; damaged files are deleted. */
   async #read(name: string): Promise<Entry | null> {
     const handle = await this.#folder.getFileHandle(name).catch(() => null);
     if (!handle) return null;
@@ -264,7 +265,7 @@ export class SavedSessions {
     return names;
   }
 
-  /** Deletes the least recently used until the others leave so much room. */
+  /** Deletes the least recently used files until `room` bytes are free. `but` is never deleted. */
   async #evict(room: number, but: string): Promise<void> {
     const uses = await this.#uses();
     const names = (await this.#names())
@@ -281,7 +282,7 @@ export class SavedSessions {
     await this.#folder.removeEntry(file).catch(() => {});
   }
 
-  /** When each file was used, which no file system of a browser says. */
+  /** Time of the last use of each file, which the browser's file system does not record. */
   async #uses(): Promise<Record<string, number>> {
     try {
       const uses: unknown = JSON.parse(

@@ -1,5 +1,5 @@
-// The worker script of Node: the same parts as worker.ts, over worker_threads, with plain files
-// where the browser has its file store.
+// Worker script for Node: the same parts as worker.ts, on worker_threads, with plain files instead
+// of the browser's storage.
 
 import * as fs from 'node:fs';
 import * as os from 'node:os';
@@ -35,7 +35,7 @@ async function bytesOf(file: URL): Promise<ArrayBuffer> {
   return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length) as ArrayBuffer;
 }
 
-const kNoGpu = 'There is no WebGPU in Node.';
+const kNoGpu = 'Node has no WebGPU.';
 
 const platform: HostPlatform = {
   isolated: true,
@@ -67,7 +67,7 @@ const platform: HostPlatform = {
     }),
 };
 
-// The glue asks the browser's way how many cores there are; Node has had this since version 21.
+// The glue reads navigator.hardwareConcurrency, which Node has only since version 21.
 (globalThis as { navigator?: unknown }).navigator ??= {
   hardwareConcurrency: os.availableParallelism(),
 };

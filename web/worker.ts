@@ -1,5 +1,5 @@
-// The worker script of the browser: one file for the engine, its I/O worker and its threads, so
-// that a bundler has one worker to find and nothing else.
+// Worker script for browsers. The engine, its I/O worker and its threads all run this one file, so
+// that a bundler has a single worker to find.
 
 import { openShared, opfsBackend, opfsSwapFiles } from './io/store-opfs.js';
 import type { Port } from './protocol/messages.js';
@@ -13,16 +13,16 @@ declare const self: Port;
 
 const kMiB = 1 << 20;
 
-// Some builds of WebKit call a page isolated and have no memory to share.
+// Some builds of WebKit report an isolated page but have no SharedArrayBuffer.
 const isolated = globalThis.crossOriginIsolated === true && typeof SharedArrayBuffer === 'function';
 
-/** Half of what the device says it has (browsers report at most 8 GiB), within the 32-bit range. */
+/** Half of the device's memory (browsers report at most 8 GiB), within the 32-bit range. */
 function budgetCap(): number {
   const gib = (navigator as { deviceMemory?: number }).deviceMemory;
   return gib === undefined ? 1536 * kMiB : Math.min(3584, Math.max(512, gib * 512)) * kMiB;
 }
 
-// Written out in full, each, because bundlers recognise only this form.
+// Each URL is written out, because bundlers recognize only this form.
 function wasmUrl(variant: Variant): URL {
   if (variant === 'relaxed') return new URL('./engine.relaxed.wasm', import.meta.url);
   if (variant === 'relaxed16') return new URL('./engine.relaxed16.wasm', import.meta.url);

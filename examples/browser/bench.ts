@@ -1,6 +1,6 @@
-// Measures a model on the CPU and on the GPU of whoever opens this page, and prints a
-// table to copy. Prompts are made-up tokens, since what they say changes nothing; the first round
-// of each device is for weights to arrive and kernels to be compiled, and does not count.
+// Benchmark page: measures a model on this machine's CPU and GPU, and prints a table to copy.
+// Prompts are synthetic tokens, because their content does not affect speed. The first round of
+// each device loads weights and compiles kernels, and is not counted.
 
 import { Engine, type Device } from 'sluice-llm';
 
@@ -16,10 +16,10 @@ interface Sizes {
 interface Figures {
   device: 'wasm' | 'webgpu';
   name: string;
-  /** Tokens a second. */
+  /** Tokens per second. */
   prefill: number;
   decode: number;
-  /** Of the GPU, for each token of an answer. */
+  /** GPU only: per forward pass. */
   dispatches: number;
   submits: number;
   memory: number;
@@ -48,7 +48,7 @@ async function measure(
     },
   });
   try {
-    await engine.downloaded.catch(() => {}); // nothing is stored here; it is read again each time
+    await engine.downloaded.catch(() => {}); // without a cache, weights are downloaded each time
     const tokens = Array.from(
       { length: prompt },
       (_, i) => (i * 7919 + 13) % Math.min(engine.info.vocabSize, 4096),
@@ -70,8 +70,7 @@ async function measure(
       counted = { dispatches: more('dispatches'), submits: more('submits') };
     }
     const stats = engine.stats();
-    if (stats.device !== device)
-      throw new Error(warnings.at(-1) ?? 'The CPU has computed instead.');
+    if (stats.device !== device) throw new Error(warnings.at(-1) ?? 'The CPU was used instead.');
     const memory = engine.memory();
     return {
       device: stats.device,
@@ -87,7 +86,7 @@ async function measure(
   }
 }
 
-/** Of Markdown, with columns that line up. */
+/** A Markdown table with aligned columns. */
 function tableOf(rows: string[][]): string {
   const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)));
   const lines = rows.map(
@@ -111,17 +110,17 @@ async function bench(source: string, sizes: Sizes): Promise<string> {
     try {
       found.push(await measure(source, device, sizes));
     } catch (error) {
-      refused.push(`${device === 'wasm' ? 'CPU' : 'GpuExecutor'}: ${(error as Error).message}`);
+      refused.push(`${device === 'wasm' ? 'CPU' : 'GPU'}: ${(error as Error).message}`);
     }
   }
   const rows = [
     [
       'device',
-      'prompt, tokens/s',
-      'answer, tokens/s',
-      'weights, bytes/s',
-      'of the GPU\u2019s bandwidth',
-      'dispatches, submits a pass',
+      'prefill, tokens/s',
+      'decode, tokens/s',
+      'weights read per second',
+      'of GPU bandwidth',
+      'dispatches, submits per pass',
       'memory',
     ],
   ];
@@ -144,7 +143,7 @@ async function bench(source: string, sizes: Sizes): Promise<string> {
     '',
     ...refused,
     `Model: ${info.name || fileName(source)} (${info.architecture}, ${bytes(info.bytes)}, ` +
-      `${types}), prompt of ${sizes.prompt} tokens, answer of ${sizes.answer}, best of ` +
+      `${types}), ${sizes.prompt} prompt tokens, ${sizes.answer} generated tokens, best of ` +
       `${sizes.times}`,
     ...(bandwidth ? [`GPU: ${advice.gpuName}, copies ${bytes(bandwidth)}/s`] : []),
     ...(advice ? [`device: 'auto': ${advice.reason}`] : []),
@@ -174,6 +173,6 @@ on(field('bench-form'), 'submit', async (event) => {
 on(field('copy'), 'click', async () => {
   await navigator.clipboard.writeText(field('table').textContent).then(
     () => say('Copied.'),
-    () => say('Mark the table and copy it: this page may not.'),
+    () => say('The browser did not allow it: select the table and copy it.'),
   );
 });

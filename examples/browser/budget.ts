@@ -1,5 +1,5 @@
-// The budget slider. Its scale is logarithmic, from the smallest budget that the model runs in to
-// one that holds all of it; the last step leaves the choice to the engine.
+// The budget slider. Its scale is logarithmic, from the smallest budget for the model to one in
+// which all of it stays in memory. The last step is "automatic": the engine chooses.
 
 import type { ModelInfo } from 'sluice-llm';
 
@@ -16,7 +16,7 @@ export class BudgetSlider {
   private high = kMax;
   private exact: number | null = null;
 
-  /** onMove: while it moves; onSettle: when it is let go. */
+  /** onMove: called while it moves; onSettle: when it is released. */
   constructor(onMove: () => void, onSettle: () => unknown) {
     this.input.max = String(kSteps);
     this.input.value = this.input.max;
@@ -48,15 +48,15 @@ export class BudgetSlider {
     this.input.disabled = !enabled;
   }
 
-  /** The scale for a model; the budget stays what it was. */
+  /** Sets the scale for a model. The budget does not change. */
   scale({ bytes: size, plan }: ModelInfo): void {
     const { value } = this;
     const besides =
       plan.kv + plan.activations + plan.scratch + plan.tokenizer + plan.smallTensors + plan.other;
     this.low = Math.min(kMax / 2, Math.ceil(plan.minimum / kPage) * kPage);
     this.high = Math.min(kMax, Math.max(this.low * 1.2, size * 1.1 + besides));
-    byId('budget-low').textContent = `${bytes(this.low)} at least`;
-    byId('budget-high').textContent = 'all of it';
+    byId('budget-low').textContent = `min. ${bytes(this.low)}`;
+    byId('budget-high').textContent = 'automatic';
     this.value = value;
   }
 

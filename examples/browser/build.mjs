@@ -1,4 +1,4 @@
-// Builds the page into site/: plain files that any static host can serve, the package beside them.
+// Builds the page into site/: plain files for any static host, with the package beside them.
 //   node examples/browser/build.mjs        needs dist/ (npm run build)
 import { build } from 'esbuild';
 import { cpSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
@@ -9,14 +9,14 @@ const here = fileURLToPath(new URL('.', import.meta.url));
 const root = join(here, '..', '..');
 const sample = 'sluice-tales-Q8_0.gguf';
 
-// The page imports the built package by a relative address, as a page without a bundler does.
+// The page imports the built package by a relative URL, like a page without a bundler.
 const packageBeside = {
   name: 'package-beside',
   setup: (b) =>
     b.onResolve({ filter: /^sluice-llm$/ }, () => ({ path: './dist/index.js', external: true })),
 };
 
-/** dist: the built package; site: where the page goes. */
+/** dist: the built package; site: output directory. */
 export async function buildSite({ dist = join(root, 'dist'), site = join(root, 'site') } = {}) {
   rmSync(site, { recursive: true, force: true });
   mkdirSync(join(site, 'dist'), { recursive: true });
@@ -28,7 +28,7 @@ export async function buildSite({ dist = join(root, 'dist'), site = join(root, '
     cpSync(join(dist, name), join(site, 'dist', name));
   }
   mkdirSync(join(site, 'models'));
-  // The page offers it to try.
+  // The sample model that the page offers.
   cpSync(join(root, 'examples', 'models', sample), join(site, 'models', sample));
   await build({
     entryPoints: {

@@ -1,7 +1,7 @@
-// The conversation on view: prompt in, streamed text out, stop, answer again. Every conversation
-// has a session of the engine, so that coming back to one computes nothing twice; a session that no
-// longer says what its conversation says (other instructions, another tab's turns) is left, and the
-// next one begins anew.
+// The chat panel: prompt, streamed response, stop, answer again. Every conversation has a session
+// of the engine, so returning to it recomputes nothing. If a session no longer matches its
+// conversation (another system prompt, or another tab's turns), it is disposed of and a new one
+// starts.
 
 import {
   SluiceError,
@@ -11,7 +11,7 @@ import {
   type Session,
 } from 'sluice-llm';
 
-import { explain, isAbort, reloadHelps } from './auto-device.js';
+import { explain, isAbort, reloadHelps } from './error-advice.js';
 import { announce, byId, make, on, run } from './dom.js';
 import { rate } from './format.js';
 import { MessageView } from './message.js';
@@ -28,7 +28,7 @@ interface Running {
   session: Session | null;
 }
 
-/** A message on view, and what of its turn it was made of. */
+/** A displayed message, and the state of the turn that it was made from. */
 interface Shown {
   view: MessageView;
   state: string;
@@ -43,10 +43,12 @@ export class TalkPanel {
   private sessions = new Map<string, Session>();
   private running: Running | null = null;
   private shown = new Map<string, Shown>();
-  /** What the field of instructions was given; anything else in it is being edited. */
+  /** The system prompt that was put into its field; anything else in it is being edited. */
   private given = '';
 
-  /** Called with what has changed of a conversation, and whether it is to be stored at once. */
+  /**
+   * `onChange` receives what has changed in a conversation, and whether to store it immediately.
+   */
   constructor(
     private readonly onChange: (talk: Talk, mark: (marks: Marks) => void, now?: boolean) => void,
   ) {
@@ -77,9 +79,9 @@ export class TalkPanel {
     on(window, 'pagehide', () => this.running && this.keep(this.running, true));
   }
 
-  /** Shows a conversation; an answer to another one goes on being written there. */
+  /** Shows a conversation. A response in another conversation continues in the background. */
   open(talk: Talk): void {
-    if (this.talk && this.talk !== talk) this.instruct(); // what was typed and not left yet
+    if (this.talk && this.talk !== talk) this.instruct(); // applies a system prompt being edited
     this.talk = talk;
     this.shown = new Map();
     this.instructions(talk.system);
@@ -87,7 +89,7 @@ export class TalkPanel {
     this.scroll();
   }
 
-  /** Another tab has changed what it says. */
+  /** Another tab has changed the conversation. */
   update(talk: Talk): void {
     this.renew(talk.id);
     const { running } = this;
@@ -99,7 +101,7 @@ export class TalkPanel {
     if (follow) this.scroll();
   }
 
-  /** The engine that answers from now on; null: none. */
+  /** Sets the engine; null: none. */
   async show(engine: Engine | null): Promise<void> {
     this.stop();
     this.engine = engine;
@@ -115,7 +117,7 @@ export class TalkPanel {
     if (prompt) this.prompt.focus({ preventScroll: true });
   }
 
-  /** The conversation was deleted: its answer ends without a word. */
+  /** The conversation was deleted: stops its response silently. */
   forget(talk: Talk): void {
     if (this.running?.talk === talk) this.stop();
     this.renew(talk.id);
@@ -125,7 +127,7 @@ export class TalkPanel {
     this.running?.generation?.cancel();
   }
 
-  /** Its session is left, at once or when its answer has ended. */
+  /** Disposes of a conversation's session, immediately or when its response has ended. */
   private renew(id: string): void {
     const session = this.sessions.get(id);
     this.sessions.delete(id);
@@ -136,7 +138,7 @@ export class TalkPanel {
     this.given = this.system.value = system;
   }
 
-  /** Instructions that were edited; an answer under way ends with those it began with. */
+  /** Applies an edited system prompt. A running response keeps the previous one. */
   private instruct(): void {
     const system = this.system.value.trim();
     if (system === this.given) return;
@@ -186,7 +188,7 @@ export class TalkPanel {
         const follow = this.atEnd();
         view.push(piece.text);
         if (follow) requestAnimationFrame(() => this.scroll());
-        // A reload in the middle keeps what was said.
+        // Saves regularly, so that a reload keeps the partial response.
         const due = performance.now() - saved >= kSaveMs;
         if (due) saved = performance.now();
         this.keep(running, due);
@@ -210,7 +212,7 @@ export class TalkPanel {
     this.onChange(talk, (marks) => marks.change(question, turn));
   }
 
-  /** Shows the value of an answer in JSON as far as it has come; a failure is the answer's own. */
+  /** Shows the partial value of a JSON response. answer() reports errors. */
   private async grow(generation: Generation, view: MessageView): Promise<void> {
     try {
       for await (const value of generation.partials()) {
@@ -219,26 +221,26 @@ export class TalkPanel {
         if (follow) requestAnimationFrame(() => this.scroll());
       }
     } catch {
-      // answer() tells of it
+      // answer() reports it
     }
   }
 
   private failed({ turn, view }: Running, question: Turn, error: unknown): void {
     turn.failed = question.failed = true;
     turn.note = error instanceof SluiceError ? error.code : 'failed';
-    const said = explain(error);
-    // Loaded before there was a schema.
+    const content = explain(error);
+    // The model was loaded before a schema was entered.
     const noRoom = turn.note === 'BUDGET_TOO_SMALL' && wantsSchema();
     if (reloadHelps(error) || noRoom) {
       const again = make(
         'button',
         { type: 'button', class: 'quiet' },
-        `Load the model again${noRoom ? ', with room for schemas' : ''}`,
+        `Load the model again${noRoom ? ', with structured output' : ''}`,
       );
       on(again, 'click', () => document.dispatchEvent(new CustomEvent('load-again')));
-      said.append(again);
+      content.append(again);
     }
-    view.problem(said);
+    view.problem(content);
   }
 
   private keep({ talk, turn }: Running, now: boolean): void {
@@ -260,7 +262,7 @@ export class TalkPanel {
     return session.send(text, sampling());
   }
 
-  /** Answers the last question once more. */
+  /** Generates the last response again. */
   private again(talk: Talk, turn: Turn): void {
     if (this.running || !this.engine || talk.turns.at(-1) !== turn) return;
     const pair = talk.turns.splice(-2);
@@ -270,15 +272,15 @@ export class TalkPanel {
     this.prompt.focus({ preventScroll: true });
   }
 
-  // --- what is seen --------------------------------------------------------------------------
+  // --- display -------------------------------------------------------------------------------
 
-  /** Brings the messages up to date; those that have not changed stay as they are. */
+  /** Updates the messages. Elements of unchanged ones stay. */
   private draw(): void {
     const { talk, running } = this;
     const shown = new Map<string, Shown>();
     const elements: HTMLElement[] = [];
     talk.turns.forEach((turn, i) => {
-      // Shown as the beginning of its text.
+      // In text mode the prompt is displayed as the beginning of the response.
       if (turn.role === 'user' && talk.mode === 'text') return;
       if (turn === running?.turn) return void elements.push(running.view.element);
       const state = stateOf(turn);
@@ -352,15 +354,15 @@ function noteOf({ usage, timings, finishReason }: Awaited<Generation['result']>)
   const parts = [`${usage.completionTokens} tokens`];
   if (timings.tokensPerSecond) parts.push(`${rate(timings.tokensPerSecond)} tokens/s`);
   parts.push(
-    'first after ' +
+    'first token after ' +
       `${(timings.timeToFirstTokenMs / 1000).toFixed(timings.timeToFirstTokenMs < 1000 ? 2 : 1)} ` +
       's',
   );
   if (usage.cachedTokens > 0)
     parts.push(
-      `${usage.promptTokens - usage.cachedTokens} of ${usage.promptTokens} prompt tokens read`,
+      `${usage.promptTokens - usage.cachedTokens} of ${usage.promptTokens} prompt tokens computed`,
     );
   if (finishReason === 'cancelled') parts.push('stopped');
-  if (finishReason === 'length') parts.push('cut at its length');
+  if (finishReason === 'length') parts.push('token limit reached');
   return parts.join(' · ');
 }

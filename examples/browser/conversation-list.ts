@@ -1,6 +1,6 @@
-// The list of conversations: choose, rename, delete, begin a new one, and what other tabs do to
-// them. A row stays the same element while its conversation is listed, so that a name being typed
-// or a deletion being confirmed survives an answer that is stored meanwhile.
+// The list of conversations: open, rename, delete, start a new one, and apply changes of other
+// tabs. A row keeps its element while its conversation is listed, so that typing a name or
+// confirming a deletion is not interrupted when a response is stored.
 
 import { announce, byId, deleteButton, iconButton, make, on } from './dom.js';
 import { ago } from './format.js';
@@ -14,11 +14,11 @@ interface Row {
 }
 
 export interface TalkListEvents {
-  /** This one is to be shown. */
+  /** A conversation is opened. */
   open(talk: Talk): void;
-  /** Another tab has changed what it says. */
+  /** Another tab has changed the conversation. */
   update(talk: Talk): void;
-  /** It was deleted. */
+  /** A conversation was deleted. */
   gone(talk: Talk): void;
 }
 
@@ -38,7 +38,7 @@ export class TalkList {
     on<PageTransitionEvent>(window, 'pageshow', ({ persisted }) => persisted && this.refresh());
   }
 
-  /** Shows the latest conversation, or an empty one; what was begun meanwhile stays on view. */
+  /** Shows the latest conversation, unless a new one has been started meanwhile. */
   async start(): Promise<void> {
     this.open(this.current);
     await this.refresh();
@@ -49,7 +49,7 @@ export class TalkList {
     if (idle && this.talks[0]) this.open(this.talks[0]);
   }
 
-  /** A new conversation; an empty one that is open already will do. */
+  /** Opens a new conversation. Reuses an empty one that is already open. */
   begin(): void {
     if (this.current.turns.length > 0) this.open(newTalk(this.current.mode));
     else this.open(this.current);
@@ -57,18 +57,17 @@ export class TalkList {
   }
 
   /**
-   * A conversation has changed here, as `mark` says; what is not stored at once is stored with the
-   * next change.
+   * A conversation was changed in this tab. `now`: store it immediately, not with the next change.
    */
   changed(talk: Talk, mark: (marks: Marks) => void, now = true): void {
     this.history.mark(talk, mark);
     if (!now || talk.turns.length === 0 || this.history.isDeleted(talk)) return;
     talk.title ||= titleOf(talk);
     this.put(talk);
-    void this.history.save(talk); // what goes wrong is said by trouble()
+    void this.history.save(talk); // errors are reported with trouble()
   }
 
-  /** After the page was asleep: what other tabs have done meanwhile. */
+  /** Applies changes that other tabs have made, for example while the page was suspended. */
   private async refresh(): Promise<void> {
     const records = await this.history.all();
     for (const talk of this.talks) if (this.history.isDeleted(talk)) this.lost(talk.id);
@@ -95,7 +94,7 @@ export class TalkList {
     this.talks = this.talks.filter((other) => other !== talk);
     notice(`“${talk.title || 'This conversation'}” was deleted in another tab.`);
     this.events.gone(talk);
-    // Never another one in its place: the next prompt would go there.
+    // Opens an empty conversation: the next prompt must not go to another one.
     if (talk === this.current) this.open(newTalk(talk.mode));
     else this.draw();
   }
@@ -128,7 +127,7 @@ export class TalkList {
       this.rows.delete(id);
       item.remove();
     }
-    // Nothing moves while a name is typed or a deletion confirmed: the field would lose the focus.
+    // Rows do not move while a name is edited or a deletion confirmed, which would lose the focus.
     const busy = this.list.querySelector('input, .armed') !== null;
     let place = this.list.firstElementChild;
     for (const talk of this.talks) {
@@ -161,7 +160,7 @@ export class TalkList {
       const then = ago(talk.updated);
       if (when.textContent !== then) when.textContent = then;
       if (item.childElementCount === 3 && name.textContent === talk.title) return;
-      if (item.querySelector('input, .armed')) return; // in use: drawn when it is over
+      if (item.querySelector('input, .armed')) return; // in use: drawn afterwards
       name.textContent = talk.title;
       item.replaceChildren(pick, ...buttons());
     };
@@ -196,14 +195,12 @@ export class TalkList {
     on<KeyboardEvent>(field, 'keydown', (event) => {
       event.stopPropagation();
       if (event.isComposing || (event.key !== 'Enter' && event.key !== 'Escape')) return;
-      event.preventDefault(); // else the key would press the button that gets the focus
+      event.preventDefault(); // otherwise the key would press the button that gets the focus
       finish(event.key === 'Enter', true);
     });
   }
 
-  /**
-   * It leaves the list once it has left the database: what is not seen any more is gone for good.
-   */
+  /** Deletes a conversation. It leaves the list only after it has left the database. */
   private async remove(talk: Talk): Promise<void> {
     if (!this.talks.includes(talk) || this.history.isDeleted(talk)) return;
     this.events.gone(talk);
@@ -218,7 +215,7 @@ export class TalkList {
     announce(`${talk.title} was deleted.`);
     if (talk === this.current) this.open(this.talks[0] ?? newTalk(talk.mode));
     else this.draw();
-    if (document.activeElement !== document.body) return; // they have gone on
+    if (document.activeElement !== document.body) return; // the user has moved the focus
     const near =
       this.list.children[Math.min(place, this.talks.length - 1)]?.querySelector('button');
     (near ?? byId('new-talk')).focus();

@@ -1,26 +1,26 @@
-// A conversation as it is kept, and how two tabs' changes to one become one: every turn has an id,
-// a tab marks what it has changed, and what it has not changed stays as the other one stored it. No
-// database here, so that the rules can be tested by themselves.
+// Data of a conversation, and merging of changes from several tabs. Every turn has an id. A tab
+// marks what it has changed; everything else stays as another tab stored it. This module does not
+// use the database, so that merging can be tested alone.
 
 export interface Turn {
-  /** Never given twice; turns kept by an older page are numbered. */
+  /** Unique. Turns stored by an older version of the page are numbered. */
   id: string;
   role: 'user' | 'assistant';
   content: string;
-  /** What is said below an answer: its rate, why it ended. */
+  /** Note below a response: its speed, and why it ended. */
   note?: string;
-  /** The question and its answer are shown, but not told to the model again. */
+  /** Question and response are shown, but not sent to the model again. */
   failed?: boolean;
 }
 
-/** chat: through the model's template; text: each prompt is continued. */
+/** 'chat' uses the chat template; 'text' continues each prompt. */
 export type Mode = 'chat' | 'text';
 
 export interface Talk {
   id: string;
   title: string;
   mode: Mode;
-  /** Instructions that every chat begins with. */
+  /** System prompt. */
   system: string;
   updated: number;
   turns: Turn[];
@@ -34,7 +34,7 @@ export function newTurn(role: Turn['role'], content = ''): Turn {
   return { id: crypto.randomUUID(), role, content };
 }
 
-/** A record as the database gave it; null where it is not a whole conversation. */
+/** Validates a database record. Null if it is not a complete conversation. */
 export function readTalk(value: unknown): Talk | null {
   const { id, title, mode, system = '', updated, turns } = (value ?? {}) as Partial<Talk>;
   const texts = [id, title, system].every((text) => typeof text === 'string');
@@ -67,7 +67,7 @@ function readTurn(value: unknown, place: number): Turn | null {
   };
 }
 
-/** What of a conversation this tab has changed and not stored yet. */
+/** Changes of this tab to a conversation that are not stored yet. */
 export class Marks {
   readonly fields = new Set<'title' | 'system' | 'mode'>();
   private readonly added = new Set<string>();
@@ -89,7 +89,7 @@ export class Marks {
     }
   }
 
-  /** Takes older marks along, those of a write that failed. */
+  /** Adds older marks, those of a failed write. */
   join(older: Marks): void {
     for (const field of older.fields) this.fields.add(field);
     for (const id of older.added) if (!this.dropped.has(id)) this.added.add(id);
@@ -97,7 +97,7 @@ export class Marks {
     for (const id of older.dropped) this.dropped.add(id);
   }
 
-  /** The stored conversation with this tab's changes to it; `own` is how this tab has it. */
+  /** The stored conversation with this tab's changes applied. `own`: this tab's version. */
   merge(stored: Talk | null, own: Talk): Talk {
     if (!stored) return { ...own };
     const turns = stored.turns.filter(({ id }) => !this.dropped.has(id));
@@ -113,8 +113,8 @@ export class Marks {
 }
 
 /**
- * Makes `talk` say what `record` says; its turns stay the same objects. True where that changed
- * what is told or shown.
+ * Copies `record` to `talk` and keeps the objects of its turns. Returns whether that changed
+ * anything that is displayed or sent to the model.
  */
 export function adopt(talk: Talk, record: Talk): boolean {
   const before = JSON.stringify([talk.system, talk.mode, talk.turns]);

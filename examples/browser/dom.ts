@@ -1,17 +1,14 @@
-// The few helpers that hand-written pages need: elements, icons, buttons that ask once more, and
-// handlers whose failures are heard: whatever an event starts goes through run(), which tells the
-// page of errors.
+// DOM helpers: elements, icons, delete buttons with confirmation, and event handlers. All handlers
+// run through run(), which reports their errors to the page.
 
-/** The element with this id, which the page is known to have. */
+/** The element with this id. Throws if it does not exist. */
 export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
   const element = document.getElementById(id);
   if (!element) throw new Error(`no element #${id}`);
   return element as T;
 }
 
-/**
- * Does what an event asks for; an error, now or later, is handed to the page (main.ts shows it).
- */
+/** Runs an event handler. Errors, also asynchronous ones, are reported to main.ts. */
 export function run(work: () => unknown): void {
   new Promise((resolve) => resolve(work())).catch((error: unknown) => {
     document.dispatchEvent(new CustomEvent('failed', { detail: error }));
@@ -30,8 +27,8 @@ export function on<E extends Event = Event>(
 export type Child = Node | string | null | undefined | false;
 
 /**
- * Makes an element; `props` are assigned, except for `class` and names with a dash, which become
- * attributes.
+ * Creates an element. `props` are assigned as properties, except `class` and names with a dash,
+ * which become attributes.
  */
 export function make<K extends keyof HTMLElementTagNameMap>(
   tag: K,
@@ -68,7 +65,7 @@ export function icon(name: Icon): SVGElement {
   return svg as SVGElement;
 }
 
-/** A button with a picture; its name is for those who do not see it, and for the tooltip. */
+/** A button with an icon. The label is its accessible name and its tooltip. */
 export function iconButton(name: Icon, label: string, onClick: () => unknown): HTMLButtonElement {
   const button = make(
     'button',
@@ -79,10 +76,7 @@ export function iconButton(name: Icon, label: string, onClick: () => unknown): H
   return button;
 }
 
-/**
- * A button for what cannot be undone: the first press asks, a second one within four seconds does
- * it.
- */
+/** A delete button: the first press asks for confirmation, a second one within 4 s deletes. */
 export function deleteButton(label: string, act: () => unknown): HTMLButtonElement {
   let armed: ReturnType<typeof setTimeout> | undefined;
   const disarm = (): void => {
@@ -107,7 +101,7 @@ export function deleteButton(label: string, act: () => unknown): HTMLButtonEleme
   return button;
 }
 
-/** Reads text aloud through the page's one live region, when the screen reader has a pause. */
+/** Announces text to screen readers through the page's live region. */
 export function announce(text: string): void {
   const region = byId('announcer');
   region.append(make('p', {}, text));

@@ -1,4 +1,4 @@
-// The download's progress: how far, how fast, how long; pause keeps what has arrived.
+// Progress of the download, with pause and resume.
 
 import type { ProgressEvent } from 'sluice-llm';
 
@@ -9,10 +9,10 @@ export class DownloadView {
   private readonly box = byId('progress');
   private readonly bar = byId<HTMLProgressElement>('progress-bar');
   private spoken = 0;
-  /** Of the file, 0 to 1; 1 when nothing is under way. */
+  /** Downloaded fraction of the file, 0 to 1; 1 if there is no download. */
   share = 1;
 
-  /** Called by the one button, which pauses or resumes. */
+  /** Called by the button, which pauses or resumes. */
   constructor(onPause: () => unknown, onResume: () => unknown) {
     on(byId('pause'), 'click', () => (this.paused ? onResume() : onPause()));
   }
@@ -23,7 +23,7 @@ export class DownloadView {
     this.paused = false;
     this.share = 1;
     this.spoken = 0;
-    this.bar.removeAttribute('value'); // not known yet
+    this.bar.removeAttribute('value'); // indeterminate
     this.show(text, 'Cancel');
   }
 
@@ -43,10 +43,10 @@ export class DownloadView {
     announce(`${quarter * 25} % downloaded`);
   }
 
-  /** Stopped before its end: the rest can be fetched later. */
+  /** Shows that the download is paused and can be resumed. */
   pause(): void {
     this.paused = true;
-    this.show(`Paused at ${Math.floor(this.share * 100)} %. What has arrived is kept.`, 'Resume');
+    this.show(`Paused at ${Math.floor(this.share * 100)} %. Downloaded data is kept.`, 'Resume');
   }
 
   end(): void {

@@ -1,5 +1,5 @@
-// The engine's live figures: rates, memory against the budget, the layers. Reads snapshots that are
-// there anyway, ten times a second, and only while the page is visible.
+// The engine panel: rates, memory use and layers, live. Reads the engine's snapshots ten times per
+// second, while the page is visible.
 
 import type { Engine } from 'sluice-llm';
 
@@ -8,14 +8,14 @@ import { bytes, rate } from './format.js';
 import { LayersView } from './layers-view.js';
 import { memoryParts, stackedBar } from './preflight.js';
 
-/** Bytes a second out of a counter, over the last second or so. */
+/** Rate of a counter in bytes per second, over the last 1.5 seconds. */
 class Meter {
   private seen: [time: number, count: number][] = [];
 
   rate(count: number): number {
     const now = performance.now();
     const last = this.seen.at(-1);
-    if (last && count < last[1]) this.seen = []; // another engine
+    if (last && count < last[1]) this.seen = []; // another engine started at 0
     this.seen.push([now, count]);
     while (this.seen.length > 2 && now - this.seen[0]![0] > 1500) this.seen.shift();
     const [time, first] = this.seen[0]!;
@@ -52,24 +52,24 @@ export class EnginePanel {
       stats.promptMs > 0 ? ((stats.promptTokens - stats.cachedTokens) * 1000) / stats.promptMs : 0;
     this.setFigures([
       [
-        'Writing',
+        'Decode',
         stats.tokensPerSecond ? `${rate(stats.tokensPerSecond)} tokens/s` : '–',
         `${stats.generatedTokens} tokens`,
       ],
       [
-        'Reading',
+        'Prefill',
         reading ? `${rate(reading)} tokens/s` : '–',
-        `${stats.promptTokens} tokens, ${stats.cachedTokens} known`,
+        `${stats.promptTokens} tokens, ${stats.cachedTokens} cached`,
       ],
       [
         'Network',
         `${bytes(this.network.rate(stats.bytesFetched))}/s`,
-        `${bytes(stats.bytesFetched)} in all`,
+        `${bytes(stats.bytesFetched)} in total`,
       ],
       [
-        'Store',
+        'Cache',
         `${bytes(this.store.rate(stats.bytesFromCache))}/s`,
-        `${bytes(stats.bytesFromCache)} in all`,
+        `${bytes(stats.bytesFromCache)} in total`,
       ],
       ['Context', `${stats.kvTokens}`, `of ${engine.info.plan.contextLength} tokens`],
       ['Threads', String(stats.threads), stats.kernels],

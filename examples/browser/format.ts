@@ -1,4 +1,4 @@
-// Numbers for people.
+// Formats numbers for display.
 
 const kUnits = ['B', 'kB', 'MB', 'GB', 'TB'];
 
@@ -31,7 +31,7 @@ export function rate(perSecond: number): string {
   return perSecond >= 10 ? perSecond.toFixed(1) : perSecond.toPrecision(2);
 }
 
-/** "just now", "5 min ago", else the day. */
+/** "just now", "5 min ago", "3 h ago", or the day. */
 export function ago(time: number): string {
   const minutes = (Date.now() - time) / 60_000;
   if (minutes < 1) return 'just now';
@@ -40,7 +40,7 @@ export function ago(time: number): string {
   return new Date(time).toLocaleDateString(undefined, { day: 'numeric', month: 'short' });
 }
 
-/** The last part of an address, readable. */
+/** Last part of a URL, percent-decoded if possible. */
 export function fileName(url: string): string {
   const last =
     url

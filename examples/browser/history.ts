@@ -1,7 +1,7 @@
-// Conversations in the browser's database. A tab never writes a whole record: it reads what is
-// stored, puts its own changes on top and writes that, in one transaction, then tells the other
-// tabs. What was deleted leaves a tombstone, so that a tab that still has it cannot bring it back.
-// Without a database conversations last as long as the page.
+// Stores conversations in IndexedDB. To save, a tab reads the stored record, applies its own
+// changes and writes the result, in one transaction, then notifies the other tabs. A deleted
+// conversation leaves a tombstone, so that a tab that still has it cannot restore it. Without a
+// database, conversations last as long as the page.
 
 import { Marks, readTalk, type Talk } from './conversation.js';
 
@@ -14,11 +14,11 @@ interface Tombstone {
 }
 
 export interface HistoryEvents {
-  /** As it is stored now, with what this tab has changed since. */
+  /** A record as it is stored now, with this tab's later changes applied. */
   changed(record: Talk): void;
   /** It was deleted, here or in another tab. */
   gone(id: string): void;
-  /** The database cannot be used, or something in it cannot be read. */
+  /** The database cannot be used, or a record cannot be read. */
   trouble(text: string): void;
 }
 
@@ -29,7 +29,7 @@ function asked<T>(request: IDBRequest<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = (event) => {
-      event.preventDefault(); // whoever asked decides whether the transaction goes on
+      event.preventDefault(); // the caller decides whether to abort the transaction
       event.stopPropagation();
       reject(request.error);
     };
@@ -42,7 +42,7 @@ function openDatabase(): Promise<IDBDatabase> {
     opening.onupgradeneeded = () => opening.result.createObjectStore(kStore, { keyPath: 'id' });
     opening.onsuccess = () => resolve(opening.result);
     opening.onerror = () => reject(opening.error);
-    opening.onblocked = () => reject(new Error('another tab holds an older version of it'));
+    opening.onblocked = () => reject(new Error('another tab uses an older version of it'));
   });
 }
 
@@ -51,19 +51,19 @@ export class History {
   private readonly unsaved = new Map<string, { talk: Talk; marks: Marks }>();
   private readonly stored = new Set<string>();
   private readonly deleted = new Set<string>();
-  /** Reads and writes one after another: no read may come between a change and its record. */
+  /** Serializes reads and writes, so that no read comes between a change and its record. */
   private line: Promise<unknown> = Promise.resolve();
   private readonly channel =
     'BroadcastChannel' in globalThis ? new BroadcastChannel('sluice-talks') : null;
 
   constructor(private readonly events: HistoryEvents) {
     this.channel?.addEventListener('message', ({ data }) => {
-      // GenerationCallbacks again with the next change.
+      // If it fails, the next change triggers another read.
       if (typeof data === 'string') void this.inLine(() => this.read(data)).catch(() => {});
     });
   }
 
-  /** All that can be read, the latest first. */
+  /** All readable conversations, the latest first. */
   async all(): Promise<Talk[]> {
     const values = await this.inLine(() => this.run('readonly', readAll)).catch(
       (error: unknown) => {
@@ -86,7 +86,7 @@ export class History {
     if (damaged > 0)
       this.events.trouble(
         `${damaged === 1 ? 'A stored conversation is' : `${damaged} stored conversations are`} ` +
-          'damaged and left out.',
+          'damaged and not shown.',
       );
     return talks.map((talk) => this.latest(talk)).sort((a, b) => b.updated - a.updated);
   }
@@ -95,7 +95,7 @@ export class History {
     return this.deleted.has(id);
   }
 
-  /** Says what has changed; stored with the next save. */
+  /** Records what has changed. It is stored with the next save. */
   mark(talk: Talk, mark: (marks: Marks) => void): void {
     if (this.deleted.has(talk.id)) return;
     const entry = this.unsaved.get(talk.id) ?? { talk, marks: new Marks() };
@@ -103,12 +103,12 @@ export class History {
     this.unsaved.set(talk.id, entry);
   }
 
-  /** Settles once the transaction is over: what a request has done, a reload can still undo. */
+  /** Resolves when the transaction is complete. Until then, a reload can undo its requests. */
   save(talk: Talk): Promise<void> {
     return this.inLine(() => this.write(talk.id));
   }
 
-  /** Rejects where it stays in the database. */
+  /** Deletes a conversation. Rejects if it stays in the database. */
   async remove(id: string): Promise<void> {
     this.deleted.add(id);
     try {
@@ -129,7 +129,7 @@ export class History {
 
   private async write(id: string): Promise<void> {
     const entry = this.unsaved.get(id);
-    if (!entry || this.deleted.has(id)) return; // an earlier write took it along
+    if (!entry || this.deleted.has(id)) return; // an earlier write included it
     this.unsaved.delete(id);
     try {
       const record = await this.run('readwrite', async (store) => {
@@ -148,7 +148,7 @@ export class History {
       if (later) later.marks.join(entry.marks);
       else this.unsaved.set(id, entry);
       this.events.trouble(
-        'A conversation could not be stored: it stays on this page, and is tried again when ' +
+        'A conversation could not be stored. It stays on this page, and storing is retried when ' +
           `it changes. (${reason(error)})`,
       );
     }
@@ -178,7 +178,7 @@ export class History {
   private sweep({ id }: Tombstone): void {
     void this.inLine(() => this.run('readwrite', (store) => asked(store.delete(id)))).catch(
       () => {},
-    ); // the next visit tries again
+    ); // the next visit retries
   }
 
   private inLine<T>(work: () => Promise<T>): Promise<T> {
@@ -208,7 +208,7 @@ export class History {
     });
   }
 
-  /** Opened anew after the browser has closed it, or when it could not be opened the last time. */
+  /** Opens the database, also again after the browser has closed it or opening has failed. */
   private open(): Promise<IDBDatabase> {
     const forget = (): void => void (this.opening = null);
     this.opening ??= openDatabase().then(
@@ -226,7 +226,7 @@ export class History {
   }
 }
 
-/** One by one, so that a record that the browser cannot read takes no other one with it. */
+/** Reads records one by one, so that an unreadable one does not affect the others. */
 async function readAll(store: IDBObjectStore): Promise<unknown[]> {
   const keys = await asked(store.getAllKeys());
   return Promise.all(
@@ -243,4 +243,4 @@ async function readAll(store: IDBObjectStore): Promise<unknown[]> {
 const reason = (error: unknown): string =>
   (error as Error | null)?.message ||
   (error as Error | null)?.name ||
-  'the browser does not say why';
+  'the browser gives no reason';

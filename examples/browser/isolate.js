@@ -1,13 +1,13 @@
-// Threads need cross-origin isolation, which needs two response headers. Where the host cannot set
-// them (most static hosts), this script registers a service worker that adds them to what it passes
-// through, and reloads the page once, unless something has been begun on it. Without it the page works the same, on one thread.
+// Threads need cross-origin isolation, which needs two response headers. If the host does not set
+// them, as most static hosts, this script registers a service worker that adds them, and reloads
+// the page once, unless the user has already used it. Without them the page works on one thread.
 if (typeof document === 'undefined') {
   self.addEventListener('install', () => self.skipWaiting());
   self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim()));
   self.addEventListener('fetch', (event) => {
     const { request } = event;
     const own = new URL(request.url).origin === self.location.origin;
-    // Ranges and models pass untouched: only the page's own files need the headers.
+    // Range requests and other origins pass unchanged: only the page's own files need the headers.
     if (!own || request.headers.has('range') || request.cache === 'only-if-cached') return;
     event.respondWith(
       fetch(request).then((response) => {
@@ -26,7 +26,7 @@ if (typeof document === 'undefined') {
   });
 } else if (!window.crossOriginIsolated && window.isSecureContext && navigator.serviceWorker) {
   const tried = 'sluice-isolation-tried';
-  let begun = false; // the next visit has threads then
+  let begun = false; // the page is in use: threads are available on the next visit
   for (const type of ['click', 'keydown', 'input', 'drop']) {
     addEventListener(type, () => (begun = true), { capture: true, once: true });
   }
@@ -38,5 +38,5 @@ if (typeof document === 'undefined') {
       sessionStorage.setItem(tried, '1');
       location.reload();
     })
-    .catch(() => {}); // no service worker or no storage, no threads
+    .catch(() => {}); // without service worker or storage there are no threads
 }

@@ -1,5 +1,5 @@
-// The live picture of the weights: one column a layer, filled by what of it is in memory, in the
-// order in which a pass uses them. The layer that computes is marked.
+// Live view of the weights: one column per layer, in the order of computation, filled by the part
+// that is in memory. The layer that is computing is marked.
 
 import type { WeightUnit, MemoryPlan } from 'sluice-llm';
 
@@ -7,8 +7,8 @@ import { byId, make, swatch } from './dom.js';
 
 const kLegend: [string, string][] = [
   ['pinned', '--pinned'],
-  ['streamed in', '--resident'],
-  ['on its way', '--loading'],
+  ['streamed', '--resident'],
+  ['loading', '--loading'],
   ['not in memory', '--absent'],
   ['computing', '--computing'],
 ];
@@ -59,7 +59,7 @@ export class LayersView {
     this.picture.setAttribute('aria-label', `Layers: ${text || 'no model'}`);
   }
 
-  /** Columns for the layers, and for what comes before and after them. */
+  /** Creates columns for the layers, and one for output head and embedding. */
   private prepare(units: number, starts: number[]): void {
     const layout = `${units}:${starts.join()}`;
     if (layout === this.layout) return;

@@ -1,6 +1,6 @@
-// The page: wires the conversations, the model panel and the engine's figures together. The page's
-// address may fill its fields, ?model=URL&budget=BYTES&prompt=TEXT, and do no more: a link that
-// somebody follows fetches nothing and says nothing before a click.
+// Entry of the page: connects conversations, model panel and engine panel. The page's URL can fill
+// in fields (?model=URL&budget=BYTES&prompt=TEXT), but nothing else: following a link neither
+// downloads nor generates anything before a click.
 
 import { announce, byId, on, run } from './dom.js';
 import { EnginePanel } from './engine-panel.js';
@@ -12,7 +12,7 @@ import { TalkPanel } from './chat-panel.js';
 
 on<CustomEvent<unknown>>(document, 'failed', ({ detail }) => report(detail));
 
-/** On a phone one pane is shown at a time. */
+/** Shows a pane. On phones only one is visible at a time. */
 function showPane(name: string): void {
   document.body.dataset['pane'] = name;
   for (const button of document.querySelectorAll<HTMLElement>('.panes button')) {
@@ -25,8 +25,8 @@ for (const button of document.querySelectorAll<HTMLElement>('.panes button')) {
 on<CustomEvent<string>>(document, 'show-pane', ({ detail }) => showPane(detail));
 
 byId('isolation').textContent = crossOriginIsolated
-  ? 'Threads are on.'
-  : 'This host gives it one thread (no cross-origin isolation).';
+  ? 'Multithreading is enabled.'
+  : 'It uses one thread, because the page is not cross-origin isolated.';
 
 const talk = new TalkPanel((changed, mark, now) => list.changed(changed, mark, now));
 const list: TalkList = new TalkList({

@@ -1,5 +1,5 @@
-// Just enough Markdown for answers: code blocks, code, bold, headings; all else stays as written.
-// Makes elements, never HTML text, so that nothing a model says can become part of the page.
+// Renders a subset of Markdown: code blocks, code, bold and headings. Other text stays as it is.
+// Creates elements and never parses HTML, so model output cannot inject markup into the page.
 
 import { iconButton, make } from './dom.js';
 
@@ -34,10 +34,7 @@ function prose(text: string): HTMLElement {
 const kOpen = '<think>';
 const kClose = '</think>';
 
-/**
- * Takes a thought apart from its answer; a model may have been led into the thought by its
- * template.
- */
+/** Splits reasoning and content. The opening tag may be missing, if the chat template wrote it. */
 export function splitReasoning(text: string): { thought: string; answer: string } {
   const begun = text.trimStart();
   const opened = begun.startsWith(kOpen);

@@ -1,5 +1,5 @@
-// One message of the conversation: its text as it comes, its buttons, what is said below it. Drawn
-// at most once a frame, and read aloud sentence by sentence, not token by token.
+// One message of the conversation: streamed text, buttons, and a note below it. Drawn at most once
+// per frame, and announced to screen readers by sentences, not by tokens.
 
 import { announce, icon, iconButton, make } from './dom.js';
 import { render, splitReasoning } from './markup.js';
@@ -54,13 +54,13 @@ export class MessageView {
     this.speak(this.sentences.end);
   }
 
-  /** What is known of the value that the text, which is JSON, is growing to. */
+  /** Partial value of a JSON response. */
   set value(value: unknown) {
     this.shown = { value };
     this.frame ||= requestAnimationFrame(() => this.draw());
   }
 
-  /** The answer is complete: says the rest, shows the buttons. */
+  /** The response is complete: announces the rest and shows the buttons. */
   finish(note: string): void {
     cancelAnimationFrame(this.frame);
     this.draw();
@@ -70,7 +70,7 @@ export class MessageView {
     this.foot.replaceChildren(this.copyButton(), make('span', { class: 'note' }, note));
   }
 
-  /** What a button "Answer again" does; null: there is none. */
+  /** Action of the button "Answer again"; null: no button. */
   repeat(act: (() => void) | null): void {
     this.again?.remove();
     this.again = act && iconButton('again', 'Answer again', act);
@@ -83,9 +83,9 @@ export class MessageView {
 
   private speak(end: number): void {
     const { answer } = splitReasoning(this.text.slice(0, end));
-    const said = this.spoken;
+    const start = this.spoken;
     this.spoken = end;
-    this.say(answer.slice(Math.max(0, said - (end - answer.length))).trim());
+    this.say(answer.slice(Math.max(0, start - (end - answer.length))).trim());
   }
 
   private say(text: string): void {
@@ -106,7 +106,7 @@ export class MessageView {
         this.tree.element,
       );
     }
-    // A text is shown as it is; an answer may hold code.
+    // Text mode shows plain text; chat responses are rendered as Markdown.
     if (given) return this.body.replaceChildren(make('div', { class: 'prose' }, given, this.text));
     const parts: Node[] = render(answer);
     if (thought) {
@@ -115,7 +115,7 @@ export class MessageView {
         make(
           'details',
           { class: 'thought', open },
-          make('summary', {}, answer ? 'Thought' : 'Thinking…'),
+          make('summary', {}, answer ? 'Reasoning' : 'Thinking…'),
           thought,
         ),
       );

@@ -1,5 +1,5 @@
-// From a choice to a loaded engine: the report before any download, loading with pause and resume,
-// the budget of the engine that runs, and the store.
+// The model panel: preflight report, loading with pause and resume, changing the budget of a
+// running engine, and the list of cached models.
 
 import {
   Engine,
@@ -10,7 +10,7 @@ import {
   type ProgressEvent,
 } from 'sluice-llm';
 
-import { explain, isAbort, reloadHelps } from './auto-device.js';
+import { explain, isAbort, reloadHelps } from './error-advice.js';
 import { BudgetSlider } from './budget.js';
 import { announce, byId, make, on, run } from './dom.js';
 import { DownloadView } from './download.js';
@@ -23,7 +23,7 @@ import { StoreList } from './store-list.js';
 const kLastModel = 'last-model';
 const kSettleMs = 200;
 
-/** What Engine.load is to take, and how it is called. */
+/** Source of a model for Engine.load, and its name. */
 interface Choice {
   readonly source: ModelSource | null;
   readonly name: string;
@@ -47,11 +47,11 @@ export class ModelPanel {
   private loading: AbortController | null = null;
   private checking: AbortController | null = null;
   private timer: ReturnType<typeof setTimeout> | undefined;
-  /** What the engine was loaded from, whatever is in the form by now. */
+  /** Source of the loaded engine; the form may have changed since. */
   private loaded: Choice | null = null;
   private moving: Engine | null = null;
 
-  /** Called with the engine when one has been loaded, and with null before the old one goes. */
+  /** `onEngine` receives the engine once it is loaded, and null before it is disposed of. */
   constructor(private readonly onEngine: (engine: Engine | null, name: string) => Promise<void>) {
     on(byId('model-form'), 'submit', (event) => {
       event.preventDefault();
@@ -71,8 +71,8 @@ export class ModelPanel {
   }
 
   /**
-   * Settings from the page's address, which wait for a click, or the model of the last visit, whose
-   * report comes from the store alone.
+   * Fills in settings from the page's URL, which take effect after a click. Otherwise shows the
+   * report of the last visit's model, without network, if it is cached.
    */
   async start(query: URLSearchParams): Promise<void> {
     const budget = Number(query.get('budget'));
@@ -82,7 +82,7 @@ export class ModelPanel {
       byId<HTMLInputElement>('url').value = named;
       this.named(named);
     }
-    byId<HTMLButtonElement>('load').disabled = false; // before that the form would leave the page
+    byId<HTMLButtonElement>('load').disabled = false; // earlier, the form would reload the page
     const stored = await this.store.refresh();
     const last = named === null && remembered();
     const untouched = this.picker.empty && !this.engine && !this.loading;
@@ -109,13 +109,13 @@ export class ModelPanel {
       this.loading = null;
       byId('load').textContent = 'Load';
     }
-    // Only now, since what it offers is to be heard at once.
+    // After loading has ended, so that the offered button works immediately.
     if (codeOf(failure) === 'BUDGET_TOO_SMALL')
       await this.offerSmallest((this.checking = new AbortController()).signal);
   }
 
   private async open(choice: Choice, signal: AbortSignal): Promise<void> {
-    const { source, name } = choice; // read once, since the picker's changes
+    const { source, name } = choice; // read once, because the picker's can change
     if (!source) return this.ask();
     this.clear();
     this.checking?.abort();
@@ -141,7 +141,7 @@ export class ModelPanel {
       ),
     );
     await this.onEngine(engine, engine.info.name || name);
-    // Moved meanwhile.
+    // The slider was moved meanwhile.
     if (this.budget.value !== (settings.memoryBudget ?? 0)) run(() => this.settled());
   }
 
@@ -150,26 +150,24 @@ export class ModelPanel {
     await engine.dispose();
   }
 
-  // --- before ----------------------------------------------------------------------------------
+  // --- before loading --------------------------------------------------------------------------
 
   private async chosen(): Promise<void> {
-    if (this.loading) return; // that one goes on
+    if (this.loading) return; // loading continues
     this.download.end();
     await this.check();
   }
 
-  /**
-   * A link has named a model, which is fetched from wherever that link says: not without a click.
-   */
+  /** Warns that a link names a model. Nothing is downloaded from there without a click. */
   private named(address: string): void {
     byId('warning').hidden = false;
     byId('warning').textContent =
-      `The link that you followed names ${address}. Nothing is fetched from there before you ` +
+      `The link that you followed names ${address}. Nothing is downloaded before you ` +
       'press “Will it run?”, which reads the header, or “Load”.';
     document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
   }
 
-  /** Reads the header alone and shows the report for the budget chosen. */
+  /** Reads only the header and shows the report for the chosen budget. */
   private async check(cache: 'default' | 'only' = 'default'): Promise<void> {
     if (this.loading) return;
     this.checking?.abort();
@@ -184,7 +182,7 @@ export class ModelPanel {
       if (!box.hasChildNodes())
         box.replaceChildren(make('p', { class: 'muted' }, 'Reading the header…'));
       const settings = this.settings();
-      // Else there is nothing to measure.
+      // Only 'auto' measures the GPU.
       const device = settings.device === 'auto' ? 'auto' : 'wasm';
       const info = await Engine.inspect(source, {
         ...settings,
@@ -207,7 +205,7 @@ export class ModelPanel {
     }
   }
 
-  /** The slider's scale begins at what works; one press goes there. */
+  /** Offers a button that sets the smallest budget, and starts the slider's scale there. */
   private async offerSmallest(signal: AbortSignal): Promise<void> {
     const info = await Engine.inspect(this.picker.source!, {
       ...this.settings(),
@@ -254,16 +252,16 @@ export class ModelPanel {
       this.timer = setTimeout(() => run(() => this.check()), kSettleMs);
   }
 
-  // --- after -----------------------------------------------------------------------------------
+  // --- after loading ---------------------------------------------------------------------------
 
-  /** The slider was let go: an engine that runs moves to the new budget. */
+  /** The slider was released: changes the budget of a running engine. */
   private async settled(): Promise<void> {
     const { engine } = this;
     if (!engine || this.moving === engine) return;
     this.clear();
     this.moving = engine;
     this.budget.enabled = false;
-    byId('budget-value').textContent = 'moving…';
+    byId('budget-value').textContent = 'changing…';
     const before = engine.info.plan.budget;
     try {
       await engine.setMemoryBudget(this.budget.value);
@@ -284,10 +282,7 @@ export class ModelPanel {
     if (document.activeElement === document.body) byId('budget').focus();
   }
 
-  /**
-   * The move has failed: the engine may be as it was, or of no more use; a new one has the budget
-   * before.
-   */
+  /** The change failed. If the engine is unusable, offers to load it with the previous budget. */
   private unmoved(error: unknown, before: number): void {
     this.problem(error);
     if (!reloadHelps(error)) return;
@@ -306,13 +301,13 @@ export class ModelPanel {
   private async leave(): Promise<void> {
     const { engine } = this;
     this.engine = null;
-    if (this.moving) this.settle(this.budget.value); // whatever becomes of that move
+    if (this.moving) this.settle(this.budget.value); // the pending change no longer matters
     this.fold(false);
     await this.onEngine(null, '');
     await engine?.dispose();
   }
 
-  /** Once a model runs, what chose it makes room for what it does. */
+  /** Folds the model choice and the report once a model is loaded. */
   private fold(loaded: boolean): void {
     byId('unload').hidden = !loaded;
     byId<HTMLDetailsElement>('source').open = byId<HTMLDetailsElement>('plan').open = !loaded;
@@ -344,7 +339,7 @@ export class ModelPanel {
     this.problem(error);
   }
 
-  // --- what is said ----------------------------------------------------------------------------
+  // --- messages --------------------------------------------------------------------------------
 
   private onProgress(event: ProgressEvent): void {
     if (event.phase === 'download' && event.bytesLoaded < event.bytesTotal)
@@ -365,7 +360,7 @@ export class ModelPanel {
   }
 
   private ask(): void {
-    this.problem(new Error('Enter the address of a GGUF file, or choose one.'));
+    this.problem(new Error('Enter the URL of a GGUF file, or choose a file.'));
     byId('url').focus();
   }
 
@@ -389,8 +384,8 @@ function remembered(): string | null {
 function remember(source: unknown): void {
   try {
     if (typeof source === 'string') localStorage.setItem(kLastModel, source);
-    else localStorage.removeItem(kLastModel); // a file is gone with the page
+    else localStorage.removeItem(kLastModel); // a chosen file cannot be opened again later
   } catch {
-    // for this visit only
+    // no storage: not remembered
   }
 }

@@ -1,5 +1,4 @@
-// What concerns the whole page is said above it, until it is dismissed; and every event handler
-// ends here, so that nothing goes wrong without a word.
+// Notices above the page, until they are dismissed. Errors of all event handlers are shown here.
 
 import { SluiceError } from 'sluice-llm';
 

@@ -1,34 +1,35 @@
-// The report before any download: does it run here, what stays in memory, what streams, how fast.
+// Preflight report, before any download: whether the model runs here, what is pinned and what
+// streams, and the expected speed.
 
 import type { ModelInfo } from 'sluice-llm';
 
 import { make, swatch } from './dom.js';
 import { bytes, count, rate, seconds } from './format.js';
 
-const kFastest = 500; // tokens per second; beyond, what was not timed takes longer than what was
+const kFastest = 500; // tokens per second; above that, parts that are not measured dominate
 
-/** What the engine estimates from short measurements here; empty where it could not. */
+/** The engine's speed estimate; empty if there is none. */
 function speedRow({ speed }: ModelInfo): [string, string][] {
   if (!speed?.tokensPerSecond) return [];
   const { tokensPerSecond, computeTokensPerSecond = Infinity, cacheBytesPerSecond } = speed;
   if (tokensPerSecond > kFastest) return [['Expected', `more than ${kFastest} tokens/s`]];
   const reading = tokensPerSecond < 0.7 * computeTokensPerSecond && cacheBytesPerSecond;
-  const limit = reading ? `by reading at ${bytes(cacheBytesPerSecond)}/s` : 'by arithmetic';
+  const limit = reading ? `by reading at ${bytes(cacheBytesPerSecond)}/s` : 'by compute';
   return [['Expected', `about ${rate(tokensPerSecond)} tokens/s, limited ${limit}`]];
 }
 
 function downloadText({ bytes: size, speed }: ModelInfo): string {
-  if (speed?.downloadSeconds === 0) return `none: all ${bytes(size)} are here`;
-  const time = speed?.downloadSeconds ? `, about ${seconds(speed.downloadSeconds)} from here` : '';
-  return `${bytes(size)}, paid once${time}`;
+  if (speed?.downloadSeconds === 0) return `none: all ${bytes(size)} are on this device`;
+  const time = speed?.downloadSeconds ? `, about ${seconds(speed.downloadSeconds)}` : '';
+  return `${bytes(size)}, only once${time}`;
 }
 
 export type Part = [name: string, color: string, bytes: number];
 
-/** The memory, from what stays to what passes through. */
+/** Parts of the memory, for the bar and its legend. */
 export function memoryParts(m: {
   pinned: number;
-  ring: number;
+  streamBuffer: number;
   kv: number;
   tokenizer: number;
   activations: number;
@@ -40,11 +41,11 @@ export function memoryParts(m: {
     ['stream buffer', '--resident', m.streamBuffer],
     ['KV cache', '--kv', m.kv],
     ['tokenizer', '--tokenizer', m.tokenizer],
-    ['work space', '--work', m.activations + m.scratch + m.other],
+    ['compute buffers', '--work', m.activations + m.scratch + m.other],
   ];
 }
 
-/** A bar of parts of `total`, and what they are. */
+/** A bar that shows the parts of `total`, and a legend. */
 export function stackedBar(parts: Part[], total: number, label: string): HTMLElement {
   const bar = make('div', { class: 'stack', role: 'img', 'aria-label': label });
   for (const [name, color, size] of parts) {
@@ -63,7 +64,7 @@ export function stackedBar(parts: Part[], total: number, label: string): HTMLEle
   return make('div', {}, bar, legend);
 }
 
-/** `limited`: the budget was set, so that the bar shows what of it is left. */
+/** The report. `limited`: a budget is set, so the bar also shows how much of it is free. */
 export function report(info: ModelInfo, limited: boolean): Node[] {
   const { plan } = info;
   const types = Object.entries(info.types)
@@ -73,7 +74,7 @@ export function report(info: ModelInfo, limited: boolean): Node[] {
     .join(', ');
   const verdict = plan.resident
     ? `Runs here: all ${bytes(info.bytes)} stay in memory.`
-    : `Runs here: ${bytes(plan.pinned)} stay in memory, ${bytes(plan.bytesPerPass)} stream by ` +
+    : `Runs here: ${bytes(plan.pinned)} stay in memory, ${bytes(plan.bytesPerPass)} are streamed ` +
       'for every token.';
   const rows: [string, string][] = [
     ...speedRow(info),
@@ -88,10 +89,10 @@ export function report(info: ModelInfo, limited: boolean): Node[] {
       'Context',
       plan.contextLength > info.trainContextLength
         ? `${count(plan.contextLength)}, but it was trained on ` +
-          `${count(info.trainContextLength)}: beyond that its answers fall apart`
+          `${count(info.trainContextLength)}: quality drops beyond that`
         : `${count(plan.contextLength)} of ${count(info.trainContextLength)} trained`,
     ],
-    ['Made for', info.chatTemplate ? 'chat' : 'continuing text (no chat template)'],
+    ['Made for', info.chatTemplate ? 'chat' : 'text completion (no chat template)'],
   ];
   const parts = memoryParts(plan);
   return [

@@ -1,5 +1,4 @@
-// How answers are made: the sampling settings and the schema that binds them, read from the form
-// and kept for the next visit.
+// Sampling settings and the JSON schema for structured output, read from the form and remembered.
 
 import type { GenerateOptions } from 'sluice-llm';
 
@@ -12,7 +11,7 @@ type Field = HTMLInputElement | HTMLTextAreaElement;
 const fields = (): Field[] => [...byId('sampling').querySelectorAll<Field>('input, textarea')];
 const schemaField = (): HTMLTextAreaElement => byId<HTMLTextAreaElement>('schema');
 
-/** Puts back what was set on an earlier visit. */
+/** Restores the settings of the last visit. */
 export function restoreSampling(): void {
   const kept = read();
   for (const field of fields()) {
@@ -24,15 +23,15 @@ export function restoreSampling(): void {
   on(byId('sampling'), 'change', ({ target }) => {
     const { name, value } = target as Field;
     try {
-      // Only what was changed here: another tab may have set the others.
+      // Writes only the changed field: another tab may have set the others.
       localStorage.setItem(kKey, JSON.stringify({ ...read(), [name]: value }));
     } catch {
-      // for this visit only
+      // no storage: not remembered
     }
   });
 }
 
-/** What is kept; nothing where there is no storage, or it is not ours. */
+/** The stored settings; empty if there is no storage or it is invalid. */
 function read(): Record<string, unknown> {
   try {
     return Object(JSON.parse(localStorage.getItem(kKey) ?? '{}')) as Record<string, unknown>;
@@ -41,31 +40,31 @@ function read(): Record<string, unknown> {
   }
 }
 
-/** Answers are to be JSON of a schema: the engine needs room for that. */
+/** Whether a schema is entered. The engine must then be loaded with structuredOutput. */
 export const wantsSchema = (): boolean => schemaField().value.trim() !== '';
 
-/** The schema: an object, or a boolean, as JSON Schema has them. */
+/** The schema: an object or a boolean. Throws SyntaxError. */
 function schema(): object | boolean {
   const value: unknown = JSON.parse(schemaField().value);
   if (typeof value === 'boolean' || (typeof value === 'object' && value && !Array.isArray(value)))
     return value;
-  throw new SyntaxError('a schema is an object, or true');
+  throw new SyntaxError('a schema must be an object or a boolean');
 }
 
-/** Says below the field what is wrong with the text in it. */
+/** Validates the schema field and shows the error below it. */
 function judgeSchema(): void {
   let wrong = '';
   try {
     if (wantsSchema()) schema();
   } catch (error) {
-    wrong = `This is no schema: ${(error as Error).message}.`;
+    wrong = `This is not a schema: ${(error as Error).message}.`;
   }
   schemaField().setAttribute('aria-invalid', String(wrong !== ''));
   byId('schema-wrong').hidden = wrong === '';
   byId('schema-wrong').textContent = wrong;
 }
 
-/** Errors: SyntaxError where the schema is no JSON. */
+/** Options for generate(). Throws SyntaxError if the schema is invalid. */
 export function sampling(): GenerateOptions {
   const options: Record<string, number | string> = {};
   for (const field of fields()) {

@@ -1,8 +1,8 @@
-// Where the last whole sentence of a growing text ends. Each character is looked at once, when it
-// comes, however long the text is and whether or not a sentence ever ends.
+// Finds the end of the last complete sentence in a growing text, for screen readers. Processes each
+// character once, so the cost does not depend on the length of the text.
 
 export class Sentences {
-  /** Characters up to the end of the last whole sentence, its mark included. */
+  /** Number of characters up to the end of the last complete sentence, its mark included. */
   end = 0;
   private length = 0;
   private marked = false;

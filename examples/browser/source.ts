@@ -1,4 +1,4 @@
-// Where the model comes from: an address, files chosen, or files dropped anywhere on the page.
+// Selects the model: a URL, chosen files, or files dropped anywhere on the page.
 
 import { SluiceError, type ModelSource } from 'sluice-llm';
 
@@ -10,7 +10,7 @@ export class SourcePicker {
   private readonly file = byId<HTMLInputElement>('file');
   private files: File[] = [];
 
-  /** Called whenever another model was chosen. */
+  /** `onChoose` is called whenever another model was chosen. */
   constructor(private readonly onChoose: () => unknown) {
     on(this.file, 'change', () => this.chooseFiles([...(this.file.files ?? [])]));
     on(this.url, 'change', () => this.chooseUrl(this.url.value));
@@ -18,7 +18,7 @@ export class SourcePicker {
     this.acceptDrops();
   }
 
-  /** What Engine.load takes; null when nothing was chosen. Throws where the address is none. */
+  /** Source for Engine.load; null if nothing was chosen. INVALID_ARGUMENT for an invalid URL. */
   get source(): ModelSource | null {
     if (this.files.length > 0) return this.files.length === 1 ? this.files[0]! : this.files;
     const address = this.url.value.trim();
@@ -27,7 +27,7 @@ export class SourcePicker {
     try {
       return new URL(address, location.href).href;
     } catch {
-      throw new SluiceError('INVALID_ARGUMENT', `“${address}” is no address.`);
+      throw new SluiceError('INVALID_ARGUMENT', `“${address}” is not a valid URL.`);
     }
   }
 

@@ -1,4 +1,4 @@
-// What the browser's file store keeps: each model with its size and how much of it is there.
+// List of cached models, with their size and how much of each is cached.
 
 import { Engine, type CachedModel } from 'sluice-llm';
 
@@ -6,7 +6,7 @@ import { announce, byId, deleteButton, make, on } from './dom.js';
 import { ago, bytes, fileName } from './format.js';
 
 export class StoreList {
-  /** Called with the model that was chosen, and with what went wrong. */
+  /** `onPick` receives the URL of a chosen model, `onProblem` an error. */
   constructor(
     private readonly onPick: (url: string) => unknown,
     private readonly onProblem: (error: unknown) => void,
@@ -14,16 +14,14 @@ export class StoreList {
     on(byId('evict'), 'click', () => this.evictOldest());
   }
 
-  /** Reads the store again; answers with what is in it. */
+  /** Reads the model cache again. Returns its models. */
   async refresh(): Promise<CachedModel[]> {
     const box = byId('stored');
-    const models = await Engine.modelCache.list().catch(() => []); // no store here: nothing to show
+    const models = await Engine.modelCache.list().catch(() => []); // no cache: shows nothing
     box.hidden = models.length === 0;
     const total = models.reduce((sum, model) => sum + model.bytesCached, 0);
     const free = await navigator.storage?.estimate?.().catch(() => null);
-    const room = free?.quota
-      ? `, room for ${bytes(Math.max(0, free.quota - (free.usage ?? 0)))} more`
-      : '';
+    const room = free?.quota ? `, ${bytes(Math.max(0, free.quota - (free.usage ?? 0)))} free` : '';
     byId('stored-size').textContent =
       `${bytes(total)} in ${models.length === 1 ? 'one model' : `${models.length} models`}${room}`;
     byId('stored-list').replaceChildren(...models.map((model) => this.row(model)));
@@ -65,7 +63,7 @@ export class StoreList {
   private async evictOldest(): Promise<void> {
     const total = await Engine.modelCache.size();
     const [gone] = await Engine.modelCache.evictOldest(total - 1);
-    announce(gone ? `${fileName(gone)} was deleted.` : 'Every stored model is in use.');
+    announce(gone ? `${fileName(gone)} was deleted.` : 'All cached models are in use.');
     await this.refresh();
   }
 }

@@ -1,12 +1,13 @@
-// Light, dark, or as the system says. A plain script, so that the choice is there before the first paint.
+// Theme: light, dark, or that of the system. A classic script, so that it runs before the first
+// paint.
 (() => {
   const next = { auto: 'light', light: 'dark', dark: 'auto' };
-  const names = { auto: 'as the system', light: 'light', dark: 'dark' };
+  const names = { auto: 'system', light: 'light', dark: 'dark' };
   const stored = () => {
     try {
       return localStorage.getItem('theme') ?? 'auto';
     } catch {
-      return 'auto'; // storage is forbidden here
+      return 'auto'; // no access to storage
     }
   };
   let theme = next[stored()] ? stored() : 'auto';
@@ -25,7 +26,7 @@
       try {
         localStorage.setItem('theme', theme);
       } catch {
-        // kept for this visit only
+        // no storage: not remembered
       }
       show();
     });

@@ -1,5 +1,5 @@
-// An answer in JSON as a tree that grows with it: what has not changed stays the same elements, so
-// that what was folded stays folded and the focus stays where it is.
+// Shows a growing JSON response as a tree. Elements of unchanged parts are kept, so that folding
+// and focus stay.
 
 import { make } from './dom.js';
 
@@ -7,7 +7,7 @@ type Container = Record<string, unknown> | unknown[];
 const isContainer = (value: unknown): value is Container =>
   typeof value === 'object' && value !== null;
 
-/** The value of a text that is an object or a list in JSON; null: it is another text. */
+/** The value of a text that is a JSON object or array; null for any other text. */
 export function jsonOf(text: string): { value: unknown } | null {
   if (!/^\s*[[{][^]*[\]}]\s*$/.test(text)) return null;
   try {
@@ -17,7 +17,7 @@ export function jsonOf(text: string): { value: unknown } | null {
   }
 }
 
-/** The value in words, for those who hear it. */
+/** The value as text for screen readers. */
 export function spoken(value: unknown): string {
   if (!isContainer(value)) return String(value);
   const named = Object.entries(value).map(
@@ -80,7 +80,7 @@ function grow(item: HTMLElement, name: string, value: unknown): void {
   fill(item.firstElementChild!.lastElementChild!, value);
 }
 
-/** Text in quotes, so that "5" is not taken for 5; all else as JSON has it. */
+/** A scalar value. Strings are quoted, so that "5" differs from 5. */
 function leaf(value: unknown): HTMLElement {
   return make(
     'span',

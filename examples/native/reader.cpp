@@ -1,7 +1,6 @@
-// A model that lies inside another file, as a game's archive or a backup would hold it: the bytes
-// come from a reader of the program's own.
+// Loads a model from inside another file, such as a game's archive, with a custom reader.
 //     reader FILE OFFSET PROMPT
-// reads a model that begins at byte OFFSET of FILE and goes to its end.
+// The model begins at byte OFFSET of FILE and extends to its end.
 #include <sluice.h>
 
 #include <cstdint>
@@ -20,13 +19,13 @@ class Archive {
     file_.seekg(0, std::ios::end);
     const std::streamoff end = file_.tellg();
     if (!file_ || static_cast<std::streamoff>(offset) > end) {
-      throw std::runtime_error(path + " cannot be read from there on");
+      throw std::runtime_error(path + " cannot be read at byte " + std::to_string(offset));
     }
     offset_ = offset;
     length_ = static_cast<uint64_t>(end) - offset;
   }
 
-  // A stream has one position: the engine's threads come one after the other (serial).
+  // A stream has only one position, so the engine's threads must read one at a time.
   sluice_reader reader() {
     sluice_reader out{};
     out.size = sizeof out;
@@ -95,7 +94,7 @@ int main(int argc, char** argv) {
   try {
     Archive archive(argv[1], std::strtoull(argv[2], nullptr, 10));
     tell(archive, argv[3]);
-    std::cerr << archive.bytes_read() << " bytes came from the archive\n";
+    std::cerr << archive.bytes_read() << " bytes read from the archive\n";
   } catch (const std::exception& problem) {
     std::cerr << "reader: " << problem.what() << '\n';
     return 1;

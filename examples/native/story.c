@@ -1,7 +1,6 @@
-/* A story under a memory budget, in C11:
+/* Generates a story within a memory budget of BYTES, in C11:
  *     story MODEL PROMPT [BYTES [TOKENS]]
- * The story goes to standard output as it is told; how fast it came and where the bytes of the
- * budget are to standard error. */
+ * Streams the story to standard output. Prints speed and memory map to standard error. */
 #include <inttypes.h>
 #include <sluice.h>
 #include <stdio.h>
@@ -15,7 +14,7 @@ static int fail(sluice_status status) {
 static int32_t show_piece(void *user, const sluice_token_event *piece) {
   (void)user;
   const size_t written = fwrite(piece->text, 1, piece->length, stdout);
-  return written != piece->length || fflush(stdout) != 0; /* nobody listens: the story ends */
+  return written != piece->length || fflush(stdout) != 0; /* output closed: end */
 }
 
 static void show_memory(void *user, const char *name, uint64_t bytes) {
@@ -28,14 +27,14 @@ static void show_stats(const sluice_engine *engine, const sluice_result *result)
   sluice_stats stats = {.size = sizeof stats};
   if (sluice_engine_info(engine, &info) != SLUICE_OK) return;
   if (sluice_engine_stats(engine, &stats) != SLUICE_OK) return;
-  fprintf(stderr, "prompt %" PRId32 " tokens, %.1f a second | story %" PRId32 " tokens, %.1f\n",
+  fprintf(stderr, "prompt %" PRId32 " tokens, %.1f/s | story %" PRId32 " tokens, %.1f/s\n",
           result->prompt_tokens, result->prompt_tokens_per_second, result->generated_tokens,
           result->tokens_per_second);
-  fprintf(stderr, "%" PRIu64 " bytes of weights read, waited %.0f ms for them\n", stats.bytes_read,
-          stats.wait_ms);
+  fprintf(stderr, "%" PRIu64 " bytes of weights read, %.0f ms spent waiting for them\n",
+          stats.bytes_read, stats.wait_ms);
   fprintf(stderr, "memory of %s (%s, %s):\n", info.name, info.architecture, info.kernels);
   if (sluice_engine_memory(engine, show_memory, NULL) != SLUICE_OK) return;
-  fprintf(stderr, "%12" PRIu64 "  together, of a budget of %" PRIu64 "\n", info.memory_total,
+  fprintf(stderr, "%12" PRIu64 "  total, of a budget of %" PRIu64 "\n", info.memory_total,
           info.memory_budget);
 }
 

@@ -1,12 +1,12 @@
 // Attention of many query rows over one KV head, in one pass over the positions.
 //
-// Positions are taken in blocks that start at absolute multiples of kPositions. Rows pass in
-// register tiles: scores, online softmax (Milakov, Gimelshein 2018), weighted values. Keys and
-// values in f16 or quantized become f32 in a tile's registers where a few rows are all that there
-// are, or else once in scratch, which stays in the first cache. A row's arithmetic is a fixed chain
-// over components, positions, blocks and splits: tiles only decide which chains run side by side.
-// So a row has the same bits alone and among others. Transposing the keys instead, for scores
-// without horizontal sums, was slower below eight rows.
+// Positions come in blocks that start at absolute multiples of kPositions. Rows are processed in
+// register tiles: scores, online softmax (Milakov, Gimelshein 2018), weighted values. The KV cache,
+// f16 or quantized, becomes f32 in a tile's registers if there are only a few rows, otherwise once
+// in scratch, which stays in L1. A row's arithmetic is a fixed chain over components, positions,
+// blocks and splits; tiles only decide which chains run side by side. So a row has the same bits
+// alone and among others. Transposing the keys, for scores without horizontal sums, was slower
+// below eight rows.
 #pragma once
 
 #include "kernels/generic/attention_rows.h"
@@ -17,7 +17,7 @@ namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
 constexpr int kPanelRows = 64;  // rows that share a converted block; their state stays in cache
-// Up to so many rows, tiles convert for themselves: quantized rows where one tile has them all.
+// Up to this many rows, tiles convert for themselves; quantized rows only if one tile has them all.
 constexpr int kDirectRows = kLanes > 4 ? 8 : 2, kQuantizedRows = 1 << kScoreLog2;
 constexpr int kBlockVectors = kPositions / kLanes;
 
@@ -26,16 +26,16 @@ int32_t round_up_to_lanes(int32_t n) {
 }
 
 struct AttentionState {
-  uint8_t* q8;    // [kPanelRows] as quantize_q8 leaves them, where keys are in lanes
-  float* q;       // [kPanelRows][ldk] where dk is no multiple of lanes, zeros past dk
+  uint8_t* q8;    // [kPanelRows] output of quantize_q8, if keys are in lanes
+  float* q;       // [kPanelRows][ldk] if dk is not a multiple of lanes, zeros past dk
   float* keys;    // [kPositions][ldk] likewise
   float* values;  // [kPositions][ldv]
   float* p;       // [kPanelRows][kPositions] scores, then weights
   float* sum;     // [kPanelRows][kLanes] sum of weights, by lane
   float* acc;     // [kPanelRows][ldv] weighted values of the current split
-  float* max;     // [kPanelRows] greatest score of the current split
+  float* max;     // [kPanelRows] maximum score of the current split
   float* total_max;
-  float* total_sum;  // [kPanelRows] of the splits before
+  float* total_sum;  // [kPanelRows] over the previous splits
   int32_t ldk, ldv;  // dk and dv rounded up to lanes
 };
 
@@ -78,13 +78,14 @@ SLUICE_INLINE F32 mask_scores(F32 s, int first, int lo, int hi) {
   return select(position < splat(static_cast<float>(hi)), s, outside);
 }
 
-// What the positions of a block add to scores: of a panel's row r, -slope[r] * |p - position[r]|.
+// What the positions of a block add to the scores of a panel's row r: -slope[r] * |p -
+// position[r]|.
 struct Bias {
-  const float* slope;       // null: nothing
-  const int32_t* position;  // null where nothing asks for it
+  const float* slope;       // null: no bias
+  const int32_t* position;  // null if nothing needs it
   int64_t start;            // of the block
 
-  // Of the kLanes positions from `first` of the block. Distances are integers: exact below 2^24.
+  // For the kLanes positions from `first` of the block. Distances are integers, exact below 2^24.
   SLUICE_INLINE_METHOD F32 of(int r, int first) const {
     const float distance = static_cast<float>(start + first - position[r]);
     const F32 after = load(kLaneNumbers) + splat(distance), before = splat(0.0f) - after;
@@ -100,8 +101,8 @@ SLUICE_NOINLINE void add_relative(const AttentionArgs& a, int64_t distance, floa
   }
 }
 
-// Turns a row's scores into weights relative to the greatest so far, rescaling what it has summed
-// when that has grown. Positions [lo, hi) of the block are the row's.
+// Turns a row's scores into weights relative to the maximum so far, and rescales its sums when the
+// maximum grows. Only positions [lo, hi) of the block belong to the row.
 void softmax_row(const AttentionArgs& a, const AttentionState& state, const Bias& bias, int r,
                  int lo, int hi) {
   float* p = state.p + r * kPositions;
@@ -141,9 +142,9 @@ struct Range {
   int lo, hi;  // positions of the block that a row sees
 };
 
-// Rows r .. r + 2^log2. They share the positions that all of them see; what a row sees before and
-// after, it does alone. Positions that a row does not see are not multiplied by zero but left out,
-// since they may hold infinities.
+// Adds the values of rows r .. r + 2^log2. Positions that all of them see share one tile; those
+// that only one row sees before and after are done row by row. Unseen positions are skipped rather
+// than multiplied by zero, since they may hold infinities.
 void value_group(const AttentionState& s, int r, int log2, const Range* range, const Rows& values) {
   const ValueStrip* const strips = value_strips(values.form);
   const int n_rows = 1 << log2;
@@ -160,15 +161,15 @@ void value_group(const AttentionState& s, int r, int log2, const Range* range, c
     if (from >= to) return;
     strips[0](p + i * kPositions, from, to, values, s.ldv, acc + i * s.ldv);
   };
-  if (lo >= hi) lo = hi = kPositions;  // nothing in common
+  if (lo >= hi) lo = hi = kPositions;  // no common positions
   for (int i = 0; i < n_rows; ++i) alone(i, 0, lo);
   if (lo < hi) strips[log2](p, lo, hi, values, s.ldv, acc);
   for (int i = 0; i < n_rows; ++i) alone(i, hi, kPositions);
 }
 
 // --- splits --------------------------------------------------------------------------------------
-// Adds one split's unnormalised result to the row's, both relative to their own maxima. The same
-// chain in attention and in attention_merge, so that splitting changes no bit.
+// Adds one split's unnormalized result to the row's, each relative to its own maximum. attention
+// and attention_merge share this chain, so splitting changes no bit.
 struct Folded {
   float max = kNegativeInfinity;
   float sum = 0;
@@ -187,7 +188,7 @@ Folded fold(Folded total, float part_max, float part_sum, const float* part, int
   return {max, total.sum * keep + part_sum * take};
 }
 
-// The last step of a row: divides by the sum of weights, the sink's among them.
+// The last step of a row: divides by the sum of weights, including the sink's.
 void normalise(Folded total, float sink, int32_t dv, float* out) {
   float keep = 1;
   if (sink > kNegativeInfinity) {
@@ -226,7 +227,7 @@ void attend_rows(const AttentionArgs& a, const AttentionState& s, const Queries&
   }
 }
 
-// Which rows a block is for: where its form depends on the row, those that see it in one form.
+// Which rows a block is for. Where its layout depends on the row, the rows that see one layout.
 enum class Seen { kByAll, kQuantized, kRecent };
 
 bool has_recent(const AttentionArgs& a) {
@@ -238,9 +239,9 @@ struct Side {
   KvType type;
   const void* data;
   const f16* recent;
-  int64_t stride;  // in values, from position to position
+  int64_t stride;  // in values, between positions
 };
-// Positions [from, to) of the block that begins at `start`, as they lie.
+// Positions [from, to) of the block that begins at `start`, in the cache's layout.
 Rows rows_of(const AttentionArgs& a, const Side& side, Seen seen, int64_t start, int from, int to) {
   const bool in_ring = kv_grouped(side.type) && seen == Seen::kRecent;
   const KvType type = in_ring ? KvType::kF16 : side.type;
@@ -301,8 +302,8 @@ void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& 
   attend_rows(a, s, q, bias, first_row, last_row, range, keys, values);
 }
 
-// The panel's queries, padded where their size is no multiple of lanes, and for keys in lanes
-// rounded, each by itself.
+// The panel's queries, padded if their size is not a multiple of lanes. For keys in lanes each is
+// also quantized by itself.
 Queries load_queries(const AttentionArgs& a, const AttentionState& s, const Panel& panel) {
   const float* q = a.q + panel.row * a.q_stride;
   const size_t q8_stride = q8_bytes(a.dk);

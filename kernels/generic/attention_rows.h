@@ -1,6 +1,6 @@
 // Register tiles of attention over a block of positions: scores of a few query rows with several
-// keys, and sums of values by their weights. A tile loads keys and values in whatever form they
-// lie; its arithmetic is the same for all.
+// keys, and sums of values by their weights. A tile loads the KV cache in any layout; its
+// arithmetic is the same for all of them.
 #pragma once
 
 #include <type_traits>
@@ -11,28 +11,27 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// Register tiles are rows x positions (scores) and rows x vectors (values): with the operands they
+// Register tiles are rows x positions (scores) and rows x vectors (values). With the operands they
 // fill 32 registers, or 16.
 constexpr int kTileSize = kLanes == 16 ? 16 : 8;
 
-// Whether tiles load rows of q8_0 and q2: where lanes are few, scratch adds little to what it takes
-// to make values, and there code travels.
+// Whether tiles load rows of q8_0 and q2. With few lanes, decoding is so slow that going through
+// scratch adds little, and on wasm every tile is code to download.
 #if defined(SLUICE_WIDE_LANES)
 constexpr bool kLoadsQuantized = true;
 #else
 constexpr bool kLoadsQuantized = false;
 #endif
 
-// And values of q4_0, which narrow vectors have in fewer steps.
+// The same for values of q4_0, which narrow vectors decode in fewer steps.
 #if defined(__wasm__)
 constexpr bool kLoadsFourBits = false;
 #else
 constexpr bool kLoadsFourBits = true;
 #endif
 
-// Asks for `bytes` of the same row of the next block while this one is worked on: hardware
-// prefetchers lose the thread between blocks, once there is more to do with one than to read it.
-// Past the last block it asks for nothing useful.
+// Prefetches `bytes` of the same row of the next block. Hardware prefetchers lose track between
+// blocks when a block is more work than reading it. Past the last block this has no effect.
 constexpr int kPrefetchRows = 4;
 template <class T>
 SLUICE_INLINE void prefetch_next(const uint8_t* p, int64_t stride, int bytes) {
@@ -41,11 +40,11 @@ SLUICE_INLINE void prefetch_next(const uint8_t* p, int64_t stride, int bytes) {
 }
 
 // --- scores --------------------------------------------------------------------------------------
-// Scores of kRows queries with the positions first .. first + kCount of a block. Positions that
-// may not be read are computed from the nearest one that may; their scores are masked later.
+// Scores of kRows queries with the positions first .. first + kCount of a block. Unreadable
+// positions use the nearest readable one; their scores are masked later.
 template <class T, int kRows, int kCount>
 SLUICE_INLINE void score_tile(const Queries& q, const Rows& keys, int first, bool ahead, float* p) {
-  constexpr int kStep = kCount < 4 ? kCount : 4;  // positions side by side: pointers are registers
+  constexpr int kStep = kCount < 4 ? kCount : 4;  // positions at a time: a pointer each
   F32 s[kRows * kCount];
   unroll<kRows * kCount>([&](auto i) SLUICE_INLINE_LAMBDA { s[i] = splat(0.0f); });
   unroll<kCount / kStep>([&](auto step) SLUICE_INLINE_LAMBDA {
@@ -79,7 +78,7 @@ SLUICE_INLINE void score_tile(const Queries& q, const Rows& keys, int first, boo
       });
     }
   });
-  // Sums of kLanes vectors at a time, [row][position] in order.
+  // Sums kLanes vectors at a time, in [row][position] order.
   float sums[kRows * kCount];
   unroll<kRows * kCount / kLanes>([&](auto i) SLUICE_INLINE_LAMBDA {
     F32 m[kLanes];
@@ -100,8 +99,8 @@ SLUICE_NOINLINE void score_strip(const Queries& q, const Rows& keys, bool ahead,
 }
 
 // --- weighted values -----------------------------------------------------------------------------
-// acc[r][c ..] += p[r][position] * values[position][c ..] over positions [lo, hi), kVectors vectors
-// from vector kFirst of the unit at column c.
+// acc[r][c ..] += p[r][position] * values[position][c ..] over positions [lo, hi), for kVectors
+// vectors from vector kFirst of the unit at column c.
 template <class T, int kRows, int kVectors, int kFirst>
 SLUICE_INLINE void value_tile(const float* p, int lo, int hi, const Rows& values, int32_t c,
                               int32_t ldv, float* acc) {
@@ -154,9 +153,9 @@ SLUICE_NOINLINE void value_strip(const float* p, int lo, int hi, const Rows& val
 }
 
 // --- tables --------------------------------------------------------------------------------------
-// Tiles of 1, 2, 4 .. rows are called through tables. Were they inlined into one function, which
-// compilers and wasm-opt love to do, they would swap_to each other's registers: V8 allocates those
-// of a whole function at once, and that costs it a third of the speed.
+// Tiles of 1, 2, 4 .. rows are called through tables. Compilers and wasm-opt would inline them into
+// one function. V8 allocates registers for a whole function at once, so tiles would spill each
+// other's registers, and V8 would lose a third of the speed.
 using ScoreStrip = void (*)(const Queries&, const Rows&, bool, float*);
 using ValueStrip = void (*)(const float*, int, int, const Rows&, int32_t, float*);
 constexpr int kScoreLog2 = kTileSize == 16 ? 2 : 1, kValueLog2 = 2;
@@ -169,7 +168,7 @@ struct Strips {
     return nullptr;
   }
   static constexpr ScoreStrip kScores[3] = {score<0>(), score<1>(), score<2>()};
-  // Four lanes take quantized rows by one or two (kQuantizedRows).
+  // Four lanes take quantized rows one or two at a time (kQuantizedRows).
   static constexpr ValueStrip tall() {
     if constexpr (kLanes > 4 || !std::is_same_v<T, Q4Rows>) return value_strip<T, 4>;
     return nullptr;
@@ -195,7 +194,7 @@ const ValueStrip* value_strips(Form form) {
   return form == Form::kF16 ? Strips<F16Rows>::kValues : Strips<F32Rows>::kValues;
 }
 
-// Whether tiles load rows of `cols` values as they lie: whole units, all of them.
+// Whether tiles can load rows of `cols` values directly: they must be whole units.
 bool tiles_load(Form form, int32_t cols) {
   switch (form) {
     case Form::kF32:
@@ -214,8 +213,9 @@ bool tiles_load(Form form, int32_t cols) {
   return false;
 }
 
-// Rows that share keys in lanes, and vectors of positions that share a load of queries, by the
-// registers there are. Activations that are mixed by fours would need fours: they go by twos.
+// Rows that share keys in lanes, and vectors of positions that share a load of queries; registers
+// limit both. With kTiledActs a tile of four would expect interleaved activations, which queries
+// are not, so rows go by twos.
 constexpr int kLaneRowsLog2 = kLanes == 16 ? 3 : kLanes == 8 ? 2 : 1;
 constexpr int kLaneVectors = kLanes == 16 ? 1 : 2;
 constexpr ScoreStrip kLaneScores[4] = {
@@ -225,7 +225,7 @@ constexpr ScoreStrip kLaneScores[4] = {
 #endif
 };
 
-// The tallest tile of at most n_rows.
+// The tallest tile with at most n_rows rows.
 int tile_log2(int n_rows, int max_log2) {
   int i = 0;
   while (i < max_log2 && 2 << i <= n_rows) ++i;

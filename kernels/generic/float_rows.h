@@ -1,6 +1,7 @@
-// Weight types without blocks: F32, F16, BF16, times f32 activations. Packed element by element
-// ([col][row]), so a vector is one column of several rows and the activation is a splat. Two
-// accumulators a row, even and odd columns, so that the chain of additions is not the limit.
+// Quantization types without blocks (F32, F16, BF16) times f32 activations. Weights are packed
+// element by element ([col][row]), so a vector is one column of several rows and the activation is
+// a splat. Each row has two accumulators, for even and odd columns, so that the latency of the
+// additions is not the limit.
 #pragma once
 
 #include "kernels/generic/matmul.h"
@@ -93,7 +94,7 @@ struct Float {
   // Inlined twice, once for a constant count of rows.
   SLUICE_INLINE_METHOD static void pack_rows(const void* src, int32_t n_rows, int64_t cols,
                                              void* dst) {
-    const uint8_t* in = static_cast<const uint8_t*>(src);  // the file may not align elements
+    const uint8_t* in = static_cast<const uint8_t*>(src);  // elements in the file may be unaligned
     Element* out = static_cast<Element*>(dst);
     const size_t row_bytes = static_cast<size_t>(cols) * sizeof(Element);
     for (int64_t c = 0; c < cols; ++c) {

@@ -1,7 +1,7 @@
-// Weight types with 256 values to a block and integer scales for sub-blocks of 16 or 32: Q2_K Q3_K
-// Q4_K Q5_K Q6_K IQ4_XS TQ1_0 TQ2_0. The same interface as in small_blocks.h. Codes are the file's
-// bytes, interleaved; 6-bit scales become bytes (three percent more memory, no bit picking in the
-// loop), and one multiplication per sub-block and vector makes them f32.
+// Quantization types with 256 values per block and integer scales for sub-blocks of 16 or 32: Q2_K
+// Q3_K Q4_K Q5_K Q6_K IQ4_XS TQ1_0 TQ2_0. The interface is that of small_blocks.h. Packed codes are
+// the file's bytes, interleaved. 6-bit scales become bytes, for three percent more memory and no
+// bit extraction in the loop. One multiplication per sub-block and vector turns them into f32.
 #pragma once
 
 #include "kernels/generic/k_subblocks.h"
@@ -50,8 +50,8 @@ struct Q4_K {
 };
 
 // Codes, for each 64 values and half of their quads: a dword of fifth bits, then the four dwords of
-// nibbles that they belong to. Bit 2 * (quad % 4) + part of a byte is of that quad and sub-block,
-// so that one loop over the block does, where the file's order has a shift for each 64 values.
+// nibbles they belong to. Bit 2 * (quad % 4) + part of a byte is for that quad and sub-block. So
+// one loop covers the block; the file's order needs another shift for each 64 values.
 struct Q5_K {
   using Block = BlockQ5_K;
   using Unpacked = Block;
@@ -116,9 +116,9 @@ struct Q5_K {
   }
 };
 
-// Codes: for each half of the block and quad three dwords, which hold the codes of parts 0 to 2 and
-// in their upper two bits those of part 3: fewer steps from memory to codes than from the file's
-// nibbles and pairs of bits.
+// Codes, for each half of the block and quad: three dwords with the codes of parts 0 to 2, and in
+// their upper two bits the code of part 3. That takes fewer steps from memory to codes than the
+// file's nibbles and pairs of bits.
 struct Q6_K {
   using Block = BlockQ6_K;
   using Unpacked = Block;
@@ -127,7 +127,7 @@ struct Q6_K {
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
     for (int r = 0; r < kRowGroup; r += 4) {
-      for (int i = 0; i < 4; ++i) {  // 32 columns of each half of a block, four quads of it
+      for (int i = 0; i < 4; ++i) {  // 32 columns of each half of a block: four of its quads
         const int half = i / 2, first = 16 * (i % 2);
         Dwords low0[4], low1[4], high4[4];
         columns_of(rows + r, offsetof(Block, ql) + static_cast<size_t>(64 * half + first), low0);
@@ -195,7 +195,7 @@ struct Q6_K {
   }
 };
 
-// The sixteen 6-bit scales of Q3_K less 32, and back.
+// The sixteen 6-bit scales of Q3_K minus 32, and back.
 SLUICE_INLINE void put_q3_scales(const uint8_t* scales, uint8_t* s, int row) {
   for (int j = 0; j < 16; ++j) {
     const int low = j < 8 ? scales[j] & 15 : scales[j - 8] >> 4;
@@ -417,8 +417,8 @@ struct TQ2_0 {
   }
 };
 
-// Base-3 digits are packed as the two-bit planes of TQ2_0 and run as such: a fifth more memory,
-// and no multiplication per weight.
+// Base-3 digits are packed like the two-bit planes of TQ2_0 and share its kernel: a fifth more
+// memory, and no multiplication per weight.
 struct TQ1_0 : TQ2_0 {
   using Block = BlockTQ1_0;
 

@@ -1,4 +1,4 @@
-// The scales of types with 256 values to a block: how they are packed, and read again.
+// The scales of types with 256 values per block: packing and unpacking.
 #pragma once
 
 #include "kernels/generic/small_blocks.h"
@@ -8,11 +8,11 @@ namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
 // The scales of a whole block follow the n_bytes byte items of its sub-blocks: f16 as in the file,
-// or f32 where reading that takes many instructions (kWideSupers).
+// or f32 where reading f16 takes many instructions (kWideSupers).
 constexpr int kSuperBytes = kWideSupers ? 4 : 2;
-// The room of one that stands alone: with it scales fill whole lines, and each block's lie before
-// its codes (kChunk in matmul.h), so that memory is read forwards alone. Two blocks' scales before
-// their codes took 40 % of the bandwidth of Zen 4.
+// Bytes of a scale that stands alone, with padding. So scales fill whole lines, each block's scales
+// come before its codes (kChunk in matmul.h), and memory is read strictly forwards. Two blocks'
+// scales before their codes cost 40 % of the bandwidth of Zen 4.
 constexpr int kWholeSuper = 4;
 
 SLUICE_INLINE void put_super(uint8_t* s, int n_bytes, int index, int row, f16 value) {
@@ -44,7 +44,7 @@ SLUICE_INLINE void load_supers(const uint8_t* s, int n_bytes, int index, int row
   }
 }
 
-// The same for four rows, whose f16 lie side by side in `halves`.
+// The same for four rows, whose f16 are consecutive in `halves`.
 SLUICE_INLINE void put_supers(uint64_t halves, uint8_t* s, int n_bytes, int index, int row) {
   uint8_t* at = s + kRowGroup * (n_bytes + kSuperBytes * index) + kSuperBytes * row;
   if constexpr (kWideSupers) {
@@ -53,7 +53,7 @@ SLUICE_INLINE void put_supers(uint64_t halves, uint8_t* s, int n_bytes, int inde
     memcpy(at, &halves, sizeof halves);
   }
 }
-// 16 bytes of each of four blocks, from `offset` on, as load_columns gives them.
+// 16 bytes of each of four blocks, from `offset` on, as load_columns returns them.
 template <class Block>
 SLUICE_INLINE void columns_of(const Block* const* rows, size_t offset, Dwords (&out)[4]) {
   const uint8_t* at[4];
@@ -61,7 +61,7 @@ SLUICE_INLINE void columns_of(const Block* const* rows, size_t offset, Dwords (&
   load_columns(at, out);
 }
 
-// Byte j of lane r is item `index` + j of row `row` + r.
+// Stores byte j of lane r as item `index` + j of row `row` + r.
 typedef uint8_t Bytes16 __attribute__((vector_size(16)));
 SLUICE_INLINE void put_four_items(Dwords bytes, uint8_t* s, int index, int row) {
   const Bytes16 b = __builtin_bit_cast(Bytes16, bytes);
@@ -73,7 +73,7 @@ SLUICE_INLINE void put_four_items(Dwords bytes, uint8_t* s, int index, int row) 
     memcpy(s + kRowGroup * (index + j) + row, &item, sizeof item);
   }
 }
-// The lower 16 bits of each lane side by side, then the upper ones.
+// The lower 16 bits of all lanes, and the upper 16 bits.
 struct Halves {
   uint64_t low, high;
 };
@@ -83,7 +83,7 @@ SLUICE_INLINE Halves split_halves(Dwords lanes) {
       Halves, __builtin_shufflevector(b, b, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
 }
 
-// The 6-bit scales and minimums of Q4_K and Q5_K, and back. Minimums go in pairs: [pair][row][2].
+// The 6-bit scales and minimums of Q4_K and Q5_K, and back. Minimums are in pairs: [pair][row][2].
 SLUICE_INLINE void put_four_mins(Dwords bytes, uint8_t* s, int pair, int row) {
   const Halves pairs = split_halves(bytes);
   uint8_t* at = s + kRowGroup * (8 + 2 * pair) + 2 * row;
@@ -93,7 +93,7 @@ SLUICE_INLINE void put_four_mins(Dwords bytes, uint8_t* s, int pair, int row) {
 SLUICE_INLINE int get_min(const uint8_t* s, int j, int row) {
   return s[kRowGroup * (8 + j / 2 * 2) + 2 * row + j % 2];
 }
-// A block begins with d, dmin and twelve bytes of them.
+// A block begins with d, dmin and twelve bytes of scales and minimums.
 template <class Block>
 SLUICE_INLINE void put_scales_and_mins(const Block* const* rows, uint8_t* s) {
   static_assert(offsetof(Block, scales) == 4 && sizeof(Block::scales) == 12);

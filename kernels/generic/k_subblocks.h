@@ -1,5 +1,5 @@
-// What weight types with 256 values to a block share: integer scales of sub-blocks of 16 or 32, the
-// products with them, and the minimums of those that have an offset.
+// What quantization types with 256 values per block share: integer scales of sub-blocks of 16 or
+// 32, the dot products with them, and the minimums of types that have an offset.
 #pragma once
 
 #include "kernels/generic/k_scales.h"
@@ -7,7 +7,7 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// out[v] = byte item `index`, unsigned or signed, times factor[v].
+// out[v] = byte item `index` (unsigned or signed) times factor[v].
 template <int kShift, int kMask, int NV>
 SLUICE_INLINE void scale_bits(const uint8_t* s, int index, int row0, const F32 (&factor)[NV],
                               F32 (&out)[NV]) {
@@ -29,13 +29,13 @@ SLUICE_INLINE void negate(F32 (&x)[NV]) {
   }
 }
 
-// kMask of every byte of dword `dword` (of a K-block) after a shift.
+// Bits kMask of every byte of dword `dword` of a K-block, after a shift.
 template <int kShift, int kMask>
 SLUICE_INLINE Bytes plane(const uint8_t* q, int dword, int v) {
   return bits<kShift, kMask>(load_bytes(q + kBytesStep * dword + 4 * kLanes * v));
 }
 
-// acc[v][t] -= d of the minimums * minimums . sums of x, for all of a block at once.
+// acc[v][t] -= dmin * minimums . sums of x, for a whole block at once.
 template <int NV, int T>
 SLUICE_INLINE void subtract_mins(const uint8_t* s, int row0, const Tokens& x, F32 (&acc)[NV][T]) {
   F32 dmin[NV];
@@ -83,8 +83,8 @@ SLUICE_INLINE void load_signed_factors(const uint8_t* s, int index, int row0, Fa
 }
 
 // Sub-blocks of 32 from `block` on, each with a scale in byte b; the block's own scale comes later.
-// codes(Int<part>, q, v, quad) as in dot_parts. kHigh: those of the second part, with one token,
-// are sixteen times as much.
+// codes(Int<part>, q, v, quad) as in dot_parts. kHigh: with one token, the codes of the second part
+// are sixteen times too large.
 template <int kCodeBytes, int kParts, int kMax, bool kHigh = false, int NV, int T, class F>
 SLUICE_INLINE void mul_scaled(const uint8_t* q, const uint8_t* s, int row0, const Tokens& x,
                               int block, const F& codes, F32 (&part)[NV][T]) {
@@ -120,7 +120,7 @@ SLUICE_INLINE void mul_scaled(const uint8_t* q, const uint8_t* s, int row0, cons
   }
 }
 
-// Sub-blocks of 16, two to an activation block, from `block` on, with signed scales in bytes 2b and
+// Sub-blocks of 16, two per activation block, from `block` on, with signed scales in bytes 2b and
 // 2b + 1. kMax: see dot_sums.
 template <int kCodeBytes, int kParts, int kMax, int kOffsetShift, int NV, int T, class F>
 SLUICE_INLINE void mul_signed_halves(const uint8_t* q, const uint8_t* s, int row0, const Tokens& x,

@@ -1,9 +1,9 @@
-// Scores with keys of four bits, in integers. Sixteen positions lie side by side (kernels.h has the
-// layout): a vector holds four channels of several positions, as packed weights hold four columns
-// of several rows, and a query row, quantized once for all positions, is the token that they are
-// multiplied with. So the product is the one of weights (subblock.h), no sum crosses lanes, and
-// scores come out in the order of the positions. Sums over 32 channels are exact; what follows is
-// one chain over the blocks of a row, whatever rows and positions are done together.
+// Scores with 4-bit keys, in integers. Keys of sixteen positions are interleaved (layout in
+// kernels.h): a vector holds four channels of several positions, as packed weights hold four
+// columns of several rows. A query row is quantized once for all positions and takes the place of a
+// token. So the dot product is the one of weights (subblock.h), no sum crosses lanes, and scores
+// come out in position order. Sums over 32 channels are exact. The rest is one chain over the
+// blocks of a row, independent of which rows and positions are computed together.
 #pragma once
 
 #include "kernels/generic/kv_rows.h"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kLaneBlock = kKvRun * 18;  // bytes of 32 channels of a run
 
-// Levels from 1 to 127, where every target's product takes them without loss.
+// Levels shifted to 1..127, the range that every target's dot product handles exactly.
 struct LevelCodes {
   const uint8_t* codes;
   SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
@@ -24,7 +24,7 @@ struct LevelCodes {
   }
 };
 
-// Scores of T rows with the positions of all runs that hold some of [from, to), NV vectors of them
+// Scores of T rows with the positions of all runs that overlap [from, to), NV vectors of positions
 // at a time.
 template <int T, int NV>
 SLUICE_NOINLINE void score_lanes(const Queries& q, const Rows& keys, bool ahead, float* p) {

@@ -1,6 +1,7 @@
-// Keys and values into the forms that kernels.h describes, and the rotation before. The scale is
-// the best of eight that map the largest value to different places, then the least-squares one for
-// the codes found. What becomes of a row, or of a group by channel, depends on nothing else.
+// Quantizes keys and values to the layouts of kernels.h, and rotates them before. The scale starts
+// as the best of eight that map the largest value to different levels, and is then the
+// least-squares one for the codes found. The result for a row, or for a group by channel, depends
+// on nothing else.
 #pragma once
 
 #include "kernels/generic/kv_rows.h"
@@ -10,9 +11,9 @@ namespace {
 
 constexpr int kKvVectors = kKvBlock / kLanes;
 
-// --- Hadamard's transform ------------------------------------------------------------------------
-// Within a vector: sums of its values by rows of signs, entry [i][j] of which is -1 to the number
-// of bits that i and j share.
+// --- Hadamard transform --------------------------------------------------------------------------
+// Within a vector: sums of its values with rows of signs. Entry [i][j] is -1 to the number of bits
+// that i and j share.
 struct Signs {
   float row[kLanes][kLanes];
 };
@@ -76,7 +77,7 @@ SLUICE_INLINE float put_bf16(float x, uint8_t* out) {
   return bf16_value(out);
 }
 
-// 32 values, zeros where there are fewer, and which of them there are: 1 or 0.
+// 32 values, zeros where there are fewer, and a 0/1 mask of those that exist.
 struct KvValues {
   F32 x[kKvVectors], there[kKvVectors];
   float peak;
@@ -97,17 +98,17 @@ SLUICE_NOINLINE KvValues load_block(const float* x, int32_t from, int32_t n) {
   return out;
 }
 
-// Below this the inverse overflows, and such values are nothing beside others.
+// Below this the inverse overflows, and such values are negligible.
 constexpr float kMinPeak = 1e-30f;
 
-// code - kMiddle of the level that is nearest to y.
+// code - kMiddle of the level nearest to y.
 template <class L>
 SLUICE_INLINE F32 nearest(F32 y) {
   const F32 code = round(L::flatten(y) + splat(L::kMiddle));
   return min(max(code, splat(0.0f)), splat(L::kCodes - 1)) - splat(L::kMiddle);
 }
 
-// Where the largest value of a block is tried, in outermost levels.
+// Candidates for the level of a block's largest value, in units of the outermost level.
 template <class L>
 constexpr float kTop[8] = {};
 template <>
@@ -115,7 +116,7 @@ constexpr float kTop<Levels4>[8] = {0.85f, 0.9f, 0.95f, 1.0f, 1.05f, 1.1f, 1.15f
 template <>
 constexpr float kTop<Levels2>[8] = {0.9f, 1.0f, 1.1f, 1.2f, 1.3f, 1.4f, 1.5f, 1.6f};
 
-// Codes of 32 values, and their scale to `scale`.
+// Computes the codes of 32 values and writes their scale.
 template <class L>
 SLUICE_INLINE void quantize_levels(const KvValues& of, uint8_t* scale, int32_t (&codes)[kKvBlock]) {
   const F32(&x)[kKvVectors] = of.x;
@@ -165,8 +166,8 @@ void quantize_kv(const float* x, int32_t n, void* row) {
   }
 }
 
-// Blocks of a position: their scales and the first four bytes of their codes, one block and four
-// bytes apart.
+// Where the blocks of a position are: its scale and the first four bytes of its codes. `block` and
+// `four` are the distances to the next block and to the next four bytes.
 struct Q4Places {
   uint8_t *scale, *codes;
   int32_t block, four;
@@ -195,7 +196,7 @@ void quantize_row_q2(const float* x, int32_t n, uint8_t* out) {
 }
 
 // --- groups --------------------------------------------------------------------------------------
-// Evenly spaced levels of kLanes channels, over the positions of a group.
+// Evenly spaced levels of kLanes channels over the positions of a group.
 struct Channels {
   F32 step, mid;
   SLUICE_INLINE_METHOD F32 code(F32 x) const {  // 0 .. 3
@@ -204,7 +205,7 @@ struct Channels {
   }
 };
 
-// Step and middle: the best of four fractions of the range, then by least squares.
+// Step and middle: the best of four fractions of the range, refined by least squares.
 SLUICE_INLINE Channels fit(const F32* x) {
   F32 low = x[0], high = x[0];
   for (int i = 1; i < kKvGroup; ++i) {

@@ -1,6 +1,6 @@
-// Keys and values as they lie in the cache, and as f32 vectors in registers: what each bit means is
-// in kernels.h. Every value is one fixed chain of operations of its code and scale, so it is the
-// same whether a tile of attention loads it or scratch holds it.
+// Reads the KV cache as f32 vectors in registers, from any layout of kernels.h. Each value is a
+// fixed chain of operations on its code and scale, so it is the same whether an attention tile or
+// scratch loads it.
 #pragma once
 
 #include "kernels/generic/unroll.h"
@@ -10,7 +10,7 @@ namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
 constexpr int kKvBlock = 32;    // values that share a scale
-constexpr int kPositions = 32;  // of a block of attention; whole vectors on every target
+constexpr int kPositions = 32;  // per attention block; whole vectors on every target
 
 constexpr float kLaneNumbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
@@ -29,13 +29,13 @@ SLUICE_INLINE F32 splat_bf16(const uint8_t* p) {
 }
 #endif
 
-// How codes of few bits become levels, and values levels: kUnit (u + c u^3) of u = code - kMiddle,
-// for four bits rounded.
+// Maps codes of few bits to levels: kUnit (u + c u^3) with u = code - kMiddle, rounded for four
+// bits. flatten() maps values back.
 struct Levels4 {
   static constexpr int kCodes = 16;
   static constexpr float kMiddle = 7.5f, kUnit = 63.0f / 10.875f, kCurve = 0.008f * kUnit;
   static constexpr float kOuter = kKvLevels4[15];
-  // The curve's inverse between the middles of neighbouring levels, by least squares.
+  // The curve's inverse at the midpoints between neighbouring levels, by least squares.
   static SLUICE_INLINE_METHOD F32 flatten(F32 y) {
     y = y * splat(1.0f / kUnit);
     const F32 y2 = y * y;
@@ -47,8 +47,7 @@ struct Levels2 {
   static constexpr int kCodes = 4;
   static constexpr float kMiddle = 1.5f, kUnit = 1.0f, kCurve = kKvCurve2;
   static constexpr float kOuter = kMiddle * (1.0f + kCurve * kMiddle * kMiddle);
-  static SLUICE_INLINE_METHOD F32
-  flatten(F32 y) {  // their one boundary to each side is where u is 1
+  static SLUICE_INLINE_METHOD F32 flatten(F32 y) {  // the only boundary on each side is at u = 1
     return y * splat(1.0f / (1.0f + 1.75f * kKvCurve2));
   }
 };
@@ -76,7 +75,7 @@ SLUICE_INLINE F32 level(F32 u) {
   }
 }
 
-// 0, 1 .. n - 1, again and again: what bits above a code's own say does not matter.
+// 0, 1 .. n - 1, repeated: bits above the code's own do not matter.
 struct CodeLanes {
   float lanes[kLanes];
 };
@@ -88,8 +87,8 @@ constexpr CodeLanes repeat_codes(int n) {
 template <class L>
 constexpr CodeLanes kRepeated = repeat_codes(L::kCodes);
 
-// Levels, times the scale if one is given, of the codes that begin at bit kShift of kLanes bytes.
-// Where all levels fit a vector they are computed once and looked up: the same chain either way.
+// Levels (times the scale, if given) of the codes that begin at bit kShift of kLanes bytes. If all
+// levels fit a vector they are computed once and looked up; the arithmetic is the same.
 template <class L, int kShift, class... Scale>
 SLUICE_INLINE F32 load_levels(const uint8_t* p, Scale... scale) {
   if constexpr (L::kCodes == 16 && kLanes < 16) {
@@ -105,21 +104,21 @@ SLUICE_INLINE F32 load_levels(const uint8_t* p, Scale... scale) {
   }
 }
 
-// --- forms ---------------------------------------------------------------------------------------
-// Rows of a block's positions: row i at data + i * stride. Only rows [from, to) may be read: the
-// others may never have been written, or not exist.
+// --- layouts -------------------------------------------------------------------------------------
+// A row per position of a block: row i is at data + i * stride. Only rows [from, to) may be read;
+// the others may be unwritten or not exist.
 enum class Form : uint8_t { kF32, kF16, kQ8, kQ4, kQ4Lanes, kQ2, kQ2Channels };
-// Of kQ4Lanes run i is at data + i * stride, and positions beside those in [from, to) may be read.
+// In kQ4Lanes run i is at data + i * stride, and positions outside [from, to) may be read.
 struct Rows {
   Form form;
   int from, to;
   const uint8_t* data;
   int64_t stride;           // in bytes
-  const uint8_t* channels;  // of kQ2Channels: the group's steps, then its middles
-  int64_t middles;          // in bytes from the former to the latter
+  const uint8_t* channels;  // for kQ2Channels: the group's steps, then its middles
+  int64_t middles;          // distance from the steps to the middles, in bytes
 };
 
-// Rows of queries: in f32, and where keys are in lanes as quantize_q8 leaves one after the other.
+// Rows of queries in f32. If keys are in lanes also as quantize_q8 output, one row after the other.
 struct Queries {
   const float* data;
   int64_t ld;
@@ -131,8 +130,8 @@ struct Queries {
   }
 };
 
-// How a row lies: units of kUnit vectors in kBytes bytes. load_part<i>(p, c) is vector i of the
-// unit at p, and c what its channels have in common over a group, from column c of the rows.
+// The layout of a row: units of kUnit vectors in kBytes bytes. load_part<i>(p, c) is vector i of
+// the unit at p; c holds what is common to a channel over a group, from column c of the rows on.
 struct NoChannels {
   SLUICE_INLINE_METHOD NoChannels(const Rows&, int32_t) {}
 };
@@ -196,7 +195,7 @@ struct Q2ChannelRows {
 };
 
 // --- scratch -------------------------------------------------------------------------------------
-// The first n values of p and zeros.
+// The first n values at p, then zeros.
 SLUICE_INLINE F32 load_f16_n(const uint8_t* p, int n) {
   if (n >= kLanes) return load_f16(p);
   f16 padded[kLanes] = {};
@@ -212,7 +211,7 @@ SLUICE_NOINLINE void widen_f16(const Rows& in, int32_t cols, int32_t ld, float* 
   }
 }
 
-// Of the last unit what lies beyond ld is left out.
+// Stores nothing beyond ld, even if the last unit is longer.
 template <class T>
 SLUICE_NOINLINE void widen_units(const Rows& in, int32_t ld, float* out) {
   constexpr int kUnit = T::kUnit;
@@ -232,7 +231,7 @@ SLUICE_NOINLINE void widen_units(const Rows& in, int32_t ld, float* out) {
   }
 }
 
-// By channel: what channels have in common is loaded once for all rows.
+// Quantized by channel: steps and middles are loaded once for all rows.
 SLUICE_NOINLINE void widen_channels(const Rows& in, int32_t ld, float* out) {
   using T = Q2ChannelRows;
   for (int32_t c = 0; c < ld; c += T::kUnit * kLanes) {
@@ -251,7 +250,7 @@ SLUICE_NOINLINE void widen_channels(const Rows& in, int32_t ld, float* out) {
   }
 }
 
-// A row's blocks out of their runs.
+// Gathers a row's blocks from their runs.
 SLUICE_NOINLINE void widen_lanes(const Rows& in, int32_t ld, float* out) {
   for (int i = in.from; i < in.to; ++i) {
     const uint8_t* block = in.data + i / kKvRun * in.stride;
@@ -268,7 +267,8 @@ SLUICE_NOINLINE void widen_lanes(const Rows& in, int32_t ld, float* out) {
   }
 }
 
-// As f32, `ld` values a row, a multiple of lanes; of f16 those from `cols` on may be anything.
+// Converts to f32 with `ld` values per row, a multiple of lanes. For f16, values from `cols` on are
+// undefined.
 Rows widen(const Rows& in, int32_t cols, int32_t ld, float* out) {
   switch (in.form) {
     case Form::kF32:

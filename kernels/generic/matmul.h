@@ -1,7 +1,7 @@
-// The drivers of matrix products: GEMV and GEMM are one loop over row groups, tiles of tokens and
-// K-blocks, with the accumulators of a tile in registers. A group in file layout is packed into the
-// scratch first, so both forms share the arithmetic, and each (row, token) pair sees the same
-// operations in the same order whatever the tile: results are equal to the bit.
+// The drivers of matrix multiplication. GEMV and GEMM are one loop over row groups, tiles of tokens
+// and K-blocks, with a tile's accumulators in registers. A group in file layout is first packed
+// into scratch, so both layouts share the arithmetic. Each (row, token) pair sees the same
+// operations in the same order for any tile, so results are bit-identical.
 #pragma once
 
 #include "kernels/generic/small_blocks.h"
@@ -28,8 +28,8 @@ SLUICE_INLINE void put_result(const MatmulArgs& a, int64_t row, int64_t t, int n
   store_n(y, acc, n);
 }
 
-// How many K-blocks' scales come together before their codes: as many as keep vectors of codes
-// aligned.
+// How many K-blocks' scales are stored together before their codes: as many as keep vectors of
+// codes aligned.
 template <class K>
 constexpr int kChunk = K::kScaleBytes* kRowGroup % kBytesStep == 0       ? 1
                        : 2 * K::kScaleBytes* kRowGroup % kBytesStep == 0 ? 2
@@ -52,22 +52,22 @@ SLUICE_INLINE void for_each_block(Byte* group, int64_t n_blocks, const F& f) {
 }
 
 static_assert(!kTiledActs || kTokenTile == kActTile);
-// Tokens that make no tile of so many go one by one. A tile of two is not worth its bytes where
-// these travel.
+// Tokens that do not fill a tile of this size run one by one. A tile of two is not worth its code
+// size where code is downloaded.
 #if defined(__wasm__)
 constexpr int kMinTile = 4;
 #else
 constexpr int kMinTile = 2;
 #endif
 
-// Types that go through dot_parts, where their codes are fetched ahead.
+// Types that use dot_parts, which prefetches their codes.
 template <class K>
 constexpr bool kFetchesCodes = K::kType == Type::kQ3_K || K::kType == Type::kQ4_K ||
                                K::kType == Type::kQ5_K || K::kType == Type::kQ6_K;
-// Sub-blocks that share bytes there, with one token.
+// Sub-blocks that share bytes in dot_parts, with one token.
 template <class K>
 constexpr int kSumsTogether = K::kType == Type::kQ3_K || K::kType == Type::kQ6_K ? 4 : 2;
-// Their scales, with one token: see kFetchAhead.
+// Prefetches their scales, with one token: see kFetchAhead.
 template <class K>
 SLUICE_INLINE void fetch_scales(const uint8_t* scales) {
   constexpr int kScales = K::kScaleBytes * kRowGroup;
@@ -75,14 +75,14 @@ SLUICE_INLINE void fetch_scales(const uint8_t* scales) {
 }
 
 #if defined(SLUICE_HIGH_NIBBLES)
-// Types whose products have a form with high nibbles as they lie.
+// Types whose multiplication has a variant that leaves high nibbles unshifted.
 template <class K>
 constexpr bool kHasHigh =
     K::kType == Type::kQ4_0 || K::kType == Type::kQ4_1 || K::kType == Type::kQ4_K;
 #endif
 
-// A group of rows times T tokens from token t0. With one token all vectors of the group go together
-// and share the activation loads; with more, kTileVecs of them, as registers allow.
+// A group of rows times T tokens from token t0. With one token all vectors of the group run
+// together and share the activation loads; with more, kTileVecs of them, as registers allow.
 template <class K, int NV, int T, bool kHigh = false>
 void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64_t t0) {
   const int64_t n_blocks = a.w.cols / K::kBlock;
@@ -99,7 +99,7 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
     Tokens x = {static_cast<const uint8_t*>(a.x.q8) + static_cast<size_t>(t0) * stride, stride};
     constexpr int kSteps = K::kBlock / kActValues;
     x.step = (K::kCodeBytes + K::kScaleBytes) * kRowGroup / kSteps;
-    // Later tiles, and what was packed just now, find them near.
+    // Later tiles, and weights that were just packed, find them in cache.
     const bool from_memory =
         T > 1 ? t0 == 0 && v0 == 0 && a.w.packed : K::kBlock == kSuperBlock && !kFetchesCodes<K>;
     for (int64_t left = n_blocks; left > 0; left -= kChunk<K>) {
@@ -138,19 +138,19 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
   }
 }
 
-// Tiles of several vectors are a third of a binary's code: for the types that most files consist
-// of.
+// Tiles of several vectors are a third of a binary's code, so only the types that most files
+// consist of have them.
 template <class K>
 constexpr int kTileVecsOf = K::kType == Type::kQ4_0 || K::kType == Type::kQ8_0 ||
                                     K::kType == Type::kQ4_K || K::kType == Type::kQ6_K
                                 ? kTileVecs
                                 : 1;
 
-// With those a pass of two tokens is to cost little more than one.
+// With these, a forward pass of two tokens should cost little more than one token.
 template <class K>
 constexpr int kMinTileOf = kTileVecsOf<K> > 1 && kTiledActs ? 2 : kMinTile;
 
-// All tokens of a product, in tiles as large as can be: f(Int<T>, first token).
+// All tokens of a multiplication, in the largest possible tiles: f(Int<T>, first token).
 template <int T, int kMin, class F>
 SLUICE_INLINE void for_token_tiles(int32_t n_tokens, int64_t t, const F& f) {
   for (; t + T <= n_tokens; t += T) f(Int<T>{}, t);
@@ -185,7 +185,7 @@ struct Quantized {
     static constexpr Block kZero{};
     const int64_t n_blocks = cols / K::kBlock;
     const Block* base = static_cast<const Block*>(src);
-    // The group behind this one, which will be packed next as a rule: see Ahead in unpacked_gemv.h.
+    // The next group, usually the next to be packed: see Ahead in unpacked_gemv.h.
     const Block* ahead = base + kRowGroup * n_blocks;
     const auto fetch = [&]() SLUICE_INLINE_LAMBDA {
       const uint8_t* bytes = reinterpret_cast<const uint8_t*>(ahead);
@@ -193,7 +193,7 @@ struct Quantized {
       ahead += kRowGroup;
     };
     if constexpr (K::kType == Type::kQ4_0 || K::kType == Type::kQ8_0) {
-      // Blocks as small as these cost less than fetching and advancing pointers to each.
+      // Blocks this small cost less than prefetching and advancing pointers to each.
       if (n_rows == kRowGroup) {
         for_each_block<K>(static_cast<uint8_t*>(dst), n_blocks, [&](uint8_t* q, uint8_t* s) {
           const Block* rows[kRowGroup];

@@ -1,9 +1,9 @@
-// Packed weights. A group holds kRowGroup rows: for one K-block after the other (or two, or four:
-// kChunk), what its scales need, row by row ([item][row]), then the code bytes, four of each row in
-// turn ([dword][row][4]). Four bytes of a row fill one 32-bit lane, so a vector
-// holds several rows and no sum ever crosses lanes. A product reads all of it from front to back,
-// each byte once: one stream through the whole matrix, which prefetchers keep up with (codes and
-// scales apart took nearly twice the time from memory). About the file's size.
+// Packed weights. A group holds kRowGroup rows. For each K-block (or for two or four: kChunk) it
+// has the scales row by row ([item][row]), then the code bytes, four of each row in turn
+// ([dword][row][4]). Four bytes of a row fill one 32-bit lane, so a vector holds several rows and
+// no sum crosses lanes. A multiplication reads each byte once, front to back: one stream through
+// the whole matrix, which prefetchers follow. Separate streams for codes and scales took nearly
+// twice the time from memory. The size is about the file's.
 #pragma once
 
 #include <string.h>
@@ -14,14 +14,14 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-constexpr int kBytesStep = 4 * kRowGroup;  // from one dword of a row to its next
-constexpr int kHalfStep = 2 * kRowGroup;   // from one 16-bit item to the next
+constexpr int kBytesStep = 4 * kRowGroup;  // between consecutive dwords of a row
+constexpr int kHalfStep = 2 * kRowGroup;   // between consecutive 16-bit items
 
 typedef uint32_t Dwords __attribute__((vector_size(16)));
 
-// 16 bytes of each of four rows by transposing: dword i of row r goes to lane r of columns[i].
-// Streamed weights are packed for every prompt, and dword by dword that took three times as long as
-// the product.
+// Transposes 16 bytes of each of four rows: dword i of row r goes to lane r of columns[i]. Streamed
+// weights are packed for every prompt; dword by dword, packing took three times as long as the
+// multiplication.
 SLUICE_INLINE void load_columns(const uint8_t* const* rows, Dwords (&columns)[4]) {
   Dwords a, b, c, d;
   memcpy(&a, rows[0], 16);
@@ -37,13 +37,13 @@ SLUICE_INLINE void load_columns(const uint8_t* const* rows, Dwords (&columns)[4]
   columns[2] = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
   columns[3] = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
 }
-// Four f16 side by side, as load_scale and load_f16 want them. (Four stores of two bytes would keep
-// a load of eight waiting.)
+// Four consecutive f16, as load_scale and load_f16 expect. (A load of eight bytes would wait for
+// four stores of two bytes.)
 SLUICE_INLINE uint64_t join_halves(const f16 (&h)[4]) {
   return h[0] | static_cast<uint64_t>(h[1]) << 16 | static_cast<uint64_t>(h[2]) << 32 |
          static_cast<uint64_t>(h[3]) << 48;
 }
-// Four dwords of each row, from rows[r] on.
+// Interleaves four dwords of each row, from rows[r] on.
 SLUICE_INLINE void interleave_4(const uint8_t* const (&rows)[kRowGroup], uint8_t* out) {
 #if defined(SLUICE_WIDE_LANES)
   Bytes columns[4];
@@ -59,7 +59,7 @@ SLUICE_INLINE void interleave_4(const uint8_t* const (&rows)[kRowGroup], uint8_t
   }
 #endif
 }
-// n_dwords from the first of each row, a multiple of four.
+// The same for n_dwords per row, a multiple of four.
 SLUICE_INLINE void interleave(const uint8_t* const* rows, int n_dwords, uint8_t* out) {
   for (int j = 0; j < n_dwords; j += 4) {
     const uint8_t* at[kRowGroup];
@@ -71,7 +71,7 @@ SLUICE_INLINE void deinterleave(const uint8_t* in, int row, int n_dwords, void* 
   uint8_t* bytes = static_cast<uint8_t*>(out);
   for (int j = 0; j < n_dwords; ++j) memcpy(bytes + 4 * j, in + kBytesStep * j + 4 * row, 4);
 }
-// Dword `index` of row `row`; one of the file; one of four equal bytes.
+// Stores dword `index` of row `row`; loads a dword of the file; makes one of four equal bytes.
 SLUICE_INLINE void put_dword(uint8_t* q, int index, int row, uint32_t value) {
   memcpy(q + kBytesStep * index + 4 * row, &value, 4);
 }
@@ -86,7 +86,7 @@ SLUICE_INLINE uint32_t get_dword(const uint8_t* q, int index, int row) {
 SLUICE_INLINE uint32_t every(uint32_t byte) {
   return byte * 0x01010101u;
 }
-// Item `index` of the scales, 16 or 8 bits wide from byte offset `base`.
+// Stores and loads item `index` of the scales, 16 or 8 bits wide from byte offset `base`.
 SLUICE_INLINE void put_half(uint8_t* s, int index, int row, uint16_t value) {
   memcpy(s + kHalfStep * index + 2 * row, &value, 2);
 }

@@ -1,7 +1,7 @@
-// QSF's own weight types. A block of 64 values is exactly two blocks of 32 that other types have: a
-// scale and a minimum with codes of 4 bits (Q4_1), or -d, 0 and d with the codes 7, 8 and 9 (Q4_0).
-// So they are packed as these, and products, tiles and rows are theirs; what it costs is memory,
-// since codes of 1 to 3 bits take 4 once they are packed. Files and slots hold them as they are.
+// QSF's own quantization types. A block of 64 values is exactly two blocks of 32 of another type: a
+// scale and a minimum with 4-bit codes (Q4_1), or -d, 0 and d as the codes 7, 8 and 9 (Q4_0). They
+// are packed as these and use their kernels. The cost is memory: codes of 1 to 3 bits take 4 once
+// packed. Files and stream slots hold the original blocks.
 #pragma once
 
 #include "kernels/generic/matmul.h"
@@ -9,7 +9,7 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// Eight fields of `bits` bits, at most 4, to the low bits of eight bytes in the same order.
+// Spreads eight fields of `bits` bits, at most 4, to the low bits of eight bytes, in order.
 SLUICE_INLINE uint64_t spread(uint64_t x, int bits) {
   constexpr uint64_t kLanes32 = 0x0000000100000001, kLanes16 = 0x0001000100010001;
   const auto apart = [&](int fields, uint64_t lanes) SLUICE_INLINE_LAMBDA {
@@ -28,7 +28,7 @@ SLUICE_INLINE uint64_t qsf_bits(const uint8_t* from, size_t bytes) {
   return x;
 }
 
-// Block::qs of 32 values, of which code(j) are the eight from 8 j on.
+// Writes Block::qs of 32 values; code(j) returns the eight codes from 8 j on.
 template <class Code>
 SLUICE_INLINE void put_nibbles(uint8_t* qs, const Code& code) {
   for (int i = 0; i < 2; ++i) {
@@ -37,7 +37,7 @@ SLUICE_INLINE void put_nibbles(uint8_t* qs, const Code& code) {
   }
 }
 
-// Half `half` of a block of `bytes` bytes.
+// Widens half `half` of a block of `bytes` bytes.
 SLUICE_INLINE void widen(const uint8_t* block, size_t bytes, int half, BlockQ4_1* out) {
   memcpy(&out->d, block, sizeof out->d);
   memcpy(&out->m, block + sizeof out->d, sizeof out->m);
@@ -58,7 +58,7 @@ SLUICE_INLINE void widen(const uint8_t* block, size_t, int half, BlockQ4_0* out)
   });
 }
 
-// Packs as K packs, from blocks of `bytes` bytes: see Quantized::pack_group.
+// Packs blocks of `bytes` bytes as K packs: see Quantized::pack_group.
 template <class K>
 SLUICE_NOINLINE void pack_widened(const void* src, int32_t n_rows, int64_t cols, void* dst,
                                   size_t bytes) {

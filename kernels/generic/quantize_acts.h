@@ -1,7 +1,7 @@
-// Activations to int8, 32 values at a time, rounded to nearest. The largest value maps to one of
-// 127 to 120, whichever leaves the smallest squared error, and the scale is then the least-squares
-// one for the integers found: together that takes a fifth off the error of always mapping it to
-// 127, for a twentieth of a prompt's time in the tab.
+// Quantizes activations to int8, 32 values at a time, rounded to nearest. The largest value maps to
+// one of 127 to 120, whichever leaves the smallest squared error. The scale is then the
+// least-squares one for the integers found. Compared with always mapping to 127, the error is a
+// fifth smaller, for a twentieth of a prompt's time in the browser.
 #pragma once
 
 #include "kernels/generic/unroll.h"
@@ -18,7 +18,7 @@ constexpr int kActVectors = kActValues / kLanes;
 SLUICE_INLINE float rounding_error(const F32 (&x)[kActVectors], float largest, float top) {
   const F32 inverse = splat(top / largest);
   const F32 scale = splat(largest / top);
-  F32 sum[2] = {splat(0.0f), splat(0.0f)};  // two: one would be a chain of latencies
+  F32 sum[2] = {splat(0.0f), splat(0.0f)};  // two accumulators: one would be a chain of latencies
   SLUICE_UNROLL for (int i = 0; i < kActVectors; ++i) {
     const F32 e = neg_mul_add(round(x[i] * inverse), scale, x[i]);
     sum[i % 2] = mul_add(e, e, sum[i % 2]);
@@ -26,7 +26,7 @@ SLUICE_INLINE float rounding_error(const F32 (&x)[kActVectors], float largest, f
   return reduce_add(sum[0] + sum[1]);
 }
 
-// values points at 32 of them.
+// Quantizes the 32 values at `values`.
 SLUICE_INLINE void quantize_block(const float* values, ActBlock& out) {
   F32 x[kActVectors], peak = splat(0.0f);
   SLUICE_UNROLL for (int i = 0; i < kActVectors; ++i) {
@@ -34,11 +34,11 @@ SLUICE_INLINE void quantize_block(const float* values, ActBlock& out) {
     peak = max(abs(x[i]), peak);
   }
   const float largest = reduce_max(peak);
-  // Below this the inverse overflows, and such values are nothing beside any weight.
+  // Below this the inverse overflows, and such values are negligible beside any weight.
   const bool visible = largest > 1e-30f;
   float top = 127.0f;
   if (visible) {
-    // All of them before any is compared: nobody can predict which is the least.
+    // All errors are computed before any comparison: the smallest is not predictable.
     float errors[8];
     SLUICE_UNROLL for (int i = 0; i < 8; ++i) {
       errors[i] = rounding_error(x, largest, 127.0f - static_cast<float>(i));
@@ -72,8 +72,8 @@ SLUICE_INLINE void quantize_block(const float* values, ActBlock& out) {
   out.m.super = 0;
 }
 
-// The sums of 256 values for products with integer minimums: in 16 bits, rounded to nearest, which
-// adds a hundredth of what rounding the values themselves has cost.
+// The sums of 256 values in 16 bits, rounded to nearest, for multiplying with integer minimums. The
+// rounding adds a hundredth of the error of rounding the values themselves.
 SLUICE_INLINE void put_super_sums(ActBlock* blocks) {
   float largest = 0.0f;
   for (int b = 0; b < kActSuper; ++b) {
@@ -99,7 +99,7 @@ size_t q8_bytes(int64_t cols) {
   return (blocks * sizeof(ActBlock) + 63) / 64 * 64;
 }
 
-// The values of kActTile tokens in the place of theirs: dword j of each side by side.
+// Interleaves the values of kActTile tokens in place: dword j of each token side by side.
 template <class Block>
 SLUICE_INLINE void tile_values(Block* (&tokens)[kActTile]) {
   if constexpr (kTiledActs) {

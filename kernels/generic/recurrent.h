@@ -1,8 +1,8 @@
-// What recurrent layers do from token to token: convolution over time, recurrences over a matrix
-// for each head, and Mamba's selective scan. Channels (a state's columns) do not see each other, so
-// they fill the vectors, and no sum crosses lanes: each column's result is the same however columns
-// are split over calls and tokens over batches. A call takes few columns through all its tokens,
-// and their state stays in the first cache.
+// Recurrent layers: convolution over time, recurrences over a matrix per head, and Mamba's
+// selective scan. Channels (columns of a state) are independent, so they fill the vectors and no
+// sum crosses lanes. A column's result does not depend on how columns are split over calls or
+// tokens over batches. A call takes a few columns through all its tokens, so their state stays in
+// L1.
 #pragma once
 
 #include "kernels/generic/vector_math.h"
@@ -11,7 +11,7 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// kVecs whole vectors, or (with kTail) the first n lanes of one.
+// kVecs whole vectors or, with kTail, the first n lanes of one.
 template <int kVecs, bool kTail>
 struct Columns {
   static_assert(!kTail || kVecs == 1);
@@ -38,7 +38,7 @@ struct Columns {
       SLUICE_UNROLL for (int i = 0; i < kVecs; ++i) store(p + i * kLanes, v[i]);
     }
   }
-  // this + x * y, each a Columns or an F32 for all.
+  // this + x * y; x is a Columns, or an F32 for all columns.
   SLUICE_INLINE_METHOD void add_product(F32 x, const Columns& y) {
     SLUICE_UNROLL for (int i = 0; i < kVecs; ++i) v[i] = mul_add(x, y.v[i], v[i]);
   }
@@ -64,7 +64,7 @@ SLUICE_INLINE void over_columns(const Args& args, int64_t n_columns) {
 
 // --- convolution ---------------------------------------------------------------------------------
 struct Convolve {
-  // Last token first: in place, a token's row is read by those after it only.
+  // Last token first: in place, only later tokens read a token's row.
   template <int kVecs, bool kTail>
   SLUICE_NOINLINE void run(const ConvArgs& a, int64_t c, int n) {
     using Cols = Columns<kVecs, kTail>;

@@ -1,8 +1,8 @@
-// Weight types with 32 values to a block: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 IQ4_NL MXFP4. Each is a struct
-// of what the drivers in matmul.h need: the file block, the packed bytes per row and block, pack
-// and unpack of a block of kRowGroup rows, and `mul`, the block's product for NV vectors of rows
-// and T tokens: q points at the first vector's codes, s at the scales of the whole group, where
-// row0 is the first vector's first row. The packed codes are the file's own bytes, interleaved.
+// Quantization types with 32 values per block: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 IQ4_NL MXFP4. Each is a
+// struct for the drivers in matmul.h: the file block, the packed bytes per row and block, pack and
+// unpack of a block of kRowGroup rows, and `mul`. `mul` multiplies the block for NV vectors of rows
+// and T tokens: q points at the first vector's codes, s at the scales of the whole group, and row0
+// is the first vector's first row. Packed codes are the file's bytes, interleaved.
 #pragma once
 
 #include <stddef.h>
@@ -17,7 +17,7 @@ SLUICE_INLINE void interleave_field(const Block* const* rows, const uint8_t* (&f
   for (int r = 0; r < kRowGroup; ++r) fields[r] = reinterpret_cast<const uint8_t*>(rows[r]) + kItem;
 }
 
-// Quads 0..3 are the low halves of the block's four dwords, 4..7 the high ones.
+// Quads 0..3 are the low halves of the block's four dwords, 4..7 the high halves.
 struct Nibbles {
   const uint8_t* q;
   SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
@@ -26,15 +26,15 @@ struct Nibbles {
   }
 };
 
-// The same with the high halves where they are, which makes them sixteen times as much.
+// The same with unshifted high halves, which are sixteen times too large.
 struct HighNibbles {
   const uint8_t* q;
   SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
     return bits<0, 0xf0>(load_bytes(q + kBytesStep * (j % 4) + 4 * kLanes * v));
   }
 };
-// Of 32 nibbles, as dot_codes. kHigh: the high ones have sums of their own, shifted once instead of
-// the codes.
+// dot_codes for 32 nibbles. kHigh: the high nibbles have their own sums, which are shifted once
+// instead of the codes.
 template <int NV, int T, int kOffsetShift, bool kHigh>
 SLUICE_INLINE void dot_nibbles(const Tokens& x, const uint8_t* q, I32 (&out)[NV][T]) {
   if constexpr (kHigh) {
@@ -53,7 +53,7 @@ SLUICE_INLINE void dot_nibbles(const Tokens& x, const uint8_t* q, I32 (&out)[NV]
   }
 }
 
-// Bit `from` of every byte, alone, as bit kTo.
+// Moves bit `from` of every byte to bit kTo and clears the others.
 template <int kTo>
 SLUICE_INLINE Bytes move_bit(Bytes a, int from) {
   switch (from) {  // a constant once loops are unrolled
@@ -76,7 +76,7 @@ SLUICE_INLINE Bytes move_bit(Bytes a, int from) {
   }
 }
 
-// As Nibbles, with the fifth bits in dword 4: byte i, bit j belongs to byte i of quad j.
+// As Nibbles, with fifth bits in dword 4: bit j of byte i is for byte i of quad j.
 struct FiveBits {
   const uint8_t* q;
   SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
@@ -153,8 +153,8 @@ struct Q4_1 {
   }
 };
 
-// The 32 fifth bits of a block as FiveBits wants them: bit k goes to byte k % 4, bit k / 4, which
-// is twice "even bits to the low half, odd bits to the high half". The inverse undoes the steps.
+// The 32 fifth bits of a block in the order of FiveBits: bit k goes to byte k % 4, bit k / 4. That
+// is "even bits to the low half, odd bits to the high half" twice. The inverse undoes the steps.
 SLUICE_INLINE uint32_t swap_bits(uint32_t x, uint32_t mask, int by) {
   const uint32_t t = (x ^ (x >> by)) & mask;
   return x ^ t ^ (t << by);
@@ -248,7 +248,7 @@ struct Q5_1 {
   }
 };
 
-// Codes that are indices into a table of signed values.
+// Codes that index a table of signed values.
 struct Iq4Codes {
   const uint8_t* q;
   SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
@@ -283,7 +283,7 @@ struct IQ4_NL {
   }
 };
 
-// MXFP4 values plus 16, so that they are unsigned codes with a power of two for an offset.
+// MXFP4 values plus 16: unsigned codes whose offset is a power of two.
 inline constexpr int8_t kMxfp4Codes[16] = {16, 17, 18, 19, 20, 22, 24, 28,
                                            16, 15, 14, 13, 12, 10, 8,  4};
 struct Mxfp4Codes {
@@ -292,7 +292,7 @@ struct Mxfp4Codes {
     return lookup16(kMxfp4Codes, Nibbles{q}(v, j));
   }
 };
-// 2^(e - 128) as bfloat16: exact, the two smallest are subnormal.
+// 2^(e - 128) as bfloat16. Exact; the two smallest are subnormal.
 SLUICE_INLINE uint16_t mxfp4_scale(int e) {
   return static_cast<uint16_t>(e >= 2 ? (e - 1) << 7 : 0x20 << e);
 }

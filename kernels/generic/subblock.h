@@ -1,5 +1,5 @@
-// The inner product of one sub-block: codes of NV vectors of rows times the activations of T
-// tokens, exact in integers. Everything that multiplies quantized weights goes through here.
+// The dot product of one sub-block: codes of NV vectors of rows times the activations of T tokens,
+// exact in integers. All multiplication of quantized weights goes through here.
 #pragma once
 
 #include "kernels/generic/pack.h"
@@ -9,9 +9,9 @@ namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
 // The activations of T tokens at one K-block: token t's blocks start at base + t * stride. `ahead`
-// is where the weights lie that several tokens have fetched while they are multiplied, `step` bytes
-// to each of their blocks, or null: at so many products to a byte no core sees the next load in
-// time by itself, and its prefetchers are busy with as many streams as there are tokens.
+// is null, or where to prefetch weights, `step` bytes for each of the blocks, while several tokens
+// are multiplied. With that much work per byte no core issues the next load in time, and the
+// hardware prefetchers are busy with one stream per token.
 struct Tokens {
   const uint8_t* base;
   size_t stride;
@@ -21,7 +21,7 @@ struct Tokens {
     return *reinterpret_cast<const ActBlock*>(base + static_cast<size_t>(t) * stride +
                                               static_cast<size_t>(block) * sizeof(ActBlock));
   }
-  // One token's activations from `block` on.
+  // One token's activations, from `block` on.
   SLUICE_INLINE_METHOD Tokens from(int block) const {
     return {anchor(base + static_cast<size_t>(block) * sizeof(ActBlock)), stride};
   }
@@ -31,11 +31,11 @@ struct Tokens {
   }
 };
 
-// How many sub-blocks that share bytes go together for one token.
+// Maximum number of sub-blocks sharing bytes that run together for one token.
 constexpr int kMaxTogether = 4;
 
-// Quad j of NV vectors times T tokens. j is a constant, which the instructions hold. X is Tokens,
-// and a parameter so that only targets with kTiledActs need the functions for it.
+// Quad j of NV vectors times T tokens. j is a constant, encoded in the instructions. X is Tokens;
+// it is a parameter so that only targets with kTiledActs need the functions for it.
 template <int NV, int T, class S, class X, class F>
 SLUICE_INLINE void dot_quad(const X& x, int block, int j, const F& codes, S (&sum)[NV][T]) {
   keep_order();
@@ -54,12 +54,12 @@ SLUICE_INLINE void dot_quad(const X& x, int block, int j, const F& codes, S (&su
     }
   }
 }
-// Sub-blocks have an integer scale each (Factor[NV]), which multiplies as soon as the target likes,
-// or none (Ones).
+// Sub-blocks have an integer scale each (Factor[NV]), applied as soon as the target likes, or none
+// (Ones).
 struct Ones {
   SLUICE_INLINE_METHOD Ones operator[](int) const { return {}; }
 };
-// What dot_parts takes, where factors are loaded behind it.
+// The factors for dot_parts: none if they are loaded after it.
 template <class W>
 SLUICE_INLINE decltype(auto) factors_of(const W& factors) {
   if constexpr (kFactorsLate) {
@@ -79,7 +79,7 @@ SLUICE_INLINE void settle_all(const W& factors, S (&sum)[NV][T]) {
   }
 }
 
-// What the sums of T tokens start from: (-sum x) << kOffsetShift, or 0 where that is -1.
+// Initial sums of T tokens: (-sum x) << kOffsetShift, or 0 if kOffsetShift is -1.
 template <int kFirst, int kQuads, int kOffsetShift, int NV, int T, class S>
 SLUICE_INLINE void start_all(const Tokens& x, int block, S (&sum)[NV][T]) {
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
@@ -95,16 +95,16 @@ SLUICE_INLINE void start_all(const Tokens& x, int block, S (&sum)[NV][T]) {
   }
 }
 
-// sum[v][t] = sum over kQuads quads of codes(v, quad) . x[t], plus (-sum x) << kOffsetShift when
+// sum[v][t] = sum over kQuads quads of codes(v, quad) . x[t], plus (-sum x) << kOffsetShift if
 // kOffsetShift >= 0. Quads kFirst .. kFirst + kQuads of activation block `block`. With kPairs the
-// quads are taken as 0, 4, 1, 5, ... so that two nibbles of one byte are used together. kMax: the
-// greatest code, or with kQuads == 4 the greatest distance from the offset.
+// order of quads is 0, 4, 1, 5, ... so that both nibbles of a byte are used together. kMax: the
+// largest code, or with kQuads == 4 the largest distance from the offset.
 template <int kFirst, int kQuads, int kOffsetShift, bool kPairs, int NV, int T, class S, class W,
           class F>
 SLUICE_INLINE void dot_sums(const Tokens& x, int block, const F& codes, const W& factors,
                             S (&sum)[NV][T]) {
   static_assert(kQuads == 4 || kQuads == 8);
-  constexpr int kNext = kPairs ? kQuads / 2 : 1;  // from the first quad of a step to the second
+  constexpr int kNext = kPairs ? kQuads / 2 : 1;  // distance between the two quads of a step
   constexpr int kEvery = kSettleEvery<S> < kQuads ? kSettleEvery<S> : kQuads;
   if constexpr (kFirst == 0) x.fetch(block);
   start_all<kFirst, kQuads, kOffsetShift>(x, block, sum);
@@ -125,14 +125,14 @@ SLUICE_INLINE void dot_codes(const Tokens& x, int block, const F& codes, I32 (&o
   }
 }
 
-// One token takes all that memory gives. Of blocks of 256 values, which a core is long at, hardware
-// alone fetches half of that, so they have bytes fetched that are used this much later, evenly
-// between the products: in bursts it is worth half.
+// With one token, memory bandwidth is the limit. On blocks of 256 values, which keep a core busy
+// for long, hardware prefetch alone reaches half of it. So bytes are prefetched this far ahead,
+// evenly between the multiplications; in bursts the gain is half.
 constexpr int kFetchAhead = 4096;
 
-// Sub-blocks whose codes share bytes, for one token: each byte is read once, in the order of
-// memory. kCodeBytes: of a block of 256. codes(Int<part>, q, v, quad) belong to activation block
-// `part` of x; the sums are those of dot_sums.
+// Sub-blocks whose codes share bytes, for one token: each byte is read once, in memory order.
+// kCodeBytes: code bytes of a block of 256. codes(Int<part>, q, v, quad) are the codes for
+// activation block `part` of x; the sums are those of dot_sums.
 template <int kCodeBytes, int kFirst, int kQuads, int kOffsetShift, int kParts, int NV, class S,
           class W, class F>
 SLUICE_INLINE void dot_parts(const Tokens& x, const uint8_t* q, const F& codes, const W& factors,

@@ -46,7 +46,7 @@ const TypeOps* find(Type type) {
   return nullptr;
 }
 
-// One token times a group of rows in file layout, or null: they are packed first.
+// One token times a group of rows in file layout, or null if these are packed first.
 using Direct = void (*)(const MatmulArgs& a, const uint8_t* rows, int64_t row);
 Direct direct([[maybe_unused]] Type type) {
 #if defined(SLUICE_DIRECT)
@@ -61,7 +61,7 @@ Direct direct([[maybe_unused]] Type type) {
       return multiply_direct<DirectIQ4_XS>;
     case Type::kQ4_K:
       return multiply_direct<DirectScaledK<BlockQ4_K>>;
-#if !defined(__wasm__)  // whose bytes travel
+#if !defined(__wasm__)  // code size matters on wasm
     case Type::kQ5_K:
       return multiply_direct<DirectScaledK<BlockQ5_K>>;
 #endif
@@ -93,9 +93,8 @@ void unpack_row(const Matrix& m, int64_t row, float* out) {
   ops.unpack_row(group, static_cast<int>(row % kRowGroup), m.cols, out);
 }
 
-// Packed rows [r0, r1) times many tokens, a panel of rows and a batch of tokens at a time: both
-// stay in a core's second cache while they meet. Row group by row group, the activations of a whole
-// prompt came from the third for each.
+// Packed rows [r0, r1) times many tokens, a panel of rows and a batch of tokens at a time, so that
+// both stay in L2. Row group by row group, each would read a whole prompt's activations from L3.
 void multiply_panels(const TypeOps& ops, const MatmulArgs& a) {
   constexpr size_t kPanelBytes = 192 << 10;
   const size_t group_bytes = ops.group_bytes(a.w.cols);
@@ -154,7 +153,7 @@ const Table kTable = {
     unpack_row,
     q8_bytes,
     quantize_q8,
-    packed_group_bytes,  // the scratch holds one packed group
+    packed_group_bytes,  // scratch holds one packed group
     matmul,
     attention_scratch,
     attention,

@@ -1,9 +1,9 @@
-// One token times rows in file layout, without packing them: what streamed weights meet when text
-// is generated, where packing took as long as the product. 16 bytes of each of kLanes rows are a
-// Run: targets of four lanes multiply it row by row and bring the integer sums of four rows into
-// one vector (isa/four_lanes.h), wider ones transpose it in registers (isa/wide_lanes.h). From
-// there on every operation is the one that packed weights see, in the same order, so the result is
-// the same to the bit. For the types that most files consist of; everything else is packed.
+// One token times rows in file layout, without packing: the path of streamed weights in decode
+// steps, where packing took as long as the multiplication. A Run is 16 bytes of each of kLanes
+// rows. Targets with four lanes multiply it row by row and gather the integer sums of four rows in
+// one vector (isa/four_lanes.h); wider ones transpose it in registers (isa/wide_lanes.h). From
+// there on the operations and their order are those of packed weights, so results are
+// bit-identical. Only for the types that most files consist of; everything else is packed.
 #pragma once
 
 #include "kernels/generic/matmul.h"
@@ -11,16 +11,15 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// The kLanes rows after these, touched from front to back meanwhile: so many rows are as many
-// streams that end soon, which no prefetcher follows, but so they are one stream through the whole
-// matrix.
+// Touches the next kLanes rows from front to back meanwhile. Rows are as many short streams, which
+// no prefetcher follows; touched this way they form one stream through the whole matrix.
 struct Ahead {
   const uint8_t* at;
   template <class Block, int kSteps>
   SLUICE_INLINE_METHOD void step() {
     static_assert(kLanes * sizeof(Block) % kSteps == 0);
     constexpr size_t kBytes = kLanes * sizeof(Block) / kSteps;
-    // A line may be left out now and then.
+    // Skipping a line now and then is harmless.
     SLUICE_UNROLL for (size_t i = 0; i < (kBytes + 55) / 64; ++i) touch(at + 64 * i);
     at += kBytes;
   }
@@ -43,7 +42,7 @@ struct DirectQ4_0 {
   }
 };
 
-// 32 codes that are indices into a table, from `offset` of a block on.
+// 32 codes that index a table, from `offset` of a block on.
 SLUICE_INLINE I32 dot_table_codes(const FileRows& w, size_t offset, const ActBlock& x) {
   const Run qs = load_run(w, offset);
   return dot_signed_runs(x, [&](int i, int run) SLUICE_INLINE_LAMBDA {
@@ -103,7 +102,7 @@ struct DirectQ8_0 {
   }
 };
 
-// Q4_K, and Q5_K, which has a fifth bit to every code.
+// Q4_K, and Q5_K, which has a fifth bit for every code.
 template <class B>
 struct DirectScaledK {
   using Block = B;
@@ -126,7 +125,7 @@ struct DirectScaledK {
     const RowHalves dmin = load_row_halves(w, offsetof(Block, dmin));
     acc = neg_mul_add(to_f32(isum), load_f16(&dmin) * scale, acc);
     F32 part = splat(0.0f);
-    [[maybe_unused]] Bytes fifths[2][4];  // those of this turn lowest
+    [[maybe_unused]] Bytes fifths[2][4];  // the current step's bits are lowest
     if constexpr (kFifthBits) {
       SLUICE_UNROLL for (int run = 0; run < 2; ++run) {
         const Run qh = load_run(w, offsetof(Block, qh) + 16 * static_cast<size_t>(run));
@@ -165,7 +164,7 @@ struct DirectScaledK {
   SLUICE_INLINE_METHOD static void each_byte(I32 bytes, I32* out) {
     unroll<4>([&](auto i) SLUICE_INLINE_LAMBDA { out[i] = byte_of<decltype(i)::value>(bytes); });
   }
-  // Four minimums times the sums of four activation blocks, which come in pairs.
+  // Four minimums times the sums of four activation blocks, which are stored in pairs.
   SLUICE_INLINE_METHOD static I32 mins(I32 m, const ActBlock* pair) {
     return pair_dot(byte_pair_of<0>(m), splat_pair(pair[0].m.super)) +
            pair_dot(byte_pair_of<2>(m), splat_pair(pair[1].m.super));

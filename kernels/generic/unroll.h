@@ -1,4 +1,4 @@
-// Loops whose index must be a constant expression, because it picks a shift. Everything else uses
+// Loops whose index must be a constant expression, because it selects a shift. Everything else uses
 // SLUICE_UNROLL, which costs the compiler far less.
 //   unroll<4>([&](auto i) SLUICE_INLINE_LAMBDA { constexpr int n = decltype(i)::value; ... });
 #pragma once
@@ -10,7 +10,7 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// An integer constant that is a type, usable as an index.
+// An integer constant as a type, usable as an index.
 template <int kValue>
 struct Int {
   static constexpr int value = kValue;

@@ -1,7 +1,6 @@
 // The table's vector functions: norms, rotary embedding, activations, softmax, f16, argmax. Sums
-// run in vectors over blocks and across blocks in double, so that they stay accurate however long
-// the vector is. Tails go through load_n and store_n: nothing past n is read or written, and out
-// may be one of the inputs.
+// use vectors within blocks and double across blocks, so they stay accurate for any length. Tails
+// use load_n and store_n: nothing past n is read or written, and out may be one of the inputs.
 #pragma once
 
 #include "kernels/generic/vector_math.h"
@@ -30,7 +29,7 @@ SLUICE_INLINE void map(const float* a, const float* b, int64_t n, float* out, F 
   if (rest > 0) store_n(out + i, f(load_n(a + i, rest), load_n(b + i, rest)), rest);
 }
 
-// The first n lanes, zeros after.
+// The first n lanes, then zeros.
 SLUICE_INLINE F32 keep_n(F32 a, int n) {
   float lanes[kLanes] = {};
   store_n(lanes, a, n);
@@ -81,9 +80,9 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* 
   }
 }
 
-// (x - mean) / sqrt(variance + eps) * weight + bias; Ba, Kiros, Hinton 2016. The variance is taken
-// from the differences: E[x^2] - mean^2 cancels. The mean is two floats, the second from a pass of
-// its own, since x may be far from 0 compared with how much it varies.
+// (x - mean) / sqrt(variance + eps) * weight + bias; Ba, Kiros, Hinton 2016. The variance uses the
+// differences, since E[x^2] - mean^2 cancels. The mean is two floats, the second from its own pass
+// over x, which may be far from 0 compared with its spread.
 void layer_norm(const float* x, const float* weight, const float* bias, float eps, int64_t n,
                 float* out) {
   const double count = static_cast<double>(n);
@@ -211,8 +210,8 @@ void f16_to_f32(const f16* x, int64_t n, float* out) {
 }
 
 // --- argmax --------------------------------------------------------------------------------------
-// The first of the greatest; NaN is less than everything, 0 where nothing is greater than -inf.
-// Only the block that holds it is searched by element.
+// The first of equal maxima; NaN is less than everything; 0 if nothing exceeds -inf. Only the block
+// with the maximum is searched element by element.
 int64_t argmax(const float* x, int64_t n) {
   constexpr int64_t kBlock = 1024;
   float best = kNegativeInfinity;

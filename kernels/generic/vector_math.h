@@ -1,7 +1,7 @@
 // Elementary functions on vectors of floats. Polynomials are our own minimax fits (Lawson's
-// iteration), relative error in the comment; the rest is the target's rounding. exp carries the
-// others: the sigmoid forms of SiLU and GELU need no tanh, and lose nothing in the tails to
-// cancellation.
+// iteration) with the relative error in the comment; the rest is the target's rounding. The others
+// build on exp: the sigmoid forms of SiLU and GELU need no tanh and lose nothing to cancellation in
+// the tails.
 #pragma once
 
 #include "kernels/isa/simd_interface.h"
@@ -11,11 +11,11 @@ namespace {
 
 constexpr float kNegativeInfinity = -__builtin_inff();
 
-// e^x, about one ulp; 0 below -86.6, e^88.3 above 88.3, NaN for NaN. Cody and Waite's reduction
-// with a short high part, so that it is exact without FMA too; 3.1e-9 on [-ln 2 / 2, ln 2 / 2].
+// e^x, about one ulp; 0 below -86.6, e^88.3 above 88.3, NaN for NaN. Cody-Waite reduction with a
+// short high part, exact even without FMA; 3.1e-9 on [-ln 2 / 2, ln 2 / 2].
 SLUICE_INLINE F32 exp(F32 x) {
   const F32 lowest = splat(-86.6f);
-  const F32 magic = splat(12582912.0f);  // 1.5 * 2^23: rounds, and leaves the integer in the bits
+  const F32 magic = splat(12582912.0f);  // 1.5 * 2^23: rounds; the low bits are the integer
   const F32 y = max(lowest, min(splat(88.3f), x));
   const F32 t = mul_add(y, splat(1.44269504f), magic);
   const F32 n = t - magic;

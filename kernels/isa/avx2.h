@@ -1,7 +1,7 @@
-// The vocabulary for AVX2 with FMA and F16C: eight rows a vector. vpmaddubsw gives 16-bit pair
-// sums; where the codes are small enough for a sub-block to stay inside 16 bits, they are added
-// there and widened once. Signed codes use |w| * (x with w's sign), which cannot saturate because
-// activations stay in +-127.
+// SIMD operations for AVX2 with FMA and F16C: eight rows per vector. vpmaddubsw gives 16-bit pair
+// sums. Where codes are small enough for a sub-block to fit 16 bits, sums are added there and
+// widened once. Signed codes use |w| * (x with w's sign), which cannot saturate because activations
+// are within +-127.
 #pragma once
 
 #include <immintrin.h>
@@ -269,12 +269,12 @@ SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
   return sum + widen_pairs({_mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x.v, w.w))});
 }
 
-// Volatile, because compilers gather what has no result into one place, and a burst is worth half.
+// Volatile: otherwise compilers gather the prefetches in one place, and a burst gains only half.
 SLUICE_INLINE void prefetch(const void* p) {
   asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
 }
 
-// Halves of two vectors are added at a time, then quarters of the results, then pairs.
+// Adds halves of two vectors at a time, then quarters of the results, then pairs.
 SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
   __m256 s[4];
   for (int i = 0; i < 4; ++i) {
@@ -289,7 +289,7 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
 SLUICE_INLINE __m128i load_16_bytes(const uint8_t* p) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
 }
-// 16 bytes of each row: dword i of row r goes to lane r of out[i].
+// Transposes 16 bytes of each row: dword i of row r goes to lane r of out[i].
 SLUICE_INLINE void transpose_rows(const uint8_t* const (&rows)[kLanes], Bytes (&out)[4]) {
   __m256i m[4];  // rows i and i + 4
   SLUICE_UNROLL for (int i = 0; i < 4; ++i) {

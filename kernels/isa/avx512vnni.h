@@ -1,6 +1,6 @@
-// The vocabulary for AVX-512 with VNNI: sixteen rows a vector, and one vpdpbusd for 64 products.
-// Codes are the unsigned operand, so signed codes are held as w + 128 and the sum starts from
-// -128 * sum(x); everything stays exact in 32 bits.
+// SIMD operations for AVX-512 with VNNI: sixteen rows per vector, and one vpdpbusd for 64
+// multiplications. Codes are the unsigned operand, so signed codes are stored as w + 128 and the
+// sum starts at -128 * sum(x). Everything is exact in 32 bits.
 #pragma once
 
 #include <immintrin.h>
@@ -232,12 +232,12 @@ SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
   return dot(sum, w, x);
 }
 
-// Volatile, because compilers gather what has no result into one place, and a burst is worth half.
+// Volatile: otherwise compilers gather the prefetches in one place, and a burst gains only half.
 SLUICE_INLINE void prefetch(const void* p) {
   asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
 }
 
-// Halves of two vectors are added at a time, then quarters of the results, and so on.
+// Adds halves of two vectors at a time, then quarters of the results, and so on.
 SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
   __m512 s[4];
   for (int i = 0; i < 4; ++i) {
@@ -252,7 +252,7 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
   return {_mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee))};
 }
 
-// 16 bytes of each row: dword i of row r goes to lane r of out[i].
+// Transposes 16 bytes of each row: dword i of row r goes to lane r of out[i].
 SLUICE_INLINE void transpose_rows(const uint8_t* const (&rows)[kLanes], Bytes (&out)[4]) {
   __m512i m[4];  // rows i, i + 4, i + 8 and i + 12
   SLUICE_UNROLL for (int i = 0; i < 4; ++i) {

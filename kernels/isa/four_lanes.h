@@ -1,7 +1,7 @@
-// What generic/unpacked_gemv.h needs beside the SIMD interface, for targets of four lanes: 16
-// columns of one row fill a vector, where packed ones hold four columns of four rows. The target
-// provides load_row and load_signed_row: 16 activations, from column 16 half of a block, as its dot
-// products want them beside 16 codes of one row.
+// Operations of generic/unpacked_gemv.h for targets with four lanes. 16 columns of one row fill a
+// vector, where packed weights have four columns of four rows. The target provides load_row and
+// load_signed_row: 16 activations (from column 16, one half of a block) in the order that its dot
+// products expect beside 16 codes of one row.
 #pragma once
 
 #include <string.h>
@@ -25,7 +25,7 @@ SLUICE_INLINE I32 reduce_add_each(const I32 (&m)[kLanes]) {
                   __builtin_shufflevector(ab, cd, 1, 3, 5, 7));
 }
 
-// Four rows of blocks, `stride` bytes apart.
+// Four rows of blocks, `stride` bytes apart in memory.
 struct FileRows {
   const uint8_t* base;
   size_t stride;
@@ -35,7 +35,7 @@ struct FileRows {
   SLUICE_INLINE_METHOD void advance(size_t bytes) { base += bytes; }
 };
 
-// 16 bytes of each row, read where they are used; [r] is row r's.
+// 16 bytes of each row, loaded on use; [r] is row r's.
 struct Run {
   FileRows rows;
   SLUICE_INLINE_METHOD Bytes operator[](int r) const { return load_bytes(rows.at(r, 0)); }
@@ -44,7 +44,7 @@ SLUICE_INLINE Run load_run(FileRows w, size_t offset) {
   w.advance(offset);
   return {w};
 }
-// Dword i of each row.
+// Loads dword i of each row into out[i].
 SLUICE_INLINE void load_row_columns(FileRows w, size_t offset, Bytes (&out)[4]) {
   const uint8_t* rows[4];
   SLUICE_UNROLL for (int r = 0; r < 4; ++r) rows[r] = w.at(r, offset);
@@ -52,7 +52,7 @@ SLUICE_INLINE void load_row_columns(FileRows w, size_t offset, Bytes (&out)[4]) 
   load_columns(rows, columns);
   SLUICE_UNROLL for (int i = 0; i < 4; ++i) out[i] = __builtin_bit_cast(Bytes, columns[i]);
 }
-// An f16 of each row.
+// One f16 of each row.
 using RowHalves = uint64_t;
 SLUICE_INLINE RowHalves load_row_halves(FileRows w, size_t offset) {
   f16 h[4];
@@ -60,8 +60,8 @@ SLUICE_INLINE RowHalves load_row_halves(FileRows w, size_t offset) {
   return join_halves(h);
 }
 
-// Lane r: the sum over kRuns runs of 16 columns, from column 16 * first of x on, whose codes are
-// codes(i, run) with i as in Run.
+// Lane r: the sum over kRuns runs of 16 columns, from column 16 * first of x on. Their codes are
+// codes(i, run), with i as in Run.
 template <int kMax, int kRuns, class F>
 SLUICE_INLINE I32 dot_runs(const ActBlock& x, int first, const F& codes) {
   using S = Sum<kMax, 4 * kRuns>;

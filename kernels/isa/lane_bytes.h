@@ -1,5 +1,5 @@
-// What products with weights in file layout share: bytes inside 32-bit lanes, in the compiler's
-// portable vectors, for scales that lie together row by row; and lines of memory fetched in time.
+// Shared by multiplications with weights in file layout: access to bytes inside 32-bit lanes, in
+// the compiler's portable vectors, for scales stored together row by row; and software prefetch.
 #pragma once
 
 #include "kernels/isa/simd_interface.h"
@@ -20,9 +20,9 @@ SLUICE_INLINE I32 lanes_of(Bytes a) {
   return __builtin_bit_cast(I32, a);
 }
 
-// Has a line of memory fetched that will be used soon.
+// Prefetches a line of memory that will be used soon.
 SLUICE_INLINE void touch(const uint8_t* p) {
-#if defined(__wasm__)  // there is no instruction for it but to load
+#if defined(__wasm__)  // no prefetch instruction: loads instead
   const uint8_t byte = *p;
   asm volatile("" ::"r"(byte));
 #else
@@ -30,7 +30,7 @@ SLUICE_INLINE void touch(const uint8_t* p) {
 #endif
 }
 
-// Byte kByte of each lane, and two bytes from there on as 16-bit integers.
+// Byte kByte of each lane, and two bytes from there as 16-bit integers.
 template <int kByte>
 SLUICE_INLINE I32 byte_of(I32 a) {
   return __builtin_bit_cast(I32, __builtin_bit_cast(UnsignedLanes, a) >> 8 * kByte & 255);

@@ -1,5 +1,5 @@
-// For targets whose compiler makes the machine's code itself and orders it well: what WebAssembly
-// needs to hold an order (wasm_common.h) is next to nothing here.
+// For targets whose compiler emits machine code directly and orders it well. What WebAssembly needs
+// to keep the order of code (wasm_common.h) is almost nothing here.
 #pragma once
 
 #include "kernels/isa/simd_interface.h"
@@ -7,13 +7,14 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// Activations of several tokens need no common load: a broadcast is part of a product, or free.
+// Activations of several tokens need no shared load: a broadcast is part of a dot product, or free.
 constexpr bool kTiledActs = false;
-// Between quads, where a compiler would keep too many of them in registers at once.
+// Called between quads, where a compiler would keep too many of them in registers at once.
 SLUICE_INLINE void keep_order() {}
 template <class Vector>
 SLUICE_INLINE void keep(Vector&) {}
-// p, where a compiler would keep what was loaded for one part of a block until another needs it.
+// Returns p. Stops the compiler from keeping what one part of a block loaded until another needs
+// it.
 template <int>
 SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
   asm("" : "+r"(p));

@@ -1,6 +1,6 @@
-// The vocabulary for AArch64: NEON, with the dot product instructions where the compiler may use
-// them (isa/neondot.cpp), else widening products and pairwise sums. Codes and activations are both
-// signed here, so 7-bit and signed codes take the same path and need no offsets of their own.
+// SIMD operations for AArch64: NEON, with dot product instructions where the compiler may use them
+// (isa/neondot.cpp), otherwise widening multiplications and pairwise sums. Codes and activations
+// are both signed, so 7-bit and signed codes take the same path and need no offsets.
 #pragma once
 
 #include <arm_neon.h>
@@ -100,7 +100,7 @@ SLUICE_INLINE F32 select(Mask m, F32 a, F32 b) {
   return {vbslq_f32(m.v, a.v, b.v)};
 }
 
-// Lane i is the sum of the lanes of m[i], each in the same order.
+// Lane i is the sum of the lanes of m[i], all added in the same order.
 SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
   return {vpaddq_f32(vpaddq_f32(m[0].v, m[1].v), vpaddq_f32(m[2].v, m[3].v))};
 }
@@ -240,7 +240,7 @@ SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
 #if defined(__ARM_FEATURE_DOTPROD)
   return {vdotq_s32(sum.v, w.v, x.v)};
 #else
-  // Two products fit 16 bits together: codes reach -128, activations only +-127.
+  // Two products fit in 16 bits: codes reach -128, activations only +-127.
   const int16x8_t low = vmull_s8(vget_low_s8(w.v), vget_low_s8(x.v));
   const int16x8_t high = vmull_high_s8(w.v, x.v);
   return {vpadalq_s16(sum.v, vpaddq_s16(low, high))};
@@ -275,6 +275,6 @@ SLUICE_INLINE void prefetch(const void* p) {
 #include "kernels/isa/plain_factor.h"
 #include "kernels/isa/plain_values.h"
 #include "kernels/isa/whole_sum.h"
-// It needs the sums:
+// Included last, because it uses the sums:
 // clang-format off
 #include "kernels/isa/four_lanes.h"

@@ -1,6 +1,6 @@
-// Integer sums for targets whose byte product gives 16-bit pair sums: as many as fit are added in
-// 16 bits before they are widened, which halves the work or better for small codes. The target
-// provides no_pairs() for zero, pair_products(codes, quad), + and shl<n> on I16, widen_pairs(I16),
+// Integer sums for targets whose byte product gives 16-bit pair sums. As many as fit are added in
+// 16 bits before they are widened, which for small codes at least halves the work. The target
+// provides no_pairs() (zero), pair_products(codes, quad), + and shl<n> on I16, widen_pairs(I16),
 // load_factor and load_signed_factor.
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// Codes up to kMax times activations up to 127, two to a lane: how many quads stay inside 16 bits.
+// With codes up to kMax and activations up to 127, two per lane: how many quads fit in 16 bits.
 template <int kMax>
 constexpr int kQuadsThatFit = 32767 / (2 * 127 * kMax) >= 8   ? 8
                               : 32767 / (2 * 127 * kMax) >= 4 ? 4
@@ -48,7 +48,7 @@ SLUICE_INLINE I32 finish(const PairSum<kEvery>& sum) {
   return sum.wide;
 }
 
-// A sub-block's integer scale in both halves of a lane: it multiplies where a sum is widened
+// A sub-block's integer scale, in both halves of a lane: it multiplies where a sum is widened
 // anyway.
 using Factor = I16;
 constexpr bool kFactorsLate = false;
@@ -65,7 +65,7 @@ template <int kEvery>
 SLUICE_INLINE F32 finish_two(const PairSum<kEvery>& a, Factor, const PairSum<kEvery>& b, Factor) {
   return to_f32(a.wide + b.wide);
 }
-// The same for sums that lie apart from their scales, row by row.
+// The same for sums stored apart from their scales, row by row.
 SLUICE_INLINE F32 scaled(I32 sum, I32 factor) {
   return to_f32(sum * factor);
 }
@@ -73,8 +73,8 @@ SLUICE_INLINE F32 scaled_two(I32 a, I32 factor_a, I32 b, I32 factor_b) {
   return to_f32(a * factor_a + b * factor_b);
 }
 
-// Sums over 16 columns begin with their offset in 16 bits: on the way there they may wrap, but the
-// end fits (kMax is the greatest distance of a code from the offset).
+// Sums over 16 columns start with their offset in 16 bits. They may wrap on the way, but the result
+// fits (kMax is the largest distance of a code from the offset).
 SLUICE_INLINE int32_t half_word(int32_t sum01, int32_t sum23) {
   return static_cast<int32_t>((static_cast<uint32_t>(sum01) & 0xffff) | static_cast<uint32_t>(sum23)
                                                                             << 16);

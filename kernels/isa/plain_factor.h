@@ -1,5 +1,5 @@
-// The integer scales of a vector of sub-blocks, in the form that finish of whole_sum.h multiplies
-// by, for targets that load bytes as f32 as fast as anything else.
+// The integer scales of a vector of sub-blocks, in the form that finish() of whole_sum.h multiplies
+// by. For targets that load bytes as f32 as fast as any other type.
 #pragma once
 
 #include "kernels/isa/simd_interface.h"

@@ -1,5 +1,5 @@
-// Storing quantized activations in the form of the target's block, for compilers that make vectors
-// of loops over them.
+// Stores quantized activations in the layout of the target's block. For compilers that vectorize
+// these loops.
 #pragma once
 
 #include "kernels/isa/act_block.h"
@@ -19,7 +19,7 @@ SLUICE_INLINE void store_values(const int32_t* q, ActBlock16& b) {
     b.q16[i + 3] = static_cast<int16_t>(q[i + 3]);
   }
 }
-// sums[h][k]: over columns 2k and 2k + 1 of each four of half h.
+// sums[h][k]: the sum over columns 2k and 2k + 1 of every four in half h.
 SLUICE_INLINE void put_values(const I32 (&rounded)[kActValues / kLanes], ActBlock& out,
                               int32_t (&sums)[2][2]) {
   int32_t q[kActValues];

@@ -1,9 +1,10 @@
-// The relaxed instructions as functions that the build merges in and inlines (relaxed.wat).
+// The relaxed SIMD instructions as functions; the build merges them in and inlines them
+// (relaxed.wat).
 #pragma once
 
 #include <wasm_simd128.h>
 
-// Same type as in relaxed.wat; plain C names because they are imports.
+// Same types as in relaxed.wat; plain C names because they are imports.
 extern "C" {
 __attribute__((const, import_module("relaxed"), import_name("dot"))) v128_t relaxed_dot(
     v128_t acts_i8, v128_t weights, v128_t acc);

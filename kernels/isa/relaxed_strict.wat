@@ -1,6 +1,6 @@
-;; relaxed.wat in plain SIMD, for engines without relaxed SIMD or without the instruction behind it (the
-;; kernels' tests, in Node): the same results within the limits that relaxed.wat states (madd and nmadd
-;; round twice). All bytes of dot's weights are signed.
+;; relaxed.wat in plain SIMD, for engines without relaxed SIMD or without the instruction behind it
+;; (the kernels' tests, in Node). Results are the same within the limits stated in relaxed.wat; madd
+;; and nmadd round twice. All bytes of dot's weights are signed.
 (module
   (func (export "dot") (param $a v128) (param $w v128) (param $acc v128) (result v128)
     (local $lo v128) (local $hi v128)

@@ -1,8 +1,8 @@
-// The vector vocabulary for any CPU: four lanes in the compiler's portable vectors, which become
-// SSE2 on x86-64 and plain code elsewhere. It also defines what every other target's functions
+// SIMD operations for any CPU: four lanes in the compiler's portable vectors, which become SSE2 on
+// x86-64 and plain code elsewhere. This file also defines what the operations of other targets
 // mean. A target header is included once per translation unit, with SLUICE_TARGET naming the
-// namespace; everything has internal linkage, because code compiled for one instruction set must
-// never be chosen by the linker for another.
+// namespace. Everything has internal linkage: the linker must never replace a function by one
+// compiled for another instruction set.
 #pragma once
 
 #include <string.h>
@@ -36,7 +36,7 @@ struct I32 {
 struct Mask {
   VectorI32 v;
 };
-// 4 * kLanes bytes: lane i holds bytes 4i .. 4i + 3.
+// 4 * kLanes bytes: lane i has bytes 4i .. 4i + 3.
 struct Bytes {
   VectorU8 v;
 };
@@ -53,7 +53,7 @@ SLUICE_INLINE F32 load(const float* p) {
 SLUICE_INLINE void store(float* p, F32 a) {
   memcpy(p, &a, sizeof a);
 }
-// The first n lanes (0 <= n <= kLanes); the others are 0. Touches n floats only.
+// The first n lanes (0 <= n <= kLanes); the others are 0. Reads n floats only.
 SLUICE_INLINE F32 load_n(const float* p, int n) {
   float lanes[kLanes] = {};
   for (int i = 0; i < n; ++i) lanes[i] = p[i];
@@ -74,7 +74,7 @@ SLUICE_INLINE F32 operator*(F32 a, F32 b) {
 SLUICE_INLINE F32 operator/(F32 a, F32 b) {
   return {a.v / b.v};
 }
-// a * b + c, fused where the target can.
+// a * b + c, fused if the target can.
 SLUICE_INLINE F32 mul_add(F32 a, F32 b, F32 c) {
   return {a.v * b.v + c.v};
 }
@@ -82,7 +82,7 @@ SLUICE_INLINE F32 mul_add(F32 a, F32 b, F32 c) {
 SLUICE_INLINE F32 neg_mul_add(F32 a, F32 b, F32 c) {
   return {c.v - a.v * b.v};
 }
-// The second operand where either is NaN.
+// Returns the second operand if either is NaN.
 SLUICE_INLINE F32 min(F32 a, F32 b) {
   return {a.v < b.v ? a.v : b.v};
 }
@@ -119,8 +119,7 @@ SLUICE_INLINE I32 splat_i32(int32_t x) {
 SLUICE_INLINE void store(int32_t* p, I32 a) {
   memcpy(p, &a, sizeof a);
 }
-// They wrap, as the instructions do: a block of attention scores holds places that are not in use
-// yet.
+// These wrap, like the instructions: a block of attention scores contains unused positions.
 SLUICE_INLINE I32 operator+(I32 a, I32 b) {
   return {reinterpret_cast<VectorI32>(reinterpret_cast<VectorU32>(a.v) +
                                       reinterpret_cast<VectorU32>(b.v))};
@@ -142,20 +141,20 @@ SLUICE_INLINE F32 as_f32(I32 a) {
 SLUICE_INLINE I32 as_i32(F32 a) {
   return {reinterpret_cast<VectorI32>(a.v)};
 }
-// Rounded to nearest, ties to even; unspecified outside +-2^22 and for NaN.
+// Rounds to nearest, ties to even; unspecified outside +-2^22 and for NaN.
 SLUICE_INLINE I32 round_i32(F32 a) {
   // 1.5 * 2^23: the low bits of the sum are the rounded integer.
   return {reinterpret_cast<VectorI32>(a.v + 12582912.0f) - 0x4B400000};
 }
-// To an integer, ties to even; |a| < 2^22.
+// Rounds to an integer, ties to even; |a| < 2^22.
 SLUICE_INLINE F32 round(F32 a) {
   return to_f32(round_i32(a));
 }
 
 // --- conversions on load and store ---------------------------------------------------------------
 SLUICE_INLINE float f16_value(uint16_t h) {
-  // Shift into f32's fields, then multiply by 2^112 to move the exponent's bias; subnormals come
-  // out right, infinities and NaN get the exponent patched.
+  // Shift into f32's fields, then multiply by 2^112 to rebias the exponent. Subnormals come out
+  // right; infinities and NaN get their exponent patched.
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   const uint32_t shifted = static_cast<uint32_t>(h & 0x7fffu) << 13;
   float f;
@@ -190,11 +189,11 @@ SLUICE_INLINE F32 load_f16(const void* p) {
   memcpy(h, p, sizeof h);
   return {VectorF32{f16_value(h[0]), f16_value(h[1]), f16_value(h[2]), f16_value(h[3])}};
 }
-// As load_f16, for finite values only.
+// load_f16 for finite values.
 SLUICE_INLINE F32 load_scale(const void* p) {
   return load_f16(p);
 }
-// The scale of a K-quant block, a scale of scales, in the form that packing gave it.
+// The scale of a K-quant block (a scale of scales), in its packed format.
 SLUICE_INLINE F32 load_super(const void* p) {
   return load_f16(p);
 }
@@ -209,13 +208,13 @@ SLUICE_INLINE F32 load_bf16(const void* p) {
   const VectorU32 wide = {h[0], h[1], h[2], h[3]};
   return {reinterpret_cast<VectorF32>(wide << 16)};
 }
-// kLanes bytes, each as (byte >> kShift) & kMask.
+// Loads kLanes bytes, each as (byte >> kShift) & kMask.
 template <int kShift, int kMask>
 SLUICE_INLINE F32 load_bits(const uint8_t* p) {
   const VectorI32 wide = {p[0], p[1], p[2], p[3]};
   return to_f32({(wide >> kShift) & kMask});
 }
-// table[(byte >> kShift) & 15] of kLanes bytes.
+// table[(byte >> kShift) & 15] for kLanes bytes.
 template <int kShift>
 SLUICE_INLINE F32 load_entries(const int8_t* table, const uint8_t* p) {
   int32_t e[kLanes];
@@ -240,8 +239,8 @@ SLUICE_INLINE void store_bytes(uint8_t* p, Bytes a) {
 SLUICE_INLINE Bytes operator|(Bytes a, Bytes b) {
   return {a.v | b.v};
 }
-// ((a >> kShift) & kMask) in every byte, for kShift < 0 ((a << -kShift) & kMask). The mask clears
-// what a wider shift brings in from the neighbouring byte.
+// ((a >> kShift) & kMask) in every byte; for kShift < 0 ((a << -kShift) & kMask). The mask clears
+// the bits that a wider shift moves in from the neighbouring byte.
 template <int kShift, int kMask>
 SLUICE_INLINE Bytes bits(Bytes a) {
   static_assert(kShift >= 0 ? (kMask << kShift) <= 0xff : (kMask & ((1 << -kShift) - 1)) == 0);
@@ -256,7 +255,7 @@ SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
 }
 
 // --- integer dot products ------------------------------------------------------------------------
-// Two 16-bit integers to a lane: 2 * kLanes bytes, or one pair for all lanes.
+// Two 16-bit integers per lane: 2 * kLanes bytes, or one pair for all lanes.
 struct I16 {
   VectorI16 v;
 };
@@ -266,7 +265,7 @@ SLUICE_INLINE I16 load_u8_pairs(const uint8_t* p) {
 SLUICE_INLINE I16 splat_pair(int32_t pair) {
   return {reinterpret_cast<VectorI16>(splat_i32(pair).v)};
 }
-// The two products of a lane, added.
+// The sum of a lane's two products.
 SLUICE_INLINE I32 pair_dot(I16 a, I16 b) {
   const VectorI32 u = reinterpret_cast<VectorI32>(a.v), w = reinterpret_cast<VectorI32>(b.v);
   const VectorI32 low = (shl<16>({u}).v >> 16) * (shl<16>({w}).v >> 16);
@@ -274,10 +273,10 @@ SLUICE_INLINE I32 pair_dot(I16 a, I16 b) {
 }
 
 // Weights are prepared once and used for many tokens. Unsigned codes are 0..127, signed -128..127.
-// What sums are is in whole_sum.h, and where they are kept narrower than 32 bits in pair_sum.h.
+// Sums are in whole_sum.h, or in pair_sum.h if they are narrower than 32 bits.
 using ActBlock = ActBlock16;
 
-struct Quad {  // four consecutive activations, in every lane: 0 and 2, 1 and 3
+struct Quad {  // four consecutive activations in every lane: 0 and 2, 1 and 3
   VectorI16 even, odd;
 };
 SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
@@ -302,7 +301,7 @@ SLUICE_INLINE Codes prepare(Bytes a) {
 }
 
 SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
-  // Two products of 7-bit codes, or of signed ones, fit 16 bits together.
+  // Two products of 7-bit or signed codes fit in 16 bits.
   const VectorI16 two = w.even * x.even + w.odd * x.odd;
   const VectorI32 high = reinterpret_cast<VectorI32>(two) >> 16;
   const VectorI32 low = reinterpret_cast<VectorI32>(reinterpret_cast<VectorU32>(two) << 16) >> 16;
@@ -321,7 +320,7 @@ SLUICE_INLINE SignedCodes prepare_signed(Bytes a) {
   const VectorU16 pairs = reinterpret_cast<VectorU16>(a.v);
   return {reinterpret_cast<VectorI16>(pairs << 8) >> 8, reinterpret_cast<VectorI16>(pairs) >> 8};
 }
-// What a sum of signed codes starts from: 0, or the correction where codes are held as w + 128.
+// Start of a sum of signed codes: 0, or the correction if codes are stored as w + 128.
 SLUICE_INLINE I32 signed_offset(const int32_t&) {
   return splat_i32(0);
 }
@@ -333,7 +332,7 @@ SLUICE_INLINE void prefetch(const void* p) {
   __builtin_prefetch(p);
 }
 
-// Lane i is the sum of the lanes of m[i], each in the same order.
+// Lane i is the sum of the lanes of m[i], all added in the same order.
 SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
   const VectorF32 columns[4] = {{m[0].v[0], m[1].v[0], m[2].v[0], m[3].v[0]},
                                 {m[0].v[1], m[1].v[1], m[2].v[1], m[3].v[1]},
@@ -348,6 +347,6 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
 #include "kernels/isa/plain_factor.h"
 #include "kernels/isa/plain_values.h"
 #include "kernels/isa/whole_sum.h"
-// It needs the sums:
+// Included last, because it uses the sums:
 // clang-format off
 #include "kernels/isa/four_lanes.h"

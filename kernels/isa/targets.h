@@ -1,4 +1,4 @@
-// The tables that a build may hold, one per isa/<target>.cpp; dispatch.cpp knows which exist.
+// The tables that a build may contain, one per isa/<target>.cpp; dispatch.cpp knows which it has.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -24,7 +24,7 @@ extern const Table kTable;
 }
 namespace wasmrelaxed {
 extern const Table kTable;
-[[nodiscard]] bool runs_here();  // products beyond 0..127 are as one instruction makes them
+[[nodiscard]] bool runs_here();  // the dot product behaves as one instruction beyond 0..127
 }  // namespace wasmrelaxed
 namespace wasmrelaxed16 {
 extern const Table kTable;

@@ -1,5 +1,5 @@
-// The vocabulary for WebAssembly SIMD128: products in 16-bit lanes, two to a 32-bit sum. Splitting
-// a vector of codes into even and odd bytes costs a mask and a shift, cheaper than widening both
+// SIMD operations for WebAssembly SIMD128: products in 16-bit lanes, two per 32-bit sum. Splitting
+// a vector of codes into even and odd bytes costs a mask and a shift, less than widening both
 // operands for every product.
 #pragma once
 
@@ -20,7 +20,7 @@ SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
   return {wasm_i8x16_swizzle(wasm_v128_load(table), a.v)};
 }
 
-// All that there are go together: a quad takes two registers, and is best read once for them all.
+// All sums run together: a quad takes two registers and is best read once for all of them.
 constexpr int kMaxSums = 8;
 using ActBlock = ActBlock16;
 using Quad = Pairs;
@@ -66,6 +66,6 @@ SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
 
 #include "kernels/isa/plain_factor.h"
 #include "kernels/isa/whole_sum.h"
-// It needs the sums:
+// Included last, because it uses the sums:
 // clang-format off
 #include "kernels/isa/four_lanes.h"

@@ -1,6 +1,6 @@
-// The vocabulary that both WebAssembly targets share: everything but fused arithmetic, table
-// lookup and dot products. Four lanes; two vectors to a row group, so that a splat of activations
-// serves eight rows.
+// SIMD operations shared by both WebAssembly targets: everything but fused arithmetic, table lookup
+// and dot products. Four lanes; a row group is two vectors, so one splat of activations serves
+// eight rows.
 #pragma once
 
 #include <string.h>
@@ -15,7 +15,7 @@ namespace {
 constexpr int kLanes = 4;
 constexpr int kRowGroup = 8;
 constexpr int kTokenTile = 4, kTileVecs = 2;
-constexpr bool kWideSupers = true;  // subnormal f16 are common among them, and take ten more steps
+constexpr bool kWideSupers = true;  // subnormal f16 are common here and take ten more steps
 
 struct F32 {
   v128_t v;
@@ -30,14 +30,14 @@ struct Bytes {
   v128_t v;
 };
 
-// Engines make a vector constant anew, in three instructions, wherever it is used. One in memory
-// that neither compiler sees through is loaded, or stays in a register.
+// Engines rebuild a vector constant, in three instructions, wherever it is used. A constant in
+// memory that no compiler sees through is loaded, or stays in a register.
 SLUICE_INLINE v128_t opaque(const void* constant) {
   asm("" : "+r"(constant));
   return wasm_v128_load(constant);
 }
-// Neither do they see that this is p. What is loaded from here is not kept from an earlier part of
-// a block until it is needed again, which would take the registers of the sums.
+// Returns p, hidden from both compilers. So what is loaded from here is not kept from an earlier
+// part of a block, which would take registers from the sums.
 inline constexpr int32_t kZeros[4] = {};
 template <int kPart>
 SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
@@ -45,8 +45,8 @@ SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
   asm("" : "+r"(zero));
   return kPart == 0 ? p : p + *zero;
 }
-// Nor how it was computed: what follows it is read at constant offsets, which loads have for
-// nothing.
+// Returns p and hides how it was computed: what follows is read at constant offsets, which cost
+// loads nothing.
 SLUICE_INLINE const uint8_t* anchor(const uint8_t* p) {
   asm("" : "+r"(p));
   return p;
@@ -90,7 +90,7 @@ SLUICE_INLINE F32 operator*(F32 a, F32 b) {
 SLUICE_INLINE F32 operator/(F32 a, F32 b) {
   return {wasm_f32x4_div(a.v, b.v)};
 }
-// pmin(x, y) is y < x ? y : x: the operands are swapped to give the second where either is NaN.
+// pmin(x, y) is y < x ? y : x: operands are swapped to return the second if either is NaN.
 SLUICE_INLINE F32 min(F32 a, F32 b) {
   return {wasm_f32x4_pmin(b.v, a.v)};
 }
@@ -119,7 +119,7 @@ SLUICE_INLINE F32 select(Mask m, F32 a, F32 b) {
   return {wasm_v128_bitselect(a.v, b.v, m.v)};
 }
 
-// Lane i is the sum of the lanes of m[i], each in the same order.
+// Lane i is the sum of the lanes of m[i], all added in the same order.
 SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
   const v128_t a = wasm_i32x4_shuffle(m[0].v, m[1].v, 0, 4, 1, 5);
   const v128_t b = wasm_i32x4_shuffle(m[0].v, m[1].v, 2, 6, 3, 7);
@@ -145,7 +145,7 @@ SLUICE_INLINE I32 operator-(I32 a, I32 b) {
 SLUICE_INLINE I32 operator*(I32 a, I32 b) {
   return {wasm_i32x4_mul(a.v, b.v)};
 }
-// Or the compiler shifts before it repeats, and repeating is no longer part of a load.
+// Without this the compiler shifts before it splats, and the splat is no longer part of a load.
 SLUICE_INLINE void keep(I32& a) {
   asm volatile("" : "+r"(a.v));
 }
@@ -174,8 +174,8 @@ SLUICE_INLINE I32 as_i32(F32 a) {
   return {a.v};
 }
 
-// Sign extension puts the sign where f32 has it; the multiplication moves the exponent's bias and
-// makes subnormals right.
+// Sign extension puts the sign where f32 has it. The multiplication rebiases the exponent and
+// corrects subnormals.
 SLUICE_INLINE F32 load_scale(const void* p) {
   static constexpr uint32_t kKept[4] = {0x8fffe000, 0x8fffe000, 0x8fffe000, 0x8fffe000};
   static constexpr float kRebias[4] = {0x1p112f, 0x1p112f, 0x1p112f, 0x1p112f};
@@ -194,8 +194,8 @@ SLUICE_INLINE F32 load_f16(const void* p) {
 SLUICE_INLINE void store_f16(void* p, F32 a) {
   const v128_t sign = wasm_v128_and(a.v, wasm_i32x4_const_splat(static_cast<int>(0x80000000u)));
   const v128_t x = wasm_v128_xor(a.v, sign);
-  // Rebias and round to nearest even in the integer; below 2^-14 let an addition of 0.5 align the
-  // subnormal; from 2^16 infinity, or NaN.
+  // Rebias and round to nearest even in the integer. Below 2^-14 adding 0.5 aligns the subnormal;
+  // from 2^16 on the result is infinity, or NaN.
   const v128_t odd = wasm_v128_and(wasm_u32x4_shr(x, 13), wasm_i32x4_const_splat(1));
   const v128_t rounded =
       wasm_i32x4_add(wasm_i32x4_add(x, wasm_i32x4_const_splat(static_cast<int>(0xc8000fffu))), odd);
@@ -216,7 +216,7 @@ SLUICE_INLINE void store_f16(void* p, F32 a) {
 SLUICE_INLINE F32 load_bf16(const void* p) {
   return {wasm_i32x4_shl(wasm_u32x4_load16x4(p), 16)};
 }
-// Bytes go to 32-bit lanes by a swizzle: of two extensions and a conversion this compiler makes
+// A swizzle moves bytes to 32-bit lanes: clang 14 compiles two extensions and a conversion to
 // scalar code.
 template <int kShift, int kMask>
 SLUICE_INLINE F32 load_bits(const uint8_t* p) {
@@ -229,7 +229,7 @@ SLUICE_INLINE F32 load_bits(const uint8_t* p) {
   }
   return {wasm_f32x4_convert_i32x4(wide)};
 }
-// A byte goes to the top of its lane, its code down, its entry up again and down with its sign.
+// Moves a byte to the top of its lane, its code down, its table entry up, and down again with sign.
 template <int kShift>
 SLUICE_INLINE F32 load_entries(const int8_t* table, const uint8_t* p) {
   v128_t wide = wasm_i8x16_swizzle(
@@ -277,9 +277,9 @@ SLUICE_INLINE I32 pair_dot(I16 a, I16 b) {
   return {wasm_i32x4_dot_i16x8(a.v, b.v)};
 }
 
-// Compilers like to compute a sum where it is used, far from what it is made of, and then the
-// engine runs out of registers: these keep the order of the source. (wasm-opt must be told as well:
-// see web/scripts/build.mjs.)
+// Compilers move the computation of a sum to its use, far from its operands, and then the engine
+// runs out of registers. These functions keep the order of the source. (wasm-opt needs an option
+// too: see web/scripts/build.mjs.)
 SLUICE_INLINE void keep_order() {
   asm volatile("" ::: "memory");
 }
@@ -290,8 +290,8 @@ SLUICE_INLINE void keep(I16& a) {
   asm volatile("" : "+r"(a.v));
 }
 
-// Activations are loaded 16 bytes at a time: engines take an instruction for the address of a load
-// that repeats what it reads, and one for each such load.
+// Loads activations 16 bytes at a time: a load-and-splat costs engines one instruction for the
+// address and one for itself.
 SLUICE_INLINE v128_t splat_lane(v128_t a, int lane) {
   switch (lane) {  // a constant once loops are unrolled
     case 0:
@@ -305,7 +305,7 @@ SLUICE_INLINE v128_t splat_lane(v128_t a, int lane) {
   }
 }
 
-// Quantized activations on their way to a block.
+// Quantized activations before they are stored in a block.
 struct Narrow {
   v128_t v[4];  // 16 bits wide
 };
@@ -333,7 +333,7 @@ SLUICE_INLINE void put_values(const I32 (&q)[kActValues / kLanes], Block& out,
   }
 }
 
-// Activations in 16-bit pairs against codes split into even and odd 16-bit lanes.
+// Activations in 16-bit pairs, for codes split into even and odd 16-bit lanes.
 struct Pairs {
   v128_t even, odd;
 };
@@ -356,7 +356,7 @@ SLUICE_INLINE I32 dot_pairs(I32 sum, const Pairs& w, Pairs x) {
   return {wasm_i32x4_add(wasm_i32x4_add(sum.v, even), wasm_i32x4_dot_i16x8(w.odd, x.odd))};
 }
 
-SLUICE_INLINE void prefetch(const void*) {}  // there is no such instruction
+SLUICE_INLINE void prefetch(const void*) {}  // no such instruction
 
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET

@@ -1,12 +1,11 @@
-// The vocabulary for WebAssembly with relaxed SIMD. This compiler does not know the instructions:
-// they are imported functions, whose one-line bodies (relaxed.wat) the build merges in and inlines.
-// Codes in 0..127 are what the second operand of the dot product means the same for on every
-// engine. Beyond, one instruction takes it either for signed or for unsigned: which is found out
-// once, and signed codes are held as w or as w + 128. An engine that does neither is refused
-// (runs_here). With SLUICE_PAIR_SUMS (wasmrelaxed16) the product that stops at 16-bit pairs is
-// used: where a CPU lacks the whole instruction, the engine makes five of it, but one or two of the
-// pairs. It runs everywhere: signed codes take the 16-bit path of the plain target, and activations
-// are widened on the way.
+// SIMD operations for WebAssembly with relaxed SIMD. clang 14 does not know the instructions: they
+// are imported functions whose one-line bodies (relaxed.wat) the build merges in and inlines. The
+// second operand of the dot product has one meaning on all engines only in 0..127. Beyond, a single
+// instruction treats it as signed or unsigned. That is tested once, and signed codes are then
+// stored as w or as w + 128. An engine that does neither is unsupported (runs_here). With
+// SLUICE_PAIR_SUMS (wasmrelaxed16) the dot product in 16-bit pairs is used. Where a CPU lacks the
+// four-way instruction, an engine emulates it with five, but the pairs with one or two. It runs
+// everywhere: signed codes take the 16-bit path of wasm128, and activations are widened on the way.
 #pragma once
 
 #include "kernels/isa/relaxed_imports.h"
@@ -31,7 +30,8 @@ SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
   return {relaxed_swizzle(wasm_v128_load(table), a.v)};
 }
 
-// Four sums, their masks and codes fill the registers of x86: more vectors of rows go one by one.
+// Four sums, their masks and codes fill the x86 registers, so further vectors of rows run one by
+// one.
 constexpr int kMaxSums = 4;
 using ActBlock = ActBlock8;
 using Quad = Bytes;
@@ -69,7 +69,7 @@ template <int kBits>
 SLUICE_INLINE I16 shl(I16 a) {
   return {wasm_i16x8_shl(a.v, kBits)};
 }
-// Bytes go to pairs of equal 16-bit lanes by one swizzle: byte 15 is zero.
+// One swizzle moves bytes to pairs of equal 16-bit lanes; byte 15 is zero.
 alignas(16) inline constexpr int8_t kTwice[16] = {0, 15, 0, 15, 1, 15, 1, 15,
                                                   2, 15, 2, 15, 3, 15, 3, 15};
 alignas(16) inline constexpr int8_t kTwiceHigh[16] = {15, 0, 15, 0, 15, 1, 15, 1,
@@ -126,14 +126,15 @@ SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
   return sum;
 }
 #else
-// 0x80 in every byte where the product takes its second operand for unsigned, 0 where for signed.
+// `flip` is 0x80 in every byte if the dot product treats its second operand as unsigned, 0 if
+// signed.
 struct SignedForm {
   alignas(16) uint8_t flip[16];
-  alignas(16) int32_t offset[4];  // which bits of an offset count: all or none
+  alignas(16) int32_t offset[4];  // mask of the bits of an offset that count: all or none
   bool known;
 };
-// Of products beyond 0..127 it is only promised that they do not change while a program runs. Two
-// ways are those of one instruction; whatever else comes out (sums that stop at 16 bits) is
+// Products beyond 0..127 are only guaranteed not to change while a program runs. A single
+// instruction gives one of two results; any other result (sums that saturate at 16 bits) is
 // neither.
 SLUICE_NOINLINE SignedForm signed_form() {
   static constexpr int8_t acts[16] = {127, 127,  127, 127, -127, -127, -127, -127,
@@ -177,7 +178,7 @@ SLUICE_INLINE SignedQuad signed_quad_of(Bytes tile, int token) {
 SLUICE_INLINE SignedCodes prepare_signed(Bytes a) {
   return {wasm_v128_xor(a.v, opaque(kSignedForm.flip))};
 }
-// Whether codes above 127 multiply as what they are.
+// Whether codes above 127 are multiplied exactly.
 SLUICE_INLINE bool takes_high() {
   return kSignedForm.flip[0] != 0;
 }

@@ -1,6 +1,6 @@
-// Integer sums for targets whose products arrive in 32 bits: nothing overflows, so there is nothing
-// to settle, and a sub-block's scale multiplies as f32. The target provides
-// load_factor and load_signed_factor.
+// Integer sums for targets whose products arrive in 32 bits. Nothing overflows, so settle() does
+// nothing, and a sub-block's scale multiplies as f32. The target provides load_factor and
+// load_signed_factor.
 #pragma once
 
 #include "kernels/isa/simd_interface.h"
@@ -17,8 +17,8 @@ template <class S>
 SLUICE_INLINE S start(I32 offset) {
   return offset;
 }
-// What a sum over 16 columns starts from: a word made of the two sums over columns 0, 1 and 2, 3 of
-// each four, shifted.
+// Start of a sum over 16 columns: a word made of the two sums over columns 0, 1 and 2, 3 of every
+// four, then shifted.
 SLUICE_INLINE int32_t half_word(int32_t sum01, int32_t sum23) {
   return sum01 + sum23;
 }
@@ -39,7 +39,7 @@ SLUICE_INLINE I32 finish(I32 sum) {
 SLUICE_INLINE F32 finish(I32 sum, Factor factor) {
   return to_f32(sum) * factor;
 }
-// Factors are used when sums are complete, and need not be loaded before.
+// Factors are used once sums are complete, so they are loaded late.
 constexpr bool kFactorsLate = true;
 SLUICE_INLINE F32 finish_second(F32 first, I32 sum, Factor factor) {
   return mul_add(to_f32(sum), factor, first);
@@ -47,7 +47,7 @@ SLUICE_INLINE F32 finish_second(F32 first, I32 sum, Factor factor) {
 SLUICE_INLINE F32 finish_two(I32 a, Factor factor_a, I32 b, Factor factor_b) {
   return finish_second(finish(a, factor_a), b, factor_b);
 }
-// The same for sums that lie apart from their scales, row by row.
+// The same for sums stored apart from their scales, row by row.
 SLUICE_INLINE F32 scaled(I32 sum, I32 factor) {
   return finish(sum, to_f32(factor));
 }

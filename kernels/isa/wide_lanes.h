@@ -1,7 +1,7 @@
-// What generic/unpacked_gemv.h needs beside the SIMD interface, for targets of eight and sixteen
-// lanes: 16 bytes of each row are transposed in registers to the vectors that packed weights are
-// loaded as. That takes as many instructions as to multiply row by row and bring sums together, and
-// the product stays what it is. The target provides transpose_rows.
+// Operations of generic/unpacked_gemv.h for targets with eight and sixteen lanes. 16 bytes of each
+// row are transposed in registers to the vectors of packed weights. That takes as many instructions
+// as multiplying row by row and gathering the sums, and the dot product stays the same. The target
+// provides transpose_rows.
 #pragma once
 
 #define SLUICE_DIRECT 1
@@ -13,8 +13,8 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// kLanes rows of blocks, four to a pointer. Distances are hidden from the compiler, which else
-// makes a chain of additions of the rows, or offsets for sixteen that do not fit the registers.
+// kLanes rows of blocks, four per pointer. Distances are hidden from the compiler: otherwise it
+// chains additions of the rows, or keeps sixteen offsets, which do not fit the registers.
 struct FileRows {
   const uint8_t* base[kLanes / 4];
   size_t stride, stride3;
@@ -34,7 +34,7 @@ struct FileRows {
   }
 };
 
-// 16 bytes of each row, transposed: [i] holds dword i of each.
+// 16 bytes of each row, transposed: [i] has dword i of each row.
 struct Run {
   Bytes v[4];
   SLUICE_INLINE_METHOD Bytes operator[](int i) const { return v[i]; }
@@ -50,8 +50,7 @@ SLUICE_INLINE void load_row_columns(const FileRows& w, size_t offset, Bytes (&ou
   const Run run = load_run(w, offset);
   SLUICE_UNROLL for (int i = 0; i < 4; ++i) out[i] = run[i];
 }
-// An f16 of each row, put together four by four apart from the vectors, whose units have enough to
-// do.
+// One f16 of each row, assembled in groups of four in general registers: the vector units are busy.
 typedef uint64_t RowHalves __attribute__((vector_size(2 * kLanes)));
 SLUICE_INLINE RowHalves load_row_halves(const FileRows& w, size_t offset) {
   RowHalves all;
@@ -65,8 +64,8 @@ SLUICE_INLINE RowHalves load_row_halves(const FileRows& w, size_t offset) {
   return all;
 }
 
-// Lane r: the sum over kRuns runs of 16 columns, from column 16 * first of x on, whose codes are
-// codes(i, run) with i as in Run.
+// Lane r: the sum over kRuns runs of 16 columns, from column 16 * first of x on. Their codes are
+// codes(i, run), with i as in Run.
 template <int kMax, int kRuns, class F>
 SLUICE_INLINE I32 dot_runs(const ActBlock& x, int first, const F& codes) {
   using S = Sum<kMax, 4 * kRuns>;

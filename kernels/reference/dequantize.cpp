@@ -147,7 +147,8 @@ void qsf_line(f16 scale, f16 least, const uint8_t* qs, int bits, float* x) {
   const float d = f16_to_f32(scale), m = f16_to_f32(least);
   for (int i = 0; i < kQsfBlock; ++i) {
     const int at = i * bits, next = (at + bits - 1) / 8;
-    const int word = qs[at / 8] | qs[next] << 8;  // of one byte twice, the lower is read
+    // If `next` is the same byte, only its lower copy is used.
+    const int word = qs[at / 8] | qs[next] << 8;
     x[i] = d * static_cast<float>((word >> at % 8) & ((1 << bits) - 1)) + m;
   }
 }
@@ -200,7 +201,7 @@ void from_bf16(const void* src, int64_t n, float* out) {
 }  // namespace
 
 void dequantize(Type type, const void* src, int64_t n, float* out) {
-  if (n == 0) return;  // and there may be no places
+  if (n == 0) return;  // pointers may be null
   switch (type) {
     case Type::kF32:
       std::memcpy(out, src, static_cast<size_t>(n) * 4);

@@ -1,4 +1,4 @@
-// Quantized keys and values by their definition in kernels.h.
+// KV cache quantization from its definition in kernels.h.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -88,7 +88,7 @@ double min_kv_error(KvType type, const float* x) {
     double error = 0;
     for (int i = 0; i < 32; ++i) {
       double nearest = INFINITY;
-      const int near = static_cast<int>(std::lround(x[i] / d) + 127);  // where levels are even
+      const int near = static_cast<int>(std::lround(x[i] / d) + 127);  // if evenly spaced
       const bool even = type == KvType::kQ8_0;
       for (int code = even ? std::clamp(near, 0, 254) : 0; code < codes; code += even ? codes : 1) {
         nearest = std::fmin(nearest, std::fabs(double{x[i]} - d * level(code)));

@@ -1,4 +1,5 @@
-// Sizes of the formats, half precision, and the exact matrix product that kernels are held to.
+// Sizes of the formats, half precision, and the exact matrix multiplication that kernels are
+// compared with.
 #include <cmath>
 #include <cstring>
 
@@ -59,7 +60,7 @@ f16 f32_to_f16(float x) {
   const int sign = std::signbit(x) ? 0x8000 : 0;
   const float a = std::fabs(x);
   if (std::isnan(x)) return static_cast<f16>(sign | 0x7e00);
-  if (a == 0.0f) return static_cast<f16>(sign);  // frexp gives zero no exponent of its own
+  if (a == 0.0f) return static_cast<f16>(sign);               // frexp gives zero no exponent
   if (a >= 65520.0f) return static_cast<f16>(sign | 0x7c00);  // halfway past the largest
   int exponent = 0;
   std::frexp(a, &exponent);  // a in [2^(exponent - 1), 2^exponent)
@@ -67,7 +68,7 @@ f16 f32_to_f16(float x) {
   // Ties to even by the default rounding mode; exact scaling on both sides.
   const float steps = std::nearbyint(std::ldexp(a, -unit));
   if (unit == -24) return static_cast<f16>(sign | static_cast<int>(steps));
-  // A carry out of the fraction moves the exponent up by itself.
+  // A carry out of the fraction increments the exponent.
   const int bits = ((unit + 24) << 10) + static_cast<int>(steps);
   return static_cast<f16>(sign | bits);
 }

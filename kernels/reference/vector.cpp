@@ -1,5 +1,5 @@
-// The vector functions and attention as their papers write them, in double and without any trick:
-// softmax takes its maximum first, attention builds the whole row of scores.
+// Vector functions and attention as their papers write them, in double, without optimizations:
+// softmax subtracts the maximum first, attention builds the whole row of scores.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -83,7 +83,7 @@ bool in_ring(const AttentionArgs& a, int32_t row, int64_t p) {
   return p >= a.position[row] / kKvGroup * kKvGroup;
 }
 
-// Value i of the position at place p, of the keys or of the values, as row `row` sees it.
+// Value i at position p of the keys or of the values, as row `row` sees it.
 double seen_value(const AttentionArgs& a, bool keys, int32_t row, int64_t p, int32_t i) {
   const KvType type = keys ? a.k_type : a.v_type;
   const int32_t n = keys ? a.dk : a.dv;

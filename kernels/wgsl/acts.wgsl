@@ -1,8 +1,8 @@
-// Rows of activations as quantize.wgsl leaves them.
+// Rows of activations in the layout that quantize.wgsl writes.
 @group(0) @binding(ACTS_BINDING) var<storage, read> acts: array<u32>;
 const ONES = 0x01010101u;
 
-// Where row `row` begins, and the block in it that column c is of.
+// Where the block with column c of row `row` begins.
 fn block_of(row: u32, c: u32) -> u32 {
   return (row * (p.cols / 32u) + c / 32u) * 9u;
 }

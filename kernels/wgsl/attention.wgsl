@@ -1,27 +1,27 @@
-// Flash attention (https://arxiv.org/abs/2205.14135): a workgroup takes ROWS rows, which are the
-// query heads of one key and value head over successive tokens, and passes over its part of the
-// positions in tiles of 32, keeping for each row the greatest score so far, the sum of exponentials
-// and the weighed values, rescaled when the greatest grows. Tiles begin at multiples of 32 and parts
-// at multiples of p.split, so that a row's bits do not depend on the rows beside it. With SPLIT the
-// parts are left unnormalised for merge.wgsl.
+// Flash attention (https://arxiv.org/abs/2205.14135). A workgroup takes ROWS rows: the query heads
+// of one KV head over successive tokens. It passes over its part of the positions in tiles of 32.
+// For each row it keeps the maximum score so far, the sum of exponentials and the weighted values,
+// and rescales them when the maximum grows. Tiles begin at multiples of 32 and parts at multiples
+// of p.split, so a row's bits do not depend on the rows beside it. With SPLIT the parts stay
+// unnormalized, for merge.wgsl.
 struct Params {
   q: u32, q_ld: u32, out: u32, out_ld: u32,
-  dk: u32, dv: u32, group: u32, tokens: u32,   // group: query heads of a KV head
+  dk: u32, dv: u32, group: u32, tokens: u32,  // group: query heads of a KV head
   first: u32, window: u32, chunked: u32, causal: u32,
   length: u32, capacity: u32, heads: u32, split: u32,
   key_at: u32, key_head: u32, key_row: u32, value_at: u32,
   value_head: u32, value_row: u32, sinks: i32, partials: u32,
-  scale: f32, softcap: f32, slope: f32,        // slope: ALiBi's exponent of one step of heads
-  slope_heads: u32, part: u32,                 // part: the first one's number
+  scale: f32, softcap: f32, slope: f32,       // slope: ALiBi's exponent per head
+  slope_heads: u32, part: u32,                // part: number of the first part
 }
 const WG = 64u;
 const TILE = 32u;
 const NONE = -3.0e38;           // below every score
-const LANES = WG / ROWS;        // invocations of a row while scores become weights
-const ROW_GROUPS = WG / QUADS;  // while values are added up: QUADS invocations side by side
-const OWN = ROWS / ROW_GROUPS;  // rows of one of them, each with TIMES quads
+const LANES = WG / ROWS;        // invocations per row in the softmax step
+const ROW_GROUPS = WG / QUADS;  // groups of QUADS invocations, in the sum of values
+const OWN = ROWS / ROW_GROUPS;  // rows per group; an invocation sums TIMES quads of each
 
-alias Held = vec4<HELD>;        // halves where keys are read as such: nothing is lost
+alias Held = vec4<HELD>;        // halves if keys are read as halves: no precision is lost
 var<workgroup> tile_k: array<Held, TILE * 9u>;
 var<workgroup> tile_q: array<vec4f, ROWS * 8u>;
 var<workgroup> scores: array<f32, ROWS * (TILE + 1u)>;
@@ -44,7 +44,7 @@ fn end_of(position: u32) -> u32 {
   }
   return select(min(p.length, position + p.window / 2u + 1u), p.length, p.window == 0u);
 }
-// Heads beyond a power of two take every other member of a series twice as fine
+// Heads beyond a power of two use every other element of a series twice as fine
 // (https://arxiv.org/abs/2108.12409).
 fn slope_of(head: u32) -> f32 {
   let step = select(f32(head - p.slope_heads) + 0.5, f32(head) + 1.0, head < p.slope_heads);
@@ -69,11 +69,11 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
   let key_head = p.key_at + kv_head * p.key_head;
   let value_head = p.value_at + kv_head * p.value_head;
 
-  // The row and the invocation's place in it while scores become weights.
+  // The row and the invocation's place in it, in the softmax step.
   let my_row = lane / LANES;
   var most = NONE;
   var sum = 0.0;
-  // Rows my_group + ROW_GROUPS i, quads my_quad + QUADS j while values are added up.
+  // Rows my_group + ROW_GROUPS i and quads my_quad + QUADS j, in the sum of values.
   let my_group = lane / QUADS;
   let my_quad = lane % QUADS;
   var values: array<vec4f, OWN * TIMES>;
@@ -81,7 +81,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
 
   for (var tile = begin / TILE * TILE; tile < until; tile += TILE) {
     for (var i = 0u; i < ROWS / 2u; i++) {
-      dots[i] = 0.0;  // a declaration here would not do it in every implementation
+      dots[i] = 0.0;  // a declaration here does not reset it in every implementation
     }
     for (var d0 = 0u; d0 < p.dk; d0 += 32u) {
       workgroupBarrier();
@@ -158,7 +158,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
     }
   }
 
-  // The sum of each row; the factor that makes weights of its values.
+  // The sum of each row, and the factor that normalizes its values.
   row_sums[lane] = sum;
   workgroupBarrier();
   if (lane % LANES == 0u) {

@@ -1,4 +1,4 @@
-// Weights that are codes, as values.
+// Decodes weights that are stored as codes.
 //@ each binding
 fn decode$(row: u32, unit: u32) -> mat2x4f {
   let codes = codes$(row, unit);

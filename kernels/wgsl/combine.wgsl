@@ -1,5 +1,5 @@
-// out = (add ? out : 0) + scale * the sum over a token's experts of weight * what they gave: one
-// invocation a value.
+// out = (add ? out : 0) + scale * the weighted sum of the outputs of a token's experts. One
+// invocation per value.
 struct Params {
   ids: u32, weights: u32, used: u32, n: u32,
   in: u32, out: u32, out_ld: u32, add: u32,

@@ -1,7 +1,7 @@
-// A causal convolution of each channel over the tokens, in place: an invocation a channel, whose last TAPS
-// inputs pass through registers, since a token's place holds its result by then. What is carried on, the last
-// TAPS - 1 of them with the oldest first, is read before the first token and written behind the last one, and
-// behind those where a copy is due.
+// Causal convolution of each channel over the tokens, in place. One invocation per channel keeps
+// the last TAPS inputs in registers, since results overwrite them. The carried state is the last
+// TAPS - 1 inputs, oldest first. It is read before the first token and written behind the last one,
+// and where a copy is due.
 struct Params {
   x: u32, x_ld: u32, n: u32, tokens: u32,
   weights: u32, bias: i32, before: u32, after: u32,

@@ -1,7 +1,7 @@
-// out = EXPRESSION of x (in), y (out before), a second input z, a value v of `vectors`: one
-// invocation a value, of `heads` groups of n.
+// out = EXPRESSION of x (in), y (the old out), z (a second input) and v (a value of `vectors`). One
+// invocation per value, in `heads` groups of n.
 struct Params {
-  in: u32, in_ld: u32, in_step: u32, in_every: u32,  // each value of `in` serves so many of out
+  in: u32, in_ld: u32, in_step: u32, in_every: u32,  // in_every values of out share one
   out: u32, out_ld: u32, out_step: u32, n: u32,
   other: u32, other_ld: u32, other_step: u32, vector: u32,
   heads: u32, a: f32, b: f32, c: f32,

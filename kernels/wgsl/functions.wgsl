@@ -1,4 +1,5 @@
-// Functions of one value. Arguments of exp and tanh are kept where no implementation overflows.
+// Functions of one value. Arguments of exp and tanh are clamped so that no implementation
+// overflows.
 fn sigmoid(x: f32) -> f32 {
   return 1.0 / (1.0 + exp(min(-x, 88.0)));
 }
@@ -37,7 +38,7 @@ fn relu(x: f32) -> f32 {
 }
 fn softplus(x: f32) -> f32 {
   let small = exp(max(-abs(x), -87.0));
-  // log(1 + y) by its series where 1 + y rounds y away.
+  // log(1 + y), by its series if 1 + y would round y away.
   return relu(x) + select(log(1.0 + small), small - 0.5 * small * small, small < 1e-3);
 }
 // e^x - 1, by its series near 0.

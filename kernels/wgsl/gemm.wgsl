@@ -1,7 +1,7 @@
-// Products with many tokens: a workgroup computes 64 rows for 32 tokens, of which each invocation
-// holds 8 by 4 in registers. Weights and activations pass through workgroup memory, four units of
-// eight columns at a time, as values or as codes (gemm_values.wgsl, gemm_codes.wgsl); which columns
-// these are is the type's affair.
+// GEMM: matrix multiplication with many tokens. A workgroup computes 64 rows for 32 tokens; each
+// invocation has 8 by 4 of them in registers. Weights and activations go through workgroup memory,
+// four units of eight columns at a time, as values or as codes (gemm_values.wgsl, gemm_codes.wgsl).
+// The quantization type defines which columns a unit has.
 // y = (add ? y : 0) + factor * (w . x + bias)
 struct Params {
   base: vec4u, rows: vec4u, first: vec4u, column: vec4u, bias: vec4i, factor: vec4i,
@@ -11,7 +11,7 @@ struct Params {
 }
 const UNITS = 4u;
 const STEP = 2u * UNITS;      // quads of a row of a tile
-const STRIDE = STEP + 1u;     // rows lie in different banks
+const STRIDE = STEP + 1u;  // odd, so that rows are in different banks
 const TILE_ROWS = 64u;
 const TILE_TOKENS = 32u;
 

@@ -1,6 +1,6 @@
-// What gemm.wgsl multiplies where activations are codes as well. Four units of a type have two quads
-// of columns each: all of one block of activations (ONE_BLOCK), or the first quads of one and the
-// second of another, and of one scale in either case. So sums stay integers over them.
+// The operands of gemm.wgsl if activations are codes too. Four units have two quads of columns
+// each. All of them belong to one block of activations (ONE_BLOCK), or the first quads to one and
+// the second to another. Either way they share a scale, so sums over them stay integers.
 const RUNS = select(2u, 1u, ONE_BLOCK);
 const RUN = STEP / RUNS;
 
@@ -38,7 +38,7 @@ fn add_tile(by_row: u32, by_token: u32, sums: ptr<function, array<vec4f, 8>>) {
     var parts: array<vec4i, 8>;
     var of_x = vec4i();
     for (var i = 0u; i < 8u; i++) {
-      parts[i] = vec4i();  // a declaration here would not do it in every implementation
+      parts[i] = vec4i();  // a declaration here does not reset it in every implementation
     }
     for (var k = run * RUN; k < (run + 1u) * RUN; k++) {
       let at = by_token * STRIDE + k;

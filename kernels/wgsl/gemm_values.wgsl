@@ -1,4 +1,4 @@
-// What gemm.wgsl multiplies: weights as values, HELD as floats or, what are halves in the file, as these.
+// The operands of gemm.wgsl as values. Weights are floats, or halves if the file has halves (HELD).
 alias Held = vec4<HELD>;
 var<workgroup> tile_w: array<Held, TILE_ROWS * STRIDE>;
 var<workgroup> tile_x: array<vec4f, TILE_TOKENS * STRIDE>;

@@ -1,19 +1,20 @@
-// Products with few tokens. A workgroup computes ROWS rows of one part for TOKENS tokens: each
-// invocation reads every WG-th unit of eight weights of each row, so that neighbours read
-// neighbouring words, and uses it for all tokens (gemv_values.wgsl, gemv_codes.wgsl); then the
-// workgroup adds up. With NORM, x is its RMS norm: the root of the sum of squares, which everyone has by then, divides the sums at last.
-// With GATED, a workgroup has the same rows of two parts, and writes act(gate, up). With EXPERTS, rows are
-// those of so many matrices, one behind the other, and a number in the arena says which of them each token is
-// multiplied with; `share` tokens that follow each other have one x.
+// GEMV: matrix multiplication with few tokens. A workgroup computes ROWS rows of one part for
+// TOKENS tokens. Each invocation reads every WG-th unit of eight weights of each row, so that
+// neighbours read neighbouring words, and uses it for all tokens (gemv_values.wgsl,
+// gemv_codes.wgsl). Then the workgroup adds up.
+//   NORM     x is its RMS norm; the root of the sum of squares divides the sums at the end
+//   GATED    a workgroup has the same rows of two parts and writes act(gate, up)
+//   EXPERTS  rows are those of several matrices, one after the other; a number in the arena selects
+//            the matrix of each token; `share` consecutive tokens have one x
 // y = (add ? y : 0) + factor * (w . x + bias)
 struct Params {
-  base: vec4u,    // of each part: the byte of its binding where its rows begin
+  base: vec4u,    // of each part: the byte offset of its rows in its binding
   rows: vec4u,
-  first: vec4u,   // its first workgroup
-  column: vec4u,  // of y
-  bias: vec4i,    // vector, or -1
-  factor: vec4i,  // vector of one value (of EXPERTS of one each), or -1
-  stride: vec4u,  // bytes from an expert to the next
+  first: vec4u,   // first workgroup of each part
+  column: vec4u,  // first column of y
+  bias: vec4i,    // offset in vectors, or -1
+  factor: vec4i,  // offset in vectors of one value (with EXPERTS one per expert), or -1
+  stride: vec4u,  // bytes between experts
   x: u32, x_ld: u32, y: u32, y_ld: u32,
   cols: u32, units: u32, row_bytes: u32, tokens: u32,
   groups: u32, gain: i32, eps: f32, scale: f32,
@@ -24,9 +25,9 @@ struct Params {
 const RESULTS = ROWS * TOKENS;
 
 var<workgroup> chosen: i32;
-var<private> matrix: u32;  // of those that are bound
+var<private> matrix: u32;  // index among the bound matrices
 
-// The bytes where ROWS rows of a part begin; behind the last row, where the last one does.
+// The byte offsets of ROWS rows of a part; past the last row, the offset of the last.
 fn places_of(part: u32, row: u32) -> array<u32, ROWS> {
   var at: array<u32, ROWS>;
   for (var r = 0u; r < ROWS; r++) {

@@ -1,4 +1,5 @@
-// What gemv.wgsl adds up where activations are codes as well: four bytes times four are one instruction.
+// The inner loop of gemv.wgsl if activations are codes too: one instruction multiplies four bytes
+// by four.
 fn product_of(w: Codes, x: vec2u, d: vec2f) -> f32 {
   let sums = vec2i(dot4I8Packed(w.q.x, x.x), dot4I8Packed(w.q.y, x.y));
   var of_x = vec2i();

@@ -1,4 +1,4 @@
-// What gemv.wgsl adds up: weights as values, times activations as they are.
+// The inner loop of gemv.wgsl: weights as values times f32 activations.
 fn inputs(token: u32, c: u32) -> vec4f {
   var t = min(token, p.tokens - 1u);
   if (EXPERTS) {

@@ -1,4 +1,4 @@
-  // The part of rope.wgsl that stores: an invocation for each run of KEPT values.
+  // The part of rope.wgsl that stores: one invocation per run of KEPT values.
   var i = id.x - p.pairs;
   let place = (p.first + id.y) % p.capacity;
   let key_items = p.kv_heads * p.key_runs;

@@ -1,4 +1,4 @@
-// Values of a head, as they are once rotated, into its row of halves: two to each invocation.
+// Stores values of a head, after RoPE, in its row of halves: two per invocation.
 const KEPT = 2u;
 fn keep(row: u32, c: u32, x: u32, n: u32, key: bool, table: u32) {
   let word = half_bits(rotated(x, c, key, table)) | (half_bits(rotated(x, c + 1u, key, table)) << 16u);

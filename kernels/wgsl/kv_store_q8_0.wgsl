@@ -1,5 +1,5 @@
-// Values of a head, as they are once rotated, into a block: 32 to each invocation. The scale has
-// the eight bits of bfloat16, rounded up, so that caches can be moved to the CPU's form and back.
+// Stores values of a head, after RoPE, in a block: 32 per invocation. The scale has the eight bits
+// of bfloat16, rounded up, so that caches can be converted to the CPU's layout and back.
 const KEPT = 32u;
 fn keep(row: u32, c: u32, x: u32, n: u32, key: bool, table: u32) {
   let count = min(n - c, 32u);

@@ -1,4 +1,4 @@
-// Each of several groups of out is scaled to the Euclidean norm of in, a workgroup each.
+// Scales each of several groups of out to the Euclidean norm of in. One workgroup per group.
 struct Params {
   in: u32, in_ld: u32, out: u32, out_ld: u32,
   n: u32,

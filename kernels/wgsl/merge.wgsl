@@ -1,5 +1,5 @@
-// Merges the parts of attention.wgsl: a workgroup a token and head. A part is dv values, its
-// greatest score, its sum; one that saw nothing has a sum of 0.
+// Merges the parts of attention.wgsl. One workgroup per token and head. A part is dv values, their
+// maximum score and their sum; the sum is 0 if the part saw no position.
 struct Params {
   out: u32, out_ld: u32, dv: u32, heads: u32,
   tokens: u32, partials: u32, parts: u32, sinks: i32,

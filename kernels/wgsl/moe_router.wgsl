@@ -1,14 +1,14 @@
-// Which experts a token is given to, and with what weights, a workgroup a token: src/session/moe_router.cpp
-// in WGSL. A row has the router's logits, then room for probabilities, scores and sums of groups.
+// Selects the experts of a token and their weights, like src/session/moe_router.cpp. One workgroup
+// per token. A row has the router's logits, then space for probabilities, scores and group sums.
 struct Params {
   logits: u32, ld: u32, n: u32, used: u32,
-  ids: u32, weights: u32,  // [tokens][used]; an expert of -1 is none
+  ids: u32, weights: u32,  // [tokens][used]; an expert of -1 means none
   gating: u32, groups: u32, groups_used: u32, shared_by: u32,
   normalize: u32, scale: f32, bias: i32,
 }
 const WIDTH = 64u;
 const TAKEN = -3.4e38;
-const EXCLUDED = -3.3e38;  // below every score, but not taken
+const EXCLUDED = -3.3e38;  // below every score, above TAKEN
 const LEAST_SUM = 6.103515625e-5;
 var<workgroup> values: array<f32, WIDTH>;
 var<workgroup> numbers: array<u32, WIDTH>;
@@ -26,7 +26,7 @@ fn sum_of_all(lane: u32, value: f32) -> f32 {
   workgroupBarrier();
   return sum;
 }
-// The first of the greatest.
+// The first of equal maxima.
 fn best_of_all(lane: u32, value: f32, number: u32) -> u32 {
   values[lane] = value;
   numbers[lane] = number;
@@ -58,7 +58,7 @@ fn best_at(lane: u32, at: u32, n: u32) -> u32 {
   return best_of_all(lane, value, number);
 }
 
-// Leaves the scores of the groups whose two best experts have the largest sum.
+// Keeps only the scores of the groups whose two best experts have the largest sum.
 fn keep_best_groups(scores: u32) {
   let size = p.n / p.groups;
   let sums = scores + p.n;
@@ -90,7 +90,7 @@ fn keep_best_groups(scores: u32) {
   }
 }
 
-// What is left once all are chosen: few.
+// Computes the weights of the chosen experts.
 fn weigh(ids: u32, weights: u32) {
   var sum = 0.0;
   var largest = TAKEN;
@@ -112,7 +112,7 @@ fn weigh(ids: u32, weights: u32) {
   for (var k = 0u; k < p.used; k++) {
     arena[weights + k] *= by;
   }
-  // Where several choices are one expert, the first of them gets all their weight.
+  // If several choices are one expert, the first of them gets all their weight.
   for (var k = 1u; k < p.used && p.shared_by > 1u; k++) {
     for (var j = 0u; j < k; j++) {
       if (arena[ids + j] == arena[ids + k]) {

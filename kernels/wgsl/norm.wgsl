@@ -1,5 +1,5 @@
-// Norms of groups of n values, a workgroup each. Sums of a layer norm are taken twice, the second
-// time around the mean. in may be out.
+// Norms of groups of n values, one workgroup per group. A layer norm sums twice, the second time
+// around the mean. in may equal out.
 struct Params {
   in: u32, in_ld: u32, out: u32, out_ld: u32,
   n: u32, heads: u32, weight: i32, bias: i32,

@@ -1,12 +1,12 @@
-// Values out of words. Scales of blocks are often subnormal halves, which the built-in conversions
-// may flush to zero, so they are converted here; weights and keys that small do not matter.
+// Converts words to values. Block scales are often subnormal halves, which the built-in conversions
+// may flush to zero, so they are converted here. Weights and keys that small do not matter.
 fn half_value(bits: u32) -> f32 {
   let magnitude = bits & 0x7fffu;
   let normal = bitcast<f32>((magnitude << 13u) + (112u << 23u));
   let value = select(normal, f32(magnitude) * 5.9604644775390625e-8, magnitude < 0x400u);
   return select(value, -value, (bits & 0x8000u) != 0u);
 }
-// To the nearest, ties to even, which pack2x16float does not promise.
+// Rounds to nearest, ties to even, which pack2x16float does not guarantee.
 fn half_bits(x: f32) -> u32 {
   let bits = bitcast<u32>(x);
   let sign = (bits >> 16u) & 0x8000u;
@@ -19,7 +19,7 @@ fn half_bits(x: f32) -> u32 {
   }
   return sign | (((magnitude + 0xfffu + ((magnitude >> 13u) & 1u)) >> 13u) - (112u << 10u));
 }
-// Two halves of a word.
+// The two halves of a word.
 fn halves(word: u32) -> vec2f {
   return unpack2x16float(word);
 }
@@ -32,7 +32,7 @@ fn signed_bytes(word: u32) -> vec4i {
 fn packed(values: vec4u) -> u32 {
   return dot(values, vec4u(1u, 1u << 8u, 1u << 16u, 1u << 24u));
 }
-// A unit of weights: two quads of signed bytes, with what each quad is multiplied by, and what is then added.
+// A unit of weights: two quads of signed bytes, with a factor and an added offset for each quad.
 struct Codes {
   q: vec2u,
   d: vec2f,
@@ -41,23 +41,23 @@ struct Codes {
 fn nibbles(word: u32) -> vec2u {
   return vec2u(word, word >> 4u) & vec2u(0x0f0f0f0fu);
 }
-// Bytes of 0 to 127, less those of `by`.
+// Bytes of 0 to 127 minus those of `by`.
 fn less(words: vec2u, by: u32) -> vec2u {
   return ((words | vec2u(0x80808080u)) - vec2u(by)) ^ vec2u(0x80808080u);
 }
-// The lowest four bits, one a byte.
+// The lowest four bits of a word, one per byte.
 fn four_bits(bits: u32) -> u32 {
   return ((bits & 15u) * 0x204081u) & 0x01010101u;
 }
-// The lowest two bits of each byte.
+// The lowest two bits of each byte, in a word each.
 fn bit_of_bytes(word: u32) -> vec2u {
   return vec2u(word, word >> 1u) & vec2u(0x01010101u);
 }
-// Two bits of each byte, from `at` and from `step` above it.
+// Two bits of each byte, at `at` and at `at` + `step`.
 fn two_bits(word: u32, at: u32, step: u32) -> vec2u {
   return vec2u(word >> at, word >> (at + step)) & vec2u(0x03030303u);
 }
-// Of sixteen bytes, four a word, those with these numbers.
+// The bytes of `table` (sixteen, four per word) with these numbers.
 fn chosen_bytes(numbers: vec4u, table: vec4u) -> u32 {
   let words = vec4u(table[numbers.x >> 2u], table[numbers.y >> 2u], table[numbers.z >> 2u],
                     table[numbers.w >> 2u]);

@@ -1,6 +1,6 @@
-// Rows of activations, or with NORM their RMS norm, as codes: of each 32 values a float, the scale, and
-// 32 signed bytes. A workgroup a row and 256 of its values, an invocation four of them; with NORM each
-// workgroup adds up the squares of all of the row, which takes it less time than another dispatch.
+// Quantizes rows of activations (with NORM, their RMS norm): a scale per 32 values as a float, then
+// 32 signed bytes. A workgroup takes 256 values of a row, an invocation four. With NORM each
+// workgroup adds up the squares of the whole row, which is faster than another dispatch.
 struct Params {
   x: u32, x_ld: u32, cols: u32, gain: i32,
   eps: f32,

@@ -1,13 +1,13 @@
-// Rotary position embedding of queries and keys, and storing of keys and values. What is rotated in
-// place has an invocation for each pair of values; keys that are STOREd are rotated on their way to
-// the cache, and stay as they are in the arena, so that no invocation reads what another writes.
+// Rotary position embedding of queries and keys, and the KV store. Values rotated in place have one
+// invocation per pair. Keys with STORE are rotated on the way to the cache and stay unchanged in
+// the arena, so no invocation reads what another writes.
 struct Params {
-  x: u32, x_ld: u32, pairs: u32, rot: u32,      // pairs of a token to rotate in place
+  x: u32, x_ld: u32, pairs: u32, rot: u32,           // pairs per token to rotate in place
   dk: u32, dv: u32, column: u32, table: u32,
-  neox: u32, kv_heads: u32, keys: u32, values: u32,   // columns of x
+  neox: u32, kv_heads: u32, keys: u32, values: u32,  // columns of x
   first: u32, capacity: u32, key_at: u32, key_head: u32,
   key_row: u32, value_at: u32, value_head: u32, value_row: u32,
-  key_runs: u32, value_runs: u32,               // invocations that store a head
+  key_runs: u32, value_runs: u32,                    // invocations that store one head
 }
 fn rotated_pair(a: f32, b: f32, i: u32, table: u32) -> vec2f {
   let c = arena[table + i];

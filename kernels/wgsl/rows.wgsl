@@ -1,5 +1,5 @@
-// out = (add ? out : 0) + scale * values [first, first + n) of rows whose numbers the arena has at
-// `ids`, as floats: embeddings. One invocation a unit of eight values.
+// out = (add ? out : 0) + scale * values [first, first + n) of embedding rows, as floats. The row
+// numbers are in the arena at `ids`. One invocation per unit of eight values.
 struct Params {
   base: vec4u,
   ids: u32, y: u32, y_ld: u32, cols: u32,

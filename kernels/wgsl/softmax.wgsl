@@ -1,4 +1,4 @@
-// Softmax of groups of n values, a workgroup each: the greatest first, then the sum.
+// Softmax of groups of n values, one workgroup per group: first the maximum, then the sum.
 struct Params {
   in: u32, in_ld: u32, out: u32, out_ld: u32,
   n: u32, in_step: u32, out_step: u32,

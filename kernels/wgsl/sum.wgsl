@@ -1,4 +1,4 @@
-// Sums over a workgroup of WG invocations, SUMS of them at once, by halving.
+// Sums over a workgroup of WG invocations, SUMS of them at once, by halving the range.
 struct Invocation {
   @builtin(local_invocation_index) lane: u32,
 }

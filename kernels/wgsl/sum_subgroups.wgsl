@@ -1,5 +1,5 @@
-// Sums over a workgroup of WG invocations, SUMS of them at once, subgroup by subgroup: invocation i
-// is in subgroup i / size, which is tried out before this is used.
+// Sums over a workgroup of WG invocations, SUMS of them at once, by subgroups. Requires invocation
+// i to be in subgroup i / size, which is tested at run time before use.
 struct Invocation {
   @builtin(local_invocation_index) lane: u32,
   @builtin(subgroup_invocation_id) place: u32,

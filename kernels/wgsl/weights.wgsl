@@ -1,5 +1,6 @@
-// Bytes of weights, as they lie in the file: rows begin anywhere. `$` is the number of a binding;
-// what has it in its name is pasted once for each. ALIGNED: all words that are asked for are whole.
+// Reads bytes of weights in file layout; rows begin at any byte. `$` is the number of a binding,
+// and functions with it in their name are pasted once per binding. ALIGNED: every word read is
+// aligned.
 @group(0) @binding(WEIGHTS$) var<storage, read> weights$: array<u32>;
 
 fn word$(at: u32) -> u32 {
@@ -17,7 +18,7 @@ fn word$(at: u32) -> u32 {
 fn byte$(at: u32) -> u32 {
   return (weights$[at >> 2u] >> ((at & 3u) * 8u)) & 255u;
 }
-// At an even address.
+// A half at an even address.
 fn half$(at: u32) -> f32 {
   return half_value(weights$[at >> 2u] >> ((at & 2u) * 8u));
 }

@@ -1,4 +1,4 @@
-// The GGUF form, and the pairs of both.
+// Parses GGUF adapters, and pairs the tensors of both formats.
 #include "adapter/adapter.h"
 
 #include <cmath>
@@ -15,11 +15,12 @@ using gguf::TensorType;
 
 Status bad_pair(const Pair& p) {
   const auto n = [](uint64_t value) { return static_cast<unsigned long long>(value); };
-  return error(Code::kBadShape,
-               "the adapter's pair for %s is [%llu, %llu, %llu] and [%llu, %llu, %llu], which does "
-               "not go together with a rank up to %llu",
-               printable(p.name).c_str(), n(p.a.ne[0]), n(p.a.ne[1]), n(p.a.ne[2]), n(p.b.ne[0]),
-               n(p.b.ne[1]), n(p.b.ne[2]), n(kMaxRank));
+  return error(
+      Code::kBadShape,
+      "the adapter's pair for %s has the shapes [%llu, %llu, %llu] and [%llu, %llu, %llu], "
+      "which do not match with a rank up to %llu",
+      printable(p.name).c_str(), n(p.a.ne[0]), n(p.a.ne[1]), n(p.a.ne[2]), n(p.b.ne[0]),
+      n(p.b.ne[1]), n(p.b.ne[2]), n(kMaxRank));
 }
 
 Status check_pair(Pair* p) {
@@ -36,17 +37,17 @@ Status check_pair(Pair* p) {
         t->type == TensorType::kBF16) {
       continue;
     }
-    return error(Code::kUnsupportedType,
-                 "the adapter's tensors for %s are not F32, F16 or BF16, which adapters have here",
+    return error(Code::kUnsupportedType, "the adapter's tensors for %s must be F32, F16 or BF16",
                  printable(p->name).c_str());
   }
   return {};
 }
 
-// Keys of adapters; others of theirs change what they do.
+// Checks the adapter keys. Unknown ones are errors, because they could change the adapter's
+// meaning.
 Status check_keys(const gguf::Header& header) {
   if (header.get_string("general.type").value_or("") != "adapter") {
-    return error(Code::kBadHeader, "the file is no adapter: its general.type is \"%s\"",
+    return error(Code::kBadHeader, "the file is not an adapter: its general.type is \"%s\"",
                  printable(header.get_string("general.type").value_or("")).c_str());
   }
   const std::string_view type = header.get_string("adapter.type").value_or("");
@@ -83,7 +84,8 @@ Status pair_up(std::vector<Named> tensors, bool turned, std::vector<Pair>* out) 
     const std::string base = first.substr(0, first.size() - kA.size());
     if (!first.ends_with(kA) || i + 1 == tensors.size() ||
         tensors[i + 1].first != base + std::string(kB)) {
-      return error(Code::kBadHeader, "the adapter's tensor %s is half of a pair, or there twice",
+      return error(Code::kBadHeader,
+                   "the adapter's tensor %s lacks its other half, or is duplicated",
                    printable(first).c_str());
     }
     Pair pair{base, tensors[i].second, tensors[i + 1].second, 0, turned && base == kEmbedding};
@@ -102,14 +104,14 @@ Result<gguf::ParseProgress> parse_gguf(gguf::Bytes prefix, uint64_t file_size, A
   SLUICE_RETURN_IF_ERROR(check_keys(header));
   const Result<uint32_t> parts = gguf::split_count(header);
   if (!parts.ok()) return parts.status();
-  if (*parts > 1) return error(Code::kBadHeader, "an adapter of %u files is not supported", *parts);
+  if (*parts > 1) return error(Code::kBadHeader, "an adapter in %u files is not supported", *parts);
   out->arch = std::string(header.get_string("general.architecture").value_or(""));
   out->alpha = header.get_f64("adapter.lora.alpha").value_or(0);
-  // The package's own, of PEFT's files.
+  // Keys that the npm package writes for PEFT adapters.
   out->hugging_face = header.get_bool("sluice.checkpoint").value_or(false);
   out->rank_stabilized = header.get_bool("sluice.rank_stabilized").value_or(false);
   if (out->arch.empty() || !std::isfinite(out->alpha)) {
-    return error(Code::kBadHeader, "the adapter's %s is missing or impossible",
+    return error(Code::kBadHeader, "the adapter's %s is missing or invalid",
                  out->arch.empty() ? "general.architecture" : "adapter.lora.alpha");
   }
   std::vector<Named> tensors;
@@ -117,7 +119,7 @@ Result<gguf::ParseProgress> parse_gguf(gguf::Bytes prefix, uint64_t file_size, A
   for (const gguf::Tensor& t : header.tensors) {
     if (!t.name.ends_with(kA) && !t.name.ends_with(kB)) {
       return error(Code::kUnsupportedArchitecture,
-                   "the adapter's tensor %s is no part of a low-rank pair",
+                   "the adapter's tensor %s is not part of a low-rank pair",
                    printable(t.name).c_str());
     }
     tensors.emplace_back(t.name, t);

@@ -1,4 +1,4 @@
-// Tensors by name to pairs: what both forms of files have in common.
+// Pairs the A and B tensors of an adapter by name. Both file formats use it.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ namespace sluice::adapter {
 
 inline constexpr std::string_view kA = ".lora_a", kB = ".lora_b";
 
-// A tensor, under the model's name with one of these endings.
+// A tensor, named after the model's tensor with one of these suffixes.
 using Named = std::pair<std::string, gguf::Tensor>;
 
-// Sorts `tensors` and fills `out`; `turned` is of the embedding. Errors: kBadHeader, kBadShape,
-// kUnsupportedType.
+// Sorts `tensors` and fills `out`. `turned`: the token embedding's `a` is transposed. Errors:
+// kBadHeader, kBadShape, kUnsupportedType.
 [[nodiscard]] Status pair_up(std::vector<Named> tensors, bool turned, std::vector<Pair>* out);
 
 }  // namespace sluice::adapter

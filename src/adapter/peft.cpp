@@ -1,4 +1,4 @@
-// PEFT's form: https://huggingface.co/docs/peft/developer_guides/checkpoint.
+// Parses PEFT adapters: https://huggingface.co/docs/peft/developer_guides/checkpoint.
 #include <cmath>
 
 #include "adapter/adapter.h"
@@ -17,7 +17,7 @@ using hf::Json;
 constexpr const char* kConfig = "adapter_config.json";
 constexpr const char* kTensors = "adapter_model.safetensors";
 
-// Options that make more of an adapter than products of two matrices.
+// Unsupported options: with them an adapter is more than plain LoRA.
 constexpr const char* kRefused[] = {"use_dora",
                                     "use_qalora",
                                     "lora_bias",
@@ -30,7 +30,7 @@ constexpr const char* kRefused[] = {"use_dora",
                                     "layer_replication",
                                     "alora_invocation_tokens"};
 
-// null, false, "" and empty lists are as if the key were not there.
+// null, false, "" and empty lists count as absent.
 bool is_set(const Json* value) {
   if (value == nullptr || value->is_null()) return false;
   if (value->is_boolean()) return value->get<bool>();
@@ -53,7 +53,7 @@ Status read_config(std::string_view text, Adapter* out) {
     if (is_set(hf::json_find(*config, key))) return unsupported(key);
   }
   if (hf::json_string(*config, "bias").value_or("none") != "none") return unsupported("bias");
-  // These ways to begin change the model's own weights too.
+  // All other initializations change the model's own weights, too.
   const std::string_view begun = hf::json_string(*config, "init_lora_weights").value_or("");
   if (!begun.empty() && begun != "gaussian" && begun != "eva" && begun != "orthogonal") {
     return unsupported("init_lora_weights");
@@ -61,7 +61,7 @@ Status read_config(std::string_view text, Adapter* out) {
   out->rank_stabilized = hf::json_bool(*config, "use_rslora").value_or(false);
   out->alpha = hf::json_number(*config, "lora_alpha").value_or(0);
   if (out->alpha == 0 || !std::isfinite(out->alpha)) {
-    return error(Code::kBadHeader, "%s: lora_alpha is missing or impossible", kConfig);
+    return error(Code::kBadHeader, "%s: lora_alpha is missing or invalid", kConfig);
   }
   return {};
 }
@@ -102,8 +102,7 @@ Result<gguf::ParseProgress> parse_peft(std::string_view config, gguf::Bytes pref
   for (const hf::SafetensorsEntry& e : file.entries) {
     std::string name = model_name(e.name);
     if (name.empty()) {
-      return error(Code::kUnsupportedArchitecture,
-                   "the adapter's tensor \"%s\" is none that is supported",
+      return error(Code::kUnsupportedArchitecture, "the adapter's tensor \"%s\" is not supported",
                    printable(e.name).c_str());
     }
     const Result<gguf::Tensor> tensor = hf::describe_tensor(e);

@@ -1,4 +1,4 @@
-// Texts to vectors and scores.
+// Embeddings and reranker scores.
 #include <limits>
 
 #include "api/handles.h"
@@ -24,12 +24,12 @@ Result<embed::Options> embed_options(const sluice_embed_options& given) {
   out.normalize = given.normalize != 0;
   out.dimensions = given.dimensions;
   if (given.query != nullptr && given.pooling != SLUICE_POOLING_RANK) {
-    return error(Code::kInvalidArgument, "a query needs SLUICE_POOLING_RANK");
+    return error(Code::kInvalidArgument, "a query needs pooling SLUICE_POOLING_RANK");
   }
   return out;
 }
 
-// The tokens of all texts, and where each ends.
+// The tokens of all texts, concatenated, and the end of each text.
 struct Texts {
   std::vector<Token> tokens;
   std::vector<int32_t> ends;
@@ -39,13 +39,13 @@ Result<Texts> texts_of(const tokenizer::Tokenizer& tokenizer, std::span<const ch
                        const char* query) {
   Texts out;
   for (const char* text : texts) {
-    if (text == nullptr) return null_argument("a text of texts");
+    if (text == nullptr) return null_argument("texts[i]");
     const Result<std::vector<Token>> tokens =
         query != nullptr ? embed::pair_tokens(tokenizer, query, text)
                          : tokenizer.try_encode(text, {.parse_special = false});
     if (!tokens.ok()) return tokens.status();
     if (out.tokens.size() + tokens->size() > std::numeric_limits<int32_t>::max()) {
-      return error(Code::kInvalidArgument, "the texts have too many tokens together");
+      return error(Code::kInvalidArgument, "the texts together have too many tokens");
     }
     out.tokens.insert(out.tokens.end(), tokens->begin(), tokens->end());
     out.ends.push_back(static_cast<int32_t>(out.tokens.size()));

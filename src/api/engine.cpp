@@ -1,4 +1,4 @@
-// Loading, and what engines are asked.
+// Loading, inspecting and querying engines.
 #include <charconv>
 #include <cmath>
 
@@ -10,16 +10,16 @@ namespace {
 
 constexpr int32_t kMaxThreads = 64;
 
-// A caller's function as a file.
+// Presents a caller's sluice_reader as a file.
 class ReaderSource final : public io::ByteSource {
  public:
   explicit ReaderSource(const sluice_reader& reader) : reader_(reader) {}
   [[nodiscard]] uint64_t size() const override { return reader_.length; }
   [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
     if (offset > reader_.length || out.size() > reader_.length - offset) {
-      return error(Code::kTruncated, "a read at byte %llu goes past the end (%llu bytes)",
-                   static_cast<unsigned long long>(offset),
-                   static_cast<unsigned long long>(reader_.length));
+      return error(
+          Code::kTruncated, "a read at byte %llu goes past the end of the file (%llu bytes)",
+          static_cast<unsigned long long>(offset), static_cast<unsigned long long>(reader_.length));
     }
     if (out.empty()) return {};
     std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
@@ -35,7 +35,7 @@ class ReaderSource final : public io::ByteSource {
   std::mutex mutex_;
 };
 
-// Of a draft that is none of the names: a model's path.
+// Whether `draft` is a model's path instead of "ngram" or "nextn".
 bool drafts_by_model(const sluice_load_options& given) {
   if (given.draft == nullptr) return false;
   const std::string_view name = given.draft;
@@ -90,15 +90,15 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   SLUICE_RETURN_IF_ERROR(check_array(given.adapters, given.n_adapters, "adapters"));
   for (size_t i = 0; i < given.n_adapters; ++i) {
     const sluice_adapter& adapter = given.adapters[i];
-    if (adapter.path == nullptr) return null_argument("the path of an adapter");
+    if (adapter.path == nullptr) return null_argument("adapters[i].path");
     if (!std::isfinite(adapter.scale)) {
-      return error(Code::kInvalidArgument, "an adapter's scale must be a number");
+      return error(Code::kInvalidArgument, "an adapter's scale must be a finite number");
     }
     out.adapters.push_back({adapter.path, adapter.scale});
   }
   if (given.swap_directory != nullptr) {
     if (given.swap_directory[0] == '\0') {
-      return error(Code::kInvalidArgument, "swap_directory is empty: null says that there is none");
+      return error(Code::kInvalidArgument, "swap_directory is empty: pass null for no swapping");
     }
     out.engine.base_bytes += native::kSwapBytes;
   }
@@ -136,7 +136,7 @@ Result<native::DraftPair> open_models(native::ModelHeader header, const sluice_l
   return out;
 }
 
-// Loads what `read_header(options)` gives.
+// Loads the model whose header `read_header(options)` returns.
 template <typename ReadHeader>
 Status load(const sluice_load_options* options, sluice_engine** engine, ReadHeader&& read_header) {
   sluice_load_options given = default_load_options();
@@ -155,7 +155,7 @@ Status load(const sluice_load_options* options, sluice_engine** engine, ReadHead
   for (native::Model* const model : {models->draft.get(), models->model.get()}) {
     if (given.preload == 0 || model == nullptr) continue;
     const Status status = preload(*model, given);
-    if (model->interrupted()) return error(Code::kAborted, "loading was ended by its callback");
+    if (model->interrupted()) return error(Code::kAborted, "the progress callback ended loading");
     SLUICE_RETURN_IF_ERROR(status);
   }
   auto loaded = std::make_shared<Loaded>(std::move(*models), std::move(chat_template));

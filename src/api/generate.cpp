@@ -1,4 +1,4 @@
-// Answers: the options, and one generation driven to its end.
+// sluice_generate: checks the options and runs one generation to its end.
 #include "api/handles.h"
 
 namespace sluice::api {
@@ -46,14 +46,14 @@ Result<generate::Options> generate_options(const sluice_generate_options& given)
   SLUICE_RETURN_IF_ERROR(check_array(given.stop, given.n_stop, "stop"));
   const size_t n_stop = std::min<size_t>(given.n_stop, generate::kMaxStops + 1);  // one too many
   for (size_t i = 0; i < n_stop; ++i) {
-    if (given.stop[i] == nullptr) return null_argument("a text of stop");
+    if (given.stop[i] == nullptr) return null_argument("stop[i]");
     out.stop.emplace_back(given.stop[i]);
   }
   SLUICE_RETURN_IF_ERROR(set_form(given, &out));
   return out;
 }
 
-// One answer, with whom its pieces go to.
+// One generation, which passes its tokens to the caller's callback.
 class Answer {
  public:
   Answer(sluice_session& handle, const sluice_generate_options& given)
@@ -103,14 +103,14 @@ class Answer {
     return step;
   }
 
-  // False when the answer is to end.
+  // Calls the callback; false ends the generation.
   bool hand_over(const generate::Piece& piece) {
     if (given_.on_token == nullptr) return true;
     top_.clear();
     for (const sample::Candidate& c : piece.top) top_.push_back({c.token, c.logprob});
-    const sluice_token_event told = {piece.token,   piece.text.c_str(), piece.text.size(),
-                                     piece.logprob, top_.data(),        top_.size()};
-    return given_.on_token(given_.token_user, &told) == 0;
+    const sluice_token_event event = {piece.token,   piece.text.c_str(), piece.text.size(),
+                                      piece.logprob, top_.data(),        top_.size()};
+    return given_.on_token(given_.token_user, &event) == 0;
   }
 
   void describe(const generate::Generation& generation, const generate::Options& options, bool ok,
@@ -139,7 +139,7 @@ class Answer {
   const sluice_generate_options& given_;
   const uint32_t cancels_;
   bool cancelled_ = false;
-  Status waited_;  // for weights of the draft's model
+  Status waited_;  // result of waiting for the draft model's weights
   std::vector<sluice_token_logprob> top_;
 };
 
@@ -148,7 +148,7 @@ static_assert(static_cast<int>(generate::Finish::kStop) == SLUICE_FINISH_STOP &&
               static_cast<int>(generate::Finish::kContext) == SLUICE_FINISH_CONTEXT &&
               static_cast<int>(generate::Finish::kCancelled) == SLUICE_FINISH_CANCELLED);
 
-// `tokens_of(options, &tokens)` gives the prompt.
+// `tokens_of(options, &tokens)` writes the prompt's tokens.
 template <typename TokensOf>
 Status generate(sluice_session& handle, const sluice_generate_options* options,
                 sluice_result* result, TokensOf&& tokens_of) {
@@ -157,7 +157,7 @@ Status generate(sluice_session& handle, const sluice_generate_options* options,
   sluice_result found = {};
   found.stop_index = -1;
   if (result != nullptr) SLUICE_RETURN_IF_ERROR(check_size(*result));
-  Answer answer(handle, given);  // from here on it can be cancelled
+  Answer answer(handle, given);  // sluice_session_cancel takes effect from here on
   Result<generate::Options> how = generate_options(given);
   if (!how.ok()) return how.status();
   std::vector<Token> prompt;

@@ -1,4 +1,4 @@
-// Errors, checks of arguments, and what an engine says about itself.
+// Errors, argument checks, and an engine's info and statistics.
 #include "api/handles.h"
 
 #include <cstdio>
@@ -26,11 +26,11 @@ Status check_flag(int32_t value, const char* name) {
   return check_range(value, 0, 1, name);
 }
 
-Status check_range(int64_t value, int64_t least, int64_t most, const char* name) {
-  if (value >= least && value <= most) return {};
+Status check_range(int64_t value, int64_t min, int64_t max, const char* name) {
+  if (value >= min && value <= max) return {};
   return error(Code::kInvalidArgument, "%s is %lld but must be %lld to %lld", name,
-               static_cast<long long>(value), static_cast<long long>(least),
-               static_cast<long long>(most));
+               static_cast<long long>(value), static_cast<long long>(min),
+               static_cast<long long>(max));
 }
 
 Status check_tokens(std::span<const Token> tokens, int64_t n_vocab) {
@@ -51,19 +51,19 @@ Result<std::string_view> text_of(const char* text, size_t length, const char* na
 Status wrong_size(size_t given, size_t known) {
   if (given > known && given <= kLargestStruct) {
     return error(Code::kInvalidArgument,
-                 "a structure of %zu bytes has a member set that this version of the library, "
-                 "which knows %zu, cannot obey",
+                 "a structure of %zu bytes sets a member that this version of the library does not "
+                 "have: its structure has %zu bytes",
                  given, known);
   }
   return error(Code::kInvalidArgument,
-               "a structure says that its size is %zu, which is none that it ever had: set its "
-               "member size, or fill in the defaults first",
+               "a structure has the invalid size %zu: set its member size, or fill in the defaults "
+               "first",
                given);
 }
 
 Status too_small(size_t capacity, size_t count) {
-  return error(Code::kInvalidArgument, "there is room for %zu entries but there are %zu", capacity,
-               count);
+  return error(Code::kInvalidArgument, "the capacity is %zu entries but the result has %zu",
+               capacity, count);
 }
 
 Status Loaded::from_callback() {
@@ -119,7 +119,7 @@ uint64_t Loaded::draft_share() const {
   return plan.budget > 0 ? plan.budget : plan.total();
 }
 
-// A draft's model keeps what it has.
+// The draft model's share does not change.
 Status Loaded::set_memory_budget(uint64_t budget) {
   const uint64_t beside = draft_share();
   const uint64_t least = model().engine().plan().minimum + beside;
@@ -149,18 +149,18 @@ void Loaded::note_plan() {
   info.memory_budget = plan.budget == 0 ? 0 : plan.budget + beside;
   info.memory_total = plan.total() + draft_total;
   info.memory_minimum = plan.minimum + beside;
-  facts_.memory = {{"weights that stay", plan.weights.pinned_bytes},
-                   {"weights passing through", plan.weights.ring_bytes()},
+  facts_.memory = {{"pinned weights", plan.weights.pinned_bytes},
+                   {"stream buffer", plan.weights.ring_bytes()},
                    {"norms and biases", plan.vectors},
-                   {"keys and values", plan.kv},
+                   {"KV cache", plan.kv},
                    {"activations", plan.activations},
                    {"scratch", plan.scratch},
                    {"tokenizer", plan.tokenizer},
-                   {"answer", plan.request},
+                   {"generation", plan.request},
                    {"grammar", plan.grammar},
                    {"adapters", plan.adapters},
                    {"draft model", draft_total},
-                   {"draft head", plan.nextn},
+                   {"MTP head", plan.nextn},
                    {"other", plan.other}};
 }
 

@@ -1,6 +1,6 @@
-// What the opaque handles of sluice.h are, and what all of its functions share: how an error
-// becomes a code and a sentence, how structures of other versions are read and written, and how
-// calls take turns on an engine.
+// The opaque handles of sluice.h, and the code that all of its functions share: error reporting,
+// reading and writing structures of other header versions, and running one call at a time on an
+// engine.
 #pragma once
 
 #include <algorithm>
@@ -29,18 +29,20 @@ using session::Token;
 
 // --- errors
 
-// Keeps the sentence for sluice_last_error() and returns the code.
+// Stores the message for sluice_last_error() and returns the code.
 sluice_status report(const Status& status);
 [[nodiscard]] Status null_argument(const char* name);
 
-// Every function that can fail runs in here: no exception leaves the library.
+// Runs the body of an API function and turns exceptions into errors, so that none leaves the
+// library.
 template <typename Body>
 sluice_status guarded(Body&& body) {
   try {
     const Status status = body();
     return status.ok() ? SLUICE_OK : report(status);
   } catch (const std::bad_alloc&) {
-    return report(error(Code::kOutOfMemory, "the platform refused memory that a call needed"));
+    return report(
+        error(Code::kOutOfMemory, "the operating system refused memory that the call needed"));
   } catch (...) {
     return report(error(Code::kInternal, "an unexpected exception ended the call"));
   }
@@ -51,11 +53,11 @@ sluice_status guarded(Body&& body) {
 
 // --- arguments
 
-// A member that is a flag: 0 or 1.
+// Checks a flag: 0 or 1.
 [[nodiscard]] Status check_flag(int32_t value, const char* name);
-[[nodiscard]] Status check_range(int64_t value, int64_t least, int64_t most, const char* name);
+[[nodiscard]] Status check_range(int64_t value, int64_t min, int64_t max, const char* name);
 [[nodiscard]] Status check_tokens(std::span<const Token> tokens, int64_t n_vocab);
-// n entries, which may be none.
+// `entries` may be null only if n is 0.
 template <typename T>
 [[nodiscard]] Status check_array(const T* entries, size_t n, const char* name) {
   return entries == nullptr && n > 0 ? null_argument(name) : Status();
@@ -64,7 +66,7 @@ template <typename T>
 
 // --- structures that begin with their size
 
-inline constexpr size_t kLargestStruct = 4096;  // of any version to come
+inline constexpr size_t kLargestStruct = 4096;  // upper bound for all future versions
 
 [[nodiscard]] Status wrong_size(size_t given, size_t known);
 
@@ -74,8 +76,7 @@ template <typename T>
   return known ? Status() : wrong_size(given.size, sizeof(T));
 }
 
-// `given` over the defaults in *out. A later version's members must be 0, since nothing here would
-// obey them.
+// Copies `given` to *out. Members of a later version must be 0, because this version ignores them.
 template <typename T>
 [[nodiscard]] Status read_struct(const T* given, T* out) {
   SLUICE_RETURN_IF_ERROR(check_size(*given));
@@ -87,7 +88,7 @@ template <typename T>
   return {};
 }
 
-// Writes a result; members of a later version become 0.
+// Writes a result structure. Members of a later version become 0.
 template <typename T>
 [[nodiscard]] Status write_struct(T from, T* out, size_t size) {
   if (size < sizeof(T) || size > kLargestStruct) return wrong_size(size, sizeof(T));
@@ -112,21 +113,21 @@ template <typename T>
 
 // --- engines
 
-// What can be asked at any time, as of the last token or change.
+// Values that any thread can query at any time. Updated after each token and each change.
 struct Facts {
   sluice_info info = {};
   sluice_stats stats = {};
   std::vector<std::pair<const char*, uint64_t>> memory;
 };
 
-// A loaded model, which lives as long as its engine's handle or one of its sessions.
+// A loaded model. Lives until its engine's handle and all its sessions are freed.
 class Loaded {
  public:
   Loaded(native::DraftPair models, std::string chat_template);
-  // Before anything else: sessions beyond those that there is memory for go to files of
-  // `directory`; "": there are none. Errors: SessionSwap::open's.
+  // Enables swapping: sessions that do not fit in memory go to files in `directory`; "": no
+  // swapping. Must be called first. Errors: SessionSwap::open's.
   [[nodiscard]] Status open_swap(const std::string& directory);
-  // Answers guess ahead. Errors: Session::create's.
+  // Enables speculative decoding. Errors: Session::create's.
   [[nodiscard]] Status allow_drafts();
 
   [[nodiscard]] native::Model& model() { return *models_.model; }
@@ -137,11 +138,11 @@ class Loaded {
     return models_.model->engine().tokenizer();
   }
   [[nodiscard]] int64_t n_vocab() const { return models_.model->engine().program().hp.n_vocab; }
-  // Of both models. Errors: native::Model::set_memory_budget's.
+  // Sets the budget of model and draft model together. Errors: native::Model::set_memory_budget's.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
 
-  // Runs `body` when no other call is on the engine. Errors: the body's; kInvalidArgument from
-  // within a callback, where waiting would never end.
+  // Runs `body` when no other call runs on the engine. Errors: the body's; kInvalidArgument from
+  // within a callback, which would deadlock.
   template <typename Body>
   [[nodiscard]] Status take_turn(Body&& body) {
     if (owner_ == std::this_thread::get_id()) return from_callback();
@@ -151,8 +152,8 @@ class Loaded {
   }
 
   [[nodiscard]] Facts facts();
-  // After some work; `counts`, which may be null, are of the answer under way, in whole where it
-  // has ended.
+  // Updates the statistics. `counts` are those of the running generation, or null; `ended`: they
+  // are final.
   void note_work(const generate::Counts* counts, bool ended);
 
  private:
@@ -166,13 +167,13 @@ class Loaded {
     std::atomic<std::thread::id>& owner;
   };
   [[nodiscard]] static Status from_callback();
-  void note_plan();                            // after it has changed
-  [[nodiscard]] uint64_t draft_share() const;  // of the budget: what the draft's model may hold
+  void note_plan();                            // call after the plan has changed
+  [[nodiscard]] uint64_t draft_share() const;  // bytes of the budget for the draft model
 
   native::DraftPair models_;
   std::unique_ptr<native::SessionSwap> swap_;
-  std::unique_ptr<session::Session> draft_session_;  // goes before its model
-  std::optional<generate::DraftModel> draft_model_;  // of it
+  std::unique_ptr<session::Session> draft_session_;  // must be destroyed before its model
+  std::optional<generate::DraftModel> draft_model_;  // uses draft_session_
   std::optional<generate::NextnDraft> nextn_draft_;
   generate::Drafts drafts_;
   std::string chat_template_;
@@ -180,7 +181,7 @@ class Loaded {
   std::atomic<std::thread::id> owner_{};
   std::mutex facts_mutex_;
   Facts facts_;
-  sluice_stats ended_ = {};  // of the answers that have ended
+  sluice_stats ended_ = {};  // totals of the generations that have ended
 };
 
 [[nodiscard]] Result<sample::Params> sampling_params(const sluice_sampling* given);
@@ -194,19 +195,19 @@ struct sluice_engine {
 
 struct sluice_session {
   std::shared_ptr<sluice::api::Loaded> loaded;
-  std::unique_ptr<sluice::native::Conversation> conversation;  // goes before the model
-  std::atomic<uint32_t> cancels{0};  // a call that sees another number ends
-  int32_t rows = 0;                  // of logits, of the last sluice_forward
-  uint32_t replans = 0;              // of the engine, then
+  std::unique_ptr<sluice::native::Conversation> conversation;  // must be destroyed before the model
+  std::atomic<uint32_t> cancels{0};  // a running call ends when this changes
+  int32_t rows = 0;                  // rows of logits of the last sluice_forward
+  uint32_t replans = 0;              // Engine::replans() at that time
 };
 
 namespace sluice::api {
 
-// The session, in the engine. `cancels` is the handle's number from when the call began. Errors:
+// Returns the session, swapped in. `cancels` is the handle's value when the call began. Errors:
 // SessionSwap::enter's.
 [[nodiscard]] Result<session::Session*> enter(sluice_session& handle, uint32_t cancels);
 [[nodiscard]] Result<session::Session*> enter(sluice_session& handle);
-// Drives the pass that was begun on the session to its end. Errors: native::Model::drive's,
+// Runs the forward pass that was begun on the session to its end. Errors: native::Model::drive's,
 // kAborted.
 [[nodiscard]] Status run(sluice_session& handle, uint32_t cancels,
                          const native::Model::Stepper& step);

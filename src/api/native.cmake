@@ -1,50 +1,50 @@
-# What other programs link: libsluice.a and libsluice.so, made of the rooms' own objects, so that
+# The library for other programs: libsluice.a and libsluice.so, made of the modules' own objects, so
 # nothing is compiled twice; the header; packages for pkg-config and CMake. `cmake --install` puts
-# them below a prefix, which may be moved, with the terminal program.
+# them and the CLI below a prefix, which may be moved.
 file(GLOB sluice_api_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/api/*.cpp)
-# No exception leaves the library, so its outermost functions catch them.
+# No exception leaves the library: its outermost functions catch them.
 set_source_files_properties(${sluice_api_sources} PROPERTIES COMPILE_OPTIONS "-fexceptions;-frtti")
 target_compile_definitions(sluice_api PRIVATE SLUICE_VERSION="${PROJECT_VERSION}")
 
 if(SLUICE_SANITIZE OR SLUICE_FUZZ OR CMAKE_CROSSCOMPILING)
-  return()  # tests link the room
+  return()  # tests link the module
 endif()
 
-# All that `target` is made of: rooms to *rooms, other libraries to *externals.
+# Collects what `target` links, directly or not: modules in *modules, other libraries in *externals.
 function(sluice_closure target)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "INTERFACE_LIBRARY")
     get_target_property(links ${target} INTERFACE_LINK_LIBRARIES)
   else()
     get_target_property(links ${target} LINK_LIBRARIES)
-    list(APPEND rooms ${target})
+    list(APPEND modules ${target})
   endif()
   foreach(link IN LISTS links)
-    if(link MATCHES "^sluice_" AND NOT link IN_LIST rooms)
+    if(link MATCHES "^sluice_" AND NOT link IN_LIST modules)
       sluice_closure(${link})
     elseif(link AND NOT link MATCHES "^sluice_")
       list(APPEND externals ${link})
     endif()
   endforeach()
   list(REMOVE_DUPLICATES externals)
-  set(rooms ${rooms} PARENT_SCOPE)
+  set(modules ${modules} PARENT_SCOPE)
   set(externals ${externals} PARENT_SCOPE)
 endfunction()
-set(rooms "")
+set(modules "")
 set(externals "")
 sluice_closure(sluice_api)
 
-# How users of the static library find the others: for CMake, and as linker options for pkg-config
-# (not as packages there, or the shared library would need them installed for development).
+# How users of the static library find its dependencies: CMake packages, and linker options for
+# pkg-config. With pkg-config packages, users of the shared library would need them installed too.
 set(sluice_package_CURL::libcurl CURL)
 set(sluice_option_CURL::libcurl -lcurl)
 set(sluice_package_ZLIB::ZLIB ZLIB)
 set(sluice_option_ZLIB::ZLIB -lz)
-set(sluice_package_lz4 "")  # no package for CMake: they are linked by name
+set(sluice_package_lz4 "")  # no CMake package: linked by name
 set(sluice_option_lz4 -llz4)
 set(sluice_package_zstd "")
 set(sluice_option_zstd -lzstd)
-set(sluice_package_synchronization "")  # of Windows
+set(sluice_package_synchronization "")  # a Windows library
 set(sluice_option_synchronization -lsynchronization)
 set(sluice_package_Threads::Threads Threads)
 set(sluice_option_Threads::Threads -pthread)
@@ -53,14 +53,14 @@ set(SLUICE_PRIVATE_LIBS "")
 set(objects "")
 foreach(external IN LISTS externals)
   if(NOT DEFINED sluice_package_${external})
-    message(FATAL_ERROR "src/api/native.cmake does not say how users find ${external}")
+    message(FATAL_ERROR "src/api/native.cmake lacks a package and a linker option for ${external}")
   endif()
   list(APPEND SLUICE_PACKAGES ${sluice_package_${external}})
   string(APPEND SLUICE_PRIVATE_LIBS "${sluice_option_${external}} ")
 endforeach()
 string(APPEND SLUICE_PRIVATE_LIBS "-lstdc++ -lm")
-foreach(room IN LISTS rooms)
-  list(APPEND objects $<TARGET_OBJECTS:${room}>)
+foreach(module IN LISTS modules)
+  list(APPEND objects $<TARGET_OBJECTS:${module}>)
 endforeach()
 
 include(GNUInstallDirs)

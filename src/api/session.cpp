@@ -1,4 +1,4 @@
-// Sessions: made, copied, taken back, saved, and one pass at a time.
+// Sessions: create, fork, rewind, save, restore, and single forward passes.
 #include "api/handles.h"
 
 namespace sluice::api {
@@ -88,8 +88,8 @@ Status logits(const sluice_session& handle, int32_t row, float* out, size_t capa
     }
     if (values.empty()) {
       return error(Code::kInvalidArgument,
-                   "the session has no logits: nothing was computed by sluice_forward, or the "
-                   "engine has computed something else since");
+                   "the session has no logits: call sluice_forward first; later calls that compute "
+                   "on the engine discard its logits");
     }
     return copy_out(values, out, capacity, count);
   });

@@ -1,4 +1,4 @@
-// Text to tokens and back, and choosing a token from logits: nothing here computes with a model.
+// Tokenizing, detokenizing and sampling: functions that run no forward pass.
 #include "api/handles.h"
 
 struct sluice_sampler {
@@ -55,7 +55,7 @@ Result<tokenizer::EncodeOptions> encode_options(uint32_t flags) {
   constexpr uint32_t kKnown =
       SLUICE_ADD_SPECIAL | SLUICE_PARSE_SPECIAL | SLUICE_CONTINUATION | SLUICE_LITERAL_SPANS;
   if ((flags & ~kKnown) != 0) {
-    return error(Code::kInvalidArgument, "the flags %u of a text are not all known", flags);
+    return error(Code::kInvalidArgument, "the text flags %u contain an unknown flag", flags);
   }
   return tokenizer::EncodeOptions{.add_special = (flags & SLUICE_ADD_SPECIAL) != 0,
                                   .parse_special = (flags & SLUICE_PARSE_SPECIAL) != 0,
@@ -74,7 +74,7 @@ Status create_sampler(const sluice_engine& engine, const sluice_sampling* sampli
   std::unique_ptr<sluice_sampler> made(
       new sluice_sampler{sample::Sampler(*params, n_vocab), n_vocab});
   if (!made->sampler.allocated()) {
-    return error(Code::kOutOfMemory, "the platform refused the memory of a sampler");
+    return error(Code::kOutOfMemory, "the operating system refused memory for a sampler");
   }
   *sampler = made.release();
   return {};
@@ -90,8 +90,7 @@ Status sample_token(sluice_sampler& sampler, std::span<const float> logits,
   const Token chosen = sampler.sampler.sample(logits, history);
   if (chosen == sample::kNoToken) {
     return error(Code::kInvalidArgument,
-                 "no token can be chosen: none has a logit above minus "
-                 "infinity");
+                 "no token can be sampled: all logits are minus infinity or not numbers");
   }
   *token = chosen;
   return {};

@@ -1,4 +1,4 @@
-// The names by which web/worker/binding.ts calls the engine.
+// Registers the engine's functions under the names used in web/worker/binding.ts.
 #include "bindings/engine_binding.h"
 
 #include <emscripten/bind.h>

@@ -1,7 +1,7 @@
-// The Embind surface of the engine, as web/worker/binding.ts types it. No logic: it converts
-// arguments, keeps the last error, and owns the header, the engine, its slots (each a session and
-// the answer under way on it), and the binding of a smaller model that guesses for it. Members are
-// defined by what they are about: load.cpp, sequence.cpp, generation.cpp and stats.cpp.
+// The engine's Embind API, as typed in web/worker/binding.ts. It has no logic of its own: it
+// converts arguments, keeps the last error, and owns the header, the engine, its slots (each a
+// session and its running generation), and the binding of a draft model. The member functions are
+// defined in load.cpp, sequence.cpp, generation.cpp and stats.cpp.
 #pragma once
 
 #include <array>
@@ -20,15 +20,15 @@
 
 namespace sluice::bindings {
 
-// Whether a smaller model may guess, and several answers be computed at once. Not where a GPU
-// computes: its passes are of one session, and that engine is held to a size, too.
+// Whether draft models and continuous batching are supported. Not in the engine with WebGPU: its
+// forward passes compute one session, and its binary has a size limit.
 #ifdef SLUICE_GPU
 inline constexpr bool kDraftModels = false, kSeveral = false;
 #else
 inline constexpr bool kDraftModels = true, kSeveral = true;
 #endif
 
-// The files that each thread has open (web/worker/glue.d.ts).
+// Files that every thread can read (web/worker/glue.d.ts).
 class SharedFiles final : public session::RangeReader {
   bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) override;
 };
@@ -42,17 +42,16 @@ class EngineBinding {
   bool supply() { return checked(opener_->supply()); }
   unsigned reserve(unsigned bytes);
 
-  // --- adapters: one more of those that inspect(), open() and set_adapters() take, a GGUF file
-  // whose bytes stay JavaScript's. PEFT's form is left to native programs: it would cost every
-  // page.
+  // --- adapters: adds one for inspect(), open() and set_adapters(), as the bytes of a GGUF file,
+  // which stay in JavaScript. PEFT is not parsed here, to keep the binary small.
   bool adapter(const val& bytes, float scale);
   bool set_adapters();
   void forget_adapters();
 
-  // --- a smaller model that guesses for this one: a binding whose header is read as this one's is,
-  // before inspect() and open(), which then are of both under one budget. It goes with this one.
+  // --- draft model: a binding owned by this one. Read its header before inspect() and open(),
+  // which then apply to both models under one budget.
   EngineBinding* draft();
-  // The last step waits for the draft's weights.
+  // Whether the draft model is computing, so that kBlocked means its weights.
   bool drafting() const;
 
   std::string inspect(const val& options);
@@ -68,17 +67,17 @@ class EngineBinding {
     if (draft_) draft_->poll();
   }
 
-  // --- text, which comes as bytes, because a string is copied in without asking for room
+  // --- text is passed as bytes, because Embind copies strings without checking for memory
   val tokenize(const val& bytes, unsigned how);
-  // Of a query and a document as rerankers read them.
+  // The tokens of a query and a document as rerankers read them.
   val pair_tokens(const val& query, const val& document);
   std::string control_texts();
   std::string detokenize(const val& tokens, bool special) {
     return engine_->tokenizer().decode(to_tokens(tokens), special);
   }
 
-  // --- slots, as many as the plan's `parallel`: which one all calls about a sequence, its state,
-  // an answer or embeddings mean from now on
+  // --- slots, as many as the plan's `parallel`: selects the one that all later calls about the
+  // sequence, its state, the generation and embeddings use
   void select(unsigned slot) { slot_ = &slots_[slot]; }
 
   // --- the sequence
@@ -86,7 +85,7 @@ class EngineBinding {
   val tokens() const { return copy_out(session().tokens()); }
   void clear();
   bool append(const val& tokens);
-  // The same for the logits of token `row` of a text that is read whole.
+  // For models with bidirectional attention: computes the logits of token `row` of these tokens.
   bool append_whole(const val& tokens, int row);
   val logits() { return copy_out(std::span<const float>(session().logits())); }
 
@@ -99,35 +98,36 @@ class EngineBinding {
   bool begin_restore(double bytes);
   bool write_state(unsigned length);
 
-  // --- answers
+  // --- generation
   bool begin(const val& prompt, const val& options);
-  // Of all answers under way, or of the pass or the embeddings that were begun.
+  // Steps all running generations, or the forward pass or embeddings that were begun.
   int step(int max_ops);
-  // Of the slot's answer: kProgress, kDone or kFailed.
+  // State of the slot's generation: kProgress, kDone or kFailed.
   int outcome();
   void cancel();
   val take_pieces();
   val answer() const;
 
   // --- embeddings
-  // Texts of at most the context's tokens together, and where each ends.
+  // `tokens`: those of all texts, together at most the context length; `ends`: where each text
+  // ends.
   bool begin_embed(const val& tokens, const val& ends, const val& options);
-  // Begins the next pass over them: 1; 0 when all are done, -1 when it failed.
+  // Begins the next pass: 1; 0 if all are done, -1 if it failed.
   int embed_next();
-  // The rows of the pass that is done, one after the other.
+  // The rows of the completed pass, concatenated.
   val embed_results() const;
   std::string embed_info() const;
 
 #ifdef SLUICE_GPU
-  // --- the GPU, which computes from now on
+  // --- the GPU, which computes from attach_gpu() on; returns GpuExecutor::describe()
   std::string attach_gpu();
-  // The first so many layers are the GPU's alone.
+  // Leaves the weights of the first `layers` layers to the GPU only.
   bool offload_layers(int layers) {
     return checked(engine_->offload_layers(layers));
   }
 #endif
 
-  // --- insight
+  // --- statistics
   std::string memory();
   std::string stats();
   val unit_states();
@@ -139,14 +139,14 @@ class EngineBinding {
   }
 
  private:
-  static constexpr size_t kStageBytes = 1 << 16;  // web/worker/binding.ts has it, too
+  static constexpr size_t kStageBytes = 1 << 16;  // keep equal to web/worker/binding.ts
 
-  // A sequence, and the answer under way on it.
+  // A session and its running generation.
   struct Slot {
     std::unique_ptr<session::Session> session;
     std::unique_ptr<generate::Generation> answer;
     bool with_logprobs = false;
-    bool guided = false;  // by the smaller model, which guesses for one text at a time
+    bool guided = false;  // uses the draft model, which serves one generation at a time
   };
 
   std::span<Slot> slots() const {
@@ -155,15 +155,15 @@ class EngineBinding {
   session::Session& session() const {
     return *slot_->session;
   }
-  // Null: one answer at a time.
+  // Null: one generation at a time.
   generate::Scheduler* scheduler() const {
     return kSeveral ? batches_.get() : nullptr;
   }
   Result<session::EngineOptions> engine_options(const val& options);
   Result<generate::PairOptions> pair_options(const val& options);
   Status start(const session::EngineOptions& options);
-  void drop_answer(Slot& slot);  // its counts of guesses stay
-  void drop_work();              // the selected slot's answer, and the texts that are embedded
+  void drop_answer(Slot& slot);  // keeps its counts of draft tokens
+  void drop_work();              // drops the selected slot's generation, and embeddings under way
   void begin_counting();
   void count();
   bool copy_bytes(const val& bytes, AlignedBuffer* out);
@@ -178,22 +178,22 @@ class EngineBinding {
     return status.ok() || fail(status);
   }
 
-  std::unique_ptr<open::Opener> opener_;  // until open(), which lets the header go
-  uint64_t base_bytes_ = 0;               // of the heap, once the header is parsed
+  std::unique_ptr<open::Opener> opener_;  // until open(), which frees the header
+  uint64_t base_bytes_ = 0;               // of the heap, after the header was parsed
   std::vector<std::unique_ptr<adapter::Adapter>> adapters_;
-  std::vector<adapter::Source> sources_;  // of them, until they are loaded
+  std::vector<adapter::Source> sources_;  // of adapters_, until they are loaded
   SharedFiles shared_files_;
   std::string kernels_;
   std::unique_ptr<session::Engine> engine_;
-  std::unique_ptr<EngineBinding> draft_;                      // computes on this engine's threads
-  std::unique_ptr<generate::ModelDraftSource> draft_source_;  // by its session
-  uint64_t pair_minimum_ = 0;                                 // the smallest budget for both
-  std::unique_ptr<generate::Scheduler> batches_;              // where there are several slots
+  std::unique_ptr<EngineBinding> draft_;                      // uses this engine's threads
+  std::unique_ptr<generate::ModelDraftSource> draft_source_;  // uses draft_'s session
+  uint64_t pair_minimum_ = 0;                                 // the smallest budget for both models
+  std::unique_ptr<generate::Scheduler> batches_;              // only with several slots
   std::unique_ptr<Slot[]> slots_;
   Slot* slot_ = nullptr;
-  std::vector<Token> embed_tokens_, embed_ends_;  // of the texts under way
-  std::optional<embed::Embedder> embedder_;       // goes before the session
-  generate::Counts draft_counts_;                 // of all answers before
+  std::vector<Token> embed_tokens_, embed_ends_;  // of the embeddings under way
+  std::optional<embed::Embedder> embedder_;       // must be destroyed before the session
+  generate::Counts draft_counts_;                 // of all earlier generations
   std::array<uint8_t, kStageBytes> stage_;
   std::vector<uint8_t> states_;
   Status error_;

@@ -1,4 +1,4 @@
-// Answers and vectors: what is computed in steps, so that the worker can listen between them.
+// Generation and embeddings. Both run in steps, so that the worker can handle messages in between.
 #include <algorithm>
 
 #include "bindings/engine_binding.h"
@@ -6,7 +6,7 @@
 namespace sluice::bindings {
 
 bool EngineBinding::begin(const val& prompt, const val& options) {
-  drop_work();  // before the next one, so that there is memory for one at a time
+  drop_work();  // first, because the plan has memory for one generation per slot
   if (!fits(prompt)) return false;
   generate::Options chosen = answer_options(options);
   if (engine_->plan().draft_max > 0) {
@@ -24,7 +24,7 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
   if (scheduler() && !checked(scheduler()->add(session()))) return false;
   auto answer = generate::Generation::begin(session(), to_tokens(prompt), chosen);
   if (!answer.ok()) {
-    drop_answer(*slot_);  // its place among the others, too
+    drop_answer(*slot_);  // also removes the session from the scheduler
     return fail(answer.status());
   }
   slot_->with_logprobs = chosen.logprobs >= 0;
@@ -36,7 +36,7 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
 }
 
 int EngineBinding::step(int max_ops) {
-  if (draft_) poll();  // each is loaded while the other computes
+  if (draft_) poll();  // each model loads while the other one computes
   const bool alone = !scheduler() || (session().busy() && !session().in_batcher());
   const session::Step step = embedder_       ? embedder_->step(max_ops)
                              : !alone        ? scheduler()->step(max_ops)

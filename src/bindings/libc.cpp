@@ -1,6 +1,7 @@
-// What stands in for parts of libc (--wrap in wasm.cmake): printing of what the engine's messages
-// hold (%d %u %x of up to 64 bits with a width of zeros, %s with a precision), and numbers read by
-// JavaScript. libc's own would take 4 kB, and with %f 11 more of long double in software.
+// Small replacements for parts of libc (--wrap in wasm.cmake). vsnprintf supports only the formats
+// of the engine's messages: %d %u %x up to 64 bits with zero padding, and %s with a precision.
+// strtod calls JavaScript. libc's own versions would add 4 kB, and 11 kB more for %f (software long
+// double).
 #include <cmath>
 #include <cstdarg>
 #include <cstdint>
@@ -76,27 +77,27 @@ int __wrap_vsnprintf(char* out, size_t room, const char* format, va_list args) {
   return static_cast<int>(n);
 }
 
-// What a library says before it aborts.
+// Discards what libraries print before they abort.
 int __wrap_vfprintf(FILE* file, const char* format, va_list args);
 int __wrap_vfprintf(FILE*, const char*, va_list) {
   return 0;
 }
 
-// Of JSON alone, whose reader passes a number and nothing else.
+// Used only by the JSON parser, which passes exactly one number.
 double __wrap_strtod(const char* text, char** end);
 double __wrap_strtod(const char* text, char** end) {
   *end = const_cast<char*>(text) + std::strlen(text);
   return sluice_number(text);
 }
 
-// Of sin() and cos(), for angles from 2^20 pi / 2 on; here they are a position's, below 2^28.
-// musl's own has 2 / pi to a thousand bits. x: an angle in parts of 24 bits. y: what is left of it,
-// and returned: the quarters that were taken away, modulo 4.
+// Argument reduction of sin() and cos() for angles of at least 2^20 pi / 2. musl's own version
+// stores 2 / pi to a thousand bits; angles here are positions below 2^28. x: an angle in parts of
+// 24 bits. y: the remainder. Returns the number of subtracted quarter turns modulo 4.
 int __rem_pio2_large(double* x, double* y, int e0, int nx, int);
 int __rem_pio2_large(double* x, double* y, int e0, int nx, int) {
   double angle = 0, unit = __builtin_bit_cast(double, static_cast<uint64_t>(1023 + e0) << 52);
   for (int i = 0; i < nx; ++i, unit *= 0x1p-24) angle += x[i] * unit;
-  // pi / 2 in parts whose products with a quarter's number are exact.
+  // pi / 2 in parts whose products with the number of quarters are exact.
   constexpr double kHigh = 0x1.921fb50000000p0, kMiddle = 0x1.110b460000000p-26,
                    kLow = 0x1.1a62633145c07p-54;
   const double quarters = std::nearbyint(angle * 0x1.45f306dc9c883p-1);

@@ -1,11 +1,11 @@
-// What the engine imports from JavaScript beside Emscripten's own.
-// Emscripten's thread library drags its canvas and WebGL layers in through two calls that nothing
-// here makes; these empty ones keep them out of the glue.
+// JavaScript functions that the engine imports, in addition to Emscripten's.
+// Emscripten's thread library pulls in its canvas and WebGL code through two functions that the
+// engine never calls. The empty versions below keep that code out of the build.
 mergeInto(LibraryManager.library, {
-  // Views of the places that this thread reads to, and where it reads from. The engine reads to the same
-  // few places again and again; a view for each read is garbage that the browser collects late.
+  // Cached views of this thread's read destinations, and the read options. The engine reads to the
+  // same few destinations again and again; a new view per read would be garbage, freed late.
   $reading: '{views:[],from:{at:0}}',
-  // Bytes read of a file that was shared with this thread, less than asked for when something is wrong.
+  // Reads from a file that was shared with this thread. Returns the bytes read; fewer on an error.
   sluice_read__deps: ['$reading'],
   sluice_read: function (file, offset, dst, length) {
     var slot = Math.imul(dst + length, 0x9e3779b1) >>> 26;
@@ -20,7 +20,8 @@ mergeInto(LibraryManager.library, {
       return -1;
     }
   },
-  // Normalization form C of UTF-8, in at most `room` bytes; the bytes that it takes.
+  // Writes Unicode normalization form C of a UTF-8 text, at most `room` bytes. Returns the bytes
+  // written.
   sluice_nfc: function (text, bytes, out, room) {
     var given = new TextDecoder('utf-8', { ignoreBOM: true }).decode(
       HEAPU8.slice(text >>> 0, (text >>> 0) + bytes),
@@ -29,7 +30,8 @@ mergeInto(LibraryManager.library, {
     HEAPU8.set(made.subarray(0, room), out >>> 0);
     return made.length < room ? made.length : room;
   },
-  // UTF-8 in lower case and without accents, as fold.h says, in at most `room` bytes; the bytes it takes.
+  // Lowercases a UTF-8 text and strips accents as described in fold.h. Writes at most `room` bytes.
+  // Returns the bytes written.
   sluice_fold: function (text, bytes, lower, accents, out, room) {
     var given = new TextDecoder('utf-8', { ignoreBOM: true }).decode(
       HEAPU8.slice(text >>> 0, (text >>> 0) + bytes),
@@ -50,7 +52,7 @@ mergeInto(LibraryManager.library, {
     HEAPU8.set(made.subarray(0, room), out >>> 0);
     return made.length < room ? made.length : room;
   },
-  // A number as JSON writes it.
+  // Parses a JSON number.
   sluice_number: function (text) {
     return +UTF8ToString(text);
   },

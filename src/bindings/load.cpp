@@ -1,4 +1,4 @@
-// From an address to an engine: the header, adapters, inspect, open.
+// Loading a model: header, adapters, inspect, open.
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,9 +10,8 @@
 namespace sluice::bindings {
 namespace {
 
-// Beside the heap, the tab holds compiled code and a JavaScript engine for each worker: up to 48
-// MB that this package brings about, and 16 at the least that a token takes. Budgets that can
-// spare it leave that free.
+// Bytes of the budget to leave free. Besides the heap, the tab holds compiled code and a JavaScript
+// engine per worker: up to 48 MB because of this package, and at least 16 MB to generate a token.
 uint64_t beside_heap(uint64_t budget) {
   constexpr uint64_t kFree = 32 << 20, kMax = 48 << 20;
   return budget > kFree ? std::min({kMax, (budget - kFree) / 2, budget / 4}) : 0;
@@ -23,7 +22,7 @@ uint64_t beside_heap(uint64_t budget) {
 void EngineBinding::source(const std::string& address, const std::string& names,
                            unsigned described) {
   open::Source source{address, false, {}, described};
-  for (size_t at = 0, end; at < names.size(); at = end + 1) {  // each ends with a '/'
+  for (size_t at = 0, end; at < names.size(); at = end + 1) {  // each name ends with a '/'
     end = names.find('/', at);
     source.names.push_back(names.substr(at, end - at));
   }
@@ -65,7 +64,7 @@ bool EngineBinding::adapter(const val& bytes, float scale) {
     if (!parsed.ok()) return fail(parsed.status());
     if (parsed->done) break;
     if (need == had) {
-      return fail(sluice::error(Code::kBadHeader, "the adapter's description is impossible"));
+      return fail(sluice::error(Code::kBadHeader, "the adapter's header is invalid or truncated"));
     }
     had = need;
     need = parsed->need_bytes;
@@ -178,7 +177,7 @@ Result<generate::PairOptions> EngineBinding::pair_options(const val& o) {
   const Result<session::EngineOptions> options = engine_options(o);
   if (!options.ok()) return options.status();
   if (!kDraftModels || !draft_) return generate::PairOptions{.model = *options};
-  // The draft's files are not among those that the threads have open.
+  // The threads have no access to the draft model's files, so it cannot use direct reads.
   Result<generate::PairOptions> pair =
       generate::share_budget(opener_->header(), *options, draft_->opener_->header(), 0);
   if (pair.ok()) pair->draft.direct_reads = residency::DirectReads::kNone;
@@ -199,8 +198,8 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
     if (!parsed.ok()) return parsed.status();
     options.kv_policy = *parsed;
   }
-  // The budget is the memory's maximum, in whole pages; what lies below the heap's end (stack,
-  // constants, the header just parsed) is taken from it already.
+  // The budget is the maximum of the wasm memory, in whole pages. Everything below the heap's end
+  // (stack, constants, the header just parsed) already counts.
   options.page_bytes = 65536;
   options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0));
   options.memory_budget -= options.memory_budget % options.page_bytes;
@@ -224,7 +223,7 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   return options;
 }
 
-// What the heap holds once the header is parsed. The rest is what malloc loses to alignment and
+// Notes the heap size after the header was parsed, plus 128 KiB that malloc loses to alignment and
 // to the holes that the header leaves.
 void EngineBinding::note_base() {
   base_bytes_ = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10);

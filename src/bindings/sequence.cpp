@@ -1,11 +1,12 @@
-// Text, and the session that holds what has been computed of it.
+// Tokenizing, and the session's tokens and saved state.
 #include "bindings/engine_binding.h"
 
 namespace sluice::bindings {
 namespace {
 
 Status too_long(size_t most) {
-  return sluice::error(Code::kInvalidArgument, "a piece of a state has at most %zu bytes", most);
+  return sluice::error(Code::kInvalidArgument,
+                       "a piece of a saved state can have at most %zu bytes", most);
 }
 
 }  // namespace
@@ -70,7 +71,7 @@ bool EngineBinding::write_state(unsigned length) {
   return checked(session().write_state({stage_.data(), length}));
 }
 
-// Bytes of JavaScript's, as a copy.
+// Copies bytes from JavaScript.
 bool EngineBinding::copy_bytes(const val& bytes, AlignedBuffer* out) {
   const size_t n = length_of(bytes);
   if (Status s = out->allocate(n); !s.ok()) return fail(s);
@@ -78,15 +79,15 @@ bool EngineBinding::copy_bytes(const val& bytes, AlignedBuffer* out) {
   return true;
 }
 
-// Tokens are copied, and the plan has room for as many as the context holds.
+// Checks the number of tokens before they are copied: the plan has memory for one context.
 bool EngineBinding::fits(const val& tokens) {
   const size_t n = length_of(tokens);
   const int32_t n_ctx = engine_->plan().n_ctx;
   if (n <= static_cast<size_t>(n_ctx)) return true;
-  return fail(sluice::error(
-      Code::kPromptTooLong,
-      "the prompt has %zu tokens but the context holds %d: shorten it, or load with a larger one",
-      n, n_ctx));
+  return fail(sluice::error(Code::kPromptTooLong,
+                            "the prompt has %zu tokens but the context holds %d: shorten it, or "
+                            "load with a larger context",
+                            n, n_ctx));
 }
 
 }  // namespace sluice::bindings

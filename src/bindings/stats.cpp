@@ -1,4 +1,4 @@
-// What the engine holds and has done.
+// The engine's memory, statistics and unit states.
 #include "bindings/engine_binding.h"
 
 namespace sluice::bindings {
@@ -83,7 +83,7 @@ void EngineBinding::begin_counting() {
   pass_tokens_ = 0;
 }
 
-// What a session counts of a pass begins anew with the next one.
+// Adds up pass statistics. A session restarts its counts with each forward pass.
 void EngineBinding::count() {
   const session::PassStats& stats = session().stats();
   if (stats.compute_ms < pass_ms_ || stats.tokens < pass_tokens_) begin_counting();

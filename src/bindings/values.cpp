@@ -24,7 +24,7 @@ sample::Params sampling_params(const val& o) {
   p.frequency_penalty = number("frequencyPenalty", p.frequency_penalty);
   p.presence_penalty = number("presencePenalty", p.presence_penalty);
   p.penalty_last_n = number("penaltyLastN", p.penalty_last_n);
-  // Text, since numbers end at 2^53.
+  // The seed is passed as text, because JavaScript numbers are exact only to 2^53.
   if (const std::string seed = text_or_none(o, "seed"); !seed.empty()) {
     p.seed = std::strtoull(seed.c_str(), nullptr, 10);
   }

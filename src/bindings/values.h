@@ -1,7 +1,7 @@
-// JavaScript's values and ours.
+// Converts between JavaScript and C++ values.
 //
-// Keys go as plain pointers: Embind's own `object[key]` and `set(key, value)` are templates over
-// the length of each literal and the type of each value, and every page would fetch their copies.
+// Keys are passed as plain pointers. Embind's own `object[key]` and `set(key, value)` are templates
+// over each literal's length and each value's type, and their copies would enlarge the binary.
 #pragma once
 
 #include <emscripten/val.h>
@@ -30,19 +30,19 @@ void push(val& list, const val& value);
 size_t length_of(const val& list);
 double number_or(const val& object, const char* key, double fallback);
 bool is_true(const val& object, const char* key);
-// Empty when it is none.
+// The string; empty if the value is not a string.
 std::string text_or_none(const val& object, const char* key);
 std::string to_text(const val& object);
 
 val copy_out(std::span<const uint8_t> bytes);
 val copy_out(std::span<const Token> tokens);
 val copy_out(std::span<const float> values);
-// Copies a typed array into as much memory.
+// Copies a typed array to `out`, which has the same size.
 void copy_in(const val& array, std::span<uint8_t> out);
 std::vector<Token> to_tokens(const val& array);
 std::string_view view_of(const AlignedBuffer& bytes);
 
-// What a plan says of a draft (null: there is none), and of both together.
+// Adds to a plan's fields those of the draft model (null: none) and the totals of both models.
 void put_draft(val& plan, const session::MemoryPlan& model, const session::MemoryPlan* draft,
                uint64_t minimum);
 

@@ -1,17 +1,16 @@
-# Links the engine into build/wasm/engine-*.{mjs,wasm}; web/scripts/build.mjs merges the relaxed
-# instructions in and turns the glue into the module that the worker imports.
-#  - The memory comes from JavaScript and its maximum is the caller's budget, so growth is exact and
-#    malloc answers null at the limit instead of aborting.
-#  - Threads are Emscripten's, created ahead of the start (threadPoolSize) because a worker that is
+# Links the engine into build/wasm/engine-*.{mjs,wasm}. web/scripts/build.mjs then merges the
+# relaxed SIMD instructions in and turns the glue into the module that the worker imports.
+#  - JavaScript creates the memory, with the caller's budget as its maximum. So growth is exact, and
+#    malloc returns null at the limit instead of aborting.
+#  - Threads are Emscripten's, created before the engine starts (threadPoolSize): a worker that is
 #    busy computing could not load another one.
-#  - Link with -O2, not -O3: names of imports and exports stay readable, so that one glue serves
-#    all binaries.
+#  - Link with -O2, not -O3: import and export names stay readable, so one glue serves all binaries.
 file(GLOB binding_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp)
 if(NOT binding_sources)
   return()
 endif()
 
-# Which table runs is all that most binaries differ in.
+# Most binaries differ only in the kernel table that they run.
 add_library(sluice_binding OBJECT ${binding_sources})
 target_link_libraries(sluice_binding PUBLIC sluice_generate sluice_embed sluice_open)
 target_compile_options(sluice_binding PRIVATE -Oz)
@@ -21,8 +20,8 @@ function(sluice_engine name)
   target_link_libraries(${name} PRIVATE sluice_generate sluice_embed sluice_open)
   target_compile_options(${name} PRIVATE -Oz)
   target_link_options(${name} PRIVATE
-    -O2 -lembind -fno-rtti  # at the link too: it picks the matching libembind
-    --profiling-funcs       # names, by which build.mjs sorts functions before it strips them
+    -O2 -lembind -fno-rtti  # at link time too: it selects the matching libembind
+    --profiling-funcs  # names, by which build.mjs sorts functions before it strips them
     -sMODULARIZE=1 -sEXPORT_ES6=1 -sUSE_ES6_IMPORT_META=0 -sENVIRONMENT=worker
     -sEXPORT_NAME=createEngine -sFILESYSTEM=0 -sWASM_BIGINT=1
     -sINCOMING_MODULE_JS_API=wasmMemory,instantiateWasm,print,printErr,onAbort
@@ -32,9 +31,10 @@ function(sluice_engine name)
     -sMEMORY_GROWTH_LINEAR_STEP=65536
     -sTOTAL_STACK=131072 -sDEFAULT_PTHREAD_STACK_SIZE=65536  # the largest frame takes 9 kB
     "-sPTHREAD_POOL_SIZE=Module[\"threadPoolSize\"]|0"
-    -sERROR_ON_UNDEFINED_SYMBOLS=0 -sWARN_ON_UNDEFINED_SYMBOLS=0  # build.mjs refuses any but relaxed.*
-    # libc's way with floating point text computes in long double, in software: library.js reads
-    # numbers instead, and nothing prints them (libc.cpp).
+    # build.mjs rejects any but relaxed.*
+    -sERROR_ON_UNDEFINED_SYMBOLS=0 -sWARN_ON_UNDEFINED_SYMBOLS=0
+    # libc reads and prints floating point through software long double. library.js reads numbers
+    # instead, and nothing prints them (libc.cpp).
     -Wl,--wrap=vsnprintf,--wrap=vfprintf,--wrap=strtod
     --js-library=${CMAKE_CURRENT_LIST_DIR}/library.js
     -Wno-pthreads-mem-growth)
@@ -42,8 +42,8 @@ function(sluice_engine name)
     LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/library.js)
 endfunction()
 
-# Two relaxed tables run everywhere with equal results, and which is faster is a matter of the CPU
-# behind WebAssembly: an engine for each, so that a page fetches one.
+# Both relaxed tables run everywhere with equal results. Which is faster depends on the CPU, so each
+# has an engine of its own, and a page fetches one.
 foreach(name simd128 relaxed relaxed16)
   sluice_engine(engine-${name})
   target_link_libraries(engine-${name} PRIVATE sluice_binding)
@@ -54,7 +54,7 @@ foreach(name simd128 relaxed relaxed16)
     target_link_libraries(engine-${name} PRIVATE sluice_wasm128)
   endif()
 endforeach()
-# The plain one with a second executor, for pages that ask for a graphics card: no other page fetches it.
+# The plain table with the WebGPU executor. Only pages that ask for the GPU fetch it.
 sluice_engine(engine-gpu ${binding_sources})
 target_link_libraries(engine-gpu PRIVATE sluice_gpu sluice_wasm128)
 target_compile_definitions(engine-gpu PRIVATE SLUICE_GPU)

@@ -1,4 +1,4 @@
-// Filters and tests by name, and the tests themselves.
+// Jinja's tests, and the lookup of filters and tests by name.
 #include <cstdio>
 
 #include "chat/interpreter.h"
@@ -75,7 +75,7 @@ bool is_odd(Interpreter& in, const Value& value, const Value*) {
   return in.equal(in.binary("%", value, Value(int64_t{2})), Value(int64_t{1}));
 }
 
-// --- of two values
+// --- tests with an argument
 
 bool is_divisible(Interpreter& in, const Value& value, const Value* other) {
   return in.equal(in.binary("%", value, *other), Value(int64_t{0}));

@@ -1,4 +1,4 @@
-// Expressions.
+// Evaluates expressions.
 #include <algorithm>
 #include <cmath>
 
@@ -137,7 +137,7 @@ Arguments Interpreter::arguments(const Node& node, Scope* scope) {
   return out;
 }
 
-// a < b <= c: every neighbours' comparison holds; what follows a false one is not evaluated.
+// Chained comparison a < b <= c: true if all comparisons hold. Stops at the first false one.
 Value Interpreter::compare(const Node& node, Scope* scope) {
   Value left = evaluate(*node.first, scope);
   for (const Argument& argument : node.arguments) {
@@ -233,7 +233,7 @@ Value Interpreter::call(const Value& callee, const Arguments& args) {
     case Kind::kLoop: {
       Loop* loop = callee.loop;
       if (!loop->node->recursive || args.places.size() != 1) {
-        return fail("the loop has no recursive marker, or is not called with one sequence");
+        return fail("loop() needs a recursive for loop and exactly one sequence");
       }
       Text own;
       Text* outer = std::exchange(out_, &own);
@@ -257,7 +257,7 @@ Value Interpreter::call_function(Function function, const Arguments& args) {
       if (step == 0) return fail("range() arg 3 must not be zero");
       std::vector<Value> values;
       for (int64_t at = start; step > 0 ? at < stop : at > stop;) {
-        if (values.size() == kMaxRange) return fail("the range counts too far");
+        if (values.size() == kMaxRange) return fail("range() is too long");
         values.emplace_back(at);
         if (__builtin_add_overflow(at, step, &at)) break;
       }
@@ -267,7 +267,7 @@ Value Interpreter::call_function(Function function, const Arguments& args) {
     case Function::kNamespace: {
       auto* out = make<Dict>();
       for (const Value& given : args.places) {
-        if (!is_mapping(given)) return fail("'%s' object is no mapping", type_name(given));
+        if (!is_mapping(given)) return fail("'%s' object is not a mapping", type_name(given));
         for (const auto& [key, value] : given.dict->entries) put(out, key, value);
       }
       for (const auto& [key, value] : args.names) put(out, text(key), value);
@@ -282,7 +282,8 @@ Value Interpreter::call_function(Function function, const Arguments& args) {
     }
     case Function::kStrftime: {
       const auto a = bind<1>(*this, "strftime_now", args, {"format"});
-      if (a[0] == nullptr || !a[0]->is(Kind::kString)) return fail("strftime_now() wants a format");
+      if (a[0] == nullptr || !a[0]->is(Kind::kString))
+        return fail("strftime_now() needs a format string");
       return text(strftime(now_, a[0]->string->text.view()));
     }
   }

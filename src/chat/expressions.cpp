@@ -1,4 +1,4 @@
-// Expressions, from the loosest binding to the tightest.
+// Parses expressions, from the lowest precedence to the highest.
 #include <utility>
 
 #include "chat/parser.h"
@@ -9,7 +9,7 @@ Node* Parser::expression() {
   return condition();
 }
 
-// One expression, or several with commas between: a tuple. `conditions`: they may be "a if b".
+// Parses one expression, or several separated by commas: a tuple. `conditions`: allow "a if b".
 Node* Parser::tuple(bool conditions, bool until_recursive) {
   const Depth depth(this);
   const auto ends = [&] {
@@ -167,7 +167,7 @@ Node* Parser::primary() {
       if (is_operator("(")) return parenthesized();
       if (is_operator("[")) return list();
       if (is_operator("{")) return dict();
-      fail("an expression is expected, not %s", shown().c_str());
+      fail("expected an expression, not %s", shown().c_str());
       return make(NodeKind::kConstant);
   }
 }
@@ -219,8 +219,8 @@ Node* Parser::postfix(Node* node) {
   }
 }
 
-// Filters, tests, and calls of what they return. `in_tag`: the first filter stands without its bar
-// ({% filter trim %}) or with it ({% set x | trim %}), and there are no tests.
+// Parses filters, tests and calls after an operand. `in_tag`: the first filter may omit its bar, as
+// in {% filter trim %} or {% set x | trim %}, and tests are not allowed.
 Node* Parser::filters(Node* node, bool in_tag) {
   if (in_tag && !is_operator("|")) node = filter(node);
   for (;;) {
@@ -289,7 +289,7 @@ Node* Parser::subscript(Node* node) {
   };
   Node* first = part();
   if (!is_operator(":")) {
-    if (first == nullptr) fail("an index is missing");
+    if (first == nullptr) fail("the index between [ and ] is missing");
     node = make_unary(NodeKind::kItem, node);
     node->second = first;
   } else {
@@ -319,7 +319,7 @@ void Parser::call_arguments(Node* node) {
       argument.name = take_name();
       next();
     } else if (!node->arguments.empty() && node->arguments.back().pass == Pass::kByName) {
-      fail("an argument without name after one with a name");
+      fail("a positional argument follows a keyword argument");
     }
     argument.value = expression();
     node->arguments.push_back(std::move(argument));

@@ -1,4 +1,4 @@
-// Filters over what can be iterated.
+// Filters over iterables.
 #include <algorithm>
 
 #include "chat/interpreter.h"
@@ -64,7 +64,7 @@ Value join(Interpreter& in, const Value& value, const Arguments& args) {
   return in.text(std::move(out));
 }
 
-// A filter's further arguments, which belong to the filter or test that it calls.
+// The arguments after the first, which are passed on to the filter or test that is called.
 Arguments from_second(const Arguments& args) {
   Arguments out;
   if (!args.places.empty()) out.places.assign(args.places.begin() + 1, args.places.end());
@@ -78,7 +78,7 @@ Value map(Interpreter& in, const Value& value, const Arguments& args) {
   std::vector<Value> out;
   if (!args.places.empty()) {
     const Value& name = args.places[0];
-    if (!name.is(Kind::kString)) return in.fail("map() wants the name of a filter");
+    if (!name.is(Kind::kString)) return in.fail("map() needs the name of a filter");
     const Arguments passed = from_second(args);
     for (const Value& item : in.items(value)) {
       if (!in.ok()) return {};
@@ -95,14 +95,15 @@ Value map(Interpreter& in, const Value& value, const Arguments& args) {
   return in.sequence(std::move(out), Flavor::kGenerator);
 }
 
-// The items for which a test holds, or does not; `by_path`: of an attribute of each.
+// The items for which a test's result equals `keep`. `by_path`: tests an attribute of each item.
 Value selected(Interpreter& in, const Value& value, const Arguments& args, bool keep,
                bool by_path) {
   if (value.is_absent()) return in.sequence({}, Flavor::kGenerator);
-  if (by_path && args.places.empty()) return in.fail("the name of an attribute is missing");
+  if (by_path && args.places.empty())
+    return in.fail("selectattr() and rejectattr() need the name of an attribute");
   const Arguments rest = by_path ? from_second(args) : args;
   if (!rest.places.empty() && !rest.places[0].is(Kind::kString)) {
-    return in.fail("the name of a test is missing");
+    return in.fail("the name of a test must be a string");
   }
   const Arguments passed = from_second(rest);
   std::vector<Value> out;
@@ -140,7 +141,7 @@ Value items(Interpreter& in, const Value& value, const Arguments&) {
   return in.sequence(std::move(out), Flavor::kGenerator);
 }
 
-// What things are sorted by: an attribute of them, and text in lower case unless told otherwise.
+// Sort key of an item: an attribute, or the item itself. Text is in lower case unless `cased`.
 Value sort_key(Interpreter& in, const Value& item, const Value* path, bool cased) {
   const bool by_path = path != nullptr && !path->is(Kind::kNone);
   const Value key = by_path ? in.path(item, *path) : item;
@@ -166,7 +167,7 @@ bool flag(Interpreter& in, const Value* value) {
   return value != nullptr && in.truth(*value);
 }
 
-// By insertion into halves: unlike std::sort it is safe where the order contradicts itself.
+// Binary insertion sort: unlike std::sort it is safe if the comparison is inconsistent.
 void sort_keyed(Interpreter& in, std::vector<Keyed>* items, bool reverse) {
   const auto before = [&](const Keyed& a, const Keyed& b) {
     return in.ok() && (reverse ? in.less(b.key, a.key) : in.less(a.key, b.key));
@@ -230,7 +231,7 @@ Value unique(Interpreter& in, const Value& value, const Arguments& args) {
 
 Value groupby(Interpreter& in, const Value& value, const Arguments& args) {
   const auto a = bind<3>(in, "groupby", args, {"attribute", "default", "case_sensitive"});
-  if (a[0] == nullptr) return in.fail("groupby() wants an attribute");
+  if (a[0] == nullptr) return in.fail("groupby() needs an attribute");
   std::vector<Keyed> all;
   for (const Value& item : in.items(value)) {
     if (!in.spend(32)) return {};
@@ -287,7 +288,7 @@ Value reverse(Interpreter& in, const Value& value, const Arguments&) {
 Value batch(Interpreter& in, const Value& value, const Arguments& args) {
   const auto a = bind<2>(in, "batch", args, {"linecount", "fill_with"});
   const int64_t size = whole_or(in, a[0], 0);
-  if (size < 1) return in.fail("batch() wants a number of items");
+  if (size < 1) return in.fail("batch() needs a positive number of items");
   std::vector<Value> out, row;
   const auto close = [&] {
     if (!row.empty()) out.push_back(in.sequence(std::exchange(row, {})));
@@ -304,8 +305,8 @@ Value batch(Interpreter& in, const Value& value, const Arguments& args) {
 
 Value attr(Interpreter& in, const Value& value, const Arguments& args) {
   const auto a = bind<1>(in, "attr", args, {"name"});
-  if (a[0] == nullptr || !a[0]->is(Kind::kString)) return in.fail("attr() wants a name");
-  // Unlike a dot it does not look at what a dictionary holds.
+  if (a[0] == nullptr || !a[0]->is(Kind::kString)) return in.fail("attr() needs a name");
+  // Unlike a dot, attr() does not look up a dictionary's keys.
   if (value.is(Kind::kDict) && !has_method(value, a[0]->string->text.view())) {
     return in.undefined("'dict object' has no such attribute");
   }

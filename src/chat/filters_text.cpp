@@ -1,4 +1,4 @@
-// Filters that make text or numbers of one value.
+// Filters that make text or numbers from one value.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMaxIndent = 1000;
 
-// The operand as text: markup stays what it is.
+// Converts the operand to text; markup stays markup.
 Value soft(Interpreter& in, const Value& value) {
   return value.is(Kind::kString) ? value : in.text(in.str(value));
 }
@@ -36,7 +36,7 @@ Value trim(Interpreter& in, const Value& value, const Arguments& args) {
   return method(in, value, "strip", args);
 }
 
-// Words here begin after white space, brackets and hyphens, not after other signs.
+// A word starts after white space, brackets or a hyphen, but not after other punctuation.
 Value title(Interpreter& in, const Value& value, const Arguments& args) {
   (void)bind<0>(in, "title", args, {});
   const Value text = soft(in, value);
@@ -64,7 +64,7 @@ Value center(Interpreter& in, const Value& value, const Arguments& args) {
 
 Value replace(Interpreter& in, const Value& value, const Arguments& args) {
   const auto a = bind<3>(in, "replace", args, {"old", "new", "count"});
-  if (a[0] == nullptr || a[1] == nullptr) return in.fail("replace() wants two texts");
+  if (a[0] == nullptr || a[1] == nullptr) return in.fail("replace() needs two strings");
   Arguments passed;
   passed.places = {in.text(in.str(*a[0])), in.text(in.str(*a[1]))};
   if (a[2] != nullptr && !a[2]->is(Kind::kNone)) passed.places.push_back(*a[2]);
@@ -86,15 +86,15 @@ Value indent(Interpreter& in, const Value& value, const Arguments& args) {
   const auto a = bind<3>(in, "indent", args, {"width", "first", "blank"});
   const bool by_text = a[0] != nullptr && a[0]->is(Kind::kString);
   const int64_t width = by_text ? 0 : whole_or(in, a[0], 4);
-  if (width > kMaxIndent) in.fail("it indents too far");
-  if (!value.is(Kind::kString)) in.fail("indent() wants a string, not %s", type_name(value));
+  if (width > kMaxIndent) in.fail("the indentation is too wide");
+  if (!value.is(Kind::kString)) in.fail("indent() needs a string, not %s", type_name(value));
   if (!in.ok()) return {};
   const Text margin =
       by_text ? a[0]->string->text
               : Text(std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' '));
   const bool first = a[1] != nullptr && in.truth(*a[1]);
   const bool blank = a[2] != nullptr && in.truth(*a[2]);
-  // The filter puts a newline behind the text, so that a last empty line counts as one.
+  // jinja2 appends a newline first, so that an empty last line counts as a line.
   const Value lines = call_string_method(in, in.add(value, in.text("\n")), "splitlines", {});
   if (!in.ok()) return {};
   Text out;
@@ -118,12 +118,12 @@ Value tojson(Interpreter& in, const Value& value, const Arguments& args) {
   if (a[1] != nullptr && !a[1]->is(Kind::kNone)) {
     style.indent = std::max<int64_t>(whole_or(in, a[1], 0), 0);
     style.item = Text(",");
-    if (style.indent > kMaxIndent) return in.fail("it indents too far");
+    if (style.indent > kMaxIndent) return in.fail("the indentation is too wide");
   }
   if (a[2] != nullptr && !a[2]->is(Kind::kNone)) {
     const std::vector<Value> pair = in.items(*a[2]);
     if (pair.size() != 2 || !pair[0].is(Kind::kString) || !pair[1].is(Kind::kString)) {
-      return in.fail("separators wants two texts");
+      return in.fail("separators must be two strings");
     }
     style.item = pair[0].string->text;
     style.key = pair[1].string->text;
@@ -133,7 +133,7 @@ Value tojson(Interpreter& in, const Value& value, const Arguments& args) {
   return in.ok() ? in.text(std::move(out)) : Value();
 }
 
-// The longest beginning that is a number of Python's, with its separators.
+// The longest prefix that is a number in Python's syntax.
 std::string digits_of(std::string_view text) {
   text = text.substr(leading_space(text));
   text = text.substr(0, trailing_space(text));
@@ -154,7 +154,7 @@ Value integer(Interpreter& in, const Value& value, const Arguments& args) {
   const auto a = bind<2>(in, "int", args, {"default", "base"});
   const Value otherwise = a[0] != nullptr ? *a[0] : Value(int64_t{0});
   const int64_t base = whole_or(in, a[1], 10);
-  if (base != 10) return in.fail("int() reads numbers of base 10");
+  if (base != 10) return in.fail("int() supports only base 10");
   if (value.is_whole()) return Value(value.whole());
   double real = value.is(Kind::kFloat) ? value.number : 0;
   if (value.is(Kind::kString)) {
@@ -187,7 +187,7 @@ Value absolute(Interpreter& in, const Value& value, const Arguments&) {
   return value.whole() < 0 ? in.binary("-", Value(int64_t{0}), value) : Value(value.whole());
 }
 
-// Half to even, as Python rounds, at `precision` decimal digits.
+// Rounds half to even, as Python does, at `precision` decimal digits.
 Value round(Interpreter& in, const Value& value, const Arguments& args) {
   const auto a = bind<2>(in, "round", args, {"precision", "method"});
   const int64_t precision = std::clamp<int64_t>(whole_or(in, a[0], 0), -300, 300);
@@ -216,7 +216,7 @@ Value wordcount(Interpreter& in, const Value& value, const Arguments&) {
 }
 
 Value format(Interpreter& in, const Value& value, const Arguments& args) {
-  if (!args.names.empty()) return in.fail("format() takes its values by place here");
+  if (!args.names.empty()) return in.fail("the format filter does not support keyword arguments");
   const Value text = soft(in, value);
   if (!in.ok()) return {};
   return percent_format(in, text.string->text, in.sequence(args.places, Flavor::kTuple));

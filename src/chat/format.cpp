@@ -1,4 +1,4 @@
-// "%s" % values, "{}".format(…), and dates.
+// Implements "%s" % values, "{}".format(…) and strftime.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMaxWidth = 1000;
 
-// What stands between % or : and the letter of a conversion.
+// A conversion's flags, between % or : and its letter.
 struct Spec {
   Text fill = Text(" ");
   char align = '\0';  // < > ^ or none
@@ -64,7 +64,7 @@ std::string number_text(Interpreter& in, const Value& value, const Spec& spec) {
   return (whole < 0 ? "-" : "") + (letter == 'X' ? to_upper(digits) : digits);
 }
 
-// `body` in its width; of numbers the zeros come behind the sign.
+// Pads `body` to its width. Zeros of numbers go after the sign.
 void append_padded(Interpreter& in, const Text& body, const Spec& spec, char align, Text* out) {
   const auto size = static_cast<int64_t>(count_characters(body.view()));
   const int64_t more = std::max<int64_t>(spec.width - size, 0);
@@ -98,7 +98,8 @@ void append_text(Interpreter& in, const Text& text, const Spec& spec, char align
 }
 
 bool within(Interpreter& in, const Spec& spec) {
-  if (spec.width > kMaxWidth || spec.precision > kMaxWidth) in.fail("a format is too wide");
+  if (spec.width > kMaxWidth || spec.precision > kMaxWidth)
+    in.fail("the width or precision of a format is too large");
   return in.ok();
 }
 
@@ -160,7 +161,7 @@ Value percent_format(Interpreter& in, const Text& format, const Value& values) {
 
 namespace {
 
-// [[fill]align][sign][0][width][.precision][letter]
+// Parses [[fill]align][sign][0][width][.precision][letter].
 Spec read_spec(Interpreter& in, std::string_view text) {
   Spec spec;
   size_t at = 0;
@@ -194,7 +195,7 @@ Spec read_spec(Interpreter& in, std::string_view text) {
   return spec;
 }
 
-// The value that {field} names: by its place, or by its name.
+// The value that {field} refers to, by position or by name.
 Value field_value(Interpreter& in, std::string_view field, const Arguments& args, size_t* next) {
   size_t index = *next;
   const auto [end, bad] = std::from_chars(field.data(), field.data() + field.size(), index);
@@ -227,7 +228,7 @@ Value brace_format(Interpreter& in, const Text& format, const Arguments& args) {
     }
     const size_t end = text.find('}', at);
     if (c == '}' || end == std::string_view::npos)
-      return in.fail("a brace stands alone in a format");
+      return in.fail("unmatched brace in a format string");
     const std::string_view inside = text.substr(at + 1, end - at - 1);
     const size_t colon = std::min(inside.find(':'), inside.size());
     const Value value = field_value(in, inside.substr(0, colon), args, &next);
@@ -251,7 +252,7 @@ Value brace_format(Interpreter& in, const Text& format, const Arguments& args) {
   return in.text(std::move(out));
 }
 
-// Python's strftime in the C locale, local time.
+// Python's strftime in the C locale, in local time.
 std::string strftime(std::time_t now, std::string_view format) {
   static constexpr std::string_view kPlain = "YymdeBbAaHIpMSjwuFTDcxXZzUWGgV%";
   const std::tm local = platform::local_time(now);

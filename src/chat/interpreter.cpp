@@ -1,4 +1,4 @@
-// Statements: what is printed where, and which names mean what.
+// Executes statements: output and scopes.
 #include "chat/interpreter.h"
 
 #include <cstdarg>
@@ -14,8 +14,8 @@ constexpr int kMaxDepth = 700;
 }  // namespace
 
 Interpreter::Deeper::Deeper(Interpreter* interpreter) : interpreter_(interpreter) {
-  if (++interpreter->depth_ > kMaxDepth) interpreter->fail("it is nested too deeply");
-  if (++interpreter->steps_ > kMaxSteps) interpreter->fail("it takes too many steps");
+  if (++interpreter->depth_ > kMaxDepth) interpreter->fail("nesting is too deep");
+  if (++interpreter->steps_ > kMaxSteps) interpreter->fail("it exceeds the limit of steps");
 }
 
 Value Interpreter::fail(const char* format, ...) {
@@ -36,12 +36,12 @@ Value Interpreter::fail_undefined(const Value& value) {
 
 bool Interpreter::spend(uint64_t amount) {
   work_ += amount;
-  if (work_ > kMaxWork) fail("it takes too much work");
+  if (work_ > kMaxWork) fail("it exceeds the limit of work");
   return ok();
 }
 
 Value Interpreter::text(Text text, bool markup) {
-  if (text.size() > kMaxText) return fail("it makes too much text");
+  if (text.size() > kMaxText) return fail("its output is too long");
   spend(text.size());
   auto* string = make<String>();
   string->text = std::move(text);
@@ -73,7 +73,7 @@ void Interpreter::write(const Value& value) {
   const size_t before = out_->size();
   print(value, out_);
   spend(out_->size() - before);
-  if (out_->size() > kMaxText) fail("it makes too much text");
+  if (out_->size() > kMaxText) fail("its output is too long");
 }
 
 Interpreter::Flow Interpreter::execute(const Nodes& nodes, Scope* scope) {
@@ -186,7 +186,7 @@ void Interpreter::execute_with(const Node& node, Scope* scope) {
   execute(node.bodies[0], inner);
 }
 
-// {% call(a, b) f(x) %} … {% endcall %}: f, with its body as the function caller.
+// {% call(a, b) f(x) %} … {% endcall %}: calls f with its body as the function `caller`.
 void Interpreter::execute_call(const Node& node, Scope* scope) {
   const Value callee = evaluate(*node.first->first, scope);
   Arguments args = arguments(*node.first, scope);

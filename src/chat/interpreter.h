@@ -1,8 +1,7 @@
-// Runs a parsed template as Python's jinja2 does in the environment that transformers makes:
-// sandboxed, nothing escaped, trim_blocks and lstrip_blocks. One interpreter is one render: it owns
-// all values and meets a cap on steps, depth, text and work, because a template is part of a file
-// that anybody may have written. The first failure stays (failure()); what runs on after it has no
-// effect.
+// Runs a parsed template as Python's jinja2 does in the environment of transformers: sandboxed,
+// without autoescape, with trim_blocks and lstrip_blocks. One interpreter renders once and owns all
+// values. Templates are untrusted, so steps, nesting, text and work are limited. The first failure
+// is kept (failure()); everything after it has no effect.
 #pragma once
 
 #include <array>
@@ -16,9 +15,9 @@
 
 namespace sluice::chat {
 
-inline constexpr size_t kMaxText = 1u << 24;  // of a string, of all output
+inline constexpr size_t kMaxText = 1u << 24;  // bytes of one string, and of all output
 
-// Of one call of a function, macro, filter or test.
+// Arguments of one call of a function, macro, filter or test.
 struct Arguments {
   std::vector<Value> places;
   std::vector<std::pair<std::string_view, Value>> names;
@@ -30,18 +29,18 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  // A variable of the template; one that it does not mention is not kept.
+  // Sets a variable of the template. A variable that the template does not mention is dropped.
   void set(const std::string& name, Value value);
-  // The whole output. Errors: kChatTemplate.
+  // Renders the template and returns all output. Errors: kChatTemplate.
   [[nodiscard]] Result<Text> run();
 
-  // --- for what works on values (values.cpp)
+  // --- helpers for values (values.cpp)
   Value fail(const char* format, ...) __attribute__((format(SLUICE_PRINTF, 2, 3)));
-  // What an undefined value was meant to be.
+  // Fails with the message stored in an undefined value.
   Value fail_undefined(const Value& value);
   [[nodiscard]] bool ok() const { return status_.ok(); }
   [[nodiscard]] const Status& failure() const { return status_; }
-  // Characters read or written, and things made. False when there have been too many.
+  // Counts characters and objects against the work limit. False once the limit is exceeded.
   bool spend(uint64_t amount);
 
   template <typename T, typename... Args>
@@ -57,16 +56,16 @@ class Interpreter {
   [[nodiscard]] Value sequence(std::vector<Value> items, Flavor flavor = Flavor::kList);
   [[nodiscard]] Value undefined(std::string_view why);
   void put(Dict* dict, Value key, Value value);
-  // The value under a key, or null.
+  // The value of a key, or null.
   [[nodiscard]] const Value* find(const Dict& dict, const Value& key);
 
   [[nodiscard]] bool truth(const Value& value) const;
   [[nodiscard]] bool equal(const Value& a, const Value& b);
   [[nodiscard]] bool less(const Value& a, const Value& b);
   [[nodiscard]] bool contains(const Value& container, const Value& item);
-  // The items of what can be iterated over; of a generator, those not yet taken.
+  // The items of an iterable; for a generator, the remaining ones.
   [[nodiscard]] std::vector<Value> items(const Value& value);
-  // str(value), appended; repr(value), appended.
+  // Appends str(value); appends repr(value).
   void print(const Value& value, Text* out);
   void print_repr(const Value& value, Text* out);
   [[nodiscard]] Text str(const Value& value);
@@ -78,11 +77,11 @@ class Interpreter {
   };
   void print_json(const Value& value, const JsonStyle& style, int64_t level, Text* out);
 
-  // value.name and value[key], with methods; what is not there is undefined.
+  // value.name and value[key], methods included. Undefined if missing.
   [[nodiscard]] Value attribute(const Value& value, std::string_view name);
   [[nodiscard]] Value item(const Value& value, const Value& key);
-  // "a.b.0" of a value, as filters with attribute= read it; `otherwise`, unless null, stands for
-  // what is not there at any step.
+  // Looks up a path such as "a.b.0", as filters with attribute= do. `otherwise`, unless null,
+  // replaces a value that is missing at any step.
   [[nodiscard]] Value path(const Value& value, const Value& path, const Value* otherwise = nullptr);
   [[nodiscard]] Value filter(std::string_view name, const Value& operand, const Arguments& args);
   [[nodiscard]] bool test(std::string_view name, const Value& operand, const Arguments& args);
@@ -90,7 +89,7 @@ class Interpreter {
   [[nodiscard]] Value binary(std::string_view op, const Value& a, const Value& b);
   [[nodiscard]] Value add(const Value& a, const Value& b);
 
-  // Counts nested evaluations while it lives.
+  // Counts nested evaluations in its lifetime.
   class Deeper {
    public:
     explicit Deeper(Interpreter* interpreter);
@@ -114,7 +113,7 @@ class Interpreter {
   void execute_for(const Node& node, Scope* scope, const Value& sequence, int64_t depth);
   void execute_with(const Node& node, Scope* scope);
   void execute_call(const Node& node, Scope* scope);
-  // What a body prints, in a scope of its own.
+  // The output of a body, executed in its own scope.
   [[nodiscard]] Value captured(const Nodes& body, Scope* scope);
   void write(const Value& value);
   void assign(const Node& target, const Value& value, Scope* scope);
@@ -142,14 +141,14 @@ class Interpreter {
   Scope root_{nullptr};
   Text output_;
   Text* out_ = &output_;
-  Value captured_;  // that a filter of a block works on
+  Value captured_;  // input of a block's filter
   Status status_;
   uint64_t steps_ = 0, work_ = 0;
   int depth_ = 0;
   uint32_t line_ = 1;
 };
 
-// The arguments of a builtin by its parameters' names: null where left out. Python's errors.
+// Binds the arguments of a builtin to parameter names; null if omitted. Fails as Python does.
 template <size_t N>
 [[nodiscard]] std::array<const Value*, N> bind(Interpreter& in, std::string_view callee,
                                                const Arguments& args,
@@ -174,15 +173,15 @@ template <size_t N>
   return out;
 }
 
-// A whole number among bound arguments, or `fallback` where it is left out or None.
+// The integer value of a bound argument, or `fallback` if it is omitted or None.
 [[nodiscard]] int64_t whole_or(Interpreter& in, const Value* value, int64_t fallback);
 
 [[nodiscard]] const char* type_name(const Value& value);
 [[nodiscard]] bool is_mapping(const Value& value);
-// A number as Python prints it.
+// Formats a number as Python does.
 [[nodiscard]] std::string float_text(double number);
 [[nodiscard]] std::string strftime(std::time_t now, std::string_view format);
-// Where `names` of a type's methods has `name`.
+// Whether the value's type has a method of this name.
 [[nodiscard]] bool has_method(const Value& value, std::string_view name);
 [[nodiscard]] Value call_method(Interpreter& in, const Method& method, const Arguments& args);
 [[nodiscard]] Value call_string_method(Interpreter& in, const Value& self, std::string_view name,
@@ -192,7 +191,7 @@ template <size_t N>
 [[nodiscard]] Value percent_format(Interpreter& in, const Text& format, const Value& values);
 [[nodiscard]] Value brace_format(Interpreter& in, const Text& format, const Arguments& args);
 
-// Filters and tests by name; null where there is none.
+// Filters and tests by name; null if unknown.
 using Filter = Value (*)(Interpreter& in, const Value& operand, const Arguments& args);
 struct NamedFilter {
   std::string_view name;

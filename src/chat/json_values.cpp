@@ -1,4 +1,4 @@
-// Reading JSON without a tree in between.
+// Reads JSON with a SAX parser, without an intermediate tree.
 #include "chat/json_values.h"
 
 #include <algorithm>
@@ -27,12 +27,12 @@ class Reader final : public nlohmann::json_sax<Json> {
   bool boolean(bool value) override { return add(Value(value)); }
   bool number_integer(int64_t value) override { return add(Value(value)); }
   bool number_unsigned(uint64_t value) override {
-    if (value > INT64_MAX) return refuse("has a whole number of more than 64 bits");
+    if (value > INT64_MAX) return refuse("has an integer outside 64 bits");
     return add(Value(static_cast<int64_t>(value)));
   }
   bool number_float(double value, const std::string& digits) override {
     if (digits.find_first_of(".eE") == std::string::npos) {
-      return refuse("has a whole number of more than 64 bits");
+      return refuse("has an integer outside 64 bits");
     }
     return add(Value(value));
   }
@@ -61,7 +61,7 @@ class Reader final : public nlohmann::json_sax<Json> {
   struct Open {
     Value container;
     Value key;
-    std::string name;  // of the member that is read, of an array's items the array's own
+    std::string name;  // name of the current member; inside an array, the array's name
   };
 
   [[nodiscard]] bool is_content(const std::string& text, bool role) const {
@@ -105,7 +105,7 @@ Status invalid(const char* message) {
   return error(Code::kInvalidArgument, "%s", message);
 }
 
-// The member of a dictionary; undefined where there is none, or it is no dictionary.
+// The member of a dictionary; undefined if missing or not a dictionary.
 Value member(Interpreter& in, const Value& value, std::string_view name) {
   if (!value.is(Kind::kDict)) return {};
   const Value* found = in.find(*value.dict, in.text(name));
@@ -118,7 +118,8 @@ Status join_parts(Interpreter& in, Dict* message, const Value& parts) {
     const Value type = member(in, part, "type"), text = member(in, part, "text");
     if (!type.is(Kind::kString) || type.string->text.view() != "text" || !text.is(Kind::kString)) {
       const std::string shown(type.is(Kind::kString) ? type.string->text.view() : "none");
-      return error(Code::kInvalidArgument, "only text can be read, not a part of type '%.40s'",
+      return error(Code::kInvalidArgument,
+                   "message parts of type '%.40s' are unsupported; only 'text' parts are",
                    shown.c_str());
     }
     joined.append(text.string->text);

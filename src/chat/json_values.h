@@ -1,4 +1,4 @@
-// JSON of the caller as values of a render, its texts marked as content.
+// Converts the caller's JSON to values of a render, with its strings marked as content.
 #pragma once
 
 #include <string_view>
@@ -8,16 +8,15 @@
 
 namespace sluice::chat {
 
-// `mark`: texts are content, apart from what the template knows by heart: a role of letters and
-// digits, and words that the template spells itself, because it may make a control token of them
-// ('<|' + message.role + '|>').
-// Errors: kInvalidArgument naming `what`, for what is no JSON, nested beyond 200 levels, or has a
-// whole number of more than 64 bits.
+// `mark`: mark strings as content, except those that the template itself contains and role names of
+// letters and digits. A template may build control tokens from them, as in '<|' + message.role +
+// '|>'. Errors: kInvalidArgument naming `what`, for invalid JSON, nesting beyond 200 levels, or an
+// integer outside 64 bits.
 [[nodiscard]] Result<Value> read_json(Interpreter& in, const Program& program,
                                       std::string_view json, const char* what, bool mark);
 
-// Messages as templates expect them, changed in place: parts of type text become one text, and
-// arguments of tool calls objects. Errors: kInvalidArgument.
+// Converts messages in place to the shape that templates expect: text parts are joined into one
+// string, and arguments of tool calls become objects. Errors: kInvalidArgument.
 [[nodiscard]] Status normalize_messages(Interpreter& in, const Program& program,
                                         const Value& messages, bool mark);
 

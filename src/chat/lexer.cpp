@@ -1,4 +1,4 @@
-// Finding tags, and reading what is in them.
+// Finds tags and reads their contents.
 #include "chat/lexer.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ bool is_name_start(char c) {
          static_cast<uint8_t>(c) >= 0x80;
 }
 
-// Newlines of any kind become \n, and one at the end goes.
+// Converts all newlines to \n and drops one at the end.
 std::string normalized(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -67,7 +67,7 @@ class Lexer {
   std::string_view source_;
   size_t at_ = 0;
   uint32_t line_ = 1;
-  bool line_starts_ = true;  // what was read last ended with a newline
+  bool line_starts_ = true;  // the previous text ended with a newline
   std::vector<Lexeme> out_;
 };
 
@@ -78,8 +78,8 @@ void Lexer::advance(size_t n) {
   at_ += passed.size();
 }
 
-// The text before a tag that `sign` follows. `may_strip_line`: the tag is a block or comment,
-// before which white space that begins a line goes.
+// Emits the text before a tag that starts with `sign`. `may_strip_line`: the tag is a block or
+// comment, so white space at the start of its line is dropped.
 void Lexer::push_data(std::string_view text, char sign, bool may_strip_line) {
   const bool starts = line_starts_;
   const uint32_t line = line_;
@@ -96,7 +96,7 @@ void Lexer::push_data(std::string_view text, char sign, bool may_strip_line) {
   if (!text.empty()) out_.push_back({Lex::kData, std::string(text), 0, 0, line});
 }
 
-// Passes the end of a tag, and the white space that goes with it.
+// Skips the end of a tag and the white space that it strips.
 void Lexer::close_tag(size_t length, char sign, bool takes_newline) {
   advance(length);
   if (sign == '-') {
@@ -108,16 +108,16 @@ void Lexer::close_tag(size_t length, char sign, bool takes_newline) {
 
 Status Lexer::comment() {
   const size_t end = source_.find("#}", at_ + 2);
-  if (end == std::string_view::npos) return syntax_error(line_, "a comment without end");
+  if (end == std::string_view::npos) return syntax_error(line_, "a comment is not closed");
   const char first = source_[at_ + 2];
   const size_t begin = at_ + (first == '-' || first == '+' ? 3 : 2);
   close_tag(end + 2 - at_, end > begin ? source_[end - 1] : '\0', true);
   return {};
 }
 
-// {% raw %} … {% endraw %}; false where another tag stands here.
+// Reads {% raw %} … {% endraw %}; false if another tag is here.
 Result<bool> Lexer::raw() {
-  // Passes "{%", sign, white space, the word and the end of the tag; 0 when it is something else.
+  // The length of "{%", sign, white space, word and tag end; 0 if it is something else.
   const auto tag = [](std::string_view text, std::string_view word, char* closing) -> size_t {
     size_t i = 2;
     if (i < text.size() && (text[i] == '-' || text[i] == '+')) ++i;
@@ -135,7 +135,7 @@ Result<bool> Lexer::raw() {
   close_tag(opened, closing, false);
   for (size_t from = at_;; from += 2) {
     from = source_.find("{%", from);
-    if (from == std::string_view::npos) return syntax_error(line_, "raw without endraw");
+    if (from == std::string_view::npos) return syntax_error(line_, "a raw block is not closed");
     const size_t closed = tag(source_.substr(from), "endraw", &closing);
     if (closed == 0) continue;
     push_data(source_.substr(at_, from - at_), source_[from + 2], true);
@@ -176,13 +176,13 @@ Result<std::vector<Lexeme>> Lexer::run() {
   return std::move(out_);
 }
 
-// What stands between the marks of a tag, and its end.
+// Reads the lexemes of a tag, and its end.
 Status Lexer::inside(bool print) {
   const std::string_view end = print ? "}}" : "%}";
   std::string open;  // brackets
   for (;;) {
     advance(leading_space(rest()));
-    if (at_ == source_.size()) return syntax_error(line_, "a tag without end");
+    if (at_ == source_.size()) return syntax_error(line_, "a tag is not closed");
     const char c = source_[at_];
     const bool sign = c == '-' || (c == '+' && !print);
     if (open.empty() && (rest().starts_with(end) || (sign && rest().substr(1).starts_with(end)))) {
@@ -259,7 +259,7 @@ Status Lexer::number() {
   const auto [stop, bad] = real ? std::from_chars(digits.data(), end, lexeme.number)
                                 : std::from_chars(digits.data(), end, lexeme.integer, base);
   if (bad != std::errc() || stop != end) {
-    return syntax_error(line_, "the number %.40s is not possible", digits.c_str());
+    return syntax_error(line_, "the number %.40s is invalid or too large", digits.c_str());
   }
   advance(n);
   return {};
@@ -282,16 +282,16 @@ Status Lexer::string() {
   }
   if (at_ == source_.size()) {
     const std::string shown(source_.substr(begin, 40));
-    return syntax_error(line, "a string without end: %s", shown.c_str());
+    return syntax_error(line, "a string is not closed: %s", shown.c_str());
   }
   advance(1);
   push(Lex::kString, text);
   return {};
 }
 
-// What follows a backslash, as Python's unicode-escape reads it.
+// Decodes an escape as Python's unicode-escape does.
 Status Lexer::escape(std::string* out) {
-  if (at_ == source_.size()) return {};  // the string has no end
+  if (at_ == source_.size()) return {};  // the string is unterminated; the caller reports it
   static constexpr std::string_view kLetters = "nrtabfv\\'\"";
   static constexpr std::string_view kMeant = "\n\r\t\a\b\f\v\\'\"";
   const char c = source_[at_];
@@ -307,8 +307,8 @@ Status Lexer::escape(std::string* out) {
   const bool octal = c >= '0' && c <= '7';
   const size_t width = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : octal ? 3 : 0;
   if (width == 0) {
-    if (c == 'N') return syntax_error(line_, "characters by name are not supported");
-    *out += '\\';  // and what follows, which is read as any other
+    if (c == 'N') return syntax_error(line_, "\\N escapes are not supported");
+    *out += '\\';  // the next character is read as usual
     return {};
   }
   if (!octal) advance(1);
@@ -319,7 +319,7 @@ Status Lexer::escape(std::string* out) {
   const size_t read = static_cast<size_t>(end - digits.data());
   const bool surrogate = code >= 0xd800 && code < 0xe000;
   if (bad != std::errc() || (!octal && read != width) || code > 0x10ffff || surrogate) {
-    return syntax_error(line_, "an escape that is no character");
+    return syntax_error(line_, "an escape is not a valid character");
   }
   tokenizer::append_utf8(code, out);
   advance(read);

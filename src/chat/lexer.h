@@ -1,5 +1,5 @@
-// A template's source as tokens: the text between the tags with its white space already controlled
-// (trim_blocks and lstrip_blocks on, one newline at the end dropped), and what is inside the tags.
+// Splits a template's source into lexemes: the text between tags, with white space already trimmed
+// (trim_blocks and lstrip_blocks, one newline at the end dropped), and the contents of tags.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 namespace sluice::chat {
 
 enum class Lex : uint8_t {
-  kData,       // text as it is
+  kData,       // text between tags
   kOpenPrint,  // {{
   kClosePrint,
   kOpenBlock,  // {%
   kCloseBlock,
   kName,
-  kString,  // `text` without quotes and escapes
+  kString,  // `text` is unquoted and unescaped
   kInt,
   kFloat,
   kOperator,
@@ -35,7 +35,7 @@ struct Lexeme {
 // Errors: kChatTemplate with the line. The last lexeme is kEnd.
 [[nodiscard]] Result<std::vector<Lexeme>> lex(std::string_view source);
 
-// The error of a source that cannot be read.
+// The error for invalid source.
 [[nodiscard]] Status syntax_error(uint32_t line, const char* format, ...)
     __attribute__((format(SLUICE_PRINTF, 2, 3)));
 

@@ -1,4 +1,4 @@
-// What a value has: attributes, items, methods of lists and dictionaries, the loop's variables.
+// Attributes and items of values, methods of lists and dictionaries, and the loop variable.
 #include <algorithm>
 #include <charconv>
 
@@ -7,7 +7,7 @@
 namespace sluice::chat {
 namespace {
 
-// The sandbox lets no template change a list or dictionary.
+// The sandbox forbids methods that change a list or dictionary.
 constexpr std::string_view kListChanges[] = {"append", "clear",   "extend", "insert",
                                              "pop",    "reverse", "remove", "sort"};
 constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
@@ -74,7 +74,7 @@ Value call_list_method(Interpreter& in, const Method& method, const Arguments& a
   return Value(count);
 }
 
-// cycle() and changed(), of the loop that the method was taken from.
+// cycle() and changed() of the method's loop.
 Value call_loop_method(Interpreter& in, const Method& method, const Arguments& args) {
   Loop* loop = method.self.loop;
   if (method.name == "cycle") {

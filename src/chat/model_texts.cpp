@@ -1,10 +1,10 @@
-// What a header says of chats.
+// Reads chat templates and special tokens from a header.
 #include "chat/template.h"
 
 namespace sluice::chat {
 namespace {
 
-// The text of the token that a key names; nothing where there is no such key or token.
+// The text of the token whose id is under `key`; nullopt if there is none.
 std::optional<std::string> token_text(const gguf::Header& header, const char* key) {
   const std::optional<uint64_t> id = header.get_u64(key);
   const gguf::Value* tokens = header.find("tokenizer.ggml.tokens");

@@ -1,4 +1,4 @@
-// Operators on values.
+// Implements operators on values.
 #include <algorithm>
 #include <cmath>
 
@@ -29,7 +29,7 @@ Value repeated(Interpreter& in, const Value& value, int64_t count) {
   const size_t size = is_text ? value.string->text.size() : 16 * value.sequence->items.size();
   count = size == 0 ? 0 : std::max<int64_t>(count, 0);
   if (size > 0 && static_cast<uint64_t>(count) > kMaxText / size) {
-    return in.fail("it makes too much text");
+    return in.fail("its output is too long");
   }
   Text text;
   std::vector<Value> items;
@@ -52,7 +52,7 @@ Value power(Interpreter& in, const Value& a, const Value& b) {
     if ((n & 1) != 0) beyond = __builtin_mul_overflow(out, base, &out);
     if (n > 1 && __builtin_mul_overflow(base, base, &base)) beyond = true;
   }
-  return beyond ? in.fail("a number is too large") : Value(out);
+  return beyond ? in.fail("an integer does not fit in 64 bits") : Value(out);
 }
 
 Value arithmetic(Interpreter& in, std::string_view op, const Value& a, const Value& b) {
@@ -67,7 +67,7 @@ Value arithmetic(Interpreter& in, std::string_view op, const Value& a, const Val
     if (op == "+") beyond = __builtin_add_overflow(x, y, &out);
     if (op == "-") beyond = __builtin_sub_overflow(x, y, &out);
     if (op == "*") beyond = __builtin_mul_overflow(x, y, &out);
-    if (beyond) return in.fail("a number is too large");
+    if (beyond) return in.fail("an integer does not fit in 64 bits");
     if (op == "//") out = floor_div(x, y);
     if (op == "%") out = x - floor_div(x, y) * y;
     return Value(out);

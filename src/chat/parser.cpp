@@ -1,4 +1,4 @@
-// Statements.
+// Parses statements.
 #include "chat/parser.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace sluice::chat {
 namespace {
 
-constexpr int kMaxNesting = 600;  // of brackets: four for each
+constexpr int kMaxNesting = 600;  // four per bracket
 constexpr size_t kMaxNodes = 200'000;
 
 }  // namespace
@@ -24,7 +24,7 @@ Parser::Parser(std::vector<Lexeme> lexemes, Program* program)
     : lexemes_(std::move(lexemes)), program_(program) {}
 
 Parser::Depth::Depth(Parser* parser) : parser_(parser) {
-  if (++parser->depth_ > kMaxNesting) parser->fail("it is nested too deeply");
+  if (++parser->depth_ > kMaxNesting) parser->fail("nesting is too deep");
 }
 
 Status Parser::parse() {
@@ -54,12 +54,12 @@ bool Parser::take_word(std::string_view text) {
 void Parser::expect_operator(std::string_view text) {
   const std::string wanted(text);
   if (!take_operator(text)) {
-    fail("'%s' is expected, not %s", wanted.c_str(), shown().c_str());
+    fail("expected '%s', not %s", wanted.c_str(), shown().c_str());
   }
 }
 
 void Parser::expect(Lex kind, const char* what) {
-  if (!is(kind)) return fail("%s is expected, not %s", what, shown().c_str());
+  if (!is(kind)) return fail("expected %s, not %s", what, shown().c_str());
   next();
 }
 
@@ -69,7 +69,7 @@ std::string Parser::take_name() {
   return name;
 }
 
-// Only the first error counts.
+// Only the first error is kept.
 void Parser::fail(const char* format, ...) {
   if (!ok()) return;
   va_list args;
@@ -96,7 +96,7 @@ std::string Parser::shown() const {
 // --- nodes
 
 Node* Parser::make(NodeKind kind) {
-  if (program_->nodes.size() >= kMaxNodes) fail("it has too many parts");
+  if (program_->nodes.size() >= kMaxNodes) fail("it is too large");
   Node& node = program_->nodes.emplace_back();
   node.kind = kind;
   node.line = now().line;
@@ -177,7 +177,7 @@ std::vector<Node*> Parser::closed_body(std::string_view end) {
   return nodes;
 }
 
-// One whose output goes elsewhere: no loop around it can be left from inside.
+// A body whose output is captured. break and continue inside it cannot refer to an outer loop.
 std::vector<Node*> Parser::captured_body(std::string_view end) {
   const int loops = std::exchange(loops_, 0);
   std::vector<Node*> nodes = closed_body(end);
@@ -185,7 +185,7 @@ std::vector<Node*> Parser::captured_body(std::string_view end) {
   return nodes;
 }
 
-// One block tag, with what belongs to it, to the end of its last tag.
+// Parses one block tag with its bodies, to the end of its last tag.
 Node* Parser::statement() {
   const std::string word = take_name();
   Node* node = nullptr;
@@ -211,7 +211,7 @@ Node* Parser::statement() {
   } else if (word == "continue") {
     node = loop_control(NodeKind::kContinue);
   } else {
-    fail("the tag '%.40s' is not known", word.c_str());
+    fail("unknown tag '%.40s'", word.c_str());
     return make(NodeKind::kBlock);
   }
   end_block();
@@ -219,7 +219,7 @@ Node* Parser::statement() {
 }
 
 Node* Parser::loop_control(NodeKind kind) {
-  if (loops_ == 0) fail("break and continue belong into a loop");
+  if (loops_ == 0) fail("break and continue are allowed only in a loop");
   return make(kind);
 }
 
@@ -247,7 +247,7 @@ Node* Parser::if_statement() {
 Node* Parser::for_statement() {
   Node* node = make(NodeKind::kFor);
   node->first = target(false);
-  if (!take_word("in")) fail("'in' is expected, not %s", shown().c_str());
+  if (!take_word("in")) fail("expected 'in', not %s", shown().c_str());
   node->second = tuple(false, true);
   if (take_word("if")) node->third = expression();
   node->recursive = take_word("recursive");
@@ -277,7 +277,7 @@ Node* Parser::set_statement() {
   return node;
 }
 
-// (name, name = default, …)
+// Parses (name, name = default, …).
 void Parser::parameters(Node* node) {
   expect_operator("(");
   while (ok() && !is_operator(")")) {
@@ -289,7 +289,7 @@ void Parser::parameters(Node* node) {
     if (take_operator("=")) {
       parameter.value = expression();
     } else if (!node->arguments.empty() && node->arguments.back().value != nullptr) {
-      fail("a parameter without default after one with a default");
+      fail("a parameter without default follows one with a default");
     }
     node->arguments.push_back(std::move(parameter));
   }
@@ -310,7 +310,7 @@ Node* Parser::call_statement() {
   node->text = "caller";
   if (is_operator("(")) parameters(node);
   node->first = expression();
-  if (node->first->kind != NodeKind::kCall) fail("'call' wants a call");
+  if (node->first->kind != NodeKind::kCall) fail("the call tag needs a function call");
   node->bodies.push_back(captured_body("endcall"));
   return node;
 }
@@ -334,7 +334,7 @@ Node* Parser::with_statement() {
   return node;
 }
 
-// What is assigned to: a name, several, or with `members` a member of a namespace.
+// Parses an assignment target: a name, several, or with `members` a namespace member.
 Node* Parser::target(bool members) {
   const Depth depth(this);
   Node* first = one_target(members);

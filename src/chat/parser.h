@@ -1,5 +1,5 @@
-// Recursive descent over the lexemes, with Jinja's precedence. After an error the parser stands at
-// the end and hands out nodes that nobody looks at, so that only its status has to be asked.
+// A recursive descent parser with Jinja's precedence. After an error it moves to the end of the
+// input and returns dummy nodes, so callers only check the status once.
 #pragma once
 
 #include "chat/lexer.h"
@@ -45,7 +45,7 @@ class Parser {
 
   // --- statements (parser.cpp)
   using Words = std::initializer_list<std::string_view>;
-  // Until a block tag that begins with one of `ends`, which is not passed.
+  // Parses until a block tag that begins with one of `ends`, which is not consumed.
   std::vector<Node*> body(Words ends);
   std::vector<Node*> closed_body(std::string_view end);
   std::vector<Node*> captured_body(std::string_view end);
@@ -105,7 +105,7 @@ class Parser {
   Program* program_;
   Status status_;
   int depth_ = 0;
-  int loops_ = 0;  // around the statement, inside its macro
+  int loops_ = 0;  // nesting of loops inside the current macro
 };
 
 }  // namespace sluice::chat

@@ -1,4 +1,4 @@
-// Values as text: str(), repr() and JSON, to the character what Python writes.
+// Formats values as text: str(), repr() and JSON, exactly as Python does.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace sluice::chat {
 namespace {
 
-// Does Python print the character in a repr as it is?
+// Whether Python prints the character unescaped in a repr.
 bool is_printable(uint32_t cp) {
   using tokenizer::CharClass;
   const CharClass kind = tokenizer::char_class(cp);
@@ -36,7 +36,7 @@ std::string json_escaped(uint32_t cp) {
   return out;
 }
 
-// `text` with `replace(code point)` in place of each character for which that is not empty.
+// Appends `text` with each character replaced by `replace(code point)`, unless that is empty.
 template <typename Replace>
 void append_replaced(const Text& text, const Replace& replace, Text* out) {
   size_t done = 0, span = 0;
@@ -118,7 +118,7 @@ const char* type_name(const Value& value) {
   return "object";
 }
 
-// The shortest digits that read back as the same number, in Python's layout.
+// The shortest digits that parse back to the same number, in Python's format.
 std::string float_text(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
@@ -152,7 +152,7 @@ void Interpreter::print_repr(const Value& value, Text* out) {
   const Deeper deeper(this);
   if (!spend(16)) return;
   if (out->size() > kMaxText) {
-    fail("it makes too much text");
+    fail("its output is too long");
     return;
   }
   switch (value.kind) {
@@ -213,7 +213,7 @@ void Interpreter::print_json(const Value& value, const JsonStyle& style, int64_t
   const Deeper deeper(this);
   if (!spend(16)) return;
   if (out->size() > kMaxText) {
-    fail("it makes too much text");
+    fail("its output is too long");
     return;
   }
   const auto line = [&](int64_t depth) {

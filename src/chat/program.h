@@ -1,4 +1,4 @@
-// A parsed template: a tree of nodes that lie side by side, so that freeing one needs no recursion.
+// A parsed template: a tree of nodes in one array, so that freeing it needs no recursion.
 #pragma once
 
 #include <deque>
@@ -46,11 +46,11 @@ enum class NodeKind : uint8_t {
   kPositive,
   kAttribute,  // first.text; as a target: member of a namespace
   kItem,       // first[second]
-  kSlice,      // first[second:third:fourth], each null where left out
+  kSlice,      // first[second:third:fourth], each null if omitted
   kCall,       // first(arguments)
   kFilter,     // first|text(arguments)
   kTest,       // first is text(arguments)
-  kCaptured,   // what the block around printed
+  kCaptured,   // the output of the enclosing block
 };
 
 enum class Pass : uint8_t { kByPlace, kByName, kList, kDict };
@@ -66,7 +66,7 @@ struct Argument {
 
 struct Node {
   NodeKind kind = NodeKind::kConstant;
-  bool recursive = false;  // a for that loop() may call
+  bool recursive = false;  // a for loop that loop() may call
   uint32_t line = 0;
   uint32_t name = 0;
   Node* first = nullptr;
@@ -85,13 +85,13 @@ struct Program {
   std::deque<Node> nodes;
   std::deque<String> literals;
   std::vector<Node*> body;
-  std::unordered_map<std::string, uint32_t> names;  // of variables
-  // Every name and string that the source spells: what callers may say of these (a role, a type)
-  // the template knows by heart.
+  std::unordered_map<std::string, uint32_t> names;  // variable numbers by name
+  // Every name and string in the source. The same strings in the caller's data (a role, a type)
+  // count as the template's own text.
   std::unordered_set<std::string> known;
 };
 
-// Reads a source. Errors: kChatTemplate, with the line.
+// Parses a template. Errors: kChatTemplate, with the line.
 [[nodiscard]] Status parse(std::string_view source, Program* out);
 
 }  // namespace sluice::chat

@@ -1,4 +1,4 @@
-// Methods of str, character by character as Python counts them, with what is content kept.
+// Methods of str. They count characters as Python does and keep content marks.
 #include <algorithm>
 
 #include "chat/interpreter.h"
@@ -9,9 +9,9 @@ namespace {
 
 using tokenizer::CharClass;
 
-constexpr int64_t kMaxPadding = 100'000;  // that text is padded to
+constexpr int64_t kMaxPadding = 100'000;  // maximum padded width
 
-// Of one call: the text, and its arguments.
+// One call: the string and the arguments.
 struct Call {
   Interpreter& in;
   const Value& self;
@@ -26,11 +26,11 @@ struct Call {
   [[nodiscard]] Value changed(std::string_view bytes) const {
     return in.text(text().with_bytes(bytes), self.string->markup);
   }
-  // Argument i as text; an empty one after a failure.
+  // Argument as text. Fails and returns an empty text if it is not a string.
   [[nodiscard]] const Text& wanted(const Value* value) const {
     static const Text kEmpty;
     if (value != nullptr && value->is(Kind::kString)) return value->string->text;
-    in.fail("%s() wants a string, not %s", std::string(name).c_str(),
+    in.fail("%s() needs a string, not %s", std::string(name).c_str(),
             value != nullptr ? type_name(*value) : "nothing");
     return kEmpty;
   }
@@ -87,7 +87,7 @@ Value begins_or_ends(const Call& call) {
   return Value(false);
 }
 
-// Where `text` holds `sought`, at most `limit` times (-1: all), one after the other.
+// Offsets of `sought` in `text`, non-overlapping, at most `limit` (-1: all).
 std::vector<size_t> places(Interpreter& in, std::string_view text, std::string_view sought,
                            int64_t limit) {
   std::vector<size_t> out;
@@ -123,7 +123,7 @@ Value replace(const Call& call) {
   return call.in.text(std::move(out), call.self.string->markup);
 }
 
-// Between runs of white space.
+// Splits at runs of white space.
 Value words(const Call& call, int64_t limit) {
   const std::string_view text = call.view();
   std::vector<Value> out;
@@ -148,7 +148,7 @@ Value split(const Call& call) {
   const int64_t limit = whole_or(call.in, a[1], -1);
   const bool from_right = call.name == "rsplit";
   if (a[0] == nullptr || a[0]->is(Kind::kNone)) {
-    if (from_right && limit >= 0) return call.in.fail("rsplit() wants a separator");
+    if (from_right && limit >= 0) return call.in.fail("rsplit() with a limit needs a separator");
     return words(call, limit);
   }
   const std::string_view separator = call.wanted(a[0]).view();
@@ -255,10 +255,11 @@ Value partition(const Call& call) {
 Value padded(const Call& call) {
   const auto a = call.bound<2>({"width", "fillchar"});
   const int64_t width = whole_or(call.in, a[0], 0);
-  if (width > kMaxPadding) return call.in.fail("the text is padded too far");
+  if (width > kMaxPadding) return call.in.fail("the padding is too wide");
   const bool zeros = call.name == "zfill";
   const Text fill = a[1] != nullptr && !zeros ? call.wanted(a[1]) : Text(zeros ? "0" : " ");
-  if (count_characters(fill.view()) != 1) return call.in.fail("the fill must be one character");
+  if (count_characters(fill.view()) != 1)
+    return call.in.fail("the fill character must be exactly one character long");
   const int64_t more =
       std::max<int64_t>(width - static_cast<int64_t>(count_characters(call.view())), 0);
   int64_t before = call.name == "rjust" || zeros ? more : 0;
@@ -271,7 +272,7 @@ Value padded(const Call& call) {
   return call.in.text(std::move(out), call.self.string->markup);
 }
 
-// isdigit() and its like: every character is of the kind, and there is one.
+// isdigit() and the like: true if the text is not empty and all characters match.
 Value of_kind(const Call& call) {
   (void)call.bound<0>({});
   const std::string_view text = call.view();

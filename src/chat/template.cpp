@@ -1,4 +1,4 @@
-// Templates over the interpreter: variables in, pieces out.
+// Renders templates with the interpreter and splits the output into pieces.
 #include "chat/template.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ bool is_given(std::string_view json) {
   return !json.empty() && json != "null";
 }
 
-// A marked text holds the marks of content and no others.
+// Replaces content marks inside a text by kReplacement, so that only the marks added here remain.
 void append_unmarked(std::string_view text, std::string* out) {
   constexpr std::string_view kMark = tokenizer::kPlainBegin;
   for (size_t at = 0; at < text.size();) {
@@ -62,8 +62,8 @@ std::vector<Piece> pieces_of(const Text& text) {
 struct Template::Impl {
   std::string source;
   std::unique_ptr<Program> program;
-  std::unique_ptr<Program> with_tools;  // null: `program` serves those too
-  ModelTexts texts;                     // of tokens; the templates are in `source` and programs
+  std::unique_ptr<Program> with_tools;  // null: `program` is used
+  ModelTexts texts;                     // special tokens only
   bool is_default = false;
 
   Status bind(Interpreter& in, const Program& used, const Request& request) const;

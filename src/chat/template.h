@@ -1,9 +1,8 @@
-// Chat templates natively: from the messages of a conversation to the prompt of one model. A
-// template is Jinja as Hugging Face transformers renders it; the interpreter is this room's own
-// (interpreter.h) and needs nothing else. What callers say keeps apart from what the template says,
-// character by character, so that "<|im_end|>" in a message is no control token.
-// Values come in as JSON text, whose order of members is the order in which templates print them
-// (parse with nlohmann::ordered_json, not nlohmann::json, where they pass through one).
+// Chat templates: turns the messages of a conversation into a model's prompt. Templates are Jinja
+// as rendered by Hugging Face transformers, run by this directory's own interpreter
+// (interpreter.h). Text from the caller is tracked character by character, so "<|im_end|>" in a
+// message is not a control token. Values are JSON text; templates print members in the order given
+// (use nlohmann::ordered_json, not nlohmann::json).
 #pragma once
 
 #include <ctime>
@@ -20,70 +19,71 @@
 namespace sluice::chat {
 
 inline constexpr size_t kMaxTemplateBytes = 1u << 20;
-inline constexpr size_t kMaxRequestBytes = 64u << 20;  // of each JSON text
+inline constexpr size_t kMaxRequestBytes = 64u << 20;  // limit for each JSON text
 
-// What a model's header says of chats, copied, so that the header can be dropped.
+// Chat templates and special tokens of a model, copied so that the header can be dropped.
 struct ModelTexts {
-  std::string chat_template;            // tokenizer.chat_template; "": none
-  std::string tool_template;            // tokenizer.chat_template.tool_use, for requests with tools
-  std::string bos, eos;                 // texts of tokens; "": none
-  std::optional<std::string> unk, pad;  // absent: undefined in templates
+  std::string chat_template;  // tokenizer.chat_template; "": none
+  std::string tool_template;  // tokenizer.chat_template.tool_use, used for requests with tools
+  std::string bos, eos;       // texts of special tokens; "": none
+  std::optional<std::string> unk, pad;  // nullopt: undefined in templates
 };
 [[nodiscard]] ModelTexts read_texts(const gguf::Header& header);
 
-// What is rendered; JSON texts, "" and "null" being the same. The views are read during the call.
+// A request to render. All fields are JSON texts; "" and "null" mean absent. Views must live until
+// render() returns.
 struct Request {
-  // An array of objects, each with a role; content is text, null, or a list of parts of type text,
-  // which become one text. Arguments of tool_calls may be objects or JSON in a string.
+  // An array of objects with a role each. content is a string, null, or a list of text parts, which
+  // are joined. Arguments of tool_calls are objects or strings with JSON.
   std::string_view messages;
-  std::string_view tools;                 // an array
-  std::string_view documents;             // an array
-  std::string_view variables;             // an object of further variables, such as enable_thinking
-  bool add_generation_prompt = true;      // the prompt ends where the assistant's answer begins
-  bool parse_special_in_content = false;  // what callers say may be control tokens too
-  std::optional<std::time_t> now;  // what strftime_now tells, in local time; default: the clock's
+  std::string_view tools;      // an array
+  std::string_view documents;  // an array
+  std::string_view variables;  // an object of further template variables, such as enable_thinking
+  bool add_generation_prompt = true;      // end the prompt where the assistant's response begins
+  bool parse_special_in_content = false;  // control tokens in messages are parsed
+  std::optional<std::time_t> now;         // local time for strftime_now; default: the clock
 };
 
-// A stretch of a prompt.
+// A piece of a prompt.
 struct Piece {
   std::string text;
-  bool content = false;  // it came from the caller: tokenized as plain text
+  bool content = false;  // from the caller: tokenized without control tokens
 };
 
 struct Prompt {
-  std::vector<Piece> pieces;      // alternating, none empty
-  bool add_special = false;       // a model's own template writes BOS where it belongs
-  std::vector<std::string> stop;  // texts that end a turn where the model's end tokens may not
+  std::vector<Piece> pieces;      // content and template text alternate; none is empty
+  bool add_special = false;       // false for a model's own template, which writes BOS itself
+  std::vector<std::string> stop;  // stop strings, if the model's end tokens may not end a turn
 
   [[nodiscard]] std::string text() const;
-  // The prompt ends with an open <think>: the answer begins as a thought.
+  // Whether the prompt ends with an open <think>, so that the response begins with reasoning.
   [[nodiscard]] bool opens_reasoning() const;
 };
 
-// The token ids of a prompt; control tokens come from the template's own text alone.
-// Errors: Tokenizer::try_encode's.
+// The token ids of a prompt. Only the template's own text yields control tokens. Errors: those of
+// Tokenizer::try_encode.
 [[nodiscard]] Result<std::vector<tokenizer::Token>> encode(const tokenizer::Tokenizer& tokenizer,
                                                            const Prompt& prompt);
 
-// A model's template, parsed once. Immutable: any number of threads may render at the same time.
+// A parsed template. Immutable, so any number of threads may render at once.
 class Template {
  public:
-  // The model's template, or ChatML where it brings none. Errors: kChatTemplate where it cannot be
+  // Parses the model's template, or ChatML if it has none. Errors: kChatTemplate if it cannot be
   // parsed or is longer than kMaxTemplateBytes.
   [[nodiscard]] static Result<Template> create(const ModelTexts& texts);
-  // A template of the caller's in place of the model's. Errors: the same.
+  // Parses `source` in place of the model's template. Errors: as above.
   [[nodiscard]] static Result<Template> create(const ModelTexts& texts, std::string_view source);
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
   ~Template();
 
-  // Errors: kInvalidArgument (the request is not as described above, named), kChatTemplate (the
-  // template raises or fails, or takes more work, depth or text than any of good will).
+  // Renders a prompt. Errors: kInvalidArgument for a request that is not as described above;
+  // kChatTemplate if the template raises, fails or exceeds a limit.
   [[nodiscard]] Result<Prompt> render(const Request& request) const;
 
-  // The model brought no template: ChatML is used, which it may not have been trained on.
+  // Whether the model has no template, so that ChatML is used, which it may not know.
   [[nodiscard]] bool is_default() const;
-  // The text of the template, "" where is_default(): what tools it teaches can be read in it.
+  // The template's text; "" if is_default(). Useful to detect which tool calls it supports.
   [[nodiscard]] const std::string& source() const;
 
  private:

@@ -1,4 +1,4 @@
-// Cutting and joining, and the characters of Unicode.
+// Slicing and joining of text, and Unicode characters.
 #include "chat/text.h"
 
 #include "platform/unicode_case.h"

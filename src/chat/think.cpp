@@ -1,4 +1,4 @@
-// Finding the tags.
+// Finds <think> tags in streamed text.
 #include "chat/think.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ constexpr std::string_view kOpen = "<think>";
 constexpr std::string_view kClose = "</think>";
 constexpr std::string_view kSpace = " \t\n\v\f\r";
 
-// Where the white space that `text` ends with begins.
+// Offset of the white space at the end of `text`.
 size_t without_end_space(std::string_view text) {
   const size_t last = text.find_last_not_of(kSpace);
   return last == std::string_view::npos ? 0 : last + 1;

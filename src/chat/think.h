@@ -1,6 +1,6 @@
-// Keeps what a model thinks (<think>…</think>) apart from what it answers, while it streams: a tag
-// may arrive in pieces, so an end that could still become one is held back. Only a tag that opens
-// the answer counts; white space at the border of the two is nobody's text.
+// Separates a model's reasoning (<think>…</think>) from its response while it streams. A tag may
+// arrive in pieces, so text that may be the start of one is held back. Only a tag at the beginning
+// counts. White space between reasoning and response is dropped.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@ struct Split {
 
 class ThinkFilter {
  public:
-  // `open`: the prompt itself ends with the opening tag (Prompt::opens_reasoning).
+  // `open`: the prompt ends with the opening tag (Prompt::opens_reasoning).
   explicit ThinkFilter(bool open) : state_(open ? State::kThinking : State::kStart) {}
   [[nodiscard]] Split push(std::string_view text);
-  // What is still held when the text has ended.
+  // Returns text that is still held back.
   [[nodiscard]] Split finish();
 
  private:
@@ -29,7 +29,7 @@ class ThinkFilter {
 
   std::string held_;
   State state_;
-  bool trim_ = true;  // of the text that comes next, its leading white space
+  bool trim_ = true;  // drop leading white space of the next text
 };
 
 }  // namespace sluice::chat

@@ -1,6 +1,5 @@
-// What a template computes with. A value is a small copyable thing; what it points to belongs to
-// the arena of one render, lives until that ends and is freed there without recursion, so that no
-// template can make chains or cycles that hurt.
+// Values of templates. A value is small and copyable. The object it points to belongs to the arena
+// of one render and is freed with it, without recursion, so long chains and cycles are harmless.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +26,11 @@ enum class Kind : uint8_t {
   kString,
   kSequence,  // list, tuple, generator, ...: Flavor
   kDict,
-  kNamespace,  // a dictionary whose members can be assigned
+  kNamespace,  // a dictionary with assignable members
   kMacro,
-  kMethod,    // a method with its object
-  kFunction,  // of the environment
-  kLoop,      // the variable of a for
+  kMethod,    // a method bound to its object
+  kFunction,  // a global function
+  kLoop,      // the variable of a for loop
 };
 
 enum class Flavor : uint8_t { kList, kTuple, kGenerator, kKeys, kValues, kItems, kRange };
@@ -59,7 +58,7 @@ struct Value {
     int64_t integer;
     double number;
     Function function;
-    const String* string;  // of what is undefined: why, or null
+    const String* string;  // for undefined: the reason, or null
     Sequence* sequence;
     Dict* dict;
     Macro* macro;
@@ -101,23 +100,23 @@ struct Value {
 
 struct String : Object {
   Text text;
-  bool markup = false;  // from the filter safe: + escapes what it is joined with
+  bool markup = false;  // from the filter safe: + escapes the other operand
 };
 
 struct Sequence : Object {
   std::vector<Value> items;
   Flavor flavor = Flavor::kList;
-  size_t next = 0;  // of a generator: what has been taken
+  size_t next = 0;  // for a generator: number of items taken
 };
 
-// Keys in the order they came in: strings by hash, others (numbers, None, tuples) one by one.
+// Keys in insertion order: strings are hashed, others (numbers, None, tuples) searched linearly.
 struct Dict : Object {
   std::vector<std::pair<Value, Value>> entries;
   std::unordered_map<std::string_view, size_t> by_name;
-  bool plain_keys = true;  // no key but strings
+  bool plain_keys = true;  // all keys are strings
 };
 
-// The variables of a block; a template's names are numbers, see Program::names.
+// The variables of a block. Names are numbers; see Program::names.
 struct Scope : Object {
   explicit Scope(Scope* outer) : outer(outer) {}
   Scope* outer;
@@ -135,12 +134,12 @@ struct Method : Object {
 };
 
 struct Loop : Object {
-  const Node* node = nullptr;  // the for, to call a recursive one again
-  Scope* scope = nullptr;      // around it
+  const Node* node = nullptr;  // the for statement, for recursive calls
+  Scope* scope = nullptr;      // its enclosing scope
   std::vector<Value> items;
   size_t index = 0;
   int64_t depth = 1;
-  std::vector<Value> changed;  // what loop.changed() was told last
+  std::vector<Value> changed;  // last arguments of loop.changed()
   bool asked = false;
 };
 

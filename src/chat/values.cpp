@@ -1,4 +1,4 @@
-// Making and comparing values as Python does.
+// Creates and compares values as Python does.
 #include <algorithm>
 
 #include "chat/interpreter.h"
@@ -6,7 +6,7 @@
 namespace sluice::chat {
 namespace {
 
-// Python's rules: 1, 1.0 and True are one key.
+// As in Python, 1, 1.0 and True are the same key.
 bool same_number(const Value& a, const Value& b) {
   if (a.is_whole() && b.is_whole()) return a.whole() == b.whole();
   return a.real() == b.real();
@@ -123,7 +123,7 @@ bool Interpreter::equal(const Value& a, const Value& b) {
     case Kind::kMethod:
       return a.method->name == b.method->name && equal(a.method->self, b.method->self);
     default:
-      return a.dict == b.dict;  // the same thing
+      return a.dict == b.dict;  // identity
   }
 }
 

@@ -1,4 +1,4 @@
-// Writing beside and renaming.
+// Writes a temporary file beside the target, then renames it.
 #include "cli/atomic_file.h"
 
 #include <charconv>
@@ -18,13 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The same file, by device and inode.
+// Whether both paths name one file, by device and inode.
 bool same_file(const fs::path& a, const fs::path& b) {
   std::error_code ignored;
   return fs::equivalent(a, b, ignored);
 }
 
-// MODEL is a file, the first of several, or a directory.
+// Whether `path` belongs to MODEL: the file itself, a part of a split model, or a file in a
+// directory.
 bool is_part_of(const std::string& model, const fs::path& path) {
   const fs::path whole = platform::to_path(model);
   if (same_file(whole, path)) return true;
@@ -48,11 +49,11 @@ bool is_part_of(const std::string& model, const fs::path& path) {
 }
 
 Status unwritable(const std::string& path) {
-  return error(Code::kIo, "the file \"%.256s\" cannot be written", path.c_str());
+  return error(Code::kIo, "cannot write the file \"%.256s\"", path.c_str());
 }
 
-// Files under the names that they have until they are whole. Never destroyed: a signal may come
-// while the process ends.
+// Temporary names of the files that are being written. Never destroyed: a signal may arrive while
+// the process exits.
 struct Unfinished {
   std::mutex mutex;
   std::set<std::string> names;
@@ -70,7 +71,7 @@ void remove_unfinished(const std::string& name) {
 }  // namespace
 
 void end_interrupted() {
-  unfinished().mutex.lock();  // for ever: nothing is renamed or begun any more
+  unfinished().mutex.lock();  // never unlocked: no file is renamed or created from here on
   for (const std::string& name : unfinished().names) platform::remove_file(name);
   fail(error(Code::kAborted, "interrupted"));
   std::_Exit(130);
@@ -79,8 +80,8 @@ void end_interrupted() {
 Result<AtomicFile> AtomicFile::create(const std::string& path, const std::string& model) {
   const fs::path place = platform::to_path(path);
   if (is_part_of(model, place)) {
-    return error(Code::kInvalidArgument, "the output \"%.256s\" is a file of the model itself",
-                 path.c_str());
+    return error(Code::kInvalidArgument,
+                 "the output \"%.256s\" is a file of the model; choose another name", path.c_str());
   }
   AtomicFile out;
   out.path_ = path;
@@ -93,7 +94,7 @@ Result<AtomicFile> AtomicFile::create(const std::string& path, const std::string
     if (out.file_ == nullptr) return unwritable(path);
     return out;
   }
-  const fs::path target = exists ? fs::canonical(place, ignored) : place;  // of a link
+  const fs::path target = exists ? fs::canonical(place, ignored) : place;  // follows a link
   if (exists && !platform::File::open(path, platform::Access::kReadWrite).valid()) {
     return unwritable(path);
   }
@@ -141,7 +142,7 @@ Status AtomicFile::finish() {
   failed_ = std::fclose(file_.release()) != 0 || failed_;
   if (!failed_ && (beside_.empty() || take_name())) return {};
   if (!beside_.empty()) remove_unfinished(beside_);
-  return error(Code::kIo, "writing \"%.256s\" failed", path_.c_str());
+  return error(Code::kIo, "cannot write \"%.256s\"", path_.c_str());
 }
 
 }  // namespace sluice::cli

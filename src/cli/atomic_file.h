@@ -1,7 +1,7 @@
-// A file that a command writes: it appears under its name only when it is whole, so that a command
-// that fails, or is killed, leaves what was there. It is written beside that name and renamed; what
-// is no regular file (a pipe, /dev/stdout) is written in place. An output that is one of the files
-// that the model is read from is refused, by whatever name.
+// An output file of a command. It gets its name only when it is complete: data goes to a temporary
+// file beside it, which is then renamed. A command that fails or is killed leaves an existing file
+// as it was. Pipes and devices such as /dev/stdout are written in place. An output that is one of
+// the model's own files is refused, under any path.
 #pragma once
 
 #include <cstdio>
@@ -21,13 +21,13 @@ class AtomicFile {
   AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile();
 
-  // A failure is kept, and is what finish() returns.
+  // Appends `n` bytes. finish() returns the first failure.
   void write(const void* bytes, size_t n);
-  // The same over bytes that were written; a pipe cannot do that.
+  // Overwrites `n` bytes that were already written at `offset`. Fails on a pipe.
   void write_at(uint64_t offset, const void* bytes, size_t n);
-  // Whether a write has failed: what follows is in vain.
+  // Whether a write has failed; later writes have no effect.
   [[nodiscard]] bool failed() const { return failed_; }
-  // Closes the file, once it is on the disk, and gives it its name. Errors: kIo naming the file.
+  // Flushes to disk, closes and renames the file. Errors: kIo naming the file.
   [[nodiscard]] Status finish();
 
  private:
@@ -38,16 +38,16 @@ class AtomicFile {
   };
   std::unique_ptr<std::FILE, Close> file_;
   std::string path_, target_;
-  std::string beside_;  // the name until the file is whole; "": written in place
+  std::string beside_;  // temporary name until finish(); "": written in place
   bool failed_ = false;
 };
 
-// Ends the process at once, with the status of what Ctrl-C ends, from any thread but for good: no
-// file that is being written stays, and none appears under its name after this.
+// Ends the process at once with Ctrl-C's exit status. Deletes files that are being written and
+// prevents any later rename. Callable from any thread; does not return.
 [[noreturn]] void end_interrupted();
 
-// While it lives, Ctrl-C and the request to end do that. One such object, or another
-// platform::SignalThread, at a time, before any thread of the command's own.
+// While it lives, Ctrl-C and a request to terminate call end_interrupted(). Create it before any
+// thread of the command. Only one such object, or one other platform::SignalThread, may exist.
 class EndsAtSignals {
   platform::SignalThread signals_{[](bool) { end_interrupted(); }};
 };

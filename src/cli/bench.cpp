@@ -1,7 +1,7 @@
-// `sluice bench`: prefill and decode rates by thread count, context depth and how many sessions are
-// computed in one pass, with the memory traffic and arithmetic that they amount to. Each figure is
-// the best of several repetitions: other load on the machine only ever slows a run down. With
-// --no-page-cache it is their median: a disk has better and worse moments of its own.
+// `sluice bench`: prefill and decode rates by thread count, context depth and batch of sessions,
+// with the memory traffic and arithmetic that they amount to. Each figure is the best of several
+// repetitions, because other load on the machine only slows a run down. With --no-page-cache it is
+// the median, because disk speed varies in both directions.
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -30,11 +30,11 @@ struct BenchOptions {
 struct Row {
   int threads = 0, depth = 0, parallel = 1;
   double prefill = 0, decode = 0;  // tokens per second
-  double ms = 0;                   // of a pass of one token of each session
+  double ms = 0;                   // of a decode step over all sessions
   double gmacs_prefill = 0, gmacs_decode = 0;
-  double gb_decode = 0;  // weight bytes touched per second
+  double gb_decode = 0;  // weight bytes read per second
   uint64_t bytes_per_pass = 0;
-  double store = 0;  // bytes per second of plain reads, 0 where nothing streams
+  double store = 0;  // bytes per second of plain reads; 0 if no weights are streamed
   uint64_t memory = 0;
   std::string kernels;
 };
@@ -45,7 +45,7 @@ double typical(std::vector<double>& rates, bool no_page_cache) {
   return no_page_cache ? rates[rates.size() / 2] : rates.back();
 }
 
-// Sessions that each go on by the same tokens, all in one pass where they are several.
+// Sessions that are fed the same tokens; several run in one batch.
 class Conversations {
  public:
   explicit Conversations(native::Model& model) : model_(model), batcher_(model.engine()) {}
@@ -78,7 +78,7 @@ class Conversations {
   std::vector<std::unique_ptr<session::Session>> sessions_;
 };
 
-// What a pass over `n` tokens from position `first` on is repeated for, and how long it takes.
+// Times forward passes over `n` tokens from position `first`, several times each.
 class Measurement {
  public:
   Measurement(const BenchOptions& options, native::Model& model,
@@ -114,7 +114,7 @@ class Measurement {
     *rate = typical(rates, options_.no_page_cache);
     return {};
   }
-  // Bytes per second of plain reads, 0 where nothing streams.
+  // Bytes per second of plain reads; 0 if no weights are streamed.
   [[nodiscard]] double store() { return typical(stores_, options_.no_page_cache); }
 
  private:
@@ -138,7 +138,7 @@ class Measurement {
   std::vector<double> stores_;
 };
 
-// All depths in one context, so that what is above them is computed once.
+// Measures all depths in one context, so that a shared prefix is computed once.
 Status measure(const BenchOptions& options, int threads, int parallel, std::vector<Row>* rows) {
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return load.status();
@@ -195,7 +195,7 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
                      {"decodeGmacs", r.gmacs_decode},
                      {"decodeGBytes", r.gb_decode},
                      {"bytesPerPass", r.bytes_per_pass},
-                     {"storeBytesPerSecond", r.store},
+                     {"cacheBytesPerSecond", r.store},
                      {"memory", r.memory}});
     }
     print_json(out, 2);
@@ -220,7 +220,8 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
 
 int bench(const BenchOptions& options) {
   if (options.output != "table" && options.output != "json" && options.output != "csv") {
-    return fail(error(Code::kInvalidArgument, "the output form \"%.32s\" is unknown",
+    return fail(error(Code::kInvalidArgument,
+                      "unknown output format \"%.32s\"; use table, json or csv",
                       options.output.c_str()));
   }
   if (!options.drafts.empty()) {
@@ -249,40 +250,46 @@ int bench(const BenchOptions& options) {
 
 void add_bench(CLI::App& app, int* status) {
   auto options = std::make_shared<BenchOptions>();
-  CLI::App* sub = app.add_subcommand("bench", "Measure prefill and decode rates");
+  CLI::App* sub = app.add_subcommand(
+      "bench", "Measure prefill and decode speed, or speculative decoding with --draft");
   add_common(*sub, options->common);
-  sub->remove_option(sub->get_option("--threads"));  // a list here
+  sub->remove_option(sub->get_option("--threads"));  // bench takes a list instead
   add_lora(*sub, options->common);
   const CLI::Validator tokens = whole_number(0, model::kMaxContext);
-  sub->add_option("-p,--n-prompt", options->prompt, "tokens of the prompt; 0 skips prefill")
+  sub->add_option("-p,--n-prompt", options->prompt, "prompt tokens; 0 skips prefill (default: 128)")
       ->check(tokens);
-  sub->add_option("-n,--n-gen", options->generate, "tokens to generate; 0 skips decode")
+  sub->add_option("-n,--n-gen", options->generate,
+                  "tokens to generate; 0 skips decode (default: 32)")
       ->check(tokens);
-  // A list is one argument, or several of the same name: MODEL may come after it.
-  sub->add_option("-t,--threads", options->threads, "thread counts, such as 1,2")
+  // A list is one argument, or the option is repeated, so that MODEL may follow it.
+  sub->add_option("-t,--threads", options->threads, "thread counts, such as 1,2 (default: chosen)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(whole_number(0, kMaxThreads));
-  sub->add_option("-d,--n-depth", options->depths, "context depths of decode, such as 0,2048")
+  sub->add_option("-d,--n-depth", options->depths,
+                  "context depths at which decode is measured, such as 0,2048 (default: 0)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(tokens);
-  sub->add_option("--parallel", options->parallel, "sessions in one pass, such as 1,8")
+  sub->add_option("--parallel", options->parallel,
+                  "sessions in one batch, such as 1,8 (default: 1)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(whole_number(1, session::kMaxSessions));
-  sub->add_option("-r,--repetitions", options->repeat, "repetitions")
+  sub->add_option("-r,--repetitions", options->repeat, "repetitions (default: 3)")
       ->check(whole_number(1, 1 << 20));
-  sub->add_flag("--no-page-cache", options->no_page_cache,
-                "read a file as if it were larger than the machine's memory");
+  sub->add_flag(
+      "--no-page-cache", options->no_page_cache,
+      "read weights without the page cache, as if the file did not fit in memory (default: off)");
   sub->add_option("--draft", options->drafts,
-                  "measure answers with these sources of guesses, such as off,ngram,SMALLER_MODEL")
+                  "compare these kinds of speculative decoding, such as off,ngram,SMALLER_MODEL")
       ->delimiter(',')
       ->allow_extra_args(false);
   sub->add_option("--replay", options->replay,
-                  "a JSON file with the ids of a prompt and of what is to be answered to it")
+                  "JSON file {\"prompt\": [ids], \"answer\": [ids]}: these tokens are generated "
+                  "instead of the model's choice")
       ->needs("--draft");
-  sub->add_option("-o,--output", options->output, "table, json or csv");
+  sub->add_option("-o,--output", options->output, "output format: table (default), json or csv");
   sub->callback([options, status] { *status = bench(*options); });
 }
 

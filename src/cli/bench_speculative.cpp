@@ -1,6 +1,6 @@
-// Each round opens the models anew, so that every source begins as a program does: with nothing
-// known of costs or of how often guesses are right. The text of an answer is the same in all of
-// them. Medians, since what disks and neighbours do is part of every figure.
+// Each round reopens the models, so that every draft source starts without measured costs or
+// acceptance rates, as a new process does. All sources generate the same tokens. Rates are medians,
+// because disk speed and other load affect every run.
 #include "cli/bench_speculative.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ Result<ReplayPrompt> read_prompts(const BenchDrafts& options) {
   };
   if (ids("prompt", &replay.prompt) && ids("answer", &replay.answer)) return replay;
   return error(Code::kInvalidArgument,
-               "a replay file is {\"prompt\": [ids], \"answer\": [ids]}, but %.80s is not",
+               "a replay file must be {\"prompt\": [ids], \"answer\": [ids]}: %.80s is not",
                options.replay.c_str());
 }
 
@@ -65,7 +65,8 @@ Status measure(const BenchDrafts& options, const ReplayPrompt& replay, Rate* row
   for (const std::vector<session::Token>& ids : {replay.prompt, replay.answer}) {
     const auto foreign = [n_vocab](session::Token id) { return id < 0 || id >= n_vocab; };
     if (std::any_of(ids.begin(), ids.end(), foreign)) {
-      return error(Code::kInvalidArgument, "the replay file has tokens that the model has not");
+      return error(Code::kInvalidArgument,
+                   "the replay file has token ids outside the model's vocabulary");
     }
   }
   SLUICE_RETURN_IF_ERROR(speakers.models.model->preload());
@@ -93,7 +94,7 @@ double median(std::vector<double> rates) {
 void print_rows(const std::vector<Rate>& rows, bool as_json) {
   nlohmann::json out = nlohmann::json::array();
   if (!as_json) {
-    std::printf("tok/s  of the first  tokens/pass  drafted  accepted  passes  guesses\n");
+    std::printf("tok/s  vs the first  tokens/pass  drafted  accepted  passes  draft\n");
   }
   for (const Rate& row : rows) {
     const generate::Counts& c = row.counts;

@@ -1,4 +1,5 @@
-// `sluice bench --draft`: one answer with several sources of guesses, in turns.
+// `sluice bench --draft`: generates one completion with each of several draft sources and compares
+// their speed.
 #pragma once
 
 #include <string>
@@ -11,14 +12,14 @@ namespace sluice::cli {
 struct BenchDrafts {
   const Common& common;
   std::vector<std::string> drafts;  // off, ngram, or a model
-  // {"prompt": [ids], "answer": [ids]}: what is said, whatever the model would; "": a made-up
-  // prompt, and what the model likes best.
+  // A JSON file {"prompt": [ids], "answer": [ids]}. The answer is generated whatever the model
+  // predicts. "": a synthetic prompt, and greedy decoding.
   std::string replay;
   int generate, prompt, repeat;
   bool no_page_cache, json;
 };
 
-// Prints the table; the exit status.
+// Measures and prints the table. Returns the exit status.
 int bench_drafts(const BenchDrafts& options);
 
 }  // namespace sluice::cli

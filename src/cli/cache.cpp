@@ -1,5 +1,5 @@
-// `sluice cache`: what a cache directory holds, and how to be rid of it; the browser's store has
-// the same three verbs.
+// `sluice cache`: lists, deletes and evicts the models in a cache directory. The browser's model
+// cache has the same three operations.
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -49,7 +49,7 @@ int remove(const CacheOptions& options) {
 }
 
 int evict(const CacheOptions& options) {
-  // An empty size means "as you like" elsewhere; here it would be everything.
+  // Elsewhere an empty size means the default; here it would delete everything.
   if (options.size.empty())
     return fail(error(Code::kInvalidArgument, "\"\" is not a size such as 8G"));
   const Result<uint64_t> bytes = parse_size(options.size);
@@ -64,18 +64,20 @@ int evict(const CacheOptions& options) {
 
 void add_cache(CLI::App& app, int* status) {
   auto options = std::make_shared<CacheOptions>();
-  CLI::App* sub = app.add_subcommand("cache", "List, delete or evict what URLs have left");
+  CLI::App* sub =
+      app.add_subcommand("cache", "List, delete or evict models downloaded with --cache-dir");
   sub->add_option("--cache-dir", options->dir, "the directory given to the other commands")
       ->required();
   sub->require_subcommand(1);
-  CLI::App* show = sub->add_subcommand("list", "Models in the cache, the one used last first");
-  show->add_flag("--json", options->json, "print JSON");
+  CLI::App* show =
+      sub->add_subcommand("list", "List the models in the cache, most recently used first");
+  show->add_flag("--json", options->json, "print JSON instead of text (default: off)");
   show->callback([options, status] { *status = list(*options); });
   CLI::App* drop = sub->add_subcommand("delete", "Delete one model");
   drop->add_option("URL", options->url)->required();
   drop->callback([options, status] { *status = remove(*options); });
-  CLI::App* shrink = sub->add_subcommand("evict", "Delete the models used longest ago");
-  shrink->add_option("SIZE", options->size, "until at most so many bytes remain, such as 8G")
+  CLI::App* shrink = sub->add_subcommand("evict", "Delete the least recently used models");
+  shrink->add_option("SIZE", options->size, "bytes that may remain in the cache, such as 8G")
       ->required();
   shrink->callback([options, status] { *status = evict(*options); });
 }

@@ -1,5 +1,5 @@
-// Windows of the text, each a batch. Between layers the residual stream is here, so that what
-// follows a layer can be run with and without it.
+// Runs each window of the text as one batch. The residual stream between layers is kept here, so
+// that the later layers can run with and without a given layer.
 #include "cli/calibrate.h"
 
 #include <algorithm>
@@ -16,17 +16,17 @@ namespace {
 
 using session::Token;
 
-constexpr uint64_t kLogitsBytes = 32ull << 20;  // held at a time, of the model and of its parts
-constexpr size_t kExitTokens = 2048;            // that are read for exits and cosines, at most
-constexpr size_t kAbsenceTokens = 512;          // that are read without each layer, at most
-constexpr size_t kMinPositions = 256, kMaxPositions = 2048;  // looked at for exits
-constexpr double kHeadWork = 2e12;  // multiplications that the head may take for these
+constexpr uint64_t kLogitsBytes = 32ull << 20;  // of logits held at a time
+constexpr size_t kExitTokens = 2048;  // at most so many tokens are read for early exits and cosines
+constexpr size_t kAbsenceTokens = 512;  // at most so many tokens are read without each layer
+constexpr size_t kMinPositions = 256, kMaxPositions = 2048;  // early exit positions
+constexpr double kHeadWork = 2e12;  // multiplications that the output head may take for early exits
 
 double marked(const std::vector<uint8_t>& layers) {
   return static_cast<double>(std::ranges::count(layers, 1));
 }
 
-// Multiplications of a row.
+// Multiplications per token in the layers [from_layer, to_layer).
 double work_of(const model::Program& p, int32_t from_layer, int32_t to_layer) {
   const double experts = static_cast<double>(p.hp.n_expert_used) /
                          static_cast<double>(std::max<int64_t>(1, p.hp.n_expert));
@@ -74,10 +74,10 @@ class Reader {
  private:
   struct Window {
     std::vector<Token> tokens;
-    bool judged = false, without = false;  // for exits and cosines; and without each layer
+    bool judged = false, without = false;  // measured for exits and cosines; and without each layer
   };
 
-  // Windows that lie evenly in the text are looked at more closely.
+  // Cuts the text into windows and spreads the measured ones evenly over it.
   void cut(std::span<const Token> text) {
     const tokenizer::Tokenizer& vocabulary = model_.engine().tokenizer();
     const session::MemoryPlan& plan = model_.engine().plan();
@@ -113,7 +113,7 @@ class Reader {
     }
     return work * static_cast<double>(w.tokens.size()) + head_work(w);
   }
-  // Of the head's, for a row of logits.
+  // Multiplications of the output head for one row of logits.
   [[nodiscard]] double row_work() const {
     const model::Mat& head = program_.mats[static_cast<size_t>(program_.head)];
     return static_cast<double>(head.rows) * static_cast<double>(head.cols);
@@ -127,7 +127,7 @@ class Reader {
     return rows * row_work();
   }
 
-  // Of the whole model's own rows where `counts`.
+  // Runs a part of the model. `counts`: the matrix inputs go into the importance matrix.
   [[nodiscard]] Status run(const Window& w, const session::PartialForward& part, bool counts) {
     if (part.first == part.end) {
       if (part.to != nullptr) part.to->assign(part.from.begin(), part.from.end());
@@ -167,11 +167,11 @@ class Reader {
     return {};
   }
 
-  // States of a window that are kept until the last layer is known, at a sample of its positions.
+  // States at sampled positions of a window, kept until the last layer has run.
   struct Kept {
     std::vector<size_t> compared, looked_at;
-    std::vector<std::vector<float>> without;  // by layer, without it, behind the last
-    std::vector<std::vector<float>> behind;   // by layer
+    std::vector<std::vector<float>> without;  // by ablated layer: states behind the last layer
+    std::vector<std::vector<float>> behind;   // by layer: states behind it
   };
 
   [[nodiscard]] Status read_window(const Window& w) {
@@ -212,7 +212,7 @@ class Reader {
     return {};
   }
 
-  // Layer l has made now_ of before_.
+  // Records what layer l changed: its input is before_, its output now_.
   void note_layer(size_t l, Kept* kept) {
     const auto mark = std::ranges::find_if(program_.marks, [l](const model::Mark& m) {
       return m.layer == static_cast<int32_t>(l) && m.buf == model::Buf::kX &&
@@ -233,7 +233,7 @@ class Reader {
     }
   }
 
-  // The whole model's answers with those without each layer.
+  // Compares the logits of the whole model with those without each layer.
   [[nodiscard]] Status compare(const Window& w, const Kept& kept) {
     if (!w.without && !how_.moments) return {};
     std::vector<float> rows, whole;
@@ -256,7 +256,7 @@ class Reader {
     return {};
   }
 
-  // Behind which layers the head says what it says at last.
+  // Checks behind which layers the output head already predicts the final token.
   [[nodiscard]] Status look_at_exits(const Window& w, const Kept& kept) {
     if (marked(may_leave_) == 0) return {};
     const auto likeliest = [](std::span<const float> logits) {
@@ -306,11 +306,11 @@ class Reader {
   session::Session& session_;
   const model::Program& program_;
   TextChunks cuts_;
-  size_t width_, rows_;  // of the residual stream; of logits at a time
+  size_t width_, rows_;  // floats per state; rows of logits at a time
   ImatrixCollector moments_;
-  std::vector<uint8_t> may_leave_, may_skip_;  // by layer; the first empty: nobody leaves
+  std::vector<uint8_t> may_leave_, may_skip_;  // by layer; may_leave_ is empty without early exits
   std::vector<Window> windows_;
-  size_t looked_at_ = 0;  // positions of a window
+  size_t looked_at_ = 0;  // positions per window at which early exits are evaluated
   double done_ = 0, total_ = 0;
   std::vector<float> before_, now_, other_;  // residual streams of a window
   std::vector<Mean> cosines_;
@@ -318,7 +318,7 @@ class Reader {
   Calibrated out_;
 };
 
-// What a Reader holds beside the engine, with so many rows of logits.
+// Bytes that a Reader holds beside the engine, with `rows` rows of logits.
 uint64_t held_by(const model::Program& p, uint64_t rows) {
   const auto width = static_cast<uint64_t>(p.width[static_cast<size_t>(model::Buf::kX)]);
   const auto layers = static_cast<uint64_t>(p.hp.n_layer);
@@ -340,7 +340,8 @@ Result<Calibrated> calibrate(const Calibration& how) {
   Result<model::Program> program = model::build_program(described->header);
   if (!program.ok()) return program.status();
   if (program->head < 0) {
-    return error(Code::kInvalidArgument, "this \"%s\" model gives embeddings of texts, no logits",
+    return error(Code::kInvalidArgument,
+                 "cannot calibrate a \"%s\" model: it computes embeddings, not logits",
                  program->hp.arch.c_str());
   }
   const auto vocabulary = static_cast<uint64_t>(std::max<int64_t>(1, program->hp.n_vocab));
@@ -355,7 +356,7 @@ Result<Calibrated> calibrate(const Calibration& how) {
   Result<std::unique_ptr<native::Model>> model = native::Model::open(how.model, load);
   if (!model.ok()) return model.status();
   const std::vector<Token> tokens = (*model)->engine().tokenizer().encode(*text, {false, false});
-  if (tokens.empty()) return error(Code::kPromptEmpty, "the text to calibrate with has no tokens");
+  if (tokens.empty()) return error(Code::kPromptEmpty, "the calibration text has no tokens");
   Result<std::unique_ptr<session::Session>> session = session::Session::create((*model)->engine());
   if (!session.ok()) return session.status();
   model::ExitPolicy exits;

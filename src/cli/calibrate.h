@@ -1,8 +1,7 @@
-// What a text tells of a model, all in one reading of it: by what every matrix's columns are
-// multiplied (an importance matrix), what each layer's absence does, and behind which layers the
-// next token is settled. The text goes through the model layer by layer, a window of it at a time;
-// a layer's absence goes on from the state before it, and what the head says is asked of a sample
-// of positions.
+// Measures a model on a text in one reading: the importance matrix (mean squares of each matrix's
+// inputs), what skipping each layer changes, and the layers after which the next token is settled.
+// Windows of the text go through the model layer by layer. Skipping a layer reuses the residual
+// stream before it, and logits are computed for a sample of positions only.
 #pragma once
 
 #include <functional>
@@ -21,19 +20,19 @@ struct Calibration {
   std::string model, text_file, cache_dir;
   uint64_t memory_budget = 0;
   int threads = 0;
-  bool moments = false;  // whether an importance matrix is wanted, for which all of it is read
-  std::function<void(double share)> on_progress;  // of the work
+  bool moments = false;  // also collect an importance matrix, which reads all of the text
+  std::function<void(double share)> on_progress;  // share of the work done, 0 to 1
 };
 
 struct Calibrated {
   convert::Imatrix importance;
-  std::vector<LayerAblation> layers;  // by layer
+  std::vector<LayerAblation> layers;  // one per layer
   EarlyExitFit exits;
-  size_t tokens = 0;    // of the text
-  size_t compared = 0;  // positions at which layers' absence was judged
+  size_t tokens = 0;    // in the text
+  size_t compared = 0;  // positions at which the ablated layers were compared
 };
 
-// Errors: those of opening and running the model, of reading the text; kPromptEmpty.
+// Errors: of reading the text, and of opening and running the model; kPromptEmpty.
 [[nodiscard]] Result<Calibrated> calibrate(const Calibration& calibration);
 
 }  // namespace sluice::cli

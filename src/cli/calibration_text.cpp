@@ -1,4 +1,5 @@
-// Several texts at once, since each pass then reads the weights for all of them.
+// Several texts are generated in one batch, because each forward pass then reads the weights once
+// for all of them.
 #include "cli/calibration_text.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace {
 
 using session::Token;
 
-// What stands before a text.
+// The token that a text starts from.
 Token opening_of(const tokenizer::Tokenizer& vocabulary) {
   return vocabulary.bos() >= 0 ? vocabulary.bos() : std::max(vocabulary.eos(), Token{0});
 }
@@ -39,7 +40,8 @@ class TextWriter {
           lines_.emplace_back(Line{std::move(*session),
                                    sample::Sampler(params, model_.engine().program().hp.n_vocab),
                                    {opening_of(vocabulary_)}});
-      if (!line.sampler.allocated()) return error(Code::kOutOfMemory, "no room to draw tokens");
+      if (!line.sampler.allocated())
+        return error(Code::kOutOfMemory, "out of memory for a sampler");
       if (beside > 1) SLUICE_RETURN_IF_ERROR(batcher_.add(*line.session));
     }
     return {};
@@ -68,7 +70,7 @@ class TextWriter {
     Token next = sample::kNoToken;
   };
 
-  // Every line's last token goes through the model, and the next one is drawn.
+  // Runs the last token of each line through the model and samples the next one.
   [[nodiscard]] Status pass() {
     for (Line& line : lines_) {
       SLUICE_RETURN_IF_ERROR(line.session->begin(std::span(line.text).last(1)));
@@ -91,9 +93,9 @@ class TextWriter {
     SLUICE_RETURN_IF_ERROR(line->session->failure());
     line->next = line->sampler.sample(line->session->logits(0), line->text);
     if (line->next != sample::kNoToken) return {};
-    return error(Code::kBadWeights, "the model's logits are no numbers");
+    return error(Code::kBadWeights, "the model's logits are not finite: the file may be damaged");
   }
-  // A text that ends makes room for the next.
+  // Appends the sampled token, or finishes the text and starts another.
   void go_on(Line* line) {
     const bool full = line->text.size() >= static_cast<size_t>(wanted_.length);
     if (!full && !vocabulary_.is_end_of_generation(line->next)) {

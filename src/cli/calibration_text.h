@@ -1,5 +1,5 @@
-// A text to measure with: windows of a given one, or what the model itself writes, drawn from its
-// own distribution, from the beginning on. The same one each time.
+// Tokens to measure a model on: windows of a given text, text that the model generates at
+// temperature 1, or random tokens. All three are deterministic.
 #pragma once
 
 #include <string>
@@ -12,23 +12,23 @@ namespace sluice::cli {
 using Texts = std::vector<std::vector<session::Token>>;
 
 struct CalibrationText {
-  size_t tokens = 0;   // of all texts together, at least
-  int32_t length = 0;  // of a text, at most
-  int32_t beside = 1;  // texts that are written at once
+  size_t tokens = 0;   // minimum over all texts together
+  int32_t length = 0;  // maximum length of one text, in tokens
+  int32_t beside = 1;  // texts that are generated in parallel
 };
 
-// `options` are what the engine is opened with but for contexts and sessions.
-// Errors: those of opening and running the model.
+// Generates texts with the model. `options` are the engine's; contexts and sessions are set here.
+// `on_progress` gets the share done, 0 to 1. Errors: those of opening and running the model.
 [[nodiscard]] Result<Texts> write_own_text(native::ModelHeader model,
                                            const session::EngineOptions& options,
                                            const CalibrationText& wanted,
                                            const std::function<void(double share)>& on_progress);
 
-// Windows of a text that lie evenly in it, so many that they have `tokens` or all that there are.
+// Evenly spaced windows of a text, with `tokens` tokens in total, or fewer if the text is shorter.
 [[nodiscard]] Texts cut_text(const tokenizer::Tokenizer& vocabulary, const std::string& text,
                              size_t tokens, int32_t window);
 
-// Tokens that are drawn evenly, for a model that writes none.
+// Uniformly random tokens, for a model that cannot generate text.
 [[nodiscard]] Texts draw_tokens(int64_t n_vocab, const CalibrationText& wanted);
 
 }  // namespace sluice::cli

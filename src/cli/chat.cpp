@@ -1,5 +1,5 @@
-// `sluice chat`: a conversation in the terminal. A line is a message or a command; the answer
-// streams and Ctrl-C ends it, not the program. What was computed of the conversation is kept.
+// `sluice chat`: a conversation in the terminal. A line is a message or a command. The response
+// streams, and Ctrl-C stops it without ending the program. The KV cache is reused between messages.
 #include <cstdio>
 #include <limits>
 
@@ -16,15 +16,14 @@ namespace sluice::cli {
 namespace {
 
 constexpr const char* kHelp =
-    "/system TEXT   say what the model is to be; without TEXT: show it\n"
-    "/save FILE     keep the conversation as JSON\n"
-    "/load FILE     go on with one that was kept\n"
-    "/reset         begin a new conversation, with the same system text\n"
-    "/stats         tokens, speed and memory\n"
-    "/quit          end; so does Ctrl-D, or Ctrl-C twice\n"
-    "Ctrl-C stops an answer. A line that ends with \\ goes on in the next one; // begins a "
-    "message\n"
-    "with a slash.\n";
+    "/system TEXT   set the system message; without TEXT: show it\n"
+    "/save FILE     save the conversation as JSON\n"
+    "/load FILE     continue a saved conversation\n"
+    "/reset         start a new conversation with the same system message\n"
+    "/stats         show tokens, speed and memory\n"
+    "/quit          quit; so does Ctrl-D, or Ctrl-C twice\n"
+    "Ctrl-C stops a response. A line that ends with \\ continues on the next one.\n"
+    "A message that starts with a slash is written with two: //.\n";
 
 struct ChatOptions {
   Common common;
@@ -60,18 +59,18 @@ class Chat {
   std::vector<Message> messages_;
   generate::Counts last_;
   uint64_t answers_ = 0;
-  bool terminal_ = false;      // standard output is one
-  bool styled_ = false;        // and shows dimmed text
-  bool dim_ = false;           // as it stands now
-  bool line_begun_ = false;    // of the answer on the screen
-  bool asked_to_end_ = false;  // by Ctrl-C at the prompt, once
+  bool terminal_ = false;      // standard output is a terminal
+  bool styled_ = false;        // standard output can show dimmed text
+  bool dim_ = false;           // dimmed text is on
+  bool line_begun_ = false;    // part of the response is on the screen
+  bool asked_to_end_ = false;  // Ctrl-C was pressed once at the prompt
 };
 
 // --- the model
 
 Status Chat::open() {
   if (options_.common.json) {
-    return error(Code::kInvalidArgument, "chat prints no JSON; run and serve do");
+    return error(Code::kInvalidArgument, "chat has no --json; use run or serve");
   }
   Result<uint64_t> seed = sample::parse_seed(options_.seed);
   if (!seed.ok()) return seed.status();
@@ -90,9 +89,9 @@ Status Chat::open() {
   if (!chat.ok()) return chat.status();
   template_.emplace(std::move(*chat));
   if (template_->is_default()) {
-    std::fprintf(stderr,
-                 "sluice: the model has no chat template; ChatML is used, which it may not have "
-                 "been trained on\n");
+    std::fprintf(
+        stderr,
+        "sluice: the model has no chat template: ChatML is used, which the model may not know\n");
   }
   SLUICE_RETURN_IF_ERROR(open_sessions(speakers_, options_.drafting, &options_.generation));
   SLUICE_RETURN_IF_ERROR(options_.remembering.open(*speakers_.models.model));
@@ -135,7 +134,7 @@ int Chat::run() {
     Status status;
     After after = After::kGoOn;
     if (input == Input::kTooLong || message.size() > kMaxLine) {
-      status = error(Code::kInvalidArgument, "a message may have %zu bytes at most", kMaxLine);
+      status = error(Code::kInvalidArgument, "a message may have at most %zu bytes", kMaxLine);
     } else if (message.starts_with('/') && !message.starts_with("//")) {
       status = command(message, &after);
     } else if (!message.empty()) {
@@ -155,7 +154,7 @@ Chat::After Chat::interrupted(const LineReader& reader) {
   if (reader.interactive()) std::printf("\n");
   if (asked_to_end_ || signals_.terminated() || !reader.interactive()) return After::kQuit;
   asked_to_end_ = true;
-  std::printf("(Ctrl-C again ends the program)\n");
+  std::printf("(press Ctrl-C again to quit)\n");
   return After::kGoOn;
 }
 
@@ -166,7 +165,7 @@ Status Chat::command(const std::string& line, After* after) {
   const std::string rest = line.substr(begin, line.find_last_not_of(' ') + 1 - begin);
   const bool wants_file = name == "/save" || name == "/load";
   if (wants_file && rest.empty()) {
-    return error(Code::kInvalidArgument, "%s wants the name of a file", name.c_str());
+    return error(Code::kInvalidArgument, "%s needs a file name", name.c_str());
   }
   if (name == "/quit" || name == "/exit") {
     *after = After::kQuit;
@@ -190,7 +189,8 @@ Status Chat::command(const std::string& line, After* after) {
     messages_ = std::move(*loaded);
     std::printf("%zu messages\n", messages_.size());
   } else {
-    return error(Code::kInvalidArgument, "%.40s is no command; /help lists them", name.c_str());
+    return error(Code::kInvalidArgument, "unknown command %.40s; /help lists the commands",
+                 name.c_str());
   }
   std::fflush(stdout);
   return {};
@@ -209,19 +209,19 @@ void Chat::print_stats() const {
   std::printf("%zu messages, %d of %d tokens of the context\n", messages_.size(),
               speakers_.session->position(), plan.n_ctx);
   if (answers_ > 0) {
-    std::printf("last answer: prompt %d tokens, %d of them kept, the others at %.1f tok/s; ",
+    std::printf("last response: prompt %d tokens, %d of them cached, the rest at %.1f tok/s; ",
                 last_.prompt, last_.cached, last_.prompt_tokens_per_second());
     std::printf("generated %d tokens at %.1f tok/s\n", last_.generated, last_.tokens_per_second());
   }
   if (last_.drafted > 0) {
-    std::printf("guessed %d tokens, %d right, in %d passes\n", last_.drafted, last_.accepted,
-                last_.passes);
+    std::printf("drafted %d tokens, accepted %d, in %d forward passes\n", last_.drafted,
+                last_.accepted, last_.passes);
   }
   std::printf("memory %s, kernels %s, %d threads\n", human_bytes(plan.total()).c_str(),
               engine.table().name, plan.n_threads);
 }
 
-// --- answers
+// --- responses
 
 Status Chat::answer(const std::string& text) {
   messages_.push_back({"user", text, {}});
@@ -236,7 +236,7 @@ Status Chat::answer(const std::string& text) {
   } else {
     status = prompt.status();
   }
-  if (messages_.back().role == "user") messages_.pop_back();  // nothing was answered
+  if (messages_.back().role == "user") messages_.pop_back();  // no response was generated
   signals_.clear();
   return explained(status);
 }
@@ -268,7 +268,7 @@ Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token
   return status;
 }
 
-// Writes a part of the answer at once. False when it cannot be written.
+// Writes part of the response. False when standard output cannot be written.
 bool Chat::show(std::string_view text, bool thought) {
   if (text.empty()) return true;
   std::string out;
@@ -295,8 +295,8 @@ Status Chat::explained(const Status& status) const {
   const bool full = status.code() == Code::kPromptTooLong || status.code() == Code::kContextFull;
   if (!full) return status;
   return error(Code::kContextFull,
-               "the conversation fills the context of %d tokens: /reset begins a new one, and a "
-               "larger --ctx holds more",
+               "the conversation fills the context of %d tokens: use /reset to start a new one, or "
+               "a larger --ctx",
                speakers_.models.model->engine().plan().n_ctx);
 }
 
@@ -304,19 +304,19 @@ Status Chat::explained(const Status& status) const {
 
 void add_chat(CLI::App& app, int* status) {
   auto options = std::make_shared<ChatOptions>();
-  CLI::App* sub = app.add_subcommand("chat", "Talk with a model");
+  CLI::App* sub = app.add_subcommand("chat", "Chat with a model in the terminal");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  sub->add_option("--system", options->system, "what the model is to be");
+  sub->add_option("--system", options->system, "system message (default: none)");
   sub->add_option("-n,--n-predict", options->n,
-                  "tokens of an answer at most (default: as many as fit)")
+                  "maximum tokens of a response (default: as many as fit)")
       ->check(whole_number(1, std::numeric_limits<int32_t>::max()));
   add_sampling(*sub, options->generation.sampling, options->seed);
   sub->add_option("--stop", options->generation.stop,
-                  "end an answer at this text; may be given several times")
+                  "end a response at this text; may be repeated")
       ->allow_extra_args(false);
   sub->add_flag("--ignore-eos", options->generation.ignore_eos,
-                "go on after the end-of-text token");
+                "continue after the end-of-text token (default: off)");
   add_drafting(*sub, options->drafting);
   add_remembering(*sub, options->remembering);
   sub->callback([options, status] {

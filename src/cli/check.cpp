@@ -1,4 +1,4 @@
-// `sluice check`: whether a text fits a grammar or a schema, without any model.
+// `sluice check`: tests whether a text matches a grammar or a JSON schema. Needs no model.
 #include <cstdio>
 
 #include "cli/cli.h"
@@ -27,7 +27,7 @@ const char* name(grammar::Verdict verdict) {
 int check(const CheckOptions& options) {
   const bool gbnf = !options.grammar.empty();
   if (gbnf == !options.schema.empty()) {
-    return fail(error(Code::kInvalidArgument, "give one of --grammar and --json-schema"));
+    return fail(error(Code::kInvalidArgument, "give either --grammar or --json-schema"));
   }
   const Result<std::string> source = read_text(gbnf ? options.grammar : options.schema);
   if (!source.ok()) return fail(source.status());
@@ -46,12 +46,17 @@ int check(const CheckOptions& options) {
 
 void add_check(CLI::App& app, int* status) {
   auto options = std::make_shared<CheckOptions>();
-  CLI::App* sub = app.add_subcommand(
-      "check", "Print whether a text is a match, a prefix of one, or to be rejected");
-  sub->add_option("--grammar", options->grammar, "a GBNF grammar; - reads standard input");
-  sub->add_option("--json-schema", options->schema, "a JSON schema; - reads standard input");
-  sub->add_option("-f,--file", options->text_file, "the text; - reads standard input")->required();
-  sub->add_flag("--compact", options->compact, "take JSON without whitespace only");
+  CLI::App* sub = app.add_subcommand("check",
+                                     "Check a text against a grammar or schema; print match, "
+                                     "prefix (may still become one) or reject");
+  sub->add_option("--grammar", options->grammar,
+                  "file with a GBNF grammar; - reads standard input");
+  sub->add_option("--json-schema", options->schema,
+                  "file with a JSON schema; - reads standard input");
+  sub->add_option("-f,--file", options->text_file, "file with the text; - reads standard input")
+      ->required();
+  sub->add_flag("--compact", options->compact,
+                "accept only JSON without whitespace (default: off)");
   sub->callback([options, status] { *status = check(*options); });
 }
 

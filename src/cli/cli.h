@@ -1,7 +1,6 @@
-// What the subcommands of `sluice` share: options that every one takes, the reading of numbers,
-// sizes and token lists, and the one way to fail (a sentence on stderr, a non-zero exit). Whatever
-// reaches the terminal comes without control characters: names, texts and errors quote files of
-// strangers.
+// Shared by all subcommands of `sluice`: common options, parsing of numbers, sizes and token lists,
+// and error output (one sentence on stderr, a non-zero exit). Names, texts and errors may quote
+// untrusted files, so control characters are removed before anything is printed.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -30,37 +29,37 @@ struct Common {
   bool json = false;
 };
 
-// Adds MODEL and the common flags to a subcommand.
+// Adds MODEL and the options of every command that loads a model.
 void add_common(CLI::App& app, Common& common);
 
 // Adds --lora.
 void add_lora(CLI::App& app, Common& common);
 
 inline constexpr int64_t kMaxThreads = 64;
-// A check for options: a whole number in [least, most]; the error names both.
+// A validator that accepts whole numbers in [least, most]; its error names both limits.
 [[nodiscard]] CLI::Validator whole_number(int64_t least, int64_t most);
-// "64M", "1.5G", "262144", "256k" (powers of 1024) to bytes.
+// Parses "64M", "1.5G", "262144" or "256k" (powers of 1024) into bytes.
 [[nodiscard]] Result<uint64_t> parse_size(const std::string& text);
-// "FILE" or "FILE=SCALE".
+// Parses "FILE" or "FILE=SCALE".
 [[nodiscard]] Result<native::AdapterChoice> parse_lora(const std::string& text);
-// "1,2,3" to ids.
+// Parses "1,2,3" into token ids.
 [[nodiscard]] Result<std::vector<session::Token>> parse_tokens(const std::string& text);
 [[nodiscard]] Result<native::LoadOptions> load_options(const Common& common);
-// A text file, or standard input for "-".
+// Reads a text file, or standard input for "-".
 [[nodiscard]] Result<std::string> read_text(const std::string& path);
 
 // Prints "sluice: <sentence> [CODE]" and returns the exit status.
 int fail(const Status& status);
-// Flushes standard output, at the end of a subcommand that would return `status`. Output that was
-// lost (a full disk) is an error: says so and returns a status that is not 0.
+// Flushes standard output at the end of a subcommand and returns the exit status. If output was
+// lost (a full disk), prints an error and returns a non-zero status even if `status` is 0.
 [[nodiscard]] int finish_output(int status = 0);
-// One value on standard output, in valid UTF-8; indent -1: on one line.
+// Prints one JSON value as valid UTF-8. indent -1: on one line.
 void print_json(const nlohmann::json& value, int indent = -1);
 
-// Thousands in the units people read: "1.2 GB".
+// Bytes in readable units (powers of 1024): "1.2 GB".
 [[nodiscard]] std::string human_bytes(uint64_t bytes);
 
-// Subcommands: each registers itself and leaves its exit status in *status when it ran.
+// Subcommands. Each adds itself to `app` and, if it runs, stores its exit status in *status.
 void add_run(CLI::App& app, int* status);
 void add_tokenize(CLI::App& app, int* status);
 void add_logits(CLI::App& app, int* status);

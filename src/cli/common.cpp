@@ -1,4 +1,4 @@
-// Options and helpers shared by the subcommands.
+// Options and helpers that all subcommands share.
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kApproximate = "Approximate (experimental)";
 constexpr uint64_t kMaxBytes = 1ull << 53;
 
-// "" for a size, else what is wrong with it.
+// "" for a valid size, else the error message.
 std::string size_problem(const std::string& text) {
   const Result<uint64_t> size = parse_size(text);
   return size.ok() ? std::string() : size.status().message();
@@ -26,30 +26,33 @@ std::string size_problem(const std::string& text) {
 
 void add_common(CLI::App& app, Common& common) {
   app.add_option("MODEL,-m,--model", common.model,
-                 "GGUF file, Hugging Face directory, or http(s) URL of either")
+                 "GGUF or QSF file, Hugging Face directory, or http(s) URL of one")
       ->required();
   app.add_option("--memory-budget", common.memory_budget,
-                 "bytes that the engine may hold, such as 64M or 1.5G (default: all it wants)")
+                 "maximum bytes that the engine may hold, such as 64M or 1.5G (default: as many as "
+                 "the model needs)")
       ->check(CLI::Validator(size_problem, ""));
-  app.add_option("-t,--threads", common.threads, "compute threads (default: chosen)")
+  app.add_option("-t,--threads", common.threads, "compute threads, at most 64; 0: chosen (default)")
       ->check(whole_number(0, kMaxThreads));
   app.add_option("-c,--ctx-size,--ctx", common.ctx,
                  "context length in tokens (default: the model's, at most 4096)")
       ->check(whole_number(0, model::kMaxContext));
-  app.add_option("--kernels", common.kernels, "force an instruction set by name");
+  app.add_option(
+      "--kernels", common.kernels,
+      "instruction set of the kernels, such as avx2 or scalar (default: the best of this CPU)");
   app.add_option("--kv-type", common.kv_type,
-                 "keys and values as f16 (default), q8_0, q4_0 or q2; q8_0,q4_0 for each apart; "
-                 "auto: the best that takes a quarter of the budget");
+                 "KV cache type: f16 (default), q8_0, q4_0 or q2; K,V such as q8_0,q4_0 sets keys "
+                 "and values separately; auto: the best that fits in a quarter of the budget");
   app.add_option(
       "--kv-policy", common.kv_policy,
-      "a cache that is full: full (an error, default); window, which evicts all but "
-      "the first and the last positions and goes on without end; or heavy-hitter, which also "
-      "keeps those that have been attended to most");
+      "when the KV cache is full: full (default) is an error; window keeps the first and the last "
+      "positions and continues without limit; heavy-hitter also keeps the most attended positions");
   app.add_option("--kv-sinks", common.kv_sinks,
                  "first positions that window and heavy-hitter keep (default: 4)")
       ->check(whole_number(0, model::kMaxContext));
-  app.add_option("--kv-capacity", common.kv_capacity,
-                 "positions that window and heavy-hitter have memory for (default: the context)")
+  app.add_option(
+         "--kv-capacity", common.kv_capacity,
+         "positions that window and heavy-hitter hold in the KV cache (default: the context)")
       ->check(whole_number(1, model::kMaxContext));
   app.add_option(
          "--skip-layers-ratio", common.skip_layers_ratio,
@@ -64,18 +67,19 @@ void add_common(CLI::App& app, Common& common) {
       ->check(CLI::Range(0.0, 1.0))
       ->group(kApproximate);
   app.add_option("--head-clusters", common.head_clusters,
-                 "clusters of the output head to compute: a number, exact (as many as find the "
-                 "largest logit) or off (default, unless layers are skipped); needs a file made by "
-                 "sluice convert --cluster-head")
+                 "clusters to compute in the clustered output head: a number, exact (as many as it "
+                 "takes to find the largest logit) or off (default, unless layers are skipped); "
+                 "needs a file made by sluice convert --cluster-head")
       ->group(kApproximate);
-  app.add_option("--cache-dir", common.cache_dir, "keep what URLs deliver in this directory");
-  app.add_flag("--json", common.json, "print JSON");
+  app.add_option("--cache-dir", common.cache_dir,
+                 "cache downloads in this directory (default: none)");
+  app.add_flag("--json", common.json, "print JSON instead of text (default: off)");
 }
 
 void add_lora(CLI::App& app, Common& common) {
   app.add_option(
          "--lora", common.lora,
-         "FILE[=SCALE]: a LoRA adapter, GGUF or a PEFT directory; may be given several times")
+         "FILE[=SCALE]: a LoRA adapter, GGUF or PEFT directory; may be repeated (default scale: 1)")
       ->allow_extra_args(false);
 }
 
@@ -109,14 +113,14 @@ Result<uint64_t> parse_size(const std::string& text) {
                  text.c_str());
   }
   if (!a_number || number * factor > static_cast<double>(kMaxBytes)) {
-    return error(Code::kInvalidArgument,
-                 "the size \"%.32s\" is beyond what is possible, 0 to %lluG", text.c_str(),
-                 static_cast<unsigned long long>(kMaxBytes >> 30));
+    return error(Code::kInvalidArgument, "the size \"%.32s\" is out of range: use 0 to %lluG",
+                 text.c_str(), static_cast<unsigned long long>(kMaxBytes >> 30));
   }
   return static_cast<uint64_t>(std::llround(number * factor));
 }
 
-// What follows the last "=" is a scale, unless it is none and the whole is a file's name.
+// The part after the last "=" is the scale. If it is not a number, all of the text is the file
+// name.
 Result<native::AdapterChoice> parse_lora(const std::string& text) {
   const size_t at = text.rfind('=');
   if (at == std::string::npos) return native::AdapterChoice{text, 1};
@@ -125,7 +129,7 @@ Result<native::AdapterChoice> parse_lora(const std::string& text) {
   const auto [rest, bad] = std::from_chars(text.data() + at + 1, end, scale);
   if (rest != end || bad == std::errc::invalid_argument) return native::AdapterChoice{text, 1};
   if (bad != std::errc() || !std::isfinite(scale)) {
-    return error(Code::kInvalidArgument, "the adapter's scale \"%.32s\" is not possible",
+    return error(Code::kInvalidArgument, "the adapter's scale \"%.32s\" is out of range",
                  text.c_str() + at + 1);
   }
   return native::AdapterChoice{text.substr(0, at), scale};
@@ -141,7 +145,7 @@ Result<std::vector<session::Token>> parse_tokens(const std::string& text) {
     const auto [next, problem] = std::from_chars(at, end, token);
     const bool ends = next == end || *next == ',';
     if (ends && problem == std::errc::result_out_of_range) {
-      return error(Code::kInvalidArgument, "the token %.*s is not in any vocabulary",
+      return error(Code::kInvalidArgument, "the token id %.*s is out of range",
                    static_cast<int>(std::min<ptrdiff_t>(next - at, 32)), at);
     }
     if (!ends || problem != std::errc()) {
@@ -156,11 +160,11 @@ Result<std::vector<session::Token>> parse_tokens(const std::string& text) {
 
 Result<native::LoadOptions> load_options(const Common& common) {
   native::LoadOptions options;
-  if (!common.memory_budget.empty()) {  // not given
+  if (!common.memory_budget.empty()) {  // "" means not given
     Result<uint64_t> budget = parse_size(common.memory_budget);
     if (!budget.ok()) return budget.status();
     if (*budget == 0) {
-      return error(Code::kInvalidArgument, "a memory budget of 0 bytes holds no model");
+      return error(Code::kInvalidArgument, "a memory budget of 0 bytes is too small for any model");
     }
     options.engine.memory_budget = *budget;
   }
@@ -202,8 +206,8 @@ Result<std::string> read_text(const std::string& path) {
   while (from.read(part, sizeof part) || from.gcount() > 0) {
     text.append(part, static_cast<size_t>(from.gcount()));
   }
-  if (!from.eof()) {  // not there, or a directory
-    return error(Code::kNotFound, "the file \"%.256s\" cannot be read", path.c_str());
+  if (!from.eof()) {  // the file is missing or is a directory
+    return error(Code::kNotFound, "cannot read the file \"%.256s\"", path.c_str());
   }
   return text;
 }
@@ -217,11 +221,12 @@ int fail(const Status& status) {
 
 int finish_output(int status) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
-  const int lost = fail(error(Code::kIo, "standard output could not be written"));
+  const int lost = fail(error(Code::kIo, "cannot write to standard output"));
   return status != 0 ? status : lost;
 }
 
-// JSON escapes what is below a space; DEL and the controls from U+0080 reach terminals too.
+// JSON escapes controls below U+0020. DEL and U+0080..U+009F are escaped here, since terminals act
+// on them too.
 void print_json(const nlohmann::json& value, int indent) {
   const std::string text = value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
   std::string out;

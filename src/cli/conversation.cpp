@@ -1,4 +1,4 @@
-// Keeping and reading conversations.
+// Saves and loads conversations as JSON.
 #include "cli/conversation.h"
 
 #include <fstream>
@@ -27,7 +27,7 @@ std::string dump(const Json& value, int indent) {
 }
 
 Status no_conversation(const std::string& path, const char* why) {
-  return error(Code::kInvalidArgument, "\"%.256s\" is no conversation: %s", path.c_str(), why);
+  return error(Code::kInvalidArgument, "\"%.256s\" is not a conversation: %s", path.c_str(), why);
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ Result<std::vector<Message>> load(const std::string& path) {
   std::string text(kMaxConversation + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.gcount() == 0 && !file.eof()) {
-    return error(Code::kNotFound, "the file \"%.256s\" cannot be read", path.c_str());
+    return error(Code::kNotFound, "cannot read the file \"%.256s\"", path.c_str());
   }
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxConversation) return no_conversation(path, "it is longer than 16 MB");
@@ -58,7 +58,7 @@ Result<std::vector<Message>> load(const std::string& path) {
   if (value.is_discarded()) return no_conversation(path, "it is not JSON");
   const auto list = value.is_object() ? value.find("messages") : value.end();
   if (!value.is_object() || list == value.end() || !list->is_array()) {
-    return no_conversation(path, "it has no list of messages");
+    return no_conversation(path, "it has no \"messages\" array");
   }
   if (list->size() > kMaxMessages) return no_conversation(path, "it has too many messages");
   std::vector<Message> out;
@@ -71,7 +71,7 @@ Result<std::vector<Message>> load(const std::string& path) {
     };
     const std::string *role = text_of("role"), *content = text_of("content");
     if (role == nullptr || content == nullptr) {
-      return no_conversation(path, "a message has no role or no text");
+      return no_conversation(path, "a message has no \"role\" or no \"content\" string");
     }
     const std::string* thought = text_of("reasoning_content");
     out.push_back({*role, *content, thought != nullptr ? *thought : ""});

@@ -1,5 +1,5 @@
-// The messages of a conversation, and the file that keeps them: {"messages": [{"role", "content"},
-// …]} as OpenAI's API has them, thoughts in reasoning_content.
+// The messages of a conversation, and the JSON file that stores them: {"messages": [{"role",
+// "content"}, …]} as in the OpenAI API, with reasoning in reasoning_content.
 #pragma once
 
 #include <string>
@@ -11,19 +11,19 @@ namespace sluice::cli {
 
 struct Message {
   std::string role, content;
-  std::string thought;  // before the answer; "": none
+  std::string thought;  // reasoning before the response; "": none
 };
 
-inline constexpr size_t kMaxConversation = 16u << 20;  // bytes of a file
+inline constexpr size_t kMaxConversation = 16u << 20;  // maximum bytes of a file
 inline constexpr size_t kMaxMessages = 10'000;
 
-// The messages as JSON text; invalid UTF-8 in them is replaced.
+// Formats the messages as JSON. Invalid UTF-8 is replaced.
 [[nodiscard]] std::string to_json(const std::vector<Message>& messages);
 
-// Writes beside and renames. Errors: AtomicFile's.
+// Writes the file atomically. `model` may not be overwritten. Errors: those of AtomicFile.
 [[nodiscard]] Status save(const std::vector<Message>& messages, const std::string& path,
                           const std::string& model);
-// Errors: kNotFound, kInvalidArgument (no conversation, or too long a one).
+// Errors: kNotFound; kInvalidArgument if the file is not a conversation or is too long.
 [[nodiscard]] Result<std::vector<Message>> load(const std::string& path);
 
 }  // namespace sluice::cli

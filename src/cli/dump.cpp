@@ -1,5 +1,6 @@
-// `sluice dump`: named intermediate tensors of one pass, a file each, and an index of their shapes
-// (name, operation, ne0 ne1 ne2 ne3; ne0 is contiguous), for comparison against a reference.
+// `sluice dump`: writes named intermediate tensors of one forward pass, one file each, for
+// comparison with a reference. The index lists name, operation and shape (ne0 ne1 ne2 ne3; ne0 is
+// contiguous).
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -18,18 +19,18 @@ struct DumpOptions {
   std::string layer = "0";
 };
 
-// Layer of "Qcur-3.ROPE" is 3; of "embd.GET_ROWS" -1.
+// The layer of "Qcur-3.ROPE" is 3; of "embd.GET_ROWS" it is -1.
 int layer_of(const std::string& name) {
   const size_t dash = name.rfind('-');
   return dash == std::string::npos ? -1 : std::atoi(name.c_str() + dash + 1);
 }
 
-// A file for each tensor, each whole or as it was; the index comes last.
+// Writes one file per tensor, each atomically; the index comes last.
 class DumpWriter {
  public:
   DumpWriter(const DumpOptions& options, int layer) : options_(options), layer_(layer) {}
 
-  // Written as the reference has it: tokens outermost but one for heads of scores.
+  // Writes in the reference's order: tokens outermost, except that heads are outermost for scores.
   void write(const std::string& name, int32_t ne0, int32_t ne1, int32_t ne2, const float* data,
              int64_t stride) {
     const int layer = layer_of(name);
@@ -68,14 +69,14 @@ class DumpWriter {
   int count_ = 0;
 };
 
-// -1: all.
+// -1: all layers.
 Result<int> parse_layer(const std::string& text, int64_t n_layer) {
   if (text == "all") return -1;
   int layer = -1;
   const auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), layer);
   const bool whole = bad == std::errc() && end == text.data() + text.size();
   if (whole && layer >= 0 && layer < n_layer) return layer;
-  return error(Code::kInvalidArgument, "the layer \"%.32s\" is neither from 0 to %lld nor \"all\"",
+  return error(Code::kInvalidArgument, "the layer \"%.32s\" must be 0 to %lld, or \"all\"",
                text.c_str(), static_cast<long long>(n_layer - 1));
 }
 
@@ -98,7 +99,7 @@ int dump(const DumpOptions& options) {
   std::error_code problem;
   std::filesystem::create_directories(platform::to_path(options.out), problem);
   if (problem) {
-    return fail(error(Code::kIo, "the folder \"%.256s\" cannot be written", options.out.c_str()));
+    return fail(error(Code::kIo, "cannot create the directory \"%.256s\"", options.out.c_str()));
   }
   DumpWriter writer(options, *layer);
   (*session)->observe(
@@ -118,12 +119,13 @@ int dump(const DumpOptions& options) {
 
 void add_dump(CLI::App& app, int* status) {
   auto options = std::make_shared<DumpOptions>();
-  CLI::App* sub = app.add_subcommand("dump", "Write the named tensors of a pass, for comparison");
+  CLI::App* sub = app.add_subcommand(
+      "dump", "Write named tensors of a forward pass, to compare with a reference");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  sub->add_option("--tokens", options->tokens, "ids, such as 1,2,3")->required();
-  sub->add_option("--out", options->out, "folder for the f32 files")->required();
-  sub->add_option("--layer", options->layer, "a layer's number, or all");
+  sub->add_option("--tokens", options->tokens, "token ids, such as 1,2,3")->required();
+  sub->add_option("--out", options->out, "directory for the f32 files")->required();
+  sub->add_option("--layer", options->layer, "layer number, or all (default: 0)");
   sub->callback([options, status] {
     const EndsAtSignals watch;
     *status = dump(*options);

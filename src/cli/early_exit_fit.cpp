@@ -1,4 +1,4 @@
-// A logistic regression for each layer, fitted by Newton's method.
+// Fits one logistic regression per layer by Newton's method.
 #include "cli/early_exit_fit.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace sluice::cli {
 namespace {
 
 constexpr auto kN = static_cast<size_t>(model::kExitFeatures);
-constexpr double kNever = -30;  // log odds behind layers where nobody may leave
+constexpr double kNever = -30;  // log odds for layers without an early exit
 
 using Weights = std::array<double, kN>;
 
@@ -19,7 +19,7 @@ double score(const Weights& w, const session::ExitFeatures& x) {
   return sum;
 }
 
-// Solves a x = b for a positive definite a, in place of b.
+// Solves a x = b for a positive definite a; b is replaced by x.
 void solve(std::array<Weights, kN> a, Weights* b) {
   for (size_t i = 0; i < kN; ++i) {
     for (size_t row = i + 1; row < kN; ++row) {
@@ -34,9 +34,9 @@ void solve(std::array<Weights, kN> a, Weights* b) {
   }
 }
 
-// Weights for the figures as they are, fitted to figures of mean 0 and deviation 1 whose weights
-// are held back a little, so that figures that tell nothing, and a text all of whose tokens are
-// settled, have an answer too.
+// Fits on standardized features with L2 regularization, and returns weights for the original
+// features. Regularization gives a solution even if a feature is constant or all tokens are
+// settled.
 Weights fit(const std::vector<session::ExitFeatures>& x, const std::vector<uint8_t>& settled) {
   constexpr double kHeldBack = 1;
   constexpr int kSteps = 30;
@@ -70,7 +70,7 @@ Weights fit(const std::vector<session::ExitFeatures>& x, const std::vector<uint8
       curve[i][i] += kHeldBack;
     }
     solve(curve, &slope);
-    // Newton's step, kept to what the curve tells of.
+    // Limit the step: the quadratic model holds only near the current weights.
     double longest = 0;
     for (const double s : slope) longest = std::max(longest, std::abs(s));
     const double by = longest > 2 ? 2 / longest : 1;
@@ -83,7 +83,7 @@ Weights fit(const std::vector<session::ExitFeatures>& x, const std::vector<uint8
   return w;
 }
 
-// The share of pairs of a settled token and another that the scores have in order.
+// AUC: the share of (settled, unsettled) pairs that the score orders correctly.
 double told(const Weights& w, const std::vector<session::ExitFeatures>& x,
             const std::vector<uint8_t>& settled) {
   std::vector<std::pair<double, uint8_t>> all;

@@ -1,6 +1,7 @@
-// Behind which layers tokens may leave, and what tells it (model/early_exit.h): the head tells of a
-// layer's state whether its next token is the last layer's. States are those of the whole model,
-// which are what they would be were all tokens to leave there: a layer reads nothing of later ones.
+// Fits the early exit classifier (model/early_exit.h). At each layer it predicts whether the token
+// that the output head would choose there is already the last layer's. Training states come from
+// the whole model. They are valid for early exits too, since a layer reads nothing from later
+// layers.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +13,25 @@ namespace sluice::cli {
 
 struct ExitValue {
   int32_t layer = 0;
-  double settled = 0;  // share of the positions that were looked at
-  // How likely a settled token has a greater score than one that is not; 0.5: nothing is told.
+  double settled = 0;  // share of the sampled positions that were settled
+  // AUC: how likely a settled token scores higher than an unsettled one; 0.5: no better than
+  // chance.
   double told = 0.5;
 };
 
 struct EarlyExitFit {
-  std::vector<float> weights;  // as files have it; empty: no token of this model may leave
+  std::vector<float> weights;  // in the file's layout; empty: this model has no early exit
   std::vector<ExitValue> layers;
-  size_t tokens = 0;  // that were looked at
+  size_t tokens = 0;  // sampled positions per layer
 };
 
-// What was seen behind a layer where tokens may leave, by position.
+// What was observed behind one layer, by position.
 struct ObservedExit {
   std::vector<session::ExitFeatures> features;
   std::vector<uint8_t> settled;
 };
 
-// By layer; nothing was seen where nobody may leave.
+// `seen` is by layer, empty for layers without an early exit.
 [[nodiscard]] EarlyExitFit fit_exits(const std::vector<ObservedExit>& seen);
 
 }  // namespace sluice::cli

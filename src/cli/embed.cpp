@@ -1,5 +1,5 @@
-// `sluice embed`: the embedding of a text, or of a document's rank for a query, for scripts and
-// tests.
+// `sluice embed`: writes the embedding of a text, or a document's rerank score for a query, for
+// scripts and tests.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -27,13 +27,13 @@ Result<embed::Options> embed_options(const EmbedOptions& options) {
   }
   if (!options.pooling.empty() && !out.pooling) {
     return error(Code::kInvalidArgument,
-                 "\"%.32s\" is no pooling: it is none, mean, cls, last or rank",
+                 "unknown pooling \"%.32s\"; use none, mean, cls, last or rank",
                  options.pooling.c_str());
   }
   return out;
 }
 
-// The tokens given, or those of the text.
+// The given tokens, or those of the text.
 Result<std::vector<session::Token>> input(const EmbedOptions& options,
                                           const tokenizer::Tokenizer& tokenizer) {
   if (options.text_file.empty()) return parse_tokens(options.tokens);
@@ -43,7 +43,7 @@ Result<std::vector<session::Token>> input(const EmbedOptions& options,
   return tokenizer.try_encode(*text, {.parse_special = false});
 }
 
-// A file to write to and a model to compute with, once both are known to be there.
+// Checks the model and the output before computing.
 int embed_text(const EmbedOptions& options) {
   if (options.text_file.empty() == options.tokens.empty()) {
     return fail(error(Code::kInvalidArgument, "give either --file or --tokens"));
@@ -59,7 +59,7 @@ int embed_text(const EmbedOptions& options) {
   Result<std::vector<session::Token>> tokens = input(options, **tokenizer);
   if (!tokens.ok()) return fail(tokens.status());
   tokenizer->reset();
-  // The context that this text needs, where none is given.
+  // Default context: just what this text needs.
   if (load->engine.n_ctx == 0) load->engine.n_ctx = static_cast<int32_t>(tokens->size());
   Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
   if (!model.ok()) return fail(model.status());
@@ -95,18 +95,23 @@ int embed_text(const EmbedOptions& options) {
 
 void add_embed(CLI::App& app, int* status) {
   auto options = std::make_shared<EmbedOptions>();
-  CLI::App* sub = app.add_subcommand("embed", "Write the embedding of a text, or its rank");
+  CLI::App* sub =
+      app.add_subcommand("embed", "Write the embedding of a text, or its rerank score for a query");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  sub->add_option("-f,--file", options->text_file, "the text; - reads standard input");
-  sub->add_option("--tokens", options->tokens, "ids instead of a text, such as 1,2,3");
-  sub->add_option("--query", options->query, "what the text is ranked for, with --pooling rank");
+  sub->add_option("-f,--file", options->text_file, "file with the text; - reads standard input");
+  sub->add_option("--tokens", options->tokens, "token ids instead of a text, such as 1,2,3");
+  sub->add_option("--query", options->query,
+                  "query that the text is scored against, with --pooling rank");
   sub->add_option("--pooling", options->pooling,
                   "none, mean, cls, last or rank (default: the model's)");
-  sub->add_option("--dimensions", options->dimensions, "only the first so many values")
+  sub->add_option("--dimensions", options->dimensions,
+                  "keep only the first so many values (default: all)")
       ->check(whole_number(1, model::kMaxWidth));
-  sub->add_flag("--no-normalize", options->no_normalize, "do not scale to length 1");
-  sub->add_option("--out", options->out, "little-endian f32, [rows x dimensions]")->required();
+  sub->add_flag("--no-normalize", options->no_normalize,
+                "do not scale the embedding to length 1 (default: scale)");
+  sub->add_option("--out", options->out, "output file: little-endian f32, [rows x dimensions]")
+      ->required();
   sub->callback([options, status] {
     const EndsAtSignals watch;
     *status = embed_text(*options);

@@ -1,4 +1,4 @@
-// Options, sessions and the loop around an answer.
+// Options, sessions and the loop around a generation, shared by `run` and `chat`.
 #include "cli/generation_options.h"
 
 #include <cstdio>

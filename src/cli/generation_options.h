@@ -1,5 +1,5 @@
-// What `run` and `chat` share: opening a model with the one that drafts for it, options of
-// sampling, and driving one answer to its end.
+// Shared by `run` and `chat`: sampling and draft options, opening a model with its draft model, and
+// driving one generation to its end.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,48 +16,48 @@
 namespace sluice::cli {
 
 struct DraftOptions {
-  std::string choice = "off";  // ngram, nextn, or a model
-  int most = -1;               // guesses in one pass; -1: chosen
+  std::string choice = "off";  // off, ngram, nextn, or a model
+  int most = -1;               // maximum draft tokens per forward pass; -1: chosen
 };
 
-// Where prompts outlive the process, if anywhere.
+// The prompt cache on disk.
 struct PromptCacheOptions {
-  std::string directory, size;  // "" for both: nowhere, the default
+  std::string directory, size;  // "": no prompt cache, and its default size
   std::optional<native::PromptCache> cache;
 
-  // Errors: PromptCache::open's, parse_size's.
+  // Opens the cache if a directory is set. Errors: those of PromptCache::open and parse_size.
   [[nodiscard]] Status open(native::Model& model);
-  // What is saved of the prompt, into the session; and what the session holds, to the directory.
-  // What cannot be read or written is said on standard error.
+  // recall() restores the longest cached prefix of the prompt into the session. keep() saves the
+  // session's tokens. Both print failures on standard error and continue.
   void recall(session::Session& session, std::span<const session::Token> prompt);
   void keep(const session::Session& session);
 };
 void add_remembering(CLI::App& app, PromptCacheOptions& remembering);
 
-// --temp, --top-k, … --seed, which is kept as text for sample::parse_seed.
+// Adds --temp, --top-k, … and --seed. The seed is kept as text for sample::parse_seed.
 void add_sampling(CLI::App& app, sample::Params& params, std::string& seed);
 void add_drafting(CLI::App& app, DraftOptions& drafting);
 
-// Models with a session each; they outlive what is generated on them.
+// Models with one session each. Must outlive the generations that use them.
 struct LoadedModels {
   native::DraftPair models;
   std::unique_ptr<session::Session> session, draft;
-  std::unique_ptr<generate::ModelDraftSource> drafts;  // of the draft, or of a head of the model
+  std::unique_ptr<generate::ModelDraftSource> drafts;  // from the draft model or the MTP head
 };
 
-// Opens the models. Errors: Model::open's, open_pair's.
+// Opens the model, and the draft model if there is one. Errors: those of Model::open and open_pair.
 [[nodiscard]] Result<native::DraftPair> open_models(const std::string& model,
                                                     const DraftOptions& drafting,
                                                     native::LoadOptions load);
-// Begins a session on each, and says in `options` how to draft. Errors: Session::create's.
+// Creates a session per model and sets the draft source in `options`. Errors: Session::create's.
 [[nodiscard]] Status open_sessions(LoadedModels& speakers, const DraftOptions& drafting,
                                    generate::Options* options);
 
-// A bar on standard error, for Model::preload.
+// Draws a progress bar on standard error. For Model::preload.
 void draw_progress(void*, uint64_t loaded, uint64_t total);
 
-// Drives a generation to its end and hands over its text as it becomes certain. `text` returns
-// false to end it there. An interrupted one is cancelled, which is no error here.
+// Runs a generation to its end and passes its text to `text` as it is emitted. `text` returns false
+// to stop. An interrupt cancels the generation, which is not an error here.
 [[nodiscard]] Status drive_answer(native::DraftPair& models, generate::Generation& generation,
                                   const std::function<bool(std::string_view)>& text);
 

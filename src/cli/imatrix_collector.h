@@ -1,5 +1,5 @@
-// The second moments of what every matrix was multiplied with, by column; an expert's by its own
-// tokens.
+// Collects an importance matrix: mean squares of each matrix's inputs, by column. An expert's
+// statistics come from its own tokens only.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ class ImatrixCollector {
       std::vector<float> moments(sums.squares.size());
       const size_t columns = moments.size() / sums.rows.size();
       for (size_t i = 0; i < moments.size(); ++i) {
-        const double rows = sums.rows[i / columns];  // 0: an expert that was never asked
+        const double rows = sums.rows[i / columns];  // 0: an expert that was never selected
         moments[i] = rows > 0 ? static_cast<float>(sums.squares[i] / rows) : 1;
       }
       SLUICE_RETURN_IF_ERROR(out.set(std::string(name), std::move(moments)));

@@ -1,4 +1,4 @@
-// `sluice info`: what a model is and how it would fit, from its header alone.
+// `sluice info`: prints a model's metadata and memory plan from its header alone.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// Whole numbers print as such.
+// Prints whole numbers without a fraction.
 json to_json(const session::ReportValue& value) {
   if (const double* number = std::get_if<double>(&value)) {
     const auto whole = static_cast<int64_t>(*number);
@@ -40,24 +40,24 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
   line("widths",
        number("embeddingLength") + " hidden, " + number("feedForwardLength") + " feed-forward");
   line("heads", number("attentionHeads") + " of " + number("headDim") + ", " + number("kvHeads") +
-                    " for keys and values");
+                    " KV heads");
   line("vocabulary", number("vocabSize"));
   line("context",
        number("trainContextLength") + " trained, " + std::to_string(plan.n_ctx) + " planned");
   std::printf("\nmemory plan%s\n",
               plan.budget > 0 ? (" for a budget of " + human_bytes(plan.budget)).c_str() : "");
   line("  pinned", human_bytes(plan.weights.pinned_bytes));
-  line("  ring", human_bytes(plan.weights.ring_bytes()) + " (" +
-                     std::to_string(plan.weights.n_slots) + " slots)");
+  line("  stream buffer", human_bytes(plan.weights.ring_bytes()) + " (" +
+                              std::to_string(plan.weights.n_slots) + " slots)");
   line("  KV cache", human_bytes(plan.kv) + " as " + kv::kv_types_name(plan.kv_types));
   for (const auto& [type, bytes] : model["kvBytes"].items()) {
     const int64_t positions = model["maxContextByKvType"][type].get<int64_t>();
     line("", type + " " + human_bytes(bytes.get<uint64_t>()) + ", " + std::to_string(positions) +
-                 " positions would fit");
+                 " tokens would fit");
   }
   line("  activations", human_bytes(plan.activations));
   line("  tokenizer", human_bytes(plan.tokenizer));
-  if (plan.nextn > 0) line("  draft head", human_bytes(plan.nextn));
+  if (plan.nextn > 0) line("  MTP head", human_bytes(plan.nextn));
   if (plan.adapters > 0) line("  adapters", human_bytes(plan.adapters));
   line("  other", human_bytes(plan.vectors + plan.scratch + plan.other));
   line("  total", human_bytes(plan.total()));
@@ -74,14 +74,14 @@ void print_speed(const json& speed) {
   };
   std::printf("\nestimated speed\n");
   line("  decode", "tokensPerSecond", 1, "tokens/s");
-  line("  of computing", "computeTokensPerSecond", 1, "tokens/s at most");
-  line("  store", "storeBytesPerSecond", 1e6, "MB/s");
+  line("  compute bound", "computeTokensPerSecond", 1, "tokens/s at most");
+  line("  store", "cacheBytesPerSecond", 1e6, "MB/s");
   line("  network", "networkBytesPerSecond", 1e6, "MB/s");
   line("  download", "downloadSeconds", 1, "s left");
 }
 
-// How fast the weights can be read: a part of a local file, or what the header's reading showed.
-// What the network brought in `ms` tells how long the rest takes.
+// Estimates how fast weights can be read: measures part of a local file, or takes the rate at which
+// the header was downloaded in `ms`. The download rate also gives the remaining download time.
 session::ReadSpeed read_speed(const native::ModelHeader& header, double ms,
                               const session::ReportSink& sink) {
   constexpr uint64_t kSample = 64 << 20;
@@ -100,7 +100,7 @@ session::ReadSpeed read_speed(const native::ModelHeader& header, double ms,
     const uint64_t middle = size > 2 * kSample ? size / 2 : 0;
     const Result<io::ReadRate> rate = io::measure_reads(source, middle, kSample, kMaxMs);
     if (!rate.ok()) return {};
-    constexpr double kInMemory = 0.75;  // of the time at work: copied from the page cache
+    constexpr double kInMemory = 0.75;  // share of time copying from the page cache
     return {rate->bytes_per_second, rate->busy, rate->busy > kInMemory};
   }
   if (network > 0) sink("speed", "downloadSeconds", static_cast<double>(missing) / network);
@@ -142,7 +142,8 @@ int info(const Common& common) {
 
 void add_info(CLI::App& app, int* status) {
   auto common = std::make_shared<Common>();
-  CLI::App* sub = app.add_subcommand("info", "Show a model's header and its memory plan");
+  CLI::App* sub =
+      app.add_subcommand("info", "Show a model's metadata, memory plan and estimated speed");
   add_common(*sub, *common);
   add_lora(*sub, *common);
   sub->callback([common, status] { *status = info(*common); });

@@ -1,3 +1,4 @@
+// Distances between model outputs, summed in double precision.
 #include "cli/kl_divergence.h"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr float kUnlikely = -25;  // a logarithm
+constexpr float kUnlikely = -25;  // log probability below which a token is ignored
 
 double log_of_sum(std::span<const float> logits) {
   const double top = *std::max_element(logits.begin(), logits.end());

@@ -1,3 +1,4 @@
+// Converts ablation results to the layer importance that files store.
 #include "cli/layer_ablation.h"
 
 #include <cfloat>

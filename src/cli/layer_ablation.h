@@ -1,4 +1,4 @@
-// What each layer of a model is worth: what its absence changes.
+// Layer ablation: what skipping one layer changes.
 #pragma once
 
 #include <limits>
@@ -7,14 +7,14 @@
 namespace sluice::cli {
 
 struct LayerAblation {
-  // Mean over the tokens; NaN: not known. Of what the layer reads and what it leaves.
+  // Cosine between the layer's input and output, mean over the tokens; NaN: not measured.
   double cosine = std::numeric_limits<double>::quiet_NaN();
-  // Of the next token's distribution with all layers from the one without this layer, mean over a
-  // sample of positions, in nats; less than 0: the layer always stays.
+  // KL divergence of the next token's distribution without this layer from the full model's, in
+  // nats; mean over sampled positions. Less than 0: the layer is never skipped.
   double divergence = -1;
 };
 
-// As files have it (gguf/layer_importance.h).
+// In the file's layout (gguf/layer_importance.h).
 [[nodiscard]] std::vector<float> importance_of(const std::vector<LayerAblation>& layers);
 
 }  // namespace sluice::cli

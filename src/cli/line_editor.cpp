@@ -1,3 +1,4 @@
+// Line editing by libedit, with input that signals can interrupt.
 #include "cli/line_editor.h"
 
 #include <histedit.h>
@@ -23,7 +24,7 @@ class Libedit final : public LineEditor {
     el_set(line_, EL_EDITOR, "emacs");
     el_set(line_, EL_HIST, ::history, history_);
     el_set(line_, EL_GETCFN, &Libedit::next_character);
-    el_source(line_, nullptr);  // the user's own settings
+    el_source(line_, nullptr);  // reads the user's editrc
   }
   ~Libedit() override {
     if (history_ != nullptr) history_end(history_);
@@ -50,7 +51,7 @@ class Libedit final : public LineEditor {
     return self;
   }
   static char* show_prompt(EditLine* line) { return const_cast<char*>(of(line)->prompt_); }
-  // libedit's own waits for ever, whatever signals come.
+  // Replaces libedit's own read, which would ignore signals.
   static int next_character(EditLine* line, wchar_t* out) {
     std::string bytes;
     for (;;) {

@@ -1,5 +1,5 @@
-// A line that a person edits, with a history: libedit, or nothing where a build has no such library
-// (line_editor_stub.cpp). Windows' console edits lines by itself.
+// Line editing with a history, by libedit. Builds without libedit have none (line_editor_stub.cpp),
+// as on Windows, whose console edits lines itself.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace sluice::cli {
 
-// What came of waiting for a byte of input.
+// Result of waiting for one byte of input.
 enum class Byte : uint8_t { kRead, kEnd, kInterrupted };
 
 class LineEditor {
  public:
-  // `next` waits for a byte. Null where there is no editor; `prompt` outlives it.
+  // `next` waits for a byte. Returns null if there is no editor. `prompt` must outlive it.
   [[nodiscard]] static std::unique_ptr<LineEditor> create(const char* prompt,
                                                           std::function<Byte(char*)> next);
   virtual ~LineEditor() = default;
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
-  // The next line, with its end. False: there is none.
+  // Reads the next line, with its line end. False: end of input, or interrupted.
   [[nodiscard]] virtual bool read(std::string* line) = 0;
   virtual void remember(const std::string& line) = 0;
 

@@ -1,3 +1,4 @@
+// Replaces line_editor.cpp in a build without libedit: there is no line editor.
 #include "cli/line_editor.h"
 
 namespace sluice::cli {

@@ -1,4 +1,4 @@
-// Windows, and the tokens that each of them is asked for.
+// Splits the text into windows and scores the tokens of each.
 #include "cli/log_likelihood.h"
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 namespace sluice::cli {
 namespace {
 
-constexpr int32_t kDefaultWindow = 512;  // tokens; the customary length for this measure
-constexpr int32_t kRows = 32;            // rows of logits that a pass keeps
+constexpr int32_t kDefaultWindow = 512;  // tokens; the usual context for perplexity
+constexpr int32_t kRows = 32;            // rows of logits per forward pass
 
 // -log softmax(logits)[token]
 double negative_log_likelihood(std::span<const float> logits, session::Token token) {
@@ -18,14 +18,14 @@ double negative_log_likelihood(std::span<const float> logits, session::Token tok
   return top + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(token)]);
 }
 
-// Scores window[first..], each from the tokens before it; appends to `scores`.
+// Scores window[first..], each token from those before it. Appends to `scores`.
 Status score_window(native::Model& model, session::Session& session,
                     std::span<const session::Token> window, size_t first,
                     std::vector<Score>* scores) {
   session.clear();
   const session::MemoryPlan& plan = model.engine().plan();
   const size_t step = static_cast<size_t>(std::min(plan.logits_rows, plan.n_batch));
-  if (first > 1) {  // the part whose own predictions are not asked for
+  if (first > 1) {  // tokens whose own predictions are not needed
     SLUICE_RETURN_IF_ERROR(session.begin(window.first(first - 1)));
     SLUICE_RETURN_IF_ERROR(model.run(session));
   }
@@ -42,7 +42,7 @@ Status score_window(native::Model& model, session::Session& session,
   return {};
 }
 
-// Scores all of `tokens` (without BOS).
+// Scores all of `tokens`, which have no BOS.
 Status score_windows(native::Model& model, session::Session& session,
                      std::span<const session::Token> tokens, size_t stride,
                      std::vector<Score>* scores) {
@@ -50,7 +50,7 @@ Status score_windows(native::Model& model, session::Session& session,
   const size_t opening = vocabulary.adds_bos() && vocabulary.bos() >= 0 ? 1 : 0;
   const size_t room = static_cast<size_t>(model.engine().plan().n_ctx) - opening;
   std::vector<session::Token> window;
-  size_t done = 0;  // tokens before this one have been scored
+  size_t done = 0;  // number of tokens scored so far
   for (size_t start = 0; done < tokens.size(); start += stride) {
     const size_t end = std::min(tokens.size(), start + room);
     window.assign(opening, vocabulary.bos());
@@ -72,8 +72,8 @@ void summarize(Scored* scored) {
   scored->error = n > 1 ? std::sqrt(squares / (n - 1) / n) : 0;
 }
 
-// The context asked for, or the model's own up to the customary length. With a cache that evicts
-// it is the cache's, and the whole text one window.
+// Window length: the given context, else the model's, at most kDefaultWindow. With an evicting KV
+// cache it is the cache's capacity.
 Result<int32_t> window_length(const Common& common, const native::LoadOptions& load) {
   if (load.engine.n_ctx > 0) return load.engine.n_ctx;
   if (load.engine.kv_policy.capacity > 0) return load.engine.kv_policy.capacity;
@@ -96,7 +96,7 @@ Result<Scored> score_text(const Common& common, const LogLikelihood& scoring) {
   Result<int32_t> n_ctx = window_length(common, *load);
   if (!n_ctx.ok()) return n_ctx.status();
   if (*n_ctx < 4) {
-    return error(Code::kInvalidArgument, "a context of %d tokens is too short: 4 is the least",
+    return error(Code::kInvalidArgument, "a context of %d tokens is too short: use at least 4",
                  *n_ctx);
   }
   if (scoring.stride >= *n_ctx) {
@@ -109,7 +109,8 @@ Result<Scored> score_text(const Common& common, const LogLikelihood& scoring) {
   if (!model.ok()) return model.status();
   if (!(*model)->engine().program().hp.causal) {
     return error(Code::kInvalidArgument,
-                 "this model reads texts whole: each position knows what follows it");
+                 "cannot score text with this model: its attention is bidirectional, so each "
+                 "position sees what follows it");
   }
   auto session = session::Session::create((*model)->engine());
   if (!session.ok()) return session.status();
@@ -119,11 +120,11 @@ Result<Scored> score_text(const Common& common, const LogLikelihood& scoring) {
   out.stride = static_cast<size_t>(scoring.stride > 0 ? scoring.stride : *n_ctx / 2);
   SLUICE_RETURN_IF_ERROR(score_windows(**model, **session, tokens, out.stride, &out.scores));
   if (out.scores.empty()) {
-    return error(Code::kPromptEmpty, "the text has no token to predict");
+    return error(Code::kPromptEmpty, "the text is too short: it has no token to predict");
   }
   summarize(&out);
   if (!std::isfinite(out.mean)) {
-    return error(Code::kInternal, "the model's logits are not finite: is the file damaged?");
+    return error(Code::kInternal, "the model's logits are not finite: the file may be damaged");
   }
   out.model = std::move(*model);
   return out;

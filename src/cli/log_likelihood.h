@@ -1,8 +1,7 @@
-// How well a model predicts a text: the negative log likelihood of each of its tokens. The text is
-// read in windows of the context length that begin `stride` tokens apart; each token is scored
-// once, in the first window that holds it, so with a stride below the context every token but those
-// of the first window is predicted from at least context - stride others. Where the vocabulary has
-// a BOS that it adds, every window opens with it, as every text would.
+// Scores a text: the negative log likelihood of each token. Windows of the context length start
+// `stride` tokens apart. Each token is scored once, in the first window that holds it. With a
+// stride below the context, every token after the first window has at least context - stride tokens
+// before it. If the vocabulary adds a BOS, each window starts with it.
 #pragma once
 
 #include <memory>
@@ -21,21 +20,21 @@ struct Score {
 struct Scored {
   std::unique_ptr<native::Model> model;
   size_t stride = 0;
-  std::vector<Score> scores;  // a first token with nothing before it has none
+  std::vector<Score> scores;  // no score for a first token without BOS
 
   double mean = 0;   // nats per token
-  double error = 0;  // standard error of that mean
+  double error = 0;  // standard error of the mean
   [[nodiscard]] double perplexity() const;
 };
 
 struct LogLikelihood {
   std::string text;
-  int stride = 0;  // 0: half of the context
+  int stride = 0;  // tokens; 0: half of the context
   bool no_parse_special = false;
 };
 
-// Errors: those of opening and running the model; kInvalidArgument for a model
-// that reads texts whole, or a stride that is no part of the context; kPromptEmpty.
+// Errors: those of opening and running the model; kInvalidArgument for a model with bidirectional
+// attention or a stride not below the context; kPromptEmpty.
 [[nodiscard]] Result<Scored> score_text(const Common& common, const LogLikelihood& scoring);
 
 }  // namespace sluice::cli

@@ -1,4 +1,4 @@
-// `sluice`: the terminal program. Each subcommand lives in a file of its own.
+// `sluice`, the terminal program. Each subcommand has its own file.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   app.name("sluice");
   app.set_version_flag("--version", SLUICE_VERSION);
   app.require_subcommand(1);
-  app.allow_windows_style_options(false);  // what begins with '/' is a path or a text
+  app.allow_windows_style_options(false);  // an argument that starts with '/' is a path or text
   int status = 0;
   sluice::cli::add_run(app, &status);
   sluice::cli::add_tokenize(app, &status);
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
   }
   arguments = std::move(*known);
   try {
-    std::reverse(arguments.begin(), arguments.end());  // as the parser takes them
+    std::reverse(arguments.begin(), arguments.end());  // the order that CLI11 expects
     app.parse(std::move(arguments));
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {  // --help, --version

@@ -1,10 +1,11 @@
-# The terminal program. CLI11 and nlohmann/json use exceptions, so this room has them switched on.
+# The terminal program. CLI11 and nlohmann/json throw, so this directory is compiled with
+# exceptions.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cpp)
 if(NOT CMAKE_CROSSCOMPILING AND NOT WIN32)
   find_path(SLUICE_EDIT_DIR histedit.h REQUIRED)
   find_library(SLUICE_EDIT_LIBRARY edit REQUIRED)
 endif()
-# NAME.cpp where the build has what it needs, else NAME_stub.cpp, which says so.
+# Picks NAME.cpp if the build has its library, else NAME_stub.cpp, which reports that it is missing.
 macro(sluice_choose name)
   if(${ARGN})
     list(FILTER sources EXCLUDE REGEX "/${name}_stub\\.cpp$")
@@ -18,7 +19,8 @@ sluice_choose(serve SLUICE_SERVER)
 add_executable(sluice ${sources})
 if(WIN32)
   enable_language(RC)
-  add_library(sluice_manifest OBJECT ${CMAKE_SOURCE_DIR}/src/cli/windows.rc)  # not by C++'s options
+  # without C++ options
+  add_library(sluice_manifest OBJECT ${CMAKE_SOURCE_DIR}/src/cli/windows.rc)
   target_sources(sluice PRIVATE $<TARGET_OBJECTS:sluice_manifest>)
 endif()
 target_link_libraries(sluice PRIVATE sluice_generate sluice_embed sluice_native sluice_chat sluice_convert sluice_headers sluice_flags)
@@ -30,11 +32,12 @@ if(SLUICE_EDIT_LIBRARY)
   target_include_directories(sluice SYSTEM PRIVATE ${SLUICE_EDIT_DIR})
 endif()
 target_compile_definitions(sluice PRIVATE SLUICE_VERSION="${PROJECT_VERSION}")
-# What CLI11 makes of a command costs a compiler seconds in each file, much of it again and again:
-# two files for two cores, and little optimization, since all that takes time is in the libraries.
+# CLI11's templates cost seconds of compiling in each file, most of it repeated. So the sources go
+# into two unity files, for two cores, with little optimization: the libraries do the heavy work.
 set_target_properties(sluice PROPERTIES UNITY_BUILD_BATCH_SIZE 14)
 target_compile_options(sluice PRIVATE -O1)
 if(SLUICE_SANITIZE)
-  # CLI11 under sanitizers takes a compiler 20 s a file; the rooms behind it are watched for all.
+  # CLI11 under sanitizers takes 20 s a file to compile.
+  # The modules behind it are fully instrumented.
   target_compile_options(sluice PRIVATE -O0 -fno-sanitize=undefined)
 endif()

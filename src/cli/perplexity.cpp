@@ -42,7 +42,7 @@ void print(const Scored& scored, const PerplexityOptions& options) {
     print_json(line);
     return;
   }
-  if (options.per_token) {  // one line a token: id, nats, text
+  if (options.per_token) {  // one line per token: id, nats, text
     for (const Score& s : scores) {
       std::printf("%d\t%.6f\t", s.token, s.nll);
       print_json(vocabulary.token_bytes(s.token, true));
@@ -67,19 +67,20 @@ Status perplexity(PerplexityOptions& options) {
 
 void add_perplexity(CLI::App& app, int* status) {
   auto options = std::make_shared<PerplexityOptions>();
-  CLI::App* sub = app.add_subcommand("perplexity",
-                                     "Measure how well a model predicts a text, in "
-                                     "windows of --ctx tokens (default: at most 512)");
+  CLI::App* sub = app.add_subcommand(
+      "perplexity",
+      "Measure a model's perplexity on a text, in windows of --ctx tokens (default: at most 512)");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  sub->add_option("-f,--file", options->file, "the text; - reads standard input")->required();
+  sub->add_option("-f,--file", options->file, "file with the text; - reads standard input")
+      ->required();
   sub->add_option("--stride", options->scoring.stride,
-                  "tokens between the beginnings of windows (default: half the context)")
+                  "tokens between the starts of windows (default: half the context)")
       ->check(whole_number(1, model::kMaxContext));
   sub->add_flag("--no-parse-special", options->scoring.no_parse_special,
-                "treat special tokens in the text as text");
+                "treat special tokens in the text as plain text (default: off)");
   sub->add_flag("--per-token", options->per_token,
-                "print every token's share, in nats: id, nats, text");
+                "print each token's negative log likelihood: id, nats, text (default: off)");
   sub->callback([options, status] {
     if (const Status s = perplexity(*options); !s.ok()) *status = fail(s);
   });

@@ -1,4 +1,5 @@
-// `sluice run`: text in, text streamed out, with a progress bar and a rate line on a terminal.
+// `sluice run`: generates text from a prompt and streams it, with a progress bar and rates on a
+// terminal.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -27,12 +28,11 @@ struct RunOptions {
   generate::Options generation;
 };
 
-// Turns Ctrl-C into an orderly end. Before a model generates there is nothing to bring to an end,
-// and whatever the program waits for (standard input, a silent server) may wait for ever: the
-// process ends at once, as it does at a second Ctrl-C.
+// Ctrl-C while the model generates stops it in order. Before that, and at a second Ctrl-C, the
+// process ends at once, since a read of standard input or from a server may block forever.
 class InterruptWatch {
  public:
-  // From here on the first signal interrupts `model`, which outlives the watch.
+  // From now on the first signal interrupts `model`, which must outlive the watch.
   void watch(native::Model& model) { model_ = &model; }
 
  private:
@@ -60,7 +60,7 @@ const char* finish_name(Finish finish) {
   }
 }
 
-// Text to standard output, at once. False when it cannot be written.
+// Writes text to standard output and flushes. False on failure.
 bool show(std::string_view text) {
   return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
          std::fflush(stdout) == 0;
@@ -71,8 +71,8 @@ void print_rates(const native::Model& model, const generate::Counts& counts) {
                counts.prompt, counts.prompt_tokens_per_second(), counts.generated,
                counts.tokens_per_second());
   if (counts.drafted > 0) {
-    std::fprintf(stderr, "guessed %d, %d right, %d passes | ", counts.drafted, counts.accepted,
-                 counts.passes);
+    std::fprintf(stderr, "drafted %d, accepted %d, %d forward passes | ", counts.drafted,
+                 counts.accepted, counts.passes);
   }
   std::fprintf(stderr, "waited %.0f ms for weights\n", model.wait_ms());
 }
@@ -125,7 +125,7 @@ std::string outcome_json(const native::DraftPair& models, const Generation& gene
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// What can be said to be wrong before a model is opened.
+// Checks the options before a model is opened.
 Status check(RunOptions& options) {
   Result<uint64_t> seed = sample::parse_seed(options.seed);
   if (!seed.ok()) return seed.status();
@@ -134,7 +134,7 @@ Status check(RunOptions& options) {
   SLUICE_RETURN_IF_ERROR(
       sample::validate(options.generation.sampling, std::numeric_limits<session::Token>::max()));
   if (!options.grammar.empty() && !options.schema.empty()) {
-    return error(Code::kInvalidArgument, "give one of --grammar and --json-schema, not both");
+    return error(Code::kInvalidArgument, "give either --grammar or --json-schema, not both");
   }
   if (const bool gbnf = !options.grammar.empty(); gbnf || !options.schema.empty()) {
     Result<std::string> text = read_text(gbnf ? options.grammar : options.schema);
@@ -154,7 +154,7 @@ Status check(RunOptions& options) {
 }
 
 int run(RunOptions options) {
-  LoadedModels speakers;  // outlive the watch
+  LoadedModels speakers;  // must outlive the watch
   InterruptWatch watch;
   if (Status s = check(options); !s.ok()) return fail(s);
   Result<native::LoadOptions> load = load_options(options.common);
@@ -208,20 +208,24 @@ void add_run(CLI::App& app, int* status) {
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
   CLI::Option* const prompt =
-      sub->add_option("-p,--prompt", options->prompt, "the prompt; - reads standard input");
-  sub->add_option("-f,--file", options->prompt_file, "a file with the prompt")->excludes(prompt);
+      sub->add_option("-p,--prompt", options->prompt, "prompt text; - reads standard input");
+  sub->add_option("-f,--file", options->prompt_file, "file with the prompt, in place of -p")
+      ->excludes(prompt);
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  sub->add_option("-n,--n-predict", options->n, "tokens to generate at most")
+  sub->add_option("-n,--n-predict", options->n, "maximum tokens to generate (default: 128)")
       ->check(whole_number(0, kMax));
   generate::Options& g = options->generation;
   add_sampling(*sub, g.sampling, options->seed);
-  sub->add_option("--stop", g.stop, "end at this text; may be given several times")
-      ->allow_extra_args(false);  // one text an option, as it is: "[a,b]" is no list
-  sub->add_option("--grammar", options->grammar, "a file with a GBNF grammar for the answer");
-  sub->add_option("--json-schema", options->schema, "a file with a JSON schema for the answer");
+  sub->add_option("--stop", g.stop, "stop at this text; may be repeated")
+      ->allow_extra_args(false);  // one text per option, verbatim: "[a,b]" is not a list
+  sub->add_option("--grammar", options->grammar,
+                  "file with a GBNF grammar that the output must match");
+  sub->add_option("--json-schema", options->schema,
+                  "file with a JSON schema that the output must match");
   add_drafting(*sub, options->drafting);
   add_remembering(*sub, options->remembering);
-  sub->add_flag("--ignore-eos", g.ignore_eos, "go on after the end-of-text token");
+  sub->add_flag("--ignore-eos", g.ignore_eos,
+                "continue after the end-of-text token (default: off)");
   sub->callback([options, status] { *status = run(*options); });
 }
 

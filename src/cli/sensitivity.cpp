@@ -1,5 +1,5 @@
-// Each probe is an engine of its own, over the model's files and one more that has the tensors as
-// they would be written (convert/quantized_source.h). To open it costs little beside the pass.
+// Each probe is a separate engine over the model's files plus a virtual file with the quantized
+// tensors (convert/quantized_source.h). Opening one is cheap compared with its forward passes.
 #include "cli/sensitivity.h"
 
 #include <algorithm>
@@ -19,13 +19,13 @@ namespace {
 using convert::Probe;
 using session::Token;
 
-constexpr uint64_t kMaxLogits = 128ull << 20;  // bytes of them that are kept
+constexpr uint64_t kMaxLogits = 128ull << 20;  // maximum bytes of reference logits kept
 constexpr uint64_t kLogitsAtOnce = 32ull << 20;
 constexpr int32_t kTextsAtOnce = 8;
-constexpr uint64_t kReadForText = 64ull << 30;  // bytes, to write a text
+constexpr uint64_t kReadForText = 64ull << 30;  // weight bytes that generating the text may read
 constexpr int32_t kShortestText = 32;
 
-// What a row's answer is compared with: logarithms of probabilities, or an embedding.
+// The reference output of the unmodified model: log probabilities, or embeddings.
 struct Answers {
   bool logits = false;
   size_t width = 0;
@@ -61,12 +61,12 @@ class Sweep {
 
   struct Window {
     std::vector<Token> tokens;
-    std::vector<size_t> compared;            // positions
-    std::vector<std::vector<float>> before;  // by layer, the residual stream; behind all last
-    size_t first_answer = 0;                 // of answers_
+    std::vector<size_t> compared;            // whose outputs are compared
+    std::vector<std::vector<float>> before;  // residual streams before each layer and at the end
+    size_t first_answer = 0;                 // index into answers_
   };
 
-  // A model to run, with a probe's tensors in the place of others.
+  // A model with a probe's tensors in place of its own.
   struct Opened {
     std::unique_ptr<native::Model> model;
     std::unique_ptr<session::Session> session;
@@ -80,8 +80,8 @@ class Sweep {
     model_ = std::move(*model);
     if (model_.remote && options_.cache_dir.empty()) {
       return error(Code::kUnsupportedArchitecture,
-                   "a model that is not kept would be fetched anew for each measurement; give "
-                   "--cache-dir");
+                   "measuring a remote model needs --cache-dir; without it each measurement would "
+                   "download it");
     }
     std::erase_if(model_.header.tensors,
                   [](const gguf::Tensor& t) { return t.name == gguf::kHeadByCluster; });
@@ -94,7 +94,7 @@ class Sweep {
     program_ = std::move(*program);
     if (program_.decoder > 0) {
       return error(Code::kUnsupportedArchitecture,
-                   "answers of an encoder and a decoder are not compared");
+                   "cannot measure sensitivities of an encoder-decoder model");
     }
     plan_ = plan_probes(model_.header, program_);
     cuts_ = std::make_unique<TextChunks>(program_);
@@ -111,7 +111,8 @@ class Sweep {
     } else {
       max_positions_ = plan_.tokens;
     }
-    // Of the residual streams as many as a quarter of the budget holds, or the last one alone.
+    // Keep the residual streams of all layers if they fit in a quarter of the budget, else only the
+    // last.
     const uint64_t stream = 4 * plan_.tokens * width_;
     keeps_ = (cuts_->layer.size() + 1) * stream <= budget / 4;
     held_ = (keeps_ ? cuts_->layer.size() + 1 : 2) * stream +
@@ -193,7 +194,8 @@ class Sweep {
       tokens_ += text.size();
       windows_.emplace_back().tokens = std::move(text);
     }
-    if (tokens_ == 0) return error(Code::kPromptEmpty, "the text to measure with has no tokens");
+    if (tokens_ == 0)
+      return error(Code::kPromptEmpty, "the text for the measurement has no tokens");
     for (Window& w : windows_) {
       const size_t n = w.tokens.size() * std::min<size_t>(max_positions_, tokens_) / tokens_;
       w.compared = even(std::max<size_t>(1, n), w.tokens.size());
@@ -214,7 +216,8 @@ class Sweep {
     return on.model->run(*on.session);
   }
 
-  // Calls each(i, answer) for the window's positions, of the states behind its last layer.
+  // Calls each(i, logits) for the window's compared positions; `states` are those behind the last
+  // layer.
   template <class Each>
   [[nodiscard]] Status answer(const Opened& on, const Window& w, std::span<const float> states,
                               const Each& each) const {
@@ -232,7 +235,7 @@ class Sweep {
     }
     return {};
   }
-  // The same of a model that gives embeddings.
+  // The same for an embedding model.
   template <class Each>
   [[nodiscard]] Status embed(const Opened& on, const Window& w, const Each& each) const {
     const auto end = static_cast<int32_t>(w.tokens.size());
@@ -261,7 +264,7 @@ class Sweep {
       SLUICE_RETURN_IF_ERROR(answer(*on, w, w.before.back(), keep));
     }
     if (answers_.rows.size() != positions_ * answers_.width) {
-      return error(Code::kInternal, "answers are missing");
+      return error(Code::kInternal, "reference outputs are missing");
     }
     for (size_t i = 0; answers_.logits && i < positions_; ++i) {
       to_log_probabilities(std::span(answers_.rows).subspan(i * answers_.width, answers_.width));
@@ -281,8 +284,8 @@ class Sweep {
     return {};
   }
 
-  // Whether layers can begin in an engine that has run nothing before: not where they look at what
-  // earlier ones have left beside the residual stream.
+  // Tests whether a pass can begin at a layer in a new engine. It cannot if layers read more of
+  // earlier ones than the residual stream.
   [[nodiscard]] Status try_parts() {
     if (!keeps_ || !answers_.logits) return {};
     const size_t n = cuts_->layer.size();
@@ -300,7 +303,7 @@ class Sweep {
     return layer < cuts_->layer.size() ? cuts_->layer[layer] : cuts_->tail;
   }
 
-  // Where a probe's pass begins: a layer, or -1 for the beginning of all.
+  // The layer at which a probe's forward pass begins; -1: at the start.
   [[nodiscard]] int32_t start_of(const Probe& probe) const {
     const int32_t layer = first_layer(program_, probe.tensors);
     const bool behind_all = layer >= static_cast<int32_t>(cuts_->layer.size());
@@ -313,7 +316,7 @@ class Sweep {
     return work;
   }
 
-  // By position.
+  // Output change at each compared position.
   [[nodiscard]] Result<std::vector<float>> changes_of(const Probe& probe) const {
     const Result<Opened> on = open(&probe);
     if (!on.ok()) return on.status();
@@ -341,8 +344,8 @@ class Sweep {
     return out;
   }
 
-  // A few positions whose answers anything changes would decide alone: each counts by the share
-  // that a probe has of what all of them change there, in units of what changes on the whole.
+  // Normalizes each position by the sum of all probes' changes there, so that a few unstable
+  // positions do not dominate. The result is scaled back to the mean change.
   void weigh(const std::vector<std::vector<float>>& changes) {
     std::vector<double> by_position(positions_);
     double all = 0;
@@ -375,7 +378,7 @@ class Sweep {
   size_t width_ = 0;
   int32_t window_ = 0;
   uint64_t rows_ = 1, max_positions_ = 0, held_ = 0;
-  bool keeps_ = false;  // residual streams, so that a pass can begin at a layer
+  bool keeps_ = false;  // residual streams are kept, so that a pass can begin at a layer
   std::vector<Window> windows_;
   size_t tokens_ = 0, positions_ = 0;
   Answers answers_;

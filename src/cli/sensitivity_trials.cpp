@@ -1,4 +1,4 @@
-// Work is counted, not timed, so that a file is the same whoever makes it.
+// Work is counted, not timed, so that the result is the same on every machine.
 #include "cli/sensitivity_trials.h"
 
 #include <algorithm>
@@ -13,14 +13,14 @@ namespace {
 using convert::Probe;
 using T = gguf::TensorType;
 
-constexpr double kMaxWork = 3e12;  // multiplications, of all probes
+constexpr double kMaxWork = 3e12;  // multiplications of all probes together
 
 enum class How : uint8_t { kTypes, kTwo, kOne, kGroups };
 struct Level {
   How how;
   size_t tokens;
 };
-// The first that takes no more work is taken, or the last.
+// From finest to coarsest. The first that stays within kMaxWork is used, else the last.
 constexpr Level kLevels[] = {{How::kTypes, 2048}, {How::kTypes, 1024}, {How::kTypes, 512},
                              {How::kTwo, 512},    {How::kOne, 512},    {How::kOne, 256},
                              {How::kGroups, 256}, {How::kGroups, 128}, {How::kGroups, 64}};
@@ -30,7 +30,7 @@ bool is_head(const model::Program& program, std::string_view tensor) {
          program.mats[static_cast<size_t>(program.head)].name == tensor;
 }
 
-// What stands for a small and for a great loss.
+// Returns the first of `wanted` that `types` has, else the first type.
 T nearest(const std::vector<T>& types, std::initializer_list<T> wanted) {
   for (const T type : wanted) {
     if (std::find(types.begin(), types.end(), type) != types.end()) return type;

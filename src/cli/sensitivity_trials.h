@@ -1,6 +1,6 @@
-// Which tensors are tried as which types, and how much of a text, so that it takes bounded work:
-// for a small model every type of every tensor; for a larger one two types, or one, of each; else
-// all tensors of a kind at once, and all of a layer.
+// Chooses which tensors are tried in which types, and on how many tokens, so that the work is
+// bounded. Small models: every type of every tensor. Larger ones: two types per tensor, then one.
+// The largest: all tensors of a kind at once, and all of a layer at once.
 #pragma once
 
 #include <string>
@@ -12,16 +12,16 @@
 namespace sluice::cli {
 
 struct TrialPlan {
-  std::vector<convert::Probe> probes;  // changes are to be measured
+  std::vector<convert::Probe> probes;  // without measured changes
   const char* how = "";
   size_t tokens = 0;
 };
 
-// The first layer that any of these tensors is in, -1 where one is in none; n_layer: all are behind
-// the layers.
+// The first layer that holds one of these tensors; -1 if one is before the layers; n_layer if all
+// are behind them.
 [[nodiscard]] int32_t first_layer(const model::Program& program,
                                   const std::vector<std::string>& tensors);
-// Multiplications that a token costs from there on, without the head.
+// Multiplications per token from that layer on, without the output head.
 [[nodiscard]] double work_from(const model::Program& program, int32_t layer);
 
 [[nodiscard]] TrialPlan plan_probes(const gguf::Header& header, const model::Program& program);

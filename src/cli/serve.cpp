@@ -1,5 +1,5 @@
-// `sluice serve`: OpenAI's API over HTTP, until a signal. The first one lets what is being answered
-// end, the second one does not wait for it.
+// `sluice serve`: the OpenAI-compatible HTTP server. The first signal lets running requests finish;
+// the second one stops at once.
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -27,15 +27,15 @@ struct ServeOptions {
   bool no_structured_output = false, quiet = false;
 };
 
-// Signals become a number that is waited for. They end the process at once until ready() is called:
-// a model that is being loaded may wait for ever.
+// Counts signals. Until ready() is called a signal ends the process at once, since loading a model
+// may block forever.
 class SignalWatch {
  public:
   void ready() {
     const std::lock_guard<std::mutex> lock(mutex_);
     ready_ = true;
   }
-  // Until so many have come, or `timeout_ms` are over.
+  // Waits until `signals` have arrived, or `timeout_ms` have passed.
   void wait(int signals, double timeout_ms) {
     std::unique_lock<std::mutex> lock(mutex_);
     came_.wait_for(lock, std::chrono::duration<double, std::milli>(timeout_ms),
@@ -62,7 +62,7 @@ class SignalWatch {
   platform::SignalThread signals_{[this](bool) { count_signal(); }};
 };
 
-// What the model's file says, kept beyond its header.
+// Texts of the model's file that outlive its header.
 struct Described {
   std::string name;
   chat::ModelTexts texts;
@@ -97,13 +97,14 @@ void announce(const ServeOptions& options, const std::string& name, int port) {
   const std::string& host = options.http.host;
   const bool loopback = host.rfind("127.", 0) == 0 || host == "localhost" || host == "::1";
   if (!loopback && options.api_key.empty()) {
-    std::fprintf(stderr,
-                 "sluice: anyone who reaches %s may use this server: --api-key is not set\n",
-                 url.c_str());
+    std::fprintf(
+        stderr,
+        "sluice: warning: --api-key is not set, so anyone who can reach %s can use this server\n",
+        url.c_str());
   }
 }
 
-// Ends in order: nothing new, what is being answered for so long as is allowed, then the rest.
+// Shuts down: refuses new requests, waits up to `grace_s` for running ones, then stops.
 void end(SignalWatch& watch, int grace_s, serve::Service& service, serve::Worker& worker,
          serve::HttpServer& server) {
   service.close();
@@ -118,7 +119,7 @@ Status check(ServeOptions& options, serve::Limits* limits) {
   const Result<uint64_t> most = parse_size(options.max_body);
   if (!most.ok()) return most.status();
   if (*most < 1024 || *most > 64u << 20) {
-    return error(Code::kInvalidArgument, "--max-body-size must be from 1k to 64M");
+    return error(Code::kInvalidArgument, "--max-body-size must be between 1k and 64M");
   }
   limits->max_body = *most;
   limits->request_ms = 1e3 * options.timeout;
@@ -130,7 +131,7 @@ Status check(ServeOptions& options, serve::Limits* limits) {
 }
 
 int serve_model(ServeOptions options) {
-  std::unique_ptr<native::Model> model;  // outlives the worker
+  std::unique_ptr<native::Model> model;  // must outlive the worker
   SignalWatch watch;
   serve::Limits limits;
   if (Status s = check(options, &limits); !s.ok()) return fail(s);
@@ -181,7 +182,7 @@ int serve_model(ServeOptions options) {
   serve::HttpServer server(service, options.http);
   const Result<int> port = server.bind();
   if (!port.ok()) return fail(port.status());
-  if (!chat_template.ok()) fail(chat_template.status());  // said, and the rest works
+  if (!chat_template.ok()) fail(chat_template.status());  // reported; other endpoints still work
   if (Status s = model->preload(); !s.ok()) return fail(s);
   if (Status s = worker.start(); !s.ok()) return fail(s);
   watch.ready();
@@ -200,18 +201,17 @@ void add_serve(CLI::App& app, int* status) {
   CLI::App* sub = app.add_subcommand("serve", "Serve the OpenAI-compatible API over HTTP");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  sub->add_option("--port", options->http.port, "TCP port (default: 8080); 0: any free one")
+  sub->add_option("--port", options->http.port, "TCP port; 0: any free one (default: 8080)")
       ->check(whole_number(0, 65535));
-  sub->add_option("--host", options->http.host, "address to listen at (default: 127.0.0.1)");
+  sub->add_option("--host", options->http.host, "address to listen on (default: 127.0.0.1)");
   sub->add_option("--parallel", options->parallel,
-                  "requests computed at once, and sessions kept in memory (default: 1)")
+                  "parallel requests in one batch, and sessions kept in memory (default: 1)")
       ->check(whole_number(1, session::kMaxSessions));
   sub->add_option(
       "--swap-dir", options->swap_to,
-      "directory for sessions that do not fit in memory, deleted when the server ends; off "
-      "(default)");
+      "directory for sessions swapped out of memory, deleted when the server stops; off (default)");
   sub->add_option("--max-sessions", options->conversations,
-                  "sessions kept with --swap-dir, in memory and on disk (default: 64)")
+                  "with --swap-dir, sessions kept in memory and on disk (default: 64)")
       ->check(whole_number(1, native::kMaxConversations));
   sub->add_option("--max-queue", options->queue,
                   "requests that may wait in the queue (default: 64)")
@@ -233,8 +233,8 @@ void add_serve(CLI::App& app, int* status) {
       ->check(CLI::IsMember({"ngram", "nextn", "off"}));
   add_remembering(*sub, options->remembering);
   sub->add_flag("--no-structured-output", options->no_structured_output,
-                "reserve no memory for response_format");
-  sub->add_flag("--quiet", options->quiet, "do not log requests");
+                "disable response_format and reserve no memory for it (default: off)");
+  sub->add_flag("--quiet", options->quiet, "do not log requests (default: off)");
   sub->callback([options, status] { *status = serve_model(*options); });
 }
 

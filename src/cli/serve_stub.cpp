@@ -1,13 +1,16 @@
-// Stands for serve.cpp in a build without cpp-httplib: the command is known, and refused by name.
+// Replaces serve.cpp in a build without cpp-httplib: the command reports that it is unavailable.
 #include "cli/cli.h"
 
 namespace sluice::cli {
 
 void add_serve(CLI::App& app, int* status) {
-  CLI::App* sub = app.add_subcommand("serve", "Answer OpenAI's API over HTTP (not in this build)");
+  CLI::App* sub =
+      app.add_subcommand("serve", "Serve the OpenAI-compatible API over HTTP (not in this build)");
   sub->allow_extras();
-  sub->callback(
-      [status] { *status = fail(error(Code::kInvalidArgument, "this build has no server")); });
+  sub->callback([status] {
+    *status =
+        fail(error(Code::kInvalidArgument, "this build has no server; rebuild with cpp-httplib"));
+  });
 }
 
 }  // namespace sluice::cli

@@ -1,4 +1,4 @@
-// One model that several engines read, one after the other, from files that are opened once.
+// Lets several engines read one model, one after another, through files that are opened once.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class SharedSource final : public io::ByteSource {
   io::ByteSource* file_;
 };
 
-// The model once more, over the files that are open; `model` outlives it.
+// Another header over the open files of `model`, which must outlive it.
 [[nodiscard]] inline native::ModelHeader shared(const native::ModelHeader& model) {
   native::ModelHeader out;
   out.header = model.header;
@@ -36,7 +36,7 @@ class SharedSource final : public io::ByteSource {
   return out;
 }
 
-// Values in the order in which they are stored, which is the engine's.
+// The model's tensors in stored order, for conversion; row permutations are not undone.
 [[nodiscard]] inline Result<convert::Source> as_stored(const native::ModelHeader& model,
                                                        gguf::Header* header) {
   *header = model.header;

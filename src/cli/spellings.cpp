@@ -1,4 +1,4 @@
-// Rewrites llama.cpp's spellings.
+// Rewrites llama.cpp's option spellings.
 #include "cli/spellings.h"
 
 namespace sluice::cli {
@@ -35,7 +35,7 @@ Result<std::vector<std::string>> translate_spellings(const std::vector<std::stri
   }
   if (k.empty() && v.empty()) return out;
   const std::string types = (k.empty() ? "f16" : k) + "," + (v.empty() ? "f16" : v);
-  // Behind the command's name, which comes first.
+  // after the subcommand's name, which comes first
   out.insert(out.begin() + (out.empty() ? 0 : 1), {"--kv-type", types});
   return out;
 }

@@ -1,5 +1,5 @@
-// Spellings of llama.cpp's that CLI11 cannot read: it knows no names of several letters behind one
-// dash. They are rewritten before the arguments are parsed.
+// llama.cpp's option spellings that CLI11 cannot parse: it has no names of several letters after
+// one dash. They are rewritten before parsing.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace sluice::cli {
 
-// -hf REPO becomes the model hf:REPO; -ctk TYPE and -ctv TYPE become --kv-type K,V. Arguments
-// behind
-// "--" stay. Errors: kInvalidArgument for -ngl, which asks for a GPU, and where a value is missing.
+// Rewrites -hf REPO to --model hf:REPO, and -ctk TYPE and -ctv TYPE to --kv-type K,V. Arguments
+// after "--" are kept as they are. Errors: kInvalidArgument for -ngl, which asks for a GPU, and for
+// a missing value.
 [[nodiscard]] Result<std::vector<std::string>> translate_spellings(
     const std::vector<std::string>& arguments);
 

@@ -1,4 +1,4 @@
-// Signals, and lines.
+// Signal handling and line input.
 #include "cli/terminal.h"
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// The two ends of a conversation in a terminal: lines that a person edits, or that a pipe delivers,
-// and signals, which wake whoever waits for a line.
+// Terminal input of `sluice chat`: lines from a line editor or a pipe, and signals that interrupt
+// waiting for a line.
 #pragma once
 
 #include <atomic>
@@ -17,11 +17,10 @@ namespace sluice::cli {
 
 class Signals {
  public:
-  // Until this is called, a signal ends the process at once: a model that is being loaded may wait
-  // for ever. From here on one interrupts what is under way; `wake` is called after each, by the
-  // thread of signals.
+  // Until this is called, a signal ends the process at once, since loading a model may block
+  // forever. Afterwards a signal interrupts the current work, and the signal thread calls `wake`.
   void handle(std::function<void()> wake);
-  // Ctrl-C, or the end of the program, was asked for since the last clear().
+  // Whether Ctrl-C or a request to terminate arrived since the last clear().
   [[nodiscard]] bool interrupted() const { return interrupted_.load(); }
   [[nodiscard]] bool terminated() const { return terminated_.load(); }
   void clear();
@@ -32,7 +31,7 @@ class Signals {
   void take(bool terminate);
   platform::Wakeup wakeup_;
   std::mutex mutex_;
-  std::function<void()> wake_;  // empty: not yet handled
+  std::function<void()> wake_;  // empty: signals end the process
   std::atomic<bool> interrupted_{false}, terminated_{false};
   platform::SignalThread thread_{[this](bool terminate) { take(terminate); }};
 };
@@ -43,30 +42,30 @@ inline constexpr size_t kMaxLine = 1u << 20;  // bytes
 
 class LineReader {
  public:
-  // Edits lines, with a history, where standard input and output are terminals.
+  // Uses a line editor with a history if standard input and output are terminals.
   LineReader(Signals& signals, const char* prompt);
   ~LineReader();
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
   [[nodiscard]] bool interactive() const { return editor_ != nullptr || *prompt_ != '\0'; }
-  // The next line, in UTF-8 and without its end. Of one that is too long the rest is passed over.
+  // Reads the next line as valid UTF-8, without its line end. A line above kMaxLine is dropped.
   [[nodiscard]] Input read(std::string* line);
 
  private:
-  // One byte of standard input, or word that there is none.
+  // Reads one byte of standard input.
   Byte next(char* byte);
   Input read_plain(std::string* line);
   Input read_edited(std::string* line);
 
   Signals& signals_;
-  std::unique_ptr<LineEditor> editor_;  // null: lines are read plainly
-  const char* prompt_ = "";             // shown before such a line
+  std::unique_ptr<LineEditor> editor_;  // null: no line editor
+  const char* prompt_ = "";             // printed before each line if there is no editor
   std::string buffer_;
   size_t at_ = 0;
 };
 
-// What a terminal may show of a text: control characters but newlines and tabs become '?'.
+// Makes text safe for a terminal: control characters except newlines and tabs become '?'.
 [[nodiscard]] std::string shown(std::string_view text);
 
 }  // namespace sluice::cli

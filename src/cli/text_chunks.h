@@ -1,5 +1,5 @@
-// A text goes through a model in windows, and through each layer by itself: where layers begin, how
-// long a window is, and which of its positions stand for all.
+// How a text goes through a model in windows and layer by layer: where each layer's operations
+// begin, how long a window is, and which positions are sampled.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace sluice::cli {
 
 inline constexpr int32_t kWindow = 256;  // tokens
 
-// Where the layers of a program begin, and where they end.
+// Operation indexes where each layer begins, and where the layers end.
 struct TextChunks {
   std::vector<size_t> layer;  // [n_layer]
   size_t tail = 0, end = 0;
@@ -34,7 +34,7 @@ struct TextChunks {
   [[nodiscard]] size_t behind(size_t l) const { return l + 1 < layer.size() ? layer[l + 1] : tail; }
 };
 
-// n positions that lie evenly in a window of so many.
+// n positions spread evenly over [0, of).
 inline std::vector<size_t> even(size_t n, size_t of) {
   std::vector<size_t> out;
   n = std::min(n, of);
@@ -42,7 +42,7 @@ inline std::vector<size_t> even(size_t n, size_t of) {
   return out;
 }
 
-// Tokens of a window, or what the model was made for.
+// Window length in tokens: kWindow, or the model's context if that is shorter.
 inline int32_t window_of(const gguf::Header& header) {
   const std::string arch(header.get_string("general.architecture").value_or(""));
   const uint64_t most = header.get_u64(arch + ".context_length").value_or(kWindow);

@@ -1,4 +1,4 @@
-// `sluice tokenize` and `sluice logits`: the model's two ends, for scripts and tests.
+// `sluice tokenize` and `sluice logits`: tokens in, logits out, for scripts and tests.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -37,7 +37,7 @@ struct LogitsOptions {
 int logits(const LogitsOptions& options) {
   Result<std::vector<session::Token>> tokens = parse_tokens(options.tokens);
   if (!tokens.ok()) return fail(tokens.status());
-  if (!options.decoder_tokens.empty()) {  // they answer the others
+  if (!options.decoder_tokens.empty()) {  // marked as decoder tokens
     Result<std::vector<session::Token>> answer = parse_tokens(options.decoder_tokens);
     if (!answer.ok()) return fail(answer.status());
     for (session::Token& token : *tokens) token = ~token;
@@ -46,7 +46,7 @@ int logits(const LogitsOptions& options) {
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
   if (load->engine.n_ctx == 0) load->engine.n_ctx = static_cast<int32_t>(tokens->size());
-  // Rows of logits kept by a pass: passes are as long as that.
+  // Rows of logits per forward pass. Each pass has as many tokens.
   constexpr int32_t kRows = 64;
   load->engine.logits_rows = load->engine.memory_budget > 0 ? 1 : kRows;
   Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
@@ -62,13 +62,14 @@ int logits(const LogitsOptions& options) {
   session::Token likeliest = 0;
   const auto source = static_cast<size_t>(session::source_of(*tokens));
   if (source > 0 && engine.program().decoder == 0) {
-    return fail(error(Code::kInvalidArgument, "a \"%s\" model has no decoder for --decoder-tokens",
+    return fail(error(Code::kInvalidArgument,
+                      "--decoder-tokens needs an encoder-decoder model; \"%s\" has no decoder",
                       engine.program().hp.arch.c_str()));
   }
   for (size_t at = source; at < tokens->size() && status.ok(); at += step) {
     const size_t n = std::min(step, tokens->size() - at);
-    const size_t before = at == source ? source : 0;  // read with the first of those that answer
-    // A text that is read whole is read anew for each so many rows.
+    const size_t before = at == source ? source : 0;  // run with the first decoder tokens
+    // Bidirectional models run all tokens again for each block of rows.
     status =
         engine.program().hp.causal
             ? (*session)->begin({tokens->data() + at - before, before + n},
@@ -98,23 +99,26 @@ void add_tokenize(CLI::App& app, int* status) {
   auto options = std::make_shared<TokenizeOptions>();
   CLI::App* sub = app.add_subcommand("tokenize", "Print the token ids of a text as a JSON array");
   add_common(*sub, options->common);
-  sub->add_option("-f,--file", options->text_file, "the text; - reads standard input")->required();
+  sub->add_option("-f,--file", options->text_file, "file with the text; - reads standard input")
+      ->required();
   sub->add_flag("--no-add-special", options->no_add_special,
-                "do not add the beginning-of-text token");
+                "do not add special tokens such as BOS (default: add them)");
   sub->add_flag("--no-parse-special", options->no_parse_special,
-                "treat special tokens in the text as text");
+                "treat special tokens in the text as plain text (default: off)");
   sub->callback([options, status] { *status = tokenize(*options); });
 }
 
 void add_logits(CLI::App& app, int* status) {
   auto options = std::make_shared<LogitsOptions>();
-  CLI::App* sub = app.add_subcommand("logits", "Write the logits of every token's position");
+  CLI::App* sub = app.add_subcommand("logits", "Write the logits of every position");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  sub->add_option("--tokens", options->tokens, "ids, such as 1,2,3")->required();
-  sub->add_option("--decoder-tokens", options->decoder_tokens,
-                  "ids that answer the others, whose logits are written, where there is a decoder");
-  sub->add_option("--out", options->out, "little-endian f32, [tokens x vocabulary]")->required();
+  sub->add_option("--tokens", options->tokens, "token ids, such as 1,2,3")->required();
+  sub->add_option(
+      "--decoder-tokens", options->decoder_tokens,
+      "token ids for the decoder of an encoder-decoder model; their logits are written");
+  sub->add_option("--out", options->out, "output file: little-endian f32, [tokens x vocabulary]")
+      ->required();
   sub->callback([options, status] {
     const EndsAtSignals watch;
     *status = logits(*options);

@@ -1,5 +1,6 @@
-// The knapsack by its linear relaxation: of each tensor only the types on the lower convex hull of
-// error over bytes count, and steps along all hulls are taken in the order of error saved per byte.
+// Solves the knapsack problem by its linear relaxation. Of each tensor's types, only those on the
+// lower convex hull of error over bytes are used. Steps along all hulls are taken in order of error
+// saved per byte.
 #include "convert/bit_allocation.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ using T = gguf::TensorType;
 
 struct Form {
   T type;
-  uint64_t bytes = 0;  // aligned
+  uint64_t bytes = 0;  // rounded up to the alignment
   double error = 0;
 };
 
@@ -31,10 +32,10 @@ T kept_type(const Tensor& tensor) {
   return tensor.n_dims < 2 && is_float ? T::kF32 : tensor.type;
 }
 
-// Beyond this share of a tensor they are no accidents that may be cut off.
+// Above this share, outliers are too many to be clamped.
 constexpr double kFewOutliers = 0.001;
 
-// A type has to hold what makes a tensor more than few outliers as well as all of it.
+// A type must also represent the outliers well, if a tensor has more than a few.
 bool holds_outliers(const Errors& errors, const Options& options) {
   return errors.outlier_share() <= kFewOutliers || outliers_kept(errors.outlier_error(), options);
 }
@@ -42,7 +43,7 @@ bool near(const Errors& errors, const Options& options) {
   return errors.cosine() >= options.min_cosine;
 }
 
-// By type, of all that a tensor may become; as it is it loses nothing.
+// Measures every type that the tensor may take. The kept type has no error and is not listed.
 Status errors_of(const Tensor& tensor, const Options& options, ChunkMaker* maker,
                  std::map<T, Errors>* errors) {
   const Result<const std::vector<float>*> importance = importance_of(options, tensor);
@@ -62,16 +63,16 @@ double relative(const Errors& errors) {
 }
 
 struct Forms {
-  std::vector<Form> all;  // ascending in bytes and on the hull
-  bool raised = false;    // the first one would be smaller, were it not for outliers
+  std::vector<Form> all;  // sorted by bytes, on the hull
+  bool raised = false;    // a smaller type was ruled out by its outliers
 };
 
-// What a tensor may become.
+// The types that a tensor may take, with bytes and error.
 Forms forms_of(const Tensor& tensor, uint64_t alignment, const Options& options,
                const std::map<T, Errors>& errors, const Sensitivity& sensitivity) {
   const T kept = kept_type(tensor);
   std::vector<Form> forms = {{kept, bytes_as(tensor, kept, alignment), 0}};
-  uint64_t cut = UINT64_MAX;  // bytes of the smallest type that outliers refuse
+  uint64_t cut = UINT64_MAX;  // bytes of the smallest type ruled out by outliers
   for (const auto& [type, e] : errors) {
     const uint64_t bytes = bytes_as(tensor, type, alignment);
     if (bytes >= forms[0].bytes || !near(e, options)) continue;
@@ -85,7 +86,7 @@ Forms forms_of(const Tensor& tensor, uint64_t alignment, const Options& options,
     return a.bytes != b.bytes ? a.bytes < b.bytes : a.error < b.error;
   });
   std::vector<Form> hull;
-  const auto saved = [](const Form& a, const Form& b) {  // by a byte, from a to b
+  const auto saved = [](const Form& a, const Form& b) {  // error saved per byte
     return (a.error - b.error) / static_cast<double>(b.bytes - a.bytes);
   };
   for (const Form& f : forms) {
@@ -98,13 +99,13 @@ Forms forms_of(const Tensor& tensor, uint64_t alignment, const Options& options,
   return {hull, cut < hull[0].bytes};
 }
 
-// The type of fewest bytes that `tensor` may have, by shape alone where there is no maker.
+// The smallest type that `tensor` may take. Without a maker, only its shape is checked.
 Result<T> smallest(const Tensor& tensor, const Options& options, ChunkMaker* maker) {
   const T kept = kept_type(tensor);
   const Result<const std::vector<float>*> importance = importance_of(options, tensor);
   if (!importance.ok()) return importance.status();
   std::optional<Bounds> bounds;
-  for (const T type : types_for(tensor)) {  // the smallest come first
+  for (const T type : types_for(tensor)) {  // sorted by size, smallest first
     if (bytes_as(tensor, type) >= bytes_as(tensor, kept)) break;
     if (maker == nullptr) return type;
     if (!bounds.has_value()) {
@@ -121,18 +122,18 @@ Result<T> smallest(const Tensor& tensor, const Options& options, ChunkMaker* mak
 
 Status too_small(const Options& options, uint64_t least) {
   return error(Code::kInvalidArgument,
-               "the smallest file of this model whose tensors keep a cosine of %.3g, and their "
-               "outliers, has %llu bytes",
+               "--target-size is too small: with a cosine of at least %.3g per tensor and outliers "
+               "kept, the smallest file has %llu bytes",
                options.min_cosine, static_cast<unsigned long long>(least));
 }
 
 struct Step {
-  double saved;  // error by a byte
+  double saved;  // error saved per byte
   size_t tensor, form;
 };
 
-// Takes as many of the steps, in their order, as the file has room for, and of those behind them
-// each that fits and follows one that was taken. Returns the form of each tensor.
+// Takes as many steps, in order, as fit in the file; then each later step that still fits and whose
+// predecessor was taken. choose() returns the chosen form of each tensor.
 class Chooser {
  public:
   Chooser(const std::vector<Forms>& forms, const std::vector<Step>& steps, uint64_t most,
@@ -149,7 +150,7 @@ class Chooser {
     (void)fits_with(taken);
     for (size_t i = taken; i < steps_.size(); ++i) {
       const Step& step = steps_[i];
-      if (chosen_[step.tensor] + 1 != step.form) continue;  // one before it did not fit
+      if (chosen_[step.tensor] + 1 != step.form) continue;  // its predecessor did not fit
       set(step.tensor, step.form);
       if (!fits()) set(step.tensor, step.form - 1);
     }
@@ -206,9 +207,10 @@ Status check_size(const gguf::Header& header, Sizer sizer, const Options& option
   if (!least.ok()) return least.status();
   if (*least <= options.target_bytes) return {};
   if (maker != nullptr) return too_small(options, *least);
-  return error(Code::kInvalidArgument,
-               "the smallest file of this model has at least %llu bytes, whatever it loses",
-               static_cast<unsigned long long>(*least));
+  return error(
+      Code::kInvalidArgument,
+      "--target-size is too small: this model needs at least %llu bytes in the smallest types",
+      static_cast<unsigned long long>(*least));
 }
 
 Result<Sized> types_for_size(const gguf::Header& header, Sizer sizer, const Options& options,

@@ -1,5 +1,5 @@
-// Types for a file of a given size: what each type would lose is known tensor by tensor, and bytes
-// go where they save most of it.
+// Chooses types for a file of a given size: the error of each type is measured per tensor, and
+// bytes go where they reduce the output change most.
 #pragma once
 
 #include "convert/chunks.h"
@@ -8,29 +8,29 @@
 
 namespace sluice::convert {
 
-// The moments for `tensor`, null where none are known. Errors: Imatrix::find's.
+// The importance of the columns of `tensor`; null if unknown. Errors: those of Imatrix::find.
 [[nodiscard]] Result<const std::vector<float>*> importance_of(const Options& options,
                                                               const gguf::Tensor& tensor);
 
-// Whether a type holds outliers whose error is such a share of their power: the share that a tensor
-// may lose which keeps options.min_cosine.
+// Whether a type keeps outliers. `error` is the squared error as a share of their power; the limit
+// is what a tensor may lose at options.min_cosine.
 [[nodiscard]] bool outliers_kept(double error, const Options& options);
 
 struct Sized {
-  std::vector<Choice> choices;             // by tensor
-  std::vector<Sensitivity> sensitivities;  // likewise
+  std::vector<Choice> choices;             // one per tensor
+  std::vector<Sensitivity> sensitivities;  // one per tensor
 };
 
-// A file whose tensors' types are to be chosen, and how large it is then.
+// Computes the size of a file whose tensor types are being chosen.
 class Sizer {
  public:
-  // `header` has its tensors in the file's order and all keys that the file will have, but for
-  // `reserved` bytes of them.
+  // `header` has its tensors in file order and all metadata keys of the file, except for `reserved`
+  // bytes of them.
   Sizer(const Layout& layout, const gguf::Header& header, uint64_t reserved)
       : layout_(layout), header_(header), front_(layout.front_bytes(header) + reserved) {}
 
   void set(size_t tensor, gguf::TensorType type);
-  // Errors: the layout's, for a file that cannot be.
+  // The file's size. Errors: those of the layout, if such a file is not possible.
   [[nodiscard]] Result<uint64_t> bytes() { return layout_.file_bytes(&header_, front_); }
 
  private:
@@ -39,21 +39,21 @@ class Sizer {
   uint64_t front_;
 };
 
-// Refuses by kInvalidArgument, naming the smallest size, what no choice of types can reach: by
-// shapes alone where there is no `maker`, else of types that keep options.min_cosine.
-// Errors: those of reading.
+// Checks that options.target_bytes can be reached. Without a `maker`, by shapes only; else with
+// types that keep options.min_cosine. Errors: kInvalidArgument, naming the smallest size; those of
+// reading.
 [[nodiscard]] Status check_size(const gguf::Header& header, Sizer sizer, const Options& options,
                                 ChunkMaker* maker);
 
-// Types for header.tensors so that the file has at most options.target_bytes and the model's
-// answers change least, by options.probes. Where nothing was measured the error of a matrix is the
-// share of its products' power, by the moments of what it is multiplied with where these are known,
-// and the sum over matrices becomes least. Vectors and other small tensors stay. Errors:
-// kInvalidArgument, naming the smallest size; those of reading.
+// Chooses types for header.tensors so that the file has at most options.target_bytes and the
+// model's output changes least, as measured by options.probes. Without probes, it minimizes the sum
+// over matrices of the relative squared error of their outputs, weighted by the importance matrix
+// if there is one. Small tensors keep their types. Errors: kInvalidArgument, naming the smallest
+// size; those of reading.
 [[nodiscard]] Result<Sized> types_for_size(const gguf::Header& header, Sizer sizer,
                                            const Options& options, ChunkMaker* maker);
 
-// The type that most bytes of matrices have.
+// The type with the most bytes among matrices.
 [[nodiscard]] gguf::TensorType commonest(const gguf::Header& header,
                                          const std::vector<Choice>& choices);
 

@@ -1,5 +1,5 @@
-// From fitted codes to the file's bytes, one function a type; kernels/blocks.h says where each bit
-// lies. Blocks of fewer than 256 values are fitted many at a time, side by side.
+// Packs fitted codes into file blocks, one function per type. kernels/blocks.h documents the bit
+// layouts. Blocks of fewer than 256 values are fitted many at a time, in SIMD lanes.
 #pragma once
 
 #include "convert/super_blocks.h"
@@ -11,13 +11,13 @@ namespace {
 using kernels::kQsfBlock;
 using kernels::kSmallBlock;
 
-constexpr int kTogether = 16;  // small blocks
+constexpr int kTogether = 16;  // small blocks fitted together
 
 inline uint8_t byte(int x) {
   return static_cast<uint8_t>(x);
 }
 
-// `count` blocks' values and weights, one after the other.
+// Values and weights of `count` consecutive blocks.
 struct Input {
   const float *x, *w;
   int count;
@@ -101,7 +101,7 @@ inline void pack_bits(const uint8_t* q, int shift, uint8_t* out) {
   }
 }
 
-// What Q4_0 and Q5_0 share, and Q4_1 and Q5_1: the fifth bits of codes stand apart.
+// Shared by Q4_0 and Q5_0, and by Q4_1 and Q5_1: the fifth bits are stored separately.
 template <int BITS, class Block>
 void pack_small(const uint8_t* q, Block* b) {
   if constexpr (BITS == 5) pack_bits(q, 4, b->qh);
@@ -137,7 +137,7 @@ inline void write(const Input& in, kernels::BlockQ4_1* b) {
 inline void write(const Input& in, kernels::BlockQ5_1* b) {
   write_small_line<5>(in, b);
 }
-// Eight bits lose so little that least squares alone, plainly weighed, are nearest.
+// Eight bits lose so little that plain least squares, weighted by importance only, is best.
 inline void write(const Input& in, kernels::BlockQ8_0* b) {
   Small<kSmallBlock> fit(in);
   fit.rows.weigh_by_importance(false);
@@ -163,7 +163,7 @@ inline void write(const Input& in, kernels::BlockIQ4_NL* b) {
   }
 }
 
-// The one of kMxfp4Values that is nearest to |y|, and which it is.
+// The entry of kMxfp4Values nearest to |y|; *index is its position.
 template <class F>
 F mxfp4_value(const F& y, F* index) {
   F value{};
@@ -181,7 +181,7 @@ inline void write(const Input& in, kernels::BlockMXFP4* b) {
   using F = Fit::F;
   Fit fit(in);
   const F peak = magnitude(peak_of(fit.rows));
-  // 2^(e - 128) * 12 is the largest value; one exponent less cuts it off, one more is coarse.
+  // The largest value is 2^(e - 128) * 12. A smaller exponent clips it, a larger one is coarse.
   F top{}, index;  // a power of two, top <= peak
   for (int l = 0; l < kTogether; ++l) top[l] = float_of(bits_of(peak[l]) & 0x7f800000u);
   F least = all<F>(3e38f);
@@ -215,13 +215,13 @@ inline void write(const Input& in, kernels::BlockMXFP4* b) {
 template <int N>
 using Parts = ErrorWeights<kSuper / N, N>;
 
-// For scales alone.
+// For types with scales only.
 template <int N>
 void load_parts(const Input& in, Parts<N>* parts) {
   parts->load(in.x, in.w, kSuper / N, Moments::kRoot);
   parts->weigh(true);
 }
-// For scales and offsets.
+// For types with scales and offsets.
 template <int N>
 void load_line_parts(const Input& in, Parts<N>* parts) {
   parts->load(in.x, in.w, kSuper / N, Moments::kWhole);
@@ -292,7 +292,7 @@ inline void pack_k_nibbles(const uint8_t* q, uint8_t* out) {
   }
 }
 
-// What Q4_K and Q5_K share: scales, minima and the low four bits of the codes, which go to `q`.
+// Shared by Q4_K and Q5_K: scales, minima and the low four bits of the codes, which go to `q`.
 template <int kMax, class Block>
 void write_k_lines(const Input& in, Block* b, uint8_t (&q)[kSuper]) {
   Parts<32> parts;
@@ -365,7 +365,8 @@ inline void write(const Input& in, kernels::BlockTQ2_0* b) {
   pack_two_bits(q, b->qs);
 }
 
-// Five digits, most significant first, as the fraction of 256 that is read back digit by digit.
+// Packs five base-3 digits, most significant first, as a fraction of 256 that is decoded digit by
+// digit.
 inline uint8_t base3_byte(const uint8_t* q, int stride, int digits) {
   int value = 0;
   for (int n = 0; n < 5; ++n) value = value * 3 + (n < digits ? q[n * stride] : 0);
@@ -379,7 +380,7 @@ inline void write(const Input& in, kernels::BlockTQ1_0* b) {
   for (int l = 0; l < 4; ++l) b->qh[l] = base3_byte(q + 240 + l, 4, 4);
 }
 
-// --- 64 values, QSF's own
+// --- 64 values, QSF's own types
 
 template <int BITS, class Block>
 void write_qsf(const Input& in, Block* b) {

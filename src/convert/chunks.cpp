@@ -1,4 +1,4 @@
-// A batch of pieces is read, quantized, decoded again and measured in parallel, then put in order.
+// Chunks of a batch are read, quantized, decoded and measured in parallel, then emitted in order.
 #include "convert/chunks.h"
 
 #include <algorithm>
@@ -11,14 +11,13 @@ namespace {
 
 constexpr uint64_t kMinPiece = 1 << 12;
 constexpr uint64_t kMaxThreads = 64;
-constexpr float kMaxInBlocks = 1e6;      // an f16 scale could not hold much more
-constexpr uint64_t kErrorWindows = 512;  // of kMinPiece values, that tell a tensor's error
-constexpr uint64_t kBoundsWindows = 64;  // likewise its deviation
-constexpr double kDeviations = 3;        // beyond which a value is an outlier
-constexpr uint64_t kSlotsAThread = 4;    // so that nobody waits long for the others
+constexpr float kMaxInBlocks = 1e6;      // an f16 scale cannot hold much more
+constexpr uint64_t kErrorWindows = 512;  // samples of kMinPiece values for a tensor's error
+constexpr uint64_t kBoundsWindows = 64;  // samples for its mean and deviation
+constexpr double kDeviations = 3;        // deviations beyond which a value is an outlier
+constexpr uint64_t kSlotsAThread = 4;    // enough to balance the threads' work
 
-// Bytes held for pieces of so many values: stored values in and out for each slot, three rows of
-// f32 for each thread.
+// Bytes held: stored values in and out for each slot, and three rows of f32 for each thread.
 uint64_t bytes_for(uint64_t threads, uint64_t slots, uint64_t piece) {
   return (slots * 2 + threads * 3) * piece * 4;
 }
@@ -48,7 +47,8 @@ Result<std::unique_ptr<ChunkMaker>> ChunkMaker::create(const Source& model, int 
   while (!fits() && slots > n) slots /= 2;
   while (!fits() && n > 1) slots = --n;
   if (!fits()) {
-    return error(Code::kBudgetTooSmall, "converting this model needs a memory budget of %llu bytes",
+    return error(Code::kBudgetTooSmall,
+                 "converting this model needs --memory-budget of at least %llu bytes",
                  static_cast<unsigned long long>(held + bytes_for(1, 1, kMinPiece)));
   }
   std::unique_ptr<ChunkMaker> maker(new ChunkMaker(model, static_cast<int>(n), piece, slots));
@@ -105,7 +105,7 @@ void ChunkMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
   quantizers_.add_errors(room->x.data(), room->y.data(), room->w.data(), count, bounds,
                          &slot->errors);
   if (!held || !std::isfinite(slot->errors.yy)) {
-    slot->status = error(Code::kBadWeights, "tensor \"%s\" has values beyond the range of %s",
+    slot->status = error(Code::kBadWeights, "tensor \"%s\" has values outside the range of %s",
                          gguf::printable(tensor.name).c_str(), info.name);
   }
 }

@@ -1,5 +1,5 @@
-// Makes the bytes of one tensor after the other, in pieces that several threads make at once and
-// that leave in order.
+// Converts tensors one after another, in chunks that several threads make in parallel and that are
+// emitted in order.
 #pragma once
 
 #include <memory>
@@ -12,56 +12,56 @@
 
 namespace sluice::convert {
 
-inline constexpr uint64_t kPieceValues = 1 << 16;  // whole blocks of every type
+inline constexpr uint64_t kPieceValues = 1 << 16;  // values; a multiple of every type's block
 
-// What errors of the values [first, first + n) of `tensor` count, row by row, into w.
+// Fills w with the error weights of the values [first, first + n) of `tensor`, in row order.
 void weigh(const gguf::Tensor& tensor, const std::vector<float>& importance, uint64_t first,
            uint64_t n, float* w);
 
 // How the rows of a tensor are written.
 struct RowForm {
-  const RowOrder* order = nullptr;                    // in this one
-  const gguf::EmbeddingClusters* clusters = nullptr;  // less the centres of their clusters
+  const RowOrder* order = nullptr;                    // row order; null: as stored
+  const gguf::EmbeddingClusters* clusters = nullptr;  // centres to subtract; null: none
 };
 
 class ChunkMaker {
  public:
-  // Memory for at most `bytes`; fewer threads and smaller pieces where that is little.
-  // Errors: kBudgetTooSmall, naming what is `held` elsewhere and the least that works.
+  // Uses at most `budget` bytes, with fewer threads and smaller chunks if that is little. `held`
+  // bytes are used elsewhere. Errors: kBudgetTooSmall, naming the smallest budget that works.
   [[nodiscard]] static Result<std::unique_ptr<ChunkMaker>> create(const Source& model, int threads,
                                                                   uint64_t budget, uint64_t held);
 
   using Put = std::function<Status(std::span<const uint8_t>)>;
-  // Writes `tensor` as `type`, its rows in that form; importance may be null. Fills values, bytes
-  // and errors of *report.
+  // Writes `tensor` as `type`, its rows as `form` says. `importance` may be null. Fills values,
+  // bytes and errors of *report.
   [[nodiscard]] Status make(const gguf::Tensor& tensor, gguf::TensorType type,
                             const std::vector<float>* importance, const Put& put,
                             TensorReport* report, const RowForm& form = {});
-  // The errors of `type`, measured on a few thousand blocks that lie evenly in the tensor: the same
-  // ones whatever the budget and the threads.
+  // Measures the errors of `type` on a few thousand evenly spaced blocks of the tensor. The sample
+  // does not depend on budget or threads.
   [[nodiscard]] Status measure(const gguf::Tensor& tensor, gguf::TensorType type,
                                const std::vector<float>* importance, const Bounds& bounds,
                                Errors* errors);
-  // Three deviations from the mean, by values that lie as evenly.
+  // Mean plus and minus three deviations, from evenly spaced values.
   [[nodiscard]] Result<Bounds> bounds_of(const gguf::Tensor& tensor);
-  // What all of it takes, `held` included.
+  // Bytes held in total, including `held`.
   [[nodiscard]] uint64_t memory() const { return memory_; }
 
  private:
-  struct Slot {  // a piece that is being made
+  struct Slot {  // one chunk in progress
     std::vector<uint8_t> in, out;
     uint64_t bytes = 0;
     Errors errors;
-    double values = 0, sum = 0, squares = 0;  // of what bounds are found by
+    double values = 0, sum = 0, squares = 0;  // sums for the bounds
     Status status;
   };
-  struct Room {  // of a thread
+  struct Room {  // scratch of one thread
     std::vector<float> x, y, w;
   };
 
   ChunkMaker(const Source& model, int threads, uint64_t piece, uint64_t slots);
-  // Runs `one` for so many places that lie evenly in `tensor`, in several threads, and `then` for
-  // its slot, in their order.
+  // Runs `one` in several threads for `windows` evenly spaced places in `tensor`, then `then` for
+  // each slot in order.
   using One = std::function<void(uint64_t first, uint64_t n, Slot* slot, Room* room)>;
   [[nodiscard]] Status sample(const gguf::Tensor& tensor, uint64_t windows, const One& one,
                               const std::function<void(const Slot&)>& then);
@@ -73,7 +73,7 @@ class ChunkMaker {
 
   const Source& model_;
   Quantizers quantizers_;
-  uint64_t piece_;  // values
+  uint64_t piece_;  // values per chunk
   uint64_t memory_ = 0;
   std::vector<Slot> slots_;
   std::vector<Room> rooms_;

@@ -1,4 +1,4 @@
-// A plan, then its tensors from the source into the layout.
+// Makes a plan, then converts its tensors from the source into the layout.
 #include "convert/convert.h"
 
 #include <algorithm>
@@ -55,7 +55,8 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
         from, to, *importance,
         [layout](std::span<const uint8_t> bytes) { return layout->write(bytes); }, &line, form));
     line.outliers = outliers_of(line, plan.choices[i], options);
-    if (rest || line.name == from.name) report.bytes_before += line.bytes_before;  // once
+    // A tensor that is written twice counts once.
+    if (rest || line.name == from.name) report.bytes_before += line.bytes_before;
   }
   SLUICE_RETURN_IF_ERROR(layout->finish());
   report.bytes = output.done();
@@ -115,7 +116,7 @@ Result<Packing> find_packing(std::string_view name) {
   const auto found = std::find(std::begin(kNames), std::end(kNames), name);
   if (found != std::end(kNames)) return static_cast<Packing>(found - std::begin(kNames));
   return error(Code::kInvalidArgument,
-               "there is no compression \"%.40s\": none, lz4, lz4hc, zstd, auto",
+               "unknown compression \"%.40s\"; use none, lz4, lz4hc, zstd or auto",
                std::string(name).c_str());
 }
 

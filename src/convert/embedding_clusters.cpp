@@ -1,4 +1,4 @@
-// An embedding in two parts.
+// Stores an embedding as cluster centres and remainders.
 #include "convert/embedding_clusters.h"
 
 #include "gguf/metadata_writer.h"
@@ -10,7 +10,7 @@ Result<const gguf::Tensor*> embedding_of(const gguf::Header& header) {
   const gguf::Tensor* t = header.find_tensor("token_embd.weight");
   if (t != nullptr && t->n_dims == 2 && t->cols() % kBlock == 0 && t->rows() > 0) return t;
   return error(Code::kInvalidArgument,
-               "this model has no embedding whose rows are whole blocks of 32: none to cluster");
+               "--cluster-embedding needs an embedding whose rows are a multiple of 32 values");
 }
 
 Status add_embedding_clusters(const Source& model, const gguf::Tensor& embedding, ChunkMaker* maker,

@@ -1,9 +1,8 @@
-// What is fitted together, value by value, with the weights that its errors count by: an error
-// matters by how large the activations are that it meets, and somewhat more where the value itself
-// is large, because the model was trained to lean on it; where a block has an offset, logits came
-// nearer without that. Of the activations' second moments the root counts, because one text is not
-// all texts and logits of another one came nearer so, but for Q5_0 and where a block has an offset,
-// which they serve as they are.
+// The values that are fitted together and the weights of their errors. An error counts by the
+// activations that it is multiplied with, and somewhat more where the value itself is large. In
+// blocks with an offset the value's size is ignored, which gave better logits. The activations'
+// mean squares enter as their root, since that generalizes better to other texts. Q5_0 and blocks
+// with an offset use them unchanged.
 #pragma once
 
 #include "convert/row_simd.h"
@@ -13,16 +12,16 @@ namespace {
 
 constexpr int kSuper = kernels::kSuperBlock;
 
-enum class Moments : uint8_t { kRoot, kWhole };  // what of them counts
+enum class Moments : uint8_t { kRoot, kWhole };  // root of the mean squares, or the mean squares
 
 // L rows of N values: value i of row l is x[i][l].
 template <int L, int N>
 struct ErrorWeights {
   using F = Lanes<L>;
   static constexpr int kRows = L, kValues = N;
-  F x[N], importance[N], w[N];  // importance: the weights that were given, or their root
+  F x[N], importance[N], w[N];  // importance: the given weights, or their root
 
-  // Rows from `rows` on are left at zero.
+  // Rows from `rows` on are set to zero.
   void load(const float* values, const float* weights, int rows, Moments moments) {
     for (int i = 0; i < N; ++i) x[i] = importance[i] = F{};
     for (int l = 0; l < rows; ++l) {
@@ -34,8 +33,8 @@ struct ErrorWeights {
     }
   }
 
-  // w = importance sqrt(1 + x^2 / (2 mean x^2)), with a mean of about 1 so that no sum of products
-  // underflows. Rows of one block share both means.
+  // w = importance * sqrt(1 + x^2 / (2 mean x^2)), scaled to a mean of about 1 so that sums of
+  // products do not underflow. Rows of one block share both means.
   void weigh(bool one_block) {
     F power{}, total{};
     for (int i = 0; i < N; ++i) {
@@ -59,9 +58,9 @@ struct ErrorWeights {
   }
 };
 
-// By what a fit has to be longer so that its product with the values themselves is the values'
-// own: least squares shrink what they fit, by another share in each block, and those shares add up
-// over a row where errors of single values cancel. Vargaftik et al., EDEN (2022), equation 6.
+// The factor that restores the scale of a fit. Least squares shrinks what it fits, by a different
+// share in each block. These shares add up over a row, where errors of single values cancel.
+// Vargaftik et al., EDEN (2022), equation 6.
 template <int L, int N>
 struct Length {
   using F = Lanes<L>;
@@ -70,7 +69,7 @@ struct Length {
     across += weight * x * y;
     power += weight * x * x;
   }
-  // Of each row, or of all rows together.
+  // Per row, or for all rows together.
   [[nodiscard]] F stretch() const { return clamped(ratio(power, across)); }
   [[nodiscard]] float stretch_together() const {
     const float a = sum_of(across), p = sum_of(power);

@@ -1,4 +1,4 @@
-// Writes GGUF: its front, then the tensors one after the other, all of them aligned.
+// Writes GGUF: the header, then the tensors one after another, each aligned.
 #include "base/round_up.h"
 #include "convert/layout.h"
 #include "gguf/write.h"
@@ -36,7 +36,7 @@ class GgufLayout final : public Layout {
     for (const Tensor& t : header->tensors) {
       if (!is_of_qsf(t.type)) continue;
       return error(Code::kInvalidArgument,
-                   "the type %s is QSF's own: OUT must end in .qsf, or ask for another by --type",
+                   "the type %s exists only in QSF: OUT must end in .qsf, or choose another --type",
                    gguf::type_info(t.type)->name);
     }
     const std::string bytes = gguf::place_and_write(header);

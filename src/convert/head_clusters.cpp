@@ -1,4 +1,4 @@
-// The keys that say how output vectors lie in clusters.
+// Writes the metadata keys of the clustered output head.
 #include "convert/head_clusters.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Output vectors in clusters, for a head of which a token multiplies a part
+// Clusters the output head's rows, so that a token computes only part of the head
 // (model/head_clusters.h).
 #pragma once
 
@@ -6,23 +6,23 @@
 
 namespace sluice::convert {
 
-// Twice as many as others at most: a centre that is the mean of many is shorter and so nearer to
-// most vectors, until a few clusters have everything.
+// At most twice the average size. The centre of a large cluster is a mean of many rows, so it is
+// shorter and nearer to most rows. Without a limit a few clusters would take everything.
 inline constexpr Grouping kHeadGrouping = {.min_members = 4, .max_over_even = 2};
 
-// The tensor that makes logits; null: none that can be clustered.
+// The output head, if it can be clustered; else null.
 [[nodiscard]] const gguf::Tensor* head_of(const gguf::Header& header);
 
-// Finds clusters of `head` as it will be in the file, of type `to`, and adds what the file is to
-// say of them to `header`. Errors: find_clusters'.
+// Clusters the rows of `head` as stored in type `to`, and adds the metadata to `header`. Errors:
+// those of find_clusters.
 [[nodiscard]] Status add_clusters(const Source& model, const gguf::Tensor& head,
                                   gguf::TensorType to, const std::vector<float>* importance,
                                   ChunkMaker* maker, gguf::Header* header);
 
-// The vectors by cluster, and in each by token, as such a header says.
+// The rows sorted by cluster, then by token, from the metadata in `header`.
 [[nodiscard]] RowOrder order_by_cluster(const gguf::Header& header);
 
-// Takes out what a header says of clusters.
+// Removes the cluster metadata from `header`.
 void drop_clusters(gguf::Header* header);
 
 }  // namespace sluice::convert

@@ -1,7 +1,7 @@
-// The two forms of an imatrix file. The older one: a count of entries, each a name, how many calls
-// it was summed over and the sums of means; all numbers are 32-bit. The newer one is a GGUF with
-// two tensors for each matrix, NAME.in_sum2 and NAME.counts. Source: llama.cpp, tools/imatrix and
-// tools/quantize (MIT).
+// Reads both formats of imatrix files and writes the newer one. The older format is a count of
+// entries; each has a name, a number of calls and the sums of means, all 32-bit. The newer format
+// is a GGUF file with two tensors per matrix, NAME.in_sum2 and NAME.counts. Source: llama.cpp,
+// tools/imatrix and tools/quantize (MIT).
 #include "convert/imatrix.h"
 
 #include <cstring>
@@ -17,7 +17,7 @@ constexpr int32_t kMaxEntries = 1 << 17;
 constexpr int32_t kMaxNameBytes = 1 << 10;
 constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts";
 
-// Reads the older form, never past the end.
+// Reads the older format with bounds checks.
 struct Reader {
   gguf::Bytes rest;
 
@@ -33,7 +33,8 @@ Status cut() {
   return error(Code::kTruncated, "the importance matrix ends inside an entry");
 }
 Status impossible() {
-  return error(Code::kBadHeader, "this is no importance matrix: an entry has an impossible length");
+  return error(Code::kBadHeader,
+               "this is not an importance matrix: the length of an entry is out of range");
 }
 
 std::vector<float> floats_at(const uint8_t* bytes, uint64_t n) {
@@ -77,19 +78,19 @@ Status parse_gguf(gguf::Bytes file, Imatrix* out) {
     const auto f32 = [](const gguf::Tensor& x) { return x.type == gguf::TensorType::kF32; };
     if (counts == nullptr || !f32(t) || !f32(*counts) ||
         counts->ne[0] * counts->rows() != t.rows()) {
-      return error(Code::kBadHeader, "the importance matrix has no counts that fit \"%s\"",
+      return error(Code::kBadHeader, "the importance matrix has no matching counts for \"%s\"",
                    gguf::printable(name).c_str());
     }
     std::vector<float> moments = floats_at(file.data() + t.offset, t.bytes / 4);
     const std::vector<float> by = floats_at(file.data() + counts->offset, counts->bytes / 4);
     for (size_t i = 0; i < moments.size(); ++i) {
       const float n = by[i / t.ne[0]];
-      moments[i] = n > 0 ? moments[i] / n : 1;  // an expert that was never asked: all alike
+      moments[i] = n > 0 ? moments[i] / n : 1;  // 1: an expert that was never selected
     }
     SLUICE_RETURN_IF_ERROR(out->set(name, std::move(moments)));
   }
   if (out->size() > 0) return {};
-  return error(Code::kBadHeader, "this GGUF file is no importance matrix");
+  return error(Code::kBadHeader, "this GGUF file is not an importance matrix");
 }
 
 }  // namespace
@@ -104,7 +105,7 @@ Result<Imatrix> Imatrix::parse(gguf::Bytes file) {
 Status Imatrix::set(std::string name, std::vector<float> moments) {
   for (const float m : moments) {
     if (m >= 0 && m <= 3.402823466e38f) continue;
-    return error(Code::kBadWeights, "the importance of \"%s\" has a value that is no moment",
+    return error(Code::kBadWeights, "the importance of \"%s\" has a negative or non-finite value",
                  gguf::printable(name).c_str());
   }
   double sum = 0;
@@ -120,9 +121,9 @@ Result<const std::vector<float>*> Imatrix::find(const gguf::Tensor& tensor) cons
   if (found == by_name_.end()) return nullptr;
   const size_t n = found->second.size();
   if (n == tensor.ne[0] || n == tensor.ne[0] * tensor.ne[2]) return &found->second;
-  return error(Code::kBadShape, "the importance of \"%s\" has %zu values, its matrix %llu columns",
-               gguf::printable(tensor.name).c_str(), n,
-               static_cast<unsigned long long>(tensor.ne[0]));
+  return error(
+      Code::kBadShape, "the importance of \"%s\" has %zu values, but its matrix has %llu columns",
+      gguf::printable(tensor.name).c_str(), n, static_cast<unsigned long long>(tensor.ne[0]));
 }
 
 std::string Imatrix::file(std::string_view dataset) const {
@@ -154,7 +155,7 @@ std::string Imatrix::file(std::string_view dataset) const {
     out.append(reinterpret_cast<const char*>(values), 4 * n);
     out.resize((out.size() + 31) / 32 * 32);
   };
-  constexpr float kOnce = 1;  // means are their own sums
+  constexpr float kOnce = 1;  // one count, so that the means are the sums
   for (const auto& [name, moments] : by_name_) {
     put(moments.data(), moments.size());
     put(&kOnce, 1);

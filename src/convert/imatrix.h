@@ -1,6 +1,5 @@
-// How much each column of a matrix matters: the second moments of what it is multiplied with, per
-// column, and per expert where there are several. Read from llama.cpp's files (imatrix), both
-// forms, and written as one.
+// An importance matrix: mean squares of the inputs of each matrix, per column, and per expert if
+// there are several. Reads both of llama.cpp's imatrix formats and writes the newer one.
 #pragma once
 
 #include <map>
@@ -15,18 +14,18 @@ namespace sluice::convert {
 
 class Imatrix {
  public:
-  // Errors: kBadHeader, kTruncated, kBadWeights for what is negative or not a number.
+  // Errors: kBadHeader; kTruncated; kBadWeights for negative or non-finite values.
   [[nodiscard]] static Result<Imatrix> parse(gguf::Bytes file);
 
-  // Moments by matrix name: [columns], or [experts][columns]. What next to never happened still
-  // counts a thousandth of the mean: a text is not all texts. Errors: kBadWeights.
+  // Sets the mean squares of a matrix: [columns] or [experts][columns] values. Each counts at least
+  // a thousandth of the mean, since other texts may use that column. Errors: kBadWeights.
   [[nodiscard]] Status set(std::string name, std::vector<float> moments);
 
-  // [ne[0]] or [ne[2]][ne[0]] values for `tensor`, null where there are none; kBadShape where their
-  // number is another one.
+  // The ne[0] or [ne[2]][ne[0]] values for `tensor`; null if there are none. Errors: kBadShape if
+  // their number does not fit.
   [[nodiscard]] Result<const std::vector<float>*> find(const gguf::Tensor& tensor) const;
-  // An imatrix file of the newer form, which llama-quantize reads too. `dataset` is what it names
-  // as its text.
+  // Formats an imatrix file in the newer format, which llama-quantize reads too. `dataset` is
+  // stored as the name of its text.
   [[nodiscard]] std::string file(std::string_view dataset) const;
   [[nodiscard]] size_t size() const { return by_name_.size(); }
   [[nodiscard]] uint64_t bytes() const;

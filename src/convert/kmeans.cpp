@@ -1,4 +1,4 @@
-// Lloyd's iterations over a sample of the vectors, then one look at all of them.
+// Lloyd's iterations over a sample of the rows, then one pass over all of them.
 #include "convert/kmeans.h"
 
 #include <algorithm>
@@ -12,10 +12,10 @@ namespace {
 constexpr uint64_t kMaxClusters = 256;
 constexpr uint64_t kMaxSamples = 8192;
 constexpr int kIterations = 8;
-constexpr int64_t kVectorsAtOnce = 64;             // vectors that are looked at at a time
+constexpr int64_t kVectorsAtOnce = 64;             // vectors processed at a time
 constexpr uint64_t kBlock = 32, kBlockBytes = 34;  // of Q8_0
 
-// Which of n centres is nearest.
+// Finds the nearest of n centres.
 class Nearest {
  public:
   Nearest(int64_t n, int64_t cols, uint64_t max_over_even)
@@ -39,12 +39,12 @@ class Nearest {
       lengths_[i] = static_cast<float>(squares);
     }
   }
-  // How many vectors a cluster may have from now on, of so many in all.
+  // Resets the capacity of each cluster, for `vectors` vectors in total.
   void make_room(uint64_t vectors) {
     const auto n = static_cast<uint64_t>(n_);
     room_.assign(n, max_over_even_ == 0 ? vectors : (max_over_even_ * vectors + n - 1) / n);
   }
-  // Of at most kVectorsAtOnce vectors, which take their place.
+  // Assigns at most kVectorsAtOnce vectors, each of which uses up one place of its cluster.
   void find(const float* rows, int64_t count, uint8_t* out) {
     kernels::MatmulArgs args{};
     args.w = {kernels::Type::kF32, false, n_, cols_, centres_};
@@ -74,7 +74,7 @@ class Nearest {
   uint64_t max_over_even_;
   const kernels::Table& table_;
   const float* centres_ = nullptr;
-  std::vector<float> lengths_, products_;  // squares of lengths
+  std::vector<float> lengths_, products_;  // squared lengths; dot products
   std::vector<uint64_t> room_;
   AlignedBuffer scratch_;
   Status allocated_;
@@ -84,7 +84,7 @@ uint64_t clusters_of(uint64_t rows, const Grouping& grouping) {
   return std::clamp<uint64_t>(rows / grouping.min_members, 1, kMaxClusters);
 }
 
-// Vectors that lie evenly in the tensor.
+// Reads vectors spread evenly over the tensor.
 Status read_samples(const Source& model, const gguf::Tensor& tensor, std::vector<float>* out) {
   const uint64_t cols = tensor.cols(), n = std::min(tensor.rows(), kMaxSamples);
   std::vector<uint8_t> room(cols * Source::kMaxValueBytes);
@@ -96,7 +96,7 @@ Status read_samples(const Source& model, const gguf::Tensor& tensor, std::vector
   return {};
 }
 
-// Centres to begin with are samples; a cluster that loses all of its members stays where it is.
+// Initial centres are samples. A cluster that loses all members keeps its centre.
 void iterate(const std::vector<float>& samples, size_t cols, Nearest* nearest,
              std::vector<float>* centres) {
   const size_t n = centres->size() / cols, n_samples = samples.size() / cols;
@@ -128,7 +128,7 @@ void iterate(const std::vector<float>& samples, size_t cols, Nearest* nearest,
   }
 }
 
-// Takes a tensor's bytes as they will be in the file, in pieces of any size, and sees each vector.
+// Takes a tensor's bytes in file format, in chunks of any size, and assigns each vector.
 class Members {
  public:
   Members(const gguf::Tensor& tensor, gguf::TensorType type, const std::vector<float>& centres,

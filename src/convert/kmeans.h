@@ -1,4 +1,4 @@
-// Vectors of a matrix in clusters: Lloyd's iterations over a sample of them, then one look at all.
+// Clusters the rows of a matrix: Lloyd's iterations over a sample, then one pass over all rows.
 #pragma once
 
 #include "convert/chunks.h"
@@ -6,24 +6,24 @@
 namespace sluice::convert {
 
 struct KMeansClusters {
-  std::string of;            // by vector, a byte
-  std::string centres;       // rows of Q8_0
-  std::vector<float> radii;  // no vector is further from its centre
+  std::string of;            // cluster of each vector, one byte each
+  std::string centres;       // Q8_0 rows
+  std::vector<float> radii;  // maximum distance of a member from its centre
 };
 
 struct Grouping {
-  uint64_t min_members;    // of a cluster, on average; there are at most 256
-  uint64_t max_over_even;  // no cluster has more times what all would have alike; 0: it may
+  uint64_t min_members;    // minimum average cluster size; there are at most 256 clusters
+  uint64_t max_over_even;  // maximum cluster size as a multiple of the average; 0: no limit
 };
 
-// What finding them holds.
+// Bytes that find_clusters holds.
 [[nodiscard]] uint64_t clustering_memory(const gguf::Tensor& tensor, const Grouping& grouping);
-// What a file says of them, in bytes, at most.
+// Maximum bytes of the cluster metadata in a file.
 [[nodiscard]] uint64_t clusters_bytes(const gguf::Tensor& tensor, const Grouping& grouping);
 
-// KMeansClusters of the rows of `tensor`, which are whole blocks of 32, as a file of this type has
-// them. Which vector goes where may differ in the last bits from one instruction set to another;
-// the radii hold on each. Errors: ChunkMaker's.
+// Clusters the rows of `tensor`, whose length is a multiple of 32, with the values that a file of
+// type `type` has. Assignments may differ between instruction sets by rounding; the radii are valid
+// on each. Errors: those of ChunkMaker.
 [[nodiscard]] Result<KMeansClusters> find_clusters(const Source& model, const gguf::Tensor& tensor,
                                                    gguf::TensorType type,
                                                    const std::vector<float>* importance,

@@ -1,5 +1,5 @@
-// The form of a file that is converted to: where its tensors go, and what stands around them. A
-// layout is given the tensors' bytes in order and writes the rest.
+// The format of the output file: where its tensors go and what surrounds them. A layout is given
+// the tensors' bytes in order and writes the rest.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,13 @@
 
 namespace sluice::convert {
 
-// Counts what is written, and pads; without a sink it counts alone.
+// Counts and pads the written bytes. Without a sink it only counts.
 class Output {
  public:
   Output() = default;
   Output(Sink* sink, const Options& options) : sink_(sink), options_(&options) {}
 
-  // Bytes to come, as far as one can know.
+  // Sets the expected total, for progress.
   void expect(uint64_t total) { total_ = total; }
   [[nodiscard]] Status write(std::span<const uint8_t> bytes);
   [[nodiscard]] Status pad_to(uint64_t offset);
@@ -34,23 +34,22 @@ class Output {
 class Layout {
  public:
   virtual ~Layout() = default;
-  // Where a tensor stands among others in such a file: lower numbers first, equal ones in the order
-  // of use.
+  // Sort key of a tensor in the file: lower first; equal ones in the order of use.
   [[nodiscard]] virtual int32_t place(std::string_view /*tensor*/) const { return 0; }
-  // Whether such a file may have what other programs do not know: the output vectors once more, by
-  // cluster (gguf/head_clusters.h), and an embedding in two parts (gguf/embedding_clusters.h).
+  // Whether the format allows Sluice's own tensors: the output head sorted by cluster
+  // (gguf/head_clusters.h) and an embedding in two parts (gguf/embedding_clusters.h).
   [[nodiscard]] virtual bool takes_clusters() const { return false; }
-  // What it holds while it writes tensors like these.
+  // Bytes held while tensors like these are written.
   [[nodiscard]] virtual uint64_t memory(const gguf::Header& /*source*/) const { return 0; }
-  // How long the front of such a file is, which names decide and not types; and the whole file, its
-  // front so long, with tensors of the types and bytes that they have there: exactly, but for what
-  // is compressed, which is counted as if it could not be. Changes offsets. Errors: begin's and
-  // start's.
+  // front_bytes: the size of the file's front, which depends on names and not on types. file_bytes:
+  // the size of the whole file with a front of `front` bytes and the types in `header`. It is
+  // exact, except that compressed data counts uncompressed. file_bytes changes the tensors'
+  // offsets. Errors: those of begin and start.
   [[nodiscard]] virtual uint64_t front_bytes(const gguf::Header& header) const = 0;
   [[nodiscard]] virtual Result<uint64_t> file_bytes(gguf::Header* header, uint64_t front) const = 0;
-  // Places header->tensors, which are in their order, and writes what stands before them.
+  // Sets the offsets of header->tensors, which are in file order, and writes the front.
   [[nodiscard]] virtual Status begin(gguf::Header* header, Output* output) = 0;
-  // The bytes of tensor i follow; the one before has had all of its own.
+  // Starts tensor i. The previous tensor must be complete.
   [[nodiscard]] virtual Status start(size_t i) = 0;
   [[nodiscard]] virtual Status write(std::span<const uint8_t> bytes) = 0;
   [[nodiscard]] virtual Status finish() = 0;

@@ -1,5 +1,5 @@
-// Types and sizes are known before the first weight is read, because they follow from shapes; so
-// the file is written front to back.
+// Types and sizes follow from shapes, so they are known before weights are read, and the file is
+// written front to back.
 #include "convert/plan.h"
 
 #include <algorithm>
@@ -23,12 +23,12 @@ constexpr uint32_t kQuantizationVersion = 2;  // of ggml's block formats
 uint64_t bytes_of(const Header& header) {
   uint64_t bytes = header.tensors.size() * (2 * sizeof(Tensor) + sizeof(TensorReport) + 64);
   for (const gguf::KeyValue& kv : header.metadata) {
-    bytes += 64 + 2 * (kv.key.size() + kv.value.bytes.size());  // as it was read and to be written
+    bytes += 64 + 2 * (kv.key.size() + kv.value.bytes.size());  // as read and as written
   }
   return bytes;
 }
 
-// What the file says of its types, instead of what the source said.
+// Replaces the source's file type metadata.
 void set_file_type(uint32_t file_type, Header* header) {
   std::erase_if(header->metadata, [](const gguf::KeyValue& kv) {
     return kv.key == "general.file_type" || kv.key == "general.quantization_version";
@@ -45,7 +45,7 @@ void set_floats(std::string_view key, std::span<const float> values, Header* hea
   gguf::add_keys(header, [&](gguf::MetadataWriter& writer) { writer.floats(key, values); });
 }
 
-// KMeansClusters are of the vectors that the file will have.
+// Clusters the rows in the type that the file will have.
 Status set_head_clusters(const Source& model, const Options& options, ChunkMaker* maker,
                          Plan* plan) {
   const Tensor *head = head_of(model.header()), *written = head_of(plan->header);
@@ -59,7 +59,7 @@ Status set_head_clusters(const Source& model, const Options& options, ChunkMaker
   return {};
 }
 
-// Behind all other tensors of its place. A file that is to have a size has no room for it.
+// Adds the head sorted by cluster, behind the other tensors of its section. Not with a target size.
 Status write_by_cluster(const Source& model, const Options& options, const Layout& layout,
                         Plan* plan) {
   if (!options.cluster_head || options.target_bytes > 0 || !layout.takes_clusters()) return {};
@@ -81,11 +81,12 @@ Status write_by_cluster(const Source& model, const Options& options, const Layou
 Status check_readable(const Tensor& tensor, gguf::TensorType to) {
   if (tensor.type == to || Source::readable(tensor.type)) return {};
   return error(Code::kUnsupportedType,
-               "tensor \"%s\" has the type %s, whose values this program cannot read",
+               "cannot convert tensor \"%s\": decoding its type %s is unsupported",
                gguf::printable(tensor.name).c_str(), gguf::type_info(tensor.type)->name);
 }
 
-// An embedding that is written as a rest cannot be the head too: that is a tensor of its own then.
+// Sorts the tensors in file order. An embedding stored as a remainder cannot also be the output
+// head, so the head becomes a separate tensor.
 Plan in_order(const Source& model, const Options& options, const Layout& layout) {
   struct Entry {
     Tensor as, from;
@@ -119,14 +120,15 @@ Plan in_order(const Source& model, const Options& options, const Layout& layout)
   return plan;
 }
 
-// Whether an embedding may be written as a rest.
+// Whether the embedding can be stored as centres and remainders.
 Status check_cluster_embedding(const Source& model, const Options& options, const Layout& layout) {
   if (!layout.takes_clusters()) {
     return error(Code::kInvalidArgument,
-                 "an embedding in clusters is for QSF files: OUT must end in .qsf");
+                 "--cluster-embedding needs a QSF file: OUT must end in .qsf");
   }
   if (options.target_bytes > 0) {
-    return error(Code::kInvalidArgument, "an embedding in clusters has its own type: no size");
+    return error(Code::kInvalidArgument,
+                 "--cluster-embedding cannot be combined with --target-size");
   }
   const Result<const Recipe*> rest = find_recipe(options.cluster_embedding);
   if (!rest.ok()) return rest.status();
@@ -134,7 +136,8 @@ Status check_cluster_embedding(const Source& model, const Options& options, cons
   if (!embedding.ok()) return embedding.status();
   const gguf::TypeInfo& info = *gguf::type_info((*rest)->type);
   if ((*embedding)->cols() % info.block_size == 0) return {};
-  return error(Code::kInvalidArgument, "rows of %llu values are no whole blocks of %s",
+  return error(Code::kInvalidArgument,
+               "embedding rows of %llu values are not a multiple of the block size of %s",
                static_cast<unsigned long long>((*embedding)->cols()), info.name);
 }
 
@@ -151,7 +154,7 @@ Status set_embedding_clusters(const Source& model, const Options& options, Chunk
   return {};
 }
 
-// Matrices that the caller has a type for: the last one that names a matrix counts.
+// Applies --tensor-type. If several names match a matrix, the last one counts.
 Status apply_wanted_types(const Options& options, Plan* plan) {
   std::vector<bool> names_one(options.tensor_types.size());
   for (size_t i = 0; i < plan->from.size(); ++i) {
@@ -168,14 +171,15 @@ Status apply_wanted_types(const Options& options, Plan* plan) {
     if (!recipe.ok()) return recipe.status();
     const gguf::TypeInfo& info = *gguf::type_info((*recipe)->type);
     if (t.cols() % info.block_size != 0) {
-      return error(Code::kInvalidArgument, "rows of \"%s\" are no whole blocks of %s",
+      return error(Code::kInvalidArgument,
+                   "the rows of \"%s\" are not a multiple of the block size of %s",
                    gguf::printable(t.name).c_str(), info.name);
     }
     plan->choices[i] = {(*recipe)->type};
   }
   for (size_t n = 0; n < names_one.size(); ++n) {
     if (names_one[n]) continue;
-    return error(Code::kInvalidArgument, "no matrix has \"%s\" in its name",
+    return error(Code::kInvalidArgument, "--tensor-type: no matrix has \"%s\" in its name",
                  gguf::printable(options.tensor_types[n].name).c_str());
   }
   return {};
@@ -192,7 +196,7 @@ Status choose(const Source& model, const Options& options, const Layout& layout,
     set_file_type(file_type_of(commonest(plan->header, plan->choices)), &plan->header);
   } else if (options.type.empty()) {
     plan->choices = keep_types(plan->header);
-    for (size_t i = 0; i < plan->from.size(); ++i) {  // nothing smaller holds the sum of two parts
+    for (size_t i = 0; i < plan->from.size(); ++i) {  // no smaller type holds the sum of both parts
       if (model.joins(plan->from[i])) plan->choices[i].type = gguf::TensorType::kF16;
     }
   } else {
@@ -227,11 +231,11 @@ Result<Plan> begin_plan(const Source& model, const Options& options, const Layou
   SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&plan.header));
   if (options.cluster_head && head_of(plan.header) == nullptr) {
     return error(Code::kInvalidArgument,
-                 "the output vectors of this model cannot be put into clusters");
+                 "--cluster-head: the output head of this model cannot be clustered");
   }
   set_floats(gguf::kLayerImportance, options.layers, &plan.header);
   set_floats(gguf::kExitWeights, options.exits, &plan.header);
-  if (options.target_bytes > 0) set_file_type(0, &plan.header);  // which one takes the same room
+  if (options.target_bytes > 0) set_file_type(0, &plan.header);  // any value takes the same space
   return plan;
 }
 

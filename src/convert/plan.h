@@ -1,5 +1,5 @@
-// What a file will have, before its first byte is written: which tensors, in which order, of which
-// types and in which form.
+// The plan of an output file: its tensors, their order, types and row forms, decided before the
+// first byte is written.
 #pragma once
 
 #include <optional>
@@ -14,25 +14,25 @@ struct Plan {
   gguf::Header header;             // of the output
   std::vector<gguf::Tensor> from;  // the same tensors in the source
   std::vector<Choice> choices;
-  std::vector<Sensitivity> sensitivities;  // where a size was asked for
-  RowOrder by_cluster;  // of the output vectors that are written once more; empty: they are not
-  std::optional<gguf::EmbeddingClusters> embedding;  // of the header; where it is written as a rest
+  std::vector<Sensitivity> sensitivities;  // with a target size
+  RowOrder by_cluster;  // row order of the second output head; empty: there is none
+  std::optional<gguf::EmbeddingClusters> embedding;  // if stored as centres and remainders
 };
 
-// The model's tensors in the layout's order, with what the file says besides; types are the
-// source's. Errors: kInvalidArgument for what cannot be had of this model or in such a file.
+// The model's tensors in the layout's order, with the file's metadata and the source's types.
+// Errors: kInvalidArgument for options that this model or format does not support.
 [[nodiscard]] Result<Plan> begin_plan(const Source& model, const Options& options,
                                       const Layout& layout);
 
-// How large a file of such a plan is with other types.
+// Computes the file's size for other types.
 [[nodiscard]] Sizer sizer_for(const Source& model, const Options& options, const Layout& layout,
                               const Plan& plan);
 
-// What converting holds besides pieces.
+// Bytes that converting holds besides chunks.
 [[nodiscard]] uint64_t held_for(const Source& model, const Options& options, const Layout& layout);
 
-// Chooses the types, and finds the clusters that the file is to have. Errors: those of reading;
-// kUnsupportedType; kInvalidArgument.
+// Chooses the types and computes the clusters. Errors: those of reading; kUnsupportedType;
+// kInvalidArgument.
 [[nodiscard]] Status finish_plan(const Source& model, const Options& options, const Layout& layout,
                                  ChunkMaker* maker, Plan* plan);
 

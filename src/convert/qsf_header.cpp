@@ -1,3 +1,4 @@
+// Writes the front of a QSF file, field by field.
 #include "convert/qsf_header.h"
 
 #include <algorithm>
@@ -15,8 +16,8 @@ namespace {
 using gguf::Header;
 using gguf::Tensor;
 
-constexpr uint32_t kNone = UINT32_MAX;  // of a token id
-constexpr uint8_t kGgmlTypes = 32;      // the first of their codes; beyond 255 begin QSF's own
+constexpr uint32_t kNone = UINT32_MAX;  // no token id
+constexpr uint8_t kGgmlTypes = 32;      // code of ggml type 0; sums beyond 255 wrap to QSF's own
 
 }  // namespace
 
@@ -45,7 +46,7 @@ Bytes QsfHeaderWriter::index(std::span<const QsfSection> sections) const {
     out.put(static_cast<uint16_t>(s.tensors));
     out.put(s.crc);
     const int32_t layer = layer_of(s.key);
-    const bool known = importance != nullptr && layer >= 0;  // 1: nothing was measured
+    const bool known = importance != nullptr && layer >= 0;  // 1: not measured
     out.put(known ? static_cast<float>(importance->number_at(static_cast<uint64_t>(layer))) : 1.0f);
     const bool framed = s.compression == qsf::Compression::kZstd && s.bytes > qsf::kFrameBytes;
     out.put<uint32_t>(framed ? qsf::kFrameBytes : 0);

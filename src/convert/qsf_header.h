@@ -1,6 +1,6 @@
-// What stands before the sections of a QSF file: its header, the index of layers, and the metadata
-// with a list of tensors and of the other sections. Its length follows from names alone, its bytes
-// from where the sections lie and what their checksums are, which is known last.
+// The front of a QSF file: its header, the layer index, and the metadata with lists of tensors and
+// of other sections. Its length depends only on names. Its contents need section offsets and
+// checksums, so it is written last.
 #pragma once
 
 #include <cstring>
@@ -13,9 +13,9 @@
 
 namespace sluice::convert {
 
-inline constexpr uint8_t kMixedTypes = 5;  // of a file's or a section's quantization
+inline constexpr uint8_t kMixedTypes = 5;  // quantization code for several types
 
-// Little-endian numbers and text, one after the other.
+// A buffer of little-endian numbers and text.
 class Bytes {
  public:
   template <typename T>
@@ -32,8 +32,8 @@ class Bytes {
   std::vector<uint8_t> bytes_;
 };
 
-struct QsfSection {      // a layer, or one of the others
-  std::string_view key;  // "blk.7." of a layer
+struct QsfSection {      // a layer, or another section
+  std::string_view key;  // "blk.7." for a layer
   bool layer = false;
   qsf::Compression compression = qsf::Compression::kNone;
   uint64_t offset = 0, stored = 0, bytes = 0;
@@ -41,17 +41,17 @@ struct QsfSection {      // a layer, or one of the others
   uint8_t quantization = kMixedTypes;
 };
 
-// The format's number of a type.
+// The format's code of a type.
 [[nodiscard]] uint8_t qsf_type_code(gguf::TensorType type);
 
 class QsfHeaderWriter {
  public:
-  // Of a file with so many layers, and sections besides.
+  // For a file with `n_layers` layers and `n_others` other sections.
   QsfHeaderWriter(const gguf::Header& header, uint32_t n_layers, uint32_t n_others)
       : header_(header), n_layers_(n_layers), n_others_(n_others) {}
 
   [[nodiscard]] uint64_t bytes() const;
-  // Of a file that has `file_bytes`, this included; tensors have their offsets.
+  // The front of a file of `file_bytes` bytes in total. The header's tensors must have offsets.
   [[nodiscard]] std::vector<uint8_t> write(std::span<const QsfSection> sections,
                                            uint64_t file_bytes) const;
 

@@ -1,7 +1,7 @@
-// Writes QSF: the embedding, layer by layer, what no part of the format has a place for (the final
-// norm as it is, among others), the final section, and then the front, which was left free because
-// sizes and checksums are known last. How large a file will be is found by the same steps, with
-// bytes that are counted instead of written.
+// Writes QSF: the embedding, each layer, tensors that the format has no section for (such as the
+// exact final norm), the final section, and then the front, whose space was left free because sizes
+// and checksums are known last. The same steps compute a file's size, counting bytes instead of
+// writing.
 #include <algorithm>
 #include <optional>
 
@@ -24,14 +24,14 @@ constexpr uint64_t kLayerAlignment = 4096;
 
 enum Part : int32_t { kEmbedding, kLayer, kElse, kHead };
 
-// "blk.7." of "blk.7.attn_q.weight"; empty for a tensor of no layer.
+// "blk.7." of "blk.7.attn_q.weight"; empty for a tensor outside the layers.
 std::string_view layer_key(std::string_view name) {
   const size_t stack = name.starts_with("enc.") || name.starts_with("dec.") ? 4 : 0;
   if (layer_of(name.substr(stack)) < 0) return {};
   return name.substr(0, name.find('.', stack + 4) + 1);
 }
 
-// The header of a tensor within a layer, its name if it needs one.
+// The header of a tensor within a layer, with its name if the format has no code for it.
 Bytes tensor_header(const Tensor& t) {
   Bytes out;
   const int32_t code = qsf::tensor_code(t.name);
@@ -68,7 +68,7 @@ class QsfLayout final : public Layout {
 
  private:
   struct Counts {
-    uint32_t layers = 0, others = 1;  // the final section is always there
+    uint32_t layers = 0, others = 1;  // the final section always exists
   };
   [[nodiscard]] Counts counts_of(const Header& header) const;
   [[nodiscard]] QsfHeaderWriter front_of(const Header& header) const {
@@ -95,7 +95,7 @@ class QsfLayout final : public Layout {
   }
 
   Packing packing_;
-  bool counts_alone_ = false;  // nothing is written
+  bool counts_alone_ = false;  // count bytes, write nothing
   Header* header_ = nullptr;
   Output* output_ = nullptr;
   std::optional<QsfHeaderWriter> front_;
@@ -104,7 +104,7 @@ class QsfLayout final : public Layout {
   std::optional<qsf::Packer> packer_;
   std::vector<uint8_t> gathered_, packed_;
   std::vector<uint32_t> frames_;
-  // The final norm as it goes by: of the tensor that is written, and its values.
+  // The current tensor, and the values of the final norm when they were written.
   const Tensor* now_ = nullptr;
   std::vector<uint8_t> norm_, norm_bias_;
   TensorType norm_type_ = TensorType::kF32, bias_type_ = TensorType::kF32;
@@ -118,7 +118,7 @@ uint64_t QsfLayout::memory(const Header& source) const {
     if (layer_key(t.name).empty()) continue;
     if (layer_key(t.name) != key) layer = 0;
     key = layer_key(t.name);
-    layer += 4 * t.rows() * t.cols() + 256;  // as f32, the largest that it can become
+    layer += 4 * t.rows() * t.cols() + 256;  // as f32, the largest type it can have
     most = std::max(most, layer);
   }
   const auto kind =
@@ -148,7 +148,8 @@ Status QsfLayout::begin(Header* header, Output* output) {
   header_ = header;
   output_ = output;
   if (counts_of(*header).layers > qsf::kMaxLayers) {
-    return error(Code::kInvalidArgument, "a QSF file has at most %u layers", qsf::kMaxLayers);
+    return error(Code::kInvalidArgument, "this model has more than the %u layers that QSF allows",
+                 qsf::kMaxLayers);
   }
   front_.emplace(front_of(*header));
   uint64_t weights = 0;
@@ -158,7 +159,7 @@ Status QsfLayout::begin(Header* header, Output* output) {
   return output->pad_to(front);
 }
 
-// The file in steps, without its bytes.
+// Runs all steps without bytes.
 Result<uint64_t> QsfLayout::file_bytes(Header* header, uint64_t front) const {
   Output output;
   output.count(front);
@@ -169,7 +170,7 @@ Result<uint64_t> QsfLayout::file_bytes(Header* header, uint64_t front) const {
   for (size_t i = 0; i < header->tensors.size(); ++i) {
     SLUICE_RETURN_IF_ERROR(counter.start(i));
     const Tensor& t = header->tensors[i];
-    if (t.name.starts_with("output_norm.")) {  // it is there twice
+    if (t.name.starts_with("output_norm.")) {  // stored twice
       SLUICE_RETURN_IF_ERROR(counter.write(std::vector<uint8_t>(t.bytes)));
     } else {
       counter.advance(t.bytes);
@@ -224,7 +225,7 @@ Status QsfLayout::open(size_t i) {
   section.offset = output_->done();
   if (place(t.name) != kEmbedding) return {};
   if (t.bytes > UINT32_MAX || t.rows() > UINT32_MAX) {
-    return error(Code::kInvalidArgument, "an embedding of more than 4 GB does not fit QSF");
+    return error(Code::kInvalidArgument, "QSF does not support an embedding of more than 4 GB");
   }
   Bytes head;
   head.put<uint32_t>(qsf_type_code(t.type));
@@ -234,8 +235,8 @@ Status QsfLayout::open(size_t i) {
   return put(head.all());
 }
 
-// The final norm as other readers look for it, in f16; ones where the model has none. Its exact
-// values are a tensor like any other.
+// The final norm as other readers expect it: f16, ones if the model has none. Its exact values are
+// stored as an ordinary tensor.
 Status QsfLayout::begin_final(const Tensor* head) {
   const auto half = [](const std::vector<uint8_t>& bytes, TensorType type, Bytes* out) {
     const size_t n = bytes.size() / gguf::type_info(type)->block_bytes;
@@ -261,7 +262,7 @@ Status QsfLayout::begin_final(const Tensor* head) {
   return put(norm.all());
 }
 
-// Bytes that a layer may have when it is compressed.
+// Maximum bytes of a compressed layer.
 uint64_t max_of(const QsfSection& layer) {
   const uint64_t once = layer.compression == Compression::kZstd ? qsf::kFrameBytes : layer.bytes;
   const uint64_t whole = once > 0 ? layer.bytes / once : 0, rest = layer.bytes - whole * once;
@@ -288,7 +289,7 @@ Status QsfLayout::close() {
   }
   if (section.layer &&
       (section.bytes > UINT32_MAX || section.stored > UINT32_MAX || section.tensors > UINT16_MAX)) {
-    return error(Code::kInvalidArgument, "a layer of more than 4 GB does not fit QSF");
+    return error(Code::kInvalidArgument, "QSF does not support a layer of more than 4 GB");
   }
   return {};
 }
@@ -306,7 +307,7 @@ Compression QsfLayout::compression_of(size_t first) const {
   return 2 * of_bf16 > bytes ? Compression::kZstd : Compression::kNone;
 }
 
-// --- bytes of the section that is open
+// --- bytes of the open section
 
 Status QsfLayout::write(std::span<const uint8_t> bytes) {
   if (now_->name == "output_norm.weight") {

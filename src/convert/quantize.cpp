@@ -1,4 +1,4 @@
-// Plain quantizers, and the choice of an instruction set.
+// Portable quantizers, and the choice of an instruction set.
 #include "convert/quantize.h"
 
 #define SLUICE_QUANTIZERS plain_quantizers

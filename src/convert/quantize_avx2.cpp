@@ -1,4 +1,4 @@
-// The quantizers compiled for AVX2; empty for other processors.
+// The quantizers compiled for AVX2; empty on other processors.
 #ifdef __AVX2__
 #define SLUICE_QUANTIZERS avx2_quantizers
 #include "convert/quantizers.h"

@@ -1,4 +1,4 @@
-// A read covers blocks, of which the first and the last may be cut.
+// A read quantizes the blocks it covers; the first and the last may be partial.
 #include "convert/quantized_source.h"
 
 #include <algorithm>
@@ -55,12 +55,12 @@ Status QuantizedSource::read(uint64_t offset, std::span<uint8_t> out) {
         std::upper_bound(parts_.begin(), parts_.end(), offset,
                          [](uint64_t at, const Part& part) { return at < part.as.offset; });
     if (behind == parts_.begin() || offset >= size_) {
-      return error(Code::kInternal, "a read beyond the weights that take others' places");
+      return error(Code::kInternal, "a read beyond the end of the quantized tensors");
     }
     const Part& part = *(behind - 1);
     const gguf::TypeInfo& info = *gguf::type_info(part.as.type);
     const uint64_t at = offset - part.as.offset;
-    if (at >= part.as.bytes) {  // between two tensors
+    if (at >= part.as.bytes) {  // padding between two tensors
       const uint64_t gap = (behind == parts_.end() ? size_ : behind->as.offset) - offset;
       const auto n = static_cast<size_t>(std::min<uint64_t>(out.size(), gap));
       std::memset(out.data(), 0, n);
@@ -72,7 +72,7 @@ Status QuantizedSource::read(uint64_t offset, std::span<uint8_t> out) {
     const uint64_t n_blocks = std::min(
         {kSubstitutePiece / info.block_size, part.as.bytes / info.block_bytes - first_block,
          (cut + out.size() + info.block_bytes - 1) / info.block_bytes});
-    // The source's blocks may be longer; what is read begins and ends with whole ones.
+    // The source's blocks may be larger; read whole ones.
     const uint64_t whole = gguf::type_info(part.from.type)->block_size;
     const uint64_t first = first_block * info.block_size, lead = first % whole;
     uint64_t n = lead + n_blocks * info.block_size;

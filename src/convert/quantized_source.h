@@ -1,5 +1,5 @@
-// Tensors of a model as other types, without a file: what is read of them is quantized on the way.
-// So an engine runs the very weights that a conversion would write, before anything is written.
+// A virtual file with tensors of a model in other types, quantized when read. An engine can so run
+// the exact weights that a conversion would write.
 #pragma once
 
 #include <vector>
@@ -9,19 +9,20 @@
 
 namespace sluice::convert {
 
-// The types that a tensor may become when they are chosen for it, smaller than its own; empty for
-// one that stays as it is. Ascending in bytes.
+// The types smaller than its own that may be chosen for a tensor, smallest first; empty if it must
+// keep its type.
 [[nodiscard]] std::vector<gguf::TensorType> types_for(const gguf::Tensor& tensor);
 
-// A file of the model, one tensor after the other. Read from any thread; a reader holds
+// A virtual file of the model, one tensor after another. Thread-safe. Each reader holds
 // kSubstituteRoom bytes.
 class QuantizedSource final : public io::ByteSource {
  public:
-  // What `from` points to outlives this.
+  // What `from` points to must outlive this.
   explicit QuantizedSource(const Source& from) : from_(from) {}
 
-  // Has `tensor`, of the source, as `type`; returns it as it lies here, of this file of the model.
-  // `importance` may be null and outlives this. Errors: those of gguf::set_tensor_bytes.
+  // Adds `tensor` of the source as `type`, and returns it with its place in this file, which is
+  // number `file` of the model. `importance` may be null and must outlive this. Errors: those of
+  // gguf::set_tensor_bytes.
   [[nodiscard]] Result<gguf::Tensor> add(const gguf::Tensor& tensor, gguf::TensorType type,
                                          const std::vector<float>* importance, uint32_t file);
 
@@ -39,7 +40,7 @@ class QuantizedSource final : public io::ByteSource {
   uint64_t size_ = 0;
 };
 
-inline constexpr uint64_t kSubstitutePiece = 1 << 12;  // values; whole blocks of every type
+inline constexpr uint64_t kSubstitutePiece = 1 << 12;  // values; a multiple of every type's block
 inline constexpr uint64_t kSubstituteRoom = kSubstitutePiece * 16;
 
 }  // namespace sluice::convert

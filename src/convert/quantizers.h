@@ -1,5 +1,5 @@
-// The table of quantizers of one instruction set; a source that includes this defines
-// SLUICE_QUANTIZERS as the name of the function that returns it.
+// The table of quantizers of one instruction set. The including source defines SLUICE_QUANTIZERS as
+// the name of the function that returns it.
 #pragma once
 
 #include "convert/block_writers.h"
@@ -38,7 +38,7 @@ void to_bf16_bytes(const float* x, const float*, int64_t n, uint8_t* out) {
   }
 }
 
-// Sums in double over lanes, so that a million values cost no digits.
+// Sums in double per lane, so that long sums keep their precision.
 struct LaneErrors {
   static constexpr int kLanes = 16;
   double rest[kLanes] = {}, xx[kLanes] = {}, yy[kLanes] = {}, xy[kLanes] = {};
@@ -56,7 +56,7 @@ struct LaneErrors {
     }
   }
 };
-// Outliers are few: most steps have none.
+// Outliers are rare: most steps have none.
 void add_outliers(const float* x, const float* y, const float* w, int64_t n, const Bounds& bounds,
                   Errors* errors) {
   constexpr int kStep = LaneErrors::kLanes;

@@ -1,7 +1,7 @@
-// Rows of values side by side: lane l of every vector belongs to row l of those that are fitted
-// together. No sum runs across lanes but where the rows of one block meet, so that every
-// instruction set does the same arithmetic in the same order, and writes the same bytes. Included
-// by one source for each instruction set: everything is internal to it, and nothing is contracted.
+// SIMD vectors over rows: lane l of every vector belongs to row l. Sums across lanes occur only
+// where rows of one block are combined. So every instruction set does the same arithmetic in the
+// same order and writes the same bytes. Each instruction set's source includes this file;
+// everything in it is internal, and floating-point contraction is off.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ F clamped(const F& x, float least, float most) {
   const F raised = x < low ? low : x;
   return raised > high ? high : raised;
 }
-// To nearest, ties to even, for |x| < 2^22: by the addition that leaves no bits behind the point.
+// Rounds to nearest, ties to even, for |x| < 2^22: the added constant leaves no fraction bits.
 template <class F>
 F nearest(const F& x) {
   return (x + 12582912.0f) - 12582912.0f;
@@ -44,7 +44,7 @@ template <class F>
 F magnitude(const F& x) {
   return x < F{} ? -x : x;
 }
-// y / x, or zero where that is not defined.
+// y / x, or zero if x is zero.
 template <class F>
 F ratio(const F& y, const F& x) {
   const F safe = x == F{} ? all<F>(1) : x;
@@ -102,14 +102,14 @@ inline float float_of(uint32_t bits) {
   return x;
 }
 
-// IEEE binary16 to nearest, ties to even; what is too large becomes infinite.
+// Converts to IEEE binary16, to nearest, ties to even. Values that are too large become infinite.
 inline f16 to_f16(float x) {
   const uint32_t sign = bits_of(x) >> 16 & 0x8000u;
   const float a = float_of(bits_of(x) & 0x7fffffffu);
   if (!(a < 65520.0f)) return static_cast<f16>(sign | 0x7c00u);
-  // Adding 2^k with the wanted unit in its last place rounds to that unit.
+  // Adding 2^k whose last place is the wanted unit rounds to that unit.
   const uint32_t exponent = bits_of(a) >> 23;
-  const uint32_t least = 127 - 14;  // below that all have the unit of subnormal numbers, 2^-24
+  const uint32_t least = 127 - 14;  // below this all values have the subnormal unit 2^-24
   const uint32_t at = exponent < least ? least : exponent;
   const float magic = float_of((at + 13) << 23);
   const uint32_t steps = bits_of(a + magic) - bits_of(magic);
@@ -118,7 +118,7 @@ inline f16 to_f16(float x) {
 inline float from_f16(f16 h) {
   return kernels::reference::f16_to_f32(h);
 }
-// The value that is stored where `x` is wanted as a scale.
+// The value that is decoded if `x` is stored as an f16 scale.
 inline float as_stored(float x) {
   return from_f16(to_f16(x));
 }
@@ -128,10 +128,10 @@ F as_stored(const F& x) {
   for (int l = 0; l < kLanes<F>; ++l) y[l] = as_stored(x[l]);
   return y;
 }
-// Below this the f16 that is nearest may be far from what is wanted, or zero.
+// Below this the nearest f16 may be far from the value, or zero.
 constexpr float kMinNormal = 0x1p-14f, kMinStep = 0x1p-24f;
-// For a scale of scales, which may be too large, because the numbers under it become smaller for
-// it, but not too small: away from zero where f16 has few digits.
+// For a scale of scales. If it is too large, the scales below it become smaller; too small cannot
+// be corrected. So it is rounded away from zero where f16 has few digits.
 inline float as_stored_away(float x) {
   const f16 h = to_f16(x);
   const float stored = from_f16(h);

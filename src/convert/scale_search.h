@@ -1,6 +1,6 @@
-// How rows of N values become small whole numbers with a scale each: many scales are tried, the
-// best is refined by least squares, and the error that decides is the one of the values as they
-// are decoded. Nothing is taken from the largest value but where the search begins.
+// Fits rows of N values to small integers with one scale per row. Many scales are tried, and the
+// best is refined by least squares. The error that decides is that of the decoded values. The
+// largest value only determines where the search begins.
 #pragma once
 
 #include "convert/error_weights.h"
@@ -8,12 +8,12 @@
 namespace sluice::convert {
 namespace {
 
-constexpr float kNothing = 1e-30f;  // what is smaller than this everywhere is stored as zero
+constexpr float kNothing = 1e-30f;  // rows whose values are all smaller are stored as zero
 
-// --- codes: which whole numbers (or table entries) a type has, and where to look for its scale
+// --- codes: the integers or table entries of a type, and the range searched for its scale
 
-// Whole numbers from LEAST to MOST. Scales are tried that map the largest value to between
-// SHARE percent of a range's end and a little beyond that end.
+// Integers from LEAST to MOST. The scales tried map the largest value to between SHARE percent of a
+// range's end and a little beyond that end.
 template <int LEAST, int MOST, int SHARE, int TRIES>
 struct Whole {
   static constexpr float kMin = LEAST, kMax = MOST, kBeyond = 0.7f;
@@ -25,7 +25,7 @@ struct Whole {
   }
 };
 
-// The values of IQ4_NL and IQ4_XS.
+// The table values of IQ4_NL and IQ4_XS.
 struct Iq4 {
   static constexpr float kMin = -127, kMax = 113, kBeyond = 10;
   static constexpr int kTries = 14, kShare = 66, kSides = 2;
@@ -41,11 +41,11 @@ struct Iq4 {
   }
 };
 
-// --- a scale alone: x = d * code
+// --- scale only: x = d * code
 
 template <class F>
 struct ScaleSums {
-  F error{};   // of d: sum of w (x - d c)^2
+  F error{};   // sum of w (x - d c)^2
   F across{};  // sum of w c (x - d c)
   F along{};   // sum of w c^2
 };
@@ -64,7 +64,7 @@ ScaleSums<F> measure(const Rows& rows, const F& d) {
   return s;
 }
 
-// The error alone, where only that decides.
+// Only the error, where nothing else is needed.
 template <class Codes, class Rows, class F = typename Rows::F>
 F error_of(const Rows& rows, const F& d) {
   const F inverse = inverse_of(d);
@@ -76,7 +76,7 @@ F error_of(const Rows& rows, const F& d) {
   return error;
 }
 
-// The value that is farthest from zero.
+// The value farthest from zero.
 template <class Rows, class F = typename Rows::F>
 F peak_of(const Rows& rows) {
   F peak{};
@@ -86,8 +86,8 @@ F peak_of(const Rows& rows) {
   return magnitude(peak) < all<F>(kNothing) ? F{} : peak;
 }
 
-// The scale with the least error, as far as the search finds it; either sign, because ranges of
-// codes are not symmetric.
+// The scale with the smallest error found. It may have either sign, because code ranges are not
+// symmetric.
 template <class Codes, class Rows, class F = typename Rows::F>
 F fit_scale(const Rows& rows) {
   const F peak = peak_of(rows);
@@ -105,14 +105,14 @@ F fit_scale(const Rows& rows) {
       best = better ? d + step : best;
     }
   }
-  for (int round = 0; round < 2; ++round) {  // the codes that now are nearest
+  for (int round = 0; round < 2; ++round) {  // with the codes that are nearest now
     const ScaleSums<F> sums = measure<Codes>(rows, best);
     best += best != F{} ? ratio(sums.across, sums.along) : F{};
   }
   return peak == F{} ? F{} : best;
 }
 
-// d as f16 holds it: the nearest, and where few are near, the one with the least error.
+// Rounds d to f16: the nearest, or where f16 is coarse, the neighbour with the smallest error.
 template <class Errors, class F>
 F stored_by(const Errors& error_of, const F& d) {
   const F near = as_stored(d);
@@ -128,7 +128,7 @@ F stored_by(const Errors& error_of, const F& d) {
   return best;
 }
 
-// --- a scale and an offset: x = a * code + m, codes 0..MOST
+// --- scale and offset: x = a * code + m, codes 0..MOST
 
 template <class F>
 struct Line {
@@ -175,8 +175,8 @@ F error_of(const Rows& rows, const Line<F>& line) {
   return error;
 }
 
-// The line through the same codes with the least error, with m <= 0 where `below` says so.
-// *error becomes its error.
+// The line through the same codes with the smallest error, with m <= 0 if `below`. Sets *error to
+// its error.
 template <class F>
 Line<F> best_line(const Line<F>& line, const LineSums<F>& s, bool below, F* error) {
   const F area = s.w * s.w_cc - s.w_c * s.w_c;
@@ -203,9 +203,9 @@ Line<F> fit_line(const Rows& rows, bool below) {
   if (below) low = low > F{} ? F{} : low;
   const auto flat = high - low < all<F>(kNothing);
   const F width = flat ? all<F>(1) : high - low;
-  // Where the codes lie among the values tells more than how far apart they are: either end of the
-  // values is tried beyond the last code and short of it, more finely where codes are many, and
-  // farther beyond where they are few.
+  // The position of the codes within the values matters more than their spacing. At both ends,
+  // positions before the first or last code and beyond it are tried: more finely for many codes,
+  // and farther beyond for few.
   constexpr int kTries = MOST > 3 && MOST <= 15 ? 3 : 4;
   constexpr float kShort = MOST > 15 ? 0.7f : MOST > 3 ? 0.6f : 0.3f;  // codes
   constexpr float kBeyond = MOST > 15 ? 0.7f : MOST > 3 ? 0.6f : 0.9f;

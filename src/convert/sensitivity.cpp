@@ -1,5 +1,5 @@
-// Probes of several tensors are taken apart by proportional fitting: each tensor's slope is scaled
-// until the sums over all probes are what was measured.
+// Probes of several tensors are split by iterative proportional fitting: tensor slopes are scaled
+// until their sums match all measured changes.
 #include "convert/sensitivity.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Mean {
   }
 };
 
-// Slopes by tensor; 0 where no group has it.
+// Slope per tensor; 0 if no group contains it.
 std::vector<double> fitted(const std::vector<Group>& groups, size_t n_tensors) {
   std::vector<double> slope(n_tensors, 0), scale(n_tensors), count(n_tensors);
   for (const Group& g : groups) {
@@ -80,7 +80,7 @@ std::vector<Sensitivity> sensitivities_of(const gguf::Header& header,
   std::map<std::string_view, size_t> places;
   for (size_t i = 0; i < n; ++i) places[header.tensors[i].name] = i;
   std::vector<Sensitivity> out(n);
-  std::vector<std::vector<std::pair<double, double>>> points(n);  // of error and change
+  std::vector<std::vector<std::pair<double, double>>> points(n);  // (error, change)
   std::vector<Group> groups;
   for (const Probe& probe : probes) {
     if (!(probe.change > 0)) continue;
@@ -105,7 +105,7 @@ std::vector<Sensitivity> sensitivities_of(const gguf::Header& header,
   Mean all;
   for (size_t i = 0; i < n; ++i) {
     Sensitivity& s = out[i];
-    if (!points[i].empty()) {  // the line through the least and the greatest error
+    if (!points[i].empty()) {  // the line through the smallest and the largest error
       const auto [low, high] = std::minmax_element(points[i].begin(), points[i].end());
       s.known_ = Known::kAlone;
       s.slope_ = high->second / high->first;

@@ -1,4 +1,5 @@
-// Metadata without the keys of other containers, and reading with the turns that they stood for.
+// Copies metadata without the keys of other containers, and undoes their row permutations and
+// offsets on reading.
 #include "convert/source.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace {
 using gguf::Tensor;
 using gguf::TensorType;
 
-// Keys of the container that was read, not of the model.
+// Keys that describe the container, not the model.
 bool of_container(std::string_view key) {
   for (const std::string_view k :
        {"split.no", "split.count", "split.tensors.count", "sluice.format", "sluice.rope_neox",
@@ -32,8 +33,8 @@ std::string_view last_part(std::string_view name) {
   return dot == std::string_view::npos ? name : name.substr(dot + 1);
 }
 
-// Copies metadata. Mistral without a window is the llama architecture to every other program, so
-// where `llama` says so the keys that begin with its name are renamed.
+// Copies metadata. Mistral without a sliding window is architecture "llama" to other programs. If
+// `llama`, keys that begin with "mistral" are renamed.
 void copy_metadata(const gguf::Header& from, bool llama, gguf::Header* to) {
   gguf::MetadataWriter writer(to);
   for (const gguf::KeyValue& kv : from.metadata) {
@@ -62,7 +63,7 @@ Result<Source> Source::create(const gguf::Header& header, Sources sources) {
   out.header_.version = 3;
   out.header_.alignment = header.get_u64("general.alignment").value_or(32);
   out.header_.tensors = header.tensors;
-  std::erase_if(out.header_.tensors,  // another one says again
+  std::erase_if(out.header_.tensors,  // it duplicates another tensor
                 [](const Tensor& t) { return t.name == gguf::kHeadByCluster; });
   out.header_.n_files = header.n_files;
   out.rotate_half_ = header.get_bool("sluice.rope_neox").value_or(false);
@@ -73,16 +74,16 @@ Result<Source> Source::create(const gguf::Header& header, Sources sources) {
   for (const Tensor& t : out.header_.tensors) {
     const uint64_t rows = out.turn_of(t).head_rows;
     if (t.file >= sources.size())
-      return error(Code::kInternal, "a tensor of a file that is not open");
+      return error(Code::kInternal, "a tensor refers to a file that is not open");
     if (rows > 0 && (rows % 2 != 0 || (t.n_dims > 1 ? t.ne[1] : t.ne[0]) % rows != 0)) {
-      return error(Code::kBadShape, "the rows of tensor \"%s\" are no whole heads",
+      return error(Code::kBadShape, "the rows of tensor \"%s\" do not divide into attention heads",
                    gguf::printable(t.name).c_str());
     }
   }
   return out;
 }
 
-// The rest takes the embedding's name.
+// Gives the remainder tensor the embedding's name.
 Status Source::join_embedding() {
   for (Tensor& t : header_.tensors) {
     if (t.name != gguf::kEmbeddingRest) continue;
@@ -101,7 +102,7 @@ Source::Turn Source::turn_of(const Tensor& tensor) const {
   Turn turn;
   const std::string_view part = last_part(tensor.name);
   if (rotate_half_ && (part == "attn_q" || part == "attn_k")) turn.head_rows = head_size_;
-  // The delta rule's own norm is stored as it is used.
+  // The delta rule's norm is stored as it is used.
   const bool norm = part == "output_norm" || (part.ends_with("_norm") && part != "ssm_norm");
   if (norm && tensor.name.ends_with(".weight")) turn.offset = norm_offset_;
   return turn;
@@ -135,12 +136,12 @@ Status Source::read_stored(const Tensor& tensor, uint64_t first, uint64_t n,
                            std::span<uint8_t> bytes, float* out, const RowOrder* order) const {
   const gguf::TypeInfo& info = *gguf::type_info(tensor.type);
   const uint64_t n_bytes = n / info.block_size * info.block_bytes;
-  if (n_bytes > bytes.size()) return error(Code::kInternal, "no room to read weights");
+  if (n_bytes > bytes.size())
+    return error(Code::kInternal, "the buffer for reading weights is too small");
   const uint64_t at = first / info.block_size * info.block_bytes;
   SLUICE_RETURN_IF_ERROR(read_bytes(tensor, at, bytes.first(static_cast<size_t>(n_bytes)), order));
   const auto count = static_cast<int64_t>(n);
-  if (tensor.type ==
-      TensorType::kF16) {  // what most files come in: the fast way to the same values
+  if (tensor.type == TensorType::kF16) {  // the most common type: a fast path to the same values
     kernels::best().f16_to_f32(reinterpret_cast<const kernels::f16*>(bytes.data()), count, out);
   } else {
     kernels::best().dequantize(static_cast<kernels::Type>(tensor.type), bytes.data(), count, out);
@@ -153,7 +154,7 @@ Status Source::read(const Tensor& tensor, uint64_t first, uint64_t n, std::span<
   const Turn turn = turn_of(tensor);
   if (turn.head_rows == 0) {
     SLUICE_RETURN_IF_ERROR(read_stored(tensor, first, n, bytes, out, order));
-  } else {  // row 2 i + p of a head is row p half + i of the checkpoint's
+  } else {  // row 2 i + p of a head is row p * half + i of the checkpoint
     const uint64_t cols = tensor.n_dims > 1 ? tensor.ne[0] : 1, half = turn.head_rows / 2;
     for (uint64_t done = 0; done < n;) {
       const uint64_t row = (first + done) / cols, col = (first + done) % cols;
@@ -172,7 +173,7 @@ Status Source::read(const Tensor& tensor, uint64_t first, uint64_t n, std::span<
     finite = finite && std::fabs(out[i]) <= 3.402823466e38f;
   }
   if (finite) return {};
-  return error(Code::kBadWeights, "tensor \"%s\" has a value that is not a number",
+  return error(Code::kBadWeights, "tensor \"%s\" has a value that is not finite",
                gguf::printable(tensor.name).c_str());
 }
 

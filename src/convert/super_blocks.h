@@ -1,6 +1,7 @@
-// Blocks of 256 values whose parts have whole-number scales of their own under one f16: first each
-// part's best real scale, then the whole numbers near it that have the least error as decoded, then
-// the f16 by least squares over all parts, and again while that helps. Parts lie side by side.
+// Fits blocks of 256 values whose parts have integer scales under one f16 scale. First each part's
+// best real scale is found, then the nearby integer with the smallest decoded error. The f16 scale
+// follows by least squares over all parts, and both steps repeat while that helps. Parts are SIMD
+// lanes.
 #pragma once
 
 #include "convert/scale_search.h"
@@ -8,7 +9,7 @@
 namespace sluice::convert {
 namespace {
 
-// Decoded codes, value by value, in the order of the block.
+// Writes decoded codes in block order.
 template <class Rows>
 void codes_in_order(const typename Rows::F (&codes)[Rows::kValues], int offset, uint8_t* q) {
   for (int l = 0; l < Rows::kRows; ++l) {
@@ -27,7 +28,7 @@ struct ScaledParts {
   F codes[Rows::kValues] = {};
 };
 
-// Chooses the scales for d; returns the error, and the least-squares step of d in *step.
+// Chooses the integer scales for d. Returns the error; *step is the least-squares step of d.
 template <class Codes, int LEAST, int MOST, class Rows, class F = typename Rows::F>
 float choose_scales(const Rows& rows, float d, const F& wanted, F* scale, float* step) {
   const F near = nearest(clamped(wanted * (d == 0 ? 0 : 1 / d), LEAST, MOST));
@@ -51,7 +52,7 @@ void fit_parts(const Rows& rows, ScaledParts<Rows>* out) {
   *out = {};
   if (peak == 0) return;
   float least = 3e38f;
-  // The scale that is largest gets the lowest number, or one a little beyond it.
+  // The largest scale maps to the lowest integer, or to one a little beyond it.
   for (const float end : {static_cast<float>(LEAST), LEAST * 1.06f, LEAST * 0.94f}) {
     float d = as_stored_away(peak / end);
     for (int round = 0; round < 3; ++round) {
@@ -85,12 +86,12 @@ struct LineParts {
   F codes[Rows::kValues] = {};
 };
 
-// The sums from which d and dmin follow by least squares.
+// Sums from which least squares gives d and dmin.
 struct PairSums {
   double error = 0, across_d = 0, across_m = 0, dd = 0, dm = 0, mm = 0;
 };
 
-// Chooses scale and minimum of every part among the whole numbers about those in scale and lowest.
+// Chooses each part's scale and minimum among the integers next to those in scale and lowest.
 template <int MOST, int LIMIT, class Rows, class F = typename Rows::F>
 PairSums choose_lines(const Rows& rows, float d, float dmin, F* scale, F* lowest) {
   const auto line_of = [&](const F& s, const F& m) { return Line<F>{d * s, -(dmin * m)}; };

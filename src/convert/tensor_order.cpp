@@ -1,5 +1,5 @@
-// The order of use, by names: it must hold for every family, also for one that the engine cannot
-// run.
+// Sorts tensors in the order of use by name only, so that it works for every model family, even
+// ones that the engine does not support.
 #include <algorithm>
 #include <compare>
 
@@ -8,8 +8,8 @@
 namespace sluice::convert {
 namespace {
 
-// Parts of names in the order in which a layer's operations come; the first that a name has
-// decides, so longer ones stand before those that they contain.
+// Parts of names in the order of a layer's operations. The first match decides, so longer names
+// come before those they contain.
 constexpr std::string_view kParts[] = {
     "attn_norm",      "ssm_in",         "shortconv.in",  "attn_qkv",
     "attn_q_a",       "attn_q_b",       "attn_q_norm",   "attn_q.",
@@ -30,7 +30,7 @@ size_t rank_in_layer(std::string_view name) {
 }
 
 struct Place {
-  int stage = 0;  // before the layers, an encoder's, the layers, behind them
+  int stage = 0;  // before the layers, encoder, layers, behind them
   int32_t layer = 0;
   size_t rank = 0;
   uint32_t index = 0;

@@ -1,5 +1,5 @@
-// Codes -1, 0 and 1: whoever is nearest to zero becomes zero, and of all such cuts the best is
-// found.
+// Fits codes -1, 0 and 1: values nearest to zero become zero, and the best threshold is found
+// exactly.
 #pragma once
 
 #include "convert/row_simd.h"
@@ -10,7 +10,7 @@ namespace {
 struct Weighed {
   float size, w;
 };
-// Shell sort, largest first: short, and of a bounded number of steps for 256 values or 64.
+// Shell sort, largest first: little code, and a bounded number of steps for 256 or 64 values.
 template <int N>
 void sort_down(Weighed* v) {
   for (const int gap : {132, 57, 23, 10, 4, 1}) {
@@ -29,7 +29,8 @@ float fit_ternary(const float* x, const float* w) {
   for (int i = 0; i < N; ++i) sorted[i] = {size_of(x[i]), w[i]};
   sort_down<N>(sorted);
   double sum = 0, weight = 0, best = 0, d = 0;
-  for (const Weighed& v : sorted) {  // with so many at +-d the error falls by sum^2 / weight
+  // With the first values at +-d, the error falls by sum^2 / weight.
+  for (const Weighed& v : sorted) {
     sum += static_cast<double>(v.w) * v.size;
     weight += v.w;
     if (weight > 0 && sum * sum / weight > best) {

@@ -1,4 +1,4 @@
-// The mixtures as a function of role and layer.
+// Quantization mixes as a function of a tensor's role and layer.
 #include "convert/types.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ using gguf::Header;
 using gguf::Tensor;
 using T = gguf::TensorType;
 
-// llama.cpp has no numbers for files of QSF's own types: theirs are the types'.
+// llama.cpp has no file type numbers for QSF's own types; the type's number is used.
 constexpr Recipe kRecipes[] = {
     {"f32", T::kF32, 0},        {"f16", T::kF16, 1},        {"bf16", T::kBF16, 32},
     {"q4_0", T::kQ4_0, 2},      {"q4_1", T::kQ4_1, 3},      {"q5_0", T::kQ5_0, 8},
@@ -49,7 +49,7 @@ bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// What a quantized form would spoil for next to no bytes.
+// Tensors where quantization hurts and saves almost nothing.
 bool stays_as_it_is(const Tensor& t) {
   if (t.n_dims < 2 || !t.name.ends_with("weight")) return true;
   if (t.name == "position_embd.weight" || t.name == "token_types.weight") return true;
@@ -98,7 +98,7 @@ Role role_of(std::string_view name) {
   return has(name, "ffn_down") ? Role::kDown : Role::kOther;
 }
 
-// The number of `key` of the model's architecture; of a list by layers, its first.
+// The value of `key` for the model's architecture; for a list by layer, its first value.
 uint64_t hyperparameter(const Header& header, std::string_view key) {
   const std::string arch(header.get_string("general.architecture").value_or(""));
   const gguf::Value* value = header.find(arch + "." + std::string(key));
@@ -107,7 +107,7 @@ uint64_t hyperparameter(const Header& header, std::string_view key) {
                                                 : value->as_u64().value_or(0);
 }
 
-// A mixture at work on the tensors of one model, in their order.
+// Applies a quantization mix to the tensors of one model, in order.
 class Mixture {
  public:
   Mixture(const Header& header, const Recipe& recipe, bool has_imatrix)
@@ -238,7 +238,7 @@ class Mixture {
   uint64_t n_experts_, groups_ = 1;
 };
 
-// What holds rows that are no whole blocks of `type`.
+// A type whose blocks fit rows of `cols` values, if `type` does not.
 Choice fitting(T type, uint64_t cols) {
   const auto fits = [cols](T t) { return cols % gguf::type_info(t)->block_size == 0; };
   if (fits(type)) return {type, false};
@@ -302,8 +302,8 @@ Result<const Recipe*> find_recipe(std::string_view name) {
     if (r.name == lower) return &r;
     known.append(known.empty() ? "" : ", ").append(r.name);
   }
-  return error(Code::kInvalidArgument, "\"%.32s\" is no weight type; there are %s", lower.c_str(),
-               known.c_str());
+  return error(Code::kInvalidArgument, "unknown quantization type \"%.32s\"; use one of %s",
+               lower.c_str(), known.c_str());
 }
 
 std::vector<Choice> choose_types(const Header& header, const Recipe& recipe, bool pure,

@@ -1,6 +1,6 @@
-// Which type each tensor gets: the names that llama-quantize has for types and mixtures, what they
-// mean for which tensor, and what takes the place of a type that a row's length does not fit.
-// Source of the rules: llama.cpp, src/llama-quant.cpp (MIT).
+// Chooses each tensor's type: the names that llama-quantize has for types and mixes, what they mean
+// for each tensor, and the fallback if a row's length does not fit a type. Source of the rules:
+// llama.cpp, src/llama-quant.cpp (MIT).
 #pragma once
 
 #include <cstdint>
@@ -15,36 +15,37 @@ namespace sluice::convert {
 
 struct Recipe {
   std::string_view name;  // "q4_k_m"
-  gguf::TensorType type;  // of most matrices
+  gguf::TensorType type;  // type of most matrices
   uint32_t file_type;     // general.file_type
 };
 
-// By name, in any case. kInvalidArgument lists the names.
+// Finds a recipe by name, ignoring case. Errors: kInvalidArgument, listing the names.
 [[nodiscard]] Result<const Recipe*> find_recipe(std::string_view name);
 
 struct Choice {
   gguf::TensorType type;
-  bool fallback = false;  // the wanted type's blocks do not fit the rows
-  bool raised = false;    // a smaller type does not hold the outliers
+  bool fallback = false;  // the rows do not fit the requested type's blocks
+  bool raised = false;    // a smaller type does not keep the outliers
 };
 
-// Types for header.tensors, which are in the order of use. pure: every matrix gets recipe.type.
+// Types for header.tensors, which must be in the order of use. `pure`: every matrix gets
+// recipe.type.
 [[nodiscard]] std::vector<Choice> choose_types(const gguf::Header& header, const Recipe& recipe,
                                                bool pure, bool has_imatrix);
-// The same where no type is asked for: vectors become f32, everything else stays.
+// Types if none is requested: small float tensors become f32, all others are kept.
 [[nodiscard]] std::vector<Choice> keep_types(const gguf::Header& header);
 
-// Whether a tensor's values may be quantized: a matrix, and none that a few bytes more serve
-// better.
+// Whether a tensor's values may be quantized: matrices, except those where quantization hurts and
+// saves almost nothing.
 [[nodiscard]] bool is_quantizable(const gguf::Tensor& tensor);
-// The file type of a file most of whose bytes have this type.
+// The file type for a file whose bytes are mostly of this type.
 [[nodiscard]] uint32_t file_type_of(gguf::TensorType type);
 
-// The positions of header.tensors in the order in which a pass uses them: embeddings, then layer by
-// layer, within one as its operations follow each other, then the head.
+// Indexes of header.tensors in the order of use: embeddings, each layer's tensors in the order of
+// its operations, then the head.
 [[nodiscard]] std::vector<uint32_t> order_of_use(const gguf::Header& header);
 
-// The layer of "blk.7.attn_q.weight", -1 for a tensor of none.
+// The layer of "blk.7.attn_q.weight"; -1 for a tensor outside the layers.
 [[nodiscard]] int32_t layer_of(std::string_view name);
 
 }  // namespace sluice::convert

@@ -1,4 +1,4 @@
-// Chains of positions by the hash of their last two tokens.
+// Positions are chained by the hash of their last two tokens.
 #include "draft/ngram.h"
 
 #include <algorithm>
@@ -7,9 +7,9 @@
 namespace sluice::draft {
 namespace {
 
-constexpr int32_t kMaxCandidates = 32;  // looked at for one guess
+constexpr int32_t kMaxCandidates = 32;  // positions compared per proposal
 
-int32_t capacity_for(int32_t n_ctx) {  // the last token said may have no place in the context
+int32_t capacity_for(int32_t n_ctx) {  // plus the last token, which may not be in the context
   return std::clamp(n_ctx, 1, NgramIndex::kMaxTokens - 1) + 1;
 }
 
@@ -37,7 +37,7 @@ Status NgramIndex::allocate(int32_t n_ctx) {
   return {};
 }
 
-// Of the chain of a position, by its token and the one before it.
+// The hash slot of a position, from its token and the one before it.
 size_t NgramIndex::slot(int32_t at) const {
   const uint32_t sum = static_cast<uint32_t>(tokens_[at]) * 0x9e3779b1u +
                        static_cast<uint32_t>(tokens_[at - 1]) * 0x85ebca77u;
@@ -65,11 +65,11 @@ void NgramIndex::halve() {
   for (size_ = 0; size_ < kept; ++size_) link(size_);
 }
 
-// How many tokens up to `at` are the text's last ones.
+// How many tokens up to `at` equal the text's last tokens.
 int32_t NgramIndex::match(int32_t at) const {
-  const int32_t most = std::min(at + 1, kLongestMatch);
+  const int32_t max = std::min(at + 1, kLongestMatch);
   int32_t n = 0;
-  while (n < most && tokens_[at - n] == tokens_[size_ - 1 - n]) ++n;
+  while (n < max && tokens_[at - n] == tokens_[size_ - 1 - n]) ++n;
   return n;
 }
 

@@ -1,4 +1,4 @@
-// Running estimates, and the choice that follows from them.
+// Running estimates of latency and acceptance rate, and the draft length chosen from them.
 #include "draft/policy.h"
 
 #include <algorithm>
@@ -7,18 +7,19 @@
 namespace sluice::draft {
 namespace {
 
-constexpr double kPerToken = 0.1;  // of a pass: what one more token is taken for, unmeasured
-// Passes after which a figure is measured anew: one that may have been an accident, any other.
+constexpr double kPerToken = 0.1;  // assumed cost of one more token, as a share of a pass
+// Passes after which a latency is measured again: a doubtful one, any other.
 constexpr uint32_t kDoubted = 32, kForgotten = 512;
-constexpr double kAccident = 1.1;  // times what was expected
-constexpr double kDrift = 0.125;   // of a change in one length's time: the machine's, for all
-constexpr double kMinGain = 1.03;
-constexpr double kTryShare = 0.01;  // of the time, for sources that did not pay
-constexpr int32_t kTryPasses = 16;  // after which a try was worth it
-constexpr int32_t kMaxWait = 1 << 14;
-// What a source is taken for that has not been asked, and how many guesses that is worth.
+constexpr double kAccident =
+    1.1;                          // a first latency above this multiple of the estimate is doubtful
+constexpr double kDrift = 0.125;  // share of one size's change that is applied to all sizes
+constexpr double kMinGain = 1.03;      // required speed relative to no drafting
+constexpr double kTryShare = 0.01;     // share of the time that retries may take
+constexpr int32_t kTryPasses = 16;     // passes after which a retry counts as successful
+constexpr int32_t kMaxWait = 1 << 14;  // tokens
+// Assumed acceptance rate of a source that is not measured, and its weight in draft tokens.
 constexpr double kHope = 0.75, kHopeful = 2;
-constexpr size_t kFirstDrafts = 2;  // at most, where a try begins: hope alone speaks for them
+constexpr size_t kFirstDrafts = 2;  // most draft tokens in the first pass of a retry
 
 }  // namespace
 
@@ -27,7 +28,7 @@ bool BatchLatency::known(int32_t tokens) const {
   return e.ms > 0 && (tokens == 1 || count_ - e.seen < (e.doubtful ? kDoubted : kForgotten));
 }
 
-// One pass that was held up does not count for more than twice what was known.
+// A pass counts for at most twice the latency known so far, in case it was delayed.
 void BatchLatency::note(int32_t tokens, double ms) {
   if (tokens < 1 || tokens > kMaxPass || !(ms > 0)) return;
   Entry& e = entries_[static_cast<size_t>(tokens)];
@@ -47,7 +48,7 @@ void BatchLatency::note(int32_t tokens, double ms) {
 double BatchLatency::estimate(int32_t tokens) const {
   tokens = std::clamp(tokens, 1, kMaxPass);
   int32_t below = 0, above = 0, least = 0;
-  double most = INFINITY;  // a longer pass costs no less
+  double most = INFINITY;  // upper bound: a longer pass never takes less time
   for (int32_t n = 1; n <= kMaxPass; ++n) {
     if (!known(n)) continue;
     if (least == 0) least = n;

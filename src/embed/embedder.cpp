@@ -1,4 +1,4 @@
-// Packing, and the finishing of rows.
+// Packs texts into passes and post-processes the result rows.
 #include "embed/embedder.h"
 
 #include <algorithm>
@@ -17,11 +17,12 @@ namespace {
 Status check(const Options& options, Pooling pooling, int32_t width) {
   if (width == 0) return error(Code::kInvalidArgument, "this model has no ranking head");
   if (options.dimensions < 0 || options.dimensions > width) {
-    return error(Code::kInvalidArgument, "%d dimensions are not between 1 and the model's %d",
-                 options.dimensions, width);
+    return error(Code::kInvalidArgument,
+                 "dimensions is %d but must be between 1 and the model's %d", options.dimensions,
+                 width);
   }
   if (options.dimensions > 0 && pooling == Pooling::kRank) {
-    return error(Code::kInvalidArgument, "scores have no dimensions to choose");
+    return error(Code::kInvalidArgument, "the dimensions option does not apply to scores");
   }
   return {};
 }
@@ -43,12 +44,12 @@ Status Embedder::begin(std::span<const Token> tokens, std::span<const int32_t> e
     if (n > n_ctx) {
       return error(Code::kPromptTooLong,
                    "text %zu has %lld tokens but the context holds %d: shorten it, or load with a "
-                   "larger one",
+                   "larger context",
                    i + 1, static_cast<long long>(n), n_ctx);
     }
   }
   if ((ends.empty() ? 0 : static_cast<size_t>(ends.back())) != tokens.size()) {
-    return error(Code::kInvalidArgument, "the texts do not end where their tokens do");
+    return error(Code::kInvalidArgument, "the last text does not end at the last token");
   }
   tokens_ = tokens;
   ends_ = ends;
@@ -68,7 +69,7 @@ Result<bool> Embedder::next() {
   return true;
 }
 
-// As many whole texts as fit; a text that does not fit alone, in parts.
+// Takes as many complete texts as fit, or a part of a text that does not fit into one pass.
 Status Embedder::begin_pass() {
   const session::Engine& engine = session_.engine();
   const int32_t batch = engine.plan().n_batch;
@@ -103,7 +104,7 @@ Status Embedder::begin_pass() {
 
 session::Step Embedder::step(int32_t max_ops) {
   if (session_.busy() && n_tokens_ > session_.engine().plan().n_batch) {
-    session_.cancel();  // the budget has shrunk: fewer texts at once
+    session_.cancel();  // the budget has shrunk: repeat with fewer texts
     if (!begin_pass().ok()) return session::Step::kFailed;
   }
   const bool busy = session_.busy();
@@ -142,7 +143,7 @@ std::span<const float> Embedder::result(int32_t i) const {
 
 namespace {
 
-// Text of a user's in a prompt: no control token is made of it.
+// Marks user text in a prompt as literal, so that no control tokens are parsed from it.
 std::string quoted(std::string_view text) {
   std::string out(tokenizer::kPlainBegin);
   for (size_t at = 0; at < text.size();) {

@@ -1,4 +1,5 @@
-// What guesses cost, which part of a text the model reads, and its passes.
+// Estimates the cost of drafting, chooses the part of the text that the draft model reads, and runs
+// its forward passes.
 #include "generate/draft_model.h"
 
 #include <algorithm>
@@ -6,11 +7,11 @@
 namespace sluice::generate {
 namespace {
 
-// What it reads of a text that it has fallen behind: the first tokens, on which attention rests,
-// and as many of the last ones as cost so many passes of the target.
+// A draft model that has fallen behind skips the middle of the text. It reads the first tokens
+// (attention sinks) and as many of the last ones as cost kTailPasses forward passes of the target.
 constexpr size_t kBeginning = 4, kMinTail = 16;
 constexpr double kTailPasses = 2;
-constexpr double kLatePasses = 16;  // over which that is spread
+constexpr double kLatePasses = 16;  // passes over which that cost is spread
 
 }  // namespace
 
@@ -28,10 +29,10 @@ void DraftModel::end() {
   target_ = nullptr;
 }
 
-// The part of the text that the session is to hold. Returns how many tokens of it are missing.
+// Sets text_ to the tokens that the session should hold. Returns how many of them are missing.
 size_t DraftModel::take_text(std::span<const Token> upcoming) {
   const std::span<const Token> held = target_->tokens();
-  if (held.size() < kBeginning + skipped_) skipped_ = 0;  // a recurrent state went back so far
+  if (held.size() < kBeginning + skipped_) skipped_ = 0;  // the target was rewound that far
   const size_t head = skipped_ > 0 ? kBeginning : 0;
   const std::span<const Token> tail = held.subspan(head + skipped_);
   text_.assign(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(head));
@@ -42,14 +43,14 @@ size_t DraftModel::take_text(std::span<const Token> upcoming) {
   return std::max<size_t>(1, static_cast<size_t>(text_.end() - same));
 }
 
-// What the next guesses cost, and what is to be read before them.
+// Estimates the cost of the next draft tokens and of the tokens that must be read before them.
 void DraftModel::weigh(std::span<const Token> upcoming) {
   session::Engine &engine = session_.engine(), &target = target_->engine();
   const draft::BatchLatency& costs = engine.costs();
   const auto weights = [](const session::Engine& e) {
     return static_cast<double>(e.plan().weights.total_bytes);
   };
-  // Until it is measured it is taken for as fast as the target for its size.
+  // Until it is measured, assume the target's speed per byte of weights.
   const double pass = target.costs().estimate(1);
   const double expected = pass * weights(engine) / weights(target);
   const double unit = costs.measured() ? 1 : expected;
@@ -70,7 +71,7 @@ void DraftModel::weigh(std::span<const Token> upcoming) {
       missing = take_text(upcoming);
     }
   }
-  // A prompt's pass tells little of a single token's, so it speaks against no guess.
+  // A prompt pass says little about the cost of a single token, so it may not raise the estimate.
   const double single = costs.known(1) ? cost(1) : std::min(cost(1), expected);
   setting_.each_ms = single + taking_ms_;
   setting_.late_ms = cost(missing) - cost(1);

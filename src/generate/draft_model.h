@@ -1,5 +1,5 @@
-// A smaller model with the same vocabulary as a source of guesses: it writes what it would say next
-// on a sequence of its own, for as long as that promises to pay.
+// Speculative decoding with a smaller draft model of the same vocabulary. It generates draft tokens
+// on its own sequence for as long as they are expected to speed up decoding.
 #pragma once
 
 #include "generate/model_drafts.h"
@@ -8,7 +8,7 @@ namespace sluice::generate {
 
 class DraftModel final : public ModelDrafts {
  public:
-  // The session outlives this and does nothing else; its engine is not the target's.
+  // The session must outlive this and be used by nothing else. Its engine is not the target's.
   explicit DraftModel(session::Session& session) : session_(session) {}
 
   void start(session::Session& target, size_t most) override;
@@ -26,8 +26,8 @@ class DraftModel final : public ModelDrafts {
   void abandon() override { session_.cancel(); }
 
   session::Session& session_;
-  std::vector<Token> text_;  // the target's, or its beginning and end
-  size_t skipped_ = 0;       // tokens between them
+  std::vector<Token> text_;  // the target's tokens, or only the first and last of them
+  size_t skipped_ = 0;       // tokens omitted between those
   bool given_up_ = false;
 };
 

@@ -1,4 +1,4 @@
-// The split of the budget, from both headers, before either is opened.
+// Splits the budget using both models' memory plans.
 #include "generate/draft_pair.h"
 
 #include <algorithm>
@@ -18,7 +18,8 @@ Result<MemoryPlan> plan_of(const gguf::Header& header, const EngineOptions& opti
   return std::move(found->plan);
 }
 
-// The plan within the budget; where that is too small, one that says what would not be.
+// The plan within the budget. If the budget is too small, a plan without one, whose minimum then
+// tells what is needed.
 Result<MemoryPlan> plan_or_least(const gguf::Header& header, EngineOptions options) {
   Result<MemoryPlan> plan = plan_of(header, options);
   if (plan.ok() || plan.status().code() != Code::kBudgetTooSmall) return plan;
@@ -62,7 +63,8 @@ Status check_same_vocabulary(const tokenizer::Tokenizer& model, const tokenizer:
   for (tokenizer::Token id = 0; id < most; ++id) {
     if (id >= model.n_vocab() || id >= draft.n_vocab() || model.piece(id) != draft.piece(id)) {
       return error(Code::kInvalidArgument,
-                   "the draft model has another vocabulary: its token %d is not the model's", id);
+                   "the draft model has another vocabulary: its token %d differs from the model's",
+                   id);
     }
   }
   return {};
@@ -81,7 +83,8 @@ Result<PairOptions> share_budget(const gguf::Header& model, const EngineOptions&
   out.model.spare = out.draft.spare = nullptr;
   const Result<MemoryPlan> plan = plan_or_least(model, out.model);
   if (!plan.ok()) return plan.status();
-  // It keeps the model's text, which fits where its plan has room for an answer unless it is long.
+  // The draft model keeps a copy of the target's tokens. Up to kFits of them fit into the space
+  // that its plan has for a generation; beyond that they are counted here.
   constexpr int32_t kFits = 8192;
   const auto beyond = static_cast<uint64_t>(std::max(0, plan->n_ctx - kFits));
   out.draft.base_bytes += beyond * sizeof(tokenizer::Token);
@@ -109,7 +112,7 @@ Result<PairOptions> share_budget(const gguf::Header& model, const EngineOptions&
   const uint64_t budget = options.memory_budget;
   if (budget == 0) return out;
   if (budget < out.minimum) return pair_too_small(budget, out.minimum);
-  // Left free of the whole, and so once.
+  // The spare bytes are subtracted once, from the whole budget.
   const uint64_t left = spare(budget);
   out.draft.memory_budget =
       draft_share(budget - left, plan->minimum, least->minimum, round_up(most->total(), page));

@@ -1,7 +1,7 @@
-// A model and a smaller one that guesses for it, under one budget. The smaller one gets what keeps
-// it in memory whole, because it runs several times for each pass of the other, but at most half of
-// the budget; the rest holds weights of the model, which streams what does not fit. Where the files
-// come from is a matter of whoever opens the two: native programs and the browser's binding.
+// Splits one memory budget between a model and its draft model. The draft model runs several times
+// per forward pass of the model, so it gets enough memory to be fully resident, but at most half of
+// the budget. The model gets the rest and streams what does not fit. Opening the files is left to
+// the callers: native programs and the browser's binding.
 #pragma once
 
 #include "gguf/gguf.h"
@@ -9,34 +9,34 @@
 
 namespace sluice::generate {
 
-// How each of the two is opened. They compute in turns: the draft takes the model's threads
-// (EngineOptions::pool), or they would have to be woken for each guess.
+// Options for opening each model. They compute in turns, so the draft model uses the model's
+// threads (EngineOptions::pool): threads of its own would have to be woken for each draft token.
 struct PairOptions {
   session::EngineOptions model, draft;
-  uint64_t minimum = 0;  // the smallest budget for both
+  uint64_t minimum = 0;  // bytes: the smallest budget for both
 };
 
-// Splits the budget of `options`, from both headers, before either is opened. What `options` say is
-// taken, and left free, is the model's part; the draft gets neither adapters nor grammars, one
-// session, and no longer a context than it has learned. `draft_base`: bytes taken for it already.
-// Errors: session::inspect's of either, those of the draft saying so; kBudgetTooSmall for the sum,
-// naming the smallest for both.
+// Splits the budget of `options` using both headers, before either model is opened. The base and
+// spare bytes of `options` count for the model. The draft model gets no adapters and no grammars,
+// one session, and a context no longer than it was trained with. `draft_base`: bytes already taken
+// for the draft model. Errors: session::inspect's of either model (the draft model's say so);
+// kBudgetTooSmall for both together, naming the smallest budget.
 [[nodiscard]] Result<PairOptions> share_budget(const gguf::Header& model,
                                                const session::EngineOptions& options,
                                                const gguf::Header& draft, uint64_t draft_base);
 
-// The draft's part of what is free, which is enough for both: where their plans say what they need
-// at least, and what the draft takes whole.
+// The draft model's share of `free` bytes, which must be enough for both minimums. `draft_whole`:
+// bytes with which the draft model is fully resident.
 [[nodiscard]] uint64_t draft_share(uint64_t free, uint64_t model_minimum, uint64_t draft_minimum,
                                    uint64_t draft_whole);
 
 [[nodiscard]] Status pair_too_small(uint64_t budget, uint64_t least);
 
-// Whether every id stands for the same text in both. Errors: kInvalidArgument.
+// Checks that every token id has the same text in both. Errors: kInvalidArgument.
 [[nodiscard]] Status check_same_vocabulary(const tokenizer::Tokenizer& model,
                                            const tokenizer::Tokenizer& draft);
 
-// An error of what was done for the draft.
+// Adds "the draft model: " to an error's message.
 [[nodiscard]] Status of_draft(const Status& status);
 
 }  // namespace sluice::generate

@@ -1,4 +1,4 @@
-// Guesses and their judging.
+// Chooses between sources of draft tokens and counts how many are accepted.
 #include "generate/drafter.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ Drafter::Drafter(session::Session& target, const Drafts& options)
   trust_.settle();
 }
 
-// What was learned is there for the next text.
+// Keeps the acceptance statistics for the next generation.
 Drafter::~Drafter() {
   target_.engine().draft_state().trust = trust_;
   if (options_.model != nullptr) options_.model->end();
@@ -20,7 +20,8 @@ Status Drafter::start(std::span<const Token> prompt) {
   const session::MemoryPlan& plan = target_.engine().plan();
   if (plan.draft_max == 0 && plan.n_ctx > 2) {
     return error(Code::kBudgetTooSmall,
-                 "the model was loaded without room for drafts: ask for it on loading");
+                 "the model was loaded without memory for draft tokens: set the draft option when "
+                 "loading");
   }
   const size_t most = static_cast<size_t>(plan.draft_max);
   tokens_.resize(most);
@@ -31,8 +32,8 @@ Status Drafter::start(std::span<const Token> prompt) {
   return {};
 }
 
-// A guess counts as right or wrong while all before it were right, whether a pass checked it or
-// not.
+// A draft token counts as right or wrong while all before it were right, whether or not a forward
+// pass checked it.
 void Drafter::said(Token token) {
   ++said_;
   index_.push(token);
@@ -76,7 +77,8 @@ void Drafter::take_from_source(size_t most) {
   checked_ = n_;
 }
 
-// Each guess that is right makes the match longer.
+// Every right draft token makes the match one longer, so the i-th has the chance of a match of
+// match_ + i.
 draft::Choice Drafter::draft_by_ngram(size_t most, const draft::Setting& setting) {
   match_ = index_.propose(tokens_);
   if (match_ == 0) return {};

@@ -1,10 +1,10 @@
-// The generation as a small machine: passes of the session and choices of a token take turns, and
-// every call of step() is a part of one or the other. All that can be said of a token is settled
-// where it is chosen, before its own pass: its text, whether it ends the answer, its
-// log-probabilities. (So a constraint has its place between logits and sampler in choose(), and a
-// draft behind the tokens with which go_on() begins the next pass.) A pass that checks guesses has
-// logits for each: tokens are chosen from them one after another, by the very calls that as many
-// passes would have made, for as long as the guesses are what was chosen.
+// The generation is a state machine that alternates forward passes and sampling; each step() does a
+// part of one of them. A token's text, log-probabilities and whether it ends the generation are
+// settled when it is sampled, before its own forward pass. A constraint therefore sits between
+// logits and sampler in choose(), and draft tokens follow the tokens with which go_on() begins the
+// next pass. A pass that checks draft tokens has logits for each of them. Tokens are sampled from
+// them one after another, by the same calls that separate passes would make, until one differs from
+// its draft token.
 #include "generate/generation.h"
 
 #include <algorithm>
@@ -30,14 +30,15 @@ Status validate(const Options& options) {
                  options.logprobs, kMaxTopLogprobs);
   }
   if (options.stop.size() > static_cast<size_t>(kMaxStops)) {
-    return error(Code::kInvalidArgument, "%zu stop strings are given but %d is the most",
+    return error(Code::kInvalidArgument, "%zu stop strings are given but at most %d are allowed",
                  options.stop.size(), kMaxStops);
   }
   for (const std::string& stop : options.stop) {
     if (stop.empty()) return error(Code::kInvalidArgument, "a stop string is empty");
     if (stop.size() > kMaxStopBytes) {
-      return error(Code::kInvalidArgument, "a stop string has %zu bytes but %zu is the most",
-                   stop.size(), kMaxStopBytes);
+      return error(Code::kInvalidArgument,
+                   "a stop string has %zu bytes but at most %zu are allowed", stop.size(),
+                   kMaxStopBytes);
     }
     if (!tokenizer::is_valid_utf8(stop)) {
       return error(Code::kInvalidArgument, "a stop string is not UTF-8");
@@ -46,17 +47,19 @@ Status validate(const Options& options) {
   return {};
 }
 
-// Why the sampler found no token.
+// The error for a sampler that found no token.
 Status no_token(std::span<const float> logits) {
   for (const float logit : logits) {
     if (logit > -INFINITY) {
-      return error(Code::kInvalidArgument, "logit_bias bans every token that the model can say");
+      return error(Code::kInvalidArgument,
+                   "logit_bias bans every token that the model can generate");
     }
   }
   return error(Code::kCorrupt, "the model's logits are not numbers: its weights are damaged");
 }
 
-// A prompt that is answered by another part of the model, and the token that answers begin with.
+// The prompt of an encoder-decoder model: encoder tokens (inverted), then the decoder's start
+// token.
 std::vector<Token> as_source(std::span<const Token> prompt, Token start) {
   std::vector<Token> out;
   for (const Token token : prompt) out.push_back(~token);
@@ -75,7 +78,7 @@ double Counts::prompt_tokens_per_second() const {
 }
 
 double Counts::tokens_per_second() const {
-  return rate(generated - 1, generate_ms);  // the first one comes of the prompt's pass
+  return rate(generated - 1, generate_ms);  // the first token comes from the prompt's pass
 }
 
 struct Generation::Impl {
@@ -88,7 +91,7 @@ struct Generation::Impl {
         sampler(o.sampling, s.engine().program().hp.n_vocab),
         decoder(tokenizer),
         filter(options.stop) {
-    // A decoder's passes are not planned for guesses, which change no answer.
+    // Encoder-decoder models have no memory planned for draft tokens, so they decode without.
     if (o.drafts.any() && s.engine().program().decoder == 0) drafter.emplace(s, o.drafts);
   }
   ~Impl() { cancel(); }
@@ -119,19 +122,19 @@ struct Generation::Impl {
   const tokenizer::Tokenizer& tokenizer;
   const Options options;
   sample::Sampler sampler;
-  tokenizer::StreamDecoder decoder;  // sees no prompt: its first token continues a text
+  tokenizer::StreamDecoder decoder;  // sees no prompt; its first token continues a text
   StopFilter filter;
-  std::unique_ptr<grammar::Matcher> matcher;  // null: the answer is free
+  std::unique_ptr<grammar::Matcher> matcher;  // null: no constraint
 
   State state = State::kEnded;
   bool in_prompt = true;
   std::optional<Drafter> drafter;
-  std::vector<Token> upcoming;  // of the next pass
-  int32_t length = 0;           // the sequence's tokens that are the text's: guesses may follow
+  std::vector<Token> upcoming;  // tokens of the next pass
+  int32_t length = 0;           // tokens of the sequence before unconfirmed draft tokens
   int32_t first_row = 0;        // position whose logits are the first of the pass
   std::vector<Piece> pieces;    // the first `ready` of them can be taken, the others are held
   size_t ready = 0;
-  uint64_t released_bytes = 0;  // text of all pieces that became ready
+  uint64_t released_bytes = 0;  // text bytes of all pieces that became ready
   Finish finish = Finish::kNone;
   Status failure;
   std::string stop_string;
@@ -159,7 +162,7 @@ Status Generation::Impl::start(std::span<const Token> prompt) {
   if (program.decoder > 0) prompt = framed = as_source(prompt, program.hp.decoder_start);
   Result<int32_t> kept = session.sync(prompt);
   if (!kept.ok()) return kept.status();
-  if (!options.reuse_prefix && *kept > 0) {  // what sync() has accepted can begin anywhere
+  if (!options.reuse_prefix && *kept > 0) {  // a prompt that sync() accepted can start at 0, too
     session.clear();
     SLUICE_RETURN_IF_ERROR(session.begin(prompt));
     kept = 0;
@@ -188,8 +191,8 @@ Step Generation::Impl::advance(int32_t max_ops) {
   return Step::kProgress;
 }
 
-// The sampler's choice; where the grammar refuses it, the choice among what is allowed, which comes
-// to the same distribution.
+// Samples a token. If the grammar rejects it, samples again from the allowed tokens only, which
+// gives the same distribution as masking first.
 Result<Token> Generation::Impl::pick() {
   const std::span<const float> row = logits();
   std::span<const Token> text = session.tokens().first(static_cast<size_t>(length));
@@ -202,15 +205,15 @@ Result<Token> Generation::Impl::pick() {
   if (!matcher || matcher->accepts(token)) return token;
   token = sampler.sample(row, text, matcher->mask());
   if (matcher->failed()) {
-    return error(Code::kGrammarTooLarge, "the grammar has too many ways to read this answer");
+    return error(Code::kGrammarTooLarge, "the grammar is too ambiguous for this output");
   }
   if (token == sample::kNoToken) {
-    return error(Code::kInvalidArgument, "no token of the model can go on with this grammar");
+    return error(Code::kInvalidArgument, "no token of the model can continue this grammar");
   }
   return token;
 }
 
-// Takes a token into the answer; true when that is its end.
+// Adds a token to the output; true if that ends the generation.
 bool Generation::Impl::emit_token(Token token, double now) {
   ++counts.generated;
   if (drafter) drafter->said(token);
@@ -228,9 +231,9 @@ bool Generation::Impl::emit_token(Token token, double now) {
   return state == State::kEnded;
 }
 
-// Says what the grammar leaves no choice about, in the tokens that the model would take for it, and
-// adds them to the pass. The last one stays open, since more text might have made it longer. True
-// when the answer has ended.
+// Jump-forward: emits the text that the grammar forces, tokenized as the model would, and adds its
+// tokens to the next pass. The last token is not emitted, because following text could make it
+// longer. True if the generation has ended.
 bool Generation::Impl::jump_forward(double now, std::vector<Token>* tokens) {
   constexpr size_t kMaxBytes = 1024;
   if (!matcher || options.logprobs >= 0) return false;
@@ -265,8 +268,8 @@ Step Generation::Impl::choose() {
   return go_on();
 }
 
-// What was said and guessed alike is computed already. The rest begins the next pass, behind what
-// a recurrent state has to compute again to lose the other guesses.
+// Accepted draft tokens are computed already. The other tokens begin the next pass. A recurrent
+// state may rewind further to drop rejected draft tokens; the tokens in between are recomputed.
 Step Generation::Impl::go_on() {
   const std::span<const Token> held = session.tokens();
   size_t known = 0;
@@ -281,7 +284,7 @@ Step Generation::Impl::go_on() {
   const session::MemoryPlan& plan = session.engine().plan();
   const int64_t room = plan.n_ctx - length - static_cast<int64_t>(upcoming.size());
   if (room < 0) return end(Finish::kContext);
-  if (static_cast<size_t>(length) < held.size()) {  // `held` stays as it is until a pass begins
+  if (static_cast<size_t>(length) < held.size()) {  // `held` is valid until a pass begins
     const int32_t reached = session.rewind(length);
     upcoming.insert(upcoming.begin(), held.begin() + reached, held.begin() + length);
   }
@@ -330,8 +333,8 @@ Piece Generation::Impl::make_piece(Token token) {
   return piece;
 }
 
-// Lets go of pieces whose text is ready. The last one stays while a character in it is
-// unfinished: should the answer end here, what stands for that character belongs to it.
+// Releases the pieces whose text is ready. The last one is held while a character in it is
+// incomplete: if the generation ends here, that character's replacement is part of this piece.
 void Generation::Impl::release(bool all) {
   for (; ready < pieces.size(); ++ready) {
     const uint64_t text_end = released_bytes + pieces[ready].text.size();
@@ -352,14 +355,14 @@ Step Generation::Impl::end(Finish how) {
   finish = how;
   state = State::kEnded;
   if (!in_prompt && session.position() > length) {
-    static_cast<void>(session.rewind(length));  // guesses are no part of the text
+    static_cast<void>(session.rewind(length));  // drop unconfirmed draft tokens
   }
   if (filter.stopped() != nullptr) {
     if (how != Finish::kFailed) finish = Finish::kStop;
     stop_string = *filter.stopped();
     release(/*all=*/false);
     const uint64_t left = filter.ready() - released_bytes;
-    if (left > 0) {  // of the piece in which the stop string begins
+    if (left > 0) {  // text before the stop string, in the piece where it begins
       pieces[ready].text.resize(static_cast<size_t>(left));
       ++ready;
     }
@@ -377,7 +380,7 @@ Step Generation::Impl::fail(Status why) {
   return Step::kFailed;
 }
 
-// Gives up the pass under way and says how far the prompt came.
+// Cancels the pass under way and notes how long the prompt took so far.
 void Generation::Impl::cut_prompt() {
   if (in_prompt) counts.prompt_ms = monotonic_ms() - started;
   session.cancel();
@@ -409,14 +412,14 @@ Result<std::unique_ptr<Generation>> Generation::begin(session::Session& session,
   const model::HParams& hp = session.engine().program().hp;
   if (!hp.causal) {
     return error(Code::kInvalidArgument,
-                 "a \"%s\" model reads texts whole: it does not write from left to right",
+                 "a \"%s\" model has bidirectional attention: it cannot generate text",
                  hp.arch.c_str());
   }
   const int64_t n_vocab = session.engine().program().hp.n_vocab;
   SLUICE_RETURN_IF_ERROR(sample::validate(options.sampling, n_vocab));
   auto impl = std::make_unique<Impl>(session, options);
   if (!impl->sampler.allocated()) {
-    return error(Code::kOutOfMemory, "the platform refused the memory of a sampler");
+    return error(Code::kOutOfMemory, "the operating system refused memory for a sampler");
   }
   SLUICE_RETURN_IF_ERROR(impl->constrain());
   if (impl->drafter) SLUICE_RETURN_IF_ERROR(impl->drafter->start(prompt));

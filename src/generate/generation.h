@@ -1,6 +1,6 @@
-// One answer, from prompt to last token, over a session: sync, step, sample, decode, stop. It is
-// resumable like a pass: whoever drives the engine (terminal, worker, server, C) calls step() and
-// takes the pieces, so that what a generation is stands here once and for all of them.
+// One generation on a session, from prompt to last token: sync, step, constrain, sample, decode,
+// stop. It is resumable like a forward pass: the driver of the engine (CLI, browser worker, server,
+// C API) calls step() and takes the pieces. All of them share this one implementation.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@
 namespace sluice::generate {
 
 inline constexpr int32_t kMaxStops = 64;       // stop strings of one generation
-inline constexpr size_t kMaxStopBytes = 4096;  // of each of them
+inline constexpr size_t kMaxStopBytes = 4096;  // of each stop string
 inline constexpr int32_t kMaxTopLogprobs = 64;
 
-// What the answer has to be: text of a grammar, in a form that grammar::compile() takes.
+// A constraint on the output: the text of a grammar or schema, as grammar::compile() takes it.
 struct Constraint {
   grammar::Kind kind = grammar::Kind::kJson;
   std::string text;
@@ -31,23 +31,23 @@ struct Constraint {
 struct Options {
   sample::Params sampling;
   int64_t max_tokens = -1;        // -1: until the context is full
-  std::vector<std::string> stop;  // UTF-8; they end the text and are no part of it
-  int32_t logprobs = -1;          // likeliest tokens to report with each token; -1: none at all
-  bool special = false;           // control tokens have text
-  bool ignore_eos = false;        // goes on after an end token
+  std::vector<std::string> stop;  // UTF-8; they end the output and are not part of it
+  int32_t logprobs = -1;          // likeliest tokens to report with each token; -1: no logprobs
+  bool special = false;           // include the text of control tokens
+  bool ignore_eos = false;        // continue after an end token
   std::optional<Constraint> constraint;
-  bool reuse_prefix = true;  // keeps what the session already holds of the prompt
-  Drafts drafts;             // tokens guessed ahead and checked together: the answer is the same
-  // Of the caller, outlives the generation: what is said instead of what is drawn, for as long as
-  // it goes. To measure texts of a kind, whatever the model would write.
+  bool reuse_prefix = true;  // keep the prefix of the prompt that the session already holds
+  Drafts drafts;             // speculative decoding; the output is the same
+  // Tokens to emit instead of the sampled ones, until they run out. For measuring a given text.
+  // Borrowed: must outlive the generation.
   std::span<const Token> script;
 };
 
-// One generated token. `text` is whole UTF-8 characters: what became ready with this token.
+// One generated token. `text`: the UTF-8 characters completed by this token, perhaps none.
 struct Piece {
   Token token = 0;
   std::string text;
-  float logprob = 0;                   // natural, under the model's own distribution
+  float logprob = 0;                   // natural logarithm, before sampling options
   std::vector<sample::Candidate> top;  // the likeliest, best first
 };
 
@@ -55,45 +55,43 @@ enum class Finish : uint8_t { kNone, kStop, kLength, kContext, kCancelled, kFail
 
 struct Counts {
   int32_t prompt = 0;     // tokens of the prompt
-  int32_t cached = 0;     // of them, held already
-  int32_t computed = 0;   // of them, computed here: the others, or fewer in a prompt that was cut
-  int32_t generated = 0;  // tokens of the answer, the end token not counted
-  int32_t forced = 0;     // of them, said without a choice since the grammar left none
-  int32_t drafted = 0;    // tokens that were guessed ahead and checked
-  int32_t accepted = 0;   // of them, right: each saved a pass
-  int32_t passes = 0;     // of the answer, the prompt's not counted
-  double prompt_ms = 0;   // from begin() to the prompt's last logits; of a cut one, until the cut
-  double time_to_first_token_ms =
-      0;                   // from begin() to the first choice of a token; 0: there was none
-  double generate_ms = 0;  // from the prompt's end to the last token
+  int32_t cached = 0;     // prompt tokens that the session already held
+  int32_t computed = 0;   // prompt tokens computed here; fewer than the rest after cancel()
+  int32_t generated = 0;  // generated tokens, without the end token
+  int32_t forced = 0;     // generated tokens that the grammar left no choice about (jump-forward)
+  int32_t drafted = 0;    // draft tokens that were checked
+  int32_t accepted = 0;   // draft tokens that were accepted; each saved a forward pass
+  int32_t passes = 0;     // forward passes, without the prompt's
+  double prompt_ms = 0;   // from begin() to the prompt's last logits, or to cancel()
+  double time_to_first_token_ms = 0;  // from begin() to the first sampled token; 0: none
+  double generate_ms = 0;             // from the prompt's end to the last token
 
-  // Tokens per second; 0 where nothing was computed.
+  // Tokens per second; 0 if nothing was computed.
   [[nodiscard]] double prompt_tokens_per_second() const;
   [[nodiscard]] double tokens_per_second() const;
 };
 
 class Generation {
  public:
-  // Bytes that a generation with such options holds at most, apart from pieces.
+  // Upper bound of the bytes that a generation with these options holds, without pieces.
   [[nodiscard]] static uint64_t memory_bytes(const Options& options, int64_t n_vocab);
 
-  // Begins an answer to `prompt` on `session`, which outlives the generation and does nothing else
-  // meanwhile. What the generation holds is in the engine's plan (MemoryPlan::request).
-  // Errors, after which the session is as it was: Session::sync's, kInvalidArgument (sampling
-  // parameters, too many or too long stop strings, an empty one), kOutOfMemory; of a constraint
-  // grammar::compile()'s and Engine::vocabulary()'s.
+  // Begins generating from `prompt` on `session`, which must outlive the generation and do nothing
+  // else meanwhile. Its memory is part of the engine's plan (MemoryPlan::request).
+  // Errors, which leave the session unchanged: Session::sync's, kInvalidArgument (sampling
+  // parameters, stop strings that are too many, too long or empty), kOutOfMemory; with a
+  // constraint, grammar::compile()'s and Engine::vocabulary()'s.
   [[nodiscard]] static Result<std::unique_ptr<Generation>> begin(session::Session& session,
                                                                  std::span<const Token> prompt,
                                                                  const Options& options);
   ~Generation();
 
-  // Works on: at most `max_ops` operations of a pass (0: no limit), or the choice of one token.
-  // kBlocked: weights are missing, the draft model's where drafting() says so. kDone: finish() says
-  // how it ended. kFailed: failure() says why; the session keeps what it had computed and can be
-  // used again.
+  // Runs at most `max_ops` operations of a forward pass (0: no limit), or samples one token.
+  // kBlocked: weights are missing (the draft model's if drafting()). kDone: see finish().
+  // kFailed: see failure(); the session keeps what it had computed and can be used again.
   [[nodiscard]] Step step(int32_t max_ops = 0);
-  // Ends it where it stands: held text is dropped, finish() is kCancelled. The session keeps the
-  // tokens whose pass was complete. One that has ended stays as it is.
+  // Ends the generation now: drops held text, and finish() becomes kCancelled. The session keeps
+  // the tokens whose pass was complete. Does nothing after the end.
   void cancel();
 
   // Pieces that have become ready since the last call, in order.
@@ -101,13 +99,13 @@ class Generation {
 
   [[nodiscard]] Finish finish() const;
   [[nodiscard]] const Status& failure() const;
-  [[nodiscard]] const std::string& stop_string() const;  // that ended it; "": none
+  [[nodiscard]] const std::string& stop_string() const;  // the one that ended it; "": none
   [[nodiscard]] const Counts& counts() const;
-  // True until the first token is being chosen.
+  // True until the prompt is computed.
   [[nodiscard]] bool in_prompt() const;
-  // True while a pass is computed.
+  // True while a forward pass is under way.
   [[nodiscard]] bool computing() const;
-  // True while that is for a batcher of several sessions to do.
+  // True while a forward pass is under way that a batcher of several sessions computes.
   [[nodiscard]] bool waits_for_pass() const;
   // True while the model of Options::drafts computes.
   [[nodiscard]] bool drafting() const;

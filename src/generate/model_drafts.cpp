@@ -24,7 +24,7 @@ bool ModelDrafts::pays(int32_t said, double rate) {
   return choice.length > 0 && choice.rate > rate;
 }
 
-// Of the guesses made so far and, from there on, as many more of the kind that chance_ tells.
+// The best number of draft tokens to check, of the first n in chance_.
 size_t ModelDrafts::wanted(size_t n) const {
   return static_cast<size_t>(
       draft::best_length(target_->engine().costs(), {chance_.data(), n}, setting_).length);
@@ -55,7 +55,7 @@ Step ModelDrafts::step(int32_t max_ops) {
   if (step != Step::kDone) return step;
   take_draft();
   if (computing_) return Step::kProgress;
-  setting_.setup_ms = setting_.each_ms = 0;  // what was guessed is paid for
+  setting_.setup_ms = setting_.each_ms = 0;  // drafting has been paid for; only checking counts now
   checked_ = wanted(n_);
   return Step::kDone;
 }

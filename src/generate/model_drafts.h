@@ -1,5 +1,6 @@
-// What sources that compute their guesses share, one after another: each is the likeliest token
-// that a pass gives, as long as another one promises to pay.
+// The common part of sources that compute draft tokens one after another. Each draft token is the
+// likeliest token of a forward pass. Drafting continues while one more token is expected to speed
+// up decoding.
 #pragma once
 
 #include "generate/drafter.h"
@@ -15,24 +16,24 @@ class ModelDrafts : public ModelDraftSource {
   void cancel() final;
 
  protected:
-  // A text of the target begins with what is known of guesses so far.
+  // Begins a generation on `target`, starting from the statistics in `known`.
   void start_with(session::Session& target, const draft::DraftState& known, size_t most);
   void forget() { n_ = checked_ = 0; }
-  // Whether guesses at what setting_ says of their cost promise more than `rate`.
+  // Whether drafting at the costs in setting_ is expected to exceed `rate` tokens per millisecond.
   [[nodiscard]] bool pays(int32_t said, double rate);
 
-  // --- the pass under way: its steps, what it gives, and the next one, of a guess
+  // --- the pass under way: run it, its logits, begin the next one with a draft token, cancel
   [[nodiscard]] virtual Step compute(int32_t max_ops) = 0;
   [[nodiscard]] virtual std::span<const float> logits() const = 0;
   [[nodiscard]] virtual bool go_on(Token token) = 0;
   virtual void abandon() = 0;
 
-  session::Session* target_ = nullptr;  // null: it guesses for no text
+  session::Session* target_ = nullptr;  // null: no generation is under way
   draft::DraftState known_;
   draft::Setting setting_;
   size_t max_ = 0;
   bool computing_ = false;
-  double taking_ms_ = 0;  // running: to read a guess from the logits
+  double taking_ms_ = 0;  // running average: time to pick a draft token from the logits
 
  private:
   void take_draft();

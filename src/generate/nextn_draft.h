@@ -1,5 +1,5 @@
-// A head of the model's own that predicts further tokens (session/nextn.h) as a source of guesses:
-// it is asked as a smaller model is, while that promises to pay. Natively alone.
+// Speculative decoding with the model's multi-token prediction (MTP) head (session/nextn.h). It
+// drafts like a draft model, while that is expected to speed up decoding. Native builds only.
 #pragma once
 
 #include "generate/model_drafts.h"
@@ -9,7 +9,7 @@ namespace sluice::generate {
 
 class NextnDraft final : public ModelDrafts {
  public:
-  // Of an engine that was opened for it, which outlives this.
+  // The engine must have been opened with EngineOptions::nextn and must outlive this.
   explicit NextnDraft(session::Engine& engine) : head_(*engine.nextn()) {}
   ~NextnDraft() override { head_.end(this); }
   NextnDraft(const NextnDraft&) = delete;

@@ -1,4 +1,4 @@
-// What guesses of the head cost, and its passes.
+// Estimates the cost of drafting with the MTP head and runs its passes.
 #include <algorithm>
 
 #include "generate/nextn_draft.h"
@@ -18,8 +18,8 @@ void NextnDraft::end() {
   head_.end(this);
 }
 
-// Until it is measured a guess is taken for as fast as a pass for its size. States that are read
-// beside the last one are a few rows more of the same weights.
+// Until it is measured, assume the model's speed per byte of weights. Hidden states beside the last
+// one cost a few more rows of the same weights.
 void NextnDraft::weigh(int32_t missing) {
   session::Engine& engine = target_->engine();
   const draft::BatchLatency& costs = head_.costs();

@@ -2,8 +2,8 @@
 
 namespace sluice::generate {
 
-// Until it has ended or waits for a pass: kDone. kProgress: its draft's model computes, or its own
-// where the session is in no batcher.
+// Steps a generation until it has ended or waits for a batched pass: kDone. kProgress: its draft
+// model is computing, or its own pass if its session is not in the batcher.
 Step Scheduler::advance(Generation& answer, int32_t max_ops) {
   while (answer.finish() == Finish::kNone && !answer.waits_for_pass()) {
     const Step step = answer.step(max_ops);

@@ -1,6 +1,6 @@
-// Several answers at once: each is a generation of its own, and the passes that they begin are
-// computed together (session/batcher.h). Between passes every answer chooses its next token,
-// answers begin and end, and prompts go in between.
+// Continuous batching: runs several generations in parallel and computes their forward passes
+// together (session/batcher.h). Between two passes, each generation samples its next token, and
+// generations and prompts can start and end.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@ namespace sluice::generate {
 
 class Scheduler {
  public:
-  // The engine outlives this, this its sessions' time in it.
+  // The engine must outlive this. Sessions must be removed before this is destroyed.
   explicit Scheduler(session::Engine& engine) : batcher_(engine) {}
 
-  // Takes a session whose answers are to be computed with those of others. Errors: Batcher::add's.
+  // Adds a session whose forward passes are batched with those of others. Errors: Batcher::add's.
   [[nodiscard]] Status add(session::Session& session) { return batcher_.add(session); }
   void remove(session::Session& session) { batcher_.remove(session); }
-  // Takes an answer that has begun, on such a session, or alone; it outlives its time here.
+  // Adds a generation that has begun, on a session that was added or not. Borrowed until removed.
   void add(Generation& answer) { answers_.push_back(&answer); }
   void remove(const Generation& answer) { std::erase(answers_, &answer); }
-  // Leaves the passes of a session out while nobody takes what its answer says.
+  // Pauses a session's passes while nobody takes the generation's output.
   void hold(session::Session& session, bool held) { batcher_.hold(session, held); }
 
-  // Whether a pass is to be computed.
+  // Whether a forward pass is waiting to be computed.
   [[nodiscard]] bool waiting() const { return batcher_.waiting(); }
   [[nodiscard]] const session::Batcher::Counts& counts() const { return batcher_.counts(); }
-  // Works on: at most `max_ops` operations of a pass, and one token of each answer. Answers that
-  // have ended, by failure or not, stay until they are removed. kBlocked: weights are missing.
-  // kDone: no answer has anything to do.
+  // Runs at most `max_ops` operations of a forward pass, and samples one token of each generation.
+  // Generations that have ended or failed stay until they are removed. kBlocked: weights are
+  // missing. kDone: no generation has anything to do.
   [[nodiscard]] Step step(int32_t max_ops = 0);
-  // The first part of it: each answer takes what it needs of the last pass and begins its next.
-  // kDone: nobody needs the last pass any more, and another session's may come between.
+  // The first half of step(): each generation samples from the last pass and begins its next one.
+  // kDone: the last pass's logits are not needed any more, so another session may run a pass.
   [[nodiscard]] Step choose(int32_t max_ops = 0);
 
  private:

@@ -1,4 +1,4 @@
-// The automata of stop strings.
+// One Knuth-Morris-Pratt automaton per stop string.
 #include "generate/stop_filter.h"
 
 #include <algorithm>

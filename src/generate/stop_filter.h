@@ -1,7 +1,7 @@
-// Stop strings in a text that arrives in parts: says how much of the text is ready, because no
-// stop string can begin there any more. Each stop string is an automaton (Knuth, Morris, Pratt
-// 1977) that is fed every byte, so the answer depends on the text alone, not on where its parts
-// meet, and a byte costs each stop string a constant time however much they repeat themselves.
+// Finds stop strings in text that arrives in parts. Text is ready when no stop string can begin in
+// it any more. Each stop string is an automaton (Knuth, Morris, Pratt 1977) that reads every byte.
+// The result therefore does not depend on where the parts meet, and a byte takes amortized constant
+// time per stop string.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,25 @@ namespace sluice::generate {
 
 class StopFilter {
  public:
-  // Bytes held for one of the stop strings.
+  // Bytes held for one stop string.
   [[nodiscard]] static uint64_t memory_bytes(const std::string& stop);
 
-  // `stops`, of at most 65535 bytes each, are not empty and outlive the filter.
+  // `stops` are not empty, have at most 65535 bytes each, and must outlive the filter.
   explicit StopFilter(const std::vector<std::string>& stops);
 
-  // Appends to the text. What comes after the end of a stop string is ignored.
+  // Appends to the text. Ignores everything after a completed stop string.
   void push(std::string_view text);
 
-  // Bytes of the text that are ready. Once stopped: where the stop string begins.
+  // Bytes of the text that are ready. Once stopped: the offset where the stop string begins.
   [[nodiscard]] uint64_t ready() const { return ready_; }
-  // The stop string that was completed first, of several the longest; null: none yet.
+  // The stop string that was completed first; the longest of several; null: none yet.
   [[nodiscard]] const std::string* stopped() const { return stopped_; }
 
  private:
   struct Automaton {
     const std::string* stop = nullptr;
-    // Of the first i + 1 bytes: the longest end that begins the stop, but all of them.
+    // border[i]: length of the longest proper suffix of the first i + 1 bytes that is also a
+    // prefix.
     std::unique_ptr<uint16_t[]> border;
     size_t matched = 0;  // bytes of the stop that end the text
   };

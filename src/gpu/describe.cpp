@@ -1,5 +1,6 @@
-// The program as JSON: fields by the names of model/op.h and program.h, enumerations by their
-// numbers, as web/gpu/program.ts types them. Of names only those of tensors, for messages.
+// Serializes the program to JSON for web/gpu/program.ts, which declares the same types. Fields have
+// the names of model/op.h and program.h in camel case, enumerations are numbers. Tensor names are
+// included for error messages only.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -54,7 +55,8 @@ Json product_json(const model::MatmulOp& own) {
   return {{"parts", std::move(parts)}, {"add", own.add}, {"scale", own.scale}};
 }
 
-// Numbers in the order of web/gpu/program.ts; of matrices the first expert's, which others follow.
+// A mixture of experts as numbers, in the order of web/gpu/program.ts. Matrices are given by the
+// first expert's index; the other experts follow.
 Json mixture_json(const model::Moe& m) {
   const auto first = [](const std::vector<int32_t>& mats) { return mats.empty() ? -1 : mats[0]; };
   const int32_t all[] = {first(m.gate),  m.up[0],       m.down[0],        number(m.up.size()),
@@ -66,7 +68,8 @@ Json mixture_json(const model::Moe& m) {
   return {{"numbers", all}, {"weightsScale", m.weights_scale}};
 }
 
-// What those kinds have of their own that the GPU's side computes; the others it refuses.
+// The fields specific to each kind of operation that the GPU executor supports. It rejects other
+// kinds.
 Json own_json(const model::Op& op) {
   if (const auto* own = op.get<model::AttentionOp>()) return attention_json(*own, op.layer);
   if (const auto* own = op.get<model::MatmulOp>()) return product_json(*own);
@@ -109,7 +112,7 @@ Json own_json(const model::Op& op) {
   return Json::object();
 }
 
-// One row of the same fields for all kinds: what a kind does not have is as if it did nothing.
+// An operation with the same fields for all kinds. Fields that a kind lacks have neutral values.
 Json op_json(const model::Op& op) {
   const model::TwoVecs vecs = op.vecs();
   Json row = {{"kind", number(op.kind())},
@@ -152,7 +155,7 @@ Json mat_json(const model::Mat& m) {
           {"rowBytes", m.row_bytes}, {"layer", m.layer}};
 }
 
-// Bytes from one head's rows to the next one's.
+// A layer's KV cache shape. headBytes: bytes from one head's rows to the next head's.
 Json cache_json(const kv::LayerShape& l) {
   int64_t head = 0;
   for (int i = 0; i < kv::LayerShape::kParts; ++i) head += l.part(i).total();

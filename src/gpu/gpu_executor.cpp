@@ -1,4 +1,4 @@
-// Which batches go to the GPU, and how they are handed over.
+// Decides which batches run on the GPU and hands them over.
 #include "gpu/gpu_executor.h"
 
 #include <algorithm>
@@ -16,7 +16,8 @@ GpuExecutor::GpuExecutor(session::Engine& engine) : engine_(engine), cpu_(engine
   pass_.ropes = address(ropes_.data());
 }
 
-// The GPU reads rows of f16 that hold every position, and weights as the file has them.
+// Whether a batch can run on the GPU. The GPU supports only an f16 KV cache without eviction, and
+// the weights of the file without adapters.
 bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
   const session::MemoryPlan& plan = engine_.plan();
   uint32_t left = 0;
@@ -32,12 +33,12 @@ void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::B
   pass_.state = GpuPass::kNone;
   const bool same = held_of_ == &sequence && restores_ == sequence.restores();
   if (!same) pass_.held = 0;
-  // A state is of one position alone, and what begins here leaves none before it is done.
+  // The GPU has recurrent states of one position only, and none until this pass is done.
   pass_.kept = same && kept_at_ == sequence.position() ? 1 : 0;
   kept_at_ = -1;
   held_of_ = &sequence;
   restores_ = sequence.restores();
-  // Whoever computes, what the GPU has of these positions is of the past.
+  // The rows that the GPU has of this batch's positions are outdated, whoever computes it.
   pass_.held = std::min(pass_.held, sequence.position());
   n_ = n;
   spec_ = spec;
@@ -45,7 +46,7 @@ void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::B
   cpu_.begin(sequence, n, spec);
 }
 
-// All of them, once a plan: they are few, and stay where they are until there is another one.
+// Loads all small tensors once per memory plan. They are few and do not move within a plan.
 bool GpuExecutor::vectors_ready() {
   if (replans_ != engine_.replans()) std::fill(vectors_.begin(), vectors_.end(), nullptr);
   replans_ = engine_.replans();
@@ -84,7 +85,8 @@ void GpuExecutor::hand_over() {
   where_ = Where::kGpu;
 }
 
-// What the CPU computes of the GPU's layers, it reads for itself; the GPU has nothing of it.
+// Runs the batch on the CPU. If that includes layers of the GPU, the CPU reads their weights
+// itself, and the GPU's copy of the KV cache ends before the batch.
 Step GpuExecutor::on_cpu(int32_t* max_ops) {
   const Step step = cpu_.step(max_ops);
   if (pass_.cut == 0 || step == Step::kDone || cpu_.at() >= pass_.cut) return step;
@@ -94,8 +96,8 @@ Step GpuExecutor::on_cpu(int32_t* max_ops) {
   return step;
 }
 
-// Where the GPU is lost, its layers are the CPU's like all others, in the order of passes and
-// within the same budget. False: reads are under way, into memory that moves.
+// After the GPU device is lost, moves its layers to the CPU within the same budget. False while
+// reads are under way, because the plan moves their memory.
 bool GpuExecutor::take_layers_back() {
   residency::Residency& residency = engine_.residency();
   residency.collect();
@@ -107,7 +109,7 @@ bool GpuExecutor::take_layers_back() {
 }
 
 Step GpuExecutor::step(int32_t* max_ops) {
-  // Texts that are embedded were packed for the plan that there is.
+  // An embedding batch was packed for the current plan, so the plan must not change before it.
   if (pass_.lost != 0 && pass_.cut != 0 && !taken_back_ && where_ != Where::kGpu &&
       cpu_.at() == 0 && !spec_.embed) {
     return take_layers_back() ? Step::kProgress : Step::kBlocked;
@@ -132,7 +134,7 @@ Step GpuExecutor::step(int32_t* max_ops) {
     pass_.held = kept_at_ = pass_.first + pass_.n;
     ++pass_.on_gpu;
     where_ = Where::kCpu;
-    if (pass_.cut == 0) {  // which has nothing to do
+    if (pass_.cut == 0) {  // the GPU computed everything
       --*max_ops;
       return Step::kDone;
     }

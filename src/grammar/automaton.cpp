@@ -1,4 +1,4 @@
-// Closures, interning, and the compaction of the workspace.
+// Closures, interning of states and stacks, and compaction of the workspace.
 #include "grammar/automaton.h"
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 namespace sluice::grammar {
 namespace {
 
-constexpr uint32_t kSeenSlots = 1 << 13;  // pairs that a closure meets: at most half of it
+constexpr uint32_t kSeenSlots = 1 << 13;  // hash table of a closure's pairs, at most half full
 constexpr uint32_t kMaxPairs = kSeenSlots / 2;
 constexpr uint32_t kNone = UINT32_MAX;
 constexpr uint32_t kMaxStates = 60'000;
-constexpr uint32_t kMaxPlain = 16;  // successors to be looked at in takes_plain()
+constexpr uint32_t kMaxPlain = 16;  // successors followed in takes_plain()
 
 uint32_t mix(uint32_t h, uint32_t v) {
   h ^= v + 0x9e3779b9u + (h << 6) + (h >> 2);
@@ -31,7 +31,7 @@ Result<std::unique_ptr<Automaton>> Automaton::create(const Grammar& grammar, uin
   return made;
 }
 
-// Half of the workspace for rows, the rest for what states are made of.
+// Half of the workspace holds rows, the other half everything else.
 Status Automaton::allocate(uint64_t workspace) {
   SLUICE_RETURN_IF_ERROR(memory_.allocate(workspace));
   n_classes_ = grammar_->n_classes;
@@ -65,7 +65,7 @@ Status Automaton::allocate(uint64_t workspace) {
   calls_.reserve(2 * kMaxPairs);
   gathered_.reserve(2 * kMaxPairs);
   reset_tables();
-  // The dead state, whose successors are itself; the bottom, and the stack of the root.
+  // State 0 is dead and leads to itself. Then the bottom stack, and the stack of the root.
   states_[0] = {};
   for (PlainBounds& plain : states_[0].plain) plain.most = 0;
   std::fill_n(rows_, n_classes_, kDead);
@@ -121,8 +121,8 @@ void Automaton::process(const Item& item) {
       visit(n.b, item.stack);
       break;
     case Op::kEnd: {
-      // Rules that were entered here return nowhere yet: where one can be empty, its caller went on
-      // without it.
+      // A rule entered in this closure cannot return yet. If it can be empty, its caller was
+      // continued without it.
       const StackRecord stack = stacks_[item.stack];
       for (uint32_t i = 0; !entered_ && i < stack.count; ++i) {
         visit(frames_[stack.first + i].node, frames_[stack.first + i].stack);
@@ -144,7 +144,7 @@ void Automaton::process(const Item& item) {
         std::push_heap(calls_.begin(), calls_.end(),
                        [](const Call& a, const Call& b) { return a.rank > b.rank; });
       };
-      if (n.b == kEndNode) {  // nothing is left to do here: the callee returns for its caller
+      if (n.b == kEndNode) {  // tail call: the callee returns to the caller's caller
         const StackRecord stack = stacks_[item.stack];
         for (uint32_t i = 0; i < stack.count; ++i) add(frames_[stack.first + i]);
       } else {
@@ -157,7 +157,7 @@ void Automaton::process(const Item& item) {
   }
 }
 
-// From what visit() was called with to a state.
+// Finishes the closure begun by visit() and returns its state.
 State Automaton::close() {
   for (;;) {
     while (!open_.empty() && !full_) {
@@ -167,7 +167,7 @@ State Automaton::close() {
     }
     if (full_) return kFull;
     if (calls_.empty()) break;
-    // All who call the rule of lowest rank are known by now.
+    // All callers of the rule of lowest rank are known by now.
     entered_ = true;
     const uint32_t rule = calls_.front().rule;
     gathered_.clear();
@@ -351,8 +351,8 @@ uint32_t Automaton::plain_reach(State s, Plain kind, uint32_t most) {
   return most;
 }
 
-// Everything slides down in its order: a stack lies behind those below it, so that all numbers keep
-// their order and sorted items stay sorted.
+// Moves everything down in order. A stack comes after the stacks below it, so the order of all
+// numbers is preserved and sorted items stay sorted.
 bool Automaton::compact(std::span<State* const> keep) {
   std::fill_n(marks_, n_stacks_, 0);
   marks_[0] = marks_[1] = 1;
@@ -386,7 +386,7 @@ bool Automaton::compact(std::span<State* const> keep) {
       stacks_[n_stacks_++] = {};
       continue;
     }
-    // Interned anew: its slot is found, and its frames are copied to where they are already.
+    // Intern the stack again: this finds its slot and copies its frames onto themselves.
     static_cast<void>(intern_stack({frames_ + n_frames_, old.count}));
   }
   n_states_ = 1;

@@ -1,4 +1,4 @@
-// Expressions, smaller where that is plain to see; pda.cpp makes nodes of them.
+// Builds expressions, with simple simplifications. pda.cpp turns them into nodes.
 #include "grammar/builder.h"
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 namespace sluice::grammar {
 namespace {
 
-constexpr uint32_t kHeavy = 3;       // nodes from which a body that is repeated often is a rule
-constexpr uint32_t kManyCopies = 4;  // what often means
-constexpr int kMaxBranching = 64;    // of literals that share beginnings
+constexpr uint32_t kHeavy = 3;       // nodes from which a repeated body becomes a rule
+constexpr uint32_t kManyCopies = 4;  // copies from which it does
+constexpr int kMaxBranching = 64;    // nesting of shared prefixes in a choice
 
 uint32_t sum(uint32_t a, uint32_t b) {
   return a > UINT32_MAX - b ? UINT32_MAX : a + b;
@@ -42,7 +42,7 @@ Expr Builder::bytes(std::string_view text) {
 
 Expr Builder::chars(const CharClass& set) {
   if (set.empty()) return kNever;
-  size_t at = classes_.size();  // the last few are looked through: classes repeat
+  size_t at = classes_.size();  // search the last few: classes repeat
   for (size_t i = classes_.size(); i > 0 && i + 16 > classes_.size(); --i) {
     if (classes_[i - 1] == set) at = i - 1;
   }
@@ -112,7 +112,7 @@ Expr Builder::choice(std::vector<std::string> texts) {
   return texts.empty() ? kNever : branches(texts, 0, texts.size(), 0, 0);
 }
 
-// texts[from, to), sorted, which agree in their first `at` bytes, without those.
+// The sorted texts[from, to), which share their first `at` bytes, without those bytes.
 Expr Builder::branches(const std::vector<std::string>& texts, size_t from, size_t to, size_t at,
                        int depth) {
   std::vector<Expr> parts;
@@ -125,7 +125,8 @@ Expr Builder::branches(const std::vector<std::string>& texts, size_t from, size_
     }
     size_t end = from + 1;
     while (end < to && texts[end][at] == first[at]) ++end;
-    const std::string& last = texts[end - 1];  // sorted: what first and last share, all share
+    // Sorted: all share what the first and the last share.
+    const std::string& last = texts[end - 1];
     size_t shared = at + 1;
     while (shared < first.size() && shared < last.size() && first[shared] == last[shared]) ++shared;
     const Expr head = bytes(std::string_view(first).substr(at, shared - at));

@@ -1,6 +1,6 @@
-// From expressions to a network: what GBNF, regular expressions and schemas have in common. The
-// front ends make expressions and define rules with them; build() turns them into a Grammar, checks
-// for left recursion and marks what can be completed.
+// Builds a pushdown automaton from expressions. GBNF, regular expressions and schemas share it:
+// they make expressions and define rules with them. build() turns these into a Grammar, rejects
+// left recursion and marks what can be completed.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace sluice::grammar {
 using Expr = uint32_t;  // index of an expression in its builder
 class Dfa;
 
-// Whether JSON text has the byte only behind a backslash.
+// Whether JSON text must escape the byte with a backslash.
 [[nodiscard]] inline bool escaped(uint32_t byte) {
   return byte < 0x20 || byte == '"' || byte == '\\';
 }
@@ -37,17 +37,17 @@ class Builder {
   [[nodiscard]] Expr maybe(Expr body) { return repeat(body, 0, 1); }
   [[nodiscard]] Expr call(uint32_t rule);
   [[nodiscard]] Expr token(Token id, bool negated);
-  // One of the texts; those that begin alike share their beginning.
+  // One of the texts. Common prefixes are shared.
   [[nodiscard]] Expr choice(std::vector<std::string> texts);
-  // What the automaton accepts. `quoted`: as the inside of a JSON string, in its shortest form.
+  // The language of an automaton. `quoted`: as the inside of a JSON string, in its shortest form.
   [[nodiscard]] Expr automaton(const Dfa& dfa, bool quoted);
 
   [[nodiscard]] uint32_t new_rule(std::string name = {});
   void define(uint32_t rule, Expr body) { rules_[rule].body = body; }
 
-  // True once a cap was met: what is made from then on is worthless, and build() says so.
+  // Whether a limit was exceeded. Later expressions are invalid, and build() returns an error.
   [[nodiscard]] bool full() const { return full_; }
-  // The rule made first is the root. Errors: kGrammarLeftRecursion, kGrammarTooLarge.
+  // The first rule is the root. Errors: kGrammarLeftRecursion, kGrammarTooLarge.
   [[nodiscard]] Result<std::shared_ptr<const Grammar>> build();
 
  private:
@@ -66,8 +66,8 @@ class Builder {
   };
   struct Piece {
     What what;
-    uint32_t a = 0, b = 0, c = 0;  // as emit() reads them
-    uint32_t weight = 1;           // about as many nodes
+    uint32_t a = 0, b = 0, c = 0;  // meaning depends on `what`; see emit()
+    uint32_t weight = 1;           // estimated number of nodes
   };
   struct Definition {
     std::string name;
@@ -89,8 +89,8 @@ class Builder {
   void mark_live();
   void classify_bytes();
 
-  // An automaton whose nodes are built when its continuation is known: states with edges over byte
-  // strings of the source.
+  // An automaton whose nodes are built once the node after it is known. Edges are ranges of source
+  // bytes.
   struct PartEdge {
     uint8_t lo, hi;
     uint32_t target;

@@ -1,4 +1,4 @@
-// Sets of code points, and their bytes.
+// Sets of code points, and their UTF-8 encoding as byte ranges.
 #include "grammar/char_class.h"
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 namespace sluice::grammar {
 namespace {
 
-// Splits [first, last] where the number of bytes changes and where a byte before the last would
-// stop being the same for all or free for all.
+// Splits [first, last] into runs: where the number of bytes changes, and where a leading byte would
+// no longer be fixed, or followed by the full range.
 void split(uint32_t first, uint32_t last, std::vector<ByteRun>* out) {
   for (const uint32_t edge : {0x7Fu, 0x7FFu, 0xFFFFu}) {
     if (first <= edge && last > edge) {

@@ -1,5 +1,5 @@
-// A set of Unicode code points as sorted, disjoint ranges, and its spelling in UTF-8 bytes.
-// Surrogates are in no set: no text holds them.
+// A set of Unicode code points as sorted, disjoint ranges, and its UTF-8 encoding. Surrogates are
+// never included.
 #pragma once
 
 #include <cstdint>
@@ -34,15 +34,15 @@ class CharClass {
   std::vector<CharRange> ranges_;
 };
 
-// A run of byte ranges, one after another, that spells some of the characters.
+// A sequence of byte ranges that encodes some of the characters.
 struct ByteRun {
   int length;
   uint8_t lo[4], hi[4];
 };
-// Together the runs spell exactly the class, in ascending order.
+// Runs that together encode exactly the set, in ascending order.
 [[nodiscard]] std::vector<ByteRun> utf8_runs(const CharClass& set);
 
-// Appends a code point; the caller has checked that it is one.
+// Appends a code point, which must be valid.
 template <typename String>
 void append_utf8(uint32_t c, String* out) {
   const auto put = [out](uint32_t byte) { out->push_back(static_cast<char>(byte)); };

@@ -1,4 +1,4 @@
-// The one door to the front ends, and checking a text against a grammar.
+// compile(), which calls the front ends, and check().
 #include <algorithm>
 
 #include "grammar/automaton.h"
@@ -31,7 +31,7 @@ class Check {
   void token(Token id) {
     settle([&] { return automaton_->step_token(state_, id, kDead); });
   }
-  // A character, as text or as a token that has no name.
+  // One character, as text or as a token without a name.
   void character(std::string_view text) {
     before_ = state_;
     bytes(text);
@@ -69,7 +69,7 @@ Result<std::shared_ptr<const Grammar>> compile_choice(std::string_view text) {
   }
   const JsonValue& root = (*document)[0];
   if (root.type != JsonType::kArray || texts.empty() || texts.size() != root.children.size()) {
-    return error(Code::kGrammarSyntax, "a choice is a list of one or more strings");
+    return error(Code::kGrammarSyntax, "a choice must be a list of one or more strings");
   }
   Builder b;
   const uint32_t rule = b.new_rule();
@@ -81,8 +81,8 @@ Result<std::shared_ptr<const Grammar>> compile(Kind kind, std::string_view text,
                                                const Vocabulary* vocabulary,
                                                const CompileOptions& options) {
   if (text.size() > kMaxSource) {
-    return error(Code::kGrammarTooLarge, "the grammar has %zu bytes but %zu are the most",
-                 text.size(), kMaxSource);
+    return error(Code::kGrammarTooLarge, "the grammar has %zu bytes; the limit is %zu", text.size(),
+                 kMaxSource);
   }
   switch (kind) {
     case Kind::kGbnf:
@@ -96,7 +96,7 @@ Result<std::shared_ptr<const Grammar>> compile(Kind kind, std::string_view text,
     case Kind::kJsonSchema:
       return compile_schema(text, options);
   }
-  return error(Code::kInvalidArgument, "this kind of grammar is not known");
+  return error(Code::kInvalidArgument, "unknown kind of grammar");
 }
 
 uint64_t compile_memory() {
@@ -108,7 +108,7 @@ Result<Verdict> check(const Grammar& grammar, std::string_view text) {
   Result<std::unique_ptr<Automaton>> automaton = Automaton::create(grammar, kCheckWorkspace);
   if (!automaton.ok()) return automaton.status();
   const auto too_large = [] {
-    return error(Code::kGrammarTooLarge, "the grammar has too many ways to read this text");
+    return error(Code::kGrammarTooLarge, "matching this text needs too many states of the grammar");
   };
   const State first = (*automaton)->start();
   if (first == kFull) return too_large();

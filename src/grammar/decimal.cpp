@@ -1,4 +1,4 @@
-// Arithmetic on digits.
+// Automata over decimal digits.
 #include "grammar/decimal.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ constexpr uint32_t kMaxDivisor = 100'000;  // in units of its last decimal
 constexpr uint32_t kMaxRemainders = 40'000;
 constexpr std::string_view kSymbols = "-.0123456789";
 
-// A table that grows as its states are met: State -> number, and edges by byte.
+// A transition table whose states are created as they are reached.
 template <typename Key>
 class Table {
  public:
@@ -23,7 +23,7 @@ class Table {
     if (is_new) keys_.push_back(key);
     return at->second;
   }
-  // next(key, byte) -> optional<Key>; accept(key).
+  // next(key, byte) returns optional<Key>; accept(key) returns bool.
   template <typename Next, typename Accept>
   Dfa build(const Key& start, Next next, Accept accept) {
     static_cast<void>(number(start));
@@ -96,10 +96,10 @@ std::optional<std::string> plain(const Decimal& d) {
   return out;
 }
 
-// Key: sign read, digits read (1 after a leading zero means no more), in decimals, how many.
+// Key: minus sign read, digits read, leading zero, decimals read, point read.
 Dfa numbers(bool whole) {
   using Key =
-      std::tuple<bool, uint32_t, bool, uint32_t, bool>;  // minus, digits, zero, decimals, -0
+      std::tuple<bool, uint32_t, bool, uint32_t, bool>;  // minus, digits, zero, decimals, point
   Table<Key> table;
   const auto next = [whole](const Key& key, char c) -> std::optional<Key> {
     auto [minus, n, zero, decimals, point] = key;
@@ -116,7 +116,7 @@ Dfa numbers(bool whole) {
       return Key{minus, 1, false, decimals + 1, true};
     }
     if (zero || n == kMaxDigits) return {};
-    if (n == 0 && c == '0' && minus && whole) return {};  // -0 is written 0
+    if (n == 0 && c == '0' && minus && whole) return {};  // -0 is written as 0
     return Key{minus, n + 1, n == 0 && c == '0', 0, false};
   };
   return table.build(Key{}, next, [](const Key& key) {
@@ -124,7 +124,8 @@ Dfa numbers(bool whole) {
   });
 }
 
-// Reads a number beside the bound's digits: `at` digits of the whole part, the order so far.
+// Compares a number with the bound digit by digit: digits of the integer part, and the order so
+// far.
 Dfa numbers_beyond(const Decimal& bound, bool below, bool inclusive) {
   const std::optional<std::string> text = plain(bound.magnitude());
   const bool huge = bound.point > static_cast<int64_t>(kMaxDigits) + 1;
@@ -134,16 +135,16 @@ Dfa numbers_beyond(const Decimal& bound, bool below, bool inclusive) {
     whole = text->substr(0, point);
     if (point < text->size()) decimals = text->substr(point + 1);
   } else if (!huge) {
-    decimals = std::string(40, '0') + "1";  // too small to be told from any other as small
+    decimals = std::string(40, '0') + "1";  // smaller than any nonzero number a grammar allows
   }
   const bool bound_negative = bound.negative && !bound.zero();
-  // minus, whole digits read, order of magnitudes (-1, 0, 1), decimals read + 1 (0: none yet), any
-  // digit but 0 read.
+  // minus, integer digits read, order of magnitudes (-1, 0, 1), decimals read + 1 (0: none yet),
+  // any nonzero digit read.
   using Key = std::tuple<bool, uint32_t, int, uint32_t, bool>;
   Table<Key> table;
   const uint32_t whole_size = static_cast<uint32_t>(whole.size());
   const uint32_t decimals_size = static_cast<uint32_t>(decimals.size());
-  // The order of the whole parts once their lengths are known.
+  // The order of the integer parts once both lengths are known.
   const auto whole_order = [&](uint32_t n, int order) {
     return n < whole_size ? -1 : n > whole_size ? 1 : order;
   };
@@ -178,7 +179,7 @@ Dfa numbers_beyond(const Decimal& bound, bool below, bool inclusive) {
       order = -1;
     }
     const bool negative = minus && some;
-    int value = order;  // of the value itself against the bound
+    int value = order;  // order of the signed value relative to the bound
     if (negative != bound_negative) {
       value = negative ? -1 : 1;
       if (!negative && !bound_negative) value = order;
@@ -192,7 +193,7 @@ Dfa numbers_beyond(const Decimal& bound, bool below, bool inclusive) {
   return table.build(Key{}, next, accept);
 }
 
-// The remainder of what was read, in units of the divisor's last decimal.
+// Tracks the remainder of the digits read, in units of the divisor's last decimal.
 Dfa multiples(const Decimal& divisor) {
   const int64_t scale =
       std::max<int64_t>(static_cast<int64_t>(divisor.digits.size()) - divisor.point, 0);
@@ -206,13 +207,14 @@ Dfa multiples(const Decimal& divisor) {
     if (unit > kMaxDivisor) return too_large;
   }
   if (unit * static_cast<uint64_t>(scale + 2) > kMaxRemainders) {
-    // Tenths, hundredths and so on only count decimals.
+    // For 0.1, 0.01 and so on, counting decimals is enough.
     if (divisor.digits != "1") return too_large;
   }
   if (divisor.digits == "1" && scale > 0) unit = 1;
-  std::vector<uint64_t> power = {1};  // of ten, modulo the unit
+  std::vector<uint64_t> power = {1};  // powers of ten modulo the unit
   for (int64_t i = 0; i < scale; ++i) power.push_back(power.back() * 10 % unit);
-  using Key = std::tuple<bool, uint64_t, bool, uint32_t>;  // minus, remainder, digits, decimals + 1
+  // Minus, remainder, any digit, decimals + 1.
+  using Key = std::tuple<bool, uint64_t, bool, uint32_t>;
   Table<Key> table;
   const uint32_t most = static_cast<uint32_t>(scale);
   const auto next = [&](const Key& key, char c) -> std::optional<Key> {
@@ -225,7 +227,7 @@ Dfa multiples(const Decimal& divisor) {
       if (!some || decimal > 0) return {};
       return Key{minus, remainder, true, 1};
     }
-    if (decimal > most) {  // only zeros are left, since they change nothing
+    if (decimal > most) {  // only zeros may follow
       if (c != '0') return {};
       return Key{minus, remainder, true, most + 1};
     }

@@ -1,4 +1,4 @@
-// Products of automata, and keeping them small.
+// Construction, combination and minimization of automata.
 #include "grammar/dfa.h"
 
 #include <algorithm>
@@ -13,14 +13,14 @@ namespace sluice::grammar {
 namespace {
 
 constexpr uint64_t kWorkspace = 4 << 20, kSmallWorkspace = 256 << 10;  // enough for most
-constexpr size_t kMaxMinimized = 1 << 18;  // states times classes: what it holds meanwhile
-constexpr uint64_t kMaxWork = 20'000'000;  // steps of closures that all states may take
+constexpr size_t kMaxMinimized = 1 << 18;  // states times classes that minimization may hold
+constexpr uint64_t kMaxWork = 20'000'000;  // limit of closure steps
 
 Dfa from(Builder* builder, Expr root) {
   builder->define(0, root);
   const Result<std::shared_ptr<const Grammar>> grammar = builder->build();
   if (grammar.ok()) return Dfa::of(**grammar);
-  return Dfa::lengths(Dfa::kMaxStates, Dfa::kMaxStates);  // too large, and says so
+  return Dfa::lengths(Dfa::kMaxStates, Dfa::kMaxStates);  // marked as too large
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ Dfa Dfa::of(const Grammar& grammar) {
   return out.too_large_ ? of(grammar, kWorkspace) : out;
 }
 
-// The states of the grammar's automaton, all of them.
+// Explores all states of the grammar's automaton.
 Dfa Dfa::of(const Grammar& grammar, uint64_t workspace) {
   Dfa out;
   out.too_large_ = true;
@@ -41,7 +41,7 @@ Dfa Dfa::of(const Grammar& grammar, uint64_t workspace) {
   out.n_classes_ = grammar.n_classes;
   const State first = (*automaton)->start();
   if (first == kFull) return out;
-  // States are numbered as they are made: the dead one is 0.
+  // States are numbered in order of creation; 0 is the dead state.
   for (size_t s = 1; s < (*automaton)->n_states(); ++s) {
     if (s > kMaxStates || (*automaton)->work() > kMaxWork) return out;
     for (uint32_t c = 0; c < grammar.n_classes; ++c) {
@@ -98,7 +98,7 @@ Dfa Dfa::combine(const Dfa& a, const Dfa& b, How how) {
     out.too_large_ = true;
     return out;
   }
-  // Classes of bytes that neither tells apart.
+  // Combine byte classes: bytes that both automata treat alike.
   uint32_t pair_class[256][2];
   for (uint32_t byte = 0; byte < 256; ++byte) {
     uint32_t c = 0;
@@ -175,7 +175,8 @@ void Dfa::anchor(uint8_t start, uint8_t end) {
     first = to;
   }
   std::vector<uint8_t> accept = accept_;
-  for (uint32_t s = size(); s-- > 0;) {  // states are numbered along the way: the next one is known
+  // In reverse creation order, the next state is already final.
+  for (uint32_t s = size(); s-- > 0;) {
     uint32_t at = s;
     for (uint32_t i = 0; i < size() && at != kDead && accept[s] == 0; ++i) {
       accept[s] = accept[at];
@@ -185,16 +186,16 @@ void Dfa::anchor(uint8_t start, uint8_t end) {
     }
   }
   accept_ = std::move(accept);
-  // The marks' own classes lead nowhere from here on.
+  // From here on the mark bytes lead nowhere.
   for (const uint8_t mark : {start, end}) {
     const bool shared = std::count(std::begin(class_), std::end(class_), class_[mark]) > 1;
-    if (shared) continue;  // no edge has it
+    if (shared) continue;  // no edge uses it
     for (uint32_t s = 0; s < size(); ++s) next_[s * n_classes_ + class_[mark]] = kDead;
   }
   tidy(first);
 }
 
-// Keeps the states between `start` and acceptance, the start first, and merges equal ones.
+// Keeps states that are reachable from `start` and can reach acceptance, and merges equal ones.
 void Dfa::tidy(uint32_t start) {
   const uint32_t n = size();
   std::vector<std::vector<uint32_t>> back(n);
@@ -247,7 +248,7 @@ void Dfa::tidy(uint32_t start) {
 
 namespace {
 
-// Numbers in disjoint sets, each a run of `items`; marked ones are kept at the front of their set.
+// Disjoint sets of numbers, each a run of `items`. Marked ones are at the front of their set.
 struct Partition {
   std::vector<uint32_t> items, place, set, first, end, marked, touched;
 
@@ -273,7 +274,7 @@ struct Partition {
     place[items[from]] = from;
     place[item] = to;
   }
-  // Sets that are marked in part become two; the smaller part gets a new number.
+  // Splits partly marked sets; the smaller part gets a new number.
   void split() {
     for (const uint32_t s : touched) {
       const uint32_t cut = first[s] + marked[s];
@@ -295,13 +296,14 @@ struct Partition {
 
 }  // namespace
 
-// Hopcroft's algorithm over the edges that there are (Valmari 2012): blocks of states are split by
-// the edges that lead into one set of edges, sets of edges by the block that they lead to, each
-// time by the smaller part, so that work grows with edges times the logarithm of states.
+// Hopcroft's algorithm over existing edges (Valmari 2012). Blocks of states are split by the edges
+// into one set, and sets of edges by the block they lead to, always by the smaller part. Work grows
+// with edges times the logarithm of states.
 void Dfa::minimize() {
   const uint32_t n = size();
-  std::vector<uint32_t> tails, into(n + 1, 0), edges;  // of state s: edges[into[s], into[s + 1])
-  std::vector<std::pair<uint32_t, uint32_t>> alike;    // edges of one class of bytes
+  // Edges into state s: edges[into[s], into[s + 1]).
+  std::vector<uint32_t> tails, into(n + 1, 0), edges;
+  std::vector<std::pair<uint32_t, uint32_t>> alike;  // edges with the same byte class
   for (uint32_t c = 0; c < n_classes_; ++c) {
     const uint32_t from = static_cast<uint32_t>(tails.size());
     for (uint32_t s = 0; s < n; ++s) {

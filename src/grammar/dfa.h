@@ -1,7 +1,7 @@
-// A deterministic automaton over the bytes of whole values: the text of a string before JSON
-// escapes it, or the digits of a number. Regular languages are put together here (and, or, minus)
-// before they become part of a grammar; state 0 is the start. What would take too many states is
-// `too_large`, and the one who asked refuses it.
+// A deterministic automaton over the bytes of whole values: a string before JSON escaping, or the
+// digits of a number. Regular languages are combined here (and, or, minus) before they become part
+// of a grammar. State 0 is the start. Too many states set too_large(), and the caller reports an
+// error.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,23 @@ class Dfa {
   static constexpr uint32_t kDead = UINT32_MAX;
   static constexpr uint32_t kMaxStates = 12'000;
 
-  Dfa() = default;  // of no text
-  // Of the texts that a grammar without token references allows.
+  Dfa() = default;  // the empty language
+  // The texts that a grammar without token references allows.
   [[nodiscard]] static Dfa of(const Grammar& grammar);
   [[nodiscard]] static Dfa all_text();  // valid UTF-8
   [[nodiscard]] static Dfa literal(std::string_view text);
-  [[nodiscard]] static Dfa lengths(uint32_t least, uint32_t most);  // characters; UINT32_MAX: any
+  // Characters; UINT32_MAX: no limit.
+  [[nodiscard]] static Dfa lengths(uint32_t least, uint32_t most);
 
   enum class How : uint8_t { kBoth, kEither, kOnlyFirst };
   [[nodiscard]] static Dfa combine(const Dfa& a, const Dfa& b, How how);
 
-  // The transition table of n states that the caller numbers: for each of them a successor for each
-  // of `symbols`; other bytes lead nowhere.
+  // A table of n states that the caller numbers: for each state, a successor for each of `symbols`.
+  // Other bytes are not allowed.
   [[nodiscard]] static Dfa table(std::string_view symbols, const std::vector<uint32_t>& next,
                                  const std::vector<bool>& accept);
-  // Where `start` bytes may be passed over at the beginning as often as one likes, and `end` bytes
-  // at the end, and both are no part of the text: how anchors are computed (regex.cpp).
+  // Skips any number of `start` bytes at the beginning and `end` bytes at the end, which are not
+  // part of the text. Implements anchors (regex.cpp).
   void anchor(uint8_t start, uint8_t end);
 
   [[nodiscard]] bool too_large() const { return too_large_; }

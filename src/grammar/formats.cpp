@@ -1,4 +1,4 @@
-// Formats, from the RFCs.
+// Formats, as defined in the RFCs.
 #include "grammar/formats.h"
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace sluice::grammar {
 namespace {
 
-// RFC 3339: February has 29 days every fourth year, but for three of four centuries.
+// RFC 3339. Leap years: every fourth year, except for three of four centuries.
 constexpr const char* kDate =
     "(?:(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29|"
     "[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|"
@@ -15,7 +15,7 @@ constexpr const char* kDate =
 constexpr const char* kTime =
     "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?"
     "(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
-// RFC 3339, appendix A: units in their order, none left out between two.
+// RFC 3339, appendix A: units in order, without gaps.
 constexpr const char* kClock =
     "T(?:[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]{1,9}S)?)?|[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}S)";
 constexpr const char* kDays =
@@ -24,7 +24,7 @@ constexpr const char* kLabel = "[A-Za-z0-9](?:-?[A-Za-z0-9]){0,31}";
 constexpr const char* kByte = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
 constexpr const char* kHex = "[0-9A-Fa-f]";
 
-// GCC 12 warns wrongly of strings that are added to literals.
+// GCC 12 has false warnings for strings appended to literals.
 std::string join(std::initializer_list<std::string_view> parts) {
   std::string out;
   for (const std::string_view part : parts) out.append(part);
@@ -47,8 +47,7 @@ std::string ipv4() {
   return join({kByte, repeated(join({"\\.", kByte}), "{3}")});
 }
 
-// RFC 4291, 2.2: eight groups, of which one run of zeros may be left out, the last two perhaps as
-// IPv4.
+// RFC 4291, 2.2: eight groups, of which one run of zeros may be omitted; the last two may be IPv4.
 std::string ipv6() {
   const std::string group = join({kHex, "{1,4}"});
   const std::string leading = join({group, ":"}), following = join({":", group});
@@ -59,7 +58,7 @@ std::string ipv6() {
     if (before > 0) head = group;
     if (before > 1) head += repeated(following, times(before - 1));
     std::string tail;
-    for (int n = 0; n <= 7 - before; ++n) {  // groups behind the gap
+    for (int n = 0; n <= 7 - before; ++n) {  // groups after the gap
       if (n > 0) tail += "|";
       if (n == 1) tail += group;
       if (n >= 2) tail += join({repeated(leading, times(n - 2)), last});

@@ -1,5 +1,5 @@
-// The formats of JSON Schema that are promised, as regular expressions. Each is the format or a
-// part of it: no text that a grammar allows breaks the format.
+// Supported formats of JSON Schema as regular expressions. Each covers the format or a subset of
+// it: no text that a grammar allows violates the format.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 namespace sluice::grammar {
 
 enum class FormatKind : uint8_t {
-  kKnown,      // *pattern holds it
-  kRefused,    // a format of the standard that is not promised
-  kAnnotation  // no format of the standard: it means nothing
+  kKnown,      // *pattern is set
+  kRefused,    // a standard format that is not supported
+  kAnnotation  // not a standard format: ignored
 };
-// `longest` is set where the format limits the characters, else 0.
+// *longest is the format's maximum length in characters, else 0.
 [[nodiscard]] FormatKind find_format(std::string_view name, std::string* pattern,
                                      uint32_t* longest);
 

@@ -1,4 +1,4 @@
-// The front ends behind compile() (grammar.h), with its errors.
+// The front ends behind compile() (grammar.h). Errors: those of compile().
 #pragma once
 
 #include <memory>

@@ -1,8 +1,8 @@
-// llama.cpp's GBNF: rules of literals, classes, references, groups, alternatives and quantifiers,
-// and references to tokens. Three symbols are our own, each with a JSON value behind it: %json
-// SCHEMA is a value of a JSON schema, %spaced SCHEMA one that may have a space in each place, and
-// %until ["a", "b"] any text in which none of these occurs; so a grammar can be free text up to a
-// mark, and a value behind it.
+// Parses llama.cpp's GBNF: rules of literals, classes, references, groups, alternatives and
+// quantifiers, and references to tokens. Three symbols are extensions, each followed by a JSON
+// value. %json SCHEMA is a value of a JSON schema, and %spaced SCHEMA the same with optional
+// spaces. %until ["a", "b"] is any text without these strings; so a grammar can be free text up to
+// a mark, and then a value.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -64,7 +64,7 @@ class Gbnf {
     return named_[at->second];
   }
 
-  // Blanks and comments, and line ends where a definition may go on behind them.
+  // Skips blanks and comments, and newlines where a definition may continue.
   void skip_space(bool newlines) {
     for (;;) {
       const char c = in_.peek();
@@ -81,7 +81,7 @@ class Gbnf {
   Result<std::string_view> name() {
     const size_t start = in_.position();
     while (name_char(in_.peek())) in_.skip();
-    if (in_.position() == start) return in_.fail("the name of a rule is missing here");
+    if (in_.position() == start) return in_.fail("expected the name of a rule");
     return in_.since(start);
   }
 
@@ -90,7 +90,7 @@ class Gbnf {
     const Result<std::string_view> own = name();
     if (!own.ok()) return own.status();
     skip_space(false);
-    if (!in_.take("::=")) return in_.fail("\"::=\" is missing here");
+    if (!in_.take("::=")) return in_.fail("expected \"::=\"");
     Named& defined = named(*own, start);
     const uint32_t rule = defined.rule;
     if (builder_.full()) return {};
@@ -101,12 +101,12 @@ class Gbnf {
     if (!body.ok()) return body.status();
     if (!builder_.full()) builder_.define(rule, *body);
     if (!in_.at_end() && in_.peek() != '\n' && in_.peek() != '\r') {
-      return in_.fail("a rule ends with its line; this is left over");
+      return in_.fail("unexpected text after the rule");
     }
     return {};
   }
 
-  // A rule may go on in a line that begins with '|'.
+  // A rule may continue on a line that begins with '|'.
   bool alternative_follows() {
     if (in_.peek() == '|') return true;
     const size_t start = in_.position();
@@ -178,7 +178,7 @@ class Gbnf {
       if (!called.ok()) return called.status();
       return builder_.call(named(*called, start).rule);
     }
-    return in_.fail("a symbol is missing here");
+    return in_.fail("expected a symbol");
   }
 
   Result<Expr> quantified(Expr body) {
@@ -190,7 +190,7 @@ class Gbnf {
     if (c == '?') most = 1;
     if (c == '{') {
       skip_space(true);
-      if (!in_.number(&least)) return in_.fail("a number is missing here");
+      if (!in_.number(&least)) return in_.fail("expected a number");
       most = least;
       skip_space(true);
       if (in_.take(",")) {
@@ -198,18 +198,18 @@ class Gbnf {
         if (!in_.number(&most)) most = Builder::kUnbounded;
         skip_space(true);
       }
-      if (!in_.take("}")) return in_.fail("\"}\" is missing here");
+      if (!in_.take("}")) return in_.fail("expected \"}\"");
       if (most < least) return in_.fail_at(start, "the bounds of this quantifier are reversed");
       if (least > kMaxRepeat || (most != Builder::kUnbounded && most > kMaxRepeat)) {
         char what[80];
-        std::snprintf(what, sizeof what, "this quantifier repeats more than %u times", kMaxRepeat);
+        std::snprintf(what, sizeof what, "a quantifier may repeat at most %u times", kMaxRepeat);
         return Status(Code::kGrammarTooLarge, in_.fail_at(start, what).message());
       }
     }
     return builder_.repeat(body, least, most);
   }
 
-  // A character of a literal or a class, escapes read.
+  // One character of a literal or class, with escapes decoded.
   Result<uint32_t> character() {
     if (in_.peek() != '\\') return in_.next_char();
     in_.skip();
@@ -220,7 +220,7 @@ class Gbnf {
       const size_t start = in_.position();
       const Result<uint32_t> value = in_.hex(digits);
       if (value.ok() && (*value > kMaxChar || (*value >= 0xD800 && *value < 0xE000))) {
-        return in_.fail_at(start, "this is no character of Unicode");
+        return in_.fail_at(start, "this is not a Unicode character");
       }
       return value;
     }
@@ -230,7 +230,7 @@ class Gbnf {
       in_.skip();
       return static_cast<uint32_t>(static_cast<uint8_t>(k[1]));
     }
-    return in_.fail("this escape is not known");
+    return in_.fail("unknown escape");
   }
 
   Result<Expr> literal() {
@@ -271,17 +271,17 @@ class Gbnf {
     return builder_.chars(negated ? set.inverse() : set);
   }
 
-  // <name>, <[id]>, and with '!' any other token.
+  // <name> or <[id]>; with '!', any other token.
   Result<Expr> token_reference() {
     const size_t start = in_.position();
     const bool negated = in_.take("!");
-    if (!in_.take("<")) return in_.fail("\"<\" is missing here");
+    if (!in_.take("<")) return in_.fail("expected \"<\"");
     if (in_.take("[")) {
       uint32_t id = 0;
-      if (!in_.number(&id)) return in_.fail("the number of a token is missing here");
-      if (!in_.take("]>")) return in_.fail("\"]>\" is missing here");
+      if (!in_.number(&id)) return in_.fail("expected the number of a token");
+      if (!in_.take("]>")) return in_.fail("expected \"]>\"");
       if (vocabulary_ != nullptr && id >= static_cast<uint32_t>(vocabulary_->n_tokens())) {
-        return in_.fail_at(start, "the model has no token of this number");
+        return in_.fail_at(start, "the model has no token with this number");
       }
       return builder_.token(static_cast<Token>(id), negated);
     }
@@ -297,18 +297,18 @@ class Gbnf {
       return negated ? builder_.token(kUnknownToken, true) : builder_.bytes(text);
     }
     const Token id = vocabulary_->find(text);
-    if (id < 0) return in_.fail_at(start, "the model has no token of this name");
+    if (id < 0) return in_.fail_at(start, "the model has no token with this name");
     return builder_.token(id, negated);
   }
 
-  // %json SCHEMA, %spaced SCHEMA, %until ["text", …].
+  // Parses %json SCHEMA, %spaced SCHEMA and %until ["text", …].
   Result<Expr> directive() {
     const size_t start = in_.position();
     in_.skip();
     const bool compact = in_.take("json");
     const bool schema = compact || in_.take("spaced");
     if (!schema && !in_.take("until")) {
-      return in_.fail_at(start, "%json, %spaced and %until are known");
+      return in_.fail_at(start, "unknown directive; use %json, %spaced or %until");
     }
     size_t used = 0;
     Result<JsonDocument> value = JsonDocument::parse(in_.rest(), &used);
@@ -330,7 +330,7 @@ class Gbnf {
     }
     if (list[0].type != JsonType::kArray || marks.empty() ||
         marks.size() != list[0].children.size()) {
-      return in_.fail_at(start, "%until takes a list of texts");
+      return in_.fail_at(start, "%until needs a list of strings");
     }
     Builder b;
     const uint32_t root = b.new_rule();
@@ -342,7 +342,7 @@ class Gbnf {
     const Dfa free = Dfa::combine(Dfa::all_text(), found, Dfa::How::kOnlyFirst);
     if (found.too_large() || free.too_large()) {
       return Status(Code::kGrammarTooLarge,
-                    in_.fail_at(start, "these texts take too many states").message());
+                    in_.fail_at(start, "these strings need too many states").message());
     }
     return builder_.automaton(free, false);
   }

@@ -1,4 +1,4 @@
-// The parser and the questions.
+// The JSON parser and queries on documents.
 #include "grammar/json.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class JsonParser {
  public:
   explicit JsonParser(std::string_view text) : in_(text) {}
 
-  // `used`: what the text begins with, and how much of it that is; null: the whole text.
+  // `used`: parse a value at the beginning and store its length; null: parse the whole text.
   Result<JsonDocument> parse(size_t* used) {
     skip_space();
     SLUICE_RETURN_IF_ERROR(value(kNoValue, {}, 0));
@@ -23,7 +23,7 @@ class JsonParser {
       return std::move(out_);
     }
     skip_space();
-    if (!in_.at_end()) return in_.fail("the JSON text is over; this is left");
+    if (!in_.at_end()) return in_.fail("unexpected text after the JSON value");
     return std::move(out_);
   }
 
@@ -35,7 +35,7 @@ class JsonParser {
   }
 
   Status value(uint32_t parent, std::string key, int depth) {
-    if (depth > kMaxNesting) return in_.fail("the JSON text is nested too deeply");
+    if (depth > kMaxNesting) return in_.fail("the JSON nesting is too deep");
     if (out_.values_.size() >= kMaxValues) return in_.fail("the JSON text has too many values");
     const uint32_t id = out_.size();
     out_.values_.emplace_back();
@@ -72,20 +72,21 @@ class JsonParser {
       std::string key;
       if (object) {
         const size_t start = in_.position();
-        if (in_.peek() != '"') return in_.fail("the name of a member is missing here");
+        if (in_.peek() != '"') return in_.fail("expected the name of a member");
         if (out_.values_[id].children.size() >= kMaxMembers)
           return in_.fail("this object has too many members");
         SLUICE_RETURN_IF_ERROR(string(&key));
-        if (out_.find(id, key) != kNoValue) return in_.fail_at(start, "this member is there twice");
+        if (out_.find(id, key) != kNoValue)
+          return in_.fail_at(start, "this member is defined twice");
         skip_space();
-        if (!in_.take(":")) return in_.fail("\":\" is missing here");
+        if (!in_.take(":")) return in_.fail("expected \":\"");
         skip_space();
       }
       SLUICE_RETURN_IF_ERROR(value(id, std::move(key), depth + 1));
       skip_space();
     } while (in_.take(","));
     if (!in_.take(close))
-      return in_.fail(object ? "\"}\" is missing here" : "\"]\" is missing here");
+      return in_.fail(object ? "expected \",\" or \"}\"" : "expected \",\" or \"]\"");
     return {};
   }
 
@@ -95,7 +96,7 @@ class JsonParser {
     while (in_.peek() != '"') {
       if (in_.at_end()) return in_.fail_at(start, "this string is not closed");
       if (static_cast<uint8_t>(in_.peek()) < 0x20)
-        return in_.fail("a control character in a string");
+        return in_.fail("control characters in a string must be escaped");
       Result<uint32_t> c = in_.peek() == '\\' ? escape() : in_.next_char();
       if (!c.ok()) return c.status();
       append_utf8(*c, out);
@@ -113,13 +114,13 @@ class JsonParser {
     for (const char* k = known; *k != 0; k += 2) {
       if (*k == c) return static_cast<uint32_t>(k[1]);
     }
-    if (c != 'u') return in_.fail_at(start, "this escape is not known");
+    if (c != 'u') return in_.fail_at(start, "unknown escape");
     Result<uint32_t> high = in_.hex(4);
     if (!high.ok() || *high < 0xD800 || *high > 0xDFFF) return high;
-    if (*high > 0xDBFF || !in_.take("\\u")) return in_.fail_at(start, "half a surrogate pair");
+    if (*high > 0xDBFF || !in_.take("\\u")) return in_.fail_at(start, "unpaired surrogate");
     const Result<uint32_t> low = in_.hex(4);
     if (!low.ok()) return low;
-    if (*low < 0xDC00 || *low > 0xDFFF) return in_.fail_at(start, "half a surrogate pair");
+    if (*low < 0xDC00 || *low > 0xDFFF) return in_.fail_at(start, "unpaired surrogate");
     return 0x10000 + ((*high - 0xD800) << 10) + (*low - 0xDC00);
   }
 
@@ -139,7 +140,7 @@ class JsonParser {
       if (in_.peek() == '+' || in_.peek() == '-') in_.skip();
       good = digits();
     }
-    if (!good) return in_.fail_at(start, "this is no JSON value");
+    if (!good) return in_.fail_at(start, "expected a JSON value");
     *out = in_.since(start);
     return {};
   }

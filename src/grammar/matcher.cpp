@@ -1,4 +1,4 @@
-// Tokens through the automaton.
+// Steps tokens through the automaton and computes masks.
 #include "grammar/matcher.h"
 
 #include <algorithm>
@@ -17,21 +17,21 @@ Result<std::unique_ptr<Matcher>> Matcher::create(std::shared_ptr<const Grammar> 
                                                  const Vocabulary& vocabulary) {
   std::unique_ptr<Matcher> made(new Matcher(std::move(grammar), vocabulary));
   if (made->grammar_->empty()) {
-    return error(Code::kInvalidArgument, "the grammar allows no text at all");
+    return error(Code::kInvalidArgument, "the grammar matches no text");
   }
   Result<std::unique_ptr<Automaton>> automaton = Automaton::create(*made->grammar_, kWorkspace);
   if (!automaton.ok()) return automaton.status();
   made->automaton_ = std::move(*automaton);
   made->state_ = made->automaton_->start();
   if (made->state_ == kFull) {
-    return error(Code::kGrammarTooLarge, "the grammar has too many ways to begin");
+    return error(Code::kGrammarTooLarge, "the start of the grammar needs too many states");
   }
   SLUICE_RETURN_IF_ERROR(made->masks_.allocate(kMasks * vocabulary.mask_words() * 8));
   made->past_.reserve(kHistory);
   return made;
 }
 
-// Forgets what neither the text nor the walk under way needs, nor *extra.
+// Drops states that neither the history, the current walk nor *extra needs.
 bool Matcher::make_room(State* extra) {
   std::vector<State*> keep = {&state_};
   if (extra != nullptr) keep.push_back(extra);
@@ -39,14 +39,14 @@ bool Matcher::make_room(State* extra) {
   for (size_t i = 0; i < path_length_; ++i) keep.push_back(&path_[i]);
   std::fill(std::begin(mask_state_), std::end(mask_state_), kDead);
   bool room = automaton_->compact(keep);
-  if (!room && past_.size() > 16) {  // a long history is worth less than going on
+  if (!room && past_.size() > 16) {  // keep a short history rather than fail
     past_.erase(past_.begin(), past_.end() - 16);
     return make_room(extra);
   }
   return room;
 }
 
-// Like the automaton's, with room made where it is full; kDead when there is none.
+// Like Automaton::step, but compacts when full. kDead if that frees nothing.
 State Matcher::step(State from, uint8_t byte) {
   State to = automaton_->step(from, byte);
   if (to == kFull && make_room(&from)) to = automaton_->step(from, byte);
@@ -65,7 +65,7 @@ State Matcher::after(Token token) {
     at = step(at, static_cast<uint8_t>(c));
   }
   if (!automaton_->takes_tokens(state_)) return at;
-  if (bytes.empty() || vocabulary_->source().ends(token)) {  // only where the grammar names it
+  if (bytes.empty() || vocabulary_->source().ends(token)) {  // allowed only if the grammar names it
     bool named = false;
     automaton_->each_token(state_, [&](Token t, bool negated) { named |= !negated && t == token; });
     if (!named) return kDead;
@@ -123,7 +123,8 @@ void Matcher::fill(uint64_t* bits) {
   }
 }
 
-// A group of plain tokens is allowed as a whole, or none of it is, or they are tried.
+// Plain tokens are grouped by kind and length. A group is allowed as a whole, rejected as a whole,
+// or walked.
 void Matcher::fill_plain(uint32_t kind, uint64_t* bits) {
   const auto takes_all = [&](uint32_t length) {
     for (uint32_t k = kPlainKinds; k > kind; --k) {
@@ -146,7 +147,7 @@ void Matcher::fill_plain(uint32_t kind, uint64_t* bits) {
   }
 }
 
-// The first entry from i on that shares at most `depth` bytes with the one before it.
+// The first entry from i on that shares at most `depth` bytes with its predecessor.
 uint32_t Matcher::next_apart(uint32_t i, uint32_t end, size_t depth) const {
   static_assert(std::endian::native == std::endian::little);
   constexpr uint64_t kOnes = 0x0101010101010101;
@@ -161,7 +162,7 @@ uint32_t Matcher::next_apart(uint32_t i, uint32_t end, size_t depth) const {
   return i;
 }
 
-// Entries whose shared beginning has been refused are passed over without a look at their bytes.
+// Sets the bits of allowed entries. Skips entries whose shared prefix was rejected.
 void Matcher::walk(Vocabulary::Group group, uint64_t* bits) {
   const uint8_t* const lcp = vocabulary_->lcp();
   const uint32_t* const offset = vocabulary_->offset();
@@ -208,7 +209,7 @@ void Matcher::allow_named(uint64_t* bits) {
   });
 }
 
-// The one byte that can follow and where it leads, or -1: there are several, or the text may end.
+// The only byte that can follow; *from becomes its state. -1: several can, or the text may end.
 int Matcher::only_byte(State* from) {
   if (automaton_->final(*from) || automaton_->takes_tokens(*from)) return -1;
   int found = -1;

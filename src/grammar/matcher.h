@@ -1,6 +1,6 @@
-// A grammar and a vocabulary on one text: which token may come next. A state is a number, so going
-// back is a look at the history. The sampler's own choice is tested first (accepts), and a mask
-// over the whole vocabulary is made only when that one is refused; masks are kept by state.
+// Matches tokens against a grammar: which token may come next. States are numbers, so rewinding
+// uses a history of them. The sampler's choice is tested first (accepts()). A mask over the whole
+// vocabulary is computed only if that is rejected, and masks are cached by state.
 #pragma once
 
 #include <cstdint>
@@ -18,33 +18,33 @@ namespace sluice::grammar {
 class Matcher {
  public:
   static constexpr uint64_t kWorkspace = 2 << 20;
-  static constexpr size_t kHistory = 1024;  // tokens that rewind() can go back, at least half of it
+  static constexpr size_t kHistory = 1024;  // tokens that rewind() can undo; at least half are kept
 
-  // `vocabulary` outlives it. Errors: kOutOfMemory, kGrammarTooLarge, kInvalidArgument (the grammar
-  // allows no text at all).
+  // `vocabulary` must outlive it. Errors: kOutOfMemory, kGrammarTooLarge, kInvalidArgument (the
+  // grammar matches no text).
   [[nodiscard]] static Result<std::unique_ptr<Matcher>> create(
       std::shared_ptr<const Grammar> grammar, const Vocabulary& vocabulary);
-  // What a matcher holds at most, its grammar not counted.
+  // Maximum bytes that a matcher holds, without its grammar.
   [[nodiscard]] static uint64_t memory_bytes(int64_t n_tokens);
 
-  // Whether the token may come next: tokens that end the text where it may end.
+  // Whether the token may come next. End tokens are accepted where the text may end.
   [[nodiscard]] bool accepts(Token token);
-  // Takes it; false, and nothing has changed, when it may not come next or ends the text.
+  // Appends the token. False, without any change, if it is not allowed or is an end token.
   bool advance(Token token);
-  // Goes back by n tokens, which are in the history.
+  // Removes the last n tokens, which must be in the history.
   void rewind(size_t n);
   [[nodiscard]] size_t history() const { return past_.size(); }
 
-  // A bit for each token that may come next, valid until the next call.
+  // One bit per token that may come next. Valid until the next call.
   [[nodiscard]] std::span<const uint64_t> mask();
 
   [[nodiscard]] bool can_end() const { return automaton_->final(state_); }
-  // True when the text can only end here.
+  // Whether the text must end here.
   [[nodiscard]] bool must_end();
-  // The bytes that must come next, at most `most` of them; empty where there is a choice.
+  // The bytes that must come next, at most `most`; empty if there is a choice.
   [[nodiscard]] std::string forced(size_t most);
 
-  // The grammar's states of this text no longer fit the workspace: nothing is allowed any more.
+  // The workspace is too small for this text. No token is accepted from then on.
   [[nodiscard]] bool failed() const { return failed_; }
 
  private:
@@ -67,7 +67,7 @@ class Matcher {
   std::unique_ptr<Automaton> automaton_;
   State state_ = kDead;
   std::vector<State> past_;
-  // Of a walk: the state after each byte of the token.
+  // State after each byte of the token being walked.
   State path_[Vocabulary::kMaxTokenBytes + 1] = {};
   size_t path_length_ = 0;
   std::string spelled_;

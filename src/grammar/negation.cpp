@@ -1,5 +1,6 @@
-// What remains when a schema must not hold: one of its keywords is broken, so that the shapes are
-// those of each keyword's opposite. And whether a value that the schema itself holds has a shape.
+// Shapes for a negated schema: at least one of its keywords is violated, so they are the shapes of
+// each keyword's opposite. Also tests whether values of the schema itself (enum, const) match a
+// shape.
 #include <algorithm>
 #include <string>
 
@@ -40,7 +41,7 @@ Shapes SchemaCompiler::negated_keyword(uint32_t schema, uint32_t at) {
     s.types = types;
     return s;
   };
-  // A copy with one keyword alone would hold this: the keyword's own shape, read backwards.
+  // The shape of this keyword only, to be inverted.
   Shape own;
   if (name == "type") {
     apply_types(at, &own);
@@ -151,7 +152,7 @@ Shapes SchemaCompiler::negated_keyword(uint32_t schema, uint32_t at) {
     }
     return out;
   }
-  if (name == "oneOf") {  // none of them, or two
+  if (name == "oneOf") {  // none of the branches, or two of them
     Shapes out = {Shape()};
     const std::vector<uint32_t> branches = document_[at].children;
     for (const uint32_t child : branches) out = product(out, shapes_of(no(child)), at);
@@ -190,10 +191,10 @@ Shapes SchemaCompiler::negated_keyword(uint32_t schema, uint32_t at) {
         "unevaluatedProperties", "unevaluatedItems", "$ref", "$dynamicRef", "$recursiveRef"}) {
     if (name == known) refuse(at, "the negation of this keyword is not supported");
   }
-  return {};  // a keyword that is not known cannot be broken
+  return {};  // an unknown keyword cannot be violated
 }
 
-// --- values of the schema itself (enum, const)
+// --- values in the schema (enum, const)
 
 bool SchemaCompiler::allows(const Conjunction& all, uint32_t value) {
   const Shapes shapes = shapes_of(all);
@@ -216,7 +217,7 @@ bool SchemaCompiler::fits(const Shape& s, uint32_t value) {
     for (const Divisor& div : s.divisors) {
       const std::optional<std::string> text = plain(*d);
       const Dfa dfa = multiples(div.value);
-      if (!text || dfa.too_large()) refuse(div.at, "this takes too many states");
+      if (!text || dfa.too_large()) refuse(div.at, "this needs too many states");
       if (failed() || dfa.matches(*text) == div.negated) return false;
     }
     return true;
@@ -247,7 +248,7 @@ bool SchemaCompiler::fits_array(const Shape& s, uint32_t value) {
   return std::all_of(s.contains.begin(), s.contains.end(), [&](const Contains& c) {
     const auto n =
         std::count_if(items.begin(), items.end(), [&](uint32_t i) { return allows({c.term}, i); });
-    if (narrowed_ && c.most != UINT32_MAX) refuse(c.term / 2, "too many alternatives");
+    if (narrowed_ && c.most != UINT32_MAX) refuse(c.term / 2, "this has too many alternatives");
     return n >= static_cast<int64_t>(c.least) && n <= static_cast<int64_t>(c.most);
   });
 }

@@ -1,5 +1,5 @@
-// Shapes to expressions: objects. Members that the schema names come in its order, all others
-// behind them.
+// Converts object shapes to expressions. Named members come in the schema's order, all others after
+// them.
 #include <algorithm>
 
 #include "grammar/schema.h"
@@ -7,8 +7,8 @@
 namespace sluice::grammar {
 namespace {
 
-constexpr size_t kMaxPatterns = 4;    // of names, in one object
-constexpr uint64_t kMaxCells = 6000;  // states of an object whose members are counted
+constexpr size_t kMaxPatterns = 4;    // name patterns per object
+constexpr uint64_t kMaxCells = 6000;  // states of an object with counted members
 
 bool among(const std::vector<std::string>& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
@@ -16,7 +16,8 @@ bool among(const std::vector<std::string>& list, const std::string& name) {
 
 }  // namespace
 
-// The names that the schema knows, in its order: those of each `properties` together, others alone.
+// The named members in schema order: each `properties` as a group, other names as groups of their
+// own.
 std::vector<std::vector<std::string>> SchemaCompiler::known_names(const Shape& s) {
   std::vector<std::vector<std::string>> out;
   const auto add = [&out](const std::string& name, bool alone) {
@@ -39,7 +40,7 @@ std::vector<std::vector<std::string>> SchemaCompiler::known_names(const Shape& s
   return out;
 }
 
-// What the member with this name has to satisfy.
+// The terms that the member with this name must satisfy. *allowed is false if it must be absent.
 Conjunction SchemaCompiler::member_terms(const Shape& s, const std::string& name, bool* allowed) {
   Conjunction all;
   *allowed = !among(s.forbidden, name);
@@ -49,7 +50,7 @@ Conjunction SchemaCompiler::member_terms(const Shape& s, const std::string& name
       const uint32_t at = document_.find(named, name);
       if (at == kNoValue) continue;
       seen = true;
-      // Those of unevaluatedProperties are there to be passed over.
+      // Names of unevaluatedProperties are only skipped.
       if (part.named.size() == 1) all.push_back(yes(at));
     }
     for (const uint32_t patterns : part.patterns) {
@@ -81,7 +82,7 @@ Conjunction SchemaCompiler::member_terms(const Shape& s, const std::string& name
   return all;
 }
 
-// The names that have a shape; nothing where all have it.
+// The names that match a shape; nullopt if all do.
 std::optional<Dfa> SchemaCompiler::name_language(const Shape& s) {
   if (s.values) {
     Dfa out;
@@ -95,7 +96,8 @@ std::optional<Dfa> SchemaCompiler::name_language(const Shape& s) {
   if (!out && (s.min_chars > 0 || s.max_chars != UINT32_MAX)) {
     out = Dfa::lengths(s.min_chars, s.max_chars);
     if (out->too_large())
-      fail(error(Code::kGrammarTooLarge, "a name's length takes too many states"));
+      fail(error(Code::kGrammarTooLarge,
+                 "the length limits of a property name need too many states"));
   }
   return out;
 }
@@ -105,8 +107,8 @@ Expr SchemaCompiler::member(std::string_view name, const Conjunction& all) {
       {builder_.bytes(quoted(name)), space(), builder_.bytes(":"), space(), value(all), space()});
 }
 
-// A member whose name is none of the named ones: for each set of patterns, the names that match
-// just these.
+// A member whose name is not among the named ones. For each set of patterns, the names that match
+// exactly these.
 Expr SchemaCompiler::other_members(const Shape& s, const std::vector<std::string>& named) {
   std::vector<uint32_t> patterns;
   for (const MemberPart& part : s.members) {
@@ -115,7 +117,8 @@ Expr SchemaCompiler::other_members(const Shape& s, const std::vector<std::string
         const uint32_t a = pattern_of(child);
         if (std::find(patterns.begin(), patterns.end(), a) == patterns.end()) patterns.push_back(a);
         if (patterns.size() > kMaxPatterns) {
-          refuse(child, "more than four patterns for the names of one object");
+          refuse(child,
+                 "more than four patterns for the property names of one object are not supported");
           return Builder::kNever;
         }
       }
@@ -179,7 +182,7 @@ Expr SchemaCompiler::other_members(const Shape& s, const std::vector<std::string
       restrict(Dfa::of(**grammar), true);
     }
     if (language && language->too_large()) {
-      fail(error(Code::kGrammarTooLarge, "the names of an object take too many states"));
+      fail(error(Code::kGrammarTooLarge, "the property names of an object need too many states"));
       return Builder::kNever;
     }
     const Expr quote = builder_.bytes("\"");
@@ -191,8 +194,8 @@ Expr SchemaCompiler::other_members(const Shape& s, const std::vector<std::string
   return builder_.alt(ways);
 }
 
-// Rules for what follows after the first i named members are done, with something written before or
-// not, and where members are counted, how many.
+// Rules for the rest of an object after the first i named members, with `count` members written (up
+// to a cap).
 Expr SchemaCompiler::emit_members(const Shape& s, const std::vector<std::string>& all_names,
                                   Expr other) {
   std::vector<std::string> names;
@@ -212,23 +215,25 @@ Expr SchemaCompiler::emit_members(const Shape& s, const std::vector<std::string>
     n_required += needed ? 1 : 0;
   }
   const uint32_t n = static_cast<uint32_t>(names.size());
-  // Others may have the same name twice, which is one member: of them one counts towards the least.
+  // Other members may repeat a name, which counts as one member. So only one counts towards
+  // minProperties.
   const bool has_least = s.min_members > n_required;
   if (has_least && other != Builder::kNever && s.min_members > n + 1) {
-    refuse(s.min_members_at, "minProperties beyond the named properties and one more");
+    refuse(s.min_members_at,
+           "minProperties above the number of named properties plus one is not supported");
     return Builder::kNever;
   }
   const bool has_most =
       s.max_members < UINT32_MAX && (other != Builder::kNever || s.max_members < n);
-  // Counts from `cap` on are alike.
+  // Counts from `cap` on are equivalent.
   const uint32_t cap = has_most ? s.max_members : has_least ? s.min_members : 1;
   if (has_most && s.max_members < s.min_members) return Builder::kNever;
   if (static_cast<uint64_t>(n + 2) * (uint64_t{cap} + 1) > kMaxCells) {
     refuse(s.min_members_at != kNoValue ? s.min_members_at : 0,
-           "an object whose members are counted as high as this");
+           "the property counts of this object are too large");
     return Builder::kNever;
   }
-  // State (i, count): i named members are done; n + 1: an other one has been written.
+  // State (i, count): i named members are handled; i = n + 1: another member was written.
   std::vector<uint32_t> rules;
   for (uint32_t i = 0; i < (n + 2) * (cap + 1); ++i) rules.push_back(builder_.new_rule());
   if (failed()) return Builder::kNever;
@@ -247,7 +252,7 @@ Expr SchemaCompiler::emit_members(const Shape& s, const std::vector<std::string>
         write(members[i], i + 1, count + 1);
         if (!required[i]) ways.push_back(builder_.call(rule(i + 1, count)));
       } else {
-        // With the first other one there must be enough: those behind it may be the same again.
+        // The first other member must reach the minimum, since later ones may repeat its name.
         const bool again = i == n + 1;
         if (other != Builder::kNever && (again || !has_least || count + 1 >= s.min_members)) {
           write(other, n + 1, again && !has_most ? count : count + 1);
@@ -260,7 +265,7 @@ Expr SchemaCompiler::emit_members(const Shape& s, const std::vector<std::string>
   return builder_.call(rule(0, 0));
 }
 
-// Where several schemas name members, no order is the schema's own: a few orders are all taken.
+// If several schemas name members, there is no single order: accept all orders of a few groups.
 Expr SchemaCompiler::emit_object(const Shape& s) {
   constexpr size_t kMaxGroups = 3;
   std::vector<std::vector<std::string>> groups = known_names(s);

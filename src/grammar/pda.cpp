@@ -1,6 +1,5 @@
-// From expressions to nodes, and what is known of the network that they are. A node is made when
-// what follows it is known, so that networks grow from their ends: only loops need a place that is
-// filled in later.
+// Turns expressions into nodes, then analyzes the automaton. A node is created after its successor,
+// so automata grow from their ends; only loops are patched later.
 #include <algorithm>
 
 #include "grammar/builder.h"
@@ -8,7 +7,7 @@
 namespace sluice::grammar {
 namespace {
 
-constexpr int kMaxDepth = 1200;  // of expressions in expressions
+constexpr int kMaxDepth = 1200;  // nesting of expressions
 
 }  // namespace
 
@@ -87,7 +86,7 @@ uint32_t Builder::emit_repeat(const Piece& p, uint32_t next) {
   return at;
 }
 
-// One node for the first byte; runs that go on alike share what follows.
+// One node for the first byte. Runs with the same continuation share it.
 uint32_t Builder::emit_chars(const CharClass& set, uint32_t next) {
   const std::vector<ByteRun> runs = utf8_runs(set);
   struct Tail {
@@ -126,7 +125,7 @@ uint32_t Builder::emit_chars(const CharClass& set, uint32_t next) {
   return node({Op::kRanges, 0, 0, false, first, static_cast<uint32_t>(heads.size())});
 }
 
-// A place for each state first, since they lead to each other.
+// Reserve a node per state first, because states refer to each other.
 uint32_t Builder::emit_part(uint32_t index, uint32_t next) {
   const Part& part = parts_[index];
   const uint32_t base = static_cast<uint32_t>(out_->nodes.size());
@@ -153,7 +152,7 @@ uint32_t Builder::emit_part(uint32_t index, uint32_t next) {
         if (static_cast<uint8_t>(*k) == e.lo) letter = static_cast<uint8_t>(k[1]);
       }
       uint32_t at = target;
-      if (letter == 'u') {  // those without a short form go through a split of their own
+      if (letter == 'u') {  // bytes without a short escape need their own split
         const char digits[] = {'0', '0', static_cast<char>('0' + (e.lo >> 4)),
                                "0123456789abcdef"[e.lo & 15]};
         at = spell({digits, 4}, target);
@@ -185,10 +184,10 @@ uint32_t Builder::emit_part(uint32_t index, uint32_t next) {
   return full_ ? kFailNode : base;
 }
 
-// --- what is known of a network
+// --- analysis
 
-// The rules that can be called before a byte is read, from `start` on. True when the end can be
-// reached without any byte, as far as it is known which rules can be empty.
+// The rules that can be called from `start` before a byte is read. True if the end can be reached
+// without a byte, given the nullable rules found so far.
 bool Builder::begins(uint32_t start, std::vector<uint32_t>* calls) {
   const std::vector<Node>& nodes = out_->nodes;
   const uint32_t mark = ++marks_[nodes.size()];
@@ -224,8 +223,8 @@ void Builder::find_nullable() {
   }
 }
 
-// Callers get lower ranks than what they can begin with: the reverse of the order in which a
-// depth-first search leaves the rules.
+// Callers get lower ranks than rules they can begin with: the reverse postorder of a depth-first
+// search.
 Status Builder::rank_rules() {
   enum : uint8_t { kNew, kOpen, kDone };
   struct Frame {
@@ -263,8 +262,8 @@ Status Builder::rank_rules() {
   return {};
 }
 
-// From the ends backwards. Networks grow from their ends, so that a sweep in order finds nearly
-// all; what leads through loops and later rules takes more sweeps.
+// Marks nodes that can reach the end. Automata grow from their ends, so the first sweep in order
+// finds nearly all. Loops and later rules need more sweeps.
 void Builder::mark_live() {
   std::vector<Node>& nodes = out_->nodes;
   nodes[kEndNode].live = nodes[kFinalNode].live = true;
@@ -310,7 +309,7 @@ void Builder::mark_live() {
   }
 }
 
-// Bytes that no edge tells apart form a class.
+// Bytes that no edge distinguishes form a class.
 void Builder::classify_bytes() {
   bool cut[257] = {};
   cut[0] = true;
@@ -328,7 +327,7 @@ void Builder::classify_bytes() {
 
 Result<std::shared_ptr<const Grammar>> Builder::build() {
   const auto too_large = [] {
-    return error(Code::kGrammarTooLarge, "the grammar is too large: it takes more than %zu states",
+    return error(Code::kGrammarTooLarge, "the grammar is too large: it needs more than %zu states",
                  kMaxNodes);
   };
   if (full_) return too_large();

@@ -1,5 +1,5 @@
-// The parser of regular expressions. Anchors become bytes that no UTF-8 has (kStart, kEnd): a text
-// matches when it does with some of the one before it and some of the other behind.
+// Parses regular expressions. Anchors become bytes that do not occur in UTF-8 (kStart, kEnd). A
+// text matches if it does with some kStart bytes before it and some kEnd bytes after it.
 #include "grammar/regex.h"
 
 #include <cstdio>
@@ -35,7 +35,7 @@ class Regex {
   Result<Expr> parse() {
     const Result<Expr> all = alternatives(0);
     if (!all.ok()) return all;
-    if (!in_.at_end()) return in_.fail("this \")\" closes no group");
+    if (!in_.at_end()) return in_.fail("unmatched \")\"");
     return all;
   }
   [[nodiscard]] bool anchored() const { return starts_ + ends_ > 0; }
@@ -63,8 +63,9 @@ class Regex {
       part = quantified(*part);
       if (!part.ok()) return part;
       const bool again = in_.position() > behind && ends_ > ends;
-      if (starts_ > starts && (ended || again)) {  // would fit an empty text, which anchor() misses
-        return in_.fail_at(start, "\"^\" behind \"$\" is not supported");
+      // Would match an empty text, which anchor() misses.
+      if (starts_ > starts && (ended || again)) {
+        return in_.fail_at(start, "\"^\" after \"$\" is not supported");
       }
       ended |= ends_ > ends;
       parts.push_back(*part);
@@ -80,19 +81,19 @@ class Regex {
     } else if (in_.take("?")) {
       most = 1;
     } else if (in_.take("{")) {
-      if (!in_.number(&least)) return in_.fail("a number is missing here");
+      if (!in_.number(&least)) return in_.fail("expected a number");
       most = least;
       if (in_.take(",") && !in_.number(&most)) most = Builder::kUnbounded;
-      if (!in_.take("}")) return in_.fail("\"}\" is missing here");
+      if (!in_.take("}")) return in_.fail("expected \"}\"");
       if (most < least) return in_.fail_at(start, "the bounds of this quantifier are reversed");
       if (least > kMaxRepeat || (most != Builder::kUnbounded && most > kMaxRepeat)) {
         return Status(Code::kGrammarTooLarge,
-                      in_.fail_at(start, "this quantifier repeats too often").message());
+                      in_.fail_at(start, "this quantifier repeats too many times").message());
       }
     } else if (!in_.take("*")) {
       return body;
     }
-    static_cast<void>(in_.take("?"));  // as few as possible: the same texts
+    static_cast<void>(in_.take("?"));  // lazy quantifiers match the same texts
     const char c = in_.peek();
     if (c == '*' || c == '+' || c == '?' || c == '{') {
       return in_.fail("a quantifier of a quantifier is not supported");
@@ -144,7 +145,7 @@ class Regex {
         while (in_.peek() != '>' && !in_.at_end()) in_.skip();
         if (!in_.take(">")) return in_.fail_at(start, "the name of this group is not closed");
       } else if (!in_.take(":")) {
-        return in_.fail_at(start, "flags and this kind of group, (?, are not supported");
+        return in_.fail_at(start, "flags and this kind of (? group are not supported");
       }
     }
     const Result<Expr> inner = alternatives(depth + 1);
@@ -171,7 +172,7 @@ class Regex {
         value = value << 4 | *digit;
         if (++n > 6) break;
       }
-      if (!in_.take("}")) return in_.fail("\"}\" is missing here");
+      if (!in_.take("}")) return in_.fail("expected \"}\"");
     } else {
       const Result<uint32_t> high = in_.hex(4);
       if (!high.ok()) return high;
@@ -179,12 +180,12 @@ class Regex {
       if (value >= 0xD800 && value < 0xDC00 && in_.take("\\u")) {
         const Result<uint32_t> low = in_.hex(4);
         if (!low.ok()) return low;
-        if (*low < 0xDC00 || *low > 0xDFFF) return in_.fail_at(start, "half a surrogate pair");
+        if (*low < 0xDC00 || *low > 0xDFFF) return in_.fail_at(start, "unpaired surrogate");
         value = 0x10000 + ((value - 0xD800) << 10) + (*low - 0xDC00);
       }
     }
     if (value > kMaxChar || (value >= 0xD800 && value < 0xE000)) {
-      return in_.fail_at(start, "this is no character of Unicode");
+      return in_.fail_at(start, "this is not a Unicode character");
     }
     return value;
   }
@@ -251,7 +252,7 @@ class Regex {
           return one(static_cast<uint32_t>(c));
         }
     }
-    return in_.fail_at(start, "this escape is not known");
+    return in_.fail_at(start, "unknown escape");
   }
 
   Result<Expr> char_class() {
@@ -275,7 +276,7 @@ class Regex {
         return s.ranges().size() == 1 && s.ranges()[0].first == s.ranges()[0].last;
       };
       if (!single(first) || !single(last)) {
-        return in_.fail_at(here, "a class is no end of a range");
+        return in_.fail_at(here, "a class cannot be an end of a range");
       }
       if (last.ranges()[0].first < first.ranges()[0].first) {
         return in_.fail_at(here, "this range is reversed");
@@ -288,7 +289,7 @@ class Regex {
 
   Source in_;
   Builder& builder_;
-  size_t starts_ = 0, ends_ = 0;  // anchors
+  size_t starts_ = 0, ends_ = 0;  // number of anchors
 };
 
 }  // namespace
@@ -316,7 +317,7 @@ Result<Dfa> regex_automaton(std::string_view pattern, bool search) {
   if (!grammar.ok()) return grammar.status();
   Dfa out = Dfa::of(**grammar);
   if (out.too_large()) {
-    return error(Code::kGrammarTooLarge, "the regular expression takes too many states");
+    return error(Code::kGrammarTooLarge, "the regular expression needs too many states");
   }
   out.anchor(kStart, kEnd);
   return out;

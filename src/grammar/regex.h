@@ -1,6 +1,5 @@
-// Regular expressions as ECMAScript (with the u flag) and JSON Schema write them, without what is
-// no regular language: look-around, back-references and word boundaries are refused by name, as are
-// Unicode properties and flags.
+// Regular expressions of ECMAScript (with the u flag) and JSON Schema. Look-around,
+// back-references, word boundaries, Unicode properties and flags are errors that name them.
 #pragma once
 
 #include <string_view>
@@ -10,11 +9,11 @@
 
 namespace sluice::grammar {
 
-// Errors: kGrammarSyntax with the position and what is not supported; kGrammarTooLarge.
-// As an automaton: `search` finds it anywhere in the text, as JSON Schema's `pattern` does.
+// Compiles to an automaton. `search`: match anywhere in the text, as JSON Schema's `pattern` does.
+// Errors: kGrammarSyntax with the position and what is unsupported; kGrammarTooLarge.
 [[nodiscard]] Result<Dfa> regex_automaton(std::string_view pattern, bool search);
-// As an expression, for the whole text. `*anchored` is set where it has anchors: then it is wrong,
-// and the automaton has to be taken.
+// Compiles to an expression for the whole text. If *anchored is set, the pattern has anchors and
+// the result is invalid; use regex_automaton.
 [[nodiscard]] Result<Expr> regex_expression(std::string_view pattern, Builder* builder,
                                             bool* anchored);
 

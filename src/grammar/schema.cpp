@@ -1,4 +1,4 @@
-// The compiler's frame: rules, errors, and what several parts ask.
+// Shared parts of the schema compiler: rules, errors and keyword access.
 #include "grammar/schema.h"
 
 #include <algorithm>
@@ -52,12 +52,12 @@ uint8_t SchemaCompiler::type_bit(uint32_t value) const {
   return 0;
 }
 
-// A count such as minItems, which may be written 2.0; nothing where the keyword is absent.
+// A count such as minItems, which may be written 2.0; nullopt if the keyword is absent.
 std::optional<uint32_t> SchemaCompiler::count(uint32_t at) {
   const std::optional<Decimal> d = number(at);
   if (!d) return {};
   if (d->negative || !d->whole()) {
-    refuse(at, "this is not a whole number from 0 on");
+    refuse(at, "this must be an integer of 0 or more");
     return {};
   }
   if (d->point > 9) return UINT32_MAX - 1;
@@ -71,7 +71,7 @@ std::optional<Decimal> SchemaCompiler::number(uint32_t at) {
   if (at == kNoValue) return {};
   const std::optional<Decimal> d =
       is(at, JsonType::kNumber) ? Decimal::parse(document_[at].text) : std::nullopt;
-  if (!d) refuse(at, "this is not a number");
+  if (!d) refuse(at, "this must be a number");
   return d;
 }
 
@@ -90,7 +90,7 @@ uint32_t SchemaCompiler::automaton(std::string_view pattern, bool search, uint32
     made = Dfa();
   }
   if (longest > 0) *made = Dfa::combine(*made, Dfa::lengths(0, longest), Dfa::How::kBoth);
-  if (made->too_large()) refuse(at, "this takes too many states");
+  if (made->too_large()) refuse(at, "this needs too many states");
   automata_.push_back(std::move(*made));
   return known->second;
 }

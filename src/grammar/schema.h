@@ -1,9 +1,9 @@
-// JSON Schema to a grammar. A set of schemas that a value has to satisfy (a conjunction of schemas,
-// each as it is or negated) becomes a list of shapes: alternatives without anyOf, allOf, $ref or
-// if, each saying for every type what remains (schema_normalize.cpp). A shape is then written as
-// expressions (schema_scalars.cpp), whose parts are conjunctions again, each a rule made once:
-// recursion comes out by itself. What cannot be promised is refused by its keyword; nothing is ever
-// left out.
+// Compiles a JSON schema to a grammar. A set of schemas that a value must satisfy (a conjunction of
+// schemas, each plain or negated) becomes a list of shapes (schema_normalize.cpp). Shapes are
+// alternatives without anyOf, allOf, $ref or if; each lists the constraints per type. Shapes become
+// expressions (schema_scalars.cpp, objects.cpp) whose parts are conjunctions again. Each
+// conjunction becomes one rule, so recursion works. A keyword that cannot be enforced is an error
+// that names it; none is ignored.
 #pragma once
 
 #include <map>
@@ -21,9 +21,9 @@
 
 namespace sluice::grammar {
 
-// A schema's value times two, plus one where it is negated.
+// The schema's value index times two, plus one if it is negated.
 using Term = uint32_t;
-using Conjunction = std::vector<Term>;  // sorted, without doubles
+using Conjunction = std::vector<Term>;  // sorted, without duplicates
 inline constexpr Term kNoTerm = UINT32_MAX;
 
 enum TypeBit : uint8_t {
@@ -47,27 +47,27 @@ struct Divisor {
   uint32_t at;  // the keyword, for errors
 };
 struct Language {
-  uint32_t automaton;  // of SchemaCompiler::automata_
+  uint32_t automaton;  // index in SchemaCompiler::automata_
   bool negated;
 };
-// What one schema says of items.
+// Constraints of one schema on array items.
 struct ItemPart {
   std::vector<Term> prefix;
   Term rest = kNoTerm;
-  bool silent = false;  // of a negation: what it looks at is not evaluated
+  bool silent = false;  // from a negation: does not mark items as evaluated
   bool operator==(const ItemPart&) const = default;
 };
 struct Contains {
   Term term;
   uint32_t least, most;
-  bool silent = false;  // of a negation
+  bool silent = false;  // from a negation
 };
-// What one schema says of members: those that it names, those that match its patterns, the others.
+// Constraints of one schema on members: named ones, ones that match its patterns, and the rest.
 struct MemberPart {
   std::vector<uint32_t> named;     // values of `properties`
   std::vector<uint32_t> patterns;  // values of `patternProperties`
   Term rest = kNoTerm;
-  bool silent = false;  // of a negation
+  bool silent = false;  // from a negation
   bool operator==(const MemberPart&) const = default;
 };
 struct Member {
@@ -77,8 +77,8 @@ struct Member {
 
 struct Shape {
   uint8_t types = kAllBits;
-  bool whole = false, broken = false;           // numbers: integers only, no integers
-  std::optional<std::vector<uint32_t>> values;  // no others
+  bool whole = false, broken = false;           // numbers: only integers; no integers
+  std::optional<std::vector<uint32_t>> values;  // only these values
   std::vector<uint32_t> excluded;
   std::vector<Bound> bounds;
   std::vector<Divisor> divisors;
@@ -87,22 +87,22 @@ struct Shape {
   uint32_t min_items = 0, max_items = UINT32_MAX;
   std::vector<ItemPart> items;
   std::vector<Contains> contains;
-  bool counted_items = false;     // arrays are meant, though other types would do
+  bool counted_items = false;     // arrays are intended, though the schema allows other types
   uint32_t unique_at = kNoValue;  // the keyword `uniqueItems`
   uint32_t min_members = 0, max_members = UINT32_MAX;
   uint32_t min_members_at = kNoValue;
   std::vector<std::string> required, forbidden;
   std::vector<MemberPart> members;
   std::vector<Member> extra;
-  std::vector<Term> names;  // what every name satisfies
+  std::vector<Term> names;  // terms that every name satisfies
 };
 using Shapes = std::vector<Shape>;
 
 class SchemaCompiler {
  public:
-  // Its rules are made in `builder`, which outlives it.
+  // Rules are created in `builder`, which must outlive it.
   SchemaCompiler(JsonDocument document, const CompileOptions& options, Builder* builder);
-  // Defines `rule` as a value of the document's schema.
+  // Defines `rule` as a value of the document's root schema.
   [[nodiscard]] Status compile_into(uint32_t rule);
 
  private:
@@ -163,7 +163,7 @@ class SchemaCompiler {
   Expr other_members(const Shape& shape, const std::vector<std::string>& named);
   std::vector<std::vector<std::string>> known_names(const Shape& shape);
 
-  // --- errors: the first one stays, and what is made after it is worthless
+  // --- errors: the first one is kept, and later results are invalid
   void refuse(uint32_t at, const char* why);
   void fail(Status status) {
     if (status_.ok()) status_ = std::move(status);
@@ -185,10 +185,10 @@ class SchemaCompiler {
   std::map<std::string, uint32_t> automaton_of_;
   std::map<Conjunction, uint32_t> rules_;
   std::vector<std::pair<Conjunction, uint32_t>> open_;
-  std::vector<Term> path_;  // terms that are being taken apart
+  std::vector<Term> path_;  // terms being expanded
   uint32_t string_rule_ = UINT32_MAX, char_rule_ = UINT32_MAX, space_rule_ = UINT32_MAX;
-  bool unevaluated_ = false;  // which branches hold matters, not only that one does
-  bool narrowed_ = false;     // some shapes leave out values that they could have
+  bool unevaluated_ = false;  // it matters which branches hold, not only whether one does
+  bool narrowed_ = false;     // some shapes exclude values that the schema allows
   uint32_t work_ = 0;
 };
 

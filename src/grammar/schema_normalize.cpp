@@ -1,5 +1,5 @@
-// Schemas to shapes: keywords of one type are kept side by side, those that combine schemas are
-// multiplied out.
+// Expands schemas to shapes: keywords of one type are collected, and keywords that combine schemas
+// are multiplied out.
 #include <algorithm>
 
 #include "grammar/formats.h"
@@ -9,9 +9,9 @@ namespace sluice::grammar {
 namespace {
 
 constexpr size_t kMaxShapes = 192;      // alternatives of one value
-constexpr size_t kMaxPath = 64;         // schemas in schemas in place
-constexpr uint32_t kMaxWork = 400'000;  // merges of one schema
-constexpr size_t kMaxSubsets = 5;       // branches of anyOf whose combinations are told apart
+constexpr size_t kMaxPath = 64;         // nested in-place schemas
+constexpr uint32_t kMaxWork = 400'000;  // merges per schema
+constexpr size_t kMaxSubsets = 5;       // anyOf branches whose combinations are distinguished
 
 template <typename T>
 void append(std::vector<T>* to, const std::vector<T>& from) {
@@ -25,7 +25,7 @@ void add_name(std::vector<std::string>* list, const std::string& name) {
 }  // namespace
 
 Shapes SchemaCompiler::shapes_of(const Conjunction& all) {
-  std::vector<Term> path;  // a value of its own: what surrounds it is not in place
+  std::vector<Term> path;  // a new value: the surrounding schemas do not apply in place
   std::swap(path, path_);
   const bool outer = unevaluated_;
   unevaluated_ = false;
@@ -44,16 +44,16 @@ Shapes SchemaCompiler::shapes_of(Term term) {
     return document_[schema].truth != negated ? Shapes{Shape()} : Shapes{};
   }
   if (!is(schema, JsonType::kObject)) {
-    refuse(schema, "a schema is an object, true or false");
+    refuse(schema, "a schema must be an object, true or false");
     return {};
   }
-  // A schema that refers to itself in place asks nothing more; its negation has no meaning.
+  // A schema that refers to itself in place adds nothing; its negation is undefined.
   if (std::find(path_.begin(), path_.end(), term) != path_.end()) {
-    if (negated) refuse(schema, "the negation of a schema that refers to itself in place");
+    if (negated) refuse(schema, "the negation of a schema that refers to itself is not supported");
     return {Shape()};
   }
   if (path_.size() >= kMaxPath) {
-    refuse(schema, "too many schemas within each other");
+    refuse(schema, "schemas are nested too deeply");
     return {};
   }
   path_.push_back(term);
@@ -86,7 +86,7 @@ Shapes SchemaCompiler::schema_shapes(uint32_t schema) {
       return s;
     }());
   if (some != kNoValue) {
-    if (!is(some, JsonType::kArray)) refuse(some, "enum is a list of values");
+    if (!is(some, JsonType::kArray)) refuse(some, "enum must be a list");
     Shape s;
     s.values = document_[some].children;
     shape = merged(shape, s);
@@ -121,7 +121,7 @@ void SchemaCompiler::apply_types(uint32_t at, Shape* shape) {
     else if (name == "object")
       types |= kObjectBit;
     else
-      refuse(n, "this type is not known");
+      refuse(n, "unknown type");
   }
   shape->whole |= whole && (types & kNumberBit) == 0;
   if (whole) types |= kNumberBit;
@@ -132,7 +132,7 @@ void SchemaCompiler::apply_numbers(uint32_t schema, Shape* shape) {
   const auto bound = [&](const char* name, bool below, bool inclusive) {
     const uint32_t at = keyword(schema, name);
     if (at == kNoValue) return;
-    // Draft 4 has booleans in the place of bounds.
+    // Draft 4 has booleans here.
     const std::optional<Decimal> d = number(at);
     if (d) shape->bounds.push_back({*d, below, inclusive});
   };
@@ -142,7 +142,7 @@ void SchemaCompiler::apply_numbers(uint32_t schema, Shape* shape) {
   bound("exclusiveMaximum", true, false);
   const uint32_t at = keyword(schema, "multipleOf");
   const std::optional<Decimal> d = number(at);
-  if (d && (d->zero() || d->negative)) refuse(at, "multipleOf is above 0");
+  if (d && (d->zero() || d->negative)) refuse(at, "multipleOf must be greater than 0");
   if (d) shape->divisors.push_back({*d, false, at});
 }
 
@@ -151,7 +151,7 @@ void SchemaCompiler::apply_strings(uint32_t schema, Shape* shape) {
   if (const auto n = count(keyword(schema, "maxLength"))) shape->max_chars = *n;
   const uint32_t pattern = keyword(schema, "pattern");
   if (pattern != kNoValue) {
-    if (!is(pattern, JsonType::kString)) refuse(pattern, "a pattern is a string");
+    if (!is(pattern, JsonType::kString)) refuse(pattern, "a pattern must be a string");
     shape->languages.push_back({automaton(document_[pattern].text, true, 0, pattern), false});
   }
   const uint32_t format = keyword(schema, "format");
@@ -175,13 +175,13 @@ void SchemaCompiler::apply_arrays(uint32_t schema, Shape* shape) {
   if (const auto n = count(keyword(schema, "maxItems"))) shape->max_items = *n;
   const uint32_t unique = keyword(schema, "uniqueItems");
   if (is(unique, JsonType::kBoolean) && document_[unique].truth) shape->unique_at = unique;
-  // A schema of items and their number, without a type, means an array.
+  // Without a type, `items` with minItems or maxItems means an array.
   const bool counted =
       keyword(schema, "minItems") != kNoValue || keyword(schema, "maxItems") != kNoValue;
   shape->counted_items =
       counted && keyword(schema, "items") != kNoValue && keyword(schema, "type") == kNoValue;
   ItemPart part;
-  const auto later = [&](const char* name) {  // a keyword that draft 7 does not know
+  const auto later = [&](const char* name) {  // a keyword newer than draft 7
     return refs_.draft7() ? kNoValue : keyword(schema, name);
   };
   const uint32_t prefix = later("prefixItems"), items = keyword(schema, "items");
@@ -228,7 +228,7 @@ void SchemaCompiler::apply_objects(uint32_t schema, Shape* shape) {
   if (!(part == MemberPart())) shape->members.push_back(std::move(part));
 }
 
-// The keywords that take other schemas in place.
+// Applies the keywords that combine schemas in place.
 Shapes SchemaCompiler::combined(uint32_t schema, Shapes shapes) {
   for (const char* name : {"$ref", "$dynamicRef", "$recursiveRef"}) {
     const uint32_t at = keyword(schema, name);
@@ -237,8 +237,8 @@ Shapes SchemaCompiler::combined(uint32_t schema, Shapes shapes) {
     const std::string& where = document_[at].text;
     const uint32_t target = name[1] == 'd' ? refs_.resolve_dynamic(schema, where, &unclear)
                                            : refs_.resolve(schema, where);
-    if (unclear) refuse(at, "a reference whose meaning depends on the way to it");
-    if (target == kNoValue) refuse(at, "this reference leads out of the document, or nowhere");
+    if (unclear) refuse(at, "a dynamic reference that depends on the path to it is not supported");
+    if (target == kNoValue) refuse(at, "this reference does not point into the document");
     if (failed()) return {};
     shapes = product(shapes, shapes_of(yes(target)), at);
     if (refs_.draft7()) return shapes;
@@ -266,10 +266,10 @@ Shapes SchemaCompiler::combined(uint32_t schema, Shapes shapes) {
   return shapes;
 }
 
-// Each branch, or where it matters which branches hold, each set of them: then more is evaluated.
+// The shapes of each branch. If it matters which branches hold, the shapes of each set of branches.
 Shapes SchemaCompiler::any_of(uint32_t at, bool subsets) {
   const std::vector<uint32_t> branches = document_[at].children;
-  if (subsets && branches.size() > kMaxSubsets) {  // fewer texts, none of them wrong
+  if (subsets && branches.size() > kMaxSubsets) {  // accept fewer texts, but no invalid ones
     subsets = false;
     narrowed_ = true;
   }
@@ -283,11 +283,11 @@ Shapes SchemaCompiler::any_of(uint32_t at, bool subsets) {
     append(&out, chosen);
   }
   for (uint32_t i = 0; i < n && !subsets; ++i) append(&out, shapes_of(yes(branches[i])));
-  if (out.size() > kMaxShapes) refuse(at, "too many alternatives");
+  if (out.size() > kMaxShapes) refuse(at, "this has too many alternatives");
   return out;
 }
 
-// Each branch without the others. Those that cannot hold together need no negation.
+// Each branch without the others. Branches that exclude each other need no negation.
 Shapes SchemaCompiler::one_of(uint32_t at) {
   const std::vector<uint32_t> branches = document_[at].children;
   std::vector<Shapes> all;
@@ -304,7 +304,7 @@ Shapes SchemaCompiler::one_of(uint32_t at) {
     }
     append(&out, alone);
   }
-  if (out.size() > kMaxShapes) refuse(at, "too many alternatives");
+  if (out.size() > kMaxShapes) refuse(at, "this has too many alternatives");
   return out;
 }
 
@@ -320,7 +320,7 @@ Shapes SchemaCompiler::conditional(uint32_t schema) {
   return out;
 }
 
-// For each name: it is absent, or what depends on it holds.
+// For each name: it is absent, or its dependency holds.
 Shapes SchemaCompiler::dependencies(uint32_t at, Shapes shapes) {
   for (const uint32_t child : document_[at].children) {
     Shape absent, present, other;
@@ -344,8 +344,8 @@ Shapes SchemaCompiler::dependencies(uint32_t at, Shapes shapes) {
   return shapes;
 }
 
-// unevaluatedProperties and unevaluatedItems are additionalProperties and items beside all that the
-// schemas in place have looked at, which each shape knows.
+// Applies unevaluatedProperties and unevaluatedItems: like additionalProperties and items, but
+// beside everything that in-place schemas evaluate, which each shape records.
 Shapes SchemaCompiler::unevaluated(uint32_t schema, Shapes shapes) {
   const uint32_t members = keyword(schema, "unevaluatedProperties");
   const uint32_t items = keyword(schema, "unevaluatedItems");
@@ -360,7 +360,7 @@ Shapes SchemaCompiler::unevaluated(uint32_t schema, Shapes shapes) {
         append(&part.patterns, other.patterns);
         all |= other.rest != kNoTerm;
       }
-      // A name that only a combination mentions, such as one that a negation forbids, is not seen.
+      // A name that appears only in combinations, such as in a negation, does not count.
       if (!all) {
         part.named.erase(std::unique(part.named.begin(), part.named.end()), part.named.end());
         s.members.push_back(part);
@@ -381,10 +381,10 @@ Shapes SchemaCompiler::unevaluated(uint32_t schema, Shapes shapes) {
       for (const Contains& c : s.contains) {
         if (c.silent || refs_.draft7()) continue;
         if (part.rest != yes(items) || !none) {
-          refuse(items, "unevaluatedItems beside contains");
+          refuse(items, "unevaluatedItems together with contains is not supported");
           return {};
         }
-        part.rest = c.term;  // an item that contains looks at, or none
+        part.rest = c.term;  // items that match contains, or none
       }
       s.items.push_back(part);
     }
@@ -397,10 +397,10 @@ Shapes SchemaCompiler::product(const Shapes& a, const Shapes& b, uint32_t at) {
   if (failed()) return out;
   for (const Shape& x : a) {
     for (const Shape& y : b) {
-      if (++work_ > kMaxWork) refuse(at, "the schema takes too much work");
+      if (++work_ > kMaxWork) refuse(at, "the schema is too complex");
       Shape both = merged(x, y);
       if (!hopeless(both, 0)) out.push_back(std::move(both));
-      if (out.size() > kMaxShapes) refuse(at, "too many alternatives");
+      if (out.size() > kMaxShapes) refuse(at, "this has too many alternatives");
       if (failed()) return {};
     }
   }
@@ -450,7 +450,7 @@ Shape SchemaCompiler::merged(const Shape& a, const Shape& b) {
   return s;
 }
 
-// True only where no value can have the shape; not all such shapes are seen.
+// True only if no value can match the shape. Does not detect all such shapes.
 bool SchemaCompiler::hopeless(const Shape& s, int depth) {
   uint8_t types = s.types;
   if (s.whole && s.broken) types &= static_cast<uint8_t>(~kNumberBit);

@@ -1,4 +1,4 @@
-// Addresses and pointers.
+// Resolves addresses and JSON pointers.
 #include "grammar/schema_refs.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// Shapes to expressions: scalars and arrays.
+// Converts shapes of scalars and arrays to expressions.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -8,7 +8,7 @@
 namespace sluice::grammar {
 namespace {
 
-constexpr size_t kMaxCells = 4000;  // states of an array whose items are counted
+constexpr size_t kMaxCells = 4000;  // states of an array with counted items
 
 Conjunction sorted(Conjunction all) {
   std::sort(all.begin(), all.end());
@@ -18,7 +18,7 @@ Conjunction sorted(Conjunction all) {
 
 }  // namespace
 
-// A value that satisfies all of the terms: a rule of its own, made when its turn comes.
+// A value that satisfies all terms. It becomes a rule, which is defined later.
 Expr SchemaCompiler::value(const Conjunction& terms) {
   Conjunction all;
   for (const Term t : terms) {
@@ -54,7 +54,7 @@ Expr SchemaCompiler::emit_shape(const Shape& s) {
     const uint8_t bit = type_bit(v);
     if (bit <= kFalseBit) types &= static_cast<uint8_t>(~bit);
     if (bit >= kArrayBit && (types & bit) != 0) {
-      refuse(v, "an array or object that is excluded is not supported");
+      refuse(v, "excluding an array or object is not supported");
     }
   }
   std::vector<Expr> parts;
@@ -68,7 +68,7 @@ Expr SchemaCompiler::emit_shape(const Shape& s) {
   return builder_.alt(parts);
 }
 
-// --- values that are given
+// --- enum and const
 
 Expr SchemaCompiler::emit_values(const Shape& s) {
   std::vector<std::string> scalars;
@@ -148,8 +148,9 @@ Expr SchemaCompiler::emit_number(const Shape& s) {
   Dfa language = numbers(s.whole);
   const auto narrow = [&](const Dfa& other, bool negated, uint32_t at) {
     language = Dfa::combine(language, other, negated ? Dfa::How::kOnlyFirst : Dfa::How::kBoth);
-    if (language.too_large() && at != kNoValue) refuse(at, "this takes too many states");
-    if (language.too_large()) fail(error(Code::kGrammarTooLarge, "a number takes too many states"));
+    if (language.too_large() && at != kNoValue) refuse(at, "this needs too many states");
+    if (language.too_large())
+      fail(error(Code::kGrammarTooLarge, "the constraints of a number need too many states"));
   };
   for (const Bound& b : s.bounds) {
     narrow(numbers_beyond(b.value, b.below, b.inclusive), false, kNoValue);
@@ -183,7 +184,7 @@ Expr SchemaCompiler::comma() {
   return builder_.seq({builder_.bytes(","), space()});
 }
 
-// A character of a JSON string, in any of its spellings; half surrogates are none.
+// One character of a JSON string, in any spelling. Unpaired surrogates are not allowed.
 Expr SchemaCompiler::string_char() {
   if (char_rule_ == UINT32_MAX) {
     char_rule_ = builder_.new_rule();
@@ -226,7 +227,7 @@ Expr SchemaCompiler::any_string() {
   return builder_.call(string_rule_);
 }
 
-// Nothing where any string is allowed, but for its length.
+// The allowed strings; nullopt if only their length is limited.
 std::optional<Dfa> SchemaCompiler::string_language(const Shape& s) {
   std::optional<Dfa> out;
   const auto narrow = [&](const Dfa& other, bool negated) {
@@ -245,7 +246,7 @@ std::optional<Dfa> SchemaCompiler::string_language(const Shape& s) {
     narrow(Dfa::lengths(s.min_chars, s.max_chars), false);
   }
   if (out && out->too_large()) {
-    fail(error(Code::kGrammarTooLarge, "a string's patterns and length take too many states"));
+    fail(error(Code::kGrammarTooLarge, "the patterns and length of a string need too many states"));
   }
   return out;
 }
@@ -282,7 +283,7 @@ Expr SchemaCompiler::emit_array(const Shape& s) {
   for (const ItemPart& part : s.items) {
     prefix = std::max(prefix, static_cast<uint32_t>(part.prefix.size()));
   }
-  // From the end: what may follow after i items.
+  // Built from the end: what may follow after i items.
   const auto one = [&](uint32_t i) {
     return builder_.seq({i > 0 ? comma() : Builder::kEmpty, value(item(s, i)), space()});
   };
@@ -302,8 +303,7 @@ Expr SchemaCompiler::emit_array(const Shape& s) {
   return builder_.seq({open, tail, close});
 }
 
-// Languages of items of which no two have a value in common: each of the values of an enum, or the
-// strings by their first character.
+// Pairwise disjoint languages of items: the values of an enum, or strings by their first character.
 std::vector<Expr> SchemaCompiler::kinds(const Shape& s) {
   constexpr size_t kMax = 8;
   std::vector<Expr> out;
@@ -338,8 +338,8 @@ std::vector<Expr> SchemaCompiler::kinds(const Shape& s) {
   return out;
 }
 
-// Different items by a promise that a grammar can keep: each is of a kind that was not there
-// before. That leaves out lists whose items begin alike, and lets no item come twice.
+// Ensures distinct items by using each kind (see kinds()) at most once. No duplicates are possible,
+// but some valid lists are rejected, such as strings with the same first character.
 Expr SchemaCompiler::emit_unique(const Shape& s) {
   std::vector<Expr> bodies;
   const bool alike = std::all_of(s.items.begin(), s.items.end(),
@@ -357,7 +357,7 @@ Expr SchemaCompiler::emit_unique(const Shape& s) {
     items.push_back(builder_.call(rule));
   }
   const uint32_t sets = 1u << items.size();
-  std::vector<uint32_t> rules;  // by the set of kinds that are there
+  std::vector<uint32_t> rules;  // by set of kinds used
   for (uint32_t i = 0; i < sets; ++i) rules.push_back(builder_.new_rule());
   for (uint32_t set = 0; set < sets && !failed(); ++set) {
     const uint32_t n = static_cast<uint32_t>(std::popcount(set));
@@ -373,19 +373,19 @@ Expr SchemaCompiler::emit_unique(const Shape& s) {
   return builder_.call(rules[0]);
 }
 
-// Items that are told apart by what they contain: a rule for each position and each count so far.
+// Items that `contains` counts: a rule for each position and each count so far.
 Expr SchemaCompiler::emit_counted(const Shape& s) {
   if (s.contains.size() > 2) {
-    refuse(s.contains[2].term / 2, "more than two contains together");
+    refuse(s.contains[2].term / 2, "more than two contains on one array are not supported");
     return Builder::kNever;
   }
-  uint32_t last = s.min_items;  // positions from here on are alike
+  uint32_t last = s.min_items;  // positions from here on are equivalent
   if (s.max_items != UINT32_MAX) last = std::max(last, s.max_items);
   for (const ItemPart& part : s.items) {
     last = std::max(last, static_cast<uint32_t>(part.prefix.size()));
   }
   last = std::max(last, 1u);
-  uint32_t caps[2] = {0, 0};  // counts from here on are alike
+  uint32_t caps[2] = {0, 0};  // counts from here on are equivalent
   for (size_t i = 0; i < s.contains.size(); ++i) {
     const Contains& c = s.contains[i];
     caps[i] = c.most == UINT32_MAX ? c.least : std::max(c.most, c.least);
@@ -393,7 +393,7 @@ Expr SchemaCompiler::emit_counted(const Shape& s) {
   const uint64_t cells =
       (static_cast<uint64_t>(last) + 1) * (uint64_t{caps[0]} + 1) * (uint64_t{caps[1]} + 1);
   if (cells > kMaxCells) {
-    refuse(s.contains[0].term / 2, "contains with counts as high as these");
+    refuse(s.contains[0].term / 2, "the counts of contains are too large");
     return Builder::kNever;
   }
   const auto cell = [&](uint32_t i, uint32_t a, uint32_t b) {
@@ -423,7 +423,7 @@ Expr SchemaCompiler::emit_counted(const Shape& s) {
             if (counted)
               all.push_back(c.term);
             else if (c.most != UINT32_MAX)
-              all.push_back(c.term ^ 1);  // must not be one
+              all.push_back(c.term ^ 1);  // must not match
             if (counted && c.most != UINT32_MAX && counts[k] == c.most) good = false;
             if (counted) next[k] = std::min(counts[k] + 1, caps[k]);
           }

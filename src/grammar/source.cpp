@@ -1,4 +1,4 @@
-// Characters of a grammar's text.
+// Decodes characters of a grammar's source.
 #include "grammar/source.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ Result<uint32_t> Source::next_char() {
   }
   const uint32_t least = length == 3 ? 0x800 : length == 4 ? 0x10000 : 0;
   if (!good || c < least || c > kMaxChar || (c >= 0xD800 && c < 0xE000)) {
-    return fail("this is not UTF-8");
+    return fail("invalid UTF-8");
   }
   skip(static_cast<size_t>(length));
   return c;
@@ -35,7 +35,7 @@ Result<uint32_t> Source::hex(int n) {
     } else if (low >= 'a' && low <= 'f') {
       value = value << 4 | static_cast<uint32_t>(low - 'a' + 10);
     } else {
-      return fail("a hexadecimal digit is missing here");
+      return fail("expected a hexadecimal digit");
     }
   }
   return value;

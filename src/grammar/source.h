@@ -1,5 +1,5 @@
-// Reading a grammar's text: characters, positions for errors, numbers. GBNF and regular
-// expressions share it.
+// A cursor over a grammar's source: characters, numbers, and positions for errors. Shared by GBNF
+// and regular expressions.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class Source {
   [[nodiscard]] bool at_end() const { return at_ >= text_.size(); }
   [[nodiscard]] size_t position() const { return at_; }
   void go_to(size_t position) { at_ = position; }
-  // The byte here or further on, 0 at the end.
+  // The byte at the position plus `ahead`; 0 at the end.
   [[nodiscard]] char peek(size_t ahead = 0) const {
     return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
   }
@@ -33,14 +33,14 @@ class Source {
 
   [[nodiscard]] std::string_view rest() const { return text_.substr(std::min(at_, text_.size())); }
 
-  // A whole character, decoded; the position is behind it. Errors: kGrammarSyntax.
+  // Reads and decodes one character. Errors: kGrammarSyntax.
   [[nodiscard]] Result<uint32_t> next_char();
-  // Exactly n hexadecimal digits. Errors: kGrammarSyntax.
+  // Reads exactly n hexadecimal digits. Errors: kGrammarSyntax.
   [[nodiscard]] Result<uint32_t> hex(int n);
-  // Decimal digits; at most 2^31 - 1. False without a digit.
+  // Reads a decimal number, capped at 2^31 - 1. False if there is no digit.
   [[nodiscard]] bool number(uint32_t* out);
 
-  // "line 3, column 7: what". kGrammarSyntax.
+  // An error such as "line 3, column 7: what", with kGrammarSyntax.
   [[nodiscard]] Status fail(const char* what) const { return fail_at(at_, what); }
   [[nodiscard]] Status fail_at(size_t position, const char* what) const;
 

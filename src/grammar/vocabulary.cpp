@@ -1,4 +1,4 @@
-// Sorting a vocabulary.
+// Sorts a vocabulary.
 #include "grammar/vocabulary.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace sluice::grammar {
 namespace {
 
-// The number of characters of plain text; 0 when it is none, or is too long to be kept as such.
+// Number of characters of plain text; 0 if it is not plain or too long for a group.
 uint32_t plain_length(std::string_view text) {
   uint32_t n = 0;
   for (size_t i = 0; i < text.size(); ++n) {

@@ -1,11 +1,10 @@
-// The bytes of a model's tokens, sorted so that those that begin alike stand together: each keeps
-// only what differs from the one before it. A mask walks that list with a stack of states and looks
-// at each shared beginning once.
+// The bytes of a model's tokens, sorted by prefix: each token stores only what differs from its
+// predecessor. A mask walks the list with a stack of states and visits each shared prefix once.
 //
-// Tokens of whole, plain characters (nothing that ends or escapes in a JSON string: no controls, no
-// '"', no '\') are most of a vocabulary and are allowed all together inside strings and free text,
-// those of letters and digits alone in most patterns and formats as well: they stand in groups by
-// their kind and number of characters, each with its own mask.
+// Plain tokens consist of whole characters without controls, '"' and '\'. They are most of a
+// vocabulary and are allowed all at once inside strings and free text. Tokens of letters and digits
+// only are also allowed at once in most patterns and formats. So plain tokens are grouped by kind
+// and number of characters, each group with its own mask.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +19,18 @@
 
 namespace sluice::grammar {
 
-// What grammars need to know of a tokenizer.
+// What grammars need from a tokenizer.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
   [[nodiscard]] virtual int32_t n_tokens() const = 0;
-  // What the token says in running text; empty for control tokens and those that no text has.
+  // The token's bytes in text; empty for control tokens and tokens without text.
   [[nodiscard]] virtual std::string bytes(Token token) const = 0;
-  [[nodiscard]] virtual std::string_view name(Token token) const = 0;  // as the file has it
-  [[nodiscard]] virtual bool ends(Token token) const = 0;              // the text, or a turn
+  [[nodiscard]] virtual std::string_view name(Token token) const = 0;  // as stored in the file
+  [[nodiscard]] virtual bool ends(Token token) const = 0;              // ends the text or a turn
 };
 
-// First bytes of plain characters beyond ASCII, with the range of the second byte.
+// Leading bytes of non-ASCII plain characters, with the range of the second byte.
 struct PlainLead {
   uint8_t first, last, lo, hi;
   int length;
@@ -41,21 +40,21 @@ inline constexpr PlainLead kPlainLeads[] = {
     {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4},
     {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4}};
 
-// What all characters of a plain token are; each kind belongs to the next one too.
-enum class Plain : uint8_t { kLower, kWord, kAny };  // a-z; letters and digits of ASCII
+// The kind that all characters of a plain token have; each kind includes the previous one.
+enum class Plain : uint8_t { kLower, kWord, kAny };  // a-z; ASCII letters and digits
 inline constexpr uint32_t kPlainKinds = 3;
 
 class Vocabulary {
  public:
-  // Of each kind plain tokens of 1 to 4, 5 to 8 and 9 to 16 characters, and all others.
+  // Per kind: plain tokens of 1 to 4, 5 to 8 and 9 to 16 characters. One more group has all others.
   static constexpr uint32_t kLengths = 3;
   static constexpr uint32_t kMin[kLengths] = {1, 5, 9}, kMax[kLengths] = {4, 8, 16};
   static constexpr uint32_t kGroups = kPlainKinds * kLengths + 1;
-  static constexpr uint32_t kMaxTokenBytes = 255;  // longer ones are never allowed
+  static constexpr uint32_t kMaxTokenBytes = 255;  // longer tokens are never allowed
 
-  // `source` outlives it. Errors: kOutOfMemory.
+  // `source` must outlive it. Errors: kOutOfMemory.
   [[nodiscard]] static Result<std::unique_ptr<Vocabulary>> create(const TokenSource& source);
-  // Upper bounds, create()'s own work included.
+  // Upper bound in bytes, including create()'s own scratch.
   [[nodiscard]] static uint64_t memory_bytes(uint64_t n_tokens, uint64_t text_bytes);
 
   [[nodiscard]] const TokenSource& source() const { return *source_; }
@@ -63,10 +62,10 @@ class Vocabulary {
   [[nodiscard]] size_t mask_words() const { return (static_cast<size_t>(n_tokens_) + 63) / 64; }
   // The token with this name, or -1.
   [[nodiscard]] Token find(std::string_view name) const;
-  // Those that end the text.
+  // The tokens that end the text.
   [[nodiscard]] std::span<const Token> ends() const { return ends_; }
 
-  // A sorted list: entry i shares lcp[i] bytes with the one before it, and its other bytes are
+  // A sorted list. Entry i shares lcp[i] bytes with its predecessor; its other bytes are
   // text[offset[i], offset[i + 1]).
   struct Group {
     uint32_t begin, end;  // entries

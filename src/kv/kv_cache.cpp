@@ -1,4 +1,4 @@
-// Layout of the pool: sequences one after the other, in each the layers in order.
+// Layout of the pool: one sequence after another, and within each its layers in order.
 #include "kv/kv_cache.h"
 
 namespace sluice::kv {
@@ -10,7 +10,7 @@ int64_t head_bytes(const LayerShape& l) {
   return bytes;
 }
 
-// Of keys and values; a state may follow.
+// Bytes of a layer's KV cache. The recurrent state, if any, follows it.
 uint64_t attention_bytes(const LayerShape& l) {
   const uint64_t bytes = static_cast<uint64_t>(l.heads) * static_cast<uint64_t>(head_bytes(l));
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -60,9 +60,9 @@ bool KvShape::quantized() const {
 }
 
 int32_t KvShape::recent() const {
-  int32_t most = 0;
-  for (const LayerShape& l : layers) most = l.recent > most ? l.recent : most;
-  return most;
+  int32_t max = 0;
+  for (const LayerShape& l : layers) max = l.recent > max ? l.recent : max;
+  return max;
 }
 
 uint64_t KvShape::state_bytes() const {

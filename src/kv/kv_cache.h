@@ -1,19 +1,19 @@
-// The memory of sequences: keys and values, [layer][kv head][place][head size], and the state of
-// recurrent layers. A position of a layer that sees everything has its own place, so rewinding is
-// forgetting; a layer with a window keeps a ring of places. All sequences that an engine holds at
-// once share one pool, whose size is in the plan: nothing here is allocated later.
+// KV cache and recurrent states of all sequences. All sequences share one pool whose size is in the
+// plan; nothing is allocated later. The KV cache is [layer][KV head][slot][head size]. A layer
+// with full attention has a slot for each position, so truncating a sequence moves no data. A layer
+// with a window reuses its slots as a ring.
 //
-// What a query sees depends on positions alone, so that every batch length, split and thread count
-// gives the same bits. In f16 and q8_0 a position is a row by itself. In q4_0 and q2 a group of
-// kKvGroup positions is quantized once its last is there, from f16 copies that a ring keeps; a
-// query sees the group that it is in itself as f16 and all before it quantized, also where the rest
-// of its group is in the same batch. So going on from the first position of a group needs no
-// copies: where a sequence goes back further than the ring reaches, it goes to such a position.
+// What a query sees depends only on positions, so every batch length, split and thread count gives
+// the same bits. In f16 and q8_0 each position is a row of its own. In q4_0 and q2 a group of
+// kKvGroup positions is quantized when its last position arrives, from f16 copies in a second ring.
+// A query sees its own group as f16 and all earlier groups quantized, even if the rest of its group
+// is in the same batch. Continuing at the first position of a group therefore needs no f16 copies:
+// a sequence that rewinds farther than the f16 ring reaches rewinds to the start of a group.
 //
-// A layer that evicts (kv_policy.h) keeps f16 copies of the text's first positions beside its
-// ring; or of those that it picks from what leaves the ring, their keys turned back to position 0,
-// in no order. Then it also keeps how much each has been attended to, and the queries of the block
-// under way that are to tell.
+// A layer that evicts (kv_policy.h) stores f16 copies of the first positions beside its ring. Under
+// "heavy-hitter" it stores f16 copies of positions chosen from those that leave the ring, in no
+// order, with keys rotated back to position 0. It then also stores how much attention each position
+// received, and sampled queries (observers) of the current block, which measure that attention.
 #pragma once
 
 #include <cstdint>
@@ -29,35 +29,35 @@ namespace sluice::kv {
 using kernels::KvType;
 
 struct LayerShape {
-  int32_t heads = 0;  // of keys and values; 0: the layer has no attention
+  int32_t heads = 0;  // KV heads; 0: the layer has no attention
   int32_t dk = 0, dv = 0;
   int32_t window = 0;           // positions that a query sees, itself included; 0: all
-  int32_t capacity = 0;         // positions held: n_ctx, or a ring of fewer
-  int64_t state = 0;            // f32 values that a recurrent layer carries on; 0: none
-  bool values_in_keys = false;  // the first dv values of a key are its value: nothing else is kept
+  int32_t capacity = 0;         // positions in the cache: n_ctx, or the size of the ring
+  int64_t state = 0;            // f32 values of the recurrent state; 0: none
+  bool values_in_keys = false;  // a value is the first dv elements of its key; no separate values
   KvType k_type = KvType::kF16, v_type = KvType::kF16;
-  int32_t recent = 0;   // positions of the ring of f16 copies where either type is grouped
-  bool evicts = false;  // the window is not the model's: the first `sinks` positions are seen too
+  int32_t recent = 0;   // positions of the ring of f16 copies; > 0 if either type is grouped
+  bool evicts = false;  // `window` is the KV policy's; the first `sinks` positions are seen too
   int32_t sinks = 0;
-  // Of a layer that picks: places of those that have left a ring of `capacity` positions. The first
-  // `keep` stay.
+  // Heavy-hitter policy: slots for positions kept after they left the ring of `capacity` positions.
+  // The first `sinks` of them are never replaced.
   int32_t slots = 0;
   Eviction eviction{};
-  int32_t observers = 0, group = 0;  // queries of a block that tell, and heads of each
+  int32_t observers = 0, group = 0;  // observer queries per block, and query heads per KV head
 
-  // The first position, those kept apart, that the query at `position` sees.
+  // The first position in the ring that the query at `position` sees.
   [[nodiscard]] int32_t seen_from(int32_t position) const;
-  // Positions kept apart that it sees.
+  // Number of positions outside the ring (sinks or heavy hitters) that it sees.
   [[nodiscard]] int32_t apart(int32_t position) const;
-  // From one query of a block that tells to the next; the last of a block is one.
+  // Distance between observer queries. The last query of a block is always an observer.
   [[nodiscard]] int32_t observer_stride() const { return eviction.block / observers; }
   [[nodiscard]] bool quantized() const { return k_type != KvType::kF16 || v_type != KvType::kF16; }
-  // Values kept apart from the key, of one position and head.
+  // Elements of a value that is stored separately from its key, per position and head.
   [[nodiscard]] int32_t own_values() const { return values_in_keys ? 0 : dv; }
-  // What is kept for one head, in order: keys, values, copies of keys, copies of values, the keys
-  // and the values kept apart; of a layer that picks also f32 sums of attention, of the places
-  // apart and of the ring's, and queries, [observers][group][dk] of f32. Each is [units] of so many
-  // positions and bytes, in places that come round but for the first positions.
+  // Storage of one head, part by part: 0 keys, 1 values, 2 and 3 their recent f16 copies, 4 and 5
+  // the keys and values outside the ring. Heavy-hitter layers add 6, f32 sums of attention
+  // the keys and values outside the ring. Heavy-hitter layers add 6, f32 sums of attention
+  // `bytes` bytes that hold `positions` positions. Parts 0 to 3 are rings.
   struct Part {
     int32_t positions = 1;  // of a unit
     int64_t units = 0, bytes = 0;
@@ -70,21 +70,21 @@ struct LayerShape {
 struct KvShape {
   std::vector<LayerShape> layers;
   int32_t n_ctx = 0;
-  bool bidirectional = false;  // a text is read whole: one that is longer begins anew
-  bool answers = false;  // the first positions are a source's, read whole; the others answer it
-  Eviction eviction{};   // of all layers that pick
+  bool bidirectional = false;  // each input is one batch; a longer input is computed from its start
+  bool answers = false;       // encoder-decoder: the encoder's input as one batch, then the decoder
+  Eviction eviction{};        // of all heavy-hitter layers
   int32_t n_checkpoints = 0;  // copies of all recurrent states that a sequence may keep
 
   [[nodiscard]] bool recurrent() const;
   [[nodiscard]] bool quantized() const;
-  // Whether texts cannot lie side by side in one batch, each as if it began the cache.
+  // Whether a batch can hold only one input, because inputs cannot each start at an empty cache.
   [[nodiscard]] bool one_text() const { return recurrent() || quantized(); }
-  [[nodiscard]] int32_t recent() const;  // positions of the f16 copies, 0 where there are none
+  [[nodiscard]] int32_t recent() const;        // positions of the f16 copies; 0: none
   [[nodiscard]] uint64_t state_bytes() const;  // of all recurrent layers together, once
   [[nodiscard]] uint64_t bytes() const;        // of one sequence
 };
 
-// Where one sequence's memory is. A view: copying it copies no keys.
+// The memory of one sequence. A view: copying it copies no keys.
 class KvCache {
  public:
   KvCache() = default;
@@ -94,8 +94,8 @@ class KvCache {
   }
   // Part i of one head: LayerShape::part.
   [[nodiscard]] uint8_t* part(int32_t layer, int32_t head, int i) const;
-  // [capacity][dk] and [capacity][dv] of one head; position p is at place(layer, p). Values that
-  // are in their keys are dk apart.
+  // [capacity][dk] and [capacity][dv] of one head; position p is at place(layer, p). The stride of
+  // values that lie in their keys is dk.
   [[nodiscard]] uint8_t* keys(int32_t layer, int32_t head) const { return part(layer, head, 0); }
   [[nodiscard]] uint8_t* values(int32_t layer, int32_t head) const {
     return part(layer, head, values_part(layer, 0));
@@ -107,14 +107,14 @@ class KvCache {
   [[nodiscard]] kernels::f16* recent_values(int32_t layer, int32_t head) const {
     return reinterpret_cast<kernels::f16*>(part(layer, head, 3));
   }
-  // [keep][dk] and [keep][dv], or [slots].
+  // [sinks][dk] and [sinks][dv], or [slots][…] under "heavy-hitter".
   [[nodiscard]] kernels::f16* first_keys(int32_t layer, int32_t head) const {
     return reinterpret_cast<kernels::f16*>(part(layer, head, 4));
   }
   [[nodiscard]] kernels::f16* first_values(int32_t layer, int32_t head) const {
     return reinterpret_cast<kernels::f16*>(part(layer, head, values_part(layer, 4)));
   }
-  // Of a layer that picks: [slots + capacity], and [observers][group][dk].
+  // Heavy-hitter layers: [slots + capacity] sums of attention, and [group][dk] of one observer.
   [[nodiscard]] float* attended(int32_t layer, int32_t head) const {
     return reinterpret_cast<float*>(part(layer, head, 6));
   }
@@ -125,8 +125,8 @@ class KvCache {
   [[nodiscard]] int64_t place(int32_t layer, int64_t position) const {
     return position % this->layer(layer).capacity;
   }
-  // [state] f32 of a recurrent layer. Copies 0 and 1 take turns as the state before and after a
-  // batch, so that one given up costs nothing; copy 2 + i is checkpoint i.
+  // [state] f32 of a recurrent layer. Copies 0 and 1 alternate as the state before and after a
+  // batch, so abandoning a batch costs nothing. Copy 2 + i is checkpoint i.
   [[nodiscard]] float* state(int32_t layer, int32_t copy) const;
 
  private:
@@ -142,11 +142,11 @@ class KvCache {
   uint8_t* base_ = nullptr;
 };
 
-// The sequences' memory, as many as the plan says.
+// The memory of all sequences; their number comes from the plan.
 class KvPool {
  public:
   [[nodiscard]] Status init(KvShape shape, int32_t n_sequences);
-  // Room for one more sequence; false when all is taken.
+  // Memory for one more sequence; false if all of it is in use.
   [[nodiscard]] bool acquire(KvCache* out);
   void release(const KvCache& cache);
 

@@ -1,4 +1,4 @@
-// Names.
+// Parses KV policy names and computes which positions have been evicted.
 #include "kv/kv_policy.h"
 
 namespace sluice::kv {
@@ -22,12 +22,12 @@ Result<KvPolicy> parse_kv_policy(std::string_view name, int32_t sinks, int32_t c
   }
   if (sinks >= 0 || capacity > 0) {
     return error(Code::kInvalidArgument,
-                 "what a KV cache keeps, and its size, can be chosen for the policies window and "
-                 "heavy-hitter alone");
+                 "KV sinks and KV capacity can be set only for the KV policies window and "
+                 "heavy-hitter");
   }
   if (name.empty() || name == "full") return policy;
   return error(Code::kInvalidArgument,
-               "the KV policy \"%.*s\" is unknown: it is full, window or heavy-hitter",
+               "unknown KV policy \"%.*s\": choose full, window or heavy-hitter",
                static_cast<int>(std::min<size_t>(name.size(), 64)), name.data());
 }
 

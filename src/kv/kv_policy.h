@@ -1,9 +1,9 @@
-// What becomes of a cache that is full. "full": nothing more is taken. "window": a query sees the
-// first positions of the text, whatever its length, and the last ones, as if those between had
-// never been (https://arxiv.org/abs/2309.17453), so that a text goes on in the same memory.
-// "heavy-hitter": beside them those positions stay that have been attended to most
-// (https://arxiv.org/abs/2306.14048). The last ones are a ring that positions leave in blocks; of
-// what has left it, each head of keys and values picks its own.
+// What happens when the KV cache is full. "full": no further token is accepted. "window": a query
+// sees the first positions (attention sinks) and the most recent ones, as if those between had
+// never existed (https://arxiv.org/abs/2309.17453), so a sequence of any length fits the same
+// memory. "heavy-hitter" also keeps the positions that received most attention
+// (https://arxiv.org/abs/2306.14048). Recent positions are in a ring, which evicts whole blocks;
+// each KV head chooses which of the evicted positions to keep.
 #pragma once
 
 #include <algorithm>
@@ -14,35 +14,35 @@
 
 namespace sluice::kv {
 
-inline constexpr int32_t kDefaultSinks = 4;    // what the paper found enough
-inline constexpr int32_t kMinPositions = 128;  // of a cache that evicts
+inline constexpr int32_t kDefaultSinks = 4;    // enough according to the first paper
+inline constexpr int32_t kMinPositions = 128;  // smallest capacity of a cache that evicts
 
 struct KvPolicy {
   bool window = false, heavy_hitter = false;  // at most one
-  int32_t sinks = kDefaultSinks;              // first positions that are always seen
-  int32_t capacity = 0;                       // positions that there is memory for; 0: the context
+  int32_t sinks = kDefaultSinks;              // first positions, always seen
+  int32_t capacity = 0;                       // positions with memory; 0: the context length
 
   [[nodiscard]] bool evicts() const { return window || heavy_hitter; }
-  // Of `size` positions those that are room for a batch, and to go back in.
+  // How many of `size` positions are reserved for a batch and for rewinding.
   [[nodiscard]] static constexpr int32_t spare(int32_t size) {
     return std::clamp(size / 8 / 32 * 32, 32, 256);
   }
 };
 
-// A ring that positions leave `block` at a time, once it is full. Where a query is, says what has
-// left, so that no batch has to end with a block to give the same bits.
+// A ring that evicts `block` positions at a time once it is full. What has been evicted depends
+// only on the position of the query, so the results do not depend on where batches end.
 struct Eviction {
-  int32_t ring = 0, block = 0;  // positions; the ring is whole blocks, 0: nothing leaves
+  int32_t ring = 0, block = 0;  // positions; ring is a multiple of block; 0: nothing is evicted
 
-  // Positions that have left it for the query at `position`.
+  // Number of positions evicted before the query at `position`.
   [[nodiscard]] int32_t gone(int32_t position) const;
-  // Positions from this one on for which the same have left.
+  // Number of positions, starting at `position`, before the next eviction.
   [[nodiscard]] int32_t until(int32_t position) const;
 };
 
-// "full", as is "", "window" or "heavy-hitter"; `sinks` below 0 and `capacity` 0 are not given.
-// Errors: kInvalidArgument naming the policies that there are, and for sizes of a cache that does
-// not forget.
+// `name`: "full" (also ""), "window" or "heavy-hitter". `sinks` below 0 and `capacity` 0 mean the
+// defaults. Errors: kInvalidArgument for an unknown name, and for sinks or capacity with a policy
+// that does not evict.
 [[nodiscard]] Result<KvPolicy> parse_kv_policy(std::string_view name, int32_t sinks,
                                                int32_t capacity);
 

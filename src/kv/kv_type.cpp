@@ -1,4 +1,4 @@
-// Names in the order of the enumeration.
+// KV cache type names, in the order of the enumeration.
 #include "kv/kv_type.h"
 
 #include <algorithm>
@@ -28,8 +28,8 @@ Result<KvTypes> parse_kv_types(std::string_view text) {
   }
   return error(
       Code::kInvalidArgument,
-      "the KV type \"%.*s\" is unknown: it is f16, q8_0, q4_0, q2 or auto, or two of the first "
-      "four such as q8_0,q4_0 for keys and values",
+      "unknown KV cache type \"%.*s\": choose f16, q8_0, q4_0, q2 or auto, or two of the first "
+      "four, such as q8_0,q4_0, for keys and values",
       static_cast<int>(std::min<size_t>(text.size(), 64)), text.data());
 }
 

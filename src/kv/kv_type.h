@@ -1,5 +1,5 @@
-// What keys and values are kept as, by name: "f16", "q8_0", "q4_0", "q2", or two of them for keys
-// and values apart ("q8_0,q4_0"); or "auto", which a plan turns into one of them.
+// KV cache types by name: "f16", "q8_0", "q4_0", "q2", or two of them for keys and values
+// separately ("q8_0,q4_0"). "auto" lets the plan choose one of them.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@ using kernels::KvType;
 
 struct KvTypes {
   KvType k = KvType::kF16, v = KvType::kF16;
-  bool automatic = false;  // the best that there is room for: session/kv_plan.h
+  bool automatic = false;  // the most precise type that fits: session/kv_plan.h
   [[nodiscard]] bool f16() const { return k == KvType::kF16 && v == KvType::kF16; }
   friend bool operator==(const KvTypes&, const KvTypes&) = default;
 };
 
-// Errors: kInvalidArgument naming the types that there are.
+// Errors: kInvalidArgument, with the list of supported types.
 [[nodiscard]] Result<KvTypes> parse_kv_types(std::string_view text);
 [[nodiscard]] std::string kv_types_name(const KvTypes& types);
 

@@ -1,4 +1,4 @@
-// The operations and layer parts shared by the families; builder_*.cpp has the larger ones.
+// Operations and layer parts that families share; builder_*.cpp has the larger ones.
 #include "model/builder.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ void Builder::mark(const char* name, const char* kind, int64_t layer, Buf buf, i
 int32_t Builder::add_rope(const RopeHParams& rope, bool factors) {
   Rope r;
   r.hp = rope;
-  // Factors by length go without a scaling type in many files.
+  // Many files with factors by length lack a scaling type.
   if (rope.scaling == RopeScaling::kNone && has(-1, "rope_factors_long")) {
     r.hp.scaling = RopeScaling::kLongRope;
   }
@@ -94,7 +94,7 @@ void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind ki
   if (n == 0) n = hp().n_embd;
   int32_t weight = -1, bias = -1;
   if (name != nullptr) {
-    const bool bare = !has(layer, name) && has(layer, name, "");  // as PLaMo's files have it
+    const bool bare = !has(layer, name) && has(layer, name, "");  // as in PLaMo's files
     weight = vec(layer, name, n, false, bare ? "" : ".weight", hp().norm_offset);
     bias = vec(layer, name, n, true, ".bias");
   }
@@ -114,7 +114,7 @@ Op& Builder::matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPar
   MatmulOp product{.add = add, .scale = scale};
   int64_t n = 0;
   for (const MatPart& part : parts) {
-    if (part.mat < 0) continue;  // absent: the error is already noted
+    if (part.mat < 0) continue;  // absent: already reported
     const Mat& m = p.mats[static_cast<size_t>(part.mat)];
     n = m.cols;
     MatPart& own = product.all[static_cast<size_t>(product.n_parts++)] = part;
@@ -125,13 +125,13 @@ Op& Builder::matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPar
   return op(layer, in, out, n, product);
 }
 
-// A matrix may have one scale for all its weights, as ternary ones do: "attn_q.scale".
+// A matrix may have one scale for all its weights, as ternary types do: "attn_q.scale".
 int32_t Builder::factor(const MatPart& part) {
   constexpr std::string_view kWeight = ".weight";
   std::string name = p.mats[static_cast<size_t>(part.mat)].name;
   if (!name.ends_with(kWeight)) return -1;
   name.resize(name.size() - kWeight.size());
-  if (name.ends_with("ffn_gate_inp")) return -1;  // Gemma 4's scales the router's input, by column
+  if (name.ends_with("ffn_gate_inp")) return -1;  // Gemma 4: scales the router's input
   const int32_t found = vec(-1, name.c_str(), 1, true, ".scale");
   if (found >= 0 && part.bias >= 0) {
     fail(error(Code::kUnsupportedArchitecture,
@@ -173,7 +173,7 @@ void Builder::head_matmul(int64_t layer, const char* name, Columns in, Columns o
   if (t == nullptr) return;
   n_head_mats_ += heads;
   if (n_head_mats_ > kMaxHeadMats) {
-    fail(error(Code::kBadHeader, "the layers have more than %lld matrices of heads",
+    fail(error(Code::kBadHeader, "the layers have more than %lld per-head matrices",
                static_cast<long long>(kMaxHeadMats)));
     return;
   }
@@ -259,8 +259,8 @@ void Builder::head(NormKind kind, const char* norm_name) {
   mark("result_output", "MUL_MAT", -1, Buf::kLogits, 0, hp().n_vocab);
 }
 
-// Called before anything of `layer` is added. Families write down every layer; what one has added
-// that is skipped goes again when the next begins, so that nothing of it is left behind.
+// Called before anything of `layer` is added. Families add every layer; what a skipped layer added
+// is removed again when the next one begins.
 void Builder::enter(int64_t layer) {
   if (layer < 0 || layer == layer_) return;
   const auto skips = [this](int64_t l) {
@@ -269,8 +269,8 @@ void Builder::enter(int64_t layer) {
   if (skips(layer_)) {
     for (size_t i = before_.vecs; i < p.vecs.size(); ++i) {
       if (p.vecs[i].name.starts_with("blk.")) continue;
-      fail(error(Code::kUnsupportedArchitecture, "no layers of a \"%s\" model can be skipped",
-                 hp().arch.c_str()));
+      fail(error(Code::kUnsupportedArchitecture,
+                 "skipping layers is not supported for \"%s\" models", hp().arch.c_str()));
     }
     const auto cut = [](auto& list, size_t n) {
       list.erase(list.begin() + static_cast<ptrdiff_t>(n), list.end());

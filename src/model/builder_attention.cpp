@@ -1,4 +1,4 @@
-// The attention block: queries, keys and values, their norms and rotation, the scores.
+// The attention block: queries, keys and values, their norms and RoPE, and the attention itself.
 #include <algorithm>
 #include <cmath>
 
@@ -6,7 +6,7 @@
 
 namespace sluice::model {
 
-// Each head's query in kGateUp is followed by its gate, which stays there.
+// In kGateUp each head's query is followed by its gate, which stays there.
 void Builder::gated_query(int64_t layer, const AttentionShape& att) {
   const int32_t w = mat(layer, "attn_q", 2 * int64_t{att.keys()}, hp().n_embd);
   matmul(layer, Buf::kH, Buf::kGateUp, {{w, -1, 0}});
@@ -22,7 +22,7 @@ void Builder::qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape
     const int32_t w = mat(layer, "attn_qkv", nq + nk + nv, hp().n_embd);
     const int32_t b = vec(layer, "attn_qkv", nq + nk + nv, true, ".bias");
     matmul(layer, Buf::kH, Buf::kQkv, {{w, b, 0}});
-  } else if (!att.owned_by(layer)) {  // another layer's keys and values are read
+  } else if (!att.owned_by(layer)) {  // reads another layer's KV cache
     const int32_t q = mat(layer, "attn_q", nq, hp().n_embd);
     const int32_t bq = vec(layer, "attn_q", nq, true, ".bias");
     matmul(layer, Buf::kH, Buf::kQkv, {{q, bq, 0}});
@@ -97,12 +97,13 @@ AttentionShape Builder::attention_shape(int64_t layer, const AttentionSpec& spec
 void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   if (hp().kv_heads(layer) == 0) {
     fail(error(Code::kBadHeader,
-               "attention.head_count_kv gives layer %lld no heads, which \"%s\" does not allow",
+               "attention.head_count_kv of layer %lld is 0, which is not supported for \"%s\"",
                static_cast<long long>(layer), hp().arch.c_str()));
   }
   const AttentionShape att = attention_shape(layer, spec);
   if (att.causal && hp().kv_heads(att.cache) != att.kv_heads) {
-    fail(error(Code::kBadHeader, "layer %lld reads the keys of layer %d, which has other heads",
+    fail(error(Code::kBadHeader,
+               "layer %lld shares the KV cache of layer %d, which has another number of heads",
                static_cast<long long>(layer), att.cache));
   }
   qkv(layer, spec, att);
@@ -156,7 +157,8 @@ void Builder::attend(int64_t layer, const AttentionSpec& spec, const AttentionSh
   widen(Buf::kAtt, att_width_);
   if (spec.gated) {
     if (att.dk != att.dv)
-      fail(error(Code::kBadHeader, "gates of %d values do not fit heads of %d", att.dk, att.dv));
+      fail(error(Code::kBadHeader, "attention gates of %d values do not match value heads of %d",
+                 att.dk, att.dv));
     op(layer, Buf::kAtt, Buf::kAtt, att.dv,
        GatedOp{{Buf::kGateUp, att.dk}, att.heads, 2 * att.dk, Unary::kSigmoid});
   }

@@ -1,6 +1,6 @@
-// What an encoder and a decoder have beyond other transformers: buckets of distances, and the
-// attention of an answer to its source. The source's keys and values lie in the decoder's own
-// cache, at the source's positions: the answer's follow them there.
+// What encoder-decoder models add to other transformers: relative position buckets, and
+// cross-attention. The KV cache of each decoder layer holds the encoder's output first, at the
+// encoder's positions; the decoder's own positions follow.
 #include <algorithm>
 #include <cmath>
 
@@ -8,9 +8,9 @@
 
 namespace sluice::model {
 
-// Small distances have a bucket each; from half of the buckets on, they grow with the logarithm of
-// the distance (https://arxiv.org/abs/1910.10683, 2.1). Both ways, keys that follow have the second
-// half of all; else they are as near as can be.
+// Small distances have one bucket each. From half of the buckets on, buckets grow with the
+// logarithm of the distance (https://arxiv.org/abs/1910.10683, 2.1). With `both_ways`, keys after
+// the query use the second half of all buckets; otherwise they count as distance 0.
 int32_t Builder::add_buckets(bool both_ways) {
   const auto all = static_cast<int32_t>(hp().n_relative_buckets);
   const int32_t n = both_ways ? all / 2 : all, exact = n / 2;

@@ -1,14 +1,14 @@
-// Latent attention (MLA, https://arxiv.org/abs/2405.04434): the keys and values of all heads are
-// products of one short vector for each position, beside one rotated part of the keys. Newer files
-// have a matrix of keys and one of values for each head, so that the vector itself is cached: a
-// query is taken to the vector's space before it meets it, and what attention gives is taken from
-// there to the head's values (the absorbed form). In older files both are one matrix: keys and
-// values are made in full, and cached.
+// Multi-head latent attention (MLA, https://arxiv.org/abs/2405.04434): all heads project keys and
+// values from one short vector per position; part of each key is rotated and common to all heads.
+// Newer files have separate key and value matrices per head, so the vector itself is cached (the
+// absorbed form): queries are projected into the vector's space, and the attention output from
+// there to each head's values. Older files have one matrix for both; there the cache holds full
+// keys and values.
 #include "model/builder.h"
 
 namespace sluice::model {
 
-// Queries [n_head][dk] in `out`, through q_lora_rank values where the model has them.
+// Queries [n_head][dk] in `out`, through q_lora_rank values if the model has them.
 void Builder::latent_queries(int64_t layer, Buf out, int64_t dk) {
   const int64_t rank = hp().q_lora_rank, n = hp().n_head * dk;
   if (rank == 0 || has(layer, "attn_q")) {
@@ -23,7 +23,7 @@ void Builder::latent_queries(int64_t layer, Buf out, int64_t dk) {
   matmul(layer, Buf::kAtt, out, {{b, -1, 0}});
 }
 
-// One key head: [vector | rotated]. Its first part is its value.
+// One key head: [vector | rotated]. The vector is also its value.
 void Builder::absorbed_attention(int64_t layer, int32_t rope) {
   const int64_t heads = hp().n_head, rank = hp().kv_lora_rank, n_rot = hp().rope.n_rot;
   const int64_t dk = hp().head_dim_k_mla, dv = hp().head_dim_v_mla, plain = dk - n_rot;
@@ -47,7 +47,7 @@ void Builder::absorbed_attention(int64_t layer, int32_t rope) {
   att_width_ = heads * dv;
 }
 
-// Keys [plain | rotated], the rotated part the same for all heads, and values.
+// Keys [plain | rotated], with the same rotated part for all heads, and values.
 void Builder::expanded_attention(int64_t layer, int32_t rope) {
   const int64_t heads = hp().n_head, rank = hp().kv_lora_rank, n_rot = hp().rope.n_rot;
   AttentionShape att;

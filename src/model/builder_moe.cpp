@@ -1,5 +1,5 @@
-// Mixtures of experts: the router, the matrices of all experts, and the expert that every token
-// passes. What a file's mixture has beside plain products shows in its tensors.
+// Mixtures of experts: the router, the matrices of all experts, and the shared expert. Optional
+// parts of a mixture are used if the file has their tensors.
 #include <iterator>
 
 #include "model/builder.h"
@@ -20,7 +20,8 @@ MoeSpec Builder::moe_spec(Gating gating, bool normalize) const {
 void Builder::route(int64_t layer, const MoeSpec& spec) {
   const int64_t n_expert = hp().n_expert;
   if (n_expert == 0) {
-    fail(error(Code::kBadHeader, "layer %lld has a router, but the metadata gives no experts",
+    fail(error(Code::kBadHeader,
+               "layer %lld has a router, but the metadata says there are no experts",
                static_cast<long long>(layer)));
     return;
   }
@@ -50,7 +51,7 @@ std::vector<int32_t> Builder::experts(int64_t layer, const char* name, const cha
   return out;
 }
 
-// `kind` is the ending of the tensors' names.
+// `kind` is the suffix of the tensor names.
 void Builder::expert_matrices(int64_t layer, Moe& moe, const char* kind, int64_t n_expert) {
   const int64_t n_embd = hp().n_embd, n_ff = moe.n_ff;
   const auto name = [kind](const char* part) { return std::string(part) + kind; };
@@ -69,7 +70,7 @@ void Builder::expert_matrices(int64_t layer, Moe& moe, const char* kind, int64_t
   moe.down = experts(layer, down.c_str(), "ffn_down", 0, n_embd, n_embd, n_ff, n_expert);
   if (fused && (!is_gated(moe.act) || has(layer, both.c_str(), ".bias"))) {
     fail(error(Code::kUnsupportedArchitecture,
-               "gate and up of layer %lld's experts are in one tensor as \"%s\" does not support",
+               "layer %lld has a fused gate and up tensor of experts, not supported for \"%s\"",
                static_cast<long long>(layer), hp().arch.c_str()));
   }
   const struct {
@@ -115,8 +116,8 @@ void Builder::moe_ffn(int64_t layer, Buf out, const MoeSpec& spec) {
   if (spec.shared_by == 1 && has(layer, "ffn_up_shexp")) shared_expert(layer, out, spec);
 }
 
-// The expert that every token passes, of a width of its own; Qwen2-MoE's output is multiplied by
-// the sigmoid of a product, which what goes into its last matrix can be as well.
+// The expert that every token passes through, with its own width. In Qwen2-MoE a sigmoid gate
+// multiplies its output; the gate is applied to the input of the last matrix, which is equivalent.
 void Builder::shared_expert(int64_t layer, Buf out, const MoeSpec& spec) {
   const int64_t n_embd = hp().n_embd;
   const gguf::Tensor* first = tensor(layer, "ffn_up_shexp", ".weight");
@@ -126,7 +127,7 @@ void Builder::shared_expert(int64_t layer, Buf out, const MoeSpec& spec) {
       gated && !has(layer, "ffn_gate_shexp") && last != nullptr && first->ne[1] == 2 * last->ne[0];
   const int64_t n_ff = static_cast<int64_t>(fused ? last->ne[0] : first->ne[1]);
   if (n_ff < 1 || n_ff > kMaxWidth) {
-    fail(error(Code::kBadShape, "the shared expert of layer %lld is %lld wide",
+    fail(error(Code::kBadShape, "the width of layer %lld's shared expert is out of range: %lld",
                static_cast<long long>(layer), static_cast<long long>(n_ff)));
     return;
   }

@@ -1,4 +1,4 @@
-// What turns the rows of a text into its embedding or its scores: pooling, the dense layers of
+// Turns the rows of an input into its embedding or its scores: pooling, the dense layers of
 // sentence encoders, and the head of rerankers.
 #include "model/builder.h"
 
@@ -20,7 +20,7 @@ void Builder::tails() {
   p.rank_tail.end = here();
 }
 
-// dense_2 and dense_3 of sentence-transformers: products without bias or activation.
+// dense_2 and dense_3 of sentence-transformers: matrices without bias or activation.
 void Builder::dense_tail() {
   Buf in = Buf::kX;
   int64_t width = hp().n_embd;
@@ -66,7 +66,7 @@ void Builder::rank_tail() {
   matmul(-1, in, Buf::kH, {{mat(-1, name, rows, n), vec(-1, name, rows, true, ".bias"), 0}});
   p.rank_tail.out = Buf::kH;
   p.rank_tail.width = static_cast<int32_t>(rows);
-  // The row that has seen the whole text; ModernBERT's heads read the mean.
+  // The row that has seen the whole input; ModernBERT's heads read the mean.
   p.rank_pooling = hp().arch == "modern-bert" ? Pooling::kMean
                    : hp().causal              ? Pooling::kLast
                                               : Pooling::kCls;

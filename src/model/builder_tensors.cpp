@@ -1,4 +1,4 @@
-// Tensors looked up by name, and checked: shape, type, bytes in the file.
+// Looks up tensors by name and checks shape, type, and bytes in the file.
 #include <algorithm>
 #include <cstdio>
 
@@ -21,7 +21,7 @@ bool has_kernel(gguf::TensorType type) {
 
 Status bad_shape(const gguf::Tensor& t, const std::string& name, int64_t cols, int64_t rows) {
   return error(Code::kBadShape,
-               "the tensor %s is [%llu, %llu] but the metadata makes it [%lld, %lld]", name.c_str(),
+               "the tensor %s is [%llu, %llu] but the metadata requires [%lld, %lld]", name.c_str(),
                static_cast<unsigned long long>(t.ne[0]), static_cast<unsigned long long>(t.rows()),
                static_cast<long long>(cols), static_cast<long long>(rows));
 }
@@ -167,7 +167,7 @@ int32_t Builder::add_table(const char* name, int64_t cols, int64_t part) {
     const int64_t block = static_cast<int64_t>(gguf::type_info(t->type)->block_size);
     if (part % block != 0) fail(bad_shape(*t, name, part, block));
   }
-  if (p.tables.size() == kMaxTables) fail(error(Code::kBadHeader, "too many tables of rows"));
+  if (p.tables.size() == kMaxTables) fail(error(Code::kBadHeader, "too many embedding tables"));
   p.tables.push_back(m);
   return static_cast<int32_t>(p.tables.size()) - 1;
 }

@@ -1,4 +1,4 @@
-// The head of a program in the order of its clusters.
+// Uses the copy of the output head that the file stores in cluster order.
 #include "gguf/head_clusters.h"
 #include "model/head_clusters.h"
 #include "model/program.h"
@@ -12,7 +12,8 @@ Status take_head_in_order(const gguf::Header& header, HeadClusters* clusters, Pr
   if (t->n_dims != 2 || t->type != static_cast<gguf::TensorType>(head.type) ||
       t->cols() != static_cast<uint64_t>(head.cols) ||
       t->rows() != static_cast<uint64_t>(head.rows)) {
-    return error(Code::kBadHeader, "the tensor %s is not the output vectors in another order",
+    return error(Code::kBadHeader,
+                 "the tensor %s does not have the type and shape of the output head",
                  std::string(t->name).c_str());
   }
   head.name = std::string(t->name);

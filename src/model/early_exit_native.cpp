@@ -1,5 +1,5 @@
-// Which operations make the keys and values of each layer: those before its attention, backwards
-// from what that stores.
+// Finds the operations that compute each layer's keys and values: those before its attention,
+// traced backwards from what it stores.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,8 +13,8 @@ namespace sluice::model {
 namespace {
 
 constexpr float kMaxWeight = 1e6f;
-// Layers that every row has computed, and that one spares by eviction behind the last of these: the
-// fewest of either that are worth it.
+// Layers that every row computes before it may exit, and layers that must remain after an exit for
+// it to be worth it.
 constexpr size_t kMinBefore = 2, kMinAfter = 2;
 
 using Buffers = std::array<bool, kBufCount>;
@@ -22,7 +22,7 @@ bool& at(Buffers& buffers, Buf buf) {
   return buffers[static_cast<size_t>(buf)];
 }
 
-// Kinds whose rows read and write what `in`, `out` and their parts say, and nothing else.
+// Kinds that read and write only what `in`, `out` and their parts say, row by row.
 bool is_plain(const Op& op) {
   switch (op.kind()) {
     case OpKind::kNorm:
@@ -42,7 +42,7 @@ bool is_plain(const Op& op) {
   }
 }
 
-// One past the last column that it writes; what is not known is the last of all.
+// One past the last column that an operation writes; INT64_MAX for other kinds.
 int64_t end_column(const Program& p, const Op& op) {
   if (const auto* product = op.get<MatmulOp>()) {
     int64_t end = 0;
@@ -63,7 +63,7 @@ class Layers {
  public:
   explicit Layers(Program& p) : p_(p), needed_(static_cast<size_t>(p.pool), 0) {}
 
-  // False where rows cannot leave this model.
+  // False if early exit is not possible in this model.
   [[nodiscard]] bool find() {
     if (!p_.hp.causal || p_.decoder > 0 || p_.head < 0) return false;
     if (!std::all_of(p_.ops.begin(), p_.ops.end(), [this](const Op& op) { return stays(op); })) {
@@ -94,16 +94,16 @@ class Layers {
   }
 
  private:
-  // Whether the residual stream is n_embd columns of kX, and keys and values are all that goes on
-  // from token to token.
+  // Whether the residual stream is n_embd columns of kX, and the operation carries no state between
+  // tokens beyond the KV cache.
   [[nodiscard]] bool stays(const Op& op) const {
     const bool beside =
         (op.in == Buf::kX && op.in_col > 0) || (op.out == Buf::kX && op.out_col > 0);
     return op.carried() == nullptr && !beside && !op.is<RowsOp>();
   }
 
-  // Whether the operations [first, end) that are needed read nothing but the residual stream and
-  // what they have made, and leave the stream as it is.
+  // Whether the needed operations among [first, end) read only the residual stream and each other's
+  // outputs, and do not change the stream.
   [[nodiscard]] bool follows(size_t first, size_t end, Buffers there) const {
     at(there, Buf::kX) = true;
     for (size_t i = first; i < end; ++i) {
@@ -118,7 +118,7 @@ class Layers {
     return true;
   }
 
-  // The operations [first, end) of a layer.
+  // Analyses the operations [first, end) of a layer.
   [[nodiscard]] bool one(size_t first, size_t end) {
     size_t attention = end;
     for (size_t i = first; i < end; ++i) {
@@ -131,14 +131,14 @@ class Layers {
     if (attention == end) return false;
     needed_[attention] = 0;
     const AttentionShape& att = p_.ops[attention].as<AttentionOp>().att;
-    if (!att.owned_by(p_.ops[attention].layer)) return true;  // another layer keeps them
+    if (!att.owned_by(p_.ops[attention].layer)) return true;  // another layer stores them
     mark(first, attention, att, kForQueries);
     mark(first, attention, att, 0);
     return follows(first, attention, {});
   }
 
-  // Marks what the keys and values of an attention are made of, and its queries too with
-  // kForQueries.
+  // Marks the operations that compute an attention's keys and values; with kForQueries, also its
+  // queries.
   void mark(size_t first, size_t attention, const AttentionShape& att, int32_t as) {
     Buffers wanted{};
     at(wanted, Buf::kQkv) = true;
@@ -152,7 +152,7 @@ class Layers {
     }
   }
 
-  // A product of queries, keys and values apart does not need the first.
+  // Separate parts for queries, keys and values: the queries' part is not needed.
   [[nodiscard]] static int32_t from_column(const Op& op, const AttentionShape& att) {
     return op.is<MatmulOp>() && op.out == Buf::kQkv && op.out_col == 0 ? att.keys() : 0;
   }
@@ -162,7 +162,7 @@ class Layers {
   std::vector<int32_t> layers_;
 };
 
-// A product whose parts straddle the first key is computed whole.
+// A multiplication with a part that straddles the first key is computed in full.
 void settle_columns(const Program& p, std::vector<int32_t>* needed) {
   for (size_t i = 0; i < needed->size(); ++i) {
     int32_t& from = (*needed)[i];
@@ -178,21 +178,23 @@ Status read_weights(const gguf::Header& header, const Program& p, std::vector<fl
   const std::string key(gguf::kExitWeights);
   const gguf::Value* value = header.find(key);
   if (value == nullptr) {
-    return error(Code::kInvalidArgument,
-                 "tokens leave early by what sluice convert --calibrate measures, which this file "
-                 "does not have");
+    return error(
+        Code::kInvalidArgument,
+        "early exit needs weights that sluice convert --calibrate measures, which this file "
+        "does not have");
   }
   const uint64_t n = static_cast<uint64_t>(p.hp.n_layer) * uint64_t{kExitFeatures};
   if (value->type != gguf::ValueType::kArray || value->element != gguf::ValueType::kF32 ||
       value->count != n) {
-    return error(Code::kBadHeader, "the metadata value %s is not %d numbers for each layer",
+    return error(Code::kBadHeader, "the metadata value %s does not have %d numbers per layer",
                  key.c_str(), kExitFeatures);
   }
   out->reserve(n);
   for (uint64_t i = 0; i < n; ++i) {
     const auto weight = static_cast<float>(value->number_at(i));
     if (!(std::abs(weight) <= kMaxWeight)) {
-      return error(Code::kBadHeader, "the metadata value %s has what is no weight", key.c_str());
+      return error(Code::kBadHeader, "the metadata value %s has a weight out of range",
+                   key.c_str());
     }
     out->push_back(weight);
   }
@@ -205,17 +207,18 @@ Status add_early_exits(const gguf::Header& header, const ExitPolicy& policy, Pro
   if (!policy.on()) return {};
   const double p = policy.confidence;
   if (!(p >= 0 && p <= 1)) {
-    return error(Code::kInvalidArgument, "the confidence of early exits is between 0 and 1");
+    return error(Code::kInvalidArgument, "the confidence of early exit must be between 0 and 1");
   }
   EarlyExits out;
   out.least = std::log(p / (1 - p));
   if (!policy.measures) SLUICE_RETURN_IF_ERROR(read_weights(header, *program, &out.weights));
   Layers layers(*program);
   if (!layers.find()) {
-    return error(Code::kInvalidArgument,
-                 "tokens of this \"%s\" model cannot leave early: its layers carry on more than "
-                 "keys and values, or it does not write from left to right",
-                 program->hp.arch.c_str());
+    return error(
+        Code::kInvalidArgument,
+        "early exit is not supported for this \"%s\" model: its layers carry more state than "
+        "the KV cache, or it is not causal",
+        program->hp.arch.c_str());
   }
   layers.finish(&out);
   settle_columns(*program, &out.needed);

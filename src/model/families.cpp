@@ -1,4 +1,4 @@
-// The registry of families.
+// The registry of model families.
 #include "model/families.h"
 
 #include <algorithm>

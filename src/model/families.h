@@ -1,4 +1,4 @@
-// The model families that are implemented, by the name in general.architecture.
+// The supported model families, by their name in general.architecture.
 #pragma once
 
 #include <string_view>
@@ -9,16 +9,16 @@ class Builder;
 
 struct Family {
   const char* arch;
-  bool neox;  // RoPE pairing of its GGUF files
+  bool neox;  // RoPE pairing in its GGUF files
   void (*build)(Builder& b);
-  bool skips_nextn = false;  // its last nextn_predict_layers only predict further tokens
-  bool recurrent = false;    // may be without attention; has the metadata of recurrent layers
+  bool skips_nextn = false;  // its last nextn_predict_layers are MTP layers, not part of the model
+  bool recurrent = false;    // may have no attention; has metadata of recurrent layers
 };
 
-// Null when there is none.
+// Null if the family is not supported.
 [[nodiscard]] const Family* find_family(std::string_view arch);
 
-// Whether every position sees all of its text, where attention.causal does not say.
+// Whether the family is bidirectional if attention.causal is absent.
 [[nodiscard]] bool reads_whole_texts(std::string_view arch);
 
 void build_llama(Builder& b);
@@ -28,7 +28,7 @@ void build_lfm2(Builder& b);
 void build_bert(Builder& b);
 void build_modern_bert(Builder& b);
 void build_moe(Builder& b);
-// One of its layers, with `rope`.
+// Appends one of its layers, with `rope`.
 void build_moe_layer(Builder& b, int64_t layer, int32_t rope);
 void build_smallthinker(Builder& b);
 void build_afmoe(Builder& b);
@@ -37,7 +37,7 @@ void build_dense(Builder& b);
 void build_mamba(Builder& b);
 void build_hybrid_mamba(Builder& b);
 void build_qwen35(Builder& b);
-// One of its layers; `attends`: with attention, rotated by `rope`, else the gated delta rule.
+// Appends one of its layers; `attends`: attention with `rope`, else the gated delta rule.
 void build_qwen35_layer(Builder& b, int64_t layer, int32_t rope, bool attends);
 void build_rwkv6(Builder& b);
 void build_rwkv7(Builder& b);

@@ -1,5 +1,6 @@
 // Trinity (AFMoE): norms before and after each block, embeddings scaled by sqrt(n_embd), attention
-// whose output passes a sigmoid gate, local layers with RoPE and every fourth one global without.
+// with a sigmoid gate on its output, local layers with RoPE, and every fourth layer global without
+// RoPE.
 #include <cmath>
 
 #include "model/builder.h"
@@ -7,7 +8,7 @@
 namespace sluice::model {
 namespace {
 
-// The gate reads what attention reads, and is kept in kGateUp until that is done.
+// The gate has the same input as attention; it is kept in kGateUp until attention is done.
 void gated_attention(Builder& b, int64_t layer, const AttentionSpec& attention) {
   const HParams& hp = b.hp();
   const int64_t width = hp.n_head * hp.head_dim_v;

@@ -1,21 +1,21 @@
-// BERT (https://arxiv.org/abs/1810.04805: learned positions and token types, a LayerNorm behind
-// each block, GELU) and the encoders that differ from it by a condition: Nomic (2402.01613: RoPE,
-// SwiGLU; 2502.07972: experts in every other layer) and Jina v2 (2310.19923: ALiBi, a gated GELU).
-// ModernBERT (2412.13663) has its norms before the blocks, windows in two of three layers and a
-// gated GELU. None gives logits.
+// BERT (https://arxiv.org/abs/1810.04805: learned positions and token types, a LayerNorm after each
+// block, GELU) and encoders that differ from it in details: Nomic (2402.01613: RoPE, SwiGLU;
+// 2502.07972: experts in every other layer) and Jina v2 (2310.19923: ALiBi, a gated GELU).
+// ModernBERT (2412.13663) has norms before its blocks, windows in two of three layers and a gated
+// GELU. None has logits.
 #include "model/builder.h"
 
 namespace sluice::model {
 namespace {
 
-// The row of token type 0, which is all that a text has: the table is [types][n_embd].
+// The row of token type 0, the only type used here; the table is [types][n_embd].
 int32_t first_token_type(Builder& b) {
   return b.has(-1, "token_types") ? b.first_row("token_types") : -1;
 }
 
 }  // namespace
 
-// kH holds the residual stream, normed: what each block reads.
+// kH holds the normed residual stream, which each block reads.
 void build_bert(Builder& b) {
   const HParams& hp = b.hp();
   const bool learned = b.has(-1, "position_embd");
@@ -25,9 +25,8 @@ void build_bert(Builder& b) {
   if (hp.arch == "jina-bert-v2") {
     attention.alibi = 8;
     if (b.has(0, "attn_q_norm") || b.has(0, "attn_norm_2")) {
-      b.fail(
-          error(Code::kUnsupportedArchitecture,
-                "this variant of \"jina-bert-v2\" with norms in its attention is not supported"));
+      b.fail(error(Code::kUnsupportedArchitecture,
+                   "\"jina-bert-v2\" models with attention norms are not supported"));
     }
   }
   MoeSpec moe = b.moe_spec(Gating::kSoftmax, false);
@@ -75,7 +74,7 @@ void build_modern_bert(Builder& b) {
     attention.rope = local ? local_rope : rope;
     attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
     if (layer == 0 && !b.has(0, "attn_norm")) {
-      b.copy(layer, {Buf::kX}, {Buf::kH}, hp.n_embd);  // the embedding's norm is the first layer's
+      b.copy(layer, {Buf::kX}, {Buf::kH}, hp.n_embd);  // embeddings are already normed
     } else {
       b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kLayer, "attn_norm");
     }

@@ -1,7 +1,7 @@
-// DeepSeek 2 and 3 (https://arxiv.org/abs/2405.04434, 2412.19437), Mistral's 4th, whose queries
-// grow with their position, and Kimi Linear (2510.26692), whose latent attention, in one layer of
-// four, rotates nothing: the others are Kimi delta attention. FFNs are dense in the first layers,
-// mixtures in the others.
+// DeepSeek 2 and 3 (https://arxiv.org/abs/2405.04434, 2412.19437); Mistral 4, which scales queries
+// by position; and Kimi Linear (2510.26692), which has latent attention without RoPE in one layer
+// of four and Kimi delta attention in the others. FFNs are dense in the first layers and mixtures
+// of experts in the others.
 #include <cmath>
 
 #include "model/builder.h"
@@ -10,8 +10,8 @@
 namespace sluice::model {
 namespace {
 
-// YaRN's growth of scores for a longer context. Files hold a tenth of `mscale_all_dim`, by which
-// all of a query grows; the rotated part grows by the quotient of its own growth and that one.
+// YaRN's scaling of scores for a longer context. Files hold a tenth of `mscale_all_dim`, which
+// scales all of a query; the rotated part is scaled by the quotient of its own factor and that one.
 struct Yarn {
   RopeHParams rope;
   float score_scale = 1;
@@ -24,7 +24,7 @@ Yarn yarn(const HParams& hp) {
   const bool scaled = hp.rope.scaling == RopeScaling::kYarn && hp.rope.freq_scale < 1;
   const double growth = scaled ? 0.1 * std::log(1 / static_cast<double>(hp.rope.freq_scale)) : 0;
   const double all = 10 * static_cast<double>(hp.rope.log_multiplier);
-  // DeepSeek's two growths are one and the same where it has any.
+  // DeepSeek's two factors are equal if it has any.
   const double rotated = hp.arch == "deepseek2" && all != 0 ? 1 : all;
   out.rope.log_multiplier = static_cast<float>(rotated);
   const double magnitude =

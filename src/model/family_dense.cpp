@@ -1,7 +1,7 @@
-// Dense transformers that differ from each other by where norms stand, what rotates, how positions
-// are told and what the FFN is: one builder, and a table of the differences. What shows in the
-// tensors (biases, fused matrices, factors of RoPE, scales, inner norms) is not in the table.
-// To add a family, see README.md beside this file.
+// Dense transformers that differ in where norms are, what is rotated, how positions are encoded and
+// which FFN they use: one builder, and a table of the differences. Differences that show in the
+// tensors (biases, fused matrices, RoPE factors, scales, inner norms) are not in the table.
+// To add a family, see README.md in this directory.
 #include <iterator>
 
 #include "gguf/printable.h"
@@ -10,12 +10,12 @@
 namespace sluice::model {
 namespace {
 
-// Norms of a block's input. kBare: normed without weights.
+// Norms of a block's input. kBare: a norm without weights.
 enum class Before : uint8_t { kNormed, kPlain, kBare };
-// RMS norms of queries and keys; kByHead is a LayerNorm whose heads have weights of their own, and
-// there where its tensors are, as is kWideLayer, one LayerNorm of all heads together.
+// RMS norms of queries and keys. kByHead: a LayerNorm with separate weights per head. kWideLayer:
+// one LayerNorm over all heads. Both are used only if the file has their tensors.
 enum class Heads : uint8_t { kPlain, kNormed, kWide, kAfterRope, kByHead, kWideLayer };
-// Whether attention and FFN both read the block's input. kByNorm: where there is no ffn_norm.
+// Whether attention and FFN both read the block's input. kByNorm: if there is no ffn_norm.
 enum class Parallel : uint8_t { kNo, kYes, kByKey, kByNorm };
 enum class Positions : uint8_t { kNone, kRope, kLearned, kAlibi };
 
@@ -23,14 +23,14 @@ struct Row {
   const char* arch;
   NormKind norm = NormKind::kRms;
   Before before = Before::kNormed;
-  bool after = false;  // norms of what attention and FFN give
+  bool after = false;  // norms of the outputs of attention and FFN
   Heads heads = Heads::kPlain;
   Parallel parallel = Parallel::kNo;
   Positions positions = Positions::kRope;
   Activation act = Activation::kSiluMul;
-  int64_t period = 0;           // the last layer of so many is without the window; 0: none is
+  int64_t period = 0;           // every period-th layer has no window; 0: no such layers
   bool rope_is_local = false;   // those layers have no RoPE
-  bool ignores_window = false;  // the metadata's
+  bool ignores_window = false;  // ignore the metadata's window
   bool scales_logits = false;   // logit_scale multiplies logits instead of dividing them
   bool embedding_norm = false;
 };
@@ -38,7 +38,7 @@ struct Row {
 constexpr NormKind kLayer = NormKind::kLayer;
 constexpr Activation kGelu = Activation::kGeluTanh;
 
-// https://arxiv.org/abs/ and the number, where there is a paper.
+// Numbers in comments are papers: https://arxiv.org/abs/NUMBER.
 constexpr Row kRows[] = {
     {.arch = "command-r",
      .norm = kLayer,
@@ -68,7 +68,7 @@ constexpr Row kRows[] = {
     {.arch = "arcee", .act = Activation::kReluSquared},
     {.arch = "nemotron", .norm = kLayer, .act = Activation::kReluSquared},  // 2402.16819
     {.arch = "phi2", .norm = kLayer, .parallel = Parallel::kYes, .act = kGelu},
-    // 2404.14219. The window is in files of models that were trained without one, so the reference
+    // 2404.14219. Files have a window although the models were trained without one; the reference
     // implementation ignores it too.
     {.arch = "phi3", .ignores_window = true},
     {.arch = "glm4", .after = true},  // 2406.12793
@@ -109,8 +109,8 @@ const Row& row_of(const std::string& arch) {
   return kRows[i];
 }
 
-// Baichuan's two sizes tell positions differently and are known by their layers; with any other
-// number the reference implementation tells none.
+// Baichuan's two sizes encode positions differently and are recognized by their number of layers.
+// With any other number the reference implementation encodes none.
 Positions positions_of(const Row& row, const HParams& hp) {
   constexpr int64_t kLayersOf7B = 32, kLayersOf13B = 40;
   if (hp.arch != "baichuan" || hp.n_layer == kLayersOf7B) return row.positions;
@@ -134,11 +134,11 @@ bool is_local(const Row& row, const HParams& hp, int64_t layer) {
   return period == 0 || layer % period < period - 1;
 }
 
-// Everything of a family that layers share.
+// What all layers of a model share.
 struct Plan {
   const Row& row;
   Activation act;
-  AttentionSpec attention;  // but for what differs by layer
+  AttentionSpec attention;  // except for what differs by layer
   int32_t rope, local_rope;
   float score_scale;  // 0: the metadata's
 };
@@ -192,7 +192,7 @@ void ffn(Builder& b, const Plan& plan, int64_t layer, Buf in, Buf out, bool add)
   }
 }
 
-// x += attention(norm(x)) + ffn(norm(x)): one norm for both, or two.
+// x += attention(norm(x)) + ffn(norm(x)), with one norm for both or two.
 void parallel_block(Builder& b, const Plan& plan, int64_t layer) {
   const bool falcon_two = b.has(layer, "attn_norm_2");  // then attn_norm is the FFN's
   const char* second = falcon_two                              ? "attn_norm"
@@ -206,14 +206,14 @@ void parallel_block(Builder& b, const Plan& plan, int64_t layer) {
   ffn(b, plan, layer, Buf::kH, Buf::kX, true);
 }
 
-// Reads kX through the norm that the family has before its blocks; returns where it is.
+// Norms kX if the family has norms before its blocks; returns the buffer with the result.
 Buf block_input(Builder& b, const Row& row, int64_t layer, const char* name) {
   if (row.before == Before::kPlain) return Buf::kX;
   b.norm(layer, row.before == Before::kBare ? nullptr : name, Buf::kX, Buf::kH, row.norm, name);
   return Buf::kH;
 }
 
-// kT, normed, goes into the residual stream.
+// Adds kT, normed, to the residual stream.
 void add_normed(Builder& b, const Row& row, int64_t layer, const char* name, const char* mark) {
   b.norm(layer, name, Buf::kT, Buf::kT, row.norm, mark);
   b.add(layer, Buf::kT, Buf::kX, b.hp().residual_scale);

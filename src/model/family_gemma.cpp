@@ -1,7 +1,7 @@
 // Gemma (https://arxiv.org/abs/2403.08295: embeddings scaled by sqrt(n_embd), GELU gate), Gemma 2
 // (2408.00118: soft caps, norms after each block, every second layer local) and Gemma 3
-// (2503.19786: QK norm, five local layers to one global, two RoPE bases); EmbeddingGemma
-// (2509.20354) is Gemma 3 that sees the whole text, its windows reaching to both sides.
+// (2503.19786: QK norm, five local layers per global one, two RoPE bases). EmbeddingGemma
+// (2509.20354) is a bidirectional Gemma 3; its windows extend to both sides.
 #include <cmath>
 
 #include "model/builder.h"

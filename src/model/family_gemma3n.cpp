@@ -1,7 +1,7 @@
-// Gemma 3n: four streams of hidden states of which each layer computes one and predicts and
-// corrects the others (AltUp, https://arxiv.org/abs/2301.13310), a low-rank path beside attention
-// (LAuReL, 2411.07501), FFNs whose gates are cut at a multiple of their deviation, embeddings of
-// each layer's own, and later layers that read the keys and values of earlier ones.
+// Gemma 3n: four streams of hidden states, of which each layer computes one and predicts and
+// corrects the others (AltUp, https://arxiv.org/abs/2301.13310); a low-rank path beside attention
+// (LAuReL, 2411.07501); FFN gates thresholded at a multiple of their standard deviation; per-layer
+// embeddings; and later layers that share the KV cache of earlier ones.
 #include <cmath>
 
 #include "model/per_layer.h"
@@ -9,7 +9,7 @@
 namespace sluice::model {
 namespace {
 
-constexpr int64_t kGemma3nPeriod = 5;  // of local layers and a global one, unless they are listed
+constexpr int64_t kGemma3nPeriod = 5;  // four local layers and a global one, unless listed
 
 class Gemma3n {
  public:
@@ -40,13 +40,13 @@ void Gemma3n::add_to(int64_t layer, Columns in, Columns out) {
   b_.op(layer, in.place(), out.place(), n_, AddOp{});
 }
 
-// kX from the embedding alone to all streams, each as long a vector as the first.
+// Expands the embedding in kX to all streams, each scaled to the norm of the first.
 void Gemma3n::spread() {
   b_.head_matmul(-1, "altup_proj", {Buf::kX}, {Buf::kX, n_, n_}, n_, n_, hp_.n_altup - 1);
   b_.op(-1, {Buf::kX, 0}, {Buf::kX, static_cast<int32_t>(n_)}, n_, MatchNormOp{others()});
 }
 
-// The mean of all streams, in the first one's place.
+// Averages all streams into the first.
 void Gemma3n::merge() {
   b_.head_matmul(-1, "altup_unembd_proj", {Buf::kX, n_, n_}, {Buf::kGateUp, 0, n_}, n_, n_,
                  hp_.n_altup - 1);
@@ -55,7 +55,7 @@ void Gemma3n::merge() {
   b_.scale(-1, Buf::kX, Buf::kX, n_, 1 / static_cast<float>(hp_.n_altup));
 }
 
-// kRouter: the modalities that the router sees in `in`, then n weights made of them.
+// kRouter: the modalities that the router computes from `in`, then n weights computed from them.
 void Gemma3n::weigh(int64_t layer, Columns in, const char* coefficients, int64_t n) {
   b_.norm_at(layer, "altup_router_norm", in, {Buf::kH}, n_);
   const int32_t router = b_.mat(layer, "altup_router", streams(), n_);
@@ -76,7 +76,7 @@ void Gemma3n::laurel(int64_t layer) {
   b_.add(layer, Buf::kH, Buf::kGateUp);
 }
 
-// kT = (attention + laurel) / sqrt(2), of the active stream.
+// kT = (attention + laurel) / sqrt(2), for the active stream.
 void Gemma3n::attend(int64_t layer) {
   AttentionSpec spec;
   const bool local = is_local(hp_, layer, kGemma3nPeriod);
@@ -85,7 +85,7 @@ void Gemma3n::attend(int64_t layer) {
   spec.qk_norm = spec.v_norm = true;
   spec.cache = kv_layer(hp_, layer, kGemma3nPeriod);
   if (spec.cache < 0) {
-    b_.fail(error(Code::kBadHeader, "attention.shared_kv_layers leaves no keys to share"));
+    b_.fail(error(Code::kBadHeader, "attention.shared_kv_layers leaves no KV cache to share"));
     return;
   }
   b_.norm_at(layer, "attn_norm", {Buf::kX, active_}, {Buf::kH}, n_);
@@ -99,7 +99,7 @@ void Gemma3n::attend(int64_t layer) {
   b_.scale(layer, Buf::kT, Buf::kT, n_, static_cast<float>(1 / std::sqrt(2.0)));
 }
 
-// All streams, by what the active one has become in kT.
+// Corrects all streams by the change of the active one, which is in kT.
 void Gemma3n::correct(int64_t layer) {
   weigh(layer, {Buf::kT}, "altup_correct_coef", hp_.n_altup);
   b_.op(layer, {Buf::kT, streams()}, {Buf::kX, static_cast<int32_t>(active_)}, n_,

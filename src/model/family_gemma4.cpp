@@ -1,7 +1,7 @@
-// Gemma 4: Gemma 3 with two sizes of heads (local and global layers), normed values, RoPE factors
-// for a part of the global heads, a factor for each layer's output; the small ones with embeddings
-// of each layer's own and later layers that read the keys and values of earlier ones, the large one
-// with a mixture of experts beside the FFN.
+// Gemma 4: Gemma 3 with two head sizes (local and global layers), normed values, RoPE factors for
+// part of the global heads, and a factor for each layer's output. Small models have per-layer
+// embeddings and later layers that share the KV cache of earlier ones; the large one has a mixture
+// of experts beside the FFN.
 #include <cmath>
 
 #include "model/per_layer.h"
@@ -9,7 +9,7 @@
 namespace sluice::model {
 namespace {
 
-constexpr int64_t kGemma4Period = 6;  // of local layers and a global one, unless they are listed
+constexpr int64_t kGemma4Period = 6;  // five local layers and a global one, unless listed
 
 void scale_output(Builder& b, int64_t layer) {
   const int32_t factor = b.vec(layer, "layer_output_scale", 1, true);
@@ -17,8 +17,8 @@ void scale_output(Builder& b, int64_t layer) {
   b.op(layer, Buf::kX, Buf::kX, b.hp().n_embd, MulVecOp{factor});
 }
 
-// kT = norm(FFN) + norm(mixture), each of kX under a norm of its own. The router reads kX normed
-// without weights, times a factor for each value, over the square root of its width.
+// kT = norm(FFN) + norm(mixture), each of kX with its own norm. The router reads kX normed without
+// weights, times a factor per value, divided by the square root of its width.
 void mixture(Builder& b, int64_t layer) {
   const int64_t n = b.hp().n_embd;
   b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
@@ -63,7 +63,7 @@ void build_gemma4(Builder& b) {
     attention.dv = local ? hp.head_dim_v_swa : hp.head_dim_v;
     attention.cache = kv_layer(hp, layer, kGemma4Period);
     if (attention.cache < 0) {
-      b.fail(error(Code::kBadHeader, "attention.shared_kv_layers leaves no keys to share"));
+      b.fail(error(Code::kBadHeader, "attention.shared_kv_layers leaves no KV cache to share"));
       return;
     }
     if (layer >= hp.n_layer_kv) b.select(hp.n_embd_per_layer > 0 ? 2 * hp.n_embd : hp.n_embd);

@@ -1,6 +1,6 @@
-// LFM2 (https://arxiv.org/abs/2511.23404): most layers mix time by a short gated convolution, a few
-// by attention with QK norm; a layer without key/value heads is a convolution layer. LFM2-MoE's
-// experts are chosen by sigmoids and a bias.
+// LFM2 (https://arxiv.org/abs/2511.23404): most layers mix tokens by a short gated convolution, a
+// few by attention with QK norm. A layer without KV heads is a convolution layer. LFM2-MoE chooses
+// experts by sigmoids and a bias.
 #include "model/builder.h"
 #include "model/recurrent.h"
 

@@ -1,7 +1,7 @@
-// Llama (https://arxiv.org/abs/2302.13971, 2307.09288, 2407.21783) and what differs from it by a
-// constant or a condition: Mistral, Mixtral's experts (2401.04088), SmolLM3 (no RoPE in every
-// fourth layer), Granite (four scales), Seed-OSS (another name for the FFN's norm), InternLM2,
-// ERNIE 4.5 and EXAONE, and LLaDA (2502.09992), which sees the whole text.
+// Llama (https://arxiv.org/abs/2302.13971, 2307.09288, 2407.21783) and families that differ from it
+// by a constant or a condition: Mistral, Mixtral (experts, 2401.04088), SmolLM3 (no RoPE in every
+// fourth layer), Granite (four scales), Seed-OSS (another name for the FFN norm), InternLM2,
+// ERNIE 4.5, EXAONE, and LLaDA (2502.09992), which is bidirectional.
 #include "model/builder.h"
 
 namespace sluice::model {

@@ -1,14 +1,14 @@
-// Llama 4: three layers of four see chunks of the positions and norm queries and keys after RoPE;
-// the fourth sees all, rotates nothing, and its queries grow with their position. In some layers a
-// mixture whose experts' inputs are weighted, with a shared expert.
+// Llama 4: three of four layers attend within chunks of the positions and norm queries and keys
+// after RoPE. The fourth attends to all, without RoPE, and scales queries by position. Some layers
+// have a mixture that weighs the experts' inputs, with a shared expert.
 #include "model/builder.h"
 
 namespace sluice::model {
 
 void build_llama4(Builder& b) {
   const HParams& hp = b.hp();
-  constexpr int64_t kRopePeriod = 4;           // whose last layer has none
-  constexpr int64_t kExpertsOfMaverick = 128;  // which norms nothing
+  constexpr int64_t kRopePeriod = 4;           // every fourth layer has no RoPE
+  constexpr int64_t kExpertsOfMaverick = 128;  // which has no QK norm
   const int32_t rope = b.add_rope(hp.rope);
   RopeHParams local = hp.rope;
   local.freq_base = hp.freq_base_swa;

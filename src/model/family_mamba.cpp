@@ -1,5 +1,5 @@
-// Mamba (https://arxiv.org/abs/2312.00752) and Mamba 2 (2405.21060) alone, and the hybrids that
-// have attention in some layers or beside it: Falcon-H1 (2507.22448), Granite 4, Nemotron-H
+// Mamba (https://arxiv.org/abs/2312.00752) and Mamba 2 (2405.21060), and hybrids that have
+// attention in some layers or in parallel: Falcon-H1 (2507.22448), Granite 4, Nemotron-H
 // (2504.03624) and Jamba (2403.19887).
 #include "model/recurrent.h"
 
@@ -23,9 +23,9 @@ void build_mamba(Builder& b) {
 namespace {
 
 struct Hybrid {
-  bool both = false;  // each layer has a recurrent part and attention, side by side
+  bool both = false;  // each layer has a recurrent part and attention in parallel
   bool mamba1 = false;
-  bool alone = false;  // the feed-forward part is a layer of its own
+  bool alone = false;  // the FFN is a layer of its own
   int32_t rope = -1;
 };
 

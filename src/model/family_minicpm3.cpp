@@ -1,6 +1,6 @@
 // MiniCPM 3 (https://arxiv.org/abs/2404.06395): latent attention with LongRoPE factors on its
-// rotated part, and scales of the embedding, the residual stream and the logits that the
-// architecture fixes.
+// rotated part. The architecture fixes the scales of the embedding, the residual stream and the
+// logits.
 #include <cmath>
 
 #include "model/builder.h"

@@ -1,8 +1,8 @@
-// Llama's block with experts, as many families have it: OLMoE (https://arxiv.org/abs/2409.02060),
-// Phi-3.5-MoE (2404.14219), DeepSeek's first mixture (2401.06066), GLM-4.5 (2508.06471),
-// Hunyuan-Large (2411.02265), dots.llm1 (2506.05767), Ling 2.0 (2510.22115), gpt-oss (2508.10925),
-// MiniMax-M2, DBRX, Granite with windows; and Maincoder, which has none. What differs is in the
-// table; layers without a router have a dense FFN.
+// Llama's block with experts: OLMoE (https://arxiv.org/abs/2409.02060), Phi-3.5-MoE (2404.14219),
+// DeepSeek's first mixture (2401.06066), GLM-4.5 (2508.06471), Hunyuan-Large (2411.02265),
+// dots.llm1 (2506.05767), Ling 2.0 (2510.22115), gpt-oss (2508.10925), MiniMax-M2, DBRX, Granite
+// with windows; and Maincoder, which has none. The differences are in a table; layers without a
+// router have a dense FFN.
 #include <iterator>
 
 #include "model/builder.h"
@@ -14,7 +14,7 @@ namespace {
 enum class MoeHeads : uint8_t {
   kPlain,
   kNormed,     // each head
-  kMayBe,      // each head, where the tensors are there
+  kMayBe,      // each head, if the tensors are present
   kWide,       // all heads together
   kAfterRope,  // each head, after RoPE
 };
@@ -28,12 +28,12 @@ struct MoeRow {
   const char* ffn_norm = "ffn_norm";
   Activation act = Activation::kSiluMul;
   bool sinks = false;
-  int64_t window_period = 0;  // layers of which the last sees everything; 0: as the metadata says
+  int64_t window_period = 0;  // every so many layers one has no window; 0: as the metadata says
 };
 
 constexpr MoeRow kMoeRows[] = {
     {.arch = "olmoe", .heads = MoeHeads::kWide, .normalize = false},
-    {.arch = "phimoe"},  // its norms' biases come with their tensors
+    {.arch = "phimoe"},  // biases of its norms are optional tensors
     {.arch = "deepseek", .normalize = false},
     {.arch = "glm4moe",
      .heads = MoeHeads::kMayBe,
@@ -104,9 +104,8 @@ void build_moe(Builder& b) {
   b.head(moe_row_of(hp.arch).norm);
 }
 
-// SmallThinker (https://arxiv.org/abs/2507.20984): the router reads what the block begins with,
-// before attention; the first layer of every four sees everything and has no RoPE, the others a
-// window.
+// SmallThinker (https://arxiv.org/abs/2507.20984): the router reads the block's input, before
+// attention. The first of every four layers has full attention without RoPE, the others a window.
 void build_smallthinker(Builder& b) {
   const HParams& hp = b.hp();
   const int64_t period = hp.window_pattern > 0 ? hp.window_pattern : 4;
@@ -135,7 +134,7 @@ void build_smallthinker(Builder& b) {
 }
 
 // GroveMoE (https://arxiv.org/abs/2508.07785): each group of experts shares a smaller one, which
-// runs on what the experts gave, chosen by the same router.
+// runs on the experts' output and is chosen by the same router.
 void build_grovemoe(Builder& b) {
   const HParams& hp = b.hp();
   AttentionSpec attention;

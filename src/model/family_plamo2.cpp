@@ -1,6 +1,6 @@
-// PLaMo 2: Mamba with heads (a scalar decay for each, as Mamba 2) whose keys, queries and time
-// steps come from the convolved input and are normed, in turns with attention; norms before and
-// after every part.
+// PLaMo 2: Mamba with heads (a scalar decay per head, as in Mamba 2) whose keys, queries and time
+// steps come from the convolved input and are normed; it alternates with attention. Norms before
+// and after every part.
 #include <algorithm>
 
 #include "model/recurrent.h"
@@ -8,7 +8,7 @@
 namespace sluice::model {
 namespace {
 
-// The norms' names lack their suffix.
+// Names of norms lack the ".weight" suffix in some files.
 int32_t norm_weight(Builder& b, int64_t layer, const char* name, int64_t n) {
   return b.vec(layer, name, n, false, b.has(layer, name, "") ? "" : ".weight");
 }
@@ -20,8 +20,7 @@ void mamba_heads(Builder& b, int64_t layer) {
   const int64_t inner = hp.recurrent.inner, state = hp.recurrent.state;
   const int64_t heads = hp.recurrent.rank, taps = hp.recurrent.conv_kernel;
   if (inner < 1 || state < 1 || heads < 1 || taps < 1 || inner % heads != 0) {
-    b.fail(
-        error(Code::kBadHeader, "the sizes of the recurrent layers (plamo2.ssm.*) are impossible"));
+    b.fail(error(Code::kBadHeader, "the sizes of the recurrent layers (plamo2.ssm.*) are invalid"));
     return;
   }
   const int64_t size = inner / heads, low = std::max<int64_t>(64, hp.n_embd / 16);

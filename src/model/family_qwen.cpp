@@ -1,8 +1,7 @@
 // Qwen2 (biases on Q, K, V; https://arxiv.org/abs/2407.10671), Qwen3 (RMS norm of each query and
-// key head, head size apart from the hidden size; 2505.09388), and their mixtures: Qwen2-MoE's has
-// weights as they are and a shared expert behind a gate. Dream (2508.15487) is
-// Qwen2 that sees the whole text. The vision models rotate by three positions of each token, which
-// are equal where all is text.
+// key head, head size independent of the hidden size; 2505.09388), and their mixtures of experts.
+// Qwen2-MoE does not normalize expert weights and has a gated shared expert. Dream (2508.15487) is
+// a bidirectional Qwen2. Vision models rotate by three positions per token, equal for text.
 #include "model/builder.h"
 
 namespace sluice::model {

@@ -1,6 +1,6 @@
-// Qwen3-Next and Qwen3.5: the gated delta rule in three layers of four, gated attention with norms
-// of queries and keys in the fourth; RoPE on a part of each head (of text, M-RoPE's sections are
-// all the same). Experts in Qwen3-Next and Qwen3.5-MoE.
+// Qwen3-Next and Qwen3.5: the gated delta rule in three of four layers, gated attention with QK
+// norm in the fourth. RoPE covers part of each head; M-RoPE's sections are equal for text.
+// Qwen3-Next and Qwen3.5-MoE have experts.
 #include "model/families.h"
 #include "model/recurrent.h"
 

@@ -1,21 +1,22 @@
 // RWKV 6 (https://arxiv.org/abs/2404.05892) and 7 (2503.14456): every layer mixes time by a
-// recurrence and channels by a squared ReLU, both after mixing each token with the one before it.
+// recurrence and channels by a squared ReLU, both after mixing each token with the previous one.
 #include "model/recurrent.h"
 
 namespace sluice::model {
 namespace {
 
-constexpr float kHeadNormEps = 64e-5f;  // of the group norm behind the recurrence
+constexpr float kHeadNormEps = 64e-5f;  // of the group norm after the recurrence
 constexpr float kKeyNormEps = 1e-12f;
 
-// kT = the token before - kH.
+// kT = kH of the previous token - kH.
 void shift(Builder& b, int64_t layer) {
   const int64_t n = b.hp().n_embd;
   b.op(layer, Buf::kH, Buf::kT, n, ShiftOp{b.carry(layer, n)});
   b.widen(Buf::kT, n);
 }
 
-// Rows of kGateUp from `first` on: kH + kT * (weights (+ the row)), for each row of the weights.
+// Rows of kGateUp from `first` on: kH + kT * (weights, plus the row itself with `add`), for each
+// row of the weights.
 void lerp(Builder& b, int64_t layer, const char* name, int64_t first, int64_t rows,
           bool add = false) {
   const int64_t n = b.hp().n_embd;
@@ -29,7 +30,7 @@ Place mixed(Builder& b, int64_t row) {
   return place(Buf::kGateUp, row * b.hp().n_embd);
 }
 
-// out = second(unary(first in)) + bias, through kRouter.
+// A low-rank projection through kRouter: out = second(unary(first in)) + bias.
 void thin(Builder& b, int64_t layer, Place in, Place out, const char* first, const char* second,
           Unary between, int32_t bias) {
   const int64_t n = b.hp().n_embd;
@@ -46,7 +47,7 @@ Recurrence heads_of(Builder& b, kernels::StateKind kind) {
   rec.kind = kind;
   rec.decay_per_key = true;
   if (size < 1 || hp.n_embd % size != 0) {
-    b.fail(error(Code::kBadHeader, "heads of %lld values (%s.wkv.head_size) are impossible",
+    b.fail(error(Code::kBadHeader, "a head size of %lld (%s.wkv.head_size) does not fit this model",
                  static_cast<long long>(size), hp.arch.c_str()));
     return rec;
   }
@@ -79,7 +80,7 @@ void square_product(Builder& b, int64_t layer, const char* name, Place in, Place
   product(b, layer, in, out, b.mat(layer, name, n, n), b.vec(layer, name, n, true, ".bias"));
 }
 
-// What is mixed (w, k, v, r, g) depends on the token: five thin products of one low-rank vector.
+// The token-shift weights of w, k, v, r, g depend on the token: five low-rank projections.
 void time_mix6(Builder& b, int64_t layer) {
   const int64_t n = b.hp().n_embd;
   Recurrence rec = heads_of(b, kernels::StateKind::kBonus);
@@ -113,7 +114,7 @@ void time_mix6(Builder& b, int64_t layer) {
   time_mix_output(b, layer, rec.out, g, Unary::kSilu);
 }
 
-// The values of later layers move towards the first one's.
+// Mixes the first layer's values into those of later layers.
 void mix_values(Builder& b, int64_t layer, Place v) {
   const int64_t n = b.hp().n_embd;
   const Place by = place(Buf::kQkv, 6 * n);
@@ -138,7 +139,7 @@ void time_mix7(Builder& b, int64_t layer) {
   rec.a = place(Buf::kQkv, 4 * n);
   rec.b = place(Buf::kQkv, 5 * n);
   rec.out = {Buf::kAtt, 0};
-  const Place other = place(Buf::kQkv, 6 * n);  // the learning rates, then the output's gate
+  const Place other = place(Buf::kQkv, 6 * n);  // learning rates, then the output gate
   square_product(b, layer, "time_mix_receptance", mixed(b, 0), rec.r);
   thin(b, layer, mixed(b, 1), rec.decay, "time_mix_w1", "time_mix_w2", Unary::kTanh,
        b.vec(layer, "time_mix_w0", n));

@@ -1,7 +1,6 @@
-// T5 (https://arxiv.org/abs/1910.10683): an encoder that sees a text whole, and a decoder that
-// answers it. Positions are biases of scores by distance, scores are not scaled, norms have no
-// bias. The later form (2002.05202; FLAN) has a gated GELU in place of ReLU. t5encoder is the
-// encoder alone, which gives embeddings.
+// T5 (https://arxiv.org/abs/1910.10683): an encoder-decoder. Positions are relative biases of the
+// scores, scores are not scaled, norms have no bias. The later version (2002.05202; FLAN) has a
+// gated GELU instead of ReLU. t5encoder is the encoder without a decoder, for embeddings.
 #include "model/builder.h"
 
 namespace sluice::model {
@@ -17,7 +16,7 @@ class Stack {
 
   void attention(int64_t layer, AttentionSpec spec) {
     const int64_t heads = b_.hp().n_head;
-    // Most files have the biases in the first layer, for all.
+    // In most files only the first layer has the biases, which all layers share.
     if (layer == first_ || b_.has(layer, "attn_rel_b")) {
       bias_ = b_.vec(layer, "attn_rel_b", heads * b_.hp().n_relative_buckets);
     }
@@ -28,7 +27,7 @@ class Stack {
     b_.attention(layer, spec);
     output(layer, "attn_o");
   }
-  // kAtt -> kX +=
+  // kX += output projection of kAtt.
   void output(int64_t layer, const char* name) {
     const HParams& hp = b_.hp();
     const int32_t w = b_.mat(layer, name, hp.n_embd, hp.n_head * hp.head_dim_v);
@@ -57,7 +56,7 @@ void build_t5(Builder& b) {
   if (hp.n_head_kv != hp.n_head || !hp.n_head_of.empty() || !hp.n_head_kv_of.empty() ||
       !hp.n_ff_of.empty()) {
     b.fail(error(Code::kUnsupportedArchitecture,
-                 "heads that share keys and values, and sizes by layer, are not supported in "
+                 "grouped-query attention and sizes that vary by layer are not supported for "
                  "\"%s\"",
                  hp.arch.c_str()));
     return;
@@ -67,7 +66,7 @@ void build_t5(Builder& b) {
   b.embed(1);
   AttentionSpec whole;
   whole.whole = true;
-  // What the encoder's layers keep, the first layer of the decoder overwrites when they are done.
+  // Encoder layers use the cache of the decoder's first layer, which overwrites it afterwards.
   whole.cache = hp.causal ? static_cast<int32_t>(n_encoder) : 0;
   Stack encoder(b, "enc.", 0, true);
   for (int64_t layer = 0; layer < n_encoder; ++layer) {

@@ -1,4 +1,4 @@
-// Every length and number is checked before it is believed.
+// Reads and validates clusters: every length and value is checked before use.
 #include "model/head_clusters.h"
 
 #include <cmath>
@@ -11,12 +11,12 @@ namespace {
 
 constexpr int64_t kBlock = 32, kBlockBytes = 34;  // of Q8_0
 
-// Clusters where layers are skipped: 1 at a ratio of 1, 8 at a half, 32 near 0.
+// Number of clusters if layers are skipped: 1 at a ratio of 1, 8 at 0.5, 32 near 0.
 int32_t clusters_for(double skip_layers_ratio) {
   return 1 << static_cast<int32_t>(6 * (1 - skip_layers_ratio));
 }
 
-// The product that makes the logits, where it is one of a matrix alone.
+// The multiplication that computes the logits, if it uses a single matrix.
 const MatmulOp* plain_head(const Program& p) {
   for (const Op& op : p.ops) {
     const auto* product = op.get<MatmulOp>();
@@ -51,17 +51,18 @@ Status read_centres(const gguf::Header& header, const Mat& head, HeadClusters* o
   out->reaches.resize(out->radii.size());
   for (size_t i = 0; i < out->radii.size(); ++i) {
     const auto radius = static_cast<float>(radii->number_at(i));
-    if (!(radius >= 0 && radius < HUGE_VALF)) return bad(gguf::kHeadRadii, "is not of lengths");
+    if (!(radius >= 0 && radius < HUGE_VALF))
+      return bad(gguf::kHeadRadii, "has a negative or infinite value");
     out->radii[i] = radius;
   }
   const gguf::Value* centres = array_of(header, gguf::kHeadCentres, gguf::ValueType::kU8);
   const auto row = static_cast<uint64_t>(head.cols / kBlock * kBlockBytes);
   if (centres == nullptr || head.cols % kBlock != 0 || centres->count != radii->count * row) {
-    return bad(gguf::kHeadCentres, "is not a vector for each cluster");
+    return bad(gguf::kHeadCentres, "does not have one vector per cluster");
   }
   const auto values = static_cast<int64_t>(radii->count) * head.cols;
   if (!kernels::all_finite(kernels::Type::kQ8_0, centres->bytes.data(), values)) {
-    return bad(gguf::kHeadCentres, "has what is not a number");
+    return bad(gguf::kHeadCentres, "has a value that is not finite");
   }
   out->centres.assign(centres->bytes.begin(), centres->bytes.end());
   std::vector<float> centre(static_cast<size_t>(head.cols));
@@ -75,20 +76,20 @@ Status read_centres(const gguf::Header& header, const Mat& head, HeadClusters* o
   return {};
 }
 
-// The tokens by cluster, in each ascending.
+// Tokens by cluster, ascending within each.
 Status read_members(const gguf::Header& header, const Mat& head, HeadClusters* out) {
   const gguf::Value* of = array_of(header, gguf::kHeadClusterOf, gguf::ValueType::kU8);
   if (of == nullptr || of->count != static_cast<uint64_t>(head.rows)) {
-    return bad(gguf::kHeadClusterOf, "is not a number for each token");
+    return bad(gguf::kHeadClusterOf, "does not have one number per token");
   }
   const auto n = static_cast<size_t>(out->n());
   out->first.assign(n + 1, 0);
   for (const uint8_t cluster : of->bytes) {
-    if (cluster >= n) return bad(gguf::kHeadClusterOf, "names a cluster that is not there");
+    if (cluster >= n) return bad(gguf::kHeadClusterOf, "refers to a cluster that does not exist");
     ++out->first[cluster + size_t{1}];
   }
   for (size_t i = 0; i < n; ++i) {
-    // The largest of m normal variables, each a product with a unit vector in `cols` dimensions.
+    // Expected maximum of m normal variables: products with unit vectors in `cols` dimensions.
     const double members = std::max(1, out->first[i + 1]);
     out->reaches[i] =
         out->radii[i] *
@@ -119,7 +120,7 @@ Result<HeadPolicy> parse_head_policy(std::string_view text) {
   }
   if (policy.clusters >= 1 && policy.clusters <= kMaxClusters && text.size() <= 3) return policy;
   return error(Code::kInvalidArgument,
-               "the clusters of the head are off, exact or a number from 1 to 256");
+               "head_clusters must be off, exact or a number from 1 to 256");
 }
 
 Result<HeadClusters> read_head_clusters(const gguf::Header& header, const Program& program,
@@ -132,17 +133,18 @@ Result<HeadClusters> read_head_clusters(const gguf::Header& header, const Progra
   }
   if (!there) {
     return error(Code::kInvalidArgument,
-                 "this file does not have its output vectors in clusters: sluice convert "
-                 "--cluster-head finds them");
+                 "this file has no clustered output head: create one with sluice convert "
+                 "--cluster-head");
   }
   if (plain_head(program) == nullptr) {
-    return error(Code::kInvalidArgument, "the head of this \"%s\" model is multiplied whole alone",
+    return error(Code::kInvalidArgument,
+                 "a clustered output head is not supported for \"%s\" models",
                  program.hp.arch.c_str());
   }
   const Mat& head = program.mats[static_cast<size_t>(program.head)];
   const std::optional<uint64_t> type = header.get_u64(gguf::kHeadType);
   if (type != static_cast<uint64_t>(head.type)) {
-    return bad(gguf::kHeadType, "is not the type of the output vectors: convert the file anew");
+    return bad(gguf::kHeadType, "is not the type of the output head: convert the file again");
   }
   SLUICE_RETURN_IF_ERROR(read_centres(header, head, &out));
   SLUICE_RETURN_IF_ERROR(read_members(header, head, &out));

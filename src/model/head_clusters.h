@@ -1,10 +1,10 @@
-// The output head in clusters, where the caller asks for less than all of its products: a token's
-// logits are computed for the clusters that promise most, and the other tokens get what is to be
-// expected of their cluster. One promises its centre's logit and what the best of so many vectors,
-// spread so far in all directions, would have beyond it; the centre alone misses the likeliest
-// token ten times as often. By Cauchy and Schwarz no token of a cluster is above its centre's logit
-// by more than the radius times the length of what is multiplied, which tells whether the largest
-// logit has been found. `sluice convert --cluster-head` writes clusters (gguf/head_clusters.h).
+// Clustered output head: an approximate lm_head. Tokens are grouped into clusters. Logits are
+// computed only for the most promising clusters; every other token gets the expected logit of its
+// cluster. A cluster's promise is the logit of its centre plus the expected maximum over that many
+// vectors at that distance; ranking by the centre alone misses the likeliest token ten times as
+// often. By Cauchy-Schwarz no token's logit exceeds its centre's by more than the cluster's radius
+// times the length of the input. This bound shows whether the largest logit has been found.
+// `sluice convert --cluster-head` writes clusters (gguf/head_clusters.h).
 #pragma once
 
 #include <cstdint>
@@ -20,34 +20,34 @@ struct Program;
 
 inline constexpr int32_t kMaxClusters = 256;
 
-// How much of the head is multiplied.
+// How much of the output head is multiplied.
 struct HeadPolicy {
   enum class Kind : uint8_t {
-    kByRatio,  // all of it where no layers are skipped or the file has no clusters, else a few
+    kByRatio,  // all of it if no layers are skipped or the file has no clusters, else a few
                // clusters
     kWhole,
-    kSome,   // so many clusters
-    kExact,  // as many as it takes to know the largest logit
+    kSome,   // `clusters` clusters
+    kExact,  // as many as needed to find the largest logit
   } kind = Kind::kByRatio;
   int32_t clusters = 8;
 };
 
-// "" (by skip_layers_ratio), "off", "exact", or a number of clusters. kInvalidArgument for others.
+// "" (by skip_layers_ratio), "off", "exact", or a number of clusters. Errors: kInvalidArgument.
 [[nodiscard]] Result<HeadPolicy> parse_head_policy(std::string_view text);
 
 struct HeadClusters {
-  int32_t most = 0;    // clusters that are multiplied; 0: all tokens are, and nothing else is set
-  bool exact = false;  // and further ones until the largest logit is known
+  int32_t most = 0;    // clusters to multiply; 0: the whole head, and no other field is set
+  bool exact = false;  // add clusters until the largest logit is found
   std::vector<uint8_t> centres;       // [n][n_embd / 32] blocks of Q8_0
   std::vector<float> radii, lengths;  // [n]; lengths of the centres
-  std::vector<float> reaches;         // [n]; what is expected of the best vector, see above
+  std::vector<float> reaches;         // [n]; expected maximum over the cluster's vectors, see above
   std::vector<int32_t> tokens;        // [n_vocab], by cluster
-  std::vector<int32_t> first;         // [n + 1]: where each one's begin
-  // Rows of the head lie in the file as `tokens` do, so that those of a cluster are read alone.
+  std::vector<int32_t> first;         // [n + 1]: start of each cluster in `tokens`
+  // The head's rows are stored in the order of `tokens`, so each cluster can be read by itself.
   bool in_order = false;
 
   [[nodiscard]] int32_t n() const { return static_cast<int32_t>(radii.size()); }
-  // Of the head's products those that a token needs at least, were all clusters as large.
+  // Fraction of the head that each token multiplies, if all clusters had the same size.
   [[nodiscard]] double share() const {
     return most > 0 && !exact ? static_cast<double>(most) / n() : 1;
   }
@@ -58,17 +58,17 @@ struct HeadClusters {
 };
 
 #if defined(__wasm__)
-inline constexpr bool kHeadInOrder = false;  // a tab's engine is held to a size
+inline constexpr bool kHeadInOrder = false;  // saves bytes of the binary
 #else
 inline constexpr bool kHeadInOrder = true;
 #endif
-// Where a part of the head is multiplied and the file has it by cluster too, has the program
-// multiply that one. Errors: kBadHeader. Natively alone.
+// If part of the head is multiplied and the file also stores it in cluster order, makes the program
+// use that copy. Errors: kBadHeader. Native builds only.
 [[nodiscard]] Status take_head_in_order(const gguf::Header& header, HeadClusters* clusters,
                                         Program* program);
 
-// As the file has them, for such a head. Errors: kInvalidArgument where it has none, or the model's
-// head is not one of plain products; kBadHeader, naming the key.
+// Reads the clusters from the header. Errors: kInvalidArgument if the file has none or the model's
+// head is not a plain matrix multiplication; kBadHeader, naming the key.
 [[nodiscard]] Result<HeadClusters> read_head_clusters(const gguf::Header& header,
                                                       const Program& program,
                                                       const HeadPolicy& policy,

@@ -1,4 +1,4 @@
-// Reading and checking of hyperparameters; hparams_attention.cpp has those of attention.
+// Reads and checks hyperparameters; hparams_attention.cpp has those of attention.
 #include "model/hparams.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace sluice::model {
 
-void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
+void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t max,
                    std::vector<int64_t>& out) {
   const gguf::Value* value = r.raw(key);
   if (value == nullptr || value->type != gguf::ValueType::kArray) return;
@@ -25,8 +25,8 @@ void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
   }
   for (uint64_t i = 0; i < value->count; ++i) {
     const double n = value->number_at(i);
-    if (!(n >= 0 && n <= static_cast<double>(most))) {
-      r.fail(error(Code::kBadHeader, "%s of layer %lld is impossible", key,
+    if (!(n >= 0 && n <= static_cast<double>(max))) {
+      r.fail(error(Code::kBadHeader, "%s of layer %lld is out of range", key,
                    ll(static_cast<int64_t>(i))));
       return;
     }
@@ -42,8 +42,8 @@ void read_feed_forward(Reader& r, HParams& hp) {
                                : *std::max_element(hp.n_ff_of.begin(), hp.n_ff_of.end());
 }
 
-// Gemma 3n (AltUp, sparse activations) and what Gemma 4 shares with it: embeddings of each layer's
-// own, layers that read an earlier one's keys and values, sizes of layers with a window apart.
+// Gemma 3n (AltUp, sparse activations) and what Gemma 4 shares with it: per-layer embeddings,
+// layers that share an earlier layer's KV cache, separate sizes for layers with a window.
 void read_gemma3n_and_4(Reader& r, HParams& hp) {
   hp.n_layer_kv = hp.n_layer;
   if (!is_gemma3n_or_4(hp)) return;
@@ -54,7 +54,7 @@ void read_gemma3n_and_4(Reader& r, HParams& hp) {
   hp.n_embd_per_layer =
       r.integer("embedding_length_per_layer_input", altup ? 1 : 0, kMaxWidth, altup ? -1 : 0);
   if (hp.n_layer * hp.n_embd_per_layer > kMaxPerLayerWidth) {
-    r.fail(error(Code::kBadHeader, "embedding_length_per_layer_input is impossible"));
+    r.fail(error(Code::kBadHeader, "embedding_length_per_layer_input is out of range"));
   }
   if (altup) {
     hp.n_altup = r.integer("altup.num_inputs", 2, kMaxStreams, 4);
@@ -73,12 +73,12 @@ void read_gemma3n_and_4(Reader& r, HParams& hp) {
   hp.n_rot_swa = r.integer("rope.dimension_count_swa", 0, hp.head_dim_k_swa, hp.head_dim_k_swa);
   if (hp.n_rot_swa % 2 != 0 ||
       hp.n_head * std::max(hp.head_dim_k_swa, hp.head_dim_v_swa) > kMaxWidth) {
-    r.fail(error(Code::kBadHeader, "the sizes of layers with a window are impossible"));
+    r.fail(error(Code::kBadHeader, "the head sizes of layers with a window are invalid"));
   }
 }
 
-// Llama 4: most layers see chunks of the positions, the others see all and rotate nothing. Files
-// say little of it.
+// Llama 4: most layers see chunks of the positions; the others see all, without RoPE. Files say
+// little about this.
 void read_llama4(Reader& r, HParams& hp) {
   if (hp.arch != "llama4") return;
   constexpr int64_t kChunk = 8192;
@@ -86,7 +86,7 @@ void read_llama4(Reader& r, HParams& hp) {
   const gguf::Value* pattern = r.raw("attention.sliding_window_pattern");
   if (hp.sliding_window == 0 || (pattern != nullptr && pattern->type == gguf::ValueType::kArray)) {
     r.fail(error(Code::kUnsupportedArchitecture,
-                 "attention.sliding_window chooses layers as \"llama4\" does not support"));
+                 "this attention.sliding_window is not supported for \"llama4\""));
   }
   hp.window_pattern = r.integer("attention.sliding_window_pattern", 1, kMaxLayers, 4);
   hp.freq_base_swa = r.real("rope.freq_base_swa", hp.rope.freq_base);
@@ -95,7 +95,7 @@ void read_llama4(Reader& r, HParams& hp) {
   hp.temperature_offset = 1;
 }
 
-// Groups of experts of which only some are chosen from (https://arxiv.org/abs/2412.19437).
+// Expert groups: experts are chosen from the best groups only (https://arxiv.org/abs/2412.19437).
 void read_expert_groups(Reader& r, HParams& hp) {
   hp.n_expert_group = r.integer("expert_group_count", 0, kMaxExperts, 1);
   hp.n_expert_group_used = r.integer("expert_group_used_count", 0, kMaxExperts, 0);
@@ -106,9 +106,9 @@ void read_expert_groups(Reader& r, HParams& hp) {
   const int64_t size = hp.n_expert / hp.n_expert_group;
   if (hp.n_expert % hp.n_expert_group != 0 || hp.n_expert_group_used > hp.n_expert_group ||
       hp.n_expert_used > hp.n_expert_group_used * size) {
-    r.fail(error(Code::kBadHeader, "%lld of %lld groups cannot give %lld of %lld experts",
-                 ll(hp.n_expert_group_used), ll(hp.n_expert_group), ll(hp.n_expert_used),
-                 ll(hp.n_expert)));
+    r.fail(error(
+        Code::kBadHeader, "choosing from %lld of %lld groups does not allow %lld of %lld experts",
+        ll(hp.n_expert_group_used), ll(hp.n_expert_group), ll(hp.n_expert_used), ll(hp.n_expert)));
   }
 }
 
@@ -126,11 +126,11 @@ void read_experts(Reader& r, HParams& hp) {
     hp.expert_weights_norm = norm->as_bool().value_or(norm->as_u64().value_or(1) != 0) ? 1 : 0;
   }
   if (hp.n_expert_used > hp.n_expert || (hp.n_expert > 0 && hp.n_expert_used == 0)) {
-    r.fail(error(Code::kBadHeader, "%lld of %lld experts cannot be used", ll(hp.n_expert_used),
-                 ll(hp.n_expert)));
+    r.fail(error(Code::kBadHeader, "using %lld of %lld experts is not possible",
+                 ll(hp.n_expert_used), ll(hp.n_expert)));
   }
   if (hp.n_layer * hp.n_expert > kMaxExpertsInAll) {
-    r.fail(error(Code::kBadHeader, "%lld layers of %lld experts are more than %lld experts",
+    r.fail(error(Code::kBadHeader, "%lld layers of %lld experts exceed the limit of %lld experts",
                  ll(hp.n_layer), ll(hp.n_expert), ll(kMaxExpertsInAll)));
   }
   read_expert_groups(r, hp);
@@ -139,8 +139,8 @@ void read_experts(Reader& r, HParams& hp) {
     hp.n_ff_group = r.integer("expert_chunk_feed_forward_length", 1, kMaxWidth, -1);
     hp.expert_group_scale = r.real("expert_group_scale", 1);
     if (hp.n_expert_of_group < 1 || hp.n_expert % hp.n_expert_of_group != 0) {
-      r.fail(error(Code::kBadHeader, "%lld experts are not groups of %lld", ll(hp.n_expert),
-                   ll(hp.n_expert_of_group)));
+      r.fail(error(Code::kBadHeader, "%lld experts cannot be divided into groups of %lld",
+                   ll(hp.n_expert), ll(hp.n_expert_of_group)));
     }
   }
   if (hp.n_expert == 0 && hp.n_ff == 0 && hp.n_head > 0) {
@@ -165,7 +165,7 @@ void read_recurrent(Reader& r, HParams& hp) {
   if (r.integer("token_shift_count", 0, 2, 2) != 2) {
     r.fail(error(Code::kUnsupportedArchitecture, "%s.token_shift_count is not 2", hp.arch.c_str()));
   }
-  // The tensors' shapes say these as well.
+  // Redundant: the tensors' shapes imply these.
   for (const char* key : {"time_mix_extra_dim", "time_decay_extra_dim", "attention.decay_lora_rank",
                           "attention.iclr_lora_rank", "attention.value_residual_mix_lora_rank",
                           "attention.gate_lora_rank"}) {
@@ -177,12 +177,12 @@ void read_direction(Reader& r, HParams& hp) {
   const gguf::Value* causal = r.raw("attention.causal");
   const bool own = !reads_whole_texts(hp.arch);
   hp.causal = causal == nullptr ? own : causal->as_bool().value_or(own);
-  const int64_t most = static_cast<int64_t>(Pooling::kRank);
-  hp.pooling = static_cast<Pooling>(r.integer("pooling_type", 0, most, 0));
+  const int64_t last = static_cast<int64_t>(Pooling::kRank);
+  hp.pooling = static_cast<Pooling>(r.integer("pooling_type", 0, last, 0));
 }
 
-// Parameters of xIELU as they were learned; keys without the family's name, a value for each layer
-// or one for all.
+// Learned parameters of xIELU. The keys lack the family's name; each has a value per layer, or one
+// for all.
 void read_xielu(const gguf::Header& header, Reader& r, HParams& hp) {
   const char* const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
   const gguf::Value* values[4];
@@ -191,7 +191,7 @@ void read_xielu(const gguf::Header& header, Reader& r, HParams& hp) {
     if (values[i] == nullptr) values[i] = header.find(keys[i]);
     const bool array = values[i] != nullptr && values[i]->type == gguf::ValueType::kArray;
     if (values[i] == nullptr || (array && values[i]->count < static_cast<uint64_t>(hp.n_layer))) {
-      r.fail(error(Code::kBadHeader, "the metadata lacks %s of every layer", keys[i]));
+      r.fail(error(Code::kBadHeader, "the metadata lacks %s for every layer", keys[i]));
       return;
     }
   }
@@ -203,7 +203,7 @@ void read_xielu(const gguf::Header& header, Reader& r, HParams& hp) {
       x[i] = v.type == gguf::ValueType::kArray ? v.number_at(static_cast<uint64_t>(layer))
                                                : v.as_f64().value_or(NAN);
       if (!(std::fabs(x[i]) < 1e6)) {
-        r.fail(error(Code::kBadHeader, "%s of layer %lld is impossible", keys[i], ll(layer)));
+        r.fail(error(Code::kBadHeader, "%s of layer %lld is out of range", keys[i], ll(layer)));
         return;
       }
     }
@@ -213,31 +213,31 @@ void read_xielu(const gguf::Header& header, Reader& r, HParams& hp) {
   }
 }
 
-// What only the families of family_dense.cpp compute; elsewhere these keys are refused.
+// Keys that only the families of family_dense.cpp support; other families reject them.
 void read_dense(const gguf::Header& header, Reader& r, HParams& hp) {
   hp.clamp_qkv = r.real("attention.clamp_kqv", 0);
   const bool given = r.raw("attention.max_alibi_bias") != nullptr;
   if (given) hp.alibi = r.real("attention.max_alibi_bias", 0);
   if (hp.clamp_qkv < 0 || (given && !(hp.alibi >= 0 && hp.alibi <= 1e6f))) {
     r.fail(
-        error(Code::kBadHeader, "attention.clamp_kqv or attention.max_alibi_bias is impossible"));
+        error(Code::kBadHeader, "attention.clamp_kqv or attention.max_alibi_bias is out of range"));
   }
   if (const gguf::Value* parallel = r.raw("use_parallel_residual")) {
     hp.parallel_residual = parallel->as_bool().value_or(true);
   }
   if (hp.arch == "exaone4" && hp.n_layer == 64 && hp.sliding_window == 0) {
-    hp.sliding_window = 4096;  // the 32B model's files may not say it
+    hp.sliding_window = 4096;  // may be missing in files of the 32B model
   }
   if (hp.arch == "bitnet") hp.hidden_activation = r.text("hidden_activation");
   if (hp.arch == "apertus") read_xielu(header, r, hp);
-  if (hp.arch == "minicpm") {  // MiniCPM 1 and 2, whose files do not say it
+  if (hp.arch == "minicpm") {  // MiniCPM 1 and 2, whose files lack these
     hp.embedding_scale = 12;
     hp.residual_scale = static_cast<float>(1.4 / std::sqrt(static_cast<double>(hp.n_layer)));
     hp.logit_scale = static_cast<float>(hp.n_embd) / 256;
   }
 }
 
-// T5. The decoder's layers follow the encoder's.
+// T5. The decoder's layers come after the encoder's.
 void read_t5(Reader& r, HParams& hp) {
   if (hp.arch != "t5" && hp.arch != "t5encoder") return;
   hp.n_relative_buckets = r.integer("attention.relative_buckets_count", 4, kMaxRelativeBuckets, -1);
@@ -270,15 +270,14 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   const Family* family = find_family(hp.arch);
   if (family == nullptr) {
     return error(Code::kUnsupportedArchitecture,
-                 "the model family \"%s\" is not supported; README.md lists those that are",
-                 hp.arch.c_str());
+                 "the model family \"%s\" is not supported; see docs/models.md", hp.arch.c_str());
   }
   if (const auto name = header.get_string("general.name")) {
     hp.name = gguf::printable(*name, 256);
   }
   Reader r(header, hp.arch + ".");
   hp.n_vocab = vocabulary_size(header, r);
-  if (hp.n_vocab < 1) return error(Code::kBadHeader, "the vocabulary's size is impossible");
+  if (hp.n_vocab < 1) return error(Code::kBadHeader, "the vocabulary size is out of range");
   hp.n_ctx_train = r.integer("context_length", 1, kMaxContext, -1);
   hp.n_embd = r.integer("embedding_length", 1, kMaxWidth, -1);
   hp.n_layer = r.integer("block_count", 1, kMaxLayers, -1);
@@ -286,7 +285,7 @@ Result<HParams> read_hparams(const gguf::Header& header) {
     hp.n_layer_nextn = r.integer("nextn_predict_layers", 0, kMaxLayers, 0);
   }
   if (hp.n_layer_nextn >= hp.n_layer) {
-    r.fail(error(Code::kBadHeader, "%lld of %lld layers cannot predict further tokens",
+    r.fail(error(Code::kBadHeader, "nextn_predict_layers is %lld, but there are only %lld layers",
                  ll(hp.n_layer_nextn), ll(hp.n_layer)));
   }
   hp.n_layer -= hp.n_layer_nextn;

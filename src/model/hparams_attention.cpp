@@ -1,4 +1,4 @@
-// What the metadata says of attention: heads, rotation, latent vectors, windows.
+// Reads hyperparameters of attention: heads, RoPE, latent attention, windows.
 #include <algorithm>
 #include <cmath>
 
@@ -31,7 +31,7 @@ void read_head_counts(Reader& r, HParams& hp, bool recurrent) {
   for (uint64_t i = 0; i < kv->count; ++i) {
     const double n = kv->number_at(i);
     if (!(n >= 0 && n <= static_cast<double>(hp.n_head))) {
-      r.fail(error(Code::kBadHeader, "attention.head_count_kv of layer %lld is impossible",
+      r.fail(error(Code::kBadHeader, "attention.head_count_kv of layer %lld is out of range",
                    ll(static_cast<int64_t>(i))));
       return;
     }
@@ -100,15 +100,16 @@ void read_heads(Reader& r, HParams& hp, bool recurrent) {
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
     const int64_t n = hp.kv_heads(layer), heads = hp.heads(layer);
     if (n != 0 && (heads == 0 || heads % n != 0)) {
-      r.fail(error(Code::kBadHeader, "%lld query heads cannot share %lld key/value heads",
-                   ll(heads), ll(n)));
+      r.fail(error(Code::kBadHeader,
+                   "%lld query heads cannot be divided among %lld key/value heads", ll(heads),
+                   ll(n)));
       return;
     }
   }
   hp.head_dim_k = r.integer("attention.key_length", 1, kMaxWidth, hp.n_embd / hp.n_head);
   hp.head_dim_v = r.integer("attention.value_length", 1, kMaxWidth, hp.head_dim_k);
   if (hp.head_dim_k < 1 || hp.n_head * std::max(hp.head_dim_k, hp.head_dim_v) > kMaxWidth) {
-    r.fail(error(Code::kBadHeader, "%lld heads of %lld values are impossible", ll(hp.n_head),
+    r.fail(error(Code::kBadHeader, "%lld heads of %lld values are out of range", ll(hp.n_head),
                  ll(hp.head_dim_k)));
   }
 }
@@ -127,7 +128,7 @@ void read_latent(Reader& r, HParams& hp) {
       hp.n_head * std::max(hp.head_dim_k_mla, hp.head_dim_v_mla) > kMaxWidth ||
       (absorbed &&
        (hp.head_dim_k != hp.kv_lora_rank + n_rot || hp.head_dim_v != hp.kv_lora_rank))) {
-    r.fail(error(Code::kBadHeader, "the sizes of latent attention do not agree"));
+    r.fail(error(Code::kBadHeader, "the sizes of latent attention do not match"));
   }
 }
 
@@ -157,7 +158,7 @@ void read_windows(Reader& r, HParams& hp, bool by_list) {
     hp.window_pattern = r.integer("attention.sliding_window_pattern", 0, kMaxLayers, 0);
     return;
   }
-  // Layer by layer: the period whose last layer is the global one; n_layer + 1 has none.
+  // Finds the period whose last layer is the global one; n_layer + 1: no global layer.
   const auto fits = [&](int64_t period) {
     int64_t i = 0;
     while (i < hp.n_layer &&
@@ -172,7 +173,7 @@ void read_windows(Reader& r, HParams& hp, bool by_list) {
                         hp.arch == "granite_swa" || hp.arch == "gpt-oss" || hp.arch == "afmoe";
   if (!fits(hp.window_pattern) || (!by_layer && hp.window_pattern <= hp.n_layer)) {
     r.fail(error(Code::kUnsupportedArchitecture,
-                 "attention.sliding_window_pattern chooses layers as \"%s\" does not support",
+                 "this attention.sliding_window_pattern is not supported for \"%s\"",
                  hp.arch.c_str()));
   }
 }

@@ -1,4 +1,4 @@
-// Values of a header by their keys, within caps: what the parts of reading hyperparameters share.
+// Reads header values by key, within caps; shared by the files that read hyperparameters.
 #pragma once
 
 #include <cmath>
@@ -14,13 +14,13 @@ namespace sluice::model {
   return static_cast<long long>(n);
 }
 
-// Reads "<arch>.<key>" values and remembers the first failure.
+// Reads "<arch>.<key>" values and keeps the first error.
 class Reader {
  public:
   Reader(const gguf::Header& header, std::string prefix)
       : header_(header), prefix_(std::move(prefix)) {}
 
-  // An integer within [low, high], or `fallback` when the key is absent (fallback < 0: required).
+  // An integer within [low, high], or `fallback` if the key is absent (fallback < 0: required).
   int64_t integer(const char* key, int64_t low, int64_t high, int64_t fallback) {
     const std::string full = prefix_ + key;
     const gguf::Value* value = raw(key);
@@ -63,7 +63,7 @@ class Reader {
     if (value != nullptr) read_.push_back(value);
     return value;
   }
-  // The values that were asked for.
+  // The values that have been read.
   [[nodiscard]] const std::vector<const gguf::Value*>& read() const { return read_; }
 
   void fail(Status status) {
@@ -78,23 +78,22 @@ class Reader {
   Status status_;
 };
 
-// A value for each layer: an array, or one for all, which leaves `out` empty.
-void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
+// Reads a value per layer into `out`. A single value for all layers leaves `out` empty.
+void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t max,
                    std::vector<int64_t>& out);
 
 [[nodiscard]] inline bool is_gemma3n_or_4(const HParams& hp) {
   return hp.arch == "gemma3n" || hp.arch == "gemma4";
 }
 
-// --- hparams_attention.cpp; each notes in the reader what is impossible.
-// Heads and their sizes. Families without attention write 0 heads, or none.
+// --- hparams_attention.cpp. Each function reports invalid values to the reader.
+// Heads and their sizes. Families without attention write 0 heads, or no key at all.
 void read_heads(Reader& r, HParams& hp, bool recurrent);
-// After the heads.
+// Call after read_heads.
 void read_rope(Reader& r, HParams& hp);
-// After RoPE: what attention keeps of a position in place of keys and values
-// (https://arxiv.org/abs/2405.04434).
+// Call after read_rope: sizes of latent attention (https://arxiv.org/abs/2405.04434).
 void read_latent(Reader& r, HParams& hp);
-// `by_list`: the family takes a window of any layers.
+// `by_list`: the family supports windows in any layers.
 void read_windows(Reader& r, HParams& hp, bool by_list);
 
 }  // namespace sluice::model

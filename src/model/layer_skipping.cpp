@@ -1,4 +1,4 @@
-// What may go, and in which order.
+// Finds the layers that can be skipped, and ranks them.
 #include "model/layer_skipping.h"
 
 #include <cmath>
@@ -45,7 +45,7 @@ Result<std::vector<int32_t>> layers_to_skip(const gguf::Header& header, const Pr
     const double x = importance(a), y = importance(b);
     return x != y ? x < y : a < b;
   });
-  // A share that is a whole number but for its last bits is one.
+  // The small term compensates rounding of a product that is a whole number.
   out.resize(static_cast<size_t>(ratio * static_cast<double>(out.size()) + 1e-9));
   heap_sort(out, [](int32_t a, int32_t b) { return a < b; });
   return out;

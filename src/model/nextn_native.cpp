@@ -1,4 +1,4 @@
-// The operations of such a head, of the parts of its family.
+// Builds the operations of the MTP head from parts of its family.
 #include <algorithm>
 
 #include "model/builder.h"
@@ -8,7 +8,7 @@
 namespace sluice::model {
 namespace {
 
-// What it takes over of the operations that the program has.
+// Operations of the program that the head reuses.
 struct Shared {
   const Op* embed = nullptr;
   const Op* state_norm = nullptr;
@@ -42,8 +42,8 @@ Status add_nextn(const gguf::Header& header, Program* program) {
   Shared shared;
   if (hp.n_layer_nextn == 0 || !hp.causal || p.head < 0 || !find_shared(p, &shared)) {
     return error(Code::kInvalidArgument,
-                 "this \"%s\" model has no layer that predicts further tokens, which the draft "
-                 "nextn needs",
+                 "this \"%s\" model has no multi-token prediction (MTP) layer, which draft nextn "
+                 "needs",
                  hp.arch.c_str());
   }
   const int64_t layer = hp.n_layer, n = hp.n_embd;

@@ -1,10 +1,10 @@
-// What operations of several kinds have, found in whichever has it.
+// Accessors for fields that several kinds of operations have.
 #include "model/op.h"
 
 namespace sluice::model {
 namespace {
 
-// f(fields) of the operation's kind. A switch, which takes less than std::visit's table.
+// f(fields) of the operation's kind. A switch, smaller than std::visit's table.
 template <typename F>
 void with_fields(const OpFields& fields, F&& f) {
   [&]<size_t... kKind>(std::index_sequence<kKind...>) {

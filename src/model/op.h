@@ -1,8 +1,7 @@
-// One operation of a forward pass: from where to where it goes, and one struct with what its kind
-// has beside that. The struct is the kind, so that an operation has no field that nobody reads; to
-// add a kind, see README.md beside this file. Every buffer is [n_tokens][width] of f32, and columns
-// count its values. Numbers of vecs, mats, ropes and so on are indices into Program's lists; -1:
-// none.
+// One operation of a forward pass: its input, its output, and a struct with what else its kind
+// needs. The struct type is the kind, so no operation has unused fields. To add a kind, see
+// README.md in this directory. Every buffer is [n_tokens][width] of f32, and columns count values.
+// Vecs, mats, ropes and so on are indices into Program's lists; -1: none.
 #pragma once
 
 #include <array>
@@ -19,14 +18,14 @@ namespace sluice::model {
 
 enum class Buf : uint8_t {
   kX,       // [n_embd] residual stream
-  kH,       // [n_embd] normed input of the next product
+  kH,       // [n_embd] normed input of the next matrix multiplication
   kQkv,     // [n_head*dk + n_head_kv*dk + n_head_kv*dv] queries, keys, values
   kAtt,     // [n_head*dv] attention output
   kGateUp,  // [2*n_ff] gate and up; the activated product replaces the gate
   kT,       // [n_embd] a block's output before its post-norm
-  kRouter,  // [4][n_expert] logits, then what is made of them to choose experts
+  kRouter,  // [4][n_expert] logits, then intermediate values for choosing experts
   kLogits,  // [n_vocab]
-  kFirst,   // [n_embd] what the first layer leaves to the others (RWKV 7's values)
+  kFirst,   // [n_embd] passed from the first layer to the others (RWKV 7's values)
   kCount,
 };
 inline constexpr size_t kBufCount = static_cast<size_t>(Buf::kCount);
@@ -38,14 +37,14 @@ enum class Activation : uint8_t {
   kGeluTanh,
   kReluMul,
   kReluSquared,    // max(x, 0)^2, without up
-  kClampedSwiglu,  // gpt-oss: g sigmoid(1.702 g) (u + 1), g at most 7, u between -7 and 7
+  kClampedSwiglu,  // gpt-oss: g sigmoid(1.702 g) (u + 1), g at most 7, u clamped to [-7, 7]
   kGeluErf,
   kTanh,
   kReluSquaredMul,  // max(gate, 0)^2 * up
   kXielu,           // without up; ActivateOp::xielu
   kRelu,            // max(x, 0), without up
 };
-// Whether the activation multiplies two products, gate and up; else it is a function of one.
+// Whether the activation has two inputs, gate and up, instead of one.
 [[nodiscard]] constexpr bool is_gated(Activation act) {
   return act != Activation::kGeluTanh && act != Activation::kReluSquared &&
          act != Activation::kGeluErf && act != Activation::kTanh && act != Activation::kXielu &&
@@ -72,38 +71,37 @@ struct MatPart {
   int32_t mat = -1;   // [rows][n]
   int32_t bias = -1;  // vec [rows]
   int32_t out_col = 0;
-  int32_t factor = -1;  // vec of one value that all weights are multiplied by, without a bias
+  int32_t factor = -1;  // vec of one value that scales all weights; excludes a bias
 };
 
-// Heads of an attention part. kQkv holds its queries, then its keys, then its values.
+// Head counts and sizes of an attention. kQkv holds its queries, then its keys, then its values.
 struct AttentionShape {
-  int32_t heads = 0, kv_heads = 0;  // of queries; of keys and values
-  int32_t dk = 0, dv = 0;           // values of a query and key head, of a value head
-  int32_t cache = -1;  // layer whose cache is read; an earlier one's than the operation's: shared,
-                       // and nothing is stored
+  int32_t heads = 0, kv_heads = 0;  // query heads; KV heads
+  int32_t dk = 0, dv = 0;           // values per query and key head; per value head
+  int32_t cache = -1;  // layer whose KV cache is read; an earlier layer: shared, nothing is stored
   bool values_in_keys = false;  // a value head is the first dv values of its key head
-  bool causal = true;  // else all of a text is seen, a window to both sides; its layers then share
-                       // one cache, which each fills anew
+  bool causal = true;  // false: sees the whole input, and windows extend to both sides; all layers
+                       // then share one cache, which each overwrites
 
-  // Whether a layer computes its keys and values itself.
+  // Whether a layer computes and stores keys and values (false: it reads another layer's cache).
   [[nodiscard]] bool owned_by(int64_t layer) const { return !causal || cache == layer; }
   [[nodiscard]] int32_t group() const { return heads / kv_heads; }  // query heads of a KV head
   [[nodiscard]] int32_t keys() const { return heads * dk; }         // column of the first key
   [[nodiscard]] int32_t values() const { return keys() + kv_heads * dk; }
 };
 
-// What an operation carries on from token to token.
+// State that an operation carries from token to token.
 struct Carried {
-  int64_t size = 0, at = 0;  // f32 values, and which of the layer's state is the first
+  int64_t size = 0, at = 0;  // f32 values, and their offset in the layer's state
 };
 
-// The vecs of an operation, in the order in which they are read first.
+// An operation's vecs, in the order in which it first reads them.
 using TwoVecs = std::array<int32_t, 2>;
 
 // --- The kinds. `in` and `out` are the operation's rows from in_col and out_col on, of n values
-// where nothing else is said.
+// unless stated otherwise.
 
-// out = the token's row of the embedding * scale, + types, + its position's row of positions.
+// out = the token's row of the embedding * scale, + types, + the row of its position.
 struct EmbedOp {
   int32_t positions = -1, types = -1;  // vecs [positions][n], [n]
   float scale = 1;
@@ -116,12 +114,12 @@ struct NormOp {
   int32_t heads = 1;
   NormKind kind = NormKind::kRms;
   bool per_head = false;  // weight and bias are [heads][n]
-  float eps = 0;          // 0: the model's own
+  float eps = 0;          // 0: the model's
   float scale = 1;        // of kL2
   [[nodiscard]] TwoVecs vecs() const { return {weight, bias}; }
 };
 
-// out[out_col of the part ..] = (add ? out : 0) + scale * (W in + bias), for each part.
+// out[part.out_col ..] = (add ? out : 0) + scale * (W in + bias), for each part.
 struct MatmulOp {
   std::array<MatPart, 3> all{};
   int32_t n_parts = 0;
@@ -132,27 +130,27 @@ struct MatmulOp {
   }
 };
 
-// Rotates the heads of queries and of the layer's own keys in kQkv; in_col is where in each head
-// the rotated values are.
+// Applies RoPE to the queries in kQkv and to the layer's own keys; in_col is the first rotated
+// value within each head.
 struct RopeOp {
   int32_t rope = 0;
   AttentionShape att;
 };
 
-// Stores the keys and values of kQkv where they are the layer's own; kAtt = the mean of the values
-// that each query sees, weighed by the softmax of softcap(scale * q k) - slope * distance + bias.
+// Stores kQkv's keys and values if they are the layer's own. kAtt = the weighted mean of the values
+// that each query sees; weights: softmax of softcap(scale * q k) - slope * distance + bias.
 struct AttentionOp {
-  int32_t sinks = -1;          // vec [heads]: a score of each that has no value
+  int32_t sinks = -1;          // vec [heads]: an extra score per head, without a value
   int32_t relative_bias = -1;  // vec [bucket][heads], with `relative`
   int32_t relative = -1;       // index into Program::buckets
   AttentionShape att;
   float scale = 0;       // 0: 1 / sqrt(dk)
   float softcap = 0;     // softcap * tanh(x / softcap); 0: none
-  float alibi = 0;       // ALiBi's greatest bias, 0: none
+  float alibi = 0;       // ALiBi's largest bias, 0: none
   int32_t window = 0;    // sliding, in tokens; 0: none
-  bool chunked = false;  // the window is the query's own of the pieces of that length
-  int32_t rope = -1;     // by which its queries and keys were rotated
-  int32_t rope_col = 0;  // and from which value of each head on
+  bool chunked = false;  // the window is the chunk of that length that contains the query
+  int32_t rope = -1;     // RoPE of its queries and keys
+  int32_t rope_col = 0;  // the first rotated value of each head
   [[nodiscard]] TwoVecs vecs() const { return {sinks, relative_bias}; }
 };
 
@@ -174,7 +172,7 @@ struct MoeOp {
   float scale = 1;
 };
 
-// In place: causal convolution over time of each of n channels, then `unary`. What it carries is
+// In place: causal convolution over time for each of n channels, then `unary`. The carried state is
 // the last taps - 1 inputs.
 struct ConvOp {
   int32_t weights = -1, bias = -1;  // vecs [taps][n], [n]
@@ -183,8 +181,7 @@ struct ConvOp {
   [[nodiscard]] TwoVecs vecs() const { return {weights, bias}; }
 };
 
-// Keeps only the rows of kX, n values of them, whose logits are wanted; a batch without any ends
-// here.
+// Keeps only the rows of kX (n values each) whose logits are wanted; a batch without any ends here.
 struct SelectOp {};
 
 // out = cap * tanh(in / cap)
@@ -192,7 +189,7 @@ struct SoftCapOp {
   float cap = 1;
 };
 
-// out = scale * in; 0: whatever is there
+// out = scale * in; with scale 0, out = 0 whatever `in` holds.
 struct ScaleOp {
   float scale = 1;
 };
@@ -202,12 +199,12 @@ struct GateOp {
   int32_t heads = 1;
 };
 
-// out = in, kept between -limit and limit.
+// out = in, clamped to [-limit, limit].
 struct ClampOp {
   float limit = 0;
 };
 
-// One row of each text from its rows of kH, or each as it is, into kX.
+// Pools the rows of each input in kH into one row of kX, or copies them all.
 struct PoolOp {};
 
 // out = unary(in)
@@ -215,22 +212,22 @@ struct UnaryOp {
   Unary unary = Unary::kNone;
 };
 
-// out = in * unary(gate), by heads of n values whose gates lie `stride` apart. The gates become
-// what they multiply by, in place.
+// out = in * unary(gate), for `heads` groups of n values whose gates are `stride` apart. The gates
+// are replaced by unary(gate).
 struct GatedOp {
   Place gate;
   int32_t heads = 1, stride = 0;
   Unary unary = Unary::kNone;
 };
 
-// in = softplus(in + bias); out = exp(the rate of its head * in)
+// in = softplus(in + bias); out = exp(rate of the head * in)
 struct DecayOp {
   int32_t bias = -1, rates = -1;  // vecs [n], [heads]
   int32_t heads = 1;
   [[nodiscard]] TwoVecs vecs() const { return {bias, rates}; }
 };
 
-// out = the token before - in
+// out = in of the previous token - in
 struct ShiftOp {
   Carried state;  // [n]
 };
@@ -244,10 +241,10 @@ struct LerpOp {
   [[nodiscard]] TwoVecs vecs() const { return {weights, -1}; }
 };
 
-// A linear recurrence over a matrix for each head.
+// A linear recurrence over one matrix per head.
 struct StateOp {
-  int32_t given = -1;  // vec: the skip [heads], of StateKind::kBonus the bonus [heads][keys]
-  int32_t rec = -1;    // index into Program::recurrences, which says from where to where
+  int32_t given = -1;  // vec: the skip [heads]; for StateKind::kBonus the bonus [heads][keys]
+  int32_t rec = -1;    // index into Program::recurrences, which has the inputs and the output
   Carried state;       // [heads][keys][values]
   [[nodiscard]] TwoVecs vecs() const { return {given, -1}; }
 };
@@ -255,12 +252,12 @@ struct StateOp {
 // Mamba's selective scan.
 struct ScanOp {
   int32_t rates = -1, skip = -1;  // vecs: A [keys][values], D [values]
-  int32_t rec = -1;               // index into Program::recurrences, which says from where to where
+  int32_t rec = -1;               // index into Program::recurrences (inputs and output)
   Carried state;                  // [keys][values]
   [[nodiscard]] TwoVecs vecs() const { return {rates, skip}; }
 };
 
-// RWKV 7's removal and replacement keys, of n values: see session/rwkv.cpp.
+// RWKV 7's removal and replacement keys, of n values; see session/rwkv.cpp.
 struct Rwkv7KeysOp {
   int32_t removal = -1, replacement = -1;  // vecs [n]
   int32_t rec = -1;                        // index into Program::recurrences
@@ -299,50 +296,50 @@ struct MulVecOp {
   [[nodiscard]] TwoVecs vecs() const { return {by, -1}; }
 };
 
-// out = W in, for each of `heads` groups, in_step and out_step apart, with a matrix [rows][n] of
-// its own.
+// out = W in, for each of `heads` groups, in_step and out_step apart, each with its own matrix
+// [rows][n].
 struct HeadMatmulOp {
   int32_t by_head = -1;  // index into Program::by_head
   int32_t heads = 1, in_step = 0, out_step = 0;
 };
 
-// Queries, the first n values of kQkv, grow with their position: HParams::temperature_scale.
+// Scales queries (the first n values of kQkv) by position: HParams::temperature_scale.
 struct TemperatureOp {};
 
-// AltUp: each of the streams of n values in out += a mixture of all; in: weights
-// [streams][streams] in kRouter.
+// AltUp: each stream of n values in out += a mix of all streams; in: weights [streams][streams] in
+// kRouter.
 struct MixStreamsOp {
   int32_t streams = 1;
 };
 
-// AltUp: each of the streams of n values in out += (1 + its weight) * (the values of in - those of
-// the active stream). in_col is the weights' place in kRouter, out_col the active stream's in out.
+// AltUp: each stream of n values in out += (1 + its weight) * (in - the active stream). in_col is
+// the column of the weights in kRouter, out_col that of the active stream in out.
 struct CorrectStreamsOp {
   int32_t streams = 1;
 };
 
-// Each of `heads` groups of n values of out is scaled to the Euclidean norm of in.
+// Scales each of `heads` groups of n values of out to the Euclidean norm of in.
 struct MatchNormOp {
   int32_t heads = 1;
 };
 
-// out = max(0, out - (mean + deviations * standard deviation)), both of its n values.
+// out = max(0, out - (mean + deviations * standard deviation)), both over its n values.
 struct SparsifyOp {
   float deviations = 0;
 };
 
-// Stores keys and values in kQkv: those of a source, for CrossOp.
+// Stores kQkv's keys and values (of the encoder's output) for CrossOp.
 struct StoreOp {
   AttentionShape att;
 };
 
-// kAtt = attention of a decoder's tokens to all of their source.
+// kAtt = cross-attention of the decoder's tokens to all of the encoder's.
 struct CrossOp {
   AttentionShape att;
-  float scale = 0, softcap = 0;  // as AttentionOp's
+  float scale = 0, softcap = 0;  // as in AttentionOp
 };
 
-// Their numbers, in the order of OpFields; web/gpu/program.ts has them too.
+// The kinds' numbers, in the order of OpFields; web/gpu/program.ts has the same.
 enum class OpKind : uint8_t {
   kEmbed,
   kNorm,
@@ -393,10 +390,10 @@ static_assert(std::variant_size_v<OpFields> == static_cast<size_t>(OpKind::kCoun
 static_assert(std::is_trivially_copyable_v<OpFields>);
 
 struct Op {
-  int32_t layer = -1;  // -1: of none
+  int32_t layer = -1;  // -1: not in a layer
   Buf in = Buf::kX, out = Buf::kX;
   int32_t in_col = 0, out_col = 0;
-  int32_t n = 0;  // values of a row or of a group; what exactly says the kind
+  int32_t n = 0;  // values per row or per group, see each kind
   OpFields fields;
 
   [[nodiscard]] OpKind kind() const { return static_cast<OpKind>(fields.index()); }
@@ -404,12 +401,12 @@ struct Op {
   [[nodiscard]] bool is() const {
     return std::holds_alternative<T>(fields);
   }
-  // Its fields where it is of that kind; else null.
+  // Its fields if it is of that kind; else null.
   template <typename T>
   [[nodiscard]] const T* get() const {
     return std::get_if<T>(&fields);
   }
-  // The same of one that is known to be.
+  // Its fields; the kind must match.
   template <typename T>
   [[nodiscard]] const T& as() const {
     const T* own = get<T>();
@@ -422,7 +419,7 @@ struct Op {
   }
   // The vecs that it reads, each once.
   [[nodiscard]] TwoVecs vecs() const;
-  // What it carries on; null: nothing.
+  // The state that it carries; null: none.
   [[nodiscard]] const Carried* carried() const;
 };
 

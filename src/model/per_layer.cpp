@@ -1,4 +1,4 @@
-// The mixture and the gate, in the order of https://huggingface.co/google/gemma-3n-E2B-it.
+// Mixing and gating, in the order of https://huggingface.co/google/gemma-3n-E2B-it.
 #include "model/per_layer.h"
 
 #include <cmath>

@@ -1,7 +1,7 @@
-// A forward pass as data: families write down their layers once as a list of operations over named
-// buffers, and the session steps through the list. That is what lets a pass stop between any two
-// units of weights without threads of control to suspend, and lets each family read like its paper.
-// Every buffer is [n_tokens][width] of f32.
+// A forward pass as data: families define their layers as a list of operations over named buffers,
+// and the session steps through the list. So a pass can stop between any two units of weights
+// without a thread to suspend, and each family reads like its paper. Every buffer is
+// [n_tokens][width] of f32.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace sluice::model {
 
-// A weight matrix [rows][cols] in the file; the unit of residency is a run of its rows.
+// A weight matrix [rows][cols] in the file; a residency unit is a run of its rows.
 struct Mat {
   std::string name;
   kernels::Type type = kernels::Type::kF32;
@@ -29,10 +29,10 @@ struct Mat {
   uint32_t file = 0;
   uint64_t offset = 0;  // of row 0 in the file, bytes
   int64_t row_bytes = 0;
-  // Of the tensor: the row that is row 0 here, all of its rows, those of one expert or head.
+  // Row of the tensor that is row 0 here; rows of the tensor; rows of one expert or head in it.
   int64_t row0 = 0, tensor_rows = 0, slice_rows = 0;
   int32_t layer = -1;
-  bool expert = false;  // read only when a token is routed to it, or a guess is made
+  bool expert = false;  // read only on demand: experts, the MTP head, offloaded layers
 };
 
 inline constexpr size_t kMaxTables = 4;
@@ -45,7 +45,7 @@ struct Vec {
   uint32_t type = 0;  // gguf::TensorType; F32, F16 or BF16
   int64_t n = 0;
   float add = 0;        // added to every value when loaded
-  int64_t columns = 0;  // of rows in the file that lie transposed in memory, [columns][n / columns]
+  int64_t columns = 0;  // if > 0: rows of so many values are transposed to [columns][n / columns]
 };
 
 struct Rope {
@@ -56,28 +56,28 @@ struct Rope {
 // How a router's logits become the weights of the chosen experts.
 enum class Gating : uint8_t {
   kSoftmax,        // over all experts; the most probable are chosen
-  kSigmoid,        // of each
-  kSoftmaxChosen,  // the largest logits are chosen, softmax over these
+  kSigmoid,        // of each logit
+  kSoftmaxChosen,  // the largest logits are chosen, then softmax over these
 };
 
 struct Moe {
   // Mats by expert: gate and up [n_ff][n_embd], down [n_embd][n_ff]. No gates: down(act(up(x))).
   std::vector<int32_t> gate, up, down;
-  // Vecs, -1: none. Biases [n_expert][n_ff] (of down [n_expert][n_embd]) and factors [n_expert] of
-  // the products.
+  // Vecs, -1: none. Biases [n_expert][n_ff] (down: [n_expert][n_embd]) and factors [n_expert] of
+  // the matrix multiplications.
   int32_t gate_bias = -1, up_bias = -1, down_bias = -1;
   int32_t gate_scale = -1, up_scale = -1, down_scale = -1;
-  int32_t choice_bias = -1;  // vec [n_expert], added to choose, not to weigh
+  int32_t choice_bias = -1;  // vec [n_expert]; affects the choice, not the weights
   int32_t n_expert = 0;      // logits
   int32_t n_used = 0, n_ff = 0;
-  int32_t n_group = 1, n_group_used = 1;  // those with the best two experts are chosen from
-  // Logits that stand for one expert here. It is weighed by the probability that has its number,
-  // which is GroveMoE as GGUF files are run.
+  int32_t n_group = 1, n_group_used = 1;  // experts come from the groups with the best two experts
+  // Number of logits that select one expert here. Its weight is the probability at its own index,
+  // which is how GGUF files of GroveMoE are run.
   int32_t shared_by = 1;
   Gating gating = Gating::kSoftmax;
-  bool normalize = true;  // a token's weights are divided by their sum
+  bool normalize = true;  // divide a token's weights by their sum
   float weights_scale = 1;
-  bool weigh_input = false;  // weights multiply what experts read, not what they give
+  bool weigh_input = false;  // weights multiply the experts' inputs, not their outputs
   Activation act = Activation::kSiluMul;
 
   [[nodiscard]] std::array<int32_t, 7> vecs() const {
@@ -85,16 +85,15 @@ struct Moe {
   }
 };
 
-// A recurrence over a state S [keys][values] of each head, from token to token; kernels.h says what
-// each kind computes. `decay`, `beta` and the places of kGeneral are the arguments there. Heads
-// share r and k in groups. Mamba 2 (https://arxiv.org/abs/2405.21060) and RWKV 6 (2404.05892,
-// kBonus) add to the state, the gated delta rule (2412.06464, kDelta) and RWKV 7 (2503.14456,
-// kGeneral) replace.
+// A recurrence over a state S [keys][values] per head, from token to token. kernels.h defines each
+// kind; `decay`, `beta` and kGeneral's places are its arguments. Heads of a group share r and k.
+// Mamba 2 (https://arxiv.org/abs/2405.21060) and RWKV 6 (2404.05892, kBonus) add to the state; the
+// gated delta rule (2412.06464, kDelta) and RWKV 7 (2503.14456, kGeneral) replace values in it.
 struct Recurrence {
   kernels::StateKind kind = kernels::StateKind::kPlain;
-  int32_t heads = 1, groups = 1;  // of values, of keys
-  bool interleaved = false;      // head h has the keys of group h % groups, else h * groups / heads
-  int32_t keys = 0, values = 0;  // of a head
+  int32_t heads = 1, groups = 1;  // value heads; groups of heads that share keys
+  bool interleaved = false;       // head h is in group h % groups, else h * groups / heads
+  int32_t keys = 0, values = 0;   // per head
   bool decay_per_key = false;
   Place r, k, v, decay, beta, a, b, out;
 };
@@ -102,7 +101,7 @@ struct Recurrence {
 enum class MarkPart : uint8_t {
   kValue,       // the buffer as it is
   kAddend,      // what the operation added to the buffer
-  kUnweighted,  // the RMS norm before its weight
+  kUnweighted,  // the RMS norm without its weight
 };
 
 // A named intermediate value for `sluice dump`, valid right after operation `op`.
@@ -116,14 +115,14 @@ struct Mark {
   MarkPart part = MarkPart::kValue;
 };
 
-// What makes an embedding of a text's rows in kH, or its scores: operations behind those of a pass.
+// Operations after those of a pass that turn a pooled row into an embedding or scores.
 struct Tail {
-  int32_t first = 0, end = 0;  // operations; none: the pooled row is the result
+  int32_t first = 0, end = 0;  // operations; empty: the pooled row is the result
   Buf out = Buf::kX;
-  int32_t width = 0;  // of a result; 0: the model has no such tail
+  int32_t width = 0;  // of the result; 0: the model has no such tail
 };
 
-// See gguf/embedding_clusters.h.
+// Cluster centres of embedding rows, see gguf/embedding_clusters.h.
 struct RowCentres {
   std::vector<uint8_t> of, centres;
 
@@ -143,45 +142,45 @@ struct Program {
   std::vector<Recurrence> recurrences;
   std::vector<Mark> marks;
   std::array<int64_t, kBufCount> width{};
-  int64_t max_context = kMaxContext;  // positions that the model can tell apart
+  int64_t max_context = kMaxContext;  // positions that the model can distinguish
   int32_t embedding = -1;             // mat, read by rows
-  int32_t head = -1;                  // mat; == embedding when tied; -1: gives no logits
-  // Mats of which a token reads a row, [n_vocab][...]: the embedding, then others, which are never
-  // held in memory.
+  int32_t head = -1;                  // mat; == embedding if tied; -1: no logits
+  // Mats of which each token reads a row, [n_vocab][...]: the embedding, then per-layer tables,
+  // which are never resident.
   std::vector<int32_t> tables;
   std::vector<std::vector<int32_t>> by_head;  // mats of HeadMatmulOp
 
-  // Whether a mat takes part by single rows alone.
+  // Whether a mat is only read row by row.
   [[nodiscard]] bool by_rows(size_t mat) const {
     const auto is = [mat](int32_t m) { return m >= 0 && static_cast<size_t>(m) == mat; };
     return !is(head) && std::any_of(tables.begin(), tables.end(), is);
   }
 
-  // Bucket of each distance from a query to a key, from -kRelativeReach on.
+  // Bucket of each distance from query to key, from -kRelativeReach on.
   using Buckets = std::array<uint8_t, 2 * kernels::kRelativeReach + 1>;
   std::vector<Buckets> buckets;
 
-  // An encoder and a decoder: operations before `decoder` read a text, the source, whole, and leave
-  // its keys and values in the decoder's layers; those from there on compute the tokens that answer
-  // it. 0: there is no encoder.
+  // Encoder-decoder models: operations before `decoder` run the encoder and fill the
+  // cross-attention cache of the decoder's layers; those from there on run the decoder. 0: no
+  // encoder.
   int32_t decoder = 0;
 
-  // A pass for logits ends before operation `pool`. One for embeddings leaves after `hidden`
-  // operations, when kH has a row of each token, pools them, and runs a tail.
+  // A pass for logits ends before operation `pool`. A pass for embeddings stops after `hidden`
+  // operations, when kH has a row per token, pools them, and runs a tail.
   int32_t hidden = 0, pool = 0;
   Tail embed_tail, rank_tail;
-  Pooling rank_pooling = Pooling::kCls;  // what the ranking head reads
-  bool rank_softmax = false;             // scores are logits of classes
+  Pooling rank_pooling = Pooling::kCls;  // input of the ranking head
+  bool rank_softmax = false;             // scores are class logits
 
-  std::vector<int32_t> skipped;  // layers that have nothing here: their output is their input
-  HeadClusters head_clusters;    // where not all of the head is multiplied
-  RowCentres centres;            // of the embedding's rows, where its mat has but their rest
-  EarlyExits exits;              // where tokens may leave before the last layer
-  Nextn nextn;                   // what guesses the token after the next
+  std::vector<int32_t> skipped;  // skipped layers: they have no operations
+  HeadClusters head_clusters;    // if only part of the head is multiplied
+  RowCentres centres;            // if the embedding's mat stores differences from cluster centres
+  EarlyExits exits;              // if tokens may exit before the last layer
+  Nextn nextn;                   // the MTP head
 };
 
-// Builds the program of the family that the header names, without the layers `skipped`, which are
-// some of skippable_layers; checks every tensor's presence, type and shape. Errors: read_hparams',
+// Builds the program of the family that the header names. `skipped` layers, from skippable_layers,
+// are omitted. Checks every tensor's presence, type and shape. Errors: read_hparams',
 // kMissingTensor, kBadShape, kUnsupportedType, naming the tensor.
 [[nodiscard]] Result<Program> build_program(const gguf::Header& header,
                                             std::span<const int32_t> skipped = {});

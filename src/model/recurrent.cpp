@@ -1,4 +1,4 @@
-// The layers, operation by operation.
+// Recurrent layers, operation by operation.
 #include "model/recurrent.h"
 
 #include <cmath>
@@ -6,10 +6,10 @@
 namespace sluice::model {
 namespace {
 
-// Notes what the metadata lacks or what does not divide; false: there is nothing to build.
+// Reports sizes that are missing or do not divide; false: cannot build the layer.
 bool sound(Builder& b, bool condition) {
   if (!condition) {
-    b.fail(error(Code::kBadHeader, "the sizes of the recurrent layers (%s.ssm.*) are impossible",
+    b.fail(error(Code::kBadHeader, "the sizes of the recurrent layers (%s.ssm.*) are invalid",
                  b.hp().arch.c_str()));
   }
   return condition;
@@ -151,15 +151,14 @@ void mamba2_layer(Builder& b, int64_t layer, float scale) {
 
 namespace {
 
-// Keys of length 1, queries over the square root of theirs.
+// Normalizes keys to length 1, and queries to 1 / sqrt(size).
 void unit_keys(Builder& b, int64_t layer, Place q, Place k, int64_t size, int64_t heads) {
   const float scale = 1 / std::sqrt(static_cast<float>(size));
   b.op(layer, q, q, size, NormOp{.heads = narrow(heads), .kind = NormKind::kL2, .scale = scale});
   b.op(layer, k, k, size, NormOp{.heads = narrow(heads), .kind = NormKind::kL2});
 }
 
-// Beta and the decay's input of each head, to kRouter; Qwen3-Next has them in one matrix, by
-// groups.
+// Writes each head's beta and decay input to kRouter. Qwen3-Next has them in one matrix, by groups.
 void delta_gates(Builder& b, int64_t layer, int64_t heads, int64_t groups) {
   const int64_t n_embd = b.hp().n_embd;
   const int32_t n = narrow(heads);
@@ -179,8 +178,8 @@ void delta_gates(Builder& b, int64_t layer, int64_t heads, int64_t groups) {
 
 }  // namespace
 
-// kQkv: q | k | v | z; kRouter: beta | alpha; kGateUp: decays. Heads of values share keys: in
-// Qwen3-Next neighbours, in Qwen3.5 every groups-th.
+// kQkv: q | k | v | z; kRouter: beta | alpha; kGateUp: decays. Value heads share keys: neighbours
+// in Qwen3-Next, every groups-th head in Qwen3.5.
 void gated_delta_layer(Builder& b, int64_t layer) {
   const HParams& hp = b.hp();
   const int64_t inner = hp.recurrent.inner, size = hp.recurrent.state;
@@ -221,7 +220,7 @@ void gated_delta_layer(Builder& b, int64_t layer) {
   product(b, layer, y, {Buf::kX, 0}, b.mat(layer, "ssm_out", hp.n_embd, inner), -1, true);
 }
 
-// kQkv: q | k | v; kGateUp: decays, then gates; kRouter: what two thin matrices hand on, then beta.
+// kQkv: q | k | v; kGateUp: decays, then gates; kRouter: two low-rank intermediates, then beta.
 void kimi_delta_layer(Builder& b, int64_t layer) {
   const HParams& hp = b.hp();
   const int64_t heads = hp.n_head, size = hp.recurrent.head_size, n = heads * size;

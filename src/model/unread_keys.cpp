@@ -34,8 +34,8 @@ constexpr std::string_view kGroups[] = {"activation_",
                                         "token_shift",
                                         "wkv",
                                         "xielu."};
-// Experts, and shared ones, are in the layers that have their tensors; sections of RoPE are equal
-// where all is text, to which nothing of a picture is added either.
+// Layers with (shared) experts are recognized by their tensors. RoPE sections are equal for text,
+// and deepstack layers only add to image positions.
 constexpr std::string_view kHarmless[] = {
     "expert_shared_count",       "expert_shared_feed_forward_length",
     "interleave_moe_layer_step", "moe_every_n_layers",
@@ -52,7 +52,7 @@ bool listed(const std::string_view (&list)[N], std::string_view key) {
 }
 
 bool only(const gguf::Value& value, double wanted) {
-  if (gguf::value_type_bytes(value.element) == 0) return false;  // text, lists of lists
+  if (gguf::value_type_bytes(value.element) == 0) return false;  // strings, nested arrays
   uint64_t i = 0;
   while (i < value.count && value.number_at(i) == wanted) ++i;
   return i == value.count;
@@ -86,7 +86,7 @@ Status check_unread_keys(const gguf::Header& header, std::string_view arch,
     if (std::find(read.begin(), read.end(), &kv.value) != read.end()) continue;
     if (passes(header, kv.key, kv.key.substr(prefix.size()), kv.value)) continue;
     return error(Code::kUnsupportedArchitecture,
-                 "the metadata key %s makes this a variant of \"%s\" that is not supported",
+                 "the metadata key %s is not supported for \"%s\" models",
                  std::string(kv.key.substr(0, 128)).c_str(), prefix.substr(0, arch.size()).c_str());
   }
   return {};

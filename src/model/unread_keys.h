@@ -1,14 +1,12 @@
-// Metadata that nobody reads. What a model's arithmetic depends on, converters write as keys of the
-// family's own namespace; one that changes it and is not read means a variant that this engine does
-// not compute, and the answers would be wrong without a word. The rule, for "<family>.<key>":
+// Rejects unsupported metadata. Converters write what a model's arithmetic depends on as keys in
+// the family's namespace. An unread key that changes the arithmetic means an unsupported variant,
+// whose output would be wrong without an error. The rule, for "<family>.<key>":
 //   - keys that were read pass, and so do keys outside the groups that describe arithmetic
-//     (attention, RoPE, experts, state spaces, ...): sizes, labels, vision towers, a vendor's
-//     notes;
-//   - inside those groups a key passes when it is known to change nothing in these families, or
-//   when
-//     its value switches it off: 0, false, nothing; 1 where that is what does nothing; for what
-//     local layers may have apart ("..._swa"), the value of all layers;
-//   - everything else is refused by name.
+//     (attention, RoPE, experts, state spaces, ...): sizes, labels, vision towers, vendor notes;
+//   - inside those groups a key passes if it is known to change nothing in these families, or if
+//     its value switches it off: 0, false, empty; 1 for keys where 1 does nothing; for "..._swa"
+//     keys of local layers, the same value as for all layers;
+//   - everything else is an error that names the key.
 #pragma once
 
 #include <span>
@@ -19,7 +17,7 @@
 
 namespace sluice::model {
 
-// `read`: the values that were. Errors: kUnsupportedArchitecture.
+// `read`: the values that were read. Errors: kUnsupportedArchitecture, naming the key.
 [[nodiscard]] Status check_unread_keys(const gguf::Header& header, std::string_view arch,
                                        std::span<const gguf::Value* const> read);
 

@@ -1,4 +1,4 @@
-// Opening, and reading as far as the parsers ask.
+// Opens adapter files and reads as much of each as its parser needs.
 #include "native/adapter_file.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ Result<std::string> read_config(const std::string& path, const io::OpenOptions& 
   if (!source.ok()) return source.status();
   const uint64_t size = (*source)->size();
   if (size > adapter::kMaxConfig) {
-    return error(Code::kBadHeader, "adapter_config.json has %llu bytes, which is impossible",
+    return error(Code::kBadHeader, "adapter_config.json has %llu bytes, which is too many",
                  static_cast<unsigned long long>(size));
   }
   std::string text(static_cast<size_t>(size), '\0');
@@ -46,7 +46,7 @@ Status AdapterFiles::open_one(const std::string& given, const io::OpenOptions& o
   std::vector<uint8_t> prefix;
   for (uint64_t need = std::min(kFirstBytes, size);;) {
     if (need > std::min(size, adapter::kMaxDirectory)) {
-      return error(Code::kBadHeader, "the adapter's description would have %llu bytes",
+      return error(Code::kBadHeader, "the adapter's header needs %llu bytes, which is too many",
                    static_cast<unsigned long long>(need));
     }
     const size_t had = prefix.size();

@@ -1,5 +1,5 @@
-// Adapters out of files, PEFT's directories and URLs of either: opens them, reads what describes
-// them, and hands the rest to the engine as it asks.
+// LoRA adapters from GGUF files, PEFT directories and URLs. Opens them, parses their headers, and
+// gives the engine access to their tensor data.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class AdapterFiles {
   // Errors: the sources' and the parsers', naming the path.
   [[nodiscard]] static Result<AdapterFiles> open(std::span<const AdapterChoice> choices,
                                                  const io::OpenOptions& options);
-  // For the engine; as long as this lives.
+  // For the engine. Valid as long as this object lives.
   [[nodiscard]] std::span<const adapter::Source> sources() const { return sources_; }
 
  private:

@@ -1,4 +1,4 @@
-// Opens the two with the parts of the budget that their headers say.
+// Splits the budget using both headers, then opens both models.
 #include "native/draft_pair.h"
 
 #include "generate/draft_pair.h"

@@ -1,5 +1,5 @@
-// A model and a smaller one that guesses for it, under one budget (generate/draft_pair.h), from
-// wherever native programs read models.
+// Opens a model and its draft model within one budget (generate/draft_pair.h), from files, URLs or
+// Hugging Face directories.
 #pragma once
 
 #include "native/model_file.h"
@@ -7,11 +7,11 @@
 namespace sluice::native {
 
 struct DraftPair {
-  std::unique_ptr<Model> model, draft;  // the second computes on the first one's threads
+  std::unique_ptr<Model> model, draft;  // the draft model uses the model's threads
 };
 
-// Opens both. Errors: read_header's and Model::open's of either, generate::share_budget's, and
-// kInvalidArgument where the vocabularies differ.
+// Opens both. Errors: those of read_header and Model::open for either model,
+// generate::share_budget's, and kInvalidArgument if the vocabularies differ.
 [[nodiscard]] Result<DraftPair> open_pair(ModelHeader model, const std::string& draft,
                                           const session::EngineOptions& options,
                                           const io::OpenOptions& source);

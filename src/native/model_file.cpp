@@ -1,4 +1,4 @@
-// Header reading, as the opener asks, and the I/O threads behind the fill queue.
+// Reads headers for the opener, and serves the fill queue with I/O threads or direct reads.
 #include "native/model_file.h"
 
 #include <algorithm>
@@ -15,13 +15,13 @@ namespace sluice::native {
 namespace {
 
 constexpr int kIoThreads = 4;          // ranges in flight
-constexpr uint64_t kAhead = 16 << 20;  // bytes that the kernel is told of before they are read
+constexpr uint64_t kAhead = 16 << 20;  // bytes of read-ahead requested from the kernel
 
 bool is_url(const std::string& path) {
   return path.rfind("http://", 0) == 0 || path.rfind("https://", 0) == 0;
 }
 
-// Bytes that were computed, read as a file of the model.
+// Computed bytes, presented as a file of the model.
 class OwnedSource final : public io::ByteSource {
  public:
   explicit OwnedSource(std::span<const uint8_t> bytes)
@@ -36,7 +36,7 @@ class OwnedSource final : public io::ByteSource {
   std::unique_ptr<io::ByteSource> view_;
 };
 
-// Does a source's error say that there is no such file, in the ways of disks, hubs and stores?
+// Whether an error means that the file does not exist. Servers report that as 401, 403, 404 or 410.
 bool says_absent(const Status& status) {
   if (status.code() == Code::kNotFound) return true;
   if (status.code() != Code::kHttpStatus) return false;
@@ -69,7 +69,7 @@ Status answer(const open::FileRequest& need, const OpenFile& open_file, ModelHea
   return opener.opened(out->sources.back()->size());
 }
 
-// Tensors that a checkpoint stores in another way: one more file, made of the others.
+// Adds one more file for tensors that must be transformed from the checkpoint's files.
 Status add_derived(ModelHeader* out) {
   std::vector<hf::Derived>& runs = out->opener->derived();
   if (runs.empty()) return {};
@@ -166,7 +166,7 @@ Model::~Model() {
   stop_ = true;
   for (const auto& source : sources_) source->abort();
   if (engine_ != nullptr) {
-    // The engine is at rest: changing the word only wakes the threads, which look at stop_ first.
+    // The engine is idle. Changing the futex word only wakes the threads, which check stop_ first.
     residency::FillQueue& queue = engine_->residency().queue();
     queue.pushed.fetch_xor(0x80000000u);
     platform::futex_wake_all(queue.pushed);
@@ -199,7 +199,7 @@ Model::Served Model::serve_one() {
   return serve(n) ? Served::kOne : Served::kFailed;
 }
 
-// Fills request n. False when this was the last one.
+// Fills request n. False if this thread must stop, on shutdown or after an error.
 bool Model::serve(uint32_t n) {
   residency::FillQueue& queue = engine_->residency().queue();
   const residency::FillRequest& request = queue.ring[n % residency::kFillCapacity];
@@ -211,7 +211,7 @@ bool Model::serve(uint32_t n) {
     return true;
   }
   fail(status);
-  queue.completed.fetch_add(1);  // wakes the engine, which finds nothing new but the failure
+  queue.completed.fetch_add(1);  // wakes the engine, which then sees the failure
   platform::futex_wake_all(queue.completed);
   return false;
 }
@@ -222,12 +222,12 @@ void Model::fail(const Status& status) {
   failed_ = true;
 }
 
-// Reads what is wanted next, by all threads of the engine: rows of the embedding, for which a pass
-// waits before it can begin, else as many units as there are threads. False when nothing is wanted.
+// Reads the next requests with all threads of the engine. Embedding rows go first, because a
+// forward pass cannot begin without them; otherwise as many units as there are threads. False if
+// there are no requests.
 bool Model::read_together() {
   using residency::kFillCapacity;
-  constexpr uint32_t kPiece =
-      512 << 10;  // small enough to share out, and to stay in a core's cache
+  constexpr uint32_t kPiece = 512 << 10;  // small enough to distribute, and to fit a core's cache
   residency::FillQueue& queue = engine_->residency().queue();
   const auto request = [&queue](uint32_t n) -> residency::FillRequest& {
     return queue.ring[n % kFillCapacity];
@@ -276,21 +276,22 @@ bool Model::read_together() {
     queue.complete(chosen[i]);
   }
   const double ms = monotonic_ms() - start;
-  // To ask for what is in the page cache already costs a twentieth of reading it.
+  // Requesting read-ahead of data that is already in the page cache costs a twentieth of reading
+  // it.
   slow_source_ = static_cast<double>(bytes) < 1e3 * residency::kMemorySpeed * ms;
   engine_->residency().note_rate(bytes,
                                  static_cast<uint64_t>(1e6 * ms * engine_->pool().n_threads()));
   return true;
 }
 
-// Has the kernel fetch what is used after `unit`, as far as a small ring cannot ask for it yet.
+// Requests read-ahead of the units after `unit` that a small stream buffer cannot request yet.
 void Model::advise_readahead(uint32_t unit) {
   const residency::Residency& residency = engine_->residency();
   const std::vector<residency::Unit>& units = residency.plan().units;
   if (!residency.streams_in_order(unit)) return;
   if (unit == next_unit_) {
     told_bytes_ -= std::min(told_bytes_, units[unit].bytes);
-  } else {  // the first one, or a pass that begins anew
+  } else {  // the first one, or the start of another pass
     told_unit_ = unit;
     told_bytes_ = 0;
   }
@@ -304,7 +305,7 @@ void Model::advise_readahead(uint32_t unit) {
   }
 }
 
-// The same for the other requests from `next` on.
+// Requests read-ahead of the other queued requests, from `next` on.
 void Model::tell_ahead(uint32_t next) {
   residency::FillQueue& queue = engine_->residency().queue();
   const uint32_t pushed = queue.pushed.load(std::memory_order_relaxed);
@@ -345,7 +346,7 @@ Status Model::run(session::Session& session) {
 
 Status Model::drive(const Stepper& step) {
   residency::FillQueue& queue = engine_->residency().queue();
-  // A few layers a step, so that an interrupt is noticed within a fraction of a token.
+  // A few layers per step, so that an interrupt takes effect within a fraction of a token.
   constexpr int32_t kOpsPerStep = 32;
   for (;;) {
     SLUICE_RETURN_IF_ERROR(failure());
@@ -368,7 +369,7 @@ Status Model::preload(Progress progress, void* context) {
   residency::FillQueue& queue = engine_->residency().queue();
   residency::Residency& residency = engine_->residency();
   const residency::Plan& plan = residency.plan();
-  std::vector<uint32_t> out_of_turn;  // what stays and has no place in the order: nobody else asks
+  std::vector<uint32_t> out_of_turn;  // pinned experts: not in the streaming order, so demand them
   for (uint32_t u = 0; u < plan.units.size(); ++u) {
     const residency::Unit& unit = plan.units[u];
     const bool wanted = unit.pinned && unit.kind == residency::MatrixKind::kExpert;
@@ -391,7 +392,7 @@ Status Model::preload(Progress progress, void* context) {
   }
 }
 
-// Reads into memory that is to be released come to their end.
+// Waits for reads into memory that is about to be released.
 Status Model::end_reads() {
   next_unit_ = residency::kNoUnit;
   residency::FillQueue& queue = engine_->residency().queue();
@@ -418,7 +419,7 @@ Status Model::set_adapters(std::span<const AdapterChoice> choices, const io::Ope
   return replanned(engine_->set_adapters(files->sources()));
 }
 
-// Where even the former memory could not be had again, the model is of no more use.
+// If the old plan's memory could not be allocated again either, the model can no longer be used.
 Status Model::replanned(Status status) {
   if (status.code() == Code::kOutOfMemory) {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -1,4 +1,4 @@
-// Entries as files; nothing in one is believed before its sum is right.
+// Reads and writes entries. Nothing in an entry is used before its checksum is verified.
 #include "native/prompt_cache.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Header {
   uint32_t n_tokens = 0;
   uint64_t identity = 0;
   uint64_t state_bytes = 0;
-  uint64_t sum = 0;  // over the fields before it and the tokens, which follow
+  uint64_t sum = 0;  // checksum of the fields above and of the tokens, which follow
 };
 static_assert(sizeof(Header) == 32);
 
@@ -60,7 +60,7 @@ bool put(const File& file, const void* from, size_t bytes) {
   return std::fwrite(from, 1, bytes, file.get()) == bytes;
 }
 
-// Header and tokens at the beginning of a file whose length agrees with them.
+// Reads header and tokens. False if they do not match the file's length or the checksum.
 bool read_head(const File& file, uint64_t file_bytes, Header* header, std::vector<Token>* tokens) {
   if (!file || !get(file, header, sizeof *header) || header->magic != kMagic) return false;
   const uint64_t room = file_bytes - std::min<uint64_t>(file_bytes, sizeof *header);
@@ -86,7 +86,7 @@ struct Stored {
   fs::file_time_type used;
 };
 
-// The directory's entries, the latest used first.
+// The directory's entries, most recently used first.
 std::vector<Stored> stored(const std::string& directory, const char* suffix = kSuffix) {
   std::vector<Stored> out;
   std::error_code bad;
@@ -118,20 +118,20 @@ Status unusable(const std::string& path) {
 Result<PromptCache> PromptCache::open(const std::string& directory, uint64_t max_bytes,
                                       Model& model) {
   if (max_bytes == 0)
-    return error(Code::kInvalidArgument, "a prompt cache of 0 bytes keeps nothing");
+    return error(Code::kInvalidArgument, "a prompt cache needs a size of at least 1 byte");
   std::error_code bad;
   fs::create_directories(platform::to_path(directory), bad);
   if (bad || !fs::is_directory(platform::to_path(directory), bad)) {
-    return error(Code::kIo, "the directory \"%.256s\" for saved prompts cannot be made",
+    return error(Code::kIo, "the prompt cache directory \"%.256s\" cannot be created",
                  directory.c_str());
   }
   constexpr auto kAbandoned = std::chrono::hours(1);
-  for (const Stored& part : stored(directory, kPart)) {  // of processes that ended while they wrote
+  for (const Stored& part : stored(directory, kPart)) {  // left by processes that ended early
     if (part.used < fs::file_time_type::clock::now() - kAbandoned) forget(part.path);
   }
   PromptCache cache(directory, max_bytes);
-  // The engine's identity is of what the header says; other weights of the same form are told apart
-  // by samples of them.
+  // The engine's identity covers only the header. Samples distinguish other weights of the same
+  // shapes.
   constexpr int kSamples = 16;
   constexpr uint64_t kSampleBytes = 4096;
   Hash64 sum;
@@ -210,7 +210,7 @@ Result<int32_t> PromptCache::restore(session::Session& session, std::span<const 
   return most;
 }
 
-// Deletes the least recently used until the others leave so much room.
+// Deletes the least recently used entries until `room` bytes are free.
 void PromptCache::evict(uint64_t room) const {
   uint64_t bytes = room;
   size_t n = 1;
@@ -235,7 +235,7 @@ Status PromptCache::save(const session::Session& session) {
   visit(session.engine(), [&](const std::string& path, std::span<const Token> other) {
     const size_t n = static_cast<size_t>(shared(other, tokens));
     held |= n == tokens.size();
-    // A recurrent state cannot go back to just any beginning of its text.
+    // A recurrent state cannot be rewound to an arbitrary prefix, so shorter entries stay useful.
     const bool within = n == other.size() && !session.engine().plan().kv_shape.recurrent();
     if (within && n < tokens.size()) replaced.push_back(path);
   });

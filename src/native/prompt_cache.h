@@ -1,10 +1,9 @@
-// Sessions that outlive the process: a directory of saved sequences, found again by the longest
-// beginning that they share with a prompt, so that a long system prompt or document is computed
-// once. An entry is one file: a header of its own (form, model, tokens, a sum over these), then the
-// session's saved state, which has its own sum (session/session_state.cpp). It appears under its
-// name when it is whole. The least recently used go when all together are larger than allowed. An
-// entry that cannot be used, because it is damaged, cut short or another model's, costs time at
-// most: the prompt is computed.
+// The prompt cache: a directory of saved sessions that outlive the process. A prompt reuses the
+// entry with which it shares the longest prefix, so a long system prompt or document is computed
+// once. An entry is one file: a header (format, model, tokens, checksum), then the session's saved
+// state with its own checksum (session/session_state.cpp). It is written under a temporary name and
+// renamed when complete. The least recently used entries are deleted to stay within the size limit.
+// An entry that is damaged, truncated or from another model is ignored, and the prompt is computed.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +18,22 @@ namespace sluice::native {
 
 inline constexpr uint64_t kDefaultPromptCacheBytes = uint64_t{1} << 30;
 inline constexpr size_t kMaxPromptCacheEntries = 1024;
-inline constexpr int32_t kMinReuse = 16;  // tokens that are worth a restore or an entry
+inline constexpr int32_t kMinReuse = 16;  // fewest tokens that are worth a restore or an entry
 
 class PromptCache {
  public:
-  // Makes the directory where it is not there. Errors: kIo naming it; kInvalidArgument for 0 bytes.
+  // Creates the directory if it is missing. Errors: kIo naming it; kInvalidArgument for 0 bytes.
   [[nodiscard]] static Result<PromptCache> open(const std::string& directory, uint64_t max_bytes,
                                                 Model& model);
 
-  // Makes `session` the entry that shares the most with `tokens`, where that is kMinReuse more
-  // than the session holds of them itself. Returns the tokens that they share then; 0: there is no
-  // such entry. An error is of an entry that was to be used, which is deleted then: kCorrupt, kIo,
-  // kContextFull; the session is empty, or as it was.
+  // Restores the entry with the longest common prefix with `tokens` into `session`, if that prefix
+  // is at least kMinReuse tokens longer than the session's own. Returns its length; 0: there is no
+  // such entry. Errors, after which the session is empty or unchanged: kCorrupt (the entry is
+  // deleted), kIo, kContextFull.
   [[nodiscard]] Result<int32_t> restore(session::Session& session,
                                         std::span<const session::Token> tokens);
-  // Keeps what the session holds, in place of entries that are a beginning of it, unless there is
-  // one that holds it already. Errors: kIo; what was there stays.
+  // Saves the session, and deletes entries that are a prefix of it. Does nothing if an entry
+  // already contains it. Errors: kIo, which leaves all entries as they were.
   [[nodiscard]] Status save(const session::Session& session);
 
  private:
@@ -42,8 +41,8 @@ class PromptCache {
       std::function<void(const std::string& path, std::span<const session::Token> tokens)>;
   PromptCache(std::string directory, uint64_t max_bytes)
       : directory_(std::move(directory)), max_bytes_(max_bytes) {}
-  // Visits entries of this model with these adapters, and of these types of keys and values, one at
-  // a time: what they take together has no place in the budget.
+  // Visits the entries of this model with the same adapters and KV cache type. Reads one at a time,
+  // because all of them together could exceed the budget.
   void visit(const session::Engine& engine, const Visit& visit) const;
   [[nodiscard]] uint64_t identity(const session::Engine& engine) const;
   [[nodiscard]] Status load(const std::string& path, session::Session& session) const;
@@ -51,7 +50,7 @@ class PromptCache {
 
   std::string directory_;
   uint64_t max_bytes_;
-  uint64_t weights_ = 0;  // a sum over samples of the model's file
+  uint64_t weights_ = 0;  // checksum over samples of the model's file
 };
 
 }  // namespace sluice::native

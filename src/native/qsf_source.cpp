@@ -1,5 +1,6 @@
-// Checks in parts by all who wait, and unpacks frames: whole ones straight to where they are
-// wanted, those at the ends of a read by way of a room that keeps the last.
+// Verifies layers in parts, shared by all waiting threads, and unpacks frames. Complete frames are
+// unpacked directly into the destination. Partial frames at the ends of a read go through a
+// reader's buffer, which keeps the last frame.
 #include "native/qsf_source.h"
 
 #include <algorithm>
@@ -13,14 +14,14 @@ namespace {
 using qsf::Compression;
 using qsf::Run;
 
-// Stored bytes that are read at a time: a share of the file, within these.
+// Stored bytes read at a time: a share of the file, within these limits.
 constexpr uint64_t kMinRead = 64 << 10, kMaxRead = 512 << 10, kShare = 64;
 constexpr uint64_t kMaxReaders = 4;
 
 uint64_t frame_bytes(const Run& run) {
   return qsf::frame_count(run) == 1 ? run.bytes : run.frame;
 }
-// Most stored bytes of a frame.
+// Maximum stored bytes of a frame.
 uint64_t stored_bytes(const Run& run) {
   if (qsf::frame_count(run) == 1) return run.stored;
   return std::min(run.stored, qsf::Packer::most(Compression::kZstd, run.frame));
@@ -28,7 +29,7 @@ uint64_t stored_bytes(const Run& run) {
 
 }  // namespace
 
-// A room while it is used.
+// Holds a reader's buffers while they are in use.
 class QsfSource::Use {
  public:
   Use(QsfSource* source, size_t run, uint64_t frame)
@@ -59,7 +60,7 @@ Result<std::unique_ptr<QsfSource>> QsfSource::open(std::unique_ptr<io::ByteSourc
   return source;
 }
 
-// What layers and frames ask for.
+// Computes the buffer sizes that layers and frames need.
 void QsfSource::measure() {
   uint64_t largest = 1, stored = 0, starts = 0;
   for (size_t i = 0; i < runs_.size(); ++i) {
@@ -98,7 +99,7 @@ void QsfSource::abort() {
   file_->abort();
 }
 
-// The run that has this address, or the first behind it.
+// The run that contains this address, or the first one after it.
 size_t QsfSource::find(uint64_t address) const {
   const auto at = std::partition_point(runs_.begin(), runs_.end(), [address](const Run& run) {
     return run.address + run.bytes <= address;
@@ -132,7 +133,7 @@ void QsfSource::will_need(uint64_t offset, uint64_t length) {
       runs_[i].address > offset) {
     return file_->will_need(offset, length);
   }
-  // In proportion: where exactly its frames lie is known only once it has been checked.
+  // Scaled, because the exact frame offsets are unknown until the layer has been verified.
   const Run& run = runs_[i];
   const auto scaled = [&run](uint64_t at) {
     return static_cast<uint64_t>(static_cast<double>(std::min(at, run.bytes)) *
@@ -158,8 +159,8 @@ Status QsfSource::sum_part(const Run& run, uint32_t part, uint32_t* sum) {
   return {};
 }
 
-// Returns once the run is known to be good, or why it is not. Who comes while others check it takes
-// a part that nobody has, and waits when there is none.
+// Returns when the run is verified, or the error. A thread that arrives during verification takes
+// the next unchecked part, and waits if there is none.
 Status QsfSource::check(size_t i) {
   const Run& run = runs_[i];
   Checked& c = checked_[i];
@@ -189,8 +190,8 @@ Status QsfSource::check(size_t i) {
   }
 }
 
-// All parts are done: the run is good, or is fetched again, or its failure is told. Of all threads
-// only the one that did the last part is here.
+// Called when all parts are done, by the thread that did the last one. The run is marked as good,
+// fetched again, or its failure is stored.
 void QsfSource::settle(size_t i) {
   const Run& run = runs_[i];
   Checked& c = checked_[i];
@@ -207,7 +208,7 @@ void QsfSource::settle(size_t i) {
   if (!good && !retry && failure.ok()) {
     failure =
         error(Code::kCorrupt,
-              "%s of the model is damaged: its checksum is wrong twice; download the file again",
+              "%s of the model is damaged: its checksum was wrong twice; download the file again",
               run.layer ? "a layer" : "a section");
   }
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -238,7 +239,7 @@ Status QsfSource::read_list(size_t i) {
                                  static_cast<size_t>(qsf::frame_count(run) + 1)));
 }
 
-// The room that has this frame, else any that is free; waits for one.
+// Takes the buffers that hold this frame if they are free, else any free ones; waits for them.
 QsfSource::Room& QsfSource::take_room(size_t run, uint64_t frame) {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
@@ -257,7 +258,7 @@ QsfSource::Room& QsfSource::take_room(size_t run, uint64_t frame) {
   }
 }
 
-// Bytes [at, at + out.size()) of a layer that was checked.
+// Reads bytes [at, at + out.size()) of a verified layer.
 Status QsfSource::read_frames(size_t i, uint64_t at, std::span<uint8_t> out) {
   const Run& run = runs_[i];
   const uint64_t frame = frame_bytes(run), count = qsf::frame_count(run);
@@ -265,7 +266,7 @@ Status QsfSource::read_frames(size_t i, uint64_t at, std::span<uint8_t> out) {
   while (!out.empty()) {
     const uint64_t first = at / frame, last = (at + out.size() - 1) / frame;
     Use room(this, i, first);
-    uint64_t end = first + 1;  // frames whose stored bytes are read at once
+    uint64_t end = first + 1;  // frames [first, end) are read at once
     while (end <= last && starts[end + 1] - starts[first] <= room->stored.size()) ++end;
     const uint64_t n = starts[end] - starts[first];
     if (n > room->stored.size()) return error(Code::kBadHeader, "a frame of a layer is too long");

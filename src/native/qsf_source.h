@@ -1,7 +1,7 @@
-// A QSF file as the engine reads it: bytes of compressed layers at the addresses that qsf.h gives
-// them, all others where they lie. The first read of a layer checks all of it against its checksum:
-// threads that want it meanwhile share that work. A layer that is wrong is fetched again, alone,
-// and then an error. What unpacking takes is allocated at once and told beforehand.
+// Presents a QSF file to the engine. Compressed layers appear unpacked at the addresses that qsf.h
+// assigns; all other bytes appear at their file offsets. The first read of a layer verifies its
+// checksum, and threads that need the same layer share that work. A layer with a wrong checksum is
+// fetched once more, then it is an error. All memory for unpacking is allocated on opening.
 #pragma once
 
 #include <condition_variable>
@@ -18,9 +18,9 @@ namespace sluice::native {
 
 class QsfSource final : public io::ByteSource {
  public:
-  // `runs` as qsf::parse gives them. So many threads read at the same time without waiting for each
-  // other; 0: as many as take no more than a sixteenth of the file's size, up to four. (Not of a
-  // budget: the smallest that works must not depend on the one that is asked about.)
+  // `runs`: as returned by qsf::parse. `readers`: threads that can read at the same time without
+  // waiting; 0: up to four, whose memory is at most a sixteenth of the file's size. (That does not
+  // depend on the budget, because the smallest budget that works must not depend on the given one.)
   // Errors: kOutOfMemory.
   [[nodiscard]] static Result<std::unique_ptr<QsfSource>> open(std::unique_ptr<io::ByteSource> file,
                                                                std::vector<qsf::Run> runs,
@@ -38,21 +38,21 @@ class QsfSource final : public io::ByteSource {
 
  private:
   enum class State : uint8_t { kUnknown, kGood };
-  struct Checked {  // a run, and how far its check is
+  struct Checked {  // verification state of a run
     State state = State::kUnknown;
-    bool again = false;          // fetched anew after a wrong sum
-    uint32_t next = 0;           // part that nobody checks yet
-    uint32_t done = 0;           // parts
-    uint32_t first_frame = 0;    // in starts_
-    std::vector<uint32_t> sums;  // of the parts that are done
-    Status failure;              // of those that check it now
+    bool again = false;          // was fetched again after a wrong checksum
+    uint32_t next = 0;           // the next part to check
+    uint32_t done = 0;           // parts checked
+    uint32_t first_frame = 0;    // index in starts_
+    std::vector<uint32_t> sums;  // checksums of the parts
+    Status failure;              // first failure of the current attempt
   };
-  // Memory of one reader.
+  // Buffers of one reader.
   struct Room {
     AlignedBuffer stored, frame;
     qsf::Unpacker unpacker;
-    size_t run = SIZE_MAX;  // whose frame is in `frame`
-    uint64_t held = 0;      // its number
+    size_t run = SIZE_MAX;  // the run whose frame is in `frame`
+    uint64_t held = 0;      // that frame's number
     bool busy = false;
   };
   class Use;
@@ -71,13 +71,13 @@ class QsfSource final : public io::ByteSource {
 
   std::unique_ptr<io::ByteSource> file_;
   std::vector<qsf::Run> runs_;    // by address
-  std::vector<Checked> checked_;  // the same
-  std::vector<uint32_t> starts_;  // of the frames of all compressed layers, each with its end
+  std::vector<Checked> checked_;  // in the same order
+  std::vector<uint32_t> starts_;  // frame offsets of all compressed layers, each list with its end
   std::vector<Room> rooms_;
-  uint64_t memory_ = 0;
-  uint64_t lists_ = 0;  // of it, whatever the number of rooms
-  uint64_t part_ = 0;   // bytes that are checked at a time
-  uint64_t frame_ = 0;  // the largest, unpacked
+  uint64_t memory_ = 0;  // bytes
+  uint64_t lists_ = 0;   // the part of memory_ that does not depend on the number of readers
+  uint64_t part_ = 0;    // bytes that are checked at a time
+  uint64_t frame_ = 0;   // bytes of the largest unpacked frame
   std::mutex mutex_;
   std::condition_variable changed_;
 };

@@ -1,4 +1,4 @@
-// Who leaves, and the ways to a file and back.
+// Chooses which conversation to swap out, and moves sessions to files and back.
 #include "native/session_swap.h"
 
 #include <algorithm>
@@ -59,8 +59,7 @@ Result<std::unique_ptr<SessionSwap>> SessionSwap::open(session::Engine& engine,
 
 Result<std::unique_ptr<Conversation>> SessionSwap::create() {
   if (all_.size() >= kMaxConversations) {
-    return error(Code::kInvalidArgument, "there are %zu sessions: no more can be kept",
-                 all_.size());
+    return error(Code::kInvalidArgument, "%zu sessions exist: no more can be created", all_.size());
   }
   std::unique_ptr<Conversation> made(new Conversation(*this));
   if (!swaps()) {
@@ -85,7 +84,7 @@ Result<std::unique_ptr<Conversation>> SessionSwap::fork_of(const Conversation& f
     counts_.bytes_written += to.file_.bytes();
     return made;
   }
-  if (to.session_ == nullptr) {  // nobody has to leave for a copy
+  if (to.session_ == nullptr) {  // use free memory, but swap out nothing for a copy
     if (auto session = Session::create(engine_); session.ok()) to.session_ = std::move(*session);
   }
   if (to.session_ != nullptr) {
@@ -99,7 +98,7 @@ Result<std::unique_ptr<Conversation>> SessionSwap::fork_of(const Conversation& f
   return made;
 }
 
-// One that holds nothing rather than one that does.
+// The conversation to swap out: an empty one if there is one, else the least recently used.
 Conversation* SessionSwap::idle_longest() const {
   Conversation* found = nullptr;
   for (Conversation* c : all_) {
@@ -123,12 +122,12 @@ Status SessionSwap::swap_to(Conversation& conversation, const Wanted& wanted) {
   return {};
 }
 
-// A session for whoever enters, after another one has left where there is none.
+// Creates a session, after swapping out a conversation if there is no memory for it.
 Result<std::unique_ptr<Session>> SessionSwap::make_room(const Wanted& wanted) {
   auto session = Session::create(engine_);
   if (session.ok() || !swaps()) return session;
   Conversation* const eviction = idle_longest();
-  if (eviction == nullptr) return session;  // says how many there is room for
+  if (eviction == nullptr) return session;  // its error tells how many sessions fit
   SLUICE_RETURN_IF_ERROR(swap_to(*eviction, wanted));
   return Session::create(engine_);
 }
@@ -162,7 +161,7 @@ Result<Session*> SessionSwap::enter(Conversation& conversation, const Wanted& wa
 
 Status SessionSwap::copy(Conversation& from, Conversation& to) {
   clear(to);
-  from.used_ = ++clock_;  // another one leaves, where there is one
+  from.used_ = ++clock_;  // so that another one is swapped out, if there is one
   const Result<Session*> session = enter(to);
   if (!session.ok()) return session.status();
   Status copied;

@@ -1,12 +1,12 @@
-// More conversations than the engine has memory for. One that is to be used enters the engine's
-// pool of sequences; where that is full, the one that has been idle for longest goes to a file
-// (swap_file.h) and its keys, values and states are free for the other. It comes back when it is
-// used again, to the bit. Who is in the engine and who is in a file stands here and nowhere else.
+// Swaps sessions, so that there can be more conversations than the engine has memory for. A
+// conversation must be swapped in to be used. If the engine's pool of sequences is full, the one
+// that was idle longest is swapped out to a file (swap_file.h), which frees its KV cache and
+// states. Its state is bit-identical when it is swapped in again.
 //
-// Nothing is given up before what takes its place is whole: a session leaves the engine after its
-// file was written, and the file goes when the session is back. So a full disk, a file that cannot
-// be read and an abort are errors after which every conversation is as it was. What moves goes
-// through one buffer, which is in the plan (kSwapBytes).
+// A session leaves memory only after its file was written, and the file is deleted only after the
+// session was restored. A full disk, an unreadable file or an abort is therefore an error that
+// leaves every conversation unchanged. Data moves through one buffer, which is in the memory plan
+// (kSwapBytes).
 #pragma once
 
 #include <functional>
@@ -19,28 +19,28 @@
 namespace sluice::native {
 
 inline constexpr size_t kMaxConversations = 512;   // each may be an open file
-inline constexpr uint64_t kSwapBytes = 128 << 10;  // of the budget: the buffer, who is where
+inline constexpr uint64_t kSwapBytes = 128 << 10;  // of the budget: the buffer and bookkeeping
 
 class SessionSwap;
 
-// One text with what was computed of it, wherever that is. Its swap outlives it.
+// A session that is in memory or in a file. Its SessionSwap must outlive it.
 class Conversation {
  public:
   ~Conversation();
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
 
-  // Null while it is not in the engine.
+  // Null while it is swapped out or empty.
   [[nodiscard]] session::Session* session() const { return session_.get(); }
   [[nodiscard]] bool swapped() const { return file_.holds(); }
   [[nodiscard]] int32_t position() const;
-  // Tokens [first, first + out.size()) of those that are computed. Errors: kIo.
+  // Reads its computed tokens [first, first + out.size()). Errors: kIo.
   [[nodiscard]] Status read_tokens(int32_t first, std::span<session::Token> out) const;
-  // How many it has in common with `tokens` at the beginning; fewer where its file cannot be read.
+  // Length of the common prefix with `tokens`; shorter if its file cannot be read.
   [[nodiscard]] int32_t shared_prefix(std::span<const session::Token> tokens) const;
-  // That it will enter soon: the system reads ahead.
+  // Announces that it will be swapped in soon, so that the system reads ahead.
   void expect() const { file_.will_need(); }
-  // Held in the engine, whoever else wants to enter.
+  // While held, it is not swapped out.
   void hold(bool held) { held_ = held; }
 
  private:
@@ -50,43 +50,41 @@ class Conversation {
   SessionSwap& swap_;
   std::unique_ptr<session::Session> session_;
   SwapFile file_;
-  uint64_t used_ = 0;  // when it entered last
+  uint64_t used_ = 0;  // clock_ when it was last used
   bool held_ = false;
 };
 
 class SessionSwap {
  public:
   struct Counts {
-    uint64_t in_files = 0;                       // conversations that are in files now
-    uint64_t bytes_written = 0, bytes_read = 0;  // of files, since the beginning
+    uint64_t in_files = 0;                       // conversations that are swapped out now
+    uint64_t bytes_written = 0, bytes_read = 0;  // total bytes of swap files
   };
 
-  // `directory` "": nothing is swapped, and there are as many conversations as the plan has room
-  // for. It is made where it is not there. Errors: kIo naming it, where no file can be made in it.
+  // `directory` "": no swapping, and only as many conversations as fit in the plan. The directory
+  // is created if it is missing. Errors: kIo naming it, if no file can be created in it.
   [[nodiscard]] static Result<std::unique_ptr<SessionSwap>> open(session::Engine& engine,
                                                                  const std::string& directory);
 
   [[nodiscard]] bool swaps() const { return !directory_.empty(); }
-  // An empty one. Errors: kInvalidArgument where there are as many as there can be.
+  // Creates an empty conversation. Errors: kInvalidArgument if the maximum number exists.
   [[nodiscard]] Result<std::unique_ptr<Conversation>> create();
-  // Another one that holds the same. Errors, after which `from` is as it was: create()'s, kIo,
-  // kCorrupt.
+  // Creates a copy. Errors, which leave `from` unchanged: create()'s, kIo, kCorrupt.
   [[nodiscard]] Result<std::unique_ptr<Conversation>> fork_of(const Conversation& from);
 
-  // Brings it into the engine. `wanted`, asked between pieces, gives it up where it returns false.
-  // Errors, after which each conversation is where it was or in a file: kIo (writing another one or
-  // reading this one), kCorrupt (what was read is not what was written, or other adapters are in
-  // use since), kAborted, kInvalidArgument (all that are in the engine are busy or held).
+  // Swaps it in. `wanted` is called between pieces; false aborts. Errors, after which every
+  // conversation is where it was or in a file: kIo (writing another one or reading this one),
+  // kCorrupt (the file was changed, or the adapters were changed since), kAborted, kInvalidArgument
+  // (all conversations in memory are busy or held).
   using Wanted = std::function<bool()>;
   [[nodiscard]] Result<session::Session*> enter(Conversation& conversation,
                                                 const Wanted& wanted = nullptr);
-  // Makes `to`, which enters the engine, the same as `from`. Errors, after which `to` is empty:
-  // enter()'s.
+  // Swaps in `to` and makes it equal to `from`. Errors, after which `to` is empty: enter()'s.
   [[nodiscard]] Status copy(Conversation& from, Conversation& to);
-  // Forgets what it holds, where it is: nothing is read for that.
+  // Empties it, in memory or on disk, without reading anything.
   static void clear(Conversation& conversation);
-  // Its saved state, session/session_state.cpp, from where it is. Errors: Session::read_state's,
-  // enter()'s.
+  // Its saved state (session/session_state.cpp), read from memory or from its file. Errors:
+  // Session::read_state's, enter()'s.
   [[nodiscard]] Result<uint64_t> state_bytes(Conversation& conversation);
   [[nodiscard]] Status read_state(Conversation& conversation, uint64_t offset,
                                   std::span<uint8_t> out);

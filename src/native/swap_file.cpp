@@ -57,7 +57,7 @@ Result<SwapFile> SwapFile::copy(const SwapFile& from, const std::string& directo
 
 Status SwapFile::read(uint64_t offset, void* out, size_t n) const {
   if (file_.read_at(offset, out, n) == static_cast<int64_t>(n)) return {};
-  return error(Code::kIo, "a session that was written to a file could not be read again");
+  return error(Code::kIo, "a swapped-out session could not be read from its file");
 }
 
 Status SwapFile::read_tokens(int32_t first, std::span<session::Token> out) const {

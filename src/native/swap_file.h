@@ -1,6 +1,6 @@
-// A session as a file without a name, which is gone with the object or the process: its tokens, so
-// that they can be compared without reading more, then its saved state (session/session_state.cpp),
-// which has a sum. Written and read in pieces.
+// A swapped-out session in an unnamed temporary file, which disappears with the object or the
+// process. The file holds the tokens, which can be compared without reading more, then the saved
+// state with its checksum (session/session_state.cpp). It is written and read in pieces.
 #pragma once
 
 #include <functional>
@@ -13,24 +13,24 @@ namespace sluice::native {
 
 class SwapFile {
  public:
-  // What the session holds, in a new file of `directory`. `piece` is the buffer that it goes
-  // through; `wanted`, which may be empty, gives it up where it returns false. Errors: kIo saying
-  // why, kAborted, Session::read_state's.
+  // Writes the session to a new file in `directory`, through the buffer `piece`. `wanted` may be
+  // empty; it aborts by returning false. Errors: kIo with the reason, kAborted,
+  // Session::read_state's.
   [[nodiscard]] static Result<SwapFile> write(const session::Session& session,
                                               const std::string& directory,
                                               std::span<uint8_t> piece,
                                               const std::function<bool()>& wanted);
-  // The same from another file.
+  // Copies another swap file. Errors: kIo.
   [[nodiscard]] static Result<SwapFile> copy(const SwapFile& from, const std::string& directory,
                                              std::span<uint8_t> piece);
-  // Whether files can be made in `directory`, which is made where it is not there. Errors: kIo.
+  // Checks that files can be created in `directory`. Creates it if it is missing. Errors: kIo.
   [[nodiscard]] static Status check(const std::string& directory);
 
   [[nodiscard]] bool holds() const { return file_.valid(); }
   [[nodiscard]] int32_t n_tokens() const { return n_tokens_; }
   [[nodiscard]] uint64_t state_bytes() const { return state_bytes_; }
   [[nodiscard]] uint64_t bytes() const { return state_at() + state_bytes_; }
-  // Ranges lie inside. Errors: kIo.
+  // Ranges must be inside. Errors: kIo.
   [[nodiscard]] Status read_tokens(int32_t first, std::span<session::Token> out) const;
   [[nodiscard]] Status read_state(uint64_t offset, std::span<uint8_t> out) const;
   void will_need() const {

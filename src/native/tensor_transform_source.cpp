@@ -1,4 +1,4 @@
-// One reader of a line at a time has one of a few rooms.
+// Each read of a line takes one of a few sets of buffers, and waits if all are in use.
 #include "native/tensor_transform_source.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace sluice::native {
 namespace {
 
-constexpr size_t kReaders = 3;  // at the same time without waiting for each other
+constexpr size_t kReaders = 3;  // threads that can read at the same time without waiting
 
 }  // namespace
 
@@ -70,7 +70,7 @@ Status TensorTransformSource::read(uint64_t offset, std::span<uint8_t> out) {
   while (!out.empty()) {
     const std::optional<hf::DerivedPart> part = hf::next_part(runs_, offset, out.size());
     if (!part) {
-      return error(Code::kTruncated, "a tensor of the model ends before what is read of it");
+      return error(Code::kTruncated, "a read goes past the end of a tensor of the model");
     }
     const auto to = out.first(static_cast<size_t>(part->bytes));
     if (part->kind == hf::DerivedPart::Kind::kZero) {

@@ -1,6 +1,6 @@
-// Tensors that a checkpoint stores otherwise than GGUF does, as a file of the model: what is read
-// of it is made of the checkpoint's files on the way (hf/tensor_transform.h). What that takes is
-// allocated at once and told beforehand.
+// Presents tensors that a checkpoint stores differently from GGUF as one more file of the model.
+// Reads transform the checkpoint's data on the fly (hf/tensor_transform.h). All memory for that is
+// allocated on opening.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@ namespace sluice::native {
 
 class TensorTransformSource final : public io::ByteSource {
  public:
-  // `runs` by address, without gaps that are read; `files` outlive the source.
+  // `runs`: sorted by address; gaps are never read. `files` must outlive the source.
   // Errors: kOutOfMemory.
   [[nodiscard]] static Result<std::unique_ptr<TensorTransformSource>> open(
       std::vector<hf::Derived> runs, std::vector<io::ByteSource*> files);
@@ -27,7 +27,7 @@ class TensorTransformSource final : public io::ByteSource {
   [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override;
 
  private:
-  // Memory of one reader: a line as it is stored, its scales, and as it is made.
+  // Buffers of one reader: a line as stored, its scales, and the transformed line.
   struct Room {
     AlignedBuffer stored, scales, made;
     bool busy = false;

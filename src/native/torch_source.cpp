@@ -1,4 +1,4 @@
-// The members of the archive are found first, then what data.pkl says of them.
+// Finds the members of the zip archive, then reads the tensors' descriptions from data.pkl.
 #include "native/torch_source.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Result<std::vector<uint8_t>> read_part(io::ByteSource& file, uint64_t offset, ui
   return out;
 }
 
-// The members of the archive by their names within its folder, with the offset of their bytes.
+// Members of the archive by their names within its folder, with the offset of their data.
 class Archive {
  public:
   struct Member {
@@ -43,13 +43,14 @@ class Archive {
     if (!members.ok()) return members.status();
     for (const hf::ZipMember& member : *members) {
       if (member.header > found->offset || found->offset - member.header < hf::kZipLocalHeader) {
-        return error(Code::kBadHeader, "%s: a member is not where its directory says", name);
+        return error(Code::kBadHeader,
+                     "%s: a member of the zip archive is not at the offset in its directory", name);
       }
       uint8_t local[hf::kZipLocalHeader];
       SLUICE_RETURN_IF_ERROR(file.read(member.header, local));
       const Result<uint64_t> at = hf::find_zip_member(local, member, *found, name);
       if (!at.ok()) return at.status();
-      // "archive/data/7": the folder has the file's name as it was saved.
+      // "archive/data/7": the folder is named after the file as it was saved.
       const size_t slash = member.name.find('/');
       members_[slash == std::string::npos ? member.name : member.name.substr(slash + 1)] = {
           *at, member.bytes};
@@ -65,7 +66,7 @@ class Archive {
   std::map<std::string, Member> members_;
 };
 
-// The shards that pytorch_model.bin.index.json names, in an index of safetensors.
+// Translates pytorch_model.bin.index.json to a safetensors index.
 Result<std::string> translate_index(std::string_view text) {
   class Shards final : public hf::JsonVisitor {
    public:
@@ -81,7 +82,7 @@ Result<std::string> translate_index(std::string_view text) {
   const Result<bool> walked = hf::walk_json(text, "pytorch_model.bin.index.json", &shards);
   if (!walked.ok()) return walked.status();
   if (!*walked || shards.names.empty()) {
-    return error(Code::kBadHeader, "pytorch_model.bin.index.json names no .bin files, or others");
+    return error(Code::kBadHeader, "pytorch_model.bin.index.json must name .bin files only");
   }
   std::string out = R"({"weight_map":{)";
   for (const std::string& name : shards.names) {
@@ -97,7 +98,7 @@ class TextSource final : public io::ByteSource {
   [[nodiscard]] uint64_t size() const override { return text_.size(); }
   [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
     if (offset > text_.size() || out.size() > text_.size() - offset) {
-      return error(Code::kTruncated, "a read past the end");
+      return error(Code::kTruncated, "a read goes past the end of the file");
     }
     std::copy_n(text_.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
     return {};
@@ -107,7 +108,7 @@ class TextSource final : public io::ByteSource {
   std::string text_;
 };
 
-// A file beside `name`, of which `base` is the last part.
+// The path of `file` in the directory of `name`, whose last part is `base`.
 std::string beside(const std::string& name, std::string_view base, std::string_view file) {
   return name.substr(0, static_cast<size_t>(base.data() - name.data())).append(file);
 }
@@ -151,7 +152,7 @@ Status TorchSource::describe(const char* name) {
   SLUICE_RETURN_IF_ERROR(archive.open(*file_, name));
   const Archive::Member* pickle = archive.find("data.pkl");
   if (pickle == nullptr || pickle->bytes > hf::kMaxPickleBytes) {
-    return error(Code::kBadHeader, "%s: it has no data.pkl, or a very large one", name);
+    return error(Code::kBadHeader, "%s: its data.pkl is missing or too large", name);
   }
   if (const Archive::Member* order = archive.find("byteorder"); order != nullptr) {
     const Result<std::vector<uint8_t>> text =
@@ -171,7 +172,7 @@ Status TorchSource::describe(const char* name) {
   for (const hf::PickledTensor& t : *tensors) {
     const Archive::Member* storage = archive.find("data/" + t.storage);
     if (storage == nullptr || t.end > storage->bytes) {
-      return error(Code::kTruncated, "%s: the storage of the tensor \"%s\" is missing or short",
+      return error(Code::kTruncated, "%s: the storage of the tensor \"%s\" is missing or too short",
                    name, t.name.c_str());
     }
     const uint64_t n = t.end - t.begin;
@@ -199,7 +200,7 @@ uint64_t TorchSource::size() const {
 
 Status TorchSource::read(uint64_t offset, std::span<uint8_t> out) {
   if (offset > size() || out.size() > size() - offset) {
-    return error(Code::kTruncated, "a read past the end");
+    return error(Code::kTruncated, "a read goes past the end of the file");
   }
   if (offset < directory_.size()) {
     const size_t n = std::min<size_t>(out.size(), directory_.size() - static_cast<size_t>(offset));

@@ -1,6 +1,6 @@
-// A PyTorch checkpoint (pytorch_model.bin) as the safetensors file that holds the same tensors: its
-// directory is made when the file is opened, its tensors' bytes are read where they lie. So nothing
-// behind it knows the difference.
+// Presents a PyTorch checkpoint (pytorch_model.bin) as a safetensors file with the same tensors.
+// The safetensors header is generated on opening, and tensor data is read in place. The other code
+// only needs to know safetensors.
 #pragma once
 
 #include <functional>
@@ -32,22 +32,22 @@ class TorchSource final : public io::ByteSource {
   void abort() override { file_->abort(); }
 
  private:
-  struct Part {  // of what is read here: a tensor
+  struct Part {  // a tensor: its offset in the safetensors data, length, and offset in the file
     uint64_t begin, bytes, offset;
   };
   explicit TorchSource(std::unique_ptr<io::ByteSource> file) : file_(std::move(file)) {}
   [[nodiscard]] Status describe(const char* name);
 
   std::unique_ptr<io::ByteSource> file_;
-  std::string directory_;  // a safetensors file's first bytes
+  std::string directory_;  // the generated safetensors header
   std::vector<Part> parts_;
 };
 
 using OpenFile = std::function<Result<std::unique_ptr<io::ByteSource>>(const std::string& name)>;
 
-// Opens `name` of a checkpoint's directory, or what stands for it where there are PyTorch's files
-// and no safetensors: model.safetensors, its index, and the shards that this index then names.
-// *held grows by the bytes that this takes as long as the file is open.
+// Opens the file `name` of a checkpoint. If the checkpoint has PyTorch files instead of
+// safetensors, they are presented as model.safetensors, its index, and the shards that the index
+// names. Adds to *held the bytes that the open file takes.
 [[nodiscard]] Result<std::unique_ptr<io::ByteSource>> open_checkpoint(const OpenFile& open,
                                                                       const std::string& name,
                                                                       uint64_t* held);

@@ -1,14 +1,14 @@
-// The only meeting point of engine and I/O: a ring of read requests in plain memory.
-// The engine pushes (file, offset, length, destination); the driver (a thread natively, a worker in
-// the browser) fills the destination and marks the request done, in any order, several at a time.
-// Where the engine's threads read too, whoever changes a request from pending to taken serves it.
+// The only interface between the engine and I/O: a ring of read requests in plain memory. The
+// engine pushes (file, offset, length, destination). The driver (a native thread or a browser
+// worker) fills the destination and marks the request done, in any order and in parallel.
+// Engine threads may serve requests too: whoever changes a request from pending to taken serves it.
 // Fixed layout, little-endian, so that JavaScript reads it straight from the shared heap:
 //   word 0: pushed     total requests ever pushed (engine writes, driver waits on it)
 //   word 1: completed  total requests ever completed (driver adds, engine waits on it)
 //   word 2: capacity   requests in the ring, a power of two
-//   word 3: rate       bytes in a microsecond of the last local reads (whoever reads writes it)
+//   word 3: rate       bytes per microsecond of recent local reads (written by the reader)
 //   then `capacity` requests of 32 bytes; request n lives at slot n % capacity.
-// A driver that fails leaves its requests pending; it or another one may serve them later.
+// A driver that fails leaves its requests pending; it or another driver may serve them later.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,15 @@
 
 namespace sluice::residency {
 
-inline constexpr uint32_t kFillRow = UINT32_MAX;  // in place of a unit: an embedding row, urgent
+inline constexpr uint32_t kFillRow = UINT32_MAX;  // instead of a unit: an embedding row, urgent
 
 enum FillState : uint32_t {
   kFillFree = 0,
   kFillPending = 1,
   kFillDone = 2,
-  kFillLocal = 3,   // done, and the engine may from now on read these bytes by itself
-  kFillTaken = 4,   // being served, by the driver or by the engine's threads
-  kFillFailed = 5,  // by these: to be asked for anew
+  kFillLocal = 3,   // done; from now on the engine may read these bytes itself
+  kFillTaken = 4,   // being served, by the driver or by an engine thread
+  kFillFailed = 5,  // a read by an engine thread failed; the engine requests it again
 };
 
 struct FillRequest {
@@ -34,7 +34,7 @@ struct FillRequest {
   uint64_t dst;     // address of the first byte to write
   uint32_t length;  // bytes, > 0
   uint32_t file;    // index of the split
-  uint32_t unit;    // for progress and pictures, and to tell rows, which are wanted at once
+  uint32_t unit;    // for progress and display; kFillRow marks rows, which are served first
   std::atomic<uint32_t> state;
 };
 static_assert(sizeof(FillRequest) == 32);

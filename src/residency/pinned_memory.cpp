@@ -9,7 +9,7 @@ void PinnedUnit::swap(PinnedUnit& other) noexcept {
 }
 
 void PinnedUnit::release() {
-  // The pages that are this unit's alone; the region itself goes with its last unit.
+  // Discards the pages that only this unit uses; the last unit frees the region.
   if (region_ != nullptr && region_.use_count() > 1) platform::discard(data_, bytes_);
   region_.reset();
 }

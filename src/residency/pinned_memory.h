@@ -1,7 +1,7 @@
-// Memory of the weights that stay. Natively all units that are pinned at once share one region of
-// addresses: huge pages then cover everything, and not only what each unit happens to align to (a
-// seventh of the bandwidth), while a unit that is released gives its pages back by itself. In
-// WebAssembly, where pages cannot go back and addresses are the budget, each unit has its own.
+// Memory of pinned weights. In native builds all units pinned together share one address range, so
+// huge pages cover all of it and not only the aligned part of each unit (worth a seventh of the
+// bandwidth). A released unit still returns its pages. In WebAssembly pages cannot be returned and
+// addresses count against the budget, so each unit has its own allocation.
 #pragma once
 
 #include <memory>
@@ -36,8 +36,8 @@ class PinnedUnit {
   size_t bytes_ = 0;
 };
 
-// Memory of bytes[i] for units[i], at multiples of 64; units with bytes[i] 0 are left as they are.
-// Errors: kOutOfMemory, after which some may have memory and others none.
+// Allocates bytes[i] for units[i], aligned to 64; a unit with bytes[i] 0 is not changed.
+// Errors: kOutOfMemory; some units may then have memory and others not.
 [[nodiscard]] Status allocate_units(std::span<const uint64_t> bytes,
                                     std::vector<PinnedUnit>& units);
 

@@ -1,4 +1,4 @@
-// The planner: from sizes alone to units, pins and ring.
+// Computes units, pins and the stream buffer from sizes alone.
 #include <algorithm>
 
 #include "residency/residency.h"
@@ -19,7 +19,7 @@ bool counted(MatrixKind kind) {
   return kind == MatrixKind::kDense || kind == MatrixKind::kExpert;
 }
 
-// Rows of a unit: as many whole groups as fit in `target` bytes, at least one.
+// Rows per unit: as many whole row groups as fit in `target` bytes, at least one group.
 int64_t rows_of_unit(const MatrixSpec& m, int64_t row_group, uint64_t target) {
   if (m.kind == MatrixKind::kVector) return std::max<int64_t>(1, m.rows);
   const int64_t groups =
@@ -127,8 +127,8 @@ Plan make_plan(std::span<const MatrixSpec> matrices, int64_t row_group, uint64_t
     sum_up(plan);
     return plan;
   }
-  // A ring that overlaps reading with computing takes up to a sixth of the budget, and pins get the
-  // rest; where that would make smaller units, fewer slots take up to half of it.
+  // A ring large enough to overlap reads with computation gets up to a quarter of the budget, pins
+  // the rest. If units would become too small, fewer slots get up to half of the budget.
   const uint64_t smallest = smallest_slot(matrices, row_group);
   const bool scarce = budget / (6 * kMaxSlots) < kUnitTarget;
   const uint64_t target = std::max(smallest, std::min(budget / (2 * kFewSlots), kUnitTarget));

@@ -1,4 +1,4 @@
-// The running state of the plan: slots, pins, requests.
+// Runs the plan: slots, pins and read requests.
 #include "residency/residency.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@ namespace sluice::residency {
 namespace {
 
 constexpr uint32_t kNoPlace = UINT32_MAX;
-constexpr uint32_t kReservedForRows = 16;  // places in the queue that units leave free
+constexpr uint32_t kReservedForRows = 16;  // queue entries that units leave free for rows
 constexpr uint32_t kMaxSpeed = 4 * kMemorySpeed;
 
 }  // namespace
@@ -53,7 +53,7 @@ Status Residency::replan(Plan plan) {
   return adopt(std::move(plan));
 }
 
-// Allocates what the plan wants and state_ does not say to be there.
+// Allocates the plan's memory except for units that state_ already marks as present.
 Status Residency::adopt(Plan plan) {
   plan_ = std::move(plan);
   ring_ = AlignedBuffer();
@@ -151,7 +151,7 @@ bool Residency::push(uint32_t file, uint64_t offset, uint32_t length, void* dst,
   ++pushed_;
   queue_->pushed.store(pushed_, std::memory_order_release);
 #ifdef __EMSCRIPTEN__
-  // The driver sleeps in JavaScript's Atomics.
+  // The driver waits with JavaScript's Atomics.
   __builtin_wasm_memory_atomic_notify(reinterpret_cast<int*>(&queue_->pushed), 1);
 #else
   platform::futex_wake_all(queue_->pushed);
@@ -161,7 +161,7 @@ bool Residency::push(uint32_t file, uint64_t offset, uint32_t length, void* dst,
 
 bool Residency::collect() {
   bool any = false;
-  // Fills may complete in any order; places are freed in order, so that request n is at n % size.
+  // Fills complete in any order; entries are freed in order, so request n stays at n % capacity.
   for (uint32_t n = collected_; n != pushed_; ++n) {
     FillRequest& r = queue_->ring[n % kFillCapacity];
     const uint32_t state = r.state.load(std::memory_order_acquire);
@@ -243,7 +243,7 @@ bool Residency::reads_own() const {
          std::all_of(demand_.begin(), demand_.end(), near);
 }
 
-// Averaged, so that a thread that lost its core for a moment does not count as a slow device.
+// A moving average, so a thread that is descheduled for a moment does not look like a slow device.
 void Residency::note_rate(uint64_t bytes, uint64_t ns) {
   const uint32_t now =
       static_cast<uint32_t>(std::min<uint64_t>(1000 * bytes / (ns + 1), kMaxSpeed));
@@ -302,7 +302,7 @@ bool Residency::request_unit(uint32_t unit, uint64_t wanted_distance) {
 
 bool Residency::poll() {
   const bool any = collect();
-  bool ring_full = unit_in_slot_.empty() || reads_own();  // then it is not for whole units
+  bool ring_full = unit_in_slot_.empty() || reads_own();  // direct reads use the ring instead
   for (uint32_t i = 0; i < demand_.size(); ++i) {
     const uint32_t unit = demand_[i];
     if (state_[unit] != UnitState::kAbsent || (ring_full && !plan_.units[unit].pinned)) continue;

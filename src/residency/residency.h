@@ -1,10 +1,9 @@
-// Which weights are in memory, where, and what is read next: the byte budget at work.
-// A pass touches every unit in the same order, so LRU would get no hits once a model exceeds the
-// budget. A fixed subset is pinned, spread evenly over the order; the rest streams through a ring
-// of equal slots, prefetched in order and across the end of a pass. A slot is given to the unit
-// that will be needed soonest and taken from the one needed latest (Belady's rule, exact for a
-// cycle). Experts of a mixture are on demand: they have no place in the order until a token is
-// routed.
+// Implements the memory budget: which weights are in memory, where, and what is read next.
+// A forward pass touches every unit in the same order, so LRU would get no hits once a model
+// exceeds the budget. A fixed subset is pinned, spread evenly over the order. The rest streams
+// through a ring of equal slots, prefetched in order and across the end of a pass. A slot goes to
+// the unit needed soonest and is taken from the one needed latest (Belady's rule, exact for a
+// cycle). Experts of a mixture are loaded on demand: they enter the order when a token is routed.
 #pragma once
 
 #include <array>
@@ -21,10 +20,10 @@
 namespace sluice::residency {
 
 enum class MatrixKind : uint8_t {
-  kDense,      // used once in every pass, in order
-  kExpert,     // used when routed to
-  kEmbedding,  // only read by rows; held whole only where there is room for everything
-  kVector,     // a small tensor: always pinned, converted to f32 when it arrives
+  kDense,      // used once in every forward pass, in order
+  kExpert,     // used when a token is routed to it
+  kEmbedding,  // read row by row; resident only if the whole model fits
+  kVector,     // a small tensor: always pinned, converted to f32 on arrival
 };
 
 struct MatrixSpec {
@@ -34,8 +33,8 @@ struct MatrixSpec {
   int64_t rows = 0;
   int64_t row_bytes = 0;           // file layout
   int64_t packed_group_bytes = 0;  // of row_group rows, at least row_group * row_bytes; of a
-                                   // vector: its bytes as f32
-  bool plain = false;  // stays as it is in the file, so that single rows can be multiplied
+                                   // vector: its size in f32
+  bool plain = false;              // keeps the file layout, so that single rows can be multiplied
 };
 
 struct Unit {
@@ -56,42 +55,42 @@ struct Plan {
   int64_t row_group = 1;
   uint32_t n_slots = 0;
   uint64_t slot_bytes = 0;
-  uint64_t pinned_bytes = 0;    // memory of the pinned units, vectors apart
-  uint64_t streamed_bytes = 0;  // file bytes read in every pass once the pins are loaded
-  uint64_t total_bytes = 0;     // file bytes of all units but an embedding that is read by rows
+  uint64_t pinned_bytes = 0;    // memory of the pinned units, without vectors
+  uint64_t streamed_bytes = 0;  // file bytes read in every forward pass once the pins are loaded
+  uint64_t total_bytes = 0;     // file bytes of all units, without an embedding read row by row
   bool embedding_resident = false;
 
   [[nodiscard]] uint64_t ring_bytes() const { return n_slots * slot_bytes; }
 };
 
-// A ring of six such units stays in a processor's cache between its reader and the product, where
-// one of 24 MB made a tab a sixth slower; smaller ones cost more to ask for than to read.
+// A ring of six such units stays in the CPU's cache between reading and multiplication. A ring of
+// 24 MB made a tab a sixth slower. Smaller units cost more to request than to read.
 inline constexpr uint64_t kUnitTarget = 1ull << 20;
-// What a thread reads for itself before it multiplies: for its own cache to keep.
+// Bytes that a compute thread reads at a time in direct reads: they fit its own cache.
 inline constexpr uint64_t kOwnTarget = 256ull << 10;
 inline constexpr uint32_t kMinSlots = 2, kFewSlots = 4, kMaxSlots = 6;
 
-// Cuts matrices (in order of use) into units and decides what is pinned within `budget`
-// bytes, which vectors do not count against. When even the smallest ring does not fit, returns a
-// plan with n_slots 0 and no units.
+// Cuts matrices (in order of use) into units and decides which are pinned within `budget` bytes.
+// Vectors do not count against the budget. If the smallest ring does not fit, the plan has
+// n_slots 0 and no units.
 [[nodiscard]] Plan make_plan(std::span<const MatrixSpec> matrices, int64_t row_group,
                              uint64_t budget);
 // The smallest budget for which make_plan succeeds.
 [[nodiscard]] uint64_t minimum_budget(std::span<const MatrixSpec> matrices, int64_t row_group);
 
-// Direct reads: the threads that compute read a streamed unit piece by piece, each into a part of
-// the ring, and multiply what they have just read. Where a file comes at the speed of memory that
-// is sooner done than waiting for a reader, which needs a core too; where a device is waited for,
-// the driver reads meanwhile.
+// Direct reads: compute threads read a streamed unit piece by piece, each into its part of the
+// ring, and multiply what they have just read. When files come at memory speed (page cache), this
+// is faster than waiting for the driver's thread, which also needs a core. While a device is the
+// bottleneck, the driver reads ahead instead.
 enum class DirectReads : uint8_t {
   kNone,
-  // When the fills of all streamed units have been marked kFillLocal: of experts, of those in
+  // Once the fills of all streamed units have been marked kFillLocal; for experts, of those in
   // demand.
   kOnceLocal,
   kAlways,
 };
 
-// Bytes in a microsecond, of one reader: what is faster comes out of memory.
+// Bytes per microsecond of one reader; anything faster comes from memory (the page cache).
 inline constexpr uint32_t kMemorySpeed = 3000;
 
 inline constexpr uint32_t kNoUnit = UINT32_MAX;
@@ -103,9 +102,9 @@ class Residency {
   // Allocates pins and ring. Errors: kOutOfMemory.
   [[nodiscard]] Status init(Plan plan, DirectReads direct_reads = DirectReads::kNone,
                             int n_readers = 1);
-  // Changes to another plan for the same matrices; no fill may be under way. Units that stay pinned
-  // stay in memory; everything else is released before anything is allocated.
-  // Errors: kOutOfMemory, after which nothing but another replan may be called.
+  // Changes to another plan for the same matrices; no fill may be pending. Units that stay pinned
+  // are not read again; everything else is released before anything is allocated.
+  // Errors: kOutOfMemory; only another replan may be called after it.
   [[nodiscard]] Status replan(Plan plan);
 
   [[nodiscard]] FillQueue& queue() { return *queue_; }
@@ -120,55 +119,54 @@ class Residency {
 
   [[nodiscard]] bool ready(uint32_t unit) const { return state_[unit] == UnitState::kReady; }
   [[nodiscard]] UnitState state(uint32_t unit) const { return state_[unit]; }
-  // Whether a ready unit is in packed form, and its bytes.
+  // Whether a ready unit is in the packed layout; then its bytes.
   [[nodiscard]] bool packed(uint32_t unit) const { return packed_[unit] != 0; }
   [[nodiscard]] uint8_t* data(uint32_t unit) const;
 
-  // The unit that is needed now; prefetch goes on from here.
+  // Sets the unit that is needed now; prefetch continues from it.
   void set_cursor(uint32_t unit);
-  // The unit that the cursor stands on, for pictures.
+  // The unit under the cursor, for display.
   [[nodiscard]] uint32_t cursor_unit() const { return cycle_.empty() ? 0 : cycle_[cursor_]; }
-  // Whether every pass reads it anew, in its turn; then the next such unit.
+  // Whether every pass reads this unit again, in order; and the next such unit.
   [[nodiscard]] bool streams_in_order(uint32_t unit) const;
   [[nodiscard]] uint32_t streamed_after(uint32_t unit) const;
-  // The unit has been used in this pass: its slot may be taken for what comes next.
+  // The unit has been used in this pass: its slot may be reused.
   void advance_past(uint32_t unit);
-  // Units needed now out of turn, in order of use: experts, or others where a pass leaves units of
-  // its order out. Replaces the previous demand.
+  // Units needed now out of order, in order of use: experts, or the remaining units when a pass
+  // skips some. Replaces the previous demand.
   void set_demand(std::span<const uint32_t> units);
 
-  // Takes over completed fills and pushes as many requests as there is room for.
-  // True when at least one fill was taken over.
+  // Collects completed fills and pushes as many requests as fit. True if at least one fill was
+  // collected.
   bool poll();
-  // Takes over completed fills only. True when there was at least one.
+  // Collects completed fills only. True if there was at least one.
   bool collect();
 
-  // Pinned units whose file bytes have arrived and wait to be packed in place: file bytes lie at
-  // the end of the unit's memory. mark_arrived_ready makes them ready.
+  // Pinned units that have arrived and must be packed in place: their file bytes are at the end of
+  // the unit's memory. mark_arrived_ready makes them ready.
   [[nodiscard]] std::span<const uint32_t> arrived() const { return arrived_; }
   void mark_arrived_ready();
 
-  // Reads of single rows of tables (embeddings) into memory of the caller, who waits until none of
-  // the table is under way. False when the queue is full: poll and try again later.
+  // Reads single rows of a table (embeddings) into the caller's memory. The caller waits until
+  // rows_under_way(table) is 0. False if the queue is full: poll and try again later.
   static constexpr size_t kMaxTables = 4;
   [[nodiscard]] bool request_row(size_t table, uint32_t file, uint64_t offset, uint32_t length,
                                  void* dst);
   [[nodiscard]] uint32_t rows_under_way(size_t table) const { return rows_under_way_[table]; }
 
-  // The ring's memory as n_readers parts of own_part() bytes, each room for a row group of any
-  // streamed matrix, for direct reads until the next poll(); null when there should be none.
+  // The ring's memory as n_readers parts of own_part() bytes for direct reads, valid until the next
+  // poll(). Each part fits a row group of any streamed matrix. Null: no direct reads now.
   [[nodiscard]] uint8_t* borrow_ring();
   [[nodiscard]] uint64_t own_part() const { return own_part_; }
   void forbid_direct_reads() { direct_reads_ = DirectReads::kNone; }
-  // Reads that took all readers together so long: at what speed local files come.
+  // Records that all readers together took `ns` to read `bytes` of local files.
   void note_rate(uint64_t bytes, uint64_t ns);
-  // Where direct reads would have to wait for a device: requests of local units that nobody serves
-  // yet, which are now the caller's to serve beside the driver. Returns how many were written to
-  // `out`.
+  // When direct reads would wait for a device: takes pending requests of local units, which the
+  // caller then serves beside the driver. Returns how many were written to `out`.
   [[nodiscard]] size_t take_requests(std::span<uint32_t> out);
-  // One of them is served.
+  // Completes a request that take_requests returned; `good`: the read succeeded.
   void finish_request(uint32_t n, bool good);
-  // So many bytes of a unit were read so.
+  // Counts bytes of a unit that a direct read has read.
   void note_own_read(uint64_t bytes) {
     ++fills_;
     filled_bytes_ += bytes;
@@ -178,31 +176,31 @@ class Residency {
   // Counters for statistics.
   [[nodiscard]] uint64_t fills() const { return fills_; }
   [[nodiscard]] uint64_t filled_bytes() const { return filled_bytes_; }
-  // Of them, those that had arrived when the first unit had been used.
+  // Bytes that had arrived when the first unit had been used.
   [[nodiscard]] uint64_t filled_at_first_use() const { return filled_at_first_use_; }
-  // Of them, direct reads.
+  // Bytes read by direct reads.
   [[nodiscard]] uint64_t own_bytes() const { return own_bytes_; }
   [[nodiscard]] uint32_t under_way() const { return pushed_ - collected_; }
   [[nodiscard]] uint32_t pins_pending() const { return pins_absent_; }
 
  private:
-  // A pending request that is a table's row, not a unit: less than 0.
+  // The id in pending_ of a request for a table's row: negative, where units have 0 and up.
   [[nodiscard]] static int32_t row_of(size_t table) { return -1 - static_cast<int32_t>(table); }
 
   [[nodiscard]] Status adopt(Plan plan);
-  // The ready and pinned unit of exactly these rows, -1: none.
+  // The ready pinned unit with exactly these rows; -1: none.
   [[nodiscard]] int32_t held_unit(const Unit& wanted) const;
   bool push(uint32_t file, uint64_t offset, uint32_t length, void* dst, int32_t unit);
   [[nodiscard]] bool queue_has_room(uint32_t reserve) const;
   [[nodiscard]] bool reads_own() const;
   void release_slot(size_t slot);
   void divide_ring();
-  // How many other units are needed before this one: demanded experts come first, then the cycle,
-  // then experts that nobody asks for, the latest used first.
+  // How many other units are needed before this one: demanded experts, then the cycle, then
+  // experts not in demand, most recently used first.
   [[nodiscard]] uint64_t distance(uint32_t unit) const;
   // A free slot, or one whose unit is needed later than `wanted_distance`; -1: none.
   [[nodiscard]] int32_t claim_slot(uint64_t wanted_distance);
-  // False when the request could not be placed (no slot or no room in the queue).
+  // False if the request could not be pushed: no slot, or the queue is full.
   bool request_unit(uint32_t unit, uint64_t wanted_distance);
 
   Plan plan_;
@@ -218,7 +216,7 @@ class Residency {
   std::vector<uint32_t> demand_;
   std::vector<uint64_t> last_used_;  // by unit, for experts
   std::vector<uint32_t> arrived_;
-  std::vector<int32_t> pending_;  // by place in the ring: unit, or row_of(table)
+  std::vector<int32_t> pending_;  // by entry of the queue: unit, or row_of(table)
   uint64_t clock_ = 0;
   uint32_t cursor_ = 0;  // place in cycle_
   uint32_t pushed_ = 0, collected_ = 0;
@@ -229,7 +227,7 @@ class Residency {
   uint64_t n_readers_ = 1;
   uint64_t own_part_ = 0;       // 0: the ring is too small for so many readers
   std::vector<uint8_t> local_;  // by unit: the last fill was marked kFillLocal
-  uint32_t streamed_afar_ = 0;  // streamed units of kDense that are not local
+  uint32_t streamed_afar_ = 0;  // streamed kDense units that are not local
 };
 
 }  // namespace sluice::residency

@@ -1,8 +1,8 @@
 // Sampling in a fixed order: bias, penalties, greedy shortcut, temperature, top-k, softmax, top-p,
-// min-p, draw. The vocabulary is never sorted as a whole: top-k keeps a heap of k, and without it
-// only the head that top-p needs is put in order, chunk by chunk. Candidates keep their logits and
-// weights are recomputed where they are used, rounded from double to float, so that C libraries
-// that differ in the last bit of exp still draw the same token.
+// min-p, draw. The vocabulary is never fully sorted: top-k keeps a heap of k candidates, and
+// without top-k only the part that top-p needs is sorted, chunk by chunk. Candidates keep their
+// logits. Weights are recomputed where they are used and rounded from double to float, so that C
+// libraries that differ in the last bit of exp still draw the same token.
 #include "sample/sampler.h"
 
 #include <algorithm>
@@ -41,7 +41,8 @@ double next_uniform(uint64_t (&s)[4]) {
   return static_cast<double>(result >> 11) * 0x1p-53;
 }
 
-// A broken model's NaN is never chosen before a number, and an infinity leaves differences finite.
+// Maps NaN to minus infinity, so that it is never preferred to a number, and plus infinity to a
+// finite value, so that differences stay finite.
 float sanitize(float logit) {
   if (std::isnan(logit)) return -kInfinity;
   return std::min(logit, std::numeric_limits<float>::max());
@@ -51,7 +52,7 @@ Token most_likely(std::span<const float> logits) {
   Token best = kNoToken;
   float best_logit = -kInfinity;
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > best_logit) {  // false for NaN; equals keep the lower id
+    if (logits[i] > best_logit) {  // false for NaN; ties keep the lower id
       best_logit = logits[i];
       best = static_cast<Token>(i);
     }
@@ -59,13 +60,13 @@ Token most_likely(std::span<const float> logits) {
   return best;
 }
 
-// Higher logit first, equals by lower id: a strict order, so every selection has one answer.
-// A candidate's `logprob` is its logit until its probability is asked for.
+// Higher logit first, ties by lower id: a strict order, so every selection has one result.
+// During sampling, a candidate's `logprob` holds its logit.
 constexpr auto kBetter = [](const Candidate& a, const Candidate& b) {
   return a.logprob > b.logprob || (a.logprob == b.logprob && a.token < b.token);
 };
 
-// The k best of n candidates to out[0..k), best first; k <= n. Candidate i is out[i] itself where
+// Writes the k best of n candidates to out[0..k), best first; k <= n. Candidate i is out[i] if
 // `raw` is null, else token i with the logit raw[i].
 void select_best(size_t n, size_t k, Candidate* out, const float* raw) {
   const auto at = [out, raw](size_t i) {
@@ -83,7 +84,7 @@ void select_best(size_t n, size_t k, Candidate* out, const float* raw) {
   std::sort_heap(out, out + k, kBetter);
 }
 
-// exp((logit - max) / temperature), 1 for the best.
+// exp((logit - max) / temperature): 1 for the best.
 double weight(float logit, float max, float temperature) {
   const double x = (static_cast<double>(logit) - static_cast<double>(max)) / temperature;
   return x < -104.0 ? 0.0 : static_cast<double>(static_cast<float>(std::exp(x)));
@@ -174,8 +175,8 @@ bool Sampler::penalizes() const {
           params_.presence_penalty != 0);
 }
 
-// Fills the entries with the logits after biases and penalties; those that are not allowed have
-// none.
+// Fills the entries with the logits after biases and penalties. Tokens that are not allowed get
+// minus infinity.
 void Sampler::adjust(std::span<const float> logits, std::span<const Token> history,
                      std::span<const uint64_t> allowed) {
   Candidate* const entries = entries_.as<Candidate>();
@@ -193,8 +194,8 @@ void Sampler::adjust(std::span<const float> logits, std::span<const Token> histo
     const size_t window = static_cast<size_t>(params_.penalty_last_n);
     history = history.last(std::min(history.size(), window));
   }
-  // Repetition as in Keskar et al. 2019 (CTRL), then frequency and presence, once per distinct
-  // token. Meanwhile -n in a token's place says that it was seen n times.
+  // Repetition penalty as in Keskar et al. 2019 (CTRL), then frequency and presence penalties, once
+  // per distinct token. In between, -n in place of a token's id means that it occurred n times.
   for (const Token t : history) {
     if (known(t)) entries[t].token = std::min(entries[t].token, 0) - 1;
   }
@@ -208,8 +209,8 @@ void Sampler::adjust(std::span<const float> logits, std::span<const Token> histo
   }
 }
 
-// Cuts n entries by top-p and min-p; returns how many stay, in front. Both keep a head of the
-// sorted order, so min-p may come first as long as top-p measures against the uncut total.
+// Applies top-p and min-p to n entries. Returns how many remain; they are moved to the front. Both
+// keep a prefix of the sorted order, so min-p may run first if top-p uses the total before it.
 size_t Sampler::cut(size_t n, bool sorted, float max) {
   Candidate* const entries = entries_.as<Candidate>();
   const float temperature = params_.temperature;
@@ -244,7 +245,7 @@ Token Sampler::sample(std::span<const float> logits, std::span<const Token> hist
   const size_t n = logits.size();
   const size_t k = params_.top_k > 0 ? std::min(n, static_cast<size_t>(params_.top_k)) : n;
   const bool changed = !params_.logit_bias.empty() || penalizes() || !allowed.empty();
-  const double uniform =  // one draw a token, whatever the logits are
+  const double uniform =  // one draw per token, regardless of the logits
       params_.temperature > 0 ? next_uniform(rng_) : 0;
   Token best = kNoToken;
   float max = -kInfinity;

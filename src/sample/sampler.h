@@ -1,6 +1,6 @@
-// Choosing the next token: pure functions of logits, recent tokens, parameters and RNG state, so
-// the same seed gives the same text on every machine. The logits are only read: they stay the
-// model's own, for log-probabilities and for whoever looks at them next.
+// Samples the next token. The result depends only on logits, recent tokens, parameters and RNG
+// state, so the same seed gives the same text on every machine. The logits are never modified, so
+// log-probabilities can be computed from them afterwards.
 #pragma once
 
 #include <cstddef>
@@ -33,11 +33,11 @@ struct Params {
   std::vector<std::pair<Token, float>> logit_bias;  // added; minus infinity bans the token
 };
 
-// Errors: kInvalidArgument, naming the value.
+// Checks the parameters. Errors: kInvalidArgument, naming the value.
 [[nodiscard]] Status validate(const Params& params, int64_t n_vocab);
 
-// A seed in decimal: any integer from -2^63 to 2^64 - 1, taken modulo 2^64, so that -1 is the same
-// seed as 2^64 - 1. Errors: kInvalidArgument.
+// Parses a decimal seed from -2^63 to 2^64 - 1. It is taken modulo 2^64, so -1 is the same seed as
+// 2^64 - 1. Errors: kInvalidArgument.
 [[nodiscard]] Result<uint64_t> parse_seed(std::string_view text);
 
 struct Candidate {
@@ -47,18 +47,18 @@ struct Candidate {
 
 class Sampler {
  public:
-  // Bytes that a sampler holds at most, whatever its parameters.
+  // Maximum bytes that a sampler holds, for any parameters.
   [[nodiscard]] static uint64_t memory_bytes(int64_t n_vocab);
 
-  // Allocates its scratch for n_vocab here; nothing per token. `params` are valid.
+  // Allocates all scratch memory for n_vocab; nothing is allocated per token. `params` must be
+  // valid.
   Sampler(const Params& params, int64_t n_vocab);
-  // False where the platform refused the scratch; such a sampler finds no token.
+  // False if the allocation failed; sample() then returns kNoToken.
   [[nodiscard]] bool allocated() const { return entries_.size() > 0; }
 
-  // Picks the next token from `logits` [n_vocab]; `history` is the sequence so far, prompt
-  // included. Ties go to the lower id. kNoToken when none is left: all are banned, or no logit is
-  // a number.
-  // `allowed`, where it is not empty, has a bit for each token that may be picked.
+  // Samples a token from `logits` [n_vocab]. `history`: all tokens so far, prompt included.
+  // `allowed`: a bit for each token that may be sampled; empty: all may. Ties go to the lower id.
+  // Returns kNoToken if all tokens are banned or no logit is a number.
   [[nodiscard]] Token sample(std::span<const float> logits, std::span<const Token> history,
                              std::span<const uint64_t> allowed = {});
 
@@ -74,8 +74,8 @@ class Sampler {
   AlignedBuffer entries_;  // Candidate [n_vocab]
 };
 
-// The n most likely tokens with log-probabilities of the raw logits, best first, and the
-// log-probability of `chosen` (last element).
+// The n likeliest tokens with log-probabilities from the raw logits, best first. The last element
+// is the log-probability of `chosen`.
 [[nodiscard]] std::vector<Candidate> top_logprobs(std::span<const float> logits, int n,
                                                   Token chosen);
 

@@ -1,4 +1,4 @@
-// A tree is built from the parser's events, so that the caps hold while it grows.
+// Builds the JSON tree from parser events, so that limits are enforced while it grows.
 #include "serve/body.h"
 
 #include <vector>
@@ -54,8 +54,8 @@ class Builder final : public Json::json_sax_t {
     open_.pop_back();
     return true;
   }
-  // Only the innermost container grows, so what is open stays where it is. A member that comes
-  // twice counts as it came last.
+  // Only the innermost container grows, so pointers to open containers stay valid. Of duplicate
+  // members, the last one counts.
   Json* place() {
     if (open_.empty()) return &root;
     if (auto* list = open_.back()->get_ptr<Json::array_t*>()) return &list->emplace_back();

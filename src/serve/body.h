@@ -1,6 +1,6 @@
-// The JSON of a request's body. Members keep their order, which is the order in which templates
-// print them and grammars ask for them. Whatever a body says, its depth, its values and the members
-// of its objects meet a cap before they are kept.
+// Parses the JSON body of a request. Members keep their order, because templates print them and
+// grammars generate them in that order. Depth, number of values and members per object are limited
+// during parsing.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,12 +16,12 @@ using Json = nlohmann::ordered_json;
 
 inline constexpr size_t kMaxDepth = 64;
 inline constexpr size_t kMaxValues = 1u << 18;
-inline constexpr size_t kMaxMembers = 1100;  // of one object: they are searched one by one
+inline constexpr size_t kMaxMembers = 1100;  // of one object: member search is linear
 
-// Errors: kInvalidArgument, one sentence.
+// Errors: kInvalidArgument.
 [[nodiscard]] Result<Json> parse_body(std::string_view text);
 
-// On one line, in valid UTF-8 whatever the strings hold.
+// Serializes to one line. Invalid UTF-8 in strings is replaced.
 [[nodiscard]] std::string to_text(const Json& value);
 
 }  // namespace sluice::serve

@@ -21,11 +21,11 @@ int whole_ms(double ms) {
 
 Connection::Connection(int socket, int stop, double write_ms)
     : socket_(socket), stop_(stop), write_ms_(write_ms) {
-  platform::set_no_delay(socket_);  // a token is sent when it is there
+  platform::set_no_delay(socket_);  // send each token immediately
 }
 
-// What the client still sends is read for a moment: to close before would have the system throw
-// away the answer on its way.
+// Reads what the client still sends, for a short time. Closing the socket with unread data could
+// discard the response before the client has received it.
 Connection::~Connection() {
   platform::end_sending(socket_);
   const double end = monotonic_ms() + 500;

@@ -1,5 +1,5 @@
-// A thread for each connection, as long as there are not too many: one more is handed to the thread
-// that accepts, which says so at once. Part of http_server.cpp: it sees the library, which throws.
+// One thread per connection, up to a maximum. The accepting thread refuses further connections
+// itself. Used only by http_server.cpp, which is compiled with exceptions for cpp-httplib.
 #pragma once
 
 #include <httplib.h>
@@ -27,7 +27,7 @@ class Threads final : public httplib::TaskQueue {
     ended_.wait(lock, [this] { return running_ == 0; });
   }
 
-  static inline thread_local bool refusing = false;  // the connection is one too many
+  static inline thread_local bool refusing = false;  // this connection exceeds the maximum
 
  private:
   bool begin(const std::function<void()>& work) {

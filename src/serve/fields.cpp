@@ -1,4 +1,4 @@
-// Types and ranges; the sentences are worded as OpenAI's.
+// Type and range checks. The messages are worded like those of OpenAI's API.
 #include "serve/fields.h"
 
 #include <algorithm>

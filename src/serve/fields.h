@@ -1,5 +1,5 @@
-// The members of an object, taken one by one with the type that each must have. The first thing
-// that is wrong is kept; so is what nobody took, for the end.
+// Reads the members of a JSON object one by one and checks their types. Keeps the first error.
+// finish() also reports members that were not read.
 #pragma once
 
 #include <initializer_list>
@@ -13,25 +13,25 @@ namespace sluice::serve {
 
 class Fields {
  public:
-  // `object` outlives this.
+  // `object` must outlive this.
   explicit Fields(const Json& object);
 
-  // The member; null where it is absent or null. From here on it is known.
+  // Returns the member and marks it as known; null if it is absent or null.
   const Json* take(std::string_view key);
-  // Each leaves *out as it is where the member is absent, or wrong.
+  // Each leaves *out unchanged if the member is absent or wrong.
   void read(const char* key, bool* out);
   void read(const char* key, std::string* out);
   void read(const char* key, float* out);
   void read(const char* key, int64_t least, int64_t most, int64_t* out);
   void read(const char* key, int32_t least, int32_t most, int32_t* out);
 
-  // Known, and nothing to us.
+  // Marks members as known without reading them.
   void ignore(std::initializer_list<const char*> keys);
-  // Known, and refused unless it is switched off: false, 0, "" or "none", an empty list.
+  // Marks members as known but unsupported: an error unless false, 0, "", "none" or empty.
   void refuse(std::initializer_list<const char*> keys);
 
   void fail(const char* key, std::string message);
-  // What is wrong; members that nobody took are.
+  // The first error. Members that were not read are errors.
   [[nodiscard]] Problem finish();
   [[nodiscard]] bool ok() const { return !problem_; }
 

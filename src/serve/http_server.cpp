@@ -1,5 +1,5 @@
-// The library's server with connections of our own. Every request passes decide(), before its body
-// is read; GET ends there, POST reads its body and goes to the service.
+// Runs the library's server on our own connections. decide() checks every request before its body
+// is read. It answers GET requests; POST requests then read their body and go to the service.
 #include "serve/http_server.h"
 
 #include <httplib.h>
@@ -26,7 +26,7 @@ using Decision = httplib::Server::HandlerResponse;
 
 constexpr uint64_t kMaxHead = 64u << 10;  // bytes of a request's line and headers together
 
-// The library's view of a connection.
+// Adapts a Connection to the library's stream interface.
 class HttpStream final : public httplib::Stream {
  public:
   explicit HttpStream(Connection& connection) : connection_(connection) {}
@@ -48,11 +48,11 @@ class HttpStream final : public httplib::Stream {
   Connection& connection_;
 };
 
-// The request that this thread is answering.
+// The request that this thread is handling.
 struct Current {
   Connection* connection = nullptr;
   double arrived = 0;
-  bool parsed = false;  // its head was understood
+  bool parsed = false;  // its head was parsed
   Record record;
 };
 thread_local Current current;
@@ -73,12 +73,12 @@ bool has_body(const Request& request) {
           request.get_header_value("Content-Length") != "0");
 }
 
-// What is wrong with how the body comes, or with its length.
+// Checks the encoding and length of the request's body.
 Problem body_problem(const Request& request, uint64_t max_body) {
   const std::string coding = request.get_header_value("Transfer-Encoding");
   const bool chunked = request.has_header("Transfer-Encoding");
   const size_t lengths = request.get_header_value_count("Content-Length");
-  const ApiError unclear{400, "The length of the request's body is not clear.", "", "bad_request"};
+  const ApiError unclear{400, "The length of the request's body is ambiguous.", "", "bad_request"};
   if (lengths + (chunked ? 1 : 0) > 1 || (chunked && coding != "chunked")) return unclear;
   if (request.has_header("Content-Encoding") || request.is_multipart_form_data()) {
     return ApiError{415, "The body must be JSON, without an encoding.", "",
@@ -120,7 +120,7 @@ struct HttpServer::Impl final : public httplib::Server {
             .client = *current.connection,
             .arrived = current.arrived};
   }
-  // Of the base, whose own stop() asserts that it is called once.
+  // Calls the library's stop() only once, because it asserts that.
   void close_listener() {
     if (is_running() && svr_sock_ != INVALID_SOCKET) stop();
   }
@@ -135,7 +135,7 @@ struct HttpServer::Impl final : public httplib::Server {
 
 HttpServer::Impl::Impl(Service& s, HttpOptions o) : service(s), options(std::move(o)) {
   new_task_queue = [this] { return new Threads(options.max_connections, service.connections); };
-  // Not the library's default, which lets two servers share an address.
+  // Replaces the library's default, which would let two servers share an address.
   set_socket_options([](socket_t socket) { platform::set_reuse_address(socket); });
   set_keep_alive_timeout(static_cast<time_t>(options.idle_ms / 1000));
   set_pre_routing_handler(
@@ -158,7 +158,7 @@ HttpServer::Impl::Impl(Service& s, HttpOptions o) : service(s), options(std::mov
     return HandlerResponse::Unhandled;
   }));
   set_exception_handler([](const Request&, Response& response, const std::exception_ptr&) {
-    response.status = 500;  // memory is out
+    response.status = 500;  // out of memory
     current.connection->give_up();
   });
   set_logger([this](const Request& request, const Response& response) { log(request, response); });
@@ -180,17 +180,17 @@ bool HttpServer::Impl::process_and_close_socket(socket_t socket) {
     const bool ok = process_request(stream, false, closed, [](Request& request) {
       current.parsed = true;
       request.ranges.clear();
-      request.headers.erase("Accept-Encoding");  // tokens are not to wait for a compressor
+      request.headers.erase("Accept-Encoding");  // compression would delay tokens
     });
     --answering;
     if (!ok || closed || !current.parsed || connection.given_up()) break;
   }
-  // What was not read of a request that was refused is on its way.
+  // The client may still be sending the rest of a refused request: see ~Connection.
   connection.give_up();
   return true;
 }
 
-// By the thread that accepts: it may not wait.
+// Called by the accepting thread, so it must not block.
 void HttpServer::Impl::refuse_connection(socket_t socket) const {
   const std::string body =
       error_body({503, "Too many connections are open.", "", "too_many_connections"});
@@ -205,8 +205,8 @@ void HttpServer::Impl::refuse_connection(socket_t socket) const {
   platform::close_socket(socket);
 }
 
-// A page of another origin may not ask, unless it was allowed to. (Its requests would come without
-// asking first, as far as a browser takes them for simple ones.)
+// Refuses pages of origins that are not allowed. (Browsers send simple requests without a CORS
+// preflight, so the server must check.)
 bool HttpServer::Impl::allow_origin(const Request& request, Response& response) const {
   const std::string origin = request.get_header_value("Origin");
   if (origin.empty()) return true;
@@ -274,7 +274,8 @@ void HttpServer::Impl::post(const Request& request, Response& response,
     if (connection.timed_out()) {
       return fail(request, response, {408, "The request did not come in time.", "", "timeout"});
     }
-    return fail(request, response, {400, "The body of the request broke off.", "", "bad_request"});
+    return fail(request, response,
+                {400, "The body of the request ended early.", "", "bad_request"});
   }
   send(request, response, service.answer(call_of(request, body), &current.record));
 }
@@ -298,7 +299,7 @@ void HttpServer::Impl::send(const Request& request, Response& response, Reply re
     return whole;
   };
   if (request.version == "HTTP/1.0") {
-    current.connection->give_up();  // its end is the end of the answer
+    current.connection->give_up();  // closing the connection marks the end of the body
     return response.set_content_provider(reply.type, provide);
   }
   response.set_chunked_content_provider(reply.type, provide);

@@ -1,11 +1,10 @@
-// HTTP/1.1 around the service, by cpp-httplib: one thread for each connection, which is what
-// clients that wait for tokens come to. The library parses heads, chunked bodies and the rest of
-// the protocol; what it leaves open stands in http_server.cpp: how long and how large a request may
-// be, how many connections there are, clients that go away, and the end.
+// The HTTP/1.1 server, built on cpp-httplib with one thread per connection. The library parses the
+// protocol. http_server.cpp adds limits for the time, size and number of requests, detection of
+// disconnected clients, and graceful shutdown.
 //
-// Why this library: it is MIT, one dependency that Debian carries, and its connections can be
-// driven by a stream of our own (Server::process_request). Only http_server.cpp is compiled with
-// the exceptions that it needs.
+// Why cpp-httplib: it has an MIT license, Debian packages it, and its connections can be driven by
+// our own stream (Server::process_request). Only http_server.cpp is compiled with the exceptions
+// that it needs.
 #pragma once
 
 #include <memory>
@@ -19,28 +18,28 @@ namespace sluice::serve {
 struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 8080;          // 0: any free one
-  std::string cors_origin;  // of pages that may ask; "*": all; "": none
+  std::string cors_origin;  // the origin whose pages may send requests; "*": all; "": none
   size_t max_connections = 256;
-  double idle_ms = 60'000;   // of a connection without a request
-  double read_ms = 30'000;   // for a request's head and body
-  double write_ms = 10'000;  // that a client reads nothing
-  bool log = true;           // a line of JSON on stderr for each request
+  double idle_ms = 60'000;   // timeout of a connection without a request
+  double read_ms = 30'000;   // timeout for receiving a request's head and body
+  double write_ms = 10'000;  // timeout for a client that does not read
+  bool log = true;           // write a line of JSON to stderr for each request
 };
 
 class HttpServer {
  public:
-  // `service` outlives this.
+  // `service` must outlive this.
   HttpServer(Service& service, HttpOptions options);
   ~HttpServer();
 
-  // Takes the address. Returns the port. Errors: kIo.
+  // Binds the address. Returns the port. Errors: kIo.
   [[nodiscard]] Result<int> bind();
   // Serves until stop(); returns when every connection has ended.
   void run();
-  // From another thread: closes the address and the connections that wait for a request. What is
-  // being answered goes on.
+  // Called from another thread: stops listening and closes idle connections. Running requests
+  // continue.
   void stop();
-  // Requests that are being answered.
+  // The number of running requests.
   [[nodiscard]] size_t in_flight() const;
 
  private:

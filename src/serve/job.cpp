@@ -13,7 +13,7 @@ size_t size_of(const Event& event) {
 bool Channel::push(Event&& event) {
   const size_t size = size_of(event);
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (left_) return true;  // nobody misses it
+  if (left_) return true;  // discard it
   if (bytes_ > 0 && bytes_ + size > kMaxBytes) return false;
   bytes_ += size;
   events_.push_back(std::move(event));

@@ -1,6 +1,6 @@
-// One request on its way through the engine, and the channel in which its answer comes back. The
-// engine's thread pushes, the connection's thread pops. The channel holds a bounded number of
-// bytes: an answer waits for a reader that is slow, and ends for one that has gone.
+// A request to the engine, and the channel for its results. The engine's thread pushes events, the
+// connection's thread pops them. The channel holds a bounded number of bytes: generation pauses for
+// a slow reader and ends when the reader has disconnected.
 #pragma once
 
 #include <atomic>
@@ -19,14 +19,14 @@ using session::Token;
 
 struct Event {
   enum class Kind : uint8_t {
-    kStarted,  // the first answer has begun: what could be wrong with the request is not
-    kPiece,
-    kAnswered,  // one answer is whole
-    kDone,      // all are
+    kStarted,   // the first generation has begun, so the request is valid
+    kPiece,     // a token
+    kAnswered,  // one generation is complete
+    kDone,      // all generations are complete
     kFailed,
   };
   Kind kind = Kind::kDone;
-  int32_t index = 0;  // of the answer
+  int32_t index = 0;  // of the generation
   generate::Piece piece{};
   generate::Finish finish = generate::Finish::kNone;
   generate::Counts counts{};
@@ -37,16 +37,16 @@ class Channel {
  public:
   static constexpr size_t kMaxBytes = 256u << 10;
 
-  // False where the platform gave no descriptors.
+  // False if no file descriptors were available.
   [[nodiscard]] bool usable() const { return there_.usable(); }
 
-  // False, and the event stays the caller's, while the channel is full.
+  // False if the channel is full; the caller keeps the event.
   bool push(Event&& event);
-  // False when there is nothing.
+  // False if the channel is empty.
   bool pop(Event* out);
-  // Readable when pop() has something: for poll().
+  // For poll(): readable while the channel has events.
   [[nodiscard]] int descriptor() const { return there_.descriptor(); }
-  // The reader goes.
+  // The reader stops reading: later events are discarded.
   void leave();
   [[nodiscard]] bool left() const { return left_; }
 
@@ -59,16 +59,16 @@ class Channel {
 };
 
 struct Job {
-  // Answers: n for each prompt.
+  // Generation: n outputs for each prompt.
   std::vector<std::vector<Token>> prompts;
   generate::Options options;
   int32_t n = 1;
 
   bool embedding = false;
-  std::vector<Token> tokens;  // of all texts
-  std::vector<int32_t> ends;  // of each
+  std::vector<Token> tokens;  // of all texts, concatenated
+  std::vector<int32_t> ends;  // where each text ends
   embed::Options embed_options;
-  std::vector<float> vectors;  // the answer; the reader's after kDone
+  std::vector<float> vectors;  // [texts][width] results; may be read after kDone
   int32_t width = 0;
 
   double arrived = 0, begun = 0;  // monotonic_ms

@@ -108,37 +108,35 @@ std::string Metrics::text(const Now& now) const {
            std::to_string(key.second) + "\"} " + std::to_string(n) + "\n";
   }
   head("sluice_e2e_request_latency_seconds", "histogram",
-       "From a request's head to its answer's end.", &out);
+       "Time from receiving a request to the end of its response.", &out);
   for (const auto& [route, histogram] : seconds_) {
     histogram.print("sluice_e2e_request_latency_seconds", "path=\"" + route + "\"", &out);
   }
-  head("sluice_time_to_first_token_seconds", "histogram", "From a request to its first token.",
-       &out);
+  head("sluice_time_to_first_token_seconds", "histogram", "Time to first token.", &out);
   first_token_.print("sluice_time_to_first_token_seconds", "", &out);
-  head("sluice_answers_total", "counter", "Answers by how they ended.", &out);
+  head("sluice_answers_total", "counter", "Generations by finish reason.", &out);
   for (const auto& [finish, n] : finishes_) {
     out += "sluice_answers_total{finish=\"" + finish + "\"} " + std::to_string(n) + "\n";
   }
   const char* c = "counter";
   single("sluice_prompt_tokens_total", c, "Prompt tokens computed.", real(prompt_tokens_), &out);
-  single("sluice_prefix_cache_hit_tokens_total", c, "Prompt tokens that a session held.",
+  single("sluice_prefix_cache_hit_tokens_total", c, "Prompt tokens found in the prefix cache.",
          real(cached_tokens_), &out);
   single("sluice_generation_tokens_total", c, "Tokens generated.", real(generated_tokens_), &out);
   single("sluice_prompt_seconds_total", c, "Time spent on prompts.", prompt_seconds_, &out);
-  single("sluice_generate_seconds_total", c, "Time spent on answers.", generate_seconds_, &out);
+  single("sluice_generate_seconds_total", c, "Time spent on generation.", generate_seconds_, &out);
   single("sluice_embedded_texts_total", c, "Texts embedded.", real(embedded_texts_), &out);
   single("sluice_embedded_tokens_total", c, "Tokens embedded.", real(embedded_tokens_), &out);
-  single("sluice_sessions_swapped", "gauge", "Conversations that are in files.",
+  single("sluice_sessions_swapped", "gauge", "Sessions that are swapped out.",
          real(swapped_.conversations), &out);
-  single("sluice_swap_out_bytes_total", c, "Bytes of conversations written to files.",
+  single("sluice_swap_out_bytes_total", c, "Bytes written to swap files.",
          real(swapped_.bytes_written), &out);
-  single("sluice_swap_in_bytes_total", c, "Bytes of conversations read from files.",
-         real(swapped_.bytes_read), &out);
-  single("sluice_forgotten_total", c, "Conversations that a file did not take or give back.",
-         real(forgotten_), &out);
-  single("sluice_requests_waiting", "gauge", "Requests that wait.", real(now.queued), &out);
-  single("sluice_requests_running", "gauge", "Requests that are being computed.", real(now.running),
+  single("sluice_swap_in_bytes_total", c, "Bytes read from swap files.", real(swapped_.bytes_read),
          &out);
+  single("sluice_forgotten_total", c, "Sessions lost because a swap file failed.", real(forgotten_),
+         &out);
+  single("sluice_requests_waiting", "gauge", "Requests that are waiting.", real(now.queued), &out);
+  single("sluice_requests_running", "gauge", "Requests that are running.", real(now.running), &out);
   single("sluice_connections", "gauge", "Open connections.", real(now.connections), &out);
   for (const auto& [name, value] : constants_) {
     single(name.c_str(), "gauge", "Set when the model was loaded.", value, &out);

@@ -1,4 +1,4 @@
-// Counters of a server, in Prometheus' text format.
+// The server's metrics in Prometheus text format.
 #pragma once
 
 #include <array>
@@ -14,17 +14,17 @@ namespace sluice::serve {
 
 class Metrics {
  public:
-  // One request has been answered; `route` is one of the server's own paths.
+  // Counts a finished request. `route` is one of the server's own paths.
   void count_request(const std::string& route, int status, double seconds);
   void count_answer(const generate::Counts& counts, generate::Finish finish, double waited_ms);
   void count_embedding(uint64_t texts, uint64_t tokens);
   struct Swapped {
-    uint64_t conversations = 0;  // that are in files now
+    uint64_t conversations = 0;  // swapped out now
     uint64_t bytes_written = 0, bytes_read = 0;
   };
   void set_swapped(const Swapped& swapped);
-  void count_forgotten();  // a conversation that a file did not take or give back
-  // A value that does not change, such as the memory of a part of the engine.
+  void count_forgotten();  // a conversation was lost because a swap file failed
+  // A constant value, such as the memory of a part of the engine.
   void set_constant(const std::string& name, double value);
 
   struct Now {
@@ -33,7 +33,7 @@ class Metrics {
   [[nodiscard]] std::string text(const Now& now) const;
 
  private:
-  // Seconds; the last bucket has no bound.
+  // Upper bounds of the buckets in seconds; one more bucket has no bound.
   static constexpr std::array<double, 11> kBounds = {.005, .01, .025, .05, .1, .25,
                                                      .5,   1,   2.5,  5,   10};
   struct Histogram {

@@ -1,4 +1,4 @@
-// From JSON to requests.
+// Reads requests from JSON.
 #include "serve/request.h"
 
 #include <charconv>
@@ -10,7 +10,7 @@ namespace {
 
 using generate::Options;
 
-// OpenAI's parameters that cannot change an answer here.
+// Parameters of OpenAI's API that cannot change the output of a local model.
 void ignore_foreign(Fields& fields) {
   fields.ignore({"model", "user", "store", "metadata", "parallel_tool_calls", "service_tier",
                  "safety_identifier", "prompt_cache_key", "prompt_cache_options",
@@ -65,13 +65,14 @@ void read_logit_bias(Fields& fields, sample::Params* out) {
     const auto [rest, bad] = std::from_chars(key.data(), end, token);
     const double bias = value.is_number() ? value.get<double>() : 1e9;
     if (bad != std::errc() || rest != end || bias < -100 || bias > 100) {
-      return fields.fail("logit_bias", "'logit_bias' gives token ids numbers from -100 to 100.");
+      return fields.fail("logit_bias",
+                         "'logit_bias' must map token ids to numbers from -100 to 100.");
     }
     out->logit_bias.emplace_back(token, static_cast<float>(bias));
   }
 }
 
-// What completions and chat have in common.
+// Reads the parameters common to completions and chat.
 void read_shared(Fields& fields, GenerateRequest* out) {
   sample::Params& s = out->options.sampling;
   ignore_foreign(fields);
@@ -98,7 +99,7 @@ void read_shared(Fields& fields, GenerateRequest* out) {
   }
 }
 
-// A list of whole numbers that can be ids.
+// Reads a list of token ids.
 bool read_tokens(const Json& list, std::vector<Token>* out) {
   for (const Json& id : list) {
     const auto* value = id.get_ptr<const Json::number_unsigned_t*>();
@@ -108,7 +109,7 @@ bool read_tokens(const Json& list, std::vector<Token>* out) {
   return !out->empty();
 }
 
-// A text, a list of them, the tokens of one, or a list of such.
+// Reads a text, a list of texts, a list of token ids, or a list of such lists.
 void read_inputs(Fields& fields, const char* key, size_t most, std::vector<Input>* out) {
   const Json* value = fields.take(key);
   const std::string name = "'" + std::string(key) + "'";
@@ -128,7 +129,7 @@ void read_inputs(Fields& fields, const char* key, size_t most, std::vector<Input
   }
   if (value->size() > most) {
     return fields.fail(key, name + " has " + std::to_string(value->size()) + " entries but " +
-                                std::to_string(most) + " is the most.");
+                                std::to_string(most) + " is the maximum.");
   }
   for (const Json& item : *value) {
     Input& one = out->emplace_back();
@@ -177,13 +178,13 @@ void read_messages(Fields& fields, GenerateRequest* out) {
   for (const Json& message : *messages) {
     const auto role = message.is_object() ? message.find("role") : message.end();
     if (!message.is_object() || role == message.end() || !role->is_string()) {
-      return fields.fail("messages", "Each of 'messages' must be an object that has a role.");
+      return fields.fail("messages", "Each of 'messages' must be an object with a role.");
     }
   }
   out->messages = to_text(*messages);
 }
 
-// Calls would have to be read out of what the model writes, which this server does not do.
+// Tool calls would have to be parsed from the model's output, which this server does not do.
 void refuse_tools(Fields& fields) {
   const Json* choice = fields.take("tool_choice");
   const Json* tools = fields.take("tools");
@@ -238,7 +239,7 @@ Problem read_completion(std::string_view body, GenerateRequest* out) {
   const Result<Json> json = parse_body(body);
   if (!json.ok()) return api_error(json.status());
   Fields fields(*json);
-  out->options.max_tokens = 16;  // OpenAI's
+  out->options.max_tokens = 16;  // OpenAI's default
   read_inputs(fields, "prompt", kMaxChoices, &out->prompts);
   read_shared(fields, out);
   fields.read("logprobs", 0, kMaxTopLogprobs, &out->options.logprobs);
@@ -247,7 +248,7 @@ Problem read_completion(std::string_view body, GenerateRequest* out) {
   fields.read("best_of", 1, kMaxChoices, &best_of);
   if (best_of > out->n) fields.fail("best_of", "'best_of' above 'n' is not supported.");
   if (fields.ok() && static_cast<int64_t>(out->prompts.size()) * out->n > kMaxChoices) {
-    fields.fail("n", "A request has at most " + std::to_string(kMaxChoices) + " answers.");
+    fields.fail("n", "A request can have at most " + std::to_string(kMaxChoices) + " choices.");
   }
   return fields.finish();
 }

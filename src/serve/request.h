@@ -1,7 +1,7 @@
-// What clients ask for, in OpenAI's shapes: read from JSON, every value checked, before anything is
-// queued. A parameter that OpenAI does not know is refused by name, as its server does; of those
-// that mean nothing to a local model, the ones that could not change an answer are ignored (user,
-// store, metadata ...), the others refused unless they are switched off (request.cpp lists both).
+// Reads the JSON requests of the OpenAI-compatible API. Every value is checked before a request is
+// queued. An unknown parameter is an error that names it, as with OpenAI. Parameters without
+// meaning for a local model are ignored if they cannot change the output (user, store, metadata
+// ...). Otherwise they are errors unless they are switched off. request.cpp lists both.
 #pragma once
 
 #include <optional>
@@ -18,41 +18,41 @@ namespace sluice::serve {
 
 using session::Token;
 
-inline constexpr int32_t kMaxChoices = 16;      // answers of one request
-inline constexpr int32_t kMaxTopLogprobs = 20;  // OpenAI's
-inline constexpr size_t kMaxInputs = 2048;      // texts of one request for embeddings; OpenAI's
+inline constexpr int32_t kMaxChoices = 16;      // outputs of one request
+inline constexpr int32_t kMaxTopLogprobs = 20;  // as in OpenAI's API
+inline constexpr size_t kMaxInputs = 2048;  // texts of one embeddings request, as in OpenAI's API
 
-// An error as OpenAI's server words it.
+// An error in the format of OpenAI's API.
 struct ApiError {
   int status = 400;
   std::string message{};
-  std::string param{};  // that is at fault; "": none, or several
+  std::string param{};  // the invalid parameter; "": none, or several
   std::string code{};   // "": none
 };
 using Problem = std::optional<ApiError>;
 
-// Of an error of the engine's: the caller's own faults are 400, the others 500.
+// Converts an engine error. The status is 400 for invalid requests, 503 for aborted ones, else 500.
 [[nodiscard]] ApiError api_error(const Status& status);
 
-// A text, or its tokens.
+// A text, or a list of tokens.
 struct Input {
   std::string text{};
-  std::vector<Token> tokens{};  // where there is no text
+  std::vector<Token> tokens{};  // used instead of the text if is_tokens
   bool is_tokens = false;
 };
 
 struct GenerateRequest {
   bool chat = false;
-  generate::Options options;  // of the first answer; the others' seeds count on from its own
+  generate::Options options;  // of the first output; each further output adds 1 to the seed
   int32_t n = 1;
   bool stream = false;
   bool include_usage = false;
 
-  std::vector<Input> prompts;  // completions
+  std::vector<Input> prompts;  // of /v1/completions
 
-  std::string messages, variables;  // chat: JSON texts
+  std::string messages, variables;  // of /v1/chat/completions, as JSON
   bool parse_special_in_content = false;
-  bool inline_reasoning = false;  // <think>…</think> stays in the content
+  bool inline_reasoning = false;  // leave <think>…</think> in the content
 };
 
 struct EmbeddingRequest {
@@ -63,11 +63,11 @@ struct EmbeddingRequest {
 
 struct TokenizeRequest {
   std::string text;
-  bool add_special = true;    // BOS, and EOS, as the vocabulary has them
-  bool parse_special = true;  // control tokens by their texts
+  bool add_special = true;    // add BOS and EOS where the vocabulary wants them
+  bool parse_special = true;  // parse control tokens such as <|im_end|>
 };
 
-// Each reads a body into *out; null, or what is wrong with it.
+// Each reads a request body into *out. Returns an error, or nothing.
 [[nodiscard]] Problem read_completion(std::string_view body, GenerateRequest* out);
 [[nodiscard]] Problem read_chat(std::string_view body, GenerateRequest* out);
 [[nodiscard]] Problem read_embedding(std::string_view body, EmbeddingRequest* out);

@@ -12,7 +12,7 @@ const char* finish_reason(generate::Finish finish) {
   return finish == generate::Finish::kStop ? "stop" : "length";
 }
 
-// What JSON can hold.
+// JSON has no infinity.
 double finite(float logprob) {
   return std::max(static_cast<double>(logprob), -9999.0);
 }
@@ -56,7 +56,7 @@ Json model_json(const std::string& model, int64_t created) {
   return {{"id", model}, {"object", "model"}, {"created", created}, {"owned_by", "sluice"}};
 }
 
-// Little-endian f32, as OpenAI's clients ask for it.
+// Encodes little-endian f32 values, as OpenAI's clients expect.
 std::string base64(std::span<const float> values) {
   constexpr const char* kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -143,7 +143,7 @@ Json ApiResponse::head(bool chunk) const {
   return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
 }
 
-// One token's entry: chat's shape, or that of completions.
+// The logprobs entry of one token, in the format of chat or of completions.
 Json ApiResponse::logprobs_of(Choice& choice, const generate::Piece& piece) const {
   if (request_.options.logprobs < 0) return nullptr;
   Json top = request_.chat ? Json::array() : Json::object();
@@ -170,7 +170,7 @@ Json ApiResponse::logprobs_of(Choice& choice, const generate::Piece& piece) cons
 
 namespace {
 
-// Entries as the choice carries them.
+// The `logprobs` member of a choice. Completions have one list per field instead of one per token.
 Json logprobs_json(bool chat, const Json& entries) {
   if (entries.empty()) return nullptr;
   if (chat) return {{"content", entries}, {"refusal", nullptr}};

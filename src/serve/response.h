@@ -1,5 +1,5 @@
-// What clients get, in OpenAI's shapes: the events of a job become one document, or the chunks of a
-// stream of server-sent events.
+// Writes the responses of the OpenAI-compatible API. The events of a job become one JSON document,
+// or the chunks of a stream of server-sent events.
 #pragma once
 
 #include <cstdint>
@@ -23,30 +23,30 @@ struct Usage {
 [[nodiscard]] std::string models_body(const std::string& model, int64_t created);
 [[nodiscard]] std::string model_body(const std::string& model, int64_t created);
 [[nodiscard]] std::string embeddings_body(const Job& job, const std::string& model, bool base64);
-// A prefix and 24 hexadecimal digits.
+// A random id: a prefix and 24 hexadecimal digits.
 [[nodiscard]] std::string new_id(const char* prefix);
 
-// The last frame of a stream, and one that says that it failed.
+// The last frame of a stream, and the frame for an error.
 inline constexpr std::string_view kStreamEnd = "data: [DONE]\n\n";
 [[nodiscard]] std::string error_frame(const ApiError& error);
 
 class ApiResponse {
  public:
-  // `request` and `tokenizer` outlive this. `opens_reasoning`: the prompt ends with an open
+  // `request` and `tokenizer` must outlive this. `opens_reasoning`: the prompt ends with an open
   // <think>.
   ApiResponse(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer,
               std::string model, bool opens_reasoning);
 
-  // Takes an event of kind kPiece or kAnswered.
+  // Adds an event of kind kPiece or kAnswered.
   void push(const Event& event);
-  // Of a stream: the frames since the last call. The first ones are there before any event.
+  // Streaming: returns the frames since the last call. The first ones exist before any event.
   [[nodiscard]] std::string take_frames();
-  // Of a stream, after all events: the frame with the usage, where it was asked for.
+  // Streaming, after all events: the frame with the usage if it was requested, else "".
   [[nodiscard]] std::string usage_frame() const;
-  // Otherwise, after all events: the whole answer.
+  // Not streaming, after all events: the complete response.
   [[nodiscard]] std::string document() const;
   [[nodiscard]] const Usage& usage() const { return usage_; }
-  // How the last answer ended.
+  // The finish reason of the last choice.
   [[nodiscard]] const char* finish() const { return finish_; }
 
  private:
@@ -54,7 +54,7 @@ class ApiResponse {
     explicit Choice(bool opens_reasoning) : filter(opens_reasoning) {}
     chat::ThinkFilter filter;
     std::string content, thought;
-    Json logprobs = Json::array();  // of tokens; completions: their members as lists
+    Json logprobs = Json::array();  // one entry per token
     size_t points = 0;              // code points of the text before the next token
     std::string finish;
   };

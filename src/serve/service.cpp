@@ -11,8 +11,8 @@ namespace {
 
 using Kind = Event::Kind;
 
-constexpr int64_t kMaxVectorValues = 1 << 21;  // of one request for embeddings
-constexpr size_t kTextPerToken = 32;           // bytes; a longer text fits no context
+constexpr int64_t kMaxVectorValues = 1 << 21;  // values of one embeddings request
+constexpr size_t kTextPerToken = 32;           // bytes; longer texts are refused untokenized
 
 struct Route {
   std::string_view path, method;
@@ -39,7 +39,7 @@ ApiError unavailable(const char* why) {
   return {.status = 503, .message = why, .code = "unavailable"};
 }
 
-// Takes as long whatever the texts have in common.
+// Compares in constant time, so that the key cannot be found by timing.
 bool same(std::string_view a, std::string_view b) {
   unsigned differ = a.size() != b.size();
   for (size_t i = 0; i < a.size(); ++i) {
@@ -56,7 +56,7 @@ uint64_t random_seed() {
 
 }  // namespace
 
-// The reader's side of a job: waits for its events and watches the client.
+// The reader's side of a job: waits for events and watches for a disconnected client.
 struct Service::Exchange {
   Exchange(Worker& w, Client& c, std::shared_ptr<Job> j)
       : worker(w), client(c), job(std::move(j)) {}
@@ -67,7 +67,7 @@ struct Service::Exchange {
     worker.look();
   }
 
-  // The next event; false when the client has gone, or nothing comes any more.
+  // Waits for the next event; false if the client has disconnected or after a timeout.
   bool next(Event* out) {
     while (!job->channel.pop(out)) {
       const double patience = job->deadline + 60'000 - monotonic_ms();
@@ -166,12 +166,12 @@ Reply Service::health() const {
   return reply;
 }
 
-// Encoding takes many times the memory of a text: one that fits no context is not encoded.
+// Refuses texts that cannot fit the context, because tokenizing takes many times a text's size.
 Problem Service::too_long(size_t bytes) const {
   const size_t most = kTextPerToken * static_cast<size_t>(model_.n_ctx) + (64u << 10);
   if (bytes <= most) return {};
   return api_error(
-      error(Code::kPromptTooLong, "the text has %zu bytes but %zu is the most", bytes, most));
+      error(Code::kPromptTooLong, "the text has %zu bytes but %zu is the maximum", bytes, most));
 }
 
 Problem Service::input_tokens(const Input& input, bool parse_special, std::vector<Token>* out) {
@@ -223,11 +223,11 @@ Problem Service::prompt_tokens(GenerateRequest* request, Job* job, bool* opens_r
   return {};
 }
 
-// Queues the job; *reply says why not.
+// Queues the job, or returns an error; sets reply->retry_after if the queue is full.
 Problem Service::submit(const Call& call, const std::shared_ptr<Job>& job, Reply* reply) {
   job->arrived = call.arrived;
   job->deadline = call.arrived + limits_.request_ms;
-  if (!job->channel.usable()) return unavailable("The server has too much to do.");
+  if (!job->channel.usable()) return unavailable("The server has no file descriptors left.");
   switch (worker_.submit(job)) {
     case Worker::Admission::kAdmitted:
       return {};
@@ -238,11 +238,11 @@ Problem Service::submit(const Call& call, const std::shared_ptr<Job>& job, Reply
     case Worker::Admission::kClosed:
       break;
   }
-  return unavailable("The server takes no more requests.");
+  return unavailable("The server accepts no more requests.");
 }
 
 Reply Service::generate(const Call& call, GenerateRequest request, Record* record) {
-  // What streams outlives this call.
+  // A streamed reply outlives this call.
   struct State {
     GenerateRequest request;
     std::unique_ptr<Exchange> exchange;
@@ -277,7 +277,7 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
     record->finish = "aborted";
     return Reply{.status = 499};
   };
-  // Works until the end of the answer; `write` is null where it comes whole.
+  // Runs until the end of the response. `write` is null if it is not streamed.
   const auto work = [state, record](const Reply::Write* write, Problem* bad) -> bool {
     ApiResponse& answer = *state->answer;
     const auto done = [&] {

@@ -1,6 +1,6 @@
-// The server without HTTP: from a request's method, path and body to a reply. Any number of threads
-// call it, one for each connection; they wait here for the engine's thread, and watch their clients
-// meanwhile. Nothing here knows of sockets, but through Client.
+// The server without HTTP: maps a request's method, path and body to a reply. It is called by one
+// thread per connection, which waits for the engine's thread and watches for disconnected clients.
+// Sockets are accessed only through Client.
 #pragma once
 
 #include <atomic>
@@ -20,23 +20,23 @@ namespace sluice::serve {
 
 struct Limits {
   uint64_t max_body = 4u << 20;  // bytes
-  double request_ms = 600'000;   // from a request's arrival to its answer's end
+  double request_ms = 600'000;   // from a request's arrival to the end of its response
 };
 
-// Whoever asked.
+// The client that sent a request.
 class Client {
  public:
   enum class Woken : uint8_t { kReadable, kGone, kTimeout };
   virtual ~Client() = default;
-  // Waits until the descriptor is readable, the client has gone or `timeout_ms` are over.
+  // Waits until the descriptor is readable, the client has disconnected, or the timeout.
   [[nodiscard]] virtual Woken wait(int descriptor, double timeout_ms) = 0;
 };
 
-// A line of the access log; no text of prompts or answers.
+// A line of the access log. Contains no text of prompts or outputs.
 struct Record {
-  std::string route;  // one of the server's paths; "": none of them
+  std::string route;  // one of the server's paths; "": unknown path
   int status = 0;
-  std::string error;  // code
+  std::string error;  // error code
   const char* finish = "";
   Usage usage;
   double queued_ms = 0;
@@ -50,36 +50,36 @@ struct Call {
 };
 
 struct Reply {
-  using Write = std::function<bool(std::string_view)>;  // false: the client has gone
+  using Write = std::function<bool(std::string_view)>;  // false: the client has disconnected
   int status = 200;
   const char* type = "application/json";
   std::string body{};
   int retry_after = 0;     // seconds; 0: none
-  const char* allow = "";  // methods, with 405
-  // Writes a body that comes in parts, to its end; false when it broke off. Null: `body` is all.
+  const char* allow = "";  // allowed methods, with status 405
+  // Writes a streamed body; false if it ended early. Null: `body` is the complete body.
   std::function<bool(const Write&)> stream{};
 };
 
 struct ModelFacts {
   std::string name{};
-  const tokenizer::Tokenizer* tokenizer = nullptr;  // outlives the service
+  const tokenizer::Tokenizer* tokenizer = nullptr;  // must outlive the service
   const chat::Template* chat_template = nullptr;    // null: the model cannot chat
   int32_t n_ctx = 0;
   int64_t n_vocab = 0;
   int32_t width = 0;          // of embeddings
-  bool ngram_drafts = false;  // the plan has room for guesses
+  bool ngram_drafts = false;  // draft by n-gram; the plan must have memory for draft tokens
 };
 
 class Service {
  public:
   Service(Worker& worker, Metrics& metrics, ModelFacts model, Limits limits, std::string api_key);
 
-  // What is wrong with a request before its body is read: the path, the method, the key.
+  // Checks path, method and API key before the body is read. True if *reply is an error.
   [[nodiscard]] bool refuse(const Call& call, Reply* reply, Record* record) const;
-  // Answers. The stream of the reply, if any, adds to *record, which outlives it.
+  // Handles a request. Reply::stream also writes to *record, which must outlive it.
   [[nodiscard]] Reply answer(const Call& call, Record* record);
 
-  // From now on everything is refused: the server ends.
+  // Refuses all new POST requests from now on, for shutdown.
   void close() { closed_ = true; }
   [[nodiscard]] const Limits& limits() const { return limits_; }
   [[nodiscard]] Metrics& metrics() { return metrics_; }
@@ -105,8 +105,8 @@ class Service {
   const Limits limits_;
   const std::string api_key_;
   const int64_t created_;
-  std::mutex
-      texts_;  // one request's text is parsed or encoded at a time: it takes many times its size
+  // Only one request is parsed or tokenized at a time, because that takes many times its size.
+  std::mutex texts_;
   std::atomic<bool> closed_{false};
 };
 

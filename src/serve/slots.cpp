@@ -5,7 +5,8 @@
 namespace sluice::serve {
 namespace {
 
-// When a beginning is worth a copy of another conversation: tokens, and their share of it.
+// A common prefix is worth copying from another conversation if it has at least kMinCopied tokens
+// and at least one kMaxBeside-th of that conversation.
 constexpr int32_t kMinCopied = 16, kMaxBeside = 16;
 
 }  // namespace
@@ -64,10 +65,10 @@ Result<Slots::Slot*> Slots::take(std::span<const Token> prompt) {
     native::Conversation& other = *slot->place_;
     slot = &*empty;
     if (best.prefix >= kMinCopied && best.prefix * kMaxBeside >= held) {
-      static_cast<void>(swap_->copy(other, *slot->place_));  // or it is computed
+      static_cast<void>(swap_->copy(other, *slot->place_));  // on failure it is recomputed
     }
   } else if (lost && slot->place_->swapped() && !cache_hooks_.keep) {
-    native::SessionSwap::clear(*slot->place_);  // not read for a part
+    native::SessionSwap::clear(*slot->place_);  // not worth reading for a short prefix
   }
   const Result<session::Session*> session = enter(*slot);
   if (!session.ok()) return session.status();
@@ -101,7 +102,7 @@ Result<session::Session*> Slots::enter(Slot& slot) {
   return session;
 }
 
-// Of those in the engine that nobody uses.
+// Clears the least recently used free slot that is in memory.
 void Slots::forget_oldest() {
   Slot* oldest = nullptr;
   for (Slot& slot : slots_) {
@@ -127,7 +128,7 @@ void Slots::keep(const Slot& slot) const {
   if (cache_hooks_.keep && slot.place_->position() > 0) cache_hooks_.keep(slot.session());
 }
 
-// Those in the engine give their room to those in files.
+// Saves and clears the slots in memory first, which makes space to swap in the others.
 void Slots::keep_all() {
   if (!cache_hooks_.keep) return;
   for (const bool swapped : {false, true}) {

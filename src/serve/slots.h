@@ -1,7 +1,7 @@
-// The conversations that a server keeps, each in the engine or in a file
-// (native/session_swap.h), and which of them a request goes on from. Used by the engine's thread
-// alone. A prompt is a whole text, so nothing here can lose anything but time: what a file does not
-// take or give back is forgotten, counted and computed again.
+// The server's prefix cache: keeps conversations in memory or in swap files
+// (native/session_swap.h), and chooses the one that a request continues. Used only by the engine's
+// thread. Prompts are always complete, so losing a conversation costs only time: if its swap file
+// fails, it is dropped, counted and recomputed.
 #pragma once
 
 #include <functional>
@@ -18,16 +18,16 @@ namespace sluice::serve {
 
 using session::Token;
 
-// Where prompts outlive the process; called in the engine's thread.
+// Hooks of the on-disk prompt cache. Called in the engine's thread.
 struct PromptCacheHooks {
-  // Makes the session what is known of the prompt, where that is more than it holds.
+  // Restores the session from the cache, if the cache has a longer prefix of the prompt.
   std::function<void(session::Session& session, std::span<const Token> prompt)> recall;
-  std::function<void(const session::Session& session)> keep;  // what would be lost
+  std::function<void(const session::Session& session)> keep;  // saves before it is overwritten
 };
 
 class Slots {
  public:
-  // One conversation. While it is taken it is in the engine, and computed by the scheduler.
+  // One conversation. While taken, it is in memory and in the scheduler.
   class Slot {
    public:
     [[nodiscard]] session::Session& session() const { return *place_->session(); }
@@ -36,41 +36,41 @@ class Slots {
     friend class Slots;
     explicit Slot(std::unique_ptr<native::Conversation> place) : place_(std::move(place)) {}
     std::unique_ptr<native::Conversation> place_;
-    uint64_t used_ = 0;  // number of the answer that used it last
+    uint64_t used_ = 0;  // number of the request that used it last
     bool taken_ = false;
   };
 
-  // All three outlive this. As many are taken at a time as the engine's plan says.
+  // All three must outlive this. At most the plan's `parallel` slots are taken at a time.
   Slots(session::Engine& engine, generate::Scheduler& scheduler, Metrics& metrics);
 
   // --- before start()
   void remember(PromptCacheHooks cache_hooks) { cache_hooks_ = std::move(cache_hooks); }
-  // So many are kept, those beyond what the engine has memory for in files of `directory`. Errors:
-  // SessionSwap::open's.
+  // Keeps this many conversations; those that do not fit in memory are in files in `directory`.
+  // Errors: SessionSwap::open's.
   [[nodiscard]] Status swap_to(const std::string& directory, size_t conversations);
   // Errors: SessionSwap::create's.
   [[nodiscard]] Status start();
 
   [[nodiscard]] bool has_free() const;
-  // The free one that holds most of the prompt; of several the one that was used longest ago. Where
-  // most of what it holds would be lost, one that holds nothing takes its place as long as there is
-  // one, with a copy of what is of use. Only while has_free(). Errors: SessionSwap::enter's.
+  // Takes the free slot with the longest common prefix; of several, the least recently used. If
+  // most of its contents would be lost and there is an empty slot, takes that one instead, with a
+  // copy of the useful part. Call only while has_free(). Errors: SessionSwap::enter's.
   [[nodiscard]] Result<Slot*> take(std::span<const Token> prompt);
   void free(Slot& slot);
-  // How much of a prompt it has in common with what it holds.
+  // Length of the common prefix of the slot and the prompt.
   [[nodiscard]] static size_t prefix(const Slot& slot, std::span<const Token> prompt) {
     return static_cast<size_t>(slot.place_->shared_prefix(prompt));
   }
   void recall(Slot& slot, std::span<const Token> prompt) const;
-  // That one will be taken for the prompt: what it goes on from is read ahead.
+  // Reads ahead the swap file of the slot that take() would choose for this prompt.
   void expect(std::span<const Token> prompt) const;
-  // At the end, where prompts outlive the process; nothing is left.
+  // On shutdown: saves all conversations to the prompt cache and clears them.
   void keep_all();
 
  private:
   struct Match {
     size_t slot = 0;
-    int32_t prefix = -1;  // of the prompt, that it holds; -1: none is free
+    int32_t prefix = -1;  // length of the common prefix; -1: no slot is free
   };
   [[nodiscard]] Match best_match(std::span<const Token> prompt) const;
   [[nodiscard]] Result<session::Session*> enter(Slot& slot);

@@ -11,8 +11,8 @@ namespace {
 using generate::Finish;
 using session::Step;
 
-constexpr double kReaderMs = 10'000;  // that an answer waits for a reader that does not read
-constexpr auto kLookAgain = std::chrono::milliseconds(5);  // for one, where all answers do
+constexpr double kReaderMs = 10'000;  // timeout for a reader that does not read
+constexpr auto kLookAgain = std::chrono::milliseconds(5);  // while all generations wait for readers
 
 int32_t answers_of(const Job& job) {
   return job.embedding ? 0 : static_cast<int32_t>(job.prompts.size()) * job.n;
@@ -41,7 +41,7 @@ Status Worker::start() {
 Worker::Admission Worker::submit(const std::shared_ptr<Job>& job) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (closed_ || !failure_.ok()) return Admission::kClosed;
-  // Those whose readers have gone keep nobody out.
+  // Requests whose readers have disconnected do not count.
   std::erase_if(queue_, [](const auto& queued) { return queued->channel.left(); });
   if (queue_.size() >= max_queued_) return Admission::kFull;
   queue_.push_back(job);
@@ -78,7 +78,7 @@ void Worker::stop() {
   }
   wake_.notify_one();
   if (!thread_.joinable()) return;
-  model_.interrupt();  // where it waits for weights
+  model_.interrupt();  // it may be waiting for weights
   thread_.join();
   slots_.keep_all();
 }
@@ -99,13 +99,13 @@ bool Worker::abandoned(const Job& job) const {
   return stop_ || job.channel.left() || monotonic_ms() > job.deadline;
 }
 
-// Why a request is given up.
+// Why a request is aborted.
 Status Worker::reason() const {
   if (stop_) return error(Code::kAborted, "the server is shutting down");
   return error(Code::kAborted, "the request took longer than this server allows");
 }
 
-// One round: who is gone goes, who waits begins, then a part of a pass.
+// One round: aborts requests without readers, starts waiting requests, then runs a part of a pass.
 Step Worker::step(int32_t max_ops) {
   for (Task& task : tasks_) {
     if (!task.ended && abandoned(*task.job)) give_up(task, reason());
@@ -129,14 +129,14 @@ Step Worker::step(int32_t max_ops) {
   if (tasks_.empty()) return Step::kDone;
   const bool embeds = std::any_of(tasks_.begin(), tasks_.end(),
                                   [](const Task& task) { return task.embedder != nullptr; });
-  if (!changed && !embeds) {  // until somebody reads
+  if (!changed && !embeds) {  // wait for readers
     std::unique_lock<std::mutex> lock(mutex_);
     wake_.wait_for(lock, kLookAgain);
   }
   return Step::kProgress;
 }
 
-// Batches of answers and passes of embeddings take turns.
+// Alternates between batches of generations and embedding passes.
 Step Worker::compute(int32_t max_ops) {
   if (embedding_ != nullptr) return embed(max_ops);
   const Step chosen = scheduler_.choose(max_ops);
@@ -148,11 +148,12 @@ Step Worker::compute(int32_t max_ops) {
   return reached;
 }
 
-// Requests that wait begin in order, as many as there is room for.
+// Starts waiting requests in order, while slots are free.
 void Worker::take_jobs() {
   for (Task& task : tasks_) {
     begin(task);
-    if (!task.ended && task.begun < answers_of(*task.job)) return;  // it comes first
+    if (!task.ended && task.begun < answers_of(*task.job))
+      return;  // it must start completely first
   }
   expect_next();
   while (slots_.has_free()) {
@@ -187,7 +188,8 @@ void Worker::begin(Task& task) {
   }
 }
 
-// False when it has to wait: a prompt that several answers have in common is computed once.
+// Starts the task's next generation. False if it has to wait: a prompt that several generations
+// share is computed once, then copied.
 bool Worker::begin_answer(Task& task) {
   Job& job = *task.job;
   const int32_t index = task.begun, first = index / job.n * job.n;
@@ -208,7 +210,7 @@ bool Worker::begin_answer(Task& task) {
   }
   Slot& slot = **taken;
   if (source != nullptr && Slots::prefix(slot, prompt) + 1 < prompt.size()) {
-    static_cast<void>(slot.session().fork_from(*source));  // otherwise it is computed
+    static_cast<void>(slot.session().fork_from(*source));  // on failure it is recomputed
   } else {
     slots_.recall(slot, prompt);
   }
@@ -272,7 +274,7 @@ void Worker::begin_embedding(Task& task) {
   job.vectors.reserve(job.ends.size() * static_cast<size_t>(job.width));
 }
 
-// The next pass of the first request for embeddings; false when there is none.
+// Begins the next pass of the first embeddings request; false if there is none.
 bool Worker::begin_embedding_pass() {
   for (Task& task : tasks_) {
     if (task.embedder == nullptr) continue;
@@ -307,7 +309,7 @@ Step Worker::embed(int32_t max_ops) {
   return reached == Step::kBlocked ? reached : Step::kProgress;
 }
 
-// Nothing can be generated after texts alone: the session is emptied.
+// Empties the session, because an embedded text cannot be continued.
 void Worker::end_embedding(Task& task) {
   if (embedding_ == &task) embedding_ = nullptr;
   if (task.slot == nullptr) return;
@@ -321,11 +323,11 @@ void Worker::give_up(Task& task, Status why) {
   if (task.failure.ok()) task.failure = std::move(why);
   end_embedding(task);
   for (Answering& a : answers_) {
-    if (a.task == &task) a.generation->cancel();  // its slot is freed in the same round
+    if (a.task == &task) a.generation->cancel();  // step() frees its slot in the same round
   }
 }
 
-// Says the end once there is nothing more to come, and what could not be said before.
+// Emits the last event when the task is complete, and events that did not fit before.
 void Worker::settle(Task& task) {
   const bool over = !task.failure.ok() || task.begun == answers_of(*task.job);
   if (!task.ended && over && task.running == 0 && task.embedder == nullptr) {
@@ -349,7 +351,7 @@ void Worker::tell(Task& task, Event event) {
   task.unread.push_back(std::move(event));
 }
 
-// Hands over what the channel has room for; while something is left, the request's answers wait.
+// Moves unread events to the channel. While some are left, the task's generations are paused.
 void Worker::show(Task& task) {
   while (!task.unread.empty() && task.job->channel.push(std::move(task.unread.front()))) {
     task.unread.pop_front();
@@ -365,7 +367,7 @@ void Worker::show(Task& task) {
   }
 }
 
-// The engine can do no more, or is to end.
+// Ends all requests, after an engine failure or on shutdown.
 void Worker::end_all(const Status& why) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -383,7 +385,7 @@ void Worker::end_all(const Status& why) {
   running_ = 0;
 }
 
-// While there is no room for the next request, what it goes on from is read ahead.
+// While no slot is free for the next request, reads ahead the conversation that it will continue.
 void Worker::expect_next() {
   if (slots_.has_free()) return;
   std::shared_ptr<Job> job;

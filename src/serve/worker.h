@@ -1,8 +1,7 @@
-// The one thread that touches the engine. It takes requests from a bounded queue, in order, and
-// computes the answers of as many at once as the engine was planned for: their passes are one
-// (generate/scheduler.h). Each answer goes to the conversation that holds the longest beginning of
-// its prompt (slots.h), so that it finds its keys and values again; the answer depends neither on
-// that nor on what is computed beside it.
+// The only thread that uses the engine. It takes requests from a bounded queue in order and runs as
+// many in parallel as the engine was planned for, with continuous batching (generate/scheduler.h).
+// Each generation continues the conversation with the longest common prefix (slots.h), so that its
+// KV cache is reused. The output depends neither on that nor on the other requests in the batch.
 #pragma once
 
 #include <atomic>
@@ -26,8 +25,8 @@ class Worker {
  public:
   enum class Admission : uint8_t { kAdmitted, kFull, kClosed };
 
-  // `model`, opened for as many answers at once as EngineOptions::parallel says, and `metrics`
-  // outlive this; from start() on the engine is the worker's alone.
+  // Both must outlive this. `model` was opened with EngineOptions::parallel. From start() on, only
+  // the worker may use the engine.
   Worker(native::Model& model, Metrics& metrics, size_t max_queued);
   ~Worker();
   // --- before start()
@@ -39,34 +38,34 @@ class Worker {
   // Errors: Slots::start's.
   [[nodiscard]] Status start();
 
-  // Takes a request, whose answer comes in its channel.
+  // Queues a request. Its results arrive in its channel.
   [[nodiscard]] Admission submit(const std::shared_ptr<Job>& job);
-  // Has the engine look whether its readers are still there, also where it waits for weights.
+  // Makes the engine's thread check for disconnected readers, even while it waits for weights.
   void look() { model_.wake(); }
-  // Seconds until a request that comes now may find room, as far as the past tells.
+  // Estimated seconds until the queue has space for another request.
   [[nodiscard]] int retry_after() const;
   [[nodiscard]] size_t queued() const;
   [[nodiscard]] size_t running() const { return running_; }
-  // The error that ended all work (a source that cannot be read any more); ok: none did.
+  // The error that ended all work, such as an unreadable model file; ok if there was none.
   [[nodiscard]] Status failure() const;
 
-  // Takes no more requests. What has been taken is answered.
+  // Accepts no more requests; those already queued are completed.
   void close();
-  // Gives up what is queued and under way, and ends the thread.
+  // Aborts queued and running requests, and ends the thread.
   void stop();
 
  private:
   using Slot = Slots::Slot;
-  // A request that is being answered.
+  // A running request.
   struct Task {
     std::shared_ptr<Job> job;
     double start = 0;                // monotonic_ms
-    int32_t begun = 0, running = 0;  // answers
-    bool ended = false;              // its last event is said
+    int32_t begun = 0, running = 0;  // numbers of generations
+    bool ended = false;              // its last event was emitted
     Status failure;
-    std::deque<Event> unread;  // that the channel has no room for
+    std::deque<Event> unread;  // events that do not fit into the channel
     double full_since = 0;
-    Slot* slot = nullptr;  // of embeddings
+    Slot* slot = nullptr;  // for embeddings
     std::unique_ptr<embed::Embedder> embedder;
   };
   struct Answering {
@@ -106,16 +105,16 @@ class Worker {
   Slots slots_;
   std::list<Task> tasks_;
   std::list<Answering> answers_;
-  Task* embedding_ = nullptr;  // whose pass is computed
+  Task* embedding_ = nullptr;  // the task whose embedding pass is running
   bool embedded_last_ = false;
-  const Job* expected_ = nullptr;  // in the queue; its conversation has been read ahead
+  const Job* expected_ = nullptr;  // the queued job whose conversation was read ahead
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::shared_ptr<Job>> queue_;
   bool closed_ = false;
   Status failure_;
-  double mean_ms_ = 0;  // of a request
+  double mean_ms_ = 0;  // running average of a request's time
   std::atomic<bool> stop_{false};
   std::atomic<size_t> running_{0};
   std::thread thread_;

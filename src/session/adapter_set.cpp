@@ -1,4 +1,4 @@
-// Binding by name and shape, and loading.
+// Binds adapters to matrices by name and shape, and loads them.
 #include "session/adapter_set.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ int64_t value_bytes(kernels::Type type) {
   return type == kernels::Type::kF32 ? 4 : 2;
 }
 
-// Mistral's files are llama's; only directories of Hugging Face name it.
+// GGUF files of Mistral say "llama"; only Hugging Face directories say "mistral".
 std::string_view family(std::string_view arch) {
   return arch == "mistral" ? "llama" : arch;
 }
@@ -51,7 +51,7 @@ class AdapterSet::Binder {
       const double by = adapter.scale(pair.rank) * static_cast<double>(factor);
       bound_.scale = static_cast<float>(by);
       if (!std::isfinite(bound_.scale)) {
-        return error(Code::kInvalidArgument, "the adapter's scale is not a number for %s",
+        return error(Code::kInvalidArgument, "the adapter's scale for %s is not a finite number",
                      printable(pair.name).c_str());
       }
       bound_.origin = {source, &pair, 0, 0, 0, false};
@@ -66,7 +66,7 @@ class AdapterSet::Binder {
 
   void finish(AdapterSet* set) {
     if (found_.empty()) return;
-    // By place, each place's in the order in which they came.
+    // Sort by place; terms of one place keep their order.
     set->first_.assign(p_.mats.size() + 2, 0);
     for (const Bound& b : found_) ++set->first_[b.place + 1];
     for (size_t i = 1; i < set->first_.size(); ++i) set->first_[i] += set->first_[i - 1];
@@ -98,7 +98,7 @@ class AdapterSet::Binder {
 
  private:
   struct Bound {
-    size_t place = 0;  // a mat, or the embedding behind them
+    size_t place = 0;  // index of a mat; the number of mats: the embedding
     kernels::Matrix a{}, b{};
     float scale = 0;
     Origin origin;
@@ -108,7 +108,7 @@ class AdapterSet::Binder {
     const std::string& arch = p_.hp.arch;
     if (adapter.hugging_face && hf::row_order(arch) == RowOrder::kUnknown) {
       return error(Code::kUnsupportedArchitecture,
-                   "adapters in PEFT's form are not supported for \"%s\"; as GGUF they are",
+                   "PEFT adapters are not supported for \"%s\"; convert the adapter to GGUF",
                    arch.c_str());
     }
     if (adapter.hugging_face || family(adapter.arch) == family(arch)) return {};
@@ -119,7 +119,7 @@ class AdapterSet::Binder {
 
   Status bad_shape(const Pair& pair, int64_t cols, int64_t rows) const {
     return error(Code::kBadShape,
-                 "the adapter changes %s as if it were [%llu, %llu], but it is [%lld, %lld]",
+                 "the adapter expects %s to be [%llu, %llu], but it is [%lld, %lld]",
                  printable(pair.name).c_str(), static_cast<unsigned long long>(pair.a.ne[0]),
                  static_cast<unsigned long long>(pair.b.ne[1]), static_cast<long long>(cols),
                  static_cast<long long>(rows));
@@ -130,18 +130,19 @@ class AdapterSet::Binder {
     if (bound_.scale != 0) found_.push_back(bound_);
   }
 
-  // The embedding of each token; a head that is the same matrix is left as it is.
+  // Token embeddings. An output head that shares the matrix is not changed.
   Status add_embedding(const Pair& pair) {
     if (p_.embedding < 0) return no_place(pair);
     const model::Mat& m = p_.mats[static_cast<size_t>(p_.embedding)];
     const uint64_t tokens = pair.a.ne[pair.turned ? 0 : 1];
     if (tokens != static_cast<uint64_t>(m.rows) || pair.b.ne[1] != static_cast<uint64_t>(m.cols)) {
-      return error(Code::kBadShape,
-                   "the adapter changes %s of %llu tokens and %llu columns, but it has %lld and "
-                   "%lld",
-                   printable(pair.name).c_str(), static_cast<unsigned long long>(tokens),
-                   static_cast<unsigned long long>(pair.b.ne[1]), static_cast<long long>(m.rows),
-                   static_cast<long long>(m.cols));
+      return error(
+          Code::kBadShape,
+          "the adapter expects %s to have %llu tokens and %llu columns, but it has %lld and "
+          "%lld",
+          printable(pair.name).c_str(), static_cast<unsigned long long>(tokens),
+          static_cast<unsigned long long>(pair.b.ne[1]), static_cast<long long>(m.rows),
+          static_cast<long long>(m.cols));
     }
     bound_.a = matrix(pair.a, false, m.rows, pair.rank);
     bound_.b = matrix(pair.b, true, m.cols, pair.rank);
@@ -149,14 +150,14 @@ class AdapterSet::Binder {
     return {};
   }
 
-  // All matrices that are rows of the pair's tensor: experts, heads, halves.
+  // All matrices that are rows of the pair's tensor: experts, heads, or halves.
   Status add_mats(const adapter::Adapter& adapter, const Pair& pair) {
     const auto named = mats_.find(pair.name);
     std::span<const int32_t> mats;
     if (named != mats_.end()) {
       mats = named->second;
     } else if (pair.name == "output.weight" && p_.head >= 0) {
-      mats = {&p_.head, 1};  // has the embedding's name where they are one
+      mats = {&p_.head, 1};  // named like the embedding if the two are tied
     }
     if (mats.empty()) return no_place(pair);
     for (const int32_t index : mats) {
@@ -181,7 +182,7 @@ class AdapterSet::Binder {
     return {};
   }
 
-  // Queries and keys of an adapter that has them in the other order than the model.
+  // Handles queries and keys whose rows are in another order in the adapter than in the model.
   Status reorder(const adapter::Adapter& adapter, const Pair& pair) {
     const bool rotated =
         pair.name.ends_with(".attn_q.weight") || pair.name.ends_with(".attn_k.weight");
@@ -200,7 +201,7 @@ class AdapterSet::Binder {
 
   static Status no_place(const Pair& pair) {
     return error(Code::kMissingTensor,
-                 "the adapter changes the tensor %s, which is no matrix of this model",
+                 "the adapter changes the tensor %s, which is not a matrix of this model",
                  printable(pair.name).c_str());
   }
 
@@ -216,13 +217,13 @@ Result<AdapterSet> AdapterSet::bind(const model::Program& program, const kernels
   AdapterSet set;
   if (sources.empty()) return set;
   if (!program.skipped.empty() || program.head_clusters.most > 0 || !program.exits.needed.empty()) {
-    return error(
-        Code::kInvalidArgument,
-        "adapters need all layers and the whole head: skip_layers_ratio must be 0, and no token "
-        "may leave early");
+    return error(Code::kInvalidArgument,
+                 "adapters need all layers and the whole output head: set skip_layers_ratio to 0 "
+                 "and turn off "
+                 "early exit and the clustered head");
   }
   if (sources.size() > adapter::kMaxAdapters) {
-    return error(Code::kInvalidArgument, "%zu adapters are more than the %zu that are possible",
+    return error(Code::kInvalidArgument, "%zu adapters given, but at most %zu are supported",
                  sources.size(), adapter::kMaxAdapters);
   }
   Binder binder(program, table);
@@ -256,7 +257,7 @@ class AdapterSet::Loader {
   }
 
  private:
-  // A slice of the tensor to `to`, checked.
+  // Reads a slice of the tensor to `to` and checks that its values are finite.
   Status read(const Origin& from, const gguf::Tensor& t, uint8_t* to) {
     const uint64_t bytes = t.bytes / t.ne[2];
     const std::span<uint8_t> out(to, static_cast<size_t>(bytes));
@@ -264,14 +265,14 @@ class AdapterSet::Loader {
     SLUICE_RETURN_IF_ERROR(sources_[from.source].read(at, out));
     const kernels::Type type = static_cast<kernels::Type>(t.type);
     if (!kernels::all_finite(type, to, static_cast<int64_t>(bytes) / value_bytes(type))) {
-      return error(Code::kBadWeights, "the adapter's pair for %s has a value that is not a number",
+      return error(Code::kBadWeights, "the adapter's pair for %s has a value that is not finite",
                    printable(from.pair->name).c_str());
     }
     sum_.add(out);
     return {};
   }
 
-  // Rows from `first` on of the slice; those of b in the model's order.
+  // Packs rows of the slice from `first` on; rows of b in the model's order.
   Status load_packed(const Origin& from, const gguf::Tensor& t, int64_t first, bool is_b,
                      kernels::Matrix* m) {
     const uint8_t* staged = staging_.as<uint8_t>();
@@ -297,7 +298,7 @@ class AdapterSet::Loader {
     return {};
   }
 
-  // A head's rows are pairs (2i, 2i + 1) in GGUF, halves (i, i + head / 2) in Hugging Face's files.
+  // A head's rows are pairs (2i, 2i + 1) in GGUF, halves (i, i + head / 2) in Hugging Face files.
   static int64_t row_in_file(const Origin& from, int64_t row) {
     const int64_t in_head = row % from.head, half = from.head / 2;
     const int64_t other =
@@ -305,7 +306,7 @@ class AdapterSet::Loader {
     return row - in_head + other;
   }
 
-  // The embedding's a: a row of each token.
+  // The embedding's a: one row per token.
   Status load_rows(const Origin& from, kernels::Matrix* m) {
     const size_t bytes = static_cast<size_t>(from.pair->a.bytes);
     uint8_t* to = to_;

@@ -1,7 +1,7 @@
-// The adapters in use, laid over the model's matrices and held in memory, packed like weights that
-// stay. bind() says from names and shapes alone which matrices they change and what they take, so
-// that the plan can count them; load() reads them. What they add to a product is computed beside
-// the weights in f32, token by token the same to the bit.
+// The LoRA adapters in use, applied to the model's matrices and held in memory, packed like pinned
+// weights. bind() finds from names and shapes alone which matrices they change and how much memory
+// they take, so the plan can count them; load() reads them. Their terms are added in f32 beside the
+// weights. A token's result is bit-identical whatever batch it is in.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,33 @@
 
 namespace sluice::session {
 
-inline constexpr int32_t kLowRankTokens = 32;  // that are multiplied together
+inline constexpr int32_t kLowRankTokens = 32;  // tokens multiplied together
 
 struct AdapterNeeds {
-  uint64_t bytes = 0;    // while they are loaded; a little less afterwards
-  uint64_t scratch = 0;  // of a thread
+  uint64_t bytes = 0;    // while loading; slightly less afterwards
+  uint64_t scratch = 0;  // per thread
 };
 
 class AdapterSet {
  public:
-  // A matrix W gains scale * b a: a [rank][columns], b [rows][rank]. Of the embedding a is
-  // [tokens][rank], not packed.
+  // One adapter's change to a matrix: W + scale * b a, with a [rank][columns] and b [rows][rank].
+  // For the embedding, a is [tokens][rank] and not packed.
   struct Term {
     kernels::Matrix a, b;
     float scale;
   };
 
-  // Sources with a scale of 0 are checked, and then left out. Errors, naming the tensor:
-  // kUnsupportedArchitecture (another family's, or a matrix that takes none), kMissingTensor,
-  // kBadShape, kInvalidArgument (too many of them, a scale that is no number).
+  // Sources with a scale of 0 are checked but not applied. Errors name the tensor:
+  // kUnsupportedArchitecture (made for another family, or not supported for this one),
+  // kMissingTensor, kBadShape, kInvalidArgument (too many adapters, a scale that is not finite).
   [[nodiscard]] static Result<AdapterSet> bind(const model::Program& program,
                                                const kernels::Table& table,
                                                std::span<const adapter::Source> sources);
   [[nodiscard]] AdapterNeeds needs() const { return needs_; }
-  // Of the same sources, once. Errors: theirs, kBadWeights, kOutOfMemory.
+  // Call once, with the sources given to bind(). Errors: read errors, kBadWeights, kOutOfMemory.
   [[nodiscard]] Status load(const kernels::Table& table, std::span<const adapter::Source> sources);
 
-  // In the sources' order.
+  // Terms of a matrix, in the order of the sources.
   [[nodiscard]] std::span<const Term> of_mat(int32_t mat) const {
     if (terms_.empty()) return {};
     const size_t m = static_cast<size_t>(mat);
@@ -51,22 +51,22 @@ class AdapterSet {
     if (terms_.empty()) return {};
     return {terms_.data() + first_[first_.size() - 2], terms_.data() + first_.back()};
   }
-  // Tells loaded sets apart; 0 for none.
+  // A checksum that identifies the loaded set; 0: no adapters.
   [[nodiscard]] uint64_t sum() const { return sum_; }
 
  private:
-  // Where a term's numbers are, until they are loaded.
+  // Where a term's data is until it is loaded.
   struct Origin {
     size_t source = 0;
     const adapter::Pair* pair = nullptr;
-    int64_t slice = 0, first_row = 0;  // of b, in the slice
-    int64_t head = 0;                  // size of heads whose rows are to be reordered; 0: none
-    bool interleaves = false;          // they are, halves into pairs; else pairs into halves
+    int64_t slice = 0, first_row = 0;  // of b, within the slice
+    int64_t head = 0;                  // head size if rows must be reordered; 0: no reordering
+    bool interleaves = false;          // reorder halves into pairs; false: pairs into halves
   };
   class Binder;
   class Loader;
 
-  std::vector<uint32_t> first_;  // by mat, then the embedding, then their end
+  std::vector<uint32_t> first_;  // by mat, then the embedding, then the end
   std::vector<Term> terms_;
   std::vector<Origin> origins_;
   uint64_t held_ = 0, staged_ = 0;

@@ -1,6 +1,6 @@
-// Attention over the cache. Positions are cut at absolute multiples of the same length for every
-// query, and the parts are merged in order: so a row's result depends neither on how many rows are
-// computed together nor on threads, and prefill equals decode to the bit.
+// Attention over the KV cache. Positions are split at the same absolute multiples for every query,
+// and parts are merged in order. So a row's result depends neither on how many rows are computed
+// together nor on threads, and prefill is bit-identical to decode.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace sluice::session {
 using model::AttentionOp;
 using model::Buf;
 
-// A position's vector of one head to its place; in groups, to its copy.
+// Stores one head's key or value at its position; for grouped types, in the f16 ring.
 void CpuExecutor::store_vector(const kv::LayerShape& layer, kernels::KvType type, const float* x,
                                int32_t n, int32_t position, uint8_t* cache, kernels::f16* copies) {
   const int64_t place = position % layer.capacity;
@@ -49,7 +49,7 @@ void CpuExecutor::store_kv(int32_t layer_index, const model::AttentionShape& att
   if (layer.recent > 0) quantize_groups(att);
 }
 
-// The groups whose last position this batch has brought.
+// Quantizes the groups that this batch completes.
 void CpuExecutor::quantize_groups(const model::AttentionShape& att) {
   constexpr int32_t kGroup = kernels::kKvGroup;
   const kv::KvCache& cache = sequence_->cache();
@@ -77,16 +77,16 @@ void CpuExecutor::quantize_groups(const model::AttentionShape& att) {
 
 namespace {
 
-// Whether vectors of this type are kept rotated. Keys of q2 are quantized by channel, where a
-// channel that stands out costs the others nothing.
+// Whether vectors of this type are stored rotated (quantization error shrinks). Keys of q2 are not:
+// they are quantized by channel, where an outlier channel does not affect the others.
 bool rotates(kernels::KvType type, bool keys) {
   return type != kernels::KvType::kF16 && !(keys && type == kernels::KvType::kQ2);
 }
 
 }  // namespace
 
-// A key or a query to where keys are kept, or back: doing it again undoes it. A key that holds its
-// value is rotated in two parts, so that the value is by itself.
+// Rotates a key or query into the space in which keys are stored; applying it twice restores it. A
+// key that contains its value is rotated in two parts, so that the value is rotated separately.
 void CpuExecutor::rotate_key(const model::AttentionShape& att, float* x) {
   if (!rotates(sequence_->cache().layer(att.cache).k_type, true)) return;
   const int32_t inner = att.values_in_keys ? att.dv : att.dk;
@@ -94,7 +94,7 @@ void CpuExecutor::rotate_key(const model::AttentionShape& att, float* x) {
   engine_.table().rotate(x + inner, att.dk - inner);
 }
 
-// Before keys and values are stored: theirs, and the queries', which leaves scores as they are.
+// Rotates keys and values before they are stored, and queries, which leaves scores unchanged.
 void CpuExecutor::rotate_heads(int32_t layer_index, const model::AttentionShape& att) {
   const kv::LayerShape& layer = sequence_->cache().layer(att.cache);
   const bool owned = att.owned_by(layer_index);
@@ -148,7 +148,7 @@ void CpuExecutor::attend(const AttentionOp& op) {
   }
   const int32_t tile = attention_tile_tokens(op.att, engine_.plan().n_batch);
   const int32_t tiles = (rows_ + tile - 1) / tile;
-  // Late tiles see more positions: they are begun first.
+  // Late tiles see more positions, so they start first.
   engine_.pool().parallel_for(n_kv * tiles, [&](int64_t task, int thread) {
     const int32_t first = (tiles - 1 - static_cast<int32_t>(task / n_kv)) * tile;
     attend_tile(op, static_cast<int32_t>(task % n_kv), first, std::min(tile, rows_ - first),
@@ -180,24 +180,24 @@ kernels::AttentionArgs base_args(const kv::KvCache& cache, const AttentionOp& op
 
 namespace {
 
-// From a position of the part that begins at `first` to its place: a ring is whole parts long.
+// Offset from positions of the part that begins at `first` to slots: a ring holds whole parts.
 int32_t part_shift(const kv::KvCache& cache, int32_t layer, int32_t first) {
   return static_cast<int32_t>(cache.place(layer, first)) - first;
 }
 
 }  // namespace
 
-// Press, Smith, Lewis 2021 (https://arxiv.org/abs/2108.12409): a geometric series over the heads;
-// beyond a power of two, every other member of the series that is twice as fine.
+// Press, Smith, Lewis 2021 (https://arxiv.org/abs/2108.12409): a geometric series over the heads.
+// Heads beyond a power of two take every other member of the series with half the step.
 float alibi_slope(const AttentionOp& op, int32_t head) {
   int32_t even = 1;
   while (2 * even <= op.att.heads) even *= 2;
   const double exponent = head < even ? head + 1 : head - even + 0.5;
-  constexpr double kLn2 = 0.693147180559945309417;  // exp, unlike exp2, is there already
+  constexpr double kLn2 = 0.693147180559945309417;  // exp is already linked, exp2 is not
   return static_cast<float>(std::exp(-double{op.alibi} / even * exponent * kLn2));
 }
 
-// Slopes and sinks of the rows of a tile: `rows` query heads after each other from those of `head`.
+// ALiBi slopes and sinks of a tile's rows: `rows` query heads, from those of KV head `head` on.
 void CpuExecutor::row_terms(const AttentionOp& op, int32_t head, int32_t rows, const TileScratch& s,
                             kernels::AttentionArgs& a) const {
   const int32_t group = op.att.group();
@@ -239,9 +239,9 @@ CpuExecutor::Parts CpuExecutor::parts_of(const AttentionOp& op, int32_t position
   return parts;
 }
 
-// What is kept apart for rows [from, rows) of a tile whose row 0 is a query at `position`. Between
-// it and the last positions the query sees nothing, so it is turned back by as many: the keys stay
-// as they are, and no rounding adds up.
+// Attention to the sinks or heavy hitters, for rows [from, rows) of a tile whose row 0 is a query
+// at `position`. Queries are rotated back by the number of evicted positions. The stored keys are
+// not rotated again, so no rounding accumulates.
 void CpuExecutor::attend_first(const AttentionOp& op, int32_t head, const TileScratch& s,
                                int32_t from, int32_t rows, int32_t position,
                                kernels::AttentionArgs a) {
@@ -278,8 +278,8 @@ void CpuExecutor::attend_first(const AttentionOp& op, int32_t head, const TileSc
   engine_.table().attention(a);
 }
 
-// Part `index` of the positions for the one token of a decode pass, the first positions being the
-// last part, into the shared partials: [part][head][dv], then maxima [part][head], then sums.
+// Computes part `index` of the positions for the single token of a decode step; the sinks are the
+// last part. Writes to the shared partials: [part][head][dv], then maxima [part][head], then sums.
 void CpuExecutor::attend_part(const AttentionOp& op, int32_t head, int32_t index, int thread) {
   const int32_t n_head = op.att.heads, group = op.att.group();
   const ComputeBufferShape shape = engine_.plan().working();
@@ -316,11 +316,11 @@ void CpuExecutor::attend_part(const AttentionOp& op, int32_t head, int32_t index
 
 void CpuExecutor::merge_parts(const AttentionOp& op, int32_t head) {
   const int32_t n_head = op.att.heads, dv = op.att.dv;
-  const int32_t most = engine_.plan().working().attention_parts();
+  const int32_t max_parts = engine_.plan().working().attention_parts();
   const int32_t n = parts_of(op, first_).count();
   const float* partials = engine_.working().attention_partials();
-  const float* maxima = partials + static_cast<int64_t>(most) * n_head * dv;
-  const float* sums = maxima + static_cast<int64_t>(most) * n_head;
+  const float* maxima = partials + static_cast<int64_t>(max_parts) * n_head * dv;
+  const float* sums = maxima + static_cast<int64_t>(max_parts) * n_head;
   float max[kMaxSplits + 2], sum[kMaxSplits + 2];
   for (int32_t i = 0; i < n; ++i) {
     max[i] = maxima[i * n_head + head];
@@ -331,15 +331,15 @@ void CpuExecutor::merge_parts(const AttentionOp& op, int32_t head) {
       dv, sink(op, head), buffer(Buf::kAtt) + static_cast<int64_t>(head) * dv);
 }
 
-// Texts beside each other: each is computed as if its keys began the cache, so that a row's result
-// does not depend on what it is packed with.
+// Several inputs in one batch: each is computed as if its keys began the cache, so a row's result
+// does not depend on the other inputs.
 void CpuExecutor::attend_texts(const AttentionOp& op, bool cross) {
   const int32_t n_kv = op.att.kv_heads;
-  const int32_t most = attention_tile_tokens(op.att, engine_.plan().n_batch);
+  const int32_t tile_tokens = attention_tile_tokens(op.att, engine_.plan().n_batch);
   tiles_.clear();
   const auto cut = [&](int32_t text, int32_t length) {
-    for (int32_t first = 0; first < length; first += most) {
-      tiles_.push_back({text, length, first, std::min(most, length - first)});
+    for (int32_t first = 0; first < length; first += tile_tokens) {
+      tiles_.push_back({text, length, first, std::min(tile_tokens, length - first)});
     }
   };
   if (cross) {
@@ -388,7 +388,7 @@ void CpuExecutor::attend_text_tile(const AttentionOp& op, int32_t head, const Te
   }
 }
 
-// `count` tokens from `first` of the batch, all query heads of one KV head.
+// Attention of `count` tokens from `first` of the batch, for all query heads of one KV head.
 void CpuExecutor::attend_tile(const AttentionOp& op, int32_t head, int32_t first, int32_t count,
                               int thread) {
   const int32_t group = op.att.group();
@@ -431,7 +431,7 @@ void CpuExecutor::attend_tile(const AttentionOp& op, int32_t head, int32_t first
   const int32_t last = (first_ + first + count - 1) / length;
   const int32_t split0 = parts_of(op, first_ + first).first;
   for (int32_t split = split0; split <= last; ++split) {
-    // Rows that see this part are contiguous: later tokens see later positions.
+    // Rows that see this part are contiguous, because later tokens see later positions.
     const int32_t shift = part_shift(sequence_->cache(), op.att.cache, split * length);
     int32_t r0 = rows, r1 = 0;
     for (int32_t r = 0; r < rows; ++r) {
@@ -459,7 +459,7 @@ void CpuExecutor::attend_tile(const AttentionOp& op, int32_t head, int32_t first
     a.partial_sum = s.sum + row;
     engine_.table().attention(a);
   }
-  // The first positions are the part behind the last one, of the rows that see them apart.
+  // The sinks are the part after the last one, for the rows that see them separately.
   int32_t apart = 0;
   while (apart < rows && parts_of(op, first_ + first + apart / group).kept == 0) ++apart;
   if (apart < rows) {

@@ -1,4 +1,4 @@
-// Who comes into a batch, and how much of each.
+// Chooses the sessions of each batch, and how many tokens of each.
 #include "session/batcher.h"
 
 #include <algorithm>
@@ -10,15 +10,15 @@ namespace sluice::session {
 namespace {
 
 constexpr int32_t kFirstBeside = 32, kMinBeside = 4;
-constexpr double kPace = 3;  // times as long as without prompts a batch may take with them
+constexpr double kPace = 3;  // a batch may take this many times as long with prompts as without
 
 }  // namespace
 
 Batcher::Batcher(Engine& engine) : engine_(engine), beside_(kFirstBeside) {
-  const size_t most = static_cast<size_t>(engine.plan().parallel);
-  members_.reserve(most);
-  taken_.reserve(most);
-  parts_.reserve(most);
+  const size_t n = static_cast<size_t>(engine.plan().parallel);
+  members_.reserve(n);
+  taken_.reserve(n);
+  parts_.reserve(n);
 }
 
 Batcher::~Batcher() {
@@ -34,10 +34,10 @@ Status Batcher::add(Session& session) {
   if (session.batcher_ == this) return {};
   if (session.busy() || session.batcher_ != nullptr || !takes(engine_) ||
       &session.engine() != &engine_) {
-    return error(Code::kInvalidArgument, "the session cannot be computed with others now");
+    return error(Code::kInvalidArgument, "this session cannot be added to a batch now");
   }
   if (members_.size() == static_cast<size_t>(engine_.plan().parallel)) {
-    return error(Code::kInvalidArgument, "the engine was planned for %d sessions in one pass",
+    return error(Code::kInvalidArgument, "the engine was loaded for %d parallel sessions",
                  engine_.plan().parallel);
   }
   members_.push_back(&session);
@@ -75,11 +75,12 @@ bool Batcher::is_short(const Session& session) const {
   return session.pass_end_ - session.position() <= engine_.plan().draft_batch;
 }
 
-// Takes the session's next tokens, `most` of them. The rows of several logits come of one batch.
-bool Batcher::take(Session& session, int32_t most, Room* room) {
+// Takes the session's next tokens, at most `max_tokens`. Several rows of logits must come from one
+// batch.
+bool Batcher::take(Session& session, int32_t max_tokens, Room* room) {
   const int32_t left = session.pass_end_ - session.position();
   const int32_t rows = session.spec_.n_rows;
-  int32_t n = std::min({left, most, room->tokens, session.sequence_.tokens_until_eviction()});
+  int32_t n = std::min({left, max_tokens, room->tokens, session.sequence_.tokens_until_eviction()});
   if (n == left && rows > room->rows) n = rows > 1 ? 0 : left - 1;
   if (n < left && rows > 1) n = 0;
   if (n <= 0) return false;
@@ -93,7 +94,8 @@ bool Batcher::take(Session& session, int32_t most, Room* room) {
   return true;
 }
 
-// Each in turn is the first and finds room; then short passes; long ones get what is left.
+// Sessions take turns at being first, which guarantees a place. Short passes come next; long passes
+// get the remaining tokens.
 bool Batcher::begin() {
   parts_.clear();
   taken_.clear();
@@ -125,7 +127,7 @@ bool Batcher::begin() {
   for (const bool brief : {true, true, false}) {
     for (size_t i = 0; i < n && taken_.size() < max_parts; ++i) {
       Session& s = *members_[(turn_ + i) % n];
-      const bool first = taken_.empty();  // whatever its length
+      const bool first = taken_.empty();  // of any length
       if (ready(s) && !is_taken(&s) && (first || is_short(s) == brief)) try_take(s);
     }
   }
@@ -144,7 +146,7 @@ bool Batcher::begin() {
 
 Step Batcher::step(int32_t max_ops) {
   if (!engine_.failure().ok()) fail(engine_.failure());
-  if (under_way_ && tokens_ > engine_.plan().n_batch) {  // the buffers of a smaller plan
+  if (under_way_ && tokens_ > engine_.plan().n_batch) {  // the plan became smaller
     engine_.executor().abandon();
     end();
   }
@@ -189,7 +191,7 @@ void Batcher::commit() {
   end();
 }
 
-// Learns how much of prompts the answers' pace bears.
+// Adjusts how many prompt tokens a batch may take without slowing decode steps too much.
 void Batcher::note(double ms) {
   engine_.costs().note(tokens_, ms);
   if (prompts_ == 0) answers_ms_ = answers_ms_ == 0 ? ms : answers_ms_ + (ms - answers_ms_) / 4;

@@ -1,5 +1,5 @@
-// Rows of a head in file layout are gathered, a group at a time, for the kernel that packs such
-// groups on the way when weights stream, so that a logit has the bits that the whole product gives.
+// Rows of a head in the file's layout are gathered a row group at a time for the kernel that packs
+// streamed weights on the fly. A logit is then bit-identical to that of the whole multiplication.
 #include "session/clustered_head.h"
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 namespace sluice::session {
 namespace {
 
-constexpr int32_t kFurther = 8;  // clusters that are looked at together once the first are done
-// Of a vector's length: what rounding it to 8 bits may change, half of a 120th of the largest of 32
-// values at each of them.
+constexpr int32_t kFurther = 8;  // clusters added at a time after the first ones
+// Error bound of rounding a vector to 8 bits, as a fraction of its length: half of a 120th of the
+// largest of 32 values, at each of them.
 constexpr double kRounding = 0.024;
-constexpr double kSums = 1e-4;  // and what f32 sums may
+constexpr double kSums = 1e-4;  // error bound of f32 sums
 
 size_t kernel_scratch(const model::Mat& head, const kernels::Table& table) {
   return round_up_to_line(std::max(table.matmul_scratch(head.type, head.cols),
@@ -82,7 +82,7 @@ void ClusteredHead::begin_row(const Row& row) {
   while (n_taken_ < clusters().most) take(promises_.data());
 }
 
-// What is no number is below nothing, so that all tokens are multiplied then.
+// A NaN compares as not below best_, so all tokens are multiplied then.
 bool ClusteredHead::any_open() const {
   for (size_t i = 0; i < static_cast<size_t>(clusters().n()); ++i) {
     if (!chosen_[i] && !(bounds_[i] < best_)) return true;
@@ -100,23 +100,23 @@ void ClusteredHead::finish_row(const Row& row) {
   HeadCounts& counts = engine_.head_counts();
   ++counts.rows;
   if (!any_open()) ++counts.known;
-  // No logit is above what is known.
-  const float most = std::nextafter(best_, -HUGE_VALF);
+  // Estimated logits stay below the largest computed one.
+  const float limit = std::nextafter(best_, -HUGE_VALF);
   for (int32_t i = 0; i < c.n(); ++i) {
     const auto at = static_cast<size_t>(i);
     if (chosen_[at]) {
       counts.products += static_cast<uint64_t>(c.first[at + 1] - c.first[at]);
       continue;
     }
-    const float logit = std::min(most, cluster_logits_[at]);
+    const float logit = std::min(limit, cluster_logits_[at]);
     for (int32_t k = c.first[at]; k < c.first[at + 1]; ++k) {
       row.logits[c.tokens[static_cast<size_t>(k)]] = logit;
     }
   }
 }
 
-// What each centre would have for a logit; what to expect of its cluster's tokens and of the best
-// of them, and what none is above.
+// Computes each cluster's score (the logit of its centre), the expected logit of its tokens, the
+// expected largest one, and an upper bound.
 void ClusteredHead::score(const Row& row) {
   const model::HeadClusters& c = clusters();
   const kernels::Table& table = engine_.table();
@@ -142,8 +142,8 @@ void ClusteredHead::score(const Row& row) {
   for (int32_t i = 0; i < c.n(); ++i) {
     const auto at = static_cast<size_t>(i);
     const double radius = c.radii[at], centre = c.lengths[at];
-    // A product with vectors spread so far in all directions is a normal variable, whose exp has
-    // this mean.
+    // The product with a vector at distance `radius` in a random direction is normally distributed;
+    // this is the logarithm of the mean of its exp.
     const double spread = static_cast<double>(row.scale) * length * radius;
     cluster_logits_[at] =
         scores_[at] + static_cast<float>(spread * spread / (2 * static_cast<double>(m.cols)));

@@ -1,6 +1,6 @@
-// Logits of a part of the vocabulary (model/head_clusters.h). What a row gets depends on that row
-// alone: not on others beside it, nor on whether its products are computed apart, where all of the
-// head is in memory, or were all computed because it streams.
+// Computes logits for only some clusters of the vocabulary (model/head_clusters.h). A row's result
+// depends on that row alone: not on other rows in the batch, nor on whether the chosen clusters are
+// multiplied separately (the head is in memory) or the whole head is (it streams).
 #pragma once
 
 #include <array>
@@ -14,35 +14,36 @@ namespace sluice::session {
 
 class ClusteredHead {
  public:
-  static constexpr int32_t kMaxRowsApart = 4;  // more share what packing the whole head costs
+  // With more rows, sharing the cost of packing the whole head is faster.
+  static constexpr int32_t kMaxRowsApart = 4;
 
   explicit ClusteredHead(Engine& engine) : engine_(engine) {
     if constexpr (model::kHeadInOrder) reserve();
   }
 
-  // What a thread needs.
+  // Bytes of scratch per thread.
   [[nodiscard]] static uint64_t scratch_bytes(const model::Program& program,
                                               const kernels::Table& table);
   [[nodiscard]] bool on() const { return clusters().most > 0; }
-  // Whether the chosen products of so many rows are to be computed apart: the weights are there,
-  // and there are fewer products than the whole head's.
+  // Whether to multiply only the chosen clusters of so many rows: the weights are in memory, and
+  // that is less work than the whole head.
   [[nodiscard]] bool apart(int32_t rows) const;
-  // The rows of op.out from those of op.in. With `known` op.out has all products already.
+  // Computes the rows of op.out from those of op.in. `known`: op.out already has all logits.
   void run(const model::Op& op, int32_t rows, bool known);
 
-  // --- where the head lies in the order of its clusters, natively ---
-  [[nodiscard]] bool in_order(int32_t rows) const;  // and so few rows are computed apart
-  // The rows of op.out from those of op.in, from where the last call stopped unless it `begins`;
-  // what is not in memory is asked for, of the head no more than the clusters that are chosen.
+  // --- a head whose rows are in the order of its clusters; native builds only ---
+  [[nodiscard]] bool in_order(int32_t rows) const;  // and so few rows that clusters are chosen
+  // Computes the rows of op.out from those of op.in, resuming where the last call stopped unless it
+  // `begins`. Missing weights are requested, but only those of the chosen clusters.
   [[nodiscard]] WeightStream::Run run_in_order(const model::Op& op, int32_t rows, bool begins,
                                                WeightStream* feed);
-  // Asks for the units of products that are still to come.
+  // Requests the units of the remaining matrix multiplications.
   void demand(std::span<const Product> products, const WeightStream& feed);
-  // Takes the logits of whole products, which are by cluster, to their tokens.
+  // Reorders logits of a whole multiplication from cluster order to token order.
   void settle_order(const model::Op& op, int32_t rows);
 
  private:
-  // A row that is computed.
+  // One row of the computation.
   struct Row {
     const float* x;
     float* logits;
@@ -60,18 +61,18 @@ class ClusteredHead {
   void reserve();
   void choose_parts(const Row& row, int32_t from);
   void run_row(const Row& row);
-  // Chooses the clusters that promise most.
+  // Chooses the most promising clusters.
   void begin_row(const Row& row);
-  // Whether a cluster that is left may have the largest logit.
+  // Whether a cluster that was not chosen may contain the largest logit.
   [[nodiscard]] bool any_open() const;
-  // Has further ones chosen.
+  // Chooses further clusters.
   void take_further();
-  // What is not multiplied gets what is to be expected of it.
+  // Gives tokens that are not multiplied the expected logit of their cluster.
   void finish_row(const Row& row);
   void score(const Row& row);
-  // Takes the cluster with the greatest of these values, of those that are not taken yet.
+  // Chooses the cluster with the greatest value among those not yet chosen.
   void take(const float* values);
-  // Multiplies the tokens of clusters taken_[from] on; the largest logit of all so far.
+  // Multiplies the tokens of clusters taken_[from] on and updates the largest logit so far.
   void multiply(const Row& row, int32_t from);
   void multiply_group(const Row& row, const int32_t* tokens, int32_t n, int thread) const;
 
@@ -79,10 +80,10 @@ class ClusteredHead {
   std::array<float, model::kMaxClusters> scores_{}, cluster_logits_{}, promises_{}, bounds_{};
   std::array<bool, model::kMaxClusters> chosen_{};
   std::array<int32_t, model::kMaxClusters> taken_{};
-  std::array<int64_t, model::kMaxClusters + 1> groups_{};  // before each of the taken ones
+  std::array<int64_t, model::kMaxClusters + 1> groups_{};  // row groups before each chosen cluster
   int32_t n_taken_ = 0;
   float best_ = 0;
-  // Of a head in order: the row under way, what of it is multiplied, and its logits by place.
+  // For a head in cluster order: the current row, its multiplications, and its logits by cluster.
   struct InOrder {
     int32_t row = 0, from = 0;
     bool chosen = false;

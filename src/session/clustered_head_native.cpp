@@ -1,5 +1,5 @@
-// A head whose file has it by cluster: products of runs of its rows, which the weight feed finds in
-// memory, waits for or reads itself.
+// A head whose file stores rows in cluster order: multiplies runs of rows, which the weight stream
+// finds in memory, waits for, or reads directly.
 #include <algorithm>
 
 #include "session/clustered_head.h"
@@ -23,7 +23,7 @@ void ClusteredHead::demand(std::span<const Product> products, const WeightStream
   engine_.poll();
 }
 
-// Runs of rows of the clusters taken_[from] on, as they lie.
+// The rows of clusters taken_[from] on, merged into runs in file order.
 void ClusteredHead::choose_parts(const Row& row, int32_t from) {
   const model::HeadClusters& c = clusters();
   const auto taken = taken_.begin() + from, end = taken_.begin() + n_taken_;

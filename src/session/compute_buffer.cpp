@@ -1,4 +1,4 @@
-// The layout, and the sizes that follow from it.
+// Lays out the compute buffer and computes its sizes.
 #include "session/compute_buffer.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ uint64_t thread_scratch(const Program& p, const kernels::Table& table,
   return round_up_to_line(static_cast<size_t>(bytes)) + kAlignment;
 }
 
-// Of one token: the widest product, or all heads of one where each has a matrix of its own.
+// Bytes per token: the widest multiplication, or all heads of one if each has its own matrix.
 uint64_t q8_bytes(const Program& p, const kernels::Table& table) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < p.mats.size(); ++i) {
@@ -62,15 +62,15 @@ uint64_t q8_bytes(const Program& p, const kernels::Table& table) {
   return bytes;
 }
 
-// Of one split of the positions: an output of each head, its maximum and its sum.
+// Floats per part of the positions: for each head an output, a maximum and a sum.
 uint64_t partial_floats(const Program& p) {
-  int64_t most = 0;
+  int64_t max = 0;
   for (const model::Op& op : p.ops) {
     if (const auto* attention = op.get<model::AttentionOp>()) {
-      most = std::max(most, int64_t{attention->att.heads} * (attention->att.dv + 2));
+      max = std::max(max, int64_t{attention->att.heads} * (attention->att.dv + 2));
     }
   }
-  return static_cast<uint64_t>(most);
+  return static_cast<uint64_t>(max);
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ PickScratch::PickScratch(Carver carve, const kernels::Table& table, int32_t grou
   unit = carve.take<kernels::f16>(kChunk * kChunk);
   weights = carve.take<float>(n * all);
   turned = carve.take<float>(n * static_cast<uint64_t>(widest));
-  const uint64_t chunks = all / 32;  // they are no shorter
+  const uint64_t chunks = all / 32;  // a chunk has at least 32
   max = carve.take<float>(n * chunks);
   sum = carve.take<float>(n * chunks);
   begin = carve.take<int32_t>(n);
@@ -129,7 +129,7 @@ ComputeBuffer::Places ComputeBuffer::lay_out(Carver& carve, const Program& p,
   Places at;
   const uint64_t n_batch = static_cast<uint64_t>(shape.n_batch);
   for (size_t b = 0; b < model::kBufCount; ++b) {
-    if (b == static_cast<size_t>(Buf::kLogits)) continue;  // has memory of its own
+    if (b == static_cast<size_t>(Buf::kLogits)) continue;  // allocated separately
     at.buffers[b] = carve.take<float>(n_batch * static_cast<uint64_t>(p.width[b]));
   }
   at.q8 = carve.take<uint8_t>(n_batch * q8_bytes(p, table));

@@ -1,4 +1,4 @@
-// Stepping through the program.
+// Steps through the program of operations.
 #include "session/cpu_executor.h"
 
 namespace sluice::session {
@@ -47,7 +47,7 @@ void CpuExecutor::enter(const Lane& lane) {
   token_ = lane.token;
 }
 
-// The batch from its first operation on: when it begins, and when what it has computed is lost.
+// (Re)starts the batch at its first operation: when it begins, and when its results are lost.
 void CpuExecutor::restart() {
   int32_t row = 0;
   for (Lane& lane : lanes_) {
@@ -64,7 +64,7 @@ void CpuExecutor::restart() {
   cursor_ = {};
   feed_.restart();
   if constexpr (model::kEarlyExit) exits_.begin(batch_, !spec_.encode && !spec_.embed);
-  // What a batch that was given up had asked for would keep its slots from what comes first.
+  // Drop the demands of an abandoned batch, which would keep slots from the first operations.
   engine_.residency().set_demand({});
   replans_seen_ = engine_.replans();
   if constexpr (kPartialForward) enter_part();
@@ -85,7 +85,7 @@ void CpuExecutor::next_op() {
   }
 }
 
-// Goes on to what the rows need, now that an operation of the layer is done.
+// Early exit: advances to the next operation that the remaining rows need.
 void CpuExecutor::skip_layer(int32_t layer) {
   const std::vector<model::Op>& ops = engine_.program().ops;
   const auto skip = [this] {
@@ -106,17 +106,17 @@ Step CpuExecutor::step(int32_t* max_ops) {
     if (!ops[pc_].is<model::EmbedOp>()) row_feed_.request();
     observe_before(ops[pc_]);
     const bool ran = run_op(ops[pc_]);
-    if (!engine_.failure().ok()) {  // of weights that it has met
+    if (!engine_.failure().ok()) {  // found bad weights
       active_ = false;
       failure_ = engine_.failure();
       return Step::kFailed;
     }
     if (!ran) {
-      if (read_failed_) {  // what the batch has computed is incomplete
+      if (read_failed_) {  // the batch's results are incomplete
         restart();
         continue;
       }
-      // Something may have arrived since the last look.
+      // Something may have arrived in the meantime.
       if (engine_.poll() || engine_.help_reading()) continue;
       return Step::kBlocked;
     }
@@ -138,7 +138,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
   return Step::kProgress;
 }
 
-// What follows any pass of an encoder and a decoder are the decoder's weights.
+// After any pass of an encoder-decoder model, the decoder's weights are needed next.
 void CpuExecutor::expect_decoder() {
   const model::Program& p = engine_.program();
   size_t op = static_cast<size_t>(p.decoder);

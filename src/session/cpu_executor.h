@@ -1,6 +1,6 @@
-// The program of operations on the CPU: one function for each kind of operation over the rows of
-// the batch. An operation that needs weights remembers how far it came and is resumed there;
-// nothing blocks and nothing is allocated per token.
+// Runs the program of operations on the CPU: one function per kind of operation, over the rows of
+// the batch. An operation that needs weights records its progress and resumes there; nothing blocks
+// and nothing is allocated per token.
 #pragma once
 
 #include <algorithm>
@@ -14,23 +14,23 @@
 
 namespace sluice::session {
 
-// The first position that a query sees.
+// The first position that a query sees through its window.
 [[nodiscard]] inline int32_t window_begin(const model::AttentionOp& op, int32_t position) {
   if (op.window == 0) return 0;
   if (op.chunked) return position / op.window * op.window;
   return std::max(0, op.att.causal ? position + 1 - op.window : position - op.window / 2);
 }
-// One past the last that it sees, in a text of `length` tokens.
+// One past the last position that it sees, in an input of `length` tokens.
 [[nodiscard]] inline int32_t window_end(const model::AttentionOp& op, int32_t position,
                                         int32_t length) {
   if (op.att.causal) return position + 1;
   return op.window == 0 ? length : std::min(length, position + op.window / 2 + 1);
 }
 
-// What ALiBi takes from a head's scores for each position between a key and its query.
+// ALiBi's slope: subtracted from a head's scores per position between key and query.
 [[nodiscard]] float alibi_slope(const model::AttentionOp& op, int32_t head);
 
-// Of all that one head of keys and values gives to an attention, over all of its positions.
+// Attention arguments of one KV head, over all of its positions.
 [[nodiscard]] kernels::AttentionArgs base_args(const kv::KvCache& cache,
                                                const model::AttentionOp& op, int32_t head);
 
@@ -48,11 +48,11 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] std::span<float> logits(int32_t row) const override;
   [[nodiscard]] std::span<float> embedding(int32_t i) const override;
   [[nodiscard]] int32_t layer() const override;
-  // The operation that is next.
+  // The next operation.
   [[nodiscard]] size_t at() const { return pc_; }
-  // Of the batch that has begun, what comes before `op` is done: its rows of kX are there.
+  // Continues a batch that has begun at `op`: everything before is done, its rows of kX are set.
   void go_on_at(size_t op) { pc_ = op; }
-  // Asks for the weights of the operation that is next, whose layer is out of turn.
+  // Requests the weights of the next operation, whose layer is not in the streaming order.
   void demand_weights();
   void observe(Observer observer) override { observer_ = std::move(observer); }
   void watch_products(ProductWatch watch) override { watch_ = watch; }
@@ -64,12 +64,12 @@ class CpuExecutor final : public Executor {
     int32_t phase = 0;  // of an expert
   };
 
-  // The rows of one sequence among those that go on.
+  // One sequence's rows among the current rows.
   struct Lane {
-    BatchPart part;             // without a sequence: dropped, its rows mean nothing
-    int32_t row = 0, rows = 0;  // from which of them on, and how many
-    int32_t first = 0;          // position of the first
-    int32_t token = 0;          // its number among the batch's tokens
+    BatchPart part;             // null sequence: dropped, its rows are meaningless
+    int32_t row = 0, rows = 0;  // its first row, and how many
+    int32_t first = 0;          // position of its first row
+    int32_t token = 0;          // index of its first token in the batch
   };
 
   void restart();
@@ -122,20 +122,20 @@ class CpuExecutor final : public Executor {
   template <typename Body>
   void through_checkpoints(const model::Op& op, int64_t at, int64_t rows, int64_t ld,
                            int64_t columns, Body&& body);
-  // Columns of the rows from `first` on, `more` behind the place; null where there is no place.
+  // Columns of the rows from `first` on, `more` after the place; null if there is no place.
   [[nodiscard]] kernels::TokenRows rows_at(const model::Place& place, int64_t more,
                                            int32_t first) const;
   [[nodiscard]] float* row_at(model::Buf buf, int64_t col, int32_t t) const;
-  void op_select();  // leaves no rows when this batch ends here
+  void op_select();  // leaves no rows if the batch ends here
   void op_vectors(const model::Op& op);
   void op_temperature(const model::Op& op);
   [[nodiscard]] bool op_rows(const model::Op& op);
   [[nodiscard]] bool op_head_matmul(const model::Op& op);
   void op_pool(const model::Op& op);
   [[nodiscard]] const model::Tail& tail() const;
-  [[nodiscard]] size_t after(size_t pc) const;  // the next operation; past the last: the end
+  [[nodiscard]] size_t after(size_t pc) const;  // the next operation; after the last: the end
 
-  // n values at `gate`, in place, from them and, where the kind is gated, the n after them.
+  // Activates n values at `gate` in place. Gated kinds multiply by the n values after them.
   void activate(model::Activation act, float* gate, int64_t n,
                 const kernels::Xielu* xielu = nullptr);
   void quantize(const float* x, int64_t ld, int64_t cols, int32_t n_tokens, uint8_t* out);
@@ -150,8 +150,8 @@ class CpuExecutor final : public Executor {
   void attend(const model::AttentionOp& op);
   void attend_tile(const model::AttentionOp& op, int32_t head, int32_t first, int32_t count,
                    int thread);
-  // What the query at a position sees: positions from `begin` on, in parts that begin at multiples
-  // of `length`, and `kept` first ones apart.
+  // Positions that one query sees: from `begin` on, in parts that begin at multiples of `length`,
+  // plus `kept` positions outside the ring (sinks or heavy hitters).
   struct Parts {
     int32_t begin, length, first, last, kept;
     [[nodiscard]] int32_t count() const { return last + 1 - first + (kept > 0 ? 1 : 0); }
@@ -173,10 +173,10 @@ class CpuExecutor final : public Executor {
   void attend_part(const model::AttentionOp& op, int32_t head, int32_t index, int thread);
   void merge_parts(const model::AttentionOp& op, int32_t head);
   struct TextTile {
-    int32_t text, length;  // the text's first row, its tokens
-    int32_t first, count;  // the tile's, in the text
+    int32_t text, length;  // the input's first row, and its tokens
+    int32_t first, count;  // the tile's tokens within the input
   };
-  // `cross`: all rows are of one text, and see the source instead of it.
+  // `cross`: cross-attention; all rows are of one decoder input and see the encoder's output.
   void attend_texts(const model::AttentionOp& op, bool cross);
   void attend_text_tile(const model::AttentionOp& op, int32_t head, const TextTile& tile,
                         bool cross, int thread);
@@ -197,7 +197,7 @@ class CpuExecutor final : public Executor {
   void unweighted_norm(const model::Op& op);
   void observe_attention(int32_t layer, const model::AttentionOp& op);
 
-  // Calls body() for each sequence of the batch: meanwhile the executor's rows are that one's.
+  // Calls body() for each sequence of the batch, with the executor's rows set to its rows.
   template <typename Body>
   void for_lanes(Body&& body) {
     if (lanes_.size() == 1) return body();
@@ -211,13 +211,13 @@ class CpuExecutor final : public Executor {
     rows_ = all;
   }
 
-  // The first position that a query of the sequence sees: an answer does not attend to its source.
+  // The first position that a query sees: a decoder's tokens do not attend to the encoder's input.
   [[nodiscard]] int32_t seen_from(const model::AttentionOp& op, int32_t position) const {
     return std::max(sequence_->source(), window_begin(op, position));
   }
-  // The position of row t, in its own text.
+  // The position of row t within its own input.
   [[nodiscard]] int32_t position_of(int32_t t) const;
-  // Calls body(first row, tokens) for each text of the batch.
+  // Calls body(first row, tokens) for each input of the batch.
   template <typename Body>
   void for_texts(Body&& body) const {
     int32_t first = 0;
@@ -230,10 +230,10 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] float* buffer(model::Buf b) const {
     return engine_.working().buffer(b) + row_ * engine_.width(b);
   }
-  // Runs body(row) for each row of the batch, over threads when there are enough rows.
+  // Runs body(row) for each row of the batch, on several threads if there are enough rows.
   template <typename Body>
   void for_rows(int32_t n, Body&& body) {
-    constexpr int32_t kRowsForThreads = 4;  // below this a region costs more than it saves
+    constexpr int32_t kRowsForThreads = 4;  // with fewer, a region costs more than it saves
     if (n < kRowsForThreads || engine_.pool().n_threads() == 1) {
       for (int32_t row = 0; row < n; ++row) body(row);
       return;
@@ -250,12 +250,12 @@ class CpuExecutor final : public Executor {
   std::vector<Token> tokens_;  // of the batch
   Sequence* sequence_ = nullptr;
   bool active_ = false;
-  int32_t row_ = 0;    // the first of the lane that is computed
+  int32_t row_ = 0;    // first row of the current lane
   int32_t first_ = 0;  // its position
-  int32_t token_ = 0;  // its number among the batch's tokens
-  int32_t batch_ = 0;  // their number
+  int32_t token_ = 0;  // index of its token in the batch
+  int32_t batch_ = 0;  // tokens in the batch
   BatchSpec spec_;
-  int32_t rows_ = 0;  // rows that go on (after kSelect only those with wanted logits)
+  int32_t rows_ = 0;  // current rows (after kSelect only those with wanted logits)
   size_t pc_ = 0;
   uint32_t replans_seen_ = 0;
   bool read_failed_ = false;
@@ -264,7 +264,7 @@ class CpuExecutor final : public Executor {
   std::vector<TextTile> tiles_;
   std::vector<Product> products_;
   std::vector<uint32_t> demand_;
-  int32_t n_runs_ = 0, run_ = 0;  // experts that have tokens; the one that is computed
+  int32_t n_runs_ = 0, run_ = 0;  // experts with tokens, and the current one
   Observer observer_;
   ProductWatch watch_;
   size_t mark_ = 0;

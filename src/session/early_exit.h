@@ -1,7 +1,7 @@
-// Which rows of a batch have left (model/early_exit.h). Whether a row leaves depends on that row
-// alone, so a text gives the same whatever was computed beside it or before. Work is spared where
-// all rows of a batch have left: answers that are written token by token. In larger batches the
-// layers run for all rows, and what they add to those that have left is taken back.
+// Tracks which rows of a batch have exited early (model/early_exit.h). Whether a row exits depends
+// on that row alone, so results do not depend on the other rows of the batch or on earlier batches.
+// Layers are skipped only when all rows of the batch have exited, as in decode steps. In larger
+// batches the layers run for all rows, and their contribution to exited rows is undone.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 namespace sluice::session {
 
 using ExitFeatures = std::array<float, model::kExitFeatures>;
-// Of a row of n values behind a layer, and before it. Natively alone.
+// Features of a row of n values before and after a layer. Native builds only.
 [[nodiscard]] ExitFeatures exit_features(const float* before, const float* now, int64_t n);
 
 class EarlyExit {
@@ -21,15 +21,15 @@ class EarlyExit {
     if constexpr (model::kEarlyExit) reserve();
   }
 
-  // A batch of so many rows begins; rows leave only where `on`.
+  // Begins a batch of `rows` rows; rows exit only if `on`.
   void begin(int32_t rows, bool on);
   [[nodiscard]] bool on() const { return model::kEarlyExit && on_; }
-  // Layer `layer` is done (-1: what comes before the first): whose rows leave behind it. `last`: no
-  // other follows.
+  // Call after layer `layer` (-1: after the operations before the first layer): decides which rows
+  // exit. `last`: no layer follows.
   void layer_done(int32_t layer, bool last);
-  // Whether the operation has nothing to do.
+  // Whether an operation can be skipped.
   [[nodiscard]] bool skips(size_t op) const;
-  // Of a product in which column its first part may begin.
+  // The first column of a matrix multiplication's output that is needed.
   [[nodiscard]] int32_t first_column(size_t op) const;
   [[nodiscard]] bool all_left() const { return on() && n_left_ == rows_; }
 

@@ -1,4 +1,4 @@
-// Features, decisions, and which weights are read for rows that have left.
+// Computes exit features, decides which rows exit, and demands the weights they still need.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,20 +11,20 @@ using model::Buf;
 
 ExitFeatures exit_features(const float* before, const float* now, int64_t n) {
   constexpr double kMin = 1e-12;
-  double ww = 0, wx = 0, xx = 0, fourth = 0, most = 0;
+  double ww = 0, wx = 0, xx = 0, fourth = 0, peak = 0;
   for (int64_t i = 0; i < n; ++i) {
     const double w = before[i], x = now[i], square = x * x;
     ww += w * w;
     wx += w * x;
     xx += square;
     fourth += square * square;
-    most = std::max(most, square);
+    peak = std::max(peak, square);
   }
   const double count = static_cast<double>(n), mean = xx / count + kMin;
   const double cosine = wx / std::sqrt(ww * xx + kMin);
   const auto log = [](double x) { return static_cast<float>(std::log(x)); };
   return {1,         log(std::max(1 - cosine, 1e-6)), log((xx + kMin) / (ww + kMin)) / 2,
-          log(mean), log(most / mean + kMin) / 2,     log(fourth / count / (mean * mean) + kMin)};
+          log(mean), log(peak / mean + kMin) / 2,     log(fourth / count / (mean * mean) + kMin)};
 }
 
 void EarlyExit::reserve() {
@@ -91,15 +91,15 @@ int32_t EarlyExit::first_column(size_t op) const {
   return std::max(0, exits().needed[op]);
 }
 
-// Reading ahead goes by the order in which a whole pass uses weights; what it would bring now is
-// hardly what is needed next. So that is asked for by itself, all of it: a unit that nobody has
-// asked for would find no slot before those that were.
+// Prefetch follows the order of a full pass and would mostly read skipped weights. So all weights
+// that the exited rows still need are demanded explicitly; a unit that is not in the demand would
+// find no slot.
 void EarlyExit::announce(int32_t layer) {
   const model::Program& p = engine_.program();
   if (engine_.residency().plan().streamed_bytes == 0) return;
   demand_.clear();
   size_t i = 0;
-  while (p.ops[i].layer <= layer) ++i;  // another follows
+  while (p.ops[i].layer <= layer) ++i;  // another layer follows
   for (; i < exits().needed.size(); ++i) {
     if (skips(i)) continue;
     if (const auto* product = p.ops[i].get<model::MatmulOp>()) {

@@ -1,5 +1,5 @@
-// Operations on the values of one token alone, beyond what the kernels have: copies between
-// columns, AltUp's streams, gates cut at a multiple of their deviation. Sums run in double.
+// Operations within one token that the kernels do not have: copies between columns, AltUp streams,
+// gates thresholded at a multiple of their standard deviation. Sums are in double.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -37,7 +37,7 @@ void match_norm(const Op& op, const float* in, float* out) {
   }
 }
 
-// Streams are mixed in blocks: each output is made of all inputs.
+// Mixes streams in blocks, because each output depends on all inputs.
 void mix_streams(const Op& op, const float* weights, float* streams) {
   constexpr int32_t kBlock = 64;
   const int32_t count = op.as<model::MixStreamsOp>().streams;
@@ -70,7 +70,7 @@ void correct_streams(const Op& op, const float* weights, const float* in, float*
   for (int32_t j = 0; j < count; ++j) {
     if (j != active) correct(j, streams + op.out_col);
   }
-  correct(active, streams + op.out_col);  // last: the others need it as it was
+  correct(active, streams + op.out_col);  // last: the others read its old value
 }
 
 void sparsify(const Op& op, float* x) {
@@ -120,7 +120,8 @@ void CpuExecutor::op_vectors(const Op& op) {
   });
 }
 
-// Positions count from 1 where the offset is 1; the quotient is rounded down.
+// Scales queries by position. Positions count from 1 if the offset is 1; the quotient is rounded
+// down.
 void CpuExecutor::op_temperature(const Op& op) {
   const model::HParams& hp = engine_.program().hp;
   for_rows(rows_, [&](int32_t t) {
@@ -132,7 +133,7 @@ void CpuExecutor::op_temperature(const Op& op) {
   });
 }
 
-// out = (add ? out : 0) + scale * the token's values of the table.
+// out = (add ? out : 0) + scale * the token's row of the table.
 bool CpuExecutor::op_rows(const Op& op) {
   const auto& own = op.as<model::RowsOp>();
   const size_t table = static_cast<size_t>(own.table);
@@ -148,7 +149,7 @@ bool CpuExecutor::op_rows(const Op& op) {
   return true;
 }
 
-// A product for each head, each with its own columns of in and out.
+// One matrix multiplication per head, each with its own columns of in and out.
 bool CpuExecutor::op_head_matmul(const Op& op) {
   const auto& own = op.as<model::HeadMatmulOp>();
   const std::vector<int32_t>& mats = engine_.program().by_head[static_cast<size_t>(own.by_head)];

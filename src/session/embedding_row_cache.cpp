@@ -1,4 +1,4 @@
-// Sets of a few places, so that neither a list nor a table of hashes is needed.
+// Small sets need neither a linked list nor a hash table.
 #include "session/embedding_row_cache.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Rows of a table that tokens have chosen lately, as they are in the file: a text repeats its
-// tokens, and a table that streams would give each by a read of its own. The places are a piece of
-// the working memory, in sets by token; within a set the least recently used one goes.
+// Caches embedding rows of recent tokens, in the file's layout. Texts repeat tokens, and without
+// the cache a table that streams would read each row from the file. The cache is set-associative in
+// a piece of the compute buffer, with LRU replacement within a set.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@ namespace sluice::session {
 class EmbeddingRowCache {
  public:
   static constexpr uint64_t kWays = 8;
-  // Bytes of so many rows, whole sets, with what is known of them.
+  // Bytes for `n_rows` rows (a multiple of kWays) including their entries.
   [[nodiscard]] static uint64_t bytes(uint64_t n_rows, uint64_t row_bytes) {
     return n_rows * (row_bytes + sizeof(Entry));
   }
-  // Begins anew in `memory`; what was counted stays.
+  // Moves the cache, empty, to `memory`; the counters are kept.
   void place(uint8_t* memory, uint64_t n_rows, uint64_t row_bytes);
-  // The token's row, until the next keep(); null: it is not there.
+  // The token's row, valid until the next keep(); null if it is not cached.
   [[nodiscard]] const uint8_t* find(int32_t token);
   void keep(int32_t token, const uint8_t* row);
 
-  // Rows that were found here, and that were read.
+  // Rows found in the cache, and rows read from the file.
   [[nodiscard]] uint64_t found() const { return found_; }
   [[nodiscard]] uint64_t read() const { return read_; }
   void count_read() { ++read_; }

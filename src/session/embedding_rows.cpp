@@ -1,4 +1,4 @@
-// Requests, and the reading of blocks.
+// Requests rows and dequantizes them.
 #include "session/embedding_rows.h"
 
 #include <algorithm>
@@ -97,7 +97,7 @@ void EmbeddingRows::read_stored(size_t table, int32_t t, int64_t col, int64_t n,
     residency::Residency& r = engine_.residency();
     const residency::Unit& unit = r.plan().units[u];
     const int64_t at = token_at(t) - unit.row0;
-    if (r.packed(u)) {  // whole rows alone
+    if (r.packed(u)) {  // packed units are read by whole rows
       engine_.table().unpack_row({m.type, true, unit.rows, m.cols, r.data(u)}, at, out);
       return;
     }

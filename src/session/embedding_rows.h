@@ -1,7 +1,7 @@
-// Rows of tables that tokens choose: their embeddings, and embeddings of each layer's own. The
-// token embedding gives them from memory where it is held; all others of a batch are read one by
-// one, and asked for as soon as the batch begins, in the order in which the tables are used; where
-// the plan has room, rows that were read lately are kept.
+// Embedding rows of a batch's tokens: token embeddings and per-layer embeddings. The token
+// embedding is read from memory if it is resident. All other rows are read from the file one by
+// one; requests start when the batch begins, in the order in which the tables are used. If the plan
+// has memory for it, recently read rows are cached.
 #pragma once
 
 #include <array>
@@ -17,25 +17,25 @@ class EmbeddingRows {
  public:
   explicit EmbeddingRows(Engine& engine);
 
-  // The tokens of a batch, which outlive it. False while rows of a batch that was given up are
-  // under way.
+  // Sets the batch's tokens; the caller keeps them until the batch ends. False while rows of an
+  // abandoned batch are still being read.
   [[nodiscard]] bool begin(std::span<const Token> tokens);
-  // Asks for as many rows as the queue takes.
+  // Requests as many rows as fit in the queue.
   void request();
-  // Whether all rows of the table are there; they have been looked at then.
+  // Whether all rows of the table have arrived (and were checked to be finite).
   [[nodiscard]] bool ready(size_t table);
-  // Values [col, col + n), whole blocks, of token t's row of a table that is ready.
+  // Dequantizes values [col, col + n), whole blocks, of token t's row; the table must be ready.
   void read(size_t table, int32_t t, int64_t col, int64_t n, float* out) const;
 
  private:
   void read_stored(size_t table, int32_t t, int64_t col, int64_t n, float* out) const;
   struct Asked {
-    int32_t rows = 0;  // of the batch's tokens, so far
-    bool looked_at = false;
+    int32_t rows = 0;        // rows requested so far
+    bool looked_at = false;  // checked to be finite
   };
   [[nodiscard]] const model::Mat& mat(size_t table) const;
   [[nodiscard]] uint8_t* row(size_t table, int32_t t) const;
-  // The unit that holds a row of the token embedding in memory; kNoUnit: none does.
+  // The resident unit that holds a row of the token embedding; kNoUnit: none.
   [[nodiscard]] uint32_t held(Token token) const;
 
   Engine& engine_;
@@ -43,9 +43,9 @@ class EmbeddingRows {
   [[nodiscard]] int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
 
   std::span<const Token> tokens_;
-  size_t table_ = 0;  // that is being asked for
+  size_t table_ = 0;  // the table whose rows are being requested
   std::array<Asked, model::kMaxTables> asked_{};
-  std::vector<uint32_t> unit_of_;  // by token of the batch: of the token embedding, or kNoUnit
+  std::vector<uint32_t> unit_of_;  // by token of the batch: unit of its embedding, or kNoUnit
 };
 
 }  // namespace sluice::session

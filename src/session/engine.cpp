@@ -1,4 +1,4 @@
-// Opening a model: program, plan, allocation; and the settling of weights that have arrived.
+// Opens a model (program, plan, allocation) and packs weights that have arrived.
 #include "session/engine.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ float half_to_float(uint16_t bits, bool bfloat) {
     const uint32_t sign = (bits & 0x8000u) << 16;
     const uint32_t exponent = (bits >> 10) & 0x1fu;
     const uint32_t mantissa = bits & 0x3ffu;
-    if (exponent == 0) {  // zero and subnormals: an exact product
+    if (exponent == 0) {  // zero and subnormals: exact
       const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
       return sign ? -magnitude : magnitude;
     }
@@ -33,13 +33,13 @@ float half_to_float(uint16_t bits, bool bfloat) {
   return value;
 }
 
-// Makes [rows][columns] of it [columns][rows], in place: each cycle of places from its least one.
+// Transposes [columns][rows] to [rows][columns] in place, one cycle of the permutation at a time.
 void transpose(float* x, int64_t rows, int64_t columns) {
   const auto source = [=](int64_t to) { return to % rows * columns + to / rows; };
   for (int64_t first = 1; first < rows * columns; ++first) {
-    int64_t least = source(first);
-    while (least > first) least = source(least);
-    if (least < first) continue;
+    int64_t lowest = source(first);
+    while (lowest > first) lowest = source(lowest);
+    if (lowest < first) continue;
     const float carried = x[first];
     int64_t to = first;
     for (int64_t from = source(to); from != first; from = source(from)) {
@@ -50,7 +50,7 @@ void transpose(float* x, int64_t rows, int64_t columns) {
   }
 }
 
-// Widens a small tensor in place: its file bytes lie at the end of `out`.
+// Converts a small tensor to f32 in place: its file bytes are at the end of `memory`.
 void convert_vector(const model::Vec& v, uint8_t* memory, uint64_t memory_bytes) {
   float* out = reinterpret_cast<float*>(memory);
   const uint8_t* in = memory + (memory_bytes - v.bytes);
@@ -70,8 +70,7 @@ void convert_vector(const model::Vec& v, uint8_t* memory, uint64_t memory_bytes)
   if (v.columns > 0) transpose(out, v.n / v.columns, v.columns);
 }
 
-// What the header says of the model, for telling it from others, and how it keeps keys and values.
-// Weights are not read for it.
+// A hash of the header's description of the model and of the KV cache types. It reads no weights.
 uint64_t identity_of(const gguf::Header& header, const model::Program& program,
                      const MemoryPlan& plan) {
   Hash64 sum;
@@ -104,7 +103,7 @@ uint64_t identity_of(const gguf::Header& header, const model::Program& program,
   return sum.value();
 }
 
-// Control tokens say nothing in running text; grammars name them where they want them.
+// Control tokens have no text here; grammars refer to them by name.
 class TokenizerSource final : public grammar::TokenSource {
  public:
   explicit TokenizerSource(const tokenizer::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -160,7 +159,7 @@ Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& opti
   }
   for (const model::Mat& m : out.program.mats) {
     if (!out.table->supports(m.type)) {
-      return error(Code::kUnsupportedType, "the tensor %s has a type without a kernel in \"%s\"",
+      return error(Code::kUnsupportedType, "the type of the tensor %s has no kernel for \"%s\"",
                    m.name.c_str(), out.table->name);
     }
   }
@@ -193,7 +192,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   }
   const MemoryPlan& plan = engine->plan_;
   engine->options_ = options;
-  engine->options_.kernels = "";  // the caller's
+  engine->options_.kernels = "";  // points to the caller's string
   engine->options_.adapters = {};
   engine->options_.skip = {};
   engine->options_.n_ctx = plan.n_ctx;
@@ -202,7 +201,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.n_batch = plan.n_batch;
   engine->options_.n_threads = plan.n_threads;
   engine->options_.n_checkpoints = plan.kv_shape.n_checkpoints;
-  // All logits of a pass come of one batch.
+  // All logits of a pass come from one batch.
   engine->options_.min_batch = options.logits_rows > 1 ? plan.n_batch : 1;
   engine->options_.draft_max = plan.draft_max;
   SLUICE_RETURN_IF_ERROR(engine->adapters_.load(*engine->table_, options.adapters));
@@ -240,7 +239,7 @@ void Engine::compute_with(std::unique_ptr<Executor> executor) {
 Result<const grammar::Vocabulary*> Engine::vocabulary() {
   if (plan_.budget > 0 && plan_.grammar == 0) {
     return error(Code::kBudgetTooSmall,
-                 "the memory budget was planned without room for grammars: ask for it on loading");
+                 "structured output is off: turn it on when you load the model");
   }
   if (!vocabulary_) {
     token_source_ = std::make_unique<TokenizerSource>(*tokenizer_);
@@ -254,7 +253,7 @@ Result<const grammar::Vocabulary*> Engine::vocabulary() {
 Status Engine::set_memory_budget(uint64_t budget) {
   if (!failure_.ok()) return failure_;
   if (residency_.under_way() > 0) {
-    return error(Code::kInvalidArgument, "reads are under way: the budget cannot change now");
+    return error(Code::kInvalidArgument, "the budget cannot change while reads are pending");
   }
   return replan(budget, adapters_.needs());
 }
@@ -263,7 +262,7 @@ Status Engine::set_adapters(std::span<const adapter::Source> sources) {
   if (!failure_.ok()) return failure_;
   if (pass_under_way_ || residency_.under_way() > 0) {
     return error(Code::kInvalidArgument,
-                 "a pass or reads are under way: the adapters cannot change now");
+                 "the adapters cannot change during a forward pass or while reads are pending");
   }
   Result<AdapterSet> next = AdapterSet::bind(program_, *table_, sources);
   if (!next.ok()) return next.status();
@@ -284,7 +283,7 @@ void Engine::identify() {
   identity_ = adapters_.sum() == 0 ? model_identity_ : sum.value();
 }
 
-// Another plan for the same sequences.
+// Makes and adopts a new plan for the same sequences.
 Status Engine::replan(uint64_t budget, const AdapterNeeds& adapters) {
   EngineOptions options = options_;
   options.memory_budget = budget;
@@ -347,8 +346,8 @@ void Engine::settle_unit(uint32_t unit, int thread) {
     weight_check_.look(unit, m.type, memory, u.rows * m.cols);
     return;
   }
-  // Packed groups grow from the front towards the file bytes at the end; a group's own bytes are
-  // moved aside first, so the front never overtakes what is still to be read.
+  // Packed groups grow from the front towards the file bytes at the end. A group's file bytes are
+  // copied aside first, so packing never overwrites unread bytes.
   const uint8_t* from = memory + (u.packed_bytes - u.bytes);
   const size_t group_bytes = table_->packed_group_bytes(m.type, m.cols);
   uint8_t* aside = working_.scratch(thread);
@@ -387,7 +386,7 @@ void Engine::refuse_weights(const std::string& tensor, int64_t first, int64_t la
   if (!failure_.ok()) return;
   std::string rows = first == last ? "row " : "rows " + std::to_string(first) + " to ";
   rows += std::to_string(last);
-  failure_ = error(Code::kBadWeights, "the tensor %s has a value that is not a number (%s)",
+  failure_ = error(Code::kBadWeights, "the tensor %s has a value that is not finite (%s)",
                    tensor.c_str(), rows.c_str());
 }
 
@@ -411,8 +410,8 @@ bool Engine::poll() {
 bool Engine::help_reading() {
   std::array<uint32_t, 8> numbers{};
   std::array<bool, 8> good{};
-  const size_t most = std::min(numbers.size(), static_cast<size_t>(pool_->n_threads()));
-  const size_t n = residency_.take_requests({numbers.data(), most});
+  const size_t max_requests = std::min(numbers.size(), static_cast<size_t>(pool_->n_threads()));
+  const size_t n = residency_.take_requests({numbers.data(), max_requests});
   if (n == 0) return false;
   pool_->parallel_for(static_cast<int64_t>(n), [&](int64_t task, int) {
     const size_t i = static_cast<size_t>(task);

@@ -1,6 +1,6 @@
-// A loaded model: program, tokenizer, weights under the budget, and the working memory of a pass.
-// It does no I/O: a driver serves residency().queue(). Sessions (sequences) run on it one at a
-// time.
+// A loaded model: program, tokenizer, weights under the memory budget, and the compute buffer. The
+// engine does no I/O; a driver serves residency().queue(). Its sessions (sequences) compute one at
+// a time, or together in a batcher (batcher.h).
 #pragma once
 
 #include <array>
@@ -24,28 +24,28 @@ namespace sluice::session {
 class Executor;
 class NextnHead;
 
-// Logits that were computed for a part of the vocabulary, model/head_clusters.h.
+// Counters of the clustered output head, model/head_clusters.h.
 struct HeadCounts {
-  uint64_t rows = 0;      // of logits
-  uint64_t known = 0;     // of them, those whose largest logit is known to be that of all tokens
-  uint64_t products = 0;  // tokens, in all rows together, that were multiplied
+  uint64_t rows = 0;      // rows of logits
+  uint64_t known = 0;     // rows whose largest logit is proven to be that of the whole vocabulary
+  uint64_t products = 0;  // tokens multiplied, over all rows
 };
 
-// Rows that left before the last layer, model/early_exit.h.
+// Counters of early exit, model/early_exit.h.
 struct ExitCounts {
-  uint64_t rows = 0;    // computed where rows may leave
-  uint64_t left = 0;    // of them, those that did
-  uint64_t layers = 0;  // whose work was done, for all rows together
+  uint64_t rows = 0;    // rows computed with early exit on
+  uint64_t left = 0;    // rows that exited before the last layer
+  uint64_t layers = 0;  // layers computed, over all rows
 };
 
-// While an engine measures (model::ExitPolicy): sees what tells whether a row leaves behind a
-// layer, [model::kExitFeatures], and says whether it does.
+// Measurement (model::ExitPolicy::measures): receives a row's features after a layer,
+// [model::kExitFeatures], and returns whether the row exits.
 struct ExitWatch {
   bool (*leaves)(void* context, int32_t layer, std::span<const float> features) = nullptr;
   void* context = nullptr;
 };
 
-// Everything known from the header: what `info` and `inspect` show.
+// Everything the header tells; shown by `sluice info` and Engine.inspect.
 struct Inspection {
   model::Program program;
   MemoryPlan plan;
@@ -59,9 +59,9 @@ struct Inspection {
 
 class Engine {
  public:
-  // Copies what it needs from the header; allocates everything. Errors: inspect's,
-  // tokenizer::create's, kBadTokenizer (vocabulary and embedding differ), AdapterSet::load's,
-  // kOutOfMemory.
+  // Copies what it needs from the header and allocates everything. Errors: inspect's,
+  // tokenizer::create's, kBadTokenizer (vocabulary and embedding have different sizes),
+  // AdapterSet::load's, kOutOfMemory.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> open(const gguf::Header& header,
                                                             const EngineOptions& options);
   ~Engine();
@@ -70,35 +70,37 @@ class Engine {
   [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
   [[nodiscard]] const kernels::Table& table() const { return *table_; }
   [[nodiscard]] const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
-  // The vocabulary as grammars need it, made when it is first asked for. Errors: kBudgetTooSmall
-  // where the plan has no room for grammars (EngineOptions::structured_output), kOutOfMemory.
+  // The vocabulary for grammars, built on first use. Errors: kBudgetTooSmall if the engine was
+  // opened without EngineOptions::structured_output, kOutOfMemory.
   [[nodiscard]] Result<const grammar::Vocabulary*> vocabulary();
   [[nodiscard]] residency::Residency& residency() { return residency_; }
   [[nodiscard]] const residency::Residency& residency() const { return residency_; }
   [[nodiscard]] ThreadPool& pool() { return *pool_; }
   [[nodiscard]] RangeReader* reader() { return options_.reader; }
 
-  // Tells models apart, and what they compute with other adapters: a sum over the header's
-  // description of this one, and over the adapters.
+  // Identifies the model and its adapters, for saved states: a hash of the header's description of
+  // the model, the KV cache types, and the adapters.
   [[nodiscard]] uint64_t identity() const { return identity_; }
 
-  // Another budget (0: as much as the model wants) for the same context, while sessions live on;
-  // weights that stay pinned are not read again. A pass under way starts its batch anew. No fill
-  // may be under way. Errors, after which everything is as before: plan_memory's, kInvalidArgument,
-  // kOutOfMemory; where the platform refuses even the former memory again, failure() says so from
-  // then on. So it does when weights are not numbers: kBadWeights, naming the tensor.
+  // Changes the budget (0: as much as the model wants) for the same context. Sessions stay valid;
+  // weights that stay pinned are not read again; a running pass restarts its batch. No read may be
+  // pending. Errors, which leave everything unchanged: plan_memory's, kInvalidArgument,
+  // kOutOfMemory. If even the old memory cannot be allocated again, failure() returns the error
+  // from then on. failure() also reports weights that are not finite: kBadWeights, naming the
+  // tensor.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
   [[nodiscard]] const Status& failure() const { return failure_; }
 
-  // The first so many layers are another device's, which has their weights: memory is for the
-  // others first, and theirs are read where the CPU computes them after all. 0: all are the CPU's
-  // again. As set_memory_budget, whose errors it has, between passes or as a batch begins.
+  // The GPU computes the first `layers` layers and holds their weights. Memory then goes to the
+  // other layers first; weights of offloaded layers are read only if the CPU has to compute them.
+  // 0: the CPU computes all layers. Call between passes or as a batch begins. Errors:
+  // set_memory_budget's.
   [[nodiscard]] Status offload_layers(int32_t layers);
 
-  // Other adapters than those it was opened with, in their place, within the same budget; none: the
-  // model alone. What sessions have computed with the former ones they compute anew. No pass and no
-  // fill may be under way. While the new ones are read, there must be room for the old ones too.
-  // Errors, after which everything is as before: AdapterSet's, set_memory_budget's.
+  // Replaces the adapters, within the same budget; none: the bare model. Sessions recompute what
+  // the old adapters computed. No pass and no read may be pending. The old and new adapters must
+  // fit together while the new ones are read. Errors, which leave everything unchanged:
+  // AdapterSet's, set_memory_budget's.
   [[nodiscard]] Status set_adapters(std::span<const adapter::Source> sources);
   [[nodiscard]] const AdapterSet& adapters() const { return adapters_; }
   // Counts changes of the plan.
@@ -106,24 +108,23 @@ class Engine {
   // The largest n_batch that plan() ever has.
   [[nodiscard]] int32_t largest_batch() const { return options_.n_batch; }
 
-  // --- passes, one at a time
-  // ----------------------------------------------------------------------
+  // --- forward passes, one at a time ------------------------------------------------------------
   [[nodiscard]] Executor& executor() const { return *executor_; }
-  // In place of the CPU's, before the first pass.
+  // Replaces the CPU executor; call before the first pass.
   void compute_with(std::unique_ptr<Executor> executor);
   [[nodiscard]] kv::KvPool& pool_of_sequences() { return sequences_; }
-  // Number of the pass that begins.
+  // Begins a pass and returns its number.
   [[nodiscard]] uint64_t begin_pass();
   void end_pass() { pass_under_way_ = false; }
   [[nodiscard]] bool pass_under_way() const { return pass_under_way_; }
   [[nodiscard]] uint64_t last_pass() const { return last_pass_; }
-  // Milliseconds since it began; 0 where it waited for what stays, which says nothing of others.
+  // Milliseconds since the pass began; 0 if it waited for pinned weights, which others will not.
   [[nodiscard]] double pass_ms() const;
-  // What passes of few tokens have cost under this budget, waiting for weights included.
+  // Measured latency of small batches under this budget, including waits for weights.
   [[nodiscard]] draft::BatchLatency& costs() { return costs_; }
-  // What is known of guesses for it, or of the ones that it makes for another model.
+  // Acceptance of draft tokens for this model, or, for a draft model, of those it generates.
   [[nodiscard]] draft::DraftState& draft_state() { return draft_state_; }
-  // What guesses by a head of the model's own; null where it was not asked for.
+  // The multi-token prediction (MTP) head; null if it was not requested.
   [[nodiscard]] NextnHead* nextn() { return nextn_.get(); }
   [[nodiscard]] HeadCounts& head_counts() { return head_counts_; }
   [[nodiscard]] ExitCounts& exit_counts() { return exit_counts_; }
@@ -132,24 +133,23 @@ class Engine {
   [[nodiscard]] ComputeBuffer& working() { return working_; }
   [[nodiscard]] int64_t width(model::Buf b) const { return program_.width[static_cast<size_t>(b)]; }
 
-  // --- weights
-  // ------------------------------------------------------------------------------------
+  // --- weights ----------------------------------------------------------------------------------
   [[nodiscard]] int32_t item_of_mat(int32_t mat) const {
     return plan_.mat_item[static_cast<size_t>(mat)];
   }
-  // A small tensor as f32, null while it has not arrived.
+  // A small tensor as f32; null until it has arrived.
   [[nodiscard]] const float* vec(int32_t index) const;
   // Packs pinned weights and converts small tensors whose bytes have arrived.
   void pack_loaded();
   [[nodiscard]] FiniteCheck& finite_check() { return weight_check_; }
-  // After a look at weights: what has been found becomes failure().
+  // Turns a failed check into failure(). Call after a FiniteCheck.
   void settle_check();
-  // The rows [first, last] of a tensor hold what is not a number.
+  // Sets failure(): rows [first, last] of a tensor have a value that is not finite.
   void refuse_weights(const std::string& tensor, int64_t first, int64_t last);
-  // Takes over fills and asks for more; true when something arrived.
+  // Collects completed reads and requests more; true if something arrived.
   bool poll();
-  // Has the threads serve requests beside the driver, while there is nothing to compute: a device
-  // gives more to several readers. True when they did.
+  // Threads with nothing to compute serve pending requests beside the driver, because a device is
+  // faster with several readers. True if they served any.
   bool help_reading();
 
  private:
@@ -162,8 +162,8 @@ class Engine {
 
   model::Program program_;
   MemoryPlan plan_;
-  int32_t left_layers_ = 0;  // to another device
-  EngineOptions options_;    // as planned at first
+  int32_t left_layers_ = 0;  // offloaded to the GPU
+  EngineOptions options_;    // as first planned
   AdapterSet adapters_;
   uint64_t model_identity_ = 0, identity_ = 0;
   uint32_t replans_ = 0;
@@ -183,7 +183,7 @@ class Engine {
   uint64_t last_pass_ = 0;
   bool pass_under_way_ = false;
   double pass_began_ms_ = 0;
-  uint32_t pins_absent_ = 0;  // when it began
+  uint32_t pins_absent_ = 0;  // when the pass began
   draft::BatchLatency costs_;
   draft::DraftState draft_state_;
   HeadCounts head_counts_;

@@ -1,5 +1,5 @@
-// Checkpoints for `sluice dump`: hands the marks of the operation just done to the observer, and
-// recomputes what the fused attention never materialises (scores and probabilities).
+// Checkpoints for `sluice dump`: passes intermediate values of the operation just done to the
+// observer, and recomputes what fused attention never materializes (scores and probabilities).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -28,7 +28,7 @@ std::string checkpoint_name(const char* name, int32_t layer, const char* kind) {
 
 }  // namespace
 
-// Before an operation: what it will add to, so that the marks can show the addend alone.
+// Saves the buffer that an operation will add to, so that checkpoints can show the addend alone.
 void CpuExecutor::observe_before(const Op& op) {
   if (!observer_ || cursor_.started) return;
   if (const auto* product = op.get<model::MatmulOp>(); product == nullptr || !product->add) return;
@@ -40,7 +40,7 @@ void CpuExecutor::observe_marks() {
   if (!observer_) return;
   const model::Program& p = engine_.program();
   const int32_t op = static_cast<int32_t>(pc_);
-  // Another layer's keys are not at hand, and biases by distance are not among what it shows.
+  // Scores are not shown for layers that use another layer's KV cache or relative position biases.
   const Op& done = p.ops[pc_];
   const auto* attention = done.get<AttentionOp>();
   if (attention != nullptr && attention->att.owned_by(done.layer) && attention->relative < 0) {
@@ -64,7 +64,7 @@ void CpuExecutor::observe_marks() {
   }
 }
 
-// The RMS norm before its weight, which the kernel never writes down.
+// Recomputes an RMS norm without its weight, which the kernel does not store.
 void CpuExecutor::unweighted_norm(const Op& op) {
   const int64_t ld = engine_.width(op.in);
   before_.assign(static_cast<size_t>(rows_ * ld), 0);
@@ -79,10 +79,10 @@ void CpuExecutor::unweighted_norm(const Op& op) {
   }
 }
 
-// Attention of an observed pass, in double precision over the f32 keys and values of the batch (an
-// observed pass starts at position 0): checkpoints then show no rounding of the cache, unless it is
-// quantized; then what goes on is the attention over it. Emits
-// kq [n_kv][tokens][heads], the raw products; kq_soft_max, the probabilities; kqv
+// Attention of an observed pass, in double precision over the batch's f32 keys and values (an
+// observed pass starts at position 0). Checkpoints then show no rounding of the KV cache; with a
+// quantized cache, the pass itself continues with attention over the cache. Emits
+// kq [n_kv][tokens][heads], the raw scores; kq_soft_max, the probabilities; kqv
 // [dv][tokens][heads].
 void CpuExecutor::observe_attention(int32_t layer, const AttentionOp& op) {
   const int32_t dk = op.att.dk, dv = op.att.dv, n = rows_;

@@ -1,6 +1,6 @@
-// Layers that another device computes (Engine::offload_layers): their weights are out of turn, as
-// those of experts are. They come last for memory, are in no pass's order, and are read when the
-// CPU computes them after all: where that device does not do what is asked, or has just been lost.
+// GPU layer offload (Engine::offload_layers). Weights of offloaded layers are treated like experts:
+// last in line for memory, outside the streaming order, and read only when the CPU computes these
+// layers after all, because the GPU lacks an operation or has just been lost.
 #include "session/cpu_executor.h"
 
 namespace sluice::session {
@@ -18,14 +18,14 @@ Status Engine::offload_layers(int32_t layers) {
   Status planned = set_memory_budget(plan_.budget);
   if (planned.ok()) {
     left_layers_ = layers;
-  } else {  // the plan there was goes on
+  } else {  // keep the old plan
     mark(left_layers_);
   }
   return planned;
 }
 
 void CpuExecutor::demand_weights() {
-  // Experts, rows of tables and vectors have asked for theirs.
+  // Experts, table rows and vectors request their own weights.
   if (!cursor_.started || !engine_.program().ops[pc_].is<model::MatmulOp>()) return;
   feed_.units_to_come(products_, &demand_);
   engine_.residency().set_demand(demand_);

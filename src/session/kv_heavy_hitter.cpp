@@ -1,11 +1,11 @@
-// What stays of a block of positions that leaves the ring of a layer: those that have been attended
-// to most (H2O, https://arxiv.org/abs/2306.14048), each KV head choosing for itself. Some queries
-// of each block are kept, and once the block is there, their attention is added up over all that
-// they saw: so nothing has to be undone where a text goes back inside a block, and attention itself
-// does not know of it. What stays is seen as if it stood right before the ring, all of it at the
-// same place (as https://kexue.fm/archives/9708 does with what is far): its keys are turned once,
-// and no rounding adds up however long the text becomes. It stays in f16, whatever the type of the
-// ring.
+// Heavy-hitter eviction (H2O, https://arxiv.org/abs/2306.14048): of each block that leaves a
+// layer's ring, every KV head keeps the positions that received most attention. Some queries of
+// each block (observers) are stored. When the block is complete, their attention over everything
+// they saw is added up. So rewinding inside a block needs no undo, and attention itself is
+// unchanged. Kept positions are seen as if all stood at one position right before the ring (like
+// distant ones in https://kexue.fm/archives/9708). Their keys are rotated only once, so rounding
+// does not accumulate however long the sequence becomes. They are stored in f16 for any type of
+// the ring.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -18,7 +18,7 @@ namespace sluice::session {
 using model::AttentionOp;
 using model::Buf;
 
-// The queries of this batch that will tell, to where they wait for their block.
+// Stores this batch's observer queries until their block is complete.
 void CpuExecutor::keep_observers(const AttentionOp& op) {
   const kv::KvCache& cache = sequence_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
@@ -34,15 +34,15 @@ void CpuExecutor::keep_observers(const AttentionOp& op) {
   }
 }
 
-// Cosines and sines that turn the queries before this block, as fill_rope_tables has turned them;
-// behind them those that turn each key that leaves back to position 0.
+// Cosines and sines that rotate the queries before this block the way fill_rope_tables did; then
+// those that rotate each evicted key back to position 0.
 void CpuExecutor::fill_eviction_table(size_t rope) {
   const kv::Eviction& eviction = sequence_->cache().shape().eviction;
   fill_rope_table(engine_.program().ropes[rope].hp, rope_factors(rope), first_ - eviction.ring - 1,
                   eviction.block + 1, engine_.working().eviction_table(rope), /*back=*/true);
 }
 
-// Before the first query of a block: the one that has been in the ring longest leaves it.
+// Before the first query of a block: evicts the oldest block of the ring.
 void CpuExecutor::evict_block(int32_t layer_index, const AttentionOp& op) {
   if (!op.att.owned_by(layer_index) || !sequence_->leaves(op.att.cache, first_)) return;
   if (op.rope >= 0) fill_eviction_table(static_cast<size_t>(op.rope));
@@ -56,8 +56,8 @@ void CpuExecutor::evict_block(int32_t layer_index, const AttentionOp& op) {
   sequence_->left(op.att.cache, first_);
 }
 
-// The attention of the last block's observers, in their order. What was added up before counts half
-// of it, so that what is asked for no more goes in the end: a text may have other matters by now.
+// Adds up the attention of the last block's observers, in order. Earlier sums are halved first, so
+// positions that no longer receive attention are evicted in time.
 void CpuExecutor::add_attention(const AttentionOp& op, int32_t head, const PickScratch& s) {
   const kv::KvCache& cache = sequence_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
@@ -72,7 +72,7 @@ void CpuExecutor::add_attention(const AttentionOp& op, int32_t head, const PickS
   for (int32_t i = 0; i < layer.observers; ++i) observe_one(op, head, i, s, sums);
 }
 
-// By a row of the eviction table.
+// Rotates x by a row of the eviction table.
 void CpuExecutor::turn(const AttentionOp& op, float* x, int32_t row) {
   if (op.rope < 0) return;
   const size_t rope = static_cast<size_t>(op.rope);
@@ -83,17 +83,17 @@ void CpuExecutor::turn(const AttentionOp& op, float* x, int32_t row) {
   rotate_key(op.att, x);
 }
 
-// Softmax weights come from the attention over values that are the rows of a unit matrix, a chunk
-// of positions at a time.
+// Softmax weights are read from attention whose values are the rows of a unit matrix, one chunk of
+// positions at a time.
 void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index,
                               const PickScratch& s, float* sums) {
   const kv::KvCache& cache = sequence_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
   const int32_t block = layer.eviction.block, group = op.att.group(), dk = op.att.dk;
   const int32_t chunk = std::min(PickScratch::kChunk, block);
-  const int32_t apart = layer.apart(first_ - 1);  // whole chunks, as the ring is
+  const int32_t apart = layer.apart(first_ - 1);  // whole chunks, like the ring
   const int32_t own = (first_ - block) % layer.capacity;
-  const int32_t seen = own + (index + 1) * layer.observer_stride();  // of its own block, up to here
+  const int32_t seen = own + (index + 1) * layer.observer_stride();  // end of what it sees
   const float* q = cache.observer(op.att.cache, head, index);
   kernels::AttentionArgs a = base_args(cache, op, head);
   const auto* ring = static_cast<const uint8_t*>(a.k);
@@ -105,7 +105,7 @@ void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index
   a.n_rows = group;
   a.begin = s.begin;
   a.end = s.end;
-  a.position = s.behind;  // the block's groups are whole
+  a.position = s.behind;  // all groups of the block are complete
   a.out_stride = int64_t{layer.slots} + layer.capacity;
   a.scratch = s.kernel;
   std::fill_n(s.begin, group, 0);
@@ -113,7 +113,7 @@ void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index
   std::copy_n(q, group * dk, s.turned);
   for (int32_t r = 0; r < group; ++r) turn(op, s.turned + r * dk, 0);
   const int32_t n_chunks = (apart + layer.capacity) / chunk;
-  // Of chunk i, its place among the sums.
+  // Index of chunk i's first position in the sums.
   const auto place = [&](int32_t i) {
     return i * chunk < apart ? i * chunk : layer.slots + i * chunk - apart;
   };
@@ -153,8 +153,8 @@ void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index
   }
 }
 
-// The key or value at a place of the ring, to s.turned: attention that sees nothing else gives it
-// as it is, whatever its form.
+// Converts the key or value in a slot of the ring to f32 in s.turned. Attention that sees a single
+// position returns its value, whatever its type.
 void CpuExecutor::widen(const AttentionOp& op, int32_t head, int32_t place, bool key,
                         const PickScratch& s) {
   const kv::KvCache& cache = sequence_->cache();
@@ -177,26 +177,26 @@ void CpuExecutor::widen(const AttentionOp& op, int32_t head, int32_t place, bool
   engine_.table().attention(a);
 }
 
-// Those of the block that have been attended to more than others before take their places; the
-// first positions stay.
+// Moves positions of the block with more attention than kept ones into their slots. The sinks are
+// never replaced.
 void CpuExecutor::pick(const AttentionOp& op, int32_t head, const PickScratch& s) {
   const kv::KvCache& cache = sequence_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
   const int32_t dk = layer.dk, dv = layer.own_values();
   float* const sums = cache.attended(op.att.cache, head);
   const int32_t held = layer.apart(first_ - 1), block = first_ % layer.capacity;
-  int32_t least = -1;  // the place of the least that may go; -1: to be found
+  int32_t smallest = -1;  // slot with the smallest sum; -1: not searched yet
   for (int32_t i = 0; i < layer.eviction.block; ++i) {
     const int32_t from = block + i;
     const float sum = std::exchange(sums[layer.slots + from], 0.0f);
     int32_t to = held + i;
     if (held == layer.slots) {
-      if (least < 0) {
-        least =
+      if (smallest < 0) {
+        smallest =
             static_cast<int32_t>(std::min_element(sums + layer.sinks, sums + layer.slots) - sums);
       }
-      if (sum <= sums[least]) continue;
-      to = std::exchange(least, -1);
+      if (sum <= sums[smallest]) continue;
+      to = std::exchange(smallest, -1);
     }
     sums[to] = sum;
     widen(op, head, from, /*key=*/true, s);

@@ -1,4 +1,4 @@
-// Sizes, and which models cannot forget.
+// Sizes the KV cache, and finds out which models cannot evict.
 #include "session/kv_plan.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace {
 using model::AttentionOp;
 using model::Op;
 
-// Whether a query, or also a key, cannot be turned once more: what comes behind the rotation is not
-// the same for all values of a head.
+// Whether queries (or also keys) cannot be rotated again, because the operation after RoPE weighs
+// the values of a head differently.
 bool uneven_after_rope(const model::Program& p, const Op& attention, bool keys) {
   const auto& own = attention.as<AttentionOp>();
   if (own.rope < 0) return false;
@@ -25,30 +25,30 @@ bool uneven_after_rope(const model::Program& p, const Op& attention, bool keys) 
   return false;
 }
 
-// Why the model cannot forget; null: it can.
+// Why the model cannot evict; null: it can.
 const char* obstacle(const model::Program& p, const KvPlan& room) {
-  if (!p.hp.causal || p.decoder > 0) return "this model reads texts whole";
-  if (p.max_context < model::kMaxContext) return "this model has learned its positions one by one";
+  if (!p.hp.causal || p.decoder > 0) return "this model is not autoregressive";
+  if (p.max_context < model::kMaxContext) return "this model has learned position embeddings";
   for (const Op& op : p.ops) {
-    if (op.is<model::TemperatureOp>()) return "this model's queries grow with their position";
+    if (op.is<model::TemperatureOp>()) return "this model scales queries by position";
     const auto* attention = op.get<AttentionOp>();
     if (attention == nullptr || !room.evicts(*attention)) continue;
-    if (attention->chunked) return "this model sees texts in pieces that are longer than the cache";
+    if (attention->chunked) return "this model's attention chunks are longer than the cache";
     if ((room.sinks > 0 || room.slots > 0) && uneven_after_rope(p, op, room.slots > 0)) {
-      return "this model's queries are weighed after their rotation";
+      return "this model weighs queries after RoPE";
     }
     if (room.slots > 0 && attention->alibi != 0) {
-      return "this model weighs by distance";
+      return "this model uses ALiBi";
     }
   }
   return nullptr;
 }
 
-// Three quarters of the positions are a ring of the last ones, the others for those that are
-// picked: both are whole blocks, and where attention is cut into parts, whole parts. Blocks are no
-// shorter than `least`.
-void share_places(int32_t least, KvPlan& room) {
-  int32_t block = least;
+// Three quarters of the positions are the ring of recent ones; the rest are slots for heavy
+// hitters. Both are whole blocks and, if attention is split into parts, whole parts. Blocks have at
+// least `min_block` positions.
+void share_places(int32_t min_block, KvPlan& room) {
+  int32_t block = min_block;
   while (block < 256 && block * 16 <= room.positions) block *= 2;
   const int32_t split = attention_split(room.positions);
   const int32_t unit = room.positions <= split ? block : split;
@@ -64,17 +64,16 @@ Result<KvPlan> plan_room(const model::Program& program, const kv::KvPolicy& poli
   room.positions = positions;
   if (!policy.evicts()) return room;
   const int64_t wanted = policy.capacity > 0 ? policy.capacity : positions;
-  // Of types in groups whole groups leave; two blocks are a ring, and as many places as in one
-  // there must be besides.
+  // Grouped types evict whole groups. The ring needs two blocks, and the slots at least one.
   const bool grouped = kernels::kv_grouped(types.k) || kernels::kv_grouped(types.v);
   const int32_t min_block = grouped ? kernels::kKvGroup : 32;
-  const int32_t least = policy.heavy_hitter && grouped ? 3 * min_block : kv::kMinPositions;
-  if (wanted < least || wanted > model::kMaxContext) {
-    return error(Code::kInvalidArgument,
-                 "a cache of %lld positions cannot forget: it has %d to %lld of them",
-                 static_cast<long long>(wanted), least, static_cast<long long>(model::kMaxContext));
+  const int32_t min_positions = policy.heavy_hitter && grouped ? 3 * min_block : kv::kMinPositions;
+  if (wanted < min_positions || wanted > model::kMaxContext) {
+    return error(
+        Code::kInvalidArgument, "a KV cache of %lld positions cannot evict: use %d to %lld",
+        static_cast<long long>(wanted), min_positions, static_cast<long long>(model::kMaxContext));
   }
-  // Whole parts of attention, or whole groups where there is one part.
+  // Round up to whole parts of attention, or to whole groups if there is one part.
   const int64_t split = attention_split(static_cast<int32_t>(wanted));
   const int64_t unit = wanted <= split ? kernels::kKvGroup : split;
   room.positions = static_cast<int32_t>((wanted + unit - 1) / unit * unit);
@@ -83,13 +82,13 @@ Result<KvPlan> plan_room(const model::Program& program, const kv::KvPolicy& poli
       room.slots > 0 ? room.slots : room.positions - kv::KvPolicy::spare(room.positions);
   if (policy.sinks < 0 || policy.sinks > seen / 2) {
     return error(Code::kInvalidArgument,
-                 "%d first positions cannot be kept: a cache of %d has room for 0 to %d",
-                 policy.sinks, room.positions, seen / 2);
+                 "%d KV sinks do not fit: a cache of %d positions can have 0 to %d", policy.sinks,
+                 room.positions, seen / 2);
   }
   room.sinks = policy.sinks;
   room.window = room.slots > 0 ? room.eviction.ring - room.eviction.block : seen - policy.sinks;
   if (const char* why = obstacle(program, room)) {
-    return error(Code::kInvalidArgument, "the KV policy %s is not possible here: %s",
+    return error(Code::kInvalidArgument, "the KV policy %s is not supported here: %s",
                  policy.heavy_hitter ? "heavy-hitter" : "window", why);
   }
   return room;

@@ -1,4 +1,4 @@
-// What adapters add to a product: scale * b (a x), in f32 beside the weights whatever their type.
+// LoRA: adds scale * b (a x) to a matrix multiplication, in f32 for any type of the weights.
 #include <algorithm>
 
 #include "session/cpu_executor.h"
@@ -7,7 +7,7 @@ namespace sluice::session {
 
 namespace {
 
-// A thread's scratch: a x of a tile of tokens, then what products take.
+// A thread's scratch: a x of a tile of tokens, then the kernel's scratch.
 struct LowRankScratch {
   float* low;
   uint8_t* product;
@@ -19,15 +19,16 @@ struct LowRankScratch {
 
 }  // namespace
 
-// Tiles of tokens are shared out, of few tokens the rows: each part then computes a x for itself.
+// Splits the tokens into tiles; with few tokens, also the rows, and each task computes a x itself.
 void CpuExecutor::add_low_rank(const Product& p) {
   const std::span<const AdapterSet::Term> terms = engine_.adapters().of_mat(p.mat);
   if (terms.empty()) return;
   const int64_t rows = terms[0].b.rows, group = engine_.table().row_group;
   const int64_t n_threads = engine_.pool().n_threads(), tokens = p.acts.n_tokens;
   const int64_t tiles = (tokens + kLowRankTokens - 1) / kLowRankTokens;
-  const int64_t most = tiles >= n_threads ? 1 : n_threads;
-  const int64_t wanted = std::clamp<int64_t>(rows * terms[0].b.cols * tokens / kTaskWork, 1, most);
+  const int64_t max_chunks = tiles >= n_threads ? 1 : n_threads;
+  const int64_t wanted =
+      std::clamp<int64_t>(rows * terms[0].b.cols * tokens / kTaskWork, 1, max_chunks);
   const int64_t chunk = ((rows + wanted - 1) / wanted + group - 1) / group * group;
   const int64_t parts = (rows + chunk - 1) / chunk;
   engine_.pool().parallel_for(tiles * parts, [&](int64_t task, int thread) {

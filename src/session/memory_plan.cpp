@@ -1,4 +1,4 @@
-// The arithmetic of the plan.
+// Computes the memory plan.
 #include "session/memory_plan.h"
 
 #include <algorithm>
@@ -20,12 +20,12 @@ using model::Program;
 
 constexpr int32_t kMinCheckpoints = 2;
 constexpr int32_t kMinDraft = 3;
-constexpr int32_t kObservers = 8;            // queries of a block that tell what stays of one
-constexpr uint64_t kBaseBytes = 192 << 10;   // queue, directory, program, allocator's own
-constexpr uint64_t kUnitBytes = 192;         // its entries in the plan and in the residency
+constexpr int32_t kObservers = 8;            // observer queries per block, see kv_heavy_hitter.cpp
+constexpr uint64_t kBaseBytes = 192 << 10;   // queue, directory, program, allocator overhead
+constexpr uint64_t kUnitBytes = 192;         // a unit's entries in the plan and in the residency
 constexpr uint64_t kThreadBytes = 66 << 10;  // stack pages that a worker touches, and its record
 
-// Every tensor once, in the order in which a pass first uses it.
+// Every tensor once, in the order in which a forward pass first uses it.
 class Ordering {
  public:
   Ordering(const Program& p, const kernels::Table& table) : p_(p), table_(table) {
@@ -101,47 +101,50 @@ class Ordering {
   const kernels::Table& table_;
 };
 
-// A ring is as many whole parts of attention as keep the window, the longest batch, and as much
-// again to go back in: a part of the positions is then never broken by the ring's end.
+// A ring is as many whole parts of attention as hold the window, the longest batch, and as many
+// positions again for rewinding. No part of the positions then wraps around the ring's end.
 int32_t ring_capacity(int32_t window, int32_t positions) {
   const int32_t split = attention_split(positions);
   const int64_t wanted = static_cast<int64_t>(window) + 2 * kMaxBatch;
   return static_cast<int32_t>(std::min<int64_t>(positions, (wanted + split - 1) / split * split));
 }
 
-// Positions of the ring of f16 copies: the group that the batch begins in, and the longest batch.
+// Positions of the f16 ring: the group in which a batch begins, plus the longest batch.
 int32_t recent_capacity(int32_t positions) {
   constexpr int32_t kGroup = kernels::kKvGroup;
   return std::min((positions + kGroup - 1) / kGroup, kMaxBatch / kGroup + 1) * kGroup;
 }
 
-// Whether passes are as long as a text: in several, each layer's weights would be read again for
-// every one, and all rows kept between layers anyway. So the context bounds the activations.
+// Whether an input is always one batch (encoders and encoder-decoders). In several batches each
+// layer's weights would be read again for every batch, and all rows kept between layers anyway. So
+// activations grow with the context.
 bool single_batch(const Program& p) {
   return !p.hp.causal || p.decoder > 0;
 }
 
-// Whether the model can have such keys and values.
+// Whether the model supports these KV cache types.
 Status check_kv_types(const Program& p, const kv::KvTypes& types, const KvPlan& room) {
   if (types.f16()) return {};
   const auto refuse = [&types](const char* why) {
-    return error(Code::kInvalidArgument, "the KV type %s is not possible here: %s",
+    return error(Code::kInvalidArgument, "the KV cache type %s is not supported here: %s",
                  kv::kv_types_name(types).c_str(), why);
   };
-  if (single_batch(p)) return refuse("this model reads texts whole and keeps f16");
+  if (single_batch(p)) return refuse("this model is not autoregressive and uses f16");
   if (room.slots > 0 && types.k == kv::KvType::kQ2) {
-    return refuse("the KV policy heavy-hitter takes single keys, which q2 keeps together");
+    return refuse("the KV policy heavy-hitter keeps single keys, but q2 stores groups");
   }
   for (const model::Op& op : p.ops) {
     const auto* attention = op.get<model::AttentionOp>();
     if (attention == nullptr || !attention->att.values_in_keys) continue;
-    if (types.k != types.v) return refuse("one vector is both key and value, of one type");
-    if (types.k == kv::KvType::kQ2) return refuse("q2 keeps keys and values in different forms");
+    if (types.k != types.v)
+      return refuse("keys and values share memory, so their types must be equal");
+    if (types.k == kv::KvType::kQ2)
+      return refuse("keys and values share memory, but q2 stores them differently");
   }
   return {};
 }
 
-// What each layer keeps, from the operations that keep it.
+// What each layer stores, from the operations that store it.
 kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvPlan& room,
                      const kv::KvTypes& types) {
   kv::KvShape shape;
@@ -191,8 +194,8 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvPlan& room,
   return shape;
 }
 
-// Copies of recurrent states: one every kCheckpointEvery positions where a sixteenth of the budget
-// holds them, fewer where it does not.
+// Number of checkpoints of recurrent states: one every kCheckpointEvery positions, or fewer if they
+// would exceed a sixteenth of the budget.
 int32_t choose_checkpoints(const kv::KvShape& shape, uint64_t budget) {
   constexpr uint64_t kUnlimited = 64 << 20;
   if (!shape.recurrent()) return 0;
@@ -203,8 +206,8 @@ int32_t choose_checkpoints(const kv::KvShape& shape, uint64_t budget) {
   return static_cast<int32_t>(std::min(static_cast<int64_t>(n), all));
 }
 
-// What the list of operations takes beyond the allowance that base_bytes has for a small one: deep
-// models have thousands of entries.
+// Bytes of the program beyond the allowance for a small one in base_bytes: deep models have
+// thousands of operations.
 uint64_t program_bytes(const Program& p) {
   constexpr uint64_t kAllowed = 96 << 10, kName = 32;
   const uint64_t bytes = p.ops.size() * sizeof(model::Op) + p.marks.size() * sizeof(model::Mark) +
@@ -221,8 +224,8 @@ uint64_t vector_bytes(const Program& p) {
   return bytes;
 }
 
-// What the generations hold beside the pass: the sampler's candidates, the sequence's tokens and a
-// prompt's, pieces of text on their way out.
+// State of generations outside the pass: the sampler's candidates, tokens of sequences and prompts,
+// pending text.
 uint64_t request_bytes(const Program& p, const MemoryPlan& plan) {
   constexpr uint64_t kCandidateBytes = 8, kPieces = 32 << 10;
   const uint64_t tokens = static_cast<uint64_t>(plan.n_ctx) * sizeof(int32_t);
@@ -233,16 +236,15 @@ uint64_t request_bytes(const Program& p, const MemoryPlan& plan) {
          static_cast<uint64_t>(plan.parallel) * each;
 }
 
-// Guesses in one pass; of a number that is chosen, the logits take a thirty-second of the budget at
-// most.
+// Draft tokens per pass if automatic: their logits take at most a thirty-second of the budget.
 int32_t choose_draft(const Program& p, uint64_t budget) {
   const uint64_t row = static_cast<uint64_t>(std::max<int64_t>(p.hp.n_vocab, 1)) * sizeof(float);
   const uint64_t rows = budget == 0 ? UINT64_MAX : budget / 32 / row;
   return std::max(kMinDraft, static_cast<int32_t>(std::min<uint64_t>(rows, kDefaultDraft)));
 }
 
-// Tokens of a batch: a ring that evicts has room for so many behind what its first query sees;
-// where a block leaves at a time, a batch has no more than that.
+// Largest batch: a ring that evicts has room for `spare` more positions than its first query sees;
+// one that evicts blocks ends a batch at each block.
 int32_t max_batch(const KvPlan& room) {
   if (room.slots > 0) return room.eviction.block;
   return room.evicts() ? kv::KvPolicy::spare(room.positions) : kMaxBatch;
@@ -250,10 +252,10 @@ int32_t max_batch(const KvPlan& room) {
 
 void set_draft(const Program& p, const EngineOptions& options, int32_t tokens, MemoryPlan& plan) {
   const int32_t room = plan.kv_plan.evicts() ? max_batch(plan.kv_plan) : plan.n_ctx;
-  const int32_t most = single_batch(p) ? 0 : std::min(draft::kMaxDraftTokens, (room - 1) / 2);
-  plan.draft_max = std::clamp(tokens, 0, most);
+  const int32_t max_draft = single_batch(p) ? 0 : std::min(draft::kMaxDraftTokens, (room - 1) / 2);
+  plan.draft_max = std::clamp(tokens, 0, max_draft);
   plan.logits_rows = std::max(options.logits_rows, plan.parallel + plan.draft_max);
-  // A recurrent state goes back to where the batch began: what was right of it is computed again.
+  // A recurrent state rewinds to where the batch began: accepted tokens are computed twice.
   const bool twice = plan.draft_max > 0 && plan.kv_shape.recurrent();
   plan.draft_batch = (plan.draft_max + 1) * (twice ? 2 : 1);
 }
@@ -284,7 +286,7 @@ void size_fixed(const Program& p, const kernels::Table& table, bool structured_o
       plan.base + kBaseBytes + directory + static_cast<uint64_t>(plan.own_threads) * kThreadBytes;
 }
 
-// Rows of the tables that stream, in a sixty-fourth of the budget together.
+// Embedding row caches of the tables read by rows, in a sixty-fourth of the budget together.
 void set_cached_rows(const Program& p, MemoryPlan& plan) {
   const bool held =
       p.embedding == p.head ? plan.weights.streamed_bytes == 0 : plan.weights.embedding_resident;
@@ -297,8 +299,8 @@ void set_cached_rows(const Program& p, MemoryPlan& plan) {
   }
 }
 
-// What grows with the context: keys and values, and where a text is one batch, all activations.
-// Recurrent states take what they take: a shorter context would not make them smaller.
+// Bytes that grow with the context: the KV cache, and all activations if an input is one batch.
+// Recurrent states do not depend on it, so a shorter context would not make them smaller.
 uint64_t context_bytes(const Program& p, const kernels::Table& table, const kv::KvTypes& types,
                        int64_t positions) {
   const int32_t n_ctx = static_cast<int32_t>(positions);
@@ -310,9 +312,9 @@ uint64_t context_bytes(const Program& p, const kernels::Table& table, const kv::
 
 int32_t choose_context(const Program& p, const kernels::Table& table,
                        const EngineOptions& options) {
-  const int64_t most = single_batch(p) ? kDefaultWholeContext : kDefaultContext;
-  const int64_t texts = p.decoder > 0 ? 2 : 1;  // a source and its answer
-  const int64_t own = std::min<int64_t>({texts * p.hp.n_ctx_train, p.max_context, most});
+  const int64_t limit = single_batch(p) ? kDefaultWholeContext : kDefaultContext;
+  const int64_t texts = p.decoder > 0 ? 2 : 1;  // the encoder's and the decoder's
+  const int64_t own = std::min<int64_t>({texts * p.hp.n_ctx_train, p.max_context, limit});
   int64_t n_ctx = own;
   while (options.memory_budget > 0 && n_ctx > kMinContext &&
          context_bytes(p, table, options.kv, n_ctx) > options.memory_budget / 4) {
@@ -339,17 +341,17 @@ int64_t kv_capacity(const Program& program, const MemoryPlan& plan, const kv::Kv
     shape.n_checkpoints = plan.kv_shape.n_checkpoints;
     return static_cast<uint64_t>(plan.n_sessions) * shape.bytes() <= room;
   };
-  int64_t least = 0, above = std::min(program.max_context, model::kMaxContext) + 1;
-  while (least + 1 < above) {
-    const int64_t middle = (least + above) / 2;
-    (fits(middle) ? least : above) = middle;
+  int64_t longest = 0, above = std::min(program.max_context, model::kMaxContext) + 1;
+  while (longest + 1 < above) {
+    const int64_t middle = (longest + above) / 2;
+    (fits(middle) ? longest : above) = middle;
   }
-  return least;
+  return longest;
 }
 
 namespace {
 
-// The plan with the best types of keys and values that there is room for.
+// The plan with the most precise KV cache types that fit.
 Result<MemoryPlan> plan_with_best_types(const Program& program, const kernels::Table& table,
                                         uint64_t tokenizer_bytes, EngineOptions options,
                                         const AdapterNeeds& adapters) {
@@ -357,16 +359,17 @@ Result<MemoryPlan> plan_with_best_types(const Program& program, const kernels::T
                                    kv::KvType::kQ2};
   options.kv = {};
   EngineOptions unbounded = options;
-  unbounded.memory_budget = 0;  // the context that is wanted
+  unbounded.memory_budget = 0;  // the context without a budget
   const Result<MemoryPlan> wanted =
       plan_memory(program, table, tokenizer_bytes, unbounded, adapters);
   if (!wanted.ok()) return wanted;
-  uint64_t least = UINT64_MAX;
+  uint64_t smallest = UINT64_MAX;
   for (const kv::KvType type : kTypes) {
     const kv::KvTypes types{type, type};
     const uint64_t bytes = kv_bytes(program, *wanted, types);
-    if (bytes == 0 || bytes >= least) continue;  // not for this model, or of heads that are narrow
-    least = bytes;
+    if (bytes == 0 || bytes >= smallest)
+      continue;  // not supported, or not smaller (small head_dim)
+    smallest = bytes;
     options.kv = types;
     if (options.memory_budget == 0 || bytes <= options.memory_budget / 4) break;
   }
@@ -395,7 +398,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   }
   if (options.n_ctx > program.max_context) {
     return error(Code::kInvalidArgument,
-                 "a context of %d positions is beyond the %lld that this model has learned",
+                 "a context of %d positions exceeds the %lld of this model's position embeddings",
                  options.n_ctx, static_cast<long long>(program.max_context));
   }
   plan.kv_types = options.kv;
@@ -415,7 +418,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   if (plan.kv_shape.bidirectional && plan.kv_shape.recurrent()) {
     return error(Code::kUnsupportedArchitecture,
                  "the metadata value attention.causal is false, but layers of this \"%s\" model "
-                 "read from left to right",
+                 "are causal",
                  program.hp.arch.c_str());
   }
   const int32_t checkpoints = options.n_checkpoints >= 0
@@ -450,7 +453,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   while (plan.minimum < bare + spare(plan.minimum)) plan.minimum = bare + spare(plan.minimum);
   plan.minimum = round_up(plan.minimum, options.page_bytes);
   if (plan.budget > 0 && plan.budget < plan.minimum) {
-    // A context that was chosen here may have been too long after all.
+    // An automatic context may have been too long after all.
     EngineOptions shorter = options;
     const bool chosen = options.n_ctx == 0 && options.kv_policy.capacity == 0;
     for (int32_t n = plan.kv_plan.positions; chosen && n > kMinContext;) {
@@ -478,20 +481,20 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
       set_draft(program, options, kMinDraft, plan);
     }
   }
-  // The largest batch whose buffers take at most an eighth of the budget.
+  // Choose the largest batch whose buffers take at most an eighth of the budget.
   const int32_t longest = max_batch(plan.kv_plan);
-  const int32_t most = options.n_batch > 0 ? std::min(options.n_batch, longest) : longest;
-  const int32_t least = min_n_batch();
-  const int32_t wanted = whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(least, most));
-  for (plan.n_batch = wanted; plan.n_batch > least;
-       plan.n_batch = std::max(least, (plan.n_batch + 1) / 2)) {
+  const int32_t largest = options.n_batch > 0 ? std::min(options.n_batch, longest) : longest;
+  const int32_t smallest = min_n_batch();
+  const int32_t wanted = whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(smallest, largest));
+  for (plan.n_batch = wanted; plan.n_batch > smallest;
+       plan.n_batch = std::max(smallest, (plan.n_batch + 1) / 2)) {
     size_fixed(program, table, options.structured_output, plan);
     if (plan.budget == 0) break;
     const bool modest = plan.activations + plan.scratch <= plan.budget / 8;
     if (modest && plan.fixed() + ring + max_units <= plan.budget) break;
   }
-  // The units take room themselves, the more the smaller they are. At the smallest budget there are
-  // max_units of them, so this ends there at the latest.
+  // Unit records take memory too, more the smaller the units are. The smallest budget has max_units
+  // of them, so the loop ends there at the latest.
   uint64_t directory = 0;
   const auto lay_weights = [&] {
     size_fixed(program, table, options.structured_output, plan);
@@ -504,7 +507,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
     }
   };
   lay_weights();
-  // Then a few of the bytes for rows that are read, unless weights that would stay had to go.
+  // Cache embedding rows, unless that would make a fully resident model stream.
   if (plan.budget > 0) {
     const bool resident = plan.weights.streamed_bytes == 0;
     set_cached_rows(program, plan);

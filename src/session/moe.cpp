@@ -1,6 +1,6 @@
-// Mixture of experts (https://arxiv.org/abs/2401.04088): only the chosen experts' weights are asked
-// for (moe_router.h says which). Experts run in ascending order whatever the number of tokens, so
-// that sums do not depend on batching.
+// Mixture of experts (https://arxiv.org/abs/2401.04088): only the weights of chosen experts
+// (moe_router.h) are requested. Experts run in ascending order whatever the number of tokens, so
+// sums do not depend on batching.
 #include <algorithm>
 
 #include "session/cpu_executor.h"
@@ -31,7 +31,7 @@ void CpuExecutor::route(const model::Moe& moe) {
   run_ = 0;
 }
 
-// What the expert's tokens read, [count][n].
+// Gathers the inputs of the expert's tokens, [count][n].
 void CpuExecutor::gather_tokens(const Op& op, const ExpertRun& run, float* to) {
   const model::Moe& moe = mixture_of(engine_.program(), op);
   for (int32_t i = 0; i < run.count; ++i) {

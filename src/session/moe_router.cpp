@@ -1,4 +1,4 @@
-// Choice of experts for one token, and the lists of tokens by expert.
+// Chooses experts for one token, and groups tokens by expert.
 #include "session/moe_router.h"
 
 #include <algorithm>
@@ -10,14 +10,14 @@ namespace sluice::session {
 namespace {
 
 constexpr float kTaken = -std::numeric_limits<float>::infinity();
-constexpr float kExcluded = -FLT_MAX;       // below every score, but not taken
-constexpr float kMinSum = 6.103515625e-5f;  // of weights that are divided by it
+constexpr float kExcluded = -FLT_MAX;       // below every score; above -inf, which marks taken ones
+constexpr float kMinSum = 6.103515625e-5f;  // smallest divisor when normalizing weights
 
 float exponential(float x) {
   return static_cast<float>(std::exp(static_cast<double>(x)));
 }
 
-// Of what is not taken, the first of the largest.
+// The first of the largest scores that are not taken.
 int32_t best_of(const float* scores, int32_t n) {
   int32_t best = -1;
   for (int32_t i = 0; i < n; ++i) {
@@ -26,7 +26,8 @@ int32_t best_of(const float* scores, int32_t n) {
   return best;
 }
 
-// Leaves the scores of the groups whose two best experts have the largest sum. `sums` [n_group].
+// Excludes all scores but those of the groups whose two best experts have the largest sums. `sums`
+// [n_group].
 void keep_best_groups(const model::Moe& moe, float* scores, float* sums) {
   const int32_t size = moe.n_expert / moe.n_group;
   for (int32_t g = 0; g < moe.n_group; ++g) {
@@ -43,7 +44,7 @@ void keep_best_groups(const model::Moe& moe, float* scores, float* sums) {
   }
 }
 
-// The softmax of the chosen ones' logits, which are their weights so far.
+// Softmax over the chosen experts' logits, which `weight` holds so far.
 void softmax_of_chosen(int32_t n, Choice* chosen) {
   float largest = chosen[0].weight, sum = 0;
   for (int32_t k = 1; k < n; ++k) largest = std::max(largest, chosen[k].weight);
@@ -54,7 +55,7 @@ void softmax_of_chosen(int32_t n, Choice* chosen) {
   for (int32_t k = 0; k < n; ++k) chosen[k].weight /= sum;
 }
 
-// Where several choices are one expert, the first of them gets all their weight.
+// If several choices are the same expert, the first of them gets all their weight.
 void merge_equal(int32_t n, Choice* chosen) {
   for (int32_t k = 1; k < n; ++k) {
     for (int32_t j = 0; j < k; ++j) {
@@ -79,7 +80,7 @@ void choose_experts(const model::Moe& moe, const kernels::Table& table, const fl
   }
   for (int32_t e = 0; e < n; ++e) {
     const float score = bias == nullptr ? weights[e] : weights[e] + bias[e];
-    scores[e] = score > kExcluded ? score : kExcluded;  // what is not a number loses as well
+    scores[e] = score > kExcluded ? score : kExcluded;  // NaN becomes kExcluded too
   }
   if (moe.n_group > 1) keep_best_groups(moe, scores, scores + n);
   float sum = 0;

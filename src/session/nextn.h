@@ -1,10 +1,10 @@
-// Running the head that predicts further tokens (model/nextn.h), natively alone. An engine that was
-// opened for it keeps the states of the last tokens that passes have computed, and a small sequence
-// of the head's own: what it has read of the text that is guessed for, which begins where these
-// states began, not with the text. So nothing of it is in a session: what is saved, forked, gone
-// back in or given up is as without it, and after any of these the head begins again with the
-// states that there are. Positions count from where its sequence begins, which rotation does not
-// tell apart. It guesses for one text at a time, and not beside others in one batch.
+// Runs the multi-token prediction (MTP) head (model/nextn.h) as a draft source; native builds only.
+// The engine keeps the hidden states of the last tokens that passes computed, and a small sequence
+// of the head's own with its KV cache. That sequence begins where the states begin, not where the
+// text begins. Sessions hold none of this: saving, forking, rewinding and cancelling ignore the
+// head, which afterwards restarts from the states it has. Its positions count from the start of its
+// own sequence, which RoPE does not distinguish. It drafts for one sequence at a time, and not
+// within batches of several.
 #pragma once
 
 #include <memory>
@@ -18,12 +18,12 @@
 
 namespace sluice::session {
 
-// Of the text's last tokens whose states are kept: as many as a pass with guesses may have.
+// Number of recent tokens whose states are kept: as many as a pass with draft tokens may have.
 inline constexpr int32_t kNextnStates = draft::kMaxPass;
 
-// What it is not run with. Errors: kInvalidArgument, naming it.
+// Checks for options that exclude the MTP head. Errors: kInvalidArgument, naming the option.
 [[nodiscard]] Status check_nextn(const EngineOptions& options);
-// What the head keeps of a text of n_ctx positions.
+// The head's KV cache for n_ctx positions, and its bytes with the states.
 [[nodiscard]] kv::KvShape nextn_shape(const model::Program& program, int32_t n_ctx);
 [[nodiscard]] uint64_t nextn_bytes(const model::Program& program, int32_t n_ctx);
 
@@ -31,8 +31,8 @@ inline constexpr int32_t kNextnStates = draft::kMaxPass;
 struct NextnBatch {
   const float* states = nullptr;  // [rows][n_embd]
   int32_t rows = 1, first = 0;
-  bool normed = false;     // they are what the head itself has given
-  float* given = nullptr;  // [n_embd], of the last row
+  bool normed = false;     // the states are the head's own (already normed) output
+  float* given = nullptr;  // [n_embd], receives the output of the last row
 };
 
 class Session;
@@ -42,31 +42,31 @@ class NextnHead {
   // Errors: kOutOfMemory.
   [[nodiscard]] static Result<std::unique_ptr<NextnHead>> create(Engine& engine);
 
-  // --- from the executor: of a batch of one sequence, of its rows of the residual stream
+  // --- called by the executor with a batch of one sequence: rows of the residual stream
   void begin_rows(const Sequence& sequence, int32_t first);
   void keep_rows(const Sequence& sequence, int32_t first, int32_t n, const float* x, int64_t ld);
   void forget_rows() { sequence_ = nullptr; }
 
-  // --- guessing: by one at a time, from start() to end()
+  // --- drafting: by one drafter at a time, from start() to end()
   [[nodiscard]] bool start(const void* drafter);
   void end(const void* drafter);
-  // How many states the head has to read before it guesses what follows the session's sequence and
-  // `upcoming`; 0: it cannot now, for want of states or since another pass is under way.
+  // How many states the head has to read before it can predict what follows the session's sequence
+  // and `upcoming`; 0: it cannot now, because states are missing or another pass is running.
   [[nodiscard]] int32_t missing(const Session& target, std::span<const Token> upcoming);
-  // Begins to read them, after missing() has said how many.
+  // Begins to read the states that missing() counted.
   void begin();
-  // Begins a guess of what follows its last one, which is `token`. False: there is no room.
+  // Begins to predict the token after its last draft token, `token`. False: the context is full.
   [[nodiscard]] bool go_on(Token token);
-  // As a session's. kDone: logits() are those of the guess.
+  // As Session::step(). kDone: logits() predict the next token.
   [[nodiscard]] Step step(int32_t max_ops);
   [[nodiscard]] std::span<const float> logits() const { return engine_.executor().logits(0); }
   [[nodiscard]] const Status& failure() const { return failure_; }
   void cancel();
 
-  // What reading so many states at once costs, and what is known of the guesses.
+  // Latency of reading several states at once, and acceptance statistics of the draft tokens.
   [[nodiscard]] draft::BatchLatency& costs() { return costs_; }
   [[nodiscard]] draft::DraftState& known() { return known_; }
-  // Bytes of weights that a guess reads.
+  // Bytes of weights read per draft token.
   [[nodiscard]] uint64_t weights() const;
 
  private:
@@ -79,22 +79,22 @@ class NextnHead {
 
   Engine& engine_;
   size_t width_ = 0;
-  std::vector<float> states_;           // [kNextnStates][n_embd] of position p at p % kNextnStates
-  std::vector<Token> tokens_;           // [kNextnStates] likewise
-  std::vector<float> given_;            // [n_embd] of the head's last row
-  const Sequence* sequence_ = nullptr;  // whose states they are
-  uint32_t restores_ = 0;               // of it
+  std::vector<float> states_;           // [kNextnStates][n_embd]; position p at p % kNextnStates
+  std::vector<Token> tokens_;           // [kNextnStates], likewise
+  std::vector<float> given_;            // [n_embd], the head's last output
+  const Sequence* sequence_ = nullptr;  // the sequence whose states are kept
+  uint32_t restores_ = 0;               // its restores() at that time
   int32_t from_ = 0, until_ = 0;        // positions of the states
 
   const void* drafter_ = nullptr;
   kv::KvPool pool_;
   std::unique_ptr<Sequence> own_;   // position q has read the state of base_ + q and the next token
-  const Sequence* read_ = nullptr;  // the sequence that it reads
+  const Sequence* read_ = nullptr;  // the sequence it drafts for
   int32_t base_ = 0;
-  int32_t sure_ = 0;         // its positions that have read states, not guesses
+  int32_t sure_ = 0;         // its positions computed from states, not from draft tokens
   std::vector<Token> next_;  // tokens of the pass
   bool computing_ = false;
-  bool reading_ = false;  // states, not what it has given
+  bool reading_ = false;  // the pass reads states, not the head's own output
   int32_t end_ = 0, batch_ = 0, rows_ = 0;
   NextnBatch now_;
   Status failure_;

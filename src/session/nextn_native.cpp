@@ -1,4 +1,4 @@
-// The states that are kept, and the head's passes.
+// Stores hidden states for the MTP head, and runs its passes.
 #include <algorithm>
 #include <limits>
 
@@ -11,12 +11,12 @@ namespace sluice::session {
 using model::Buf;
 
 Status check_nextn(const EngineOptions& options) {
-  const char* other = options.exits.on() ? "tokens that leave early"
+  const char* other = options.exits.on() ? "early exit"
                       : options.kv_policy.window || options.kv_policy.heavy_hitter
                           ? "a KV policy that evicts"
                           : nullptr;
   if (other == nullptr) return {};
-  return error(Code::kInvalidArgument, "the draft nextn does not go with %s", other);
+  return error(Code::kInvalidArgument, "draft nextn cannot be combined with %s", other);
 }
 
 kv::KvShape nextn_shape(const model::Program& p, int32_t n_ctx) {
@@ -53,7 +53,8 @@ Result<std::unique_ptr<NextnHead>> NextnHead::create(Engine& engine) {
   head->next_.reserve(kNextnStates);
   SLUICE_RETURN_IF_ERROR(head->pool_.init(nextn_shape(p, engine.plan().n_ctx), 1));
   kv::KvCache cache;
-  if (!head->pool_.acquire(&cache)) return error(Code::kOutOfMemory, "no room for a head's cache");
+  if (!head->pool_.acquire(&cache))
+    return error(Code::kOutOfMemory, "not enough memory for the KV cache of the MTP head");
   head->own_ = std::make_unique<Sequence>(cache);
   return head;
 }
@@ -64,7 +65,7 @@ uint64_t NextnHead::weights() const {
   return p.nextn.matrix_bytes + static_cast<uint64_t>(head.rows * head.row_bytes);
 }
 
-// States from `first` on are computed anew.
+// A batch recomputes states from `first` on.
 void NextnHead::begin_rows(const Sequence& sequence, int32_t first) {
   const bool goes_on = sequence_ == &sequence && restores_ == sequence.restores() &&
                        first >= from_ && first <= until_;
@@ -107,9 +108,9 @@ int32_t NextnHead::missing(const Session& target, std::span<const Token> upcomin
     const auto at = static_cast<size_t>(i);
     return at < held.size() ? held[at] : upcoming[at - held.size()];
   };
-  const int32_t last = size - 2;  // whose state and next token guess the one after
+  const int32_t last = size - 2;  // its state and next token predict the one after
   if (last < from_ || last >= until_) return 0;
-  // What a pass has computed beyond the sequence may be other guesses than what is upcoming.
+  // States beyond the sequence may belong to rejected draft tokens, not to `upcoming`.
   const auto same = [&](int32_t i) {
     return tokens_[static_cast<size_t>(i % kNextnStates)] == token(i);
   };
@@ -124,7 +125,7 @@ int32_t NextnHead::missing(const Session& target, std::span<const Token> upcomin
       last + 2 + draft::kMaxDraftTokens - base_ > engine_.plan().n_ctx) {
     kept = 0;
     base_ = from_;
-    // What is left of a context that is nearly full.
+    // The context is nearly full: start at the last state.
     if (last + 1 - base_ + draft::kMaxDraftTokens > engine_.plan().n_ctx) base_ = last;
   }
   static_cast<void>(own_->rewind(kept));
@@ -214,7 +215,7 @@ void NextnHead::cancel() {
   engine_.end_pass();
 }
 
-// --- the executor's part
+// --- called by the executor
 
 void CpuExecutor::note_states_begin() {
   NextnHead* const head = engine_.nextn();
@@ -223,7 +224,7 @@ void CpuExecutor::note_states_begin() {
   head->begin_rows(*sequence_, first_);
 }
 
-// Before rows are selected: those of all tokens.
+// Stores the states of all tokens, before rows are selected.
 void CpuExecutor::note_states() {
   NextnHead* const head = engine_.nextn();
   if (head == nullptr || spec_.nextn != nullptr || lanes_.size() > 1) return;
@@ -249,7 +250,7 @@ void CpuExecutor::leave_nextn() {
   std::copy_n(buffer(Buf::kH), engine_.program().hp.n_embd, spec_.nextn->given);
 }
 
-// The weights of the products from here to the next mixture, in order: they have no turn.
+// Demands the weights from here to the next mixture, which are not in the streaming order.
 void CpuExecutor::demand_nextn() {
   const model::Program& p = engine_.program();
   residency::Residency& r = engine_.residency();

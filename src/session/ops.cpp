@@ -1,5 +1,5 @@
-// The operations of a pass, one function each, over the rows of the batch. What is small is done by
-// the calling thread; matrix products and attention are spread over the pool.
+// The operations of a forward pass, one function each, over the rows of the batch. Small ones run
+// on the calling thread; matrix multiplications and attention use the thread pool.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -146,19 +146,19 @@ void CpuExecutor::fill_rope_tables() {
       for_lanes([&] {
         fill_rope_table(r.hp, by, first_, rows_, table + int64_t{token_} * r.hp.n_rot);
         float* back = engine_.working().turn_table(i) + int64_t{token_} * r.hp.n_rot;
-        if (room.slots > 0) {  // all rows of a batch by the same
+        if (room.slots > 0) {  // the same for all rows of a batch
           fill_rope_table(r.hp, by, room.eviction.gone(first_) - 1, 1, back, /*back=*/true);
           for (int32_t t = 1; t < rows_; ++t) std::copy_n(back, r.hp.n_rot, back + t * r.hp.n_rot);
           return;
         }
-        const int32_t turned = first_ + 1 - room.sinks - room.window;  // by so much the first row
+        const int32_t turned = first_ + 1 - room.sinks - room.window;  // of the first row
         if (room.sinks > 0 && turned + rows_ > 0) {
           fill_rope_table(r.hp, by, turned, rows_, back, /*back=*/true);
         }
       });
       continue;
     }
-    // Texts begin at the same position: what one has in common with the longest before is copied.
+    // Inputs all begin at position 0: rows that an earlier input has computed are copied.
     const float* known = table;
     int32_t n_known = 0;
     for_texts([&](int32_t row, int32_t n) {
@@ -250,9 +250,9 @@ void CpuExecutor::quantize(const float* x, int64_t ld, int64_t cols, int32_t n_t
 #if defined(__wasm__)
   constexpr int32_t kTile = kernels::kActTile;
 #else
-  constexpr int32_t kTile = 1;  // only tables of WebAssembly mix tokens
+  constexpr int32_t kTile = 1;  // only wasm kernels mix tokens
 #endif
-  constexpr int64_t kValuesForThreads = 4096;  // fewer are done before another thread has begun
+  constexpr int64_t kValuesForThreads = 4096;  // with fewer, starting a thread costs more
   const size_t stride = engine_.table().q8_bytes(cols);
   const int32_t n_tiles = (n_tokens + kTile - 1) / kTile;
   const auto quantize_tile = [&](int32_t tile) {
@@ -415,7 +415,7 @@ void CpuExecutor::op_elementwise(const Op& op) {
       for (int32_t i = 0; i < op.n; ++i) out[i] = std::clamp(in[i], -clamp->limit, clamp->limit);
     } else if (const auto* scale = op.get<model::ScaleOp>()) {
       if (scale->scale == 0) {
-        std::fill_n(out, op.n, 0.0f);  // whatever was there
+        std::fill_n(out, op.n, 0.0f);  // overwrites whatever was there
       } else {
         k.scale(in, scale->scale, op.n, out);
       }
@@ -427,13 +427,13 @@ void CpuExecutor::op_elementwise(const Op& op) {
   });
 }
 
-// Moves the rows whose logits are wanted to the front.
+// Moves rows whose logits are wanted to the front.
 void CpuExecutor::op_select() {
   if (spec_.embed || in_part()) return;
   if constexpr (model::kNextn) note_states();
   float* x = buffer(Buf::kX);
   const int64_t width = engine_.width(Buf::kX);
-  int32_t kept = spec_.logits_at;  // of a pass in several batches: its logits lie one after another
+  int32_t kept = spec_.logits_at;  // logits of all batches of a pass are contiguous
   for (Lane& lane : lanes_) {
     const int32_t from = lane.row + lane.part.first_row;
     lane.first += lane.part.first_row;
@@ -448,9 +448,9 @@ void CpuExecutor::op_select() {
   rows_ = kept - spec_.logits_at;
 }
 
-// One row of each text from its rows, or all of them as they are. Where a text takes several
-// batches, what those before have given is kept aside until this one is done: it may have to be
-// computed again. Sums are taken token by token in double, the same in one batch and in several.
+// Pools the rows of each input into one, or keeps them all. If an input takes several batches, sums
+// of earlier batches are kept until this one is done, because it may have to be recomputed. Sums
+// are accumulated token by token in double, the same in one batch and in several.
 void CpuExecutor::op_pool(const Op& op) {
   const size_t n = static_cast<size_t>(op.n);
   if (spec_.pooling == model::Pooling::kNone) {

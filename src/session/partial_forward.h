@@ -1,7 +1,7 @@
-// A part of a pass, from one operation to another, over rows of the residual stream that the caller
-// gives and takes: what each layer of a model is worth is measured so in one reading of a text,
-// where each layer's absence continues from the state before it. Keys, values and what else layers
-// have left is as the parts before have left it; a recurrent state begins anew. Natively alone.
+// Runs a part of a forward pass, from one operation to another, on rows of the residual stream that
+// the caller passes in and gets back. Layer ablation uses it: one read of the weights measures each
+// layer's absence, continuing from the state before that layer. The KV cache is as earlier parts
+// left it; a recurrent state begins at zero. Native builds only.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ inline constexpr bool kPartialForward = false;
 inline constexpr bool kPartialForward = true;
 #endif
 
-// Rows are not left out for having no logits wanted: all of them go on to the end.
+// No rows are dropped for lack of wanted logits: all continue to the end.
 struct PartialForward {
   size_t first = 0, end = 0;         // operations [first, end) of the program
-  std::span<const float> from;       // [rows][width of kX]; empty: of all tokens, as it is
-  std::vector<float>* to = nullptr;  // the same behind the last; null: not wanted
+  std::span<const float> from;       // [rows][width of kX]; empty: keep the buffer as it is
+  std::vector<float>* to = nullptr;  // receives the rows after the last operation; null: unused
 };
 
 }  // namespace sluice::session

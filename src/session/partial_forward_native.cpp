@@ -1,4 +1,4 @@
-// Where a part's rows come from and go to.
+// Copies the rows of a partial forward pass in and out.
 #include <algorithm>
 
 #include "session/cpu_executor.h"
@@ -10,14 +10,14 @@ namespace sluice::session {
 Status Session::begin_part(std::span<const Token> tokens, const PartialForward& part) {
   const model::Program& p = engine_.program();
   const auto width = static_cast<size_t>(engine_.width(model::Buf::kX));
-  const auto most = static_cast<size_t>(engine_.plan().n_batch);
+  const auto max_rows = static_cast<size_t>(engine_.plan().n_batch);
   const bool inside = part.first < part.end && part.end <= static_cast<size_t>(p.pool);
   const bool logits = part.end == static_cast<size_t>(p.pool);
   const size_t rows = part.from.empty() ? tokens.size() : part.from.size() / width;
-  if (batcher_ != nullptr || !inside || tokens.size() > most || rows > most ||
+  if (batcher_ != nullptr || !inside || tokens.size() > max_rows || rows > max_rows ||
       (logits && rows > static_cast<size_t>(engine_.plan().logits_rows)) ||
       part.from.size() % width != 0) {
-    return error(Code::kInvalidArgument, "a part of a pass of %zu tokens cannot be this one",
+    return error(Code::kInvalidArgument, "cannot run this partial forward pass on %zu tokens",
                  tokens.size());
   }
   SLUICE_RETURN_IF_ERROR(admit(tokens, 0, 1));

@@ -1,7 +1,7 @@
-// The operations that carry something from token to token. Each reads the state before the batch,
-// writes the one after it, and on the way the copies that checkpoints ask for. Work is spread by
-// heads and channels, which do not see each other, and a task takes its share through all tokens of
-// the batch; so neither threads nor the batch's length change a bit.
+// Operations that carry state from token to token. Each reads the state before the batch, writes
+// the state after it, and on the way the copies for due checkpoints. Work is split by heads and
+// channels, which are independent; each task processes all tokens of the batch. So neither threads
+// nor the batch size change a bit.
 #include <algorithm>
 
 #include "session/cpu_executor.h"
@@ -13,10 +13,10 @@ using model::Op;
 
 namespace {
 
-constexpr int64_t kTaskColumns = 64;       // a multiple of every target's vectors
-constexpr int64_t kWorkForThreads = 8192;  // below this a region costs more than it saves
+constexpr int64_t kTaskColumns = 64;       // a multiple of every target's vector width
+constexpr int64_t kWorkForThreads = 8192;  // with less, a parallel region costs more than it saves
 
-// Rows of a state, from its first column on.
+// Copies a block of rows, `ld` apart.
 void copy_columns(const float* from, int64_t rows, int64_t ld, int64_t columns, float* to) {
   for (int64_t i = 0; i < rows; ++i) std::copy_n(from + i * ld, columns, to + i * ld);
 }
@@ -38,9 +38,9 @@ kernels::TokenRows CpuExecutor::rows_at(const model::Place& place, int64_t more,
   return {row_at(place.buf, place.col + more, first), engine_.width(place.buf)};
 }
 
-// Runs body(first, n, before, after) over the batch in runs of tokens that end where a checkpoint
-// is due, which gets a copy of the state there: `rows` rows of `columns` floats, ld apart, `at`
-// floats into the layer's state.
+// Runs body(first, n, before, after) over the batch in runs of tokens that end at due checkpoints,
+// and copies the state there into the checkpoint. The state is `rows` rows of `columns` floats,
+// `ld` apart, `at` floats into the layer's state.
 template <typename Body>
 void CpuExecutor::through_checkpoints(const Op& op, int64_t at, int64_t rows, int64_t ld,
                                       int64_t columns, Body&& body) {
@@ -137,7 +137,7 @@ void CpuExecutor::op_state(const Op& op) {
   });
 }
 
-// The state is [keys][values], keys the scan's states and values its channels.
+// The state is [keys][values]: keys are the scan's states, values its channels.
 void CpuExecutor::op_scan(const Op& op) {
   const auto& own = op.as<model::ScanOp>();
   const model::Recurrence& rec = engine_.program().recurrences[static_cast<size_t>(own.rec)];

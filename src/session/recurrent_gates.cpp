@@ -1,5 +1,5 @@
-// What stands around a recurrence: functions of single values, gates, decays, the mixing of a token
-// with the one before it. Rows are independent; the pool takes them where there are several.
+// Operations around a recurrence: functions of single values, gates, decays, and token shift
+// (mixing a token with the previous one). Rows are independent and spread over the thread pool.
 #include <algorithm>
 
 #include "session/cpu_executor.h"
@@ -56,7 +56,7 @@ void CpuExecutor::op_unary(const Op& op) {
   });
 }
 
-// The gates become what they multiply by, in place.
+// Turns gates into multipliers, in place.
 void CpuExecutor::op_gated(const Op& op) {
   const auto& own = op.as<model::GatedOp>();
   for_rows(rows_, [&](int32_t t) {

@@ -1,4 +1,4 @@
-// Collecting the report.
+// Collects the report.
 #include "session/report.h"
 
 #include <algorithm>
@@ -150,7 +150,7 @@ std::vector<uint32_t> layer_units(const Inspection& found) {
     const auto* product = op.get<model::MatmulOp>();
     if (product != nullptr && product->n_parts > 0) use(found.plan.mat_item, product->all[0].mat);
   }
-  // A layer that is skipped begins where the next one does.
+  // A skipped layer starts where the next one does.
   for (size_t i = found.program.skipped.size(); i-- > 0;) {
     const auto layer = static_cast<size_t>(found.program.skipped[i]);
     first[layer] = first[layer + 1];

@@ -1,5 +1,5 @@
-// What is known about a model and its plan, as named values: `sluice info` and Engine.inspect print
-// the same ones, each with the JSON library of its platform.
+// Properties of a model and its plan as named values. `sluice info` and Engine.inspect print the
+// same ones, each with its platform's JSON library.
 #pragma once
 
 #include <functional>
@@ -15,18 +15,18 @@ using ReportValue = std::variant<double, bool, std::string>;
 // `section` is null at the top level; sections are objects one level deep.
 using ReportSink = std::function<void(const char* section, const char* key, ReportValue value)>;
 
-// Architecture, sizes, types, special tokens, chat template.
+// Architecture, sizes, quantization types, special tokens, chat template.
 void report_model(const gguf::Header& header, const Inspection& found, const ReportSink& sink);
 // The memory plan, in bytes, in section "plan".
 void report_plan(const MemoryPlan& plan, const ReportSink& sink);
-// By type of keys and values, where the model can have it: the bytes that the plan's would take in
+// For each KV cache type that the model supports: the bytes of the plan's KV cache with it in
 // "kvBytes", and the longest context that would fit in "maxContextByKvType".
 void report_kv_types(const Inspection& found, const ReportSink& sink);
 
-// First unit of every layer, in order of use; one more entry: where the output begins.
+// First unit of every layer, in order of use; one extra entry: where the output head begins.
 [[nodiscard]] std::vector<uint32_t> layer_units(const Inspection& found);
 
-// Multiply-adds and weight bytes of one generated token.
+// Multiply-adds and weight bytes per generated token.
 struct TokenWork {
   double macs = 0;
   double bytes = 0;

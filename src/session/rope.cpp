@@ -1,4 +1,4 @@
-// Angles in double precision: positions reach 10^5 and more, where f32 loses the phase.
+// Angles are in double precision: positions reach 10^5 and more, where f32 loses the phase.
 #include "session/rope.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32
     magnitude *= (1 + growth) / (1 + rope.log_multiplier * growth);
   }
   if (back) magnitude = 1;
-  // Not by pow, whose tables add 5 kB to the wasm.
+  // std::pow would add 5 kB of tables to the wasm binary.
   const double log_base = std::log(static_cast<double>(rope.freq_base));
   for (int32_t i = 0; i < half; ++i) {
     double frequency = std::exp(-2.0 * i / rope.n_rot * log_base);

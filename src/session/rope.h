@@ -8,9 +8,9 @@
 
 namespace sluice::session {
 
-// For tokens at positions first .. first + n - 1: row t holds n_rot/2 cosines then n_rot/2 sines,
+// For tokens at positions first .. first + n - 1: row t holds n_rot/2 cosines, then n_rot/2 sines,
 // both multiplied by the scaling's attention factor. `factors` [n_rot/2] divide the angles; may be
-// null. With `back` it turns by so many positions back instead, and keeps magnitudes.
+// null. With `back` the rows rotate by the same angles backwards, without the attention factor.
 void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32_t first, int32_t n,
                      float* out, bool back = false);
 

@@ -1,5 +1,5 @@
-// The parts of RWKV 7's time mixing (https://arxiv.org/abs/2503.14456, section 4.1) that no other
-// family has, over the places of its recurrence.
+// Parts of RWKV 7's time mixing (https://arxiv.org/abs/2503.14456, section 4.1) that no other
+// family has. They work on the buffers of its recurrence.
 #include <algorithm>
 
 #include "session/cpu_executor.h"
@@ -8,9 +8,9 @@ namespace sluice::session {
 
 using model::Op;
 
-// In place of the keys k and of the learning rates a: the removal keys' negative,
-// -kappa = -l2norm(k * removal), the replacement keys' k * (1 + (a - 1) * replacement), and
-// kappa * a. The recurrence's a, k and b name their places.
+// Replaces the keys k and the learning rates a by the negative removal keys,
+// -kappa = -l2norm(k * removal), the replacement keys k * (1 + (a - 1) * replacement), and
+// kappa * a. The recurrence's a, k and b say where each is.
 void CpuExecutor::op_rwkv7_keys(const Op& op) {
   const auto& own = op.as<model::Rwkv7KeysOp>();
   const model::Recurrence& rec = engine_.program().recurrences[static_cast<size_t>(own.rec)];
@@ -32,7 +32,7 @@ void CpuExecutor::op_rwkv7_keys(const Op& op) {
   });
 }
 
-// out += gate * (in - out): towards the first layer's values.
+// out += gate * (in - out): mixes in the first layer's values.
 void CpuExecutor::op_rwkv7_mix(const Op& op) {
   const model::Place by = op.as<model::Rwkv7MixOp>().gate;
   for_rows(rows_, [&](int32_t t) {

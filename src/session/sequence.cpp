@@ -1,4 +1,4 @@
-// Forward by batches, back by forgetting or by checkpoints.
+// Moves a sequence forward by batches, and back by truncation or checkpoints.
 #include "session/sequence.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace sluice::session {
 namespace {
 
-constexpr int32_t kFirstCheckpoint = 2;  // copies 0 and 1 are the live ones
+constexpr int32_t kFirstCheckpoint = 2;  // copies 0 and 1 are the live state and the one before
 
 }  // namespace
 
@@ -21,9 +21,9 @@ Sequence::Sequence(kv::KvCache cache) : cache_(cache), recurrent_(cache.shape().
 }
 
 int32_t Sequence::shared_prefix(std::span<const Token> tokens) const {
-  const size_t most = std::min(tokens.size(), static_cast<size_t>(position_));
+  const size_t n = std::min(tokens.size(), static_cast<size_t>(position_));
   const auto [own, other] =
-      std::mismatch(tokens_.begin(), tokens_.begin() + static_cast<int64_t>(most), tokens.begin());
+      std::mismatch(tokens_.begin(), tokens_.begin() + static_cast<int64_t>(n), tokens.begin());
   return static_cast<int32_t>(own - tokens_.begin());
 }
 
@@ -97,8 +97,8 @@ void Sequence::append(std::span<const Token> tokens) {
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + position_);
 }
 
-// A copy for one more checkpoint: an unused one, or that of the checkpoint that is missed least,
-// whose neighbours are close to each other for how far back they lie.
+// A copy for one more checkpoint: an unused one, or that of the most expendable checkpoint, whose
+// neighbours are closest together relative to its distance from the end.
 int32_t Sequence::free_copy() {
   const int32_t n = cache_.shape().n_checkpoints;
   for (int32_t copy = kFirstCheckpoint; copy < kFirstCheckpoint + n; ++copy) {
@@ -108,32 +108,33 @@ int32_t Sequence::free_copy() {
       return copy;
     }
   }
-  size_t least = checkpoints_.size();
+  size_t victim = checkpoints_.size();
   double min_gap = 0;
   for (size_t i = 0; i < checkpoints_.size(); ++i) {
     const int32_t before = i == 0 ? 0 : checkpoints_[i - 1].position;
     const int32_t after = i + 1 < checkpoints_.size() ? checkpoints_[i + 1].position : position_;
     const double gap = static_cast<double>(after - before) /
                        static_cast<double>(position_ - checkpoints_[i].position + 1);
-    if (least == checkpoints_.size() || gap < min_gap) {
-      least = i;
+    if (victim == checkpoints_.size() || gap < min_gap) {
+      victim = i;
       min_gap = gap;
     }
   }
-  if (least == checkpoints_.size()) return -1;
-  const int32_t copy = checkpoints_[least].copy;
-  checkpoints_.erase(checkpoints_.begin() + static_cast<int64_t>(least));
+  if (victim == checkpoints_.size()) return -1;
+  const int32_t copy = checkpoints_[victim].copy;
+  checkpoints_.erase(checkpoints_.begin() + static_cast<int64_t>(victim));
   return copy;
 }
 
 void Sequence::begin_batch(int32_t n) {
   reached_ = std::max(reached_, position_ + n);
-  undo_ = -1;  // the other copy is written to
+  undo_ = -1;  // the other copy is overwritten
   due_.clear();
   if (!recurrent_) return;
   const int32_t last = (position_ + n) / kCheckpointEvery;
-  const int32_t most = cache_.shape().n_checkpoints;
-  for (int32_t i = std::max(position_ / kCheckpointEvery + 1, last - most + 1); i <= last; ++i) {
+  const int32_t max_copies = cache_.shape().n_checkpoints;
+  for (int32_t i = std::max(position_ / kCheckpointEvery + 1, last - max_copies + 1); i <= last;
+       ++i) {
     const int32_t copy = free_copy();
     if (copy >= 0) due_.push_back({i * kCheckpointEvery, copy});
   }

@@ -1,4 +1,4 @@
-// The life of a sequence: sync, begin, step, rewind, save and restore.
+// Computes and moves one sequence: sync, begin, step, rewind, save and restore.
 #include "session/session.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace sluice::session {
 Result<std::unique_ptr<Session>> Session::create(Engine& engine) {
   kv::KvCache cache;
   if (!engine.pool_of_sequences().acquire(&cache)) {
-    return error(Code::kInvalidArgument, "the engine was planned for %d sessions at a time",
+    return error(Code::kInvalidArgument,
+                 "all %d sessions that the engine was loaded for are in use",
                  engine.plan().n_sessions);
   }
   return std::unique_ptr<Session>(new Session(engine, cache));
@@ -30,51 +31,51 @@ Session::~Session() {
 
 Status adapters_changed() {
   return error(Code::kInvalidArgument,
-               "the adapters have changed: what was computed before cannot be continued");
+               "the adapters have changed: the session must recompute its tokens first");
 }
 
-// Whether `tokens` can follow the first `kept` of the sequence.
+// Checks whether `tokens` can follow the first `kept` tokens of the sequence.
 Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const {
   const MemoryPlan& plan = engine_.plan();
   if (!engine_.failure().ok()) return engine_.failure();
-  if (active_) return error(Code::kInvalidArgument, "a pass is already under way");
+  if (active_) return error(Code::kInvalidArgument, "a forward pass is already running");
   if (kept > 0 && outdated()) return adapters_changed();
   if (batcher_ == nullptr && engine_.pass_under_way()) {
-    return error(Code::kInvalidArgument, "another session's pass is under way");
+    return error(Code::kInvalidArgument, "another session's forward pass is running");
   }
   if (tokens.empty()) return error(Code::kPromptEmpty, "there are no tokens to process");
   const int64_t room = plan.n_ctx - kept;
   if (static_cast<int64_t>(tokens.size()) > room) {
     if (kept == 0 || tokens.size() > 1) {
-      return error(Code::kPromptTooLong,
-                   "the prompt has %lld tokens but the context holds %d: shorten it, or load with "
-                   "a larger one",
-                   static_cast<long long>(kept) + static_cast<long long>(tokens.size()),
-                   plan.n_ctx);
+      return error(
+          Code::kPromptTooLong,
+          "the prompt has %lld tokens but the context holds %d: shorten the prompt, or load the "
+          "model with a larger context",
+          static_cast<long long>(kept) + static_cast<long long>(tokens.size()), plan.n_ctx);
     }
-    return error(Code::kContextFull, "the context of %d tokens is full (%d used, %zu more wanted)",
+    return error(Code::kContextFull, "the context of %d tokens is full (%d used, %zu more needed)",
                  plan.n_ctx, kept, tokens.size());
   }
   if (n_rows > 0 && engine_.program().head < 0) {
-    return error(Code::kInvalidArgument, "this \"%s\" model gives embeddings of texts, no logits",
+    return error(Code::kInvalidArgument, "this \"%s\" model computes embeddings, not logits",
                  engine_.program().hp.arch.c_str());
   }
   int64_t rows = std::min(plan.logits_rows, plan.n_batch);
-  // Beside other sessions such a pass is one batch, and nothing leaves the cache inside one.
+  // In a batcher, a pass with several rows is one batch, and a batch must not evict in between.
   const kv::Eviction& eviction = plan.kv_shape.eviction;
   if (batcher_ != nullptr && eviction.ring > 0) {
     rows = std::clamp(n_rows + eviction.until(kept) - static_cast<int64_t>(tokens.size()),
                       int64_t{1}, rows);
   }
   if (n_rows > 1 && n_rows > rows) {
-    return error(Code::kInvalidArgument, "logits are kept for %d tokens at most",
+    return error(Code::kInvalidArgument, "logits of at most %d tokens can be kept",
                  static_cast<int>(rows));
   }
   const bool whole_text = answers() && kept == 0 && n_rows > 0;
   const int32_t source = whole_text ? source_of(tokens) : 0;
   if (whole_text && (source == 0 || static_cast<size_t>(source) == tokens.size())) {
     return error(Code::kInvalidArgument,
-                 "a \"%s\" model answers a text that it has read whole: it needs tokens of both",
+                 "a \"%s\" model needs tokens for both its encoder and its decoder",
                  engine_.program().hp.arch.c_str());
   }
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -88,7 +89,7 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
 
 namespace {
 
-// Of a pass over `tokens`.
+// Rows of logits of a pass over `tokens`.
 int32_t rows_of(std::span<const Token> tokens, Wanted wanted) {
   if (wanted == Wanted::kLastLogits) return 1;
   return static_cast<int32_t>(tokens.size()) - source_of(tokens);
@@ -97,11 +98,11 @@ int32_t rows_of(std::span<const Token> tokens, Wanted wanted) {
 }  // namespace
 
 Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
-  const int32_t most = static_cast<int32_t>(
+  const int32_t n = static_cast<int32_t>(
       std::min<size_t>(tokens.size(), static_cast<size_t>(engine_.plan().n_ctx)));
   const int32_t prefix = outdated() ? 0 : sequence_.shared_prefix(tokens);
-  int32_t shared = std::min(prefix, std::max(most, 1) - 1);
-  if (shared < source_of(tokens)) shared = 0;  // a source is read whole
+  int32_t shared = std::min(prefix, std::max(n, 1) - 1);
+  if (shared < source_of(tokens)) shared = 0;  // encoder input is one batch
   const int32_t kept = sequence_.reachable(shared);
   const std::span<const Token> rest = tokens.subspan(static_cast<size_t>(kept));
   SLUICE_RETURN_IF_ERROR(admit(rest, kept, rows_of(rest, wanted)));
@@ -121,7 +122,8 @@ Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
 Status Session::begin_last(std::span<const Token> tokens, int32_t n_rows) {
   if (n_rows < 1 || static_cast<size_t>(n_rows) > tokens.size() || bidirectional() ||
       tokens.size() > static_cast<size_t>(engine_.plan().draft_batch)) {
-    return error(Code::kInvalidArgument, "a pass of %zu tokens cannot give logits of its last %d",
+    return error(Code::kInvalidArgument,
+                 "a forward pass of %zu tokens cannot compute the logits of its last %d",
                  tokens.size(), n_rows);
   }
   SLUICE_RETURN_IF_ERROR(admit(tokens, position(), n_rows));
@@ -132,7 +134,8 @@ Status Session::begin_last(std::span<const Token> tokens, int32_t n_rows) {
 Status Session::begin_rows(std::span<const Token> tokens, int32_t first, int32_t count) {
   if (!bidirectional() || first < 0 || count < 1 ||
       int64_t{first} + count > static_cast<int64_t>(tokens.size())) {
-    return error(Code::kInvalidArgument, "the rows %d to %d are not of a text read whole", first,
+    return error(Code::kInvalidArgument,
+                 "rows %d to %d are out of range, or the model is not bidirectional", first,
                  first + count - 1);
   }
   SLUICE_RETURN_IF_ERROR(admit(tokens, 0, count));
@@ -141,27 +144,28 @@ Status Session::begin_rows(std::span<const Token> tokens, int32_t first, int32_t
   return {};
 }
 
-// Whether the texts make sense together and the model can pool them so.
+// Checks whether the inputs fit one pass and the model supports the pooling.
 Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
   const model::Program& program = engine_.program();
   int32_t before = 0;
   for (const int32_t end : pass.ends) {
-    if (end <= before) return error(Code::kPromptEmpty, "a text has no tokens");
+    if (end <= before) return error(Code::kPromptEmpty, "an input has no tokens");
     before = end;
   }
   const int32_t batch = engine_.plan().n_batch;
-  const int32_t most = pass.begins ? batch : std::min(batch, sequence_.tokens_until_eviction());
-  if (before != n_tokens || n_tokens > most) {
-    return error(Code::kInvalidArgument, "a pass of %lld tokens does not hold these texts",
+  const int32_t max_tokens =
+      pass.begins ? batch : std::min(batch, sequence_.tokens_until_eviction());
+  if (before != n_tokens || n_tokens > max_tokens) {
+    return error(Code::kInvalidArgument, "the inputs do not fit a forward pass of %lld tokens",
                  static_cast<long long>(n_tokens));
   }
   const bool alone = sequence_.cache().shape().one_text();
   const bool in_parts = !pass.begins || !pass.completes;
   if (pass.ends.size() > 1 && (alone || in_parts)) {
-    return error(Code::kInvalidArgument, "texts of this model are computed one at a time");
+    return error(Code::kInvalidArgument, "this model computes embeddings of one input at a time");
   }
   if (in_parts && (bidirectional() || answers())) {
-    return error(Code::kInvalidArgument, "this model reads a text whole, not in parts");
+    return error(Code::kInvalidArgument, "this model needs its input in one part");
   }
   if (pass.pooling == model::Pooling::kRank && program.rank_tail.width == 0) {
     return error(Code::kInvalidArgument, "this model has no ranking head");
@@ -171,14 +175,14 @@ Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
 
 Status Session::begin_embedding(std::span<const Token> tokens, const EmbedPass& pass) {
   if (batcher_ != nullptr) {
-    return error(Code::kInvalidArgument, "embeddings are not computed with other sessions' passes");
+    return error(Code::kInvalidArgument, "embeddings cannot be computed by a session in a batch");
   }
   const int32_t kept = pass.begins ? 0 : position();
   SLUICE_RETURN_IF_ERROR(admit_embedding(pass, static_cast<int64_t>(tokens.size())));
   SLUICE_RETURN_IF_ERROR(admit(tokens, kept, 0));
   if (pass.begins) sequence_.clear();
-  // Going on, a recurrent state and quantized keys need the sequence; texts side by side begin at
-  // its start.
+  // An input in parts, a recurrent state and quantized keys use the sequence; several inputs in one
+  // batch each begin at position 0.
   const bool in_parts = !pass.begins || !pass.completes;
   const bool side_by_side = !in_parts && !sequence_.cache().shape().one_text();
   BatchSpec spec;
@@ -190,7 +194,7 @@ Status Session::begin_embedding(std::span<const Token> tokens, const EmbedPass& 
   return {};
 }
 
-// For the logits of `n_rows` tokens from `first` on; the last ones, where that is -1.
+// Begins a pass for the logits of `n_rows` tokens from `first` on; -1: the last ones.
 void Session::begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_t first) {
   const int32_t n = static_cast<int32_t>(tokens.size());
   BatchSpec spec;
@@ -220,13 +224,13 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
 }
 
 void Session::begin_batch() {
-  const int32_t source = sequence_.source() - position();  // that is to be read
-  const int32_t most = std::min(engine_.plan().n_batch, sequence_.tokens_until_eviction());
-  batch_ = source > 0 ? source : std::min(most, pass_end_ - position());
+  const int32_t source = sequence_.source() - position();  // encoder input still to read
+  const int32_t max_tokens = std::min(engine_.plan().n_batch, sequence_.tokens_until_eviction());
+  batch_ = source > 0 ? source : std::min(max_tokens, pass_end_ - position());
   const bool last = position() + batch_ == pass_end_;
   sequence_.begin_batch(batch_);
   BatchSpec spec = last ? spec_ : BatchSpec{};
-  // All of several rows come of one batch, unless something leaves the cache between them.
+  // Several rows of logits come from one batch, unless an eviction splits it.
   const int32_t wanted = std::max(0, pass_end_ - spec_.n_rows - position());
   if (!spec_.embed && !bidirectional() && wanted < batch_) {
     spec.first_row = wanted;
@@ -249,10 +253,11 @@ Step Session::step(int32_t max_ops) {
   int32_t left = max_ops > 0 ? max_ops : std::numeric_limits<int32_t>::max();
   Step result = Step::kProgress;
   while (left > 0) {
-    // Buffers that have moved to a smaller plan may not hold the batch any more.
+    // The buffers of a smaller plan may be too small for the batch.
     if (batch_ > engine_.plan().n_batch) {
       if (spec_.embed) {
-        fail(error(Code::kInvalidArgument, "a pass of %d texts has no room in the new budget",
+        fail(error(Code::kInvalidArgument,
+                   "%d inputs in one forward pass do not fit the new budget",
                    static_cast<int>(ends_.size())));
         result = Step::kFailed;
         break;
@@ -269,7 +274,7 @@ Step Session::step(int32_t max_ops) {
         engine_.costs().note(static_cast<int32_t>(stats_.tokens), engine_.pass_ms());
       }
       engine_.end_pass();
-      // It holds texts side by side, or a decoder's cache another text's keys: nothing goes on.
+      // The cache holds several inputs, or another input's decoder keys: it cannot be continued.
       if (ends_.size() > 1 || (spec_.embed && answers())) sequence_.clear();
       break;
     }
@@ -332,12 +337,12 @@ uint64_t Session::state_bytes() const {
 }
 
 Status Session::read_state(uint64_t offset, std::span<uint8_t> out) const {
-  if (active_) return error(Code::kInvalidArgument, "a pass is under way");
+  if (active_) return error(Code::kInvalidArgument, "a forward pass is running");
   return sequence_.read_state(position() > 0 ? computed_by_ : engine_.identity(), offset, out);
 }
 
 Status Session::begin_restore(uint64_t bytes) {
-  if (active_) return error(Code::kInvalidArgument, "a pass is under way");
+  if (active_) return error(Code::kInvalidArgument, "a forward pass is running");
   pass_ = 0;
   computed_by_ = engine_.identity();
   return sequence_.begin_restore(bytes);

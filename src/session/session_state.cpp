@@ -1,16 +1,16 @@
-// The saved form of a sequence, which belongs to a model and to the types of its keys and values
-// (both are in the identity), read and written in pieces of any size straight from and to where
-// the sequence keeps it, so that neither needs memory. Little-endian:
-//   header      magic "SKV2", model's identity, whole length, position, layers, checkpoints
+// The layout of a saved sequence. It belongs to a model and its KV cache types (both are in the
+// identity). It is read and written in pieces of any size, directly from and to the sequence's own
+// memory, so it needs no buffer. Little-endian:
+//   header      magic "SKV2", model identity, total length, position, layers, checkpoints
 //   u32         for each layer: the first position whose keys and values follow
 //   u32         for each checkpoint: its position, ascending
 //   i32         the tokens
-//   for each layer, for each head: keys [position - first][dk], then values [...][dv], in the
-//               form of the cache; of one in groups whole groups, then f16 copies of what is left;
-//               then f16 copies of what is kept apart where the layer evicts; where it picks that
-//               itself, sums of attention and the queries of the block under way
+//   for each layer, for each head: keys [position - first][dk], then values [...][dv], as in the
+//               cache; for grouped types whole groups, then f16 copies of the incomplete group;
+//               if the layer evicts, f16 copies of the sinks or heavy hitters; under
+//               "heavy-hitter" also sums of attention and the observer queries of the open block
 //   for the live state, then for each checkpoint: the state of each recurrent layer, f32
-//   u64         sum over all of the above
+//   u64         hash of all of the above
 #include <algorithm>
 #include <cstring>
 
@@ -43,7 +43,7 @@ Status foreign() {
 
 }  // namespace
 
-// The form of one state, laid over one sequence.
+// The layout of one saved state, applied to one sequence.
 struct StateForm {
   StateHeader header;
   std::vector<uint32_t> first;        // by layer
@@ -53,7 +53,7 @@ struct StateForm {
     return sizeof h + sizeof(uint32_t) * (h.n_layer + h.n_checkpoints);
   }
 
-  // Of what the sequence holds now.
+  // The layout of what the sequence holds now.
   [[nodiscard]] static StateForm of(const Sequence& t, uint64_t identity) {
     StateForm f;
     f.header.identity = identity;
@@ -70,8 +70,8 @@ struct StateForm {
     return f;
   }
 
-  // Calls segment(memory, bytes) for what follows the head, in order, up to the sum; memory is null
-  // for what the sequence has no place for.
+  // Calls segment(memory, bytes) for everything between head and hash, in order. `memory` is null
+  // for data that the sequence has no slot for.
   template <typename Segment>
   void visit_body(const Sequence& t, Segment&& segment) const {
     const int64_t position = header.position;
@@ -91,7 +91,7 @@ struct StateForm {
       }
     }
     visit_states(t, t.live_, segment);
-    // The latest checkpoints are kept where there is no room for all.
+    // Only the latest checkpoints are restored if not all fit.
     const size_t room = static_cast<size_t>(t.cache_.shape().n_checkpoints);
     const size_t skipped = checkpoints.size() - std::min(checkpoints.size(), room);
     for (size_t i = 0; i < checkpoints.size(); ++i) {
@@ -100,23 +100,23 @@ struct StateForm {
   }
 
  private:
-  // Of what is kept besides the last positions.
+  // Units of parts 4 to 7: what is kept outside the ring.
   [[nodiscard]] int64_t units_apart(const kv::LayerShape& l, int p, uint32_t gone) const {
     const int32_t position = static_cast<int32_t>(header.position);
     if (l.slots == 0) return std::min(position, l.sinks);
     if (p < 6) return std::min<int64_t>(gone, l.slots);
     if (p == 6) return gone > 0 ? l.part(p).units : 0;
-    // A block that has still to leave is told by the queries of the block before.
+    // A block that is still to be evicted needs all observers of the previous block.
     const bool leaves = static_cast<int32_t>(gone) < l.seen_from(position);
     return leaves ? l.observers : position % l.eviction.block / l.observer_stride();
   }
 
-  // Where a sequence keeps its i-th checkpoint: while one is restored, in order.
+  // The copy of a sequence's i-th checkpoint; during a restore they are in order.
   [[nodiscard]] static int32_t copy_of(const Sequence& t, size_t i) {
     return t.restore_.active ? 2 + static_cast<int32_t>(i) : t.checkpoints_[i].copy;
   }
 
-  // Units [from, to) of a part, of which the last are in their places.
+  // Visits units [from, to) of a part; only the last part.units of them have memory.
   template <typename Segment>
   static void visit_units(const kv::LayerShape::Part& part, uint8_t* memory, int64_t from,
                           int64_t to, Segment& segment) {
@@ -157,7 +157,7 @@ Status Sequence::read_state(uint64_t identity, uint64_t offset, std::span<uint8_
     return error(Code::kInvalidArgument, "the saved state has %llu bytes",
                  static_cast<unsigned long long>(total));
   }
-  const bool whole = offset + out.size() > total - kSumBytes;  // the sum is wanted
+  const bool whole = offset + out.size() > total - kSumBytes;  // includes the hash
   Hash64 sum;
   uint64_t at = 0;
   const auto segment = [&](const void* memory, uint64_t n) {
@@ -187,7 +187,7 @@ Status Sequence::begin_restore(uint64_t bytes) {
 
 namespace {
 
-// The head's own claims; errors are final.
+// Validates the header. Errors are final.
 Status check_head(const StateHeader& h, const kv::KvShape& shape, uint64_t identity,
                   uint64_t total) {
   constexpr uint32_t kMaxCheckpoints = 1 << 16;
@@ -202,14 +202,14 @@ Status check_head(const StateHeader& h, const kv::KvShape& shape, uint64_t ident
   return {};
 }
 
-// Whether what the head lists can be.
+// Whether the lists in the head are plausible.
 bool plausible(const StateForm& form, const kv::KvShape& shape) {
   for (size_t i = 0; i < form.first.size(); ++i) {
     const int32_t position = static_cast<int32_t>(form.header.position);
     const uint32_t needed = static_cast<uint32_t>(shape.layers[i].seen_from(position));
     if (shape.layers[i].heads > 0 && form.first[i] > needed) return false;
     if (form.first[i] > form.header.position) return false;
-    // A block leaves before its position's query, or has left with it.
+    // A block is evicted before the query of its position, or has been already.
     if (shape.layers[i].slots > 0 && form.first[i] != needed &&
         form.first[i] != static_cast<uint32_t>(shape.layers[i].seen_from(position - 1))) {
       return false;
@@ -233,7 +233,7 @@ Status Sequence::write_state(uint64_t identity, int64_t n_vocab, std::span<const
   };
   Restore& r = restore_;
   if (piece.size() > r.total - r.done) return fail(foreign());
-  // The head is gathered until it is whole; everything behind it goes to its place at once.
+  // The head is collected until it is complete; everything after it is written to its final place.
   size_t used = 0;
   const auto gather = [&](size_t bytes) {
     const size_t n = std::min(bytes - std::min(bytes, r.head.size()), piece.size() - used);
@@ -266,7 +266,7 @@ Status Sequence::write_state(uint64_t identity, int64_t n_vocab, std::span<const
   form.checkpoints = list(form.header.n_checkpoints);
   if (!plausible(form, cache_.shape())) return fail(foreign());
 
-  const uint64_t from = r.done - (piece.size() - used);  // where the rest of the piece belongs
+  const uint64_t from = r.done - (piece.size() - used);  // offset of the rest of the piece
   uint64_t at = r.head.size();
   const auto copy_in = [&](void* memory, uint64_t n) {
     const uint64_t begin = std::max(at, from), end = std::min(at + n, r.done);
@@ -283,7 +283,7 @@ Status Sequence::write_state(uint64_t identity, int64_t n_vocab, std::span<const
   return finish_restore(form, n_vocab);
 }
 
-// All bytes are in their places: whether they are what was saved.
+// All bytes have arrived: verifies the hash and completes the restore.
 Status Sequence::finish_restore(const StateForm& form, int64_t n_vocab) {
   const int32_t position = static_cast<int32_t>(form.header.position);
   source_ = source_of({tokens_.data(), static_cast<size_t>(position)});

@@ -1,4 +1,4 @@
-// The measurement, and the arithmetic of what overlaps.
+// Measures kernels, and computes how much of reading and computing overlaps.
 #include "session/speed_estimate.h"
 
 #include <algorithm>
@@ -15,19 +15,19 @@ using model::Mat;
 
 #if defined(__EMSCRIPTEN__)
 constexpr uint64_t kSample = 48 << 20;
-constexpr double kMeasureMs = 150;  // the browser compiles what is hot once more while it runs
+constexpr double kMeasureMs = 150;  // the browser recompiles hot code meanwhile
 #else
-constexpr uint64_t kSample = 128 << 20;  // several times what caches hold, as a model is
+constexpr uint64_t kSample = 128 << 20;  // larger than the caches, like a model
 constexpr double kMeasureMs = 15;
 #endif
-// No block of any type holds infinities or subnormal scales when all of its bytes are this one.
+// A block filled with this byte has no infinity or subnormal scale in any quantization type.
 constexpr int kWeightByte = 0x3c;
 
 bool by_rows(const model::Program& p, const Mat& m) {
   return p.by_rows(static_cast<size_t>(&m - p.mats.data()));
 }
 
-// The largest matrix of the type that most bytes have.
+// The largest matrix of the type that accounts for most bytes.
 const Mat* main_matrix(const model::Program& p) {
   std::map<kernels::Type, int64_t> bytes;
   for (const Mat& m : p.mats) {
@@ -42,7 +42,7 @@ const Mat* main_matrix(const model::Program& p) {
   return best;
 }
 
-// Products of one token with matrices like one of the model's, as many as a sample holds.
+// Multiplies one token with copies of a matrix of the model, as many as fit the sample.
 class Bench {
  public:
   Bench(const Inspection& found, const Mat& m)
@@ -73,7 +73,7 @@ class Bench {
     return true;
   }
 
-  // Bytes of the file's layout that go through a product in a millisecond: the best pass.
+  // Bytes in the file's layout that are multiplied per millisecond, in the best of several runs.
   [[nodiscard]] double bytes_per_ms(bool packed) {
     const int64_t step = packed ? matrix_bytes_ : m_.rows * m_.row_bytes;
     const double start = monotonic_ms();
@@ -115,7 +115,7 @@ class Bench {
   AlignedBuffer weights_, x_, q8_, y_, scratch_;
 };
 
-// Bytes that a token reads of what does not stay.
+// Bytes that a token reads of weights that are not pinned.
 double streamed_per_token(const Inspection& found) {
   const model::HParams& hp = found.program.hp;
   const double used = hp.n_expert > 0
@@ -157,7 +157,7 @@ Prediction predict(const Inspection& found, const ReadSpeed& reading) {
   if (reading.bytes_per_second <= 0 || plain <= 0) return out;
   const double compute = (all - streamed) / packed + streamed / plain;
   const double read = streamed * 1000 / reading.bytes_per_second;
-  // Reading and computing overlap as far as there are processors for both.
+  // Reading and computing overlap as far as there are CPUs for both.
   const int cpus = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const double work = compute * std::min(found.plan.n_threads, cpus) + read * reading.busy;
   const int hands = reading.shared ? std::min(found.plan.n_threads, cpus) : cpus;
@@ -172,7 +172,7 @@ void report_speed(const Inspection& found, const ReadSpeed& reading, const Repor
   const Prediction p = predict(found, reading);
   rate("tokensPerSecond", p.token_ms > 0 ? 1000 / p.token_ms : 0);
   rate("computeTokensPerSecond", p.compute_ms > 0 ? 1000 / p.compute_ms : 0);
-  rate("storeBytesPerSecond", reading.bytes_per_second);
+  rate("cacheBytesPerSecond", reading.bytes_per_second);
 }
 
 }  // namespace sluice::session

@@ -1,32 +1,32 @@
-// How fast a model would generate, before any of it is loaded: the kernels are timed on made-up
-// weights of the model's main type, in the chunks and with the threads that a pass uses, and what
-// streams is weighed against how fast it can be read. Nothing is guessed: what nobody measured is
-// not reported.
+// Estimates generation speed before a model is loaded. The kernels are timed on synthetic weights
+// of the model's main type, with the threads and chunk sizes of a real pass, and compared with how
+// fast the streamed weights can be read. Everything is measured; what could not be measured is not
+// reported.
 #pragma once
 
 #include "session/report.h"
 
 namespace sluice::session {
 
-// The place that weights would stream from, as a timed read found it.
+// Speed of the source from which weights would stream, from a timed read.
 struct ReadSpeed {
   double bytes_per_second = 0;  // 0: unknown
-  double busy = 1;              // share of the time of reading that a processor was at work
-  bool shared = false;          // threads that compute can read too, and so share that work
+  double busy = 1;              // fraction of the reading time during which a CPU was busy
+  bool shared = false;          // compute threads can read too, and so share that work
 };
 
 // Milliseconds of one generated token, early in a context.
 struct Prediction {
-  double compute_ms = 0;  // with all weights at hand; 0: unknown
+  double compute_ms = 0;  // if all weights were in memory; 0: unknown
   double token_ms = 0;    // 0: unknown
 };
 
-// Takes tens of milliseconds, in a tab some hundred, and meanwhile up to 128 MB beside the budget
-// (in a tab 48 MB).
+// Takes tens of milliseconds (a few hundred in a tab), and up to 128 MB of memory in addition to
+// the budget (48 MB in a tab).
 [[nodiscard]] Prediction predict(const Inspection& found, const ReadSpeed& reading);
 
-// predict() in section "speed": tokensPerSecond, computeTokensPerSecond, storeBytesPerSecond; those
-// of them that are known.
+// Reports predict() in section "speed": tokensPerSecond, computeTokensPerSecond,
+// cacheBytesPerSecond; only the values that are known.
 void report_speed(const Inspection& found, const ReadSpeed& reading, const ReportSink& sink);
 
 }  // namespace sluice::session

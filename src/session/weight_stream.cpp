@@ -1,4 +1,4 @@
-// Gathering of pieces, and the parallel region over them.
+// Collects pieces of weights, and multiplies them in parallel regions.
 #include "session/weight_stream.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace sluice::session {
 namespace {
 
-// Bytes of direct reads between two looks at the clock.
+// Bytes of direct reads per parallel region, between two time measurements.
 constexpr uint64_t kDirectRegion = 16 << 20;
 
 }  // namespace
@@ -42,8 +42,8 @@ void WeightStream::run_pieces() {
   int64_t n_tasks = 0;
   for (Piece& p : pieces_) {
     const int64_t work_per_row = p.args.w.cols * p.args.x.n_tokens;
-    const int64_t least = kTaskWork / std::max<int64_t>(1, work_per_row);
-    const int64_t chunk = n_threads == 1 ? p.args.w.rows : std::max(even, least);
+    const int64_t min_chunk = kTaskWork / std::max<int64_t>(1, work_per_row);
+    const int64_t chunk = n_threads == 1 ? p.args.w.rows : std::max(even, min_chunk);
     p.chunk = (std::max<int64_t>(1, chunk) + group - 1) / group * group;
     if (p.ring != nullptr) {
       const int64_t fit = static_cast<int64_t>(part) / p.row_bytes / group * group;
@@ -82,7 +82,7 @@ void WeightStream::run_pieces() {
   engine_.settle_check();
 }
 
-// Reads the rows [r0, r1) of a piece into `room`, and makes `args` a product of these.
+// Reads rows [r0, r1) of a piece into `room`, and makes `args` multiply these.
 bool WeightStream::read_piece(const Piece& p, uint8_t* room, kernels::MatmulArgs* args) {
   if (reads_.failed.load(std::memory_order_relaxed)) return false;
   const int64_t rows = args->r1 - args->r0;
@@ -105,7 +105,7 @@ bool WeightStream::read_piece(const Piece& p, uint8_t* room, kernels::MatmulArgs
   return true;
 }
 
-// After a region with direct reads. False when one failed: the pass is to begin anew, without any.
+// After a region with direct reads. False if one failed: the pass must restart without them.
 bool WeightStream::settle_reads() {
   residency::Residency& r = engine_.residency();
   Tally& own = reads_;
@@ -119,10 +119,10 @@ bool WeightStream::settle_reads() {
   return true;
 }
 
-// Pieces of what is there, or can be read, from the cursor on.
+// Collects pieces that are in memory or can be read directly, from the current unit on.
 void WeightStream::gather(std::span<const Product> products) {
   residency::Residency& r = engine_.residency();
-  uint8_t* ring = nullptr;  // borrowed for direct reads, once what it holds is used
+  uint8_t* ring = nullptr;  // borrowed for direct reads, once its units are used
   bool from_slots = false;
   uint64_t direct_bytes = 0;
   while (part_ < static_cast<int32_t>(products.size()) && pieces_.size() < kMaxPieces) {

@@ -1,6 +1,6 @@
-// Weights as a pass meets them: which unit is missing, products over the rows that are there, and
-// direct reads, where the threads that multiply read the rows themselves. A row's result does not
-// depend on how rows are grouped, so neither residency nor threads can change a bit of the output.
+// Streams weights into a forward pass. Tracks which unit is missing, multiplies the rows that have
+// arrived, and lets compute threads read rows straight from the file (direct reads). A row's result
+// does not depend on how rows are grouped, so neither residency nor threads change a bit of output.
 #pragma once
 
 #include <atomic>
@@ -13,51 +13,51 @@
 
 namespace sluice::session {
 
-// y rows get (add ? y : 0) + scale * (W x + bias) for the rows of `acts`.
+// A matrix multiplication: y = (add ? y : 0) + scale * (W x + bias) for the rows of `acts`.
 struct Product {
   int32_t mat = -1;
   int32_t bias = -1;
-  int64_t bias_at = 0;  // where in the vector it begins
+  int64_t bias_at = 0;  // index of the first bias in the vector
   kernels::Acts acts{};
   float* y = nullptr;
   int64_t ldy = 0;
   float scale = 1;
   bool add = false;
-  int64_t row0 = 0, row1 = INT64_MAX;  // of its rows these alone; natively, of plain units
+  int64_t row0 = 0, row1 = INT64_MAX;  // only these rows of W; native builds, plain units
 };
 
 class WeightStream {
  public:
   explicit WeightStream(Engine& engine);
 
-  // Whether the unit is there; if not, reading goes on from it.
+  // Whether the unit is in memory; if not, prefetch continues from it.
   [[nodiscard]] bool need(uint32_t unit);
-  [[nodiscard]] bool need_vec(int32_t vec);  // -1 is there
+  [[nodiscard]] bool need_vec(int32_t vec);  // true for -1
 
   enum class Run : uint8_t { kDone, kBlocked, kReadFailed };
-  // The products to come are new ones.
+  // Call before a new list of products.
   void restart() {
     part_ = 0;
     unit_ = 0;
   }
-  // Units of the matrix of `products` that are still to come, of products of the same matrix.
+  // Units that the rest of `products` still needs, except pinned ones that are ready.
   void units_to_come(std::span<const Product> products, std::vector<uint32_t>* out) const;
-  // Runs the products from where the last call stopped. kReadFailed: a direct read failed, there
-  // will be no more of them, and what the batch has computed is incomplete.
+  // Runs the products from where the last call stopped. kReadFailed: a direct read failed; direct
+  // reads are now off, and the batch's results are incomplete.
   [[nodiscard]] Run run(std::span<const Product> products);
 
  private:
-  // A run of rows of one matrix whose weights are there.
+  // A run of rows of one matrix whose weights are in memory or can be read directly.
   struct Piece {
-    int64_t row0 = 0;  // of its unit's rows the first
+    int64_t row0 = 0;  // the first of its unit's rows
     kernels::MatmulArgs args;
     uint32_t unit = 0;
-    uint8_t* ring = nullptr;  // of a direct read: where the threads' parts are
+    uint8_t* ring = nullptr;  // direct reads: memory of the threads' parts
     int64_t row_bytes = 0;
-    int64_t chunk = 0;  // rows of a task
+    int64_t chunk = 0;  // rows per task
     int64_t first_task = 0;
   };
-  // Of a region, by all threads together.
+  // Counters of a parallel region, over all threads.
   struct Tally {
     std::atomic<uint64_t> bytes{0}, ns{0};
     std::atomic<bool> failed{false};
@@ -70,8 +70,8 @@ class WeightStream {
   [[nodiscard]] bool settle_reads();
 
   Engine& engine_;
-  int32_t part_ = 0;   // product that is next
-  uint32_t unit_ = 0;  // of its units
+  int32_t part_ = 0;   // index of the next product
+  uint32_t unit_ = 0;  // index of its next unit
   std::vector<Piece> pieces_;
   Tally reads_;
 };

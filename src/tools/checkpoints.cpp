@@ -1,4 +1,4 @@
-// Everything is compared in double precision and in one pass over the reference's values.
+// Compares values in double precision, in one pass over the reference.
 #include "tools/checkpoints.h"
 
 #include <cmath>
@@ -17,7 +17,7 @@ bool is_scores(const Checkpoint& checkpoint) {
   return checkpoint.name.starts_with("kq-") || checkpoint.name.starts_with("kq_soft_max");
 }
 
-// Names become file names: no path may hide in one.
+// Names become file names, so they must not contain a path.
 bool is_plain(const std::string& name) {
   return name.find('/') == std::string::npos && name.find('\\') == std::string::npos &&
          !name.starts_with('.');
@@ -41,7 +41,7 @@ std::string shape_text(const Checkpoint& c) {
   return text.str();
 }
 
-// Sums over pairs of values, from which every measure follows.
+// Sums over pairs of values, from which all measures are computed.
 class Sums {
  public:
   void add(double ours, double reference) {
@@ -88,9 +88,9 @@ Result<std::vector<Checkpoint>> read_index(const fs::path& folder) {
   const fs::path path = folder / "index.txt";
   std::error_code failed;
   const uint64_t size = fs::file_size(path, failed);
-  if (failed) return error(Code::kNotFound, "there is no %s", path.string().c_str());
+  if (failed) return error(Code::kNotFound, "%s does not exist", path.string().c_str());
   if (size > kMaxIndexBytes)
-    return error(Code::kBadHeader, "%s is too long", path.string().c_str());
+    return error(Code::kBadHeader, "the index %s is too large", path.string().c_str());
   std::ifstream file(path);
   std::vector<Checkpoint> checkpoints;
   int n = 0;
@@ -111,16 +111,16 @@ Result<std::vector<float>> read_values(const fs::path& folder, const Checkpoint&
   const fs::path path = folder / (checkpoint.name + ".f32");
   std::error_code failed;
   const uint64_t size = fs::file_size(path, failed);
-  if (failed) return error(Code::kNotFound, "there is no %s", path.string().c_str());
+  if (failed) return error(Code::kNotFound, "%s does not exist", path.string().c_str());
   if (size != checkpoint.n_values() * sizeof(float)) {
-    return error(Code::kBadShape, "%s has %llu bytes, not those of %s values",
+    return error(Code::kBadShape, "%s has %llu bytes, which is not the size of %s values",
                  path.string().c_str(), static_cast<unsigned long long>(size),
                  shape_text(checkpoint).c_str());
   }
   std::vector<float> values(checkpoint.n_values());
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(size));
-  if (!file) return error(Code::kIo, "%s cannot be read", path.string().c_str());
+  if (!file) return error(Code::kIo, "cannot read %s", path.string().c_str());
   return values;
 }
 
@@ -130,10 +130,10 @@ Result<Difference> compare_values(const Checkpoint& ours, const std::vector<floa
   const bool scores = is_scores(reference);
   const bool padded = scores && ours.ne[0] < reference.ne[0];
   const bool same_rows = ours.n_values() * reference.ne[0] == reference.n_values() * ours.ne[0];
-  // A reshape moves no data: without padding the count decides, whatever the split into dimensions.
+  // A reshape moves no data: without padding only the number of values must agree.
   if (padded ? !same_rows : ours.n_values() != reference.n_values()) {
-    return error(Code::kBadShape, "ours is %s, the reference %s", shape_text(ours).c_str(),
-                 shape_text(reference).c_str());
+    return error(Code::kBadShape, "our shape is %s, the reference's is %s",
+                 shape_text(ours).c_str(), shape_text(reference).c_str());
   }
   const uint64_t n_cols = reference.ne[0], n_our_cols = padded ? ours.ne[0] : n_cols;
   Sums sums;

@@ -1,6 +1,6 @@
-// Folders of checkpoint tensors: one little-endian f32 file per tensor, NAME.f32, and an index.txt
-// with a line "name op ne0 ne1 ne2 ne3" each (tabs and spaces; ne0 is contiguous). `sluice dump`
-// writes such a folder and so does the reference. Indexes are read with caps, as any input.
+// Directories of checkpoint tensors: one little-endian f32 file per tensor, NAME.f32, and an
+// index.txt with a line "name op ne0 ne1 ne2 ne3" each (tabs and spaces; ne0 is contiguous).
+// Written by `sluice dump` and by the reference. Sizes are limited, because the input is untrusted.
 #pragma once
 
 #include <array>
@@ -23,25 +23,25 @@ struct Checkpoint {
   [[nodiscard]] uint64_t n_values() const { return ne[0] * ne[1] * ne[2] * ne[3]; }
 };
 
-// The lines of folder/index.txt in order. Errors: kNotFound, kIo, kBadHeader (names the line).
+// Reads folder/index.txt, in order. Errors: kNotFound, kIo, kBadHeader (naming the line).
 [[nodiscard]] Result<std::vector<Checkpoint>> read_index(const std::filesystem::path& folder);
 
-// A checkpoint's values. Errors: kNotFound, kIo, kBadShape (the file's size is not the index's).
+// Reads a checkpoint's values. Errors: kNotFound, kIo, kBadShape if the file's size is not the
+// index's.
 [[nodiscard]] Result<std::vector<float>> read_values(const std::filesystem::path& folder,
                                                      const Checkpoint& checkpoint);
 
 struct Difference {
   double nmse = 0;    // mean squared error over the reference's mean square
   double mse = 0;     // mean squared error
-  double cosine = 1;  // of the angle between both
+  double cosine = 1;  // cosine of the angle between both
   double largest = 0;
   uint64_t n_compared = 0;
 };
 
 // Compares over the reference's shape. Attention scores and probabilities ("kq...") count only
-// where a token looks back (ne0: key, ne1: query), and the reference may pad ne0: what it has
-// beyond our ne0 must be 0. Errors: kBadShape. A value that is not finite makes every measure
-// infinite.
+// where the causal mask allows (ne0: key, ne1: query). The reference may pad ne0; values beyond our
+// ne0 must be 0. Errors: kBadShape. A value that is not finite makes every measure infinite.
 [[nodiscard]] Result<Difference> compare_values(const Checkpoint& ours,
                                                 const std::vector<float>& our_values,
                                                 const Checkpoint& reference,

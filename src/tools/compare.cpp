@@ -1,7 +1,6 @@
-// sluice-compare: where do two runs part? Compares a folder of checkpoint tensors with a reference
-// folder, in the reference's order, and names the first one that is beyond its tolerance. The
-// default tolerances are those of an f32 model: what one operation rounds, not what a model may
-// err.
+// sluice-compare: finds where two runs diverge. It compares a directory of checkpoint tensors with
+// a reference directory, in the reference's order, and names the first tensor beyond its tolerance.
+// The default tolerances suit an f32 model: they cover the rounding of single operations.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
@@ -16,7 +15,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::string ours, reference, measure = "largest";
-  double tolerance = 0;  // 0: by operation
+  double tolerance = 0;  // 0: default per operation
   bool allow_missing = false;
 };
 
@@ -34,13 +33,13 @@ double measured(const Difference& difference, const std::string& measure) {
   return difference.largest;
 }
 
-// One line of the report; the verdict, which is empty when the checkpoint agrees.
+// Prints one line of the report. Returns what is wrong, or "" if the checkpoint agrees.
 std::string compare_one(const Checkpoint& reference, const std::map<std::string, Checkpoint>& index,
                         const Options& options) {
   const auto ours = index.find(reference.name);
   if (ours == index.end()) {
-    std::printf("%-28s %s\n", reference.name.c_str(), "not among ours");
-    return options.allow_missing ? "" : "is not among ours";
+    std::printf("%-28s %s\n", reference.name.c_str(), "not in our index");
+    return options.allow_missing ? "" : "is not in our index";
   }
   const auto report = [&](const Status& status) {
     std::printf("%-28s %s\n", reference.name.c_str(), status.message().c_str());
@@ -96,17 +95,18 @@ int compare(const Options& options) {
 int main(int argc, char** argv) {
   sluice::tools::Options options;
   CLI::App app("Compares checkpoint tensors with a reference and names the first that diverges.");
-  app.add_option("ours", options.ours, "Folder written by sluice dump")->required();
-  app.add_option("reference", options.reference, "Reference folder, with an index.txt")->required();
+  app.add_option("ours", options.ours, "Directory written by sluice dump")->required();
+  app.add_option("reference", options.reference, "Reference directory with an index.txt")
+      ->required();
   app.add_option("--tolerance", options.tolerance,
-                 "One tolerance for all, instead of 1e-4 (RMSNorm and RoPE 1e-5, probabilities "
+                 "One tolerance for all tensors (default: 1e-4; RMSNorm and RoPE 1e-5, softmax "
                  "1e-6, logits 1e-3)")
       ->check(CLI::PositiveNumber);
-  app.add_option("--measure", options.measure, "What the tolerance is held against")
+  app.add_option("--measure", options.measure, "The measure that the tolerance limits")
       ->check(CLI::IsMember({"largest", "nmse", "mse"}))
       ->capture_default_str();
   app.add_flag("--allow-missing", options.allow_missing,
-               "Pass checkpoints that our folder does not have");
+               "Ignore checkpoints that are missing in our directory (default: off)");
   CLI11_PARSE(app, argc, argv);
   return sluice::tools::compare(options);
 }

@@ -1,4 +1,4 @@
-// Values are appended as little-endian bytes; the hosts this tool runs on are little-endian.
+// Appends values in host byte order; the machines that run this tool are little-endian.
 #include "tools/gguf_writer.h"
 
 #include <bit>

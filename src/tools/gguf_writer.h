@@ -1,5 +1,5 @@
-// Writes GGUF v3 headers: metadata in the order it is added, then the tensor directory with offsets
-// computed here. The data is written by whoever makes it, at data_offset() + the tensor's offset.
+// Writes GGUF v3 headers: metadata in the order added, then the tensor directory with offsets
+// computed here. The caller writes the data, after the header, at each tensor's offset.
 // Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 

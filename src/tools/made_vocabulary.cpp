@@ -1,5 +1,5 @@
-// One builder grows the token list by joins; the three kinds differ in how a space and a byte are
-// written, in what surrounds the joins, and in whether the joins or the scores are stored.
+// One builder grows the token list by joins. The three kinds differ in how spaces and bytes are
+// written, in the tokens around the joins, and in whether joins or scores are stored.
 #include "tools/made_vocabulary.h"
 
 #include <array>
@@ -49,7 +49,7 @@ std::string utf8(uint32_t code_point) {
   return {static_cast<char>(0xc0 | code_point >> 6), static_cast<char>(0x80 | (code_point & 63))};
 }
 
-// GPT-2's printable stand-in for a byte: itself where printable, else 256 and up in order.
+// GPT-2's printable character for a byte: itself if printable, else 256 and up in order.
 std::array<std::string, 256> byte_letters() {
   std::array<std::string, 256> letters;
   uint32_t next = 256;
@@ -69,7 +69,7 @@ class Builder {
     tokens.push_back(std::move(token));
   }
 
-  // Adds left + right unless it is known or the list is full; both must be known already.
+  // Adds left + right, which both must be tokens, unless it exists or the list is full.
   void join(const std::string& left, const std::string& right, size_t limit) {
     if (tokens.size() >= limit || known_.contains(left + right)) return;
     merges.push_back(left + " " + right);
@@ -83,7 +83,7 @@ class Builder {
       join_word(std::string(kWords.substr(at, end - at)), limit);
       at = end + 1;
     }
-    // Then words made of two pieces, each a letter or a join of at most kMaxPieceLetters.
+    // Then words of two pieces; each piece is a letter or a join of at most kMaxPieceLetters.
     Random random(seed, 0x70c);
     std::vector<std::string> pieces;
     for (char c = 'a'; c <= 'z'; ++c) pieces.emplace_back(1, c);
@@ -104,7 +104,7 @@ class Builder {
   std::vector<std::string> tokens, merges;
 
  private:
-  // "the" as th, the and the same after a space.
+  // For "the": adds th and the, and both after a space.
   void join_word(const std::string& word, size_t limit) {
     for (const std::string& first : {word.substr(0, 1), space_}) {
       std::string so_far = first;
@@ -157,7 +157,7 @@ void add_sentencepiece(GgufWriter* writer, uint32_t size, uint64_t seed) {
   writer->add("tokenizer.chat_template", kPlainChat);
 }
 
-// `base` ordinary tokens, then the specials, then unused padding up to `size`.
+// Adds `base` ordinary tokens, then the specials, then unused padding up to `size`.
 void add_byte_level(GgufWriter* writer, std::string_view pre, uint32_t base,
                     std::span<const std::string> specials, uint32_t size, uint64_t seed) {
   const auto letters = byte_letters();
@@ -215,7 +215,7 @@ void add_llama3(GgufWriter* writer, uint32_t size, uint64_t seed) {
 uint32_t smallest_vocabulary(VocabularyKind kind) {
   switch (kind) {
     case VocabularyKind::kSentencePiece:
-      return kBytesAndSpecials + 95;  // the space and the printable ASCII characters
+      return kBytesAndSpecials + 95;  // space and printable ASCII
     case VocabularyKind::kQwen:
       return 256 + 3;
     case VocabularyKind::kLlama3:

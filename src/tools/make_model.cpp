@@ -1,8 +1,8 @@
-// sluice-make-model: a GGUF file of random weights with a published shape, so that every speed
-// figure can be reproduced without a download. The data is cut into chunks with a random stream
-// each, of the tensor's name and the place in it; threads take chunks and write them in place. So
-// the file depends on the seed alone, and models of one seed share the layers that both have: one
-// whose further layers add little (--faint) is a target that a shorter one drafts for.
+// sluice-make-model: writes a GGUF file of random weights with a published shape, so that speed
+// figures can be reproduced without a download. The data is cut into chunks, each with a random
+// stream given by the seed, the tensor's name and the position. Threads write chunks in place, so
+// the file depends only on the options. Models of one seed share the layers that both have. A model
+// whose later layers add little (--faint) can have a shorter one as its draft model.
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
@@ -19,7 +19,7 @@ namespace sluice::tools {
 namespace {
 
 constexpr uint64_t kChunkBytes = 4 << 20;
-// Caps on what is asked for: above any model there is, and low enough that no product overflows.
+// Limits: above any real model, and low enough that no multiplication overflows.
 constexpr uint32_t kMaxLayers = 1024, kMaxWidth = 1 << 17, kMaxVocabulary = 1 << 20;
 
 struct Options {
@@ -50,7 +50,7 @@ const T& by_name(std::span<const T> entries, const std::string& name) {
   for (const T& entry : entries) {
     if (entry.name == name) return entry;
   }
-  return entries[0];  // not reached: the argument parser has checked the name
+  return entries[0];  // unreachable: the argument parser has checked the name
 }
 
 Shape wanted_shape(const Options& options) {
@@ -88,18 +88,18 @@ Shape wanted_shape(const Options& options) {
   return shape;
 }
 
-// The sentence that says what is wrong with a shape, or an empty one.
+// Returns what is wrong with a shape, or "".
 std::string complaint(const Shape& s) {
   if (s.n_head % s.n_head_kv != 0) return "--heads must be a multiple of --heads-kv";
-  if (s.head_dim == 0 || s.head_dim % 2 != 0) return "the head size must be even";
+  if (s.head_dim == 0 || s.head_dim % 2 != 0) return "--head-dim must be even";
   if (s.n_vocab < smallest_vocabulary(s.vocabulary)) {
     return "--vocab must be at least " + std::to_string(smallest_vocabulary(s.vocabulary));
   }
   if (s.plan == nullptr && (s.n_expert > 0) != (s.arch == "qwen3moe") && s.arch != "llama") {
-    return "--experts is for --arch llama and qwen3moe";
+    return "--experts needs --arch llama or qwen3moe";
   }
   if (s.nextn && s.arch != "glm4moe" && s.arch != "qwen35") {
-    return "--nextn is for --arch glm4moe and the shape qwen3.5-0.8b";
+    return "--nextn needs --arch glm4moe or --shape qwen3.5-0.8b";
   }
   if (s.n_expert_used > s.n_expert) return "--experts-used must be at most --experts";
   return "";
@@ -120,7 +120,7 @@ std::vector<Chunk> cut(const std::vector<PlannedTensor>& tensors,
   return chunks;
 }
 
-// What layers from `from` on add to the residual stream becomes `scale` times as large.
+// Scales what the layers from `from` on add to the residual stream.
 void make_faint(std::vector<PlannedTensor>& tensors, uint32_t from, float scale) {
   for (PlannedTensor& tensor : tensors) {
     unsigned layer = 0;
@@ -210,42 +210,50 @@ int make(const Options& options) {
 int main(int argc, char** argv) {
   using namespace sluice::tools;
   Options o;
-  CLI::App app("Makes a GGUF model of random weights, with a working vocabulary.");
+  CLI::App app("Writes a GGUF model of random weights with a working vocabulary.");
   app.add_option("out", o.out, "The file to write")->required();
-  app.add_option("-s,--shape", o.shape, "The published shape to take")
+  app.add_option("-s,--shape", o.shape, "Published shape")
       ->check(CLI::IsMember(names_of(shapes())))
       ->capture_default_str();
-  app.add_option("-t,--type", o.type, "The weight type or mixture")
+  app.add_option("-t,--type", o.type, "Quantization type or mix")
       ->check(CLI::IsMember(names_of(file_types())))
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "Decides every byte")->capture_default_str();
-  app.add_flag("--pure", o.pure, "Give the output head the common type instead of Q6_K");
+  app.add_option("--seed", o.seed, "Seed of the random weights")->capture_default_str();
+  app.add_flag(
+      "--pure", o.pure,
+      "Give the output head the same type as other matrices instead of Q6_K (default: off)");
   const auto size = [&](const char* flag, uint32_t* field, uint32_t most, const char* help) {
-    app.add_option(flag, *field, help)->check(CLI::Range(1u, most))->group("Dimensions");
+    app.add_option(flag, *field, help)
+        ->check(CLI::Range(1u, most))
+        ->group("Dimensions (default: those of the shape)");
   };
   size("--layers", &o.n_layer, kMaxLayers, "Layers");
   size("--embd", &o.n_embd, kMaxWidth, "Hidden size");
   size("--heads", &o.n_head, kMaxWidth, "Query heads");
   size("--heads-kv", &o.n_head_kv, kMaxWidth, "Key and value heads");
-  size("--head-dim", &o.head_dim, kMaxWidth, "Head size; the hidden size over the heads if unset");
+  size("--head-dim", &o.head_dim, kMaxWidth, "Head size (default: hidden size / heads)");
   size("--ff", &o.n_ff, kMaxWidth, "Feed-forward size");
   size("--vocab", &o.n_vocab, kMaxVocabulary, "Vocabulary size");
-  size("--ctx", &o.n_ctx, kMaxVocabulary, "Context length to announce");
-  size("--experts", &o.n_expert, kMaxLayers, "Experts in each feed-forward");
-  size("--experts-used", &o.n_expert_used, kMaxLayers, "Experts that a token uses");
-  app.add_option("--arch", o.arch, "The family")
+  size("--ctx", &o.n_ctx, kMaxVocabulary, "Context length in the metadata");
+  size("--experts", &o.n_expert, kMaxLayers, "Experts per layer");
+  size("--experts-used", &o.n_expert_used, kMaxLayers,
+       "Experts used per token, with --experts (default: 2)");
+  app.add_option("--arch", o.arch, "Architecture (default: the shape's)")
       ->check(CLI::IsMember({"llama", "qwen3", "qwen3moe", "glm4moe"}))
-      ->group("Dimensions");
-  app.add_option("--faint", o.faint, "How much less the layers from --faint-from on add")
+      ->group("Dimensions (default: those of the shape)");
+  app.add_option("--faint", o.faint,
+                 "Factor, 0 to 1, for what the layers from --faint-from on add (default: 1)")
       ->check(CLI::Range(0.0f, 1.0f))
-      ->group("Dimensions");
-  size("--faint-from", &o.faint_from, kMaxLayers, "The first of those layers");
+      ->group("Dimensions (default: those of the shape)");
+  size("--faint-from", &o.faint_from, kMaxLayers, "First layer that --faint applies to");
   app.add_flag("--nextn", o.nextn,
-               "Add a layer that predicts further tokens: right where the others add nothing")
-      ->group("Dimensions");
-  app.add_flag("--tied", o.tied, "Use the embedding as the output head")->group("Dimensions");
-  app.add_option("--threads", o.threads, "Threads")->check(CLI::Range(1u, 64u));
-  app.add_flag("-q,--quiet", o.quiet, "Print nothing");
+               "Add a multi-token prediction layer, which is right if the other layers add nothing "
+               "(default: off)")
+      ->group("Dimensions (default: those of the shape)");
+  app.add_flag("--tied", o.tied, "Use the embedding as the output head (default: the shape's)")
+      ->group("Dimensions (default: those of the shape)");
+  app.add_option("--threads", o.threads, "Threads (default: 2)")->check(CLI::Range(1u, 64u));
+  app.add_flag("-q,--quiet", o.quiet, "Print nothing (default: off)");
   CLI11_PARSE(app, argc, argv);
   return make(o);
 }

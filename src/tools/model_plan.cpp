@@ -1,6 +1,7 @@
-// Shapes are from the model GPUs; the mixtures from llama-quantize's documented behaviour (Q6_K
-// for the head and for attn_v and ffn_down of the first and last eighth of the layers and every
-// third one between). llama-quantize sorts tensors by layer and then by name, global ones first.
+// Shapes are from the published model cards. The quantization mixes follow llama-quantize's
+// documented behaviour: Q6_K for the head, and for attn_v and ffn_down of the first and last eighth
+// of the layers and every third one between. Tensors are sorted like llama-quantize does: global
+// ones first, then by layer and name.
 #include "tools/model_plan.h"
 
 #include <algorithm>
@@ -237,22 +238,22 @@ constexpr FileType kFileTypes[] = {
     {"tq2_0", TensorType::kTQ2_0, TensorType::kQ6_K, false, 37},
 };
 
-// About what one layer adds to the residual stream, as a root mean square.
+// Approximate root mean square of what one layer adds to the residual stream.
 constexpr float kLayerRms = 0.5f;
 
-// Deviation of the embedding. Tied, a token's logit grows with the share of its own embedding left
-// in the last hidden state: it is kept to two deviations of all logits, lest greedy text stand
-// still.
+// Standard deviation of the embedding. With a tied head, a token's logit grows with the share of
+// its own embedding in the last hidden state. That share is limited to two deviations of all
+// logits, so that greedy text does not repeat one token.
 float embedding_sigma(const Shape& s) {
   if (!s.tied) return 1.0f;
   const float last_rms = kLayerRms * std::sqrt(static_cast<float>(s.n_layer));
   return 2.0f * last_rms / std::sqrt(static_cast<float>(s.n_embd));
 }
 
-// Decays between a half and nearly one: exp(softplus(dt + bias) * a).
+// Decays between 0.5 and almost 1: exp(softplus(dt + bias) * a).
 constexpr float kStepBias = -3.0f, kRate = -4.0f;
 
-// The gated delta rule of a Qwen3.5 layer, up to its post norm's name.
+// The gated delta rule of a Qwen3.5 layer, up to and including its post norm.
 void plan_delta(Planner* plan, const Shape& s, const std::string& prefix) {
   const RecurrentShape& r = s.recurrent;
   const uint64_t n_embd = s.n_embd, inner = r.inner, heads = r.heads;
@@ -288,7 +289,7 @@ void plan_attention(Planner* plan, const Shape& s, const std::string& prefix, Te
   const uint64_t q_width = uint64_t{s.n_head} * s.head_dim;
   const uint64_t kv_width = uint64_t{s.n_head_kv} * s.head_dim;
   const bool qk_norms = s.arch.starts_with("qwen3");
-  const uint64_t gates = s.arch == "qwen35" ? q_width : 0;  // behind each query
+  const uint64_t gates = s.arch == "qwen35" ? q_width : 0;  // stored behind each query
   plan->matrix(prefix + "attn_k.weight", {n_embd, kv_width}, plan->type(), kAttentionGain);
   if (qk_norms) plan->norm(prefix + "attn_k_norm.weight", s.head_dim, kAttentionGain);
   plan->norm(prefix + "attn_norm.weight", n_embd);
@@ -298,7 +299,7 @@ void plan_attention(Planner* plan, const Shape& s, const std::string& prefix, Te
   plan->matrix(prefix + "attn_v.weight", {n_embd, kv_width}, precious);
 }
 
-// Where the norm before the feed-forward part stands among the names.
+// The name of the norm before the feed-forward part, which determines its place.
 std::string ffn_norm_name(const Shape& s) {
   if (s.arch == "qwen35" || s.arch == "glm4moe") return "post_attention_norm.weight";
   return s.arch == "falcon-h1" ? "ffn_norm" : "ffn_norm.weight";
@@ -331,8 +332,8 @@ void plan_layer(Planner* plan, const Shape& s, uint32_t layer) {
   if (s.arch == "falcon-h1") plan_mamba2(plan, s, prefix);
 }
 
-// The layer behind the last: it has attention, its norms change nothing, and of its inputs it
-// reads the embedding. So a trunk whose layers add little is told right.
+// The multi-token prediction layer. It has attention, its norms change nothing, and it reads only
+// the embedding of its inputs. So its prediction is right if the other layers add little.
 void plan_nextn(Planner* plan, const Shape& shape) {
   Shape attends = shape;
   attends.recurrent.interval = 0;
@@ -386,7 +387,7 @@ void fill_blocks(const PlannedTensor& tensor, uint64_t first, uint64_t n, uint64
 }
 
 std::vector<float> llama3_rope_factors(const Shape& shape) {
-  // Llama 3.2's published rope_scaling; wavelengths between the two bounds are interpolated.
+  // Llama 3.2's published rope_scaling. Wavelengths between the two bounds are interpolated.
   constexpr double kFactor = 32, kLowFreq = 1, kHighFreq = 4, kTrainedContext = 8192;
   std::vector<float> factors;
   for (uint32_t i = 0; i < shape.head_dim / 2; ++i) {
@@ -431,7 +432,7 @@ void add_hyperparameters(GgufWriter* writer, const Shape& shape, const FileType&
     if (r.interval > 0) writer->add(key("full_attention_interval"), r.interval);
   }
   if (shape.arch == "qwen35") {
-    // M-RoPE's time, height and width; of text they are all the same.
+    // M-RoPE's sections for time, height and width; equal for text
     constexpr int32_t kSections[] = {11, 11, 10, 0};
     writer->add(key("rope.dimension_sections"), std::span<const int32_t>(kSections));
   }

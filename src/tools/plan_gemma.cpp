@@ -1,7 +1,7 @@
-// Gemma 3n and Gemma 4 E2B, from their GPUs. Both have an embedding of each layer's own, and
-// layers that share the keys and values of earlier ones; Gemma 3n has AltUp's four streams and
-// LAuReL, Gemma 4 larger heads where attention has no window, and a wider feed-forward part where
-// keys are shared.
+// Gemma 3n and Gemma 4 E2B, from their published model cards. Both have per-layer embeddings, and
+// layers that share the KV cache of earlier ones. Gemma 3n has AltUp's four streams and LAuReL.
+// Gemma 4 has larger heads in layers without a window, and a wider feed-forward part where the KV
+// cache is shared.
 #include <limits>
 
 #include "tools/planner.h"
@@ -13,7 +13,7 @@ using gguf::TensorType;
 
 constexpr uint64_t kPerLayer = 256, kStreams = 4, kLaurel = 64;
 constexpr uint32_t kSharing = 10, kSparse = 10, kWindow = 512, kPeriod = 5;
-constexpr float kSparsity = 1.6448536f;  // deviations above the mean that 5% exceed
+constexpr float kSparsity = 1.6448536f;  // standard deviations above the mean that 5 % exceed
 constexpr float kCoefficient = 0.1f;
 
 }  // namespace

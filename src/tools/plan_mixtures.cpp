@@ -1,5 +1,5 @@
-// Layers and metadata of mixtures with parts of their own, from the models' GPUs; a "cut" shape
-// has fewer layers.
+// Layers and metadata of mixture-of-experts models with special parts, from their published model
+// cards. A "cut" shape has fewer layers.
 #include <cmath>
 
 #include "tools/planner.h"
@@ -32,15 +32,15 @@ void add_yarn(GgufWriter* writer, const Shape& s, float factor) {
   writer->add(s.arch + ".rope.scaling.original_context_length", uint32_t{4096});
 }
 
-// Layers of LFM2 with attention; the others have a convolution.
+// LFM2 layers with attention; the others have a convolution.
 bool attends(uint32_t layer) {
   return layer == 2 || layer == 6 || layer == 10 || layer == 14 || layer == 18 || layer == 21;
 }
 
 constexpr float kBias = 0.1f;
-constexpr uint32_t kTaps = 3;                     // of LFM2's convolution
-constexpr uint32_t kKeyPart = 128, kValue = 128;  // of DeepSeek's heads, before they are folded
-constexpr uint32_t kShared = 2;                   // its experts that every token reads
+constexpr uint32_t kTaps = 3;                     // LFM2's convolution width
+constexpr uint32_t kKeyPart = 128, kValue = 128;  // DeepSeek's head sizes before folding
+constexpr uint32_t kShared = 2;                   // experts that every token uses
 
 }  // namespace
 

@@ -1,11 +1,11 @@
-// Which type a matrix takes.
+// Chooses the type of a matrix.
 #include "tools/planner.h"
 
 namespace sluice::tools {
 
 using gguf::TensorType;
 
-// Rows that are no multiple of a type's block take the nearest type of blocks of 32, or F16.
+// If rows are not a multiple of a type's block, use the nearest type with blocks of 32, or F16.
 TensorType fitting(TensorType type, uint64_t cols) {
   if (cols % block_type(type).block_size == 0) return type;
   switch (type) {

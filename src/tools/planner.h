@@ -1,5 +1,5 @@
-// The list of a made model's tensors while it is written down, and the parts of shapes that are too
-// particular for model_plan.cpp: their layers, their global tensors, their metadata.
+// Collects the tensors of a synthetic model, and declares the parts of shapes that are too special
+// for model_plan.cpp: their layers, global tensors and metadata.
 #pragma once
 
 #include <cmath>
@@ -12,16 +12,16 @@
 
 namespace sluice::tools {
 
-// A matrix of deviation 1/sqrt(cols) keeps the size of what it multiplies. Queries and keys are
-// larger, so that attention chooses, and so are logits, so that some token leads.
+// A matrix with standard deviation 1/sqrt(cols) preserves the size of its input. Queries and keys
+// are larger so that attention is selective, and logits are larger so that some token leads.
 inline constexpr float kAttentionGain = 1.5f, kLogitGain = 2.0f;
 
-// The type in the place of one whose blocks do not fit the rows.
+// The replacement for a type whose blocks do not fit the rows.
 [[nodiscard]] gguf::TensorType fitting(gguf::TensorType type, uint64_t cols);
-// Whether a layer's precious matrices get more bits in _M mixtures.
+// Whether a layer's precious() matrices get more bits in _M mixes.
 [[nodiscard]] bool takes_more_bits(uint32_t layer, uint32_t n_layer);
 
-// The tensors of a file, in order, as they are named.
+// The tensors of a file, in the order added.
 class Planner {
  public:
   Planner(const FileType& type, bool pure) : type_(type), pure_(pure) {}
@@ -35,7 +35,7 @@ class Planner {
   void matrix(std::string name, std::vector<uint64_t> ne) {
     matrix(std::move(name), std::move(ne), type_.type);
   }
-  // Small tensors that stay F32.
+  // Adds a small tensor that stays F32.
   void values(std::string name, std::vector<uint64_t> ne, float sigma, float mean) {
     add(std::move(name), gguf::TensorType::kF32, std::move(ne), sigma, mean);
   }
@@ -66,7 +66,7 @@ class Planner {
   bool pure_;
 };
 
-// gpt-oss, LFM2-MoE and DeepSeek-V2: plan_mixtures.cpp.
+// plan_mixtures.cpp: gpt-oss, LFM2-MoE and DeepSeek-V2
 void plan_gpt_oss(Planner* plan, const Shape& shape, uint32_t layer);
 void add_gpt_oss_keys(GgufWriter* writer, const Shape& shape);
 void plan_lfm2moe(Planner* plan, const Shape& shape, uint32_t layer);

@@ -1,7 +1,6 @@
-// Every type's block is written field by field in its file layout (see gguf.md and
-// kernels/blocks.h; the sizes are stated again here because this tool is also the oracle for them).
-// Where a type has offsets or minimums they are centred on average, not exactly, so that they
-// matter.
+// Writes each type's blocks field by field in file layout (gguf.md, kernels/blocks.h). Block sizes
+// are repeated here because tests compare both. Types with offsets or minimums are centred on
+// average, not exactly, so that those fields matter.
 #include "tools/random_blocks.h"
 
 #include <array>
@@ -15,7 +14,7 @@ namespace {
 constexpr uint32_t kQuantilesLog2 = 12;
 using Normals = std::array<float, 1u << kQuantilesLog2>;
 
-// A pool of unit normal deviates (sums of 12 uniforms), scaled to exactly mean 0 and variance 1.
+// A pool of normal deviates (sums of 12 uniforms), scaled to exactly mean 0 and variance 1.
 const Normals& unit_normals() {
   static const Normals pool = [] {
     Normals values;
@@ -36,7 +35,7 @@ const Normals& unit_normals() {
   return pool;
 }
 
-// Round to nearest even, with subnormals; the values here are far below the f16 maximum.
+// Rounds to nearest even, with subnormals. Values here are far below the f16 maximum.
 uint16_t to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 16 & 0x8000;
@@ -67,7 +66,8 @@ void put_random(uint8_t* out, size_t bytes, Random& random) {
   std::memcpy(out, &draw, bytes);
 }
 
-// `scale` within 25% either way; negative half of the time, which centres asymmetric quants.
+// `scale` within 25 % either way. signed_jitter() negates half of them, which centres asymmetric
+// types.
 float jitter(float scale, Random& random) {
   return scale * (0.75f + 0.5f * static_cast<float>(random.uniform()));
 }
@@ -91,8 +91,8 @@ float same(float value) {
   return value;
 }
 
-// d, [m], then Bytes of uniform quants with standard deviation `spread` and mean `offset` when
-// unsigned; without m the type itself subtracts half its range.
+// d, [m], then Bytes of uniform quants with standard deviation `spread` and mean `offset` if
+// unsigned. Without m the type itself subtracts half its range.
 template <size_t Bytes, bool HasMin>
 void fill_simple(uint8_t* out, uint64_t n, float spread, float offset, float sigma,
                  Random& random) {
@@ -201,8 +201,8 @@ void fill_iq4_xs(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
   }
 }
 
-// E8M0 exponent, then FP4 (E2M1) quants; the table's entries are twice the values: deviation 5.85,
-// and 7.7 with the exponents' own spread.
+// E8M0 exponent, then FP4 (E2M1) quants. Table entries are twice the values: deviation 5.85, or 7.7
+// with the spread of the exponents.
 void fill_mxfp4(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
   const int exponent = 128 + static_cast<int>(std::lround(std::log2(sigma / 7.7f)));
   for (uint64_t i = 0; i < n; ++i, out += 17) {

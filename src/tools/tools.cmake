@@ -1,5 +1,5 @@
-# Native command-line tools for tests and benchmarks; they are not part of the engine, and built where
-# something needs them.
+# Native command-line tools for tests and benchmarks. They are not part of the engine and are built
+# only where something needs them.
 add_library(sluice_tools STATIC EXCLUDE_FROM_ALL
   ${CMAKE_SOURCE_DIR}/src/tools/checkpoints.cpp
   ${CMAKE_SOURCE_DIR}/src/tools/gguf_writer.cpp
@@ -14,7 +14,7 @@ target_link_libraries(sluice_tools PUBLIC sluice_base sluice_flags)
 foreach(tool make-model compare)
   string(REPLACE "-" "_" source ${tool})
   add_executable(sluice-${tool} EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/src/tools/${source}.cpp)
-  # CLI11 throws; the engine's libraries hand their -fno-exceptions on, so this must come last.
+  # CLI11 throws. The engine's libraries pass -fno-exceptions on, so this must come last.
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/tools/${source}.cpp
                               PROPERTIES COMPILE_OPTIONS "-fexceptions;-frtti")
   target_link_libraries(sluice-${tool} PRIVATE sluice_tools sluice_headers)

@@ -1,6 +1,6 @@
-// What sluice.h promises to programs that use it well: an answer is that of the same steps taken
-// one by one, sessions fork, go back and are saved, calls can be ended, and what an engine says
-// about itself adds up.
+// What sluice.h promises to programs that use it correctly: generation equals the same steps taken
+// one by one; sessions fork, rewind and are saved; calls can be cancelled; an engine's reports add
+// up.
 #include <algorithm>
 #include <atomic>
 #include <fstream>
@@ -20,14 +20,14 @@ TEST(Api, CodesAreThoseOfTheEngine) {
   EXPECT_STREQ(sluice_status_name(SLUICE_BUDGET_TOO_SMALL), "BUDGET_TOO_SMALL");
   EXPECT_STREQ(sluice_status_name(SLUICE_ABORTED), "ABORTED");
   EXPECT_STREQ(sluice_status_name(SLUICE_CHAT_TEMPLATE), "CHAT_TEMPLATE");
-  // The engine has no code that sluice.h lacks: those beyond have no name of their own.
+  // The engine has no code that sluice.h lacks: any code beyond is INTERNAL.
   EXPECT_STREQ(code_name(static_cast<Code>(SLUICE_CHAT_TEMPLATE + 1)), "INTERNAL");
   EXPECT_STREQ(sluice_status_name(-1), "UNKNOWN");
   EXPECT_STREQ(sluice_status_name(SLUICE_CHAT_TEMPLATE + 1), "UNKNOWN");
   EXPECT_STRNE(sluice_version(), "");
 }
 
-TEST(Api, AnAnswerIsForwardAndSampleInTurns) {
+TEST(Api, GenerateEqualsForwardAndSample) {
   const Engine engine = load();
   const Session session = create(engine);
   sluice_generate_options options;
@@ -62,12 +62,16 @@ TEST(Api, AnAnswerIsForwardAndSampleInTurns) {
   expect_ok(sluice_detokenize(engine.get(), chosen.data(), chosen.size(), 1, text.data(),
                               text.size(), &n));
   EXPECT_NE(whole.text.find(text.substr(1, n - 1)), std::string::npos);
-  // What the session holds: all but the last token.
+  // A buffer of exactly the text's length gets no terminating zero.
+  std::string exact(n + 1, '?');
+  expect_ok(sluice_detokenize(engine.get(), chosen.data(), chosen.size(), 1, exact.data(), n, &n));
+  EXPECT_EQ(exact, text.substr(0, n) + "?");
+  // The session holds all but the last token.
   history.pop_back();
   EXPECT_EQ(tokens_of(session), history);
 }
 
-TEST(Api, AFollowUpComputesWhatIsNew) {
+TEST(Api, AFollowUpComputesOnlyNewTokens) {
   const Engine engine = load();
   const Session session = create(engine);
   const Greedy greedy(8);
@@ -78,7 +82,7 @@ TEST(Api, AFollowUpComputesWhatIsNew) {
   EXPECT_EQ(answer(fresh, kPrompt + first.text + " and", greedy.options).text, again.text);
 }
 
-TEST(Api, LogitsOfAllTokensAreThoseOfEachOne) {
+TEST(Api, LogitsOfAllTokensEqualThoseOfSingleTokens) {
   const Engine engine = load();
   const Session session = create(engine), other = create(engine);
   std::vector<int32_t> tokens = tokenize(engine, kPrompt);
@@ -92,7 +96,7 @@ TEST(Api, LogitsOfAllTokensAreThoseOfEachOne) {
   }
 }
 
-TEST(Api, SessionsForkGoBackAndAreSaved) {
+TEST(Api, SessionsForkRewindAndAreSaved) {
   const Engine engine = load();
   Session session = create(engine);
   const Greedy greedy(12);
@@ -111,7 +115,7 @@ TEST(Api, SessionsForkGoBackAndAreSaved) {
   uint64_t bytes = 0;
   expect_ok(sluice_session_state_bytes(session.get(), &bytes));
   std::vector<uint8_t> state(bytes);
-  const size_t half = state.size() / 2;  // in two pieces
+  const size_t half = state.size() / 2;  // in two parts
   expect_ok(sluice_session_save(session.get(), 0, state.data(), half));
   expect_ok(sluice_session_save(session.get(), half, state.data() + half, state.size() - half));
   expect_ok(sluice_session_restore(fork.get(), state.data(), state.size()));
@@ -129,7 +133,7 @@ TEST(Api, SessionsForkGoBackAndAreSaved) {
   EXPECT_EQ(answer(session, kPrompt, greedy.options).text, first.text);
 }
 
-TEST(Api, StopTextsEndAnAnswer) {
+TEST(Api, StopStringsEndGeneration) {
   const Engine engine = load();
   const Session session = create(engine);
   Greedy greedy(24);
@@ -160,7 +164,7 @@ TEST(Api, LogprobsComeWithTokens) {
   EXPECT_EQ(found.result.generated_tokens, 6);
 }
 
-TEST(Api, AnswersHaveTheFormThatIsAskedFor) {
+TEST(Api, OutputMatchesTheConstraint) {
   const Engine engine = load();
   const Session session = create(engine);
   Greedy greedy(60);
@@ -185,7 +189,7 @@ TEST(Api, AnswersHaveTheFormThatIsAskedFor) {
   EXPECT_EQ(answer(session, kPrompt, greedy.options).status, SLUICE_GRAMMAR_SYNTAX);
 }
 
-TEST(Api, ACallbackEndsAnAnswerAndLoading) {
+TEST(Api, ACallbackStopsGenerationAndLoading) {
   const Engine engine = load();
   const Session session = create(engine);
   const Greedy greedy(24);
@@ -211,7 +215,7 @@ TEST(Api, ACallbackEndsAnAnswerAndLoading) {
   EXPECT_GT(calls, 0);
 }
 
-TEST(ApiThreads, CallsTakeTurnsAndAnotherThreadEndsThem) {
+TEST(ApiThreads, CallsAreSerializedAndAnotherThreadCancelsThem) {
   const Engine engine = load();
   const Session session = create(engine), other = create(engine);
   const Greedy greedy(20);
@@ -241,7 +245,7 @@ TEST(ApiThreads, CallsTakeTurnsAndAnotherThreadEndsThem) {
   EXPECT_TRUE(cut.result.finish == SLUICE_FINISH_CANCELLED ||
               cut.result.finish == SLUICE_FINISH_STOP ||
               cut.result.finish == SLUICE_FINISH_CONTEXT);
-  // A cancellation counts for calls under way alone.
+  // A cancellation affects only calls in progress.
   expect_ok(sluice_session_cancel(session.get()));
   EXPECT_EQ(answer(session, kPrompt, greedy.options).text, expected);
 }
@@ -257,9 +261,9 @@ TEST(Api, ASessionCancelsItselfFromItsCallback) {
   EXPECT_EQ(cut.tokens.size(), 1u);
 }
 
-TEST(Api, TheMemoryMapAddsUpAndFollowsTheBudget) {
+TEST(Api, TheMemoryReportAddsUpAndFollowsTheBudget) {
   sluice_load_options options = load_options();
-  options.logits_rows = 1;  // more of them bound how small a batch becomes later
+  options.logits_rows = 1;  // more rows would limit how small a batch can become later
   const Engine engine = load(options);
   const Session session = create(engine);
   const Greedy greedy(12);
@@ -299,7 +303,7 @@ TEST(Api, TheMemoryMapAddsUpAndFollowsTheBudget) {
   EXPECT_GT(stats.bytes_read, 1u << 20);
 }
 
-TEST(Api, AReaderServesTheModelOrFailsIt) {
+TEST(Api, AReaderProvidesTheModelOrFails) {
   struct File {
     std::ifstream stream{kSample, std::ios::binary};
     std::atomic<bool> broken{false};
@@ -323,7 +327,7 @@ TEST(Api, AReaderServesTheModelOrFailsIt) {
   info.size = sizeof info;
   expect_ok(sluice_engine_info(plain.get(), &info));
   sluice_load_options options = load_options();
-  options.memory_budget = info.memory_minimum;  // so that weights are read again and again
+  options.memory_budget = info.memory_minimum;  // so weights are read again and again
   sluice_engine* made = nullptr;
   expect_ok(sluice_load_reader(&reader, &options, &made));
   const Engine engine(made);
@@ -337,7 +341,7 @@ TEST(Api, AReaderServesTheModelOrFailsIt) {
   EXPECT_EQ(none, nullptr);
 }
 
-TEST(Api, InspectingTellsThePlanWithoutLoading) {
+TEST(Api, InspectReturnsThePlanWithoutLoading) {
   std::map<std::string, std::string> facts;
   const sluice_load_options options = load_options();
   expect_ok(sluice_inspect(
@@ -353,7 +357,7 @@ TEST(Api, InspectingTellsThePlanWithoutLoading) {
   EXPECT_FALSE(facts["types.Q8_0"].empty());
 }
 
-TEST(Api, EmbeddingsAreOfTheirTextsAlone) {
+TEST(Api, EmbeddingsDependOnlyOnTheirInput) {
   const Engine engine = load();
   const Session session = create(engine);
   const char* const texts[] = {"A fox was hungry.", "Zoe met a fox in the yard."};
@@ -380,7 +384,32 @@ TEST(Api, EmbeddingsAreOfTheirTextsAlone) {
   options.pooling = SLUICE_POOLING_RANK;
   options.query = "Who was hungry?";
   EXPECT_EQ(sluice_embed(session.get(), texts, 1, &options, nullptr, 0, &n),
-            SLUICE_INVALID_ARGUMENT);  // this model is no reranker
+            SLUICE_INVALID_ARGUMENT);  // this model is not a reranker
+}
+
+TEST(Api, EmbeddingsOfALanguageModelAreMeans) {
+  const Engine engine = load();
+  const Session session = create(engine);
+  const char* const text = "A fox was hungry.";
+  sluice_embed_options options;
+  expect_ok(sluice_embed_options_default(&options, sizeof options));
+  options.normalize = 0;
+  size_t n = 0;
+  expect_ok(sluice_embed(session.get(), &text, 1, &options, nullptr, 0, &n));
+  const size_t width = n;
+  std::vector<float> pooled(n);
+  expect_ok(sluice_embed(session.get(), &text, 1, &options, pooled.data(), n, &n));
+  options.pooling = SLUICE_POOLING_NONE;
+  expect_ok(sluice_embed(session.get(), &text, 1, &options, nullptr, 0, &n));
+  const size_t rows = n / width;
+  ASSERT_GT(rows, 2u);
+  std::vector<float> all(n);
+  expect_ok(sluice_embed(session.get(), &text, 1, &options, all.data(), n, &n));
+  for (size_t i = 0; i < width; ++i) {
+    double sum = 0;
+    for (size_t row = 0; row < rows; ++row) sum += static_cast<double>(all[row * width + i]);
+    EXPECT_NEAR(pooled[i], sum / static_cast<double>(rows), 1e-4) << i;
+  }
 }
 
 TEST(Api, HandlesAreFreedInAnyOrder) {
@@ -397,7 +426,7 @@ TEST(Api, HandlesAreFreedInAnyOrder) {
             SLUICE_INVALID_ARGUMENT);
 }
 
-TEST(Api, OtherVersionsOfStructuresAreTold) {
+TEST(Api, UnknownMembersOfLaterStructVersionsAreErrors) {
   struct Later {
     sluice_generate_options options;
     uint64_t member;
@@ -409,7 +438,7 @@ TEST(Api, OtherVersionsOfStructuresAreTold) {
   const Engine engine = load();
   const Session session = create(engine);
   expect_ok(sluice_generate(session.get(), kPrompt, SLUICE_TERMINATED, &later.options, nullptr));
-  later.member = 1;  // nothing here would obey it
+  later.member = 1;  // this version does not know the member
   EXPECT_EQ(sluice_generate(session.get(), kPrompt, SLUICE_TERMINATED, &later.options, nullptr),
             SLUICE_INVALID_ARGUMENT);
 }

@@ -1,4 +1,4 @@
-// The sample model through sluice.h, for tests.
+// Helpers that load and run the sample model through sluice.h.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace sluice::test {
 inline const std::string kSample = source_dir() + "/examples/models/sluice-tales-Q8_0.gguf";
 inline constexpr const char* kPrompt = "Once upon a time there was a girl";
 
-// The call succeeds, or the test says why it did not.
+// Expects the call to succeed; otherwise prints its error.
 inline void expect_ok(sluice_status status) {
   EXPECT_EQ(status, SLUICE_OK) << sluice_status_name(status) << ": " << sluice_last_error();
 }
@@ -81,7 +81,7 @@ inline std::vector<float> logits_of(const Session& session, int32_t row = 0) {
   return logits;
 }
 
-// Defaults, but always the likeliest token.
+// Default options with greedy sampling.
 struct Greedy {
   sluice_sampling sampling;
   sluice_generate_options options;
@@ -103,7 +103,7 @@ struct Answer {
   std::vector<int32_t> tokens;
 };
 
-// Generates; `each`, where given, is called with every piece, and ends the answer with false.
+// Generates. `each`, if given, is called with every token event; returning false stops.
 inline Answer answer(const Session& session, const std::string& prompt,
                      sluice_generate_options options,
                      const std::function<bool(const sluice_token_event&)>& each = nullptr) {

@@ -1,4 +1,4 @@
-// The programs of examples/native, built with the tests' own flags: under sanitizers, too.
+// The programs of examples/native, built with the tests' own flags, so under sanitizers too.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +26,7 @@ Ran run(const std::string& command) {
   return ran;
 }
 
-TEST(ApiExamples, TellTheStory) {
+TEST(ApiExamples, GenerateTheStory) {
   const Engine engine = load();
   sluice_generate_options options;
   expect_ok(sluice_generate_options_default(&options, sizeof options));
@@ -45,7 +45,7 @@ TEST(ApiExamples, TellTheStory) {
   EXPECT_NE(refused.out.find("BUDGET_TOO_SMALL"), std::string::npos) << refused.out;
 }
 
-TEST(ApiExamples, ReadAModelOutOfAnotherFile) {
+TEST(ApiExamples, ReadAModelInsideAnotherFile) {
   const std::string archive = testing::TempDir() + "sluice-archive.bin";
   {
     std::ifstream model(kSample, std::ios::binary);
@@ -56,7 +56,7 @@ TEST(ApiExamples, ReadAModelOutOfAnotherFile) {
   const Ran told = run(reader + "1000 'Once upon a time' 2>&1");
   EXPECT_EQ(told.code, 0) << told.out;
   EXPECT_EQ(told.out.substr(0, 16), "Once upon a time");
-  EXPECT_NE(told.out.find(" bytes came from the archive"), std::string::npos) << told.out;
+  EXPECT_NE(told.out.find(" bytes read from the archive"), std::string::npos) << told.out;
   const Ran refused = run(reader + "999 'Once upon a time' 2>&1");
   EXPECT_NE(refused.code, 0);
   EXPECT_NE(refused.out.find("NOT_GGUF"), std::string::npos) << refused.out;

@@ -1,6 +1,6 @@
-// The installed library as strangers meet it: programs in C, C++ and Python that are built against
-// the files below a prefix, through pkg-config and through CMake, tell what `sluice run` tells.
-// Needs build/native with all of its targets.
+// The installed library as other projects use it: programs in C, C++ and Python, built against the
+// files below a prefix through pkg-config and CMake, print the same story as `sluice run`.
+// Needs build/native with all its targets.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ const budget = '1000000';
 const strict = ['-Wall', '-Wextra', '-Werror', '-pedantic'];
 const folder = mkdtempSync(join(tmpdir(), 'sluice-install-'));
 let prefix = join(folder, 'first');
-let expected, small; // the story, and how it ends in the short context of a small budget
+let expected, small; // the story, and its end in the short context of a small budget
 
 const run = (program, args, env = {}) =>
   execFileSync(program, args, {
@@ -34,7 +34,7 @@ const withLibrary = () => ({ LD_LIBRARY_PATH: join(prefix, 'lib') });
 
 before(() => {
   run('cmake', ['--install', join(root, 'build', 'native'), '--prefix', prefix]);
-  renameSync(prefix, join(folder, 'moved')); // whoever unpacks it elsewhere finds all of it
+  renameSync(prefix, join(folder, 'moved')); // the tree must work after being moved
   prefix = join(folder, 'moved');
   const sluice = (...args) =>
     run(join(prefix, 'bin', 'sluice'), ['run', model, '-p', prompt, '-n', '128', ...args]);

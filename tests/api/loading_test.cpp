@@ -1,4 +1,4 @@
-// What loading adds to a model: adapters, keys and values in fewer bytes, and drafts.
+// Load options that add to a model: adapters, quantized KV caches, and drafts.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -10,8 +10,8 @@
 namespace sluice::test {
 namespace {
 
-// The logits of the last token of a prompt of 48, as a reference computed them in double precision.
-TEST(ApiLoading, AddsAdaptersInTheirScales) {
+// The last logits of a prompt of 48 tokens, as a reference computed them in double precision.
+TEST(ApiLoading, AppliesAdaptersWithTheirScales) {
   const std::string fixtures = shared_dir() + "/fixtures/";
   const std::string adapter = fixtures + "lora/llama.a.lora.gguf";
   if (!std::filesystem::exists(adapter)) GTEST_SKIP() << "no shared fixtures";
@@ -43,22 +43,23 @@ TEST(ApiLoading, AddsAdaptersInTheirScales) {
   }
 }
 
-TEST(ApiLoading, KeepsKeysAndValuesAsAsked) {
+TEST(ApiLoading, UsesTheRequestedKvCacheTypes) {
   const auto kv_bytes = [](const char* type) {
     sluice_load_options options = load_options();
     options.kv_type = type;
-    options.n_ctx = 2048;  // of which f16 copies of a few hundred are a small part
+    options.n_ctx = 2048;  // so that f16 copies of a few hundred are a small part
     const Engine engine = load(options);
     uint64_t bytes = 0;
     expect_ok(sluice_engine_memory(
         engine.get(),
         [](void* user, const char* name, uint64_t n) {
-          if (std::string(name) == "keys and values") *static_cast<uint64_t*>(user) = n;
+          if (std::string(name) == "KV cache") *static_cast<uint64_t*>(user) = n;
         },
         &bytes));
     return bytes;
   };
   const uint64_t whole = kv_bytes(nullptr);
+  EXPECT_GT(whole, 0u);
   EXPECT_EQ(kv_bytes("f16"), whole);
   EXPECT_LT(kv_bytes("q8_0"), whole);
   EXPECT_NE(kv_bytes("q4_0"), kv_bytes("q8_0,q4_0"));
@@ -108,8 +109,8 @@ uint64_t memory_of(const Engine& engine, const std::string& part) {
   return wanted.second;
 }
 
-// How many guesses are worth a pass is a matter of what passes cost, so there may be none.
-TEST(ApiLoading, DraftsChangeNoAnswer) {
+// How many draft tokens to verify depends on measured latency, so there may be none.
+TEST(ApiLoading, DraftsDoNotChangeTheOutput) {
   const Engine plain = load();
   for (const char* draft : {"ngram", kSample.c_str()}) {
     sluice_load_options options = load_options();
@@ -131,7 +132,7 @@ TEST(ApiLoading, DraftsChangeNoAnswer) {
   }
 }
 
-TEST(ApiLoading, ADraftsModelIsWithinTheBudget) {
+TEST(ApiLoading, ADraftModelStaysWithinTheBudget) {
   const Engine plain = load();
   sluice_load_options options = load_options();
   options.draft = kSample.c_str();
@@ -158,7 +159,7 @@ TEST(ApiLoading, ADraftsModelIsWithinTheBudget) {
   EXPECT_EQ(tell(engine, kPrompt, 0).text, before);
 }
 
-TEST(ApiLoading, GoesOnInASmallCacheThatForgets) {
+TEST(ApiLoading, ContinuesInASmallCacheWithEviction) {
   const std::vector<int32_t> text(300, 5);
   sluice_load_options options = load_options();
   options.n_ctx = 128;

@@ -1,4 +1,4 @@
-// Wrong calls of every function of sluice.h, as a list, and what they are made on.
+// A list of wrong calls of every function of sluice.h, and the handles that they are made on.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace sluice::test {
 
-// Handles and places for what functions give out.
+// Handles, and storage for the functions' results.
 struct Rig {
   Engine engine = load();
   Session session = create(engine);
@@ -45,7 +45,7 @@ T defaults(sluice_status (*fill)(T*, size_t)) {
   return options;
 }
 
-// Options with one member wrong, handed to `call`.
+// Passes options with one wrong member to `call`.
 template <typename T, typename Change, typename Call>
 auto with(sluice_status (*fill)(T*, size_t), Change change, Call call) {
   return [=](Rig& r) {
@@ -56,7 +56,7 @@ auto with(sluice_status (*fill)(T*, size_t), Change change, Call call) {
 }
 
 std::vector<Misuse> wrong_loading();
-std::vector<Misuse> wrong_questions();  // to engines
+std::vector<Misuse> wrong_questions();  // queries of engines
 std::vector<Misuse> wrong_texts();
 std::vector<Misuse> wrong_sessions();
 std::vector<Misuse> wrong_answers();

@@ -1,4 +1,4 @@
-// Wrong calls that load models, ask engines, and turn text to tokens and back.
+// Wrong calls that load models, query engines, tokenize and detokenize.
 #include <cmath>
 
 #include "../paths.h"
@@ -52,7 +52,7 @@ std::vector<Misuse> wrong_loading() {
        SLUICE_NOT_GGUF},
       wrong_load("early_exit", [](sluice_load_options& o) { o.early_exit = 1.5; }),
       wrong_load("early_exit NAN", [](sluice_load_options& o) { o.early_exit = NAN; }),
-      wrong_load("early_exit of a file that was not measured",
+      wrong_load("early_exit without measurements in the file",
                  [](sluice_load_options& o) { o.early_exit = 0.5; }),
       wrong_load("size", [](sluice_load_options& o) { o.size = 3; }),
       wrong_load("huge size", [](sluice_load_options& o) { o.size = SIZE_MAX; }),
@@ -68,14 +68,14 @@ std::vector<Misuse> wrong_loading() {
       wrong_load("draft_max", [](sluice_load_options& o) { o.draft_max = 32; }),
       wrong_load("kv_policy", [](sluice_load_options& o) { o.kv_policy = "forget"; }),
       wrong_load("kv_sinks", [](sluice_load_options& o) { o.kv_sinks = -2; }),
-      wrong_load("kv_sinks of no window", [](sluice_load_options& o) { o.kv_sinks = 4; }),
+      wrong_load("kv_sinks without a window", [](sluice_load_options& o) { o.kv_sinks = 4; }),
       wrong_load("kv_capacity",
                  [](sluice_load_options& o) {
                    o.kv_policy = "window";
                    o.kv_capacity = 1;
                  }),
       wrong_load("null adapters", [](sluice_load_options& o) { o.n_adapters = 1; }),
-      wrong_load("an adapter without a path",
+      wrong_load("adapter without a path",
                  [](sluice_load_options& o) {
                    static const sluice_adapter nameless = {nullptr, 1};
                    o.adapters = &nameless;
@@ -208,14 +208,15 @@ std::vector<Misuse> wrong_texts() {
       {"sluice_tokenize", "null engine",
        [](Rig& r) { return sluice_tokenize(nullptr, "a", 1, 0, nullptr, 0, &r.count); }},
       {"sluice_tokenize", "null text", tokenize(nullptr, 1, 0, 64)},
-      {"sluice_tokenize", "null text that ends", tokenize(nullptr, SLUICE_TERMINATED, 0, 64)},
+      {"sluice_tokenize", "null text with a terminator",
+       tokenize(nullptr, SLUICE_TERMINATED, 0, 64)},
       {"sluice_tokenize", "null count",
        [](Rig& r) {
          return sluice_tokenize(r.engine.get(), "a", 1, 0, r.tokens.data(), 64, nullptr);
        }},
-      {"sluice_tokenize", "null room",
+      {"sluice_tokenize", "null buffer",
        [](Rig& r) { return sluice_tokenize(r.engine.get(), "a", 1, 0, nullptr, 64, &r.count); }},
-      {"sluice_tokenize", "little room", tokenize("a longer text", 13, SLUICE_ADD_SPECIAL, 1)},
+      {"sluice_tokenize", "small buffer", tokenize("a longer text", 13, SLUICE_ADD_SPECIAL, 1)},
       {"sluice_tokenize", "flags", tokenize("a", 1, 1u << 31, 64)},
       {"sluice_tokenize", "no text", tokenize(nullptr, 0, 0, 64), SLUICE_OK},
       {"sluice_tokenize", "not UTF-8", tokenize("\xff\xfe\x80", 3, 0, 64), SLUICE_OK},
@@ -227,7 +228,7 @@ std::vector<Misuse> wrong_texts() {
        [](Rig& r) {
          return sluice_detokenize(r.engine.get(), nullptr, 1, 0, nullptr, 0, &r.count);
        }},
-      {"sluice_detokenize", "null room",
+      {"sluice_detokenize", "null buffer",
        [](Rig& r) {
          return sluice_detokenize(r.engine.get(), r.tokens.data(), 1, 0, nullptr, 9, &r.count);
        }},
@@ -236,7 +237,7 @@ std::vector<Misuse> wrong_texts() {
          return sluice_detokenize(r.engine.get(), r.tokens.data(), 1, 0, nullptr, 0, nullptr);
        }},
       {"sluice_detokenize", "negative token", detokenize(-1, 0, 64)},
-      {"sluice_detokenize", "token beyond", detokenize(1 << 30, 0, 64)},
+      {"sluice_detokenize", "token beyond the vocabulary", detokenize(1 << 30, 0, 64)},
       {"sluice_detokenize", "skip_special_tokens", detokenize(1, 2, 64)},
       {"sluice_token_is_eog", "null engine",
        [](Rig& r) { return sluice_token_is_eog(nullptr, 0, &r.number); }},

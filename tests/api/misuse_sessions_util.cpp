@@ -1,4 +1,4 @@
-// Wrong calls that work with sessions: answers, single steps, embeddings.
+// Wrong calls on sessions: generation, single steps, embeddings.
 #include <limits>
 
 #include "misuse.h"
@@ -59,7 +59,7 @@ std::vector<Misuse> wrong_sessions() {
        [](Rig& r) { return sluice_session_tokens(nullptr, nullptr, 0, &r.count); }},
       {"sluice_session_tokens", "null count",
        [](Rig& r) { return sluice_session_tokens(r.session.get(), nullptr, 0, nullptr); }},
-      {"sluice_session_tokens", "null room",
+      {"sluice_session_tokens", "null buffer",
        [](Rig& r) { return sluice_session_tokens(r.session.get(), nullptr, 4, &r.count); }},
       {"sluice_session_rewind", "null",
        [](Rig& r) { return sluice_session_rewind(nullptr, 0, &r.number); }},
@@ -73,7 +73,7 @@ std::vector<Misuse> wrong_sessions() {
        [](Rig& r) { return sluice_session_state_bytes(r.session.get(), nullptr); }},
       {"sluice_session_save", "null",
        [](Rig& r) { return sluice_session_save(nullptr, 0, r.text.data(), 1); }},
-      {"sluice_session_save", "null room",
+      {"sluice_session_save", "null buffer",
        [](Rig& r) { return sluice_session_save(r.session.get(), 0, nullptr, 1); }},
       {"sluice_session_save", "beyond",
        [](Rig& r) { return sluice_session_save(r.session.get(), UINT64_MAX, r.text.data(), 1); }},
@@ -81,10 +81,10 @@ std::vector<Misuse> wrong_sessions() {
        [](Rig& r) { return sluice_session_restore(nullptr, r.text.data(), 64); }},
       {"sluice_session_restore", "null data",
        [](Rig& r) { return sluice_session_restore(r.session.get(), nullptr, 64); }},
-      {"sluice_session_restore", "no state",
+      {"sluice_session_restore", "not a saved state",
        [](Rig& r) { return sluice_session_restore(r.session.get(), r.text.data(), 64); },
        SLUICE_CORRUPT},
-      {"sluice_session_restore", "nothing",
+      {"sluice_session_restore", "empty",
        [](Rig& r) { return sluice_session_restore(r.session.get(), nullptr, 0); }, SLUICE_CORRUPT},
       {"sluice_session_cancel", "null", [](Rig&) { return sluice_session_cancel(nullptr); }},
       {"sluice_session_cancel", "nothing to cancel",
@@ -126,7 +126,7 @@ std::vector<Misuse> wrong_answers() {
       wrong_answer("ignore_eos", [](sluice_generate_options& o) { o.ignore_eos = -1; }),
       wrong_answer("logprobs", [](sluice_generate_options& o) { o.logprobs = 65; }),
       wrong_answer("null stop", [](sluice_generate_options& o) { o.n_stop = 1; }),
-      wrong_answer("a stop is null",
+      wrong_answer("null stop string",
                    [](sluice_generate_options& o) {
                      static const char* const stops[] = {nullptr};
                      o.stop = stops;
@@ -139,7 +139,7 @@ std::vector<Misuse> wrong_answers() {
                      o.n_stop = SIZE_MAX;
                    }),
       wrong_answer("constraint", [](sluice_generate_options& o) { o.constraint = 6; }),
-      wrong_answer("form without text",
+      wrong_answer("constraint without text",
                    [](sluice_generate_options& o) { o.constraint = SLUICE_CONSTRAINT_GBNF; }),
       wrong_answer("whitespace", [](sluice_generate_options& o) { o.whitespace = 3; }),
       wrong_answer("sampling's size",
@@ -197,7 +197,7 @@ std::vector<Misuse> wrong_steps() {
          expect_ok(sluice_forward(r.session.get(), r.tokens.data(), 2, SLUICE_ALL_LOGITS));
          return sluice_logits(r.session.get(), 2, nullptr, 0, &r.count);
        }},
-      {"sluice_logits", "little room",
+      {"sluice_logits", "small buffer",
        [](Rig& r) {
          expect_ok(sluice_forward(r.session.get(), r.tokens.data(), 1, SLUICE_LAST_LOGITS));
          return sluice_logits(r.session.get(), 0, r.floats.data(), 3, &r.count);
@@ -274,7 +274,7 @@ std::vector<Misuse> wrong_embeddings() {
        [](Rig& r) {
          return sluice_embed(r.session.get(), nullptr, 1, nullptr, nullptr, 0, &r.count);
        }},
-      {"sluice_embed", "a text is null",
+      {"sluice_embed", "null string",
        [](Rig& r) {
          const char* const text = nullptr;
          return sluice_embed(r.session.get(), &text, 1, nullptr, nullptr, 0, &r.count);
@@ -283,11 +283,11 @@ std::vector<Misuse> wrong_embeddings() {
        [](Rig& r) {
          return sluice_embed(r.session.get(), nullptr, 0, nullptr, nullptr, 0, nullptr);
        }},
-      {"sluice_embed", "null room",
+      {"sluice_embed", "null buffer",
        [](Rig& r) {
          return sluice_embed(r.session.get(), nullptr, 0, nullptr, nullptr, 5, &r.count);
        }},
-      {"sluice_embed", "little room",
+      {"sluice_embed", "small buffer",
        [](Rig& r) {
          const char* const text = "a text";
          return sluice_embed(r.session.get(), &text, 1, nullptr, r.floats.data(), 2, &r.count);

@@ -1,6 +1,6 @@
-// Every function of sluice.h with null, wrong and late arguments: an error with a sentence, never a
-// crash, and the handles are as good as before. A function that is added to the header and not to
-// this list fails the last test.
+// Every function of sluice.h with null, wrong and late arguments: an error with a message, never a
+// crash, and the handles stay usable. The last test fails for a function that is in the header but
+// not in this list.
 #include "misuse.h"
 
 #include <fstream>
@@ -22,7 +22,7 @@ std::vector<Misuse> all() {
   return list;
 }
 
-TEST(ApiMisuse, IsAnErrorWithASentence) {
+TEST(ApiMisuse, EveryWrongCallIsAnErrorWithAMessage) {
   Rig rig;
   const Greedy greedy(6);
   const std::string expected = answer(rig.session, kPrompt, greedy.options).text;
@@ -38,7 +38,7 @@ TEST(ApiMisuse, IsAnErrorWithASentence) {
   EXPECT_EQ(answer(rig.session, kPrompt, greedy.options).text, expected);
 }
 
-// Whatever computes or changes, called on an engine that is inside a callback.
+// Calls that compute or change state, made on an engine from inside its callback.
 TEST(ApiMisuse, FromACallbackIsAnError) {
   Rig rig;
   const Session other = create(rig.engine);
@@ -66,7 +66,7 @@ TEST(ApiMisuse, FromACallbackIsAnError) {
         for (const auto& call : calls) EXPECT_EQ(call(), SLUICE_INVALID_ARGUMENT);
         sluice_info info = {};
         info.size = sizeof info;
-        expect_ok(sluice_engine_info(rig.engine.get(), &info));  // asking is allowed
+        expect_ok(sluice_engine_info(rig.engine.get(), &info));  // queries are allowed
         return true;
       });
   EXPECT_TRUE(called);
@@ -81,7 +81,7 @@ TEST(ApiMisuse, CoversEveryFunction) {
   const std::regex declared("SLUICE_API[^(;]*?(sluice_\\w+)\\(");
   size_t n = 0;
   for (std::sregex_iterator at(header.begin(), header.end(), declared), end; at != end; ++at, ++n) {
-    EXPECT_TRUE(functions.count((*at)[1])) << (*at)[1] << " is called with nothing wrong";
+    EXPECT_TRUE(functions.count((*at)[1])) << (*at)[1] << " has no wrong call in the list";
   }
   EXPECT_EQ(n, functions.size());
 }

@@ -1,5 +1,5 @@
-// A model from a server through sluice.h: the same story, what it cost, and that a call which waits
-// for a silent server can be ended.
+// A model from a server through sluice.h: the same output, the transfer statistics, and cancelling
+// a call that waits for a silent server.
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -17,7 +17,7 @@ std::string model_bytes() {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(ApiThreads, AServerDeliversTheModel) {
+TEST(ApiThreads, AServerProvidesTheModel) {
   const std::string model = model_bytes();
   HttpTestServer server([&](const HttpRequest& request) { return serve_file(request, model); });
   const Greedy greedy(12);
@@ -37,8 +37,8 @@ TEST(ApiThreads, AServerDeliversTheModel) {
   EXPECT_EQ(sluice_load(empty.url().c_str(), nullptr, &none), SLUICE_HTTP_STATUS);
 }
 
-TEST(ApiThreads, ACallThatWaitsForAServerIsCancelled) {
-  constexpr size_t kServed = 600'000;  // then silence: the header is there, and half of the weights
+TEST(ApiThreads, ACallWaitingForAServerIsCancelled) {
+  constexpr size_t kServed = 600'000;  // then silence, after the header and half of the weights
   const std::string model = model_bytes();
   HttpTestServer server([&](const HttpRequest& request) {
     HttpReply reply = serve_file(request, model);
@@ -54,7 +54,7 @@ TEST(ApiThreads, ACallThatWaitsForAServerIsCancelled) {
   const Session session = create(engine);
   std::atomic<bool> ended{false};
   std::thread ending([&] {
-    while (!ended) {  // the first ones may come before the call
+    while (!ended) {  // the first cancellations may come before the call
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       expect_ok(sluice_session_cancel(session.get()));
     }

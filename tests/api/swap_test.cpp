@@ -1,6 +1,6 @@
-// More sessions than there is memory for, through sluice.h: whatever is called on them in whatever
-// order, each says what it would say alone; a disk that takes nothing is an error after which all
-// go on; and what they take stays what it is without them.
+// More sessions than fit in memory, through sluice.h. For any calls in any order, each session
+// generates what it would alone. A full disk is an error after which all sessions continue, and
+// memory use stays that of the sessions in memory.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -68,12 +68,12 @@ std::vector<uint8_t> saved(const Session& session) {
   return out;
 }
 
-TEST_F(ApiSwap, RandomCallsOnManySessionsSayWhatEachWouldAlone) {
+TEST_F(ApiSwap, RandomCallsOnManySessionsEqualThoseOnSingleOnes) {
   const char* const types[] = {"f16", "q8_0", "q4_0", "q2"};
   for (int32_t pool = 1; pool <= 3; ++pool) {
     sluice_load_options options = swapping(pool), alone = load_options();
     options.kv_type = alone.kv_type = types[pool];
-    options.draft = pool == 2 ? kSample.c_str() : nullptr;  // with a cache of its own
+    options.draft = pool == 2 ? kSample.c_str() : nullptr;  // with a KV cache of its own
     const Engine engine = load(options), fresh = load(alone);
     sluice_info info = {};
     info.size = sizeof info;
@@ -140,7 +140,7 @@ TEST_F(ApiSwap, RandomCallsOnManySessionsSayWhatEachWouldAlone) {
   }
 }
 
-TEST_F(ApiSwap, EmbeddingsAndSessionsOfFewerTokensShareTheEngine) {
+TEST_F(ApiSwap, EmbeddingsAndShortSessionsShareTheEngine) {
   const Engine engine = load(swapping(1));
   const Session talk = create(engine), texts = create(engine);
   sluice_result result = {};
@@ -162,7 +162,7 @@ TEST_F(ApiSwap, EmbeddingsAndSessionsOfFewerTokensShareTheEngine) {
   EXPECT_EQ(first, second);
 }
 
-TEST_F(ApiSwap, ADiskThatTakesNothingIsAnErrorAfterWhichAllGoOn) {
+TEST_F(ApiSwap, AFullDiskIsAnErrorAndAllContinues) {
   const Engine engine = load(swapping(1));
   const Session one = create(engine), two = create(engine);
   const Tokens prompt = tokenize(engine, kPrompt);
@@ -190,7 +190,7 @@ TEST_F(ApiSwap, ADiskThatTakesNothingIsAnErrorAfterWhichAllGoOn) {
   EXPECT_GT(result.cached_tokens, 0);
 
   sluice_load_options options = load_options();
-  const std::string beneath = kSample + "/swap";  // of a file
+  const std::string beneath = kSample + "/swap";  // a path below a file
   options.swap_directory = beneath.c_str();
   sluice_engine* none_made = nullptr;
   EXPECT_EQ(sluice_load(kSample.c_str(), &options, &none_made), SLUICE_IO);
@@ -198,8 +198,8 @@ TEST_F(ApiSwap, ADiskThatTakesNothingIsAnErrorAfterWhichAllGoOn) {
   EXPECT_EQ(sluice_load(kSample.c_str(), &options, &none_made), SLUICE_INVALID_ARGUMENT);
 }
 
-// Sessions come back while others cancel them, in several threads.
-TEST_F(ApiSwap, CancelledInAnyMomentASessionIsWhatItWas) {
+// Sessions are swapped in while other threads cancel them.
+TEST_F(ApiSwap, ASessionSurvivesCancellationAtAnyMoment) {
   const Engine engine = load(swapping(1));
   std::vector<Session> sessions;
   std::vector<Tokens> said;
@@ -237,7 +237,7 @@ TEST_F(ApiSwap, CancelledInAnyMomentASessionIsWhatItWas) {
   }
 }
 
-// The most that a process holds which does `work` after it has loaded the sample.
+// Peak RSS of a process that loads the sample and runs `work`.
 uint64_t peak_of(const sluice_load_options& options, void (*work)(const Engine&)) {
   const pid_t child = fork();
   if (child == 0) {
@@ -269,11 +269,11 @@ void talk(const Engine& engine, int n) {
   }
 }
 
-TEST_F(ApiSwap, ManySessionsTakeTheMemoryOfThoseInTheEngine) {
+TEST_F(ApiSwap, ManySessionsUseTheMemoryOfThoseInTheEngine) {
 #if defined(__APPLE__)
-  GTEST_SKIP() << "peaks have another unit";
+  GTEST_SKIP() << "peak RSS has another unit here";
 #endif
-  if (kSanitized) GTEST_SKIP() << "sanitizers hold memory of their own";
+  if (kSanitized) GTEST_SKIP() << "sanitizers allocate memory themselves";
   sluice_load_options options = load_options();
   options.n_ctx = 512;
   options.draft = nullptr;

@@ -1,5 +1,5 @@
-// How long an abort takes: from abort() to the rejection, and to the next token of the same engine
-// (or the next load), at random moments of each phase; the longest and the median of --times.
+// Latency of cancellation in Node: from abort() to the rejection, and to the next token (or load)
+// of the same engine. Aborts at random moments of each phase; prints median and longest of --times.
 //   npm run bench:abort -- [MODEL] [--times 50] [--budget 300M] [--ctx 512] [--rate 20M]      needs dist/ (npm run build)
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -30,7 +30,7 @@ const server = await serve([['/', dirname(model)]], { rate: parseBytes(values.ra
 const url = `${server.url}/${basename(model)}`;
 const next = { maxTokens: 1, temperature: 0 };
 
-/** Aborts `work` after a random part of `most` ms; null when it was done before. */
+/** Aborts `work` after a random time below `most` ms; null if it had finished before. */
 async function abortOnce(most, work) {
   const control = new AbortController();
   const settled = work(control.signal).then(
@@ -69,8 +69,8 @@ console.log(
 );
 console.log(`${'phase'.padEnd(22)}    n   median  longest     median  longest`);
 const engine = await Engine.load(model, { memoryBudget, contextLength });
-const words = await engine.tokenize('Once upon a time there was a little fox. '.repeat(400));
-const prompt = words.subarray(0, engine.info.plan.contextLength - 8);
+const tokens = await engine.tokenize('Once upon a time there was a little fox. '.repeat(400));
+const prompt = tokens.subarray(0, engine.info.plan.contextLength - 8);
 const started = performance.now();
 await engine.generate(prompt, { ...next, cachePrompt: false }).result;
 const promptMs = performance.now() - started;

@@ -1,5 +1,6 @@
-// Rates of attention and of the vector functions on every table: decode in positions of a head per
-// second (from memory: the cache of many heads is walked), prefill in multiply-adds per second.
+// Throughput of attention and elementwise functions for every kernel table. Decode is in positions
+// of one head per second, read from memory: the KV cache of many heads is walked. Prefill is in
+// multiply-adds per second.
 //   cmake -DSLUICE_BENCH=ON ... && build/native/tests/attention_bench --benchmark_filter=avx2
 #include <benchmark/benchmark.h>
 
@@ -30,7 +31,7 @@ std::vector<f16> halves(const Table& table, size_t n) {
   return result;
 }
 
-// Whole groups of rows of d values each, in the form that a cache has.
+// `rows` rows of `d` values in the layout of the KV cache; a multiple of kKvGroup.
 std::vector<uint8_t> cache(const Table& table, KvType type, bool keys, int32_t d, size_t rows) {
   const std::vector<f16> group = halves(table, static_cast<size_t>(d) * kKvGroup);
   std::vector<float> wide(group.size());
@@ -47,8 +48,8 @@ std::vector<uint8_t> cache(const Table& table, KvType type, bool keys, int32_t d
   return out;
 }
 
-// `tokens` tokens of `group` query heads at the end of `positions`, over `n_heads` KV heads in
-// turn. What lies in groups has been filled to the last one: no row is in a ring.
+// Attention of `tokens` tokens of `group` query heads at the end of `positions`, over `n_heads` KV
+// heads in turn. Every group of the grouped KV types is full, so no row is in the recent ring.
 struct Run {
   Run(const Table& t, KvType type, int32_t tokens, int32_t group, int32_t d, int32_t positions,
       size_t n_heads)

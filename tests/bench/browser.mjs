@@ -1,7 +1,7 @@
-// A headless Chromium for the benchmarks, as a user has it: its profile is on disk (in Playwright's
-// contexts, which are private windows, the file store lives in memory behind another process) and
-// no inspector is attached (it keeps copies of up to 200 MB of what a page fetched). So the page
-// reports its result by itself, to the server that it came from.
+// A headless Chromium for the benchmarks, set up as users have it. Its profile is on disk: in
+// Playwright's contexts, which are private windows, OPFS lives in memory behind another process. No
+// inspector is attached, because it keeps copies of up to 200 MB of what a page fetched. The page
+// therefore posts its result to the server that it came from.
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,14 +9,16 @@ import { join } from 'node:path';
 import { chromiumArgs, chromiumPath, inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 
-/** A folder for profiles and the like, gone when the program ends. */
+/** A temporary directory that is deleted when the program ends. */
 export function scratchFolder() {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
   process.on('exit', () => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }));
   return folder;
 }
 
-/** One origin: the package at /dist/, these mounts, and pages that run functions. */
+/**
+ * Serves the package at /dist/, the given mounts, and pages that run functions, from one origin.
+ */
 export class Bench {
   static async open(mounts, options = {}) {
     const bench = new Bench();
@@ -33,8 +35,8 @@ export class Bench {
   }
 
   /**
-   * Runs `work(args)` in a new browser and gives { result, memory }; memory is that of the renderer
-   * with most, which is the page with its workers. `work` is sent as text.
+   * Runs `work(args)` in a new browser and returns { result, memory }. `memory` is of the largest
+   * renderer process, which is the page with its workers. `work` is sent as text.
    */
   async run(work, args, { timeoutMs = 900_000 } = {}) {
     this.script = `<!doctype html><title>bench</title><script type="module">
@@ -53,9 +55,9 @@ export class Bench {
     let timer;
     try {
       const limit = new Promise(
-        (done) => (timer = setTimeout(() => done({ error: 'no end in sight' }), timeoutMs)),
+        (done) => (timer = setTimeout(() => done({ error: 'timed out' }), timeoutMs)),
       );
-      const ended = gone.then(() => ({ error: 'the browser ended' }));
+      const ended = gone.then(() => ({ error: 'the browser exited' }));
       const { result, error } = await Promise.race([reported, limit, ended]);
       if (error !== undefined) throw new Error(error);
       return { result, memory: rendererMemory(browser.pid) };
@@ -90,10 +92,7 @@ export class Bench {
   }
 }
 
-/**
- * Bytes from /proc/PID/status: the largest resident size so far, the present one, its anonymous
- * part.
- */
+/** { peak, rss, anonymous } of a process in bytes: VmHWM, VmRSS and RssAnon of /proc/PID/status. */
 export function processMemory(pid) {
   const text = readFileSync(`/proc/${pid}/status`, 'utf8');
   const bytes = (name) =>
@@ -108,7 +107,7 @@ function rendererMemory(browserPid) {
       if (readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('--type=renderer'))
         found.push(processMemory(pid));
     } catch {
-      /* it has just ended */
+      /* The process has just exited. */
     }
   }
   return found.sort((a, b) => b.peak - a.peak)[0];
@@ -127,7 +126,7 @@ function descendants(root) {
         ),
       );
     } catch {
-      /* it has ended */
+      /* The process has exited. */
     }
   }
   const below = (pid) => pid === root || (parents.has(pid) && below(parents.get(pid)));

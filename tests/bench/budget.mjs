@@ -1,14 +1,15 @@
-// npm run bench:budget: is the budget hard? A model of 4 GB generates under budgets far below its
-// size, natively and in a Chromium tab; prints what the processes held at most and fails when
+// npm run bench:budget: checks that the memory budget is a hard limit. A model of 4 GB generates
+// under budgets far below its size, natively and in a Chromium tab. Prints peak memory and fails
+// when
 //   - the wasm memory exceeds the budget,
-//   - the renderer's resident memory (VmHWM of /proc: its peak, the browser's own code included)
-//     exceeds the budget + 150 MB, or the native program's the budget + 20 MB,
-//   - a token differs from those of a run that holds the whole model.
-// The prompt fills the context but for the generated tokens, so that all of the KV cache is in use;
-// in the tab seven short generations follow. Then, since a bound must hold after an hour too, one
-// tab does the same thing again and again, and the worst figure of each counts: twenty generations,
-// thirty loads and disposals, ten moves of the budget, after each of which the renderer is to be
-// down at once (within a second, as worst of the lower budget).
+//   - the renderer's resident memory exceeds the budget + 150 MB (VmHWM of /proc: its peak, the
+//     browser's own code included), or the native program's the budget + 20 MB,
+//   - a token differs from those of a run with the whole model in memory.
+// The prompt fills the context except for the generated tokens, so the whole KV cache is in use. In
+// the tab seven short generations follow.
+// Then one tab repeats the same operation, to show that the bound lasts: twenty generations, thirty
+// loads and disposals, ten changes of the budget. The worst figure counts. After a change to a
+// lower budget, the renderer must be within that budget's bound after one second.
 //   npm run bench:budget -- [--model SHAPE:TYPE|FILE] [--cases 256M:128,512M:512] [-n 4]
 //                           [--long SHAPE:TYPE|FILE] [--native] [--web] [--lasting] [--short] [--no-build]
 import { spawn } from 'node:child_process';
@@ -30,7 +31,7 @@ const { values } = parseArgs({
     lasting: { type: 'boolean' },
     native: { type: 'boolean' },
     web: { type: 'boolean' },
-    short: { type: 'boolean' }, // a prompt of 16 tokens, for a quick look
+    short: { type: 'boolean' }, // a prompt of 16 tokens, for a quick check
     'no-build': { type: 'boolean' },
   },
 });
@@ -38,7 +39,7 @@ const all = !values.native && !values.web && !values.lasting;
 const MB = 2 ** 20;
 const kNativeRoom = 20 * MB;
 const kRendererRoom = 150 * MB;
-const kMore = 7; // short generations after the first one, in the tab
+const kMore = 7; // short generations in the tab after the first
 const n = Number(values.generate);
 
 const cases = values.cases.split(',').map((text) => {
@@ -46,7 +47,7 @@ const cases = values.cases.split(',').map((text) => {
   return { budget: parseBytes(budget), context: Number(context) };
 });
 
-/** Runs the program to its end, looking at its memory all the while. */
+/** Runs the program to its end and samples its memory every 5 ms. */
 function native(args) {
   return new Promise((done, fail) => {
     const child = spawn(inRoot('build', 'native', 'sluice'), args, {
@@ -59,18 +60,18 @@ function native(args) {
       try {
         peak = Math.max(peak, processMemory(child.pid).peak);
       } catch {
-        /* it has just ended */
+        /* The process has just exited. */
       }
     }, 5);
     child.on('close', (code) => {
       clearInterval(look);
       if (code === 0) done({ ...JSON.parse(output), peak });
-      else fail(new Error(`sluice ended with ${code}`));
+      else fail(new Error(`sluice exited with status ${code}`));
     });
   });
 }
 
-/** As many words as fill the context but for the generated tokens. */
+/** Words of a prompt that fills the context except for the generated tokens. */
 async function promptFor(file, context) {
   const length = values.short ? 16 : context - n;
   const words = promptWords(length);
@@ -127,7 +128,7 @@ async function checkNative(file) {
   return rows;
 }
 
-// In the page.
+// In the page: one generation and `more` short ones.
 async function generateThere({ url, budget, context, prompt, n, more = 0 }) {
   const { Engine } = await import('/dist/index.js');
   const engine = await Engine.load(new URL(url, location.href), {
@@ -189,7 +190,7 @@ async function checkWeb(file) {
   return rows;
 }
 
-// In the page: the same things again and again; the memory that the renderer holds after each.
+// In the page: repeats one operation and records the renderer's memory after each.
 async function lastThere({ url, what, budget, low, times }) {
   const { Engine } = await import('/dist/index.js');
   const pause = () => new Promise((done) => setTimeout(done, 1000));
@@ -239,7 +240,7 @@ async function checkLasting(file) {
         low,
       });
       console.log(
-        `${what}: ${result.held.map(mb).join(', ')}; once disposed of ${mb(result.after)}`,
+        `${what}: ${result.held.map(mb).join(', ')}; after dispose() ${mb(result.after)}`,
       );
       rows.push({
         what: `${times} ${what}`,
@@ -273,7 +274,7 @@ function reportLasting(file, rows) {
         'allowed',
         'peak',
         'allowed',
-        'disposed of',
+        'after dispose()',
       ],
       ...rows.map((r) => [
         r.what,
@@ -300,7 +301,7 @@ const rows = [];
 if (all || values.native || values.web) {
   const file = modelFile(values.model);
   if (statSync(file).size < cases[0].budget * 2)
-    console.log('The model is smaller than twice the budget: this shows little.');
+    console.log('The model is smaller than twice the budget: this run shows little.');
   if (all || values.native) rows.push(...(await checkNative(file)));
   if (all || values.web) rows.push(...(await checkWeb(file)));
   console.log(`\n${modelLabel(file)}; resident memory is the peak that /proc reports (VmHWM)`);
@@ -315,7 +316,7 @@ if (all || values.native || values.web) {
         'resident',
         'allowed',
         'decode tok/s',
-        'as resident',
+        'same as resident',
       ],
       ...rows.map((r) => [
         r.side,
@@ -326,7 +327,7 @@ if (all || values.native || values.web) {
         mb(r.held),
         mb(r.budget + r.room),
         r.rate,
-        r.same ? 'same tokens' : 'OTHER TOKENS',
+        r.same ? 'same tokens' : 'DIFFERENT TOKENS',
       ]),
     ]),
   );
@@ -338,5 +339,5 @@ if (all || values.lasting) {
   const file = modelFile(values.long);
   broken.push(...reportLasting(file, await checkLasting(file)).map((r) => r.what));
 }
-for (const what of broken) console.error(`${what}: the promise is broken`);
+for (const what of broken) console.error(`${what}: memory bound exceeded, or different tokens`);
 if (broken.length) process.exitCode = 1;

@@ -1,4 +1,4 @@
-// A client of OpenAI's completions over HTTP, for what loads and measures servers.
+// An HTTP client of OpenAI-compatible completion endpoints, for load tests and benchmarks.
 import { Agent, request } from 'node:http';
 
 export class Client {
@@ -8,7 +8,10 @@ export class Client {
     this.port = Number(new URL(url).port);
   }
 
-  /** One request; `onEvent` gets each frame of a stream and says whether to stay. */
+  /**
+   * Sends one request. `onEvent` gets each frame of a stream and returns false to close the
+   * connection.
+   */
   ask(path, body, onEvent) {
     return new Promise((resolve, reject) => {
       const text = typeof body === 'string' ? body : JSON.stringify(body);
@@ -44,7 +47,7 @@ export class Client {
           response.on('error', reject);
         },
       );
-      // A connection that the server has closed meanwhile says nothing of this request.
+      // A reset of a reused connection: the server had closed it before this request. Retry.
       call.on('error', (error) =>
         call.reusedSocket && error.code === 'ECONNRESET'
           ? resolve(this.ask(path, body, onEvent))
@@ -59,7 +62,7 @@ export class Client {
   }
 }
 
-/** The text of a stream's frame, of a completion or of a chat. */
+/** The text of one frame of a streamed completion or chat completion. */
 export function told(frame) {
   if (frame === '[DONE]') return '';
   const {
@@ -68,16 +71,16 @@ export function told(frame) {
   return choice?.text ?? choice?.delta?.content ?? '';
 }
 
-/** The value below which a share of the list lies. */
+/** The quantile `share` (0 to 1) of a list of numbers. */
 export const at = (list, share) =>
   [...list].sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * share))] ??
   NaN;
 
-/** The first line of JSON that a server prints, once it listens. */
+/** Waits until a server listens; returns the URL from its first line of JSON. */
 export async function listening(server) {
   const line = await new Promise((resolve, reject) => {
     server.stdout.setEncoding('utf8').once('data', resolve);
-    server.once('exit', () => reject(new Error('no server')));
+    server.once('exit', () => reject(new Error('the server exited before it was ready')));
   });
   return JSON.parse(line).url;
 }

@@ -1,18 +1,21 @@
-// npm run bench:convert: what `sluice convert` makes of a trained model. For each type and mixture:
-// the file's bytes, the mean squared error of its weights, and against the model itself on
-// stretches of a held-out text the normalized error of logits, perplexity and the divergence of the
-// next token's distribution (KL, nats a token). Then --target-size at the sizes of five mixtures,
-// with a calibration on the other half of the text and without. With --importance all types once
-// more with that text's importance matrix. With --embedding, the embedding alone as each of these
-// types, its rows whole and as a cluster's centre and a rest. With --speed, the seconds that a
-// large model takes. Where a program `llama-quantize` is given, its files are measured alike, and
-// its seconds in turns with ours. With --llama-logits, how far llama.cpp's logits of our files are
-// from our own.
+// npm run bench:convert: quality of `sluice convert` on a trained model. For each quantization type
+// and mix it prints the file's bytes and the mean squared error of the weights. On pieces of a
+// held-out text it compares with the source model: normalized error of the logits, perplexity, and
+// KL divergence of the next token's distribution in nats per token.
+//   --sizes           --target-size at the sizes of these mixes, with and without calibration on the
+//                     other half of the text
+//   --importance      every type again, with an importance matrix of that half
+//   --embedding       only the embedding in each of these types, whole and split into cluster
+//                     centres and residuals
+//   --speed           seconds to convert a large model
+//   --llama-quantize  the same figures for the files of this program; with --speed its seconds, in
+//                     turns with ours
+//   --llama-logits    compares llama.cpp's logits of our files with our own
 //   npm run bench:convert -- [--model FILE] [--text FILE] [--stretches 12] [--tokens 400] [--types a,b,…]
 //                            [--sizes a,b,…] [--importance] [--embedding a,b,…] [--speed FILE|SHAPE:TYPE] [--threads 2] [--rounds 2]
 //                            [--llama-quantize PROGRAM] [--llama-logits PROGRAM] [--no-build]
-// PROGRAM IN OUT TYPE [THREADS [IMATRIX]] and PROGRAM MODEL TOKENS OUT are what is called;
-// quantize.py and logits.py of tests/bench/baselines are llama.cpp's library so.
+// The programs are called as PROGRAM IN OUT TYPE [THREADS [IMATRIX]] and PROGRAM MODEL TOKENS OUT.
+// quantize.py and logits.py of tests/bench/baselines do this with llama.cpp's library.
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -73,8 +76,8 @@ function logSum(row) {
 }
 
 /**
- * Against the model itself, or other logits by start: the normalized error, and the divergence of
- * distributions in nats a token.
+ * Compares with the source model, or with the logits that `others(start)` returns: { nmse,
+ * divergence }, the latter in nats per token.
  */
 function compare(file, others = (start) => logitsOf(values.model, start)) {
   let error = 0,
@@ -136,14 +139,14 @@ const made = new Map();
 for (const type of [...new Set([...types, ...sizes])])
   made.set(type, await converted(['--type', type]));
 console.log(
-  `\n${modelLabel(values.model)}; the text has perplexity ${(await measured(values.model)).perplexity.toFixed(4)}\n`,
+  `\n${modelLabel(values.model)}; perplexity of the text ${(await measured(values.model)).perplexity.toFixed(4)}\n`,
 );
 print(
   head,
   types.map((type) => [type, ...cells(made.get(type))]),
 );
 
-/** The files of the program that was given, with further arguments behind the type. */
+/** Rows for the files of --llama-quantize, called with further arguments after the type. */
 async function theirs(rest) {
   const rows = [];
   for (const type of types) {
@@ -168,10 +171,10 @@ if (values.importance) {
   const rows = [];
   for (const type of types)
     rows.push([type, ...cells(await converted(['--type', type, '--imatrix', matrix]))]);
-  console.log('\nwith an importance matrix of the other half\n');
+  console.log('\nwith an importance matrix of the other half of the text\n');
   print(head, rows);
   if (values['llama-quantize']) {
-    console.log('\nllama-quantize with the same one\n');
+    console.log('\nllama-quantize with the same matrix\n');
     print(head, await theirs([values.threads, matrix]));
   }
 }
@@ -186,7 +189,9 @@ if (values['llama-logits']) {
       figure(compare(out, (start) => logitsOf(out, start, values['llama-logits'])).nmse),
     ]);
   }
-  console.log('\nour files in llama.cpp: the normalized error of our logits against its own\n');
+  console.log(
+    '\nour files in llama.cpp: normalized error of our logits against those of llama.cpp\n',
+  );
   print(['type', 'NMSE'], rows);
 }
 
@@ -203,7 +208,7 @@ for (const type of sizes) {
 if (sizes.length > 0)
   print(
     [
-      'mixture',
+      'mix',
       'bytes',
       'KL',
       'NMSE',
@@ -218,7 +223,7 @@ if (sizes.length > 0)
   );
 
 if (values.embedding) {
-  // A head that is the embedding would change with it: it becomes a matrix of its own first.
+  // A tied output head would change with the embedding, so it becomes a matrix of its own first.
   const parts = join(folder, 'parts.qsf'),
     untied = join(folder, 'untied.gguf');
   await jsonOf(sluice, ['convert', values.model, parts, '--cluster-embedding', 'f32', '--json']);
@@ -236,11 +241,8 @@ if (values.embedding) {
       ...(await as('--cluster-embedding', type)),
     ]);
   }
-  console.log('\nthe embedding alone, whole and in two parts\n');
-  print(
-    ['type', 'bytes', 'MSE of it', 'NMSE', 'KL', 'in two parts: bytes', 'MSE of it', 'NMSE', 'KL'],
-    rows,
-  );
+  console.log('\nonly the embedding, whole and split into centres and residuals\n');
+  print(['type', 'bytes', 'its MSE', 'NMSE', 'KL', 'split: bytes', 'its MSE', 'NMSE', 'KL'], rows);
 }
 
 if (values.speed) {
@@ -272,5 +274,5 @@ if (values.speed) {
       ];
     });
   console.log(`\n${modelLabel(large)}, ${values.threads} threads, seconds\n`);
-  print(['type', 'sluice convert', 'llama-quantize', 'times as fast'], rows);
+  print(['type', 'sluice convert', 'llama-quantize', 'speedup'], rows);
 }

@@ -1,8 +1,8 @@
-// npm run bench:embedding: texts of one length to embeddings, natively, against llama.cpp on the
-// same file, machine and threads, in turns; with --tab in headless Chromium against
-// transformers.js' wasm backend, which gets the same weights as ONNX, in f32 and with int8
-// products. The model has BERT-small's shape (4 layers, 512 wide, 8 heads) and random weights; it
-// is made here as a Hugging Face directory, and `sluice convert` makes the file of it.
+// npm run bench:embedding: embedding throughput, natively against llama.cpp on the same file,
+// machine and threads, in turns. With --tab it runs in headless Chromium against transformers.js'
+// wasm backend with the same weights as ONNX, in f32 and with int8 matrix multiplication. The model
+// has BERT-small's shape (4 layers, 512 wide, 8 heads) and random weights. It is written here as a
+// Hugging Face directory, and `sluice convert` makes the GGUF file.
 //   node tests/bench/embedding.mjs [--tab] [--threads 2] [--texts 256] [--tokens 128] [--type q8_0] [--rounds 2] [--no-build]
 import { existsSync, mkdirSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -28,7 +28,7 @@ const { values } = parseArgs({
 });
 const shape = { width: 512, layers: 4, heads: 8, inner: 2048, vocabulary: 30522, positions: 512 };
 
-/** A weak but even source of numbers around 0, as f32. */
+/** A weak but uniform source of random numbers around `mean`, as f32. */
 function randoms(n, deviation, mean = 0) {
   const out = new Float32Array(n);
   let state = n | 1;
@@ -39,7 +39,7 @@ function randoms(n, deviation, mean = 0) {
   return out;
 }
 
-/** Names, shapes (rows first), and what a value is about. */
+/** Name, shape (rows first), and standard deviation and mean of the values of each tensor. */
 function tensors() {
   const { width, layers, inner, vocabulary, positions } = shape;
   const out = [];
@@ -129,7 +129,7 @@ function writeDirectory(folder) {
   writeFileSync(
     join(folder, 'config.json'),
     JSON.stringify({
-      // the last: all is there when it is
+      // Written last: if it exists, the directory is complete.
       model_type: 'bert',
       vocab_size: shape.vocabulary,
       hidden_size: shape.width,
@@ -143,7 +143,7 @@ function writeDirectory(folder) {
   );
 }
 
-// As transformers.js looks for them; one that is there is whole.
+// Where transformers.js looks for them. Written to a .part file first, so an existing one is whole.
 function writeOnnx(folder) {
   mkdirSync(join(folder, 'onnx'), { recursive: true });
   for (const [name, quantized] of [
@@ -170,7 +170,7 @@ function writeOnnx(folder) {
   }
 }
 
-// --- in the page (these functions are sent there as text) ----------------------------------------
+// --- in the page (functions sent as text) --------------------------------------------------------
 
 async function loadOurs({ file, threads, tokens }) {
   const { Engine } = await import('/dist/index.js');
@@ -206,7 +206,7 @@ async function loadPeer({ threads }) {
     peers[dtype] = await AutoModel.from_pretrained('bert-small', { device: 'wasm', dtype });
 }
 
-// Vectors of length one out of means over the tokens, as its pipeline makes them.
+// Mean pooling and L2 normalization, as in the pipeline of transformers.js.
 async function measurePeer({ texts, dtype, batch }) {
   const start = performance.now();
   let first;
@@ -227,7 +227,7 @@ async function measurePeer({ texts, dtype, batch }) {
   return { prefill: (texts.length * 1000) / (performance.now() - start), first };
 }
 
-// --- here ----------------------------------------------------------------------------------------
+// --- in Node -------------------------------------------------------------------------------------
 
 async function inTab(folder, file) {
   writeOnnx(folder);

@@ -1,4 +1,5 @@
-// Embeddings of many texts of one length: tokens per second, the best of several rounds, as JSON.
+// Embedding throughput: many texts of one length, tokens per second, the best of several rounds, as
+// JSON.
 //   embedding_bench MODEL THREADS TEXTS TOKENS ROUNDS
 #include <chrono>
 #include <cstdio>
@@ -42,7 +43,7 @@ Status run(char** argv) {
     if ((i + 1) % length == 0) ends.push_back(i + 1);
   }
   double best = 0;
-  for (int round = 0; round <= std::atoi(argv[5]); ++round) {  // the first warms up
+  for (int round = 0; round <= std::atoi(argv[5]); ++round) {  // round 0 warms up
     const auto start = std::chrono::steady_clock::now();
     SLUICE_RETURN_IF_ERROR(embed_all(**model, **session, ids, ends));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
@@ -57,7 +58,7 @@ Status run(char** argv) {
 
 int main(int argc, char** argv) {
   if (argc != 6) {
-    std::fprintf(stderr, "embedding_bench MODEL THREADS TEXTS TOKENS ROUNDS\n");
+    std::fprintf(stderr, "usage: embedding_bench MODEL THREADS TEXTS TOKENS ROUNDS\n");
     return 2;
   }
   const sluice::Status status = run(argv);

@@ -1,10 +1,11 @@
-// Products on a GPU against the plain way, an invocation for each row and token: how many times as
-// long the plain one takes, with activations as they are and as codes of eight bits, all in one
-// run, the best of --times passes that last long enough, less what an empty one takes.
+// WGSL matrix multiplication against a naive shader, in which an invocation computes one row of one
+// token. Prints ms with f32 activations, with activations quantized to int8, and of the naive
+// shader, and the two speedups. All run in turns; the best of --times runs counts, less the time of
+// an empty run.
 //   npm run bench:gpu -- [--browser chromium|firefox] [--types Q4_0,Q4_K] [--rows 1024] [--cols 2048] [--times 2]
 //   npm run bench:gpu -- --model FILE [-p 32] [-n 8] [--times 2]     a whole model against wllama (gpu/baseline.mjs)
-// Without a GPU it is SwiftShader or lavapipe that computes, programs on the CPU: of GPUs that says
-// how many instructions a product takes, not how it reads memory.
+// Without a GPU the shaders run on a software adapter, SwiftShader or lavapipe. The figures then
+// show how many instructions a multiplication takes, not how it reads memory.
 import { build } from 'esbuild';
 import { parseArgs } from 'node:util';
 import { inRoot } from '../../web/scripts/lib.mjs';
@@ -15,8 +16,8 @@ import { againstPeer } from './gpu/baseline.mjs';
 
 const kTokens = [1, 4, 64];
 /**
- * What codes may be off by; made-up weights are all alike, so that less averages out than in a
- * model.
+ * Largest NMSE with int8 activations. Synthetic weights are all alike, so errors average out less
+ * than in a real model.
  */
 const kCodesNmse = 1e-3;
 
@@ -48,7 +49,7 @@ async function bundle() {
   return outdir;
 }
 
-/** A page of the browser that was named: time(shape) and close(). */
+/** Opens a page in the chosen browser; returns time(shape) and close(). */
 async function openPage() {
   const firefox = values.browser === 'firefox';
   const pages = await servePages(await bundle());
@@ -76,7 +77,7 @@ async function bench(page, type, tokens) {
   };
   const { ours, codes, plain, nmse } = await page.time(shape);
   if (!(nmse[0] < 1e-6 && nmse[1] < kCodesNmse))
-    throw new Error(`${type}: the results are ${nmse.join(' and ')} from the plain ones`);
+    throw new Error(`${type}: NMSE against the naive shader is ${nmse.join(' and ')}`);
   console.log(
     `${type.padEnd(6)} ${String(tokens).padStart(3)} tokens ${ms(ours)} ${ms(codes)} ${ms(plain)} ${times(plain, ours)} ${times(plain, codes)}`,
   );
@@ -86,7 +87,7 @@ async function products() {
   const page = await openPage();
   try {
     console.log(
-      `${values.rows} rows of ${values.cols}: ms of ours, with codes, of the plain way, and how many times as long that is`,
+      `${values.rows} rows of ${values.cols}: ms with f32 activations, int8, naive shader; both speedups`,
     );
     for (const type of values.types.split(',')) {
       for (const tokens of kTokens) await bench(page, type, tokens);

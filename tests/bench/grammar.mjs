@@ -1,6 +1,6 @@
-// npm run bench:grammar: what binding an answer to a schema costs. For three vocabularies, a mask
-// at every place of texts that fit eight schemas, natively, in a tab, and by xgrammar in the same
-// tab; then decoding with a schema beside decoding without, natively.
+// npm run bench:grammar: cost of structured output. Part masks (native) and part tab (browser, in
+// turns with xgrammar) compute a token mask at every position of texts that match eight schemas,
+// for three vocabularies. Part decode compares native decoding with and without a schema.
 //   npm run bench:grammar -- [--part masks|tab|decode]… [--vocabulary 0|1|2]… [--rounds 10] [--model SHAPE:TYPE|FILE]
 //                            [-n 64] [--turns 5] [--threads 2] [--ours-only] [--no-build] [--json]
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -31,7 +31,7 @@ const { values } = parseArgs({
 });
 const rounds = Number(values.rounds);
 
-/** The ids of a text, the longest token first. */
+/** Token ids of a text by greedy longest match. */
 function idsOf(text, tokens) {
   const ids = new Map(tokens.map((token, id) => [token, id]));
   const bytes = Buffer.from(text).toString('latin1');
@@ -55,8 +55,8 @@ function vocabularyFile(tokens) {
 }
 
 /**
- * Of the rounds the best at each place, so that a busy machine does not count; of all cases
- * together, in milliseconds.
+ * Statistics over all cases in milliseconds. At each position the best round counts, so that a busy
+ * machine does not distort them.
  */
 function summed(list, cases) {
   const result = {};
@@ -81,7 +81,7 @@ function summed(list, cases) {
   return result;
 }
 
-// --- in the worker of a page (sent there as text) ------------------------------------------------
+// --- in a worker of the page (sent as text) ------------------------------------------------------
 
 async function measureOurs({ origin, rounds, files }) {
   importScripts(`${origin}/program/grammar_bench.js`);
@@ -123,13 +123,13 @@ async function measurePeer({ origin, rounds }) {
   ]);
   const compiler = await GrammarCompiler.createGrammarCompiler(info, false);
   const micro = () => performance.now() * 1000;
-  // A second, for all rounds.
+  // At most one second for all rounds together.
   const until = (most, begun) => (done) => done < most && (done === 0 || micro() - begun < 1e6);
   const out = [];
   for (const { schema, ids } of cases) {
     const times = { compile: [], mask: [], step: [], refused: false };
-    // Compact, as ours: an indent of -1 is none (left out, it is 2). Not strict: what a schema does
-    // not forbid is allowed.
+    // Compact, as ours: an indent of -1 means none (the default is 2). Not strict: properties that
+    // the schema does not forbid are allowed.
     const compile = () => compiler.compileJSONSchema(schema, false, -1, [',', ':'], false);
     let grammar;
     for (let round = 0, more = until(rounds, micro()); more(round); round++) {
@@ -148,7 +148,7 @@ async function measurePeer({ origin, rounds }) {
         const taken = matcher.acceptToken(id);
         times.step.push(micro() - start);
         times.refused = !taken || !((mask[id >> 5] >>> (id & 31)) & 1);
-        if (times.refused) break; // what it made up to here counts
+        if (times.refused) break; // the times so far still count
       }
       matcher.dispose();
     }
@@ -158,7 +158,7 @@ async function measurePeer({ origin, rounds }) {
   return out;
 }
 
-/** In the page: both in one worker each, one after the other. */
+/** In the page: runs each function in a worker of its own, one after the other. */
 async function inWorkers({ works, args }) {
   const results = [];
   for (const work of works) {
@@ -176,7 +176,7 @@ async function inWorkers({ works, args }) {
   return results;
 }
 
-// --- here ----------------------------------------------------------------------------------------
+// --- in Node -------------------------------------------------------------------------------------
 
 async function costs(folder, { name, tokens }) {
   const list = cases.map(({ schema, text }) => ({
@@ -236,7 +236,7 @@ async function costs(folder, { name, tokens }) {
       row.refused = result[1].filter(({ refused }) => refused).length;
       if (row.refused)
         console.error(
-          `  xgrammar refuses ${row.refused} of ${cases.length} texts that fit their schemas`,
+          `  xgrammar refuses ${row.refused} of ${cases.length} texts that match their schemas`,
         );
     }
   }
@@ -263,7 +263,7 @@ function printCosts(rows) {
       ].map((ms) => ms.toFixed(3)),
     ];
   };
-  console.log('\nmilliseconds; a mask at every place');
+  console.log('\nmilliseconds; a mask at every position');
   console.log(
     table([
       [
@@ -286,8 +286,8 @@ function printCosts(rows) {
 }
 
 /**
- * Tokens a second of one model with no schema and with two, in turns, another one first each time;
- * the best counts.
+ * Tokens per second of one model without a schema and with two, in turns; each round starts with
+ * another one. The best round counts.
  */
 async function decodes(folder) {
   const file = modelFile(values.model);
@@ -317,12 +317,12 @@ async function decodes(folder) {
   const turns = Object.entries(sides);
   for (let round = 0; round < Number(values.turns); round++, turns.push(turns.shift())) {
     for (const [name, args] of turns) {
-      const { generatedTokens, generateMs, passes } = await jsonOf(
+      const { generatedTokens, generateMs, forwardPasses } = await jsonOf(
         inRoot('build', 'native', 'sluice'),
         [...common, ...args],
       );
       const rate = ((generatedTokens - 1) * 1000) / generateMs;
-      if (!(best[name]?.rate >= rate)) best[name] = { rate, generatedTokens, passes };
+      if (!(best[name]?.rate >= rate)) best[name] = { rate, generatedTokens, forwardPasses };
     }
   }
   return { model: modelLabel(file), ...best };
@@ -331,17 +331,17 @@ async function decodes(folder) {
 function printDecodes({ model, ...sides }) {
   const said = {
     free: 'no schema',
-    unforced: 'a string of any text',
+    unforced: 'any string',
     forced: 'an object with long names',
   };
   console.log(`\n${model}, ${values.threads} thread(s)`);
   console.log(
     table([
-      ['answer', 'tokens', 'passes', 'tokens/s', 'ratio'],
-      ...Object.entries(sides).map(([name, { rate, generatedTokens, passes }]) => [
+      ['output', 'tokens', 'passes', 'tokens/s', 'ratio'],
+      ...Object.entries(sides).map(([name, { rate, generatedTokens, forwardPasses }]) => [
         said[name],
         generatedTokens,
-        passes,
+        forwardPasses,
         rate,
         rate / sides.free.rate,
       ]),

@@ -1,11 +1,11 @@
-// What a grammar costs: compiling a schema, a mask at each place of a text, a step. One program for
-// both platforms, without files of its own making, so that a tab runs the very measurement;
-// grammar.mjs makes its input and reads its output.
+// Cost of a grammar: compiling a schema, a token mask at each position of a text, and a step. The
+// same program runs natively and in a browser; grammar.mjs writes its input and reads its output.
 //   grammar_bench VOCABULARY CASES ROUNDS
-// VOCABULARY: for each token its length as two bytes, lowest first, and its bytes; those without
-// bytes are control tokens, the last token ends the text. CASES: a line with a schema, a line with
-// the token ids of a text of it, and so on. Prints a line of JSON a case: microseconds of each
-// compilation, mask and step, in the order of the text, all rounds; the states are new in each.
+// VOCABULARY holds the length of each token as a 16-bit little-endian number and then its bytes.
+// Tokens without bytes are control tokens; the last token ends the text. CASES has two lines per
+// case: a schema, and the token ids of a text that matches it. Prints one line of JSON per case:
+// microseconds of each compilation, mask and step, in text order, for all rounds. Every round
+// starts with new matcher states.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -73,7 +73,7 @@ int measure(const std::string& schema, const std::vector<Token>& text, const Voc
     if (!grammar.ok()) return fail(grammar.status());
     const auto matcher = Matcher::create(*grammar, vocabulary);
     if (!matcher.ok()) return fail(matcher.status());
-    uint64_t allowed = 1;  // used, so that no mask is left out
+    uint64_t allowed = 1;  // uses every mask, so none is optimized away
     for (const Token token : text) {
       start = Clock::now();
       const std::span<const uint64_t> mask = (*matcher)->mask();
@@ -88,7 +88,7 @@ int measure(const std::string& schema, const std::vector<Token>& text, const Voc
       }
     }
     if (!(*matcher)->can_end()) {
-      std::fprintf(stderr, "grammar_bench: the text is not whole\n");
+      std::fprintf(stderr, "grammar_bench: the text ends before the schema is satisfied\n");
       return 1;
     }
   }

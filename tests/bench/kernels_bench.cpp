@@ -1,6 +1,6 @@
-// Matrix products of every table and weight type, one thread: decode (one token) with the weights
-// in cache and in memory, packed and in file layout, small passes (2 to 16 tokens), and prefill
-// (128 tokens). Counters: GMAC/s, and GB/s of weights. For example
+// Matrix multiplication for every kernel table and quantization type on one thread. Decode (one
+// token) reads weights from the CPU cache and from memory, packed and in file layout. Small batches
+// have 2 to 16 tokens, prefill 128. Counters: GMAC/s, and GB/s of weights. For example
 //   kernels_bench --benchmark_filter='avx512vnni/Q4_K/.*'
 #include <benchmark/benchmark.h>
 
@@ -70,7 +70,7 @@ void run(benchmark::State& state, const Table* table, Type type, Shape shape) {
   const size_t group = shape.packed ? table->packed_group_bytes(type, cols) : file_group;
   const size_t n_groups = static_cast<size_t>(shape.rows / table->row_group);
 
-  // One group of random bits, repeated: the values do not matter, the traffic does.
+  // One group of random bits, repeated: only the memory traffic matters, not the values.
   std::mt19937 rng(1);
   std::vector<uint8_t> file(file_group);
   for (uint8_t& b : file) b = static_cast<uint8_t>((rng() & 0x2b) | 0x10);

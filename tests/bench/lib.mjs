@@ -1,6 +1,6 @@
-// What the benchmarks share: models of published shapes with random weights, made on the first use
-// (speed does not depend on the values), and tables. Both sides of a ratio are measured in turns in
-// the same run, and the best of several rounds counts, so that a busy machine hurts both alike.
+// What the benchmarks share: models of published shapes with random weights, made on first use
+// (speed does not depend on the values), and tables. Both sides of a ratio run in turns in the same
+// run, and the best of several rounds counts, so a busy machine affects both alike.
 import { existsSync, mkdirSync, renameSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { cmakeBuild } from '../../web/scripts/wasm.mjs';
@@ -8,10 +8,13 @@ import { capture, inRoot, run } from '../../web/scripts/lib.mjs';
 
 export const modelFolder = process.env.SLUICE_BENCH_MODELS ?? inRoot('.cache', 'bench');
 
-/** 'tinyllama-1.1b:q4_0' → the path of such a model; a path stays what it is. */
+/**
+ * Path of a model: SHAPE:TYPE, such as 'tinyllama-1.1b:q4_0', is made on first use; a path is
+ * returned unchanged.
+ */
 export function modelFile(name) {
   if (!/^[\w.-]+:\w+$/.test(name)) {
-    if (!existsSync(name)) throw new Error(`${name}: no such file (nor SHAPE:TYPE)`);
+    if (!existsSync(name)) throw new Error(`${name}: no such file, and not SHAPE:TYPE`);
     return name;
   }
   const [shape, type] = name.split(':');
@@ -35,7 +38,7 @@ export function modelFile(name) {
 export const modelLabel = (file) =>
   `${basename(file, '.gguf')} (${(statSync(file).size / 2 ** 20).toFixed(0)} MB)`;
 
-/** n words: at least n tokens in any vocabulary. */
+/** n words, which are at least n tokens in any vocabulary. */
 export function promptWords(n) {
   const words = [
     'the',
@@ -53,7 +56,7 @@ export function promptWords(n) {
   return Array.from({ length: n }, (_, i) => words[(i * 7) % words.length]);
 }
 
-/** rows: arrays of cells; the first one is the head. Numbers are right-aligned. */
+/** Formats rows (arrays of cells, the first is the header) as text. Numbers are right-aligned. */
 export function table(rows) {
   const text = rows.map((row) =>
     row.map((c) => (typeof c === 'number' ? c.toFixed(c < 100 ? 2 : 0) : String(c))),
@@ -69,8 +72,8 @@ export function table(rows) {
 }
 
 /**
- * Runs measures in turns, `rounds` times after one warm-up, where that is wanted; keeps the best
- * rates of each.
+ * Runs the measures in turns for `rounds` rounds, by default after one warm-up round. Returns the
+ * best rates of each.
  */
 export async function inTurns(measures, rounds, warmUp = true) {
   const best = measures.map(() => ({ prefill: 0, decode: 0 }));
@@ -88,20 +91,19 @@ export async function inTurns(measures, rounds, warmUp = true) {
   return best;
 }
 
-/** The JSON that a program prints last. */
+/** Runs a program and parses the JSON at the end of its output. */
 export async function jsonOf(command, args) {
   const { code, output } = await capture(command, args);
-  if (code !== 0) throw new Error(`${command} ended with ${code}\n${output.slice(-2000)}`);
+  if (code !== 0) throw new Error(`${command} exited with status ${code}\n${output.slice(-2000)}`);
   return JSON.parse(output.slice(output.search(/^[[{]/m)));
 }
 
 const peerFolder = inRoot('tests', 'bench', 'baselines');
 
-/** Installs what the benchmarks compare with, once. */
+/** Installs the programs that the benchmarks compare with, once. */
 export function installPeer(name) {
   if (existsSync(join(peerFolder, 'node_modules', name))) return;
-  // Without the optional packages: of llama.cpp they are the same library for GPUs, hundreds of
-  // megabytes.
+  // Without optional packages: llama.cpp's are the same library for GPUs, hundreds of megabytes.
   run(
     'npm',
     ['install', '--no-package-lock', '--omit=optional', '--ignore-scripts', '--loglevel=error'],
@@ -109,7 +111,9 @@ export function installPeer(name) {
   );
 }
 
-/** llama.cpp natively: { prefill, decode } in tokens per second, the best of two runs. */
+/**
+ * Measures native llama.cpp: { prefill, decode } in tokens per second, the best of `repeats` runs.
+ */
 export const measureLlama = (
   file,
   threads,

@@ -1,7 +1,8 @@
-// `sluice serve` under load: many clients for some minutes, of which some leave in the middle of an
-// answer and some ask for nonsense. Fails when the server ends, when an answer differs from what it
-// is alone, when a client that keeps to the rules gets an error other than 429, or when memory
-// grows. Says the time to the first token and between tokens, and what the other clients met.
+// Load test of `sluice serve`: many clients for some minutes, some of which disconnect during a
+// completion and some of which send invalid requests. Fails if the server exits, if a completion
+// differs from the same request alone, if a valid request gets an error other than 429, or if
+// memory grows. Prints time to first token, time between tokens, and how many requests had each
+// outcome.
 //   node tests/bench/load.mjs [--minutes 10] [--clients 64] [--parallel 8] [--draft ngram] [--model FILE] [--threads N]
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -33,7 +34,7 @@ const starts = [
   'The rain had stopped',
 ];
 
-/** Numbers in [0, 1) that a seed decides (mulberry32). */
+/** Seeded random numbers in [0, 1) (mulberry32). */
 function numbers(seed) {
   let state = seed >>> 0;
   return () => {
@@ -70,7 +71,7 @@ let ended;
 server.once('exit', (code, signal) => (ended = code ?? signal));
 const client = new Client(await listening(server));
 
-/** What may be asked: the same question has one answer, whoever asks beside it. */
+/** Request number n. The same request has one completion, whatever else the server runs. */
 function question(n) {
   const chat = n % 3 === 2;
   const base = {
@@ -133,7 +134,7 @@ const wreckage = [
   'DELETE /v1/models HTTP/1.1\r\nHost: a\r\n\r\n',
 ];
 
-/** Sends bytes that are no request and leaves. */
+/** Sends bytes that are not a valid request, and disconnects after `wait` ms. */
 function wreck(bytes, wait) {
   return new Promise((resolve) => {
     const socket = connect(client.port, '127.0.0.1', () => socket.write(bytes));
@@ -193,7 +194,7 @@ async function live(number) {
   }
 }
 
-/** Resident kilobytes of the server. */
+/** Resident memory of the server in kB. */
 const resident = () =>
   Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.pid}/status`, 'utf8'))[1]);
 const memory = [];
@@ -211,23 +212,23 @@ const span = (from, to) =>
 const [early, late] = [span(0.2, 0.5), span(0.8, 1)];
 const fixed = (x) => x.toFixed(1);
 console.log(
-  `${options.clients} clients, ${options.parallel} answers at a time, ${minutes} minutes: ${JSON.stringify(counts)}`,
+  `${options.clients} clients, ${options.parallel} sequences, ${minutes} minutes: ${JSON.stringify(counts)}`,
 );
 console.log(
-  `to the first token: p50 ${fixed(at(times.first, 0.5))} ms, p99 ${fixed(at(times.first, 0.99))} ms (of ${times.first.length})`,
+  `time to first token: p50 ${fixed(at(times.first, 0.5))} ms, p99 ${fixed(at(times.first, 0.99))} ms (of ${times.first.length})`,
 );
 console.log(
-  `between tokens: p50 ${fixed(at(times.next, 0.5))} ms, p99 ${fixed(at(times.next, 0.99))} ms (of ${times.next.length})`,
+  `time between tokens: p50 ${fixed(at(times.next, 0.5))} ms, p99 ${fixed(at(times.next, 0.99))} ms (of ${times.next.length})`,
 );
 console.log(
-  `memory: ${fixed(early)} MB early, ${fixed(late)} MB at the end, at most ${fixed(Math.max(...memory) / 1024)} MB`,
+  `memory: ${fixed(early)} MB early, ${fixed(late)} MB at the end, peak ${fixed(Math.max(...memory) / 1024)} MB`,
 );
 if (late > early * 1.03 + 2) faults.push(`memory grew from ${early} to ${late} MB`);
-if (ended !== undefined) faults.push(`the server ended: ${ended}`);
+if (ended !== undefined) faults.push(`the server exited: ${ended}`);
 else {
   server.kill('SIGTERM');
   while (ended === undefined) await sleep(50);
-  if (ended !== 0) faults.push(`the server ended with ${ended}`);
+  if (ended !== 0) faults.push(`the server exited with ${ended}`);
 }
 client.close();
 for (const fault of faults.slice(0, 20)) console.error(fault);

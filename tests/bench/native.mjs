@@ -1,9 +1,9 @@
-// npm run bench: the native program and llama.cpp (node-llama-cpp's prebuilt CPU library, its
-// faster attention setting) on the same models, machine and thread counts, in turns; rates and
+// npm run bench: sluice and llama.cpp (node-llama-cpp's prebuilt CPU library, the faster of its
+// attention settings) on the same models, machine and thread counts, in turns. Prints rates and
 // ratios.
 //   npm run bench -- [--model SHAPE:TYPE|FILE]… [--threads 1,2] [-p 128] [-n 32] [--rounds 2]
 //                    [--kernels avx2] [--kv-type q4_0] [--depth 4096] [--ours-only] [--json]
-// --depth: decode behind so many tokens; a run of each side then, and no prefill.
+// --depth: measures decode at this many tokens of context, one run of each side, without prefill.
 import { parseArgs } from 'node:util';
 import { build } from '../../web/scripts/build.mjs';
 import { inRoot } from '../../web/scripts/lib.mjs';
@@ -99,7 +99,7 @@ for (const file of values.model.map(modelFile)) {
 if (values.json) console.log(JSON.stringify(results, null, 1));
 else {
   console.log(
-    `\nNative, tokens per second; ${values.depth ? `behind ${values.depth} tokens` : `prefill of ${values.prompt} tokens`}, decode of ${values.generate}, keys and values in ${kvType}`,
+    `\nNative, tokens per second; ${values.depth ? `context of ${values.depth} tokens` : `prefill of ${values.prompt} tokens`}, decode of ${values.generate}, ${kvType} KV cache`,
   );
   const ratio = (a, b) => (b ? a / b : '-');
   console.log(

@@ -1,10 +1,10 @@
-// A BERT encoder as an ONNX file, in the form that exporters give it, so that onnxruntime
-// (transformers.js' engine) can be compared with:
-// https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. `quantized`: products in int8 as
-// onnxruntime's own dynamic quantization makes them (DynamicQuantizeLinear, MatMulInteger), a scale
-// for each matrix.
+// Writes a BERT encoder as an ONNX file with the operators that exporters use, as the baseline for
+// onnxruntime (the engine of transformers.js). Format:
+// https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. `quantized`: int8 matrix multiplication
+// as in onnxruntime's dynamic quantization (DynamicQuantizeLinear, MatMulInteger), one scale per
+// matrix.
 
-// --- protocol buffers: a field is its number and its kind, then its value ------------------------
+// --- protocol buffers: field number and wire type, then the value --------------------------------
 
 function varint(value) {
   const out = [];
@@ -62,8 +62,8 @@ const value = (field, name, kind, dims) =>
 // --- the graph -----------------------------------------------------------------------------------
 
 /**
- * shape: { width, layers, heads }; weights: name → { dims, data }, named as transformers does;
- * tokens of a text.
+ * The file of a model. shape: { width, layers, heads }. weights: name → { dims, data }, named as in
+ * transformers. tokens: length of every input.
  */
 export function bertAsOnnx(shape, weights, tokens, quantized) {
   const parts = [];
@@ -98,7 +98,7 @@ export function bertAsOnnx(shape, weights, tokens, quantized) {
       attributes.float('epsilon', 1e-12),
     );
 
-  // [rows][columns] as x W^T takes it: [columns][rows].
+  // Transposes [rows][columns] to [columns][rows], since MatMul computes x W and not x W^T.
   function turned({ dims: [rows, columns], data }) {
     const out = new Float32Array(data.length);
     for (let r = 0; r < rows; r++)

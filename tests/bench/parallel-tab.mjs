@@ -1,17 +1,17 @@
-// One session and several at once in a headless Chromium tab: tokens a second of all together,
-// behind prompts that are computed already, and the time between two tokens of each. One engine
-// with so many slots does both, in turns.
+// One session against parallel sessions in a headless Chromium tab: total decode throughput after
+// prompts that are already in the KV cache, and the time between two tokens of a session. One
+// engine with `slots` sequences runs both, in turns.
 import { basename, dirname, resolve } from 'node:path';
 import { statSync } from 'node:fs';
 import { Bench } from './browser.mjs';
 import { at } from './client.mjs';
 import { promptWords, table } from './lib.mjs';
 
-/** In the page: the best round of as many sessions as each list has prompts. */
+/** In the page: the best round for each list of prompts, with one session per prompt. */
 async function measureInTab({ url, prompts, n, rounds, ...options }) {
   const { Engine } = await import('/dist/index.js');
   const engine = await Engine.load(new URL(url, location.href), { ...options, cache: 'none' });
-  // The weights are there.
+  // Loads the weights.
   await engine.generate('the mill', { maxTokens: 4, ignoreEos: true }).result;
   const greedy = { temperature: 0, ignoreEos: true };
   const best = prompts.map(({ length }) => ({ sessions: length, rate: 0, between: [] }));
@@ -83,9 +83,7 @@ export async function measureTab({ file, label, threads, slots, length, most, ro
         ]),
       ]),
     );
-    console.log(
-      `${(best[1].rate / best[0].rate).toFixed(2)} times the tokens a second of one session`,
-    );
+    console.log(`${(best[1].rate / best[0].rate).toFixed(2)} times the throughput of one session`);
   } finally {
     await bench.close();
   }

@@ -1,9 +1,9 @@
-// `sluice serve` and llama.cpp's library behind a server of its own (peer/server.mjs), in turns: so
-// many clients each ask for one answer after another. Time to the first token, time between tokens,
-// and tokens a second of all together.
+// npm run bench:parallel: continuous batching in `sluice serve` against llama.cpp's library behind
+// a server (baselines/server.mjs), in turns. Each client sends one request after another. Prints
+// time to first token, time between tokens, and total throughput.
 //   npm run bench:parallel -- [--model SHAPE:TYPE|FILE] [--threads 2] [--slots 8] [--clients 8] [-p 64] [-n 48]
 //                          [--answers 3] [--rounds 2] [--no-build]
-// --tab: one session and as many as there are slots in a Chromium tab instead (parallel-tab.mjs).
+// --tab: compares one session with `--slots` sessions in a Chromium tab instead (parallel-tab.mjs).
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { parseArgs } from 'node:util';
@@ -86,7 +86,7 @@ const sides = [
   ],
 ];
 
-// SplitNames in an order that no other prompt has: none begins as another does.
+// Every prompt starts with another word, so that no two share a prefix.
 const prompt = (client, n) =>
   promptWords(length + client * answers + n)
     .slice(client * answers + n)
@@ -139,7 +139,7 @@ for (let round = 0; round < Number(values.rounds); round++) {
   }
 }
 console.log(
-  `\n${modelLabel(file)}, ${values.threads} threads, ${clients} clients, ${slots} answers at a time, prompts of ${length} words, ${most} tokens each`,
+  `\n${modelLabel(file)}, ${values.threads} threads, ${clients} clients, ${slots} sequences, prompts of ${length} words, ${most} tokens each`,
 );
 console.log(
   table([
@@ -154,4 +154,4 @@ console.log(
     ]),
   ]),
 );
-console.log(`${(all[0].rate / all[1].rate).toFixed(2)} times the tokens a second`);
+console.log(`${(all[0].rate / all[1].rate).toFixed(2)} times the throughput`);

@@ -1,7 +1,6 @@
-// Prompts and answers to them, of three kinds: a summary that takes its sentences from an article,
-// a program with one thing changed, and prose that repeats nothing. Random weights write none of
-// this; the benchmark has the engine say it (`sluice bench --replay`), which costs what saying it
-// costs.
+// Prompts with completions of three kinds: a summary that takes its sentences from an article, a
+// program with one change, and prose without repetition. A model with random weights would not
+// write them, so `sluice bench --replay` replays the completion, at the cost of generating it.
 const article = `The harbour council of Elsby voted on Tuesday to close the old fish market and to move its stalls to the northern quay.
 The old fish market was built in 1911 and its roof has leaked since the storm of last winter. Repairs would cost four million crowns,
 which the harbour council says it does not have. The stallholders, of whom there are twenty-six, had asked for two more years.

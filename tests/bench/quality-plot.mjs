@@ -1,6 +1,6 @@
-// The picture of npm run bench:quality: a row for each switch, in it a panel for each figure over
-// the switch's levels, from the whole model on the left to the least of it. Colours are legible on
-// light and dark backgrounds.
+// Draws the plot of npm run bench:quality: one row per switch, with one panel per figure over the
+// levels of the switch, from the exact model on the left to the roughest approximation. Colours are
+// legible on light and dark backgrounds.
 const kWidth = 900;
 const kRow = 210;
 const kPanel = { left: 46, top: 46, width: 236, height: 108, step: 300 };
@@ -11,8 +11,8 @@ const text = (x, y, words, extra = '') =>
 const number = (v) => (v >= 100 ? v.toFixed(0) : v.toPrecision(3));
 
 /**
- * switches: [{ name, levels: [label], panels: [{ title, most?, lines: [[name, [value a level]]] }]
- * }].
+ * Returns the SVG. switches: [{ name, levels: [label], panels: [panel] }]; a panel is
+ * { title, most?, lines: [[name, [value per level]]] }, where `most` is the top of its axis.
  */
 export function drawPanels(switches) {
   const out = [

@@ -1,12 +1,12 @@
-// npm run bench:quality: what less work a token costs. For each switch that trades answers for
-// speed, and each of its levels: tokens per second with everything resident and under a budget that
-// streams, the perplexity of a text, and the share of its positions whose most likely token is the
-// whole model's. The model is converted first with what the switches need (--calibrate on the
-// second half of the text, of whose first half the tokens are, and --cluster-head). Speeds are of
-// --speed, a model of the same family with random weights where the trained one is too small to
-// tell; levels are measured in turns, the best of the rounds. A level's `known` is the share of
-// logits rows whose largest is proved to be that of the whole vocabulary, `layers` how many layers
-// a token has computed while a text is written greedily.
+// npm run bench:quality: speed against accuracy of the approximate options. For each option and
+// level it prints tokens per second with all weights resident and under a streaming budget, the
+// perplexity of a text, and the share of positions whose most likely token is unchanged.
+// The model is first converted with what the options need: --calibrate with the second half of the
+// text (perplexity is of the first half) and --cluster-head. --speed names a model of the same
+// family with random weights for the speeds, in case the trained model is too small to show them.
+// Levels run in turns and the best round counts.
+// `known` is the share of logits rows whose largest value is proven to be that of the whole
+// vocabulary; `layers` is how many layers a token of a greedy completion computes.
 //   npm run bench:quality -- [--model FILE] [--text FILE] [--tokens 400] [--speed SHAPE:TYPE|FILE]
 //                            [--share 0.5] [-n 16] [--rounds 3] [--threads 1] [--svg] [--no-build]
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
@@ -24,7 +24,7 @@ const { values } = parseArgs({
     text: { type: 'string', default: inRoot('examples', 'models', 'heldout.txt') },
     tokens: { type: 'string', default: '400' },
     speed: { type: 'string' }, // default: --model
-    share: { type: 'string', default: '0.5' }, // of the speed file: the budget that streams
+    share: { type: 'string', default: '0.5' }, // streaming budget as a share of the speed file
     generate: { type: 'string', short: 'n', default: '16' },
     rounds: { type: 'string', default: '3' },
     threads: { type: 'string', default: '1' },
@@ -36,21 +36,21 @@ const sluice = inRoot('build', 'native', 'sluice');
 const folder = scratchFolder();
 if (!values['no-build']) cmakeBuild('native', { targets: ['sluice'] });
 
-const quality = (q) => ['--quality', String(q), '--head-clusters', 'off'];
+const skipping = (ratio) => ['--skip-layers-ratio', String(ratio), '--head-clusters', 'off'];
 const switches = [
   {
-    name: 'layers left out (--quality)',
-    levels: [1, 0.75, 0.5, 0.25, 0].map((q) => [String(q), quality(q)]),
+    name: 'skipped layers (--skip-layers-ratio)',
+    levels: [0, 0.25, 0.5, 0.75, 1].map((ratio) => [String(ratio), skipping(ratio)]),
   },
   {
-    name: 'clusters of the head (--head-clusters)',
+    name: 'clustered output head (--head-clusters)',
     levels: ['off', 'exact', 64, 32, 16, 8, 4, 2, 1].map((n) => [
       String(n),
       ['--head-clusters', String(n)],
     ]),
   },
   {
-    name: 'tokens that leave early (--early-exit)',
+    name: 'early exit (--early-exit)',
     levels: [1, 0.99, 0.95, 0.9, 0.8, 0.6, 0.4, 0.2, 0].map((p) => [
       String(p),
       ['--early-exit', String(p)],
@@ -64,7 +64,7 @@ writeFileSync(calibration, halves.splice(halves.length / 2).join('\n'));
 const text = join(folder, 'text.txt');
 writeFileSync(text, halves.join('\n'));
 
-/** The file as the switches need it. */
+/** Converts a file with what the approximate options need. */
 function prepared(file, name) {
   const out = join(folder, name);
   run(sluice, ['convert', file, out, '--calibrate', calibration, '--cluster-head'], {
@@ -73,7 +73,7 @@ function prepared(file, name) {
   return out;
 }
 
-/** Rows of logits [tokens][vocabulary] of every position. */
+/** The logits of every position: [tokens][vocabulary]. */
 function logitsOf(file, tokens, args) {
   const out = join(folder, 'logits');
   run(sluice, ['logits', file, '--tokens', tokens.join(), '--out', out, ...args], {
@@ -98,8 +98,8 @@ function perplexityOf(rows, tokens) {
 }
 
 /**
- * Of greedy writing: shares of rows whose largest logit is known and of products computed, and
- * layers of a token.
+ * Work of a greedy completion: shares of rows with a proven largest logit and of computed head
+ * rows, and layers per token.
  */
 async function workOf(file, args, vocabulary) {
   const made = await jsonOf(sluice, [
@@ -176,7 +176,7 @@ const budget = Math.max(
   ),
 );
 
-const whole = logitsOf(model, tokens, quality(1)).map((row) => row.slice());
+const whole = logitsOf(model, tokens, skipping(0)).map((row) => row.slice());
 const unchanged = whole.map(largest);
 for (const { name, levels } of switches) {
   const rates = (extra) =>
@@ -245,7 +245,7 @@ if (values.svg) {
         levels: rows.map((r) => r.level),
         panels: [
           {
-            title: 'tokens a second',
+            title: 'tokens per second',
             lines: [
               ['resident', rows.map((r) => r.resident)],
               ['streaming', rows.map((r) => r.streaming)],

@@ -1,5 +1,4 @@
-// What the benchmark of grammars binds answers to: schemas as applications have them, each with a
-// text of it.
+// Schemas for the grammar benchmark, as applications use them, each with a text that matches.
 
 const object = (properties, more = {}) => ({
   type: 'object',
@@ -135,10 +134,10 @@ export const cases = [
   ],
 ].map(([schema, value]) => ({ schema, text: JSON.stringify(value) }));
 
-/** An answer that only the model chooses, for as long as it is asked to. */
+/** A schema that leaves every token to the model, for as long as it generates. */
 export const unforced = { type: 'string', minLength: 5000 };
 
-/** An answer most of which follows from its schema. */
+/** A schema that determines most of the output, so that most tokens need no forward pass. */
 export const forced = list(
   object({
     customer_relationship_identifier: { type: 'integer', minimum: 0, maximum: 9 },

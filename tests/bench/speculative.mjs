@@ -1,11 +1,12 @@
-// Answers with and without guesses: n-grams on texts that repeat and on one that does not, and a
-// draft model on a target that agrees with it as often as was asked for.
+// npm run bench:speculative: decoding with and without speculative decoding. N-grams run on texts
+// that repeat and on one that does not; a draft model runs with a target that accepts as often as
+// it was made to.
 //   node tests/bench/speculative.mjs [--model FILE|SHAPE:TYPE] [--budget 512M] [--no-page-cache] [--threads 2]
 //     [--rounds 3] [--tokens N] [--prompts summary,edit,prose] [--draft SMALLER_MODEL] [--tab]
-// --tokens cuts prompts short, and says how long a model's own text is (128). --draft compares on
-// what the model itself writes, without prompts. --tab does that in Chromium, with the package as
-// it is built: plainly, with n-grams and, with --draft, by that model; --budget may then be a list,
-// and 0 is as much as the models want. What streams comes from the browser's store.
+// --tokens limits the completions, and is the length of a model's own text (128). --draft compares
+// on what the model itself generates, without the prompts. --tab does so in Chromium with the built
+// package: without drafts, with n-grams and, with --draft, with that model. --budget may then be a
+// list; 0 is enough for all weights. Streamed weights come from the browser's model cache.
 import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -34,8 +35,8 @@ const model = modelFile(options.model);
 const folder = mkdtempSync(join(tmpdir(), 'sluice-drafts-'));
 
 /**
- * Ids of a text, in the vocabulary of Llama 2 where it is there (the models have as many tokens),
- * or the model's own.
+ * Token ids of a text, in Llama 2's vocabulary if that file exists (the models have as many
+ * tokens), else in the model's own.
  */
 async function ids(text) {
   const file = join(folder, 'text');
@@ -55,7 +56,7 @@ const common = [
   ...(options['no-page-cache'] ? ['--no-page-cache'] : []),
 ];
 const rows = [
-  ['text', 'guesses', 'tokens/s', 'ratio', 'tokens/pass', 'drafted', 'accepted', 'passes'],
+  ['text', 'draft', 'tokens/s', 'ratio', 'tokens/pass', 'drafted', 'accepted', 'passes'],
 ];
 
 async function measure(name, drafts, more) {
@@ -74,9 +75,9 @@ async function measure(name, drafts, more) {
 }
 
 const kPrompt = 32;
-const nTokens = Number(options.tokens ?? 128); // of what a model writes itself
+const nTokens = Number(options.tokens ?? 128); // length of a model's own text
 
-/** In the page: the best of some answers to the prompt that the native program takes. */
+/** In the page: the best of `rounds` generations from the prompt that the native program takes. */
 async function answerInTab({ url, draft, memoryBudget, threads, prompt, tokens, rounds }) {
   const { Engine } = await import('/dist/index.js');
   const contextLength = prompt + tokens + 1;
@@ -92,7 +93,7 @@ async function answerInTab({ url, draft, memoryBudget, threads, prompt, tokens, 
   const told = () => new Promise((later) => setTimeout(() => later(engine.stats()), 200));
   let best;
   for (let round = 0; round <= rounds; round++) {
-    // the first one has everything read
+    // Round 0 loads the weights.
     const before = await told();
     const { usage, timings } = await engine.generate(ids, {
       maxTokens: tokens,
@@ -101,16 +102,16 @@ async function answerInTab({ url, draft, memoryBudget, threads, prompt, tokens, 
       cachePrompt: false,
     }).result;
     const after = await told();
-    const [draftedTokens, acceptedTokens, passes] = [
+    const [draftedTokens, acceptedTokens, forwardPasses] = [
       'draftedTokens',
       'acceptedTokens',
-      'passes',
+      'forwardPasses',
     ].map((name) => after[name] - before[name]);
     const rate = ((usage.completionTokens - 1) * 1000) / timings.generateMs;
     const tokensPerPass =
       (usage.completionTokens - 1) / (usage.completionTokens - 1 - acceptedTokens);
     if (round > 0 && !(best?.rate >= rate))
-      best = { rate, tokensPerPass, draftedTokens, acceptedTokens, passes };
+      best = { rate, tokensPerPass, draftedTokens, acceptedTokens, forwardPasses };
   }
   const { heap, draft: held } = engine.memory();
   const { kernels, threads: used } = engine.stats();
@@ -148,7 +149,7 @@ async function measureTab() {
           result.tokensPerPass,
           `${result.draftedTokens}`,
           `${result.acceptedTokens}`,
-          `${result.passes}`,
+          `${result.forwardPasses}`,
         ]);
         console.error(
           `  ${rows.at(-1).slice(0, 3).join(' ')} (${result.kernels}, ${result.threads} thread(s), heap ${(result.heap / 1e6).toFixed(0)} MB, draft ${(result.held / 1e6).toFixed(0)} MB)`,

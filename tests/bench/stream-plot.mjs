@@ -1,6 +1,6 @@
-// The picture of npm run bench:stream: tokens per second over the budget, one colour a platform;
-// points and solid lines are measured, dashed lines are what the store allows. Both axes in powers
-// of two, so that equal steps are equal ratios. Colours are legible on light and dark backgrounds.
+// Draws the plot of npm run bench:stream: tokens per second over the budget, one colour per
+// platform. Points and solid lines are measured; dashed lines are the limit of the storage. Both
+// axes are logarithmic. Colours are legible on light and dark backgrounds.
 const kWidth = 760;
 const kHeight = 400;
 const kLeft = 60;
@@ -9,7 +9,10 @@ const kTop = 34;
 const kBottom = 50;
 const kColours = ['#2f81f7', '#d2691e'];
 
-/** curves: [{ name, rows: [{ budget, decode, store }] }]; size: of the model file, in bytes. */
+/**
+ * Returns the SVG. curves: [{ name, rows: [{ budget, decode, store }] }]; size: bytes of the model
+ * file.
+ */
 export function drawCurve(curves, size, label) {
   const points = curves.flatMap(({ rows }) => rows);
   const share = (row) => Math.log2(row.budget / size);

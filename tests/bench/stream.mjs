@@ -1,13 +1,13 @@
-// npm run bench:stream: one model under budgets from the smallest to more than its size, natively
-// and in headless Chromium out of the browser's file store. What does not fit is read again in
-// every pass, so decode has two limits: the store's bandwidth over the bytes per pass, and the rate
-// with everything resident. Prints tokens per second, bytes per pass, both limits and the share of
-// the lower one that is reached; --svg draws the curve. A file that fits in the machine's memory
-// would be read out of the system's page cache, at the speed of memory. With --no-page-cache it is
-// dropped from there as it is read (natively by the program, for the browser by a helper with dd's
-// nocache), as if it were larger than that. The bandwidth is that of plain 4 MB reads of the same
-// file by one thread, measured in turns with the decoding; the best of the rounds, or with
-// --no-page-cache their median: a disk has better and worse moments of its own.
+// npm run bench:stream: decode speed of one model under budgets from the smallest to more than its
+// size, natively and in headless Chromium from the browser's model cache (OPFS). Weights that do
+// not fit are read again in every forward pass. Decode therefore has two limits: storage bandwidth
+// divided by bytes per pass, and the rate with all weights resident. Prints tokens per second,
+// bytes per pass, both limits and the share of the lower one that is reached; --svg draws the plot.
+// A file smaller than RAM would come from the page cache, at the speed of memory. --no-page-cache
+// drops it from there while it is read (natively by the program, in the browser by a helper with
+// dd's nocache), as if it were larger than RAM. Bandwidth is measured with plain 4 MB reads of the
+// same file by one thread, in turns with decoding. The best round counts; with --no-page-cache the
+// median, because disk speed varies.
 //   npm run bench:stream -- [--model SHAPE:TYPE|FILE] [--shares 0,0.25,0.5,0.75,1.3] [-n 6]
 //                           [--rounds 3] [--threads N] [--native] [--web] [--no-page-cache] [--svg] [--no-build]
 import { spawn } from 'node:child_process';
@@ -24,11 +24,11 @@ import { modelFile, modelLabel, table } from './lib.mjs';
 const { values } = parseArgs({
   options: {
     model: { type: 'string', default: 'tinyllama-1.1b:q4_0' },
-    // Of the file; 0: the smallest budget.
+    // As shares of the file; 0 is the smallest budget.
     shares: { type: 'string', default: '0,0.25,0.5,0.75,1.3' },
     generate: { type: 'string', short: 'n', default: '6' },
     rounds: { type: 'string', default: '3' },
-    threads: { type: 'string', default: '0' }, // 0: as the engine chooses, natively 2
+    threads: { type: 'string', default: '0' }, // 0: the engine chooses, native builds use 2
     native: { type: 'boolean' },
     web: { type: 'boolean' },
     'no-page-cache': { type: 'boolean' },
@@ -41,16 +41,16 @@ const nGenerate = Number(values.generate);
 const rounds = Number(values.rounds);
 const threads = Number(values.threads);
 const kContext = 64;
-const kSample = 256 << 20; // bytes read to measure the store
-const kDropRate = 12e9; // bytes per second: several times what a disk gives
+const kSample = 256 << 20; // bytes read to measure bandwidth
+const kDropRate = 12e9; // bytes per second: several times the bandwidth of a disk
 
 const dropInterval = (file) => statSync(file).size / kDropRate;
 
-/** Runs `work` while `file` is kept out of the page cache. */
+/** Runs `work` while a helper keeps dropping `file` from the page cache. */
 async function uncached(file, work) {
   if (!values['no-page-cache']) return work();
-  // Often enough that nothing is found again, seldom enough that what the system reads ahead is not
-  // lost.
+  // Often enough that no page is read twice from the cache, rarely enough that the system's
+  // read-ahead is not lost.
   const seconds = dropInterval(file);
   const loop =
     'while kill -0 "$2"; do dd if="$1" iflag=nocache count=0 status=none; sleep "$3"; done';
@@ -64,7 +64,7 @@ async function uncached(file, work) {
   }
 }
 
-// --- natively ---------------------------------------------------------------------------------
+// --- native ------------------------------------------------------------------------------------
 
 async function nativeJson(args) {
   const { code, output } = await capture(inRoot('build', 'native', 'sluice'), args);
@@ -104,7 +104,7 @@ async function measureNative(file, budgets) {
   return rows;
 }
 
-// --- in Chromium (these functions are sent to the page as text) --------------------------------
+// --- in Chromium (functions sent to the page as text) ------------------------------------------
 
 async function fillStore({ url }) {
   const { Engine } = await import('/dist/index.js');
@@ -124,7 +124,7 @@ async function smallestBudget({ url, context }) {
 }
 
 async function webRow({ url, budget, n, rounds, threads, context, sample, settleMs }) {
-  // Reads the stored model by 4 MB in a worker, as the engine's I/O worker does.
+  // Reads the cached model in blocks of 4 MB in a worker, as the engine's I/O worker does.
   const code = `onmessage = async ({ data: [bytes, first] }) => {
     const store = await (await navigator.storage.getDirectory()).getDirectoryHandle('sluice-llm');
     for await (const entry of store.values()) {
@@ -171,7 +171,7 @@ async function webRow({ url, budget, n, rounds, threads, context, sample, settle
   return { budget, decode: typical(decodes), perPass: bytesPerPass, bandwidth: typical(rates) };
 }
 
-/** The largest file below a folder: the store's copy of the model. */
+/** The largest file below a directory, which is the cached copy of the model. */
 function largestFile(folder) {
   let best = { size: -1 };
   for (const entry of readdirSync(folder, { withFileTypes: true, recursive: true })) {
@@ -190,7 +190,7 @@ async function measureWeb(file) {
     const url = `/model/${basename(file)}`;
     await bench.run(fillStore, { url });
     const stored = largestFile(bench.profile);
-    // What the system still holds when a plain reader begins would flatter it.
+    // Waits until the page cache has lost the file, which would make the plain reads too fast.
     const settleMs = values['no-page-cache'] ? 2500 * dropInterval(stored) : 0;
     const { result: smallest } = await bench.run(smallestBudget, { url, context: kContext });
     for (const budget of budgets(smallest)) {
@@ -224,19 +224,19 @@ function report(title, file, rows) {
   }
   const finite = (x) => (Number.isFinite(x) ? x : '-');
   console.log(
-    `\n${title}: ${modelLabel(file)}, ${threads || 'chosen'} threads, ${values['no-page-cache'] ? 'past the page cache' : 'out of the page cache'}`,
+    `\n${title}: ${modelLabel(file)}, ${threads || 'chosen'} threads, ${values['no-page-cache'] ? 'cold page cache' : 'warm page cache'}`,
   );
   console.log(
     table([
       [
         'budget',
-        'of the model',
+        '% of model',
         'decode tok/s',
         'MB per pass',
-        'store MB/s',
-        'store limit tok/s',
+        'storage MB/s',
+        'storage limit tok/s',
         'compute limit tok/s',
-        'of the lower',
+        '% of limit',
       ],
       ...rows.map((r) => [
         `${(r.budget / 2 ** 20).toFixed(0)} MB`,

@@ -1,6 +1,6 @@
-// Speed of encoding, in bytes of text a second, for every vocabulary (beside the checkout, and in
-// tests/data for Gemma's kind and unigram) and every kind of text that could be slow: prose, code,
-// many scripts, and the runs that make naive merging quadratic. Also the time and memory of
+// Encoding speed in bytes of text per second, for every vocabulary (beside the checkout, and in
+// tests/data for SentencePiece BPE as Gemma uses it and for unigram). The texts are prose, code,
+// many scripts, and repetitions that make a naive merge loop quadratic. Also time and memory of
 // creation.
 //   tokenizer_bench --benchmark_filter=qwen2
 #include <benchmark/benchmark.h>
@@ -91,7 +91,7 @@ void create(benchmark::State& state, const std::string* file) {
 }
 
 int register_all() {
-  static std::vector<std::string> files;  // outlive the benchmarks
+  static std::vector<std::string> files;  // must outlive the benchmarks
   static std::vector<std::unique_ptr<Tokenizer>> loaded;
   std::vector<std::filesystem::path> paths;
   std::error_code none;

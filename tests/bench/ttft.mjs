@@ -1,9 +1,9 @@
-// npm run bench:ttft: how soon the first token comes, in headless Chromium, against wllama on the
-// same file: cold over a server that this program throttles, and warm out of the browser's file
-// store. The download's time is that of a plain fetch over the same server. Warm also says how much
-// of the model had been read when the first product was computed. Fails when the cold first token
-// takes more than the download and a tenth, or the warm one's first computation waits for more than
-// 5 % of the model.
+// npm run bench:ttft: time to first token in headless Chromium against wllama on the same file.
+// Cold runs download from a server that this program throttles; warm runs read from the browser's
+// model cache. The download time is that of a plain fetch from the same server. A warm run also
+// prints how much of the model had been read at the first matrix multiplication. Fails if the cold
+// first token takes longer than the download and 10 %, or if the warm computation starts after more
+// than 5 % of the model.
 //   npm run bench:ttft -- [--model SHAPE:TYPE|FILE] [--rate 60M] [--threads N] [--no-baseline] [--no-build]
 import { basename, dirname, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -24,7 +24,7 @@ const { values } = parseArgs({
 });
 const kPrompt = 'Once upon a time there was';
 
-// --- in the page (sent there as text) ----------------------------------------------------------
+// --- in the page (functions sent as text) ------------------------------------------------------
 
 async function plainDownload({ url }) {
   const start = performance.now();
@@ -62,7 +62,7 @@ async function theirs({ url, threads, prompt }) {
   return { ms };
 }
 
-// --- here ----------------------------------------------------------------------------------------
+// --- in Node -------------------------------------------------------------------------------------
 
 setup('bench');
 if (!values['no-build']) await build(['wasm', 'web']);
@@ -96,10 +96,10 @@ try {
   await bench.close();
 }
 console.log(
-  `\nTime to the first token: ${modelLabel(file)}, ${values.rate}B/s, ${values.threads} threads, a prompt of ${kPrompt.split(' ').length} words`,
+  `\nTime to first token: ${modelLabel(file)}, ${values.rate}B/s, ${values.threads} threads, a prompt of ${kPrompt.split(' ').length} words`,
 );
 console.log(table([['', 'seconds', 'of the download'], ...rows]));
 console.log(
-  `warm: ${(warm.before * 100).toFixed(1)} % of the file had been read when the first product was done`,
+  `warm: ${(warm.before * 100).toFixed(1)} % of the file had been read at the first matrix multiplication`,
 );
 if (!(warm.before < 0.05)) process.exitCode = 1;

@@ -1,20 +1,19 @@
-// Vocabularies for the benchmark of grammars, as lists of bytes: those of real tokenizers where
-// ../shared has them, one of all their tokens together for the largest size, and random words where
-// there is none.
+// Vocabularies for the grammar benchmark, as lists of bytes: those of real tokenizers if ../shared
+// has them, with all their tokens together as the largest, or else random words.
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { inRoot } from '../../web/scripts/lib.mjs';
 
 const fixtures = inRoot('..', 'shared', 'fixtures', 'tokenizer');
-const kControl = 3; // of tokenizer.ggml.token_type
+const kControl = 3; // a value of tokenizer.ggml.token_type
 
 /**
- * { name, tokens }: Latin-1 strings, a character a byte; control tokens are empty, the last one
- * ends a text.
+ * [{ name, tokens }]. Tokens are Latin-1 strings, one character per byte; control tokens are empty,
+ * and the last token ends the text.
  */
 export function vocabularies() {
   if (!existsSync(fixtures))
-    return [32_000, 151_936, 262_144].map((n) => ({ name: 'made', tokens: madeWords(n) }));
+    return [32_000, 151_936, 262_144].map((n) => ({ name: 'random', tokens: madeWords(n) }));
   const real = (name, n) => resized(tokensOf(join(fixtures, `ggml-vocab-${name}.gguf`)), n);
   const all = readdirSync(fixtures)
     .filter((name) => /^ggml-vocab-(?!bert).*\.gguf$/.test(name))
@@ -26,7 +25,7 @@ export function vocabularies() {
   ];
 }
 
-/** As many tokens, the last of which is empty. */
+/** Extends or cuts the list to n tokens, the last of which is empty. */
 function resized(tokens, n) {
   const known = new Set(tokens);
   const more = madeWords(n).filter((word) => !known.has(word));
@@ -34,7 +33,8 @@ function resized(tokens, n) {
 }
 
 /**
- * Random words, as many plain ones, with marks, and in other scripts, as large vocabularies have.
+ * n random words: plain ones, with punctuation, and in other scripts, in proportions as in large
+ * vocabularies.
  */
 function madeWords(n) {
   let state = 1;
@@ -55,7 +55,7 @@ function madeWords(n) {
   return [...words, ''];
 }
 
-/** The tokens of a GGUF file's vocabulary. */
+/** The tokens of a GGUF file, as bytes. */
 function tokensOf(path) {
   const file = readFileSync(path);
   const { model, tokens, token_type: types } = metadata(file);
@@ -69,7 +69,7 @@ const spaced = (token) =>
     ? String.fromCharCode(Number(token.slice(1, 5)))
     : latin(token.replaceAll('▁', ' '));
 
-/** GPT-2 writes bytes that are no printable character as others. */
+/** GPT-2's byte-level vocabularies write non-printable bytes as other characters. */
 const kByteOf = new Map();
 for (let byte = 0, other = 256; byte < 256; byte++) {
   const shown = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
@@ -80,10 +80,10 @@ const byteLevel = (token) =>
     ? [...token].map((c) => kByteOf.get(c)).join('')
     : latin(token);
 const kCharacterOf = new Map([...kByteOf].map(([character, byte]) => [byte, character]));
-/** Bytes as such a vocabulary writes them. */
+/** The spelling of bytes in such a vocabulary. */
 export const byteLevelName = (bytes) => [...bytes].map((byte) => kCharacterOf.get(byte)).join('');
 
-/** The keys of a GGUF header that begin with tokenizer.ggml. */
+/** The metadata of a GGUF header whose keys begin with tokenizer.ggml., without that prefix. */
 function metadata(file) {
   let at = 16;
   const number = () => Number(file.readBigUInt64LE((at += 8) - 8));

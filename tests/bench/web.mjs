@@ -1,10 +1,10 @@
 // npm run bench:web: this package and wllama (llama.cpp in WebAssembly, CPU only) run the same
-// model in the same headless Chromium with the same number of threads, in turns; prints rates and
+// model in the same headless Chromium with the same number of threads, in turns. Prints rates and
 // ratios.
 //   npm run bench:web -- [--model SHAPE:TYPE|FILE]… [--threads 1,2] [-p 128] [-n 32] [--rounds 2]
 //                        [--kernels wasm128] [--kv-type q4_0] [--native] [--ours-only] [--json]
-// --native: the decode rate of llama.cpp's native library beside ours, measured in the same turns.
-// -p 2000 -n 16 measures decode at 2000 tokens of context (wllama takes no more than 2048 of
+// --native: also measures decode with llama.cpp's native library, in the same turns.
+// -p 2000 -n 16 measures decode at 2000 tokens of context (wllama allows at most 2048 with
 // TinyLlama).
 import { statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
@@ -50,7 +50,7 @@ const { values } = parseArgs({
 const nPrompt = Number(values.prompt);
 const nGenerate = Number(values.generate);
 
-// --- in the page (these functions are sent there as text) ----------------------------------------
+// --- in the page (functions sent as text) --------------------------------------------------------
 
 async function loadOurs({ url, threads, budget, context, kernels, kvType }) {
   const { Engine } = await import('/dist/index.js');
@@ -65,7 +65,7 @@ async function loadOurs({ url, threads, budget, context, kernels, kvType }) {
   return ours.stats().kernels;
 }
 
-// As many of the words as make at most n tokens.
+// The longest prompt of the words with at most n tokens.
 async function fitPrompt({ words, n }) {
   let low = 1;
   let high = words.length;
@@ -85,7 +85,7 @@ async function measureOurs({ prompt, n }) {
     cachePrompt: false,
   });
   const { usage, timings } = await generation.result;
-  // The first token comes out of the prompt's own pass.
+  // The forward pass of the prompt yields the first token.
   return {
     prefill: (usage.promptTokens * 1000) / timings.promptMs,
     decode: ((usage.completionTokens - 1) * 1000) / timings.generateMs,
@@ -137,7 +137,7 @@ async function dispose() {
   await globalThis.peer?.exit();
 }
 
-// --- here ----------------------------------------------------------------------------------------
+// --- in Node -------------------------------------------------------------------------------------
 
 async function compare(browser, file, threads) {
   const server = await serve(

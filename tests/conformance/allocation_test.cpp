@@ -1,8 +1,7 @@
-// Nothing is allocated per token: once a few tokens have been made, whole passes, sampling
-// included, leave every allocation function of the process alone, with the weights resident and
-// streamed. The program's operator new and aligned_alloc (all of the engine's memory comes from
-// these two) count. Sanitizers bring functions of their own, so there is nothing to count under
-// them.
+// Nothing is allocated per token. After a few tokens, whole forward passes and sampling call no
+// allocation function of the process, with weights resident or streamed. All engine memory comes
+// from the counted functions, operator new and aligned_alloc. Sanitizers replace them, so nothing
+// is counted there.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -78,7 +77,7 @@ TEST(Allocations, NoneForATokenOfAResidentModel) {
   for (const int threads : {1, 3}) EXPECT_EQ(allocations_of_ten_tokens(0, threads), 0u) << threads;
 }
 
-// The list of pieces that is taken is all that a token costs.
+// A token costs one allocation: the list of events that is taken.
 TEST(Allocations, OneForATokenOfAGeneration) {
   const std::string path = sample_model();
   session::EngineOptions engine;

@@ -1,7 +1,6 @@
-// Weights that are not numbers are an error that names the tensor and its rows, whichever way they
-// reach the engine: packed when they arrive, streamed through slots, read by the threads that
-// multiply them, as single rows of the embedding, as vectors. In int8 activations they would
-// vanish.
+// NaN weights are an error that names the tensor and its rows, however they reach the engine:
+// packed on arrival, streamed through slots, read directly by compute threads, as single rows of
+// the embedding, as vectors. Int8 activations would hide them.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -19,9 +18,9 @@ namespace {
 
 const std::string kData = source_dir() + "/tests/data/";
 const std::vector<int32_t> kTokens = {1, 17, 29, 45, 31, 8, 12, 5};
-constexpr int64_t kTokenRow = 5;  // of the embedding
+constexpr int64_t kTokenRow = 5;  // row of the embedding
 
-// The last block of a row, or the last value of a vector.
+// Where to put the NaN: the last block of a row, or the last value of a vector.
 struct Spot {
   std::string tensor;
   int64_t row = 0;
@@ -49,7 +48,7 @@ std::vector<Spot> spots(const std::string& path) {
   return all;
 }
 
-// NaN in every type: of a block's scale, or of a value.
+// NaN in every type: in a block's scale, or in a value.
 std::string spoiled(std::string bytes, const Spot& spot) {
   std::memset(&bytes[spot.offset], 0xff, spot.bytes);
   return bytes;
@@ -96,7 +95,7 @@ TEST_P(BadWeights, AreNamedHoweverTheyArrive) {
         auto session = session::Session::create((*model)->engine());
         ASSERT_TRUE((*session)->begin(kTokens).ok());
         expect_named((*model)->run(**session), spot, how);
-        // The engine goes on saying so.
+        // The engine keeps reporting the error.
         EXPECT_EQ((*session)->begin(kTokens).code(), Code::kBadWeights) << how;
         EXPECT_EQ((*model)->set_memory_budget(0).code(), Code::kBadWeights) << how;
       }
@@ -115,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Types, BadWeights,
                            return name;
                          });
 
-// A driver that fills the queue and lets no thread read: units pass through the slots.
+// A driver that fills the queue without direct reads: units pass through the slots.
 TEST(BadWeightsInSlots, AreNamed) {
   const std::string good = kData + "quant/llama-Q4_0.gguf";
   session::EngineOptions options;
@@ -149,7 +148,7 @@ TEST(BadWeightsInSlots, AreNamed) {
   }
 }
 
-// Experts are read when a token is routed to them: those that it may be routed to are all spoiled.
+// Experts are read when a token is routed to them, so all that it could choose have NaN.
 TEST(BadWeightsOfExperts, AreNamed) {
   const std::string good = kData + "families/qwen3moe.gguf";
   std::ifstream in(good, std::ios::binary);

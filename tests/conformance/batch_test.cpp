@@ -1,6 +1,6 @@
-// Several sessions in one pass: whatever comes beside it, however its prompt is cut, and whoever
-// joins or leaves, each session gets the bits that it would have alone. Every family, resident and
-// at the smallest budget.
+// Several sessions in one batch: each gets the bits that it would get alone, whatever runs beside
+// it, however its prompt is split, and whoever joins or leaves. Every family, resident and at the
+// smallest budget.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Text {
   std::vector<float> logits;  // [kAnswer][n_vocab]
 };
 
-// Takes the logits of a pass that is done and begins the next. False when the answer is whole.
+// Takes the logits of a finished pass and begins the next. Returns false when the text is complete.
 bool go_on(session::Session& session, Text* text) {
   if (session.busy()) return true;
   if (text->answer.size() == kAnswer) return false;
@@ -67,7 +67,7 @@ std::vector<Text> alone(const Reference& r, session::EngineOptions options) {
   return texts;
 }
 
-// Text i comes in after i batches; a further session joins for one batch and gives up inside it.
+// Text i joins after i batches. One more session joins for one batch and is abandoned inside it.
 std::vector<Text> together(const Reference& r, session::EngineOptions options) {
   std::vector<Text> texts = texts_of(r);
   options.parallel = static_cast<int32_t>(texts.size()) + 1;
@@ -105,7 +105,7 @@ std::vector<Text> together(const Reference& r, session::EngineOptions options) {
 
 class BatchTest : public testing::TestWithParam<Reference> {};
 
-TEST_P(BatchTest, SessionsInOnePassGetTheBitsOfEachAlone) {
+TEST_P(BatchTest, BatchedSessionsAreBitIdenticalToSingleOnes) {
   const Reference& r = GetParam();
   session::EngineOptions options;
   options.n_ctx = static_cast<int32_t>(r.prompt.size() + kAnswer);
@@ -113,7 +113,7 @@ TEST_P(BatchTest, SessionsInOnePassGetTheBitsOfEachAlone) {
   {
     const Opened probe = open_model(r.path, options);
     ASSERT_NE(probe.session, nullptr);
-    if (!session::Batcher::takes(probe.model->engine())) GTEST_SKIP() << "reads texts whole";
+    if (!session::Batcher::takes(probe.model->engine())) GTEST_SKIP() << "is an encoder";
   }
   const std::vector<Text> wanted = alone(r, options);
   options.n_threads = 2;
@@ -160,7 +160,7 @@ std::string name_of(const testing::TestParamInfo<Reference>& info) {
 INSTANTIATE_TEST_SUITE_P(Families, BatchTest, testing::ValuesIn(references()), name_of);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BatchTest);
 
-TEST(Batcher, TakesWhatThePlanHasRoomForAndRefusesTheRest) {
+TEST(Batcher, TakesAsManyAsPlannedAndRejectsTheRest) {
   session::EngineOptions options;
   options.n_ctx = 64;
   options.parallel = 2;
@@ -174,11 +174,11 @@ TEST(Batcher, TakesWhatThePlanHasRoomForAndRefusesTheRest) {
   session::Batcher batcher(engine);
   EXPECT_EQ(batcher.step(), Step::kDone);
   ASSERT_TRUE(opened.session->begin(Tokens{1, 2, 3}).ok());
-  EXPECT_EQ(batcher.add(*opened.session).code(), Code::kInvalidArgument);  // it computes
+  EXPECT_EQ(batcher.add(*opened.session).code(), Code::kInvalidArgument);  // it is computing
   ASSERT_TRUE(batcher.add(*second).ok());
   ASSERT_TRUE(second->begin(Tokens{4, 5, 6}).ok());
   EXPECT_EQ(second->step(), Step::kBlocked);
-  EXPECT_EQ(batcher.step(), Step::kBlocked);  // the pass outside has the engine
+  EXPECT_EQ(batcher.step(), Step::kBlocked);  // a pass outside the batcher uses the engine
   ASSERT_TRUE(opened.model->run(*opened.session).ok());
   ASSERT_TRUE(batcher.add(*opened.session).ok());
   EXPECT_EQ(batcher.add(*third).code(), Code::kInvalidArgument);  // planned for two
@@ -192,7 +192,7 @@ TEST(Batcher, TakesWhatThePlanHasRoomForAndRefusesTheRest) {
   EXPECT_TRUE(batcher.add(*third).ok());
 }
 
-// Guesses what was said before, and every fifth token wrongly.
+// Drafts the known text, with every fifth token wrong.
 class Repeats final : public generate::DraftSource {
  public:
   Repeats(size_t prompt, const Tokens& answer) : prompt_(prompt), answer_(answer) {}
@@ -208,8 +208,8 @@ class Repeats final : public generate::DraftSource {
   const Tokens& answer_;
 };
 
-// Guesses that are checked beside others share the planned rows of logits, and change no token.
-TEST(Scheduler, DraftedAnswersAreThoseOfEachAlone) {
+// Draft tokens verified beside other sequences share the planned logits rows and change no token.
+TEST(Scheduler, DraftedTextsEqualThoseOfSingleSequences) {
   session::EngineOptions options;
   options.n_ctx = 160;
   options.parallel = 3;
@@ -256,7 +256,7 @@ TEST(Scheduler, DraftedAnswersAreThoseOfEachAlone) {
     EXPECT_EQ(got[i], wanted[i]) << prompts[i];
   }
   for (const auto& answer : answers) EXPECT_GT(answer->counts().accepted, 5);
-  // On a session in no batcher an answer takes its passes by itself.
+  // On a session without a batcher a generation runs its own passes.
   scheduler.remove(*sessions[0]);
   for (const auto& answer : answers) scheduler.remove(*answer);
   auto alone = std::move(

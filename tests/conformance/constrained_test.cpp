@@ -1,6 +1,5 @@
-// Answers that are bound to a grammar, by the model that ships with the repository at a temperature
-// at which it says anything: whatever schema is drawn, a finished answer is a text of it and an
-// unfinished one its beginning.
+// Constrained decoding with the sample model, at a temperature at which it generates anything. For
+// any random schema, a finished output is valid and an unfinished one is a valid prefix.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -103,7 +102,7 @@ class Schemas {
   std::mt19937 random_;
 };
 
-TEST(Constrained, AnswersFitRandomSchemas) {
+TEST(Constrained, OutputMatchesRandomSchemas) {
   const char* const wanted = std::getenv("SLUICE_RANDOM_SCHEMAS");
   const int n = wanted != nullptr ? std::atoi(wanted) : 60;
   Opened opened = open_model(sample_model(), room(true));
@@ -122,7 +121,7 @@ TEST(Constrained, AnswersFitRandomSchemas) {
       ++finished;
       EXPECT_EQ(*verdict, Verdict::kMatch) << schema << " gave " << a.text;
       EXPECT_TRUE(json::accept(a.text)) << a.text;
-    } else {  // its last character may be cut
+    } else {  // its last character may be incomplete
       EXPECT_NE(a.text.empty() ? Verdict::kPrefix : *verdict, Verdict::kMatch);
     }
   }
@@ -137,12 +136,12 @@ TEST(Constrained, ForcedTextTakesFewerPasses) {
   ASSERT_TRUE(a.status.ok()) << a.status.message();
   EXPECT_EQ(a.text, whole);
   EXPECT_EQ(a.finish, Finish::kStop);
-  // All but the last token go into the pass of the first one.
+  // All but the last token are in the pass of the first one.
   EXPECT_GT(a.counts.generated, 10);
   EXPECT_LE(a.counts.passes, 2);
 }
 
-TEST(Constrained, BadGrammarsAreErrorsAndLeaveTheSession) {
+TEST(Constrained, BadGrammarsAreErrorsAndLeaveTheSessionUnchanged) {
   Opened opened = open_model(sample_model(), room(true));
   ASSERT_NE(opened.session, nullptr);
   EXPECT_EQ(answer(opened, bound(Kind::kGbnf, "root ::= x", 1)).status.code(),
@@ -158,7 +157,7 @@ TEST(Constrained, BadGrammarsAreErrorsAndLeaveTheSession) {
   EXPECT_TRUE(good.text == "yes" || good.text == "no") << good.text;
 }
 
-TEST(Constrained, ABudgetWithoutRoomForGrammarsIsAnError) {
+TEST(Constrained, ABudgetTooSmallForGrammarsIsAnError) {
   session::EngineOptions options = room(false);
   options.memory_budget = smallest_budget(sample_model(), options) + (1 << 20);
   Opened opened = open_model(sample_model(), options);

@@ -1,5 +1,5 @@
-// GPT-2 tells as many positions apart as its table has rows: the context that a plan chooses ends
-// there, a longer one is refused by name, and the last row is reached.
+// GPT-2 has a learned position table. The automatic context ends with the table, a longer one is an
+// error that names the limit, and the last row can be used.
 #include <gtest/gtest.h>
 
 #include "../paths.h"
@@ -33,10 +33,10 @@ TEST(ContextBound, IsThePositionTable) {
   }
 }
 
-TEST(ContextBound, IsNoneWherePositionsRotate) {
+TEST(ContextBound, IsNotLimitedByRotaryPositions) {
   const std::string path = source_dir() + "/tests/data/arch/llama-gqa.gguf";
   session::EngineOptions options;
-  options.n_ctx = 6000;  // beyond what it was trained with
+  options.n_ctx = 6000;  // beyond its training context
   EXPECT_TRUE(native::Model::open(path, {options, {}}).ok());
 }
 

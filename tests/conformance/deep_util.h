@@ -1,4 +1,4 @@
-// The sample model made deeper, or shallower, out of its own layers.
+// Builds deeper or shallower versions of the sample model from its own layers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ namespace sluice::test {
 
 using Layers = std::vector<int32_t>;
 
-// The sample model with the layers `from` of its own, one after the other, and their importance;
-// its tensors' bytes are read where they lie.
+// The sample model with the layers `from` of its own, in this order, and their importance. Tensor
+// bytes are read from the original file.
 class Deep {
  public:
   explicit Deep(const Layers& from, const std::vector<float>& worth = {}) {
@@ -45,7 +45,7 @@ class Deep {
     if (!worth.empty()) set(gguf::kLayerImportance, worth);
   }
 
-  // Adds to its metadata.
+  // Adds a metadata value.
   void set(std::string_view key, const std::vector<float>& values) {
     values_.push_back(values);
     header.header.metadata.push_back(
@@ -54,7 +54,7 @@ class Deep {
           bytes_of(values_.back().data(), values.size())}});
   }
 
-  // Opens it once.
+  // Opens the model; can be called once.
   Opened open(const session::EngineOptions& options) {
     Opened out;
     Result<std::unique_ptr<native::Model>> model = native::Model::open(std::move(header), options);

@@ -1,6 +1,6 @@
-// Direct reads: the threads that compute read streamed weights themselves. Whoever read them,
-// whenever the engine changes from one way to the other, and when such a read fails in the middle
-// of a layer, the logits are the same to the bit.
+// Direct reads: compute threads read streamed weights themselves. Logits are bit-identical whoever
+// reads, whenever the engine changes between the two ways, and if a read fails in the middle of a
+// layer.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,7 +21,7 @@ using session::Token;
 
 const std::vector<Token> kTokens = {1, 17, 29, 45, 31, 8, 12, 77};
 
-// Reads from the file; from call `fail_at` on, nothing any more.
+// Reads from the file; from call `fail_at` on every read fails.
 class Reader final : public session::RangeReader {
  public:
   Reader(io::ByteSource& source, int64_t fail_at) : source_(source), fail_at_(fail_at) {}
@@ -47,8 +47,8 @@ struct Setting {
   DirectReads own = DirectReads::kNone;
   uint64_t budget = 0;
   int64_t fail_at = INT64_MAX;
-  FillState filled = residency::kFillLocal;  // what the driver says of its fills
-  uint32_t fast = 20000, slow = 20000;       // rates, in turns of twenty operations
+  FillState filled = residency::kFillLocal;  // state that the driver reports for its fills
+  uint32_t fast = 20000, slow = 20000;       // read rates, alternating every twenty operations
   int32_t per_pass = 1;
 };
 
@@ -66,7 +66,7 @@ uint32_t serve(residency::FillQueue& queue, io::ByteSource& source, uint32_t tak
   return taken;
 }
 
-// A driver in the thread of the engine: it serves the queue whenever the engine waits.
+// Runs with a driver in the engine's thread, which serves the queue whenever the engine waits.
 Told run(const Setting& setting) {
   Told out;
   auto header = native::read_header(setting.model, {});
@@ -105,7 +105,7 @@ Told run(const Setting& setting) {
   return out;
 }
 
-// A model and a mixture of experts.
+// For a dense model and for a mixture of experts.
 class DirectReadsTest : public testing::TestWithParam<const char*> {
  protected:
   const std::string model_ = sluice::test::source_dir() + GetParam();
@@ -137,7 +137,7 @@ TEST_P(DirectReadsTest, GiveTheLogitsOfResidentWeights) {
   }
 }
 
-TEST_P(DirectReadsTest, AreLeftToTheDriverUntilItHasSeenAllUnitsInTheFile) {
+TEST_P(DirectReadsTest, WaitUntilTheDriverHasReadAllUnitsLocally) {
   const Told got = run({.model = model_,
                         .own = DirectReads::kOnceLocal,
                         .budget = budget_,
@@ -146,7 +146,7 @@ TEST_P(DirectReadsTest, AreLeftToTheDriverUntilItHasSeenAllUnitsInTheFile) {
   EXPECT_EQ(got.logits, resident_.logits);
 }
 
-TEST_P(DirectReadsTest, AreLeftToTheDriverWhereADeviceIsWaitedFor) {
+TEST_P(DirectReadsTest, AreLeftToTheDriverOnASlowDevice) {
   const Told never = run(
       {.model = model_, .own = DirectReads::kAlways, .budget = budget_, .fast = 500, .slow = 500});
   EXPECT_EQ(never.reads, 0);
@@ -157,7 +157,7 @@ TEST_P(DirectReadsTest, AreLeftToTheDriverWhereADeviceIsWaitedFor) {
   EXPECT_EQ(in_turns.logits, resident_.logits);
 }
 
-TEST_P(DirectReadsTest, HelpTheDriverThen) {
+TEST_P(DirectReadsTest, HelpTheDriverOnASlowDevice) {
   const Setting helping = {
       .model = model_, .own = DirectReads::kOnceLocal, .budget = budget_, .fast = 500, .slow = 500};
   const Told got = run(helping);
@@ -169,7 +169,7 @@ TEST_P(DirectReadsTest, HelpTheDriverThen) {
     failing.fail_at = fail_at;
     const Told mended = run(failing);
     EXPECT_EQ(mended.logits, resident_.logits) << "failed at read " << fail_at;
-    EXPECT_LE(mended.reads, fail_at + 2) << "one try of each thread";
+    EXPECT_LE(mended.reads, fail_at + 2) << "one attempt per thread";
   }
 }
 
@@ -181,12 +181,12 @@ TEST_P(DirectReadsTest, MayFailAtAnyMoment) {
     const Told got =
         run({.model = model_, .own = DirectReads::kAlways, .budget = budget_, .fail_at = fail_at});
     EXPECT_EQ(got.logits, resident_.logits) << "failed at read " << fail_at;
-    EXPECT_LE(got.reads, fail_at + 2) << "one try of each thread";
+    EXPECT_LE(got.reads, fail_at + 2) << "one attempt per thread";
   }
 }
 
-// The experts that a pass waited for when it was given up keep no slots from the next one.
-TEST(MixtureOfExperts, GoesOnAfterAPassThatWasGivenUp) {
+// Experts that an abandoned pass waited for must not keep slots from the next one.
+TEST(MixtureOfExperts, ContinuesAfterAnAbandonedPass) {
   auto header =
       native::read_header(sluice::test::source_dir() + "/tests/data/families/qwen3moe.gguf", {});
   ASSERT_TRUE(header.ok());
@@ -206,7 +206,7 @@ TEST(MixtureOfExperts, GoesOnAfterAPassThatWasGivenUp) {
       while ((*session)->step(0) != session::Step::kDone && n < max_waits) {
         const uint32_t before = taken;
         taken = serve(queue, *header->sources[0], taken, residency::kFillDone);
-        if (taken == before) ADD_FAILURE() << "given up at wait " << given_up << ": nothing moves";
+        if (taken == before) ADD_FAILURE() << "abandoned at wait " << given_up << ": nothing moves";
         if (taken == before) break;
         ++n;
       }

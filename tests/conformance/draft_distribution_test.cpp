@@ -1,9 +1,9 @@
-// Sampling with drafts draws from the model's own distribution: 100,000 draws with temperature,
-// top-k, top-p, min-p and penalties, three of an answer, each answer with a seed of its own,
-// against the probabilities of every answer that there is, worked out from the logits by the
-// definitions. A guess is kept exactly where the sampler's own draw from the model's own logits is
-// that token, so one seed gives the same tokens with guesses and without, which is shown too;
-// Pearson's chi-square would also find a bias that both have in common.
+// Sampling with drafts follows the model's own distribution. 100,000 samples of three tokens with
+// temperature, top-k, top-p, min-p and penalties, each with its own seed, are compared with the
+// exact probabilities of all outputs, computed from the logits by definition. A draft token is
+// accepted exactly when the sampler draws it from the model's logits, so a seed gives the same
+// tokens with and without drafts, which is tested too. Pearson's chi-square also finds a bias that
+// both would share.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 using session::Token;
 using Tokens = std::vector<Token>;
 
-constexpr size_t kDepth = 3;  // tokens of an answer
+constexpr size_t kDepth = 3;  // tokens of a sample
 constexpr int kAnswers = kSanitized ? 700 : 33334;
 constexpr int kAnswersTwice = kSanitized ? 100 : 3000;
 
@@ -43,7 +43,7 @@ struct Chance {
   double p;
 };
 
-// What the parameters make of logits after such a text, from the definitions.
+// The distribution after a text with these parameters, by definition.
 std::vector<Chance> chances(const std::vector<float>& logits, const Tokens& text,
                             const sample::Params& params) {
   std::map<Token, int> seen;
@@ -81,8 +81,7 @@ std::vector<Chance> chances(const std::vector<float>& logits, const Tokens& text
   return out;
 }
 
-// Every answer that can be drawn, with its probability, and the likeliest token after each
-// beginning.
+// Every possible output with its probability, and the most probable token after each prefix.
 struct Tree {
   std::map<Tokens, double> answers;
   std::map<Tokens, Token> likeliest;
@@ -97,14 +96,14 @@ void grow(Opened& opened, const Tokens& prompt, const sample::Params& params, co
   Tokens text = prompt;
   text.insert(text.end(), said.begin(), said.end());
   for (const Chance& c : chances(logits_after(opened, text), text, params)) {
-    tree->likeliest.emplace(said, c.token);  // the first of them
+    tree->likeliest.emplace(said, c.token);  // the first is the likeliest
     Tokens next = said;
     next.push_back(c.token);
     grow(opened, prompt, params, next, p * c.p, tree);
   }
 }
 
-// Says what is likeliest, or, at some places, what is not.
+// Drafts the most probable token, except at some positions.
 class FixedDrafts final : public generate::DraftSource {
  public:
   FixedDrafts(const Tree& tree, size_t n_prompt) : tree_(tree), n_prompt_(n_prompt) {}
@@ -125,8 +124,8 @@ class FixedDrafts final : public generate::DraftSource {
   int calls_ = 0;
 };
 
-// Pearson's statistic as a standard normal deviate (Wilson and Hilferty 1931). Cells of fewer than
-// five expected answers are one.
+// Pearson's statistic as a standard normal deviate (Wilson and Hilferty 1931). Cells with fewer
+// than five expected outputs are merged.
 double deviate(const std::map<Tokens, double>& expected, const std::map<Tokens, int>& found) {
   double total = 0, statistic = 0, rare_expected = 0, rare_found = 0;
   for (const auto& [answer, n] : found) total += n;
@@ -147,7 +146,7 @@ double deviate(const std::map<Tokens, double>& expected, const std::map<Tokens, 
       add(e, n);
     }
   }
-  if (unexpected > 0) return 1e9;  // what cannot be drawn was
+  if (unexpected > 0) return 1e9;  // an impossible output occurred
   if (rare_expected > 0) add(rare_expected, rare_found);
   const double df = cells - 1, spread = 2 / (9 * df);
   return (std::cbrt(statistic / df) - (1 - spread)) / std::sqrt(spread);
@@ -161,7 +160,7 @@ TEST(DraftedSampling, DrawsFromTheModelsOwnDistribution) {
   Opened opened = open_model(own_folder("arch") + "/llama-gqa.gguf", load);
   ASSERT_NE(opened.session, nullptr);
   const sample::Params params = some_params();
-  // The beginning holds likely tokens, so that penalties matter.
+  // The prompt contains likely tokens, so that penalties matter.
   Tokens prompt = {1, 77, 238, 235, 490, 397};
   for (int i = 0; i < 4; ++i) {
     prompt.push_back(chances(logits_after(opened, prompt), prompt, params)[0].token);
@@ -192,11 +191,11 @@ TEST(DraftedSampling, DrawsFromTheModelsOwnDistribution) {
     options.drafts = {};
     ASSERT_EQ(answer(opened, prompt, options).tokens(), found.tokens()) << "seed " << i;
   }
-  EXPECT_GT(accepted, kAnswers / 8);  // guesses of both kinds
+  EXPECT_GT(accepted, kAnswers / 8);  // draft tokens of both kinds
   EXPECT_GT(drafted - accepted, kAnswers / 8);
   EXPECT_GT(tree.answers.size(), 60u);
   EXPECT_LT(deviate(tree.answers, drawn), 4);
-  // What it would say were the penalties left out.
+  // Without the penalties the distribution differs.
   EXPECT_GT(deviate(unpenalized.answers, drawn), kSanitized ? 6 : 20);
 }
 

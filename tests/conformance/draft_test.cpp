@@ -1,7 +1,8 @@
-// Guesses change how many passes an answer takes and nothing else: whatever is guessed, right,
-// wrong or half right, its pieces, their log-probabilities, how it ends and what the session holds
-// are those of one token a pass; greedy and sampled, bound to a grammar, cut by stop strings, by
-// the context and at any step, resident and streamed, of attention, windows, mixtures and states.
+// Drafts change only the number of forward passes. Whether draft tokens are right, wrong or half
+// right, the token events, log-probabilities, finish reason and session contents equal those of one
+// token per pass: greedy and sampled, constrained by a grammar, cut by stop strings, by the context
+// and at any step, resident and streamed, for attention, sliding windows, mixtures of experts and
+// recurrent states.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,13 +48,13 @@ void expect_same(const Answer& found, const Answer& plain, bool recurrent) {
   }
   if (!recurrent) {
     EXPECT_EQ(found.held, plain.held);
-  } else {  // what was guessed wrong takes the batch with it
+  } else {  // a wrong draft token discards the batch
     ASSERT_LE(found.held.size(), plain.held.size());
     EXPECT_TRUE(std::equal(found.held.begin(), found.held.end(), plain.held.begin()));
   }
 }
 
-// Knows the answer, and says it with so many of a hundred tokens wrong.
+// Drafts the known text, with `wrong` percent of the tokens wrong.
 class Oracle final : public DraftSource {
  public:
   Oracle(Tokens text, uint32_t wrong, Token n_vocab, uint32_t seed)
@@ -85,7 +86,7 @@ session::EngineOptions engine_options(int32_t draft_max, int32_t n_ctx = 160) {
   return options;
 }
 
-// Ways to choose a token.
+// Sampling options, by number.
 Options option_set(int which) {
   Options o;
   o.ignore_eos = true;
@@ -119,9 +120,9 @@ Tokens some_prompt(const Opened& opened, size_t n) {
   return prompt;
 }
 
-class DraftOptions : public testing::TestWithParam<Reference> {};
+class Drafting : public testing::TestWithParam<Reference> {};
 
-TEST_P(DraftOptions, TheAnswerIsThatOfOneTokenAPass) {
+TEST_P(Drafting, OutputEqualsOneTokenPerPass) {
   const std::string& path = GetParam().path;
   Opened plain = open_model(path, engine_options(0));
   ASSERT_NE(plain.session, nullptr);
@@ -169,14 +170,14 @@ std::vector<Reference> models() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DraftOptions, testing::ValuesIn(models()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Families, Drafting, testing::ValuesIn(models()), [](const auto& info) {
   std::string name = info.param.name;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 });
 
-class DraftingTales : public testing::Test {
+class DraftingSampleModel : public testing::Test {
  protected:
   void SetUp() override {
     plain_ = open_model(sample_model(), engine_options(0));
@@ -185,7 +186,7 @@ class DraftingTales : public testing::Test {
     ASSERT_NE(opened_.session, nullptr);
     prompt_ = plain_.model->engine().tokenizer().encode("Once upon a time there was a girl");
   }
-  // The oracle for what is said without guesses.
+  // An oracle for the text generated without drafts.
   Oracle oracle_for(const Options& options, uint32_t wrong) {
     Tokens text = prompt_;
     for (const Token t : answer(plain_, prompt_, options).tokens()) text.push_back(t);
@@ -196,7 +197,7 @@ class DraftingTales : public testing::Test {
   Tokens prompt_;
 };
 
-TEST_F(DraftingTales, StopsWhereItStops) {
+TEST_F(DraftingSampleModel, StopStringsStopAtTheSamePlace) {
   const Answer whole = answer(plain_, prompt_, option_set(0));
   for (size_t at = 0; at < whole.text.size(); at += 3) {
     Options options = option_set(0);
@@ -209,7 +210,7 @@ TEST_F(DraftingTales, StopsWhereItStops) {
   }
 }
 
-TEST_F(DraftingTales, EndsWhereTheContextDoes) {
+TEST_F(DraftingSampleModel, StopsAtTheContextLimit) {
   for (int32_t n_ctx = static_cast<int32_t>(prompt_.size()); n_ctx < 40; ++n_ctx) {
     plain_ = open_model(sample_model(), engine_options(0, n_ctx));
     opened_ = open_model(sample_model(), engine_options(7, n_ctx));
@@ -223,7 +224,7 @@ TEST_F(DraftingTales, EndsWhereTheContextDoes) {
   }
 }
 
-TEST_F(DraftingTales, EveryNumberOfTokensIsExact) {
+TEST_F(DraftingSampleModel, EveryTokenLimitIsExact) {
   for (int64_t n = 0; n < 24; ++n) {
     Options options = option_set(2);
     Oracle oracle = oracle_for(options, 10);
@@ -234,7 +235,7 @@ TEST_F(DraftingTales, EveryNumberOfTokensIsExact) {
   }
 }
 
-TEST_F(DraftingTales, AGrammarBindsAsItDid) {
+TEST_F(DraftingSampleModel, GrammarsConstrainAsWithoutDrafts) {
   session::EngineOptions with = engine_options(7), without = engine_options(0);
   with.structured_output = without.structured_output = true;
   plain_ = open_model(sample_model(), without);
@@ -262,7 +263,7 @@ TEST_F(DraftingTales, AGrammarBindsAsItDid) {
   }
 }
 
-TEST_F(DraftingTales, DraftsThatAreNoTokensAreIgnored) {
+TEST_F(DraftingSampleModel, InvalidDraftTokensAreIgnored) {
   class Foreign final : public DraftSource {
     size_t propose(std::span<const Token>, std::span<Token> out) override {
       std::fill(out.begin(), out.end(), out.size() % 2 == 0 ? -1 : 1 << 30);
@@ -277,7 +278,7 @@ TEST_F(DraftingTales, DraftsThatAreNoTokensAreIgnored) {
   EXPECT_EQ(found.counts.drafted, 0);
 }
 
-TEST_F(DraftingTales, RoomForThemIsAskedForOnLoading) {
+TEST_F(DraftingSampleModel, DraftMemoryMustBeRequestedOnLoading) {
   Options options = option_set(0);
   options.drafts = {.ngram = true};
   EXPECT_EQ(answer(plain_, prompt_, options).status.code(), Code::kBudgetTooSmall);
@@ -285,11 +286,11 @@ TEST_F(DraftingTales, RoomForThemIsAskedForOnLoading) {
   EXPECT_TRUE(answer(plain_, prompt_, options).status.ok());
 }
 
-// A model that guesses for itself is always right, one of other weights hardly ever; both share the
-// budget.
+// A draft model equal to the target is always right, one with other weights hardly ever. Both share
+// the budget.
 class DraftingByModel : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 
-TEST_P(DraftingByModel, TheAnswerIsThatOfOneTokenAPass) {
+TEST_P(DraftingByModel, OutputEqualsOneTokenPerPass) {
   const std::string path = own_folder("arch") + GetParam().first;
   const std::string by = own_folder("arch") + GetParam().second;
   Opened plain = open_model(path, engine_options(0));
@@ -313,13 +314,13 @@ TEST_P(DraftingByModel, TheAnswerIsThatOfOneTokenAPass) {
     for (int which = 0; which < 3; ++which) {
       Options options = option_set(which);
       const Answer expected = answer(plain, prompt, options);
-      pair->draft->engine().draft_state() = {};  // what another way of choosing taught
+      pair->draft->engine().draft_state() = {};  // forget what other options taught
       generate::DraftModel guesses(**draft);
       options.drafts = {.model = &guesses};
       auto begun = Generation::begin(**session, prompt, options);
       ASSERT_TRUE(begun.ok()) << begun.status().message();
       Tokens tokens;
-      const auto make_it_pay = [&] {  // whatever the clock says of models as small as these
+      const auto make_it_pay = [&] {  // whatever the measured latency of such small models
         for (int32_t n = 1; n <= 8; ++n) pair->model->engine().costs().note(n, 1000 + n);
         for (int32_t n = 1; n <= 64; ++n) pair->draft->engine().costs().note(n, 1);
       };
@@ -350,14 +351,14 @@ INSTANTIATE_TEST_SUITE_P(Pairs, DraftingByModel,
                                          std::pair("/llama-gqa.gguf", "/qwen3.gguf")),
                          [](const auto& info) { return info.index == 0 ? "Itself" : "Another"; });
 
-TEST(DraftPair, AnotherVocabularyIsRefused) {
+TEST(DraftPair, AnotherVocabularyIsAnError) {
   const Result<native::DraftPair> pair =
       native::open_pair(sample_model(), own_folder("arch") + "/llama-gqa.gguf", {});
   EXPECT_EQ(pair.status().code(), Code::kInvalidArgument);
   EXPECT_NE(pair.status().message().find("vocabulary"), std::string::npos);
 }
 
-TEST(DraftPair, TheDraftIsHeldWholeInAtMostHalf) {
+TEST(DraftPair, TheDraftModelIsResidentInAtMostHalfTheBudget) {
   using generate::draft_share;
   EXPECT_EQ(draft_share(1000, 100, 50, 300), 300u);
   EXPECT_EQ(draft_share(1000, 100, 50, 700), 500u);
@@ -366,7 +367,7 @@ TEST(DraftPair, TheDraftIsHeldWholeInAtMostHalf) {
   EXPECT_EQ(draft_share(150, 100, 50, 70), 50u);
 }
 
-// Cancels after every number of steps; the session's next answer must be a fresh session's.
+// Cancels after every number of steps; the next output must equal that of a fresh session.
 void cancel_everywhere(const std::string& path) {
   Opened plain = open_model(path, engine_options(0));
   Opened opened = open_model(path, engine_options(5));

@@ -1,7 +1,6 @@
-// Tokens that leave early: where all leave behind a layer, the logits are those of the model that
-// ends there, to the bit; where some do, a text's logits are the same in any batches, under any
-// budget, whatever comes before; where none do, they are the whole model's. What is left out is
-// neither computed nor read.
+// Early exit. If all tokens exit after a layer, the logits are bit-identical to those of the model
+// that ends there. If some do, they do not depend on batches, budget or earlier sessions. If none
+// do, they are the full model's. Skipped layers are neither computed nor read.
 #include "model/early_exit.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +38,7 @@ std::vector<float> logits_of(Deep deep, const session::EngineOptions& options, s
   return out;
 }
 
-// Weights by which all leave behind a layer, or (-1) nobody.
+// Probe weights with which all tokens exit after a layer, or (-1) none.
 std::vector<float> all_behind(int32_t layer, size_t n_layer = 8) {
   std::vector<float> out(n_layer * size_t{model::kExitFeatures}, 0.0f);
   for (size_t i = 0; i < n_layer; ++i) {
@@ -61,7 +60,7 @@ std::vector<float> mixed(const session::EngineOptions& like = options_of(1)) {
   return opened.session == nullptr ? std::vector<float>() : mixed_exits(opened, kTokens);
 }
 
-TEST(EarlyExit, IsTheModelThatEndsThere) {
+TEST(EarlyExit, EqualsTheModelThatEndsThere) {
   for (const int32_t layer : {1, 2, 5}) {
     SCOPED_TRACE(layer);
     const Layers shallow(kEight.begin(), kEight.begin() + layer + 1);
@@ -77,22 +76,22 @@ TEST(EarlyExit, IsTheModelThatEndsThere) {
   }
 }
 
-TEST(EarlyExit, IsTheWholeModelWhereNobodyLeaves) {
+TEST(EarlyExit, EqualsTheFullModelIfNoTokenExits) {
   const std::vector<float> whole = logits_of(Deep(kEight), options_of(1), 20);
   ASSERT_FALSE(whole.empty());
-  EXPECT_EQ(logits_of(with(mixed()), options_of(1), 20), whole);  // not asked for
+  EXPECT_EQ(logits_of(with(mixed()), options_of(1), 20), whole);  // not requested
   session::ExitCounts counts;
   EXPECT_EQ(logits_of(with(all_behind(-1)), options_of(0.5), 20, &counts), whole);
   EXPECT_EQ(counts.left, 0u);
   EXPECT_EQ(counts.layers, 8 * kTokens.size());
-  // The first and the last layers let nobody leave.
+  // Tokens cannot exit after the first and the last layers.
   for (const int32_t layer : {0, 6, 7}) {
     EXPECT_EQ(logits_of(with(all_behind(layer)), options_of(0.5), 1), whole) << layer;
   }
 }
 
-// Token by token what is left out is not computed, in one batch it is computed and taken back.
-TEST(EarlyExit, DependsOnTheTextAlone) {
+// Token by token, skipped layers are not computed; in one batch they are computed and discarded.
+TEST(EarlyExit, DependsOnTheTextOnly) {
   const std::vector<float> weights = mixed();
   session::ExitCounts counts;
   const std::vector<float> apart = logits_of(with(weights), options_of(0.5), 1, &counts);
@@ -118,7 +117,7 @@ TEST(EarlyExit, DependsOnTheTextAlone) {
   }
 }
 
-// Caches of other types and policies are filled for tokens that left as for others.
+// KV caches of all types and policies are filled for tokens that exit, as for others.
 TEST(EarlyExit, FillsEveryCache) {
   std::vector<session::EngineOptions> kinds(5, options_of(0.5));
   kinds[1].kv.k = kinds[1].kv.v = kv::KvType::kQ8_0;
@@ -145,7 +144,7 @@ TEST(EarlyExit, FillsEveryCache) {
   }
 }
 
-TEST(EarlyExit, ReadsNothingOfWhatIsLeftOut) {
+TEST(EarlyExit, ReadsNothingOfSkippedLayers) {
   uint64_t read[2] = {};
   for (const bool leaves : {false, true}) {
     Deep deep = with(all_behind(leaves ? 1 : -1));
@@ -162,7 +161,7 @@ TEST(EarlyExit, ReadsNothingOfWhatIsLeftOut) {
   EXPECT_LT(read[1], read[0] * 3 / 5) << read[0];
 }
 
-// What is generated after kTokens; how many tokens were guessed.
+// Generates after kTokens; returns the number of drafted tokens.
 int32_t answer(Opened& opened, const generate::Options& how, std::vector<int32_t>* tokens) {
   auto generation = generate::Generation::begin(*opened.session, kTokens, how);
   EXPECT_TRUE(generation.ok());
@@ -177,9 +176,9 @@ int32_t answer(Opened& opened, const generate::Options& how, std::vector<int32_t
   return (*generation)->counts().drafted;
 }
 
-// Answers with guesses are those without, and a sequence that was saved, forked or taken back goes
-// on as one that was not.
-TEST(EarlyExit, AnswersAreTheTextsAlone) {
+// Output with drafts equals output without, and a sequence that was saved, forked or rewound
+// continues like one that was not.
+TEST(EarlyExit, OutputDependsOnTheTextOnly) {
   const std::vector<float> weights = mixed();
   std::vector<int32_t> wanted;
   for (const bool drafts : {false, true}) {
@@ -206,7 +205,7 @@ TEST(EarlyExit, AnswersAreTheTextsAlone) {
     opened.session->clear();
     const std::vector<float> anew = logits_after(opened, text);
     const std::vector<int32_t> part(text.begin(), text.begin() + 40);
-    static_cast<void>(logits_after(opened, part));  // goes back
+    static_cast<void>(logits_after(opened, part));  // rewinds
     auto other = session::Session::create(opened.model->engine());
     ASSERT_TRUE(other.ok());
     ASSERT_TRUE((*other)->fork_from(*opened.session).ok());
@@ -216,7 +215,7 @@ TEST(EarlyExit, AnswersAreTheTextsAlone) {
   }
 }
 
-TEST(EarlyExit, IsAModelOfItsOwn) {
+TEST(EarlyExit, HasItsOwnModelFingerprint) {
   const auto identity = [](const std::vector<float>& weights, double confidence) {
     Opened opened = with(weights).open(options_of(confidence));
     return opened.model == nullptr ? 0 : opened.model->engine().identity();
@@ -228,7 +227,7 @@ TEST(EarlyExit, IsAModelOfItsOwn) {
   EXPECT_EQ(half, identity(all_behind(2), 0.5));
 }
 
-TEST(EarlyExit, RefusesWhatItCannotDo) {
+TEST(EarlyExit, RejectsWhatItCannotDo) {
   const auto code = [](const Deep& deep, double confidence) {
     return session::inspect(deep.header.header, options_of(confidence)).status();
   };
@@ -238,7 +237,7 @@ TEST(EarlyExit, RefusesWhatItCannotDo) {
   for (const double wrong : {-0.1, 1.1, std::nan("")}) {
     EXPECT_EQ(code(with(all_behind(2)), wrong).code(), Code::kInvalidArgument) << wrong;
   }
-  // Numbers of a file that nobody should believe.
+  // Implausible values in a file.
   std::vector<std::vector<float>> bad = {{}, {1}, all_behind(2, 7), all_behind(2, 9)};
   for (const float value : {NAN, INFINITY, -INFINITY, 3e38f, -1e7f}) {
     bad.push_back(all_behind(2));
@@ -250,15 +249,15 @@ TEST(EarlyExit, RefusesWhatItCannotDo) {
     EXPECT_NE(status.message().find("sluice.exit.weights"), std::string::npos);
     EXPECT_TRUE(code(with(weights), 1).ok());
   }
-  // Finite ones do no harm, whatever they are.
+  // Finite values are harmless, however large.
   std::vector<float> huge(8 * size_t{model::kExitFeatures}, 1e6f);
   EXPECT_FALSE(logits_of(with(huge), options_of(0), 1).empty());
   EXPECT_FALSE(logits_of(with(huge), options_of(0.999999), 20).empty());
 }
 
-// A model that carries on more than keys and values is refused; of all others in any batches the
-// bits are the same.
-TEST(EarlyExit, OtherFamiliesLeaveOrRefuse) {
+// Models with recurrent state are an error. For all others the logits are bit-identical in any
+// batches.
+TEST(EarlyExit, OtherFamiliesExitOrAreErrors) {
   size_t leave = 0, some = 0, refuse = 0;
   const std::vector<std::string> runs = further_families();
   std::vector<Reference> all = read_manifest(own_folder("families"));
@@ -299,7 +298,7 @@ TEST(EarlyExit, OtherFamiliesLeaveOrRefuse) {
     streaming.model->engine().exit_watch() = thirds.watch();
     EXPECT_EQ(all_logits(streaming, text, 1), apart);
   }
-  std::printf("%zu families leave early, %zu refuse\n", leave, refuse);
+  std::printf("%zu families exit early, %zu are errors\n", leave, refuse);
   EXPECT_GT(leave, 0u);
   EXPECT_GE(some, leave * 3 / 4);
 }

@@ -1,4 +1,4 @@
-// Weights for early exits by which some tokens of a text leave and others stay, for tests.
+// Probe weights with which some tokens of a text exit early and others do not, for tests.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace sluice::test {
 
-// By layer, of a model opened with ExitPolicy::measures: what tells a third of the tokens of a text
-// from the others.
+// For each layer of a model opened with ExitPolicy::measures, a threshold that separates a third of
+// a text's tokens from the others.
 struct ExitThirds {
   static constexpr size_t kFigure = 1;
   std::vector<std::vector<float>> seen;
@@ -31,7 +31,7 @@ struct ExitThirds {
     measuring = false;
   }
 
-  // By which they leave.
+  // The watch that collects their features.
   [[nodiscard]] session::ExitWatch watch() {
     return {[](void* context, int32_t layer, std::span<const float> features) {
               auto& own = *static_cast<ExitThirds*>(context);
@@ -43,7 +43,8 @@ struct ExitThirds {
   }
 };
 
-// As weights of a file: behind each layer where tokens may leave, about a third of those do.
+// The thresholds as weights of a file: about a third of the tokens exit after each layer that
+// allows it.
 inline std::vector<float> mixed_exits(Opened& opened, const std::vector<int32_t>& tokens) {
   std::vector<float> out;
   for (const float least : ExitThirds(opened, tokens).least) {

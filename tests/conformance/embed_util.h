@@ -1,4 +1,4 @@
-// Texts, given as tokens, to their embeddings.
+// Computes embeddings of inputs given as tokens.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace sluice::test {
 
 using Texts = std::vector<std::vector<int32_t>>;
 
-// Results of all texts, one after the other.
+// Results of all inputs, one after another.
 inline std::vector<float> embed(Opened& opened, const Texts& texts, const embed::Options& options) {
   std::vector<int32_t> tokens, ends;
   for (const auto& text : texts) {

@@ -1,5 +1,5 @@
-// An embedding as centres of clusters and a rest: the logits are those of the rows put together, to
-// the bit, whatever the budget, the threads and the passes; converting puts them together again.
+// Token embeddings stored as cluster centres and residuals. Logits are bit-identical to those of
+// the combined rows for any budget, threads and passes; converting combines them again.
 #include "gguf/embedding_clusters.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ class EmbeddingClusters : public testing::Test {
   }();
 };
 
-TEST_F(EmbeddingClusters, GiveTheLogitsOfTheirRowsPutTogether) {
+TEST_F(EmbeddingClusters, GiveTheLogitsOfTheCombinedRows) {
   for (const char* type : {"q4_0", "q3_k", "f16"}) {
     SCOPED_TRACE(type);
     convert::Options parts;
@@ -88,7 +88,7 @@ TEST_F(EmbeddingClusters, GiveTheLogitsOfTheirRowsPutTogether) {
   }
 }
 
-TEST_F(EmbeddingClusters, LoseLessThanWholeRowsOfTheType) {
+TEST_F(EmbeddingClusters, LoseLessThanPlainRowsOfTheType) {
   convert::Options parts, whole;
   parts.cluster_embedding = "q4_0";
   whole.tensor_types = {{"token_embd", "q4_0"}};
@@ -106,11 +106,11 @@ TEST_F(EmbeddingClusters, LoseLessThanWholeRowsOfTheType) {
   EXPECT_LT(rest.mean_squared_error * 2, line(*in_one, "token_embd.weight").mean_squared_error);
   EXPECT_GT(rest.mean_squared_error, 0);
   EXPECT_EQ(rest.to, gguf::TensorType::kQ4_0);
-  // The head, which they cannot be, is a matrix of its own: as it was.
+  // The head must be a matrix, so it becomes one of its own, unchanged.
   EXPECT_EQ(line(*in_parts, "output.weight").to, gguf::TensorType::kF16);
 }
 
-TEST_F(EmbeddingClusters, GoWithAHeadInClusters) {
+TEST_F(EmbeddingClusters, WorkWithAClusteredHead) {
   convert::Options both;
   both.type = "q8_0";
   both.cluster_embedding = "q4_0";
@@ -128,7 +128,7 @@ TEST_F(EmbeddingClusters, GoWithAHeadInClusters) {
 
 TEST_F(EmbeddingClusters, OfAnEncoderNeedNoHead) {
   const std::string encoder = shared_folder("embeddings") + "/bert-cls.gguf";
-  if (!std::filesystem::exists(encoder)) GTEST_SKIP() << "../shared/fixtures is not here";
+  if (!std::filesystem::exists(encoder)) GTEST_SKIP() << "no ../shared/fixtures";
   convert::Options parts;
   parts.cluster_embedding = "q8_0";
   const Result<convert::Report> made = convert(encoder, at("encoder.qsf"), parts);
@@ -139,7 +139,7 @@ TEST_F(EmbeddingClusters, OfAnEncoderNeedNoHead) {
   EXPECT_EQ(convert(encoder, at("encoder.qsf"), parts).status().code(), Code::kInvalidArgument);
 }
 
-TEST_F(EmbeddingClusters, AreForQsfOfNoGivenSize) {
+TEST_F(EmbeddingClusters, RequireQsfAndNoTargetSize) {
   convert::Options parts;
   parts.cluster_embedding = "q4_0";
   EXPECT_EQ(convert(sample_, at("no.gguf"), parts).status().code(), Code::kInvalidArgument);
@@ -150,7 +150,7 @@ TEST_F(EmbeddingClusters, AreForQsfOfNoGivenSize) {
   EXPECT_EQ(convert(sample_, at("no.qsf"), parts).status().code(), Code::kInvalidArgument);
 }
 
-TEST_F(EmbeddingClusters, OfWrongNumbersAreRefused) {
+TEST_F(EmbeddingClusters, WithWrongValuesAreErrors) {
   convert::Options parts;
   parts.cluster_embedding = "q4_0";
   ASSERT_TRUE(convert(sample_, at("parts.qsf"), parts).ok());
@@ -172,7 +172,7 @@ TEST_F(EmbeddingClusters, OfWrongNumbersAreRefused) {
             Code::kBadHeader);
   EXPECT_EQ(code_of(gguf::kEmbeddingCentres,
                     [](std::string* bytes, gguf::Value*) {
-                      (*bytes)[0] = (*bytes)[1] = '\xff';  // a scale that is no number
+                      (*bytes)[0] = (*bytes)[1] = '\xff';  // a scale of NaN
                     }),
             Code::kBadHeader);
   EXPECT_EQ(code_of("", kShorter), Code::kOk);

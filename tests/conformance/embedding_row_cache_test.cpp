@@ -1,5 +1,5 @@
-// Rows of a token embedding that streams: kept where the plan has room, the same logits to the bit
-// with and without, and what is said of them adds up.
+// The cache of streamed token embedding rows: used if the plan has room for it. Logits are
+// bit-identical with and without it, and its statistics add up.
 #include "session/embedding_row_cache.h"
 
 #include <gtest/gtest.h>
@@ -11,11 +11,11 @@ namespace {
 
 using session::EmbeddingRowCache;
 
-TEST(EmbeddingRowCache, KeepsWhatWasUsedLately) {
+TEST(EmbeddingRowCache, KeepsRecentlyUsedRows) {
   constexpr uint64_t kRows = 16, kBytes = 24;
   std::vector<uint64_t> memory(EmbeddingRowCache::bytes(kRows, kBytes) / 8);
   EmbeddingRowCache cache;
-  EXPECT_EQ(cache.find(1), nullptr);  // no places at all
+  EXPECT_EQ(cache.find(1), nullptr);  // no entries at all
   cache.place(reinterpret_cast<uint8_t*>(memory.data()), kRows, kBytes);
   const auto row = [](int32_t token) {
     return std::vector<uint8_t>(kBytes, static_cast<uint8_t>(token));
@@ -27,13 +27,13 @@ TEST(EmbeddingRowCache, KeepsWhatWasUsedLately) {
     EXPECT_EQ(std::vector<uint8_t>(found, found + kBytes), row(token));
   }
   EXPECT_EQ(cache.found(), 16u);
-  // Even tokens share a set of eight: 2 goes, which was used before the others.
+  // Even tokens share a set of eight: 2 is evicted, the least recently used.
   for (const int32_t token : {0, 4, 6, 8, 10, 12, 14}) EXPECT_NE(cache.find(token), nullptr);
   cache.keep(16, row(16).data());
   EXPECT_EQ(cache.find(2), nullptr);
   EXPECT_NE(cache.find(16), nullptr);
   EXPECT_NE(cache.find(3), nullptr);
-  cache.keep(16, row(99).data());  // what is there stays
+  cache.keep(16, row(99).data());  // an existing entry stays
   EXPECT_EQ(*cache.find(16), 16);
   cache.place(reinterpret_cast<uint8_t*>(memory.data()), kRows, kBytes);
   EXPECT_EQ(cache.find(16), nullptr);
@@ -64,7 +64,7 @@ Streamed run(const std::string& path, const std::vector<int32_t>& tokens, uint64
   out.read = rows.read();
   out.kept = engine.plan().cached_rows[0];
   if (out.kept >= 64) {
-    EXPECT_EQ(rows.read(), before);  // all of it is there the second time
+    EXPECT_EQ(rows.read(), before);  // everything is cached the second time
   }
   return out;
 }
@@ -94,8 +94,8 @@ TEST(EmbeddingRowCache, GivesTheSameLogitsAndCounts) {
   }
 }
 
-// Another budget while a session lives: the places are laid anew.
-TEST(EmbeddingRowCache, LivesThroughAChangeOfTheBudget) {
+// The budget changes while a session is open: entries are laid out again.
+TEST(EmbeddingRowCache, SurvivesABudgetChange) {
   const std::vector<int32_t> tokens = {1, 17, 29, 45, 17, 8, 12, 17};
   session::EngineOptions options;
   options.n_ctx = 64;

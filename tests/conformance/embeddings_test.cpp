@@ -1,6 +1,6 @@
-// Embedders and rerankers against their references: every token's row and the pooled result, on
-// every instruction set of this machine; and the same bits for every budget, number of threads and
-// company of other texts.
+// Embedders and rerankers compared with their references: every token's row and the pooled result,
+// on every instruction set of this machine. Results are bit-identical for any budget, number of
+// threads and other inputs in the batch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 using model::Pooling;
 
 constexpr double kCosine = 0.9999;
-constexpr double kNmse = 1e-4;  // of any token's row
+constexpr double kNmse = 1e-4;  // for any token's row
 
 struct Embedding {
   std::string name, path;
@@ -87,7 +87,7 @@ std::vector<EmbeddingCase> embedding_cases() {
   for (const Embedding& r : embedding_references()) {
     for (const char* const* name = kernels::available(); *name != nullptr; ++name) {
       out.push_back({r, *name});
-      if (kSanitized) break;  // the best alone
+      if (kSanitized) break;  // only the best table
     }
   }
   if (out.empty()) std::printf("skipped: no ../shared/fixtures/embeddings\n");
@@ -96,7 +96,7 @@ std::vector<EmbeddingCase> embedding_cases() {
 
 class EmbeddingTest : public testing::TestWithParam<EmbeddingCase> {
  protected:
-  // The pooled inputs of the reference, and their values.
+  // The pooled inputs of the reference, and the expected results.
   [[nodiscard]] Texts texts() const {
     const Embedding& r = GetParam().reference;
     Texts out{r.tokens};
@@ -116,7 +116,7 @@ class EmbeddingTest : public testing::TestWithParam<EmbeddingCase> {
   }
 };
 
-TEST_P(EmbeddingTest, EveryTokensRowMatches) {
+TEST_P(EmbeddingTest, EveryTokenRowMatches) {
   const Embedding& r = GetParam().reference;
   Opened opened = open_model(r.path, options_for(GetParam().kernels, 1));
   ASSERT_NE(opened.session, nullptr);
@@ -157,7 +157,7 @@ TEST_P(EmbeddingTest, PooledResultsMatchTogetherAndAlone) {
   EXPECT_EQ(std::memcmp(alone.data(), together.data(), alone.size() * sizeof(float)), 0);
 }
 
-TEST_P(EmbeddingTest, BudgetThreadsAndCompanyChangeNoBit) {
+TEST_P(EmbeddingTest, BudgetThreadsAndOtherInputsChangeNoBit) {
   const Embedding& r = GetParam().reference;
   session::EngineOptions options = options_for(GetParam().kernels, 1);
   Opened resident = open_model(r.path, options);
@@ -177,10 +177,10 @@ TEST_P(EmbeddingTest, BudgetThreadsAndCompanyChangeNoBit) {
     session::EngineOptions other = options;
     other.n_threads = 3;
     same(other, "three threads");
-    other.n_batch = 7;  // texts in parts, where the model reads from left to right
+    other.n_batch = 7;  // causal models split inputs
     same(other, "seven tokens a batch");
     other.n_batch = 0;
-    if (r.path.find("/bert-") == std::string::npos) {  // whose positions are learned
+    if (r.path.find("/bert-") == std::string::npos) {  // its positions are learned
       other.n_ctx = 200;
       same(other, "a longer context");
       other.n_ctx = options.n_ctx;
@@ -188,11 +188,11 @@ TEST_P(EmbeddingTest, BudgetThreadsAndCompanyChangeNoBit) {
     other.memory_budget = smallest_budget(r.path, other);
     same(other, "the smallest budget");
     other.memory_budget = other.memory_budget * 3 / 2;
-    same(other, "half as much again");
+    same(other, "1.5 times the smallest budget");
   }
 }
 
-TEST_P(EmbeddingTest, ResultsAreNormalizedAndCut) {
+TEST_P(EmbeddingTest, ResultsAreNormalizedAndTruncated) {
   const Embedding& r = GetParam().reference;
   if (r.pooling == Pooling::kRank) GTEST_SKIP() << "scores are not normalized";
   Opened opened = open_model(r.path, options_for(GetParam().kernels, 2));

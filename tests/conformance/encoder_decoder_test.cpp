@@ -1,6 +1,6 @@
-// A decoder's sequence: its source is read whole, once; what answers it is kept, forked, rewound
-// and generated like any text. Logits and greedy tokens are held against the reference in
-// families_test.cpp.
+// A decoder's sequence: its source is encoded once as a whole; the tokens after it are kept,
+// forked, rewound and generated as usual. families_test.cpp compares logits and greedy tokens with
+// the reference.
 #include <gtest/gtest.h>
 
 #include "fixtures_util.h"
@@ -32,7 +32,7 @@ class EncoderDecoder : public testing::Test {
     opened_ = open_model(folder + "/t5.gguf", options);
     ASSERT_NE(opened_.session, nullptr);
   }
-  // Logits after the last of the tokens; how many were kept.
+  // Logits after the last token; `kept` gets how many tokens were kept.
   std::vector<float> sync(const std::vector<Token>& tokens, int32_t* kept = nullptr) {
     const Result<int32_t> begun = opened_.session->sync(tokens);
     EXPECT_TRUE(begun.ok()) << begun.status().message();
@@ -49,7 +49,7 @@ class EncoderDecoder : public testing::Test {
   Opened opened_;
 };
 
-TEST_F(EncoderDecoder, KeepsAnAnswersBeginningAndReadsAnotherSourceAnew) {
+TEST_F(EncoderDecoder, KeepsACommonPrefixAndEncodesAnotherSource) {
   const std::vector<Token> source = {1, 40, 7, 99, 40}, longer = {1, 40, 7, 99, 40, 8};
   const std::vector<Token> shorter = {1, 40, 7};
   struct {
@@ -84,7 +84,7 @@ TEST_F(EncoderDecoder, RewindsToItsSourceOrToNothing) {
   EXPECT_EQ(opened_.session->rewind(3), 0);
 }
 
-TEST_F(EncoderDecoder, StatesTravelWithTheirSource) {
+TEST_F(EncoderDecoder, SavedStatesIncludeTheSource) {
   const std::vector<Token> tokens = answer_to({3, 4, 5, 6}, {0, 20, 21});
   const std::vector<float> expected = fresh(answer_to({3, 4, 5, 6}, {0, 20, 21, 22}));
   opened_.session->clear();
@@ -108,12 +108,12 @@ TEST_F(EncoderDecoder, StatesTravelWithTheirSource) {
   EXPECT_EQ(restore(state).code(), Code::kCorrupt);
 }
 
-TEST_F(EncoderDecoder, IsComputedAlone) {
+TEST_F(EncoderDecoder, IsNotBatched) {
   session::Batcher batcher(opened_.model->engine());
   EXPECT_EQ(batcher.add(*opened_.session).code(), Code::kInvalidArgument);
 }
 
-TEST_F(EncoderDecoder, GeneratesFromTheStartTokenOn) {
+TEST_F(EncoderDecoder, GeneratesFromTheStartToken) {
   const std::vector<Token> source = {1, 40, 7, 99, 40};
   std::vector<Token> expected;
   while (expected.size() < 6) {
@@ -128,7 +128,7 @@ TEST_F(EncoderDecoder, GeneratesFromTheStartTokenOn) {
   options.ignore_eos = true;
   options.sampling.temperature = 0;
   options.reuse_prefix = true;
-  for (const int32_t cached : {0, 5}) {  // the second time the source is there already
+  for (const int32_t cached : {0, 5}) {  // the second time the source is already encoded
     if (cached == 0) opened_.session->clear();
     auto begun = generate::Generation::begin(*opened_.session, source, options);
     ASSERT_TRUE(begun.ok()) << begun.status().message();
@@ -145,7 +145,7 @@ TEST_F(EncoderDecoder, GeneratesFromTheStartTokenOn) {
   }
 }
 
-TEST_F(EncoderDecoder, RefusesWhatIsNoAnswerToASource) {
+TEST_F(EncoderDecoder, RejectsWhatIsNotADecoderPrompt) {
   Session& session = *opened_.session;
   for (const std::vector<Token>& wrong :
        {std::vector<Token>{5, 6}, std::vector<Token>{~5, ~6}, std::vector<Token>{~5, 6, ~7},

@@ -1,6 +1,6 @@
-// Every model family against its reference: logits of every position and greedy tokens, on every
-// instruction set of this machine, for one thread and several, resident and at the smallest budget;
-// and the same bits for all of budget, threads and pass length.
+// Every model family compared with its reference: logits of every position and greedy tokens, on
+// every instruction set of this machine, for one thread and several, resident and at the smallest
+// budget. Results are bit-identical for any budget, threads and batch length.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace sluice::test {
 namespace {
 
-constexpr double kLogitsNmse = 1e-4;  // of any position
+constexpr double kLogitsNmse = 1e-4;  // for any position
 
 struct FamilyCase {
   Reference reference;
@@ -27,8 +27,7 @@ std::vector<FamilyCase> family_cases() {
       r.name = group + r.name;
       for (const char* const* name = kernels::available(); *name != nullptr; ++name) {
         out.push_back({r, *name});
-        if (kSanitized)
-          break;  // the best alone: what else a table does, the kernels' tests look at
+        if (kSanitized) break;  // only the best table: the kernels' tests cover the others
       }
     }
   };
@@ -63,8 +62,8 @@ TEST_P(FamilyTest, LogitsOfEveryPositionMatch) {
   }
 }
 
-// A token may differ only where the reference's lead is below our error; from there on the texts
-// are different ones.
+// A token may differ only where the reference's lead is below our error; after that the texts
+// differ.
 TEST_P(FamilyTest, GreedyTokensMatchWhereTheLeadAllows) {
   const Reference& r = GetParam().reference;
   for (const int threads : {1, 3}) {
@@ -76,7 +75,7 @@ TEST_P(FamilyTest, GreedyTokensMatchWhereTheLeadAllows) {
     const auto [mine, theirs] = std::mismatch(ours.begin(), ours.end(), r.greedy.begin());
     if (mine == ours.end()) continue;
     const size_t at = static_cast<size_t>(mine - ours.begin());
-    // Error of a logit: the tolerance's share of a typical logit.
+    // Error of a logit: the tolerance times the RMS of the logits.
     double size = 0;
     for (const float x : r.logits) size += static_cast<double>(x) * x;
     const double rms = std::sqrt(size / static_cast<double>(r.logits.size()));
@@ -110,10 +109,10 @@ TEST_P(FamilyTest, BudgetThreadsAndPassLengthChangeNoBit) {
   same(options, 1, "the smallest budget");
   options.logits_rows = 4;
   options.memory_budget = options.memory_budget * 3 / 2;
-  same(options, 1, "half as much again");
+  same(options, 1, "1.5 times the smallest budget");
 }
 
-// Up and down between tokens and in the middle of a pass, with a session that lives on.
+// The budget changes up and down, between tokens and in mid-pass, while a session is open.
 TEST_P(FamilyTest, BudgetsThatChangeWhileLoadedChangeNoBit) {
   const Reference& r = GetParam().reference;
   session::EngineOptions options = options_for(r, GetParam().kernels, 2);
@@ -150,8 +149,8 @@ TEST_P(FamilyTest, BudgetsThatChangeWhileLoadedChangeNoBit) {
   EXPECT_EQ(opened.session->position(), static_cast<int32_t>(r.prompt.size()));
 }
 
-// Cases are made of what is there: not to be none.
-TEST(Families, FixturesAreThere) {
+// Test cases come from fixtures, so these must exist.
+TEST(Families, FixturesExist) {
   EXPECT_GE(read_manifest(fixture_folder("arch")).size(), 5u);
   EXPECT_GE(read_manifest(own_folder("families")).size(), 20u);
   EXPECT_GE(family_cases().size(), 25u);

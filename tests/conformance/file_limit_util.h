@@ -1,4 +1,4 @@
-// A disk that is full: while it lives, no file of this process becomes longer than so many bytes.
+// Simulates a full disk: while it lives, no file of this process grows beyond a number of bytes.
 // Not on Windows, which has no such limit.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Where a conversion writes in tests: a file of the disk.
+// Output of conversions in tests: a file on disk.
 #pragma once
 
 #include <cstdio>

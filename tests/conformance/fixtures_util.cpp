@@ -1,4 +1,4 @@
-// Reading of fixtures and running of models.
+// Reads fixtures and runs models.
 #include "fixtures_util.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ std::vector<Reference> read_manifest(const std::string& folder,
     out.push_back(std::move(r));
   }
   if (only != nullptr && folder.starts_with(shared_dir())) {
-    EXPECT_EQ(out.size(), only->size()) << folder << " lacks some of them";
+    EXPECT_EQ(out.size(), only->size()) << folder << " lacks some of the models";
   }
   return out;
 }

@@ -1,6 +1,6 @@
-// One answer from prompt to last token, against a plain loop of passes: the text, where stop
-// strings fall, characters that a token cuts, log-probabilities, counts; and that a session is as
-// good as new after every way in which a generation can end.
+// One generation from prompt to last token, compared with a plain loop of forward passes: the text,
+// the position of stop strings, characters split over tokens, log-probabilities, counts. After
+// every way in which a generation can end the session must work as if new.
 #include "generate/generation.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ std::vector<Token> tokens_of(const std::vector<Piece>& pieces) {
   return tokens;
 }
 
-class Generating : public testing::Test {
+class GenerationTest : public testing::Test {
  protected:
   void SetUp() override {
     opened_ = open_model(sample_model(), small_engine());
@@ -62,7 +62,7 @@ class Generating : public testing::Test {
     ADD_FAILURE() << "no token for these bytes";
     return 0;
   }
-  // Makes the tokens come one after another, whatever the model thinks.
+  // Forces these tokens one after another, whatever the model predicts.
   static void force(Options& options, const std::vector<Token>& tokens) {
     float bias = 1000.0f * static_cast<float>(tokens.size());
     for (const Token t : tokens) {
@@ -77,7 +77,7 @@ class Generating : public testing::Test {
   std::vector<Token> prompt_;
 };
 
-TEST_F(Generating, SaysWhatAPlainLoopSays) {
+TEST_F(GenerationTest, EqualsAPlainLoop) {
   const std::vector<Token> expected = greedy(opened_, prompt_, 40);
   tokenizer::StreamDecoder decoder(tokenizer());
   std::string text;
@@ -95,7 +95,7 @@ TEST_F(Generating, SaysWhatAPlainLoopSays) {
   }
 }
 
-TEST_F(Generating, StopsAtEveryPlaceOfTheText) {
+TEST_F(GenerationTest, StopsAtEveryPositionOfTheText) {
   const Answer whole = answer(opened_, prompt_, greedy_options(24));
   const std::vector<Token> tokens = tokens_of(whole.pieces);
   for (size_t at = 0; at < whole.text.size(); ++at) {
@@ -114,7 +114,7 @@ TEST_F(Generating, StopsAtEveryPlaceOfTheText) {
   }
 }
 
-TEST_F(Generating, TextThatOnlyBeginsAStopStringIsDeliveredAtTheEnd) {
+TEST_F(GenerationTest, APartialStopStringIsDeliveredAtTheEnd) {
   const Answer whole = answer(opened_, prompt_, greedy_options(12));
   Options options = greedy_options(12);
   options.stop = {whole.text.substr(whole.text.size() / 2) + "and never this"};
@@ -124,9 +124,9 @@ TEST_F(Generating, TextThatOnlyBeginsAStopStringIsDeliveredAtTheEnd) {
   EXPECT_EQ(tokens_of(found.pieces), tokens_of(whole.pieces));
 }
 
-// The euro sign is three bytes, here three tokens. Cut after any of them there is one piece for
-// each token, and what stands for the unfinished character belongs to the last one.
-TEST_F(Generating, ACharacterCutByTheEndBelongsToTheLastToken) {
+// The euro sign has three bytes, here three tokens. If it is cut after any of them, there is one
+// event per token, and the replacement of the unfinished character belongs to the last one.
+TEST_F(GenerationTest, ACharacterCutByTheTokenLimitBelongsToTheLastToken) {
   const std::string euro = "\xE2\x82\xAC";
   std::vector<Token> bytes;
   for (const char byte : euro) bytes.push_back(token_of(std::string(1, byte)));
@@ -142,7 +142,7 @@ TEST_F(Generating, ACharacterCutByTheEndBelongsToTheLastToken) {
   }
 }
 
-TEST_F(Generating, ACharacterCutByAnEndTokenBelongsToTheLastToken) {
+TEST_F(GenerationTest, ACharacterCutByAnEndTokenBelongsToTheLastToken) {
   Options options = greedy_options(10);
   const Token cut = token_of("\xE2");
   const std::vector<Token> end = tokenizer().encode("<|endoftext|>", {false, true});
@@ -159,7 +159,7 @@ TEST_F(Generating, ACharacterCutByAnEndTokenBelongsToTheLastToken) {
   EXPECT_EQ(tokens_of(answer(opened_, prompt_, options).pieces), (std::vector<Token>{cut, end[0]}));
 }
 
-TEST_F(Generating, LogprobsAreTheModelsOwn) {
+TEST_F(GenerationTest, LogprobsAreTheModelsOwn) {
   Options options = greedy_options(6);
   options.logprobs = 3;
   options.sampling.repeat_penalty = 3;
@@ -190,7 +190,7 @@ TEST_F(Generating, LogprobsAreTheModelsOwn) {
   }
 }
 
-TEST_F(Generating, AFullContextEndsItWithAllOfTheText) {
+TEST_F(GenerationTest, AFullContextEndsItWithTheWholeText) {
   opened_ = open_model(sample_model(), small_engine(24));
   ASSERT_NE(opened_.session, nullptr);
   ASSERT_LT(prompt_.size(), 20u);
@@ -203,7 +203,7 @@ TEST_F(Generating, AFullContextEndsItWithAllOfTheText) {
   EXPECT_EQ(found.counts.generated, static_cast<int32_t>(found.pieces.size()));
 }
 
-TEST_F(Generating, NoTokensIsThePromptAlone) {
+TEST_F(GenerationTest, NoTokensIsPrefillOnly) {
   const Answer before = answer(opened_, prompt_, greedy_options(8));
   const Answer none = answer(opened_, prompt_, greedy_options(0));
   EXPECT_EQ(none.finish, Finish::kLength);
@@ -214,7 +214,7 @@ TEST_F(Generating, NoTokensIsThePromptAlone) {
   EXPECT_EQ(answer(opened_, prompt_, greedy_options(8)).text, before.text);
 }
 
-TEST_F(Generating, APromptThatWasCutCountsWhatItComputed) {
+TEST_F(GenerationTest, ACancelledPrefillCountsWhatItComputed) {
   const int32_t n = static_cast<int32_t>(prompt_.size());
   EXPECT_EQ(greedy(opened_, prompt_, 1).size(), 1u);  // from here on no step waits for weights
   int32_t most = 0;
@@ -232,7 +232,7 @@ TEST_F(Generating, APromptThatWasCutCountsWhatItComputed) {
   EXPECT_EQ(most, n);
 }
 
-TEST_F(Generating, ASecondOneReusesThePrefix) {
+TEST_F(GenerationTest, ASecondOneReusesThePrefix) {
   const Answer first = answer(opened_, prompt_, greedy_options(10));
   EXPECT_EQ(first.counts.cached, 0);
   EXPECT_EQ(first.counts.computed, static_cast<int32_t>(prompt_.size()));
@@ -240,7 +240,7 @@ TEST_F(Generating, ASecondOneReusesThePrefix) {
   for (const Token t : tokens_of(first.pieces)) longer.push_back(t);
   longer.push_back(prompt_.back());
   const Answer second = answer(opened_, longer, greedy_options(10));
-  EXPECT_EQ(second.counts.cached, static_cast<int32_t>(longer.size()) - 2);  // the last was no pass
+  EXPECT_EQ(second.counts.cached, static_cast<int32_t>(longer.size()) - 2);  // not the last token
   EXPECT_EQ(second.counts.computed, 2);
   Options anew = greedy_options(10);
   anew.reuse_prefix = false;
@@ -250,7 +250,7 @@ TEST_F(Generating, ASecondOneReusesThePrefix) {
   EXPECT_EQ(again.text, second.text);
 }
 
-TEST_F(Generating, RefusesInOneSentenceAndLeavesTheSession) {
+TEST_F(GenerationTest, ReportsErrorsInOneSentenceAndLeavesTheSession) {
   const Answer before = answer(opened_, prompt_, greedy_options(8));
   const int32_t position = opened_.session->position();
   const auto expect = [&](const char* name, Code code, auto&& change) {
@@ -275,7 +275,7 @@ TEST_F(Generating, RefusesInOneSentenceAndLeavesTheSession) {
   EXPECT_EQ(answer(opened_, prompt_, greedy_options(8)).text, before.text);
 }
 
-TEST_F(Generating, EverythingBannedIsAnErrorAfterWhichItGoesOn) {
+TEST_F(GenerationTest, BanningEverythingIsAnErrorAndGenerationContinues) {
   opened_ = open_model(kRecurrent, small_engine());
   ASSERT_NE(opened_.session, nullptr);
   const std::vector<Token> prompt = {5, 6, 7};
@@ -296,8 +296,8 @@ TEST_F(Generating, EverythingBannedIsAnErrorAfterWhichItGoesOn) {
   EXPECT_EQ(tokens_of(one.pieces), std::vector<Token>(4, 287));
 }
 
-// Cancels after every number of steps (every seventh under a sanitizer); the session's next answer
-// must be a fresh session's.
+// Cancels after every number of steps (every seventh under a sanitizer); the next output must equal
+// that of a fresh session.
 void cancel_everywhere(const std::string& path, const session::EngineOptions& engine,
                        int32_t max_ops) {
   const std::vector<Token> first = {11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21};

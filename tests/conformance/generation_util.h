@@ -1,4 +1,4 @@
-// One answer as a test looks at it: what came of a generation that was driven to its end, or cut.
+// Everything that a test checks of one generation, run to its end or cancelled.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ struct Answer {
   generate::Finish finish = generate::Finish::kNone;
   std::string text, stop_string;
   std::vector<generate::Piece> pieces;
-  std::vector<session::Token> held;  // by the session afterwards
+  std::vector<session::Token> held;  // tokens of the session afterwards
   generate::Counts counts;
   [[nodiscard]] std::vector<session::Token> tokens() const {
     std::vector<session::Token> out;
@@ -24,7 +24,7 @@ struct Answer {
   }
 };
 
-// Steps by at most `max_ops`, and cancels after `cancel_after` steps (-1: never).
+// Steps by at most `max_ops` operations, and cancels after `cancel_after` steps (-1: never).
 inline Answer answer(Opened& opened, std::span<const session::Token> prompt,
                      const generate::Options& options, int32_t max_ops = 0, int cancel_after = -1) {
   Answer out;

@@ -1,5 +1,5 @@
-// Layers that another device has and loses: the plan is then what it was before, experts and all,
-// and so is what is computed.
+// Layers are offloaded to another device and taken back: the plan, including experts, and the
+// logits are what they were before.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -15,7 +15,7 @@ std::vector<residency::MatrixKind> kinds_of(const session::Engine& engine) {
   return kinds;
 }
 
-TEST(LeftLayers, AreTakenBackAsTheyWere) {
+TEST(GpuOffload, AreRestoredWhenTakenBack) {
   const std::vector<std::string> names = {"lfm2", "qwen3moe"};
   const std::vector<Reference> found = read_manifest(fixture_folder("families"), &names);
   ASSERT_EQ(found.size(), names.size());

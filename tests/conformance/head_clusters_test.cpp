@@ -1,6 +1,6 @@
-// A head of which a part is multiplied: the products that are computed are the whole head's to the
-// bit, the rest is below the largest, "exact" has the whole head's largest logit everywhere, and
-// nothing depends on the budget, on threads or on what is computed beside a row.
+// Clustered output head: only a part of the head is multiplied. Computed logits are bit-identical
+// to the full head's, the others are below the maximum, and "exact" always has the full head's
+// maximum. Nothing depends on the budget, threads or other rows in the batch.
 #include "model/head_clusters.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class HeadClusters : public testing::TestWithParam<const char*> {
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
   }
-  // A copy of the sample model, or of what was made before, in this test's file.
+  // Copies the sample model, or an earlier copy, to this test's file.
   void make(bool clusters, const char* type = "", const std::string& from = {}, bool qsf = false) {
     path_ = testing::TempDir() + "clusters-" + std::to_string(++made_) + GetParam() +
             (qsf ? ".qsf" : ".gguf");
@@ -83,7 +83,7 @@ int64_t largest(const std::vector<float>& logits, size_t row, size_t width) {
   return std::max_element(at, at + width) - at;
 }
 
-TEST_P(HeadClusters, AreTheWholeHeadWhereTheyAreNotAskedFor) {
+TEST_P(HeadClusters, EqualTheFullHeadIfNotRequested) {
   make(false);
   const std::vector<float> wanted = logits(options(Wanted::kByRatio));
   make(true);
@@ -95,7 +95,7 @@ TEST_P(HeadClusters, AreTheWholeHeadWhereTheyAreNotAskedFor) {
   ASSERT_FALSE(wanted.empty());
 }
 
-TEST_P(HeadClusters, MultiplyWhatTheyChooseAndStayBelowIt) {
+TEST_P(HeadClusters, ComputeTheChosenClustersAndStayBelowTheirMaximum) {
   make(true);
   const std::vector<float> whole = logits(options(Wanted::kWhole));
   ASSERT_FALSE(whole.empty());
@@ -118,7 +118,7 @@ TEST_P(HeadClusters, MultiplyWhatTheyChooseAndStayBelowIt) {
   }
 }
 
-TEST_P(HeadClusters, KnowTheLargestWhereTheySaySo) {
+TEST_P(HeadClusters, KnowTheMaximumWithExact) {
   make(true);
   const std::vector<float> whole = logits(options(Wanted::kWhole));
   ASSERT_FALSE(whole.empty());
@@ -140,7 +140,7 @@ TEST_P(HeadClusters, KnowTheLargestWhereTheySaySo) {
   EXPECT_EQ(counts.known, kTokens.size());
 }
 
-TEST_P(HeadClusters, DependOnTheRowAlone) {
+TEST_P(HeadClusters, DependOnTheRowOnly) {
   make(true);
   for (const Wanted kind : {Wanted::kSome, Wanted::kExact}) {
     session::EngineOptions o = options(kind);
@@ -161,8 +161,8 @@ TEST_P(HeadClusters, DependOnTheRowAlone) {
   }
 }
 
-// A QSF file has the vectors by cluster too: the same logits, by fewer bytes where they stream.
-TEST_P(HeadClusters, LieTogetherInQsf) {
+// QSF also stores output vectors by cluster: the same logits from fewer bytes if they stream.
+TEST_P(HeadClusters, AreContiguousInQsf) {
   make(true);
   const std::string plain = path_;
   std::vector<std::vector<float>> wanted;
@@ -195,7 +195,7 @@ TEST_P(HeadClusters, LieTogetherInQsf) {
   std::filesystem::remove(plain);
 }
 
-TEST_P(HeadClusters, OfQsfReadTheChosenAlone) {
+TEST_P(HeadClusters, InQsfReadOnlyTheChosenClusters) {
   make(true);
   const std::string plain = path_;
   make(true, "", {}, /*qsf=*/true);
@@ -220,14 +220,14 @@ TEST_P(HeadClusters, OfQsfReadTheChosenAlone) {
       const model::Program& p = opened.model->engine().program();
       const model::Mat& head = p.mats[static_cast<size_t>(p.head)];
       EXPECT_EQ(head.name, gguf::kHeadByCluster);
-      // Whole units at most: of each cluster two.
+      // At most two whole units per cluster.
       EXPECT_LT(read[1] + static_cast<uint64_t>(head.rows * head.row_bytes) * 3 / 4, read[0]);
     }
   }
   std::filesystem::remove(plain);
 }
 
-TEST_P(HeadClusters, OfQsfBecomePlainAgain) {
+TEST_P(HeadClusters, ConvertFromQsfToPlainGguf) {
   make(false);
   const std::vector<float> wanted = logits(options(Wanted::kWhole));
   make(true, "", {}, /*qsf=*/true);
@@ -240,7 +240,7 @@ TEST_P(HeadClusters, OfQsfBecomePlainAgain) {
   std::filesystem::remove(first);
 }
 
-TEST_P(HeadClusters, OfAnotherShapeAreRefused) {
+TEST_P(HeadClusters, OfWrongShapeAreErrors) {
   make(true, "", {}, /*qsf=*/true);
   for (int change = 0; change < 3; ++change) {
     Result<native::ModelHeader> model = native::read_header(path_, {});
@@ -258,8 +258,8 @@ TEST_P(HeadClusters, OfAnotherShapeAreRefused) {
   }
 }
 
-// Another type of weights has other vectors: what was said of the former ones goes.
-TEST_P(HeadClusters, AreOfTheVectorsInTheFile) {
+// Another quantization type has other vectors, so old clusters are dropped.
+TEST_P(HeadClusters, BelongToTheVectorsInTheFile) {
   make(true);
   const std::string first = path_;
   make(false, "", first);
@@ -276,7 +276,7 @@ TEST_P(HeadClusters, AreOfTheVectorsInTheFile) {
   std::filesystem::remove(first);
 }
 
-TEST_P(HeadClusters, OfWrongNumbersAreRefused) {
+TEST_P(HeadClusters, WithWrongValuesAreErrors) {
   make(true);
   const auto refused = [this](std::initializer_list<std::string_view> keys,
                               const MetadataChange& change) {
@@ -297,9 +297,9 @@ TEST_P(HeadClusters, OfWrongNumbersAreRefused) {
     }));
   }
   EXPECT_TRUE(refused({gguf::kHeadCentres}, [](std::string* bytes, gguf::Value*) {
-    (*bytes)[0] = (*bytes)[1] = '\xff';  // a scale that is no number
+    (*bytes)[0] = (*bytes)[1] = '\xff';  // a scale of NaN
   }));
-  // A cluster less than tokens are in.
+  // One cluster fewer than tokens refer to.
   EXPECT_TRUE(
       refused({gguf::kHeadCentres, gguf::kHeadRadii}, [](std::string* bytes, gguf::Value* value) {
         bytes->resize(bytes->size() / 256 * 255);

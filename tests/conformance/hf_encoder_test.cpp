@@ -1,5 +1,5 @@
-// Encoders as checkpoints: the tensors of a fixture as transformers and sentence-transformers store
-// them give the embeddings, pooled as 1_Pooling/config.json says, that the GGUF file gives.
+// Encoder checkpoints: a fixture's tensors, stored as transformers and sentence-transformers do,
+// give the same embeddings as the GGUF file, pooled as 1_Pooling/config.json requires.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -21,9 +21,9 @@ struct EncoderCase {
   const char* fixture;
   std::map<std::string, std::string> names;
   json config;
-  const char* pooling = "";  // the key that is true
+  const char* pooling = "";  // the pooling key that is true
   std::string layers = "encoder.layer.", prefix = "";
-  uint64_t padding = 0;  // rows before the positions'
+  uint64_t padding = 0;  // rows before the positions
   bool gemma = false;    // norms are stored as w - 1, and Dense modules follow
 };
 
@@ -202,7 +202,7 @@ class HfEncoder : public testing::TestWithParam<EncoderCase> {
   void TearDown() override {
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
-  // The transformer, its pooling, and modules whose folders end in what they are.
+  // modules.json: the transformer, its pooling, and modules whose folder names end in their kind.
   static std::string modules(std::vector<std::string> more) {
     const std::string kind = "sentence_transformers.models.";
     json out = {{{"idx", 0}, {"path", ""}, {"type", kind + "Transformer"}}};
@@ -259,7 +259,7 @@ class HfEncoder : public testing::TestWithParam<EncoderCase> {
           std::memcpy(&data[i], &value, sizeof value);
         }
       }
-      if (part == "attn_qkv" && !c.names.contains(part)) {  // joined in the fixture alone
+      if (part == "attn_qkv" && !c.names.contains(part)) {  // fused only in the fixture
         shape[0] /= 3;
         const size_t n = data.size() / 3;
         size_t begin = 0;
@@ -279,7 +279,7 @@ class HfEncoder : public testing::TestWithParam<EncoderCase> {
         shape.insert(shape.begin(), 1);
       }
       const bool head = part == "cls.output" || (part == "cls" && c.padding > 0);
-      // As the older ones of BERT's checkpoints have norms' weights.
+      // Older BERT checkpoints name the weights of norms gamma and beta.
       const bool old = c.prefix == "bert." && part.ends_with("_norm");
       out.tensor((head ? "" : c.prefix) + at + c.names.at(part) +
                      (!old                  ? ending
@@ -314,22 +314,22 @@ class HfEncoder : public testing::TestWithParam<EncoderCase> {
   std::map<std::string, SafetensorsBuilder> dense_;
 };
 
-TEST_P(HfEncoder, GivesWhatTheGgufFileDoes) {
+TEST_P(HfEncoder, EqualsTheGgufFile) {
   const std::vector<float> expected = results(gguf_, 0);
   ASSERT_FALSE(expected.empty());
   EXPECT_EQ(results(folder_.string(), 0), expected);
   EXPECT_EQ(results(folder_.string(), smallest_budget(folder_.string(), options())), expected);
 }
 
-// Without it llama.cpp refuses a file that is made of such a checkpoint.
-TEST_P(HfEncoder, CountsTheTypesOfTokens) {
+// Without this llama.cpp rejects a file converted from such a checkpoint.
+TEST_P(HfEncoder, WritesTheNumberOfTokenTypes) {
   const auto header = native::read_header(folder_.string(), {});
   ASSERT_TRUE(header.ok()) << header.status().message();
   const bool typed = GetParam().names.contains("token_types");
   EXPECT_EQ(header->header.get_u64("tokenizer.ggml.token_type_count").has_value(), typed);
 }
 
-TEST_P(HfEncoder, NamesWhatItDoesNotKnow) {
+TEST_P(HfEncoder, ErrorsNameWhatIsUnsupported) {
   refused("modules.json", modules({"2_CNN"}), "CNN");
   write("modules.json", modules({}));
   refused("1_Pooling/config.json", json{{"pooling_mode_max_tokens", true}}.dump(), "max_tokens");
@@ -371,7 +371,7 @@ TEST_P(HfDense, AddsABias) {
   refused("3_Dense/config.json", dense(128, 64).dump(), "linear.bias");
 }
 
-TEST_P(HfDense, NamesWhatItDoesNotKnow) {
+TEST_P(HfDense, ErrorsNameWhatIsUnsupported) {
   refused("modules.json", modules({"2_Dense", "3_Normalize", "4_Dense"}), "Dense");
   refused("modules.json", modules({"2_Dense", "3_Dense", "4_Dense"}), "4_Dense");
   refused("modules.json", modules({"../2_Dense"}), "../2_Dense");

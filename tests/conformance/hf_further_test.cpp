@@ -1,7 +1,7 @@
-// Checkpoints of the families that tables of names describe (src/hf/further.h): a fixture's tensors
-// as transformers stores them (heads in their order, logarithms, matrices joined, blocks and scales
-// apart), and its numbers under config.json's keys, compute what the GGUF file does, at the
-// smallest budget too.
+// Checkpoints of the families described by name tables (src/hf/further.h). A fixture's tensors are
+// stored as transformers stores them (heads in its order, logarithms, fused matrices, blocks and
+// scales separate) and its metadata under config.json's keys. They must compute what the GGUF file
+// does, at the smallest budget too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,14 +41,14 @@ std::string bytes_of(const std::vector<float>& x) {
   return {reinterpret_cast<const char*>(x.data()), x.size() * 4};
 }
 
-// One case: what its names become, what config.json says, and what else changes.
+// One case: the mapping of names, config.json, and other changes.
 struct FurtherCase {
   const char* fixture;
-  std::map<std::string, std::string> names;  // GGUF's part of a layer's (or whole) to theirs
+  std::map<std::string, std::string> names;  // GGUF name (part of a layer, or whole) to theirs
   json config;
   std::string prefix = "model.", layers = "layers.";
   bool norm_offset = false;
-  double max_nmse = 0;  // 0: the same bits
+  double max_nmse = 0;  // 0: bit-identical
 };
 
 std::map<std::string, std::string> usual_names() {
@@ -99,7 +99,7 @@ FurtherCase qwen35(bool mixture) {
   if (mixture) {
     c.update(json{{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 32}});
   }
-  // As a model of text within one of images has it.
+  // As the text model inside a vision model.
   const json whole = {{"model_type", mixture ? "qwen3_5_moe" : "qwen3_5"}, {"text_config", c}};
   return {mixture ? "qwen35moe" : "qwen35",
           with(usual_names(), {{"post_attention_norm", "post_attention_layernorm"},
@@ -179,7 +179,7 @@ FurtherCase gemma3n() {
                 {"final_logit_softcapping", 30},
                 {"hidden_size_per_layer_input", 256}});
   c["layer_types"][21] = "full_attention";
-  json sparsity = json::array();  // as the fixture's: ten layers of 95 %
+  json sparsity = json::array();  // as in the fixture: ten layers of 95 %
   for (int i = 0; i < 22; ++i) sparsity.push_back(i < 10 ? 0.95 : 0.0);
   c["activation_sparsity_pattern"] = sparsity;
   return {"gemma3n",
@@ -291,13 +291,13 @@ FurtherCase gpt_oss() {
           c};
 }
 
-// --- the other direction
+// --- from GGUF to a checkpoint
 
 class Checkpoint {
  public:
   explicit Checkpoint(const FurtherCase& c) : c_(c) {}
 
-  // Joined experts, as the checkpoints of some families have them.
+  // Fused experts, as in the checkpoints of some families.
   void join(Tensors* all, const std::string& layer, const char* kind) {
     const auto gate = all->find(layer + "ffn_gate" + kind + ".weight");
     const auto up = all->find(layer + "ffn_up" + kind + ".weight");
@@ -347,7 +347,7 @@ class Checkpoint {
     return at + c_.names.at(*part);
   }
 
-  // GGUF's heads of values to the checkpoint's order, `unit` bytes each.
+  // Reorders GGUF's value heads to the checkpoint's order, `unit` bytes each.
   static std::string grouped(const std::string& data, size_t skip, size_t unit) {
     constexpr size_t kKeys = 2, kShared = 2;
     std::string out = data;
@@ -424,7 +424,7 @@ class Checkpoint {
     return c_.prefix + c_.layers + name.substr(4, name.find('.', 4) - 3) + "mlp.experts.";
   }
 
-  // Even values are the gate's.
+  // Even values are the gate's biases.
   void add_biases(const std::string& name, const Weights& w) {
     std::string& other = kept_[experts_of(name)];
     if (other.empty()) {
@@ -439,7 +439,7 @@ class Checkpoint {
     other.clear();
   }
 
-  // 17 bytes of GGUF's block to a scale and 16 bytes of neighbours.
+  // Splits GGUF's blocks of 17 bytes into a scale and 16 bytes of adjacent nibbles.
   static void take_apart(const std::string& data, size_t at, std::string* scales,
                          std::string* blocks) {
     scales->push_back(data[at]);
@@ -511,7 +511,7 @@ class HfFurther : public testing::TestWithParam<FurtherCase> {
     }
     return out;
   }
-  // Experts in MXFP4, in a GGUF file of their own.
+  // Quantizes the experts to MXFP4, in a GGUF file of their own.
   void quantize_experts(Tensors* all) {
     auto header = native::read_header(gguf_, {});
     ASSERT_TRUE(header.ok());
@@ -546,7 +546,7 @@ class HfFurther : public testing::TestWithParam<FurtherCase> {
     o.memory_budget = budget;
     Opened opened = open_model(path, o);
     if (opened.session == nullptr) return {};
-    // The smallest budget has batches of one token.
+    // At the smallest budget batches have one token.
     return all_logits(opened, {1, 5, 9, 40, 70, 101, 200, 3}, budget == 0 ? 4 : 1);
   }
   void refused(const json& change, const char* word) {
@@ -562,7 +562,7 @@ class HfFurther : public testing::TestWithParam<FurtherCase> {
   std::filesystem::path folder_;
 };
 
-TEST_P(HfFurther, ComputesWhatTheGgufFileDoes) {
+TEST_P(HfFurther, EqualsTheGgufFile) {
   const std::vector<float> expected = logits(gguf_, 0);
   ASSERT_EQ(expected.size(), size_t{8 * 280});
   const std::vector<float> ours = logits(folder_.string(), 0);
@@ -575,7 +575,7 @@ TEST_P(HfFurther, ComputesWhatTheGgufFileDoes) {
   EXPECT_EQ(logits(folder_.string(), smallest_budget(folder_.string(), options())), ours);
 }
 
-TEST_P(HfFurther, NamesWhatItDoesNotKnow) {
+TEST_P(HfFurther, ErrorsNameWhatIsUnsupported) {
   refused({{"num_hidden_layers", 1 << 20}}, "num_hidden_layers");
   refused({{"vocab_size", 0}}, "vocab_size");
   const bool gemma = std::string(GetParam().fixture).starts_with("gemma");

@@ -1,6 +1,5 @@
-// LFM2 and LFM2-MoE as checkpoints: a GGUF file's tensors under the names, and its numbers under
-// the keys, that transformers gives them. The logits are the same to the bit, every expert a tensor
-// of its own.
+// LFM2 and LFM2-MoE checkpoints: a GGUF file's tensors and metadata under the names and keys that
+// transformers uses, every expert a tensor of its own. Logits are bit-identical.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -45,7 +44,7 @@ std::string hf_name(std::string name) {
   return name;
 }
 
-// A tensor of experts as one tensor for each.
+// Writes a tensor of experts as one tensor per expert.
 void add_experts(const gguf::Tensor& t, const std::string& name, const std::string& data,
                  const char* dtype, SafetensorsBuilder* out) {
   const std::string layer = name.substr(0, name.rfind("ffn_"));
@@ -121,7 +120,7 @@ class HfLfm2 : public testing::TestWithParam<const char*> {
     } else {
       c.update(json{{"hidden_size", 32},
                     {"num_hidden_layers", 3},
-                    {"block_ff_dim", 190},  // two thirds, to the next multiple
+                    {"block_ff_dim", 190},  // two thirds, rounded up to a multiple
                     {"block_multiple_of", 64},
                     {"num_key_value_heads", 1},
                     {"full_attn_idxs", json::array({1})}});
@@ -143,7 +142,7 @@ class HfLfm2 : public testing::TestWithParam<const char*> {
   std::filesystem::path folder_;
 };
 
-TEST_P(HfLfm2, ComputesWhatTheGgufFileDoes) {
+TEST_P(HfLfm2, EqualsTheGgufFile) {
   write("config.json", config().dump());
   const std::vector<float> expected = logits(gguf_, 0);
   ASSERT_EQ(expected.size(), size_t{8 * 280});
@@ -154,7 +153,7 @@ TEST_P(HfLfm2, ComputesWhatTheGgufFileDoes) {
   EXPECT_EQ(logits(folder_.string(), smallest_budget(folder_.string(), options)), expected);
 }
 
-TEST_P(HfLfm2, NamesWhatItDoesNotKnow) {
+TEST_P(HfLfm2, ErrorsNameWhatIsUnsupported) {
   const auto refused = [&](const json& change, const char* word) {
     json c = config();
     c.update(change);

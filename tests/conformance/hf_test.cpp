@@ -1,6 +1,6 @@
-// Hugging Face directories end to end: the logits equal those that reference.py computed in double
-// precision from the same rounded weights (tests/reference/make_hf.py), with everything resident,
-// and are the same bits when the weights stream through the smallest budget.
+// Hugging Face directories end to end. With everything resident, logits equal those that
+// reference.py computed in double precision from the same rounded weights
+// (tests/reference/make_hf.py). Streamed through the smallest budget they are bit-identical.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ std::vector<float> read_floats(const std::filesystem::path& path) {
   return out;
 }
 
-// The logits of each position; the status tells why there are none.
+// The logits of each position; on failure the status has the reason.
 Status compute(const std::string& path, uint64_t budget, std::vector<float>* out) {
   LoadOptions options;
   options.engine.memory_budget = budget;
@@ -69,7 +69,7 @@ TEST_P(HfConformance, EqualsTheReferenceAtEveryBudget) {
       squares += std::pow(static_cast<double>(resident[i]) - expected[i], 2);
       power += std::pow(static_cast<double>(expected[i]), 2);
     }
-    EXPECT_LT(squares / power, 1e-4) << "position " << row;  // the cache is f16
+    EXPECT_LT(squares / power, 1e-4) << "position " << row;  // the KV cache is f16
   }
 
   std::vector<float> streamed;

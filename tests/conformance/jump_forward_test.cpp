@@ -1,6 +1,6 @@
-// Forced text and guesses together: what a grammar leaves no choice about goes into a pass unasked,
-// what a draft guesses is checked by one, and neither changes the answer that the other gives, nor
-// counts what the other has said; resident and streamed, cut at any step, by every kind of draft.
+// Jump-forward and speculative decoding together. Text that a grammar forces is added to a pass
+// without sampling; draft tokens are verified by a pass. Neither changes the other's output or
+// counts its tokens: resident and streamed, cancelled at any step, with every kind of draft.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -59,7 +59,7 @@ session::EngineOptions room(int32_t draft_max) {
   return options;
 }
 
-// Knows the text, and says it with so many of a hundred tokens wrong.
+// Drafts the known text, with `wrong` percent of the tokens wrong.
 class FixedDrafts final : public generate::DraftSource {
  public:
   FixedDrafts(Tokens text, uint32_t wrong)
@@ -88,13 +88,13 @@ void expect_same(const Answer& found, const Answer& plain) {
   EXPECT_EQ(a.forced, b.forced);
   EXPECT_LE(a.passes, b.passes);
   EXPECT_LE(a.accepted, a.drafted);
-  // A pass begins with a token that was not guessed; what was guessed may be what was forced.
+  // A pass begins with a token that was not drafted; a drafted token may also be a forced one.
   EXPECT_LE(a.passes + a.accepted, a.generated);
   EXPECT_LE(a.generated, 1 + a.passes + a.accepted + a.forced);
 }
 
-// Each token is chosen, behind the prompt's pass or one of its own, or it is forced; an end that is
-// chosen is no token of the answer.
+// Each token is sampled, after prefill or a pass of its own, or forced. An end token that is
+// sampled is not part of the output.
 void expect_plain(const Answer& plain) {
   ASSERT_TRUE(plain.status.ok()) << plain.status.message();
   const Counts& c = plain.counts;
@@ -105,7 +105,7 @@ void expect_plain(const Answer& plain) {
       << c.generated << " of " << said;
 }
 
-class Forced : public testing::Test {
+class JumpForward : public testing::Test {
  protected:
   void SetUp() override {
     plain_ = open_model(sample_model(), room(0));
@@ -122,7 +122,7 @@ class Forced : public testing::Test {
   Tokens prompt_;
 };
 
-TEST_F(Forced, DraftsGiveTheSameTokens) {
+TEST_F(JumpForward, DraftsGiveTheSameTokens) {
   session::EngineOptions streamed = room(5);
   streamed.memory_budget = smallest_budget(sample_model(), streamed);
   int32_t forced = 0, accepted = 0, saved = 0;
@@ -154,8 +154,8 @@ TEST_F(Forced, DraftsGiveTheSameTokens) {
   EXPECT_GT(saved, 0);
 }
 
-// The same weights in another type guess well, and how many guesses are worth it is measured.
-TEST_F(Forced, AModelsDraftsGiveTheSameTokens) {
+// The same weights in another type draft well; how many draft tokens are best is measured.
+TEST_F(JumpForward, AModelsDraftsGiveTheSameTokens) {
   std::string coarser = sample_model();
   coarser.replace(coarser.rfind("Q8_0"), 4, "Q4_0");
   native::LoadOptions load;
@@ -191,9 +191,9 @@ TEST_F(Forced, AModelsDraftsGiveTheSameTokens) {
   }
 }
 
-// After an answer that was cut between forced text and guesses the session says what a fresh one
-// says, of the same grammar or another one.
-TEST_F(Forced, CutAtRandomSteps) {
+// After a generation cancelled between forced text and draft tokens, the session generates what a
+// fresh one does, with the same grammar or another.
+TEST_F(JumpForward, CancelledAtRandomSteps) {
   Opened opened = open_model(sample_model(), room(7));
   ASSERT_NE(opened.session, nullptr);
   std::vector<Answer> expected;

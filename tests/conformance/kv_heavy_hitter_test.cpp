@@ -1,8 +1,8 @@
-// A cache that keeps what has been attended to most: nothing differs from a full one while nothing
-// has left the ring, and next to nothing while all that has left it is kept, on models whose
-// attention knows no positions; no bit depends on budget, threads and the lengths of passes, nor on
-// going back, saving and coming back; what it cannot do is refused by name; and where a text's
-// beginning matters, it evicts less than a window of the same bytes.
+// KV cache eviction with heavy hitters: the cache keeps what was attended to most. Results equal a
+// full cache until something leaves the ring, and nearly so while everything that left is kept, on
+// models without positions. No bit depends on budget, threads, batch length, rewinding, saving or
+// restoring. Unsupported models are errors that name the reason. Where a text's beginning matters,
+// perplexity is better than with a window of the same bytes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ using Tokens = std::vector<int32_t>;
 
 constexpr int32_t kSize = 256, kRing = 192, kBlock = 32;
 
-// Types of the ring, and what leaves it at a time.
+// Type of the ring, and how many positions leave it at a time.
 struct Kept {
   const char* type;
   int32_t block;
@@ -68,14 +68,14 @@ std::string model(const char* folder, const char* name) {
   return fixture_path(folder, std::string(name) + ".gguf");
 }
 
-// A latent cache has one vector for key and value, so both have the same type.
+// A latent cache has one vector for key and value, so both must have the same type.
 bool of_two_types(const Kept& kept) {
   return std::strchr(kept.type, ',') != nullptr;
 }
 
-// Nearly: it is rounded to f16, and queries of the whole text to int8 where its keys have four
-// bits.
-TEST(KvHeavyTest, WhatHasLeftTheRingIsSeenAsItIs) {
+// Nearly equal: entries are rounded to f16, and with 4-bit keys the queries of the whole text to
+// int8.
+TEST(KvHeavyTest, EvictedPositionsThatAreKeptAreReadUnchanged) {
   size_t tried = 0;
   for (const char* name : {"jamba", "kimi-linear"}) {
     const std::string path = model("families", name);
@@ -111,8 +111,8 @@ TEST(KvHeavyTest, WhatHasLeftTheRingIsSeenAsItIs) {
   if (tried == 0) GTEST_SKIP() << "../shared/fixtures/families is absent";
 }
 
-// After so many equal tokens that whatever is kept is one of them, what is seen of a text is the
-// same wherever it stands: on one layer, where keys do not depend on what was before them.
+// After so many equal tokens that every kept entry is one of them, a text sees the same at any
+// position. On one layer, where keys do not depend on earlier tokens.
 TEST(KvHeavyTest, PositionsCountFromTheRing) {
   size_t tried = 0;
   for (const char* name : {"llama-gqa", "llama-rope-yarn", "phi3-longrope-partial", "qwen3"}) {
@@ -135,10 +135,10 @@ TEST(KvHeavyTest, PositionsCountFromTheRing) {
       return nmse(here.data(), there.data(), here.size());
     };
     const double stays = moved(ours), moves = moved(theirs);
-    std::printf("%-22s NMSE %.2g, of the whole text %.2g\n", name, stays, moves);
+    std::printf("%-22s NMSE %.2g, compared with the whole text %.2g\n", name, stays, moves);
     EXPECT_LT(stays, 1e-5) << name;
     EXPECT_LT(10 * stays, moves) << name;
-    // Keys that are turned otherwise are rounded otherwise, by as much as the type itself is wrong.
+    // Keys rotated to another position are rounded differently, by as much as the type's own error.
     for (const char* type : {"q8_0", "q4_0"}) {
       Opened rounded = open_model(one, heavy_options(kv::kDefaultSinks, type));
       const std::vector<float> exact = after(ours, 700), near = after(rounded, 700);
@@ -148,7 +148,7 @@ TEST(KvHeavyTest, PositionsCountFromTheRing) {
     }
     std::remove(one.c_str());
   }
-  EXPECT_GE(tried, 3u);  // of tests/data
+  EXPECT_GE(tried, 3u);  // in tests/data
 }
 
 TEST(KvHeavyTest, NoBitDependsOnAnythingElse) {
@@ -174,7 +174,7 @@ TEST(KvHeavyTest, NoBitDependsOnAnythingElse) {
         continue;
       }
       options.logits_rows = 20;
-      const std::vector<float> expected = logits(options, 20);  // over the ends of blocks
+      const std::vector<float> expected = logits(options, 20);  // crosses the ends of blocks
       ASSERT_FALSE(expected.empty()) << name;
       options.n_threads = 1;
       EXPECT_EQ(logits(options, 7), expected) << name << kept.type << ": 7 a pass";
@@ -183,15 +183,15 @@ TEST(KvHeavyTest, NoBitDependsOnAnythingElse) {
       EXPECT_EQ(logits(options, 1), expected) << name << kept.type << ": 1 a pass";
     }
   }
-  EXPECT_GE(tried, 3u);  // of tests/data
+  EXPECT_GE(tried, 3u);  // in tests/data
 }
 
-// Around the positions where a block leaves, and far back.
+// Around the positions where a block is evicted, and far back.
 class KvHeavyTypesTest : public testing::TestWithParam<Kept> {};
 INSTANTIATE_TEST_SUITE_P(Types, KvHeavyTypesTest, testing::ValuesIn(kKept),
                          [](const auto& one) { return "Type" + std::to_string(one.index); });
 
-TEST_P(KvHeavyTypesTest, GoingBackAndComingBackChangeNoBit) {
+TEST_P(KvHeavyTypesTest, RewindingAndRestoringChangeNoBit) {
   const std::string path = model("arch", "llama-gqa");
   ASSERT_FALSE(path.empty());
   const Kept kept = GetParam();
@@ -219,18 +219,18 @@ TEST_P(KvHeavyTypesTest, GoingBackAndComingBackChangeNoBit) {
       EXPECT_EQ(ours, logits_after(fresh, text)) << length << " " << back;
     }
   }
-  // Inside a block nothing is computed again.
+  // A rewind within a block recomputes nothing.
   logits_after(opened, first(whole, 380));
   const int32_t block = kRing + (380 - kRing) / kept.block * kept.block;
   EXPECT_EQ(opened.session->rewind(block + 3), block + 3);
   EXPECT_EQ(opened.session->rewind(block - 1), 0);
-  // A state that claims what cannot be is refused.
+  // A state with impossible contents is an error.
   logits_after(opened, first(whole, 200));
   std::vector<uint8_t> saved(opened.session->state_bytes());
   ASSERT_TRUE(opened.session->read_state(0, saved).ok());
   for (const uint32_t gone : {0u, 2 * static_cast<uint32_t>(kept.block), 100u, 160u}) {
     std::vector<uint8_t> other = saved;
-    std::memcpy(&other[32], &gone, sizeof gone);  // of the first layer
+    std::memcpy(&other[32], &gone, sizeof gone);  // in the first layer
     ASSERT_TRUE(fresh.session->begin_restore(other.size()).ok());
     EXPECT_EQ(fresh.session->write_state(other).code(), Code::kCorrupt) << gone;
   }
@@ -242,8 +242,8 @@ TEST_P(KvHeavyTypesTest, GoingBackAndComingBackChangeNoBit) {
   EXPECT_EQ(foreign.session->write_state(saved).code(), Code::kCorrupt);
 }
 
-// A pass given up at any operation, also where a block has left some of the layers.
-TEST_P(KvHeavyTypesTest, PassesThatAreGivenUpChangeNoBit) {
+// A pass abandoned at any operation, also after a block was evicted from some layers.
+TEST_P(KvHeavyTypesTest, AbandonedPassesChangeNoBit) {
   const std::string path = model("arch", "llama-gqa");
   ASSERT_FALSE(path.empty());
   const session::EngineOptions options = heavy_options(kv::kDefaultSinks, GetParam().type);
@@ -258,7 +258,7 @@ TEST_P(KvHeavyTypesTest, PassesThatAreGivenUpChangeNoBit) {
       ASSERT_TRUE(opened.model->wait().ok());
     }
     opened.session->cancel();
-    if (opened.session->position() != 320) break;  // all of it was computed
+    if (opened.session->position() != 320) break;  // the whole pass was computed
     std::vector<uint8_t> saved(opened.session->state_bytes());
     ASSERT_TRUE(opened.session->read_state(0, saved).ok());
     ASSERT_TRUE(fresh.session->begin_restore(saved.size()).ok());
@@ -268,7 +268,7 @@ TEST_P(KvHeavyTypesTest, PassesThatAreGivenUpChangeNoBit) {
   EXPECT_EQ(logits_after(opened, text), expected);
 }
 
-TEST(KvHeavyTest, WhatItCannotDoIsRefusedByName) {
+TEST(KvHeavyTest, ErrorsNameWhatIsUnsupported) {
   const auto refused = [](const std::string& path, session::EngineOptions options,
                           const char* why) {
     if (path.empty()) return;  // without ../shared
@@ -278,8 +278,8 @@ TEST(KvHeavyTest, WhatItCannotDoIsRefusedByName) {
     EXPECT_EQ(found.status().code(), Code::kInvalidArgument) << path;
     EXPECT_NE(found.status().message().find(why), std::string::npos) << found.status().message();
   };
-  refused(model("arch", "gpt2"), heavy_options(), "learned");
-  refused(model("families", "bloom"), heavy_options(), "distance");
+  refused(model("arch", "gpt2"), heavy_options(), "position embeddings");
+  refused(model("families", "bloom"), heavy_options(), "ALiBi");
   const std::string llama = model("arch", "llama-gqa");
   session::EngineOptions options = heavy_options();
   options.kv = *kv::parse_kv_types("q2");
@@ -287,7 +287,7 @@ TEST(KvHeavyTest, WhatItCannotDoIsRefusedByName) {
   options.kv = *kv::parse_kv_types("q4_0");
   options.kv_policy.capacity = 3 * kernels::kKvGroup - 1;
   refused(llama, options, "192 to");
-  refused(llama, heavy_options(100), "first positions");
+  refused(llama, heavy_options(100), "KV sinks");
   options.kv_policy.capacity = 1024;
   options.kv = *kv::parse_kv_types("auto");
   const auto header = native::read_header(sample_model(), {});
@@ -298,7 +298,7 @@ TEST(KvHeavyTest, WhatItCannotDoIsRefusedByName) {
   EXPECT_NE(found->plan.kv_types.k, kv::KvType::kQ2);
 }
 
-// --- texts whose beginning matters -------------------------------------------------------------
+// --- texts whose beginning matters ---------------------------------------------------------------
 
 struct Tale {
   const char *name, *kind, *thing, *colour, *adult;
@@ -310,7 +310,7 @@ constexpr Tale kTales[] = {
     {"Mia", "girl", "cup", "blue", "Dad"},        {"Max", "boy", "boat", "green", "Mom"},
 };
 
-// What was said first is asked for at the end; between them the story is about others.
+// The end asks about the beginning; the story between them is about others.
 std::string story(const Tale& t) {
   const std::string name = t.name;
   return "<|user|>Please tell me a story.<|end|><|assistant|>" + name + " was a little " + t.kind +
@@ -330,7 +330,7 @@ std::string story(const Tale& t) {
 }
 
 struct Asked {
-  std::string question, before, answer;  // what is said before the answer is not judged
+  std::string question, before, answer;  // `before` is not scored
 };
 
 std::vector<Asked> questions(const Tale& t) {
@@ -340,7 +340,7 @@ std::vector<Asked> questions(const Tale& t) {
       {"Who did " + name + " live with?", name + " lived with", std::string(" ") + t.adult}};
 }
 
-// Perplexity of the answers alone, and how many tokens they have.
+// Perplexity of the answers only, and their number of tokens.
 double forgotten(const std::string& path, const session::EngineOptions& options, size_t tales) {
   Opened opened = open_model(path, options);
   if (opened.session == nullptr) return 0;
@@ -363,7 +363,7 @@ double forgotten(const std::string& path, const session::EngineOptions& options,
   return std::exp(nats / n);
 }
 
-TEST(KvHeavyTest, ABeginningIsForgottenLessThanByAWindow) {
+TEST(KvHeavyTest, TheBeginningIsRememberedBetterThanByAWindow) {
   const std::string path = sample_model();
   const size_t tales = kSanitized ? 1 : std::size(kTales);
   session::EngineOptions full, heavy, window;
@@ -375,7 +375,8 @@ TEST(KvHeavyTest, ABeginningIsForgottenLessThanByAWindow) {
     const auto header = native::read_header(path, {});
     return session::inspect(header->header, options)->plan.kv;
   };
-  // As many positions as heavy's bytes are, sums and queries included.
+  // A window with as many positions as fit in the heavy-hitter cache's bytes, sums and queries
+  // included.
   for (window.kv_policy.capacity = 128; bytes(window) < bytes(heavy);)
     window.kv_policy.capacity += 32;
   session::EngineOptions small = heavy;

@@ -1,8 +1,8 @@
-// A cache that evicts: what a query sees is what it would see were the text its first and its last
-// positions, held against just that text on a model of one layer, where keys do not depend on what
-// was before them; nothing else changes while nothing is forgotten; no bit depends on budget,
-// threads and the lengths of passes, nor on going back, saving and coming back; and a text that
-// goes through a small cache for thousands of tokens allocates nothing and stays sane.
+// KV cache eviction by sliding window. A query sees what it would see if the text consisted of its
+// first and last positions; this is compared with just that text on a one-layer model, where keys
+// do not depend on earlier tokens. Nothing changes until something is evicted. No bit depends on
+// budget, threads, batch length, rewinding, saving or restoring. Thousands of tokens through a
+// small cache allocate nothing and stay sane.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,7 +55,7 @@ std::vector<Model> models(const std::vector<std::string>& names) {
   return out;
 }
 
-TEST(KvPolicyTest, WhatIsForgottenMightNeverHaveBeen) {
+TEST(KvPolicyTest, EvictedPositionsHaveNoEffect) {
   const auto all = models({"llama-gqa", "llama-rope-yarn", "llama3-ropefreqs", "phi2",
                            "phi3-longrope-partial", "qwen3"});
   ASSERT_FALSE(all.empty());
@@ -68,13 +68,13 @@ TEST(KvPolicyTest, WhatIsForgottenMightNeverHaveBeen) {
       Opened opened = open_model(path, window_options(type));
       session::EngineOptions plain = window_options();
       plain.kv_policy = {};
-      plain.n_ctx = kContext;  // as many positions: factors of RoPE depend on them
+      plain.n_ctx = kContext;  // the same number: RoPE factors depend on it
       Opened full = open_model(path, plain);
       plain.n_ctx = 1024;
       Opened whole = open_model(path, plain);
       plain.n_ctx = kContext;
       plain.kv = *kv::parse_kv_types(type);
-      Opened rounded = open_model(path, plain);  // what the type alone costs
+      Opened rounded = open_model(path, plain);  // the error of the type alone
       ASSERT_NE(opened.session, nullptr);
       double worst = 0, apart = 0, cost = 0;
       for (const size_t n : {230, 260, 511, 512, 513, 900}) {
@@ -89,8 +89,8 @@ TEST(KvPolicyTest, WhatIsForgottenMightNeverHaveBeen) {
         const std::vector<float> unforgotten = logits_after(whole, all_of_it);
         apart = std::max(apart, nmse(unforgotten.data(), theirs.data(), ours.size()));
       }
-      std::printf("%-22s %-5s NMSE %.2g, of the whole text %.2g\n", m.name.c_str(), type, worst,
-                  apart);
+      std::printf("%-22s %-5s NMSE %.2g, compared with the whole text %.2g\n", m.name.c_str(), type,
+                  worst, apart);
       EXPECT_LT(worst, 1e-5 + 3 * cost) << m.name << " " << type;
       EXPECT_LT(10 * worst, apart) << m.name << " " << type;
     }
@@ -98,7 +98,7 @@ TEST(KvPolicyTest, WhatIsForgottenMightNeverHaveBeen) {
   }
 }
 
-// gemma2 and gemma3 have layers with windows of their own.
+// gemma2 and gemma3 have layers with sliding windows of their own.
 TEST(KvPolicyTest, NoBitDependsOnAnythingElse) {
   const auto all = models({"llama-gqa", "gemma2", "phi2"});
   ASSERT_FALSE(all.empty());
@@ -125,7 +125,7 @@ TEST(KvPolicyTest, NoBitDependsOnAnythingElse) {
       ASSERT_FALSE(begun.empty());
       ASSERT_LT(begun.size(), expected.size());
       EXPECT_EQ(std::memcmp(begun.data(), expected.data(), begun.size() * sizeof(float)), 0)
-          << m.name << " " << type << ": while nothing is forgotten";
+          << m.name << " " << type << ": before any eviction";
       options.n_threads = 1;
       EXPECT_EQ(logits(options, text.size(), 7), expected) << m.name << " " << type << ": 7 a pass";
       options.logits_rows = 1;
@@ -135,7 +135,7 @@ TEST(KvPolicyTest, NoBitDependsOnAnythingElse) {
   }
 }
 
-TEST(KvPolicyTest, GoingBackAndComingBackChangeNoBit) {
+TEST(KvPolicyTest, RewindingAndRestoringChangeNoBit) {
   const auto all = models({"llama-gqa", "gemma2"});
   ASSERT_FALSE(all.empty());
   for (const Model& m : all) {
@@ -170,8 +170,8 @@ TEST(KvPolicyTest, GoingBackAndComingBackChangeNoBit) {
   }
 }
 
-TEST(KvPolicyTest, ModelsThatCannotForgetAreRefusedByName) {
-  const std::pair<const char*, const char*> expected[] = {{"gpt2", "learned"}};
+TEST(KvPolicyTest, UnsupportedModelsAreErrorsThatNameTheReason) {
+  const std::pair<const char*, const char*> expected[] = {{"gpt2", "position embeddings"}};
   for (const auto& [name, why] : expected) {
     const auto all = models({name});
     ASSERT_FALSE(all.empty()) << name;
@@ -185,9 +185,9 @@ TEST(KvPolicyTest, ModelsThatCannotForgetAreRefusedByName) {
   }
 }
 
-// The sample model tells tales through a cache of 256 positions, and what it tells is then judged
-// by itself with all of its own context. Also without first positions, to compare.
-TEST(KvPolicyTest, ATextGoesOnInTheSameMemory) {
+// The sample model generates stories through a cache of 256 positions. Each text is then scored by
+// the model with its full context. Also without sinks, for comparison.
+TEST(KvPolicyTest, ALongTextContinuesInTheSameMemory) {
   const std::string path = sample_model();
   const size_t length = kSanitized ? 600 : 3000;
   for (const int32_t sinks : {kKeep, 0}) {
@@ -201,7 +201,7 @@ TEST(KvPolicyTest, ATextGoesOnInTheSameMemory) {
     uint32_t random = 3;
     while (text.size() < length) {
       const std::vector<float> logits = logits_after(opened, text);
-      // One of the likely tokens, so that the text does not turn in a circle.
+      // Samples one of the likely tokens, so that the text does not loop.
       double sum = 0, least = 1;
       random = random * 1664525 + 1013904223;
       const double at = (random >> 8) * 0x1p-24;
@@ -217,7 +217,7 @@ TEST(KvPolicyTest, ATextGoesOnInTheSameMemory) {
     }
     EXPECT_EQ(opened.model->engine().plan().total(), plan.total());
     EXPECT_EQ(opened.session->position(), static_cast<int32_t>(length) - 1);
-    // The last 200 tokens, judged after as many before them.
+    // The last 200 tokens, scored after as many before them.
     const Tokens last(text.end() - 400, text.end());
     double nats = 0;
     for (size_t i = 200; i < last.size(); ++i) {
@@ -228,8 +228,8 @@ TEST(KvPolicyTest, ATextGoesOnInTheSameMemory) {
       nats += std::log(sum) - static_cast<double>(logits[static_cast<size_t>(last[i])]);
     }
     const double perplexity = std::exp(nats / 200);
-    std::printf("%zu tokens through %d positions, %d first ones kept: perplexity %.2f\n", length,
-                kContext, sinks, perplexity);
+    std::printf("%zu tokens through %d positions, %d sinks: perplexity %.2f\n", length, kContext,
+                sinks, perplexity);
     EXPECT_LT(perplexity, 4);
   }
 }

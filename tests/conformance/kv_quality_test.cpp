@@ -1,8 +1,8 @@
-// What each type of keys and values costs the sample model on its held-out text: the error of its
-// logits, its perplexity, and how many of the tokens that it would say next are others. The same
-// with outliers made into its keys: four channels of each head are sixteen times larger, which
-// queries that are as much smaller undo, so that nothing changes in f16. Prints the table of
-// tests/bench/README.md; SLUICE_KV_TOKENS says over how many tokens, 512 where it is not set.
+// What each KV cache type costs the sample model on its held-out text: the error of the logits, the
+// perplexity, and how many greedy tokens change. The same with outliers in the keys: four channels
+// of each head are sixteen times larger, and the queries as much smaller, so nothing changes in
+// f16. Prints the table of tests/bench/README.md. SLUICE_KV_TOKENS sets the number of tokens
+// (default 512).
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -30,13 +30,13 @@ std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Channels 2, 3, 8 and 9 of each head, which are pairs of the rotary embedding.
+// Channels 2, 3, 8 and 9 of each head: pairs of the rotary embedding.
 bool stands_out(uint64_t row) {
   const uint64_t channel = row % kHead;
   return channel == 2 || channel == 3 || channel == 8 || channel == 9;
 }
 
-// Powers of two: the products of queries and keys are the same.
+// The factors are powers of two, so products of queries and keys do not change.
 std::string with_outliers(const std::string& path) {
   std::string bytes = bytes_of(path);
   const auto header = native::read_header(path, {});
@@ -67,7 +67,7 @@ std::string with_outliers(const std::string& path) {
 struct Told {
   double perplexity = 0;
   std::vector<float> logits;
-  std::vector<size_t> next;  // the likeliest token after each
+  std::vector<size_t> next;  // the most probable next token at each position
 };
 
 size_t n_tokens() {
@@ -75,7 +75,7 @@ size_t n_tokens() {
   return wanted != nullptr ? std::strtoul(wanted, nullptr, 10) : kSanitized ? 256 : kWindow;
 }
 
-// Windows of the text, each read from its beginning.
+// Chunks of the text, each read from its beginning.
 Told tell(const std::string& path, const kv::KvTypes& types) {
   session::EngineOptions options;
   options.n_ctx = kWindow;
@@ -113,7 +113,7 @@ Told tell(const std::string& path, const kv::KvTypes& types) {
   return told;
 }
 
-// At most so much more perplexity than f16, and so many of the next tokens the same.
+// Maximum increase of perplexity over f16, and minimum share of unchanged next tokens.
 struct Bound {
   const char* type;
   double perplexity, unchanged;
@@ -142,7 +142,7 @@ void measure(const char* name, const std::string& path, const Told& f16) {
   }
 }
 
-TEST(KvQualityTest, TypesCostWhatIsSaidOfThem) {
+TEST(KvQualityTest, TypesStayWithinTheirBounds) {
   const std::string plain = kFolder + "sluice-tales-F16.gguf";
   const std::string outliers = with_outliers(plain);
   const Told f16 = tell(plain, {});

@@ -1,6 +1,6 @@
-// Keys and values of every type: the error on ../shared/fixtures/kv against llama.cpp's with the
-// same type, on every instruction set, and the same bits for all of budget, threads and batch
-// length, and for a session that goes back, is saved and comes back. Prints what it measures.
+// KV cache types: the error on ../shared/fixtures/kv compared with llama.cpp's for the same type,
+// on every instruction set. Results are bit-identical for any budget, threads and batch length, and
+// after rewinding, saving and restoring. Prints its measurements.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 namespace sluice::test {
 namespace {
 
-constexpr int32_t kPass = 200;  // tokens of a pass: the longest batch has 256
+constexpr int32_t kPass = 200;  // tokens per pass; the longest batch has 256
 
 struct KvModel {
   std::string name, path;
   std::vector<int32_t> prompt;
   std::vector<float> logits;  // of every `every`th position
   size_t every = 1;
-  std::vector<std::pair<std::string, double>> llama;  // error by type
+  std::vector<std::pair<std::string, double>> llama;  // llama.cpp's error by type
 };
 
 const std::vector<KvModel>& models() {
@@ -82,7 +82,7 @@ double error_of(const KvModel& m, const char* kernels, const std::string& type) 
 class KvTypeTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (models().empty()) GTEST_SKIP() << "../shared/fixtures/kv is not there";
+    if (models().empty()) GTEST_SKIP() << "no ../shared/fixtures/kv";
   }
 };
 
@@ -94,7 +94,7 @@ TEST_F(KvTypeTest, ErrorIsAtMostLlamaCppsAndOfFourBitsHalfOfIt) {
         const double ours = error_of(m, *name, type);
         std::printf("%-12s %-20s %-5s NMSE %.3g, llama.cpp's %.3g\n", *name, m.name.c_str(),
                     type.c_str(), ours, llama);
-        // f16 rounds what llama.cpp rounds; what differs is the order of sums.
+        // f16 rounds what llama.cpp rounds; only the order of sums differs.
         EXPECT_LE(ours, type == "f16" ? 1.2 * llama : llama)
             << *name << " " << m.name << " " << type;
         if (type == "q4_0" && ours <= llama / 2) ++halved;
@@ -139,8 +139,8 @@ TEST_F(KvTypeTest, BudgetThreadsAndPassLengthChangeNoBit) {
   }
 }
 
-// Back to where copies are still held, and to before that; saved and restored within a group.
-TEST_F(KvTypeTest, GoingBackAndComingBackChangeNoBit) {
+// Rewinds to where f16 copies still exist, and to before that; saves and restores within a group.
+TEST_F(KvTypeTest, RewindingAndRestoringChangeNoBit) {
   for (const KvModel& m : models()) {
     if (kSanitized && &m != &models().back()) continue;
     for (const char* type : {"q8_0", "q4_0", "q2"}) {
@@ -173,8 +173,8 @@ TEST_F(KvTypeTest, GoingBackAndComingBackChangeNoBit) {
   }
 }
 
-// A saved session belongs to the types that it was saved with.
-TEST_F(KvTypeTest, StatesOfOtherTypesAreRefused) {
+// A saved session can only be restored with the same types.
+TEST_F(KvTypeTest, StatesOfOtherTypesAreErrors) {
   const KvModel& m = models().front();
   Opened f16 = open_model(m.path, options_for(m, "", "f16"));
   Opened q8 = open_model(m.path, options_for(m, "", "q8_0"));

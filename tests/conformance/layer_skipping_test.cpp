@@ -1,5 +1,5 @@
-// Layers that are left out: a quality of 1 is the whole model to the bit, a lower one the model
-// that was made without those layers, to the bit and to the byte of the plan, under every budget.
+// Layer skipping. Without it the logits are bit-identical to the full model's; with it, to those of
+// a model made without these layers, and the plan has the same bytes, under every budget.
 #include "model/layer_skipping.h"
 
 #include <gtest/gtest.h>
@@ -14,11 +14,11 @@ namespace sluice::test {
 namespace {
 
 const Layers kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
-// Of eight layers: 5 is worth the least, then 2, 4 and 3.
+// Of eight layers, 5 is the least important, then 2, 4 and 3.
 const std::vector<float> kWorth = {FLT_MAX, FLT_MAX, 0.5f, 2, 0.75f, 0.25f, FLT_MAX, FLT_MAX};
 
 const Layers kEight = {0, 1, 2, 3, 0, 1, 2, 3};
-// `kEight` without these.
+// `kEight` without these layers.
 Layers without(const Layers& gone) {
   Layers out;
   for (size_t i = 0; i < kEight.size(); ++i) {
@@ -52,7 +52,7 @@ Ran ran(Deep deep, const session::EngineOptions& options) {
   return out;
 }
 
-TEST(Skipping, IsTheModelMadeWithoutTheLayers) {
+TEST(LayerSkipping, EqualsTheModelMadeWithoutTheLayers) {
   const std::pair<double, Layers> kCases[] = {{0, {}},       {0.25, {5}},       {0.4, {5}},
                                               {0.5, {2, 5}}, {0.75, {2, 4, 5}}, {1, {2, 3, 4, 5}}};
   const std::vector<float> whole = ran(Deep(kEight), options_of(0)).logits;
@@ -69,7 +69,7 @@ TEST(Skipping, IsTheModelMadeWithoutTheLayers) {
     EXPECT_EQ(skipped.plan.activations, made.plan.activations);
     EXPECT_EQ(skipped.plan.weights.total_bytes, made.plan.weights.total_bytes);
     EXPECT_EQ(skipped.plan.weights.units.size(), made.plan.weights.units.size());
-    // Streamed: the same, and nothing of those layers is read in a pass.
+    // Streamed: the same, and a pass reads nothing of the skipped layers.
     const Ran streamed = ran(Deep(kEight, kWorth), options_of(ratio, made.plan.minimum));
     const Ran made_streamed = ran(Deep(without(gone)), options_of(0, made.plan.minimum));
     EXPECT_EQ(streamed.logits, made.logits);
@@ -78,7 +78,7 @@ TEST(Skipping, IsTheModelMadeWithoutTheLayers) {
   }
 }
 
-TEST(Skipping, NeedsImportanceAndARatio) {
+TEST(LayerSkipping, NeedsImportanceAndARatio) {
   Deep none(kEight), few(kEight, {1, 2, 3}), whole(kEight, kWorth);
   for (Deep* deep : {&none, &few}) {
     const Status status = session::inspect(deep->header.header, options_of(0.1)).status();
@@ -96,16 +96,16 @@ TEST(Skipping, NeedsImportanceAndARatio) {
   EXPECT_EQ(found->program.hp.n_layer, 8);
 }
 
-// What numbers there are by themselves decides nothing about other layers: NaN counts as infinite.
-TEST(Skipping, OddNumbersKeepTheirLayers) {
+// Odd values do not affect other layers: NaN counts as infinite.
+TEST(LayerSkipping, NonFiniteImportanceKeepsTheLayer) {
   Deep odd(kEight, {0, 0, NAN, 1, INFINITY, 1, 0, 0});
   const auto found = session::inspect(odd.header.header, options_of(0.5));
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->program.skipped, (Layers{3, 5}));
 }
 
-// Texts that were computed by other layers are no prefix of these.
-TEST(Skipping, IsAModelOfItsOwn) {
+// Tokens computed with other layers are not a reusable prefix.
+TEST(LayerSkipping, HasItsOwnModelFingerprint) {
   Deep a(kEight, kWorth), b(kEight, kWorth), c(kEight, kWorth);
   const Opened whole = a.open(options_of(0)), half = b.open(options_of(0.5));
   const Opened again = c.open(options_of(0.5));
@@ -114,9 +114,9 @@ TEST(Skipping, IsAModelOfItsOwn) {
   EXPECT_EQ(again.model->engine().identity(), half.model->engine().identity());
 }
 
-// Windows, recurrent layers and shared keys and values: what is left runs, and where every layer
-// that may go is gone, the first two and the last two are what has been computed.
-TEST(Skipping, OtherFamiliesRunWithout) {
+// With sliding windows, recurrent layers and shared KV caches the rest of the model runs. If all
+// skippable layers are skipped, only the first two and the last two are computed.
+TEST(LayerSkipping, OtherFamiliesRunWithSkippedLayers) {
   const std::string folder = fixture_folder("families");
   size_t tried = 0, skipped = 0;
   const std::vector<std::string> runs = further_families();
@@ -155,8 +155,8 @@ TEST(Skipping, OtherFamiliesRunWithout) {
   if (!shared_folder("families").empty()) {
     EXPECT_GE(skipped, 4u);
   }
-  if (tried == 0) GTEST_SKIP() << "no family here has a layer that may go";
-  std::printf("%zu families without layers\n", skipped);
+  if (tried == 0) GTEST_SKIP() << "no family with a skippable layer";
+  std::printf("%zu families with skipped layers\n", skipped);
 }
 
 }  // namespace

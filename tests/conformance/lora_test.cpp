@@ -1,6 +1,6 @@
-// Adapters end to end: given logits on every instruction set; the same bits whatever the batch, the
-// threads and the budget, and in both forms of files; merged weights as a second opinion; changes
-// while sessions live on.
+// Adapters end to end: reference logits on every instruction set; bit-identical results for any
+// batch, threads and budget, and for both file formats; merged weights as a cross-check; adapter
+// changes while sessions are open.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct LoraCase {
   double llama_nmse = 0;
 };
 
-// Empty where the shared folder is absent.
+// Empty if the shared folder is absent.
 std::vector<LoraCase> lora_cases() {
   std::vector<LoraCase> out;
   const std::string folder = shared_folder("lora");
@@ -50,7 +50,7 @@ std::vector<LoraCase> lora_cases() {
   return out;
 }
 
-// Those with both adapters, one of each model.
+// The cases with both adapters, one per model.
 std::vector<LoraCase> of_both(const std::vector<LoraCase>& all) {
   std::vector<LoraCase> out;
   for (const LoraCase& c : all) {
@@ -62,7 +62,7 @@ std::vector<LoraCase> of_both(const std::vector<LoraCase>& all) {
 
 #define CASES_OR_SKIP(name)                        \
   const std::vector<LoraCase> name = lora_cases(); \
-  if (name.empty()) GTEST_SKIP() << "../shared/fixtures/lora is absent"
+  if (name.empty()) GTEST_SKIP() << "no ../shared/fixtures/lora"
 
 struct Setting {
   int32_t n_ctx = 96, threads = 2;
@@ -91,7 +91,7 @@ std::vector<float> logits_of(const std::string& path, const std::vector<AdapterC
 
 class LoraKernels : public testing::TestWithParam<const char*> {};
 
-TEST_P(LoraKernels, GivenLogits) {
+TEST_P(LoraKernels, MatchesTheReferenceLogits) {
   CASES_OR_SKIP(all);
   for (const LoraCase& c : all) {
     const std::vector<float> ours = logits_of(c.model, c.adapters, c.prompt, {96, 2, GetParam()});
@@ -112,7 +112,7 @@ std::vector<const char*> tables() {
 INSTANTIATE_TEST_SUITE_P(Kernels, LoraKernels, testing::ValuesIn(tables()),
                          [](const auto& info) { return std::string(info.param); });
 
-// Equal up to where our own lead is too small to tell.
+// Equal, unless our own lead is within rounding.
 TEST(Lora, GreedyTokensOfUnquantizedModels) {
   CASES_OR_SKIP(all);
   size_t tried = 0;
@@ -168,7 +168,7 @@ TEST(Lora, SameBitsForEveryBatchThreadCountAndBudget) {
   }
 }
 
-TEST(Lora, ScaleZeroIsNone) {
+TEST(Lora, ScaleZeroMeansNoAdapter) {
   CASES_OR_SKIP(all);
   for (const LoraCase& c : of_both(all)) {
     std::vector<AdapterChoice> off = c.adapters, first = c.adapters;
@@ -180,8 +180,7 @@ TEST(Lora, ScaleZeroIsNone) {
   }
 }
 
-// --- a model of the repository's own, with adapters made here
-// --------------------------------------
+// --- a model of the repository's own, with adapters made here ------------------------------------
 
 constexpr uint64_t kRank = 3;
 constexpr float kAlpha = 12;
@@ -195,15 +194,15 @@ std::string bytes_of(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
-// One pair as Hugging Face has it: a [rank][cols], b [rows][rank].
+// One pair as Hugging Face stores it: a [rank][cols], b [rows][rank].
 struct Made {
   std::string module, name;  // "model.layers.0.self_attn.q_proj", "blk.0.attn_q.weight"
   uint64_t rows = 0, cols = 0;
-  int64_t heads = 0;  // of queries or keys, whose rows GGUF permutes
+  int64_t heads = 0;  // of queries or keys: GGUF permutes their rows
   std::vector<float> a, b;
 };
 
-// For some matrices of a directory: queries, keys, the last product of a layer, both ends.
+// Pairs for some matrices of a directory: queries, keys, a layer's last matrix, embedding and head.
 std::vector<Made> make_pairs(const std::string& model) {
   auto header = native::read_header(model, {});
   EXPECT_TRUE(header.ok());
@@ -233,10 +232,10 @@ std::vector<Made> make_pairs(const std::string& model) {
   std::uniform_real_distribution<float> value(-0.3f, 0.3f);
   for (Made& m : out) {
     const gguf::Tensor* t = header->header.find_tensor(m.name);
-    if (t == nullptr) t = header->header.find_tensor("token_embd.weight");  // a head that is tied
+    if (t == nullptr) t = header->header.find_tensor("token_embd.weight");  // a tied head
     m.rows = t->rows();
     m.cols = t->cols();
-    // An embedding is by token what other matrices are by column.
+    // An embedding is indexed by token where other matrices are by column.
     if (m.name == "token_embd.weight") std::swap(m.rows, m.cols);
     m.a.resize(kRank * m.cols);
     m.b.resize(m.rows * kRank);
@@ -279,7 +278,7 @@ std::string write_peft(const std::vector<Made>& pairs, bool rslora = false) {
   return folder.string();
 }
 
-// As llama.cpp's converter writes it: rows of queries and keys by pairs, the embedding by tokens.
+// As llama.cpp's converter writes it: rows of queries and keys in pairs, the embedding by tokens.
 std::string write_gguf(const std::vector<Made>& pairs) {
   GgufBuilder file;
   file.string("general.architecture", "llama").string("general.type", "adapter");
@@ -318,7 +317,7 @@ std::string read_bytes(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-// One file of the directory with W + scale B A in place of W, all of it F32.
+// One file of the directory with W replaced by W + scale B A, all in F32.
 std::string merge(const std::string& bytes, const std::vector<Made>& pairs, float scale) {
   hf::SafetensorsFile file;
   const auto parsed = hf::parse_safetensors(
@@ -360,7 +359,7 @@ std::string write_merged(const std::string& model, const std::vector<Made>& pair
   return folder.string();
 }
 
-TEST(Lora, PeftIsWhatMergedWeightsAre) {
+TEST(Lora, PeftEqualsMergedWeights) {
   const std::vector<Made> pairs = make_pairs(hf_model());
   auto header = native::read_header(hf_model(), {});
   ASSERT_TRUE(header.ok() && header->header.find_tensor("output.weight") != nullptr)
@@ -378,8 +377,8 @@ TEST(Lora, PeftIsWhatMergedWeightsAre) {
   }
 }
 
-// Rows of queries and keys are reordered on the way to a directory, and on the way to a GGUF.
-TEST(Lora, BothFormsGiveTheSameBitsOnBothFormsOfModels) {
+// Rows of queries and keys are reordered for a directory, and for a GGUF.
+TEST(Lora, BothFormatsAreBitIdenticalOnBothFormatsOfModels) {
   const std::string gguf_model = fixture_folder("arch") + "/llama-gqa.gguf";
   for (const std::string& model : {hf_model(), gguf_model}) {
     const std::vector<Made> pairs = make_pairs(model);
@@ -390,7 +389,7 @@ TEST(Lora, BothFormsGiveTheSameBitsOnBothFormsOfModels) {
   }
 }
 
-TEST(Lora, AdaptersChangeWhileSessionsLiveOn) {
+TEST(Lora, AdaptersChangeWhileSessionsAreOpen) {
   const std::vector<Made> pairs = make_pairs(hf_model());
   const std::vector<AdapterChoice> half = {{write_peft(pairs), 0.5f}};
   const std::vector<AdapterChoice> two = {{write_peft(pairs), 1}, {write_gguf(pairs), -0.25f}};
@@ -420,7 +419,7 @@ TEST(Lora, AdaptersChangeWhileSessionsLiveOn) {
 
   ASSERT_TRUE(opened.model->set_adapters(two).ok());
   EXPECT_EQ(session.begin(std::vector<int32_t>{4}).code(), Code::kInvalidArgument);
-  compute(0);  // nothing of it is kept
+  compute(0);  // nothing is reused
   EXPECT_EQ(last(), expected(two));
   compute(all_but_one);
   ASSERT_TRUE(session.begin_restore(saved.size()).ok());
@@ -443,7 +442,7 @@ TEST(Lora, AdaptersChangeWhileSessionsLiveOn) {
   EXPECT_EQ(last(), expected(half));
 }
 
-TEST(Lora, WhatDoesNotFitIsRefusedByName) {
+TEST(Lora, ErrorsNameWhatDoesNotFit) {
   const std::string qwen = fixture_folder("arch") + "/qwen3.gguf";
   const std::vector<Made> pairs = make_pairs(hf_model());
   const auto refused = [](const std::string& model, const std::string& adapter, float scale,
@@ -457,8 +456,8 @@ TEST(Lora, WhatDoesNotFitIsRefusedByName) {
   };
   refused(qwen, write_gguf(pairs), 1, Code::kUnsupportedArchitecture, "\"llama\"");
   refused(qwen, write_peft({pairs[0]}), 1, Code::kBadShape, "blk.0.attn_q.weight");
-  refused(qwen, qwen, 1, Code::kBadHeader, "no adapter");
-  refused(hf_model(), write_gguf(pairs), 1e38f, Code::kInvalidArgument, "not a number");
+  refused(qwen, qwen, 1, Code::kBadHeader, "not an adapter");
+  refused(hf_model(), write_gguf(pairs), 1e38f, Code::kInvalidArgument, "not a finite number");
   std::vector<Made> other = {pairs[2]};
   other[0].b[1] = std::numeric_limits<float>::quiet_NaN();
   refused(hf_model(), write_gguf(other), 1, Code::kBadWeights, "blk.1.ffn_down.weight");

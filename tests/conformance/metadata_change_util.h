@@ -1,4 +1,4 @@
-// Metadata values of a file, changed as a damaged or hostile one would have them.
+// Changes metadata values of a file, as in a damaged or hostile one.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline const MetadataChange kOfAnotherType = [](std::string*, gguf::Value* value
   value->element = gguf::ValueType::kBool;
 };
 
-// Changes the values of these keys; their bytes, one for each that was found, live in the result.
+// Changes the values of these keys. The result owns their new bytes, one string for each key found.
 inline std::deque<std::string> change_values(gguf::Header* header,
                                              std::initializer_list<std::string_view> keys,
                                              const MetadataChange& change) {

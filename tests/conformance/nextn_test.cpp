@@ -1,6 +1,6 @@
-// A head for further tokens: what it says against plain arithmetic written here; that it changes no
-// answer, however it is chosen, cut, gone back in or saved, resident and streamed; that it saves
-// passes where it is right; and what it is refused with.
+// The multi-token prediction (MTP) head, compared with plain arithmetic. It changes no output,
+// whatever the sampling, cancelling, rewinding or saving, resident or streamed; it saves forward
+// passes where it is right; and unsupported uses are errors.
 #include "session/nextn.h"
 
 #include <gtest/gtest.h>
@@ -104,7 +104,7 @@ void rotate(double* x, size_t dim, double position) {
   }
 }
 
-// Logits after the last of the states, row i of which is followed by token next[i].
+// Logits after the last of the states; row i is followed by token next[i].
 Row plain_logits(const Plain& p, const std::vector<Row>& states, const Tokens& next) {
   constexpr size_t kEmbd = 64, kHeads = 4, kKvHeads = 2, kDim = 16;
   const Row embedding = p.tensor("token_embd.weight");
@@ -155,7 +155,7 @@ Row plain_logits(const Plain& p, const std::vector<Row>& states, const Tokens& n
                  normed(x, p.tensor(p.has(own) ? own : "output_norm.weight")));
 }
 
-// What the head says after the prompt and `token`, having read the states of all of it.
+// The head's logits after the prompt and `token`, having processed the states of all of it.
 std::vector<float> head_logits(Opened& opened, Token token) {
   session::NextnHead& head = *opened.model->engine().nextn();
   EXPECT_TRUE(head.start(&head));
@@ -167,7 +167,7 @@ std::vector<float> head_logits(Opened& opened, Token token) {
   return out;
 }
 
-TEST(Nextn, SaysWhatPlainArithmeticSays) {
+TEST(Nextn, EqualsPlainArithmetic) {
   for (const bool own_norm : {false, true}) {
     const MadeNextn made({.own_norm = own_norm});
     Opened plain = open_model(made.path, engine_options(false));
@@ -200,7 +200,7 @@ TEST(Nextn, SaysWhatPlainArithmeticSays) {
     const std::vector<float> found = head_logits(opened, token);
     ASSERT_EQ(found.size(), wanted.size());
     EXPECT_LT(nmse(found.data(), wanted.data(), found.size()), 1e-6);
-    // Streamed through the least memory, the same bits.
+    // Bit-identical if streamed through the smallest budget.
     session::EngineOptions small = engine_options(true);
     small.memory_budget = smallest_budget(made.path, small);
     Opened streamed = open_model(made.path, small);
@@ -212,7 +212,7 @@ TEST(Nextn, SaysWhatPlainArithmeticSays) {
   }
 }
 
-// --- answers
+// --- output
 
 Options option_set(int which) {
   Options o;
@@ -233,7 +233,7 @@ Options option_set(int which) {
 
 class NextnAnswers : public testing::TestWithParam<NextnModel> {};
 
-TEST_P(NextnAnswers, AreThoseWithout) {
+TEST_P(NextnAnswers, EqualTheOutputWithoutIt) {
   const MadeNextn made(GetParam());
   session::EngineOptions bare = engine_options(false);
   bare.structured_output = true;
@@ -268,7 +268,8 @@ TEST_P(NextnAnswers, AreThoseWithout) {
         EXPECT_GT(found.counts.accepted, 20);
         EXPECT_LT(found.counts.passes, 45);
       }
-      // The next one begins within this text, or goes on from it; now and then cut in a guess.
+      // The next prompt begins within this text or continues it; some generations are cancelled
+      // mid-draft.
       prompt = found.held;
       prompt.resize(prompt.size() - static_cast<size_t>(turn % 4));
       if (turn % 2 == 1) {
@@ -279,7 +280,7 @@ TEST_P(NextnAnswers, AreThoseWithout) {
   }
 }
 
-TEST_P(NextnAnswers, OfAForkASavedAndAShorterBudget) {
+TEST_P(NextnAnswers, AfterForkingSavingAndASmallerBudget) {
   const MadeNextn made(GetParam());
   session::EngineOptions engine = engine_options(true);
   engine.n_sessions = engine.n_checkpoints = 2;
@@ -329,7 +330,7 @@ TEST(Nextn, DraftsForOneSequenceAtATime) {
   const Token token = 5;
   EXPECT_TRUE(head.start(&engine));
   EXPECT_FALSE(head.start(&head));
-  EXPECT_EQ(head.missing(*opened.session, {&token, 1}), 0);  // nothing is computed
+  EXPECT_EQ(head.missing(*opened.session, {&token, 1}), 0);  // nothing is missing
   head.end(&head);
   EXPECT_FALSE(head.start(&head));
   head.end(&engine);
@@ -337,7 +338,7 @@ TEST(Nextn, DraftsForOneSequenceAtATime) {
   head.end(&head);
 }
 
-TEST(Nextn, IsPlannedOnlyWhereItIsAskedFor) {
+TEST(Nextn, IsPlannedOnlyOnRequest) {
   const MadeNextn made({});
   Opened plain = open_model(made.path, engine_options(false));
   Opened opened = open_model(made.path, engine_options(true));
@@ -358,10 +359,10 @@ Status opened_with(const std::string& path, const session::EngineOptions& option
   return native::Model::open(path, load).status();
 }
 
-TEST(Nextn, IsRefusedByName) {
+TEST(Nextn, ErrorsNameWhatIsUnsupported) {
   const Status none = opened_with(own_folder("arch") + "/qwen3.gguf", engine_options(true));
   EXPECT_EQ(none.code(), Code::kInvalidArgument);
-  EXPECT_NE(none.message().find("no layer that predicts further tokens"), std::string::npos)
+  EXPECT_NE(none.message().find("no multi-token prediction (MTP) layer"), std::string::npos)
       << none.message();
   const MadeNextn made({});
   session::EngineOptions evicts = engine_options(true);

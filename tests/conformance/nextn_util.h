@@ -1,5 +1,5 @@
-// Models with a head that predicts further tokens, made for tests: random weights, of a size that a
-// test computes by itself.
+// Models with a multi-token prediction (MTP) head for tests: random weights, small enough for a
+// test to compute by itself.
 #pragma once
 
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace sluice::test {
 
 struct NextnModel {
   bool recurrent = false;
-  bool right = false;     // the layers add nothing, so that the head is right; else it is random
+  bool right = false;     // the layers add nothing, so the head is right; else it is random
   bool own_norm = false;  // nextn.shared_head_norm
   uint64_t seed = 1;
   uint32_t n_ctx = 512;
@@ -58,7 +58,7 @@ inline tools::Shape nextn_shape_of(const NextnModel& wanted) {
   return shape;
 }
 
-// Its file goes with it.
+// Owns the model file and removes it.
 class MadeNextn {
  public:
   explicit MadeNextn(const NextnModel& wanted) {
@@ -102,7 +102,8 @@ class MadeNextn {
   std::string path;
 };
 
-// Whether it pays is for a clock to say, and no test is for that: costs are noted by which it does.
+// Whether drafting speeds up decoding depends on the clock, so tests set latencies with which it
+// does.
 inline void make_it_pay(session::Engine& engine) {
   engine.costs().clear();
   engine.nextn()->costs().clear();

@@ -1,4 +1,4 @@
-// A model's first layer as a model of its own: there keys do not depend on what was before them.
+// A model's first layer as a model of its own: its keys do not depend on earlier tokens.
 #pragma once
 
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 namespace sluice::test {
 
-// The path of a file that the caller removes.
+// Returns the path of a file that the caller removes.
 inline std::string one_layer(const std::string& model) {
   std::ifstream in(model, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(in), {}};

@@ -1,6 +1,6 @@
-// Parts of a pass, by which layers are measured: run one after another they are the pass, and with
-// a layer left out they are the model without that layer, to the bit, for every family that has a
-// layer to spare.
+// Partial forward passes, which measure layers. Run one after another they equal the full pass, and
+// with a layer skipped they equal the model without that layer, bit-identically, for every family
+// with a skippable layer.
 #include "session/partial_forward.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Parts {
   Opened opened;
   std::vector<int32_t> tokens;
   size_t tail = 0;
-  std::vector<size_t> first;  // by layer
+  std::vector<size_t> first;  // first row of each layer
 
   Parts(const std::string& path, const session::EngineOptions& options, std::vector<int32_t> text)
       : opened(open_model(path, options)), tokens(std::move(text)) {
@@ -55,7 +55,7 @@ struct Parts {
   }
 };
 
-TEST(PartialForward, IsThePassAndTheModelWithoutALayer) {
+TEST(PartialForward, EqualsThePassAndTheModelWithoutALayer) {
   std::vector<Reference> all = read_manifest(own_folder("families"));
   for (Reference& r : read_manifest(fixture_folder("families"))) all.push_back(r);
   size_t families = 0, layers = 0;
@@ -100,15 +100,15 @@ TEST(PartialForward, IsThePassAndTheModelWithoutALayer) {
     }
     ++families;
   }
-  std::printf("%zu families, %zu layers left out\n", families, layers);
+  std::printf("%zu families, %zu layers skipped\n", families, layers);
   if (!shared_folder("families").empty()) {
     EXPECT_GE(families, 7u);
     EXPECT_GE(layers, 200u);
   }
-  if (families == 0) GTEST_SKIP() << "no family here has a layer that may go";
+  if (families == 0) GTEST_SKIP() << "no family with a skippable layer";
 }
 
-TEST(PartialForward, OfWrongRowsIsRefused) {
+TEST(PartialForward, OfWrongRowsIsAnError) {
   session::EngineOptions options;
   options.n_ctx = 64;
   options.logits_rows = 2;

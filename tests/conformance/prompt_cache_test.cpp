@@ -1,6 +1,6 @@
-// Prompts that outlive the process: what is found again gives the bits of a prompt computed anew,
-// whichever bytes of an entry are wrong it is refused by code and the prompt computed, and the
-// directory stays within its bytes.
+// The prompt cache on disk. A restored prompt is bit-identical to a recomputed one. An entry with
+// any wrong byte is rejected with an error code and the prompt is computed. The directory stays
+// within its size limit.
 #include "native/prompt_cache.h"
 
 #include <gtest/gtest.h>
@@ -57,14 +57,14 @@ class PromptCacheTest : public testing::Test {
   std::string path_, directory_;
 };
 
-TEST_F(PromptCacheTest, WhatIsFoundAgainGivesTheSameBits) {
+TEST_F(PromptCacheTest, RestoredPromptsAreBitIdentical) {
   for (const char* type : {"f16", "q4_0"}) {
     const Tokens prompt = text_of(150, 1);
     {
       Opened first = model(type);
       logits_after(first, prompt);
       ASSERT_TRUE(cache(first).save(*first.session).ok());
-      ASSERT_TRUE(cache(first).save(*first.session).ok());  // there already
+      ASSERT_TRUE(cache(first).save(*first.session).ok());  // exists already
     }
     Opened again = model(type), fresh = model(type);
     auto prompts = cache(again);
@@ -79,14 +79,14 @@ TEST_F(PromptCacheTest, WhatIsFoundAgainGivesTheSameBits) {
     EXPECT_GT(*synced, 60);
     again.session->cancel();
     EXPECT_EQ(logits_after(again, longer), logits_after(fresh, longer)) << type;
-    // What the session holds already is not read again, nor is what shares next to nothing.
+    // Nothing is read that the session already has, or that shares almost nothing with the prompt.
     EXPECT_EQ(*prompts.restore(*again.session, longer), 0);
     EXPECT_EQ(*prompts.restore(*again.session, text_of(50, 2)), 0);
   }
-  EXPECT_EQ(files().size(), 2u);  // one of each type: the other's is foreign
+  EXPECT_EQ(files().size(), 2u);  // one per KV cache type; the other's is ignored
 }
 
-TEST_F(PromptCacheTest, AnEntryThatIsWrongAnywhereIsRefused) {
+TEST_F(PromptCacheTest, AnEntryWithAnyWrongByteIsRejected) {
   Opened opened = model(), fresh = model();
   const Tokens prompt = text_of(40, 1);
   const std::vector<float> expected = logits_after(fresh, prompt);
@@ -116,7 +116,7 @@ TEST_F(PromptCacheTest, AnEntryThatIsWrongAnywhereIsRefused) {
       EXPECT_EQ(found.status().code(), Code::kCorrupt) << i;
     }
     EXPECT_EQ(opened.session->position(), 0) << i;
-    EXPECT_FALSE(fs::exists(file) && bytes.size() != n) << i << ": cut short, and still there";
+    EXPECT_FALSE(fs::exists(file) && bytes.size() != n) << i << ": truncated but not deleted";
     if (i % 10 == 0) {
       EXPECT_EQ(logits_after(opened, prompt), expected) << i;
     }
@@ -124,13 +124,32 @@ TEST_F(PromptCacheTest, AnEntryThatIsWrongAnywhereIsRefused) {
   }
 }
 
-TEST_F(PromptCacheTest, TheDirectoryKeepsTheLatestWithinItsBytes) {
+TEST_F(PromptCacheTest, AnotherModelOfTheSameSizeHasOtherEntries) {
+  const Tokens prompt = text_of(150, 1);
+  {
+    Opened first = model();
+    logits_after(first, prompt);
+    ASSERT_TRUE(cache(first).save(*first.session).ok());
+  }
+  std::ifstream in(path_, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);  // of the last weight
+  path_ = testing::TempDir() + "sluice-prompts-other.gguf";
+  std::ofstream(path_, std::ios::binary) << bytes;
+  Opened other = model();
+  const Result<int32_t> found = cache(other).restore(*other.session, prompt);
+  fs::remove(path_);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(*found, 0);
+}
+
+TEST_F(PromptCacheTest, TheDirectoryKeepsTheLatestWithinItsLimit) {
   Opened opened = model();
   auto prompts = cache(opened);
   logits_after(opened, text_of(100, 1));
   ASSERT_TRUE(prompts.save(*opened.session).ok());
   const uint64_t each = fs::file_size(files()[0]);
-  // What begins with it takes its place.
+  // An entry replaces those that are a prefix of it.
   Tokens longer = text_of(100, 1);
   longer.push_back(5);
   logits_after(opened, longer);
@@ -138,7 +157,7 @@ TEST_F(PromptCacheTest, TheDirectoryKeepsTheLatestWithinItsBytes) {
   EXPECT_EQ(files().size(), 1u);
   auto narrow = cache(opened, 3 * each + each / 2);
   for (int32_t seed = 2; seed < 8; ++seed) {
-    for (const fs::path& file : files()) {  // clocks of file systems are coarse
+    for (const fs::path& file : files()) {  // file system clocks are coarse
       fs::last_write_time(file, fs::last_write_time(file) - std::chrono::seconds(10));
     }
     logits_after(opened, text_of(100, seed));

@@ -1,5 +1,5 @@
-// A QSF file gives the very logits of the GGUF file that it was made of, resident and in the
-// smallest budget, compressed or not, whichever family it is.
+// A QSF file gives bit-identical logits to its GGUF source, resident and at the smallest budget,
+// compressed or not, for any family.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -64,9 +64,9 @@ TEST(Qsf, GivesTheSampleModelsLogits) {
               {Packing::kNone, Packing::kLz4, Packing::kLz4Hc, Packing::kZstd, Packing::kAuto});
 }
 
-// Blocks of QSF's own: the same logits resident, in the smallest budget and one by one, about those
-// of the source.
-TEST(Qsf, TypesOfItsOwnGiveTheSameLogitsUnderEveryBudget) {
+// QSF's own types: the same logits resident, at the smallest budget and one token at a time, close
+// to those of the source.
+TEST(Qsf, QsfTypesGiveTheSameLogitsUnderEveryBudget) {
   const std::string path = source_dir() + "/examples/models/sluice-tales-F16.gguf";
   const std::vector<int32_t> tokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
   Result<native::ModelHeader> model = native::read_header(path, {});
@@ -99,8 +99,8 @@ TEST(Qsf, TypesOfItsOwnGiveTheSameLogitsUnderEveryBudget) {
   std::filesystem::remove(name);
 }
 
-// Files that were written before.
-TEST(Qsf, OpensWhatIsCommitted) {
+// Files written by earlier versions.
+TEST(Qsf, OpensCommittedFiles) {
   const std::string data = source_dir() + "/tests/data/";
   const std::pair<const char*, const char*> files[] = {
       {"none", "llama4-chunks"}, {"lz4", "llama4-chunks"}, {"zstd", "qwen3moe"}};
@@ -114,17 +114,17 @@ TEST(Qsf, OpensWhatIsCommitted) {
 
 TEST(Qsf, GivesEveryFamilysLogits) {
   const std::string folder = fixture_folder("families");
-  if (folder.empty()) GTEST_SKIP() << "../shared/fixtures is not here";
+  if (folder.empty()) GTEST_SKIP() << "no ../shared/fixtures";
   const std::vector<std::string> runs = further_families();
   size_t n = 0;
   for (const Reference& reference : read_manifest(folder, &runs)) {
-    // What sees all at once, or decodes what another stack has read, has tests of its own.
+    // Encoders, and decoders of encoder-decoder models, have tests of their own.
     if (!reference.causal || reference.name.starts_with("t5") || n++ % (kSanitized ? 16 : 4) != 0)
       continue;
     expect_same(reference.path, {reference.prompt.begin(), reference.prompt.begin() + 9},
                 {n % 8 == 1 ? Packing::kNone : Packing::kZstd});
   }
-  EXPECT_GE(n, 11u);  // of tests/data; more of ../shared
+  EXPECT_GE(n, 11u);  // in tests/data; more in ../shared
 }
 
 }  // namespace

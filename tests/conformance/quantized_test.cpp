@@ -1,5 +1,5 @@
-// Weight types against exact arithmetic on the same weights: only the rounding of activations may
-// show, and no more of it than llama.cpp shows on the same file.
+// Quantization types compared with exact arithmetic on the same weights: only the rounding of
+// activations causes an error, and no more than llama.cpp's on the same file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace sluice::test {
 namespace {
 
-// What f16 keys and values cost where nothing else is rounded; llama.cpp's own figure for F32 is 0
-// because the reference logits are its.
+// The error of an f16 KV cache if nothing else is rounded. llama.cpp's own figure for F32 is 0,
+// because it produced the reference logits.
 constexpr double kFloor = 1e-6;
 
 class Quantized : public testing::TestWithParam<const char*> {};

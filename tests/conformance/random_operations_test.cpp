@@ -1,13 +1,13 @@
-// Random sequences of public calls, each answer held against an engine of its own that computes the
-// whole text anew with room for everything: conversations that go on, go back and begin again, five
-// where the engine has memory for three, so that they go to files and come back, also when a disk
-// is full at times; others saved; each alone or three in one pass, where they come, fork and go;
-// answers cut at random moments; budgets that move, also in the middle of a pass; prompts that are
-// refused; keys and values of any type; caches that forget; heads in clusters; tokens that leave
-// early. Whatever came before, the tokens and the bits of the logits are those of the text alone,
-// or the call is a typed error after which everything goes on. Half of the answers are guessed
-// ahead, rightly and wrongly. SLUICE_RANDOM_OPERATIONS sets how many calls each model gets,
-// SLUICE_RANDOM_SEED the seed.
+// Random sequences of public calls. Each output is compared with an engine of its own that
+// recomputes the whole text with unlimited memory. Conversations continue, rewind and start over.
+// There are five of them with memory for three, so they are swapped to files and back, sometimes on
+// a full disk. Others are saved. They run alone or three in a batch, which they join, fork and
+// leave. Generations are cancelled at random moments; budgets change, also in mid-pass; invalid
+// prompts are rejected. KV caches have any type, with and without eviction; output heads are
+// clustered; tokens exit early; half of the generations use drafts, right and wrong. Whatever came
+// before, tokens and logits are bit-identical to those of the text alone, or the call is a typed
+// error after which everything continues. SLUICE_RANDOM_OPERATIONS sets the number of calls per
+// model, SLUICE_RANDOM_SEED the seed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -43,10 +43,10 @@ uint64_t setting(const char* name, uint64_t otherwise) {
 
 struct Answer {
   Tokens tokens;
-  std::vector<float> logits;  // of the prompt's last token
+  std::vector<float> logits;  // after the prompt's last token
 };
 
-// The truth: one session, emptied before each answer, everything resident, one thread.
+// The reference: one session, cleared before each generation, everything resident, one thread.
 class Fresh {
  public:
   Fresh(const std::string& path, int32_t n_ctx, const kv::KvTypes& types,
@@ -74,7 +74,7 @@ class Fresh {
       if (out.tokens.size() == n) return out;
       const auto best = std::max_element(logits.begin(), logits.end());
       out.tokens.push_back(static_cast<Token>(best - logits.begin()));
-      if (out.tokens.size() == n) return out;  // the last one may have no place in the context
+      if (out.tokens.size() == n) return out;  // the last token may not fit in the context
       next = {out.tokens.back()};
     }
   }
@@ -83,7 +83,7 @@ class Fresh {
   Opened opened_;
 };
 
-// RandomDrafts tokens that are said often, and now and then nothing.
+// Drafts frequent tokens, and sometimes nothing.
 class RandomDrafts final : public generate::DraftSource {
  public:
   explicit RandomDrafts(uint64_t seed) : random_(seed) {}
@@ -169,14 +169,14 @@ class Operations {
  private:
   struct Live {
     std::unique_ptr<native::Conversation> place;
-    session::Session* session = nullptr;  // while it is in the engine
+    session::Session* session = nullptr;  // while it is in memory
   };
   struct Saved {
     std::vector<uint8_t> bytes;
     Tokens tokens;
   };
 
-  // Every other time f16, which is also for models that can have no other.
+  // Half of the time f16, which is also for models that support nothing else.
   kv::KvTypes random_types(const std::string& path) {
     kv::KvTypes types;
     if (random_() % 2 == 0) return types;
@@ -189,7 +189,8 @@ class Operations {
     return session::inspect(header->header, options).ok() ? types : kv::KvTypes();
   }
 
-  // Every other time a cache that is shorter than the texts and evicts, where the model can.
+  // Half of the time a cache with eviction that is shorter than the texts, if the model supports
+  // it.
   kv::KvPolicy random_policy(const std::string& path) {
     kv::KvPolicy policy;
     policy.sinks = static_cast<int32_t>(random_() % 7);
@@ -205,7 +206,7 @@ class Operations {
     return session::inspect(header->header, options).ok() ? policy : kv::KvPolicy();
   }
 
-  // A part of the head where it is in clusters.
+  // A part of the output head, if it is clustered.
   model::HeadPolicy random_head(const std::string& path) {
     model::HeadPolicy head;
     head.kind = static_cast<model::HeadPolicy::Kind>(random_() % 4);
@@ -217,7 +218,7 @@ class Operations {
     return session::inspect(header->header, options).ok() ? head : model::HeadPolicy();
   }
 
-  // Where the file says what tokens leave.
+  // If the file has early-exit probes.
   model::ExitPolicy random_exits(const std::string& path) {
     model::ExitPolicy exits;
     exits.confidence = 0.2 * static_cast<double>(random_() % 6);
@@ -228,7 +229,7 @@ class Operations {
     return session::inspect(header->header, options).ok() ? exits : model::ExitPolicy();
   }
 
-  // Whether a head of its own can guess, with such options.
+  // Whether its MTP head can draft with these options.
   static bool has_nextn(const std::string& path, session::EngineOptions options) {
     auto header = native::read_header(path, {});
     if (!header.ok()) return false;
@@ -236,7 +237,7 @@ class Operations {
     return session::inspect(header->header, options).ok();
   }
 
-  // The head that guesses, which is always promising; null: there is none.
+  // The draft by the MTP head, set up to always draft; null if there is none.
   generate::NextnDraft* head() {
     session::Engine& engine = model_->engine();
     if (engine.nextn() == nullptr) return nullptr;
@@ -244,7 +245,7 @@ class Operations {
     return &nextn_.emplace(engine);
   }
 
-  // At and near the smallest, somewhat above it, or without a limit.
+  // At, near or somewhat above the minimum, or unlimited.
   uint64_t budget() {
     switch (random_() % 4) {
       case 0:
@@ -258,7 +259,7 @@ class Operations {
     }
   }
 
-  // A text that goes on from what the session holds, from a part of it, or begins anew.
+  // A text that continues all or a part of what the session holds, or starts over.
   Tokens prompt(const session::Session& session) {
     const auto held = session.tokens();
     Tokens out;
@@ -279,7 +280,7 @@ class Operations {
     return out;
   }
 
-  // Brings it into the engine; what a full disk or an abort stops is as it was.
+  // Swaps it into memory; if a full disk or an abort prevents that, it is unchanged.
   void enter(Live& live) {
     const bool resident = live.place->session() != nullptr;
     Tokens before(static_cast<size_t>(live.place->position()));
@@ -300,7 +301,7 @@ class Operations {
     ASSERT_TRUE(std::equal(held.begin(), held.end(), before.begin(), before.end()));
   }
 
-  // Three that are in the engine until they are let go.
+  // Three sessions, kept in memory until they are released.
   void enter_three() {
     std::shuffle(std::begin(live_), std::end(live_), random_);
     for (Live& live : three()) {
@@ -337,7 +338,7 @@ class Operations {
         (*generation)->cancel();
         break;
       }
-      // A pass begins anew after each: without a bound one of many steps might never end.
+      // Each change restarts the pass, so without a limit a pass of many steps might never end.
       if (moves > 0 && random_() % 8 == 0) {
         --moves;
         move_budget();
@@ -364,7 +365,7 @@ class Operations {
     }
     const Answer expected = fresh_.answer(text, tokens.size());
     ASSERT_EQ(tokens, expected.tokens) << "after " << text.size() << " tokens, "
-                                       << (*generation)->counts().cached << " of them held";
+                                       << (*generation)->counts().cached << " of them cached";
     ASSERT_EQ(logits.size(), expected.logits.size());
     ASSERT_EQ(std::memcmp(logits.data(), expected.logits.data(), logits.size() * sizeof(float)), 0)
         << "after " << text.size() << " tokens, " << (*generation)->counts().cached << " held";
@@ -376,10 +377,10 @@ class Operations {
     std::unique_ptr<RandomDrafts> guesses;
     std::unique_ptr<generate::NextnDraft> nextn;
     std::unique_ptr<generate::Generation> generation;
-    uint64_t begins = 0, cut = UINT64_MAX;  // after so many steps
+    uint64_t begins = 0, cut = UINT64_MAX;  // after this many steps
   };
 
-  // Answers that begin and end at random moments, all sequences in one pass.
+  // Generations that begin and end at random moments, all in one batch.
   void together() {
     if (random_() % 3 == 0) {
       auto fork = swap_->fork_of(*live_[random_() % 2].place);
@@ -388,7 +389,7 @@ class Operations {
     }
     enter_three();
     if (testing::Test::HasFatalFailure()) return;
-    if (random_() % 3 == 0) {  // a fork in the engine
+    if (random_() % 3 == 0) {  // a fork in memory
       save(live_[0]);
       ASSERT_TRUE(write(*live_[1].session, saved_.back().bytes).ok());
     }
@@ -501,7 +502,7 @@ class Operations {
     ASSERT_TRUE(std::equal(held.begin(), held.end(), saved.tokens.begin(), saved.tokens.end()));
   }
 
-  // A state with a flipped bit or cut short is refused, and leaves an empty sequence.
+  // A truncated state or one with a flipped bit is an error and leaves an empty sequence.
   void damage(Live& live) {
     if (saved_.empty()) return;
     std::vector<uint8_t> bytes = saved_[random_() % saved_.size()].bytes;
@@ -516,7 +517,7 @@ class Operations {
     ASSERT_EQ(live.session->position(), 0);
   }
 
-  // Refused prompts change nothing.
+  // Rejected prompts change nothing.
   void refuse(Live& live) {
     const int32_t before = live.session->position();
     const Tokens too_long(static_cast<size_t>(n_ctx_) + 1 + random_() % 100, 1);
@@ -546,7 +547,7 @@ class Operations {
   uint64_t min_ = 0;
   std::unique_ptr<native::Model> model_;
   std::unique_ptr<native::SessionSwap> swap_;
-  std::optional<generate::NextnDraft> nextn_;  // goes before its model
+  std::optional<generate::NextnDraft> nextn_;  // destroyed before its model
   Live live_[5];
   std::vector<Saved> saved_;
   Token n_vocab_ = 0;
@@ -557,7 +558,7 @@ struct OperationsCase {
   int threads;
 };
 
-// Eight layers, and what tells whether tokens leave them; made anew by each process.
+// Eight layers with early-exit probes; written by each process.
 std::string model_with_exits() {
   const Layers layers = {0, 1, 2, 3, 0, 1, 2, 3};
   session::EngineOptions options;
@@ -578,7 +579,7 @@ std::string model_with_exits() {
   return path;
 }
 
-// The sample model with its output vectors by cluster; made anew by each process.
+// The sample model with its output vectors by cluster; written by each process.
 std::string model_by_cluster() {
   const std::string path = testing::TempDir() + "in-order-" + std::to_string(getpid()) + ".qsf";
   Result<native::ModelHeader> model =
@@ -592,7 +593,7 @@ std::string model_by_cluster() {
   return path;
 }
 
-// With a head that predicts further tokens, rightly where nothing else happens.
+// With an MTP head, which is right if nothing interferes.
 std::string model_with_nextn(bool recurrent) {
   const std::string path = testing::TempDir() + "nextn-" + std::to_string(getpid()) + ".gguf";
   const MadeNextn made({.recurrent = recurrent, .right = true, .n_ctx = 4096});
@@ -620,14 +621,14 @@ std::vector<OperationsCase> operations_cases() {
   embedding.path = own_folder("qsf") + "/embedding.qsf";
   add({clusters, embedding});
   Reference exits;
-  exits.name = "exits";  // its path: made_model()
+  exits.name = "exits";  // stands for the path of made_model()
   Reference by_cluster;
   by_cluster.name = "by_cluster";
   Reference nextn, nextn_states;
   nextn.name = "nextn";
   nextn_states.name = "nextn_states";
   add({exits, by_cluster, nextn, nextn_states});
-  // One of each recurrent kind: states are the hardest to take back.
+  // One of each recurrent kind: their states are the hardest to rewind.
   const std::vector<std::string> recurrent = {
       "mamba", "mamba2", "falcon-h1", "granitehybrid-dense", "qwen35", "rwkv6",
       "rwkv7", "plamo2", "lfm2moe"};
@@ -645,17 +646,17 @@ bool runs_with(const std::string& path, int32_t n_ctx) {
 
 class RandomOperationsTest : public testing::TestWithParam<OperationsCase> {};
 
-TEST_P(RandomOperationsTest, EveryAnswerIsThatOfTheTextAlone) {
+TEST_P(RandomOperationsTest, EveryOutputEqualsThatOfTheTextAlone) {
   const OperationsCase& c = GetParam();
   const bool made = c.reference.path.empty();
   const std::string path = made ? made_model(c.reference.name) : c.reference.path;
   const uint64_t count = setting("SLUICE_RANDOM_OPERATIONS", 9);
   const uint64_t seed = setting("SLUICE_RANDOM_SEED", std::random_device()());
-  // Attention in one part, in several, and with rings that come round.
+  // Attention in one part, in several, and with rings that wrap around.
   for (const int32_t n_ctx : {200, 700, 1700}) {
     const bool runs = runs_with(path, n_ctx);
     EXPECT_TRUE(runs || n_ctx > 500) << path;
-    if (!runs) continue;  // positions are learned
+    if (!runs) continue;  // a learned position table is shorter
     SCOPED_TRACE("SLUICE_RANDOM_SEED=" + std::to_string(seed) + ", context " +
                  std::to_string(n_ctx));
     Operations operations(path, n_ctx, c.threads, seed);

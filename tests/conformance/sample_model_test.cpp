@@ -1,6 +1,6 @@
-// The model that ships with the repository against what its trainer's own forward pass said about
-// it: token ids, logits and greedy continuations (examples/models/reference, made in double
-// precision by PyTorch from the weights of the F16 file), and what quantization may cost.
+// The sample model of the repository compared with its trainer's forward pass: token ids, logits
+// and greedy continuations (examples/models/reference, made in double precision by PyTorch from the
+// F16 weights), and the cost of quantization.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::vector<float> read_floats(const std::string& path) {
   return values;
 }
 
-// One of the three files, with room for `rows` rows of logits, and a sequence on it.
+// One of the three files, with `rows` rows of logits, and a session on it.
 struct Loaded {
   std::unique_ptr<native::Model> model;
   std::unique_ptr<session::Session> session;
@@ -63,7 +63,7 @@ void run(Loaded& loaded, std::span<const Token> tokens, session::Wanted wanted) 
   ASSERT_TRUE(done.ok()) << done.message();
 }
 
-TEST(SampleModel, TokenIdsAreTheTrainers) {
+TEST(SampleModel, TokenIdsMatchTheTrainers) {
   Loaded loaded = load("F16", 1);
   ASSERT_NE(loaded.model, nullptr);
   const tokenizer::Tokenizer& tokenizer = loaded.model->engine().tokenizer();
@@ -96,7 +96,7 @@ TEST(SampleModel, ChatTokensEndGeneration) {
   EXPECT_FALSE(tokenizer.is_end_of_generation(user[0]));
 }
 
-TEST(SampleModel, LogitsAreTheTrainers) {
+TEST(SampleModel, LogitsMatchTheTrainers) {
   const nlohmann::json reference = read_json(kFolder + "reference/outputs.json");
   size_t compared = 0;
   for (const auto& prompt : reference["prompts"]) {
@@ -126,7 +126,7 @@ TEST(SampleModel, LogitsAreTheTrainers) {
   EXPECT_EQ(compared, 2u);
 }
 
-TEST(SampleModel, GreedyTokensAreTheTrainers) {
+TEST(SampleModel, GreedyTokensMatchTheTrainers) {
   const nlohmann::json reference = read_json(kFolder + "reference/outputs.json");
   Loaded loaded = load("F16", 1);
   ASSERT_NE(loaded.model, nullptr);
@@ -146,7 +146,7 @@ TEST(SampleModel, GreedyTokensAreTheTrainers) {
 
 constexpr size_t kTokens = 500;  // of the held-out text
 
-// Mean nats a token over its beginning.
+// Mean nats per token over its beginning.
 double held_out_loss(const std::string& type) {
   Loaded loaded = load(type, kTokens);
   if (loaded.model == nullptr) return 0;

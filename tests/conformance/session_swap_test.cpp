@@ -1,7 +1,7 @@
-// Conversations beyond those that the engine has memory for: that a full disk, an abort and a
-// damaged file are errors after which every conversation is as it was, and what the moving takes.
-// That they come back to the bit, whatever the model, the types and the policy, is
-// random_operations_test.cpp.
+// Swapping sessions that exceed the engine's memory. A full disk, an abort and a damaged file are
+// errors after which every conversation is unchanged; and what swapping costs.
+// random_operations_test.cpp shows that swapped sessions are bit-identical for any model, types and
+// policy.
 #include "native/session_swap.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class SessionSwapTest : public testing::Test {
     ASSERT_TRUE(swap.ok()) << swap.status().message();
     swap_ = std::move(*swap);
   }
-  // Conversations of 100 tokens each.
+  // Creates conversations of 100 tokens each.
   void talk(size_t n) {
     for (size_t i = 0; i < n; ++i) {
       auto made = swap_->create();
@@ -70,7 +70,7 @@ class SessionSwapTest : public testing::Test {
     ASSERT_TRUE((*session)->sync(tokens).ok());
     ASSERT_TRUE(model_->run(**session).ok());
   }
-  // Wherever it is, what it holds is that; and it goes on from there.
+  // Checks its tokens in memory or on disk, and that it continues from there.
   void expect_whole(size_t i) {
     Tokens held(static_cast<size_t>(talks_[i]->position()));
     ASSERT_TRUE(talks_[i]->read_tokens(0, held).ok());
@@ -98,7 +98,7 @@ class SessionSwapTest : public testing::Test {
   std::vector<std::unique_ptr<Conversation>> talks_;
 };
 
-TEST_F(SessionSwapTest, KeepsTheLastUsedInTheEngineAndTheOthersInFilesWithoutNames) {
+TEST_F(SessionSwapTest, KeepsTheLastUsedInMemoryAndTheOthersInUnnamedFiles) {
   talk(6);
   EXPECT_EQ(n_swapped(), 4u);
   EXPECT_TRUE(fs::is_empty(directory_));
@@ -114,10 +114,10 @@ TEST_F(SessionSwapTest, KeepsTheLastUsedInTheEngineAndTheOthersInFilesWithoutNam
   EXPECT_EQ(n_swapped(), 0u);
 }
 
-TEST_F(SessionSwapTest, ForksWhereverTheyAre) {
+TEST_F(SessionSwapTest, ForksInMemoryAndOnDisk) {
   open(1);
   talk(2);
-  for (const size_t from : {0, 1}) {  // in a file, in the engine
+  for (const size_t from : {0, 1}) {  // on disk, in memory
     EXPECT_EQ(talks_[from]->swapped(), from == 0);
     auto fork = swap_->fork_of(*talks_[from]);
     ASSERT_TRUE(fork.ok()) << fork.status().message();
@@ -131,7 +131,7 @@ TEST_F(SessionSwapTest, ForksWhereverTheyAre) {
   }
 }
 
-TEST_F(SessionSwapTest, OneThatIsHeldOrBusyStays) {
+TEST_F(SessionSwapTest, LockedOrBusyOnesStayInMemory) {
   talk(3);
   talks_[1]->hold(true);
   ASSERT_TRUE(talks_[2]->session()->begin(Tokens{5}).ok());
@@ -141,7 +141,7 @@ TEST_F(SessionSwapTest, OneThatIsHeldOrBusyStays) {
   EXPECT_NE(talks_[1]->session(), nullptr);
 }
 
-TEST_F(SessionSwapTest, AFullDiskLeavesAllAsTheyWere) {
+TEST_F(SessionSwapTest, AFullDiskLeavesAllUnchanged) {
   talk(4);
   for (const uint64_t room : {0, 100, 5000, 70000}) {
     const FileLimit limit(room);
@@ -155,7 +155,7 @@ TEST_F(SessionSwapTest, AFullDiskLeavesAllAsTheyWere) {
   for (size_t i = 0; i < 4; ++i) expect_whole(i);
 }
 
-TEST_F(SessionSwapTest, ADirectoryThatTakesNoFilesIsRefused) {
+TEST_F(SessionSwapTest, AnUnusableDirectoryIsAnError) {
   const std::string file = directory_ + "/file";
   std::ofstream(file) << "x";
   EXPECT_EQ(SessionSwap::open(model_->engine(), file + "/below").status().code(), Code::kIo);
@@ -166,13 +166,13 @@ TEST_F(SessionSwapTest, ADirectoryThatTakesNoFilesIsRefused) {
   for (size_t i = 0; i < 3; ++i) expect_whole(i);
 }
 
-TEST_F(SessionSwapTest, AnAbortLeavesAllAsTheyWere) {
+TEST_F(SessionSwapTest, AnAbortLeavesAllUnchanged) {
   talk(4);
   for (int pieces = 0;; ++pieces) {
     int left = pieces;
     const auto entered = swap_->enter(*talks_[0], [&left] { return left-- > 0; });
     if (entered.ok()) {
-      EXPECT_GT(pieces, 2);  // of the one that leaves, and of the one that comes
+      EXPECT_GT(pieces, 2);  // parts of the one swapped out and the one swapped in
       break;
     }
     ASSERT_EQ(entered.status().code(), Code::kAborted);
@@ -182,7 +182,7 @@ TEST_F(SessionSwapTest, AnAbortLeavesAllAsTheyWere) {
 }
 
 #if defined(__linux__)
-// Files without names of the directory, as this process has them open.
+// Unnamed files of the directory that this process has open.
 std::vector<std::string> open_files(const std::string& directory) {
   std::vector<std::string> out;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
@@ -192,7 +192,7 @@ std::vector<std::string> open_files(const std::string& directory) {
   return out;
 }
 
-TEST_F(SessionSwapTest, WhatAFileDoesNotGiveBackIsAnErrorUntilTheTextBeginsAnew) {
+TEST_F(SessionSwapTest, AnUnreadableFileIsAnErrorUntilTheSequenceIsCleared) {
   talk(4);
   const std::vector<std::string> files = open_files(directory_);
   ASSERT_EQ(files.size(), 2u);
@@ -216,7 +216,7 @@ TEST_F(SessionSwapTest, WhatAFileDoesNotGiveBackIsAnErrorUntilTheTextBeginsAnew)
 }
 #endif
 
-TEST_F(SessionSwapTest, WithoutADirectoryThereAreAsManyAsThePlanHasRoomFor) {
+TEST_F(SessionSwapTest, WithoutADirectoryThereAreAsManyAsPlanned) {
   const auto swap = SessionSwap::open(model_->engine(), "");
   ASSERT_TRUE(swap.ok());
   const auto one = (*swap)->create(), two = (*swap)->create();

@@ -1,4 +1,4 @@
-// The estimate of speed: what it is made of, and that it says nothing where nothing is known.
+// The speed estimate: its inputs, and that it predicts nothing without them.
 #include "session/speed_estimate.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class Speed : public testing::Test {
   session::Inspection found_;
 };
 
-TEST_F(Speed, ResidentModelIsLimitedByComputingAlone) {
+TEST_F(Speed, ResidentModelIsLimitedByComputeOnly) {
   inspect("arch", "llama-gqa.gguf", 0);
   const session::Prediction p = predict(found_, ReadSpeed{});
   EXPECT_GT(p.compute_ms, 0);
@@ -53,14 +53,14 @@ TEST_F(Speed, StreamingFromAnUnknownStoreIsNotPredicted) {
   EXPECT_EQ(said.size(), 1u);
 }
 
-TEST_F(Speed, SlowStoreDecides) {
+TEST_F(Speed, ASlowStoreIsTheLimit) {
   inspect("arch", "llama-gqa.gguf", 1);
   const double bytes = static_cast<double>(found_.plan.weights.streamed_bytes);
   const session::Prediction p = predict(found_, ReadSpeed{bytes / 10, 0, false});  // ten seconds
   EXPECT_NEAR(p.token_ms, 10'000, 1);
 }
 
-TEST_F(Speed, MixtureReadsTheExpertsThatATokenUses) {
+TEST_F(Speed, AMixtureReadsOnlyTheExpertsOfAToken) {
   inspect("families", "llama-moe.gguf", 1);
   const double bytes = static_cast<double>(found_.plan.weights.streamed_bytes);
   const session::Prediction p = predict(found_, ReadSpeed{bytes / 10, 0, false});

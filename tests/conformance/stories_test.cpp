@@ -1,5 +1,5 @@
 // A real, trained model (stories260K, not part of this repository): its stories token for token,
-// its intermediate tensors, and the budget below the model's size.
+// its intermediate tensors, and a budget below the model's size.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ class StoriesTest : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(StoriesTest, TellsTheReferencesStories) {
+TEST_F(StoriesTest, MatchesTheReferenceStories) {
   std::ifstream file(folder_ + "/expected.json");
   const nlohmann::json stories = nlohmann::json::parse(file);
   ASSERT_EQ(stories.size(), 16u);
@@ -42,7 +42,8 @@ TEST_F(StoriesTest, TellsTheReferencesStories) {
       const auto ours = greedy(opened, ids, expected.size(), &lead);
       const auto [mine, theirs] = std::mismatch(ours.begin(), ours.end(), expected.begin());
       if (mine == ours.end()) continue;
-      // Only a token whose lead is below the rounding of activations may differ: the reference
+      // Only a token whose lead is within the rounding of activations may differ: for quantized
+      // weights the reference rounds them too, in its own way.
       // rounds them too for quantized weights, in its own way.
       const double bound =
           story["file"].get<std::string>().find("-Q") == std::string::npos ? 0.02 : 0.4;
@@ -53,7 +54,7 @@ TEST_F(StoriesTest, TellsTheReferencesStories) {
   }
 }
 
-// Named tolerances on the largest difference; scores are compared over the positions that exist.
+// Named tolerances on the largest difference. Scores are compared over existing positions.
 TEST_F(StoriesTest, CheckpointsMatch) {
   const std::vector<int32_t> tokens = {1, 403, 407, 261, 378};
   session::EngineOptions options;

@@ -1,5 +1,5 @@
-// The encoder of a T5 model alone: a file of the fixture's encoder gives for every token, to the
-// bit, what the whole model's decoder reads, whose logits are held against the reference.
+// The encoder of a T5 model alone. A file with only the fixture's encoder gives for every token
+// bit-identically what the full model's decoder reads; that model's logits match the reference.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -27,7 +27,7 @@ class T5Encoder : public testing::TestWithParam<const char*> {
   void TearDown() override {
     if (!scratch_.empty()) std::filesystem::remove_all(scratch_);
   }
-  // The file without the decoder's tensors, and with its keys under the encoder's name.
+  // Writes the file without the decoder's tensors, with its keys under the encoder's architecture.
   void write_encoder() {
     auto from = native::read_header(whole_, {});
     ASSERT_TRUE(from.ok()) << from.status().message();
@@ -68,21 +68,21 @@ class T5Encoder : public testing::TestWithParam<const char*> {
     options.n_threads = threads;
     return options;
   }
-  // What the decoder of the whole model reads: the encoder's rows under its final norm.
+  // What the full model's decoder reads: the encoder's rows after its final norm.
   std::vector<float> encoded(const std::vector<int32_t>& text) {
     Opened opened = open_model(whole_, options(1));
     if (opened.session == nullptr) return {};
     std::vector<float> out;
     opened.session->observe([&](const char* name, int32_t ne0, int32_t ne1, int32_t rows,
                                 const float* data, int64_t stride) {
-      // The decoder's last norm goes by the same name, later.
+      // The decoder's final norm has the same name, but comes later.
       if (!out.empty() || std::string_view(name) != "result_norm.MUL") return;
       for (int32_t r = 0; r < rows; ++r) {
         out.insert(out.end(), data + r * stride, data + r * stride + int64_t{ne0} * ne1);
       }
     });
     std::vector<int32_t> tokens;
-    for (const int32_t token : text) tokens.push_back(~token);  // a source
+    for (const int32_t token : text) tokens.push_back(~token);  // a source token
     tokens.push_back(0);
     const Result<int32_t> begun = opened.session->sync(tokens);
     EXPECT_TRUE(begun.ok()) << begun.status().message();
@@ -94,7 +94,7 @@ class T5Encoder : public testing::TestWithParam<const char*> {
   std::filesystem::path scratch_, encoder_;
 };
 
-TEST_P(T5Encoder, GivesTheRowsThatTheWholeModelsDecoderReads) {
+TEST_P(T5Encoder, GivesTheRowsThatTheFullModelsDecoderReads) {
   const Texts texts = {{5, 40, 7, 99, 40, 8, 101, 3, 77, 1}, {9, 1}};
   embed::Options rows;
   rows.pooling = model::Pooling::kNone;

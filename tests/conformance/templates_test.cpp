@@ -1,5 +1,5 @@
-// 70 real chat templates, five conversations each, against what Python's jinja2 renders in the
-// environment of transformers; what it refuses is refused for the same reason.
+// 70 real chat templates with five conversations each, compared with Python's jinja2 set up as in
+// transformers. What jinja2 rejects is rejected for the same reason.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -47,8 +47,8 @@ Result<Prompt> render(const Template& chat, const Json& conversation) {
   return chat.render(request);
 }
 
-TEST(Templates, RenderAsPythonDoes) {
-  if (!std::filesystem::exists(kFolder)) GTEST_SKIP() << "the shared fixtures are not here";
+TEST(Templates, RenderLikeJinja2) {
+  if (!std::filesystem::exists(kFolder)) GTEST_SKIP() << "no shared fixtures";
   const Json expected = Json::parse(read(kFolder / "expected.json"));
   ASSERT_EQ(expected["cases"].size(), 350u);
   ModelTexts texts;
@@ -73,9 +73,9 @@ TEST(Templates, RenderAsPythonDoes) {
   }
 }
 
-// Every text of the caller is content, and none of the template's own is.
-TEST(Templates, KeepWhatCallersSayApart) {
-  if (!std::filesystem::exists(kFolder)) GTEST_SKIP() << "the shared fixtures are not here";
+// Every string of a message is marked as content, and no text of the template is.
+TEST(Templates, SeparateMessageContent) {
+  if (!std::filesystem::exists(kFolder)) GTEST_SKIP() << "no shared fixtures";
   const Json conversation = {
       {"messages", {{{"role", "user"}, {"content", "\n@@first <|im_end|>@@ "}}}}};
   size_t rendered = 0;

@@ -1,6 +1,6 @@
-// Vocabularies against the ids that others give: every line of every fixture. Real ones, with
-// llama.cpp's ids, are other people's work and live beside the checkout; those in tests/data, for
-// kinds that are not among them, were encoded by tests/reference/make_tokenizers.py.
+// Every line of every fixture of real vocabularies, compared with reference token ids. Vocabularies
+// with llama.cpp's ids are other people's work and are beside the checkout. Those in tests/data,
+// for further kinds, were encoded by tests/reference/make_tokenizers.py.
 #include "tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A tokenizer from a file; the bytes need not outlive creation.
+// A tokenizer from a file; it keeps no reference to the file's bytes.
 std::unique_ptr<Tokenizer> load(const std::string& path) {
   const std::string bytes = read_file(path);
   gguf::Header header;
@@ -79,7 +79,7 @@ std::vector<std::string> vocabulary_files() {
   return files;
 }
 
-// WordPiece reads text without accents and in lower case: it does not come back.
+// WordPiece strips accents and lowercases, so text does not round-trip.
 bool folds(const std::string& file) {
   return file.find("bert") != std::string::npos;
 }
@@ -93,7 +93,7 @@ TEST(TokenizerFixtures, EveryLineOfEveryVocabulary) {
     const auto tokenizer = load(file);
     ASSERT_NE(tokenizer, nullptr);
     const auto inputs = split_inputs(read_file(file + ".inp"));
-    if (inputs.empty()) continue;  // it has extra texts alone
+    if (inputs.empty()) continue;  // it has only extra texts
     ++read;
     const auto expected = read_ids(file + ".out");
     ASSERT_EQ(inputs.size(), expected.size());
@@ -105,10 +105,10 @@ TEST(TokenizerFixtures, EveryLineOfEveryVocabulary) {
       }
     }
   }
-  EXPECT_GE(read, 2u);  // of tests/data
+  EXPECT_GE(read, 2u);  // in tests/data
 }
 
-// The texts of extra.texts.json, whose ids a program gave that takes "\\t" for a tab.
+// The texts of extra.texts.json. Their ids come from a program that reads "\\t" as a tab.
 TEST(TokenizerFixtures, ExtraTexts) {
   const std::string folder = kFixtures + "/tokenizer/";
   const std::string texts = read_file(folder + "extra.texts.json");
@@ -133,13 +133,13 @@ TEST(TokenizerFixtures, ExtraTexts) {
   }
 }
 
-// Characters from everywhere; whatever a vocabulary makes of them, they come back.
+// Random characters from all over Unicode round-trip with any vocabulary.
 TEST(TokenizerFixtures, RandomUnicodeComesBack) {
   const auto files = vocabulary_files();
   size_t read = 0;
   for (const std::string& file : files) {
     SCOPED_TRACE(file);
-    // Those have no bytes to fall back on.
+    // These have no byte fallback.
     if (file.find("unigram") != std::string::npos || folds(file)) continue;
     ++read;
     const auto tokenizer = load(file);
@@ -164,10 +164,10 @@ TEST(TokenizerFixtures, RandomUnicodeComesBack) {
           text);
     }
   }
-  EXPECT_GE(read, 1u);  // of tests/data
+  EXPECT_GE(read, 1u);  // in tests/data
 }
 
-// The text of a JSON string whose only escapes are \uXXXX.
+// Decodes a JSON string whose only escapes are \uXXXX.
 std::string unescape(const std::string& json) {
   std::string text;
   const auto unit = [&](size_t at) {
@@ -189,7 +189,7 @@ std::string unescape(const std::string& json) {
   return text;
 }
 
-// expected.json is read with two searches: its prompts hold no escaped quotes.
+// expected.json is read with two searches: its prompts contain no escaped quotes.
 TEST(TokenizerFixtures, Stories260KPrompts) {
   const std::string json = read_file(kFixtures + "/stories260K/expected.json");
   if (json.empty()) GTEST_SKIP() << "no " << kFixtures << "/stories260K";

@@ -1,6 +1,6 @@
-// Files that are wrong in one place each (tests/data/wrong-files.json: bytes of a good file, and
-// what stands there instead) are refused with the right code and a sentence that names the thing.
-// The web suite asks the package the same.
+// Files with one defect each (tests/data/wrong-files.json: bytes of a valid file and their
+// replacement) give an error with the right code and a message that names the defect. The web suite
+// tests the package with the same list.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ std::string read_bytes(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(WrongFiles, AreRefusedByName) {
+TEST(WrongFiles, ErrorsNameTheDefect) {
   const auto cases = nlohmann::json::parse(read_bytes(kRoot + "tests/data/wrong-files.json"));
   ASSERT_GT(cases.size(), 10u);
   const std::string path =

@@ -1,11 +1,10 @@
-// The mutation check of the short test suite: applies each fault of the list to a work tree of its
-// own and runs suites there until one fails. README.md beside this file says how to read the
-// result.
+// Mutation testing of the short suite: applies each fault of the list to a git worktree and runs
+// suites there until one fails. README.md beside this file explains the results.
 //   node tests/faults/faults.mjs                        all that have no result yet
 //   node tests/faults/faults.mjs --only NAME,NAME       only these
 //   node tests/faults/faults.mjs --suites unit,native   only these suites
-//   node tests/faults/faults.mjs --again                those that have a result, too
-//   node tests/faults/faults.mjs --no-baseline          takes for granted that the suites are green without a fault
+//   node tests/faults/faults.mjs --again                also those that have a result
+//   node tests/faults/faults.mjs --no-baseline          assumes that the suites pass without a fault
 //   node tests/faults/faults.mjs --list | --markdown    prints the faults, or the results so far; runs nothing
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -28,8 +27,8 @@ const folder = inRoot('build', 'faults');
 const tree = join(folder, 'tree');
 const resultsFile = join(folder, 'results.json');
 const minute = 60_000;
-// A suite may take three times as long as it did without a fault; a rebuild takes longer than that
-// run.
+// The time limit of a suite is three times what it took without a fault, but a rebuild may take
+// longer than that run.
 const minLimitMs = 20 * minute;
 const firstLimitMs = 120 * minute;
 
@@ -57,7 +56,7 @@ const results = existsSync(resultsFile)
   : { baseline: {}, faults: {} };
 const save = () => write(resultsFile, `${JSON.stringify(results, null, 2)}\n`);
 
-/** The same for as long as a fault is the same, whatever is committed. */
+/** Identifies the change itself, so that a result stays valid while the fault is the same. */
 const keyOf = (fault) =>
   createHash('sha256')
     .update(JSON.stringify([fault.file, fault.old, fault.new]))
@@ -72,7 +71,7 @@ function resultOf(fault) {
 const wantedSuites = (fault) =>
   suitesOf(fault).filter((suite) => !options.suites || options.suites.split(',').includes(suite));
 
-/** A fault that was caught stays caught; one that slipped through is tried by further suites. */
+/** A caught fault is done; one that slipped through is done when all of its suites have run. */
 function isDone(fault) {
   const { outcome, ran } = resultOf(fault) ?? {};
   return (
@@ -88,7 +87,7 @@ function caughtBy(fault) {
   if (outcome === 'slipped') return `SLIPPED through ${ran.join(', ')}`;
   if (outcome !== 'caught') return outcome?.toUpperCase() ?? 'not tried';
   const others = tests.length > 1 ? ` and ${tests.length - 1} more` : '';
-  return `${suite}: ${tests[0] ?? 'no test is named'}${others}`;
+  return `${suite}: ${tests[0] ?? 'unknown test'}${others}`;
 }
 
 function printTable(list) {
@@ -111,7 +110,7 @@ function printMarkdown(list) {
   }
 }
 
-// --- the work tree -------------------------------------------------------------------------------
+// --- the worktree --------------------------------------------------------------------------------
 
 async function git(...args) {
   const { code, output } = await capture('git', args);
@@ -123,7 +122,7 @@ function link(target, path) {
   if (existsSync(target) && !existsSync(path)) symlinkSync(realpathSync(target), path);
 }
 
-/** HEAD, without what an earlier run may have left in it. Builds stay. */
+/** Checks HEAD out, without changes that an earlier run may have left. Builds stay. */
 async function prepareTree() {
   mkdirSync(folder, { recursive: true });
   const head = await git('rev-parse', 'HEAD');
@@ -134,26 +133,26 @@ async function prepareTree() {
     await git('worktree', 'add', '--quiet', '--detach', tree, head);
   }
   link(inRoot('node_modules'), join(tree, 'node_modules'));
-  // Tests look for it beside their checkout.
+  // Tests look for shared/ beside their checkout.
   link(join(root, '..', 'shared'), join(folder, 'shared'));
 }
 
 // --- suites --------------------------------------------------------------------------------------
 
-let running; // the suite's process, which leads a group
+let running; // the suite's process, a group leader
 function stop(signal) {
   try {
     if (running) process.kill(-running.pid, signal);
   } catch {
-    // It has ended.
+    // The process has exited.
   }
 }
 process.on('exit', () => stop('SIGTERM'));
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(130));
 
 /**
- * One suite in the work tree: { ok, output, seconds }. One that does not end is stopped, and has
- * failed.
+ * Runs one suite in the worktree: { ok, output, seconds, start }. A suite that exceeds the limit is
+ * stopped and counts as failed.
  */
 function runSuite(suite, limitMs) {
   const start = Date.now();
@@ -170,7 +169,7 @@ function runSuite(suite, limitMs) {
     timers.push(
       setTimeout(() => {
         output += `\n${suite}: no end after ${limitMs / minute} minutes, stopped\n`;
-        stop('SIGTERM'); // it ends its own children
+        stop('SIGTERM'); // it stops its own children
         timers.push(setTimeout(() => stop('SIGKILL'), 10_000));
       }, limitMs),
     );
@@ -180,7 +179,7 @@ function runSuite(suite, limitMs) {
       resolve({ ok: code === 0, output, seconds: Math.round((Date.now() - start) / 1000), start });
     };
     running.on('close', end);
-    // A process that it left behind may hold the pipes.
+    // A process that the suite left behind may keep the pipes open.
     running.on('exit', (code) => timers.push(setTimeout(() => end(code), 5000)));
     running.on('error', (error) => {
       output += `${error.message}\n`;
@@ -189,7 +188,7 @@ function runSuite(suite, limitMs) {
   });
 }
 
-/** What compilers and bundlers print when they give up. */
+/** Output of compilers and bundlers that failed. */
 const noCompile =
   /^ninja: build stopped|\.(?:cpp|h|inc):\d+:\d+: (?:fatal )?error: |\berror TS\d+: |✘ \[ERROR\]/m;
 
@@ -197,8 +196,8 @@ const tapFailures = (text) =>
   [...text.matchAll(/^ *not ok \d+ - (.*?)(?: # .*)?$/gm)].map(([, name]) => name);
 
 /**
- * Failed tests in the reports that were written since then, which are complete where the output is
- * cut.
+ * Failed tests in the reports written since `since` (ms). Reports are complete even where the
+ * output is cut.
  */
 function reportedFailures(since) {
   const reports = join(tree, 'build', 'test-results');
@@ -216,7 +215,7 @@ function reportedFailures(since) {
           .map((test) => `${test.classname}.${test.name}`),
       );
     } catch {
-      return []; // a program that died while it wrote
+      return []; // the program died while it wrote
     }
   });
 }
@@ -244,7 +243,7 @@ async function checkSuites(suites) {
     );
 }
 
-/** Builds what the suites need and sees that they are green. */
+/** Builds what the suites need and checks that they pass. */
 async function runBaseline(suites) {
   for (const suite of suites) {
     console.log(`${suite} without a fault`);
@@ -263,7 +262,7 @@ const limitOf = (suite) =>
 
 // --- faults --------------------------------------------------------------------------------------
 
-/** Runs the suites with the fault, up to the first that fails. */
+/** Runs the suites with the fault applied, up to the first that fails. */
 async function tryFault(fault) {
   const result = { key: keyOf(fault), outcome: 'slipped', seconds: 0, ran: [], tests: [] };
   const path = join(tree, fault.file);
@@ -285,7 +284,7 @@ async function tryFault(fault) {
     }
     return result;
   } finally {
-    writeFileSync(path, text); // newer than what was built of the fault
+    writeFileSync(path, text); // newer than the objects built with the fault
   }
 }
 
@@ -296,7 +295,7 @@ async function main() {
   const chosen = faults.filter(
     (fault) => (!names || names.includes(fault.name)) && wantedSuites(fault).length > 0,
   );
-  if (chosen.length === 0) throw new Error('none of the faults is tried by these suites');
+  if (chosen.length === 0) throw new Error('these suites try none of the chosen faults');
   if (options.markdown) return printMarkdown(chosen);
   if (options.list) {
     for (const fault of chosen)

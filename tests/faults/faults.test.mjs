@@ -1,5 +1,4 @@
-// The list of faults itself: each can be applied to the checkout as it is, and no directory is left
-// out.
+// Checks the list of faults: each applies to the checkout, and every directory has one.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,10 +9,10 @@ import { faults, occurrences, suitesOf } from './list.mjs';
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const minFaults = 40;
 
-// Directories without a fault: programs and twins that serve the tests, scripts that build.
+// Directories that need no fault: test programs, scalar references, build scripts.
 const exempt = ['kernels/reference', 'src/tools', 'web/scripts'];
 
-test('every fault has its fields, and a name of its own', () => {
+test('every fault has all fields and a unique name', () => {
   for (const fault of faults) {
     const fields = ['name', 'file', 'old', 'new', 'why', ...(fault.suites ? ['suites'] : [])];
     assert.deepEqual(Object.keys(fault), fields, fault.name);
@@ -25,10 +24,10 @@ test('every fault has its fields, and a name of its own', () => {
   assert.ok(faults.length >= minFaults, `${faults.length} faults`);
 });
 
-test('every fault changes one place, in one line', () => {
+test('every fault changes one place in one line', () => {
   for (const fault of faults) {
     const path = join(root, fault.file);
-    assert.ok(existsSync(path), `${fault.name}: there is no ${fault.file}`);
+    assert.ok(existsSync(path), `${fault.name}: ${fault.file} does not exist`);
     assert.equal(
       occurrences(readFileSync(path, 'utf8'), fault.old),
       1,

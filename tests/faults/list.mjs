@@ -1,15 +1,17 @@
-// The faults of the *.json files beside this one, and which suites try them.
+// Reads the faults of the *.json files beside this one, and says which suites try each.
 import { readFileSync, readdirSync } from 'node:fs';
 
 const folder = new URL('.', import.meta.url);
 
-/** { name, file, old, new, why, suites? }: `old`, which occurs once in `file`, becomes `new`. */
+/**
+ * { name, file, old, new, why, suites? }: replaces `old`, which occurs once in `file`, by `new`.
+ */
 export const faults = readdirSync(folder)
   .filter((name) => name.endsWith('.json'))
   .sort()
   .flatMap((name) => JSON.parse(readFileSync(new URL(name, folder), 'utf8')));
 
-/** The suites that try a fault, the cheapest first. */
+/** The suites that try a fault, cheapest first. */
 export const suitesOf = ({ file, suites }) =>
   suites ?? (file.startsWith('web/') ? ['web', 'package', 'serve'] : ['unit', 'native', 'web']);
 

@@ -1,4 +1,4 @@
-// Fuzzes the compiler of GBNF grammars.
+// Fuzzes the GBNF grammar compiler.
 #include "grammar_fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

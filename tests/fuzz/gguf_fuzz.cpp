@@ -1,5 +1,5 @@
 // Fuzzes the GGUF header parser: any bytes, any prefix length, known or unknown file size. The
-// parser must answer with a typed error or a directory whose tensors lie inside the file.
+// parser must return a typed error or a directory whose tensors lie inside the file.
 #include <cstdlib>
 #include <memory>
 
@@ -34,7 +34,7 @@ void use(const sluice::gguf::Header& header) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  // The first byte chooses how much of the rest is the prefix, and whether the size is known.
+  // The first byte selects how much of the rest is the prefix, and whether the size is known.
   const size_t body = size - 1;
   const size_t have = (data[0] & 0x7f) == 0x7f ? body : body * (data[0] & 0x7f) / 0x7f;
   const uint64_t file_size = (data[0] & 0x80) != 0 ? body : 0;

@@ -1,5 +1,5 @@
-// What the three fuzz targets of src/grammar share: compiles the input as a grammar of one kind,
-// and reads a text by what came of it. The first byte says how much of the rest is the text.
+// Shared by the three fuzz targets of src/grammar: compiles the input as a grammar of one kind and
+// checks a text against it. The first byte says how much of the rest is the text.
 #pragma once
 
 #include <cstdlib>
@@ -18,7 +18,7 @@ inline int fuzz(Kind kind, const uint8_t* data, size_t size) {
     return 0;
   }
   const auto whole = check(**grammar, text);
-  // What begins a text that is allowed is never rejected.
+  // A prefix of an accepted text must not be rejected.
   if (whole.ok() && *whole != Verdict::kReject) {
     const auto part = check(**grammar, text.substr(0, text.size() / 2));
     if (part.ok() && *part == Verdict::kReject && !(*grammar)->has_tokens) std::abort();

@@ -1,5 +1,5 @@
-// Fuzzes the reading of an HTTP answer's head: lines as they come. Whatever a server writes, sizes
-// stay far from overflow, the status has three digits and texts are no longer than a line may be.
+// Fuzzes parsing the head of an HTTP response, line by line. For any input sizes stay far from
+// overflow, the status has three digits, and strings are no longer than a line may be.
 #include <cstdlib>
 #include <string_view>
 

@@ -1,5 +1,5 @@
-// Fuzzes the reading of importance matrices, both forms: what is accepted are moments, as many as
-// were asked for, and what is not says why.
+// Fuzzes reading importance matrices in both formats. Accepted input gives exactly the requested
+// moments; rejected input gives an error message.
 #include <cstdlib>
 
 #include "convert/imatrix.h"

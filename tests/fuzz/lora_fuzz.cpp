@@ -1,6 +1,6 @@
-// Fuzzes the description of adapters. The first byte chooses the form: G, and the rest is a GGUF
-// file; anything else, and the rest is PEFT's config after a 3-byte length, then a safetensors
-// file. What is accepted lies within the file, and its shapes go together.
+// Fuzzes reading adapters. If the first byte is G, the rest is a GGUF file. Otherwise the rest is
+// PEFT's config after a 3-byte length, then a safetensors file. Tensors of accepted input lie
+// within the file, and their shapes match.
 #include <algorithm>
 #include <cstdlib>
 #include <string>

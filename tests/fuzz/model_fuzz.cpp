@@ -1,6 +1,6 @@
-// Fuzzes what a header makes of a model: hyperparameters, the family's program, and the plan of its
-// memory. The first byte chooses the budget, the rest is the beginning of a GGUF file. Any header
-// gives a typed error, or a plan that keeps to the budget.
+// Fuzzes hyperparameters, the model family's program and the memory plan of a header. The first
+// byte selects the budget, the rest is the beginning of a GGUF file. Any header gives a typed
+// error, or a plan within the budget.
 #include <cstdlib>
 
 #include "session/engine.h"

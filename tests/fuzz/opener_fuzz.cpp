@@ -1,7 +1,7 @@
-// Fuzzes the opening of models: the first line is an address, or several names of chosen files; the
-// rest is files, each after a 3-byte length, which answer what the opener wants, one after the
-// other. A length with its highest bit set is an answer that is none: absent, or of another size.
-// Whatever comes, every need() can be answered or is an error, and no more is read than a file has.
+// Fuzzes opening models. The first line is an address, or several names of chosen files. The rest
+// is files, each after a 3-byte length, which answer the opener's requests in order. A length with
+// its highest bit set is a wrong answer: absent, or of another size. For any input every need() can
+// be answered or is an error, and no more is read than a file has.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -25,7 +25,7 @@ struct Input {
   const uint8_t* data;
   size_t size;
 
-  // The next file; a wrong answer is told by `odd`.
+  // The next file. `odd` is set for a wrong answer.
   std::string file(bool* odd) {
     *odd = false;
     if (size < 3) return {};
@@ -57,7 +57,7 @@ sluice::open::Source source_of(Input* input) {
   return source;
 }
 
-// Answers as somebody might who has not read what is wanted.
+// Answers a request with the wrong kind of call.
 void answer_oddly(Opener& opener, const FileRequest& need, const std::string& text) {
   const bool asks_for_bytes = need.want == FileRequestKind::kBytes;
   check(opener.supply().code() == sluice::Code::kInvalidArgument);

@@ -1,5 +1,5 @@
-// Fuzzes QSF files: checksums are put right first, or nothing behind them would ever be reached.
-// What is accepted lies in the file, and every byte of every tensor is read or refused.
+// Fuzzes QSF files. Checksums are corrected first, or nothing behind them would be reached. Tensors
+// of accepted input lie in the file, and each of their bytes can be read or is an error.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   Bytes out;
   for (const auto& tensor : model->header.tensors) {
-    if (tensor.bytes > (1ull << 32)) std::abort();  // a layer's room
+    if (tensor.bytes > (1ull << 32)) std::abort();  // a layer's buffer
     out.resize(std::min<uint64_t>(tensor.bytes, 1 << 20));
     const auto read = model->sources[0]->read(tensor.offset, out);
     if (!read.ok() && read.message().empty()) std::abort();

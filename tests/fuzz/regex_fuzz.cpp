@@ -1,4 +1,4 @@
-// Fuzzes the compiler of regular expressions.
+// Fuzzes the regular expression compiler.
 #include "grammar_fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

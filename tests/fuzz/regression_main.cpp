@@ -1,4 +1,4 @@
-// Runs a fuzz target over files and folders named on the command line, without libFuzzer, so that
+// Runs a fuzz target over files and directories from the command line, without libFuzzer, so that
 // the seed corpus and every input that once failed are part of the normal tests. Each file is also
 // run at every shorter length.
 #include <cstdint>

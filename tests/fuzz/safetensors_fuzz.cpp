@@ -1,5 +1,5 @@
-// Fuzzes the reading of Hugging Face directories. The input is four texts, each after a 3-byte
-// length: config.json, tokenizer.json, tokenizer_config.json, and a safetensors file.
+// Fuzzes reading Hugging Face directories. The input is four files, each after a 3-byte length:
+// config.json, tokenizer.json, tokenizer_config.json, and a safetensors file.
 #include <cstdlib>
 #include <string>
 
@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (run.begin < derived) std::abort();
     derived = run.begin + run.bytes;
     if (run.kind == sluice::hf::Derived::Kind::kZero || run.bytes == 0) continue;
-    uint64_t last = run.chunk;  // behind the chunk that is furthest from the first
+    uint64_t last = run.chunk;  // past the chunk furthest from the first
     for (size_t i = 0; i < 3; i++) last += (run.counts[i] - 1) * run.strides[i];
     const bool scaled = run.kind == sluice::hf::Derived::Kind::kMxfp4;
     if (run.offset + last > end || (scaled && run.scales + last / 16 > end)) std::abort();

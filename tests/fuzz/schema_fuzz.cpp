@@ -1,4 +1,4 @@
-// Fuzzes the compiler of JSON schemas.
+// Fuzzes the JSON schema compiler.
 #include "grammar_fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

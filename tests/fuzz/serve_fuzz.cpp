@@ -1,4 +1,4 @@
-// Fuzzes the reading of request bodies. The first byte chooses what is read; what is accepted lies
+// Fuzzes parsing request bodies. The first byte selects the kind of request. Accepted values are
 // within the caps that the server relies on.
 #include <cmath>
 #include <cstdlib>

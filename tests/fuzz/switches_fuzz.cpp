@@ -1,7 +1,6 @@
-// Fuzzes what a header says of less work a token: which layers may go, how its output vectors lie
-// and its embedding's rows lie in clusters, what tells that a token is settled. The first byte
-// chooses the switches, the rest is the beginning of a GGUF file. Any header gives a typed error,
-// or numbers that can be run with.
+// Fuzzes the header metadata of approximations: layer importance, output and embedding clusters,
+// and early-exit probes. The first byte selects the options, the rest is the beginning of a GGUF
+// file. Any header gives a typed error, or numbers that can be run with.
 #include <cmath>
 #include <cstdlib>
 

@@ -1,5 +1,5 @@
 // Fuzzes the parser and the interpreter of chat templates: the input is a template, rendered with a
-// fixed conversation. Whatever it says, the pieces alternate and hold all text of the prompt.
+// fixed conversation. For any template the pieces alternate and contain the whole prompt.
 #include <cstdlib>
 
 #include "chat/template.h"

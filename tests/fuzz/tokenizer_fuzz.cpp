@@ -1,6 +1,6 @@
-// Fuzzes the tokenizers: the first bytes are text, the rest a GGUF file whose vocabulary is read.
-// Any file must give a typed error or a tokenizer whose ids are in range, whose stream is valid
-// UTF-8, and which makes no control token out of user text.
+// Fuzzes the tokenizers: the first bytes are text, the rest is a GGUF file with a vocabulary. Any
+// file gives a typed error, or a tokenizer whose ids are in range, whose stream is valid UTF-8, and
+// which makes no control token out of user text.
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -30,7 +30,7 @@ void use(const sluice::tokenizer::Tokenizer& tokenizer, std::string_view text) {
     check(sluice::tokenizer::is_valid_utf8(tokenizer.decode(ids, true)));
   }
   (void)tokenizer.encode(text);
-  const std::string quoted = "\xEF\xB7\x90" + std::string(text);  // marked as plain to the end
+  const std::string quoted = "\xEF\xB7\x90" + std::string(text);  // marked as literal to the end
   if (text.find("\xEF\xB7") != text.npos) return;
   for (const Token id : tokenizer.encode(
            quoted, {.add_special = false, .continuation = true, .literal_spans = true})) {

@@ -1,5 +1,5 @@
-// Fuzzes PyTorch checkpoints: what is accepted is a safetensors directory whose every byte can be
-// read. The input is the file; one that is no archive is taken for its data.pkl.
+// Fuzzes PyTorch checkpoints: an accepted file is a safetensors directory whose every byte can be
+// read. An input that is no archive is used as its data.pkl.
 #include <cstdlib>
 #include <vector>
 
@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     (void)hf::parse_pickle(bytes, "pytorch_model.bin");
     return 0;
   }
-  // Tensors may share their bytes, so that a small file describes more than there is memory for.
+  // Tensors may share bytes, so a small file can describe more than fits in memory.
   if ((*source)->size() > (64u << 20)) return 0;
   std::vector<uint8_t> all((*source)->size());
   if (!(*source)->read(0, all).ok()) std::abort();

@@ -1,6 +1,6 @@
-// Attention of every table that this machine runs: against naive attention in double, and against
-// itself to the bit for any grouping of the rows and any split of the positions. Buffers have the
-// exact size; what no row sees is filled with NaN.
+// Attention of every table that this machine runs: compared with naive attention in double, and
+// bit-identical for any grouping of the rows and any split of the positions. Buffers have the exact
+// size; positions that no row sees are NaN.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,9 +19,9 @@
 namespace sluice::kernels {
 namespace {
 
-// Of outputs around 1: f32 scores of up to 256 products, then weights and sums.
+// For outputs around 1: f32 scores of up to 256 products, then weights and sums.
 constexpr double kAttentionBudget = 1e-5;
-// Scores up to 1,600 are themselves rounded, by up to 1,600 * 2^-24, and that goes into weights.
+// Scores up to 1,600 are rounded by up to 1,600 * 2^-24, which affects the weights.
 constexpr double kExtremeBudget = 3e-4;
 constexpr f16 kHalfNan = 0x7e00;
 
@@ -35,7 +35,7 @@ struct Release {
   void operator()(void* p) const { ::operator delete(p, kLine); }
 };
 
-// One attention call with everything it points to; exact sizes.
+// One attention call with all its buffers, in exact sizes.
 struct Attending {
   Attending(const Shape& s, uint32_t seed) : shape(s), stride(s.dk), rng(seed) {
     std::normal_distribution<float> normal;
@@ -54,8 +54,8 @@ struct Attending {
   }
   static size_t size(int64_t a, int64_t b) { return static_cast<size_t>(a * b); }
 
-  // ALiBi with a steep and a flat slope, each row's own position at the end of what it sees, or, of
-  // every third one, before it.
+  // ALiBi with steep and flat slopes. A row's own position is at the end of what it sees, or, for
+  // every third row, before it.
   void add_slopes() {
     for (int32_t i = 0; i < shape.n_rows; ++i) {
       slope.push_back(0.5f / static_cast<float>(1 + i % 7));
@@ -63,7 +63,7 @@ struct Attending {
       position.push_back(i % 3 == 2 ? last / 2 : last);
     }
   }
-  // Biases by distance of the second of three heads, in buckets of nine.
+  // Biases by distance, of the second of three heads, in nine buckets.
   void add_relative() {
     for (int32_t i = 0; i < shape.n_rows; ++i) {
       const int32_t last = end[static_cast<size_t>(i)] - 1;
@@ -74,13 +74,14 @@ struct Attending {
       buckets.push_back(static_cast<uint8_t>(i / 9));
     }
   }
-  // Sinks from far below the scores to far above.
+  // Sinks from far below to far above the scores.
   void add_sinks() {
     for (int32_t i = 0; i < shape.n_rows; ++i)
       sink.push_back(4.0f * static_cast<float>(i % 8) - 12);
   }
 
-  // The rows of n_tokens tokens whose last is at the last position; window 0: all before.
+  // The rows of n_tokens tokens, the last one at the last position; window 0: all previous
+  // positions.
   void make_causal(int32_t group, int32_t window) {
     const int32_t n_tokens = shape.n_rows / group;
     for (int32_t i = 0; i < shape.n_rows; ++i) {
@@ -117,7 +118,7 @@ struct Attending {
     return a;
   }
 
-  // Runs `a` with exact scratch; [n_rows][dv].
+  // Runs `a` with exact scratch; returns [n_rows][dv].
   std::vector<float> run(const Table& table, AttentionArgs a) {
     std::vector<float> out(size(a.n_rows, a.dv), std::numeric_limits<float>::quiet_NaN());
     const size_t bytes = table.attention_scratch(a.n_rows, a.dk, a.dv);
@@ -225,8 +226,8 @@ TEST(Attention, SoftCap) {
   }
 }
 
-// Values that are the first ones of their keys, as latent attention caches them: the bits of values
-// apart.
+// Values that are the first channels of their keys, as latent attention caches them: bit-identical
+// to separate values.
 TEST(Attention, ValuesInKeys) {
   for (const Table* table : tables()) {
     for (const Shape& shape : {Shape{1, 40, 32, 75}, Shape{3, 72, 64, 600}, Shape{5, 41, 33, 33},
@@ -259,7 +260,7 @@ TEST(Attention, Sinks) {
   }
 }
 
-// A sink of minus infinity is none, to the bit.
+// A sink of minus infinity is bit-identical to no sink.
 TEST(Attention, NoSink) {
   for (const Table* table : tables()) {
     Attending p({9, 24, 24, 600}, 21);
@@ -302,8 +303,8 @@ TEST(Attention, BiasesByDistance) {
   }
 }
 
-// A ring stores a position elsewhere: only distances count.
-TEST(Attention, AlibiKnowsDistancesOnly) {
+// A ring buffer stores a position elsewhere: only distances count.
+TEST(Attention, AlibiDependsOnDistancesOnly) {
   for (const Table* table : tables()) {
     constexpr int32_t kShift = kAttentionSplit;
     Attending p({4, 24, 24, 100}, 23);
@@ -326,8 +327,8 @@ TEST(Attention, AlibiKnowsDistancesOnly) {
   }
 }
 
-// Scores that grow or shrink along the positions, far apart: the running maximum moves every block
-// or never, and early weights vanish.
+// Scores that grow or shrink steeply along the positions: the running maximum moves every block or
+// never, and early weights vanish.
 TEST(Attention, ExtremeScores) {
   for (const Table* table : tables()) {
     for (const float slope : {1.0f, -1.0f, 30.0f, -30.0f}) {
@@ -343,7 +344,7 @@ TEST(Attention, ExtremeScores) {
   }
 }
 
-// A ring or a growing cache: what lies outside every row's range was never written.
+// A ring buffer or a growing cache: positions outside every row's range were never written.
 TEST(Attention, UnseenPositionsAreNotRead) {
   for (const Table* table : tables()) {
     Attending p({9, 24, 24, 200}, 14);
@@ -355,8 +356,8 @@ TEST(Attention, UnseenPositionsAreNotRead) {
   }
 }
 
-// An infinite value harms only the rows that see it.
-TEST(Attention, RowsDoNotLeak) {
+// An infinite value affects only the rows that see it.
+TEST(Attention, RowsAreIndependent) {
   for (const Table* table : tables()) {
     Attending p({8, 16, 16, 64}, 15);
     p.make_causal(1, 0);
@@ -399,7 +400,7 @@ TEST(Attention, RowsAloneGiveTheSameBits) {
   }
 }
 
-// The positions between multiples of kAttentionSplit as parts, merged: no bit changes.
+// The positions between multiples of kAttentionSplit are parts; the merged result is bit-identical.
 TEST(Attention, PartsMergeToTheSameBits) {
   for (const Table* table : tables()) {
     for (const int32_t dv : {20, 64}) {
@@ -442,8 +443,8 @@ TEST(Attention, PartsMergeToTheSameBits) {
   }
 }
 
-// Parts of any other cut agree within the budget.
-TEST(Attention, AnyPartsMerge) {
+// Parts cut anywhere else agree within the error budget.
+TEST(Attention, PartsCutAnywhereMergeWithinBudget) {
   for (const Table* table : tables()) {
     Attending p({1, 32, 32, 300}, 18);
     std::vector<double> expected(32);
@@ -464,7 +465,7 @@ TEST(Attention, AnyPartsMerge) {
   }
 }
 
-// Query and output rows at a stride, at every misalignment, neighbours untouched.
+// Strided query and output rows at every misalignment; memory between rows is unchanged.
 TEST(Attention, StridesAndMisalignments) {
   for (const Table* table : tables()) {
     for (size_t offset = 0; offset < 16; ++offset) {

@@ -1,6 +1,6 @@
-// all_finite against the reference's dequantization: every f16 exponent in every scale of every
-// block type, every E8M0 scale with every code, every element's exponent, in any block and at any
-// alignment.
+// all_finite compared with the reference's dequantization: every f16 exponent in every scale of
+// every block type, every E8M0 scale with every code, every element's exponent, in any block and at
+// any alignment.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace sluice::kernels {
 namespace {
 
-// What dequantization says; a scale that is no number spoils its block whatever the codes are.
+// The result by dequantization. A scale that is not finite spoils its block for any codes.
 bool expected(Type type, const uint8_t* src, int64_t n) {
   std::vector<float> values(static_cast<size_t>(n));
   reference::dequantize(type, src, n, values.data());
@@ -20,7 +20,7 @@ bool expected(Type type, const uint8_t* src, int64_t n) {
   return true;
 }
 
-// One block that is odd by `offset` bytes, with nothing after it.
+// all_finite of one block, misaligned by `offset` bytes, with nothing after it.
 bool answer(Type type, const std::vector<uint8_t>& block, size_t offset) {
   const Buffer data(block.data(), block.size(), offset);
   return all_finite(type, data.data(), reference::block_values(type));

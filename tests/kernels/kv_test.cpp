@@ -1,7 +1,6 @@
-// Quantized keys and values of every table that this machine runs, against their definition in
-// plain code: the rotation, the error of what is written, and attention over it, which must be that
-// over the values that the bits stand for, whatever rows are done together. Buffers have the exact
-// size.
+// KV cache quantization of every table that this machine runs, compared with its definition in
+// reference code: the rotation, the quantization error, and attention. Attention must equal that
+// over the dequantized values, for any grouping of rows. Buffers have the exact size.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +35,7 @@ std::vector<f16> halves(const std::vector<float>& x) {
   return out;
 }
 
-TEST(KvQuantize, RotationIsHadamardsAndItsOwnInverse) {
+TEST(KvQuantize, RotationIsTheHadamardTransformAndItsOwnInverse) {
   for (const Table* table : tables()) {
     for (const int32_t n : {1, 2, 3, 7, 8, 15, 16, 24, 37, 64, 80, 96, 128, 192, 256, 576}) {
       const std::vector<float> x = normal_values(static_cast<size_t>(n), 1);
@@ -51,7 +50,7 @@ TEST(KvQuantize, RotationIsHadamardsAndItsOwnInverse) {
   }
 }
 
-// Squared error of row p of a group of rows of n values, keys of q4_0 among them.
+// Squared error of row p in a group of rows of n values, also for keys of q4_0.
 double row_error(KvType type, const std::vector<float>& x, const uint8_t* group, int32_t p,
                  bool keys) {
   const int32_t n = static_cast<int32_t>(x.size());
@@ -66,7 +65,7 @@ double row_error(KvType type, const std::vector<float>& x, const uint8_t* group,
   return sum;
 }
 
-// What the best scale could reach, over blocks of 32.
+// The error of the best possible scale, over blocks of 32.
 double min_error(KvType type, const std::vector<float>& x) {
   double sum = 0;
   for (size_t at = 0; at < x.size(); at += 32) {
@@ -77,7 +76,7 @@ double min_error(KvType type, const std::vector<float>& x) {
   return sum;
 }
 
-TEST(KvQuantize, RowsAreNearlyAsCloseAsTheyCanBe) {
+TEST(KvQuantize, RowsAreNearOptimal) {
   const std::pair<KvType, bool> forms[] = {// and whether they are keys
                                            {KvType::kQ8_0, false},
                                            {KvType::kQ4_0, false},
@@ -108,7 +107,8 @@ TEST(KvQuantize, RowsAreNearlyAsCloseAsTheyCanBe) {
           error += own;
           least += min_error(type, row);
         }
-        // q8_0 takes the range for its scale, the others the best of eight; a scale has eight bits.
+        // q8_0's scale comes from the range, the others' is the best of eight. A scale has eight
+        // bits.
         EXPECT_LE(error, least * (type == KvType::kQ8_0 ? 1.6 : 1.2) + 1e-4 * kKvGroup)
             << table->name << " " << n << " " << static_cast<int>(type);
       }
@@ -116,8 +116,8 @@ TEST(KvQuantize, RowsAreNearlyAsCloseAsTheyCanBe) {
   }
 }
 
-// A channel that stands out, and one that never changes, cost the others nothing.
-TEST(KvQuantize, ChannelsAreByThemselves) {
+// An outlier channel and a constant channel do not affect the others.
+TEST(KvQuantize, ChannelsAreQuantizedIndependently) {
   for (const Table* table : tables()) {
     for (const int32_t n : {4, 8, 24, 80, 128}) {
       const size_t size = static_cast<size_t>(n);
@@ -136,8 +136,8 @@ TEST(KvQuantize, ChannelsAreByThemselves) {
                            reference::kv_channel_value(out.data(), n, p, static_cast<int32_t>(c));
           error += e * e;
         }
-        // Four even levels over a normal distribution: 0.12 of its variance, of few values up to
-        // 0.26.
+        // Four even levels over a normal distribution: 0.12 of its variance, up to 0.26 for few
+        // values.
         const double variance = c == 1 ? 100 : c == 2 ? 0 : 1;
         EXPECT_LE(error / kKvGroup, 0.3 * variance + (c == 2 ? 1e-3 : 0))
             << table->name << " " << c;
@@ -146,9 +146,9 @@ TEST(KvQuantize, ChannelsAreByThemselves) {
   }
 }
 
-// Keys of which three channels are ten times larger, and queries that are as much smaller there: in
-// four bits such a channel takes its neighbours' levels, unless both are rotated before.
-TEST(KvQuantize, RotationKeepsOutliersFromTheOthers) {
+// Keys with three channels ten times larger, and queries as much smaller there. With four bits such
+// a channel takes its neighbours' levels, unless both are rotated first.
+TEST(KvQuantize, RotationSpreadsOutlierChannels) {
   constexpr int32_t kSize = 128;
   for (const Table* table : tables()) {
     std::vector<float> keys = normal_values(kKvGroup * kSize, 7), q = normal_values(kSize, 8);
@@ -166,7 +166,7 @@ TEST(KvQuantize, RotationKeepsOutliersFromTheOthers) {
       std::vector<uint8_t> out(kKvGroup * row_bytes);
       table->quantize_kv_group(KvType::kQ4_0, true, halves(keys).data(), kSize, out.data());
       for (size_t i = 0; i < kKvGroup; ++i) {
-        double off = 0;  // of the score
+        double off = 0;  // error of the score
         for (int32_t c = 0; c < kSize; ++c) {
           const size_t at = static_cast<size_t>(c);
           const double kept =
@@ -180,7 +180,7 @@ TEST(KvQuantize, RotationKeepsOutliersFromTheOthers) {
   }
 }
 
-// One cache of a head, filled as the engine fills it.
+// The cache of one head, filled as the engine fills it.
 struct Cache {
   Cache(const Table& table, KvType k, KvType v, int32_t dk_in, int32_t dv_in, int32_t n_in)
       : dk(dk_in), dv(dv_in), n(n_in), k_type(k), v_type(v) {
@@ -188,7 +188,7 @@ struct Cache {
     value_copies = halves(normal_values(static_cast<size_t>(n) * static_cast<size_t>(dv), 5));
     keys = fill(table, k, true, key_copies, dk);
     values = fill(table, v, false, value_copies, dv);
-    // Only the last groups stay in the rings; what came before is not there any more.
+    // Only the last groups stay in the rings; earlier ones are overwritten.
     ring(key_copies, dk);
     ring(value_copies, dv);
   }
@@ -257,8 +257,8 @@ std::vector<float> attend(const Table& table, AttentionArgs a) {
   return out;
 }
 
-// Rows of the last 64 positions, in one group and in the one before: all together as the definition
-// has them, and one to six of them alone to the bit, in tiles of every height.
+// Rows of the last 64 positions, in one group and in the one before: all together as in the
+// definition, and one to six of them alone bit-identically, in tiles of every height.
 void expect_as_defined(const Table& table, AttentionArgs a, int32_t n, const std::string& what) {
   const int32_t n_rows = 64;
   const std::vector<float> q =
@@ -296,7 +296,7 @@ void expect_as_defined(const Table& table, AttentionArgs a, int32_t n, const std
   }
 }
 
-TEST(KvAttention, IsThatOverTheValuesThatTheBitsStandFor) {
+TEST(KvAttention, EqualsAttentionOverTheDequantizedValues) {
   const int32_t sizes[][2] = {{8, 8}, {24, 40}, {80, 64}, {96, 96}, {128, 128}};
   for (const Table* table : tables()) {
     for (const KvType k : kTypes) {
@@ -313,7 +313,7 @@ TEST(KvAttention, IsThatOverTheValuesThatTheBitsStandFor) {
   }
 }
 
-// As latent attention caches them: the first values of a key are its value.
+// As latent attention caches them: the first channels of a key are its value.
 TEST(KvAttention, ValuesInKeys) {
   for (const Table* table : tables()) {
     for (const KvType type : kTypes) {

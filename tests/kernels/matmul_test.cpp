@@ -1,6 +1,6 @@
-// Matrix products of every type on every table this machine runs: against the double-precision
-// reference within the type's error budget, and against themselves to the bit, whatever the form
-// (file or packed), the alignment, the number of tokens, or the split of the rows.
+// Matrix multiplication of every type on every table that this machine runs: compared with the
+// double-precision reference within the type's error budget, and bit-identical for any layout (file
+// or packed), alignment, number of tokens, or split of the rows.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ std::string label(const Table& table, const WeightType& w) {
   return std::string(table.name) + " " + w.name;
 }
 
-// Calls f(table, type) for all pairs, each of which must be supported.
+// Calls f(table, type) for all pairs; each must be supported.
 template <class F>
 void for_all(const F& f) {
   for (const Table* table : tables()) {
@@ -43,17 +43,17 @@ TEST(Matmul, MatchesReferenceWithinBudget) {
           error += (y[i] - exact[i]) * (y[i] - exact[i]);
           power += exact[i] * exact[i];
         }
-        // Few values: allow the mean square of the rounding to scatter.
+        // With few values, allow the mean squared rounding error to scatter.
         EXPECT_LE(error, (rows * cols < 2048 ? 4 : 1) * w.budget * power) << rows << "x" << cols;
       }
     }
   });
 }
 
-// Codes and activations at their ends, of one sign and of both: sums of two products leave 16 bits
-// where codes are shifted to be unsigned. All scales are 1, so every result is an integer, and
-// exact.
-TEST(Matmul, SignedCodesAtTheirEnds) {
+// Codes and activations at their extremes, of one sign and of both. Sums of two products exceed 16
+// bits where codes are shifted to be unsigned. All scales are 1, so every result is an exact
+// integer.
+TEST(Matmul, SignedCodesAtTheirExtremes) {
   for_all([](const Table& table, const WeightType& w) {
     if (w.type != Type::kQ8_0 && w.type != Type::kIQ4_NL) return;
     constexpr int64_t kRows = 19, kCols = 160;
@@ -96,7 +96,7 @@ TEST(Matmul, SignedCodesAtTheirEnds) {
   });
 }
 
-TEST(Matmul, FormAndAlignmentDoNotMatter) {
+TEST(Matmul, LayoutAndAlignmentDoNotMatter) {
   for_all([](const Table& table, const WeightType& w) {
     const int64_t block = reference::block_values(w.type);
     const Problem p(table, w, 2 * table.row_group + 3, block == 1 ? 75 : 3 * block, 5);
@@ -105,20 +105,20 @@ TEST(Matmul, FormAndAlignmentDoNotMatter) {
       Options o;
       o.packed = false;
       o.skew = skew;
-      ASSERT_EQ(p.run(o), packed) << "file form at offset " << skew;
-      std::vector<float> each;  // one token may meet weights in file layout as they are
+      ASSERT_EQ(p.run(o), packed) << "file layout at offset " << skew;
+      std::vector<float> each;  // one token may use the file layout directly
       for (o.n = 1, o.t0 = 0; o.t0 < p.n_tokens; ++o.t0) {
         const std::vector<float> y = p.run(o);
         each.insert(each.end(), y.begin(), y.end());
       }
-      ASSERT_EQ(each, packed) << "file form at offset " << skew << ", token by token";
+      ASSERT_EQ(each, packed) << "file layout at offset " << skew << ", token by token";
     }
   });
 }
 
-// Rows that fill no group, one, and several, each with what the last group has left to look ahead
-// to, and each group on its own.
-TEST(Matmul, OneTokenMeetsAnyRowsInFileLayout) {
+// Row counts that fill no group, one, or several, each with what the last group leaves to prefetch,
+// and each group on its own.
+TEST(Matmul, OneTokenTimesAnyRowsInFileLayout) {
   for_all([](const Table& table, const WeightType& w) {
     const int64_t block = reference::block_values(w.type), group = table.row_group;
     for (int64_t rows : {int64_t{1}, group - 1, group, group + 1, 3 * group}) {
@@ -161,7 +161,7 @@ TEST(Matmul, OneTokenAtATimeIsTheSame) {
 TEST(Matmul, PanelsOfRowsAndBatchesOfTokensAreTheSame) {
   for_all([](const Table& table, const WeightType& w) {
     if (w.type != Type::kF16 && w.type != Type::kQ8_0 && w.type != Type::kQ4_K) return;
-    // Wide enough that neither the rows nor the tokens pass at once when packed.
+    // So wide that packed rows and tokens each take more than one panel.
     const Problem p(table, w, 11 * table.row_group + 3, 4096, 37);
     Options file;
     file.packed = false;
@@ -201,7 +201,7 @@ TEST(Matmul, EpilogueAddsBiasScalesAndAccumulates) {
     const Buffer exact_bias(bias.data(), bias.size() * sizeof(float), 0);
     Options o;
     o.bias = reinterpret_cast<const float*>(exact_bias.data());
-    o.scale = 0.5f;  // a power of two: the expectation rounds like the kernel
+    o.scale = 0.5f;  // a power of two: the expected value rounds like the kernel
     o.add = true;
     o.fill = 3.0f;
     const std::vector<float> y = p.run(o);
@@ -212,7 +212,7 @@ TEST(Matmul, EpilogueAddsBiasScalesAndAccumulates) {
   });
 }
 
-// The best table and every forced one answer to their names, and say so.
+// best() and by_name() return tables with the right name.
 TEST(Tables, ForcedByName) {
   ASSERT_FALSE(tables().empty());
   EXPECT_STREQ(best().name, available()[0]);
@@ -226,9 +226,9 @@ TEST(Tables, ForcedByName) {
 }
 
 #if defined(__wasm__)
-// This machine's relaxed dot product may be made of 16-bit pairs; the table that needs more is no
-// choice then.
-TEST(Tables, WholeProductIsTakenOrRefused) {
+// This machine's relaxed dot product may be made of 16-bit pairs. The table that needs a single
+// instruction is then unavailable.
+TEST(Tables, FourWayDotProductIsUsedOrUnavailable) {
   if (by_name("wasm128") != nullptr) GTEST_SKIP() << "the plain binary";
   EXPECT_STREQ(available()[by_name("wasmrelaxed") != nullptr ? 1 : 0], "wasmrelaxed16");
   if (by_name("wasmrelaxed") == nullptr) {
@@ -237,9 +237,9 @@ TEST(Tables, WholeProductIsTakenOrRefused) {
 }
 #endif
 
-// Tables keep packed weights and activations in forms of their own, so a product shows which one
-// ran: their sizes follow the table's own row group.
-TEST(Tables, TheForcedOneRuns) {
+// Each table has its own packed layout, so a multiplication shows which one ran: sizes follow the
+// table's row group.
+TEST(Tables, ForcedTableRuns) {
   for (const Table* table : tables()) {
     for (const Table* other : tables()) {
       EXPECT_EQ(table == other, table->matmul == other->matmul);
@@ -259,7 +259,7 @@ TEST(Quantize, RoundsToNearestWithOneScalePer32) {
       std::vector<int8_t> q(static_cast<size_t>(padded));
       std::vector<float> d(static_cast<size_t>(padded / 32));
       reference::quantize_q8(x.data(), cols, q.data(), d.data());
-      // Seen through a product with one-hot weights of 1, the only public way to read them back.
+      // Read back through a multiplication with one-hot weights of 1, the only public way.
       const Buffer exact(x.data(), x.size() * sizeof(float), 0);
       const Buffer q8(table->q8_bytes(cols));
       table->quantize_q8(reinterpret_cast<const float*>(exact.data()), cols, cols, 1, q8.data());
@@ -284,7 +284,7 @@ TEST(Quantize, RoundsToNearestWithOneScalePer32) {
       table->matmul(a);
       for (int64_t i = 0; i < padded; ++i) {
         const size_t at = static_cast<size_t>(i);
-        // The same integers; the scale is a quotient of sums, whose order is the target's own.
+        // The same integers. The scale is a quotient of sums, whose order depends on the target.
         const float expected = i < cols ? d[at / 32] * static_cast<float>(q[at]) : 0.0f;
         ASSERT_NEAR(y[at], expected, 1e-6f * 127 * d[at / 32])
             << table->name << " " << cols << " " << i;

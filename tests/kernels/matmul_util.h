@@ -1,5 +1,5 @@
-// Random weights and a matrix product with everything it points to, on memory of the exact size,
-// for the tests of matrix products and of packing.
+// Random weights, and a matrix multiplication with all its buffers in exact sizes, for the tests of
+// matrix multiplication and packing.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ namespace sluice::kernels {
 struct WeightType {
   Type type;
   const char* name;
-  // Normalised mean square error against exact products of the exact activations. f32 types only
-  // round sums; the others round activations to 8 bits, which costs about 3e-5 on normal values
-  // whatever the type.
+  // Normalized mean squared error compared with exact products of the exact activations. f32 types
+  // only round sums. The others round activations to 8 bits, which costs about 3e-5 on normal
+  // values for any type.
   double budget;
   std::vector<size_t> halves;  // byte offsets of f16 scales in a block: random bits would be NaN
 };
-// Where the f16 numbers of a block lie.
+// Byte offsets of the f16 numbers of a block.
 template <typename Block>
 std::vector<size_t> halves() {
   std::vector<size_t> at;
@@ -45,7 +45,7 @@ inline const std::vector<WeightType>& weight_types() {
   return all;
 }
 
-// rows x cols weights of file layout: random bits, with sane scales.
+// rows x cols weights in file layout: random bits with sane scales.
 inline std::vector<uint8_t> random_weights(const WeightType& w, int64_t rows, int64_t cols,
                                            uint32_t seed) {
   std::mt19937 rng(seed);
@@ -71,8 +71,8 @@ inline std::vector<uint8_t> random_weights(const WeightType& w, int64_t rows, in
   return bytes;
 }
 
-// Memory that starts `skew` bytes after a 64-byte boundary and ends where it is told to: the
-// address sanitizer sees the first byte past the end.
+// Memory that starts `skew` bytes after a 64-byte boundary and ends exactly at its size, so that
+// the address sanitizer sees the first byte past the end.
 class Buffer {
  public:
   explicit Buffer(size_t n, size_t skew = 0)
@@ -107,7 +107,7 @@ inline std::vector<uint8_t> pack(const Table& table, Type type, const std::vecto
   return packed;
 }
 
-// One product and its inputs; y comes back as [tokens][rows].
+// One multiplication and its inputs; y is returned as [tokens][rows].
 struct Problem {
   const Table& table;
   const WeightType& type;
@@ -131,11 +131,11 @@ struct Problem {
     bool packed = true;
     int64_t r0 = 0, r1 = -1;  // -1: all rows
     int32_t t0 = 0, n = -1;   // -1: all tokens from t0
-    size_t skew = 0;          // misalignment of the file form, in bytes
+    size_t skew = 0;          // misalignment of the file layout, in bytes
     const float* bias = nullptr;
     float scale = 1.0f;
     bool add = false;
-    float fill = 0.0f;  // what y holds before
+    float fill = 0.0f;  // initial value of y
   };
   std::vector<float> run(const Options& o) const {
     const int32_t n = o.n < 0 ? n_tokens - o.t0 : o.n;

@@ -1,5 +1,5 @@
-// Packing loses nothing: every row comes back as the reference dequantizes it, from groups that are
-// full or not, and packed weights are never smaller nor much larger than the file's.
+// Packing is lossless: every row comes back as the reference dequantizes it, from full and partial
+// groups. Packed weights are never smaller nor much larger than the file's.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/matmul_util.h"
@@ -44,8 +44,9 @@ TEST(Pack, SizesStayNearTheFile) {
       const size_t file =
           reference::row_bytes(w.type, kCols) * static_cast<size_t>(table->row_group);
       EXPECT_GE(group, file) << w.name;
-      // QSF's own blocks take what those take that hold their values. Base-3 digits are unpacked to
-      // two bits; elsewhere 6-bit scales become bytes, and in WebAssembly f16 super-scales f32.
+      // QSF's own blocks take as much as the types they are widened to. Base-3 digits are unpacked
+      // to two bits. Otherwise 6-bit scales become bytes, and in WebAssembly f16 super-scales
+      // become f32.
       const bool own = reference::block_values(w.type) == kQsfBlock;
       const Type wide = w.type == Type::kQSFT ? Type::kQ4_0 : own ? Type::kQ4_1 : w.type;
       const size_t like = reference::row_bytes(wide, kCols) * static_cast<size_t>(table->row_group);

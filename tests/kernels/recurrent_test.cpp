@@ -1,6 +1,6 @@
-// The recurrent layers' functions of every table that this machine runs: against the papers'
-// formulas in double, and against themselves to the bit however columns and tokens are split over
-// calls. Rows lie apart by more than they hold, and what lies between is never touched.
+// Recurrent layers of every table that this machine runs: compared with the papers' formulas in
+// double, and bit-identical however columns and tokens are split over calls. Rows have gaps between
+// them, which are never touched.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,12 +18,12 @@ namespace sluice::kernels {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr double kBudget = 2e-5;  // of values around 1 that go through dozens of roundings
+constexpr double kBudget = 2e-5;  // for values around 1 after dozens of roundings
 constexpr int32_t kColumns[] = {1, 3, 4, 7, 8, 15, 16, 31, 33, 64, 65, 100, 128};
 
 using Floats = std::vector<float>;
 
-// Rows of n values, `stride` apart, random where they hold something and NaN between.
+// Rows of n values, `stride` apart: random values, and NaN in the gaps.
 struct Rows {
   Rows(std::mt19937& rng, int64_t count, int64_t n, float sigma, float mean = 0)
       : stride(n + 1 + static_cast<int64_t>(rng() % 9)), width(n) {
@@ -67,7 +67,7 @@ bool same(const Rows& a, const Rows& b) {
   return std::memcmp(a.values.data(), b.values.data(), a.values.size() * sizeof(float)) == 0;
 }
 
-// TextChunks [0, n) at a random place; body(first, count) for both parts, or for the whole.
+// Splits [0, n) at a random position; calls body(first, count) for both parts, or for all of it.
 template <typename Body>
 void in_parts(std::mt19937& rng, int32_t n, bool cut, Body body) {
   const int32_t at = cut ? static_cast<int32_t>(rng() % static_cast<uint32_t>(n)) : 0;
@@ -156,7 +156,7 @@ struct StateProblem {
     args.ld = before.stride;
   }
 
-  // Everything in one call, or in parts of columns and tokens.
+  // Everything in one call, or split by columns and tokens.
   void run(const Table& table, bool cut, Rows* state, Rows* out) {
     in_parts(rng, columns, cut, [&](int32_t c, int32_t n) {
       in_parts(rng, tokens, cut, [&](int32_t t, int32_t count) {
@@ -282,13 +282,13 @@ TEST(Recurrent, Scan) {
   }
 }
 
-TEST(Recurrent, LengthsAndFunctions) {
+TEST(Recurrent, L2NormAndElementwiseFunctions) {
   for (const Table* table : tables()) {
     for (int64_t n = 1; n <= 67; ++n) {
       std::mt19937 rng(static_cast<uint32_t>(n));
       const Rows x(rng, 1, n, 4);
       std::vector<double> expected(static_cast<size_t>(n));
-      for (const float eps : {1e-6f, 1000.0f}) {  // below the length, and above it
+      for (const float eps : {1e-6f, 1000.0f}) {  // below and above the norm
         Rows out = x;
         table->l2_norm(x.values.data(), 0.25f, eps, n, out.at());
         reference::l2_norm(x.values.data(), 0.25, double{eps}, n, expected.data());
@@ -312,7 +312,7 @@ TEST(Recurrent, LengthsAndFunctions) {
         ASSERT_NO_FATAL_FAILURE(expect_close(out, expected, f.name));
       }
     }
-    // The whole range, relative to the value: tails must not vanish.
+    // The whole range, relative to the value: the tails must not vanish.
     for (float v = -80; v < 80; v += 0.0173f) {
       float y = 0;
       table->softplus(&v, 1, &y);

@@ -1,4 +1,4 @@
-// The kernels that this machine can run.
+// The kernel tables that this machine can run.
 #pragma once
 
 #include <vector>

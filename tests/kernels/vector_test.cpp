@@ -1,6 +1,6 @@
-// Every vector function of every table that this machine runs, against the double-precision
-// reference: all counts from 0 to 67 and a few long ones, all misalignments of a float, in buffers
-// of the exact size (so that the address sanitizer sees a read or write too far).
+// Every vector function of every table that this machine runs, compared with the double-precision
+// reference: all counts from 0 to 67 and a few long ones, all misalignments of a float. Buffers
+// have the exact size, so that the address sanitizer sees an access out of bounds.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ struct Budget {
   double relative, absolute;
 };
 constexpr Budget kNormBudget{1e-6, 3e-7};
-constexpr Budget kRopeBudget{0, 5e-7};  // of values around 1; the rotation may cancel
+constexpr Budget kRopeBudget{0, 5e-7};  // for values around 1; the rotation may cancel
 constexpr Budget kActivationBudget{1e-6, 1e-9};
 constexpr Budget kGeluTailBudget{2e-6, 1e-9};
 constexpr Budget kSoftmaxBudget{2e-6, 1e-12};
@@ -39,7 +39,7 @@ std::vector<int64_t> counts() {
   return result;
 }
 
-// n values that end at the end of their allocation and start `offset` past its beginning.
+// n values that end at the end of their allocation and start `offset` after its beginning.
 template <typename T>
 class Buffer {
  public:
@@ -71,7 +71,7 @@ void expect_near(float got, double expected, Budget budget, const char* what, in
   FAIL() << what << " of " << n << " values, [" << i << "]: " << got << " instead of " << expected;
 }
 
-// Runs body(table, count, offset) over everything.
+// Runs body(table, count, offset) for all tables, counts and offsets.
 void sweep(const std::function<void(const Table&, int64_t, int)>& body) {
   for (const Table* table : tables()) {
     for (const int64_t n : counts()) {
@@ -163,7 +163,7 @@ TEST(Vector, Add) {
       "add", &Table::add, [](double a, double b) { return double(float(a + b)); }, kExactBudget);
 }
 
-// The whole range of the activations, in fine steps, the far tails included.
+// The whole range of the activations in fine steps, including the far tails.
 TEST(Vector, ActivationsOverTheirRange) {
   for (const Table* table : tables()) {
     std::vector<float> x;
@@ -189,7 +189,7 @@ TEST(Vector, ActivationsOverTheirRange) {
   }
 }
 
-TEST(Vector, NotANumberStaysNotANumber) {
+TEST(Vector, NanStaysNan) {
   for (const Table* table : tables()) {
     for (const Map1 f : {table->silu, table->gelu_tanh, table->gelu_erf}) {
       float x[3] = {1, kNan, 2};
@@ -256,7 +256,7 @@ TEST(Vector, RmsNorm) {
 TEST(Vector, LayerNorm) {
   sweep([](const Table& table, int64_t n, int offset) {
     if (n < 2) return;
-    Buffer<float> x = normal(n, offset, 8, 3, 50);  // a mean that a naive variance would drown in
+    Buffer<float> x = normal(n, offset, 8, 3, 50);  // a mean that would swamp a naive variance
     Buffer<float> w = normal(n, (offset + 5) % 16, 9);
     Buffer<float> b = normal(n, (offset + 9) % 16, 10);
     std::vector<double> expected(static_cast<size_t>(n));
@@ -344,7 +344,7 @@ TEST(Vector, Argmax) {
     }
     ASSERT_EQ(table.argmax(x.get(), n), expected);
     if (n < 2) return;
-    x[static_cast<size_t>(n - 1)] = x[static_cast<size_t>(expected)];  // the first of equals
+    x[static_cast<size_t>(n - 1)] = x[static_cast<size_t>(expected)];  // the first of equal values
     ASSERT_EQ(table.argmax(x.get(), n), expected);
     x[0] = kNan;
     x[static_cast<size_t>(n - 1)] = 1e9f;
@@ -399,7 +399,7 @@ TEST(Vector, FloatsRoundToTheNearestHalf) {
   for (size_t i = 0; i < n; ++i) x.push_back(-x[i]);
   std::vector<f16> expected;
   for (const float v : x) expected.push_back(reference::f32_to_f16(v));
-  // The reference itself, at the places that go wrong most easily.
+  // The reference itself, at the values that most easily go wrong.
   EXPECT_EQ(expected[1], 0x7bff);
   EXPECT_EQ(expected[2], 0x7c00);
   EXPECT_EQ(expected[7], 1);

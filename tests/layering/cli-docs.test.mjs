@@ -1,5 +1,5 @@
-// docs/cli.md has every command, option, JSON key, endpoint and metric that the sources declare,
-// and no option that they do not.
+// docs/cli.md lists every command, option, JSON key, endpoint and metric that the sources declare,
+// and no option that they lack.
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
@@ -15,7 +15,7 @@ const sources = readdirSync(inRoot('src/cli'))
 const all = (texts, pattern) =>
   texts.flatMap((text) => [...text.matchAll(pattern)].map((m) => m[1]));
 
-/** Options of the native program, and of `npx sluice-llm`. */
+/** Options of the native program and of `npx sluice-llm`. */
 const native = all(sources, /add_(?:option|flag)\(\s*"([^"]+)"/g)
   .flatMap((names) => names.split(','))
   .filter((name) => name.startsWith('-'));
@@ -41,7 +41,7 @@ test('every option is described', () => {
   );
 });
 
-test('no option is described that does not exist', () => {
+test('every described option exists', () => {
   const others = ['--help', '--install', '--prefix', '--mlock', '--no-mmap', '--grammar-file'];
   const known = new Set([...native, ...node, ...spellings, ...others]);
   const used = [...words].filter((word) => /^--[a-z]/.test(word)).map((word) => word.split('=')[0]);

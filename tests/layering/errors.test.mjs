@@ -1,4 +1,4 @@
-// docs/errors.md is what the comments beside the codes say, and every code that C++ or TypeScript
+// docs/errors.md is generated from the comments beside the codes. Every code that C++ or TypeScript
 // uses has such a comment.
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
@@ -24,7 +24,7 @@ test('docs/errors.md is up to date (node web/scripts/errors.mjs --write)', () =>
   assert.equal(read('docs/errors.md'), errorsPage());
 });
 
-test('the header for C has the codes of the engine, in the same order', () => {
+test('sluice.h has the codes of the engine in the same order', () => {
   const codes = [...read('src/base/status.cpp').matchAll(/return "([A-Z_]+)";/g)].map(([, c]) => c);
   const c = numbers(read('src/api/sluice.h'));
   assert.deepEqual(
@@ -37,7 +37,7 @@ test('the header for C has the codes of the engine, in the same order', () => {
   );
 });
 
-/** The codes that `patterns` find in files, as "code in file". */
+/** The codes that `patterns` match in files, as "code in file". */
 function used(files, patterns) {
   return files.flatMap((file) => {
     const text = read(file);
@@ -47,7 +47,7 @@ function used(files, patterns) {
   });
 }
 
-test('every code that the package throws, warns of or answers with is documented', () => {
+test("every code of the package's errors, warnings and responses is documented", () => {
   const found = used(sources('web', /(?<!\.d)\.ts$/), [
     /\b(?:SluiceError|warn)\(\s*'([A-Z_]+)'/gi,
     /\bcode: '([A-Z_]+)'/g,
@@ -62,11 +62,11 @@ test('every code that the package throws, warns of or answers with is documented
   for (const { code } of warningCodes())
     assert.ok(
       found.some((each) => each.code === code),
-      `nothing warns with ${code}`,
+      `no warning has the code ${code}`,
     );
 });
 
-test('every code that the native server answers with is documented', () => {
+test("every code of the native server's responses is documented", () => {
   const found = used(sources('src/serve', /\.cpp$/), [
     /\.",\s*"\w*",\s*"(\w+)"\}/g, // {status, "Message.", param, code}
     /\.code = "(\w+)"/g,
@@ -79,10 +79,10 @@ test('every code that the native server answers with is documented', () => {
   );
   const web = names(used(sources('web/serve', /\.ts$/), [/\bHttpError\(\s*\d+,\s*'(\w+)'/g]));
   for (const code of names(serverCodes()))
-    assert.ok([...names(found), ...web].includes(code), `no server answers with ${code}`);
+    assert.ok([...names(found), ...web].includes(code), `no server returns the code ${code}`);
 });
 
-test('a code without a meaning or a remedy is an error', () => {
+test('a code without a meaning or a fix is an error', () => {
   const union = (comment) => `export type Some =\n  // Group\n${comment}  | 'A';\n`;
   assert.deepEqual(documented(union('  /** It is bad. Fix: mend it. */\n'), 'Some'), [
     { code: 'A', meaning: 'It is bad.', fix: 'Mend it.', group: 'Group' },

@@ -1,7 +1,7 @@
-// The rooms of the source tree depend on each other one way only. The rule is read from the link
-// lists in CMakeLists.txt, checked against the order of the levels, and then every #include of
-// kernels/ and src/ is checked against the rule. The rooms of web/ have an order as well, and no
-// two of its modules import each other, by whatever detour.
+// Modules depend on each other in one direction only. For kernels/ and src/ the allowed
+// dependencies are the link lists of CMakeLists.txt; they must respect the levels below, and every
+// #include must respect them. The directories of web/ have levels too, and its imports have no
+// cycle.
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { join, posix } from 'node:path';
@@ -78,9 +78,9 @@ test('the link lists of all libraries are found', () => {
   assert.deepEqual(Object.keys(direct).sort(), expected.sort());
 });
 
-test('no room links to one above it, or to itself by a detour', () => {
+test('no module links to one above it, and links have no cycle', () => {
   for (const [room, deps] of Object.entries(direct)) {
-    assert.ok(room in levels, `CMakeLists.txt names a room that has no level: ${room}`);
+    assert.ok(room in levels, `CMakeLists.txt has a module without a level: ${room}`);
     for (const dep of deps) {
       assert.ok(levels[dep] <= levels[room], `${room} links to ${dep}, which is above it`);
     }
@@ -88,17 +88,17 @@ test('no room links to one above it, or to itself by a detour', () => {
   }
 });
 
-test('every #include stays within what its room links to', () => {
+test('every #include is of a module that its own module links to', () => {
   const wrong = [];
   let seen = 0;
   for (const file of [...sourceFiles('kernels'), ...sourceFiles('src')]) {
     const room = file.startsWith('kernels/') ? 'kernels' : file.split('/')[1];
-    assert.ok(room in levels, `${file}: a room without a level`);
+    assert.ok(room in levels, `${file}: a module without a level`);
     const allowed = room in direct ? closure(direct, room) : new Set(Object.keys(levels));
     const text = readFileSync(join(root, file), 'utf8');
     for (const [, path] of text.matchAll(/^\s*#\s*include\s+"([^"]+)"/gm)) {
       const parts = path.replace(/^src\//, '').split('/');
-      // Beside the file itself, or a library.
+      // A header beside the file, or one of a library.
       if (parts.length < 2 || !(parts[0] in levels)) continue;
       const target = parts[0];
       seen++;
@@ -111,7 +111,8 @@ test('every #include stays within what its room links to', () => {
   assert.deepEqual(wrong, []);
 });
 
-// Headers that are not C++'s, and what tells systems apart. bindings/ is the browser's own door.
+// System headers, calls and macros. Only src/platform may use them; bindings/ is the browser's own
+// interface.
 const systemHeader =
   /^\s*#\s*include\s+<((?:sys|arpa|netinet|net|linux|mach)\/[^>]*|(?:unistd|fcntl|pthread|sched|poll|signal|dirent|langinfo|termios|netdb|dlfcn|spawn|glob|pwd|io|direct|process|windows|winsock2|ws2tcpip|malloc|intrin|cpuid)\.h)>/gm;
 const systemCall =
@@ -123,7 +124,7 @@ const exempt = {
   'src/api/sluice.h': 'declares how symbols are exported, for compilers of other programs',
 };
 
-test('nothing outside of src/platform speaks to an operating system', () => {
+test('only src/platform uses the operating system', () => {
   const wrong = [];
   for (const file of [...sourceFiles('kernels'), ...sourceFiles('src')]) {
     if (/^src\/(platform|bindings)\//.test(file) || file in exempt) continue;
@@ -137,12 +138,12 @@ test('nothing outside of src/platform speaks to an operating system', () => {
     const text = stripped(readFileSync(join(root, file), 'utf8'));
     assert.ok(
       [systemHeader, systemCall, systemName].some((pattern) => text.match(pattern)),
-      `${file} is exempt for nothing`,
+      `${file} no longer needs its exemption`,
     );
   }
 });
 
-test('no #include climbs out of its folder', () => {
+test('no #include starts with ../', () => {
   const wrong = [...sourceFiles('kernels'), ...sourceFiles('src')].filter((file) =>
     /^\s*#\s*include\s+"\.\.\//m.test(readFileSync(join(root, file), 'utf8')),
   );
@@ -151,7 +152,7 @@ test('no #include climbs out of its folder', () => {
 
 // --- web/ ---------------------------------------------------------------------------------------
 
-test("messages of the engine are of the few forms that the browser's printing knows (src/bindings/libc.cpp)", () => {
+test("the engine's messages use only conversions that src/bindings/libc.cpp supports", () => {
   const rooms = new Set(
     ['bindings', 'generate', 'embed', 'open', 'gpu'].flatMap((room) => [
       room,
@@ -167,24 +168,23 @@ test("messages of the engine are of the few forms that the browser's printing kn
     if (/_(native|posix|windows)\.|\/safetensors\//.test(file)) continue;
     const text = readFileSync(join(root, file), 'utf8').replace(/^\s*\/\/.*/gm, '');
     for (const [literal] of text.matchAll(/"(?:[^"\\\n]|\\.)*"/g)) {
-      if (literal.includes('%json')) continue; // of the grammar's, and no form
+      if (literal.includes('%json')) continue; // a message of the grammar, not a printf conversion
       for (const [form] of literal.matchAll(/%[-+ #0-9.*]*(?:hh|h|ll|l|z|j|t|L)?[a-zA-Z%]/g)) {
         seen++;
         if (!known.test(form)) wrong.push(`${file}: ${form} in ${literal}`);
       }
     }
   }
-  assert.ok(seen > 200, `${seen} forms`);
+  assert.ok(seen > 200, `${seen} conversions`);
   assert.deepEqual(wrong, []);
 });
 
-// A room imports from those of lower numbers; the entries beside the rooms from all of them.
+// A directory imports only from directories of lower levels; the entry files beside them import
+// from all.
 const webLevels = { protocol: 0, io: 1, gpu: 2, worker: 3, chat: 3, api: 4, serve: 5, entries: 6 };
 const webRoom = (file) => (file.includes('/') ? file.split('/')[0] : 'entries');
 
-/**
- * Every module of web/ with what it imports: modules of web/ by their path, packages by their name.
- */
+/** Imports of every module of web/: { file: [path inside web/ or package name] }. */
 function webImports() {
   const files = readdirSync(join(root, 'web'), { recursive: true }).filter((name) =>
     name.endsWith('.ts'),
@@ -210,26 +210,29 @@ function webImports() {
   );
 }
 
-test('modules of web/ import from directories below their own, protocol/ from nowhere, and none in a circle', () => {
+test('imports of web/ respect the levels and have no cycle; protocol/ imports nothing', () => {
   const imports = webImports();
   assert.ok(Object.values(imports).flat().length > 300, 'imports are found');
   const wrong = [];
   for (const [file, named] of Object.entries(imports)) {
     const room = webRoom(file);
-    assert.ok(room in webLevels, `web/${file}: a room without a level`);
+    assert.ok(room in webLevels, `web/${file}: a directory without a level`);
     for (const name of named) {
       const known = name in imports || name.replace(/\.ts$/, '.d.ts') in imports;
-      if (!known && name.endsWith('.ts')) wrong.push(`${file} imports ${name}, which is not there`);
+      if (!known && name.endsWith('.ts'))
+        wrong.push(`${file} imports ${name}, which does not exist`);
       if (!known && room === 'protocol')
         wrong.push(`${file} imports ${name}: protocol/ imports nothing`);
       if (known && webRoom(name) !== room && webLevels[webRoom(name)] >= webLevels[room])
-        wrong.push(`${file} imports ${name}, which is not below it`);
+        wrong.push(`${file} imports ${name}, which is not on a lower level`);
     }
   }
   const over = new Set();
   const visit = (file, way) => {
     if (way.includes(file))
-      return void wrong.push(`a circle: ${[...way.slice(way.indexOf(file)), file].join(' > ')}`);
+      return void wrong.push(
+        `an import cycle: ${[...way.slice(way.indexOf(file)), file].join(' > ')}`,
+      );
     if (over.has(file)) return;
     for (const name of imports[file] ?? []) visit(name, [...way, file]);
     over.add(file);
@@ -238,7 +241,7 @@ test('modules of web/ import from directories below their own, protocol/ from no
   assert.deepEqual(wrong, []);
 });
 
-test('at most a dozen files lie beside the rooms of web/', () => {
+test('web/ has at most twelve files beside its directories', () => {
   const beside = readdirSync(join(root, 'web'), { withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map(({ name }) => name);

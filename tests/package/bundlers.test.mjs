@@ -1,9 +1,8 @@
-// A web developer's first hour: the packed package in fresh projects for Vite, webpack, Next.js,
-// esbuild and Rollup, and on a page without any tool, from the same origin and from another one.
-// Each is built, opened in Chromium (under a strict Content-Security-Policy where the tool allows
-// one) and must tell the sample model's story. Needs the npm registry; says so and skips where it
-// does not answer. Next.js takes a minute of it: 120 MB to install (npm's cache keeps them) and its
-// build.
+// The packed package in new projects for Vite, webpack, Next.js, esbuild and Rollup, and on a page
+// without any tool, from the same and from another origin. Each is built, opened in Chromium (with
+// a strict Content-Security-Policy where the tool allows one) and must generate the sample model's
+// story. Skipped if the npm registry does not answer. Next.js takes a minute of it: an install of
+// 120 MB, which npm caches, and its build.
 import assert from 'node:assert/strict';
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -51,7 +50,7 @@ after(async () => {
   if (folder) rmSync(folder, { recursive: true, force: true });
 });
 
-/** Opens what lies in `built` and returns what main() told. */
+/** Serves the directory `built`, opens it and returns the result of main(). */
 async function open(built, { isolation = true, csp = policy, path = '/' } = {}) {
   const server = await serve(
     [
@@ -90,7 +89,7 @@ async function tells(built, options) {
   return threads;
 }
 
-test('Vite, built', { skip }, async () => {
+test('Vite, production build', { skip }, async () => {
   const at = project(
     join(folder, 'vite'),
     { 'index.html': html('/main.js'), 'main.js': source('sluice-llm') },
@@ -116,8 +115,8 @@ test('webpack 5', { skip: skip || longOnly }, async () => {
   await tells(join(at, 'dist'));
 });
 
-// These two leave `new URL('./worker.js', import.meta.url)` as it is: four files lie beside the
-// bundle.
+// esbuild and Rollup leave `new URL('./worker.js', import.meta.url)` unchanged, so these four files
+// go beside the bundle.
 const assets = ['worker.js', 'engine.simd128.wasm', 'engine.relaxed.wasm', 'engine.relaxed16.wasm'];
 function copyAssets(at, out) {
   for (const name of assets) run(at, 'cp', [join('node_modules', 'sluice-llm', 'dist', name), out]);
@@ -183,7 +182,7 @@ test(
   },
 );
 
-test('a page without tools', { skip }, async () => {
+test('a page without a bundler', { skip }, async () => {
   const at = project(
     join(folder, 'plain'),
     { 'index.html': html('/main.js'), 'main.js': source('/node_modules/sluice-llm/dist/index.js') },
@@ -192,7 +191,7 @@ test('a page without tools', { skip }, async () => {
   await tells(at);
 });
 
-test('a page that imports the package from another origin, as from a CDN', { skip }, async () => {
+test('a page that imports the package from another origin, like a CDN', { skip }, async () => {
   const at = join(folder, 'cdn');
   mkdirSync(at);
   symlinkSync(inRoot('dist'), join(at, 'package'));
@@ -213,7 +212,7 @@ test('a page that imports the package from another origin, as from a CDN', { ski
   }
 });
 
-test('on a server, importing does nothing and fails nowhere', { skip }, async () => {
+test('importing the package on a server has no effect and does not fail', { skip }, async () => {
   const files = {
     'main.mjs': "import { Engine } from 'sluice-llm'; console.log(typeof Engine.load);",
   };

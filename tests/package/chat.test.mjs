@@ -1,5 +1,5 @@
-// Chat, completions and sessions on the sample model: OpenAI's shapes, what a second turn computes,
-// sessions that take turns on one engine, and what is refused.
+// Chat completions, completions and sessions on the sample model: the OpenAI-compatible API, prefix
+// reuse in a second turn, several sessions on one engine, and rejected parameters.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { inRoot } from '../../web/scripts/lib.mjs';
@@ -12,7 +12,7 @@ let engine;
 before(async () => (engine = await Engine.load(model, { contextLength: 512 })));
 after(() => engine.dispose());
 
-test('a chat completion has its shape, and a second turn computes only its new tokens', async () => {
+test("a chat completion has OpenAI's fields; a second turn computes only new tokens", async () => {
   const first = await engine.chat.completions.create({ ...greedy, messages: story });
   assert.match(first.id, /^chatcmpl-[0-9a-f]{24}$/);
   assert.equal(first.object, 'chat.completion');
@@ -62,7 +62,7 @@ test('a stream carries the same text, the role first, the finish reason last, us
   assert.equal(new Set(chunks.map((c) => c.id)).size, 1);
 });
 
-test('a text completion, whole and streamed, with log-probabilities', async () => {
+test('a text completion, complete and streamed, with log-probabilities', async () => {
   const params = { prompt: 'Once upon a time', temperature: 0, max_tokens: 8, logprobs: 1 };
   const whole = await engine.completions.create(params);
   assert.equal(whole.object, 'text_completion');
@@ -79,7 +79,7 @@ test('a text completion, whole and streamed, with log-probabilities', async () =
   assert.equal(text, plain);
 });
 
-test('what cannot be done is refused with a code', async () => {
+test('unsupported parameters are errors with a code', async () => {
   const refused = [
     { response_format: { type: 'json_object' } },
     { n: 2 },
@@ -105,7 +105,7 @@ test('what cannot be done is refused with a code', async () => {
   );
 });
 
-test('aborting and leaving end the generation, and the engine works on', async () => {
+test('abort() and break end the generation, and the engine still works', async () => {
   const controller = new AbortController();
   const stream = await engine.chat.completions.create(
     { messages: story, stream: true },
@@ -127,8 +127,8 @@ test('aborting and leaving end the generation, and the engine works on', async (
   assert.ok(after.choices[0].message.content);
 });
 
-test('thinking is separated from the answer unless it is to stay inline', async () => {
-  // The prompt ends inside a thought that never closes: all that is generated is reasoning.
+test("reasoning is separated from the content unless reasoning_format is 'none'", async () => {
+  // The prompt ends inside a <think> block that never closes, so all output is reasoning.
   const chat_template = '{{ messages[0].content }}<think>\n';
   const params = {
     ...greedy,
@@ -148,7 +148,7 @@ test('thinking is separated from the answer unless it is to stay inline', async 
 
 const options = { temperature: 0, maxTokens: 16 };
 
-test('sessions take turns, and each computes only what is new to it', async () => {
+test('sessions alternate, and each computes only its new tokens', async () => {
   const fox = engine.session();
   const bear = engine.session();
   const alone = {};
@@ -190,7 +190,7 @@ test('a session is saved, restored in another engine, and forked', async () => {
     await restored.restore(saved);
     const { text, usage } = await restored.generate(' and', options).result;
     assert.equal(text, expected);
-    assert.equal(usage.cachedTokens, saved.tokens.length - 1); // the last was never read back
+    assert.equal(usage.cachedTokens, saved.tokens.length - 1); // not the last generated token
   } finally {
     await other.dispose();
   }
@@ -199,7 +199,7 @@ test('a session is saved, restored in another engine, and forked', async () => {
   await assert.rejects(session.send('x').result, { code: 'DISPOSED' });
 });
 
-test('a new session saves nothing of another one', async () => {
+test("a new session does not save another session's tokens", async () => {
   const secret = engine.session();
   await secret.generate('The secret word', options).result;
   const saved = await engine.session().save();

@@ -1,4 +1,4 @@
-// The package's other doors: the command line, the AI SDK's model, the hub's helper.
+// The package's other entries: the command line, the AI SDK provider, the Hugging Face helper.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -26,7 +26,7 @@ const cli = (args, input) =>
     timeout: 240_000,
   });
 
-test('run tells the story that the engine tells', async () => {
+test('run prints the same text as engine.generate()', async () => {
   const expected = await engine
     .generate('Once upon a time', { maxTokens: 12, temperature: 0 })
     .text();
@@ -73,7 +73,7 @@ test('tokenize prints the ids on one line', async () => {
   );
 });
 
-test('info knows the header', () => {
+test('info prints the fields of the header', () => {
   const json = JSON.parse(cli(['info', model, '--json', '--ctx', '256']).stdout);
   assert.deepEqual(
     [json.architecture, json.layers, json.plan.contextLength],
@@ -82,13 +82,13 @@ test('info knows the header', () => {
   assert.match(cli(['info', model]).stdout, /architecture +llama\n/);
 });
 
-test('what is wrong is said in one sentence', () => {
+test('an error is one sentence on stderr', () => {
   const wrong = [
     [['run', model], 2, /--prompt is required/],
-    [['fly'], 2, /no command "fly"/],
+    [['fly'], 2, /unknown command "fly"/],
     [['run', model, '-p', 'x', '--what'], 2, /--what/],
     [['run', model, '-p', 'x', '--memory-budget', '12X'], 2, /not a size/],
-    [['run', model, '-p', 'x', '-n', 'many'], 2, /wants a number/],
+    [['run', model, '-p', 'x', '-n', 'many'], 2, /needs a number/],
     [['info', join(folder, 'none.gguf')], 1, /none\.gguf/],
     [['info', model, '--memory-budget', '64k'], 1, /\[(BUDGET_TOO_SMALL|OUT_OF_MEMORY)\]/],
   ];
@@ -108,7 +108,7 @@ const prompt = [
   { role: 'user', content: [{ type: 'text', text: 'A story.' }] },
 ];
 
-test('the AI SDK gets an answer and a stream that agree', async () => {
+test('doGenerate and doStream of the AI SDK provider agree', async () => {
   const language = sluice(engine);
   assert.deepEqual(
     [language.specificationVersion, language.provider, language.modelId],
@@ -134,7 +134,7 @@ test('the AI SDK gets an answer and a stream that agree', async () => {
   assert.equal(parts.at(-1).usage.outputTokens.total, whole.usage.outputTokens.total);
 });
 
-test("the AI SDK's refusals and aborts", async () => {
+test('the AI SDK provider rejects unsupported input and aborted calls', async () => {
   const language = sluice(engine);
   const file = [{ role: 'user', content: [{ type: 'file', mediaType: 'image/png', data: 'x' }] }];
   await assert.rejects(language.doGenerate({ prompt: file }), { code: 'INVALID_ARGUMENT' });
@@ -148,7 +148,7 @@ test("the AI SDK's refusals and aborts", async () => {
   });
 });
 
-test("an abort fails the AI SDK's stream with its reason", async () => {
+test("an abort fails the AI SDK provider's stream with its reason", async () => {
   const language = sluice(engine);
   for (const reason of [undefined, new Error('enough')]) {
     const control = new AbortController();
@@ -167,7 +167,7 @@ test("an abort fails the AI SDK's stream with its reason", async () => {
   }
 });
 
-test('providerOptions.sluice holds further parameters, and refuses what is not known', async () => {
+test('providerOptions.sluice takes further parameters and rejects unsupported ones', async () => {
   const language = sluice(engine);
   const call = (given) =>
     language.doGenerate({
@@ -178,12 +178,12 @@ test('providerOptions.sluice holds further parameters, and refuses what is not k
       providerOptions: { sluice: given, other: { x: 1 } },
     });
   const plain = await language.doGenerate({ prompt, maxOutputTokens: 4, temperature: 0 });
-  // Top_k 1 is greedy.
+  // top_k 1 is greedy.
   assert.equal((await call({ top_k: 1 })).content[0].text, plain.content[0].text);
   await assert.rejects(call({ topK: 1 }), { code: 'INVALID_ARGUMENT', message: /use top_k/ });
 });
 
-test('errors of every entry are SluiceErrors', () => {
+test('errors of every entry are instances of SluiceError', () => {
   assert.throws(
     () => huggingFaceUrl('nonsense'),
     (error) => error instanceof SluiceError,

@@ -1,6 +1,5 @@
-// sluice-llm/inline, the entry that needs no other file: on a page that hosts nothing but it, from
-// another origin, and in an HTML file that is opened from the disk with a model that the user
-// picks.
+// sluice-llm/inline, the single-file entry: on a page that hosts no other file, from another
+// origin, and in an HTML file opened from disk with a model that the user picks.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -41,7 +40,7 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** A page of its own, whose failed requests and errors are listed in `said`. */
+/** Runs `work` on a new page; if the page fails, reports its failed requests and errors. */
 async function onPage(url, work) {
   const page = await browser.newPage();
   const said = [];
@@ -58,7 +57,7 @@ async function onPage(url, work) {
   }
 }
 
-test('a policy that forbids its worker is told, with what to allow', async () => {
+test('a policy that forbids the worker is an error that says what to allow', async () => {
   const server = await serve([['/inline.js', entry]], {
     onRequest: (request, response) => {
       response.setHeader(
@@ -88,7 +87,7 @@ test('a policy that forbids its worker is told, with what to allow', async () =>
   }
 });
 
-test('one script is all that a page has to host', async () => {
+test('a page needs no other script', async () => {
   const requested = [];
   for (const isolation of [true, false]) {
     const server = await serve(
@@ -137,7 +136,7 @@ test('one script is all that a page has to host', async () => {
   assert.deepEqual([...files].sort(), ['/', '/inline.js', '/main.js', '/model.gguf']);
 });
 
-test('a QSF file opens, and a GPU is refused by name or passed over', async () => {
+test("QSF works; device 'auto' falls back to the CPU, 'webgpu' is an error", async () => {
   const qsf = inRoot('tests', 'data', 'qsf', 'zstd.qsf');
   const server = await serve(
     [
@@ -173,7 +172,7 @@ test('a QSF file opens, and a GPU is refused by name or passed over', async () =
   }
 });
 
-test('from another origin', async () => {
+test('the entry works from another origin', async () => {
   const cors = (_request, response) => {
     response.setHeader('Access-Control-Allow-Origin', '*');
     return false;
@@ -203,7 +202,7 @@ test('from another origin', async () => {
   }
 });
 
-test('in an HTML file on the disk, with a model that the user picks', async () => {
+test('the entry works in an HTML file on disk, with a model that the user picks', async () => {
   const bundle = await build({
     stdin: { contents: use(entry), resolveDir: folder },
     bundle: true,
@@ -224,7 +223,7 @@ test('in an HTML file on the disk, with a model that the user picks', async () =
   assert.deepEqual([told.text, told.answered], [expected, true]);
 });
 
-test('it is hardly larger than what is in it', () => {
+test('the file is at most 10 % larger than its parts', () => {
   const sizes = [
     'index.js',
     'worker.js',
@@ -238,5 +237,5 @@ test('it is hardly larger than what is in it', () => {
   ].map((name) => gzipSync(readFileSync(inRoot('dist', name))).length);
   const parts = sizes.reduce((sum, size) => sum + size, 0);
   const whole = gzipSync(readFileSync(entry)).length;
-  assert.ok(whole < 1.1 * parts, `${whole} bytes gzipped, its parts ${parts}`);
+  assert.ok(whole < 1.1 * parts, `${whole} bytes gzipped, its parts have ${parts}`);
 });

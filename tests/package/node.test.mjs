@@ -1,5 +1,5 @@
-// The published package in Node, with the sample model: the plain binary, one and two threads,
-// resident and streamed, must all tell the story that the native program tells.
+// The published package in Node with the sample model. The portable binary, one and two threads,
+// resident and streamed weights must all generate the native program's text.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, statSync } from 'node:fs';
@@ -23,16 +23,16 @@ async function story(options) {
 
 const reference = await story({ threads: 1 });
 
-test('a story comes out, of the length that was asked for', () => {
+test('generates the requested number of tokens', () => {
   assert.equal(reference.stats.generatedTokens, maxTokens);
   assert.ok(reference.text.length > maxTokens);
 });
 
-test('two threads tell the same story', async () => {
+test('two threads generate the same text', async () => {
   assert.equal((await story({ threads: 2 })).text, reference.text);
 });
 
-test('a budget below the size of the model tells the same story, and holds', async () => {
+test("a budget below the model's size gives the same text and is not exceeded", async () => {
   const memoryBudget = Math.floor(statSync(model).size * 0.85);
   for (const threads of [1, 2]) {
     const { text, memory } = await story({ threads, memoryBudget });
@@ -41,7 +41,7 @@ test('a budget below the size of the model tells the same story, and holds', asy
   }
 });
 
-test('an engine that nobody asks for anything yet loads all that stays', async () => {
+test('an idle engine loads all pinned units', async () => {
   for (const ioWorker of [false, true]) {
     const engine = await Engine.load(model, { kernels: '', ioWorker });
     const absent = () => engine.weightUnits().filter(({ state }) => state !== 'pinned').length;
@@ -52,7 +52,7 @@ test('an engine that nobody asks for anything yet loads all that stays', async (
   }
 });
 
-test('a budget that cannot work is refused with the smallest that can', async () => {
+test('a budget that is too small is an error that names the smallest one', async () => {
   const refused = await story({ memoryBudget: 1 << 20 }).then(
     () => null,
     (e) => e,
@@ -64,7 +64,7 @@ test('a budget that cannot work is refused with the smallest that can', async ()
   assert.equal((await story({ memoryBudget: enough })).text, reference.text);
 });
 
-test('the native program tells the same story', (t) => {
+test('the native program generates the same text', (t) => {
   const program = inRoot('build', 'native', 'sluice');
   if (!existsSync(program)) return t.skip('build/native/sluice is not built');
   const run = spawnSync(
@@ -79,7 +79,7 @@ test('the native program tells the same story', (t) => {
   );
 });
 
-test('a banned token never comes, and seeds count to their last bit', async () => {
+test('banned tokens never occur, and all 64 bits of a seed count', async () => {
   const engine = await Engine.load(model);
   const say = async (options) => {
     const tokens = [];

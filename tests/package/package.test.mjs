@@ -1,5 +1,5 @@
-// What gets published: the files, their sizes, the declarations as a strict consumer sees them, and
-// a bundler's way through the package. Needs dist/ (npm run build).
+// The published package: its files, their sizes, the declarations as a strict consumer sees them,
+// and bundling. Needs dist/ (npm run build).
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import {
@@ -20,14 +20,14 @@ import { reference, undocumented } from '../../web/scripts/reference.mjs';
 
 const kB = 1024;
 const limits = {
-  // raw and gzipped bytes; what a page has to fetch before the model
+  // raw and gzipped bytes; a page fetches these before the model
   'engine.simd128.wasm': [1040 * kB, 350 * kB],
   'engine.relaxed.wasm': [1040 * kB, 350 * kB],
   'engine.relaxed16.wasm': [1040 * kB, 350 * kB],
-  'engine.gpu.wasm': [1090 * kB, 365 * kB], // half a kB of it splits layers between GPU and CPU
+  'engine.gpu.wasm': [1090 * kB, 365 * kB], // 0.5 kB of it is the layer split between GPU and CPU
   'safetensors.wasm': [200 * kB, 88 * kB],
   'safetensors.js': [8 * kB, 3 * kB],
-  'gpu.js': [110 * kB, 34 * kB], // products of codes and of halves are 3 kB of it
+  'gpu.js': [110 * kB, 34 * kB], // 3 kB of it are int8 and f16 matrix multiplication
   'index.js': [40 * kB, 14 * kB],
   'worker.js': [160 * kB, 50 * kB],
 };
@@ -43,7 +43,7 @@ before(() => {
 after(() => rmSync(consumer, { recursive: true, force: true }));
 
 for (const [name, [raw, zipped]] of Object.entries(limits)) {
-  test(`dist/${name} stays small`, () => {
+  test(`dist/${name} is within its size limit`, () => {
     const bytes = readFileSync(inRoot('dist', name));
     assert.ok(bytes.length <= raw, `${bytes.length} bytes, at most ${raw}`);
     const packed = gzipSync(bytes).length;
@@ -59,7 +59,7 @@ test('all JavaScript of a page that does not chat stays under 40 kB gzipped', ()
   assert.ok(total <= 40 * kB, `${total} bytes (${sizes})`);
 });
 
-test('the package holds dist, the licence and nothing that is not meant for users', () => {
+test('the package holds only files meant for users', () => {
   const { stdout } = spawnSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], {
     cwd: root,
     encoding: 'utf8',
@@ -85,7 +85,7 @@ test('the package holds dist, the licence and nothing that is not meant for user
   }
 });
 
-test('the plain binary asks for nothing beyond fixed-width SIMD, threads and the glue', () => {
+test('the portable binary needs only fixed-width SIMD, threads and the glue', () => {
   const bytes = readFileSync(inRoot('dist', 'engine.simd128.wasm'));
   assert.ok(WebAssembly.validate(bytes));
   const modules = new Set(
@@ -94,28 +94,24 @@ test('the plain binary asks for nothing beyond fixed-width SIMD, threads and the
   assert.deepEqual([...modules].sort(), ['env', 'wasi_snapshot_preview1']);
 });
 
-test(
-  'the relaxed binaries have their instructions inlined, each its own product',
-  { skip: longOnly },
-  () => {
-    const products = {
-      relaxed: /i32x4\.\w*dot_i8x16_i7x16_add_s/g,
-      relaxed16: /i16x8\.\w*dot_i8x16_i7x16_s/g,
-    };
-    for (const name of Object.keys(products)) {
-      const text = spawnSync(
-        inRoot('node_modules', '.bin', 'wasm-dis'),
-        [inRoot('dist', `engine.${name}.wasm`)],
-        { encoding: 'utf8', maxBuffer: 1 << 28 },
-      ).stdout;
-      assert.ok(!text.includes('(import "relaxed"'), name);
-      for (const [whose, product] of Object.entries(products)) {
-        const found = [...text.matchAll(product)].length; // one is what was merged in
-        assert.equal(found > 1, whose === name, `${found} products of ${whose} in ${name}`);
-      }
+test('each relaxed binary has its own dot product instruction inlined', { skip: longOnly }, () => {
+  const products = {
+    relaxed: /i32x4\.\w*dot_i8x16_i7x16_add_s/g,
+    relaxed16: /i16x8\.\w*dot_i8x16_i7x16_s/g,
+  };
+  for (const name of Object.keys(products)) {
+    const text = spawnSync(
+      inRoot('node_modules', '.bin', 'wasm-dis'),
+      [inRoot('dist', `engine.${name}.wasm`)],
+      { encoding: 'utf8', maxBuffer: 1 << 28 },
+    ).stdout;
+    assert.ok(!text.includes('(import "relaxed"'), name);
+    for (const [whose, product] of Object.entries(products)) {
+      const found = [...text.matchAll(product)].length; // one is the merged function itself
+      assert.equal(found > 1, whose === name, `${found} products of ${whose} in ${name}`);
     }
-  },
-);
+  }
+});
 
 test('the declarations satisfy a strict consumer', () => {
   writeFileSync(
@@ -141,8 +137,6 @@ test('the declarations satisfy a strict consumer', () => {
         '--strict',
         '--skipLibCheck',
         'false',
-        '--types',
-        '',
         '--target',
         'es2022',
         '--lib',
@@ -159,7 +153,7 @@ test('the declarations satisfy a strict consumer', () => {
   }
 });
 
-test('a bundler takes the browser build without warnings, and leaves worker and wasm to be found', async () => {
+test('esbuild bundles without warnings and keeps the worker and wasm URLs', async () => {
   const { build } = await import('esbuild');
   writeFileSync(
     join(consumer, 'main.js'),

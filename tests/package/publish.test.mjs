@@ -1,5 +1,5 @@
-// The tarball before the eyes of publint and of "are the types wrong": nothing to complain about.
-// The package is ESM alone, so that what they say of require() and of Node 10 does not count.
+// Checks the tarball with publint and "are the types wrong". The package is ESM only, so their
+// findings on require() and Node 10 do not count.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
@@ -19,7 +19,7 @@ before(() => {
 });
 after(() => rmSync(folder, { recursive: true, force: true }));
 
-test('publint is content', async () => {
+test('publint finds nothing', async () => {
   mkdirSync(join(folder, 'unpacked'));
   assert.equal(spawnSync('tar', ['-xzf', tarball, '-C', join(folder, 'unpacked')]).status, 0);
   const pkgDir = join(folder, 'unpacked', 'package');

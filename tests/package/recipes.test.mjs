@@ -1,6 +1,6 @@
-// docs/recipes.md: every TypeScript block is type-checked against the package's declarations. The
-// plain page, the worker, the semantic search, Node, the service worker and the local-or-server
-// choice are run.
+// docs/recipes.md: every TypeScript block is type-checked against the package's declarations. Six
+// recipes run: the plain page, the worker, semantic search, Node, the service worker, and local
+// model or server.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -60,7 +60,7 @@ async function withPage(options, work) {
 }
 
 test('every TypeScript recipe satisfies the compiler', () => {
-  // The frameworks are not installed here; what is checked is how the recipes use the package.
+  // The frameworks are not installed; only the use of this package is checked.
   writeFileSync(
     join(folder, 'shims.d.ts'),
     `
@@ -145,7 +145,7 @@ test('the engine generates text inside a worker of the page', async () => {
   });
 });
 
-test('semantic search finds notes, and embeds each once', async () => {
+test('semantic search finds notes and embeds each one once', async () => {
   const { outputFiles } = await build({
     stdin: { contents: recipe('Semantic search with embeddings', 'ts'), loader: 'ts' },
     format: 'esm',
@@ -184,7 +184,7 @@ test('semantic search finds notes, and embeds each once', async () => {
   });
 });
 
-test('Node answers', async () => {
+test('the Node recipe generates text', async () => {
   await build({
     stdin: { contents: recipe('Node', 'ts'), loader: 'ts' },
     format: 'esm',
@@ -199,7 +199,7 @@ test('Node answers', async () => {
   assert.ok(run.stdout.trim().length > 10, run.stdout);
 });
 
-test('a service worker adds the isolation headers, and cannot run the engine itself', async () => {
+test('a service worker adds the isolation headers but cannot run the engine', async () => {
   writeFileSync(join(folder, 'sw.js'), recipe('Service workers', 'js'));
   writeFileSync(
     join(folder, 'sw-engine.js'),
@@ -244,14 +244,14 @@ test('a service worker adds the isolation headers, and cannot run the engine its
   });
 });
 
-test('the local model is used, or the server where that is not possible', async () => {
+test('the local model is used, or else the server', async () => {
   const file = join(folder, 'where.mjs');
   const main = `${recipe('Local model or server', 'ts')}
     const [given] = process.argv.slice(2).map((text) => JSON.parse(text));
     let text = '';
     await answer(given, 'Tell me a story about a fox.', (more) => (text += more));
     console.log(text.length > 40, (await openChat(given)) instanceof OpenAI.Chat.Completions ? 'server' : 'device');
-    process.exit();`; // the engines stay, as in a page
+    process.exit();`; // the recipe keeps its engines, as a page does
   await build({
     stdin: { contents: main, loader: 'ts', resolveDir: folder },
     bundle: true,

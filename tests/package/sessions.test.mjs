@@ -1,5 +1,6 @@
-// sluice-llm/sessions in Chromium: what was computed before a reload is found again by how a prompt
-// begins, and by its name; what is damaged, another model's or too much is not.
+// sluice-llm/sessions in Chromium: saved states are found again after a reload, by prompt prefix
+// and by name. Damaged states, states of another model and states that are too large are not
+// restored.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -28,7 +29,7 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** Runs `work` in a page that has just been loaded. */
+/** Runs `work` in a newly loaded page. */
 async function afresh(work, given) {
   await page.goto(`${server.url}/empty.html`);
   return page.evaluate(
@@ -48,7 +49,7 @@ async function afresh(work, given) {
 const text =
   'Once upon a time there was a little bear who lived in the forest with his mother. One day the bear went out to play.';
 
-test('a prompt is found again after a reload, and answered as if it had been read', async () => {
+test('a saved prompt is restored after a reload and gives the same output', async () => {
   const first = await afresh(async ({ load, SavedSessions }, text) => {
     const saved = await SavedSessions.open();
     const engine = await load();
@@ -113,7 +114,7 @@ test('a prompt is found again after a reload, and answered as if it had been rea
   assert.deepEqual([again.foreign, again.left], [0, 2]);
 });
 
-test('damage is found, the oldest go, and what is too large is not kept', async () => {
+test('damage is detected, the oldest are evicted, and oversized states are not saved', async () => {
   const seen = await afresh(async ({ load, SavedSessions }, text) => {
     const saved = await SavedSessions.open();
     const engine = await load();

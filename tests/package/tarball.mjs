@@ -1,11 +1,11 @@
-// The package as npm would publish it, and fresh projects that install it.
+// Packs the package as npm would publish it, and makes new projects that install it.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { inRoot, root } from '../../web/scripts/lib.mjs';
 
-/** Packs into `folder`; returns the tarball's path. */
+/** Packs into `folder`; returns the path of the tarball. */
 export function pack(folder) {
   const result = spawnSync(
     'npm',
@@ -18,7 +18,7 @@ export function pack(folder) {
 
 export const scratch = () => mkdtempSync(join(tmpdir(), 'sluice-package-'));
 
-/** What every page must tell of the sample model at `model`. */
+/** The text that every page must generate with the sample model at `model`. */
 export async function storyInNode(model) {
   const { Engine } = await import(inRoot('dist', 'node.js'));
   const engine = await Engine.load(model, { contextLength: 256 });
@@ -38,7 +38,7 @@ export function online() {
   );
 }
 
-/** A project with these files and packages; throws what npm says where it cannot be installed. */
+/** Makes a project with these files and packages; throws npm's output if the install fails. */
 export function project(folder, files, packages) {
   mkdirSync(folder, { recursive: true });
   for (const [name, text] of Object.entries({

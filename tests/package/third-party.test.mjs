@@ -1,6 +1,5 @@
-// dist/THIRD_PARTY.md names every package that is in the bundles, with its licence. The source maps
-// say independently of the build's own record which packages those are. Needs dist/ (npm run
-// build).
+// dist/THIRD_PARTY.md names every bundled package with its licence. The source maps list these
+// packages independently of the build's own record. Needs dist/ (npm run build).
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
@@ -19,7 +18,7 @@ const metafile = (output, inputs) => ({
   },
 });
 
-test('the record has every package that left bytes in a bundle, and the file that it is in', async () => {
+test("the record has every package with bytes in a bundle, and the bundle's file", async () => {
   const results = [
     metafile('dist/qsf.js', { 'web/io/qsf.ts': 9, 'node_modules/fzstd/esm/index.mjs': 5 }),
     metafile('dist/worker.js', {

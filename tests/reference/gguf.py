@@ -1,8 +1,8 @@
 """A small GGUF reader and writer for the reference models.
 
 It exists so that the expected logits do not depend on the C++ parser that they check. It reads F32,
-F16, BF16 and Q8_0 tensors into float64 and writes F32 and F16; metadata is a plain dict, where a
-writer gives a value's type by wrapping it: U32(3), F32(1e-5), or a bare str, bool or list.
+F16, BF16 and Q8_0 tensors into float64 and writes F32 and F16. Metadata is a plain dict; a writer
+wraps a value to give its type: U32(3), F32(1e-5), or a bare str, bool or list.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -71,7 +71,7 @@ def _decode(type_id, raw, count):
     if type_id == 8:
         blocks = np.frombuffer(raw, np.dtype([("d", "<f2"), ("q", "i1", 32)]), count // 32)
         return (blocks["d"].astype(np.float64)[:, None] * blocks["q"]).reshape(-1)
-    raise ValueError(f"tensor type {type_id} is not one that this reader decodes")
+    raise ValueError(f"tensor type {type_id} is not supported by this reader")
 
 
 def read(path):

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Makes small random models of the families that have no published small checkpoint, and what
-reference.py says of them: a manifest.json with a prompt, the logits of every position and 32 greedy
-tokens, as tests/data/families holds them. Metadata keys, tensor names and shapes are those that
-llama.cpp's converter writes.
+"""Makes small random models of the families that have no published small checkpoint.
+
+Writes the models and a manifest.json with expectations of reference.py: a prompt, the logits of
+every position and 32 greedy tokens, as in tests/data/families. Metadata keys, tensor names and
+shapes are those of llama.cpp's converter.
 
     make_families.py FOLDER [NAME ...]
 
-Seeds are searched until greedy decoding leads by a clear margin everywhere, so that a test may ask
-for equal tokens.
+Searches for a seed with a clear margin at every greedy token, so that a test may require equal
+tokens.
 """
 
 import json
@@ -25,7 +26,7 @@ MIN_GAP = 0.05
 
 
 def tokenizer():
-    """A SentencePiece vocabulary: three specials, all bytes, a space and some letters."""
+    """A SentencePiece vocabulary: three special tokens, all bytes, a space and some letters."""
     letters = "\u2581etaoinshrdlucmfwypvbgkjqxz.,"
     tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + list(letters)
     types = [2, 3, 3] + [6] * 256 + [1] * len(letters)
@@ -81,11 +82,11 @@ class Maker:
         values = mean * (1.0 + 0.2 * self.random.standard_normal(shape))
         self.tensors[name + ".weight"] = values.astype(np.float32)
 
-    # --- the parts that families share
+    # --- parts that families share
 
     def globals(self, norm="output_norm", norm_bias=False):
         d = self.d
-        # A tied model repeats its input where the embedding outweighs what the layers add.
+        # A tied model repeats its input if the embedding outweighs what the layers add.
         rms = d.get("embedding_rms", 0.4 if d["tied"] else 1.0)
         self.matrix("token_embd", N_VOCAB, d["n_embd"], gain=rms * np.sqrt(d["n_embd"]))
         self.norm(norm, d["n_embd"], mean=d.get("final_gain", 0.5 if d["tied"] else 1.0))
@@ -272,9 +273,9 @@ def starcoder2(seed):
 
 
 def phi3_longrope_short(seed):
-    """A context no longer than the trained one: the short factors apply."""
+    """A context within the trained one: the short factors apply."""
     m = Maker("phi3", seed, n_layer=2)
-    m.metadata["general.name"] = "random-longrope"  # llama.cpp asks a "phi3" for its special tokens
+    m.metadata["general.name"] = "random-longrope"  # llama.cpp needs special tokens of "phi3"
     m.set("attention.layer_norm_rms_epsilon", F32(1e-5))
     m.set("rope.scaling.type", "longrope")
     m.set("rope.scaling.original_context_length", U32(N_CONTEXT))
@@ -295,7 +296,7 @@ def phi3_longrope_short(seed):
 
 
 def gemma3_scaled(seed):
-    """As the larger ones: linear scaling in the full layers, none in the windowed ones."""
+    """As in the larger ones: linear scaling in the full layers, none in the windowed ones."""
     m = Maker("gemma3", seed, n_layer=7, n_embd=32, n_head=2, n_head_kv=1, d_head=24, tied=True,
               embedding_rms=0.15, final_gain=2.0)  # fmt: skip
     m.set("attention.layer_norm_rms_epsilon", F32(1e-6))
@@ -336,7 +337,7 @@ def lfm2(seed):
 
 
 def llama4_chunks(seed):
-    """Chunks and a growth of queries that a short prompt passes several times."""
+    """Chunks and a query temperature period so short that the prompt spans several of each."""
     m = Maker("llama4", seed, n_layer=4, n_embd=32, n_head=2, n_head_kv=1, n_ff=48, tied=True,
               embedding_rms=0.3)  # fmt: skip
     m.set("attention.sliding_window", U32(7))
@@ -351,7 +352,7 @@ def llama4_chunks(seed):
 
 
 def smallthinker_window(seed):
-    """A window that is reached, which is 4096 in the published models."""
+    """A window that the prompt exceeds; published models have 4096."""
     m = Maker("smallthinker", seed, n_layer=5, n_embd=32, n_ff=32)
     m.set("attention.sliding_window", U32(6))
     m.set("expert_count", U32(6))
@@ -397,7 +398,7 @@ def make(name, folder):
         if gap >= MIN_GAP and len(set(tokens)) > N_GREEDY // 4:
             break
     else:
-        raise RuntimeError(f"no seed gives {name} a clear lead")
+        raise RuntimeError(f"no seed gives {name} a margin of {MIN_GAP} at every token")
     logits = reference.logits(model, prompt).astype("<f4")
     logits.tofile(os.path.join(folder, name + ".logits.f32"))
     print(f"{name:22} seed {seed:3}  {os.path.getsize(path):7} bytes  gap {gap:.3f}  "
@@ -414,7 +415,7 @@ def main():
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "manifest.json")
     entries = {}
-    if os.path.exists(path):  # models that are not asked for keep their entries
+    if os.path.exists(path):  # models that are not named keep their entries
         with open(path) as file:
             entries = {entry["name"]: entry for entry in json.load(file)}
     for name in names:

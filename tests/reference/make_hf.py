@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes a GGUF model of F32 weights as a Hugging Face directory, and what it must compute.
+"""Writes a GGUF model of F32 weights as a Hugging Face directory, and its expected logits.
 
     make_hf.py MODEL.gguf FOLDER [--dtype BF16|F16|F32] [--shards N] [--tokens 1,2,3]
 
 FOLDER gets config.json, tokenizer.json, tokenizer_config.json, the safetensors and reference.f32:
 the logits of the tokens, computed in double precision from the rounded weights by reference.py.
-It undoes what a GGUF converter does: queries and keys of the llama family go back to rotate-half
-order, gemma's norms lose their 1, and Llama 3's factors become a rope_scaling.
+The script inverts a GGUF converter. Queries and keys of the llama family return to rotate-half
+order, gemma's norms lose their added 1, and Llama 3's factors become a rope_scaling.
 """
 
 import argparse
@@ -34,7 +34,7 @@ QWEN2 = (
 
 
 def rounded(x, dtype):
-    """The float32 values that `dtype` can hold, to the nearest, ties to even."""
+    """The nearest float32 values that `dtype` can represent, ties to even."""
     x = np.asarray(x, np.float32)
     if dtype == "F16":
         return x.astype(np.float16).astype(np.float32)
@@ -52,7 +52,7 @@ def stored(x, dtype):
 
 
 def to_halves(x, n_head, inverse=False):
-    """Rows of each head from pairs (2i, 2i+1) to halves (i, i + d/2), as rotate-half wants them."""
+    """Reorders rows of each head from pairs (2i, 2i+1) to halves (i, i + d/2), for rotate-half."""
     d = x.shape[0] // n_head
     split = (2, d // 2) if inverse else (d // 2, 2)
     return x.reshape(n_head, *split, -1).swapaxes(1, 2).reshape(x.shape)
@@ -72,7 +72,7 @@ def hf_name(name, arch):
 
 
 def convert(model, dtype):
-    """{HF name: float32 array}; the model's own tensors become the rounded ones."""
+    """{HF name: float32 array}. Replaces the model's own tensors by the rounded ones."""
     arch, out = model.arch, {}
     for name, x in model.tensors.items():
         if name == "rope_freqs.weight":
@@ -126,7 +126,7 @@ def config_of(model, tensors):
 
 
 def llama3_divisors(config):
-    """The rule of Llama 3.1's model card."""
+    """The frequency scaling of Llama 3.1's model card."""
     rule, d = config["rope_scaling"], config["head_dim"]
     frequency = config["rope_theta"] ** (-np.arange(0, d, 2) / d)
     wave = 2 * np.pi / frequency

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Makes a Hugging Face model directory in BF16 with Qwen3-0.6B's layout at small sizes (tied
-embeddings, query and key norms, a head size apart from the hidden size), and what reference.py says
-of it.
+"""Makes a BF16 Hugging Face directory with Qwen3-0.6B's layout at small sizes, and expectations.
+
+The layout: tied embeddings, query and key norms, a head size that is not the hidden size divided by
+the number of heads. reference.py computes the expectations.
 
     make_safetensors.py FOLDER [--shards N] [--stored-head]
 
 writes config.json, tokenizer.json, model.safetensors (or shards with their index) and
 
-    expected.json      prompt, 20 greedy tokens with their least lead, texts with their token ids
-    checkpoints/       embedding, residual stream after each layer, last norm and logits of the
+    expected.json      prompt, 20 greedy tokens with their smallest margin, texts with token ids
+    checkpoints/       embedding, residual stream after each layer, final norm and logits of the
                        prompt, with the index.txt that sluice-compare reads
     reference.f32      logits of the tokens that make_hf.py takes by default
 
@@ -42,7 +43,7 @@ TEXTS = ["Once upon a time there was a little girl.", "the day that was, and the
 TOKENS = [1, 5, 9, 40, 70, 101, 200, 3, 3, 17, 250, 99]  # as in make_hf.py
 N_PROMPT, N_GREEDY, MIN_GAP = 16, 20, 0.05
 
-# Qwen2's pre-tokenizer, and its like for ASCII in Python's dialect.
+# Qwen2's pre-tokenizer, and its equivalent for ASCII in Python's syntax.
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
          r"|\s*[\r\n]+|\s+(?!\S)|\s+")  # fmt: skip
 ASCII_SPLIT = SPLIT.replace(r"\p{L}", "a-zA-Z").replace(r"\p{N}", "0-9")
@@ -64,7 +65,7 @@ def byte_letters():
 
 
 def make_vocabulary(size):
-    """256 bytes, then joins that lead to WORDS, then the special tokens."""
+    """256 bytes, then merges that lead to WORDS, then the special tokens."""
     tokens, merges = byte_letters(), []
     space = tokens[ord(" ")]
     for word in WORDS.split():
@@ -77,7 +78,7 @@ def make_vocabulary(size):
                     tokens.append(joined)
                 so_far = joined
     if len(tokens) != size - len(SPECIALS):
-        raise ValueError("WORDS give too few joins for the vocabulary size")
+        raise ValueError("WORDS give too few merges for the vocabulary size")
     return tokens + SPECIALS, merges
 
 
@@ -145,7 +146,7 @@ def from_bf16(bits):
 
 
 def make_weights(c, seed):
-    """{Hugging Face name: BF16 bits}, and by GGUF name for the reference."""
+    """{Hugging Face name: BF16 bits}, and {GGUF name: values} for the reference."""
     random = np.random.default_rng(seed)
     hugging, gguf_named = {}, {}
 
@@ -254,7 +255,7 @@ def main():
     os.makedirs(options.folder, exist_ok=True)
 
     tokens, merges = make_vocabulary(CONFIG["vocab_size"])
-    for seed in range(1000):  # until the greedy tokens lead clearly
+    for seed in range(1000):  # until every greedy token has a clear margin
         tensors, weights = make_weights(CONFIG, seed)
         model = reference_model(CONFIG, weights)
         prompt = np.random.default_rng(seed).integers(0, 317, N_PROMPT).tolist()
@@ -262,7 +263,7 @@ def main():
         if gap >= MIN_GAP and len(set(greedy)) > N_GREEDY // 3:
             break
     else:
-        raise RuntimeError("no seed gives a clear lead")
+        raise RuntimeError("no seed gives a clear margin at every token")
 
     if options.stored_head:
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]

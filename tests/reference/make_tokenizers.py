@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Vocabularies as Gemma's and T5's kind have them, and what text becomes in them.
+"""Makes vocabularies of Gemma's kind (SentencePiece BPE) and T5's (unigram), with encoded texts.
 
     make_tokenizers.py FOLDER
 
-writes gemma.gguf and unigram.gguf (metadata alone), each with NAME.gguf.inp (texts, each followed by
+writes gemma.gguf and unigram.gguf (metadata only), each with NAME.gguf.inp (texts, each followed by
 a line "__ggml_vocab_test__") and NAME.gguf.out (their ids, a line each, without BOS and EOS).
 
-The encoders are written from the papers and take no care of speed: BPE as Sennrich et al., 2016,
-ordered by score as in SentencePiece (Kudo and Richardson, 2018): of all neighbours whose joined text
-is a piece, the pair of highest score is joined first, the leftmost of equal ones; what is no piece
-in the end is spelled in bytes. Unigram (Kudo, 2018): the segmentation of the highest sum of scores.
-Texts are cut at user-defined tokens first, leftmost and longest.
+The encoders follow the papers and are not optimized. BPE is as in Sennrich et al., 2016, ordered by
+score as in SentencePiece (Kudo and Richardson, 2018). Of all neighbours whose joined text is a
+piece, the pair with the highest score is merged first, the leftmost if equal. Symbols that are no
+piece in the end are spelled in bytes. Unigram (Kudo, 2018) takes the segmentation with the highest
+sum of scores. Texts are split at user-defined tokens first, leftmost and longest.
 """
 
 import math
@@ -39,7 +39,7 @@ def random_text(rng, n_words):
 
 
 def learn_bpe(text, n_merges):
-    """Pieces in the order in which the most frequent pair makes them. Pairs may cross words."""
+    """Pieces in the order in which merging the most frequent pair makes them. May cross words."""
     pieces, symbols = [], list(text)
     for _ in range(n_merges):
         counts = Counter(zip(symbols, symbols[1:]))
@@ -64,7 +64,7 @@ def learn_bpe(text, n_merges):
 
 
 def cut(text, user_defined):
-    """[(is a user-defined token, part)]"""
+    """Splits at user-defined tokens: [(is one, part)]"""
     parts, start, i = [], 0, 0
     while i < len(text):
         found = max((t for t in user_defined if text.startswith(t, i)), key=len, default=None)
@@ -153,7 +153,7 @@ def make_gemma(folder, rng):
     vocabulary += [(f"<0x{byte:02X}>", 0.0, BYTE) for byte in range(256)]
     pieces = [piece for piece in pieces if piece not in [token for token, _, _ in vocabulary]]
     vocabulary += [(piece, -float(rank), NORMAL) for rank, piece in enumerate(pieces)]
-    # Every other character has a piece of its own; the rest are spelled in bytes.
+    # Every other character is a piece; the rest are spelled in bytes.
     singles = [c for c in characters[::2] if c not in pieces]
     vocabulary += [(c, -float(len(pieces) + i), NORMAL) for i, c in enumerate(singles)]
     more = {"tokenizer.ggml.bos_token_id": U32(2), "tokenizer.ggml.eos_token_id": U32(1),
@@ -168,11 +168,11 @@ def make_unigram(folder, rng):
     characters = sorted(set(sample.replace(" ", MARK)) | {MARK})
     pieces = set(learn_bpe(sample.replace(" ", MARK), 300))
     marked = sample.replace(" ", MARK)
-    while len(pieces) < 900:  # pieces that overlap each other in every way
+    while len(pieces) < 900:  # pieces with many kinds of overlap
         at = rng.randrange(len(marked))
         pieces.add(marked[at : at + rng.randint(2, 7)])
     vocabulary = [("<pad>", 0.0, CONTROL), ("</s>", 0.0, CONTROL), ("<unk>", 0.0, UNKNOWN)]
-    # Scores with few bits, so that sums are exact and the best one does not depend on the order.
+    # Scores with few bits: sums are exact, so the best one does not depend on the order.
     vocabulary += [(c, -12 - i / 64, NORMAL) for i, c in enumerate(characters)]
     vocabulary += [(p, -rng.randint(128, 1500) / 128, NORMAL) for p in sorted(pieces - set(characters))]
     more = {"tokenizer.ggml.eos_token_id": U32(1), "tokenizer.ggml.unknown_token_id": U32(2),

@@ -1,10 +1,11 @@
-// Writes tests/data/pretokenize.txt: how each pre-tokenizer must cut texts that are made to be
-// awkward. The independent reference is the published regular expressions themselves, run by
-// JavaScript's engine; nothing here is shared with the scanners under test.
+// Writes tests/data/pretokenize.txt: how each pre-tokenizer splits texts with hard cases. The
+// reference is independent of the scanners under test: the published regular expressions, run by
+// JavaScript's engine.
 //   node tests/reference/pretokenize.mjs > tests/data/pretokenize.txt
-// A line: the name, a tab, the words separated by spaces; bytes that would blur that are \xNN.
+// A line holds the name, a tab, and the words separated by spaces. Ambiguous bytes are written as
+// \xNN.
 
-const S = '[\\p{White_Space}]'; // \s as the tokenizers mean it
+const S = '[\\p{White_Space}]'; // \s as the tokenizers define it
 const notS = '[^\\p{White_Space}]';
 const W = '\\p{White_Space}';
 const gpt2 = `'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^${W}\\p{L}\\p{N}]+|${S}+(?!${notS})|${S}+`;
@@ -23,7 +24,7 @@ const deepseek3 =
   `| ?[\\p{P}\\p{S}]+[\\r\\n]*|${tail}`;
 const punctuation = '\\p{P}$+<=>^~|';
 const cjk = `(?:(?!${S})[\\u4E00-\\u9FA5\\u0800-\\u4E00\\uAC00-\\uD7FF])+`;
-// Cased letters as DeepSeek lists them, near enough for the letters in the texts below.
+// Cased letters of DeepSeek's list, as far as the texts below need them.
 const deepseekLetters =
   'A-Za-z\\u00B5\\u00C0-\\u00D6\\u00D8-\\u00F6\\u00F8-\\u01BA\\u0370-\\u0373\\u0388-\\u038A\\u03A3-\\u03F5\\u0400-\\u0481\\u1E00-\\u1F15';
 const bloom = ` ?[^(${W}|.,!?\\u2026\\u3002\\uFF0C\\u3001\\u0964\\u06D4\\u060C)]+`;
@@ -54,7 +55,7 @@ const rules = {
   viking: [bloom, '\\p{N}'],
 };
 
-// Every pass cuts each piece of the pass before into its matches and what lies between them.
+// Each pass splits every piece of the previous pass into its matches and the text between them.
 function split(text, passes) {
   let pieces = [text];
   for (const source of passes) {

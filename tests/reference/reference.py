@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Independent forward passes in double precision, one function per model family.
 
-They are written from the papers and model cards, share no code with the engine, and recompute the
-whole sequence at every step: there is no cache to be wrong. x is [tokens, n_embd] throughout, and a
-weight of GGUF shape {cols, rows} is a numpy array [rows, cols], so that a product is x @ w.T.
+They follow the papers and model cards, share no code with the engine, and recompute the whole
+sequence at every step, without a cache. x is always [tokens, n_embd]. A weight of GGUF shape
+{cols, rows} is a numpy array [rows, cols], so a matrix multiplication is x @ w.T.
 
     reference.py MANIFEST     checks every model of a manifest.json against its stored logits
 """
@@ -198,7 +198,7 @@ def swiglu_or_mixture(m, x, layer):
 
 
 def llama(m, tokens, trace=None):
-    """Touvron et al., 2023, and its near kin: Mistral, Mixtral, Qwen2, Qwen3, Granite, SmolLM3.
+    """Touvron et al., 2023, and related: Mistral, Mixtral, Qwen2, Qwen3, Granite, SmolLM3.
 
     InternLM2, ERNIE 4.5, EXAONE and Seed-OSS too. What they change is read off the file: biases,
     per-head norms (Qwen3), experts (Mixtral, Qwen3 MoE), four scales (Granite: Power scheduler paper's muP multipliers), every fourth layer without
@@ -396,8 +396,8 @@ def weighted_input_ffn(m, x, layer):
 
 
 def llama4(m, tokens):
-    """Llama 4's model card and code: three layers see chunks, with RoPE and then norms without
-    weights; the fourth sees all without RoPE, its queries growing with their position."""
+    """Llama 4's model card and code: three of four layers attend within chunks, with RoPE and then
+    unweighted norms. The fourth attends to all, without RoPE, with queries scaled by position."""
     chunk = m.get("attention.sliding_window", 8192)
     length = m.get("attention.temperature_length", 8192)
     angles = rope_angles(m, len(tokens), m.get("rope.freq_base", 10000.0))
@@ -446,8 +446,8 @@ def lfm2(m, tokens):
 
 
 def smallthinker(m, tokens):
-    """Song et al., 2025: the block's input chooses the experts, by sigmoids whose sum the weights
-    are divided by; ReLU gates; the first of four layers sees all and has no positions."""
+    """Song et al., 2025: the block's input selects the experts; weights are sigmoids divided by their
+    sum; ReLU gates; the first of four layers has full attention and no positions."""
     angles = rope_angles(m, len(tokens), m.get("rope.freq_base", 10000.0))
     window, n_used = m.get("attention.sliding_window"), m.get("expert_used_count")
     x = m.weight("token_embd.weight")[tokens]
@@ -487,9 +487,9 @@ def logits(model, tokens):
 
 
 def greedy(model, prompt, n_new, min_gap=0.0):
-    """`n_new` greedy tokens and the smallest lead of a winner over its runner-up.
+    """`n_new` greedy tokens, and the smallest margin between the best token and the second best.
 
-    Stops early, with fewer tokens, once a lead is below `min_gap`.
+    Stops early, with fewer tokens, once a margin is below `min_gap`.
     """
     tokens, gap = list(prompt), np.inf
     for _ in range(n_new):
@@ -507,7 +507,7 @@ def nmse(ours, reference):
     return np.mean((ours - reference) ** 2, axis=-1) / np.mean(reference**2, axis=-1)
 
 
-# llama.cpp takes GELU from a table of f16 values; the families that use it differ by up to 1.1e-5.
+# llama.cpp takes GELU from a table of f16 values; families that use it differ by up to 1.1e-5.
 TOLERANCE = 2e-5
 
 

@@ -1,6 +1,5 @@
-// What is compiled for which suite. Compilers work through what the chosen suites want from the
-// start, at the lowest priority: they take the time that tests spend waiting for browsers, servers
-// and disks.
+// What each suite needs built. Builds of the chosen suites start at once at the lowest priority, so
+// they use the time that tests spend waiting for browsers, servers and disks.
 import { readFileSync, readdirSync } from 'node:fs';
 import { inRoot, jobs } from '../../web/scripts/lib.mjs';
 import { all } from '../extent.mjs';
@@ -18,10 +17,10 @@ async function cmake(preset, targets = [], variables = []) {
 const native = (...targets) =>
   cmake('native', targets, ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
 
-/** Names of tests of where threads meet, which run under the thread sanitizer. */
+/** Words in the names of tests that use threads; these run under the thread sanitizer. */
 export const threaded = ['Thread', 'Pool', 'Driver', 'Session', 'Stream'];
 
-/** The files that have such tests; no others are compiled. */
+/** The files that contain such tests; only they are compiled. */
 function threadedFiles(folders) {
   const pattern = new RegExp(`^TEST(_F|_P)?\\([^)]*(${threaded.join('|')})`, 'm');
   return folders.flatMap((folder) =>
@@ -35,8 +34,8 @@ function threadedFiles(folders) {
 }
 
 /**
- * The short suite's files under the address and undefined-behaviour sanitizers: units, what is
- * hostile, what is random.
+ * Files that the short suite runs under the address and undefined-behaviour sanitizers: units,
+ * hostile input, random operations.
  */
 const addressed = [
   'unit/[a-z0-9_]+',
@@ -44,7 +43,8 @@ const addressed = [
   'conformance/(bad_weights|random_operations|session_swap|wrong_files)',
 ];
 /**
- * Under emulation: NEON's kernels, and models of a few families and all weight types (suites.mjs).
+ * Files that run under emulation: NEON kernels, and models of some families and all quantization
+ * types (suites.mjs).
  */
 const emulated = 'kernels/[a-z_]+|api/api|conformance/(families|quantized)';
 
@@ -67,7 +67,7 @@ const kernelsTests = () =>
     { idle: true },
   );
 
-/** By suite, what it needs, in the order in which it is compiled. */
+/** What each suite needs, in build order: [name, build]. */
 const wanted = {
   unit: [['native', () => native('unit_tests')]],
   native: [['native-tests', () => native('all')]],
@@ -119,7 +119,7 @@ const wanted = {
           'api_tests',
         ]),
     ],
-    ['programs', () => native('sluice', 'sluice-make-model')], // which the other is compared with
+    ['programs', () => native('sluice', 'sluice-make-model')], // sluice.exe is compared with these
   ],
   aarch64: [
     ['aarch64', () => cmake('aarch64', ['kernels_tests', 'conformance_tests'], sources(emulated))],
@@ -129,21 +129,21 @@ const wanted = {
 const started = new Map();
 let last = Promise.resolve();
 
-/** Starts what the suites want, one build after another. */
+/** Starts the builds of these suites, one after another. */
 export function startBuilds(suites) {
   for (const [name, build] of suites.flatMap((suite) => wanted[suite] ?? [])) {
     if (started.has(name)) continue;
     const result = last.then(() => measured(build));
     started.set(name, result);
-    last = result.catch(() => {}); // its suite reports it
+    last = result.catch(() => {}); // the suite reports the error
   }
 }
 
 const counted = new Set();
 
 /**
- * Resolves when all that the suite wants is built, to the processor seconds that it took, each
- * build counted once.
+ * Resolves when everything that the suite needs is built, to the processor seconds spent. Each
+ * build counts once.
  */
 export async function built(suite) {
   let cpu = 0;

@@ -1,4 +1,4 @@
-// Results of tests as { passed, failed, skipped, details? }.
+// Test results: { passed, failed, skipped, details? }.
 
 export const none = () => ({ passed: 0, failed: 0, skipped: 0 });
 

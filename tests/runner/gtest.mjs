@@ -1,5 +1,5 @@
-// Runs GoogleTest programs and fuzz targets, in as many processes as there are cores, and counts
-// their results.
+// Runs GoogleTest programs and fuzz targets, in as many processes as there are cores (at most
+// four), and counts their results.
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
@@ -9,14 +9,17 @@ import { SuiteError, execute, lastLines, minute, results } from './processes.mjs
 
 const together = Math.min(jobs, 4);
 
-/** The sum of what the runs count. */
+/** Runs all of `runs` and adds up their counts. */
 export async function sumOf(runs) {
   return (await concurrently(runs, together)).reduce(add, none());
 }
 
 const reportOf = (label) => join(results, `${label}.json`);
 
-/** The tests of a report: those that its filter chose, with `name` as filters have it. */
+/**
+ * The tests of a report, which are those that the filter chose. `name` is Suite.Test, as in
+ * filters.
+ */
 const testsIn = (label) =>
   JSON.parse(readFileSync(reportOf(label), 'utf8')).testsuites.flatMap(({ name, testsuite }) =>
     testsuite.map((t) => ({ ...t, name: `${name}.${t.name}` })),
@@ -41,12 +44,12 @@ const patternOf = (glob) =>
   );
 
 /**
- * A failure for each pattern of a filter that no test of these runs matches, and where no test ran:
- * a test that was renamed is not to go missing silently.
+ * One failure for each pattern of a filter that matches no test of these runs, so that a renamed
+ * test does not silently disappear. Also one if no test ran.
  */
 export function unmatched(labels, filter = '*') {
   const count = none();
-  if (!labels.every((label) => existsSync(reportOf(label)))) return count; // one died, and is told
+  if (!labels.every((label) => existsSync(reportOf(label)))) return count; // one died: already reported
   const names = labels.flatMap(testsIn).map(({ name }) => name);
   for (const glob of filter.split('-')[0].split(':').filter(Boolean)) {
     const pattern = patternOf(glob);
@@ -57,7 +60,7 @@ export function unmatched(labels, filter = '*') {
   return count;
 }
 
-/** One program; `wrapper` runs it (qemu, wine), `filter` chooses tests. */
+/** Runs one program. `wrapper` is a command that runs it (qemu, wine); `filter` chooses tests. */
 export async function gtest(
   program,
   { wrapper = [], filter, env, label, timeoutMs = 20 * minute },
@@ -73,16 +76,13 @@ export async function gtest(
   }
   const count = countReport(label);
   if (code !== 0) count.details = `${label}:\n${lastLines(output, 60)}`;
-  if (code !== 0 && count.failed === 0) count.failed = 1; // a sanitizer's report at exit
+  if (code !== 0 && count.failed === 0) count.failed = 1; // a sanitizer report at exit
   return count;
 }
 
 export const shardLabels = (label) => Array.from({ length: together }, (_, i) => `${label}-${i}`);
 
-/**
- * As many runs of a program as are made at a time, each of its share of the tests, with its own
- * place for files.
- */
+/** Splits a program's tests over `together` processes, each with its own temporary directory. */
 export const shards = (path, { env, label, ...options }) =>
   shardLabels(label).map((own, i) => async () => {
     const folder = mkdtempSync(join(tmpdir(), 'sluice-tests-'));
@@ -107,8 +107,8 @@ const programsOf = (preset) => {
 };
 
 /**
- * The test programs of a build. `filters`: by name, which tests of a program run (null: none of
- * it); a program that is not named runs whole.
+ * Runs the test programs of a build. `filters` maps a program to its filter (null: skip it);
+ * programs without an entry run all tests.
  */
 export async function gtestAll(preset, { filters = {}, ...options } = {}) {
   const programs = programsOf(preset).filter(([name]) => filters[name] !== null);
@@ -128,7 +128,7 @@ export async function gtestAll(preset, { filters = {}, ...options } = {}) {
   );
 }
 
-/** The fuzz targets over their committed corpora; each counts as one test. */
+/** Runs the fuzz targets over their committed corpora; each target counts as one test. */
 export async function fuzzRegressions(preset) {
   const folder = inRoot('build', preset, 'tests', 'fuzz');
   const programs = existsSync(folder)

@@ -1,4 +1,4 @@
-// Runs the node:test files of a folder of tests/ and counts their results.
+// Runs the node:test files of a directory of tests/ and counts their results.
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { inRoot, jobs } from '../../web/scripts/lib.mjs';
@@ -15,7 +15,7 @@ function countTap(text) {
 }
 
 /**
- * The whole folder; two files at a time, since much of their time they wait for browsers and
+ * Runs a whole directory, two files at a time, since they spend much time waiting for browsers and
  * servers.
  */
 export async function nodeTests(folder, { env = {}, timeoutMs = extent(20, 90) * minute } = {}) {

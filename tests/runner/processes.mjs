@@ -1,19 +1,19 @@
-// Runs compilers and test programs and counts the processor time that they take, for the suite in
-// whose measured() they were started.
+// Runs compilers and test programs, and adds their processor time to the suite whose measured()
+// started them.
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { capture, inRoot } from '../../web/scripts/lib.mjs';
 
 export const minute = 60_000;
 export const results = inRoot('build', 'test-results');
 
-/** A suite that could not be built or run; its message is what the user gets to see. */
+/** A suite that could not be built or run; the user sees its message. */
 export class SuiteError extends Error {}
 
 export const lastLines = (text, n) => text.trimEnd().split('\n').slice(-n).join('\n');
 
 const meter = new AsyncLocalStorage();
 
-/** Runs `work`; resolves to { value, cpu, wall }, both in seconds. */
+/** Runs `work`; resolves to { value, cpu, wall }, times in seconds. */
 export async function measured(work) {
   const spent = { cpu: 0 };
   const start = Date.now();
@@ -21,7 +21,7 @@ export async function measured(work) {
   return { value, cpu: spent.cpu, wall: (Date.now() - start) / 1000 };
 }
 
-/** As capture() of web/scripts/lib.mjs: resolves to { code, output } and never throws. */
+/** Like capture() of web/scripts/lib.mjs: resolves to { code, output } and never throws. */
 export async function execute(command, args, options) {
   const { cpuSeconds, ...result } = await capture(command, args, options);
   const spent = meter.getStore();
@@ -29,7 +29,7 @@ export async function execute(command, args, options) {
   return result;
 }
 
-/** The same for commands that must not fail; resolves to their output. */
+/** Runs a command that must succeed; resolves to its output. */
 export async function must(command, args, options = {}) {
   const { code, output } = await execute(command, args, { timeoutMs: 40 * minute, ...options });
   if (code !== 0) {

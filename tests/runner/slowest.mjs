@@ -1,4 +1,5 @@
-// What takes longest: files to compile, by Ninja's logs, and tests, by the reports of the last run.
+// Prints what takes longest: files to compile, from Ninja's logs, and tests, from the reports of
+// the last run.
 //   node tests/runner/slowest.mjs [N]
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +9,7 @@ import { results } from './processes.mjs';
 const read = (file) => readFileSync(file, 'utf8').split('\n');
 const list = (folder) => (existsSync(folder) ? readdirSync(folder) : []);
 
-/** [seconds, name]; of a file that was compiled several times the last. */
+/** [seconds, name] of each compiled file; the last compilation counts. */
 function compiled() {
   const found = new Map();
   for (const preset of list(inRoot('build'))) {
@@ -32,7 +33,7 @@ function fromGtest(file) {
   );
 }
 
-/** Tests of the first level: a describe with all that is in it. */
+/** Top-level tests; a describe block counts with all its tests. */
 function fromTap(file) {
   const found = [];
   let name;

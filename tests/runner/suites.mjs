@@ -1,5 +1,5 @@
-// The suites by name, in the order in which they run: each resolves to its counts. What it needs is
-// built by then (builds.mjs).
+// The suites by name, in the order in which they run. Each resolves to its counts. builds.mjs has
+// built what it needs by then.
 import { existsSync } from 'node:fs';
 import { bin, inRoot } from '../../web/scripts/lib.mjs';
 import { all } from '../extent.mjs';
@@ -17,10 +17,10 @@ import {
 import { nodeTests } from './node.mjs';
 import { minute, must } from './processes.mjs';
 
-/** Models whose budgets are tried under emulation, where everything is slow. */
+/** Models for the budget tests under emulation, where everything is slow. */
 const streamed = ['llama_gqa', 'gemma2', 'phi3_longrope_partial', 'gpt2', 'lfm2', 'qwen3moe'];
 
-/** NEON's arithmetic on weight types and families; in the short suite on some families. */
+/** NEON on quantization types and model families; the short suite takes only some families. */
 const emulatedModels = [
   'Kernels/Quantized.*/neon',
   ...(all ? ['Families/*.LogitsOf*_neon', 'Families/*.Greedy*_neon'] : []),
@@ -63,7 +63,7 @@ export const suites = {
       await gtestAll('native', { filters: { unit_tests: null } }),
       await fuzzRegressions('native'),
     );
-    return add(count, await nodeTests('api')); // what `cmake --install` gives
+    return add(count, await nodeTests('api')); // the tree that `cmake --install` writes
   },
   async asan() {
     const env = {
@@ -116,10 +116,10 @@ export const suites = {
     const { wine, wineEnvironment } = await import('../windows/wine.mjs');
     const env = wineEnvironment();
     const timeoutMs = 6 * minute;
-    // A Windows of the tests' own makes itself.
+    // Creates the tests' own Wine prefix.
     await must(wine(), ['cmd', '/c', 'exit'], { env, timeoutMs });
-    // The preset compiles the tests of what a system decides. Families run on one instruction set,
-    // some streamed.
+    // The preset compiles only the tests that depend on the system. Model families run on one
+    // instruction set, some of them streamed.
     const filters = {
       unit_tests: '*',
       kernels_tests: '*',
@@ -133,7 +133,7 @@ export const suites = {
           `*RandomOperationsTest.*/${model}_*`,
         ]),
         '*DirectReads*',
-        'Generating.*',
+        'GenerationTest.*',
         '*Hf*',
         '*PromptCache*',
         'SampleModel.*',
@@ -159,5 +159,5 @@ export const suites = {
   },
 };
 
-/** Suites of `npm run test:all` alone. */
+/** Suites that only `npm run test:all` runs. */
 export const longSuites = ['windows'];

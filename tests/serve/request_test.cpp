@@ -1,5 +1,5 @@
-// Requests as clients write them, and as they should not: every value is checked, whatever is wrong
-// is named, and hostile sizes meet their caps.
+// Requests as clients write them, valid and invalid: every value is checked, errors name the value,
+// and hostile sizes are rejected at their caps.
 #include "serve/request.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ Problem read(Reader reader, const std::string& body) {
   GenerateRequest request;
   return reader(body, &request);
 }
-// What is wrong with a chat that has these members besides messages.
+// The error of a chat request that has these members besides messages.
 Problem chat_with(const std::string& members) {
   return read(read_chat, R"({"messages":[{"role":"user","content":"x"}],)" + members + "}");
 }
@@ -53,12 +53,12 @@ TEST(ServeRequest, ReadsAChat) {
   EXPECT_EQ(request.messages.substr(0, 30), R"([{"role":"system","content":"B)");
   ASSERT_TRUE(o.constraint);
   EXPECT_EQ(o.constraint->kind, grammar::Kind::kJsonSchema);
-  // In the order of the request.
+  // Members keep the order of the request.
   EXPECT_EQ(o.constraint->text,
             R"({"type":"object","properties":{"z":{"type":"integer"},"a":{}}})");
 }
 
-TEST(ServeRequest, EveryTruncatedLengthIsRefused) {
+TEST(ServeRequest, EveryTruncatedLengthIsRejected) {
   for (size_t n = 0; n < kChat.size(); ++n) {
     const Problem problem = read(read_chat, kChat.substr(0, n));
     ASSERT_TRUE(problem) << n;
@@ -88,7 +88,7 @@ TEST(ServeRequest, ReadsACompletion) {
   EXPECT_EQ(request.options.stop, std::vector<std::string>{"x"});
 }
 
-TEST(ServeRequest, NamesWhatIsWrong) {
+TEST(ServeRequest, ErrorsNameTheWrongMember) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("temperature":"hot")", "temperature"},
       {R"("temperature":1e39)", "temperature"},
@@ -136,7 +136,7 @@ TEST(ServeRequest, NamesWhatIsWrong) {
   const Problem unknown = chat_with(R"("temprature":0)");
   ASSERT_TRUE(unknown);
   EXPECT_EQ(unknown->message, "Unrecognized request argument supplied: temprature");
-  // Switched off, what is not supported is no error.
+  // Unsupported members are no error if they are switched off.
   EXPECT_FALSE(
       chat_with(R"("functions":[],"reasoning_effort":"none","audio":null,"verbosity":"")"));
   for (const char* members : {R"("echo":true)", R"("suffix":"x")", R"("best_of":2)", R"("n":9)",
@@ -152,7 +152,7 @@ TEST(ServeRequest, NamesWhatIsWrong) {
   }
 }
 
-TEST(ServeRequest, HostileSizesMeetTheirCaps) {
+TEST(ServeRequest, HostileSizesAreRejectedAtTheirCaps) {
   const auto said = [](const std::string& body) {
     const Result<Json> json = parse_body(body);
     return json.ok() ? "" : json.status().message();
@@ -201,7 +201,7 @@ TEST(ServeRequest, ReadsTheOtherRequests) {
   EXPECT_TRUE(read_detokenize("{}", &tokens));
 }
 
-TEST(ServeRequest, ErrorsOfTheEngineHaveStatuses) {
+TEST(ServeRequest, EngineErrorsMapToHttpStatuses) {
   EXPECT_EQ(api_error(Status(Code::kPromptTooLong, "long")).code, "context_length_exceeded");
   EXPECT_EQ(api_error(Status(Code::kPromptTooLong, "long")).status, 400);
   EXPECT_EQ(api_error(Status(Code::kSchemaUnsupported, "x")).status, 400);

@@ -1,4 +1,4 @@
-// Answers in OpenAI's shapes, and the channel that brings them.
+// Responses of the OpenAI-compatible API, and the channel that delivers them.
 #include "serve/response.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace sluice::serve {
 namespace {
 
-class ServeAnswer : public testing::Test {
+class ServeResponse : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     const std::string model =
@@ -41,7 +41,7 @@ class ServeAnswer : public testing::Test {
     event.counts.generated = 2;
     return event;
   }
-  // The values of a stream's frames.
+  // The JSON values of a stream's frames.
   static std::vector<Json> parse(const std::string& frames) {
     std::vector<Json> out;
     for (size_t at = 0; at < frames.size();) {
@@ -55,9 +55,9 @@ class ServeAnswer : public testing::Test {
     return out;
   }
 };
-std::shared_ptr<const tokenizer::Tokenizer> ServeAnswer::tokenizer_;
+std::shared_ptr<const tokenizer::Tokenizer> ServeResponse::tokenizer_;
 
-TEST_F(ServeAnswer, AChatIsADocument) {
+TEST_F(ServeResponse, AChatIsOneDocument) {
   GenerateRequest request;
   request.chat = true;
   request.options.logprobs = 2;
@@ -82,7 +82,7 @@ TEST_F(ServeAnswer, AChatIsADocument) {
   EXPECT_EQ(out["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
 }
 
-TEST_F(ServeAnswer, AChatStreams) {
+TEST_F(ServeResponse, AChatStreams) {
   GenerateRequest request;
   request.chat = request.stream = request.include_usage = true;
   request.n = 2;
@@ -114,11 +114,11 @@ TEST_F(ServeAnswer, AChatStreams) {
     EXPECT_EQ(finish[i], "stop");
   }
   EXPECT_TRUE(chunks.back()["choices"].empty());
-  EXPECT_EQ(chunks.back()["usage"]["prompt_tokens"], 4);  // once for both
+  EXPECT_EQ(chunks.back()["usage"]["prompt_tokens"], 4);  // once for both choices
   EXPECT_EQ(chunks.back()["usage"]["completion_tokens"], 4);
 }
 
-TEST_F(ServeAnswer, ACompletionListsItsTokens) {
+TEST_F(ServeResponse, ACompletionListsItsTokens) {
   GenerateRequest request;
   request.prompts.resize(1);
   request.options.logprobs = 2;
@@ -136,7 +136,7 @@ TEST_F(ServeAnswer, ACompletionListsItsTokens) {
   EXPECT_EQ(choice["logprobs"]["top_logprobs"][0].size(), 2u);
 }
 
-TEST_F(ServeAnswer, ErrorsAndVectorsHaveTheirShapes) {
+TEST_F(ServeResponse, ErrorsAndEmbeddingsHaveOpenAiShapes) {
   const Json error = *parse_body(error_body({429, "busy", "", "rate_limit_exceeded"}));
   EXPECT_EQ(error["error"]["message"], "busy");
   EXPECT_EQ(error["error"]["type"], "rate_limit_error");
@@ -169,7 +169,7 @@ Event long_event() {
   return event;
 }
 
-TEST(ServeChannel, BringsEventsInOrderAndSaysThatItHasThem) {
+TEST(ServeChannel, DeliversEventsInOrderAndSignalsThem) {
   Channel channel;
   ASSERT_TRUE(channel.usable());
   EXPECT_FALSE(readable(channel));
@@ -184,17 +184,17 @@ TEST(ServeChannel, BringsEventsInOrderAndSaysThatItHasThem) {
   EXPECT_FALSE(channel.pop(&event));
 }
 
-TEST(ServeChannel, HoldsNoMoreThanItsBytes) {
+TEST(ServeChannel, HoldsNoMoreThanItsByteLimit) {
   Channel channel;
   ASSERT_TRUE(channel.push(long_event()));
   ASSERT_TRUE(channel.push(long_event()));
   Event third = long_event();
   EXPECT_FALSE(channel.push(std::move(third)));
-  EXPECT_EQ(third.piece.text.size(), Channel::kMaxBytes / 3);  // still the caller's
+  EXPECT_EQ(third.piece.text.size(), Channel::kMaxBytes / 3);  // still owned by the caller
   Event event;
   EXPECT_TRUE(channel.pop(&event));
   EXPECT_TRUE(channel.push(std::move(third)));
-  // One that goes holds nobody up.
+  // A client that disconnects blocks nobody.
   channel.leave();
   EXPECT_TRUE(channel.push(long_event()));
   EXPECT_TRUE(channel.left());

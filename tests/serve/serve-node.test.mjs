@@ -1,3 +1,3 @@
-// `npx sluice-llm serve`, the server over the package in Node: the tests of the native one.
+// Runs the tests of the native server against `npx sluice-llm serve`, the package's server in Node.
 process.env.SLUICE_SERVE = 'node';
 await import('./serve.test.mjs');

@@ -1,6 +1,7 @@
-// The terminal program as a server, over loopback: every path by plain fetch and by OpenAI's
-// client, clients that leave, that ask for nonsense, that do not read, and the end. What it answers
-// is what `sluice run` says. serve-node.test.mjs runs the same against `npx sluice-llm serve`.
+// The native program's server over loopback: every endpoint by fetch and by OpenAI's client,
+// clients that disconnect, malformed requests, slow readers, and shutdown. Its responses must equal
+// the output of `sluice run`. serve-node.test.mjs runs the same tests against `npx sluice-llm
+// serve`.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -22,7 +23,7 @@ const model = inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf');
 const prompts = ['Once upon a time', 'The little fox', 'One day, Lily', 'There was a big dog'];
 const context = 512;
 
-/** What the program says to a prompt, greedily. */
+/** The program's greedy completion of a prompt. */
 function alone(prompt, tokens) {
   const { stdout } = spawnSync(
     program,
@@ -92,9 +93,7 @@ class Server {
     return { status: response.status, headers: response.headers, ...(await response.json()) };
   }
 
-  /**
-   * The value of a metric; 0 where none has been counted yet, but the server must know its name.
-   */
+  /** The value of a metric. 0 if nothing has been counted yet, but its name must be declared. */
   async metric(name) {
     const text = await (await fetch(`${this.url}/metrics`)).text();
     assert.ok(text.includes(`# TYPE ${name.replace(/\{.*/, '')} `), `no metric ${name}`);
@@ -102,7 +101,7 @@ class Server {
     return line ? Number(line.slice(name.length + 1)) : 0;
   }
 
-  /** Waits until a value is what it should be. */
+  /** Waits until `wanted(value)` of a metric is true, at most 60 s. */
   async until(name, wanted) {
     for (const end = Date.now() + 60_000; Date.now() < end;) {
       if (wanted(await this.metric(name))) return;
@@ -111,7 +110,10 @@ class Server {
     assert.fail(`${name} is ${await this.metric(name)}`);
   }
 
-  /** What comes back for bytes as they are; ends when the server closes, or `enough` says so. */
+  /**
+   * Sends raw bytes and returns the response; stops when the server closes or `enough(text)` is
+   * true.
+   */
   raw(bytes, { enough = () => false, close = false } = {}) {
     return new Promise((resolve, reject) => {
       let text = '';
@@ -129,7 +131,7 @@ class Server {
   }
 }
 
-/** The values of a stream of server-sent events. */
+/** The events of a server-sent event stream that ends with [DONE]. */
 async function events(response) {
   const frames = (await response.text())
     .split('\n\n')
@@ -141,7 +143,7 @@ async function events(response) {
 
 let server;
 let client;
-let endless; // logit biases with which an answer goes on until its length is reached
+let endless; // logit biases that prevent the end of a completion
 
 before(async () => {
   server = await Server.start('--parallel', '2', '--ctx', `${context}`);
@@ -155,7 +157,7 @@ before(async () => {
 });
 after(async () => {
   await server.stop();
-  for (const child of Server.running) child.kill('SIGKILL'); // of tests that failed
+  for (const child of Server.running) child.kill('SIGKILL'); // left by failed tests
 });
 
 test('health, models, tokens and metrics', async () => {
@@ -184,7 +186,7 @@ test('health, models, tokens and metrics', async () => {
   assert.match(text, /^sluice_sessions 2$/m);
 });
 
-test('a completion is what the terminal says, whole and in pieces', async () => {
+test('a completion equals the output of `run`, complete and streamed', async () => {
   const wanted = alone(prompts[0], 40);
   const params = { model: 'any', prompt: prompts[0], max_tokens: 40, temperature: 0 };
   const whole = await client.completions.create(params);
@@ -254,7 +256,7 @@ test('options of a completion', async () => {
   assert.equal(given.choices[0].text, text);
 });
 
-test('a chat, whole and streamed, with log-probabilities and forms', async () => {
+test('a chat completion, complete and streamed, with logprobs and structured output', async () => {
   const params = {
     model: 'any',
     messages: [{ role: 'user', content: 'Tell me of a fox.' }],
@@ -308,12 +310,12 @@ test('a chat, whole and streamed, with log-probabilities and forms', async () =>
   assert.ok(again.usage.prompt_tokens_details.cached_tokens > 0);
 });
 
-test('embeddings', async () => {
+test('embeddings: float, base64 and shortened', async () => {
   const { data, usage } = await server.json('/v1/embeddings', { input: ['a fox', 'an owl'] });
   assert.equal(data.length, 2);
   assert.ok(Math.abs(Math.hypot(...data[0].embedding) - 1) < 1e-5);
   assert.ok(usage.prompt_tokens > 2);
-  // Asks for base64.
+  // The client asks for base64.
   const coded = await client.embeddings.create({ model: 'any', input: 'an owl' });
   assert.deepEqual(
     coded.data[0].embedding.map((x) => Math.fround(x)),
@@ -323,7 +325,7 @@ test('embeddings', async () => {
   assert.equal(short.data[0].embedding.length, 4);
 });
 
-test("errors have codes and OpenAI's classes", async () => {
+test("errors have codes and map to the error classes of OpenAI's client", async () => {
   const long = 'word '.repeat(600);
   await assert.rejects(client.completions.create({ model: 'any', prompt: long }), (error) => {
     assert.ok(error instanceof OpenAI.BadRequestError);
@@ -348,7 +350,7 @@ test("errors have codes and OpenAI's classes", async () => {
   assert.equal(odd.status, 400);
 });
 
-test('a client that leaves stops its answer', async () => {
+test('a disconnecting client cancels its request', async () => {
   const params = { model: 'any', prompt: prompts[0], max_tokens: 400, n: 16, logit_bias: endless };
   const aborted = 'sluice_answers_total{finish="aborted"}';
   const before = await server.metric(aborted);
@@ -370,7 +372,7 @@ test('a client that leaves stops its answer', async () => {
   assert.ok((await server.metric('sluice_generation_tokens_total')) < 2 * 16 * 400);
 });
 
-test('32 clients at once, some of which leave, are each told what one alone is', async () => {
+test('32 concurrent clients, some disconnecting, get the same text as one alone', async () => {
   const wanted = prompts.map((prompt) => alone(prompt, 32));
   const outcomes = await Promise.all(
     Array.from({ length: 32 }, async (_, i) => {
@@ -401,7 +403,7 @@ test('32 clients at once, some of which leave, are each told what one alone is',
   assert.ok(outcomes.filter(([, text]) => text !== null).length >= 24);
 });
 
-test('eight streams in one pass, and the choices of one', async () => {
+test('eight streams in one batch, and several choices of one request', async () => {
   const wide = await Server.start('--parallel', '8', '--ctx', `${context}`);
   const wanted = prompts.map((prompt) => alone(prompt, 24));
   const ask = { max_tokens: 24, temperature: 0, stream: true };
@@ -421,7 +423,7 @@ test('eight streams in one pass, and the choices of one', async () => {
     }),
   );
   for (const [i, text] of streams.entries()) if (text !== null) assert.equal(text, wanted[i % 4]);
-  // Long enough that the first does not end before the last begins.
+  // Long enough that the first choice does not end before the last begins.
   const long = 160;
   const longWanted = prompts.slice(0, 2).map((prompt) => alone(prompt, long));
   const chunks = await events(
@@ -436,7 +438,7 @@ test('eight streams in one pass, and the choices of one', async () => {
   assert.notDeepEqual(
     order,
     order.toSorted((a, b) => a - b),
-  ); // side by side, not one after the other
+  ); // interleaved, not one after the other
   for (let i = 0; i < 6; i++) {
     assert.equal(
       chunks
@@ -449,7 +451,7 @@ test('eight streams in one pass, and the choices of one', async () => {
   assert.equal(await wide.stop(), 0);
 });
 
-test('malformed requests are refused, and hurt nobody', async () => {
+test('malformed requests are errors and do not affect others', async () => {
   const head = (lines, body = '') =>
     `POST /v1/completions HTTP/1.1\r\nHost: x\r\n${lines}\r\n\r\n${body}`;
   const cases = [
@@ -503,7 +505,7 @@ test('malformed requests are refused, and hurt nobody', async () => {
   assert.equal((await fetch(`${server.url}/health`)).status, 200);
 });
 
-test('a connection takes several requests, also at once', async () => {
+test('a connection takes several requests, also pipelined', async () => {
   const ask = 'GET /health HTTP/1.1\r\nHost: x\r\n\r\n';
   const answers = await server.raw(
     ask +
@@ -517,7 +519,7 @@ test('a connection takes several requests, also at once', async () => {
   assert.match(old, /^HTTP\/1\.1 200[^]*\r\n\r\ndata: \{[^]*data: \[DONE\]\n\n$/);
 });
 
-test('a client that does not read holds up its answers, not memory', async () => {
+test('a client that does not read stalls its own stream and takes no memory', async () => {
   const memory = () =>
     Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.child.pid}/status`, 'utf8'))[1]);
   const before = memory();
@@ -543,10 +545,10 @@ test('a client that does not read holds up its answers, not memory', async () =>
   assert.ok(JSON.stringify(chunks).length > 8 << 20);
 });
 
-// Answers that still go on when what they are asked beside them has come.
+// Slow kernels: completions must still be running when the other requests have been answered.
 const slowly = inNode ? [] : ['--kernels', 'scalar'];
 
-test('keys, origins, a full queue and small bodies', async () => {
+test('API keys, CORS origins, a full queue and body size limits', async () => {
   const strict = await Server.start(
     '--api-key',
     'secret',
@@ -626,7 +628,7 @@ test('keys, origins, a full queue and small bodies', async () => {
   assert.ok(!strict.log.includes(prompts[0]) && !strict.log.includes('secret'));
 });
 
-test('a signal lets what is being answered end; a second one does not wait', async () => {
+test('a signal lets running requests finish; a second one stops at once', async () => {
   const params = {
     prompt: prompts[0],
     max_tokens: 400,
@@ -669,8 +671,8 @@ test('a signal lets what is being answered end; a second one does not wait', asy
 });
 
 test(
-  'prompts outlive the server',
-  { skip: inNode && 'the terminal program alone keeps them' },
+  'the prompt cache outlives the server',
+  { skip: inNode && 'only the native program has one' },
   async () => {
     const folder = mkdtempSync(join(tmpdir(), 'sluice-prompts-'));
     const params = {
@@ -694,7 +696,7 @@ test(
   },
 );
 
-test('what cannot be served is an error', () => {
+test('options that cannot work are errors', () => {
   for (const [options, says] of [
     [['--port', '70000'], /70000/],
     [['--max-body-size', '1'], /--max-body-size/],

@@ -1,5 +1,5 @@
-// The service without HTTP: many clients at once on one engine, some of which go. What is answered
-// is what each alone would have been told.
+// The service without HTTP: many clients at once on one engine, some of which disconnect. Every
+// response equals the one that the client would get alone.
 #include "serve/service.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace sluice::serve {
 namespace {
 
-// Goes after so many waits.
+// A client that disconnects after `patience` waits.
 class Caller final : public Client {
  public:
   explicit Caller(int patience = 1 << 30) : patience_(patience) {}
@@ -67,7 +67,7 @@ class ServeThreads : public testing::Test {
     Record record;
     return service_->answer({method, path, key, body, client, monotonic_ms()}, &record);
   }
-  // The text of a completion; "" when the client has gone.
+  // The text of a completion; "" if the client disconnected.
   std::string complete(int prompt, bool stream, int patience = 1 << 30) {
     static constexpr const char* kPrompts[] = {"Once upon a time", "The little fox", "One day"};
     const std::string body = std::string(R"({"temperature":0,"max_tokens":12,"prompt":")") +
@@ -121,10 +121,10 @@ class ServeThreads : public testing::Test {
   std::unique_ptr<Service> service_;
 };
 
-class ServeThreadsInOnePass : public ServeThreads, public testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Answers, ServeThreadsInOnePass, testing::Values(1, 2, 8));
+class ServeThreadsBatched : public ServeThreads, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Parallel, ServeThreadsBatched, testing::Values(1, 2, 8));
 
-TEST_P(ServeThreadsInOnePass, ManyAtOnceAreToldWhatEachAloneIs) {
+TEST_P(ServeThreadsBatched, ConcurrentClientsGetTheResponsesOfSingleOnes) {
   start(GetParam(), 64);
   std::string alone[3];
   for (int i = 0; i < 3; ++i) alone[i] = complete(i, false);
@@ -150,8 +150,8 @@ TEST_P(ServeThreadsInOnePass, ManyAtOnceAreToldWhatEachAloneIs) {
   EXPECT_GT(gone, 0);
 }
 
-// Several answers to one prompt, beside embeddings: the same as one after the other.
-TEST_F(ServeThreads, SeveralAnswersAndEmbeddingsInOnePassAreThoseOfOneAfterTheOther) {
+// Several choices for one prompt, beside embeddings: the same as one after the other.
+TEST_F(ServeThreads, ParallelChoicesAndEmbeddingsEqualSequentialOnes) {
   const char* several =
       R"({"prompt":["The little fox","One day"],"n":4,"seed":5,"temperature":1,"max_tokens":10})";
   const char* texts = R"({"input":["a fox","an owl","a dog that ran"]})";
@@ -181,9 +181,9 @@ TEST_F(ServeThreads, SeveralAnswersAndEmbeddingsInOnePassAreThoseOfOneAfterTheOt
   for (std::thread& client : clients) client.join();
 }
 
-// Sixteen times as many conversations as there is memory for, all of them at once: each goes on
-// from what it held, and says what it would say alone.
-TEST_F(ServeThreads, ConversationsInFilesGoOnAsEachWouldAlone) {
+// Sixteen times as many conversations as fit in memory, all at once. Each continues from its own KV
+// cache and generates what it would alone.
+TEST_F(ServeThreads, SwappedConversationsContinueAsIfAlone) {
   constexpr int kTalks = 64, kTurns = 3;
   const auto begins = [](int talk) {
     return std::to_string(talk * 7919) + " " + std::string(static_cast<size_t>(talk % 5), 'x') +
@@ -224,7 +224,7 @@ TEST_F(ServeThreads, ConversationsInFilesGoOnAsEachWouldAlone) {
   EXPECT_GT(metric("sluice_swap_in_bytes_total"), 0);
   EXPECT_EQ(metric("sluice_forgotten_total"), 0);
 
-  // A disk that is full costs time alone.
+  // A full disk costs only time.
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -239,12 +239,12 @@ TEST_F(ServeThreads, ConversationsInFilesGoOnAsEachWouldAlone) {
     EXPECT_EQ(complete(begins(t), 6).text, alone[static_cast<size_t>(t)][0]);
 }
 
-TEST_F(ServeThreads, AFullQueueAndAnEndAreSaid) {
+TEST_F(ServeThreads, AFullQueueAndShutdownAreReported) {
   start(1, 1);
   Caller patient;
   std::vector<std::thread> clients;
   std::atomic<int> busy{0}, ended{0};
-  // Each generates for longer than the others take to ask.
+  // Each generates for longer than the others take to send their requests.
   const char* body = R"({"prompt":"a","n":16,"max_tokens":100,"logit_bias":{"2":-100,"1":-100}})";
   for (int i = 0; i < 4; ++i) {
     clients.emplace_back([&] {

@@ -1,6 +1,6 @@
-// The budget as the system counts it: the program generates from a model several times larger than
-// its budget, and its peak of resident memory stays within a small constant of that. bench:budget
-// does the same with 3.6 GB and in a browser's tab.
+// The memory budget as the operating system sees it: the program generates from a model several
+// times larger than its budget, and its peak RSS stays within a small constant of the budget.
+// bench:budget does the same with 3.6 GB, and in a browser.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -54,9 +54,9 @@ Ran run(const std::vector<std::string>& arguments) {
   return out;
 }
 
-TEST(Budget, BoundsTheResidentMemoryOfAModelFourTimesItsSize) {
+TEST(Budget, BoundsTheResidentMemoryOfAModelFourTimesTheBudget) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers hold memory of their own";
+  GTEST_SKIP() << "sanitizers allocate memory themselves";
 #endif
   const fs::path file =
       fs::temp_directory_path() / ("sluice-budget-" + std::to_string(getpid()) + ".gguf");
@@ -92,7 +92,7 @@ TEST(Budget, BoundsTheResidentMemoryOfAModelFourTimesItsSize) {
   EXPECT_NE(some.said["text"], "");
   EXPECT_LE(some.said["memory"]["total"].get<uint64_t>(), kBudget);
   EXPECT_LE(some.peak, kBudget + kRoom);
-  EXPECT_GT(all.peak, 2 * kBudget);  // so this measure sees what is held
+  EXPECT_GT(all.peak, 2 * kBudget);  // proof that the measurement sees the weights
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// `sluice chat` as a script meets it, through pipes, and as a person does, in a terminal: commands,
-// follow-ups that compute only what is new, and Ctrl-C in an answer and at the prompt.
+// `sluice chat` as scripts use it, through pipes, and as people do, in a terminal: commands,
+// follow-ups that compute only new tokens, and Ctrl-C during a response and at the prompt.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -60,7 +60,7 @@ std::vector<std::string> arguments(const std::vector<std::string>& more) {
   _exit(127);
 }
 
-// Runs it over lines of input, with files at its ends.
+// Runs it over lines of input, with files as its standard streams.
 Ran talk(const std::string& input, const std::vector<std::string>& more = {}) {
   const auto at = folder();
   std::ofstream(at / "in") << input;
@@ -81,9 +81,9 @@ Ran talk(const std::string& input, const std::vector<std::string>& more = {}) {
   return ran;
 }
 
-// The numbers of the last line of /stats that says how much of a prompt was kept.
+// The numbers in the last line of /stats about prompt tokens and kept tokens.
 std::pair<int, int> prompt_and_kept(const std::string& out) {
-  const std::regex line("prompt (\\d+) tokens, (\\d+) of them kept");
+  const std::regex line("prompt (\\d+) tokens, (\\d+) of them cached");
   std::pair<int, int> found{-1, -1};
   for (std::sregex_iterator at(out.begin(), out.end(), line), end; at != end; ++at) {
     found = {std::stoi((*at)[1]), std::stoi((*at)[2])};
@@ -91,7 +91,7 @@ std::pair<int, int> prompt_and_kept(const std::string& out) {
   return found;
 }
 
-TEST(Chat, AnswersLinesOfAPipeAndKeepsWhatItComputed) {
+TEST(Chat, AnswersLinesOfAPipeAndReusesItsKvCache) {
   const Ran ran = talk("Tell me a tale.\n/stats\nAnd then?\n/stats\n/quit\nnever read\n",
                        {"-n", "12", "--system", "Be kind."});
   EXPECT_EQ(ran.status, 0) << ran.err;
@@ -103,7 +103,7 @@ TEST(Chat, AnswersLinesOfAPipeAndKeepsWhatItComputed) {
   EXPECT_EQ(ran.out.find('\033'), std::string::npos);  // no terminal, no styles
 }
 
-TEST(Chat, KeepsConversationsInFilesAndGoesOnWithThem) {
+TEST(Chat, SavesConversationsAndContinuesThem) {
   const auto at = folder();
   const std::string file = (at / "kept.json").string();
   const Ran first = talk("Once upon a time\n/save " + file + "\nAnd then?\n", {"-n", "12"});
@@ -122,27 +122,27 @@ TEST(Chat, KeepsConversationsInFilesAndGoesOnWithThem) {
   const Ran bad = talk("/load " + (at / "bad.json").string() + "\n/load " + (at / "no").string() +
                        "\n/load " + at.string() + "\n/load\n/what\n/save " + kModel + "\n");
   EXPECT_EQ(bad.status, 1);
-  for (const char* why : {"no role or no text", "cannot be read", "wants the name of a file",
-                          "/what is no command", "file of the model itself"}) {
+  for (const char* why : {"no \"role\" or no \"content\"", "cannot read the file",
+                          "needs a file name", "unknown command /what", "is a file of the model"}) {
     EXPECT_NE(bad.err.find(why), std::string::npos) << why << ": " << bad.err;
   }
   std::filesystem::remove_all(at);
 }
 
-TEST(Chat, SaysWhenTheContextIsFullAndGoesOnAfterAReset) {
+TEST(Chat, ReportsAFullContextAndContinuesAfterAReset) {
   std::string long_message;
   for (int i = 0; i < 200; ++i) long_message += "again and ";
   const Ran ran =
       talk(long_message + "\nHello\n" + "\\\n/reset\nHello\n/stats\n", {"-n", "8", "--ctx", "64"});
   EXPECT_EQ(ran.status, 1);
-  EXPECT_NE(ran.err.find("the conversation fills the context of 64 tokens: /reset"),
+  EXPECT_NE(ran.err.find("the conversation fills the context of 64 tokens: use /reset"),
             std::string::npos)
       << ran.err;
   EXPECT_NE(ran.out.find("generated 8 tokens"), std::string::npos) << ran.out;
   EXPECT_EQ(talk("", {"--json"}).status, 1);
 }
 
-// In a terminal of its own.
+// `sluice chat` in a pseudo-terminal.
 class Terminal {
  public:
   explicit Terminal(const std::vector<std::string>& more) {
@@ -165,7 +165,7 @@ class Terminal {
   void type(const std::string& text) {
     EXPECT_EQ(write(fd_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
-  // Waits until the screen shows `text` after what was awaited before.
+  // Waits until the screen shows `text`, after the text awaited before.
   bool await(const std::string& text) {
     for (int i = 0; i < 600; ++i) {
       const size_t at = screen_.find(text, seen_);
@@ -182,7 +182,7 @@ class Terminal {
     }
     return false;
   }
-  // Waits for a prompt whose line is being edited: before, the terminal takes typing for itself.
+  // Waits for a prompt whose line is being edited; before that the terminal handles input itself.
   bool prompt() {
     if (!await("> ")) return false;
     termios modes{};
@@ -192,7 +192,7 @@ class Terminal {
     }
     return false;
   }
-  // Waits until the screen shows that many bytes more than now.
+  // Waits until the screen shows that many more bytes.
   bool await_more(size_t bytes) {
     const size_t enough = screen_.size() + bytes;
     for (int i = 0; i < 6000 && screen_.size() < enough; ++i) (void)await_any();
@@ -228,14 +228,14 @@ class Terminal {
   size_t seen_ = 0;
 };
 
-TEST(Chat, CtrlCStopsAnAnswerAndTwiceAtThePromptTheProgram) {
-  if (test::kSanitized) GTEST_SKIP() << "typing meets a program that is ten times slower";
-  Terminal terminal({"--ignore-eos", "--kernels", "scalar"});  // slow, and without end
+TEST(Chat, CtrlCStopsAResponseAndTwiceAtThePromptTheProgram) {
+  if (test::kSanitized) GTEST_SKIP() << "the program is ten times slower than the typing";
+  Terminal terminal({"--ignore-eos", "--kernels", "scalar"});  // slow and endless
   ASSERT_TRUE(terminal.prompt()) << terminal.screen();
   terminal.type("/system be kind\n");
   ASSERT_TRUE(terminal.prompt()) << terminal.screen();
   terminal.type("Tell me é tale\n");
-  // The line may be shown twice, by the terminal and by its editor; the answer goes on without end.
+  // Terminal and editor may both show the line; the response continues without end.
   ASSERT_TRUE(terminal.await_more(200)) << terminal.screen();
   terminal.type("\x03");
   ASSERT_TRUE(terminal.prompt()) << terminal.screen();
@@ -244,7 +244,7 @@ TEST(Chat, CtrlCStopsAnAnswerAndTwiceAtThePromptTheProgram) {
   EXPECT_EQ(terminal.screen().find("fills the context"), std::string::npos) << terminal.screen();
   ASSERT_TRUE(terminal.prompt()) << terminal.screen();
   terminal.type("half a line\x03");
-  ASSERT_TRUE(terminal.await("again ends the program")) << terminal.screen();
+  ASSERT_TRUE(terminal.await("again to quit")) << terminal.screen();
   ASSERT_TRUE(terminal.prompt()) << terminal.screen();
   terminal.type("/system\n");
   ASSERT_TRUE(terminal.await("be kind")) << terminal.screen();
@@ -255,20 +255,20 @@ TEST(Chat, CtrlCStopsAnAnswerAndTwiceAtThePromptTheProgram) {
   EXPECT_EQ(terminal.wait(), 130) << terminal.screen();
 }
 
-TEST(Chat, EditsLinesRemembersThemAndEndsAtCtrlD) {
-  if (test::kSanitized) GTEST_SKIP() << "typing meets a program that is ten times slower";
+TEST(Chat, EditsLinesKeepsAHistoryAndEndsAtCtrlD) {
+  if (test::kSanitized) GTEST_SKIP() << "the program is ten times slower than the typing";
   Terminal terminal({"-n", "2"});
   ASSERT_TRUE(terminal.prompt()) << terminal.screen();
   terminal.type(
       "/system abd\x7f"
-      "c\n");  // a slip, mended
+      "c\n");  // a typo, corrected
   ASSERT_TRUE(terminal.prompt()) << terminal.screen();
   terminal.type("/system\n");
   ASSERT_TRUE(terminal.await("\nabc")) << terminal.screen();
   ASSERT_TRUE(terminal.prompt()) << terminal.screen();
   terminal.type(
       "\x10\x10"
-      "d\n");  // two lines back
+      "d\n");  // two lines up
   ASSERT_TRUE(terminal.prompt()) << terminal.screen();
   terminal.type("/system\n");
   ASSERT_TRUE(terminal.await("\nabcd")) << terminal.screen();

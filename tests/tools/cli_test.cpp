@@ -1,6 +1,6 @@
-// The terminal program at its edges: options that say no to what makes no sense and name the range,
-// outputs that are whole or not there, a full disk that is noticed, and strings of strangers' files
-// that cannot drive a terminal.
+// Edge cases of the CLI: wrong option values give an error that names the range, outputs are
+// complete or absent, a full disk is reported, and strings in untrusted files cannot control the
+// terminal.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ void write_bytes(const fs::path& path, const std::string& bytes) {
 
 class Cli : public ProgramTest {
  protected:
-  // One sentence with this code that contains `says`.
+  // Runs it; expects a one-line error with this code that contains `says`.
   void expect_refused(const std::vector<std::string>& arguments, const std::string& code,
                       const std::string& says) const {
     const Ran ran = run(arguments);
@@ -45,7 +45,7 @@ class Cli : public ProgramTest {
   }
 };
 
-TEST_F(Cli, ListOptionsLeaveTheModelAlone) {
+TEST_F(Cli, ListOptionsDoNotConsumeTheModelArgument) {
   const std::vector<std::string> rest = {kModel, "-p", "2", "-n", "1", "-r", "1", "-o", "json"};
   for (const std::vector<std::string>& list : std::vector<std::vector<std::string>>{
            {"-t", "1"}, {"-t", "1,2"}, {"-t", "1", "-t", "2"}, {"-d", "0"}, {"-d", "0,3"}}) {
@@ -59,7 +59,7 @@ TEST_F(Cli, ListOptionsLeaveTheModelAlone) {
   }
 }
 
-TEST_F(Cli, EveryNumberHasARangeThatTheErrorNames) {
+TEST_F(Cli, ErrorsNameTheRangeOfEveryNumber) {
   const std::string context = " to 16777216";
   const std::vector<std::array<std::string, 4>> cases = {
       {"bench", "-d", "-40000000", "0" + context},
@@ -90,7 +90,7 @@ TEST_F(Cli, EveryNumberHasARangeThatTheErrorNames) {
                  "1" + context);
 }
 
-TEST_F(Cli, SizesAreSizes) {
+TEST_F(Cli, SizeOptionsAcceptOnlySizes) {
   for (const char* bad : {"", "-1", "-0", "nan", "inf", "0x10", "+1", " 1", "1 M", "M", "1MM", "1Q",
                           "1e", "1.5.5G", "1iG"}) {
     expect_refused({"info", kModel, "--memory-budget", bad}, "INVALID_ARGUMENT", "is not a size");
@@ -99,7 +99,7 @@ TEST_F(Cli, SizesAreSizes) {
   }
   for (const char* large : {"1e400", "8388609G", "99999999999999999999999999999999"}) {
     expect_refused({"info", kModel, "--memory-budget", large}, "INVALID_ARGUMENT",
-                   "beyond what is possible");
+                   "is out of range");
   }
   for (const auto& [text, bytes] :
        std::vector<std::pair<const char*, uint64_t>>{{"64M", 64u << 20},
@@ -115,7 +115,7 @@ TEST_F(Cli, SizesAreSizes) {
   }
 }
 
-TEST_F(Cli, TokensOutsideTheVocabularyAreNamed) {
+TEST_F(Cli, ErrorsNameTokensOutsideTheVocabulary) {
   const auto refused = [this](const char* tokens, const char* says) {
     expect_refused({"logits", kModel, "--tokens", tokens, "--out", at("out")}, "INVALID_ARGUMENT",
                    says);
@@ -131,11 +131,38 @@ TEST_F(Cli, TokensOutsideTheVocabularyAreNamed) {
     refused(bad, "is not a list");
 }
 
-TEST_F(Cli, LayersOutsideTheModelAreNamed) {
+TEST_F(Cli, AnAdaptersScaleFollowsTheLastEqualsSign) {
+  expect_refused({"run", kModel, "-p", "x", "--lora", at("no=such.gguf=0.5")}, "NOT_FOUND",
+                 at("no=such.gguf") + "\"");
+}
+
+TEST_F(Cli, LlamaCppsSpellingsAreUnderstood) {
+  const auto text = [this](const std::vector<std::string>& model) {
+    std::vector<std::string> arguments = {"run", "-p", "Once", "-n", "4", "--temp", "0", "-t", "1"};
+    arguments.insert(arguments.end(), model.begin(), model.end());
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.out;
+  };
+  const std::string expected = text({kModel});
+  EXPECT_EQ(text({"-m", kModel}), expected);
+  EXPECT_EQ(text({"--model", kModel, "-c", "64"}), expected);
+  EXPECT_EQ(text({"-m", kModel, "-ctk", "f16", "-ctv", "f16"}), expected);
+  std::ofstream(at("prompt")) << "Once";
+  const Ran from_file = run({"run", "-m", kModel, "-f", at("prompt"), "-n", "4", "--temperature",
+                             "0", "--ctx-size", "64"});
+  EXPECT_EQ(from_file.out, expected) << from_file.err;
+  const Ran info = run({"info", kModel, "--json", "-ctk", "q8_0"});
+  EXPECT_EQ(nlohmann::json::parse(info.out)["plan"]["kvType"], "q8_0,f16") << info.err;
+  expect_refused({"run", kModel, "-p", "x", "-ngl", "99"}, "INVALID_ARGUMENT", "gpuLayers");
+  expect_refused({"run", kModel, "-p", "x", "-ctk"}, "INVALID_ARGUMENT", "-ctk");
+}
+
+TEST_F(Cli, ErrorsNameLayersOutsideTheModel) {
   for (const char* bad : {"999", "2", "-1", "", "1x", "al"}) {
     expect_refused(
         {"dump", kModel, "--tokens", "1,2", "--out", at("out"), "--layer=" + std::string(bad)},
-        "INVALID_ARGUMENT", *bad == 0 ? "layer" : "from 0 to 1");
+        "INVALID_ARGUMENT", *bad == 0 ? "layer" : "must be 0 to 1");
     EXPECT_FALSE(fs::exists(at("out"))) << bad;
   }
   const Ran ran = run({"dump", kModel, "--tokens", "1,2", "--out", at("out"), "--layer", "1"});
@@ -151,24 +178,24 @@ TEST_F(Cli, OutputsAreNeverTheModel) {
   fs::create_symlink(model, at("soft"));
   for (const std::string& out : {model, at("hard"), at("soft"), at("./model.gguf")}) {
     expect_refused({"logits", model, "--tokens", "1,2", "--out", out}, "INVALID_ARGUMENT",
-                   "of the model itself");
+                   "is a file of the model");
     EXPECT_EQ(bytes_of(model), good) << out;
   }
   fs::rename(model, at("index.txt"));  // the name of a file that dump writes
   expect_refused({"dump", at("index.txt"), "--tokens", "1,2", "--out", base_.string()},
-                 "INVALID_ARGUMENT", "of the model itself");
+                 "INVALID_ARGUMENT", "is a file of the model");
   EXPECT_EQ(bytes_of(at("index.txt")), good);
 
   fs::copy(sluice::test::source_dir() + "/tests/data/hf/qwen3", at("hf"));
   const std::string weights = bytes_of(at("hf/model.safetensors"));
   ASSERT_FALSE(weights.empty());
   expect_refused({"logits", at("hf"), "--tokens", "1,2", "--out", at("hf/model.safetensors")},
-                 "INVALID_ARGUMENT", "of the model itself");
+                 "INVALID_ARGUMENT", "is a file of the model");
   EXPECT_EQ(bytes_of(at("hf/model.safetensors")), weights);
 }
 
-// The model in two files: all metadata in the first, all tensors in the second.
-TEST_F(Cli, OutputsAreNoPartOfASplitModel) {
+// The model as two split files: all metadata in the first, all tensors in the second.
+TEST_F(Cli, OutputsAreNeverPartOfASplitModel) {
   const std::string whole = bytes_of(kModel);
   gguf::Header header;
   const auto parsed = gguf::parse_header(
@@ -208,11 +235,11 @@ TEST_F(Cli, OutputsAreNoPartOfASplitModel) {
       << bytes_of(at("stderr"));
   const std::string good = bytes_of(second);
   expect_refused({"logits", first, "--tokens", "1,2", "--out", second}, "INVALID_ARGUMENT",
-                 "of the model itself");
+                 "is a file of the model");
   EXPECT_EQ(bytes_of(second), good);
 }
 
-TEST_F(Cli, WhatFailsLeavesAnOutputAsItWas) {
+TEST_F(Cli, AFailureLeavesTheOutputUnchanged) {
   write_bytes(at("out"), "kept");
   fs::create_directory(at("folder"));
   write_bytes(at("folder/index.txt"), "kept");
@@ -223,7 +250,7 @@ TEST_F(Cli, WhatFailsLeavesAnOutputAsItWas) {
                  "INVALID_ARGUMENT", "99999999");
   EXPECT_EQ(bytes_of(at("out")), "kept");
   EXPECT_EQ(bytes_of(at("folder/index.txt")), "kept");
-  EXPECT_EQ(files(), before + 1);  // standard error's
+  EXPECT_EQ(files(), before + 1);  // the file of standard error
 
   fs::permissions(at("out"), fs::perms(0640));
   fs::create_symlink("out", at("link"));
@@ -234,11 +261,11 @@ TEST_F(Cli, WhatFailsLeavesAnOutputAsItWas) {
   EXPECT_GT(fs::file_size(at("out")), 4u);
   EXPECT_EQ(files(), before + 2);
   expect_refused({"logits", kModel, "--tokens", "1", "--out", at("no/such/folder")}, "IO",
-                 "cannot be written");
+                 "cannot write the file");
 }
 
-TEST_F(Cli, AFullDiskIsNoticed) {
-  if (!fs::exists("/dev/full")) GTEST_SKIP() << "/dev/full is not here";
+TEST_F(Cli, AFullDiskIsReported) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
   write_bytes(at("text"), "Once upon a time");
   const std::vector<std::vector<std::string>> commands = {
       {"tokenize", kModel, "--file", at("text")},
@@ -260,13 +287,13 @@ TEST_F(Cli, AFullDiskIsNoticed) {
   expect_refused({"logits", kModel, "--tokens", "1,2", "--out", "/dev/full"}, "IO", "/dev/full");
 }
 
-// Neither control characters (but a line's end) nor what is no UTF-8.
+// No control characters except line ends, and valid UTF-8.
 void expect_harmless(std::string text, const std::string& what) {
   std::erase(text, '\n');
   EXPECT_EQ(gguf::printable(text, text.size()), text) << what;
 }
 
-TEST_F(Cli, StringsOfAFileCannotDriveTheTerminal) {
+TEST_F(Cli, StringsInAFileCannotControlTheTerminal) {
   const std::string good = bytes_of(kModel);
   gguf::Header header;
   const auto parsed = gguf::parse_header(
@@ -302,7 +329,7 @@ TEST_F(Cli, StringsOfAFileCannotDriveTheTerminal) {
   expect_harmless(option.err, "an option");
 }
 
-TEST_F(Cli, WeightsThatAreNoNumbersAreNamed) {
+TEST_F(Cli, ErrorsNameNonFiniteWeights) {
   std::string bytes = bytes_of(sluice::test::source_dir() + "/tests/data/quant/llama-Q8_0.gguf");
   gguf::Header header;
   const auto parsed = gguf::parse_header(

@@ -1,5 +1,5 @@
-// The comparer must find the first checkpoint that diverges, and must not be satisfied by what it
-// could not compare: missing files, wrong sizes, values that are not numbers.
+// sluice-compare must find the first checkpoint that diverges. It must fail on what it cannot
+// compare: missing files, wrong sizes, NaN.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ class Compare : public testing::Test {
     write(folder, name + ".f32",
           {reinterpret_cast<const char*>(data.data()), data.size() * sizeof(float)});
   }
-  // Exit status and what the program printed.
+  // Exit status and output.
   std::pair<int, std::string> run(const std::string& options = "") {
     const std::string command = sluice::test::program_path("sluice-compare") + " " +
                                 (base_ / "ours").string() + " " + (base_ / "reference").string() +
@@ -58,13 +58,13 @@ class Compare : public testing::Test {
   fs::path base_;
 };
 
-TEST_F(Compare, EqualFoldersAgree) {
+TEST_F(Compare, EqualDirectoriesAgree) {
   const auto [status, text] = run();
   EXPECT_EQ(status, 0) << text;
   EXPECT_NE(text.find("all 3 checkpoints agree"), std::string::npos) << text;
 }
 
-TEST_F(Compare, NamesTheFirstThatDiverges) {
+TEST_F(Compare, NamesTheFirstDivergence) {
   values("ours", "norm-0.RMS_NORM", {1, -2, 3, -4, 5, -6, 7, -8.00003f});  // beyond 1e-5
   values("ours", "result_output.MUL_MAT", {1, -2, 3, -4, 5, -6, 7, -9});
   const auto [status, text] = run();
@@ -116,7 +116,7 @@ TEST(CompareValues, MeasuresAreTheirDefinitions) {
   EXPECT_DOUBLE_EQ(result.value().cosine, 29.0 / (5.0 * std::sqrt(34.0)));
 }
 
-TEST(CompareValues, ScoresCountOnlyWhereATokenLooksBack) {
+TEST(CompareValues, AttentionScoresCompareOnlyCausalPositions) {
   const Checkpoint reference{"kq-0.MUL_MAT", "MUL_MAT", {4, 2, 1, 1}};
   const Checkpoint ours{"kq-0.MUL_MAT", "MUL_MAT", {2, 2, 1, 1}};
   const std::vector<float> padded = {1, 9, 0, 0, 2, 3, 0, 0};

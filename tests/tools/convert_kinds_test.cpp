@@ -1,6 +1,6 @@
 // `sluice convert` on kinds of models and files: mixtures of experts, encoders, QSF and back, and
-// every type to others. What comes out answers as its source does within what the type can hold,
-// or is the source to the bit, all in a few megabytes.
+// every type to others. The result agrees with its source within the type's precision, or is
+// bit-identical. All models have a few megabytes.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -39,7 +39,7 @@ class ConvertKinds : public ProgramTest {
     const Ran ran = run(more);
     ASSERT_EQ(ran.status, 0) << in << ": " << ran.err;
   }
-  // A mixture whose rows are whole blocks of every type.
+  // A mixture of experts whose rows are whole blocks of every type.
   [[nodiscard]] std::string made_mixture() const {
     const std::string command =
         sluice::test::program_path("sluice-make-model") +
@@ -52,7 +52,7 @@ class ConvertKinds : public ProgramTest {
 
   struct Bound {
     const char* type;
-    double most;  // normalized error of the answers
+    double most;  // normalized error of the outputs
   };
   void expect_near(const std::string& model, bool encoder, const std::vector<Bound>& bounds) const {
     const std::vector<float> wanted = answers(model, encoder);
@@ -91,7 +91,7 @@ TEST_F(ConvertKinds, MixturesOfExperts) {
 }
 
 TEST_F(ConvertKinds, Encoders) {
-  if (!fs::exists(kFixtures + "embeddings")) GTEST_SKIP() << "../shared/fixtures is not here";
+  if (!fs::exists(kFixtures + "embeddings")) GTEST_SKIP() << "no ../shared/fixtures";
   std::vector<const char*> names = {
       "bert-cls",   "nomic-bert-moe",       "bert-rank", "jina-bert-v2", "modern-bert",
       "nomic-bert", "gemma-embedding-dense"};
@@ -102,8 +102,9 @@ TEST_F(ConvertKinds, Encoders) {
   }
 }
 
-// To QSF and back is as straight to GGUF, and the same types again are the same bytes.
-TEST_F(ConvertKinds, QsfAndBackIsTheSameFile) {
+// To QSF and back gives the same file as straight to GGUF; the same types again give the same
+// bytes.
+TEST_F(ConvertKinds, QsfRoundTripIsBitIdentical) {
   std::vector<std::string> models = {made_mixture(),
                                      kSource + "/examples/models/sluice-tales-Q8_0.gguf",
                                      kSource + "/tests/data/families/granitemoe.gguf",
@@ -125,8 +126,8 @@ TEST_F(ConvertKinds, QsfAndBackIsTheSameFile) {
   }
 }
 
-TEST_F(ConvertKinds, EveryTypeBecomesOthers) {
-  constexpr double kRounding = 5e-4;  // of activations, which floats are multiplied without
+TEST_F(ConvertKinds, EveryTypeConvertsToOthers) {
+  constexpr double kRounding = 5e-4;  // of activations; floats are multiplied without it
   const std::vector<Bound> types = {
       {"f32", 0},     {"f16", 1e-9},    {"bf16", 1e-4},   {"q4_0", 0.06},   {"q4_1", 0.06},
       {"q5_0", 0.02}, {"q5_1", 0.02},   {"q8_0", 2e-3},   {"q2_k", 0.35},   {"q3_k_s", 0.15},
@@ -152,9 +153,9 @@ TEST_F(ConvertKinds, EveryTypeBecomesOthers) {
   }
 }
 
-// What is counted for a file is what it has: a size that was reached is reached again, and the
-// smallest one that a refusal names can be had, one byte less cannot.
-TEST_F(ConvertKinds, TargetSizesAreExactInBothForms) {
+// The computed size is the file's size: a size that was reached can be reached again, and the
+// smallest size named by an error is possible, one byte less is not.
+TEST_F(ConvertKinds, TargetSizesAreExactInBothFormats) {
   for (const std::string& model : {kSample, kSource + "/tests/data/hf/qwen3"}) {
     if (test::kSanitized && model != kSample) continue;
     for (const char* name : {"out.gguf", "out.qsf"}) {
@@ -172,7 +173,7 @@ TEST_F(ConvertKinds, TargetSizesAreExactInBothForms) {
       const std::string bytes = bytes_of(out);
       ASSERT_EQ(sized(size).status, 0);
       EXPECT_EQ(bytes_of(out), bytes) << out;
-      // By shapes, by what types lose, and earlier where a text is to come.
+      // From shapes alone, from quantization errors, and earlier if a text is needed.
       const auto named = [](const Ran& refused, const std::string& before) {
         EXPECT_NE(refused.status, 0);
         const size_t place = refused.err.find(before);
@@ -188,7 +189,7 @@ TEST_F(ConvertKinds, TargetSizesAreExactInBothForms) {
       EXPECT_EQ(fs::file_size(out), least);
       const Ran early = run({"convert", model, out, "--target-size", std::to_string(small),
                              "--min-cosine", "0.999", "--calibrate", at("no such text")});
-      EXPECT_NE(early.err.find("keep a cosine"), std::string::npos) << early.err;
+      EXPECT_NE(early.err.find("with a cosine of"), std::string::npos) << early.err;
       const Ran never = run({"convert", model, out, "--target-size", std::to_string(least * 2),
                              "--calibrate", at("no such text")});
       EXPECT_NE(never.err.find("no such text"), std::string::npos) << never.err;
@@ -196,7 +197,7 @@ TEST_F(ConvertKinds, TargetSizesAreExactInBothForms) {
   }
 }
 
-// Compressed layers are counted as if nothing were saved.
+// Compressed layers count as if nothing were saved.
 TEST_F(ConvertKinds, CompressedFilesKeepTheTargetSize) {
   for (const char* packing : {"lz4", "zstd", "auto"}) {
     const Ran ran = run({"convert", kSample, at("out.qsf"), "--target-size", "750k", "--compress",

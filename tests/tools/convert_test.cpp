@@ -1,6 +1,6 @@
-// `sluice convert` on whole models: every type gives a file that runs and says what the source
-// says, within what the type can hold; a checkpoint's directory becomes a GGUF with the same
-// logits; and a conversion that fails leaves nothing.
+// `sluice convert` on whole models: every type gives a file that runs and agrees with the source
+// within the type's precision; a checkpoint directory becomes a GGUF file with the same logits; a
+// failed conversion leaves nothing.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -37,7 +37,7 @@ class Convert : public ProgramTest {
   }
 };
 
-// Ctrl-C while the file is written leaves neither it nor what it was called until then.
+// Ctrl-C while the file is written leaves neither the file nor its temporary file.
 TEST_F(Convert, InterruptedLeavesNothing) {
   const auto files = [&] {
     size_t n = 0;
@@ -47,7 +47,7 @@ TEST_F(Convert, InterruptedLeavesNothing) {
     return n;
   };
   bool stopped = false;
-  for (int i = 0; i < 50 && !stopped; ++i) {  // until one was not done before the signal came
+  for (int i = 0; i < 50 && !stopped; ++i) {  // until the signal arrives before the end
     fs::remove(at("out.gguf"));
     Program program({kSample, at("out.gguf"), "--type", "iq4_xs", "--threads", "1"}, nullptr,
                     "convert");
@@ -83,7 +83,7 @@ TEST_F(Convert, EveryTypeRuns) {
   }
 }
 
-TEST_F(Convert, QsfsOwnTypesRun) {
+TEST_F(Convert, QsfTypesRun) {
   const std::vector<float> wanted = logits(kSample);
   uint64_t before = UINT64_MAX;
   for (const auto& [type, bound] : {std::pair{"qsf4", 0.06}, std::pair{"qsf3", 0.15},
@@ -96,7 +96,7 @@ TEST_F(Convert, QsfsOwnTypesRun) {
     before = bytes;
     const Ran refused = run({"convert", at("out.qsf"), at("out.gguf")});
     EXPECT_NE(refused.status, 0);
-    EXPECT_NE(refused.err.find("QSF's own"), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find("exists only in QSF"), std::string::npos) << refused.err;
     EXPECT_FALSE(fs::exists(at("out.gguf")));
     EXPECT_EQ(run({"convert", at("out.qsf"), at("out.gguf"), "--type", "q8_0"}).status, 0);
     EXPECT_LE(error_of(logits(at("out.gguf")), logits(at("out.qsf"))), 2e-3) << type;
@@ -104,7 +104,7 @@ TEST_F(Convert, QsfsOwnTypesRun) {
   }
 }
 
-TEST_F(Convert, DirectoriesBecomeFilesWithTheSameLogits) {
+TEST_F(Convert, DirectoriesConvertToFilesWithTheSameLogits) {
   for (const char* name : {"gemma3", "llama3", "qwen3", "smollm3"}) {
     const std::string directory = kSource + "/tests/data/hf/" + name;
     const Ran ran = run({"convert", directory, at(name)});
@@ -118,7 +118,7 @@ TEST_F(Convert, DirectoriesBecomeFilesWithTheSameLogits) {
   }
 }
 
-TEST_F(Convert, GivesTheSameBytesAgain) {
+TEST_F(Convert, IsDeterministic) {
   ASSERT_EQ(run({"convert", kSample, at("a"), "--type", "q3_k_m", "--threads", "1"}).status, 0);
   ASSERT_EQ(run({"convert", kSample, at("b"), "--type", "q3_k_m", "--threads", "4",
                  "--memory-budget", "1M"})
@@ -146,8 +146,8 @@ TEST_F(Convert, LeavesNothingBehindWhenItFails) {
   }
 }
 
-// Weights that a text multiplies with much lose less: the logits on such a text are nearer.
-TEST_F(Convert, CalibrationServesTheText) {
+// Weights with large activations on a text lose less: the logits on such a text are closer.
+TEST_F(Convert, CalibrationImprovesTheLogitsOnItsText) {
   const std::string all = bytes_of(kSource + "/examples/models/heldout.txt"), text = at("text");
   std::ofstream(text) << all.substr(0, test::kSanitized ? 2000 : all.size());
   const auto loss = [&](const std::string& model) {
@@ -175,7 +175,7 @@ TEST_F(Convert, CalibrationServesTheText) {
             0);
 }
 
-// --calibrate writes what each layer is worth; --skip-layers-ratio skips the least important.
+// --calibrate writes the importance of each layer; --skip-layers-ratio skips the least important.
 TEST_F(Convert, MeasuresLayerImportance) {
   const std::string deep = kSource + "/tests/data/hf/qwen3";
   std::ofstream(at("text")) << "Once upon a time there was a little fox.";
@@ -212,8 +212,8 @@ TEST_F(Convert, MeasuresLayerImportance) {
   }
 }
 
-// It also writes what tells that a token is settled, for --early-exit.
-TEST_F(Convert, MeasuresWhereTokensLeave) {
+// It also writes the early-exit probes for --early-exit.
+TEST_F(Convert, MeasuresEarlyExit) {
   const std::string deep = kSource + "/tests/data/hf/qwen3";
   std::ofstream(at("text")) << "Once upon a time there was a little fox.";
   const auto none = run({"run", deep, "-p", "fox", "--early-exit", "0.5"});
@@ -223,7 +223,7 @@ TEST_F(Convert, MeasuresWhereTokensLeave) {
     const Ran ran = run({"convert", deep, at(name), "--calibrate", at("text"), "--json"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     const auto exits = nlohmann::json::parse(ran.out)["exits"];
-    ASSERT_EQ(exits.size(), 9u);  // of twelve layers neither the first nor the last two
+    ASSERT_EQ(exits.size(), 9u);  // not the first nor the last two of twelve layers
     for (size_t i = 0; i < exits.size(); ++i) {
       EXPECT_EQ(exits[i]["layer"], i + 1);
       EXPECT_GE(exits[i]["settled"].get<double>(), 0);
@@ -239,14 +239,14 @@ TEST_F(Convert, MeasuresWhereTokensLeave) {
       EXPECT_LE(made["earlyExitLeft"].get<double>(), rows);
       return rows > 0 ? made["earlyExitLayers"].get<double>() / rows : 0;
     };
-    EXPECT_EQ(layers_of("1"), 0);  // nobody may leave
-    EXPECT_EQ(layers_of("0"), 2);  // everybody, as soon as possible
+    EXPECT_EQ(layers_of("1"), 0);  // no token may exit
+    EXPECT_EQ(layers_of("0"), 2);  // every token exits as soon as possible
     EXPECT_LE(layers_of("0.5"), 12);
     EXPECT_NE(run({"run", at(name), "-p", "fox", "--early-exit", "1.5"}).status, 0);
   }
 }
 
-// A checkpoint saved by torch.save, whole or in shards: the bytes that its safetensors give.
+// A checkpoint saved by torch.save, whole or in shards, gives the same bytes as its safetensors.
 TEST_F(Convert, ReadsPyTorchCheckpoints) {
   const fs::path source = kSource + "/tests/data/hf/qwen3";
   ASSERT_EQ(run({"convert", source.string(), at("wanted")}).status, 0);
@@ -293,13 +293,13 @@ TEST_F(Convert, ReadsPyTorchCheckpoints) {
     const Ran ran = run({"convert", folder.string(), at("got")});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(bytes_of(at("got")), bytes_of(at("wanted"))) << shards;
-    // Where there are safetensors, they are what is read.
+    // If safetensors exist, they are read instead.
     std::ofstream(folder / "model.safetensors") << "no safetensors";
     EXPECT_NE(run({"convert", folder.string(), at("got")}).status, 0);
   }
 }
 
-TEST_F(Convert, FitsTheSizeThatIsAskedFor) {
+TEST_F(Convert, ReachesTheTargetSize) {
   const std::vector<float> wanted = logits(kSample);
   double before = 1e9;
   for (const char* size : {"750k", "3M"}) {
@@ -312,7 +312,7 @@ TEST_F(Convert, FitsTheSizeThatIsAskedFor) {
     EXPECT_GT(report["tensors"].size(), 10u);
     for (const auto& t : report["tensors"]) {
       EXPECT_GE(t["cosine"].get<double>(), 0.989) << t["name"];
-      const bool rounds = t["type"] == "F32" || t["type"] == "F16";  // each value for itself
+      const bool rounds = t["type"] == "F32" || t["type"] == "F16";  // rounds each value by itself
       ASSERT_EQ(t.contains("outliers"), !rounds) << t["name"];
       if (!rounds) {
         EXPECT_GT(t["outliers"]["share"].get<double>(), 0.001) << t["name"];
@@ -323,18 +323,18 @@ TEST_F(Convert, FitsTheSizeThatIsAskedFor) {
     EXPECT_LT(error, before) << size;
     before = error;
   }
-  EXPECT_EQ(before, 0);  // there was room for everything
+  EXPECT_EQ(before, 0);  // everything fits
   const Ran small =
       run({"convert", kSample, at("out"), "--target-size", "300k", "--sensitivity", "off"});
-  EXPECT_NE(small.err.find("the smallest file"), std::string::npos) << small.err;
-  // What nothing can reach is refused before the text is looked for.
+  EXPECT_NE(small.err.find("in the smallest types"), std::string::npos) << small.err;
+  // An impossible size is an error before the text is opened.
   const Ran early = run(
       {"convert", kSample, at("out"), "--target-size", "100k", "--calibrate", at("no such text")});
-  EXPECT_NE(early.err.find("whatever it loses"), std::string::npos) << early.err;
+  EXPECT_NE(early.err.find("in the smallest types"), std::string::npos) << early.err;
 }
 
-// The same file for any number of threads, and a figure for each matrix.
-TEST_F(Convert, MeasuresWhatEachTensorDoesToTheAnswers) {
+// The same file for any number of threads, and a sensitivity for each matrix.
+TEST_F(Convert, MeasuresTheSensitivityOfEachTensor) {
   const std::string deep = kSource + "/tests/data/hf/qwen3";
   ASSERT_EQ(run({"convert", deep, at("q8"), "--type", "q4_0"}).status, 0);
   const std::string size = std::to_string(fs::file_size(at("q8")) * 5 / 4);
@@ -359,14 +359,14 @@ TEST_F(Convert, MeasuresWhatEachTensorDoesToTheAnswers) {
     if (first.empty()) first = bytes;
     EXPECT_EQ(bytes, first) << threads;
   }
-  // What a file says besides its weights is within its size.
+  // Data besides the weights counts towards the target size.
   const Ran told = run({"convert", deep, at("out"), "--target-size", size, "--calibrate",
                         at("text"), "--cluster-head", "--sensitivity", "off"});
   ASSERT_EQ(told.status, 0) << told.err;
   EXPECT_LE(fs::file_size(at("out")), std::stoull(size));
 }
 
-TEST_F(Convert, SaysWhereSensitivitiesCannotBeMeasured) {
+TEST_F(Convert, ReportsWhereSensitivitiesCannotBeMeasured) {
   const std::vector<std::string> tight = {"convert", kSample,           at("out"), "--target-size",
                                           "750k",    "--memory-budget", "1M"};
   std::vector<std::string> must = tight;
@@ -395,7 +395,7 @@ TEST_F(Convert, SaysWhereSensitivitiesCannotBeMeasured) {
   EXPECT_FALSE(fs::exists(at("no")));
 }
 
-TEST_F(Convert, TakesTypesByNameAndAnEmbeddingInTwoParts) {
+TEST_F(Convert, TakesTypesByNameAndASplitEmbedding) {
   const Ran ran = run({"convert", "--tensor-type", "attn=q6_k", kSample, "--tensor-type",
                        "attn_output=q8_0", at("out.qsf"), "--cluster-embedding", "q4_0", "--json"});
   ASSERT_EQ(ran.status, 0) << ran.err;
@@ -412,7 +412,7 @@ TEST_F(Convert, TakesTypesByNameAndAnEmbeddingInTwoParts) {
     EXPECT_EQ(t["type"], wanted) << name;
     ++found;
   }
-  EXPECT_EQ(found, 10u);  // of four layers
+  EXPECT_EQ(found, 10u);  // in four layers
   EXPECT_LT(error_of(logits(at("out.qsf")), logits(kSample)), 0.01);
   for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--tensor-type", "attn"},
                                                 {"--tensor-type", "=q4_0"},
@@ -425,7 +425,7 @@ TEST_F(Convert, TakesTypesByNameAndAnEmbeddingInTwoParts) {
   }
 }
 
-TEST_F(Convert, SaysThePerplexityBeforeAndAfter) {
+TEST_F(Convert, ReportsThePerplexityBeforeAndAfter) {
   std::ofstream(at("text")) << "Once upon a time there was a little fox who lived in the forest.";
   const Ran ran =
       run({"convert", kSample, at("out"), "--type", "q2_k", "--perplexity", at("text"), "--json"});
@@ -441,13 +441,13 @@ TEST_F(Convert, SaysThePerplexityBeforeAndAfter) {
   EXPECT_NE(before, after);
   EXPECT_GT(told["tokens"].get<int>(), 10);
   std::ofstream(at("empty"));
-  for (const char* text : {"empty", "nowhere"}) {  // before anything is written
+  for (const char* text : {"empty", "nowhere"}) {  // an error before anything is written
     EXPECT_NE(run({"convert", kSample, at("none"), "--perplexity", at(text)}).status, 0);
     EXPECT_FALSE(fs::exists(at("none")));
   }
 }
 
-TEST_F(Convert, RefusesToWriteOverItsSource) {
+TEST_F(Convert, RefusesToOverwriteItsSource) {
   fs::copy_file(kSample, at("model.gguf"));
   fs::create_symlink(at("model.gguf"), at("link.gguf"));
   const std::string before = bytes_of(kSample);

@@ -1,5 +1,6 @@
-// Made models are what every speed figure rests on: their blocks must decode to sane weights, their
-// headers must parse, their vocabularies must be usable, and a seed must decide every byte.
+// Synthetic models, which every speed figure rests on: their blocks must decode to sane weights,
+// their headers must parse, their vocabularies must be usable, and a seed must determine every
+// byte.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -24,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(RandomBlocks, SizesAreTheFormats) {
+TEST(RandomBlocks, BlocksHaveTheSizesOfTheFormats) {
   for (const BlockType& block : block_types()) {
     const gguf::TypeInfo* info = gguf::type_info(block.type);
     ASSERT_NE(info, nullptr) << block.name;
@@ -33,7 +34,7 @@ TEST(RandomBlocks, SizesAreTheFormats) {
   }
 }
 
-TEST(RandomBlocks, DecodeToTheAskedMeanAndDeviation) {
+TEST(RandomBlocks, DecodeToTheRequestedMeanAndDeviation) {
   constexpr int64_t kWeights = 1 << 16;
   constexpr float kSigma = 0.022f;
   for (const BlockType& block : block_types()) {
@@ -88,7 +89,7 @@ TEST(ModelPlan, EveryShapeOfEveryTypeParses) {
 }
 
 // The counts that llama.cpp prints for the published TinyLlama-1.1B Q4_K_M.
-TEST(ModelPlan, MixtureIsLlamaQuantizes) {
+TEST(ModelPlan, QuantizationMixEqualsLlamaQuantizes) {
   std::map<gguf::TensorType, int> counts;
   for (const PlannedTensor& tensor : plan_tensors(shapes()[0], file_types()[11], false)) {
     ++counts[tensor.type];
@@ -114,7 +115,7 @@ TEST(ModelPlan, AMixtureOfExpertsHasItsPublishedSize) {
   EXPECT_EQ((all - embeddings + 50'000'000) / 100'000'000, 299u);
 }
 
-// Falcon-H1-0.5B and Qwen3.5-0.8B: as many weights as their names say.
+// Falcon-H1-0.5B and Qwen3.5-0.8B have as many weights as their names say.
 TEST(ModelPlan, RecurrentShapesHaveTheirPublishedSizes) {
   const std::map<std::string, uint64_t> sizes = {{"falcon-h1-0.5b", 5}, {"qwen3.5-0.8b", 8}};
   size_t found = 0;
@@ -148,7 +149,7 @@ std::vector<std::string> strings(const gguf::Header& header, const char* key) {
   return out;
 }
 
-TEST(MadeVocabulary, TokensAreDistinctAndMergesNameThem) {
+TEST(SyntheticVocabulary, TokensAreDistinctAndMergesNameThem) {
   for (const auto kind :
        {VocabularyKind::kSentencePiece, VocabularyKind::kQwen, VocabularyKind::kLlama3}) {
     for (const uint32_t size : {smallest_vocabulary(kind), 2000u}) {
@@ -199,8 +200,8 @@ class MakeModel : public testing::Test {
   fs::path folder_;
 };
 
-// What makes a shorter model a draft of a longer one.
-TEST_F(MakeModel, ModelsOfOneSeedShareTheLayersThatBothHave) {
+// So a shorter model can be the draft of a longer one.
+TEST_F(MakeModel, ModelsOfOneSeedShareTheirCommonLayers) {
   const std::string dimensions = "-t q4_0 --embd 64 --heads 2 --heads-kv 2 --ff 64 --vocab 600";
   const std::string draft = made("draft", dimensions + " --layers 1");
   const std::string target = made("target", dimensions + " --layers 2 --faint-from 1 --faint 0.1");
@@ -225,7 +226,7 @@ TEST_F(MakeModel, ModelsOfOneSeedShareTheLayersThatBothHave) {
   EXPECT_NEAR(spread("blk.1.ffn_up.weight") / spread("blk.0.ffn_up.weight"), 1, 0.1);
 }
 
-TEST_F(MakeModel, SeedDecidesEveryByteAndThreadsNone) {
+TEST_F(MakeModel, SeedDeterminesEveryByteAndThreadsDoNot) {
   const std::string dimensions = "-t f32 --layers 1 --embd 512 --ff 4096 --vocab 600 --seed ";
   const std::string one = made("one.gguf", dimensions + "5 --threads 1");
   EXPECT_GT(one.size(), size_t{3} * 512 * 4096 * 4);  // several chunks
@@ -236,11 +237,11 @@ TEST_F(MakeModel, SeedDecidesEveryByteAndThreadsNone) {
   const gguf::Header header = parsed(one, one.size());
   EXPECT_EQ(header.get_u64("llama.feed_forward_length"), 4096u);
   EXPECT_EQ(header.get_u64("llama.block_count"), 1u);
-  // The last tensor's last weights were written too.
+  // The last weights of the last tensor were written too.
   EXPECT_NE(one.substr(one.size() - 64), std::string(64, '\0'));
 }
 
-TEST_F(MakeModel, RefusesShapesThatCannotBe) {
+TEST_F(MakeModel, RejectsImpossibleShapes) {
   const std::string out = (folder_ / "x.gguf").string();
   EXPECT_NE(run(out + " --heads 7 --heads-kv 2"), 0);
   EXPECT_NE(run(out + " --vocab 100"), 0);

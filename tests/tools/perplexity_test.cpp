@@ -1,5 +1,6 @@
-// `sluice perplexity` against the trainer's own measure of the sample model, and against itself:
-// every token is scored once whatever the stride, and what cannot be measured is refused in words.
+// `sluice perplexity` compared with the trainer's own measurement of the sample model, and with
+// itself: every token is scored once for any stride, and wrong inputs give an error in one
+// sentence.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -35,7 +36,7 @@ class Perplexity : public testing::Test {
     std::ofstream(base_ / "text", std::ios::binary) << content;
     return (base_ / "text").string();
   }
-  // Exit status and what the program printed.
+  // Exit status and output.
   static std::pair<int, std::string> run(const std::string& file, const std::string& options = "") {
     const std::string command = sluice::test::program_path("sluice") + " perplexity " + kModels +
                                 "sluice-tales-F16.gguf --file " + file + " " + options + " 2>&1";
@@ -60,19 +61,19 @@ class Perplexity : public testing::Test {
   fs::path base_;
 };
 
-TEST_F(Perplexity, IsTheTrainers) {
-  if (test::kSanitized) GTEST_SKIP() << "a long text, read as the shorter ones are";
+TEST_F(Perplexity, EqualsTheTrainersMeasurement) {
+  if (test::kSanitized) GTEST_SKIP() << "a long text; the shorter ones cover the same code";
   std::ifstream file(kModels + "reference/outputs.json");
   const nlohmann::json reference = nlohmann::json::parse(file);
   const size_t scored = reference["held_out_tokens"].get<size_t>() - 1;  // all but BOS
   const nlohmann::json found = measure(kModels + "heldout.txt", "");
-  ASSERT_GT(found["perToken"].size(), scored);  // these are in the first window
+  ASSERT_GT(found["perToken"].size(), scored);  // all of them are in the first window
   EXPECT_NEAR(mean(found["perToken"], 0, scored), reference["held_out_nats"].get<double>(), 1e-3);
   EXPECT_NEAR(mean(found["perToken"], 0, found["perToken"].size()), found["nll"].get<double>(),
               1e-9);
 }
 
-TEST_F(Perplexity, ScoresEveryTokenOnceWhateverTheStride) {
+TEST_F(Perplexity, ScoresEveryTokenOnceForAnyStride) {
   std::string story;
   for (int i = 0; i < 12; ++i) story += "Tom went to the park. He saw a dog and a red ball. ";
   const std::string file = text(story);
@@ -83,14 +84,14 @@ TEST_F(Perplexity, ScoresEveryTokenOnceWhateverTheStride) {
     std::string joined;
     for (const auto& s : found["perToken"]) joined += s["text"].get<std::string>();
     EXPECT_EQ(joined, story) << stride;
-    for (size_t i = 0; i < 63; ++i) {  // the first window holds BOS and 63 tokens
+    for (size_t i = 0; i < 63; ++i) {  // the first window has BOS and 63 tokens
       EXPECT_NEAR(found["perToken"][i]["nll"].get<double>(),
                   whole["perToken"][i]["nll"].get<double>(), 1e-6);
     }
   }
 }
 
-TEST_F(Perplexity, RefusesInOneSentence) {
+TEST_F(Perplexity, ReportsErrorsInOneSentence) {
   const std::string hi = text("Hi");
   const std::vector<std::array<std::string, 3>> cases = {
       {base_.string(), "", "NOT_FOUND"},  // a directory

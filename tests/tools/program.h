@@ -1,4 +1,4 @@
-// `sluice` while it runs: what it prints, what it is sent, and how it ends.
+// A running `sluice` process: its output, signals sent to it, and its exit status.
 #pragma once
 
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 
 namespace sluice::tools {
 
-// The program with pipes on its three ends.
+// The program, with pipes for its three standard streams.
 class Program {
  public:
   explicit Program(std::vector<std::string> args, const char* out_path = nullptr,
@@ -65,12 +65,12 @@ class Program {
     close(in_);
     in_ = -1;
   }
-  // Waits for something on standard output.
+  // Waits for the first byte on standard output.
   void await_output() {
     char byte = 0;
     if (read(out_, &byte, 1) == 1) out_text_ += byte;
   }
-  // Waits until /proc says that the program has `n` threads, and has computed for so long.
+  // Waits until the program has `n` threads (in /proc), or has computed for long enough.
   void await_threads(size_t n) {
     const std::string folder = "/proc/" + std::to_string(pid_) + "/task";
     await([&] {
@@ -87,14 +87,14 @@ class Program {
       return file && std::stol(field) >= ticks;
     });
   }
-  // Whether it goes on. What it returned is kept for wait().
+  // Whether it is still running. Leaves the exit status for wait().
   [[nodiscard]] bool running() {
     siginfo_t info{};
     return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
            info.si_pid == 0;
   }
   void kill(int signal) { ::kill(pid_, signal); }
-  // Exit status; -1 when a signal ended it, -2 when it did not end (and was killed).
+  // Exit status; -1 if a signal ended it, -2 if it did not end and was killed.
   int wait() {
     int status = 0;
     for (int i = 0; i < 6000; ++i) {

@@ -1,4 +1,4 @@
-// The terminal program, run in a folder of the test's own.
+// Runs the CLI in a directory of the test's own.
 #pragma once
 
 #include <gtest/gtest.h>

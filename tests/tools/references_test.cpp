@@ -1,6 +1,6 @@
-// The chain from the papers to the engine, end to end through the programs: the references still
-// give the stored logits, and a pass over the safetensors directory, dumped and compared layer by
-// layer, stays within what f32 arithmetic rounds (1e-10 of mean square is seen; 1e-5 is allowed).
+// From the papers to the engine, end to end through the programs. The references still produce the
+// stored logits. A forward pass over the safetensors directory, dumped and compared layer by layer,
+// stays within f32 rounding (the mean square seen is 1e-10; 1e-5 is allowed).
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ Ran run(const std::string& command) {
   return ran;
 }
 
-// A Python that has numpy, or an empty string.
+// A Python with numpy, or an empty string.
 std::string python() {
   for (const char* name : {"/usr/bin/python3", "python3"}) {
     if (run(std::string(name) + " -c 'import numpy'").status == 0) return name;
@@ -45,9 +45,9 @@ std::string python() {
   return "";
 }
 
-TEST(References, GiveTheStoredLogits) {
+TEST(References, ProduceTheStoredLogits) {
   const std::string interpreter = python();
-  if (interpreter.empty()) GTEST_SKIP() << "no python3 with numpy: the references are not run";
+  if (interpreter.empty()) GTEST_SKIP() << "no python3 with numpy";
   for (const char* folder : {"arch", "families"}) {
     const Ran ran = run("OPENBLAS_NUM_THREADS=1 " + interpreter + " " + sluice::test::source_dir() +
                         "/tests/reference/reference.py " + kData + folder + "/manifest.json");
@@ -76,7 +76,7 @@ class SafetensorsPass : public testing::Test {
   fs::path out_;
 };
 
-TEST_F(SafetensorsPass, EveryLayerIsCloseToTheReference) {
+TEST_F(SafetensorsPass, EveryLayerMatchesTheReference) {
   const std::string prompt = listed(expected_["prompt"].get<std::vector<int>>());
   const Ran dumped = run(sluice::test::program_path("sluice") + " dump " + model() +
                          " --layer all --tokens " + prompt + " --out " + out_.string());
@@ -88,7 +88,7 @@ TEST_F(SafetensorsPass, EveryLayerIsCloseToTheReference) {
   EXPECT_NE(compared.text.find("all 15 checkpoints agree"), std::string::npos) << compared.text;
 }
 
-TEST_F(SafetensorsPass, GreedyTokensAreTheReferences) {
+TEST_F(SafetensorsPass, GreedyTokensMatchTheReference) {
   auto tokens = expected_["prompt"].get<std::vector<int>>();
   const size_t n_prompt = tokens.size();
   const auto greedy = expected_["greedy"].get<std::vector<int>>();
@@ -109,7 +109,7 @@ TEST_F(SafetensorsPass, GreedyTokensAreTheReferences) {
   }
 }
 
-TEST_F(SafetensorsPass, TextsBecomeTheExpectedTokens) {
+TEST_F(SafetensorsPass, StringsBecomeTheExpectedTokens) {
   for (const auto& text : expected_["texts"]) {
     const std::string path = (out_ / "text").string();
     std::ofstream(path, std::ios::binary) << text["text"].get<std::string>();

@@ -1,5 +1,5 @@
-// `sluice run` as a person or a script meets it: what it prints and returns, what it takes for an
-// option, and that it ends when it is told to, whatever it is waiting for.
+// `sluice run` as people and scripts use it: its output and exit status, its options, and that a
+// signal ends it whatever it is waiting for.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ std::string greedy_text(std::vector<std::string> args) {
   return out.is_object() ? out["text"].get<std::string>() : "";
 }
 
-TEST(Run, StopIsTakenAsItIsAndTakesOneArgument) {
+TEST(Run, StopTakesOneArgumentVerbatim) {
   const std::string text = greedy_text({kModel, "-n", "40"});
   std::istringstream words(text);
   std::string word;
@@ -60,7 +60,7 @@ TEST(Run, SeedsAreAnyIntegerModuloTwoToThe64) {
   EXPECT_NE(text("9007199254740993"), text("9007199254740992"));
 }
 
-TEST(Run, EchoesAllOfThePrompt) {
+TEST(Run, EchoesTheWholePrompt) {
   Program program({kModel, "-p", "-", "-n", "0"});
   const std::string prompt("before\0after", 12);
   program.write_input(prompt);
@@ -68,7 +68,7 @@ TEST(Run, EchoesAllOfThePrompt) {
   EXPECT_EQ(program.out(), prompt + "\n");
 }
 
-TEST(Run, OutputThatIsLostIsAnError) {
+TEST(Run, LostOutputIsAnError) {
   for (const char* json : {"--json", "--threads=1"}) {
     Program program({kModel, "-p", "Once", "-n", "4", json}, "/dev/full");
     EXPECT_EQ(program.wait(), 1);
@@ -77,7 +77,7 @@ TEST(Run, OutputThatIsLostIsAnError) {
   }
 }
 
-TEST(Run, RefusesInOneSentence) {
+TEST(Run, ReportsErrorsInOneSentence) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"-p", "a", "-n", "-3"}, "INVALID_ARGUMENT"},
       {{"-p", "a", "-n", "99999999999"}, "INVALID_ARGUMENT"},
@@ -101,10 +101,10 @@ TEST(Run, RefusesInOneSentence) {
   }
 }
 
-TEST(Run, EndsAtASignalWhileItReadsThePrompt) {
+TEST(Run, EndsAtASignalDuringPrefill) {
   for (const int signal : {SIGINT, SIGTERM}) {
     Program program({kModel, "-p", "-"});
-    program.await_threads(2);  // it listens for signals
+    program.await_threads(2);  // its signal handlers are installed
     program.kill(signal);
     EXPECT_EQ(program.wait(), 130);
     EXPECT_NE(program.err().find("[ABORTED]"), std::string::npos) << program.err();
@@ -120,7 +120,7 @@ TEST(Run, EndsAtASignalWhileAServerIsSilent) {
   ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
   ASSERT_EQ(listen(listener, 4), 0);
   ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  const timeval patience{60, 0};  // a program that never asks must not hold up the others
+  const timeval patience{60, 0};  // a program that never connects must not block the other tests
   setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const std::string url =
       "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/model.gguf";
@@ -133,13 +133,13 @@ TEST(Run, EndsAtASignalWhileAServerIsSilent) {
   close(listener);
 }
 
-// Scalar kernels are slow enough to be met in the middle of an answer.
+// Scalar kernels are slow enough that the signal arrives in mid-generation.
 std::vector<std::string> slow_run() {
   return {kModel,      "-p",     "Once upon a time", "-n", "100000", "--ignore-eos",
           "--kernels", "scalar", "--threads",        "1",  "--temp", "0"};
 }
 
-TEST(Run, EndsAtASignalInTheMiddleOfAnAnswer) {
+TEST(Run, EndsAtASignalDuringGeneration) {
   Program program(slow_run());
   program.await_output();
   program.kill(SIGTERM);
@@ -148,11 +148,11 @@ TEST(Run, EndsAtASignalInTheMiddleOfAnAnswer) {
   EXPECT_EQ(program.out().back(), '\n');
 }
 
-TEST(Run, AnAbortedAnswerIsWholeJson) {
+TEST(Run, AnAbortedGenerationIsCompleteJson) {
   std::vector<std::string> args = slow_run();
   args.insert(args.end(), {"--json", "--ctx", "8192"});  // seconds of work
   Program program(args);
-  program.await_work(50);  // half a second: opening takes a tenth of that
+  program.await_work(50);  // half a second: loading takes a tenth of that
   program.kill(SIGINT);
   EXPECT_EQ(program.wait(), 130) << program.err();
   const nlohmann::json out = nlohmann::json::parse(program.out(), nullptr, false);
@@ -163,7 +163,7 @@ TEST(Run, AnAbortedAnswerIsWholeJson) {
   EXPECT_GT(out["tokensPerSecond"].get<double>(), 0);
 }
 
-TEST(Run, NoTokensHaveNoRate) {
+TEST(Run, NoTokensMeansNoRate) {
   Program program({kModel, "-p", "Once upon a time", "-n", "0", "--json"});
   EXPECT_EQ(program.wait(), 0);
   const nlohmann::json out = nlohmann::json::parse(program.out(), nullptr, false);

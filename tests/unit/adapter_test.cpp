@@ -1,4 +1,5 @@
-// Adapters as their files describe them, and what a model refuses of them: nothing here computes.
+// Reading adapter files, and binding adapters to a model with every reason for rejection. Nothing
+// is computed here.
 #include "adapter/adapter.h"
 
 #include <gtest/gtest.h>
@@ -68,10 +69,10 @@ TEST(Adapter, PairsAndScaleOfAGguf) {
   EXPECT_EQ(Adapter{}.scale(4), 1.0) << "without alpha";
 }
 
-TEST(Adapter, WhatIsNoPlainLoraIsRefused) {
+TEST(Adapter, FilesThatAreNotPlainLoraAreRejected) {
   GgufBuilder model;
   model.string("general.architecture", "llama").f32("token_embd.weight", {8, 8});
-  expect_refused(model, Code::kBadHeader, "no adapter");
+  expect_refused(model, Code::kBadHeader, "not an adapter");
   GgufBuilder control;
   control.string("general.architecture", "llama").string("general.type", "adapter");
   control.string("adapter.type", "control_vector");
@@ -90,7 +91,7 @@ TEST(Adapter, WhatIsNoPlainLoraIsRefused) {
   expect_refused(pair(alpha, kQuery, {8, 2}, {2, 8}), Code::kBadHeader, "adapter.lora.alpha");
 }
 
-TEST(Adapter, PairsThatAreNoneAreRefused) {
+TEST(Adapter, InvalidPairsAreRejected) {
   for (const char* half : {".lora_a", ".lora_b"}) {
     GgufBuilder b = gguf_start();
     expect_refused(b.f32(kQuery + half, {2, 8}), Code::kBadHeader, kQuery + half);
@@ -108,7 +109,7 @@ TEST(Adapter, PairsThatAreNoneAreRefused) {
   expect_refused(quantized.f32(kQuery + ".lora_b", {2, 8}), Code::kUnsupportedType, kQuery);
 }
 
-TEST(Adapter, EveryTruncatedLengthAsksForMoreOrIsRefused) {
+TEST(Adapter, EveryTruncatedLengthAsksForMoreOrIsRejected) {
   const std::vector<uint8_t> file = query_file();
   for (size_t n = 0; n < file.size(); ++n) {
     const std::vector<uint8_t> part(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(n));
@@ -120,8 +121,7 @@ TEST(Adapter, EveryTruncatedLengthAsksForMoreOrIsRefused) {
   }
 }
 
-// --- PEFT
-// ------------------------------------------------------------------------------------------
+// --- PEFT ----------------------------------------------------------------------------------------
 
 const std::string kModule = "base_model.model.model.layers.0.self_attn.q_proj";
 
@@ -144,7 +144,7 @@ Result<Adapter> parse_both(const std::string& config, const std::string& tensors
   return out;
 }
 
-TEST(Peft, ModulesHaveTheModelsNames) {
+TEST(Peft, ModulesGetTheModelsTensorNames) {
   for (const char* wrapped : {"base_model.model.", ""}) {
     test::SafetensorsBuilder b;
     const std::string at = wrapped;
@@ -162,7 +162,7 @@ TEST(Peft, ModulesHaveTheModelsNames) {
   }
 }
 
-TEST(Peft, WhatIsMoreThanProductsIsRefusedByName) {
+TEST(Peft, UnsupportedOptionsAreErrorsThatNameThem) {
   for (const char* more :
        {R"("use_dora":true)", R"("modules_to_save":["lm_head"])", R"("alpha_pattern":{"q":2})",
         R"("bias":"all")", R"("init_lora_weights":"pissa_niter_4")", R"("lora_bias":true)",
@@ -184,7 +184,7 @@ TEST(Peft, WhatIsMoreThanProductsIsRefusedByName) {
   }
 }
 
-TEST(Peft, EveryTruncatedLengthAsksForMoreOrIsRefused) {
+TEST(Peft, EveryTruncatedLengthAsksForMoreOrIsRejected) {
   const std::string file = peft_tensors(), config = peft_config();
   for (size_t n = 0; n < file.size(); ++n) {
     Adapter out;
@@ -199,8 +199,7 @@ TEST(Peft, EveryTruncatedLengthAsksForMoreOrIsRefused) {
   }
 }
 
-// --- a model's answer
-// --------------------------------------------------------------------------------
+// --- binding to a model --------------------------------------------------------------------------
 
 class Bind : public testing::Test {
  protected:
@@ -240,7 +239,7 @@ class Bind : public testing::Test {
   std::vector<Source> sources_;
 };
 
-TEST_F(Bind, WhatDoesNotFitIsRefusedByName) {
+TEST_F(Bind, MismatchesAreErrorsThatNameThem) {
   GgufBuilder rows = gguf_start(), cols = gguf_start(), slices = gguf_start();
   refused(pair(rows, kQuery, {8, 2}, {2, 9}), Code::kBadShape, kQuery);
   refused(pair(cols, kQuery, {9, 2}, {2, 8}), Code::kBadShape, kQuery);
@@ -267,7 +266,7 @@ TEST_F(Bind, NeedsAreCountedAndScaleZeroNeedsNothing) {
   EXPECT_GT(two->needs().bytes, one->needs().bytes);
 }
 
-TEST_F(Bind, LoadingTellsSetsApartAndRefusesWhatIsNoNumber) {
+TEST_F(Bind, LoadingSeparatesSetsAndRejectsNonFiniteValues) {
   const auto sum = [this](float scale) {
     auto set = bind(query_file(), scale);
     EXPECT_TRUE(set.ok() && set->load(kernels::best(), sources_).ok());

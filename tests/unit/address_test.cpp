@@ -1,4 +1,4 @@
-// What an address shows: never a password, never a signature, whatever characters they are made of.
+// Public forms of addresses never contain a password or a signature, for any characters in them.
 #include "io/address.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ TEST(Address, MessagesShowNoSecret) {
   EXPECT_EQ(public_address("http://h/x?url=http://u:p@h/"), "http://h/x");
 }
 
-TEST(Address, TheCacheKnowsAFileWithoutItsSignature) {
+TEST(Address, TheCacheKeyIgnoresTheSignature) {
   EXPECT_EQ(stored_address("http://h/m?download=true#x"), "http://h/m?download=true");
   EXPECT_EQ(stored_address("http://h/m?X-Amz-Signature=1&X-Amz-Date=2&versionId=3"),
             "http://h/m?versionId=3");

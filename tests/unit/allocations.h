@@ -1,5 +1,5 @@
-// What operator new hands out in this test program, counted by allocations_util.cpp while a test
-// asks; nothing where a sanitizer has its own.
+// Counts what operator new allocates in this test program, while a test asks
+// (allocations_util.cpp). Counts nothing under sanitizers, which have their own operator new.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,7 @@ thread_local Allocations allocations;
 #ifndef SLUICE_SANITIZED
 namespace {
 
-constexpr size_t kNote = 16;  // before each block, its size
+constexpr size_t kNote = 16;  // the block's size, stored before it
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// The program builder against the headers of the families' own fixtures, each tensor in turn taken
-// away, widened and given a type without a kernel: refused, and by the tensor's name. And what the
-// metadata may say that no family here computes: refused by the key's.
+// The program builder on the headers of the families' fixtures. Each tensor in turn is removed,
+// widened and given a type without a kernel; every time the error must name the tensor. Metadata
+// that no family here implements must be an error that names the key.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,13 +38,13 @@ bool ends_with_any(std::string_view name, std::initializer_list<std::string_view
   return std::any_of(ends.begin(), ends.end(), [&](auto end) { return name.ends_with(end); });
 }
 
-// Layers differ by period, so the first two are enough.
+// Whether to test a tensor. Layers repeat with a period, so the first two are enough.
 bool worth_a_try(std::string_view name) {
   return !name.starts_with("blk.") || name.starts_with("blk.0.") || name.starts_with("blk.1.");
 }
 
-// Those whose absence means something else: no bias, a tied head, plain RoPE, another form of a
-// block (whose own tensors are then missing, by their names).
+// Tensors whose absence means something else: no bias, tied embeddings, plain RoPE, or another kind
+// of block (whose own tensors are then missing, by name).
 bool may_be_absent(std::string_view name) {
   return name == "output.weight" || name.starts_with("rope_f") || name.ends_with(".bias");
 }
@@ -73,7 +73,7 @@ class EachTensor {
   gguf::Header header_;
 };
 
-TEST(Builder, ATensorThatIsMissingIsNamed) {
+TEST(Builder, AMissingTensorIsNamed) {
   for (const auto& path : fixtures()) {
     EachTensor each(path);
     ASSERT_TRUE(build_program(each.header()).ok()) << path;
@@ -90,7 +90,7 @@ TEST(Builder, ATensorThatIsMissingIsNamed) {
   }
 }
 
-TEST(Builder, ATensorOfAnotherShapeIsNamed) {
+TEST(Builder, ATensorOfWrongShapeIsNamed) {
   for (const auto& path : fixtures()) {
     EachTensor each(path);
     for (size_t i = 0; i < each.header().tensors.size(); ++i) {
@@ -98,7 +98,7 @@ TEST(Builder, ATensorOfAnotherShapeIsNamed) {
       if (!worth_a_try(name)) continue;
       for (const size_t side : {0, 1}) {
         const Status status = each.with(i, [side](gguf::Tensor& t) { t.ne[side] += 32; });
-        // The vocabulary's size is the embedding's, so the head is what contradicts it, if any.
+        // The embedding defines the vocabulary size, so only an output head can contradict it.
         const bool vocabulary = side == 1 && name == "token_embd.weight";
         const bool own_width = side == 1 && name.ends_with("ffn_up_shexp.weight");
         if (status.ok() && vocabulary) continue;
@@ -123,7 +123,7 @@ TEST(Builder, ATensorOfATypeWithoutAKernelIsNamed) {
   }
 }
 
-// A llama of one layer, with what a test adds.
+// A llama with one layer, plus what `add` adds.
 Status with_key(void (*add)(GgufBuilder&), const char* arch = "llama") {
   GgufBuilder b;
   const auto number = [&](const char* key, uint32_t n) {
@@ -163,7 +163,7 @@ Status with_key(void (*add)(GgufBuilder&), const char* arch = "llama") {
     EXPECT_TRUE(s.ok()) << s.message();                               \
   }
 
-TEST(Builder, AKeyThatNobodyReadsIsRefusedWhereItChangesResults) {
+TEST(Builder, AnUnknownKeyThatChangesResultsIsAnError) {
   REFUSED("attention.temperature_scale", number("llama.attention.temperature_scale", 0.1f));
   REFUSED("attention.temperature_scale", number("llama.attention.temperature_scale", 1.0f));
   REFUSED("rope.scaling.yarn_log_multiplier",
@@ -180,7 +180,7 @@ TEST(Builder, AKeyThatNobodyReadsIsRefusedWhereItChangesResults) {
   REFUSED("ssm.state_size", number("llama.ssm.state_size", 16u));
 }
 
-TEST(Builder, AKeyThatChangesNothingIsTaken) {
+TEST(Builder, AKeyThatChangesNothingIsAccepted) {
   TAKEN(number("llama.vocab_size", 32u));
   TAKEN(string("llama.tensor_data_layout", "Meta AI original pth"));
   TAKEN(number("llama.use_parallel_residual", true));
@@ -202,8 +202,8 @@ TEST(Builder, AKeyThatChangesNothingIsTaken) {
   TAKEN(number("other.attention.causal", false));
 }
 
-// Keys that only some families compute.
-TEST(Builder, AKeyOfSomeFamiliesIsTakenByThese) {
+// Keys that only some families implement.
+TEST(Builder, AKeyOfSomeFamiliesIsAcceptedByThose) {
   const auto clamp = [](GgufBuilder& b) { b.number("olmo.attention.clamp_kqv", 8.0f); };
   EXPECT_TRUE(with_key(clamp, "olmo").ok());
   const auto alibi = [](GgufBuilder& b) { b.number("xverse.attention.max_alibi_bias", 8.0f); };
@@ -214,7 +214,7 @@ TEST(Builder, AKeyOfSomeFamiliesIsTakenByThese) {
   EXPECT_EQ(with_key(negative, "olmo").code(), Code::kBadHeader);
 }
 
-// One factor for all weights of a matrix, in any family.
+// One scale factor for all weights of a matrix, in any family.
 TEST(Builder, AMatrixMayHaveOneScale) {
   EXPECT_TRUE(with_key([](GgufBuilder& b) { b.f32("blk.0.attn_q.scale", {1}); }).ok());
   const Status two = with_key([](GgufBuilder& b) { b.f32("blk.0.attn_q.scale", {2}); });

@@ -1,5 +1,5 @@
-// The interpreter of chat templates, each point against what Python's jinja2 renders; hostile ones
-// are cut off, and what callers say never becomes a control token.
+// The chat template interpreter, compared with the output of Python's jinja2. Hostile templates are
+// stopped, and message contents never become control tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::string rendered(const std::string& source, std::string_view messages = kHel
   return prompt.ok() ? prompt->text() : prompt.status().message();
 }
 
-TEST(ChatTemplate, IsReadAsPythonReadsIt) {
+TEST(ChatTemplate, RendersLikeJinja2) {
   const std::pair<const char*, const char*> cases[] = {
 #include "chat_template_cases.inc"
   };
@@ -46,7 +46,7 @@ TEST(ChatTemplate, IsReadAsPythonReadsIt) {
   }
 }
 
-TEST(ChatTemplate, RaisesWherePythonDoes) {
+TEST(ChatTemplate, RaisesWhereJinja2Raises) {
   const std::pair<const char*, const char*> cases[] = {
       {"{{ raise_exception('no ' ~ 1) }}", "no 1"},
       {"a\n{{ missing.name }}", "'missing' is undefined (line 2)"},
@@ -66,14 +66,14 @@ TEST(ChatTemplate, RaisesWherePythonDoes) {
       {"{{ 5() }}", "'int' object is not callable"},
       {"{{ {[1]: 2} }}", "unhashable type: 'list'"},
       {"{{ 1 // 0 }}", "division by zero"},
-      {"{{ 2 ** 64 }}", "too large"},
+      {"{{ 2 ** 64 }}", "does not fit in 64 bits"},
       {"{{ 'a' | indent(nope=1) }}", "unexpected keyword argument 'nope'"},
-      {"{{ 'unclosed }}", "without end"},
-      {"{% for %}", "a name is expected"},
+      {"{{ 'unclosed }}", "is not closed"},
+      {"{% for %}", "expected a name"},
       {"{% if true %}", "'endif' is missing"},
       {"{{ (1 }}", "unexpected '}'"},
-      {"{% foo %}", "the tag 'foo' is not known"},
-      {"{% break %}", "belong into a loop"},
+      {"{% foo %}", "unknown tag 'foo'"},
+      {"{% break %}", "only in a loop"},
       {"\xff", "not UTF-8"},
   };
   for (const auto& [source, why] : cases) {
@@ -85,7 +85,7 @@ TEST(ChatTemplate, RaisesWherePythonDoes) {
   }
 }
 
-TEST(ChatTemplate, IsCutOffWhereItIsHostile) {
+TEST(ChatTemplate, HostileTemplatesAreStopped) {
   const std::string text16m =
       "{% set a = namespace(t='0123456789abcdef') %}{% for i in range(19) %}{% set a.t = a.t + a.t "
       "%}{% endfor %}";
@@ -136,7 +136,7 @@ TEST(ChatTemplate, IsCutOffWhereItIsHostile) {
   EXPECT_FALSE(render(chain + " }}").ok());
 }
 
-// Content keeps apart through whatever is done with it: shown as «…».
+// Message content is tracked through every operation; here it is shown as «…».
 std::string spans(const std::string& source, std::string_view messages) {
   const Result<Prompt> prompt = render(source, messages);
   if (!prompt.ok()) return prompt.status().message();
@@ -147,7 +147,7 @@ std::string spans(const std::string& source, std::string_view messages) {
   return out;
 }
 
-TEST(ChatTemplate, KnowsWhatCallersSaid) {
+TEST(ChatTemplate, TracksMessageContent) {
   constexpr const char* kMessages = R"([{"role":"user","content":" <b>\"é\" "}])";
   const std::pair<const char*, const char*> cases[] = {
       {"<{{ messages[0].content }}>", "<« <b>\"é\" »>"},
@@ -167,14 +167,14 @@ TEST(ChatTemplate, KnowsWhatCallersSaid) {
       {"<|{{ messages[0].role }}|>", "<|user|>"},
   };
   for (const auto& [source, expected] : cases) EXPECT_EQ(spans(source, kMessages), expected);
-  // A role is the template's business only where it is a word; a word that the template spells is.
+  // A role is treated as template text only if it is a plain word that occurs in the template.
   EXPECT_EQ(spans("<|{{ messages[0].role }}|>", R"([{"role":"x|><|y"}])"), "<|«x|><|y»|>");
   EXPECT_EQ(spans("{{ messages[0].type }}{{ 'word' }}", R"([{"role":"u","type":"word"}])"),
             "wordword");
 }
 
-// "<s>x</s>" said by a user is five letters and more; the template's own is a control token.
-TEST(ChatTemplate, ControlTokensComeFromTheTemplateAlone) {
+// "<s>x</s>" in a message is ordinary text; in the template it is a control token.
+TEST(ChatTemplate, ControlTokensComeFromTheTemplateOnly) {
   test::VocabFile file = test::sentencepiece_vocab();
   file.ids = {{"bos_token_id", 1}, {"eos_token_id", 2}, {"unknown_token_id", 0}};
   const std::unique_ptr<tokenizer::Tokenizer> tokenizer = file.must_create();
@@ -196,7 +196,7 @@ TEST(ChatTemplate, ControlTokensComeFromTheTemplateAlone) {
   EXPECT_EQ(count(), 5);
 }
 
-TEST(ChatTemplate, TellsTheTimeItIsGiven) {
+TEST(ChatTemplate, RendersTheGivenTime) {
   std::tm day{};
   day.tm_year = 124;
   day.tm_mon = 6;
@@ -211,7 +211,7 @@ TEST(ChatTemplate, TellsTheTimeItIsGiven) {
   EXPECT_EQ(chat->render(request)->text(), "06 July 2024 Saturday 188 6/7 12:00:00 PM 100% %Q");
 }
 
-TEST(ChatTemplate, MessagesAreMadePlain) {
+TEST(ChatTemplate, MessagesAreNormalized) {
   constexpr const char* kSource =
       "{% for m in messages %}{{ m.content }}|{% for c in m.tool_calls or [] %}"
       "{{ c.function.arguments.x[1] }}{% endfor %}{% endfor %}{{ tools is none }}";
@@ -244,7 +244,7 @@ TEST(ChatTemplate, DefaultsToChatMl) {
   EXPECT_EQ(prompt->stop, std::vector<std::string>{"<|im_end|>"});
 }
 
-TEST(ChatTemplate, ToolsChooseTheTemplateForThem) {
+TEST(ChatTemplate, ToolsSelectTheToolTemplate) {
   ModelTexts texts;
   texts.chat_template = "plain";
   texts.tool_template = "tools {{ tools | length }}";
@@ -257,7 +257,7 @@ TEST(ChatTemplate, ToolsChooseTheTemplateForThem) {
   EXPECT_EQ(chat->render(request)->text(), "tools 1");
 }
 
-TEST(Think, ThoughtsAreKeptApartHoweverTheTextIsCut) {
+TEST(Reasoning, ReasoningIsSeparatedHoweverTheTextIsSplit) {
   const std::string text = " <think>\n one </thin two \n</think>\n\nthree </think> ";
   for (size_t size = 1; size <= text.size(); ++size) {
     ThinkFilter filter(false);
@@ -277,7 +277,7 @@ TEST(Think, ThoughtsAreKeptApartHoweverTheTextIsCut) {
   EXPECT_EQ(none.push(" no <think>").answer, " no <think>");
 }
 
-TEST(ChatText, CutsAndJoinsWhatIsContent) {
+TEST(ChatText, SplitsAndJoinsContent) {
   Text text("ab");
   text.append("cd", true);
   text.append("ef", true);

@@ -1,5 +1,5 @@
-// Conversion without a model: which tensor gets which type, in which order they are written, what
-// an importance matrix says, and files of a few tensors from memory to memory.
+// Conversion without a model: the type and the order of tensors, importance matrices, and small
+// files converted from memory to memory.
 #include "convert/convert.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ gguf::Tensor tensor(std::string_view name, std::array<uint64_t, 4> ne,
   return t;
 }
 
-// A model of 16 layers with eight query heads a key head.
+// A model of 16 layers with eight query heads per KV head.
 struct Model {
   gguf::Header header;
   std::deque<std::string> names;
@@ -65,12 +65,12 @@ struct Model {
   }
 };
 
-TEST(ConvertTypes, MixturesGiveSomeTensorsMoreBits) {
+TEST(ConvertTypes, QuantizationMixesGiveSomeTensorsMoreBits) {
   const Model m;
   EXPECT_EQ(m.choice("blk.5.attn_q.weight", "q4_k_m").type, TensorType::kQ4_K);
   EXPECT_EQ(m.choice("output.weight", "q4_k_m").type, TensorType::kQ6_K);
   EXPECT_EQ(m.choice("token_embd.weight", "q4_k_m").type, TensorType::kQ4_K);
-  // Of 16: the first and the last two, and from the third on every third.
+  // The first two and the last two of 16 layers, and every third one from the third on.
   for (int layer = 0; layer < 16; ++layer) {
     const bool more = layer < 2 || layer >= 14 || (layer - 2) % 3 == 2;
     const std::string blk = "blk." + std::to_string(layer) + ".";
@@ -93,7 +93,7 @@ TEST(ConvertTypes, VectorsAndRoutersAreNotQuantized) {
   EXPECT_EQ(m.choice("blk.0.attn_norm.weight", "q2_k", true).type, TensorType::kF32);
   EXPECT_EQ(m.choice("blk.0.ffn_gate_inp.weight", "q2_k", true).type, TensorType::kF16);
   EXPECT_EQ(m.choice("blk.0.attn_norm.weight", "f16").type, TensorType::kF32);
-  EXPECT_EQ(m.choice("blk.9.attn_v.weight", "q4_k_m").type, TensorType::kQ8_0);  // of 8 experts
+  EXPECT_EQ(m.choice("blk.9.attn_v.weight", "q4_k_m").type, TensorType::kQ8_0);  // 8 experts
   EXPECT_EQ(m.choice("blk.9.ffn_down.weight", "mxfp4_moe").type, TensorType::kMXFP4);
   EXPECT_EQ(m.choice("blk.9.attn_q.weight", "mxfp4_moe").type, TensorType::kQ8_0);
 }
@@ -103,10 +103,10 @@ TEST(ConvertTypes, PureGivesEveryMatrixOneType) {
   for (const char* name : {"token_embd.weight", "blk.0.attn_v.weight", "blk.15.ffn_down.weight"}) {
     EXPECT_EQ(m.choice(name, "q4_k_m", true).type, TensorType::kQ4_K);
   }
-  EXPECT_EQ(m.choice("token_embd.weight", "q4_k_m").type, TensorType::kQ6_K);  // it is the head
+  EXPECT_EQ(m.choice("token_embd.weight", "q4_k_m").type, TensorType::kQ6_K);  // tied head
 }
 
-TEST(ConvertTypes, RowsThatFitNoBlockFallBack) {
+TEST(ConvertTypes, RowsThatAreNotWholeBlocksFallBack) {
   const Model by32(0, 96), odd(0, 40);
   const std::pair<const char*, TensorType> wanted[] = {{"q4_k_m", TensorType::kQ5_0},
                                                        {"q5_k_s", TensorType::kQ5_1},
@@ -122,13 +122,13 @@ TEST(ConvertTypes, RowsThatFitNoBlockFallBack) {
   EXPECT_FALSE(by32.choice("blk.5.attn_q.weight", "q4_0").fallback);
 }
 
-TEST(ConvertTypes, UnknownNamesAreRefusedWithTheList) {
+TEST(ConvertTypes, UnknownTypeNamesAreErrorsWithTheList) {
   const auto none = find_recipe("q4_k_xl");
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.status().message().find("q4_k_m"), std::string::npos);
 }
 
-TEST(ConvertOrder, FollowsAPass) {
+TEST(ConvertOrder, FollowsAForwardPass) {
   gguf::Header h;
   const std::vector<std::string> wanted = {"token_embd.weight",
                                            "blk.0.attn_norm.weight",
@@ -153,8 +153,7 @@ TEST(ConvertOrder, FollowsAPass) {
   for (const std::string& name : names) h.tensors.push_back(tensor(name, {32, 1, 1, 1}));
   std::vector<std::string> got;
   for (const uint32_t i : order_of_use(h)) got.push_back(names[i]);
-  // An encoder's and a decoder's layers have names of their own; no file has both these and plain
-  // ones.
+  // Encoder and decoder layers have their own prefixes; no file has both these and plain names.
   EXPECT_EQ(std::count(got.begin(), got.end(), "dec.output_norm.weight"), 1);
   std::erase_if(got, [](const std::string& n) { return n.starts_with("dec."); });
   std::vector<std::string> plain = wanted;
@@ -179,7 +178,7 @@ gguf::Bytes bytes_of(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-TEST(ConvertImportance, ReadsTheOlderForm) {
+TEST(ConvertImatrix, ReadsTheOlderFormat) {
   const std::string file = old_matrix("blk.0.attn_q.weight", 2, {2, 4, 6});
   const Result<Imatrix> got = Imatrix::parse(bytes_of(file));
   ASSERT_TRUE(got.ok()) << got.status().message();
@@ -191,7 +190,7 @@ TEST(ConvertImportance, ReadsTheOlderForm) {
             Code::kBadShape);
 }
 
-TEST(ConvertImportance, ReadsTheNewerForm) {
+TEST(ConvertImatrix, ReadsTheNewerFormat) {
   const auto floats = [](std::vector<float> v) {
     std::vector<uint8_t> bytes(v.size() * 4);
     std::memcpy(bytes.data(), v.data(), bytes.size());
@@ -206,10 +205,10 @@ TEST(ConvertImportance, ReadsTheNewerForm) {
   ASSERT_TRUE(got.ok()) << got.status().message();
   const auto found = got->find(tensor("blk.0.ffn_up_exps.weight", {2, 7, 2, 1}));
   ASSERT_TRUE(found.ok());
-  EXPECT_EQ(**found, (std::vector<float>{1, 2, 1, 1}));  // the second expert was never asked
+  EXPECT_EQ(**found, (std::vector<float>{1, 2, 1, 1}));  // the second expert has no data
 }
 
-TEST(ConvertImportance, IsReadBackAsItWasWritten) {
+TEST(ConvertImatrix, RoundTrips) {
   Imatrix written;
   ASSERT_TRUE(written.set("blk.0.attn_q.weight", {1, 2, 0.5f}).ok());
   ASSERT_TRUE(written.set("blk.0.ffn_up_exps.weight", {3, 4, 1, 7}).ok());  // two experts
@@ -225,7 +224,7 @@ TEST(ConvertImportance, IsReadBackAsItWasWritten) {
   EXPECT_EQ(**experts, (std::vector<float>{3, 4, 1, 7}));
 }
 
-TEST(ConvertImportance, EveryTruncationIsAnError) {
+TEST(ConvertImatrix, EveryTruncationIsAnError) {
   const std::string file = old_matrix("blk.0.attn_q.weight", 2, {2, 4, 6});
   for (size_t n = 0; n < file.size(); ++n) {
     EXPECT_FALSE(Imatrix::parse(bytes_of(file.substr(0, n))).ok()) << n;
@@ -251,7 +250,7 @@ class MemorySink final : public Sink {
   size_t most = SIZE_MAX;
 };
 
-// A file of an embedding, a 3-D tensor of experts, and a norm; columns of a whole number of blocks.
+// A file with an embedding, a 3-D tensor of experts, and a norm. Columns are whole blocks.
 std::vector<uint8_t> source_file(float spoilt = 0) {
   std::mt19937 random(5);
   std::normal_distribution<float> draw(0, 0.03f);
@@ -321,7 +320,7 @@ TEST(ConvertFile, WritesWhatItReports) {
   EXPECT_EQ(header.tensors[0].name, "token_embd.weight");
   EXPECT_EQ(header.tensors[1].type, TensorType::kF32);
   EXPECT_EQ(header.tensors[2].name, "blk.0.ffn_down_exps.weight");
-  EXPECT_EQ(header.tensors[2].type, TensorType::kQ6_K);  // of a last layer
+  EXPECT_EQ(header.tensors[2].type, TensorType::kQ6_K);  // from a last layer
   EXPECT_EQ(header.tensors[3].type, TensorType::kQ6_K);
 }
 
@@ -341,7 +340,7 @@ TEST(ConvertFile, IsTheSameForAnyThreadsAndBudget) {
   EXPECT_EQ(convert_file(source_file(), options).status.code(), Code::kBudgetTooSmall);
 }
 
-// Values of one size, and in every so many groups of 16 ten that are larger, none like another.
+// Values of one magnitude; in every `every` groups of 16, ten are larger, all different.
 std::vector<uint8_t> file_with_outliers(size_t every) {
   std::mt19937 random(7);
   std::vector<float> values(size_t{256} * 1024);
@@ -375,12 +374,12 @@ TEST(ConvertOutliers, AreCountedAndKeptOrClamped) {
     }
   }
   Options options;
-  options.type = "f16";  // rounds each value for itself
+  options.type = "f16";  // rounds each value by itself
   EXPECT_EQ(convert_file(file_with_outliers(200), options).report.tensors[0].outliers,
             Outliers::kNone);
 }
 
-TEST(ConvertOutliers, RaiseTheTypeWhereTheyAreMany) {
+TEST(ConvertOutliers, MakeTheTypeLargerWhereTheyAreMany) {
   const std::vector<uint8_t> few = file_with_outliers(1000), many = file_with_outliers(500);
   Options options;
   options.target_bytes = 90 << 10;  // as Q2_K
@@ -403,11 +402,11 @@ TEST(ConvertOutliers, RaiseTheTypeWhereTheyAreMany) {
   const Converted forced = convert_file(many, options);
   ASSERT_TRUE(forced.status.ok()) << forced.status.message();
   EXPECT_EQ(forced.report.tensors[0].to, TensorType::kQ2_K);
-  EXPECT_GT(forced.report.tensors[0].cosine, 0.99);  // it is outliers that refused the type
+  EXPECT_GT(forced.report.tensors[0].cosine, 0.99);  // it was outliers that excluded the type
   EXPECT_EQ(forced.report.tensors[0].outliers, Outliers::kKept);
 }
 
-TEST(ConvertFile, GivesMatricesTheTypesThatAreWanted) {
+TEST(ConvertFile, GivesTensorsTheRequestedTypes) {
   Options options;
   options.type = "q8_0";
   options.tensor_types = {{"token", "q4_k"}, {"ffn_down", "q6_k"}, {"exps", "q5_0"}};
@@ -415,7 +414,7 @@ TEST(ConvertFile, GivesMatricesTheTypesThatAreWanted) {
   ASSERT_TRUE(made.status.ok()) << made.status.message();
   EXPECT_EQ(made.report.tensors[0].to, TensorType::kQ4_K);
   EXPECT_EQ(made.report.tensors[1].to, TensorType::kF32);   // a vector
-  EXPECT_EQ(made.report.tensors[2].to, TensorType::kQ5_0);  // the last one counts
+  EXPECT_EQ(made.report.tensors[2].to, TensorType::kQ5_0);  // the last match counts
   EXPECT_EQ(made.report.tensors[3].to, TensorType::kQ8_0);
   for (const auto& [name, type] :
        {std::pair("attn_norm", "q4_0"), {"nothing", "q4_0"}, {"token", "q9"}}) {
@@ -424,7 +423,7 @@ TEST(ConvertFile, GivesMatricesTheTypesThatAreWanted) {
   }
 }
 
-TEST(ConvertFile, OwnTypesAreCopied) {
+TEST(ConvertFile, QsfTypesAreCopied) {
   Options options;
   options.type = "q4_k_m";
   const Converted once = convert_file(source_file(), options);
@@ -433,8 +432,8 @@ TEST(ConvertFile, OwnTypesAreCopied) {
   EXPECT_EQ(convert_file(once.file, options).file, once.file);
 }
 
-// An expert's own moments count for its rows alone.
-TEST(ConvertFile, WeighsEachExpertByItsOwn) {
+// An expert's own error weights apply only to its rows.
+TEST(ConvertFile, WeighsEachExpertByItsOwnMoments) {
   std::vector<float> moments(512 * 3, 1);
   for (size_t i = 0; i < 512; ++i) moments[512 + i] = i % 5 == 0 ? 30 : 0.1f;
   Imatrix importance;
@@ -458,7 +457,7 @@ TEST(ConvertFile, WeighsEachExpertByItsOwn) {
   EXPECT_EQ(expert(weighed.file, 2), expert(plain.file, 2));
 }
 
-TEST(ConvertFile, RefusesWhatItCannotHold) {
+TEST(ConvertFile, RejectsWhatItCannotRepresent) {
   Options options;
   options.type = "f16";
   EXPECT_EQ(convert_file(source_file(NAN), options).status.code(), Code::kBadWeights);
@@ -481,8 +480,8 @@ TEST(ConvertFile, RefusesWhatItCannotHold) {
   EXPECT_NE(iq3.status.message().find("IQ3_XXS"), std::string::npos);
 }
 
-// Checkpoints have queries in halves and norms less one; a GGUF has neither.
-TEST(ConvertFile, TurnsWhatCheckpointsStoreOtherwise) {
+// Checkpoints store queries in halves and norms minus one; GGUF stores neither.
+TEST(ConvertFile, TransformsTensorsThatCheckpointsStoreDifferently) {
   std::vector<float> rows(8 * 32), norm(32, 0.5f);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i / 32);
   const auto bytes = [](const std::vector<float>& v) {
@@ -505,7 +504,7 @@ TEST(ConvertFile, TurnsWhatCheckpointsStoreOtherwise) {
   ASSERT_TRUE(gguf::parse_header(made.file, made.file.size(), &header)->done);
   EXPECT_EQ(header.find("sluice.rope_neox"), nullptr);
   EXPECT_EQ(header.find("sluice.norm_offset"), nullptr);
-  EXPECT_EQ(header.get_string("general.architecture"), "llama");  // it has no window
+  EXPECT_EQ(header.get_string("general.architecture"), "llama");  // it has no sliding window
   EXPECT_EQ(header.get_u64("llama.block_count"), 1u);
   const auto value = [&](const char* name, uint64_t i) {
     float x = 0;
@@ -513,7 +512,7 @@ TEST(ConvertFile, TurnsWhatCheckpointsStoreOtherwise) {
     return x;
   };
   EXPECT_EQ(value("blk.0.attn_norm.weight", 3), 1.5f);
-  const float wanted[] = {0, 2, 1, 3, 4, 6, 5, 7};  // of each head the halves in turn
+  const float wanted[] = {0, 2, 1, 3, 4, 6, 5, 7};  // the two halves of each head, interleaved
   for (uint64_t row = 0; row < 8; ++row) {
     EXPECT_EQ(value("blk.0.attn_q.weight", row * 32 + 5), wanted[row]);
   }

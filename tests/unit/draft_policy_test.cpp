@@ -1,6 +1,6 @@
-// DraftOptions against a machine and a text that are made up: what passes and guesses cost and how
-// often guesses are right is known, so what the policy makes of it can be held against one token a
-// pass and against the best constant length. No clock is read.
+// DraftPolicy against a simulated machine and text. Latencies of forward passes and draft models,
+// and the acceptance rate, are known. So its throughput can be compared with one token per pass and
+// with the best constant draft length. No clock is read.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace {
 
 constexpr int32_t kMax = 15;
 
-// Milliseconds of a pass of so many tokens.
+// Milliseconds of a forward pass of so many tokens.
 using Passes = std::function<double(int32_t)>;
 
 struct World {
   Passes pass_ms;
-  double draft_ms = 0;                    // of the draft's model
-  std::function<double(int32_t)> chance;  // that a guess at this place of the text is right
-  double noise = 0;                       // passes take up to so much more or less
+  double draft_ms = 0;                    // of the draft model
+  std::function<double(int32_t)> chance;  // of a draft token at this position
+  double noise = 0;                       // passes take up to this fraction more or less
   uint32_t seed = 1;
 };
 
@@ -35,8 +35,8 @@ double between(std::span<const std::pair<int32_t, double>> known, int32_t n) {
   return x + (y - x) * (n - a) / (b - a);
 }
 
-// As a model that is in memory was measured, before small batches had kernels of their own and as
-// they are meant to be; and one that streams, whose passes cost nearly the same.
+// Latencies measured on a resident model before small batches had their own kernels, the target for
+// them, and those of a streamed model, whose passes cost nearly the same.
 double resident(int32_t n) {
   constexpr std::array<std::pair<int32_t, double>, 5> kKnown = {
       {{1, 13.7}, {2, 16.9}, {4, 20.5}, {8, 41.7}, {16, 56.5}}};
@@ -58,7 +58,7 @@ struct Outcome {
   int32_t drafted = 0;
 };
 
-// `tokens` of a text, as Drafter does it: guesses up to the planned length, all of them checked.
+// Generates `tokens` tokens like Drafter: drafts up to the planned length and verifies all of them.
 Outcome write(const World& world, DraftState& experience, BatchLatency& costs, int32_t tokens) {
   std::mt19937 random(world.seed);
   const auto even = [&random] { return static_cast<double>(random()) / 4294967296.0; };
@@ -73,7 +73,7 @@ Outcome write(const World& world, DraftState& experience, BatchLatency& costs, i
   for (int32_t at = 0; at < tokens; at += said) {
     Setting setting;
     setting.each_ms = world.draft_ms;
-    const auto late = [&](int32_t n) {  // it reads no more than what two passes cost
+    const auto late = [&](int32_t n) {  // reads no more than two passes cost
       return std::min(world.draft_ms * 0.15 * (n - 1), 2 * world.pass_ms(1));
     };
     setting.late_ms = late(missing);
@@ -109,7 +109,7 @@ Outcome write(const World& world, int32_t tokens) {
   return write(world, experience, costs, tokens);
 }
 
-// Tokens a millisecond at the best constant length, and that length.
+// Tokens per millisecond at the best constant length, and that length.
 Choice best_constant(const World& world, double chance) {
   Choice best;
   for (int32_t n = 0; n <= kMax; ++n) {
@@ -134,7 +134,7 @@ const std::array<Case, 6> kCases = {{{"resident, large draft", resident, 3.3},
                                      {"streaming", streaming, 5},
                                      {"streaming, draft streams too", streaming, 1200}}};
 
-TEST(DraftPolicy, TextThatNothingPredictsLosesLessThanThreePercent) {
+TEST(DraftPolicy, UnpredictableTextLosesLessThanThreePercent) {
   for (const Case& c : kCases) {
     for (const double noise : {0.0, 0.1}) {
       for (const int32_t tokens : {128, 256, 2000}) {
@@ -151,7 +151,7 @@ TEST(DraftPolicy, TextThatNothingPredictsLosesLessThanThreePercent) {
   }
 }
 
-TEST(DraftPolicy, ComesNearTheBestLengthThereIs) {
+TEST(DraftPolicy, ComesNearTheBestConstantLength) {
   for (const Case& c : kCases) {
     for (const double chance : {0.3, 0.6, 0.8, 0.95}) {
       for (const double noise : {0.0, 0.1}) {
@@ -167,8 +167,8 @@ TEST(DraftPolicy, ComesNearTheBestLengthThereIs) {
   }
 }
 
-// A text that becomes predictable, or stops being so, in the middle.
-TEST(DraftPolicy, FollowsAChange) {
+// Text that becomes predictable, or unpredictable, in the middle.
+TEST(DraftPolicy, AdaptsToAChange) {
   for (const Case& c : kCases) {
     const auto world = [&](double before, double after) {
       return World{c.pass_ms, c.draft_ms, [=](int32_t at) { return at < 1000 ? before : after; },
@@ -177,14 +177,14 @@ TEST(DraftPolicy, FollowsAChange) {
     constexpr int32_t kTokens = 3000;
     const double good = 1 / best_constant(world(0.9, 0.9), 0.9).rate, single = c.pass_ms(1);
     EXPECT_LT(write(world(0.9, 0.02), kTokens).ms, 1.08 * (1000 * good + 2000 * single)) << c.name;
-    // It is found out after at most another thousand.
+    // Noticed after at most another thousand tokens.
     EXPECT_LT(write(world(0.02, 0.9), kTokens).ms, 1.08 * (2000 * single + 1000 * good)) << c.name;
   }
 }
 
-// What one text taught is known in the next: a draft that never pays is not tried at each
-// beginning.
-TEST(DraftPolicy, RemembersFromTextToText) {
+// What was learned on one text applies to the next: a draft that does not speed up decoding is not
+// retried at every beginning.
+TEST(DraftPolicy, RemembersAcrossTexts) {
   DraftState experience;
   BatchLatency costs;
   const World world{resident, 3.3, [](int32_t) { return 0.02; }};
@@ -196,7 +196,7 @@ TEST(DraftPolicy, RemembersFromTextToText) {
   EXPECT_LT(ms, 1.03 * 50 * 30 * resident(1));
 }
 
-TEST(DraftPolicy, TriesBecomeRare) {
+TEST(DraftPolicy, RetriesBecomeRare) {
   const World world{resident, 0.7, [](int32_t) { return 0.0; }};
   const int32_t first = write(world, 1000).drafted, more = write(world, 16000).drafted;
   EXPECT_GT(first, 0);

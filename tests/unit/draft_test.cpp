@@ -1,5 +1,5 @@
-// The suffix index against a search through the whole text, and the choice of how many guesses a
-// pass checks, over costs and chances that are known.
+// The n-gram suffix index compared with a search through the whole text, and the number of draft
+// tokens that a pass verifies, for known latencies and probabilities.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace sluice::draft {
 namespace {
 
-// Length of the longest match of the text's end with an earlier place, by comparing everything.
+// Length of the longest match of the text's end with an earlier position, by brute force.
 int32_t longest_match(const std::vector<Token>& text, int32_t* from) {
   const int32_t n = static_cast<int32_t>(text.size());
   int32_t best = 0;
@@ -37,7 +37,7 @@ TEST(NgramIndex, FindsTheLongestMatchAndWhatFollowed) {
     NgramIndex index;
     ASSERT_TRUE(index.allocate(400).ok());
     std::vector<Token> text;
-    // Texts that repeat parts of themselves; so many pairs that no chain is cut short.
+    // Texts that repeat parts of themselves; so many pairs that no hash chain is truncated.
     while (text.size() < 300) {
       if (text.size() > 10 && random() % 4 == 0) {
         const size_t at = random() % (text.size() - 5), n = 1 + random() % 12;
@@ -71,7 +71,7 @@ TEST(NgramIndex, FindsTheLongestMatchAndWhatFollowed) {
   }
 }
 
-TEST(NgramIndex, ALongTextLosesItsOlderHalf) {
+TEST(NgramIndex, ALongTextDropsItsOlderHalf) {
   NgramIndex index;
   ASSERT_TRUE(index.allocate(100).ok());
   std::vector<Token> text;
@@ -91,7 +91,7 @@ TEST(NgramIndex, ALongTextLosesItsOlderHalf) {
   EXPECT_LE(NgramIndex::memory_bytes(1 << 30), uint64_t{4} << 20);
 }
 
-TEST(BatchLatency, MeasuredBetweenAndBeyond) {
+TEST(BatchLatency, InterpolatesAndExtrapolates) {
   BatchLatency costs;
   EXPECT_LT(costs.estimate(1), costs.estimate(8));
   costs.note(1, 10);
@@ -103,8 +103,8 @@ TEST(BatchLatency, MeasuredBetweenAndBeyond) {
   EXPECT_GT(costs.estimate(4), 10);
   EXPECT_LT(costs.estimate(4), 40);
   EXPECT_GE(costs.estimate(12), 40);
-  EXPECT_NEAR(costs.estimate(12), 40 + 4 * 30.0 / 7, 1);  // as between the ones that are known
-  costs.note(4, 1000);  // held up once: a longer pass costs less than that
+  EXPECT_NEAR(costs.estimate(12), 40 + 4 * 30.0 / 7, 1);  // as between measured lengths
+  costs.note(4, 1000);  // delayed once: a longer pass costs less than that
   EXPECT_LE(costs.estimate(4), 40);
   for (int n = 1; n < kMaxPass; ++n) EXPECT_LE(costs.estimate(n), costs.estimate(n + 1)) << n;
   costs.note(0, 5);
@@ -117,7 +117,7 @@ TEST(BatchLatency, MeasuredBetweenAndBeyond) {
   EXPECT_FALSE(costs.measured());
 }
 
-TEST(BatchLatency, AMachineThatGetsSlowerIsSoForAllLengths) {
+TEST(BatchLatency, ASlowerMachineIsSlowerAtAllLengths) {
   BatchLatency costs;
   costs.note(1, 10);
   costs.note(4, 20);
@@ -127,7 +127,7 @@ TEST(BatchLatency, AMachineThatGetsSlowerIsSoForAllLengths) {
   EXPECT_LT(costs.estimate(1), 15);
 }
 
-TEST(AcceptanceStats, FollowsWhatWasRight) {
+TEST(AcceptanceStats, FollowsTheAcceptanceRate) {
   AcceptanceStats trust;
   int32_t before = 0;
   for (int32_t n = NgramIndex::kMinMatch; n < 100; ++n) {
@@ -145,7 +145,7 @@ TEST(AcceptanceStats, FollowsWhatWasRight) {
   for (int i = 0; i < 200; ++i) trust.note(3, false);
   EXPECT_LT(trust.chance(3), 0.02);
   EXPECT_LT(trust.chance(AcceptanceStats::kAny), 0.02);
-  AcceptanceStats settled = trust;  // few guesses outweigh the past, which is not forgotten
+  AcceptanceStats settled = trust;  // a few draft tokens outweigh the past without erasing it
   settled.settle();
   EXPECT_EQ(settled.chance(3), trust.chance(3));
   for (int i = 0; i < 4; ++i) settled.note(3, true), trust.note(3, true);
@@ -155,7 +155,7 @@ TEST(AcceptanceStats, FollowsWhatWasRight) {
   EXPECT_GE(trust.chance(AcceptanceStats::kAny), 0.7);
 }
 
-// Passes cost first + each * (tokens - 1).
+// Latency of a pass: first + each * (tokens - 1).
 BatchLatency linear(double first, double each) {
   BatchLatency costs;
   for (int32_t n = 1; n <= kMaxPass; ++n) costs.note(n, first + each * (n - 1));
@@ -166,7 +166,7 @@ int32_t length(const BatchLatency& costs, std::span<const double> chances, const
   return best_length(costs, chances, setting).length;
 }
 
-TEST(BestLength, IsWhatPaysMost) {
+TEST(BestLength, MaximizesThroughput) {
   const std::vector<double> sure(15, 1.0), never(15, 0.0), even(15, 0.5);
   const BatchLatency flat = linear(100, 1), steep = linear(10, 9), free = linear(10, 0);
   EXPECT_EQ(length(flat, sure, {}), 15);
@@ -177,13 +177,14 @@ TEST(BestLength, IsWhatPaysMost) {
   const int32_t some = length(linear(10, 1), even, {});
   EXPECT_GT(some, 0);
   EXPECT_LT(some, 6);
-  // What takes time to guess, or is thrown away with what was right, must be likelier.
+  // If drafting takes time, or a rejected draft costs a recomputation, tokens must be more
+  // probable.
   EXPECT_LT(length(linear(10, 1), even, {.each_ms = 2}), some);
   EXPECT_LE(length(linear(10, 3), even, {.redone = true}), length(linear(10, 3), even, {}));
-  // Where others go on by a token in the same pass, guesses must pay for all of them.
+  // If other sequences gain a token in the same pass, draft tokens must pay for all of them.
   EXPECT_LE(length(linear(10, 3), even, {.beside = 7}), length(linear(10, 3), even, {}));
   EXPECT_EQ(length(flat, sure, {.beside = 7}), 15);
-  // Against every length, by the definition.
+  // Compared with every length, by definition.
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     const double each = static_cast<double>(random() % 100) / 10;

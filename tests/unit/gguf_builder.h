@@ -1,6 +1,6 @@
-// Our own GGUF writer for tests: builds a file in memory, field by field, so that a test can make
-// valid files, and hostile ones by writing a field that lies. Counts are patched in at the end
-// unless a test overrides them. Nothing here is shared with the parser under test.
+// A GGUF writer for tests. It builds a file in memory, field by field, so that a test can make
+// valid files, and hostile ones with a wrong field. Counts are patched in at the end unless a test
+// overrides them. Shares no code with the parser under test.
 #pragma once
 
 #include <cstdint>
@@ -43,13 +43,13 @@ class GgufBuilder {
     for (const std::string& v : values) put_string(metadata_, v);
     return *this;
   }
-  // A key with a type id and value bytes of the test's own making.
+  // A key with any type id and any value bytes.
   GgufBuilder& raw(std::string_view key, uint32_t type, const std::vector<uint8_t>& value) {
     begin_key(key, type);
     metadata_.insert(metadata_.end(), value.begin(), value.end());
     return *this;
   }
-  // The alignment the file is laid out with; also writes the key.
+  // The alignment of the file's layout; also writes the key.
   GgufBuilder& alignment(uint32_t value) {
     alignment_ = value;
     return number("general.alignment", value);
@@ -114,7 +114,7 @@ class GgufBuilder {
   static void put(std::vector<uint8_t>& out, T value) {
     uint8_t bytes[sizeof(T)];
     std::memcpy(bytes, &value, sizeof value);
-    for (const uint8_t byte : bytes) out.push_back(byte);  // GCC 12 sees overflows in insert()
+    for (const uint8_t byte : bytes) out.push_back(byte);  // GCC 12 warns about insert()
   }
   static void put_string(std::vector<uint8_t>& out, std::string_view text) {
     put(out, uint64_t{text.size()});

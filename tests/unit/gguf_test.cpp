@@ -1,6 +1,5 @@
-// The GGUF parser: everything that is valid is read exactly, everything else is a typed error.
-// Prefixes are handed over in exact-size heap blocks, so that the address sanitizer sees a read
-// that is one byte too far.
+// The GGUF parser: valid input is read exactly, everything else is a typed error. Prefixes are heap
+// blocks of the exact size, so that the address sanitizer sees a read past the end.
 #include "gguf/gguf.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +22,7 @@ std::string_view as_text(Code code) {
   return code_name(code);
 }
 
-// Drives parse_header as a loader does, with growing exact-size prefixes of `file`.
+// Calls parse_header like a loader, with growing exact-size prefixes of `file`.
 struct Parsed {
   Status status;
   Header header;
@@ -217,7 +216,7 @@ TEST(Gguf, UnknownFileSizeAsksGeometrically) {
   EXPECT_EQ(h.find("words")->count, 60000u);
 }
 
-TEST(Gguf, ExactNeedOfALongArray) {
+TEST(Gguf, ALongArrayAsksForItsExactSize) {
   const std::vector<float> scores(1 << 20, 1.0f);
   const auto file = GgufBuilder().numbers("scores", scores).build();
   Header h;
@@ -227,7 +226,7 @@ TEST(Gguf, ExactNeedOfALongArray) {
   EXPECT_LE(more->need_bytes, file.size());
 }
 
-TEST(Gguf, RefusesOtherFiles) {
+TEST(Gguf, RejectsOtherFiles) {
   const std::string html = "<!DOCTYPE html><html><body>404</body></html>";
   expect_error({html.begin(), html.end()}, Code::kNotGguf, "GGUF");
   expect_error({'G', 'G'}, Code::kNotGguf, "GGUF");
@@ -239,7 +238,7 @@ TEST(Gguf, RefusesOtherFiles) {
   expect_error(GgufBuilder(0x02000000).build(), Code::kUnsupportedVersion, "big-endian");
 }
 
-TEST(Gguf, RefusesHostileCounts) {
+TEST(Gguf, RejectsHostileCounts) {
   for (const uint64_t n : {kMaxTensorCount + 1, uint64_t{1} << 32, ~uint64_t{0}}) {
     expect_error(GgufBuilder().claim_tensors(n).build(), Code::kBadHeader, "tensors");
   }
@@ -268,7 +267,7 @@ TEST(Gguf, RefusesHostileCounts) {
   expect_error(GgufBuilder().raw("odd", ~0u, {0}).build(), Code::kBadHeader, "odd");
 }
 
-TEST(Gguf, RefusesBadNames) {
+TEST(Gguf, RejectsBadNames) {
   const std::string longest(kMaxNameBytes, 'k');
   EXPECT_TRUE(parse(GgufBuilder().number(longest, uint8_t{1}).build()).status.ok());
   expect_error(GgufBuilder().number(longest + "k", uint8_t{1}).build(), Code::kBadHeader, "key");
@@ -278,12 +277,12 @@ TEST(Gguf, RefusesBadNames) {
                Code::kBadHeader, "twin");
   expect_error(GgufBuilder().number("twin", 1.0f).number("b", 1.0f).number("twin", 2.0f).build(),
                Code::kBadHeader, "twin");
-  // Control characters of the file do not reach the terminal.
+  // Control characters in the file do not reach the terminal.
   const Parsed p = parse(GgufBuilder().f32("\x1b[2J", {4}).f32("\x1b[2J", {4}).build());
   EXPECT_EQ(p.status.message().find('\x1b'), std::string::npos);
 }
 
-TEST(Gguf, RefusesBadTensors) {
+TEST(Gguf, RejectsBadTensors) {
   const uint64_t huge = uint64_t{1} << 40;
   expect_error(GgufBuilder().tensor_at("t", 0, {1, 1, 1, 1, 1}, 0).build(), Code::kBadHeader, "t");
   expect_error(GgufBuilder().tensor_at("t", 0, {0}, 0).build(), Code::kBadHeader, "impossible");
@@ -321,7 +320,7 @@ TEST(Gguf, RefusesBadTensors) {
                "general.alignment");
 }
 
-TEST(Gguf, TensorOrderInTheFileIsFree) {
+TEST(Gguf, TensorsMayBeInAnyOrder) {
   const auto file =
       GgufBuilder().tensor_at("b", 0, {4}, 32).tensor_at("a", 0, {8}, 0).data(48).build();
   const Parsed p = parse(file);
@@ -330,7 +329,7 @@ TEST(Gguf, TensorOrderInTheFileIsFree) {
 }
 
 TEST(Gguf, EveryTypeHasItsSize) {
-  // Bytes of 256 weights, from the formats' definitions (scales, minimums and packed values).
+  // Bytes of 256 weights, from the format definitions (scales, minimums and packed values).
   const std::pair<TensorType, uint64_t> kSizes[] = {
       {TensorType::kF32, 1024},
       {TensorType::kF16, 512},
@@ -413,7 +412,7 @@ TEST(GgufSplit, MergesInOrder) {
   EXPECT_EQ(split_count(second.header).status().code(), Code::kInvalidArgument);
 }
 
-TEST(GgufSplit, RefusesWhatDoesNotFit) {
+TEST(GgufSplit, RejectsMismatches) {
   const auto a = split_part(0, 2, 5).build();
   const auto b = split_part(1, 2, 5).build();
   Parsed first = parse(a);
@@ -445,13 +444,13 @@ std::vector<uint8_t> read_file(const std::filesystem::path& path) {
 
 TEST(Gguf, ParsesEveryFixture) {
   const std::filesystem::path dir = std::filesystem::path(sluice::test::shared_dir()) / "fixtures";
-  if (!std::filesystem::exists(dir)) GTEST_SKIP() << "fixtures are absent";
+  if (!std::filesystem::exists(dir)) GTEST_SKIP() << "no fixtures";
   int n = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(dir)) {
     if (entry.path().extension() != ".gguf") continue;
     n++;
     const Parsed p = parse(read_file(entry.path()), 1 << 20);
-    if (entry.path().filename() == "llama-Q2_0.gguf") {  // newer than the parser: ggml's type 42
+    if (entry.path().filename() == "llama-Q2_0.gguf") {  // ggml's type 42 is newer than the parser
       EXPECT_EQ(as_text(p.status.code()), as_text(Code::kUnsupportedType)) << entry.path();
       EXPECT_NE(p.status.message().find("unknown type 42"), std::string::npos)
           << p.status.message();

@@ -1,5 +1,6 @@
-// Each keyword of JSON Schema is held to or refused by its pointer; what once was held to in part;
-// and automata that schemas and patterns become, which stay small and are made in bounded work.
+// Each JSON Schema keyword is enforced, or is an error with its JSON pointer; keywords that once
+// were enforced only in part; and the automata of schemas and patterns, which are small and take
+// bounded work.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -28,7 +29,7 @@ void expect_refused(std::string_view schema, std::string_view pointer) {
   EXPECT_EQ(status.message().substr(0, at.size()), at) << schema << ": " << status.message();
 }
 
-TEST(SchemaKeywords, AreHeldTo) {
+TEST(SchemaKeywords, AreEnforced) {
   struct Case {
     const char* schema;
     const char* good;
@@ -92,7 +93,7 @@ TEST(SchemaKeywords, AreHeldTo) {
   }
 }
 
-TEST(SchemaKeywords, FormatsAreHeldToOrRefused) {
+TEST(SchemaKeywords, FormatsAreEnforcedOrErrors) {
   struct Case {
     const char *name, *good, *bad;
   };
@@ -118,7 +119,7 @@ TEST(SchemaKeywords, FormatsAreHeldToOrRefused) {
   }
 }
 
-TEST(SchemaKeywords, AreRefusedByTheirPointer) {
+TEST(SchemaKeywords, AreErrorsWithTheirPointer) {
   struct Case {
     const char *schema, *pointer;
   };
@@ -145,16 +146,16 @@ TEST(SchemaKeywords, AreRefusedByTheirPointer) {
       {R"({"not": {"uniqueItems": true}})", "/not/uniqueItems"},
       {R"({"not": {"additionalProperties": {"type": "null"}}})", "/not/additionalProperties"},
       {R"({"not": {"items": [{"const": 1}], "additionalItems": false}})", "/not/items"},
-      {R"({"format": "hostname"})", "/format"},  // takes too many states
+      {R"({"format": "hostname"})", "/format"},  // too many states
       {R"({"type": "text"})", "/type"},
       {R"({"properties": {"a": 5}})", "/properties/a"},
   };
   for (const Case& c : cases) expect_refused(c.schema, c.pointer);
 }
 
-// A list is meant here, yet the keywords let other types pass, which counts where branches exclude
-// each other and where items are counted.
-TEST(SchemaKeywords, ItemsAndTheirNumberLetOtherTypesPass) {
+// These schemas mean a list, but the keywords allow other types. That matters if branches exclude
+// each other and if items are counted.
+TEST(SchemaKeywords, ItemsAndMinItemsAllowOtherTypes) {
   const char* const one = R"({"oneOf": [{"items": {"type": "string"}, "minItems": 1},
                                         {"type": "number"}]})";
   EXPECT_EQ(verdict(one, "5"), Verdict::kReject);
@@ -168,8 +169,8 @@ TEST(SchemaKeywords, ItemsAndTheirNumberLetOtherTypesPass) {
   EXPECT_EQ(verdict(plain, "5"), Verdict::kReject);
 }
 
-// Whether a branch of oneOf excludes the others takes its negation.
-TEST(SchemaKeywords, BranchesThatCannotBeToldApartAreRefused) {
+// Whether a branch of oneOf excludes the others depends on its negation.
+TEST(SchemaKeywords, IndistinguishableBranchesAreErrors) {
   const std::string schema = R"({"oneOf": [{"required": ["a", "b"]}, {"required": ["a", "b"],
       "unevaluatedProperties": false, "anyOf": [{"properties": {"a": {}}},
       {"properties": {"b": {}}}, {"properties": {"c": {}}}, {"properties": {"d": {}}},
@@ -177,7 +178,7 @@ TEST(SchemaKeywords, BranchesThatCannotBeToldApartAreRefused) {
   expect_refused(schema, "/oneOf/1/unevaluatedProperties");
 }
 
-TEST(SchemaKeywords, WhatANegationLooksAtIsNotEvaluated) {
+TEST(SchemaKeywords, ANegationEvaluatesNothing) {
   const char* const items = R"({"not": {"items": {"type": "string"}}, "unevaluatedItems": false})";
   EXPECT_EQ(verdict(items, "[1]"), Verdict::kReject);
   const char* const contains = R"({"type": "array", "contains": {"const": 1},
@@ -185,7 +186,7 @@ TEST(SchemaKeywords, WhatANegationLooksAtIsNotEvaluated) {
   EXPECT_NE(verdict(contains, R"([1,"a"])"), Verdict::kMatch);
 }
 
-TEST(SchemaKeywords, DraftsReadTheirOwn) {
+TEST(SchemaKeywords, EachDraftHasItsOwnKeywords) {
   const std::string draft7 = R"({"$schema": "http://json-schema.org/draft-07/schema#", )";
   const std::string none =
       draft7 + R"("type": "array", "contains": {"const": 1}, "minContains": 0})";
@@ -218,7 +219,7 @@ TEST(GrammarAutomata, AreMinimal) {
   }
 }
 
-// What would take minutes, or any memory, ends soon: with an answer, or refused.
+// What would take minutes, or any amount of memory, ends soon with a result or an error.
 TEST(GrammarAutomata, HostileOnesAreBounded) {
   std::string many = "{\"type\": \"object\", \"properties\": {";
   for (int i = 0; i < 4100; ++i) many += (i ? ",\"p" : "\"p") + std::to_string(i) + "\": true";

@@ -1,5 +1,5 @@
-// Grammars without a model: dialects, errors, masks against a plain test of every token, and the
-// suites of others beside the checkout.
+// Grammars without a model: dialects, errors, masks compared with a test of every token, and
+// external test suites beside the checkout.
 #include "grammar/grammar.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ std::string read(const std::filesystem::path& path) {
 
 const std::filesystem::path kFixtures = sluice::test::shared_dir() + "/fixtures";
 
-TEST(Gbnf, TakesTheDialect) {
+TEST(Gbnf, AcceptsTheDialect) {
   struct Case {
     const char* grammar;
     const char* text;
@@ -74,7 +74,7 @@ TEST(Gbnf, TakesTheDialect) {
     EXPECT_EQ(verdict(Kind::kGbnf, c.grammar, c.text), c.want) << c.grammar << " on " << c.text;
 }
 
-TEST(Gbnf, SaysWhatIsWrongAndWhere) {
+TEST(Gbnf, ErrorsHaveLineAndColumn) {
   const auto message = [](std::string_view text) { return gbnf(text).status().message(); };
   EXPECT_EQ(message("root ::= \"a"), "line 1, column 10: this literal is not closed");
   EXPECT_EQ(message("root ::= x\n"), "line 1, column 10: the rule \"x\" is not defined");
@@ -84,12 +84,13 @@ TEST(Gbnf, SaysWhatIsWrongAndWhere) {
   EXPECT_EQ(code(Kind::kGbnf, "root ::= n root \"x\" | \"y\"\nn ::= \"z\"?"),
             Code::kGrammarLeftRecursion);
   EXPECT_EQ(code(Kind::kGbnf, "root ::= \"x\"{1000000}"), Code::kGrammarTooLarge);
-  // Copies of copies are rules that call each other: no more states than digits.
+  // Nested repetitions become rules that call each other: the states grow with the number of
+  // digits.
   EXPECT_EQ(code(Kind::kGbnf, "root ::= (((\"x\"{999}){999}){999}){999}"), Code::kOk);
   EXPECT_EQ(code(Kind::kGbnf, "root ::= " + std::string(5000, '(')), Code::kGrammarSyntax);
 }
 
-TEST(Gbnf, HoldsSchemasAndFreeText) {
+TEST(Gbnf, EmbedsSchemasAndFreeText) {
   const char* const call =
       "root ::= %until [\"<call>\", \"[c]\"] (\"<call>\" value \"</call>\")?\n"
       "value ::= %json {\"properties\": {\"n\": {\"$ref\": \"#/$defs/n\"}}, \"required\": "
@@ -125,15 +126,15 @@ TEST(Gbnf, HoldsSchemasAndFreeText) {
   EXPECT_EQ(code(Kind::kGbnf, "root ::= %json {\"$ref\": \"#/x\"}"), Code::kSchemaUnsupported);
 }
 
-// A large part that is repeated becomes a rule of its own, behind which names are still right.
-TEST(Gbnf, RulesBehindARepetitionAreTheirOwn) {
+// A large repeated part becomes a rule of its own; rule names after it must still resolve.
+TEST(Gbnf, RulesAfterARepetitionResolve) {
   std::string text = "root ::= (";
   for (int i = 0; i < 40; ++i) text += "\"abcdefgh\" ";
   text += "){0,30} b\nb ::= c\nc ::= \"x\"";
   EXPECT_EQ(verdict(Kind::kGbnf, text, "x"), Verdict::kMatch);
 }
 
-TEST(Gbnf, EveryTruncatedLengthEnds) {
+TEST(Gbnf, EveryTruncatedLengthTerminates) {
   const std::string text =
       "root ::= a+ | \"x\\u00e9\"{2,3} [^\\x00-\\x1f] # c\na ::= (\"b\" | <[10]> !<t> .)? \"d\"*\n";
   for (size_t n = 0; n <= text.size(); ++n) {
@@ -146,7 +147,7 @@ TEST(Gbnf, EveryTruncatedLengthEnds) {
   }
 }
 
-TEST(RegexGrammar, MatchesWholeTexts) {
+TEST(RegexGrammar, MatchesWholeStrings) {
   EXPECT_EQ(verdict(Kind::kRegex, "[ab]+c?", "abac"), Verdict::kMatch);
   EXPECT_EQ(verdict(Kind::kRegex, "^a|b$", "b"), Verdict::kMatch);
   EXPECT_EQ(verdict(Kind::kRegex, "a^b", "ab"), Verdict::kReject);
@@ -158,7 +159,7 @@ TEST(RegexGrammar, MatchesWholeTexts) {
   }
 }
 
-TEST(ChoiceGrammar, IsOneOfTheTexts) {
+TEST(ChoiceGrammar, MatchesExactlyTheChoices) {
   const char* const list = R"(["yes", "yesterday", "no"])";
   EXPECT_EQ(verdict(Kind::kChoice, list, "yes"), Verdict::kMatch);
   EXPECT_EQ(verdict(Kind::kChoice, list, "yeste"), Verdict::kPrefix);
@@ -166,7 +167,7 @@ TEST(ChoiceGrammar, IsOneOfTheTexts) {
   EXPECT_EQ(code(Kind::kChoice, "[]"), Code::kGrammarSyntax);
 }
 
-TEST(SchemaGrammar, RefusesByKeywordAndPointer) {
+TEST(SchemaGrammar, ErrorsNameKeywordAndPointer) {
   const auto found =
       compile(Kind::kJsonSchema, R"({"properties": {"a/b": {"format": "regex"}}})", nullptr);
   EXPECT_EQ(found.status().code(), Code::kSchemaUnsupported);
@@ -185,7 +186,7 @@ TEST(SchemaGrammar, UniqueItemsNeverRepeat) {
   EXPECT_EQ(verdict(Kind::kJsonSchema, schema, R"(["home","\u0068ome"])"), Verdict::kReject);
 }
 
-// A schema's texts cut anywhere are prefixes of it.
+// Any prefix of a valid document can be completed.
 TEST(SchemaGrammar, EveryPrefixCanBecomeAMatch) {
   const char* const schema = R"({"type": "object", "properties": {
       "name": {"type": "string", "maxLength": 8}, "n": {"type": "number", "minimum": -1.5},
@@ -233,8 +234,8 @@ bool allowed(std::span<const uint64_t> mask, Token t) {
   return (mask[static_cast<size_t>(t) / 64] >> (t % 64) & 1) != 0;
 }
 
-// Random walks: at each step the mask says of every token what accepts() says, what is forced is in
-// every way on, and going back restores the mask.
+// Random walks: at each step the mask equals accepts() for every token, forced text is a prefix of
+// every continuation, and rewinding restores the mask.
 void walk(Kind kind, std::string_view text, uint32_t seed) {
   const MadeTokens tokens;
   const auto vocabulary = Vocabulary::create(tokens);
@@ -270,7 +271,7 @@ void walk(Kind kind, std::string_view text, uint32_t seed) {
   }
 }
 
-TEST(GrammarMask, SaysOfEveryTokenWhatATestOfItSays) {
+TEST(GrammarMask, EqualsATestOfEveryToken) {
   for (uint32_t seed = 0; seed < 4; ++seed) {
     walk(Kind::kJson, "", seed);
     walk(Kind::kJsonSchema, R"({"type": "object", "properties": {"name": {"type": "string",
@@ -285,9 +286,9 @@ TEST(GrammarMask, SaysOfEveryTokenWhatATestOfItSays) {
   }
 }
 
-// --- the suites beside the checkout
+// --- external test suites beside the checkout
 
-TEST(GrammarFixtures, CasesAreAllRight) {
+TEST(GrammarFixtures, CasesAreCorrect) {
   const std::filesystem::path path = kFixtures / "grammar/cases.json";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "no ../shared/fixtures/grammar";
   const Json cases = Json::parse(read(path));
@@ -310,7 +311,7 @@ TEST(GrammarFixtures, CasesAreAllRight) {
   EXPECT_GE(texts, 280u);
 }
 
-// Whole floats as JavaScript writes them.
+// Integral floats as JavaScript writes them.
 Json compact_form(Json value) {
   if (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()) &&
       std::abs(value.get<double>()) < 1e15) {

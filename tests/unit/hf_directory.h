@@ -1,5 +1,5 @@
-// Hugging Face directories made in memory for tests: a safetensors writer, a JSON escaper, and a
-// tiny model of any supported family with a byte-level vocabulary.
+// Hugging Face directories in memory, for tests: a safetensors writer, a JSON escaper, and a tiny
+// model of any supported family with a byte-level vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ inline std::string json_text(std::string_view text) {
   return out + '"';
 }
 
-// A safetensors file, tensor by tensor. Sizes follow from dtype and shape unless they are given.
+// Writes a safetensors file, tensor by tensor. Sizes follow from dtype and shape unless given.
 class SafetensorsBuilder {
  public:
   SafetensorsBuilder& tensor(std::string_view name, std::string_view dtype,
@@ -45,7 +45,7 @@ class SafetensorsBuilder {
     for (const uint64_t d : shape) n *= d;
     return tensor(name, "BF16", shape, std::string(static_cast<size_t>(n), '\x3c'));
   }
-  // A directory entry of the test's own making.
+  // Any directory entry.
   SafetensorsBuilder& raw(std::string_view entry) {
     json_.append(json_.empty() ? "" : ",").append(entry);
     return *this;
@@ -65,7 +65,7 @@ class SafetensorsBuilder {
   std::string data_;
 };
 
-// GPT-2's printable stand-ins for bytes, by the published rule.
+// GPT-2's printable characters for bytes, by the published rule.
 inline std::string byte_spelling(int byte) {
   const auto printable = [](int b) {
     return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);

@@ -1,4 +1,4 @@
-// A tiny Hugging Face model in memory, as tests of its description take it apart.
+// A tiny Hugging Face model in memory; tests change its files and describe it.
 #pragma once
 
 #include <gtest/gtest.h>

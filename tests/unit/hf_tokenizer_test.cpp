@@ -1,5 +1,5 @@
-// tokenizer.json as metadata: every kind is recognized or refused by name, damage is survived, and
-// real vocabularies, written as tokenizer.json and read back, give the same ids.
+// tokenizer.json as metadata: every kind is recognized or is an error that names it, damaged files
+// do no harm, and real vocabularies, written as tokenizer.json and read back, give the same ids.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -46,7 +46,7 @@ TEST(HfTokenizer, ByteLevel) {
   EXPECT_EQ((*tokenizer)->eos(), 259);
 }
 
-TEST(HfTokenizer, PreTokenizersByTheirExpressions) {
+TEST(HfTokenizer, RecognizesPreTokenizersByTheirRegex) {
   const auto pre = [](const std::string& tokenizer_json) {
     TinyModel tiny;
     tiny.tokenizer = tokenizer_json;
@@ -141,7 +141,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-// Token ids of a text by the directory's tokenizer as it stands.
+// Token ids of a text, with the directory's tokenizer in its current state.
 std::vector<tokenizer::Token> ids_of(TinyModel& tiny, const std::string& text) {
   const auto model = tiny.describe();
   EXPECT_TRUE(model.ok()) << model.status().message();
@@ -150,7 +150,7 @@ std::vector<tokenizer::Token> ids_of(TinyModel& tiny, const std::string& text) {
   return (*tokenizer)->encode(text, {.add_special = false});
 }
 
-TEST(HfTokenizer, NormalizesAsTheFileSays) {
+TEST(HfTokenizer, AppliesTheFilesNormalizer) {
   TinyModel tiny;
   const auto ids = [&](const std::string& text) { return ids_of(tiny, text); };
   const std::string own = "\"normalizer\":{\"type\":\"NFC\"}";
@@ -174,9 +174,9 @@ TEST(HfTokenizer, NormalizesAsTheFileSays) {
   }
 }
 
-// Metaspace puts its space before the text alone ("first"), before every stretch between special
-// tokens ("always") or nowhere, and never beside one that is there.
-TEST(HfTokenizer, MetaspaceAsTheFileSays) {
+// Metaspace adds its space before the text only ("first"), before every stretch between special
+// tokens ("always") or never, and not where a space already is.
+TEST(HfTokenizer, AppliesTheFilesMetaspace) {
   using Ids = std::vector<tokenizer::Token>;
   TinyModel tiny;
   std::string vocab = R"("<unk>":0,"<|end|>":1,"\u2581":2,"a":3,"\u2581a":4)";
@@ -201,7 +201,7 @@ TEST(HfTokenizer, MetaspaceAsTheFileSays) {
   EXPECT_EQ(ids("first", "  a"), (Ids{2, 4}));
 }
 
-TEST(HfTokenizer, AddedTokensSwallowSpaceAsTheFileSays) {
+TEST(HfTokenizer, AddedTokensStripSpacesAsConfigured) {
   using Ids = std::vector<tokenizer::Token>;
   TinyModel tiny;
   const std::string plain = tiny.tokenizer;
@@ -223,7 +223,7 @@ TEST(HfTokenizer, AddedTokensSwallowSpaceAsTheFileSays) {
   tiny.expect_refused(Code::kUnsupportedTokenizer, "normalized");
 }
 
-TEST(HfTokenizer, BosFromTheTemplate) {
+TEST(HfTokenizer, BosComesFromTheTemplate) {
   TinyModel tiny;
   tiny.tokenizer_config = R"({"bos_token":"<|end|>"})";
   const auto adds = [&](const char* single) {
@@ -244,8 +244,8 @@ TEST(HfTokenizer, BosFromTheTemplate) {
   EXPECT_FALSE(adds(("[" + std::string(kBos) + "," + kText + "]").c_str()));
 }
 
-// tokenizer_config.json names the unknown token too; a file that is written of it may not.
-TEST(HfTokenizer, SaysTheUnknownTokenOnce) {
+// tokenizer_config.json names the unknown token too; a file written from it must not.
+TEST(HfTokenizer, WritesTheUnknownTokenOnce) {
   TinyModel tiny;
   tiny.tokenizer = R"({"added_tokens":[{"id":1,"content":"[UNK]","special":true}],
       "normalizer":{"type":"BertNormalizer","lowercase":true},"pre_tokenizer":{"type":"BertPreTokenizer"},
@@ -264,7 +264,7 @@ TEST(HfTokenizer, SaysTheUnknownTokenOnce) {
   }
 }
 
-TEST(HfTokenizer, RefusesByName) {
+TEST(HfTokenizer, ErrorsNameWhatIsUnsupported) {
   const auto refused = [](const std::string& from, const std::string& to, Code code,
                           const char* word) {
     TinyModel tiny;
@@ -332,7 +332,7 @@ std::vector<std::string> strings_of(const Header& h, const char* key) {
   return out;
 }
 
-// SentencePiece's merges, as converters write them: every way to cut a token in two, by score.
+// SentencePiece's merges as converters write them: every split of a token in two, by score.
 std::vector<std::string> merges_by_score(const std::vector<std::string>& tokens,
                                          const Value& scores) {
   std::unordered_map<std::string_view, size_t> ids;
@@ -358,7 +358,7 @@ std::vector<std::string> merges_by_score(const std::vector<std::string>& tokens,
   return out;
 }
 
-// `steps`: of a sequence of pre-tokenizers, in JSON; none for SentencePiece.
+// `steps`: a sequence of pre-tokenizers in JSON; none for SentencePiece.
 std::string tokenizer_json_of(const Header& h, const std::string& steps) {
   const auto tokens = strings_of(h, "tokenizer.ggml.tokens");
   const Value& types = *h.find("tokenizer.ggml.token_type");
@@ -395,7 +395,7 @@ std::string tokenizer_json_of(const Header& h, const std::string& steps) {
 void expect_same_ids(const char* name, const std::string& steps) {
   const std::filesystem::path dir =
       std::filesystem::path(sluice::test::shared_dir()) / "fixtures/tokenizer";
-  if (!std::filesystem::exists(dir)) GTEST_SKIP() << "fixtures are absent";
+  if (!std::filesystem::exists(dir)) GTEST_SKIP() << "no fixtures";
   const std::string file = read_text(dir / (std::string("ggml-vocab-") + name + ".gguf"));
   Header h;
   const auto progress = parse_header(as_bytes(file), file.size(), &h);

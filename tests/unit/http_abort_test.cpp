@@ -1,4 +1,5 @@
-// Reads that another thread ends, wherever they are: in a body, in a wait, behind a whole download.
+// Aborts reads from another thread, at any point: in a body, while waiting, behind a whole
+// download.
 #include <atomic>
 #include <thread>
 
@@ -12,7 +13,7 @@ using test::HttpRequest;
 
 class HttpAbortTest : public HttpTest {
  protected:
-  // abort() is called over and over until the read is back, because it ends only reads that began.
+  // Calls abort() repeatedly until the read returns, since it ends only reads that have begun.
   void expect_aborted() {
     std::atomic<bool> done{false};
     Status status;

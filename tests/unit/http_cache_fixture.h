@@ -1,4 +1,4 @@
-// An HTTP source of one file with a store of its own, and the server that has the file.
+// An HTTP source of one file with its own cache directory, and the server that has the file.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace sluice::io {
 
 inline constexpr uint64_t kChunk = ChunkStore::kChunkBytes;
 inline constexpr uint64_t kLongFile = 2 * kChunk + 1'500'000;  // the last chunk is short
-inline constexpr uint64_t kProbe = 1;                          // body bytes of the first question
+inline constexpr uint64_t kProbe = 1;                          // body bytes of the initial request
 
 class HttpCacheTest : public ::testing::Test {
  protected:

@@ -1,5 +1,5 @@
-// What is kept when the server has not got the file, or another one: a complete copy serves without
-// it, and nothing that it answers instead costs cached bytes.
+// The cache when the server lacks the file or has another one: a complete copy is used without the
+// server, and no response costs cached bytes.
 #include <cstring>
 
 #include "http_cache_fixture.h"
@@ -23,7 +23,7 @@ TEST_F(HttpCacheTest, CompleteCopyServesWithoutTheServer) {
   }();
   EXPECT_EQ(partial.status().code(), Code::kNetwork);
 
-  // Completed by hand, since the server's port is gone.
+  // Completed by hand, since the server's port is closed.
   auto store = ChunkStore::open(options_.cache_dir, url, etag_, kLongFile);
   ASSERT_TRUE(store.ok());
   for (uint64_t c = 1; c < (*store)->n_chunks(); c++) {
@@ -39,15 +39,15 @@ TEST_F(HttpCacheTest, CompleteCopyServesWithoutTheServer) {
   expect_all();
   EXPECT_EQ(warnings_.size(), 1u);
   source_.reset();
-  flip(entry(".data"), 5);  // nothing to mend it with
+  flip(entry(".data"), 5);  // nothing to repair it with
   complete = open_again();
   ASSERT_TRUE(complete.ok());
   source_ = std::move(*complete);
   EXPECT_EQ(read(0, 100).code(), Code::kNetwork);
 }
 
-// What a server may answer in place of the file: nothing of it costs cached bytes, and a complete
-// copy is used with a warning.
+// What a server may send instead of the file. None of it costs cached bytes, and a complete copy is
+// used with a warning.
 const std::pair<const char*, HttpReply> kNotTheFile[] = {
     {"page", {.status = 200, .headers = {}, .body = "<!DOCTYPE html>" + std::string(99'000, ' ')}},
     {"page with ETag",
@@ -64,7 +64,7 @@ const std::pair<const char*, HttpReply> kNotTheFile[] = {
     {"loop", {.status = 302, .headers = {{"Location", "/again"}}, .body = ""}},
 };
 
-TEST_F(HttpCacheTest, WhatIsNotTheFileCostsNothing) {
+TEST_F(HttpCacheTest, OtherResponsesCostNoCachedBytes) {
   options_.http.open_attempts = 1;
   for (const char* magic : {"GGUF\3\0\0\0", "\x40\0\0\0\0\0\0\0{", "{\n  \"model_type\""}) {
     for (const char* etag : {"\"v1\"", ""}) {
@@ -93,7 +93,7 @@ TEST_F(HttpCacheTest, WhatIsNotTheFileCostsNothing) {
   }
 }
 
-TEST_F(HttpCacheTest, WhatIsNotTheFileLeavesAnIncompleteCopy) {
+TEST_F(HttpCacheTest, OtherResponsesKeepAnIncompleteCopy) {
   open();
   expect_read(0, 100);
   fault_ = [&](HttpReply* answer) { *answer = kNotTheFile[0].second; };
@@ -107,13 +107,13 @@ TEST_F(HttpCacheTest, WhatIsNotTheFileLeavesAnIncompleteCopy) {
             kLongFile - kChunk + kProbe);
 }
 
-TEST_F(HttpCacheTest, OldVersionStaysUntilTheNewOneArrives) {
+TEST_F(HttpCacheTest, TheOldVersionStaysUntilTheNewOneArrives) {
   open();
   expect_all();
   const std::string old = file_;
   file_ = test::patterned(kLongFile + 1).substr(1);
   etag_ = "\"v2\"";
-  cut_after_ = 1000;  // its beginning is seen, but no chunk arrives
+  cut_after_ = 1000;  // the beginning arrives, but no complete chunk
   open();
   EXPECT_EQ(read(kChunk, 100).code(), Code::kNetwork);
   source_.reset();

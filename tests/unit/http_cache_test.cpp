@@ -1,5 +1,6 @@
-// The chunk store behind the HTTP source: paid once, resumed, checked, shared, and left when the
-// disk is full. What crossed the network is counted by the test server.
+// The chunk store behind the HTTP source: each byte is downloaded once, downloads resume, data is
+// verified, entries are shared, and a full disk disables the cache. The test server counts bytes
+// sent.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -19,7 +20,7 @@ namespace {
 using test::HttpReply;
 using test::HttpRequest;
 
-TEST_F(HttpCacheTest, PaidOnce) {
+TEST_F(HttpCacheTest, DownloadsOnce) {
   EXPECT_EQ(sent([&] {
               open();
               expect_all();
@@ -65,7 +66,7 @@ TEST_F(HttpCacheTest, KilledProcessLosesAtMostOneChunk) {
   for (const uint64_t written : {uint64_t{0}, uint64_t{1}, kChunk - 1, kChunk}) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
-    if (child == 0) {  // writes a chunk's beginning, then dies without any goodbye
+    if (child == 0) {  // writes part of a chunk, then is killed
       auto store = ChunkStore::open(options_.cache_dir, server_->url(), etag_, kLongFile);
       if (!store.ok()) ::_exit(2);
       ChunkStore::Writer writer(store->get(), 1);
@@ -84,7 +85,7 @@ TEST_F(HttpCacheTest, KilledProcessLosesAtMostOneChunk) {
   expect_all();
 }
 
-TEST_F(HttpCacheTest, FlippedBytesAreFoundAndMendedAlone) {
+TEST_F(HttpCacheTest, OnlyDamagedChunksAreFetchedAgain) {
   open();
   expect_all();
   source_.reset();
@@ -138,7 +139,7 @@ TEST_F(HttpCacheTest, TruncatedDataIsRefetched) {
             kLongFile - kChunk + kProbe);
 }
 
-TEST_F(HttpCacheTest, DataThatShrinksWhileInUse) {
+TEST_F(HttpCacheTest, DataMayShrinkWhileInUse) {
   open();
   expect_all();
   std::filesystem::resize_file(entry(".data"), 5);
@@ -148,22 +149,22 @@ TEST_F(HttpCacheTest, DataThatShrinksWhileInUse) {
 TEST_F(HttpCacheTest, ReplacedFileIsNeverMixed) {
   open();
   expect_read(0, 100);
-  file_ = test::patterned(kLongFile + 1).substr(1);  // the same length, other bytes
+  file_ = test::patterned(kLongFile + 1).substr(1);  // same length, other bytes
   etag_ = "\"v2\"";
   EXPECT_EQ(read(kChunk, 100).code(), Code::kSourceChanged);
   EXPECT_EQ(sent([&] {
               open();
               expect_all();
             }),
-            kLongFile + kProbe + 16);  // the new file's beginning tells what it is
+            kLongFile + kProbe + 16);  // the new file's beginning identifies it
   int entries = 0;
   for (const auto& e : std::filesystem::directory_iterator(options_.cache_dir)) {
     entries += e.path().extension() == ".data";
   }
-  EXPECT_EQ(entries, 1);  // the old version is gone
+  EXPECT_EQ(entries, 1);  // the old version is deleted
 }
 
-TEST_F(HttpCacheTest, ReplacedFileWithoutVersionIsKnownByItsBeginning) {
+TEST_F(HttpCacheTest, AReplacedFileWithoutVersionIsDetectedByItsBeginning) {
   etag_ = "";
   open();
   expect_all();
@@ -214,9 +215,9 @@ TEST_F(HttpCacheTest, ReadersOfOneSourceShareFetches) {
             kLongFile + kProbe);
 }
 
-TEST_F(HttpCacheTest, SoakOfFaultsAndFlipsLeavesAWholeStore) {
+TEST_F(HttpCacheTest, SoakOfFaultsAndFlipsLeavesACompleteStore) {
   options_.http.attempts = options_.http.open_attempts = 60;
-  options_.http.stall_timeout_ms = 400;  // patient with a slow machine, so stalls are few
+  options_.http.stall_timeout_ms = 400;  // generous for a slow machine, so few stalls
   int stalls = 4;
   std::mutex mutex;
   std::mt19937 rng(11);
@@ -254,7 +255,7 @@ TEST_F(HttpCacheTest, SoakOfFaultsAndFlipsLeavesAWholeStore) {
             kProbe);
 }
 
-// Limits the size of files that this process may write, as a full disk would.
+// Limits the size of files that this process may write, like a full disk.
 class WriteLimit {
  public:
   explicit WriteLimit(uint64_t bytes) {
@@ -303,7 +304,7 @@ TEST_F(HttpCacheTest, UnusableDirectory) {
   EXPECT_EQ(warnings_.size(), 1u);
 }
 
-TEST_F(HttpCacheTest, ServerWithoutRangesIsTakenWholeOnce) {
+TEST_F(HttpCacheTest, AServerWithoutRangesIsDownloadedOnce) {
   ranges_ = false;
   open();
   expect_read(kChunk, 100);
@@ -325,7 +326,7 @@ TEST_F(HttpCacheTest, ServerWithoutRangesAndFullDisk) {
   EXPECT_EQ(read(kChunk, 1000).code(), Code::kIo);
 }
 
-TEST_F(HttpCacheTest, SignaturesAndPasswordsAreNotKept) {
+TEST_F(HttpCacheTest, SignaturesAndPasswordsAreNotStored) {
   const auto stored = [&](const char* query) {
     auto source = open_source(server_->url(std::string("/m.gguf") + query), options_);
     ASSERT_TRUE(source.ok()) << source.status().message();
@@ -358,7 +359,7 @@ TEST_F(HttpCacheTest, FilesOfADirectoryAreOneEntry) {
     }
     return CacheEntry{};
   };
-  EXPECT_FALSE(directory().complete);  // there is another shard
+  EXPECT_FALSE(directory().complete);  // another shard is missing
   fill("model-00002-of-00002.safetensors", 400);
   fill("other.gguf", 50);
   EXPECT_TRUE(directory().complete);
@@ -411,7 +412,7 @@ TEST_F(HttpCacheTest, ListsDeletesAndEvicts) {
   EXPECT_TRUE(list_cache("/nonexistent/folder").empty());
 }
 
-TEST(ChunkStore, WriterRefusesWrongLengths) {
+TEST(ChunkStore, WriterRejectsWrongLengths) {
   auto store = ChunkStore::open_temporary(kChunk + 10);
   ASSERT_TRUE(store.ok()) << store.status().message();
   const std::vector<uint8_t> bytes(11, 7);

@@ -20,7 +20,7 @@ class HttpTest : public ::testing::Test {
     options_.http.attempts = 4;
   }
 
-  // Serves `file_` as `change` leaves the right answer.
+  // Serves `file_`, after `change` has edited the correct response.
   void start(std::function<void(const test::HttpRequest&, test::HttpReply*)> change = {}) {
     server_ =
         std::make_unique<test::HttpTestServer>([this, change](const test::HttpRequest& request) {

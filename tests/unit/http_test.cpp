@@ -1,5 +1,5 @@
-// The HTTP source against a server that does what servers do: every fault is scripted once, then a
-// seeded soak mixes them. The rule throughout: exact bytes, or a typed error that names the URL.
+// The HTTP source against a server with real-world faults: each is scripted once, then a seeded
+// soak mixes them. Every read gives the exact bytes, or a typed error that names the URL.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -30,7 +30,7 @@ TEST_F(HttpTest, ReadsRangesOverOneConnection) {
   expect_ok(read(kFile, 0));
   EXPECT_EQ(read(kFile - 1, 2).code(), Code::kTruncated);
   EXPECT_EQ(server_->connections(), 1);
-  EXPECT_EQ(source_->bytes_fetched(), kFile + 1);  // and the one byte of the first question
+  EXPECT_EQ(source_->bytes_fetched(), kFile + 1);  // plus the one byte of the initial request
 }
 
 TEST_F(HttpTest, ReadsInParallel) {
@@ -46,7 +46,7 @@ TEST_F(HttpTest, ReadsInParallel) {
   EXPECT_LE(server_->connections(), options_.http.max_parallel);
 }
 
-TEST_F(HttpTest, AsksForNoEncodingAndOnePlainRange) {
+TEST_F(HttpTest, RequestsNoEncodingAndOneRange) {
   start([](const HttpRequest& request, HttpReply* reply) {
     const auto& encoding = request.headers.at("accept-encoding");
     if (encoding != "identity" || !request.range()) reply->status = 500;
@@ -73,7 +73,7 @@ TEST_F(HttpTest, ContentRangeMayHideTheTotal) {
   expect_ok(read(1000, 5000));
 }
 
-TEST_F(HttpTest, OtherRangeThanAsked) {
+TEST_F(HttpTest, AnotherRangeThanRequestedIsAnError) {
   bool always = false;
   start([&](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request)) return;
@@ -88,7 +88,7 @@ TEST_F(HttpTest, OtherRangeThanAsked) {
   expect_error(read(1000, 100), Code::kNetwork, "other bytes");
 }
 
-TEST_F(HttpTest, MultipartAnswerIsRefused) {
+TEST_F(HttpTest, AMultipartResponseIsAnError) {
   start([](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request)) return;
     set_header(reply, "Content-Type", "multipart/byteranges; boundary=x");
@@ -111,7 +111,7 @@ TEST_F(HttpTest, ServerWithoutRanges) {
   EXPECT_EQ(fetched, kFile);
 }
 
-TEST_F(HttpTest, ServerWithoutRangesThatCuts) {
+TEST_F(HttpTest, ServerWithoutRangesThatCutsConnections) {
   start([this](const HttpRequest& request, HttpReply* reply) {
     *reply = HttpReply{};
     reply->body = file_;
@@ -130,7 +130,7 @@ TEST_F(HttpTest, ServerWithoutRangesAndFileTooLarge) {
   expect_error(open_status(), Code::kNoRangeSupport, "do not fit");
 }
 
-TEST_F(HttpTest, ServerThatTellsNoLength) {
+TEST_F(HttpTest, ServerWithoutAContentLength) {
   start([this](const HttpRequest&, HttpReply* reply) {
     *reply = HttpReply{};
     reply->body = file_;
@@ -139,15 +139,15 @@ TEST_F(HttpTest, ServerThatTellsNoLength) {
   expect_error(open_status(), Code::kNoRangeSupport, "file's length");
 }
 
-TEST_F(HttpTest, RangesThatStopWorking) {
+TEST_F(HttpTest, ServerWhoseRangesStopWorking) {
   start([this](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request) || request.number == 2) return;
     *reply = HttpReply{};
     reply->body = file_;
   });
   open();
-  expect_ok(read(1000, 1000));  // answered with 200 once, then well
-  expect_ok(read(0, kFile));    // 200 is as good when everything was asked for
+  expect_ok(read(1000, 1000));  // one 200 response, then 206 again
+  expect_ok(read(0, kFile));    // 200 is fine if everything was requested
   expect_error(read(1000, 1000), Code::kNoRangeSupport, "whole file");
 }
 
@@ -166,7 +166,7 @@ TEST_F(HttpTest, EmptyFile) {
   EXPECT_EQ(read(0, 1).code(), Code::kTruncated);
 }
 
-TEST_F(HttpTest, BusyServerIsAskedAgain) {
+TEST_F(HttpTest, ABusyServerIsRetried) {
   int status = 503;
   start([&](const HttpRequest& request, HttpReply* reply) {
     if (request.number % 3 == 0) return;
@@ -177,7 +177,7 @@ TEST_F(HttpTest, BusyServerIsAskedAgain) {
     status = s;
     expect_ok(read(static_cast<uint64_t>(s), 1000));
   }
-  EXPECT_EQ(server_->connections(), 1);  // an error's body is read, the connection lives on
+  EXPECT_EQ(server_->connections(), 1);  // an error's body is read, so the connection is reused
 }
 
 TEST_F(HttpTest, RetryAfterAsADate) {
@@ -191,7 +191,7 @@ TEST_F(HttpTest, RetryAfterAsADate) {
   EXPECT_EQ(server_->requests(), 3);
 }
 
-TEST_F(HttpTest, BusyServerIsGivenUp) {
+TEST_F(HttpTest, ABusyServerIsGivenUp) {
   bool slow = false;
   start([&](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request)) return;
@@ -256,14 +256,14 @@ TEST_F(HttpTest, RedirectLoopsAndOddTargetsEnd) {
   });
   target = server_->url("/again");
   expect_error(open_status(), Code::kNetwork, "redirect");
-  EXPECT_LE(server_->requests(), 11);  // followed, but not asked again
+  EXPECT_LE(server_->requests(), 11);  // followed, but not retried
   target = "file:///etc/passwd";
   EXPECT_EQ(open_status().code(), Code::kNetwork);
   target = "";
   expect_error(open_status(), Code::kHttpStatus, "302");
 }
 
-TEST_F(HttpTest, CutBodyIsResumedWhereItEnded) {
+TEST_F(HttpTest, ACutBodyIsResumedWhereItEnded) {
   std::mutex mutex;
   std::vector<uint64_t> starts;
   start([&](const HttpRequest& request, HttpReply* reply) {
@@ -301,8 +301,8 @@ TEST_F(HttpTest, WrongLengths) {
   int kind = 0;
   start([&](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request)) return;
-    if (kind == 0) set_header(reply, "Content-Length", "10");  // and then sends more
-    if (kind == 1) {                                           // a longer range than asked for
+    if (kind == 0) set_header(reply, "Content-Length", "10");  // then sends more
+    if (kind == 1) {                                           // a longer range than requested
       const uint64_t first = request.range()->first;
       reply->body = file_.substr(static_cast<size_t>(first), 5000);
       set_header(
@@ -321,10 +321,10 @@ TEST_F(HttpTest, WrongLengths) {
   for (kind = 0; kind < 3; kind++) {
     EXPECT_EQ(read(1000, 1000).code(), Code::kNetwork) << kind;
   }
-  expect_ok(read(1000, 1000));  // all that was asked for came, and then nothing
+  expect_ok(read(1000, 1000));  // everything arrived, then silence
 }
 
-TEST_F(HttpTest, ShorterRangesAreCompleted) {  // a server may cap what it sends at once
+TEST_F(HttpTest, ShorterRangesAreCompleted) {  // servers may limit a response's size
   options_.http.attempts = 1;                  // which is no failure
   start([&](const HttpRequest& request, HttpReply* reply) {
     const auto [first, last] = *request.range();
@@ -338,7 +338,7 @@ TEST_F(HttpTest, ShorterRangesAreCompleted) {  // a server may cap what it sends
   expect_ok(read(0, kFile));
 }
 
-TEST_F(HttpTest, CompressedAnswerIsRefused) {
+TEST_F(HttpTest, ACompressedResponseIsAnError) {
   start([&](const HttpRequest& request, HttpReply* reply) {
     if (!is_probe(request)) set_header(reply, "Content-Encoding", "gzip");
   });
@@ -346,7 +346,7 @@ TEST_F(HttpTest, CompressedAnswerIsRefused) {
   expect_error(read(0, 1000), Code::kNetwork, "gzip");
 }
 
-TEST_F(HttpTest, ChangedFileIsNoticed) {
+TEST_F(HttpTest, AChangedFileIsDetected) {
   std::string etag = "\"v1\"";
   std::string modified = "Mon, 01 Jan 2024 00:00:00 GMT";
   start([&](const HttpRequest&, HttpReply* reply) {
@@ -355,7 +355,7 @@ TEST_F(HttpTest, ChangedFileIsNoticed) {
   });
   open();
   modified = "Tue, 02 Jan 2024 00:00:00 GMT";
-  expect_ok(read(0, 1000));  // the ETag is the better witness
+  expect_ok(read(0, 1000));  // the ETag takes precedence
   etag = "\"v2\"";
   expect_error(read(0, 1000), Code::kSourceChanged, "model.gguf");
   etag = "";
@@ -368,7 +368,7 @@ TEST_F(HttpTest, ChangedFileIsNoticed) {
   expect_error(read(0, 1000), Code::kSourceChanged, "model.gguf");
 }
 
-TEST_F(HttpTest, NobodyListens) {
+TEST_F(HttpTest, NoServerListens) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -382,7 +382,7 @@ TEST_F(HttpTest, NobodyListens) {
   ::close(fd);
 }
 
-TEST_F(HttpTest, NoMessageHasAPassword) {
+TEST_F(HttpTest, NoMessageContainsAPassword) {
   for (const char* user :
        {"u:secret@", "u:secret@secret@", "u:a/secret@", "u:a?secret@", "u:a#secret@", "secret@"}) {
     const std::string url = std::string("http://") + user + "127.0.0.1:9/x?sig=secret";
@@ -395,7 +395,7 @@ TEST_F(HttpTest, NoMessageHasAPassword) {
   EXPECT_EQ(ftp.message().find("secret"), std::string::npos) << ftp.message();
 }
 
-TEST_F(HttpTest, NamesThatAreNoValidEscape) {
+TEST_F(HttpTest, NamesWithInvalidEscapes) {
   start();
   for (const char* name : {"/100%.gguf", "/100%zz.gguf", "/%"}) {
     const auto source = open_source(server_->url(name), options_);
@@ -403,7 +403,7 @@ TEST_F(HttpTest, NamesThatAreNoValidEscape) {
   }
 }
 
-TEST_F(HttpTest, LengthThatNoModelHas) {
+TEST_F(HttpTest, ImplausibleLengthsAreErrors) {
   std::string total;
   start([&](const HttpRequest&, HttpReply* reply) {
     set_header(reply, "Content-Range", "bytes 0-0/" + total);
@@ -420,7 +420,7 @@ TEST_F(HttpTest, OddAddresses) {
   EXPECT_FALSE(open_source("http://exa mple/x", options_).ok());
 }
 
-// One of the faults above at random in every second answer.
+// Applies one of the faults above, at random, to every second response.
 void random_fault(std::mt19937* rng, int* stalls, const HttpRequest& request, HttpReply* reply) {
   const size_t n = reply->body.size();
   switch ((*rng)() % 18) {
@@ -459,7 +459,7 @@ void random_fault(std::mt19937* rng, int* stalls, const HttpRequest& request, Ht
 }
 
 TEST_F(HttpTest, SoakOfRandomFaults) {
-  options_.http.stall_timeout_ms = 400;  // patient with a slow machine, so stalls are few
+  options_.http.stall_timeout_ms = 400;  // generous for a slow machine, so few stalls
   options_.http.attempts = 40;
   options_.http.open_attempts = 40;
   std::mutex mutex;
@@ -481,7 +481,7 @@ TEST_F(HttpTest, SoakOfRandomFaults) {
     });
   }
   for (auto& t : threads) t.join();
-  server_.reset();  // its threads use what ends here
+  server_.reset();  // its threads use the variables above
 }
 
 }  // namespace

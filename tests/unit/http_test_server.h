@@ -1,5 +1,6 @@
-// A small HTTP/1.1 server for tests: plain sockets on 127.0.0.1, a thread per connection, an answer
-// from a function of the test, which can lie, cut, stall and redirect as servers do.
+// A small HTTP/1.1 server for tests: plain sockets on 127.0.0.1 and a thread per connection. A
+// function of the test answers requests and can send wrong data, cut, stall and redirect as servers
+// do.
 #pragma once
 
 #include <arpa/inet.h>
@@ -27,9 +28,9 @@ struct HttpRequest {
   std::string method;
   std::string target;
   std::map<std::string, std::string> headers;  // names in lower case
-  int number = 0;                              // of all requests to this server, from 0
+  int number = 0;                              // counts all requests to this server, from 0
 
-  // The range asked for, last byte included.
+  // The requested range, last byte included.
   [[nodiscard]] std::optional<std::pair<uint64_t, uint64_t>> range() const {
     const auto it = headers.find("range");
     unsigned long long first = 0;
@@ -47,8 +48,8 @@ struct HttpReply {
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
   bool announce_length = true;    // Content-Length of `body`, unless `headers` has one
-  size_t cut_after = SIZE_MAX;    // close the connection after so many body bytes
-  size_t stall_after = SIZE_MAX;  // send nothing more after so many, until the test ends
+  size_t cut_after = SIZE_MAX;    // close the connection after this many body bytes
+  size_t stall_after = SIZE_MAX;  // then send nothing more until the test ends
 };
 
 class HttpTestServer {
@@ -149,7 +150,7 @@ class HttpTestServer {
     return true;
   }
 
-  // False when the connection is to be closed.
+  // Returns false if the connection is to be closed.
   bool answer(int fd, const HttpReply& reply) {
     std::string head = "HTTP/1.1 " + std::to_string(reply.status) + " Status\r\n";
     bool has_length = !reply.announce_length;
@@ -164,7 +165,7 @@ class HttpTestServer {
     head.append("\r\n");
     if (!send_all(fd, head.data(), head.size())) return false;
     const size_t n = std::min({reply.body.size(), reply.cut_after, reply.stall_after});
-    body_bytes_ += n;  // before sending: the client may look as soon as it has the last byte
+    body_bytes_ += n;  // before sending: the client may check right after the last byte
     if (!send_all(fd, reply.body.data(), n)) return false;
     if (reply.stall_after != SIZE_MAX) {
       std::unique_lock<std::mutex> lock(mutex_);
@@ -198,7 +199,7 @@ class HttpTestServer {
   std::atomic<uint64_t> body_bytes_{0};
 };
 
-// What a correct server answers for `file`.
+// The correct response for `file`.
 inline HttpReply serve_file(const HttpRequest& request, const std::string& file,
                             const std::string& etag = "\"v1\"") {
   HttpReply reply;
@@ -221,7 +222,7 @@ inline HttpReply serve_file(const HttpRequest& request, const std::string& file,
   return reply;
 }
 
-// Bytes that differ everywhere, so that a shifted range is noticed.
+// Bytes without repetition, so that a shifted range is detected.
 inline std::string patterned(size_t n) {
   std::string s(n, '\0');
   uint32_t x = 12345;

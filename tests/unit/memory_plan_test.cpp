@@ -1,5 +1,5 @@
-// The memory plan over random budgets, contexts and shapes of models, and the working memory that
-// it pays for: what the plan says is what is carved.
+// The memory plan over random budgets, contexts and model shapes, and the compute buffer that it
+// accounts for: planned sizes equal allocated sizes.
 #include "session/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@ struct Sizes {
   uint32_t window = 0, experts = 0, conv = 0;
 };
 
-// A header without weights behind it: `arch` is llama, mistral (windows), or lfm2, whose layers
-// carry a state in turn with attention.
+// A header without weights. `arch` is llama, mistral (sliding windows), or lfm2, whose layers
+// alternate recurrent state and attention.
 std::vector<uint8_t> file_of(const std::string& arch, const Sizes& s) {
   GgufBuilder b;
   const auto number = [&](const char* key, uint32_t n) { b.number(arch + "." + key, n); };
@@ -129,11 +129,11 @@ TEST(MemoryPlan, TheMinimumIsExact) {
     SCOPED_TRACE(round);
     const model::Program& p = all[random() % all.size()];
     EngineOptions o = random_options(random);
-    if (o.n_ctx == 0) o.n_ctx = 500;  // a chosen one may become shorter
+    if (o.n_ctx == 0) o.n_ctx = 500;  // an automatic context may become shorter
     const Result<MemoryPlan> free = plan_of(p, o);
     ASSERT_TRUE(free.ok()) << free.status().message();
     EXPECT_EQ(free->weights.streamed_bytes, 0u);
-    // The number of checkpoints that is chosen depends on the budget; the minimum does not.
+    // The number of checkpoints depends on the budget; the minimum does not.
     const uint64_t minimum = free->minimum;
     EXPECT_EQ(minimum % o.page_bytes, 0u);
     o.memory_budget = minimum;
@@ -187,7 +187,7 @@ TEST(MemoryPlan, NothingExceedsTheBudget) {
     } else {
       EXPECT_EQ(plan->kv_shape.n_checkpoints, 0);
     }
-    // What worked works with more, and holds at least as much.
+    // A larger budget also works and keeps at least as much resident.
     o.memory_budget += 1 + random() % (1 << 22);
     const Result<MemoryPlan> more = plan_of(p, o);
     ASSERT_TRUE(more.ok()) << more.status().message();
@@ -196,8 +196,8 @@ TEST(MemoryPlan, NothingExceedsTheBudget) {
   EXPECT_GT(fit, 10);
 }
 
-// Bits a value, a scale of 16 bits for every 32 of them, and f16 copies of the last positions.
-TEST(MemoryPlan, KeysAndValuesTakeTheBytesOfTheirType) {
+// Bits per value, a 16-bit scale for every 32 of them, and f16 copies of the last positions.
+TEST(MemoryPlan, TheKvCacheTakesTheBytesOfItsType) {
   EngineOptions o;
   o.n_ctx = 8192;
   const auto program = program_of("llama", {});
@@ -222,9 +222,9 @@ TEST(MemoryPlan, KeysAndValuesTakeTheBytesOfTheirType) {
   }
 }
 
-// The best types that take a quarter of the budget, and the context is never shorter for them.
-TEST(MemoryPlan, TheBestTypesAreChosenThatFit) {
-  const auto program = program_of("llama", {.heads = 4});  // of 64, which q2 packs whole
+// Chooses the best types that take at most a quarter of the budget, and never shortens the context.
+TEST(MemoryPlan, TheBestFittingKvTypesAreChosen) {
+  const auto program = program_of("llama", {.heads = 4});  // heads of 64: no padding in q2
   EngineOptions o;
   o.n_ctx = 8192;
   o.kv.automatic = true;
@@ -246,8 +246,8 @@ TEST(MemoryPlan, TheBestTypesAreChosenThatFit) {
   EXPECT_EQ(kv_capacity(program, *plan_of(program, o), {}), o.n_ctx);
 }
 
-// The ring and the first positions, and no more for a text without end.
-TEST(MemoryPlan, ACacheThatForgetsIsAsLargeAsItSays) {
+// The ring and the sinks, and no more for an endless text.
+TEST(MemoryPlan, AWindowCacheHasItsExactSize) {
   const auto program = program_of("llama", {});
   const int64_t position = int64_t{4} * 2 * 2 * 32 * 2;  // layers, heads, keys and values, f16
   for (const int32_t size : {128, 256, 1024, 4096}) {
@@ -276,9 +276,9 @@ TEST(MemoryPlan, ACacheThatForgetsIsAsLargeAsItSays) {
   }
 }
 
-// Most of the positions in a ring, the others picked; sums of attention, and the queries that
-// tell.
-TEST(MemoryPlan, ACacheThatPicksIsAsLargeAsItSays) {
+// Most positions in a ring, the others heavy hitters; sums of attention, and the queries that
+// decide.
+TEST(MemoryPlan, AHeavyHitterCacheHasItsExactSize) {
   const auto program = program_of("llama", {});
   for (const int32_t size : {128, 192, 448, 512, 1024, 4096}) {
     EngineOptions o;
@@ -306,7 +306,7 @@ TEST(MemoryPlan, ACacheThatPicksIsAsLargeAsItSays) {
   }
 }
 
-TEST(MemoryPlan, LayersKeepWhatTheyNeed) {
+TEST(MemoryPlan, LayersHaveTheCapacityTheyNeed) {
   EngineOptions o;
   o.n_ctx = 8000;
   const auto windows = plan_of(program_of("mistral", {.window = 100}), o);
@@ -328,7 +328,7 @@ TEST(MemoryPlan, LayersKeepWhatTheyNeed) {
   EXPECT_EQ(states->kv_shape.n_checkpoints, (8000 + kCheckpointEvery - 1) / kCheckpointEvery);
 }
 
-// They are as large for one position as for thousands.
+// States are as large for one position as for thousands.
 TEST(MemoryPlan, LargeStatesDoNotShortenTheContext) {
   model::Program p = program_of("lfm2", {.conv = 3});
   for (model::Op& op : p.ops) {
@@ -344,7 +344,7 @@ TEST(MemoryPlan, LargeStatesDoNotShortenTheContext) {
   EXPECT_EQ(least->n_ctx, whole->n_ctx);
 }
 
-TEST(MemoryPlan, ImpossibleContextsAreRefused) {
+TEST(MemoryPlan, ImpossibleContextsAreErrors) {
   const model::Program p = program_of("llama", {});
   for (const int32_t n_ctx : {-1, static_cast<int32_t>(model::kMaxContext) + 1}) {
     EngineOptions o;
@@ -358,7 +358,7 @@ struct Span {
   uint64_t bytes;
 };
 
-// Every piece of working memory, with the size that its comment gives.
+// Every part of the compute buffer, with the size that its comment gives.
 std::vector<Span> pieces(const ComputeBuffer& w, const model::Program& p,
                          const kernels::Table& table, const ComputeBufferShape& s) {
   std::vector<Span> out;
@@ -392,7 +392,7 @@ std::vector<Span> pieces(const ComputeBuffer& w, const model::Program& p,
   return out;
 }
 
-TEST(ComputeBuffer, WhatIsMeasuredIsWhatIsCarved) {
+TEST(ComputeBuffer, MeasuredSizesEqualAllocatedSizes) {
   std::mt19937 random(3);
   const kernels::Table& table = kernels::best();
   for (const model::Program& p : programs()) {
@@ -419,7 +419,7 @@ TEST(ComputeBuffer, WhatIsMeasuredIsWhatIsCarved) {
         if (i > 0) {
           EXPECT_LE(all[i - 1].at + all[i - 1].bytes, all[i].at);
         }
-        std::fill_n(all[i].at, all[i].bytes, uint8_t{1});  // all of it is there
+        std::fill_n(all[i].at, all[i].bytes, uint8_t{1});  // all of it is writable
       }
     }
   }

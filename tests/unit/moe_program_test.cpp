@@ -1,5 +1,5 @@
-// Mixtures as a header describes them: which rows of the file each expert is, what is taken from
-// tensors that may be there, and counts of experts that nothing could hold.
+// Mixtures of experts in a header: which rows of the file belong to each expert, optional tensors,
+// and counts of experts that exceed the caps.
 #include <gtest/gtest.h>
 
 #include "gguf_builder.h"
@@ -12,8 +12,8 @@ using test::GgufBuilder;
 
 constexpr uint64_t kEmbd = 32, kFf = 16, kExperts = 6;
 
-// A model of one layer with a mixture; the tensors' bytes lie in one place, which a header without
-// weights may say. `keys` and `tensors` add what a test is about.
+// A model with one mixture layer. All tensors have the same offset, which a header without weights
+// may have. `keys` and `tensors` add what a test needs.
 class Mixture {
  public:
   explicit Mixture(const char* arch = "deepseek") : arch_(arch) {
@@ -75,7 +75,7 @@ void expect_refused(Mixture& mixture, Code code, const char* word) {
   EXPECT_NE(status.message().find(word), std::string::npos) << status.message();
 }
 
-TEST(MoeProgram, GateAndUpInOneTensorAreHalvesOfEachExpertsRows) {
+TEST(MoeProgram, FusedGateAndUpAreHalvesOfEachExpertsRows) {
   Mixture mixture;
   mixture.counts().f32(Mixture::layer("ffn_gate_up_exps"), {kEmbd, 2 * kFf, kExperts});
   const Result<Program> program = mixture.build();
@@ -92,7 +92,7 @@ TEST(MoeProgram, GateAndUpInOneTensorAreHalvesOfEachExpertsRows) {
   }
 }
 
-TEST(MoeProgram, WhatTheTensorsSayIsTaken) {
+TEST(MoeProgram, OptionalTensorsAreUsed) {
   Mixture mixture;
   mixture.counts().apart().f32(Mixture::layer("exp_probs_b", ".bias"), {kExperts});
   mixture.f32(Mixture::layer("ffn_down_exps", ".scale"), {kExperts});
@@ -112,12 +112,12 @@ TEST(MoeProgram, WhatTheTensorsSayIsTaken) {
   EXPECT_EQ(moe.n_group_used, 2);
 }
 
-TEST(MoeProgram, CountsThatNothingCouldHoldAreRefused) {
+TEST(MoeProgram, ImpossibleCountsAreErrors) {
   expect_refused(Mixture().counts(5000).apart(), Code::kBadHeader, "expert_count");
   expect_refused(Mixture().counts(~0u).apart(), Code::kBadHeader, "expert_count");
   expect_refused(Mixture().counts(6, 7).apart(), Code::kBadHeader, "7 of 6 experts");
   expect_refused(Mixture().counts(6, 0).apart(), Code::kBadHeader, "0 of 6 experts");
-  expect_refused(Mixture().apart(), Code::kBadHeader, "gives no experts");
+  expect_refused(Mixture().apart(), Code::kBadHeader, "there are no experts");
   expect_refused(Mixture().counts(7).apart(), Code::kBadShape, "ffn_gate_inp");
   expect_refused(Mixture().counts().apart().number("expert_group_count", 4), Code::kBadHeader,
                  "groups");
@@ -133,8 +133,8 @@ TEST(MoeProgram, CountsThatNothingCouldHoldAreRefused) {
                  Code::kBadHeader, "expert_feed_forward_length");
 }
 
-// The product of layers and experts is what a header can claim with few bytes.
-TEST(MoeProgram, ExpertsOfAllLayersHaveACapOfTheirOwn) {
+// A small header can claim a huge product of layers and experts.
+TEST(MoeProgram, LayersTimesExpertsHasItsOwnCap) {
   GgufBuilder b;
   b.string("general.architecture", "deepseek");
   const auto number = [&b](const char* key, uint32_t n) {
@@ -156,7 +156,7 @@ TEST(MoeProgram, ExpertsOfAllLayersHaveACapOfTheirOwn) {
       << status.message();
 }
 
-TEST(MoeProgram, WhatNoKernelDoesIsRefused) {
+TEST(MoeProgram, UnsupportedOperationsAreErrors) {
   Mixture both;
   both.counts().apart().f32(Mixture::layer("ffn_down_exps", ".scale"), {kExperts});
   both.f32(Mixture::layer("ffn_down_exps", ".bias"), {kEmbd, kExperts});
@@ -167,8 +167,8 @@ TEST(MoeProgram, WhatNoKernelDoesIsRefused) {
   expect_refused(fused, Code::kUnsupportedArchitecture, "layer 0");
 }
 
-// Layers at the end that predict further tokens have no part in the next one.
-TEST(MoeProgram, LayersThatPredictFurtherTokensAreNotRun) {
+// Trailing layers that predict further tokens (MTP) take no part in a normal forward pass.
+TEST(MoeProgram, MtpLayersAreNotRun) {
   GgufBuilder b;
   b.string("general.architecture", "bailingmoe2");
   const auto number = [&b](const char* key, uint32_t n) {

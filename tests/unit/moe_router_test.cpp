@@ -1,5 +1,5 @@
-// The choice of experts against the papers' formulas in double precision, over every combination of
-// options, and the lists of tokens by expert.
+// The expert router compared with the papers' formulas in double precision, over every combination
+// of options, and the lists of tokens by expert.
 #include "session/moe_router.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using model::Gating;
 using model::Moe;
 
 struct Reference {
-  std::vector<int32_t> experts;  // the best first
+  std::vector<int32_t> experts;  // best first
   std::vector<double> weights;
 };
 
@@ -87,7 +87,7 @@ std::vector<float> random_values(std::mt19937& random, int32_t n, float spread) 
   return out;
 }
 
-TEST(Routing, EveryCombinationIsThePapers) {
+TEST(MoeRouter, EveryCombinationMatchesThePapers) {
   std::mt19937 random(16);
   int cases = 0;
   for (const Gating gating : {Gating::kSoftmax, Gating::kSigmoid, Gating::kSoftmaxChosen}) {
@@ -124,8 +124,8 @@ TEST(Routing, EveryCombinationIsThePapers) {
   EXPECT_EQ(cases, 3 * 2 * 2 * 3 * 3 * 20);
 }
 
-// A choice is always of different experts that are there, the first where nothing tells them apart.
-TEST(Routing, WhatIsNotANumberChoosesToo) {
+// The choice is always of different, existing experts; ties go to the first.
+TEST(MoeRouter, NanStillChoosesExperts) {
   Moe moe;
   moe.n_expert = 8;
   moe.n_used = 5;
@@ -146,8 +146,8 @@ TEST(Routing, WhatIsNotANumberChoosesToo) {
   }
 }
 
-// Experts that stand for several logits are run once for a token, with the weights' sum.
-TEST(Routing, AnExpertOfSeveralLogitsIsRunOnce) {
+// An expert that several logits stand for runs once per token, with the sum of the weights.
+TEST(MoeRouter, AnExpertOfSeveralLogitsRunsOnce) {
   Moe moe;
   moe.n_expert = 6;
   moe.n_used = 4;
@@ -166,7 +166,7 @@ TEST(Routing, AnExpertOfSeveralLogitsIsRunOnce) {
   EXPECT_NEAR(sum, 1, 1e-6);
 }
 
-TEST(Routing, TokensAreListedByExpertInTheirOrder) {
+TEST(MoeRouter, TokensAreListedByExpertInOrder) {
   const Choice choices[] = {{5, 0.5f}, {1, 0.25f}, {1, 1.0f}, {3, 2.0f}, {5, 3.0f}, {3, 4.0f}};
   Routed routed[6];
   ExpertRun runs[7];

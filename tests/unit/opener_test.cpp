@@ -1,5 +1,5 @@
-// The opener asks for the right ranges of the right files, whatever the source is; it survives
-// every length at which a file can end, and refuses answers that are none.
+// The opener requests the right ranges of the right files for any source. It handles files that end
+// at any length and rejects invalid answers.
 #include "open/opener.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ std::string text_of(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-// What a driver does, with files in memory; notes what it was asked for.
+// A driver with files in memory; records every request.
 struct Driver {
   explicit Driver(Files from) : files(std::move(from)) {}
 
@@ -91,7 +91,7 @@ Files directory(const std::string& place, const std::string& query = "") {
           {place + "model.safetensors" + query, test::tiny_tensors(true, false, true).build()}};
 }
 
-// The same with its tensors in two files.
+// The same with its tensors in two shards.
 Files sharded(const std::string& place) {
   Files files = directory(place);
   files.erase(place + "model.safetensors");
@@ -153,7 +153,7 @@ TEST(Opener, OneFile) {
   }
 }
 
-TEST(Opener, AsksForAsMuchAsTheParserWants) {
+TEST(Opener, RequestsAsMuchAsTheParserNeeds) {
   for (const size_t pad : {size_t{100}, size_t{3 << 20}}) {
     GgufBuilder b;
     b.string("pad", std::string(pad, 'x')).f32("x", {8}).data(8 << 20);
@@ -164,7 +164,7 @@ TEST(Opener, AsksForAsMuchAsTheParserWants) {
     EXPECT_GE(driver.n_read, b.header().size());
     EXPECT_LE(driver.n_read, pad == 100 ? 1u << 20 : 7u << 20);
   }
-  GgufBuilder small;  // little memory may be there for a small model
+  GgufBuilder small;  // a small model may have little memory
   Opener opener({"m.gguf", false, {}});
   Driver driver({{"m.gguf", text_of(small.f32("x", {8}).data(500'000).build())}});
   ASSERT_TRUE(driver.drive(opener).ok());
@@ -188,7 +188,7 @@ TEST(Opener, PartsOfASplitModel) {
       opened_as(files, {"https://h/m-00002-of-00003.gguf?t", false, {}}, Code::kInvalidArgument),
       {"file 2", "name the first"});
   expect_words(opened_as({{"m.gguf", part(0, 3)}}, {"m.gguf", false, {}}, Code::kInvalidArgument),
-               {"3 parts", "-00001-of-00003.gguf"});
+               {"3 files", "-00001-of-00003.gguf"});
   Files wrong = files;
   wrong["https://h/m-00002-of-00003.gguf?t"] = part(2, 3);
   expect_words(opened_as(wrong, {"https://h/m-00001-of-00003.gguf?t", false, {}}, Code::kBadHeader),
@@ -202,7 +202,7 @@ TEST(Opener, PartsOfASplitModel) {
 }
 
 TEST(Opener, ChosenFiles) {
-  // In any order, by their names; without such names in the order given.
+  // In any order if names say the part; otherwise in the order given.
   const std::vector<std::string> names = {"x", "b/m-00002-of-00002.gguf", "m-00001-of-00002.gguf"};
   for (const std::vector<std::string>& order :
        {names, {names[2], names[0], names[1]}, {names[1], names[2]}, {"one", "two"}}) {
@@ -212,7 +212,7 @@ TEST(Opener, ChosenFiles) {
     files[named ? names[1] : "two"] = part(1, 2);
     Opener opener({"", false, order});
     Driver driver(files);
-    if (order[0] == "x") {  // the first is what is opened, unless it is a later part
+    if (order[0] == "x") {  // the first is opened, unless it is a later part
       EXPECT_EQ(driver.drive(opener).code(), Code::kNotGguf);
       continue;
     }
@@ -258,7 +258,7 @@ TEST(Opener, Directories) {
   driver.files["sub/tokenizer.json"] = driver.files["tokenizer.json"];
   driver.files.erase("tokenizer.json");
   ASSERT_TRUE(driver.drive(opener).code() ==
-              Code::kNotFound);  // this driver goes by FileRequest::name
+              Code::kNotFound);  // this driver looks files up by FileRequest::name
 }
 
 TEST(Opener, ChosenDirectory) {
@@ -291,7 +291,7 @@ TEST(Opener, ChosenDirectory) {
   }
 }
 
-TEST(Opener, ShardsAndWhatIsComputed) {
+TEST(Opener, ShardsAndSynthesizedTensors) {
   Opener opener({"d/", false, {}});
   Driver driver(sharded("d/"));
   Status status = driver.drive(opener);
@@ -311,10 +311,10 @@ TEST(Opener, ShardsAndWhatIsComputed) {
   status = again.drive(made);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(made.header().n_files, 2u);
-  EXPECT_EQ(made.synthesized_file().size(), 8u);  // factors of a head of four
+  EXPECT_EQ(made.synthesized_file().size(), 8u);  // RoPE factors of a head of four
 }
 
-TEST(Opener, NamesWhatADirectoryLacks) {
+TEST(Opener, NamesTheMissingFilesOfADirectory) {
   for (const char* missing :
        {"config.json", "tokenizer.json", "model-00002-of-00002.safetensors"}) {
     Files files = sharded("d/");
@@ -343,7 +343,7 @@ TEST(Opener, HostileIndexes) {
   }
 }
 
-// Every length that a file can end at gives an error, and asks for nothing beyond that end.
+// A file that ends at any length gives an error, and nothing past its end is requested.
 TEST(Opener, EveryTruncatedLength) {
   const std::string gguf = text_of(GgufBuilder()
                                        .string("general.architecture", "llama")
@@ -377,7 +377,7 @@ TEST(Opener, EveryTruncatedLength) {
   }
 }
 
-TEST(Opener, RefusesWhatIsNoAnswer) {
+TEST(Opener, RejectsInvalidAnswers) {
   const std::string gguf = text_of(GgufBuilder().f32("x", {8}).build());
   const auto refused = [](const Status& status) {
     return status.code() == Code::kInvalidArgument && !status.message().empty();
@@ -412,13 +412,13 @@ TEST(Opener, RefusesWhatIsNoAnswer) {
   EXPECT_EQ(absent.need().status().code(), Code::kNotFound);
 }
 
-TEST(Opener, CapsWhatItIsTold) {
+TEST(Opener, CapsUntrustedSizes) {
   Opener text({"d/", false, {}});
   EXPECT_EQ(text.reserve(kMaxSmallFile + 1).status().code(), Code::kBadHeader);
   EXPECT_EQ(text.need()->want, FileRequestKind::kText);
   EXPECT_EQ(text.need()->length, kMaxSmallFile);
 
-  // All parts together hold no more than one header may.
+  // All parts together may not exceed the limit of one header.
   std::vector<uint8_t> endless;
   GgufBuilder::put(endless, gguf::kMaxHeaderBytes - 1000);
   Driver driver(

@@ -1,4 +1,4 @@
-// The planner of residency over random matrices and budgets: what it promises for all of them.
+// The residency planner over random matrices and budgets: invariants of all plans.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -47,7 +47,7 @@ Model random_model(Dice& dice) {
   return m;
 }
 
-// Every row in exactly one unit, in order, from where it lies in the file.
+// Every row is in exactly one unit, in order, at its offset in the file.
 void expect_whole(const Model& m, const Plan& plan) {
   ASSERT_EQ(plan.first_unit.size(), m.matrices.size() + 1);
   ASSERT_EQ(plan.first_unit.back(), plan.units.size());
@@ -123,7 +123,7 @@ TEST(Plan, HoldsForRandomModelsAndBudgets) {
   }
 }
 
-TEST(Plan, OneByteBelowTheMinimumNothingIsPlanned) {
+TEST(Plan, OneByteBelowTheMinimumIsAnError) {
   Dice dice(2);
   int tried = 0;
   for (int round = 0; round < 500; ++round) {
@@ -137,8 +137,8 @@ TEST(Plan, OneByteBelowTheMinimumNothingIsPlanned) {
   EXPECT_GT(tried, 250);
 }
 
-// A model of many equal layers: more budget never means more to read in each pass, and what is read
-// is spread over the pass rather than bunched at its end.
+// Many equal layers: a larger budget never reads more per forward pass, and reads are spread over
+// the pass, not bunched at its end.
 TEST(Plan, MoreBudgetReadsLessAndEvenly) {
   Model m;
   m.row_group = 8;

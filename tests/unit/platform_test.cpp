@@ -1,4 +1,4 @@
-// The platform layer: the same promises on every system. Suite `windows` runs this under wine.
+// The platform layer behaves the same on every system. Suite `windows` runs this under Wine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace sluice::platform {
 namespace {
 
-// A directory of the test's own, with a name that is not ASCII.
+// A directory of the test's own, with a non-ASCII name.
 class PlatformFiles : public testing::Test {
  protected:
   PlatformFiles()
@@ -57,7 +57,7 @@ TEST_F(PlatformFiles, ReadAndWriteAtPositions) {
   EXPECT_EQ(file.read_at(6, text, 8), 0);
   EXPECT_EQ(file.read_at(100, text, 8), 0);
 
-  constexpr uint64_t kFar = 5ull << 30;  // beyond 32 bits, of a file with a hole
+  constexpr uint64_t kFar = 5ull << 30;  // beyond 32 bits, in a sparse file
   EXPECT_TRUE(file.write_at(kFar, "end", 3));
   EXPECT_EQ(file.read_at(kFar - 1, text, 8), 4);
   EXPECT_EQ(std::memcmp(text, "\0end", 4), 0);
@@ -75,7 +75,7 @@ TEST_F(PlatformFiles, ReadAndWriteAtPositions) {
   EXPECT_EQ(std::count(names.begin(), names.end(), "d\xc3\xa9j\xc3\xa0"), 1);
 }
 
-TEST_F(PlatformFiles, SayWhyTheyCannotBeOpened) {
+TEST_F(PlatformFiles, OpenErrorsHaveAReason) {
   EXPECT_FALSE(File::open(path("none"), Access::kRead).valid());
   EXPECT_EQ(errno, ENOENT);
   EXPECT_FALSE(File::open(path("none"), Access::kReadWrite).valid());
@@ -95,7 +95,7 @@ TEST_F(PlatformFiles, SayWhyTheyCannotBeOpened) {
   EXPECT_TRUE(names_in(path("none")).empty());
 }
 
-TEST_F(PlatformFiles, TakeTheNameOfAnother) {
+TEST_F(PlatformFiles, CanBeRenamedOverAnother) {
   write("old", "old");
   write("new", "new");
   EXPECT_TRUE(rename_file(path("new"), path("old")));
@@ -106,7 +106,7 @@ TEST_F(PlatformFiles, TakeTheNameOfAnother) {
   EXPECT_FALSE(remove_file(path("old")));
 }
 
-TEST_F(PlatformFiles, BecomeStreamsOfBytesAsTheyAre) {
+TEST_F(PlatformFiles, WriteStreamsWithoutConversion) {
   std::FILE* stream = File::open(path("out"), Access::kCreateNew).to_stream();
   ASSERT_NE(stream, nullptr);
   EXPECT_GE(std::fputs("one\ntwo\r\n", stream), 0);
@@ -115,7 +115,7 @@ TEST_F(PlatformFiles, BecomeStreamsOfBytesAsTheyAre) {
   EXPECT_EQ(read("out"), "one\ntwo\r\n");
 }
 
-TEST_F(PlatformFiles, LocksExcludeOtherFiles) {
+TEST_F(PlatformFiles, LocksExcludeOtherHandles) {
   write("lock", "text");
   const File one = File::open(path("lock"), Access::kReadWrite);
   const File two = File::open(path("lock"), Access::kReadWrite);
@@ -124,11 +124,11 @@ TEST_F(PlatformFiles, LocksExcludeOtherFiles) {
   one.wait_lock(LockKind::kShared);
   EXPECT_TRUE(two.try_lock(LockKind::kShared));
   EXPECT_FALSE(one.try_lock(LockKind::kExclusive));
-  EXPECT_EQ(read("lock"), "text");  // who locks nothing is not stopped
+  EXPECT_EQ(read("lock"), "text");  // a reader without a lock is not blocked
 }
 
-#if !defined(__APPLE__)  // which has locks of processes, not of files
-TEST_F(PlatformFiles, LocksOfBytesAreForEachByte) {
+#if !defined(__APPLE__)  // macOS locks belong to processes, not to files
+TEST_F(PlatformFiles, ByteLocksAreIndependent) {
   write("lock", "text");
   const File one = File::open(path("lock"), Access::kReadWrite);
   const File two = File::open(path("lock"), Access::kReadWrite);
@@ -155,17 +155,17 @@ TEST_F(PlatformFiles, TemporaryOnesHaveNoName) {
   EXPECT_FALSE(free_bytes(path("none"), &room));
 }
 
-TEST(PlatformPaths, HaveOneSeparator) {
+TEST(PlatformPaths, UseOneSeparator) {
   EXPECT_EQ(with_slashes("a/b.c"), "a/b.c");
 #if defined(_WIN32)
   EXPECT_EQ(with_slashes("C:\\a\\b/c"), "C:/a/b/c");
   EXPECT_EQ(with_slashes("\\\\?\\C:\\a"), "\\\\?\\C:\\a");
 #else
-  EXPECT_EQ(with_slashes("a\\b"), "a\\b");  // a name
+  EXPECT_EQ(with_slashes("a\\b"), "a\\b");  // a file name
 #endif
 }
 
-TEST(PlatformMemory, IsAlignedWhateverItsSize) {
+TEST(PlatformMemory, IsAlignedForAnySize) {
   for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{300} << 10, size_t{5} << 20}) {
     auto* memory = static_cast<unsigned char*>(reserve(bytes));
     ASSERT_NE(memory, nullptr);
@@ -202,14 +202,14 @@ TEST(PlatformThreads, RunAndWake) {
   EXPECT_GE(thread_cpu_ms(), before);
 }
 
-TEST(PlatformLetters, HaveUpperCase) {
+TEST(PlatformUnicodeCase, HaveUpperCase) {
   EXPECT_EQ(upper_case('a'), uint32_t{'A'});
   EXPECT_EQ(upper_case(0xe9), 0xc9u);
   EXPECT_EQ(upper_case(0x436), 0x416u);
   EXPECT_EQ(upper_case(0x3042), 0x3042u);
 }
 
-TEST(PlatformCalendar, KnowsTheEpoch) {
+TEST(PlatformCalendar, ConvertsFromTheEpoch) {
   const std::tm epoch = utc_time(0);
   EXPECT_EQ(epoch.tm_year, 70);
   EXPECT_EQ(epoch.tm_yday, 0);
@@ -217,7 +217,7 @@ TEST(PlatformCalendar, KnowsTheEpoch) {
   EXPECT_EQ(local_time(86400 * 200).tm_year, 70);
 }
 
-TEST(PlatformWakeup, IsRaisedUntilItIsLowered) {
+TEST(PlatformWakeup, StaysRaisedUntilLowered) {
   Wakeup wakeup;
   ASSERT_TRUE(wakeup.usable());
   for (int i = 0; i < 3; ++i) wakeup.raise();

@@ -1,4 +1,4 @@
-// printable: what a stranger's string may show of itself.
+// printable(): strings from untrusted files made safe to show.
 #include "gguf/printable.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What a header must say before a program is built from it, beyond tests/data/wrong-files.json:
-// layers that the family cannot do are refused by name, and text from the file is shown harmless.
+// What a header must have before a program is built from it, beyond tests/data/wrong-files.json.
+// Unsupported layers are errors that name them, and text from the file is made harmless.
 #include "model/program.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ Result<Program> program_of(const std::vector<uint8_t>& file) {
   return build_program(header);
 }
 
-TEST(Program, ALayerWithoutHeadsIsRefused) {
+TEST(Program, ALayerWithoutHeadsIsAnError) {
   EXPECT_TRUE(program_of(fused({1, 2})).ok());
   const Status status = program_of(fused({1, 0})).status();
   EXPECT_STREQ(code_name(status.code()), "BAD_HEADER");

@@ -1,5 +1,5 @@
-// Small QSF files in memory, made by the writer that `sluice convert` uses, and the GGUF file that
-// they were made of.
+// Small QSF files in memory, made by the writer of `sluice convert`, and the GGUF file they come
+// from.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ class MemoryFile final : public convert::Sink {
   std::vector<uint8_t> file;
 };
 
-// Two layers of `rows` rows of 64 values in bf16, experts in one, and what lies in none.
+// Two layers of `rows` rows of 64 bf16 values, experts in one of them, and tensors outside layers.
 inline std::vector<uint8_t> gguf_file(size_t rows) {
   std::mt19937 random(5);
   std::normal_distribution<float> draw(0, 0.03f);
@@ -67,7 +67,7 @@ inline std::vector<uint8_t> gguf_file(size_t rows) {
   return file.build();
 }
 
-// Builds for another processor have no libraries to compress with.
+// Cross builds have no compression libraries.
 constexpr bool can_pack([[maybe_unused]] convert::Packing packing) {
 #if defined(SLUICE_NO_CODECS)
   return packing == convert::Packing::kNone;

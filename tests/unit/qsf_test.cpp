@@ -1,6 +1,6 @@
-// QSF files hold what the GGUF file held, to the byte, however they are compressed; every bit that
-// is flipped and every length that is cut is an error or changes nothing; a layer that arrives
-// damaged is fetched again, alone.
+// QSF files contain the same bytes as the GGUF file, for any compression. Every flipped bit and
+// every truncated length is an error or changes nothing. A layer that arrives damaged is fetched
+// again, and only that layer.
 #include "qsf/qsf.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ Result<Contents> contents_of(native::ModelHeader& model) {
     std::string what = std::to_string(static_cast<uint32_t>(t.type));
     for (uint32_t d = 0; d < t.n_dims; ++d) what += "," + std::to_string(t.ne[d]);
     Bytes bytes(t.bytes);
-    // In two parts, so that neither is all of a frame.
+    // In two parts, so that neither is a whole frame.
     const size_t half = bytes.size() / 3;
     SLUICE_RETURN_IF_ERROR(model.sources[0]->read(t.offset, std::span(bytes).first(half)));
     SLUICE_RETURN_IF_ERROR(model.sources[0]->read(t.offset + half, std::span(bytes).subspan(half)));
@@ -60,7 +60,7 @@ Result<Contents> read_all(std::span<const uint8_t> file) {
   return contents_of(*model);
 }
 
-TEST(QsfCrc, IsZlibs) {
+TEST(QsfCrc, MatchesZlib) {
   const std::string text = "123456789";
   const std::span<const uint8_t> bytes{reinterpret_cast<const uint8_t*>(text.data()), 9};
   EXPECT_EQ(qsf::crc32(bytes), 0xCBF43926u);
@@ -72,7 +72,7 @@ TEST(QsfCrc, IsZlibs) {
   }
 }
 
-TEST(QsfFile, HoldsWhatTheGgufHeld) {
+TEST(QsfFile, ContainsTheGgufsBytes) {
   for (const size_t rows : {size_t{2}, size_t{3000}}) {  // 3000: several frames, the last one short
     const Bytes gguf = gguf_file(rows);
     const Result<Contents> wanted = read_all(gguf);
@@ -94,8 +94,8 @@ TEST(QsfFile, HoldsWhatTheGgufHeld) {
 
 constexpr const char* kOwnTypes[] = {"qsf2", "qsf3", "qsf4", "qsft"};
 
-// Types of the format's own are named by its own codes, and come back as they were written.
-TEST(QsfFile, HoldsTypesOfItsOwn) {
+// QSF's own types have their own codes and round-trip.
+TEST(QsfFile, ContainsQsfTypes) {
   const Bytes gguf = gguf_file(2);
   const Result<Contents> wanted = read_all(gguf);
   for (size_t i = 0; i < std::size(kOwnTypes); ++i) {
@@ -119,15 +119,15 @@ TEST(QsfFile, HoldsTypesOfItsOwn) {
       power += std::pow(x[j], 2);
     }
     EXPECT_LT(error, 0.3 * power) << kOwnTypes[i];
-    // The code of the tensor that precedes these bytes by its header and padding.
+    // The type code in the tensor header, which precedes these bytes and its padding.
     const auto at = std::search(file.begin(), file.end(), bytes.begin(), bytes.end());
     ASSERT_NE(at, file.end());
     EXPECT_EQ(*(at - 64 + 12), 1 + i);
   }
 }
 
-// A GGUF file cannot say what these are.
-TEST(QsfFile, TypesOfItsOwnGoIntoNoGguf) {
+// GGUF cannot represent these types.
+TEST(QsfFile, QsfTypesCannotBeWrittenToGguf) {
   const Bytes gguf = gguf_file(2);
   gguf::Header header;
   ASSERT_TRUE(gguf::parse_header(gguf, gguf.size(), &header)->done);
@@ -153,7 +153,7 @@ TEST(QsfFile, EveryTruncationIsAnError) {
   }
 }
 
-// What is padding may be anything; all other bits are under a checksum.
+// Padding may be anything; all other bits are covered by a checksum.
 TEST(QsfFile, EveryFlippedBitIsAnErrorOrChangesNothing) {
   for (const Packing packing : {Packing::kNone, Packing::kLz4, Packing::kZstd}) {
     if (!test::can_pack(packing)) continue;
@@ -169,7 +169,7 @@ TEST(QsfFile, EveryFlippedBitIsAnErrorOrChangesNothing) {
       if (got.ok()) {
         ++harmless;
         EXPECT_TRUE(*got == *wanted) << "bit " << bit;
-        EXPECT_EQ(file[bit / 8] & (file[bit / 8] - 1), 0) << "not of padding: bit " << bit;
+        EXPECT_EQ(file[bit / 8] & (file[bit / 8] - 1), 0) << "not a padding bit: " << bit;
       } else {
         EXPECT_FALSE(got.status().message().empty());
       }
@@ -179,8 +179,8 @@ TEST(QsfFile, EveryFlippedBitIsAnErrorOrChangesNothing) {
   }
 }
 
-// Weights that are all the same become a few bytes for each frame.
-TEST(QsfFile, HoldsWhatCompressesToNothing) {
+// Constant weights compress to a few bytes per frame.
+TEST(QsfFile, ContainsHighlyCompressibleLayers) {
   test::GgufBuilder file;
   file.string("general.architecture", "llama")
       .number("llama.embedding_length", uint32_t{64})
@@ -205,7 +205,7 @@ Status opening(Bytes file, size_t at, uint8_t value) {
   return read_all(file).status();
 }
 
-TEST(QsfFile, RefusesLiesByName) {
+TEST(QsfFile, ErrorsNameFalseFields) {
   const Bytes file = qsf_file(gguf_file(2), Packing::kNone);
   EXPECT_EQ(opening(file, 4, 2).code(), Code::kUnsupportedVersion);
   EXPECT_EQ(opening(file, 0, 'X').code(), Code::kNotGguf);
@@ -214,7 +214,7 @@ TEST(QsfFile, RefusesLiesByName) {
   EXPECT_EQ(opening(file, 20, 32).code(), Code::kBadShape);     // hidden size
   EXPECT_EQ(opening(file, 32, 9).code(), Code::kBadShape);      // vocabulary
   EXPECT_EQ(opening(file, 92, 1).code(), Code::kTruncated);     // file size
-  EXPECT_EQ(opening(file, 56, 129).code(), Code::kCorrupt);     // the index lies elsewhere
+  EXPECT_EQ(opening(file, 56, 129).code(), Code::kCorrupt);     // the index is elsewhere
 }
 
 // A source some of whose bytes are wrong until they are fetched again.
@@ -241,7 +241,7 @@ class Damaged final : public io::ByteSource {
   int times_;
 };
 
-TEST(QsfFile, ADamagedLayerIsFetchedAgainAlone) {
+TEST(QsfFile, OnlyADamagedLayerIsFetchedAgain) {
   for (const Packing packing : {Packing::kNone, Packing::kZstd}) {
     if (!test::can_pack(packing)) continue;
     const Bytes file = qsf_file(gguf_file(3000), packing);
@@ -264,7 +264,7 @@ TEST(QsfFile, ADamagedLayerIsFetchedAgainAlone) {
         EXPECT_TRUE(*got == *read_all(file));
       } else {
         EXPECT_EQ(got.status().code(), Code::kCorrupt);
-        EXPECT_TRUE(contents_of(*model).ok());  // who asks again is not told of the past
+        EXPECT_TRUE(contents_of(*model).ok());  // a later read does not report the past error
       }
     }
   }
@@ -302,8 +302,8 @@ TEST(QsfFile, ManyThreadsReadTheSame) {
   }
 }
 
-// The same over HTTP with a cache: what was stored wrong goes, and comes again.
-TEST(QsfFile, ACachedLayerThatIsWrongComesAgain) {
+// The same over HTTP with a cache: a damaged cached layer is deleted and downloaded again.
+TEST(QsfFile, ADamagedCachedLayerIsDownloadedAgain) {
   const Bytes file =
       qsf_file(gguf_file(3000), test::can_pack(Packing::kZstd) ? Packing::kZstd : Packing::kNone);
   std::atomic<int> damaged{0};
@@ -314,7 +314,7 @@ TEST(QsfFile, ACachedLayerThatIsWrongComesAgain) {
     reply.status = 206;
     reply.body.assign(file.begin() + static_cast<ptrdiff_t>(range.first),
                       file.begin() + static_cast<ptrdiff_t>(last + 1));
-    const size_t at = file.size() - 20000;  // of the second layer
+    const size_t at = file.size() - 20000;  // in the second layer
     if (range.first <= at && at <= last && damaged++ == 0) reply.body[at - range.first] ^= 1;
     reply.headers = {
         {"Content-Range", "bytes " + std::to_string(range.first) + "-" + std::to_string(last) +

@@ -1,5 +1,5 @@
-// The quantizers: the error of what the engine decodes, on rows as weights are and on rows that
-// they seldom are; the same bytes from every instruction set; and what a weight or a zero does.
+// The quantizers: the error of the decoded result on typical and on unusual rows, the same bytes
+// from every instruction set, and the effect of error weights and zeros.
 #include "convert/quantize.h"
 
 #include <gtest/gtest.h>
@@ -22,11 +22,10 @@ using kernels::reference::block_values;
 struct Bound {
   Type type;
   const char* name;
-  double normal, heavy;  // most error, as a share of the values' power
+  double normal, heavy;  // maximum error, as a share of the values' power
 };
-// A hundredth above what was measured, so that a worse search shows; below what llama-quantize
-// loses on such rows at every type (Q4_0 0.0074, Q4_K 0.0051, Q2_K 0.088, TQ2_0 0.65 on normal
-// ones).
+// One percent above what was measured, so that a worse search shows. All are below the losses of
+// llama-quantize on such rows (on normal ones Q4_0 0.0074, Q4_K 0.0051, Q2_K 0.088, TQ2_0 0.65).
 constexpr Bound kBounds[] = {
     {Type::kF32, "F32", 0, 0},
     {Type::kF16, "F16", 1e-7, 1e-7},
@@ -117,8 +116,8 @@ TEST_P(Quantize, EveryInstructionSetWritesTheSameBytes) {
   }
 }
 
-// Zeros, values too small for a scale or nearly, one value alone, and a constant: nothing divides
-// by zero, and zero stays zero where a type has it.
+// Zeros, values almost or entirely too small for a scale, a single value, and a constant: nothing
+// divides by zero, and zero stays zero if the type has it.
 TEST_P(Quantize, OddRowsStayFinite) {
   const Type type = GetParam().type;
   for (const float value : {0.0f, 1e-40f, 1e-20f, -3e-7f, -3e-6f, 0.5f, -1e4f}) {
@@ -135,8 +134,8 @@ TEST_P(Quantize, OddRowsStayFinite) {
   }
 }
 
-// Where some columns count more, their error is the smaller for it.
-TEST_P(Quantize, WeightsLowerTheErrorThatTheyCount) {
+// Columns with larger weights get a smaller error.
+TEST_P(Quantize, ErrorWeightsLowerTheWeightedError) {
   const Type type = GetParam().type;
   if (block_values(type) == 1) GTEST_SKIP() << "each value is rounded by itself";
   const std::vector<float> x = normal_values(1 << 13, 0.02f), ones(x.size(), 1);
@@ -148,7 +147,7 @@ TEST_P(Quantize, WeightsLowerTheErrorThatTheyCount) {
 INSTANTIATE_TEST_SUITE_P(Types, Quantize, testing::ValuesIn(kBounds),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// What is ternary already, as BitNet's weights are, comes back unchanged.
+// Weights that are already ternary, like BitNet's, are unchanged.
 TEST(QuantizeTernary, KeepsTernaryWeights) {
   std::mt19937 random(9);
   std::vector<float> x(512), ones(512, 1);
@@ -158,8 +157,8 @@ TEST(QuantizeTernary, KeepsTernaryWeights) {
   }
 }
 
-// What QSF's blocks lose when their scale is the largest value's: value = low + (high - low) / most
-// * code, and -d, 0, d.
+// The loss of QSF blocks if the largest value sets the scale: value = low + (high - low) / most *
+// code, and -d, 0, d.
 double share_lost_by_the_largest(Type type, const std::vector<float>& x) {
   double error = 0, power = 0;
   for (size_t at = 0; at < x.size(); at += 64) {
@@ -177,7 +176,7 @@ double share_lost_by_the_largest(Type type, const std::vector<float>& x) {
   return error / power;
 }
 
-TEST(QuantizeQsf, LosesLessThanByTheLargestValue) {
+TEST(QuantizeQsf, LosesLessThanScalingByTheLargestValue) {
   const std::pair<Type, double> kShares[] = {
       {Type::kQSF2, 0.7}, {Type::kQSF3, 0.8}, {Type::kQSF4, 0.95}, {Type::kQSFT, 0.7}};
   for (const auto& [type, share] : kShares) {
@@ -188,8 +187,8 @@ TEST(QuantizeQsf, LosesLessThanByTheLargestValue) {
   }
 }
 
-// The bits of a block as the format describes them, written and read back by hand.
-TEST(QuantizeQsf, WritesTheFormatsBits) {
+// A block's bits as the format defines them, written and read by hand.
+TEST(QuantizeQsf, WritesTheBitsOfTheFormat) {
   std::vector<float> x(64), ones(64, 1);
   for (size_t i = 0; i < 64; ++i) x[i] = 0.25f * static_cast<float>(i * 5 % 8) - 1;
   const std::vector<uint8_t> line = quantized(best_quantizers(), Type::kQSF3, x, ones);
@@ -214,8 +213,8 @@ TEST(QuantizeQsf, WritesTheFormatsBits) {
   }
 }
 
-// Bits of F16 as the kernels' own reference rounds them, ties and subnormal numbers included.
-TEST(QuantizeF16, RoundsAsTheReferenceDoes) {
+// F16 bits equal the rounding of the reference kernels, including ties and subnormals.
+TEST(QuantizeF16, RoundsLikeTheReference) {
   std::vector<float> x = {0.0f, -0.0f, 65504, 1e-9f}, ones;
   for (int e = -27; e < 16; ++e) {
     for (const float part : {1.0f, 1.00048828125f, 1.000732421875f, 1.0009765625f, 1.3f, 1.9998f}) {

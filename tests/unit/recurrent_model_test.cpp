@@ -1,6 +1,6 @@
-// The recurrent families' own fixtures with sizes that lie: what the metadata says of convolutions,
-// states and heads must agree with the tensors, and what a tensor's shape says with the metadata.
-// A state's size follows from these, so nothing is planned from a number that stands alone.
+// The recurrent families' fixtures with wrong sizes: metadata about convolutions, states and heads
+// must agree with the tensors' shapes. State sizes follow from these, so nothing is planned from an
+// unchecked number.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -21,7 +21,7 @@ struct Fixture {
   gguf::Header header;
 };
 
-// Those of ../shared/fixtures/families; none where that is absent.
+// The fixtures of ../shared/fixtures/families; empty if that is absent.
 std::vector<Fixture> fixtures() {
   const auto folder = std::filesystem::path(sluice::test::shared_dir()) / "fixtures/families";
   std::vector<Fixture> out;
@@ -43,7 +43,7 @@ std::vector<Fixture> fixtures() {
 
 #define FIXTURES_OR_SKIP(name)                  \
   const std::vector<Fixture> name = fixtures(); \
-  if (name.empty()) GTEST_SKIP() << "../shared/fixtures/families is absent"
+  if (name.empty()) GTEST_SKIP() << "no ../shared/fixtures/families"
 
 bool is_refusal(const Status& status) {
   switch (status.code()) {
@@ -62,7 +62,7 @@ TEST(RecurrentModel, EveryFixtureBuilds) {
   for (const Fixture& f : all) {
     const auto program = build_program(f.header);
     ASSERT_TRUE(program.ok()) << f.name << ": " << program.status().message();
-    // The parts of a layer's state lie side by side.
+    // The parts of a layer's state are contiguous.
     std::map<int32_t, int64_t> end;
     for (const Op& op : program->ops) {
       const Carried* state = op.carried();
@@ -75,7 +75,7 @@ TEST(RecurrentModel, EveryFixtureBuilds) {
   }
 }
 
-TEST(RecurrentModel, SizesThatDisagreeWithTheTensorsAreRefused) {
+TEST(RecurrentModel, SizesThatContradictTheTensorsAreErrors) {
   constexpr uint32_t kSizes[] = {0, 1, 2, 3, 5, 7, 100, 4095, 4096, 4097, 1u << 20, UINT32_MAX};
   FIXTURES_OR_SKIP(all);
   for (const Fixture& f : all) {
@@ -90,13 +90,13 @@ TEST(RecurrentModel, SizesThatDisagreeWithTheTensorsAreRefused) {
         gguf::Header changed = f.header;
         gguf::Value& value = changed.metadata[i].value;
         if (value.as_u64() == n) continue;
-        // Heads of any size that divides the width fit the tensors.
+        // Any head size that divides the width fits the tensors.
         if (own == "wkv.head_size" && n > 0 && 64 % n == 0) continue;
         const uint8_t* bytes = reinterpret_cast<const uint8_t*>(&n);
         value = {gguf::ValueType::kU32, gguf::ValueType::kU32, 1, {bytes, bytes + sizeof n}};
         const Status status = build_program(changed).status();
         EXPECT_TRUE(is_refusal(status)) << f.name << " with " << key << " = " << n << ": "
-                                        << (status.ok() ? "taken" : status.message());
+                                        << (status.ok() ? "accepted" : status.message());
         ++tried;
       }
     }
@@ -104,11 +104,11 @@ TEST(RecurrentModel, SizesThatDisagreeWithTheTensorsAreRefused) {
   }
 }
 
-TEST(RecurrentModel, TensorsOfAnotherShapeAreRefused) {
+TEST(RecurrentModel, TensorsOfWrongShapeAreErrors) {
   FIXTURES_OR_SKIP(all);
   for (const Fixture& f : all) {
     for (size_t i = 0; i < f.header.tensors.size(); ++i) {
-      // The first layer's values are what the others mix in: it has no use for these.
+      // The first layer computes the values that others mix in, so it does not use these.
       if (f.header.tensors[i].name.starts_with("blk.0.time_mix_v") && f.name == "rwkv7" &&
           f.header.tensors[i].name != "blk.0.time_mix_value.weight") {
         continue;

@@ -1,5 +1,5 @@
-// Residency at work against a driver that serves requests in random order, leaves some for later
-// and fails others: every unit that is said to be ready has its own bytes, and no two share memory.
+// Residency with a driver that serves requests in random order, delays some and fails others. Every
+// unit reported as ready has its own bytes, and no two share memory.
 #include "residency/residency.h"
 
 #include <gtest/gtest.h>
@@ -54,14 +54,14 @@ class Rig {
     EXPECT_TRUE(residency_.init(plan(), direct_reads, 2).ok());
   }
 
-  // A budget anywhere between the least and everything.
+  // A random budget between the minimum and everything.
   Plan plan() {
     const uint64_t least = minimum_budget(matrices_, kRowGroup);
     const uint64_t budget = least + random_() % (random_() % 4 == 0 ? 40000 : 8000);
     return make_plan(matrices_, kRowGroup, budget);
   }
 
-  // Serves some of what is pending, in any order.
+  // Serves some pending requests, in any order.
   void drive(bool all = false) {
     FillQueue& q = residency_.queue();
     std::vector<uint32_t> pending;
@@ -77,7 +77,7 @@ class Rig {
     }
   }
 
-  // The threads that compute take requests too, and fail now and then.
+  // Compute threads take requests too, and sometimes fail.
   void help(bool may_fail) {
     uint32_t taken[8];
     const size_t n = residency_.take_requests(taken);
@@ -111,7 +111,7 @@ class Rig {
     EXPECT_TRUE(holds(residency_.data(unit) + skip, u.file, u.offset, u.bytes)) << unit;
   }
 
-  // No two units that are loaded or being loaded share a byte, nor do two requests.
+  // No two units in memory or being loaded overlap, nor do two requests.
   void expect_apart() {
     std::vector<std::pair<uint64_t, uint64_t>> spans, requests;
     const Plan& p = residency_.plan();
@@ -132,7 +132,7 @@ class Rig {
     }
   }
 
-  // One pass in order; experts of a matrix's layer by demand, and a few rows of the embedding.
+  // One pass in order; experts of a layer by demand, and a few rows of the embedding.
   void pass(int give_up_after) {
     const Plan& p = residency_.plan();
     for (uint32_t unit = 0; unit < p.units.size(); ++unit) {
@@ -169,7 +169,7 @@ class Rig {
     }
   }
 
-  // Until no fill is under way.
+  // Drives until no fill is in progress.
   void settle() {
     drive(true);
     residency_.collect();
@@ -210,7 +210,7 @@ class Rig {
   Residency residency_;
 };
 
-TEST(Residency, WhatIsReadyHasItsOwnBytes) {
+TEST(Residency, ReadyUnitsHaveTheirOwnBytes) {
   for (uint32_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     Rig rig(seed, DirectReads::kNone);
@@ -221,8 +221,8 @@ TEST(Residency, WhatIsReadyHasItsOwnBytes) {
   }
 }
 
-// A pass that was given up leaves a demand behind; the next one replaces it and is served.
-TEST(Residency, ADemandThatWasGivenUpHoldsNobodyUp) {
+// An abandoned pass leaves a demand behind; the next one replaces it and is served.
+TEST(Residency, AnAbandonedDemandBlocksNothing) {
   for (uint32_t seed = 0; seed < 30 && !HasFailure(); ++seed) {
     Rig rig(seed, DirectReads::kNone);
     std::vector<uint32_t> experts;
@@ -237,7 +237,7 @@ TEST(Residency, ADemandThatWasGivenUpHoldsNobodyUp) {
   }
 }
 
-TEST(Residency, FailedRequestsAreAskedAnew) {
+TEST(Residency, FailedRequestsAreRepeated) {
   for (uint32_t seed = 0; seed < 30 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     Rig rig(seed, DirectReads::kOnceLocal);
@@ -255,7 +255,7 @@ TEST(Residency, TheRingIsLentOnlyWhileNothingIsReadIntoIt) {
     SCOPED_TRACE(seed);
     Rig rig(seed, DirectReads::kOnceLocal);
     Residency& r = rig.residency();
-    EXPECT_EQ(r.borrow_ring(), nullptr) << "nothing is known to be local";
+    EXPECT_EQ(r.borrow_ring(), nullptr) << "no unit is known to be local";
     rig.pass(-1);
     for (int i = 0; i < 40; ++i) r.note_rate(2ull * kMemorySpeed << 10, 1000 << 10);
     bool loading = false, streams = false;

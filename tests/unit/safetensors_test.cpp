@@ -1,5 +1,5 @@
 // Hugging Face directories as headers: exact names, shapes and metadata for each family, and typed
-// errors for everything hostile. Their tokenizers have a file of their own.
+// errors for everything hostile. hf_tokenizer_test.cpp tests their tokenizers.
 #include "hf/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(Safetensors, EveryTruncatedLengthIsAnError) {
   }
 }
 
-TEST(Safetensors, RefusesWhatMakesNoSense) {
+TEST(Safetensors, RejectsNonsense) {
   const auto with = [](const std::string& json) {
     return SafetensorsBuilder::wrap(json, std::string(64, 'd'));
   };
@@ -238,8 +238,8 @@ TEST(Model, RopeScalings) {
   ASSERT_EQ(llama3->made.size(), 8u);
   float values[2];
   std::memcpy(values, llama3->made.data(), 8);
-  EXPECT_EQ(values[0], 1.0f);  // a wave of 2 pi positions is short
-  const double wave = 2 * 3.14159265358979 * std::sqrt(500000.0);  // of the second pair
+  EXPECT_EQ(values[0], 1.0f);  // a wavelength of 2 pi positions is short
+  const double wave = 2 * 3.14159265358979 * std::sqrt(500000.0);  // wavelength of the second pair
   const double smooth = (8192 / wave - 1) / 3;
   EXPECT_NEAR(values[1], 1 / ((1 - smooth) / 8 + smooth), 1e-5);
 
@@ -262,7 +262,7 @@ TEST(Model, RopeScalings) {
           Code::kBadHeader, "inconsistent");
 }
 
-TEST(Model, RefusesByName) {
+TEST(Model, ErrorsNameWhatIsUnsupported) {
   TinyModel tiny;
   const auto config = [&](const std::string& text, Code code, const char* word) {
     TinyModel t = tiny;

@@ -1,5 +1,5 @@
-// The sampler against a plain model of itself (sort everything, in double), statistically for the
-// draws and by hand-computed numbers for the penalties.
+// The sampler compared with a naive version (sort everything, in double): draws statistically,
+// penalties with numbers computed by hand.
 #include "sample/sampler.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ Params plain() {
   return p;
 }
 
-// The exact distribution: sort all, keep k, softmax, cut by top-p, then by min-p, renormalise.
+// The exact distribution: sort all, keep k, softmax, cut by top-p, then by min-p, renormalize.
 std::vector<double> exact(const std::vector<float>& logits, const Params& p) {
   std::vector<size_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -50,8 +50,8 @@ std::vector<double> exact(const std::vector<float>& logits, const Params& p) {
   return result;
 }
 
-// Draws n tokens; impossible ones must not occur, and chi-square must stay within six standard
-// deviations of its mean (seeds are fixed, so this passes always or never).
+// Draws n tokens. Impossible ones must not occur, and chi-square must stay within six standard
+// deviations of its mean. Seeds are fixed, so this passes always or never.
 void expect_distribution(const std::vector<float>& logits, const Params& p, int n = 20000) {
   const std::vector<double> expected = exact(logits, p);
   Sampler sampler(p, static_cast<int64_t>(logits.size()));
@@ -117,14 +117,14 @@ TEST(Sampler, DrawsFromTheExactDistribution) {
   }
 }
 
-// A flat vocabulary makes top-p's head longer than its first chunks.
-TEST(Sampler, LongTopPHead) {
+// On a flat vocabulary the tokens kept by top-p exceed the first chunks.
+TEST(Sampler, TopPKeepsManyTokens) {
   Params p = plain();
   p.top_p = 0.9f;
   expect_distribution(random_logits(700, 1, 0.3f), p);
 }
 
-TEST(Sampler, GreedyTakesTheLowerIdOfEquals) {
+TEST(Sampler, GreedyBreaksTiesByLowerId) {
   Params p = plain();
   p.temperature = 0;
   Sampler sampler(p, 5);
@@ -132,7 +132,7 @@ TEST(Sampler, GreedyTakesTheLowerIdOfEquals) {
   EXPECT_EQ(sampler.sample(logits, {}), 1);
 }
 
-TEST(Sampler, SelectionTiesGoToTheLowerId) {
+TEST(Sampler, SelectionBreaksTiesByLowerId) {
   Params p = plain();
   p.top_k = 3;
   Sampler sampler(p, 100);
@@ -144,7 +144,7 @@ TEST(Sampler, SelectionTiesGoToTheLowerId) {
   EXPECT_EQ(counts[0] + counts[1] + counts[2], 300);
   EXPECT_GT(std::min({counts[0], counts[1], counts[2]}), 50);
   p.top_k = 0;
-  p.top_p = 0.029f;  // of 100 equals: the first three
+  p.top_p = 0.029f;  // of 100 equal ones, the first three
   Sampler nucleus(p, 100);
   for (int i = 0; i < 300; ++i) {
     std::vector<float> logits(100, 0.5f);
@@ -163,8 +163,8 @@ TEST(Sampler, TopPZeroKeepsTheBest) {
   }
 }
 
-// What biases and penalties make of one logit: a token more, whose bias is that, wins just above
-// it and loses just below it when all others are banned.
+// Biases and penalties of one logit. With all others banned, a further token with this value as
+// bias wins just above the expected logit and loses just below it.
 void expect_adjusted(Params p, std::vector<float> logits, std::span<const Token> history,
                      size_t token, float expected) {
   const Token probe = static_cast<Token>(logits.size());
@@ -201,8 +201,8 @@ TEST(Sampler, PenaltiesByHand) {
   expect_adjusted(p, logits, history, 1, 4.0f);
 }
 
-// They are the model's own, whatever was asked for.
-TEST(Sampler, LeavesTheLogitsAsTheyAre) {
+// Logits stay the model's own, whatever the sampling options.
+TEST(Sampler, DoesNotChangeTheLogits) {
   std::vector<float> logits{1, 4, -1, 2, 9, 0.5f};
   const std::vector<float> before = logits;
   const std::vector<Token> history{4, 4, 1};
@@ -237,7 +237,7 @@ TEST(Sampler, BannedTokensAreNeverDrawn) {
   }
 }
 
-TEST(Sampler, ChangedLogitsAreDrawnExactly) {
+TEST(Sampler, AdjustedLogitsAreDrawnExactly) {
   Params p = plain();
   auto logits = random_logits(200, 21);
   auto shifted = logits;
@@ -285,9 +285,9 @@ TEST(Sampler, SameSeedSameTokens) {
   EXPECT_GT(different, 100);
 }
 
-// Equal logits over 1,024 tokens show the generator's leading ten bits, here against a second
-// writing of xoshiro256** seeded by splitmix64.
-TEST(Sampler, GeneratorIsTheNamedOne) {
+// Equal logits over 1,024 tokens reveal the generator's top ten bits, compared here with a second
+// implementation of xoshiro256** seeded by splitmix64.
+TEST(Sampler, GeneratorIsXoshiro256) {
   uint64_t s[4];
   uint64_t state = 0;
   for (uint64_t& word : s) {
@@ -313,7 +313,7 @@ TEST(Sampler, GeneratorIsTheNamedOne) {
   }
 }
 
-TEST(Sampler, BrokenLogitsAreSurvived) {
+TEST(Sampler, BrokenLogitsDoNoHarm) {
   for (const float temperature : {0.0f, 1.0f, 1e-30f, 1e30f}) {
     for (const int top_k : {0, 1, 2}) {
       Params p = plain();
@@ -374,7 +374,7 @@ TEST(Sampler, MemoryIsTheScratch) {
   EXPECT_EQ(Sampler::memory_bytes(1 << 22) - fixed, (8ull << 22) - 64);
 }
 
-TEST(Sampler, ManyBiasesAreRefused) {
+TEST(Sampler, TooManyBiasesAreAnError) {
   Params p;
   p.logit_bias.assign(kMaxLogitBias, {1, 1.0f});
   EXPECT_TRUE(validate(p, 10).ok());

@@ -1,5 +1,5 @@
-// What probes say of tensors, one at a time or several together, and what --target-size makes of
-// it; and that a tensor read as another type is what a conversion would write.
+// Sensitivities of tensors from trials on one or several at a time, the types that --target-size
+// derives from them, and that a tensor read as another type equals what a conversion would write.
 #include "convert/sensitivity.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ gguf::Header header_of(const std::vector<std::string>& names) {
   return header;
 }
 
-TEST(Sensitivity, OfATensorAloneIsALineThroughItsProbes) {
+TEST(Sensitivity, OfOneTensorIsALineThroughItsTrials) {
   const std::vector<std::string> names = {"output.weight"};
   const std::vector<ErrorsByType> errors = {
       {{TensorType::kQ8_0, 0.01}, {TensorType::kQ4_0, 0.1}, {TensorType::kQ5_0, 0.055}}};
@@ -46,7 +46,7 @@ TEST(Sensitivity, OfATensorAloneIsALineThroughItsProbes) {
   EXPECT_NEAR(s[0].change(TensorType::kQ5_0, 0.055), 7.5, 1e-9);
 }
 
-TEST(Sensitivity, OfTensorsTogetherIsTakenApart) {
+TEST(Sensitivity, OfSeveralTensorsIsSeparated) {
   std::vector<std::string> names;
   std::vector<ErrorsByType> errors;
   std::vector<double> slopes;
@@ -73,7 +73,7 @@ TEST(Sensitivity, OfTensorsTogetherIsTakenApart) {
   }
 }
 
-TEST(Sensitivity, OfWhatNothingWasMeasuredIsTheMeanOfItsKind) {
+TEST(Sensitivity, OfAnUnmeasuredTensorIsTheMeanOfItsKind) {
   const std::vector<std::string> names = {"blk.0.ffn_up.weight", "blk.1.ffn_up.weight",
                                           "blk.2.ffn_up.weight", "output.weight"};
   const std::vector<ErrorsByType> errors(4, {{TensorType::kQ4_0, 0.5}});
@@ -89,7 +89,7 @@ TEST(Sensitivity, OfWhatNothingWasMeasuredIsTheMeanOfItsKind) {
   const auto none = sensitivities_of(header_of(names), errors, {});
   EXPECT_EQ(none[0].known(), Known::kNot);
   EXPECT_DOUBLE_EQ(none[0].change(TensorType::kQ4_0, 0.5), 0.5);
-  // What a probe names and nobody has is no more than ignored.
+  // Trials of unknown tensors are ignored.
   const auto odd = sensitivities_of(header_of(names), errors,
                                     {{{"other"}, {TensorType::kQ4_0}, 1}, probe(0, -1)});
   EXPECT_EQ(odd[0].known(), Known::kNot);
@@ -122,7 +122,7 @@ class Weights : public testing::Test {
   std::unique_ptr<ChunkMaker> maker_;
 };
 
-TEST_F(Weights, BytesGoWhereTheyMatter) {
+TEST_F(Weights, BitsGoWhereTheyMatter) {
   Options options;
   options.target_bytes = 3 * 256 * 16 * 5 / 8 + 512;
   options.min_cosine = 0.9;
@@ -151,7 +151,7 @@ TEST_F(Weights, BytesGoWhereTheyMatter) {
   }
 }
 
-TEST_F(Weights, SubstitutesAreWhatAConversionWrites) {
+TEST_F(Weights, QuantizedSourcesEqualAConversion) {
   std::vector<float> importance(256, 1);
   for (size_t i = 0; i < 256; i += 3) importance[i] = 20;
   for (const TensorType type : types_for(header_.tensors[0])) {
@@ -176,7 +176,7 @@ TEST_F(Weights, SubstitutesAreWhatAConversionWrites) {
                       .ok());
     }
     wanted.resize(static_cast<size_t>(made.size()));
-    for (const size_t step : {wanted.size(), size_t{1000}, size_t{97}}) {  // cut through blocks
+    for (const size_t step : {wanted.size(), size_t{1000}, size_t{97}}) {  // splits blocks
       std::vector<uint8_t> got(wanted.size());
       for (size_t at = 0; at < got.size(); at += step) {
         const size_t n = std::min(step, got.size() - at);

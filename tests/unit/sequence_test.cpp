@@ -1,6 +1,5 @@
-// The sequence against a model that remembers everything: keys and states are written as a sum over
-// the tokens before them, so that whatever a rewind leaves in view can be told to be right or
-// stale.
+// The sequence compared with a model that keeps everything. Keys and states are sums over the
+// previous tokens, so after a rewind each visible entry is known to be right or stale.
 #include "session/sequence.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +15,7 @@ namespace {
 constexpr int64_t kVocab = 50;
 constexpr uint64_t kIdentity = 0x1234;
 
-// Tokens, and the sum over those before each position, as keys and states carry it.
+// Tokens, and for each position the sum over those before it, which keys and states contain.
 class Known {
  public:
   void resize(int32_t n) {
@@ -56,7 +55,7 @@ kv::KvShape shape_of(Shape s, int32_t n_ctx, int32_t n_checkpoints, int32_t capa
   return shape;
 }
 
-// A sequence with its pool, and whoever writes its keys and states.
+// A sequence with its pool, and a writer of its keys and states.
 class Rig {
  public:
   explicit Rig(kv::KvShape shape) {
@@ -70,7 +69,7 @@ class Rig {
   [[nodiscard]] const kv::KvShape& shape() const { return line_->cache().shape(); }
   [[nodiscard]] std::span<const Token> known() const { return known_.tokens; }
 
-  // One batch: begun, written as far as `written`, and committed or left.
+  // One batch: begun, written up to `written`, and committed or abandoned.
   void batch(std::span<const Token> tokens, bool commit) {
     const int32_t n = static_cast<int32_t>(tokens.size()), from = line_->position();
     line_->append(tokens);
@@ -94,7 +93,7 @@ class Rig {
     }
   }
 
-  // Whether every layer holds what a pass from `position` on would look at.
+  // Whether every layer has what a forward pass from `position` on would read.
   [[nodiscard]] bool keys_hold(int32_t position) const {
     for (int32_t layer = 0; layer < layers(); ++layer) {
       const kv::LayerShape& l = line_->cache().layer(layer);
@@ -140,7 +139,7 @@ class Rig {
   [[nodiscard]] float state_at(int32_t position) const {
     return position == 0 ? 0.0f : static_cast<float>(known_.sum(position));
   }
-  // Of a row: what must stand in it.
+  // Visits the expected contents of a row.
   template <typename Visit>
   void visit_row(int32_t layer, int32_t position, Visit&& visit) const {
     const kv::LayerShape& l = line_->cache().layer(layer);
@@ -184,7 +183,7 @@ int32_t below(std::mt19937& random, int32_t n) {
   return static_cast<int32_t>(random() % static_cast<uint32_t>(std::max(1, n)));
 }
 
-// Forward, given up, or back, a few hundred times.
+// Commits, abandons or rewinds, a few hundred times.
 void wander(Rig& rig, std::mt19937& random, int steps) {
   for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) {
     const int32_t position = rig.line().position(), room = rig.shape().n_ctx - position;
@@ -203,19 +202,19 @@ void wander(Rig& rig, std::mt19937& random, int steps) {
 constexpr Shape kShapes[] = {
     {true, false, false}, {true, true, false}, {false, false, true}, {true, true, true}};
 
-TEST(Sequence, WhatARewindLeavesInViewIsRight) {
+TEST(Sequence, ARewindLeavesOnlyRightEntriesVisible) {
   for (uint32_t seed = 0; seed < 25 && !HasFailure(); ++seed) {
     for (const Shape shape : kShapes) {
       SCOPED_TRACE(seed);
       std::mt19937 random(seed);
-      // Rings hold the longest batch beside the window, as the plan's do.
+      // Rings hold the longest batch beside the window, as in the plan.
       Rig rig(shape_of(shape, 300 + below(random, 300), below(random, 5), 2 * (100 + 16)));
       wander(rig, random, 150);
     }
   }
 }
 
-// Not only right: as far as the keys that are still there allow.
+// Rewinds not only to a right state, but as far as the remaining keys allow.
 TEST(Sequence, ARewindGoesAsFarAsTheRingsAllow) {
   for (uint32_t seed = 0; seed < 25 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
@@ -229,8 +228,7 @@ TEST(Sequence, ARewindGoesAsFarAsTheRingsAllow) {
   }
 }
 
-// With room for all of them, a checkpoint lies at most kCheckpointEvery positions before any
-// target.
+// With room for all of them, a checkpoint is at most kCheckpointEvery positions before any target.
 TEST(Sequence, CheckpointsAreNear) {
   std::mt19937 random(3);
   Rig rig(shape_of({true, false, true}, 1000, 1000 / kCheckpointEvery + 1));
@@ -242,8 +240,8 @@ TEST(Sequence, CheckpointsAreNear) {
   EXPECT_EQ(rig.line().position(), 448);
 }
 
-// The state before the last batch is there without a checkpoint: what a pass over guesses needs.
-TEST(Sequence, TheLastBatchCanBeTakenBack) {
+// The state before the last batch needs no checkpoint: verifying draft tokens relies on it.
+TEST(Sequence, TheLastBatchCanBeUndone) {
   std::mt19937 random(6);
   for (const Shape shape : {kShapes[2], kShapes[3]}) {
     Rig rig(shape_of(shape, 1000, 0, 2 * (100 + 16)));
@@ -255,9 +253,9 @@ TEST(Sequence, TheLastBatchCanBeTakenBack) {
       rig.rewind(to);
       EXPECT_EQ(rig.line().position(), from);
       EXPECT_EQ(rig.line().reachable(from), from);
-      EXPECT_EQ(rig.line().reachable(from - 1), 0);  // once
+      EXPECT_EQ(rig.line().reachable(from - 1), 0);  // only once
       rig.batch(some_tokens(random, 3), true);
-      rig.batch(some_tokens(random, 3), false);  // one given up has written over it
+      rig.batch(some_tokens(random, 3), false);  // an abandoned batch has overwritten it
       if (i % 4 == 3) rig.rewind(rig.line().position() - 1);
       rig.expect_right();
     }
@@ -273,7 +271,7 @@ TEST(Sequence, ABatchAllocatesNothing) {
   for (int i = 0; i < 20; ++i) {
     rig.line().append(tokens);
     rig.line().begin_batch(90);
-    if (i % 3 == 0) rig.line().begin_batch(40);  // the first one was given up
+    if (i % 3 == 0) rig.line().begin_batch(40);  // the first one was abandoned
     rig.line().commit_batch(i % 3 == 0 ? 40 : 90);
     if (i % 5 == 4) rig.line().rewind(rig.line().position() - 10);
   }
@@ -305,7 +303,7 @@ Status restore(Sequence& line, std::span<const uint8_t> state, std::mt19937& ran
   return {};
 }
 
-TEST(Sequence, ASavedStateGoesOnInAnotherShape) {
+TEST(Sequence, ASavedStateIsRestoredIntoAnotherShape) {
   for (uint32_t seed = 0; seed < 25 && !HasFailure(); ++seed) {
     for (const Shape shape : kShapes) {
       SCOPED_TRACE(seed);
@@ -334,7 +332,7 @@ TEST(Sequence, ASavedStateGoesOnInAnotherShape) {
   }
 }
 
-TEST(Sequence, DamagedStatesAreRefusedAndLeaveItEmpty) {
+TEST(Sequence, DamagedStatesAreErrorsAndLeaveItEmpty) {
   std::mt19937 random(5);
   Rig from(shape_of({true, true, true}, 200, 2, 2 * (100 + 16)));
   for (int i = 0; i < 3; ++i) from.batch(some_tokens(random, 50), true);
@@ -361,7 +359,7 @@ TEST(Sequence, DamagedStatesAreRefusedAndLeaveItEmpty) {
   expect_empty();
   ASSERT_TRUE(to.line().begin_restore(state.size()).ok());
   ASSERT_TRUE(to.line().write_state(kIdentity, kVocab, std::span(state).first(900)).ok());
-  to.line().end_restore();  // given up half way
+  to.line().end_restore();  // abandoned half way
   expect_empty();
   to.batch(some_tokens(random, 70), true);
   to.expect_right();

@@ -1,4 +1,4 @@
-// Memory and file sources: exact bytes, and every way a path can be wrong.
+// Memory and file sources: exact bytes, and every kind of wrong path.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -63,12 +63,12 @@ TEST_F(FileSourceTest, Reads) {
   ASSERT_TRUE(source.ok()) << source.status().message();
   check_reads(**source, bytes);
 
-  std::filesystem::resize_file(path("a"), 100);  // another program shortens it meanwhile
+  std::filesystem::resize_file(path("a"), 100);  // another program truncates it meanwhile
   std::vector<uint8_t> out(500);
   EXPECT_EQ((*source)->read(50, out).code(), Code::kTruncated);
 }
 
-TEST_F(FileSourceTest, NamesWhatIsWrong) {
+TEST_F(FileSourceTest, ErrorsNameThePath) {
   EXPECT_EQ(open_file(path("missing")).status().code(), Code::kNotFound);
   EXPECT_NE(open_file(path("missing")).status().message().find("missing"), std::string::npos);
   EXPECT_EQ(open_file(path("missing/inner")).status().code(), Code::kNotFound);
@@ -77,7 +77,7 @@ TEST_F(FileSourceTest, NamesWhatIsWrong) {
 #if !defined(_WIN32)
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   EXPECT_EQ(open_file(path("pipe")).status().code(), Code::kInvalidArgument);
-  if (::geteuid() != 0) {  // root may read everything
+  if (::geteuid() != 0) {  // root can read everything
     std::ofstream(path("secret")) << "x";
     std::filesystem::permissions(path("secret"), std::filesystem::perms::none);
     EXPECT_EQ(open_file(path("secret")).status().code(), Code::kIo);

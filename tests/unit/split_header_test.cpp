@@ -1,5 +1,5 @@
-// A header whose tensors lie in several files goes through bytes as it is, and an opener takes it;
-// what names a file that there is not, or ends early, is refused.
+// A header whose tensors are in several files is serialized and parsed unchanged, and an opener
+// accepts it. Truncated bytes and unknown files are errors.
 #include <gtest/gtest.h>
 
 #include "gguf/metadata_writer.h"
@@ -20,7 +20,7 @@ Header two_files() {
     t.n_dims = 2;
     t.ne = {3, 5 + file, 1, 1};
     t.file = file;
-    t.offset = 7 + 1000 * uint64_t{file};  // aligned to nothing
+    t.offset = 7 + 1000 * uint64_t{file};  // unaligned
     EXPECT_TRUE(set_tensor_bytes(&t).ok());
     h.tensors.push_back(t);
   }
@@ -32,7 +32,7 @@ Bytes bytes_of(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-TEST(Placed, GoesThroughBytes) {
+TEST(SplitHeader, RoundTrips) {
   Header from = two_files();
   const Result<std::string> bytes = write_placed(&from);
   ASSERT_TRUE(bytes.ok()) << bytes.status().message();
@@ -50,7 +50,7 @@ TEST(Placed, GoesThroughBytes) {
   }
 }
 
-TEST(Placed, RefusesWhatItCannotSay) {
+TEST(SplitHeader, RejectsWhatItCannotRepresent) {
   Header far = two_files();
   far.tensors[1].offset = uint64_t{1} << kPlacedBits;
   EXPECT_EQ(write_placed(&far).status().code(), Code::kBadHeader);
@@ -63,7 +63,7 @@ TEST(Placed, RefusesWhatItCannotSay) {
   }
 }
 
-TEST(Placed, AnOpenerTakesIt) {
+TEST(SplitHeader, AnOpenerAcceptsIt) {
   Header from = two_files();
   const Result<std::string> bytes = write_placed(&from);
   ASSERT_TRUE(bytes.ok());

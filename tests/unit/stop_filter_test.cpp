@@ -1,5 +1,5 @@
-// Stop strings against a plain search of the whole text: wherever the text is cut into parts, the
-// filter stops at the same place, and what it calls ready is all that can be.
+// Stop strings compared with a plain search of the whole text. However the text is split, the
+// filter stops at the same place and releases as much text as possible.
 #include "generate/stop_filter.h"
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@ struct Plain {
   size_t ready = 0;
 };
 
-// Reads byte by byte: the stop string that ends first, of several the longest; while there is none,
-// the longest end of the text that could become one is uncertain.
+// Reads byte by byte. The stop string that ends first wins, of several the longest. Until then the
+// longest suffix that could become one is held back.
 Plain search(const std::string& text, const std::vector<std::string>& stops) {
   Plain out;
   for (size_t end = 1; end <= text.size(); ++end) {
@@ -39,7 +39,7 @@ Plain search(const std::string& text, const std::vector<std::string>& stops) {
   return out;
 }
 
-TEST(StopFilter, AgreesWithAPlainSearchHoweverTheTextIsCut) {
+TEST(StopFilter, EqualsAPlainSearchHoweverTheTextIsSplit) {
   std::mt19937 rng(7);
   const auto below = [&rng](size_t n) { return static_cast<size_t>(rng() % n); };
   int stopped = 0;
@@ -67,13 +67,13 @@ TEST(StopFilter, AgreesWithAPlainSearchHoweverTheTextIsCut) {
     if (filter.stopped() == nullptr) continue;
     ++stopped;
     const uint64_t ready = filter.ready();
-    filter.push("ab");  // nothing comes after the end
+    filter.push("ab");  // nothing comes after the stop
     EXPECT_EQ(filter.ready(), ready);
   }
   EXPECT_GT(stopped, 1000);
 }
 
-TEST(StopFilter, TheSameTextStopsAtTheSamePlaceWhateverItsParts) {
+TEST(StopFilter, TheStopPositionDoesNotDependOnTheParts) {
   const std::vector<std::string> stops = {"b", "abc"};
   StopFilter whole(stops), bytes(stops);
   whole.push("xabc");
@@ -86,7 +86,7 @@ TEST(StopFilter, TheSameTextStopsAtTheSamePlaceWhateverItsParts) {
   EXPECT_EQ(bytes.ready(), 2u);
 }
 
-TEST(StopFilter, WithoutStopsAllIsCertain) {
+TEST(StopFilter, WithoutStopStringsAllTextIsReady) {
   const std::vector<std::string> none;
   StopFilter filter(none);
   filter.push("any text");
@@ -94,8 +94,8 @@ TEST(StopFilter, WithoutStopsAllIsCertain) {
   EXPECT_EQ(filter.stopped(), nullptr);
 }
 
-// A stop string that repeats itself makes a naive filter compare all of it for every byte.
-TEST(StopFilter, LongRepeatingStops) {
+// A self-repeating stop string makes a naive filter compare all of it for every byte.
+TEST(StopFilter, LongRepeatingStopStrings) {
   const std::string stop = std::string(4095, 'a') + 'b';
   const std::vector<std::string> stops(64, stop);
   StopFilter filter(stops);

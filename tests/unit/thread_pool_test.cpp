@@ -1,6 +1,6 @@
-// The pool's promises: every task runs exactly once, on a thread in range; regions see each
-// other's writes; sleeping workers wake; pools come and go without losing a thread. Run under the
-// thread sanitizer as well. Nothing here measures time.
+// What the thread pool guarantees: every task runs exactly once, on a thread in range; regions see
+// each other's writes; sleeping workers wake; pools are created and destroyed without losing a
+// thread. Also run under the thread sanitizer. Nothing here measures time.
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
@@ -62,8 +62,8 @@ TEST(ThreadPool, OneThreadRunsInOrderOnTheCaller) {
   EXPECT_EQ(order, expected);
 }
 
-// Plain (not atomic) memory written in one region and read in the next by whoever comes: a
-// missing barrier shows as a wrong sum, and as a race under the thread sanitizer.
+// Plain (not atomic) memory, written in one region and read in the next by any thread. A missing
+// barrier gives a wrong sum, and a race under the thread sanitizer.
 TEST(ThreadPool, RegionsAreBarriers) {
   ThreadPool pool(4);
   constexpr int64_t kN = 37;
@@ -79,8 +79,8 @@ TEST(ThreadPool, RegionsAreBarriers) {
   for (const int64_t value : a) EXPECT_EQ(value, 2001);
 }
 
-// Two tasks that each wait for the other finish only when two threads run at once, so this hangs
-// (and the test runner kills it) if a sleeping worker is not woken.
+// Two tasks that wait for each other finish only if two threads run at once. If a sleeping worker
+// is not woken this hangs, and the test runner kills it.
 TEST(ThreadPool, WakesSleepingWorkers) {
   ThreadPool pool(2);
   for (int round = 0; round < 5; ++round) {
@@ -94,7 +94,7 @@ TEST(ThreadPool, WakesSleepingWorkers) {
   }
 }
 
-// The caller runs out of tasks while a worker still has a long one: it must sleep and be woken.
+// The caller runs out of tasks while a worker is still busy: it must sleep and be woken.
 TEST(ThreadPool, CallerSleepsUntilTheLastTask) {
   ThreadPool pool(2);
   for (int round = 0; round < 5; ++round) {
@@ -121,16 +121,16 @@ TEST(ThreadPool, IdleAndBusyPoolsShutDown) {
   }
 }
 
-TEST(ThreadPool, SurvivesRefusedThreads) {
+TEST(ThreadPool, SurvivesFailedThreadCreation) {
 #if defined(_WIN32)
-  GTEST_SKIP() << "no bound can be set on the addresses of a process";
+  GTEST_SKIP() << "the address space of a process cannot be limited";
 #elif defined(SLUICE_SANITIZED)
   GTEST_SKIP() << "a sanitizer's own mappings do not fit under the limit";
 #else
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
   rlimit none = before;
-  none.rlim_cur = 1 << 20;  // less than is in use: no new stack can be mapped
+  none.rlim_cur = 1 << 20;  // less than in use, so no new stack can be mapped
   ASSERT_EQ(setrlimit(RLIMIT_AS, &none), 0);
   std::atomic<int> n{0};
   int n_threads = 0;
@@ -168,7 +168,7 @@ TEST(AlignedBuffer, AlignsMovesAndFails) {
   EXPECT_TRUE(b.allocate(0).ok());
 }
 
-TEST(Clock, NeverGoesBack) {
+TEST(Clock, IsMonotonic) {
   double last = monotonic_ms();
   for (int i = 0; i < 1000; ++i) {
     const double now = monotonic_ms();

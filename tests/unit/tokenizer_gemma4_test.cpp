@@ -1,4 +1,4 @@
-// Gemma 4's vocabularies: SentencePiece's spelling, merges from a list.
+// Gemma 4 vocabularies: SentencePiece spelling with a merge list.
 #include "tokenizer_vocab.h"
 
 namespace sluice::test {
@@ -16,10 +16,10 @@ TEST(Gemma4, MergesAsListedWithNewlinesApart) {
   const Token first = file.add("#");
   const Token ab = file.merge("a", "b"), mark_ab = file.merge(kMark, "ab");
   const Token newline = file.add("\n"), two = file.add("\n\n");
-  const Token again = file.add("#");  // a repeated text: the last counts
+  const Token again = file.add("#");  // a duplicate text: the last one counts
   const Token ba = file.add("ba");    // a token that no merge makes
   const Token line_a = file.add("\na");
-  file.merges.push_back("\n a");  // its product is a token, but lines are cut before
+  file.merges.push_back("\n a");  // its result is a token, but text is split at newlines first
   const auto made = file.must_create();
   ASSERT_NE(made, nullptr);
   EXPECT_EQ(made->encode("ab ab"), (Ids{1, ab, mark_ab}));  // no space before the text

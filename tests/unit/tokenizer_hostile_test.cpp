@@ -1,5 +1,4 @@
-// What is made to harm a tokenizer: texts of sizes at which naive merging hangs, and files that
-// lie.
+// Attacks on the tokenizer: texts on which naive merging takes forever, and files with wrong data.
 #include <limits>
 
 #include "tokenizer_vocab.h"
@@ -11,8 +10,8 @@ using Ids = std::vector<Token>;
 
 constexpr tokenizer::EncodeOptions kPlain{.add_special = false, .parse_special = true};
 
-// A mebibyte of what makes naive merging quadratic. Nothing is timed: a quadratic case would take
-// hours here, so that finishing is the proof.
+// A mebibyte that makes naive merging quadratic. Nothing is timed: a quadratic implementation would
+// take hours, so finishing is the proof.
 TEST(Pathological, LongRunsFinish) {
   constexpr size_t kBytes = 1u << 20;       // quadratic: hours
   constexpr size_t kFewerBytes = 1u << 17;  // quadratic: minutes, for each of many
@@ -62,7 +61,7 @@ void expect_refused(const VocabFile& file, Code code, const std::string& named) 
   EXPECT_NE(made.status().message().find(named), std::string::npos) << made.status().message();
 }
 
-TEST(HostileVocabulary, IsRefusedByName) {
+TEST(HostileVocabulary, ErrorsNameTheDefect) {
   VocabFile file = byte_vocab("gpt-2");
   file.merges = {"a b"};
   expect_refused(file, Code::kBadTokenizer, "merge 0 \"a b\" has an unknown token");
@@ -115,7 +114,7 @@ TEST(HostileVocabulary, IsRefusedByName) {
   expect_refused(file, Code::kBadTokenizer, "tokenizer.ggml.tokens has 0 entries");
 }
 
-TEST(HostileVocabulary, NoBosToAdd) {
+TEST(HostileVocabulary, MissingBosIsNotAdded) {
   VocabFile file = byte_vocab("gpt-2");
   file.tokens.resize(5);  // too short for the default BOS of 11
   file.types.resize(5);
@@ -135,7 +134,7 @@ TEST(HostileVocabulary, MissingArrays) {
   EXPECT_EQ(Tokenizer::create(header).status().code(), Code::kBadTokenizer);
 }
 
-TEST(HostileVocabulary, EmptyTokensGetNamesAndStrangeTypesAreText) {
+TEST(HostileVocabulary, EmptyTokensGetNamesAndUnknownTypesAreText) {
   VocabFile file = byte_vocab("gpt-2");
   file.add("");
   file.add("");

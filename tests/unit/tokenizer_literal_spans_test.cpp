@@ -1,5 +1,6 @@
-// Plain stretches of marked text, text that continues earlier text, and the memory of encoding:
-// against a twin that cuts the text by definition, on hostile marks, and with too little memory.
+// Literal spans of marked text, text that continues earlier text, and the memory of encoding:
+// compared with a reference that follows the definition, on hostile marks, and with too little
+// memory.
 
 #include <cstdlib>
 #include <new>
@@ -58,8 +59,8 @@ std::vector<Chat> chats() {
   return all;
 }
 
-// By definition: at each place the longest control token none of whose bytes is plain; the text
-// between is encoded as user text.
+// By definition: at each position the longest control token with no byte in a literal span; the
+// text between is encoded as user text.
 Ids naive(const Chat& chat, const std::string& text, const std::vector<bool>& plain) {
   Ids ids;
   std::string between;
@@ -88,7 +89,7 @@ Ids naive(const Chat& chat, const std::string& text, const std::vector<bool>& pl
   return ids;
 }
 
-TEST(PlainText, MatchesTheDefinitionOnRandomMarks) {
+TEST(LiteralSpans, MatchesTheDefinitionOnRandomMarks) {
   Random random(21);
   const std::string pieces[] = {"<|a|>", "[b]", "<", "|a", "|>", ">", "a", "b", " ", "<c>", "]"};
   for (const Chat& chat : chats()) {
@@ -117,7 +118,7 @@ TEST(PlainText, MatchesTheDefinitionOnRandomMarks) {
   }
 }
 
-TEST(PlainText, ATokenOfTwoStringsIsNone) {
+TEST(LiteralSpans, ATokenAcrossTwoSpansIsText) {
   for (const Chat& chat : chats()) {
     const Token control = chat.controls[0].second;
     const auto has = [&](const std::string& text) {
@@ -130,12 +131,12 @@ TEST(PlainText, ATokenOfTwoStringsIsNone) {
     EXPECT_FALSE(has("<|" + kBegin + "a|>" + kEnd));
     EXPECT_FALSE(has("<|" + kBegin + "a" + kEnd + "|>"));
     EXPECT_TRUE(has(kBegin + "<" + kEnd + "<|a|>" + kBegin + ">" + kEnd));
-    EXPECT_TRUE(has(kBegin + kEnd + "<|" + kEnd + "a|>")) << "marks around nothing";
-    EXPECT_FALSE(has(kBegin + "x<|a|>")) << "an unmatched begin reaches to the end";
+    EXPECT_TRUE(has(kBegin + kEnd + "<|" + kEnd + "a|>")) << "an empty span";
+    EXPECT_FALSE(has(kBegin + "x<|a|>")) << "an unmatched begin mark extends to the end";
   }
 }
 
-TEST(PlainText, MarksAreTextUnlessAskedFor) {
+TEST(LiteralSpans, MarksAreTextWithoutTheFlag) {
   const auto tokenizer = byte_vocab("gpt-2").must_create();
   EXPECT_EQ(tokenizer->encode(kBegin, {.add_special = false}), (Ids{0xEF, 0xB7, 0x90}));
   EXPECT_EQ(tokenizer->encode(kBegin + "\xEF\xB7" + kEnd + "\xEF", kMarked),
@@ -143,7 +144,7 @@ TEST(PlainText, MarksAreTextUnlessAskedFor) {
   EXPECT_EQ(tokenizer->encode(kBegin, kMarked), Ids{});
 }
 
-TEST(PlainText, WordsRunAcrossMarks) {
+TEST(LiteralSpans, WordsContinueAcrossMarks) {
   VocabFile file = byte_vocab("gpt-2");
   const Token ab = file.merge("a", "b");
   const auto tokenizer = file.must_create();
@@ -151,7 +152,7 @@ TEST(PlainText, WordsRunAcrossMarks) {
             (Ids{ab, ab}));
 }
 
-TEST(PlainText, ControlTokensThatAreShownAreGatedToo) {
+TEST(LiteralSpans, VisibleControlTokensAreBlockedToo) {
   VocabFile file = byte_vocab("gpt-2");
   const Token start = file.add("<|start|>", kControl);
   const Token think = file.add("<think>", kUserDefined);
@@ -163,7 +164,7 @@ TEST(PlainText, ControlTokensThatAreShownAreGatedToo) {
   EXPECT_EQ(tokenizer->gated_tokens(), Ids{start});
 }
 
-TEST(PlainText, AMillionMarksTakeLinearTime) {
+TEST(LiteralSpans, AMillionMarksTakeLinearTime) {
   for (const Chat& chat : chats()) {
     std::string text;
     for (int i = 0; i < 300'000; ++i) text += kBegin + "<|a" + kEnd + "|>" + kBegin;
@@ -172,7 +173,7 @@ TEST(PlainText, AMillionMarksTakeLinearTime) {
   }
 }
 
-TEST(Continues, NeitherBosNorSpaceNorNormalization) {
+TEST(Continuation, NeitherBosNorSpaceNorNormalization) {
   VocabFile spm = sentencepiece_vocab();
   spm.flags = {{"remove_extra_whitespaces", true}};
   const Token space = spm.add(kMark, kNormal, -1);
@@ -183,7 +184,7 @@ TEST(Continues, NeitherBosNorSpaceNorNormalization) {
   EXPECT_EQ(tokenizer->encode("a", continues), Ids{a});
   EXPECT_EQ(tokenizer->encode(" a", continues), (Ids{space, a}));
   EXPECT_EQ(tokenizer->encode("a</s>a", continues), (Ids{a, 2, space, a}))
-      << "what follows a control token begins as ever";
+      << "text after a control token begins as usual";
 
   for (const bool extra : {false, true}) {
     VocabFile file = sentencepiece_vocab();
@@ -202,7 +203,7 @@ TEST(Continues, NeitherBosNorSpaceNorNormalization) {
   }
 }
 
-// Texts that take the most: one endless word, words of one byte, spaces, marks, wide characters.
+// The most expensive texts: one endless word, words of one byte, spaces, marks, wide characters.
 std::vector<std::string> costly(size_t bytes) {
   std::vector<std::string> texts;
   for (const std::string& part :
@@ -217,7 +218,7 @@ std::vector<std::string> costly(size_t bytes) {
 
 TEST(EncodeMemory, IsAnUpperBound) {
 #ifdef SLUICE_SANITIZED
-  GTEST_SKIP() << "allocations are the sanitizer's";
+  GTEST_SKIP() << "the sanitizer has its own allocator";
 #endif
   for (const Chat& chat : chats()) {
     for (const size_t bytes : {1, 50, 3000, 200'000}) {
@@ -233,15 +234,15 @@ TEST(EncodeMemory, IsAnUpperBound) {
   }
 }
 
-TEST(EncodeMemory, ATextTooLongIsRefused) {
+TEST(EncodeMemory, ATooLongTextIsAnError) {
   const auto tokenizer = byte_vocab("gpt-2").must_create();
-  const char one = 'a';  // never read beyond it
+  const char one = 'a';  // only this byte may be read
   const auto ids = tokenizer->try_encode({&one, tokenizer::kMaxTextBytes + 1});
   EXPECT_EQ(ids.status().code(), Code::kInvalidArgument);
 }
 
-#if !defined(_WIN32)  // which has no such bound
-// In a process of its own, whose address space is then bounded.
+#if !defined(_WIN32)  // Windows has no such limit
+// Runs in its own process with limited address space.
 void encode_with_little_memory() {
   for (const Chat& chat : chats()) {
     for (const std::string& text : costly(4u << 20)) {
@@ -263,9 +264,9 @@ void encode_with_little_memory() {
 
 TEST(EncodeMemory, TooLittleIsAnErrorAndLeavesNothing) {
 #ifdef SLUICE_SANITIZED
-  GTEST_SKIP() << "the sanitizer's own memory has no such bound";
+  GTEST_SKIP() << "the sanitizer needs more memory than the limit";
 #endif
-  // Started anew: what earlier tests have freed would serve within any bound.
+  // A fresh process: memory freed by earlier tests would satisfy any limit.
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(encode_with_little_memory(), testing::ExitedWithCode(0), "");
 }

@@ -1,5 +1,5 @@
-// Pre-tokenizers against the published regular expressions, run by another engine (see
-// tests/reference/pretokenize.mjs), and the character classes they stand on.
+// Pre-tokenizers compared with the published regular expressions, run by another engine (see
+// tests/reference/pretokenize.mjs), and the character classes they use.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -40,7 +40,7 @@ std::string unescape(const std::string& word) {
   return text;
 }
 
-TEST(PreTokenizer, CutsAsThePublishedExpressions) {
+TEST(PreTokenizer, SplitsLikeThePublishedExpressions) {
   std::ifstream file(sluice::test::source_dir() + "/tests/data/pretokenize.txt", std::ios::binary);
   int lines = 0;
   for (std::string line; std::getline(file, line); ++lines) {
@@ -59,7 +59,7 @@ TEST(PreTokenizer, CutsAsThePublishedExpressions) {
   EXPECT_GE(lines, 400);
 }
 
-TEST(PreTokenizer, NamesOfOneFamilyCutAlike) {
+TEST(PreTokenizer, NamesOfOneFamilySplitAlike) {
   const std::string text =
       "It's 12345 HTTPServer's  na\xC3\xAFve\n\n x=1;\xE4\xBD\xA0\xE5\xA5\xBD~";
   const std::vector<std::vector<std::string>> families = {

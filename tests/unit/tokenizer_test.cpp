@@ -1,4 +1,4 @@
-// Tokenizers on vocabularies of our own: merging against a naive twin, special tokens, byte
+// Tokenizers on synthetic vocabularies: merging compared with a naive version, special tokens, byte
 // fallback, streaming.
 #include <algorithm>
 #include <map>
@@ -23,7 +23,7 @@ std::vector<std::string> characters(const std::string& text) {
   return result;
 }
 
-// The definition of SentencePiece BPE: join the neighbours of best score, the leftmost of equals,
+// SentencePiece BPE by definition: join the neighbours with the best score (the leftmost of equals)
 // until none joins. Quadratic and obvious.
 std::vector<std::string> naive_sentencepiece(const std::string& text,
                                              const std::map<std::string, float>& scores) {
@@ -53,7 +53,7 @@ std::string random_text(Random* random, const std::vector<std::string>& alphabet
   return text;
 }
 
-TEST(SentencePiece, MergesAsTheDefinitionSays) {
+TEST(SentencePiece, MergesLikeTheDefinition) {
   Random random(7);
   const std::vector<std::string> alphabet = {"a", "b", "c", kMark, "\xC3\xA9"};
   for (int round = 0; round < 60; ++round) {
@@ -63,7 +63,7 @@ TEST(SentencePiece, MergesAsTheDefinitionSays) {
     for (const auto& letter : alphabet) scores[letter] = -100;
     for (int i = 0; i < 40; ++i) {
       const std::string token = random_text(&random, alphabet, 5);
-      // Few distinct scores, so that ties are met.
+      // Few distinct scores, so that ties occur.
       if (characters(token).size() > 1) scores[token] = -static_cast<float>(random.below(8));
     }
     std::map<std::string, Token> ids;
@@ -71,7 +71,7 @@ TEST(SentencePiece, MergesAsTheDefinitionSays) {
     const auto tokenizer = file.must_create();
     ASSERT_NE(tokenizer, nullptr);
     for (int i = 0; i < 20; ++i) {
-      // Lengths on both sides of the scan's limit.
+      // Lengths on both sides of the limit for scanning.
       std::string text = random_text(&random, alphabet, i % 2 == 0 ? 20 : 200);
       Ids expected;
       for (const auto& piece : naive_sentencepiece(text, scores)) expected.push_back(ids.at(piece));
@@ -94,7 +94,7 @@ TEST(SentencePiece, AddsBosAndTheLeadingSpace) {
   EXPECT_EQ(tokenizer->encode(""), (Ids{1}));
   EXPECT_EQ(tokenizer->decode(Ids{1, mark, a}), "a");
   EXPECT_TRUE(tokenizer->strips_leading_space());
-  // After a special token the space is added again.
+  // The space is added again after a special token.
   EXPECT_EQ(tokenizer->encode("a</s>a", kSpecial), (Ids{mark, a, 2, mark, a}));
   file.flags = {{"add_space_prefix", false}, {"add_eos_token", true}, {"add_bos_token", false}};
   tokenizer = file.must_create();
@@ -123,7 +123,7 @@ TEST(SentencePiece, FallsBackToBytesAndNeverMakesControlTokens) {
   EXPECT_EQ(tokenizer->token_bytes(3 + 0x41), "A");
 }
 
-// The definition of BPE by merge list.
+// BPE with a merge list, by definition.
 std::vector<std::string> naive_bpe(const std::string& word,
                                    const std::vector<std::string>& merges) {
   std::vector<std::string> symbols;
@@ -145,7 +145,7 @@ std::vector<std::string> naive_bpe(const std::string& word,
   }
 }
 
-TEST(ByteBpe, MergesAsTheDefinitionSays) {
+TEST(ByteBpe, MergesLikeTheDefinition) {
   Random random(11);
   const std::vector<std::string> letters = {"a", "b", "c"};
   for (int round = 0; round < 60; ++round) {
@@ -172,7 +172,7 @@ TEST(ByteBpe, MergesAsTheDefinitionSays) {
   }
 }
 
-TEST(ByteBpe, TakesWholeWordsWhereTheFamilySaysSo) {
+TEST(ByteBpe, TakesWholeWordsIfTheFamilyDoes) {
   // "abc" is a token that no merge reaches.
   for (const auto& [pre, whole] :
        {std::pair{"llama-bpe", true}, std::pair{"tekken", true}, std::pair{"qwen2", false}}) {
@@ -202,7 +202,7 @@ TEST(ByteBpe, InvalidInputBecomesReplacementCharacters) {
   const auto tokenizer = byte_vocab("gpt-2").must_create();
   EXPECT_EQ(tokenizer->encode("a\xFFz", kSpecial), (Ids{'a', 0xEF, 0xBF, 0xBD, 'z'}));
   EXPECT_EQ(tokenizer->encode("\xE2\x82", kSpecial),
-            (Ids{0xEF, 0xBF, 0xBD, 0xEF, 0xBF, 0xBD}));  // one for each byte
+            (Ids{0xEF, 0xBF, 0xBD, 0xEF, 0xBF, 0xBD}));  // one per byte
 }
 
 TEST(SpecialTokens, LongestWinsAndUserTextMakesNoControlTokens) {
@@ -242,10 +242,10 @@ TEST(SpecialTokens, UnknownTextMakesNoControlTokens) {
   file.add(kMark, kNormal, -1);
   file.tokens[3 + 0xFF] = "no byte token";
   EXPECT_EQ(file.must_create()->encode("\xFF", kUserText), (Ids{259, 0}));
-  file.types[0] = kControl;  // as Phi-3's file says of its unknown token
+  file.types[0] = kControl;  // as in Phi-3's file
   EXPECT_EQ(file.must_create()->encode("\xFF", kUserText), (Ids{259, 0}));
   EXPECT_FALSE(file.must_create()->is_control(0));
-  file.ids = {{"unknown_token_id", 2}};  // end of text and unknown in one
+  file.ids = {{"unknown_token_id", 2}};  // end of text and unknown are one token
   EXPECT_EQ(file.create().status().code(), Code::kBadTokenizer);
 }
 
@@ -253,7 +253,7 @@ TEST(SpecialTokens, EndOfGenerationByIdAndByName) {
   VocabFile file = byte_vocab("gpt-2");
   const Token eos = file.add("stop", kControl);
   const Token eot = file.add("turn", kControl);
-  const Token named = file.add("<end_of_turn>");  // not marked as control, but known by name
+  const Token named = file.add("<end_of_turn>");  // not marked as control, but recognized by name
   file.ids = {{"eos_token_id", static_cast<uint32_t>(eos)},
               {"eot_token_id", static_cast<uint32_t>(eot)}};
   const auto tokenizer = file.must_create();
@@ -262,7 +262,7 @@ TEST(SpecialTokens, EndOfGenerationByIdAndByName) {
   EXPECT_TRUE(tokenizer->is_control(named));
 }
 
-TEST(SpecialTokens, ChannelEndIsNotTheEndWhereReturnIs) {
+TEST(SpecialTokens, ChannelEndIsNotTheEndIfReturnIs) {
   VocabFile file = byte_vocab("gpt-4o");
   const Token end = file.add("<|end|>", kControl);
   const Token ret = file.add("<|return|>", kControl);
@@ -272,7 +272,7 @@ TEST(SpecialTokens, ChannelEndIsNotTheEndWhereReturnIs) {
   EXPECT_TRUE(tokenizer->is_end_of_generation(ret));
 }
 
-TEST(SpecialTokens, Phi3SwallowsTheSpaceBehind) {
+TEST(SpecialTokens, Phi3StripsTheSpaceAfter) {
   VocabFile file = sentencepiece_vocab();
   file.flags = {{"add_space_prefix", false}};
   const Token user = file.add("<|user|>", kControl);
@@ -283,7 +283,7 @@ TEST(SpecialTokens, Phi3SwallowsTheSpaceBehind) {
   EXPECT_EQ(file.must_create()->encode("<|user|> \na", kSpecial), (Ids{user, a}));
 }
 
-TEST(StreamDecoder, NeverShowsHalfACharacter) {
+TEST(StreamDecoder, NeverEmitsHalfACharacter) {
   const auto tokenizer = byte_vocab("gpt-2").must_create();
   StreamDecoder decoder(*tokenizer);
   const std::string rocket = "\xF0\x9F\x9A\x80";
@@ -302,17 +302,17 @@ TEST(StreamDecoder, InvalidBytesBecomeReplacementCharacters) {
   EXPECT_EQ(decoder.push(0xFF), mark);
   EXPECT_EQ(decoder.push(0xE2), "");
   EXPECT_EQ(decoder.push(0x82), "");
-  EXPECT_EQ(decoder.push('a'), mark + "a");  // the unfinished character is one mark
+  EXPECT_EQ(decoder.push('a'), mark + "a");  // one replacement for the unfinished character
   EXPECT_EQ(decoder.push(0xF0), "");
   EXPECT_EQ(decoder.push(0x9F), "");
   EXPECT_EQ(decoder.finish(), mark);
   EXPECT_EQ(decoder.push(0xED), "");
-  EXPECT_EQ(decoder.push(0xA0), mark + mark);  // a surrogate is no character
+  EXPECT_EQ(decoder.push(0xA0), mark + mark);  // a surrogate is not a character
   decoder.reset();
   EXPECT_EQ(decoder.finish(), "");
 }
 
-TEST(StreamDecoder, KeepsTheSpaceOfTextThatContinues) {
+TEST(StreamDecoder, KeepsTheSpaceOfContinuedText) {
   VocabFile file = sentencepiece_vocab();
   const Token word = file.add(kMark + "a", kNormal, -1);
   const auto tokenizer = file.must_create();

@@ -1,5 +1,5 @@
-// SentencePiece unigram against trying every way to cut, its normalization rules, and files that
-// lie about them.
+// SentencePiece unigram compared with trying every split, its normalization rules, and files with
+// wrong rules.
 #include <limits>
 #include <map>
 
@@ -19,7 +19,7 @@ VocabFile unigram_vocab() {
   return file;
 }
 
-// The best sum of scores over every way to write text[pos..]; all letters are tokens.
+// The best sum of scores over every way to split text[pos..]; all letters are tokens.
 double best_score(const std::string& text, size_t pos, const std::map<std::string, float>& scores) {
   if (pos == text.size()) return 0;
   double best = -1e9;
@@ -31,7 +31,7 @@ double best_score(const std::string& text, size_t pos, const std::map<std::strin
   return best;
 }
 
-TEST(Unigram, FindsTheBestOfAllCuts) {
+TEST(Unigram, FindsTheBestOfAllSplits) {
   Random random(13);
   for (int round = 0; round < 40; ++round) {
     std::map<std::string, float> scores = {{"a", -9.f}, {"b", -9.f}, {"c", -9.f}};
@@ -84,7 +84,7 @@ TEST(Unigram, SpacesFollowTheMetadata) {
   EXPECT_EQ(file.must_create()->encode("a", kUserText), (Ids{a}));
 }
 
-// A double array with the one rule "A" -> "a".
+// A double array with the single rule "A" -> "a".
 std::vector<uint8_t> one_rule() {
   std::vector<uint32_t> units(834, 0x80000000u);
   units[0] = 256u << 10;
@@ -111,13 +111,13 @@ Result<std::unique_ptr<Tokenizer>> create_with_rules(const std::vector<uint8_t>&
   return Tokenizer::create(header);
 }
 
-TEST(Unigram, NormalizesByTheFilesRules) {
+TEST(Unigram, AppliesTheFilesNormalizationRules) {
   auto made = create_with_rules(one_rule());
   ASSERT_TRUE(made.ok()) << made.status().message();
   EXPECT_EQ((*made)->encode("AabA", kUserText), (Ids{3, 3, 4, 3}));
 }
 
-TEST(Unigram, DamagedRulesNeverReadOutside) {
+TEST(Unigram, DamagedRulesNeverReadOutOfBounds) {
   const std::vector<uint8_t> good = one_rule();
   for (const size_t size : {size_t{1}, size_t{4}, size_t{100}}) {
     const auto made = create_with_rules({good.begin(), good.begin() + static_cast<long>(size)});
@@ -131,7 +131,7 @@ TEST(Unigram, DamagedRulesNeverReadOutside) {
       bad[4 + random.below(static_cast<uint32_t>(bad.size() - 4))] =
           static_cast<uint8_t>(random.below(256));
     }
-    // The units that "A" is looked up in, with wild offsets.
+    // Sets the units that look up "A" to wild offsets.
     const size_t at = 4 + 4 * (256 ^ 'A');
     bad[at + 1] = static_cast<uint8_t>(1 | random.below(256));
     bad[at + 3] = static_cast<uint8_t>(random.below(128));
@@ -150,7 +150,7 @@ TEST(Unigram, LongRunsFinish) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, kUserText)), text);
 }
 
-TEST(Unigram, RefusesScoresThatAreNoNumbers) {
+TEST(Unigram, NonFiniteScoresAreErrors) {
   VocabFile file = unigram_vocab();
   file.scores[1] = std::numeric_limits<float>::infinity();
   EXPECT_EQ(file.create().status().code(), Code::kBadTokenizer);

@@ -1,5 +1,5 @@
-// Small vocabularies of our own for the tokenizer's tests, as GGUF headers in memory, so that the
-// tests mean something without anybody's model files.
+// Small synthetic vocabularies for the tokenizer tests, as GGUF headers in memory, so that the
+// tests need no model files.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ enum : int32_t {
   kByte = 6
 };
 
-// A vocabulary under construction; tests bend the fields before build().
+// A vocabulary under construction; tests change its fields before build().
 struct VocabFile {
   std::string model;
   std::string pre;
@@ -49,7 +49,7 @@ struct VocabFile {
     scores.push_back(score);
     return static_cast<Token>(tokens.size() - 1);
   }
-  // Adds the product of two tokens to a byte-level BPE vocabulary, and the merge.
+  // Adds the concatenation of two tokens to a byte-level BPE vocabulary, and the merge.
   Token merge(const std::string& left, const std::string& right) {
     merges.push_back(left + " " + right);
     return add(left + right);
@@ -78,7 +78,7 @@ struct VocabFile {
     }
     return made;
   }
-  // For files that must work.
+  // For valid files.
   [[nodiscard]] std::unique_ptr<Tokenizer> must_create() const {
     auto made = create();
     EXPECT_TRUE(made.ok()) << made.status().message();
@@ -113,7 +113,7 @@ inline std::string spell(int byte) {
   return text;
 }
 
-// The 256 bytes, id = byte, then what a test adds.
+// The 256 bytes with id = byte, then what a test adds.
 inline VocabFile byte_vocab(const std::string& pre) {
   VocabFile file;
   file.model = "gpt2";
@@ -122,7 +122,7 @@ inline VocabFile byte_vocab(const std::string& pre) {
   return file;
 }
 
-// A plain generator: the same numbers everywhere.
+// A simple generator with the same numbers on all platforms.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}

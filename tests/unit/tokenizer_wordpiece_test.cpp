@@ -1,4 +1,4 @@
-// WordPiece: how text becomes words, words tokens, and files that contradict themselves.
+// WordPiece: splitting text into words and words into tokens, and inconsistent files.
 #include "hf_tiny_model.h"
 #include "tokenizer/fold.h"
 #include "tokenizer_vocab.h"
@@ -22,11 +22,11 @@ VocabFile wordpiece_vocab(const std::vector<std::string>& words,
   return file;
 }
 
-TEST(WordPiece, TakesTheLongestTokenFromLeftToRight) {
+TEST(WordPiece, TakesTheLongestTokenFirst) {
   const auto made = wordpiece_vocab({"a", "ab", "x"}, {"b", "bc", "c"}).must_create();
   ASSERT_NE(made, nullptr);
   const Token a = 4, ab = 5, x = 6, b = 7, bc = 8, c = 9;
-  EXPECT_EQ(made->encode("abc", kBare), (Ids{ab, c}));  // not a bc
+  EXPECT_EQ(made->encode("abc", kBare), (Ids{ab, c}));  // not a + bc
   EXPECT_EQ(made->encode("ab bc", kBare), (Ids{ab, kUnk}));
   EXPECT_EQ(made->encode("abcbcb x", kBare), (Ids{ab, c, bc, b, x}));
   EXPECT_EQ(made->encode("abd a", kBare), (Ids{kUnk, a}));  // the whole word is unknown
@@ -37,7 +37,7 @@ TEST(WordPiece, TakesTheLongestTokenFromLeftToRight) {
   EXPECT_TRUE(made->adds_eos());
 }
 
-TEST(WordPiece, CutsAtSpacePunctuationAndChinese) {
+TEST(WordPiece, SplitsAtSpacePunctuationAndChinese) {
   const auto made =
       wordpiece_vocab({"a", "!", "$", "-", "\xE4\xB8\x96", "\xE2\x84\xA2"}, {"a", "\xE2\x84\xA2"})
           .must_create();
@@ -50,7 +50,7 @@ TEST(WordPiece, CutsAtSpacePunctuationAndChinese) {
             (Ids{a, world, a}));
   EXPECT_EQ(made->encode("a\xE3\x80\x80\n\ta", kBare), (Ids{a, a}));
   EXPECT_EQ(made->encode("a\xE2\x84\xA2", kBare), (Ids{a, trade}));  // a symbol beyond ASCII stays
-  // Controls vanish within a word: a zero width space, a soft hyphen, NUL, what is not UTF-8.
+  // Removed within a word: zero width space, soft hyphen, NUL, invalid UTF-8.
   EXPECT_EQ(made->encode(std::string("a\xE2\x80\x8B\xC2\xAD\0\xFF"
                                      "a",
                                      9),
@@ -58,7 +58,7 @@ TEST(WordPiece, CutsAtSpacePunctuationAndChinese) {
             (Ids{a, tail}));
 }
 
-TEST(WordPiece, ReadsWithoutAccentsAndInLowerCase) {
+TEST(WordPiece, StripsAccentsAndLowercases) {
   const auto made = wordpiece_vocab({"cafe", "\xCE\xB1\xCF\x83"}, {}).must_create();
   ASSERT_NE(made, nullptr);
   for (const char* text : {"caf\xC3\xA9", "CAF\xC3\x89", "cafe\xCC\x81", "CaFe"}) {
@@ -79,7 +79,7 @@ TEST(WordPiece, Folding) {
   EXPECT_EQ(fold("\xC3\x84", true, Accents::kKeep), "\xC3\xA4");
   EXPECT_EQ(fold("\xC4\xB0", true, Accents::kKeep), "i\xCC\x87");
   EXPECT_EQ(fold("\xC4\xB0", true, Accents::kStrip), "i");
-  // A Hangul syllable, and a vowel sign of Devanagari that is a spacing mark.
+  // A Hangul syllable, and a Devanagari vowel sign that is a spacing mark.
   EXPECT_EQ(fold("\xED\x95\x9C", true, Accents::kStrip), "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB");
   EXPECT_EQ(fold("\xED\x95\x9C", true, Accents::kFirst), "\xE1\x84\x92");
   EXPECT_EQ(fold("\xE0\xA4\xA8\xE0\xA4\xBF", true, Accents::kStrip), "\xE0\xA4\xA8\xE0\xA4\xBF");
@@ -88,12 +88,12 @@ TEST(WordPiece, Folding) {
             "\xC7\x86\xC4\x81\xC4\x81\xD5\xA1");
 }
 
-TEST(WordPiece, FilesThatContradictThemselves) {
+TEST(WordPiece, InconsistentFilesAreErrors) {
   VocabFile file = wordpiece_vocab({"a"}, {});
   file.ids[0] = {"unknown_token_id", 77};
   EXPECT_STREQ(code_name(file.create().status().code()), "BAD_TOKENIZER");
   file = wordpiece_vocab({"a"}, {});
-  file.ids.clear();  // 100 and the like are not there
+  file.ids.clear();  // ids such as 100 do not exist
   EXPECT_STREQ(code_name(file.create().status().code()), "BAD_TOKENIZER");
   file = wordpiece_vocab({std::string(2000, 'a')}, {});
   EXPECT_STREQ(code_name(file.create().status().code()), "BAD_TOKENIZER");
@@ -131,7 +131,7 @@ TEST(WordPiece, FromTokenizerJson) {
   const std::string stripped =
       R"("handle_chinese_chars":true,"strip_accents":true,"lowercase":false)";
   EXPECT_EQ(ids("caf\xC3\xA9", stripped), (Ids{1, 3, 4, 2}));
-  EXPECT_EQ(ids("cafeee", uncased), (Ids{1, 0, 2}));  // six characters are too many
+  EXPECT_EQ(ids("cafeee", uncased), (Ids{1, 0, 2}));  // six characters exceed the limit
   tiny.tokenizer = json(R"("clean_text":false)");
   tiny.tokenizer.replace(tiny.tokenizer.find(R"("clean_text":true,)"), 18, "");
   tiny.expect_refused(Code::kUnsupportedTokenizer, "clean_text");

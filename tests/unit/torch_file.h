@@ -1,5 +1,5 @@
-// PyTorch checkpoints made in memory: a zip whose members are stored, and the pickle that
-// torch.save writes for a dictionary of tensors, instruction by instruction.
+// PyTorch checkpoints in memory: a zip with stored members, and the pickle that torch.save writes
+// for a dictionary of tensors, instruction by instruction.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ std::string le(T value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-// Members are aligned by a field of the local header, as torch.save does it.
+// Members are aligned by an extra field of the local header, like torch.save's.
 class ZipBuilder {
  public:
   ZipBuilder& add(const std::string& name, const std::string& bytes, uint16_t method = 0) {
@@ -34,7 +34,7 @@ class ZipBuilder {
     ++members_;
     return *this;
   }
-  // zip64: with the records for files of more than 4 GB, though this is none.
+  // zip64: with the records for files of more than 4 GB, although this file is small.
   [[nodiscard]] std::string build(bool zip64 = false) const {
     const auto at = static_cast<uint32_t>(file_.size());
     const auto size = static_cast<uint32_t>(directory_.size());
@@ -68,7 +68,7 @@ inline std::string pickled_number(uint64_t n) {
 
 struct TorchTensor {
   std::string name, type = "BFloat16Storage", storage = "0";
-  std::vector<uint64_t> shape, strides = {};  // strides: none for rows one after the other
+  std::vector<uint64_t> shape, strides = {};  // strides: empty for contiguous rows
   uint64_t offset = 0, storage_values = 0;
 };
 
@@ -91,7 +91,7 @@ inline std::string pickled_tensor(const TorchTensor& t) {
          "ccollections\nOrderedDict\n)RtR";
 }
 
-// The dictionary, with the attribute that a module's state_dict has.
+// The dictionary, with the attribute of a module's state_dict.
 inline std::string pickled(const std::vector<TorchTensor>& tensors) {
   std::string out =
       "\x80\x02"

@@ -1,6 +1,5 @@
-// PyTorch checkpoints: the tensors and bytes that were saved come out as a safetensors file has
-// them; whatever else a pickle could ask for is refused by name and nothing is run; every truncated
-// length is an error.
+// PyTorch checkpoints: saved tensors are read as a safetensors file has them. Anything else in a
+// pickle is an error that names it, and nothing is executed. Every truncated length is an error.
 #include <gtest/gtest.h>
 
 #include "../sanitized.h"
@@ -28,7 +27,7 @@ std::string ramp(size_t n, int first) {
   return out;
 }
 
-// Two tensors share a storage, of which one sees a part; a third has one of its own.
+// Two tensors share a storage, one of them a part of it; a third has its own.
 const std::vector<TorchTensor> kTensors = {
     {"whole", "BFloat16Storage", "0", {2, 3}, {}, 0, 6},
     {"tied", "BFloat16Storage", "0", {2, 3}, {}, 0, 6},
@@ -80,7 +79,7 @@ TEST(Torch, ReadsAsSafetensors) {
       EXPECT_EQ(e.shape, kTensors[i].shape);
       EXPECT_EQ(all.substr(e.begin, e.end - e.begin), wanted[i]);
     }
-    // Any part of it, over the ends of tensors too.
+    // Any part of it, also across tensors.
     for (size_t from = 0; from < all.size(); from += 5) {
       for (const size_t n : {size_t{1}, size_t{13}, all.size() - from}) {
         std::string part(std::min(n, all.size() - from), '\0');
@@ -97,7 +96,7 @@ TEST(Torch, ReadsAsSafetensors) {
 TEST(Torch, EveryTruncatedLengthIsAnError) {
   const std::string pickle = pickled(kTensors), file = members(pickle).build();
   for (size_t n = 0; n < pickle.size(); ++n) {
-    const std::string cut = pickle.substr(0, n);  // of exactly that size
+    const std::string cut = pickle.substr(0, n);  // of the exact size
     ASSERT_FALSE(status_of(cut).ok()) << n;
   }
   for (size_t n = 0; n < file.size(); n += test::kSanitized ? 3 : 1) {
@@ -107,8 +106,8 @@ TEST(Torch, EveryTruncatedLengthIsAnError) {
   }
 }
 
-// Every byte of the pickle and of the records, flipped: an error or another description, never a
-// read beyond.
+// Every byte of the pickle and of the records, flipped: an error or another description, never an
+// out-of-bounds read.
 TEST(Torch, EveryFlippedByteIsHarmless) {
   std::string file = members(pickled(kTensors)).build();
   for (size_t at = 0; at < file.size(); at += test::kSanitized ? 5 : 1) {
@@ -123,7 +122,7 @@ TEST(Torch, EveryFlippedByteIsHarmless) {
   }
 }
 
-TEST(Torch, RunsNothing) {
+TEST(Torch, ExecutesNothing) {
   const std::string begin = "\x80\x02";
   expect_refused(begin + "cos\nsystem\n" + pickled_text("true") + "\x85R.", Code::kUnsupportedType,
                  "os.system");
@@ -138,7 +137,7 @@ TEST(Torch, RunsNothing) {
   }
 }
 
-TEST(Torch, RefusesWhatMakesNoSense) {
+TEST(Torch, RejectsNonsense) {
   const auto tensor = [](TorchTensor t) { return pickled({std::move(t)}); };
   const std::string begin = "\x80\x02";
   expect_refused(tensor({"t", "HalfStorage", "0", {2, 3}, {1, 2}, 0, 6}), Code::kBadShape,
@@ -162,7 +161,7 @@ TEST(Torch, RefusesWhatMakesNoSense) {
   expect_refused("\x80\x09}.", Code::kBadHeader, "protocol");
 }
 
-TEST(Torch, RefusesArchivesThatAreNoCheckpoints) {
+TEST(Torch, ArchivesThatAreNotCheckpointsAreErrors) {
   const auto refused = [](const std::string& file, Code code, std::string_view word) {
     const auto source = opened(file);
     ASSERT_FALSE(source.ok()) << word;

@@ -1,8 +1,8 @@
-// Runs a GoogleTest program compiled to WebAssembly, in Node or in a browser, for either binary:
-// build/wasm/tests/<name>.{js,wasm} as linked, after the relaxed functions are merged in. Node 20
-// can be told to accept relaxed SIMD, but its dot product forgets the accumulator, and Debian's
-// WebKit does not know it, so that binary runs in Chromium and Firefox. 'strict' has the same
-// tables with functions of plain SIMD: it runs anywhere, with signed products.
+// Builds and runs a GoogleTest program compiled to WebAssembly, in Node or in a browser. A variant
+// is the linked build/wasm/tests/<name>.{js,wasm} after the relaxed functions are merged in.
+// 'relaxed' runs in Chromium and Firefox only: Node 20 can enable relaxed SIMD, but its dot product
+// drops the accumulator, and Debian's WebKit lacks it. 'strict' has the same tables with functions
+// of plain SIMD and signed dot products, and runs anywhere.
 //   node tests/wasm/gtest.mjs PROGRAM VARIANT...      builds these
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -13,7 +13,7 @@ import { cmakeBuild, finishBinary } from '../../web/scripts/wasm.mjs';
 const folder = inRoot('build', 'wasm', 'tests');
 const linked = (name, variant) => (variant === 'simd128' ? name : `${name}_relaxed`);
 
-/** Builds these variants of the program; the finished binaries lie beside the linked ones. */
+/** Builds these variants of the program; the finished binaries go beside the linked ones. */
 export async function buildProgram(name, chosen, { below = '', variables = [] } = {}) {
   const targets = [...new Set(chosen.map((variant) => linked(name, variant)))];
   cmakeBuild('wasm', { targets, variables: ['-DSLUICE_TESTS=ON', ...variables], quiet: true });
@@ -26,7 +26,7 @@ export async function buildProgram(name, chosen, { below = '', variables = [] } 
   );
 }
 
-// The same few lines start the program in both places. Sent to the browser as text.
+// Starts the program in Node or, sent as text, in a browser.
 async function start(createProgram, wasmModule, args, print) {
   const memory = new WebAssembly.Memory({ initial: 1024, maximum: 16384, shared: true });
   const program = await createProgram({
@@ -59,7 +59,7 @@ export async function runInNode(name, variant, args = []) {
   return { code, output: lines.join('\n') };
 }
 
-/** `launch` is one of tests/web/drivers.mjs. */
+/** `launch` is one of the functions of tests/web/drivers.mjs. */
 export async function runInBrowser(launch, name, variant, args = []) {
   const program = linked(name, variant);
   const worker = `${start}

@@ -1,4 +1,4 @@
-// What an address shows: never a password, never a signature, whatever characters they are made of.
+// Addresses in messages and in the model cache: without passwords and signatures.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
@@ -6,7 +6,7 @@ import { importWeb } from './helpers.mjs';
 const { fileName, hasUser, publicUrl, storedUrl, withoutSecrets } =
   await importWeb('protocol/address');
 
-test('messages show neither user, password, query nor fragment', () => {
+test('messages contain no user, password, query or fragment', () => {
   const shown = 'https://host/a/m.gguf';
   for (const user of [
     '',
@@ -24,7 +24,7 @@ test('messages show neither user, password, query nor fragment', () => {
   ]) {
     for (const rest of ['', '?sig=secret', '?a=b@c', '#x?y@z', '?url=http://u:p@h/']) {
       const got = publicUrl(`https://${user}host/a/m.gguf${rest}`);
-      // No parser takes a password with / ? or # in it: too much may go then, but nothing may stay.
+      // No parser accepts a password with / ? or #. Such an address may lose too much, but no secret.
       if (/[/?#]/.test(user) && rest.includes('@'))
         assert.match(got, /^https:\/\/[a-z/]*$/, user + rest);
       else assert.equal(got, shown, user + rest);
@@ -46,7 +46,7 @@ test('messages show neither user, password, query nor fragment', () => {
   );
 });
 
-test('the store knows a file by what tells it apart, not by its signature', () => {
+test('the cache key of a file has its identifying parameters but no signature', () => {
   const same = (a, b) => assert.equal(storedUrl(a), b);
   same('http://u:p@h/m.gguf?download=true#x', 'http://h/m.gguf?download=true');
   same('http://h/m.gguf?X-Amz-Signature=1&X-Amz-Date=2&versionId=3', 'http://h/m.gguf?versionId=3');
@@ -56,7 +56,7 @@ test('the store knows a file by what tells it apart, not by its signature', () =
   same('http://h/m.gguf?2', 'http://h/m.gguf?2');
 });
 
-test('a file has a name however it is written', () => {
+test('fileName() accepts any spelling of an address', () => {
   assert.equal(fileName('http://h/a%20b.gguf?x'), 'a b.gguf');
   assert.equal(fileName('http://h/100%.gguf'), '100%.gguf');
   assert.equal(fileName('http://h/100%zz.gguf#a'), '100%zz.gguf');

@@ -1,4 +1,4 @@
-// The package over the fake engine in Chromium: file store, tabs, isolation, quota, crashes.
+// The package over the fake engine in Chromium: model cache, tabs, isolation, quota, crashes.
 import assert from 'node:assert/strict';
 import { after, before, test as plainTest } from 'node:test';
 import { extent, longOnly } from '../extent.mjs';
@@ -11,7 +11,7 @@ const kChunk = 16384;
 const tuning = { chunkSize: kChunk, streamBytes: 131072, retryMs: 1, retryMaxMs: 5, stallMs: 2000 };
 let browser;
 let server;
-// One that hangs is named.
+// A test that hangs fails by name.
 const test = (name, work, more) => plainTest(name, { timeout: 300_000, ...more }, work);
 let expected;
 
@@ -28,7 +28,7 @@ after(async () => {
   await server.close();
 });
 
-/** Loads in the page, generates, waits for the download, disposes. */
+/** In the page: loads, generates, waits for the download, disposes. */
 function load(page, url, options = {}) {
   return page.evaluate(
     async ([source, loadOptions]) => {
@@ -58,7 +58,7 @@ async function withSlowServer(work) {
 }
 
 for (const isolation of [true, false]) {
-  test(`the same text ${isolation ? 'with' : 'without'} isolation; the second load comes from the store`, () =>
+  test(`the same text ${isolation ? 'with' : 'without'} isolation; the second load reads the cache`, () =>
     inTab(browser, dist, { isolation }, async ({ page }) => {
       for (const memoryBudget of [4e6, 700_000, 350_000]) {
         const { text, isolated } = await load(page, server.url, { memoryBudget });
@@ -75,7 +75,7 @@ for (const isolation of [true, false]) {
 
 for (const isolation of [true, false]) {
   test(
-    `large sessions wait in the file store, through changes of the budget, ${isolation ? 'with' : 'without'} isolation`,
+    `large sessions are swapped to OPFS and survive budget changes, ${isolation ? 'with' : 'without'} isolation`,
     { skip: !isolation && longOnly },
     () =>
       inTab(browser, dist, { isolation }, async ({ page }) => {
@@ -147,7 +147,7 @@ test('a strict content security policy', () =>
     async ({ page }) => assert.equal((await load(page, server.url)).text, expected),
   ));
 
-test('a Blob is read by slices', () =>
+test('a Blob is read in slices', () =>
   inTab(browser, dist, {}, async ({ page }) => {
     const text = await page.evaluate(async (url) => {
       const blob = await (await fetch(url)).blob();
@@ -174,8 +174,8 @@ test('two tabs at once do not disturb each other', () =>
     }),
   ));
 
-test('a tab that found the store busy takes it over when the other one leaves', async () => {
-  let held = true; // the second half of the file does not come
+test('a tab that found the cache locked takes it over when the other tab closes', async () => {
+  let held = true; // the server holds the second half of the file back
   const half = Math.floor(bytes.length / 2);
   const isSecond = (range) => Number(/^bytes=(\d+)/.exec(range ?? '')?.[1] ?? 0) >= half;
   const halting = await faultyServer({ bytes, etag: '"1"' }, ({ headers }) =>
@@ -194,7 +194,7 @@ test('a tab that found the store busy takes it over when the other one leaves', 
       await start(page);
       await start(second);
       const left = await page.evaluate(() => engine.dispose().then(() => Engine.modelCache.size()));
-      assert.ok(left < bytes.length, 'the first tab stored all');
+      assert.ok(left < bytes.length, 'the first tab cached the whole file');
       held = false;
       const complete = await second.evaluate(async () => {
         for (let i = 0; i < 1000; i++) {
@@ -204,7 +204,7 @@ test('a tab that found the store busy takes it over when the other one leaves', 
         }
         return false;
       });
-      assert.ok(complete, 'what was missing was not stored');
+      assert.ok(complete, 'the missing part was not cached');
       const told = await second.evaluate(() =>
         engine.generate('hello', { maxTokens: 12, temperature: 0 }).text(),
       );
@@ -213,14 +213,14 @@ test('a tab that found the store busy takes it over when the other one leaves', 
       halting.state.ranges.length = 0;
       assert.equal((await load(second, halting.url)).text, expected);
       const asked = halting.state.ranges.reduce((sum, [first, end]) => sum + end + 1 - first, 0);
-      assert.ok(asked <= 65536, `${asked} asked for again`);
+      assert.ok(asked <= 65536, `${asked} fetched again`);
     });
   } finally {
     await halting.close();
   }
 });
 
-test('deleting a model that is in use is refused', () =>
+test('deleting a model that is in use is an error', () =>
   inTab(browser, dist, {}, async ({ page }) => {
     const codes = await page.evaluate(async (url) => {
       const engine = await Engine.load(url, { memoryBudget: 700_000 });
@@ -231,7 +231,7 @@ test('deleting a model that is in use is refused', () =>
     assert.deepEqual(codes, ['CACHE_LOCKED', true, 0]);
   }));
 
-test('a full quota degrades to the network with a warning', () =>
+test('a full quota falls back to the network with a warning', () =>
   inTab(browser, dist, {}, async ({ page, server: pages }) => {
     const cdp = await page.context().newCDPSession(page);
     await cdp.send('Storage.overrideQuotaForOrigin', { origin: pages.url, quotaSize: 400_000 });
@@ -241,7 +241,7 @@ test('a full quota degrades to the network with a warning', () =>
     assert.deepEqual(warnings, ['QUOTA']);
   }));
 
-test('20 flipped bytes in the store are found, and only their chunks fetched again', () =>
+test('20 flipped bytes in the cache are detected, and only their chunks are fetched again', () =>
   inTab(browser, dist, {}, async ({ page }) => {
     await load(page, server.url);
     const next = random(11);
@@ -265,7 +265,7 @@ test('20 flipped bytes in the store are found, and only their chunks fetched aga
     assert.ok(stats.bytesFetched <= 65536 + damaged.size * kChunk, `${stats.bytesFetched} fetched`);
   }));
 
-test('tabs killed at random moments of a download lose no stored chunk', () =>
+test('tabs killed at random moments of a download lose no cached chunk', () =>
   withSlowServer((slow) =>
     inTab(browser, dist, {}, async ({ open }) => {
       const next = random(4);
@@ -274,7 +274,7 @@ test('tabs killed at random moments of a download lose no stored chunk', () =>
       const rounds = extent(6, 50);
       let patience = 1;
       for (let i = 0; i < rounds || (i < 100 && (await size()) === 0); i++) {
-        // Too short a life on a busy machine.
+        // Killed too early on a busy machine: wait longer.
         if (i % 10 === 9 && (await size()) === 0) patience *= 2;
         const doomed = await open();
         const options = { memoryBudget: 700_000, tuning };
@@ -291,11 +291,11 @@ test('tabs killed at random moments of a download lose no stored chunk', () =>
       const asked = slow.state.ranges.reduce((sum, [first, end]) => sum + end + 1 - first, 0);
       const limit = bytes.length - stored + 65536 + 1024;
       assert.ok(asked <= limit, `${asked} asked for, ${bytes.length - stored} were missing`);
-      assert.ok(stored > 0, 'nothing was stored');
+      assert.ok(stored > 0, 'nothing was cached');
     }),
   ));
 
-test('aborts at random moments of a load leave the store to the load that follows at once', () =>
+test('after aborts at random moments, the next load can use the cache at once', () =>
   withSlowServer((slow) =>
     inTab(browser, dist, {}, async ({ page }) => {
       const next = random(8);
@@ -329,7 +329,7 @@ test('aborts at random moments of a load leave the store to the load that follow
       assert.equal(
         await page.evaluate((url) => Engine.modelCache.delete(url), slow.url),
         true,
-        'nobody holds it',
+        'the entry is still locked',
       );
     }),
   ));
@@ -347,7 +347,7 @@ test('a crashed worker rejects everything pending with WORKER_LOST', () =>
     assert.deepEqual(codes, ['WORKER_LOST', 'WORKER_LOST', 'WORKER_LOST']);
   }));
 
-test('without one of its workers the engine is gone, at the start and later, and none of them stays', () =>
+test('losing any worker, at the start or later, ends the engine and all its workers', () =>
   inTab(browser, dist, {}, async ({ page }) => {
     const codes = await page.evaluate(async (url) => {
       const Plain = Worker;

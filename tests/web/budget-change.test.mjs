@@ -1,5 +1,5 @@
-// Changes of the budget, over the fake engine in Node: each is another worker with another memory,
-// and everything goes on: what is in line, conversations, the download. One that fails leaves the
+// Changes of the memory budget over the fake engine in Node. Each starts another worker with
+// another memory; queued calls, sessions and the download continue. A change that fails leaves the
 // engine as it was.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -36,13 +36,13 @@ const workers = () =>
   process.getActiveResourcesInfo().filter((name) => name === 'MessagePort' || name === 'Worker')
     .length;
 
-test('what is called during a move runs on the engine that follows, and the one before is over', async () => {
+test('calls during a budget change run on the new worker, and the old one ends', async () => {
   const engine = await Engine.load(path, { memoryBudget: 4e6, contextLength: 1000, threads: 2 });
   const session = engine.session();
   await session.generate('hello', greedy).result;
   await sleep(100);
   const started = workers();
-  assert.ok(started > 0, 'no worker is seen');
+  assert.ok(started > 0, 'no worker was started');
   const budgets = [];
   const first = engine
     .generate('hello', greedy)
@@ -61,7 +61,7 @@ test('what is called during a move runs on the engine that follows, and the one 
   assert.deepEqual([await first, await during.text(), await last], [expected, expected, expected]);
   await Promise.all([moved, again]);
   assert.equal((await cancelled.result).finishReason, 'cancelled');
-  assert.ok((await more).usage.cachedTokens >= 12, 'the session was computed again');
+  assert.ok((await more).usage.cachedTokens >= 12, 'the session was recomputed');
   assert.deepEqual(budgets, [4e6 - (4e6 % 65536), 350_000 - (350_000 % 65536)]);
   assert.equal((await engine.tokenize('hello')).length, 6);
   for (let i = 0; i < 1000 && workers() > started; i++) await sleep(20);
@@ -69,7 +69,7 @@ test('what is called during a move runs on the engine that follows, and the one 
   await engine.dispose();
 });
 
-test('a download goes on across moves, and is told of once', async (t) => {
+test('a download continues across budget changes and is reported once', async (t) => {
   for (const ioWorker of [true, false]) {
     const slow = await faultyServer({ bytes, etag: '"1"' }, () => 'slow');
     t.after(() => slow.close());
@@ -91,14 +91,14 @@ test('a download goes on across moves, and is told of once', async (t) => {
     assert.ok(slow.state.bytes < 2 * bytes.length, `${slow.state.bytes} fetched`);
     assert.ok(engine.stats().bytesFetched >= bytes.length - 16384);
     const { requests } = slow.state;
-    await engine.setMemoryBudget(350_000); // all is stored: the network is not needed
+    await engine.setMemoryBudget(350_000); // fully cached: the network is not needed
     assert.equal(await engine.generate('hello', greedy).text(), expected);
     assert.equal(slow.state.requests, requests);
     await engine.dispose();
   }
 });
 
-test('a move that fails leaves the engine as it was', async (t) => {
+test('a failed budget change leaves the engine as it was', async (t) => {
   let broken = false;
   const server = await faultyServer({ bytes, etag: '"1"' }, () => (broken ? '404' : null));
   t.after(() => server.close());
@@ -128,7 +128,7 @@ test('a move that fails leaves the engine as it was', async (t) => {
     if (name !== 'path') {
       broken = true;
       await assert.rejects(engine.setMemoryBudget(700_000), { code: 'HTTP_STATUS' }, name);
-      // Most of it streams.
+      // Most weights stream, so generation fails too.
       await assert.rejects(engine.generate('hello', greedy).text(), { code: 'HTTP_STATUS' }, name);
       broken = false;
       assert.equal(await engine.generate('hello', greedy).text(), expected, name);
@@ -140,7 +140,7 @@ test('a move that fails leaves the engine as it was', async (t) => {
   }
 });
 
-test('a model that has changed on the way is not taken for the one that was loaded', async (t) => {
+test('a model that changed on the server is SOURCE_CHANGED', async (t) => {
   const file = { bytes, etag: '"1"' };
   const server = await faultyServer(file);
   t.after(() => server.close());
@@ -151,7 +151,7 @@ test('a model that has changed on the way is not taken for the one that was load
   await engine.dispose();
 });
 
-test('an engine is disposed of in the middle of a move', async () => {
+test('an engine can be disposed of during a budget change', async () => {
   for (const delay of [0, 5, 20, 60, 120]) {
     const engine = await Engine.load(path, { memoryBudget: 4e6 });
     const moved = engine.setMemoryBudget(700_000).then(
@@ -166,7 +166,7 @@ test('an engine is disposed of in the middle of a move', async () => {
   }
 });
 
-test('no budget is more than a wasm memory can have, and inspect and load agree on it', async () => {
+test('budgets are capped at the largest wasm memory, in inspect and load alike', async () => {
   const options = { memoryBudget: 5e9, threads: 1 };
   const most = 65535 * 65536;
   assert.equal((await Engine.inspect(path, options)).plan.budget, most);

@@ -1,6 +1,6 @@
-// Paid once: what a server, a portal, another tab or another process may do, and no stored byte is
-// lost by it. Each answer that is not the file leaves the stored one in use, with a warning; one
-// that is a new version takes its place only when it has begun to arrive.
+// Downloaded once: no server, captive portal, tab or other process can make cached bytes useless. A
+// response that is not the model leaves the cached file in use, with a warning. A new version
+// replaces it only once it begins to arrive.
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
@@ -38,7 +38,7 @@ async function serving(answer, work) {
   }
 }
 
-/** Sends `bytes`, by ranges where asked for. */
+/** Sends `bytes`, or the requested range of them. */
 function send(request, response, bytes, headers = {}) {
   const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
   const first = Number(range?.[1] ?? 0);
@@ -94,7 +94,7 @@ const bad = {
   'status 503': (q, r) => r.writeHead(503).end(html),
 };
 
-describe('stored bytes outlive', () => {
+describe('cached bytes survive', () => {
   for (const [kind, bytes] of Object.entries({ GGUF: gguf(1), safetensors: tensors, JSON: json })) {
     for (const [what, answer] of Object.entries(bad)) {
       test(`${what}: ${kind}`, async () => {
@@ -120,14 +120,14 @@ describe('stored bytes outlive', () => {
             good = true;
             state.requests = 0;
             assert.ok((await load(url, store)).equals(bytes));
-            assert.equal(state.requests, 1, 'what is stored is still known to be the file');
+            assert.equal(state.requests, 1, 'one request shows that the cached file is current');
           },
         );
       });
     }
   }
 
-  test('an error page while only a part is stored', async () => {
+  test('an error page while only a part is cached', async () => {
     const bytes = gguf(1);
     let good = true;
     await serving(
@@ -141,7 +141,7 @@ describe('stored bytes outlive', () => {
         good = false;
         await assert.rejects(RemoteFile.open(`${base}/m`, store, options), {
           code: 'NETWORK',
-          message: /stays stored/,
+          message: /is kept/,
         });
         const [entry] = await new StoreManager(async () => store).list();
         assert.equal(entry.bytesCached, had);
@@ -166,7 +166,7 @@ describe('stored bytes outlive', () => {
     );
   });
 
-  test('a new version that does not arrive, and not one that does', async () => {
+  test('a new version that does not arrive; one that arrives replaces them', async () => {
     const [old, fresh] = [gguf(1), gguf(2)];
     let phase = 0;
     await serving(
@@ -179,7 +179,7 @@ describe('stored bytes outlive', () => {
       async (base) => {
         const store = nodeBackend(folder());
         await load(`${base}/m`, store);
-        phase = 1; // the beginning is seen to be new, then the line is dead
+        phase = 1; // the beginning is new, then the connection breaks
         await assert.rejects(load(`${base}/m`, store), { code: 'NETWORK' });
         assert.ok((await load(`${base}/m`, store, { cache: 'only' })).equals(old));
         phase = 2;
@@ -194,7 +194,7 @@ describe('stored bytes outlive', () => {
     );
   });
 
-  test('an error page that was stored itself: the file takes its place', async () => {
+  test('an error page that was cached itself is replaced by the file', async () => {
     let good = false;
     await serving(
       (q, r) => (good ? send(q, r, gguf(1), { ETag: '"1"' }) : r.end(html)),
@@ -211,8 +211,8 @@ describe('stored bytes outlive', () => {
 // --- lengths ---------------------------------------------------------------------------------
 
 /**
- * Fetch as a page of another origin has it: hardly a header to see, and compressed where no range
- * is asked for.
+ * fetch() as a page of another origin sees it: with few headers, and compressed unless a range is
+ * requested.
  */
 const foreign =
   (bytes, ranges = true) =>
@@ -231,7 +231,7 @@ const foreign =
   };
 
 for (const ranges of [true, false]) {
-  test(`text that another origin compresses arrives whole ${ranges ? 'by ranges' : 'without ranges'}`, async () => {
+  test(`a file that another origin compresses arrives complete ${ranges ? 'by ranges' : 'without ranges'}`, async () => {
     const bytes = Buffer.from(
       JSON.stringify({ vocabulary: Array.from({ length: 400_000 }, (_, i) => `w${i % 977}`) }),
     );
@@ -250,7 +250,7 @@ for (const ranges of [true, false]) {
   });
 }
 
-test('a length that no model has is refused before any table is made of it', async () => {
+test('an impossible file length is an error before any allocation', async () => {
   for (const total of ['9007199254740992', '99999999999999', '9'.repeat(400)]) {
     const fetch = async () =>
       new Response(Buffer.alloc(1000), {
@@ -269,7 +269,7 @@ test('a length that no model has is refused before any table is made of it', asy
 
 // --- addresses -------------------------------------------------------------------------------
 
-test('a file whose name is no valid escape is read and stored', async () => {
+test('a file whose name has an invalid escape is read and cached', async () => {
   await serving(
     (q, r) => send(q, r, gguf(1)),
     async (base) => {
@@ -282,7 +282,7 @@ test('a file whose name is no valid escape is read and stored', async () => {
   );
 });
 
-test('no message has a password or a signature in it', async () => {
+test('no message contains a password or a signature', async () => {
   const shows = async (work, code) => {
     const error = await work.then(
       () => null,
@@ -311,7 +311,7 @@ test('no message has a password or a signature in it', async () => {
   await shows(open('http://h/x?sig=secret', { cache: 'only' }), 'NOT_FOUND');
 });
 
-test('what no fetch can read is refused at once', async () => {
+test('an address that fetch cannot read is an error without a request', async () => {
   for (const url of ['file:///m.gguf', 'ftp://h/m.gguf', 'FTP://h/m']) {
     let asked = 0;
     await assert.rejects(
@@ -322,7 +322,7 @@ test('what no fetch can read is refused at once', async () => {
   }
 });
 
-test('a redirect loop is not asked again', () =>
+test('a redirect loop is not retried', () =>
   serving(
     (q, r) => r.writeHead(302, { Location: q.url }).end(),
     async (base, state) => {
@@ -334,7 +334,7 @@ test('a redirect loop is not asked again', () =>
     },
   ));
 
-test('short ranges are gone on with at once', async () => {
+test('a range that comes back short is continued at once', async () => {
   const bytes = gguf(1);
   await serving(
     (q, r) => {
@@ -343,14 +343,14 @@ test('short ranges are gone on with at once', async () => {
       send(q, r, bytes);
     },
     async (base) => {
-      // A pause would last longer than the test may.
+      // A retry delay would exceed the test's time limit.
       const fetcher = { ...quick, retryMs: 1e9, retryMaxMs: 1e9 };
       assert.ok((await load(`${base}/m`, nodeBackend(folder()), { fetcher })).equals(bytes));
     },
   );
 });
 
-test('a fresh signature finds the stored file, and the list shows none', async () => {
+test('an address with a new signature finds the cached file, and list() shows no signature', async () => {
   await serving(
     (q, r) => send(q, r, gguf(1), { ETag: '"1"' }),
     async (base) => {
@@ -370,7 +370,7 @@ test('a fresh signature finds the stored file, and the list shows none', async (
 
 // --- the list --------------------------------------------------------------------------------
 
-test('the files of a directory are one model to the list, to delete and to evictOldest', async () => {
+test('list, delete and evictOldest treat the files of a directory as one model', async () => {
   const names = [
     'config.json',
     'tokenizer.json',
@@ -425,7 +425,7 @@ test('the files of a directory are one model to the list, to delete and to evict
   );
 });
 
-test('the parts of a split model are one model', async () => {
+test('the parts of a split file are one model', async () => {
   await serving(
     (q, r) => send(q, r, gguf(1)),
     async (base) => {
@@ -447,15 +447,15 @@ test('the parts of a split model are one model', async () => {
   );
 });
 
-test('evictOldest takes nothing but a number', async () => {
+test('evictOldest accepts only a number', async () => {
   const manager = new StoreManager(async () => nodeBackend(folder()));
   for (const size of ['', null, [], '8', undefined, NaN, -1])
     await assert.rejects(manager.evictOldest(size), { code: 'INVALID_ARGUMENT' });
 });
 
-// --- what is said to be stored -----------------------------------------------------------------
+// --- reports of what is cached -----------------------------------------------------------------
 
-/** A LocalIo with one file open, and what it has said. */
+/** A LocalIo with one open file, and its events in `said`. */
 async function opened(url, store) {
   const said = { phases: [], downloaded: undefined };
   const io = new LocalIo(
@@ -475,7 +475,7 @@ const until = async (what) => {
   while (!what()) await new Promise((later) => setTimeout(later, 10));
 };
 
-test('a download that finds no room is no stored model', async () => {
+test('a download that exceeds the quota is not reported as cached', async () => {
   await serving(
     (q, r) => send(q, r, gguf(1)),
     async (base) => {
@@ -496,13 +496,13 @@ test('a download that finds no room is no stored model', async () => {
         said.phases.join(),
       );
       const all = await io.read(0, 0, gguf(1).length);
-      assert.ok(gguf(1).equals(all), 'the network has the rest');
+      assert.ok(gguf(1).equals(all), 'the rest comes from the network');
       await io.close();
     },
   );
 });
 
-test('a second tab has the model stored when the first has stored it, and not before', async () => {
+test('a second tab reports the model as cached once the first has cached it', async () => {
   const bytes = Buffer.concat([gguf(1), Buffer.alloc(6 << 20, 1)]);
   let free = false;
   const slow = [];
@@ -535,7 +535,7 @@ test('a second tab has the model stored when the first has stored it, and not be
   );
 });
 
-test('a second tab goes on where the first was closed', async () => {
+test('a second tab continues the download when the first is closed', async () => {
   const bytes = Buffer.concat([gguf(1), Buffer.alloc(4 << 20, 1)]);
   let free = false;
   await serving(
@@ -555,7 +555,7 @@ test('a second tab goes on where the first was closed', async () => {
   );
 });
 
-test('where nothing is stored nothing is said to be', async () => {
+test('without a cache nothing is reported as cached', async () => {
   await serving(
     (q, r) => send(q, r, gguf(1)),
     async (base) => {
@@ -570,7 +570,7 @@ test('where nothing is stored nothing is said to be', async () => {
 
 // --- several processes -------------------------------------------------------------------------
 
-test('of many processes that find a stale lock, never two become writers, and then one can', async () => {
+test('a stale lock never gives two processes the write lock, and can be taken afterwards', async () => {
   const directory = folder();
   const script = join(directory, 'racer.mjs');
   writeFileSync(
@@ -596,7 +596,7 @@ test('of many processes that find a stale lock, never two become writers, and th
     });
     process.send('ready');`,
   );
-  // What dead processes leave: a lock of each form, untouched for a minute.
+  // Locks left by dead processes: one of each kind, untouched for a minute.
   const entries = Array.from({ length: 300 }, (_, i) => `e${i}`);
   const old = new Date(Date.now() - 60_000);
   for (const entry of entries) {
@@ -627,8 +627,7 @@ test('of many processes that find a stale lock, never two become writers, and th
   );
   for (const child of racers) child.kill();
   assert.deepEqual(results, [0, 0, 0, 0], 'two writers of one entry');
-  // Those that came at the same moment may all have stepped back, however often: alone, one gets
-  // it.
+  // Processes that came at the same moment may all have backed off. One alone must get the lock.
   const store = nodeBackend(join(directory, 'store'));
   for (const entry of entries) {
     const files = await store.open(entry);
@@ -642,7 +641,7 @@ test('of many processes that find a stale lock, never two become writers, and th
     );
 });
 
-test('the lock of a living process is respected, one that nobody refreshes is not', async () => {
+test('the lock of a live process is respected, a released one is not', async () => {
   const store = nodeBackend(folder());
   const key = await keyOf('http://h/x');
   const first = await store.open(key);

@@ -1,6 +1,6 @@
-// What a caller may do with a call besides waiting for it: leave it at any moment, read it twice,
-// abort it from either side, pass what is unknown. Over the fake engine in Node; what a stream of
-// OpenAI's client does in the same place is asked of that client.
+// What a caller may do with a call: stop reading at any moment, read it twice, abort it from either
+// side, pass unsupported options. Over the fake engine in Node. Streams are compared with those of
+// OpenAI's client.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -32,7 +32,9 @@ after(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** An engine whose units take their time, with the number of units computed so far. */
+/**
+ * An engine that takes `msPerToken` ms for each token of a unit, and a counter of computed units.
+ */
 async function slowEngine(msPerToken) {
   const units = new Int32Array(new SharedArrayBuffer(4));
   const script = join(directory, 'probe.mjs');
@@ -53,9 +55,9 @@ async function slowEngine(msPerToken) {
   return { loaded, computed: () => Atomics.load(units, 0) };
 }
 
-// --- leaving -------------------------------------------------------------------------------------
+// --- stopping early ------------------------------------------------------------------------------
 
-test('a chat stream stops computing whichever chunk it is left at: by count', async () => {
+test('a chat stream stops computing after a break at any chunk (counted in units)', async () => {
   const { loaded, computed } = await slowEngine(1);
   for (const chunks of [1, 2, 4]) {
     const stream = await loaded.chat.completions.create({ messages, stream: true, temperature: 0 });
@@ -63,15 +65,15 @@ test('a chat stream stops computing whichever chunk it is left at: by count', as
     for await (const _ of stream) if (++seen === chunks) break;
     assert.ok(stream.controller.signal.aborted);
     const left = computed();
-    // Waits for what is still computing.
+    // Waits until the engine is idle.
     await loaded.generate([5], { ...greedy, maxTokens: 0 }).result;
-    // A few tokens, while the page is busy; not the two thousand of the context.
+    // A few tokens, while the page is busy; not the 2000 of the context.
     assert.ok(computed() - left <= 200, `${computed() - left} units after chunk ${chunks}`);
   }
   await loaded.dispose();
 });
 
-test('cancelling a stream during the prompt cancels at once: by count', async () => {
+test('cancelling a stream during prefill stops at once (counted in units)', async () => {
   const { loaded, computed } = await slowEngine(0.2);
   const prompt = new Int32Array(900).fill(9); // 180 ms a unit
   const template = `{{ '${'x'.repeat(900)}' }}`;
@@ -87,14 +89,14 @@ test('cancelling a stream during the prompt cancels at once: by count', async ()
   for (const [name, open] of Object.entries(streams)) {
     const begun = computed();
     const reader = (await open()).getReader();
-    if (name === 'chat') await reader.read(); // the role, which comes before the prompt
+    if (name === 'chat') await reader.read(); // the role comes before prefill
     const pending = reader.read().catch(() => ({ done: true }));
     while (computed() < begun + 2) await sleep(1);
     const left = computed();
     await reader.cancel();
     assert.ok(
       computed() - left <= 2,
-      `${name}: ${computed() - left} units until cancel() had an answer`,
+      `${name}: ${computed() - left} units until cancel() resolved`,
     );
     assert.equal((await pending).done, true);
     const over = loaded.generate([5], { ...greedy, maxTokens: 0, cachePrompt: false });
@@ -106,7 +108,7 @@ test('cancelling a stream during the prompt cancels at once: by count', async ()
 
 // --- reading twice -------------------------------------------------------------------------------
 
-test('several readers of a generation read everything, each from the beginning, during and after it', async () => {
+test('each reader of a generation gets all of it, during and after generation', async () => {
   const generation = engine.generate('hello', greedy);
   const read = async (from) => {
     let text = '';
@@ -123,7 +125,7 @@ test('several readers of a generation read everything, each from the beginning, 
   assert.equal(await read(generation), text);
 });
 
-test('one of two readers may leave; when both have, it is cancelled', async () => {
+test('a generation is cancelled when all of its readers have stopped', async () => {
   const generation = engine.generate('hello', { ...endless, maxTokens: 200 });
   const staying = (async () => {
     let n = 0;
@@ -141,7 +143,7 @@ test('one of two readers may leave; when both have, it is cancelled', async () =
   assert.equal((await left.result).finishReason, 'cancelled');
 });
 
-test('an iterator can be left before it has begun and while it waits', async () => {
+test('an iterator can be returned before it begins and while it waits', async () => {
   for (const begin of [false, true]) {
     const generation = engine.generate('hello', endless);
     const iterator = generation[Symbol.asyncIterator]();
@@ -153,9 +155,9 @@ test('an iterator can be left before it has begun and while it waits', async () 
   }
 });
 
-// --- as OpenAI's client --------------------------------------------------------------------------
+// --- like OpenAI's client ------------------------------------------------------------------------
 
-/** OpenAI's client, on an answer that goes on for a while. */
+/** OpenAI's client with a server that streams for a while. */
 async function openaiClient(t) {
   const chunk = `data: ${JSON.stringify({ id: 'x', choices: [{ index: 0, delta: { content: 'a' } }] })}\n\n`;
   const server = createServer((_, response) => {
@@ -175,7 +177,7 @@ async function openaiClient(t) {
   return new OpenAI({ apiKey: 'x', baseURL: `http://127.0.0.1:${server.address().port}` });
 }
 
-test("a stream ends, is left and is used up as OpenAI's client's is", async (t) => {
+test("a stream behaves like that of OpenAI's client at its end, on break and on a second read", async (t) => {
   const openai = await openaiClient(t);
   const create = {
     ours: (options) =>
@@ -259,7 +261,7 @@ test("a stream ends, is left and is used up as OpenAI's client's is", async (t) 
   });
 });
 
-test("the caller's own signal rejects a stream, with its reason", async () => {
+test("the caller's signal rejects a stream with its reason", async () => {
   for (const reason of [undefined, new Error('enough')]) {
     const control = new AbortController();
     const stream = await engine.chat.completions.create({
@@ -276,7 +278,7 @@ test("the caller's own signal rejects a stream, with its reason", async () => {
   }
 });
 
-test('the usage of a streamed text comes in a last chunk without choices', async () => {
+test('a streamed completion reports usage in a last chunk without choices', async () => {
   const params = { prompt: 'x', stream: true, max_tokens: 3, temperature: 0 };
   const chunks = [];
   for await (const chunk of await engine.completions.create({
@@ -298,7 +300,7 @@ test('the usage of a streamed text comes in a last chunk without choices', async
   assert.ok(plain > 1);
 });
 
-test('a signal is let go when the call has ended, however it ended', async () => {
+test('the listener on a signal is removed when the call ends in any way', async () => {
   const session = engine.session();
   const { completions } = engine.chat;
   const calls = {
@@ -352,15 +354,15 @@ test('a signal is let go when the call has ended, however it ended', async () =>
       () => 'refused',
     );
     assert.equal(outcome, /refused|failing/.test(name) ? 'refused' : 'done', name);
-    await engine.generate('x', { ...greedy, maxTokens: 0 }).result; // after what was left
-    assert.equal(held.size, 0, `${name}: ${held.size} listeners are left`);
+    await engine.generate('x', { ...greedy, maxTokens: 0 }).result; // after the abandoned calls
+    assert.equal(held.size, 0, `${name}: ${held.size} listeners remain`);
   }
   assert.ok(added >= 10, `${added} listeners were added`);
 });
 
-// --- what is passed ------------------------------------------------------------------------------
+// --- arguments -----------------------------------------------------------------------------------
 
-test('an option that is not known is refused by its name, with what was meant', async () => {
+test('an unsupported option is an error that names it and suggests the right one', async () => {
   const session = engine.session();
   const text = (generation) => generation.text();
   const cases = [
@@ -423,7 +425,7 @@ test('an option that is not known is refused by its name, with what was meant', 
   }
 });
 
-test("OpenAI's parameters that mean nothing here are accepted, and those that are switched off", async () => {
+test('OpenAI parameters without meaning here, or switched off, are accepted', async () => {
   const ignored = {
     model: 'm',
     user: 'u',
@@ -462,9 +464,9 @@ test("OpenAI's parameters that mean nothing here are accepted, and those that ar
   assert.equal(text.choices.length, 1);
 });
 
-test('token ids that are none of the vocabulary are refused everywhere, and never wrap', async () => {
-  const { vocabulary } = engine.info;
-  for (const token of [-1, vocabulary, 2 ** 31, 2 ** 32 + 5, -(2 ** 32), 1e300]) {
+test('token ids outside the vocabulary are errors in every call and never wrap', async () => {
+  const { vocabSize } = engine.info;
+  for (const token of [-1, vocabSize, 2 ** 31, 2 ** 32 + 5, -(2 ** 32), 1e300]) {
     for (const call of [
       () => engine.generate([5, token], greedy).text(),
       () => engine.logits([token]),
@@ -474,14 +476,14 @@ test('token ids that are none of the vocabulary are refused everywhere, and neve
     ])
       await assert.rejects(
         async () => call(),
-        { code: 'INVALID_ARGUMENT', message: /is not a token: the model's ids go from 0 to/ },
+        { code: 'INVALID_ARGUMENT', message: /is not a token id: they range from 0 to/ },
         `${token}: ${call}`,
       );
   }
   assert.equal((await engine.generate([5, vocabulary - 1], greedy).text()).length, 12);
 });
 
-test('a seed is any whole number from -2^63 to 2^64-1, modulo 2^64', async () => {
+test('a seed is any integer from -2^63 to 2^64-1, modulo 2^64', async () => {
   const say = (seed) => engine.generate('hello', { maxTokens: 12, seed }).text();
   assert.equal(await say(-1), await say(2n ** 64n - 1n));
   assert.equal(await say(7), await say(7n));
@@ -494,13 +496,13 @@ test('a seed is any whole number from -2^63 to 2^64-1, modulo 2^64', async () =>
   for (const seed of [1.5, NaN, Infinity, '5', true, {}, 2n ** 64n, 2 ** 64, -(2n ** 63n) - 1n]) {
     await assert.rejects(
       say(seed),
-      { code: 'INVALID_ARGUMENT', message: /seed must be a whole number/ },
+      { code: 'INVALID_ARGUMENT', message: /seed must be an integer/ },
       String(seed),
     );
   }
 });
 
-test('a banned token is an option like any other; other infinities are none', async () => {
+test('a logit bias may be -Infinity, other options may not be infinite', async () => {
   assert.equal(
     (await engine.generate('x', { ...greedy, logitBias: { 5: -Infinity } }).text()).length,
     12,
@@ -518,7 +520,7 @@ test('a banned token is an option like any other; other infinities are none', as
   }
 });
 
-test('a message with a part that is none is refused with a code', async () => {
+test('a message with an invalid part is an error with a code', async () => {
   for (const content of [[null], [undefined], [5], ['text'], [{ type: 'text' }], [{}]]) {
     await assert.rejects(
       engine.chat.completions.create({ messages: [{ role: 'user', content }] }),
@@ -528,9 +530,9 @@ test('a message with a part that is none is refused with a code', async () => {
   }
 });
 
-// --- where things are ----------------------------------------------------------------------------
+// --- addresses and files -------------------------------------------------------------------------
 
-test('addresses that nothing here reads are refused at once, and files are found by theirs', async () => {
+test('unsupported addresses are errors at once; files open by path, URL and file: address', async () => {
   for (const source of [
     'ftp://host/x.gguf',
     new URL('ftp://me:secret@host/x.gguf'),
@@ -550,7 +552,7 @@ test('addresses that nothing here reads are refused at once, and files are found
   }
 });
 
-test('a worker that is none, a wasm that is none: in Node as in a page', async () => {
+test('an invalid worker or wasm file is an error, in Node as in a page', async () => {
   const file = (name, text) => {
     writeFileSync(join(directory, name), text);
     return pathToFileURL(join(directory, name));
@@ -565,7 +567,7 @@ test('a worker that is none, a wasm that is none: in Node as in a page', async (
     [
       { workerUrl: 'http://[bad' },
       'INVALID_ARGUMENT',
-      /^workerUrl 'http:\/\/\[bad' is not an address\.$/,
+      /^workerUrl 'http:\/\/\[bad' is not a URL\.$/,
     ],
     [{ workerUrl: 'http://127.0.0.1:9/worker.js' }, 'WORKER_LOAD', /127\.0\.0\.1:9/],
     [
@@ -577,7 +579,7 @@ test('a worker that is none, a wasm that is none: in Node as in a page', async (
     [
       { workerUrl: file('mute.mjs', 'setInterval(() => {}, 1000)'), tuning },
       'WORKER_LOAD',
-      /mute\.mjs: it has not greeted for 0\.3 s/,
+      /mute\.mjs: it sent nothing for 0\.3 s/,
     ],
     [
       {

@@ -1,4 +1,4 @@
-// The parts of chat that need no engine: separating thought from answer, and prompts.
+// The parts of chat that need no engine: separating reasoning from content, and rendering prompts.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
@@ -18,7 +18,7 @@ function split(text, size, open = false) {
   return out;
 }
 
-test('thought and answer, in pieces of any size', () => {
+test('reasoning and content are separated in pieces of any size', () => {
   const cases = [
     ['<think>\nHm, a < b.\n</think>\n\nYes.', false, 'Hm, a < b.', 'Yes.'],
     ['Hm.\n\nWell.</think>No.', true, 'Hm.\n\nWell.', 'No.'],

@@ -1,7 +1,8 @@
-// Fixtures as the directories that transformers would store: the tensors of a GGUF file under its
-// names, in its order and shapes (heads by the head of keys that they share, decays as logarithms,
-// matrices joined, MXFP4's blocks and scales apart), and config.json with the fixture's numbers.
-// The families are those of tests/conformance/hf_further_test.cpp and hf_encoder_test.cpp.
+// Writes GGUF fixtures as Hugging Face checkpoints: the tensors under transformers' names, in its
+// order and shapes, and a config.json with the fixture's numbers. Value heads are ordered by the
+// key head that they share, decays are logarithms, matrices are joined, MXFP4 blocks and scales are
+// separate. The families are those of tests/conformance/hf_further_test.cpp and
+// hf_encoder_test.cpp.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -11,8 +12,8 @@ const kMxfp4 = 39;
 // --- GGUF
 
 /**
- * Preamble and metadata as they are stored, and the tensors: `name`, `ne` (columns first), `type`,
- * `data`.
+ * Reads a GGUF file: its header bytes before the tensor list, and the tensors: { name, ne (columns
+ * first), type, data }.
  */
 function readGguf(bytes) {
   let at = 24;
@@ -80,7 +81,7 @@ function floats({ type, data }) {
 
 const stored = (values) => Buffer.from(Float32Array.from(values).buffer);
 
-/** The same tensor in MXFP4: blocks of 32, a scale, then the values i and i + 16 in a byte. */
+/** The same tensor in MXFP4: blocks of 32 with a scale; a byte holds values i and i + 16. */
 function quantized(t) {
   const steps = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
   const x = floats(t);
@@ -102,7 +103,7 @@ function quantized(t) {
   return { ...t, type: kMxfp4, data };
 }
 
-// --- the other form
+// --- safetensors
 
 class Safetensors {
   #entries = {};
@@ -122,7 +123,7 @@ class Safetensors {
   }
 }
 
-/** Byte-level BPE of 259 tokens and an end. */
+/** A tokenizer.json: byte-level BPE with 259 tokens and an end token. */
 function tokenizer() {
   const vocab = {};
   for (let byte = 0, next = 256; byte < 256; byte++) {
@@ -440,11 +441,11 @@ export const encoder = {
   },
 };
 
-// --- from the one to the other
+// --- conversion
 
 const rows = (ne) => ne.slice(1).reduce((a, b) => a * b, 1);
 
-/** Gate and up of a layer, or of each of its experts, one behind the other. */
+/** Concatenates gate and up of each layer, or of each of its experts. */
 function joined(tensors, kinds) {
   for (const kind of kinds) {
     for (const gate of tensors.filter(({ name }) => name.endsWith(`ffn_gate${kind}.weight`))) {
@@ -467,7 +468,7 @@ function joined(tensors, kinds) {
   return tensors;
 }
 
-/** GGUF's heads of values, four of which share two of keys, to the checkpoint's order. */
+/** Reorders GGUF's value heads, four of which share two key heads, to the checkpoint's order. */
 function grouped(data, skip, unit) {
   const out = Buffer.from(data);
   for (let shared = 0; shared < 2; shared++) {
@@ -507,7 +508,7 @@ function turned(family, part, t) {
   return { ...t, type, data };
 }
 
-/** GPT-OSS's experts: rows of gate and up in turns, blocks of neighbours and their scales. */
+/** GPT-OSS's experts: rows of gate and up alternate; blocks of adjacent values and their scales. */
 function addExperts(out, at, tensors) {
   const of = (name) => tensors.find((t) => t.name.endsWith(name));
   const blocks = (name, ts) => {
@@ -562,7 +563,7 @@ function weights(family, tensors) {
     const dtype = type === kF32 ? 'F32' : 'F16';
     let shape = [...ne].reverse();
     if (part === 'attn_qkv' && !names[part]) {
-      // joined in the fixture alone
+      // The fixture joins them, the checkpoint does not.
       const n = data.length / 3;
       ['attn_q', 'attn_k', 'attn_v'].forEach((one, i) =>
         out.tensor(
@@ -589,7 +590,7 @@ function weights(family, tensors) {
   return out.build();
 }
 
-/** Writes the directory, with a GGUF file of the same weights in it. */
+/** Writes the directory, and reference.gguf with the same weights in it. */
 export function writeCheckpoint(family, gguf, folder) {
   const file = readGguf(readFileSync(gguf));
   if (family.quantized)

@@ -1,7 +1,7 @@
-// Checkpoints of the families whose tensors are stored otherwise than GGUF has them (Qwen 3.5,
-// Gemma 3n and 4, Granite 4, GPT-OSS) and of an encoder, in Node and in Chromium: they give what a
-// GGUF file of the same weights gives, from a path, a server and the store; resident or streamed at
-// the smallest budget the bits are the same. What is not known is named.
+// Checkpoints of families whose tensors differ from GGUF's in name, order or shape (Qwen 3.5, Gemma
+// 3n and 4, Granite 4, GPT-OSS), and of an encoder, in Node and in Chromium. From a path, a server
+// and the cache they give the results of a GGUF file with the same weights, bit-identical at the
+// smallest budget. Unsupported settings are errors that name them.
 import assert from 'node:assert/strict';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -17,7 +17,7 @@ import { measureLogits, nmse, root } from './helpers.mjs';
 const dist = join(root, 'dist');
 const shared = join(root, '..', 'shared', 'fixtures');
 const skip = existsSync(join(shared, 'families')) ? false : 'no ../shared/fixtures/families';
-// Heads in another order, and MXFP4; the native suite has the others.
+// Reordered heads and MXFP4; the native suite has the others.
 const families = all ? every : every.filter(({ fixture }) => /^(qwen35moe|gpt-oss)$/.test(fixture));
 const tokens = [1, 5, 9, 40, 70, 101, 200, 3];
 const folder = mkdtempSync(join(tmpdir(), 'sluice-checkpoints-'));
@@ -47,8 +47,8 @@ function check({ fixture, mostNmse = 0 }, logits, expected) {
 }
 
 /**
- * From the directory `source`, resident and at the smallest budget, against the file of the same
- * weights.
+ * Compares the directory `source`, resident and at the smallest budget, with the GGUF file of the
+ * same weights.
  */
 async function checkFamily(run, family, source, cache) {
   const expected = await run({
@@ -74,7 +74,7 @@ describe('in Node', { skip }, () => {
       checkFamily(measureLogits, family, join(folder, family.fixture, '/')),
     );
 
-  test('an encoder, pooled as its directory says', async () => {
+  test('an encoder uses the pooling of its directory', async () => {
     const vectors = [];
     for (const file of ['reference.gguf', '']) {
       const engine = await Engine.load(join(folder, encoder.fixture, file), { contextLength: 32 });
@@ -90,7 +90,7 @@ describe('in Node', { skip }, () => {
     assert.deepEqual(vectors[1], vectors[0]);
   });
 
-  test('what is not known is named', async () => {
+  test('unsupported settings are errors that name them', async () => {
     for (const [change, code, word] of [
       [
         { quantization_config: { quant_method: 'gptq' } },
@@ -122,7 +122,7 @@ describe('in Chromium', { skip }, () => {
       inTab(browser, dist, { isolation }, async ({ page }) => {
         const run = (args) => page.evaluate(measureLogits, args);
         for (const family of families) {
-          // Each way for some of them: fetched as it is wanted, or stored and read there.
+          // Some are read from the network, some from the cache.
           const cache = /qwen35moe|gpt-oss|granitehybrid-dense/.test(family.fixture)
             ? 'default'
             : 'none';

@@ -1,11 +1,11 @@
-// Headless Chromium for the tests, and a page in it that has the package at /dist/.
+// Headless Chromium for the tests, and pages with the package at /dist/.
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
 import { chromiumArgs, chromiumPath } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { root } from './helpers.mjs';
 
-const kPatienceMs = 180_000; // a slow machine is no failure
+const kPatienceMs = 180_000; // a slow machine must not fail a test
 
 export async function launch(options = {}) {
   const browser = await chromium.launch({
@@ -16,7 +16,7 @@ export async function launch(options = {}) {
   });
   const { newContext } = browser;
   browser.newContext = async (...given) => {
-    // newPage() makes its context by this, too
+    // newPage() creates its context through this, too.
     const context = await newContext.apply(browser, given);
     context.setDefaultTimeout(kPatienceMs);
     return context;
@@ -24,7 +24,7 @@ export async function launch(options = {}) {
   return browser;
 }
 
-/** For serve(): every file may be read from another origin, an isolated one too. */
+/** For serve(): lets pages of other origins read every file, isolated ones too. */
 export const crossOrigin = {
   onRequest: (_, response) => {
     response.setHeader('Access-Control-Allow-Origin', '*');
@@ -33,7 +33,7 @@ export const crossOrigin = {
   },
 };
 
-/** Does `work` with openPage()'s result and closes it. */
+/** Calls `work` with the result of openPage(), then closes it. */
 export async function inTab(browser, dist, options, work) {
   const tab = await openPage(browser, dist, options);
   try {
@@ -44,8 +44,8 @@ export async function inTab(browser, dist, options, work) {
 }
 
 /**
- * Serves a blank page and, below it, the package in the folder `dist` and what `mounts` names.
- * `requested` of the server lists the paths that were asked for.
+ * Serves a blank page, the package in the directory `dist` and the `mounts`. The server's
+ * `requested` lists the requested paths.
  */
 export async function servePages(dist, { isolation = true, headers = {}, mounts = [] } = {}) {
   const requested = [];
@@ -65,13 +65,15 @@ export async function servePages(dist, { isolation = true, headers = {}, mounts 
   return Object.assign(server, { requested });
 }
 
-/** The tests' own modules and the repository's files, for a page. */
+/** Mounts of the tests' modules and of the repository's files. */
 export const testMounts = [
   ['/tests/', join(root, 'tests', 'web')],
   ['/data/', root],
 ];
 
-/** A blank page with `Engine` and `SluiceError` on window; `dist` is the package's folder. */
+/**
+ * Opens a blank page with `Engine` and `SluiceError` on window; `dist` is the package's directory.
+ */
 export async function openPage(browser, dist, { context, ...options } = {}) {
   const server = await servePages(dist, options);
   const owner = context ?? (await browser.newContext());
@@ -87,7 +89,7 @@ export async function openPage(browser, dist, { context, ...options } = {}) {
     page,
     server,
     owner,
-    /** Another tab of the same origin. */
+    /** Opens another tab of the same origin. */
     open,
     close: async () => {
       if (!page.isClosed()) await page.close();

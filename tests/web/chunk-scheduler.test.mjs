@@ -1,5 +1,5 @@
-// The order in which a file's chunks are fetched, without any file: what is waited for first, in
-// streams that bring nothing twice, then the rest from the front.
+// The order in which chunks of a file are fetched, without a file: chunks that reads wait for come
+// first, in streams that fetch nothing twice, then the rest from the front.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb, random } from './helpers.mjs';
@@ -32,7 +32,7 @@ const spans = (plan) => {
   return all;
 };
 
-test('the rest is fetched from the front, around what is stored', () => {
+test('background chunks are fetched from the front, skipping cached ones', () => {
   const { plan } = make({ stored: [0, 1, 5], count: 12 });
   assert.deepEqual(spans(plan), [
     [2, 5],
@@ -41,7 +41,7 @@ test('the rest is fetched from the front, around what is stored', () => {
   ]);
 });
 
-test('what is waited for goes first, and alone where nothing else is wanted', () => {
+test('awaited chunks go first, and alone without a background download', () => {
   const { plan, wait } = make({ background: false });
   wait(15, 16);
   wait(3);
@@ -58,7 +58,7 @@ test('what is waited for goes first, and alone where nothing else is wanted', ()
   ]);
 });
 
-test('a stream that nobody waits for makes room, one that is waited for does not', () => {
+test('a background stream is stopped for an awaited chunk, an awaited stream is not', () => {
   const { plan, stopped, wait } = make();
   assert.deepEqual(spans(plan), [
     [0, 4],
@@ -69,17 +69,17 @@ test('a stream that nobody waits for makes room, one that is waited for does not
   assert.deepEqual([spans(plan), stopped], [[[17, 20]], [{ first: 8, end: 12 }]]);
   wait(1, 5);
   wait(12);
-  assert.deepEqual([spans(plan), stopped.length], [[], 1], 'all three bring something wanted');
+  assert.deepEqual([spans(plan), stopped.length], [[], 1], 'all three fetch awaited chunks');
 });
 
-test('a server without ranges has one stream, which stays', () => {
+test('a server without ranges has one stream, which is never stopped', () => {
   const { plan, stopped, wait } = make({ whole: true });
   assert.deepEqual(spans(plan), [[0, 20]]);
   wait(19);
   assert.deepEqual([spans(plan), stopped], [[], []]);
 });
 
-test('a stream that ended early leaves its chunks to the next, and a damaged chunk is found again', () => {
+test('the next stream continues one that ended early, and refetches a damaged chunk', () => {
   const { plan, here } = make({ count: 8, streamLimit: 1 });
   const stream = plan.next();
   here.add(0).add(1);
@@ -94,7 +94,7 @@ test('a stream that ended early leaves its chunks to the next, and a damaged chu
   assert.deepEqual(plan.next(), { first: 1, end: 2 });
 });
 
-test('whatever order chunks come, fail and are waited for in, all arrive and none twice at once', () => {
+test('in random orders of arrival, failure and waiting, every chunk arrives and none twice at once', () => {
   const next = random(3);
   const pick = (n) => Math.floor(next() * n);
   for (let round = 0; round < 200; round++) {

@@ -1,8 +1,8 @@
-// Model families and weight types through the package, in Node and in Chromium, on each kernel
-// table that runs there: logits of every position and greedy tokens against the reference, with
-// everything resident on two threads and streamed at the smallest budget, which must not change a
-// bit. The short suite runs a few models on each table: the native suite asks the same of all in
-// tests/conformance, and the suite wasm compares every kernel.
+// Model families and quantization types through the package, in Node and in Chromium, on each
+// kernel table that runs there. Compares the logits of every position and greedy tokens with the
+// reference: resident on two threads, and streamed at the smallest budget, which must be
+// bit-identical. The short suite runs a few models on each table, because the native suite runs all
+// in tests/conformance and the suite wasm compares every kernel.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,11 +15,11 @@ import { crossOrigin, launch, openPage } from './chromium.mjs';
 import { nmse, root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
-const kLogitsNmse = 1e-4; // of any position
-const kStreamed = 3; // first positions and tokens that are compared at the smallest budget
-const kFloor = 1e-6; // what f16 keys and values cost where nothing else is rounded
+const kLogitsNmse = 1e-4; // at any position
+const kStreamed = 3; // first positions and tokens compared at the smallest budget
+const kFloor = 1e-6; // the error of an f16 KV cache when nothing else is rounded
 
-/** Those of these names, all of which must be there; all where none are given. */
+/** The entries with these names, all of which must exist; all entries without `names`. */
 function named(list, names) {
   const chosen = names ? list.filter(({ name }) => names.includes(name)) : list;
   assert.equal(chosen.length, (names ?? list).length, `${names}`);
@@ -27,7 +27,7 @@ function named(list, names) {
   return chosen;
 }
 
-/** A folder's models with their reference logits; of `only` these. */
+/** The models of a directory with their reference logits; with `only`, those names. */
 function models(folder, only) {
   const entries = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
   return named(entries, only).map((entry) => {
@@ -41,15 +41,15 @@ function models(folder, only) {
 
 const own = (name) => join(root, 'tests', 'data', name);
 const shared = (name) => join(root, '..', 'shared', 'fixtures', name);
-/** From beside the checkout, or the part in it. */
+/** The models beside the checkout, or the subset inside it. */
 const fixtures = (name) => models(existsSync(shared(name)) ? shared(name) : own(name));
 
-/** These of the models in the short suite, all in the long one. */
+/** The named models in the short suite, all in the long one. */
 const some = (list, ...names) => named(list, all ? undefined : names);
 
 const arch = some(fixtures('arch'), 'llama-gqa', 'gemma2');
 const families = some(models(own('families')), 'lfm2', 'qwen3moe');
-// Those of the others that the engine runs.
+// Other families that the engine runs.
 const further =
   all && existsSync(shared('families'))
     ? models(shared('families'), JSON.parse(readFileSync(own('further-families.json'), 'utf8')))
@@ -60,7 +60,8 @@ const mounts = [arch, families, further, quant]
   .map(([first], i) => [`/${i}/`, first.folder]);
 
 /**
- * Runs in Node or in the page: logits of the prompt's first positions as text, then greedy tokens.
+ * Runs in Node or in the page: logits of the prompt's first positions in base64, then greedy
+ * tokens.
  */
 async function measure({ source, options, prompt, decoder, positions, count }) {
   const engine = await Engine.load(source, {
@@ -96,7 +97,7 @@ async function measure({ source, options, prompt, decoder, positions, count }) {
       logprobs: 2,
     };
     for await (const { token, topLogprobs } of engine.generate(prompt, settings)) {
-      if (!topLogprobs) continue; // the text that the last token left unfinished
+      if (!topLogprobs) continue; // text that the last token left incomplete
       out.tokens.push(token);
       out.leads.push(topLogprobs[0].logprob - topLogprobs[1].logprob);
     }
@@ -112,7 +113,7 @@ function floats(text, model) {
   return new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
 }
 
-/** A token may differ only where the lead is below the error that the tolerance allows a logit. */
+/** A token may differ only if its lead is below the error that the tolerance allows for a logit. */
 function checkTokens(model, { tokens, leads }, label) {
   assert.equal(tokens.length, model.greedy.length, label);
   const at = tokens.findIndex((token, i) => token !== model.greedy[i]);
@@ -125,12 +126,12 @@ function checkTokens(model, { tokens, leads }, label) {
   assert.ok(leads[at] < bound && model.greedy_min_gap < bound, what);
 }
 
-/** `run` measures one model; `source` names it there. */
+/** `run(model, args)` calls measure() on one model in Node or in the page. */
 async function checkFamilies(models, kernels, run) {
   for (const model of models) {
     const { prompt, decoder } = model;
     const rows = decoder ?? prompt;
-    // What answers a prompt begins with the start token, not after all of `decoder`.
+    // An encoder-decoder generates from the start token, not after all of `decoder`.
     const greedy = decoder ? Array(kStreamed) : model.greedy;
     const label = `${model.name} on ${kernels}`;
     const resident = await run(model, {
@@ -147,7 +148,7 @@ async function checkFamilies(models, kernels, run) {
       assert.ok(error <= kLogitsNmse, `${label}: NMSE ${error} at position ${t}`);
     }
     if (!decoder) checkTokens(model, resident, label);
-    // Of a text that is read whole every position counts, and nothing follows it.
+    // With bidirectional attention every position matters, and there is no generation.
     const few = model.causal === false ? { count: 0 } : { count: kStreamed, positions: kStreamed };
     const memoryBudget = Math.ceil(resident.minimum / 65536) * 65536;
     const streamed = await run(model, {
@@ -159,7 +160,7 @@ async function checkFamilies(models, kernels, run) {
     assert.equal(streamed.memory.resident, false, `${label}, smallest budget`);
     assert.ok(
       resident.logits.startsWith(streamed.logits),
-      `${label}: other bits at the smallest budget`,
+      `${label}: different bits at the smallest budget`,
     );
     for (const what of ['tokens', 'leads']) {
       assert.deepEqual(
@@ -186,23 +187,22 @@ async function checkTypes(models, kernels, run) {
 }
 
 /**
- * The tests of one place, on the tables that it can run. `lacking` gives the reason why one does
- * not run here.
+ * Defines the tests for these kernel tables. `lacking(table)` returns why a table cannot run here.
  */
 function everything(tables, run, lacking = () => undefined) {
   for (const kernels of tables) {
     const on = (title, check) =>
       test(`${title} on ${kernels}`, (t) =>
         lacking(kernels) ? t.skip(lacking(kernels)) : check());
-    on(`${quant.length} weight types`, () => checkTypes(quant, kernels, run));
+    on(`${quant.length} quantization types`, () => checkTypes(quant, kernels, run));
     on(`${arch.length} architecture fixtures`, () => checkFamilies(arch, kernels, run));
   }
 }
 
-/** The table that is chosen where none is named; `run` as above. */
+/** The kernel table that is chosen by default; `run` as above. */
 const chosen = async (run) =>
   (await run(quant[0], { prompt: quant[0].prompt, count: 0, options: {} })).kernels;
-const saturates = 'wasmrelaxed: the relaxed dot product saturates here';
+const saturates = 'wasmrelaxed: the relaxed dot product saturates on this machine';
 
 describe('in Node', () => {
   before(async () => {
@@ -212,15 +212,12 @@ describe('in Node', () => {
   everything(['wasm128'], run);
   test(`${families.length + further.length} further families`, () =>
     checkFamilies([...families, ...further], 'wasm128', run));
-  const reason = `Node ${process.versions.node} has no relaxed SIMD, or an unfinished one`;
+  const reason = `Node ${process.versions.node} has no complete relaxed SIMD`;
   const skip = Number(process.versions.node.split('.')[0]) < 22 ? reason : false;
   test('relaxed SIMD', { skip }, async () => checkTypes(quant, await chosen(run), run));
 });
 
-/**
- * Chromium with `args` more, the models and a page; `use` gets how to measure there, and defines
- * the tests.
- */
+/** Starts Chromium with extra `args`, the models and a page; `use(run)` defines the tests. */
 function inChromium(args, use) {
   let browser;
   let files;
@@ -256,18 +253,18 @@ describe('in Chromium', () =>
     everything(['wasm128', 'wasmrelaxed', 'wasmrelaxed16'], run, (kernels) =>
       kernels === 'wasmrelaxed' && best !== kernels ? saturates : undefined,
     );
-    // The kernels have met every shape by now: a part of the other families is enough.
+    // The kernels have seen every shape by now, so a third of the other families is enough.
     const part = [...families, ...further.filter((_, i) => i % 3 === 0)];
     test(`${part.length} further families`, () => checkFamilies(part, best, run));
   }));
 
 describe(
-  'in Chromium, where the CPU has no instruction for the dot product',
+  'in Chromium without AVX-VNNI',
   { skip: process.arch !== 'x64' && 'V8 has a flag for x64' },
   () =>
     inChromium(['--js-flags=--no-enable-avx-vnni'], (run) => {
       test('wasmrelaxed16 is chosen', async () => assert.equal(await chosen(run), 'wasmrelaxed16'));
-      test('wasmrelaxed, forced, is refused', async () => {
+      test('forcing wasmrelaxed is an error', async () => {
         const { prompt } = quant[0];
         await assert.rejects(
           run(quant[0], { prompt, count: 0, options: { kernels: 'wasmrelaxed' } }),

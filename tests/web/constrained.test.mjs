@@ -1,6 +1,5 @@
-// Answers bound to a grammar through the package in Node, on the sample model at a temperature
-// where it would say anything: every answer has the form that was asked for, or the error has a
-// code.
+// Constrained decoding through the package in Node, on the sample model at a temperature where it
+// would generate anything. Every output matches its constraint, or the error has a code.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -22,7 +21,7 @@ after(() => engine?.dispose());
 
 const answer = (more) => engine.generate('Once upon a time', { ...wild, ...more }).result;
 
-test('a schema: every answer that ends is a value of it', async () => {
+test('with a schema every complete output is a value of it', async () => {
   const jsonSchema = {
     type: 'object',
     required: ['mood', 'age'],
@@ -44,7 +43,7 @@ test('a schema: every answer that ends is a value of it', async () => {
   }
 });
 
-test('a list of texts, a regular expression, GBNF, any JSON', async () => {
+test('choice, regex, GBNF grammar, any JSON', async () => {
   const ended = { grammar: 0, json: 0 };
   for (let seed = 1; seed <= 5; seed++) {
     assert.ok(
@@ -70,14 +69,14 @@ test('a list of texts, a regular expression, GBNF, any JSON', async () => {
   assert.ok(ended.grammar > 0 && ended.json > 0, JSON.stringify(ended));
 });
 
-test('what was cut off and could become JSON is told from what never can', () => {
+test('isJsonPrefix() accepts beginnings of JSON and rejects other text', () => {
   for (const text of ['', '{"a": [1, "b', '[tru', '{"a":', '"\\u00', '{"a": {"b": -'])
     assert.ok(isJsonPrefix(text), text);
   for (const text of ['Once', '{"a" 1', '[1 2', '{]', '{"a": 1} x', '{"a": tur', '[01'])
     assert.ok(!isJsonPrefix(text), text);
 });
 
-test('what is free stays as it was, after an answer that was bound and one that was left', async () => {
+test('unconstrained output is unchanged after constrained and abandoned generations', async () => {
   const free = () => engine.generate('Once upon a time', { temperature: 0, maxTokens: 20 }).text();
   const expected = await free();
   await answer({ choice: ['yes'] });
@@ -87,7 +86,7 @@ test('what is free stays as it was, after an answer that was bound and one that 
   assert.equal(await free(), expected);
 });
 
-test('what is wrong is told by a code, and the engine goes on', async () => {
+test('invalid constraints are errors with a code, and the engine still works', async () => {
   for (const [more, code] of [
     [{ grammar: 'root ::= (' }, 'GRAMMAR_SYNTAX'],
     [{ grammar: 'root ::= root "a"' }, 'GRAMMAR_LEFT_RECURSION'],
@@ -114,11 +113,11 @@ test('what is wrong is told by a code, and the engine goes on', async () => {
   assert.equal((await answer({ choice: ['yes'] })).text, 'yes');
 });
 
-test('an engine that was loaded without room for grammars says so', async () => {
+test('a constraint without structuredOutput is BUDGET_TOO_SMALL', async () => {
   const small = await Engine.load(model, options);
   await assert.rejects(small.generate('x', { choice: ['a'] }).result, {
     code: 'BUDGET_TOO_SMALL',
-    message: /grammars/,
+    message: /structured output/i,
   });
   assert.ok((await small.generate('Once', { maxTokens: 3, temperature: 0 }).text()).length > 0);
   await small.dispose();

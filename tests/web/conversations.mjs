@@ -1,6 +1,6 @@
-// Many conversations of one engine, opened one after the other and gone on with in another order:
-// each answers as it does alone on an engine with room for everything, goes on from what it had
-// computed, and the engine's memory stays within its budget. Runs wherever the package does.
+// Many sessions on one engine, opened one after the other and continued in another order. Each must
+// generate what it generates alone on an engine without a budget, keep its KV cache, and keep the
+// engine within its budget. Runs in Node and in pages.
 const kGreedy = { maxTokens: 6, temperature: 0, ignoreEos: true };
 const kNames = ['Ada', 'Ben', 'Cleo', 'Dan', 'Eva', 'Finn', 'Gus', 'Hana', 'Ivo', 'Jon'];
 const kPlaces = [
@@ -26,8 +26,8 @@ async function told(session, turn, i) {
 }
 
 /**
- * `budget` null: the smallest; `count` is no multiple of 3 or 7. Throws what is wrong; resolves to
- * what was measured.
+ * `budget` null is the smallest; `count` must not be a multiple of 3 or 7. Throws if a check fails;
+ * resolves to { budget, heap, tokens }.
  */
 export async function manyConversations({ Engine, source, count, budget = null, ...options }) {
   const check = (holds, what) => {
@@ -50,10 +50,10 @@ export async function manyConversations({ Engine, source, count, budget = null, 
         i,
       );
       texts[i].push(text);
-      // The last token said has not been computed.
+      // The last generated token has not been computed yet.
       check(
         cachedTokens >= computed[i],
-        `conversation ${i}, turn ${turn}: ${cachedTokens} of ${computed[i]} tokens remembered`,
+        `conversation ${i}, turn ${turn}: ${cachedTokens} of ${computed[i]} tokens cached`,
       );
       computed[i] = promptTokens + completionTokens - 1;
       heap = Math.max(heap, engine.memory().heap);

@@ -1,5 +1,5 @@
-// Many conversations in turn on one engine (conversations.mjs), in Node at the smallest budget
-// there is and in Chromium in 256 MB: none forgets, none exceeds, all equal to one alone.
+// Many alternating sessions on one engine (conversations.mjs), in Node at the smallest budget and
+// in Chromium with 256 MB. None is lost, the budget holds, and each equals a session alone.
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';

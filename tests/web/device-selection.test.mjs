@@ -1,23 +1,23 @@
-// Which of CPU and GPU computes what, from numbers alone: nothing is measured here.
+// Device selection from given measurements: what the CPU and the GPU compute. Measures nothing.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { importWeb, random } from './helpers.mjs';
 
 const { choose, gpuPass, splitPass } = await importWeb('gpu/device-selection');
 
-// A model of a billion weights in four bits, and one of a million; milliseconds.
+// A model with 1.1 billion weights at 4 bits, and one with a million; times are in milliseconds.
 const large = { bytes: 0.6e9, macs: 1.1e9, layers: 22, batch: 64, streamed: 0 };
 const small = { bytes: 1e6, macs: 1e6, layers: 4, batch: 64, streamed: 0 };
 const cpu = { decode: 20, prefill: 8 };
 const gpu = { pass: 1, dispatch: 0.005, byte: 1 / 100e6, mac: 1 / 1e9, upload: 1 / 5e6 };
 
-describe('the choice of a device', () => {
-  test('a fast GPU computes all of a large model', () => {
+describe('device selection', () => {
+  test('a fast GPU computes a large model entirely', () => {
     const { prefill, decode, gpuMinBatch, reason, rates } = choose(large, { cpu, gpu });
     assert.deepEqual([prefill, decode, gpuMinBatch], ['webgpu', 'webgpu', 1]);
     assert.match(
       reason,
-      /^The GPU computes: measured, prompts \d+ tokens\/s on the GPU and 125 on the CPU, answers \d+ and 50\.$/,
+      /^The GPU computes: measured, prefill \d+ tokens\/s on the GPU and 125 on the CPU, decode \d+ and 50\.$/,
     );
     assert.ok(rates.webgpu.decode > rates.wasm.decode && rates.webgpu.prefill > rates.wasm.prefill);
   });
@@ -29,35 +29,37 @@ describe('the choice of a device', () => {
     assert.match(reason, /^The CPU computes: measured/);
   });
 
-  test('products too small to be worth a pass stay on the CPU', () => {
+  test('a model too small for the cost of a GPU pass stays on the CPU', () => {
     assert.equal(
       choose(small, { cpu: { decode: 0.05, prefill: 0.01 }, gpu }).gpuMinBatch,
       Infinity,
     );
   });
 
-  test('a GPU that reads weights no faster than the CPU has the prompts alone', () => {
+  test('a GPU that reads weights no faster than the CPU computes only prompts', () => {
     const reads = { ...gpu, byte: 1 / 30e6 };
     const { prefill, decode, gpuMinBatch, reason } = choose(large, { cpu, gpu: reads });
     assert.deepEqual([prefill, decode], ['webgpu', 'wasm']);
     assert.ok(gpuMinBatch > 1 && gpuMinBatch <= 64, gpuMinBatch);
     assert.ok(
       gpuPass(large, reads, gpuMinBatch) < Math.max(cpu.decode, gpuMinBatch * cpu.prefill),
-      'it is faster from there on',
+      'faster from gpuMinBatch on',
     );
     assert.ok(
       1.15 * gpuPass(large, reads, gpuMinBatch / 2) >
         Math.max(cpu.decode, (gpuMinBatch / 2) * cpu.prefill),
-      'and not before',
+      'not faster at half of it',
     );
     assert.match(
       reason,
-      new RegExp(`^The GPU computes passes of ${gpuMinBatch} tokens and more, the CPU the others`),
+      new RegExp(
+        `^The GPU computes batches of ${gpuMinBatch} tokens and more, the CPU smaller ones`,
+      ),
     );
   });
 
-  test('weights that stream to the GPU cost a token what they take', () => {
-    const streamed = 0.5e9; // a tenth of a second
+  test('the time to stream weights to the GPU counts for each token', () => {
+    const streamed = 0.5e9; // 100 ms per pass
     assert.equal(choose(large, { cpu, gpu }).decode, 'webgpu');
     assert.equal(choose({ ...large, streamed }, { cpu, gpu }).decode, 'wasm');
     assert.equal(
@@ -67,23 +69,23 @@ describe('the choice of a device', () => {
     );
   });
 
-  test('where the GPU is faster for tokens and not for prompts, all are computed by the one that is faster in the end', () => {
-    const odd = { ...gpu, mac: 1 / 1.22e8 }; // prompts 9 ms a token
+  test('a GPU that is faster only at decoding is chosen if prompt plus output is faster', () => {
+    const odd = { ...gpu, mac: 1 / 1.22e8 }; // prefill takes 9 ms per token
     const { decode, gpuMinBatch } = choose(large, { cpu, gpu: odd });
     assert.deepEqual(
       [decode, gpuMinBatch],
       ['webgpu', 1],
-      '256 of a prompt in 2.3 s for 2, 128 of an answer in 1.3 for 2.6',
+      '256 prompt tokens take 2.3 s, not 2; 128 output tokens 1.3 s, not 2.6',
     );
     assert.equal(choose(large, { cpu, gpu: { ...gpu, mac: 1 / 0.3e8 } }).gpuMinBatch, Infinity);
   });
 
-  describe('of a model that the GPU cannot hold', () => {
+  describe('a model larger than the GPU budget', () => {
     const streamed = 0.3e9;
     const slowly = { ...gpu, upload: 1 / 1e6 };
     const half = { ...large, streamed, split: { layers: 11, share: 0.5 } };
 
-    test("the first layers are the GPU's where that beats streaming and the CPU", () => {
+    test('the first layers go to the GPU if that beats streaming and the CPU', () => {
       const { prefill, decode, gpuMinBatch, gpuLayers, reason, rates } = choose(half, {
         cpu,
         gpu: slowly,
@@ -91,7 +93,7 @@ describe('the choice of a device', () => {
       assert.deepEqual([prefill, decode, gpuMinBatch, gpuLayers], ['webgpu', 'webgpu', 1, 11]);
       assert.match(
         reason,
-        /^The GPU computes the first 11 of 22 layers, the CPU the others: measured, prompts \d+ tokens\/s so and 125 on the CPU, answers \d+ and 50\.$/,
+        /^The GPU computes the first 11 of 22 layers, the CPU the others: measured, prefill \d+ tokens\/s this way and 125 on the CPU, decode \d+ and 50\.$/,
       );
       const pass = splitPass(half, { cpu, gpu: slowly }, 1);
       assert.ok(Math.abs(rates.webgpu.decode - 1000 / pass) < 1e-9);
@@ -101,7 +103,7 @@ describe('the choice of a device', () => {
       );
     });
 
-    test('not where streaming is as fast, or the CPU alone', () => {
+    test('no split if streaming or CPU only is as fast', () => {
       const fast = { ...gpu, upload: 1 / 1e9 };
       assert.deepEqual(
         [choose(half, { cpu, gpu: fast }).gpuMinBatch, choose(half, { cpu, gpu: fast }).gpuLayers],
@@ -118,11 +120,11 @@ describe('the choice of a device', () => {
       assert.equal(
         choose({ ...half, split: { layers: 1, share: 0.05 } }, { cpu, gpu }).gpuLayers,
         undefined,
-        'a twentieth of the weights is not worth it',
+        '5 % of the weights is not worth a split',
       );
     });
 
-    test('and where it was asked for, the choice is between that and the CPU', () => {
+    test('a requested split is chosen unless CPU only is faster', () => {
       const fast = { ...gpu, upload: 1 / 1e9 };
       assert.equal(choose({ ...half, only: true }, { cpu, gpu: fast }).gpuLayers, 11);
       assert.equal(
@@ -134,7 +136,7 @@ describe('the choice of a device', () => {
       );
     });
 
-    test('what is chosen is never slower by the same numbers, and a faster GPU never loses the split to the CPU', () => {
+    test('the choice is never slower by its own estimate, and a faster GPU keeps the split', () => {
       const next = random(11);
       const between = (low, high) => low * (high / low) ** next();
       const seen = new Set();
@@ -205,7 +207,7 @@ describe('the choice of a device', () => {
     });
   });
 
-  test('a GPU that is faster never gets less to do', () => {
+  test('a faster GPU never computes less', () => {
     const next = random(7);
     const between = (low, high) => low * (high / low) ** next();
     for (let i = 0; i < 300; i++) {

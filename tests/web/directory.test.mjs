@@ -1,7 +1,7 @@
 // Hugging Face model directories through the package, in Node and in Chromium: config.json,
-// tokenizer.json and safetensors (one file, or shards with their index) from a path, a server, the
-// store and picked files give the logits that reference.py computed in double precision; resident
-// or streamed at the smallest budget the bits are the same, and what is missing is named.
+// tokenizer.json and safetensors (one file or shards with their index). From a path, a server, the
+// cache and picked files they give the logits of reference.py, bit-identical resident and at the
+// smallest budget. A missing or wrong file is an error that names it.
 import assert from 'node:assert/strict';
 import {
   cpSync,
@@ -90,7 +90,7 @@ function checkLogits(name, logits) {
   }
 }
 
-/** Directories by `source`, resident and at the smallest budget. */
+/** Checks directories named by `source`, resident and at the smallest budget. */
 async function checkAll(run, source, cache, which = names) {
   for (const name of which) {
     const resident = await run({ source: source(name), tokens, options: { threads: 1, cache } });
@@ -107,7 +107,7 @@ async function checkAll(run, source, cache, which = names) {
   }
 }
 
-/** The texts and the greedy tokens of the Qwen3-shaped directory. */
+/** Checks texts and greedy tokens of the Qwen3-shaped directory. */
 async function checkQwen3(run, args) {
   const { texts, prompt, greedy } = expected;
   const told = await run({
@@ -137,7 +137,7 @@ describe('in Node', () => {
   });
   after(() => rmSync(temporary, { recursive: true }));
 
-  /** A copy of a directory that `change` may damage. */
+  /** A copy of a directory for `change` to damage. */
   function copy(name, change) {
     const folder = mkdtempSync(join(temporary, 'model-'));
     cpSync(join(data, name), folder, { recursive: true });
@@ -152,12 +152,12 @@ describe('in Node', () => {
 
   test(`${whichInNode} from a path`, () =>
     checkAll(measure, (name) => join(data, name), undefined, whichInNode));
-  test('texts and greedy tokens; config.json or the safetensors name the directory too', async () => {
+  test('texts and greedy tokens; a path to config.json or to the safetensors works too', async () => {
     for (const file of ['', 'config.json', 'model.safetensors']) {
       await checkQwen3(measure, { source: join(data, 'qwen3', file), options: { threads: 1 } });
     }
   });
-  test('from a server, then from the store, then without the server', async () => {
+  test('from a server, then from the cache, then offline', async () => {
     const files = await serve([['/', data]]);
     const args = {
       source: `${files.url}/qwen3/`,
@@ -175,7 +175,7 @@ describe('in Node', () => {
     await checkQwen3(measure, args);
   });
 
-  test('what is missing is named', async () => {
+  test('a missing file is an error that names it', async () => {
     for (const name of ['config.json', 'tokenizer.json', 'model-00002-of-00002.safetensors']) {
       const error = await refused(copy('llama3', (folder) => rmSync(join(folder, name))));
       assert.equal(error.code, 'NOT_FOUND', name);
@@ -191,7 +191,7 @@ describe('in Node', () => {
     assert.match(none.message, /config\.json.*GGUF/);
     await files.close();
   });
-  test('what is wrong is named', async () => {
+  test('a wrong file is an error that names it', async () => {
     const edit = (file, change) => (folder) =>
       writeFileSync(join(folder, file), change(readFileSync(join(folder, file), 'utf8')));
     const cases = [
@@ -267,7 +267,7 @@ describe('in Chromium', () => {
         ),
     );
     test(
-      `download, store and picked files, ${isolation ? 'with' : 'without'} isolation`,
+      `download, cache and picked files, ${isolation ? 'with' : 'without'} isolation`,
       { skip: isolation && longOnly },
       () =>
         measuring({ isolation }, async (run) => {

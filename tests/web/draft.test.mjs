@@ -1,6 +1,6 @@
-// Drafts through the package, on the sample models: what is guessed ahead, by n-grams or by a
-// smaller model, changes the number of passes and not the answer. The model that guesses shares the
-// budget, which holds for both.
+// Speculative decoding through the package on the sample models: n-gram drafts and a draft model
+// change the number of forward passes but not the output. A draft model shares the budget, which
+// holds for both.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -22,8 +22,8 @@ const { Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).hre
 const scripts = mkdtempSync(join(tmpdir(), 'sluice-slow-'));
 after(() => rmSync(scripts, { recursive: true, force: true }));
 /**
- * Reads of files whose names hold this take `ms` longer. With kPays, draft tokens pay on any
- * machine.
+ * kPays and the ms of slow(): reads of files whose path contains `match` take `ms` longer. With
+ * kPays drafting is faster on any machine.
  */
 const kPays = 0.2;
 const slow = (match, ms = 0.05) => ({
@@ -49,7 +49,7 @@ const piecesOf = async (generation) => {
 const prompt = 'Once upon a time there was a girl. Once upon a time there was a girl';
 const long = Array.from({ length: 236 }, (_, i) => 5 + ((i * 31 + (i >> 2)) % 400));
 
-// A bias towards one token makes a text that repeats itself.
+// A large bias towards one token makes the text repeat itself.
 const ways = [
   { temperature: 0 },
   { temperature: 1, seed: 3 },
@@ -58,7 +58,7 @@ const ways = [
   { temperature: 0, stop: ['and', '.'] },
 ];
 
-/** The same answers, however tokens are chosen. */
+/** Compares the outputs of two engines for every way of sampling. */
 async function agree(plain, drafting, label, maxTokens = 50) {
   for (const way of ways) {
     const expected = await plain.generate(prompt, { maxTokens, ...way }).result;
@@ -70,7 +70,7 @@ async function agree(plain, drafting, label, maxTokens = 50) {
 }
 
 describe('n-grams', () => {
-  test('answers are the same, and the counters tell guesses from passes', () =>
+  test('the output is the same, and counters separate draft tokens from passes', () =>
     using(
       [
         [model, options],
@@ -90,7 +90,7 @@ describe('n-grams', () => {
     ));
 });
 
-describe('a smaller model', () => {
+describe('a draft model', () => {
   const target = sample('F16');
   const draft = sample('Q4_0');
   const load = { ...options, draft };
@@ -100,7 +100,7 @@ describe('a smaller model', () => {
     [2, true],
   ]) {
     test(
-      `answers are the same and take fewer passes, ${threads} thread(s), ${ioWorker ? 'with' : 'without'} an I/O worker`,
+      `the output is the same and takes fewer passes, ${threads} thread(s), ${ioWorker ? 'with' : 'without'} an I/O worker`,
       { skip: threads === 1 && longOnly },
       () =>
         using(
@@ -152,7 +152,7 @@ describe('a smaller model', () => {
     ['Q4_0', 'F16', 2],
   ]) {
     test(
-      `the smallest budget does for a whole context, one page less for none: ${of} by ${by}, ${threads} thread(s)`,
+      `the smallest budget suffices for a full context, one page less does not load: ${of} by ${by}, ${threads} thread(s)`,
       { skip: of !== 'Q4_0' && longOnly },
       async () => {
         const how = { ...options, threads, draft: sample(by), structuredOutput: true };
@@ -209,7 +209,7 @@ describe('a smaller model', () => {
     );
   }
 
-  test('log-probabilities and answers bound to a grammar', () =>
+  test('logprobs and constrained decoding', () =>
     using(
       [
         [target, { ...options, structuredOutput: true }],
@@ -233,8 +233,8 @@ describe('a smaller model', () => {
       },
     ));
 
-  // Random operations do the same in the short suite, and the next one.
-  test('cancelled, left early, aborted: the next answer is a fresh one', { skip: longOnly }, () =>
+  // The short suite has this and the next test in its random operations.
+  test('after cancel(), break and abort the next output is unchanged', { skip: longOnly }, () =>
     using(
       [
         [target, options],
@@ -260,7 +260,7 @@ describe('a smaller model', () => {
             text: '',
             finishReason: name,
           }));
-          ends.push(finishReason); // whole where a busy machine has slept for longer
+          ends.push(finishReason); // 'length' if a busy machine slept for longer
           assert.ok(
             finishReason === (i % 3 === 2 ? 'AbortError' : 'cancelled') ||
               finishReason === 'length',
@@ -275,7 +275,7 @@ describe('a smaller model', () => {
   );
 
   test(
-    'conversations, moves of the budget amid answers, embeddings and logits between them',
+    'sessions, budget changes during generation, embeddings and logits in between',
     { skip: longOnly },
     () =>
       using(
@@ -319,7 +319,7 @@ describe('a smaller model', () => {
       ),
   );
 
-  test('disposed of amid an answer', async () => {
+  test('dispose() during generation', async () => {
     const engine = await Engine.load(target, {
       ...load,
       ...slow('F16', kPays),
@@ -331,7 +331,7 @@ describe('a smaller model', () => {
     await assert.rejects(generation.result, { code: 'DISPOSED' });
   });
 
-  test('what inspect() says is what load() does', async () => {
+  test('inspect() reports the plan of load()', async () => {
     const how = { ...load, memoryBudget: 3_000_000 };
     const [alone, pair] = [
       await Engine.inspect(target, { ...how, draft: false }),
@@ -345,7 +345,7 @@ describe('a smaller model', () => {
     );
     assert.ok(
       pair.plan.weights < alone.plan.weights,
-      'the weights have as much room as without a draft',
+      'the draft model takes its bytes from the weights',
     );
     await using([[target, how]], (engine) => {
       assert.equal(engine.memory().draft, pair.plan.draft);
@@ -354,7 +354,7 @@ describe('a smaller model', () => {
     });
   });
 
-  test('what cannot be one is refused, and told to be the draft', async () => {
+  test('an unusable draft model is an error that names the draft', async () => {
     const refused = (draft, expected, more = {}) =>
       assert.rejects(Engine.load(model, { ...options, draft, ...more }), expected);
     for (const draft of ['', true, 5, []]) await refused(draft, { code: 'INVALID_ARGUMENT' });
@@ -366,11 +366,11 @@ describe('a smaller model', () => {
     await refused(new Blob(['x'.repeat(100)]), { code: 'NOT_GGUF', message: /^The draft model: / });
     await refused(foreign, {
       code: 'INVALID_ARGUMENT',
-      message: /the draft model has another vocabulary: its token \d+ is not the model's/,
+      message: /the draft model has another vocabulary: its token \d+ differs from the model's/,
     });
     await refused(
       draft,
-      { code: 'INVALID_ARGUMENT', message: /draft model.*device wasm/ },
+      { code: 'INVALID_ARGUMENT', message: /draft must be a model.*device wasm/ },
       { device: 'webgpu' },
     );
     await using([[model, { ...load, device: 'auto' }]], (engine) =>
@@ -389,7 +389,7 @@ describe('in Chromium', () => {
 
   for (const isolation of [true, false]) {
     test(
-      `a smaller model, ${isolation ? 'with' : 'without'} isolation: the same answers, stored, moved, without the network`,
+      `a draft model, ${isolation ? 'with' : 'without'} isolation: same output, cached, other budget, offline`,
       { skip: !isolation && longOnly },
       () =>
         inTab(browser, join(root, 'dist'), { isolation, mounts: testMounts }, async ({ page }) => {
@@ -463,8 +463,8 @@ describe('in Chromium', () => {
   }
 });
 
-describe('stored, in Node', () => {
-  test('both are stored once, and loaded without the network from then on', async (t) => {
+describe('model cache, in Node', () => {
+  test('both models are cached once and then load offline', async (t) => {
     const { serve } = await import('../../web/scripts/serve.mjs');
     const server = await serve([['/models/', join(root, 'examples', 'models')]]);
     const cacheDir = mkdtempSync(join(tmpdir(), 'sluice-draft-'));

@@ -1,9 +1,9 @@
-// Three browsers as Debian ships them. Playwright drives Chromium alone of them, so this speaks
-// just enough of two standards: WebDriver BiDi over a WebSocket to Firefox
-// (https://w3c.github.io/webdriver-bidi), WebDriver over HTTP to WebKit
-// (https://www.w3.org/TR/webdriver2). All offer the same:
+// Drives the three browsers that Debian ships. Playwright supports only its Chromium, so this file
+// speaks two standards: WebDriver BiDi over a WebSocket to Firefox
+// (https://w3c.github.io/webdriver-bidi), and WebDriver over HTTP to WebKit
+// (https://www.w3.org/TR/webdriver2). All three have the same interface:
 //   { open(url) → { evaluate(function, argument), png(), close() }, close() }
-// where function and argument pass as text and as JSON, and so does what the function resolves to.
+// The function is sent as text; its argument and its resolved value are sent as JSON.
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -15,7 +15,7 @@ import { launch } from './chromium.mjs';
 const firefoxPath = process.env.FIREFOX ?? '/usr/bin/firefox-esr';
 const webkitDriverPath = process.env.WEBKIT_DRIVER ?? '/usr/bin/WebKitWebDriver';
 
-/** Names of the browsers that this machine lacks, with what would install them. */
+/** { name: reason } of browsers that this machine lacks, with the packages to install. */
 export const missing = {
   firefox: existsSync(firefoxPath) ? false : 'no firefox-esr',
   webkit:
@@ -24,7 +24,9 @@ export const missing = {
       : 'no webkit2gtk-driver or xvfb',
 };
 
-/** A script whose completion is JSON text, or throws with the name and code of what was thrown. */
+/**
+ * Script for evaluate(): returns JSON, or throws with the name and code of the error in the page.
+ */
 const script = (work) => `async (json) => {
   try {
     return JSON.stringify({ value: await (${work})(JSON.parse(json)) });
@@ -39,7 +41,7 @@ function settle(text) {
   return value;
 }
 
-/** Resolves to the first match of `pattern` in what the process prints. */
+/** Resolves to the first match of `pattern` in the output of the process. */
 function printed(child, pattern, seconds = 180) {
   return new Promise((resolve, reject) => {
     let output = '';
@@ -69,7 +71,7 @@ async function stop(child) {
   clearTimeout(timer);
 }
 
-/** Whatever fails, a child neither keeps this process alive nor outlives it. */
+/** Makes sure that a child neither keeps this process alive nor outlives it. */
 function leaving(child) {
   child.unref();
   child.stdout.unref();
@@ -93,7 +95,7 @@ export async function launchChromium() {
   };
 }
 
-/** `preferences` by name; `env` beside this process's. */
+/** `preferences` by name; `env` is added to this process's environment. */
 export async function launchFirefox({ preferences = {}, env = {} } = {}) {
   const profile = mkdtempSync(join(tmpdir(), 'sluice-firefox-'));
   writeFileSync(
@@ -129,7 +131,7 @@ export async function launchFirefox({ preferences = {}, env = {} } = {}) {
     else call.reject(new Error(`${error}: ${message}`));
   });
   socket.on('close', () => {
-    for (const { reject } of waiting.values()) reject(new Error('Firefox has ended'));
+    for (const { reject } of waiting.values()) reject(new Error('Firefox exited'));
   });
   let last = 0;
   const send = (method, params) =>
@@ -234,12 +236,11 @@ export async function launchWebKit() {
   const at = `/session/${sessionId}`;
   await call('POST', `${at}/timeouts`, { script: 600_000, pageLoad: 60_000 });
   return {
-    // In its one window, a page at a time: another tab would be hidden, where timers hardly run.
+    // One page at a time in its one window: timers hardly run in a hidden tab.
     async open(url) {
       await call('POST', `${at}/url`, { url });
       return {
-        // A page that reloads itself once, for its isolation, takes what runs in it along: again,
-        // then.
+        // Retries once: a page that reloads itself for isolation ends what runs in it.
         async evaluate(work, argument = null, again = true) {
           try {
             return settle(

@@ -1,6 +1,6 @@
-// Embedders and rerankers through the package in Node: against the references of
-// ../shared/fixtures/embeddings, resident and at the smallest budget with the same bits; OpenAI's
-// call, the AI SDK's models, and what callers get wrong.
+// Embedding models and rerankers through the package in Node: against the references of
+// ../shared/fixtures/embeddings, bit-identical at the smallest budget; OpenAI's embeddings call,
+// the AI SDK's models, and invalid calls.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -83,7 +83,7 @@ describe('against the references', { skip }, () => {
 });
 
 describe('calls', { skip }, () => {
-  test('texts of any number, normalized, cut, and told of', async () => {
+  test('many texts: normalized, shortened, with progress events', async () => {
     await loaded('bert-mean', {}, async (engine) => {
       const texts = Array.from({ length: 30 }, (_, i) => `the ${'and to '.repeat(i % 7)}oa`);
       const told = [];
@@ -103,7 +103,7 @@ describe('calls', { skip }, () => {
     });
   });
 
-  test('OpenAI', async () => {
+  test('embeddings.create()', async () => {
     await loaded('bert-cls', {}, async (engine) => {
       const list = await engine.embeddings.create({ input: ['the', 'and to'], dimensions: 8 });
       assert.deepEqual(
@@ -137,13 +137,13 @@ describe('calls', { skip }, () => {
     });
   });
 
-  test('ranking', async () => {
+  test('rerank()', async () => {
     const documents = ['the oa', 'and and to', 'or', 'the the'];
     for (const [name, contextLength] of [
       ['bert-rank', 64],
       ['qwen3-rank', 128],
     ]) {
-      // the first has learned no more
+      // bert-rank was trained with no longer context.
       await loaded(name, { contextLength }, async (engine) => {
         const ranked = await engine.rerank('to the', documents);
         assert.deepEqual(ranked.map(({ index }) => index).sort(), [0, 1, 2, 3]);
@@ -165,7 +165,7 @@ describe('calls', { skip }, () => {
     }
   });
 
-  test('the AI SDK', async () => {
+  test('the AI SDK provider', async () => {
     const { sluiceEmbedding } = await dist('ai-sdk.js');
     await loaded('gemma-embedding-dense', {}, async (engine) => {
       const { embeddings } = await sluiceEmbedding(engine).doEmbed({ values: ['the', 'to'] });
@@ -193,7 +193,7 @@ describe('calls', { skip }, () => {
     });
   });
 
-  test('what cannot be done says so', async () => {
+  test('unsupported calls are errors with a code', async () => {
     await loaded('bert-cls', {}, async (engine) => {
       const code = 'INVALID_ARGUMENT';
       await assert.rejects(engine.generate([2, 7, 3]).result, { code });

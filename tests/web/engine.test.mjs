@@ -1,5 +1,5 @@
-// The public API over the fake engine, in Node: generation, cancellation, queueing, errors, and the
-// same text whatever the budget, the source and the place of the I/O.
+// The public API over the fake engine in Node: generation, cancellation, queueing, errors, and the
+// same text for every budget, source and I/O mode.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
@@ -31,7 +31,7 @@ after(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-test('the same text for every budget, source, cache and place of the I/O', async () => {
+test('the same text for every budget, source, cache and I/O mode', async () => {
   assert.equal(expected.length, 12);
   const sources = { path: () => path, url: () => server.url, blob: () => new Blob([bytes]) };
   for (const [name, source] of Object.entries(sources)) {
@@ -60,7 +60,7 @@ test('pieces carry text and tokens, and the result counts them', async () => {
   assert.ok(timings.timeToFirstTokenMs <= timings.promptMs + timings.generateMs);
 });
 
-test('a prompt that continues the last one prefills only what is new', async () => {
+test('a prompt that continues the last one prefills only its new tokens', async () => {
   await engine.generate('abc', { ...greedy, cachePrompt: false }).result;
   const tokens = await engine.tokenize('abcdef');
   const again = await engine.generate(tokens, greedy).result;
@@ -70,7 +70,7 @@ test('a prompt that continues the last one prefills only what is new', async () 
   assert.equal(again.text, fresh.text);
 });
 
-test('log-probabilities', async () => {
+test('logprobs and top_logprobs of each token', async () => {
   const generation = engine.generate('hello', { ...greedy, logprobs: 2 });
   let pieces = 0;
   for await (const piece of generation) {
@@ -97,13 +97,13 @@ test('a stop string ends the text before it', async () => {
   assert.deepEqual([result.finishReason, result.stopString], ['stop', stop]);
 });
 
-test('a readable stream of the text', async () => {
+test('toReadableStream() yields the text', async () => {
   let text = '';
   for await (const part of engine.generate('hello', greedy).toReadableStream()) text += part;
   assert.equal(text, expected);
 });
 
-test('leaving the loop cancels, and the engine works on', async () => {
+test('break cancels the generation, and the engine still works', async () => {
   const generation = engine.generate('hello', { temperature: 0, maxTokens: 1e5 });
   for await (const _ of generation) break;
   assert.equal((await generation.result).finishReason, 'cancelled');
@@ -132,7 +132,7 @@ test('an abort rejects everything at once', async () => {
   assert.equal(await engine.generate('hello', greedy).text(), expected);
 });
 
-test('generations wait in line; a waiting one can be cancelled', async () => {
+test('generations queue; a queued one can be cancelled', async () => {
   const first = engine.generate('hello', { ...greedy, maxTokens: 2000 });
   const second = engine.generate('hello', greedy);
   const third = engine.generate('hello', greedy);
@@ -142,13 +142,13 @@ test('generations wait in line; a waiting one can be cancelled', async () => {
   assert.equal(await third.text(), expected);
 });
 
-test('tokenize, detokenize and count', async () => {
+test('tokenize, detokenize and countTokens', async () => {
   const tokens = await engine.tokenize('hi', { addSpecial: false });
   assert.equal(await engine.detokenize(tokens), 'hi');
   assert.equal(await engine.countTokens('hi'), 3);
 });
 
-test('the KV cache can be saved and put back', async () => {
+test('the KV cache can be saved and restored', async () => {
   const prompt = await engine.tokenize('hello there');
   await engine.generate(prompt, greedy).result;
   const saved = await engine.saveState();
@@ -158,12 +158,12 @@ test('the KV cache can be saved and put back', async () => {
   assert.equal(usage.cachedTokens, prompt.length - 1);
 });
 
-test('the budget changes down and up, and what is in the KV cache stays', async () => {
+test('budget changes in both directions keep the KV cache', async () => {
   const moved = await Engine.load(path, { memoryBudget: 4e6 });
   const prompt = await moved.tokenize('hello');
   const [first] = await Promise.all([
     moved.generate(prompt, greedy).text(),
-    moved.setMemoryBudget(350_000), // waits in line
+    moved.setMemoryBudget(350_000), // waits in the queue
   ]);
   assert.equal(first, expected);
   for (const budget of [700_000, 350_000, 4e6]) {
@@ -177,7 +177,7 @@ test('the budget changes down and up, and what is in the KV cache stays', async 
   await moved.dispose();
 });
 
-test('a reader has a core to itself where most of the model streams, unless the threads read or were asked for', async () => {
+test('the I/O worker gets a core if most weights stream, unless threads read themselves or are set', async () => {
   const all = Math.min(16, availableParallelism());
   const streamed = Math.max(1, all - 1);
   const blob = new Blob([bytes]);
@@ -203,14 +203,14 @@ test('a reader has a core to itself where most of the model streams, unless the 
   await moved.dispose();
 });
 
-test('bad prompts have stable codes and harm nothing', async () => {
+test('invalid prompts have stable codes and do no harm', async () => {
   await assert.rejects(engine.generate('').text(), { code: 'PROMPT_EMPTY' });
   await assert.rejects(engine.generate([]).text(), { code: 'PROMPT_EMPTY' });
   await assert.rejects(engine.generate('x'.repeat(1e6)).text(), { code: 'PROMPT_TOO_LONG' });
   assert.equal(await engine.generate('hello', greedy).text(), expected);
 });
 
-test('wrong options are refused with a code, and never become a default in silence', async () => {
+test('invalid options are errors with a code, never silent defaults', async () => {
   const wrong = [
     ...[
       'temperature',
@@ -272,14 +272,14 @@ test('wrong options are refused with a code, and never become a default in silen
     seed: undefined,
     logprobs: null,
   };
-  // stop: '' stops nothing; null and undefined are the defaults
+  // stop: '' stops nothing; null and undefined select the defaults.
   const unlimited = engine.generate('hello', plain);
   const first = await unlimited[Symbol.asyncIterator]().next();
   assert.equal(first.value.text, expected[0]);
   unlimited.cancel();
 });
 
-test('wrong arguments of every call are refused with a code and a sentence that says what to do', async () => {
+test('invalid arguments of every call are errors with a code and a full sentence', async () => {
   const session = engine.session();
   const { create } = Object.getPrototypeOf(engine.chat.completions);
   const chat = (...given) => create.apply(engine.chat.completions, given);
@@ -361,7 +361,7 @@ test('wrong arguments of every call are refused with a code and a sentence that 
   assert.equal(await engine.generate('hello', given).text(), expected);
 });
 
-test('bad sources have stable codes', async () => {
+test('invalid sources have stable codes', async () => {
   const cases = [
     [new Blob(['rubbish'.repeat(9000)]), {}, 'NOT_GGUF'],
     [new Blob([bytes.subarray(0, 10)]), {}, 'TRUNCATED'],
@@ -384,27 +384,27 @@ test('bad sources have stable codes', async () => {
   }
 });
 
-test('the budget is the maximum of the memory, and too small a one names the smallest', async () => {
+test("the budget is the memory's maximum; an error names the smallest that works", async () => {
   await assert.rejects(Engine.load(path, { memoryBudget: 300_000 }), {
     code: 'BUDGET_TOO_SMALL',
     message: /smallest budget is \d+/,
   });
 });
 
-test('inspect answers from the header alone', async () => {
+test('inspect reads only the header', async () => {
   const fetched = server.state.bytes;
   const info = await Engine.inspect(server.url, { memoryBudget: 4e6, tuning });
   assert.equal(info.plan.units, 12);
   assert.ok(server.state.bytes - fetched <= 1 << 20);
 });
 
-test('inspect estimates from what it measured, and says nothing of what it did not', async () => {
+test('inspect estimates speed from what it measured and omits the rest', async () => {
   const local = (await Engine.inspect(path)).speed;
   assert.equal(local.downloadSeconds, 0);
   assert.ok(local.cacheBytesPerSecond > 0 && local.networkBytesPerSecond === undefined);
   const options = { tuning: { ...tuning, chunkSize: 4096 } };
   const remote = (await Engine.inspect(server.url, options)).speed;
-  assert.equal(remote.cacheBytesPerSecond, remote.networkBytesPerSecond); // nothing is stored
+  assert.equal(remote.cacheBytesPerSecond, remote.networkBytesPerSecond); // nothing is cached
   const seconds = bytes.length / remote.networkBytesPerSecond;
   assert.ok(
     Math.abs(remote.downloadSeconds / seconds - 1) < 1e-6,
@@ -426,7 +426,7 @@ test('inspect estimates from what it measured, and says nothing of what it did n
   );
 });
 
-test('progress is a union of phases', async () => {
+test('onProgress reports every phase', async () => {
   const phases = new Set();
   const loaded = await Engine.load(server.url, {
     tuning,
@@ -440,14 +440,14 @@ test('progress is a union of phases', async () => {
     assert.ok(phases.has(phase), phase);
 });
 
-test('layers, memory and stats answer at once', () => {
+test('weightUnits, memory and stats are synchronous', () => {
   assert.equal(engine.weightUnits().length, 12);
   assert.ok(engine.weightUnits().every((layer) => layer.state === 'pinned'));
   assert.ok(engine.memory().budget <= 4e6 && engine.memory().heap <= 4e6);
   assert.ok(engine.stats().bytesFromCache >= 12 * 96 * 1024);
 });
 
-test('dispose is idempotent, and everything after it says so', async () => {
+test('dispose is idempotent, and every later call is DISPOSED', async () => {
   const loaded = await Engine.load(path, { contextLength: 1e6 });
   const generation = loaded.generate('hello', { maxTokens: 1e5 });
   await Promise.all([loaded.dispose(), loaded.dispose()]);
@@ -462,7 +462,7 @@ test('an abort while loading rejects and leaves nothing behind', async () => {
   for (const delay of [0, 5, 20, 60, 200]) {
     const control = new AbortController();
     setTimeout(() => control.abort(), delay);
-    // The header never comes.
+    // The header never arrives.
     const slow = await faultyServer({ bytes }, () => (delay < 20 ? 'slow' : 'stall'));
     await assert.rejects(Engine.load(slow.url, { signal: control.signal, tuning }), {
       name: 'AbortError',

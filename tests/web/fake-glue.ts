@@ -1,10 +1,10 @@
-// A stand-in for the wasm engine that obeys web/worker/binding.ts, in JavaScript: it pins some
-// units, streams the others through a ring, asks for its bytes by the real fill queue in real
-// shared memory, and derives every token from a hash over all bytes of a pass. A wrong, missing or
-// late byte therefore changes the text. It lets the I/O be tested without building the engine.
+// A stand-in for the wasm engine that implements web/worker/binding.ts in JavaScript, so that the
+// I/O can be tested without building the engine. It pins some units, streams the others through a
+// ring, requests bytes through the real fill queue in real shared memory, and derives every token
+// from a hash of all bytes of a pass. A wrong, missing or late byte therefore changes the text.
 //
-// Its model file: "FAKE", u32 version, u32 header bytes, u32 units, u32 bytes a unit, then padding
-// to the header's end and the units.
+// Its model file: "FAKE", u32 version, u32 header bytes, u32 units, u32 bytes per unit, padding up
+// to the end of the header, then the units.
 
 import {
   Step,
@@ -26,14 +26,15 @@ const kCapacity = 64;
 const kDone = 2;
 const kLocal = 3;
 const kSlots = 1 << 17;
-const kEnd = 2; // token that ends a generation when it is drawn
+const kEnd = 2; // sampling this token ends the generation
 const kStateMagic = 0x46534b56;
 const kStateHead = 32;
 const kStateToken = 64;
-const kCrash = 666; // token that brings the worker down
+const kCrash = 666; // a prompt with this token crashes the worker
 
 /**
- * Of tests that start the worker by a script of their own: units computed, and how long each takes.
+ * Set by tests that start the worker through their own script: counts computed units, and slows
+ * each down by msPerToken.
  */
 const probe = (globalThis as { sluiceProbe?: { units: Int32Array; msPerToken: number } })
   .sluiceProbe;
@@ -42,7 +43,7 @@ interface Unit {
   offset: number;
   slot: number; // address, 0 when not in memory
   pinned: boolean;
-  state: number; // as unitStates()
+  state: number; // as in unitStates()
   request: number;
 }
 
@@ -50,30 +51,30 @@ class FakeEngine implements EngineBinding {
   private problem = { code: 'INTERNAL', message: 'no error' };
   private header: Uint8Array | null = null;
   private address = '';
-  private have = 0; // bytes of the header that are there
+  private have = 0; // header bytes that have arrived
   private wanted = 0;
   private fileSize = -1;
   private unitBytes = 0;
   private units: Unit[] = [];
   private ring: number[] = [];
-  private next = 0; // unit of the pass that is computed next
-  private ahead = 0; // streamed units asked for so far, over all passes
+  private next = 0; // next unit to compute in the pass
+  private ahead = 0; // streamed units requested so far, over all passes
   private streamed: Unit[] = [];
   private held: number[] = [];
   private pending: number[] = [];
   private hash = 0;
-  private asked: AnswerOptions | null = null; // of the answer under way
+  private asked: AnswerOptions | null = null; // options of the current generation
   private state!: Answer;
   private started = 0;
   private text = '';
-  private pieces: GeneratedToken[] = []; // held back
+  private pieces: GeneratedToken[] = []; // held back for stop strings
   private ready: GeneratedToken[] = [];
   private entering = new Uint8Array(0);
   private leaving = new Uint8Array(0);
   private entered = 0;
   private budget = 0;
   private context = 64;
-  private skipping = false; // to the end of an aborted pass
+  private skipping = false; // running an aborted pass to its end
 
   constructor(
     private readonly wasmMemory: WebAssembly.Memory,
@@ -99,7 +100,7 @@ class FakeEngine implements EngineBinding {
   }
 
   draft(): never {
-    throw new Error('the fake engine takes no draft');
+    throw new Error('the fake engine has no draft model');
   }
   drafting(): boolean {
     return false;
@@ -129,7 +130,7 @@ class FakeEngine implements EngineBinding {
   }
   reserve(bytes: number): number {
     if (this.room(kSlots + this.have + bytes)) return kSlots + this.have;
-    this.fail('OUT_OF_MEMORY', 'No room for the header.');
+    this.fail('OUT_OF_MEMORY', 'Not enough memory for the header.');
     return 0;
   }
   supply(): boolean {
@@ -172,7 +173,7 @@ class FakeEngine implements EngineBinding {
       bytes,
       types: { F32: bytes },
       layers: this.units.length,
-      vocabulary: 1000,
+      vocabSize: 1000,
       trainContextLength: 4096,
       macsPerToken: bytes / 4,
       kernels: 'fake',
@@ -208,7 +209,7 @@ class FakeEngine implements EngineBinding {
     const all = slots >= this.units.length;
     const pinned = all ? this.units.length : Math.max(0, slots - 2);
     if (!this.room(kSlots + Math.min(slots, this.units.length) * this.unitBytes)) {
-      return this.fail('OUT_OF_MEMORY', 'No room for the slots.');
+      return this.fail('OUT_OF_MEMORY', 'Not enough memory for the slots.');
     }
     this.units.forEach((unit, i) => {
       unit.pinned = i < pinned;
@@ -245,7 +246,7 @@ class FakeEngine implements EngineBinding {
     Atomics.add(this.words, 0, 1);
     return true;
   }
-  /** Of what is said to be local, the threads' own file must hold the same bytes. */
+  /** Compares a unit that was marked local with the bytes of the threads' own file. */
   private compareWithFile(unit: Unit): void {
     const file = this.options.files?.[0];
     if (!file) return;
@@ -253,7 +254,7 @@ class FakeEngine implements EngineBinding {
     const read = file.read(there, { at: unit.offset });
     const here = new Uint8Array(this.wasmMemory.buffer, unit.slot, this.unitBytes);
     if (read !== there.length || !there.every((byte, i) => byte === here[i]))
-      throw new Error('not the same bytes');
+      throw new Error('the unit differs from the file');
   }
   poll(): void {
     for (const unit of this.units) {
@@ -302,7 +303,7 @@ class FakeEngine implements EngineBinding {
   private rewind(n: number): void {
     this.pending = [];
     this.held.length = Math.min(n, this.held.length);
-    // The ring goes on where it is: a pass always starts at the first unit again.
+    // The ring keeps its position, because a pass always starts at the first unit.
     if (this.next !== 0) this.skipping = true;
   }
 
@@ -375,7 +376,7 @@ class FakeEngine implements EngineBinding {
     return { ...this.state };
   }
 
-  /** After a pass: chooses the next token and begins its pass, or ends the answer (true). */
+  /** After a pass: samples the next token and begins its pass, or ends the generation (true). */
   private choose(options: AnswerOptions): boolean {
     const { state } = this;
     const ms = performance.now() - this.started;
@@ -400,7 +401,7 @@ class FakeEngine implements EngineBinding {
     this.asked = null;
     return true;
   }
-  /** A token is a letter; what may become a stop string is held back. */
+  /** Emits a token, which is a letter; holds back text that may become a stop string. */
   private deliver(token: number, { stop, logprobs }: AnswerOptions): void {
     const piece: GeneratedToken = {
       text: token >= 3 ? String.fromCharCode(97 + (token % 26)) : '',
@@ -496,7 +497,7 @@ class FakeEngine implements EngineBinding {
     this.clear();
     this.held = [];
     if (bytes < kStateHead || bytes % kStateToken !== kStateHead)
-      return this.fail('CORRUPT', 'This is no state.');
+      return this.fail('CORRUPT', 'This is not a saved state.');
     this.entering = new Uint8Array(bytes);
     this.entered = 0;
     return true;
@@ -507,7 +508,7 @@ class FakeEngine implements EngineBinding {
     if (this.entered < this.entering.length) return true;
     const view = new DataView(this.entering.buffer);
     if (view.getUint32(0) !== kStateMagic)
-      return this.fail('CORRUPT', 'This is no state of this model.');
+      return this.fail('CORRUPT', 'This is not a saved state of this model.');
     const n = (this.entering.length - kStateHead) / kStateToken;
     if (n > this.context) return this.fail('CONTEXT_FULL', 'The state is longer than the context.');
     this.held = Array.from({ length: n }, (_, i) => view.getUint32(kStateHead + i * kStateToken));
@@ -559,7 +560,7 @@ export async function createEngine(options: GlueOptions): Promise<EngineModule> 
   };
 }
 
-/** A thread that never computes, and says that it has opened what it is given. */
+/** A thread that computes nothing and only reports that it has opened its files. */
 export function serveThread(port: Port): void {
   port.onmessage = ({ data }) => data.reply?.postMessage(0);
 }

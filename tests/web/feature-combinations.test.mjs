@@ -1,6 +1,6 @@
-// The real engine in Node, where features meet: sessions at the smallest budget, states, budgets
-// that move, logits in between, texts that are too long. Each answer is held against one that an
-// engine with room for everything gives to the same tokens.
+// Combinations of features on the real engine in Node: sessions at the smallest budget, saved
+// states, budget changes, logits in between, prompts that are too long. Each output is compared
+// with that of an unlimited engine for the same tokens.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -27,7 +27,7 @@ for (const [name, path] of Object.entries(models)) {
     });
     after(() => roomy.dispose());
 
-    /** Token ids that make no sense and differ by seed. */
+    /** Meaningless token ids that depend on the seed. */
     const prompt = (n, seed) =>
       Int32Array.from(
         { length: n },
@@ -40,7 +40,7 @@ for (const [name, path] of Object.entries(models)) {
       for await (const piece of generation) tokens.push(piece.token);
       return tokens;
     };
-    /** The same answer as a fresh engine's. */
+    /** Checks that the output equals that of a fresh prompt; returns the cached tokens. */
     async function same(engine, tokens, label) {
       const got = await engine.generate(tokens, greedy).result;
       assert.equal(got.text, (await fresh(tokens)).text, label);
@@ -49,7 +49,7 @@ for (const [name, path] of Object.entries(models)) {
 
     for (const threads of [1, 2])
       test(
-        `the budget up after a long prompt, and down to the minimum, ${threads} thread(s)`,
+        `budget changes after a long prompt, down to the minimum, ${threads} thread(s)`,
         { skip: threads !== (name === 'llama' ? 2 : 1) && longOnly },
         async () => {
           const { minimum } = (await Engine.inspect(path, { contextLength, threads })).plan;
@@ -62,7 +62,7 @@ for (const [name, path] of Object.entries(models)) {
             assert.ok(engine.memory().heap <= budget, `heap ${engine.memory().heap} of ${budget}`);
             const longer = Int32Array.from([...tokens, ...start]);
             const cached = await same(engine, longer, `moved to ${budget}`);
-            // A recurrent state goes on where it was left, which the last answer may have passed.
+            // A recurrent state cannot rewind, and the last generation may have passed this point.
             if (name === 'llama')
               assert.ok(cached >= tokens.length, `moved to ${budget}: ${cached} cached`);
             await same(engine, prompt(500, 1), `again at ${budget}`);
@@ -77,7 +77,7 @@ for (const [name, path] of Object.entries(models)) {
 
     test('two sessions at the smallest budget, saved, restored and forked', async () => {
       const engine = await Engine.load(path, { memoryBudget: least, contextLength, threads: 1 });
-      // Several hundred tokens: no heap has room for a copy of their state.
+      // Several hundred tokens: no heap can hold a copy of their state.
       const long = name === 'llama' ? 60 : 25;
       const alone = roomy.session();
       const other = roomy.session();
@@ -117,11 +117,11 @@ for (const [name, path] of Object.entries(models)) {
       await engine.dispose();
     });
 
-    test('states: of another sequence in between, of nothing, of another model, in another engine', async () => {
+    test('states: empty, of another sequence, of another model, restored in another engine', async () => {
       const engine = await Engine.load(path, { memoryBudget: least, contextLength, threads: 1 });
       const session = engine.session();
       const first = await session.generate('the mill', greedy).text();
-      const saved = await engine.saveState(); // the engine's own: nothing yet
+      const saved = await engine.saveState(); // the engine's own sequence is still empty
       assert.equal(saved.tokens.length, 0);
       const logits = await engine.logits(prompt(3, 5));
       assert.equal(logits.length, 3 * engine.info.vocabSize);
@@ -173,7 +173,7 @@ for (const [name, path] of Object.entries(models)) {
       await engine.dispose();
     });
 
-    test('a session goes on after a text that was too long, and after one that was aborted', async () => {
+    test('a session continues after a prompt that was too long and after an abort', async () => {
       const session = roomy.session();
       await session.generate('the mill', greedy).result;
       const { text } = session;
@@ -193,12 +193,12 @@ for (const [name, path] of Object.entries(models)) {
       assert.equal(session.text, text);
       const messages = session.messages.length;
       const { usage } = await session.generate(' by', greedy).result;
-      if (name === 'llama') assert.ok(usage.cachedTokens > 0); // lfm2's state has gone past it
+      if (name === 'llama') assert.ok(usage.cachedTokens > 0); // lfm2's recurrent state has passed it
       assert.ok(session.text.startsWith(`${text} by`));
       assert.equal(session.messages.length, messages);
     });
 
-    test('biases and seeds of 64 bits reach the sampler', async () => {
+    test('logit biases and 64-bit seeds reach the sampler', async () => {
       const tokens = prompt(20, 6);
       const [first] = await said(roomy.generate(tokens, greedy));
       const [other] = await said(
@@ -217,7 +217,7 @@ for (const [name, path] of Object.entries(models)) {
         assert.notDeepEqual(await drawn(seed), large, `${seed}`);
     });
 
-    test('timings are true: of no tokens, and of a prompt that was cut', async () => {
+    test('timings are correct for no tokens and for a cancelled prompt', async () => {
       const { timings } = await fresh(prompt(40, 8), { ...greedy, maxTokens: 0 });
       assert.equal(timings.tokensPerSecond, 0);
       assert.equal(timings.timeToFirstTokenMs, 0);

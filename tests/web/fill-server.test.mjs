@@ -1,5 +1,5 @@
-// The server of the fill queue, over a queue written by hand: the order of its reads, and that
-// every request is read and completed exactly once whatever order that was.
+// The server of the fill queue, over a queue written by hand: the order of its reads, and that it
+// reads and completes every request exactly once.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
@@ -9,7 +9,7 @@ const kQueue = 1024;
 const kCapacity = 8;
 const kRow = 0xffffffff;
 
-/** A queue in a shared memory; push(offset, unit) adds a request of 16 bytes. */
+/** A queue in shared memory; push(offset, unit) adds a request of 16 bytes. */
 function makeQueue() {
   const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
   const words = new Uint32Array(memory.buffer, kQueue);
@@ -29,7 +29,7 @@ function makeQueue() {
   };
 }
 
-test('rows of the embedding are read before the units that were asked for earlier', async () => {
+test('embedding rows are read before units that were requested earlier', async () => {
   const queue = makeQueue();
   const reads = [];
   const file = {
@@ -50,7 +50,7 @@ test('rows of the embedding are read before the units that were asked for earlie
   assert.deepEqual(reads, [100, 900, 200, 300]);
   assert.equal(queue.completed, 4);
   for (let i = 0; i < 20; i++) {
-    // around the ring, rows and units mixed
+    // Wraps around the ring, with rows and units mixed.
     queue.push(1000 + 2 * i, 1);
     queue.push(1001 + 2 * i, kRow);
     await server.serve(true);

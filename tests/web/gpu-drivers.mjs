@@ -1,5 +1,5 @@
-// Browsers with WebGPU on a machine without a GPU. Chromium's SwiftShader has subgroups, Firefox
-// on Mesa's lavapipe has not, and compiles WGSL by itself.
+// Browsers with WebGPU on a machine without a GPU. Chromium's SwiftShader has subgroups. Firefox on
+// Mesa's lavapipe has none, and compiles WGSL with its own compiler.
 import { existsSync } from 'node:fs';
 import { launch } from './chromium.mjs';
 import { chromiumArgs } from '../../web/scripts/lib.mjs';
@@ -9,7 +9,7 @@ const lavapipe =
   process.env.LAVAPIPE ??
   `/usr/share/vulkan/icd.d/lvp_icd.${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}.json`;
 
-/** What Firefox lacks here, or false. */
+/** What Firefox needs and this machine lacks, or false. */
 export const noLavapipe =
   missing.firefox || (existsSync(lavapipe) ? false : 'no mesa-vulkan-drivers');
 
@@ -23,8 +23,7 @@ export const launchFirefoxGpu = (preferences = {}) =>
       'dom.webgpu.enabled': true,
       'dom.webgpu.workers.enabled': true,
       'gfx.webgpu.ignore-blocklist': true,
-      // Tabs that are opened for tests are in the background, where timers may run once in many
-      // seconds.
+      // Test tabs are in the background, where timers may run only once in many seconds.
       'dom.min_background_timeout_value': 4,
       'dom.timeout.enable_budget_timer_throttling': false,
       ...preferences,

@@ -1,7 +1,6 @@
-// Whole models on a GPU in Firefox, whose WebGPU is another one than Chromium's and here computes
-// on Mesa's lavapipe: without subgroups, with WGSL compiled by another compiler, and with a tenth
-// of a second for every submit. A handful of models shows that all of it works there: gpu.test.mjs
-// has the rest.
+// Whole models on the GPU in Firefox. Its WebGPU implementation differs from Chromium's and runs
+// here on Mesa's lavapipe: no subgroups, another WGSL compiler, a tenth of a second per submit. A
+// few models show that everything works there; gpu.test.mjs has the rest.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -29,7 +28,7 @@ import { root } from './helpers.mjs';
 
 const limits = { timeout: 300_000 };
 const long = { ...limits, skip: longOnly };
-const forever = { timeout: 3_600_000, skip: longOnly }; // as often as one asks
+const forever = { timeout: 3_600_000, skip: longOnly }; // may be repeated many times
 const named = (folder, ...names) => models(folder).filter(({ name }) => names.includes(name));
 const plain = named('arch', 'llama-gqa', 'qwen3', 'gemma2', 'gpt2');
 const [llama] = plain;
@@ -37,8 +36,8 @@ const [lfm2] = named('families', 'lfm2');
 const [mixture] = named('families', 'qwen3moe');
 const [quantized] = named('quant', 'Q4_K');
 /**
- * How far a logit is off, about, where activations are codes; between the first token of the answer
- * and the next best one.
+ * Approximate error of a logit with int8 activations. Compared with the gap between the first token
+ * of the output and the next best one.
  */
 const kCodesError = 0.05;
 const gapOf = ({ reference, n_vocab }) => {
@@ -61,7 +60,7 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
     await pages?.close();
     await files?.close();
     await browser?.close();
-    assert.deepEqual(complaints, [], 'validation refuses nothing');
+    assert.deepEqual(complaints, [], 'WebGPU validation errors');
   }, limits);
 
   const measured = (model, more) =>
@@ -93,22 +92,22 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
   }
 
   for (const model of [quantized, ...coded]) {
-    test(`activations as codes, ${model.name}`, long, async () => {
+    test(`int8 activations, ${model.name}`, long, async () => {
       const result = await measured(model, { kernels: kCodes, positions: model.prompt.length });
       assert.deepEqual(result.gpuKernels, { ...kCodes, subgroups: false });
       checkLogits(result, model, kNmse + 10 * model.llama_cpp_nmse);
-      // What is nearly a tie may go either way.
+      // A near tie may go either way.
       if (gapOf(model) > 10 * kCodesError)
         assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
     });
   }
 
-  test('codes stream with the same bits', long, async () => {
+  test('streaming with int8 activations is bit-identical', long, async () => {
     const ways = (options) => measured(quantized, { options, kernels: kCodes });
     await checkQuarter(ways, await ways({}), 2);
   });
 
-  test('without halves of its own the GPU says nearly the same', long, async () => {
+  test('without shader-f16 the results are nearly the same', long, async () => {
     const result = await measured(llama, { kernels: { ...kPlain, f16: false } });
     assert.deepEqual(result.gpuKernels, { ...kPlain, subgroups: false, f16: false });
     assert.deepEqual(kept[llama.name].gpuKernels, { ...kPlain, subgroups: false });
@@ -116,22 +115,26 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
     assert.deepEqual(result.tokens, kept[llama.name].tokens);
   });
 
-  test('whether codes are faster is measured, and said', long, async () => {
-    const result = await measured(quantized, { kernels: 'measured' });
-    assert.deepEqual(
-      Object.values(result.gpuKernels.int8).map((pays) => typeof pays),
-      ['boolean', 'boolean'],
-    );
-    checkLogits(result, quantized, kNmse + 10 * quantized.llama_cpp_nmse);
-    const little = await measured(quantized, {
-      kernels: 'measured',
-      options: { gpuBudget: 4 << 20 },
-    });
-    assert.deepEqual(little.gpuKernels.int8, kPlain.int8, 'where there is no room to try');
-  });
+  test(
+    'the engine measures whether int8 activations are faster, and reports it',
+    long,
+    async () => {
+      const result = await measured(quantized, { kernels: 'measured' });
+      assert.deepEqual(
+        Object.values(result.gpuKernels.int8).map((pays) => typeof pays),
+        ['boolean', 'boolean'],
+      );
+      checkLogits(result, quantized, kNmse + 10 * quantized.llama_cpp_nmse);
+      const little = await measured(quantized, {
+        kernels: 'measured',
+        options: { gpuBudget: 4 << 20 },
+      });
+      assert.deepEqual(little.gpuKernels.int8, kPlain.int8, 'no memory to measure');
+    },
+  );
 
   for (const model of [lfm2]) {
-    test(`${model.name} within a quarter of the room gives the same bits`, long, () =>
+    test(`${model.name} within a quarter of its GPU memory is bit-identical`, long, () =>
       checkQuarter((options) => measured(model, { options }), kept[model.name], 2),
     );
   }
@@ -150,7 +153,7 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
     });
 
     test(
-      `as many layers of ${model.name} as fit in a quarter of the room, the CPU's layers streaming`,
+      `as many layers of ${model.name} as fit in a quarter of its GPU memory, the others streaming on the CPU`,
       long,
       async () => {
         const least = await page.evaluate(
@@ -164,7 +167,7 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
           measured(model, { options: { memoryBudget: least + (1 << 14), ...options } });
         const room = async (gpuLayers) =>
           Number(
-            /they take (\d+) bytes/.exec(
+            /they need (\d+) bytes/.exec(
               await measuredWith({ gpuLayers, gpuBudget: 1 << 16 }).catch((error) => error.message),
             )[1],
           );
@@ -172,7 +175,7 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
         const gpuBudget = Math.floor(one + (all - one) / 4);
         const result = await measuredWith({ gpuLayers: 'auto', gpuBudget });
         assert.deepEqual([result.device, result.gpuLayers], ['webgpu', 1]);
-        assert.ok(result.counts.bytesPerPass > 0, 'the CPU reads its layers for each pass');
+        assert.ok(result.counts.bytesPerPass > 0, 'the CPU streams its layers in each pass');
         assert.ok(result.gpu <= gpuBudget, `${result.gpu} bytes of ${gpuBudget}`);
         checkLogits(result, model, kNmse);
         assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
@@ -180,72 +183,68 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
     );
   }
 
-  test(
-    'an answer is given up, a session forks and moves to the CPU and back, and the engine goes when it is told',
-    long,
-    async () => {
-      const told = await page.evaluate(
-        async ([source, prompt, expected]) => {
-          const gpuEngine = await gpuOf(source);
-          const control = new AbortController();
-          let aborted;
-          try {
-            const long = gpuEngine.generate(prompt, {
-              maxTokens: 60,
-              temperature: 0,
-              ignoreEos: true,
-              cachePrompt: false,
-              signal: control.signal,
-            });
-            for await (const { token } of long) if (token >= 0) control.abort();
-          } catch (error) {
-            aborted = error.name;
-          }
-          const after = await tokensOf(gpuEngine, prompt, expected.length);
-          const session = gpuEngine.session();
-          await tokensOf(session, ' river and', 3);
-          const fork = await session.fork();
-          const both = [await tokensOf(session, ' mill', 3), await tokensOf(fork, ' mill', 3)];
-          const cpu = await loadCpu(source);
-          const moved = cpu.session();
-          await moved.restore(await fork.save());
-          await session.restore(await moved.save());
-          const third = [
-            await tokensOf(fork, ' 42', 3),
-            await tokensOf(session, ' 42', 3),
-            await tokensOf(moved, ' 42', 3),
-          ];
-          await cpu.dispose();
-          const { gpu } = gpuEngine.memory();
-          await gpuEngine.dispose();
-          const gone = await gpuEngine.generate('x').result.catch(({ code }) => code);
-          return {
-            aborted,
-            right: `${after}` === `${expected}`,
-            same: both[0].length > 0 && `${both[0]}` === `${both[1]}`,
-            third,
-            held: gpu > 0,
-            gone,
-          };
-        },
-        [addressOf(files, lfm2), lfm2.prompt, lfm2.greedy.slice(0, 4)],
-      );
-      const { third, ...rest } = told;
-      assert.deepEqual(rest, {
-        aborted: 'AbortError',
-        right: true,
-        same: true,
-        held: true,
-        gone: 'DISPOSED',
-      });
-      assert.ok(
-        third[0].length > 0 && third.every((tokens) => `${tokens}` === `${third[0]}`),
-        JSON.stringify(third),
-      );
-    },
-  );
+  test('abort, fork, moving a session to the CPU and back, and dispose', long, async () => {
+    const told = await page.evaluate(
+      async ([source, prompt, expected]) => {
+        const gpuEngine = await gpuOf(source);
+        const control = new AbortController();
+        let aborted;
+        try {
+          const long = gpuEngine.generate(prompt, {
+            maxTokens: 60,
+            temperature: 0,
+            ignoreEos: true,
+            cachePrompt: false,
+            signal: control.signal,
+          });
+          for await (const { token } of long) if (token >= 0) control.abort();
+        } catch (error) {
+          aborted = error.name;
+        }
+        const after = await tokensOf(gpuEngine, prompt, expected.length);
+        const session = gpuEngine.session();
+        await tokensOf(session, ' river and', 3);
+        const fork = await session.fork();
+        const both = [await tokensOf(session, ' mill', 3), await tokensOf(fork, ' mill', 3)];
+        const cpu = await loadCpu(source);
+        const moved = cpu.session();
+        await moved.restore(await fork.save());
+        await session.restore(await moved.save());
+        const third = [
+          await tokensOf(fork, ' 42', 3),
+          await tokensOf(session, ' 42', 3),
+          await tokensOf(moved, ' 42', 3),
+        ];
+        await cpu.dispose();
+        const { gpu } = gpuEngine.memory();
+        await gpuEngine.dispose();
+        const gone = await gpuEngine.generate('x').result.catch(({ code }) => code);
+        return {
+          aborted,
+          right: `${after}` === `${expected}`,
+          same: both[0].length > 0 && `${both[0]}` === `${both[1]}`,
+          third,
+          held: gpu > 0,
+          gone,
+        };
+      },
+      [addressOf(files, lfm2), lfm2.prompt, lfm2.greedy.slice(0, 4)],
+    );
+    const { third, ...rest } = told;
+    assert.deepEqual(rest, {
+      aborted: 'AbortError',
+      right: true,
+      same: true,
+      held: true,
+      gone: 'DISPOSED',
+    });
+    assert.ok(
+      third[0].length > 0 && third.every((tokens) => `${tokens}` === `${third[0]}`),
+      JSON.stringify(third),
+    );
+  });
 
-  test('the CPU has all layers where the GPU that had some is lost', long, async () => {
+  test('the CPU computes all layers after the GPU of a split is lost', long, async () => {
     checkLosses(
       await page.evaluate(
         (args) => loseGpus(...args),
@@ -259,7 +258,7 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
     );
   });
 
-  test('the CPU goes on where the GPU is lost, whenever that is', forever, async () => {
+  test('the CPU takes over when the GPU is lost at any moment', forever, async () => {
     const times = losses(5);
     checkLosses(
       await page.evaluate(
@@ -270,7 +269,7 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
     );
   });
 
-  test('loads and disposals, at whatever moment, leave nothing behind', forever, async () => {
+  test('loads and disposals at any moment leave nothing behind', forever, async () => {
     const results = await page.evaluate(
       (args) => disposals(...args),
       [addressOf(files, llama), llama.prompt, { times: loads(4), seed: 3, count: 20 }],

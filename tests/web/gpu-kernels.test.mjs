@@ -1,5 +1,6 @@
-// The WGSL kernels against references in double, on all paths that two browsers have between them.
-// A validation error, a write beside what was asked for, or a pipeline compiled late is a failure.
+// The WGSL kernels against references in double precision, on every code path that two browsers
+// have. Validation errors, writes outside of the output, and pipelines that were not precompiled
+// are failures.
 import assert from 'node:assert/strict';
 import { build } from 'esbuild';
 import { join } from 'node:path';
@@ -11,8 +12,8 @@ import { launchChromiumGpu, launchFirefoxGpu, noLavapipe } from './gpu-drivers.m
 import { root } from './helpers.mjs';
 
 const out = join(root, 'build', 'web-tests', 'gpu-kernels');
-// SwiftShader takes seconds to compile what lavapipe has in a moment: there each form is seen, here
-// in every size.
+// SwiftShader takes seconds to compile what lavapipe compiles at once. So Chromium runs each kind
+// of case, Firefox every size.
 const forms = [
   'everyRow',
   'products',
@@ -41,8 +42,7 @@ before(() =>
 );
 
 /**
- * `launch` gives what opens pages; `paths`: options of the kernels, and features that must be there
- * for them.
+ * `launch` and `newPage` open pages. `paths`: kernel options, with the feature that each requires.
  */
 function checkIn(name, skip, launch, newPage, paths) {
   describe(name, { skip }, () => {
@@ -68,7 +68,7 @@ function checkIn(name, skip, launch, newPage, paths) {
               verdict.features.includes(feature),
               `no ${feature} among ${verdict.features}`,
             );
-          if (options.coded) assert.ok(verdict.dots, 'no products of bytes');
+          if (options.coded) assert.ok(verdict.dots, 'no int8 dot product');
           t.diagnostic(
             `${verdict.calls} calls, ${verdict.dispatches} dispatches, ${verdict.pipelines} pipelines, worst error ${verdict.worst.toExponential(1)}, ${(verdict.ms / 1000).toFixed(1)} s`,
           );
@@ -98,7 +98,7 @@ checkIn(
       feature: 'subgroups',
       groups: process.env.SLUICE_GPU_MODELS === 'all' ? all : forms,
     },
-    // What adds up, and Firefox has the rest.
+    // The kernels with reductions; Firefox has the rest.
     { path: 'without subgroups', options: { subgroups: false }, groups: ['norms'] },
     {
       path: 'with codes',

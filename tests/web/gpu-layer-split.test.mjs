@@ -1,7 +1,7 @@
-// Layers split between GPU and CPU (the option gpuLayers), in Chromium with its software adapter:
-// the first layers on the GPU, wherever the model is cut, say what the CPU says, through sessions,
-// going back, saved states, adapters and a GPU that is lost; what stays on the GPU is within its
-// budget, and nothing is uploaded for a token.
+// Layers split between GPU and CPU (option gpuLayers) in Chromium on its software adapter. With any
+// number of first layers on the GPU the results equal the CPU's, through sessions, rewinds, saved
+// states, adapters and a lost GPU. Memory on the GPU stays within its budget, and generating a
+// token uploads nothing.
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -27,10 +27,10 @@ const arch = models('arch');
 const families = models('families');
 const named = (list, name) => list.find((model) => model.name === name);
 const llama = named(arch, 'llama-gqa'); // three layers
-const plain = named(arch, 'gpt2'); // three as well, of which a software adapter compiles least
+const plain = named(arch, 'gpt2'); // three, and least to compile for a software adapter
 const lfm2 = named(families, 'lfm2'); // three: short convolutions and attention
 const mixture = named(families, 'qwen3moe'); // two
-// Eight tokens at most: less to compile for a software adapter.
+// Eight tokens at most, so that a software adapter has less to compile.
 const kShort = { contextLength: 8 };
 const kLayers = 3;
 let browser;
@@ -52,7 +52,7 @@ after(async () => {
   await tab.close();
   await browser.close();
   await files.close();
-  assert.deepEqual(complaints, [], 'the console says nothing');
+  assert.deepEqual(complaints, [], 'console output');
 });
 
 const address = (model) => addressOf(files, model);
@@ -68,8 +68,8 @@ const measured = (model, options, more) =>
   });
 
 /**
- * Other models of the fixtures are split behind their first layer; those that cannot be are refused
- * by name.
+ * With SLUICE_GPU_MODELS=all the other fixtures are split after their first layer; a model that
+ * cannot be split must be an error that names the reason.
  */
 const everyModel = process.env.SLUICE_GPU_MODELS === 'all';
 const others = everyModel
@@ -90,7 +90,7 @@ for (const [model, ...cuts] of [
         const result = await measured(model, { gpuLayers }).catch((error) => error.message);
         if (typeof result === 'string' && others.includes(model)) {
           t.diagnostic(result);
-          return assert.match(result, /This model cannot .*: .+ would be needed there/);
+          return assert.match(result, /This model cannot .* \(unsupported: .+\)/);
         }
         assert.deepEqual([result.device, result.gpuLayers], ['webgpu', gpuLayers]);
         assert.ok(result.counts.gpuPasses > 0);
@@ -126,19 +126,23 @@ for (const [model, ...cuts] of [
   }
 }
 
-test('no layers are the CPU, all of them the GPU, to the bit', { skip: longOnly }, async () => {
-  const whole = await measured(plain);
-  const all = await measured(plain, { gpuLayers: kLayers });
-  assert.deepEqual([whole.gpuLayers, all.gpuLayers, all.gpu], [kLayers, kLayers, whole.gpu]);
-  assert.deepEqual([all.logits, all.tokens], [whole.logits, whole.tokens]);
-  const none = await measured(plain, { gpuLayers: 0, kernels: 'wasm128' });
-  assert.deepEqual([none.device, none.gpuLayers, none.gpu], ['wasm', undefined, 0]);
-  const cpu = await measured(plain, { device: 'wasm', kernels: 'wasm128' });
-  assert.deepEqual([none.logits, none.tokens], [cpu.logits, cpu.tokens]);
-});
+test(
+  'gpuLayers 0 is bit-identical to the CPU, all layers to the GPU',
+  { skip: longOnly },
+  async () => {
+    const whole = await measured(plain);
+    const all = await measured(plain, { gpuLayers: kLayers });
+    assert.deepEqual([whole.gpuLayers, all.gpuLayers, all.gpu], [kLayers, kLayers, whole.gpu]);
+    assert.deepEqual([all.logits, all.tokens], [whole.logits, whole.tokens]);
+    const none = await measured(plain, { gpuLayers: 0, kernels: 'wasm128' });
+    assert.deepEqual([none.device, none.gpuLayers, none.gpu], ['wasm', undefined, 0]);
+    const cpu = await measured(plain, { device: 'wasm', kernels: 'wasm128' });
+    assert.deepEqual([none.logits, none.tokens], [cpu.logits, cpu.tokens]);
+  },
+);
 
 test(
-  'as many layers as fit stay on the GPU, within its budget, and tokens upload nothing',
+  "'auto' puts as many layers on the GPU as fit its budget, and tokens upload nothing",
   { skip: longOnly },
   async () => {
     const result = await inPage(
@@ -180,7 +184,7 @@ test(
       kShort,
     );
     const { one, two, fitting, tooMany, none } = result;
-    assert.ok(two.gpu > one.gpu, 'a layer more takes more');
+    assert.ok(two.gpu > one.gpu, 'one more layer takes more bytes');
     assert.deepEqual(
       fitting.map(({ gpuLayers }) => gpuLayers),
       [1, 2, 3],
@@ -191,10 +195,7 @@ test(
     }
     for (const refused of [tooMany, none])
       assert.equal(refused.code, 'BUDGET_TOO_SMALL', JSON.stringify(refused));
-    assert.match(
-      tooMany.message,
-      /too small for 3 of the model's 3 layers to stay on the GPU: they take \d+ bytes/,
-    );
+    assert.match(tooMany.message, /too small for 3 of the model's 3 layers: they need \d+ bytes/);
   },
 );
 
@@ -222,7 +223,7 @@ for (const [name, what] of [
   });
 }
 
-test('a split without a GPU, or of no number of layers, is refused', async () => {
+test('a split without a GPU, or with an invalid number of layers, is an error', async () => {
   for (const options of [
     { gpuLayers: 1, device: 'wasm' },
     { gpuLayers: -1 },
@@ -236,7 +237,7 @@ for (const [model, gpuLayers] of [
   [lfm2, 1],
 ]) {
   test(
-    `sessions of ${model.name} with ${gpuLayers} layers on the GPU fork, go back, are saved and change places with the CPU's`,
+    `sessions of ${model.name} with ${gpuLayers} layers on the GPU fork, rewind, are saved and swap states with the CPU's`,
     { skip: longOnly },
     async () => {
       checkTwins(
@@ -252,7 +253,7 @@ for (const [model, gpuLayers] of [
 }
 
 test(
-  'adapters, texts to embed and answers that are given up leave the next answer right',
+  'after adapters, embeddings and aborted generations the output is right',
   { skip: longOnly },
   async () => {
     const out = await inPage(
@@ -294,7 +295,7 @@ test(
 );
 
 test(
-  'where the GPU is lost the CPU computes all layers from the same position, within a tight budget too',
+  'after the GPU is lost the CPU continues at the same position, in a tight budget too',
   { skip: longOnly },
   async () => {
     const times = losses(3);
@@ -318,12 +319,12 @@ test(
 );
 
 test(
-  "memory is for the layers that are the CPU's, and for all of them where the GPU is lost",
+  "memory holds only the CPU's layers, and all of them after the GPU is lost",
   { skip: longOnly },
   async () => {
     const { whole, split, lost, ahead, tokens } = await inPage(
       async ([source, prompt, options]) => {
-        await dropGpus(); // all of them hear of a loss
+        await dropGpus(); // a loss affects all of them
         const { plan } = await Engine.inspect(source, { cache: 'none', ...options });
         const memoryBudget = plan.minimum + (1 << 17);
         const tokens = [];
@@ -331,7 +332,7 @@ test(
           await tokensOf(engine, prompt, 2);
           const before = engine.stats();
           tokens.push(await tokensOf(engine, [...prompt, 9], 4));
-          const after = engine.stats(); // of what the engine has read for the CPU
+          const after = engine.stats(); // counts what was read for the CPU
           return after.engine.filledBytes - before.engine.filledBytes;
         };
         const cpu = await loadCpu(source, { ...options, memoryBudget });
@@ -354,7 +355,7 @@ test(
       tokens.map(() => tokens[0]),
     );
     assert.ok(split < whole / 2, `${split} bytes read for ${whole}`);
-    // Reads go ahead of the pass that is counted, by as much as the buffer holds.
+    // Reads run ahead of the counted pass by up to the size of the stream buffer.
     assert.ok(lost < 1.05 * whole + ahead, `${lost} bytes read for ${whole}, and ${ahead} ahead`);
   },
 );

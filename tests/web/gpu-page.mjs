@@ -1,5 +1,5 @@
-// What the tests of whole models on GPUs share: the models with their references, what a page does
-// with them, and a worker whose devices a test can lose.
+// Shared by the tests of whole models on GPUs: models with references, functions that run in the
+// page, and a worker whose GPU device a test can lose.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -9,15 +9,14 @@ export const kNmse = 1e-3;
 export const kFewTokens = 6;
 export const kPositions = 8;
 /**
- * How often the GPU is lost, and how often an engine is loaded and disposed of; what a browser does
- * where nobody says.
+ * How often the GPU is lost, and how often an engine is loaded and disposed of. `some` is the
+ * default of the browser under test.
  */
 export const losses = (some) => Number(process.env.SLUICE_GPU_LOSSES ?? some);
 export const loads = (some) => Number(process.env.SLUICE_GPU_LOADS ?? some);
 
 /**
- * Kernels that take activations as they are, or as codes; what an engine's worker does where the
- * choice is not measured.
+ * Kernel choices: f32 activations or int8 codes. A worker uses these if the choice is not measured.
  */
 export const kPlain = { subgroups: true, f16: true, int8: { gemv: false, gemm: false } };
 export const kCodes = { ...kPlain, int8: { gemv: true, gemm: true } };
@@ -27,7 +26,7 @@ const folderOf = (name) =>
     existsSync,
   );
 
-/** The models of a folder of fixtures. */
+/** The models of a directory of fixtures. */
 export function models(name) {
   const folder = folderOf(name);
   return JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8')).map((entry) => {
@@ -39,12 +38,12 @@ export function models(name) {
   });
 }
 
-/** For serve(): the folders of these models, which addressOf finds there. */
+/** Mounts for serve() with the directories of these models; addressOf() finds them there. */
 export const mountsOf = (all) =>
   [...new Set(all.map(({ folder }) => folder))].map((folder) => [`/${basename(folder)}/`, folder]);
 export const addressOf = (files, model) => `${files.url}/${basename(model.folder)}/${model.file}`;
 
-/** Logits as they come from a page, against the model's own. */
+/** Compares logits from a page with the model's reference. */
 export function checkLogits({ logits }, { reference, n_vocab }, allowance) {
   const ours = new Float32Array(Uint8Array.from(logits).buffer);
   assert.ok(ours.length >= n_vocab && ours.length % n_vocab === 0, `${ours.length} logits`);
@@ -54,15 +53,18 @@ export function checkLogits({ logits }, { reference, n_vocab }, allowance) {
   }
 }
 
-/** What a budget comes to that leaves a share of the weights' room beyond the least. */
+/**
+ * The budget with a `share` of the bytes between the minimum, which an error names, and all
+ * weights.
+ */
 export function budgetOf(refused, whole, share) {
   const least = Number(/smallest that works is (\d+)/.exec(refused)[1]);
   return Math.floor(least + (whole - least) * share);
 }
 
 /**
- * With a quarter of the room beyond the least, weights stream, more than `times` as many bytes, and
- * no bit differs.
+ * Checks that weights stream with a quarter of the bytes above the minimum: more than `times` as
+ * many bytes are uploaded, and the results are bit-identical.
  */
 export async function checkQuarter(measuredWith, whole, times) {
   const refused = await measuredWith({ gpuBudget: 1 << 16 }).catch((error) => error.message);
@@ -77,7 +79,9 @@ export async function checkQuarter(measuredWith, whole, times) {
   assert.deepEqual(small.tokens, whole.tokens);
 }
 
-/** What loseGpus() gives: the CPU says the same, and one warning tells why it is the CPU. */
+/**
+ * Checks the result of loseGpus(): the CPU gives the same output, and one warning reports the loss.
+ */
 export function checkLosses(results, times) {
   assert.equal(results.length, Math.max(times, 3));
   for (const { label, ...result } of results)
@@ -88,7 +92,7 @@ export function checkLosses(results, times) {
     );
 }
 
-/** What twinSessions() gives: enough was told, nothing of it wrong. */
+/** Checks the result of twinSessions(): enough was generated, and nothing differs. */
 export function checkTwins({ wrong, ...told }) {
   assert.deepEqual(wrong, []);
   const enough =
@@ -101,9 +105,9 @@ export function checkTwins({ wrong, ...told }) {
   assert.ok(enough && 4 * told.ties < told.answers, JSON.stringify(told));
 }
 
-// Keeps the devices of the engine's worker, so that a page can lose them: those there are, or are
-// made later. Whatever a device complains of is told to the page, but what comes of one that is
-// gone: by the specification nothing does, and Firefox calls its buffers invalid.
+// Keeps the devices of the engine's worker, so that a page can lose existing and later ones.
+// Reports errors of devices to the page, except those of a lost device: the specification has none,
+// but Firefox reports its buffers as invalid.
 const kWorker = `
   const made = [];
   const told = new BroadcastChannel('complaints');
@@ -121,7 +125,7 @@ const kWorker = `
     if (lost) lose(device);
     return device;
   };
-  const heard = new BroadcastChannel('lost'); // another one, or workers would answer each other
+  const heard = new BroadcastChannel('lost'); // a second channel, or workers would answer each other
   new BroadcastChannel('gpu').onmessage = () => {
     lost = true;
     lose(made.at(-1));
@@ -131,7 +135,7 @@ const kWorker = `
 
 // --- in the page --------------------------------------------------------------------------------
 
-/** The package's worker, behind some other script. */
+/** The package's worker, started after another script. */
 function workerAfter(script) {
   const urlOf = (text) => URL.createObjectURL(new Blob([text], { type: 'text/javascript' }));
   return urlOf(`import '${urlOf(script)}'; import '${location.origin}/dist/worker.js';`);
@@ -148,7 +152,7 @@ function load(source, options = {}) {
   });
 }
 
-/** An engine that no GPU has to do with. */
+/** An engine without a GPU. */
 function loadCpu(source, options = {}) {
   return Engine.load(source, {
     cache: 'none',
@@ -175,8 +179,8 @@ async function tokensOf(engine, prompt, maxTokens, options = {}) {
 }
 
 /**
- * An engine on the GPU, with what it warns of in `warnings`. It stays open for whoever asks next: a
- * software adapter takes seconds to compile what a model needs.
+ * An engine on the GPU, with its warnings in `warnings`. It stays open for later tests, because a
+ * software adapter takes seconds to compile a model's kernels.
  */
 async function gpuOf(source, options = {}) {
   const key = JSON.stringify([source, options]);
@@ -200,7 +204,7 @@ async function dropGpus() {
   GPUs.clear();
 }
 
-/** Logits of the first positions, and the answer's tokens. */
+/** The logits of the first positions, and the generated tokens. */
 async function measure({ source, options, prompt, positions, count, kernels }) {
   const engine = await gpuOf(source, {
     ...options,
@@ -213,7 +217,7 @@ async function measure({ source, options, prompt, positions, count, kernels }) {
 }
 
 /**
- * The engine's worker whose GPU's kernels do this, `measured` what is faster; one address for each.
+ * A worker that uses these kernels on the GPU, or measures with 'measured'. One address per choice.
  */
 function workerFor(kernels) {
   const text = JSON.stringify(kernels);
@@ -224,7 +228,9 @@ function workerFor(kernels) {
   return workers.get(text);
 }
 
-/** The engine's worker loses its GPU, or will as soon as it has one; it may not be there yet. */
+/**
+ * Makes the worker lose its GPU, now or as soon as it has one. The worker may not have started yet.
+ */
 async function loseGpu() {
   const [channel, heard] = [new BroadcastChannel('gpu'), new BroadcastChannel('lost')];
   let timer;
@@ -239,17 +245,17 @@ async function loseGpu() {
 
 const after = (ms) => new Promise((ok) => setTimeout(ok, ms));
 
-/** Numbers in [0, 1) that are the same each time. */
+/** Seeded random numbers in [0, 1). */
 function seeded(seed) {
   return () => (seed = (seed * 48271) % 0x7fffffff) / 0x7fffffff;
 }
 
 /**
- * Answers with a GPU that is lost behind the answer, behind its first token, as soon as it is
- * there, at random moments.
+ * Generates with a GPU that is lost after the output, after its first token, as soon as the device
+ * exists, and at random moments.
  */
 async function loseGpus(source, prompt, { times, seed, count, options }) {
-  await dropGpus(); // all of them hear of it
+  await dropGpus(); // a loss affects all of them
   const cpu = await loadCpu(source, options);
   const expected = await tokensOf(cpu, prompt, count);
   await cpu.dispose();
@@ -264,7 +270,7 @@ async function loseGpus(source, prompt, { times, seed, count, options }) {
     let passed = 0;
     const losing = lose(() => passed);
     const engine = await loading;
-    const opened = warnings.length ? ', while it was opened' : '';
+    const opened = warnings.length ? ', while loading' : '';
     const tokens = [];
     for await (const { token, topLogprobs } of engine.generate(prompt, {
       maxTokens: count,
@@ -292,9 +298,9 @@ async function loseGpus(source, prompt, { times, seed, count, options }) {
     while (passed() < token) await after(1);
     await loseGpu();
   };
-  const whole = await round(behind(count), 'behind the answer');
-  await round(behind(1), 'behind the first token');
-  await round(loseGpu, 'as soon as it is there');
+  const whole = await round(behind(count), 'after the output');
+  await round(behind(1), 'after the first token');
+  await round(loseGpu, 'as soon as the device exists');
   const random = seeded(seed);
   while (results.length < times) {
     const ms = whole * random();
@@ -304,8 +310,8 @@ async function loseGpus(source, prompt, { times, seed, count, options }) {
 }
 
 /**
- * Loads and disposes of engines, every other one in the middle of an answer; what they were, each
- * kind once.
+ * Loads and disposes of engines, every other one during a generation. Returns each distinct outcome
+ * once.
  */
 async function disposals(source, prompt, { times, seed, count, options }) {
   const results = new Set();
@@ -329,9 +335,10 @@ async function disposals(source, prompt, { times, seed, count, options }) {
 }
 
 /**
- * Random operations on sessions of an engine on the GPU, each with a twin on the CPU: answers,
- * forks, prompts of the engine's own sequence that go back, saved states that change places. Tokens
- * differ only where the CPU's two most likely ones are less than `gap` apart, in log-probability.
+ * Random operations on sessions of a GPU engine, each with a twin on the CPU: generations, forks,
+ * prompts of the engine's own sequence that rewind, and states exchanged between the two. Tokens
+ * may differ only where the CPU's two most likely tokens are less than `gap` apart in
+ * log-probability.
  */
 async function twinSessions(
   source,
@@ -390,18 +397,18 @@ async function twinSessions(
       twins.push(await Promise.all(twins[at].map((session) => session.fork())));
       told.forks++;
     } else if (kind === 1) {
-      // Each goes on with the other's keys and values, as they were: what is saved says not where
-      // it was computed.
+      // Each continues with the other's KV cache, unchanged: a saved state does not depend on the
+      // device.
       const saved = [await ours.save(), await theirs.save()];
       await ours.restore(saved[1]);
       await theirs.restore(saved[0]);
       if (`${(await theirs.save()).state}` !== `${saved[0].state}`)
-        told.wrong.push('a state that has moved to the CPU is another');
+        told.wrong.push('a state changed when it moved to the CPU');
       if (`${(await ours.save()).state}` !== `${saved[1].state}`)
-        told.wrong.push('a state that has moved to the GPU is another');
+        told.wrong.push('a state changed when it moved to the GPU');
       told.moves++;
     } else if (kind === 2) {
-      // The engine's own sequences go back to what two prompts share.
+      // The engine's own sequences rewind to the common prefix of two prompts.
       const tokens = [...prompt.slice(0, 8 + below(30)), below(200)];
       same(`prompt ${i}`, await tell(gpuEngine, tokens), await tell(cpu, tokens));
       told.back++;
@@ -416,7 +423,7 @@ async function twinSessions(
   return told;
 }
 
-/** The text of a function that sets a page up. */
+/** The text of a function that sets up a page. */
 export const pageSetup = `async () => {
   Object.assign(window, await import('/dist/index.js'));
   ${[workerAfter, workerFor, load, loadCpu, tokensOf, gpuOf, dropGpus, measure, loseGpu, seeded, loseGpus, disposals, twinSessions].map((f) => `window.${f.name} = ${f};`).join('\n')}

@@ -1,9 +1,10 @@
-// The GPU as Chromium's software adapter plays it: models computed by the GPU against their
-// references, under any gpuBudget to the bit, through sessions that go back, fork and are saved,
-// and on past a GPU that is lost, whenever that is; what is left to the CPU, and that it is said;
-// which of the two is chosen. Nothing that is asked of the GPU may be refused by its validation.
-// What a load costs here is compiling: an engine stays open for whoever asks for the same one, and
-// what compiling has no part in is repeated in gpu-firefox.test.mjs, where it takes a moment.
+// The GPU on Chromium's software adapter. The GPU computes models that match their references,
+// bit-identical under any gpuBudget, through sessions that rewind, fork and are saved. When the GPU
+// is lost at any moment, the CPU takes over. What the GPU cannot do goes to the CPU and is
+// reported. Device selection measures and chooses. WebGPU validation must not report errors.
+// Loading is slow here because of shader compilation, so an engine stays open for tests that need
+// the same one. Tests that do not depend on the compiler are repeated in gpu-firefox.test.mjs,
+// where they are fast.
 //   SLUICE_GPU_MODELS=all       all models, not one of each kind      SLUICE_GPU_LOSSES=50  SLUICE_GPU_LOADS=100
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -37,27 +38,26 @@ const quant = models('quant');
 const families = models('families');
 const llama = arch.find(({ name }) => name === 'llama-gqa');
 const lfm2 = families.find(({ name }) => name === 'lfm2');
-// For what loads anew each time: a third of the time to compile, without fused norms and RoPE.
+// For tests that load anew: a third of the compile time, without fused norms and RoPE.
 const plain = arch.find(({ name }) => name === 'gpt2');
 let browser;
 let files;
 let tab;
 const complaints = [];
 
-// The software adapter takes itself for a GPU.
+// Makes the software adapter look like a GPU.
 const kDisguised = `
   Object.defineProperty(GPUAdapter.prototype, 'info', { get: () => ({ vendor: 'acme', architecture: 'anvil', device: '', description: '', isFallbackAdapter: false }) });
 `;
-// Passes of five tokens and more are the GPU's, whatever was measured.
+// Makes batches of five tokens and more run on the GPU, whatever was measured.
 const kPromptsOnly =
   "addEventListener('message', ({ data }) => data.method === 'load' && Object.assign(data.args[0], { gpuMinBatch: 5, gpuKernels: { int8: {} } }));";
-// Eight tokens at most: an engine with less to compile, since kernels for long prompts are most of
-// that.
+// Eight tokens at most, so that less is compiled: kernels for long prompts take most of the time.
 const kShort = { contextLength: 8 };
 const kBrief = { count: 5, options: kShort };
 /**
- * Log-probabilities nearer than this may change places with activations as codes, whose logits are
- * off by about a twentieth.
+ * Tokens whose log-probabilities are closer than this may swap with int8 activations, whose logits
+ * are off by about 0.05.
  */
 const kCodesGap = 0.25;
 const kNoGpu = 'GPU.prototype.requestAdapter = async () => null;';
@@ -78,7 +78,7 @@ after(async () => {
   await tab.close();
   await browser.close();
   await files.close();
-  assert.deepEqual(complaints, [], 'the console says nothing');
+  assert.deepEqual(complaints, [], 'console output');
 });
 
 const address = (model) => addressOf(files, model);
@@ -95,7 +95,9 @@ const measured = (model, more) =>
 
 // --- what the GPU computes -----------------------------------------------------------------------
 
-/** Each model has kernels of its own, which a software adapter takes seconds to compile. */
+/**
+ * Runs all models. Each has kernels of its own, which a software adapter takes seconds to compile.
+ */
 const all = process.env.SLUICE_GPU_MODELS === 'all';
 
 async function check(model, allowance, more = {}) {
@@ -106,8 +108,8 @@ async function check(model, allowance, more = {}) {
     (error) => error.message,
   );
   if (typeof result === 'string') {
-    assert.ok(all, result); // which some of all models are told
-    return assert.match(result, /cannot run on the GPU: .+ would be needed there/);
+    assert.ok(all, result); // an error only for some of the other models
+    return assert.match(result, /cannot run on the GPU \(unsupported: .+\)/);
   }
   assert.equal(result.device, 'webgpu');
   checkLogits(result, model, allowance);
@@ -133,7 +135,7 @@ for (const model of quant) {
   );
 }
 
-test('activations as codes', { skip: longOnly }, async () => {
+test('int8 activations', { skip: longOnly }, async () => {
   const model = quant.find(({ name }) => name === 'Q4_0');
   const { gpuKernels } = await check(model, kNmse + 10 * model.llama_cpp_nmse, {
     kernels: kCodes,
@@ -141,22 +143,22 @@ test('activations as codes', { skip: longOnly }, async () => {
   assert.deepEqual(gpuKernels, { ...kCodes, f16: false });
 });
 
-/** Mixtures of other operations besides. */
+/** Mixtures of experts that also need operations that the GPU lacks. */
 const kBeyond = /^(qwen35moe|nemotron_h_moe)$/;
-// Softmax before and after the choice, sigmoid, groups, experts beside those that all tokens have.
+// Softmax before and after the selection, sigmoid, groups, shared experts.
 for (const model of families.filter(({ name }) => /moe/.test(name))) {
   test(
-    `the GPU computes the mixture ${model.name}`,
+    `the GPU computes the mixture of experts ${model.name}`,
     { skip: !all && (model.name === 'qwen3moe' ? longOnly : 'SLUICE_GPU_MODELS=all runs it') },
     async () => {
       const result = await check(model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
-      assert.equal(result !== undefined, !kBeyond.test(model.name), 'refused, or not');
+      assert.equal(result !== undefined, !kBeyond.test(model.name), 'runs unless unsupported');
       if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, result.tokens.length));
     },
   );
 }
 
-test('experts that stream give the same bits', { skip: longOnly }, async () => {
+test('streamed experts are bit-identical', { skip: longOnly }, async () => {
   const mixture = families.find(({ name }) => name === 'qwen3moe');
   const under = (more) =>
     measured(mixture, {
@@ -175,7 +177,7 @@ test('experts that stream give the same bits', { skip: longOnly }, async () => {
   assert.deepEqual(small.tokens, resident.tokens);
 });
 
-test('one submit a token, at most eight dispatches a layer', async () => {
+test('one submit per token, at most eight dispatches per layer', async () => {
   await measured(llama);
   const counts = await inPage(
     async ([source, prompt]) => {
@@ -193,18 +195,18 @@ test('one submit a token, at most eight dispatches a layer', async () => {
     address(llama),
     llama.prompt,
   );
-  // One pass over what is left of the prompt, then one for each token but the last.
+  // One pass over the rest of the prompt, then one for each token but the last.
   assert.equal(counts.gpuPasses, 4);
   assert.equal(counts.submits, 4);
   const aLayer = counts.dispatches / 4 / counts.layers;
-  assert.ok(aLayer <= 8, `${aLayer} dispatches a layer, the head's among them`);
+  assert.ok(aLayer <= 8, `${aLayer} dispatches per layer, including those of the output head`);
 });
 
 // --- sequences -----------------------------------------------------------------------------------
 
 for (const model of [llama, lfm2]) {
   test(
-    `answers of ${model.name} that go back, are saved and move between GPU and CPU are those of the CPU`,
+    `${model.name}: rewinds, saved states and moves between GPU and CPU give the CPU's output`,
     { skip: longOnly },
     async () => {
       const wrong = await inPage(
@@ -219,7 +221,7 @@ for (const model of [llama, lfm2]) {
             ];
             if (`${ours}` !== `${theirs}`) wrong.push(`${label}: ${ours} for ${theirs}`);
           };
-          // What was computed from where an earlier text is left, against the same computed anew.
+          // Continues from a rewound earlier prompt, and compares with computing the whole prompt.
           const probability = async (tokens, options) =>
             (
               await gpuEngine
@@ -236,7 +238,7 @@ for (const model of [llama, lfm2]) {
           };
           await check('a prompt', prompt);
           await check('a part of it', prompt.slice(0, 20));
-          await check('another end', [...prompt.slice(0, 30), 7, 8, 9]);
+          await check('another ending', [...prompt.slice(0, 30), 7, 8, 9]);
           const state = await gpuEngine.saveState();
           await check('another text', prompt.slice(10, 40));
           await gpuEngine.restoreState(state);
@@ -248,22 +250,21 @@ for (const model of [llama, lfm2]) {
           const back = await cpu.saveState();
           await gpuEngine.restoreState(back);
           await check('moved back', [...back.tokens, 5]);
-          // Recurrent states have a checkpoint to go back to behind each 64 tokens: one pass leaves
-          // two.
+          // Recurrent states have a checkpoint after every 64 tokens, so one long pass leaves two.
           const long = [...prompt, ...prompt.slice(5, 40), ...prompt.slice(1)];
           while (long.length <= 128) long.push(...prompt.slice(2));
           await check('a long prompt', long);
-          await goes('back behind the second checkpoint', [...long.slice(0, 129), 1]);
-          await goes('back to the second checkpoint', [...long.slice(0, 128), 2, 3]);
-          await goes('back behind a checkpoint', [...long.slice(0, 70), 9, 8]);
-          await goes('and on', [...long.slice(0, 70), 9, 8, 7, 6, 5]);
-          await goes('back to it', [...long.slice(0, 64), 30]);
-          await goes('back before it', [...long.slice(0, 50), 31]);
+          await goes('rewound to after the second checkpoint', [...long.slice(0, 129), 1]);
+          await goes('rewound to the second checkpoint', [...long.slice(0, 128), 2, 3]);
+          await goes('rewound to after a checkpoint', [...long.slice(0, 70), 9, 8]);
+          await goes('continued', [...long.slice(0, 70), 9, 8, 7, 6, 5]);
+          await goes('rewound to it', [...long.slice(0, 64), 30]);
+          await goes('rewound to before it', [...long.slice(0, 50), 31]);
           await check('a long prompt once more', long);
           const far = await gpuEngine.saveState();
           await check('something else', prompt.slice(0, 9));
           await gpuEngine.restoreState(far);
-          await goes('back to a checkpoint that was saved', [...long.slice(0, 66), 17]);
+          await goes('rewound to a saved checkpoint', [...long.slice(0, 66), 17]);
           await cpu.dispose();
           return wrong;
         },
@@ -275,7 +276,7 @@ for (const model of [llama, lfm2]) {
   );
 
   test(
-    `sessions of ${model.name} that fork, go back, are saved and change places say the same on GPU and CPU`,
+    `sessions of ${model.name} that fork, rewind, are saved and swap states give the same on GPU and CPU`,
     { skip: model !== llama && longOnly },
     async () => {
       checkTwins(
@@ -290,13 +291,13 @@ for (const model of [llama, lfm2]) {
   );
 }
 
-// Codes for a token, for a prompt, for both: what one of them has computed the other goes on with.
+// Int8 for GEMV or for GEMM only: each continues from what the other has computed.
 for (const int8 of [
   { gemv: true, gemm: false },
   { gemv: false, gemm: true },
 ]) {
   test(
-    `sessions with activations as codes (${JSON.stringify(int8)}) say the same as the CPU's wherever codes tell tokens apart`,
+    `sessions with int8 activations (${JSON.stringify(int8)}) give the CPU's tokens except at near ties`,
     { skip: longOnly },
     async () => {
       const model = quant.find(({ name }) => name === 'Q4_0');
@@ -313,7 +314,7 @@ for (const int8 of [
   );
 }
 
-test('what goes to the CPU though a GPU was asked for is said, once', async () => {
+test('a fallback to the CPU is reported once', async () => {
   const result = await inPage(
     async ([source, prompt, greedy]) => {
       const engine = await gpuOf(source);
@@ -327,9 +328,9 @@ test('what goes to the CPU though a GPU was asked for is said, once', async () =
           [4, 5],
         ]);
       out.embedded = said();
-      const { embedding, heads, headDim } = engine.info;
+      const { embeddingLength, attentionHeads, headDim } = engine.info;
       const before = engine.stats().engine.gpuPasses;
-      await engine.setAdapters([adapterOf(embedding, heads * headDim)]);
+      await engine.setAdapters([adapterOf(embeddingLength, attentionHeads * headDim)]);
       for (let i = 0; i < 2; i++) await tokensOf(engine, [1, 2, 3], 2);
       out.adapted = said();
       out.passes = engine.stats().engine.gpuPasses - before;
@@ -339,7 +340,7 @@ test('what goes to the CPU though a GPU was asked for is said, once', async () =
       out.after = said();
       return out;
 
-      /** PEFT's two files: rank 1, of the first layer's queries. */
+      /** The two files of a PEFT adapter of rank 1 for the first layer's queries. */
       function adapterOf(cols, rows) {
         const name = 'base_model.model.model.layers.0.self_attn.q_proj.lora_';
         const header = JSON.stringify({
@@ -382,7 +383,7 @@ test('what goes to the CPU though a GPU was asked for is said, once', async () =
 
 const mamba = families.find(({ name }) => name === 'mamba');
 test(
-  'a model that the GPU cannot run is refused, or computed by the CPU with a warning',
+  'a model that the GPU cannot run is an error, or runs on the CPU with a warning',
   { skip: !mamba && 'no ../shared/fixtures' },
   async () => {
     const result = await inPage(async ([source]) => {
@@ -403,10 +404,7 @@ test(
       return { refused, warnings, device, tokens: tokens.length };
     }, address(mamba));
     assert.equal(result.refused[0], 'NOT_SUPPORTED');
-    assert.match(
-      result.refused[1],
-      /cannot run on the GPU: the operation scan would be needed there/,
-    );
+    assert.match(result.refused[1], /cannot run on the GPU \(unsupported: the operation scan\)/);
     assert.equal(result.warnings.length, 1);
     assert.equal(result.warnings[0][0], 'NOT_SUPPORTED');
     assert.match(result.warnings[0][1], /operation scan.*The CPU computes\.$/);
@@ -414,7 +412,7 @@ test(
   },
 );
 
-test('an answer is given up within a moment, and the next one is right', async () => {
+test('a generation aborts at once, and the next one is right', async () => {
   const result = await inPage(
     async ([source, prompt]) => {
       const gpuEngine = await gpuOf(source);
@@ -444,7 +442,7 @@ test('an answer is given up within a moment, and the next one is right', async (
 
 for (const model of [plain, llama]) {
   test(
-    `${model.name} under a quarter of the budget gives the same bits`,
+    `${model.name} within a quarter of the budget is bit-identical`,
     { skip: model !== plain && longOnly },
     async () => {
       const under = (more) =>
@@ -458,7 +456,7 @@ for (const model of [plain, llama]) {
   );
 }
 
-test('the CPU goes on where the GPU is lost, whenever that is', async (t) => {
+test('the CPU takes over when the GPU is lost at any moment', async (t) => {
   const times = losses(3);
   const results = await inPage(
     ([source, ...more]) => loseGpus(source, ...more),
@@ -468,25 +466,21 @@ test('the CPU goes on where the GPU is lost, whenever that is', async (t) => {
   );
   checkLosses(results, times);
   t.diagnostic(
-    `${results.filter(({ label }) => label.endsWith('opened')).length} of ${results.length} were lost while the GPU was opened`,
+    `${results.filter(({ label }) => label.endsWith('loading')).length} of ${results.length} were lost while loading`,
   );
 });
 
-test(
-  'loads and disposals, at whatever moment, leave nothing behind',
-  { skip: longOnly },
-  async () => {
-    const results = await inPage(
-      ([source, ...more]) => disposals(source, ...more),
-      address(plain),
-      plain.prompt.slice(0, 3),
-      { times: loads(2), seed: 7, ...kBrief },
-    );
-    assert.equal(results.length, 1, results.join('\n'));
-  },
-);
+test('loads and disposals at any moment leave nothing behind', { skip: longOnly }, async () => {
+  const results = await inPage(
+    ([source, ...more]) => disposals(source, ...more),
+    address(plain),
+    plain.prompt.slice(0, 3),
+    { times: loads(2), seed: 7, ...kBrief },
+  );
+  assert.equal(results.length, 1, results.join('\n'));
+});
 
-test('a GPU is fetched for nobody who does not ask, and refused in words where there is none', async () => {
+test('the GPU module is fetched only on request, and a missing GPU is an error', async () => {
   const fetched = () => tab.server.requested.filter((path) => /gpu/.test(path)).length;
   const before = fetched();
   const plain = await inPage(async ([source]) => {
@@ -499,7 +493,7 @@ test('a GPU is fetched for nobody who does not ask, and refused in words where t
   const found = await inPage(
     async ([source, noGpu]) => {
       const out = {};
-      // The adapter here is a program on the CPU.
+      // The adapter here is a software adapter.
       const auto = await load(source, { device: 'auto' });
       out.auto = auto.stats().device;
       await auto.dispose();
@@ -514,7 +508,7 @@ test('a GPU is fetched for nobody who does not ask, and refused in words where t
     address(llama),
     kNoGpu,
   );
-  assert.ok(fetched() > before, 'who asks is seen to fetch it');
+  assert.ok(fetched() > before, 'the GPU module was fetched');
   assert.deepEqual(found, {
     auto: 'wasm',
     wrong: 'INVALID_ARGUMENT',
@@ -523,10 +517,10 @@ test('a GPU is fetched for nobody who does not ask, and refused in words where t
   });
 });
 
-// --- another budget of memory, which is another worker and another device ------------------------
+// --- another memory budget, which means another worker and another device ------------------------
 
-// Tells what buffers this worker's devices have, after each that is made or goes; refuses to load
-// with a budget of 5 MB.
+// Reports the bytes of all buffers of this worker's devices after each change. Fails to load with a
+// budget of 5 MB.
 const kCounted = `
   const told = new BroadcastChannel('buffers');
   const me = Math.random();
@@ -560,7 +554,7 @@ const kCounted = `
 
 for (const more of [{}, { gpuLayers: 1 }]) {
   test(
-    `the budget of memory changes under a session, ${more.gpuLayers ? 'one layer' : 'all layers'} on the GPU`,
+    `the memory budget changes during a session, ${more.gpuLayers ? 'one layer' : 'all layers'} on the GPU`,
     { skip: longOnly },
     async () => {
       const told = await inPage(
@@ -628,7 +622,7 @@ for (const more of [{}, { gpuLayers: 1 }]) {
           ];
           state();
           const inUse = () => [...held.values()].filter((bytes) => bytes > 0).length;
-          for (let i = 0; i < 200 && inUse() > 1; i++) await after(50); // messages on their way
+          for (let i = 0; i < 200 && inUse() > 1; i++) await after(50); // messages may be in flight
           out.one = inUse();
           await moving.dispose();
           for (let i = 0; i < 200 && now() > 0; i++) await after(50);
@@ -671,9 +665,9 @@ for (const more of [{}, { gpuLayers: 1 }]) {
   );
 }
 
-// --- which of the two computes -------------------------------------------------------------------
+// --- device selection ----------------------------------------------------------------------------
 
-test('what is measured decides: against a GPU that is a program, the CPU', async () => {
+test('measurement decides: the CPU is chosen over a software adapter', async () => {
   const result = await inPage(
     async ([source, disguised, none]) => {
       const ask = (script) =>
@@ -699,9 +693,9 @@ test('what is measured decides: against a GPU that is a program, the CPU', async
   const { software, none, plain, measured } = result;
   assert.equal(plain, undefined);
   for (const [advice, reason] of [
-    [software, /program on the CPU/],
-    [none, /no WebGPU adapter/],
-    [measured, /^The CPU computes: measured, prompts/],
+    [software, /software adapter/],
+    [none, /^No WebGPU adapter/],
+    [measured, /^The CPU computes: measured, prefill/],
   ]) {
     assert.deepEqual(
       [advice.prefill, advice.decode, String(advice.gpuMinBatch)],
@@ -720,7 +714,7 @@ test('what is measured decides: against a GPU that is a program, the CPU', async
 });
 
 test(
-  "prompts on the GPU, and the tokens after them on the CPU, are the CPU's",
+  "prefill on the GPU and decoding on the CPU give the CPU's output",
   { skip: longOnly },
   async () => {
     const result = await inPage(
@@ -752,8 +746,8 @@ test(
       kPromptsOnly,
     );
     assert.deepEqual(result.wrong, []);
-    // What is left of each prompt behind what it shares with the one before is one pass, if it has
-    // five tokens.
+    // Each prompt without the prefix that it shares with the previous one is one pass, if it has
+    // five tokens or more.
     assert.deepEqual(result.passes, [1, 0, 1, 0, 1]);
   },
 );

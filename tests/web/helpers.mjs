@@ -1,6 +1,5 @@
-// What the web tests share: bundles of single modules and of the whole package over the fake
-// engine, a model file for it, a seeded random source, and a range server that misbehaves on
-// demand.
+// Shared by the web tests: bundles of single modules and of the whole package over the fake engine,
+// a model file for it, seeded random numbers, and a range server that misbehaves on demand.
 import { build } from 'esbuild';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -14,7 +13,7 @@ export { random };
 export const root = fileURLToPath(new URL('../..', import.meta.url));
 const out = join(root, 'build', 'web-tests');
 
-/** Bundles one module of web/, named by its room and itself, and imports it. */
+/** Bundles and imports one module of web/, named 'directory/module'. */
 export async function importWeb(name) {
   const outfile = join(out, `${basename(name)}.mjs`);
   await build({
@@ -40,7 +39,7 @@ export function nmse(ours, reference, from = 0, to = reference.length) {
   return difference / size;
 }
 
-/** Runs in Node or in the page: the logits, resident or at the smallest budget. */
+/** Runs in Node or in the page: loads, resident or at the smallest budget, and computes logits. */
 export async function measureLogits({ source, tokens, smallest, options }) {
   const load = { contextLength: 64, ...options };
   if (smallest) {
@@ -68,7 +67,7 @@ const fakeGlue = {
 
 const emptyWasm = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
 
-/** Builds the package with the fake engine inside; returns its folder. */
+/** Builds the package with the fake engine inside; returns its directory. */
 export async function buildFakePackage({ name = 'fake', external = [] } = {}) {
   const outdir = join(out, name);
   await build({
@@ -110,8 +109,8 @@ const faults = new Set(
 );
 
 /**
- * Serves `file.bytes` at every path. `fault(request, n)` may name what goes wrong with the n-th
- * request: '200', 'no-content-range', '404', '429', '503', 'cut', 'stall', 'short', 'long',
+ * Serves `file.bytes` at every path. `fault(request, n)` may name what goes wrong with request n:
+ * '200', 'no-content-range', '404', '429', '500', '503', 'cut', 'stall', 'short', 'long',
  * 'wrong-range', 'gzip', 'reset', 'redirect', 'expired', '416', 'slow'. file.bytes and file.etag
  * may be replaced at any time.
  */

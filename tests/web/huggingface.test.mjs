@@ -1,4 +1,4 @@
-// References to files of a hub, and choosing one from a listing; the hub is a function here.
+// References to files on Hugging Face, and the choice of a file from a listing. The hub is faked.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
@@ -28,7 +28,7 @@ test('a reference becomes a URL', () => {
   }
 });
 
-test('a name tells its quantization', () => {
+test('the quantization is read from a file name', () => {
   const names = {
     'Qwen3-0.6B-Q8_0.gguf': 'Q8_0',
     'model.q4_k_m.gguf': 'Q4_K_M',
@@ -71,7 +71,7 @@ function hub(asked = []) {
   };
 }
 
-test('a listing goes through all pages and joins the parts of a split model', async () => {
+test('a listing reads all pages and joins the parts of a split file', async () => {
   const asked = [];
   const files = await listHuggingFaceFiles('a/b', {
     fetch: hub(asked),
@@ -92,7 +92,7 @@ test('a listing goes through all pages and joins the parts of a split model', as
   assert.ok(asked.every(({ headers }) => headers.Authorization === 'Bearer secret'));
 });
 
-test('a file is chosen by quantization, by size, or sensibly', async () => {
+test('a file is chosen by quantization, by size, or by a default rule', async () => {
   const find = (wanted) => findHuggingFaceFile('hf:a/b', wanted, { fetch: hub() });
   assert.equal((await find({ quantization: 'q8_0' })).path, 'm-Q8_0.gguf');
   assert.equal((await find({ maxBytes: 799 })).path, 'm-Q4_K_M.gguf');
@@ -107,7 +107,7 @@ test('a file is chosen by quantization, by size, or sensibly', async () => {
   );
 });
 
-test('what goes wrong has a code', async () => {
+test('failures have a code', async () => {
   const answer = (body, init) => ({ fetch: async () => new Response(body, init) });
   await assert.rejects(listHuggingFaceFiles('a/b', answer('', { status: 404 })), {
     code: 'NOT_FOUND',
@@ -131,7 +131,7 @@ test('what goes wrong has a code', async () => {
   );
 });
 
-test('what is no language model is never chosen, and not offered', async () => {
+test('a file that is not a language model is never chosen or suggested', async () => {
   const listing = [
     'm-imatrix.gguf',
     'imatrix.gguf',
@@ -144,7 +144,7 @@ test('what is no language model is never chosen, and not offered', async () => {
   const answer = {
     fetch: async () => new Response(JSON.stringify(listing.map((path, i) => file(path, i + 1)))),
   };
-  // The smallest of those that are models.
+  // The smallest of the models.
   assert.equal((await findHuggingFaceFile('a/b', {}, answer)).path, 'm-Q8_0.gguf');
   assert.equal((await findHuggingFaceFile('a/b', { maxBytes: 6 }, answer)).path, 'm-Q8_0.gguf');
   await assert.rejects(
@@ -153,7 +153,7 @@ test('what is no language model is never chosen, and not offered', async () => {
   );
 });
 
-test('an abort while the listing comes rejects with its reason', async () => {
+test('an abort during the listing rejects with its reason', async () => {
   const control = new AbortController();
   const reason = new Error('left');
   const body = new ReadableStream({
@@ -177,7 +177,7 @@ test('an abort while the listing comes rejects with its reason', async () => {
   );
 });
 
-test('a long listing is followed to its end, an endless one is refused by code', async () => {
+test('a long listing is read to its end, an endless one is an error', async () => {
   let last = 30;
   const fetch = async (url) => {
     const page = Number(new URL(url).searchParams.get('cursor') ?? 0);

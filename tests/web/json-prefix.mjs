@@ -1,4 +1,4 @@
-// Whether a text could still become JSON: what an answer that was cut off must be.
+// Whether a text can still become JSON, which an output that was cut off must.
 
 const tails = [
   '',
@@ -25,10 +25,10 @@ const parses = (text) => {
   }
 };
 
-/** Tries what could come next, and closes what is open. */
+/** Tries possible continuations and closes what is open. */
 export function isJsonPrefix(text) {
   const open = [];
-  const bare = text.replace(/"(\\.|[^"\\])*("|\\?$)/gs, ''); // without its strings
+  const bare = text.replace(/"(\\.|[^"\\])*("|\\?$)/gs, ''); // without string contents
   for (const char of bare) {
     if (char === '{') open.unshift('}');
     else if (char === '[') open.unshift(']');

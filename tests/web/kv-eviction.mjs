@@ -1,16 +1,16 @@
-// A session whose text is longer than its cache, which keeps what the policy says: the same text at
-// once and in turns, at the smallest budget, saved, restored, forked and taken back. Runs wherever
-// the package does.
+// A session longer than its KV cache, with eviction. The output must be the same for one prompt and
+// for several turns, at the smallest budget, and after save, restore and fork. Runs in Node and in
+// pages.
 const kGreedy = { maxTokens: 16, temperature: 0, ignoreEos: true };
 
 export const contextLength = 700;
-/** More tokens than any of the caches holds. */
+/** More tokens than any of the KV caches holds. */
 export const story =
   'Once upon a time there was a little girl with a red scarf. ' +
   'One morning a frog met a monkey by the pond. The monkey was thin and hungry. '.repeat(9) +
   'The girl had a scarf that was';
 
-/** Throws what is wrong; resolves to what was said, and how many tokens there were. */
+/** Throws if a check fails; resolves to the output and the number of prompt tokens. */
 export async function forgettingSession({ Engine, source, ...options }) {
   const check = (holds, what) => {
     if (!holds) throw new Error(what);
@@ -22,12 +22,12 @@ export async function forgettingSession({ Engine, source, ...options }) {
   const whole = await roomy.generate(story, kGreedy).result;
   check(
     whole.usage.promptTokens > plan.kvCapacity,
-    `${whole.usage.promptTokens} tokens find room in ${plan.kvCapacity}`,
+    `${whole.usage.promptTokens} tokens fit in ${plan.kvCapacity}`,
   );
 
   const session = engine.session();
   const said = (await session.generate(story, kGreedy).result).text;
-  check(said === whole.text, `at the smallest budget "${said}", with room "${whole.text}"`);
+  check(said === whole.text, `at the smallest budget "${said}", without a budget "${whole.text}"`);
   check(engine.memory().heap <= plan.minimum, `${engine.memory().heap} bytes of ${plan.minimum}`);
   const state = structuredClone(await session.save());
   const more = ' and the frog said';
@@ -38,10 +38,10 @@ export async function forgettingSession({ Engine, source, ...options }) {
   const forked = await restored.fork();
   for (const [name, one] of Object.entries({ session, restored, forked })) {
     const { text, usage } = await one.generate(more, kGreedy).result;
-    check(text === expected, `${name}: "${text}", at once "${expected}"`);
+    check(text === expected, `${name}: "${text}", as one prompt "${expected}"`);
     check(
       usage.cachedTokens >= whole.usage.promptTokens,
-      `${name}: ${usage.cachedTokens} tokens remembered`,
+      `${name}: ${usage.cachedTokens} tokens cached`,
     );
   }
   await engine.dispose();

@@ -1,5 +1,5 @@
-// Caches that forget, in Node and in Chromium: kv-eviction.mjs says what must hold, and what is
-// said is what the program says to the same text.
+// KV cache eviction in Node and in Chromium: kv-eviction.mjs has the checks, and the output must be
+// that of the native program.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -79,7 +79,7 @@ for (const [kvPolicy, kvType, kvCapacity] of cases) {
   });
 }
 
-test('what the policy cannot do is refused by name', async () => {
+test('unsupported combinations are errors that name them', async () => {
   for (const [kvType, kvCapacity, words] of [
     ['q2', 256, /single keys/],
     ['q4_0', 128, /192 to/],

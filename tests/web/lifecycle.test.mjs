@@ -1,6 +1,6 @@
-// The corners of an engine's life, over the fake engine in Node: aborts and departures at any
-// moment, crashes, sessions that come and go, disposal in the middle of everything. After each the
-// engine, or the store, is good for the same text as before. Bounds in time only catch what hangs.
+// Edge cases of an engine's life over the fake engine in Node: aborts and breaks at any moment,
+// crashes, short-lived sessions, disposal during any call. After each, the engine or the cache
+// still gives the same text. Time limits only catch hangs.
 import assert from 'node:assert/strict';
 import {
   existsSync,
@@ -41,7 +41,9 @@ after(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** Starts `work`, aborts it after a while, and sees that it rejects at once. */
+/**
+ * Starts `work`, aborts it after `ms`, and checks that it rejects at once. Whether it was aborted.
+ */
 async function abortAfter(ms, work) {
   const control = new AbortController();
   const settled = work(control.signal).then(
@@ -68,7 +70,7 @@ const phases = {
       .session()
       .generate('hello', { ...endless, signal })
       .text(),
-  'the waiting behind another generation': (signal) => {
+  'waiting in the queue': (signal) => {
     const first = engine.generate('hello', { ...endless, signal });
     return Promise.all([first.text(), engine.generate('x', { ...greedy, signal }).text()]);
   },
@@ -79,7 +81,7 @@ const phases = {
   logits: (signal) => engine.logits(new Int32Array(60).fill(7), { signal }),
 };
 for (const [name, work] of Object.entries(phases)) {
-  test(`an abort during ${name} rejects at once, and the engine works on`, async () => {
+  test(`an abort during ${name} rejects at once, and the engine still works`, async () => {
     let aborted = 0;
     for (const delay of [0, 1, 5, 20]) {
       aborted += await abortAfter(delay, work);
@@ -91,7 +93,7 @@ for (const [name, work] of Object.entries(phases)) {
   });
 }
 
-test('an abort at any moment of a load leaves a store that the next load goes on with', async (t) => {
+test('after an abort at any moment of a load, the next load continues the download', async (t) => {
   const next = random(5);
   const slow = await faultyServer({ bytes, etag: '"1"' }, () => 'slow');
   t.after(() => slow.close());
@@ -114,14 +116,14 @@ test('an abort at any moment of a load leaves a store that the next load goes on
         tuning,
         memoryBudget: 700_000,
       });
-      // The download goes on behind load(): leaving it there is an abort as well.
+      // The download continues after load(), so dispose() also aborts it.
       await sleep(next() * 100);
       await loaded.dispose();
     });
   }
   assert.ok(aborted > 0);
   const had = stored()[0];
-  assert.ok(had > 0, 'nothing was stored');
+  assert.ok(had > 0, 'nothing was cached');
   slow.state.bytes = 0;
   const loaded = await Engine.load(slow.url, { cacheDir, tuning, memoryBudget: 700_000 });
   assert.equal(await loaded.generate('hello', greedy).text(), expected);
@@ -148,7 +150,9 @@ test('an aborted inspection rejects at once', async (t) => {
   }
 });
 
-/** An engine whose units take their time, with the number of units computed so far. */
+/**
+ * An engine that takes `msPerToken` ms for each token of a unit, and a counter of computed units.
+ */
 async function slowEngine(msPerToken) {
   const units = new Int32Array(new SharedArrayBuffer(4));
   const script = join(directory, `probe-${msPerToken}.mjs`);
@@ -168,7 +172,7 @@ async function slowEngine(msPerToken) {
   return { loaded, computed: () => Atomics.load(units, 0) };
 }
 
-test('leaving the loop stops computing within one layer: by count', async () => {
+test('break stops computing within one layer (counted in units)', async () => {
   const { loaded, computed } = await slowEngine(100);
   const generation = loaded.generate([5], { ...endless, temperature: 0 });
   let left = 0;
@@ -184,9 +188,9 @@ test('leaving the loop stops computing within one layer: by count', async () => 
   await loaded.dispose();
 });
 
-test('a prompt is left within one layer, however fast tokens went before: by count', async () => {
+test('cancel() stops prefill within one layer, after fast tokens too (counted in units)', async () => {
   const { loaded, computed } = await slowEngine(0.2);
-  // Short operations: long steps.
+  // Fast tokens first, so that the engine takes long steps.
   await loaded.generate([5], { temperature: 0, maxTokens: 40 }).result;
   const generation = loaded.generate(new Int32Array(900).fill(9), greedy); // 180 ms a unit
   const begun = computed();
@@ -198,7 +202,7 @@ test('a prompt is left within one layer, however fast tokens went before: by cou
   await loaded.dispose();
 });
 
-test('loading goes on after an answer that was cancelled while it went on', async (t) => {
+test('loading continues after a generation that was cancelled meanwhile', async (t) => {
   for (const ioWorker of [true, false]) {
     const slow = await faultyServer({ bytes, etag: '"1"' }, () => 'slow');
     t.after(() => slow.close());
@@ -217,12 +221,12 @@ test('loading goes on after an answer that was cancelled while it went on', asyn
     await assert.rejects(second, { name: 'AbortError' });
     const there = () => loaded.weightUnits().every(({ state }) => state === 'pinned');
     for (let i = 0; i < 3000 && !there(); i++) await sleep(20);
-    assert.ok(there(), 'weights are missing that nobody fetches');
+    assert.ok(there(), 'some weights were never fetched');
     await loaded.dispose();
   }
 });
 
-test('a crashed worker rejects everything pending, sessions included; disposal goes through', async () => {
+test('a crashed worker rejects all pending calls, also of sessions; dispose() works', async () => {
   const doomed = await Engine.load(path, { memoryBudget: 700_000 });
   const session = doomed.session();
   await session.generate('hello', greedy).result;
@@ -238,7 +242,7 @@ test('a crashed worker rejects everything pending, sessions included; disposal g
   ];
   const settled = await Promise.allSettled(pending);
   const codes = settled.map(({ reason }) => reason?.code ?? 'fulfilled');
-  // The last three are calls of their own, which may have been answered before the crash.
+  // The last three are separate calls that may have been answered before the crash.
   assert.ok(
     codes.every((code, i) => code === 'WORKER_LOST' || (i > 4 && code === 'fulfilled')),
     codes.join(),
@@ -249,7 +253,7 @@ test('a crashed worker rejects everything pending, sessions included; disposal g
   await doomed.dispose();
 });
 
-test('a session that is saved, restored, forked and moved about says what an undisturbed one says', async () => {
+test('a session that is saved, restored, forked and swapped gives the output of an undisturbed one', async () => {
   const plain = engine.session();
   const parts = [' one', ' two', ' three', ' four'];
   const whole = [];
@@ -265,16 +269,16 @@ test('a session that is saved, restored, forked and moved about says what an und
     }
     if (i === 2) session = await session.fork();
     if (i === 3) await engine.setMemoryBudget(4e6);
-    await engine.generate('something between', greedy).result; // moves the session out
+    await engine.generate('something between', greedy).result; // swaps the session out
     const { text, usage } = await session.generate(part, greedy).result;
-    if (i > 0) assert.ok(usage.cachedTokens > 0, `turn ${i} computed everything again`);
+    if (i > 0) assert.ok(usage.cachedTokens > 0, `turn ${i} recomputed everything`);
     said.push(text);
   }
   assert.deepEqual(said, whole);
   await engine.setMemoryBudget(700_000);
 });
 
-test('a session disposed of amid its calls keeps nothing: what had not begun is refused', async () => {
+test('disposing of a session rejects queued calls and cancels the running one', async () => {
   const other = engine.session();
   await other.generate('hello', greedy).result;
   const saved = await other.save();
@@ -293,20 +297,20 @@ test('a session disposed of amid its calls keeps nothing: what had not begun is 
   }
   const session = engine.session();
   const going = session.generate('hello', greedy);
-  for await (const _ of going) break; // it has begun
+  for await (const _ of going) break; // it is running
   await session.dispose();
   assert.equal((await going.result).finishReason, 'cancelled');
 });
 
-test('saving a sequence that has to be computed again, and cannot: the next call does it', async (t) => {
+test('if a lost sequence cannot be recomputed for save(), the next call recomputes it', async (t) => {
   const file = join(directory, 'cut.gguf');
   writeFileSync(file, bytes);
   const place = join(tmpdir(), `sluice-sessions-${process.pid}`);
   rmSync(place, { recursive: true, force: true });
-  writeFileSync(place, ''); // no session finds a place to wait in
+  writeFileSync(place, ''); // sessions cannot be swapped out to files
   t.after(() => rmSync(place));
   const stranded = await Engine.load(file, { memoryBudget: 350_000, contextLength: 1e5 });
-  const long = 'x'.repeat(66_000); // more than waits in memory
+  const long = 'x'.repeat(66_000); // more than is swapped to memory
   const plain = engine.session();
   const session = stranded.session();
   assert.equal(
@@ -323,14 +327,14 @@ test('saving a sequence that has to be computed again, and cannot: the next call
   await stranded.dispose();
 });
 
-test('many idle sessions move out and back under a small budget', async () => {
+test('many idle sessions are swapped out and in under a small budget', async () => {
   const small = await Engine.load(path, { memoryBudget: 350_000, contextLength: 1000 });
   const sessions = Array.from({ length: 6 }, () => small.session());
   const alone = {};
   for (let round = 0; round < 3; round++) {
     for (const [i, session] of sessions.entries()) {
       const text = await session.generate(` ${round}`, greedy).text();
-      alone[round] ??= text; // all six say the same things
+      alone[round] ??= text; // all six sessions have the same turns
       assert.equal(text, alone[round], `session ${i}, round ${round}`);
     }
   }
@@ -338,7 +342,7 @@ test('many idle sessions move out and back under a small budget', async () => {
   await small.dispose();
 });
 
-test('disposing of the engine in the middle of anything rejects it with DISPOSED', async (t) => {
+test('dispose() during any call rejects that call with DISPOSED', async (t) => {
   const works = {
     generate: (e) => e.generate('hello', endless).text(),
     prompt: (e) => e.generate('x'.repeat(90_000), endless).text(),
@@ -367,7 +371,7 @@ test('disposing of the engine in the middle of anything rejects it with DISPOSED
   }
 });
 
-test('after disposal every call says so', async () => {
+test('after dispose() every call is DISPOSED', async () => {
   const loaded = await Engine.load(path, { memoryBudget: 700_000 });
   const session = loaded.session();
   await session.generate('x', greedy).result;

@@ -1,7 +1,6 @@
-// LoRA adapters through the package, in Node and in Chromium: the references of
-// ../shared/fixtures/lora, given on loading and set later, at the smallest budget with the same
-// bits; a change is heard by sessions that live on, and what does not fit leaves everything as it
-// was.
+// LoRA adapters through the package, in Node and in Chromium, against the references of
+// ../shared/fixtures/lora: set on load and later, bit-identical at the smallest budget. Sessions
+// continue with changed adapters, and a change that fails leaves everything as it was.
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -21,8 +20,8 @@ const cases = skip ? [] : JSON.parse(readFileSync(join(fixtures, 'lora', 'manife
 const positions = 4;
 
 /**
- * Runs in Node or in the page: the logits of some positions, with adapters and in the order asked
- * for.
+ * Runs in Node or in the page: the logits of some positions, first as loaded, then after each of
+ * `steps` (lists of adapters).
  */
 async function measure({ source, prompt, steps, options, smallest }) {
   const load = { cache: 'none', contextLength: 64, threads: 2, ...options };
@@ -84,7 +83,7 @@ async function checkAll(run, place, models) {
   }
 }
 
-/** Folders of adapters in PEFT's form, by the names of those in GGUF. */
+/** Writes PEFT directories of the GGUF adapters; returns their names, contents and scales. */
 function writePeft({ model, adapters }, into) {
   const { metadata } = readGguf(readFileSync(join(fixtures, model)));
   return adapters.map(({ file, scale }) => {
@@ -114,7 +113,7 @@ describe('in Node', { skip }, () => {
     );
   }
 
-  test('sessions go on with other adapters, and with another budget', async () => {
+  test('sessions continue with other adapters and with another budget', async () => {
     const one = cases.find(({ name }) => name === 'llama.a1');
     const greedy = { maxTokens: 8, temperature: 0, ignoreEos: true };
     const source = place('', one.model);
@@ -134,7 +133,7 @@ describe('in Node', { skip }, () => {
     try {
       assert.equal(await told(), bare);
       const saved = await engine.saveState();
-      await engine.setAdapters([lora[0].source]); // an address alone: a scale of 1
+      await engine.setAdapters([lora[0].source]); // a source without a scale has scale 1
       assert.equal(await told(), changed);
       await assert.rejects(engine.restoreState(saved), { code: 'CORRUPT' });
       assert.equal(await told(), changed);
@@ -151,7 +150,7 @@ describe('in Node', { skip }, () => {
     }
   });
 
-  test("PEFT's form gives the bits of GGUF's, as a folder, a file or both files", async () => {
+  test('a PEFT adapter is bit-identical to GGUF, as a directory, a file or both files', async () => {
     const scratch = mkdtempSync(join(tmpdir(), 'sluice-peft-'));
     try {
       assert.equal(peftCases.length, 2);
@@ -178,7 +177,7 @@ describe('in Node', { skip }, () => {
     }
   });
 
-  test("what is no plain LoRA in PEFT's form is refused by name", async () => {
+  test('unsupported PEFT settings are errors that name them', async () => {
     const one = peftCases[0];
     const made = peftOf(
       readFileSync(join(fixtures, 'lora', one.adapters[0].file)),
@@ -222,7 +221,7 @@ describe('in Node', { skip }, () => {
     await refused({}, renamed(/"shape":\[\d/, '"shape":[9'), 'BAD_HEADER', 'shape');
   });
 
-  test('what is no adapter is refused', async () => {
+  test('an invalid adapter is an error', async () => {
     const source = place('', cases[0].model);
     const refused = (lora, code) =>
       assert.rejects(Engine.load(source, { cache: 'none', lora }), { code }, JSON.stringify(lora));
@@ -269,7 +268,7 @@ describe('in Chromium', { skip }, () => {
       cases.filter(({ name }) => name === 'qwen3.ab'),
     ));
 
-  test("PEFT's form from a server gives the bits of GGUF's", async () => {
+  test('a PEFT adapter from a server is bit-identical to GGUF', async () => {
     assert.equal(peftCases.length, 2);
     for (const one of peftCases) {
       const peft = writePeft(one, scratch).map(({ folder, scale }) => ({

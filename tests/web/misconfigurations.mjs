@@ -1,9 +1,8 @@
-// What can be wrong with how a page hosts the package, and what Engine.load then says: walked in
-// every browser by misconfigurations.test.mjs, and printed into docs/recipes.md, where users look
-// for it.
+// Ways to host the package wrongly, and the errors of Engine.load. misconfigurations.test.mjs tries
+// them in every browser, and docs/recipes.md has them as a table for users.
 //   page     headers of the page     files    what is served instead: path → [status, headers, body]
-//   options  of Engine.load          chat     the fault shows when a chat begins
-//   code, says   of the error; … stands for the browser's own words. null: it works all the same
+//   options  of Engine.load          chat     whether the error appears only when a chat begins
+//   code, says   of the error; … stands for the browser's own words. null: it works
 const script = { 'Content-Type': 'text/javascript' };
 const copyWorker = "copy the package's worker.js there, or give its address as workerUrl.";
 const copyWasm =
@@ -13,7 +12,7 @@ const wasm = (path, why) => `The engine's wasm cannot be loaded from ${path}: ${
 const csp = (text) => ({ 'Content-Security-Policy': text });
 
 /**
- * ORIGIN is the page's, OTHER another one that allows everybody to read, STRICT one that does not,
+ * ORIGIN is the page's origin, OTHER another one with CORS headers, STRICT another one without, and
  * NOWHERE one that is down.
  */
 export const misconfigurations = [
@@ -35,7 +34,7 @@ export const misconfigurations = [
     code: 'WORKER_LOAD',
     says: worker(
       'ORIGIN/dist/worker.js',
-      `it comes as text/html, not as text/javascript; ${copyWorker}`,
+      `its type is text/html, not text/javascript; ${copyWorker}`,
     ),
   },
   {
@@ -54,7 +53,7 @@ export const misconfigurations = [
     code: 'WORKER_LOAD',
     says: worker(
       'ORIGIN/mute.js',
-      `it has not greeted for … s, as this package's worker does; ${copyWorker}`,
+      `it sent nothing for … s, unlike this package's worker; ${copyWorker}`,
     ),
   },
   {
@@ -145,7 +144,7 @@ export const misconfigurations = [
     options: { wasmUrl: '/page' },
     files: { '/page': [200, { 'Content-Type': 'text/html' }, '<p>Not found'] },
     code: 'WASM_LOAD',
-    says: wasm('ORIGIN/page', `it is no wasm but text/html; ${copyWasm}`),
+    says: wasm('ORIGIN/page', `it is text/html, not wasm; ${copyWasm}`),
   },
   {
     wrong: 'The WebAssembly binary has another content type',
@@ -172,7 +171,7 @@ export const misconfigurations = [
     wrong: '`templates.js` is missing',
     chat: true,
     code: 'MODULE_LOAD',
-    says: "The part of the package that chats cannot be loaded: copy the package's templates.js beside its other files (…).",
+    says: "The package's chat module cannot be loaded: copy the package's templates.js beside its other files (…).",
   },
   {
     wrong: 'The model address is a `file:` URL',
@@ -188,7 +187,7 @@ export const misconfigurations = [
   },
 ];
 
-/** The table as the documentation has it. */
+/** The table of docs/recipes.md. */
 export function markdown() {
   const cell = (text) =>
     `\`${text.replace(/ORIGIN|OTHER|STRICT|NOWHERE/g, 'https://…').replace(/\|/g, '\\|')}\``;

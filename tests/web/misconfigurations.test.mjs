@@ -1,5 +1,5 @@
-// Every way in which a page can host the package wrongly, in Chromium and Firefox: the error has a
-// code, and names the address and the cure. Nothing waits without end.
+// Every way to host the package wrongly, in Chromium and Firefox. The error has a code and names
+// the address and the fix; nothing waits forever.
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ before(async () => {
 });
 after(() => Promise.all([others.OTHER.close(), others.STRICT.close()]));
 
-/** The page's host, with the faults of one row. */
+/** A server for the page with the faults of one row. */
 function host({ page = {}, files = {}, isolation = false }) {
   return serve([['/dist/', dist]], {
     isolation,
@@ -40,7 +40,7 @@ function host({ page = {}, files = {}, isolation = false }) {
   });
 }
 
-/** In the page: what loading comes to, and a chat where that is asked for. */
+/** In the page: loads and generates, or chats if the row needs it; returns the error. */
 async function attempt({ source, options, chat }) {
   const { Engine } = await import('/dist/index.js');
   try {
@@ -63,7 +63,7 @@ async function attempt({ source, options, chat }) {
 
 const escape = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 
-/** What the short suite asks of Firefox, whose own words differ. */
+/** Rows that the short suite tries in Firefox, whose messages differ. */
 const few = [
   'The worker script is missing at `workerUrl`',
   'The Content-Security-Policy allows no worker',
@@ -115,7 +115,7 @@ for (const [browser, launch] of Object.entries({
   });
 }
 
-test('docs/recipes.md has this table', () => {
+test('docs/recipes.md has the table of misconfigurations', () => {
   const text = readFileSync(join(root, 'docs', 'recipes.md'), 'utf8');
   assert.ok(text.includes(markdown()), `put this into docs/recipes.md:\n${markdown()}`);
 });

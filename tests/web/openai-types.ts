@@ -1,4 +1,4 @@
-// Compiled, never run: the openai package's types accept what the engine answers.
+// Compiled, never run: checks that the engine's responses have the types of the openai package.
 import type OpenAI from 'openai';
 import type {
   ChatCompletion,
@@ -19,7 +19,7 @@ export type C = Exactly<Completion, OpenAI.Completions.Completion>;
 export type D = Exactly<ToolCall, OpenAI.Chat.Completions.ChatCompletionMessageFunctionToolCall>;
 export type E = Exactly<ChatTool, OpenAI.Chat.Completions.ChatCompletionFunctionTool>;
 
-/** A conversation with tools as it is written for OpenAI's client. */
+/** A conversation with tools, as written for OpenAI's client. */
 export async function call(
   engine: Engine,
   tools: OpenAI.Chat.Completions.ChatCompletionTool[],

@@ -1,5 +1,5 @@
-// The package over the real engine in Firefox and WebKit. Debian's WebKit has neither shared memory
-// nor a file store nor relaxed SIMD, so it shows what is left then.
+// The package over the real engine in Firefox and WebKit. Debian's WebKit has no shared memory, no
+// OPFS and no relaxed SIMD, so it tests the fallbacks.
 import assert from 'node:assert/strict';
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ import { check, sample, story, tell } from './story.mjs';
 const dist = join(root, 'dist');
 const models = join(root, 'examples', 'models');
 const memoryBudget = Math.floor(statSync(sample).size * 0.8);
-const limits = { timeout: 300_000 }; // one that hangs is named
+const limits = { timeout: 300_000 }; // a test that hangs fails by name
 const long = { ...limits, skip: longOnly };
 const site = join(root, 'build', 'web-tests', 'site-for-others');
 const shots = join(root, 'build', 'screenshots');
@@ -25,7 +25,7 @@ before(async () => {
   mkdirSync(shots, { recursive: true });
 });
 
-/** A page of its own origin with the package in it; `work` gets it and the server of the models. */
+/** Opens a page of its own origin with the package; `work` gets it and the server of the models. */
 async function inPage(browser, isolation, work) {
   const pages = await servePages(dist, { isolation });
   const files = await serve([['/', models]], crossOrigin);
@@ -47,7 +47,7 @@ async function inPage(browser, isolation, work) {
       page.evaluate((a) => window.tell(a), { ...story, maxTokens: story.tokens.length, ...args });
     return await work({ page, files, run, url: `${files.url}/sluice-tales-F16.gguf` });
   } finally {
-    await pages.close(); // before what may fail, since an open server keeps the process alive
+    await pages.close(); // first, since an open server keeps the process alive
     await files.close();
     await page?.close();
   }
@@ -59,10 +59,7 @@ const capabilities = () => ({
   store: typeof navigator.storage?.getDirectory === 'function',
 });
 
-/**
- * Waits for the page to be as isolated as it will be: it reloads itself once where headers do not
- * do it.
- */
+/** Waits until the page is isolated, if it will be: without the headers it reloads itself once. */
 async function isolated(page) {
   const is = () =>
     page
@@ -73,11 +70,11 @@ async function isolated(page) {
           !navigator.serviceWorker ||
           performance.getEntriesByType('navigation')[0]?.type === 'reload',
       )
-      .catch(() => false); // it was just going
+      .catch(() => false); // it was about to reload
   for (let i = 0; i < 100 && !(await is()); i++) await new Promise((ok) => setTimeout(ok, 200));
 }
 
-/** In the page: loads the model that is named, asks for a story, waits for its end. */
+/** In the page: loads the named model, asks for a story and waits for its end. */
 async function useThePage() {
   const by = (id) => document.getElementById(id);
   const until = async (what, test) => {
@@ -145,24 +142,21 @@ for (const [name, launch] of [
       );
     }
 
-    test(
-      'what is stored works when the host is gone; without a store the error says so',
-      long,
-      () =>
-        inPage(browser, true, async ({ page, files, run, url }) => {
-          const { store } = await page.evaluate(capabilities);
-          check(await run({ source: url, options: { contextLength: 128 } }), story, 'online');
-          await files.close();
-          const offline = run({
-            source: url,
-            options: { contextLength: 128, tuning: { retryMs: 1, retryMaxMs: 5 } },
-          });
-          if (store) check(await offline, story, 'offline');
-          else await assert.rejects(offline, /NETWORK/);
-        }),
+    test('a cached model works offline; without a cache it is an error', long, () =>
+      inPage(browser, true, async ({ page, files, run, url }) => {
+        const { store } = await page.evaluate(capabilities);
+        check(await run({ source: url, options: { contextLength: 128 } }), story, 'online');
+        await files.close();
+        const offline = run({
+          source: url,
+          options: { contextLength: 128, tuning: { retryMs: 1, retryMaxMs: 5 } },
+        });
+        if (store) check(await offline, story, 'offline');
+        else await assert.rejects(offline, /NETWORK/);
+      }),
     );
 
-    test('chat, abort and break; wrong files are named', long, () =>
+    test('chat, abort and break; a wrong file is an error that names it', long, () =>
       inPage(browser, true, async ({ page, files, url }) => {
         const seen = await page.evaluate(
           async ([source, base]) => {

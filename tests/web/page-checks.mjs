@@ -1,7 +1,7 @@
-// What holds of every state of the page, judged in the page itself: contrast, size of what is
-// tapped, width, names. Each function is sent to the page as text and answers with what is wrong.
+// Checks that every state of the page must pass, run in the page itself: contrast, size of touch
+// targets, width, names. Each function is sent to the page as text and returns what is wrong.
 
-/** Text whose contrast with what is behind it is below 4.5 (3 where it is large). */
+/** Text with a contrast below 4.5, or below 3 if large. */
 export function lowContrast() {
   const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
   const known = new Map();
@@ -48,7 +48,7 @@ export function lowContrast() {
   return wrong;
 }
 
-/** What can be tapped and is less than 44 pixels high or wide. */
+/** Touch targets that are less than 44 pixels high or wide. */
 export function smallTargets() {
   const tapped =
     'button, select, summary, a, textarea, .button, .segments label, input:not([type=radio]):not(.hidden-input)';
@@ -67,7 +67,7 @@ export function smallTargets() {
     });
 }
 
-/** Elements that reach beyond the window, and the page's own overflow. */
+/** Elements that extend beyond the window, and overflow of the page. */
 export function tooWide() {
   const wide = [...document.querySelectorAll('body *')].filter((element) => {
     const { right, width } = element.getBoundingClientRect();
@@ -85,7 +85,7 @@ export function tooWide() {
   ];
 }
 
-/** Controls without a name, ids that come twice. */
+/** Controls without a name, and duplicate ids. */
 export function unnamed() {
   const nameOf = (e) =>
     e.getAttribute('aria-label') ||

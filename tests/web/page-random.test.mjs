@@ -1,8 +1,8 @@
-// Two tabs of the page under random clicks: send, stop, answer again, open, rename, delete,
-// instruct, load, unload, move the budget, fail, reload, come back from the cache, at any moment of
-// each other. In the end both tabs and the database agree, nothing deleted is back, nothing said is
-// lost, and no error went unheard.
-//   SEED=n node --test tests/web/page-random.test.mjs      the same clicks once more
+// Two tabs of the page under random clicks at random moments: send, stop, answer again, open,
+// rename, delete, edit instructions, load, unload, change the budget, fail, reload, return from the
+// back/forward cache. In the end both tabs agree with the database, nothing deleted is back,
+// nothing sent is lost, and no error went unreported.
+//   SEED=n node --test tests/web/page-random.test.mjs      repeats the same clicks
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { extent } from '../extent.mjs';
@@ -36,7 +36,7 @@ const actions = {
 };
 const deck = Object.entries(actions).flatMap(([name, times]) => Array(times).fill(name));
 
-/** In the page: one action; answers with the text that was sent, if any. */
+/** In the page: does one action; returns the text that was sent, if any. */
 function act({ name, share, text }) {
   const $ = (selector) => document.querySelector(selector);
   const rows = [...document.querySelectorAll('#talk-list li')];
@@ -85,7 +85,7 @@ function act({ name, share, text }) {
     },
     fail() {
       const method = ['generate', 'load', 'inspect', 'setMemoryBudget'][Math.floor(share * 4)];
-      fake.fails[method] = ['OUT_OF_MEMORY', 'as the test wants it'];
+      fake.fails[method] = ['OUT_OF_MEMORY', 'forced by the test'];
     },
     back: () => fire(window, 'pageshow', PageTransitionEvent, { persisted: true }),
   };
@@ -93,7 +93,7 @@ function act({ name, share, text }) {
   return name === 'send' && done ? text : null;
 }
 
-/** In the page: every conversation as it is shown. */
+/** In the page: every conversation as it is displayed. */
 async function shown() {
   const talks = [];
   for (let i = 0; ; i++) {
@@ -119,11 +119,11 @@ const asShown = ({ title, system, turns }) =>
     answers: turns.length / 2,
   });
 
-test(`two tabs under random clicks agree in the end (SEED=${seed})`, (t) =>
+test(`two tabs under random clicks end in the same state (SEED=${seed})`, (t) =>
   pages.withTabs(
     async (open, context) => {
       const next = random(seed);
-      const put = []; // what was ever written: [id, texts asked]
+      const put = []; // every write: [id, user messages]
       await context.exposeFunction('tellPut', (id, texts) => void put.push([id, texts]));
       await context.addInitScript(() => {
         const { put } = IDBObjectStore.prototype;
@@ -148,7 +148,7 @@ test(`two tabs under random clicks agree in the end (SEED=${seed})`, (t) =>
       const sent = [];
       const written = async (text) => {
         for (let i = 0; i < 500 && !put.some(([, texts]) => texts.includes(text)); i++)
-          await new Promise((ok) => setTimeout(ok, 10)); // else deleted before
+          await new Promise((ok) => setTimeout(ok, 10)); // gives up if it was deleted first
       };
       let steps = 0;
       let removals = 0;
@@ -176,7 +176,7 @@ test(`two tabs under random clicks agree in the end (SEED=${seed})`, (t) =>
             new KeyboardEvent('keydown', { key: 'Escape', bubbles: true, cancelable: true });
           document
             .querySelectorAll('#talk-list input')
-            .forEach((field) => field.dispatchEvent(escape())); // half a rename
+            .forEach((field) => field.dispatchEvent(escape())); // an unfinished rename
           document.dispatchEvent(escape());
         });
         await idle(page);

@@ -1,5 +1,5 @@
-// What the tests of the page share: the site, built once a test file and served over the package or
-// over the stand-in of page-engine/, and pages in Chromium in which any uncaught error fails the
+// Shared by the tests of the page: the site, built once per test file and served over the package
+// or over the stand-in of page-engine/, and pages in Chromium in which any uncaught error fails the
 // test.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -12,8 +12,8 @@ export const models = join(root, 'examples', 'models');
 const stand = join(root, 'tests', 'web', 'page-engine');
 
 /**
- * { browser, server, site, withTabs, close } for one test file; `name` keeps the files of several
- * apart.
+ * Builds and serves the site for one test file: { browser, server, site, withTabs, close }. `name`
+ * is the build directory, one per test file.
  */
 export async function openSite(name, { fake = false, onRequest, start = launch } = {}) {
   const site = join(root, 'build', 'web-tests', name);
@@ -25,8 +25,8 @@ export async function openSite(name, { fake = false, onRequest, start = launch }
   );
 
   /**
-   * `work` gets open(query), which opens tabs of one browser profile; none may have an uncaught
-   * error.
+   * `work` gets open(query), which opens tabs of one browser profile. Fails on uncaught errors,
+   * except those that match `expected`.
    */
   async function withTabs(work, { expected = /^$/, from = server, ...options } = {}) {
     const context = await browser.newContext({
@@ -34,7 +34,7 @@ export async function openSite(name, { fake = false, onRequest, start = launch }
       ...options,
     });
     const errors = [];
-    // Unhandled rejections too.
+    // Includes unhandled rejections.
     context.on('weberror', (error) => errors.push(error.error().message));
     context.on('console', (message) => message.type() === 'error' && errors.push(message.text()));
     const open = async (query = '') => {
@@ -60,8 +60,8 @@ export async function openSite(name, { fake = false, onRequest, start = launch }
 }
 
 /**
- * Waits until an element's text, or that attribute of it, matches: figures are drawn ten times a
- * second.
+ * Waits until an element's text, or its `attribute`, matches. The page updates its figures ten
+ * times a second.
  */
 export async function shows(page, selector, pattern, attribute = null) {
   const read = ([selector, attribute]) => {
@@ -75,7 +75,7 @@ export async function shows(page, selector, pattern, attribute = null) {
   );
 }
 
-/** Waits until `test` holds; a minute of tries ends in what `describe` says. */
+/** Waits until `test` holds; after a minute fails with the message of `describe`. */
 export async function eventually(test, describe) {
   for (
     const end = Date.now() + 60_000;
@@ -90,7 +90,7 @@ export const ready = (page) =>
   page.waitForSelector('body.loaded #send:enabled', { state: 'attached' });
 export const idle = (page) => page.waitForSelector('#stop', { state: 'hidden' });
 
-/** Presses Load, where an address is in the field already. */
+/** Presses Load, for pages whose address field is filled in. */
 export async function load(page) {
   await page.click('#load');
   await ready(page);
@@ -101,7 +101,7 @@ export async function say(page, text) {
   await page.press('#prompt', 'Enter');
 }
 
-/** The page's own records, by id; in the page. */
+/** The records of the page's database, tombstones included. */
 export const records = (page) =>
   page.evaluate(
     () =>
@@ -116,7 +116,7 @@ export const records = (page) =>
       }),
   );
 
-/** Waits until the page's records, tombstones left out, are as `test` wants them; returns them. */
+/** Waits until `test` holds for the records, without tombstones; returns them. */
 export async function kept(page, test) {
   let talks;
   const read = async () => (talks = (await records(page)).filter(({ turns }) => turns));
@@ -136,7 +136,7 @@ export const until = (page, test, argument) => page.waitForFunction(test, argume
 export const listed = (page, n) =>
   until(page, (n) => document.querySelectorAll('#talk-list li').length === n, n);
 
-/** An answer that has ended. */
+/** Sends a message and waits for the end of the answer. */
 export async function ask(page, text) {
   await say(page, text);
   await until(
@@ -171,7 +171,7 @@ export const good = {
   ],
 };
 
-/** Puts records where the page keeps its conversations, before it starts. */
+/** Writes records into the page's database before the page starts. */
 export const plant = (page, values) =>
   page.evaluate(
     (list) =>

@@ -1,5 +1,5 @@
-// The page's modules by themselves: work that grows with the text and no faster, thoughts taken
-// apart, and sources in which no text can become HTML and no handler can fail unheard.
+// The page's modules by themselves: linear-time parsing, separated reasoning, and sources in which
+// no text can become HTML and every handler reports its failures.
 import assert from 'node:assert/strict';
 import { build } from 'esbuild';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -24,7 +24,7 @@ async function importPage(name) {
   return import(pathToFileURL(outfile).href);
 }
 
-/** A text out of a few pieces, and the same cut at random. */
+/** A text made of random pieces, and the same text cut at random. */
 function pieces(next, alphabet, length) {
   const text = Array.from({ length }, () => alphabet[Math.floor(next() * alphabet.length)]).join(
     '',
@@ -38,7 +38,7 @@ function pieces(next, alphabet, length) {
   return { text, cut };
 }
 
-test('the end of the last sentence is found, however the text is cut', async () => {
+test('the end of the last sentence is found for any split of the text', async () => {
   const { Sentences } = await importPage('sentences');
   const next = random(7);
   for (let i = 0; i < 500; i++) {
@@ -57,7 +57,7 @@ test('the end of the last sentence is found, however the text is cut', async () 
   }
 });
 
-test('finding sentences looks at each character once, with full stops or without', async () => {
+test('finding sentences reads each character once', async () => {
   const { Sentences } = await importPage('sentences');
   for (const word of ['word ', 'word. ', '. ', '.']) {
     let looks = 0;
@@ -68,7 +68,7 @@ test('finding sentences looks at each character once, with full stops or without
   }
 });
 
-test('a thought is taken apart from its answer', async () => {
+test('reasoning is separated from the answer', async () => {
   const { splitReasoning } = await importPage('markup');
   const slow = (text) => {
     const closed = /^\s*(?:<think>)?([\s\S]*?)<\/think>\s*([\s\S]*)$/.exec(text);
@@ -87,8 +87,8 @@ test('a thought is taken apart from its answer', async () => {
   }
 });
 
-test('what two tabs change is put together; what was dropped stays away', async () => {
-  const { Marks, adopt, newTalk, newTurn, readTalk } = await importPage('talk');
+test('changes of two tabs are merged, and deleted turns stay deleted', async () => {
+  const { Marks, adopt, newTalk, newTurn, readTalk } = await importPage('conversation');
   const copy = (talk) => readTalk(structuredClone(talk));
   const a = { ...newTalk('chat'), title: 'One' };
   const pair = [newTurn('user', 'q'), newTurn('assistant', 'a')];
@@ -105,7 +105,7 @@ test('what two tabs change is put together; what was dropped stays away', async 
   ofA.fields.add('title');
   ofA.drop(...pair);
   const late = new Marks();
-  late.change(pair[1]); // written by a tab that does not know yet
+  late.change(pair[1]); // written by a tab that has not seen the deletion
 
   stored = copy(ofB.merge(stored, b));
   stored = copy(ofA.merge(stored, a));
@@ -120,10 +120,10 @@ test('what two tabs change is put together; what was dropped stays away', async 
   assert.equal(
     b.turns.at(-1),
     own,
-    'the same object, so that an answer goes on being written into it',
+    'the same object, because an answer is still being written into it',
   );
 
-  const failed = new Marks(); // a write that failed is made again with the next one
+  const failed = new Marks(); // the next write repeats a failed one
   failed.add(own);
   const again = new Marks();
   again.drop(own);
@@ -131,14 +131,14 @@ test('what two tabs change is put together; what was dropped stays away', async 
   assert.deepEqual(again.merge({ ...stored, turns: [] }, b).turns, []);
 });
 
-test('no source can make HTML or code out of a text', () => {
+test('no source can turn text into HTML or code', () => {
   const sinks =
     /innerHTML|outerHTML|insertAdjacentHTML|setHTML|parseHTML|document\.write|DOMParser|createContextualFragment|srcdoc|javascript:|\beval\b|new Function|\.on\w+ = [`'"]|href:/;
   assert.ok(sources.length > 15);
   for (const name of sources) assert.doesNotMatch(read(name), sinks, name);
 });
 
-test('every handler of the page goes through on() and run(), which tell of its failures', () => {
+test('every handler of the page uses on() and run(), which report failures', () => {
   const modules = sources.filter((name) => name.endsWith('.ts') && name !== 'dom.ts');
   assert.ok(modules.length > 15);
   for (const name of modules) {

@@ -1,6 +1,6 @@
-// The page in two tabs over one database: names, turns, instructions, deletions and settings of
-// both are kept, and shown in both. Over the stand-in of page-engine/, since all of it is the
-// page's own.
+// The page in two tabs with one database: names, turns, instructions, deletions and settings of
+// both are kept and shown in both. Runs over the stand-in of page-engine/, since only the page is
+// tested.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { longOnly } from '../extent.mjs';
@@ -27,7 +27,7 @@ let pages;
 before(async () => (pages = await openSite('site-tabs', { fake: true })));
 after(() => pages.close());
 
-/** Two tabs with an engine each, the conversation "First" on view in both. */
+/** Opens two tabs, each with an engine, both showing the conversation "First". */
 async function two(open, inA = async () => {}) {
   const a = await open(model);
   await load(a);
@@ -39,17 +39,14 @@ async function two(open, inA = async () => {}) {
   return [a, b];
 }
 
-/** Answers end when they are stopped, and not before. */
+/** Makes answers continue until they are stopped. */
 const endless = (page) =>
   page.evaluate(() => {
     Object.assign(fake, { words: 1e9, pause: 20 });
-    document.querySelector('[name=maxTokens]').value = 1e9; // 512 otherwise
+    document.querySelector('[name=maxTokens]').value = 1e9; // the default is 512
   });
 
-/**
- * Waits until more of the answer under way is stored, which happens once a second, and shown in the
- * list.
- */
+/** Waits until more of the running answer is stored, which happens once a second. */
 async function storing(page) {
   const length = async () =>
     (await records(page))
@@ -58,12 +55,12 @@ async function storing(page) {
   const before = await length();
   await eventually(
     async () => (await length()) > before,
-    () => 'nothing more is stored',
+    () => 'no more was stored',
   );
 }
 
 test(
-  'a name given in one tab and turns added in another are both kept, and shown in both',
+  'a rename in one tab and new turns in another are kept and shown in both',
   { skip: longOnly },
   () =>
     pages.withTabs(async (open) => {
@@ -82,7 +79,7 @@ test(
         record.turns.map((turn) => turn.role),
         ['user', 'assistant', 'user', 'assistant'],
       );
-      // What the other tab said is told to the model here.
+      // The model gets the turns of the other tab.
       await ask(a, 'Third');
       const told = await a.evaluate(() =>
         fake.sessions.at(-1).messages.map(({ content }) => content),
@@ -94,7 +91,7 @@ test(
     }),
 );
 
-test('two tabs that answer in one conversation at once lose nothing', () =>
+test('simultaneous answers in one conversation lose nothing', () =>
   pages.withTabs(async (open) => {
     const [a, b] = await two(open);
     for (const page of [a, b])
@@ -113,7 +110,7 @@ test('two tabs that answer in one conversation at once lose nothing', () =>
     assert.deepEqual(await users(a), await users(b));
   }));
 
-test('what one tab deletes is gone in the other, which says so and ends its answer', () =>
+test('a deletion in one tab is reported in the other and ends its answer', () =>
   pages.withTabs(async (open) => {
     const [a, b] = await two(open);
     await endless(a);
@@ -128,7 +125,7 @@ test('what one tab deletes is gone in the other, which says so and ends its answ
     assert.equal(await a.inputValue('#prompt'), 'half a thought');
     assert.deepEqual(await users(a), []);
     await a.evaluate(() => (document.querySelector('[name=maxTokens]').value = 20));
-    await ask(a, 'Something new'); // a conversation of its own
+    await ask(a, 'Something new'); // starts a new conversation
     assert.deepEqual(await titles(a), ['Something new']);
     assert.deepEqual(
       (await records(a)).filter(({ turns }) => turns).map(({ title }) => title),
@@ -136,31 +133,28 @@ test('what one tab deletes is gone in the other, which says so and ends its answ
     );
   }));
 
-test(
-  'a tab that has not heard of a deletion cannot bring the conversation back',
-  { skip: longOnly },
-  () =>
-    pages.withTabs(async (open, context) => {
-      const a = await open(model);
-      await load(a);
-      await ask(a, 'First');
-      await context.addInitScript(() => delete globalThis.BroadcastChannel); // b tells nobody
-      const b = await open(model);
-      await listed(b, 1);
-      await remove(b, 'First');
-      await listed(b, 0);
-      await say(a, 'Second');
-      await noticed(a, '“First” was deleted in another tab');
-      await idle(a);
-      await listed(a, 0);
-      assert.equal((await records(a)).filter(({ turns }) => turns).length, 0);
-      await a.reload();
-      await a.waitForSelector('#no-talks:visible');
-    }),
+test('a tab that missed a deletion cannot restore the conversation', { skip: longOnly }, () =>
+  pages.withTabs(async (open, context) => {
+    const a = await open(model);
+    await load(a);
+    await ask(a, 'First');
+    await context.addInitScript(() => delete globalThis.BroadcastChannel); // b sends no messages
+    const b = await open(model);
+    await listed(b, 1);
+    await remove(b, 'First');
+    await listed(b, 0);
+    await say(a, 'Second');
+    await noticed(a, '“First” was deleted in another tab');
+    await idle(a);
+    await listed(a, 0);
+    assert.equal((await records(a)).filter(({ turns }) => turns).length, 0);
+    await a.reload();
+    await a.waitForSelector('#no-talks:visible');
+  }),
 );
 
 test(
-  'edited instructions are kept, told to the model, and shown in the other tab; an answer under way goes on',
+  'edited instructions are kept, used, and shown in the other tab; a running answer continues',
   { skip: longOnly },
   () =>
     pages.withTabs(async (open) => {
@@ -175,15 +169,15 @@ test(
       assert.match(
         await a.locator('.assistant .body').last().textContent(),
         /w39/,
-        'it was not stopped',
+        'the answer continued',
       );
       await ask(a, 'Third');
       const told = await a.evaluate(() => fake.sessions.map(({ system }) => system ?? ''));
       assert.equal(told.at(-1), 'Be brief.');
       await a.reload();
       await until(a, () => document.querySelector('#system').value === 'Be brief.');
-      // Two tabs edit it: what is being typed is not overwritten, and what was not touched takes
-      // nothing back.
+      // Both tabs edit it: the field with the focus is not overwritten, and an unchanged field
+      // restores nothing.
       await a.click('.settings summary');
       await a.fill('#system', 'Be long.');
       await a.press('#system', 'Tab');
@@ -205,12 +199,16 @@ test('"Answer again" in one tab replaces the answer in both', { skip: longOnly }
     );
     assert.equal(turns.length, 2);
     await ask(a, 'Next');
-    assert.equal(await a.locator('[aria-label="Answer again"]').count(), 1, 'only the last answer');
+    assert.equal(
+      await a.locator('[aria-label="Answer again"]').count(),
+      1,
+      'only on the last answer',
+    );
   }),
 );
 
 test(
-  'a name being typed and a deletion being confirmed survive answers that are stored meanwhile',
+  'a rename and a delete confirmation survive answers that are stored meanwhile',
   { skip: longOnly },
   () =>
     pages.withTabs(async (open) => {
@@ -234,15 +232,15 @@ test(
           sure?.click();
           return sure !== null;
         });
-        // After 4 s the button does.
-        assert.ok(done || Date.now() - start > 4000, 'storing took the question away');
+        // The confirmation expires after 4 s.
+        assert.ok(done || Date.now() - start > 4000, 'storing removed the confirmation');
       }
       await idle(b);
       await listed(a, 1);
     }),
 );
 
-test('settings of two tabs are kept side by side', { skip: longOnly }, () =>
+test('settings of two tabs are merged', { skip: longOnly }, () =>
   pages.withTabs(async (open) => {
     const [a, b] = [await open(), await open()];
     for (const [page, name, value] of [
@@ -253,7 +251,7 @@ test('settings of two tabs are kept side by side', { skip: longOnly }, () =>
       await page.fill(`[name=${name}]`, value);
       await page.press(`[name=${name}]`, 'Tab');
     }
-    // It goes from process to process.
+    // localStorage is synchronized between processes.
     await until(a, () => localStorage.getItem('sampling')?.includes('99'));
     await a.reload();
     assert.deepEqual(

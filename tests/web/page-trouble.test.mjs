@@ -1,6 +1,6 @@
-// The page where something is wrong: a database that is damaged, closed to us or full, an address
-// that is none, a link from a stranger, an engine that fails, texts that look like HTML. It says
-// so, and goes on.
+// The page in trouble: a database that is damaged, inaccessible or full, an invalid address, a link
+// from elsewhere, an engine that fails, text that looks like HTML. It reports the problem and still
+// works.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -36,7 +36,7 @@ const onRequest = (_, response) =>
 before(async () => (pages = await openSite('site-trouble', { fake: true, onRequest })));
 after(() => pages.close());
 
-test('damaged records are left out and counted; the rest is there', () =>
+test('damaged records are skipped and counted, the others are shown', () =>
   pages.withTabs(async (open) => {
     const a = await open();
     await a.waitForSelector('#no-talks:visible');
@@ -51,37 +51,34 @@ test('damaged records are left out and counted; the rest is there', () =>
       { ...good, id: 'content', updated: 8, turns: [{ role: 'user', content: { a: 1 } }] },
     ]);
     await a.goto(`${pages.server.url}/${model}`);
-    await noticed(a, '7 stored conversations are damaged and left out');
+    await noticed(a, '7 stored conversations are damaged');
     assert.deepEqual(await titles(a), ['Good']);
     await load(a);
     await ask(a, 'More');
     assert.deepEqual(await users(a), ['Kept', 'More']);
-    assert.equal((await records(a)).length, 8, 'nothing was thrown away');
+    assert.equal((await records(a)).length, 8, 'no record was deleted');
   }));
 
-test(
-  'a record that the browser itself cannot read takes no other one with it',
-  { skip: longOnly },
-  () =>
-    pages.withTabs(async (open, context) => {
-      const a = await open();
-      await a.waitForSelector('#no-talks:visible');
-      await plant(a, [good, { ...good, id: 'bad' }]);
-      await context.addInitScript(() => {
-        const { get } = IDBObjectStore.prototype;
-        const fails = (key) => {
-          if (key === 'bad')
-            throw new DOMException('Failed to read large IndexedDB value', 'DataError');
-        };
-        IDBObjectStore.prototype.get = function (key) {
-          return (fails(key), get.call(this, key));
-        };
-        IDBObjectStore.prototype.getAll = () => fails('bad');
-      });
-      await a.reload();
-      await noticed(a, 'A stored conversation is damaged and left out');
-      assert.deepEqual(await titles(a), ['Good']);
-    }),
+test('a record that the browser cannot read does not affect the others', { skip: longOnly }, () =>
+  pages.withTabs(async (open, context) => {
+    const a = await open();
+    await a.waitForSelector('#no-talks:visible');
+    await plant(a, [good, { ...good, id: 'bad' }]);
+    await context.addInitScript(() => {
+      const { get } = IDBObjectStore.prototype;
+      const fails = (key) => {
+        if (key === 'bad')
+          throw new DOMException('Failed to read large IndexedDB value', 'DataError');
+      };
+      IDBObjectStore.prototype.get = function (key) {
+        return (fails(key), get.call(this, key));
+      };
+      IDBObjectStore.prototype.getAll = () => fails('bad');
+    });
+    await a.reload();
+    await noticed(a, 'A stored conversation is damaged');
+    assert.deepEqual(await titles(a), ['Good']);
+  }),
 );
 
 for (const [what, spoil] of [
@@ -107,7 +104,7 @@ for (const [what, spoil] of [
   ],
 ]) {
   test(
-    `a database ${what}: the page works without it, and says so`,
+    `a database ${what}: the page works without it and reports it`,
     { skip: what !== 'that throws' && longOnly },
     () =>
       pages.withTabs(async (open, context) => {
@@ -126,7 +123,7 @@ for (const [what, spoil] of [
   );
 }
 
-test('a database that is full: said once, nothing lost on the page, stored when there is room again', () =>
+test('a full database is reported once, and everything is stored when there is space again', () =>
   pages.withTabs(async (open) => {
     const a = await open(model);
     await load(a);
@@ -158,7 +155,7 @@ test('a database that is full: said once, nothing lost on the page, stored when 
     await a.click('.notice button');
   }));
 
-test('a link fills the fields and asks nothing of anybody before a click', () =>
+test('a link fills in the fields and sends no request before a click', () =>
   pages.withTabs(async (open, context) => {
     const foreign = [];
     await context.route(
@@ -198,7 +195,7 @@ test('a link fills the fields and asks nothing of anybody before a click', () =>
     }
   }));
 
-test('the model of the last visit is reported from the store alone', { skip: longOnly }, () =>
+test('the model of the last visit is reported from the cache only', { skip: longOnly }, () =>
   pages.withTabs(async (open, context) => {
     await context.addInitScript(
       () =>
@@ -225,18 +222,18 @@ test('the model of the last visit is reported from the store alone', { skip: lon
   }),
 );
 
-test('no address is an error in the page, not one nobody sees', () =>
+test('an invalid address is an error that the page shows', () =>
   pages.withTabs(async (open) => {
     const a = await open();
     await a.fill('#url', 'http://[bad');
     for (const button of ['#load', '#check']) {
       await a.click(button);
       await until(a, () =>
-        /“http:\/\/\[bad” is no address/.test(document.querySelector('#problem').textContent),
+        /“http:\/\/\[bad” is not a valid URL/.test(document.querySelector('#problem').textContent),
       );
       await a.focus('#budget');
       await a.keyboard.press('PageDown');
-      await a.waitForTimeout(300); // the slider asks again
+      await a.waitForTimeout(300); // the slider checks the model again
     }
     await a.fill('#url', '/models/any.gguf');
     await load(a);
@@ -249,12 +246,12 @@ const setBudget = (page) =>
     for (const type of ['input', 'change']) slider.dispatchEvent(new Event(type));
   });
 
-test('a budget that cannot be moved to: the error is shown, and one press loads the model again', () =>
+test('a failed budget change shows the error, and one press loads the model again', () =>
   pages.withTabs(async (open) => {
     const a = await open(`${model}&budget=3000000`);
     await load(a);
     await ask(a, 'First');
-    // Not what runs.
+    // Another address than that of the loaded model.
     await a.evaluate(() => (document.querySelector('#url').value = '/models/other.gguf'));
     await a.evaluate(
       () => (fake.fails = { setMemoryBudget: ['OUT_OF_MEMORY', 'no memory for the weights'] }),
@@ -267,7 +264,7 @@ test('a budget that cannot be moved to: the error is shown, and one press loads 
     );
     await a.waitForSelector('#budget:enabled');
     assert.equal(await a.textContent('#budget-value'), '2.86 MB');
-    await ask(a, 'Second'); // the page goes on
+    await ask(a, 'Second'); // the page still works
     await a.evaluate(() => (fake.fails = { generate: ['WORKER_LOST', 'the worker has ended'] }));
     await ask(a, 'Third');
     await until(a, () =>
@@ -281,7 +278,7 @@ test('a budget that cannot be moved to: the error is shown, and one press loads 
     await a.click('.message .problem button');
     await until(a, () => fake.loaded.length === 3 && document.querySelector('body.loaded'));
     await ask(a, 'Fourth');
-    assert.equal(await a.evaluate(() => fake.engines), 1, 'the others were disposed of');
+    assert.equal(await a.evaluate(() => fake.engines), 1, 'the other engines were disposed of');
     assert.deepEqual(
       await a.evaluate(() =>
         fake.sessions
@@ -293,32 +290,29 @@ test('a budget that cannot be moved to: the error is shown, and one press loads 
     );
   }));
 
-test(
-  'the smallest budget that is offered is taken by one press, however soon it comes',
-  { skip: longOnly },
-  () =>
-    pages.withTabs(async (open) => {
-      const a = await open(`${model}&budget=1000`);
-      await a.evaluate(async () => {
-        const { Engine } = await import('/dist/index.js');
-        // A slow one.
-        Engine.modelCache.list = () => new Promise((ok) => setTimeout(() => ok([]), 500));
-        fake.fails = { load: ['BUDGET_TOO_SMALL', 'the budget is too small'] };
-        document.querySelector('#load').click();
-      });
-      await a.waitForSelector('#problem button:visible');
-      await a.evaluate(() => document.querySelector('#problem button').click());
-      await a.waitForSelector('#preflight dl');
-      assert.equal(
-        await a.evaluate(() => fake.inspected.length),
-        2,
-        'for what is offered, and for the press',
-      );
-      await load(a);
-    }),
+test('one press takes the suggested smallest budget, even at once', { skip: longOnly }, () =>
+  pages.withTabs(async (open) => {
+    const a = await open(`${model}&budget=1000`);
+    await a.evaluate(async () => {
+      const { Engine } = await import('/dist/index.js');
+      // A slow listing.
+      Engine.modelCache.list = () => new Promise((ok) => setTimeout(() => ok([]), 500));
+      fake.fails = { load: ['BUDGET_TOO_SMALL', 'the budget is too small'] };
+      document.querySelector('#load').click();
+    });
+    await a.waitForSelector('#problem button:visible');
+    await a.evaluate(() => document.querySelector('#problem button').click());
+    await a.waitForSelector('#preflight dl');
+    assert.equal(
+      await a.evaluate(() => fake.inspected.length),
+      2,
+      'one for the suggestion, one for the press',
+    );
+    await load(a);
+  }),
 );
 
-test('a move that never ends leaves the way out open', () =>
+test('a budget change that never ends can be left with Unload', () =>
   pages.withTabs(async (open) => {
     const a = await open(model);
     await load(a);
@@ -334,7 +328,7 @@ test('a move that never ends leaves the way out open', () =>
     );
   }));
 
-test('pressing Load twice loads once; a slider that moves while it loads is heard', () =>
+test('pressing Load twice loads once; a slider moved while loading takes effect', () =>
   pages.withTabs(async (open) => {
     const a = await open(model);
     await load(a);
@@ -349,7 +343,7 @@ test('pressing Load twice loads once; a slider that moves while it loads is hear
     assert.equal(await a.evaluate(() => fake.engines), 1);
     await a.evaluate(() => {
       document.querySelector('#source').open = true;
-      // The second one is Cancel.
+      // The second press is Cancel.
       for (let i = 0; i < 2; i++) document.querySelector('#load').click();
     });
     await until(a, () => document.querySelector('#load').textContent === 'Load');
@@ -357,7 +351,7 @@ test('pressing Load twice loads once; a slider that moves while it loads is hear
     await load(a);
   }));
 
-test('what a handler fails at is told at the top of the page', () =>
+test('a failed handler is reported at the top of the page', () =>
   pages.withTabs(async (open) => {
     const a = await open(model);
     await load(a);
@@ -373,7 +367,7 @@ test('what a handler fails at is told at the top of the page', () =>
     await noticed(a, 'Write permission denied.');
   }));
 
-test('where threads need a reload, a page on which something was begun is left alone', async (t) => {
+test('the reload that enables threads does not happen once the user has begun something', async (t) => {
   const held = [];
   const plain = await serve(
     [
@@ -402,7 +396,7 @@ test('where threads need a reload, a page on which something was begun is left a
         await a.evaluate(() => (window.first = true));
         await eventually(
           () => held.length > 0,
-          () => 'nobody has asked for a service worker',
+          () => 'the page did not request a service worker',
         );
         held.pop()();
         if (!begun) return void (await until(a, () => crossOriginIsolated && !window.first));
@@ -416,7 +410,7 @@ test('where threads need a reload, a page on which something was begun is left a
   }
 });
 
-test('the checks of a state find what they are there for', () =>
+test('the checks of page-checks.mjs find real problems', () =>
   pages.withTabs(async (open) => {
     const a = await open(model);
     await a.evaluate(() => {
@@ -444,7 +438,7 @@ for (const [name, options] of Object.entries({
   phone,
 })) {
   test(
-    `notices, a link's word and a failed move can be read and dismissed: ${name}`,
+    `notices, a link's warning and a failed budget change can be read and dismissed: ${name}`,
     { skip: name !== 'light' && longOnly },
     () =>
       pages.withTabs(async (open) => {
@@ -496,7 +490,7 @@ const kTags =
     ' ',
   );
 
-test('whatever a model, a file, a record, a link or an error says stays text: no HTML is ever made of it', (t) => {
+test('text of models, files, records, links and errors never becomes HTML', (t) => {
   policy = "require-trusted-types-for 'script'; trusted-types 'none'; script-src 'self'";
   t.after(() => (policy = null));
   return pages.withTabs(async (open) => {
@@ -519,7 +513,7 @@ test('whatever a model, a file, a record, a link or an error says stays text: no
       },
     ]);
     await a.reload();
-    // A link's prompt waits in a conversation of its own.
+    // The prompt of the link has a conversation of its own.
     await a.locator('#talk-list .pick').click();
     await a.locator('.assistant').waitFor();
     await a.evaluate(

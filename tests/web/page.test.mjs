@@ -1,5 +1,6 @@
-// The example page in Chromium, as people use it: with a pointer, with keys alone, on a phone, in
-// both themes, over a slow network, with wrong addresses. Screenshots go to build/screenshots.
+// The example page in Chromium as people use it: with a pointer, with the keyboard only, on a
+// phone, in both themes, over a slow network, with wrong addresses. Screenshots go to
+// build/screenshots.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,7 +14,7 @@ import { idle, kept, load, models, openSite, ready, say, shows } from './page-si
 
 const shots = join(root, 'build', 'screenshots');
 const phone = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
-const asked = []; // ranges of models
+const asked = []; // ranges requested of models
 let server;
 let pages;
 
@@ -32,8 +33,8 @@ before(async () => {
 after(() => pages.close());
 
 /**
- * `expected` are error messages of the browser that the test itself provokes. A model that is named
- * is loaded.
+ * Opens the page; if `query` names a model, loads it. `expected` matches error messages that the
+ * test provokes.
  */
 const withPage = (options, work, { query = '', context = '', ...more } = {}) =>
   pages.withTabs(
@@ -47,8 +48,8 @@ const withPage = (options, work, { query = '', context = '', ...more } = {}) =>
   );
 
 /**
- * The model with end tokens that it never says: a story of 200 tokens would be over before a key is
- * pressed.
+ * The model with end tokens that it never generates: otherwise a story would end after 200 tokens,
+ * before a key is pressed.
  */
 function withoutEnd(bytes) {
   for (const [name, other] of [
@@ -58,13 +59,13 @@ function withoutEnd(bytes) {
     bytes.write(other, bytes.indexOf(name));
   for (const key of ['eos', 'eot']) {
     const name = `tokenizer.ggml.${key}_token_id`;
-    bytes.writeUInt32LE(5, bytes.indexOf(name) + name.length + 4); // behind the value's type
+    bytes.writeUInt32LE(5, bytes.indexOf(name) + name.length + 4); // after the value's type
   }
   return bytes;
 }
 
 const model = '?model=/models/sluice-tales-F16.gguf&budget=1700000';
-// A text that is still being told seconds after it has begun.
+// A text that takes many seconds to generate.
 const endless = { query: '?model=/endless.gguf', context: '4096' };
 const shot = (page, name) => page.screenshot({ path: join(shots, `${name}.png`) });
 
@@ -73,13 +74,12 @@ async function holds(page, label, checks = [lowContrast, tooWide, unnamed]) {
     assert.deepEqual(await page.evaluate(check), [], `${label}: ${check.name}`);
 }
 
-/** Picks how many tokens an answer may have, without opening the settings. */
+/** Sets the maximum number of tokens without opening the settings. */
 const limit = (page, tokens) =>
   page.evaluate((n) => (document.querySelector('[name=maxTokens]').value = n), tokens);
 
 /**
- * Has a text told that does not end by itself for seconds, until more than `length` characters are
- * shown.
+ * Starts a text that lasts for seconds, and waits until more than `length` characters are shown.
  */
 async function beginText(page, length) {
   await ready(page);
@@ -94,7 +94,7 @@ async function beginText(page, length) {
 
 for (const theme of ['light', 'dark']) {
   test(
-    `every state can be read in the ${theme} theme`,
+    `every state is readable in the ${theme} theme`,
     { skip: theme === 'dark' && longOnly },
     () =>
       withPage(
@@ -130,7 +130,7 @@ for (const theme of ['light', 'dark']) {
   );
 }
 
-test('the theme follows the system until it is switched, and the switch is remembered', () =>
+test('the theme follows the system until it is switched, and is remembered then', () =>
   withPage({ colorScheme: 'dark' }, async (page) => {
     const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     const dark = await background();
@@ -160,7 +160,7 @@ test('on a phone of 360 pixels every pane fits and can be tapped', { skip: longO
       }
       assert.match(
         await page.locator('.note').last().textContent(),
-        /\d+ of \d+ prompt tokens read/,
+        /\d+ of \d+ prompt tokens computed/,
       );
       for (const pane of ['talks', 'model', 'engine', 'talk']) {
         await page.tap(`.panes [data-pane=${pane}]`);
@@ -176,7 +176,7 @@ test('on a phone of 360 pixels every pane fits and can be tapped', { skip: longO
   ),
 );
 
-test('reports before any download, and the budget changes the plan before and the engine after loading', () =>
+test('reports on a model before its download; the budget changes the plan, then the engine', () =>
   withPage({}, async (page) => {
     asked.length = 0;
     await page.fill('#url', `${server.url}/models/sluice-tales-F16.gguf`);
@@ -193,7 +193,7 @@ test('reports before any download, and the budget changes the plan before and th
     await page.focus('#budget');
     for (let i = 0; i < 8; i++) await page.keyboard.press('PageDown');
     await page.waitForFunction(() =>
-      /stream by for every token/.test(document.querySelector('#preflight').textContent),
+      /are streamed for every token/.test(document.querySelector('#preflight').textContent),
     );
     assert.match(await page.getAttribute('#budget', 'aria-valuetext'), /MB/);
     await page.click('#load');
@@ -212,7 +212,7 @@ test('reports before any download, and the budget changes the plan before and th
     await page.waitForSelector('.note:not(:empty)');
   }));
 
-test('stopping keeps what was said; a reload keeps the conversations; they can be renamed and deleted', () =>
+test('stopping keeps the text; conversations survive a reload and can be renamed and deleted', () =>
   withPage(
     {},
     async (page) => {
@@ -246,7 +246,7 @@ test('stopping keeps what was said; a reload keeps the conversations; they can b
       await page.click('[aria-label="Delete The beginning"]');
       await page.click('[aria-label^="Really delete"]');
       await page.waitForSelector('#talk-list li:nth-child(2)', { state: 'detached' });
-      await page.reload(); // at once: what the list does not show any more must be gone
+      await page.reload(); // at once: a deleted conversation must not come back
       await page.waitForSelector('#talk-list li');
       assert.deepEqual(await page.locator('#talk-list .name').allTextContents(), [
         'Tell me a story about a fox.',
@@ -255,7 +255,7 @@ test('stopping keeps what was said; a reload keeps the conversations; they can b
     endless,
   ));
 
-test('a conversation that is deleted while its answer is written does not come back', () =>
+test('a conversation deleted during its answer does not come back', () =>
   withPage(
     {},
     async (page) => {
@@ -264,7 +264,7 @@ test('a conversation that is deleted while its answer is written does not come b
       await page.click('[aria-label^="Really delete"]');
       await page.waitForSelector('#no-talks:visible');
       await idle(page);
-      await page.waitForTimeout(300); // an answer writes its end when it stops
+      await page.waitForTimeout(300); // a stopped answer is stored once more
       assert.equal(await page.locator('#talk-list li').count(), 0);
       await page.reload();
       await load(page);
@@ -273,12 +273,12 @@ test('a conversation that is deleted while its answer is written does not come b
     endless,
   ));
 
-test('a reload in the middle of an answer keeps what had come', { skip: longOnly }, () =>
+test('a reload during an answer keeps the text so far', { skip: longOnly }, () =>
   withPage(
     {},
     async (page) => {
       await beginText(page, 60);
-      // It is stored once a second.
+      // The answer is stored once a second.
       await kept(page, ([talk]) => talk?.turns[1]?.content.length > 40);
       await page.goto(`${server.url}/`);
       await page.waitForSelector('.assistant');
@@ -288,7 +288,7 @@ test('a reload in the middle of an answer keeps what had come', { skip: longOnly
   ),
 );
 
-test('keys alone: from the top of the page to an answer, a line break, a stop and a deletion', () =>
+test('keyboard only: from the top of the page to an answer, a line break, stop and delete', () =>
   withPage({}, async (page) => {
     await page.keyboard.press('Tab');
     assert.equal(await page.textContent(':focus'), 'Skip to the prompt');
@@ -300,7 +300,7 @@ test('keys alone: from the top of the page to an answer, a line break, a stop an
         if (await page.evaluate((selector) => document.activeElement.matches(selector), what))
           return;
       }
-      assert.fail(`${what} is not reached`);
+      assert.fail(`${what} cannot be reached with Tab`);
     };
     await tabTo('#url');
     await page.keyboard.type(`${server.url}/models/sluice-tales-Q8_0.gguf`);
@@ -329,7 +329,7 @@ test('keys alone: from the top of the page to an answer, a line break, a stop an
   }));
 
 test(
-  'answers are read aloud by sentences, and nothing moves where that is not wanted',
+  'answers are announced sentence by sentence, and reduced motion is respected',
   { skip: longOnly },
   () =>
     withPage(
@@ -347,7 +347,7 @@ test(
         await page.waitForSelector('.note:not(:empty)');
         const moving = () =>
           page.evaluate(() => {
-            // what an answer has at its end while it is written
+            // The cursor at the end of an answer while it is written.
             const answer = document.querySelector('.assistant');
             answer.classList.add('busy');
             const { animationName, content } = getComputedStyle(
@@ -375,14 +375,14 @@ test(
     ),
 );
 
-test('an answer in JSON of a schema grows as a tree, and stays one; the engine is asked for room', () =>
+test('a JSON answer grows as a tree and stays one; the engine is reloaded with structuredOutput', () =>
   withPage(
     {},
     async (page) => {
       await ready(page);
       await page.click('.settings summary');
       await page.fill('#schema', '{"type": "object", "properties": {');
-      await shows(page, '#schema-wrong', /^This is no schema: .*JSON/);
+      await shows(page, '#schema-wrong', /^This is not a schema: .*JSON/);
       await holds(page, 'no schema');
       const animals = { type: 'array', minItems: 2, maxItems: 2, items: { enum: ['dog', 'fox'] } };
       const story = { type: 'string', minLength: 200, maxLength: 240 };
@@ -409,7 +409,7 @@ test('an answer in JSON of a schema grows as a tree, and stays one; the engine i
       );
       await page.waitForSelector('#schema-wrong', { state: 'hidden' });
       await page.evaluate(() => {
-        // A busy machine has few frames.
+        // A busy machine renders few frames.
         window.requestAnimationFrame = (draw) => (queueMicrotask(() => draw(performance.now())), 1);
         window.stories = new Set();
         new MutationObserver(() =>
@@ -417,7 +417,7 @@ test('an answer in JSON of a schema grows as a tree, and stays one; the engine i
         ).observe(document.querySelector('#log'), { subtree: true, childList: true });
       });
 
-      // The engine that runs was loaded before there was a schema.
+      // The running engine was loaded before there was a schema.
       await say(page, 'Tell me of animals.');
       await page.click('.message .problem button');
       await ready(page);
@@ -462,7 +462,7 @@ test('an answer in JSON of a schema grows as a tree, and stays one; the engine i
   ));
 
 test(
-  'lists what is stored, deletes it, evicts the oldest, and says when a model is in use',
+  'lists cached models, deletes them, evicts the oldest, and reports a model in use',
   { skip: longOnly },
   () =>
     withPage({}, async (page) => {
@@ -492,9 +492,9 @@ test(
     }),
 );
 
-test('a download can be paused and goes on where it was', async (t) => {
+test('a download can be paused and resumes where it was', async (t) => {
   const size = statSync(join(models, 'sluice-tales-F16.gguf')).size;
-  let slowly = true; // what follows the header
+  let slowly = true; // slows down everything after the header
   const slow = await serve([['/', models]], {
     onRequest: (request, response) => {
       if (slowly && !/^bytes=0-/.test(request.headers.range)) slow.rate = 150_000;
@@ -523,18 +523,21 @@ test('a download can be paused and goes on where it was', async (t) => {
       await page.click('#pause');
       await ready(page);
       await page.waitForSelector('#progress', { state: 'hidden' });
-      assert.ok(slow.counters.bytes - before < size, 'what had arrived was not fetched again');
+      assert.ok(
+        slow.counters.bytes - before < size,
+        'the bytes before the pause were not fetched again',
+      );
     },
     { query: `?model=${slow.url}/sluice-tales-F16.gguf` },
   );
 });
 
-test('wrong choices are explained: what happened, its code, what to do', () =>
+test('errors are explained: what happened, the code, what to do', () =>
   withPage(
     {},
     async (page) => {
       await page.evaluate(() => {
-        // requests that fail are soon given up
+        // Gives up soon on requests that fail.
         const { postMessage } = Worker.prototype;
         Worker.prototype.postMessage = function (message, ...more) {
           const io = message?.args?.[0]?.io;
@@ -560,12 +563,12 @@ test('wrong choices are explained: what happened, its code, what to do', () =>
         `${server.url}/index.html`,
         /NOT_GGUF.*address must be that of the file itself/,
       );
-      await problem('http://[bad', /“http:\/\/\[bad” is no address.*INVALID_ARGUMENT/);
+      await problem('http://[bad', /“http:\/\/\[bad” is not a valid URL.*INVALID_ARGUMENT/);
       await problem('http://localhost:1/x.gguf', /NETWORK.*download the file and drop it here/);
       await page.goto(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=800000`);
       await page.click('#load');
       await page.waitForFunction(() =>
-        /BUDGET_TOO_SMALL.*Move the budget up.*Use/s.test(
+        /BUDGET_TOO_SMALL.*Raise the budget.*Use/s.test(
           document.querySelector('#problem').textContent,
         ),
       );
@@ -577,7 +580,7 @@ test('wrong choices are explained: what happened, its code, what to do', () =>
     { expected: /404|ERR_CONNECTION_REFUSED|ERR_UNSAFE_PORT/ },
   ));
 
-test('a file that is dropped anywhere is taken', () =>
+test('a file can be dropped anywhere', () =>
   withPage({}, async (page) => {
     const bytes = readFileSync(join(models, 'sluice-tales-Q4_0.gguf')).toString('base64');
     await page.evaluate((text) => {
@@ -599,7 +602,7 @@ test('a file that is dropped anywhere is taken', () =>
   }));
 
 test(
-  'the copy button gives the answer, "again" another one, code stays code',
+  'Copy copies the answer, Answer again replaces it, code is shown as code',
   { skip: longOnly },
   () =>
     withPage(
@@ -623,7 +626,7 @@ test(
     ),
 );
 
-test('any static host will do: no isolation, no service worker, one thread', async (t) => {
+test('a static host without isolation and service worker works with one thread', async (t) => {
   const plain = await serve([['/', pages.site]], { isolation: false });
   t.after(() => plain.close());
   await withPage(

@@ -1,6 +1,5 @@
-// Several answers in one pass, held against each one alone: sessions and chats that join and leave
-// between passes, that are cancelled, fail, wait for a slot, move with their engine. Runs wherever
-// the package does.
+// Continuous batching, compared with each generation alone: sessions and chats that join and leave
+// the batch, are cancelled, fail, wait for a slot, or change the budget. Runs in Node and in pages.
 const kOptions = { contextLength: 300, threads: 1, cache: 'none' };
 const kWays = [
   { temperature: 0 },
@@ -43,7 +42,7 @@ export async function using(Engine, engines, work) {
   }
 }
 
-/** All that can be told of an answer. */
+/** Everything observable of a generation. */
 export async function told(generation) {
   const pieces = [];
   for await (const { token, text, logprob, topLogprobs } of generation)
@@ -54,11 +53,11 @@ export async function told(generation) {
 
 const failure = (work) =>
   work.then(
-    () => check(false, 'it did not fail'),
+    () => check(false, 'the call did not fail'),
     (error) => error,
   );
 
-/** What session `i` says, and how: of some, prompts of several batches. */
+/** Prompt and options of session `i`. Some prompts take several batches. */
 const said = (i) => ({
   text:
     i % 4 === 2
@@ -79,8 +78,8 @@ async function alone(engine, i) {
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /**
- * `count` sessions at once, two turns each, one beginning after another: each answers as it does
- * alone.
+ * `count` concurrent sessions with two turns each, started `apart` ms after each other: each gives
+ * its output alone.
  */
 export async function together({ Engine, source, count = 8, parallel = 8, how = {}, apart = 0 }) {
   await using(
@@ -90,7 +89,11 @@ export async function together({ Engine, source, count = 8, parallel = 8, how = 
       [source, { ...how, parallel }],
     ],
     async (roomy, engine) => {
-      check(engine.info.plan.parallel === parallel, 'the plan is of', engine.info.plan.parallel);
+      check(
+        engine.info.plan.parallel === parallel,
+        'sequences in the plan:',
+        engine.info.plan.parallel,
+      );
       const expected = [];
       for (let i = 0; i < count; i++) expected.push(await alone(roomy, i));
       const found = await Promise.all(
@@ -100,18 +103,20 @@ export async function together({ Engine, source, count = 8, parallel = 8, how = 
         }),
       );
       for (const [i, turns] of found.entries()) same(turns, expected[i], `session ${i}:`);
-      check(engine.memory().total <= (engine.memory().budget || Infinity), 'the budget');
+      check(
+        engine.memory().total <= (engine.memory().budget || Infinity),
+        'the budget is exceeded',
+      );
     },
   );
 }
 
-/** A context in which an answer goes on for as long as a test looks at it. */
+/** A context long enough that a generation lasts as long as a test needs. */
 const kEndless = 8192;
 
 /**
- * Forward passes, and the tokens that they computed, while every one of these answers is being
- * generated: counted from where each has said something, for 40 passes at least, whenever they
- * began. None may end by itself before.
+ * Counts forward passes and their tokens while all of `answers` are being generated: for at least
+ * 40 passes, from when each has emitted something. None may end before.
  */
 async function passesOfAll(engine, answers) {
   let left = false;
@@ -130,22 +135,22 @@ async function passesOfAll(engine, answers) {
     while (!holds()) {
       check(
         followed.every(({ ended }) => !ended),
-        'one ended before',
+        'a generation ended too early, tokens:',
         followed.map(({ said }) => said),
       );
-      // Which throws what failed.
+      // Rethrows the error of a failed generation.
       await Promise.race([sleep(5), ...followed.map(({ done }) => done)]);
     }
   };
   const counted = () => {
     const {
-      passes,
+      forwardPasses: passes,
       engine: { tokens },
     } = engine.stats();
     return { passes, tokens };
   };
   await until(() => followed.every(({ said }) => said > 0));
-  const seen = counted(); // at some time before
+  const seen = counted(); // some time earlier
   await until(() => counted().passes > seen.passes);
   const from = counted();
   await until(() => counted().passes >= from.passes + 40);
@@ -155,7 +160,7 @@ async function passesOfAll(engine, answers) {
   return { passes: to.passes - from.passes, tokens: to.tokens - from.tokens };
 }
 
-/** One pass computes a token of each. */
+/** One forward pass computes a token of each sequence. */
 export async function shared({ Engine, source }) {
   await using(Engine, [[source, { parallel: 8, contextLength: kEndless }]], async (engine) => {
     const results = await Promise.all(
@@ -170,16 +175,16 @@ export async function shared({ Engine, source }) {
       (all, { usage }) => all + usage.promptTokens + usage.completionTokens - 1,
       0,
     );
-    check(computed === sum, `${computed} tokens were computed, not ${sum}`);
+    check(computed === sum, `${computed} tokens computed, not ${sum}`);
     const { passes, tokens } = await passesOfAll(
       engine,
       kTexts.map((text) => engine.session().generate(text, { temperature: 0, ignoreEos: true })),
     );
-    check(tokens > 7.5 * passes, `${passes} passes for ${tokens} tokens of eight answers`);
+    check(tokens > 7.5 * passes, `${passes} passes for ${tokens} tokens of eight sequences`);
   });
 }
 
-/** Cancelled, too long, bound to a wrong grammar, saved: nobody else notices. */
+/** Sessions that are cancelled, too long, invalid or saved do not affect the others. */
 export async function apart({ Engine, source, how = {} }) {
   const long = { maxTokens: 60, temperature: 0, ignoreEos: true, logprobs: true };
   await using(
@@ -209,17 +214,20 @@ export async function apart({ Engine, source, how = {} }) {
       same(
         refused.map(({ code }) => code),
         ['PROMPT_TOO_LONG', 'GRAMMAR_SYNTAX', 'INVALID_ARGUMENT'],
-        'the failures are',
+        'error codes',
       );
-      check((await cutting.result).finishReason === 'cancelled', 'it was left');
+      check(
+        (await cutting.result).finishReason === 'cancelled',
+        'the abandoned generation was not cancelled',
+      );
       const bound = await told(
         wrong.generate('It was', { choice: ['red', 'blue'], temperature: 0 }),
       );
-      check(/^(red|blue)$/.test(bound.text), 'a bound answer says', bound.text);
+      check(/^(red|blue)$/.test(bound.text), 'constrained output:', bound.text);
       await saying.result;
       const saved = await kept.save(); // waits for the others
-      same(await told(watched), expected, 'the one beside all that');
-      same(saved.tokens, kept.tokens, 'a saved session holds');
+      same(await told(watched), expected, 'the undisturbed generation');
+      same(saved.tokens, kept.tokens, 'tokens of a saved session');
       const other = roomy.session();
       await other.restore(saved);
       const goOn = { maxTokens: 10, temperature: 0, ignoreEos: true };
@@ -231,19 +239,19 @@ export async function apart({ Engine, source, how = {} }) {
       for (const found of await Promise.all(
         [kept, fork].map((session) => told(session.generate(' then', goOn))),
       ))
-        same(found, right, 'what was saved goes on');
+        same(found, right, 'continuation of a saved session');
       const logits = await engine.logits([1, 2, 3]);
       same(
         [...logits.slice(-50)],
         [...(await roomy.logits([1, 2, 3])).slice(-50)],
-        'logits between answers',
+        'logits between generations',
       );
     },
   );
 }
 
 /**
- * Calls of one session, and of the engine's own sequence, keep their order; chats do not wait for
+ * Calls of one session, and of the engine's own sequence, keep their order. Chats do not wait for
  * each other.
  */
 export async function ordered({ Engine, source }) {
@@ -290,7 +298,7 @@ export async function ordered({ Engine, source }) {
       const texts = (answers) => answers.map(({ choices }) => choices[0].text);
       const first = await chats(engine);
       same(texts(first), texts(await chats(roomy)), 'completions');
-      // Each goes on from where its own text was.
+      // Each continues from its own earlier text.
       const again = await chats(engine);
       const cached = again.map(({ usage }) => usage.prompt_tokens_details?.cached_tokens ?? 0);
       check(cached.filter(Boolean).length >= 3, 'tokens that were cached:', cached);
@@ -310,7 +318,9 @@ export async function ordered({ Engine, source }) {
   );
 }
 
-/** A chat that begins as another one begins with a copy of it, and takes nothing from it. */
+/**
+ * A chat with the same beginning as another starts from a copy of its prefix and leaves it intact.
+ */
 export async function beginnings({ Engine, source, recurrent = false }) {
   const common =
     'The king had three sons and a mill by the river, and every morning the miller told them a story. ';
@@ -341,19 +351,22 @@ export async function beginnings({ Engine, source, recurrent = false }) {
         const { text, cached } = await say(prompt);
         check(
           recurrent || cached >= (i > 0 && shared),
-          `chat ${i} has ${cached} of ${shared} tokens from another`,
+          `chat ${i} reuses ${cached} of ${shared} tokens of another`,
         );
         texts.push(text);
       }
       for (const [i, prompt] of prompts.entries()) {
         const { all, cached } = await say(`${prompt + texts[i]} and then`);
-        check(recurrent || cached >= all - 6, `chat ${i} goes on with ${cached} of ${all} tokens`);
+        check(
+          recurrent || cached >= all - 6,
+          `chat ${i} continues with ${cached} of ${all} tokens`,
+        );
       }
     },
   );
 }
 
-/** The smallest budget is told, holds, and moves; what is disposed of ends everything at once. */
+/** The smallest budget is reported, holds and can change; dispose() ends everything at once. */
 export async function budgets({ Engine, source }) {
   const how = { ...kOptions, parallel: 3 };
   const greedy = { maxTokens: 20, temperature: 0, ignoreEos: true };
@@ -389,10 +402,10 @@ export async function budgets({ Engine, source }) {
       const sessions = kTexts.map(() => engine.session());
       const answers = kTexts.map((text, i) => told(sessions[i].generate(text, greedy)));
       await engine.setMemoryBudget(plan.minimum + (4 << 20));
-      same(await Promise.all(answers), expected, 'beside a move');
+      same(await Promise.all(answers), expected, 'during a budget change');
       check(
         engine.info.plan.parallel === 3,
-        'after a move the plan is of',
+        'sequences in the plan after a budget change:',
         engine.info.plan.parallel,
       );
       const more = (sessions) =>
@@ -404,7 +417,7 @@ export async function budgets({ Engine, source }) {
           return session;
         }),
       );
-      same(await more(sessions), await more(others), 'after a move');
+      same(await more(sessions), await more(others), 'after a budget change');
       const last = kTexts.map((text) =>
         engine.session().generate(text, { ...greedy, maxTokens: 250 }),
       );
@@ -414,13 +427,13 @@ export async function budgets({ Engine, source }) {
           ({ code }) => code,
         ),
       );
-      await last[0][Symbol.asyncIterator]().next(); // some go on, and some wait
+      await last[0][Symbol.asyncIterator]().next(); // some are running, some are queued
       await engine.dispose();
       const codes = await Promise.all(ends);
       check(
         codes.includes('DISPOSED') &&
           codes.every((code) => code === 'DISPOSED' || code === 'length'),
-        'what was going on ended with',
+        'running calls ended with',
         codes,
       );
     },

@@ -1,5 +1,4 @@
-// Several answers in one pass through the package, in Node and in Chromium: parallel.mjs says what
-// must hold.
+// Continuous batching through the package, in Node and in Chromium; parallel.mjs has the checks.
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
@@ -11,16 +10,20 @@ import * as checks from './parallel.mjs';
 const data = (...path) => join(root, 'tests', 'data', ...path);
 const sample = (type) => join(root, 'examples', 'models', `sluice-tales-${type}.gguf`);
 
-// [what, check, what it takes]
+// [test name, check, its settings]
 const cases = [
-  ['eight sessions at once say what each says alone', 'together', { source: sample('Q4_0') }],
   [
-    'sessions join while others answer, on two threads',
+    'eight concurrent sessions give the output of each alone',
+    'together',
+    { source: sample('Q4_0') },
+  ],
+  [
+    'sessions join while others generate, on two threads',
     'together',
     { source: sample('Q8_0'), apart: 3, how: { threads: 2 } },
   ],
   [
-    'eleven sessions take turns in three slots',
+    'eleven sessions share three slots',
     'together',
     { source: sample('Q8_0'), count: 11, parallel: 3 },
   ],
@@ -30,28 +33,32 @@ const cases = [
     { source: data('families', 'lfm2.gguf'), count: 6, parallel: 4 },
   ],
   [
-    'guesses by n-grams',
+    'n-gram drafts',
     'together',
     { source: sample('Q4_0'), parallel: 4, count: 6, how: { draft: 'ngram' } },
   ],
   [
-    'guesses of a smaller model',
+    'a draft model',
     'together',
     { source: sample('F16'), parallel: 3, count: 5, how: { draft: sample('Q4_0') } },
   ],
   [
-    'an answer that is cut or fails disturbs no other, a save waits',
+    'a cancelled or failed generation disturbs no other, a save waits',
     'apart',
     { source: sample('Q4_0') },
   ],
-  ['one session keeps its order, chats go side by side', 'ordered', { source: sample('Q4_0') }],
-  ['a chat begins as another did', 'beginnings', { source: sample('Q4_0') }],
   [
-    'a recurrent chat begins as another did',
+    'calls of a session keep their order, chats run in parallel',
+    'ordered',
+    { source: sample('Q4_0') },
+  ],
+  ['a chat reuses the prefix of another', 'beginnings', { source: sample('Q4_0') }],
+  [
+    'a chat of a recurrent model reuses the prefix of another',
     'beginnings',
     { source: data('families', 'lfm2.gguf'), recurrent: true },
   ],
-  ['one pass is of all', 'shared', { source: sample('Q4_0') }],
+  ['one forward pass computes all sequences', 'shared', { source: sample('Q4_0') }],
   ['budgets', 'budgets', { source: sample('Q4_0') }],
 ];
 
@@ -68,12 +75,8 @@ describe('in Chromium', () => {
   const address = (text) => text.replaceAll(root, '/data/').replaceAll('\\', '/');
 
   for (const [what, name, settings] of cases) {
-    // What Node lacks: a page's threads and memory.
-    const few = [
-      'sessions join while others answer, on two threads',
-      'guesses of a smaller model',
-      'budgets',
-    ];
+    // Only what Node cannot test: the threads and the memory of a page.
+    const few = ['sessions join while others generate, on two threads', 'a draft model', 'budgets'];
     test(what, { skip: !few.includes(what) && longOnly }, () =>
       inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) =>
         page.evaluate(

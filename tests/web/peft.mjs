@@ -1,7 +1,8 @@
-// A GGUF adapter of the fixtures in PEFT's form: the two files' bytes. Rows of queries and keys,
-// which llama's GGUF has in pairs, go back to halves; the embedding's first matrix is turned.
+// Converts a GGUF adapter of the fixtures to PEFT's two files. Rows of llama's queries and keys,
+// which GGUF stores in pairs, return to halves; the first matrix of an embedding adapter is
+// transposed.
 
-/** Metadata and tensors ({ name, type, shape, data }) of a small GGUF file, rows first. */
+/** Metadata and tensors of a small GGUF file: { name, type, shape (rows first), data }. */
 export function readGguf(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   let at = 8;
@@ -76,7 +77,7 @@ function transposed(data, rows, columns, size) {
   return out;
 }
 
-/** `model`: the metadata of the model that it is for. */
+/** The two files of an adapter. `model`: metadata of the model that it is for. */
 export function peftOf(adapter, model) {
   const { metadata, tensors } = readGguf(adapter);
   const arch = metadata['general.architecture'];

@@ -1,7 +1,7 @@
-// QSF files through the package, in Node and in Chromium: from a path, over ranges into the store,
-// from the store, resident and at the smallest budget, compressed or not, they give the bits of the
-// GGUF file that they were made of; a layer that arrives damaged is fetched again, and an error if
-// it stays so.
+// QSF files through the package, in Node and in Chromium: from a path, by ranges into the cache and
+// from the cache, resident and at the smallest budget, compressed or not. They must be
+// bit-identical to the GGUF file that they were made from. A layer that arrives damaged is fetched
+// again, and is an error if it stays damaged.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -16,7 +16,7 @@ import { importWeb, measureLogits, random, root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
 const data = join(root, 'tests', 'data');
-/** How a file of tests/data/qsf is compressed, which is its name, and what it was made of. */
+/** Compression of the files of tests/data/qsf, which is also their name, and the source model. */
 const models = { none: 'llama4-chunks', lz4: 'llama4-chunks', zstd: 'qwen3moe' };
 const packings = Object.keys(models);
 const tokens = [1, 17, 29, 45, 31, 8, 12, 50, 5, 9, 20, 41];
@@ -25,14 +25,14 @@ const original = (packing) => join(data, 'families', `${models[packing]}.gguf`);
 const folder = mkdtempSync(join(tmpdir(), 'sluice-qsf-'));
 after(() => rmSync(folder, { recursive: true }));
 
-test('CRC-32 is zlib’s, LZ4’s blocks unpack, and what are none are refused', async () => {
+test("CRC-32 equals zlib's, LZ4 blocks unpack, and invalid blocks are rejected", async () => {
   const { crc32 } = await importWeb('io/qsf');
   const { unpackLz4 } = await importWeb('io/lz4');
   const text = new TextEncoder().encode('123456789');
   assert.equal(crc32(text), 0xcbf43926);
   for (let n = 0; n <= 9; n++)
     assert.equal(crc32(text.subarray(n), crc32(text.subarray(0, n))), 0xcbf43926);
-  // "ab", eight bytes from two back, then a literal.
+  // "ab", a match of eight bytes at distance two, then a literal.
   const block = Uint8Array.of(0x24, 97, 98, 2, 0, 0x10, 99);
   const out = new Uint8Array(11);
   assert.ok(unpackLz4(block, out));
@@ -41,7 +41,7 @@ test('CRC-32 is zlib’s, LZ4’s blocks unpack, and what are none are refused',
     assert.ok(!unpackLz4(block.subarray(0, n), out), `${n} bytes`);
   const next = random(7);
   for (let i = 0; i < 20000; i++) {
-    // whatever comes, it ends within its bounds
+    // Any input ends within its bounds.
     const odd = Uint8Array.from({ length: 1 + (i % 24) }, () => Math.floor(next() * 256));
     assert.equal(typeof unpackLz4(odd, new Uint8Array(64)), 'boolean');
   }
@@ -74,8 +74,8 @@ describe('in Node', () => {
     });
   }
 
-  test('blocks of its own, skipped layers, and rows that are kept', async () => {
-    const source = path('own'); // 2-bit blocks, and what --calibrate measured
+  test("QSF's own quantization types, skipped layers, head clusters", async () => {
+    const source = path('own'); // 2-bit blocks, and the measurements of --calibrate
     const run = (options, smallest = false) =>
       measureLogits({ source, tokens, smallest, options: { threads: 2, ...options } });
     const { logits } = await run({});
@@ -122,11 +122,11 @@ describe('in Node', () => {
     });
     const engine = await Engine.load(source, { contextLength: 64, threads: 1 });
     const { embeddingCacheHits, embeddingCacheMisses } = engine.stats().engine;
-    assert.equal(embeddingCacheHits + embeddingCacheMisses, 0); // held whole
+    assert.equal(embeddingCacheHits + embeddingCacheMisses, 0); // the embedding is resident
     await engine.dispose();
   });
 
-  test('an embedding in two parts', async () => {
+  test('an embedding split into centres and residuals', async () => {
     const source = path('embedding');
     const { logits } = await measureLogits({ source, tokens, options: { threads: 2 } });
     const power = (values) => values.reduce((sum, x) => sum + x * x, 0);
@@ -142,7 +142,7 @@ describe('in Node', () => {
     assert.deepEqual(streamed.logits, logits);
   });
 
-  test('a layer that arrives damaged is fetched again, and an error if it stays so', async () => {
+  test('a damaged layer is fetched again, and is an error if it stays damaged', async () => {
     const file = readFileSync(path('zstd'));
     const at = Math.floor(file.length / 2);
     let damaged;
@@ -191,7 +191,7 @@ describe('in Chromium', () => {
 
   for (const isolation of [true, false]) {
     test(
-      `over ranges and from the store, ${isolation ? 'with' : 'without'} isolation`,
+      `by ranges and from the cache, ${isolation ? 'with' : 'without'} isolation`,
       { skip: !isolation && longOnly },
       () =>
         inTab(browser, dist, { isolation }, async ({ page }) => {

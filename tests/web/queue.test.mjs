@@ -1,14 +1,15 @@
-// The line before the engine, without the engine: who begins when, and beside whom.
+// The work queue of the worker, without an engine: the order of its work, and what runs in
+// parallel.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb, random } from './helpers.mjs';
 
-const { Line } = await importWeb('worker/queue');
+const { WorkQueue } = await importWeb('worker/queue');
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-/** A line, and work in it that begins and ends by hand. */
+/** A queue, and put() for work that begins and ends by hand. */
 function made(most) {
-  const line = new Line(() => most);
+  const line = new WorkQueue(() => most);
   const log = [];
   const put = (name, sequence = null) => {
     const work = { name };
@@ -28,11 +29,11 @@ function made(most) {
   return { line, log, put };
 }
 
-test('answers begin one after another, as many as there is room for, and side by side', async () => {
+test('generations start in order and run in parallel, up to the limit', async () => {
   const { log, put } = made(2);
   const [a, b, c] = [put('a', 1), put('b', 2), put('c', 3)];
   await turn();
-  assert.deepEqual(log, ['a@1'], 'the first has not begun yet');
+  assert.deepEqual(log, ['a@1'], 'the first has not started yet');
   a.begun();
   await turn();
   assert.deepEqual(log, ['a@1', 'b@2']);
@@ -48,7 +49,7 @@ test('answers begin one after another, as many as there is room for, and side by
   await c.done;
 });
 
-test('what wants the engine alone waits for the answers before it, and the later ones for it', async () => {
+test('exclusive work waits for earlier generations, and later ones wait for it', async () => {
   const { log, put } = made(4);
   const a = put('a', 1);
   await turn();
@@ -65,7 +66,7 @@ test('what wants the engine alone waits for the answers before it, and the later
   assert.deepEqual(log, ['a@1', 'save', 'b@2']);
 });
 
-test('only who waits for its own sequence is overtaken; a choice sees what is taken', async () => {
+test('only work that waits for its own sequence is overtaken; a choice sees the sequences in use', async () => {
   const { log, put } = made(3);
   const a = put('a', 1);
   await turn();
@@ -89,7 +90,7 @@ test('only who waits for its own sequence is overtaken; a choice sees what is ta
   again.end();
 });
 
-test('random work: nothing is lost, nobody shares a sequence or an engine that is taken', async () => {
+test('random work: nothing is lost, and no sequence or exclusive engine is shared', async () => {
   const next = random(5);
   const { put, line } = made(3);
   const all = [];

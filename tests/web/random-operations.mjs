@@ -1,8 +1,8 @@
-// Random sequences of public calls on one engine, in Node or in a page: several conversations and
-// the engine's own text, up to six calls at a time, answers left at random moments, budgets that
-// move under them. Every answer is held against a roomy engine that computes the same tokens anew;
-// what fails must fail with the code that belongs to it, and everything goes on. What an operation
-// does is drawn from the seed and its own number, so that a run can be repeated as far as time
+// Random sequences of public calls on one engine, in Node or in a page: several sessions and the
+// engine's own sequence, up to six calls at a time, generations abandoned at random moments, budget
+// changes during calls. Every output is compared with that of an unlimited engine that computes the
+// same tokens from scratch. Failures must have the right code, and the engine must continue. An
+// operation depends only on the seed and its number, so a run can be repeated as far as timing
 // allows.
 import { random } from './random.mjs';
 
@@ -57,7 +57,7 @@ const deck = Object.entries({
   told: 1,
 }).flatMap(([name, times]) => Array(times).fill(name));
 
-/** One operation's random choices. */
+/** The random choices of one operation. */
 class Dice {
   constructor(seed) {
     this.next = random(seed);
@@ -90,14 +90,14 @@ function check(holds, what, ...shown) {
 
 const contentOf = ({ choices }) => choices[0].message.content;
 const kTooLong = 'PROMPT_TOO_LONG';
-/** What a chat answers, or that its messages do not fit the context. */
+/** The result of a chat, or that its messages exceed the context. */
 const orTooLong = (chat) =>
   chat.catch((error) => {
     if (error.code !== kTooLong) throw error;
     return kTooLong;
   });
 
-/** A saved state of the model at `source`, for others to refuse. */
+/** A saved state of the model at `source`, which other models must reject. */
 export async function foreignState(Engine, source) {
   const engine = await Engine.load(source, { contextLength: 100, threads: 1, cache: 'none' });
   await engine.generate([1, 2, 3, 4, 5], { maxTokens: 3, ignoreEos: true }).result;
@@ -108,9 +108,9 @@ export async function foreignState(Engine, source) {
 
 class Operations {
   sessions = [];
-  saved = []; // of sessions
+  saved = []; // states of sessions
   savedOwn = [];
-  held = new Int32Array(0); // what the engine's own sequence was last asked for
+  held = new Int32Array(0); // the last prompt of the engine's own sequence
   log = [];
   done = {};
   moves = 0;
@@ -200,9 +200,9 @@ class Operations {
     }
   }
 
-  // --- the truth -------------------------------------------------------------------------------
+  // --- reference -------------------------------------------------------------------------------
 
-  /** Work of the engine that has room for everything, which is asked for one thing at a time. */
+  /** Runs `work` on the unlimited engine, one call at a time. */
   fairly(work) {
     const answer = this.truth.then(() => work(this.fresh));
     this.truth = answer.catch(() => {});
@@ -221,9 +221,7 @@ class Operations {
     });
   }
 
-  /**
-   * Holds an answer to `tokens` against the true one; of one that was left, what there is of it.
-   */
+  /** Compares a generation from `tokens` with the reference; of an abandoned one, what there is. */
   async agree(tokens, options, result, pieces) {
     const truth = await this.expected(tokens, options);
     const said = pieces.map((piece) => piece.token);
@@ -235,19 +233,19 @@ class Operations {
     ];
     check(
       result.usage.promptTokens === tokens.length,
-      'tokens of the prompt',
+      'number of prompt tokens',
       result.usage.promptTokens,
       tokens.length,
     );
     if (result.finishReason === 'cancelled') {
       check(
         said.length <= right.length && same(said, right.slice(0, said.length)),
-        'the tokens of a cut answer differ',
+        'the tokens of a cancelled generation differ',
         ...told,
       );
       check(
         truth.text.startsWith(result.text),
-        'the text of a cut answer differs',
+        'the text of a cancelled generation differs',
         result.text,
         truth.text,
       );
@@ -257,7 +255,7 @@ class Operations {
     check(result.text === truth.text, 'the text differs', result.text, truth.text);
     check(
       result.finishReason === truth.finishReason && result.stopString === truth.stopString,
-      'it ended otherwise',
+      'the finish reason differs',
       result,
       truth.finishReason,
     );
@@ -268,13 +266,13 @@ class Operations {
       ]);
     check(
       same(numbers(pieces), numbers(truth.pieces)),
-      'the log-probabilities differ',
+      'the logprobs differ',
       numbers(pieces),
       numbers(truth.pieces),
     );
   }
 
-  // --- answers -----------------------------------------------------------------------------------
+  // --- generations -------------------------------------------------------------------------------
 
   options(dice, note) {
     const options = {
@@ -294,14 +292,14 @@ class Operations {
       options.stop = dice.chance(0.5) ? dice.of(['e', ' ', 'a ', 'the']) : ['an', '.', 'ing '];
     if (dice.chance(0.15)) options.logprobs = 2;
     if (dice.chance(0.05)) delete options.maxTokens; // until the context is full
-    if (dice.chance(0.1)) options.special = true;
+    if (dice.chance(0.1)) options.skipSpecialTokens = false;
     note(`max ${options.maxTokens} t ${options.temperature}${options.stop ? ' stop' : ''}`);
     return options;
   }
 
   /**
-   * Reads an answer in one of the ways in which it is left. Its result, or null where it was
-   * aborted.
+   * Reads a generation to its end or abandons it in some way. Resolves to { result, pieces }, or
+   * null if it was aborted.
    */
   async hear(dice, note, begin, options) {
     const leave = dice.of(['', '', '', '', 'cancel', 'cancel', 'break', 'abort', 'stream']);
@@ -317,7 +315,7 @@ class Operations {
       } catch (error) {
         check(
           error === control.signal.reason || error.name !== 'AbortError',
-          'aborted by another',
+          'aborted with another reason',
           error,
         );
         if (error.name !== 'AbortError') throw error;
@@ -339,8 +337,7 @@ class Operations {
   }
 
   /**
-   * The engine's own sequence: goes on from what it was asked last, from a part of it, or begins
-   * anew.
+   * The engine's own sequence: continues the last prompt, continues a part of it, or starts anew.
    */
   async answer(dice, note) {
     const options = this.options(dice, note);
@@ -351,10 +348,10 @@ class Operations {
       how === 0 ? 0 : how === 1 ? dice.below(this.held.length + 1) : undefined,
     );
     const more = dice.chance(0.25) ? dice.below(this.contextLength) : dice.below(40);
-    const { vocabulary } = this.engine.info;
+    const { vocabSize } = this.engine.info;
     prompt = joined(
       prompt,
-      Array.from({ length: 1 + more }, () => dice.below(vocabulary)),
+      Array.from({ length: 1 + more }, () => dice.below(vocabSize)),
     );
     let given = prompt;
     if (dice.chance(0.3)) {
@@ -362,8 +359,8 @@ class Operations {
       const how = {
         addSpecial: dice.chance(0.8),
         parseSpecial: dice.chance(0.5),
-        marked: dice.chance(0.5),
-        continues: dice.chance(0.2),
+        literalSpans: dice.chance(0.5),
+        continuation: dice.chance(0.2),
       };
       Object.assign(options, how);
       prompt = await this.engine.tokenize(given, how);
@@ -385,7 +382,7 @@ class Operations {
   }
 
   /**
-   * What `work` gives; null where the prompt is too long, which must be so exactly when it does not
+   * The result of `work`; null if the prompt is too long, which must happen exactly if it does not
    * fit.
    */
   async fits(tokens, work) {
@@ -393,7 +390,7 @@ class Operations {
       const out = await work();
       check(
         tokens === null || tokens <= this.contextLength || out === null || out.pieces?.length === 0,
-        'a prompt that does not fit was answered',
+        'a prompt that does not fit was accepted',
       );
       return out;
     } catch (error) {
@@ -403,10 +400,10 @@ class Operations {
     }
   }
 
-  /** Does `work` before, behind or amid a change of the budget, now and then. */
+  /** Runs `work`, sometimes together with a budget change that starts before or after it. */
   async beside(dice, note, work) {
     if (!dice.chance(0.15)) return work();
-    note('beside a move:');
+    note('during a budget change:');
     if (dice.chance(0.5)) {
       const moved = this.budget(dice, note);
       if (dice.chance(0.5)) await sleep(dice.below(30));
@@ -420,7 +417,7 @@ class Operations {
 
   // --- sessions ----------------------------------------------------------------------------------
 
-  /** Does `work` with a session that nothing else is done with. */
+  /** Runs `work` with a session that no other operation uses. */
   async with(dice, work) {
     const idle = this.sessions.filter(({ busy }) => !busy);
     let entry = idle[dice.below(idle.length + 1)];
@@ -448,8 +445,8 @@ class Operations {
   }
 
   /**
-   * Turns of a session: `begin` starts one; what the session then holds is what it asked, and the
-   * answer.
+   * One turn of a session: `begin` starts it. Afterwards the session must hold the prompt and the
+   * output.
    */
   async turn(dice, note, session, entry, options, begin, count) {
     const before = {
@@ -463,11 +460,11 @@ class Operations {
     if (!heard) {
       check(
         session.text === before.text && session.messages.length === before.messages,
-        'a turn that failed has changed the session',
+        'a failed turn changed the session',
         before.text,
         session.text,
       );
-      check(same(session.tokens, before.tokens), 'a turn that failed has changed the tokens');
+      check(same(session.tokens, before.tokens), 'a failed turn changed the tokens');
       if (dice.chance(0.5)) await this.remove(entry);
       return;
     }
@@ -478,21 +475,21 @@ class Operations {
         tokens.slice(usage.promptTokens),
         heard.pieces.map(({ token }) => token),
       ),
-      'the session holds other tokens than it said',
+      "the session's tokens differ from its output",
     );
     if (count)
       check(
         await count(tokens.slice(0, usage.promptTokens), before),
-        'the prompt is not what was said',
+        'the prompt differs from the messages',
       );
     await this.agree(tokens.slice(0, usage.promptTokens), options, heard.result, heard.pieces);
   }
 
-  /** The session's tokens, mostly without disturbing what the engine holds. */
+  /** The session's tokens, mostly without a call that affects the engine. */
   async lately(dice, session) {
     if (!dice.chance(0.2)) return { tokens: session.tokens };
     const saved = await session.save();
-    check(same(saved.tokens, session.tokens), 'a session saves other tokens than it has');
+    check(same(saved.tokens, session.tokens), 'a session saves tokens that it does not have');
     return saved;
   }
 
@@ -573,7 +570,7 @@ class Operations {
   save(dice, note) {
     return this.with(dice, async (session) => {
       const saved = await session.save();
-      check(same(saved.tokens, session.tokens), 'a session saves other tokens than it has');
+      check(same(saved.tokens, session.tokens), 'a session saves tokens that it does not have');
       note(`(${saved.tokens.length} tokens, ${saved.state.length} bytes)`);
       this.saved.push(structuredClone(saved));
       if (this.saved.length > 4) this.saved.shift();
@@ -584,16 +581,16 @@ class Operations {
     return this.with(dice, async (session) => {
       if (this.saved.length === 0) return;
       const saved = dice.of(this.saved);
-      // The state of another text costs time and nothing else.
+      // The state of another text must only cost time.
       const { state } = dice.chance(0.2) ? dice.of(this.saved) : saved;
       if (state.length === 0 && saved.tokens.length > 0) return;
       await this.beside(dice, note, () => session.restore({ ...saved, state }));
       note(`(${saved.tokens.length} tokens)`);
-      check(same(session.tokens, saved.tokens), 'a session restores other tokens than were saved');
+      check(same(session.tokens, saved.tokens), 'a restored session differs from the saved one');
     });
   }
 
-  /** Damaged and foreign states are refused, and nothing changes. */
+  /** Damaged states and states of other models are errors, and nothing changes. */
   damage(dice, note) {
     return this.with(dice, async (session) => {
       const saved = dice.of(
@@ -623,13 +620,13 @@ class Operations {
       );
       check(
         /^(CORRUPT|CONTEXT_FULL|INVALID_ARGUMENT)$/.test(error?.code),
-        'a damaged state was taken',
+        'a damaged state was accepted',
         how,
         `${error}`,
       );
       check(
         session.text === text && same(session.tokens, tokens),
-        'a damaged state has changed the session',
+        'a damaged state changed the session',
       );
     });
   }
@@ -644,11 +641,11 @@ class Operations {
         () => null,
         (e) => e,
       );
-      check(error?.code === 'DISPOSED', 'a session that is over answers', `${error}`);
+      check(error?.code === 'DISPOSED', 'a disposed session generates', `${error}`);
       await going?.result.catch((e) =>
         check(
           /DISPOSED|PROMPT_TOO_LONG|CONTEXT_FULL/.test(e.code),
-          'a session disposed of',
+          'wrong error of a disposed session',
           `${e}`,
         ),
       );
@@ -657,7 +654,7 @@ class Operations {
 
   // --- budgets -----------------------------------------------------------------------------------
 
-  /** At and near the smallest, somewhat above it, or without a limit. */
+  /** A budget at or near the smallest, above it, or unlimited. */
   budgetOf(dice) {
     const { least } = this;
     return dice.of([least, least + dice.below(200_000), least + dice.below(least), 0]);
@@ -665,20 +662,22 @@ class Operations {
 
   async budget(dice, note) {
     const bytes = this.budgetOf(dice);
-    note(`to ${bytes - this.least} above the least`);
+    note(`to ${bytes - this.least} above the minimum`);
     if (dice.chance(0.15)) {
       const control = new AbortController();
       const moved = this.engine.setMemoryBudget(bytes, { signal: control.signal });
       await sleep(dice.of([0, 1, 10]));
       control.abort();
-      return moved.catch((e) => check(e.name === 'AbortError', 'a move was aborted', `${e}`));
+      return moved.catch((e) =>
+        check(e.name === 'AbortError', 'wrong error of an aborted budget change', `${e}`),
+      );
     }
     const number = ++this.moves;
     await this.engine.setMemoryBudget(bytes);
     const { heap } = this.engine.memory();
     check(
       number !== this.moves || bytes === 0 || heap <= bytes,
-      'more memory than the budget',
+      'the budget is exceeded',
       heap,
       bytes,
     );
@@ -691,10 +690,14 @@ class Operations {
         () => null,
         (e) => e,
       );
-    check(error?.code === 'BUDGET_TOO_SMALL', 'a budget below the smallest', `${error}`);
+    check(
+      error?.code === 'BUDGET_TOO_SMALL',
+      'wrong error of a budget below the minimum',
+      `${error}`,
+    );
   }
 
-  // --- what else an engine does ------------------------------------------------------------------
+  // --- other calls -------------------------------------------------------------------------------
 
   async logits(dice) {
     const tokens = Int32Array.from({ length: 1 + dice.below(5) }, () =>
@@ -714,7 +717,7 @@ class Operations {
     if (this.savedOwn.length > 3) this.savedOwn.shift();
   }
 
-  /** Back to a saved state, of a session too, and on from there. */
+  /** Restores a saved state, also one of a session, and continues from it. */
   async restoreOwn(dice, note) {
     const saved = dice.of(
       [...this.savedOwn, ...this.saved].filter(({ state }) => state.length > 0),
@@ -732,17 +735,21 @@ class Operations {
       () => null,
       (e) => e,
     );
-    check(error?.code === 'PROMPT_TOO_LONG', 'a text that is too long', `${error}`);
+    check(
+      error?.code === 'PROMPT_TOO_LONG',
+      'wrong error of a prompt that is too long',
+      `${error}`,
+    );
     const foreign = await this.engine.generate([1, this.engine.info.vocabSize]).result.then(
       () => null,
       (e) => e,
     );
-    check(foreign?.code === 'INVALID_ARGUMENT', 'a token that there is not', `${foreign}`);
+    check(foreign?.code === 'INVALID_ARGUMENT', 'wrong error of an unknown token', `${foreign}`);
     const empty = await this.engine.generate([]).result.then(
       () => null,
       (e) => e,
     );
-    check(empty?.code === 'PROMPT_EMPTY', 'an empty prompt', `${empty}`);
+    check(empty?.code === 'PROMPT_EMPTY', 'wrong error of an empty prompt', `${empty}`);
     await this.with(dice, async (session, entry) => {
       const { text } = session;
       const error = await session.generate(' the mill'.repeat(this.contextLength)).result.then(
@@ -751,7 +758,7 @@ class Operations {
       );
       check(
         error?.code === 'PROMPT_TOO_LONG' && session.text === text,
-        'a text that is too long for a session',
+        'wrong error of a prompt that is too long for a session',
         `${error}`,
       );
       if (dice.chance(0.7))
@@ -761,7 +768,7 @@ class Operations {
     });
   }
 
-  /** Chats as a whole, as a stream, and as a stream that is left at its first chunk. */
+  /** Chat completions: complete, streamed, and streams abandoned at the first chunk. */
   async chat(dice, note) {
     const messages = Array.from({ length: 1 + 2 * dice.below(3) }, (_, i) => ({
       role: i % 2 ? 'assistant' : 'user',
@@ -781,7 +788,7 @@ class Operations {
       await this.agreeChat(params, content);
   }
 
-  /** What a chat said: all of it only as a whole and as a stream that is read to its end. */
+  /** The content of a chat completion. It is complete only if read to its end. */
   async chatted(dice, params, how) {
     const { completions } = this.engine.chat;
     if (how === 'whole') return contentOf(await completions.create(params));
@@ -801,13 +808,13 @@ class Operations {
 
   async agreeChat(params, content) {
     const truth = await this.fairly(async (fresh) => {
-      await fresh.generate([fresh.info.vocabSize - 1], { maxTokens: 0, cachePrompt: false }).result; // nothing is reused
+      await fresh.generate([fresh.info.vocabSize - 1], { maxTokens: 0, cachePrompt: false }).result; // prevents prefix reuse
       return orTooLong(fresh.chat.completions.create(params).then(contentOf));
     });
     check(content === truth, 'a chat differs', content, truth);
   }
 
-  /** A second load of the same model beside the first, which takes over a session. */
+  /** Loads the same model a second time, beside the first, and restores a session there. */
   second(dice, note) {
     return this.with(dice, async (session) => {
       const engine = await this.Engine.load(this.source, {
@@ -826,7 +833,7 @@ class Operations {
         const going = there.generate(' again', options);
         const result = await this.fits(null, async () => ({ result: await going.result }));
         if (result && there.tokens.length <= this.contextLength) {
-          // a longer context has more room
+          // A longer context allows more.
           await this.agree(
             there.tokens.slice(0, result.result.usage.promptTokens),
             options,
@@ -841,20 +848,20 @@ class Operations {
     });
   }
 
-  /** What is told at any moment. */
+  /** Calls that work at any moment. */
   async told() {
     const { engine } = this;
     const stats = engine.stats();
     check(
       stats.cachedTokens <= stats.promptTokens || stats.promptTokens === 0,
-      'more cached than there was',
+      'more cached tokens than prompt tokens',
       stats,
     );
-    check(engine.weightUnits().length > 0 && engine.memory().heap > 0, 'no layers');
+    check(engine.weightUnits().length > 0 && engine.memory().heap > 0, 'no weight units');
     const text = 'the mill, é';
     check(
       same(await engine.tokenize(text), await this.fairly((fresh) => fresh.tokenize(text))),
-      'other tokens',
+      'tokenize() differs',
     );
   }
 }
@@ -865,8 +872,8 @@ async function piecesOf(generation) {
 }
 
 /**
- * `count` random operations with the model at `source`. Resolves to how many there were of each
- * kind; the message of what it throws says what was done last.
+ * Runs `count` random operations with the model at `source`. Resolves to the number of each kind.
+ * The message of an error lists the last operations.
  */
 export async function randomOperations({ count, ...settings }) {
   const operations = new Operations(settings);

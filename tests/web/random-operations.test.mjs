@@ -1,6 +1,5 @@
-// Random sequences of public calls through the package, in Node and in Chromium
-// (random-operations.mjs says which, and what must hold). The native suite does the same with its
-// own.
+// Random sequences of public calls through the package, in Node and in Chromium;
+// random-operations.mjs has the operations and checks. The native suite has its own.
 //   SLUICE_RANDOM_SEED=n SLUICE_RANDOM_OPERATIONS=n node --test tests/web/random-operations.test.mjs
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -12,16 +11,13 @@ import { foreignState, randomOperations } from './random-operations.mjs';
 
 const { Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).href);
 const seed = Number(process.env.SLUICE_RANDOM_SEED ?? Math.floor(Math.random() * 2 ** 31));
-/**
- * Operations of all models together, where `otherwise` says how many there are without being told.
- */
+/** Operations of all models together; `otherwise` is the default. */
 const total = (otherwise) => Number(process.env.SLUICE_RANDOM_OPERATIONS ?? otherwise);
 
 const families = (name) => join(root, 'tests', 'data', 'families', `${name}.gguf`);
 const arch = (name) => join(root, 'tests', 'data', 'arch', `${name}.gguf`);
 const sample = (type) => join(root, 'examples', 'models', `sluice-tales-${type}.gguf`);
-// [file, share of the operations, threads, answers at once, a chat template of its own, a model
-// that guesses]
+// [file, share of the operations, threads, parallel sequences, own chat template, draft model]
 const cases = [
   [families('lfm2'), 3, 1],
   [families('lfm2'), 3, 2, 3],
@@ -48,12 +44,12 @@ const cases = [
 const shares = cases.reduce((sum, { share }) => sum + share, 0);
 
 /**
- * A test for each model; `run` does the operations. The short suite runs those that are named in
+ * Defines a test per model; `run` runs the operations. The short suite has only those named in
  * `few`.
  */
 function sequences(count, few, run) {
   for (const [i, { share, threads, ...rest }] of cases.entries()) {
-    const name = `${rest.name}${rest.parallel > 1 ? `, ${rest.parallel} at once` : ''}${rest.draft ? ', guessed for' : ''}`;
+    const name = `${rest.name}${rest.parallel > 1 ? `, ${rest.parallel} parallel` : ''}${rest.draft ? ', with draft model' : ''}`;
     const settings = {
       ...rest,
       threads,
@@ -80,7 +76,7 @@ function sequences(count, few, run) {
   }
 }
 
-/** Of a model that is not the one under test. */
+/** A model other than the one under test. */
 const other = (path) => (path === cases[0].path ? cases[3].path : cases[0].path);
 
 describe('in Node', () => {
@@ -88,10 +84,10 @@ describe('in Node', () => {
   sequences(
     total(extent(200, 330)),
     [
-      'lfm2, 3 at once',
-      'sluice-tales-Q4_0, 4 at once',
+      'lfm2, 3 parallel',
+      'sluice-tales-Q4_0, 4 parallel',
       'gemma2',
-      'sluice-tales-F16, 3 at once, guessed for',
+      'sluice-tales-F16, 3 parallel, with draft model',
     ],
     async ({ path, ...settings }) => {
       if (!foreign.has(other(path)))
@@ -114,7 +110,7 @@ describe('in Chromium', () => {
 
   sequences(
     total(extent(110, 170)),
-    ['lfm2, 3 at once', 'sluice-tales-F16, 3 at once, guessed for'],
+    ['lfm2, 3 parallel', 'sluice-tales-F16, 3 parallel, with draft model'],
     ({ path, ...settings }) =>
       inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) =>
         page.evaluate(

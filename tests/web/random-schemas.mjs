@@ -1,11 +1,11 @@
-// Random JSON schemas that have values, and smaller ones of the same kind: when an answer to one is
-// wrong, the smallest schema whose answer is still wrong is what gets reported.
+// Random satisfiable JSON schemas, and a shrinker: if the output for a schema is wrong, the
+// smallest schema with a wrong output is reported.
 import { random } from './random.mjs';
 
 const kWords = ['a', 'name', 'Größe', 'x y', 'it"s', 'back\\slash', '', '日本', 'n\nl', 'aa'];
 const kPatterns = ['^[a-z]{2,5}$', '^(ab|c)+$', '^\\d{3}-\\d{2}$', '[A-Z]', '^x*$'];
 
-/** A schema; the same seed gives the same one. */
+/** A random schema; the same seed gives the same one. */
 export function randomSchema(seed) {
   const next = random(seed);
   const below = (n) => Math.floor(next() * n);
@@ -92,8 +92,7 @@ export function randomSchema(seed) {
   };
   const $defs = {};
   for (const n of some(0, 2, () => 0).keys()) {
-    // What refers to itself need not: the way out is a list that may be empty, or a member that may
-    // be missing.
+    // A recursive schema needs an end: a list that may be empty, or an optional member.
     const self = chance(0.5)
       ? { next: { $ref: `#/$defs/d${n}` } }
       : { list: { type: 'array', items: { $ref: `#/$defs/d${n}` }, maxItems: 2 } };
@@ -108,7 +107,7 @@ export function randomSchema(seed) {
   return { ...schema(3), ...(defs > 0 && { $defs }) };
 }
 
-/** Schemas that are a step smaller. */
+/** Schemas that are one step smaller. */
 export function* smaller(schema) {
   if (typeof schema !== 'object' || schema === null) return;
   if (Array.isArray(schema)) {
@@ -126,7 +125,7 @@ export function* smaller(schema) {
   }
 }
 
-/** The smallest schema that can be reached from this one and is `wrong` as well. */
+/** The smallest schema reachable by such steps that is still `wrong`. */
 export async function shrunk(schema, wrong, attempts = 300) {
   for (let found = true; found;) {
     found = false;

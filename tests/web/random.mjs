@@ -1,6 +1,6 @@
 // Seeded random numbers, for Node and for pages.
 
-/** Numbers in [0, 1). */
+/** A generator of numbers in [0, 1). */
 export function random(seed) {
   let s = seed >>> 0;
   return () => {

@@ -1,5 +1,5 @@
-// The range fetcher and the store together: every fault that HTTP has to offer, one by one and at
-// random, with the bytes compared in the end.
+// The range fetcher together with the model cache: every fault of HTTP, one by one and at random,
+// with the bytes compared in the end.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, writeFileSync, rmSync, readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -38,7 +38,7 @@ async function withServer(file, fault, work) {
   }
 }
 
-/** Opens, reads everything, waits for the download; the bytes must be right. */
+/** Opens a file, reads all of it and waits for the download; checks the bytes. */
 async function load(url, bytes, store, extra = {}) {
   const file = await RemoteFile.open(url, store, { ...options, ...extra });
   try {
@@ -54,7 +54,7 @@ const model = fakeModel();
 
 for (const store of [true, false]) {
   const where = store ? 'with a store' : 'without a store';
-  test(`reads a whole file by ranges ${where}`, () =>
+  test(`reads a complete file by ranges ${where}`, () =>
     withServer(
       { bytes: model, etag: '"1"' },
       () => null,
@@ -105,14 +105,14 @@ test('downloads once from a server without ranges, in one request', () =>
     },
   ));
 
-test('says why a server without ranges needs a store', () =>
+test('a server without ranges needs a cache', () =>
   withServer(
     { bytes: model },
     () => '200',
     ({ url }) => assert.rejects(load(url, model, null), { code: 'NO_RANGE_SUPPORT' }),
   ));
 
-test('reports 404 at once', () =>
+test('404 is an error at once', () =>
   withServer(
     { bytes: model },
     () => '404',
@@ -122,17 +122,17 @@ test('reports 404 at once', () =>
     },
   ));
 
-test('gives up on an unreachable host with NETWORK', () =>
+test('an unreachable host is NETWORK', () =>
   assert.rejects(load('http://127.0.0.1:9/x.gguf', model, null), { code: 'NETWORK' }));
 
-test('reports an empty file as truncated', () =>
+test('an empty file is TRUNCATED', () =>
   withServer(
     { bytes: Buffer.alloc(0) },
     () => null,
     ({ url }) => assert.rejects(RemoteFile.open(url, null, options), { code: 'TRUNCATED' }),
   ));
 
-test('uses the store the second time', () =>
+test('reads the cache the second time', () =>
   withServer(
     { bytes: model, etag: '"1"' },
     () => null,
@@ -145,7 +145,7 @@ test('uses the store the second time', () =>
     },
   ));
 
-test('uses the stored file when the server is gone', async () => {
+test('uses the cached file when the server is unreachable', async () => {
   const store = nodeBackend(folder());
   const url = await withServer(
     { bytes: model },
@@ -161,7 +161,7 @@ test('uses the stored file when the server is gone', async () => {
   await load(url, model, store, { cache: 'only' });
 });
 
-test('cache: only refuses what is not stored', () =>
+test("cache: 'only' is an error for a file that is not cached", () =>
   assert.rejects(
     load('http://127.0.0.1:9/x.gguf', model, nodeBackend(folder()), { cache: 'only' }),
     {
@@ -170,7 +170,7 @@ test('cache: only refuses what is not stored', () =>
   ));
 
 for (const etag of [true, false]) {
-  test(`a file replaced between loads is fetched anew (${etag ? 'by ETag' : 'by its header'})`, async () => {
+  test(`a file replaced between loads is fetched again (${etag ? 'by ETag' : 'by its header'})`, async () => {
     const file = { bytes: model, etag: etag ? '"1"' : undefined };
     await withServer(
       file,
@@ -205,7 +205,7 @@ test('a file replaced during the download is SOURCE_CHANGED, and the next load i
   );
 });
 
-test('resumes at the missing chunks after an early close', () =>
+test('resumes with the missing chunks after an early close', () =>
   withServer(
     { bytes: model, etag: '"1"' },
     () => null,
@@ -222,7 +222,7 @@ test('resumes at the missing chunks after an early close', () =>
     },
   ));
 
-test('finds 20 flipped bytes and refetches only their chunks', () =>
+test('detects 20 flipped bytes and refetches only their chunks', () =>
   withServer(
     { bytes: model, etag: '"1"' },
     () => null,
@@ -250,7 +250,7 @@ test('finds 20 flipped bytes and refetches only their chunks', () =>
     },
   ));
 
-test('a damaged index or a short data file costs a refetch, nothing else', () =>
+test('a damaged index or a short data file costs only a refetch', () =>
   withServer(
     { bytes: model, etag: '"1"' },
     () => null,
@@ -266,7 +266,7 @@ test('a damaged index or a short data file costs a refetch, nothing else', () =>
     },
   ));
 
-test('a small read of a damaged chunk is mended too', () =>
+test('a small read of a damaged chunk is repaired too', () =>
   withServer(
     { bytes: model, etag: '"1"' },
     () => null,
@@ -290,14 +290,14 @@ for (const [kind, which] of [
   ['cut', 0],
   ['short', 1],
 ]) {
-  test(`a body that is ${kind} goes on at the byte that is missing`, () =>
+  test(`a body that is ${kind} continues at the first missing byte`, () =>
     withServer(
       { bytes: model, etag: '"1"' },
       (_, n) => (n === which ? kind : null),
       async ({ url, state }) => {
         await load(url, model, nodeBackend(folder()));
         const within = state.ranges.filter(([first]) => first % options.chunkSize !== 0);
-        assert.equal(within.length, 1, 'bytes that had come were asked for again');
+        assert.equal(within.length, 1, 'received bytes were requested again');
       },
     ));
 }
@@ -311,7 +311,7 @@ for (const [how, fail] of [
   ],
   ['writes a part', (write, bytes, at) => write(bytes.subarray(0, bytes.length / 2), at)],
 ]) {
-  test(`a full disk that ${how} degrades to the network, and the download says so`, () =>
+  test(`a full disk that ${how} falls back to the network, and the download reports it`, () =>
     withServer(
       { bytes: model, etag: '"1"' },
       () => null,
@@ -338,7 +338,7 @@ for (const [how, fail] of [
         await assert.rejects(file.download(), { code: 'QUOTA' });
         assert.deepEqual(warnings, ['QUOTA']);
         file.close();
-        await load(url, model, real); // what had room is still there
+        await load(url, model, real); // the chunks that fitted are still cached
       },
     ));
 }
@@ -358,8 +358,8 @@ test('a second reader of the same entry does not write and reads right', () =>
     },
   ));
 
-test('a second reader takes what it waits for from the store once the first has put it there', () => {
-  const large = Buffer.alloc(6 << 20, model); // the first request brings a megabyte
+test('a second reader reads chunks from the cache once the first has stored them', () => {
+  const large = Buffer.alloc(6 << 20, model); // the first request fetches a megabyte
   let held = false;
   return withServer(
     { bytes: large, etag: '"1"' },
@@ -380,21 +380,21 @@ test('a second reader takes what it waits for from the store once the first has 
         );
       };
       const before = state.requests;
-      // More than there are streams, and none of these brings anything.
+      // More reads than streams, and none of the streams delivers anything.
       const waiting = places.map(read);
       while (state.requests < before + 3) await new Promise((later) => setTimeout(later, 10));
       held = false;
       await first.download();
       const { requests } = state;
       await Promise.all(waiting);
-      assert.ok(state.requests <= requests + 3, 'only what was under way is asked for again');
+      assert.ok(state.requests <= requests + 3, 'only running requests are repeated');
       first.close();
       second.close();
     },
   );
 });
 
-test('what is asked for is fetched before the rest', () =>
+test('requested chunks are fetched before the rest', () =>
   withServer(
     { bytes: model, etag: '"1"' },
     () => 'slow',
@@ -425,7 +425,7 @@ test('neighbouring reads share large requests', () =>
     },
   ));
 
-test('closing rejects what waits, with AbortError', () =>
+test('close() rejects waiting reads with AbortError', () =>
   withServer(
     { bytes: model },
     (_, n) => (n > 0 ? 'stall' : null),
@@ -437,7 +437,7 @@ test('closing rejects what waits, with AbortError', () =>
     },
   ));
 
-test('an abort while opening rejects and leaves the store usable', () =>
+test('an abort while opening rejects and leaves the cache usable', () =>
   withServer(
     { bytes: model, etag: '"1"' },
     (_, n) => (n === 0 ? 'stall' : null),
@@ -456,7 +456,7 @@ test('an abort while opening rejects and leaves the store usable', () =>
     },
   ));
 
-test('the store lists, measures, deletes and evicts', async () => {
+test('the cache lists, measures, deletes and evicts', async () => {
   const directory = folder();
   const store = nodeBackend(directory);
   const manager = new StoreManager(async () => store);

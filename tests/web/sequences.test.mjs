@@ -1,6 +1,5 @@
-// Timelines that take turns on one engine, without the engine: where they wait, what happens when
-// there is no room for them, and that nothing which goes wrong on the way leaves one with another's
-// state.
+// Sequences that alternate on one engine, without the engine: where they are swapped out, what
+// happens if that fails, and that no failure gives a sequence another one's state.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -10,7 +9,7 @@ import { importWeb, random } from './helpers.mjs';
 
 const { SessionSwap } = await importWeb('worker/session-swap');
 const { nodeSwapFiles } = await importWeb('io/swap-node');
-const { Timelines } = await importWeb('worker/sequences');
+const { Sequences } = await importWeb('worker/sequences');
 
 const folder = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'files');
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -24,7 +23,7 @@ async function readBack(swap, swapped) {
   return Uint8Array.from(out);
 }
 
-test('small states wait in memory, large ones in files, piece by piece, and nothing stays behind', async () => {
+test('small states are swapped to memory, large ones to files in pieces, and nothing is left', async () => {
   const swap = new SessionSwap(() => nodeSwapFiles(folder), 100);
   const small = await swap.put(80, pieces(bytes(80)));
   const lengths = [];
@@ -44,7 +43,7 @@ test('small states wait in memory, large ones in files, piece by piece, and noth
   const third = await swap.put(100, pieces(bytes(100)));
   assert.ok(third.bytes);
   await swap.drop(second);
-  // Another engine's swap takes them over.
+  // Another engine's swap adopts the states.
   const other = new SessionSwap(() => nodeSwapFiles(folder), 100);
   other.adopt(third);
   assert.ok((await other.put(10, pieces(bytes(10)))).name);
@@ -52,7 +51,7 @@ test('small states wait in memory, large ones in files, piece by piece, and noth
   for (const name of readdirSync(folder)) rmSync(join(folder, name));
 });
 
-test('a state that finds no room is not kept, and leaves nothing', async () => {
+test('a state that does not fit is dropped completely', async () => {
   const full = async () => {
     const files = await nodeSwapFiles(folder);
     const open = async (name) => {
@@ -77,18 +76,21 @@ test('a state that finds no room is not kept, and leaves nothing', async () => {
     );
   }
   const broken = () => {
-    throw new Error('cannot be read');
+    throw new Error('read failed');
   };
   const swap = new SessionSwap(() => nodeSwapFiles(folder), 100);
   assert.equal(await swap.put(2 * kPiece, broken), null);
   assert.equal(await swap.put(60, broken), null);
   assert.equal(readdirSync(folder).length, 0);
-  assert.ok((await swap.put(60, pieces(bytes(60)))).bytes, 'what was not kept is counted');
+  assert.ok(
+    (await swap.put(60, pieces(bytes(60)))).bytes,
+    'bytes of a failed put() must not count',
+  );
 });
 
 /**
- * Slots with sequences whose state is their tokens and their sum; faults(call) may have a call
- * fail.
+ * A binding with slots, where the state of a sequence is its tokens and their sum. faults(call) may
+ * make a call fail.
  */
 class FakeBinding {
   memory = { buffer: new ArrayBuffer(kPiece) };
@@ -107,7 +109,7 @@ class FakeBinding {
     this.slots[this.slot] = tokens;
   }
   error() {
-    return { code: 'CORRUPT', message: 'This is no state of this model.' };
+    return { code: 'CORRUPT', message: 'This is not a saved state of this model.' };
   }
   tokens() {
     return Int32Array.from(this.held);
@@ -153,7 +155,7 @@ class FakeBinding {
   }
 }
 
-test('random turns of many sequences: each finds its own tokens, or is told what to compute', async () => {
+test('random turns of many sequences: each gets its own tokens, or the list of missing ones', async () => {
   const next = random(11);
   const places = {
     memory: [1e6, async () => null],
@@ -167,7 +169,7 @@ test('random turns of many sequences: each finds its own tokens, or is told what
     const [memory, files] = places[name];
     let rate = 0;
     const binding = new FakeBinding(() => next() < rate);
-    let sequences = new Timelines(
+    let sequences = new Sequences(
       binding,
       binding.memory,
       new SessionSwap(files, memory),
@@ -184,7 +186,7 @@ test('random turns of many sequences: each finds its own tokens, or is told what
       if (what < 0.6) {
         await sequences.use(id);
         const tokens = expected.get(id) ?? [];
-        // A copy that could not be kept is told as tokens, never as another's state.
+        // A lost copy is reported as missing tokens, never replaced by another's state.
         if (sequences.missingTokens) assert.deepEqual([...sequences.missingTokens], tokens, at);
         else assert.deepEqual(binding.held, tokens, at);
         if (!sequences.missingTokens && tokens.length > 0) kept++;
@@ -221,7 +223,7 @@ test('random turns of many sequences: each finds its own tokens, or is told what
         binding.held = [9, 9, 9];
       } else {
         const left = structuredClone(await sequences.leave());
-        sequences = new Timelines(
+        sequences = new Sequences(
           binding,
           binding.memory,
           new SessionSwap(files, memory),
@@ -236,9 +238,9 @@ test('random turns of many sequences: each finds its own tokens, or is told what
   }
 });
 
-test('a wrong state is an error, and every sequence stays what it was', async () => {
+test('an invalid state is an error and changes no sequence', async () => {
   const binding = new FakeBinding();
-  const sequences = new Timelines(binding, binding.memory, new SessionSwap(async () => null));
+  const sequences = new Sequences(binding, binding.memory, new SessionSwap(async () => null));
   await sequences.use(0);
   binding.held = [1, 2, 3];
   const wrong = [
@@ -255,9 +257,9 @@ test('a wrong state is an error, and every sequence stays what it was', async ()
   assert.equal(sequences.missingTokens, null);
 });
 
-test('a chat goes on where most of it is its own, and begins elsewhere as a copy of another', async () => {
+test("a chat continues its own sequence, or starts from a copy of another's prefix", async () => {
   const binding = new FakeBinding();
-  const sequences = new Timelines(
+  const sequences = new Sequences(
     binding,
     binding.memory,
     new SessionSwap(async () => null),
@@ -279,24 +281,24 @@ test('a chat goes on where most of it is its own, and begins elsewhere as a copy
   assert.deepEqual(
     await chat([...system, 20, 21, 22, 23]),
     [-1, long],
-    'another one with the same system prompt',
+    'another chat with the same system prompt',
   );
-  assert.deepEqual(await chat([...long, 14]), [0, long], 'the first goes on');
+  assert.deepEqual(await chat([...long, 14]), [0, long], 'the first chat continues');
   assert.deepEqual(
     await chat([7, 8, 9], new Set([0, -1])),
     [-2, []],
-    'what is taken is not looked into',
+    'sequences in use are not reused',
   );
   assert.deepEqual(
     await chat([5, 5, 5, 5]),
     [-1, [...system, 20, 21, 22, 23]],
-    'the one that was idle for longest',
+    'the least recently used sequence',
   );
-  assert.deepEqual(await chat([5, 5, 5, 6]), [-1, [5, 5, 5, 5]], 'another end of most of it');
+  assert.deepEqual(await chat([5, 5, 5, 6]), [-1, [5, 5, 5, 5]], 'another ending of the same chat');
   await chat([...long, 14]);
   assert.deepEqual(
     await chat([1, 2, 3, 10, 30, 31, 32]),
     [-2, [...long, 14]],
-    'a copy in place of what shares less',
+    'a copy replaces the sequence that shares less',
   );
 });

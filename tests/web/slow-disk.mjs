@@ -1,13 +1,13 @@
-// In a worker of Node, some files are on a slow disk: each read of one takes longer, in whichever
-// of the engine's threads it happens, so that guessing ahead pays on any machine.
+// Simulates a slow disk for some files in a Node worker: each read takes longer, on whichever
+// engine thread it happens. Speculative decoding is then faster on any machine.
 import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
 /**
- * To be called before the package's worker is imported: files whose paths hold `match`, `ms` for
- * each read.
+ * Delays each read of files whose paths contain `match` by `ms`. Call before importing the
+ * package's worker.
  */
 export function slowDown(match, ms) {
   const { openSync, readSync } = fs;
@@ -26,7 +26,7 @@ export function slowDown(match, ms) {
   syncBuiltinESMExports();
 }
 
-/** A script for `workerUrl`, in this folder, of the package in `dist`. */
+/** Writes a script for `workerUrl` into `folder` that slows the package in `dist` down. */
 export function slowWorker(folder, dist, match, ms) {
   const script = join(folder, `slow-${match}-${ms}.mjs`);
   const [here, worker] = [import.meta.url, pathToFileURL(join(dist, 'worker-node.js'))].map((url) =>

@@ -1,7 +1,7 @@
-// Models in several files through the package, in Node: the parts of a split GGUF from paths, a
-// server and chosen files in any order give the logits of the whole; a part that is missing is
-// named. And a budget in which not even the header fits says, whatever it is, what the smallest one
-// would be.
+// Models in several files through the package in Node. The parts of a split GGUF from paths, a
+// server and picked files in any order give the logits of the complete file; a missing part is an
+// error that names it. For every budget in which not even the header fits, the error names the
+// smallest budget.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -20,7 +20,7 @@ let Engine;
 let folder;
 let whole;
 
-/** A GGUF as `count` files, with a share of the tensors each. */
+/** Splits a GGUF into `count` files with a share of the tensors each. */
 function split(bytes, count) {
   let at = 24;
   const u32 = () => bytes.readUInt32LE((at += 4) - 4);
@@ -123,7 +123,7 @@ test('a split model from paths and from a server', async () => {
   }
 });
 
-test('chosen parts in any order; without telling names in theirs', async () => {
+test('picked parts work in any order, and unnamed ones in their own order', async () => {
   for (const order of [
     [0, 1, 2],
     [2, 0, 1],
@@ -137,7 +137,7 @@ test('chosen parts in any order; without telling names in theirs', async () => {
   );
 });
 
-test('a part that is missing, or is not the first, is named', async () => {
+test('a missing part, or one that is not the first, is an error that names it', async () => {
   const few = await refused([blob(names[0]), blob(names[2])]);
   assert.equal(few.code, 'NOT_FOUND');
   assert.match(few.message, /part 2 of 3/);
@@ -151,7 +151,7 @@ test('a part that is missing, or is not the first, is named', async () => {
   assert.match(nameless.message, /-00001-of-00003\.gguf/);
 });
 
-test(`${extent('many budgets', 'every budget')} below the smallest name it`, async () => {
+test(`${extent('many budgets', 'every budget')} below the smallest are errors that name it`, async () => {
   for (const source of [model, join(root, 'tests', 'data', 'hf', 'llama3')]) {
     const smallest = (error) => Number(/smallest that works is (\d+)/.exec(error.message)?.[1]);
     const least = smallest(await refused(source, { memoryBudget: 65536 }));

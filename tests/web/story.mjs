@@ -1,5 +1,4 @@
-// One story, told by whatever holds the engine and held against the trainer's own reference
-// outputs.
+// One story, generated wherever the engine runs and compared with the trainer's reference output.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -19,7 +18,7 @@ export const story = {
   text: reference.greedy_text,
 };
 
-/** Runs in Node or in the page: loads, generates greedily, reports. */
+/** Runs in Node or in the page: loads, generates greedily and reports. */
 export async function tell({ source, options, prompt, maxTokens, blob }) {
   const from = blob ? await (await fetch(source)).blob() : source;
   const engine = await Engine.load(from, options);
@@ -41,5 +40,5 @@ export async function tell({ source, options, prompt, maxTokens, blob }) {
 export function check(told, expected, label) {
   assert.deepEqual(told.tokens, expected.tokens, label);
   if (expected.text) assert.equal(told.text, expected.text, label);
-  assert.ok(told.heapLeft >= 0, `${label}: heap over the budget`);
+  assert.ok(told.heapLeft >= 0, `${label}: the heap exceeds the budget`);
 }

@@ -1,6 +1,6 @@
-// The real engine, in Node and in Chromium: the sample model's own references, and llama.cpp's
-// story of stories260K where the fixtures are there; the same tokens resident and streamed, with
-// and without threads, from file, server, store and Blob.
+// The real engine in Node and in Chromium: references of the sample model, and llama.cpp's outputs
+// of stories260K if the fixtures exist. The tokens must be the same resident and streamed, with and
+// without threads, from file, server, cache and Blob.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ const models = join(root, 'examples', 'models');
 const fixtures = join(root, '..', 'shared', 'fixtures', 'stories260K');
 const skip = existsSync(fixtures) ? false : 'no ../shared/fixtures/stories260K';
 
-/** llama.cpp's stories, where no rounding of activations can change a token. */
+/** llama.cpp's outputs in which rounding of activations cannot change a token. */
 function stories() {
   const all = JSON.parse(readFileSync(join(fixtures, 'expected.json'), 'utf8'));
   const clear = all.filter(({ file, min_gap }) => /f32|F16/.test(file) || min_gap > 0.1);
@@ -25,7 +25,7 @@ function stories() {
   return clear;
 }
 
-/** A budget below the model's size, for the one file that is larger than the least budget. */
+/** A budget below the model's size, for the one file that is larger than the minimum. */
 const streamed = (file) => (statSync(file).size > 1.15e6 ? [1_180_000] : []);
 
 describe('in Node', () => {
@@ -41,13 +41,13 @@ describe('in Node', () => {
       });
     }
   }
-  test('the kernels can be forced', async () => {
+  test('the kernel table can be forced', async () => {
     const options = { kernels: 'wasm128', contextLength: 128 };
     const told = await tell({ ...story, options, maxTokens: story.tokens.length });
     check(told, story, 'wasm128');
     assert.equal(told.stats.kernels, 'wasm128');
   });
-  test('a text that the budget has no room for is refused, and the engine works on', async () => {
+  test('a text that exceeds the budget is an error, and the engine still works', async () => {
     const engine = await Engine.load(sample, {
       memoryBudget: 1_900_000,
       contextLength: 128,
@@ -81,8 +81,8 @@ describe('in Node', () => {
     });
     check({ ...told }, { tokens: story.tokens.slice(0, 8) }, `${memoryBudget}`);
   });
-  test('so does one that leaves room beside the heap, and nothing smaller', async () => {
-    const options = { contextLength: 100_000, threads: 1 }; // 100 MB of keys and values
+  test('a large smallest budget works too, and nothing smaller does', async () => {
+    const options = { contextLength: 100_000, threads: 1 }; // 100 MB of KV cache
     const inspect = (memoryBudget) =>
       Engine.inspect(sample, { ...options, memoryBudget }).then(
         () => 0,
@@ -96,7 +96,7 @@ describe('in Node', () => {
     assert.equal(await inspect(least), 0);
     assert.equal((await Engine.inspect(sample, options)).plan.minimum, least);
   });
-  test('a named budget works with the context left to the engine', async () => {
+  test('the smallest budget works with the default context', async () => {
     const refused = await Engine.inspect(sample, { memoryBudget: 1_100_000 }).catch(
       (error) => error,
     );
@@ -105,17 +105,21 @@ describe('in Node', () => {
     const told = await tell({ ...story, options: { memoryBudget, threads: 1 }, maxTokens: 8 });
     check(told, { tokens: story.tokens.slice(0, 8) }, `${memoryBudget}`);
   });
-  test('the plan says which units are whose layer', async () => {
+  test('the plan assigns units to layers', async () => {
     const { layers, plan } = await Engine.inspect(sample, {
       memoryBudget: 1.7e6,
       contextLength: 128,
     });
     const sizes = plan.layerUnits.slice(1).map((first, i) => first - plan.layerUnits[i]);
     assert.equal(plan.layerUnits[0], 0);
-    assert.deepEqual(sizes, Array(layers).fill(sizes[0]), 'equal layers have equally many');
+    assert.deepEqual(
+      sizes,
+      Array(layers).fill(sizes[0]),
+      'equal layers have equal numbers of units',
+    );
     assert.ok(sizes[0] > 1 && plan.layerUnits[layers] < plan.units);
   });
-  test("llama.cpp's story of stories260K", { skip: skip || longOnly }, async () => {
+  test("llama.cpp's output of stories260K", { skip: skip || longOnly }, async () => {
     for (const expected of stories()) {
       const source = join(fixtures, expected.file);
       for (const memoryBudget of [undefined, ...streamed(source)]) {
@@ -195,7 +199,7 @@ describe('in Chromium', () => {
         }),
     );
     test(
-      `the sample model ${isolation ? 'with' : 'without'} isolation: resident, streamed, from the store, from a Blob`,
+      `the sample model ${isolation ? 'with' : 'without'} isolation: resident, streamed, from the cache, from a Blob`,
       { skip: !isolation && longOnly },
       () =>
         telling({ isolation }, async (run) => {
@@ -220,7 +224,7 @@ describe('in Chromium', () => {
         }),
     );
   }
-  test("llama.cpp's story of stories260K", { skip: skip || longOnly }, () =>
+  test("llama.cpp's output of stories260K", { skip: skip || longOnly }, () =>
     telling({}, async (run) => {
       for (const expected of stories()) {
         for (const memoryBudget of [undefined, ...streamed(join(fixtures, expected.file))]) {
@@ -236,7 +240,7 @@ describe('in Chromium', () => {
       }
     }),
   );
-  test('inspect reads a small part of the file, and knows the speed of what was measured', () =>
+  test('inspect reads a small part of the file and reports measured speeds', () =>
     telling({}, async (run, { page }) => {
       const inspect = (cache) =>
         page.evaluate(
@@ -248,7 +252,7 @@ describe('in Chromium', () => {
       assert.ok(info.plan.minimum > 0 && info.plan.minimum <= 2e6 && info.macsPerToken > 0);
       const { speed } = info;
       assert.ok(speed.computeTokensPerSecond > 0);
-      // Unknown where the header came in one piece.
+      // Undefined if the header came in one piece.
       const { networkBytesPerSecond: network } = speed;
       assert.equal(speed.tokensPerSecond > 0, network > 0);
       assert.equal(speed.downloadSeconds > 0, network > 0);
@@ -260,7 +264,7 @@ describe('in Chromium', () => {
       );
     }));
   const [first, further] = extent([4, 8], [20, 80]);
-  test(`${first + further} loads and disposals leave no worker and no memory behind`, () =>
+  test(`${first + further} loads and disposals leak no worker and no memory`, () =>
     telling({}, async (run, { page }) => {
       const cdp = await browser.newBrowserCDPSession();
       const workers = async () =>
@@ -289,14 +293,14 @@ describe('in Chromium', () => {
       await page.evaluate(async (source) => {
         window.held = await Engine.load(source, { contextLength: 64 });
       }, `${files.url}/sluice-tales-Q4_0.gguf`);
-      assert.ok((await workers()) > 0, 'no worker is seen');
+      assert.ok((await workers()) > 0, 'no worker was started');
       await page.evaluate(() => held.dispose());
       const before = await renderers();
       await load(further);
-      // The last one's workers take their time to end; a worker that leaks stays for good.
+      // The last workers take some time to end; a leaked one stays.
       for (let i = 0; i < 100 && (await workers()) > 0; i++)
         await new Promise((ok) => setTimeout(ok, 200));
-      assert.equal(await workers(), 0, 'workers are left');
+      assert.equal(await workers(), 0, 'workers remain');
       const grown = (await renderers()) - before;
       assert.ok(grown < 60e6, `${Math.round(grown / 1e6)} MB more after ${further} further loads`);
     }));

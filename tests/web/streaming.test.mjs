@@ -1,7 +1,6 @@
-// A model several times larger than its budget, in a browser as a user has it (a profile on disk,
-// no inspector): the renderer's memory stays below the budget plus a bound, and the tokens are
-// those of a model that fits, whoever reads the weights: the I/O worker or the threads that
-// compute.
+// A model several times larger than its budget, in a browser set up as users have it (profile on
+// disk, no inspector). The renderer's memory stays within the budget plus a bound, and the tokens
+// are those of a resident model, whether the I/O worker or the compute threads read the weights.
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,8 +11,7 @@ import { cmakeBuild } from '../../web/scripts/wasm.mjs';
 import { inRoot, run } from '../../web/scripts/lib.mjs';
 
 const MiB = 1 << 20;
-// What the browser itself takes; bench:budget holds a tighter bound for budgets that leave room
-// beside the heap.
+// Memory of the browser itself. bench:budget has a tighter bound, for budgets that exceed the heap.
 const kBeside = 200 * MiB;
 const kLasting = 150 * MiB;
 const url = '/model/wide.gguf';
@@ -36,7 +34,7 @@ before(async () => {
     '6144',
   ];
   run(makeModel, ['--quiet', ...shape, join(folder, 'wide.gguf')]);
-  // Many small matrices: many reads a token.
+  // Many small matrices, so many reads per token.
   const tall = [
     '--layers',
     '64',
@@ -54,8 +52,8 @@ before(async () => {
 });
 after(() => bench?.close());
 
-// Threads read where the file comes at the speed of memory, which a busy machine may show late:
-// `until` so many answers, at most.
+// Threads read directly if the file comes at the speed of memory, which may show late on a busy
+// machine. Generates at least `least` and at most `until` times until they do.
 async function generate({ url, maxTokens, least, until = least, last = false, ...options }) {
   const { Engine } = await import('/dist/index.js');
   const engine = await Engine.load(new URL(url, location.href), { contextLength: 64, ...options });
@@ -91,7 +89,7 @@ async function generate({ url, maxTokens, least, until = least, last = false, ..
   };
 }
 
-test('within the budget, the tokens of a model that fits, whoever reads it', async () => {
+test('within the budget the tokens are those of a resident model, with every reader', async () => {
   const [maxTokens, least] = extent([4, 1], [12, 3]);
   const { result: resident } = await bench.run(generate, {
     url,
@@ -105,10 +103,10 @@ test('within the budget, the tokens of a model that fits, whoever reads it', asy
   const memoryBudget = 64 * MiB;
   assert.ok(resident.bytes > 4 * memoryBudget, `${resident.bytes}`);
   for (const [name, options, own] of [
-    ['threads that read', { threads: 2 }, true],
+    ['direct reads', { threads: 2 }, true],
     ['the I/O worker', { threads: 1 }, false],
     ['no I/O worker', { threads: 2, ioWorker: false }, false],
-    ['threads that read, from nothing', { threads: 2, cache: 'reload', last: true }, true],
+    ['direct reads, empty cache', { threads: 2, cache: 'reload', last: true }, true],
   ]) {
     const { result, memory } = await bench.run(generate, {
       url,
@@ -122,9 +120,9 @@ test('within the budget, the tokens of a model that fits, whoever reads it', asy
     assert.equal(result.plan.resident, false, name);
     assert.ok(result.heap <= memoryBudget, `${name}: heap ${result.heap}`);
     assert.ok(memory.peak <= memoryBudget + kBeside, `${name}: ${memory.peak} bytes resident`);
-    assert.equal(result.ownBytes > 0, own, `${name}: ${result.ownBytes} bytes by threads`);
+    assert.equal(result.ownBytes > 0, own, `${name}: ${result.ownBytes} bytes read by threads`);
     assert.ok(result.bytesFromCache >= result.ownBytes, name);
-    // Files that threads have open are closed when dispose() resolves.
+    // dispose() resolves once the files that threads had open are closed.
     if (options.last) assert.equal(result.deleted, true, name);
   }
 });
@@ -153,16 +151,12 @@ async function last({ url, times, ...options }) {
   return { held, ownBytes, fills, resident: engine.info.plan.resident };
 }
 
-test(
-  'the renderer holds no more after many answers than after one',
-  { skip: longOnly },
-  async (t) => {
-    const memoryBudget = 64 * MiB;
-    const { result } = await bench.run(last, { url: '/model/tall.gguf', times: 12, memoryBudget });
-    const { held, resident, ...counts } = result;
-    const mb = held.map((bytes) => Math.round(bytes / MiB));
-    t.diagnostic(`${mb} MB ${JSON.stringify(counts)}`);
-    assert.equal(resident, false);
-    assert.ok(Math.max(...held) <= memoryBudget + kLasting, `${mb} MB resident`);
-  },
-);
+test("the renderer's memory does not grow over many generations", { skip: longOnly }, async (t) => {
+  const memoryBudget = 64 * MiB;
+  const { result } = await bench.run(last, { url: '/model/tall.gguf', times: 12, memoryBudget });
+  const { held, resident, ...counts } = result;
+  const mb = held.map((bytes) => Math.round(bytes / MiB));
+  t.diagnostic(`${mb} MB ${JSON.stringify(counts)}`);
+  assert.equal(resident, false);
+  assert.ok(Math.max(...held) <= memoryBudget + kLasting, `${mb} MB resident`);
+});

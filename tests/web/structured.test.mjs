@@ -1,6 +1,7 @@
-// Structured answers through the package in Node, on the sample model at a temperature where it
-// would say anything: random schemas against Ajv, response_format, partial values, and tools that
-// are called with arguments of their schemas, in the form of every template of the shared fixtures.
+// Structured output through the package in Node, on the sample model at a temperature where it
+// would generate anything: random schemas checked with Ajv, response_format, partial values, and
+// tool calls with arguments of their schemas in the format of every template of the shared
+// fixtures.
 import assert from 'node:assert/strict';
 import Ajv from 'ajv/dist/2020.js';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -40,7 +41,8 @@ after(() => engine?.dispose());
 // --- random schemas -----------------------------------------------------------------------------
 
 /**
- * What is wrong with an answer to the schema; '' where nothing is, 'length' where it was cut off.
+ * What is wrong with the output for a schema: '' if nothing, 'length' if it was cut off, 'refused'
+ * if the schema is unsupported.
  */
 async function fault(jsonSchema, seed) {
   let answer;
@@ -50,7 +52,7 @@ async function fault(jsonSchema, seed) {
     return error.code === 'SCHEMA_UNSUPPORTED' ? 'refused' : `${error.code}: ${error.message}`;
   }
   if (answer.finishReason === 'length')
-    return isJsonPrefix(answer.text) ? 'length' : `${answer.text}: no beginning of JSON`;
+    return isJsonPrefix(answer.text) ? 'length' : `${answer.text}: not the beginning of JSON`;
   try {
     const value = JSON.parse(answer.text);
     return ajv.validate(jsonSchema, value) ? '' : `${answer.text}: ${ajv.errorsText()}`;
@@ -61,7 +63,7 @@ async function fault(jsonSchema, seed) {
 const isWrong = (what) => !['', 'length', 'refused'].includes(what);
 
 const schemas = Number(process.env.SLUICE_RANDOM_SCHEMAS ?? 40);
-test(`${schemas} random schemas: every answer that ends is a value of its schema`, async (t) => {
+test(`${schemas} random schemas: every complete output is a value of its schema`, async (t) => {
   const first = Number(process.env.SLUICE_RANDOM_SEED ?? 1);
   const count = { '': 0, length: 0, refused: 0 };
   for (let seed = first; seed < first + schemas; seed++) {
@@ -81,7 +83,7 @@ test(`${schemas} random schemas: every answer that ends is a value of its schema
   assert.ok(count[''] >= schemas * 0.8, JSON.stringify(count));
 });
 
-test('a schema that is wrong shrinks to what is wrong with it', async () => {
+test('a failing schema shrinks to its failing part', async () => {
   const big = {
     type: 'object',
     properties: {
@@ -94,7 +96,7 @@ test('a schema that is wrong shrinks to what is wrong with it', async () => {
   assert.ok(JSON.stringify(least).length <= 60, JSON.stringify(least));
 });
 
-// --- OpenAI's shapes ----------------------------------------------------------------------------
+// --- OpenAI-compatible API ----------------------------------------------------------------------
 
 const messages = [{ role: 'user', content: 'Hi' }];
 const person = {
@@ -112,7 +114,7 @@ const named = (schema) => ({
 });
 const isPerson = (text) => assert.ok(ajv.validate(person, JSON.parse(text)), text);
 
-test('response_format: a schema, whole and streamed', async () => {
+test('response_format: a schema, complete and streamed', async () => {
   for (let seed = 1; seed <= 5; seed++) {
     const answer = await engine.chat.completions.create({
       messages,
@@ -167,7 +169,7 @@ test('response_format: any object', async () => {
   assert.ok(ended.stop >= 3, JSON.stringify(ended));
 });
 
-test('what response_format cannot mean is refused with a code', async () => {
+test('an invalid response_format is an error with a code', async () => {
   const create = (response_format) => engine.chat.completions.create({ messages, response_format });
   for (const format of [
     { type: 'xml' },
@@ -184,7 +186,7 @@ test('what response_format cannot mean is refused with a code', async () => {
   assert.equal((await create({ type: 'text' })).choices[0].message.role, 'assistant');
 });
 
-test('schemas of libraries, by Standard Schema or by their own way, and one that tells none', async () => {
+test('schema libraries: by Standard Schema, by toJSONSchema(), and one with neither', async () => {
   const standard = {
     '~standard': {
       version: 1,
@@ -214,7 +216,7 @@ test('schemas of libraries, by Standard Schema or by their own way, and one that
   });
 });
 
-test('partial values grow to the value', async () => {
+test('partial values grow to the final value', async () => {
   const generation = engine.generate('Once', { jsonSchema: person, ...wild, seed: 3 });
   const seen = [];
   for await (const partial of generation.partials()) seen.push(partial);
@@ -229,7 +231,7 @@ test('partial values grow to the value', async () => {
   assert.equal((await left.result).finishReason, 'cancelled');
 });
 
-test('the AI SDK gets objects, and tools that are strict', async () => {
+test('the AI SDK provider returns objects and strict tool calls', async () => {
   const language = sluice(engine);
   const prompt = [{ role: 'user', content: [{ type: 'text', text: 'Hi' }] }];
   const { content, warnings } = await language.doGenerate({
@@ -275,14 +277,14 @@ const tools = ['weather', 'time_of-day'].map((name) => ({
 }));
 
 /**
- * The engine behind other prompts, which are as short as can be: what is asked of the answer is the
- * same.
+ * Chat on the engine with a minimal prompt in place of the real one: the output has the same
+ * constraint.
  */
 function shortPrompts() {
   const asked = [];
   const answer = (prompt, options) => {
     asked.push({ prompt, options });
-    return engine.generate('Once', { ...options, marked: false });
+    return engine.generate('Once', { ...options, literalSpans: false });
   };
   const chat = new ChatCompletions({
     info: engine.info,
@@ -303,7 +305,7 @@ const isCall = ({ function: { name, arguments: json } }, names = ['weather', 'ti
   assert.ok(ajv.validate(parameters, JSON.parse(json)), json);
 };
 
-test('a call that is required comes, with arguments of its schema; a named one, one alone, several', async () => {
+test('tool_choice: a required call, a named one, several or only one, with valid arguments', async () => {
   const { chat } = shortPrompts();
   let most = 0;
   for (let seed = 1; seed <= 8; seed++) {
@@ -329,7 +331,7 @@ test('a call that is required comes, with arguments of its schema; a named one, 
   assert.ok(most > 1);
 });
 
-test('text stays free before a call, and begins none that is not kept', async () => {
+test('text before a call is free, and a call that begins is always completed', async () => {
   const { chat, asked } = shortPrompts();
   const params = { messages, tools, chat_template: hermesTemplate, max_tokens: 20, ...wildChat };
   const { message } = (await chat.create({ ...params, seed: 1 })).choices[0];
@@ -345,7 +347,7 @@ test('text stays free before a call, and begins none that is not kept', async ()
       })
       .text();
   assert.ok((await text('Hm. <tool_')).startsWith('Hm. <tool_'));
-  // From the mark on, only a call goes on; the grammar says so, whatever the model likes.
+  // After the tag the grammar allows only a call, whatever the model prefers.
   const call = await engine
     .generate('Once', {
       grammar: grammar.replace('%until ["<tool_call>"]', '"So: "').replace('( calls )?', 'calls'),
@@ -357,7 +359,7 @@ test('text stays free before a call, and begins none that is not kept', async ()
   assert.match(call, /^So: <tool_call>\n\{"name": "(weather|time_of-day)", "arguments": /);
 });
 
-test('a thought comes first, and a call or a value behind it', async () => {
+test('reasoning comes first, then a call or a value', async () => {
   const { chat, asked } = shortPrompts();
   const chat_template = `${hermesTemplate}<think>`;
   await chat.create({ messages, tools, tool_choice: 'required', chat_template, max_tokens: 2 });
@@ -380,7 +382,7 @@ test('a thought comes first, and a call or a value behind it', async () => {
   }
 });
 
-test('what a form cannot promise is refused by its keyword, and strict needs structuredOutput', async () => {
+test('an unsupported keyword is an error that names it, and strict needs structuredOutput', async () => {
   const { chat } = shortPrompts();
   const xml = '{{ tools }}<tool_call><function=x><parameter=y>';
   const create = (properties, more = {}) =>
@@ -421,12 +423,12 @@ test('what a form cannot promise is refused by its keyword, and strict needs str
 });
 
 const fixtures = join(root, '..', 'shared', 'fixtures', 'templates');
-/** Templates that list tools and show no calls, and one that takes arguments as text alone. */
+/** Templates that list tools but render no calls, and one that takes arguments only as text. */
 const kSilent =
   /^(LFM2-8B|LFM2\.5-Instruct|ibm-granite-granite-3\.3|deepseek-ai-DeepSeek-R1-Distill-Llama)/;
 const skip = existsSync(fixtures) ? false : 'no ../shared/fixtures/templates';
 test(
-  'in every form that templates teach: said, read, valid, and rendered again',
+  'every tool call format of the templates: generated, parsed, valid, rendered again',
   { skip },
   async (t) => {
     const { chat } = shortPrompts();
@@ -434,7 +436,7 @@ test(
     for (const file of readdirSync(fixtures)
       .filter((name) => name.endsWith('.jinja'))
       .sort()) {
-      // The sample model ends no thought that it begins.
+      // The sample model never ends a reasoning block that it begins.
       const chat_template = readFileSync(join(fixtures, file), 'utf8').replaceAll(
         'think>',
         'thought>',
@@ -467,8 +469,8 @@ test(
         isHarmony(chat_template)
           ? new HarmonyReader()
           : new ToolCallFilter(tools, formsToRead(toolForm(chat_template)));
-      // Templates take arguments as an object or as text; some raise at the other, some at a want
-      // of variables.
+      // Templates take arguments as an object or as text. Some raise on the other, some on missing
+      // variables.
       const back = [false, true]
         .map((asText) => {
           try {

@@ -1,5 +1,5 @@
-// Hugging Face directories against the library that their tokenizer.json was written for: the ids
-// of thousands of odd texts each, put together from what tokenizers stumble over.
+// Hugging Face directories against the library that their tokenizer.json was written for: ids of
+// thousands of texts, assembled from cases that are hard for tokenizers.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
-// Tool calls: scripted answers in the models' own forms, in pieces of any size, and what
-// chat.completions makes of them, whole and streamed.
+// Tool calls: scripted outputs in the models' own formats, in pieces of any size, and the results
+// of chat.completions, complete and streamed.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
@@ -36,7 +36,7 @@ function read(text, cuts, form = null) {
   return out;
 }
 
-/** In pieces of each size, and in two at each place. */
+/** Cuts into pieces of each size, and into two at each position. */
 function* everyCut(length) {
   for (let size = 1; size <= length; size++)
     yield Array.from({ length: Math.floor((length - 1) / size) }, (_, i) => (i + 1) * size);
@@ -57,7 +57,7 @@ const cases = {
     'Let me look.\n',
     [oslo, ['time', {}]],
   ],
-  'Hermes, the last mark missing': [
+  'Hermes, without the last tag': [
     '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}',
     '',
     [oslo],
@@ -121,17 +121,17 @@ const cases = {
     '',
     [nested],
   ],
-  'a mark inside of a string': [
+  'a tag inside a string': [
     '<tool_call>{"name": "weather", "arguments": {"city": "</tool_call> <tool_call>"}}</tool_call> [TOOL_CALLS]',
     ' [TOOL_CALLS]',
     [['weather', { city: '</tool_call> <tool_call>' }]],
   ],
-  'a mark inside of a string of JSON': [
+  'a tag inside a JSON string': [
     '{"city": "<tool_call>{\\"name\\": 1}</tool_call>"}',
     '{"city": "<tool_call>{\\"name\\": 1}</tool_call>"}',
     [],
   ],
-  'a call behind a broken one': [
+  'a call after a broken one': [
     '<tool_call>{"name"} <tool_call>{"name": "time", "arguments": {}}</tool_call>',
     '<tool_call>{"name"} ',
     [['time', {}]],
@@ -144,8 +144,8 @@ const cases = {
       ['time', {}],
     ],
   ],
-  'a mark that never ends': ['a <tool_cal', 'a <tool_cal', []],
-  'half of a mark, and then the mark': [
+  'an incomplete tag': ['a <tool_cal', 'a <tool_cal', []],
+  'half a tag, then the tag': [
     '<tool_<tool_call>{"name": "time", "arguments": {}}</tool_call>',
     '<tool_',
     [['time', {}]],
@@ -202,7 +202,7 @@ test('text that cannot be a call is not held back', () => {
   );
 });
 
-test('a forced beginning reads as the call that the model completes', () => {
+test('a forced beginning and its completion parse as a call', () => {
   for (const [form, ends] of [
     [hermes, '}</tool_call>'],
     [llama, '}'],
@@ -222,7 +222,7 @@ test('a forced beginning reads as the call that the model completes', () => {
   }
 });
 
-test('a forced beginning of any form', () => {
+test('a forced beginning in every format', () => {
   const some = forms.filter((each) => each.body === 'params' || each.body === 'json');
   assert.ok(some.length > 5, `${some.length} forms`);
   for (const form of some) {
@@ -237,7 +237,7 @@ const chatTemplate =
   '{{ tools | length if tools else 0 }}{% for m in messages %}{{ m.content }}{% endfor %}<tool_call>';
 const messages = [{ role: 'user', content: 'Hi' }];
 
-/** An engine that writes `text`, three letters a token, and remembers what it was asked. */
+/** An engine that generates `text`, three characters per token, and records its calls. */
 function scripted(text, { template = chatTemplate, finishReason = 'stop' } = {}) {
   const asked = [];
   const warnings = [];
@@ -263,7 +263,7 @@ function scripted(text, { template = chatTemplate, finishReason = 'stop' } = {})
 const thought = '<think>\nHm.\n</think>\n\n';
 const called = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>';
 
-test('an answer has tool_calls, no content, and says why it ended', async () => {
+test('a completion has tool_calls, no content and a finish reason', async () => {
   const { chat, asked } = scripted(`${thought}${called}\n${called}`);
   const { message, finish_reason } = (await chat.create({ messages, tools })).choices[0];
   assert.equal(finish_reason, 'tool_calls');
@@ -283,10 +283,10 @@ test('an answer has tool_calls, no content, and says why it ended', async () => 
   assert.ok(message.tool_calls.every((call) => /^[A-Za-z0-9]{9}$/.test(call.id)));
   assert.notEqual(message.tool_calls[0].id, message.tool_calls[1].id);
   assert.match(asked[0].prompt, /^2Hi/);
-  assert.equal(asked[0].options.special, true);
+  assert.equal(asked[0].options.skipSpecialTokens, false);
 });
 
-test('a stream has the calls as deltas with their index', async () => {
+test('a stream has the calls as deltas with an index', async () => {
   const { chat } = scripted(`Wait.${called}${called}`);
   const chunks = [];
   for await (const chunk of await chat.create({ messages, tools, stream: true }))
@@ -303,12 +303,12 @@ test('a stream has the calls as deltas with their index', async () => {
   assert.equal(chunks.at(-1).finish_reason, 'tool_calls');
 });
 
-test('an answer that was cut off says length', async () => {
+test('a completion that was cut off has finish reason length', async () => {
   const { chat } = scripted(`${called}and`, { finishReason: 'length' });
   assert.equal((await chat.create({ messages, tools })).choices[0].finish_reason, 'length');
 });
 
-test("without tools, or with tool_choice 'none', nothing is read into the text", async () => {
+test("without tools, or with tool_choice 'none', calls stay text", async () => {
   for (const params of [{}, { tools, tool_choice: 'none' }, { tools: [] }]) {
     const { chat, asked } = scripted(called);
     const { message, finish_reason } = (await chat.create({ messages, ...params })).choices[0];
@@ -317,11 +317,11 @@ test("without tools, or with tool_choice 'none', nothing is read into the text",
       [called, undefined, 'stop'],
     );
     assert.match(asked[0].prompt, /^0Hi/);
-    assert.equal(asked[0].options.special, false);
+    assert.equal(asked[0].options.skipSpecialTokens, true);
   }
 });
 
-test('a call can be enforced, after the thought is closed', async () => {
+test('a call can be forced after the end of the reasoning', async () => {
   const template = `${chatTemplate}<think>`;
   const { chat, asked } = scripted('{"city": "Oslo"}}\n</tool_call>', { template });
   const choice = { type: 'function', function: { name: 'weather' } };
@@ -339,7 +339,7 @@ test('a call can be enforced, after the thought is closed', async () => {
   );
 });
 
-test('what cannot be is refused, and tools that no one will see are warned of', async () => {
+test('invalid tools are errors, and tools that the template ignores are a warning', async () => {
   const bad = [
     { tools: [{ type: 'function' }] },
     { tools: [{ type: 'custom', custom: { name: 'x' } }] },
@@ -360,7 +360,7 @@ test('what cannot be is refused, and tools that no one will see are warned of', 
   assert.equal(warnings.length, 1);
 });
 
-test('the AI SDK gets the calls as parts', async () => {
+test('the AI SDK provider returns calls as parts', async () => {
   const { chat, asked } = scripted(`Wait.${called}`);
   const language = sluice({ info: { name: 'script' }, chat: { completions: chat } });
   const options = {

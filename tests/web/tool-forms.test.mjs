@@ -1,6 +1,5 @@
-// The forms of tool calls that real chat templates teach: what a template renders of a call is read
-// back, name and arguments intact, however the text is cut. And gpt-oss' channels, and values in
-// growth.
+// The tool call formats of real chat templates: rendered calls are parsed back with name and
+// arguments intact, however the text is split. Also gpt-oss channels and partial JSON values.
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -50,10 +49,10 @@ const two = [
   ['get_time', { city: '5' }],
 ];
 
-/** MiniMax M3 writes lists and objects in marks of their own, which are read as text. */
+/** MiniMax M3 writes lists and objects in tags of their own, which are parsed as text. */
 const kFlatAlone = /^MiniMax-M3/;
 
-test('what real templates render of calls is read back', { skip }, (t) => {
+test('calls rendered by real templates are parsed back', { skip }, (t) => {
   let whole = 0;
   for (const file of readdirSync(fixtures)
     .filter((name) => name.endsWith('.jinja'))
@@ -68,7 +67,7 @@ test('what real templates render of calls is read back', { skip }, (t) => {
       for (const asText of [false, true]) {
         try {
           text ??= rendered(source, tools, calls, asText)?.text ?? null;
-        } catch {} // templates that raise do so for want of a variable, or of the arguments as an object
+        } catch {} // raises without some variable, or without arguments as an object
       }
       if (text === null) continue;
       assert.ok(form || isHarmony(source), `${file} renders calls: ${text}`);
@@ -103,7 +102,7 @@ const written = {
     '',
     [['get_time', {}]],
   ],
-  'LFM2, code that is no call': [
+  'LFM2, code that is not a call': [
     '<|tool_list_start|>',
     '<|tool_call_start|>[a + b]',
     '<|tool_call_start|>[a + b]',
@@ -167,13 +166,13 @@ for (const [label, [template, text, content, calls]] of Object.entries(written))
 }
 
 const harmony = {
-  'thought and answer': [
+  'reasoning and content': [
     '<|channel|>analysis<|message|>Hm < 3.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>',
     'Hm < 3.',
     'Yes.',
     [],
   ],
-  'thought and call': [
+  'reasoning and a call': [
     '<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.get_time <|constrain|>json<|message|>{"city": "<|call|>"}<|call|>',
     'Hm.',
     '',
@@ -191,7 +190,7 @@ const harmony = {
     'I look.',
     [['get_time', {}]],
   ],
-  'arguments that are none': [
+  'invalid arguments': [
     '<|channel|>commentary to=functions.get_time<|message|>now<|call|>',
     '',
     'now',
@@ -211,7 +210,7 @@ for (const [label, [text, reasoning, content, calls]] of Object.entries(harmony)
   });
 }
 
-test('parameters that are written one by one: what is text, what is JSON, what is refused', () => {
+test('parametersOf(): parameters as text, as JSON, and unsupported ones', () => {
   const schema = (properties, more = {}) => ({
     type: 'object',
     properties,
@@ -248,7 +247,7 @@ test('parameters that are written one by one: what is text, what is JSON, what i
     assert.throws(() => of(own, more), { code: 'SCHEMA_UNSUPPORTED' }, JSON.stringify([own, more]));
 });
 
-test('values in growth: every prefix says what is sure, and the whole says all', () => {
+test('PartialJson: every prefix gives its certain values, the end gives all', () => {
   const value = {
     name: 'A "q" \n é 😀 \\',
     list: [1, -2.5e3, true, null, [], {}],

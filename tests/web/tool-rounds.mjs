@@ -1,11 +1,12 @@
-// Tool calls on their way: what templates render of them, and what is read of texts, however they
-// are cut.
+// Helpers for tool calls: what templates render of them, and what a reader finds in text that
+// arrives in pieces.
 import { importWeb } from './helpers.mjs';
 
 const { ChatTemplate } = await importWeb('chat/templates');
 
 /**
- * What a reader finds in a text that comes in pieces: thought, content, calls as [name, arguments].
+ * What a reader finds in text that is cut at `cuts`: reasoning, content, and calls as [name,
+ * arguments].
  */
 export function read(make, text, cuts) {
   const reader = make();
@@ -26,23 +27,20 @@ export function read(make, text, cuts) {
   return out;
 }
 
-/** Pieces of one size for several sizes, and two pieces for every place, or every so many. */
+/** Cuts into pieces of several sizes, and into two at every `step`-th position. */
 export function* everyCut(length, step = 1) {
   for (const size of [1, 2, 3, 7])
     yield Array.from({ length: Math.floor((length - 1) / size) }, (_, i) => (i + 1) * size);
   for (let at = 0; at <= length; at += step) yield [at];
 }
 
-/**
- * Where the text of an answer begins and ends, beside the white space that templates leave around
- * it.
- */
+/** Text before and after an assistant message, apart from white space that templates add. */
 const kAround =
   /^[^]*?(<\|start_header_id\|>assistant<\|end_header_id\|>\n\n|<\|start\|>assistant(?= to=))|<\|eot_id\|>[^]*$|<\|eom_id\|>[^]*$/g;
 
 /**
- * What a template makes of calls and a result, from the end of the question on, and whether the
- * result is there; null where it shows no calls.
+ * The text that a template renders for calls and a result, from the end of the question, and
+ * whether the result is in it. Null if it renders no calls.
  */
 export function rendered(source, tools, calls, asText) {
   const tool_calls = calls.map(([name, args], i) => ({

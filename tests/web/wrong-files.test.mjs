@@ -1,6 +1,6 @@
-// Files that are wrong in one place each (tests/data/wrong-files.json) are refused through the
-// package with the right code and a sentence that names the thing, in Node and in Chromium; and
-// what the header alone shows to be wrong is refused before the weights are fetched.
+// Files with one error each (tests/data/wrong-files.json), through the package in Node and in
+// Chromium: each has the right code and a message that names the problem. Errors in the header are
+// found before the weights are fetched.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -20,13 +20,13 @@ before(async () => {
 });
 after(() => files.close());
 
-/** Runs in Node or in the page: what loading the changed file says. */
+/** Runs in Node or in the page: the error of loading the changed file. */
 async function refuse({ source, find, replace }) {
   const bytes = new Uint8Array(await (await fetch(source)).arrayBuffer());
   const codes = (text) => Array.from(text, (c) => c.charCodeAt(0));
   const good = codes(find);
   const at = bytes.findIndex((_, i) => good.every((byte, j) => bytes[i + j] === byte));
-  if (at < 0) return { code: 'the bytes to replace are not there' };
+  if (at < 0) return { code: 'the bytes to replace were not found' };
   bytes.set(codes(replace), at);
   try {
     const engine = await Engine.load(new Blob([bytes]), { threads: 1, contextLength: 64 });
@@ -46,12 +46,12 @@ async function checkAll(run) {
   }
 }
 
-test('wrong files are refused by name in Node', async () => {
+test('wrong files are errors that name the problem, in Node', async () => {
   globalThis.Engine = (await import(pathToFileURL(join(dist, 'node.js')).href)).Engine;
   await checkAll(refuse);
 });
 
-test('wrong files are refused by name in Chromium', { skip: longOnly }, async () => {
+test('wrong files are errors that name the problem, in Chromium', { skip: longOnly }, async () => {
   const browser = await launch();
   const tab = await openPage(browser, dist);
   try {
@@ -63,7 +63,7 @@ test('wrong files are refused by name in Chromium', { skip: longOnly }, async ()
   }
 });
 
-test('an unknown family is refused before the download', async () => {
+test('an unsupported architecture is an error before the download', async () => {
   const { Engine } = await import(pathToFileURL(join(dist, 'node.js')).href);
   const unknown = cases.find(({ code }) => code === 'UNSUPPORTED_ARCHITECTURE');
   const header = readFileSync(join(root, unknown.file), 'latin1').replace(

@@ -1,5 +1,5 @@
-// sluice.exe under wine beside the program of this machine: the same texts and files, byte for
-// byte, and what that build leaves out is refused by name.
+// sluice.exe under wine against the native program: the same output and files, byte for byte.
+// Features that the Windows build lacks are errors that name them.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import {
@@ -21,7 +21,7 @@ const model = 'examples/models/sluice-tales-Q8_0.gguf';
 const folder = mkdtempSync(join(tmpdir(), 'sluice-windows-'));
 after(() => rmSync(folder, { recursive: true }));
 
-const timeout = 120_000; // a program that hangs is a failure
+const timeout = 120_000; // a hanging program counts as failed
 function call(program, args, input, env) {
   const { status, stdout, stderr, error } = spawnSync(program, args, {
     cwd: root,
@@ -37,7 +37,7 @@ const onWindows = (args, input = '') =>
   call(wine(), [join(root, 'build/windows-tests/sluice.exe'), ...args], input, wineEnvironment());
 const here = (args, input = '') => call(join(root, 'build/native/sluice'), args, input);
 
-/** Both programs succeed and write the same. */
+/** Checks that both programs succeed and print the same; returns the output. */
 function same(args, input) {
   const expected = here(args, input);
   assert.equal(expected.status, 0, expected.stderr);
@@ -47,7 +47,7 @@ function same(args, input) {
   return got.stdout;
 }
 
-test('run tells the same story, within a budget too', () => {
+test('run prints the same text, also within a budget', () => {
   const args = ['run', model, '-p', 'Once upon a time', '-n', '60', '--temp', '0'];
   const story = same(args);
   assert.match(story, /^Once upon a time.{100}/s);
@@ -55,7 +55,7 @@ test('run tells the same story, within a budget too', () => {
   assert.equal(same([...args, '--memory-budget', '1000k', '--threads', '2']), story);
 });
 
-test('info says the same', () => {
+test('info prints the same plan and types', () => {
   const facts = JSON.parse(
     onWindows(['info', model, '--json', '--memory-budget', '1000k', '--threads', '2']).stdout,
   );
@@ -66,7 +66,7 @@ test('info says the same', () => {
   assert.deepEqual(facts.types, ours.types);
 });
 
-test('names of files, prompts and answers are UTF-8', () => {
+test('file names, prompts and output are UTF-8', () => {
   const named = join(folder, 'Märchen 物語 🦊.gguf');
   copyFileSync(model, named);
   const text = same(['run', named, '-p', 'Es war einmal — 昔々 🦊', '-n', '3', '--temp', '0']);
@@ -79,7 +79,7 @@ test('names of files, prompts and answers are UTF-8', () => {
   assert.match(stderr, /fehlt — 無\.gguf.*\[NOT_FOUND\]/);
 });
 
-test('paths may have Windows’ own separator', () => {
+test('paths may have backslashes', () => {
   const models = ['hf\\gemma3\\config.json', 'hf\\llama3', 'hf/llama3\\'].map(
     (name) => `tests\\data\\${name}`,
   );
@@ -93,7 +93,7 @@ test('paths may have Windows’ own separator', () => {
   }
 });
 
-test('convert writes the same file, over another one too, and leaves nothing beside it', () => {
+test('convert writes the same file, can replace one, and leaves no temporary file', () => {
   const out = join(folder, 'converted');
   const files = ['here.gguf', 'there — 其処.gguf'].map((name) => join(folder, name));
   writeFileSync(files[1], 'another file');
@@ -122,10 +122,10 @@ test('convert writes the same file, over another one too, and leaves nothing bes
     'q8_0',
   ]);
   assert.equal(status, 1);
-  assert.match(stderr, /cannot be written \[IO\]/);
+  assert.match(stderr, /cannot write .* \[IO\]/);
 });
 
-test('chat reads plain lines', () => {
+test('chat reads lines from a pipe', () => {
   const { status, stdout, stderr } = onWindows(
     ['chat', model, '-n', '4', '--temp', '0'],
     'Hello\r\n/stats\r\n/quit\r\n',
@@ -134,7 +134,7 @@ test('chat reads plain lines', () => {
   assert.match(stdout, /2 messages, \d+ of \d+ tokens/);
 });
 
-test('a prompt is saved in a directory, once', () => {
+test('the prompt cache saves a prompt once', () => {
   const args = [
     'run',
     model,
@@ -158,17 +158,17 @@ test('a prompt is saved in a directory, once', () => {
   assert.match(readdirSync(join(folder, 'Ansagen')).join(), /^[0-9a-f]{16}\.session$/);
 });
 
-test('errors have a sentence, a code and an exit status', () => {
+test('an error has one sentence, a code and an exit status', () => {
   const cases = [
     [['run', model, '--memory-budget', '10k', '-p', 'a'], 1, /smallest.*\[BUDGET_TOO_SMALL\]/],
     [['info', 'LICENSE'], 1, /\[[A-Z_]+\]/],
     [['info', model, '--no-such-option'], 2, /no-such-option.*\[INVALID_ARGUMENT\]/],
-    // What this build leaves out.
-    [['serve', model, '--port', '0'], 1, /this build has no server \[INVALID_ARGUMENT\]/],
+    // Features that this build lacks.
+    [['serve', model, '--port', '0'], 1, /this build has no server.*\[INVALID_ARGUMENT\]/],
     [
       ['cache', '--cache-dir', 'x', 'list'],
       1,
-      /this build has no network, and no cache \[INVALID_ARGUMENT\]/,
+      /this build has no HTTP support.*\[INVALID_ARGUMENT\]/,
     ],
     [
       ['info', 'https://example.org/model.gguf'],

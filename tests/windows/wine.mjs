@@ -1,12 +1,12 @@
-// Wine: programs for Windows on this machine.
+// Wine, which runs programs for Windows.
 import { existsSync, mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 const prefix = fileURLToPath(new URL('../../build/wine', import.meta.url));
 
 /**
- * Debian's package wine64 has the program in no directory of PATH. Throws where it is not
- * installed.
+ * Path of the program, which Debian's package wine64 installs outside of PATH. Throws if it is
+ * missing.
  */
 export function wine() {
   const program = ['/usr/lib/wine/wine64', '/usr/bin/wine64', '/usr/bin/wine'].find(existsSync);
@@ -15,8 +15,8 @@ export function wine() {
 }
 
 /**
- * A Windows of the tests' own, which the first program makes, without a display and silent about
- * what it lacks.
+ * Environment of wine: a prefix of the tests' own, which the first program creates, without a
+ * display and without warnings.
  */
 export function wineEnvironment() {
   mkdirSync(prefix, { recursive: true });

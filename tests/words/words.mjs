@@ -312,7 +312,7 @@ export const scoped = [
 /** Files and directories, by path without extension and without _native, _posix, _windows, .test. */
 export const files = {
   'examples/browser': {
-    advice: 'auto-device',
+    advice: 'error-advice',
     'talk-panel': 'chat-panel',
     'talk-list': 'conversation-list',
     talk: 'conversation',

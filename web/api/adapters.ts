@@ -1,6 +1,6 @@
-// LoRA adapters on their way to the engine's worker, which takes their files whole (PEFT's as
-// peft.ts makes them). A file of its own, loaded when there are any; what it shares with the entry
-// comes as an argument, since two copies of an error's class are two classes.
+// Reads LoRA adapters into memory for the engine's worker. peft.ts converts PEFT adapters to GGUF.
+// This module is loaded only if adapters are used. Code shared with the entry is passed as an
+// argument, because a second copy of the error class would be another class.
 
 import type { ErrorCode, SluiceError } from '../protocol/errors.js';
 import type { LoraAdapter, ModelSource } from '../protocol/options.js';
@@ -20,12 +20,12 @@ export function adapterSpecs(
   const invalid = (message: string): never => {
     throw new entry.SluiceError('INVALID_ARGUMENT', message);
   };
-  if (!Array.isArray(list)) invalid('lora is a list of adapters, each { source, scale }.');
+  if (!Array.isArray(list)) invalid('lora must be a list of adapters, each { source, scale }.');
   return Promise.all(
     list.map(async (one) => {
       const { source, scale = 1, ...rest } = typeof one === 'string' ? { source: one } : one;
       const [unknown] = Object.keys(rest);
-      if (unknown) invalid(`An adapter has source and scale; '${unknown}' is not known.`);
+      if (unknown) invalid(`'${unknown}' is not an option of an adapter: use source and scale.`);
       if (typeof scale !== 'number' || !Number.isFinite(scale))
         invalid("An adapter's scale must be a number.");
       const spec = entry.sourceSpec(source);
@@ -34,7 +34,7 @@ export function adapterSpecs(
       const peft = names.findIndex((name) => /(\.safetensors|\.json|\/)$/.test(bare(name)));
       if (peft >= 0)
         return { name: bare(names[peft]!), data: await readPeft(spec, names, entry), scale };
-      if (names.length !== 1) invalid('An adapter is one file, or the two of PEFT.');
+      if (names.length !== 1) invalid('An adapter must be one GGUF file or the two files of PEFT.');
       const name = bare(names[0]!);
       return { name, data: await read(spec, name, entry), scale };
     }),
@@ -44,7 +44,7 @@ export function adapterSpecs(
 const kFiles = ['adapter_config.json', 'adapter_model.safetensors'];
 const bare = (address: string): string => address.replace(/[?#].*/s, '');
 
-/** PEFT's two files, of which `names` are the one that was named, their folder, or both chosen. */
+/** Reads a PEFT adapter's two files. `names`: one of them, their directory, or both if chosen. */
 async function readPeft(spec: SourceSpec, names: readonly string[], entry: Entry): Promise<Blob> {
   const refuse = (code: string, message: string): never => {
     throw new entry.SluiceError(code as ErrorCode, message);
@@ -57,7 +57,7 @@ async function readPeft(spec: SourceSpec, names: readonly string[], entry: Entry
         spec.blobs[at] ??
         refuse(
           'INVALID_ARGUMENT',
-          `An adapter of PEFT is two files; ${file} is not among those chosen.`,
+          `A PEFT adapter has two files; ${file} is missing among those chosen.`,
         )
       );
     }),
@@ -65,7 +65,7 @@ async function readPeft(spec: SourceSpec, names: readonly string[], entry: Entry
   return adapterOfPeft(config!, weights!, refuse);
 }
 
-/** The address of a file in the same folder, with what follows a question mark. */
+/** The address of a file in the same directory, with the same query. */
 function beside(spec: Exclude<SourceSpec, { kind: 'blob' }>, file: string): SourceSpec {
   const address = spec.kind === 'url' ? spec.url : spec.path;
   const path = bare(address);

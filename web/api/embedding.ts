@@ -1,4 +1,4 @@
-// What texts mean, as vectors: engine.embed(), engine.rerank() and OpenAI's
+// Embeddings and reranking: engine.embed(), engine.rerank() and the OpenAI-compatible
 // engine.embeddings.create().
 
 import {
@@ -12,62 +12,66 @@ import type { Embedded, EmbedSpec } from '../protocol/messages.js';
 import type { AssertSameKeys, SplitNames } from '../protocol/options.js';
 import { count, tokenIds } from './options.js';
 
-/** How the rows of a text become one vector. */
+/** How the values of a text's tokens are combined into one embedding. */
 export type Pooling = 'none' | 'mean' | 'cls' | 'last';
 
-/** What embed() takes. */
+/** Options of engine.embed(). */
 export interface EmbedOptions {
-  /** Default: the model's own, else the mean. none: a row for each token, one after the other. */
+  /**
+   * Pooling method. 'none' returns one row per token, concatenated. Default: the model's own, or
+   * 'mean' if it has none.
+   */
   pooling?: Pooling;
   /**
-   * Only the first so many values, of models that were trained for it (Matryoshka). Default: all.
+   * Keep only the first values of each embedding, for models trained for it (Matryoshka). Default:
+   * all.
    */
   dimensions?: number;
-  /** Scales every vector to length 1. Default true. */
+  /** Scale every embedding to length 1. Default true. */
   normalize?: boolean;
-  /** Aborts it. */
+  /** Aborts the call. */
   signal?: AbortSignal;
-  /** Hears how many texts are done. */
+  /** Called with the number of inputs that are done. */
   onProgress?: (progress: { done: number; total: number }) => void;
 }
 
-/** A document's place in a ranking. */
+/** Score of one document. */
 export interface RerankResult {
-  /** Of the document in the list that was given. */
+  /** Index of the document in the list that was passed. */
   index: number;
-  /** The greater, the better it answers; what values there are is the model's. */
+  /** Relevance: higher is better. The range depends on the model. */
   score: number;
 }
 
-/** What rerank() takes. */
+/** Options of engine.rerank(). */
 export interface RerankOptions extends Pick<EmbedOptions, 'signal' | 'onProgress'> {
-  /** Only the best so many. Default: all. */
+  /** Return only this many of the best documents. Default: all. */
   topN?: number;
 }
 
-/** What embeddings.create() takes, as OpenAI has it. */
+/** Parameters of embeddings.create(), OpenAI-compatible. */
 export interface EmbeddingParams {
-  /** A text, texts, or lists of token ids. */
+  /** A string, a list of strings, token ids, or lists of token ids. */
   input: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
-  /** The first so many values of each vector. */
+  /** Keep only the first values of each embedding. Default: all. */
   dimensions?: number | null;
-  /** Default float; base64: of little-endian floats. */
+  /** Default 'float'. 'base64': little-endian float32 values in base64. */
   encoding_format?: 'float' | 'base64' | null;
-  /** Ignored, as there is one model. */
+  /** Ignored: an engine has one model. */
   model?: string;
   /** Ignored. */
   user?: string;
 }
 
-/** Its answer. */
+/** Result of embeddings.create(). */
 export interface EmbeddingList {
   /** 'list'. */
   object: 'list';
-  /** The vectors, in the order of the input. */
+  /** The embeddings, in the order of the input. */
   data: { object: 'embedding'; index: number; embedding: number[] }[];
-  /** The model's name. */
+  /** Name of the model. */
   model: string;
-  /** Tokens that were read. */
+  /** Number of tokens processed. */
   usage: { prompt_tokens: number; total_tokens: number };
 }
 
@@ -77,7 +81,7 @@ const kCreate = 'input dimensions encoding_format model user';
 true satisfies AssertSameKeys<SplitNames<typeof kEmbed>, keyof EmbedOptions>;
 true satisfies AssertSameKeys<SplitNames<typeof kCreate>, keyof EmbeddingParams>;
 
-/** What is needed of an engine. */
+/** The part of Engine that is used here. */
 export interface EmbedEngine {
   readonly info: { name: string; vocabSize: number };
   /** @internal */
@@ -85,7 +89,7 @@ export interface EmbedEngine {
     texts: (string | Int32Array)[],
     spec: EmbedSpec,
     signal: AbortSignal | undefined,
-    told: (done: number) => void,
+    onProgress: (done: number) => void,
   ): Promise<Embedded>;
 }
 
@@ -97,7 +101,7 @@ function checked(engine: EmbedEngine, texts: readonly Input[]): (string | Int32A
   );
 }
 
-/** The vectors of texts, or of lists of token ids. */
+/** Embeddings of strings or lists of token ids, and the total number of tokens. */
 export async function embedTexts(
   engine: EmbedEngine,
   texts: readonly Input[],
@@ -123,7 +127,7 @@ export async function embedTexts(
   return { vectors: Array.from(rows, (n) => values.slice(at, (at += n * width))), tokens };
 }
 
-/** The documents in the order in which they answer the query. */
+/** Scores of the documents, the best first. */
 export async function rankDocuments(
   engine: EmbedEngine,
   query: string,
@@ -132,7 +136,7 @@ export async function rankDocuments(
 ): Promise<RerankResult[]> {
   onlyKnown('rerank()', options, 'topN signal onProgress');
   if (typeof query !== 'string' || !documents.every((text) => typeof text === 'string'))
-    invalid('A query and its documents are texts.');
+    invalid('query and documents must be strings.');
   const { signal, onProgress } = options;
   const spec = { pooling: 4, normalize: false, dimensions: 0, query };
   const { values, width } = await engine.embedTexts([...documents], spec, signal, (done) =>
@@ -143,7 +147,7 @@ export async function rankDocuments(
   return options.topN === undefined ? ranked : ranked.slice(0, count('topN', options.topN));
 }
 
-/** engine.embeddings. */
+/** OpenAI-compatible embeddings: engine.embeddings. */
 export class Embeddings {
   readonly #engine: EmbedEngine;
 
@@ -152,7 +156,7 @@ export class Embeddings {
     this.#engine = engine;
   }
 
-  /** OpenAI's call: the vectors of one text or several, of length 1. */
+  /** Embeddings of one or several inputs, scaled to length 1. */
   create(params: EmbeddingParams, options?: CallOptions): Promise<EmbeddingList> {
     return abortable(options, async () => {
       onlyKnown('embeddings.create()', params, kCreate);
@@ -170,7 +174,7 @@ export class Embeddings {
       const data = vectors.map((vector, index) => ({
         object: 'embedding' as const,
         index,
-        // OpenAI's clients ask for base64, and decode it, where nobody says what they want.
+        // OpenAI's clients request base64 by default and decode it themselves.
         embedding: (format === 'base64' ? base64(vector) : Array.from(vector)) as number[],
       }));
       return {

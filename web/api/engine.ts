@@ -1,5 +1,6 @@
-// The public Engine: one loaded model in a worker of its own. It keeps the last snapshot that the
-// worker sent, so that stats(), memory() and layers() answer at once; everything else is a call.
+// The public Engine: one loaded model in its own worker. It keeps the last snapshot that the worker
+// sent, so that stats(), memory() and weightUnits() return immediately. Everything else is a call
+// to the worker.
 
 import { ChatCompletions, Completions } from '../chat/completions.js';
 import { LazyPrompts } from '../chat/prompt.js';
@@ -54,26 +55,26 @@ import { platform } from './platform.js';
 import { checkSaved, Session, type SessionOptions } from './session.js';
 import { startWorker } from './start.js';
 
-/** One unit of the model's weights, for pictures. */
+/** State of one weight unit: a part of the model that is loaded and evicted as a whole. */
 export interface WeightUnit {
-  /** Its number. */
+  /** Number of the unit, in the order of computation. */
   unit: number;
-  /** Where it is. */
+  /** Whether it is in memory. */
   state: UnitState;
-  /** The pass is in it now. */
+  /** The forward pass is computing with it. */
   computing: boolean;
 }
 
 const kUnitStates: UnitState[] = ['absent', 'loading', 'resident', 'pinned', 'pinned-pending'];
 
-/** Engines whose loading was aborted give the store back first. */
+/** Resolves when engines whose loading was aborted have closed their files. */
 let leaving: Promise<unknown> = Promise.resolve();
 
 const disposed = (): SluiceError => new SluiceError('DISPOSED', 'The engine was disposed of.');
 
-/** A loaded model. */
+/** A loaded model, in its own worker. Create it with Engine.load; end it with dispose(). */
 export class Engine {
-  /** The models in the browser's file store (Node: in the default cache directory). */
+  /** Models cached in the browser's storage (Node: in the default cache directory). */
   static readonly modelCache = new StoreManager(
     () => platform().storeBackend(),
     (address) => {
@@ -82,29 +83,29 @@ export class Engine {
     },
   );
 
-  /** What the header says of the model, and how it is laid out in the budget. */
+  /** Metadata of the model and its memory plan. */
   readonly info!: ModelInfo;
   /**
-   * Resolves when the whole file is in the store (at once where nothing is stored); rejects, with
-   * QUOTA say, when it will not be.
+   * Resolves when the complete file is in the model cache (immediately if nothing is cached).
+   * Rejects if it cannot be cached, for example with QUOTA.
    */
   readonly downloaded: Promise<void>;
-  /** OpenAI's chat.completions.create on this engine. */
+  /** OpenAI-compatible chat completions: engine.chat.completions.create(). */
   readonly chat = { completions: new ChatCompletions(this) };
-  /** OpenAI's completions.create on this engine. */
+  /** OpenAI-compatible text completions: engine.completions.create(). */
   readonly completions = new Completions(this);
-  /** OpenAI's embeddings.create on this engine. */
+  /** OpenAI-compatible embeddings: engine.embeddings.create(). */
   readonly embeddings = new Embeddings(this);
   #renderer: LazyPrompts | null = null;
-  /** The worker that has the model, and one that is to follow it. */
+  /** The worker that has the model, and the one that is about to replace it. */
   #link: WorkerClient;
   #next: WorkerClient | null = null;
   #spec!: LoadSpec;
-  /** While it lives, V8 compiles the same bytes for other engines no second time. */
+  /** Keeps the module alive, so that V8 does not compile the same bytes again for other engines. */
   #module!: WebAssembly.Module;
-  /** Ends with the changes of the budget that have been asked for; null: none is under way. */
+  /** Settles after all pending budget changes; null: there are none. */
   #moving: Promise<unknown> | null = null;
-  /** The last that the worker sent; there is one once load() has resolved. */
+  /** Last snapshot of the worker. Set once load() has resolved. */
   #snapshot!: Snapshot;
   readonly #generations = new Map<
     number,
@@ -125,8 +126,10 @@ export class Engine {
   }
 
   /**
-   * Opens a model. Resolves when the engine accepts work: header read, memory allocated. The
-   * weights go on arriving, and generate() starts on those that are there.
+   * Loads a model. Resolves when the engine accepts requests: the header is read and all memory is
+   * allocated. Weights continue to load in the background, and generate() waits only for those that
+   * it needs next. Errors: BUDGET_TOO_SMALL, and those of the options, the file, the network and
+   * the package's files.
    */
   static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
     const { gpuMinBatch: gpuMinBatch = 1, gpuLayers } =
@@ -148,8 +151,8 @@ export class Engine {
   }
 
   /**
-   * Reads only the header (a few range requests) and answers what the model is, what would be
-   * resident under the budget, and how fast it would run.
+   * Reads only the header (a few range requests) and returns the model's metadata, its memory plan
+   * and a speed estimate. Throws the errors of load() that the header shows.
    */
   static async inspect(source: ModelSource, options: InspectOptions = {}): Promise<ModelInfo> {
     const [engine, info] = await Engine.#open(
@@ -162,8 +165,8 @@ export class Engine {
   }
 
   /**
-   * Has the worker open a model. What a failed one holds of the store is given back first; after an
-   * abort only the next one waits for that.
+   * Starts a worker that opens a model. On failure its files are closed before this rejects; on
+   * abort it rejects immediately, and the next load waits until they are closed.
    */
   static async #open<T>(
     ask: (rpc: WorkerClient['rpc'], spec: LoadSpec) => Promise<T>,
@@ -189,36 +192,37 @@ export class Engine {
   }
 
   /**
-   * Continues a text or a sequence of tokens, on the engine's own sequence: one such generation
-   * after another.
+   * Generates text after a prompt: a string, or token ids. Calls run one after another on the
+   * engine's own sequence, and the KV cache is reused if prompts share a prefix. Use session() for
+   * conversations.
    */
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
     return begun(options, () => this.start(() => prompt, options));
   }
 
   /**
-   * @internal Of a chat: on whichever sequence knows most of it, beside others where the engine is
-   * `parallel`.
+   * @internal Generation of a chat: on the sequence that shares the longest prefix with the prompt,
+   * in parallel with others if the engine has `parallel` above 1.
    */
   answer(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation {
     return begun(options, () => this.start(() => prompt, options, -1));
   }
 
   /**
-   * The vectors of texts (or of lists of token ids), which are packed into as few passes as hold
-   * them.
+   * Embeddings of strings (or of lists of token ids), one Float32Array per input. Inputs are packed
+   * into as few forward passes as possible.
    */
   async embed(
     texts: readonly (string | ArrayLike<number>)[],
     options: EmbedOptions = {},
   ): Promise<Float32Array[]> {
-    if (!Array.isArray(texts)) invalid('embed() takes a list of texts.');
+    if (!Array.isArray(texts)) invalid('embed() takes an array.');
     return (await embedTexts(this, texts, options)).vectors;
   }
 
   /**
-   * Ranks documents by how well they answer the query, the best first; of models that were trained
-   * for it.
+   * Scores documents by their relevance to the query and returns them with the best first. Needs a
+   * reranker model.
    */
   rerank(
     query: string,
@@ -233,12 +237,12 @@ export class Engine {
     texts: (string | Int32Array)[],
     spec: EmbedSpec,
     signal: AbortSignal | undefined,
-    told: (done: number) => void,
+    onProgress: (done: number) => void,
   ): Promise<Embedded> {
     const id = this.#nextGeneration++;
     const cancel = (): void => void this.call('cancel', id).catch(() => {});
     return abortable({ signal }, async () => {
-      this.#embedded.set(id, told);
+      this.#embedded.set(id, onProgress);
       signal?.addEventListener('abort', cancel);
       try {
         return await this.call('embed', id, texts, spec);
@@ -249,7 +253,10 @@ export class Engine {
     });
   }
 
-  /** A sequence of its own, with a memory for what was said; any number share the engine. */
+  /**
+   * A new session: a conversation or text with its own KV cache. An engine can have any number of
+   * sessions.
+   */
   session(options: SessionOptions = {}): Session {
     return new Session(this, options);
   }
@@ -271,9 +278,7 @@ export class Engine {
     return this.#spec.structuredOutput;
   }
 
-  /**
-   * @internal Begins an answer on a sequence, in line behind the others, when there is a prompt.
-   */
+  /** @internal Queues a generation on a sequence. It starts when `prompt` has resolved. */
   start(
     prompt: () => string | ArrayLike<number> | Promise<Int32Array>,
     options: GenerateOptions,
@@ -293,7 +298,7 @@ export class Engine {
     const run = async (): Promise<void> => {
       try {
         throwIfAborted(signal);
-        // Without a pause where none is needed: what is called first comes first.
+        // Awaits only promises, so that generations start in the order of the calls.
         const input = prompt();
         const spec = generateSpec(
           input instanceof Promise ? await input : input,
@@ -316,7 +321,7 @@ export class Engine {
     return generation;
   }
 
-  /** @internal A call to the worker that has the model, behind a change of the budget. */
+  /** @internal A call to the worker that has the model, after pending budget changes. */
   async call<Name extends keyof EngineCalls>(
     method: Name,
     ...args: Parameters<EngineCalls[Name]>
@@ -325,14 +330,14 @@ export class Engine {
     return this.#link.rpc.call(method, ...args);
   }
 
-  /** Token ids of a text. */
+  /** Token ids of a string. */
   async tokenize(text: string, options: TokenizeOptions = {}): Promise<Int32Array> {
     onlyKnown('tokenize()', options, 'addSpecial parseSpecial literalSpans continuation');
-    if (typeof text !== 'string') invalid('Only text can be tokenized: pass a string.');
+    if (typeof text !== 'string') invalid('tokenize() takes a string.');
     return this.call('tokenize', text, tokenizeSpec(options));
   }
 
-  /** The text of token ids; control tokens are left out unless `special`. */
+  /** Text of token ids. Control tokens are omitted unless `skipSpecialTokens` is false. */
   async detokenize(
     tokens: ArrayLike<number>,
     options: { skipSpecialTokens?: boolean } = {},
@@ -345,15 +350,15 @@ export class Engine {
     );
   }
 
-  /** Number of tokens of a text, BOS included. */
+  /** Number of tokens of a string, BOS included. */
   async countTokens(text: string): Promise<number> {
     return (await this.tokenize(text)).length;
   }
 
   /**
-   * The raw logits after each token of a sequence that begins the context, one row of the
-   * vocabulary's length a token. Every token is a pass of its own. Where the model has an encoder
-   * and a decoder: those after each of the `decoderTokens`, which answer the others.
+   * Raw logits after each token of a sequence at the start of the context, shape
+   * [tokens × vocabSize]. Each token is a forward pass of its own. For encoder-decoder models,
+   * `tokens` are the encoder's input, and there is one row per element of `decoderTokens`.
    */
   logits(
     tokens: ArrayLike<number>,
@@ -371,17 +376,17 @@ export class Engine {
     });
   }
 
-  /** Counters and rates as of the last moment the worker reported (ten times a second). */
+  /** Statistics, as the worker last reported them (ten times per second). */
   stats(): EngineStats {
     return { ...this.#snapshot.stats };
   }
 
-  /** Bytes by purpose, against the budget. */
+  /** Memory in use by purpose, in bytes. */
   memory(): MemoryReport {
     return { ...this.#snapshot.memory };
   }
 
-  /** The state of every unit of weights, in file order of the model's computation. */
+  /** State of all weight units, in the order of computation. */
   weightUnits(): WeightUnit[] {
     return Array.from(this.#snapshot.units, (byte, unit) => ({
       unit,
@@ -391,11 +396,10 @@ export class Engine {
   }
 
   /**
-   * Changes the budget, down or up; conversations go on where they are. The engine moves to a
-   * worker whose memory has the new budget for its maximum, and reads its weights again from where
-   * they are stored; the old one ends with its memory. Waits for what is being generated. 0: as
-   * load() chooses. When it throws everything is as before; an abort rejects at once, and a move
-   * that has begun ends by itself.
+   * Changes the memory budget to `bytes` (0: the default of load()). Conversations continue. Waits
+   * for running generations, then moves to a new worker whose memory has the new maximum, and reads
+   * the weights again from the model cache. If it throws, everything is as before. An abort rejects
+   * immediately, but a move that has started is completed.
    */
   setMemoryBudget(bytes: number, options?: CallOptions): Promise<void> {
     return abortable(options, () => {
@@ -411,9 +415,8 @@ export class Engine {
   }
 
   /**
-   * Other LoRA adapters than those before, in their place; none: the model alone. The model stays
-   * loaded, and what was computed with the others is computed again. When it throws everything is
-   * as before.
+   * Replaces all LoRA adapters; an empty list removes them. The model stays loaded, and KV caches
+   * are recomputed when they are used. If it throws, everything is as before.
    */
   setAdapters(lora: NonNullable<EngineOptions['lora']>, options?: CallOptions): Promise<void> {
     return abortable(options, async () => {
@@ -435,12 +438,12 @@ export class Engine {
       const moved: LoadSpec = {
         ...spec,
         memoryBudget,
-        gpuKernels: this.#snapshot.stats.gpuKernels, // what is measured may be another way now
+        gpuKernels: this.#snapshot.stats.gpuKernels, // a new measurement could choose others
         contextLength: this.info.plan.contextLength,
         kvType: this.info.plan.kvType,
         kvCapacity: (spec.kvPolicy ?? 'full') !== 'full' ? this.info.plan.kvCapacity : 0,
         wasm: { ...spec.wasm, module: this.#module },
-        // What is stored is not asked for again, and what has been fetched anew is new.
+        // A complete file needs no network, and a file that was just reloaded is up to date.
         io: {
           ...spec.io,
           cache: bytesCached === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache,
@@ -448,32 +451,35 @@ export class Engine {
       };
       const { info } = await next.rpc.call('load', moved, true);
       if (info.bytes !== this.info.bytes || info.name !== this.info.name)
-        throw new SluiceError('SOURCE_CHANGED', 'The model is another one by now; load it anew.');
+        throw new SluiceError('SOURCE_CHANGED', 'The model has changed; load it again.');
       (this as { info: ModelInfo }).info = info;
       this.#link = next;
     } catch (error) {
       await this.#next?.end(error);
-      await link.rpc.call('resume').catch(() => {}); // where it fails, the next call tries again
+      await link.rpc.call('resume').catch(() => {}); // if it fails, the next call retries
       throw error;
     } finally {
       this.#next = null;
     }
-    // Before the other one reads its weights: the two budgets are never filled at the same time.
+    // Ends the old worker before the new one reads weights, so that only one budget is filled.
     await link.end(new SluiceError('WORKER_LOST', 'The engine has moved to another worker.'), true);
     this.#snapshot = await this.#link.rpc.call('begin', left, !this.#stored);
   }
 
-  /** Resolves when no change of the budget is under way. */
+  /** Resolves when no budget change is pending. */
   async #moved(): Promise<void> {
     while (this.#moving) await this.#moving;
   }
 
-  /** A copy of the KV cache and the tokens in it. */
+  /** A copy of the KV cache of generate(), with its tokens. */
   saveState(options?: CallOptions): Promise<SavedState> {
     return abortable(options, () => this.call('saveState', 0));
   }
 
-  /** Puts a saved KV cache back; a prompt that begins with its tokens then starts there. */
+  /**
+   * Restores a KV cache that saveState() returned. A prompt that begins with its tokens then starts
+   * after them. CORRUPT if the state is damaged or belongs to another model.
+   */
   restoreState(saved: SavedState, options?: CallOptions): Promise<void> {
     return abortable(options, async () => {
       checkSaved(saved);
@@ -481,13 +487,13 @@ export class Engine {
     });
   }
 
-  /** Ends the engine and gives all its memory back. Idempotent. */
+  /** Ends the engine and frees its memory. Calls after the first have no effect. */
   dispose(): Promise<void> {
     this.#disposing ??= this.#shutDown();
     return this.#disposing;
   }
 
-  /** For `await using`. */
+  /** Supports `await using`; same as dispose(). */
   [Symbol.asyncDispose](): Promise<void> {
     return this.dispose();
   }

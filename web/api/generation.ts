@@ -1,7 +1,6 @@
-// What generate() returns: pieces as they come, by `for await`, as a stream, as one text, or as a
-// result. Every reader gets all pieces; when the last one leaves early that cancels, at once,
-// because iterators here are no async generators, whose return() waits behind a next() under way.
-// An abort signal rejects at once, wherever it strikes.
+// Generation: what generate() returns. Tokens can be read with `for await` or as a stream, and the
+// whole text or the result as a promise. Every reader gets all tokens. When the last reader stops
+// before the end, the generation is cancelled immediately (see protocol/iterators.ts).
 
 import { chatModule } from '../chat/prompt.js';
 import { abortError, SluiceError, type CallOptions } from '../protocol/errors.js';
@@ -13,13 +12,19 @@ interface Source {
   cancel(): void;
 }
 
-/** A generation under way. It runs from the moment it is made, whether or not anybody reads it. */
+/**
+ * A running generation. It starts immediately and runs whether or not its tokens are read. Iterate
+ * over it for tokens, or await `result` or `text()`.
+ */
 export class Generation implements AsyncIterable<GeneratedToken> {
-  /** Finish reason, usage and timings, when it has ended; rejects when it failed or was aborted. */
+  /**
+   * Text, finish reason, usage and timings, once the generation has ended. Rejects with a
+   * SluiceError if it failed, and with the signal's reason if it was aborted.
+   */
   readonly result: Promise<GenerationResult>;
   readonly #pieces: GeneratedToken[] = [];
   readonly #readers = new Set<object>();
-  /** Those who wait for a piece or the end. */
+  /** Resolvers of readers that wait for a token or the end. */
   #waiting: (() => void)[] = [];
   #ended = false;
   #failure: unknown = null;
@@ -35,23 +40,26 @@ export class Generation implements AsyncIterable<GeneratedToken> {
     this.#source = source;
     this.#signal = signal;
     this.result = new Promise((resolve, reject) => (this.#settle = { resolve, reject }));
-    this.result.catch(() => {}); // whoever reads it sees the error; nobody has to
+    this.result.catch(() => {}); // not an unhandled rejection if nobody reads `result`
     signal?.addEventListener('abort', this.#onAbort, { once: true });
   }
 
-  /** Stops it. What has been generated stays readable; `result` says 'cancelled'. */
+  /**
+   * Stops the generation. Tokens generated so far stay readable, and `result` resolves with the
+   * finish reason 'cancelled'.
+   */
   cancel(): void {
     if (!this.#ended) this.#source.cancel();
   }
 
-  /** The whole text. */
+  /** The complete text, once the generation has ended. Rejects as `result` does. */
   async text(): Promise<string> {
     return (await this.result).text;
   }
 
   /**
-   * The pieces as they come. Whoever asks gets all of them, from the first one on, at any time;
-   * leaving the loop cancels, unless somebody else is still reading.
+   * The tokens as they are generated. Every iterator starts at the first token, whenever it is
+   * created. Leaving the loop cancels the generation, unless another iterator is still reading.
    */
   [Symbol.asyncIterator](): AsyncIterableIterator<GeneratedToken> {
     const reader = {};
@@ -73,9 +81,8 @@ export class Generation implements AsyncIterable<GeneratedToken> {
   }
 
   /**
-   * Of an answer in JSON (`jsonSchema`): what is known of its value so far, whenever that has
-   * changed. Strings grow; numbers and names come when they are whole. The last one is the value
-   * itself.
+   * For JSON output (`jsonSchema`): the partial value, each time it changes. Strings grow; numbers
+   * and property names appear once they are complete. The last value is the complete one.
    */
   partials<T = unknown>(): AsyncIterableIterator<T> {
     const pieces = this[Symbol.asyncIterator]();
@@ -91,10 +98,7 @@ export class Generation implements AsyncIterable<GeneratedToken> {
     return leavable(next, () => void pieces.return!());
   }
 
-  /**
-   * The text as a stream of strings; cancelling the stream leaves the generation, as leaving a loop
-   * does.
-   */
+  /** The text as a stream of strings. Cancelling the stream has the effect of leaving a loop. */
   toReadableStream(): ReadableStream<string> {
     return streamOf(this[Symbol.asyncIterator](), (piece) => piece.text);
   }
@@ -141,8 +145,8 @@ export class Generation implements AsyncIterable<GeneratedToken> {
 }
 
 /**
- * The generation that `begin` starts; wrong options, and whatever it throws, make one that has
- * failed.
+ * The generation that `begin` starts. If the options are invalid or `begin` throws, returns a
+ * generation that has failed with that error.
  */
 export function begun(options: CallOptions, begin: () => Generation): Generation {
   try {

@@ -1,4 +1,4 @@
-// A worker of Node's worker_threads with the few methods of the browser's Worker that we use.
+// Wraps a worker of node:worker_threads in the subset of the browser's Worker that is used here.
 
 import type { Worker } from 'node:worker_threads';
 

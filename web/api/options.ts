@@ -1,6 +1,6 @@
-// What callers pass, checked and brought into the form that travels to the worker: sources, how a
-// model is opened, how a text is generated. Nothing unknown, and nothing that would wrap, vanish or
-// become a default in silence, gets past here.
+// Validates what callers pass (sources, load options, generation options) and converts it to the
+// messages for the worker. Unknown options, and values that would wrap around or silently become a
+// default, are errors here.
 
 import { huggingFaceUrl } from '../io/huggingface.js';
 import { publicUrl } from '../protocol/address.js';
@@ -33,7 +33,7 @@ const kGenerate =
 true satisfies AssertSameKeys<SplitNames<typeof kLoad> | 'tuning', keyof InspectOptions>;
 true satisfies AssertSameKeys<SplitNames<typeof kGenerate>, keyof GenerateOptions>;
 
-const kMaxThreads = 64; // each is a worker
+const kMaxThreads = 64; // each thread is a worker
 const kMaxCount = 2 ** 31 - 1;
 
 export function checkLoad(options: InspectOptions): void {
@@ -43,7 +43,7 @@ export function checkLoad(options: InspectOptions): void {
   try {
     platform().workerAddress(options.workerUrl);
   } catch {
-    invalid(`workerUrl '${options.workerUrl}' is not an address.`);
+    invalid(`workerUrl '${options.workerUrl}' is not a URL.`);
   }
 }
 
@@ -67,7 +67,7 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     (options.device === 'auto' && (draftSource || parallel > 1) ? 'wasm' : options.device) ??
     'wasm';
   if (!(parallel >= 1 && parallel <= 64 && (parallel === 1 || device === 'wasm')) || parallel % 1)
-    invalid('parallel is a whole number from 1 to 64, on device wasm.');
+    invalid('parallel must be from 1 to 64, with device wasm.');
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
   return {
     source: sourceSpec(source),
@@ -115,10 +115,10 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
   };
 }
 
-/** Where the model is that guesses. */
+/** Source of the draft model; undefined: there is none. */
 function draftOf({ draft, device }: InspectOptions): SourceSpec | undefined {
   if (draft === '' || (draft !== 'ngram' && draft && device === 'webgpu'))
-    invalid('A draft model is an address, on device wasm.');
+    invalid('draft must be a model, with device wasm.');
   return !draft || draft === 'ngram' ? undefined : sourceSpec(draft);
 }
 
@@ -127,7 +127,7 @@ export async function adapterSpecs(list: InspectOptions['lora'] = []): Promise<A
   const module = await import('./adapters.js').catch((cause: Error) => {
     throw new SluiceError(
       'MODULE_LOAD',
-      "The package's adapters.js cannot be loaded; copy it beside the script.",
+      'adapters.js cannot be loaded; copy it beside the script.',
       { cause },
     );
   });
@@ -135,8 +135,8 @@ export async function adapterSpecs(list: InspectOptions['lora'] = []): Promise<A
 }
 
 /**
- * A worker in Firefox 153, where starting a further one blocks for good now and then: the engine's
- * own is risk enough.
+ * True in a worker in Firefox 153, where starting another worker sometimes blocks forever. Only the
+ * engine's own worker is started there, no I/O worker and no threads.
  */
 const nestedInFirefox =
   typeof document === 'undefined' && /Firefox/.test(`${globalThis.navigator?.userAgent}`);
@@ -152,7 +152,7 @@ export function sourceSpec(source: ModelSource): SourceSpec {
     return specOf(source);
   } catch (cause) {
     if (cause instanceof SluiceError) throw cause;
-    throw new SluiceError('INVALID_ARGUMENT', `'${source}' is not an address that can be read.`, {
+    throw new SluiceError('INVALID_ARGUMENT', `'${source}' is not a valid model address.`, {
       cause,
     });
   }
@@ -164,7 +164,7 @@ function specOf(source: ModelSource): SourceSpec {
     const spec: SourceSpec = address.startsWith('hf:')
       ? { kind: 'url', url: huggingFaceUrl(address) }
       : platform().resolveSource(address);
-    // No fetch reads these, and its answer would be the one of a network that is down.
+    // fetch() cannot read these, and its error would look like a network failure.
     if (spec.kind === 'url' && /^(file|s?ftps?|[a-z]):/i.test(spec.url)) {
       invalid(
         `'${publicUrl(spec.url)}' cannot be read: give an http(s) address, or a File that was ` +
@@ -175,28 +175,26 @@ function specOf(source: ModelSource): SourceSpec {
   }
   const blobs = Array.isArray(source) ? source : [source];
   if (blobs.length === 0 || !blobs.every((blob) => blob instanceof Blob)) {
-    invalid('A model is an address, a Blob, or a list of Blobs.');
+    invalid('Pass a model address, a Blob or a list of Blobs.');
   }
   return { kind: 'blob', blobs, names: blobs.map((blob) => (blob as File).name ?? 'model') };
 }
 
-/** A whole number that is not negative; 0 when it is left out. */
+/** The value rounded down; 0 if undefined. Throws if it is negative or not finite. */
 export function count(name: string, value: number | undefined): number {
   if (value === undefined) return 0;
   if (Number.isFinite(value) && value >= 0) return Math.floor(value);
-  return invalid(`${name} must be a number that is not negative.`);
+  return invalid(`${name} must be a number of 0 or more.`);
 }
 
-/** Token ids of a vocabulary of this size. */
+/** Token ids as an Int32Array. Throws if one is not an integer from 0 to vocabulary - 1. */
 export function tokenIds(tokens: ArrayLike<number>, vocabulary: number): Int32Array {
   const list = typeof tokens === 'object' && tokens?.length >= 0 ? Array.from(tokens) : [NaN];
   if (!list.every(Number.isInteger))
-    invalid(
-      'A list of token ids is needed here, or a text as a prompt; messages go to chat.completions.',
-    );
+    invalid('Pass a string or a list of token ids; chat messages go to chat.completions.create().');
   const wrong = list.find((token) => token < 0 || token >= vocabulary);
   if (wrong !== undefined)
-    invalid(`${wrong} is not a token: the model's ids go from 0 to ${vocabulary - 1}.`);
+    invalid(`${wrong} is not a token id: they range from 0 to ${vocabulary - 1}.`);
   return Int32Array.from(list);
 }
 
@@ -231,14 +229,14 @@ export function generateSpec(
   const maxTokens =
     (options.maxTokens ?? Infinity) === Infinity ? Infinity : count('maxTokens', options.maxTokens);
   const stops = [stop ?? []].flat();
-  if (!stops.every(isText)) invalid('stop must be text or a list of texts.');
+  if (!stops.every(isText)) invalid('stop must be a string or string array.');
   for (const name of kNumbers) {
     if (!Number.isFinite(options[name] ?? 0)) invalid(`${name} must be a number.`);
   }
   for (const [token, bias] of Object.entries(logitBias ?? {})) {
     tokenIds([Number(token)], vocabulary);
     if (!Number.isFinite(bias) && bias !== -Infinity)
-      invalid('A logitBias is a number, or -Infinity to ban the token.');
+      invalid('logitBias values must be numbers or -Infinity.');
   }
   return {
     ...sampling,
@@ -267,7 +265,7 @@ function constraintOf(
   schema?: object | boolean,
 ): Constraint | undefined {
   if (choice !== undefined && !(Array.isArray(choice) && choice.every(isText)))
-    invalid('choice must be a list of texts.');
+    invalid('choice must be a string array.');
   const given = [
     grammar,
     regex,
@@ -277,9 +275,8 @@ function constraintOf(
   ]
     .map((text, kind) => ({ kind, text }))
     .filter(({ text }) => text !== undefined);
-  if (given.length > 1)
-    invalid('An answer can be bound to one of grammar, regex, choice and jsonSchema.');
+  if (given.length > 1) invalid('Only one of grammar, regex, choice and jsonSchema can be set.');
   if (!given.every(({ text }) => isText(text)))
-    invalid('grammar and regex must be texts, jsonSchema an object or true.');
+    invalid('grammar and regex are strings, jsonSchema an object or true.');
   return given[0] as Constraint | undefined;
 }

@@ -1,10 +1,10 @@
-// PEFT's adapters (adapter_config.json and adapter_model.safetensors) as the one GGUF file that the
-// engine takes: the same tensors under the model's names, their bytes untouched, and a key that
-// says how their rows lie. Of anything that is no plain LoRA the key or tensor is refused by name,
-// as src/adapter/peft.cpp does.
+// Converts a PEFT adapter (adapter_config.json and adapter_model.safetensors) to one GGUF file. The
+// tensors get the model's names, their bytes stay as they are, and a key states their row order.
+// Only plain LoRA is supported: any other key or tensor is an error that names it, as in
+// src/adapter/peft.cpp.
 // Format: https://huggingface.co/docs/peft/developer_guides/checkpoint
 
-/** Ends the work with an error of this code. */
+/** Throws an error with this code. */
 export type Refuse = (code: string, message: string) => never;
 
 const kMaxConfig = 1 << 20;
@@ -12,7 +12,7 @@ const kMaxDirectory = 16 << 20;
 const kTypes: Record<string, number> = { F32: 0, F16: 1, BF16: 30 };
 const kAlignment = 32;
 
-/** Options that make more of an adapter than products of two matrices. */
+/** Unsupported options: with them an adapter is more than the product of two matrices. */
 const kRefused = [
   'use_dora',
   'use_qalora',
@@ -27,7 +27,7 @@ const kRefused = [
   'alora_invocation_tokens',
 ];
 
-/** Modules of a layer, and what the model's file calls them. */
+/** Names of a layer's modules: PEFT's to GGUF's. */
 const kModules: Record<string, string> = {
   'self_attn.q_proj': 'attn_q',
   'self_attn.k_proj': 'attn_k',
@@ -40,7 +40,7 @@ const kModules: Record<string, string> = {
 
 type Tensor = { name: string; type: number; shape: number[]; begin: number; end: number };
 
-/** As if the key were there: null, false, '' and what is empty are not. */
+/** Whether a key has an effect: not if it is null, false, '' or empty. */
 const isSet = (value: unknown): boolean =>
   typeof value === 'object' && value !== null
     ? Object.keys(value).length > 0
@@ -54,19 +54,19 @@ async function parse(blob: Blob, what: string, refuse: Refuse): Promise<Record<s
     const value: unknown = JSON.parse(await blob.text());
     if (isObject(value)) return value;
   } catch {
-    // Said below.
+    // Reported below.
   }
-  return refuse('BAD_HEADER', `${what} is no JSON object.`);
+  return refuse('BAD_HEADER', `${what} is not a JSON object.`);
 }
 
-/** lora_alpha, and whether it is divided by the rank's square root. */
+/** Reads lora_alpha, and whether it is divided by the square root of the rank. */
 async function readConfig(
   blob: Blob,
   refuse: Refuse,
 ): Promise<{ alpha: number; stabilized: boolean }> {
   const name = 'adapter_config.json';
   if (blob.size > kMaxConfig)
-    refuse('BAD_HEADER', `${name} has ${blob.size} bytes, which is impossible.`);
+    refuse('BAD_HEADER', `${name} has ${blob.size} bytes; at most 1 MiB is allowed.`);
   const config = await parse(blob, name, refuse);
   const unsupported = (what: string): never =>
     refuse('UNSUPPORTED_ARCHITECTURE', `${name}: ${what} is not supported.`);
@@ -74,13 +74,13 @@ async function readConfig(
     unsupported(`the adapter's type ${JSON.stringify(config.peft_type ?? '')}`);
   for (const key of kRefused) if (isSet(config[key])) unsupported(key);
   if ((config.bias ?? 'none') !== 'none') unsupported('bias');
-  // The other ways to begin change the model's own weights too.
+  // Other initializations also change the weights of the model itself.
   const begun = config.init_lora_weights;
   if (typeof begun === 'string' && !/^(gaussian|eva|orthogonal)?$/.test(begun))
     unsupported('init_lora_weights');
   const alpha = config.lora_alpha;
   if (typeof alpha !== 'number' || !alpha)
-    return refuse('BAD_HEADER', `${name}: lora_alpha is missing or impossible.`);
+    return refuse('BAD_HEADER', `${name}: lora_alpha is missing or invalid.`);
   return { alpha, stabilized: config.use_rslora === true };
 }
 
@@ -109,7 +109,7 @@ function readTensor(name: string, value: unknown, bytes: number, refuse: Refuse)
   if (!ours)
     refuse(
       'UNSUPPORTED_ARCHITECTURE',
-      `The adapter's tensor ${JSON.stringify(name)} is none that is supported.`,
+      `The adapter's tensor ${JSON.stringify(name)} is not supported.`,
     );
   const { dtype, shape, data_offsets: offsets } = isObject(value) ? value : bad('is not an object');
   const whole = (list: unknown): list is number[] =>
@@ -141,7 +141,7 @@ function readTensor(name: string, value: unknown, bytes: number, refuse: Refuse)
   return { name: ours, type, shape, begin, end };
 }
 
-/** A GGUF file's header, piece by piece. */
+/** Writes the header of a GGUF file. */
 class Writer {
   readonly #parts: Uint8Array[] = [];
   bytes = 0;
@@ -167,7 +167,7 @@ class Writer {
     return this.u64(utf8.length).raw(utf8);
   }
 
-  /** Values' types: 7 a truth, 8 a text, 12 a number of 64 bits. */
+  /** GGUF value types: 7 bool, 8 string, 12 float64. */
   key(name: string, value: string | boolean | number): this {
     this.text(name);
     if (typeof value === 'string') return this.u32(8).text(value);
@@ -180,7 +180,7 @@ class Writer {
   parts = (): BlobPart[] => this.#parts as BlobPart[];
 }
 
-/** The GGUF file; nothing of the tensors is read. */
+/** The GGUF file as a Blob. Tensor data is not read, only referenced. */
 export async function adapterOfPeft(config: Blob, weights: Blob, refuse: Refuse): Promise<Blob> {
   const { alpha, stabilized } = await readConfig(config, refuse);
   const file = 'adapter_model.safetensors';
@@ -191,7 +191,7 @@ export async function adapterOfPeft(config: Blob, weights: Blob, refuse: Refuse)
   if (length > kMaxDirectory)
     refuse(
       'BAD_HEADER',
-      `${file} is not a safetensors file: its header would have ${length} bytes.`,
+      `${file} is not a safetensors file: its header length is ${length} bytes.`,
     );
   if (8 + length > weights.size) refuse('TRUNCATED', `${file} ends inside its header.`);
   const start = 8 + length;

@@ -1,5 +1,5 @@
-// What the caller's thread needs from its surroundings: a way to start the engine's worker, and the
-// store's listing. index.ts (browser) and node.ts install theirs; nothing else tells them apart.
+// Platform functions of the caller's thread: starting the worker, listing the model cache and
+// resolving addresses. index.ts (browser), inline.ts and node.ts each install their own.
 
 import type { StoreBackend } from '../io/files.js';
 import { SluiceError } from '../protocol/errors.js';
@@ -7,16 +7,14 @@ import type { SourceSpec, WorkerPort } from '../protocol/messages.js';
 
 export interface Platform {
   startWorker(workerUrl?: string | URL): WorkerPort;
-  /**
-   * Where startWorker() finds the script, as far as it can be known: a bundler may have moved it.
-   */
+  /** Address of the worker script, for messages. A bundler may have moved the actual script. */
   workerAddress(workerUrl?: string | URL): string;
-  /** The engine's wasm, where the entry itself carries it. */
+  /** The engine's wasm, if it is embedded in the entry. */
   wasmBinary?(kernels: string): Promise<ArrayBuffer>;
   storeBackend(cacheDir?: string): Promise<StoreBackend>;
-  /** An address: a URL, a relative one, or a path in Node. */
+  /** Resolves an address: an absolute or relative URL, or a path in Node. */
   resolveSource(source: string): SourceSpec;
-  /** Node: a whole file. */
+  /** Node: reads a whole file. */
   readFile?(path: string): Promise<Uint8Array>;
 }
 
@@ -27,6 +25,6 @@ export function setPlatform(platform: Platform): void {
 }
 
 export function platform(): Platform {
-  if (!current) throw new SluiceError('NOT_SUPPORTED', 'Import sluice-llm, not one of its parts.');
+  if (!current) throw new SluiceError('NOT_SUPPORTED', 'Import sluice-llm, not a file inside it.');
   return current;
 }

@@ -1,4 +1,4 @@
-// Every public name of the package, whatever the platform.
+// All public names of the package. The entries for browsers and Node re-export them.
 
 export { Engine, type WeightUnit } from './engine.js';
 export type {

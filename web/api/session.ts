@@ -1,7 +1,6 @@
-// Sessions: conversations and texts on one engine. A session knows what was said, and the tokens
-// that stand for it; each turn hands all of them to the engine's worker, which finds out how many
-// of them it has already (worker/sequences.ts). So a turn that fails, or is given up, leaves the
-// session as it was.
+// Sessions: conversations and texts on one engine. A session keeps its messages and their tokens.
+// Each turn sends all tokens to the worker, which reuses the part that is in the KV cache
+// (worker/sequences.ts). So a turn that fails or is aborted leaves the session unchanged.
 
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from '../chat/engine.js';
 import type { Caller, EngineCalls } from '../protocol/calls.js';
@@ -22,10 +21,10 @@ import type {
 import type { GeneratedToken, SavedState } from '../protocol/types.js';
 import { begun, Generation } from './generation.js';
 
-/** What sessions need of an engine. */
+/** The part of Engine that sessions use. */
 export interface SessionEngine {
   readonly prompts: Prompts;
-  /** Begins an answer on a sequence, as soon as there is a prompt. */
+  /** Queues a generation on a sequence. It starts when `prompt` has resolved. */
   start(
     prompt: () => Promise<Int32Array>,
     options: GenerateOptions,
@@ -36,50 +35,50 @@ export interface SessionEngine {
   call: Caller<EngineCalls>;
 }
 
-/** How a session begins. */
+/** Options of engine.session(). */
 export interface SessionOptions extends Omit<PromptOptions, 'addGenerationPrompt'> {
-  /** The first message, of the role 'system'. */
+  /** System prompt: becomes the first message. */
   system?: string;
-  /** A conversation to go on with. */
+  /** Messages of an earlier conversation to continue. */
   messages?: readonly ChatMessage[];
 }
 
-/** What a turn begins with; in marked text no control token is read between the marks. */
+/** The text of a turn. With `literalSpans`, marked parts are not parsed for control tokens. */
 type Prompt = Pick<RenderedPrompt, 'text' | 'addSpecial' | 'literalSpans'>;
 
 const kOptions = 'system messages tools documents template variables parseSpecialInContent';
 true satisfies AssertSameKeys<SplitNames<typeof kOptions>, keyof SessionOptions>;
 
-/** A session as save() gives it and restore() takes it; it can be structured-cloned. */
+/** A session as save() returns it and restore() takes it. It can be structured-cloned. */
 export interface SavedSession extends SavedState {
   /** The conversation. */
   messages: ChatMessage[];
-  /** The text of the sequence. */
+  /** Text of the sequence. */
   text: string;
-  /** False where a stop string cut the text inside a token. */
+  /** false if a stop string cut the text inside a token. */
   exact: boolean;
 }
 
-/** The caller's own characters that would mark text as plain, replaced. */
+/** Replaces the characters that mark literal spans, if the caller's text contains them. */
 const withoutMarks = (text: string): string => text.replace(/[\uFDD0\uFDD1]/g, '\uFFFD');
 
-/** Refuses what no save gave. */
+/** Throws INVALID_ARGUMENT for an object that no save returned. */
 export function checkSaved(saved: SavedState): void {
   if (!(saved?.tokens instanceof Int32Array && saved.state instanceof Uint8Array))
-    invalid('Only what was saved can be restored: tokens and state.');
+    invalid('Pass what saveState() or save() returned.');
 }
 
-/** The next session's sequence; 0 is the engine's own. */
+/** Sequence number of the next session; 0 is the engine's own sequence. */
 let next = 1;
 
-/** One conversation or text, with its KV cache. */
+/** A conversation or text with its own KV cache. Create it with engine.session(). */
 export class Session {
   readonly #sequence = next++;
-  /** @internal Tokens of the sequence, and the text that they stand for. */
+  /** @internal Tokens of the sequence, and their text. */
   tokens = new Int32Array(0);
   /** @internal */
   written = '';
-  /** False when a stop string has cut the text inside a token. */
+  /** false if a stop string has cut the text inside a token. */
   #faithful = true;
   #list: ChatMessage[];
   #line: Promise<unknown> = Promise.resolve();
@@ -93,7 +92,7 @@ export class Session {
     this.#options = options;
     onlyKnown('session()', options, kOptions);
     const { messages = [] } = options;
-    if (!Array.isArray(messages)) invalid('messages must be a list of messages.');
+    if (!Array.isArray(messages)) invalid('messages must be a list.');
     this.#list = [...messages];
     if (options.system !== undefined)
       this.#list.unshift({ role: 'system', content: options.system });
@@ -104,18 +103,18 @@ export class Session {
     return this.#list;
   }
 
-  /** The text of the sequence: prompts and answers. */
+  /** Text of the sequence: prompts and responses. */
   get text(): string {
     return this.written.replace(/[\uFDD0\uFDD1]/g, '');
   }
 
   /**
-   * Adds text to the sequence and continues it. An answer that was aborted or failed leaves it as
-   * it was.
+   * Appends text to the sequence and generates what follows. If the generation fails or is aborted,
+   * the session stays as it was.
    */
   generate(text: string, options: GenerateOptions = {}): Generation {
     return begun(options, () => {
-      if (typeof text !== 'string') invalid('A session goes on with text; messages go to send().');
+      if (typeof text !== 'string') invalid('generate() takes a string; use send() for messages.');
       return this.#run(
         async () => ({
           text: this.written + withoutMarks(text),
@@ -129,8 +128,9 @@ export class Session {
   }
 
   /**
-   * Says something (a user's message, or one or more whole messages) and generates the answer. The
-   * conversation then holds both; an answer that was aborted or failed leaves it as it was.
+   * Sends a message and generates the response. A string is a user message; other roles are passed
+   * as one message object or a list. The conversation then contains both. If the generation fails
+   * or is aborted, the session stays as it was.
    */
   send(
     message: string | ChatMessage | readonly ChatMessage[],
@@ -163,7 +163,7 @@ export class Session {
     });
   }
 
-  /** A copy of everything, to be kept anywhere. */
+  /** A copy of the conversation and its KV cache, which can be stored anywhere. */
   save(options?: CallOptions): Promise<SavedSession> {
     return this.#alive(options, async () => {
       const tokens = this.tokens;
@@ -171,17 +171,20 @@ export class Session {
         tokens.length === 0
           ? new Uint8Array(0)
           : (await this.#engine.call('saveState', this.#sequence)).state;
-      // The state lags behind: the last token has not been read back.
+      // The state is one token behind: the last generated token is not in the KV cache yet.
       return { ...this.#copy(), tokens: tokens.slice(), state };
     });
   }
 
-  /** Becomes what was saved, in this engine or another one of the same model. */
+  /**
+   * Replaces the session with one that was saved, on this engine or another one with the same
+   * model. CORRUPT if the state is damaged or belongs to another model.
+   */
   restore(saved: SavedSession, options?: CallOptions): Promise<void> {
     return this.#alive(options, async () => {
       throwIfAborted(options?.signal);
       checkSaved(saved);
-      if (!Array.isArray(saved.messages)) invalid("Only a session's save() can be restored here.");
+      if (!Array.isArray(saved.messages)) invalid("Pass what a session's save() returned.");
       const { tokens, state } = saved;
       await (tokens.length > 0
         ? this.#engine.call('restoreState', this.#sequence, state)
@@ -190,7 +193,7 @@ export class Session {
     });
   }
 
-  /** A second session that goes on from here on its own. */
+  /** A new session with the same content, which then continues independently. */
   fork(options?: CallOptions): Promise<Session> {
     return this.#alive(options, async () => {
       const other = new Session(this.#engine, this.#options);
@@ -200,20 +203,20 @@ export class Session {
     });
   }
 
-  /** Forgets the session and what it keeps. The engine stays. */
+  /** Deletes the session and its KV cache. The engine stays loaded. */
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
-    // An engine that is gone has forgotten it.
+    // Fails if the engine has ended, and then there is nothing to delete.
     await this.#engine.call('forget', this.#sequence).catch(() => {});
   }
 
-  /** For `await using`. */
+  /** Supports `await using`; same as dispose(). */
   [Symbol.asyncDispose](): Promise<void> {
     return this.dispose();
   }
 
-  /** Does `work` behind what this session does already. */
+  /** Runs `work` after the session's earlier calls. */
   #alive<T>(options: CallOptions | undefined, work: () => Promise<T>): Promise<T> {
     return abortable(options, () => {
       this.#mustLive();
@@ -245,7 +248,7 @@ export class Session {
   ): Generation {
     this.#mustLive();
     const before = this.#line;
-    const said: number[] = [];
+    const generated: number[] = [];
     let asked = '';
     let tokens: Int32Array;
     const input = async (): Promise<Int32Array> => {
@@ -253,15 +256,15 @@ export class Session {
       const { text, addSpecial, literalSpans } = await prompt();
       asked = text;
       tokens = await this.#extended(text, addSpecial, literalSpans);
-      this.#mustLive(); // what the worker has forgotten it would keep for good
+      this.#mustLive(); // after dispose() the worker would never delete the sequence
       return tokens;
     };
     const generation = this.#engine.start(input, options, this.#sequence, (pieces) =>
-      said.push(...pieces.map((piece) => piece.token)),
+      generated.push(...pieces.map((piece) => piece.token)),
     );
     const adopted = generation.result.then(
       (result) => {
-        this.tokens = Int32Array.from([...tokens, ...said]);
+        this.tokens = Int32Array.from([...tokens, ...generated]);
         this.written = asked + withoutMarks(result.text);
         this.#faithful = result.stopString === undefined;
         answered(result.text);
@@ -273,8 +276,8 @@ export class Session {
   }
 
   /**
-   * Tokens of `text`. Where the text goes on from the sequence but the model wrote it in other
-   * tokens than the tokenizer would, the sequence's are kept, so that nothing is computed twice.
+   * Tokens of `text`. If it continues the sequence, and the model generated other tokens than the
+   * tokenizer produces, the sequence's tokens are kept. So the KV cache stays valid.
    */
   async #extended(text: string, addSpecial: boolean, literalSpans: boolean): Promise<Int32Array> {
     const engine = this.#engine;

@@ -1,6 +1,6 @@
-// Starting a worker from wherever its script is, and, where it does not start, finding out why:
-// browsers tell a page next to nothing. The right script greets as its first word, so that a wrong
-// one, which would be waited for without end, is known too.
+// Starts workers, also from scripts of other origins, and finds out why a worker did not start,
+// because browsers report almost no reason. This package's script sends 'hello' as its first
+// message, so that a wrong script is detected and not waited for forever.
 
 import { publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
@@ -10,7 +10,7 @@ import { platform } from './platform.js';
 const kGreetMs = 30_000;
 const kProbeMs = 5000;
 
-/** What is used of the page's trusted types, which TypeScript's DOM does not declare. */
+/** The part of Trusted Types that is used here; TypeScript's DOM types lack it. */
 interface ScriptPolicy {
   createScriptURL(url: string): string;
 }
@@ -21,7 +21,9 @@ interface TrustedTypes {
 let policy: ScriptPolicy | undefined;
 const blobUrls = new Map<string, string>();
 
-/** Another origin's script may not be a worker's, but may be imported by one. */
+/**
+ * Whether the script is on another origin. A worker cannot run such a script, but can import it.
+ */
 export const isOther = (address: string): boolean =>
   address.startsWith('http') && new URL(address).origin !== globalThis.location?.origin;
 
@@ -33,8 +35,7 @@ function importing(address: string): string {
 }
 
 /**
- * A worker from a script anywhere; where the page demands trusted types they come from a policy of
- * ours.
+ * Starts a worker from a script on any origin. Creates a policy if the page needs trusted types.
  */
 export function workerFrom(
   address: string,
@@ -54,8 +55,8 @@ export function workerFrom(
 }
 
 /**
- * The package's worker. What keeps it from greeting within `limitMs` is told to its onerror: a
- * SluiceError.
+ * Starts the package's worker. If it does not send 'hello' within `limitMs`, its onerror receives a
+ * SluiceError with the reason.
  */
 export function startWorker(workerUrl: string | URL | undefined, limitMs = kGreetMs): WorkerPort {
   let worker: WorkerPort | undefined;
@@ -111,10 +112,8 @@ export function startWorker(workerUrl: string | URL | undefined, limitMs = kGree
     };
     worker.onmessageerror = () => port.onmessageerror?.(undefined);
     const late = (): void =>
-      void fail(
-        new Error(`it has not greeted for ${limitMs / 1000} s, as this package's worker does`),
-      );
-    // In two steps: a page that was busy all the time gets to hear what has come meanwhile.
+      void fail(new Error(`it sent nothing for ${limitMs / 1000} s, unlike this package's worker`));
+    // In two steps: if the page was busy, messages that arrived meanwhile are delivered first.
     timer = setTimeout(() => (timer = setTimeout(late, limitMs / 2)), limitMs / 2);
   } catch (error) {
     void Promise.resolve().then(() => fail(error as Error));
@@ -122,14 +121,14 @@ export function startWorker(workerUrl: string | URL | undefined, limitMs = kGree
   return port;
 }
 
-/** What is in the way, and what helps. */
+/** Why the worker did not start, and what to do. */
 async function reason(
   cause: ErrorEvent | Error | undefined,
   address: string,
   blocked: () => boolean,
 ): Promise<string> {
-  const said = cause?.message || (cause as ErrorEvent | undefined)?.error?.message;
-  if (/Trusted|createPolicy/.test(said))
+  const message = cause?.message || (cause as ErrorEvent | undefined)?.error?.message;
+  if (/Trusted|createPolicy/.test(message))
     return (
       'trusted types forbid it; add sluice-llm to the trusted-types of the ' +
       'Content-Security-Policy'
@@ -138,7 +137,7 @@ async function reason(
   const other = isOther(address);
   const probe = await (/^http/.test(address)
     ? fetch(address, { signal: AbortSignal.timeout(kProbeMs) }).catch((error: Error) => error)
-    : new Promise<undefined>((later) => setTimeout(later))); // a violation is told a moment later
+    : new Promise<undefined>((later) => setTimeout(later))); // a violation is reported later
   if (blocked())
     return (
       'the Content-Security-Policy forbids it; allow it in ' +
@@ -153,7 +152,7 @@ async function reason(
     const header = (name: string): string => `${probe.headers.get(name)}`;
     if (!probe.ok) return `it answered ${probe.status}; ${copy}`;
     if (!/(java|ecma)script/.test(header('content-type')))
-      return `it comes as ${header('content-type')}, not as text/javascript; ${copy}`;
+      return `its type is ${header('content-type')}, not text/javascript; ${copy}`;
     if (
       globalThis.crossOriginIsolated &&
       !other &&
@@ -165,5 +164,5 @@ async function reason(
       );
     }
   }
-  return `${said || 'it failed while it began'}; ${copy}`;
+  return `${message || 'it failed at start'}; ${copy}`;
 }

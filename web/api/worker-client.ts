@@ -1,5 +1,5 @@
-// One engine's workers as their owner holds them: the engine's own and those that it asks for (I/O,
-// threads), all of them started here. They end together, and with them their memory.
+// Owns all workers of one engine: the engine's own, and the I/O worker and threads that it
+// requests. They are started here and end together, which frees their memory.
 
 import type { EngineCalls } from '../protocol/calls.js';
 import type { Role, WorkerEvent, WorkerPort } from '../protocol/messages.js';
@@ -32,9 +32,9 @@ export class WorkerClient {
   }
 
   /**
-   * Has everything closed, and ends the workers. A browser lets a thread that waits go on for
-   * seconds when its worker is ended, and all of the engine's memory with it; closed before, it is
-   * over at once. `handedOver`: another engine goes on with the sequences.
+   * Closes the engine, then terminates the workers. When a worker is terminated while its thread
+   * waits, browsers keep the thread and the engine's memory for seconds; closing first avoids that.
+   * `handedOver`: another engine continues the sequences.
    */
   async end(reason: unknown, handedOver = false): Promise<void> {
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -51,7 +51,7 @@ export class WorkerClient {
   }
 
   #add(role: Role, port: MessagePort): void {
-    const { onerror } = this.#workers[0]!; // without any of them the engine is gone
+    const { onerror } = this.#workers[0]!; // the engine fails if any of its workers does
     try {
       const worker = this.#start();
       worker.onerror = onerror;

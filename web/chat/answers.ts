@@ -1,5 +1,5 @@
-// The answers of engine.chat.completions and engine.completions in OpenAI's shapes, whole and in
-// chunks. Part of templates.js, which comes with the first such call (completions.ts).
+// Implements engine.chat.completions and engine.completions, OpenAI-compatible, complete and
+// streamed. Part of templates.js, which is loaded at the first such call (completions.ts).
 
 import { invalid, onlyKnown, throwIfAborted } from '../protocol/errors.js';
 import type { GenerateOptions, AssertSameKeys, SplitNames } from '../protocol/options.js';
@@ -29,7 +29,7 @@ import { ToolCallFilter } from './tool-calls.js';
 import { formsToRead, isHarmony, toolForm, type Form } from './tool-forms.js';
 import { answerGrammar, callOpening, spelled } from './tool-grammar.js';
 
-/** Answers the messages: whole, or the chunks of the answer. */
+/** Generates a response to the messages: the complete one, or its chunks. */
 export async function answerChat(
   engine: ChatEngine,
   params: ChatCompletionParams,
@@ -54,10 +54,10 @@ export async function answerChat(
       : '';
   const bound = await constraint(engine, ask, source ?? '', { thinking, begun });
   throwIfAborted(call.controller.signal);
-  // A call that is required where no grammar binds the answer begins in the prompt.
+  // A required call that no grammar enforces is started in the prompt.
   const opening = ask.required && !bound ? callOpening(ask.form!, ask.name) : null;
   const closing = opening && thinking ? '\n</think>\n\n' : '';
-  // The name in it is the caller's; an ordinary one is part of no control token.
+  // The caller's tool name must not become part of a control token; plain names cannot.
   const quoted =
     opening
       ?.map((text, i) =>
@@ -69,7 +69,7 @@ export async function answerChat(
     ...sampling,
     ...bound,
     literalSpans: prompt.literalSpans,
-    // The marks of calls are control tokens in some vocabularies.
+    // In some vocabularies the marks of tool calls are control tokens.
     skipSpecialTokens: !(tools.length > 0 || harmony),
     maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
     stop: [...prompt.stop, ...(sampling.stop as string[])],
@@ -88,21 +88,21 @@ export async function answerChat(
   return chatChunks(head, generation, reader, withUsage);
 }
 
-/** What the parameters ask of the answer's form. */
+/** What the parameters require of the output. */
 interface Ask {
   form: Form | 'harmony' | null;
-  /** Those that may be called. */
+  /** The tools that may be called. */
   tools: readonly ChatTool[];
-  /** Some call must come, of this name where there is one. */
+  /** A call is required, of the function `name` if that is set. */
   required: boolean;
   name: string | undefined;
-  /** The arguments of some must obey their schemas. */
+  /** At least one tool has `strict`. */
   strict: boolean;
   parallel: boolean;
   schema: object | undefined;
 }
 
-/** What binds the answer to its form, as options of generate(); undefined: it is free. */
+/** The constraint on the output, as options of generate(); undefined: unconstrained. */
 async function constraint(
   engine: ChatEngine,
   ask: Ask,
@@ -142,9 +142,9 @@ interface Part {
   calls: ToolCall[];
 }
 
-/** Takes the text apart into thought, answer and tool calls. */
+/** Splits the generated text into reasoning, content and tool calls. */
 interface Answering {
-  /** Calls so far. */
+  /** Number of tool calls so far. */
   readonly calls: number;
   push(text: string): Part;
   finish(): Part;
@@ -154,7 +154,7 @@ class HarmonyAnswer implements Answering {
   calls = 0;
   readonly #reader = new HarmonyReader();
 
-  /** `begun`: what the prompt already holds of the answer. */
+  /** `begun`: the start of the response that is already in the prompt. */
   constructor(begun: string) {
     this.#reader.push(begun);
   }
@@ -182,7 +182,7 @@ class AnswerReader implements Answering {
     think: ThinkFilter | null,
     tools: readonly ChatTool[],
     { form, strict }: Ask,
-    /** What the prompt already holds of the answer. */
+    /** The start of the response that is already in the prompt. */
     begun: string,
   ) {
     this.#think = think;
@@ -307,7 +307,7 @@ async function* chatChunks(
   if (withUsage) yield chunk([], { usage: usageOf(result) });
 }
 
-/** Continues the prompt: the whole text, or its chunks. */
+/** Continues the prompt: the complete text, or its chunks. */
 export async function answerText(
   engine: ChatEngine,
   params: CompletionParams,
@@ -380,12 +380,12 @@ true satisfies AssertSameKeys<
 >;
 
 /**
- * Refuses what is not known, and of OpenAI's parameters those in `off`, which would change the
- * answer, unless they are switched off.
+ * Throws INVALID_ARGUMENT for unknown parameters. The OpenAI parameters in `off` are not supported
+ * and would change the output, so they may only be falsy.
  */
 function check(call: string, params: SamplingParams, own: string, off: string): void {
   if (typeof (params ?? 0) !== 'object')
-    invalid('create() takes an object, { messages: … } or { prompt: … }.');
+    invalid('create() takes an object with messages or prompt.');
   for (const name of off.split(' ')) {
     if ((params as Record<string, unknown>)[name]) invalid(`${name} is not supported.`);
   }
@@ -401,7 +401,7 @@ function check(call: string, params: SamplingParams, own: string, off: string): 
   if ((params.n ?? 1) !== 1) invalid('n must be 1.');
 }
 
-/** Refuses what cannot be done; returns the tools on offer. */
+/** Validates the parameters. Returns the tools that the model may call. */
 function checkChat(params: ChatCompletionParams): ChatTool[] {
   check(
     'chat.completions.create()',
@@ -428,7 +428,7 @@ function checkChat(params: ChatCompletionParams): ChatTool[] {
   });
 }
 
-/** The schema that response_format asks for; undefined: text. */
+/** The JSON schema of response_format; undefined: plain text. */
 function formatSchema(
   engine: ChatEngine,
   format: ChatCompletionParams['response_format'],
@@ -439,7 +439,7 @@ function formatSchema(
   };
   if (type === 'text') return undefined;
   if (!/^json_(object|schema)$/.test(type))
-    invalid(`response_format '${type}' is not known: text, json_object and json_schema are.`);
+    invalid(`response_format '${type}' is not text, json_object or json_schema.`);
   if (!engine.structuredOutput)
     invalid(
       `response_format '${type}' needs an engine that was loaded with structuredOutput: true.`,
@@ -451,7 +451,7 @@ function formatSchema(
   return schema;
 }
 
-/** What of the tools may, or must, be called, and what the text has to be. */
+/** What the parameters require: which tools may or must be called, and the response format. */
 function asked(
   engine: ChatEngine,
   params: ChatCompletionParams,
@@ -468,12 +468,12 @@ function asked(
   }
   const callable = name === undefined ? tools : tools.filter((tool) => tool.function.name === name);
   if (required && callable.length === 0)
-    invalid('tool_choice asks for a tool that is not among the tools.');
+    invalid('tool_choice names a function that is not in tools.');
   const strict = callable.some((tool) => tool.function.strict === true);
   if ((required || strict) && !form) {
     invalid(
-      `The model's chat template knows no tools: ` +
-        `${required ? "use tool_choice 'auto'" : 'leave strict out'}, or another model.`,
+      `The model's chat template does not support tools: ` +
+        `${required ? "use tool_choice 'auto'" : 'omit strict'}, or use another model.`,
     );
   }
   if (strict && !engine.structuredOutput)
@@ -493,7 +493,7 @@ function onePrompt(prompt: CompletionParams['prompt']): string | ArrayLike<numbe
   const one =
     Array.isArray(prompt) && prompt.length === 1 ? (prompt[0] as string | number) : prompt;
   if (typeof one === 'string') return one;
-  if (typeof prompt !== 'object') invalid('prompt must be one text or one list of token ids.');
+  if (typeof prompt !== 'object') invalid('prompt must be one string or one list of token ids.');
   return prompt as ArrayLike<number>;
 }
 

@@ -1,8 +1,7 @@
-// engine.chat.completions and engine.completions: OpenAI's calls on the local engine, as far as
-// every page has them; what answers (answers.ts) comes with the first call. A stream is an async
-// iterable with a `controller`, as in OpenAI's client: it can be read once, leaving it stops the
-// engine, and controller.abort() ends it quietly. A caller's own signal rejects, as everywhere
-// here.
+// engine.chat.completions and engine.completions, OpenAI-compatible. This part is in every page;
+// the implementation (answers.ts) is loaded at the first call. As in OpenAI's client, a stream is
+// an async iterable with a `controller`. It can be read once, leaving the loop stops the
+// generation, and controller.abort() ends it without an error. The caller's own signal rejects.
 
 import {
   abortable,
@@ -26,7 +25,7 @@ import { chatModule } from './prompt.js';
 
 /** A stream of chunks. It can be read once. */
 export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
-  /** abort() ends the stream and the generation, and leaving the loop does the same. */
+  /** controller.abort() ends the stream and stops the generation. So does leaving the loop. */
   readonly controller: AbortController;
   #read = false;
   readonly #chunks: AsyncIterator<Chunk, void>;
@@ -39,12 +38,11 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
     this.controller = call.controller;
   }
 
-  /** The chunks as they come; leaving the loop stops the generation. */
+  /** The chunks as they are generated. Leaving the loop stops the generation. */
   [Symbol.asyncIterator](): AsyncIterableIterator<Chunk> {
     const chunks = this.#chunks;
     const call = this.#call;
-    if (this.#read)
-      invalid('This stream has been read already: keep its chunks, or create another one.');
+    if (this.#read) invalid('This stream has already been read; create another one.');
     this.#read = true;
     let over = false;
     const next = async (): Promise<IteratorResult<Chunk, void>> => {
@@ -63,7 +61,7 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
     });
   }
 
-  /** One line of JSON a chunk, in bytes: the form that OpenAI's client reads back. */
+  /** A byte stream with one line of JSON per chunk, which OpenAI's client can read. */
   toReadableStream(): ReadableStream<Uint8Array> {
     const encoder = new TextEncoder();
     return streamOf(this[Symbol.asyncIterator](), (chunk) =>
@@ -72,7 +70,7 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
   }
 }
 
-/** A controller that follows the caller's signals until the call has ended. */
+/** Forwards the caller's abort signals to one controller until the call has ended. */
 export class Call implements Request {
   readonly controller = new AbortController();
   readonly #signals: AbortSignal[];
@@ -83,14 +81,14 @@ export class Call implements Request {
     this.#follow();
   }
 
-  /** Aborted by the controller itself. */
+  /** Aborted through the controller, not through a caller's signal. */
   get quiet(): boolean {
     return this.controller.signal.aborted && !this.#aborted;
   }
 
   /**
-   * What `work` gives, or the signal's reason at once. The signals are let go when it fails, or
-   * when the generation in it ends.
+   * Result of `work`, or a rejection as soon as a signal aborts. The signals are forwarded until
+   * `work` fails or the generation passed to until() ends.
    */
   async run<T>(work: () => Promise<T>): Promise<T> {
     try {
@@ -101,7 +99,7 @@ export class Call implements Request {
     }
   }
 
-  /** Follows them until the end of `generation`. */
+  /** Forwards the signals until `generation` ends. */
   until(generation: TextStream): void {
     generation.result.then(this.#end, this.#end);
   }
@@ -119,7 +117,7 @@ export class Call implements Request {
   };
 }
 
-/** What answers: the whole, or its chunks. */
+/** Implementation of a call: returns the complete result, or its chunks. */
 type Answer<Params, Whole, Chunk> = (
   engine: ChatEngine,
   params: Params,
@@ -132,7 +130,7 @@ async function answered<Params extends CallOptions, Whole extends object, Chunk>
   options: CallOptions | undefined,
   choose: (module: Awaited<ReturnType<typeof chatModule>>) => Answer<Params, Whole, Chunk>,
 ): Promise<Whole | ChatStream<Chunk>> {
-  // Those of OpenAI's options of a request that mean nothing without a network are ignored.
+  // Request options of OpenAI's client that only concern the network are accepted and ignored.
   onlyKnown('create()', options, 'signal headers query maxRetries idempotencyKey');
   const call = new Call(params, options);
   return call.run(async () => {
@@ -141,7 +139,7 @@ async function answered<Params extends CallOptions, Whole extends object, Chunk>
   });
 }
 
-/** engine.chat.completions. */
+/** OpenAI-compatible chat completions: engine.chat.completions. */
 export class ChatCompletions {
   readonly #engine: ChatEngine;
 
@@ -162,7 +160,10 @@ export class ChatCompletions {
     params: ChatCompletionParams,
     options?: CallOptions,
   ): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>>;
-  /** Answers the messages. The KV cache of the last call is reused as far as the prompts agree. */
+  /**
+   * Generates a response to the messages. With `stream: true` it resolves to a stream of chunks.
+   * The KV cache is reused for the prefix that the prompt shares with earlier calls.
+   */
   create(
     params: ChatCompletionParams,
     options?: CallOptions,
@@ -171,7 +172,7 @@ export class ChatCompletions {
   }
 }
 
-/** engine.completions. */
+/** OpenAI-compatible text completions: engine.completions. */
 export class Completions {
   readonly #engine: ChatEngine;
 
@@ -192,7 +193,7 @@ export class Completions {
     params: CompletionParams,
     options?: CallOptions,
   ): Promise<Completion | ChatStream<CompletionChunk>>;
-  /** Continues the prompt. */
+  /** Continues the prompt. With `stream: true` it resolves to a stream of chunks. */
   create(
     params: CompletionParams,
     options?: CallOptions,

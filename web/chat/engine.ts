@@ -1,52 +1,54 @@
-// What chat needs of an engine, which is built above it: prompts of messages, and text that goes on
-// from them.
+// Chat messages, and the interface of an engine that chat is built on. api/ implements it; it is
+// declared here because chat/ must not import api/.
 
 import type { GenerateOptions, TokenizeOptions } from '../protocol/options.js';
 import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
 
-/** A part of a message. */
+/** A text part of a message. */
 export interface TextPart {
-  /** Only text can be read. */
+  /** Only text parts are supported. */
   type: 'text';
   /** The text. */
   text: string;
 }
 
-/** A message as OpenAI's API has it; further fields reach the template. */
+/** A chat message, OpenAI-compatible. The chat template sees all fields. */
 export interface ChatMessage {
-  /** system, user, assistant, tool, or what else the template knows. */
+  /** 'system', 'user', 'assistant', 'tool', or another role that the template supports. */
   role: string;
-  /** Its text, or parts of type text. */
+  /** Text, or a list of text parts. */
   content?: string | readonly (TextPart | { type: string })[] | null;
-  /** Whatever else the template reads: tool_calls, tool_call_id, name … */
+  /** Other fields that the template reads: tool_calls, tool_call_id, name … */
   [field: string]: unknown;
 }
 
 export interface PromptOptions {
+  /** Tool definitions for the chat template. */
   tools?: readonly unknown[] | undefined;
+  /** Documents for the chat template. */
   documents?: readonly unknown[] | undefined;
-  /** Default true: the prompt ends where the assistant's answer begins. */
+  /** End the prompt where the assistant's response begins. Default true. */
   addGenerationPrompt?: boolean | undefined;
-  /** A Jinja template in place of the model's. */
+  /** A Jinja chat template that replaces the model's. */
   template?: string | undefined;
-  /** Further variables, such as enable_thinking. */
+  /** Variables for the chat template, such as enable_thinking. */
   variables?: Record<string, unknown> | undefined;
   /**
-   * Read "<|im_end|>" and the like in messages, tools and documents as control tokens. Default
-   * false.
+   * Parse control tokens such as "<|im_end|>" in messages, tools and documents. Default false: they
+   * are plain text.
    */
   parseSpecialInContent?: boolean | undefined;
 }
 
 export interface RenderedPrompt {
   text: string;
-  /** Whether the tokenizer is to be told of marks around plain text. */
+  /** The text has marks around spans that are plain text. */
   literalSpans: boolean;
-  /** Whether BOS is still to be prepended: a model's own template writes it where it belongs. */
+  /** BOS must be prepended. A model's own template writes BOS itself. */
   addSpecial: boolean;
-  /** Strings that end a turn where the model's end tokens may not. */
+  /** Stop strings, for models whose end tokens may not end a turn. */
   stop: string[];
-  /** What of an answer the model says: its thoughts left out. */
+  /** The response without its reasoning. */
   said(answer: string): string;
 }
 
@@ -55,26 +57,26 @@ export interface Prompts {
   render(messages: readonly ChatMessage[], options?: PromptOptions): Promise<RenderedPrompt>;
   /** The model's own template. */
   readonly template: string | undefined;
-  /** The texts of the model's control tokens. */
+  /** Texts of the model's control tokens. */
   controls(): Promise<readonly string[]>;
 }
 
-/** Text on its way. */
+/** A running generation. */
 export interface TextStream extends AsyncIterable<GeneratedToken> {
   readonly result: Promise<GenerationResult>;
 }
 
-/** What the calls need of an engine. */
+/** The part of Engine that chat uses. */
 export interface ChatEngine {
   readonly info: { name: string };
   readonly prompts: Prompts;
-  /** Answers can be bound to grammars. */
+  /** Loaded with `structuredOutput: true`. */
   readonly structuredOutput: boolean;
   tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
   answer(prompt: string | ArrayLike<number>, options: GenerateOptions): TextStream;
 }
 
-/** A call under way: what aborts it, and what it follows to its end. */
+/** A running call: its controller, and until() to keep it open while a generation runs. */
 export interface Request {
   readonly controller: AbortController;
   until(text: TextStream): void;

@@ -1,8 +1,8 @@
-// gpt-oss' answers: messages in channels, of which analysis is thought, final is the answer, and a
-// message to a function is a call.
+// Parses the harmony format of gpt-oss. A response is a series of messages in channels: "analysis"
+// is reasoning, "final" is content, and a message addressed to a function is a tool call.
 //   <|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>
 //   <|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "Oslo"}<|call|>
-// An answer that begins otherwise is plain text. Part of templates.js.
+// A response that starts differently is plain text. Part of templates.js.
 
 import type { ToolCall } from './openai.js';
 import { TextReader, type Step } from './text-reader.js';
@@ -66,7 +66,7 @@ export class HarmonyReader {
     }
   }
 
-  /** All up to where the message begins; null where no message does. */
+  /** Reads the header of a message; null if no message starts here. */
   *#header(): Step<string | null> {
     const reader = this.#in;
     yield* reader.take('<|start|>assistant');
@@ -106,7 +106,7 @@ export class HarmonyReader {
     return false;
   }
 
-  /** The message's text as it comes. */
+  /** Emits the text of a message as it arrives. */
   *#text(where: 'reasoning' | 'content'): Step<void> {
     const reader = this.#in;
     for (;;) {

@@ -1,11 +1,12 @@
-// Where @huggingface/jinja differs from the reference (Python's jinja2, set up as transformers
-// does), this subclass of its Interpreter answers as Python would: str() and repr() of what is
-// printed, equality, dictionaries with number keys, tuples, generators, Markup, methods of str,
-// undefined values. It uses only what the library exports: evaluate() is its one point of dispatch,
-// and Environment.set() returns the classes of its values. Steps, sizes and characters worked on
-// are capped: a template is part of a file that anybody may have written. What a caller says may
-// hold stand-ins (quoted.ts), which `plain` looks through wherever texts are compared, searched or
-// cut.
+// Makes @huggingface/jinja behave like the reference: Python's jinja2 with the settings of
+// transformers. This subclass of its Interpreter corrects str() and repr() of printed values,
+// equality, dictionaries with number keys, tuples, generators, Markup, str methods and undefined
+// values. It uses only what the library exports: all nodes pass through evaluate(), and the value
+// classes are obtained from Environment.set().
+//
+// Templates come from untrusted files, so steps, sizes and characters processed are limited.
+// Strings may contain stand-ins (quoted.ts); `plain` maps them back wherever strings are compared,
+// searched or cut.
 
 import {
   fail,
@@ -36,7 +37,7 @@ const kSilent = new Set([
   'StringLiteral',
 ]);
 
-/** The interpreter's class over a loaded library. */
+/** The interpreter class for a loaded library. */
 export function pythonInterpreter(
   jinja: Jinja,
 ): new (scope: Scope, plain: (text: string) => string) => Base {
@@ -98,13 +99,13 @@ export function pythonInterpreter(
         super.evaluate(node, scope) ??
         new Undefined(undefined);
       if (is(value, Text) && value.value.length > kMaxText)
-        fail('The template makes too much text.');
+        fail('The template produces too much text.');
       if (node?.type === 'CallExpression')
         spend(isList(value) ? kThing * value.value.length : size(value));
       return node && this.#printed.has(node) ? new Text(str(value)) : value;
     }
 
-    /** Notes the expressions whose values are printed. */
+    /** Collects the expressions whose values are printed. */
     #mark(node: Node): void {
       for (const name of kBlocks) {
         if (!Array.isArray(node[name])) continue;
@@ -140,7 +141,7 @@ export function pythonInterpreter(
       }
     }
 
-    /** The node with one operand already evaluated. */
+    /** A node with a value that is already evaluated. */
     #ready(value: Value): Node {
       return { type: 'Ready', value };
     }
@@ -184,7 +185,7 @@ export function pythonInterpreter(
           const found = is(b, Text)
             ? is(a, Text)
               ? plain(b.value).includes(plain(a.value))
-              : fail(`'in <string>' wants a string, not ${a.type}`)
+              : fail(`'in <string>' requires a string, not ${a.type}`)
             : items(b).some((item) => equal(item, a));
           return new Bool(found === (operator === 'in'));
         }
@@ -210,7 +211,7 @@ export function pythonInterpreter(
     }
 
     #repeat(text: string, count: number): string {
-      if (text.length * count > kMaxText) fail('The template makes too much text.');
+      if (text.length * count > kMaxText) fail('The template produces too much text.');
       return text.repeat(Math.max(0, count));
     }
 
@@ -231,7 +232,7 @@ export function pythonInterpreter(
       }
       if (property.type === 'SliceExpression') spend(8 * size(object));
       if (is(object, Dict) && name !== null && /^(items|keys|values|get)$/.test(name)) {
-        return object.builtins.get(name); // an attribute comes before an item of that name
+        return object.builtins.get(name); // an attribute takes precedence over an item
       }
       if (is(object, Dict) && node['computed'] && property.type !== 'SliceExpression') {
         const key = this.evaluate(property, scope);
@@ -375,7 +376,7 @@ export function pythonInterpreter(
       );
     }
 
-    /** {% filter … %}, as the filter of an expression. */
+    /** Evaluates {% filter … %} as the filter of an expression. */
     #filterBlock(node: Node, scope: Scope): Value {
       const text = super.evaluate({ type: 'Program', body: node['body'] }, scope);
       return this.evaluate(
@@ -390,7 +391,7 @@ export function pythonInterpreter(
         this.evaluate(node.type === 'KeywordArgumentExpression' ? node['value'] : node, scope),
       );
       const width = Math.max(0, ...values.filter(isNumber).map((value) => Number(value.value)));
-      return width > kMaxIndent ? fail('The template indents too far.') : width;
+      return width > kMaxIndent ? fail('The template indents by too many spaces.') : width;
     }
 
     #select(operand: Value, args: Node[], keep: boolean, scope: Scope): Value[] {
@@ -428,7 +429,7 @@ export function pythonInterpreter(
       return this.#evaluateWith(node, 'operand', operand, scope);
     }
 
-    /** Undefined loops not at all, a string over its characters. */
+    /** A loop over undefined has no iterations; one over a string iterates its characters. */
     #loop(node: Node, scope: Scope): Value {
       const source = node['iterable'] as Node;
       const selected = source.type === 'SelectExpression';

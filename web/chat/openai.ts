@@ -1,35 +1,36 @@
-// The shapes of OpenAI's chat completions and completions, as far as a local model fills them. They
-// are assignable to the types of the openai package (tests/web/openai-types.ts proves it).
+// Types of the OpenAI-compatible API: chat completions and completions, as far as a local model
+// supports them. They are assignable to the openai package's types, which
+// tests/web/openai-types.ts checks.
 
 import type { GenerationResult } from '../protocol/types.js';
 import type { ChatMessage } from './engine.js';
 
-/** A call of a function, as the model wrote it. */
+/** A tool call of the model. */
 export interface ToolCall {
-  /** Nine letters and digits, which is what Mistral's templates insist on. */
+  /** Nine letters and digits, as Mistral's templates require. */
   id: string;
-  /** Only functions can be called. */
+  /** Always 'function'. */
   type: 'function';
-  /** `arguments` is JSON in a string, as OpenAI has it. */
+  /** Name of the function, and its arguments as a JSON string. */
   function: { name: string; arguments: string };
 }
 
-/** Tokens of one call. */
+/** Token counts of one request. */
 export interface CompletionUsage {
   /** Tokens of the prompt. */
   prompt_tokens: number;
   /** Tokens that were generated. */
   completion_tokens: number;
-  /** Both together. */
+  /** Sum of both. */
   total_tokens: number;
-  /** Prompt tokens that the KV cache already held. */
+  /** Prompt tokens that were already in the KV cache. */
   prompt_tokens_details: { cached_tokens: number };
 }
 
-/** Not OpenAI's: durations and rates, as in GenerationResult. */
+/** Extension: durations in milliseconds and tokens per second, as in GenerationResult. */
 export type Timings = GenerationResult['timings'];
 
-/** Parameters of OpenAI's that mean nothing here: they are accepted, and change nothing. */
+/** OpenAI parameters that have no meaning for a local model. They are accepted and ignored. */
 export interface IgnoredParams {
   /** Ignored. */
   user?: unknown;
@@ -50,51 +51,52 @@ export interface IgnoredParams {
 }
 
 /**
- * What chat and text completions have in common; a parameter that is not known is refused by name.
+ * Parameters that chat completions and completions share. An unsupported parameter is the error
+ * INVALID_ARGUMENT, which names it.
  */
 export interface SamplingParams extends IgnoredParams {
   /** Ignored: an engine has one model. */
   model?: string;
-  /** true: the call resolves to a stream of chunks. */
+  /** true: the call resolves to a stream of chunks. Default false. */
   stream?: boolean | null;
-  /** include_usage: a last chunk without choices has the usage. */
+  /** include_usage: the last chunk has the usage and no choices. */
   stream_options?: { include_usage?: boolean; include_obfuscation?: boolean } | null;
-  /** 0: greedy. Default 0.8. */
+  /** Sampling temperature. 0: greedy. Default 0.8. */
   temperature?: number | null;
-  /** 1: off. Default 0.95. */
+  /** Nucleus sampling. 1: off. Default 0.95. */
   top_p?: number | null;
-  /** Not OpenAI's: as in GenerateOptions. */
+  /** Extension: `topK` of SamplingOptions. Default 40. */
   top_k?: number | null;
-  /** As in GenerateOptions. */
+  /** Extension: `minP` of SamplingOptions. Default 0.05. */
   min_p?: number | null;
-  /** As in GenerateOptions. */
+  /** Extension: `repeatPenalty` of SamplingOptions. Default 1. */
   repeat_penalty?: number | null;
-  /** Most tokens of the answer. */
+  /** Maximum number of tokens to generate. */
   max_tokens?: number | null;
-  /** Strings that end the answer; they are not part of it. */
+  /** Strings that end the generation. They are not part of the text. */
   stop?: string | readonly string[] | null;
-  /** The same seed gives the same answer; as in GenerateOptions. */
+  /** The same seed gives the same output; see `seed` of SamplingOptions. */
   seed?: number | bigint | null;
-  /** Only 1. */
+  /** Number of choices: only 1 is supported. */
   n?: number | null;
-  /** Lowers tokens by how often they have come. */
+  /** Subtracted from a token's logit for each recent occurrence. Default 0. */
   frequency_penalty?: number | null;
-  /** Lowers tokens that have come at all. */
+  /** Subtracted once from the logit of a token that occurred recently. Default 0. */
   presence_penalty?: number | null;
-  /** Added to the logits of these token ids; -Infinity bans one. */
+  /** Added to the logits of these token ids. -Infinity bans a token. */
   logit_bias?: Record<string, number> | null;
-  /** Aborts the call; the second argument of create() takes one too. */
+  /** Aborts the call. The second argument of create() also takes a signal. */
   signal?: AbortSignal;
 }
 
-/** A function that the model may call; `parameters` is a JSON schema. */
+/** A function that the model may call. */
 export interface ChatTool {
-  /** Only functions can be called. */
+  /** Always 'function'. */
   type: 'function';
   /**
-   * Its name, what it does, and the JSON schema of its arguments (or an object of Zod's and the
-   * like that has one). `strict`: the arguments can be nothing else; the engine is loaded with
-   * `structuredOutput: true`.
+   * Name, description, and `parameters`: the JSON schema of the arguments, or a schema object of
+   * Zod and similar libraries. `strict`: the arguments always match the schema; needs an engine
+   * loaded with `structuredOutput: true`.
    */
   function: {
     name: string;
@@ -105,8 +107,9 @@ export interface ChatTool {
 }
 
 /**
- * Text, any JSON object, or a value of a JSON schema (or of an object of Zod's and the like that
- * has one): what cannot be guaranteed of a schema is refused by its keyword, strict or not.
+ * Structured output: text, any JSON object, or JSON that matches a schema. The schema is a JSON
+ * Schema or a schema object of Zod and similar libraries. A keyword that cannot be enforced is the
+ * error SCHEMA_UNSUPPORTED, whether or not `strict` is set.
  */
 export type ResponseFormat =
   | { type: 'text' }
@@ -121,78 +124,82 @@ export type ResponseFormat =
       };
     };
 
-/** What chat.completions.create takes. */
+/** Parameters of chat.completions.create(). */
 export interface ChatCompletionParams extends SamplingParams {
-  /** The conversation; the answer continues it. */
+  /** The conversation. The response continues it. */
   messages: readonly ChatMessage[];
-  /** Most tokens of the answer; goes before max_tokens. */
+  /** Maximum number of tokens to generate. Overrides max_tokens. */
   max_completion_tokens?: number | null;
-  /** true: the log-probability of each token. */
+  /** true: return the log-probability of each token. Default false. */
   logprobs?: boolean | null;
-  /** Also so many of the likeliest tokens. */
+  /** Number of most likely tokens to return for each position. */
   top_logprobs?: number | null;
   /**
-   * Functions that the model may call: the template shows them to it, its calls become
-   * `tool_calls`.
+   * Functions that the model may call. The chat template presents them to the model, and its calls
+   * are returned as `tool_calls`.
    */
   tools?: readonly (ChatTool | { type: string })[];
   /**
-   * 'none' keeps the tools from the model. 'required' and a named function make the answer begin as
-   * a call, which needs a template that knows tools; loaded with `structuredOutput: true`, the
-   * engine thinks first where the model does, and completes the call. Default: 'auto'.
+   * 'none': tools are hidden from the model. 'auto': the model decides. 'required' or a named
+   * function: the response starts with a tool call; the chat template must support tools. If the
+   * engine is loaded with `structuredOutput: true`, the call is also guaranteed to be complete, and
+   * reasoning may come before it. Default 'auto'.
    */
   tool_choice?: 'none' | 'auto' | 'required' | { type: string; function?: { name: string } };
   /**
-   * false: one call at most, where the answer is bound to a form (`strict`, or a call that is
-   * required). Default: true.
+   * false: at most one call, if the output is constrained (`strict`, or a required call). Default
+   * true.
    */
   parallel_tool_calls?: boolean | null;
-  /** What the content is. JSON needs an engine that was loaded with `structuredOutput: true`. */
+  /** Format of the content. JSON needs an engine loaded with `structuredOutput: true`. */
   response_format?: ResponseFormat | { type: string } | null;
-  /** A Jinja template in place of the model's, and further variables for it. */
+  /** Extension: a Jinja chat template that replaces the model's. */
   chat_template?: string;
-  /** Further variables for the template, such as enable_thinking. */
+  /** Extension: variables for the chat template, such as enable_thinking. */
   chat_template_kwargs?: Record<string, unknown>;
   /**
-   * Read "<|im_end|>" and the like in messages, tools and arguments as control tokens. Default:
-   * false, they are text.
+   * Extension: parse control tokens such as "<|im_end|>" in messages, tools and arguments. Default
+   * false: they are plain text.
    */
   parse_special_in_content?: boolean;
-  /** 'none' leaves <think>…</think> in the content. Default 'deepseek': reasoning_content. */
+  /**
+   * Extension: where reasoning is returned. 'deepseek': in reasoning_content. 'none': it stays in
+   * the content as <think>…</think>. Default 'deepseek'.
+   */
   reasoning_format?: 'deepseek' | 'none';
 }
 
-/** What completions.create takes. */
+/** Parameters of completions.create(). */
 export interface CompletionParams extends SamplingParams {
-  /** A text, or token ids. */
+  /** A string, or token ids. */
   prompt: string | ArrayLike<number> | readonly string[];
-  /** So many of the likeliest tokens. */
+  /** Number of most likely tokens to return for each position. */
   logprobs?: number | null;
-  /** Not OpenAI's here: what the text is, as in chat. */
+  /** Extension: format of the text, as in chat completions. */
   response_format?: ResponseFormat | { type: string } | null;
 }
 
-/** A token of an answer and the likeliest in its place. */
+/** Log-probabilities at one position. */
 export interface ChatTokenLogprob {
-  /** Its text. */
+  /** Text of the token. */
   token: string;
   /** Natural logarithm of its probability. */
   logprob: number;
-  /** Its text in UTF-8; null when it has none. */
+  /** Its text in UTF-8; null if it has none. */
   bytes: number[] | null;
-  /** The likeliest tokens, best first. */
+  /** The most likely tokens, best first. */
   top_logprobs: { token: string; logprob: number; bytes: number[] | null }[];
 }
 
-/** Log-probabilities of an answer. */
+/** Log-probabilities of a response. */
 export interface ChatLogprobs {
-  /** One entry a token. */
+  /** One entry per token. */
   content: ChatTokenLogprob[] | null;
   /** Always null. */
   refusal: null;
 }
 
-/** A whole answer. */
+/** A chat completion. */
 export interface ChatCompletion {
   /** Unique: chatcmpl- and 24 hexadecimal digits. */
   id: string;
@@ -207,7 +214,7 @@ export interface ChatCompletion {
     index: number;
     message: {
       role: 'assistant';
-      /** null when the answer consists of tool calls alone. */
+      /** null if the response has only tool calls. */
       content: string | null;
       refusal: null;
       reasoning_content?: string;
@@ -216,15 +223,15 @@ export interface ChatCompletion {
     logprobs: ChatLogprobs | null;
     finish_reason: 'stop' | 'length' | 'tool_calls';
   }[];
-  /** Tokens read and written. */
+  /** Token counts. */
   usage: CompletionUsage;
-  /** Not OpenAI's: durations and rates. */
+  /** Extension: durations in milliseconds and tokens per second. */
   timings: Timings;
 }
 
-/** A piece of a streamed answer. */
+/** A chunk of a streamed chat completion. */
 export interface ChatCompletionChunk {
-  /** The same for all chunks of an answer. */
+  /** The same for all chunks of a completion. */
   id: string;
   /** 'chat.completion.chunk'. */
   object: 'chat.completion.chunk';
@@ -232,10 +239,10 @@ export interface ChatCompletionChunk {
   created: number;
   /** The model's name. */
   model: string;
-  /** One; none in the chunk that has the usage. */
+  /** One choice; none in the chunk that has the usage. */
   choices: {
     index: number;
-    /** A tool call comes whole, in one delta. */
+    /** A tool call is complete in one delta. */
     delta: {
       role?: 'assistant';
       content?: string;
@@ -245,25 +252,25 @@ export interface ChatCompletionChunk {
     logprobs?: ChatLogprobs | null;
     finish_reason: 'stop' | 'length' | 'tool_calls' | null;
   }[];
-  /** In the last chunk, when stream_options.include_usage is set. */
+  /** In the last chunk, if stream_options.include_usage is set. */
   usage?: CompletionUsage | null;
-  /** In the chunk that carries finish_reason. */
+  /** Extension: in the chunk that has a finish_reason. */
   timings?: Timings;
 }
 
-/** Log-probabilities of a completion, in lists as long as it has tokens. */
+/** Log-probabilities of a completion. Each list has one entry per token. */
 export interface CompletionLogprobs {
-  /** The tokens' texts. */
+  /** Texts of the tokens. */
   tokens: string[];
   /** Natural logarithms of their probabilities. */
   token_logprobs: number[];
-  /** The likeliest tokens in each place. */
+  /** The most likely tokens at each position. */
   top_logprobs: Record<string, number>[];
-  /** Where each token begins in the text. */
+  /** Offset in the text at which each token begins. */
   text_offset: number[];
 }
 
-/** A whole completion. */
+/** A text completion. */
 export interface Completion {
   /** Unique: cmpl- and 24 hexadecimal digits. */
   id: string;
@@ -280,17 +287,17 @@ export interface Completion {
     logprobs: CompletionLogprobs | null;
     finish_reason: 'stop' | 'length';
   }[];
-  /** Tokens read and written. */
+  /** Token counts. */
   usage?: CompletionUsage;
-  /** Not OpenAI's: durations and rates. */
+  /** Extension: durations in milliseconds and tokens per second. */
   timings?: Timings;
 }
 
-/** A streamed piece of a Completion. */
+/** A chunk of a streamed completion. */
 export interface CompletionChunk extends Omit<Completion, 'choices'> {
   /**
-   * The next piece of the text, with the finish reason when it is the last; none in the chunk that
-   * has the usage.
+   * The next part of the text; the last part has the finish reason. Empty in the chunk that has the
+   * usage.
    */
   choices: (Omit<Completion['choices'][number], 'finish_reason'> & {
     finish_reason: 'stop' | 'length' | null;

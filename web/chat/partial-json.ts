@@ -1,19 +1,16 @@
-// What can be said of a JSON text that is still coming: values that have begun, strings as far as
-// they go. Numbers, words and names wait until they are whole. Part of templates.js.
+// Parses incomplete JSON while it streams: containers and strings as far as they have arrived.
+// Numbers, literals and property names appear once they are complete. Part of templates.js.
 
 const kNothing = Symbol('nothing');
 
-/** The value of a text in growth. */
+/** Incremental value of a JSON text. */
 export class PartialJson {
   #text = '';
   #last = '';
   #at = 0;
   #ended = false;
 
-  /**
-   * Takes more text, or undefined for its end. The value where it has changed: { value }, otherwise
-   * null.
-   */
+  /** Takes more text, or undefined for its end. Returns { value } if it changed, otherwise null. */
   push(more: string | undefined): { value: unknown } | null {
     if (more === undefined) this.#ended = true;
     else this.#text += more;
@@ -73,7 +70,7 @@ export class PartialJson {
     while (this.#at < this.#text.length && this.#text[this.#at] !== '"')
       this.#at += this.#text[this.#at] === '\\' ? 2 : 1;
     const whole = this.#at < this.#text.length;
-    // Half an escape or half a character waits.
+    // An incomplete escape or surrogate pair is held back.
     const inside = this.#text.slice(start + 1, this.#at);
     const sure = whole
       ? inside

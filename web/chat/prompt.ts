@@ -1,5 +1,4 @@
-// The door to what only pages that chat need, a file of its own that is imported when the first
-// chat begins: the renderer of templates, and what makes answers of OpenAI's shape.
+// Loads templates.js at the first chat: the chat template renderer and the OpenAI-compatible API.
 
 import { SluiceError } from '../protocol/errors.js';
 import type { ModelInfo } from '../protocol/types.js';
@@ -8,19 +7,17 @@ import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from './engi
 export const chatModule = () =>
   import('./templates.js').catch((cause: Error) => {
     const advice = `copy the package's templates.js beside its other files (${cause.message})`;
-    throw new SluiceError(
-      'MODULE_LOAD',
-      `The part of the package that chats cannot be loaded: ${advice}.`,
-      { cause },
-    );
+    throw new SluiceError('MODULE_LOAD', `The package's chat module cannot be loaded: ${advice}.`, {
+      cause,
+    });
   });
 
-/** The renderer of one model's prompts, as soon as it is there. */
+/** Renders one model's prompts. Loads the renderer on first use. */
 export class LazyPrompts implements Prompts {
   #renderer: Promise<Prompts> | null = null;
   readonly #info: ModelInfo;
   readonly #warn: (message: string) => void;
-  /** The texts of the model's control tokens. */
+  /** Texts of the model's control tokens. */
   readonly #controls: () => Promise<string[]>;
 
   constructor(info: ModelInfo, warn: (message: string) => void, controls: () => Promise<string[]>) {

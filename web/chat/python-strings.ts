@@ -1,4 +1,4 @@
-// Methods of Python's str that @huggingface/jinja lacks or has with other semantics.
+// Methods of Python's str that @huggingface/jinja lacks or implements differently.
 
 import { fail, kThing, type PythonValues, type Value } from './python-values.js';
 
@@ -13,20 +13,20 @@ export function countOf(text: string): number {
   return n;
 }
 
-/** str.strip and its sides, of white space or of the characters given. */
+/** str.strip(), lstrip() and rstrip(), of white space or of the given characters. */
 export function strip(text: string, side: 'l' | 'r' | '', chars?: string): string {
   const set = chars === undefined ? kSpace : chars.replace(/[\]\\^-]/g, '\\$&');
   if (set === '') return text;
   if (side !== 'r') text = text.replace(new RegExp(`^[${set}]+`, 'u'), '');
   if (side === 'l') return text;
-  // From the end by hand: an unanchored expression would look at every run of white space.
+  // A loop from the end, because an unanchored expression would test every run of white space.
   const member = new RegExp(`[${set}]`, 'u');
   let end = text.length;
   while (end > 0 && member.test(text[end - 1]!)) end--;
   return text.slice(0, end);
 }
 
-/** Gives a method of `text` by its name; null for one that the library has as Python does. */
+/** Returns a method of `text` by name; null if the library's own agrees with Python. */
 export function stringMethods(python: PythonValues) {
   const { Integer, Text, Bool, List, None, is, isList, spend, items, format, plain, wrap } = python;
 
@@ -39,8 +39,8 @@ export function stringMethods(python: PythonValues) {
     return limit && is(limit, Integer) ? limit.value : -1;
   }
   /**
-   * `text` without the places where `seen`, which has its length, holds the separator; each
-   * character alone for none.
+   * Splits `text` where `seen`, which has the same length, contains the separator. An empty
+   * separator splits at each character.
    */
   function cut(text: string, seen: string, separator: string, limit: number): string[] {
     const parts: string[] = [];
@@ -68,7 +68,7 @@ export function stringMethods(python: PythonValues) {
   }
   function stringMethod(text: string, name: string): ((args: Value[]) => Value) | null {
     const arg = (args: Value[], i = 0): string =>
-      is(args[i]!, Text) ? args[i]!.value : fail(`${name}() wants a string`);
+      is(args[i]!, Text) ? args[i]!.value : fail(`${name}() requires a string`);
     const side = { strip: '', lstrip: 'l', rstrip: 'r' }[name] as '' | 'l' | 'r' | undefined;
     if (side !== undefined) {
       return (args) => {
@@ -111,7 +111,7 @@ export function stringMethods(python: PythonValues) {
         return (args) =>
           new Text(
             items(args[0]!)
-              .map((v) => (is(v, Text) ? v.value : fail('join() wants strings')))
+              .map((v) => (is(v, Text) ? v.value : fail('join() requires strings')))
               .join(text),
           );
       case 'find':
@@ -147,7 +147,7 @@ export function stringMethods(python: PythonValues) {
           if (separator === undefined)
             return name === 'split'
               ? words(text, most(args[1], 'maxsplit'))
-              : fail('rsplit() wants a separator');
+              : fail('rsplit() requires a separator');
           if (separator === '') fail('empty separator');
           let parts = cut(
             text,

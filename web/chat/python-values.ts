@@ -1,11 +1,11 @@
-// Values of @huggingface/jinja as Python has them: str() and repr(), equality, order, tuples,
-// generators, Markup, dictionaries with other keys than strings. Characters worked on are counted
-// against a cap.
+// Operations on @huggingface/jinja's values with Python's semantics: str() and repr(), equality,
+// order, tuples, generators, Markup, and dictionaries whose keys are not strings. The number of
+// characters processed is limited.
 
-/** A value of the renderer; `value` is the JavaScript side of it. */
+/** A value of the library; `value` is its JavaScript value. */
 export interface Value {
   type: string;
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- its class says what it is
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- depends on the value's class
   value: any;
   builtins: Map<string, Value>;
   __bool__(): Value;
@@ -13,7 +13,7 @@ export interface Value {
 }
 export interface Node {
   type: string;
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- `type` says which there are
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- depends on `type`
   [field: string]: any;
 }
 export interface Scope {
@@ -25,7 +25,7 @@ export interface Base {
   evaluate(node: Node | undefined, scope: Scope): Value;
   run(program: Node): Value;
 }
-/** What is used of the library. */
+/** The part of the library that is used. */
 export interface Jinja {
   Environment: new (parent?: Scope) => Scope;
   Interpreter: new (scope: Scope) => Base;
@@ -35,7 +35,7 @@ export interface Jinja {
 
 type Construct = new (value: unknown) => Value;
 
-/** Characters read and written by all operations together; a thing that is made counts for more. */
+/** Limit on the characters read and written by all operations; each new value costs kThing. */
 const kMaxWork = 1 << 27;
 export const kThing = 32;
 
@@ -72,7 +72,7 @@ function reprString(text: string): string {
   return quote + body + quote;
 }
 
-/** What is done with values, over a loaded library; begin() starts the count of a run anew. */
+/** Operations on the values of a loaded library. begin() resets the work counter for a run. */
 export function pythonValues(jinja: Jinja) {
   const probe = new jinja.Environment();
   const classOf = (name: string, sample: unknown): Construct =>
@@ -95,7 +95,7 @@ export function pythonValues(jinja: Jinja) {
   const generators = new WeakSet<Value>();
   const markup = new WeakSet<Value>();
   const keysOf = new WeakMap<Value, Map<string, Value>>();
-  /** Of the run under way. */
+  /** Work of the current run. */
   let work = 0;
   let look = (text: string): string => text;
   const plain = (text: string): string => look(text);
@@ -106,16 +106,16 @@ export function pythonValues(jinja: Jinja) {
 
   function spend(amount: number): void {
     work += amount;
-    if (work > kMaxWork) fail('The template takes too much work.');
+    if (work > kMaxWork) fail('The template processes too much data.');
   }
-  /** What looking at a value costs, its items not included. */
+  /** Cost of reading a value, without its items. */
   function size(value: Value | undefined): number {
     if (!value) return 0;
     if (is(value, Text)) return value.value.length;
     if (isList(value)) return 8 * value.value.length;
     return value.value instanceof Map ? 8 * value.value.size : 0;
   }
-  /** Pays for a value with all that is in it. */
+  /** Spends the cost of a value and everything in it. */
   function weigh(value: Value): void {
     spend(kThing + size(value));
     if (isList(value)) for (const item of value.value as Value[]) weigh(item);
@@ -224,7 +224,7 @@ export function pythonValues(jinja: Jinja) {
       return value ? str(value) : fail(`format() field '${field}' is not supported`);
     });
   }
-  /** A dictionary that has keys other than strings. */
+  /** A dictionary whose keys are not all strings. */
   function keyed(entries: [Value, Value][]): Value {
     const keys = new Map<string, Value>();
     const map = new Map<string, Value>();
@@ -261,7 +261,7 @@ export function pythonValues(jinja: Jinja) {
     return out;
   }
   let serial = 0;
-  /** A value of the library's for one of JavaScript's. */
+  /** Converts a JavaScript value to a value of the library. */
   const wrap = (value: unknown): Value => probe.set(`value ${++serial}`, value);
 
   return {

@@ -1,23 +1,23 @@
-// What callers say, quoted in a prompt: message contents, tool descriptions, arguments, documents.
-// None of it may become a control token, also not together with text of the template or of another
-// message, and the template must see it unchanged. So each character that a control token begins or
-// ends with is given to the template as a stand-in, one for one, from the private use area; the
-// interpreter looks through stand-ins (`plain`) wherever texts are compared, searched or cut. In
-// the finished prompt they are themselves again, and where the text of a control token has come
-// about with one of them inside, that one stands between the tokenizer's marks for plain text
-// (src/tokenizer/literal_spans.h).
+// Prevents control token injection: message contents, tools, arguments and documents must never
+// become control tokens, not even joined with text of the template or of another message. Yet the
+// template must see them unchanged.
+//
+// Each character that a control token begins or ends with is passed to the template as a stand-in
+// from the private use area. The interpreter maps stand-ins back (`plain`) wherever strings are
+// compared, searched or cut. In the finished prompt they are mapped back too. Where that spells a
+// control token, the character is marked as a literal span (src/tokenizer/literal_spans.h).
 
 const kBegin = '\uFDD0';
 const kEnd = '\uFDD1';
 const kMaxDepth = 200;
-/** Letters of a control token are looked for in words, not in whole contents. */
+/** Only short strings are checked for being the inside of a control token. */
 const kMaxWord = 256;
-/** White space, what JSON escapes, and half characters must stay what they are. */
+/** No stand-ins for white space, characters that JSON escapes, and surrogates. */
 const kKept = /[\s"\\\x00-\x1f\x7f\ud800-\udfff]/;
 
 const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null;
 
-/** `text` as plain text for a tokenizer that was told of marks, whatever it holds. */
+/** Marks `text` as a literal span for the tokenizer. */
 export function marked(text: string): string {
   return kBegin + text.replace(/[\uFDD0\uFDD1]/g, '\uFFFD') + kEnd;
 }
@@ -26,9 +26,9 @@ export class Quotation {
   readonly #controls: ReadonlySet<string>;
   readonly #lengths: number[];
   readonly #ends: ReadonlySet<string>;
-  /** The insides of the control tokens, one a line. */
+  /** Control tokens without their first and last character, one per line. */
   readonly #insides: string;
-  /** Private characters that the texts have themselves. */
+  /** Private use characters that occur in the given texts. */
   readonly #taken = new Set<string>();
   readonly #standIns = new Map<string, string>();
   readonly #originals = new Map<string, string>();
@@ -36,8 +36,8 @@ export class Quotation {
   readonly #known: ReadonlySet<string>;
 
   /**
-   * `controls`: the texts of the model's control tokens. `known`: strings that the template spells
-   * itself, so that it may look for them. `given`: all that will be quoted, and the template.
+   * `controls`: texts of the model's control tokens. `known`: strings that occur in the template,
+   * which may compare with them. `given`: everything that will be quoted, and the template.
    */
   constructor(controls: readonly string[], known: ReadonlySet<string>, given: unknown) {
     this.#known = known;
@@ -49,9 +49,9 @@ export class Quotation {
     this.#note(given, 0);
   }
 
-  /** A value for the template, its strings with stand-ins. */
+  /** A copy of the value for the template, with stand-ins in its strings. */
   quote(value: unknown, name = ''): unknown {
-    // Templates put brackets around a role to make a control token of it.
+    // Templates make control tokens from roles by adding brackets.
     if (typeof value === 'string') return this.#quoteText(value, name !== 'role');
     if (Array.isArray(value)) return value.map((item) => this.quote(item, name));
     if (!isObject(value)) return value;
@@ -64,15 +64,15 @@ export class Quotation {
     );
   }
 
-  /** The same text, in which stand-ins are what they stand for. */
+  /** The text with stand-ins mapped back to their characters. */
   readonly plain = (text: string): string => {
     if (this.#originals.size === 0 || !/[\ue000-\uf8ff]/.test(text)) return text;
     return text.replace(/[\ue000-\uf8ff]/g, (char) => this.#originals.get(char) ?? char);
   };
 
-  /** The prompt out of what the template made, with marks where they are needed. */
+  /** The finished prompt: maps stand-ins back and marks literal spans where needed. */
   finish(rendered: string): string {
-    // JSON that escapes all but ASCII has escaped the stand-ins too.
+    // JSON in which all non-ASCII characters are escaped has escaped the stand-ins too.
     rendered = rendered
       .replace(/[\uFDD0\uFDD1]/g, '\uFFFD')
       .replace(/\\u([ef][0-9a-f]{3})/g, (escape, hex: string) => {
@@ -123,7 +123,7 @@ export class Quotation {
       done = i + 1;
     }
     out += text.slice(done);
-    // "eos", where a template writes "<" + it + ">".
+    // For example "eos", if a template writes "<" + text + ">".
     const inside = text.trim();
     if (
       !word ||

@@ -1,5 +1,5 @@
-// From chat messages to the prompt of one model: its template (or ChatML, with a warning), rendered
-// with its special tokens. Part of templates.js, which comes with the first chat (prompt.ts).
+// Renders chat messages to a prompt with the model's chat template, or with ChatML and a warning.
+// Part of templates.js, which is loaded at the first chat (prompt.ts).
 
 import { invalid, SluiceError } from '../protocol/errors.js';
 import type { ModelInfo } from '../protocol/types.js';
@@ -7,7 +7,7 @@ import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from './engi
 import { ChatTemplate } from './template.js';
 import { ThinkFilter } from './think.js';
 
-/** For models that bring no template. */
+/** ChatML, for models without a chat template. */
 export const defaultTemplate = `{%- for message in messages -%}
 {{- '<|im_start|>' + message.role + '\\n' + (message.content or '') + '<|im_end|>\\n' -}}
 {%- endfor -%}
@@ -20,7 +20,7 @@ export class PromptRenderer implements Prompts {
   #controls: Promise<string[]> | null = null;
   readonly #info: ModelInfo;
   readonly #warn: (message: string) => void;
-  /** The texts of the model's control tokens. */
+  /** Texts of the model's control tokens. */
   readonly #controlTexts: () => Promise<string[]>;
 
   constructor(
@@ -49,7 +49,7 @@ export class PromptRenderer implements Prompts {
     }
     if (options.tools?.length && !own?.includes('tools')) {
       this.#warnOnce(
-        "The model's chat template has no place for tools: the model will not see them.",
+        "The model's chat template does not support tools: the model will not see them.",
       );
     }
     const template = this.#parse(own ?? defaultTemplate);
@@ -115,7 +115,7 @@ function templateError(cause: unknown): SluiceError {
   });
 }
 
-/** Text parts become one string, and a tool call's arguments an object, as templates expect. */
+/** Joins text parts to one string and parses tool call arguments, as templates expect. */
 function plainMessage(message: ChatMessage): Record<string, unknown> {
   if (typeof message?.role !== 'string') {
     invalid('Every message needs a role.');
@@ -129,7 +129,7 @@ function plainMessage(message: ChatMessage): Record<string, unknown> {
 
 function partText(part: { type: string; text?: unknown } | null): string {
   if (part?.type === 'text' && typeof part.text === 'string') return part.text;
-  invalid(`Only text can be read, not a part of type '${part?.type}'.`);
+  invalid(`Only text parts are supported, not type '${part?.type}'.`);
 }
 
 function plainToolCall(call: { function?: { arguments?: unknown } | null } | null): unknown {

@@ -1,5 +1,5 @@
-// Chat templates, rendered with the variables that Hugging Face transformers sets. Errors are
-// plain: renderer.ts turns them into SluiceErrors with the code CHAT_TEMPLATE.
+// Renders chat templates with the variables that Hugging Face transformers sets. Throws plain
+// Errors; renderer.ts turns them into SluiceErrors with the code CHAT_TEMPLATE.
 
 import * as library from '@huggingface/jinja';
 
@@ -9,11 +9,11 @@ import { marked, Quotation } from './quoted.js';
 
 const jinja = library as unknown as Jinja;
 const kMaxTemplate = 1 << 20;
-// Of one run of white space, for which the library's lexer takes quadratic time.
+// Characters in one run of white space, for which the library's lexer takes quadratic time.
 const kMaxSpace = 1000;
 const kMaxRange = 100_000;
 
-/** What a template can see; further names become variables too. */
+/** Variables of a template. Further names are passed on too. */
 export interface TemplateVariables {
   messages: readonly unknown[];
   tools?: readonly unknown[] | null;
@@ -90,11 +90,11 @@ function range(start: number, stop?: number | null, step?: number | null): numbe
   const [from, to] = typeof stop === 'number' ? [start, stop] : [0, start];
   if (by === 0) throw new Error('range() step must not be zero');
   const length = Math.max(0, Math.ceil((to - from) / by));
-  if (length > kMaxRange) throw new Error('The template counts too far.');
+  if (length > kMaxRange) throw new Error(`range() has too many items: at most ${kMaxRange}.`);
   return Array.from({ length }, (_, i) => from + i * by);
 }
 
-/** Strings and names in a program. */
+/** All string literals and identifiers of a program. */
 function spelled(node: unknown, into: Set<string>): Set<string> {
   if (node instanceof Map) for (const pair of node) spelled(pair, into);
   else if (typeof node === 'object' && node !== null) {
@@ -106,37 +106,35 @@ function spelled(node: unknown, into: Set<string>): Set<string> {
   return into;
 }
 
-/** Variables that are the template's own business: what they hold are control tokens. */
+/** Variables that contain control tokens; they are not quoted. */
 const kTokens = new Set(['bos_token', 'eos_token', 'unk_token', 'pad_token']);
 
-/** A template, parsed once. */
+/** A parsed chat template. */
 export class ChatTemplate {
   readonly #program: Node;
   readonly #known: Set<string>;
   readonly #Interpreter = pythonInterpreter(jinja);
   readonly #source: string;
 
-  /** Throws where the source does not parse. */
+  /** Throws if the source cannot be parsed or exceeds a limit. */
   constructor(source: string) {
     this.#source = source;
-    if (source.length > kMaxTemplate)
-      throw new Error('The chat template is longer than a megabyte.');
+    if (source.length > kMaxTemplate) throw new Error('The chat template is longer than 1 MiB.');
     for (let i = 0, run = 0; i < source.length; i++) {
       run = source[i]!.trim() === '' ? run + 1 : 0;
-      if (run > kMaxSpace)
-        throw new Error('The chat template has too much white space in one place.');
+      if (run > kMaxSpace) throw new Error('The chat template has too many spaces in a row.');
     }
     this.#program = jinja.parse(jinja.tokenize(source, { lstrip_blocks: true, trim_blocks: true }));
     this.#known = spelled(this.#program, new Set());
   }
 
-  /** `text` as plain text for a tokenizer that was told of marks. */
+  /** Marks `text` as a literal span for the tokenizer. */
   static marked = marked;
 
   /**
-   * Throws where the template raises. `now` is what strftime_now tells. With the texts of the
-   * model's control tokens, what of the prompt would be one that the template has not written alone
-   * is marked.
+   * Renders the prompt. Throws if the template raises an error. `now` is the time of strftime_now.
+   * `controls` are the texts of the model's control tokens: where one would arise from content
+   * rather than from the template alone, it is marked as plain text.
    */
   render(
     variables: TemplateVariables,

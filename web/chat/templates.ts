@@ -1,5 +1,5 @@
-// What only pages that chat need: the renderer of templates with its library inside, and the
-// answers in OpenAI's shapes. A bundle of its own, imported when a chat begins (prompt.ts).
+// Entry of templates.js: chat template rendering with its library, and the OpenAI-compatible API.
+// A separate bundle that is loaded at the first chat (prompt.ts), so other pages do without it.
 
 export { answerChat, answerText } from './answers.js';
 export { PartialJson } from './partial-json.js';

@@ -1,21 +1,20 @@
-// Reading a text that is still coming, character by character: a parser is a generator that pauses
-// where the next character is not there yet, so what it makes of a text cannot depend on how the
-// text was cut.
+// Reads streamed text character by character. Parsers are generators that pause while the next
+// character is missing, so their results do not depend on how the text was split into chunks.
 
-/** A parse that pauses while it waits for text. */
+/** A parser, which pauses while it waits for text. */
 export type Step<T> = Generator<void, T, void>;
 
-/** No value: what was read is something else. */
+/** The text does not have the expected form. */
 export const kNothing = Symbol('nothing');
 
 export class TextReader {
   text = '';
   at = 0;
   ended = false;
-  /** What '#' stood for in the last mark that was read. */
+  /** What '#' matched in the last mark that was read. */
   wild = '';
 
-  /** The next character; '' where the text has ended. */
+  /** The next character; '' at the end of the text. */
   *peek(): Step<string> {
     while (this.at >= this.text.length) {
       if (this.ended) return '';
@@ -28,7 +27,7 @@ export class TextReader {
     while (pattern.test(yield* this.peek())) this.at++;
   }
 
-  /** Characters that match. */
+  /** Reads all characters that match. */
   *run(pattern: RegExp): Step<string> {
     const start = this.at;
     yield* this.skip(pattern);
@@ -36,8 +35,8 @@ export class TextReader {
   }
 
   /**
-   * Reads `mark`; white space before it and in it may be left out or added, and '#' is a word.
-   * False, and nothing is read, where something else is there.
+   * Reads `mark`. White space before and inside it is optional, and '#' matches a word. If the text
+   * differs, reads nothing and returns false.
    */
   *take(mark: string): Step<boolean> {
     const start = this.at;
@@ -57,7 +56,7 @@ export class TextReader {
     return true;
   }
 
-  /** What stands before `mark`, which is read too; null where it does not come. */
+  /** Reads up to and including `mark`, and returns the text before it; null if it never comes. */
   *until(mark: string): Step<string | null> {
     const start = this.at;
     for (;;) {
@@ -70,13 +69,13 @@ export class TextReader {
         this.at = start;
         return null;
       }
-      // No look at the same text twice.
+      // Does not search the same text again.
       this.at = Math.max(this.at, this.text.length - mark.length + 1);
       yield;
     }
   }
 
-  /** A JSON object, array or string. */
+  /** Reads a JSON object, array or string. */
   *json(): Step<unknown> {
     const start = this.at;
     let depth = 0;
@@ -104,7 +103,7 @@ export class TextReader {
     }
   }
 
-  /** A literal of Python's, or of Gemma's, whose strings stand between <|"|>. */
+  /** Reads a Python literal, or one of Gemma's, whose strings are enclosed in <|"|>. */
   *literal(depth = 0): Step<unknown> {
     if (depth > 100) return kNothing;
     yield* this.skip(/\s/);
@@ -133,7 +132,7 @@ export class TextReader {
     return word !== '' && Number.isFinite(Number(word)) ? Number(word) : kNothing;
   }
 
-  /** Members up to `close`, which is read too. */
+  /** Reads members up to and including `close`. */
   *members(colon: string, close: string, depth = 0): Step<unknown> {
     const out: [string, unknown][] = [];
     for (;;) {

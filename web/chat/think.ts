@@ -1,5 +1,5 @@
-// Separates what a model thinks (<think>…</think>) from what it answers, while it streams: a tag
-// may arrive in pieces, so an end that could still become one is held back.
+// Separates reasoning (<think>…</think>) from content in streamed text. A tag may be split between
+// chunks, so a suffix that could become a tag is held back.
 
 export interface Split {
   reasoning: string;
@@ -12,7 +12,7 @@ const kClose = '</think>';
 export class ThinkFilter {
   #held = '';
   #state: 'start' | 'thinking' | 'answer';
-  /** White space at the border of the two is nobody's text. */
+  /** White space between reasoning and content is dropped. */
   #trim = true;
 
   /** `open`: the prompt itself ends with the opening tag. */
@@ -40,7 +40,7 @@ export class ThinkFilter {
       : { reasoning: '', content: rest };
   }
 
-  /** Only a tag that opens the text counts. */
+  /** Only a tag at the start of the text counts. */
   #begin(): void {
     const text = this.#held.trimStart();
     if (text.startsWith(kOpen)) {

@@ -1,6 +1,6 @@
-// Tool calls out of a model's text while it streams, in the forms of tool-forms.ts. What only looks
-// like a call stays text: nothing that the model wrote is lost. How the text was cut changes
-// nothing (text-reader.ts), and a mark inside of a value ends no call. Part of templates.js.
+// Parses tool calls from streamed text, in the formats of tool-forms.ts. Text that only resembles a
+// call stays text, so no output is lost. Results do not depend on chunk boundaries
+// (text-reader.ts), and a mark inside a value does not end a call. Part of templates.js.
 
 import type { ChatTool, ToolCall } from './openai.js';
 import { kNothing, TextReader, type Step } from './text-reader.js';
@@ -12,7 +12,7 @@ export interface Answer {
   calls: ToolCall[];
 }
 
-/** Names of functions. */
+/** Characters of function names. */
 const kName = /[^\s<>{}()[\]"'|=,;:]/;
 const kSeparator = /[\s;,]/;
 
@@ -25,10 +25,7 @@ export class ToolCallFilter {
   #out: Answer = { content: '', calls: [] };
   readonly #work: Step<void>;
 
-  /**
-   * The tools on offer: a call without a mark must name one of them. `given`: forms to read,
-   * markless calls among them.
-   */
+  /** `tools`: a call without a mark must name one of them. `given`: the formats to parse. */
   constructor(tools: readonly ChatTool[], given: readonly Form[] = formsToRead(null)) {
     this.#tools = new Map(tools.map((tool) => [tool.function.name, tool.function.parameters]));
     this.#forms = given.map((form) => ({ form, mark: markOf(form) }));
@@ -42,7 +39,7 @@ export class ToolCallFilter {
     return this.#advance();
   }
 
-  /** What is still held, when the text has ended. */
+  /** Ends the text and returns what was held back. */
   finish(): Answer {
     this.#in.ended = true;
     return this.#advance();
@@ -57,11 +54,11 @@ export class ToolCallFilter {
 
   *#run(): Step<void> {
     const reader = this.#in;
-    /** Nothing but white space since the beginning or the last call. */
+    /** Only white space since the start or the last call. */
     let blank = true;
     let any = false;
     for (;;) {
-      // What has been read is let go, so that a long answer is not kept.
+      // Drops text that has been read, so that a long response is not kept in memory.
       reader.text = reader.text.slice(reader.at);
       reader.at = 0;
       if (blank) yield* reader.skip(any ? kSeparator : /\s/);
@@ -79,7 +76,7 @@ export class ToolCallFilter {
         blank = any = true;
         continue;
       }
-      // Whatever can be no beginning goes at once.
+      // Text that cannot start a call is emitted immediately.
       for (
         reader.at = lead + 1;
         reader.at < reader.text.length && !this.#first.has(reader.text[reader.at]!);
@@ -90,7 +87,7 @@ export class ToolCallFilter {
     }
   }
 
-  /** The calls of a block that begins here; null where there is none. */
+  /** The calls of a block that starts here; null if there is none. */
   *#marked(c: string): Step<ToolCall[] | null> {
     if (!this.#first.has(c)) return null;
     const start = this.#in.at;
@@ -116,7 +113,7 @@ export class ToolCallFilter {
     return true;
   }
 
-  /** JSON values between two marks; the last one may be missing at the text's end. */
+  /** JSON values between two marks. The closing mark may be missing at the end of the text. */
   *#objects({ block }: Form): Step<ToolCall[] | null> {
     const [open, close] = block!;
     const calls: ToolCall[] = [];
@@ -134,7 +131,7 @@ export class ToolCallFilter {
     }
   }
 
-  /** Calls whose names stand outside of their arguments. */
+  /** Calls whose name is outside the arguments. */
   *#named(form: Form): Step<ToolCall[] | null> {
     const reader = this.#in;
     const calls: ToolCall[] = [];
@@ -181,26 +178,23 @@ export class ToolCallFilter {
       const name = yield* reader.until(mid[0]!);
       reader.at--;
       reader.wild = '';
-      // Not a parameter, but the end, where that begins as one does.
+      // Not a parameter but the closing tag, if both start with the same text.
       if (name === null || name.startsWith('/') || !(yield* reader.take(mid.trimEnd()))) {
         reader.at = start;
         return Object.fromEntries(out);
       }
-      const said = reader.wild;
+      const type = reader.wild;
       if (mid.endsWith('\n') && (yield* reader.peek()) === '\n') reader.at++;
       const end = post.trim().replace('@', name);
       const quoted = form.cdata && (yield* reader.take('<![CDATA['));
       const raw = yield* reader.until(quoted ? ']]>' : end);
       if (raw === null || (quoted && !(yield* reader.take(end)))) return kNothing;
       const text = post.startsWith('\n') ? raw.replace(/\n$/, '') : raw;
-      out.push([name, paramValue(text, said, schema, name)]);
+      out.push([name, paramValue(text, type, schema, name)]);
     }
   }
 
-  /**
-   * A call without a mark, or several: the whole answer, which is given up as soon as it reads
-   * otherwise.
-   */
+  /** Calls without a mark. They must be the whole response; any other text ends the attempt. */
   *#bareCalls(): Step<ToolCall[] | null> {
     const start = this.#in.at;
     const calls: ToolCall[] = [];
@@ -248,25 +242,27 @@ export class ToolCallFilter {
   }
 }
 
-/** What a parameter's text stands for: `said` is what the form itself says of its type. */
-function paramValue(text: string, said: string, schema: unknown, name: string): unknown {
+/**
+ * Value of a parameter's text. `type` is what the format itself states of its type; '': nothing.
+ */
+function paramValue(text: string, type: string, schema: unknown, name: string): unknown {
   const own = (schema as { properties?: Record<string, unknown> } | undefined)?.properties?.[name];
   const types = typesOf(own, schema);
-  if (said === 'true' || said === 'string' || (types?.size === 1 && types.has('string')))
+  if (type === 'true' || type === 'string' || (types?.size === 1 && types.has('string')))
     return text;
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch {
-    return types && !types.has('string') ? pythonValue(text) : text; // as some templates write it
+    return types && !types.has('string') ? pythonValue(text) : text; // some templates use Python
   }
-  return said === '' &&
+  return type === '' &&
     (typeof value === 'string' || (types?.has('string') && !types.has(typeOf(value))))
     ? text
     : value;
 }
 
-/** What a text is in Python, or the text itself. */
+/** The value of a Python literal, or the text itself. */
 function pythonValue(text: string): unknown {
   const reader = new TextReader();
   reader.text = text;
@@ -277,7 +273,9 @@ function pythonValue(text: string): unknown {
     : value;
 }
 
-/** A call as models write it: in OpenAI's shape or flat, and nothing of it is certain. */
+/**
+ * A call as models write it: with a `function` object as in OpenAI's API, or flat. Not validated.
+ */
 interface WrittenCall {
   function?: unknown;
   name?: unknown;
@@ -304,7 +302,7 @@ export function newCall(name: string, given: unknown): ToolCall {
   return { id: newId(), type: 'function', function: { name, arguments: json } };
 }
 
-/** Nine letters and digits, which is what Mistral's templates insist on. */
+/** Nine letters and digits, as Mistral's templates require. */
 function newId(): string {
   const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
   return Array.from(crypto.getRandomValues(new Uint8Array(9)), (byte) => alphabet[byte % 62]).join(

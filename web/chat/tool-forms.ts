@@ -1,36 +1,36 @@
-// How models write tool calls, one entry a form: the texts around name and arguments, as the chat
-// templates of the models that were trained on it write them. Parsing (tool-calls.ts), forced
-// beginnings and grammars (tool-grammar.ts) all read this table. Part of templates.js.
+// Table of the tool call formats of models: the text around names and arguments, as the models'
+// chat templates write it. Parsing (tool-calls.ts), forced call openings and grammars
+// (tool-grammar.ts) all use this table. Part of templates.js.
 //   open (pre NAME mid ARGUMENTS post, join, pre …) close
-// In these texts '#' stands for a number or an id, and '@' for the parameter's name. When a call is
-// read, white space in them may be left out or added.
+// In these texts '#' is a number or an id, and '@' the name of the parameter. The parser treats
+// white space in them as optional.
 
 /**
- * What the arguments are: members of a JSON object that has the name too; one JSON object; marked
- * one by one; literals.
+ * Format of the arguments. 'object': a member of the JSON object that also has the name. 'json': a
+ * JSON object. 'params': each parameter has its own marks. 'python', 'gemma': literals.
  */
 export type Body = 'object' | 'json' | 'params' | 'python' | 'gemma';
 
 export interface Form {
-  /** What a template holds that teaches it. */
+  /** Matches chat templates that use this format. */
   taught: RegExp;
   body: Body;
   open?: string;
   pre: string;
   mid: string;
   post: string;
-  /** Between two calls; undefined: an answer has one. */
+  /** Text between two calls; undefined: only one call is possible. */
   join?: string;
   close?: string;
-  /** Of params: before the name, between name and value, behind the value. */
+  /** For 'params': text before the name, between name and value, and after the value. */
   param?: readonly [string, string, string];
-  /** Texts may stand in <![CDATA[…]]>. */
+  /** Values may be enclosed in <![CDATA[…]]>. */
   cdata?: true;
-  /** What begins plain text, and is no part of it. */
+  /** Mark that starts plain text and is not part of it. */
   plain?: string;
-  /** A call needs no mark where it is the whole answer. */
+  /** A call needs no mark if it is the whole response. */
   bare?: true;
-  /** Of objects: what a block begins and ends with, where JSON values stand in between. */
+  /** For 'object': marks at the start and end of a block of JSON values. */
   block?: readonly [string, string];
 }
 
@@ -50,7 +50,7 @@ const object = (
     ...more,
   };
 };
-/** Objects in a list, which stands in the marks. */
+/** A JSON list of objects between marks. */
 const list = (taught: RegExp, open: string, close: string, more: Partial<Form> = {}): Form => {
   return object(taught, [open.trimEnd(), close.trim()], ['', ''], {
     open: `${open}[`,
@@ -125,7 +125,7 @@ const mistral = list(/\[TOOL_CALLS\]/, '[TOOL_CALLS]', '');
 const lfm2 = /<\|tool_call_start\|>|<\|tool_list_start\|>|List of tools: \[/;
 const cohere = { mid: '", "parameters": ' };
 
-/** The first that a template teaches is the model's. */
+/** All formats. The first one that matches a template is the model's. */
 export const forms: readonly Form[] = [
   {
     taught: /<\|tool_call>call:/,
@@ -307,19 +307,16 @@ export const forms: readonly Form[] = [
   llama,
 ];
 
-/** Those that are read wherever they come, whatever the template says. */
+/** Formats that are always parsed, whatever the template. */
 const common = [hermes, mistralIds, mistralArgs, mistral, llama];
 
-/** The form that a chat template teaches; null where it says nothing of tools. */
+/** The tool call format of a chat template; null if it does not support tools. */
 export function toolForm(template: string | undefined): Form | null {
   if (!template || !/tool|function/i.test(template)) return null;
   return forms.find((form) => form.taught.test(template)) ?? null;
 }
 
-/**
- * What an answer is searched for: the model's own form and those that many models share, or
- * `strictly` its own.
- */
+/** The formats to parse: the model's own and the common ones; if `strictly`, only its own. */
 export function formsToRead(form: Form | null, strictly = false): readonly Form[] {
   const own = !form
     ? []
@@ -329,11 +326,11 @@ export function formsToRead(form: Form | null, strictly = false): readonly Form[
   return strictly && form ? own : [...own, ...common.filter((each) => each !== form)];
 }
 
-/** What an answer holds where a call of the form begins. */
+/** The mark that starts a call of the format. */
 export function markOf(form: Form): string {
   return form.block?.[0] ?? /^\S[^\n]*/.exec(form.open || form.pre)![0].replace(/#[^]*|\[$/, '');
 }
 
-/** gpt-oss: every message has a channel, and a call is a message to a function (harmony.ts). */
+/** Whether the template uses the harmony format of gpt-oss (harmony.ts). */
 export const isHarmony = (template: string | undefined): boolean =>
   /<\|channel\|>(analysis|commentary)/.test(template ?? '');

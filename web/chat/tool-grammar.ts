@@ -1,7 +1,7 @@
-// What an answer is bound to, as a grammar: thoughts and text as free as they were, then calls in
-// the model's own form whose arguments obey their schemas, or a JSON value. The engine's GBNF has
-// three symbols for it: %json and %spaced (a value of a schema) and %until (text in which none of
-// these occurs). Part of templates.js.
+// Grammars that constrain a response: free reasoning and text, then tool calls in the model's own
+// format whose arguments match their schemas, or a JSON value. The engine's GBNF has three extra
+// symbols for this: %json and %spaced (a value that matches a schema), and %until (text that
+// contains none of the given strings). Part of templates.js.
 
 import { invalid } from '../protocol/errors.js';
 import { kHarmonyMarks } from './harmony.js';
@@ -10,30 +10,31 @@ import { formsToRead, markOf, type Form } from './tool-forms.js';
 import { parametersOf, refuse, type Parameter } from './tool-schema.js';
 
 export interface Bound {
-  /** How calls are written; null: there are none. */
+  /** Format of tool calls; null: no calls. */
   form: Form | 'harmony' | null;
   tools: readonly ChatTool[];
-  /** What the prompt holds of the answer already: the mark of its first message. */
+  /** Start of the response that is already in the prompt: the mark of its first message. */
   begun: string;
-  /** A call has to come. */
+  /** A call is required. */
   required: boolean;
-  /** Several may. */
+  /** Several calls are allowed. */
   parallel: boolean;
-  /** What the text is where it is no call; undefined: free. */
+  /** JSON schema of text that is not a call; undefined: free text. */
   schema: object | undefined;
-  /** The prompt ends in a thought; the model may begin one. */
+  /** The prompt ends inside reasoning. */
   thinking: boolean;
+  /** The model may start reasoning. */
   thinks: boolean;
   /** Ids of control tokens, by their texts. */
   tokens: ReadonlyMap<string, number>;
-  /** Of them, those that may stand in free text. */
+  /** Control tokens that are allowed in free text. */
   loose: readonly string[];
 }
 
 const kThink = ['<think>', '</think>'] as const;
 const kHarmonyText = ['analysis', 'commentary', 'final', 'assistant'];
 
-/** All that a grammar may spell, in which control tokens are looked for. */
+/** All literal text that a grammar may contain, to find the control tokens in it. */
 export function spelled(form: Form | 'harmony' | null): string {
   if (form === 'harmony') return kHarmonyMarks.join(' ');
   return [
@@ -47,14 +48,14 @@ export function spelled(form: Form | 'harmony' | null): string {
   ].join('\n');
 }
 
-/** The grammar of an answer. Errors: SCHEMA_UNSUPPORTED, INVALID_ARGUMENT. */
+/** GBNF grammar of a response. Errors: SCHEMA_UNSUPPORTED, INVALID_ARGUMENT. */
 export function answerGrammar(bound: Bound): string {
   return bound.form === 'harmony'
     ? new Writer(bound.tokens).harmony(bound)
     : new Writer(bound.tokens).answer(bound, bound.form);
 }
 
-/** What an answer begins with that is a call; without a name: as far as that. */
+/** The text that starts a call of `name`. Without a name: the text up to the name. */
 export function callOpening(
   form: Form | 'harmony',
   name?: string,
@@ -94,7 +95,7 @@ class Writer {
           : this.#free(bound, form!, calls);
     const [open, close] = kThink.map((mark) => this.#text(mark)) as [string, string];
     const thought = `${until([kThink[1]])} ${close} "\\n"{0,2} ${this.#rule('answer', rest)}`;
-    // A thought may be the last that the model has to say, where nothing was asked for.
+    // If nothing is required, the response may end inside reasoning.
     const unfinished = bound.required || bound.schema !== undefined ? [] : [until([kThink[1]])];
     const think = this.#rule('thought', any(thought, ...unfinished));
     const root = bound.thinking ? think : bound.thinks ? `answer | ${open} ${think}` : 'answer';
@@ -135,7 +136,7 @@ class Writer {
     return name;
   }
 
-  /** A text, in which control tokens are themselves. */
+  /** Grammar of a literal text, with control tokens as tokens. */
   #text(text: string): string {
     const names = [...this.#tokens.keys()]
       .sort((a, b) => b.length - a.length)
@@ -150,7 +151,7 @@ class Writer {
     );
   }
 
-  /** The same, '#' being an id. */
+  /** The same, where '#' matches an id. */
   #mark(mark: string): string {
     return mark
       .split('#')
@@ -158,7 +159,7 @@ class Writer {
       .join(mark.includes('[CALL_ID]') ? ' [0-9A-Za-z]{9} ' : ' [0-9]{1,3} ');
   }
 
-  /** Text up to a call, and calls. */
+  /** Free text, optionally followed by calls. */
   #free({ loose, begun }: Bound, form: Form, calls: string): string {
     const marks = formsToRead(form, true).map(markOf);
     const text = until(marks);
@@ -166,7 +167,7 @@ class Writer {
       .filter((name) => this.#tokens.has(name) && !marks.some((mark) => mark.startsWith(name)))
       .map((name) => this.#text(name));
     const free = this.#rule('free', named.length ? `${text} ( ${any(...named)} ${text} )*` : text);
-    // A call without a mark is the whole answer, and other text begins otherwise.
+    // A call without a mark is the whole response; other text must not start like a call.
     if (form.bare) return any(calls, `[ \\t\\r\\n]* ${maybe(`[^{< \\t\\r\\n] ${free}`)}`);
     if (begun)
       return any(
@@ -205,7 +206,7 @@ class Writer {
       return list
         .map((each) => (each.required ? this.#param(form, each) : maybe(this.#param(form, each))))
         .join(' ');
-    // Members with separators between them: what may follow depends on whether one has come.
+    // Members with separators: a separator is needed only after an earlier member.
     const [colon, comma] = form.body === 'gemma' ? [':', ','] : ['=', ', '];
     const follows = (at: number, some: boolean): string => {
       const each = list[at];
@@ -223,7 +224,7 @@ class Writer {
   #param(form: Form, { name, texts, values }: Parameter): string {
     const [pre, mid, post] = form.param!;
     if (name.includes(mid[0]!) || name.startsWith('/'))
-      refuse(`/properties/${name}`, 'this name cannot be written in the form of the model');
+      refuse(`/properties/${name}`, "the model's tool call format cannot write this name");
     const end = post.replace('@', name);
     const around = (said: string, value: string): string =>
       `${this.#text(pre + name + mid.replace('#', said))} ${value} ${this.#text(end)}`;
@@ -234,7 +235,7 @@ class Writer {
         : texts.map((text) => literal(text));
     const wrong = texts !== true && texts.find((text) => text.includes(end.trim()));
     if (typeof wrong === 'string')
-      refuse(`/properties/${name}`, `"${wrong}" holds the mark that ends a parameter`);
+      refuse(`/properties/${name}`, `"${wrong}" contains the mark that ends a parameter`);
     return any(
       ...spoken.map((text) => around(asText!, text)),
       ...values.map((value) => around(asJson!, json('spaced', value))),
@@ -253,7 +254,7 @@ class Writer {
     if (!simple)
       refuse(
         `/properties/${name}`,
-        "in the model's form of calls, lists and objects cannot be guaranteed",
+        "the model's tool call format cannot enforce lists and objects",
       );
     const spoken = texts === true ? [until(['<|"|>'])] : texts.map((text) => literal(text));
     return any(
@@ -263,7 +264,7 @@ class Writer {
   }
 }
 
-/** Strings in double quotes are JSON; the other values are JSON as well, which the reader takes. */
+/** Python values, written as JSON: double-quoted strings are both, and the parser accepts JSON. */
 function pythonValues({ texts, values }: Parameter): string[] {
   const strings = texts === true ? [{ type: 'string' }] : texts.length ? [{ enum: texts }] : [];
   return [...strings, ...values].map((value) => json('spaced', value));
@@ -271,11 +272,11 @@ function pythonValues({ texts, values }: Parameter): string[] {
 
 function checkedName({ function: { name } }: ChatTool): string {
   if (/[\s<>{}()[\]"'|=,;:]/.test(name))
-    invalid(`A tool cannot be called "${name}": its name is of letters, digits, '_' and '-'.`);
+    invalid(`The tool name "${name}" is invalid: use letters, digits, '_' and '-'.`);
   return name;
 }
 
-/** The schema that a call's arguments obey; without `strict` they are an object. */
+/** Schema of a call's arguments. Without `strict`: any object. */
 function objectSchema({ function: { parameters, strict } }: ChatTool): object {
   if (strict !== true) return { type: 'object' };
   return { ...(parameters ?? { additionalProperties: false }), type: 'object' };

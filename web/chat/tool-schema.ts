@@ -1,6 +1,6 @@
-// JSON schemas of parameters that are written one by one: which types a value may have, and what
-// each parameter's text may be. What cannot be promised is refused by its keyword, as in the
-// engine.
+// JSON schemas of tools, for models that write each parameter separately instead of as one JSON
+// object. Determines the types of a value and what a parameter's text may be. A keyword that cannot
+// be enforced is an error that names it, as in the engine.
 
 import { SluiceError } from '../protocol/errors.js';
 
@@ -23,7 +23,9 @@ export function refuse(where: string, why: string): never {
 export const typeOf = (value: unknown): string =>
   value === null ? 'null' : Array.isArray(value) ? 'array' : typeof value;
 
-/** What a local reference stands for; null where nothing may stand beside it and something does. */
+/**
+ * Resolves a local $ref. Null if that fails, or if keywords other than annotations are beside it.
+ */
 function resolved(schema: unknown, root: unknown, depth = 0): Schema | null {
   if (!isObject(schema)) return null;
   if (!('$ref' in schema)) return schema;
@@ -39,7 +41,7 @@ function resolved(schema: unknown, root: unknown, depth = 0): Schema | null {
   return depth < 20 ? resolved(found, root, depth + 1) : null;
 }
 
-/** The types that a value may have; null: that is not said. */
+/** The types that a value may have; null: not specified. */
 export function typesOf(given: unknown, root: unknown): ReadonlySet<string> | null {
   const schema = resolved(given, root);
   if (!schema) return null;
@@ -60,36 +62,32 @@ export function typesOf(given: unknown, root: unknown): ReadonlySet<string> | nu
 export interface Parameter {
   name: string;
   required: boolean;
-  /** Texts that stand as they are: true: any, or these. */
+  /** Strings, which are written without quotes. true: any string; otherwise one of these. */
   texts: true | readonly string[];
-  /** Schemas of values in JSON. */
+  /** Schemas of values that are written as JSON. */
   values: readonly unknown[];
 }
 
-/**
- * The parameters of a function, in order. `strict`: all that their schemas say; otherwise names and
- * types.
- */
+/** Parameters of a function, in order. `strict`: with their full schemas; otherwise only types. */
 export function parametersOf(schema: unknown, strict: boolean): Parameter[] {
   if (!isObject(schema)) return [];
   const wrong = Object.keys(schema).find((key) => !kObject.split(' ').includes(key));
   if (strict && wrong)
-    refuse(`/${wrong}`, 'this is not supported where parameters are written one by one');
+    refuse(`/${wrong}`, 'this model writes parameters separately, so this is not supported');
   if (
     strict &&
     /"\$(dynamicRef|recursiveRef|id|anchor)":|"\$ref":"(?!#\/(\$defs|definitions)\/)/.test(
       JSON.stringify(schema),
     )
   ) {
-    refuse('', 'references are supported into $defs alone where parameters are written one by one');
+    refuse('', 'this model writes parameters separately, so references can only point into $defs');
   }
   const defs = Object.fromEntries(
     ['$defs', 'definitions'].filter((key) => key in schema).map((key) => [key, schema[key]]),
   );
   const required = (schema['required'] ?? []) as readonly string[];
   const missing = required.find((name) => !Object.hasOwn(schema['properties'] ?? {}, name));
-  if (strict && missing !== undefined)
-    refuse('/required', `"${missing}" is not among the properties`);
+  if (strict && missing !== undefined) refuse('/required', `"${missing}" is not in properties`);
   return Object.entries(schema['properties'] ?? {}).map(([name, own]) => {
     const at = `/properties/${name}`;
     const { texts, values } = strict ? split(own, schema, at) : loose(own, schema);
@@ -112,10 +110,10 @@ function loose(own: unknown, root: unknown): Split {
   };
 }
 
-/** Strings, which are written as they are, and the other values. */
+/** Splits a schema into strings, which are written without quotes, and other values. */
 function split(own: unknown, root: unknown, at: string): Split {
   const schema = own === true ? {} : resolved(own, root);
-  if (!schema) return refuse(at, 'no value is possible, or the reference leads nowhere');
+  if (!schema) return refuse(at, 'no value is possible, or the reference cannot be resolved');
   const { $defs: _, definitions: __, ...rest } = schema;
   const keys = Object.keys(rest).filter((key) => !kAnnotations.split(' ').includes(key));
   const values = 'const' in rest ? [rest['const']] : rest['enum'];
@@ -123,10 +121,7 @@ function split(own: unknown, root: unknown, at: string): Split {
     const types = rest['type'] === undefined ? null : typesOf(rest, root)!;
     const wrong = keys.find((key) => !['const', 'enum', 'type'].includes(key));
     if (wrong)
-      refuse(
-        `${at}/${wrong}`,
-        'beside enum or const this is not supported in a parameter of its own',
-      );
+      refuse(`${at}/${wrong}`, 'this is not supported beside enum or const in a parameter');
     const fit = values.filter((value) => !types || types.has(typeOf(value)));
     const others = fit.filter((value) => typeof value !== 'string');
     return {
@@ -136,8 +131,7 @@ function split(own: unknown, root: unknown, at: string): Split {
   }
   if (Array.isArray(rest['anyOf'])) {
     const wrong = keys.find((key) => key !== 'anyOf');
-    if (wrong)
-      refuse(`${at}/${wrong}`, 'beside anyOf this is not supported in a parameter of its own');
+    if (wrong) refuse(`${at}/${wrong}`, 'this is not supported beside anyOf in a parameter');
     const ways = (rest['anyOf'] as unknown[]).map((way, i) => split(way, root, `${at}/anyOf/${i}`));
     const any = ways.some(({ texts }) => texts === true);
     return {
@@ -147,7 +141,7 @@ function split(own: unknown, root: unknown, at: string): Split {
   }
   if (keys.length === 0) return { texts: true, values: [{}] };
   const types = [
-    rest['type'] ?? refuse(`${at}/type`, 'a parameter of its own needs a type'),
+    rest['type'] ?? refuse(`${at}/type`, 'a parameter needs a type'),
   ].flat() as string[];
   const others = types.filter((type) => type !== 'string');
   if (others.length < types.length) {
@@ -155,7 +149,7 @@ function split(own: unknown, root: unknown, at: string): Split {
       /^(pattern|format|minLength|maxLength|allOf|oneOf|not|if)$/.test(key),
     );
     if (wrong)
-      refuse(`${at}/${wrong}`, 'of texts that stand as they are this cannot be guaranteed');
+      refuse(`${at}/${wrong}`, 'this cannot be enforced for strings written without quotes');
   }
   return {
     texts: others.length < types.length || [],

@@ -1,4 +1,4 @@
-// The adapter and the device that are asked for, and what is told of them.
+// Requests the WebGPU adapter and device, and describes them.
 
 import { SluiceError } from '../protocol/errors.js';
 import type { GpuKernels } from '../protocol/types.js';
@@ -10,12 +10,14 @@ export const adapterFor = async (): Promise<GPUAdapter | null> =>
   (await globalThis.navigator?.gpu?.requestAdapter({ powerPreference: 'high-performance' })) ??
   null;
 
-/** A GPU that is a program on the CPU, which the engine's own kernels outrun. */
+/**
+ * Whether the adapter is implemented in software. The engine's CPU kernels are faster than those.
+ */
 export const isSoftware = ({ info }: GPUAdapter): boolean =>
   info.isFallbackAdapter ||
   /swiftshader|llvmpipe/i.test(`${info.architecture} ${info.device} ${info.description}`);
 
-/** As far as the browser tells. */
+/** Name of the GPU, as far as the browser reports it. */
 export const adapterName = ({ info }: GPUAdapter): string =>
   info.description ||
   [info.vendor, info.architecture, info.device].filter(Boolean).join(' ') ||
@@ -32,13 +34,13 @@ export async function deviceOf(adapter: GPUAdapter): Promise<GPUDevice> {
       requiredLimits: { maxBufferSize, maxStorageBufferBindingSize },
     })
     .catch((cause: Error) => {
-      throw new SluiceError('NOT_SUPPORTED', `The GPU cannot be had: ${cause.message}`, {
+      throw new SluiceError('NOT_SUPPORTED', `The GPU cannot be opened: ${cause.message}`, {
         cause,
       });
     });
 }
 
-/** What is told of how it computes. */
+/** The public description of the optional kernels in use. */
 export const kernelsOf = ({ subgroups, f16 }: Features, int8: Coded): GpuKernels => ({
   subgroups,
   f16,

@@ -1,5 +1,5 @@
-// What computes a model best here: asks for a GPU, tries whether it can run the model at all, has
-// both measured, and leaves the choice to device-selection.ts.
+// Implements device 'auto': requests a GPU, checks whether it can run the model, and measures GPU
+// and CPU. device-selection.ts then makes the choice.
 
 import type { LoadSpec } from '../protocol/messages.js';
 import type { DeviceSelection, ModelInfo } from '../protocol/types.js';
@@ -13,10 +13,10 @@ import type { Program } from './program.js';
 import { layersOf, partFor, tokenBytes } from './layer-split.js';
 import { timeGpu, timeCoded } from './timing.js';
 
-/** An engine of the worker's, of the binary that is named, with nothing in it. */
+/** Starts an engine without a model, from the binary that has these kernels. */
 export type StartEngine = (kernels: string) => Promise<SampleEngine>;
 
-/** What has read the model's header for another engine. */
+/** Reads the model's header into an engine. */
 export interface HeaderReader {
   read(engine: SampleEngine): Promise<void>;
 }
@@ -25,7 +25,7 @@ const kTimedBytes = 64 << 20;
 const kBatch = 64;
 const kBlock = 256;
 
-/** `options`: with which the engine would open it. */
+/** Selects the device. `options`: those that the engine would be opened with. */
 export async function advise(
   spec: LoadSpec,
   info: ModelInfo,
@@ -34,11 +34,11 @@ export async function advise(
   start: StartEngine,
 ): Promise<DeviceSelection> {
   const adapter = await adapterFor();
-  if (!adapter) return onlyCpu('There is no WebGPU adapter here.');
+  if (!adapter) return onlyCpu('No WebGPU adapter is available.');
   const name = adapterName(adapter);
   if (spec.device === 'auto' && isSoftware(adapter))
     return {
-      ...onlyCpu('The GPU is a program on the CPU, which the engine outruns.'),
+      ...onlyCpu("The GPU is a software adapter, which is slower than the engine's CPU kernels."),
       gpuName: name,
     };
   try {
@@ -48,7 +48,7 @@ export async function advise(
     if (!binding.open(options)) throw new Error(binding.error().message);
     if (!binding.attachGpu)
       return {
-        ...onlyCpu("The engine's wasm that was given has no way to a GPU."),
+        ...onlyCpu('The wasm binary that was passed does not support GPUs.'),
         gpuName: name,
       };
     const program = JSON.parse(binding.attachGpu()) as Program;
@@ -76,7 +76,7 @@ async function measured(
   const { speed = {}, plan } = info;
   const { gpuLayers, gpuBudget } = spec;
   const budget = gpuBudget || kMaxBytes;
-  partFor(program, gpuLayers, Infinity, false, Infinity); // or it cannot run there
+  partFor(program, gpuLayers, Infinity, false, Infinity); // throws if the GPU cannot run it
   const most = Object.entries(info.types)
     .filter(([name]) => name in typeIds)
     .sort((a, b) => b[1] - a[1])[0];
@@ -91,13 +91,13 @@ async function measured(
     bytes,
   });
   const { computeTokensPerSecond: compute, tokensPerSecond = compute } = speed;
-  if (!compute) throw new Error('nobody knows how fast the CPU is');
+  if (!compute) throw new Error('the speed of the CPU was not measured');
   const sample = await timePrompt(await start(spec.kernels), type, {
     threads: plan.threads,
     kernels: spec.kernels,
   });
   const decode = 1000 / tokensPerSecond!;
-  // What a pass of one waits for its weights, a long one shares among its tokens.
+  // Time that a decode step waits for weights. A prefill batch divides it among its tokens.
   const waits = Math.max(0, decode - 1000 / compute);
   const prefill = info.macsPerToken * sample + waits / kBatch;
   const streamed = Math.max(0, info.bytesPerToken + plan.kv - budget);
@@ -134,7 +134,7 @@ async function measured(
   };
 }
 
-/** What it gives; where it throws, and `may`, undefined. */
+/** Result of `work`. If it throws: undefined if `may`, otherwise the error. */
 function attempt<T>(may: boolean, work: () => T): T | undefined {
   try {
     return work();

@@ -1,6 +1,6 @@
-// The buffers of a GPU, counted: what is made here is what the budget is held against.
+// Creates GPU buffers and counts their bytes, which gpuBudget limits.
 
-// GPUBufferUsage; the names are not everywhere where the types are.
+// Values of GPUBufferUsage, whose names are not available in every environment.
 export const enum Usage {
   MapRead = 1,
   MapWrite = 2,
@@ -10,7 +10,7 @@ export const enum Usage {
 }
 
 export class Buffers {
-  /** Bytes of the buffers that there are, and the most there have been. */
+  /** Bytes of all current buffers, and their maximum so far. */
   bytes = 0;
   peak = 0;
   readonly #all: GPUBuffer[] = [];

@@ -1,12 +1,12 @@
-// A made-up model of two layers, whose prompts tell how fast the CPU reads one: the engine's own
-// kernels with its own threads, on weights of a given type that never leave memory.
+// Measures prefill speed of the CPU with a small synthetic model of two layers. Uses the engine's
+// own kernels and threads, and weights of a given quantization type that stay in memory.
 
 import { FillServer } from '../io/fill-server.js';
 import type { ModelFile } from '../io/model-file.js';
 import { FileRequestKind } from '../protocol/file-request.js';
 import { typeOf } from './kernels/types.js';
 
-/** An engine that nothing is loaded into yet, as far as it is used here. */
+/** The part of an engine without a model that is used here. */
 export interface SampleEngine {
   binding: {
     source(address: string, names: string, described: number): void;
@@ -33,13 +33,13 @@ const kTokens = 64;
 const kVocabulary = 3 + 256;
 const kTimes = 3;
 const kAlign = 32;
-// No block of any type holds infinities when all of its bytes are this one.
+// Blocks whose bytes all have this value contain no infinities, in every quantization type.
 const kWeightByte = 0x3c;
 
-/** Multiplications of a token. */
+/** Multiply-accumulates per token. */
 const kMacs = kLayers * (4 * kEmbedding * kEmbedding + 3 * kEmbedding * kFeedForward);
 
-/** Writes GGUF's header. */
+/** Writes a GGUF header. */
 class Header {
   readonly #bytes: number[] = [];
   readonly #text = new TextEncoder();
@@ -77,7 +77,7 @@ const enum Kind {
   List = 9,
 }
 
-/** The file: a header, and weights of `type` whose bytes are all the same. */
+/** The synthetic GGUF file: its header, and its size with weights of `type`. */
 export function sampleModel(type: number): { header: Uint8Array; bytes: number } {
   const tensors: [name: string, cols: number, rows: number, type: number][] = [
     ['token_embd.weight', kEmbedding, kVocabulary, type],
@@ -129,7 +129,7 @@ export function sampleModel(type: number): { header: Uint8Array; bytes: number }
   return { header: padded, bytes: padded.length + at };
 }
 
-/** Milliseconds of a multiplication in a prompt: the best of some prompts. */
+/** Milliseconds per multiply-accumulate in prefill; the best of a few runs. */
 export async function timePrompt(
   { binding, memory }: SampleEngine,
   type: number,
@@ -197,7 +197,7 @@ export async function timePrompt(
   return best / (kTokens * kMacs);
 }
 
-/** What a binding's step() says (worker/binding.ts). */
+/** Results of step(), as in worker/binding.ts. */
 const enum Step {
   Blocked,
   Progress,

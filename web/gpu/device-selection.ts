@@ -1,84 +1,80 @@
-// Which of the two computes what: numbers that were measured go in, a choice and its reason come
-// out. Nothing is measured here, and the same numbers always give the same choice.
+// Selects CPU or GPU from measured times, and gives the reason. Nothing is measured here: the same
+// numbers always give the same choice.
 //
-// A pass is the smallest thing that is moved: its keys and values come back with its logits, so
-// that a prompt can be the GPU's and the tokens after it the CPU's. What is too small for the GPU
-// is therefore told by the tokens of a pass, not by the size of a product.
-
+// The unit of selection is a forward pass. New KV cache rows are read back with each pass, so the
+// GPU can process prompts while the CPU generates tokens. Whether a pass is large enough for the
+// GPU depends on its number of tokens (gpuMinBatch).
 //
-// Where the GPU cannot hold a model, its first layers can be the GPU's and the others the CPU's:
-// what streams to the GPU is then read by the CPU, out of its own memory. A pass costs what the
-// GPU takes for its layers, the empty pass that brings their result back among it, and the CPU's
-// own time for its share of the weights. That must beat both of them alone, and is for all passes
-// alike, since the CPU does not keep the GPU's layers.
+// If a model does not fit on the GPU, its first layers can run there and the others on the CPU,
+// which reads their weights from its own memory instead of uploading them. Such a pass costs the
+// GPU's time for its layers, an empty pass to read the result back, and the CPU's time for its
+// share of the weights. A split must be faster than both devices alone. It applies to all passes,
+// because the CPU does not keep the weights of the GPU's layers.
 
 import type { DeviceSelection } from '../protocol/types.js';
 
-/** What a model takes, and where its weights are. */
+/** Work of a model's forward pass. */
 export interface Work {
-  /** Bytes of weights that a pass of one token reads, and multiplications of a token. */
+  /** Bytes of weights that a pass of one token reads, and multiply-accumulates per token. */
   bytes: number;
   macs: number;
   layers: number;
-  /** Tokens of a long pass. */
+  /** Tokens of a prefill batch. */
   batch: number;
-  /** Bytes of weights that every pass of the GPU has to be given. */
+  /** Bytes of weights that every pass uploads to the GPU. */
   streamed: number;
-  /**
-   * The first layers that the GPU could hold, and their share of the weights; undefined: it is not
-   * to be split.
-   */
+  /** First layers that fit on the GPU, and their share of the weights; undefined: do not split. */
   split?: { layers: number; share: number } | undefined;
-  /** Split it must be. */
+  /** The caller requires the split. */
   only?: boolean;
 }
 
 export interface Measured {
-  /** Milliseconds of one token, and of each token of a long prompt. */
+  /** Milliseconds per token, for decoding and for prefill. */
   cpu: { decode: number; prefill: number };
   gpu: GpuTimes;
 }
 
-/** Milliseconds of the GPU. */
+/** Measured times of the GPU, in milliseconds. */
 export interface GpuTimes {
-  /** Of a pass that has nothing to do, from its submit until its result is there. */
+  /** An empty pass, from submit until its result is read back. */
   pass: number;
-  /** Of each dispatch. */
+  /** Per dispatch. */
   dispatch: number;
-  /** Of each byte of weights that one token is multiplied with. */
+  /** Per byte of weights, with one token. */
   byte: number;
-  /** Of each multiplication where there are many tokens. */
+  /** Per multiply-accumulate, with many tokens. */
   mac: number;
-  /** Of each byte that is given to it. */
+  /** Per byte uploaded. */
   upload: number;
 }
 
-const kDispatches = 8; // of a layer
-/** How much faster the GPU must be, since what it takes is measured before the model is there. */
+const kDispatches = 8; // per layer
+/** How much faster the GPU must be. The margin is for errors of the estimate. */
 const kMargin = 1.15;
 /**
- * What is weighed where one of the two is faster for prompts, the other for tokens, and passes
- * cannot be parted so.
+ * Typical request, in tokens. It decides if one device is faster for prompts and the other for
+ * decoding, but passes cannot be divided between them.
  */
 const kPrompt = 256;
 const kAnswer = 128;
 
 /**
- * Milliseconds of a pass of n tokens on the GPU: weights are uploaded while earlier ones compute.
+ * Milliseconds of a pass of n tokens on the GPU. Uploads overlap with computing earlier weights.
  */
 export function gpuPass({ bytes, macs, layers, streamed }: Work, gpu: GpuTimes, n: number): number {
   const compute = Math.max(bytes * gpu.byte, n * macs * gpu.mac);
   return gpu.pass + layers * kDispatches * gpu.dispatch + Math.max(compute, streamed * gpu.upload);
 }
 
-/** Of a pass whose first layers are the GPU's. */
+/** Milliseconds of a pass of n tokens whose first layers run on the GPU. */
 export function splitPass(work: Work, { cpu, gpu }: Measured, n: number): number {
   const { layers, share } = work.split!;
   const part = { ...work, bytes: work.bytes * share, macs: work.macs * share, layers, streamed: 0 };
   return gpuPass(part, gpu, n) + (1 - share) * cpuPass(cpu, n);
 }
 
-/** The same of the CPU: a pass of a few tokens takes no less than one of one. */
+/** Milliseconds of a pass of n tokens on the CPU; at least as long as one token takes. */
 const cpuPass = ({ decode, prefill }: Measured['cpu'], n: number): number =>
   Math.max(decode, n * prefill);
 
@@ -98,13 +94,13 @@ export function choose(work: Work, measured: Measured): DeviceSelection {
   const sizes: number[] = [];
   for (let n = 1; n < batch; n *= 2) sizes.push(n);
   sizes.push(batch);
-  // From the longest pass down, as far as the GPU is the faster one.
+  // From the largest batch down, as long as the GPU is faster.
   let gpuMinBatch = Infinity;
   for (const n of sizes.reverse()) {
     if (gain(n) < kMargin) break;
     gpuMinBatch = n;
   }
-  // It is faster for one token and not for many: all or nothing.
+  // The GPU is faster for one token but not for many, which gpuMinBatch cannot express.
   if (gain(1) >= kMargin && gpuMinBatch > 1)
     gpuMinBatch = whole(onCpu) > kMargin * whole(onGpu) ? 1 : Infinity;
   if (work.only) gpuMinBatch = Infinity;
@@ -120,14 +116,14 @@ export function choose(work: Work, measured: Measured): DeviceSelection {
   const prefill = gpuMinBatch <= batch ? 'webgpu' : 'wasm';
   const decode = gpuMinBatch === 1 ? 'webgpu' : 'wasm';
   const figures =
-    `prompts ${rate(rates.webgpu.prefill)} tokens/s ${parted ? 'so' : 'on the GPU'} and ` +
-    `${rate(rates.wasm.prefill)} on the CPU, answers ${rate(rates.webgpu.decode)} and ` +
+    `prefill ${rate(rates.webgpu.prefill)} tokens/s ${parted ? 'this way' : 'on the GPU'} and ` +
+    `${rate(rates.wasm.prefill)} on the CPU, decode ${rate(rates.webgpu.decode)} and ` +
     `${rate(rates.wasm.decode)}`;
   const what = parted
     ? `The GPU computes the first ${split.layers} of ${work.layers} layers, the CPU the others`
     : prefill === decode
       ? `${prefill === 'webgpu' ? 'The GPU' : 'The CPU'} computes`
-      : `The GPU computes passes of ${gpuMinBatch} tokens and more, the CPU the others`;
+      : `The GPU computes batches of ${gpuMinBatch} tokens and more, the CPU smaller ones`;
   return {
     prefill,
     decode,
@@ -138,7 +134,7 @@ export function choose(work: Work, measured: Measured): DeviceSelection {
   };
 }
 
-/** The CPU, because there is no choice. */
+/** A selection of the CPU, with the reason why the GPU is not possible. */
 export const onlyCpu = (reason: string): DeviceSelection => ({
   prefill: 'wasm',
   decode: 'wasm',

@@ -1,7 +1,7 @@
-// A GPU that computes passes of one model: its buffers within a budget, and the recording
-// of a pass up to the next unit of weights that is missing, which is when what is recorded begins
-// to run. The engine (src/gpu/gpu_executor.h) asks for a pass through words in its memory and goes
-// on with the CPU at the same position once the GPU is lost.
+// Runs forward passes of one model on the GPU. Owns the buffers, within a budget. A pass is
+// recorded up to the next missing weight unit; what is recorded is then submitted while the unit is
+// read. The engine (src/gpu/gpu_executor.h) requests a pass through words in its memory. If the GPU
+// is lost, it continues on the CPU at the same position.
 
 import { SluiceError } from '../protocol/errors.js';
 import type { GpuKernels } from '../protocol/types.js';
@@ -22,29 +22,29 @@ export interface GpuHost {
   memory: WebAssembly.Memory;
   program: Program;
   read: ReadWeights;
-  /** Bytes; 0: as many as the model wants, or the GPU gives. */
+  /** Bytes; 0: what the model needs, at most kMaxBytes. */
   gpuBudget: number;
-  /** First layers that the GPU is to have, Infinity: that fit; undefined: all, streaming. */
+  /** Number of first layers. Infinity: as many as fit. undefined: all, and weights may stream. */
   layers: number | undefined;
-  /** What kernels are to do, instead of what is measured. */
+  /** Overrides the measured choice of optional kernels. */
   kernels?: GpuKernels | undefined;
-  /** The GPU is gone, and why. */
+  /** Called with the reason when the GPU is lost. */
   onLost(why: string): void;
 }
 
-/** What a pass has cost. */
+/** Counters since the executor was opened. */
 export interface GpuCounts {
   gpuPasses: number;
   submits: number;
   dispatches: number;
-  /** Bytes of weights that were given to the GPU. */
+  /** Bytes of weights that were uploaded. */
   uploaded: number;
   layers: number;
 }
 
 /**
- * Multiplications after which a long pass is handed to the GPU piece by piece, so that it can be
- * given up.
+ * A long pass is submitted in parts of this many weight bytes × tokens, so that it can be
+ * cancelled.
  */
 const kPieceWork = 2 ** 31;
 const kLongPass = 8; // tokens
@@ -73,7 +73,7 @@ export class GpuExecutor {
   readonly #memory: Memory;
   readonly #readback: GPUBuffer;
   readonly #slot: GPUBuffer | null;
-  /** Of units that stay, and whether they are there. */
+  /** Buffers of pinned units, and whether each is loaded. */
   readonly #pinned: (GPUBuffer | null)[];
   readonly #there: boolean[];
   #prepared: Promise<void> = Promise.resolve();
@@ -127,14 +127,11 @@ export class GpuExecutor {
     this.#device.addEventListener('uncapturederror', (event) => this.lose(event.error.message));
     void this.#device.lost.then(({ message }) => this.lose(message || 'the device was lost'));
     this.#prepared = this.#prepare();
-    this.#prepared.catch(() => {}); // told by the first pass
+    this.#prepared.catch(() => {}); // reported by the first pass
     return this;
   }
 
-  /**
-   * Compiles what a token and what a prompt will need, all at once and while the first weights are
-   * read.
-   */
+  /** Compiles all pipelines for decoding and prefill, while the first weights are read. */
   #prepare(): Promise<void> {
     return this.#kernels.prepare(this.#memory, (recorder) => {
       for (const tokens of new Set([1, this.#host.program.nBatch])) {
@@ -150,24 +147,24 @@ export class GpuExecutor {
     });
   }
 
-  /** Errors: NOT_SUPPORTED, naming what the GPU does not do; BUDGET_TOO_SMALL; OUT_OF_MEMORY. */
+  /** Errors: NOT_SUPPORTED (names what the GPU does not support), BUDGET_TOO_SMALL. */
   static async open(device: GPUDevice, host: GpuHost): Promise<GpuExecutor> {
     const { gpuBudget, layers } = host;
     const { limits } = device;
     const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
-    // What is refused is so before anything is compiled.
+    // Throws before anything is compiled if the model is not supported.
     partFor(host.program, layers, Infinity, false, most);
     const kernels = await kernelsFor(device, host);
     const { dots } = kernels.features;
-    // Where the GPU has less room than it was allowed to take, more of the weights stream, or
-    // layers are the CPU's.
+    // If the GPU has less memory than the budget, retries with more weights streaming, or with
+    // fewer layers.
     for (let bytes = gpuBudget || kMaxBytes; ;) {
       const program = partFor(host.program, layers, bytes, dots, most);
       const { layout, cache, acts, fixed } = roomOf(program, dots);
       if (Math.max(4 * layout.floats, acts, cache.largest) > most) {
         throw new SluiceError(
           'NOT_SUPPORTED',
-          `The GPU takes ${most} bytes in one piece, and this context needs more: load with ` +
+          `The GPU's buffers have at most ${most} bytes, and this context needs more: load with ` +
             'a smaller contextLength.',
         );
       }
@@ -188,7 +185,7 @@ export class GpuExecutor {
     }
   }
 
-  /** Bytes that the GPU holds for this model, and the most it has held. */
+  /** Bytes of GPU memory in use, and their maximum so far. */
   get bytes(): number {
     return this.lost ? 0 : this.#buffers.bytes + this.#kernels.bytes;
   }
@@ -198,10 +195,7 @@ export class GpuExecutor {
   get plan(): GpuPlan {
     return this.#plan;
   }
-  /**
-   * Layers that it computes, and the operation behind them that the CPU goes on with; 0: none is
-   * left.
-   */
+  /** Number of layers on the GPU, and the CPU's first operation after them; 0: there is none. */
   get layers(): number {
     return layersOf(this.#host.program);
   }
@@ -212,7 +206,7 @@ export class GpuExecutor {
     return kernelsOf(this.#kernels.features, this.#kernels.coded);
   }
 
-  /** Nothing more is asked of it. */
+  /** Marks the GPU as lost and frees it. The engine requests no more passes. */
   lose(why: string): void {
     if (this.lost) return;
     this.lost = true;
@@ -228,8 +222,8 @@ export class GpuExecutor {
   }
 
   /**
-   * Computes the pass that the engine asks for. False: it asks for none. Returns early when
-   * `stopped`; what is under way then is dropped when it is done.
+   * Computes the pass that the engine requests; false: there is no request. Returns early when
+   * `stopped`; the result of the running pass is then discarded.
    */
   async serve(stopped: () => boolean): Promise<boolean> {
     if (this.lost || this.#words()[Word.State] !== PassState.Wanted) return false;
@@ -242,7 +236,7 @@ export class GpuExecutor {
     return true;
   }
 
-  /** Waits for it, or until `stopped`. */
+  /** Waits for `running`, or until `stopped`. */
   async #unless(stopped: () => boolean, running: Promise<void>): Promise<void> {
     let timer: ReturnType<typeof setInterval> | undefined;
     const over = new Promise<void>(
@@ -259,7 +253,7 @@ export class GpuExecutor {
     try {
       await this.#compute();
     } catch (error) {
-      // Of a read: the next try begins anew.
+      // A failed read does not lose the GPU: the next attempt starts the pass again.
       if (error instanceof SluiceError || this.#closed) throw error;
       this.lose((error as Error).message);
     }
@@ -308,7 +302,7 @@ export class GpuExecutor {
         ? this.#download(recording, words, nRows, first, n)
         : null;
     } finally {
-      recording.submit(); // what arrived is marked as there
+      recording.submit(); // uploaded units are already marked as loaded
     }
     if (!back) return;
     const { result, rows, size } = back;
@@ -328,7 +322,7 @@ export class GpuExecutor {
     }
   }
 
-  /** All of the pass, waiting for units on the way; false when it was given up. */
+  /** Records the whole pass and waits for missing units; false if it was cancelled. */
   async #record(
     recording: Recording,
     rows: Rows,
@@ -366,10 +360,7 @@ export class GpuExecutor {
     return true;
   }
 
-  /**
-   * Has logits, or the residual stream of all rows, come back, and rows of keys and values, and
-   * states.
-   */
+  /** Records the copies of the results: logits or residual stream, KV cache rows, and states. */
   #download(
     recording: Recording,
     words: Uint32Array,
@@ -395,7 +386,7 @@ export class GpuExecutor {
     return { result, rows, size: align(size, 8) };
   }
 
-  /** Norm weights, biases and the like, which the engine has read by the first pass. */
+  /** Uploads norm weights and biases, which the engine has loaded before the first pass. */
   #uploadVectors(words: Uint32Array): void {
     if (this.#vectorsThere) return;
     const { program, memory } = this.#host;
@@ -419,10 +410,7 @@ export class GpuExecutor {
     return this.#pinned[unit] ?? this.#slot!;
   }
 
-  /**
-   * Has a unit on the GPU; what is recorded begins before it is waited for. False: the pass was
-   * given up.
-   */
+  /** Uploads a unit. Submits recorded work before it waits. False: the pass was cancelled. */
   async #unit(u: number, recording: Recording, given: () => boolean): Promise<boolean> {
     const { bytes, pinned } = this.#plan.units[u]!;
     if (this.#there[u]) return true;
@@ -450,8 +438,8 @@ export class GpuExecutor {
 }
 
 /**
- * Kernels that do what was asked for, or what is measured to be faster with the model's main type
- * of weights.
+ * Kernels with the options of the host, or with those that are measured to be faster for the
+ * model's main quantization type.
  */
 async function kernelsFor(
   device: GPUDevice,
@@ -467,17 +455,14 @@ async function kernelsFor(
   return kernels;
 }
 
-/**
- * Bytes of what comes back: up to the end of the logits or residual stream, of the rows behind
- * them, of the states behind these.
- */
+/** End offsets in the readback buffer: of logits or residual stream, of KV rows, of states. */
 interface Back {
   result: number;
   rows: number;
   size: number;
 }
 
-/** Commands until they are submitted: copies first, then one compute pass, then copies. */
+/** Commands that are not submitted yet: copies, then one compute pass, then copies. */
 class Recording {
   #encoder: GPUCommandEncoder | null = null;
   #recorder: Recorder | null = null;
@@ -502,12 +487,12 @@ class Recording {
     return (this.#recorder ??= this.#kernels.begin(this.encoder, this.#memory));
   }
 
-  /** A buffer that is free once what is recorded is submitted. */
+  /** Returns a buffer to its owner once the recorded commands are submitted. */
   returns(buffer: GPUBuffer, give: (buffer: GPUBuffer) => void): void {
     this.#returns.push(() => give(buffer));
   }
 
-  /** Ends the compute pass: copies may follow. */
+  /** Ends the compute pass, so that copies can follow. */
   finish(): void {
     if (!this.#recorder) return;
     this.#counts.dispatches += this.#recorder.dispatches;

@@ -1,22 +1,22 @@
-// The program as the GPU runs it: what its operations need that kernels do not do, and which of
-// them are one dispatch: a norm with the products that alone read it, an activation with the
-// products it is of, RoPE with the store of what it has rotated.
+// Prepares a program for the GPU: checks that the kernels support all operations, and fuses
+// operations into one dispatch. Fused are a norm with the only matrix multiplication that reads it,
+// a matrix multiplication with its activation, and RoPE with writing to the KV cache.
 
 import { Kernels } from './kernels.js';
 import { activated } from './plan.js';
 import { kOpNames, Mix, NormKind, OpKind, type Op, type Program } from './program.js';
 
 export interface Step {
-  /** Number of the operation; `norm` and `act` are done with it. */
+  /** Index of the operation. `norm` and `act` are fused with it. */
   index: number;
   op: Op;
   norm?: Op;
   act?: Op;
-  /** RoPE stores too; attention's keys are stored by then. */
+  /** RoPE: also stores keys and values. Attention: they are already stored. */
   stores?: boolean;
 }
 
-const kNone = 0; // of model::Unary
+const kNone = 0; // model::Unary
 const kDone = new Set([
   OpKind.Embed,
   OpKind.Norm,
@@ -39,27 +39,27 @@ const kDone = new Set([
   OpKind.Gated,
 ]);
 
-/** What of the program does not run on a GPU; null: all does. */
+/** What the GPU does not support in this program; null: nothing. */
 export function missing(program: Program): string | null {
   const { ops, mats, moes, caches, pool, bidirectional, head } = program;
   if (bidirectional || head < 0) return 'bidirectional attention';
   if (caches.some(({ heads, f16 }) => heads > 0 && !f16))
-    return 'keys and values that are quantized or forgotten';
+    return 'a quantized KV cache or KV cache eviction';
   let selected = false;
   for (const [i, op] of ops.slice(0, pool).entries()) {
     const name = kOpNames[op.kind];
     if (!kDone.has(op.kind) || (op.kind === OpKind.Embed) !== (i === 0))
       return `the operation ${name}`;
     if (selected && (op.kind === OpKind.Rope || op.kind === OpKind.Attention))
-      return 'layers that read the keys of earlier ones';
+      return 'layers that share the KV cache of earlier layers';
     selected ||= op.kind === OpKind.Select;
-    // What a gate becomes is written nowhere, and nobody reads a gate that nothing is made of.
-    if (op.kind === OpKind.Gated && op.unary !== kNone) return 'gates that are more than factors';
+    // The kernel does not write the activated gate back.
+    if (op.kind === OpKind.Gated && op.unary !== kNone) return 'gates with an activation';
     const { numbers = [] } = op.kind === OpKind.Moe ? moes[op.moe]! : {};
-    if (numbers[Mix.WeighInput]) return 'experts whose input is weighed';
+    if (numbers[Mix.WeighInput]) return 'experts with weighted inputs';
     const [gate, up] = numbers;
     if (gate !== undefined && gate >= 0 && mats[gate]!.type !== mats[up!]!.type)
-      return 'gates of another type than ups';
+      return 'gate and up matrices of different types';
     for (const { mat } of [
       ...op.parts,
       ...numbers
@@ -67,13 +67,13 @@ export function missing(program: Program): string | null {
         .filter((mat) => mat >= 0)
         .map((mat) => ({ mat })),
     ]) {
-      if (!Kernels.supports(mats[mat]!.type)) return `the weight type of ${mats[mat]!.name}`;
+      if (!Kernels.supports(mats[mat]!.type)) return `the quantization type of ${mats[mat]!.name}`;
     }
   }
   return null;
 }
 
-/** Whether nobody reads what `ops[i]` writes to its buffer but `ops[i + 1]`. */
+/** Whether only `ops[i + 1]` reads the output of `ops[i]`. */
 function readOnce(ops: Op[], i: number, end: number): boolean {
   const { out } = ops[i]!;
   for (let k = i + 2; k < end; k++) {

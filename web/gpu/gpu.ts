@@ -1,5 +1,5 @@
-// The module that a page fetches when it asks for a GPU: finds one, and has it compute
-// for an engine. worker/loading.ts imports it then, and not before.
+// Entry of gpu.js: finds a GPU and attaches it to an engine. worker/loading.ts imports this module
+// only if a GPU was requested.
 
 import { SluiceError } from '../protocol/errors.js';
 import type { LoadSpec } from '../protocol/messages.js';
@@ -11,9 +11,9 @@ import { CpuFallback, Word, type Program } from './program.js';
 
 export { advise, findGpu };
 
-/** What the engine's worker gives to it. */
+/** The part of the engine's worker that is used here. */
 export interface GpuHost {
-  /** An opened engine, of the binary that is made for this. */
+  /** An opened engine. Only engine.gpu.wasm has attachGpu() and offloadLayers(). */
   binding: {
     attachGpu?: () => string;
     offloadLayers?: (layers: number) => boolean;
@@ -23,50 +23,47 @@ export interface GpuHost {
   /** The model's files. */
   io: { read(file: number, offset: number, length: number, weights: boolean): Promise<Uint8Array> };
   spec: LoadSpec;
-  /** For warnings: the GPU is lost, or does not do something; the CPU does. */
+  /** Receives warnings: the GPU is lost, or the CPU computes something in its place. */
   progress(event: ProgressEvent): void;
 }
 
-/** A way to a GPU, for an engine that is opened next. */
+/** A GPU that was found, for an engine that is not open yet. */
 export interface GpuPath {
-  /**
-   * Of weights that the CPU is to hold beside the GPU, where nobody says; 0: all that it has room
-   * for.
-   */
+  /** Default budget for the CPU's weights, above the minimum, in bytes. 0: no special default. */
   beside: number;
   /**
-   * Has the GPU compute; null where it is lost, and with `auto` where it cannot. Errors:
-   * openGpu's.
+   * Attaches the GPU to an engine. Null if the GPU is lost, and with device 'auto' also if it
+   * cannot run the model. Errors: those of openGpu.
    */
   open(host: GpuHost): Promise<Gpu | null>;
 }
 
-/** A GPU that computes. */
+/** A GPU that computes for an engine. */
 export interface Gpu {
   /**
-   * Computes what the engine asks for; false: it asks for nothing. Returns at once when `stopped`.
+   * Computes the forward pass that the engine requests; false: there is no request. Returns
+   * immediately when `stopped` becomes true.
    */
   serve(stopped: () => boolean): Promise<boolean>;
-  /** What EngineStats says of it; nothing once it is lost. */
+  /** Its fields of EngineStats; none once it is lost. */
   readonly device: {
     device?: 'webgpu';
     gpuName?: string;
     gpuKernels?: GpuKernels;
     gpuLayers?: number;
   };
-  /** Bytes that it holds; 0 once it is lost. */
+  /** Bytes of GPU memory in use; 0 once it is lost. */
   readonly bytes: number;
-  /** Counters; warns, once, of what went to the CPU since the last look. */
+  /** Counters. Emits a warning, once per kind, for work that fell back to the CPU. */
   counts(): GpuCounts;
   close(): void;
   /**
-   * After close(), as it was: the GPU computes again, with the same kernels; null, and a warning,
-   * where there is none.
+   * Opens the GPU again after close(), with the same kernels. Null, with a warning, if it fails.
    */
   reopen(): Promise<Gpu | null>;
 }
 
-/** This module. */
+/** Interface of this module. */
 export interface GpuModule {
   advise: typeof advise;
   findGpu: typeof findGpu;
@@ -74,9 +71,7 @@ export interface GpuModule {
 
 const kBeside = 64 << 20;
 
-/**
- * null, with `auto`, where the CPU is the better one. Errors: NOT_SUPPORTED where there is no GPU.
- */
+/** Finds a GPU. Null if the CPU was selected. Errors: NOT_SUPPORTED if there is no GPU. */
 async function findGpu(spec: LoadSpec): Promise<GpuPath | null> {
   const { device, gpuMinBatch: gpuMinBatch, gpuLayers } = spec;
   const auto = device === 'auto';
@@ -94,7 +89,7 @@ async function findGpu(spec: LoadSpec): Promise<GpuPath | null> {
   if (auto) return null;
   throw new SluiceError(
     'NOT_SUPPORTED',
-    "There is no WebGPU adapter here: load with device 'wasm'.",
+    "No WebGPU adapter is available: load with device 'wasm'.",
   );
 }
 
@@ -105,12 +100,12 @@ const warner =
     progress({ phase: 'warning', code, message });
 
 /**
- * Has the GPU compute what this engine is asked from now on; null where it is lost before that.
- * Errors: GpuExecutor.open's, NOT_SUPPORTED.
+ * Attaches the GPU to the engine, which then uses it for forward passes. Null if it is lost before
+ * that. Errors: those of GpuExecutor.open, NOT_SUPPORTED.
  */
 async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> {
   const again = async (gpuKernels: GpuKernels): Promise<Gpu | null> => {
-    const found = await adapterFor(); // each gives one device
+    const found = await adapterFor(); // an adapter provides only one device
     return found && openGpu(found, { ...host, spec: { ...host.spec, gpuKernels: gpuKernels } });
   };
   const { binding, memory, io, spec } = host;
@@ -118,11 +113,11 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
   if (!binding.attachGpu) {
     throw new SluiceError(
       'NOT_SUPPORTED',
-      "The engine's wasm that was given has no way to a GPU: give engine.gpu.wasm.",
+      'The wasm binary that was passed does not support GPUs: pass engine.gpu.wasm.',
     );
   }
   const lost = (why: string): void =>
-    warn('DEVICE_LOST', `The GPU is lost (${why}); the CPU goes on.`);
+    warn('DEVICE_LOST', `The GPU is lost (${why}); the CPU continues.`);
   const device = await deviceOf(adapter);
   const program = JSON.parse(binding.attachGpu()) as Program;
   const words = new Uint32Array(memory.buffer, program.pass, Word.Cut + 1);
@@ -153,11 +148,11 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
 }
 
 const kLeft: [CpuFallback, string][] = [
-  [CpuFallback.Texts, 'Embeddings and sources'],
-  [CpuFallback.Adapters, 'Adapters'],
+  [CpuFallback.Texts, 'Embeddings and encoder inputs'],
+  [CpuFallback.Adapters, 'LoRA adapters'],
 ];
 
-/** A GPU, and what it does not do told once. */
+/** A GPU that is attached to an engine. Emits each fallback warning once. */
 class AttachedGpu implements Gpu {
   readonly #name: string;
   readonly #executor: GpuExecutor;
@@ -204,7 +199,7 @@ class AttachedGpu implements Gpu {
   async reopen(): Promise<Gpu | null> {
     if (this.#wasLost) return this;
     const gpu = await this.#again(this.#executor.kernels).catch(() => null);
-    if (!gpu) this.#warn('DEVICE_LOST', 'The GPU cannot be had again; the CPU goes on.');
+    if (!gpu) this.#warn('DEVICE_LOST', 'The GPU cannot be opened again; the CPU continues.');
     return gpu;
   }
   counts(): GpuCounts {
@@ -212,7 +207,7 @@ class AttachedGpu implements Gpu {
     this.#told |= left;
     for (const [bit, what] of kLeft) {
       if (left & bit)
-        this.#warn('CPU_FALLBACK', `${what} are not for the GPU: the CPU computes with them.`);
+        this.#warn('CPU_FALLBACK', `${what} are not supported on the GPU; the CPU computes.`);
     }
     return this.#executor.counts;
   }

@@ -1,12 +1,11 @@
-// The WGSL kernels (kernels/wgsl) and how a pass calls them. A Recorder writes dispatches into one
-// compute pass; what differs between two calls of a kernel goes through one uniform buffer.
+// Interface to the WGSL kernels (kernels/wgsl). A Recorder writes dispatches into one compute pass.
+// The parameters of each call are passed in a uniform buffer.
 //
-// Memory is three kinds of buffers, which must not be the same one, since a dispatch writes some:
-//   arena    f32 activations, everything that operations read and write; also rope tables and
-//            recurrent states
-//   vectors  f32 norm weights, biases, factors, sinks: read only
-//   weights  rows as they are in the GGUF file, at any multiple of 4 bytes; caches of keys and
-//            values
+// There are three kinds of buffers. They must be separate, because a dispatch writes some of them:
+//   arena    f32 activations: everything that operations read and write, RoPE tables and recurrent
+//            states
+//   vectors  f32 norm weights, biases, factors and attention sinks: read only
+//   weights  rows as they are in the GGUF file, at any multiple of 4 bytes; KV caches
 
 import * as attention from './kernels/attention.js';
 import type {
@@ -36,7 +35,7 @@ export type * from './kernels/calls.js';
 export type { Coded, Features, Memory };
 export { actBytes, kFewTokens } from './kernels/matmul.js';
 
-/** False: not even where the device has it. `coded`: nothing is where nothing is said. */
+/** false: a feature is not used even if the device has it. `coded` defaults to none. */
 export interface Options {
   subgroups?: boolean;
   f16?: boolean;
@@ -48,7 +47,7 @@ const kDots = 'packed_4x8_integer_dot_product';
 export class Kernels {
   readonly #device: GPUDevice;
   readonly #pipelines: Pipelines;
-  /** What products take activations as codes; where dots are no feature, none do. */
+  /** Which matrix multiplications use int8 activations. None do without the feature `dots`. */
   coded: Coded;
 
   private constructor(device: GPUDevice, pipelines: Pipelines, coded: Coded) {
@@ -57,7 +56,7 @@ export class Kernels {
     this.coded = coded;
   }
 
-  /** Features are used where the device has them; none is needed. */
+  /** Uses the optional features that the device has. None is required. */
   static async create(device: GPUDevice, options: Options = {}): Promise<Kernels> {
     const { subgroups = true, f16 = true, coded = { gemv: false, gemm: false } } = options;
     const features = {
@@ -72,12 +71,12 @@ export class Kernels {
     return this.#pipelines.features;
   }
 
-  /** Whether kernels read this weight type. All of kernels.h's are. */
+  /** Whether the kernels support this quantization type. */
   static supports(type: number): boolean {
     return types.has(type);
   }
 
-  /** Bytes of buffers that the kernels hold themselves. */
+  /** Bytes of the buffers that the kernels own. */
   get bytes(): number {
     return this.#pipelines.bytes;
   }
@@ -85,10 +84,7 @@ export class Kernels {
     return this.#pipelines.count;
   }
 
-  /**
-   * One compute pass in `encoder`. end() it, and submit the encoder before the next recording is
-   * ended.
-   */
+  /** Starts a compute pass. Call end(), and submit the encoder before the next recording ends. */
   begin(encoder: GPUCommandEncoder, memory: Memory): Recorder {
     return new Recorder(
       this.#pipelines,
@@ -99,7 +95,7 @@ export class Kernels {
     );
   }
 
-  /** Compiles, all at once, what `work` will need; it records into nothing. */
+  /** Compiles all pipelines that `work` needs, in parallel. Nothing is recorded. */
   async prepare(memory: Memory, work: (recorder: Recorder) => void): Promise<void> {
     const recorder = new Recorder(this.#pipelines, this.#device.limits, null, memory, this.coded);
     work(recorder);
@@ -111,7 +107,7 @@ export class Kernels {
   }
 }
 
-/** Writes dispatches: a method for each call, which the modules of kernels/ make of them. */
+/** Records dispatches. The modules of kernels/ implement the methods. */
 export class Recorder extends Dispatcher {
   matmul(op: Matmul): void {
     products.matmul(this, op);

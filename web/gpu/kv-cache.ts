@@ -1,6 +1,6 @@
-// Keys and values on the GPU, a cache of the engine's own pool (src/kv/kv_cache.h): a buffer for
-// each layer, [capacity] rows of all its heads' keys, then all their values, in f16. Rows come from
-// the pool where the GPU lacks them, and go back to it when a pass has made them.
+// KV cache on the GPU, a copy of the engine's own one (src/kv/kv_cache.h). Each layer has a buffer
+// of [capacity] rows; a row has the keys of all heads, then their values, in f16. Rows that the GPU
+// lacks are uploaded, and rows that a pass computed are downloaded.
 
 import { Usage, type Buffers } from './buffers.js';
 import type { Cache } from './kernels.js';
@@ -10,20 +10,20 @@ interface Layer {
   index: number;
   shape: CacheShape;
   buffer: GPUBuffer;
-  /** Bytes of a position. */
+  /** Bytes per position. */
   row: number;
 }
 
 /** Bytes of one position of a layer. */
 const rowBytes = ({ heads, dk, dv }: CacheShape): number => 2 * heads * (dk + dv);
 
-/** The layers that compute keys and values. */
+/** Layers with their own KV cache. */
 function owners(program: Program): number[] {
   const ops = program.ops.filter(({ kind, att }) => kind === OpKind.Attention && att.owned);
   return [...new Set(ops.map(({ att }) => att.cache))];
 }
 
-/** Bytes on the GPU of all layers, of the largest, and of one position. */
+/** Bytes on the GPU: of all layers, of the largest layer, and of one position in all layers. */
 export function cacheBytes(program: Program): { total: number; largest: number; position: number } {
   const shapes = owners(program).map((layer) => program.caches[layer]!);
   const bytes = shapes.map((shape) => rowBytes(shape) * shape.capacity);
@@ -34,7 +34,7 @@ export function cacheBytes(program: Program): { total: number; largest: number; 
   };
 }
 
-/** Runs of places of positions [first, first + n), which come round. */
+/** Contiguous runs of the ring buffer that hold positions [first, first + n). */
 function* runs(
   first: number,
   n: number,
@@ -51,7 +51,7 @@ function* runs(
 export class GpuKvCache {
   readonly #layers: Layer[] = [];
   readonly #memory: WebAssembly.Memory;
-  /** For kernels, by layer. */
+  /** Cache descriptions for the kernels, by layer. */
   readonly caches: (Cache | null)[];
 
   constructor(program: Program, memory: WebAssembly.Memory, buffers: Buffers) {
@@ -73,7 +73,7 @@ export class GpuKvCache {
     }
   }
 
-  /** Gives the GPU positions [from, to) of the pool. `words`: those of the pass. */
+  /** Uploads positions [from, to). `words`: those of the pass. */
   upload(queue: GPUQueue, words: Uint32Array, from: number, to: number): void {
     for (const layer of this.#layers) {
       const { capacity } = layer.shape;
@@ -86,10 +86,7 @@ export class GpuKvCache {
     }
   }
 
-  /**
-   * Has the rows of positions [first, first + n) copied to `target` from byte `at` on, layer by
-   * layer.
-   */
+  /** Copies the rows of positions [first, first + n) to `target` at byte `at`, layer by layer. */
   download(
     encoder: GPUCommandEncoder,
     target: GPUBuffer,
@@ -105,7 +102,7 @@ export class GpuKvCache {
     }
   }
 
-  /** Puts them into the pool. */
+  /** Writes downloaded rows to the engine's KV cache. */
   settle(words: Uint32Array, rows: Uint8Array, first: number, n: number): void {
     let at = 0;
     for (const layer of this.#layers) {
@@ -119,7 +116,7 @@ export class GpuKvCache {
     }
   }
 
-  /** Each head's part of each row: where it is in the pool, and at which byte of the rows. */
+  /** Visits each head's part of each row, in the engine's memory, and its offset in the rows. */
   #each(
     layer: Layer,
     words: Uint32Array,

@@ -1,8 +1,8 @@
-// A model's layers split between GPU and CPU. The GPU has the first ones, with their keys, values
-// and states, and all of their weights stay there; the residual stream behind them comes back where
-// logits would, and the CPU goes on with the other layers and the head (src/gpu/gpu_executor.h). Of
-// a model that the GPU has no room for this uploads nothing for a token, where streaming uploads
-// all that does not stay. No device is touched here.
+// Splits a model's layers between GPU and CPU. The first layers run on the GPU, with their KV cache
+// and recurrent states, and all of their weights stay there. The residual stream is read back in
+// place of logits, and the CPU computes the other layers and the output head
+// (src/gpu/gpu_executor.h). So a model that does not fit on the GPU needs no upload of weights per
+// token, unlike streaming. This module only plans; it does not use the device.
 
 import { SluiceError } from '../protocol/errors.js';
 import { cacheBytes } from './kv-cache.js';
@@ -12,26 +12,28 @@ import { layOut, type Layout } from './record.js';
 import { stateBytes } from './recurrent-states.js';
 import { missing } from './fusion.js';
 
-/** What a program takes on a GPU beside its weights. */
+/** GPU memory of a program without its weights, in bytes. */
 export interface Room {
   layout: Layout;
   cache: ReturnType<typeof cacheBytes>;
-  /** Bytes of activations as codes. */
+  /** Int8 activations. */
   acts: number;
+  /** Results of the largest pass, which are read back. */
   readback: number;
+  /** Everything together. */
   fixed: number;
 }
 
-/** `dots`: activations may be codes. */
+/** `dots`: int8 activations are possible. */
 export function roomOf(program: Program, dots: boolean): Room {
   const layout = layOut(program, program.nBatch);
   const cache = cacheBytes(program);
   const acts = dots ? layout.actBytes : 0;
   const { nBatch, logitsRows, widths, cut } = program;
-  // What comes back of the largest pass.
+  // Results of the largest pass.
   const rows = cut ? nBatch * widths[Buf.X]! : logitsRows * widths[Buf.Logits]!;
   const readback = align(4 * rows + nBatch * cache.position + stateBytes(layout.states), 16);
-  // Kernels take 256 bytes a dispatch for its numbers, in pieces of 128 kB.
+  // Kernels take 256 bytes of parameters per dispatch, in buffers of 128 kB.
   const numbers = align(2 * program.ops.length * 256, 1 << 17);
   return {
     layout,
@@ -46,7 +48,7 @@ export function roomOf(program: Program, dots: boolean): Room {
 export const layersOf = ({ ops }: Program): number =>
   Math.max(...ops.map(({ layer }) => layer)) + 1;
 
-/** The program of the first layers; the whole one where they are all there are. */
+/** The program of the first `layers` layers; the whole program if there are no more. */
 function firstLayers(program: Program, layers: number): Program {
   const cut = program.ops.findIndex(({ layer }) => layer >= layers);
   if (cut < 0) return program;
@@ -56,16 +58,16 @@ function firstLayers(program: Program, layers: number): Program {
   return { ...program, ops: program.ops.slice(0, cut), pool: cut, cut, logitsRows: 0, caches };
 }
 
-/** What reads more than the text's rows: embeddings of each layer, a source that is answered. */
+/** Operations with further inputs: per-layer embeddings, and the encoder's output. */
 const kApart = new Set([OpKind.Rows, OpKind.Cross]);
-/** What changes what is there. */
+/** Operations that read and modify their output. */
 const kOnto = new Set([OpKind.Add, OpKind.Gate]);
 
-/** What keeps the CPU from going on with the residual stream alone; null: nothing. */
+/** Why the CPU needs more than the residual stream to continue; null: it does not. */
 function inseparable({ ops, pool }: Program, cut: number | undefined): string | null {
   if (!cut) return null;
   if (ops.slice(0, cut).some(({ kind }) => kind === OpKind.Select))
-    return 'layers that only some rows reach';
+    return 'layers that process only some rows';
   const made = new Set([Buf.X]);
   for (const { kind, in: from, out, add, gate } of ops.slice(cut, pool)) {
     if (kApart.has(kind)) return `the operation ${kOpNames[kind]}`;
@@ -75,16 +77,16 @@ function inseparable({ ops, pool }: Program, cut: number | undefined): string | 
       ...(add || kOnto.has(kind) ? [out] : []),
     ];
     if (!reads.every((buf) => made.has(buf)))
-      return 'values that layers hand on beside the residual stream';
+      return 'layers that exchange more than the residual stream';
     made.add(out);
   }
   return null;
 }
 
 /**
- * What the GPU is to compute within so many bytes: everything where `layers` is undefined, else
- * the first so many layers, all of whose weights stay; Infinity: as many as fit. Errors:
- * NOT_SUPPORTED, BUDGET_TOO_SMALL.
+ * The part of the program that the GPU computes in `bytes` bytes. If `layers` is undefined: the
+ * whole program, with weights that may stream. Otherwise the first `layers` layers, whose weights
+ * all stay; Infinity: as many as fit. Errors: NOT_SUPPORTED, BUDGET_TOO_SMALL.
  */
 export function partFor(
   program: Program,
@@ -109,20 +111,20 @@ export function partFor(
     throw new SluiceError(
       'NOT_SUPPORTED',
       'This model cannot ' +
-        `${part.cut ? 'be split between GPU and CPU' : 'run on the GPU'}: ` +
-        `${what} would be needed there; load it with device 'wasm'.`,
+        `${part.cut ? 'be split between GPU and CPU' : 'run on the GPU'} ` +
+        `(unsupported: ${what}); load it with device 'wasm'.`,
     );
   const more = layers === undefined ? 0 : lacks(part);
   if (more)
     throw new SluiceError(
       'BUDGET_TOO_SMALL',
-      `A gpuBudget of ${bytes} bytes is too small for ${count} of the model's ${all} layers ` +
-        `to stay on the GPU: they take ${bytes + more} bytes.`,
+      `A gpuBudget of ${bytes} bytes is too small for ${count} of the model's ${all} layers: ` +
+        `they need ${bytes + more} bytes.`,
     );
   return part;
 }
 
-/** Bytes of weights that a token is multiplied with. */
+/** Bytes of weights that one token reads. */
 export function tokenBytes({ ops, pool, mats, moes }: Program): number {
   const bytesOf = ({ kind, parts, moe }: Op): number => {
     const size = (mat: number): number => (mat < 0 ? 0 : mats[mat]!.rows * mats[mat]!.rowBytes);

@@ -1,12 +1,12 @@
-// What of a model lies on the GPU, within a budget of bytes: the weights of the program's products
-// are cut into units, each what one call of a kernel reads; units that fit stay, evenly spread over
-// a pass so that the others can be read in the meantime, and these come through one slot, by way of
-// staging buffers. No device is touched here.
+// Plans the weights on the GPU within a byte budget. Weights are divided into units, each read by
+// one kernel call. As many units as fit are pinned, spread evenly over a forward pass so that the
+// others can be read meanwhile. The others stream through staging buffers into one slot. This
+// module only plans; it does not use the device.
 
 import { SluiceError } from '../protocol/errors.js';
 import { Mix, OpKind, type Op, type Program } from './program.js';
 
-/** Rows of a part's matrix, at byte `at` of its unit. */
+/** Rows of a matrix, at byte `at` of its unit. */
 export interface Chunk {
   part: number;
   mat: number;
@@ -17,10 +17,10 @@ export interface Chunk {
 }
 
 export interface Unit {
-  /** The operation that it is of. */
+  /** Index of the operation that it belongs to. */
   op: number;
   pieces: Chunk[];
-  /** Of a mixture: gates of these experts, then ups, then downs, each kind without a gap. */
+  /** Experts of a mixture: their gate matrices, then up, then down, each kind contiguous. */
   experts?: { first: number; count: number };
   bytes: number;
   pinned: boolean;
@@ -28,25 +28,26 @@ export interface Unit {
 
 export interface GpuPlan {
   units: Unit[];
-  /** Of each operation, the first of its units; one more entry: the end. */
+  /** First unit of each operation; the last entry is the number of units. */
   firstUnit: number[];
   pinnedBytes: number;
-  /** Of the slot and of each staging buffer. */
+  /** Size of the slot. */
   streamSlotBytes: number;
+  /** Size of each staging buffer, and their number. */
   stagingBytes: number;
   staging: number;
-  /** All that the weights take. */
+  /** All bytes for weights. */
   bytes: number;
-  /** Bytes that every pass reads. */
+  /** Bytes read in each forward pass. */
   streamedBytes: number;
 }
 
 export interface Limits {
-  /** Of one buffer. */
+  /** Maximum size of one unit: that of a buffer. */
   unitBytes: number;
 }
 
-/** Of a GPU, where no budget is given. */
+/** Default of gpuBudget. */
 export const kMaxBytes = 4 * 2 ** 30;
 
 const kStaging = 3;
@@ -55,10 +56,10 @@ const kMaxSlot = 8 << 20;
 
 export const align = (bytes: number, to = 4): number => Math.ceil(bytes / to) * to;
 
-/** Activations of one product; the others are of two. Numbers of model/op.h. */
+/** Activations with one input; the others have gate and up. Numbers of model/op.h. */
 const kPlain = [2, 4, 6, 7, 9];
 
-/** Whether the operation's parts are what the next one activates: gate and up, or one. */
+/** Whether the next operation activates exactly this one's parts: gate and up, or a single one. */
 export function activated(ops: Op[], i: number, mats: Program['mats']): boolean {
   const [op, next] = [ops[i]!, ops[i + 1]];
   if (next?.kind !== OpKind.Activate || next.in !== op.out || op.add || op.scale !== 1)
@@ -73,7 +74,7 @@ export function activated(ops: Op[], i: number, mats: Program['mats']): boolean 
   );
 }
 
-/** Cuts an operation's products into units of at most `most` bytes. */
+/** Divides the matrices of an operation into units of at most `most` bytes. */
 function cut(program: Program, index: number, most: number, units: Unit[]): void {
   const op = program.ops[index]!;
   const { mats } = program;
@@ -109,14 +110,14 @@ function cut(program: Program, index: number, most: number, units: Unit[]): void
   }
 }
 
-/** The matrices of a mixture, by part: gate, up, down; -1: it has no gates. */
+/** First matrices of a mixture: gate, up, down. Gate is -1 if there is none. */
 const mixed = (program: Program, op: Op): number[] =>
   program.moes[op.moe]!.numbers.slice(Mix.Gate, Mix.Down + 1);
 
 const expertBytes = ({ mats }: Program, mat: number): number =>
   mat < 0 ? 0 : mats[mat]!.rows * mats[mat]!.rowBytes;
 
-/** As many experts a unit as fit, each whole. */
+/** Divides a mixture into units of as many whole experts as fit. */
 function cutExperts(program: Program, index: number, most: number, units: Unit[]): void {
   const first = mixed(program, program.ops[index]!);
   const total = program.moes[program.ops[index]!.moe]!.numbers[Mix.Matrices]!;
@@ -161,7 +162,7 @@ function unitsOf(program: Program, most: number): { units: Unit[]; firstUnit: nu
   return { units, firstUnit };
 }
 
-/** The most that one row of any unit takes. */
+/** Size of the smallest possible unit: the largest row, or the largest expert. */
 function widest(program: Program): number {
   let most = 0;
   program.ops.slice(0, program.pool).forEach((op, i) => {
@@ -179,7 +180,7 @@ function widest(program: Program): number {
   return align(most, 16);
 }
 
-/** How the weights lie in `room` bytes. Throws BUDGET_TOO_SMALL where they cannot even stream. */
+/** Plans the weights in `room` bytes. Throws BUDGET_TOO_SMALL if they cannot even stream. */
 export function planWeights(
   program: Program,
   room: number,
@@ -219,8 +220,8 @@ export function planWeights(
     );
   }
   const { units, firstUnit } = unitsOf(program, slot);
-  // What stays is spread evenly: each unit adds its share of the room, and is pinned when it can be
-  // paid.
+  // Spreads pinned units evenly: each unit adds its share of the bytes, and is pinned once the sum
+  // is large enough for it.
   const all = units.reduce((sum, { bytes }) => sum + bytes, 0);
   const forPins = room - share * slot;
   let saved = 0;

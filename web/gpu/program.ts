@@ -1,6 +1,6 @@
-// The program of a model as the engine describes it to the GPU's side (src/gpu/describe.cpp), and
-// the words through which the two hand passes over (CardPass in src/gpu/gpu_executor.h).
-// Enumerations have the numbers of src/model/op.h.
+// The program of a model, as the engine describes it to the GPU executor (src/gpu/describe.cpp),
+// and the shared words through which passes are requested (GpuPass in src/gpu/gpu_executor.h). The
+// numbers of the enumerations are those of src/model/op.h.
 
 export const enum OpKind {
   Embed,
@@ -41,7 +41,7 @@ export const enum OpKind {
   Cross,
 }
 
-/** Their names, for messages. */
+/** Names of OpKind, for messages. */
 export const kOpNames = (
   'embed norm matmul rope attention activate add moe conv select softCap scale gate clamp ' +
   'pool unary gated decay shift lerp state scan rwkv7Keys rwkv7Mix rwkv7Bonus rows copy ' +
@@ -68,16 +68,13 @@ export const enum NormKind {
 
 export interface MatPart {
   mat: number;
-  /** Of vecs; -1: none. */
+  /** Index in vecs; -1: none. */
   bias: number;
   outCol: number;
   factor: number;
 }
 
-/**
- * A row of the same fields for all kinds: src/model/op.h says which a kind has, the others do
- * nothing.
- */
+/** An operation. All kinds have the same fields; src/model/op.h documents which ones each uses. */
 export interface Op {
   kind: OpKind;
   layer: number;
@@ -116,12 +113,15 @@ export interface Op {
   unary: number;
   eps: number;
   softcap: number;
-  /** Of Gated; its gates are inStep apart. */
+  /** For Gated; gates are inStep apart. */
   gate: [buf: Buf, column: number];
   carried: [size: number, at: number];
 }
 
-/** Numbers of a mixture: of matrices the first expert's, which the others' follow; -1: none. */
+/**
+ * Indices of a mixture's numbers. Matrices are given by the first expert's, which those of the
+ * other experts follow; -1: none.
+ */
 export const enum Mix {
   Gate,
   Up,
@@ -146,7 +146,7 @@ export const enum Mix {
   DownScale,
 }
 
-/** model::Moe. */
+/** A mixture of experts: model::Moe. */
 export interface Mixture {
   numbers: number[];
   weightsScale: number;
@@ -164,55 +164,52 @@ export interface Mat {
 }
 
 /**
- * Keys and values of a layer in the engine's memory: [heads][keys of `capacity` places, then
- * values], f16; behind them copies of its recurrent state.
+ * KV cache of a layer in the engine's memory, f16: for each head, the keys of `capacity` positions,
+ * then the values. Copies of the recurrent state follow.
  */
 export interface CacheShape {
   heads: number;
   dk: number;
-  /** 0: values are in their keys. */
+  /** 0: values are part of the keys. */
   dv: number;
   capacity: number;
   headBytes: number;
   f16: boolean;
-  /** Floats of its recurrent state; 0: none. */
+  /** Floats of the recurrent state; 0: none. */
   state: number;
 }
 
 export interface Program {
-  /** Address of the pass's words. */
+  /** Address of the words of a pass. */
   pass: number;
   logitsRows: number;
   nBatch: number;
   nCtx: number;
-  /** The most copies of recurrent states, and tokens from one to the next. */
+  /** Maximum number of checkpoints of recurrent states, and tokens between them. */
   checkpoints: number;
   checkpointEvery: number;
   nVocab: number;
   nEmbd: number;
   normEps: number;
-  /** Texts are read whole. */
   bidirectional: boolean;
-  /** A pass for logits ends before this operation. */
+  /** A pass that computes logits ends before this operation. */
   pool: number;
   head: number;
-  /** Of buffers, by Buf. */
+  /** Widths of the buffers, by Buf. */
   widths: number[];
-  /** Tables of [nBatch][nRot] f32: cosines, then sines. */
+  /** RoPE tables [nBatch][nRot], f32: cosines, then sines. */
   ropes: { nRot: number; neox: boolean }[];
   ops: Op[];
   mats: Mat[];
-  /** Values of each. */
+  /** Number of values of each vector. */
   vecs: number[];
   moes: Mixture[];
   caches: CacheShape[];
-  /**
-   * Of a program's first layers alone (layer-split.ts): the operation that the CPU goes on with.
-   */
+  /** If only the first layers run on the GPU (layer-split.ts): the CPU's first operation. */
   cut?: number;
 }
 
-/** Indices of the pass's words. */
+/** Indices of the words of a pass. */
 export const enum Word {
   State,
   Lost,
@@ -243,7 +240,7 @@ export const enum PassState {
   Done,
 }
 
-/** Why passes were not for the GPU: bits of Word.CpuFallback. */
+/** Why passes ran on the CPU: bits of Word.CpuFallback. */
 export const enum CpuFallback {
   Texts = 1,
   Adapters = 2,

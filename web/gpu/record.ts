@@ -1,6 +1,6 @@
-// One operation of the program as calls of the kernels: where in the arena its rows lie, and with
-// which numbers. The arena has the buffers of model/op.h one after the other, each [nBatch][width]
-// of f32, then the tables of RoPE, room for attention and recurrent states.
+// Records the operations of a program as kernel calls, with their places in the arena. The arena
+// contains the buffers of model/op.h, each [nBatch][width] in f32, then the RoPE tables, scratch
+// memory of attention and experts, and the recurrent states.
 
 import {
   actBytes,
@@ -16,22 +16,19 @@ import { planStates, statePlace, type Carrying, type StatePlan } from './recurre
 import type { Step } from './fusion.js';
 import { align, type Unit } from './plan.js';
 
-/** Where everything is, in floats. */
+/** Offsets and sizes in the arena, in floats. */
 export interface Layout {
   buffers: number[];
   ropes: number[];
   scratch: number;
-  /**
-   * Of mixtures: for each token and expert its number, its weight, what it has activated, what it
-   * gives.
-   */
+  /** For each pair of token and expert: the expert's id, its weight, hidden values and output. */
   experts: { ids: number; weights: number; hidden: number; given: number };
   states: StatePlan;
-  /** Of the arena. */
+  /** Size of the arena. */
   floats: number;
-  /** Bytes of the largest activations of a product with coded weights, as codes. */
+  /** Bytes of the largest int8 activations. */
   actBytes: number;
-  /** Of each vector, and of all. */
+  /** Offset of each vector, and size of all. */
   vecs: number[];
   vecFloats: number;
 }
@@ -86,12 +83,12 @@ export function layOut(program: Program, batch: number): Layout {
   };
 }
 
-/** Rows of a batch, as operations go by. */
+/** Rows of a batch that the current operation processes. */
 export interface Rows {
   tokens: number;
   /** Position of the first token. */
   first: number;
-  /** Rows of the residual stream before the first that goes on. */
+  /** Rows of the residual stream before the first selected one. */
   skipped: number;
   states: Carrying;
 }
@@ -117,7 +114,7 @@ export class Writer {
     return index < 0 ? undefined : this.#layout.vecs[index]!;
   }
 
-  /** The products of a unit of the step. */
+  /** Records the matrix multiplications of one unit of a step. */
   products(to: Recorder, step: Step, unit: Unit, buffer: GPUBuffer, rows: Rows): void {
     const { op, norm, act } = step;
     if (op.kind === OpKind.Moe) return this.#experts(to, op, unit, buffer, rows);
@@ -152,7 +149,7 @@ export class Writer {
     });
   }
 
-  /** Which experts the tokens go to. */
+  /** Records the router, which selects the experts of each token. */
   #route(to: Recorder, op: Op, rows: Rows): void {
     const { numbers, weightsScale } = this.#program.moes[op.moe]!;
     const { ids, weights } = this.#layout.experts;
@@ -173,7 +170,7 @@ export class Writer {
     });
   }
 
-  /** The experts of a unit, for the tokens that chose one of them. */
+  /** Records the experts of a unit, for the tokens that are routed to them. */
   #experts(to: Recorder, op: Op, unit: Unit, buffer: GPUBuffer, rows: Rows): void {
     const { numbers } = this.#program.moes[op.moe]!;
     const { mats } = this.#program;
@@ -213,7 +210,7 @@ export class Writer {
     });
   }
 
-  /** What products leave to do once all rows, or experts, are there. */
+  /** Records what follows when all units of a step are done: combining experts, activation. */
   finish(to: Recorder, { op, act }: Step, rows: Rows): void {
     if (op.kind === OpKind.Moe) {
       const { ids, weights, given } = this.#layout.experts;
@@ -262,7 +259,7 @@ export class Writer {
     });
   }
 
-  /** An operation without weights. */
+  /** Records an operation without weights. */
   simple(to: Recorder, { op, stores }: Step, rows: Rows): void {
     const { tokens } = rows;
     const map = {
@@ -356,7 +353,7 @@ export class Writer {
       case OpKind.MatchNorm:
         return to.matchNorm({ ...map, heads: op.heads });
       default:
-      // Select moves rows in the caller's count of them; fusion.ts has refused what else there is.
+      // The caller handles Select by changing its rows; fusion.ts rejects all other operations.
     }
   }
 }

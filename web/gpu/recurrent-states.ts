@@ -1,19 +1,19 @@
-// Recurrent states on the GPU, in its arena: copies 0 and 1 take turns as what is before and after
-// a pass, so that one that is given up costs nothing; the others are what checkpoints of the pass
-// get. As with keys and values (kv-cache.ts) the engine's own copies count: they come from there
-// where the GPU has another one's, and go back with each pass.
+// Recurrent states on the GPU, in its arena. Copies 0 and 1 alternate as the state before and after
+// a pass, so a cancelled pass leaves the state intact. Further copies are the checkpoints of a
+// pass. As with the KV cache (kv-cache.ts), the engine's copy is authoritative: states are uploaded
+// if the GPU has those of another sequence, and downloaded after each pass.
 
 import { Word, type Program } from './program.js';
 
-/** Where states are in the arena, in floats. */
+/** Offsets of the states in the arena, in floats. */
 export interface StatePlan {
-  /** The first copy. */
+  /** Offset of the first copy. */
   at: number;
-  /** Floats of a copy, which holds all layers. */
+  /** Floats per copy, all layers together. */
   size: number;
-  /** Of each layer, from the beginning of a copy. */
+  /** Offset of each layer in a copy. */
   layers: number[];
-  /** The most checkpoints that a pass goes by. */
+  /** Maximum number of checkpoints in a pass. */
   due: number;
 }
 
@@ -26,22 +26,23 @@ export function planStates(program: Program, take: (floats: number) => number): 
   return { at: take((kLive + due) * size), size, layers, due };
 }
 
-/** Bytes that come back of the largest pass. */
+/** Bytes that are read back after the largest pass. */
 export const stateBytes = ({ size, due }: StatePlan): number => 4 * size * (1 + due);
 
-/** Of a pass: which copy it begins with, and where it goes by checkpoints. */
+/** States of a pass. */
 export interface Carrying {
+  /** The copy that it starts with. */
   live: 0 | 1;
   /** Tokens of the pass before the first checkpoint; 0: there is none. */
   due: number;
 }
 
-/** Floats from the beginning of the arena to a layer's part of a copy. */
+/** Offset in the arena of a layer's part of a copy, in floats. */
 export const statePlace = ({ at, size, layers }: StatePlan, layer: number, copy: number): number =>
   at + copy * size + layers[layer]!;
 
 export class GpuRecurrentStates {
-  /** The copy that is the state before the next pass. */
+  /** The copy that the next pass starts with. */
   #live: 0 | 1 = 0;
   readonly #plan: StatePlan;
   readonly #program: Program;
@@ -55,7 +56,7 @@ export class GpuRecurrentStates {
     this.#arena = arena;
   }
 
-  /** Has the states before the pass on the GPU. */
+  /** Uploads the states before the pass if the GPU does not have them. */
   begin(queue: GPUQueue, words: Uint32Array): Carrying {
     const copies = this.#due(words);
     if (!words[Word.Kept]) {
@@ -67,9 +68,7 @@ export class GpuRecurrentStates {
     return { live: this.#live, due: copies.length ? copies[0]!.position - words[Word.First]! : 0 };
   }
 
-  /**
-   * Has what the pass leaves copied to `target` from byte `at` on; returns how many bytes that are.
-   */
+  /** Copies the states after the pass to `target` at byte `at`. Returns the number of bytes. */
   download(encoder: GPUCommandEncoder, words: Uint32Array, target: GPUBuffer, at: number): number {
     const { at: first, size } = this.#plan;
     const due = this.#due(words).length;
@@ -92,7 +91,7 @@ export class GpuRecurrentStates {
     return 4 * size * (1 + due);
   }
 
-  /** Puts it where the engine has it, and goes on from there. */
+  /** Writes downloaded states to the engine's memory. The next pass starts with them. */
   settle(words: Uint32Array, states: Uint8Array): void {
     const { size, layers } = this.#plan;
     const due = this.#due(words);
@@ -104,13 +103,13 @@ export class GpuRecurrentStates {
         );
       };
       give(after, 0);
-      // Copies of a layer lie one behind the other: src/kv/kv_cache.h.
+      // Copies of a layer are contiguous: src/kv/kv_cache.h.
       due.forEach(({ copy }, i) => give(Math.min(before, after) + 4 * floats * copy, 1 + i));
     });
     this.#live = this.#live ? 0 : 1;
   }
 
-  /** The checkpoints of the pass: ascending, `checkpointEvery` apart. */
+  /** Checkpoints of the pass: ascending, `checkpointEvery` positions apart. */
   #due(words: Uint32Array): { position: number; copy: number }[] {
     const all = new Uint32Array(this.#memory.buffer, words[Word.Due], 2 * words[Word.NDue]!);
     return Array.from({ length: words[Word.NDue]! }, (_, i) => ({
@@ -119,10 +118,7 @@ export class GpuRecurrentStates {
     }));
   }
 
-  /**
-   * Each layer that carries something on, with the addresses of its states before and after the
-   * pass.
-   */
+  /** Visits each layer with a state, and the addresses of its states before and after the pass. */
   #each(
     words: Uint32Array,
     visit: (layer: number, floats: number, before: number, after: number) => void,

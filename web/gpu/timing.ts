@@ -1,8 +1,7 @@
-// How fast a GPU is: products of one token and of many, made-up weights of one type, an empty
-// pass, small dispatches, an upload, and for comparison a copy; and whether products are faster
-// with activations as codes, which helps on some GPUs and hurts on others. Work grows until it
-// takes long enough to be told from the clock's own steps, so that a slow GPU is timed in moments
-// as well.
+// Measures the speed of a GPU: matrix multiplications of one and of many tokens with synthetic
+// weights, an empty pass, small dispatches, an upload and a copy. Also measures whether int8
+// activations are faster, which depends on the GPU. The amount of work grows until it exceeds the
+// resolution of the clock, so a slow GPU is measured quickly too.
 
 import { Usage } from './buffers.js';
 import type { GpuTimes } from './device-selection.js';
@@ -11,10 +10,10 @@ import { rowBytes, typeOf } from './kernels/types.js';
 import { align } from './plan.js';
 
 export interface Timed {
-  /** Of the weights: ggml's type id. */
+  /** Quantization type of the weights: ggml's type id. */
   type: number;
   cols: number;
-  /** The most that weights may take. */
+  /** Maximum size of the weights. */
   bytes: number;
 }
 
@@ -24,23 +23,23 @@ const kLongMs = 10;
 const kTimes = 3;
 const kMaxTimes = 64;
 const kDispatches = 64;
-/** Clocks of pages go in steps of up to this. */
+/** Resolution of performance.now() in pages. */
 const kClockMs = 0.1;
 /**
- * How much faster codes must be, since every token's results differ a little with them: no toss of
- * a coin decides.
+ * How much faster int8 activations must be. They change results slightly, so noise must not decide
+ * whether they are used.
  */
 const kCodedMargin = 1.1;
 const kNone: Coded = { gemv: false, gemm: false };
 const kAll: Coded = { gemv: true, gemm: true };
 const kCodedCols = 2048;
-/** Of the weights that codes are tried with, and the most that this takes in all. */
+/** Bytes of the weights that int8 activations are measured with, and of everything together. */
 const kCodedBytes = 4 << 20;
 const kMaxCoded = 3 * kCodedBytes;
-/** No block of any type holds infinities when all of its bytes are this one. */
+/** Blocks whose bytes all have this value contain no infinities, in every quantization type. */
 const kWeightByte = 0x3c;
 
-/** The GPU's times, with these kernels as they are. */
+/** Times of the GPU, with the kernels' current settings. Bandwidth is in bytes per second. */
 export async function timeGpu(
   device: GPUDevice,
   kernels: Kernels,
@@ -55,8 +54,8 @@ export async function timeGpu(
 }
 
 /**
- * Which products these kernels compute faster with activations as codes. Every budget gets the same
- * answer, since the same is measured; one with no room for that, `bytes`, gets no codes.
+ * Measures for which matrix multiplications int8 activations are faster. The measurement does not
+ * depend on the budget `bytes`, except that a budget too small for it gets no int8 activations.
  */
 export async function timeCoded(
   device: GPUDevice,
@@ -79,7 +78,7 @@ export async function timeCoded(
   }
 }
 
-/** A matrix and room for what it is multiplied with. */
+/** A matrix, and buffers for what it is multiplied with. */
 class Bench {
   readonly #device: GPUDevice;
   readonly #kernels: Kernels;
@@ -123,7 +122,7 @@ class Bench {
     const bench = new Bench(device, kernels, timed);
     if (!(await device.popErrorScope())) return bench;
     bench.close();
-    throw new Error('it has no memory to be measured in');
+    throw new Error('it does not have enough memory for the measurement');
   }
 
   close(): void {
@@ -151,7 +150,7 @@ class Bench {
       () => {},
       (encoder) => encoder.copyBufferToBuffer(weights, 0, copied, 0, copied.size),
     );
-    // A copy reads and writes.
+    // A copy both reads and writes.
     const bandwidth = (2 * 1000 * copied.size) / Math.max(copy - pass, kClockMs);
     return {
       pass,
@@ -163,7 +162,7 @@ class Bench {
     };
   }
 
-  /** Milliseconds of a row, of one token and of many. */
+  /** Milliseconds per row, for one token and for many. */
   async products(coded: Coded): Promise<{ gemv: number; gemm: number }> {
     this.#kernels.coded = coded;
     await this.#kernels.prepare(
@@ -188,7 +187,7 @@ class Bench {
     });
   }
 
-  /** Milliseconds of a row, from as many rows, and then products, as it takes to see them. */
+  /** Milliseconds per row. Increases rows, then repetitions, until the time is measurable. */
   async #row(tokens: number): Promise<number> {
     for (let count = Math.min(kFewRows, this.#rows), times = 1; ;) {
       const ms = await this.#time((recorder) => {
@@ -201,7 +200,7 @@ class Bench {
     }
   }
 
-  /** Milliseconds until what is recorded is done and a value of it is here: the best of some. */
+  /** Milliseconds until recorded work is done and a value is read back; the best of a few runs. */
   async #time(
     record: (recorder: Recorder) => void,
     after: (encoder: GPUCommandEncoder) => void = () => {},
@@ -224,7 +223,7 @@ class Bench {
     return best;
   }
 
-  /** Fills the weights, and says how long it took. */
+  /** Uploads the weights and returns the milliseconds that it took. */
   async #upload(): Promise<number> {
     const piece = new Uint8Array(Math.min(this.#weights.size, 1 << 20)).fill(kWeightByte);
     const began = performance.now();

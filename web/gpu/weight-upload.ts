@@ -1,6 +1,6 @@
-// Weights on their way to the GPU: read from the model's files into staging buffers that are
-// mapped, ahead of the pass and across its end, as far as there are such buffers. What is read is a
-// chunk of a unit; the pass copies it to its place on the GPU and gives the buffer back.
+// Reads weights from the model's files into mapped staging buffers, for upload to the GPU. Reads
+// ahead of the pass, also across its end, as far as there are free buffers. Each buffer gets a
+// chunk of a unit; the pass copies it to its place on the GPU and returns the buffer.
 
 import { align, type GpuPlan, type Unit } from './plan.js';
 import { Usage, type Buffers } from './buffers.js';
@@ -24,15 +24,15 @@ interface Reading {
 }
 
 export class WeightUpload {
-  /** Bytes that have been read. */
+  /** Bytes read so far. */
   bytes = 0;
   readonly #free: GPUBuffer[] = [];
   readonly #reading: Reading[] = [];
-  /** Buffers on their way back. */
+  /** Buffers that are being mapped again. */
   readonly #coming = new Set<Promise<void>>();
-  /** Units that stay, and are being read. */
+  /** Pinned units whose reading has started. */
   readonly #begun = new Set<number>();
-  /** Where reading goes on. */
+  /** Next chunk to read. */
   #unit = 0;
   #from = 0;
   readonly #program: Program;
@@ -57,10 +57,7 @@ export class WeightUpload {
       );
   }
 
-  /**
-   * The chunk of `unit` that begins at byte `from`, which the GPU is to copy before give() has its
-   * buffer back.
-   */
+  /** The chunk of `unit` at byte `from`. Copy it on the GPU, then return its buffer with give(). */
   async chunk(unit: number, from: number): Promise<Chunk> {
     const next = this.#reading[0];
     if (next && (next.unit !== unit || next.from !== from)) await this.#drop();
@@ -76,30 +73,30 @@ export class WeightUpload {
     }
   }
 
-  /** Takes a buffer back once what copies it has been submitted. */
+  /** Takes a buffer back. Its copy must have been submitted. */
   give(staging: GPUBuffer): void {
     const coming = staging.mapAsync(Usage.MapWrite).then(() => {
       this.#coming.delete(coming);
       this.#free.push(staging);
       this.ahead();
     });
-    coming.catch(() => {}); // the GPU is lost: whoever waits hears of it
+    coming.catch(() => {}); // the GPU is lost, which chunk() reports
     this.#coming.add(coming);
   }
 
-  /** Reads as far ahead as there are buffers. */
+  /** Starts reads for all free buffers. */
   ahead(): void {
     while (this.#free.length) {
       const at = this.#next();
       if (!at) return;
       const staging = this.#free.pop()!;
       const reading = { ...at, chunk: this.#fill(at, staging) };
-      reading.chunk.catch(() => {}); // told when it is asked for
+      reading.chunk.catch(() => {}); // reported by chunk()
       this.#reading.push(reading);
     }
   }
 
-  /** The next chunk in the order of passes, which has no end where something streams. */
+  /** The next chunk in the order of computation, continuing with the next pass. Null: none. */
   #next(): Omit<Chunk, 'staging'> | null {
     const { units, stagingBytes } = this.#plan;
     for (let looked = 0; looked <= units.length; looked++) {
@@ -148,7 +145,7 @@ export class WeightUpload {
     return { ...at, staging };
   }
 
-  /** Gives up what has been read for another order of units. */
+  /** Discards chunks that were read ahead, because another unit is needed. */
   async #drop(): Promise<void> {
     const all = this.#reading.splice(0);
     for (const { unit } of all) this.#begun.delete(unit);

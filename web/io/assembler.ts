@@ -1,13 +1,11 @@
-// Chunks out of the bytes of a stream, which come in pieces of any length.
+// Assembles whole chunks from a stream of bytes.
 
 import { SluiceError } from '../protocol/errors.js';
 
-/** Takes bytes in order. */
+/** Receives bytes in order. */
 export type Sink = (bytes: Uint8Array) => void;
 
-/**
- * Gives `arrived` whole chunks, from number `chunk` on; their bytes are good until the next piece.
- */
+/** Calls `arrived` for each whole chunk, from number `chunk` on. Its bytes are then reused. */
 export function assembler(
   file: { readonly size: number; readonly chunkSize: number },
   name: string,

@@ -1,7 +1,7 @@
-// Which bytes of a file are fetched next, as chunks and streams over them, without any I/O. What
-// reads wait for comes first, by streams that end where the next chunk is local or under way; while
-// nobody waits, what is missing follows in file order. A stream that brings nothing anybody waits
-// for is stopped when a read needs its place.
+// Decides which chunks of a file to download next, without doing I/O. Chunks that reads wait for
+// come first. A stream ends before the next chunk that is local or already being downloaded.
+// Otherwise missing chunks follow in file order. If a read needs a stream, one that no read waits
+// for is stopped.
 
 /** A request for the chunks [first, end). */
 export interface Stream {
@@ -15,26 +15,26 @@ export interface Waiting {
 }
 
 export interface ChunkState {
-  /** Can be read at once. */
+  /** Can be read immediately. */
   isLocal(chunk: number): boolean;
-  /** Need not be fetched for the store. */
+  /** Is in the store. */
   isStored(chunk: number): boolean;
 }
 
 export class ChunkScheduler<Read extends Waiting> {
-  /** Chunks of the file; 0 while that is unknown. */
+  /** Number of chunks of the file; 0 while unknown. */
   count = 0;
-  /** Most chunks of a stream, and streams at once. */
+  /** Maximum number of chunks per stream, and of parallel streams. */
   streamChunks = 1;
   streamLimit = 3;
-  /** The server knows no ranges: one stream brings everything. */
+  /** The server does not support ranges: one stream delivers the whole file. */
   whole = false;
-  /** What nobody waits for is fetched too. */
+  /** Also download chunks that no read waits for. */
   background = false;
   readonly reads = new Set<Read>();
   readonly #streams = new Set<Stream>();
   readonly #flying = new Set<number>();
-  #cursor = 0; // everything before it is stored
+  #cursor = 0; // all chunks before it are stored
   readonly #chunks: ChunkState;
   readonly #stop: (stream: Stream) => void;
 
@@ -43,7 +43,7 @@ export class ChunkScheduler<Read extends Waiting> {
     this.#stop = stop;
   }
 
-  /** The stream to start now; null when there is none. */
+  /** The next stream to start; null: none. */
   next(): Stream | null {
     const wanted = this.#firstWanted();
     const limit = this.whole ? 1 : this.streamLimit;
@@ -55,14 +55,14 @@ export class ChunkScheduler<Read extends Waiting> {
     );
   }
 
-  /** Counts a stream that has been started. */
+  /** Registers a stream that has been started. */
   begin(stream: Stream): Stream {
     this.#streams.add(stream);
     this.#fly(stream);
     return stream;
   }
 
-  /** The stream brings nothing more. */
+  /** Removes a stream that has ended. */
   ended(stream: Stream): void {
     if (!this.#streams.delete(stream)) return;
     for (let i = stream.first; i < stream.end; i++) this.#flying.delete(i);
@@ -73,12 +73,12 @@ export class ChunkScheduler<Read extends Waiting> {
     this.#flying.delete(chunk);
   }
 
-  /** Something that was stored no longer is. */
+  /** Restarts the search: a stored chunk became missing. */
   rewind(): void {
     this.#cursor = 0;
   }
 
-  /** The first chunk that a read waits for and no stream is bringing; -1 when there is none. */
+  /** The first chunk that a read waits for and no stream delivers; -1: none. */
   #firstWanted(): number {
     for (const { missing } of this.reads) {
       for (const chunk of missing) if (!this.#flying.has(chunk)) return chunk;
@@ -113,13 +113,16 @@ export class ChunkScheduler<Read extends Waiting> {
     return false;
   }
 
-  /** Its first chunk flies in any case: a wanted one that does not would be asked for for ever. */
+  /**
+   * Marks the chunks of a stream as being downloaded. Always marks the first one: otherwise a chunk
+   * that a read waits for would be requested again and again.
+   */
   #fly({ first, end }: Stream): void {
     for (let i = first; i < end; i++)
       if (i === first || !this.#chunks.isLocal(i)) this.#flying.add(i);
   }
 
-  /** Stops a stream that brings nothing anybody waits for. */
+  /** Stops a stream that no read waits for. */
   #preempt(): boolean {
     for (const stream of this.whole ? [] : [...this.#streams].reverse()) {
       if (this.#isNeeded(stream)) continue;

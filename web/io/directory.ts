@@ -1,32 +1,32 @@
-// What safetensors.ts, which is fetched when a Hugging Face directory is opened, offers to the
-// others.
+// Interface of safetensors.ts, which is loaded when a Hugging Face directory is opened.
 
 import type { ModelFile } from './model-file.js';
 
-/** How a directory's files are read: of the model, by number, and small ones whole. */
+/** Access to a directory's files: weights by number, small files as a whole. */
 export interface DirectoryFiles {
   open(file: number, name: string, choice: number): Promise<{ size: number }>;
   read(file: number, offset: number, length: number): Promise<Uint8Array>;
-  /** Of at most `most` bytes; when it is not there, what says so. */
+  /** A whole file of at most `most` bytes; if it does not exist, the message that says so. */
   text(name: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string>;
 }
 
-/** What a directory becomes. */
+/** A directory, described for the engine. */
 export interface Described {
-  /** For an engine: a GGUF header whose tensors' addresses say the file too (src/gguf/write.h). */
+  /** A GGUF header whose tensor addresses also contain the file number (src/gguf/write.h). */
   header: Uint8Array;
-  /** When there are any: bytes of one more file; and what one behind that is made of. */
+  /** Contents of an additional file; empty: none. */
   made: Uint8Array;
+  /** Description of a virtual file, for derivedFile(); empty: none. */
   derived: Uint8Array;
-  /** Bytes of memory that finding it out took. */
+  /** Bytes of memory that describing it took. */
   room: number;
 }
 
 export interface Safetensors {
   /**
-   * What the directory of this address becomes, or that of chosen files of these names, each
-   * followed by a slash. It takes at most `budget` bytes of memory (0: enough), or else says how
-   * many it would have to be.
+   * Describes the directory at this address, or chosen files with these names, each followed by a
+   * slash. Uses `budget` bytes of memory (0: no limit). If that is not enough, uses more, and
+   * `room` tells how much.
    */
   describe(
     address: string,
@@ -34,6 +34,6 @@ export interface Safetensors {
     budget: number,
     files: DirectoryFiles,
   ): Promise<Described>;
-  /** The file that `runs` say how to make of others. */
+  /** The virtual file that `runs` describe as transformations of other files. */
   derivedFile(runs: Uint8Array, file: (index: number) => ModelFile): ModelFile;
 }

@@ -1,8 +1,7 @@
-// Byte ranges over HTTP as it is: every request is a plain single range (so that no preflight is
-// needed), is resumed from the last good byte when it is cut or stalls, is retried with backoff and
-// jitter where that can help, and is checked against what the server said about the file before, so
-// that two versions never mix. Always asks the original URL, so a signed redirect may expire
-// freely.
+// Reads byte ranges over HTTP. Each request has a single range, so that no CORS preflight is
+// needed. A request that is cut off or stalls is resumed after the last byte, with backoff and
+// jitter. Each response is checked against earlier ones, so that two versions of a file never mix.
+// Requests always go to the original URL, so signed redirects may expire.
 
 import { publicUrl, withoutSecrets } from '../protocol/address.js';
 import { isAbort, SluiceError, throwIfAborted } from '../protocol/errors.js';
@@ -13,22 +12,22 @@ import { differs, encoded, retryAfter, validatorsOf, type Validators } from './v
 
 export interface FetcherOptions {
   fetch?: typeof globalThis.fetch;
-  /** Attempts without a single new byte before giving up. */
+  /** Attempts without a new byte before giving up. Default 7. */
   attempts?: number;
-  /** First backoff; doubles up to retryMaxMs. */
+  /** First backoff, 300 by default; doubles up to retryMaxMs, 10,000 by default. */
   retryMs?: number;
   retryMaxMs?: number;
-  /** A body or an answer that brings nothing for so long is cut and asked for again. */
+  /** A request without new bytes for this time is cancelled and retried. Default 15,000. */
   stallMs?: number;
 }
 
 /** Receives bytes in order; `offset` is the position of bytes[0] in the file. */
 export type Sink = (bytes: Uint8Array, offset: number) => void;
 
-/** How this server answers: unknown before the first answer, whole when it ignores ranges. */
+/** 'unknown': before the first response. 'whole': the server ignores ranges. */
 export type RangeMode = 'unknown' | 'ranges' | 'whole';
 
-/** One attempt failed in a way that another attempt may mend. */
+/** An attempt failed, and another one may succeed. */
 class Retry extends Error {
   constructor(
     message: string,
@@ -43,15 +42,15 @@ const kRetryStatus = new Set([408, 425, 429, 500, 502, 503, 504]);
 const kGarbageBytes = 4 << 20;
 
 export class Fetcher {
-  /** The address, as messages show it. */
+  /** The URL as messages show it. */
   readonly name: string;
-  /** What the server has said about the file so far. */
+  /** Size and validators of the file, as far as the server has sent them. */
   known: Validators = {};
   mode: RangeMode = 'unknown';
-  /** Body bytes received, the discarded ones included. */
+  /** Body bytes received, including discarded ones. */
   bytesReceived = 0;
   requests = 0;
-  #timedBytes = 0; // all but the first piece of each body, and how long they took
+  #timedBytes = 0; // all but the first chunk of each body, and the time they took
   #timedMs = 0;
   readonly #fetch: typeof globalThis.fetch;
   readonly #attempts: number;
@@ -73,14 +72,14 @@ export class Fetcher {
     this.#stallMs = options.stallMs ?? 15_000;
   }
 
-  /** Bytes a second within bodies; 0: unknown. */
+  /** Bytes per second while receiving bodies; 0: unknown. */
   get rate(): number {
     return this.#timedMs && (this.#timedBytes * 1000) / this.#timedMs;
   }
 
   /**
-   * Delivers [start, end) to `sink`, in order and each byte once. A server that ignores ranges
-   * delivers to the end of the file instead (mode is then 'whole'). Resolves with the position
+   * Delivers [start, end) to `sink`, in order and each byte once. If the server ignores ranges,
+   * delivers up to the end of the file, and mode becomes 'whole'. Resolves with the position
    * reached. Errors: HTTP_STATUS, NETWORK, SOURCE_CHANGED, AbortError.
    */
   async stream(start: number, end: number, sink: Sink, signal?: AbortSignal): Promise<number> {
@@ -109,16 +108,16 @@ export class Fetcher {
     }
   }
 
-  /** Takes what is known of the file from a store: the last answer was not the file. */
+  /** Replaces size and validators by those of the cached file: the last response was invalid. */
   reset(known: Validators): void {
     this.known = { ...known };
     this.mode = 'unknown';
   }
 
   /**
-   * Learns the size where ranges do not tell it: other origins often hide Content-Range, but never
-   * Content-Length, and that of a range without an end is the file's; a plain answer's may be that
-   * of compressed bytes.
+   * Determines the file size if range responses do not. Other origins often hide Content-Range, but
+   * never Content-Length, which equals the file size for a range without an end. Content-Length of
+   * a request without a range could be that of compressed bytes.
    */
   probeSize(signal?: AbortSignal): Promise<void> {
     return following(signal, async (control) => {
@@ -140,10 +139,7 @@ export class Fetcher {
     });
   }
 
-  /**
-   * Reads the file's first bytes and returns how many came; given up after `limitMs` unless that is
-   * 0.
-   */
+  /** Reads the first bytes of the file. Returns their number. Time limit `limitMs`; 0: none. */
   async peek(into: Uint8Array, limitMs: number, signal?: AbortSignal): Promise<number> {
     let got = 0;
     await following(signal, async (control) => {
@@ -167,7 +163,7 @@ export class Fetcher {
     return got;
   }
 
-  /** One request. True when the file ended or the goal was reached, false when it was cut. */
+  /** One request. true: the goal or the end of the file was reached; false: it was cut off. */
   #attempt(
     position: number,
     goal: number,
@@ -183,17 +179,17 @@ export class Fetcher {
       } catch (error) {
         if (error instanceof Retry || error instanceof SluiceError) throw error;
         const text = describe(error);
-        // As much as Node says.
+        // Node reports redirect loops only in the message.
         if (/redirect count/.test(text)) throw this.#giveUp(new Retry(text));
         throw new Retry(guard.stalled ? 'The server stopped sending.' : text);
       } finally {
         guard.stop();
-        control.abort(); // closes what is still open
+        control.abort(); // closes the connection if it is still open
       }
     });
   }
 
-  /** The answer, or null when `position` turned out to be the end of the file. */
+  /** The response, or null if `position` is the end of the file. */
   async #request(
     position: number,
     goal: number,
@@ -206,12 +202,12 @@ export class Fetcher {
     if (this.mode !== 'whole') headers.set('Range', `bytes=${position}-${goal - 1}`);
     const response = await this.#fetch(this.url, { headers, signal, cache: 'no-store' });
     if (response.status === 416 && this.known.size === undefined && position > 0) {
-      this.known.size = position; // nothing was left after what an earlier answer brought
+      this.known.size = position; // earlier responses ended exactly at the end of the file
       return null;
     }
     this.#checkStatus(response, position);
     if (response.status === 206 && encoded(response.headers)) {
-      this.mode = 'whole'; // ranges of a compressed stream are of no use
+      this.mode = 'whole'; // ranges of a compressed stream cannot be used
       throw new Retry('The server compresses its ranges.');
     }
     const seen = validatorsOf(response);
@@ -236,18 +232,18 @@ export class Fetcher {
       }
       const total = /\*\/(\d+)/.exec(response.headers.get('content-range') ?? '');
       if (total && Number(total[1]) !== this.known.size) throw this.#changed();
-      throw new Retry('The server says that the range is outside of the file.', 0, 'HTTP_STATUS');
+      throw new Retry('The server reports that the range is invalid.', 0, 'HTTP_STATUS');
     }
     const text =
       `${this.name} answered ${status} ${response.statusText}`.trimEnd() + '. Check the address.';
     if (kRetryStatus.has(status)) throw new Retry(text, retryAfter(response), 'HTTP_STATUS');
-    // An expired signature behind a redirect: the original URL redirects to a fresh one.
+    // A redirect whose signature has expired: the original URL redirects to a new one.
     const expired = response.redirected && (status === 401 || status === 403 || status === 410);
     if (expired) throw new Retry(text, 0, 'HTTP_STATUS');
     throw new SluiceError('HTTP_STATUS', text);
   }
 
-  /** Notes what an answer says about the file, or finds that it is another file. */
+  /** Stores size and validators of a response. Throws if they are those of another file. */
   #learn(seen: Validators): void {
     if (seen.size !== undefined && !(seen.size <= kMaxFileBytes)) {
       throw new SluiceError('BAD_HEADER', `${this.name} claims to be ${seen.size} bytes long.`);
@@ -276,7 +272,7 @@ export class Fetcher {
       }
       this.#ignoredRanges = 0;
     } else {
-      // The whole file. A server that has served ranges before may do so again: ask twice more.
+      // The whole file. If the server has served ranges before, retries twice.
       if (this.mode === 'ranges' && ++this.#ignoredRanges < 3) {
         throw new Retry('The server ignored the range.');
       }
@@ -289,7 +285,7 @@ export class Fetcher {
     return this.#deliver(response, at, position, end, goal, guard, sink);
   }
 
-  /** Reads from `at`, delivers from `position` to `end`. */
+  /** Reads the body, which starts at `at`, and delivers [position, end). */
   async #deliver(
     response: Response,
     at: number,
@@ -319,12 +315,12 @@ export class Fetcher {
       if (at >= end) return at >= goal || this.mode === 'whole';
     }
     if (this.mode !== 'whole' || at < position) return false;
-    // A clean end without a declared length is the file's end; otherwise it was cut.
+    // A normal end without a declared length is the end of the file; otherwise it was cut off.
     this.known.size ??= at;
     return at >= this.known.size;
   }
 
-  /** The pieces of a body are garbage as soon as they are copied. */
+  /** Counts chunks of bodies, which are garbage after copying, and triggers garbage collection. */
   #discard(bytes: number): void {
     this.#garbage += bytes;
     if (this.#garbage < kGarbageBytes) return;

@@ -1,7 +1,7 @@
-// What the platform gives to I/O: files that are read at once, and the places where they lie. The
-// browser's file store (store-opfs.ts) and a directory of Node (store-node.ts) are the two of them.
+// Interfaces of the platform's files: synchronous files, and where they are stored. Implemented by
+// store-opfs.ts (browser) and store-node.ts (Node).
 
-/** What a FileSystemSyncAccessHandle offers, as far as we use it. */
+/** A file with synchronous access: the used part of FileSystemSyncAccessHandle. */
 export interface SyncFile {
   read(into: Uint8Array, options: { at: number }): number;
   write(from: Uint8Array, options: { at: number }): number;
@@ -11,38 +11,35 @@ export interface SyncFile {
   close(): void;
 }
 
-/**
- * A file that several threads can have open at once, in the form that travels: a handle, or a path
- * (Node).
- */
+/** A file that several threads can open: a handle, or a path (Node). Can be posted to workers. */
 export type SharedFile = FileSystemFileHandle | string;
 
-/** The two files of an entry. `writable` is false where another tab or engine is the writer. */
+/** The two files of a store entry. `writable` is false if another tab or engine is the writer. */
 export interface EntryFiles {
   data: SyncFile;
   index: SyncFile;
   writable: boolean;
-  /** The data, for the engine's threads, where the platform lets several have it open. */
+  /** The data file for the engine's threads, if the platform allows several to open it. */
   shared?: SharedFile | undefined;
-  /** Closes the files and gives the writer's lock back. */
+  /** Closes the files and releases the writer's lock. */
   release(): void;
 }
 
-/** Where entries live: OPFS or a directory. */
+/** Storage of entries: OPFS or a directory. */
 export interface StoreBackend {
   /**
-   * Opens or creates an entry; null when it is locked and cannot even be read. With `until` it
-   * first waits for its writer to leave, and gives up (rejects or null) when that is aborted.
+   * Opens or creates an entry. Null if it is locked and cannot be read. With `until`, first waits
+   * until its writer closes it; rejects or returns null if that is aborted.
    */
   open(key: string, until?: AbortSignal): Promise<EntryFiles | null>;
   keys(): Promise<string[]>;
-  /** The first bytes of an entry's index, without any lock; null when there is none. */
+  /** The index file of an entry, read without a lock; null if there is none. */
   readIndex(key: string): Promise<Uint8Array | null>;
   /** Throws CACHE_LOCKED while a writer holds the entry. */
   remove(key: string): Promise<void>;
 }
 
-/** Keeps files by name. */
+/** Swap files by name. */
 export interface SwapFiles {
   open(name: string): Promise<SyncFile>;
   remove(name: string): Promise<void>;

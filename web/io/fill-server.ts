@@ -1,18 +1,18 @@
-// Serves the engine's read requests: watches the fill queue in the wasm memory (layout in
-// src/residency/fill_queue.h), reads each range straight into its place and marks it done. Runs in
-// the engine's worker or, with cross-origin isolation, in the I/O worker; it is the same code.
-// A request that fails stays pending and is tried again by retry().
+// Serves the engine's read requests. Watches the fill queue in the wasm memory (layout in
+// src/residency/fill_queue.h), reads each range directly into its destination, and marks it done.
+// Runs in the I/O worker, or without cross-origin isolation in the engine's worker. A failed
+// request stays pending until retry().
 
 import { yieldToEvents } from '../protocol/rpc.js';
 import type { ModelFile } from './model-file.js';
 
 const kHeadBytes = 16;
 const kRequestBytes = 32;
-const kRow = 0xffffffff; // in place of the unit
+const kRow = 0xffffffff; // unit number of embedding rows
 const kBurstMs = 8;
 const kTimedBytes = 1 << 17;
 
-/** The words of the queue's head. */
+/** Words of the queue's header. */
 const enum Head {
   Pushed = 0,
   Completed = 1,
@@ -20,7 +20,7 @@ const enum Head {
   Rate = 3,
 }
 
-/** The words of a request; the first two fields have two words each. */
+/** Words of a request. Offset and Dst have two words each. */
 const enum Request {
   Offset = 0,
   Dst = 2,
@@ -33,7 +33,7 @@ const enum Request {
 const enum State {
   Pending = 1,
   Done = 2,
-  /** Done, and from now on the engine's threads may read these bytes by themselves. */
+  /** Done; from now on the engine's threads may read these bytes from the file themselves. */
   Local = 3,
   Taken = 4,
 }
@@ -47,9 +47,9 @@ type WaitAsync = (
 
 const { waitAsync } = Atomics as unknown as { waitAsync?: WaitAsync };
 
-/** The queue's counters, readable from any thread that has the memory. */
+/** The fill queue, accessible from any thread that has the memory. */
 export class QueueView {
-  /** Without Atomics.waitAsync the engine's worker wakes the I/O worker by message. */
+  /** Without Atomics.waitAsync, the engine's worker wakes the I/O worker with messages. */
   static readonly needsMessages = waitAsync === undefined;
   readonly words: Int32Array;
 
@@ -74,12 +74,12 @@ export class QueueView {
     Atomics.notify(this.words, this.#index(Head.Pushed));
   }
 
-  /** Index of a request's first word. */
+  /** Index of the first word of a request. */
   at(request: number): number {
     return (this.address + kHeadBytes + (request % this.capacity) * kRequestBytes) >> 2;
   }
 
-  /** False when the engine's threads serve it. */
+  /** Claims a request. False if the engine's threads serve it. */
   take(request: number): boolean {
     return (
       Atomics.compareExchange(
@@ -96,23 +96,20 @@ export class QueueView {
     Atomics.notify(this.words, this.#index(Head.Completed));
   }
 
-  /**
-   * How fast local bytes come: where a device is waited for, the engine's threads leave reading to
-   * others.
-   */
+  /** Stores the rate of local reads. If storage is slow, the engine's threads do not read. */
   noteRate(bytes: number, ms: number): void {
     this.words[this.#index(Head.Rate)] = bytes / (1000 * ms || 1);
   }
 
-  /** Blocks this thread until a request has been completed since `seen`, at most `ms`. */
+  /** Blocks this thread until the completed counter differs from `seen`, at most `ms`. */
   blockCompleted(seen: number, ms: number): void {
     Atomics.wait(this.words, this.#index(Head.Completed), seen | 0, ms);
   }
-  /** The same without blocking. */
+  /** The same, without blocking. */
   waitCompleted(seen: number, ms: number): Promise<unknown> {
     return this.#wait(Head.Completed, seen, ms);
   }
-  /** Resolves when the pushed counter is no longer `seen`, or after `ms`. */
+  /** Resolves when the pushed counter differs from `seen`, or after `ms`. */
   waitPushed(seen: number, ms: number): Promise<unknown> {
     return this.#wait(Head.Pushed, seen, ms);
   }
@@ -129,9 +126,9 @@ export class QueueView {
 }
 
 export interface FillEvents {
-  /** The file with this index; opened by then. */
+  /** The open file with this index. */
   file(index: number): ModelFile;
-  /** A request ended; its bytes went to `unit`. */
+  /** A request was completed. `network`: its bytes were downloaded. */
   onFilled(unit: number, bytes: number, network: boolean): void;
   onError(error: unknown): void;
 }
@@ -155,14 +152,14 @@ export class FillServer {
     this.queue = new QueueView(memory, address);
     const { words, pushed, capacity } = this.queue;
     this.taken = this.#seen = Math.max(0, pushed - capacity);
-    // What a server before this one has begun and left begins again.
+    // Requests that an earlier server had claimed start again.
     for (let n = this.taken; n < pushed; n++)
       Atomics.compareExchange(words, this.queue.at(n) + Request.State, State.Taken, State.Pending);
   }
 
   /**
-   * Takes all new requests: what is local is served at once, the rest starts. With `bounded` it
-   * lets the event loop run now and then and resolves when all are taken.
+   * Takes all new requests. Local bytes are read immediately; other reads are started. With
+   * `bounded`, yields to the event loop in between.
    */
   async serve(bounded: boolean): Promise<void> {
     if (this.#serving) return;
@@ -180,19 +177,19 @@ export class FillServer {
     this.#serving = false;
   }
 
-  /** Tries the failed requests once more. */
+  /** Retries the failed requests. */
   retry(): void {
     const again = [...this.#failed];
     this.#failed.clear();
     for (const n of again) this.#start(n);
   }
 
-  /** Nothing is completed after this. */
+  /** Stops the server. No request is completed after this. */
   stop(): void {
     this.#stopped = true;
   }
 
-  /** Rows of the embedding go before all else: a pass waits for them before it can begin. */
+  /** Starts embedding rows before other requests, because a forward pass needs them first. */
   #startRows(): void {
     for (; this.#seen !== this.queue.pushed; this.#seen = (this.#seen + 1) >>> 0) {
       if (this.queue.words[this.queue.at(this.#seen) + Request.Unit]! >>> 0 !== kRow) continue;
@@ -232,10 +229,7 @@ export class FillServer {
     }
   }
 
-  /**
-   * The view of a place in the memory. A view that a file was read into is garbage that browsers
-   * collect late.
-   */
+  /** A view of the destination. Views are cached, because browsers collect used ones late. */
   #place(address: number, length: number): Uint8Array {
     const i = Math.imul(address + length, 0x9e3779b1) >>> 26;
     const kept = this.#places[i];

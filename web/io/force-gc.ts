@@ -1,17 +1,17 @@
-// Memory that nobody refers to any more but that the browser collects only a hundred megabytes or
-// some seconds later, which is as much as a small budget: bodies of downloads, the memory of an
-// engine that has moved to another one.
+// Triggers garbage collection. Browsers collect download buffers, and the memory of an engine that
+// has moved to another worker, only after about a hundred megabytes or some seconds. That is as
+// much as a small budget.
 
 const kRefusedBytes = 2 ** 34;
 
 /**
- * Asks for more memory than is ever granted, which makes V8 collect before it refuses; engines that
- * refuse at once lose nothing.
+ * Requests more memory than is ever granted. V8 collects garbage before it refuses. JavaScript
+ * engines that refuse immediately lose nothing.
  */
 export function collectGarbage(): void {
   try {
     new ArrayBuffer(kRefusedBytes);
   } catch {
-    // as expected
+    // always thrown
   }
 }

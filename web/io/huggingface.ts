@@ -1,41 +1,40 @@
-// Models on a Hugging Face hub: "hf:owner/repo/file.gguf@revision" names a file, and a repository's
-// listing (the hub's tree API) finds one by quantization. Nothing is asked of the hub but by a
-// call.
+// Models on the Hugging Face hub: resolves "hf:owner/repo/file.gguf@revision", and finds files by
+// quantization with the hub's tree API. Requests are made only when a function here is called.
 
 import { publicUrl } from '../protocol/address.js';
 import { SluiceError, throwIfAborted } from '../protocol/errors.js';
 
-/** Where and how the hub is asked. */
+/** Options of requests to the hub. */
 export interface HuggingFaceOptions {
-  /** Another hub or a mirror. Default https://huggingface.co. */
+  /** URL of the hub or a mirror. Default https://huggingface.co. */
   endpoint?: string;
-  /** Branch, tag or commit. Default main. */
+  /** Branch, tag or commit. Default 'main'. */
   revision?: string;
-  /** For gated and private repositories; sent to the hub alone. */
+  /** Access token for gated and private repositories. Sent only to the hub. */
   token?: string;
   /** Aborts the requests. */
   signal?: AbortSignal;
-  /** In place of the global fetch. */
+  /** Replaces the global fetch. */
   fetch?: typeof globalThis.fetch;
 }
 
-/** A GGUF file of a repository; of a split model the first part, with the size of all. */
+/** A GGUF file in a repository. A split model is represented by its first part. */
 export interface HubFile {
   /** Path in the repository. */
   path: string;
-  /** Size of all its parts. */
+  /** Size of all parts in bytes. */
   bytes: number;
-  /** As in the name: Q4_K_M, IQ2_XS, F16 …; undefined where it has none. */
+  /** Quantization in the file name, such as Q4_K_M, IQ2_XS or F16; undefined if there is none. */
   quantization?: string;
-  /** Files that it is split into. */
+  /** Number of parts. */
   parts: number;
-  /** Address to load it from. */
+  /** URL for Engine.load. */
   url: string;
 }
 
 const kHub = 'https://huggingface.co';
 const kMaxPages = 200; // of a thousand entries each
-/** GGUF files that are no language models: projectors of images, statistics, bare vocabularies. */
+/** GGUF files that are not language models: image projectors, importance matrices, vocabularies. */
 const kOther = /(^|[-._/])(mmproj|imatrix|vocab|projector|adapter|control[-_]?vector)([-._/]|$)/i;
 const kQuantization =
   /(?:^|[-._/])(I?Q\d+(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._/]|$)/gi;
@@ -52,7 +51,7 @@ function parse(reference: string): Reference {
   if (!match || /(^|\/)\.\.?(\/|$)/.test(match[0].slice(3))) {
     throw new SluiceError(
       'INVALID_ARGUMENT',
-      `'${reference}' is not of the form hf:owner/repo/file.gguf[@revision].`,
+      `'${reference}' is not like hf:owner/repo/file.gguf[@revision].`,
     );
   }
   return { repository: match[1]!, path: match[2] ?? '', revision: match[3] ?? 'main' };
@@ -65,8 +64,8 @@ function fileUrl({ repository, path, revision }: Reference, endpoint = kHub): st
 }
 
 /**
- * The URL of "hf:owner/repo/file.gguf[@revision]"; without a file that of the repository's
- * directory, whose safetensors are then the model.
+ * The URL of "hf:owner/repo/file.gguf[@revision]". Without a file name: the URL of the repository,
+ * whose safetensors files are then loaded. INVALID_ARGUMENT if the reference has another form.
  */
 export function huggingFaceUrl(
   reference: string,
@@ -75,13 +74,16 @@ export function huggingFaceUrl(
   return fileUrl(parse(reference), options.endpoint);
 }
 
-/** The quantization that a file's name tells. */
+/** The quantization in a file name; undefined if there is none. */
 export function quantizationOf(path: string): string | undefined {
   const name = [...path.replace(/\.gguf$/i, '').matchAll(kQuantization)].at(-1)?.[1]?.toUpperCase();
   return name?.replace(/^FP(16|32)$/, 'F$1');
 }
 
-/** The GGUF files of a repository ("owner/repo" or "hf:owner/repo[@revision]"), smallest first. */
+/**
+ * The GGUF files of a repository ("owner/repo" or "hf:owner/repo[@revision]"), smallest first.
+ * Errors: NOT_FOUND, HTTP_STATUS, NETWORK.
+ */
 export async function listHuggingFaceFiles(
   repository: string,
   options: HuggingFaceOptions = {},
@@ -97,7 +99,7 @@ export async function listHuggingFaceFiles(
     if (page === kMaxPages) {
       throw new SluiceError(
         'NOT_SUPPORTED',
-        `${repository} lists more than ${kMaxPages} pages of files: name the file.`,
+        `${repository} has more than ${kMaxPages} pages of files: name the file.`,
       );
     }
     const response = await ask(next, options);
@@ -141,7 +143,7 @@ async function ask(url: string, options: HuggingFaceOptions): Promise<Response> 
   const code = response.status === 404 ? 'NOT_FOUND' : 'HTTP_STATUS';
   const hint =
     response.status === 401 || response.status === 403
-      ? ' The repository may be gated: give a token.'
+      ? ' The repository may be gated: pass a token.'
       : '';
   throw new SluiceError(code, `${publicUrl(url)} answered ${response.status}.${hint}`);
 }
@@ -155,10 +157,10 @@ async function entries(
   const sane = (entry: Partial<TreeEntry> | null): boolean =>
     typeof entry?.path === 'string' && Number.isSafeInteger(entry.size) && entry.size! >= 0;
   if (Array.isArray(body)) return body.filter(sane) as TreeEntry[];
-  throw new SluiceError('HTTP_STATUS', `${publicUrl(url)} answered something that is no listing.`);
+  throw new SluiceError('HTTP_STATUS', `${publicUrl(url)} did not return a list of files.`);
 }
 
-/** One entry a model: the parts of a split one belong together. */
+/** One entry per model: combines the parts of split models. */
 function collect(sizes: Map<string, number>, url: (path: string) => string): HubFile[] {
   const files: HubFile[] = [];
   for (const [path, size] of sizes) {
@@ -182,8 +184,9 @@ function collect(sizes: Map<string, number>, url: (path: string) => string): Hub
 }
 
 /**
- * The file of a repository with this quantization, or the largest one of at most `maxBytes`;
- * neither given: Q4_K_M, else the smallest.
+ * Finds a GGUF file in a repository: the one with this quantization, or the largest one of at most
+ * `maxBytes`. Without either: Q4_K_M, or the smallest file. NOT_FOUND if there is none; the message
+ * lists the quantizations.
  */
 export async function findHuggingFaceFile(
   repository: string,
@@ -203,5 +206,5 @@ export async function findHuggingFaceFile(
   if (found) return found;
   const choices =
     [...new Set(models.map((file) => file.quantization ?? file.path))].join(', ') || 'none';
-  throw new SluiceError('NOT_FOUND', `${repository} has no such GGUF file; there are: ${choices}.`);
+  throw new SluiceError('NOT_FOUND', `${repository} has no such GGUF file. It has: ${choices}.`);
 }

@@ -1,6 +1,6 @@
-// The first request of a file that is not stored, or is about to be replaced: learns its size,
-// waits until its beginning is here, and only then says what comes. A server that ignores ranges
-// sends all of it in this answer, which goes on behind the caller's back.
+// First request for a file that is not stored or will be replaced. Determines the size and receives
+// the first bytes before anything is stored. If the server ignores ranges, its response contains
+// the whole file, and reading it continues in the background.
 
 import { publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
@@ -8,12 +8,13 @@ import type { Fetcher } from './fetcher.js';
 import { kHeadBytes } from './local-chunks.js';
 
 const kFirstRequest = 1 << 20;
-const kMaxUnknown = 256 << 20; // of a file whose length nobody tells
+const kMaxUnknown = 256 << 20; // maximum for a file of unknown length
 
 /**
- * Calls `begin` with the size and the first bytes once `enough` have come, and hands what it
- * returns all bytes in order. Resolves when the request is done, or for a whole file as soon as
- * that has begun, with what remains. Errors: the fetcher's, begin's, NO_RANGE_SUPPORT.
+ * Calls `begin` with the size and the first bytes once `enough` bytes have arrived, and passes all
+ * bytes in order to the sink that it returns. Resolves when the request is done. If the server
+ * sends the whole file, resolves as soon as that has started; `rest` settles at its end. Errors:
+ * those of the fetcher and of `begin`, NO_RANGE_SUPPORT.
  */
 export async function firstContact(
   fetcher: Fetcher,
@@ -36,7 +37,7 @@ export async function firstContact(
   const noSize = (): SluiceError =>
     new SluiceError(
       'NO_RANGE_SUPPORT',
-      `${publicUrl(fetcher.url)} neither serves byte ranges nor says how long the file is.`,
+      `${publicUrl(fetcher.url)} serves neither byte ranges nor the size of the file.`,
     );
 
   const stream = async (): Promise<void> => {
@@ -51,7 +52,7 @@ export async function firstContact(
         held = offset + bytes.length;
         const { size } = fetcher.known;
         if (size !== undefined && held >= Math.min(enough, size)) start(size);
-        // Asked for while the first bytes come, so that they can be kept at once.
+        // Requested in parallel, so that the first bytes can be stored immediately.
         if (size === undefined && fetcher.mode === 'ranges')
           probe ??= fetcher.probeSize(signal).catch(() => {});
       },

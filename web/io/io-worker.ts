@@ -1,6 +1,6 @@
-// The I/O worker: a LocalIo in a thread of its own, which owns the store's files and reads straight
-// into the shared wasm memory while the engine computes. RemoteIo is its owner's end. Used with
-// cross-origin isolation, where the memory can be shared.
+// The I/O worker: a LocalIo in its own thread, which reads directly into the shared wasm memory
+// while the engine computes. RemoteIo is its owner's side. Used with cross-origin isolation, which
+// shared memory requires.
 
 import { deserializeError, serializeError, type PlainError } from '../protocol/errors.js';
 import type { IoOptions, Port, SourceSpec, WorkerPort } from '../protocol/messages.js';
@@ -18,7 +18,7 @@ import {
   type OpenedFile,
 } from './io.js';
 
-/** The calls of Io as they travel. */
+/** Calls of Io as messages. */
 type IoCalls = { start(sources: SourceSpec[], options: IoOptions): void } & {
   [
     Name in
@@ -90,7 +90,7 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
   });
 }
 
-/** The owner's end: the same interface as LocalIo. */
+/** The owner's end, with the interface of LocalIo. */
 export class RemoteIo implements Io {
   readonly concurrent = true;
   stats: IoStats = { bytesLocal: 0, bytesFetched: 0, bytesFromCache: 0, bytesTotal: 0, held: 0 };
@@ -150,7 +150,7 @@ export class RemoteIo implements Io {
     this.#fire('startDownload');
   }
 
-  /** The worker itself ends with the engine's. */
+  /** Closes the files. The worker itself is terminated together with the engine's. */
   async close(): Promise<void> {
     await this.#rpc.call('close').catch(() => {});
   }

@@ -1,8 +1,7 @@
-// All I/O of one engine behind one interface: opening the model's files, their first bytes for the
-// header, the fill queue, the background download and its progress. A smaller model that guesses
-// for it has files and a queue beside them, so that both are one download, and one thread reads for
-// both. LocalIo does the work in the thread that it is in; RemoteIo (io-worker.ts) is the same
-// thing in a worker of its own.
+// Interface for all I/O of one engine: opening the model's files, reading the header, serving the
+// fill queue, the background download and its progress. A draft model has its own files and queue
+// in the same object, so that both models are one download and one thread reads for both. LocalIo
+// works in the calling thread; RemoteIo (io-worker.ts) runs a LocalIo in a worker.
 
 import { isAbort, serializeError, SluiceError, type PlainError } from '../protocol/errors.js';
 import type { IoOptions, SourceSpec } from '../protocol/messages.js';
@@ -14,7 +13,7 @@ import { BlobFile, type FileProgress, type ModelFile } from './model-file.js';
 import { RateMeter } from './rate-meter.js';
 import { RemoteFile } from './remote-file.js';
 
-/** Files from this number on are those of the model that guesses. */
+/** Files from this number on belong to the draft model. */
 export const kDraftFiles = 1 << 20;
 
 export interface OpenedFile {
@@ -25,7 +24,7 @@ export interface OpenedFile {
 
 export interface IoStats extends FileProgress {
   bytesTotal: number;
-  /** What reading takes beside the engine's memory. */
+  /** Bytes that reading takes outside the engine's memory. */
   held: number;
 }
 
@@ -36,31 +35,29 @@ export interface IoEvents {
   onDownloaded(error?: PlainError): void;
 }
 
-/** What a thread can offer to LocalIo. */
+/** Platform functions of LocalIo. */
 export interface IoPlatform {
   store(options: IoOptions): Promise<StoreBackend | null>;
   openPath?(path: string): ModelFile;
-  /** What reads QSF files, fetched when one is opened. */
+  /** The module that reads QSF files, loaded on first use. */
   qsf(): Promise<{ openQsf(file: ModelFile): Promise<ModelFile> }>;
-  /** What reads Hugging Face directories, fetched when one is opened. */
+  /** The module that reads Hugging Face directories, loaded on first use. */
   safetensors(): Promise<Safetensors>;
 }
 
 export interface Io {
-  /** True when a read can make progress while the engine's thread is blocked. */
+  /** Reads make progress while the engine's thread is blocked. */
   readonly concurrent: boolean;
   readonly stats: IoStats;
-  /** Of the model's files opened last, by number: what the engine's threads may open too. */
+  /** Open files of the model, by number, that the engine's threads can also open. */
   readonly shared: (SharedFile | undefined)[];
-  /**
-   * Opens file `index` of the model: the one at this address, or of chosen files number `choice`.
-   */
+  /** Opens file `index` of the model: at this address, or number `choice` of chosen files. */
   openFile(index: number, address: string, choice: number): Promise<OpenedFile>;
-  /** Takes bytes that were computed as file `index`, or those that say what it is derived from. */
+  /** Adds `bytes` as file `index`; if `derived`, a virtual file that they describe. */
   addFile(index: number, bytes: Uint8Array, derived?: boolean): Promise<void>;
   /**
-   * The whole of a small file beside file `index`, of at most `most` bytes; when it is not there,
-   * what says so.
+   * Reads a whole small file beside file `index`, of at most `most` bytes. If it does not exist,
+   * returns the message that says so.
    */
   readText(
     index: number,
@@ -69,24 +66,24 @@ export interface Io {
     most: number,
     optional: boolean,
   ): Promise<Uint8Array | string>;
-  /** Bytes of an open file, of its header unless they are `weights`. */
+  /** Reads an open file. Reports header progress unless the bytes are `weights`. */
   read(index: number, offset: number, length: number, weights?: boolean): Promise<Uint8Array>;
-  /** Serves this queue from now on in place of the one before, where its file 0 is file `first`. */
+  /** Serves this fill queue, replacing an earlier one. Its file 0 is file `first`. */
   attach(memory: WebAssembly.Memory, queueAddress: number, first: number): Promise<void>;
-  /** The engine may have pushed requests. */
+  /** Checks the queues: the engine may have pushed requests. */
   poke(): void;
-  /** Tries the failed requests again. */
+  /** Retries the failed requests. */
   retry(): void;
   startDownload(): void;
   close(): Promise<void>;
-  /** Opens again what was open when it was closed; attach() comes next. */
+  /** Reopens all files after close(). Call attach() next. */
   reopen(): Promise<void>;
 }
 
 const kReportMs = 100;
-/** The number of the first file of the same model. */
+/** Number of the first file of the same model. */
 const firstOf = (index: number): number => (index < kDraftFiles ? 0 : kDraftFiles);
-const kAbsent = / answered 4(0[134]|10)\b/; // what hubs and stores say of a file that is not there
+const kAbsent = / answered 4(0[134]|10)\b/; // statuses with which servers report a missing file
 
 export class LocalIo implements Io {
   readonly concurrent = false;
@@ -108,7 +105,7 @@ export class LocalIo implements Io {
   readonly #platform: IoPlatform;
   readonly #events: IoEvents;
 
-  /** `sources`: of the model, and of the one that guesses for it. */
+  /** `sources`: the model, and its draft model if there is one. */
   constructor(sources: SourceSpec[], options: IoOptions, platform: IoPlatform, events: IoEvents) {
     this.#sources = sources;
     this.#options = options;
@@ -197,7 +194,7 @@ export class LocalIo implements Io {
     return bytes;
   }
 
-  /** What reading and fetching have shown so far, for an estimate. */
+  /** Measured rates of reading and downloading, in bytes per second, for the speed estimate. */
   async rates(): Promise<
     { storeBandwidth: number } & Pick<SpeedEstimate, 'networkBytesPerSecond' | 'downloadSeconds'>
   > {
@@ -227,7 +224,7 @@ export class LocalIo implements Io {
     for (const server of this.#servers.values()) void server.serve(false);
   }
 
-  /** Serves for ever, for a thread that has nothing else to do. */
+  /** Serves the queue until close() or another attach(). For the I/O worker. */
   async serveForever(first: number): Promise<void> {
     const server = this.#servers.get(first)!;
     while (!this.#abort.signal.aborted && server === this.#servers.get(first)) {
@@ -263,7 +260,7 @@ export class LocalIo implements Io {
     for (const server of this.#servers.values()) server.stop();
     this.#servers.clear();
     for (const file of this.#files.values()) file.close();
-    // Those that are being opened give the store back when they hear of the abort.
+    // Files that are still being opened close when they see the abort.
     for (const file of await Promise.allSettled(this.#opening))
       if (file.status === 'fulfilled') file.value.close();
   }
@@ -289,7 +286,7 @@ export class LocalIo implements Io {
       return this.#platform.openPath(address);
     }
     if (this.#offline && this.#options.cache === 'default') {
-      // Not worth the patience that one file had; what was never stored counts as not there.
+      // One file has already waited for the network. An optional file not in the cache is missing.
       const stored = await this.#openUrl(address, 'only').catch((error: unknown) => {
         if (optional) throw error;
         return null;
@@ -338,7 +335,7 @@ export class LocalIo implements Io {
     });
   }
 
-  /** Reports the download, at most ten times a second. */
+  /** Reports the download, at most ten times per second. */
   #report(now: boolean): void {
     if (this.#abort.signal.aborted) return;
     const { bytesLocal, bytesFetched, bytesTotal } = this.stats;

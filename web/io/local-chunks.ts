@@ -1,7 +1,7 @@
-// What is here of a file behind a URL: the store's entry, written by one engine at a time, and
-// without one a few recent chunks in memory, because neighbouring reads share them. Stored bytes
-// are given up only for bytes that can be a newer version of the same file: an error page or a
-// login form costs nothing.
+// Local chunks of a remote file: those in the store, which one engine at a time writes, and a few
+// recent chunks in memory if there is no store, because adjacent reads share chunks. Stored bytes
+// are only replaced by bytes that can be a newer version of the file, not by an error page or a
+// login form.
 
 import { publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
@@ -12,16 +12,16 @@ import { differs, type Validators } from './validators.js';
 
 export type Warn = (code: string, message: string) => void;
 
-/** How much of a file's beginning tells what it is. */
+/** Number of first bytes that identify the kind of a file. */
 export const kHeadBytes = 16;
 const kRecentBytes = 8 << 20;
 
 export class LocalChunks {
   size = 0;
   entry: StoreEntry | null = null;
-  /** What arrives is stored. */
+  /** Arriving chunks are stored. */
   writing = false;
-  /** Another tab is the entry's writer. */
+  /** Another tab is the writer of the entry. */
   busy = false;
   bytesFromCache = 0;
   readonly #recent = new Map<number, Uint8Array>();
@@ -51,19 +51,19 @@ export class LocalChunks {
       if (!files)
         return this.#warn(
           'CACHE_LOCKED',
-          'Another tab is storing this model; reading from the network.',
+          'Another tab is caching this model; reading from the network.',
         );
       this.entry = new StoreEntry(files);
       this.writing = this.entry.writable;
       if (!this.writing && !this.entry.meta) this.drop();
       if (this.entry?.meta) ({ size: this.size, chunkSize: this.chunkSize } = this.entry.meta);
     } catch (error) {
-      this.#warn('IO', `The store cannot be used: ${(error as Error).message}`);
+      this.#warn('IO', `The cache cannot be used: ${(error as Error).message}`);
       this.drop();
     }
   }
 
-  /** Stores a file that begins with `head` from now on, in place of what is stored of it. */
+  /** Starts storing a file that begins with `head`, and discards what was stored. */
   begin(known: Validators, size: number, head: Uint8Array, ranges: boolean): void {
     this.mayReplace(head, ranges);
     this.size = size;
@@ -71,12 +71,12 @@ export class LocalChunks {
     try {
       this.entry!.create(this.#url, { ...known, size }, this.chunkSize);
     } catch (error) {
-      this.#warn('QUOTA', `The model cannot be stored (${(error as Error).message}).`);
+      this.#warn('QUOTA', `The model cannot be cached (${(error as Error).message}).`);
       this.drop();
     }
   }
 
-  /** Throws when a file that begins with `fresh` can be no version of the stored one. */
+  /** Throws if a file that begins with `fresh` cannot be a version of the stored one. */
   mayReplace(fresh: Uint8Array, ranges: boolean): void {
     const { entry } = this;
     if (!entry?.meta || entry.chunksStored === 0) return;
@@ -85,14 +85,13 @@ export class LocalChunks {
     if (resembles(fresh, old, ranges)) return;
     throw new SluiceError(
       'NETWORK',
-      `${publicUrl(this.#url)} answers with something else than the stored model; that stays ` +
-        'stored.',
+      `${publicUrl(this.#url)} does not return the cached model, which is kept.`,
     );
   }
 
   /**
-   * Waits for the other tab to leave the store, to write what it left; false when it stored another
-   * version.
+   * Waits until the other tab closes the entry, then continues to write it. Returns false if it
+   * contains another version.
    */
   async takeOver(store: StoreBackend, known: Validators, until: AbortSignal): Promise<boolean> {
     const files = await store.open(await keyOf(this.#url), until);
@@ -101,7 +100,7 @@ export class LocalChunks {
     const { meta } = entry;
     const own = { ...known, size: this.size };
     if (until.aborted || (meta && (meta.chunkSize !== this.chunkSize || differs(meta, own)))) {
-      entry.close(); // the next load looks into that
+      entry.close(); // the next load checks it
       return false;
     }
     if (!meta) entry.create(this.#url, own, this.chunkSize);
@@ -112,7 +111,7 @@ export class LocalChunks {
     return true;
   }
 
-  /** Another tab has stored all of this version. */
+  /** Whether another tab has stored the complete file in this version. */
   async completeElsewhere(store: StoreBackend, known: Validators): Promise<boolean> {
     const index = await store.readIndex(await keyOf(this.#url));
     const found = index && describeIndex(index);
@@ -126,7 +125,7 @@ export class LocalChunks {
     return this.entry?.has(chunk) === true;
   }
 
-  /** Copies what is local of a read; returns the chunks that are not. */
+  /** Copies the local part of a read. Returns the missing chunks. */
   collect(offset: number, into: Uint8Array): Set<number> {
     const first = Math.floor(offset / this.chunkSize);
     const last = Math.floor((offset + into.length - 1) / this.chunkSize);
@@ -148,7 +147,7 @@ export class LocalChunks {
     return missing;
   }
 
-  /** Copies the part of a chunk that falls into the read at `offset`. */
+  /** Copies the overlap of a chunk with the read at `offset`. */
   copy(bytes: Uint8Array, chunk: number, into: Uint8Array, offset: number): void {
     const at = chunk * this.chunkSize;
     const start = Math.max(at, offset);
@@ -156,7 +155,7 @@ export class LocalChunks {
     if (end > start) into.set(bytes.subarray(start - at, end - at), start - offset);
   }
 
-  /** Reads the part of chunks [i, end) that falls into the read; returns damaged chunks. */
+  /** Reads the overlap of chunks [i, end) with the read. Returns damaged chunks. */
   fromStore(i: number, end: number, offset: number, into: Uint8Array): number[] {
     const from = Math.max(offset, i * this.chunkSize);
     const to = Math.min(offset + into.length, end * this.chunkSize);
@@ -165,22 +164,20 @@ export class LocalChunks {
       to - from === into.length ? into : into.subarray(from - offset, to - offset),
     );
     if (bad.length > 0)
-      this.#warn('CORRUPT', `${bad.length} damaged chunk(s) in the store are fetched again.`);
+      this.#warn('CORRUPT', `${bad.length} damaged chunk(s) in the cache are fetched again.`);
     this.bytesFromCache += to - from;
     return bad;
   }
 
-  /** Keeps a whole chunk. Throws QUOTA when it is the first that finds no room. */
+  /** Stores a chunk. Throws QUOTA for the first chunk that does not fit. */
   put(chunk: number, bytes: Uint8Array): void {
     try {
       if (this.writing && !this.isStored(chunk)) this.entry!.write(chunk, bytes);
     } catch (cause) {
       this.writing = false;
-      throw new SluiceError(
-        'QUOTA',
-        `The model cannot be stored further (${(cause as Error).message}).`,
-        { cause },
-      );
+      throw new SluiceError('QUOTA', `The model cannot be cached (${(cause as Error).message}).`, {
+        cause,
+      });
     } finally {
       if (!this.isStored(chunk)) this.#remember(chunk, bytes);
     }
@@ -207,12 +204,12 @@ export class LocalChunks {
   }
 }
 
-// Or safetensors.
+// GGUF, QSF or safetensors.
 const isModel = (text: string): boolean => /^(GGUF|QSF1|.{5}\0\0\0\{)/s.test(text);
 
 /**
- * May `fresh` begin a new version of the file that began with `old`? A portal serves no ranges, so
- * another JSON needs one, or the same first key.
+ * Whether `fresh` can be the start of a new version of the file that started with `old`. Login
+ * pages do not serve ranges, so a changed JSON file needs ranges or the same first key.
  */
 function resembles(fresh: Uint8Array, old: Uint8Array, ranges: boolean): boolean {
   const [a, b] = [fresh, old].map((head) =>

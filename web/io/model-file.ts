@@ -1,45 +1,40 @@
-// A file of the model as the fill queue sees it: read any range into memory, at once where the
-// bytes are local, later where they must come over the network. Blobs and Node files are here;
-// remote-file.ts has the one that downloads and stores.
+// Interface of a model file: reads any range into memory, immediately if the bytes are local. Blobs
+// and local files are implemented here; remote-file.ts implements files that are downloaded.
 
 import { abortError, SluiceError } from '../protocol/errors.js';
 import type { SharedFile, SyncFile } from './files.js';
 
 export interface FileProgress {
-  /** Bytes of the file that are local (stored or in a local file). */
+  /** Bytes of the file that are local: in the store or in a local file. */
   bytesLocal: number;
-  /** Bytes that this engine has had from the network and from local storage. */
+  /** Bytes that this engine has read from the network. */
   bytesFetched: number;
+  /** Bytes that this engine has read from local storage. */
   bytesFromCache: number;
 }
 
 export interface ModelFile {
   readonly name: string;
   readonly size: number;
-  /** What the engine's threads may open. */
+  /** The file for the engine's threads, if they can open it. */
   readonly shared?: SharedFile | undefined;
-  /** All of the file lies in `shared`: a range that read() has once filled may be read there. */
+  /** `shared` contains the whole file: a range that read() has returned once can be read there. */
   readonly whole?: boolean;
-  /** Bytes that reading it takes beside the engine's memory. */
+  /** Bytes that reading takes outside the engine's memory. */
   readonly held?: number;
-  /** Fills `into` from `offset`. True when that happened at once. */
+  /** Fills `into` from `offset`. Returns true if that happened synchronously. */
   read(offset: number, into: Uint8Array): true | Promise<void>;
-  /**
-   * These bytes are wrong: the next read fetches them anew. Absent where there is nothing to fetch.
-   */
+  /** Discards damaged bytes, so that the next read downloads them again. Only for remote files. */
   refresh?(offset: number, length: number): void;
   progress(): FileProgress;
-  /**
-   * Bytes a second of a few large reads of what is local, and of the network so far; 0: unknown.
-   */
+  /** Bytes per second of a few large local reads, and of the network so far. 0: unknown. */
   rates(): Promise<[local: number, network: number]>;
   /**
-   * Starts fetching what is missing in file order. Resolves with true when everything is local, at
-   * once with false where nothing is stored; rejects with QUOTA when it cannot be stored to the
-   * end.
+   * Starts downloading missing bytes in file order. Resolves with true when everything is local, or
+   * immediately with false if nothing is stored. Rejects with QUOTA if storage is full.
    */
   download(): Promise<boolean>;
-  /** Stops all transfers; reads that wait reject. Idempotent. */
+  /** Stops all transfers and rejects pending reads. Calls after the first have no effect. */
   close(): void;
 }
 
@@ -47,12 +42,12 @@ const kWindow = 256 * 1024;
 const kTimedReads = 4;
 const kTimedBytes = 4 << 20;
 
-/** Times reads spread over the first `size` bytes of a file. */
+/** Rate of reads spread over the first `size` bytes of a file, in bytes per second. */
 export async function timeReads(
   size: number,
   read: (at: number, into: Uint8Array) => unknown,
 ): Promise<number> {
-  const bytes = new Uint8Array(Math.min(size, kTimedBytes)).fill(1); // its pages are there
+  const bytes = new Uint8Array(Math.min(size, kTimedBytes)).fill(1); // maps its pages
   const start = performance.now();
   for (let i = 0; i < kTimedReads; i++) {
     await read(Math.floor(((size - bytes.length) / kTimedReads) * i), bytes);
@@ -60,7 +55,7 @@ export async function timeReads(
   return (kTimedReads * bytes.length * 1000) / (performance.now() - start) || 0;
 }
 
-/** A File or Blob, read by slices. */
+/** A File or Blob, read in slices. */
 export class BlobFile implements ModelFile {
   readonly size: number;
   #bytes = 0;
@@ -98,9 +93,7 @@ export class BlobFile implements ModelFile {
     this.#bytes += into.length;
   }
 
-  /**
-   * Small reads come in runs and cost a message each, so they share slices; these overlap by half.
-   */
+  /** A slice that adjacent small reads share, because each slice is an IPC call. Slices overlap. */
   #windowAt(at: number): Promise<ArrayBuffer> {
     if (this.#window?.at !== at) {
       this.#window = { at, bytes: this.#blob.slice(at, at + kWindow).arrayBuffer() };

@@ -1,7 +1,7 @@
-// QSF files as the engine reads them: bytes of compressed layers at addresses from 2^48 on, 2^32
-// for each, all others where they lie (src/qsf/qsf.h describes both). The first read of a layer
-// checks all of it; one that is wrong is fetched again, alone, and is then an error. A module of
-// its own, loaded when such a file is opened.
+// Reads QSF files. Compressed layers have virtual addresses from 2^48 on, 2^32 each; all other
+// bytes are at their place in the file (src/qsf/qsf.h). The first read of a layer verifies its
+// checksum. A damaged layer is downloaded again once, then it is an error. This is a module of its
+// own, which is loaded when a QSF file is opened.
 
 import { decompress } from 'fzstd';
 import { abortError, SluiceError } from '../protocol/errors.js';
@@ -16,9 +16,9 @@ interface Run {
   bytes: number;
   crc: number;
   compression: number;
-  /** Unpacked bytes of each frame but the last. */
+  /** Decompressed size of each frame but the last. */
   frame: number;
-  /** Where frames begin among the stored bytes, and the end; once the run has been checked. */
+  /** Offsets of the frames in the stored bytes, and their end. Set once the run is verified. */
   starts?: number[];
 }
 
@@ -30,9 +30,7 @@ const kSection = 24;
 const kRead = 1 << 19;
 const kSmallFrame = 1 << 20;
 const kZstd = 3;
-/**
- * What fzstd holds while it works, and a frame that did not become smaller beyond its own bytes.
- */
+/** Memory of fzstd, and the maximum by which an incompressible frame exceeds its content. */
 const kTables = 1 << 18;
 
 const tables = new Int32Array(4 * 256);
@@ -44,7 +42,7 @@ for (let n = 0; n < 256; n++) {
   }
 }
 
-/** Zlib's CRC-32 of bytes behind others whose sum is `before`. */
+/** zlib's CRC-32. `before` is the CRC of the preceding bytes. */
 export function crc32(bytes: Uint8Array, before = 0): number {
   let sum = ~before;
   let i = 0;
@@ -73,8 +71,7 @@ const long = (from: DataView, at: number): number =>
   from.getUint32(at, true) + from.getUint32(at + 4, true) * 2 ** 32;
 
 /**
- * The file's runs by address. The engine checks the front; what it would refuse is only read safely
- * here.
+ * The file's runs, sorted by address. The engine validates the header; here it is only read safely.
  */
 async function runsOf(file: ModelFile): Promise<Run[]> {
   const header = await view(file, 0, kHeader);
@@ -113,7 +110,7 @@ async function runsOf(file: ModelFile): Promise<Run[]> {
   for (const run of runs) {
     const large = frameOf(run) > kSmallFrame && frameOf(run) > 255 * run.stored;
     if (run.compression && (large || listBytes(run) > run.stored))
-      throw new SluiceError('BAD_HEADER', `A layer of ${file.name} has an impossible size.`);
+      throw new SluiceError('BAD_HEADER', `A layer of ${file.name} has an invalid size.`);
   }
   return runs.sort((a, b) => a.address - b.address);
 }
@@ -130,7 +127,7 @@ class QsfFile implements ModelFile {
   readonly #checks = new Map<Run, Promise<void>>();
   readonly #checked = new Set<Run>();
   readonly #plain: boolean;
-  /** Reads follow each other: they share these. */
+  /** Serializes reads, because they share the buffers below. */
   #turn: Promise<unknown> = Promise.resolve();
   #stored: Uint8Array<ArrayBuffer>;
   #frame: Uint8Array<ArrayBuffer>;
@@ -194,7 +191,7 @@ class QsfFile implements ModelFile {
     this.#file.close();
   }
 
-  /** The run with this address, or the first behind it. */
+  /** The run that contains the address, or the first one after it. */
   #find(address: number): Run | undefined {
     const runs = this.#runs;
     let [low, high] = [0, runs.length];
@@ -208,7 +205,7 @@ class QsfFile implements ModelFile {
 
   async #read(run: Run, at: number, into: Uint8Array): Promise<void> {
     if (at + into.length > run.bytes)
-      throw new SluiceError('TRUNCATED', `A read goes past the end of a layer of ${this.name}.`);
+      throw new SluiceError('TRUNCATED', `A read exceeds a layer of ${this.name}.`);
     if (!this.#checks.has(run)) {
       const check = this.#inTurn(() => this.#check(run));
       this.#checks.set(run, check);
@@ -250,7 +247,7 @@ class QsfFile implements ModelFile {
     return sum;
   }
 
-  /** Zstandard's seek table behind the frames (src/qsf/frames.cpp). */
+  /** Reads Zstandard's seek table, which follows the frames (src/qsf/frames.cpp). */
   async #readList(run: Run): Promise<number[]> {
     const count = frames(run);
     const starts = [0];
@@ -261,11 +258,11 @@ class QsfFile implements ModelFile {
       const stored = list.getUint32(8 + 8 * i, true);
       const bytes = list.getUint32(12 + 8 * i, true);
       if (bytes !== Math.min(run.frame, run.bytes - i * run.frame) || stored > this.#stored.length)
-        throw corrupt(`A layer of ${this.name} has a wrong list of frames`);
+        throw corrupt(`A layer of ${this.name} has an invalid seek table`);
       starts.push(starts[i]! + stored);
     }
     if (list.getUint32(length - 9, true) !== count || starts[count] !== run.stored - length)
-      throw corrupt(`A layer of ${this.name} has a wrong list of frames`);
+      throw corrupt(`A layer of ${this.name} has an invalid seek table`);
     return starts;
   }
 

@@ -1,11 +1,11 @@
-// Bytes per second over the last few seconds, for the download's progress.
+// Download rate over the last few seconds.
 
 const kWindowMs = 3_000;
 
 export class RateMeter {
   readonly #samples: { at: number; bytes: number }[] = [];
 
-  /** Takes the bytes so far; returns the rate. */
+  /** Adds the total number of bytes so far. Returns the rate in bytes per second. */
   add(bytes: number): number {
     const at = performance.now();
     this.#samples.push({ at, bytes });

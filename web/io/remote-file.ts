@@ -1,6 +1,6 @@
-// A model file behind a URL: chunks arrive over a few parallel range streams (chunk-scheduler.ts
-// says which), are written through to the store (local-chunks.ts) and handed to whoever waits for
-// them. Without a store, only what is asked for is fetched.
+// A model file at a URL. Chunks arrive over a few parallel range streams (chunk-scheduler.ts
+// chooses them), are written to the store (local-chunks.ts) and passed to the reads that wait for
+// them. Without a store, only requested chunks are downloaded.
 
 import { fileName, hasUser, publicUrl } from '../protocol/address.js';
 import { abortError, invalid, SluiceError, throwIfAborted } from '../protocol/errors.js';
@@ -19,13 +19,13 @@ export interface RemoteOptions {
   cache?: CacheMode;
   fetcher?: FetcherOptions;
   signal?: AbortSignal | undefined;
-  /** Streams in flight at once and the longest of them, in bytes. */
+  /** Maximum number of parallel streams, and maximum length of one in bytes. */
   streams?: number;
   streamBytes?: number;
-  /** The store's chunk; smaller only in tests. */
+  /** Chunk size of the store; smaller only in tests. */
   chunkSize?: number;
   onWarning?: Warn;
-  /** Called whenever bytes have arrived or the download has moved on. */
+  /** Called when bytes have arrived or the download has progressed. */
   onProgress?: () => void;
 }
 
@@ -75,14 +75,14 @@ export class RemoteFile implements ModelFile {
     this.#finished.catch(() => {});
   }
 
-  /** Opens a URL; the file's size is known afterwards. */
+  /** Opens a URL. The size of the file is known afterwards. */
   static async open(
     url: string,
     store: StoreBackend | null,
     options: RemoteOptions = {},
   ): Promise<RemoteFile> {
     if (/^(file|ftp):/i.test(url) || hasUser(url)) {
-      invalid(`${publicUrl(url)}: only http and https addresses without a password can be read.`);
+      invalid(`${publicUrl(url)}: only http(s) addresses without a password are supported.`);
     }
     const file = new RemoteFile(url, options);
     try {
@@ -142,7 +142,7 @@ export class RemoteFile implements ModelFile {
     return [(await this.#local.entry?.readRate()) ?? 0, this.#fetcher.rate];
   }
 
-  /** Where another tab is the writer: resolves when that one has stored everything. */
+  /** As in ModelFile. If another tab is the writer: resolves when that one has stored the file. */
   download(): Promise<boolean> {
     const local = this.#local;
     this.#downloading = true;
@@ -186,12 +186,12 @@ export class RemoteFile implements ModelFile {
         return;
     }
     if (cache === 'only')
-      throw new SluiceError('NOT_FOUND', `${publicUrl(this.url)} is not in the store.`);
+      throw new SluiceError('NOT_FOUND', `${publicUrl(this.url)} is not cached.`);
     await this.#contact();
   }
 
   /**
-   * Asks for a file that is not stored; a server that ignores ranges sends the rest behind that.
+   * Requests a file that is not stored. If the server ignores ranges, this reads the whole file.
    */
   async #contact(): Promise<void> {
     const fetcher = this.#fetcher;
@@ -202,7 +202,7 @@ export class RemoteFile implements ModelFile {
       if (fetcher.mode === 'whole' && !local.writing) {
         throw new SluiceError(
           'NO_RANGE_SUPPORT',
-          `${fetcher.name} does not serve byte ranges and there is no store to keep the file in.`,
+          `${fetcher.name} does not serve byte ranges and there is no model cache.`,
         );
       }
       this.#adopt();
@@ -229,7 +229,7 @@ export class RemoteFile implements ModelFile {
     );
   }
 
-  // --- beside another tab --------------------------------------------------------------------
+  // --- while another tab writes --------------------------------------------------------------
 
   async #takeOver(store: StoreBackend): Promise<void> {
     const mine = await this.#local.takeOver(store, this.#fetcher.known, this.#ended.signal);
@@ -274,7 +274,7 @@ export class RemoteFile implements ModelFile {
     this.#options.onProgress?.();
   }
 
-  /** Reads can wait for what another tab has stored meanwhile. */
+  /** Serves pending reads with chunks that another tab has stored meanwhile. */
   #serveStored(): void {
     for (const read of this.#plan.reads) {
       for (const chunk of read.missing) {
@@ -302,7 +302,7 @@ export class RemoteFile implements ModelFile {
 
   // --- fetching ------------------------------------------------------------------------------
 
-  /** Starts streams while there is something to fetch and a stream is free. */
+  /** Starts streams while chunks are needed and the limit is not reached. */
   #schedule(): void {
     const fetcher = this.#fetcher;
     const local = this.#local;
@@ -346,7 +346,7 @@ export class RemoteFile implements ModelFile {
 
   #streamFailed({ first, end }: Stream, error: unknown): void {
     if (error instanceof SluiceError && error.code === 'SOURCE_CHANGED') {
-      // The store keeps what it has until the next load has seen what the new file is.
+      // The stored chunks are kept until the next load has checked the new file.
       this.#failure = error;
       for (const control of this.#controls.values()) control.abort();
       return this.#fail(error);
@@ -357,7 +357,7 @@ export class RemoteFile implements ModelFile {
       read.reject(error);
     }
     if (!this.#plan.background) return;
-    // The rest of the download waits a little; a read that is asked for does not.
+    // Pauses the background download; reads are still served.
     this.#warn('NETWORK', `The download pauses: ${(error as Error).message}`);
     this.#plan.background = false;
     this.#timer = setTimeout(() => {
@@ -367,7 +367,7 @@ export class RemoteFile implements ModelFile {
     this.#pauseMs = Math.min(kPauseMaxMs, this.#pauseMs * 2);
   }
 
-  /** Nothing more will come. */
+  /** Rejects all pending reads and the download. */
   #fail(error: unknown): void {
     for (const read of this.#plan.reads) read.reject(error);
     this.#plan.reads.clear();
@@ -375,7 +375,7 @@ export class RemoteFile implements ModelFile {
   }
 
   #warn(code: string, message: string): void {
-    if (code === 'CORRUPT') this.#plan.rewind(); // what was stored is missing again
+    if (code === 'CORRUPT') this.#plan.rewind(); // a stored chunk became missing
     this.#options.onWarning?.(code, message);
   }
 }

@@ -1,5 +1,5 @@
-// Whether what is stored of a file is still what the server has: its validators agree, and so do
-// its first bytes, which a server that says nothing of versions cannot hide.
+// Checks whether a stored file is still the one on the server. Compares the validators, and the
+// first bytes, because some servers send no validators.
 
 import { isAbort, throwIfAborted } from '../protocol/errors.js';
 import type { Fetcher } from './fetcher.js';
@@ -9,9 +9,7 @@ import { differs } from './validators.js';
 const kCompareBytes = 64 * 1024;
 const kOfflineMs = 4_000;
 
-/**
- * False when the file must be fetched anew. What is stored whole is used whatever the server says.
- */
+/** False if the file must be downloaded again. If the server fails, a complete file is used. */
 export async function isCurrent(
   fetcher: Fetcher,
   local: LocalChunks,
@@ -29,16 +27,16 @@ export async function isCurrent(
   } catch (error) {
     throwIfAborted(signal);
     if (isAbort(error) || !entry.complete) throw error;
-    warn('NETWORK', `${(error as Error).message} Using the stored file.`);
+    warn('NETWORK', `${(error as Error).message} Using the cached file.`);
     fetcher.reset({ size, etag, lastModified });
     return true;
   }
-  warn('SOURCE_CHANGED', 'The file on the server has changed; fetching it anew.');
+  warn('SOURCE_CHANGED', 'The file on the server has changed; downloading it.');
   if (!local.writing) local.drop();
   return false;
 }
 
-/** Compares the server's file with the stored one. Throws when it can be no version of that. */
+/** Compares the server's file with the stored one. Throws if it cannot be a version of it. */
 async function compare(
   fetcher: Fetcher,
   local: LocalChunks,

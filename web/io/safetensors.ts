@@ -1,7 +1,7 @@
-// Hugging Face directories for an engine that knows GGUF alone: the glue of safetensors.wasm
-// (src/bindings/safetensors/module.cpp), which asks for a directory's files, makes a GGUF header of
-// what they say, and makes the tensors that a checkpoint stores otherwise when they are read. A
-// module of its own, loaded when such a directory is opened.
+// Reads Hugging Face directories for the engine, which only reads GGUF. This is the glue of
+// safetensors.wasm (src/bindings/safetensors/module.cpp). It makes a GGUF header from a directory's
+// files, and transforms tensors that the checkpoint stores differently when they are read. It is
+// loaded when such a directory is opened.
 
 import { abortError, SluiceError } from '../protocol/errors.js';
 import { FileRequestKind } from '../protocol/file-request.js';
@@ -29,15 +29,15 @@ interface Exports {
 }
 
 const kPage = 65536;
-/** For describing a directory, where no budget says otherwise. */
+/** Maximum memory for describing a directory, if there is no budget. */
 const kEnough = 1 << 30;
-/** What the binary begins with. */
+/** Initial memory of the binary. */
 const kMinPages = 4;
-/** What making tensors takes at most: lines of 8 MB, twice that once made, and what says how. */
+/** Maximum memory for transforming tensors: lines of 8 MB, their results, and the descriptions. */
 const kMaxDeriving = 64 << 20;
 
 const noRoom = (): SluiceError =>
-  new SluiceError('OUT_OF_MEMORY', 'The memory budget has no room left for this.');
+  new SluiceError('OUT_OF_MEMORY', 'The memory budget is too small for this.');
 
 class Instance {
   readonly memory: WebAssembly.Memory;
@@ -57,7 +57,7 @@ class Instance {
       }
     };
     const end = (): never => {
-      throw noRoom(); // the one reason for which it ends
+      throw noRoom(); // the only reason for which it aborts
     };
     const given: Record<string, unknown> = {
       memory,
@@ -91,7 +91,7 @@ class Instance {
     const bytes = new Uint8Array(this.memory.buffer, address >>> 0);
     return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
   }
-  /** A text as its address and its length; it stays there, since few are given. */
+  /** Copies a string to the memory. Returns address and length. It is not freed: there are few. */
   text(text: string): [number, number] {
     const bytes = new TextEncoder().encode(text);
     const at = this.calls.malloc(bytes.length + 1);
@@ -109,7 +109,7 @@ class Instance {
 
 type Texts = Map<string, Uint8Array | string>;
 
-/** Answers what the opener asks for (src/open/opener.h), and has it describe what it was given. */
+/** Answers the opener's requests (src/open/opener.h) and returns the description. */
 async function tryDescribe(
   wasm: Instance,
   address: string,
@@ -167,15 +167,15 @@ async function describe(
   });
 }
 
-/** The file that is nowhere: parts of others, copied, or made line by line. */
+/** Virtual file: parts of other files, copied or transformed line by line. */
 class TensorTransformFile implements ModelFile {
   readonly name = 'derived';
-  /** Its bytes are counted where they come from. */
+  /** 0, because its bytes are counted in the files that they come from. */
   readonly size = 0;
   readonly held: number;
   readonly #wasm: Instance;
   readonly #file: (index: number) => ModelFile;
-  /** Lines follow each other: they share their places. */
+  /** Serializes lines, because they share buffers. */
   #turn: Promise<unknown> = Promise.resolve();
   #closed = false;
 
@@ -188,8 +188,7 @@ class TensorTransformFile implements ModelFile {
   async read(offset: number, into: Uint8Array): Promise<void> {
     for (let done = 0; done < into.length;) {
       const at = this.#wasm.calls.next_part(offset + done, into.length - done);
-      if (!at)
-        throw new SluiceError('TRUNCATED', 'A tensor of the model ends before what is read of it.');
+      if (!at) throw new SluiceError('TRUNCATED', 'A read exceeds a tensor of the model.');
       const [from, scales] = this.#wasm.doubles(at) as unknown as [number, number];
       const [kind, bytes, run, file, scaleFile, stored, scaleBytes, within] = this.#wasm.words(
         at + 16,
@@ -252,7 +251,7 @@ function derivedFile(
 
 let compiled: Promise<WebAssembly.Module> | undefined;
 
-/** `fetchWasm` gives the binary. */
+/** Loads the module. `fetchWasm` returns the binary, which is compiled once. */
 export async function load(fetchWasm: () => Promise<Response | ArrayBuffer>): Promise<Safetensors> {
   compiled ??= compile(fetchWasm);
   compiled.catch(() => (compiled = undefined));
@@ -272,7 +271,7 @@ async function compile(
     if (!from.ok) throw new Error(`it answered ${from.status}`);
     return await WebAssembly.compile(await from.arrayBuffer());
   } catch (cause) {
-    const advice = `${(cause as Error).message}; copy the package's beside worker.js`;
+    const advice = `${(cause as Error).message}; copy it beside worker.js`;
     throw new SluiceError('MODULE_LOAD', `safetensors.wasm cannot be loaded: ${advice}.`, {
       cause,
     });

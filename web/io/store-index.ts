@@ -1,4 +1,4 @@
-// The index file of a stored model: its meta data in a head of fixed size, then eight bytes a chunk
+// Index file of a store entry: metadata in a header of fixed size, then eight bytes per chunk
 // (present flag, checksum).
 
 import type { SyncFile } from './files.js';
@@ -14,7 +14,7 @@ export interface EntryMeta extends Validators {
   used: number;
 }
 
-/** 4 TB: no model is longer, and the tables of one are a few megabytes. */
+/** 4 TiB. No model is larger, and this limits the index. */
 export const kMaxFileBytes = 2 ** 42;
 const kHeadBytes = 8192;
 const kRecordBytes = 8;
@@ -50,7 +50,7 @@ function decodeMeta(head: Uint8Array): EntryMeta | null {
 
 export type EntryDescription = EntryMeta & { bytesCached: number };
 
-/** Meta data and stored bytes of an index file, for listings. */
+/** Metadata and number of stored bytes of an index file; null if it is invalid. */
 export function describeIndex(index: Uint8Array): EntryDescription | null {
   const meta = decodeMeta(index.subarray(0, kHeadBytes));
   if (!meta) return null;
@@ -63,14 +63,11 @@ export function describeIndex(index: Uint8Array): EntryDescription | null {
   return { ...meta, bytesCached };
 }
 
-/** Whether this index, read whole, has the chunk. */
+/** Whether the chunk is present, according to the contents of an index file. */
 export const isPresent = (index: Uint8Array, chunk: number): boolean =>
   index[kHeadBytes + chunk * kRecordBytes] === kPresent;
 
-/**
- * Notes that a chunk is stored as these bytes, or, without any, that it is missing. False: there is
- * no room.
- */
+/** Records that a chunk is stored with these bytes; null: that it is missing. False: disk full. */
 export function writeRecord(index: SyncFile, chunk: number, bytes: Uint8Array | null): boolean {
   const record = new Uint8Array(kRecordBytes);
   if (bytes) {
@@ -81,7 +78,7 @@ export function writeRecord(index: SyncFile, chunk: number, bytes: Uint8Array | 
   return index.write(record, { at: kHeadBytes + chunk * kRecordBytes }) === kRecordBytes;
 }
 
-/** Whether these bytes are the chunk that was stored. */
+/** Whether these bytes match the checksum of the chunk. */
 export function isRecorded(index: SyncFile, chunk: number, bytes: Uint8Array): boolean {
   const record = new Uint8Array(kRecordBytes);
   index.read(record, { at: kHeadBytes + chunk * kRecordBytes });

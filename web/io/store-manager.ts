@@ -1,34 +1,34 @@
-// The list of what the store holds, and how to be rid of it, without any engine. What one address
-// loads is one entry here, though the store has a file each for the parts of a split model and for
-// those of a Hugging Face directory.
+// Engine.modelCache: lists and deletes cached models, without an engine. A model is one entry here,
+// although the store has separate entries for the parts of a split model and for the files of a
+// Hugging Face directory.
 
 import { storedUrl } from '../protocol/address.js';
 import { invalid } from '../protocol/errors.js';
 import type { StoreBackend } from './files.js';
 import { describeIndex, type EntryDescription } from './store-index.js';
 
-/** A model in the store. */
+/** A model in the model cache. */
 export interface CachedModel {
-  /** Where it came from, without passwords and signatures; of a directory its address. */
+  /** URL of the file or directory, without passwords and signatures. */
   url: string;
   /** Size of its files in bytes. */
   size: number;
-  /** How much of them is stored. */
+  /** Bytes that are cached. */
   bytesCached: number;
-  /** Nothing is missing. */
+  /** All bytes are cached. */
   complete: boolean;
-  /** When it was first stored. */
+  /** When it was first cached. */
   created: Date;
   /** When it was last used. */
   used: Date;
 }
 
 interface Entry extends CachedModel {
-  /** Of the store's entries, the largest first: those are the ones that an engine holds. */
+  /** Keys of its store entries, the largest first: an engine locks those. */
   keys: string[];
 }
 
-/** The address that loads the model which a file is part of. */
+/** The address of the model that a file belongs to. */
 function modelOf(url: string): string {
   const [path = '', query = ''] = url.split(/(?=\?)/);
   if (/\.(json|jinja|safetensors)$/.test(path)) return path.replace(/[^/]*$/, '') + query;
@@ -52,7 +52,7 @@ function summary([url, files]: [string, (EntryDescription & { key: string })[]])
   };
 }
 
-/** Lists, measures and deletes what the store holds; works without any engine. */
+/** The model cache. Lists and deletes models; needs no engine. See Engine.modelCache. */
 export class StoreManager {
   readonly #backend: () => Promise<StoreBackend>;
   readonly #urlOf: (address: string | URL) => string;
@@ -66,19 +66,19 @@ export class StoreManager {
     this.#urlOf = urlOf;
   }
 
-  /** Stored models, the one used last first. */
+  /** Cached models, the most recently used first. */
   async list(): Promise<CachedModel[]> {
     return (await this.#entries()).map(({ keys: _, ...model }) => model);
   }
 
-  /** Bytes that all models take together. */
+  /** Total size of all cached models in bytes. */
   async size(): Promise<number> {
     return (await this.list()).reduce((sum, model) => sum + model.bytesCached, 0);
   }
 
   /**
-   * Deletes the model loaded from this address; false when it was not there. Throws CACHE_LOCKED
-   * while it is in use.
+   * Deletes the model of this address. Returns false if it was not cached. CACHE_LOCKED while it is
+   * in use.
    */
   async delete(address: string | URL): Promise<boolean> {
     const url = modelOf(storedUrl(this.#urlOf(address)));
@@ -88,11 +88,12 @@ export class StoreManager {
   }
 
   /**
-   * Deletes the models used longest ago until at most `maxBytes` are stored; returns their URLs.
+   * Deletes the least recently used models until at most `maxBytes` are cached. Models in use are
+   * kept. Returns the URLs of the deleted models.
    */
   async evictOldest(maxBytes: number): Promise<string[]> {
     if (typeof maxBytes !== 'number' || !(maxBytes >= 0))
-      invalid('maxBytes must be a number: how many bytes may stay stored.');
+      invalid('maxBytes must be a number of 0 or more.');
     const entries = await this.#entries();
     let total = entries.reduce((sum, entry) => sum + entry.bytesCached, 0);
     const evicted: string[] = [];
@@ -109,7 +110,7 @@ export class StoreManager {
     return evicted;
   }
 
-  /** Asks the browser not to evict the store under pressure; false when it declines. */
+  /** Asks the browser not to evict the cache when storage is low. Returns false if it refuses. */
   async persist(): Promise<boolean> {
     const storage = globalThis.navigator?.storage;
     return (await storage?.persist?.()) ?? false;

@@ -1,7 +1,7 @@
-// The store's files in Node: a directory per model under the cache directory. A lock file of its
-// own makes one engine the writer: each that wants to write puts down a file whose name tells its
-// process, and then looks whether another one's is there and alive. So of two that come at the same
-// time both may step back, but never both write, whatever stale files they find.
+// Store files in Node: one directory per model under the cache directory. Lock files make one
+// engine the writer: each engine that wants to write creates a lock file with its process id in the
+// name, then checks for lock files of other live processes. If two do this at the same time, both
+// may back off, but both never write, whatever stale files exist.
 
 import { randomUUID } from 'node:crypto';
 import * as fs from 'node:fs';
@@ -10,7 +10,7 @@ import * as path from 'node:path';
 import { SluiceError } from '../protocol/errors.js';
 import type { EntryFiles, StoreBackend, SyncFile } from './files.js';
 
-/** A file with the methods of a FileSystemSyncAccessHandle. */
+/** A file with the interface of FileSystemSyncAccessHandle. */
 export class NodeFile implements SyncFile {
   #fd: number;
   #open = true;
@@ -42,7 +42,7 @@ export class NodeFile implements SyncFile {
     return fs.fstatSync(this.#fd).size;
   }
   flush(): void {
-    // The operating system keeps what a killed process wrote; checksums find what a power cut lost.
+    // The operating system keeps data of a killed process; checksums detect losses by power cuts.
   }
   close(): void {
     if (this.#open) fs.closeSync(this.#fd);
@@ -63,13 +63,15 @@ function alive(pid: number): boolean {
   }
 }
 
-/** False when its process is gone or its thread has stopped refreshing it. */
+/** Whether the process of a lock file is alive and has refreshed it recently. */
 function isHeld(file: string): boolean {
   const age = Date.now() - (fs.statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0);
   return age < kStaleMs && alive(Number(/lock-(\d+)-/.exec(file)?.[1] ?? process.pid));
 }
 
-/** Puts down a lock file and keeps it fresh. Null when another holds the directory. */
+/**
+ * Creates a lock file and refreshes it. Returns its release function; null if another holds one.
+ */
 export function takeLock(directory: string): (() => void) | null {
   const own = `lock-${process.pid}-${randomUUID()}`;
   const file = path.join(directory, own);
@@ -134,7 +136,7 @@ class NodeBackend implements StoreBackend {
   }
 }
 
-/** A store in this directory, which is created when something is stored. */
+/** A store in this directory, which is created on first write. */
 export function nodeBackend(directory: string): StoreBackend {
   return new NodeBackend(directory);
 }

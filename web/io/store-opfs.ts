@@ -1,13 +1,13 @@
-// The store's files in the browser: a directory per model in the origin private file system. A Web
-// Lock makes one engine the writer of an entry across tabs; where the platform can share handles
-// ('readwrite-unsafe') another tab reads along, otherwise it goes to the network.
+// Store files in the browser: one directory per model in the origin private file system (OPFS). A
+// Web Lock makes one engine the writer of an entry, across tabs. Other tabs read the entry if the
+// browser can share handles ('readwrite-unsafe'); otherwise they use the network.
 
 import { SluiceError } from '../protocol/errors.js';
 import type { EntryFiles, SharedFile, SwapFiles, StoreBackend, SyncFile } from './files.js';
 import { collectGarbage } from './force-gc.js';
 
 const kRoot = 'sluice-llm';
-// A page that was left ends its threads, which have the model's file open, within two seconds.
+// After a page is closed, its threads keep the model's file open for up to two seconds.
 const kRemoveTries = 16;
 const kRemoveMs = 200;
 const kReadsPerCollection = 1 << 14; // half a megabyte
@@ -16,7 +16,7 @@ interface HandleWithSync extends FileSystemFileHandle {
   createSyncAccessHandle(options?: { mode: string }): Promise<SyncFile>;
 }
 
-/** Where handles can be shared; elsewhere it opens a file for one thread alone. */
+/** Opens a file. Other threads can open it too if the browser supports that. */
 export async function openShared(handle: SharedFile): Promise<SyncFile> {
   return collecting(
     await (handle as HandleWithSync).createSyncAccessHandle({ mode: 'readwrite-unsafe' }),
@@ -24,8 +24,8 @@ export async function openShared(handle: SharedFile): Promise<SyncFile> {
 }
 
 /**
- * Each read makes Chromium an object for its options, thousands a token, and a thread that computes
- * has no other garbage.
+ * Triggers garbage collection after many reads. In Chromium each read creates an object for its
+ * options, thousands per token, and a compute thread has no other garbage.
  */
 function collecting(file: SyncFile): SyncFile {
   let reads = 0;
@@ -37,7 +37,7 @@ function collecting(file: SyncFile): SyncFile {
   return file;
 }
 
-/** Holds the entry's lock until the returned function is called; null when another holds it now. */
+/** Takes the entry's lock. Returns the function that releases it; null if it is already taken. */
 function takeLock(key: string, until?: AbortSignal): Promise<(() => void) | null> {
   return new Promise((resolve, reject) => {
     navigator.locks
@@ -111,7 +111,7 @@ class OpfsBackend implements StoreBackend {
         if (await this.#removed(key)) return;
         await new Promise((resolve) => setTimeout(resolve, kRemoveMs));
       }
-      throw busy; // another tab reads along
+      throw busy; // another tab reads it
     } finally {
       unlock();
     }
@@ -128,17 +128,17 @@ class OpfsBackend implements StoreBackend {
   }
 }
 
-/** Opens the browser's store; throws NOT_SUPPORTED where there is none (such as plain http). */
+/** Opens the store. NOT_SUPPORTED if the browser has none here, for example on plain http. */
 export async function opfsBackend(): Promise<StoreBackend> {
   const storage = globalThis.navigator?.storage;
   if (!storage?.getDirectory || !navigator.locks) {
-    throw new SluiceError('NOT_SUPPORTED', 'No file store: it needs https or localhost.');
+    throw new SluiceError('NOT_SUPPORTED', 'No cache: it needs https or localhost.');
   }
   const root = await storage.getDirectory();
   return new OpfsBackend(await root.getDirectoryHandle(kRoot, { create: true }));
 }
 
-/** The swap files of sessions in the origin's private files; null where there are none. */
+/** Swap files of sessions in OPFS; null if it is not available. */
 export async function opfsSwapFiles(): Promise<SwapFiles | null> {
   const root = await navigator.storage?.getDirectory?.();
   if (!root) return null;

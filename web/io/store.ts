@@ -1,8 +1,8 @@
-// The store: one data file and one index file per model, as sync-access files in a worker (OPFS) or
-// a plain directory (Node). Network bytes are written through chunk by chunk; the index holds eight
-// bytes a chunk (present flag, checksum), written after the data, so that a killed worker loses at
-// most the chunk it was assembling. Each chunk is checked once a session, when it is first read; a
-// damaged one simply becomes missing again. No I/O primitives live here: see SyncFile.
+// The store behind the model cache: one data file and one index file per model file, in OPFS or in
+// a directory (Node). Downloaded bytes are written chunk by chunk. The index has eight bytes per
+// chunk (present flag, checksum), written after the data, so a killed worker loses at most the
+// chunk that it was assembling. Each chunk is verified once per session, when it is first read; a
+// damaged one becomes missing again. The platform's file access is in SyncFile.
 
 import { storedUrl } from '../protocol/address.js';
 import type { EntryFiles, SharedFile } from './files.js';
@@ -17,7 +17,7 @@ import {
 } from './store-index.js';
 import type { Validators } from './validators.js';
 
-// With 64 KiB a download from a fast host takes a fifth longer, with 1 MiB two fifths.
+// With 64 KiB, a download from a fast host takes 20 % longer; with 1 MiB, 40 % longer.
 export const kChunkSize = 256 * 1024;
 
 const enum Chunk {
@@ -26,17 +26,17 @@ const enum Chunk {
   Verified = 2,
 }
 
-/** One model file in the store. All methods are synchronous. */
+/** A model file in the store. All methods but readRate() are synchronous. */
 export class StoreEntry {
   meta: EntryMeta | null = null;
-  /** Chunks present. */
+  /** Number of chunks present. */
   chunksStored = 0;
-  /** Chunks whose checksum did not match since open. */
+  /** Number of chunks that turned out damaged since open. */
   corruptChunks = 0;
   #chunks = new Uint8Array(0);
   #scratch = new Uint8Array(0);
   readonly #from = { at: 0 };
-  #window = new Uint8Array(0); // the chunk that small reads are in
+  #window = new Uint8Array(0); // cached chunk for small reads
   #windowChunk = -1;
   #sharedReads = true;
   #lastReload = 0;
@@ -58,7 +58,7 @@ export class StoreEntry {
     return this.meta !== null && this.chunksStored === this.#chunks.length;
   }
 
-  /** The data file, where no one else writes it. */
+  /** The data file for other threads, if no other engine writes it. */
   get shared(): SharedFile | undefined {
     return this.writable ? this.#files.shared : undefined;
   }
@@ -66,11 +66,11 @@ export class StoreEntry {
   has(chunk: number): boolean {
     if (this.#chunks[chunk] !== Chunk.Missing) return true;
     if (this.#files.writable || this.#now() - this.#lastReload < 250) return false;
-    this.#load(); // the writer may have got further
+    this.#load(); // the writer may have stored more
     return this.#chunks[chunk] !== Chunk.Missing && this.#chunks[chunk] !== undefined;
   }
 
-  /** Starts afresh for a file of these properties. */
+  /** Starts an empty entry for a file with these properties. */
   create(url: string, validators: Validators & { size: number }, chunkSize = kChunkSize): void {
     const now = this.#now();
     const meta = { url: storedUrl(url), ...validators, chunkSize, created: now, used: now };
@@ -81,7 +81,7 @@ export class StoreEntry {
     this.#chunks = new Uint8Array(Math.ceil(validators.size / chunkSize));
   }
 
-  /** Forgets everything stored. */
+  /** Deletes everything stored. */
   wipe(): void {
     this.#files.index.truncate(0);
     this.#files.data.truncate(0);
@@ -91,7 +91,7 @@ export class StoreEntry {
     this.#windowChunk = -1;
   }
 
-  /** Notes the time of use and late-learned validators. */
+  /** Updates the time of use, and validators if they are given. */
   touch(validators: Validators = {}): void {
     if (!this.meta || !this.writable) return;
     const { etag, lastModified } = validators;
@@ -101,22 +101,22 @@ export class StoreEntry {
   }
 
   /**
-   * Keeps one whole chunk. Throws what the platform throws when there is no room; the entry then
-   * still holds what it held before.
+   * Stores one whole chunk. Throws the platform's error if storage is full; the entry then keeps
+   * what it had.
    */
   write(chunk: number, bytes: Uint8Array): void {
     const at = chunk * this.meta!.chunkSize;
     const written = this.#files.data.write(bytes, { at });
-    if (written !== bytes.length) throw new DOMException('no room left', 'QuotaExceededError');
+    if (written !== bytes.length) throw new DOMException('storage full', 'QuotaExceededError');
     if (!writeRecord(this.#files.index, chunk, bytes))
-      throw new DOMException('no room left', 'QuotaExceededError');
+      throw new DOMException('storage full', 'QuotaExceededError');
     if (this.#chunks[chunk] === Chunk.Missing) this.chunksStored++;
     this.#chunks[chunk] = Chunk.Verified;
   }
 
   /**
-   * Reads [offset, offset + into.length), whose chunks must all be present. Returns the chunks that
-   * turned out damaged (now missing, `into` is then worthless there); empty means success.
+   * Reads [offset, offset + into.length), whose chunks must all be present. Returns the damaged
+   * chunks, which are now missing and whose bytes in `into` are invalid. Empty: success.
    */
   read(offset: number, into: Uint8Array): number[] {
     const { chunkSize, size } = this.meta!;
@@ -148,7 +148,7 @@ export class StoreEntry {
   }
 
   /**
-   * Small reads come in runs; each may cost a message to another process, so read a chunk at once.
+   * Reads a whole chunk for small reads: they are often adjacent, and each can need an IPC call.
    */
   #readSmall(chunk: number, offset: number, into: Uint8Array): number[] {
     const { chunkSize, size } = this.meta!;
@@ -173,7 +173,7 @@ export class StoreEntry {
     return [];
   }
 
-  /** Bytes a second of plain reads from the part that has no gaps. */
+  /** Measured read rate in bytes per second, over the chunks at the start without gaps. */
   readRate(): Promise<number> {
     let end = 0;
     while (this.#chunks[end]) end++;
@@ -204,7 +204,7 @@ export class StoreEntry {
     return isRecorded(this.#files.index, chunk, bytes);
   }
 
-  /** The chunk is missing from now on. */
+  /** Marks a chunk as missing because it is damaged. */
   drop(chunk: number): void {
     if (this.#windowChunk === chunk) this.#windowChunk = -1;
     this.corruptChunks++;
@@ -213,7 +213,7 @@ export class StoreEntry {
     if (this.writable) writeRecord(this.#files.index, chunk, null);
   }
 
-  /** Reads into any view; some platforms refuse views of shared memory, which then take a copy. */
+  /** Reads into any view. Copies if the platform does not support views of shared memory. */
   #readFile(into: Uint8Array, at: number): number {
     if (this.#sharedReads) {
       try {
@@ -253,7 +253,7 @@ export class StoreEntry {
   }
 }
 
-/** The key of a URL's entry. */
+/** Key of a URL's entry: part of its SHA-256, in hexadecimal. */
 export async function keyOf(url: string): Promise<string> {
   const bytes = new TextEncoder().encode(storedUrl(url));
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));

@@ -1,5 +1,5 @@
-// The swap files of sessions in Node: files in a directory of this process under the system's
-// temporary one, which goes when the process does.
+// Swap files of sessions in Node, in a temporary directory of this process. It is deleted when the
+// process exits.
 
 import * as fs from 'node:fs';
 import * as os from 'node:os';

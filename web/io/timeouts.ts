@@ -1,5 +1,4 @@
-// How long a request is waited for, and what ends the waiting: silence, the caller's signal, a
-// pause.
+// Timeouts and aborts of requests.
 
 import { abortError } from '../protocol/errors.js';
 
@@ -23,7 +22,7 @@ export class StallGuard {
       this.#control.abort();
     }, this.#ms);
   }
-  /** Node's bodies sometimes do not hear of an abort. */
+  /** Rejects on abort, because bodies in Node sometimes do not. */
   race<T>(work: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       this.#onAbort = () => reject(abortError());
@@ -35,7 +34,7 @@ export class StallGuard {
   }
 }
 
-/** Does `work` with a controller that follows `signal`. */
+/** Runs `work` with a controller that is aborted when `signal` is. */
 export async function following<T>(
   signal: AbortSignal | undefined,
   work: (control: AbortController) => Promise<T>,

@@ -1,18 +1,17 @@
-// What the answer of a server says about the file behind it, in its headers: which version it is,
-// how long, whether it comes compressed, and when to ask again.
+// Parses response headers: the version and size of the file, content encoding, and Retry-After.
 
 const kRetryAfterCapMs = 60_000;
-// Other origins hide Content-Encoding: a length up to this may be that of compressed text.
+// Other origins hide Content-Encoding, so a length up to this could be that of compressed text.
 const kMaxText = 32 << 20;
 
-/** What identifies a version of a file on a server; fields that cannot be read stay undefined. */
+/** Identifies a version of a file on a server. Fields that cannot be read are undefined. */
 export interface Validators {
   size?: number | undefined;
   etag?: string | undefined;
   lastModified?: string | undefined;
 }
 
-/** What an answer says about the whole file. */
+/** Size and validators of the whole file, from a response. */
 export function validatorsOf({ headers, status, type }: Response): Validators {
   const length = headers.get('content-length') ?? '';
   const hidden = type === 'cors' && Number(length) < kMaxText;
@@ -29,20 +28,20 @@ export function validatorsOf({ headers, status, type }: Response): Validators {
   };
 }
 
-/** True when both sides know a property and it is not the same. */
+/** Whether a property that both sides have is different. */
 export function differs(a: Validators, b: Validators): boolean {
   if (a.size !== undefined && b.size !== undefined && a.size !== b.size) return true;
   if (a.etag && b.etag) return a.etag !== b.etag;
   return Boolean(a.lastModified && b.lastModified && a.lastModified !== b.lastModified);
 }
 
-/** Compressed on the way: lengths and ranges are not the file's. */
+/** Whether the body is compressed. Lengths and ranges are then not those of the file. */
 export function encoded(headers: Headers): boolean {
   const encoding = headers.get('content-encoding');
   return encoding !== null && encoding !== '' && encoding !== 'identity';
 }
 
-/** Milliseconds that the server asks for. */
+/** Retry-After in milliseconds, at most a minute; 0 if there is none. */
 export function retryAfter(response: Response): number {
   const value = response.headers.get('retry-after');
   if (!value) return 0;

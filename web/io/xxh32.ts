@@ -1,7 +1,6 @@
-// xxHash32, written from its specification: the checksum of stored chunks. Chosen because plain
-// JavaScript runs it at memory-like speed (four independent Math.imul lanes), so that checking each
-// chunk once a session costs little next to reading it. It guards against damage, not against
-// malice.
+// xxHash32, the checksum of stored chunks, written from its specification. Plain JavaScript runs it
+// nearly at memory speed (four independent Math.imul lanes), so checking each chunk once per
+// session costs little compared with reading it. It detects damage, not manipulation.
 
 const P1 = 0x9e3779b1 | 0;
 const P2 = 0x85ebca77 | 0;
@@ -11,7 +10,7 @@ const P5 = 0x165667b1 | 0;
 
 const rotl = (x: number, r: number): number => (x << r) | (x >>> (32 - r));
 
-/** The 32-bit hash of `bytes`; the view must start at a multiple of 4 in its buffer. */
+/** 32-bit hash of `bytes`. The view must start at a multiple of 4 in its buffer. */
 export function xxh32(bytes: Uint8Array, seed = 0): number {
   const length = bytes.length;
   const words = new Int32Array(bytes.buffer, bytes.byteOffset, length >> 2);

@@ -1,25 +1,23 @@
-// Addresses as people and the store may see them. A message shows neither user, password nor query;
-// the store knows a file by all that tells it apart, but not by a signature, which would be another
-// one tomorrow and is a secret besides.
+// URLs without their secrets, for messages and for the model cache. Messages show neither user nor
+// password nor query. The cache key keeps the query, which may tell files apart, but drops
+// signatures and tokens, which are secret and change with each request.
 
-/**
- * Any "user:password@": up to the last @ of the host, or further where a password hides the host.
- */
+/** "user:password@": up to the last @ of the host, or further if a password hides the host. */
 const kUser = /^([a-z][\w+.-]*:\/\/)(?:[^/?#]*@|(?!\[)[^/?#]*:(?!\d*(?:[/?#]|$)).*@)/is;
 const kSecret =
   /^sig$|signature|token(?!iz)|secret|passw|credential|auth(?!or)|policy|expires|^x-(amz|goog)|api.?key|access.?key|key.?pair/i;
 
-/** For messages. */
+/** URL for messages: without user, password, query and fragment. */
 export const publicUrl = (url: string): string => url.replace(kUser, '$1').replace(/[?#].*/s, '');
 
-/** For messages of others, which may quote an address. */
+/** Text of other software's errors, which may quote a URL, with publicUrl() applied to each. */
 export const withoutSecrets = (text: string): string =>
   text.replace(/[a-z][\w+.-]*:\/\/\S+/gi, publicUrl);
 
-/** Fetch refuses addresses with a user or a password. */
+/** Whether the URL has a user or a password. fetch() rejects such URLs. */
 export const hasUser = (url: string): boolean => kUser.test(url);
 
-/** What the store knows a file by. */
+/** Key of a file in the model cache: the URL without user, fragment and secret parameters. */
 export function storedUrl(url: string): string {
   const [path = '', query] = url
     .replace(kUser, '$1')
@@ -29,7 +27,7 @@ export function storedUrl(url: string): string {
   return kept?.length ? `${path}?${kept.join('&')}` : path;
 }
 
-/** The last part of the path, readable where it is readable. */
+/** Last part of the path, percent-decoded if possible. */
 export function fileName(url: string): string {
   const name = publicUrl(url).replace(/^.*\//s, '');
   try {

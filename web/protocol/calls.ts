@@ -1,6 +1,6 @@
-// What can be asked of a worker, by the names of its calls: the type that both ends of rpc.ts
-// share, so that a caller and what answers it cannot drift apart. A call is { id, method, args }
-// and is answered by { id, result } or { id, error }.
+// Signatures of the calls to a worker, by name. Both ends of rpc.ts are typed by them, so callers
+// and handlers cannot diverge. A call is { id, method, args }; its reply is { id, result } or
+// { id, error }.
 
 import type { PlainError } from './errors.js';
 import type {
@@ -14,10 +14,10 @@ import type {
 } from './messages.js';
 import type { EngineStats, GenerationResult, ModelInfo, SavedState } from './types.js';
 
-/** Calls by name; a type, not an interface, so that every one of them is known to be a function. */
+/** Calls by name. A type, not an interface, so that TypeScript knows each member is a function. */
 export type Calls = Record<string, (...args: never[]) => unknown>;
 
-/** How they are called. */
+/** Function that makes a call by name. */
 export type Caller<Served extends Calls> = <Name extends keyof Served & string>(
   method: Name,
   ...args: Parameters<Served[Name]>
@@ -31,10 +31,11 @@ export interface Call {
 export type Reply = { id: number; result: unknown } | { id: number; error: PlainError };
 
 /**
- * The engine's worker. Work waits in one line; `cancel` and what only asks the tokenizer does not.
+ * Calls of the engine's worker. They are queued; `cancel` and calls that only use the tokenizer run
+ * immediately.
  */
 export type EngineCalls = {
-  /** Opens a model. `held`: nothing is read yet beside the header, until begin(). */
+  /** Opens a model. `held`: reads only the header until begin(). */
   load(spec: LoadSpec, held: boolean): Loaded;
   begin(left: HandoverState | null, download: boolean): Snapshot;
   inspect(spec: LoadSpec): ModelInfo;
@@ -50,26 +51,28 @@ export type EngineCalls = {
   fork(from: number, to: number): void;
   forget(sequence: number): void;
   setAdapters(lora: AdapterSpec[]): void;
-  /** Closes what an engine of another budget is to open; resume() takes it back. */
+  /**
+   * Closes the files so that an engine with another budget can open them. resume() reopens them.
+   */
   release(budget: number): HandoverState;
   resume(): void;
   dispose(handedOver: boolean): void;
 };
 
-/** A state that waits, in memory or under a name among the swap files. */
+/** State of a swapped-out sequence: in memory, or in the swap file `name`. */
 export type Swapped = { size: number } & ({ bytes: Uint8Array } | { name: string });
 
-/** A sequence that the engine does not hold. */
+/** A sequence that is swapped out. */
 export interface Waiting {
   tokens: Int32Array;
-  /** null: its tokens have to be computed again. */
+  /** null: the state was not kept, and the tokens must be recomputed. */
   swapped: Swapped | null;
 }
 
-/** All sequences of an engine that leaves, for the one that follows it. */
+/** All sequences of an engine, for the engine that replaces it. */
 export type HandoverSequences = [id: number, waiting: Waiting][];
 
-/** The counters that the worker itself keeps; bytes are those of engines before this one. */
+/** Counters that the worker keeps itself. Byte counters are those of previous engines. */
 export type OwnStats = Omit<
   EngineStats,
   | 'bytesCached'
@@ -87,7 +90,7 @@ export interface Loaded {
   snapshot: Snapshot;
 }
 
-/** What an engine leaves to the one of another budget. */
+/** State that an engine hands over to the engine with another budget. */
 export interface HandoverState {
   stats: OwnStats;
   sequences: HandoverSequences;

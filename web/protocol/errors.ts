@@ -1,11 +1,10 @@
-// The two error classes that callers meet. A SluiceError has a stable `code` to switch on and a
-// message that says what to do; an abort is always a DOMException-like AbortError, as everywhere in
-// the platform. Errors cross worker borders as plain objects (serializeError) because structured
-// clone drops the extra fields.
+// SluiceError, its stable codes, and helpers for call options and aborts. An aborted call rejects
+// with the signal's reason or an AbortError, as in the web platform. Errors travel between threads
+// as plain objects (serializeError), because structured clone drops the extra fields.
 
 /**
- * Every code that a {@link SluiceError} can carry. Codes never change meaning. `docs/errors.md` is
- * made of these comments by web/scripts/errors.mjs: what each code means, then how to fix it.
+ * Every code that a {@link SluiceError} can have. Codes never change meaning. Each comment says
+ * what the code means and how to fix it; web/scripts/errors.mjs makes docs/errors.md from them.
  */
 export type ErrorCode =
   // Arguments and calls
@@ -18,7 +17,7 @@ export type ErrorCode =
    * operation on the GPU. Fix: omit the option that the message names.
    */
   | 'NOT_SUPPORTED'
-  /** The engine ran into a state that it does not expect. Fix: report it with the message. */
+  /** The engine reached an unexpected state, which is a bug. Fix: report it with the message. */
   | 'INTERNAL'
   // Model files
   /** A model file, one of its parts or another file is not there. Fix: check the path or URL. */
@@ -123,43 +122,43 @@ export type ErrorCode =
   | 'WORKER_LOST';
 
 /**
- * Codes that only warnings carry (`onProgress`, phase `warning`); the others there are error codes.
- * The work goes on after a warning.
+ * Codes that only warnings have (`onProgress`, phase `warning`). A warning can also have an error
+ * code. Work continues after a warning.
  */
 export type WarningCode =
-  /** The GPU is lost; the CPU goes on at the same token. Fix: nothing, or load again later. */
+  /** The GPU is lost; the CPU continues at the same token. Fix: nothing, or load again later. */
   | 'DEVICE_LOST'
   /** The CPU computes something that the GPU path does not support. Fix: nothing. */
   | 'CPU_FALLBACK'
   /** The model has no chat template, so ChatML is used. Fix: choose a model tuned for chat. */
   | 'NO_CHAT_TEMPLATE';
 
-/** An error with a stable `code` and a sentence that says what happened and what to do. */
+/** An error with a stable `code` and a message that says what is wrong and what to do. */
 export class SluiceError extends Error {
   /** 'SluiceError'. */
   override readonly name = 'SluiceError';
 
-  /** Also one that another entry of the package made, or another realm. */
+  /** `instanceof` also accepts errors of other entries of the package and of other realms. */
   static override [Symbol.hasInstance](value: unknown): boolean {
     const error = value as SluiceError | null | undefined;
     return error?.name === 'SluiceError' && typeof error.code === 'string';
   }
-  /** What went wrong; see ErrorCode. */
+  /** Stable code; see ErrorCode. */
   readonly code: ErrorCode;
 
-  /** Made by the package; the cause is kept where there is one. */
+  /** Creates an error with this code and message. `options.cause` is the underlying error. */
   constructor(code: ErrorCode | (string & {}), message: string, options?: { cause?: unknown }) {
     super(message, options);
     this.code = code as ErrorCode;
   }
 }
 
-/** What the caller passed cannot be used. */
+/** Throws INVALID_ARGUMENT. */
 export function invalid(message: string): never {
   throw new SluiceError('INVALID_ARGUMENT', message);
 }
 
-/** The platform's abort error; an AbortSignal's own reason wins when it carries one. */
+/** The signal's reason if it is aborted and has one, otherwise the platform's AbortError. */
 export function abortError(signal?: AbortSignal): unknown {
   if (signal?.aborted && signal.reason !== undefined) return signal.reason;
   return new DOMException('The operation was aborted.', 'AbortError');
@@ -173,25 +172,24 @@ export function throwIfAborted(signal?: AbortSignal): void {
   if (signal?.aborted) throw abortError(signal);
 }
 
-/** What every call takes that can last. */
+/** Options of every asynchronous call. */
 export interface CallOptions {
-  /** Aborts the waiting: the promise rejects at once, and the engine works on. */
+  /** Rejects the promise immediately when aborted. The engine finishes work that has started. */
   signal?: AbortSignal | undefined;
 }
 
-/** The signal among a call's options; refuses what is no options, or no signal. */
+/** The `signal` of a call's options. Throws INVALID_ARGUMENT if either has the wrong type. */
 export function signalOf(options: object = {}): AbortSignal | undefined {
-  if (typeof options !== 'object' || options === null)
-    invalid('Options are an object; leave them out where there are none.');
+  if (typeof options !== 'object' || options === null) invalid('Options must be an object.');
   const signal = (options as CallOptions).signal ?? undefined;
   if (signal && typeof signal.addEventListener !== 'function')
-    invalid("signal must be an AbortSignal: an AbortController's .signal, say.");
+    invalid('signal must be an AbortSignal.');
   return signal;
 }
 
 /**
- * Throws an error that names each option that is not among `names` (separated by spaces), with the
- * name that was probably meant: the one that shares most pairs of letters with it.
+ * Throws INVALID_ARGUMENT for an option that is not in `names` (separated by spaces). The message
+ * suggests the name that shares the most letter pairs with it, or lists all names.
  */
 export function onlyKnown(call: string, options: object | undefined, names: string): void {
   signalOf(options);
@@ -220,10 +218,7 @@ function pairs(name: string): string[] {
   return Array.from({ length: letters.length - 1 }, (_, i) => letters.slice(i, i + 2));
 }
 
-/**
- * What `work` gives, or a rejection as soon as the signal aborts; what has begun goes on to its
- * end.
- */
+/** Result of `work`, or a rejection as soon as the signal aborts. `work` itself is not stopped. */
 export async function abortable<T>(
   options: CallOptions | undefined,
   work: () => Promise<T>,
@@ -241,7 +236,7 @@ export async function abortable<T>(
   });
 }
 
-/** An error as it travels between threads. */
+/** A serialized error, for postMessage. */
 export interface PlainError {
   name: string;
   code?: string;

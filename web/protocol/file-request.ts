@@ -1,11 +1,11 @@
-// What opening a model asks for (src/open/opener.h), whichever module opens it.
+// Kinds of file requests while a model is opened. The numbers are those of src/open/opener.h.
 export const enum FileRequestKind {
-  /** Open the file `name`, which is number `file` of the model: opened(). */
+  /** Open the file `name`, number `file` of the model, and report its size to opened(). */
   File = 0,
-  /** `length` bytes from `offset` of file `file`. */
+  /** Read `length` bytes from `offset` of file `file`. */
   Bytes = 1,
-  /** The whole of the small file `name`, of a directory alone. */
+  /** Read the whole small file `name`. Only for directories. */
   Text = 2,
-  /** Nothing: the header is there. */
+  /** Nothing more: the header is complete. */
   Done = 3,
 }

@@ -1,10 +1,10 @@
-// Iterators that can be left at any moment, and streams of them. They are no async generators,
-// whose return() waits behind a next() under way.
+// Async iterators that can be ended at any time, and streams made from them. They are not async
+// generators, whose return() waits until a pending next() has settled.
 
-/** What an iterator says at its end. */
+/** Result of a finished iterator. */
 export const kDone = { done: true, value: undefined } as const;
 
-/** An iterator that can be left at any moment: `leave` is called once, when somebody does. */
+/** An iterator that can be ended at any time. return() or throw() call `leave`, once. */
 export function leavable<T>(
   next: () => Promise<IteratorResult<T, void>>,
   leave: () => void,
@@ -27,7 +27,7 @@ export function leavable<T>(
   };
 }
 
-/** What an iterator gives, as a stream; cancelling the stream leaves the iterator. */
+/** A stream of an iterator's mapped values. Cancelling the stream ends the iterator. */
 export function streamOf<T, Out>(
   iterator: AsyncIterator<T>,
   map: (value: T) => Out,

@@ -1,6 +1,6 @@
-// The typed messages between the caller's thread, the engine's worker and the I/O worker. A call is
-// { id, method, args } and is answered by { id, result } or { id, error }; events carry no id. Only
-// structured-clone types travel.
+// Types of the messages between the caller's thread, the engine's worker and the I/O worker. A call
+// is { id, method, args }; its reply is { id, result } or { id, error }. Events have no id. All
+// types can be structured-cloned.
 
 import type { PlainError } from './errors.js';
 import type {
@@ -14,7 +14,7 @@ import type {
   SamplingOptions,
 } from './types.js';
 
-/** What the model is read from, in the form that travels: a URL, files, or a path (Node). */
+/** Source of a model as it is posted to the worker: a URL, files, or a path (Node). */
 export type SourceSpec =
   | { kind: 'url'; url: string }
   | { kind: 'blob'; blobs: Blob[]; names: string[] }
@@ -29,13 +29,13 @@ export interface AdapterSpec {
 
 export interface IoOptions {
   cache: CacheMode;
-  /** Node: the directory of the store; undefined: no store. */
+  /** Node: directory of the model cache; undefined: no cache. */
   cacheDir?: string | undefined;
   /** Overrides for tests. */
   tuning?: IoTuning | undefined;
 }
 
-/** Knobs of the fetcher and the store that tests turn; not part of the public API. */
+/** Parameters of the fetcher and the model cache that tests change; not part of the public API. */
 export interface IoTuning {
   chunkSize?: number;
   streams?: number;
@@ -44,7 +44,7 @@ export interface IoTuning {
   retryMs?: number;
   retryMaxMs?: number;
   stallMs?: number;
-  /** How long the worker's script may take until it says that it is there. */
+  /** Time limit for the worker script's 'hello' message. */
   greetMs?: number;
 }
 
@@ -60,7 +60,7 @@ export interface LoadSpec {
   source: SourceSpec;
   io: IoOptions;
   wasm: WasmSource;
-  /** Bytes; 0: choose. */
+  /** Bytes; 0: chosen automatically. */
   memoryBudget: number;
   contextLength: number;
   kvType: string;
@@ -69,28 +69,26 @@ export interface LoadSpec {
   kvCapacity: number;
   skipLayersRatio: number;
   headClusters: string;
-  /** 0: choose. */
+  /** 0: chosen automatically. */
   threads: number;
   kernels: string;
   structuredOutput: boolean;
   draft: boolean;
   parallel: number;
-  /** Of a smaller model that guesses. */
+  /** Source of the draft model. */
   draftSource?: SourceSpec | undefined;
   lora: AdapterSpec[];
   device: Device;
-  /** Bytes on the GPU; 0: choose. */
+  /** Bytes on the GPU; 0: chosen automatically. */
   gpuBudget: number;
   /**
-   * First layers that are the GPU's, Infinity: as many as fit; undefined: all, and weights stream.
+   * Number of first layers on the GPU. Infinity: as many as fit. undefined: all, and weights that
+   * do not fit stream.
    */
   gpuLayers: number | undefined;
-  /** Tokens of the smallest pass that is the GPU's; Infinity: none is. */
+  /** Smallest batch, in tokens, that runs on the GPU. Infinity: none does. */
   gpuMinBatch: number;
-  /**
-   * What the GPU's kernels are to do, where it can, instead of what is measured: tests try each
-   * way.
-   */
+  /** Overrides the measured choice of optional GPU kernels, for tests. */
   gpuKernels?: GpuKernels;
   /** False keeps all I/O in the engine's worker. */
   ioWorker: boolean;
@@ -98,59 +96,61 @@ export interface LoadSpec {
 
 export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   /**
-   * 0: the engine's own; a session's; below: whichever of the engine's knows most of the prompt.
+   * 0: the engine's own sequence. Positive: a session's. Negative: whichever of the engine's
+   * sequences shares the longest prefix with the prompt.
    */
   sequence: number;
-  /** In decimal. */
+  /** Decimal digits. */
   seed: string;
   prompt: string | Int32Array;
   maxTokens: number;
   stop: string[];
-  /** Number of alternatives to report; undefined: no log-probabilities. */
+  /** Number of most likely tokens to report; undefined: no log-probabilities. */
   logprobs?: number | undefined;
   addSpecial: boolean;
   parseSpecial: boolean;
-  /** Stretches of the prompt between U+FDD0 and U+FDD1 hold no control tokens. */
+  /** Control tokens are not parsed between U+FDD0 and U+FDD1. */
   literalSpans: boolean;
-  /** The prompt goes on from other text. */
+  /** The prompt continues earlier text. */
   continuation: boolean;
-  /** Control tokens have no text. */
+  /** Control tokens produce no text. */
   skipSpecialTokens: boolean;
-  /** Keep what the KV cache already holds of this prompt. */
+  /** Reuse the part of the prompt that is already in the KV cache. */
   cachePrompt: boolean;
   ignoreEos: boolean;
   constraint?: Constraint | undefined;
 }
 
 /**
- * What an answer is bound to: GBNF, a regular expression, one of a JSON list of texts, any JSON, or
- * a JSON Schema.
+ * Constraint of structured output. `kind`: 0 GBNF grammar, 1 regular expression, 2 JSON array of
+ * choices, 3 any JSON, 4 JSON Schema.
  */
 export interface Constraint {
   kind: 0 | 1 | 2 | 3 | 4;
   text: string;
 }
 
-/** How texts are embedded, by the numbers of the engine. */
+/** Options of an embedding request, in the engine's numbering. */
 export interface EmbedSpec {
+  /** 0 none, 1 mean, 2 CLS, 3 last, 4 rank; -1: the model's own. */
   pooling: number;
   normalize: boolean;
-  /** 0: all. */
+  /** Values per embedding; 0: all. */
   dimensions: number;
-  /** Of a reranker, which reads each text behind this one. */
+  /** Query of a reranker: each input is read as the document that follows it. */
   query?: string | undefined;
 }
 
-/** Rows of `width` values: `rows[i]` of text i. */
+/** Embeddings: input i has `rows[i]` rows of `width` values, one input after another. */
 export interface Embedded {
   values: Float32Array;
   width: number;
   rows: Int32Array;
-  /** Of all texts. */
+  /** Number of tokens of all inputs. */
   tokens: number;
 }
 
-/** How a text becomes tokens. */
+/** How text is tokenized. */
 export type TokenizeSpec = Pick<
   GenerateSpec,
   'addSpecial' | 'parseSpecial' | 'literalSpans' | 'continuation'
@@ -165,35 +165,32 @@ export interface Snapshot {
 // --- messages ---------------------------------------------------------------------------------
 
 export type WorkerEvent =
-  /** The first thing that a worker says: that its script is the right one. */
+  /** First message of a worker. It shows that the script is this package's. */
   | { event: 'hello' }
   | { event: 'progress'; progress: ProgressEvent }
   | { event: 'snapshot'; snapshot: Snapshot }
   | { event: 'piece'; generation: number; pieces: GeneratedToken[] }
   | { event: 'embedded'; call: number; done: number }
   | { event: 'downloaded'; error?: PlainError | undefined }
-  /** The engine wants one more worker, and talks to it through the other end of `port`. */
+  /** Requests one more worker. The engine communicates with it over the other end of `port`. */
   | { event: 'start'; role: Role; port: MessagePort };
 
-/** What the two kinds of workers and their owners talk through. */
+/** Message port: the subset that browser workers and Node's worker threads share. */
 export interface Port {
   postMessage(message: unknown, transfer?: Transferable[]): void;
   onmessage: ((event: { data: unknown }) => void) | null;
 }
 
-/** Why a worker fails: a SluiceError of ours, or what its platform has for it. */
+/** Argument of a worker's onerror: a SluiceError, or the platform's error event. */
 export type WorkerFailure =
   Partial<Pick<ErrorEvent, 'message' | 'error' | 'preventDefault'>> | undefined;
 
-/** The owner's side of a worker. */
+/** A worker as its owner sees it. */
 export interface WorkerPort extends Port {
   onerror: ((event: WorkerFailure) => void) | null;
   onmessageerror: ((event: unknown) => void) | null;
   terminate(): void;
 }
 
-/**
- * What a worker becomes at the engine's wish; the first message to it, without one, makes it the
- * engine.
- */
+/** Role of an extra worker. A worker whose first message names no role becomes the engine. */
 export type Role = 'io' | 'thread';

@@ -1,200 +1,203 @@
-// The options that callers pass, as the API's rooms share them; what is checked of them, and how
-// they travel, is in api/options.ts.
+// Public option types. They are declared here because api/, chat/ and serve/ share them;
+// api/options.ts validates them and converts them to the messages for the worker.
 
 import type { IoTuning } from './messages.js';
 import type { CacheMode, Device, ProgressEvent, SamplingOptions } from './types.js';
 
 /**
- * A URL (absolute, relative, hf:owner/repo/file.gguf, or a path in Node), a File or Blob, or the
- * parts of a split model.
+ * A model: a URL (absolute, relative, or hf:owner/repo/file.gguf), a path in Node, a File or Blob,
+ * or a list of the parts of a split model.
  */
 export type ModelSource = string | URL | Blob | readonly Blob[];
 
 /** A LoRA adapter. */
 export interface LoraAdapter {
   /**
-   * A GGUF file; or PEFT's: adapter_model.safetensors with adapter_config.json beside it, their
-   * folder (ending in /), or both as Files.
+   * A GGUF file, or a PEFT adapter: the address of adapter_model.safetensors (with
+   * adapter_config.json beside it), of its directory (ending in /), or both as Files.
    */
   source: ModelSource;
-  /** 0: as if it were not there. Default 1. */
+  /** Factor for what the adapter adds. 0: no effect. Default 1. */
   scale?: number;
 }
 
-/** Experimental ways to compute less than the whole model. */
+/** Experimental options that compute less than the whole model. Results are not exact. */
 export interface ApproximateOptions {
   /**
-   * Share of the skippable layers that are skipped, the least important first: 0 to 1. Needs a file
-   * made by `sluice convert --calibrate`. Default 0.
+   * Fraction of the skippable layers to skip, 0 to 1, the least important first. Needs a file made
+   * by `sluice convert --calibrate`. Default 0.
    */
   skipLayersRatio?: number;
   /**
-   * Clusters of the output head to compute, 1 to 256, or 'exact': as many as find the largest
-   * logit. Other tokens get their cluster's logit. CPU only. Needs a file made by `sluice convert
-   * --cluster-head`. Default: 'off', unless layers are skipped.
+   * Clustered output head, CPU only: number of vocabulary clusters to compute per token, 1 to 256.
+   * 'exact' computes as many as finding the largest logit takes. Tokens of other clusters get their
+   * cluster's logit. Needs a file made by `sluice convert --cluster-head`. Default: 'off', unless
+   * layers are skipped.
    */
   headClusters?: number | 'exact' | 'off';
 }
 
-/** How a model is opened. */
+/** Options of Engine.inspect and Engine.load. */
 export interface InspectOptions {
   /**
-   * Bytes that the engine may hold: weights, KV cache, activations, tokenizer and scratch together.
-   * It is the hard maximum of the engine's memory. Default: the whole model where the device has
-   * room for it, else what the device can give.
+   * Memory budget in bytes: a hard maximum for weights, KV cache, activations, tokenizer and
+   * scratch memory together. Default: 1.1 times the file size plus 512 MiB, at most what the device
+   * offers (half of navigator.deviceMemory; in Node half of the memory, at most 3.5 GiB).
    */
   memoryBudget?: number;
-  /** Positions of the KV cache. Default: the model's own, at most 4096. */
+  /** Context length in tokens. Default: the model's own, at most 4096. */
   contextLength?: number;
   /**
-   * What keys and values are kept as: f16, q8_0, q4_0 or q2, or one for each, such as 'q8_0,q4_0'.
-   * The fewer bits, the longer the context in the same bytes. auto: the best that takes a quarter
-   * of the budget. Default f16.
+   * KV cache type: 'f16', 'q8_0', 'q4_0' or 'q2', or one each for keys and values, such as
+   * 'q8_0,q4_0'. Fewer bits fit a longer context into the same bytes. 'auto': the best type whose
+   * cache takes at most a quarter of the budget. Default 'f16'.
    */
   kvType?: string;
   /**
-   * A cache that is full: 'full', an error, or 'window', which forgets all but the first and the
-   * last positions, as if those between had never been: a text goes on without end. 'heavy-hitter'
-   * keeps also those that have been attended to most, a quarter of the cache (keys not in q2).
-   * Default full.
+   * KV cache eviction: what happens when the cache is full. 'full': the error CONTEXT_FULL.
+   * 'window': a sliding window with attention sinks, so a sequence can continue without end.
+   * 'heavy-hitter': also keeps the positions with the most attention, a quarter of the cache; keys
+   * cannot be 'q2'. Default 'full'.
    */
   kvPolicy?: 'full' | 'window' | 'heavy-hitter';
-  /** Of window and heavy-hitter: how many first positions are kept. Default 4. */
+  /** Attention sinks: first positions that 'window' and 'heavy-hitter' always keep. Default 4. */
   kvSinks?: number;
-  /** Of both: the positions that there is memory for. Default `contextLength`. */
+  /** Positions that 'window' and 'heavy-hitter' have memory for. Default `contextLength`. */
   kvCapacity?: number;
-  /**
-   * Experimental: trades accuracy for speed. Not exact. Files need what `sluice convert` measures.
-   */
+  /** Experimental: trades accuracy for speed. Needs data that `sluice convert` measures. */
   approximate?: ApproximateOptions;
   /**
-   * Threads that compute; more than one needs cross-origin isolation. Default: chosen by the
-   * device, and one less where the budget is below half of the model and they cannot read it
-   * themselves (a Blob, no store, or a store that opens a file once).
+   * Compute threads, at most 64. More than one needs cross-origin isolation. Default: chosen by the
+   * device. One less if the budget is below half of the model and the threads cannot read the file
+   * themselves (a Blob, no cache, or a file system that opens a file only once).
    */
   threads?: number;
   /**
-   * webgpu: a GPU computes, and the CPU goes on at the same place when it is lost;
-   * NOT_SUPPORTED where there is none, or the model needs what it does not do. auto: both are
-   * measured first (see Engine.inspect, which says what comes of it), and prompts and tokens each
-   * go to the faster one. Default wasm.
+   * 'wasm': the CPU computes. 'webgpu': the GPU computes; if it is lost, the CPU continues at the
+   * same token. NOT_SUPPORTED if there is no GPU or it cannot run the model. 'auto': measures both
+   * (see Engine.inspect) and uses the faster one for prefill and for decoding. Default 'wasm'.
    */
   device?: Device;
   /**
-   * Bytes that weights, keys, values and activations may take on the GPU; weights that do not fit
-   * stream. Default: as many as the model wants, at most 4 GiB.
+   * Bytes for weights, KV cache and activations on the GPU. Weights that do not fit stream.
+   * Default: what the model needs, at most 4 GiB.
    */
   gpuBudget?: number;
   /**
-   * How many first layers the GPU computes, with all of their weights in `gpuBudget`; the CPU
-   * computes the others, within `memoryBudget`. As many as the model has, or more: all of it. auto:
-   * as many as fit. BUDGET_TOO_SMALL where they do not fit, NOT_SUPPORTED where the model cannot be
-   * split. Default: all, and what does not fit streams; with `device: 'auto'` split where that is
-   * measured to be faster.
+   * Number of first layers on the GPU, with all of their weights in `gpuBudget`. The CPU computes
+   * the others, within `memoryBudget`. The model's number of layers, or more: the whole model.
+   * 'auto': as many as fit. BUDGET_TOO_SMALL if they do not fit, NOT_SUPPORTED if the model cannot
+   * be split. Default: all layers, and weights that do not fit stream; with `device: 'auto'`, split
+   * if that is measured to be faster.
    */
   gpuLayers?: number | 'auto';
-  /** Kernel table by name, for tests and measurements. Default: the best. */
+  /** Name of the kernel table, for tests and benchmarks. Default: the fastest. */
   kernels?: string;
-  /** Aborts the loading. */
+  /** Aborts loading. */
   signal?: AbortSignal;
   /**
-   * default: check with the server, then use what is stored; only: never use the network; reload:
-   * fetch anew; none: store nothing. In Node nothing is stored unless `cacheDir` is given.
+   * 'default': revalidate with the server, then use the cached file. 'only': never use the network.
+   * 'reload': download again. 'none': cache nothing. Node caches only if `cacheDir` is set.
    */
   cache?: CacheMode;
-  /** Node: the store's directory. */
+  /** Node: directory of the model cache. */
   cacheDir?: string;
-  /** Called at most ten times a second, and for warnings at once. */
+  /** Called at most ten times per second, and immediately for warnings. */
   onProgress?: (event: ProgressEvent) => void;
   /**
-   * Sets memory aside, some 15 MB of the budget, so that answers can be bound to grammars. Default
-   * false.
+   * Reserves about 15 MB of the budget for structured output: `jsonSchema`, `grammar`, `regex` and
+   * `choice`. Default false.
    */
   structuredOutput?: boolean;
   /**
-   * Tokens are guessed and several of them checked in one pass; the answers are the same. ngram:
-   * from what the text repeats. A model: also by that one, smaller and with the same vocabulary,
-   * wherever it promises more. It is read and stored as any other, holds what keeps it in memory
-   * whole, but at most half of `memoryBudget`, and computes on the same threads; on the CPU alone.
-   * Default: none.
+   * Speculative decoding: tokens are drafted, and one forward pass verifies several of them. The
+   * output is the same. 'ngram' drafts from repetitions in the text. A draft model is a smaller
+   * model with the same vocabulary; it is used where it promises more than n-grams. It is
+   * downloaded and cached like any model, gets the memory that keeps it resident (at most half of
+   * `memoryBudget`), and computes on the same threads, CPU only. Default: none.
    */
   draft?: 'ngram' | ModelSource | false;
   /**
-   * Answers of so many sessions and chats (1 to 64) are computed at once, each weight being read
-   * once for all of them; each is what it would be alone. Each has its keys and values in the
-   * budget. On the CPU alone; models that read texts whole answer one at a time. Default 1.
+   * Continuous batching: number of sessions and chats, 1 to 64, whose requests share each forward
+   * pass. Results are the same as alone. The budget holds one KV cache for each. CPU only. Models
+   * with bidirectional attention run one request at a time. Default 1.
    */
   parallel?: number;
   /**
-   * Adapters over the model, which count in the budget; what does not fit the model is refused by
-   * name.
+   * LoRA adapters. They count toward the budget. An adapter that does not fit the model is an error
+   * that names the reason.
    */
   lora?: readonly (LoraAdapter | string)[];
-  /** The engine's wasm, where it is not next to the script. */
+  /** Address of the engine's .wasm file, if it is not beside the script. */
   wasmUrl?: string | URL;
-  /** The engine's wasm itself, where it cannot be fetched. */
+  /** Bytes of the engine's .wasm file, if it cannot be fetched. */
   wasmBinary?: Uint8Array | ArrayBuffer;
   /**
-   * The worker script, where it is not next to the script; of another origin it must be readable
-   * (CORS).
+   * Address of the worker script, if it is not beside the script. On another origin it must allow
+   * CORS.
    */
   workerUrl?: string | URL;
-  /** False: no I/O worker even where one is possible. */
+  /** false: no I/O worker even where one is possible. Default true. */
   ioWorker?: boolean;
   /** @internal */
   tuning?: IoTuning;
 }
 
-/** What Engine.load takes. */
+/** Options of Engine.load. */
 export type EngineOptions = InspectOptions;
 
-/** How a text becomes tokens. */
+/** How text is tokenized. */
 export interface TokenizeOptions {
-  /** Prepend BOS as the model's metadata says. Default true. */
+  /** Add BOS and other tokens that the model's metadata asks for. Default true. */
   addSpecial?: boolean;
-  /** Read "<|im_end|>" and the like as control tokens. Default true. */
+  /** Parse control tokens such as "<|im_end|>" in the text. Default true. */
   parseSpecial?: boolean;
-  /** What stands between U+FDD0 and U+FDD1 is never read so; the two vanish. Default false. */
+  /**
+   * Text between U+FDD0 and U+FDD1 is never parsed for control tokens. The two marks are removed.
+   * Default false.
+   */
   literalSpans?: boolean;
-  /** The text goes on from other text: no BOS, no space before its first word. Default false. */
+  /** The text continues earlier text: no BOS, no space before its first word. Default false. */
   continuation?: boolean;
 }
 
-/** What a generation takes; `addSpecial` and the like are of text prompts. */
+/** Options of a generation. The tokenizer options apply to prompts that are strings. */
 export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
-  /** Default: until the context is full or the model ends. */
+  /** Maximum number of tokens. Default: until the model ends or the context is full. */
   maxTokens?: number;
-  /** Strings that end the text; they are not part of it. */
+  /** Strings that end the generation. They are not part of the text. */
   stop?: string | readonly string[];
-  /** Aborts it: everything pending rejects with its reason. */
+  /** Aborts the generation. Everything pending rejects with the signal's reason. */
   signal?: AbortSignal;
-  /** true: the log-probability of each token; a number: also so many of the likeliest. */
+  /** true: log-probability of each token. A number: also that many of the most likely tokens. */
   logprobs?: boolean | number;
-  /** Give control tokens no text. Default true. */
+  /** Control tokens produce no text. Default true. */
   skipSpecialTokens?: boolean;
-  /** Keep what the KV cache already holds of this prompt. Default true. */
+  /** Reuse the part of the prompt that is already in the KV cache. Default true. */
   cachePrompt?: boolean;
-  /** Go on after an end token. Default false. */
+  /** Continue after an end token. Default false. */
   ignoreEos?: boolean;
   /**
-   * GBNF, as llama.cpp reads it, that the answer follows to its last byte. At most one of these
-   * four; the engine is loaded with `structuredOutput: true`. Errors: GRAMMAR_SYNTAX,
-   * GRAMMAR_LEFT_RECURSION, GRAMMAR_TOO_LARGE, SCHEMA_UNSUPPORTED.
+   * Structured output: a GBNF grammar, in llama.cpp's syntax, that the output always matches. At
+   * most one of `grammar`, `regex`, `choice` and `jsonSchema`. Needs an engine loaded with
+   * `structuredOutput: true`. Errors: GRAMMAR_SYNTAX, GRAMMAR_LEFT_RECURSION, GRAMMAR_TOO_LARGE,
+   * SCHEMA_UNSUPPORTED.
    */
   grammar?: string;
-  /** A regular expression that the whole answer matches. */
+  /** A regular expression that the complete output matches. */
   regex?: string;
-  /** The answer is one of these texts. */
+  /** The output is one of these strings. */
   choice?: readonly string[];
   /**
-   * A JSON Schema (drafts 7 and 2020-12), or an object of Zod's, Valibot's and the like that has
-   * one; true: any JSON. What cannot be guaranteed is refused by its keyword.
+   * A JSON Schema (draft 7 or 2020-12), or a schema object of Zod, Valibot and similar libraries.
+   * true: any JSON. A keyword that cannot be enforced is the error SCHEMA_UNSUPPORTED.
    */
   jsonSchema?: object | boolean;
 }
 
 /**
- * The words of a text, as a type: a list of names is held against the interface that declares them.
+ * Type-level split at spaces. Used to check that a list of option names matches the interface that
+ * declares them.
  */
 export type SplitNames<Text extends string> = Text extends `${infer Word} ${infer Rest}`
   ? Word | SplitNames<Rest>

@@ -1,5 +1,5 @@
-// Calls with ids over a message port, both ends. When the other side dies, everything pending
-// rejects at once and further calls reject too: nothing may hang on a crashed worker.
+// Remote calls over a message port: client and server. When the worker dies, all pending calls
+// reject and further calls reject too, so nothing hangs on a crashed worker.
 
 import type { Call, Calls, Reply } from './calls.js';
 import { deserializeError, serializeError, SluiceError } from './errors.js';
@@ -10,7 +10,7 @@ interface Pending {
   reject: (error: unknown) => void;
 }
 
-/** The caller's end. `onEvent` gets every message that is no reply: that has no id. */
+/** The caller's end. `onEvent` receives every message without an id, that is, all but replies. */
 export class RpcClient<Served extends Calls, Event extends { event: string; id?: never }> {
   #next = 1;
   readonly #pending = new Map<number, Pending>();
@@ -31,12 +31,11 @@ export class RpcClient<Served extends Calls, Event extends { event: string; id?:
     port.onerror = (event) => {
       if (event instanceof SluiceError) return this.gone(event);
       event?.preventDefault?.();
-      const reason =
-        event?.message || event?.error?.message || 'it could not be started or crashed';
-      this.gone(new SluiceError('WORKER_LOST', `The engine's worker is gone: ${reason}`));
+      const reason = event?.message || event?.error?.message || 'it did not start or crashed';
+      this.gone(new SluiceError('WORKER_LOST', `The engine's worker ended: ${reason}`));
     };
     port.onmessageerror = () => {
-      this.gone(new SluiceError('WORKER_LOST', "A message of the engine's worker was unreadable."));
+      this.gone(new SluiceError('WORKER_LOST', 'A message of the worker cannot be read.'));
     };
   }
 
@@ -44,7 +43,6 @@ export class RpcClient<Served extends Calls, Event extends { event: string; id?:
     return this.#dead;
   }
 
-  /** Calls `method`. */
   call<Name extends keyof Served & string>(
     method: Name,
     ...args: Parameters<Served[Name]>
@@ -65,7 +63,7 @@ export class RpcClient<Served extends Calls, Event extends { event: string; id?:
     });
   }
 
-  /** Rejects everything, now and later, and ends the worker. */
+  /** Rejects all pending and future calls with `error`, and terminates the worker. */
   gone(error: unknown): void {
     if (this.#dead) return;
     this.#dead = error;
@@ -90,7 +88,7 @@ export class RpcClient<Served extends Calls, Event extends { event: string; id?:
   }
 }
 
-/** A result whose buffers move instead of being copied. */
+/** A result whose buffers are transferred instead of copied. */
 export class Transferred<T> {
   constructor(
     readonly value: T,
@@ -98,7 +96,7 @@ export class Transferred<T> {
   ) {}
 }
 
-/** What answers every one of these calls, at once or later. */
+/** Handlers for all of these calls, synchronous or asynchronous. */
 export type Answers<Served extends Calls> = {
   [Name in keyof Served]: (
     ...args: Parameters<Served[Name]>
@@ -106,7 +104,7 @@ export type Answers<Served extends Calls> = {
 };
 type Answer<T> = T | Transferred<T>;
 
-/** The worker's end: answers calls with the methods of `target`. */
+/** The worker's end: runs the methods of `target` and posts their results. */
 export function serveRpc<Served extends Calls>(port: Port, target: Answers<Served>): void {
   port.onmessage = async ({ data }) => {
     const { id, method, args } = data as Call;
@@ -127,10 +125,10 @@ const resumes: (() => void)[] = [];
 let wake: (() => void) | null = null;
 
 /**
- * Lets the event loop run once. Where tasks can be posted, by one: it stays in this thread, whereas
- * a message to oneself goes through another. A MessageChannel elsewhere, because timers are clamped
- * to 4 ms; in Node setImmediate, because a port there is drained up to a thousand times before any
- * other is heard.
+ * Yields to the event loop once. Uses scheduler.postTask where it exists, because a task stays in
+ * this thread while a posted message goes through another. Otherwise uses a MessageChannel, because
+ * timers are clamped to 4 ms. In Node it uses setImmediate, because a port there delivers up to a
+ * thousand messages before other events get their turn.
  */
 export function yieldToEvents(): Promise<void> {
   wake ??= makeWake();

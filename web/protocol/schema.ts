@@ -1,15 +1,15 @@
-// JSON schemas as libraries hand them over: as they are, or in an object of Standard Schema's kind
-// (Zod, Valibot, ArkType), which is known by its members; none of those libraries is needed.
+// Extracts the JSON schema from schema objects of Zod, Valibot, ArkType and other libraries that
+// implement Standard Schema. They are recognized by their members, so none of them is a dependency.
 
 import { invalid } from './errors.js';
 
-/** What is looked for in an object that may have a schema. */
+/** The members that are used of a schema object. */
 interface SchemaLibraryObject {
   '~standard'?: { jsonSchema?: { input(options: { target: string }): unknown } };
   toJSONSchema?: (this: unknown, options: { target: string; io: 'input' }) => unknown;
 }
 
-/** The JSON schema of what a caller passed as one; anything else is given back. */
+/** The JSON schema of a schema object. Returns any other value unchanged. */
 export function schemaOf<T>(given: T): T {
   const { '~standard': standard, toJSONSchema } = (given ?? {}) as SchemaLibraryObject;
   if (!standard) return given;
@@ -17,8 +17,8 @@ export function schemaOf<T>(given: T): T {
   if (standard.jsonSchema) return standard.jsonSchema.input({ target }) as T;
   if (!toJSONSchema)
     invalid(
-      'This schema cannot tell its JSON schema: pass z.toJSONSchema(schema), or what your ' +
-        'library has for it.',
+      'This schema has no JSON schema: pass z.toJSONSchema(schema), or the equivalent of your ' +
+        'library.',
     );
   return toJSONSchema.call(given, { target, io: 'input' }) as T;
 }

@@ -1,27 +1,33 @@
-// The public shapes that several rooms share: what is asked of a model, what it says, and what is
-// told of it on the way. Only structured-clone types: all of them travel between threads as they
-// are.
+// Public types that several directories of web/ share: sampling options, results, statistics and
+// progress events. All of them are structured-clone types, because they are posted between threads
+// unchanged.
 
-/** default: revalidate, then use; only: never the network; reload: fetch anew; none: no store. */
+/**
+ * How the model cache is used. 'default': revalidate with the server, then use the cached file.
+ * 'only': never use the network. 'reload': download again. 'none': cache nothing.
+ */
 export type CacheMode = 'default' | 'only' | 'reload' | 'none';
 
-/** What computes: the CPU, a GPU, or whichever of them is faster here. */
+/** Compute device: 'wasm' (CPU), 'webgpu' (GPU), or 'auto' (the faster one, measured). */
 export type Device = 'wasm' | 'webgpu' | 'auto';
 
-/** Events while loading and working; at most ten a second, phase changes and warnings at once. */
+/**
+ * Events during loading and generation. At most ten per second; phase changes and warnings are
+ * sent immediately.
+ */
 export type ProgressEvent =
   /** The model's header is being read. */
   | { phase: 'header'; bytesLoaded: number; bytesTotal: number }
-  /** The file is on its way from the network into the store (and the engine). */
+  /** The file is being downloaded into the model cache (and the engine). */
   | {
       phase: 'download';
       bytesLoaded: number;
       bytesTotal: number;
       bytesPerSecond: number;
-      /** Undefined until a rate is known. */
+      /** Undefined until a rate has been measured. */
       secondsLeft?: number | undefined;
     }
-  /** Weights are on their way from the network or the store into memory. */
+  /** Weights are being read from the network or the model cache into memory. */
   | {
       phase: 'weights';
       source: 'network' | 'cache';
@@ -29,87 +35,95 @@ export type ProgressEvent =
       bytesTotal: number;
       layer: number;
     }
-  /** The engine accepts work; the download may still go on. */
+  /** The engine accepts requests. The download may still continue. */
   | { phase: 'ready'; bytesTotal: number }
-  /** The whole file is stored. */
+  /** The complete file is in the model cache. */
   | { phase: 'cached'; bytesTotal: number }
-  /** The prompt is being read; `layer` of `layers` is computing. */
+  /** Prefill: the prompt is being processed. Unit `layer` of `layers` weight units is computing. */
   | { phase: 'prefill'; tokens: number; layer: number; layers: number }
+  /** Decoding: `tokens` have been generated. */
   | { phase: 'generate'; tokens: number; tokensPerSecond: number }
   /**
-   * Something degraded, with a stable code: QUOTA, CACHE_LOCKED, CORRUPT, NETWORK, SOURCE_CHANGED …
+   * Something degraded but work continues. `code` is stable: QUOTA, CACHE_LOCKED, CORRUPT, NETWORK,
+   * SOURCE_CHANGED …
    */
   | { phase: 'warning'; code: string; message: string };
 
-/** How the next token is chosen. */
+/** Sampling parameters: how the next token is chosen. */
 export interface SamplingOptions {
-  /** 0: greedy. Default 0.8. */
+  /** Sampling temperature. 0: greedy. Default 0.8. */
   temperature?: number;
-  /** 0: all. Default 40. */
+  /** Sample from the k most likely tokens. 0: all. Default 40. */
   topK?: number;
-  /** 1: off. Default 0.95. */
+  /** Nucleus sampling: the smallest set with this total probability. 1: off. Default 0.95. */
   topP?: number;
-  /** 0: off. Default 0.05. */
+  /** Minimum probability, relative to the most likely token. 0: off. Default 0.05. */
   minP?: number;
-  /** 1: off. */
+  /** Divides positive and multiplies negative logits of recent tokens. 1: off. Default 1. */
   repeatPenalty?: number;
-  /** Lowers tokens by how often they have come. 0: off. */
+  /** Subtracted from a token's logit for each recent occurrence. 0: off. Default 0. */
   frequencyPenalty?: number;
-  /** Lowers tokens that have come at all. 0: off. */
+  /** Subtracted once from the logit of a token that occurred recently. 0: off. Default 0. */
   presencePenalty?: number;
-  /** Tokens that the penalties look back at; -1: all. Default 64. */
+  /** Number of recent tokens that the penalties apply to. -1: all. Default 64. */
   penaltyLastN?: number;
   /**
-   * The same seed gives the same text: a whole number from -2^63 to 2^64-1, taken modulo 2^64.
-   * Default: random.
+   * The same seed gives the same text. An integer from -2^63 to 2^64-1, taken modulo 2^64. Default:
+   * random.
    */
   seed?: number | bigint;
-  /** Added to the logits of these token ids; -Infinity bans one. */
+  /** Added to the logits of these token ids. -Infinity bans a token. */
   logitBias?: Record<number, number>;
 }
 
-/** A token that was likely in a place. */
+/** A candidate for one position, with its probability. */
 export interface TokenLogprob {
-  /** Its id. */
+  /** Token id. */
   token: number;
-  /** Its text. */
+  /** Text of the token. */
   text: string;
   /** Natural logarithm of its probability. */
   logprob: number;
 }
 
-/** One generated token. Its text may be empty (half a character) and is never half a character. */
+/** One generated token. */
 export interface GeneratedToken {
-  /** What became complete with this token. */
+  /**
+   * Text that became complete with this token: whole characters only. Empty while a character is
+   * incomplete.
+   */
   text: string;
-  /** Its id. */
+  /** Token id. */
   token: number;
-  /** Natural logarithm of the token's probability; when `logprobs` was asked for. */
+  /** Natural logarithm of the token's probability. Present if `logprobs` was set. */
   logprob?: number;
-  /** The likeliest tokens in its place, when `logprobs` asked for a number of them. */
+  /** The most likely tokens at this position. Present if `logprobs` was a number. */
   topLogprobs?: TokenLogprob[];
 }
 
-/** Why a generation ended: the model or a stop string, a limit, or cancel(). */
+/**
+ * Why a generation ended. 'stop': end token or stop string. 'length': `maxTokens` or the context
+ * was reached. 'cancelled': cancel().
+ */
 export type FinishReason = 'stop' | 'length' | 'cancelled';
 
-/** A generation that has ended. */
+/** Result of a finished generation. */
 export interface GenerationResult {
-  /** All of its text. */
+  /** The generated text. */
   text: string;
   /** Why it ended. */
   finishReason: FinishReason;
-  /** The stop string that ended it. */
+  /** The stop string that ended it, if one did. */
   stopString?: string | undefined;
-  /** Tokens read and written. */
+  /** Token counts. */
   usage: {
     promptTokens: number;
-    /** Prompt tokens that the KV cache already held. */
+    /** Prompt tokens that were already in the KV cache. */
     cachedTokens: number;
     completionTokens: number;
     totalTokens: number;
   };
-  /** Durations in milliseconds, and rates. */
+  /** Durations in milliseconds; rates in tokens per second. */
   timings: {
     promptMs: number;
     generateMs: number;
@@ -119,84 +133,84 @@ export interface GenerationResult {
   };
 }
 
-/** Counters since the engine was loaded; rates of the generation under way or the last one. */
+/**
+ * Statistics of an engine. Prompt, generation and rate fields describe the current or last
+ * generation; the others count since the engine was loaded.
+ */
 export interface EngineStats {
   /** Tokens of the prompt. */
   promptTokens: number;
-  /** Those of them that the KV cache already held. */
+  /** Prompt tokens that were already in the KV cache. */
   cachedTokens: number;
-  /** Time that the prompt took. */
+  /** Prefill time in milliseconds. */
   promptMs: number;
   /** Tokens generated. */
   generatedTokens: number;
-  /** Time that they took. */
+  /** Decoding time in milliseconds. */
   generateMs: number;
-  /** From the call to the first token. */
+  /** Milliseconds from the call to the first token. */
   timeToFirstTokenMs: number;
-  /** Rate of generation. */
+  /** Decoding rate, in tokens per second. */
   tokensPerSecond: number;
-  /** Bytes that came over the network. */
+  /** Bytes read over the network. */
   bytesFetched: number;
-  /** Bytes that came from the store or the local file. */
+  /** Bytes read from the model cache or the local file. */
   bytesFromCache: number;
-  /** Bytes of the model that are in the store, and its whole size. */
+  /** Bytes of the model that are in the model cache. */
   bytesCached: number;
-  /** Size of the model, and of the one that guesses for it. */
+  /** Size of the model in bytes, draft model included. */
   bytesTotal: number;
-  /** Time that Engine.load took in the worker. */
+  /** Milliseconds that Engine.load took in the worker. */
   loadMs: number;
   /** Tokens in the KV cache. */
   kvTokens: number;
-  /**
-   * Tokens that were guessed ahead and checked, since the engine was loaded; see the option
-   * `draft`.
-   */
+  /** Draft tokens that were verified; see the option `draft`. */
   draftedTokens: number;
-  /** Those of them that were right: each saved a pass. */
+  /** Draft tokens that were accepted. Each saved a forward pass. */
   acceptedTokens: number;
-  /** Passes over the weights. */
+  /** Forward passes. */
   forwardPasses: number;
-  /** Threads that compute. */
+  /** Compute threads. */
   threads: number;
-  /** The kernel table that runs. */
+  /** Name of the kernel table in use. */
   kernels: string;
-  /** What computes; a GPU that is lost leaves it to the CPU. */
+  /** Compute device. Becomes 'wasm' if the GPU is lost. */
   device: 'wasm' | 'webgpu';
-  /** The GPU that computes, by the name that the browser gives it. */
+  /** Name of the GPU, as the browser reports it. */
   gpuName?: string;
-  /** How it computes. */
+  /** Optional kernels that the GPU uses. */
   gpuKernels?: GpuKernels;
-  /** First layers that it computes; the CPU computes the others. */
+  /** Number of first layers on the GPU. The CPU computes the others. */
   gpuLayers?: number;
-  /** The engine's own counters. */
+  /** The engine's internal counters. */
   engine: Record<string, number>;
 }
 
-/** How a GPU computes: what it offers and is used, and what was measured to be worth it. */
+/** Optional GPU kernels in use: what the GPU offers, and what was measured to be faster. */
 export interface GpuKernels {
-  /** Sums by subgroups. */
+  /** Sums over a workgroup use subgroup operations. */
   subgroups: boolean;
-  /** Halves (weights, keys and values) as numbers of the GPU's own. */
+  /** F16 weights and KV caches are read as native halves (shader-f16). */
   f16: boolean;
-  /** Activations as codes of eight bits: in products of few tokens, and of many. */
+  /** Int8 activations, for few tokens (GEMV) and for many tokens (GEMM). */
   int8: { gemv: boolean; gemm: boolean };
 }
 
-/** Bytes by purpose. `heap` is what the wasm memory holds now, `budget` its hard maximum. */
+/** Memory in use by purpose, in bytes. */
 export interface MemoryReport {
-  /** The hard maximum. */
+  /** Hard maximum of the WebAssembly memory. */
   budget: number;
-  /** All of the below together. */
+  /** All bytes that the engine holds, without `gpu`. */
   total: number;
-  /** Room for weights: pinned ones, and the ring that the others pass through. */
+  /** `pinned` plus `streamBuffer`. */
   weights: number;
-  /** Weights that stay. */
+  /** Weights that stay in memory. */
   pinned: number;
-  /** The ring of slots. */
+  /** Buffer that all other weights stream through. */
   streamBuffer: number;
-  /** Keys and values. */
+  /** KV caches and recurrent states of all sequences. */
   kv: number;
-  /** Activations of a pass. */
+  /** Activations of a forward pass. */
   activations: number;
   /** Vocabulary and merges. */
   tokenizer: number;
@@ -204,195 +218,198 @@ export interface MemoryReport {
   scratch: number;
   /** LoRA adapters. */
   adapters: number;
-  /** All that the model holds which guesses for it; 0: there is none. */
+  /** Everything that the draft model holds. 0: there is none. */
   draft: number;
   /** Everything else. */
   other: number;
-  /** What the wasm memory holds now. */
+  /** Current size of the WebAssembly memory. */
   heap: number;
-  /** Bytes on the GPU, apart from `total`; 0 where it does not compute. */
+  /** Bytes on the GPU, not part of `total`. 0 if the GPU is not used. */
   gpu: number;
 }
 
-/** Where a unit of weights is. pinned-pending: it will be pinned and has not arrived yet. */
+/**
+ * State of a weight unit. 'resident': in the stream buffer. 'pinned-pending': will be pinned, has
+ * not arrived yet.
+ */
 export type UnitState = 'absent' | 'loading' | 'resident' | 'pinned' | 'pinned-pending';
 
-/** Bytes by purpose as planned from the header, and how the weights would be kept. */
+/** Memory plan, computed from the header: bytes by purpose, and where the weights go. */
 export interface MemoryPlan {
-  /** 0 when unlimited. */
+  /** Budget in bytes. 0: unlimited. */
   budget: number;
-  /** All of the below together. */
+  /** All bytes that are planned. */
   total: number;
-  /** The smallest budget for this context. */
+  /** Smallest budget for this context. */
   minimum: number;
-  /** Positions of the KV cache. */
+  /** Tokens that a sequence can hold. */
   contextLength: number;
-  /** Tokens of a prompt that are computed in one pass. */
+  /** Prompt tokens per forward pass. */
   batch: number;
-  /** Threads that compute. */
+  /** Compute threads. */
   threads: number;
-  /** Answers that can be computed at once. */
+  /** Number of sequences that share a forward pass. */
   parallel: number;
-  /** Room for weights: pinned ones and the ring. */
+  /** `pinned` plus `streamBuffer`. */
   weights: number;
-  /** Weights that stay. */
+  /** Weights that stay in memory. */
   pinned: number;
-  /** The ring of slots that the others pass through. */
+  /** Buffer that all other weights stream through. 0 if all are pinned. */
   streamBuffer: number;
-  /** Slots of the ring. */
+  /** Number of slots in the stream buffer. */
   streamSlots: number;
-  /** Size of one. */
+  /** Bytes per slot. */
   streamSlotBytes: number;
-  /** Keys and values. */
+  /** KV caches and recurrent states of all sequences. */
   kv: number;
-  /** What keys and values are kept as. */
+  /** KV cache type. */
   kvType: string;
-  /** Positions that there is memory for; fewer than `contextLength` where the cache forgets. */
+  /** Positions that the KV cache can hold. Less than `contextLength` with eviction. */
   kvCapacity: number;
-  /** Activations of a pass. */
+  /** Activations of a forward pass. */
   activations: number;
   /** Vocabulary and merges. */
   tokenizer: number;
-  /** Norms, biases and other small tensors. */
+  /** Norm weights, biases and other small tensors. */
   smallTensors: number;
   /** Working memory of the kernels. */
   scratch: number;
-  /** All that the model would hold which guesses for it; 0: there is none. */
+  /** Everything that the draft model would hold. 0: there is none. */
   draft: number;
   /** Everything else. */
   other: number;
-  /** Units that the weights are loaded in. */
+  /** Number of units that the weights are divided into. */
   units: number;
-  /** The first unit of each layer; one more entry: the first unit of the output. */
+  /** First unit of each layer; the last entry is the first unit of the output head. */
   layerUnits: number[];
-  /** Bytes that every token reads from the store, once the pinned units are there. */
+  /** Bytes read from storage in each forward pass, once the pinned units are loaded. */
   bytesPerPass: number;
   /** The token embedding stays in memory. */
   embeddingResident: boolean;
-  /** Everything stays in memory. */
+  /** All weights stay in memory; none stream. */
   resident: boolean;
 }
 
-/** Estimates from short measurements, made by Engine.inspect; what was not measured is left out. */
+/** Speed estimates of Engine.inspect, from short measurements. Values not measured are omitted. */
 export interface SpeedEstimate {
   /**
-   * Tokens a second of generation, early in a context: what computing and reading allow together.
-   * Left out when weights would stream from a store whose speed is not known.
+   * Decoding rate early in a context, in tokens per second, limited by compute and by reading.
+   * Omitted if weights would stream from storage of unknown speed.
    */
   tokensPerSecond?: number;
   /**
-   * What computing alone allows: the kernels, timed on weights of the model's main type with
-   * `plan.threads` threads.
+   * Decoding rate if only compute limited it, in tokens per second. Measured with `plan.threads`
+   * threads on weights of the model's main quantization type.
    */
   computeTokensPerSecond?: number;
   /**
-   * Bytes a second that weights would stream at: of what is stored of the model (or of the local
-   * file), timed; without a store, the network's.
+   * Bytes per second at which weights would stream. Measured on the cached part of the model or the
+   * local file; without a cache, the network's rate.
    */
   cacheBytesPerSecond?: number;
-  /** Bytes a second that the header came at over the network. */
+  /** Bytes per second over the network while the header was read. */
   networkBytesPerSecond?: number;
-  /** Seconds that the rest of the download takes at that rate; 0: nothing is missing. */
+  /** Seconds that the rest of the download takes at that rate. 0: the model is complete. */
   downloadSeconds?: number;
 }
 
-/** What the header says of the model and how it would run; see Engine.inspect. */
+/** Metadata of a model and how it would run; see Engine.inspect. */
 export interface ModelInfo {
-  /** Family, as general.architecture names it. */
+  /** Model family, from general.architecture. */
   architecture: string;
-  /** The model's own name. */
+  /** Name of the model. */
   name: string;
   /** Number of weights. */
   parameters: number;
-  /** Of all tensors. */
+  /** Bytes of all tensors. */
   bytes: number;
-  /** Bytes by tensor type. */
+  /** Bytes by quantization type. */
   types: Record<string, number>;
   /** Number of layers. */
   layers: number;
-  /** Those of them that are skipped: `approximate.skipLayersRatio`. */
+  /** Number of layers that are skipped; see `approximate.skipLayersRatio`. */
   layersSkipped: number;
   /** Width of the residual stream. */
   embeddingLength: number;
   /** Width of the feed-forward layers. */
   feedForwardLength: number;
-  /** Attention heads. */
+  /** Number of attention heads. */
   attentionHeads: number;
-  /** Heads of keys and values. */
+  /** Number of KV heads. */
   kvHeads: number;
-  /** Width of a head. */
+  /** Width of an attention head. */
   headDim: number;
-  /** Number of tokens. */
+  /** Number of tokens in the vocabulary. */
   vocabSize: number;
-  /** Positions that the model was trained for. */
+  /** Context length that the model was trained for. */
   trainContextLength: number;
-  /** Experts of a layer; 0: not a mixture. */
+  /** Experts per layer. 0: not a mixture of experts. */
   experts: number;
-  /** Experts that a token uses. */
+  /** Experts that each token uses. */
   expertsUsed: number;
-  /** The output head is the token embedding. */
+  /** The output head shares its weights with the token embedding. */
   tiedEmbeddings: boolean;
-  /** Files that the model is split into. */
+  /** Number of files that the model is split into. */
   files: number;
   /** Number of tensors. */
   tensors: number;
-  /** Multiplications that a token takes. */
+  /** Multiply-accumulate operations per token. */
   macsPerToken: number;
-  /** Bytes of weights that a token reads. */
+  /** Bytes of weights read per token. */
   bytesPerToken: number;
-  /** The kernel table that would run. */
+  /** Name of the kernel table that would run. */
   kernels: string;
-  /** The Jinja template of its chats. */
+  /** Chat template of the model, in Jinja. */
   chatTemplate?: string;
-  /** Begins a text. */
+  /** Text of the BOS token. */
   bosToken?: string;
-  /** Ends a text. */
+  /** Text of the EOS token. */
   eosToken?: string;
-  /** Stands for what it cannot write. */
+  /** Text of the unknown token. */
   unkToken?: string;
-  /** Fills batches. */
+  /** Text of the padding token. */
   padToken?: string;
-  /** Bytes that the plan's KV cache would take, by `kvType`. */
+  /** Bytes that the planned KV cache would take, by `kvType`. */
   kvBytes: Record<string, number>;
-  /** The longest context that would fit, by `kvType`. */
+  /** Longest context that would fit in the budget, by `kvType`. */
   maxContextByKvType: Record<string, number>;
-  /** How it would lie in memory under the budget. */
+  /** Memory plan under the budget. */
   plan: MemoryPlan;
-  /** How fast it would run here; of Engine.inspect only. */
+  /** Estimated speed on this machine. Only from Engine.inspect. */
   speed?: SpeedEstimate;
   /**
-   * What `device: 'auto'` would take, and why; of Engine.inspect where a device other than wasm is
-   * asked for.
+   * What `device: 'auto'` would select, and why. Only from Engine.inspect, if a device other than
+   * 'wasm' was requested.
    */
   device?: DeviceSelection;
 }
 
-/** Which of CPU and GPU computes a model better here, as both were measured. */
+/** Result of `device: 'auto'`: which device runs what, from measurements of both. */
 export interface DeviceSelection {
-  /** What reads prompts. */
+  /** Device that processes prompts. */
   prefill: 'wasm' | 'webgpu';
-  /** What writes tokens, one at a time. */
+  /** Device that generates tokens one at a time. */
   decode: 'wasm' | 'webgpu';
-  /** Tokens of the smallest pass that is the GPU's; Infinity: none is. */
+  /** Smallest batch, in tokens, that runs on the GPU. Infinity: none does. */
   gpuMinBatch: number;
-  /** First layers that are the GPU's where they are not all; the CPU computes the others. */
+  /** Number of first layers on the GPU, if the model is split. The CPU computes the others. */
   gpuLayers?: number;
-  /** Why, in a sentence. */
+  /** The reason, in one sentence. */
   reason: string;
-  /** The GPU, by the name that the browser gives it. */
+  /** Name of the GPU, as the browser reports it. */
   gpuName?: string;
-  /** How it would compute. */
+  /** Optional kernels that the GPU would use. */
   gpuKernels?: GpuKernels;
-  /** Tokens a second to expect of each, where they were measured. */
+  /** Estimated tokens per second of both devices, if they were measured. */
   rates?: Record<'wasm' | 'webgpu', { prefill: number; decode: number }>;
-  /** Bytes that the GPU moves in a second, as a copy on it shows. */
+  /** Memory bandwidth of the GPU in bytes per second, measured with a copy. */
   gpuBytesPerSecond?: number;
 }
 
-/** A KV cache and its tokens, for restoreState(). */
+/** A saved KV cache and its tokens, for restoreState(). */
 export interface SavedState {
-  /** The tokens, in order. */
+  /** Token ids, in order. */
   tokens: Int32Array;
-  /** Their keys and values; only the same model can read them. */
+  /** Serialized KV cache. Only the same model can restore it. */
   state: Uint8Array;
 }

@@ -1,4 +1,4 @@
-// Bytes that a script carries in itself, as gzipped base64.
+// Decodes binaries that are embedded in a script as gzipped base64.
 
 export function unpack(base64: string): Promise<ArrayBuffer> {
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));

@@ -1,8 +1,8 @@
-// npm run build: the native program at build/native/sluice, the package in dist/, the page in
-// site/.
-//   node web/scripts/build.mjs [native] [wasm] [web] [--tools]     nothing named: all three
-// --tools: sluice-make-model and sluice-compare, which tests and benchmarks use, beside the
-// program. web: esbuild bundles, tsc writes the declarations.
+// npm run build: builds the native program (build/native/sluice), the npm package (dist/) and the
+// example page (site/).
+//   node web/scripts/build.mjs [native] [wasm] [web] [--tools]     default: all three parts
+// native: the program; --tools also builds sluice-make-model and sluice-compare, which tests and
+// benchmarks use. wasm: the binaries and their glue. web: bundles (esbuild) and declarations (tsc).
 import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -20,8 +20,8 @@ const glueAtBuild = (glue) => ({
   setup: (build) => build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: glue })),
 });
 
-// Files of their own: the template renderer, fetched when a chat begins, and the reader of
-// adapters; the command line uses node.js.
+// Keeps some imports as separate files: the chat template renderer and the LoRA adapter reader,
+// which are loaded on demand, and node.js, which cli.js imports.
 const filesApart = {
   name: 'files-apart',
   setup: (build) =>
@@ -38,8 +38,8 @@ const modulesInlined = {
       path: inRoot('web', 'worker', 'modules-inlined.ts'),
     })),
 };
-// inline.js carries worker and wasm in itself. Its worker is a classic script, because a page
-// opened from the disk may start no other kind.
+// inline.js contains the worker and the wasm binaries. Its worker is a classic script, because a
+// page opened from disk can start no other kind.
 const inlinedFiles = (esbuild, common) => ({
   name: 'inlined-files',
   setup: (build) => {
@@ -69,7 +69,7 @@ const inlinedFiles = (esbuild, common) => ({
   },
 });
 const unpackerNotice = '/*! fzstd, MIT License, Copyright (c) 2020 Arjun Barrett */';
-// What a bundler finds in a comment, which minifying would take away.
+// Contains comments for bundlers, which minifying would remove.
 const importAsset =
   'const importAsset=(url)=>import(/* webpackIgnore: true *//* @vite-ignore */url);';
 const rendererNotice = '/*! @huggingface/jinja, MIT License, Copyright (c) Hugging Face */';
@@ -87,8 +87,8 @@ const settings = (outdir, glue) => ({
   logLevel: 'warning',
 });
 
-// Every entry is a file of its own with no import of another package, so that a page can use dist/
-// without a bundler; workers and wasm are found by new URL('./…', import.meta.url).
+// Every entry is one file that imports no other package, so that a page can use dist/ without a
+// bundler. Workers and wasm are found with new URL('./…', import.meta.url).
 async function bundlePage(esbuild, common) {
   const files = (names) => names.map((name) => `web/${name}.ts`);
   await esbuild.build({
@@ -179,8 +179,8 @@ async function buildWeb() {
 }
 
 /**
- * What the example page needs, in a fraction of the time: one engine, which every browser runs, in
- * place of all but the one for GPUs. Returns the folders.
+ * Builds only what the example page needs, in a fraction of the time. The simd128 engine, which
+ * every browser runs, replaces the other CPU engines; there is no GPU engine. Returns the folders.
  */
 export async function buildDemo() {
   setup('wasm');
@@ -212,7 +212,7 @@ function printSizes() {
   }
 }
 
-/** parts: native, wasm, web; all three where none is named. */
+/** parts: native, wasm, web; empty: all three. */
 export async function build(parts, { tools = false } = {}) {
   const all = parts.length === 0;
   const unknown = parts.filter((p) => !['native', 'wasm', 'web'].includes(p));

@@ -1,10 +1,9 @@
-// npm run demo: from a fresh clone to a model telling a story in a browser tab.
-//   npm run demo                          builds, serves the page, prints its address, stays
-//   npm run demo -- --headless            the same in headless Chromium; the story comes here
+// npm run demo: builds the example page and serves it with a sample model that writes stories.
+//   npm run demo                          builds, serves the page and prints its URL
+//   npm run demo -- --headless            runs in headless Chromium and prints the story
 //   options: --model FILE|URL  --budget 64M  --prompt TEXT  --max-tokens N  --threads N
-//            --temperature T  --seed N  --rate BYTES/S (slows the server down)  --port N  --no-build
-// The model arrives by HTTP range requests, into a budget smaller than itself unless --budget says
-// otherwise.
+//            --temperature T  --seed N  --rate BYTES/S (limits the server)  --port N  --no-build
+// The model is loaded with HTTP range requests. The default budget is 80 % of its size.
 import { existsSync, statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -15,7 +14,7 @@ import { serve } from './serve.mjs';
 import { setup } from './setup.mjs';
 
 const sampleModel = inRoot('examples', 'models', 'sluice-tales-F16.gguf');
-const kBudgetShare = 0.8; // of the model's size, where no budget is given
+const kBudgetShare = 0.8; // default budget as a fraction of the model's size
 
 function readOptions() {
   const { values } = parseArgs({
@@ -46,7 +45,7 @@ function readOptions() {
   };
 }
 
-// Sent to the page as text: loads, generates, hands each piece over, answers with the figures.
+// Runs in the page: loads the model, generates, passes on each token, returns the statistics.
 async function tellStory({ url, budget, threads, prompt, maxTokens, temperature, seed }) {
   const { Engine } = await import('/dist/index.js');
   const started = performance.now();
@@ -83,10 +82,10 @@ function figureLines(figures, modelBytes) {
       `${figures.finishReason})`,
     `engine    ${stats.kernels}, ${stats.threads} thread(s), ` +
       `${figures.isolated ? 'cross-origin isolated' : 'not isolated'}`,
-    `bytes     ${mb(stats.bytesFetched)} over HTTP, ${mb(stats.bytesFromCache)} from the file ` +
-      'store',
+    `bytes     ${mb(stats.bytesFetched)} over HTTP, ${mb(stats.bytesFromCache)} from the model ` +
+      'cache',
     `memory    ${mb(memory.heap)} of a budget of ${mb(memory.budget)}, for a model of ` +
-      `${mb(size)}: weights ${mb(memory.weights)}, kv ${mb(memory.kv)}, activations ` +
+      `${mb(size)}: weights ${mb(memory.weights)}, KV cache ${mb(memory.kv)}, activations ` +
       `${mb(memory.activations)}, tokenizer ${mb(memory.tokenizer)}`,
   ];
 }
@@ -113,7 +112,7 @@ async function runHeadless(server, options, url) {
     const size = options.file ? statSync(options.file).size : 0;
     console.log(`\n\n${figureLines(figures, size).join('\n')}`);
     console.log(`server    ${server.counters.requests} requests, ${mb(server.counters.bytes)}`);
-    if (figures.usage.completionTokens === 0) throw new Error('the model said nothing');
+    if (figures.usage.completionTokens === 0) throw new Error('the model generated no tokens');
   } finally {
     await browser.close();
   }
@@ -122,11 +121,11 @@ async function runHeadless(server, options, url) {
 async function main() {
   const options = readOptions();
   setup('demo');
-  // Without a build: what `npm run build` made, with an engine for every kind of browser.
+  // --no-build uses the output of `npm run build`, with all engines.
   const { dist, site } = options['no-build']
     ? { dist: inRoot('dist'), site: inRoot('site') }
     : await buildDemo();
-  if (!existsSync(site)) throw new Error('there is no site/ yet: npm run build makes it');
+  if (!existsSync(site)) throw new Error('site/ is missing: run npm run build');
   const mounts = [
     ...(options.file ? [['/model/', dirname(options.file)]] : []),
     ['/dist/', dist],
@@ -152,7 +151,7 @@ async function main() {
   });
   console.log(`${server.url}/?${query}`);
   if (!options.headless) {
-    console.log('Open it in a browser and press Load; Ctrl-C ends the server.');
+    console.log('Open this URL in a browser and press Load. Ctrl-C stops the server.');
     return;
   }
   try {

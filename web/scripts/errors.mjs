@@ -1,5 +1,5 @@
-// docs/errors.md: every stable code, what it means and how to fix it. The text comes from the
-// comments beside the codes (web/protocol/errors.ts, web/serve/errors.ts), the numbers from
+// Generates docs/errors.md: every stable code, what it means and how to fix it. The text comes from
+// the comments of the codes (web/protocol/errors.ts, web/serve/errors.ts), the numbers from
 // src/api/sluice.h.
 //   node web/scripts/errors.mjs --check | --write
 import { readFileSync } from 'node:fs';
@@ -96,7 +96,7 @@ native server's \`code\` is \`null\` where a member of the request is wrong; \`p
 other codes are:
 `;
 
-/** The page. Throws where a code has no comment. */
+/** The page. Throws if a code has no comment. */
 export function errorsPage() {
   const c = numbers(source('src/api/sluice.h'));
   const codes = errorCodes();

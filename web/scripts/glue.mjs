@@ -1,9 +1,9 @@
-// Turns what Emscripten 3.1.6 writes (engine.mjs, engine.worker.js, one pair a binary) into one ES
-// module: createEngine(options) and serveThread(port). Emscripten's own way of finding its worker
-// script and its wasm by URL breaks in bundlers, in Node and in pages with an inlined engine; here
-// the caller hands over the compiled module, the memory and the threads, and the glue finds
-// nothing. Every patch must match exactly as often as expected, so another Emscripten fails the
-// build instead of the page. web/worker/glue.d.ts types the result.
+// Converts the output of Emscripten 3.1.6 (engine.mjs and engine.worker.js for each binary) to one
+// ES module with createEngine(options) and serveThread(port). Emscripten finds its worker script
+// and wasm by URL, which breaks in bundlers, in Node and in pages with an inlined engine. Here the
+// caller passes the compiled module, the memory and the threads. Every patch must match exactly as
+// often as expected, so another Emscripten version fails the build and not the page.
+// web/worker/glue.d.ts has the types of the result.
 import { readFileSync } from 'node:fs';
 
 function patch(text, what, replacement, times = 1) {
@@ -16,7 +16,7 @@ function patch(text, what, replacement, times = 1) {
   return parts.join(replacement);
 }
 
-/** Gives the function of that name another body. */
+/** Replaces the body of the function `name`. */
 function withBody(text, name, body) {
   const declaration = `function ${name}(`;
   const at = patch(text, declaration, declaration).indexOf(declaration);
@@ -24,10 +24,10 @@ function withBody(text, name, body) {
   return `${text.slice(0, open)}{${body}}${text.slice(functionEnd(text, open))}`;
 }
 
-// What the binding never asks for: wide strings, 64-bit integers, fetching by URL, smart pointers,
-// overloads, base classes, more than one constructor, copies and late deletion of the Engine
-// object, types that are not registered, threads that start threads, an exit. C++ throws, or
-// aborts, for one reason alone: memory is out.
+// Shorter bodies for Embind's functions. The binding does not use wide strings, 64-bit integers,
+// loading by URL, smart pointers, overloads, base classes, several constructors, copies and late
+// deletion of Engine objects, unregistered types, threads that start threads, or exit(). C++ throws
+// or aborts only when memory runs out.
 const embind = {
   __embind_register_std_wstring: '',
   __embind_register_bigint: '',
@@ -46,7 +46,7 @@ const embind = {
     'let missing=1;const done=()=>{--missing||' +
     'getTypeConverters(dependentTypes.map(type=>registeredTypes[type]))};dependentTypes.forEach(type=>{' +
     'if(!registeredTypes[type]){missing++;(awaitingDependencies[type]??=[]).push(done)}});done()',
-  // The types Engine, Engine& and Engine* are one.
+  // The types Engine, Engine& and Engine* are treated as one.
   __embind_register_class:
     'name=readLatin1String(name);rawDestructor=getWasmTableEntry(rawDestructor);' +
     'const made=function(...values){return made.create(...values)};' +
@@ -64,7 +64,7 @@ const embind = {
     'whenDependentTypesAreResolved(0,[rawClassType,...heap32VectorToArray(argCount,rawArgTypesAddr)],' +
     '([type,...types])=>{type.made.prototype[methodName]=' +
     'craftInvokerFunction(methodName,types,type,getWasmTableEntry(rawInvoker),context)})',
-  // What a call has left on the stack when it throws, the next ones need.
+  // If a call throws, its stack memory is freed, because the next calls need it.
   craftInvokerFunction:
     'const[result,self,...types]=argTypes;return function(...values){' +
     'if(values.length!==types.length)throwBindingError(humanName+" takes "+types.length+" arguments");' +
@@ -120,11 +120,11 @@ const shorter = {
     'buffer=buf;HEAP8=new Int8Array(buf);HEAP16=new Int16Array(buf);HEAP32=new Int32Array(buf);' +
     'HEAPU8=new Uint8Array(buf);HEAPU16=new Uint16Array(buf);HEAPU32=new Uint32Array(buf);' +
     'HEAPF32=new Float32Array(buf);HEAPF64=new Float64Array(buf)',
-  // Steps of growth are pages.
+  // Grows in steps of one page.
   _emscripten_resize_heap:
     'requestedSize>>>=0;return requestedSize>GROWABLE_HEAP_U8().length&&' +
     'requestedSize<=_emscripten_get_heap_max()&&!!emscripten_realloc_buffer(Math.ceil(requestedSize/65536)*65536)',
-  // It runs once, when the binary and the workers are there; nothing ends but with its worker.
+  // Runs once, when the binary and the workers are loaded. Only terminating the worker ends it.
   removeRunDependency: '--runDependencies||run()',
   run:
     'if(runDependencies)return;ENVIRONMENT_IS_PTHREAD?Module["port"].postMessage({"cmd":"loaded"}):' +
@@ -132,7 +132,7 @@ const shorter = {
   _exit: 'throw"unwind"',
   warnOnce: '',
   ExitStatus: '',
-  // The engine writes and exits nowhere, so no thread asks another to.
+  // The engine neither writes to files nor exits, so threads never proxy such calls.
   _fd_write: 'return 52',
   _fd_seek: 'return 52',
   _fd_close: 'return 52',
@@ -143,22 +143,22 @@ const shorter = {
     'return UTF8Decoder.decode(new Uint8Array(heap.slice(idx,end)))',
 };
 
-// Stubs for the functions of the imported module 'relaxed', which wasm-merge has supplied by now.
+// Removes the stubs for functions of the imported module 'relaxed', which wasm-merge has supplied.
 function dropRelaxedStubs(glue, names) {
   for (const name of names) {
     glue = patch(glue, `function _${name}(){err("missing function: ${name}");abort(-1)}`, '');
-    const entry = `"${name}":_${name}`; // the last of the list has its comma in front
+    const entry = `"${name}":_${name}`; // the last entry of the list is preceded by its comma
     glue = patch(glue, glue.includes(`${entry},`) ? `${entry},` : `,${entry}`, '');
   }
   return glue;
 }
 
-/** Names of the functions that Emscripten found nowhere: the build accepts only relaxed.*. */
+/** Names of functions that Emscripten did not find. The build accepts only those of relaxed.*. */
 export function missingFunctions(glue) {
   return [...glue.matchAll(/missing function: (\w+)/g)].map((m) => m[1]);
 }
 
-/** The end of the function whose parameters begin at `at`: past its closing brace. */
+/** End of the function whose parameters begin at `at`: after its closing brace. */
 function functionEnd(text, at) {
   let depth = 0;
   for (let i = at; i < text.length; i++) {
@@ -170,8 +170,8 @@ function functionEnd(text, at) {
   throw new Error('glue: a function without an end');
 }
 
-// Emscripten leaves in what a program might call; a bundler cannot see that nobody does, because
-// all of it lies in one function. Names are removed until every one that is left is used somewhere.
+// Removes unused functions and variables. Emscripten keeps everything that a program might call,
+// and a bundler cannot remove it, because it is all in one function.
 function dropUnused(glue) {
   const simple = /[\w.]+|\[\]|\{\}|"[^"]*"|\(\.\.\.args\)=>Module\["asm"\]\["\w+"\]\(\.\.\.args\)/
     .source;
@@ -191,10 +191,10 @@ function dropUnused(glue) {
   }
 }
 
-// The binaries lay their data out differently, so a few addresses in the glue differ; nothing else
-// may. Literals that differ become a choice by the binary's number, which it carries in itself.
+// Merges the glue of all binaries. Their data layouts differ, so a few addresses differ; nothing
+// else may. A literal that differs becomes a lookup by the number of the binary.
 function mergeVariants([first, ...others]) {
-  const number = /(?<![\w.$])\d+(?:e\d+)?(?![\w.])/g; // 75000 is 75e3 there
+  const number = /(?<![\w.$])\d+(?:e\d+)?(?![\w.])/g; // 75000 is written as 75e3
   if (others.some((other) => other.replace(number, '#') !== first.replace(number, '#'))) {
     throw new Error('glue: the binaries need different glue (imports or exports differ)');
   }
@@ -209,7 +209,7 @@ function mergeVariants([first, ...others]) {
   });
 }
 
-// What engine.worker.js does, for a port that the caller supplies (self in a browser).
+// Replaces engine.worker.js, for a port that the caller supplies (self in a browser).
 const entryPoints = `
 export function createEngine({ wasmModule, ...options }) {
   const [section] = WebAssembly.Module.customSections(wasmModule, 'sluice');
@@ -263,7 +263,8 @@ export function serveThread(port, open) {
 }
 `;
 
-// The thread side posts through its port; the engine side creates threads by the caller's function.
+// Patches the glue of one binary: threads post through their port, and the engine creates threads
+// with the caller's function.
 function patchOne(file, relaxedNames) {
   let glue = readFileSync(file, 'utf8');
   glue = dropRelaxedStubs(glue, relaxedNames);
@@ -273,14 +274,14 @@ function patchOne(file, relaxedNames) {
   glue = patch(glue, '"urlOrBlob":Module["mainScriptUrlOrBlob"]', '"variant":Module["variant"]');
   glue = patch(glue, 'scriptDirectory=self.location.href', '');
   glue = glue.replaceAll('document.currentScript', 'undefined');
-  // Emscripten waits for the last of its workers to load, and forever where there is none.
+  // Emscripten waits until its last worker has loaded, which is forever if there are no workers.
   glue = patch(
     glue,
     'PThread.unusedWorkers.forEach(function(w)',
     'if(!numWorkersToLoad)removeRunDependency("wasm-instantiate");PThread.unusedWorkers.forEach(function(w)',
   );
   for (const [name, body] of Object.entries(shorter)) glue = withBody(glue, name, body);
-  // The page hears of a worker's errors; a thread says no more than that it is loaded, or over.
+  // Errors of a worker go to the page. A thread only reports that it is loaded or has ended.
   glue = patch(glue, /worker\.onerror=\(e=>\{.*?throw e\}\);/s, '');
   glue = patch(glue, /if\(d\["targetThread"\]&&.*?return\}/s, '');
   glue = patch(glue, /else if\(cmd==="spawnThread"\)\{spawnThread\(d\)\}/, '');
@@ -316,9 +317,9 @@ function patchOne(file, relaxedNames) {
   glue = patch(glue, ',BigInt64Array,BigUint64Array]', ']');
   glue = glue.replaceAll('name=readLatin1String(name);registerType', 'registerType');
   glue = patch(glue, 'Module["preloadedImages"]={};Module["preloadedAudios"]={};', '');
-  // Of files, and there are none.
+  // File system calls are not used.
   glue = patch(glue, /var SYSCALLS=\{.*?(?=function _fd_close)/s, '');
-  // The memory and the instance are the caller's.
+  // The caller provides the memory and the instance.
   glue = patch(glue, /var read_,readAsync,readBinary,setWindowTitle;if\(.*?\}else\{\}/s, '');
   glue = patch(glue, /var wasmBinaryFile;.*?(?=function createWasm)/s, '');
   glue = patch(
@@ -344,23 +345,20 @@ function patchOne(file, relaxedNames) {
   return dropUnused(patch(glue, 'export default createEngine;', ''));
 }
 
-/**
- * For each binary, by its number, the path of its engine.mjs and its relaxed functions. Returns
- * JavaScript.
- */
+/** Makes the glue. binaries: path of engine.mjs and names of relaxed functions, by number. */
 export function makeGlue(binaries) {
   const glue = mergeVariants(binaries.map(({ file, names }) => patchOne(file, names)));
   const initial = /INITIAL_MEMORY=(\d+)[,;]/.exec(readFileSync(binaries[0].file, 'utf8'));
   if (!initial) throw new Error('glue: INITIAL_MEMORY not found');
-  // A page without cross-origin isolation has shared memories but not the name SharedArrayBuffer;
-  // Node 20 has no navigator, and is told the number of threads.
+  // A page without cross-origin isolation has shared memories but no global SharedArrayBuffer. Node
+  // 20 has no navigator; the number of threads is passed explicitly there.
   const header =
     'const SharedArrayBuffer = globalThis.SharedArrayBuffer ?? ' +
     'new WebAssembly.Memory({ initial: 0, maximum: 0, shared: true }).buffer.constructor;\n' +
     'const navigator = globalThis.navigator ?? { hardwareConcurrency: 1 };\n' +
-    'const noRoom = () => Object.assign(Error("The memory budget has no room left for this."), ' +
+    'const noRoom = () => Object.assign(Error("The memory budget is too small for this."), ' +
     '{ name: "SluiceError", code: "OUT_OF_MEMORY" });\n' +
-    'const notOurs = () => Object.assign(Error("The wasm is no engine of this package."), ' +
+    'const notOurs = () => Object.assign(Error("The wasm is not an engine of this package."), ' +
     '{ name: "SluiceError", code: "WASM_LOAD" });\n';
   return header + glue + entryPoints + `export const initialMemory = ${initial[1]};\n`;
 }

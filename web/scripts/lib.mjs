@@ -1,4 +1,4 @@
-// What the scripts share: where things are, and running programs with a readable failure.
+// Shared by the scripts: paths, and running programs with readable errors.
 import { spawn, spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { availableParallelism } from 'node:os';
@@ -19,13 +19,13 @@ export const chromiumArgs = [
 
 if (!process.env.CMAKE_CXX_COMPILER_LAUNCHER && existsSync('/usr/bin/ccache')) {
   process.env.CMAKE_CXX_COMPILER_LAUNCHER = 'ccache';
-  process.env.CCACHE_BASEDIR ??= root; // one checkout's results serve another
+  process.env.CCACHE_BASEDIR ??= root; // shares results between checkouts
   process.env.CCACHE_NOHASHDIR ??= '1';
-  // Precompiled headers.
+  // For precompiled headers.
   process.env.CCACHE_SLOPPINESS ??= 'pch_defines,time_macros,include_file_ctime,include_file_mtime';
 }
 
-/** Runs to the end with the terminal's own output; throws on failure. */
+/** Runs a program with inherited output. Throws on failure. */
 export function run(command, args, options = {}) {
   const { status, signal, error } = spawnSync(command, args, {
     cwd: root,
@@ -38,7 +38,7 @@ export function run(command, args, options = {}) {
     throw new Error(`${[command, ...args].join(' ')} ended with ${signal ?? status}`);
 }
 
-/** Runs quietly; on failure prints what it said and throws. Returns its output. */
+/** Runs a program and returns its output. On failure, prints the output and throws. */
 export function runQuiet(command, args, options = {}) {
   const { status, signal, error, stdout, stderr } = spawnSync(command, args, {
     cwd: root,
@@ -60,9 +60,9 @@ process.on('exit', () => behind.forEach(kill));
 
 function kill(child) {
   try {
-    process.kill(-child.pid, 'SIGKILL'); // it leads a group of its own
+    process.kill(-child.pid, 'SIGKILL'); // its whole process group
   } catch {
-    // It has ended.
+    // It has already ended.
   }
 }
 
@@ -73,16 +73,16 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) {
   });
 }
 
-// Runs a command and writes to descriptor 3 what it and its children took of the processor.
+// Runs a command and writes the CPU time of it and its children to descriptor 3.
 const timed = ['-c', '"$@" 3>&-; code=$?; times >&3; exit $code', 'sh'];
-// The same with the time that nobody else wants, where Linux groups processes by session too.
+// The same at the lowest priority, also where Linux schedules processes by session.
 const timedIdle = [
   '-c',
   `echo 19 2>/dev/null >/proc/self/autogroup; renice -n 19 $$ >/dev/null; ${timed[1]}`,
   'sh',
 ];
 
-/** Seconds in the last line of the shell's `times`: user and system, of its children. */
+/** Seconds in the last line of the shell's `times`: user and system time of its children. */
 function childSeconds(text) {
   const values = [...(text.trimEnd().split('\n').at(-1) ?? '').matchAll(/(\d+)m([\d.]+)s/g)];
   return values.reduce(
@@ -92,8 +92,8 @@ function childSeconds(text) {
 }
 
 /**
- * The same without blocking the event loop; resolves to { code, output, cpuSeconds } and never
- * throws. idle: at the lowest priority.
+ * Runs a program without blocking the event loop. Resolves to { code, output, cpuSeconds } and
+ * never rejects. echo: also prints the output. idle: runs at the lowest priority.
  */
 export function capture(
   command,
@@ -122,7 +122,7 @@ export function capture(
       ? setTimeout(() => {
           output += `\n${command}: no end after ${timeoutMs / 1000} s, stopped\n`;
           kill(child);
-          for (const stream of child.stdio) stream?.destroy(); // its children may hold them
+          for (const stream of child.stdio) stream?.destroy(); // children may still have them open
         }, timeoutMs)
       : undefined;
     child.on('error', (e) => take(`${command}: ${e.message}\n`));
@@ -142,7 +142,7 @@ export async function runAside(command, args, options) {
   throw new Error(`${[command, ...args].join(' ')} ended with ${code}`);
 }
 
-/** Calls the functions, at most `limit` of them at a time; resolves to their results in order. */
+/** Calls the functions, at most `limit` at a time. Resolves to their results in order. */
 export async function concurrently(functions, limit) {
   const out = [];
   let next = 0;
@@ -160,13 +160,13 @@ export function write(path, content) {
 
 export const inRoot = (...parts) => join(root, ...parts);
 
-/** A program of an npm package. */
+/** Path of a program of an npm package. */
 export const bin = (name) => inRoot('node_modules', '.bin', name);
 
-/** '64M', '1.5G', '300k' or plain bytes, as the program's --memory-budget takes them. */
+/** Bytes of a size like '64M', '1.5G', '300k' or '4096', as --memory-budget takes it. */
 export function parseBytes(text) {
   const match = /^(\d+(?:\.\d+)?)\s*([kKmMgG]?)(?:i?[bB])?$/.exec(String(text));
-  if (!match) throw new Error(`'${text}' is no number of bytes; write 300k, 64M or 1.5G`);
+  if (!match) throw new Error(`'${text}' is not a size; write for example 300k, 64M or 1.5G`);
   return Math.floor(
     Number(match[1]) * { '': 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 }[match[2].toLowerCase()],
   );

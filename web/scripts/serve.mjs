@@ -1,7 +1,6 @@
-// A small static server for the page, the demo and the tests: byte ranges, right MIME types, and
-// the two headers that make a page cross-origin isolated (threads need it). It can slow itself
-// down, to show what happens on a real network, and leave ranges or isolation out, to test without
-// them.
+// Static file server for the example page, the demo and the tests: byte ranges, MIME types, and the
+// two headers for cross-origin isolation, which threads need. It can limit its rate to simulate a
+// network, and disable ranges or isolation for tests.
 //   node web/scripts/serve.mjs [--port N] [--rate BYTES/S] [--no-isolation] [--no-ranges]
 //                              [--mount /prefix=folder]…      default: / = the repository
 import { createReadStream, existsSync, statSync } from 'node:fs';
@@ -26,8 +25,7 @@ const types = {
   '.webmanifest': 'application/manifest+json',
 };
 
-// Lets `clock.rate` bytes a second through (0: all of them), for all connections of the server
-// together.
+// Limits all connections of the server together to `clock.rate` bytes per second (0: unlimited).
 class Throttle extends Transform {
   constructor(clock) {
     super();
@@ -42,7 +40,7 @@ class Throttle extends Transform {
   }
 }
 
-// [first, last] of a single range; null: no range asked for; undefined: cannot be satisfied.
+// [first, last] of a single range; null: no range requested; undefined: not satisfiable.
 function parseRange(header, size) {
   const match = /^bytes=(\d*)-(\d*)$/.exec(header ?? '');
   if (!match || (match[1] === '' && match[2] === '')) return null;
@@ -64,10 +62,10 @@ function findFile(mounts, path) {
 }
 
 /**
- * mounts: [[url prefix ending in '/', folder or single file's folder]…], first match wins.
- * options: port (0: any free one), rate (bytes/s, 0: unlimited), isolation, ranges, and
- * onRequest(request, response) → true when it has answered itself. Resolves to
- * { url, port, counters: { requests, bytes }, rate, close() }; `rate` may be set at any time.
+ * Starts a server. mounts: [[URL prefix ending in '/', directory]…], the first match wins. options:
+ * port (0: any free one), rate (bytes/s, 0: unlimited), isolation, ranges, and onRequest(request,
+ * response), which returns true if it has handled the request. Resolves to { url, port, counters:
+ * { requests, bytes }, rate, close() }. `rate` can be set at any time.
  */
 export async function serve(mounts, options = {}) {
   const { port = 0, host = '127.0.0.1', isolation = true, ranges = true, onRequest } = options;
@@ -117,7 +115,7 @@ export async function serve(mounts, options = {}) {
     });
     reading.on('data', (chunk) => (counters.bytes += chunk.length));
     const stages = clock.rate > 0 ? [new Throttle(clock)] : [];
-    pipeline([reading, ...stages, response], () => {}); // a reader who leaves early is no error
+    pipeline([reading, ...stages, response], () => {}); // a client that disconnects is no error
   };
 
   const server = createServer(answer);

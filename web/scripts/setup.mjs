@@ -1,5 +1,6 @@
-// Brings a Debian 12 machine with Node 20 to where the named purposes work: system packages by
-// apt-get, npm packages by npm ci. Does nothing, in a fraction of a second, where all is there.
+// Installs what the named purposes need on Debian 12 with Node 20: system packages with apt-get,
+// npm packages with npm ci. If everything is installed, it does nothing and takes a fraction of a
+// second.
 //   node web/scripts/setup.mjs build test bench
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
@@ -57,7 +58,7 @@ function missingPackages(names) {
   );
   if (query.error) {
     console.error(
-      `setup: this is not Debian, so what is needed is not checked. Debian's names: ` +
+      `setup: this is not Debian, so packages are not checked. Debian's names: ` +
         `${names.join(' ')}`,
     );
     return [];
@@ -78,7 +79,7 @@ function installPackages(names) {
   const canSudo = !isRoot && spawnSync('sudo', ['-n', 'true'], { stdio: 'ignore' }).status === 0;
   if (!isRoot && !canSudo) {
     throw new Error(
-      `system packages are missing and this user may not install them; run:\n  sudo ` +
+      `system packages are missing and this user cannot install them; run:\n  sudo ` +
         `${command.join(' ')}`,
     );
   }
@@ -90,8 +91,8 @@ function installPackages(names) {
   }
 }
 
-// npm keeps what it installed in a lock file of its own; times of files say nothing after a
-// checkout.
+// npm records what it installed in node_modules/.package-lock.json. File times are not reliable
+// after a checkout.
 function npmPackagesAreCurrent() {
   const installed = inRoot('node_modules', '.package-lock.json');
   if (!existsSync(installed)) return false;
@@ -102,7 +103,7 @@ function npmPackagesAreCurrent() {
   );
 }
 
-/** wanted: names among `purposes`. Throws a sentence that says what to do. */
+/** wanted: names in `purposes`. Throws an error whose message says what to do. */
 export function setup(...wanted) {
   if (Number(process.versions.node.split('.')[0]) < 20) {
     throw new Error(`Node 20 or later is needed, this is ${process.version}`);

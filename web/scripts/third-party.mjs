@@ -1,14 +1,11 @@
-// dist/THIRD_PARTY.md: the third-party code in the package and its licences. npm packages come from
-// what esbuild really bundled, with the licence files of node_modules; a package without one fails
-// the build. What Emscripten links into the WebAssembly files leaves no trace there, so it is
-// listed here.
+// Writes dist/THIRD_PARTY.md: the third-party code in the package and its licences. npm packages
+// are those that esbuild bundled, with their licence files; a package without one fails the build.
+// What Emscripten links into the WebAssembly files cannot be detected, so it is listed here.
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { basename } from 'node:path';
 import { inRoot, write } from './lib.mjs';
 
-/**
- * Linked by Emscripten 3.1.6, the only version that glue.mjs accepts, or compiled in as headers.
- */
+/** Linked by Emscripten 3.1.6, the only version that glue.mjs accepts, or included as headers. */
 const linked = [
   {
     name: 'Emscripten runtime and glue',
@@ -43,7 +40,7 @@ const linked = [
   },
 ];
 
-/** Of the native program and library, which are built from source and are not in the package. */
+/** Used by the native program and library, which are not in the package. */
 const native = [
   ['nlohmann/json', 'MIT', 'header, compiled in'],
   ['CLI11', 'BSD-3-Clause', 'header, compiled into the program'],
@@ -58,9 +55,7 @@ const native = [
 /** The package of a file below node_modules; undefined for our own files. */
 const packageOf = (path) => /^.*node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1];
 
-/**
- * esbuild with a note of every package that it bundles: `bundled` maps packages to files of dist/.
- */
+/** Wraps esbuild to record every package that it bundles. `bundled`: package → files of dist/. */
 export function recording(esbuild) {
   const bundled = new Map();
   return {
@@ -68,7 +63,7 @@ export function recording(esbuild) {
     async build(options) {
       const result = await esbuild.build({ ...options, metafile: true });
       for (const [output, { inputs }] of Object.entries(result.metafile.outputs)) {
-        // What is not written becomes a part of inline.js.
+        // Output that is not written becomes part of inline.js.
         const file = options.write === false ? 'inline.js' : basename(output);
         for (const [input, { bytesInOutput }] of Object.entries(inputs)) {
           const name = packageOf(input);
@@ -94,7 +89,7 @@ const table = (head, rows) =>
   [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |\n`).join('');
 const block = (text) => `\`\`\`text\n${text}\n\`\`\`\n`;
 
-/** The list as Markdown; bundled: package → names of the files of dist/ that hold some of it. */
+/** The list as Markdown. bundled: package → files of dist/ that contain parts of it. */
 export function thirdParty(bundled) {
   const packages = [...bundled]
     .sort(([a], [b]) => (a < b ? -1 : 1))

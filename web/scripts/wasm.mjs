@@ -1,5 +1,5 @@
-// The engines' binaries: links them with CMake and Emscripten, merges the relaxed SIMD instructions
-// in, makes them small, and writes the JavaScript beside them (glue.mjs).
+// Builds the wasm binaries: links them with CMake and Emscripten, merges the relaxed SIMD
+// instructions into them, optimizes them for size, and writes the JavaScript glue (glue.mjs).
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
 import { makeGlue, missingFunctions } from './glue.mjs';
 import { bin, concurrently, inRoot, jobs, run, runAside, runQuiet, write } from './lib.mjs';
@@ -10,8 +10,8 @@ export function cmakeBuild(preset, { targets = [], variables = [], quiet = false
   (quiet ? runQuiet : run)('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen]);
 }
 
-// As small as can be, but nothing may move a computation to where its result is used: kernels keep
-// an order that engines have registers for. Twice: the second time takes off another 2 kB.
+// Optimizes for size, without passes that move a computation to the place where its result is used:
+// the order in the kernels is chosen for register allocation. A second -Oz saves another 2 kB.
 const optimize = [
   '-Oz',
   ...['', '-notee', '-nostructure', '-nonesting', '-notee-nostructure'].map(
@@ -26,9 +26,7 @@ function relaxedImports(wasmFile) {
     .map((i) => i.name);
 }
 
-/**
- * The engine's binaries by number: what each is called, and whether it has relaxed instructions.
- */
+/** The engine's binaries, by number: name, and whether it has relaxed SIMD instructions. */
 export const variants = [
   { name: 'relaxed', relaxed: true },
   { name: 'relaxed16', relaxed: true },
@@ -36,7 +34,7 @@ export const variants = [
   { name: 'gpu', relaxed: false },
 ];
 
-/** With a custom section, by which the glue knows which of its binaries this is. */
+/** Adds a custom section with the number of the binary, which the glue reads. */
 export function marked(bytes, number) {
   const name = Buffer.from('sluice');
   return Buffer.concat([
@@ -48,9 +46,9 @@ export function marked(bytes, number) {
 }
 
 /**
- * Merges the relaxed functions that a linked program imports into it and optimizes the result.
- * Resolves to their names. The plain binary may import them as well: it gets bodies of plain SIMD
- * with the same results wherever the kernels use them.
+ * Merges the relaxed functions that a linked program imports into it, and optimizes the result.
+ * Resolves to their names. A plain binary that imports them gets plain SIMD versions, which have
+ * the same results wherever the kernels use them.
  */
 export async function finishBinary(linked, relaxed, final) {
   const names = relaxedImports(linked);
@@ -83,8 +81,8 @@ export async function finishBinary(linked, relaxed, final) {
       merged,
     ]);
   }
-  // By name, instances of one template lie side by side, and gzip, whose window is 32 kB, sees what
-  // they share.
+  // Sorted by name, instances of one template are adjacent, which gzip's window of 32 kB compresses
+  // better.
   const sorted = `${scratch}.sorted`;
   await runAside(bin('wasm-opt'), [
     ...features,
@@ -110,7 +108,7 @@ export async function finishBinary(linked, relaxed, final) {
   return names;
 }
 
-/** Where the finished binary of an engine, or of safetensors, lies. */
+/** Path of the finished binary of an engine, or of safetensors. */
 export const finished = (name) => inRoot('build', 'wasm-glue', `${name}.wasm`);
 
 async function finishEngine({ name, relaxed }) {
@@ -123,10 +121,7 @@ async function finishEngine({ name, relaxed }) {
   return { file: `${linked}.mjs`, names };
 }
 
-/**
- * What web/io/safetensors.ts gives to its binary; all else is what only a program that ends would
- * call.
- */
+/** Finishes safetensors.wasm, and checks that web/io/safetensors.ts provides all of its imports. */
 async function finishSafetensors() {
   const final = finished('safetensors');
   await finishBinary(inRoot('build', 'wasm', 'safetensors.wasm'), false, final);
@@ -145,13 +140,13 @@ async function finishSafetensors() {
 }
 
 /**
- * Builds these engines, the reader of safetensors where that is wanted, and the glue, at `glue`.
+ * Builds these engines, safetensors.wasm if requested, and the glue, which is written to `glue`.
  */
 export async function buildWasm({ engines = variants, safetensors = true, glue }) {
   mkdirSync(inRoot('build', 'wasm-glue'), { recursive: true });
   const targets = engines.map(({ name }) => `engine-${name}`);
   cmakeBuild('wasm', { targets: safetensors ? [...targets, 'safetensors'] : targets });
-  // binaryen's programs of npm use one core each.
+  // The programs of npm's binaryen use one core each.
   const parts = engines.map((engine) => () => finishEngine(engine));
   const binaries = await concurrently(safetensors ? [...parts, finishSafetensors] : parts, jobs);
   write(glue, makeGlue(binaries.slice(0, engines.length)));

@@ -1,6 +1,5 @@
-// What a bundle for GPUs takes from kernels/. WGSL files come as text without comments
-// and indentation; lines that begin with //@ mark parts of a template and stay. types.def comes as
-// a list of its types.
+// esbuild plugin for gpu.js. Loads WGSL files of kernels/ as text without comments and indentation;
+// lines that begin with //@ mark parts of a template and stay. Loads types.def as a list of types.
 import { readFileSync } from 'node:fs';
 
 export const shortened = (text) =>
@@ -15,7 +14,7 @@ export const shortened = (text) =>
     .filter(Boolean)
     .join('\n') + '\n';
 
-/** Each line SLUICE_…_TYPE(NAME, [name,] id, [values,] bytes): an element's is one value. */
+/** Parses lines SLUICE_…_TYPE(NAME, [name,] id, [values,] bytes). Element types have one value. */
 export function typesOf(text) {
   return [...text.matchAll(/^SLUICE_(\w+)_TYPE\((\w+),(?: [a-z]\w*,)? ([\d, ]+)\)$/gm)].map(
     ([, kind, name, numbers]) => {

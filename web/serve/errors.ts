@@ -1,11 +1,10 @@
-// What clients are told when something is wrong: OpenAI's error object with a status, of whatever
-// went wrong.
+// Converts any error to an HTTP status and an OpenAI-compatible error object.
 
 import { isAbort, SluiceError } from '../protocol/errors.js';
 
 /**
- * Codes of the two servers beside those of the engine, each with its status. `docs/errors.md` is
- * made of these comments; the native server has the same codes.
+ * Error codes of the servers, in addition to the engine's, each with its status. The native server
+ * has the same codes. docs/errors.md is generated from these comments.
  */
 export type ServerCode =
   /** 400: The request is not valid HTTP, or its body broke off. Fix: check the client. */
@@ -14,13 +13,13 @@ export type ServerCode =
   | 'context_length_exceeded'
   /** 401: The API key is missing or wrong. Fix: send `Authorization: Bearer KEY`. */
   | 'invalid_api_key'
-  /** 403: Pages of this origin may not use the server. Fix: start it with `--cors-origin`. */
+  /** 403: Pages of this origin must not use the server. Fix: start it with `--cors-origin`. */
   | 'origin_not_allowed'
   /** 404: There is nothing at this path. Fix: use one of the endpoints in docs/cli.md. */
   | 'unknown_url'
   /** 404: The server has no model of this name. Fix: take the name from `/v1/models`. */
   | 'model_not_found'
-  /** 405: This path takes another method. Fix: see the `Allow` header. */
+  /** 405: This path does not support the method. Fix: see the `Allow` header. */
   | 'method_not_allowed'
   /** 408 or 503: The request did not arrive in time, or took too long. Fix: raise `--timeout`. */
   | 'timeout'
@@ -37,7 +36,7 @@ export type ServerCode =
   /** 500: The server failed at this request. Fix: report it, with the request. */
   | 'internal';
 
-/** An answer that is an error. */
+/** An error with an HTTP status and a code. */
 export class HttpError extends Error {
   constructor(
     readonly status: number,
@@ -56,13 +55,13 @@ const kTypes: Record<number, string> = {
   429: 'rate_limit_error',
 };
 
-/** {"error": {…}} */
+/** JSON of the error object: {"error": {…}}. */
 export function errorBody({ status, code, message, more }: HttpError): string {
   const type = kTypes[status] ?? (status < 500 ? 'invalid_request_error' : 'server_error');
   return JSON.stringify({ error: { message, type, param: more.param ?? null, code } });
 }
 
-/** Those that say that the request is wrong, not the server. */
+/** Codes that blame the request: status 400 instead of 500. */
 const kRequest = [
   'INVALID_ARGUMENT',
   'PROMPT_EMPTY',
@@ -75,7 +74,7 @@ const kRequest = [
 
 export function httpError(error: unknown): HttpError {
   if (error instanceof HttpError) return error;
-  if (isAbort(error)) return new HttpError(503, 'unavailable', 'The server ended this answer.');
+  if (isAbort(error)) return new HttpError(503, 'unavailable', 'The server aborted this request.');
   const { message } = error as Error;
   const code = error instanceof SluiceError ? error.code : 'INTERNAL';
   if (code === 'PROMPT_TOO_LONG' || code === 'CONTEXT_FULL')

@@ -1,5 +1,4 @@
-// Counters of the server in Prometheus' text format, by the names that the native server gives
-// them.
+// Metrics of the server in Prometheus' text format, with the names of the native server.
 
 export class Metrics {
   readonly #counters = new Map<string, Map<string, number>>();

@@ -1,5 +1,5 @@
-// The line before the engine: as many requests are computed at a time as it has slots, so many
-// wait, and one more is refused with the time after which it is worth asking again.
+// Request queue of the server. As many requests run as the engine has slots, a limited number
+// waits, and further ones get status 429 with a Retry-After header.
 
 import { HttpError } from './errors.js';
 
@@ -7,7 +7,7 @@ export class Queue {
   running = 0;
   #closed = false;
   #waiting: { begin: () => void; refuse: (error: unknown) => void }[] = [];
-  /** Seconds that a request took, lately. */
+  /** Recent average duration of a request, in seconds. */
   #usual = 1;
 
   constructor(
@@ -19,7 +19,7 @@ export class Queue {
     return this.#waiting.length;
   }
 
-  /** No request is taken any more, and those that wait are refused. */
+  /** Accepts no more requests and rejects those that wait. */
   close(): void {
     this.#closed = true;
     const waiting = this.#waiting;
@@ -27,10 +27,7 @@ export class Queue {
     for (const { refuse } of waiting) refuse(unavailable());
   }
 
-  /**
-   * Does the work when its turn has come, unless the signal is aborted before. Errors: 429, 503, or
-   * the work's.
-   */
+  /** Runs `work` when a slot is free. Rejects with 429, 503, the signal's reason or its error. */
   async run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     if (this.#closed) throw unavailable();
     if (this.running >= this.parallel) await this.#turn(signal);
@@ -42,7 +39,7 @@ export class Queue {
       this.#usual += ((performance.now() - begun) / 1000 - this.#usual) / 8;
       const next = this.#waiting.shift();
       if (next)
-        next.begin(); // in its place
+        next.begin(); // takes over the slot, so `running` stays
       else this.running--;
     }
   }

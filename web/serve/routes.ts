@@ -1,6 +1,6 @@
-// From a request's path and body to an answer of the engine: the package's own calls, which have
-// OpenAI's shapes already; several prompts and several answers are asked for at once, and wait for
-// each other in the engine.
+// Routes of the OpenAI-compatible server. Handlers call the package's own chat and completions,
+// which are OpenAI-compatible already. Several prompts or choices (`n`) in one request become
+// parallel requests to the engine.
 
 import { setMaxListeners } from 'node:events';
 
@@ -21,7 +21,7 @@ import type { Queue } from './queue.js';
 const kMaxAnswers = 16;
 const kMaxTexts = 2048;
 
-/** What of a request the access log tells. */
+/** Fields of the access log. */
 export interface Record {
   route: string;
   stream?: boolean;
@@ -31,7 +31,7 @@ export interface Record {
   error?: string;
 }
 
-/** A whole answer, or its parts as they come. */
+/** Response of a handler: JSON, text, or a stream of chunks. */
 export type Answer =
   | { body: unknown; status?: number }
   | { text: string; type: string }
@@ -47,9 +47,9 @@ export interface Served {
   model: string;
   queue: Queue;
   metrics: Metrics;
-  /** False: the server ends. */
+  /** false while the server is shutting down. */
   open: () => boolean;
-  /** Why the engine answers no more; '': it does. */
+  /** Why the engine has failed; '': it works. */
   failure: string;
 }
 
@@ -81,14 +81,14 @@ const kRoutes: { [path: string]: Route } = {
   '/v1/models': get(({ model }) => ({ body: { object: 'list', data: [modelOf(model)] } })),
   '/v1/chat/completions': post((served, body, signal, record) => {
     if (!Array.isArray(body['messages']) || body['messages'].length === 0)
-      throw wrong('messages', 'a list of messages, not empty');
+      throw wrong('messages', 'a list of messages that is not empty');
     return answers(served, [body as Params], signal, record, (params, options) =>
       served.engine.chat.completions.create(params as ChatCompletionParams, options),
     );
   }),
   '/v1/completions': post((served, body, signal, record) => {
     const { prompt } = body;
-    if (prompt === undefined) throw wrong('prompt', 'a text, or a list of texts or token ids');
+    if (prompt === undefined) throw wrong('prompt', 'a string, or a list of strings or token ids');
     const several = Array.isArray(prompt) && prompt.length > 0 && typeof prompt[0] !== 'number';
     const prompts = several ? (prompt as unknown[]) : [prompt];
     return answers(
@@ -102,7 +102,7 @@ const kRoutes: { [path: string]: Route } = {
   '/v1/embeddings': post(async ({ engine, queue, metrics }, body, signal, record) => {
     const { input } = body;
     if (Array.isArray(input) && input.length > kMaxTexts && typeof input[0] !== 'number')
-      throw wrong('input', `at most ${kMaxTexts} texts`);
+      throw wrong('input', `a list of at most ${kMaxTexts} strings`);
     const list = await queue.run(signal, () => engine.embeddings.create(body as never, { signal }));
     metrics.add('sluice_embedded_texts_total', list.data.length);
     record.prompt_tokens = list.usage.prompt_tokens;
@@ -113,7 +113,7 @@ const kRoutes: { [path: string]: Route } = {
       { engine },
       { content, add_special: addSpecial = true, parse_special: parseSpecial = true },
     ) => {
-      if (typeof content !== 'string') throw wrong('content', 'a text');
+      if (typeof content !== 'string') throw wrong('content', 'a string');
       return {
         body: {
           tokens: [
@@ -135,7 +135,7 @@ const kRoutes: { [path: string]: Route } = {
 const wrong = (param: string, what: string): HttpError =>
   new HttpError(400, 'INVALID_ARGUMENT', `'${param}' must be ${what}.`, { param });
 
-/** The route of a path, its name for logs and metrics. Errors: 404, 405. */
+/** The route of a path, and its name for logs and metrics. Errors: 404, 405. */
 export function routeOf(
   method: string,
   path: string,
@@ -148,12 +148,12 @@ export function routeOf(
     throw new HttpError(404, 'unknown_url', 'There is nothing at this path.');
   const allowed = route.method === 'GET' ? 'GET, HEAD' : 'POST';
   if (!allowed.split(', ').includes(method))
-    throw new HttpError(405, 'method_not_allowed', 'This path takes another method.', {
+    throw new HttpError(405, 'method_not_allowed', 'This path does not support the method.', {
       headers: { allow: allowed },
     });
   if (!one) return { name, route };
   if (![model, encodeURI(model), encodeURIComponent(model)].includes(path.slice(name.length + 1)))
-    throw new HttpError(404, 'model_not_found', 'There is no such model here.', { param: 'model' });
+    throw new HttpError(404, 'model_not_found', 'This model is not loaded.', { param: 'model' });
   return { name, route: get(() => ({ body: modelOf(model) })) };
 }
 
@@ -164,22 +164,25 @@ type Create = (
   options: { signal: AbortSignal },
 ) => Promise<Whole | AsyncIterable<Chunk>>;
 
-/** What ends answers: the request's signal, and one of them that fails. */
+/** A controller for all generations of a request. It aborts when the request's signal does. */
 function joined(signal: AbortSignal): AbortController {
   const control = new AbortController();
-  setMaxListeners(0, control.signal); // each answer has some
+  setMaxListeners(0, control.signal); // each generation adds some
   const follow = (): void => control.abort(signal.reason);
   if (signal.aborted) follow();
   signal.addEventListener('abort', follow);
   return control;
 }
 
-/** Every answer that is asked for: so many of each prompt, with seeds that follow one another. */
+/** Parameters of each generation: `n` per prompt, with consecutive seeds. */
 function asked(list: Params[]): Params[] {
   const { n: given } = list[0] ?? {};
   const n = given ?? 1;
   if (!Number.isInteger(n) || n < 1 || list.length * n > kMaxAnswers || list.length === 0) {
-    throw wrong(list.length > 1 ? 'prompt' : 'n', `whole and ask for 1 to ${kMaxAnswers} answers`);
+    throw wrong(
+      list.length > 1 ? 'prompt' : 'n',
+      `such that prompts times n is an integer from 1 to ${kMaxAnswers}`,
+    );
   }
   return list.flatMap((params) =>
     Array.from({ length: n }, (_, i) => {
@@ -196,7 +199,7 @@ async function answers(
   record: Record,
   create: Create,
 ): Promise<Answer> {
-  // What clients send is data: a template would be a program.
+  // A template is a program, which clients must not run on the server.
   if (list[0]?.['chat_template'] != null)
     throw new HttpError(400, 'INVALID_ARGUMENT', "'chat_template' is not supported.", {
       param: 'chat_template',
@@ -266,9 +269,9 @@ function summed(usages: CompletionUsage[]): CompletionUsage {
 }
 
 /**
- * The chunks of all answers, as they come; the request holds its turn until the last of them has
- * been taken or left. Resolves with the first chunk there, so that what is wrong with the request
- * is still a status.
+ * Chunks of all generations as they arrive. The request keeps its slot until the last chunk has
+ * been read, or reading stops. Resolves when the first chunk is there, so that an error of the
+ * request can still set the status.
  */
 async function begun(
   queue: Queue,
@@ -326,14 +329,14 @@ async function begun(
         } as Chunk;
       }
     } finally {
-      for (const left of next.values()) left.catch(() => {}); // told by the first that fails
+      for (const left of next.values()) left.catch(() => {}); // the first error is reported
       control.abort();
     }
     if (withUsage && head) yield { ...head, choices: [], usage: summed(usages) } as Chunk;
   };
   let leave!: () => void;
   const left = new Promise<void>((resolve) => (leave = resolve));
-  signal.addEventListener('abort', () => leave()); // whether or not anybody reads on
+  signal.addEventListener('abort', () => leave()); // even if nobody reads the chunks
   const { chunks, head } = await new Promise<{
     chunks: AsyncGenerator<Chunk, void>;
     head: IteratorResult<Chunk, void>;

@@ -1,7 +1,7 @@
-// The server of `npx sluice-llm serve`: OpenAI's API over HTTP by Node alone, as the native `sluice
-// serve` speaks it. What is here is the wire: who may ask, how large and how slow a request may be,
-// server-sent events that wait for their reader, clients that leave, and the end. routes.ts has
-// what is answered.
+// HTTP server of `npx sluice-llm serve`: an OpenAI-compatible API on node:http, equal to the native
+// `sluice serve`. This file handles the protocol: authorization, limits on size and time,
+// server-sent events with back-pressure, disconnected clients and shutdown. routes.ts has the
+// endpoints.
 
 import * as http from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -16,30 +16,30 @@ import { Queue } from './queue.js';
 import { routeOf, type Answer, type Record, type Served } from './routes.js';
 
 export interface ServeOptions {
-  /** 0: any free one. */
+  /** 0: any free port. */
   port: number;
-  /** Default 127.0.0.1. */
+  /** Address to listen on. */
   host: string;
-  /** The model's name in answers. */
+  /** Name of the model in responses. */
   model: string;
-  /** Asked of every request but /health; '': none is. */
+  /** Required in every request but /health; '': no key. */
   apiKey: string;
-  /** The origin of pages that may ask; '*': all; '': none. */
+  /** Origin whose pages may use the server; '*': all; '': none. */
   cors: string;
-  /** Requests that may wait. */
+  /** Maximum number of waiting requests. */
   queue: number;
-  /** Bytes of a body. */
+  /** Maximum size of a request body, in bytes. */
   maxBody: number;
-  /** From a request's arrival to its answer's end. */
+  /** Time limit from the arrival of a request to the end of its response. */
   requestMs: number;
-  /** Called with a line of JSON for each request. */
+  /** Called with one line of JSON per request. */
   log?: (line: string) => void;
 }
 
-const kReadMs = 30_000; // for a request's head and body
-const kIdleMs = 60_000; // of a connection without a request
-const kWriteMs = 10_000; // that a client reads nothing
-const kLingerMs = 2_000; // for the rest of a request that was refused
+const kReadMs = 30_000; // to receive headers and body of a request
+const kIdleMs = 60_000; // for a connection without a request
+const kWriteMs = 10_000; // without the client reading anything
+const kLingerMs = 2_000; // to read the rest of a rejected request
 const kMaxHead = 16 << 10;
 const kMaxUrl = 8 << 10;
 const kMaxConnections = 256;
@@ -84,7 +84,7 @@ export class Server {
     });
     this.#http.maxConnections = kMaxConnections;
     this.#http.on('request', (request, response) => void this.#request(request, response));
-    // Whoever waits for a "100 Continue" is told what is wrong before the body is sent.
+    // A client that waits for "100 Continue" gets an error before it sends the body.
     this.#http.on('checkContinue', (request, response) => void this.#request(request, response));
     this.#http.on('clientError', (error, socket) =>
       this.#unreadable(error as NodeJS.ErrnoException, socket as Socket),
@@ -95,7 +95,7 @@ export class Server {
     });
   }
 
-  /** Takes the address; its URL. Errors: IO. */
+  /** Starts listening and returns the URL. Errors: IO. */
   async listen(): Promise<string> {
     const { host, port } = this.#options;
     await new Promise<void>((resolve, reject) => {
@@ -113,10 +113,7 @@ export class Server {
     return `http://${host.includes(':') ? `[${host}]` : host}:${bound}`;
   }
 
-  /**
-   * Takes nothing new and resolves when what is being answered has ended; `hurry` ends that as
-   * well.
-   */
+  /** Accepts no new requests. Resolves when running ones have ended; `hurry` aborts them. */
   async close(hurry: AbortSignal): Promise<void> {
     this.#closed = true;
     this.#served.queue.close();
@@ -138,11 +135,11 @@ export class Server {
     const record: Record = { route: '' };
     const control = new AbortController();
     const timer = setTimeout(
-      () => control.abort(new HttpError(503, 'timeout', 'The answer took too long.')),
+      () => control.abort(new HttpError(503, 'timeout', 'The request took too long.')),
       this.#options.requestMs,
     );
     response.on('close', () =>
-      control.abort(new DOMException('The client has gone.', 'AbortError')),
+      control.abort(new DOMException('The client has disconnected.', 'AbortError')),
     );
     response.on('error', () => {}); // 'close' follows
     this.#answering.add(control);
@@ -150,12 +147,12 @@ export class Server {
       const answer = await this.#answer(request, response, control.signal, record);
       if (answer) await send(request, response, answer, control.signal);
     } catch (error) {
-      const told = httpError(error);
-      if (told.code === 'WORKER_LOST') this.#served.failure = told.message;
-      // Whoever has gone, or was told already that this is no HTTP, is told nothing.
+      const failure = httpError(error);
+      if (failure.code === 'WORKER_LOST') this.#served.failure = failure.message;
+      // No response if the client has disconnected, or has already got an error.
       if (!response.destroyed && request.socket.writable) {
-        record.error = told.code;
-        refuse(request, response, told);
+        record.error = failure.code;
+        refuse(request, response, failure);
       }
     }
     clearTimeout(timer);
@@ -179,7 +176,7 @@ export class Server {
         throw new HttpError(
           403,
           'origin_not_allowed',
-          'Pages of this origin may not use this server (--cors-origin).',
+          'Pages of this origin must not use this server (--cors-origin).',
         );
       for (const [name, value] of [
         ['Access-Control-Allow-Origin', cors],
@@ -205,7 +202,7 @@ export class Server {
       name !== '/health' &&
       !timingSafeEqual(digest(headers.authorization ?? ''), digest(`Bearer ${apiKey}`))
     ) {
-      throw new HttpError(401, 'invalid_api_key', 'The API key is missing, or is another one.', {
+      throw new HttpError(401, 'invalid_api_key', 'The API key is missing or wrong.', {
         headers: { 'www-authenticate': 'Bearer' },
       });
     }
@@ -232,7 +229,7 @@ export class Server {
       throw new HttpError(
         415,
         'unsupported_media_type',
-        'The body must be JSON, without an encoding.',
+        'The body must be JSON without a content encoding.',
       );
     }
     if (Number(headers['content-length'] ?? 0) > maxBody) throw tooLarge;
@@ -260,22 +257,22 @@ export class Server {
     return body as { [name: string]: unknown };
   }
 
-  /** What is no HTTP, or came too slowly. */
+  /** Responds to requests that are not valid HTTP, or arrived too slowly. */
   #unreadable(error: NodeJS.ErrnoException, socket: Socket): void {
     if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
-    const told =
+    const failure =
       error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
-        ? new HttpError(408, 'timeout', 'The request did not come in time.')
+        ? new HttpError(408, 'timeout', 'The request did not arrive in time.')
         : error.code === 'HPE_HEADER_OVERFLOW'
           ? new HttpError(431, 'request_too_large', 'The request is too large.')
-          : new HttpError(400, 'bad_request', 'The request is not HTTP as this server reads it.');
-    const body = errorBody(told);
+          : new HttpError(400, 'bad_request', 'The request is not valid HTTP.');
+    const body = errorBody(failure);
     const head =
-      `HTTP/1.1 ${told.status} ${http.STATUS_CODES[told.status]}\r\nContent-Type: ` +
+      `HTTP/1.1 ${failure.status} ${http.STATUS_CODES[failure.status]}\r\nContent-Type: ` +
       `application/json\r\nConnection: close\r\nContent-Length: ` +
       `${Buffer.byteLength(body)}\r\n\r\n`;
     socket.end(head + body);
-    this.#served.metrics.add('sluice_requests_total', 1, `path="other",status="${told.status}"`);
+    this.#served.metrics.add('sluice_requests_total', 1, `path="other",status="${failure.status}"`);
   }
 
   #log(
@@ -306,7 +303,7 @@ export class Server {
   }
 }
 
-// --- what is sent --------------------------------------------------------------------------------
+// --- responses -----------------------------------------------------------------------------------
 
 function refuse(
   request: http.IncomingMessage,
@@ -321,8 +318,8 @@ function refuse(
     ...error.more.headers,
   };
   if (request.complete) return void response.writeHead(error.status, head).end(body);
-  // What is left of the request cannot be told from the next one. It is read for a while: a
-  // connection that is closed before takes the answer with it.
+  // The rest of this request would be taken for the next one, so the connection must be closed. The
+  // rest is read for a while first: closing earlier would discard the response.
   response.writeHead(error.status, { ...head, Connection: 'close' }).write(body);
   const timer = setTimeout(() => response.end(), kLingerMs);
   finished(request.resume(), () => {
@@ -349,7 +346,7 @@ async function send(
   response.end(request.method === 'HEAD' ? undefined : text);
 }
 
-/** Server-sent events; the next one is taken when the client has room for it. */
+/** Sends server-sent events. Waits before the next one if the client does not read fast enough. */
 async function stream(
   response: http.ServerResponse,
   chunks: AsyncIterable<unknown>,
@@ -362,7 +359,7 @@ async function stream(
   response.end('data: [DONE]\n\n');
 }
 
-/** Until what was written has been taken; a client that takes nothing is left. */
+/** Waits until buffered data has been sent. Disconnects a client that reads nothing. */
 function room(response: http.ServerResponse, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => response.destroy(), kWriteMs);

@@ -1,16 +1,16 @@
-// Modules that the browser's worker fetches when they are asked for.
+// Loads modules on demand in the browser's worker.
 
 import { SluiceError } from '../protocol/errors.js';
 
-/** import() as bundlers leave it alone: build.mjs puts it before the bundle. */
+/** import() in a form that bundlers do not rewrite. build.mjs defines it before the bundle. */
 declare function importAsset(url: string): Promise<unknown>;
 
-/** A module as an asset, which bundlers leave in one piece: a worker of theirs may not be split. */
+/** Imports a module that bundlers treat as an asset, because some cannot split a worker. */
 export async function asset<Module>(name: string, url: URL): Promise<Module> {
   try {
     return (await importAsset(url.href)) as Module;
   } catch (cause) {
-    const advice = `${(cause as Error).message}; copy the package's beside worker.js`;
+    const advice = `${(cause as Error).message}; copy it beside worker.js`;
     throw new SluiceError('MODULE_LOAD', `${name} cannot be loaded: ${advice}.`, { cause });
   }
 }

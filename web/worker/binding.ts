@@ -1,23 +1,23 @@
-// The Embind surface of the wasm engine, typed by hand: the one place where TypeScript and C++
-// agree. One wasm instance holds one engine, or two of which one guesses for the other. No call
-// blocks on I/O: the engine writes read requests into the fill queue (src/residency/fill_queue.h
-// gives its layout) and step() says when it must wait for one.
+// Hand-written types of the Embind interface of the wasm engine (src/bindings). A wasm instance
+// holds one engine, or a model and its draft model. No call blocks on I/O: the engine writes read
+// requests into the fill queue (layout in src/residency/fill_queue.h), and step() returns Blocked
+// when it must wait for one.
 
 import type { FinishReason, GeneratedToken, SamplingOptions } from '../protocol/types.js';
 import type { FileRequestKind } from '../protocol/file-request.js';
 
-/** A failed call: stable code and one sentence. */
+/** Error of a failed call: stable code and a message of one sentence. */
 export interface BindingError {
   code: string;
   message: string;
 }
 
 export const enum Step {
-  /** A unit that the next operation needs is not there yet: serve the fill queue, call again. */
+  /** The next operation needs a unit that is missing: serve the fill queue, then call again. */
   Blocked = 0,
-  /** Worked up to its limit; call again. */
+  /** The limit of operations was reached; call again. */
   Progress = 1,
-  /** The pass is complete, its last token's logits are ready; the answer is, and says how. */
+  /** The forward pass is complete and the logits are ready, or the generation has ended. */
   Done = 2,
   /** See error(). */
   Failed = 3,
@@ -26,68 +26,58 @@ export const enum Step {
 export const enum TokenizeFlags {
   AddSpecial = 1,
   ParseSpecial = 2,
-  /** The text goes on from other text: no BOS, no space before its first word. */
+  /** The text continues earlier text: no BOS, no space before its first word. */
   Continuation = 4,
-  /** Between U+FDD0 and U+FDD1 no control token is recognized; the marks vanish. */
+  /** Control tokens are not parsed between U+FDD0 and U+FDD1; the marks are removed. */
   LiteralSpans = 8,
 }
 
 export interface OpenOptions {
-  /**
-   * Bytes that weights, KV cache, activations, tokenizer and scratch may take together. 0: as much
-   * as the model wants.
-   */
+  /** Bytes for weights, KV cache, activations, tokenizer and scratch together. 0: unlimited. */
   memoryBudget: number;
-  /** Positions of the KV cache; 0: the model's own, at most 4096. */
+  /** Tokens; 0: the model's own, at most 4096. */
   contextLength: number;
-  /** What keys and values are kept as. */
+  /** KV cache type. */
   kvType: string;
-  /**
-   * What becomes of a full cache, and of one that forgets the first positions (-1: the engine's
-   * choice) and the size.
-   */
+  /** KV cache eviction policy. */
   kvPolicy: string | undefined;
+  /** Attention sinks; -1: the engine's default. */
   kvSinks: number;
+  /** Positions; 0: the context length. */
   kvCapacity: number;
-  /** From 1, the whole model, to 0: the least important layers are left out. */
+  /** Fraction of the skippable layers to skip, 0 (none) to 1, the least important first. */
   skipLayersRatio: number;
   /**
-   * Clusters of the output head that are multiplied: a number, exact, off; empty: by the layers
-   * skipped.
+   * Clustered output head: a number of clusters, 'exact' or 'off'. '': off if no layer is skipped.
    */
   headClusters: string;
   /** 0: chosen by the engine. */
   threads: number;
-  /** Kernel table by name; '': the best of this binary. */
+  /** Name of the kernel table; '': the fastest of this binary. */
   kernels: string;
-  /** Answers may be bound to grammars: their memory is in the plan. */
+  /** Plans memory for structured output. */
   structuredOutput: boolean;
-  /**
-   * Answers are guessed ahead: from what their text repeats, and by the draft where there is one.
-   */
+  /** Speculative decoding: from n-grams, and by the draft model if there is one. */
   draft: boolean;
-  /** Answers that are computed at once, each in a slot. */
+  /** Number of slots, whose requests share a forward pass. */
   parallel: number;
-  /** Bytes of the budget that reading files takes beside the memory. */
+  /** Bytes of the budget that reading files takes, outside the wasm memory. */
   held?: number;
   /**
-   * The engine's threads have the model's files too (glue.d.ts) and may read units that a fill was
-   * marked local for.
+   * The engine's threads have opened the model's files (glue.d.ts) and may read units whose fill is
+   * marked local.
    */
   directReads?: boolean;
   /**
-   * Bytes a second that weights would stream at, 0: unknown. inspect() then measures the kernels,
-   * for tens of milliseconds, and predicts the speed.
+   * Bytes per second at which weights would stream; 0: unknown. If set, inspect() times the kernels
+   * for tens of milliseconds and predicts the speed.
    */
   storeBandwidth?: number;
 }
 
-/**
- * What an answer takes: sampling parameters by the names of SamplingOptions, where what is missing
- * takes defaults.
- */
+/** Options of a generation. Sampling parameters have the names and defaults of SamplingOptions. */
 export interface AnswerOptions extends Omit<SamplingOptions, 'seed'> {
-  /** In decimal. */
+  /** Decimal digits. */
   seed: string;
   /** Infinity: until the context is full. */
   maxTokens: number;
@@ -99,7 +89,7 @@ export interface AnswerOptions extends Omit<SamplingOptions, 'seed'> {
   constraint?: { kind: number; text: string } | undefined;
 }
 
-/** How texts are embedded. */
+/** Options of an embedding request. */
 export interface EmbedOptions {
   /** 0 none, 1 mean, 2 CLS, 3 last, 4 rank; -1: the model's own. */
   pooling: number;
@@ -108,44 +98,42 @@ export interface EmbedOptions {
   dimensions: number;
 }
 
-/** What the model can do beside generating. */
+/** What the model offers for embeddings and reranking. */
 export interface EmbedInfo {
+  /** Values per embedding. */
   dimensions: number;
-  /** Of its ranking head; 0: it has none. */
+  /** Values per document of the ranking head; 0: the model has none. */
   scores: number;
   contextLength: number;
-  /** It reads from left to right; else each token sees the whole text. */
+  /** Causal attention; otherwise bidirectional. */
   causal: boolean;
 }
 
-/** The state of an answer. */
+/** Progress of a generation. */
 export interface Answer {
-  /** Why it ended; '' while it goes on. */
+  /** Finish reason; '' while it is running. */
   finish: FinishReason | '';
   stopString: string;
   promptTokens: number;
   cachedTokens: number;
   completionTokens: number;
   promptMs: number;
-  /** 0: there was no token yet. */
+  /** 0: there is no token yet. */
   timeToFirstTokenMs: number;
   generateMs: number;
   inPrompt: boolean;
-  /**
-   * Tokens a second, of the prompt's that were computed and of the answer's; 0 where there were
-   * none.
-   */
+  /** Rates of prefill (without cached tokens) and of decoding; 0 if there were no tokens. */
   promptTokensPerSecond: number;
   tokensPerSecond: number;
 }
 
-/** Bytes of a state that travel at once; the binding has room for as many. */
+/** Chunk size in bytes for saving and restoring states; the binding's staging buffer. */
 export const kStageBytes = 1 << 16;
 
 export interface FileRequest {
   want: FileRequestKind;
   file: number;
-  /** A path or URL; of chosen files the name, and `choice` its number. */
+  /** A path or URL. For files that the user chose: the file name, with `choice` as its index. */
   name: string;
   choice: number;
   offset: number;
@@ -153,38 +141,39 @@ export interface FileRequest {
 }
 
 export interface EngineBinding {
-  // --- header: the engine says what it wants next of the model's files (header-loader.ts) --------
+  // --- header: the engine requests parts of the model's files (header-loader.ts) -----------------
   /**
-   * Begins with a model at this address, or among chosen files of these names, each followed by a
-   * slash; where `described` is not 0, with a header that names as many files (io/directory.ts).
+   * Starts with a model at this address, or with chosen files: their names, each followed by a
+   * slash. If `described` is not 0, a header that names that many files will be supplied
+   * (io/directory.ts).
    */
   source(address: string, names: string, described: number): void;
-  /** What is wanted next, until it is answered; null: error(), which is final. */
+  /** The pending request, the same until it is answered. null: error(), which is final. */
   need(): FileRequest | null;
-  /** Answers Want.File: its size. false: error(). */
+  /** Answers FileRequestKind.File with the file's size. false: error(). */
   opened(bytes: number): boolean;
-  /** Address where `bytes` that answer Want.Bytes are written before supply(); 0: error(). */
+  /** Address to write the `bytes` of FileRequestKind.Bytes to before supply(). 0: error(). */
   reserve(bytes: number): number;
   supply(): boolean;
-  /** One more LoRA adapter for inspect(), open() or setAdapters(), a GGUF file. false: error(). */
+  /** Adds a LoRA adapter (a GGUF file) for inspect(), open() or setAdapters(). false: error(). */
   adapter(bytes: Uint8Array, scale: number): boolean;
   /**
-   * In place of those before. No read may be under way. false: error(), and everything is as
+   * Replaces the adapters in use. No read may be pending. false: error(), and everything is as
    * before.
    */
   setAdapters(): boolean;
   forgetAdapters(): void;
   /**
-   * The binding of a smaller model that guesses for this one, and goes with it: its header is read
-   * before inspect() and open() of this one, which then are of both under one budget.
+   * The binding of the draft model, which this one owns. Its header is read before inspect() and
+   * open() of this one; both models then share one budget.
    */
   draft(): EngineBinding;
   /**
-   * JSON of what the header says (architecture, sizes, types, chat template, special tokens) and of
-   * the memory plan; needs no weights. Before open() only. On failure {"error": {code, message}}.
+   * JSON of the metadata (architecture, sizes, types, chat template, special tokens) and the memory
+   * plan. Needs no weights. Only before open(). On failure {"error": {code, message}}.
    */
   inspect(options: OpenOptions): string;
-  /** Allocates everything within the budget. false: error(). */
+  /** Allocates all memory within the budget. false: error(). */
   open(options: OpenOptions): boolean;
   error(): BindingError;
 
@@ -192,103 +181,105 @@ export interface EngineBinding {
   /** Address of the FillQueue. */
   fillQueue(): number;
   /**
-   * Lets the engine and its draft take over completed fills and push further requests (also done by
-   * step).
+   * Lets the engine and its draft model take over completed fills and push further requests.
+   * step() also does this.
    */
   poll(): void;
-  /** The last step is blocked for weights of the draft. */
+  /** The last step is blocked on weights of the draft model. */
   drafting(): boolean;
 
   // --- text --------------------------------------------------------------------------------------
-  /** Of UTF-8; `how`: the sum of TokenizeFlags. null: error(), after which nothing is held. */
+  /**
+   * Token ids of UTF-8; `how`: sum of TokenizeFlags. null: error(), and nothing stays allocated.
+   */
   tokenize(text: Uint8Array, how: number): Int32Array | null;
-  /** Of a query and a document, in UTF-8, as a reranker reads them. null: error(). */
+  /** Token ids of a query and a document, in UTF-8, in a reranker's format. null: error(). */
   pairTokens(query: Uint8Array, document: Uint8Array): Int32Array | null;
-  /** JSON: the texts that become control tokens, and must not where a user wrote them. */
+  /** JSON array: the texts of control tokens, which must be escaped in user input. */
   controlTexts(): string;
-  /** Whole-sequence decode. */
+  /** Decodes a whole sequence. */
   detokenize(tokens: Int32Array, special: boolean): string;
 
   // --- slots, as many as the plan's `parallel` ---------------------------------------------------
-  /** Which slot all that follows is about: its sequence, its answer. */
+  /** Selects the slot whose sequence and generation the calls below refer to. */
   select(slot: number): void;
 
-  // --- the sequence that a slot holds ------------------------------------------------------------
+  // --- the sequence in a slot --------------------------------------------------------------------
   /** Number of tokens in its KV cache, and the tokens. */
   position(): number;
   tokens(): Int32Array;
-  /** Forgets them, and what is under way. */
+  /** Empties the sequence and drops work in progress. */
   clear(): void;
-  /** Begins a pass over these tokens, behind those there are. false: error(). */
+  /** Starts a forward pass that appends these tokens. false: error(). */
   append(tokens: Int32Array): boolean;
   /**
-   * Begins a pass over a text that the model reads whole, for the logits of its token `row`. false:
-   * error().
+   * Starts a forward pass with bidirectional attention over these tokens, for the logits of token
+   * `row`. false: error().
    */
   appendWhole(tokens: Int32Array, row: number): boolean;
-  /** Copy of the raw logits of the finished pass's last token. */
+  /** Copy of the raw logits of the last token of the finished pass. */
   logits(): Float32Array;
   /**
-   * Begins the answer to `prompt`, which becomes the sequence; what the two share stays. false:
-   * error().
+   * Starts a generation. The sequence becomes `prompt`; the common prefix stays in the KV cache.
+   * false: error().
    */
   begin(prompt: Int32Array, options: AnswerOptions): boolean;
   /**
-   * Works on the answers of all slots, or on the pass: up to maxOps operations (about ten a layer);
-   * returns a Step.
+   * Runs the generations of all slots, or the forward pass, for up to maxOps operations (about ten
+   * per layer). Returns a Step.
    */
   step(maxOps: number): number;
-  /** Step.Done where the slot's answer has ended, Failed where by error(), else Progress. */
+  /** Done if the slot's generation has ended, Failed if with error(), otherwise Progress. */
   outcome(): number;
-  /** Ends the answer where it stands. */
+  /** Ends the generation at its current token. */
   cancel(): void;
-  /** The pieces that have become certain since the last call. */
+  /** Tokens that became ready since the last call. */
   takePieces(): GeneratedToken[];
-  /** How far the answer is. */
+  /** Progress of the generation. */
   answer(): Answer;
-  // Its state, tokens included, in pieces through one place of kStageBytes:
+  // State of the sequence, tokens included, in chunks through a buffer of kStageBytes:
   stateStage(): number;
   stateBytes(): number;
   /** Copies [offset, offset + length) of the state to the stage. false: error(). */
   readState(offset: number, length: number): boolean;
   /**
-   * Empties the sequence, for a state of so many bytes; writeState() takes it from the stage, in
-   * order. The last piece completes it. false: error(), and the sequence is empty.
+   * Empties the sequence and prepares for a state of `bytes` bytes. writeState() takes the chunks
+   * from the stage, in order; the last one completes it. false: error(), and the sequence is empty.
    */
   beginRestore(bytes: number): boolean;
   writeState(length: number): boolean;
 
-  // --- embeddings, for which the engine must hold no sequence ------------------------------------
-  /** Begins texts of at most the context's tokens together, and where each ends. false: error(). */
+  // --- embeddings; the selected slot must be empty -----------------------------------------------
+  /**
+   * Starts a batch of inputs: their tokens, at most a context's length in total, and where each
+   * input ends. false: error().
+   */
   embed(tokens: Int32Array, ends: Int32Array, options: EmbedOptions): boolean;
-  /** Begins the next pass over them, for step(): 1; 0 when all are done; -1: error(). */
+  /** Starts the next forward pass, for step(): 1. All passes are done: 0. error(): -1. */
   embedNext(): number;
-  /** The rows of the pass that is done: of each text, or of each token where nothing is pooled. */
+  /** Rows of the finished pass: one per input, or one per token without pooling. */
   embedResults(): Float32Array;
   /** JSON of EmbedInfo. */
   embedInfo(): string;
 
-  // --- insight -----------------------------------------------------------------------------------
-  /**
-   * JSON: budget, weights, pinned, ring, kv, activations, tokenizer, scratch, draft, other, total,
-   * heap.
-   */
+  // --- statistics --------------------------------------------------------------------------------
+  /** JSON of the fields of MemoryReport that the engine knows. */
   memory(): string;
   /** JSON of counters: tokens, bytes per pass, stalls, compute and wait milliseconds. */
   stats(): string;
   /**
-   * One byte a unit, in order: 0 absent, 1 loading, 2 resident in the ring, 3 pinned and there, 4
-   * pinned, not there yet; +16 computing now.
+   * One byte per unit, in order: 0 absent, 1 loading, 2 resident in the stream buffer, 3 pinned, 4
+   * pinned but not loaded yet; +16 while computing.
    */
   unitStates(): Uint8Array;
   kernelName(): string;
   threads(): number;
   /**
-   * Of engine.gpu.wasm: a GPU computes from now on (gpu/gpu.ts); JSON of what it has to
-   * know.
+   * Only in engine.gpu.wasm: from now on the GPU computes (gpu/gpu.ts). Returns JSON of the
+   * program that it runs.
    */
   attachGpu?(): string;
-  /** Memory is for the weights of the layers behind so many first ones; false: see error(). */
+  /** Keeps no weights in memory for the first `layers` layers. false: error(). */
   offloadLayers?(layers: number): boolean;
   delete(): void;
 }

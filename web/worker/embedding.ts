@@ -1,5 +1,5 @@
-// Embeddings in the worker: texts become tokens, go through the engine a context's worth at a time,
-// and their rows are gathered.
+// Embeddings and rerank scores in the worker. Tokenizes the inputs, runs as many at a time as fit
+// in a context, and collects the rows.
 
 import { abortError } from '../protocol/errors.js';
 import type { Embedded, EmbedSpec } from '../protocol/messages.js';
@@ -24,14 +24,14 @@ function tokensOf(
   return tokens;
 }
 
-/** The engine holds no sequence. `told` hears how many texts are done. */
+/** Embeds the inputs in the selected slot, which must be empty. Reports how many are done. */
 export async function embed(
   binding: EngineBinding,
   running: GenerationLoop,
   cancelFlag: CancelFlag,
   given: readonly (string | Int32Array)[],
   spec: EmbedSpec,
-  told: (done: number) => void,
+  onProgress: (done: number) => void,
 ): Promise<Transferred<Embedded>> {
   const { dimensions, scores, contextLength } = JSON.parse(binding.embedInfo()) as EmbedInfo;
   const width = spec.pooling === 4 ? scores : Math.min(spec.dimensions || dimensions, dimensions);
@@ -46,7 +46,7 @@ export async function embed(
     do sum += texts[end++]!.length;
     while (end < texts.length && sum + texts[end]!.length <= contextLength);
     at = await group(texts.slice(first, end), at);
-    told((first = end));
+    onProgress((first = end));
   }
   return new Transferred({ values, width, rows, tokens }, [values.buffer, rows.buffer]);
 

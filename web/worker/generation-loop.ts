@@ -1,6 +1,6 @@
-// Work on a loaded engine, in its worker: steps passes and answers, waits for weights, and lets
-// them arrive in between. Everything runs between two calls of step(), which last no longer than
-// about a layer, so that the event loop is never blocked and a cancel is heard at once.
+// Drives a loaded engine in its worker: steps forward passes and generations, and waits for
+// weights. A step() takes about as long as a layer at most, and events are handled between steps.
+// So the event loop is never blocked, and a cancel takes effect immediately.
 
 import { QueueView } from '../io/fill-server.js';
 import { kDraftFiles } from '../io/io.js';
@@ -18,20 +18,20 @@ const kSliceMs = 12;
 const kReportMs = 100;
 const kBlockMs = 10;
 
-/** What a caller can change its mind about. */
+/** Set by the caller to cancel work. */
 export interface CancelFlag {
   cancelled: boolean;
 }
 
-/** What is heard of an answer, and whether it is still wanted. */
+/** Callbacks of a generation, and its cancel flag. */
 interface GenerationCallbacks {
   cancelFlag: CancelFlag;
-  /** The prompt was accepted: the sequence is what it says. */
+  /** The prompt was accepted; the sequence now is the prompt. */
   begun(): void;
   pieces(pieces: GeneratedToken[]): void;
 }
 
-/** An answer under way, in its slot. */
+/** A running generation in its slot. */
 interface ActiveGeneration extends GenerationCallbacks {
   slot: number;
   text: string;
@@ -39,23 +39,23 @@ interface ActiveGeneration extends GenerationCallbacks {
   reject(error: unknown): void;
 }
 
-/** The weights of an engine on their way, as far as this thread has looked. */
+/** Pending weight reads of one engine. */
 interface Arriving {
   queue: QueueView;
-  /** Completed reads that a blocked step has seen; -1: none. */
+  /** Number of completed reads when a step was last blocked; -1: none. */
   seen: number;
 }
 
 export class GenerationLoop {
-  /** A read that failed; it waits for begin(). */
+  /** Error of a failed read; cleared when the next work starts. */
   ioError: unknown = null;
   closed = false;
-  /** Of the model, and of the one that guesses for it. */
+  /** Reads of the model, and of its draft model. */
   #arriving: Arriving[] = [];
   #lastYield = 0;
   #opsPerStep = kLayerOps;
   #idling = false;
-  /** Pieces of work under way, and the answers among them. */
+  /** Number of work items in progress, and the generations among them. */
   #working = 0;
   readonly #answers = new Set<ActiveGeneration>();
   #driving = false;
@@ -68,7 +68,7 @@ export class GenerationLoop {
     this.#reporter = reporter;
   }
 
-  /** Lets the engine's read requests be served. */
+  /** Connects the engine's fill queues to the I/O, which then serves its read requests. */
   async attach(): Promise<void> {
     const { memory, binding, io, info } = this.#engine;
     this.#arriving = [];
@@ -80,13 +80,13 @@ export class GenerationLoop {
   }
 
   /**
-   * Does a piece of work. What failed to load before is worth another try, and steps begin short,
-   * since an operation on a prompt may take a hundred times as long as the last one on a token did.
+   * Runs `work`. Reads that failed before are retried. Steps start short, because an operation on a
+   * prompt can take a hundred times as long as the same operation on one token.
    */
   async withLock<T>(work: () => Promise<T>): Promise<T> {
     this.#working++;
     try {
-      await yieldToEvents(); // a cancel that came while waiting in line is heard first
+      await yieldToEvents(); // handles a cancel that arrived while this was queued
       if (this.closed) throw new SluiceError('DISPOSED', 'The engine was disposed of.');
       this.#opsPerStep = kLayerOps;
       if (this.ioError !== null) {
@@ -101,31 +101,25 @@ export class GenerationLoop {
     }
   }
 
-  /**
-   * One answer, from the prompt to its last token, on the sequence that is in `slot`; those of
-   * other slots go on beside it.
-   */
+  /** Runs a generation on the sequence in `slot`, in parallel with those of other slots. */
   answer(
     slot: number,
     tokens: Int32Array,
     spec: GenerateSpec,
-    heard: GenerationCallbacks,
+    callbacks: GenerationCallbacks,
   ): Promise<GenerationResult> {
     const { binding } = this.#engine;
     binding.select(slot);
     if (!binding.begin(tokens, spec)) throw errorOf(binding);
-    heard.begun();
+    callbacks.begun();
     this.#reported = 0;
     return new Promise((resolve, reject) => {
-      this.#answers.add({ ...heard, slot, text: '', resolve, reject });
+      this.#answers.add({ ...callbacks, slot, text: '', resolve, reject });
       if (!this.#driving) void this.#drive();
     });
   }
 
-  /**
-   * Steps the answers, for as long as there are any. What fails for none of them alone fails for
-   * all.
-   */
+  /** Steps all generations until none are left. An error that is not one slot's ends all. */
   async #drive(): Promise<void> {
     const all = this.#answers;
     this.#driving = true;
@@ -146,7 +140,7 @@ export class GenerationLoop {
     this.#driving = false;
   }
 
-  /** Delivers what there is of an answer, and ends it where it has ended. */
+  /** Delivers new tokens of a generation, and finishes it if it has ended or was cancelled. */
   readonly #hear = (answering: ActiveGeneration): void => {
     const { binding } = this.#engine;
     binding.select(answering.slot);
@@ -167,13 +161,13 @@ export class GenerationLoop {
     const { binding } = this.#engine;
     this.#answers.delete(answering);
     binding.select(answering.slot);
-    binding.cancel(); // what has ended stays as it is
+    binding.cancel(); // no effect if it has already ended
     this.#deliver(answering);
     if (error === undefined) answering.resolve(this.#result(answering.text));
     else answering.reject(error);
   }
 
-  /** The pass that append() has begun. False when it was cancelled. */
+  /** Completes the forward pass that append() started. Returns false if it was cancelled. */
   async pass(cancelFlag: CancelFlag): Promise<boolean> {
     let step = Step.Progress as Step;
     while (step !== Step.Done) {
@@ -189,13 +183,13 @@ export class GenerationLoop {
     return true;
   }
 
-  /** Lets weights arrive, while there is nothing else to do. */
+  /** Loads weights while no other work is in progress. */
   async idle(): Promise<void> {
     if (this.#idling) return;
     this.#idling = true;
     const { binding, io } = this.#engine;
     while (!this.closed && !this.#working && this.ioError === null) {
-      // All that poll() takes over, and perhaps some more.
+      // Counted before poll(), so that no completion after it is missed.
       const before = this.#arriving.map(({ queue }) => ({ queue, completed: queue.completed }));
       binding.poll();
       io.poke();
@@ -213,7 +207,7 @@ export class GenerationLoop {
     this.#idling = false;
   }
 
-  /** Waits for the model's reads under way. */
+  /** Waits for the model's pending reads. */
   async quiet(): Promise<void> {
     const { queue } = this.#arriving[0]!;
     for (let seen = 0; (seen = queue.completed) !== queue.pushed;) {
@@ -225,10 +219,10 @@ export class GenerationLoop {
   }
 
   /**
-   * Lets events in when it is time for them, steps, has `heard` look at what it gave, and waits
-   * where weights are missing. False: nobody wants it.
+   * One iteration: yields to events if it is time, steps, passes the result to `onStep`, and waits
+   * if weights are missing. Returns false if the work was cancelled.
    */
-  async #turn(unwanted: () => boolean, heard: (step: Step) => void): Promise<boolean> {
+  async #turn(unwanted: () => boolean, onStep: (step: Step) => void): Promise<boolean> {
     const { binding, io, gpu } = this.#engine;
     const before = performance.now();
     if (before - this.#lastYield > kSliceMs) {
@@ -240,14 +234,14 @@ export class GenerationLoop {
     if (unwanted()) return false;
     const step: Step = binding.step(this.#opsPerStep);
     io.poke();
-    heard(step);
+    onStep(step);
     if (step === Step.Blocked) {
       if (!(await gpu?.serve(() => unwanted() || this.closed))) await this.#waitForBytes();
     } else if (step === Step.Progress) this.#adapt(performance.now() - before);
     return true;
   }
 
-  /** Keeps one step() at around half a slice, whatever the model's size. */
+  /** Adapts the step size so that step() takes between a quarter and all of kSliceMs. */
   #adapt(ms: number): void {
     if (ms < kSliceMs / 4 && this.#opsPerStep < 4096) this.#opsPerStep *= 2;
     else if (ms > kSliceMs && this.#opsPerStep > 1)
@@ -260,13 +254,13 @@ export class GenerationLoop {
     const waiting = draft && binding.drafting() ? draft : own!;
     const { queue, seen } = waiting;
     waiting.seen = queue.completed;
-    if (waiting.seen !== seen) return; // something arrived since the engine looked
+    if (waiting.seen !== seen) return; // a read completed since the last step
     if (this.ioError !== null) throw this.ioError;
     if (io.concurrent) queue.blockCompleted(seen, kBlockMs);
     else await queue.waitCompleted(seen, 5 * kBlockMs);
   }
 
-  /** Progress of the answers under way, of several together. */
+  /** Emits the progress of all running generations together. */
   #report(): void {
     const now = performance.now();
     if (now - this.#reported < kReportMs) return;
@@ -290,7 +284,7 @@ export class GenerationLoop {
     this.#reporter.progress({ phase: 'prefill', tokens: prompt, layer, layers: units.length });
   }
 
-  /** The answer's figures, which become the counters'. */
+  /** Copies the selected generation's progress to the statistics. */
   #note(): Answer {
     const answer = this.#engine.binding.answer();
     Object.assign(this.#reporter.stats, {

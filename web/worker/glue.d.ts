@@ -1,6 +1,6 @@
-// Types of the Emscripten glue as web/scripts/glue.mjs makes it (build/wasm-glue/glue.js; esbuild
-// resolves './glue.js' there). The glue fetches nothing and starts nothing by URL: the caller
-// compiles the wasm, makes the memory, and creates the threads.
+// Types of the Emscripten glue that web/scripts/glue.mjs makes (build/wasm-glue/glue.js; esbuild
+// resolves './glue.js' to it). The glue loads nothing by URL: the caller compiles the wasm, creates
+// the memory, and creates the threads.
 
 import type { SharedFile, SyncFile } from '../io/files.js';
 import type { Port, WorkerPort } from '../protocol/messages.js';
@@ -9,27 +9,25 @@ import type { EngineModule } from './binding.js';
 export interface GlueOptions {
   /** Shared; `initial` at least initialMemory / 65536, `maximum` the budget in pages. */
   wasmMemory: WebAssembly.Memory;
-  /** One of the package's engine.*.wasm, compiled; any other is refused (WASM_LOAD). */
+  /** One of the package's engine.*.wasm, compiled. Any other module is the error WASM_LOAD. */
   wasmModule: WebAssembly.Module;
   /**
-   * Threads beside the caller's own, created and loaded before the promise resolves. 0 without
-   * isolation.
+   * Number of threads in addition to the caller's. They are created and loaded before the promise
+   * resolves. 0 without isolation.
    */
   threadPoolSize: number;
-  /**
-   * The way to a worker that calls serveThread() with the other end. Needed if threadPoolSize > 0.
-   */
+  /** Port to a worker that calls serveThread(). Needed if threadPoolSize > 0. */
   createThread?(): WorkerPort;
-  /** Files that the engine reads in this thread, by number. */
+  /** Files that the engine can read in this thread, by number. */
   files?: (SyncFile | null)[];
 }
 
 export function createEngine(options: GlueOptions): Promise<EngineModule>;
 /**
- * Makes the calling worker a thread of the engine at the other end of the port. A message { cmd:
- * 'files', files, reply } gives it other files than before, until the thread runs; it answers
- * through `reply` when they are open.
+ * Makes the calling worker a thread of the engine at the other end of the port. While the thread is
+ * not running, a message { cmd: 'files', files, reply } replaces its open files; it responds on
+ * `reply` when they are open.
  */
 export function serveThread(port: Port, open: (file: SharedFile) => Promise<SyncFile>): void;
-/** Bytes that the memory must hold at the start. */
+/** Minimum initial size of the memory, in bytes. */
 export const initialMemory: number;

@@ -1,7 +1,7 @@
-// Reads what the engine wants to know of a model's files before it can plan: a GGUF's header, or
-// those of a split model's parts (src/open/opener.h, which says what is wanted next). Of a Hugging
-// Face directory safetensors.js makes such a header first. An engine in another memory asks again:
-// files stay open for it.
+// Reads a model's header into the engine: that of a GGUF file, or of all parts of a split model.
+// The engine requests the bytes (src/open/opener.h). For a Hugging Face directory, safetensors.js
+// first makes a GGUF header. Files stay open, because an engine in another memory may read the
+// header again.
 
 import type { Io, IoPlatform, OpenedFile } from '../io/io.js';
 import { SluiceError } from '../protocol/errors.js';
@@ -10,19 +10,19 @@ import { FileRequestKind } from '../protocol/file-request.js';
 import type { EngineBinding } from './binding.js';
 
 export class HeaderLoader {
-  /** Memory that it took to describe a directory, before there was an engine. */
+  /** Bytes that describing a directory took, before the engine was created. */
   room = 0;
-  /** Of the model, in order. */
+  /** Open files of the model, in order. */
   readonly #files: (OpenedFile & { address: string })[] = [];
-  /** Of a directory, and how many files its tensors lie in. */
+  /** Header made for a directory, and the number of files that its tensors are in. */
   #header: Uint8Array | null = null;
   #described = 0;
   readonly #address: string;
-  /** Of chosen files, each followed by a slash. */
+  /** Names of chosen files, each followed by a slash. */
   readonly #names: string;
   readonly #directory: boolean;
   readonly #io: Io;
-  /** The number that the I/O has for the first file. */
+  /** Number of the model's first file in the Io. */
   readonly #first: number;
 
   constructor(io: Io, source: SourceSpec, first = 0) {
@@ -40,8 +40,8 @@ export class HeaderLoader {
   }
 
   /**
-   * Bytes of the files that are open; of a split model's first part, as many times as there are
-   * parts.
+   * Bytes of the open files. If only the first part of a split model is open: its size times the
+   * number of parts.
    */
   get bytes(): number {
     const sum = this.#files.reduce((bytes, { size }) => bytes + size, 0);
@@ -50,8 +50,8 @@ export class HeaderLoader {
   }
 
   /**
-   * Opens what there is to open while the engine is compiled; all of a directory, in `budget` bytes
-   * of memory (0: enough).
+   * Opens the first file while the engine is being compiled. For a directory, opens all files and
+   * makes the header, using at most `budget` bytes (0: no limit).
    */
   async first(platform: IoPlatform, budget: number): Promise<void> {
     if (!this.#directory) {
@@ -72,7 +72,7 @@ export class HeaderLoader {
     if (derived.length) await this.#io.addFile(this.#first + this.#described++, derived, true);
   }
 
-  /** Answers what the engine wants until its header is there. */
+  /** Answers the engine's requests until the header is complete. */
   async read({
     binding,
     memory,
@@ -104,7 +104,7 @@ export class HeaderLoader {
     }
   }
 
-  /** Lets go of the header, when nobody will ask again. */
+  /** Frees the header. No read() may follow. */
   over(): void {
     this.#header = null;
   }

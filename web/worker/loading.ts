@@ -1,6 +1,6 @@
-// Opening a model in the engine's worker: its files, the wasm that suits, the header, the plan, and
-// an engine that can take work. What the budget is, and how many threads compute, is decided here,
-// for Engine.inspect and Engine.load alike.
+// Loads a model in the engine's worker: opens its files, compiles a wasm binary, reads the header,
+// plans and allocates memory. The default budget and thread count are decided here, for
+// Engine.inspect and Engine.load alike.
 
 import type { Gpu, GpuModule } from '../gpu/gpu.js';
 import type { SharedFile, SwapFiles, SyncFile } from '../io/files.js';
@@ -15,24 +15,24 @@ import { errorOf, HeaderLoader } from './header-loader.js';
 import type { Reporter } from './reporter.js';
 import { instantiateWasm, kMaxBudget, type WasmInstance } from './wasm.js';
 
-/** What the engine's worker needs from its surroundings. */
+/** Platform functions of the engine's worker. */
 export interface HostPlatform extends IoPlatform {
-  /** True where a memory can be shared between threads. */
+  /** Memory can be shared between threads. */
   readonly isolated: boolean;
-  /** Most bytes that an engine takes when no budget is given. */
+  /** Maximum of the default budget, in bytes. */
   readonly budgetCap: number;
   readonly hardwareThreads: number;
-  /** Opens a file beside others that have it open. */
+  /** Opens a file that other threads also have open. */
   openShared(file: SharedFile): Promise<SyncFile>;
-  /** Compiles the wasm that suits (or the one named by `kernels`). */
+  /** Compiles the binary for this machine, or the one that `kernels` names. */
   compile(source: WasmSource, kernels: string): Promise<WebAssembly.Module>;
-  /** What drives GPUs, fetched when it is asked for. */
+  /** The WebGPU module, loaded on first use. */
   gpu(): Promise<GpuModule>;
-  /** Where sequences wait; null: there is no such place. */
+  /** Files for swapped-out sequences; null: not available. */
   swapFiles(): Promise<SwapFiles | null>;
 }
 
-/** An engine that can take work. */
+/** An engine that is ready for work. */
 export interface Opened {
   wasm: WasmInstance;
   binding: EngineBinding;
@@ -48,7 +48,7 @@ const kHeaderRoom = 1 << 30;
 export class Loading {
   #io!: Io;
   #opening!: HeaderLoader;
-  /** Of the model that guesses. */
+  /** Header of the draft model. */
   #draft: HeaderLoader | null = null;
   readonly #spec: LoadSpec;
   readonly #platform: HostPlatform;
@@ -67,7 +67,7 @@ export class Loading {
     this.#onError = onError;
   }
 
-  /** What is open by now is closed by closing `opened` when this rejects. */
+  /** `opened` receives the Io as soon as it exists. The caller closes it if this rejects. */
   async load(opened: (io: Io) => void): Promise<Opened> {
     const spec = this.#spec;
     const found = spec.device === 'wasm' ? null : await (await this.#platform.gpu()).findGpu(spec);
@@ -107,7 +107,7 @@ export class Loading {
     return { wasm, binding, memory, compiled, info, io, gpu };
   }
 
-  /** The header's answer to "will it run here, and how fast", without weights. */
+  /** Metadata, memory plan and speed estimate, from the header only. */
   async inspect(opened: (io: Io) => void): Promise<ModelInfo> {
     const spec = this.#spec;
     const compiled = await this.#prepare(opened, false);
@@ -146,7 +146,7 @@ export class Loading {
     this.#io = this.#makeIo(ioWorker);
     opened(this.#io);
     const compiling = platform.compile(spec.wasm, kernels);
-    compiling.catch(() => {}); // reported below, unless the file's error comes first
+    compiling.catch(() => {}); // awaited by the caller, unless a file's error comes first
     this.#opening = new HeaderLoader(this.#io, spec.source);
     await this.#opening.first(platform, spec.memoryBudget);
     if (spec.draftSource) {
@@ -157,8 +157,7 @@ export class Loading {
   }
 
   /**
-   * Has the headers in the engine's memory: the draft's last, so that what is taken by then counts
-   * both.
+   * Reads the headers into the engine's memory. The draft's comes last, so its plan counts both.
    */
   async #read(wasm: WasmInstance): Promise<void> {
     await this.#opening.read(wasm);
@@ -166,7 +165,7 @@ export class Loading {
       await ofDraft(this.#draft.read({ binding: wasm.binding.draft(), memory: wasm.memory }));
   }
 
-  /** Memory that describing directories has taken, one after the other. */
+  /** Bytes that describing Hugging Face directories took. Directories are described one by one. */
   get #room(): number {
     return Math.max(this.#opening.room, this.#draft?.room ?? 0);
   }
@@ -198,7 +197,7 @@ export class Loading {
     );
   }
 
-  /** The way to a worker that the owner starts, and ends with this one. */
+  /** Port to a new worker, which the owner starts and terminates together with this one. */
   #startWorker(role: Role): WorkerPort {
     const { port1, port2 } = new MessageChannel();
     this.#reporter.post({ event: 'start', role, port: port2 }, [port2]);
@@ -209,7 +208,7 @@ export class Loading {
     return threads > 1 && this.#io.shared.every(Boolean);
   }
 
-  /** Not even the header fits: asks an engine with more room what the smallest budget would be. */
+  /** Not even the header fits. Computes the smallest budget in a larger memory and throws it. */
   async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<never> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
     await this.#read(wasm);
@@ -222,7 +221,7 @@ export class Loading {
     throw tooSmall(options.memoryBudget, plan);
   }
 
-  /** What the header says; must come before open(), which lets the header go. */
+  /** Metadata and plan. Must be called before open(), which frees the header. */
   async #describe(binding: EngineBinding, options: OpenOptions): Promise<ModelInfo> {
     await stageAdapters(binding, this.#spec.lora);
     const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
@@ -231,7 +230,7 @@ export class Loading {
     return info;
   }
 
-  /** What was asked for, or what the device can give; no more than a wasm memory can have. */
+  /** The requested budget, or the default for this device; at most what a wasm memory can have. */
   budget(bytes = this.#spec.memoryBudget): number {
     const files = this.#opening.bytes + (this.#draft ? this.#draft.bytes : 0);
     const chosen = Math.min(this.#platform.budgetCap, Math.ceil(files * 1.1) + (512 << 20));
@@ -239,8 +238,9 @@ export class Loading {
   }
 
   /**
-   * Where most of the model streams through the I/O worker, that gets a core: threads that wait for
-   * the one that lost its core to reading made a token take half as long again.
+   * Number of compute threads. If most of the model streams through the I/O worker, one core is
+   * left for it: otherwise all threads wait for the one that shares its core with reading, and a
+   * token took 1.5 times as long.
    */
   threads(budget: number): number {
     const spec = this.#spec;
@@ -251,7 +251,7 @@ export class Loading {
   }
 }
 
-/** Adapters for what the binding does next. */
+/** Passes the adapters to the binding, for its next inspect(), open() or setAdapters(). */
 export async function stageAdapters(binding: EngineBinding, lora: AdapterSpec[]): Promise<void> {
   binding.forgetAdapters();
   for (const { name, data, scale } of lora) {
@@ -272,7 +272,7 @@ export function tooSmall(
   return new SluiceError('BUDGET_TOO_SMALL', text);
 }
 
-/** What is done for the model that guesses: its errors say so. */
+/** Prefixes errors of loading the draft model. */
 function ofDraft(work: Promise<void>): Promise<void> {
   return work.catch((error: unknown) => {
     if (error instanceof SluiceError) error.message = `The draft model: ${error.message}`;

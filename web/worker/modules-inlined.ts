@@ -1,5 +1,4 @@
-// The same in the worker that inline.js carries, which has no files beside it (build.mjs puts it
-// there).
+// Replaces modules.ts in the worker of inline.js, which has no files beside it (see build.mjs).
 
 import packed from 'inlined:safetensors.wasm';
 
@@ -11,7 +10,7 @@ import { SluiceError } from '../protocol/errors.js';
 import { unpack } from '../protocol/unpack.js';
 
 const kNoPart =
-  "sluice-llm/inline has no part for GPUs: load with device 'wasm', or import " + "'sluice-llm'.";
+  "sluice-llm/inline does not support GPUs: load with device 'wasm', or import " + "'sluice-llm'.";
 const noGpus: GpuModule = {
   advise: async () => ({ prefill: 'wasm', decode: 'wasm', gpuMinBatch: Infinity, reason: kNoPart }),
   async findGpu({ device }) {

@@ -1,4 +1,4 @@
-// The parts of the worker that most models do without, in files of their own beside its script.
+// Parts of the worker that most models do not need. They are separate files beside its script.
 
 import type { GpuModule } from '../gpu/gpu.js';
 import type { Safetensors } from '../io/directory.js';

@@ -1,13 +1,12 @@
-// The line before the engine. Answers share it, so many at once, each on a sequence of its own; all
-// other work has it alone: it waits for the answers under way, and what comes later waits behind
-// it. Everybody begins in order, one after another; only an answer that waits for its own sequence
-// is overtaken.
+// Queue of work for the engine. Up to `most()` generations run in parallel, each on its own
+// sequence. Other work is exclusive: it waits for running generations, and later work waits for it.
+// Work starts in order; only a generation whose sequence is in use can be overtaken.
 
-/** Which sequence an answer is to have, beside those that are taken. */
+/** Chooses the sequence of a generation, given the sequences in use. */
 export type Choice = (taken: ReadonlySet<number>) => number;
 
 export class WorkQueue {
-  /** Timelines of the answers under way. */
+  /** Sequences of running generations. */
   readonly taken = new Set<number>();
   #waiting: { choice: Choice | null; start: (sequence: number) => Promise<void> }[] = [];
   #beginning = false;
@@ -18,7 +17,8 @@ export class WorkQueue {
   }
 
   /**
-   * Does the work when its turn has come: alone, or on a sequence, from begun() on beside others.
+   * Runs `work` when it is its turn: exclusively if `choice` is null, otherwise on the chosen
+   * sequence. After it has called begun(), the next work may start.
    */
   do<T>(
     choice: Choice | null,

@@ -1,5 +1,5 @@
-// What the engine's worker tells its owner beside answers: progress, pieces, and a snapshot of
-// counters, memory and units, at most ten a second unless it is the last of something.
+// Sends the worker's events to its owner: progress, generated tokens, and snapshots of statistics,
+// memory and unit states. Snapshots are sent at most ten times per second, except when work ends.
 
 import type { Gpu } from '../gpu/gpu.js';
 import type { Io } from '../io/io.js';
@@ -10,7 +10,7 @@ import type { EngineBinding } from './binding.js';
 
 const kSnapshotMs = 100;
 
-/** What there is to report on. */
+/** The engine's parts that are reported on. */
 export interface Reported {
   binding: EngineBinding;
   memory: WebAssembly.Memory;
@@ -47,7 +47,7 @@ export class Reporter {
 
   readonly progress = (progress: ProgressEvent): void => this.post({ event: 'progress', progress });
 
-  /** Counters as of now. */
+  /** Current statistics. */
   counters({ binding, io, gpu }: Reported): EngineStats {
     const engine = JSON.parse(binding.stats()) as Record<string, number>;
     return {

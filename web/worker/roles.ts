@@ -1,8 +1,8 @@
-// What a worker becomes: the engine, its I/O worker or one of its threads. All of them run the same
-// script, started by whoever owns the engine, because a worker that starts workers blocks for good
-// now and then (Firefox), or keeps its memory when it ends before them (Chromium). It greets, which
-// tells its owner that the script is the right one; the first message then tells the part, and
-// brings the I/O worker and the threads a port to the engine.
+// Role of a worker: the engine, its I/O worker or one of its threads. All run the same script and
+// are started by the engine's owner, because a worker that starts workers sometimes blocks forever
+// (Firefox), or keeps its memory if it ends before them (Chromium). A worker first sends 'hello',
+// so that its owner knows that the script is the right one. The first message to it names the role,
+// and gives the I/O worker and the threads a port to the engine.
 
 import { runIoWorker } from '../io/io-worker.js';
 import type { Port, Role } from '../protocol/messages.js';

@@ -1,6 +1,6 @@
-// The engine's worker as its owner sees it: one model, opened once, and calls that wait in one
-// line. A change of the budget is another worker (api/engine.ts): this one then closes its files,
-// gives its sequences away and is ended, or opens them again when the other could not be.
+// Handlers for all calls to the engine's worker. It opens one model once, and calls are queued. A
+// budget change moves to another worker (api/engine.ts): this one then closes its files and hands
+// over its sequences. It is terminated, or reopens the files if the other worker failed to load.
 
 import type { Io } from '../io/io.js';
 import type { EngineCalls, HandoverState, Loaded } from '../protocol/calls.js';
@@ -36,7 +36,7 @@ export class RpcHandlers {
   #sequences!: Sequences;
   readonly #line = new WorkQueue(() => this.#engine.info.plan.parallel);
   readonly #cancelFlags = new Map<number, CancelFlag>();
-  /** The files are closed, since another engine was to read them. */
+  /** The files are closed because another engine was going to read them. */
   #released = false;
   readonly #platform: HostPlatform;
 
@@ -76,11 +76,11 @@ export class RpcHandlers {
 
   #loading(spec: LoadSpec): Loading {
     return new Loading(spec, this.#platform, this.#reporter, (error) => {
-      this.#running.ioError = error; // of a read, and reads begin once it runs
+      this.#running.ioError = error; // reads only start once #running exists
     });
   }
 
-  /** `held`: nothing is read yet beside the header, until begin(). */
+  /** `held`: reads only the header until begin(). */
   async #load(spec: LoadSpec, held: boolean): Promise<Loaded> {
     const started = performance.now();
     this.#opening = this.#loading(spec);
@@ -98,7 +98,7 @@ export class RpcHandlers {
     return { info, module, snapshot: this.#reporter.snapshot(this.#engine) };
   }
 
-  /** Lets weights arrive, and goes on with what an engine before this one has left. */
+  /** Starts loading weights, and takes over the state of a previous engine. */
   async #begin(left: HandoverState | null, download: boolean): Promise<Snapshot> {
     const engine = this.#engine;
     const reporter = this.#reporter;
@@ -117,27 +117,24 @@ export class RpcHandlers {
     return reporter.snapshot(engine);
   }
 
-  /** Closes what another engine is to open, unless that cannot be. */
+  /** Closes the files for an engine with another budget. Throws if that budget is too small. */
   async #release(budget: number): Promise<HandoverState> {
     const { plan } = this.#engine.info;
-    const least = this.#opening.budget(budget);
-    if (least < plan.minimum && this.#opening.threads(least) >= plan.threads)
+    const bytes = this.#opening.budget(budget);
+    if (bytes < plan.minimum && this.#opening.threads(bytes) >= plan.threads)
       throw tooSmall(budget, plan);
     const sequences = await this.#sequences.leave();
     const { bytesFetched, bytesFromCache: bytesFromCache } = this.#reporter.counters(this.#engine);
     this.#released = true;
-    this.#engine.gpu?.close(); // its memory is the other one's
-    await this.#io!.close(); // not the threads' files, which they share and may go on with
+    this.#engine.gpu?.close(); // frees its memory for the other engine
+    await this.#io!.close(); // not the threads' files: those are shared and may stay in use
     return {
       stats: { ...this.#reporter.stats, bytesFetched, bytesFromCache: bytesFromCache },
       sequences: sequences,
     };
   }
 
-  /**
-   * Has the files again that release() closed; a failure is this piece of work's, and the next one
-   * tries again.
-   */
+  /** Reopens the files that release() closed. If it fails, the next call tries again. */
   async #reopen(): Promise<void> {
     const { io } = this.#engine;
     await io.reopen();
@@ -147,20 +144,20 @@ export class RpcHandlers {
     io.startDownload();
   }
 
-  /** Closes what is open. The owner ends all of the engine's workers next. */
+  /** Closes everything. The owner then terminates all of the engine's workers. */
   async #dispose(handedOver: boolean): Promise<void> {
     if (this.#running) this.#running.closed = true;
     await this.#line.do(null, async () => {});
     this.#engine?.gpu?.close();
     if (!handedOver) await this.#sequences?.forgetAll();
     await this.#io?.close();
-    this.#engine?.binding.delete(); // its threads hear of nothing until they are over
+    this.#engine?.binding.delete(); // threads handle no messages until they have ended
     await this.#engine?.wasm.shareFiles([]);
   }
 
   // --- work ----------------------------------------------------------------------------------
 
-  /** In line behind the work before, alone or on a sequence. */
+  /** Queues work: exclusive, or on a sequence in parallel with others. */
   #work<T>(
     work: (sequence: number, begun: () => void) => Promise<T>,
     choice: Choice | null = null,
@@ -223,8 +220,8 @@ export class RpcHandlers {
   }
 
   /**
-   * Computes tokens behind those that the engine holds, or a whole text for its token `row`. Where
-   * that fails it holds none.
+   * Appends tokens to the selected sequence, or runs bidirectional attention over them for the
+   * logits of token `row`. If that fails, the sequence is emptied.
    */
   async #read(tokens: Int32Array, row?: number): Promise<void> {
     const { binding } = this.#engine;
@@ -233,14 +230,14 @@ export class RpcHandlers {
       if (!begun) throw errorOf(binding);
       await this.#running.pass({ cancelled: false });
     } catch (error) {
-      binding.clear(); // the pass too, or no other could begin
+      binding.clear(); // also drops the pass, which would block the next one
       throw error;
     }
   }
 
   /**
-   * Logits after each token of a sequence that begins the context, or at it: [tokens x vocabulary];
-   * those of a source, as ~token, have none.
+   * Logits of each token of a sequence at the start of the context: [tokens × vocabulary]. Encoder
+   * input is passed as ~token and has no rows.
    */
   async #logits(tokens: Int32Array): Promise<Transferred<Float32Array>> {
     await this.#sequences.borrow();
@@ -248,7 +245,7 @@ export class RpcHandlers {
     const source = Math.max(
       0,
       tokens.findIndex((token) => token >= 0),
-    ); // read with the first that answers it
+    ); // the encoder input is read together with the first decoder token
     let out = new Float32Array(0);
     for (let i = source; i < tokens.length; i++) {
       await (causal

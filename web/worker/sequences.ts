@@ -1,9 +1,7 @@
-// The sequences that share one engine, by number: 0 is the engine's own, those below are chats'
-// beside it, the others are sessions'. The engine has slots for some of them, the others wait in
-// the swap; which one is where stands here alone. What a sequence is, the C++ session alone knows:
-// here its state passes through, piece by piece. A state that finds no place, or is lost on the
-// way, costs time and nothing else, because whoever goes on with a sequence brings all of its
-// tokens.
+// Places the sequences of one engine: in its slots, or swapped out. Sequence 0 is the engine's own,
+// negative numbers are further chats, positive ones are sessions. States are opaque here and move
+// in chunks. A state that cannot be kept, or is lost, only costs time: every request brings all
+// tokens of its sequence, so they can be recomputed.
 
 import type { HandoverSequences, Waiting } from '../protocol/calls.js';
 import { SluiceError } from '../protocol/errors.js';
@@ -12,12 +10,12 @@ import type { EngineBinding } from './binding.js';
 import { errorOf } from './header-loader.js';
 import { eachPiece, type SessionSwap } from './session-swap.js';
 
-/** A place of the engine's. */
+/** A slot of the engine: one KV cache. */
 interface Slot {
   number: number;
-  /** The sequence that it holds; undefined: what it holds is nobody's. */
+  /** The sequence in it; undefined: none. */
   id: number | undefined;
-  /** Tokens that it should hold, and does not. */
+  /** Tokens of the sequence that must be recomputed; null: the KV cache is valid. */
   missing: Int32Array | null;
 }
 
@@ -25,7 +23,7 @@ const kNone: ReadonlySet<number> = new Set();
 
 export class Sequences {
   readonly #waiting = new Map<number, Waiting>();
-  /** The one that was used last comes last. */
+  /** In order of use, the most recent one last. */
   readonly #slots: Slot[];
   readonly #binding: EngineBinding;
   readonly #memory: WebAssembly.Memory;
@@ -53,9 +51,10 @@ export class Sequences {
   }
 
   /**
-   * Has a slot hold sequence `id`, or `missingTokens` tell what it would have to compute for that,
-   * and selects it; its number. Slots of sequences that are `taken` stay as they are. One that
-   * shares less with `prompt` than another does begins as a copy of that. One call at a time.
+   * Brings sequence `id` into a slot, selects the slot and returns its number. If the state was not
+   * kept, `missingTokens` are the tokens to recompute. Slots of `taken` sequences are not touched.
+   * If another sequence shares a longer prefix with `prompt`, `id` starts as a copy of it. Calls
+   * must not overlap.
    */
   async use(id: number, taken = kNone, prompt?: Int32Array): Promise<number> {
     if (prompt) await this.#inherit(id, taken, prompt);
@@ -81,9 +80,9 @@ export class Sequences {
   }
 
   /**
-   * Of the engine's own sequences, one that is not taken, for a chat of `tokens`: the one that
-   * holds most of them if that is most of what it holds; or else another chat begins, in the one
-   * that was idle for longest.
+   * Chooses one of the engine's own sequences, not `taken`, for a chat with these tokens: the one
+   * with the longest common prefix, if that is most of its content. Otherwise an empty one, or the
+   * one that has been idle longest.
    */
   best(tokens: Int32Array, taken: ReadonlySet<number>): number {
     let best = 0;
@@ -92,7 +91,7 @@ export class Sequences {
       if (taken.has(id)) continue;
       const held = this.#heldBy(id);
       const shared = sharedPrefix(held, tokens);
-      // Nothing speaks against an empty one, little against one that waits.
+      // An empty sequence costs nothing, a swapped-out one little.
       const worth =
         2 * shared > held.length
           ? shared - held.length / 1e7
@@ -102,27 +101,27 @@ export class Sequences {
     return best;
   }
 
-  /** What the sequence that was used last still needs; null: nothing. */
+  /** Tokens that the most recently used sequence must recompute; null: none. */
   get missingTokens(): Int32Array | null {
     return this.#last().missing;
   }
 
-  /** The engine holds it as it should be. */
+  /** The most recently used sequence has recomputed its tokens. */
   settle(): void {
     this.#last().missing = null;
   }
 
-  /** An empty slot, for what belongs to no sequence. */
+  /** Selects an empty slot, for work that belongs to no sequence. */
   async borrow(): Promise<void> {
     this.#select(await this.#vacate());
   }
 
-  /** Moves all out. */
+  /** Swaps out all sequences. */
   async #empty(): Promise<void> {
     for (const slot of this.#slots) await this.#swapOut(slot);
   }
 
-  /** All is to be computed again. */
+  /** Drops all states, so that all sequences are recomputed. */
   async expire(): Promise<void> {
     await this.#empty();
     for (const waiting of this.#waiting.values()) {
@@ -131,13 +130,13 @@ export class Sequences {
     }
   }
 
-  /** Timeline `to` becomes what was used last. */
+  /** Makes sequence `to` a copy of the most recently used one. */
   async fork(to: number): Promise<void> {
     await this.forget(to);
     await this.#keep(this.#last(), to);
   }
 
-  /** The state of the sequence that was used last, as one byte string. */
+  /** State of the most recently used sequence. */
   async save(): Promise<Uint8Array> {
     const slot = this.#last();
     const size = this.#binding.stateBytes();
@@ -145,13 +144,13 @@ export class Sequences {
     try {
       state = new Uint8Array(size);
     } catch {
-      throw new SluiceError('OUT_OF_MEMORY', `There is no room for a state of ${size} bytes.`);
+      throw new SluiceError('OUT_OF_MEMORY', `No memory for a state of ${size} bytes.`);
     }
     await eachPiece(size, (at, length) => state.set(this.#piece(slot, at, length), at));
     return state;
   }
 
-  /** Timeline `id` becomes `state`; when that is none of this model, everything stays as it was. */
+  /** Restores sequence `id` from a state. If the state is invalid, the sequence stays as it was. */
   async restore(id: number, state: Uint8Array): Promise<void> {
     const slot = this.#slotOf(id) ?? (await this.#vacate());
     await this.#swapOut(slot);
@@ -162,7 +161,7 @@ export class Sequences {
     await this.#drop(id);
   }
 
-  /** Forgets a sequence, wherever it is. */
+  /** Deletes a sequence, in a slot or swapped out. */
   async forget(id: number): Promise<void> {
     const slot = this.#slotOf(id);
     if (slot) this.#clear(slot);
@@ -173,7 +172,7 @@ export class Sequences {
     for (const id of [...this.#waiting.keys()]) await this.#drop(id);
   }
 
-  /** All of them, for another engine of the same model. */
+  /** Swaps out and returns all sequences, for another engine of the same model. */
   async leave(): Promise<HandoverSequences> {
     await this.#empty();
     return [...this.#waiting];
@@ -183,7 +182,7 @@ export class Sequences {
     return this.#slots.find((slot) => slot.id === id);
   }
 
-  /** The slot that was used last, which `slot` becomes. */
+  /** The most recently used slot. If `slot` is given, makes it the most recent one. */
   #last(slot?: Slot): Slot {
     if (slot) this.#slots.push(...this.#slots.splice(this.#slots.indexOf(slot), 1));
     return this.#slots.at(-1)!;
@@ -211,7 +210,7 @@ export class Sequences {
     this.#binding.clear();
   }
 
-  /** A slot that is nobody's, or whose sequence has been idle for longest and moves out. */
+  /** A free slot, or the one that has been idle longest, after its sequence is swapped out. */
   async #vacate(taken = kNone): Promise<Slot> {
     const slot =
       this.#slots.find(({ id }) => id === undefined) ??
@@ -225,7 +224,7 @@ export class Sequences {
     this.#clear(slot);
   }
 
-  /** Has sequence `id` wait as what the slot holds. */
+  /** Swaps out a copy of the slot's content as sequence `id`. */
   async #keep(slot: Slot, id: number): Promise<void> {
     const tokens = this.#held(slot);
     if (tokens.length === 0) return;
@@ -235,7 +234,10 @@ export class Sequences {
     this.#waiting.set(id, { tokens, swapped: await copy });
   }
 
-  /** Copying a state takes about a hundredth of what computing it took. */
+  /**
+   * Starts sequence `id` as a copy of the slot that shares a longer prefix with the prompt, if
+   * there is one. Copying a state takes about 1 % of the time of computing it.
+   */
   async #inherit(id: number, taken: ReadonlySet<number>, prompt: Int32Array): Promise<void> {
     const own = sharedPrefix(this.#heldBy(id), prompt);
     const from = this.#slots.find((slot) => {
@@ -254,7 +256,7 @@ export class Sequences {
     await this.#swap.drop(waiting?.swapped);
   }
 
-  // Other slots compute between two pieces, so each says which slot it is of.
+  // Other slots may compute between two chunks, so each chunk selects its slot again.
   #piece(slot: Slot, offset: number, length: number): Uint8Array {
     this.#select(slot);
     if (!this.#binding.readState(offset, length)) throw errorOf(this.#binding);

@@ -1,21 +1,21 @@
-// Where sequences wait that the engine does not hold: small ones in memory, others in files, piece
-// by piece, so that no copy of a KV cache ever stands in memory. What finds no place is not kept. A
-// waiting state is plain data, so that the engine of another worker can take it over; what a killed
-// page left behind is swept a day later.
+// Storage for swapped-out sequences: small states in memory, others in files. States move in
+// chunks, so a large KV cache is never copied in memory. A state that does not fit is dropped. A
+// swapped state is plain data, so another worker's engine can take it over. Files that a killed
+// page left behind are deleted after a day.
 
 import type { SwapFiles, SyncFile } from '../io/files.js';
 import type { Swapped } from '../protocol/calls.js';
 import { yieldToEvents } from '../protocol/rpc.js';
 import { kStageBytes as kPiece } from './binding.js';
 
-/** Gives [offset, offset + length) of a state; good until the next call. */
+/** Returns [offset, offset + length) of a state. Valid until the next call. */
 export type ReadPiece = (offset: number, length: number) => Uint8Array;
 
 const kInMemory = 4 << 20;
-const kPiecesAtOnce = 64; // then the event loop runs
+const kPiecesAtOnce = 64; // between yields to the event loop
 const kStaleMs = 24 * 3600_000;
 
-/** Calls `each` for the pieces of `size` bytes. */
+/** Calls `each` for every chunk of a state of `size` bytes. */
 export async function eachPiece(
   size: number,
   each: (offset: number, length: number) => void,
@@ -26,7 +26,7 @@ export async function eachPiece(
   }
 }
 
-/** The swap of one engine's sessions. */
+/** Swap storage of one engine. */
 export class SessionSwap {
   #inMemory = 0;
   #files: Promise<SwapFiles | null> | undefined;
@@ -38,7 +38,7 @@ export class SessionSwap {
     this.#memoryLimit = memoryLimit;
   }
 
-  /** Keeps a state; null where there is no room for it. What `piece` throws means the same. */
+  /** Stores a state. Returns null if there is no space for it or `piece` throws. */
   async put(size: number, piece: ReadPiece): Promise<Swapped | null> {
     const small = this.#inMemory + size <= this.#memoryLimit;
     const swapped: Swapped = small
@@ -51,7 +51,7 @@ export class SessionSwap {
       await eachPiece(size, (at, length) => {
         if ('bytes' in swapped) swapped.bytes.set(piece(at, length), at);
         else if (file!.write(piece(at, length), { at }) !== length)
-          throw new Error('The store is full.');
+          throw new Error('Swap file is full.');
       });
       file?.close();
       return swapped;
@@ -62,7 +62,7 @@ export class SessionSwap {
     }
   }
 
-  /** Hands a state over, piece by piece and in order. */
+  /** Passes a state to `take`, chunk by chunk and in order. */
   async read(swapped: Swapped, take: (piece: Uint8Array) => void): Promise<void> {
     if ('bytes' in swapped)
       return eachPiece(swapped.size, (at, length) => take(swapped.bytes.subarray(at, at + length)));
@@ -71,7 +71,7 @@ export class SessionSwap {
       const piece = new Uint8Array(kPiece);
       await eachPiece(swapped.size, (at, length) => {
         const part = piece.subarray(0, length);
-        if (file.read(part, { at }) !== length) throw new Error('The state was cut off.');
+        if (file.read(part, { at }) !== length) throw new Error('Swap file is cut off.');
         take(part);
       });
     } finally {
@@ -79,7 +79,7 @@ export class SessionSwap {
     }
   }
 
-  /** Counts a state that another engine has left. */
+  /** Counts a state that another engine handed over. */
   adopt(swapped: Swapped): void {
     if ('bytes' in swapped) this.#inMemory += swapped.size;
   }

@@ -1,10 +1,10 @@
-// Text on its way into the engine: as UTF-8, with its options as one number.
+// Tokenizes a string: passes it to the engine as UTF-8, with the options as flags.
 
 import type { TokenizeSpec } from '../protocol/messages.js';
 import { TokenizeFlags, type EngineBinding } from './binding.js';
 import { errorOf } from './header-loader.js';
 
-/** Token ids; throws the engine's error, after which nothing of the text is held. */
+/** Token ids. Throws the engine's error; nothing stays allocated after it. */
 export function tokenize(
   binding: EngineBinding,
   text: string,

@@ -1,5 +1,5 @@
-// Which of the binaries runs here, and runs best. Apart from wasm.ts, which brings the glue along,
-// so that the inlined entry can choose on the page before it unpacks one.
+// Chooses the fastest wasm binary that runs on this machine. Separate from wasm.ts, which imports
+// the glue, so that the inline entry can choose in the page before it unpacks a binary.
 
 // (func (export "d") (param i32 i32) (result i32)
 //   (i32x4.extract_lane 0 (i32x4.relaxed_dot_i8x16_i7x16_add_s
@@ -61,11 +61,11 @@ const kProbe = new Uint8Array([
 export type Variant = 'simd128' | 'relaxed' | 'relaxed16' | 'gpu';
 
 /**
- * Whether four products with signed codes come of one instruction, which takes its second operand
- * for signed or for unsigned; else they are made of others that stop at 16-bit pairs, slower, and
- * wrong beyond codes of 0..127. WebAssembly does not say which, but products outside what it
- * promises do. The table asks more of them again (kernels/isa/wasmrelaxed.h) and is not available
- * where it would be wrong; relaxed16 runs everywhere.
+ * Whether the relaxed dot product is one machine instruction, which treats its second operand as
+ * signed or as unsigned. Otherwise it is composed of instructions that saturate at 16-bit pairs:
+ * slower, and wrong for codes beyond 0..127. WebAssembly does not reveal which, but the results
+ * outside its guaranteed range do. The kernel table repeats this test with more products
+ * (kernels/isa/wasmrelaxed.h) and is unavailable if they would be wrong. relaxed16 runs everywhere.
  */
 function hasWholeProduct(): boolean {
   try {
@@ -73,13 +73,13 @@ function hasWholeProduct(): boolean {
     const product = (exports['d'] as (activation: number, weight: number) => number)(127, -1);
     return product === 4 * 127 * -1 || product === 4 * 127 * 255;
   } catch {
-    return false; // a policy allows no wasm: compiling the binary will say so
+    return false; // a policy forbids wasm; compiling the binary reports that
   }
 }
 
-/** The binary for a kernel table's name; '' takes the best that runs here. */
+/** The binary that contains a kernel table; '' is the fastest that runs here. */
 export function variantFor(kernels: string): Variant {
-  // The same kernels as simd128's, and a way to a GPU.
+  // Has the kernels of simd128, and the interface to the GPU.
   if (kernels === 'gpu') return kernels;
   if (/relaxed/.test(kernels)) return /16/.test(kernels) ? 'relaxed16' : 'relaxed';
   if (kernels !== '' || !WebAssembly.validate(kProbe)) return 'simd128';

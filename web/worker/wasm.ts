@@ -1,5 +1,4 @@
-// Getting the engine's wasm to run: choosing the binary that this engine of WebAssembly validates,
-// compiling it, and making an instance whose memory can never grow past the budget.
+// Compiles the engine's wasm and creates an instance whose memory can never grow past the budget.
 
 import type { SharedFile, SyncFile } from '../io/files.js';
 import { publicUrl } from '../protocol/address.js';
@@ -12,20 +11,15 @@ import { variantFor, type Variant } from './variant.js';
 export interface WasmInstance {
   binding: EngineBinding;
   memory: WebAssembly.Memory;
-  /**
-   * Opens these files in all threads, in place of those before. Not while the engine's threads run.
-   */
+  /** Replaces the files that all threads have open. Not allowed while the threads are running. */
   shareFiles(files: (SharedFile | undefined)[]): Promise<void>;
 }
 
 const kPage = 65536;
-/**
- * The most that a memory can have: all that 32 bits address but a page, so that its end has an
- * address.
- */
+/** Largest memory: 4 GiB minus one page, so that the address of its end fits in 32 bits. */
 export const kMaxBudget = 65535 * kPage;
 
-/** Compiles from what the caller gave, or else from `fetchDefault`. */
+/** Compiles the source that the caller gave, or what `fetchBytes` returns. */
 export async function compileWasm(
   source: WasmSource,
   kernels: string,
@@ -43,12 +37,12 @@ export async function compileWasm(
     return await compileResponse(bytes);
   } catch (cause) {
     const { message } = cause as Error;
-    const cure = /unsafe-eval|CSP|Content.Security/.test(message)
+    const advice = /unsafe-eval|CSP|Content.Security/.test(message)
       ? "allow 'wasm-unsafe-eval' in script-src of the worker's Content-Security-Policy"
       : "copy the package's engine.*.wasm beside worker.js, or give an address as wasmUrl";
     throw new SluiceError(
       'WASM_LOAD',
-      `The engine's wasm cannot be loaded from ${publicUrl(from)}: ${message}; ${cure}.`,
+      `The engine's wasm cannot be loaded from ${publicUrl(from)}: ${message}; ${advice}.`,
       { cause },
     );
   }
@@ -62,11 +56,12 @@ async function compileResponse(response: Response): Promise<WebAssembly.Module> 
   }
   const bytes = await response.arrayBuffer();
   if (WebAssembly.validate(bytes.slice(0, 8))) return WebAssembly.compile(bytes);
-  throw new Error(`it is no wasm but ${type}`);
+  throw new Error(`it is ${type}, not wasm`);
 }
 
 /**
- * An instance in a memory of at most `budget` bytes; throws OUT_OF_MEMORY when that is too small.
+ * Creates an instance in a memory of at most `budget` bytes. OUT_OF_MEMORY if that is less than the
+ * engine itself needs; INVALID_ARGUMENT if the platform refuses the memory.
  */
 export async function instantiateWasm(
   wasmModule: WebAssembly.Module,
@@ -85,7 +80,7 @@ export async function instantiateWasm(
     memory = new WebAssembly.Memory({ initial, maximum, shared: true });
   } catch (cause) {
     const message =
-      `The platform refuses a memory of ${maximum * kPage} bytes; ` + 'set a smaller memoryBudget.';
+      `The platform refused ${maximum * kPage} bytes of memory; ` + 'set a smaller memoryBudget.';
     throw new SluiceError('INVALID_ARGUMENT', message, { cause });
   }
   const threads: WorkerPort[] = [];

@@ -1,4 +1,4 @@
-// Eight halves, where the device has numbers of that kind and rows begin at multiples of eight bytes.
+// Eight halves, with shader-f16 and rows that begin at multiples of eight bytes.
 const PAIR = 4u;
 fn column(unit: u32) -> u32 { return unit * 8u; }
 //@ each binding

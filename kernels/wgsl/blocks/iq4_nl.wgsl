@@ -1,4 +1,4 @@
-// 18 bytes of 32 values: the scale, 16 bytes. x = d * level of nibble.
+// 18 bytes per 32 values: the scale, 16 bytes. x = d * level of nibble.
 // -127 -104 -83 -65, -49 -35 -22 -10, 1 13 25 38, 53 69 89 113
 const LEVELS = vec4u(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
 const PAIR = 16u;

@@ -1,4 +1,4 @@
-// 136 bytes of 256 values: d, upper two bits of the scales of each 32, their nibbles, nibbles.
+// 136 bytes per 256 values: d, the upper two bits of the scales of each 32, their nibbles, nibbles.
 // x = d * (scale - 32) * level of nibble.
 // -127 -104 -83 -65, -49 -35 -22 -10, 1 13 25 38, 53 69 89 113
 const LEVELS = vec4u(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);

@@ -1,5 +1,5 @@
-// Of Q4_K and Q5_K, whose block begins with d and dmin: d * scale and dmin * minimum of sub-block j,
-// out of 12 bytes with 6 bits each.
+// For Q4_K and Q5_K, whose block begins with d and dmin: d * scale and dmin * minimum of sub-block
+// j, from 12 bytes with 6 bits each.
 //@ each binding
 fn scale_and_minimum$(block: u32, j: u32) -> vec2f {
   let at = block + 4u;

@@ -1,5 +1,5 @@
-// 17 bytes of 32 values: the scale, 16 bytes. x = 2^(e - 128) * level of nibble.
-// Of e below 2 that is no normal float, and 0 here.
+// 17 bytes per 32 values: the scale, 16 bytes. x = 2^(e - 128) * level of nibble. For e below 2 the
+// scale is not a normal float, and 0 here. Levels:
 // 0 1 2 3, 4 6 8 12, and their negatives
 const LEVELS = vec4u(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
 const PAIR = 16u;

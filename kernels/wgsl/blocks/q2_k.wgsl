@@ -1,4 +1,4 @@
-// 84 bytes of 256 values: scale and minimum (nibbles) of each 16, planes of two bits, d, dmin.
+// 84 bytes per 256 values: scale and minimum (nibbles) of each 16, planes of two bits, d, dmin.
 // x = d * scale * q - dmin * minimum. Byte 32 h + l has two bits of values 128 h + 32 p + l.
 const PAIR = 32u;
 const ONE_BLOCK = false;

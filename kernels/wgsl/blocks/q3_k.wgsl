@@ -1,5 +1,5 @@
-// 110 bytes of 256 values: third bits, planes of two bits as Q2_K has, 6-bit scales of each 16, d.
-// x = d * (scale - 32) * (q - 4). Third bit of value i: bit i / 32 of byte i % 32.
+// 110 bytes per 256 values: third bits, planes of two bits as in Q2_K, 6-bit scales of each 16, d.
+// x = d * (scale - 32) * (q - 4). The third bit of value i is bit i / 32 of byte i % 32.
 const PAIR = 32u;
 const ONE_BLOCK = false;
 const MINIMA = false;

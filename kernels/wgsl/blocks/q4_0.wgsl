@@ -1,4 +1,4 @@
-// 18 bytes of 32 values: the scale, 16 bytes. x = d * (nibble - 8).
+// 18 bytes per 32 values: the scale, 16 bytes. x = d * (nibble - 8).
 const PAIR = 16u;
 const ONE_BLOCK = true;
 const MINIMA = false;

@@ -1,4 +1,4 @@
-// 20 bytes of 32 values: d, m, 16 bytes. x = d * nibble + m.
+// 20 bytes per 32 values: d, m, 16 bytes. x = d * nibble + m.
 const PAIR = 16u;
 const ONE_BLOCK = true;
 const MINIMA = true;

@@ -1,4 +1,4 @@
-// 144 bytes of 256 values: d, dmin, 12 bytes of scales and minima, nibbles.
+// 144 bytes per 256 values: d, dmin, 12 bytes of scales and minima, nibbles.
 // x = d * scale * q - dmin * minimum; byte 32 c + l has values 64 c + l and 64 c + 32 + l.
 const PAIR = 32u;
 const ONE_BLOCK = false;

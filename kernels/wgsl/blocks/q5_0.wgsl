@@ -1,4 +1,4 @@
-// 22 bytes of 32 values: d, a fifth bit of each, 16 bytes. x = d * (q - 16).
+// 22 bytes per 32 values: d, a fifth bit of each, 16 bytes. x = d * (q - 16).
 const PAIR = 16u;
 const ONE_BLOCK = true;
 const MINIMA = false;

@@ -1,4 +1,4 @@
-// 24 bytes of 32 values: d, m, a fifth bit of each, 16 bytes. x = d * q + m.
+// 24 bytes per 32 values: d, m, a fifth bit of each, 16 bytes. x = d * q + m.
 const PAIR = 16u;
 const ONE_BLOCK = true;
 const MINIMA = true;

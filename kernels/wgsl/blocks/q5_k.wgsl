@@ -1,4 +1,4 @@
-// 176 bytes of 256 values: as Q4_K, with bit i / 32 of byte i % 32 of 32 more bytes as a fifth bit.
+// 176 bytes per 256 values: as Q4_K, with fifth bits in 32 more bytes: bit i / 32 of byte i % 32.
 const PAIR = 32u;
 const ONE_BLOCK = false;
 const MINIMA = true;

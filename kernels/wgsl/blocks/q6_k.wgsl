@@ -1,4 +1,4 @@
-// 210 bytes of 256 values: low nibbles, upper two bits, signed scales of each 16, d.
+// 210 bytes per 256 values: low nibbles, upper two bits, signed scales of each 16, d.
 // x = d * scale * (q - 32). Value 128 h + 32 p + l: nibble p / 2 of byte 64 h + 32 (p % 2) + l, and
 // bits 2 p of byte 32 h + l.
 const PAIR = 64u;

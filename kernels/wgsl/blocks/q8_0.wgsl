@@ -1,4 +1,4 @@
-// 34 bytes of 32 values: d, 32 signed bytes. x = d * q.
+// 34 bytes per 32 values: d, 32 signed bytes. x = d * q.
 const PAIR = 4u;
 const ONE_BLOCK = true;
 const MINIMA = false;

@@ -1,6 +1,6 @@
-// 54 bytes of 256 values: digits in base 3, most significant first, five to a byte of the first 48
-// and four to a byte of the next 4; d. x = d * (digit - 1). Digit n of a byte b is
-// (3 ((b 3^n) mod 256)) / 256; values 32 n + l are in byte l, 160 + 16 n + l in byte 32 + l,
+// 54 bytes per 256 values: base-3 digits, most significant first, then d. The first 48 bytes have
+// five digits each, the next 4 have four. x = d * (digit - 1). Digit n of byte b is
+// (3 ((b 3^n) mod 256)) / 256. Values 32 n + l are in byte l, 160 + 16 n + l in byte 32 + l, and
 // 240 + 4 n + l in byte 48 + l.
 const PAIR = 4u;
 const ONE_BLOCK = true;

@@ -1,4 +1,4 @@
-// 66 bytes of 256 values: planes of two bits as Q2_K has, d. x = d * (q - 1).
+// 66 bytes per 256 values: planes of two bits as in Q2_K, d. x = d * (q - 1).
 const PAIR = 32u;
 const ONE_BLOCK = false;
 const MINIMA = false;

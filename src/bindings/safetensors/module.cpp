@@ -1,9 +1,9 @@
-// safetensors.wasm: Hugging Face directories for the browser's engine, which knows GGUF alone. One
-// instance either asks for a directory's files, as the opener does, and makes the header of a GGUF
-// file of them, or makes tensors that lie nowhere (hf/tensor_transform.h) of bytes that it is
-// given. Without threads and I/O; web/io/safetensors.ts calls it, and types these functions.
-// Numbers that may have more than 32 bits are doubles. What ends for want of memory aborts, and the
-// caller knows why.
+// safetensors.wasm: reads Hugging Face directories for the browser's engine, which supports only
+// GGUF. An instance either requests a directory's files, like the opener, and builds a GGUF header
+// from them, or transforms tensor data that it is given (hf/tensor_transform.h). It has no threads
+// and does no I/O. web/io/safetensors.ts calls it and declares the types of these functions.
+// Numbers that may exceed 32 bits are doubles. If memory runs out it aborts; the caller handles
+// that.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -47,7 +47,7 @@ struct State {
   std::string header;
   Described described;
   Status error;
-  // Of what is made.
+  // For transforming tensors.
   std::span<const Derived> runs;
   sluice::AlignedBuffer copy, stored, scales, made;
   Part part;
@@ -74,7 +74,8 @@ Bytes bytes_of(const Container& c) {
 
 }  // namespace
 
-// The directory of an address; or files that somebody chose, whose names each end with a slash.
+// Begins reading a directory: by its address, or by the names of selected files, each of which ends
+// with a slash.
 SLUICE_EXPORT void source(const char* address, uint32_t n_address, const char* names,
                           uint32_t n_names) {
   sluice::open::Source from;
@@ -88,7 +89,7 @@ SLUICE_EXPORT void source(const char* address, uint32_t n_address, const char* n
       new sluice::open::Opener(sluice::open::Opener::of_directory(std::move(from))));
 }
 
-// What is wanted next; null: see error().
+// The next file request; null: see error_code().
 SLUICE_EXPORT const Wanted* need() {
   State& s = state();
   auto need = s.opener->need();
@@ -121,7 +122,8 @@ SLUICE_EXPORT bool supply() {
   return checked(state().opener->supply());
 }
 
-// What an engine has to know, once nothing more is wanted; null: see error().
+// The GGUF header and transforms for the engine, when need() requests nothing more; null: see
+// error_code().
 SLUICE_EXPORT const Described* describe() {
   State& s = state();
   auto header = sluice::gguf::write_placed(&s.opener->header());
@@ -140,8 +142,8 @@ SLUICE_EXPORT const char* error_message() {
   return state().error.message().c_str();
 }
 
-// Where `size` bytes of what describe() gave as derived are written, before derive(); null: no
-// room.
+// A buffer of `size` bytes for `derived` of describe(), to be filled before derive(); null: out of
+// memory.
 SLUICE_EXPORT void* runs_room(uint32_t size) {
   State& s = state();
   if (!checked(s.copy.allocate(size))) return nullptr;
@@ -149,7 +151,7 @@ SLUICE_EXPORT void* runs_room(uint32_t size) {
   return s.copy.data();
 }
 
-// Takes the memory that making tensors of them needs.
+// Allocates the memory for transforming tensors.
 SLUICE_EXPORT bool derive() {
   State& s = state();
   const sluice::hf::LineRoom room = sluice::hf::line_room(s.runs);
@@ -157,7 +159,7 @@ SLUICE_EXPORT bool derive() {
          checked(s.made.allocate(room.made));
 }
 
-// Places of a line as it is stored, of its scales, and as it is made.
+// Buffers for a line as stored, and for its scales.
 SLUICE_EXPORT void* stored_room() {
   return state().stored.data();
 }
@@ -165,7 +167,7 @@ SLUICE_EXPORT void* scales_room() {
   return state().scales.data();
 }
 
-// Of the bytes from there on; null: there are none.
+// The part of the transformed data that begins at `offset`; null: there is none.
 SLUICE_EXPORT const Part* next_part(double offset, uint32_t length) {
   State& s = state();
   const auto p = sluice::hf::next_part(s.runs, static_cast<uint64_t>(offset), length);

@@ -1,6 +1,6 @@
-# Links build/wasm/safetensors.wasm, what reads Hugging Face directories (module.cpp). Compiled by
-# itself, because it has neither threads nor the engine's kernels. Its memory comes from JavaScript,
-# as the engine's does, and web/io/safetensors.ts is its glue: that of Emscripten is not used.
+# Links build/wasm/safetensors.wasm, which reads Hugging Face directories (module.cpp). It is compiled
+# separately, because it has no threads and no kernels. JavaScript provides its memory, as for the
+# engine. web/io/safetensors.ts replaces Emscripten's JavaScript glue.
 file(GLOB safetensors_sources CONFIGURE_DEPENDS
   ${CMAKE_SOURCE_DIR}/src/gguf/*.cpp ${CMAKE_SOURCE_DIR}/src/hf/*.cpp
   ${CMAKE_SOURCE_DIR}/src/open/*.cpp ${CMAKE_SOURCE_DIR}/src/qsf/*.cpp)
@@ -10,7 +10,7 @@ add_executable(safetensors ${CMAKE_CURRENT_LIST_DIR}/module.cpp ${safetensors_so
   ${CMAKE_SOURCE_DIR}/src/bindings/libc.cpp)
 target_link_libraries(safetensors PRIVATE sluice_headers)
 target_include_directories(safetensors PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
-# In place of all that other targets get, -pthread among it.
+# Replaces the options of other targets, such as -pthread.
 set_property(TARGET safetensors PROPERTY COMPILE_OPTIONS
   -Oz -fno-exceptions -fno-rtti -Wall -Wextra -Wconversion -Wno-shorten-64-to-32)
 set_property(TARGET safetensors PROPERTY LINK_OPTIONS

@@ -1,4 +1,4 @@
-// Embeddings through node-llama-cpp's prebuilt CPU library: texts per second, the best of REPEATS
+// Embeddings with node-llama-cpp's prebuilt CPU library: texts per second, the best of REPEATS
 // rounds.
 //   node embedding.mjs MODEL THREADS TEXTS TOKENS REPEATS    → one JSON line
 import { LlamaLogLevel, getLlama } from 'node-llama-cpp';
@@ -14,7 +14,7 @@ const llama = await getLlama({
 });
 const model = await llama.loadModel({ modelPath, useMmap: false });
 const vocabulary = model.fileInfo.metadata.tokenizer?.ggml?.tokens?.length ?? 256;
-// Two tokens fewer: the library adds those at the ends by itself.
+// Two tokens fewer, because the library adds one at each end.
 const inputs = Array.from({ length: texts }, (_, t) =>
   Array.from({ length: tokens - 2 }, (_, i) => 5 + (((t * tokens + i) * 7919) % (vocabulary - 5))),
 );
@@ -25,7 +25,7 @@ const context = await model.createEmbeddingContext({
 });
 let best = 0;
 for (let round = 0; round <= repeats; round++) {
-  // the first warms up
+  // Round 0 warms up.
   const start = performance.now();
   for (const input of inputs) await context.getEmbeddingFor(input);
   if (round > 0) best = Math.max(best, (texts * 1000) / (performance.now() - start));

@@ -1,8 +1,8 @@
-// llama.cpp through node-llama-cpp's prebuilt CPU library: prefill and decode rates of one model.
+// llama.cpp with node-llama-cpp's prebuilt CPU library: prefill and decode rates of one model.
 //   node llama.mjs MODEL THREADS PROMPT_TOKENS GENERATED_TOKENS REPEATS [KV_TYPE]    → one JSON line
-// A process of its own, so that nothing of ours is in it. Both attention settings are tried and the
-// faster one counts; values that are quantized need flash attention. A long prompt warms up by
-// itself.
+// Runs as a process of its own, without any of our code. It measures with and without flash
+// attention and reports the faster; a quantized V cache needs flash attention. A prompt of 4096
+// tokens or more needs no warm-up round.
 import { LlamaLogLevel, getLlama } from 'node-llama-cpp';
 
 const [modelPath, ...numbers] = process.argv.slice(2);
@@ -37,7 +37,7 @@ async function measure(flashAttention) {
     let start = performance.now();
     await sequence.evaluateWithoutGeneratingNewTokens(prompt.slice(0, -1));
     const prefill = ((nPrompt - 1) * 1000) / (performance.now() - start);
-    // The first token takes the clock's start: it finishes the prompt.
+    // The clock starts after the first token, because that token finishes the prompt.
     let generated = -1;
     for await (const _ of sequence.evaluate(prompt.slice(-1), {
       temperature: 0,

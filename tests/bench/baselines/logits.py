@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""llama.cpp's logits, as its prebuilt library has them: logits.py MODEL 1,2,3 OUT writes those of every position as f32,
-as `sluice logits MODEL --tokens 1,2,3 --out OUT` does. The library is that of quantize.py.
+"""Logits of llama.cpp's prebuilt library, for comparison with ours.
+
+logits.py MODEL 1,2,3 OUT writes the logits of every position as f32, like
+`sluice logits MODEL --tokens 1,2,3 --out OUT`. The library is the one that quantize.py loads.
 """
 import ctypes
 import os
@@ -10,7 +12,7 @@ from quantize import load_library
 
 
 class Params(ctypes.Structure):
-    """Of a model; passed on as it came, whatever is in it."""
+    """Parameters of a model: opaque, passed on unchanged."""
     _fields_ = [("rest", ctypes.c_char * 1024)]
 
 
@@ -44,7 +46,7 @@ def main():
     library.llama_vocab_n_tokens.argtypes = [ctypes.c_void_p]
     model = library.llama_model_load_from_file(model_path.encode(), library.llama_model_default_params())
     if not model:
-        sys.exit(f"llama.cpp does not open {model_path}")
+        sys.exit(f"llama.cpp cannot open {model_path}")
     params = library.llama_context_default_params()
     params.n_ctx = max(64, len(tokens))
     context = library.llama_init_from_model(model, params)
@@ -54,7 +56,7 @@ def main():
     batch = library.llama_batch_get_one(ctypes.cast(stored, ctypes.c_void_p), len(tokens))
     batch.logits = ctypes.cast(wanted, ctypes.c_void_p)
     if library.llama_decode(context, batch) != 0:
-        sys.exit("llama.cpp computes nothing")
+        sys.exit("llama_decode failed")
     with open(out, "wb") as file:
         for row in range(len(tokens)):
             file.write(ctypes.string_at(library.llama_get_logits_ith(context, row), 4 * width))
@@ -62,4 +64,4 @@ def main():
 
 main()
 sys.stdout.flush()
-os._exit(0)  # its own end of a process frees what is in use
+os._exit(0)  # skips the library's destructors, which free memory that is still in use

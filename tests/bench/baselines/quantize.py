@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""llama.cpp's quantizer, as its prebuilt library has it: quantize.py IN OUT TYPE [THREADS [IMATRIX]], which is what
-llama-quantize does.
+"""llama.cpp's quantizer from its prebuilt library, called like llama-quantize.
+
+quantize.py IN OUT TYPE [THREADS [IMATRIX]]
 
 The library is that of @node-llama-cpp/linux-x64 (npm install in this folder), or the one that LIBLLAMA names. No
 package has the program itself.
@@ -17,7 +18,7 @@ FILE_TYPES = {"f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "
 
 
 class Params(ctypes.Structure):
-    """llama_model_quantize_params up to the importance matrix; room for whatever follows."""
+    """llama_model_quantize_params up to the importance matrix, and space for the rest."""
     _fields_ = [("threads", ctypes.c_int32), ("file_type", ctypes.c_int32), ("types", ctypes.c_int32 * 2),
                 ("flags", ctypes.c_bool * 8), ("imatrix", ctypes.c_void_p), ("rest", ctypes.c_char * 1024)]
 
@@ -36,7 +37,7 @@ def load_library():
 
 
 def importance_of(path):
-    """The file of `sluice convert --save-imatrix`: a GGUF of one-dimensional f32 tensors, whose counts are 1."""
+    """Reads a file of `sluice convert --save-imatrix`: a GGUF of 1-D f32 tensors; counts are 1."""
     with open(path, "rb") as file:
         data = file.read()
     at = 8
@@ -84,7 +85,7 @@ def main():
     threads = int(sys.argv[4]) if len(sys.argv) > 4 else 2
     importance = importance_of(sys.argv[5]) if len(sys.argv) > 5 else None
     if kind not in FILE_TYPES:
-        sys.exit(f"llama.cpp has no file type {kind}")
+        sys.exit(f"llama.cpp does not support file type {kind}")
     library = load_library()
     library.llama_model_quantize_default_params.restype = Params
     library.llama_model_quantize.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(Params)]

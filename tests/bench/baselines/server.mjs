@@ -1,5 +1,5 @@
-// llama.cpp through node-llama-cpp's prebuilt CPU library as a server of completions: one context
-// of so many sequences, decoded in one batch, each for one answer at a time.
+// A completion server on node-llama-cpp's prebuilt CPU library: one context with SEQUENCES
+// sequences, decoded in one batch. A sequence serves one request at a time.
 //   node server.mjs MODEL THREADS SEQUENCES CONTEXT    → {"url": ...} on one line, then it serves
 import { createServer } from 'node:http';
 import { LlamaLogLevel, getLlama } from 'node-llama-cpp';

@@ -1,14 +1,14 @@
-// A model whose layers are all on the GPU, here and in wllama (n_gpu_layers), in turns on one page
-// of Firefox. wllama takes no GPU without shader-f16, which SwiftShader lacks, and says nothing of
-// it: the CPU computes. So this is lavapipe, where a submit takes a tenth of a second and rates say
-// mostly how often each of them waits.
+// A whole model with all layers on the GPU, in sluice and in wllama (n_gpu_layers), in turns on one
+// page of Firefox. wllama does not use a GPU without shader-f16, which SwiftShader lacks, and
+// silently computes on the CPU. Without a real GPU this therefore runs on lavapipe, where a submit
+// takes a tenth of a second, so the rates mostly show how often each engine waits.
 import { basename, dirname, resolve } from 'node:path';
 import { inRoot } from '../../../web/scripts/lib.mjs';
 import { serve } from '../../../web/scripts/serve.mjs';
 import { launchFirefoxGpu } from '../../web/gpu-drivers.mjs';
 import { inTurns, promptWords } from '../lib.mjs';
 
-// --- in the page (these functions are sent there as text) ----------------------------------------
+// --- in the page (functions sent as text) --------------------------------------------------------
 
 async function loadBoth({ url, context }) {
   const { Engine } = await import('/dist/index.js');
@@ -41,7 +41,7 @@ async function measureOurs({ prompt, n }) {
     cachePrompt: false,
   }).result;
   return {
-    // the first token comes out of the prompt's own pass
+    // The forward pass of the prompt yields the first token.
     prefill: (usage.promptTokens * 1000) / timings.promptMs,
     decode: ((usage.completionTokens - 1) * 1000) / timings.generateMs,
     promptTokens: usage.promptTokens,
@@ -63,9 +63,9 @@ async function measurePeer({ prompt, n }) {
   };
 }
 
-// --- here ----------------------------------------------------------------------------------------
+// --- in Node -------------------------------------------------------------------------------------
 
-/** Prints tokens per second of both, the best of so many rounds, and their ratio. */
+/** Prints tokens per second of both engines, the best of `rounds` rounds, and their ratio. */
 export async function againstPeer(file, nPrompt, nGenerate, rounds) {
   const server = await serve(
     [
@@ -81,8 +81,8 @@ export async function againstPeer(file, nPrompt, nGenerate, rounds) {
       },
     },
   );
-  // wllama waits for the GPU in the middle of a call, by a proposal that Firefox has behind a
-  // preference.
+  // wllama waits for the GPU in the middle of a call. That takes JSPI, which this Firefox has
+  // behind a preference.
   const browser = await launchFirefoxGpu({
     'javascript.options.wasm_js_promise_integration': true,
   });
@@ -93,7 +93,7 @@ export async function againstPeer(file, nPrompt, nGenerate, rounds) {
       context: 4 * nPrompt + nGenerate,
     });
     if (device !== 'webgpu' || !offloaded)
-      throw new Error(`ours computes on ${device}, wllama says ${offloaded ?? 'nothing of a GPU'}`);
+      throw new Error(`sluice runs on ${device}, wllama reports ${offloaded ?? 'no GPU layers'}`);
     const work = { prompt: promptWords(nPrompt).join(' '), n: nGenerate };
     const [ours, peer] = await inTurns(
       [() => page.evaluate(measureOurs, work), () => page.evaluate(measurePeer, work)],

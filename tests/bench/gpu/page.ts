@@ -1,5 +1,5 @@
-// What the page does: our products, with activations as they are and as codes, and the plain ones,
-// on the same weights, in turns.
+// The page of bench:gpu. Runs our matrix multiplication with f32 activations and with int8 codes,
+// and a naive shader, on the same weights, in turns.
 import { actBytes, Kernels, type Memory, type Recorder } from '../../../web/gpu/kernels.js';
 import { pasted, type Variant } from '../../../web/gpu/kernels/shaders.js';
 import { rowBytes, typeIds, typeOf } from '../../../web/gpu/kernels/types.js';
@@ -13,10 +13,7 @@ export interface Shape {
   tokens: number;
   times: number;
 }
-/**
- * Milliseconds of each way, and how far the results of the first two are from those of the plain
- * one.
- */
+/** Milliseconds of each variant, and the NMSE of ours and of codes against the naive shader. */
 export interface Times {
   ours: number;
   codes: number | null;
@@ -28,9 +25,9 @@ const kStorage = 0x80,
   kCopySource = 0x4,
   kCopyTarget = 0x8,
   kMapRead = 0x1;
-const kLongMs = 30; // what can be told from a pass that has nothing to do
-const kMax = 256; // products of a pass
-// No block of any type holds infinities when all of its bytes are this one.
+const kLongMs = 30; // long enough to be distinguished from an empty pass
+const kMax = 256; // multiplications in one pass
+// A block of any type that is filled with this byte decodes to finite values.
 const kWeightByte = 0x3c;
 
 let opened: Promise<[device: GPUDevice, ours: Kernels, codes: Kernels]> | undefined;
@@ -53,7 +50,7 @@ async function open(): Promise<[GPUDevice, Kernels, Kernels]> {
 
 type Record = (to: Recorder) => void;
 
-/** Weights, activations, and a place for the results of each way. */
+/** Weights, activations, and an output area for each variant. */
 class Bench {
   readonly #device: GPUDevice;
   readonly #shape: Shape;
@@ -62,7 +59,7 @@ class Bench {
   readonly #weights: GPUBuffer;
   readonly #memory: Memory;
   readonly #back: GPUBuffer;
-  /** Milliseconds of a pass that has nothing to do. */
+  /** Milliseconds of an empty pass. */
   #empty = Infinity;
 
   constructor(device: GPUDevice, shape: Shape) {
@@ -81,7 +78,7 @@ class Bench {
       arena,
       0,
       Float32Array.from({ length: cols * tokens }, (_, i) => 1 + Math.sin(i)),
-    ); // a sum of some size
+    ); // keeps the sums away from 0
     this.#memory = {
       arena,
       vectors: make(16, kStorage),
@@ -133,7 +130,7 @@ class Bench {
     return kernels.prepare(this.#memory, record);
   }
 
-  /** Milliseconds of a pass of so many. */
+  /** Milliseconds of one pass of `count` multiplications. */
   async #run(kernels: Kernels, record: Record, count: number): Promise<number> {
     const began = performance.now();
     const encoder = this.#device.createCommandEncoder();
@@ -148,8 +145,8 @@ class Bench {
   }
 
   /**
-   * Milliseconds of one of each way: all in turns, the best of so many, in passes that last long
-   * enough.
+   * Milliseconds of one multiplication of each variant. Variants run in turns, in passes of at
+   * least kLongMs; the best of `times` rounds counts.
    */
   async time(ways: [Kernels, Record][]): Promise<number[]> {
     const { times } = this.#shape;
@@ -170,7 +167,7 @@ class Bench {
     return best.map((ms, w) => (ms - this.#empty) / counts[w]!);
   }
 
-  /** How far the results of each way are from those of the last. */
+  /** NMSE of each variant's results against those of the last. */
   async apart(ways: number): Promise<number[]> {
     const n = this.#shape.tokens * this.#shape.rows;
     const encoder = this.#device.createCommandEncoder();

@@ -1,4 +1,4 @@
-// A product as one writes it first: an invocation has a row and a token, and reads all of both.
+// A naive matrix multiplication: one invocation computes one row of one token.
 struct Params { x: u32, x_ld: u32, y: u32, y_ld: u32, units: u32, row_bytes: u32, rows: u32 }
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3u) {

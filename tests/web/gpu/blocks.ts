@@ -1,5 +1,5 @@
-// Random rows of every weight type, and their values straight from the definitions in
-// kernels/blocks.h: value i of the block at byte b.
+// Random rows of every quantization type, and their values computed from the definitions in
+// kernels/blocks.h.
 import { typeOf } from '../../../web/gpu/kernels/types.js';
 import type { Random } from './harness.js';
 
@@ -44,7 +44,7 @@ const digit = (byte: number, n: number) => {
   return (byte * 3) >> 8;
 };
 
-/** [value i of a block, bytes of the halves that are scales] */
+/** For each type: [value i of the block at byte `at`, byte offsets of its f16 scales] */
 const definitions: Record<number, [Value, number[]]> = {
   0: [(at) => floatOfBits(at(0) | (at(1) << 8) | (at(2) << 16) | (at(3) << 24)), []],
   1: [(at) => half(at, 0), []],
@@ -129,7 +129,7 @@ const definitions: Record<number, [Value, number[]]> = {
   35: [(at, i) => half(at, 64) * (twoBits(at, 0, i) - 1), [64]],
 };
 
-/** Rows of random blocks; scales are of any size from subnormal to 0.1. */
+/** Rows of random blocks, with scales from subnormal to 0.1. */
 export function randomWeights(
   random: Random,
   type: number,
@@ -160,7 +160,7 @@ export function randomWeights(
   return out;
 }
 
-/** The value of row and column, in double. */
+/** The value at a row and column, in double precision. */
 export function weight(
   bytes: Uint8Array,
   type: number,

@@ -1,4 +1,4 @@
-// Every kernel, swept over sizes and places, with what it is to give.
+// Test cases of every kernel, swept over sizes and alignments, with their expected results.
 import type { Cache, Part, Recorder } from '../../../web/gpu/kernels.js';
 import { attentionScratch } from '../../../web/gpu/kernels.js';
 import { types } from '../../../web/gpu/kernels/types.js';
@@ -9,7 +9,7 @@ import { type Harness, Random, type Wanted } from './harness.js';
 import { recurrent } from './recurrent-cases.js';
 
 const erf = (x: number) => {
-  // by its series, or the continued fraction of what is left of 1
+  // By its series, or by the continued fraction of the complement.
   const z = Math.abs(x);
   let value = 0;
   if (z < 3) {
@@ -67,7 +67,7 @@ interface ProductShape {
   offset?: number;
 }
 
-/** One call of matmul with a part for each of shape.types. */
+/** One matmul call with a part for each of shape.types. */
 function product(h: Harness, shape: ProductShape): void {
   const { cols, tokens, offset = 0 } = shape;
   const eps = 1e-5;
@@ -164,19 +164,19 @@ export function everyType(h: Harness): void {
   for (const type of types.keys()) {
     const cols = Math.max(blockOf(type) * 3, 96);
     product(h, { types: [type], rows: [7], cols, tokens: 1, offset: 4 * h.random.below(80) });
-    // Both kinds of products decode alike.
+    // GEMV and GEMM decode weights alike, so the larger case needs only some types.
     if ([f16, q40, q80, q4k, q6k].includes(type))
       product(h, { types: [type], rows: [70], cols, tokens: 33, offset: 4 * h.random.below(80) });
   }
 }
 
-/** What both kinds of products decode alike, in a kernel that little has to be compiled for. */
+/** Decodes every type with a kernel that is fast to compile; GEMV and GEMM decode alike. */
 export function everyRow(h: Harness): void {
   for (const type of types.keys())
     table(h, type, Math.max(blockOf(type) * 3, 96), 0, Math.max(blockOf(type) * 3, 96));
 }
 
-/** A product of each form. */
+/** A matrix multiplication of each kind. */
 export function products(h: Harness): void {
   product(h, { types: [f16], rows: [9], cols: 70, tokens: 3, add: true });
   product(h, { types: [q40], rows: [5], cols: 64, tokens: 2, bias: true, scale: 0.5 });
@@ -205,7 +205,7 @@ export function products(h: Harness): void {
   product(h, { types: [q40, f16], rows: [70, 10], cols: 96, tokens: 12, norm: true });
 }
 
-/** The same in other sizes and numbers. */
+/** The same kinds with other sizes. */
 export function moreProducts(h: Harness): void {
   for (const tokens of [1, 2, 8]) {
     product(h, { types: [f16], rows: [9], cols: 70, tokens, add: true });
@@ -245,13 +245,13 @@ export function moreProducts(h: Harness): void {
   });
 }
 
-/** Rows of a table: columns [column, column + n) of them. */
+/** Reads rows of a table: columns [column, column + n). */
 function table(h: Harness, type: number, cols: number, column: number, n: number): void {
   const bytes = randomWeights(h.random, type, 20, cols);
   const ids = [19, 0, 7];
   const at = h.place(1, 3, (_, i) => ids[i]!);
   const block = blockOf(type);
-  // A value may be a difference: of terms as large as the largest of its block.
+  // A value may be a difference of terms as large as the largest value of its block.
   const most = ids.map((id) =>
     Array.from({ length: cols / block }, (_, b) =>
       Math.max(
@@ -325,7 +325,7 @@ export function norms(h: Harness): void {
           const term =
             ((source[t]![j]! - mean) / Math.sqrt(squares / n + eps)) * h.vectorValue(weight! + own);
           const more = bias === undefined ? 0 : h.vectorValue(bias + own);
-          // What rounding leaves of a mean is divided by the same root.
+          // The rounding error of a mean is divided by the same root.
           return {
             value: term + more,
             size:
@@ -534,7 +534,7 @@ interface AttentionShape {
 
 const half = (random: Random) => (random.below(2) << 15) | (0x2c00 + random.below(0x1200));
 
-/** Rotates and stores the batch's keys and values behind random ones, then attends. */
+/** Rotates the batch's keys, stores its KV rows after random ones, then attends. */
 function attend(h: Harness, s: AttentionShape): void {
   const {
     heads,
@@ -600,7 +600,7 @@ function attend(h: Harness, s: AttentionShape): void {
       ? x(a) * cosine(t, i) - x(b) * sine(t, i)
       : x(a) * sine(t, i) + x(b) * cosine(t, i);
   };
-  // What the cache is to hold, and how far a stored value may be from it.
+  // The expected content of the KV cache.
   const stored = new Map<number, number[]>(); // byte of a row: its values
   for (let head = 0; head < kvHeads; ++head) {
     for (let t = 0; t < tokens; ++t) {
@@ -696,7 +696,7 @@ function attend(h: Harness, s: AttentionShape): void {
     value: rotated(t, Math.floor(i / dk) * dk, i % dk),
     size: 1,
   }));
-  // The batch's own keys and values as the cache has them: rounded.
+  // A KV value of the batch as the cache stores it, rounded.
   const cached = (at: number, i: number) => {
     const values = stored.get(at);
     if (!values) return keptIn(view, at, i);
@@ -744,7 +744,7 @@ function attend(h: Harness, s: AttentionShape): void {
   const wanted = Array.from({ length: tokens }, (_, t) =>
     Array.from({ length: heads }, (_, head) => wantedRow(t, head)),
   );
-  // A value that lies between two of the cache's may be rounded to the other.
+  // A value halfway between two representable ones may be rounded to either.
   h.expect(
     out,
     tokens,
@@ -818,7 +818,7 @@ export function attention(h: Harness): void {
   attend(h, { heads: 4, kvHeads: 2, dk: 40, dv: 72, tokens: 19, first: 20, type: 'q8_0' });
 }
 
-/** Other shapes of heads, each of which is compiled anew, and other numbers. */
+/** Other head shapes, each of which is compiled separately, and other sizes. */
 export function moreAttention(h: Harness): void {
   attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 1, first: 0, rot: 16 });
   attend(h, { heads: 8, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 20 });
@@ -842,7 +842,7 @@ export function moreAttention(h: Harness): void {
   attend(h, { heads: 4, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 300, type: 'q8_0', rot: 64 });
 }
 
-/** A token through a layer of a Llama as files mix types: at most 8 dispatches. */
+/** One token through a Llama layer with the type mix of real files: at most 8 dispatches. */
 export function layer(h: Harness): void {
   product(h, { types: [q4k, q4k, q6k], rows: [64, 32, 32], cols: 256, tokens: 1, norm: true });
   attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 1, first: 300, rot: 16 });

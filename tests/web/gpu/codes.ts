@@ -1,27 +1,25 @@
-// Activations as products take them: as they are, or as codes of eight bits with a scale for each
-// 32.
+// Activations as matrix multiplications read them: f32, or int8 codes with a scale for each 32
+// values.
 import { kFewTokens } from '../../../web/gpu/kernels.js';
 import { typeOf } from '../../../web/gpu/kernels/types.js';
 import type { Harness } from './harness.js';
 
-/** A value, and the size of what the tolerance of a sum is a part of. */
+/** A value, and the magnitude that the tolerance is relative to. */
 interface Taken {
   value: number;
   size: number;
 }
 
-const kTolerance = 1e-5; // of Harness.expect
+const kTolerance = 1e-5; // as in Harness.expect
 /**
- * What a value may be off where it is computed in floats; beside a tie it may become either code.
+ * Rounding error of a code that is computed in floats: this close to a tie either code is valid.
  */
 const kNearTie = 2e-3;
 
 const toEven = (x: number): number =>
   Math.abs(x % 1) === 0.5 ? 2 * Math.round(x / 2) : Math.round(x);
 
-/**
- * What a product of so many tokens with weights of this type multiplies for these values of a row.
- */
+/** The values that a multiplication of `tokens` tokens with weights of this type uses for a row. */
 export function asTaken(h: Harness, type: number, tokens: number, row: number[]): Taken[] {
   const { gemv, gemm } = h.options.coded ?? { gemv: false, gemm: false };
   if (!(tokens <= kFewTokens ? gemv : gemm) || !typeOf(type).coded)

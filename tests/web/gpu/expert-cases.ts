@@ -1,4 +1,4 @@
-// Mixtures: which experts a token goes to, products with the matrices that it names, and their sum.
+// Mixture of experts: routing, multiplication with the selected matrices, and the weighted sum.
 import type { Part } from '../../../web/gpu/kernels.js';
 import { randomWeights, weight } from './blocks.js';
 import { asTaken } from './codes.js';
@@ -21,7 +21,10 @@ interface Routing {
   bias?: boolean;
 }
 
-/** The experts of a token and their weights, in double: src/session/moe_router.cpp, by sorting. */
+/**
+ * A token's experts and weights in double precision, as in src/session/moe_router.cpp but by
+ * sorting.
+ */
 function routed(
   { n, used, gating, groups = 1, groupsUsed = 1, sharedBy = 1, normalize }: Routing,
   logits: number[],
@@ -117,8 +120,8 @@ function route(h: Harness, shape: Routing): void {
 }
 
 /**
- * Pairs of tokens and experts, of which those of [first, first + count) are in the buffer; the
- * others are left alone.
+ * Multiplies pairs of tokens and experts. Only experts [first, first + count) are in the buffer;
+ * the others must be skipped.
  */
 function expertProduct(
   h: Harness,

@@ -1,5 +1,5 @@
-// Runs many calls of kernels in one submission over one arena, then holds what they wrote against
-// references in double, and everything else against what it was.
+// Runs many kernel calls in one submission over one arena. Compares their outputs with references
+// in double precision, and checks that everything else is unchanged.
 import {
   Kernels,
   type Memory,
@@ -8,7 +8,7 @@ import {
   type Recorder,
 } from '../../../web/gpu/kernels.js';
 
-/** xorshift32: the same numbers in every browser. */
+/** xorshift32, so that all browsers get the same numbers. */
 export class Random {
   #state: number;
   constructor(seed: number) {
@@ -30,7 +30,7 @@ export class Random {
   }
 }
 
-/** wanted[t][i] at a place, and the size of the terms that it is a sum of. */
+/** An expected value, and the magnitude of the terms that it is a sum of. */
 export interface Wanted {
   value: number;
   size?: number;
@@ -60,7 +60,7 @@ export class Harness {
     check?: (after: Uint8Array) => string[];
   }[] = [];
 
-  /** `options`: of the kernels that calls are made with. */
+  /** `options`: kernel options for all calls. */
   constructor(
     readonly device: GPUDevice,
     readonly options: Options,
@@ -69,9 +69,7 @@ export class Harness {
     this.random = new Random(seed);
   }
 
-  /**
-   * [rows][ld] floats at a place that is aligned to nothing; `fill` gives those of columns below n.
-   */
+  /** Adds [rows][ld] floats at an unaligned place; `fill` gives the values of columns below n. */
   place(rows: number, n: number, fill: ((t: number, i: number) => number) | null = null): Place {
     const ld = n + this.random.below(6);
     for (let gap = this.random.below(4) + 1; gap > 0; --gap) this.#floats.push(7e7);
@@ -96,7 +94,7 @@ export class Harness {
     return this.#vectors[at]!;
   }
 
-  /** A buffer with these bytes behind `offset` others. `check` sees them afterwards. */
+  /** A buffer with these bytes after `offset` others. `check` gets its content afterwards. */
   buffer(bytes: Uint8Array, offset = 0, check?: (after: Uint8Array) => string[]): GPUBuffer {
     const all = new Uint8Array(Math.ceil((offset + bytes.length) / 4) * 4).fill(0xa5);
     all.set(bytes, offset);
@@ -112,7 +110,7 @@ export class Harness {
     this.#calls.push({ name, record });
   }
 
-  /** What is to be at [rows][n] of `place` after the last call so far. */
+  /** Expected values at [rows][n] of `place` after the last call so far. */
   expect(
     place: Place,
     rows: number,
@@ -133,7 +131,7 @@ export class Harness {
     }
   }
 
-  /** Places that may change in any way. */
+  /** Marks floats that calls may change in any way. */
   scratch(at: number, n: number): void {
     for (let i = 0; i < n; ++i) {
       this.#expected.delete(at + i);
@@ -196,7 +194,7 @@ export class Harness {
     record(recorder);
     recorder.end();
     device.queue.submit([encoder.finish()]);
-    if (kernels.pipelines !== compiled) failures.push('a pipeline that prepare() had not compiled');
+    if (kernels.pipelines !== compiled) failures.push('a pipeline was not compiled by prepare()');
     const bytes = await this.#read(memory.arena);
     const after = new Float32Array(bytes.buffer, 0, before.length);
     let worst = 0;

@@ -1,4 +1,4 @@
-// What the browser runs: a group of cases by name.
+// Runs in the page: checks a group of cases by name.
 import type { Options } from '../../../web/gpu/kernels.js';
 import { groups } from './cases.js';
 import { Harness, type Verdict } from './harness.js';

@@ -1,4 +1,4 @@
-// Convolutions over time: what they give, what they carry on, and the copies that checkpoints get
+// Convolutions over time: their output, the state that they pass on, and the copies for checkpoints
 // on the way.
 import type { Harness } from './harness.js';
 
@@ -29,7 +29,7 @@ function convolution(h: Harness, s: ConvolutionShape): void {
   for (let end = first; first > 0 && end <= tokens; end += every) ends.push(end);
   const step = past * n + 3;
   const copies = h.place(1, Math.max(1, ends.length) * step, () => 4e7);
-  /** The input of token t, those before the batch among them. */
+  /** The input at token t; negative tokens precede the batch. */
   const input = (t: number, c: number) =>
     t < 0 ? h.get(before, 0, (past + t) * n + c) : h.get(x, t, c);
   h.call(`convolution ${JSON.stringify(s)}`, (r) =>

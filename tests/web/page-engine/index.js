@@ -1,8 +1,8 @@
-// Stands in for the package behind the page, where a test is about the page alone: answers of a word every
-// few milliseconds, failures when asked for, and a record of what the page asked. `window.fake` holds it.
+// Stands in for the package in tests of the page alone. It generates a word every few milliseconds,
+// fails on request, and records the page's calls in `window.fake`.
 
 const fake = (window.fake = {
-  /** Milliseconds a word, words of an answer, milliseconds of a load. */
+  /** Milliseconds per word, words per generation, milliseconds per load. */
   pause: 4, words: 12, loading: 5, name: 'Fake',
   word: (n) => `w${n}${n % 5 === 4 ? '. ' : ' '}`,
   /** SluiceErrors that the next calls of these methods reject with, by name; 'never': they do not settle. */
@@ -29,11 +29,11 @@ async function mayFail(method) {
 }
 
 const infoOf = (budget = 0) => ({
-  name: fake.name, architecture: 'llama', bytes: 9e6, parameters: 9e6, layers: 2, types: { Q8_0: 1 }, trainedContext: 512,
+  name: fake.name, architecture: 'llama', bytes: 9e6, parameters: 9e6, layers: 2, types: { Q8_0: 1 }, trainContextLength: 512,
   chatTemplate: 'yes',
   plan: {
-    budget, minimum: 1e6, total: 9e6, resident: budget === 0, pinned: 4e6, ring: 1e6, bytesPerPass: 5e6, contextLength: 512,
-    kv: 1e5, activations: 1e5, scratch: 1e5, tokenizer: 1e5, vectors: 0, other: 0, layerUnits: [0, 1, 2],
+    budget, minimum: 1e6, total: 9e6, resident: budget === 0, pinned: 4e6, streamBuffer: 1e6, bytesPerPass: 5e6, contextLength: 512,
+    kv: 1e5, activations: 1e5, scratch: 1e5, tokenizer: 1e5, smallTensors: 0, other: 0, layerUnits: [0, 1, 2],
   },
 });
 
@@ -76,7 +76,7 @@ class Generation {
 export class Engine {
   disposed = false;
   downloaded = Promise.resolve();
-  static store = {
+  static modelCache = {
     list: async () => [],
     size: async () => 0,
     delete: async () => {},
@@ -123,13 +123,13 @@ export class Engine {
   stats() {
     return {
       promptTokens: 0, cachedTokens: 0, promptMs: 0, generatedTokens: 0, generateMs: 0, timeToFirstTokenMs: 0, tokensPerSecond: 0,
-      bytesFetched: 0, bytesFromStore: 0, bytesStored: 0, bytesTotal: 0, position: 0, threads: 1, kernels: 'fake', loadMs: 1,
+      bytesFetched: 0, bytesFromCache: 0, bytesCached: 0, bytesTotal: 0, kvTokens: 0, threads: 1, kernels: 'fake', loadMs: 1,
     };
   }
   memory() {
     return { ...this.info.plan, heap: 5e6, weights: 4e6 };
   }
-  layers() {
+  weightUnits() {
     return [0, 1, 2].map((unit) => ({ unit, state: 'pinned', computing: false }));
   }
   async setMemoryBudget(bytes) {

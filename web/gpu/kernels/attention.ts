@@ -1,4 +1,4 @@
-// Attention, and what comes before it: rotated queries and keys, keys and values into the cache.
+// Attention kernels, RoPE, and writing to the KV cache.
 
 import type { Attention, Cache, Heads, Place, Rope, Store } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
@@ -13,11 +13,11 @@ import mergeText from '../../../kernels/wgsl/merge.wgsl';
 import rotateText from '../../../kernels/wgsl/rope.wgsl';
 import storeText from '../../../kernels/wgsl/kv_store.wgsl';
 
-const kSplitTokens = 4; // the most for which attention is split over positions
+const kSplitTokens = 4; // maximum for which attention is split over positions
 const kSplit = 256,
   kMaxParts = 32;
 
-/** Floats of Attention.scratch. */
+/** Size of Attention.scratch in floats. */
 export const attentionScratch = (heads: number, dv: number): number =>
   kMaxParts * kSplitTokens * heads * (dv + 2);
 
@@ -75,7 +75,7 @@ function rotate(
   );
 }
 
-/** A binding that holds the cache, and where in it, in words, things are. */
+/** The binding of a cache, and the offsets and strides in it, in words. */
 function reach(to: Dispatcher, cache: Cache | undefined) {
   if (!cache)
     return {

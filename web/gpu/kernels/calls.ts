@@ -1,6 +1,6 @@
-// What kernels are asked for: one interface for each call of a Recorder (../kernels.ts). Places in
-// arena and vectors are indices of floats, any of them: nothing is aligned. Numbers of types and
-// enumerations are those of kernels.h (ggml's type ids) and of model/op.h.
+// Parameters of the kernel calls: one interface for each method of Recorder (../kernels.ts). Places
+// in arena and vectors are indices of floats and need no alignment. Type numbers are ggml's type
+// ids, as in kernels.h; those of enumerations are from model/op.h.
 
 /** Row t of a buffer of activations begins at float `at + t * ld` of the arena. */
 export interface Place {
@@ -8,20 +8,14 @@ export interface Place {
   ld: number;
 }
 
-/**
- * Rows of a matrix; its bytes may end anywhere, those of the buffer reach to the next multiple of
- * 4.
- */
+/** Rows of a matrix. They may end at any byte; the buffer's size is a multiple of 4. */
 export interface Weights {
   type: number;
   buffer: GPUBuffer;
   offset: number;
 }
 
-/**
- * Rows of one matrix that lie in one buffer: a slab of it, or all. Their results go to columns
- * `column`... of out.
- */
+/** Rows of one matrix in one buffer: a part of it, or all. Results start at column `column`. */
 export interface Part {
   weights: Weights;
   rows: number;
@@ -31,36 +25,36 @@ export interface Part {
 }
 
 export interface Matmul {
-  parts: Part[]; // any number; those of equal types run in one dispatch, three at a time
+  parts: Part[]; // any number; up to three of equal type run in one dispatch
   cols: number;
   x: Place;
   out: Place;
   tokens: number;
   scale?: number;
   add?: boolean;
-  /** x is taken as its RMS norm: fused where tokens are few, else normed into `scratch` first. */
+  /** RMS norm of x: fused if there are few tokens, otherwise written to `scratch` first. */
   norm?: { weight?: number; eps: number; scratch: Place };
   /**
-   * parts are gate and up, of equal rows and type, or one part: out gets act(gate, up) or act(x) at
-   * parts[0].column.
+   * Parts are gate and up, with equal rows and types, or a single part. out gets act(gate, up) or
+   * act(x) at parts[0].column.
    */
   activation?: Activated;
   experts?: Experts;
 }
 
 /**
- * Parts are each `count` matrices, those of experts `first` and following; tokens are pairs of a
+ * Each part is `count` matrices, those of the experts from `first` on. `tokens` are pairs of a
  * token and an expert.
  */
 export interface Experts {
   ids: number; // arena: the expert of each pair, or -1
   first: number;
   count: number;
-  share: number; // pairs that read one x, one behind the other
+  share: number; // number of consecutive pairs that read the same x
 }
 
 /**
- * The experts of each token, the best first, and their weights: [tokens][used], both in the arena.
+ * Selects the experts of each token, best first, and their weights: [tokens][used], in the arena.
  */
 export interface Route {
   logits: Place;
@@ -68,7 +62,7 @@ export interface Route {
   tokens: number;
   used: number;
   ids: number;
-  weights: number; // of logits 4 n values are written
+  weights: number; // the kernel overwrites 4 n values at `logits`
   gating: number;
   groups: number;
   groupsUsed: number;
@@ -78,7 +72,7 @@ export interface Route {
   bias?: number;
 }
 
-/** out = (add ? out : 0) + scale * what [tokens][used][n] experts gave, weighed. */
+/** out = (add ? out : 0) + scale * weighted sum of the experts' outputs [tokens][used][n]. */
 export interface Combine {
   ids: number;
   weights: number;
@@ -96,7 +90,7 @@ export interface Activated {
   xielu?: { positive: number; negative: number; linear: number; below: number };
 }
 
-/** in: [tokens][heads][n] at in_step (n where not given), out likewise. */
+/** in and out: [tokens][heads][n]. */
 export interface Norm {
   in: Place;
   out: Place;
@@ -112,9 +106,9 @@ export interface Norm {
 }
 
 /**
- * The cache of one layer in one buffer, in bytes, all multiples of 4; position p is at place
- * p % capacity. f16: a row is dk or dv halves. q8_0: a row is blocks of 32 values, 36 bytes: an f32
- * scale, then codes.
+ * KV cache of one layer in one buffer. Offsets and strides are bytes, multiples of 4. Position p is
+ * at place p % capacity. f16: a row is dk or dv halves. q8_0: a row is blocks of 32 values in 36
+ * bytes: an f32 scale, then codes.
  */
 export interface Cache {
   buffer: GPUBuffer;
@@ -122,10 +116,10 @@ export interface Cache {
   capacity: number;
   keys: number;
   keyHead: number;
-  keyRow: number; // the first; from a head to the next; from a place to the next
+  keyRow: number; // offset of the first; stride of heads; stride of places
   values: number;
   valueHead: number;
-  valueRow: number; // values that are in their keys: the same as of the keys
+  valueRow: number; // values that are part of the keys: the same as for keys
 }
 
 export interface Heads {
@@ -136,22 +130,19 @@ export interface Heads {
   valuesInKeys?: boolean;
 } // dk, dv are even
 
-/**
- * Rotates queries, and keys where `owned`; with `store`, keys and values go to the cache in the
- * same dispatch.
- */
+/** Rotates queries, and keys if `owned`. With `store`, also writes keys and values to the cache. */
 export interface Rope extends Heads {
   qkv: Place;
   tokens: number;
   owned: boolean;
   rot: number;
   neox: boolean;
-  column: number; // of each head
-  table: number; // arena: row t is rot / 2 cosines, then as many sines
+  column: number; // first rotated column of each head
+  table: number; // arena: row t is rot / 2 cosines, then rot / 2 sines
   store?: { cache: Cache; first: number }; // position of the first token
 }
 
-/** Keys and values as they are, into the cache. */
+/** Writes keys and values to the cache without rotation. */
 export interface Store extends Heads {
   qkv: Place;
   tokens: number;
@@ -170,13 +161,13 @@ export interface Attention extends Heads {
   window?: number;
   chunked?: boolean;
   causal?: boolean;
-  length?: number; // not causal: positions [0, length) are seen
+  length?: number; // if not causal: positions [0, length) are visible
   alibi?: number;
   sinks?: number; // vector [heads]
   scratch: number; // arena: attentionScratch() floats
 }
 
-/** `heads` groups of n values of each row, inStep and outStep apart (n where not given). */
+/** `heads` groups of n values per row, at strides inStep and outStep (default n). */
 export interface Groups {
   in: Place;
   out: Place;
@@ -194,8 +185,8 @@ export interface Activate extends Activated {
 }
 
 /**
- * out = scale * values [column, column + n) of rows (+ out); their numbers are in the arena, as
- * floats, below `count`.
+ * out = scale * columns [column, column + n) of the rows `ids` (+ out). Ids are floats in the
+ * arena, below `count`.
  */
 export interface Rows {
   weights: Weights;
@@ -210,7 +201,7 @@ export interface Rows {
   add?: boolean;
 }
 
-/** A causal convolution over time of each of n channels, in place; places of the arena. */
+/** A causal convolution over time of each of n channels, in place. */
 export interface Convolve {
   x: Place;
   tokens: number;
@@ -220,10 +211,7 @@ export interface Convolve {
   weights: number;
   bias?: number; // vectors [taps][n], [n]
   before: number;
-  after: number; // [taps - 1][n]: the last inputs, the oldest first
-  /**
-   * Copies of what is carried, behind the token that makes it `first` tokens and behind each
-   * `every` more; 0: none.
-   */
+  after: number; // arena [taps - 1][n]: the last inputs, the oldest first
+  /** Checkpoints of the state: after `first` tokens, then after each `every` more; 0: none. */
   copies: { at: number; step: number; first: number; every: number };
 }

@@ -1,23 +1,23 @@
-// Dispatches of one compute pass over an arena and vectors; what kernels' calls are made of.
+// Records dispatches into one compute pass. The kernel calls are built on this class.
 
 import type { Pipelines } from './pipelines.js';
 import type { Features, Values, Variant } from './shaders.js';
 
-/** `acts`: room for rows of activations as codes; without it none are made. */
+/** `acts`: buffer for int8 activations; without it, none are used. */
 export interface Memory {
   arena: GPUBuffer;
   vectors: GPUBuffer;
   acts?: GPUBuffer;
 }
 
-/** Whether products of few tokens, and of many, take activations as codes. */
+/** Whether matrix multiplications of few tokens, and of many, use int8 activations. */
 export interface Coded {
   gemv: boolean;
   gemm: boolean;
 }
 
 export class Dispatcher {
-  /** Of a dry run: what it would have dispatched. */
+  /** In a dry run: the variants that would be dispatched. */
   readonly variants: Variant[] = [];
   readonly limits: GPUSupportedLimits;
   readonly features: Features;
@@ -28,7 +28,7 @@ export class Dispatcher {
   readonly #memory: Memory;
   #dispatches = 0;
 
-  /** @internal `pass`: null where nothing is recorded. */
+  /** @internal `pass`: null for a dry run. */
   constructor(
     pipelines: Pipelines,
     limits: GPUSupportedLimits,
@@ -54,7 +54,7 @@ export class Dispatcher {
     if (this.#pass) this.#pipelines.write(this.#dispatches);
   }
 
-  /** @internal `size`: workgroups; `buffers`: what is bound behind arena and vectors. */
+  /** @internal `size`: workgroups; `buffers`: bound after arena and vectors. */
   run(
     variant: Variant,
     values: Values,
@@ -78,5 +78,5 @@ export class Dispatcher {
   }
 }
 
-/** How shaders are told that something is absent. */
+/** Encodes an optional index for shaders: -1 if it is absent. */
 export const none = (index: number | undefined): number => index ?? -1;

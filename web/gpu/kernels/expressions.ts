@@ -1,7 +1,7 @@
-// What WGSL computes for the numbers of model::Activation and model::Unary, out of the functions of
+// WGSL expressions for model::Activation and model::Unary, which use the functions of
 // kernels/wgsl/functions.wgsl.
 
-/** of: gate, up, and xIELU's four numbers. */
+/** `of`: gate, up, and xIELU's four parameters. */
 export function activations(
   kind: number,
   of: readonly [string, string, string, string, string, string],

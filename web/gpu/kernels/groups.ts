@@ -1,5 +1,5 @@
-// Rows of activations: a workgroup for each group of values, an invocation for each value or
-// channel; the choice of experts, and the sum of what they gave.
+// Kernel calls on rows of activations: norms, softmax, elementwise functions, convolution, and
+// routing to experts and combining their outputs.
 
 import type { Activate, Combine, Convolve, Groups, Norm, Place, Route } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
@@ -13,7 +13,7 @@ import normText from '../../../kernels/wgsl/norm.wgsl';
 import routeText from '../../../kernels/wgsl/moe_router.wgsl';
 import softmaxText from '../../../kernels/wgsl/softmax.wgsl';
 
-/** A shader with a workgroup for each group of n values. */
+/** A shader with one workgroup per group of n values. */
 function byGroup(
   name: string,
   text: string,
@@ -120,10 +120,7 @@ export function combine(to: Dispatcher, op: Combine): void {
   );
 }
 
-/**
- * What is carried has TAPS - 1 rows: an invocation has a channel to itself, and its inputs in
- * registers.
- */
+/** One invocation per channel, which keeps the TAPS - 1 rows of state in registers. */
 export function convolve(to: Dispatcher, op: Convolve): void {
   const { copies } = op;
   to.run(
@@ -151,7 +148,7 @@ export function convolve(to: Dispatcher, op: Convolve): void {
   );
 }
 
-/** `expression` of x (in), y (out), z (other), v (a vector's), p.a to p.d. */
+/** Elementwise `expression` of x (in), y (out), z (other), v (vector) and p.a to p.d. */
 function map(to: Dispatcher, op: Groups, expression: string, more: Values = {}): void {
   const heads = op.heads ?? 1;
   to.run(
@@ -197,7 +194,7 @@ export function add(to: Dispatcher, op: Groups & { scale?: number }): void {
   map(to, op, 'y + p.a * x', { a: op.scale ?? 1 });
 }
 
-/** out = scale * in; 0 whatever was there where scale is 0. */
+/** out = scale * in. If scale is 0, out is 0 even for NaN and infinities. */
 export function scale(to: Dispatcher, op: Groups & { scale: number }): void {
   map(to, op, op.scale === 0 ? '0.0' : 'p.a * x', { a: op.scale });
 }
@@ -223,7 +220,7 @@ export function gate(to: Dispatcher, op: Groups): void {
   map(to, { ...op, heads: 1 }, 'y * sigmoid(x)', { in_every: op.n / (op.heads ?? 1) });
 }
 
-/** out = in * unary(gate); the gates of heads are `stride` apart. */
+/** out = in * unary(gate). `stride` is the distance between the gates of heads. */
 export function gated(
   to: Dispatcher,
   op: Groups & { unary: number; gate: Place; stride: number },
@@ -240,7 +237,7 @@ export function mulVec(to: Dispatcher, op: Groups & { vec: number; one?: boolean
   map(to, op, 'x * v', { vector: op.vec, vector_step: op.one ? 0 : 1 });
 }
 
-/** out = in + vec: a type's or a position's embedding. */
+/** out = in + vec: a token type embedding or position embedding. */
 export function addVec(to: Dispatcher, op: Groups & { vec: number }): void {
   map(to, op, 'x + v', { vector: op.vec, vector_step: 1 });
 }

@@ -1,5 +1,5 @@
-// Products of weights with rows of activations, and rows of a table: parts cut where a binding
-// ends, the kernel for few tokens or for many, activations as they are or as codes.
+// Matrix multiplications and row lookups. Divides parts that exceed a binding, chooses GEMV for few
+// tokens or GEMM for many, and f32 or int8 activations.
 
 import type { Matmul, Part, Rows } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
@@ -18,20 +18,20 @@ import vectorCodes from '../../../kernels/wgsl/gemv_codes.wgsl';
 import vectorValues from '../../../kernels/wgsl/gemv_values.wgsl';
 import weightsText from '../../../kernels/wgsl/weights.wgsl';
 
-/** The most tokens that products take as vectors. */
+/** Maximum number of tokens for GEMV. */
 export const kFewTokens = 8;
-const kRows = 4; // of a workgroup there
+const kRows = 4; // per workgroup of GEMV
 const kTileRows = 64,
   kTileTokens = 32;
 const kGroupsOfOneDimension = 65535;
 
-/** Rows of a part that one binding reaches. */
+/** Rows of a part that fit in one binding. */
 interface Chunk extends Part {
   range: { buffer: GPUBuffer; offset: number; size: number };
   base: number;
 }
 
-/** Cut where one binding ends. */
+/** Divides a part into chunks that fit in a binding. */
 function piecesOf(to: Dispatcher, part: Part, bytes: number, matrices = 1): Chunk[] {
   const align = to.limits.minStorageBufferOffsetAlignment;
   const most = Math.floor((to.limits.maxStorageBufferBindingSize - align - 4) / bytes);
@@ -54,10 +54,7 @@ function piecesOf(to: Dispatcher, part: Part, bytes: number, matrices = 1): Chun
   return pieces;
 }
 
-/**
- * What all variants that read rows of a type have in common; `base`: the bytes of bindings where
- * rows begin.
- */
+/** Common part of variants that decode rows of a type. `base`: offset of rows in each binding. */
 function decoderOf(to: Dispatcher, type: number, cols: number, base: number[]) {
   const { values, bytes, decode } = typeOf(type);
   const width = rowBytes(type, cols);
@@ -79,13 +76,13 @@ function decoderOf(to: Dispatcher, type: number, cols: number, base: number[]) {
 
 const kActBlock = 32,
   kActBytes = 36;
-/** Bytes of rows of activations as codes. */
+/** Bytes of int8 activations. */
 export const actBytes = (rows: number, cols: number): number =>
   rows * Math.ceil(cols / kActBlock) * kActBytes;
-/** Rows of x: experts share them. */
+/** Number of rows of x, which experts share. */
 const rowsOf = ({ tokens, experts }: Matmul): number => Math.ceil(tokens / (experts?.share ?? 1));
 
-/** Whether a product with weights of this type takes its activations as codes. */
+/** Whether a multiplication with weights of this type uses int8 activations. */
 const takesCodes = (
   { features, acts, coded }: Dispatcher,
   op: Matmul,
@@ -145,7 +142,7 @@ export function matmul(to: Dispatcher, op: Matmul): void {
     ]);
   }
   for (const [type, pieces] of byType) {
-    const half = pieces.length / 2; // of gate; as many of up
+    const half = pieces.length / 2; // chunks of gate, then as many of up
     const lists = gated
       ? pieces.slice(0, half).map((piece, i) => [piece, pieces[half + i]!])
       : Array.from({ length: Math.ceil(pieces.length / 3) }, (_, i) =>
@@ -226,7 +223,7 @@ function product(
 
 type Kind = Required<Pick<Variant, 'texts' | 'constants' | 'words'>>;
 
-/** `f` of the part that a workgroup is of. */
+/** WGSL that runs `f` for the part of the workgroup. */
 const byPart = (parts: number, f: (part: number) => string, i = 0): string =>
   i + 1 === parts ? f(i) : `if (part == ${i}u) { ${f(i)} } else { ${byPart(parts, f, i + 1)} }`;
 
@@ -287,7 +284,7 @@ function tiledOf(parts: number, native: boolean, coded: boolean): Kind {
   };
 }
 
-/** So many workgroups in two dimensions, the last row of which may not be full. */
+/** Distributes workgroups over two dimensions. The last row may be incomplete. */
 function spread(groups: number): [number, number] {
   const high = Math.ceil(groups / kGroupsOfOneDimension);
   return [Math.ceil(groups / Math.max(high, 1)), high];

@@ -1,5 +1,5 @@
-// Pipelines by variant, compiled when they are first asked for or beforehand; bind groups, made
-// once for the same buffers; the uniform buffer whose slots hold what dispatches differ in.
+// Caches of pipelines by variant (compiled in advance or on first use) and of bind groups, and the
+// uniform buffers whose slots hold the parameters of dispatches.
 import {
   fieldsOf,
   keyOf,
@@ -11,9 +11,9 @@ import {
   writeFields,
 } from './shaders.js';
 
-const kSlotBytes = 256; // the largest alignment of a dynamic offset that a device may ask for
-const kSlots = 512; // of one uniform buffer
-const kBindGroups = 4096; // kept before they are forgotten
+const kSlotBytes = 256; // the largest alignment of dynamic offsets that WebGPU allows
+const kSlots = 512; // per uniform buffer
+const kBindGroups = 4096; // cached at most
 
 export interface Compiled {
   pipeline: GPUComputePipeline;
@@ -115,10 +115,7 @@ export class Pipelines {
     return name;
   }
 
-  /**
-   * The bind group for slots of a chunk of parameters and these buffers, in the order of their
-   * bindings.
-   */
+  /** The bind group for uniform buffer `chunk` and these buffers, in the order of bindings. */
   #group(bound: Bound, chunk: number, buffers: GPUBufferBinding[]): GPUBindGroup {
     const names = buffers.map((b) => `${this.#name(b.buffer)}:${b.offset ?? 0}:${b.size ?? ''}`);
     const key = `${bound} ${chunk} ${names.join(' ')}`;
@@ -159,7 +156,7 @@ export class Pipelines {
     pass.dispatchWorkgroups(size[0]!, size[1] ?? 1, size[2] ?? 1);
   }
 
-  /** Parameters of the first `count` dispatches, to be there for what is submitted next. */
+  /** Uploads the parameters of the first `count` dispatches, for the next submit. */
   write(count: number): void {
     for (let chunk = 0; chunk * kSlots < count; ++chunk) {
       const slots = Math.min(kSlots, count - chunk * kSlots);

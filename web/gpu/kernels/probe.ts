@@ -1,5 +1,5 @@
-// Sums by subgroups take invocation i to be number i % size of subgroup i / size. WebGPU does not
-// promise it, so it is tried out in workgroups of the sizes that kernels have.
+// Subgroup sums assume that invocation i is number i % size of subgroup i / size. WebGPU does not
+// guarantee that, so it is tested with the workgroup sizes of the kernels.
 const probe = (size: number) => `enable subgroups;
 @group(0) @binding(0) var<storage, read_write> linear: array<u32>;
 @compute @workgroup_size(${size})

@@ -1,6 +1,6 @@
-// A shader is texts of kernels/wgsl behind constants: what differs between variants is constants,
-// replaced words, and the parts that are pasted. Its struct Params is read here once more, so that
-// parameters are passed by name.
+// Assembles shaders from constants and texts of kernels/wgsl. Variants differ in constants,
+// replaced words, and parts repeated per binding. Struct Params of a shader is parsed here, so that
+// parameters can be passed by name.
 import numbers from '../../../kernels/wgsl/numbers.wgsl';
 import memory from '../../../kernels/wgsl/memory.wgsl';
 import sum from '../../../kernels/wgsl/sum.wgsl';
@@ -9,13 +9,13 @@ import functions from '../../../kernels/wgsl/functions.wgsl';
 
 export interface Features {
   subgroups: boolean;
-  /** Halves are a type of numbers. */
+  /** shader-f16: halves are a native type. */
   f16: boolean;
-  /** Products of four bytes with four are one instruction. */
+  /** packed_4x8_integer_dot_product: dot products of four bytes. */
   dots: boolean;
 }
 
-/** What is bound at 3 and up: so many read-only buffers, or one that is written. */
+/** Bindings from 3 on: a number of read-only buffers, or one buffer that is written. */
 export type Bound = 0 | 1 | 2 | 3 | 4 | 'written';
 
 export interface Variant {
@@ -24,21 +24,18 @@ export interface Variant {
   constants?: Record<string, number | boolean>; // numbers are u32
   words?: Record<string, string>; // replaced in the texts
   bound?: Bound;
-  sums?: boolean; // over a workgroup: constants WG and SUMS
-  f16?: boolean;
-  dots?: boolean; // what it needs of Features
+  sums?: boolean; // uses sums over a workgroup: constants WG and SUMS
+  f16?: boolean; // requires these features
+  dots?: boolean;
 }
 
-/** Two variants with one key are the same shader. */
+/** Variants with equal keys are the same shader. */
 export const keyOf = (v: Variant) =>
   `${v.name} ${JSON.stringify(v.constants ?? {})} ${JSON.stringify(v.words ?? {})}`;
 
 export const kBinding = 3;
 
-/**
- * The text once for each binding, whose number replaces `$`; only its marked parts where it has
- * marks.
- */
+/** Repeats the text per binding and replaces `$` by its number; only marked parts, if any are. */
 export function pasted(text: string, bindings: number): string {
   const once = (part: string) =>
     Array.from({ length: bindings }, (_, i) =>
@@ -73,7 +70,7 @@ interface Field {
   float: boolean;
 }
 
-/** The fields of a text's struct Params, with their places in words. */
+/** The fields of struct Params, with their offsets in words. */
 export function fieldsOf(texts: string[]): Field[] {
   const body =
     /struct Params\s*\{([^}]*)\}/.exec(
@@ -88,7 +85,7 @@ export function fieldsOf(texts: string[]): Field[] {
   });
 }
 
-/** Writes every field to `words` and `floats`, two views of the same bytes, from word `at` on. */
+/** Writes all fields from word `at` on. `words` and `floats` are views of the same bytes. */
 export function writeFields(
   fields: Field[],
   values: Values,
@@ -98,7 +95,7 @@ export function writeFields(
 ): void {
   for (const field of fields) {
     const value = values[field.name];
-    if (value === undefined) throw new Error(`no value of ${field.name}`);
+    if (value === undefined) throw new Error(`parameter ${field.name} is missing`);
     for (let i = 0; i < field.lanes; ++i) {
       const x = typeof value === 'number' ? value : (value[i] ?? 0);
       if (field.float) floats[at + field.at + i] = x;

@@ -1,4 +1,4 @@
-// Weight types: their numbers and sizes from kernels/types.def, and the file of kernels/wgsl/blocks
+// Quantization types: ids and sizes from kernels/types.def, and the file of kernels/wgsl/blocks
 // that decodes each.
 import listed from '../../../kernels/types.def';
 import bf16 from '../../../kernels/wgsl/blocks/bf16.wgsl';
@@ -24,8 +24,7 @@ import tq10 from '../../../kernels/wgsl/blocks/tq1_0.wgsl';
 import tq20 from '../../../kernels/wgsl/blocks/tq2_0.wgsl';
 
 /**
- * `coded`: values are codes of eight bits times a scale, which activations that are codes can be
- * multiplied with.
+ * `coded`: values are 8-bit codes times a scale, so they can be multiplied with int8 activations.
  */
 export interface WeightType {
   name: string;
@@ -75,23 +74,23 @@ export const types = new Map(
     }),
 );
 
-/** F16 once more, for devices that have it as a type of numbers. */
+/** F16, for devices with native halves. */
 export const nativeHalves = { type: 1, decode: f16Native };
 
-/** Ids by the names that GGUF's types have. */
+/** Ids by GGUF type names. */
 export const typeIds: Record<string, number> = Object.fromEntries(
   [...types].map(([id, { name }]) => [name, id]),
 );
 
 export function typeOf(id: number): WeightType {
   const found = types.get(id);
-  if (!found) throw new Error(`no kernel reads weight type ${id}`);
+  if (!found) throw new Error(`no kernel supports quantization type ${id}`);
   return found;
 }
 
 /** Bytes of a row of `cols` values in the file. */
 export function rowBytes(id: number, cols: number): number {
   const { values, bytes } = typeOf(id);
-  if (cols % values !== 0) throw new Error(`${cols} columns are no whole blocks of type ${id}`);
+  if (cols % values !== 0) throw new Error(`${cols} columns do not fill blocks of type ${id}`);
   return (cols / values) * bytes;
 }

@@ -3,7 +3,7 @@ declare module '*.wgsl' {
   export default text;
 }
 declare module '*/types.def' {
-  /** Every type of ggml and QSF: `values` of them are `bytes`. */
+  /** All quantization types of ggml and QSF. A block of `values` values has `bytes` bytes. */
   const types: { name: string; id: number; values: number; bytes: number }[];
   export default types;
 }
