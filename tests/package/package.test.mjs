@@ -11,7 +11,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { inRoot, root } from '../../web/scripts/lib.mjs';
@@ -66,10 +66,16 @@ test('the package holds only files meant for users', () => {
   });
   const [{ files }] = JSON.parse(stdout);
   const paths = files.map((f) => f.path);
-  const strangers = paths.filter((p) => !/^(dist\/|LICENSE$|README\.md$|package\.json$)/.test(p));
-  assert.deepEqual(strangers, []);
+  const known = /^(dist\/|docs\/|LICENSE$|(README|CHANGELOG|SECURITY)\.md$|package\.json$)/;
+  assert.deepEqual(
+    paths.filter((p) => !known.test(p)),
+    [],
+  );
   for (const wanted of [
     'LICENSE',
+    'docs/architecture.md',
+    'dist/THIRD_PARTY.md',
+    'dist/docs/api.md',
     'dist/index.js',
     'dist/index.d.ts',
     'dist/worker.js',
@@ -83,7 +89,34 @@ test('the package holds only files meant for users', () => {
   ]) {
     assert.ok(paths.includes(wanted), `${wanted} is missing`);
   }
+  const dead = paths
+    .filter((path) => path.endsWith('.md'))
+    .flatMap((path) => deadLinks(path, paths));
+  assert.deepEqual(dead, []);
 });
+
+/** Relative links of a page that lead to no packed file, or to no heading. */
+function deadLinks(page, paths) {
+  const text = readFileSync(inRoot(page), 'utf8').replace(/^```[^]*?^```/gm, '');
+  const links = [...text.matchAll(/\]\(([^)\s]+)\)/g)].map(([, link]) => link);
+  return links
+    .filter((link) => !/^[a-z]+:/.test(link))
+    .filter((link) => {
+      const [target, anchor] = link.split('#');
+      const path = target ? join(dirname(page), target) : page;
+      return !paths.includes(path) || (anchor && !headings(path).includes(anchor));
+    })
+    .map((link) => `${page}: ${link}`);
+}
+
+/** Anchors of a page's headings, as GitHub makes them. */
+const headings = (path) =>
+  [...readFileSync(inRoot(path), 'utf8').matchAll(/^#+ (.*)$/gm)].map(([, title]) =>
+    title
+      .toLowerCase()
+      .replace(/[^\w\- ]/g, '')
+      .replaceAll(' ', '-'),
+  );
 
 test('the portable binary needs only fixed-width SIMD, threads and the glue', () => {
   const bytes = readFileSync(inRoot('dist', 'engine.simd128.wasm'));
