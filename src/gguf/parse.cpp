@@ -141,8 +141,7 @@ class Parser {
 
   static Status not_gguf() {
     return error(Code::kNotGguf,
-                 "not a GGUF file: it does not begin with \"GGUF\"; use the address of the model "
-                 "file itself, not of a page about it");
+                 "not a GGUF file: use the address of the file itself, not of a page about it");
   }
 
   static Status too_many(const char* what, uint64_t count, uint64_t cap) {

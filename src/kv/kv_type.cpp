@@ -26,11 +26,10 @@ Result<KvTypes> parse_kv_types(std::string_view text) {
   if (find(k, &types.k) && find(comma == text.npos ? k : text.substr(comma + 1), &types.v)) {
     return types;
   }
-  return error(
-      Code::kInvalidArgument,
-      "unknown KV cache type \"%.*s\": choose f16, q8_0, q4_0, q2 or auto, or two of the first "
-      "four, such as q8_0,q4_0, for keys and values",
-      static_cast<int>(std::min<size_t>(text.size(), 64)), text.data());
+  return error(Code::kInvalidArgument,
+               "unknown KV cache type \"%.*s\": choose f16, q8_0, q4_0, q2, auto or a pair such as "
+               "q8_0,q4_0",
+               static_cast<int>(std::min<size_t>(text.size(), 64)), text.data());
 }
 
 std::string kv_types_name(const KvTypes& types) {

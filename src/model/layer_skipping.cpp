@@ -31,10 +31,9 @@ Result<std::vector<int32_t>> layers_to_skip(const gguf::Header& header, const Pr
   const gguf::Value* value = header.find(gguf::kLayerImportance);
   if (value == nullptr || value->element != gguf::ValueType::kF32 ||
       value->count != static_cast<uint64_t>(p.hp.n_layer)) {
-    return error(
-        Code::kInvalidArgument,
-        "skipping layers needs the importance of each layer, which this file does not have: "
-        "sluice convert --calibrate measures it");
+    return error(Code::kInvalidArgument,
+                 "this file does not rank its layers: "
+                 "sluice convert --calibrate measures it");
   }
   out = skippable_layers(p);
   const auto importance = [value](int32_t layer) {

@@ -218,9 +218,8 @@ Result<AdapterSet> AdapterSet::bind(const model::Program& program, const kernels
   if (sources.empty()) return set;
   if (!program.skipped.empty() || program.head_clusters.most > 0 || !program.exits.needed.empty()) {
     return error(Code::kInvalidArgument,
-                 "adapters need all layers and the whole output head: set skip_layers_ratio to 0 "
-                 "and turn off "
-                 "early exit and the clustered head");
+                 "adapters need the whole model: turn off layer skipping, early exit and the "
+                 "clustered head");
   }
   if (sources.size() > adapter::kMaxAdapters) {
     return error(Code::kInvalidArgument, "%zu adapters given, but at most %zu are supported",

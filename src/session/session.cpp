@@ -47,11 +47,11 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
   const int64_t room = plan.n_ctx - kept;
   if (static_cast<int64_t>(tokens.size()) > room) {
     if (kept == 0 || tokens.size() > 1) {
-      return error(
-          Code::kPromptTooLong,
-          "the prompt has %lld tokens but the context holds %d: shorten the prompt, or load the "
-          "model with a larger context",
-          static_cast<long long>(kept) + static_cast<long long>(tokens.size()), plan.n_ctx);
+      return error(Code::kPromptTooLong,
+                   "the prompt has %lld tokens but the context holds %d: shorten it, or load with "
+                   "a larger context",
+                   static_cast<long long>(kept) + static_cast<long long>(tokens.size()),
+                   plan.n_ctx);
     }
     return error(Code::kContextFull, "the context of %d tokens is full (%d used, %zu more needed)",
                  plan.n_ctx, kept, tokens.size());
