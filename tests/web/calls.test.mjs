@@ -480,7 +480,7 @@ test('token ids outside the vocabulary are errors in every call and never wrap',
         `${token}: ${call}`,
       );
   }
-  assert.equal((await engine.generate([5, vocabulary - 1], greedy).text()).length, 12);
+  assert.equal((await engine.generate([5, engine.info.vocabSize - 1], greedy).text()).length, 12);
 });
 
 test('a seed is any integer from -2^63 to 2^64-1, modulo 2^64', async () => {

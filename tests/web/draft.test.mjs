@@ -77,7 +77,9 @@ describe('n-grams', () => {
         [model, { ...options, draft: 'ngram' }],
       ],
       async (plain, drafting) => {
-        await agree(plain, drafting, 'ngram', 120);
+        // Whether drafting pays is measured: on a busy machine a round may draft nothing.
+        for (let round = 0; round < 6 && !drafting.stats().acceptedTokens; round++)
+          await agree(plain, drafting, 'ngram', 120);
         const { draftedTokens, acceptedTokens, forwardPasses } = drafting.stats();
         assert.ok(
           acceptedTokens > 0 && draftedTokens >= acceptedTokens,
