@@ -18,12 +18,21 @@ import type {
 } from '@ai-sdk/provider';
 
 import type { Engine } from './api/engine.js';
-import type { ChatMessage } from './chat/engine.js';
-import type { ChatCompletionParams, CompletionUsage, ToolCall } from './chat/openai.js';
+import type { ChatMessage, TextPart } from './chat/engine.js';
+import type { ChatCompletionParams, ChatTool, CompletionUsage, ToolCall } from './chat/openai.js';
 
 /**
  * The engine as a language model of the AI SDK. `providerOptions.sluice` may contain further
  * parameters of chat.completions.create, such as min_p. An unsupported one is an error.
+ *
+ * @example
+ * ```ts
+ * import { streamText } from 'ai';
+ * import { sluice } from 'sluice-llm/ai-sdk';
+ *
+ * const { textStream } = streamText({ model: sluice(engine), prompt: 'Why is the sky blue?' });
+ * for await (const text of textStream) console.log(text);
+ * ```
  */
 export function sluice(engine: Engine, modelId = engine.info.name): LanguageModelV3 {
   return {
@@ -74,6 +83,15 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
 /**
  * The engine as an embedding model of the AI SDK. `providerOptions.sluice` may contain options of
  * engine.embed().
+ *
+ * @example
+ * ```ts
+ * import { embedMany } from 'ai';
+ * import { sluiceEmbedding } from 'sluice-llm/ai-sdk';
+ *
+ * const values = ['a hot meal', 'a cold drink'];
+ * const { embeddings } = await embedMany({ model: sluiceEmbedding(engine), values });
+ * ```
  */
 export function sluiceEmbedding(engine: Engine, modelId = engine.info.name): EmbeddingModelV3 {
   return {
@@ -92,7 +110,19 @@ export function sluiceEmbedding(engine: Engine, modelId = engine.info.name): Emb
   };
 }
 
-/** The engine as a reranking model of the AI SDK. */
+/**
+ * The engine as a reranking model of the AI SDK.
+ *
+ * @example
+ * ```ts
+ * import { rerank } from 'ai';
+ * import { sluiceReranking } from 'sluice-llm/ai-sdk';
+ *
+ * const documents = ['Paris is in France.', 'Pandas eat bamboo.'];
+ * const model = sluiceReranking(engine);
+ * const { ranking } = await rerank({ model, documents, query: 'What do pandas eat?' });
+ * ```
+ */
 export function sluiceReranking(engine: Engine, modelId = engine.info.name): RerankingModelV3 {
   return {
     specificationVersion: 'v3',
@@ -192,7 +222,7 @@ function chatParams(
   options: LanguageModelV3CallOptions,
 ): ChatCompletionParams & { stream?: false } {
   const choice = options.toolChoice;
-  const tools = options.tools?.flatMap((tool) =>
+  const tools = options.tools?.flatMap((tool): ChatTool[] =>
     tool.type !== 'function'
       ? []
       : [
@@ -271,5 +301,11 @@ function chatMessages(message: LanguageModelV3Message): ChatMessage[] {
         );
   // Files are kept so that rendering throws an error that names them. Reasoning is omitted.
   const content = parts.filter((part) => part.type === 'text' || part.type === 'file');
-  return [{ role: message.role, content, ...(calls.length && { tool_calls: calls }) }];
+  return [
+    {
+      role: message.role,
+      content: content as TextPart[],
+      ...(calls.length && { tool_calls: calls }),
+    },
+  ];
 }

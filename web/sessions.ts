@@ -92,6 +92,13 @@ export class SavedSessions {
   /**
    * Opens the saved sessions. NOT_SUPPORTED if the browser has no private file system here, for
    * example on plain http.
+   *
+   * @example
+   * ```ts
+   * import { SavedSessions } from 'sluice-llm/sessions';
+   *
+   * const saved = await SavedSessions.open({ maxBytes: 512 * 2 ** 20 });
+   * ```
    */
   static async open(options: SavedSessionsOptions = {}): Promise<SavedSessions> {
     onlyKnown('SavedSessions.open()', options, 'maxBytes folder model');
@@ -114,6 +121,12 @@ export class SavedSessions {
   /**
    * Saves the KV cache of an engine, or a session, under a name. Replaces what had this name.
    * Returns false if it is larger than `maxBytes`. QUOTA if the storage is full.
+   *
+   * @example
+   * ```ts
+   * const kept = await saved.save('sky', session);
+   * if (!kept) console.log('The session is larger than maxBytes.');
+   * ```
    */
   async save(name: string, from: Engine | Session): Promise<boolean> {
     const saved: SavedState & Partial<SavedSession> = isSession(from)
@@ -151,6 +164,13 @@ export class SavedSessions {
   /**
    * Restores what was saved under this name. Returns false if there is nothing, or nothing that
    * this model can use.
+   *
+   * @example
+   * ```ts
+   * const session = engine.session();
+   * const found = await saved.restore('sky', session);
+   * console.log(found ? session.messages.length : 'nothing was saved');
+   * ```
    */
   async restore(name: string, into: Engine | Session): Promise<boolean> {
     const entry = await this.#read(fileOf(name));
@@ -161,6 +181,14 @@ export class SavedSessions {
    * Restores the saved KV cache that shares the longest prefix with a prompt, so that only the rest
    * of the prompt is computed. Returns the length of the prefix in tokens; 0 if nothing was
    * restored. Prefixes below 16 tokens are ignored.
+   *
+   * @example
+   * ```ts
+   * const prompt = 'A long document … Question: who wrote it?';
+   * const cachedTokens = await saved.restorePrefix(engine, prompt); // these need no prefill
+   * console.log(await engine.generate(prompt, { maxTokens: 64 }).text());
+   * if (cachedTokens === 0) await saved.save('document', engine);
+   * ```
    */
   async restorePrefix(engine: Engine, prompt: string | ArrayLike<number>): Promise<number> {
     const tokens =
@@ -175,7 +203,14 @@ export class SavedSessions {
     return 0;
   }
 
-  /** All saved sessions, the most recently used first. */
+  /**
+   * All saved sessions, the most recently used first.
+   *
+   * @example
+   * ```ts
+   * for (const { name, tokens, bytes } of await saved.list()) console.log(name, tokens, bytes);
+   * ```
+   */
   async list(): Promise<SavedSessionInfo[]> {
     const uses = await this.#uses();
     const all: SavedSessionInfo[] = [];
@@ -184,7 +219,15 @@ export class SavedSessions {
     return all.sort((a, b) => b.used - a.used);
   }
 
-  /** Deletes what was saved under this name. */
+  /**
+   * Deletes what was saved under this name.
+   *
+   * @example
+   * ```ts
+   * await saved.delete('sky');
+   * console.log((await saved.list()).length);
+   * ```
+   */
   async delete(name: string): Promise<void> {
     await this.#remove(fileOf(name));
   }

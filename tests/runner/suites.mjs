@@ -46,7 +46,7 @@ export const suites = {
   layering: () => nodeTests('layering'),
   faults: () => nodeTests('faults'),
   async types() {
-    const projects = ['web/tsconfig.json', 'tests/web/tsconfig.json'];
+    const projects = ['web', 'tests/web', 'examples/browser'].map((at) => `${at}/tsconfig.json`);
     for (const project of projects) await must(bin('tsc'), ['--noEmit', '-p', project]);
     return { ...none(), passed: projects.length };
   },

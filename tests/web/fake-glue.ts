@@ -16,7 +16,12 @@ import {
   type OpenOptions,
 } from '../../web/worker/binding.js';
 import type { GlueOptions } from '../../web/worker/glue.js';
-import type { GeneratedToken } from '../../web/protocol/types.js';
+import type {
+  GeneratedToken,
+  MemoryPlan,
+  MemoryReport,
+  ModelInfo,
+} from '../../web/protocol/types.js';
 import { FileRequestKind } from '../../web/protocol/file-request.js';
 import type { Port } from '../../web/protocol/messages.js';
 
@@ -192,7 +197,7 @@ class FakeEngine implements EngineBinding {
         options.storeBandwidth === undefined
           ? undefined
           : { cacheBytesPerSecond: options.storeBandwidth || undefined },
-    });
+    } satisfies Partial<Omit<ModelInfo, 'plan'>> & { plan: Partial<MemoryPlan> });
   }
 
   open(options: OpenOptions): boolean {
@@ -309,6 +314,24 @@ class FakeEngine implements EngineBinding {
 
   embedInfo(): string {
     return JSON.stringify({ dimensions: 0, scores: 0, contextLength: 0, causal: true });
+  }
+  private noEmbeddings(): never {
+    throw new Error('the fake engine has no embeddings');
+  }
+  pairTokens(): never {
+    return this.noEmbeddings();
+  }
+  embed(): never {
+    return this.noEmbeddings();
+  }
+  embedNext(): never {
+    return this.noEmbeddings();
+  }
+  embedResults(): never {
+    return this.noEmbeddings();
+  }
+  appendWhole(): never {
+    throw new Error('the fake engine has only causal attention');
   }
 
   append(tokens: Int32Array): boolean {
@@ -479,7 +502,7 @@ class FakeEngine implements EngineBinding {
   stateBytes(): number {
     return kStateHead + kStateToken * this.held.length;
   }
-  private serialized(): Uint8Array {
+  private serialized(): Uint8Array<ArrayBuffer> {
     const out = new Uint8Array(this.stateBytes());
     const view = new DataView(out.buffer);
     view.setUint32(0, kStateMagic);
@@ -522,14 +545,14 @@ class FakeEngine implements EngineBinding {
       weights,
       total: weights,
       pinned: weights,
-      ring: 0,
+      streamBuffer: 0,
       kv: 0,
       activations: 0,
       tokenizer: 0,
       scratch: 0,
       adapters: 0,
       other: kSlots,
-    });
+    } satisfies Partial<MemoryReport>);
   }
   stats(): string {
     return JSON.stringify({ passes: 0, ownBytes: 0 });
@@ -562,5 +585,5 @@ export async function createEngine(options: GlueOptions): Promise<EngineModule> 
 
 /** A thread that computes nothing and only reports that it has opened its files. */
 export function serveThread(port: Port): void {
-  port.onmessage = ({ data }) => data.reply?.postMessage(0);
+  port.onmessage = ({ data }) => (data as { reply?: Port }).reply?.postMessage(0);
 }

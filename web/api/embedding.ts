@@ -156,7 +156,15 @@ export class Embeddings {
     this.#engine = engine;
   }
 
-  /** Embeddings of one or several inputs, scaled to length 1. */
+  /**
+   * Embeddings of one or several inputs, scaled to length 1.
+   *
+   * @example
+   * ```ts
+   * const { data } = await engine.embeddings.create({ input: ['a hot meal', 'a cold drink'] });
+   * for (const { index, embedding } of data) console.log(index, embedding.length);
+   * ```
+   */
   create(params: EmbeddingParams, options?: CallOptions): Promise<EmbeddingList> {
     return abortable(options, async () => {
       onlyKnown('embeddings.create()', params, kCreate);

@@ -88,6 +88,12 @@ export class Engine {
   /**
    * Resolves when the complete file is in the model cache (immediately if nothing is cached).
    * Rejects if it cannot be cached, for example with QUOTA.
+   *
+   * @example
+   * ```ts
+   * const engine = await Engine.load(model);
+   * await engine.downloaded; // from now on it loads offline, with cache: 'only'
+   * ```
    */
   readonly downloaded: Promise<void>;
   /** OpenAI-compatible chat completions: engine.chat.completions.create(). */
@@ -130,6 +136,16 @@ export class Engine {
    * allocated. Weights continue to load in the background, and generate() waits only for those that
    * it needs next. Errors: BUDGET_TOO_SMALL, and those of the options, the file, the network and
    * the package's files.
+   *
+   * @example
+   * ```ts
+   * import { Engine } from 'sluice-llm';
+   *
+   * const engine = await Engine.load(
+   *   'hf:HuggingFaceTB/SmolLM2-360M-Instruct-GGUF/smollm2-360m-instruct-q8_0.gguf',
+   *   { memoryBudget: 600 * 2 ** 20, contextLength: 2048 },
+   * );
+   * ```
    */
   static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
     const { gpuMinBatch: gpuMinBatch = 1, gpuLayers } =
@@ -153,6 +169,13 @@ export class Engine {
   /**
    * Reads only the header (a few range requests) and returns the model's metadata, its memory plan
    * and a speed estimate. Throws the errors of load() that the header shows.
+   *
+   * @example
+   * ```ts
+   * const { plan, speed } = await Engine.inspect(model, { memoryBudget: 256 * 2 ** 20 });
+   * console.log(`${plan.pinned} bytes stay in memory, ${plan.bytesPerPass} stream per token`);
+   * console.log(`about ${speed?.tokensPerSecond} tokens per second`);
+   * ```
    */
   static async inspect(source: ModelSource, options: InspectOptions = {}): Promise<ModelInfo> {
     const [engine, info] = await Engine.#open(
@@ -195,6 +218,12 @@ export class Engine {
    * Generates text after a prompt: a string, or token ids. Calls run one after another on the
    * engine's own sequence, and the KV cache is reused if prompts share a prefix. Use session() for
    * conversations.
+   *
+   * @example
+   * ```ts
+   * const options = { maxTokens: 64, temperature: 0.7 };
+   * for await (const { text } of engine.generate('Once upon a time', options)) console.log(text);
+   * ```
    */
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
     return begun(options, () => this.start(() => prompt, options));
@@ -211,6 +240,12 @@ export class Engine {
   /**
    * Embeddings of strings (or of lists of token ids), one Float32Array per input. Inputs are packed
    * into as few forward passes as possible.
+   *
+   * @example
+   * ```ts
+   * const [query, note] = await engine.embed(['a hot meal', 'Soup is served at noon.']);
+   * const similarity = query.reduce((sum, value, i) => sum + value * note[i], 0);
+   * ```
    */
   async embed(
     texts: readonly (string | ArrayLike<number>)[],
@@ -223,6 +258,13 @@ export class Engine {
   /**
    * Scores documents by their relevance to the query and returns them with the best first. Needs a
    * reranker model.
+   *
+   * @example
+   * ```ts
+   * const documents = ['Paris is in France.', 'Pandas eat bamboo.'];
+   * const [best] = await engine.rerank('What do pandas eat?', documents, { topN: 1 });
+   * console.log(documents[best.index], best.score);
+   * ```
    */
   rerank(
     query: string,
@@ -256,6 +298,12 @@ export class Engine {
   /**
    * A new session: a conversation or text with its own KV cache. An engine can have any number of
    * sessions.
+   *
+   * @example
+   * ```ts
+   * const session = engine.session({ system: 'Answer in one sentence.' });
+   * console.log(await session.send('Why is the sky blue?').text());
+   * ```
    */
   session(options: SessionOptions = {}): Session {
     return new Session(this, options);
@@ -330,14 +378,30 @@ export class Engine {
     return this.#link.rpc.call(method, ...args);
   }
 
-  /** Token ids of a string. */
+  /**
+   * Token ids of a string.
+   *
+   * @example
+   * ```ts
+   * const tokens = await engine.tokenize('Once upon a time');
+   * const more = await engine.tokenize(' there was', { continuation: true }); // no BOS
+   * ```
+   */
   async tokenize(text: string, options: TokenizeOptions = {}): Promise<Int32Array> {
     onlyKnown('tokenize()', options, 'addSpecial parseSpecial literalSpans continuation');
     if (typeof text !== 'string') invalid('tokenize() takes a string.');
     return this.call('tokenize', text, tokenizeSpec(options));
   }
 
-  /** Text of token ids. Control tokens are omitted unless `skipSpecialTokens` is false. */
+  /**
+   * Text of token ids. Control tokens are omitted unless `skipSpecialTokens` is false.
+   *
+   * @example
+   * ```ts
+   * const tokens = await engine.tokenize('Once upon a time');
+   * console.log(await engine.detokenize(tokens));
+   * ```
+   */
   async detokenize(
     tokens: ArrayLike<number>,
     options: { skipSpecialTokens?: boolean } = {},
@@ -350,7 +414,15 @@ export class Engine {
     );
   }
 
-  /** Number of tokens of a string, BOS included. */
+  /**
+   * Number of tokens of a string, BOS included.
+   *
+   * @example
+   * ```ts
+   * const text = 'Once upon a time';
+   * const fits = (await engine.countTokens(text)) <= engine.info.plan.contextLength;
+   * ```
+   */
   async countTokens(text: string): Promise<number> {
     return (await this.tokenize(text)).length;
   }
@@ -359,6 +431,13 @@ export class Engine {
    * Raw logits after each token of a sequence at the start of the context, shape
    * [tokens × vocabSize]. Each token is a forward pass of its own. For encoder-decoder models,
    * `tokens` are the encoder's input, and there is one row per element of `decoderTokens`.
+   *
+   * @example
+   * ```ts
+   * const tokens = await engine.tokenize('Once upon a');
+   * const logits = await engine.logits(tokens);
+   * const last = logits.subarray(-engine.info.vocabSize); // scores of the next token
+   * ```
    */
   logits(
     tokens: ArrayLike<number>,
@@ -376,17 +455,43 @@ export class Engine {
     });
   }
 
-  /** Statistics, as the worker last reported them (ten times per second). */
+  /**
+   * Statistics, as the worker last reported them (ten times per second).
+   *
+   * @example
+   * ```ts
+   * const { tokensPerSecond, draftedTokens, acceptedTokens } = engine.stats();
+   * console.log(`${tokensPerSecond.toFixed(1)} tokens per second`);
+   * console.log(`${acceptedTokens} of ${draftedTokens} draft tokens accepted`);
+   * ```
+   */
   stats(): EngineStats {
     return { ...this.#snapshot.stats };
   }
 
-  /** Memory in use by purpose, in bytes. */
+  /**
+   * Memory in use by purpose, in bytes.
+   *
+   * @example
+   * ```ts
+   * const { total, budget, weights, kv } = engine.memory();
+   * console.log(`${total} of ${budget} bytes: ${weights} weights, ${kv} KV cache`);
+   * ```
+   */
   memory(): MemoryReport {
     return { ...this.#snapshot.memory };
   }
 
-  /** State of all weight units, in the order of computation. */
+  /**
+   * State of all weight units, in the order of computation.
+   *
+   * @example
+   * ```ts
+   * const units = engine.weightUnits();
+   * const present = units.filter(({ state }) => state === 'pinned' || state === 'resident');
+   * console.log(`${present.length} of ${units.length} weight units are in memory`);
+   * ```
+   */
   weightUnits(): WeightUnit[] {
     return Array.from(this.#snapshot.units, (byte, unit) => ({
       unit,
@@ -400,6 +505,12 @@ export class Engine {
    * for running generations, then moves to a new worker whose memory has the new maximum, and reads
    * the weights again from the model cache. If it throws, everything is as before. An abort rejects
    * immediately, but a move that has started is completed.
+   *
+   * @example
+   * ```ts
+   * await engine.setMemoryBudget(256 * 2 ** 20); // sessions continue with fewer pinned weights
+   * console.log(engine.info.plan.pinned);
+   * ```
    */
   setMemoryBudget(bytes: number, options?: CallOptions): Promise<void> {
     return abortable(options, () => {
@@ -417,6 +528,13 @@ export class Engine {
   /**
    * Replaces all LoRA adapters; an empty list removes them. The model stays loaded, and KV caches
    * are recomputed when they are used. If it throws, everything is as before.
+   *
+   * @example
+   * ```ts
+   * await engine.setAdapters([{ source: 'adapter.gguf', scale: 0.5 }]);
+   * console.log(await engine.generate('Once upon a time', { maxTokens: 64 }).text());
+   * await engine.setAdapters([]); // the model without adapters again
+   * ```
    */
   setAdapters(lora: NonNullable<EngineOptions['lora']>, options?: CallOptions): Promise<void> {
     return abortable(options, async () => {
@@ -471,7 +589,16 @@ export class Engine {
     while (this.#moving) await this.#moving;
   }
 
-  /** A copy of the KV cache of generate(), with its tokens. */
+  /**
+   * A copy of the KV cache of generate(), with its tokens.
+   *
+   * @example
+   * ```ts
+   * const prompt = 'A long document …';
+   * await engine.generate(prompt, { maxTokens: 1 }).result;
+   * const saved = await engine.saveState();
+   * ```
+   */
   saveState(options?: CallOptions): Promise<SavedState> {
     return abortable(options, () => this.call('saveState', 0));
   }
@@ -479,6 +606,13 @@ export class Engine {
   /**
    * Restores a KV cache that saveState() returned. A prompt that begins with its tokens then starts
    * after them. CORRUPT if the state is damaged or belongs to another model.
+   *
+   * @example
+   * ```ts
+   * const saved = await engine.saveState();
+   * await engine.generate('Another prompt', { maxTokens: 8 }).result;
+   * await engine.restoreState(saved);
+   * ```
    */
   restoreState(saved: SavedState, options?: CallOptions): Promise<void> {
     return abortable(options, async () => {
@@ -487,13 +621,30 @@ export class Engine {
     });
   }
 
-  /** Ends the engine and frees its memory. Calls after the first have no effect. */
+  /**
+   * Ends the engine and frees its memory. Calls after the first have no effect.
+   *
+   * @example
+   * ```ts
+   * const engine = await Engine.load(model);
+   * console.log(await engine.generate('Once upon a time', { maxTokens: 64 }).text());
+   * await engine.dispose();
+   * ```
+   */
   dispose(): Promise<void> {
     this.#disposing ??= this.#shutDown();
     return this.#disposing;
   }
 
-  /** Supports `await using`; same as dispose(). */
+  /**
+   * Supports `await using`; same as dispose().
+   *
+   * @example
+   * ```ts
+   * await using engine = await Engine.load(model); // disposed of at the end of the block
+   * console.log(await engine.generate('Once upon a time', { maxTokens: 64 }).text());
+   * ```
+   */
   [Symbol.asyncDispose](): Promise<void> {
     return this.dispose();
   }

@@ -20,6 +20,12 @@ export class Generation implements AsyncIterable<GeneratedToken> {
   /**
    * Text, finish reason, usage and timings, once the generation has ended. Rejects with a
    * SluiceError if it failed, and with the signal's reason if it was aborted.
+   *
+   * @example
+   * ```ts
+   * const { text, finishReason, usage } = await engine.generate('Once', { maxTokens: 64 }).result;
+   * console.log(text, finishReason, usage.completionTokens);
+   * ```
    */
   readonly result: Promise<GenerationResult>;
   readonly #pieces: GeneratedToken[] = [];
@@ -47,12 +53,26 @@ export class Generation implements AsyncIterable<GeneratedToken> {
   /**
    * Stops the generation. Tokens generated so far stay readable, and `result` resolves with the
    * finish reason 'cancelled'.
+   *
+   * @example
+   * ```ts
+   * const generation = engine.generate('Once upon a time');
+   * setTimeout(() => generation.cancel(), 1000);
+   * const { text, finishReason } = await generation.result; // finishReason: 'cancelled'
+   * ```
    */
   cancel(): void {
     if (!this.#ended) this.#source.cancel();
   }
 
-  /** The complete text, once the generation has ended. Rejects as `result` does. */
+  /**
+   * The complete text, once the generation has ended. Rejects as `result` does.
+   *
+   * @example
+   * ```ts
+   * console.log(await engine.generate('Once upon a time', { maxTokens: 64 }).text());
+   * ```
+   */
   async text(): Promise<string> {
     return (await this.result).text;
   }
@@ -60,6 +80,15 @@ export class Generation implements AsyncIterable<GeneratedToken> {
   /**
    * The tokens as they are generated. Every iterator starts at the first token, whenever it is
    * created. Leaving the loop cancels the generation, unless another iterator is still reading.
+   *
+   * @example
+   * ```ts
+   * let text = '';
+   * for await (const token of engine.generate('Once upon a time', { maxTokens: 64 })) {
+   *   text += token.text;
+   *   if (text.includes('\n')) break; // cancels the generation
+   * }
+   * ```
    */
   [Symbol.asyncIterator](): AsyncIterableIterator<GeneratedToken> {
     const reader = {};
@@ -83,6 +112,15 @@ export class Generation implements AsyncIterable<GeneratedToken> {
   /**
    * For JSON output (`jsonSchema`): the partial value, each time it changes. Strings grow; numbers
    * and property names appear once they are complete. The last value is the complete one.
+   *
+   * @example
+   * ```ts
+   * const engine = await Engine.load(model, { structuredOutput: true });
+   * const jsonSchema = { type: 'object', properties: { name: { type: 'string' } } };
+   * const generation = engine.generate('A person as JSON: ', { jsonSchema });
+   * const partials = generation.partials<{ name?: string }>();
+   * for await (const { name } of partials) console.log(name); // undefined, 'An', 'Anna'
+   * ```
    */
   partials<T = unknown>(): AsyncIterableIterator<T> {
     const pieces = this[Symbol.asyncIterator]();
@@ -98,7 +136,16 @@ export class Generation implements AsyncIterable<GeneratedToken> {
     return leavable(next, () => void pieces.return!());
   }
 
-  /** The text as a stream of strings. Cancelling the stream has the effect of leaving a loop. */
+  /**
+   * The text as a stream of strings. Cancelling the stream has the effect of leaving a loop.
+   *
+   * @example
+   * ```ts
+   * const generation = engine.generate('Once upon a time', { maxTokens: 64 });
+   * const bytes = generation.toReadableStream().pipeThrough(new TextEncoderStream());
+   * const response = new Response(bytes);
+   * ```
+   */
   toReadableStream(): ReadableStream<string> {
     return streamOf(this[Symbol.asyncIterator](), (piece) => piece.text);
   }

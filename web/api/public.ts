@@ -2,11 +2,13 @@
 
 export { Engine, type WeightUnit } from './engine.js';
 export type {
+  ApproximateOptions,
   EngineOptions,
   GenerateOptions,
   InspectOptions,
   LoraAdapter,
   ModelSource,
+  TokenizeOptions,
 } from '../protocol/options.js';
 export { ChatCompletions, ChatStream, Completions } from '../chat/completions.js';
 export type {
@@ -19,10 +21,15 @@ export type {
   RerankOptions,
 } from './embedding.js';
 export type * from '../chat/openai.js';
-export type { ChatMessage, TextPart } from '../chat/engine.js';
+export type { ChatMessage, ChatRole, PromptOptions, TextPart } from '../chat/engine.js';
 export { Session, type SavedSession, type SessionOptions } from './session.js';
 export { Generation } from './generation.js';
-export { SluiceError, type CallOptions, type ErrorCode } from '../protocol/errors.js';
+export {
+  SluiceError,
+  type CallOptions,
+  type ErrorCode,
+  type WarningCode,
+} from '../protocol/errors.js';
 export type {
   GpuKernels,
   Device,
@@ -30,6 +37,8 @@ export type {
   EngineStats,
   FinishReason,
   GenerationResult,
+  KvType,
+  KvTypes,
   MemoryPlan,
   MemoryReport,
   ModelInfo,

@@ -98,7 +98,14 @@ export class Session {
       this.#list.unshift({ role: 'system', content: options.system });
   }
 
-  /** The conversation so far. */
+  /**
+   * The conversation so far.
+   *
+   * @example
+   * ```ts
+   * for (const { role, content } of session.messages) console.log(`${role}: ${content}`);
+   * ```
+   */
   get messages(): readonly ChatMessage[] {
     return this.#list;
   }
@@ -111,6 +118,13 @@ export class Session {
   /**
    * Appends text to the sequence and generates what follows. If the generation fails or is aborted,
    * the session stays as it was.
+   *
+   * @example
+   * ```ts
+   * const session = engine.session();
+   * const beginning = await session.generate('Once upon a time', { maxTokens: 64 }).text();
+   * const next = await session.generate(' Then', { maxTokens: 64 }).text();
+   * ```
    */
   generate(text: string, options: GenerateOptions = {}): Generation {
     return begun(options, () => {
@@ -131,6 +145,12 @@ export class Session {
    * Sends a message and generates the response. A string is a user message; other roles are passed
    * as one message object or a list. The conversation then contains both. If the generation fails
    * or is aborted, the session stays as it was.
+   *
+   * @example
+   * ```ts
+   * const question = { role: 'user', content: 'And at night?' } as const;
+   * for await (const { text } of session.send(question, { maxTokens: 64 })) console.log(text);
+   * ```
    */
   send(
     message: string | ChatMessage | readonly ChatMessage[],
@@ -163,7 +183,15 @@ export class Session {
     });
   }
 
-  /** A copy of the conversation and its KV cache, which can be stored anywhere. */
+  /**
+   * A copy of the conversation and its KV cache, which can be stored anywhere.
+   *
+   * @example
+   * ```ts
+   * const saved = await session.save(); // can be stored in IndexedDB as it is
+   * console.log(saved.messages.length, saved.state.byteLength);
+   * ```
+   */
   save(options?: CallOptions): Promise<SavedSession> {
     return this.#alive(options, async () => {
       const tokens = this.tokens;
@@ -179,6 +207,13 @@ export class Session {
   /**
    * Replaces the session with one that was saved, on this engine or another one with the same
    * model. CORRUPT if the state is damaged or belongs to another model.
+   *
+   * @example
+   * ```ts
+   * const saved = await session.save();
+   * const other = engine.session();
+   * await other.restore(saved);
+   * ```
    */
   restore(saved: SavedSession, options?: CallOptions): Promise<void> {
     return this.#alive(options, async () => {
@@ -193,7 +228,16 @@ export class Session {
     });
   }
 
-  /** A new session with the same content, which then continues independently. */
+  /**
+   * A new session with the same content, which then continues independently.
+   *
+   * @example
+   * ```ts
+   * const other = await session.fork(); // the KV cache is copied, nothing is computed again
+   * const one = await session.send('Make it sad.').text();
+   * const two = await other.send('Make it funny.').text();
+   * ```
+   */
   fork(options?: CallOptions): Promise<Session> {
     return this.#alive(options, async () => {
       const other = new Session(this.#engine, this.#options);
@@ -203,7 +247,16 @@ export class Session {
     });
   }
 
-  /** Deletes the session and its KV cache. The engine stays loaded. */
+  /**
+   * Deletes the session and its KV cache. The engine stays loaded.
+   *
+   * @example
+   * ```ts
+   * const session = engine.session();
+   * console.log(await session.send('Hello!', { maxTokens: 64 }).text());
+   * await session.dispose();
+   * ```
+   */
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
@@ -211,7 +264,15 @@ export class Session {
     await this.#engine.call('forget', this.#sequence).catch(() => {});
   }
 
-  /** Supports `await using`; same as dispose(). */
+  /**
+   * Supports `await using`; same as dispose().
+   *
+   * @example
+   * ```ts
+   * await using session = engine.session(); // disposed of at the end of the block
+   * console.log(await session.send('Hello!', { maxTokens: 64 }).text());
+   * ```
+   */
   [Symbol.asyncDispose](): Promise<void> {
     return this.dispose();
   }

@@ -25,7 +25,16 @@ import { chatModule } from './prompt.js';
 
 /** A stream of chunks. It can be read once. */
 export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
-  /** controller.abort() ends the stream and stops the generation. So does leaving the loop. */
+  /**
+   * controller.abort() ends the stream and stops the generation. So does leaving the loop.
+   *
+   * @example
+   * ```ts
+   * const stream = await engine.completions.create({ prompt: 'Once upon a time', stream: true });
+   * setTimeout(() => stream.controller.abort(), 1000); // the loop ends without an error
+   * for await (const { choices } of stream) console.log(choices[0]?.text);
+   * ```
+   */
   readonly controller: AbortController;
   #read = false;
   readonly #chunks: AsyncIterator<Chunk, void>;
@@ -38,7 +47,18 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
     this.controller = call.controller;
   }
 
-  /** The chunks as they are generated. Leaving the loop stops the generation. */
+  /**
+   * The chunks as they are generated. Leaving the loop stops the generation.
+   *
+   * @example
+   * ```ts
+   * const stream = await engine.chat.completions.create({
+   *   messages: [{ role: 'user', content: 'Why is the sky blue?' }],
+   *   stream: true,
+   * });
+   * for await (const { choices } of stream) console.log(choices[0]?.delta.content);
+   * ```
+   */
   [Symbol.asyncIterator](): AsyncIterableIterator<Chunk> {
     const chunks = this.#chunks;
     const call = this.#call;
@@ -61,7 +81,15 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
     });
   }
 
-  /** A byte stream with one line of JSON per chunk, which OpenAI's client can read. */
+  /**
+   * A byte stream with one line of JSON per chunk, which OpenAI's client can read.
+   *
+   * @example
+   * ```ts
+   * const stream = await engine.completions.create({ prompt: 'Once upon a time', stream: true });
+   * const response = new Response(stream.toReadableStream());
+   * ```
+   */
   toReadableStream(): ReadableStream<Uint8Array> {
     const encoder = new TextEncoder();
     return streamOf(this[Symbol.asyncIterator](), (chunk) =>
@@ -163,6 +191,15 @@ export class ChatCompletions {
   /**
    * Generates a response to the messages. With `stream: true` it resolves to a stream of chunks.
    * The KV cache is reused for the prefix that the prompt shares with earlier calls.
+   *
+   * @example
+   * ```ts
+   * const { choices } = await engine.chat.completions.create({
+   *   messages: [{ role: 'user', content: 'Why is the sky blue?' }],
+   *   max_tokens: 64,
+   * });
+   * console.log(choices[0].message.content, choices[0].finish_reason);
+   * ```
    */
   create(
     params: ChatCompletionParams,
@@ -193,7 +230,16 @@ export class Completions {
     params: CompletionParams,
     options?: CallOptions,
   ): Promise<Completion | ChatStream<CompletionChunk>>;
-  /** Continues the prompt. With `stream: true` it resolves to a stream of chunks. */
+  /**
+   * Continues the prompt. With `stream: true` it resolves to a stream of chunks.
+   *
+   * @example
+   * ```ts
+   * const prompt = 'Once upon a time';
+   * const { choices } = await engine.completions.create({ prompt, max_tokens: 64 });
+   * console.log(choices[0].text, choices[0].finish_reason);
+   * ```
+   */
   create(
     params: CompletionParams,
     options?: CallOptions,

@@ -12,16 +12,23 @@ export interface TextPart {
   text: string;
 }
 
+/**
+ * Who a chat message is from. The role reaches the chat template unchanged. 'developer' is what
+ * OpenAI's newer models call 'system'.
+ */
+export type ChatRole = 'system' | 'developer' | 'user' | 'assistant' | 'tool';
+
 /** A chat message, OpenAI-compatible. The chat template sees all fields. */
 export interface ChatMessage {
-  /** 'system', 'user', 'assistant', 'tool', or another role that the template supports. */
-  role: string;
+  /** Who the message is from. A chat template may not support all roles. */
+  role: ChatRole;
   /** Text, or a list of text parts. */
-  content?: string | readonly (TextPart | { type: string })[] | null;
+  content?: string | readonly TextPart[] | null;
   /** Other fields that the template reads: tool_calls, tool_call_id, name … */
   [field: string]: unknown;
 }
 
+/** How the chat template renders messages. */
 export interface PromptOptions {
   /** Tool definitions for the chat template. */
   tools?: readonly unknown[] | undefined;

@@ -124,6 +124,13 @@ export type ResponseFormat =
       };
     };
 
+/**
+ * Whether the model calls tools. 'none': tools are hidden from the model. 'auto': the model decides.
+ * 'required' or a named function: the response starts with a tool call.
+ */
+export type ToolChoice =
+  'none' | 'auto' | 'required' | { type: 'function'; function: { name: string } };
+
 /** Parameters of chat.completions.create(). */
 export interface ChatCompletionParams extends SamplingParams {
   /** The conversation. The response continues it. */
@@ -136,23 +143,23 @@ export interface ChatCompletionParams extends SamplingParams {
   top_logprobs?: number | null;
   /**
    * Functions that the model may call. The chat template presents them to the model, and its calls
-   * are returned as `tool_calls`.
+   * are returned as `tool_calls`. OpenAI's custom tools are an error.
    */
-  tools?: readonly (ChatTool | { type: string })[];
+  tools?: readonly (ChatTool | { type: 'custom' })[];
   /**
    * 'none': tools are hidden from the model. 'auto': the model decides. 'required' or a named
    * function: the response starts with a tool call; the chat template must support tools. If the
    * engine is loaded with `structuredOutput: true`, the call is also guaranteed to be complete, and
    * reasoning may come before it. Default 'auto'.
    */
-  tool_choice?: 'none' | 'auto' | 'required' | { type: string; function?: { name: string } };
+  tool_choice?: ToolChoice;
   /**
    * false: at most one call, if the output is constrained (`strict`, or a required call). Default
    * true.
    */
   parallel_tool_calls?: boolean | null;
   /** Format of the content. JSON needs an engine loaded with `structuredOutput: true`. */
-  response_format?: ResponseFormat | { type: string } | null;
+  response_format?: ResponseFormat | null;
   /** Extension: a Jinja chat template that replaces the model's. */
   chat_template?: string;
   /** Extension: variables for the chat template, such as enable_thinking. */
@@ -176,7 +183,7 @@ export interface CompletionParams extends SamplingParams {
   /** Number of most likely tokens to return for each position. */
   logprobs?: number | null;
   /** Extension: format of the text, as in chat completions. */
-  response_format?: ResponseFormat | { type: string } | null;
+  response_format?: ResponseFormat | null;
 }
 
 /** Log-probabilities at one position. */

@@ -1,7 +1,7 @@
 // Entry of gpu.js: finds a GPU and attaches it to an engine. worker/loading.ts imports this module
 // only if a GPU was requested.
 
-import { SluiceError } from '../protocol/errors.js';
+import { SluiceError, type Warn } from '../protocol/errors.js';
 import type { LoadSpec } from '../protocol/messages.js';
 import type { GpuKernels, ProgressEvent } from '../protocol/types.js';
 import { adapterFor, adapterName, deviceOf } from './adapter.js';
@@ -93,7 +93,6 @@ async function findGpu(spec: LoadSpec): Promise<GpuPath | null> {
   );
 }
 
-type Warn = (code: string, message: string) => void;
 const warner =
   ({ progress }: GpuHost): Warn =>
   (code, message) =>

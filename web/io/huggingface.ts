@@ -66,6 +66,14 @@ function fileUrl({ repository, path, revision }: Reference, endpoint = kHub): st
 /**
  * The URL of "hf:owner/repo/file.gguf[@revision]". Without a file name: the URL of the repository,
  * whose safetensors files are then loaded. INVALID_ARGUMENT if the reference has another form.
+ *
+ * @example
+ * ```ts
+ * import { huggingFaceUrl } from 'sluice-llm/huggingface';
+ *
+ * const repository = 'HuggingFaceTB/SmolLM2-360M-Instruct-GGUF';
+ * const url = huggingFaceUrl(`hf:${repository}/smollm2-360m-instruct-q8_0.gguf@main`);
+ * ```
  */
 export function huggingFaceUrl(
   reference: string,
@@ -74,7 +82,16 @@ export function huggingFaceUrl(
   return fileUrl(parse(reference), options.endpoint);
 }
 
-/** The quantization in a file name; undefined if there is none. */
+/**
+ * The quantization in a file name; undefined if there is none.
+ *
+ * @example
+ * ```ts
+ * import { quantizationOf } from 'sluice-llm/huggingface';
+ *
+ * const type = quantizationOf('smollm2-360m-instruct-q8_0.gguf'); // 'Q8_0'
+ * ```
+ */
 export function quantizationOf(path: string): string | undefined {
   const name = [...path.replace(/\.gguf$/i, '').matchAll(kQuantization)].at(-1)?.[1]?.toUpperCase();
   return name?.replace(/^FP(16|32)$/, 'F$1');
@@ -83,6 +100,14 @@ export function quantizationOf(path: string): string | undefined {
 /**
  * The GGUF files of a repository ("owner/repo" or "hf:owner/repo[@revision]"), smallest first.
  * Errors: NOT_FOUND, HTTP_STATUS, NETWORK.
+ *
+ * @example
+ * ```ts
+ * import { listHuggingFaceFiles } from 'sluice-llm/huggingface';
+ *
+ * const repository = 'HuggingFaceTB/SmolLM2-360M-Instruct-GGUF';
+ * for (const { path, bytes } of await listHuggingFaceFiles(repository)) console.log(path, bytes);
+ * ```
  */
 export async function listHuggingFaceFiles(
   repository: string,
@@ -187,6 +212,15 @@ function collect(sizes: Map<string, number>, url: (path: string) => string): Hub
  * Finds a GGUF file in a repository: the one with this quantization, or the largest one of at most
  * `maxBytes`. Without either: Q4_K_M, or the smallest file. NOT_FOUND if there is none; the message
  * lists the quantizations.
+ *
+ * @example
+ * ```ts
+ * import { findHuggingFaceFile } from 'sluice-llm/huggingface';
+ *
+ * const repository = 'HuggingFaceTB/SmolLM2-360M-Instruct-GGUF';
+ * const { url } = await findHuggingFaceFile(repository, { quantization: 'Q8_0' });
+ * const engine = await Engine.load(url);
+ * ```
  */
 export async function findHuggingFaceFile(
   repository: string,

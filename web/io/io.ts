@@ -3,7 +3,13 @@
 // in the same object, so that both models are one download and one thread reads for both. LocalIo
 // works in the calling thread; RemoteIo (io-worker.ts) runs a LocalIo in a worker.
 
-import { isAbort, serializeError, SluiceError, type PlainError } from '../protocol/errors.js';
+import {
+  isAbort,
+  serializeError,
+  SluiceError,
+  type PlainError,
+  type Warn,
+} from '../protocol/errors.js';
 import type { IoOptions, SourceSpec } from '../protocol/messages.js';
 import type { ProgressEvent, SpeedEstimate } from '../protocol/types.js';
 import type { Safetensors } from './directory.js';
@@ -298,7 +304,7 @@ export class LocalIo implements Io {
 
   async #openUrl(url: string, cache = this.#options.cache): Promise<ModelFile> {
     const { tuning = {} } = this.#options;
-    const warn = (code: string, message: string): void => {
+    const warn: Warn = (code, message) => {
       this.#offline ||= code === 'NETWORK';
       this.#events.onProgress({ phase: 'warning', code, message });
     };

@@ -4,13 +4,11 @@
 // login form.
 
 import { publicUrl } from '../protocol/address.js';
-import { SluiceError } from '../protocol/errors.js';
+import { SluiceError, type Warn } from '../protocol/errors.js';
 import type { StoreBackend } from './files.js';
 import { describeIndex } from './store-index.js';
 import { kChunkSize, keyOf, StoreEntry } from './store.js';
 import { differs, type Validators } from './validators.js';
-
-export type Warn = (code: string, message: string) => void;
 
 /** Number of first bytes that identify the kind of a file. */
 export const kHeadBytes = 16;

@@ -3,14 +3,14 @@
 // them. Without a store, only requested chunks are downloaded.
 
 import { fileName, hasUser, publicUrl } from '../protocol/address.js';
-import { abortError, invalid, SluiceError, throwIfAborted } from '../protocol/errors.js';
+import { abortError, invalid, SluiceError, throwIfAborted, type Warn } from '../protocol/errors.js';
 import type { CacheMode } from '../protocol/types.js';
 import { assembler, type Sink } from './assembler.js';
 import { ChunkScheduler, type Stream, type Waiting } from './chunk-scheduler.js';
 import { Fetcher, type FetcherOptions } from './fetcher.js';
 import type { SharedFile, StoreBackend } from './files.js';
 import { firstContact } from './initial-request.js';
-import { LocalChunks, type Warn } from './local-chunks.js';
+import { LocalChunks } from './local-chunks.js';
 import type { FileProgress, ModelFile } from './model-file.js';
 import { following } from './timeouts.js';
 import { isCurrent } from './revalidate.js';
@@ -374,7 +374,7 @@ export class RemoteFile implements ModelFile {
     this.#finish.reject(error);
   }
 
-  #warn(code: string, message: string): void {
+  #warn(code: Parameters<Warn>[0], message: string): void {
     if (code === 'CORRUPT') this.#plan.rewind(); // a stored chunk became missing
     this.#options.onWarning?.(code, message);
   }

@@ -1,9 +1,9 @@
 // Checks whether a stored file is still the one on the server. Compares the validators, and the
 // first bytes, because some servers send no validators.
 
-import { isAbort, throwIfAborted } from '../protocol/errors.js';
+import { isAbort, throwIfAborted, type Warn } from '../protocol/errors.js';
 import type { Fetcher } from './fetcher.js';
-import type { LocalChunks, Warn } from './local-chunks.js';
+import type { LocalChunks } from './local-chunks.js';
 import { differs } from './validators.js';
 
 const kCompareBytes = 64 * 1024;

@@ -66,12 +66,28 @@ export class StoreManager {
     this.#urlOf = urlOf;
   }
 
-  /** Cached models, the most recently used first. */
+  /**
+   * Cached models, the most recently used first.
+   *
+   * @example
+   * ```ts
+   * for (const { url, bytesCached, size, used } of await Engine.modelCache.list())
+   *   console.log(url, `${bytesCached} of ${size} bytes`, used.toLocaleDateString());
+   * ```
+   */
   async list(): Promise<CachedModel[]> {
     return (await this.#entries()).map(({ keys: _, ...model }) => model);
   }
 
-  /** Total size of all cached models in bytes. */
+  /**
+   * Total size of all cached models in bytes.
+   *
+   * @example
+   * ```ts
+   * const bytes = await Engine.modelCache.size();
+   * console.log(`${(bytes / 1e9).toFixed(1)} GB of models are cached`);
+   * ```
+   */
   async size(): Promise<number> {
     return (await this.list()).reduce((sum, model) => sum + model.bytesCached, 0);
   }
@@ -79,6 +95,12 @@ export class StoreManager {
   /**
    * Deletes the model of this address. Returns false if it was not cached. CACHE_LOCKED while it is
    * in use.
+   *
+   * @example
+   * ```ts
+   * const deleted = await Engine.modelCache.delete(model);
+   * console.log(deleted ? 'deleted' : 'was not cached');
+   * ```
    */
   async delete(address: string | URL): Promise<boolean> {
     const url = modelOf(storedUrl(this.#urlOf(address)));
@@ -90,6 +112,12 @@ export class StoreManager {
   /**
    * Deletes the least recently used models until at most `maxBytes` are cached. Models in use are
    * kept. Returns the URLs of the deleted models.
+   *
+   * @example
+   * ```ts
+   * const urls = await Engine.modelCache.evictOldest(4e9); // keep at most 4 GB
+   * console.log(`deleted: ${urls.join(', ')}`);
+   * ```
    */
   async evictOldest(maxBytes: number): Promise<string[]> {
     if (typeof maxBytes !== 'number' || !(maxBytes >= 0))
@@ -110,7 +138,14 @@ export class StoreManager {
     return evicted;
   }
 
-  /** Asks the browser not to evict the cache when storage is low. Returns false if it refuses. */
+  /**
+   * Asks the browser not to evict the cache when storage is low. Returns false if it refuses.
+   *
+   * @example
+   * ```ts
+   * if (!(await Engine.modelCache.persist())) console.log('The browser may evict the models.');
+   * ```
+   */
   async persist(): Promise<boolean> {
     const storage = globalThis.navigator?.storage;
     return (await storage?.persist?.()) ?? false;

@@ -2,10 +2,10 @@
 // with the signal's reason or an AbortError, as in the web platform. Errors travel between threads
 // as plain objects (serializeError), because structured clone drops the extra fields.
 
-/**
- * Every code that a {@link SluiceError} can have. Codes never change meaning. Each comment says
- * what the code means and how to fix it; web/scripts/errors.mjs makes docs/errors.md from them.
- */
+// Each comment of a code says what it means and how to fix it. web/scripts/errors.mjs makes the
+// tables of docs/errors.md and of the API reference from them.
+
+/** Every code that a {@link SluiceError} can have. Codes never change meaning. */
 export type ErrorCode =
   // Arguments and calls
   /** An argument or option cannot be used. Fix: correct what the message names. */
@@ -133,12 +133,25 @@ export type WarningCode =
   /** The model has no chat template, so ChatML is used. Fix: choose a model tuned for chat. */
   | 'NO_CHAT_TEMPLATE';
 
+/** Receives warnings. */
+export type Warn = (code: ErrorCode | WarningCode, message: string) => void;
+
 /** An error with a stable `code` and a message that says what is wrong and what to do. */
 export class SluiceError extends Error {
   /** 'SluiceError'. */
   override readonly name = 'SluiceError';
 
-  /** `instanceof` also accepts errors of other entries of the package and of other realms. */
+  /**
+   * `instanceof` also accepts errors of other entries of the package and of other realms.
+   *
+   * @example
+   * ```ts
+   * await Engine.load(model).catch((error: unknown) => {
+   *   if (error instanceof SluiceError) console.log(`${error.message} [${error.code}]`);
+   *   else throw error; // an abort, or a bug in this code
+   * });
+   * ```
+   */
   static override [Symbol.hasInstance](value: unknown): boolean {
     const error = value as SluiceError | null | undefined;
     return error?.name === 'SluiceError' && typeof error.code === 'string';
@@ -146,7 +159,16 @@ export class SluiceError extends Error {
   /** Stable code; see ErrorCode. */
   readonly code: ErrorCode;
 
-  /** Creates an error with this code and message. `options.cause` is the underlying error. */
+  /**
+   * Creates an error with this code and message. `options.cause` is the underlying error.
+   *
+   * @example
+   * ```ts
+   * const cause = new Error('The connection was closed.');
+   * const error = new SluiceError('NETWORK', 'The model cannot be downloaded.', { cause });
+   * console.log(error.code, error.message);
+   * ```
+   */
   constructor(code: ErrorCode | (string & {}), message: string, options?: { cause?: unknown }) {
     super(message, options);
     this.code = code as ErrorCode;

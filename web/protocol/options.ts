@@ -2,7 +2,7 @@
 // api/options.ts validates them and converts them to the messages for the worker.
 
 import type { IoTuning } from './messages.js';
-import type { CacheMode, Device, ProgressEvent, SamplingOptions } from './types.js';
+import type { CacheMode, Device, KvTypes, ProgressEvent, SamplingOptions } from './types.js';
 
 /**
  * A model: a URL (absolute, relative, or hf:owner/repo/file.gguf), a path in Node, a File or Blob,
@@ -52,7 +52,7 @@ export interface InspectOptions {
    * 'q8_0,q4_0'. Fewer bits fit a longer context into the same bytes. 'auto': the best type whose
    * cache takes at most a quarter of the budget. Default 'f16'.
    */
-  kvType?: string;
+  kvType?: KvTypes | 'auto';
   /**
    * KV cache eviction: what happens when the cache is full. 'full': the error CONTEXT_FULL.
    * 'window': a sliding window with attention sinks, so a sequence can continue without end.
@@ -114,7 +114,7 @@ export interface InspectOptions {
    * output is the same. 'ngram' drafts from repetitions in the text. A draft model is a smaller
    * model with the same vocabulary; it is used where it promises more than n-grams. It is
    * downloaded and cached like any model, gets the memory that keeps it resident (at most half of
-   * `memoryBudget`), and computes on the same threads, CPU only. Default: none.
+   * `memoryBudget`), and computes on the same threads, CPU only. Default false: no drafting.
    */
   draft?: 'ngram' | ModelSource | false;
   /**

@@ -2,6 +2,8 @@
 // progress events. All of them are structured-clone types, because they are posted between threads
 // unchanged.
 
+import type { ErrorCode, WarningCode } from './errors.js';
+
 /**
  * How the model cache is used. 'default': revalidate with the server, then use the cached file.
  * 'only': never use the network. 'reload': download again. 'none': cache nothing.
@@ -10,6 +12,12 @@ export type CacheMode = 'default' | 'only' | 'reload' | 'none';
 
 /** Compute device: 'wasm' (CPU), 'webgpu' (GPU), or 'auto' (the faster one, measured). */
 export type Device = 'wasm' | 'webgpu' | 'auto';
+
+/** KV cache type: how the values of the KV cache are stored. */
+export type KvType = 'f16' | 'q8_0' | 'q4_0' | 'q2';
+
+/** One KV cache type for keys and values, or one each, such as 'q8_0,q4_0'. */
+export type KvTypes = KvType | `${KvType},${KvType}`;
 
 /**
  * Events during loading and generation. At most ten per second; phase changes and warnings are
@@ -47,7 +55,7 @@ export type ProgressEvent =
    * Something degraded but work continues. `code` is stable: QUOTA, CACHE_LOCKED, CORRUPT, NETWORK,
    * SOURCE_CHANGED …
    */
-  | { phase: 'warning'; code: string; message: string };
+  | { phase: 'warning'; code: ErrorCode | WarningCode; message: string };
 
 /** Sampling parameters: how the next token is chosen. */
 export interface SamplingOptions {
@@ -263,7 +271,7 @@ export interface MemoryPlan {
   /** KV caches and recurrent states of all sequences. */
   kv: number;
   /** KV cache type. */
-  kvType: string;
+  kvType: KvTypes;
   /** Positions that the KV cache can hold. Less than `contextLength` with eviction. */
   kvCapacity: number;
   /** Activations of a forward pass. */
@@ -272,6 +280,8 @@ export interface MemoryPlan {
   tokenizer: number;
   /** Norm weights, biases and other small tensors. */
   smallTensors: number;
+  /** LoRA adapters. */
+  adapters: number;
   /** Working memory of the kernels. */
   scratch: number;
   /** Everything that the draft model would hold. 0: there is none. */
@@ -370,9 +380,9 @@ export interface ModelInfo {
   /** Text of the padding token. */
   padToken?: string;
   /** Bytes that the planned KV cache would take, by `kvType`. */
-  kvBytes: Record<string, number>;
+  kvBytes: Partial<Record<KvType, number>>;
   /** Longest context that would fit in the budget, by `kvType`. */
-  maxContextByKvType: Record<string, number>;
+  maxContextByKvType: Partial<Record<KvType, number>>;
   /** Memory plan under the budget. */
   plan: MemoryPlan;
   /** Estimated speed on this machine. Only from Engine.inspect. */

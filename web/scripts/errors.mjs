@@ -52,6 +52,23 @@ export const serverCodes = () => documented(source('web/serve/errors.ts'), 'Serv
 const table = (head, rows) =>
   [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |`).join('\n');
 
+/** A table of codes: what each means and how to fix it. */
+export const codeTable = (codes) =>
+  table(
+    ['Code', 'Meaning', 'What to do'],
+    codes.map(({ code, meaning, fix }) => [`\`${code}\``, meaning, fix]),
+  );
+
+/** How to handle one code. */
+export const handling = `import { Engine, SluiceError } from 'sluice-llm';
+
+try {
+  await Engine.load('model.gguf', { memoryBudget: 64 << 20 });
+} catch (error) {
+  if (error instanceof SluiceError && error.code === 'BUDGET_TOO_SMALL') console.log(error.message);
+  else throw error;
+}`;
+
 const introduction = `# Error codes
 
 Every failure has a stable code and a message of one sentence. Programs compare the code; people read the
@@ -66,14 +83,7 @@ message. A code never changes its meaning, and a message may become clearer at a
 - **HTTP servers:** an OpenAI-compatible error object, whose \`code\` is one of the names on this page.
 
 \`\`\`ts
-import { Engine, SluiceError } from 'sluice-llm';
-
-try {
-  await Engine.load('model.gguf', { memoryBudget: 64 << 20 });
-} catch (error) {
-  if (error instanceof SluiceError && error.code === 'BUDGET_TOO_SMALL') console.log(error.message);
-  else throw error;
-}
+${handling}
 \`\`\`
 `;
 
@@ -107,7 +117,6 @@ export function errorsPage() {
       .map(({ code, meaning, fix }) => [`\`${code}\``, c[code] ?? '', meaning, fix]);
     return `## ${group}\n\n${table(['Code', 'C', 'Meaning', 'What to do'], rows)}\n`;
   });
-  const row = ({ code, meaning, fix }) => [`\`${code}\``, meaning, fix];
   const answers = serverCodes().map(({ code, meaning, fix }) => {
     const [, status, rest] = /^([\w, ]+): (.+)$/.exec(meaning);
     return [`\`${code}\``, status, rest, fix];
@@ -116,7 +125,7 @@ export function errorsPage() {
     introduction.replace('NUMBER_OF_ABORTED', c.ABORTED),
     ...sections,
     warnings,
-    `${table(['Code', 'Meaning', 'What to do'], warningCodes().map(row))}\n`,
+    `${codeTable(warningCodes())}\n`,
     servers,
     `${table(['Code', 'Status', 'Meaning', 'What to do'], answers)}\n`,
   ].join('\n');

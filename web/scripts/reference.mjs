@@ -1,8 +1,10 @@
 // Generates the API reference, dist/docs/api.md, from types and comments: every public name of
-// every entry, its declaration and its comment. undocumented() lists names without a comment.
+// every entry, its declaration, its comment and the comment's @example, and the table of error
+// codes. undocumented() lists names without a comment, withoutExample() calls without an example.
 // TypeScript 7 has no stable compiler API yet, so this uses the TypeScript version that attw
 // depends on.
 import { createRequire } from 'node:module';
+import { codeTable, errorCodes, handling, warningCodes } from './errors.mjs';
 import { inRoot, write } from './lib.mjs';
 
 const ts = createRequire(createRequire(import.meta.url).resolve('@arethetypeswrong/core'))(
@@ -20,6 +22,9 @@ const entries = [
   ['sluice-llm/sessions', 'sessions.ts', 'Saves sessions and prompts in the browser.'],
 ];
 
+/** Unions of strings that the table of error codes shows. */
+const inTable = new Set(['ErrorCode', 'WarningCode']);
+
 const isInternal = (node) => ts.getJSDocTags(node).some((tag) => tag.tagName.text === 'internal');
 const isPrivate = (node) =>
   !!(ts.getCombinedModifierFlags(node) & (ts.ModifierFlags.Private | ts.ModifierFlags.Protected)) ||
@@ -31,6 +36,24 @@ function comment(node) {
   const text = docs.map((doc) => ts.getTextOfJSDocComment(doc.comment) ?? '').join('\n');
   return text.replace(/\{@link (\w+)\}/g, '`$1`').trim();
 }
+
+/** Code of a node's @example tags. Each is one ts block. */
+function examplesIn(node) {
+  const tags = ts.getJSDocTags(node).filter((tag) => tag.tagName.text === 'example');
+  return tags.map((tag) => {
+    const text = ts.getTextOfJSDocComment(tag.comment) ?? '';
+    const [, code] = /^```ts\n((?:(?!```)[^])+)\n```$/.exec(text.trim()) ?? [];
+    if (!code) throw new Error(`@example needs one ts block: ${node.name?.getText()}: ${text}`);
+    return code;
+  });
+}
+
+/** Whether users call it: a function, a method or a constructor. */
+const isCallable = (node) =>
+  ts.isFunctionDeclaration(node) ||
+  ts.isMethodDeclaration(node) ||
+  ts.isMethodSignature(node) ||
+  ts.isConstructorDeclaration(node);
 
 /** Declarations of all exports, sorted by name. */
 function exportsOf(checker, source) {
@@ -56,12 +79,12 @@ function membersOf(node) {
 
 /** The declaration of a member without its body and comment. */
 function signature(member, source) {
-  if (member.body)
-    return source.text
-      .slice(member.getStart(source), member.body.getStart(source))
-      .replace(/\s*=>?\s*$/, '')
-      .trim();
-  const text = member.getText(source);
+  const start = member.getStart(source);
+  const { character: indent } = source.getLineAndCharacterOfPosition(start);
+  const text = source.text
+    .slice(start, member.body?.getStart(source) ?? member.end)
+    .replaceAll(`\n${' '.repeat(indent)}`, '\n');
+  if (member.body) return text.replace(/\s*=>?\s*$/, '').trim();
   return (member.initializer && !member.type ? text.slice(0, text.indexOf('=')) : text)
     .replace(/;$/, '')
     .trim();
@@ -74,12 +97,14 @@ function documentedMembers(node, source) {
     const name =
       member.name?.getText(source) ??
       (ts.isIndexSignatureDeclaration(member) ? '[field]' : 'constructor');
-    const group = groups.get(name) ?? { name, signatures: [], doc: '' };
+    const group = groups.get(name) ?? { name, signatures: [], doc: '', examples: [] };
     const overloaded = membersOf(node).some(
       (m) => m !== member && m.name?.getText(source) === name && !m.body,
     );
     if (!(member.body && overloaded)) group.signatures.push(signature(member, source));
     group.doc ||= comment(member);
+    group.callable = isCallable(member);
+    group.examples.push(...examplesIn(member));
     groups.set(name, group);
   }
   return [...groups.values()];
@@ -90,19 +115,29 @@ function describe({ name, declarations }) {
     declarations.find((d) => ts.isClassDeclaration(d) || ts.isInterfaceDeclaration(d)) ??
     declarations[0];
   const source = node.getSourceFile();
-  const doc = comment(ts.isVariableDeclaration(node) ? node.parent.parent : node);
+  const commented = ts.isVariableDeclaration(node) ? node.parent.parent : node;
+  const doc = comment(commented);
   const members = documentedMembers(node, source);
   const kind = ts.isClassDeclaration(node)
     ? 'class'
     : ts.isFunctionDeclaration(node)
       ? 'function'
       : 'type';
-  const code = members.length ? '' : signature(node, source).replace(/^export (declare )?/, '');
+  const code =
+    members.length || inTable.has(name)
+      ? ''
+      : signature(node, source).replace(/^export (declare )?/, '');
   const base = (node.heritageClauses ?? []).map((clause) => clause.getText(source)).join(' ');
-  return { name, kind, doc, members, code, base };
+  const callable = isCallable(node);
+  return { name, kind, doc, members, code, base, callable, examples: examplesIn(commented) };
 }
 
-function read() {
+let entriesRead;
+
+/** The public names of every entry. */
+const read = () => (entriesRead ??= readEntries());
+
+function readEntries() {
   const program = ts.createProgram(
     entries.map(([, file]) => inRoot('web', file)),
     {
@@ -121,29 +156,79 @@ function read() {
   });
 }
 
-/** Public names and members without a comment, as "module: name.member". */
-export function undocumented() {
-  return read().flatMap(({ module, names }) =>
-    names.flatMap(({ name, doc, members }) => [
-      ...(doc ? [] : [`${module}: ${name}`]),
-      ...members
-        .filter((member) => !member.doc)
-        .map((member) => `${module}: ${name}.${member.name}`),
+/** All public names and members: { path: "module: name.member", doc, callable, examples }. */
+const everything = () =>
+  read().flatMap(({ module, names }) =>
+    names.flatMap(({ members, ...own }) => [
+      { ...own, path: `${module}: ${own.name}` },
+      ...members.map((member) => ({ ...member, path: `${module}: ${own.name}.${member.name}` })),
     ]),
   );
-}
+
+/** Public names and members without a comment. */
+export const undocumented = () =>
+  everything()
+    .filter(({ doc }) => !doc)
+    .map(({ path }) => path);
+
+/** Functions, methods and constructors without an example. */
+export const withoutExample = () =>
+  everything()
+    .filter(({ callable, examples }) => callable && examples.length === 0)
+    .map(({ path }) => path);
+
+/** All examples of the reference: { path, code }. */
+export const examples = () => [
+  ...everything().flatMap(({ path, examples }) => examples.map((code) => ({ path, code }))),
+  { path: 'error codes', code: handling },
+];
+
+/** What examples use without declaring it: [name, type, description]. */
+const context = [
+  ['model', 'string', 'the address of a GGUF file'],
+  ['engine', "import('sluice-llm').Engine", 'a loaded engine'],
+  ['session', "import('sluice-llm').Session", 'a session of that engine'],
+  ['saved', "import('sluice-llm/sessions').SavedSessions", 'opened by `SavedSessions.open()`'],
+];
+
+/** Classes that examples use without importing them. */
+const imported = ['Engine', 'SluiceError'];
+
+/** Declares for the compiler what examples use without declaring or importing it. */
+export const exampleContext = [
+  ...imported.map((name) => `declare const ${name}: typeof import('sluice-llm').${name};`),
+  ...context.map(([name, type]) => `declare const ${name}: ${type};`),
+].join('\n');
+
+const introduction = `# API reference
+
+Generated by the build from the types and comments in the sources.
+
+Examples import ${imported.map((name) => `\`${name}\``).join(' and ')} from \`sluice-llm\`. They also use:
+
+${context.map(([name, , meaning]) => `- \`${name}\`: ${meaning}`).join('\n')}
+`;
 
 const block = (code) => `\`\`\`ts\n${code}\n\`\`\`\n`;
 
-function section({ name, kind, doc, members, code, base }) {
+function section({ name, kind, doc, members, code, base, examples }) {
   const lines = [`### ${name}`, ''];
   if (base) lines.push(`_${kind} ${base}_`, '');
   lines.push(doc, '');
+  if (inTable.has(name)) lines.push('The table is in [Error codes](#error-codes).', '');
   if (code) lines.push(block(code));
+  lines.push(...examples.map(block));
   for (const member of members) {
     const signatures = member.signatures.join('\n');
     if (kind === 'class')
-      lines.push(`#### ${name}.${member.name}`, '', block(signatures), member.doc, '');
+      lines.push(
+        `#### ${name}.${member.name}`,
+        '',
+        block(signatures),
+        member.doc,
+        '',
+        ...member.examples.map(block),
+      );
     else
       lines.push(
         `- \`${signatures.replace(/\s+/g, ' ').replaceAll('`', "'")}\` ` +
@@ -153,6 +238,19 @@ function section({ name, kind, doc, members, code, base }) {
   return [...lines, ''].join('\n');
 }
 
+const errors = () => `## Error codes
+
+A call that fails throws a \`SluiceError\` or rejects with it. Its \`code\` is one of these, and its message
+says what to do. [errors.md](../../docs/errors.md) also has the numbers of the C API and the codes of the servers.
+
+${block(handling)}
+${codeTable(errorCodes())}
+
+These codes only come with warnings: \`onProgress\` events of phase \`warning\`.
+
+${codeTable(warningCodes())}
+`;
+
 /** The complete reference as Markdown. */
 export function reference() {
   const parts = read().map(({ module, about, names }) => {
@@ -161,10 +259,7 @@ export function reference() {
     const index = sorted.map(({ name }) => `[${name}](#${name.toLowerCase()})`).join(' · ');
     return [`## ${module}`, '', about, '', index, '', ...sorted.map(section)].join('\n');
   });
-  return `# API reference\n\nGenerated by the build from the types and comments in the sources.\n\n${parts.join('\n')}`.replace(
-    /\n{3,}/g,
-    '\n\n',
-  );
+  return [introduction, ...parts, errors()].join('\n').replace(/\n{3,}/g, '\n\n');
 }
 
 export const writeReference = () => write(inRoot('dist', 'docs', 'api.md'), reference());

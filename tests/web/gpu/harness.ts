@@ -1,5 +1,6 @@
 // Runs many kernel calls in one submission over one arena. Compares their outputs with references
 // in double precision, and checks that everything else is unchanged.
+import { Usage } from '../../../web/gpu/buffers.js';
 import {
   Kernels,
   type Memory,
@@ -100,7 +101,7 @@ export class Harness {
     all.set(bytes, offset);
     const buffer = this.device.createBuffer({
       size: all.length,
-      usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC,
+      usage: Usage.Storage | Usage.CopyTarget | Usage.CopySource,
     });
     this.#others.push({ bytes: all, buffer, check });
     return buffer;
@@ -143,12 +144,12 @@ export class Harness {
   async #read(buffer: GPUBuffer): Promise<Uint8Array> {
     const copy = this.device.createBuffer({
       size: buffer.size,
-      usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST,
+      usage: Usage.MapRead | Usage.CopyTarget,
     });
     const encoder = this.device.createCommandEncoder();
     encoder.copyBufferToBuffer(buffer, 0, copy, 0, buffer.size);
     this.device.queue.submit([encoder.finish()]);
-    await copy.mapAsync(GPUMapMode.READ);
+    await copy.mapAsync(Usage.MapRead);
     const bytes = new Uint8Array(copy.getMappedRange()).slice();
     copy.destroy();
     return bytes;
@@ -166,12 +167,12 @@ export class Harness {
     const create = (floats: Float32Array<ArrayBuffer>) => {
       const buffer = device.createBuffer({
         size: Math.max(floats.byteLength, 16),
-        usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC,
+        usage: Usage.Storage | Usage.CopyTarget | Usage.CopySource,
       });
       device.queue.writeBuffer(buffer, 0, floats);
       return buffer;
     };
-    const acts = device.createBuffer({ size: kActs, usage: GPUBufferUsage.STORAGE });
+    const acts = device.createBuffer({ size: kActs, usage: Usage.Storage });
     const memory: Memory = {
       arena: create(before),
       vectors: create(new Float32Array([...this.#vectors, 9e9])),

@@ -1,0 +1,92 @@
+// The API reference: every public name has a comment, every call has an example that satisfies the
+// compiler, and every error code is in the table. Needs dist/ (npm run build).
+import assert from 'node:assert/strict';
+import { readFileSync, rmSync } from 'node:fs';
+import { test } from 'node:test';
+import { errorCodes, warningCodes } from '../../web/scripts/errors.mjs';
+import { inRoot } from '../../web/scripts/lib.mjs';
+import {
+  exampleContext,
+  examples,
+  reference,
+  undocumented,
+  withoutExample,
+} from '../../web/scripts/reference.mjs';
+import { consumerFolder, typecheck, withOtherPackages } from './typecheck.mjs';
+
+test('every public name and member is documented, and the reference in the package has them', () => {
+  assert.deepEqual(undocumented(), []);
+  const text = readFileSync(inRoot('dist', 'docs', 'api.md'), 'utf8');
+  assert.equal(text, reference());
+  for (const name of [
+    'Engine.load',
+    'Engine.generate',
+    'Session.fork',
+    'ErrorCode',
+    'sluice',
+    'findHuggingFaceFile',
+  ]) {
+    assert.match(text, new RegExp(`^#+ ${name}$`, 'm'), name);
+  }
+});
+
+test('every public function, method and constructor has an example', () => {
+  assert.deepEqual(withoutExample(), []);
+  const text = reference();
+  const paths = new Set(examples().map(({ path }) => path));
+  for (const path of [
+    'sluice-llm: Engine.load',
+    'sluice-llm: ChatCompletions.create',
+    'sluice-llm: SluiceError.constructor',
+    'sluice-llm: StoreManager.evictOldest',
+    'sluice-llm/huggingface: huggingFaceUrl',
+    'sluice-llm/ai-sdk: sluice',
+    'sluice-llm/sessions: SavedSessions.open',
+    'error codes',
+  ]) {
+    assert.ok(paths.has(path), path);
+  }
+  for (const { path, code } of examples())
+    assert.ok(text.includes(`\`\`\`ts\n${code}\n\`\`\``), path);
+});
+
+test('every example satisfies the compiler', () => {
+  const sources = {
+    'context.d.ts': exampleContext,
+    // The AI SDK is not installed; only what these functions take is checked.
+    'ai.d.ts': `
+      declare module 'ai' {
+        import type { EmbeddingModelV3, LanguageModelV3, RerankingModelV3 } from '@ai-sdk/provider';
+        export function streamText(options: { model: LanguageModelV3; prompt: string }):
+          { textStream: AsyncIterable<string> };
+        export function embedMany(options: { model: EmbeddingModelV3; values: string[] }):
+          Promise<{ embeddings: number[][] }>;
+        export function rerank(options: { model: RerankingModelV3; documents: string[]; query: string }):
+          Promise<{ ranking: { originalIndex: number; score: number }[] }>;
+      }`,
+    'wrong.ts': `
+      // @ts-expect-error: the names of the context have types
+      engine.generate('Once', { max_tokens: 1 });
+      // @ts-expect-error
+      session.send({ role: 'nobody' });
+      // @ts-expect-error
+      await saved.save(model);`,
+  };
+  for (const [i, { path, code }] of examples().entries())
+    sources[`${i}-${path.replace(/\W+/g, '-')}.ts`] = code;
+  assert.ok(Object.keys(sources).length > 50);
+  const folder = consumerFolder('api');
+  try {
+    assert.equal(typecheck(folder, sources, withOtherPackages), '');
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+test('the reference ends with the table of error codes', () => {
+  const text = reference();
+  const table = text.slice(text.indexOf('\n## Error codes\n'));
+  assert.ok(errorCodes().length > 30);
+  for (const { code, meaning, fix } of [...errorCodes(), ...warningCodes()])
+    assert.ok(table.includes(`| \`${code}\` | ${meaning} | ${fix} |`), code);
+});
