@@ -17,8 +17,8 @@ Status bad_pair(const Pair& p) {
   const auto n = [](uint64_t value) { return static_cast<unsigned long long>(value); };
   return error(
       Code::kBadShape,
-      "the adapter's pair for %s has the shapes [%llu, %llu, %llu] and [%llu, %llu, %llu], "
-      "which do not match with a rank up to %llu",
+      "the adapter's pair for %s has the shapes [%llu, %llu, %llu] and [%llu, %llu, %llu]: "
+      "a rank is at most %llu",
       printable(p.name).c_str(), n(p.a.ne[0]), n(p.a.ne[1]), n(p.a.ne[2]), n(p.b.ne[0]),
       n(p.b.ne[1]), n(p.b.ne[2]), n(kMaxRank));
 }

@@ -20,8 +20,7 @@ Status Drafter::start(std::span<const Token> prompt) {
   const session::MemoryPlan& plan = target_.engine().plan();
   if (plan.draft_max == 0 && plan.n_ctx > 2) {
     return error(Code::kBudgetTooSmall,
-                 "the model was loaded without memory for draft tokens: set the draft option when "
-                 "loading");
+                 "no memory for draft tokens: set the draft option when loading");
   }
   const size_t most = static_cast<size_t>(plan.draft_max);
   tokens_.resize(most);

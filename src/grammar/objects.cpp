@@ -117,8 +117,7 @@ Expr SchemaCompiler::other_members(const Shape& s, const std::vector<std::string
         const uint32_t a = pattern_of(child);
         if (std::find(patterns.begin(), patterns.end(), a) == patterns.end()) patterns.push_back(a);
         if (patterns.size() > kMaxPatterns) {
-          refuse(child,
-                 "more than four patterns for the property names of one object are not supported");
+          refuse(child, "more than four property name patterns are not supported");
           return Builder::kNever;
         }
       }

@@ -22,8 +22,7 @@ Result<KvPolicy> parse_kv_policy(std::string_view name, int32_t sinks, int32_t c
   }
   if (sinks >= 0 || capacity > 0) {
     return error(Code::kInvalidArgument,
-                 "KV sinks and KV capacity can be set only for the KV policies window and "
-                 "heavy-hitter");
+                 "KV sinks and capacity need the KV policy window or heavy-hitter");
   }
   if (name.empty() || name == "full") return policy;
   return error(Code::kInvalidArgument,

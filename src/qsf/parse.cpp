@@ -182,9 +182,8 @@ Result<gguf::ParseProgress> parse(std::span<uint8_t> prefix, uint64_t file_size,
   const Bytes trailer = metadata.last(kTrailerBytes);
   const auto tensors = field<uint32_t>(trailer, 0), sections = field<uint32_t>(trailer, 4);
   if (field<uint32_t>(trailer, 12) != kTrailerMagic) {
-    return error(
-        Code::kUnsupportedVersion,
-        "the QSF file has no tensor list after its metadata: it was written by another program");
+    return error(Code::kUnsupportedVersion,
+                 "the QSF file has no tensor list: another program wrote it");
   }
   const uint32_t sum = crc32(metadata.first(metadata.size() - 8),
                              crc32(index, crc32(in.subspan(100, kHeaderBytes - 100))));

@@ -261,8 +261,7 @@ Status Engine::set_memory_budget(uint64_t budget) {
 Status Engine::set_adapters(std::span<const adapter::Source> sources) {
   if (!failure_.ok()) return failure_;
   if (pass_under_way_ || residency_.under_way() > 0) {
-    return error(Code::kInvalidArgument,
-                 "the adapters cannot change during a forward pass or while reads are pending");
+    return error(Code::kInvalidArgument, "the adapters cannot change during a forward pass");
   }
   Result<AdapterSet> next = AdapterSet::bind(program_, *table_, sources);
   if (!next.ok()) return next.status();
