@@ -373,7 +373,7 @@ test('a fallback to the CPU is reported once', async () => {
   assert.deepEqual(result, {
     plain: [],
     embedded: [['CPU_FALLBACK', 'Embeddings']],
-    adapted: [['CPU_FALLBACK', 'Adapters']],
+    adapted: [['CPU_FALLBACK', 'LoRA']],
     passes: 0,
     right: true,
     again: true,
