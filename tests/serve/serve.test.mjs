@@ -566,7 +566,8 @@ test('API keys, CORS origins, a full queue and body size limits', async () => {
     const keyed = new OpenAI({ baseURL: `${strict.url}/v1`, apiKey: 'secret', maxRetries: 0 });
     const wrong = new OpenAI({ baseURL: `${strict.url}/v1`, apiKey: 'Secret', maxRetries: 0 });
     await assert.rejects(wrong.models.list(), OpenAI.AuthenticationError);
-    assert.equal((await fetch(`${strict.url}/v1/models`)).status, 401);
+    for (const path of ['/v1/models', '/metrics'])
+      assert.equal((await fetch(strict.url + path)).status, 401, path);
     assert.equal((await fetch(`${strict.url}/health`)).status, 200);
     assert.equal((await keyed.models.list()).data.length, 1);
     const authorization = 'Bearer secret';
