@@ -376,7 +376,8 @@ async function main(argv: string[]): Promise<void> {
   }
   const values = parsed.values as Values;
   if (values['help']) return void process.stdout.write(usage);
-  const [model, ...others] = [...parsed.positionals, ...[values['model'] ?? []].flat()].map(String);
+  const named = values['model'] === undefined ? [] : [String(values['model'])];
+  const [model, ...others] = [...parsed.positionals, ...named];
   if (model === undefined || others.length > 0) throw new UsageError('give exactly one MODEL');
   await command.run(model, values);
 }

@@ -20,7 +20,7 @@ import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { cmakeBuild } from '../../web/scripts/wasm.mjs';
-import { inRoot, run } from '../../web/scripts/lib.mjs';
+import { inRoot, markdownTable, run } from '../../web/scripts/lib.mjs';
 import { scratchFolder } from './browser.mjs';
 import { jsonOf, modelFile, modelLabel } from './lib.mjs';
 
@@ -120,10 +120,7 @@ async function converted(args, { from = values.model, out = join(folder, 'made.g
 
 const figure = (x) =>
   x === 0 ? '0' : x === undefined ? '' : x < 0.001 ? x.toExponential(1) : x.toPrecision(3);
-const print = (head, rows) =>
-  console.log(
-    [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |`).join('\n'),
-  );
+const print = (head, rows) => console.log(markdownTable(head, rows));
 const cells = (r) => [
   r.bytes,
   figure(r.mse),

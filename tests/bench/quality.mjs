@@ -149,26 +149,12 @@ const tokens = (await jsonOf(sluice, ['tokenize', model, '--file', text])).slice
   0,
   Number(values.tokens),
 );
-const { plan } = await jsonOf(sluice, [
-  'info',
-  fast,
-  '--json',
-  '--ctx',
-  '64',
-  '--threads',
-  values.threads,
-]);
-const { plan: least } = await jsonOf(sluice, [
-  'info',
-  fast,
-  '--json',
-  '--ctx',
-  '64',
-  '--threads',
-  values.threads,
-  '--memory-budget',
-  String(plan.total),
-]);
+const planOf = async (...more) => {
+  const common = ['--json', '--ctx', '64', '--threads', values.threads];
+  return (await jsonOf(sluice, ['info', fast, ...common, ...more])).plan;
+};
+const plan = await planOf();
+const least = await planOf('--memory-budget', String(plan.total));
 const budget = Math.max(
   least.minimum,
   Math.round(

@@ -23,20 +23,23 @@ export function files(excluded = data.excluded) {
     .filter(({ text }) => !text.includes('\0'));
 }
 
+/** The index of the last of ascending `starts`, which begin with 0, that is at most `offset`. */
+function lastAtMost(starts, offset) {
+  let low = 0;
+  let high = starts.length;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (starts[middle] <= offset) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
 /** Turns offsets of a text into line numbers, from 1. */
 function lineOf(text) {
   const starts = [0];
   for (let i = text.indexOf('\n'); i >= 0; i = text.indexOf('\n', i + 1)) starts.push(i + 1);
-  return (offset) => {
-    let low = 0;
-    let high = starts.length;
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (starts[middle] <= offset) low = middle;
-      else high = middle;
-    }
-    return low + 1;
-  };
+  return (offset) => lastAtMost(starts, offset) + 1;
 }
 
 /**
@@ -58,14 +61,8 @@ export function unwrapped(text) {
   }
   out += text.slice(last);
   const original = (offset) => {
-    let low = 0;
-    let high = from.length;
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (from[middle] <= offset) low = middle;
-      else high = middle;
-    }
-    return to[low] + offset - from[low];
+    const i = lastAtMost(from, offset);
+    return to[i] + offset - from[i];
   };
   return { text: out, original };
 }

@@ -4,7 +4,7 @@
 //   node web/scripts/errors.mjs --check | --write
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { inRoot, write } from './lib.mjs';
+import { inRoot, markdownTable, write } from './lib.mjs';
 
 const page = inRoot('docs', 'errors.md');
 const source = (path) => readFileSync(inRoot(...path.split('/')), 'utf8');
@@ -49,12 +49,9 @@ export const errorCodes = () => documented(source('web/protocol/errors.ts'), 'Er
 export const warningCodes = () => documented(source('web/protocol/errors.ts'), 'WarningCode');
 export const serverCodes = () => documented(source('web/serve/errors.ts'), 'ServerCode');
 
-const table = (head, rows) =>
-  [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |`).join('\n');
-
 /** A table of codes: what each means and how to fix it. */
 export const codeTable = (codes) =>
-  table(
+  markdownTable(
     ['Code', 'Meaning', 'What to do'],
     codes.map(({ code, meaning, fix }) => [`\`${code}\``, meaning, fix]),
   );
@@ -115,7 +112,7 @@ export function errorsPage() {
     const rows = codes
       .filter((entry) => entry.group === group)
       .map(({ code, meaning, fix }) => [`\`${code}\``, c[code] ?? '', meaning, fix]);
-    return `## ${group}\n\n${table(['Code', 'C', 'Meaning', 'What to do'], rows)}\n`;
+    return `## ${group}\n\n${markdownTable(['Code', 'C', 'Meaning', 'What to do'], rows)}\n`;
   });
   const answers = serverCodes().map(({ code, meaning, fix }) => {
     const [, status, rest] = /^([\w, ]+): (.+)$/.exec(meaning);
@@ -127,7 +124,7 @@ export function errorsPage() {
     warnings,
     `${codeTable(warningCodes())}\n`,
     servers,
-    `${table(['Code', 'Status', 'Meaning', 'What to do'], answers)}\n`,
+    `${markdownTable(['Code', 'Status', 'Meaning', 'What to do'], answers)}\n`,
   ].join('\n');
 }
 

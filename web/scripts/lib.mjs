@@ -171,3 +171,7 @@ export function parseBytes(text) {
     Number(match[1]) * { '': 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 }[match[2].toLowerCase()],
   );
 }
+
+/** A Markdown table, without a line break at its end. Cells are text as it is. */
+export const markdownTable = (head, rows) =>
+  [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |`).join('\n');

@@ -3,7 +3,7 @@
 // What Emscripten links into the WebAssembly files cannot be detected, so it is listed here.
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { basename } from 'node:path';
-import { inRoot, write } from './lib.mjs';
+import { inRoot, markdownTable, write } from './lib.mjs';
 
 /** Linked by Emscripten 3.1.6, the only version that glue.mjs accepts, or included as headers. */
 const linked = [
@@ -85,8 +85,6 @@ function licenceOf(name) {
   return { version, license, text: readFileSync(`${folder}/${file}`, 'utf8').trim() };
 }
 
-const table = (head, rows) =>
-  [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |\n`).join('');
 const block = (text) => `\`\`\`text\n${text}\n\`\`\`\n`;
 
 /** The list as Markdown. bundled: package → files of dist/ that contain parts of it. */
@@ -99,13 +97,13 @@ export function thirdParty(bundled) {
     '# Third-party code',
     'Sluice itself is under the MIT licence (`LICENSE`). The files of this package also contain:',
     '## npm packages',
-    table(
+    markdownTable(
       ['Package', 'Version', 'Licence', 'In'],
       packages.map(({ name, version, license, files }) => [name, version, license, files]),
     ),
     ...packages.flatMap(({ name, text }) => [`### ${name}`, block(text)]),
     '## Linked into WebAssembly',
-    table(
+    markdownTable(
       ['Component', 'Licence', 'Copyright', 'In'],
       linked.map(({ name, licence, copyright, files }) => [
         name,
@@ -118,7 +116,7 @@ export function thirdParty(bundled) {
     block(mit.trim()),
     '## Native program and library',
     'They are not in this package. Built from source, they use:',
-    table(['Component', 'Licence', 'How'], native),
+    markdownTable(['Component', 'Licence', 'How'], native),
   ]
     .map((part) => part.trimEnd())
     .join('\n\n')

@@ -1,18 +1,11 @@
 // Embeddings with node-llama-cpp's prebuilt CPU library: texts per second, the best of REPEATS
 // rounds.
 //   node embedding.mjs MODEL THREADS TEXTS TOKENS REPEATS    → one JSON line
-import { LlamaLogLevel, getLlama } from 'node-llama-cpp';
+import { loadModel } from './load.mjs';
 
 const [modelPath, ...numbers] = process.argv.slice(2);
 const [threads, texts, tokens, repeats] = numbers.map(Number);
-const llama = await getLlama({
-  gpu: false,
-  build: 'never',
-  maxThreads: threads,
-  progressLogs: false,
-  logLevel: LlamaLogLevel.error,
-});
-const model = await llama.loadModel({ modelPath, useMmap: false });
+const model = await loadModel(modelPath, threads);
 const vocabulary = model.fileInfo.metadata.tokenizer?.ggml?.tokens?.length ?? 256;
 // Two tokens fewer, because the library adds one at each end.
 const inputs = Array.from({ length: texts }, (_, t) =>

@@ -3,21 +3,14 @@
 // Runs as a process of its own, without any of our code. It measures with and without flash
 // attention and reports the faster; a quantized V cache needs flash attention. A prompt of 4096
 // tokens or more needs no warm-up round.
-import { LlamaLogLevel, getLlama } from 'node-llama-cpp';
+import { loadModel } from './load.mjs';
 
 const [modelPath, ...numbers] = process.argv.slice(2);
 const [threads, nPrompt, nGenerate, repeats] = numbers.map(Number);
 const kvType = (numbers[4] ?? 'f16').toUpperCase();
 const first = nPrompt < 4096 ? 0 : 1; // round 0 warms up
 
-const llama = await getLlama({
-  gpu: false,
-  build: 'never',
-  maxThreads: threads,
-  progressLogs: false,
-  logLevel: LlamaLogLevel.error,
-});
-const model = await llama.loadModel({ modelPath, useMmap: false });
+const model = await loadModel(modelPath, threads);
 const vocabulary = model.fileInfo.metadata.tokenizer?.ggml?.tokens?.length ?? 256;
 const prompt = Array.from({ length: nPrompt }, (_, i) => 3 + ((i * 7919) % (vocabulary - 3)));
 

@@ -2,19 +2,12 @@
 // sequences, decoded in one batch. A sequence serves one request at a time.
 //   node server.mjs MODEL THREADS SEQUENCES CONTEXT    → {"url": ...} on one line, then it serves
 import { createServer } from 'node:http';
-import { LlamaLogLevel, getLlama } from 'node-llama-cpp';
+import { loadModel } from './load.mjs';
 
 const [modelPath, ...numbers] = process.argv.slice(2);
 const [threads, sequences, contextSize] = numbers.map(Number);
 
-const llama = await getLlama({
-  gpu: false,
-  build: 'never',
-  maxThreads: threads,
-  progressLogs: false,
-  logLevel: LlamaLogLevel.error,
-});
-const model = await llama.loadModel({ modelPath, useMmap: false });
+const model = await loadModel(modelPath, threads);
 const context = await model.createContext({
   contextSize,
   sequences,
