@@ -24,7 +24,10 @@ export interface SavedSessionsOptions {
    * private file system.
    */
   folder?: FileSystemDirectoryHandle;
-  /** Identifies the model, for example by its URL. Needed if models have equal headers. */
+  /**
+   * Identifies the model, for example by its URL, so that saved sessions of other models are
+   * skipped without reading them. A state knows its model without it.
+   */
   model?: string;
 }
 

@@ -92,6 +92,8 @@ Loaded::Loaded(native::DraftPair models, std::string chat_template)
 }
 
 Status Loaded::open_swap(const std::string& directory) {
+  // A swapped-out state can be saved as it is.
+  if (!directory.empty()) SLUICE_RETURN_IF_ERROR(model().identify());
   auto swap = native::SessionSwap::open(model().engine(), directory);
   if (!swap.ok()) return swap.status();
   swap_ = std::move(*swap);

@@ -51,6 +51,7 @@ Status rewind(sluice_session& handle, int32_t position, int32_t* reached) {
 Status restore(sluice_session& handle, std::span<const uint8_t> bytes) {
   handle.rows = 0;
   native::SessionSwap::clear(*handle.conversation);
+  SLUICE_RETURN_IF_ERROR(handle.loaded->model().identify());
   const Result<session::Session*> session = enter(handle);
   if (!session.ok()) return session.status();
   SLUICE_RETURN_IF_ERROR((*session)->begin_restore(bytes.size()));
@@ -193,7 +194,8 @@ sluice_status sluice_session_save(sluice_session* session, uint64_t offset, void
     SLUICE_REFUSE_NULL(session);
     auto* bytes = static_cast<uint8_t*>(out);
     SLUICE_RETURN_IF_ERROR(check_array(bytes, length, "out"));
-    return session->loaded->take_turn([&] {
+    return session->loaded->take_turn([&]() -> Status {
+      SLUICE_RETURN_IF_ERROR(session->loaded->model().identify());
       return session->loaded->swap().read_state(*session->conversation, offset, {bytes, length});
     });
   });

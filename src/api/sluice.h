@@ -337,14 +337,19 @@ SLUICE_API sluice_status sluice_session_tokens(sluice_session* session, int32_t*
 SLUICE_API sluice_status sluice_session_rewind(sluice_session* session, int32_t position,
                                                int32_t* reached);
 
-/* Size of the session's saved state, for sluice_session_save. A saved state belongs to its model;
- * budget, threads and context length may differ. */
+/* Size of the session's saved state, for sluice_session_save. A saved state belongs to its model
+ * (metadata and weights), adapters, KV cache types and policy, and layer skipping. Budget, threads
+ * and context length may differ; LongRoPE models have one rotation up to their original context
+ * length and another one beyond it. */
 SLUICE_API sluice_status sluice_session_state_bytes(sluice_session* session, uint64_t* bytes);
-/* Copies bytes [offset, offset + length) of the saved state to `out`. All must be inside it. */
+/* Copies bytes [offset, offset + length) of the saved state to `out`. All must be inside it. The
+ * first save or restore reads samples of the model's weights. Errors: those of reading the model.
+ */
 SLUICE_API sluice_status sluice_session_save(sluice_session* session, uint64_t offset, void* out,
                                              size_t length);
 /* Replaces the session's contents by a saved state. After an error the session is empty. Errors:
- * SLUICE_CORRUPT (damaged, or from another model), SLUICE_CONTEXT_FULL. */
+ * SLUICE_CORRUPT (damaged, or from another model: the message names what differs),
+ * SLUICE_CONTEXT_FULL, and those of reading the model. */
 SLUICE_API sluice_status sluice_session_restore(sluice_session* session, const void* data,
                                                 size_t length);
 

@@ -63,6 +63,8 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("cancel", &EngineBinding::cancel)
       .function("takePieces", &EngineBinding::take_pieces)
       .function("answer", &EngineBinding::answer)
+      .function("weightSamples", &EngineBinding::weight_samples)
+      .function("identify", &EngineBinding::identify)
       .function("stateStage", &EngineBinding::state_stage)
       .function("stateBytes", &EngineBinding::state_bytes)
       .function("readState", &EngineBinding::read_state)

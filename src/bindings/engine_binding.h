@@ -89,7 +89,10 @@ class EngineBinding {
   bool append_whole(const val& tokens, int row);
   val logits() { return copy_out(std::span<const float>(session().logits())); }
 
-  // --- its state
+  // --- its state. Before a state is saved for another engine or restored from one, identify()
+  // takes all of weight_samples(), an array of session::WeightSample, one by one from the stage.
+  val weight_samples(bool all);
+  void identify(unsigned length);
   unsigned state_stage() const {
     return static_cast<unsigned>(reinterpret_cast<uintptr_t>(stage_.data()));
   }
@@ -195,6 +198,7 @@ class EngineBinding {
   std::optional<embed::Embedder> embedder_;       // must be destroyed before the session
   generate::Counts draft_counts_;                 // of all earlier generations
   std::array<uint8_t, kStageBytes> stage_;
+  std::optional<session::WeightHash> weight_hash_;
   std::vector<uint8_t> states_;
   Status error_;
   uint64_t passes_ = 0, tokens_ = 0, steps_ = 0, blocked_ = 0, pass_tokens_ = 0;

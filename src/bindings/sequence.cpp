@@ -56,6 +56,17 @@ bool EngineBinding::append_whole(const val& tokens, int row) {
   return fits(tokens) && checked(session().begin_rows(to_tokens(tokens), row, 1));
 }
 
+val EngineBinding::weight_samples(bool all) {
+  const auto samples = weight_hash_.emplace(engine_->program(), all).samples();
+  return copy_out(
+      std::span(reinterpret_cast<const uint8_t*>(samples.data()), samples.size_bytes()));
+}
+
+void EngineBinding::identify(unsigned length) {
+  weight_hash_->add({stage_.data(), length});
+  if (weight_hash_->complete()) engine_->identify_weights(*weight_hash_);
+}
+
 bool EngineBinding::read_state(double offset, unsigned length) {
   if (length > stage_.size()) return fail(too_long(stage_.size()));
   return checked(session().read_state(static_cast<uint64_t>(offset), {stage_.data(), length}));

@@ -9,7 +9,7 @@
 #include "gguf/printable.h"
 #include "model/families.h"
 #include "model/hparams_reader.h"
-#include "model/unread_keys.h"
+#include "model/metadata_keys.h"
 
 namespace sluice::model {
 
@@ -183,12 +183,12 @@ void read_direction(Reader& r, HParams& hp) {
 
 // Learned parameters of xIELU. The keys lack the family's name; each has a value per layer, or one
 // for all.
-void read_xielu(const gguf::Header& header, Reader& r, HParams& hp) {
+void read_xielu(Reader& r, HParams& hp) {
   const char* const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
   const gguf::Value* values[4];
   for (size_t i = 0; i < 4; ++i) {
     values[i] = r.raw(keys[i]);
-    if (values[i] == nullptr) values[i] = header.find(keys[i]);
+    if (values[i] == nullptr) values[i] = r.with_full_key(keys[i]);
     const bool array = values[i] != nullptr && values[i]->type == gguf::ValueType::kArray;
     if (values[i] == nullptr || (array && values[i]->count < static_cast<uint64_t>(hp.n_layer))) {
       r.fail(error(Code::kBadHeader, "the metadata lacks %s for every layer", keys[i]));
@@ -214,7 +214,7 @@ void read_xielu(const gguf::Header& header, Reader& r, HParams& hp) {
 }
 
 // Keys that only the families of family_dense.cpp support; other families reject them.
-void read_dense(const gguf::Header& header, Reader& r, HParams& hp) {
+void read_dense(Reader& r, HParams& hp) {
   hp.clamp_qkv = r.real("attention.clamp_kqv", 0);
   const bool given = r.raw("attention.max_alibi_bias") != nullptr;
   if (given) hp.alibi = r.real("attention.max_alibi_bias", 0);
@@ -229,7 +229,7 @@ void read_dense(const gguf::Header& header, Reader& r, HParams& hp) {
     hp.sliding_window = 4096;  // may be missing in files of the 32B model
   }
   if (hp.arch == "bitnet") hp.hidden_activation = r.text("hidden_activation");
-  if (hp.arch == "apertus") read_xielu(header, r, hp);
+  if (hp.arch == "apertus") read_xielu(r, hp);
   if (hp.arch == "minicpm") {  // MiniCPM 1 and 2, whose files lack these
     hp.embedding_scale = 12;
     hp.residual_scale = static_cast<float>(1.4 / std::sqrt(static_cast<double>(hp.n_layer)));
@@ -301,7 +301,7 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   read_experts(r, hp);
   const bool dense = family->build == build_dense;
   read_windows(r, hp, dense);
-  if (dense) read_dense(header, r, hp);
+  if (dense) read_dense(r, hp);
   if (family->recurrent) read_recurrent(r, hp);
   read_llama4(r, hp);
   read_t5(r, hp);
@@ -321,12 +321,13 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   hp.logit_scale = r.real("logit_scale", hp.logit_scale);
   if (hp.logit_scale == 0) hp.logit_scale = 1;
   hp.conv_kernel = r.integer("shortconv.l_cache", 0, 64, 0);
-  if (const gguf::Value* offset = header.find("sluice.norm_offset")) {
+  if (const gguf::Value* offset = r.with_full_key("sluice.norm_offset")) {
     hp.norm_offset = static_cast<float>(offset->as_f64().value_or(0));
   }
-  hp.rope.neox = family->neox || header.get_bool("sluice.rope_neox").value_or(false);
+  const gguf::Value* neox = r.with_full_key("sluice.rope_neox");
+  hp.rope.neox = family->neox || (neox != nullptr && neox->as_bool().value_or(false));
   if (!r.status().ok()) return r.status();
-  SLUICE_RETURN_IF_ERROR(check_unread_keys(header, hp.arch, r.read()));
+  SLUICE_RETURN_IF_ERROR(check_keys(header, hp.arch, r.read(), &hp.metadata_hash));
   return hp;
 }
 

@@ -61,6 +61,7 @@ struct RecurrentHParams {
 struct HParams {
   std::string arch;
   std::string name;
+  uint64_t metadata_hash = 0;  // of the values that were read, but for the context length
   int64_t n_vocab = 0;
   int64_t n_ctx_train = 0;
   int64_t n_embd = 0;

@@ -58,8 +58,10 @@ class Reader {
     return std::string(value == nullptr ? "" : value->as_string().value_or(""));
   }
 
-  const gguf::Value* raw(const char* key) {
-    const gguf::Value* value = header_.find(prefix_ + key);
+  const gguf::Value* raw(const char* key) { return with_full_key(prefix_ + key); }
+  // A value whose key does not begin with the architecture's name.
+  const gguf::Value* with_full_key(const std::string& key) {
+    const gguf::Value* value = header_.find(key);
     if (value != nullptr) read_.push_back(value);
     return value;
   }

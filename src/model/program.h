@@ -51,6 +51,11 @@ struct Vec {
 struct Rope {
   RopeHParams hp;
   int32_t factors_short = -1, factors_long = -1;  // vecs [n_rot/2]; llama-3's rope_freqs is short
+
+  // Whether contexts of so many positions rotate by the long factors.
+  [[nodiscard]] bool is_long(int64_t positions) const {
+    return hp.scaling == RopeScaling::kLongRope && positions > hp.n_ctx_orig;
+  }
 };
 
 // How a router's logits become the weights of the chosen experts.

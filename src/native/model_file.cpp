@@ -156,6 +156,7 @@ Result<std::unique_ptr<Model>> Model::open(ModelHeader header,
   model->engine_ = std::move(*engine);
   model->sources_ = std::move(header.sources);
   model->local_ = !header.remote;
+  model->unpacks_ = header.held > 0;
   for (int i = 0; i < kIoThreads && !model->local_; ++i) {
     model->threads_.emplace_back([raw = model.get()] { raw->io_loop(); });
   }
@@ -439,6 +440,22 @@ void Model::wake() {
   residency::FillQueue& queue = engine_->residency().queue();
   queue.completed.fetch_add(1);
   platform::futex_wake_all(queue.completed);
+}
+
+Status Model::identify() {
+  if (identified_) return {};
+  const auto here = [](const auto& source) { return source->bytes_missing() == 0; };
+  const bool all = !unpacks_ && (local_ || std::all_of(sources_.begin(), sources_.end(), here));
+  std::vector<uint8_t> bytes(session::kMaxSampleBytes);
+  session::WeightHash hash(engine_->program(), all);
+  for (const session::WeightSample& s : hash.samples()) {
+    const std::span<uint8_t> out = std::span(bytes).first(s.bytes);
+    SLUICE_RETURN_IF_ERROR(sources_[s.file]->read(s.offset, out));
+    hash.add(out);
+  }
+  engine_->identify_weights(hash);
+  identified_ = true;
+  return {};
 }
 
 uint64_t Model::bytes_fetched() const {

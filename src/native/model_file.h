@@ -94,6 +94,10 @@ class Model final : private session::RangeReader {
 
   // The model's file (the first part of a split one).
   [[nodiscard]] io::ByteSource& source() { return *sources_[0]; }
+  // Adds the weights to the engine's fingerprint, once. Call before a state is saved or restored.
+  // Reads a sample of every tensor, or a few of a model that is neither local nor in the cache.
+  // Errors: those of the sources.
+  [[nodiscard]] Status identify();
   [[nodiscard]] uint64_t bytes_fetched() const;
   [[nodiscard]] uint64_t bytes_from_cache() const;
   // Milliseconds that run() spent waiting for weights.
@@ -118,7 +122,9 @@ class Model final : private session::RangeReader {
   std::vector<std::unique_ptr<io::ByteSource>> sources_;
   std::unique_ptr<session::Engine> engine_;
   std::vector<std::thread> threads_;
-  bool local_ = true;  // no source is a URL
+  bool local_ = true;     // no source is a URL
+  bool unpacks_ = false;  // a read decompresses a whole layer
+  bool identified_ = false;
   std::atomic<uint32_t> taken_{0};
   bool slow_source_ = true;  // the last read_together() waited for the disk
   uint32_t told_ = 0;        // read-ahead was requested for all requests before this one

@@ -18,23 +18,23 @@ namespace {
 namespace fs = std::filesystem;
 using session::Token;
 
-constexpr uint32_t kMagic = 0x31435053;  // "SPC1"
+constexpr uint32_t kMagic = 0x32435053;  // "SPC2"
 constexpr size_t kPiece = 64 << 10;
 constexpr const char *kSuffix = ".session", *kPart = ".part";
 
 struct Header {
   uint32_t magic = kMagic;
   uint32_t n_tokens = 0;
-  uint64_t identity = 0;
+  session::Fingerprint fingerprint;
   uint64_t state_bytes = 0;
   uint64_t sum = 0;  // checksum of the fields above and of the tokens, which follow
 };
-static_assert(sizeof(Header) == 32);
+static_assert(sizeof(Header) == 24 + sizeof(session::Fingerprint));
 
 uint64_t sum_of(const Header& header, std::span<const Token> tokens) {
   Hash64 sum;
   sum.add(uint64_t{header.n_tokens} << 32 | header.magic);
-  sum.add(header.identity);
+  sum.add({reinterpret_cast<const uint8_t*>(&header.fingerprint), sizeof header.fingerprint});
   sum.add(header.state_bytes);
   sum.add({reinterpret_cast<const uint8_t*>(tokens.data()), tokens.size_bytes()});
   return sum.value();
@@ -129,28 +129,8 @@ Result<PromptCache> PromptCache::open(const std::string& directory, uint64_t max
   for (const Stored& part : stored(directory, kPart)) {  // left by processes that ended early
     if (part.used < fs::file_time_type::clock::now() - kAbandoned) forget(part.path);
   }
-  PromptCache cache(directory, max_bytes);
-  // The engine's identity covers only the header. Samples distinguish other weights of the same
-  // shapes.
-  constexpr int kSamples = 16;
-  constexpr uint64_t kSampleBytes = 4096;
-  Hash64 sum;
-  io::ByteSource& file = model.source();
-  sum.add(file.size());
-  std::vector<uint8_t> sample(std::min(kSampleBytes, file.size()));
-  for (uint64_t i = 1; i <= kSamples; ++i) {
-    SLUICE_RETURN_IF_ERROR(file.read((file.size() - sample.size()) / kSamples * i, sample));
-    sum.add(sample);
-  }
-  cache.weights_ = sum.value();
-  return cache;
-}
-
-uint64_t PromptCache::identity(const session::Engine& engine) const {
-  Hash64 sum;
-  sum.add(engine.identity());
-  sum.add(weights_);
-  return sum.value();
+  SLUICE_RETURN_IF_ERROR(model.identify());
+  return PromptCache(directory, max_bytes);
 }
 
 void PromptCache::visit(const session::Engine& engine, const Visit& visit) const {
@@ -159,7 +139,7 @@ void PromptCache::visit(const session::Engine& engine, const Visit& visit) const
     Header header;
     if (!read_head(open_file(file.path, "rb"), file.bytes, &header, &tokens)) {
       forget(file.path);
-    } else if (header.identity == identity(engine)) {
+    } else if (engine.fingerprint().difference(header.fingerprint) == nullptr) {
       visit(platform::to_utf8(file.path), tokens);
     }
   }
@@ -225,7 +205,7 @@ Status PromptCache::save(const session::Session& session) {
   if (tokens.size() < static_cast<size_t>(kMinReuse)) return {};
   Header header;
   header.n_tokens = static_cast<uint32_t>(tokens.size());
-  header.identity = identity(session.engine());
+  header.fingerprint = session.engine().fingerprint();
   header.state_bytes = session.state_bytes();
   header.sum = sum_of(header, tokens);
   const uint64_t bytes = sizeof header + tokens.size_bytes() + header.state_bytes;

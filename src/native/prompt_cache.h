@@ -22,7 +22,8 @@ inline constexpr int32_t kMinReuse = 16;  // fewest tokens that are worth a rest
 
 class PromptCache {
  public:
-  // Creates the directory if it is missing. Errors: kIo naming it; kInvalidArgument for 0 bytes.
+  // Creates the directory if it is missing. Errors: kIo naming it; kInvalidArgument for 0 bytes;
+  // Model::identify's.
   [[nodiscard]] static Result<PromptCache> open(const std::string& directory, uint64_t max_bytes,
                                                 Model& model);
 
@@ -44,13 +45,11 @@ class PromptCache {
   // Visits the entries of this model with the same adapters and KV cache type. Reads one at a time,
   // because all of them together could exceed the budget.
   void visit(const session::Engine& engine, const Visit& visit) const;
-  [[nodiscard]] uint64_t identity(const session::Engine& engine) const;
   [[nodiscard]] Status load(const std::string& path, session::Session& session) const;
   void evict(uint64_t room) const;
 
   std::string directory_;
   uint64_t max_bytes_;
-  uint64_t weights_ = 0;  // checksum over samples of the model's file
 };
 
 }  // namespace sluice::native

@@ -105,7 +105,7 @@ bool Batcher::begin() {
   for (Session* s : members_) {
     if (!ready(*s)) continue;
     if (s->outdated()) s->fail(adapters_changed());
-    if (s->position() == 0) s->computed_by_ = engine_.identity();
+    if (s->position() == 0) s->computed_with_ = engine_.adapters().sum();
   }
   const size_t n = members_.size();
   const size_t max_parts = static_cast<size_t>(engine_.executor().max_parts());

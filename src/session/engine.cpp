@@ -70,39 +70,6 @@ void convert_vector(const model::Vec& v, uint8_t* memory, uint64_t memory_bytes)
   if (v.columns > 0) transpose(out, v.n / v.columns, v.columns);
 }
 
-// A hash of the header's description of the model and of the KV cache types. It reads no weights.
-uint64_t identity_of(const gguf::Header& header, const model::Program& program,
-                     const MemoryPlan& plan) {
-  Hash64 sum;
-  for (const int32_t layer : program.skipped) sum.add(static_cast<uint64_t>(layer));
-  if constexpr (model::kEarlyExit) {
-    const model::EarlyExits& exits = program.exits;
-    if (!exits.needed.empty()) sum.add(__builtin_bit_cast(uint64_t, exits.least));
-    for (const float weight : exits.weights)
-      sum.add(uint64_t{__builtin_bit_cast(uint32_t, weight)});
-  }
-  if (!plan.kv_types.f16()) {
-    sum.add(kv::kv_types_name(plan.kv_types));
-    sum.add(kernels::kKvForms);
-  }
-  if (plan.kv_plan.evicts()) {
-    sum.add(static_cast<uint64_t>(plan.kv_plan.sinks) << 32 |
-            static_cast<uint64_t>(plan.kv_plan.window));
-    if (plan.kv_plan.slots > 0) sum.add(static_cast<uint64_t>(plan.kv_plan.slots));
-  }
-  for (const char* key : {"general.architecture", "general.name", "general.basename",
-                          "general.finetune", "general.version", "general.uuid"}) {
-    sum.add(header.get_string(key).value_or(""));
-  }
-  for (const gguf::Tensor& t : header.tensors) {
-    sum.add(std::string_view(t.name));
-    for (const uint64_t n : {static_cast<uint64_t>(t.type), t.cols(), t.rows(), t.bytes}) {
-      sum.add(n);
-    }
-  }
-  return sum.value();
-}
-
 // Control tokens have no text here; grammars refer to them by name.
 class TokenizerSource final : public grammar::TokenSource {
  public:
@@ -205,8 +172,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.min_batch = options.logits_rows > 1 ? plan.n_batch : 1;
   engine->options_.draft_max = plan.draft_max;
   SLUICE_RETURN_IF_ERROR(engine->adapters_.load(*engine->table_, options.adapters));
-  engine->model_identity_ = identity_of(header, engine->program_, plan);
-  engine->identify();
+  engine->fingerprint_ = fingerprint_of(header, engine->program_, plan);
   engine->pool_ = options.pool;
   if (engine->pool_ == nullptr || engine->pool_->n_threads() != plan.n_threads) {
     engine->own_pool_ = std::make_unique<ThreadPool>(plan.n_threads);
@@ -270,16 +236,14 @@ Status Engine::set_adapters(std::span<const adapter::Source> sources) {
       replan(plan_.budget, {before.bytes + after.bytes, std::max(before.scratch, after.scratch)}));
   const Status loaded = next->load(*table_, sources);
   if (loaded.ok()) adapters_ = std::move(*next);
-  identify();
   const Status settled = replan(plan_.budget, adapters_.needs());
   return loaded.ok() ? settled : loaded;
 }
 
-void Engine::identify() {
-  Hash64 sum;
-  sum.add(model_identity_);
-  sum.add(adapters_.sum());
-  identity_ = adapters_.sum() == 0 ? model_identity_ : sum.value();
+Fingerprint Engine::fingerprint(uint64_t adapters) const {
+  Fingerprint out = fingerprint_;
+  out[Fingerprint::kAdapters] = adapters;
+  return out;
 }
 
 // Makes and adopts a new plan for the same sequences.

@@ -15,6 +15,7 @@
 #include "model/program.h"
 #include "residency/residency.h"
 #include "session/compute_buffer.h"
+#include "session/fingerprint.h"
 #include "session/finite_check.h"
 #include "session/memory_plan.h"
 #include "tokenizer/tokenizer.h"
@@ -78,9 +79,11 @@ class Engine {
   [[nodiscard]] ThreadPool& pool() { return *pool_; }
   [[nodiscard]] RangeReader* reader() { return options_.reader; }
 
-  // Identifies the model and its adapters, for saved states: a hash of the header's description of
-  // the model, the KV cache types, and the adapters.
-  [[nodiscard]] uint64_t identity() const { return identity_; }
+  // What a sequence that was computed with these adapters (AdapterSet::sum()) depends on.
+  [[nodiscard]] Fingerprint fingerprint(uint64_t adapters) const;
+  [[nodiscard]] Fingerprint fingerprint() const { return fingerprint(adapters_.sum()); }
+  // Adds the weights to the fingerprint. Until then they equal any. `hash` must be complete.
+  void identify_weights(const WeightHash& hash) { hash.set(&fingerprint_); }
 
   // Changes the budget (0: as much as the model wants) for the same context. Sessions stay valid;
   // weights that stay pinned are not read again; a running pass restarts its batch. No read may be
@@ -157,7 +160,6 @@ class Engine {
   void map_items();
   [[nodiscard]] Status adopt(MemoryPlan plan);
   [[nodiscard]] Status replan(uint64_t budget, const AdapterNeeds& adapters);
-  void identify();
   void settle_unit(uint32_t unit, int thread);
 
   model::Program program_;
@@ -165,7 +167,7 @@ class Engine {
   int32_t left_layers_ = 0;  // offloaded to the GPU
   EngineOptions options_;    // as first planned
   AdapterSet adapters_;
-  uint64_t model_identity_ = 0, identity_ = 0;
+  Fingerprint fingerprint_;  // without the adapters
   uint32_t replans_ = 0;
   const kernels::Table* table_ = nullptr;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;

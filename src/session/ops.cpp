@@ -129,8 +129,7 @@ bool CpuExecutor::run_op(const Op& op) {
 
 const float* CpuExecutor::rope_factors(size_t rope) const {
   const model::Rope& r = engine_.program().ropes[rope];
-  const bool is_long = r.hp.scaling == model::RopeScaling::kLongRope &&
-                       engine_.plan().kv_plan.positions > r.hp.n_ctx_orig;
+  const bool is_long = r.is_long(engine_.plan().kv_plan.positions);
   const int32_t factors = is_long ? r.factors_long : r.factors_short;
   return factors >= 0 ? engine_.vec(factors) : nullptr;
 }

@@ -14,6 +14,7 @@
 
 #include "base/hash.h"
 #include "kv/kv_cache.h"
+#include "session/fingerprint.h"
 #include "session/memory_plan.h"
 
 namespace sluice::session {
@@ -87,14 +88,16 @@ class Sequence {
   // Checkpoints inside the batch: the state before `position` must be written to the copy.
   [[nodiscard]] std::span<const Checkpoint> due() const { return due_; }
 
-  // --- saved state; layout: session_state.cpp; `identity`: Engine::identity() -------------------
-  [[nodiscard]] uint64_t state_bytes(uint64_t identity) const;
+  // --- saved state; layout: session_state.cpp ---------------------------------------------------
+  [[nodiscard]] uint64_t state_bytes() const;
   // Reads bytes [offset, offset + out.size()) of it.
-  [[nodiscard]] Status read_state(uint64_t identity, uint64_t offset, std::span<uint8_t> out) const;
+  [[nodiscard]] Status read_state(const Fingerprint& fingerprint, uint64_t offset,
+                                  std::span<uint8_t> out) const;
   // Restores a saved state, in pieces and in order; the last piece completes it. Until then, and
-  // after an error, the sequence is empty. Errors: kCorrupt, kContextFull, kInvalidArgument.
+  // after an error, the sequence is empty. Errors: kCorrupt (damaged, or another fingerprint: the
+  // message names what differs), kContextFull, kInvalidArgument.
   [[nodiscard]] Status begin_restore(uint64_t bytes);
-  [[nodiscard]] Status write_state(uint64_t identity, int64_t n_vocab,
+  [[nodiscard]] Status write_state(const Fingerprint& fingerprint, int64_t n_vocab,
                                    std::span<const uint8_t> piece);
   // Cancels a restore.
   void end_restore() { restore_ = {}; }

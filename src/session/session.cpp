@@ -207,7 +207,7 @@ void Session::begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_
 void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
                          std::span<const int32_t> ends) {
   sequence_.end_restore();
-  if (position() == 0) computed_by_ = engine_.identity();
+  if (position() == 0) computed_with_ = engine_.adapters().sum();
   sequence_.append(tokens);
   pass_end_ = position() + static_cast<int32_t>(tokens.size());
   ends_.assign(ends.begin(), ends.end());
@@ -333,18 +333,19 @@ void Session::clear() {
 }
 
 uint64_t Session::state_bytes() const {
-  return sequence_.state_bytes(computed_by_);
+  return sequence_.state_bytes();
 }
 
 Status Session::read_state(uint64_t offset, std::span<uint8_t> out) const {
   if (active_) return error(Code::kInvalidArgument, "a forward pass is running");
-  return sequence_.read_state(position() > 0 ? computed_by_ : engine_.identity(), offset, out);
+  const uint64_t adapters = position() > 0 ? computed_with_ : engine_.adapters().sum();
+  return sequence_.read_state(engine_.fingerprint(adapters), offset, out);
 }
 
 Status Session::begin_restore(uint64_t bytes) {
   if (active_) return error(Code::kInvalidArgument, "a forward pass is running");
   pass_ = 0;
-  computed_by_ = engine_.identity();
+  computed_with_ = engine_.adapters().sum();
   return sequence_.begin_restore(bytes);
 }
 
@@ -364,7 +365,8 @@ Status Session::fork_from(const Session& other) {
 }
 
 Status Session::write_state(std::span<const uint8_t> piece) {
-  return sequence_.write_state(computed_by_, engine_.program().hp.n_vocab, piece);
+  return sequence_.write_state(engine_.fingerprint(computed_with_), engine_.program().hp.n_vocab,
+                               piece);
 }
 
 }  // namespace sluice::session

@@ -145,7 +145,7 @@ class Session {
   void fail(Status status);
   // Whether the sequence was computed with other adapters.
   [[nodiscard]] bool outdated() const {
-    return position() > 0 && computed_by_ != engine_.identity();
+    return position() > 0 && computed_with_ != engine_.adapters().sum();
   }
 
   Engine& engine_;
@@ -153,13 +153,13 @@ class Session {
   bool held_ = false;  // by the batcher
   Sequence sequence_;
   bool active_ = false;
-  BatchSpec spec_;             // of the pass's last batch; earlier batches compute no output
-  std::vector<int32_t> ends_;  // ends of its inputs
-  int32_t pass_end_ = 0;       // the pass's tokens end before this position
-  int32_t batch_ = 0;          // tokens of the running batch
-  uint64_t pass_ = 0;          // number of the last pass on the engine, which owns the logits
-  int32_t first_logits_ = 0;   // first row of its logits, in a batch of several sessions
-  uint64_t computed_by_ = 0;   // Engine::identity() when the sequence began
+  BatchSpec spec_;              // of the pass's last batch; earlier batches compute no output
+  std::vector<int32_t> ends_;   // ends of its inputs
+  int32_t pass_end_ = 0;        // the pass's tokens end before this position
+  int32_t batch_ = 0;           // tokens of the running batch
+  uint64_t pass_ = 0;           // number of the last pass on the engine, which owns the logits
+  int32_t first_logits_ = 0;    // first row of its logits, in a batch of several sessions
+  uint64_t computed_with_ = 0;  // the adapters' sum when the sequence began
   Status failure_;
   PassStats stats_;
 };

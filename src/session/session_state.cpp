@@ -1,7 +1,6 @@
-// The layout of a saved sequence. It belongs to a model and its KV cache types (both are in the
-// identity). It is read and written in pieces of any size, directly from and to the sequence's own
-// memory, so it needs no buffer. Little-endian:
-//   header      magic "SKV2", model identity, total length, position, layers, checkpoints
+// The layout of a saved sequence. It belongs to a fingerprint. It is read and written in pieces of
+// any size, directly from and to the sequence's own memory, so it needs no buffer. Little-endian:
+//   header      magic "SKV3", position, fingerprint, total length, layers, checkpoints
 //   u32         for each layer: the first position whose keys and values follow
 //   u32         for each checkpoint: its position, ascending
 //   i32         the tokens
@@ -20,7 +19,7 @@
 namespace sluice::session {
 namespace {
 
-constexpr uint32_t kMagic = 0x32564b53;  // "SKV2"
+constexpr uint32_t kMagic = 0x33564b53;  // "SKV3"
 constexpr uint64_t kSumBytes = sizeof(uint64_t);
 
 }  // namespace
@@ -28,12 +27,12 @@ constexpr uint64_t kSumBytes = sizeof(uint64_t);
 struct StateHeader {
   uint32_t magic = kMagic;
   uint32_t position = 0;
-  uint64_t identity = 0;
+  Fingerprint fingerprint;
   uint64_t bytes = 0;
   uint32_t n_layer = 0;
   uint32_t n_checkpoints = 0;
 };
-static_assert(sizeof(StateHeader) == 32);
+static_assert(sizeof(StateHeader) == 24 + sizeof(Fingerprint));
 
 namespace {
 
@@ -54,9 +53,9 @@ struct StateForm {
   }
 
   // The layout of what the sequence holds now.
-  [[nodiscard]] static StateForm of(const Sequence& t, uint64_t identity) {
+  [[nodiscard]] static StateForm of(const Sequence& t, const Fingerprint& fingerprint) {
     StateForm f;
-    f.header.identity = identity;
+    f.header.fingerprint = fingerprint;
     f.header.position = static_cast<uint32_t>(t.position_);
     f.header.n_layer = static_cast<uint32_t>(t.cache_.shape().layers.size());
     f.header.n_checkpoints = static_cast<uint32_t>(t.checkpoints_.size());
@@ -146,12 +145,13 @@ struct StateForm {
   }
 };
 
-uint64_t Sequence::state_bytes(uint64_t identity) const {
-  return StateForm::of(*this, identity).header.bytes;
+uint64_t Sequence::state_bytes() const {
+  return StateForm::of(*this, {}).header.bytes;
 }
 
-Status Sequence::read_state(uint64_t identity, uint64_t offset, std::span<uint8_t> out) const {
-  const StateForm form = StateForm::of(*this, identity);
+Status Sequence::read_state(const Fingerprint& fingerprint, uint64_t offset,
+                            std::span<uint8_t> out) const {
+  const StateForm form = StateForm::of(*this, fingerprint);
   const uint64_t total = form.header.bytes;
   if (offset > total || out.size() > total - offset) {
     return error(Code::kInvalidArgument, "the saved state has %llu bytes",
@@ -188,13 +188,15 @@ Status Sequence::begin_restore(uint64_t bytes) {
 namespace {
 
 // Validates the header. Errors are final.
-Status check_head(const StateHeader& h, const kv::KvShape& shape, uint64_t identity,
+Status check_head(const StateHeader& h, const kv::KvShape& shape, const Fingerprint& fingerprint,
                   uint64_t total) {
   constexpr uint32_t kMaxCheckpoints = 1 << 16;
-  if (h.magic != kMagic || h.identity != identity || h.bytes != total ||
-      h.n_layer != shape.layers.size() || h.n_checkpoints > kMaxCheckpoints) {
-    return foreign();
+  if (h.magic != kMagic || h.bytes != total) return foreign();
+  if (const char* what = fingerprint.difference(h.fingerprint)) {
+    return error(Code::kCorrupt, "this engine cannot continue the saved state: the %s differ",
+                 what);
   }
+  if (h.n_layer != shape.layers.size() || h.n_checkpoints > kMaxCheckpoints) return foreign();
   if (h.position > static_cast<uint32_t>(shape.n_ctx)) {
     return error(Code::kContextFull, "the saved state has %u tokens but the context holds %d",
                  h.position, shape.n_ctx);
@@ -225,7 +227,8 @@ bool plausible(const StateForm& form, const kv::KvShape& shape) {
 
 }  // namespace
 
-Status Sequence::write_state(uint64_t identity, int64_t n_vocab, std::span<const uint8_t> piece) {
+Status Sequence::write_state(const Fingerprint& fingerprint, int64_t n_vocab,
+                             std::span<const uint8_t> piece) {
   if (!restore_.active) return error(Code::kInvalidArgument, "no saved state is being restored");
   const auto fail = [this](Status status) {
     clear();
@@ -251,7 +254,7 @@ Status Sequence::write_state(uint64_t identity, int64_t n_vocab, std::span<const
   const auto more = [&] { return r.done < r.total ? Status() : fail(foreign()); };
   if (!gather(sizeof form.header)) return more();
   std::memcpy(&form.header, r.head.data(), sizeof form.header);
-  if (Status s = check_head(form.header, cache_.shape(), identity, r.total); !s.ok()) {
+  if (Status s = check_head(form.header, cache_.shape(), fingerprint, r.total); !s.ok()) {
     return fail(std::move(s));
   }
   if (!gather(StateForm::head_bytes(form.header))) return more();

@@ -216,15 +216,15 @@ TEST(EarlyExit, OutputDependsOnTheTextOnly) {
 }
 
 TEST(EarlyExit, HasItsOwnModelFingerprint) {
-  const auto identity = [](const std::vector<float>& weights, double confidence) {
+  const auto fingerprint = [](const std::vector<float>& weights, double confidence) {
     Opened opened = with(weights).open(options_of(confidence));
-    return opened.model == nullptr ? 0 : opened.model->engine().identity();
+    return opened.model == nullptr ? session::Fingerprint() : opened.model->engine().fingerprint();
   };
-  const uint64_t whole = identity(all_behind(2), 1), half = identity(all_behind(2), 0.5);
-  EXPECT_NE(whole, half);
-  EXPECT_NE(half, identity(all_behind(2), 0.6));
-  EXPECT_NE(half, identity(all_behind(3), 0.5));
-  EXPECT_EQ(half, identity(all_behind(2), 0.5));
+  const session::Fingerprint half = fingerprint(all_behind(2), 0.5);
+  EXPECT_STREQ(half.difference(fingerprint(all_behind(2), 1)), "approximations");
+  EXPECT_STREQ(half.difference(fingerprint(all_behind(2), 0.6)), "approximations");
+  EXPECT_STREQ(half.difference(fingerprint(all_behind(3), 0.5)), "approximations");
+  EXPECT_EQ(half.difference(fingerprint(all_behind(2), 0.5)), nullptr);
 }
 
 TEST(EarlyExit, RejectsWhatItCannotDo) {

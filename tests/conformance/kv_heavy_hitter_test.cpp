@@ -230,7 +230,8 @@ TEST_P(KvHeavyTypesTest, RewindingAndRestoringChangeNoBit) {
   ASSERT_TRUE(opened.session->read_state(0, saved).ok());
   for (const uint32_t gone : {0u, 2 * static_cast<uint32_t>(kept.block), 100u, 160u}) {
     std::vector<uint8_t> other = saved;
-    std::memcpy(&other[32], &gone, sizeof gone);  // in the first layer
+    constexpr size_t kHead = 24 + sizeof(session::Fingerprint);  // StateHeader
+    std::memcpy(&other[kHead], &gone, sizeof gone);              // in the first layer
     ASSERT_TRUE(fresh.session->begin_restore(other.size()).ok());
     EXPECT_EQ(fresh.session->write_state(other).code(), Code::kCorrupt) << gone;
   }

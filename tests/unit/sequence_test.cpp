@@ -13,7 +13,13 @@ namespace sluice::session {
 namespace {
 
 constexpr int64_t kVocab = 50;
-constexpr uint64_t kIdentity = 0x1234;
+// A fingerprint with these adapters.
+Fingerprint with_adapters(uint64_t adapters) {
+  Fingerprint out;
+  out[Fingerprint::kAdapters] = adapters;
+  return out;
+}
+const Fingerprint kFingerprint = with_adapters(1);
 
 // Tokens, and for each position the sum over those before it, which keys and states contain.
 class Known {
@@ -282,22 +288,22 @@ TEST(Sequence, ABatchAllocatesNothing) {
 #endif
 
 std::vector<uint8_t> saved(const Sequence& line, std::mt19937& random) {
-  std::vector<uint8_t> out(line.state_bytes(kIdentity));
+  std::vector<uint8_t> out(line.state_bytes());
   for (size_t at = 0; at < out.size();) {
     const size_t n = std::min<size_t>(out.size() - at, 1 + random() % 700);
-    EXPECT_TRUE(line.read_state(kIdentity, at, std::span(out).subspan(at, n)).ok());
+    EXPECT_TRUE(line.read_state(kFingerprint, at, std::span(out).subspan(at, n)).ok());
     at += n;
   }
   return out;
 }
 
 Status restore(Sequence& line, std::span<const uint8_t> state, std::mt19937& random,
-               uint64_t identity = kIdentity) {
+               const Fingerprint& fingerprint = kFingerprint) {
   SLUICE_RETURN_IF_ERROR(line.begin_restore(state.size()));
   for (size_t at = 0; at < state.size();) {
     EXPECT_EQ(line.position(), 0) << "before it is complete";
     const size_t n = std::min<size_t>(state.size() - at, 1 + random() % 500);
-    SLUICE_RETURN_IF_ERROR(line.write_state(identity, kVocab, state.subspan(at, n)));
+    SLUICE_RETURN_IF_ERROR(line.write_state(fingerprint, kVocab, state.subspan(at, n)));
     at += n;
   }
   return {};
@@ -355,10 +361,10 @@ TEST(Sequence, DamagedStatesAreErrorsAndLeaveItEmpty) {
     EXPECT_FALSE(restore(to.line(), flipped, random).ok()) << bit;
     expect_empty();
   }
-  EXPECT_EQ(restore(to.line(), state, random, kIdentity + 1).code(), Code::kCorrupt);
+  EXPECT_EQ(restore(to.line(), state, random, with_adapters(2)).code(), Code::kCorrupt);
   expect_empty();
   ASSERT_TRUE(to.line().begin_restore(state.size()).ok());
-  ASSERT_TRUE(to.line().write_state(kIdentity, kVocab, std::span(state).first(900)).ok());
+  ASSERT_TRUE(to.line().write_state(kFingerprint, kVocab, std::span(state).first(900)).ok());
   to.line().end_restore();  // abandoned half way
   expect_empty();
   to.batch(some_tokens(random, 70), true);

@@ -496,6 +496,10 @@ class FakeEngine implements EngineBinding {
     return new Float32Array(1000);
   }
 
+  weightSamples(): Uint8Array {
+    return new Uint8Array(Uint32Array.of(0, 16, 0, 0, 0, 16, 64, 0).buffer);
+  }
+  identify(): void {}
   stateStage(): number {
     return 0;
   }

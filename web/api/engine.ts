@@ -590,7 +590,8 @@ export class Engine {
   }
 
   /**
-   * A copy of the KV cache of generate(), with its tokens.
+   * A copy of the KV cache of generate(), with its tokens. The first call reads samples of the
+   * model's file, which the state then belongs to.
    *
    * @example
    * ```ts
@@ -605,7 +606,8 @@ export class Engine {
 
   /**
    * Restores a KV cache that saveState() returned. A prompt that begins with its tokens then starts
-   * after them. CORRUPT if the state is damaged or belongs to another model.
+   * after them. CORRUPT if the state is damaged or belongs to another model; the message names what
+   * differs: metadata, weights, adapters, KV cache types or policy, RoPE factors, skipped layers.
    *
    * @example
    * ```ts

@@ -237,6 +237,13 @@ export interface EngineBinding {
   takePieces(): GeneratedToken[];
   /** Progress of the generation. */
   answer(): Answer;
+  /**
+   * Which bytes of the files tell models with equal headers apart: of every tensor, or only few.
+   * Used by fingerprint.ts.
+   */
+  weightSamples(all: boolean): Uint8Array;
+  /** Adds the next sample, from the stage, to the engine's fingerprint. */
+  identify(length: number): void;
   // State of the sequence, tokens included, in chunks through a buffer of kStageBytes:
   stateStage(): number;
   stateBytes(): number;

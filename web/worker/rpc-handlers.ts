@@ -25,6 +25,7 @@ import { Reporter } from './reporter.js';
 import { GenerationLoop, type CancelFlag } from './generation-loop.js';
 import { SessionSwap } from './session-swap.js';
 import { Sequences } from './sequences.js';
+import { identifier } from './fingerprint.js';
 import { tokenize } from './tokenize.js';
 
 export class RpcHandlers {
@@ -34,6 +35,7 @@ export class RpcHandlers {
   #engine!: Opened;
   #running!: GenerationLoop;
   #sequences!: Sequences;
+  #identify!: () => Promise<void>;
   readonly #line = new WorkQueue(() => this.#engine.info.plan.parallel);
   readonly #cancelFlags = new Map<number, CancelFlag>();
   /** The files are closed because another engine was going to read them. */
@@ -58,7 +60,11 @@ export class RpcHandlers {
       detokenize: (tokens, special) => this.#engine.binding.detokenize(tokens, special),
       logits: (tokens) => this.#work(() => this.#logits(tokens)),
       saveState: (sequence) => this.#work(() => this.#saveState(sequence)),
-      restoreState: (sequence, state) => this.#work(() => this.#sequences.restore(sequence, state)),
+      restoreState: (sequence, state) =>
+        this.#work(async () => {
+          await this.#identify();
+          await this.#sequences.restore(sequence, state);
+        }),
       fork: (from, to) =>
         this.#work(async () => {
           await this.#sequences.use(from);
@@ -90,6 +96,7 @@ export class RpcHandlers {
     stats.threads = binding.threads();
     stats.kernels = binding.kernelName();
     this.#running = new GenerationLoop(this.#engine, this.#reporter);
+    this.#identify = identifier(binding, this.#engine.memory, this.#engine.io);
     if (!held) {
       await this.#begin(null, true);
       stats.loadMs = performance.now() - started;
@@ -113,6 +120,8 @@ export class RpcHandlers {
     );
     await this.#running.attach();
     if (download) engine.io.startDownload();
+    // A file that is not cached may be out of reach when a state is saved.
+    if (!engine.io.stats.bytesLocal) void this.#identify().catch(() => {});
     void this.#running.idle();
     return reporter.snapshot(engine);
   }
@@ -270,6 +279,7 @@ export class RpcHandlers {
 
   async #saveState(sequence: number): Promise<Transferred<SavedState>> {
     const sequences = this.#sequences;
+    await this.#identify();
     await sequences.use(sequence);
     if (sequences.missingTokens) {
       await this.#read(sequences.missingTokens);

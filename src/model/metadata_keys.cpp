@@ -1,8 +1,10 @@
 // The lists of the rule, each sorted; the names are those of llama.cpp's gguf-py.
-#include "model/unread_keys.h"
+#include "model/metadata_keys.h"
 
 #include <algorithm>
 #include <string>
+
+#include "base/hash.h"
 
 namespace sluice::model {
 namespace {
@@ -78,12 +80,21 @@ bool passes(const gguf::Header& header, std::string_view full, std::string_view 
 
 }  // namespace
 
-Status check_unread_keys(const gguf::Header& header, std::string_view arch,
-                         std::span<const gguf::Value* const> read) {
+Status check_keys(const gguf::Header& header, std::string_view arch,
+                  std::span<const gguf::Value* const> read, uint64_t* hash) {
   const std::string prefix = std::string(arch) + ".";
+  *hash = 0;
   for (const gguf::KeyValue& kv : header.metadata) {
+    if (std::find(read.begin(), read.end(), &kv.value) != read.end()) {
+      if (kv.key.ends_with(".context_length")) continue;
+      Hash64 sum;
+      sum.add(kv.key);
+      sum.add(static_cast<uint64_t>(kv.value.element));
+      sum.add(kv.value.bytes);
+      *hash += sum.value();
+      continue;
+    }
     if (!kv.key.starts_with(prefix)) continue;
-    if (std::find(read.begin(), read.end(), &kv.value) != read.end()) continue;
     if (passes(header, kv.key, kv.key.substr(prefix.size()), kv.value)) continue;
     return error(Code::kUnsupportedArchitecture,
                  "the metadata key %s is not supported for \"%s\" models",

@@ -1,4 +1,5 @@
-// Rejects unsupported metadata. Converters write what a model's arithmetic depends on as keys in
+// Which metadata decides a model's arithmetic: what was read is hashed, and what is not supported is
+// rejected. Converters write what a model's arithmetic depends on as keys in
 // the family's namespace. An unread key that changes the arithmetic means an unsupported variant,
 // whose output would be wrong without an error. The rule, for "<family>.<key>":
 //   - keys that were read pass, and so do keys outside the groups that describe arithmetic
@@ -17,8 +18,9 @@
 
 namespace sluice::model {
 
-// `read`: the values that were read. Errors: kUnsupportedArchitecture, naming the key.
-[[nodiscard]] Status check_unread_keys(const gguf::Header& header, std::string_view arch,
-                                       std::span<const gguf::Value* const> read);
+// `read`: the values that were read. `hash`: a hash of them, in any order of the file; without the
+// context length, which is a limit. Errors: kUnsupportedArchitecture, naming the key.
+[[nodiscard]] Status check_keys(const gguf::Header& header, std::string_view arch,
+                                std::span<const gguf::Value* const> read, uint64_t* hash);
 
 }  // namespace sluice::model

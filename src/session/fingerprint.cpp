@@ -1,0 +1,117 @@
+#include "session/fingerprint.h"
+
+#include <algorithm>
+#include <string>
+
+namespace sluice::session {
+const char* Fingerprint::difference(const Fingerprint& other) const {
+  constexpr const char* kNames[kParts] = {"metadata",     "weights",        "weights",
+                                          "adapters",     "KV cache types", "KV cache policy",
+                                          "RoPE factors", "approximations"};
+  for (size_t i = 0; i < kParts; ++i) {
+    const uint64_t a = parts_[i], b = other.parts_[i];
+    const bool unknown = (i == kFewWeights || i == kWeights) && (a == 0 || b == 0);
+    if (a != b && !unknown) return kNames[i];
+  }
+  return nullptr;
+}
+
+Fingerprint fingerprint_of(const gguf::Header& header, const model::Program& program,
+                           const MemoryPlan& plan) {
+  Fingerprint out;
+  Hash64 model;
+  model.add(program.hp.metadata_hash);
+  for (const gguf::Tensor& t : header.tensors) {
+    model.add(std::string_view(t.name));
+    for (const uint64_t n : {static_cast<uint64_t>(t.type), t.cols(), t.rows(), t.bytes}) {
+      model.add(n);
+    }
+  }
+  out[Fingerprint::kMetadata] = model.value();
+
+  Hash64 types;
+  types.add(kv::kv_types_name(plan.kv_types));
+  if (!plan.kv_types.f16()) types.add(kernels::kKvForms);
+  out[Fingerprint::kKvTypes] = types.value();
+
+  if (plan.kv_plan.evicts()) {
+    Hash64 policy;
+    policy.add(static_cast<uint64_t>(plan.kv_plan.sinks) << 32 |
+               static_cast<uint64_t>(plan.kv_plan.window));
+    policy.add(static_cast<uint64_t>(plan.kv_plan.slots));
+    out[Fingerprint::kKvPolicy] = policy.value();
+  }
+
+  // The original context length may come from the context length, which the metadata's hash omits.
+  Hash64 rope;
+  for (const model::Rope& r : program.ropes) {
+    const bool is_long = r.is_long(plan.kv_plan.positions);
+    const bool yarn = r.hp.scaling == model::RopeScaling::kYarn;
+    rope.add(static_cast<uint64_t>(is_long) |
+             (yarn ? static_cast<uint64_t>(r.hp.n_ctx_orig) << 1 : 0));
+  }
+  if (program.hp.temperature_scale != 0) {
+    rope.add(static_cast<uint64_t>(program.hp.temperature_length));
+  }
+  out[Fingerprint::kRope] = rope.value();
+
+  Hash64 skipped;
+  for (const int32_t layer : program.skipped) skipped.add(static_cast<uint64_t>(layer));
+  if constexpr (model::kEarlyExit) {
+    const model::EarlyExits& exits = program.exits;
+    if (!exits.needed.empty()) skipped.add(__builtin_bit_cast(uint64_t, exits.least));
+    for (const float weight : exits.weights)
+      skipped.add(uint64_t{__builtin_bit_cast(uint32_t, weight)});
+  }
+  out[Fingerprint::kApproximation] = skipped.value();
+  return out;
+}
+
+WeightHash::WeightHash(const model::Program& program, bool all) : all_(all) {
+  constexpr uint64_t kAllBytes = 16 << 20, kPart = 64;
+  const uint64_t share = kAllBytes / (program.mats.size() + program.vecs.size());
+  const auto add = [this](uint32_t file, uint64_t offset, uint64_t bytes) {
+    samples_.push_back({file, static_cast<uint32_t>(bytes), offset});
+  };
+  const auto add_tensor = [&](uint32_t file, uint64_t offset, uint64_t bytes) {
+    if (bytes > std::max(share, 3 * kPart)) {
+      for (const uint64_t at : {uint64_t{0}, (bytes - kPart) / 2, bytes - kPart})
+        add(file, offset + at, kPart);
+      return;
+    }
+    for (uint64_t at = 0; at < bytes; at += kMaxSampleBytes)
+      add(file, offset + at, std::min<uint64_t>(bytes - at, kMaxSampleBytes));
+  };
+  // Not the head and MTP layers: options replace or add them, and no state depends on them. Mats
+  // with other first rows are further parts of the same tensors.
+  for (size_t i = 0; i < program.mats.size(); ++i) {
+    const model::Mat& m = program.mats[i];
+    const bool decides =
+        m.layer >= 0 ? m.layer < program.hp.n_layer : static_cast<size_t>(program.embedding) == i;
+    if (decides && m.row0 == 0)
+      add_tensor(m.file, m.offset, static_cast<uint64_t>(m.tensor_rows * m.row_bytes));
+  }
+  const std::string mtp = "blk." + std::to_string(program.hp.n_layer) + ".";
+  for (const model::Vec& v : program.vecs) {
+    if (!model::kNextn || !v.name.starts_with(mtp)) add_tensor(v.file, v.offset, v.bytes);
+  }
+  constexpr size_t kFew = 16;
+  stride_ = samples_.size() / kFew + 1;
+  if (all) return;
+  size_t n = 0;
+  for (size_t i = 0; i < samples_.size(); i += stride_) samples_[n++] = samples_[i];
+  samples_.resize(n);
+  stride_ = 1;
+}
+
+void WeightHash::add(std::span<const uint8_t> bytes) {
+  every_.add(bytes);
+  if (done_++ % stride_ == 0) few_.add(bytes);
+}
+
+void WeightHash::set(Fingerprint* fingerprint) const {
+  (*fingerprint)[Fingerprint::kFewWeights] = few_.value();
+  if (all_) (*fingerprint)[Fingerprint::kWeights] = every_.value();
+}
+
+}  // namespace sluice::session
