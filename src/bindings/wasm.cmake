@@ -21,7 +21,6 @@ function(sluice_engine name)
   target_compile_options(${name} PRIVATE -Oz)
   target_link_options(${name} PRIVATE
     -O2 -lembind -fno-rtti  # at link time too: it selects the matching libembind
-    --profiling-funcs  # names, by which build.mjs sorts functions before it strips them
     -sMODULARIZE=1 -sEXPORT_ES6=1 -sUSE_ES6_IMPORT_META=0 -sENVIRONMENT=worker
     -sEXPORT_NAME=createEngine -sFILESYSTEM=0 -sWASM_BIGINT=1
     -sINCOMING_MODULE_JS_API=wasmMemory,instantiateWasm,print,printErr,onAbort

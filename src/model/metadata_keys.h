@@ -1,7 +1,7 @@
-// Which metadata decides a model's arithmetic: what was read is hashed, and what is not supported is
-// rejected. Converters write what a model's arithmetic depends on as keys in
-// the family's namespace. An unread key that changes the arithmetic means an unsupported variant,
-// whose output would be wrong without an error. The rule, for "<family>.<key>":
+// Which metadata decides a model's arithmetic: what was read is hashed, and what is not supported
+// is rejected. Converters write what a model's arithmetic depends on as keys in the family's
+// namespace. An unread key that changes the arithmetic means an unsupported variant, whose output
+// would be wrong without an error. The rule, for "<family>.<key>":
 //   - keys that were read pass, and so do keys outside the groups that describe arithmetic
 //     (attention, RoPE, experts, state spaces, ...): sizes, labels, vision towers, vendor notes;
 //   - inside those groups a key passes if it is known to change nothing in these families, or if

@@ -2,6 +2,7 @@
 // instructions into them, optimizes them for size, and writes the JavaScript glue (glue.mjs).
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
 import { makeGlue, missingFunctions } from './glue.mjs';
+import { namedByOrder } from './wasm-order.mjs';
 import { bin, concurrently, inRoot, jobs, run, runAside, runQuiet, write } from './lib.mjs';
 
 export function cmakeBuild(preset, { targets = [], variables = [], quiet = false } = {}) {
@@ -81,30 +82,29 @@ export async function finishBinary(linked, relaxed, final) {
       merged,
     ]);
   }
-  // Sorted by name, instances of one template are adjacent, which gzip's window of 32 kB compresses
-  // better.
-  const sorted = `${scratch}.sorted`;
-  await runAside(bin('wasm-opt'), [
-    ...features,
-    '-g',
-    '--reorder-functions-by-name',
-    merged,
-    '-o',
-    sorted,
-  ]);
+  const small = `${scratch}.small`;
   await runAside(bin('wasm-opt'), [
     ...features,
     ...optimize,
     '-Oz',
+    '--reorder-functions', // by use, as namedByOrder() expects
     '--strip-debug',
     '--strip-producers',
-    sorted,
+    merged,
+    '-o',
+    small,
+  ]);
+  write(small, namedByOrder(readFileSync(small)));
+  await runAside(bin('wasm-opt'), [
+    ...features,
+    '--reorder-functions-by-name',
+    '--strip-debug',
+    small,
     '-o',
     `${final}.new`,
   ]);
   renameSync(`${final}.new`, final);
-  for (const file of [`${scratch}.part`, `${scratch}.merged`, sorted])
-    rmSync(file, { force: true });
+  for (const file of [`${scratch}.part`, `${scratch}.merged`, small]) rmSync(file, { force: true });
   return names;
 }
 

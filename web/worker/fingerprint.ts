@@ -20,11 +20,7 @@ export function identifier(
     }));
 }
 
-async function identify(
-  binding: EngineBinding,
-  memory: WebAssembly.Memory,
-  io: Io,
-): Promise<void> {
+async function identify(binding: EngineBinding, memory: WebAssembly.Memory, io: Io): Promise<void> {
   const { bytesLocal, bytesTotal, held } = io.stats;
   // Elsewhere a read costs a request, or (`held`) decompresses a whole layer.
   const all = bytesLocal >= bytesTotal && !held;

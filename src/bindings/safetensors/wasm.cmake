@@ -14,7 +14,7 @@ target_include_directories(safetensors PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_S
 set_property(TARGET safetensors PROPERTY COMPILE_OPTIONS
   -Oz -fno-exceptions -fno-rtti -Wall -Wextra -Wconversion -Wno-shorten-64-to-32)
 set_property(TARGET safetensors PROPERTY LINK_OPTIONS
-  -O2 -fno-rtti --profiling-funcs --no-entry -sFILESYSTEM=0 -sWASM_BIGINT=1
+  -O2 -fno-rtti --no-entry -sFILESYSTEM=0 -sWASM_BIGINT=1
   -sIMPORTED_MEMORY=1 -sALLOW_MEMORY_GROWTH=1 -sABORTING_MALLOC=0
   -sINITIAL_MEMORY=262144 -sMAXIMUM_MEMORY=4GB -sTOTAL_STACK=131072
   -sEXPORTED_FUNCTIONS=_malloc,_free
