@@ -8,6 +8,7 @@
 #include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -66,6 +67,37 @@ std::vector<uint8_t> saved(const Session& session) {
     expect_ok(sluice_session_save(session.get(), at, &out[at], n));
   }
   return out;
+}
+
+// Also a state that is read from a swap file, which was written before anything was saved.
+TEST_F(ApiSwap, ASavedStateBelongsToItsWeights) {
+  fs::create_directories(directory_);
+  const std::string copy = directory_ + "/other.gguf";
+  fs::copy_file(kSample, copy);
+  {
+    std::fstream file(copy, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(-1, std::ios::end);
+    const int last = file.get();
+    file.seekp(-1, std::ios::end);
+    file.put(static_cast<char>(last ^ 1));
+  }
+  const Engine engine = load(swapping(1)), same = load(), other = load(load_options(), copy);
+  const Session first = create(engine), second = create(engine);
+  sluice_result result = {};
+  answer_of(first, Tokens(40, 7), 1, &result);
+  answer_of(second, Tokens(40, 8), 1, &result);
+  ASSERT_EQ(stats_of(engine).sessions_swapped, 1u);
+  for (const Session* session : {&first, &second}) {
+    const std::vector<uint8_t> state = saved(*session);
+    const Session to = create(same);
+    expect_ok(sluice_session_restore(to.get(), state.data(), state.size()));
+    EXPECT_EQ(tokens_of(to), tokens_of(*session));
+    const Session foreign = create(other);
+    EXPECT_EQ(sluice_session_restore(foreign.get(), state.data(), state.size()), SLUICE_CORRUPT);
+    EXPECT_NE(std::string(sluice_last_error()).find("the weights differ"), std::string::npos)
+        << sluice_last_error();
+    EXPECT_TRUE(tokens_of(foreign).empty());
+  }
 }
 
 TEST_F(ApiSwap, RandomCallsOnManySessionsEqualThoseOnSingleOnes) {

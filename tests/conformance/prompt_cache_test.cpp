@@ -132,15 +132,21 @@ TEST_F(PromptCacheTest, AnotherModelOfTheSameSizeHasOtherEntries) {
     ASSERT_TRUE(cache(first).save(*first.session).ok());
   }
   std::ifstream in(path_, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  bytes.back() = static_cast<char>(bytes.back() ^ 1);  // of the last weight
-  path_ = testing::TempDir() + "sluice-prompts-other.gguf";
-  std::ofstream(path_, std::ios::binary) << bytes;
-  Opened other = model();
-  const Result<int32_t> found = cache(other).restore(*other.session, prompt);
-  fs::remove(path_);
-  ASSERT_TRUE(found.ok()) << found.status().message();
-  EXPECT_EQ(*found, 0);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const std::string key = "llama.rope.freq_base";
+  const size_t rope = bytes.find(key) + key.size() + 4;
+  // The last weight; the rotation's base; nothing.
+  for (const size_t at : {bytes.size() - 1, rope + 2, size_t{0}}) {
+    std::string other = bytes;
+    if (at > 0) other[at] = static_cast<char>(other[at] ^ 1);
+    path_ = testing::TempDir() + "sluice-prompts-other.gguf";
+    std::ofstream(path_, std::ios::binary) << other;
+    Opened opened = model();
+    const Result<int32_t> found = cache(opened).restore(*opened.session, prompt);
+    fs::remove(path_);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ(*found, at == 0 ? 150 : 0) << at;
+  }
 }
 
 TEST_F(PromptCacheTest, TheDirectoryKeepsTheLatestWithinItsLimit) {
