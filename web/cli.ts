@@ -102,6 +102,9 @@ const spellings: Record<string, string> = { ctx: '--ctx-size', temp: '--temperat
 
 class UsageError extends Error {}
 
+/** What SIGINT and SIGTERM do. Commands that can end gracefully replace it. */
+let onSignal: () => void = () => process.exit(130);
+
 function number(values: Values, name: string): number | undefined {
   const value = values[name];
   if (value === undefined) return undefined;
@@ -168,11 +171,11 @@ async function generate(model: string, values: Values): Promise<void> {
   const generation = values['chat']
     ? engine.session().send(prompt, options)
     : engine.generate(prompt, options);
-  process.on('SIGINT', () => {
+  onSignal = () => {
     if (interrupted) process.exit(130);
     interrupted = true;
     generation.cancel();
-  });
+  };
   try {
     for await (const piece of generation) if (!values['json']) process.stdout.write(piece.text);
     const { text: all, finishReason, usage: used, timings } = await generation.result;
@@ -263,14 +266,10 @@ async function serve(model: string, values: Values): Promise<void> {
 function interrupts(): { first: Promise<void>; hurry: AbortController } {
   const hurry = new AbortController();
   const first = new Promise<void>((resolve) => {
-    let came = false;
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-      process.on(signal, () => {
-        if (came) hurry.abort();
-        came = true;
-        resolve();
-      });
-    }
+    onSignal = () => {
+      resolve();
+      onSignal = () => hurry.abort();
+    };
   });
   return { first, hurry };
 }
@@ -387,6 +386,7 @@ function version(): string {
   return (JSON.parse(fs.readFileSync(file, 'utf8')) as { version: string }).version;
 }
 
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => onSignal());
 main(process.argv.slice(2)).catch((error: unknown) => {
   const wrong = error instanceof UsageError;
   const code = wrong ? 'INVALID_ARGUMENT' : error instanceof SluiceError ? error.code : 'INTERNAL';

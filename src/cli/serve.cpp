@@ -104,11 +104,13 @@ void announce(const ServeOptions& options, const std::string& name, int port) {
   }
 }
 
-// Shuts down: refuses new requests, waits up to `grace_s` for running ones, then stops.
+// Shuts down: ends idle connections and incomplete requests, waits up to `grace_s` for running
+// ones, then stops.
 void end(SignalWatch& watch, int grace_s, serve::Service& service, serve::Worker& worker,
          serve::HttpServer& server) {
   service.close();
   worker.close();
+  server.close();
   const double latest = monotonic_ms() + 1e3 * grace_s;
   while (server.in_flight() > 0 && monotonic_ms() < latest && watch.count() < 2) watch.wait(2, 10);
   worker.stop();

@@ -19,8 +19,8 @@ int whole_ms(double ms) {
 
 }  // namespace
 
-Connection::Connection(int socket, int stop, double write_ms)
-    : socket_(socket), stop_(stop), write_ms_(write_ms) {
+Connection::Connection(int socket, Shutdown shutdown, double write_ms)
+    : socket_(socket), shutdown_(shutdown), write_ms_(write_ms) {
   platform::set_no_delay(socket_);  // send each token immediately
 }
 
@@ -30,19 +30,19 @@ Connection::~Connection() {
   platform::end_sending(socket_);
   const double end = monotonic_ms() + 500;
   char bytes[4096];
-  for (size_t n = 0; given_up_ && n < 256 && wait_until(Until::kInput, end - monotonic_ms()); ++n) {
+  for (size_t n = 0; given_up_ && n < 256; ++n) {
+    const platform::Woken by = platform::wait_for(socket_, Until::kInput, shutdown_.aborting,
+                                                  whole_ms(end - monotonic_ms()));
+    if (!by.socket || by.other) break;
     if (platform::receive(socket_, bytes, sizeof bytes, Receive::kNow) <= 0) break;
   }
   platform::close_socket(socket_);
 }
 
-bool Connection::wait_until(Until until, double timeout_ms) const {
-  return platform::wait_for(socket_, until, -1, whole_ms(timeout_ms)).socket;
-}
-
 bool Connection::await_request(double idle_ms) {
   if (at_ < end_) return true;
-  const platform::Woken by = platform::wait_for(socket_, Until::kInput, stop_, whole_ms(idle_ms));
+  const platform::Woken by =
+      platform::wait_for(socket_, Until::kInput, shutdown_.closing, whole_ms(idle_ms));
   char byte;
   return by.socket && !by.other && platform::receive(socket_, &byte, 1, Receive::kPeek) == 1;
 }
@@ -58,8 +58,10 @@ long Connection::read(char* out, size_t size) {
     return -1;
   }
   if (at_ == end_) {
-    if (!wait_until(Until::kInput, deadline_ - monotonic_ms())) {
-      timed_out_ = given_up_ = true;
+    const platform::Woken by = platform::wait_for(socket_, Until::kInput, shutdown_.closing,
+                                                  whole_ms(deadline_ - monotonic_ms()));
+    if (!by.socket || by.other) {
+      (by.other ? closing_ : timed_out_) = given_up_ = true;
       return -1;
     }
     const long n = platform::receive(socket_, buffer_, sizeof buffer_, Receive::kWait);
@@ -81,7 +83,10 @@ long Connection::write(const char* bytes, size_t size) {
   for (;;) {
     const long n = platform::send_now(socket_, bytes, size);
     if (n > 0 || size == 0) return n;
-    if (n < 0 || !wait_until(Until::kOutput, write_ms_)) {
+    const platform::Woken by = n < 0 ? platform::Woken{}
+                                     : platform::wait_for(socket_, Until::kOutput,
+                                                          shutdown_.aborting, whole_ms(write_ms_));
+    if (!by.socket || by.other) {
       given_up_ = true;
       return -1;
     }

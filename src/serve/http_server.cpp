@@ -120,15 +120,16 @@ struct HttpServer::Impl final : public httplib::Server {
             .client = *current.connection,
             .arrived = current.arrived};
   }
-  // Calls the library's stop() only once, because it asserts that.
-  void close_listener() {
+  // Calls the library's stop() only once, because it asserts that. False before it listens.
+  bool close_listener() {
     if (is_running() && svr_sock_ != INVALID_SOCKET) stop();
+    return svr_sock_ == INVALID_SOCKET;
   }
   void lengthen_backlog() { platform::set_backlog(svr_sock_, 512); }
 
   Service& service;
   const HttpOptions options;
-  platform::Wakeup ended;
+  platform::Wakeup closing, aborting;
   std::atomic<size_t> answering{0};
   std::atomic<bool> running{false}, stopping{false};
 };
@@ -148,6 +149,7 @@ HttpServer::Impl::Impl(Service& s, HttpOptions o) : service(s), options(std::mov
     ApiError error{response.status, "The request is not HTTP as this server reads it.", "",
                    "bad_request"};
     if (connection.timed_out()) error = {408, "The request did not come in time.", "", "timeout"};
+    if (connection.closing()) error = {503, "The server is shutting down.", "", "unavailable"};
     if (connection.too_large()) error = {431, "The request is too large.", "", "request_too_large"};
     if (response.status == 500) {
       error = {500, "The server failed at this request.", "", "internal"};
@@ -169,7 +171,7 @@ bool HttpServer::Impl::process_and_close_socket(socket_t socket) {
     refuse_connection(socket);
     return false;
   }
-  Connection connection(socket, ended.descriptor(), options.write_ms);
+  Connection connection(socket, {closing.descriptor(), aborting.descriptor()}, options.write_ms);
   HttpStream stream(connection);
   while (!stopping && connection.await_request(options.idle_ms)) {
     const double now = monotonic_ms();
@@ -274,6 +276,9 @@ void HttpServer::Impl::post(const Request& request, Response& response,
     if (connection.timed_out()) {
       return fail(request, response, {408, "The request did not come in time.", "", "timeout"});
     }
+    if (connection.closing()) {
+      return fail(request, response, {503, "The server is shutting down.", "", "unavailable"});
+    }
     return fail(request, response,
                 {400, "The body of the request ended early.", "", "bad_request"});
   }
@@ -343,7 +348,7 @@ Result<int> HttpServer::bind() {
   const int port = o.port == 0                           ? impl_->bind_to_any_port(o.host)
                    : impl_->bind_to_port(o.host, o.port) ? o.port
                                                          : -1;
-  if (port <= 0 || !impl_->ended.usable()) {
+  if (port <= 0 || !impl_->closing.usable() || !impl_->aborting.usable()) {
     return error(Code::kIo, "the server cannot listen at %.256s, port %d: %s", o.host.c_str(),
                  o.port, errno != 0 ? std::strerror(errno) : "no such address");
   }
@@ -357,13 +362,17 @@ void HttpServer::run() {
   impl_->running = false;
 }
 
-void HttpServer::stop() {
+void HttpServer::close() {
   impl_->stopping = true;
-  impl_->ended.raise();
-  while (impl_->running) {
-    impl_->close_listener();
+  impl_->closing.raise();
+  while (impl_->running && !impl_->close_listener()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+}
+
+void HttpServer::stop() {
+  close();
+  impl_->aborting.raise();
 }
 
 size_t HttpServer::in_flight() const {

@@ -36,8 +36,11 @@ class HttpServer {
   [[nodiscard]] Result<int> bind();
   // Serves until stop(); returns when every connection has ended.
   void run();
-  // Called from another thread: stops listening and closes idle connections. Running requests
-  // continue.
+  // Called from another thread: stops listening, and ends connections that are idle or have not
+  // sent a complete request. Running requests continue.
+  void close();
+  // The same, and ends responses that their clients do not read. run() then returns as soon as the
+  // service has answered every request.
   void stop();
   // The number of running requests.
   [[nodiscard]] size_t in_flight() const;

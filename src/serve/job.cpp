@@ -34,6 +34,7 @@ bool Channel::pop(Event* out) {
 void Channel::leave() {
   const std::lock_guard<std::mutex> lock(mutex_);
   left_ = true;
+  there_.raise();  // either side may leave: the reader must not wait for events that are discarded
 }
 
 }  // namespace sluice::serve

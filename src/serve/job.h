@@ -44,9 +44,9 @@ class Channel {
   bool push(Event&& event);
   // False if the channel is empty.
   bool pop(Event* out);
-  // For poll(): readable while the channel has events.
+  // For poll(): readable while the channel has events, and from leave() on.
   [[nodiscard]] int descriptor() const { return there_.descriptor(); }
-  // The reader stops reading: later events are discarded.
+  // The reader stops reading, or the engine's thread gives it up: later events are discarded.
   void leave();
   [[nodiscard]] bool left() const { return left_; }
 
@@ -55,7 +55,7 @@ class Channel {
   std::deque<Event> events_;
   size_t bytes_ = 0;
   std::atomic<bool> left_{false};
-  platform::Wakeup there_;  // raised while there are events
+  platform::Wakeup there_;  // raised while there are events, and from leave() on
 };
 
 struct Job {

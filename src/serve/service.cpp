@@ -70,6 +70,7 @@ struct Service::Exchange {
   // Waits for the next event; false if the client has disconnected or after a timeout.
   bool next(Event* out) {
     while (!job->channel.pop(out)) {
+      if (job->channel.left()) return false;  // the engine's thread gave up a slow reader
       const double patience = job->deadline + 60'000 - monotonic_ms();
       if (client.wait(job->channel.descriptor(), patience) != Client::Woken::kReadable) {
         leave();

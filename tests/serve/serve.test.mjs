@@ -3,9 +3,8 @@
 // the output of `sluice run`. serve-node.test.mjs runs the same tests against `npx sluice-llm
 // serve`.
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -13,133 +12,18 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import OpenAI from 'openai';
 
-import { inRoot } from '../../web/scripts/lib.mjs';
-
-const inNode = process.env.SLUICE_SERVE === 'node';
-const [program, ...first] = inNode
-  ? [process.execPath, inRoot('dist', 'cli.js')]
-  : [inRoot('build', 'native', 'sluice')];
-const model = inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf');
-const prompts = ['Once upon a time', 'The little fox', 'One day, Lily', 'There was a big dog'];
-const context = 512;
-
-/** The program's greedy completion of a prompt. */
-function alone(prompt, tokens) {
-  const { stdout } = spawnSync(
-    program,
-    [
-      ...first,
-      'run',
-      model,
-      '-p',
-      prompt,
-      '-n',
-      `${tokens}`,
-      '--temp',
-      '0',
-      '--json',
-      '--threads',
-      '1',
-    ],
-    { encoding: 'utf8' },
-  );
-  return JSON.parse(stdout).text;
-}
-
-class Server {
-  static running = new Set();
-  log = '';
-
-  static async start(...options) {
-    const server = new Server();
-    server.child = spawn(
-      program,
-      [...first, 'serve', model, '--port', '0', '--threads', '1', '--json', ...options],
-      { stdio: ['ignore', 'pipe', 'pipe'] },
-    );
-    Server.running.add(server.child);
-    server.exit = new Promise((resolve) =>
-      server.child.once('exit', (code, signal) => {
-        Server.running.delete(server.child);
-        resolve(code ?? signal);
-      }),
-    );
-    server.child.stderr.setEncoding('utf8').on('data', (text) => (server.log += text));
-    const line = await new Promise((resolve, reject) => {
-      server.child.stdout.setEncoding('utf8').once('data', resolve);
-      server.child.once('exit', () => reject(new Error(`no server: ${server.log}`)));
-    });
-    Object.assign(server, JSON.parse(line));
-    server.port = Number(new URL(server.url).port);
-    return server;
-  }
-
-  async stop(signal = 'SIGTERM') {
-    this.child.kill(signal);
-    return this.exit;
-  }
-
-  post(path, body, { headers, ...options } = {}) {
-    return fetch(this.url + path, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json', ...headers },
-      body: typeof body === 'string' ? body : JSON.stringify(body),
-      ...options,
-    });
-  }
-
-  async json(path, body, options) {
-    const response = await this.post(path, body, options);
-    return { status: response.status, headers: response.headers, ...(await response.json()) };
-  }
-
-  /** The value of a metric. 0 if nothing has been counted yet, but its name must be declared. */
-  async metric(name) {
-    const text = await (await fetch(`${this.url}/metrics`)).text();
-    assert.ok(text.includes(`# TYPE ${name.replace(/\{.*/, '')} `), `no metric ${name}`);
-    const line = text.split('\n').find((l) => l.startsWith(`${name} `));
-    return line ? Number(line.slice(name.length + 1)) : 0;
-  }
-
-  /** Waits until `wanted(value)` of a metric is true, at most 60 s. */
-  async until(name, wanted) {
-    for (const end = Date.now() + 60_000; Date.now() < end;) {
-      if (wanted(await this.metric(name))) return;
-      await sleep(10);
-    }
-    assert.fail(`${name} is ${await this.metric(name)}`);
-  }
-
-  /**
-   * Sends raw bytes and returns the response; stops when the server closes or `enough(text)` is
-   * true.
-   */
-  raw(bytes, { enough = () => false, close = false } = {}) {
-    return new Promise((resolve, reject) => {
-      let text = '';
-      const socket = connect(this.port, '127.0.0.1', () => {
-        socket.write(bytes);
-        if (close) socket.end();
-      });
-      socket.setTimeout(20_000, () => reject(new Error(`no end: ${text}`)));
-      socket.setEncoding('latin1').on('data', (more) => {
-        text += more;
-        if (enough(text)) socket.destroy();
-      });
-      socket.on('close', () => resolve(text)).on('error', () => {});
-    });
-  }
-}
-
-/** The events of a server-sent event stream that ends with [DONE]. */
-async function events(response) {
-  const frames = (await response.text())
-    .split('\n\n')
-    .filter(Boolean)
-    .map((frame) => frame.replace(/^data: /, ''));
-  assert.equal(frames.pop(), '[DONE]');
-  return frames.map((frame) => JSON.parse(frame));
-}
+import {
+  alone,
+  context,
+  events,
+  first,
+  inNode,
+  model,
+  program,
+  prompts,
+  request,
+  Server,
+} from './server.mjs';
 
 let server;
 let client;
@@ -411,11 +295,9 @@ test('eight streams in one batch, and several choices of one request', async () 
     Array.from({ length: 12 }, async (_, i) => {
       const params = { ...ask, prompt: prompts[i % 4] };
       if (i % 3 === 2) {
-        const body = JSON.stringify(params);
-        await wide.raw(
-          `POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
-          { enough: (text) => text.includes('data: ') },
-        );
+        await wide.raw(request('/v1/completions', params), {
+          enough: (text) => text.includes('data: '),
+        });
         return null;
       }
       const response = await wide.post('/v1/completions', params);

@@ -39,10 +39,19 @@ export interface ServeOptions {
 const kReadMs = 30_000; // to receive headers and body of a request
 const kIdleMs = 60_000; // for a connection without a request
 const kWriteMs = 10_000; // without the client reading anything
-const kLingerMs = 2_000; // to read the rest of a rejected request
+const kLingerMs = 2_000; // to read the rest of a rejected request; to abort requests
 const kMaxHead = 16 << 10;
 const kMaxUrl = 8 << 10;
 const kMaxConnections = 256;
+
+/** A request that is being answered. */
+interface Running {
+  request: http.IncomingMessage;
+  response: http.ServerResponse;
+  control: AbortController;
+  /** It has arrived completely, so that the server lets it finish when it is closed. */
+  complete: boolean;
+}
 
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
 
@@ -50,8 +59,9 @@ export class Server {
   readonly #http: http.Server;
   readonly #served: Served;
   readonly #options: ServeOptions;
-  readonly #answering = new Set<AbortController>();
-  #connections = 0;
+  readonly #sockets = new Set<Socket>();
+  readonly #running = new Set<Running>();
+  readonly #handlers = new Set<Promise<void>>();
   #closed = false;
 
   constructor(engine: Engine, options: ServeOptions) {
@@ -61,7 +71,7 @@ export class Server {
     const metrics = new Metrics(() => ({
       sluice_requests_waiting: queue.queued,
       sluice_requests_running: queue.running,
-      sluice_connections: this.#connections,
+      sluice_connections: this.#sockets.size,
       sluice_context_tokens: plan.contextLength,
       sluice_memory_budget_bytes: plan.budget,
       sluice_memory_total_bytes: plan.total,
@@ -83,15 +93,29 @@ export class Server {
       connectionsCheckingInterval: 1000,
     });
     this.#http.maxConnections = kMaxConnections;
-    this.#http.on('request', (request, response) => void this.#request(request, response));
-    // A client that waits for "100 Continue" gets an error before it sends the body.
-    this.#http.on('checkContinue', (request, response) => void this.#request(request, response));
+    const answer: http.RequestListener = (request, response) => {
+      const handler = this.#request(request, response).finally(() =>
+        this.#handlers.delete(handler),
+      );
+      this.#handlers.add(handler);
+    };
+    this.#http.on('request', answer);
+    this.#http.on('checkContinue', answer); // an error is sent before the client sends the body
     this.#http.on('clientError', (error, socket) =>
       this.#unreadable(error as NodeJS.ErrnoException, socket as Socket),
     );
     this.#http.on('connection', (socket) => {
-      this.#connections++;
-      socket.on('close', () => this.#connections--);
+      if (this.#closed) return void socket.destroy();
+      this.#sockets.add(socket);
+      socket.on('close', () => {
+        this.#sockets.delete(socket);
+        // Of several requests on a connection, Node closes only the response that is being sent.
+        for (const running of this.#running) {
+          if (running.request.socket !== socket) continue;
+          this.#running.delete(running);
+          running.control.abort(disconnected());
+        }
+      });
     });
   }
 
@@ -113,19 +137,38 @@ export class Server {
     return `http://${host.includes(':') ? `[${host}]` : host}:${bound}`;
   }
 
-  /** Accepts no new requests. Resolves when running ones have ended; `hurry` aborts them. */
+  /**
+   * Stops listening, and closes connections that are idle or have not sent a complete request.
+   * Resolves when the other requests have ended and all connections are closed. `hurry` aborts the
+   * requests, and closes connections whose clients do not read.
+   */
   async close(hurry: AbortSignal): Promise<void> {
     this.#closed = true;
     this.#served.queue.close();
     const ended = new Promise<void>((resolve) => this.#http.close(() => resolve()));
-    this.#http.closeIdleConnections();
-    const end = (): void =>
-      this.#answering.forEach((control) =>
-        control.abort(new HttpError(503, 'unavailable', 'The server is shutting down.')),
-      );
-    if (hurry.aborted) end();
-    hurry.addEventListener('abort', end);
+    for (const { response } of this.#running) response.shouldKeepAlive = false;
+    this.#closeIdle();
+    const abort = (): void => void this.#abort();
+    if (hurry.aborted) abort();
+    hurry.addEventListener('abort', abort);
     await ended;
+  }
+
+  /** Closes the connections on which no complete request is being answered. */
+  #closeIdle(): void {
+    const busy = new Set(
+      [...this.#running].flatMap(({ request, complete }) => (complete ? [request.socket] : [])),
+    );
+    for (const socket of this.#sockets) if (!busy.has(socket)) socket.destroy();
+  }
+
+  async #abort(): Promise<void> {
+    const reason = new HttpError(503, 'unavailable', 'The server is shutting down.');
+    for (const { control } of this.#running) control.abort(reason);
+    const late = new Promise((resolve) => setTimeout(resolve, kLingerMs).unref());
+    await Promise.race([Promise.all(this.#handlers), late]);
+    await new Promise((resolve) => setImmediate(resolve)); // errors are sent to clients that read
+    for (const socket of this.#sockets) socket.destroy();
   }
 
   // --- a request ---------------------------------------------------------------------------------
@@ -134,17 +177,20 @@ export class Server {
     const arrived = performance.now();
     const record: Record = { route: '' };
     const control = new AbortController();
+    const running: Running = { request, response, control, complete: false };
     const timer = setTimeout(
       () => control.abort(new HttpError(503, 'timeout', 'The request took too long.')),
       this.#options.requestMs,
     );
-    response.on('close', () =>
-      control.abort(new DOMException('The client has disconnected.', 'AbortError')),
-    );
+    response.on('close', () => control.abort(disconnected()));
     response.on('error', () => {}); // 'close' follows
-    this.#answering.add(control);
+    this.#running.add(running);
+    finished(response, () => {
+      this.#running.delete(running);
+      if (this.#closed) this.#closeIdle();
+    });
     try {
-      const answer = await this.#answer(request, response, control.signal, record);
+      const answer = await this.#answer(running, record);
       if (answer) await send(request, response, answer, control.signal);
     } catch (error) {
       const failure = httpError(error);
@@ -156,17 +202,11 @@ export class Server {
       }
     }
     clearTimeout(timer);
-    this.#answering.delete(control);
-    if (this.#closed) finished(response, () => request.socket.end());
     this.#log(request, response, record, performance.now() - arrived);
   }
 
-  async #answer(
-    request: http.IncomingMessage,
-    response: http.ServerResponse,
-    signal: AbortSignal,
-    record: Record,
-  ): Promise<Answer | null> {
+  async #answer(running: Running, record: Record): Promise<Answer | null> {
+    const { request, response, control } = running;
     const { method = '', url = '', headers } = request;
     if (url.length > kMaxUrl)
       throw new HttpError(414, 'request_too_large', 'The address is too long.');
@@ -206,15 +246,16 @@ export class Server {
         headers: { 'www-authenticate': 'Bearer' },
       });
     }
-    if (route.method === 'GET') return route.answer(this.#served, {}, signal, record);
-    if (this.#closed) throw new HttpError(503, 'unavailable', 'The server is shutting down.');
-    return route.answer(this.#served, await this.#body(request, response), signal, record);
+    const body = route.method === 'GET' ? {} : await this.#body(request, response);
+    running.complete = true;
+    return route.answer(this.#served, body, control.signal, record);
   }
 
   async #body(
     request: http.IncomingMessage,
     response: http.ServerResponse,
   ): Promise<{ [name: string]: unknown }> {
+    if (this.#closed) throw new HttpError(503, 'unavailable', 'The server is shutting down.');
     const { headers } = request;
     const { maxBody } = this.#options;
     const tooLarge = new HttpError(
@@ -271,7 +312,11 @@ export class Server {
       `HTTP/1.1 ${failure.status} ${http.STATUS_CODES[failure.status]}\r\nContent-Type: ` +
       `application/json\r\nConnection: close\r\nContent-Length: ` +
       `${Buffer.byteLength(body)}\r\n\r\n`;
+    // The client may still be sending. Closing at once would discard the response, and waiting for
+    // the client would keep the connection as long as it likes.
     socket.end(head + body);
+    const timer = setTimeout(() => socket.destroy(), kLingerMs);
+    socket.on('close', () => clearTimeout(timer));
     this.#served.metrics.add('sluice_requests_total', 1, `path="other",status="${failure.status}"`);
   }
 
@@ -303,6 +348,9 @@ export class Server {
   }
 }
 
+const disconnected = (): DOMException =>
+  new DOMException('The client has disconnected.', 'AbortError');
+
 // --- responses -----------------------------------------------------------------------------------
 
 function refuse(
@@ -310,14 +358,14 @@ function refuse(
   response: http.ServerResponse,
   error: HttpError,
 ): void {
-  if (response.headersSent) return void response.end(`data: ${errorBody(error)}\n\n`);
+  if (response.headersSent) return end(response, `data: ${errorBody(error)}\n\n`);
   const body = errorBody(error);
   const head = {
     'Content-Type': 'application/json',
     'Content-Length': Buffer.byteLength(body),
     ...error.more.headers,
   };
-  if (request.complete) return void response.writeHead(error.status, head).end(body);
+  if (request.complete) return end(response.writeHead(error.status, head), body);
   // The rest of this request would be taken for the next one, so the connection must be closed. The
   // rest is read for a while first: closing earlier would discard the response.
   response.writeHead(error.status, { ...head, Connection: 'close' }).write(body);
@@ -343,7 +391,13 @@ async function send(
     'Content-Type': type,
     'Content-Length': Buffer.byteLength(text),
   });
-  response.end(request.method === 'HEAD' ? undefined : text);
+  end(response, request.method === 'HEAD' ? '' : text);
+}
+
+/** Sends the last part of a response. Disconnects a client that does not read it. */
+function end(response: http.ServerResponse, text: string): void {
+  response.setTimeout(kWriteMs);
+  response.end(text);
 }
 
 /** Sends server-sent events. Waits before the next one if the client does not read fast enough. */
@@ -356,7 +410,7 @@ async function stream(
   for await (const chunk of chunks) {
     if (!response.write(`data: ${JSON.stringify(chunk)}\n\n`)) await room(response, signal);
   }
-  response.end('data: [DONE]\n\n');
+  end(response, 'data: [DONE]\n\n');
 }
 
 /** Waits until buffered data has been sent. Disconnects a client that reads nothing. */

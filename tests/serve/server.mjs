@@ -1,0 +1,170 @@
+// Starts a server for the tests of this directory: the native program's, or that of `npx sluice-llm
+// serve` if SLUICE_SERVE is 'node'. Each test file runs against both: FILE-node.test.mjs sets the
+// variable and imports FILE.test.mjs.
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+import { inRoot } from '../../web/scripts/lib.mjs';
+
+export const inNode = process.env.SLUICE_SERVE === 'node';
+const nodeProgram = [process.execPath, inRoot('dist', 'cli.js')];
+export const [program, ...first] = inNode ? nodeProgram : [inRoot('build', 'native', 'sluice')];
+export const model = inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf');
+export const prompts = [
+  'Once upon a time',
+  'The little fox',
+  'One day, Lily',
+  'There was a big dog',
+];
+export const context = 512;
+
+/** The program's greedy completion of a prompt. */
+export function alone(prompt, tokens) {
+  const { stdout } = spawnSync(
+    program,
+    [
+      ...first,
+      'run',
+      model,
+      '-p',
+      prompt,
+      '-n',
+      `${tokens}`,
+      '--temp',
+      '0',
+      '--json',
+      '--threads',
+      '1',
+    ],
+    { encoding: 'utf8' },
+  );
+  return JSON.parse(stdout).text;
+}
+
+export class Server {
+  static running = new Set();
+  log = '';
+
+  static start(...options) {
+    return Server.#start([program, ...first], options);
+  }
+
+  /** The server in Node, whatever the variable says. */
+  static startInNode(...options) {
+    return Server.#start(nodeProgram, options);
+  }
+
+  static async #start([command, ...args], options) {
+    const server = new Server();
+    server.child = spawn(
+      command,
+      [...args, 'serve', model, '--port', '0', '--threads', '1', '--json', ...options],
+      { stdio: ['ignore', 'pipe', 'pipe'] },
+    );
+    Server.running.add(server.child);
+    server.exit = new Promise((resolve) =>
+      server.child.once('exit', (code, signal) => {
+        Server.running.delete(server.child);
+        resolve(code ?? signal);
+      }),
+    );
+    server.child.stderr.setEncoding('utf8').on('data', (text) => (server.log += text));
+    const line = await new Promise((resolve, reject) => {
+      server.child.stdout.setEncoding('utf8').once('data', resolve);
+      server.child.once('exit', () => reject(new Error(`no server: ${server.log}`)));
+    });
+    Object.assign(server, JSON.parse(line));
+    server.port = Number(new URL(server.url).port);
+    return server;
+  }
+
+  async stop(signal = 'SIGTERM') {
+    this.child.kill(signal);
+    return this.exit;
+  }
+
+  post(path, body, { headers, ...options } = {}) {
+    return fetch(this.url + path, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+      ...options,
+    });
+  }
+
+  async json(path, body, options) {
+    const response = await this.post(path, body, options);
+    return { status: response.status, headers: response.headers, ...(await response.json()) };
+  }
+
+  /** The value of a metric. 0 if nothing has been counted yet, but its name must be declared. */
+  async metric(name) {
+    const text = await (await fetch(`${this.url}/metrics`)).text();
+    assert.ok(text.includes(`# TYPE ${name.replace(/\{.*/, '')} `), `no metric ${name}`);
+    const line = text.split('\n').find((l) => l.startsWith(`${name} `));
+    return line ? Number(line.slice(name.length + 1)) : 0;
+  }
+
+  /** Waits until `wanted(value)` of a metric is true, at most 60 s. */
+  async until(name, wanted) {
+    for (const end = Date.now() + 60_000; Date.now() < end;) {
+      if (wanted(await this.metric(name))) return;
+      await sleep(10);
+    }
+    assert.fail(`${name} is ${await this.metric(name)}`);
+  }
+
+  /**
+   * A connection that has sent `bytes`. Its own side stays open, whatever the server does. It reads
+   * nothing until a caller does.
+   */
+  async open(bytes = '') {
+    const socket = connect({ port: this.port, host: '127.0.0.1', allowHalfOpen: true });
+    await once(socket, 'connect');
+    socket.on('error', () => {});
+    if (bytes) socket.write(bytes);
+    return socket;
+  }
+
+  /**
+   * Sends raw bytes and returns the response; stops when the server closes or `enough(text)` is
+   * true.
+   */
+  raw(bytes, { enough = () => false, close = false } = {}) {
+    return new Promise((resolve, reject) => {
+      let text = '';
+      const socket = connect(this.port, '127.0.0.1', () => {
+        socket.write(bytes);
+        if (close) socket.end();
+      });
+      socket.setTimeout(20_000, () => reject(new Error(`no end: ${text}`)));
+      socket.setEncoding('latin1').on('data', (more) => {
+        text += more;
+        if (enough(text)) socket.destroy();
+      });
+      socket.on('close', () => resolve(text)).on('error', () => {});
+    });
+  }
+}
+
+/** The bytes of a POST request. */
+export function request(path, body, headers = '') {
+  const text = JSON.stringify(body);
+  return (
+    `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n${headers}` +
+    `Content-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`
+  );
+}
+
+/** The events of a server-sent event stream that ends with [DONE]. */
+export async function events(response) {
+  const frames = (await response.text())
+    .split('\n\n')
+    .filter(Boolean)
+    .map((frame) => frame.replace(/^data: /, ''));
+  assert.equal(frames.pop(), '[DONE]');
+  return frames.map((frame) => JSON.parse(frame));
+}
