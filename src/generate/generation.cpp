@@ -192,7 +192,8 @@ Step Generation::Impl::advance(int32_t max_ops) {
 }
 
 // Samples a token. If the grammar rejects it, samples again from the allowed tokens only, which
-// gives the same distribution as masking first.
+// gives the same distribution as masking first. (Not quite if top-p or the like cut the tail, so
+// that reported probabilities need the mask every time.)
 Result<Token> Generation::Impl::pick() {
   const std::span<const float> row = logits();
   std::span<const Token> text = session.tokens().first(static_cast<size_t>(length));
@@ -202,7 +203,7 @@ Result<Token> Generation::Impl::pick() {
   if (const size_t at = static_cast<size_t>(counts.generated); at < options.script.size()) {
     return options.script[at];
   }
-  if (!matcher || matcher->accepts(token)) return token;
+  if (!matcher || (!options.post_sampling_probs && matcher->accepts(token))) return token;
   token = sampler.sample(row, text, matcher->mask());
   if (matcher->failed()) {
     return error(Code::kGrammarTooLarge, "the grammar is too ambiguous for this output");
@@ -326,7 +327,9 @@ Piece Generation::Impl::make_piece(Token token) {
   piece.token = token;
   piece.text = decoder.push(token, options.special);
   if (options.logprobs >= 0) {
-    piece.top = sample::top_logprobs(logits(), options.logprobs, token);
+    piece.top = options.post_sampling_probs
+                    ? sampler.top_logprobs(options.logprobs, token)
+                    : sample::top_logprobs(logits(), options.logprobs, token);
     piece.logprob = piece.top.back().logprob;
     piece.top.pop_back();
   }

@@ -33,8 +33,11 @@ struct Options {
   int64_t max_tokens = -1;        // -1: until the context is full
   std::vector<std::string> stop;  // UTF-8; they end the output and are not part of it
   int32_t logprobs = -1;          // likeliest tokens to report with each token; -1: no logprobs
-  bool special = false;           // include the text of control tokens
-  bool ignore_eos = false;        // continue after an end token
+  // Log-probabilities after sampling parameters and constraint, not of the model's own
+  // distribution.
+  bool post_sampling_probs = false;
+  bool special = false;     // include the text of control tokens
+  bool ignore_eos = false;  // continue after an end token
   std::optional<Constraint> constraint;
   bool reuse_prefix = true;  // keep the prefix of the prompt that the session already holds
   Drafts drafts;             // speculative decoding; the output is the same
@@ -47,7 +50,7 @@ struct Options {
 struct Piece {
   Token token = 0;
   std::string text;
-  float logprob = 0;                   // natural logarithm, before sampling options
+  float logprob = 0;                   // natural logarithm; see Options::post_sampling_probs
   std::vector<sample::Candidate> top;  // the likeliest, best first
 };
 

@@ -66,16 +66,17 @@ constexpr auto kBetter = [](const Candidate& a, const Candidate& b) {
   return a.logprob > b.logprob || (a.logprob == b.logprob && a.token < b.token);
 };
 
-// Writes the k best of n candidates to out[0..k), best first; k <= n. Candidate i is out[i] if
-// `raw` is null, else token i with the logit raw[i].
-void select_best(size_t n, size_t k, Candidate* out, const float* raw) {
-  const auto at = [out, raw](size_t i) {
-    return raw == nullptr ? out[i] : Candidate{static_cast<Token>(i), sanitize(raw[i])};
-  };
-  for (size_t i = 0; i < k; ++i) out[i] = at(i);
+// Candidate i: token i with the logit raw[i], or from[i] if `raw` is null.
+Candidate candidate_at(const Candidate* from, const float* raw, size_t i) {
+  return raw == nullptr ? from[i] : Candidate{static_cast<Token>(i), sanitize(raw[i])};
+}
+
+// Writes the k best of n candidates to out[0..k), best first; k <= n. `out` may be `from`.
+void select_best(size_t n, size_t k, Candidate* out, const Candidate* from, const float* raw) {
+  for (size_t i = 0; i < k; ++i) out[i] = candidate_at(from, raw, i);
   std::make_heap(out, out + k, kBetter);  // the worst of the kept on top
   for (size_t i = k; k > 0 && i < n; ++i) {
-    const Candidate candidate = at(i);
+    const Candidate candidate = candidate_at(from, raw, i);
     if (!kBetter(candidate, out[0])) continue;
     std::pop_heap(out, out + k, kBetter);
     out[k - 1] = candidate;
@@ -88,6 +89,31 @@ void select_best(size_t n, size_t k, Candidate* out, const float* raw) {
 double weight(float logit, float max, float temperature) {
   const double x = (static_cast<double>(logit) - static_cast<double>(max)) / temperature;
   return x < -104.0 ? 0.0 : static_cast<double>(static_cast<float>(std::exp(x)));
+}
+
+// The n best of `count` candidates, then `chosen`, with their log-probabilities.
+std::vector<Candidate> top_of(size_t count, const Candidate* from, const float* raw,
+                              float temperature, int n, Token chosen) {
+  const size_t k = std::min(static_cast<size_t>(std::max(n, 0)), count);
+  std::vector<Candidate> result(k + 1, Candidate{chosen, -kInfinity});
+  float max = -kInfinity;
+  for (size_t i = 0; i < count; ++i) {
+    const Candidate candidate = candidate_at(from, raw, i);
+    max = std::max(max, candidate.logprob);
+    if (candidate.token == chosen) result[k] = candidate;
+  }
+  if (max == -kInfinity) max = 0;
+  double total = 0;
+  for (size_t i = 0; i < count; ++i) {
+    total += weight(candidate_at(from, raw, i).logprob, max, temperature);
+  }
+  select_best(count, k, result.data(), from, raw);
+  for (Candidate& c : result) {
+    c.logprob = static_cast<float>((static_cast<double>(c.logprob) - static_cast<double>(max)) /
+                                       temperature -
+                                   std::log(std::max(total, 1.0)));
+  }
+  return result;
 }
 
 bool within(float value, float low, float high) {
@@ -258,47 +284,37 @@ Token Sampler::sample(std::span<const float> logits, std::span<const Token> hist
     best = most_likely(logits);
     if (best != kNoToken) max = sanitize(logits[static_cast<size_t>(best)]);
   }
-  if (params_.temperature <= 0 || best == kNoToken) return best;
+  if (best == kNoToken) return best;
+  if (params_.temperature <= 0) {
+    entries[0] = {best, max};
+    n_kept_ = 1;
+    return best;
+  }
 
   if (k < n) {
-    select_best(n, k, entries, changed ? nullptr : logits.data());
+    select_best(n, k, entries, entries, changed ? nullptr : logits.data());
   } else if (!changed) {
     for (size_t i = 0; i < n; ++i) entries[i] = {static_cast<Token>(i), sanitize(logits[i])};
   }
-  const size_t kept = cut(k, k < n, max);
+  const size_t kept = n_kept_ = cut(k, k < n, max);
   double total = 0;
   for (size_t i = 0; i < kept; ++i) total += weight(entries[i].logprob, max, params_.temperature);
   double left = uniform * total;
-  for (size_t i = 0; i + 1 < kept; ++i) {
+  size_t i = 0;
+  for (; i + 1 < kept; ++i) {
     left -= weight(entries[i].logprob, max, params_.temperature);
-    if (left < 0) return entries[i].token;
+    if (left < 0) break;
   }
-  return kept > 0 ? entries[kept - 1].token : best;
+  return entries[i].token;
+}
+
+std::vector<Candidate> Sampler::top_logprobs(int n, Token chosen) const {
+  const float temperature = params_.temperature > 0 ? params_.temperature : 1;
+  return top_of(n_kept_, entries_.as<Candidate>(), nullptr, temperature, n, chosen);
 }
 
 std::vector<Candidate> top_logprobs(std::span<const float> logits, int n, Token chosen) {
-  const Token likeliest = most_likely(logits);
-  const float max =
-      likeliest == kNoToken ? -kInfinity : sanitize(logits[static_cast<size_t>(likeliest)]);
-  double total = 0;
-  for (const float logit : logits) {
-    if (max != -kInfinity) total += weight(sanitize(logit), max, 1);
-  }
-  const auto logprob = [&](float logit) {
-    if (total == 0) return -kInfinity;
-    return static_cast<float>(static_cast<double>(logit) - static_cast<double>(max) -
-                              std::log(total));
-  };
-  const size_t k = std::min(static_cast<size_t>(std::max(n, 0)), logits.size());
-  std::vector<Candidate> result;
-  result.reserve(k + 1);
-  result.resize(k);
-  select_best(logits.size(), k, result.data(), logits.data());
-  for (Candidate& candidate : result) candidate.logprob = logprob(candidate.logprob);
-  const bool known = chosen >= 0 && static_cast<size_t>(chosen) < logits.size();
-  result.push_back(
-      {chosen, known ? logprob(sanitize(logits[static_cast<size_t>(chosen)])) : -kInfinity});
-  return result;
+  return top_of(logits.size(), nullptr, logits.data(), 1, n, chosen);
 }
 
 }  // namespace sluice::sample

@@ -42,7 +42,7 @@ struct Params {
 
 struct Candidate {
   Token token;
-  float logprob;  // natural log of the probability under the unmodified softmax
+  float logprob;  // natural log of its probability
 };
 
 class Sampler {
@@ -61,6 +61,9 @@ class Sampler {
   // Returns kNoToken if all tokens are banned or no logit is a number.
   [[nodiscard]] Token sample(std::span<const float> logits, std::span<const Token> history,
                              std::span<const uint64_t> allowed = {});
+  // As the function top_logprobs(), from the distribution that the last sample() drew from: after
+  // all parameters, without the tokens that it excluded.
+  [[nodiscard]] std::vector<Candidate> top_logprobs(int n, Token chosen) const;
 
  private:
   [[nodiscard]] bool penalizes() const;
@@ -72,6 +75,7 @@ class Sampler {
   Params params_;
   uint64_t rng_[4];
   AlignedBuffer entries_;  // Candidate [n_vocab]
+  size_t n_kept_ = 0;      // entries that the last sample() drew from
 };
 
 // The n likeliest tokens with log-probabilities from the raw logits, best first. The last element

@@ -86,6 +86,7 @@ void read_shared(Fields& fields, GenerateRequest* out) {
   fields.read("max_tokens", 0, INT32_MAX, &out->options.max_tokens);
   fields.read("n", 1, kMaxChoices, &out->n);
   fields.read("stream", &out->stream);
+  fields.read("post_sampling_probs", &out->options.post_sampling_probs);
   read_seed(fields, &s);
   read_stop(fields, &out->options);
   read_logit_bias(fields, &s);

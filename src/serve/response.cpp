@@ -1,6 +1,7 @@
 #include "serve/response.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <ctime>
 #include <random>
@@ -143,9 +144,27 @@ Json ApiResponse::head(bool chunk) const {
   return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
 }
 
+// The entry of one token for `post_sampling_probs`, in llama-server's format.
+Json ApiResponse::probs_of(const generate::Piece& piece) const {
+  const auto entry = [](Token token, const std::string& text, float logprob) -> Json {
+    return {{"id", token},
+            {"token", text},
+            {"bytes", bytes_of(text)},
+            {"prob", std::exp(static_cast<double>(logprob))}};
+  };
+  Json out = entry(piece.token, piece.text, piece.logprob);
+  Json& top = out["top_probs"] = Json::array();
+  for (const sample::Candidate& candidate : piece.top) {
+    top.push_back(
+        entry(candidate.token, tokenizer_.token_bytes(candidate.token), candidate.logprob));
+  }
+  return out;
+}
+
 // The logprobs entry of one token, in the format of chat or of completions.
 Json ApiResponse::logprobs_of(Choice& choice, const generate::Piece& piece) const {
   if (request_.options.logprobs < 0) return nullptr;
+  if (request_.options.post_sampling_probs) return probs_of(piece);
   Json top = request_.chat ? Json::array() : Json::object();
   for (const sample::Candidate& candidate : piece.top) {
     const std::string text = tokenizer_.token_bytes(candidate.token);
@@ -153,7 +172,7 @@ Json ApiResponse::logprobs_of(Choice& choice, const generate::Piece& piece) cons
     if (request_.chat) {
       top.push_back({{"token", text}, {"logprob", logprob}, {"bytes", bytes_of(text)}});
     } else {
-      top[text] = logprob;
+      top.emplace(text, logprob);  // several tokens may have one text: the likeliest counts
     }
   }
   const double logprob = finite(piece.logprob);
@@ -170,10 +189,12 @@ Json ApiResponse::logprobs_of(Choice& choice, const generate::Piece& piece) cons
 
 namespace {
 
-// The `logprobs` member of a choice. Completions have one list per field instead of one per token.
-Json logprobs_json(bool chat, const Json& entries) {
+// The `logprobs` member of a choice. Completions have one list per field instead of one per token,
+// except for `post_sampling_probs`, as with llama-server.
+Json logprobs_json(const GenerateRequest& request, const Json& entries) {
   if (entries.empty()) return nullptr;
-  if (chat) return {{"content", entries}, {"refusal", nullptr}};
+  if (request.chat) return {{"content", entries}, {"refusal", nullptr}};
+  if (request.options.post_sampling_probs) return {{"content", entries}};
   Json out = {{"tokens", Json::array()},
               {"token_logprobs", Json::array()},
               {"top_logprobs", Json::array()},
@@ -193,7 +214,7 @@ void ApiResponse::frame(int32_t index, Json delta, const Json& logprobs, const c
   Json choice = {{"index", index}};
   choice[request_.chat ? "delta" : "text"] = std::move(delta);
   choice["logprobs"] =
-      logprobs.is_null() ? Json() : logprobs_json(request_.chat, Json::array({logprobs}));
+      logprobs.is_null() ? Json() : logprobs_json(request_, Json::array({logprobs}));
   choice["finish_reason"] = finish == nullptr ? Json() : Json(finish);
   Json chunk = head(true);
   chunk["choices"] = Json::array({std::move(choice)});
@@ -265,7 +286,7 @@ std::string ApiResponse::document() const {
     } else {
       one["text"] = choice.content;
     }
-    one["logprobs"] = logprobs_json(request_.chat, choice.logprobs);
+    one["logprobs"] = logprobs_json(request_, choice.logprobs);
     one["finish_reason"] = choice.finish;
   }
   out["usage"] = usage_json(usage_);

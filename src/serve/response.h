@@ -61,6 +61,7 @@ class ApiResponse {
   void say(int32_t index, const chat::Split& text, const Json& logprobs);
   void frame(int32_t index, Json delta, const Json& logprobs, const char* finish);
   [[nodiscard]] Json head(bool chunk) const;
+  [[nodiscard]] Json probs_of(const generate::Piece& piece) const;
   [[nodiscard]] Json logprobs_of(Choice& choice, const generate::Piece& piece) const;
 
   const GenerateRequest& request_;

@@ -2,6 +2,8 @@
 // any random schema, a finished output is valid and an unfinished one is a valid prefix.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -30,6 +32,7 @@ struct Answer {
   Status status;
   Finish finish = Finish::kNone;
   std::string text;
+  std::vector<generate::Piece> pieces;
   generate::Counts counts;
 };
 
@@ -42,7 +45,10 @@ Answer answer(Opened& opened, const Options& options) {
   if (!begun.ok()) return out;
   out.status = opened.model->drive([&](int32_t) {
     const session::Step step = (*begun)->step();
-    for (const generate::Piece& piece : (*begun)->take_pieces()) out.text += piece.text;
+    for (generate::Piece& piece : (*begun)->take_pieces()) {
+      out.text += piece.text;
+      out.pieces.push_back(std::move(piece));
+    }
     return step;
   });
   if (out.status.ok()) out.status = (*begun)->failure();
@@ -126,6 +132,47 @@ TEST(Constrained, OutputMatchesRandomSchemas) {
     }
   }
   EXPECT_GT(finished, n / 2);
+}
+
+// By default log-probabilities are the model's own, with post_sampling_probs those of the tokens
+// that could be drawn. The tight top-p cuts the tail, which depends on what the grammar allows.
+TEST(Constrained, LogprobsAreTheModelsOwnOrThoseOfTheDraw) {
+  Opened opened = open_model(sample_model(), room(true));
+  ASSERT_NE(opened.session, nullptr);
+  const auto& tokenizer = opened.model->engine().tokenizer();
+  const std::vector<std::string> words = {"red", "blue", "green", "golden"};
+  const auto fits = [&](session::Token token) {
+    return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+      return word.starts_with(tokenizer.token_bytes(token));
+    });
+  };
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Options options = bound(Kind::kChoice, json(words).dump(), seed);
+    options.sampling.top_k = 0;
+    options.sampling.top_p = seed % 2 == 0 ? 1.f : 0.6f;
+    options.sampling.min_p = 0;
+    options.logprobs = 64;
+    const Answer own = answer(opened, options);
+    ASSERT_FALSE(own.pieces.empty());
+    EXPECT_EQ(own.pieces[0].top.size(), 64u);
+    EXPECT_FALSE(fits(own.pieces[0].top[0].token));
+    options.post_sampling_probs = true;
+    const Answer drawn = answer(opened, options);
+    ASSERT_FALSE(drawn.pieces.empty());
+    for (const sample::Candidate& c : drawn.pieces[0].top) EXPECT_TRUE(fits(c.token));
+    for (const generate::Piece& piece : drawn.pieces) {
+      EXPECT_GT(piece.logprob, -30) << seed;
+      EXPECT_LE(piece.logprob, 0);
+      double sum = 0;
+      for (const sample::Candidate& c : piece.top) {
+        sum += std::exp(static_cast<double>(c.logprob));
+        if (c.token == piece.token) {
+          EXPECT_EQ(c.logprob, piece.logprob);
+        }
+      }
+      EXPECT_NEAR(sum, 1, 1e-5);
+    }
+  }
 }
 
 TEST(Constrained, ForcedTextTakesFewerPasses) {

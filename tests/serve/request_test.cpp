@@ -82,8 +82,11 @@ TEST(ServeRequest, ReadsACompletion) {
   EXPECT_EQ(request.prompts[0].tokens, (std::vector<Token>{1, 2}));
   EXPECT_TRUE(request.prompts[1].is_tokens);
   EXPECT_EQ(request.options.logprobs, 5);
+  EXPECT_FALSE(request.options.post_sampling_probs);
   request = {};
-  ASSERT_FALSE(read_completion(R"({"prompt":["a","b"],"stop":"x"})", &request));
+  ASSERT_FALSE(
+      read_completion(R"({"prompt":["a","b"],"stop":"x","post_sampling_probs":true})", &request));
+  EXPECT_TRUE(request.options.post_sampling_probs);
   EXPECT_EQ(request.prompts[1].text, "b");
   EXPECT_EQ(request.options.stop, std::vector<std::string>{"x"});
 }
@@ -109,6 +112,7 @@ TEST(ServeRequest, ErrorsNameTheWrongMember) {
       {R"("logit_bias":{"-":1})", "logit_bias"},
       {R"("logit_bias":[])", "logit_bias"},
       {R"("top_logprobs":3)", "top_logprobs"},
+      {R"("post_sampling_probs":1)", "post_sampling_probs"},
       {R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},
       {R"("tools":{})", "tools"},
       {R"("tools":[{"type":"function","function":{"name":"f"}}])", "tools"},

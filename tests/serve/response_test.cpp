@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -136,6 +137,45 @@ TEST_F(ServeResponse, ACompletionListsItsTokens) {
   EXPECT_EQ(choice["logprobs"]["top_logprobs"][0].size(), 2u);
 }
 
+TEST_F(ServeResponse, PostSamplingProbsHaveLlamaServersFormat) {
+  for (const bool chat : {true, false}) {
+    GenerateRequest request;
+    request.chat = chat;
+    if (!chat) request.prompts.resize(1);
+    request.options.logprobs = 2;
+    request.options.post_sampling_probs = true;
+    ApiResponse answer(request, *tokenizer_, "m", false);
+    answer.push(piece("h\xc3\xa9"));
+    answer.push(end());
+    const Json out = *parse_body(answer.document());
+    const Json& entry = out["choices"][0]["logprobs"]["content"][0];
+    EXPECT_EQ(entry["id"], 5);
+    EXPECT_EQ(entry["token"], "h\xc3\xa9");
+    EXPECT_EQ(entry["bytes"].size(), 3u);
+    EXPECT_NEAR(entry["prob"].get<double>(), std::exp(-0.5), 1e-9);
+    EXPECT_EQ(entry["top_probs"].size(), 2u);
+    EXPECT_EQ(entry["top_probs"][1]["id"], 6);
+    EXPECT_NEAR(entry["top_probs"][1]["prob"].get<double>(), std::exp(-1.), 1e-9);
+    EXPECT_FALSE(entry.contains("logprob") || entry.contains("top_logprobs"));
+  }
+}
+
+// Several tokens may have one text, and JSON one member of that name.
+TEST_F(ServeResponse, OfTokensWithOneTextTheLikeliestCounts) {
+  GenerateRequest request;
+  request.prompts.resize(1);
+  request.options.logprobs = 2;
+  ApiResponse answer(request, *tokenizer_, "m", false);
+  Event event = piece("a");
+  event.piece.top = {{5, -0.5f}, {5, -3.f}};
+  answer.push(event);
+  answer.push(end());
+  const Json out = *parse_body(answer.document());
+  const Json& top = out["choices"][0]["logprobs"]["top_logprobs"][0];
+  ASSERT_EQ(top.size(), 1u);
+  EXPECT_EQ(top.front(), -0.5);
+}
+
 TEST_F(ServeResponse, ErrorsAndEmbeddingsHaveOpenAiShapes) {
   const Json error = *parse_body(error_body({429, "busy", "", "rate_limit_exceeded"}));
   EXPECT_EQ(error["error"]["message"], "busy");
@@ -198,6 +238,18 @@ TEST(ServeChannel, HoldsNoMoreThanItsByteLimit) {
   channel.leave();
   EXPECT_TRUE(channel.push(long_event()));
   EXPECT_TRUE(channel.left());
+}
+
+// The engine's thread gives up readers that do not read. They must not wait for the rest.
+TEST(ServeChannel, WakesItsReaderWhenItIsLeft) {
+  Channel channel;
+  Event event;
+  ASSERT_TRUE(channel.push({}));
+  ASSERT_TRUE(channel.pop(&event));
+  EXPECT_FALSE(readable(channel));
+  channel.leave();
+  EXPECT_TRUE(readable(channel));
+  EXPECT_FALSE(channel.pop(&event));
 }
 
 }  // namespace

@@ -150,6 +150,36 @@ TEST_P(ServeThreadsBatched, ConcurrentClientsGetTheResponsesOfSingleOnes) {
   EXPECT_GT(gone, 0);
 }
 
+// The response is larger than the channel, so that it cannot be complete when the client leaves.
+TEST_F(ServeThreads, ADisconnectedClientsRequestIsAborted) {
+  start(1, 4);
+  const std::string aborted = R"(sluice_answers_total{finish="aborted"})";
+  const auto ends = *model_->engine().tokenizer().try_encode(
+      "<|endoftext|><|end|>", {.add_special = false, .parse_special = true});
+  Json bias = Json::object();
+  for (const Token token : ends) bias[std::to_string(token)] = -100;
+  Json asked = {{"prompt", "a"},      {"n", 16},        {"max_tokens", 120},
+                {"logit_bias", bias}, {"logprobs", 20}, {"temperature", 0}};
+  double before = 0;
+  for (const bool stream : {false, true}) {
+    {
+      Caller caller(3);
+      Record record;
+      asked["stream"] = stream;
+      const std::string body = asked.dump();
+      const Reply reply =
+          service_->answer({"POST", "/v1/completions", "", body, caller, monotonic_ms()}, &record);
+      EXPECT_EQ(reply.status, stream ? 200 : 499);
+      if (stream) {
+        EXPECT_FALSE(reply.stream([](std::string_view) { return false; }));
+      }
+    }
+    while (metric("sluice_requests_running") > 0) std::this_thread::yield();
+    EXPECT_GT(metric(aborted), before);
+    before = metric(aborted);
+  }
+}
+
 // Several choices for one prompt, beside embeddings: the same as one after the other.
 TEST_F(ServeThreads, ParallelChoicesAndEmbeddingsEqualSequentialOnes) {
   const char* several =

@@ -405,6 +405,55 @@ TEST(Seed, IsAnyIntegerModuloTwoToThe64) {
   EXPECT_NE(parse_seed("1e3").status().message().find("\"1e3\""), std::string::npos);
 }
 
+TEST(Sampler, ReportsTheDistributionThatItDrewFrom) {
+  const auto logits = random_logits(300, 9);
+  Params cases[6];
+  for (Params& p : cases) p = plain();
+  cases[1].temperature = 0.6f;
+  cases[2].top_k = 8;
+  cases[3].top_p = 0.7f;
+  cases[4].min_p = 0.1f;
+  cases[5].top_k = 40, cases[5].top_p = 0.95f, cases[5].min_p = 0.05f;
+  for (const Params& p : cases) {
+    const std::vector<double> expected = exact(logits, p);
+    const int possible = static_cast<int>(
+        std::count_if(expected.begin(), expected.end(), [](double e) { return e > 0; }));
+    Sampler sampler(p, 300);
+    for (const int n : {0, 5, 300}) {
+      const Token token = sampler.sample(logits, {});
+      const auto top = sampler.top_logprobs(n, token);
+      ASSERT_EQ(top.size(), static_cast<size_t>(std::min(n, possible) + 1));
+      EXPECT_EQ(top.back().token, token);
+      for (size_t i = 0; i < top.size(); ++i) {
+        EXPECT_NEAR(std::exp(top[i].logprob), expected[static_cast<size_t>(top[i].token)], 1e-6);
+        if (i >= 1 && i + 1 < top.size()) {
+          EXPECT_GE(top[i - 1].logprob, top[i].logprob);
+        }
+      }
+    }
+    const auto cut = std::find(expected.begin(), expected.end(), 0);
+    if (cut == expected.end()) continue;
+    ASSERT_NE(sampler.sample(logits, {}), kNoToken);
+    const auto token = static_cast<Token>(cut - expected.begin());
+    EXPECT_EQ(sampler.top_logprobs(1, token).back().logprob, -kInf);
+  }
+}
+
+TEST(Sampler, ReportsAllowedTokensOnlyAndOneIfGreedy) {
+  const std::vector<float> logits = {3, 1, 2, 0};
+  const uint64_t allowed[] = {0b1010};
+  Params p = plain();
+  for (const float temperature : {1.f, 0.f}) {
+    p.temperature = temperature;
+    Sampler sampler(p, 4);
+    const Token token = sampler.sample(logits, {}, allowed);
+    const auto top = sampler.top_logprobs(4, token);
+    ASSERT_EQ(top.size(), temperature > 0 ? 3U : 2U);
+    EXPECT_EQ(top[0].token, 1);
+    EXPECT_NEAR(std::exp(top[0].logprob), temperature > 0 ? 1 / (1 + std::exp(-1.)) : 1, 1e-6);
+  }
+}
+
 TEST(TopLogprobs, MatchesTheSoftmax) {
   const auto logits = random_logits(300, 9);
   const std::vector<double> p = exact(logits, plain());

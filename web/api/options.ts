@@ -29,7 +29,7 @@ import { kNumbers, seedText } from './sampling.js';
 const kLoad =
   'memoryBudget contextLength kvType kvPolicy kvSinks kvCapacity approximate threads device gpuBudget gpuLayers kernels signal cache cacheDir onProgress structuredOutput draft parallel lora wasmUrl wasmBinary workerUrl ioWorker';
 const kGenerate =
-  'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addSpecial parseSpecial literalSpans continuation skipSpecialTokens cachePrompt ignoreEos grammar regex choice jsonSchema';
+  'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs postSamplingProbs addSpecial parseSpecial literalSpans continuation skipSpecialTokens cachePrompt ignoreEos grammar regex choice jsonSchema';
 true satisfies AssertSameKeys<SplitNames<typeof kLoad> | 'tuning', keyof InspectOptions>;
 true satisfies AssertSameKeys<SplitNames<typeof kGenerate>, keyof GenerateOptions>;
 

@@ -83,9 +83,9 @@ export async function answerChat(
   const reader =
     harmony && separate ? new HarmonyAnswer(before) : new AnswerReader(think, tools, ask, before);
   const head = { id: newId('chatcmpl'), created: now(), model: engine.info.name };
-  if (!params.stream) return completion(head, generation, reader);
-  const withUsage = params.stream_options?.include_usage ?? false;
-  return chatChunks(head, generation, reader, withUsage);
+  return params.stream
+    ? chatChunks(head, generation, reader, params)
+    : completion(head, generation, reader, params);
 }
 
 /** What the parameters require of the output. */
@@ -217,6 +217,7 @@ async function completion(
   head: Head,
   generation: TextStream,
   reader: Answering,
+  params: ChatCompletionParams,
 ): Promise<ChatCompletion> {
   const text: Part = { reasoning: '', content: '', calls: [] };
   const logprobs: ChatTokenLogprob[] = [];
@@ -227,7 +228,7 @@ async function completion(
   };
   for await (const piece of generation) {
     add(reader.push(piece.text));
-    logprobs.push(...chatLogprobs(piece));
+    logprobs.push(...chatLogprobs(piece, params));
   }
   add(reader.finish());
   const result = await generation.result;
@@ -257,8 +258,9 @@ async function* chatChunks(
   head: Head,
   generation: TextStream,
   reader: Answering,
-  withUsage: boolean,
+  params: ChatCompletionParams,
 ): AsyncGenerator<ChatCompletionChunk, void, undefined> {
+  const withUsage = params.stream_options?.include_usage ?? false;
   type Choice = ChatCompletionChunk['choices'][number];
   const chunk = (
     choices: Choice[],
@@ -291,7 +293,7 @@ async function* chatChunks(
   };
   yield delta({ role: 'assistant', content: '' });
   for await (const piece of generation) {
-    const tokens = chatLogprobs(piece);
+    const tokens = chatLogprobs(piece, params);
     const logprobs = tokens.length ? { content: tokens, refusal: null } : null;
     yield* parts(reader.push(piece.text), logprobs);
   }
@@ -333,7 +335,7 @@ export async function answerText(
   const pieces: GeneratedToken[] = [];
   for await (const piece of generation) pieces.push(piece);
   const result = await generation.result;
-  const logprobs = params.logprobs == null ? null : textLogprobs(pieces, 0);
+  const logprobs = params.logprobs == null ? null : textLogprobs(pieces, 0, params);
   return {
     ...head,
     choices: [{ index: 0, text: result.text, logprobs, finish_reason: finishReason(result) }],
@@ -349,7 +351,7 @@ async function* textChunks(
 ): AsyncGenerator<CompletionChunk, void, undefined> {
   let offset = 0;
   for await (const piece of generation) {
-    const logprobs = params.logprobs == null ? null : textLogprobs([piece], offset);
+    const logprobs = params.logprobs == null ? null : textLogprobs([piece], offset, params);
     offset += piece.text.length;
     if (piece.text || logprobs)
       yield { ...head, choices: [{ index: 0, text: piece.text, logprobs, finish_reason: null }] };
@@ -365,7 +367,7 @@ async function* textChunks(
 const kIgnored =
   'user store metadata service_tier safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention';
 const kShared =
-  'model stream stream_options temperature top_p top_k min_p repeat_penalty max_tokens stop seed n frequency_penalty presence_penalty logit_bias signal';
+  'model stream stream_options temperature top_p top_k min_p repeat_penalty max_tokens stop seed n frequency_penalty presence_penalty logit_bias post_sampling_probs signal';
 const kChat =
   'messages max_completion_tokens logprobs top_logprobs tools tool_choice parallel_tool_calls response_format chat_template chat_template_kwargs parse_special_in_content reasoning_format';
 const kText = 'prompt logprobs response_format';
@@ -508,6 +510,7 @@ function samplingOptions(params: SamplingParams, signal: AbortSignal): GenerateO
     frequencyPenalty: params.frequency_penalty ?? undefined,
     presencePenalty: params.presence_penalty ?? undefined,
     seed: params.seed ?? undefined,
+    postSamplingProbs: params.post_sampling_probs ?? undefined,
     stop: [stop ?? []].flat(),
     signal,
   };
@@ -548,19 +551,35 @@ function usageOf({ usage }: GenerationResult): CompletionUsage {
 const encoder = new TextEncoder();
 const bytesOf = (text: string): number[] | null => (text ? [...encoder.encode(text)] : null);
 
-function chatLogprobs(piece: GeneratedToken): ChatTokenLogprob[] {
+// JSON has no infinity.
+const finite = (logprob: number): number => Math.max(logprob, -9999);
+
+/** The entry of a token, in llama-server's format for `post_sampling_probs`. */
+function chatLogprobs(
+  piece: GeneratedToken,
+  { post_sampling_probs: post }: SamplingParams,
+): ChatTokenLogprob[] {
   if (piece.logprob === undefined) return [];
-  const top = (piece.topLogprobs ?? []).map(({ text, logprob }) => ({
-    token: text,
-    logprob,
-    bytes: bytesOf(text),
-  }));
-  return [
-    { token: piece.text, logprob: piece.logprob, bytes: bytesOf(piece.text), top_logprobs: top },
-  ];
+  const entry = ({ token, text, logprob = 0 }: GeneratedToken): ChatTokenLogprob =>
+    ({
+      ...(post && { id: token }),
+      token: text,
+      ...(post ? { prob: Math.exp(logprob) } : { logprob: finite(logprob) }),
+      bytes: bytesOf(text),
+    }) as ChatTokenLogprob;
+  const top = (piece.topLogprobs ?? []).map(entry);
+  return [{ ...entry(piece), [post ? 'top_probs' : 'top_logprobs']: top }];
 }
 
-function textLogprobs(pieces: GeneratedToken[], start: number): CompletionLogprobs {
+function textLogprobs(
+  pieces: GeneratedToken[],
+  start: number,
+  params: CompletionParams,
+): CompletionLogprobs {
+  if (params.post_sampling_probs) {
+    const content = pieces.flatMap((piece) => chatLogprobs(piece, params));
+    return { content } as unknown as CompletionLogprobs;
+  }
   const out: CompletionLogprobs = {
     tokens: [],
     token_logprobs: [],
@@ -571,10 +590,11 @@ function textLogprobs(pieces: GeneratedToken[], start: number): CompletionLogpro
   for (const piece of pieces) {
     if (piece.logprob === undefined) continue;
     out.tokens.push(piece.text);
-    out.token_logprobs.push(piece.logprob);
-    out.top_logprobs.push(
-      Object.fromEntries((piece.topLogprobs ?? []).map(({ text, logprob }) => [text, logprob])),
-    );
+    out.token_logprobs.push(finite(piece.logprob));
+    const top = new Map<string, number>();
+    for (const { text, logprob } of piece.topLogprobs ?? [])
+      if (!top.has(text)) top.set(text, finite(logprob)); // of several tokens, the likeliest
+    out.top_logprobs.push(Object.fromEntries(top));
     out.text_offset.push(offset);
     offset += piece.text.length;
   }

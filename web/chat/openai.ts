@@ -85,6 +85,11 @@ export interface SamplingParams extends IgnoredParams {
   presence_penalty?: number | null;
   /** Added to the logits of these token ids. -Infinity bans a token. */
   logit_bias?: Record<string, number> | null;
+  /**
+   * Extension, as in llama-server. true: `logprobs` has probabilities after sampling options and
+   * constraints, in `prob` and `top_probs`, in place of the model's own log-probabilities.
+   */
+  post_sampling_probs?: boolean | null;
   /** Aborts the call. The second argument of create() also takes a signal. */
   signal?: AbortSignal;
 }
@@ -186,16 +191,30 @@ export interface CompletionParams extends SamplingParams {
   response_format?: ResponseFormat | null;
 }
 
-/** Log-probabilities at one position. */
-export interface ChatTokenLogprob {
+/** Probability of a token, with `post_sampling_probs`. */
+export interface TokenProb {
+  /** Token id. */
+  id: number;
   /** Text of the token. */
   token: string;
-  /** Natural logarithm of its probability. */
+  /** Its text in UTF-8; null if it has none. */
+  bytes: number[] | null;
+  /** Its probability, from 0 to 1. */
+  prob: number;
+}
+
+/** Log-probabilities at one position. With `post_sampling_probs` it is a TokenProb instead. */
+export interface ChatTokenLogprob extends Partial<TokenProb> {
+  /** Text of the token. */
+  token: string;
+  /** Natural logarithm of its probability. At least -9999, as JSON has no infinity. */
   logprob: number;
   /** Its text in UTF-8; null if it has none. */
   bytes: number[] | null;
   /** The most likely tokens, best first. */
   top_logprobs: { token: string; logprob: number; bytes: number[] | null }[];
+  /** With `post_sampling_probs`, the most likely tokens that could be drawn, best first. */
+  top_probs?: TokenProb[];
 }
 
 /** Log-probabilities of a response. */
@@ -265,7 +284,10 @@ export interface ChatCompletionChunk {
   timings?: Timings;
 }
 
-/** Log-probabilities of a completion. Each list has one entry per token. */
+/**
+ * Log-probabilities of a completion. Each list has one entry per token. With `post_sampling_probs`
+ * there is only `content`.
+ */
 export interface CompletionLogprobs {
   /** Texts of the tokens. */
   tokens: string[];
@@ -275,6 +297,8 @@ export interface CompletionLogprobs {
   top_logprobs: Record<string, number>[];
   /** Offset in the text at which each token begins. */
   text_offset: number[];
+  /** With `post_sampling_probs`, one entry per token, as in chat completions. */
+  content?: ChatTokenLogprob[];
 }
 
 /** A text completion. */

@@ -107,6 +107,7 @@ export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   stop: string[];
   /** Number of most likely tokens to report; undefined: no log-probabilities. */
   logprobs?: number | undefined;
+  postSamplingProbs?: boolean | undefined;
   addSpecial: boolean;
   parseSpecial: boolean;
   /** Control tokens are not parsed between U+FDD0 and U+FDD1. */

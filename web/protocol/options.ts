@@ -169,8 +169,16 @@ export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
   stop?: string | readonly string[];
   /** Aborts the generation. Everything pending rejects with the signal's reason. */
   signal?: AbortSignal;
-  /** true: log-probability of each token. A number: also that many of the most likely tokens. */
+  /**
+   * true: log-probability of each token. A number: also that many of the most likely tokens. They
+   * are the model's own: sampling options, `logitBias` and constraints do not change them.
+   */
   logprobs?: boolean | number;
+  /**
+   * true: `logprobs` are those of the distribution from which the token was drawn, after sampling
+   * options and constraints. Only tokens that could be drawn are listed. Default false.
+   */
+  postSamplingProbs?: boolean;
   /** Control tokens produce no text. Default true. */
   skipSpecialTokens?: boolean;
   /** Reuse the part of the prompt that is already in the KV cache. Default true. */

@@ -103,7 +103,10 @@ export interface GeneratedToken {
   text: string;
   /** Token id. */
   token: number;
-  /** Natural logarithm of the token's probability. Present if `logprobs` was set. */
+  /**
+   * Natural logarithm of the token's probability, in the model's own distribution unless
+   * `postSamplingProbs` was set. Present if `logprobs` was set.
+   */
   logprob?: number;
   /** The most likely tokens at this position. Present if `logprobs` was a number. */
   topLogprobs?: TokenLogprob[];

@@ -83,6 +83,7 @@ export interface AnswerOptions extends Omit<SamplingOptions, 'seed'> {
   maxTokens: number;
   stop: string[];
   logprobs?: number | undefined;
+  postSamplingProbs?: boolean | undefined;
   skipSpecialTokens: boolean;
   cachePrompt: boolean;
   ignoreEos: boolean;
