@@ -199,8 +199,11 @@ test(
     const texts = await Promise.all(sockets.map(rest));
     clearInterval(drip);
     assert.ok(sent < bytes.length);
-    for (const [i, text] of texts.entries())
-      assert.match(text, /HTTP\/1.1 408 [^]*"timeout"/, slow[i]?.[0]);
+    for (const [i, text] of texts.entries()) {
+      // The native server answers only what has a first line.
+      if (!inNode && slow[i]?.[0] === 'half of the first line') assert.equal(text, '');
+      else assert.match(text, /HTTP\/1.1 408 [^]*"timeout"/, slow[i]?.[0]);
+    }
     await server.until('sluice_requests_running', (n) => n === 0);
     await server.until('sluice_connections', (n) => n <= 2);
     assert.equal(await server.stop(), 0);
