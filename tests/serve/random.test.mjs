@@ -13,7 +13,7 @@ import { random } from '../web/random.mjs';
 import { context, inNode, prompts, request, Server } from './server.mjs';
 
 const seed = Number(process.env.SLUICE_RANDOM_SEED ?? Math.floor(Math.random() * 2 ** 31));
-const clients = Number(process.env.SLUICE_RANDOM_OPERATIONS ?? extent(96, 1500));
+const clients = Number(process.env.SLUICE_RANDOM_OPERATIONS ?? extent(192, 6000));
 const perRound = 24;
 
 after(() => {
@@ -229,7 +229,7 @@ test(
   },
 );
 
-const signals = extent(4, 60);
+const signals = extent(6, 60);
 test(
   `signals at random moments, SLUICE_RANDOM_SEED=${seed}`,
   { timeout: extent(300, 3600) * 1000 },
