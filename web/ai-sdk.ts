@@ -41,6 +41,7 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
     modelId,
     supportedUrls: {},
     async doGenerate(options) {
+      const warnings = warningsFor(engine, options);
       const answer = await engine.chat.completions.create(chatParams(engine, options), {
         signal: options.abortSignal,
       });
@@ -55,7 +56,7 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
         finishReason: finishReason(finish_reason),
         usage: usageOf(answer.usage),
         response: { id: answer.id, modelId, timestamp: new Date(answer.created * 1000) },
-        warnings: warningsFor(engine, options),
+        warnings,
       };
     },
     async doStream(options) {
@@ -64,8 +65,10 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
         stream: true as const,
         stream_options: { include_usage: true },
       };
-      const stream = await engine.chat.completions.create(params, { signal: options.abortSignal });
-      const parts = streamParts(stream, warningsFor(engine, options), options.abortSignal);
+      const warnings = warningsFor(engine, options);
+      const { abortSignal: signal } = options;
+      const stream = await engine.chat.completions.create(params, { signal });
+      const parts = streamParts(stream, warnings, signal);
       return {
         stream: new ReadableStream<LanguageModelV3StreamPart>({
           async pull(controller) {

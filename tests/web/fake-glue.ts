@@ -1,7 +1,8 @@
 // A stand-in for the wasm engine that implements web/worker/binding.ts in JavaScript, so that the
 // I/O can be tested without building the engine. It pins some units, streams the others through a
 // ring, requests bytes through the real fill queue in real shared memory, and derives every token
-// from a hash of all bytes of a pass. A wrong, missing or late byte therefore changes the text.
+// from a hash of all bytes of a pass. A wrong, missing or late byte therefore changes the text. So
+// does every adapter (any bytes; a first byte of 0 is refused), and every sampling option.
 //
 // Its model file: "FAKE", u32 version, u32 header bytes, u32 units, u32 bytes per unit, padding up
 // to the end of the header, then the units.
@@ -10,6 +11,7 @@ import {
   Step,
   type Answer,
   type AnswerOptions,
+  type EmbedOptions,
   type EngineBinding,
   type EngineModule,
   type FileRequest,
@@ -43,6 +45,13 @@ const kCrash = 666; // a prompt with this token crashes the worker
  */
 const probe = (globalThis as { sluiceProbe?: { units: Int32Array; msPerToken: number } })
   .sluiceProbe;
+
+/** A hash of numbers; 0 for none. */
+const hashOf = (numbers: Iterable<number>, start = 0): number => {
+  let h = start;
+  for (const number of numbers) h = Math.imul(h ^ (number + 1), 0x01000193) ^ 0x811c9dc5;
+  return h;
+};
 
 interface Unit {
   offset: number;
@@ -80,6 +89,10 @@ class FakeEngine implements EngineBinding {
   private budget = 0;
   private context = 64;
   private skipping = false; // running an aborted pass to its end
+  private staged: number[] = []; // bytes and scales of adapters
+  private adapters = 0; // hash of the adapters in use
+  private flavor = 0; // hash of the generation's other options
+  private embedding: { tokens: Int32Array; ends: Int32Array; options: EmbedOptions } | null = null;
 
   constructor(
     private readonly wasmMemory: WebAssembly.Memory,
@@ -157,13 +170,18 @@ class FakeEngine implements EngineBinding {
     }));
     return true;
   }
-  adapter(): boolean {
-    return false;
+  adapter(bytes: Uint8Array, scale: number): boolean {
+    if (bytes[0] === 0) return this.fail('UNSUPPORTED_ARCHITECTURE', 'It is of another model.');
+    this.staged.push(...bytes, Math.round(scale * 1000));
+    return true;
   }
   setAdapters(): boolean {
-    return false;
+    this.adapters = hashOf(this.staged);
+    return true;
   }
-  forgetAdapters(): void {}
+  forgetAdapters(): void {
+    this.staged = [];
+  }
   inspect(options: OpenOptions): string {
     const bytes = this.units.length * this.unitBytes;
     const minimum = kSlots + 2 * this.unitBytes;
@@ -201,6 +219,7 @@ class FakeEngine implements EngineBinding {
   }
 
   open(options: OpenOptions): boolean {
+    this.setAdapters();
     this.budget = options.memoryBudget - (options.memoryBudget % 65536);
     this.context = options.contextLength || 64;
     const end = this.units.at(-1)!.offset + this.unitBytes;
@@ -313,22 +332,31 @@ class FakeEngine implements EngineBinding {
   }
 
   embedInfo(): string {
-    return JSON.stringify({ dimensions: 0, scores: 0, contextLength: 0, causal: true });
+    return JSON.stringify({ dimensions: 8, scores: 1, contextLength: this.context, causal: true });
   }
-  private noEmbeddings(): never {
-    throw new Error('the fake engine has no embeddings');
+  pairTokens(query: Uint8Array, document: Uint8Array): Int32Array {
+    return Int32Array.of(...this.tokenize(query, 1), kEnd, ...this.tokenize(document, 0));
   }
-  pairTokens(): never {
-    return this.noEmbeddings();
+  embed(tokens: Int32Array, ends: Int32Array, options: EmbedOptions): boolean {
+    this.embedding = { tokens, ends, options };
+    return true;
   }
-  embed(): never {
-    return this.noEmbeddings();
+  embedNext(): number {
+    const { embedding } = this;
+    if (!embedding || this.held.length > 0) return 0;
+    return this.append(embedding.tokens) ? 1 : -1;
   }
-  embedNext(): never {
-    return this.noEmbeddings();
-  }
-  embedResults(): never {
-    return this.noEmbeddings();
+  embedResults(): Float32Array {
+    const { tokens, ends, options } = this.embedding!;
+    const width = options.pooling === 4 ? 1 : Math.min(options.dimensions || 8, 8);
+    const starts = options.pooling === 0 ? tokens.keys() : [0, ...ends.subarray(0, -1)];
+    const inputs = [...starts].map((from, i) =>
+      tokens.subarray(from, options.pooling === 0 ? from + 1 : ends[i]),
+    );
+    const how = [this.adapters, options.pooling, +options.normalize];
+    return Float32Array.from(inputs.flatMap((input) =>
+      Array.from({ length: width }, (_, i) => hashOf([...how, i, ...input]) >>> 8),
+    ));
   }
   appendWhole(): never {
     throw new Error('the fake engine has only causal attention');
@@ -347,7 +375,7 @@ class FakeEngine implements EngineBinding {
       return true;
     }
     this.pending = [...tokens];
-    this.hash = 0;
+    this.hash = this.adapters;
     return true;
   }
   begin(prompt: Int32Array, options: AnswerOptions): boolean {
@@ -363,6 +391,11 @@ class FakeEngine implements EngineBinding {
       return false;
     }
     this.asked = options;
+    const { logitBias, constraint, topK, topP, minP, repeatPenalty, presencePenalty } = options;
+    const others = [logitBias, constraint, topK, topP, minP, repeatPenalty, presencePenalty];
+    this.flavor = others.some((value) => value !== undefined)
+      ? hashOf(new TextEncoder().encode(JSON.stringify(others)))
+      : 0;
     this.text = '';
     this.pieces = [];
     this.started = performance.now();
@@ -487,13 +520,13 @@ class FakeEngine implements EngineBinding {
     this.hash = h;
   }
   private sample({ temperature = 0.8, seed }: AnswerOptions): number {
-    let h = this.hash;
+    let h = this.hash ^ this.flavor;
     for (const token of this.held.slice(-32)) h = Math.imul(h ^ token, 0x01000193);
     if (temperature > 0) h = Math.imul(h ^ Number(BigInt.asIntN(32, BigInt(seed))), 0x01000193);
     return 3 + ((h >>> 8) % 250);
   }
   logits(): Float32Array {
-    return new Float32Array(1000);
+    return new Float32Array(1000).fill(hashOf(this.held, this.hash) >>> 8);
   }
 
   weightSamples(): Uint8Array {
@@ -510,6 +543,7 @@ class FakeEngine implements EngineBinding {
     const out = new Uint8Array(this.stateBytes());
     const view = new DataView(out.buffer);
     view.setUint32(0, kStateMagic);
+    view.setInt32(4, this.adapters);
     this.held.forEach((token, i) => view.setUint32(kStateHead + i * kStateToken, token));
     return out;
   }
@@ -534,7 +568,7 @@ class FakeEngine implements EngineBinding {
     this.entered += length;
     if (this.entered < this.entering.length) return true;
     const view = new DataView(this.entering.buffer);
-    if (view.getUint32(0) !== kStateMagic)
+    if (view.getUint32(0) !== kStateMagic || view.getInt32(4) !== this.adapters)
       return this.fail('CORRUPT', 'This is not a saved state of this model.');
     const n = (this.entering.length - kStateHead) / kStateToken;
     if (n > this.context) return this.fail('CONTEXT_FULL', 'The state is longer than the context.');
@@ -554,7 +588,7 @@ class FakeEngine implements EngineBinding {
       activations: 0,
       tokenizer: 0,
       scratch: 0,
-      adapters: 0,
+      adapters: this.adapters >>> 0,
       other: kSlots,
     } satisfies Partial<MemoryReport>);
   }

@@ -202,6 +202,29 @@ test('cancel() stops prefill within one layer, after fast tokens too (counted in
   await loaded.dispose();
 });
 
+test('an abort stops logits() and embed() within one token (counted in units)', async () => {
+  const { loaded, computed } = await slowEngine(1);
+  const tokens = new Int32Array(300).fill(9);
+  for (const work of [
+    (signal) => loaded.logits(tokens, { signal }),
+    (signal) => loaded.embed([tokens, tokens, tokens, tokens, tokens], { signal }),
+  ]) {
+    const control = new AbortController();
+    const begun = computed();
+    const working = work(control.signal);
+    while (computed() < begun + 2) await sleep(1);
+    control.abort();
+    await assert.rejects(working, { name: 'AbortError' });
+    const left = computed();
+    await loaded.generate([5], { ...greedy, maxTokens: 0, cachePrompt: false }).result;
+    // The unit under way, those of one more token, and those of the generation.
+    assert.ok(computed() - left <= 30, `${computed() - left} units after the abort`);
+    const late = work(control.signal);
+    await assert.rejects(late, { name: 'AbortError' });
+  }
+  await loaded.dispose();
+});
+
 test('loading continues after a generation that was cancelled meanwhile', async (t) => {
   for (const ioWorker of [true, false]) {
     const slow = await faultyServer({ bytes, etag: '"1"' }, () => 'slow');

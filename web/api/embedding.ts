@@ -117,11 +117,9 @@ export async function embedTexts(
     normalize: options.normalize ?? true,
     dimensions: count('dimensions', options.dimensions),
   };
-  const { values, width, rows, tokens } = await engine.embedTexts(
-    checked(engine, texts),
-    spec,
-    signal,
-    (done) => onProgress?.({ done, total: texts.length }),
+  const inputs = checked(engine, texts);
+  const { values, width, rows, tokens } = await engine.embedTexts(inputs, spec, signal, (done) =>
+    onProgress?.({ done, total: inputs.length }),
   );
   let at = 0;
   return { vectors: Array.from(rows, (n) => values.slice(at, (at += n * width))), tokens };
@@ -137,14 +135,16 @@ export async function rankDocuments(
   onlyKnown('rerank()', options, 'topN signal onProgress');
   if (typeof query !== 'string' || !documents.every((text) => typeof text === 'string'))
     invalid('query and documents must be strings.');
-  const { signal, onProgress } = options;
+  const { signal, onProgress, topN } = options;
+  const most = topN === undefined ? documents.length : count('topN', topN);
+  const inputs = [...documents];
   const spec = { pooling: 4, normalize: false, dimensions: 0, query };
-  const { values, width } = await engine.embedTexts([...documents], spec, signal, (done) =>
-    onProgress?.({ done, total: documents.length }),
+  const { values, width } = await engine.embedTexts(inputs, spec, signal, (done) =>
+    onProgress?.({ done, total: inputs.length }),
   );
-  const ranked = documents.map((_, index) => ({ index, score: values[index * width]! }));
+  const ranked = inputs.map((_, index) => ({ index, score: values[index * width]! }));
   ranked.sort((a, b) => b.score - a.score);
-  return options.topN === undefined ? ranked : ranked.slice(0, count('topN', options.topN));
+  return ranked.slice(0, most);
 }
 
 /** OpenAI-compatible embeddings: engine.embeddings. */

@@ -23,6 +23,8 @@ import type {
   TokenizeOptions,
 } from '../protocol/options.js';
 import type { Embedded, EmbedSpec, LoadSpec, Snapshot, WorkerEvent } from '../protocol/messages.js';
+import { snapshot } from '../protocol/snapshot.js';
+import { Turns } from '../protocol/turns.js';
 import type {
   EngineStats,
   MemoryReport,
@@ -109,8 +111,8 @@ export class Engine {
   #spec!: LoadSpec;
   /** Keeps the module alive, so that V8 does not compile the same bytes again for other engines. */
   #module!: WebAssembly.Module;
-  /** Settles after all pending budget changes; null: there are none. */
-  #moving: Promise<unknown> | null = null;
+  /** Calls, and changes of budget and adapters, in order. */
+  readonly #turns = new Turns();
   /** Last snapshot of the worker. Set once load() has resolved. */
   #snapshot!: Snapshot;
   readonly #generations = new Map<
@@ -148,6 +150,8 @@ export class Engine {
    * ```
    */
   static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
+    source = snapshot(source);
+    options = snapshot(options);
     const { gpuMinBatch: gpuMinBatch = 1, gpuLayers } =
       (options?.device === 'auto' && (await Engine.inspect(source, options)).device) || {};
     const [engine, loaded] = await Engine.#open(
@@ -196,15 +200,22 @@ export class Engine {
     source: ModelSource,
     options: InspectOptions,
   ): Promise<[Engine, T]> {
+    source = snapshot(source);
+    options = snapshot(options);
     checkLoad(options);
     const { signal } = options;
+    const deleted = Engine.modelCache.turns.call(async () => {}); // what was called before
     const spec = await loadSpec(source, options);
     const engine = new Engine(options);
     engine.#spec = spec;
     try {
       return [
         engine,
-        await abortable({ signal }, () => leaving.then(() => ask(engine.#link.rpc, spec))),
+        await abortable({ signal }, async () => {
+          await leaving;
+          await deleted;
+          return ask(engine.#link.rpc, spec);
+        }),
       ];
     } catch (error) {
       const over = engine.dispose();
@@ -226,15 +237,24 @@ export class Engine {
    * ```
    */
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
-    return begun(options, () => this.start(() => prompt, options));
+    const taken = this.#turns.waits ? snapshot(prompt) : prompt;
+    return begun(options, (own) => this.start(() => taken, own));
   }
 
   /**
    * @internal Generation of a chat: on the sequence that shares the longest prefix with the prompt,
-   * in parallel with others if the engine has `parallel` above 1.
+   * in parallel with others if the engine has `parallel` above 1. Called in a turn.
    */
   answer(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation {
-    return begun(options, () => this.start(() => prompt, options, -1));
+    return begun(options, (own) =>
+      this.start(
+        () => prompt,
+        own,
+        -1,
+        () => {},
+        (run) => this.#turns.add(run()),
+      ),
+    );
   }
 
   /**
@@ -281,16 +301,34 @@ export class Engine {
     signal: AbortSignal | undefined,
     onProgress: (done: number) => void,
   ): Promise<Embedded> {
+    return this.#stoppable(
+      signal,
+      (id) => {
+        this.#embedded.set(id, onProgress);
+        return this.ask('embed', id, texts, spec);
+      },
+      (id) => this.#embedded.delete(id),
+    );
+  }
+
+  /** A call with a number, which the worker stops when the signal aborts. */
+  #stoppable<T>(
+    signal: AbortSignal | undefined,
+    work: (id: number) => Promise<T>,
+    over: (id: number) => void = () => {},
+  ): Promise<T> {
     const id = this.#nextGeneration++;
-    const cancel = (): void => void this.call('cancel', id).catch(() => {});
+    const cancel = (): void => void this.ask('cancel', id).catch(() => {});
     return abortable({ signal }, async () => {
-      this.#embedded.set(id, onProgress);
       signal?.addEventListener('abort', cancel);
       try {
-        return await this.call('embed', id, texts, spec);
+        return await this.turn(async () => {
+          throwIfAborted(signal);
+          return work(id);
+        });
       } finally {
         signal?.removeEventListener('abort', cancel);
-        this.#embedded.delete(id);
+        over(id);
       }
     });
   }
@@ -317,7 +355,7 @@ export class Engine {
         if (!this.#options.onProgress) console.warn(message);
         this.#options.onProgress?.({ phase: 'warning', code: 'NO_CHAT_TEMPLATE', message });
       },
-      () => this.call('controlTexts'),
+      () => this.ask('controlTexts'),
     ));
   }
 
@@ -332,6 +370,7 @@ export class Engine {
     options: GenerateOptions,
     sequence = 0,
     heard: (pieces: GeneratedToken[]) => void = () => {},
+    queue = (run: () => Promise<void>): Promise<void> => this.turn(run),
   ): Generation {
     const { signal } = options;
     const id = this.#nextGeneration++;
@@ -339,7 +378,7 @@ export class Engine {
     let cancelled = false;
     const cancel = (): void => {
       cancelled = true;
-      if (sent) this.#link.rpc.call('cancel', id).catch(() => {});
+      if (sent) this.ask('cancel', id).catch(() => {});
     };
     const generation = new Generation({ cancel }, signal);
     this.#generations.set(id, { generation, heard });
@@ -354,9 +393,8 @@ export class Engine {
           this.info.vocabSize,
           sequence,
         );
-        if (this.#moving) await this.#moved();
         throwIfAborted(signal);
-        const ending = this.#link.rpc.call('generate', id, spec);
+        const ending = this.ask('generate', id, spec);
         sent = true;
         if (cancelled) cancel();
         generation.finish(await ending);
@@ -365,17 +403,35 @@ export class Engine {
       }
       this.#generations.delete(id);
     };
-    void run();
+    queue(run).catch(() => {}); // an engine that ends fails its generations itself
     return generation;
   }
 
-  /** @internal A call to the worker that has the model, after pending budget changes. */
+  /** @internal Whether a turn that begins now has to wait. */
+  get waits(): boolean {
+    return this.#turns.waits;
+  }
+
+  /** @internal Runs `work` after earlier changes and before later ones. It calls ask(). */
+  turn<T>(work: () => Promise<T>): Promise<T> {
+    return this.#turns.call(work);
+  }
+
+  /** @internal A call to the worker that has the model, in a turn. */
+  ask<Name extends keyof EngineCalls>(
+    method: Name,
+    ...args: Parameters<EngineCalls[Name]>
+  ): Promise<ReturnType<EngineCalls[Name]>> {
+    return this.#link.rpc.call(method, ...args);
+  }
+
+  /** @internal A call to the worker in a turn of its own. */
   async call<Name extends keyof EngineCalls>(
     method: Name,
     ...args: Parameters<EngineCalls[Name]>
   ): Promise<ReturnType<EngineCalls[Name]>> {
-    if (this.#moving) await this.#moved();
-    return this.#link.rpc.call(method, ...args);
+    const taken = this.#turns.waits ? snapshot(args) : args;
+    return this.turn(() => this.ask(method, ...taken));
   }
 
   /**
@@ -446,12 +502,10 @@ export class Engine {
     const { decoderTokens, ...call } = { ...options };
     return abortable(options && call, async () => {
       const ids = (list: ArrayLike<number>): Int32Array => tokenIds(list, this.info.vocabSize);
-      return this.call(
-        'logits',
-        decoderTokens
-          ? Int32Array.from([...ids(tokens).map((token) => ~token), ...ids(decoderTokens)])
-          : ids(tokens),
-      );
+      const given = decoderTokens
+        ? Int32Array.from([...ids(tokens).map((token) => ~token), ...ids(decoderTokens)])
+        : ids(tokens);
+      return this.#stoppable(call.signal, (id) => this.ask('logits', id, given));
     });
   }
 
@@ -503,8 +557,7 @@ export class Engine {
   /**
    * Changes the memory budget to `bytes` (0: the default of load()). Conversations continue. Waits
    * for running generations, then moves to a new worker whose memory has the new maximum, and reads
-   * the weights again from the model cache. If it throws, everything is as before. An abort rejects
-   * immediately, but a move that has started is completed.
+   * the weights again from the model cache. If it throws or is aborted, everything is as before.
    *
    * @example
    * ```ts
@@ -515,19 +568,17 @@ export class Engine {
   setMemoryBudget(bytes: number, options?: CallOptions): Promise<void> {
     return abortable(options, () => {
       const memoryBudget = count('memoryBudget', bytes);
-      const move = Promise.resolve(this.#moving).then(() => this.#move(memoryBudget));
-      const over: Promise<unknown> = (this.#moving = move
-        .catch(() => {})
-        .then(() => {
-          if (this.#moving === over) this.#moving = null;
-        }));
-      return move;
+      const { signal } = options ?? {};
+      // The files are closed for a moment, in which no deletion may begin.
+      const move = () => Engine.modelCache.turns.call(() => this.#move(memoryBudget, signal));
+      return this.#turns.change(move, signal);
     });
   }
 
   /**
    * Replaces all LoRA adapters; an empty list removes them. The model stays loaded, and KV caches
-   * are recomputed when they are used. If it throws, everything is as before.
+   * are recomputed when they are used. Changes apply in the order of the calls, whichever files
+   * arrive first. If it throws or is aborted, everything is as before.
    *
    * @example
    * ```ts
@@ -537,25 +588,33 @@ export class Engine {
    * ```
    */
   setAdapters(lora: NonNullable<EngineOptions['lora']>, options?: CallOptions): Promise<void> {
-    return abortable(options, async () => {
-      const specs = await adapterSpecs(lora);
-      await this.call('setAdapters', specs);
-      this.#spec = { ...this.#spec, lora: specs };
+    return abortable(options, () => {
+      const files = adapterSpecs(snapshot(lora)); // read beside other changes
+      files.catch(() => {});
+      const { signal } = options ?? {};
+      return this.#turns.change(async () => {
+        const { lora: before } = this.#spec;
+        const specs = await abortable({ signal }, () => files);
+        await this.ask('setAdapters', specs);
+        if (signal?.aborted) await this.ask('setAdapters', before);
+        else this.#spec = { ...this.#spec, lora: specs };
+      }, signal);
     });
   }
 
-  async #move(memoryBudget: number): Promise<void> {
+  async #move(memoryBudget: number, signal: AbortSignal | undefined): Promise<void> {
     const link = this.#link;
     const spec = this.#spec;
     const { cache } = spec.io;
     const left = await link.rpc.call('release', memoryBudget);
-    const { bytesCached: bytesCached, bytesTotal } = this.#snapshot.stats;
-    if (this.#disposing) throw disposed();
+    const { bytesCached, bytesTotal } = this.#snapshot.stats;
     try {
+      if (this.#disposing) throw disposed();
       const next = (this.#next = this.#connect());
       const moved: LoadSpec = {
         ...spec,
         memoryBudget,
+        device: spec.device === 'wasm' ? spec.device : 'auto', // a GPU may be lost by now
         gpuKernels: this.#snapshot.stats.gpuKernels, // a new measurement could choose others
         contextLength: this.info.plan.contextLength,
         kvType: this.info.plan.kvType,
@@ -567,7 +626,7 @@ export class Engine {
           cache: bytesCached === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache,
         },
       };
-      const { info } = await next.rpc.call('load', moved, true);
+      const { info } = await abortable({ signal }, () => next.rpc.call('load', moved, true));
       if (info.bytes !== this.info.bytes || info.name !== this.info.name)
         throw new SluiceError('SOURCE_CHANGED', 'The model has changed; load it again.');
       (this as { info: ModelInfo }).info = info;
@@ -582,11 +641,6 @@ export class Engine {
     // Ends the old worker before the new one reads weights, so that only one budget is filled.
     await link.end(new SluiceError('WORKER_LOST', 'The engine has moved to another worker.'), true);
     this.#snapshot = await this.#link.rpc.call('begin', left, !this.#stored);
-  }
-
-  /** Resolves when no budget change is pending. */
-  async #moved(): Promise<void> {
-    while (this.#moving) await this.#moving;
   }
 
   /**
@@ -695,6 +749,7 @@ export class Engine {
 
   #onGone(error: unknown): void {
     this.#onDownloaded.reject(error);
+    this.#turns.end(error);
     for (const { generation } of this.#generations.values()) generation.fail(error);
   }
 }

@@ -5,6 +5,7 @@
 import { chatModule } from '../chat/prompt.js';
 import { abortError, SluiceError, type CallOptions } from '../protocol/errors.js';
 import { kDone, leavable, streamOf } from '../protocol/iterators.js';
+import { snapshot } from '../protocol/snapshot.js';
 import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
 import { checkGenerate } from './options.js';
 
@@ -192,13 +193,17 @@ export class Generation implements AsyncIterable<GeneratedToken> {
 }
 
 /**
- * The generation that `begin` starts. If the options are invalid or `begin` throws, returns a
- * generation that has failed with that error.
+ * The generation that `begin` starts with a copy of the options. If they are invalid or `begin`
+ * throws, returns a generation that has failed with that error.
  */
-export function begun(options: CallOptions, begin: () => Generation): Generation {
+export function begun<Options extends CallOptions>(
+  given: Options,
+  begin: (options: Options) => Generation,
+): Generation {
   try {
+    const options = snapshot(given);
     checkGenerate(options);
-    return begin();
+    return begin(options);
   } catch (error) {
     const failed = new Generation({ cancel() {} });
     failed.fail(error);

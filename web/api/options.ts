@@ -23,7 +23,6 @@ import type {
 } from '../protocol/messages.js';
 import type { CacheMode } from '../protocol/types.js';
 import { platform } from './platform.js';
-import { schemaOf } from '../protocol/schema.js';
 import { kNumbers, seedText } from './sampling.js';
 
 const kLoad =
@@ -254,7 +253,7 @@ export function generateSpec(
     skipSpecialTokens: options.skipSpecialTokens ?? true,
     cachePrompt: options.cachePrompt ?? true,
     ignoreEos: options.ignoreEos ?? false,
-    constraint: constraintOf(grammar, regex, choice, schemaOf(jsonSchema)),
+    constraint: constraintOf(grammar, regex, choice, jsonSchema),
   };
 }
 

@@ -18,8 +18,11 @@ import type {
   TokenizeOptions,
   SplitNames,
 } from '../protocol/options.js';
+import { snapshot } from '../protocol/snapshot.js';
+import { Turns } from '../protocol/turns.js';
 import type { GeneratedToken, SavedState } from '../protocol/types.js';
 import { begun, Generation } from './generation.js';
+import { tokenizeSpec } from './options.js';
 
 /** The part of Engine that sessions use. */
 export interface SessionEngine {
@@ -31,7 +34,10 @@ export interface SessionEngine {
     sequence: number,
     heard: (pieces: GeneratedToken[]) => void,
   ): Generation;
-  tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
+  readonly waits: boolean;
+  /** Runs `work`, which calls ask(), after earlier changes of the engine and before later ones. */
+  turn<T>(work: () => Promise<T>): Promise<T>;
+  ask: Caller<EngineCalls>;
   call: Caller<EngineCalls>;
 }
 
@@ -81,7 +87,7 @@ export class Session {
   /** false if a stop string has cut the text inside a token. */
   #faithful = true;
   #list: ChatMessage[];
-  #line: Promise<unknown> = Promise.resolve();
+  readonly #line = new Turns();
   #disposed = false;
   readonly #engine: SessionEngine;
   readonly #options: SessionOptions;
@@ -89,13 +95,12 @@ export class Session {
   /** @internal */
   constructor(engine: SessionEngine, options: SessionOptions) {
     this.#engine = engine;
-    this.#options = options;
     onlyKnown('session()', options, kOptions);
-    const { messages = [] } = options;
+    this.#options = snapshot(options);
+    const { messages = [], system } = this.#options;
     if (!Array.isArray(messages)) invalid('messages must be a list.');
     this.#list = [...messages];
-    if (options.system !== undefined)
-      this.#list.unshift({ role: 'system', content: options.system });
+    if (system !== undefined) this.#list.unshift({ role: 'system', content: system });
   }
 
   /**
@@ -127,15 +132,15 @@ export class Session {
    * ```
    */
   generate(text: string, options: GenerateOptions = {}): Generation {
-    return begun(options, () => {
+    return begun(options, (own) => {
       if (typeof text !== 'string') invalid('generate() takes a string; use send() for messages.');
       return this.#run(
         async () => ({
           text: this.written + withoutMarks(text),
-          addSpecial: options.addSpecial ?? true,
+          addSpecial: own.addSpecial ?? true,
           literalSpans: true,
         }),
-        options,
+        own,
         () => {},
       );
     });
@@ -156,7 +161,7 @@ export class Session {
     message: string | ChatMessage | readonly ChatMessage[],
     options: GenerateOptions = {},
   ): Generation {
-    return begun(options, () => this.#reply(message, options));
+    return begun(options, (own) => this.#reply(snapshot(message), own));
   }
 
   #reply(
@@ -198,7 +203,7 @@ export class Session {
       const state =
         tokens.length === 0
           ? new Uint8Array(0)
-          : (await this.#engine.call('saveState', this.#sequence)).state;
+          : (await this.#engine.ask('saveState', this.#sequence)).state;
       // The state is one token behind: the last generated token is not in the KV cache yet.
       return { ...this.#copy(), tokens: tokens.slice(), state };
     });
@@ -215,16 +220,19 @@ export class Session {
    * await other.restore(saved);
    * ```
    */
-  restore(saved: SavedSession, options?: CallOptions): Promise<void> {
+  async restore(saved: SavedSession, options?: CallOptions): Promise<void> {
+    checkSaved(saved);
+    if (!Array.isArray(saved.messages)) invalid("Pass what a session's save() returned.");
+    const { state, ...rest } = saved;
+    const own = snapshot(rest);
+    // A large state is copied only if it cannot be posted now.
+    const taken = this.#line.waits || this.#engine.waits ? snapshot(state) : state;
     return this.#alive(options, async () => {
+      await (own.tokens.length > 0
+        ? this.#engine.ask('restoreState', this.#sequence, taken)
+        : this.#engine.ask('forget', this.#sequence));
       throwIfAborted(options?.signal);
-      checkSaved(saved);
-      if (!Array.isArray(saved.messages)) invalid("Pass what a session's save() returned.");
-      const { tokens, state } = saved;
-      await (tokens.length > 0
-        ? this.#engine.call('restoreState', this.#sequence, state)
-        : this.#engine.call('forget', this.#sequence));
-      this.#adopt(saved);
+      this.#adopt(own);
     });
   }
 
@@ -241,7 +249,8 @@ export class Session {
   fork(options?: CallOptions): Promise<Session> {
     return this.#alive(options, async () => {
       const other = new Session(this.#engine, this.#options);
-      if (this.tokens.length > 0) await this.#engine.call('fork', this.#sequence, other.#sequence);
+      if (this.tokens.length > 0) await this.#engine.ask('fork', this.#sequence, other.#sequence);
+      if (options?.signal?.aborted) void other.dispose();
       other.#adopt({ ...this.#copy(), tokens: this.tokens });
       return other;
     });
@@ -281,9 +290,13 @@ export class Session {
   #alive<T>(options: CallOptions | undefined, work: () => Promise<T>): Promise<T> {
     return abortable(options, () => {
       this.#mustLive();
-      const done = this.#line.then(() => (this.#mustLive(), work()));
-      this.#line = done.catch(() => {});
-      return done;
+      const { signal } = options ?? {};
+      const begin = async (): Promise<T> => {
+        throwIfAborted(signal);
+        this.#mustLive();
+        return work();
+      };
+      return this.#engine.turn(() => this.#line.change(begin, signal));
     });
   }
 
@@ -292,7 +305,7 @@ export class Session {
   }
 
   #copy(): Pick<SavedSession, 'messages' | 'text' | 'exact'> {
-    return { messages: [...this.#list], text: this.written, exact: this.#faithful };
+    return { messages: snapshot(this.#list), text: this.written, exact: this.#faithful };
   }
 
   #adopt({ tokens, text, exact, messages }: Omit<SavedSession, 'state'>): void {
@@ -308,12 +321,20 @@ export class Session {
     answered: (text: string) => void,
   ): Generation {
     this.#mustLive();
-    const before = this.#line;
     const generated: number[] = [];
     let asked = '';
     let tokens: Int32Array;
+    let over!: () => void;
+    const ended = new Promise<void>((resolve) => (over = resolve));
     const input = async (): Promise<Int32Array> => {
-      await before;
+      // Later calls of the session wait until the generation has ended.
+      await new Promise<void>(
+        (begin) =>
+          void this.#line.change(() => {
+            begin();
+            return ended;
+          }),
+      );
       const { text, addSpecial, literalSpans } = await prompt();
       asked = text;
       tokens = await this.#extended(text, addSpecial, literalSpans);
@@ -323,16 +344,17 @@ export class Session {
     const generation = this.#engine.start(input, options, this.#sequence, (pieces) =>
       generated.push(...pieces.map((piece) => piece.token)),
     );
-    const adopted = generation.result.then(
-      (result) => {
-        this.tokens = Int32Array.from([...tokens, ...generated]);
-        this.written = asked + withoutMarks(result.text);
-        this.#faithful = result.stopString === undefined;
-        answered(result.text);
-      },
-      () => {},
-    );
-    this.#line = Promise.all([before, adopted]);
+    generation.result
+      .then(
+        (result) => {
+          this.tokens = Int32Array.from([...tokens, ...generated]);
+          this.written = asked + withoutMarks(result.text);
+          this.#faithful = result.stopString === undefined;
+          answered(result.text);
+        },
+        () => {},
+      )
+      .then(over);
     return generation;
   }
 
@@ -341,13 +363,14 @@ export class Session {
    * tokenizer produces, the sequence's tokens are kept. So the KV cache stays valid.
    */
   async #extended(text: string, addSpecial: boolean, literalSpans: boolean): Promise<Int32Array> {
-    const engine = this.#engine;
+    const tokenize = (text: string, options: TokenizeOptions): Promise<Int32Array> =>
+      this.#engine.ask('tokenize', text, tokenizeSpec(options));
     const known = this.tokens;
-    const whole = await engine.tokenize(text, { addSpecial, literalSpans });
+    const whole = await tokenize(text, { addSpecial, literalSpans });
     const continues = this.#faithful && known.length > 0 && text.startsWith(this.written);
     if (!continues || known.every((token, i) => token === whole[i])) return whole;
     const rest = text.slice(this.written.length);
-    const more = rest ? await engine.tokenize(rest, { continuation: true, literalSpans }) : [];
+    const more = rest ? await tokenize(rest, { continuation: true, literalSpans }) : [];
     return Int32Array.from([...known, ...more]);
   }
 }

@@ -21,7 +21,6 @@ import type {
   SamplingParams,
   ToolCall,
 } from './openai.js';
-import { schemaOf } from '../protocol/schema.js';
 import { HarmonyReader } from './harmony.js';
 import { marked } from './quoted.js';
 import { ThinkFilter } from './think.js';
@@ -102,6 +101,13 @@ interface Ask {
   schema: object | undefined;
 }
 
+const kControlText = {
+  addSpecial: false,
+  parseSpecial: true,
+  literalSpans: false,
+  continuation: false,
+};
+
 /** The constraint on the output, as options of generate(); undefined: unconstrained. */
 async function constraint(
   engine: ChatEngine,
@@ -123,7 +129,7 @@ async function constraint(
       !/(end|begin)_?of|eo[stm]|tool/i.test(text),
   );
   const needed = texts.filter((text) => loose.includes(text) || spelled(used).includes(text));
-  const ids = await Promise.all(needed.map((text) => engine.tokenize(text, { addSpecial: false })));
+  const ids = await Promise.all(needed.map((text) => engine.ask('tokenize', text, kControlText)));
   const tokens = new Map(
     needed.flatMap((text, i) => (ids[i]!.length === 1 ? [[text, ids[i]![0]!] as const] : [])),
   );
@@ -418,16 +424,12 @@ function checkChat(params: ChatCompletionParams): ChatTool[] {
   const { tools } = params;
   if (tools && !Array.isArray(tools)) invalid('tools must be a list of functions.');
   if (params.tool_choice === 'none') return [];
-  return (tools ?? []).map((tool) => {
+  for (const tool of tools ?? []) {
     const { name } = (tool as ChatTool | null)?.function ?? {};
     if (tool?.type !== 'function' || typeof name !== 'string' || !name)
       invalid("Every tool needs type 'function' and function.name.");
-    const given = tool as ChatTool;
-    const parameters = schemaOf(given.function.parameters);
-    return parameters === given.function.parameters
-      ? given
-      : { ...given, function: { ...given.function, parameters: parameters! } };
-  });
+  }
+  return (tools ?? []) as ChatTool[];
 }
 
 /** The JSON schema of response_format; undefined: plain text. */
@@ -447,7 +449,7 @@ function formatSchema(
       `response_format '${type}' needs an engine that was loaded with structuredOutput: true.`,
     );
   if (type === 'json_object') return { type: 'object' };
-  const schema = schemaOf(named?.schema);
+  const schema = named?.schema;
   if (typeof schema !== 'object' || schema === null)
     invalid('response_format json_schema needs json_schema.schema, an object.');
   return schema;

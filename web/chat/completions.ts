@@ -12,6 +12,7 @@ import {
   type CallOptions,
 } from '../protocol/errors.js';
 import { leavable, streamOf } from '../protocol/iterators.js';
+import { snapshot } from '../protocol/snapshot.js';
 import type { ChatEngine, Request, TextStream } from './engine.js';
 import type {
   ChatCompletion,
@@ -160,11 +161,14 @@ async function answered<Params extends CallOptions, Whole extends object, Chunk>
 ): Promise<Whole | ChatStream<Chunk>> {
   // Request options of OpenAI's client that only concern the network are accepted and ignored.
   onlyKnown('create()', options, 'signal headers query maxRetries idempotencyKey');
-  const call = new Call(params, options);
-  return call.run(async () => {
-    const answer = await choose(await chatModule())(engine, params, call);
-    return 'next' in answer ? new ChatStream(answer, call) : answer;
-  });
+  const own = snapshot(params);
+  const call = new Call(own, options);
+  return call.run(() =>
+    engine.turn(async () => {
+      const answer = await choose(await chatModule())(engine, own, call);
+      return 'next' in answer ? new ChatStream(answer, call) : answer;
+    }),
+  );
 }
 
 /** OpenAI-compatible chat completions: engine.chat.completions. */

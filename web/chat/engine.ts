@@ -1,7 +1,8 @@
 // Chat messages, and the interface of an engine that chat is built on. api/ implements it; it is
 // declared here because chat/ must not import api/.
 
-import type { GenerateOptions, TokenizeOptions } from '../protocol/options.js';
+import type { Caller, EngineCalls } from '../protocol/calls.js';
+import type { GenerateOptions } from '../protocol/options.js';
 import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
 
 /** A text part of a message. */
@@ -79,7 +80,11 @@ export interface ChatEngine {
   readonly prompts: Prompts;
   /** Loaded with `structuredOutput: true`. */
   readonly structuredOutput: boolean;
-  tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
+  /** Runs `work` after earlier changes of the engine and before later ones. */
+  turn<T>(work: () => Promise<T>): Promise<T>;
+  /** A call to the engine's worker, in a turn. */
+  ask: Caller<EngineCalls>;
+  /** Starts a generation, in a turn. */
   answer(prompt: string | ArrayLike<number>, options: GenerateOptions): TextStream;
 }
 

@@ -113,6 +113,7 @@ export async function listHuggingFaceFiles(
   repository: string,
   options: HuggingFaceOptions = {},
 ): Promise<HubFile[]> {
+  options = { ...options };
   const reference = parse(repository.startsWith('hf:') ? repository : `hf:${repository}`);
   reference.revision = options.revision ?? reference.revision;
   const endpoint = options.endpoint ?? kHub;
@@ -227,14 +228,15 @@ export async function findHuggingFaceFile(
   wanted: { quantization?: string; maxBytes?: number } = {},
   options: HuggingFaceOptions = {},
 ): Promise<HubFile> {
+  const { quantization, maxBytes } = wanted;
   const all = await listHuggingFaceFiles(repository, options);
   const models = all.filter((file) => !kOther.test(file.path));
-  const files = models.filter((file) => file.bytes <= (wanted.maxBytes ?? Infinity));
+  const files = models.filter((file) => file.bytes <= (maxBytes ?? Infinity));
   const named = (name: string): HubFile | undefined =>
     files.find((file) => file.quantization === name.toUpperCase());
-  const found = wanted.quantization
-    ? named(wanted.quantization)
-    : wanted.maxBytes !== undefined
+  const found = quantization
+    ? named(quantization)
+    : maxBytes !== undefined
       ? files.at(-1)
       : (named('Q4_K_M') ?? files[0]);
   if (found) return found;

@@ -4,6 +4,7 @@
 
 import { storedUrl } from '../protocol/address.js';
 import { invalid } from '../protocol/errors.js';
+import { Turns } from '../protocol/turns.js';
 import type { StoreBackend } from './files.js';
 import { describeIndex, type EntryDescription } from './store-index.js';
 
@@ -54,6 +55,8 @@ function summary([url, files]: [string, (EntryDescription & { key: string })[]])
 
 /** The model cache. Lists and deletes models; needs no engine. See Engine.modelCache. */
 export class StoreManager {
+  /** @internal Deletions run alone, in the order of the calls. */
+  readonly turns = new Turns();
   readonly #backend: () => Promise<StoreBackend>;
   readonly #urlOf: (address: string | URL) => string;
 
@@ -76,7 +79,7 @@ export class StoreManager {
    * ```
    */
   async list(): Promise<CachedModel[]> {
-    return (await this.#entries()).map(({ keys: _, ...model }) => model);
+    return (await this.turns.call(() => this.#entries())).map(({ keys: _, ...model }) => model);
   }
 
   /**
@@ -104,9 +107,11 @@ export class StoreManager {
    */
   async delete(address: string | URL): Promise<boolean> {
     const url = modelOf(storedUrl(this.#urlOf(address)));
-    const found = (await this.#entries()).find((entry) => entry.url === url);
-    if (found) await this.#remove(found);
-    return found !== undefined;
+    return this.turns.change(async () => {
+      const found = (await this.#entries()).find((entry) => entry.url === url);
+      if (found) await this.#remove(found);
+      return found !== undefined;
+    });
   }
 
   /**
@@ -122,20 +127,22 @@ export class StoreManager {
   async evictOldest(maxBytes: number): Promise<string[]> {
     if (typeof maxBytes !== 'number' || !(maxBytes >= 0))
       invalid('maxBytes must be a number of 0 or more.');
-    const entries = await this.#entries();
-    let total = entries.reduce((sum, entry) => sum + entry.bytesCached, 0);
-    const evicted: string[] = [];
-    for (const entry of entries.reverse()) {
-      if (total <= maxBytes) break;
-      try {
-        await this.#remove(entry);
-      } catch {
-        continue; // in use
+    return this.turns.change(async () => {
+      const entries = await this.#entries();
+      let total = entries.reduce((sum, entry) => sum + entry.bytesCached, 0);
+      const evicted: string[] = [];
+      for (const entry of entries.reverse()) {
+        if (total <= maxBytes) break;
+        try {
+          await this.#remove(entry);
+        } catch {
+          continue; // in use
+        }
+        total -= entry.bytesCached;
+        evicted.push(entry.url);
       }
-      total -= entry.bytesCached;
-      evicted.push(entry.url);
-    }
-    return evicted;
+      return evicted;
+    });
   }
 
   /**

@@ -45,7 +45,7 @@ export type EngineCalls = {
   embed(id: number, texts: readonly (string | Int32Array)[], spec: EmbedSpec): Embedded;
   controlTexts(): string[];
   detokenize(tokens: Int32Array, special: boolean): string;
-  logits(tokens: Int32Array): Float32Array;
+  logits(id: number, tokens: Int32Array): Float32Array;
   saveState(sequence: number): SavedState;
   restoreState(sequence: number, state: Uint8Array): void;
   fork(from: number, to: number): void;

@@ -207,38 +207,6 @@ export interface GpuKernels {
   int8: { gemv: boolean; gemm: boolean };
 }
 
-/** Memory in use by purpose, in bytes. */
-export interface MemoryReport {
-  /** Hard maximum of the WebAssembly memory. */
-  budget: number;
-  /** All bytes that the engine holds, without `gpu`. */
-  total: number;
-  /** `pinned` plus `streamBuffer`. */
-  weights: number;
-  /** Weights that stay in memory. */
-  pinned: number;
-  /** Buffer that all other weights stream through. */
-  streamBuffer: number;
-  /** KV caches and recurrent states of all sequences. */
-  kv: number;
-  /** Activations of a forward pass. */
-  activations: number;
-  /** Vocabulary and merges. */
-  tokenizer: number;
-  /** Working memory of the kernels. */
-  scratch: number;
-  /** LoRA adapters. */
-  adapters: number;
-  /** Everything that the draft model holds. 0: there is none. */
-  draft: number;
-  /** Everything else. */
-  other: number;
-  /** Current size of the WebAssembly memory. */
-  heap: number;
-  /** Bytes on the GPU, not part of `total`. 0 if the GPU is not used. */
-  gpu: number;
-}
-
 /**
  * State of a weight unit. 'resident': in the stream buffer. 'pinned-pending': will be pinned, has
  * not arrived yet.
@@ -301,6 +269,14 @@ export interface MemoryPlan {
   embeddingResident: boolean;
   /** All weights stay in memory; none stream. */
   resident: boolean;
+}
+
+/** Memory in use by purpose, in bytes: the plan of the running engine, and what it takes now. */
+export interface MemoryReport extends Omit<MemoryPlan, 'layerUnits'> {
+  /** Current size of the WebAssembly memory. */
+  heap: number;
+  /** Bytes on the GPU, not part of `total`. 0 if the GPU is not used. */
+  gpu: number;
 }
 
 /** Speed estimates of Engine.inspect, from short measurements. Values not measured are omitted. */

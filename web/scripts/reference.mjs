@@ -177,6 +177,22 @@ export const withoutExample = () =>
     .filter(({ callable, examples }) => callable && examples.length === 0)
     .map(({ path }) => path);
 
+/** Functions, methods and constructors. */
+export const callables = () => [
+  ...new Set(
+    everything()
+      .filter(({ callable }) => callable)
+      .map(({ path }) => path),
+  ),
+];
+
+/** Properties of a public type: { name, optional }. */
+export const properties = (type) =>
+  read()
+    .flatMap(({ names }) => names)
+    .find(({ name }) => name === type)
+    .members.map(({ name, signatures }) => ({ name, optional: /^\w+\?:/.test(signatures[0]) }));
+
 /** All examples of the reference: { path, code }. */
 export const examples = () => [
   ...everything().flatMap(({ path, examples }) => examples.map((code) => ({ path, code }))),

@@ -4,7 +4,7 @@
 
 import type { Io } from '../io/io.js';
 import type { EngineCalls, HandoverState, Loaded } from '../protocol/calls.js';
-import { SluiceError } from '../protocol/errors.js';
+import { abortError, SluiceError } from '../protocol/errors.js';
 import type {
   AdapterSpec,
   Embedded,
@@ -27,6 +27,8 @@ import { SessionSwap } from './session-swap.js';
 import { Sequences } from './sequences.js';
 import { identifier } from './fingerprint.js';
 import { tokenize } from './tokenize.js';
+
+const kNever: CancelFlag = { cancelled: false };
 
 export class RpcHandlers {
   readonly #reporter: Reporter;
@@ -58,7 +60,8 @@ export class RpcHandlers {
       embed: (id, texts, spec) => this.#embed(id, texts, spec),
       controlTexts: () => JSON.parse(this.#engine.binding.controlTexts()) as string[],
       detokenize: (tokens, special) => this.#engine.binding.detokenize(tokens, special),
-      logits: (tokens) => this.#work(() => this.#logits(tokens)),
+      logits: (id, tokens) =>
+        this.#stoppable(id, (cancelFlag) => this.#work(() => this.#logits(tokens, cancelFlag))),
       saveState: (sequence) => this.#work(() => this.#saveState(sequence)),
       restoreState: (sequence, state) =>
         this.#work(async () => {
@@ -179,11 +182,20 @@ export class RpcHandlers {
     );
   }
 
-  async #generate(id: number, spec: GenerateSpec): Promise<GenerationResult> {
+  /** Runs `work`, whose flag cancel(id) sets. */
+  async #stoppable<T>(id: number, work: (cancelFlag: CancelFlag) => Promise<T>): Promise<T> {
     const cancelFlag = { cancelled: false };
     this.#cancelFlags.set(id, cancelFlag);
     try {
-      const { prompt, sequence: sequence } = spec;
+      return await work(cancelFlag);
+    } finally {
+      this.#cancelFlags.delete(id);
+    }
+  }
+
+  #generate(id: number, spec: GenerateSpec): Promise<GenerationResult> {
+    return this.#stoppable(id, async (cancelFlag) => {
+      const { prompt, sequence } = spec;
       if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
       const tokens =
         typeof prompt === 'string' ? tokenize(this.#engine.binding, prompt, spec) : prompt;
@@ -204,40 +216,34 @@ export class RpcHandlers {
           pieces: (pieces) => this.#reporter.post({ event: 'piece', generation: id, pieces }),
         });
       }, choice);
-    } finally {
-      this.#cancelFlags.delete(id);
-    }
+    });
   }
 
-  async #embed(
+  #embed(
     id: number,
     texts: readonly (string | Int32Array)[],
     spec: EmbedSpec,
   ): Promise<Transferred<Embedded>> {
-    const cancelFlag = { cancelled: false };
-    this.#cancelFlags.set(id, cancelFlag);
-    try {
-      return await this.#work(async () => {
+    return this.#stoppable(id, (cancelFlag) =>
+      this.#work(async () => {
         await this.#sequences.borrow();
         return embed(this.#engine.binding, this.#running, cancelFlag, texts, spec, (done) =>
           this.#reporter.post({ event: 'embedded', call: id, done }),
         );
-      });
-    } finally {
-      this.#cancelFlags.delete(id);
-    }
+      }),
+    );
   }
 
   /**
    * Appends tokens to the selected sequence, or runs bidirectional attention over them for the
-   * logits of token `row`. If that fails, the sequence is emptied.
+   * logits of token `row`. If that fails or is cancelled, the sequence is emptied.
    */
-  async #read(tokens: Int32Array, row?: number): Promise<void> {
+  async #read(tokens: Int32Array, row?: number, cancelFlag = kNever): Promise<void> {
     const { binding } = this.#engine;
     try {
       const begun = row === undefined ? binding.append(tokens) : binding.appendWhole(tokens, row);
       if (!begun) throw errorOf(binding);
-      await this.#running.pass({ cancelled: false });
+      if (!(await this.#running.pass(cancelFlag))) throw abortError();
     } catch (error) {
       binding.clear(); // also drops the pass, which would block the next one
       throw error;
@@ -248,7 +254,7 @@ export class RpcHandlers {
    * Logits of each token of a sequence at the start of the context: [tokens × vocabulary]. Encoder
    * input is passed as ~token and has no rows.
    */
-  async #logits(tokens: Int32Array): Promise<Transferred<Float32Array>> {
+  async #logits(tokens: Int32Array, cancelFlag: CancelFlag): Promise<Transferred<Float32Array>> {
     await this.#sequences.borrow();
     const { causal } = JSON.parse(this.#engine.binding.embedInfo()) as EmbedInfo;
     const source = Math.max(
@@ -258,8 +264,8 @@ export class RpcHandlers {
     let out = new Float32Array(0);
     for (let i = source; i < tokens.length; i++) {
       await (causal
-        ? this.#read(tokens.subarray(i > source ? i : 0, i + 1))
-        : this.#read(tokens, i));
+        ? this.#read(tokens.subarray(i > source ? i : 0, i + 1), undefined, cancelFlag)
+        : this.#read(tokens, i, cancelFlag));
       const row = this.#engine.binding.logits();
       if (i === source) out = new Float32Array((tokens.length - source) * row.length);
       out.set(row, (i - source) * row.length);

@@ -1,0 +1,172 @@
+// Random sequences of calls that are made without waiting: changes of adapters and budget,
+// generations, sessions, chats, some aborted at once, some overtaken by dispose(). Their results
+// are those of the same calls made one after another. Over the fake engine in Node.
+//   SLUICE_RANDOM_SEED=n SLUICE_RANDOM_SEQUENCES=n node --test tests/web/random-turns.test.mjs
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { extent } from '../extent.mjs';
+import { buildFakePackage, fakeModel, random } from './helpers.mjs';
+
+const { Engine } = await import(join(await buildFakePackage(), 'node.js'));
+const seed = Number(process.env.SLUICE_RANDOM_SEED ?? Math.floor(Math.random() * 2 ** 31));
+const sequences = Number(process.env.SLUICE_RANDOM_SEQUENCES ?? extent(12, 150));
+const directory = mkdtempSync(join(tmpdir(), 'sluice-random-turns-'));
+const path = join(directory, 'model.gguf');
+writeFileSync(path, fakeModel());
+const kSessions = 3;
+const kHangMs = 60_000;
+
+// Adapters arrive after the milliseconds in their address.
+const server = createServer(({ url }, response) => {
+  const [, name, ms] = url.split('/');
+  const answer = () =>
+    name === 'gone' ? response.writeHead(404).end() : response.end(`adapter ${name}`);
+  if (ms === '0') answer();
+  else setTimeout(answer, Number(ms));
+});
+before(() => new Promise((ready) => server.listen(0, '127.0.0.1', ready)));
+after(() => {
+  server.close();
+  server.closeAllConnections();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+/** The calls of a sequence, as data. */
+function sequenceOf(next) {
+  const below = (n) => Math.floor(next() * n);
+  const of = (list) => list[below(list.length)];
+  const kinds = [
+    ...['adapters', 'adapters', 'adapters', 'budget', 'budget', 'generate', 'generate'],
+    ...['say', 'say', 'say', 'send', 'chat', 'save', 'restore', 'fork', 'logits', 'embed'],
+    ...['tokenize', 'saveState', 'end'],
+  ];
+  const calls = Array.from({ length: 6 + below(24) }, () => ({
+    kind: of(kinds),
+    session: below(kSessions),
+    text: of(['one', ' two', 'a longer text than the others', ' four']),
+    options: {
+      maxTokens: below(12),
+      temperature: of([0, 0, 1]),
+      seed: below(100),
+      ...(below(6) === 0 && { stop: of(['a', ['bc', 'd']]) }),
+    },
+    adapters: of([[], ['a'], ['b'], ['a', 'b'], ['a'], ['gone']]).map((name) => [
+      name,
+      of([0, 0, 1, 5, 20]),
+    ]),
+    scale: of([1, 0.5]),
+    budget: of([350_000, 700_000, 4e6, 100_000]),
+    aborted: below(8) === 0,
+  }));
+  return { calls, disposeAt: below(4) === 0 ? below(calls.length) : Infinity };
+}
+
+const adaptersOf = ({ adapters, scale }) =>
+  adapters.map(([name, ms]) => ({
+    source: `http://127.0.0.1:${server.address().port}/${name}/${ms}`,
+    scale,
+  }));
+const result = ({ text, finishReason, stopString, usage }) => [
+  text,
+  finishReason,
+  stopString,
+  usage.promptTokens,
+];
+const content = ({ text, tokens, messages }) => [text, [...tokens], messages];
+
+/** Makes one call. Only calls that change the engine's own state take the signal. */
+function make({ engine, sessions, saved }, call, signal) {
+  const session = sessions[call.session];
+  const options = { ...call.options, ...(signal && { signal }) };
+  const messages = [{ role: 'user', content: call.text }];
+  const { maxTokens: max_tokens, ...sampling } = call.options;
+  const calls = {
+    adapters: () => engine.setAdapters(adaptersOf(call), { signal }),
+    budget: async () => {
+      await engine.setMemoryBudget(call.budget, { signal });
+    },
+    generate: () => engine.generate(call.text, options).result.then(result),
+    say: () => session.generate(call.text, options).result.then(result),
+    send: () => session.send(call.text, options).result.then(result),
+    chat: () =>
+      engine.chat.completions
+        .create({ messages, max_tokens, ...sampling }, { signal })
+        .then(({ choices, usage }) => [choices, usage.prompt_tokens]),
+    save: () => session.save({ signal }).then(content),
+    restore: () => session.restore(saved, { signal }),
+    fork: () => session.fork({ signal }).then(content),
+    logits: () => engine.logits([5, call.session], { signal }).then((rows) => [...rows.slice(0, 2)]),
+    embed: () => engine.embed([call.text], { signal }).then((rows) => [...rows[0]]),
+    tokenize: () => engine.tokenize(call.text).then((ids) => [...ids]),
+    saveState: () => engine.saveState({ signal }).then(() => 'done'), // an abort may come late
+    end: async () => {
+      sessions[call.session] = engine.session();
+      await session.dispose();
+    },
+  };
+  return calls[call.kind]();
+}
+
+/** Makes the calls, all at once or one after another, and returns their results or codes. */
+async function run({ calls, disposeAt }, together) {
+  const load = { memoryBudget: 4e6, contextLength: 600, onProgress: () => {} };
+  const engine = await Engine.load(path, load);
+  const sessions = Array.from({ length: kSessions }, () => engine.session());
+  const first = engine.session();
+  await first.generate('saved', { maxTokens: 5, temperature: 0 }).result;
+  const given = { engine, sessions, saved: await first.save() };
+  const results = [];
+  let disposing;
+  for (const [i, call] of calls.entries()) {
+    if (together && i === disposeAt) disposing = engine.dispose();
+    const control = call.aborted ? new AbortController() : undefined;
+    const outcome = make(given, call, control?.signal).then(
+      (value) => value ?? 'done',
+      (error) => (error.name === 'AbortError' ? error.name : error.code),
+    );
+    if (call.kind === 'tokenize' || call.kind === 'end') results.push(outcome);
+    else results.push(control ? outcome.then((value) => (value === 'AbortError' ? value : 'done')) : outcome);
+    control?.abort();
+    if (!together) await outcome;
+  }
+  const all = await Promise.all(results);
+  await disposing;
+  const last = disposing
+    ? null
+    : [engine.info.plan.budget, ...(await Promise.all(sessions.map((each) => each.save()))).map(content)];
+  await engine.dispose();
+  return { all, last };
+}
+
+const within = async (work, what) => {
+  let timer;
+  const hangs = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${what} hangs`)), kHangMs);
+  });
+  return Promise.race([work, hangs]).finally(() => clearTimeout(timer));
+};
+
+test(`calls without waiting have the results of calls in turn, SLUICE_RANDOM_SEED=${seed}`, async () => {
+  for (let i = 0; i < sequences; i++) {
+    const sequence = sequenceOf(random((seed + i) >>> 0));
+    const what = `SLUICE_RANDOM_SEED=${(seed + i) >>> 0} SLUICE_RANDOM_SEQUENCES=1`;
+    const expected = await within(run(sequence, false), `${what}, one after another,`);
+    const { all, last } = await within(run(sequence, true), `${what}, without waiting,`);
+    const { calls, disposeAt } = sequence;
+    for (const [n, outcome] of all.entries()) {
+      const ended = (later) => later.kind === 'end' && later.session === calls[n].session;
+      const disposed = disposeAt < Infinity || calls.slice(n + 1).some(ended);
+      if (outcome === 'DISPOSED' && disposed) continue; // both kinds of dispose() overtake
+      const told = calls
+        .slice(0, n + 1)
+        .map(({ kind, session, aborted }) => `${kind} ${session}${aborted ? ' aborted' : ''}`);
+      assert.ok(n < disposeAt, `${what}: a call after dispose() has a result: ${told.at(-1)}`);
+      assert.deepEqual(outcome, expected.all[n], `${what}: call ${n} of ${told.join(', ')}`);
+    }
+    if (last) assert.deepEqual(last, expected.last, what);
+  }
+});
