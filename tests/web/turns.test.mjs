@@ -136,21 +136,31 @@ test('a change that is aborted while it waits does not run, and nothing waits fo
   await sleep(0);
   assert.deepEqual(log, ['one', 'two']);
   const next = turns.change(work('next'));
+  const late = new AbortController();
+  const never = turns.change(work('never'), late.signal);
+  const three = turns.call(work('three'));
+  late.abort();
+  await assert.rejects(never, { name: 'AbortError' });
   ends.two.resolve();
   await sleep(0);
   assert.deepEqual(log, ['one', 'two'], 'a later change overtakes an earlier call');
   ends.one.resolve();
   await sleep(0);
+  assert.deepEqual(log, ['one', 'two', 'next'], 'a call overtakes a change before an aborted one');
   ends.next.resolve();
-  await Promise.all([one, two, next]);
+  await sleep(0);
+  ends.three.resolve();
+  await Promise.all([one, two, next, three]);
 });
 
-test('end() rejects what runs and what waits', async () => {
+test('end() rejects what runs, what waits and what is called later', async () => {
   const turns = new Turns();
-  const { work } = works();
+  const { work, log } = works();
   const all = [turns.call(work('one')), turns.change(work('change')), turns.call(work('two'))];
   turns.end(new Error('over'));
+  all.push(turns.call(work('three')), turns.change(work('four')), turns.call(work('five')));
   for (const { reason } of await Promise.allSettled(all)) assert.equal(reason.message, 'over');
+  assert.deepEqual(log, ['one']);
 });
 
 // --- adapters ------------------------------------------------------------------------------------

@@ -403,7 +403,7 @@ export class Engine {
       }
       this.#generations.delete(id);
     };
-    queue(run).catch(() => {}); // an engine that ends fails its generations itself
+    queue(run).catch((error) => generation.fail(error));
     return generation;
   }
 

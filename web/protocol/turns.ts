@@ -8,7 +8,7 @@ export class Turns {
   /** What runs or waits. */
   readonly #pending = new Set<Promise<unknown>>();
   readonly #rejects = new Set<(error: unknown) => void>();
-  /** Settles after the last change; null: calls start at once. */
+  /** Settles after the last change; null: calls start at once. Rejected after end(). */
   #change: Promise<unknown> | null = null;
 
   /** Whether a call that is made now has to wait. */
@@ -24,19 +24,29 @@ export class Turns {
   /** Runs `work` after everything that was called before. Until then `signal` cancels it. */
   change<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     const before = [...this.#pending];
-    const over = before.length
-      ? abortable({ signal }, () => Promise.allSettled(before)).then(work)
-      : work();
-    const change = (this.#change = over.catch(() => {}));
+    const last = this.#change; // an aborted change does not wait for it
+    const over =
+      last || before.length
+        ? abortable({ signal }, async () => {
+            await last;
+            await Promise.allSettled(before);
+          }).then(work)
+        : work();
+    const change = (this.#change = over.catch(() => last)) as Promise<unknown>;
     // One step after the calls that waited, so that no later call overtakes them.
-    void change.then().then(() => {
-      if (this.#change === change) this.#change = null;
-    });
+    change.then().then(
+      () => {
+        if (this.#change === change) this.#change = null;
+      },
+      () => {},
+    );
     return this.add(over);
   }
 
-  /** Rejects everything that runs or waits. */
+  /** Rejects everything that runs or waits, and later calls. */
   end(error: unknown): void {
+    this.#change = Promise.reject(error);
+    this.#change.catch(() => {});
     for (const reject of this.#rejects) reject(error);
   }
 
