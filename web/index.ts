@@ -2,7 +2,6 @@
 
 import { setPlatform } from './api/platform.js';
 import { isOther, workerFrom } from './api/start.js';
-import { opfsBackend } from './io/store-opfs.js';
 import { SluiceError } from './protocol/errors.js';
 import type { WorkerPort } from './protocol/messages.js';
 
@@ -35,7 +34,6 @@ function startWorker(workerUrl?: string | URL): Worker {
 setPlatform({
   startWorker: (workerUrl) => startWorker(workerUrl) as unknown as WorkerPort,
   workerAddress: addressOf,
-  storeBackend: opfsBackend,
   resolveSource: (source) => ({
     kind: 'url',
     url: new URL(source, globalThis.location?.href).href,

@@ -8,7 +8,6 @@ import workerSource from 'inlined:worker.js';
 
 import { setPlatform } from './api/platform.js';
 import { workerFrom } from './api/start.js';
-import { opfsBackend } from './io/store-opfs.js';
 import type { WorkerPort } from './protocol/messages.js';
 import { unpack } from './protocol/unpack.js';
 import { variantFor } from './worker/variant.js';
@@ -32,7 +31,6 @@ setPlatform({
   workerAddress: (url) =>
     url ? new URL(url, globalThis.location?.href).href : (workerUrl ?? 'blob:'),
   wasmBinary,
-  storeBackend: opfsBackend,
   resolveSource: (source) => ({
     kind: 'url',
     url: new URL(source, globalThis.location?.href).href,

@@ -66,7 +66,12 @@ function change(value) {
 /** A result as JSON, without what differs between equal calls. */
 const comparable = (value) =>
   JSON.stringify(value, (key, one) => {
-    if (/^(timings|cachedTokens|cached_tokens|cacheRead|noCache|id|created|used|timestamp|speed)$/.test(key)) return undefined;
+    if (
+      /^(timings|cachedTokens|cached_tokens|cacheRead|noCache|id|created|used|timestamp|speed)$/.test(
+        key,
+      )
+    )
+      return undefined;
     return ArrayBuffer.isView(one) ? [...one] : one;
   });
 
@@ -84,12 +89,21 @@ const rich = () => ({
 });
 const messages = () => [
   { role: 'system', content: 'Be brief.' },
-  { role: 'user', content: [{ type: 'text', text: 'one' }, { type: 'text', text: 'two' }] },
+  {
+    role: 'user',
+    content: [
+      { type: 'text', text: 'one' },
+      { type: 'text', text: 'two' },
+    ],
+  },
 ];
 const tools = () => [
   {
     type: 'function',
-    function: { name: 'add', parameters: { type: 'object', properties: { a: { type: 'number' } } } },
+    function: {
+      name: 'add',
+      parameters: { type: 'object', properties: { a: { type: 'number' } } },
+    },
   },
 ];
 const template = '{% for m in messages %}{{ m.content }}{% endfor %}{{ tools | tojson }}{{ word }}';
@@ -196,7 +210,13 @@ const methods = {
   'sluice-llm: Engine.session': [
     {
       args: () => [
-        { system: 'Be brief.', messages: messages(), tools: tools(), template, variables: { word: 'a' } },
+        {
+          system: 'Be brief.',
+          messages: messages(),
+          tools: tools(),
+          template,
+          variables: { word: 'a' },
+        },
       ],
       call: async (args) => {
         const session = engine.session(...args);
@@ -271,7 +291,9 @@ const methods = {
       call: (args) => engine.completions.create(...args),
     },
     {
-      args: () => [{ prompt: 'a', max_tokens: 6, temperature: 0, logit_bias: { 7: 1 }, stream: true }],
+      args: () => [
+        { prompt: 'a', max_tokens: 6, temperature: 0, logit_bias: { 7: 1 }, stream: true },
+      ],
       call: async (args) => all(await engine.completions.create(...args)),
     },
   ],
@@ -377,7 +399,9 @@ const methods = {
   ],
   'sluice-llm/ai-sdk: sluiceReranking': [
     {
-      args: () => [{ documents: { type: 'object', values: [{ a: 1 }, { a: 2 }] }, query: 'x', topN: 2 }],
+      args: () => [
+        { documents: { type: 'object', values: [{ a: 1 }, { a: 2 }] }, query: 'x', topN: 2 },
+      ],
       call: (args) => sluiceReranking(engine).doRerank(...args),
     },
   ],

@@ -354,9 +354,11 @@ class FakeEngine implements EngineBinding {
       tokens.subarray(from, options.pooling === 0 ? from + 1 : ends[i]),
     );
     const how = [this.adapters, options.pooling, +options.normalize];
-    return Float32Array.from(inputs.flatMap((input) =>
-      Array.from({ length: width }, (_, i) => hashOf([...how, i, ...input]) >>> 8),
-    ));
+    return Float32Array.from(
+      inputs.flatMap((input) =>
+        Array.from({ length: width }, (_, i) => hashOf([...how, i, ...input]) >>> 8),
+      ),
+    );
   }
   appendWhole(): never {
     throw new Error('the fake engine has only causal attention');

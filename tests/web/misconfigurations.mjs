@@ -171,7 +171,7 @@ export const misconfigurations = [
     wrong: '`templates.js` is missing',
     chat: true,
     code: 'MODULE_LOAD',
-    says: "The package's chat module cannot be loaded: copy the package's templates.js beside its other files (…).",
+    says: "The package's templates.js cannot be loaded: copy it beside its other files (…).",
   },
   {
     wrong: 'The model address is a `file:` URL',

@@ -99,7 +99,8 @@ function make({ engine, sessions, saved }, call, signal) {
     save: () => session.save({ signal }).then(content),
     restore: () => session.restore(saved, { signal }),
     fork: () => session.fork({ signal }).then(content),
-    logits: () => engine.logits([5, call.session], { signal }).then((rows) => [...rows.slice(0, 2)]),
+    logits: () =>
+      engine.logits([5, call.session], { signal }).then((rows) => [...rows.slice(0, 2)]),
     embed: () => engine.embed([call.text], { signal }).then((rows) => [...rows[0]]),
     tokenize: () => engine.tokenize(call.text).then((ids) => [...ids]),
     saveState: () => engine.saveState({ signal }).then(() => 'done'), // an abort may come late
@@ -129,7 +130,10 @@ async function run({ calls, disposeAt }, together) {
       (error) => (error.name === 'AbortError' ? error.name : error.code),
     );
     if (call.kind === 'tokenize' || call.kind === 'end') results.push(outcome);
-    else results.push(control ? outcome.then((value) => (value === 'AbortError' ? value : 'done')) : outcome);
+    else
+      results.push(
+        control ? outcome.then((value) => (value === 'AbortError' ? value : 'done')) : outcome,
+      );
     control?.abort();
     if (!together) await outcome;
   }
@@ -137,7 +141,10 @@ async function run({ calls, disposeAt }, together) {
   await disposing;
   const last = disposing
     ? null
-    : [engine.info.plan.budget, ...(await Promise.all(sessions.map((each) => each.save()))).map(content)];
+    : [
+        engine.info.plan.budget,
+        ...(await Promise.all(sessions.map((each) => each.save()))).map(content),
+      ];
   await engine.dispose();
   return { all, last };
 }

@@ -22,7 +22,11 @@ const file = (name) => join(directory, name);
 const greedy = { maxTokens: 12, temperature: 0 };
 const tuning = { chunkSize: 16384, retryMs: 1, retryMaxMs: 5, stallMs: 60_000, attempts: 1 };
 const load = { memoryBudget: 4e6, contextLength: 1000, onProgress: () => {} };
-const code = (promise) => promise.then(() => 'done', (error) => error.name === 'AbortError' ? error.name : error.code);
+const code = (promise) =>
+  promise.then(
+    () => 'done',
+    (error) => (error.name === 'AbortError' ? error.name : error.code),
+  );
 
 /** Serves adapters by name, each when release(name) is called. */
 const held = new Map();
@@ -183,7 +187,7 @@ test('the last of several setAdapters() wins, whichever files arrive first', () 
 
 test('a generation, session or chat between two changes runs with the first', () =>
   withEngine(async (engine, said) => {
-    const chat = (lora) =>
+    const chat = () =>
       engine.chat.completions.create({
         messages: [{ role: 'user', content: 'x' }],
         temperature: 0,
@@ -246,7 +250,9 @@ test('an adapter that fails or is aborted changes nothing and blocks nothing', (
     await engine.setAdapters([file('a')]);
     const missing = code(engine.setAdapters([address('gone')]));
     const between = said();
-    const wrong = code(engine.setAdapters([{ source: new File([Uint8Array.of(0)], 'wrong.gguf') }]));
+    const wrong = code(
+      engine.setAdapters([{ source: new File([Uint8Array.of(0)], 'wrong.gguf') }]),
+    );
     await release('gone', 404);
     assert.deepEqual([await missing, await wrong], ['NOT_FOUND', 'UNSUPPORTED_ARCHITECTURE']);
     assert.equal(await between, texts.a);
@@ -325,18 +331,21 @@ test('an aborted budget change leaves the engine as it was and blocks nothing', 
 });
 
 test('a change waits for running calls; if it is aborted, later calls do not', () =>
-  withEngine(async (engine) => {
-    const endless = engine.generate('x', { temperature: 0, maxTokens: 1e5, ignoreEos: true });
-    const control = new AbortController();
-    const moved = code(engine.setMemoryBudget(700_000, { signal: control.signal }));
-    const counted = engine.tokenize('hello');
-    control.abort();
-    assert.equal(await moved, 'AbortError');
-    assert.equal((await counted).length, 6);
-    endless.cancel();
-    await endless.result;
-    assert.equal(engine.info.plan.budget, 4e6);
-  }, { contextLength: 1e5 }));
+  withEngine(
+    async (engine) => {
+      const endless = engine.generate('x', { temperature: 0, maxTokens: 1e5, ignoreEos: true });
+      const control = new AbortController();
+      const moved = code(engine.setMemoryBudget(700_000, { signal: control.signal }));
+      const counted = engine.tokenize('hello');
+      control.abort();
+      assert.equal(await moved, 'AbortError');
+      assert.equal((await counted).length, 6);
+      endless.cancel();
+      await endless.result;
+      assert.equal(engine.info.plan.budget, 4e6);
+    },
+    { contextLength: 1e5 },
+  ));
 
 test('dispose() rejects all that waits with DISPOSED at once', async () => {
   const engine = await Engine.load(path, load);
@@ -370,7 +379,11 @@ test('dispose() rejects all that waits with DISPOSED at once', async () => {
 test('a worker that is lost rejects all that waits with WORKER_LOST', async () => {
   const engine = await Engine.load(path, load);
   const crash = engine.generate([5, 666], greedy).result;
-  const waiting = [engine.setAdapters([file('a')]), engine.setMemoryBudget(700_000), engine.embed(['x'])];
+  const waiting = [
+    engine.setAdapters([file('a')]),
+    engine.setMemoryBudget(700_000),
+    engine.embed(['x']),
+  ];
   const codes = await Promise.all([crash, ...waiting].map(code));
   assert.deepEqual(codes, Array(4).fill('WORKER_LOST'));
   await engine.dispose();

@@ -78,7 +78,7 @@ const disposed = (): SluiceError => new SluiceError('DISPOSED', 'The engine was 
 export class Engine {
   /** Models cached in the browser's storage (Node: in the default cache directory). */
   static readonly modelCache = new StoreManager(
-    () => platform().storeBackend(),
+    () => platform().storeBackend?.(),
     (address) => {
       const spec = sourceSpec(address);
       return spec.kind === 'url' ? spec.url : String(address);

@@ -4,7 +4,14 @@
 
 import { huggingFaceUrl } from '../io/huggingface.js';
 import { publicUrl } from '../protocol/address.js';
-import { invalid, onlyKnown, signalOf, SluiceError, throwIfAborted } from '../protocol/errors.js';
+import {
+  invalid,
+  moduleError,
+  onlyKnown,
+  signalOf,
+  SluiceError,
+  throwIfAborted,
+} from '../protocol/errors.js';
 import type {
   GenerateOptions,
   InspectOptions,
@@ -123,13 +130,7 @@ function draftOf({ draft, device }: InspectOptions): SourceSpec | undefined {
 
 export async function adapterSpecs(list: InspectOptions['lora'] = []): Promise<AdapterSpec[]> {
   if (list.length === 0) return [];
-  const module = await import('./adapters.js').catch((cause: Error) => {
-    throw new SluiceError(
-      'MODULE_LOAD',
-      'adapters.js cannot be loaded; copy it beside the script.',
-      { cause },
-    );
-  });
+  const module = await import('./adapters.js').catch(moduleError('adapters.js'));
   return module.adapterSpecs(list, { sourceSpec, readFile: platform().readFile, SluiceError });
 }
 

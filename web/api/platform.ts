@@ -11,7 +11,8 @@ export interface Platform {
   workerAddress(workerUrl?: string | URL): string;
   /** The engine's wasm, if it is embedded in the entry. */
   wasmBinary?(kernels: string): Promise<ArrayBuffer>;
-  storeBackend(cacheDir?: string): Promise<StoreBackend>;
+  /** The model cache; absent in browsers, where it is the origin private file system. */
+  storeBackend?(cacheDir?: string): Promise<StoreBackend>;
   /** Resolves an address: an absolute or relative URL, or a path in Node. */
   resolveSource(source: string): SourceSpec;
   /** Node: reads a whole file. */

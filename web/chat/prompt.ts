@@ -1,16 +1,10 @@
 // Loads templates.js at the first chat: the chat template renderer and the OpenAI-compatible API.
 
-import { SluiceError } from '../protocol/errors.js';
+import { moduleError } from '../protocol/errors.js';
 import type { ModelInfo } from '../protocol/types.js';
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
 
-export const chatModule = () =>
-  import('./templates.js').catch((cause: Error) => {
-    const advice = `copy the package's templates.js beside its other files (${cause.message})`;
-    throw new SluiceError('MODULE_LOAD', `The package's chat module cannot be loaded: ${advice}.`, {
-      cause,
-    });
-  });
+export const chatModule = () => import('./templates.js').catch(moduleError('templates.js'));
 
 /** Renders one model's prompts. Loads the renderer on first use. */
 export class LazyPrompts implements Prompts {

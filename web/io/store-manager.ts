@@ -1,68 +1,23 @@
-// Engine.modelCache: lists and deletes cached models, without an engine. A model is one entry here,
-// although the store has separate entries for the parts of a split model and for the files of a
-// Hugging Face directory.
+// Engine.modelCache: lists and deletes cached models, without an engine. The implementation
+// (model-cache.ts) is a file of its own, which is loaded at the first call. Deletions run one at a time.
 
-import { storedUrl } from '../protocol/address.js';
-import { invalid } from '../protocol/errors.js';
+import { invalid, moduleError } from '../protocol/errors.js';
 import { Turns } from '../protocol/turns.js';
+import type { CachedModel } from './model-cache.js';
 import type { StoreBackend } from './files.js';
-import { describeIndex, type EntryDescription } from './store-index.js';
 
-/** A model in the model cache. */
-export interface CachedModel {
-  /** URL of the file or directory, without passwords and signatures. */
-  url: string;
-  /** Size of its files in bytes. */
-  size: number;
-  /** Bytes that are cached. */
-  bytesCached: number;
-  /** All bytes are cached. */
-  complete: boolean;
-  /** When it was first cached. */
-  created: Date;
-  /** When it was last used. */
-  used: Date;
-}
-
-interface Entry extends CachedModel {
-  /** Keys of its store entries, the largest first: an engine locks those. */
-  keys: string[];
-}
-
-/** The address of the model that a file belongs to. */
-function modelOf(url: string): string {
-  const [path = '', query = ''] = url.split(/(?=\?)/);
-  if (/\.(json|jinja|safetensors)$/.test(path)) return path.replace(/[^/]*$/, '') + query;
-  return path.replace(/-\d{5}(-of-\d{5}\.gguf)$/, '-00001$1') + query;
-}
-
-function summary([url, files]: [string, (EntryDescription & { key: string })[]]): Entry {
-  files.sort((a, b) => b.size - a.size);
-  const weights = files.filter((file) => !/\.(json|jinja)(\?|$)/.test(file.url));
-  const parts = Number(/-of-(\d{5})\./.exec(weights[0]?.url ?? '')?.[1] ?? 1);
-  const size = files.reduce((sum, file) => sum + file.size, 0);
-  const bytesCached = files.reduce((sum, file) => sum + file.bytesCached, 0);
-  return {
-    url,
-    size,
-    bytesCached,
-    complete: bytesCached === size && weights.length >= parts,
-    created: new Date(Math.min(...files.map((file) => file.created))),
-    used: new Date(Math.max(...files.map((file) => file.used))),
-    keys: files.map((file) => file.key),
-  };
-}
+export type { CachedModel };
 
 /** The model cache. Lists and deletes models; needs no engine. See Engine.modelCache. */
 export class StoreManager {
   /** @internal Deletions run alone, in the order of the calls. */
   readonly turns = new Turns();
-  readonly #backend: () => Promise<StoreBackend>;
+  readonly #backend: () => Promise<StoreBackend> | undefined;
   readonly #urlOf: (address: string | URL) => string;
 
   /** @internal */
   constructor(
-    backend: () => Promise<StoreBackend>,
+    backend: () => Promise<StoreBackend> | undefined,
     urlOf: (address: string | URL) => string = String,
   ) {
     this.#backend = backend;
@@ -79,7 +34,7 @@ export class StoreManager {
    * ```
    */
   async list(): Promise<CachedModel[]> {
-    return (await this.turns.call(() => this.#entries())).map(({ keys: _, ...model }) => model);
+    return this.turns.call(() => this.#with(({ listModels }, backend) => listModels(backend)));
   }
 
   /**
@@ -106,12 +61,10 @@ export class StoreManager {
    * ```
    */
   async delete(address: string | URL): Promise<boolean> {
-    const url = modelOf(storedUrl(this.#urlOf(address)));
-    return this.turns.change(async () => {
-      const found = (await this.#entries()).find((entry) => entry.url === url);
-      if (found) await this.#remove(found);
-      return found !== undefined;
-    });
+    const url = this.#urlOf(address);
+    return this.turns.change(() =>
+      this.#with(({ deleteModel }, backend) => deleteModel(backend, url)),
+    );
   }
 
   /**
@@ -127,22 +80,9 @@ export class StoreManager {
   async evictOldest(maxBytes: number): Promise<string[]> {
     if (typeof maxBytes !== 'number' || !(maxBytes >= 0))
       invalid('maxBytes must be a number of 0 or more.');
-    return this.turns.change(async () => {
-      const entries = await this.#entries();
-      let total = entries.reduce((sum, entry) => sum + entry.bytesCached, 0);
-      const evicted: string[] = [];
-      for (const entry of entries.reverse()) {
-        if (total <= maxBytes) break;
-        try {
-          await this.#remove(entry);
-        } catch {
-          continue; // in use
-        }
-        total -= entry.bytesCached;
-        evicted.push(entry.url);
-      }
-      return evicted;
-    });
+    return this.turns.change(() =>
+      this.#with(({ evictOldest }, backend) => evictOldest(backend, maxBytes)),
+    );
   }
 
   /**
@@ -158,21 +98,10 @@ export class StoreManager {
     return (await storage?.persist?.()) ?? false;
   }
 
-  async #entries(): Promise<Entry[]> {
-    const backend = await this.#backend();
-    const models = new Map<string, (EntryDescription & { key: string })[]>();
-    for (const key of await backend.keys()) {
-      const index = await backend.readIndex(key);
-      const file = index && describeIndex(index);
-      if (!file) continue;
-      const url = modelOf(storedUrl(file.url));
-      models.set(url, [...(models.get(url) ?? []), { ...file, key }]);
-    }
-    return [...models].map(summary).sort((a, b) => b.used.getTime() - a.used.getTime());
-  }
-
-  async #remove({ keys }: Entry): Promise<void> {
-    const backend = await this.#backend();
-    for (const key of keys) await backend.remove(key);
+  async #with<T>(
+    work: (cache: typeof import('./model-cache.js'), backend: StoreBackend) => Promise<T>,
+  ): Promise<T> {
+    const cache = await import('./model-cache.js').catch(moduleError('model-cache.js'));
+    return work(cache, await (this.#backend() ?? cache.opfsBackend()));
   }
 }

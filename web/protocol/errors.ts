@@ -180,6 +180,17 @@ export function invalid(message: string): never {
   throw new SluiceError('INVALID_ARGUMENT', message);
 }
 
+/** Throws MODULE_LOAD for a file of the package that is loaded on demand. */
+export const moduleError =
+  (file: string) =>
+  (cause: Error): never => {
+    throw new SluiceError(
+      'MODULE_LOAD',
+      `The package's ${file} cannot be loaded: copy it beside its other files (${cause.message}).`,
+      { cause },
+    );
+  };
+
 /** The signal's reason if it is aborted and has one, otherwise the platform's AbortError. */
 export function abortError(signal?: AbortSignal): unknown {
   if (signal?.aborted && signal.reason !== undefined) return signal.reason;

@@ -19,7 +19,8 @@ export function snapshot<T>(given: T): T {
     // Buffer.slice() would share the memory.
     if (ArrayBuffer.isView(value)) return Uint8Array.prototype.slice.call(value);
     const list = Array.isArray(value);
-    if (!list && Object.getPrototypeOf(Object.getPrototypeOf(value) ?? Object.prototype)) return value;
+    if (!list && Object.getPrototypeOf(Object.getPrototypeOf(value) ?? Object.prototype))
+      return value;
     // A spread also keeps a key named __proto__.
     const own = (list ? [...value] : { ...value }) as typeof value;
     seen.set(value, own);

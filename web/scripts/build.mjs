@@ -20,13 +20,13 @@ const glueAtBuild = (glue) => ({
   setup: (build) => build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: glue })),
 });
 
-// Keeps some imports as separate files: the chat template renderer and the LoRA adapter reader,
-// which are loaded on demand, and node.js, which cli.js imports.
+// Keeps some imports as separate files: the chat template renderer, the LoRA adapter reader and the
+// model cache's manager, which are loaded on demand, and node.js, which cli.js imports.
 const filesApart = {
   name: 'files-apart',
   setup: (build) =>
     build.onResolve(
-      { filter: /^\.\/(templates|adapters|node)\.js$/ },
+      { filter: /^\.\/(templates|adapters|model-cache|node)\.js$/ },
       ({ path, kind, importer }) =>
         kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null,
     ),
@@ -112,6 +112,11 @@ async function bundlePage(esbuild, common) {
   await esbuild.build({
     ...common,
     entryPoints: files(['index', 'huggingface', 'ai-sdk', 'sessions']),
+    minify: true,
+  });
+  await esbuild.build({
+    ...common,
+    entryPoints: [{ in: 'web/io/model-cache.ts', out: 'model-cache' }],
     minify: true,
   });
   await esbuild.build({
