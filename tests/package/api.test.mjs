@@ -8,6 +8,7 @@ import { inRoot } from '../../web/scripts/lib.mjs';
 import {
   exampleContext,
   examples,
+  properties,
   reference,
   undocumented,
   withoutExample,
@@ -80,6 +81,47 @@ test('every example satisfies the compiler', () => {
     assert.equal(typecheck(folder, sources, withOtherPackages), '');
   } finally {
     rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+test('memory(), stats(), info and results have exactly the properties of their types', async () => {
+  const { Engine } = await import(inRoot('dist', 'node.js'));
+  const model = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
+  const options = { contextLength: 128, threads: 1, draft: 'ngram' };
+  const plan = properties('MemoryPlan');
+  const report = plan.filter(({ name }) => name !== 'layerUnits');
+  const types = {
+    MemoryPlan: plan,
+    MemoryReport: [...report, ...properties('MemoryReport')],
+    ...Object.fromEntries(
+      ['EngineStats', 'ModelInfo', 'SpeedEstimate', 'GenerationResult', 'SavedState'].map(
+        (name) => [name, properties(name)],
+      ),
+    ),
+  };
+  const check = (type, value) => {
+    const names = types[type].map(({ name }) => name);
+    const required = types[type].filter(({ optional }) => !optional);
+    assert.deepEqual(
+      Object.keys(value).filter((name) => !names.includes(name)),
+      [],
+      `${type} lacks them`,
+    );
+    for (const { name } of required) assert.ok(name in value, `${type}: there is no ${name}`);
+  };
+  const info = await Engine.inspect(model, options);
+  check('ModelInfo', info);
+  check('SpeedEstimate', info.speed);
+  const engine = await Engine.load(model, options);
+  try {
+    check('ModelInfo', engine.info);
+    check('GenerationResult', await engine.generate('Once', { maxTokens: 2 }).result);
+    check('MemoryPlan', engine.info.plan);
+    check('MemoryReport', engine.memory());
+    check('EngineStats', engine.stats());
+    check('SavedState', await engine.saveState());
+  } finally {
+    await engine.dispose();
   }
 });
 

@@ -395,7 +395,7 @@ class FakeEngine implements EngineBinding {
     this.asked = options;
     const { logitBias, constraint, topK, topP, minP, repeatPenalty, presencePenalty } = options;
     const others = [logitBias, constraint, topK, topP, minP, repeatPenalty, presencePenalty];
-    this.flavor = others.some((value) => value !== undefined)
+    this.flavor = others.some((value) => value != null)
       ? hashOf(new TextEncoder().encode(JSON.stringify(others)))
       : 0;
     this.text = '';

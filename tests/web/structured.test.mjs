@@ -290,7 +290,8 @@ function shortPrompts() {
     info: engine.info,
     structuredOutput: true,
     answer,
-    tokenize: (...given) => engine.tokenize(...given),
+    turn: (work) => work(),
+    ask: (...given) => engine.ask(...given),
     prompts: new PromptRenderer(
       engine.info,
       () => {},
@@ -413,6 +414,7 @@ test('an unsupported keyword is an error that names it, and strict needs structu
   );
   const without = new ChatCompletions({
     info: engine.info,
+    turn: (work) => work(),
     answer: assert.fail,
     prompts: engine.prompts,
   });

@@ -254,6 +254,7 @@ function scripted(text, { template = chatTemplate, finishReason = 'stop' } = {})
   };
   const engine = {
     info,
+    turn: (work) => work(),
     answer,
     prompts: new PromptRenderer(info, (message) => warnings.push(message)),
   };
