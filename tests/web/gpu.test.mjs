@@ -665,6 +665,31 @@ for (const more of [{}, { gpuLayers: 1 }]) {
   );
 }
 
+test('if the GPU is gone when the budget changes, the CPU continues', async () => {
+  const told = await inPage(
+    async ([source, script]) => {
+      const engine = await load(source, { memoryBudget: 8e6, workerUrl: workerAfter(script) });
+      const session = engine.session();
+      const out = { devices: [engine.stats().device], tokens: [] };
+      for (const budget of [6e6, 7e6]) {
+        out.tokens.push(await tokensOf(session, ' mill river', 3));
+        await engine.setMemoryBudget(budget);
+        out.devices.push(engine.stats().device);
+      }
+      out.tokens.push(await tokensOf(session, ' and', 3));
+      await engine.dispose();
+      return out;
+    },
+    address(plain),
+    `addEventListener('message', ({ data }) => {
+      if (data.method === 'load' && data.args[0].memoryBudget === 6e6)
+        GPU.prototype.requestAdapter = async () => null;
+    });`,
+  );
+  assert.deepEqual(told.devices, ['webgpu', 'wasm', 'webgpu']);
+  assert.ok(told.tokens.every((tokens) => tokens.length === 3));
+});
+
 // --- device selection ----------------------------------------------------------------------------
 
 test('measurement decides: the CPU is chosen over a software adapter', async () => {
