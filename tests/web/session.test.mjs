@@ -1,0 +1,66 @@
+// A session without an engine: with which tokens its next turn begins.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { importWeb } from './helpers.mjs';
+
+const { Session } = await importWeb('api/session');
+
+const kVocabulary = ['a', 'b', 'c', 'ab', 'bc'];
+const ids = (...texts) => texts.map((text) => kVocabulary.indexOf(text));
+const textsOf = (tokens) => Array.from(tokens, (token) => kVocabulary[token]);
+
+/** The longest tokens, from the left. */
+function tokenize(text) {
+  const found = [];
+  for (let at = 0; at < text.length; at += found.at(-1).length)
+    found.push(
+      kVocabulary.findLast((entry) => text.startsWith(entry, at)) ?? assert.fail(`token at ${at}`),
+    );
+  return Int32Array.from(ids(...found));
+}
+
+/** A session whose turns generate what `turns` lists, and the prompts of these turns. */
+function scripted(turns) {
+  const prompts = [];
+  const engine = {
+    tokenize: async (text) => tokenize(text),
+    call: async () => ({ state: Uint8Array.of(1) }),
+    start(prompt, options, sequence, heard) {
+      const answer = async () => {
+        prompts.push(textsOf(await prompt()));
+        const { tokens, text = tokens.join(''), stopString } = turns.shift();
+        heard(ids(...tokens).map((token) => ({ token })));
+        return { text, stopString };
+      };
+      return { result: answer() };
+    },
+  };
+  return { session: new Session(engine, {}), engine, prompts };
+}
+
+test('a turn continues with the generated tokens, also where the tokenizer has others', async () => {
+  const { session, prompts } = scripted([{ tokens: ['a', 'b'] }, { tokens: ['c'] }]);
+  await session.generate('b').result;
+  await session.generate('c').result;
+  assert.deepEqual(prompts, [['b'], ['b', 'a', 'b', 'c']]);
+  assert.equal(session.text, 'babcc');
+});
+
+test('after a stop string inside of a token, a turn continues with the tokens of the text', async () => {
+  const cut = { tokens: ['a', 'bc'], text: 'ab', stopString: 'c' };
+  const whole = { tokens: ['a', 'b'] };
+  const { session, engine, prompts } = scripted([cut, whole, { tokens: ['c'] }, { tokens: ['c'] }]);
+  await session.generate('b').result;
+  const saved = await session.save();
+  await session.generate('a').result;
+  await session.generate('c').result;
+  const restored = new Session(engine, {});
+  await restored.restore(saved);
+  await restored.generate('a').result;
+  assert.deepEqual(prompts, [
+    ['b'],
+    ['b', 'ab', 'a'], // not 'bc', of which the text has only the beginning
+    ['b', 'ab', 'a', 'a', 'b', 'c'], // the second output is complete
+    ['b', 'ab', 'a'],
+  ]);
+});
