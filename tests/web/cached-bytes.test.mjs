@@ -17,6 +17,7 @@ const { StoreManager } = await importWeb('io/store-manager');
 const { keyOf } = await importWeb('io/store');
 const { LocalIo } = await importWeb('io/io');
 
+const kHangs = 20_000; // a time limit, only for what would never end
 const quick = { retryMs: 1, retryMaxMs: 5, stallMs: 300 };
 const options = { fetcher: quick, chunkSize: 16384, streamBytes: 131072 };
 const folders = [];
@@ -455,8 +456,8 @@ test('evictOldest accepts only a number', async () => {
 
 // --- reports of what is cached -----------------------------------------------------------------
 
-/** A LocalIo with one open file, and its events in `said`. */
-async function opened(url, store) {
+/** A LocalIo with one open file, and its events in `said`. It is closed after the test. */
+async function opened(t, url, store) {
   const said = { phases: [], downloaded: undefined };
   const io = new LocalIo(
     [{ kind: 'url', url }],
@@ -468,14 +469,18 @@ async function opened(url, store) {
       onDownloaded: (error) => (said.downloaded = error?.code ?? 'cached'),
     },
   );
+  t.after(() => io.close());
   await io.openFile(0, url, 0);
   return { io, said };
 }
-const until = async (what) => {
-  while (!what()) await new Promise((later) => setTimeout(later, 10));
-};
+async function until(what) {
+  for (const end = Date.now() + kHangs; !what();) {
+    assert.ok(Date.now() < end, `not within ${kHangs} ms: ${what}`);
+    await new Promise((later) => setTimeout(later, 10));
+  }
+}
 
-test('a download that exceeds the quota is not reported as cached', async () => {
+test('a download that exceeds the quota is not reported as cached', async (t) => {
   await serving(
     (q, r) => send(q, r, gguf(1)),
     async (base) => {
@@ -487,7 +492,7 @@ test('a download that exceeds the quota is not reported as cached', async () => 
         files.data.write = (...what) => (room-- > 0 ? write(...what) : 0);
         return files;
       };
-      const { io, said } = await opened(`${base}/m`, { open });
+      const { io, said } = await opened(t, `${base}/m`, { open });
       io.startDownload();
       await until(() => said.downloaded);
       assert.equal(said.downloaded, 'QUOTA');
@@ -497,12 +502,11 @@ test('a download that exceeds the quota is not reported as cached', async () => 
       );
       const all = await io.read(0, 0, gguf(1).length);
       assert.ok(gguf(1).equals(all), 'the rest comes from the network');
-      await io.close();
     },
   );
 });
 
-test('a second tab reports the model as cached once the first has cached it', async () => {
+test('a second tab reports the model as cached once the first has cached it', async (t) => {
   const bytes = Buffer.concat([gguf(1), Buffer.alloc(6 << 20, 1)]);
   let free = false;
   const slow = [];
@@ -513,7 +517,7 @@ test('a second tab reports the model as cached once the first has cached it', as
         : slow.push(() => send(q, r, bytes, { ETag: '"1"' })),
     async (base) => {
       const store = nodeBackend(folder());
-      const tabs = [await opened(`${base}/m`, store), await opened(`${base}/m`, store)];
+      const tabs = [await opened(t, `${base}/m`, store), await opened(t, `${base}/m`, store)];
       for (const { io } of tabs) io.startDownload();
       await new Promise((later) => setTimeout(later, 100));
       assert.deepEqual(
@@ -530,12 +534,11 @@ test('a second tab reports the model as cached once the first has cached it', as
           ['cached', true],
         ],
       );
-      for (const { io } of tabs) await io.close();
     },
   );
 });
 
-test('a second tab continues the download when the first is closed', async () => {
+test('a second tab continues the download when the first is closed', async (t) => {
   const bytes = Buffer.concat([gguf(1), Buffer.alloc(4 << 20, 1)]);
   let free = false;
   await serving(
@@ -543,27 +546,28 @@ test('a second tab continues the download when the first is closed', async () =>
       (free || q.headers.range.startsWith('bytes=0-')) && send(q, r, bytes, { ETag: '"1"' }),
     async (base) => {
       const store = nodeBackend(folder());
-      const [first, second] = [await opened(`${base}/m`, store), await opened(`${base}/m`, store)];
+      const [first, second] = [
+        await opened(t, `${base}/m`, store),
+        await opened(t, `${base}/m`, store),
+      ];
       second.io.startDownload();
       await first.io.close();
       free = true;
       await until(() => second.said.downloaded);
       assert.equal(second.said.downloaded, 'cached');
       assert.equal((await new StoreManager(async () => store).list())[0].complete, true);
-      await second.io.close();
     },
   );
 });
 
-test('without a cache nothing is reported as cached', async () => {
+test('without a cache nothing is reported as cached', async (t) => {
   await serving(
     (q, r) => send(q, r, gguf(1)),
     async (base) => {
-      const { io, said } = await opened(`${base}/m`, null);
+      const { io, said } = await opened(t, `${base}/m`, null);
       io.startDownload();
       await until(() => said.downloaded);
       assert.ok(!said.phases.includes('cached'));
-      await io.close();
     },
   );
 });
