@@ -172,6 +172,7 @@ class EngineBinding {
   bool copy_bytes(const val& bytes, AlignedBuffer* out);
   bool fits(const val& tokens);
   val to_val(const generate::Piece& piece) const;
+  void begin_state();
   void note_base();
   bool fail(const Status& status) {
     error_ = status;

@@ -64,16 +64,22 @@ val EngineBinding::weight_samples(bool all) {
 
 void EngineBinding::identify(unsigned length) {
   weight_hash_->add({stage_.data(), length});
-  if (weight_hash_->complete()) engine_->identify_weights(*weight_hash_);
+}
+
+// The fingerprint must not change in the middle of a state.
+void EngineBinding::begin_state() {
+  if (weight_hash_ && weight_hash_->complete()) engine_->identify_weights(*weight_hash_);
 }
 
 bool EngineBinding::read_state(double offset, unsigned length) {
   if (length > stage_.size()) return fail(too_long(stage_.size()));
+  if (offset == 0) begin_state();
   return checked(session().read_state(static_cast<uint64_t>(offset), {stage_.data(), length}));
 }
 
 bool EngineBinding::begin_restore(double bytes) {
   drop_answer(*slot_);
+  begin_state();
   return checked(session().begin_restore(static_cast<uint64_t>(bytes)));
 }
 
