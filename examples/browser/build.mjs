@@ -23,7 +23,7 @@ export async function buildSite({ dist = join(root, 'dist'), site = join(root, '
   for (const name of ['index.html', 'bench.html', 'icon.svg', 'isolate.js', 'theme.js'])
     cpSync(join(here, name), join(site, name));
   for (const name of readdirSync(dist).filter((n) =>
-    /^(index|worker|templates|qsf|gpu)\.js$|\.wasm$/.test(n),
+    /^(index|worker|templates|model-cache|qsf|gpu)\.js$|\.wasm$/.test(n),
   )) {
     cpSync(join(dist, name), join(site, 'dist', name));
   }
