@@ -1,9 +1,12 @@
 // Loading, inspecting and querying engines.
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "api/handles.h"
-#include "session/report.h"
+#include "generate/draft_pair.h"
 
 namespace sluice::api {
 namespace {
@@ -110,6 +113,12 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   return out;
 }
 
+// Whether a pass can keep the logits that were asked for. A policy that evicts limits its length.
+Status check_rows(const sluice_load_options& given, const session::MemoryPlan& plan) {
+  if (plan.n_batch == plan.n_ctx) return {};  // no pass is longer
+  return check_range(given.logits_rows, 1, std::min(plan.logits_rows, plan.n_batch), "logits_rows");
+}
+
 Status preload(native::Model& model, const sluice_load_options& given) {
   struct Loading {
     native::Model& model;
@@ -152,6 +161,7 @@ Status load(const sluice_load_options* options, sluice_engine** engine, ReadHead
   how->engine.adapters = adapters->sources();
   Result<native::DraftPair> models = open_models(std::move(*header), given, *how);
   if (!models.ok()) return models.status();
+  SLUICE_RETURN_IF_ERROR(check_rows(given, models->model->engine().plan()));
   for (native::Model* const model : {models->draft.get(), models->model.get()}) {
     if (given.preload == 0 || model == nullptr) continue;
     const Status status = preload(*model, given);
@@ -190,14 +200,24 @@ Status inspect(const char* path, const sluice_load_options* options,
   if (!adapters.ok()) return adapters.status();
   how->engine.adapters = adapters->sources();
   how->engine.base_bytes += header->held;
-  const Result<session::Inspection> found = session::inspect(header->header, how->engine);
-  if (!found.ok()) return found.status();
-  const session::ReportSink sink = [callback, user](const char* section, const char* key,
-                                                    const session::ReportValue& value) {
-    callback(user, section, key, to_text(value).c_str());
+  std::optional<native::ModelHeader> draft;
+  if (drafts_by_model(given)) {
+    Result<native::ModelHeader> read = native::read_header(given.draft, how->source);
+    if (!read.ok()) return generate::of_draft(read.status());
+    draft.emplace(std::move(*read));
+  }
+  std::vector<std::array<std::string, 3>> properties;
+  const session::ReportSink sink = [&properties](const char* section, const char* key,
+                                                 const session::ReportValue& value) {
+    properties.push_back({section != nullptr ? section : "", key, to_text(value)});
   };
-  session::report_model(header->header, *found, sink);
-  session::report_plan(found->plan, sink);
+  const Result<session::Inspection> found = generate::inspect(
+      header->header, how->engine, draft ? &draft->header : nullptr, draft ? draft->held : 0, sink);
+  if (!found.ok()) return found.status();
+  SLUICE_RETURN_IF_ERROR(check_rows(given, found->plan));
+  for (const auto& [section, key, value] : properties) {
+    callback(user, section.empty() ? nullptr : section.c_str(), key.c_str(), value.c_str());
+  }
   return {};
 }
 

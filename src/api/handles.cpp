@@ -73,6 +73,7 @@ Status Loaded::from_callback() {
 
 Loaded::Loaded(native::DraftPair models, std::string chat_template)
     : models_(std::move(models)), chat_template_(std::move(chat_template)) {
+  minimum_ = draft() != nullptr ? models_.minimum : model().engine().plan().minimum;
   session::Engine& engine = model().engine();
   const model::Program& program = engine.program();
   sluice_info& info = facts_.info;
@@ -115,19 +116,33 @@ Status Loaded::allow_drafts() {
   return {};
 }
 
-uint64_t Loaded::draft_share() const {
-  if (models_.draft == nullptr) return 0;
-  const session::MemoryPlan& plan = models_.draft->engine().plan();
-  return plan.budget > 0 ? plan.budget : plan.total();
+Status Loaded::set_memory_budget(uint64_t budget) {
+  const Status status =
+      draft() != nullptr ? share_memory(budget) : model().set_memory_budget(budget);
+  note_plan();
+  return status;
 }
 
-// The draft model's share does not change.
-Status Loaded::set_memory_budget(uint64_t budget) {
-  const uint64_t beside = draft_share();
-  const uint64_t least = model().engine().plan().minimum + beside;
-  if (beside > 0 && budget > 0 && budget < least) return generate::pair_too_small(budget, least);
-  const Status status = model().set_memory_budget(budget == 0 ? 0 : budget - beside);
-  note_plan();
+Status Loaded::share_memory(uint64_t budget) {
+  const Result<session::MemoryPlan> own = model().engine().plan_for(0);
+  if (!own.ok()) return own.status();
+  const Result<session::MemoryPlan> draft_own = draft()->engine().plan_for(0);
+  if (!draft_own.ok()) return draft_own.status();
+  const uint64_t least = own->minimum + draft_own->minimum;
+  if (budget > 0 && budget < least) return generate::pair_too_small(budget, least);
+  const uint64_t share =
+      budget == 0
+          ? 0
+          : generate::draft_share(budget, own->minimum, draft_own->minimum, draft_own->total());
+  // A model that shrinks goes first, so that both together stay within the larger budget.
+  const uint64_t before = draft()->engine().plan().budget;
+  const bool draft_shrinks = share > 0 && (before == 0 || share < before);
+  native::Model& first = draft_shrinks ? *draft() : model();
+  native::Model& second = draft_shrinks ? model() : *draft();
+  const uint64_t first_before = first.engine().plan().budget;
+  SLUICE_RETURN_IF_ERROR(first.set_memory_budget(draft_shrinks ? share : budget - share));
+  const Status status = second.set_memory_budget(draft_shrinks ? budget - share : share);
+  if (!status.ok()) SLUICE_RETURN_IF_ERROR(first.set_memory_budget(first_before));
   return status;
 }
 
@@ -138,7 +153,7 @@ Facts Loaded::facts() {
 
 void Loaded::note_plan() {
   const session::MemoryPlan& plan = model().engine().plan();
-  const uint64_t beside = draft_share();
+  const uint64_t beside = draft() == nullptr ? 0 : draft()->engine().plan().budget;
   const uint64_t draft_total = draft() == nullptr ? 0 : draft()->engine().plan().total();
   const std::lock_guard<std::mutex> lock(facts_mutex_);
   sluice_info& info = facts_.info;
@@ -148,9 +163,9 @@ void Loaded::note_plan() {
   info.sessions =
       swap_->swaps() ? static_cast<int32_t>(native::kMaxConversations) : plan.n_sessions;
   info.fully_resident = plan.weights.streamed_bytes == 0 ? 1 : 0;
-  info.memory_budget = plan.budget == 0 ? 0 : plan.budget + beside;
+  info.memory_budget = plan.budget + beside;
   info.memory_total = plan.total() + draft_total;
-  info.memory_minimum = plan.minimum + beside;
+  info.memory_minimum = minimum_;
   facts_.memory = {{"pinned weights", plan.weights.pinned_bytes},
                    {"stream buffer", plan.weights.ring_bytes()},
                    {"norms and biases", plan.vectors},

@@ -138,7 +138,8 @@ class Loaded {
     return models_.model->engine().tokenizer();
   }
   [[nodiscard]] int64_t n_vocab() const { return models_.model->engine().program().hp.n_vocab; }
-  // Sets the budget of model and draft model together. Errors: native::Model::set_memory_budget's.
+  // Sets the budget of model and draft model together, and splits it as loading does. Errors, which
+  // change nothing: native::Model::set_memory_budget's.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
 
   // Runs `body` when no other call runs on the engine. Errors: the body's; kInvalidArgument from
@@ -167,10 +168,11 @@ class Loaded {
     std::atomic<std::thread::id>& owner;
   };
   [[nodiscard]] static Status from_callback();
-  void note_plan();                            // call after the plan has changed
-  [[nodiscard]] uint64_t draft_share() const;  // bytes of the budget for the draft model
+  void note_plan();  // call after the plan has changed
+  [[nodiscard]] Status share_memory(uint64_t budget);
 
   native::DraftPair models_;
+  uint64_t minimum_ = 0;  // the smallest budget to load both, for this context
   std::unique_ptr<native::SessionSwap> swap_;
   std::unique_ptr<session::Session> draft_session_;  // must be destroyed before its model
   std::optional<generate::DraftModel> draft_model_;  // uses draft_session_

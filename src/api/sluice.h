@@ -137,7 +137,8 @@ typedef struct sluice_load_options {
   /* Sessions in memory at a time, 1 (default) to 64. The budget includes the KV cache of each.
    * Without `swap_directory`, no more sessions can exist. */
   int32_t sessions;
-  int32_t logits_rows;         /* for SLUICE_ALL_LOGITS: rows of logits kept, 1 (default) to 256 */
+  int32_t logits_rows;         /* for SLUICE_ALL_LOGITS: rows of logits kept, 1 (default) to 256,
+                                  fewer with KV cache eviction */
   int32_t structured_output;   /* 1: allow constraints (grammars); takes memory from the budget */
   int32_t preload;             /* 1 (default): load resident weights before returning; 0: the first
                                   forward passes load them */
@@ -217,14 +218,14 @@ SLUICE_API sluice_status sluice_load_reader(const sluice_reader* reader,
 /* Frees the handle. The memory is released with the last session. Null is allowed. */
 SLUICE_API void sluice_engine_free(sluice_engine* engine);
 
-/* One property of a model. `section` is null, "types" (bytes by quantization type) or "plan" (bytes
- * and counts of the memory plan). `value` is a number, text, "true" or "false". All strings are
- * valid during the call. */
+/* One property of a model. `section` is null, "types" (bytes by quantization type), "plan" (bytes
+ * and counts of the memory plan), "kvBytes" (bytes of the KV cache by type) or, with a budget,
+ * "maxContextByKvType" (the longest context that it allows, by type; 0: none). `value` is a number,
+ * text, "true" or "false". All strings are valid during the call. */
 typedef void (*sluice_metadata_callback)(void* user, const char* section, const char* key,
                                          const char* value);
 /* Reports the model's properties and memory plan under these options. Reads only the header and
- * loads no weights. Errors: as for sluice_load, so success means that the model will run. The
- * memory of a draft model is not included. */
+ * loads no weights. Errors: as for sluice_load, so success means that the model will run. */
 SLUICE_API sluice_status sluice_inspect(const char* path, const sluice_load_options* options,
                                         sluice_metadata_callback callback, void* user);
 
@@ -251,7 +252,8 @@ typedef struct sluice_info {
   int32_t fully_resident;  /* 1: all weights stay in memory; 0: each forward pass streams some */
   uint64_t memory_budget;  /* bytes; 0: unlimited */
   uint64_t memory_total;   /* bytes that the memory plan uses */
-  uint64_t memory_minimum; /* bytes: the smallest budget that works with these options */
+  uint64_t memory_minimum; /* bytes: the smallest budget that loads the model with these options and
+                              this context length */
 } sluice_info;
 
 SLUICE_API sluice_status sluice_engine_info(const sluice_engine* engine, sluice_info* info);
@@ -289,7 +291,10 @@ SLUICE_API sluice_status sluice_engine_memory(const sluice_engine* engine,
 
 /* Sets another budget in bytes (0: as much as the model wants) for the same context length.
  * Sessions are kept, and weights that stay resident are not read again. Errors, which change
- * nothing: SLUICE_BUDGET_TOO_SMALL, SLUICE_OUT_OF_MEMORY. */
+ * nothing: SLUICE_BUDGET_TOO_SMALL, SLUICE_OUT_OF_MEMORY. An engine that was loaded with a larger
+ * budget may have more draft tokens and checkpoints than one that is loaded with this one, and
+ * keeps them. The smallest budget that it accepts, which the error names, is then larger than
+ * sluice_info.memory_minimum. */
 SLUICE_API sluice_status sluice_engine_set_memory_budget(sluice_engine* engine, uint64_t budget);
 
 /* --- tokenizing ---------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ namespace sluice {
 
 inline constexpr size_t kAlignment = 64;
 
-// Bytes rounded up to whole cache lines; `bytes` is at most SIZE_MAX - 63.
-[[nodiscard]] constexpr size_t round_up_to_line(size_t bytes) {
+// Bytes rounded up to whole cache lines; `bytes` is at most 63 below the maximum of its type.
+template <typename T>  // size_t, or uint64_t for a plan that may exceed it
+[[nodiscard]] constexpr T round_up_to_line(T bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 

@@ -105,10 +105,8 @@ std::string EngineBinding::inspect(const val& options) {
     put(out, "error", error());
     return to_text(out);
   };
-  const Result<generate::PairOptions> with = pair_options(options);
-  if (!with.ok()) return refuse(with.status());
-  const Result<session::Inspection> found = session::inspect(opener_->header(), with->model);
-  if (!found.ok()) return refuse(found.status());
+  const Result<session::EngineOptions> given = engine_options(options);
+  if (!given.ok()) return refuse(given.status());
   const session::ReportSink sink = [&out](const char* section, const char* key,
                                           const session::ReportValue& value) {
     if (section == nullptr) return put(out, key, value);
@@ -116,24 +114,17 @@ std::string EngineBinding::inspect(const val& options) {
     val part = field(out, section);
     put(part, key, value);
   };
-  session::report_model(opener_->header(), *found, sink);
-  session::report_plan(found->plan, sink);
-  val plan = field(out, "plan");
-  if (draft_) {
-    const Result<session::Inspection> second =
-        session::inspect(draft_->opener_->header(), with->draft);
-    if (!second.ok()) return refuse(generate::of_draft(second.status()));
-    put_draft(plan, found->plan, &second->plan, with->minimum);
-  } else {
-    put_draft(plan, found->plan, nullptr, 0);
-  }
-  session::report_kv_types(*found, sink);
+  const gguf::Header* draft = kDraftModels && draft_ ? &draft_->opener_->header() : nullptr;
+  const Result<session::Inspection> found =
+      generate::inspect(opener_->header(), *given, draft, 0, sink);
+  if (!found.ok()) return refuse(found.status());
   if (const double rate = number_or(options, "storeBandwidth", -1); rate >= 0) {
     const bool shared = is_true(options, "directReads") && rate > 1e6 * residency::kMemorySpeed;
     session::report_speed(*found, {rate, 1, shared}, sink);
   }
   val layers = val::array();
   for (const uint32_t unit : session::layer_units(*found)) push(layers, val(unit));
+  val plan = field(out, "plan");
   put(plan, "layerUnits", layers);
   return to_text(out);
 }

@@ -12,11 +12,10 @@ val EngineBinding::error() const {
 
 std::string EngineBinding::memory() {
   val out = val::object();
-  session::report_plan(engine_->plan(),
+  session::report_plan(engine_->plan(), draft_ ? &draft_->engine_->plan() : nullptr, pair_minimum_,
                        [&out](const char*, const char* key, const session::ReportValue& value) {
                          put(out, key, value);
                        });
-  put_draft(out, engine_->plan(), draft_ ? &draft_->engine_->plan() : nullptr, pair_minimum_);
   put(out, "heap", static_cast<double>(__builtin_wasm_memory_size(0)) * 65536.0);
   return to_text(out);
 }

@@ -116,16 +116,6 @@ std::string_view view_of(const AlignedBuffer& bytes) {
   return {bytes.as<char>(), static_cast<size_t>(bytes.size())};
 }
 
-void put_draft(val& plan, const session::MemoryPlan& model, const session::MemoryPlan* draft,
-               uint64_t minimum) {
-  const uint64_t bytes = draft != nullptr ? draft->total() : 0;
-  put(plan, "draft", static_cast<double>(bytes));
-  if (draft == nullptr) return;
-  put(plan, "budget", static_cast<double>(model.budget + draft->budget));
-  put(plan, "total", static_cast<double>(model.total() + bytes));
-  put(plan, "minimum", static_cast<double>(minimum));
-}
-
 generate::Options answer_options(const val& o) {
   generate::Options out;
   out.sampling = sampling_params(o);

@@ -42,10 +42,6 @@ void copy_in(const val& array, std::span<uint8_t> out);
 std::vector<Token> to_tokens(const val& array);
 std::string_view view_of(const AlignedBuffer& bytes);
 
-// Adds to a plan's fields those of the draft model (null: none) and the totals of both models.
-void put_draft(val& plan, const session::MemoryPlan& model, const session::MemoryPlan* draft,
-               uint64_t minimum);
-
 generate::Options answer_options(const val& options);
 const char* finish_name(generate::Finish finish);
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "generate/draft_pair.h"
 #include "gguf/printable.h"
 #include "session/speed_estimate.h"
 
@@ -51,15 +52,22 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
                               std::to_string(plan.weights.n_slots) + " slots)");
   line("  KV cache", human_bytes(plan.kv) + " as " + kv::kv_types_name(plan.kv_types));
   for (const auto& [type, bytes] : model["kvBytes"].items()) {
-    const int64_t positions = model["maxContextByKvType"][type].get<int64_t>();
-    line("", type + " " + human_bytes(bytes.get<uint64_t>()) + ", " + std::to_string(positions) +
-                 " tokens would fit");
+    std::string text = type + " " + human_bytes(bytes.get<uint64_t>());
+    if (plan.budget > 0) {
+      const int64_t longest = model["maxContextByKvType"][type].get<int64_t>();
+      text += ", longest context " + std::to_string(longest);
+    }
+    line("", text);
   }
   line("  activations", human_bytes(plan.activations));
   line("  tokenizer", human_bytes(plan.tokenizer));
   if (plan.nextn > 0) line("  MTP head", human_bytes(plan.nextn));
   if (plan.adapters > 0) line("  adapters", human_bytes(plan.adapters));
-  line("  other", human_bytes(plan.vectors + plan.scratch + plan.other));
+  line("  small tensors", human_bytes(plan.vectors));
+  line("  scratch", human_bytes(plan.scratch));
+  line("  generation", human_bytes(plan.request));
+  if (plan.grammar > 0) line("  grammar", human_bytes(plan.grammar));
+  line("  other", human_bytes(plan.other));
   line("  total", human_bytes(plan.total()));
   line("  smallest", human_bytes(plan.minimum));
   line("  per pass", human_bytes(plan.weights.streamed_bytes) + " streamed in " +
@@ -118,16 +126,14 @@ int info(const Common& common) {
   if (!adapters.ok()) return fail(adapters.status());
   load->engine.adapters = adapters->sources();
   load->engine.base_bytes += header->held;
-  Result<session::Inspection> found = session::inspect(header->header, load->engine);
-  if (!found.ok()) return fail(found.status());
   json out;
   const session::ReportSink sink = [&out](const char* section, const char* key,
                                           const session::ReportValue& value) {
     (section != nullptr ? out[section] : out)[key] = to_json(value);
   };
-  session::report_model(header->header, *found, sink);
-  session::report_plan(found->plan, sink);
-  session::report_kv_types(*found, sink);
+  const Result<session::Inspection> found =
+      generate::inspect(header->header, load->engine, nullptr, 0, sink);
+  if (!found.ok()) return fail(found.status());
   session::report_speed(*found, read_speed(*header, header_ms, sink), sink);
   if (common.json) {
     print_json(out, 2);

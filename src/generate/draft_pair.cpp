@@ -2,7 +2,6 @@
 #include "generate/draft_pair.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/round_up.h"
 
@@ -11,27 +10,17 @@ namespace {
 
 using session::EngineOptions;
 using session::MemoryPlan;
+using session::ReportSink;
 
-Result<MemoryPlan> plan_of(const gguf::Header& header, const EngineOptions& options) {
-  Result<session::Inspection> found = session::inspect(header, options);
-  if (!found.ok()) return found.status();
-  return std::move(found->plan);
-}
-
-// The plan within the budget. If the budget is too small, a plan without one, whose minimum then
-// tells what is needed.
-Result<MemoryPlan> plan_or_least(const gguf::Header& header, EngineOptions options) {
-  Result<MemoryPlan> plan = plan_of(header, options);
-  if (plan.ok() || plan.status().code() != Code::kBudgetTooSmall) return plan;
+EngineOptions unlimited(EngineOptions options) {
   options.memory_budget = 0;
-  plan = plan_of(header, options);
-  if (!plan.ok() || options.n_ctx > 0 || options.kv_policy.capacity > 0) return plan;
-  options.n_ctx = std::min(plan->n_ctx, session::kMinContext);
-  return plan_of(header, options);
+  return options;
 }
 
 EngineOptions for_draft(EngineOptions options, uint64_t base) {
+  options.n_ctx = 0;
   options.base_bytes = base;
+  options.spare = nullptr;
   options.borrows_threads = true;
   options.draft_max = 0;
   options.nextn = false;
@@ -76,49 +65,117 @@ uint64_t draft_share(uint64_t free, uint64_t model_minimum, uint64_t draft_minim
   return std::min(wanted, free - model_minimum);
 }
 
-Result<PairOptions> share_budget(const gguf::Header& model, const EngineOptions& options,
-                                 const gguf::Header& draft, uint64_t draft_base) {
-  const uint64_t page = options.page_bytes;
-  PairOptions out{.model = options, .draft = for_draft(options, draft_base)};
-  out.model.spare = out.draft.spare = nullptr;
-  const Result<MemoryPlan> plan = plan_or_least(model, out.model);
-  if (!plan.ok()) return plan.status();
+PairPlanner::PairPlanner(const gguf::Header& model, const EngineOptions& options,
+                         const gguf::Header& draft, uint64_t draft_base)
+    : draft_base_(draft_base),
+      model_(session::inspect(model, unlimited(options))),
+      draft_(session::inspect(draft, for_draft(unlimited(options), draft_base))) {
+  if (!status().ok()) return;
+  plan_model_.emplace(*model_);
+  plan_draft_.emplace(*draft_);
+}
+
+__attribute__((noinline)) PairPlanner::~PairPlanner() = default;  // several callers
+
+Status PairPlanner::status() const {
+  if (!model_.ok()) return model_.status();
+  return draft_.ok() ? Status() : of_draft(draft_.status());
+}
+
+EngineOptions PairPlanner::draft_options(const EngineOptions& options, int32_t n_ctx) const {
+  EngineOptions out = for_draft(options, draft_base_);
   // The draft model keeps a copy of the target's tokens. Up to kFits of them fit into the space
   // that its plan has for a generation; beyond that they are counted here.
   constexpr int32_t kFits = 8192;
-  const auto beyond = static_cast<uint64_t>(std::max(0, plan->n_ctx - kFits));
-  out.draft.base_bytes += beyond * sizeof(tokenizer::Token);
-
-  EngineOptions whole = out.draft;
-  whole.memory_budget = 0;
-  whole.n_ctx = 0;
-  Result<session::Inspection> found = session::inspect(draft, whole);
-  if (!found.ok()) return of_draft(found.status());
-  const auto longest = static_cast<int32_t>(
-      std::min<int64_t>(found->program.max_context, std::numeric_limits<int32_t>::max()));
-  out.draft.n_ctx = std::min(options.n_ctx, longest);
-  const Result<MemoryPlan> least = plan_or_least(draft, out.draft);
-  if (!least.ok()) return of_draft(least.status());
-  whole.n_ctx = least->n_ctx;
-  const Result<MemoryPlan> most = plan_of(draft, whole);
-  if (!most.ok()) return of_draft(most.status());
-
-  const auto spare = [&options, page](uint64_t budget) {
-    return options.spare == nullptr ? 0 : round_up(options.spare(budget), page);
-  };
-  const uint64_t needed = plan->minimum + least->minimum;
-  out.minimum = needed;
-  while (out.minimum < needed + spare(out.minimum)) out.minimum = needed + spare(out.minimum);
-  const uint64_t budget = options.memory_budget;
-  if (budget == 0) return out;
-  if (budget < out.minimum) return pair_too_small(budget, out.minimum);
-  // The spare bytes are subtracted once, from the whole budget.
-  const uint64_t left = spare(budget);
-  out.draft.memory_budget =
-      draft_share(budget - left, plan->minimum, least->minimum, round_up(most->total(), page));
-  out.model.memory_budget = budget - out.draft.memory_budget;
-  out.model.base_bytes += left;
+  out.base_bytes += static_cast<uint64_t>(std::max(0, n_ctx - kFits)) * sizeof(tokenizer::Token);
+  out.n_ctx = static_cast<int32_t>(std::min<int64_t>(options.n_ctx, draft_->program.max_context));
   return out;
+}
+
+Status PairPlanner::least(EngineOptions options, Least* out) const {
+  options.spare = nullptr;
+  SLUICE_RETURN_IF_ERROR(plan_model_->least(options, out->model));
+  const Status status = plan_draft_->least(draft_options(options, out->model.n_ctx), out->draft);
+  return status.ok() ? status : of_draft(status);
+}
+
+uint64_t PairPlanner::smallest(const EngineOptions& options) const {
+  Least found;
+  if (!least(options, &found).ok()) return 0;
+  return session::smallest_with_spare(found.model.minimum + found.draft.minimum, options);
+}
+
+Result<PairOptions> PairPlanner::share(const EngineOptions& options) const {
+  Least found;
+  SLUICE_RETURN_IF_ERROR(least(options, &found));
+  const uint64_t budget = options.memory_budget, draft_minimum = found.draft.minimum;
+  const uint64_t smallest =
+      session::smallest_with_spare(found.model.minimum + draft_minimum, options);
+  if (budget > 0 && budget < smallest) return pair_too_small(budget, smallest);
+  // The spare bytes are subtracted once, from the whole budget.
+  const uint64_t spare =
+      options.spare == nullptr ? 0 : round_up(options.spare(budget), options.page_bytes);
+  const uint64_t left = budget - std::min(budget, spare);
+  PairOptions out{.model = options, .draft = {}};
+  out.model.spare = nullptr;
+  if (budget > 0) out.model.memory_budget = left - draft_minimum;
+  const Result<MemoryPlan> plan = plan_model_->plan(out.model);
+  if (!plan.ok()) return plan.status();
+  // The smallest budget for this context.
+  EngineOptions same = options;
+  if (same.n_ctx == 0 && same.kv_policy.capacity == 0) same.n_ctx = plan->kv_plan.positions;
+  out.minimum = this->smallest(same);
+  // What was chosen is fixed, because the model's share may be smaller. A text that has no end is
+  // as long as in the smallest budget, where the draft model's copy of it fits.
+  const int32_t n_ctx = plan->endless && budget > 0 ? found.model.n_ctx : plan->n_ctx;
+  out.draft = draft_options(options, n_ctx);
+  if (budget == 0) return out;
+  out.model.n_ctx = n_ctx;
+  out.model.kv = plan->kv_types;
+  if (plan->kv_plan.evicts()) out.model.kv_policy.capacity = plan->kv_plan.positions;
+  const uint64_t model_minimum = plan_model_->smallest(out.model);
+  out.draft.memory_budget = left;
+  const Result<MemoryPlan> whole = plan_draft_->plan(out.draft);
+  if (!whole.ok()) return of_draft(whole.status());
+  out.draft.memory_budget =
+      draft_share(left, model_minimum, draft_minimum, round_up(whole->total(), options.page_bytes));
+  out.model.memory_budget = budget - out.draft.memory_budget;
+  out.model.base_bytes += spare;
+  return out;
+}
+
+Result<PairOptions> share_budget(const gguf::Header& model, const EngineOptions& options,
+                                 const gguf::Header& draft, uint64_t draft_base) {
+  const PairPlanner pair(model, options, draft, draft_base);
+  SLUICE_RETURN_IF_ERROR(pair.status());
+  return pair.share(options);
+}
+
+Result<session::Inspection> inspect(const gguf::Header& model, const EngineOptions& options,
+                                    const gguf::Header* draft, uint64_t draft_base,
+                                    const ReportSink& sink) {
+  PairOptions with{.model = options, .draft = {}};
+  std::optional<PairPlanner> pair;
+  MemoryPlan beside;
+  if (draft != nullptr) {
+    pair.emplace(model, options, *draft, draft_base);
+    SLUICE_RETURN_IF_ERROR(pair->status());
+    const Result<PairOptions> share = pair->share(options);
+    if (!share.ok()) return share.status();
+    with = *share;
+    Result<MemoryPlan> plan = pair->plan_draft().plan(with.draft);
+    if (!plan.ok()) return of_draft(plan.status());
+    beside = std::move(*plan);
+  }
+  Result<session::Inspection> found = session::inspect(model, with.model);
+  if (!found.ok()) return found;
+  session::report_model(model, *found, sink);
+  session::report_plan(found->plan, draft != nullptr ? &beside : nullptr, with.minimum, sink);
+  const session::Planner alone(*found);
+  const session::BudgetRule* rule = &alone;
+  if (pair) rule = &*pair;
+  session::report_kv_types(*found, options, *rule, sink);
+  return found;
 }
 
 }  // namespace sluice::generate

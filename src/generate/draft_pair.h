@@ -4,8 +4,10 @@
 // the callers: native programs and the browser's binding.
 #pragma once
 
+#include <optional>
+
 #include "gguf/gguf.h"
-#include "session/engine.h"
+#include "session/report.h"
 
 namespace sluice::generate {
 
@@ -13,14 +15,44 @@ namespace sluice::generate {
 // threads (EngineOptions::pool): threads of its own would have to be woken for each draft token.
 struct PairOptions {
   session::EngineOptions model, draft;
-  uint64_t minimum = 0;  // bytes: the smallest budget for both
+  uint64_t minimum = 0;  // bytes: the smallest budget for both, for the same context
 };
 
-// Splits the budget of `options` using both headers, before either model is opened. The base and
-// spare bytes of `options` count for the model. The draft model gets no adapters and no grammars,
-// one session, and a context no longer than it was trained with. `draft_base`: bytes already taken
-// for the draft model. Errors: session::inspect's of either model (the draft model's say so);
-// kBudgetTooSmall for both together, naming the smallest budget.
+// Plans both models for several options.
+class PairPlanner final : public session::BudgetRule {
+ public:
+  // Keeps none of the arguments. `options` name what the programs depend on; the base and spare
+  // bytes count for the model. `draft_base`: bytes already taken for the draft model.
+  PairPlanner(const gguf::Header& model, const session::EngineOptions& options,
+              const gguf::Header& draft, uint64_t draft_base);
+  PairPlanner(const PairPlanner&) = delete;
+  PairPlanner& operator=(const PairPlanner&) = delete;
+  ~PairPlanner();
+  // Check first. Errors: session::inspect's of either model (the draft model's say so).
+  [[nodiscard]] Status status() const;
+  // Splits the budget. The draft model gets no adapters and no grammars, one session, and a context
+  // no longer than it was trained with. Errors: kBudgetTooSmall for both together, naming the
+  // smallest budget.
+  [[nodiscard]] Result<PairOptions> share(const session::EngineOptions& options) const;
+  // The smallest budget with which share() succeeds; 0: none.
+  [[nodiscard]] uint64_t smallest(const session::EngineOptions& options) const override;
+  [[nodiscard]] const session::Planner& plan_draft() const { return *plan_draft_; }
+
+ private:
+  struct Least {
+    session::MemoryPlan model, draft;  // Planner::least of each
+  };
+  [[nodiscard]] Status least(session::EngineOptions options, Least* out) const;
+  // `n_ctx`: the model's.
+  [[nodiscard]] session::EngineOptions draft_options(const session::EngineOptions& options,
+                                                     int32_t n_ctx) const;
+
+  uint64_t draft_base_;
+  Result<session::Inspection> model_, draft_;
+  std::optional<session::Planner> plan_model_, plan_draft_;  // of these
+};
+
+// PairPlanner's share(), once, before either model is opened.
 [[nodiscard]] Result<PairOptions> share_budget(const gguf::Header& model,
                                                const session::EngineOptions& options,
                                                const gguf::Header& draft, uint64_t draft_base);
@@ -31,6 +63,14 @@ struct PairOptions {
                                    uint64_t draft_whole);
 
 [[nodiscard]] Status pair_too_small(uint64_t budget, uint64_t least);
+
+// Plans a model, with a draft model (null: none) in the same budget, and reports both: all that
+// session/report.h has but the speed. `draft_base`: as in PairPlanner. Errors: session::inspect's
+// and PairPlanner's.
+[[nodiscard]] Result<session::Inspection> inspect(const gguf::Header& model,
+                                                  const session::EngineOptions& options,
+                                                  const gguf::Header* draft, uint64_t draft_base,
+                                                  const session::ReportSink& sink);
 
 // Checks that every token id has the same text in both. Errors: kInvalidArgument.
 [[nodiscard]] Status check_same_vocabulary(const tokenizer::Tokenizer& model,

@@ -17,6 +17,7 @@ Result<DraftPair> open_pair(ModelHeader model, const std::string& draft,
   how->model.base_bytes -= model.held;  // Model::open adds what the sources hold
   how->draft.base_bytes -= smaller->held;
   DraftPair out;
+  out.minimum = how->minimum;
   Result<std::unique_ptr<Model>> first = Model::open(std::move(model), how->model);
   if (!first.ok()) return first.status();
   out.model = std::move(*first);

@@ -8,6 +8,7 @@ namespace sluice::native {
 
 struct DraftPair {
   std::unique_ptr<Model> model, draft;  // the draft model uses the model's threads
+  uint64_t minimum = 0;                 // bytes: the smallest budget for both, for this context
 };
 
 // Opens both. Errors: those of read_header and Model::open for either model,

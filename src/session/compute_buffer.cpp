@@ -45,7 +45,7 @@ uint64_t thread_scratch(const Program& p, const kernels::Table& table,
         bytes, PickScratch(Carver(nullptr), table, att.group(), att.dk, att.dv, shape.n_ctx).bytes);
   }
   if (p.head_clusters.most > 0) bytes = std::max(bytes, ClusteredHead::scratch_bytes(p, table));
-  return round_up_to_line(static_cast<size_t>(bytes)) + kAlignment;
+  return round_up_to_line(bytes) + kAlignment;
 }
 
 // Bytes per token: the widest multiplication, or all heads of one if each has its own matrix.
@@ -76,13 +76,9 @@ uint64_t partial_floats(const Program& p) {
 }  // namespace
 
 int32_t attention_split(int32_t n_ctx) {
-  const int32_t even = (n_ctx + kMaxSplits - 1) / kMaxSplits;
-  return std::max(kMinSplit, (even + kMinSplit - 1) / kMinSplit * kMinSplit);
-}
-
-int32_t split_count(int32_t n_ctx) {
-  const int32_t split = attention_split(n_ctx);
-  return (n_ctx + split - 1) / split;
+  int32_t split = kMinSplit;
+  while (split * kMaxSplits < n_ctx) split *= 2;
+  return split;
 }
 
 int32_t attention_tile_tokens(const model::AttentionShape& att, int32_t n_batch) {
@@ -165,8 +161,8 @@ ComputeBuffer::Sizes ComputeBuffer::measure(const Program& p, const kernels::Tab
   Carver carve(nullptr);
   lay_out(carve, p, table, shape);
   Sizes sizes;
-  sizes.activations = carve.used() + round_up_to_line(static_cast<size_t>(logits_bytes(p, shape))) +
-                      round_up_to_line(static_cast<size_t>(pool_bytes(p)));
+  sizes.activations =
+      carve.used() + round_up_to_line(logits_bytes(p, shape)) + round_up_to_line(pool_bytes(p));
   sizes.scratch = thread_scratch(p, table, shape);
   return sizes;
 }

@@ -3,6 +3,7 @@
 // to carve the allocated memory.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -21,9 +22,9 @@ inline constexpr int32_t kMaxTileRows = 64;    // query rows of one attention ta
 inline constexpr int64_t kTasksPerThread = 4;  // balances cores of different speed
 inline constexpr int64_t kTaskWork = 1 << 16;  // fewest multiply-adds worth a task of their own
 
-// Attention is split by position: positions per part for a cache of `n_ctx`, and number of parts.
+// Attention is split by position: positions per part for a cache of `n_ctx`.
+// Parts double in size, so that a longer context never takes a shorter ring.
 [[nodiscard]] int32_t attention_split(int32_t n_ctx);
-[[nodiscard]] int32_t split_count(int32_t n_ctx);
 // Query tokens of one attention task.
 [[nodiscard]] int32_t attention_tile_tokens(const model::AttentionShape& att, int32_t n_batch);
 
@@ -34,7 +35,7 @@ class Carver {
   template <typename T>
   T* take(uint64_t count) {
     T* out = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
-    used_ += round_up_to_line(static_cast<size_t>(count * sizeof(T)));
+    used_ += round_up_to_line(count * sizeof(T));
     return out;
   }
   [[nodiscard]] uint64_t used() const { return used_; }
@@ -78,8 +79,10 @@ struct ComputeBufferShape {
   int32_t eviction = 0;  // positions of a block under the heavy-hitter policy; 0: another policy
 
   // Partial results merged by one attention. Where the ring wraps, one part is computed in two
-  // halves, and the sinks are a part of their own.
-  [[nodiscard]] int32_t attention_parts() const { return split_count(n_ctx) + (evicts ? 2 : 0); }
+  // halves, and the sinks are a part of their own. As many as any shorter context has.
+  [[nodiscard]] int32_t attention_parts() const {
+    return std::min(kMaxSplits, (n_ctx + kMinSplit - 1) / kMinSplit) + (evicts ? 2 : 0);
+  }
 };
 
 class ComputeBuffer {

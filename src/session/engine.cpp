@@ -168,8 +168,6 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.n_batch = plan.n_batch;
   engine->options_.n_threads = plan.n_threads;
   engine->options_.n_checkpoints = plan.kv_shape.n_checkpoints;
-  // All logits of a pass come from one batch.
-  engine->options_.min_batch = options.logits_rows > 1 ? plan.n_batch : 1;
   engine->options_.draft_max = plan.draft_max;
   SLUICE_RETURN_IF_ERROR(engine->adapters_.load(*engine->table_, options.adapters));
   engine->fingerprint_ = fingerprint_of(header, engine->program_, plan);
@@ -246,11 +244,15 @@ Fingerprint Engine::fingerprint(uint64_t adapters) const {
   return out;
 }
 
-// Makes and adopts a new plan for the same sequences.
-Status Engine::replan(uint64_t budget, const AdapterNeeds& adapters) {
+Result<MemoryPlan> Engine::plan_for(uint64_t budget, const AdapterNeeds& adapters) const {
   EngineOptions options = options_;
   options.memory_budget = budget;
-  Result<MemoryPlan> plan = plan_memory(program_, *table_, plan_.tokenizer, options, adapters);
+  return plan_memory(program_, *table_, plan_.tokenizer, options, adapters);
+}
+
+// Makes and adopts a new plan for the same sequences.
+Status Engine::replan(uint64_t budget, const AdapterNeeds& adapters) {
+  Result<MemoryPlan> plan = plan_for(budget, adapters);
   if (!plan.ok()) return plan.status();
   MemoryPlan before = plan_;
   const Status status = adopt(std::move(*plan));

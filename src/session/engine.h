@@ -92,6 +92,10 @@ class Engine {
   // from then on. failure() also reports weights that are not finite: kBadWeights, naming the
   // tensor.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
+  // What set_memory_budget would change to. Its `minimum` is the smallest budget that it accepts.
+  [[nodiscard]] Result<MemoryPlan> plan_for(uint64_t budget) const {
+    return plan_for(budget, adapters_.needs());
+  }
   [[nodiscard]] const Status& failure() const { return failure_; }
 
   // The GPU computes the first `layers` layers and holds their weights. Memory then goes to the
@@ -159,6 +163,7 @@ class Engine {
   Engine() = default;
   void map_items();
   [[nodiscard]] Status adopt(MemoryPlan plan);
+  [[nodiscard]] Result<MemoryPlan> plan_for(uint64_t budget, const AdapterNeeds& adapters) const;
   [[nodiscard]] Status replan(uint64_t budget, const AdapterNeeds& adapters);
   void settle_unit(uint32_t unit, int thread);
 

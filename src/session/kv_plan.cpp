@@ -44,6 +44,11 @@ const char* obstacle(const model::Program& p, const KvPlan& room) {
   return nullptr;
 }
 
+// Grouped types evict whole groups.
+int32_t min_block(const kv::KvTypes& types) {
+  return kernels::kv_grouped(types.k) || kernels::kv_grouped(types.v) ? kernels::kKvGroup : 32;
+}
+
 // Three quarters of the positions are the ring of recent ones; the rest are slots for heavy
 // hitters. Both are whole blocks and, if attention is split into parts, whole parts. Blocks have at
 // least `min_block` positions.
@@ -64,20 +69,17 @@ Result<KvPlan> plan_room(const model::Program& program, const kv::KvPolicy& poli
   room.positions = positions;
   if (!policy.evicts()) return room;
   const int64_t wanted = policy.capacity > 0 ? policy.capacity : positions;
-  // Grouped types evict whole groups. The ring needs two blocks, and the slots at least one.
-  const bool grouped = kernels::kv_grouped(types.k) || kernels::kv_grouped(types.v);
-  const int32_t min_block = grouped ? kernels::kKvGroup : 32;
-  const int32_t min_positions = policy.heavy_hitter && grouped ? 3 * min_block : kv::kMinPositions;
-  if (wanted < min_positions || wanted > model::kMaxContext) {
-    return error(
-        Code::kInvalidArgument, "a KV cache of %lld positions cannot evict: use %d to %lld",
-        static_cast<long long>(wanted), min_positions, static_cast<long long>(model::kMaxContext));
+  const int32_t min = min_positions(policy, types);
+  if (wanted < min || wanted > model::kMaxContext) {
+    return error(Code::kInvalidArgument,
+                 "a KV cache of %lld positions cannot evict: use %d to %lld",
+                 static_cast<long long>(wanted), min, static_cast<long long>(model::kMaxContext));
   }
   // Round up to whole parts of attention, or to whole groups if there is one part.
   const int64_t split = attention_split(static_cast<int32_t>(wanted));
   const int64_t unit = wanted <= split ? kernels::kKvGroup : split;
   room.positions = static_cast<int32_t>((wanted + unit - 1) / unit * unit);
-  if (policy.heavy_hitter) share_places(min_block, room);
+  if (policy.heavy_hitter) share_places(min_block(types), room);
   const int32_t seen =
       room.slots > 0 ? room.slots : room.positions - kv::KvPolicy::spare(room.positions);
   if (policy.sinks < 0 || policy.sinks > seen / 2) {
@@ -94,11 +96,18 @@ Result<KvPlan> plan_room(const model::Program& program, const kv::KvPolicy& poli
   return room;
 }
 
-int32_t endless_text(uint64_t budget, int32_t n_sessions) {
+int32_t min_positions(const kv::KvPolicy& policy, const kv::KvTypes& types) {
+  if (!policy.evicts()) return 0;
+  // The ring needs two blocks, and the slots at least one.
+  return std::max(policy.heavy_hitter ? 3 * min_block(types) : 0, kv::kMinPositions);
+}
+
+int32_t endless_text(uint64_t budget, int32_t n_sessions, int32_t positions) {
   constexpr uint64_t kMin = 1 << 15, kMax = 1 << 20;
-  if (budget == 0) return kMax;
   const uint64_t each = sizeof(int32_t) * (static_cast<uint64_t>(n_sessions) + 2);
-  return static_cast<int32_t>(std::clamp(budget / 64 / each, kMin, kMax));
+  const uint64_t tokens = budget == 0 ? kMax : std::clamp(budget / 64 / each, kMin, kMax);
+  return std::max(static_cast<int32_t>(tokens),
+                  std::min(positions, static_cast<int32_t>(model::kMaxContext) - 1) + 1);
 }
 
 }  // namespace sluice::session

@@ -27,8 +27,11 @@ struct KvPlan {
 [[nodiscard]] Result<KvPlan> plan_room(const model::Program& program, const kv::KvPolicy& policy,
                                        const kv::KvTypes& types, int32_t positions);
 
-// Context length, in tokens, of a sequence whose cache evicts: more than any conversation reaches,
-// while the token ids take little of the budget.
-[[nodiscard]] int32_t endless_text(uint64_t budget, int32_t n_sessions);
+// The smallest cache that can evict; 0 if the policy does not.
+[[nodiscard]] int32_t min_positions(const kv::KvPolicy& policy, const kv::KvTypes& types);
+
+// Context length, in tokens, of a sequence whose cache of `positions` evicts: more than any
+// conversation reaches, while the token ids take little of the budget.
+[[nodiscard]] int32_t endless_text(uint64_t budget, int32_t n_sessions, int32_t positions);
 
 }  // namespace sluice::session

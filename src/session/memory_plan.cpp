@@ -9,6 +9,7 @@
 #include "draft/ngram.h"
 #include "draft/policy.h"
 #include "grammar/matcher.h"
+#include "session/engine.h"
 #include "session/nextn.h"
 
 namespace sluice::session {
@@ -28,7 +29,9 @@ constexpr uint64_t kThreadBytes = 66 << 10;  // stack pages that a worker touche
 // Every tensor once, in the order in which a forward pass first uses it.
 class Ordering {
  public:
-  Ordering(const Program& p, const kernels::Table& table) : p_(p), table_(table) {
+  Ordering(const Program& p, const kernels::Table& table, std::vector<residency::MatrixSpec>& specs,
+           std::vector<int32_t>& mat_item, std::vector<int32_t>& vec_item)
+      : specs(specs), mat_item(mat_item), vec_item(vec_item), p_(p), table_(table) {
     mat_item.assign(p.mats.size(), -1);
     vec_item.assign(p.vecs.size(), -1);
     for (const model::Rope& r : p.ropes) {
@@ -52,8 +55,8 @@ class Ordering {
     if (p.embedding >= 0) mat(p.embedding);
   }
 
-  std::vector<residency::MatrixSpec> specs;
-  std::vector<int32_t> mat_item, vec_item;
+  std::vector<residency::MatrixSpec>& specs;
+  std::vector<int32_t>&mat_item, &vec_item;
 
  private:
   void experts(const model::Moe& moe) {
@@ -310,20 +313,58 @@ uint64_t context_bytes(const Program& p, const kernels::Table& table, const kv::
   return kv + ComputeBuffer::measure(p, table, {n_ctx, n_ctx, 1, 1}).activations;
 }
 
+// The shortest automatic context.
+int32_t min_context(const EngineOptions& options) {
+  return std::max(kMinContext, min_positions(options.kv_policy, options.kv));
+}
+
 int32_t choose_context(const Program& p, const kernels::Table& table,
                        const EngineOptions& options) {
+  if (options.n_ctx > 0) return options.n_ctx;
   const int64_t limit = single_batch(p) ? kDefaultWholeContext : kDefaultContext;
   const int64_t texts = p.decoder > 0 ? 2 : 1;  // the encoder's and the decoder's
   const int64_t own = std::min<int64_t>({texts * p.hp.n_ctx_train, p.max_context, limit});
-  int64_t n_ctx = own;
-  while (options.memory_budget > 0 && n_ctx > kMinContext &&
+  const int32_t min = min_context(options);
+  int32_t n_ctx = static_cast<int32_t>(own);
+  if (options.kv_policy.evicts()) n_ctx = std::max(n_ctx, min);
+  while (options.memory_budget > 0 && n_ctx > min &&
          context_bytes(p, table, options.kv, n_ctx) > options.memory_budget / 4) {
-    n_ctx = std::max<int64_t>(kMinContext, n_ctx / 2);
+    n_ctx = std::max(min, n_ctx / 2);
   }
-  return static_cast<int32_t>(n_ctx);
+  return n_ctx;
+}
+
+uint64_t units_bytes(const residency::Plan& weights) {
+  return weights.units.size() * kUnitBytes;
+}
+
+uint64_t spare_of(const EngineOptions& options, uint64_t budget) {
+  return options.spare != nullptr ? options.spare(budget) : 0;
+}
+
+int32_t min_n_batch(const Program& p, const EngineOptions& options, const MemoryPlan& plan) {
+  if (single_batch(p)) return plan.n_ctx;
+  // All logits of a pass come from one batch.
+  const int32_t most = max_batch(plan.kv_plan);
+  const int32_t rows =
+      std::min(options.logits_rows, options.n_batch > 0 ? std::min(options.n_batch, most) : most);
+  return std::min(plan.n_ctx, std::max({plan.draft_batch, plan.parallel, options.min_batch, rows}));
+}
+
+// The context of a text whose length the budget limits.
+void set_text(uint64_t budget, MemoryPlan& plan) {
+  plan.n_ctx = endless_text(budget, plan.n_sessions, plan.kv_plan.positions);
+  plan.kv_shape.n_ctx = plan.n_ctx;
 }
 
 }  // namespace
+
+MemoryPlan::MemoryPlan() = default;
+MemoryPlan::MemoryPlan(const MemoryPlan&) = default;
+MemoryPlan::MemoryPlan(MemoryPlan&&) noexcept = default;
+MemoryPlan& MemoryPlan::operator=(const MemoryPlan&) = default;
+MemoryPlan& MemoryPlan::operator=(MemoryPlan&&) noexcept = default;
+MemoryPlan::~MemoryPlan() = default;
 
 uint64_t kv_bytes(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
   if (!check_kv_types(program, types, plan.kv_plan).ok()) return 0;
@@ -332,176 +373,238 @@ uint64_t kv_bytes(const Program& program, const MemoryPlan& plan, const kv::KvTy
   return static_cast<uint64_t>(plan.n_sessions) * shape.bytes();
 }
 
-int64_t kv_capacity(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
-  const uint64_t others = plan.minimum - std::min(plan.minimum, plan.kv);
-  const uint64_t room = plan.budget == 0 ? plan.kv : plan.budget - std::min(plan.budget, others);
-  const auto fits = [&](int64_t n) {
-    const int32_t n_ctx = static_cast<int32_t>(n);
-    kv::KvShape shape = kv_shape(program, n_ctx, {n_ctx}, types);
-    shape.n_checkpoints = plan.kv_shape.n_checkpoints;
-    return static_cast<uint64_t>(plan.n_sessions) * shape.bytes() <= room;
-  };
-  int64_t longest = 0, above = std::min(program.max_context, model::kMaxContext) + 1;
+uint64_t smallest_with_spare(uint64_t bytes, const EngineOptions& options) {
+  uint64_t budget = 0, needed = bytes;
+  while (budget < needed) {
+    budget = round_up(needed, options.page_bytes);
+    needed = bytes + spare_of(options, budget);
+  }
+  return budget;
+}
+
+int64_t longest_context(const Program& program, const KvPlan& room, EngineOptions options,
+                        const BudgetRule& rule) {
+  // With a capacity, a context within it is no limit.
+  int64_t longest = options.kv_policy.capacity > 0 ? room.positions : 0;
+  int64_t above = std::min(program.max_context, model::kMaxContext) + 1;
+  bool fits = false;
   while (longest + 1 < above) {
     const int64_t middle = (longest + above) / 2;
-    (fits(middle) ? longest : above) = middle;
+    options.n_ctx = static_cast<int32_t>(middle);
+    const uint64_t needed = rule.smallest(options);
+    if (needed > options.memory_budget) {
+      above = middle;
+    } else {  // 0: too short for a policy that evicts
+      longest = middle;
+      fits = needed > 0;
+    }
   }
-  return longest;
+  return fits ? longest : 0;
 }
 
-namespace {
-
-// The plan with the most precise KV cache types that fit.
-Result<MemoryPlan> plan_with_best_types(const Program& program, const kernels::Table& table,
-                                        uint64_t tokenizer_bytes, EngineOptions options,
-                                        const AdapterNeeds& adapters) {
-  constexpr kv::KvType kTypes[] = {kv::KvType::kF16, kv::KvType::kQ8_0, kv::KvType::kQ4_0,
-                                   kv::KvType::kQ2};
-  options.kv = {};
-  EngineOptions unbounded = options;
-  unbounded.memory_budget = 0;  // the context without a budget
-  const Result<MemoryPlan> wanted =
-      plan_memory(program, table, tokenizer_bytes, unbounded, adapters);
-  if (!wanted.ok()) return wanted;
-  uint64_t smallest = UINT64_MAX;
-  for (const kv::KvType type : kTypes) {
-    const kv::KvTypes types{type, type};
-    const uint64_t bytes = kv_bytes(program, *wanted, types);
-    if (bytes == 0 || bytes >= smallest)
-      continue;  // not supported, or not smaller (small head_dim)
-    smallest = bytes;
-    options.kv = types;
-    if (options.memory_budget == 0 || bytes <= options.memory_budget / 4) break;
-  }
-  return plan_memory(program, table, tokenizer_bytes, options, adapters);
+Planner::Planner(const Program& program, const kernels::Table& table, uint64_t tokenizer_bytes,
+                 const AdapterNeeds& adapters)
+    : program_(program), table_(table), tokenizer_bytes_(tokenizer_bytes), adapters_(adapters) {
+  Ordering(program, table, specs_, mat_item_, vec_item_);
+  ring_ = residency::minimum_budget(specs_, table.row_group);
+  max_units_ = units_bytes(residency::make_plan(specs_, table.row_group, ring_));
 }
 
-}  // namespace
+Planner::Planner(const Inspection& found)
+    : Planner(found.program, *found.table, found.plan.tokenizer, found.adapters.needs()) {}
 
-Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& table,
-                               uint64_t tokenizer_bytes, const EngineOptions& options,
-                               const AdapterNeeds& adapters) {
-  if (options.kv.automatic) {
-    return plan_with_best_types(program, table, tokenizer_bytes, options, adapters);
-  }
-  MemoryPlan plan;
-  plan.adapters = adapters.bytes;
-  plan.adapter_scratch = adapters.scratch;
-  plan.tokenizer = tokenizer_bytes;
+uint64_t Planner::size(const EngineOptions& options, MemoryPlan& plan) const {
+  size_fixed(program_, table_, options.structured_output, plan);
+  return plan.fixed() + ring_ + max_units_;
+}
+
+bool Planner::fits(const EngineOptions& options, MemoryPlan& plan) const {
+  return size(options, plan) <= plan.budget || plan.budget == 0;
+}
+
+Status Planner::least_of(const EngineOptions& options, int32_t n_ctx, MemoryPlan& plan) const {
+  plan = {};
+  plan.adapters = adapters_.bytes;
+  plan.adapter_scratch = adapters_.scratch;
+  plan.tokenizer = tokenizer_bytes_;
   plan.budget = options.memory_budget;
-  plan.base = options.base_bytes + program_bytes(program);
+  plan.base = options.base_bytes + program_bytes(program_);
   plan.n_threads = options.n_threads > 0 ? options.n_threads : default_thread_count();
   plan.own_threads = options.borrows_threads ? 0 : plan.n_threads - 1;
   if (options.n_ctx < 0 || options.n_ctx > model::kMaxContext) {
     return error(Code::kInvalidArgument, "a context of %d positions is not between 1 and %lld",
                  options.n_ctx, static_cast<long long>(model::kMaxContext));
   }
-  if (options.n_ctx > program.max_context) {
+  if (options.n_ctx > program_.max_context) {
     return error(Code::kInvalidArgument,
                  "a context of %d positions exceeds the %lld of this model's position embeddings",
-                 options.n_ctx, static_cast<long long>(program.max_context));
+                 options.n_ctx, static_cast<long long>(program_.max_context));
   }
   plan.kv_types = options.kv;
-  plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, table, options);
-  plan.parallel = single_batch(program) ? 1 : std::clamp(options.parallel, 1, kMaxSessions);
+  plan.n_ctx = n_ctx;
+  plan.parallel = single_batch(program_) ? 1 : std::clamp(options.parallel, 1, kMaxSessions);
   plan.n_sessions = std::clamp(std::max(options.n_sessions, plan.parallel), 1, kMaxSessions);
-  Result<KvPlan> room_for = plan_room(program, options.kv_policy, options.kv, plan.n_ctx);
-  if (!room_for.ok()) return room_for.status();
-  plan.kv_plan = *room_for;
-  SLUICE_RETURN_IF_ERROR(check_kv_types(program, options.kv, plan.kv_plan));
+  Result<KvPlan> room = plan_room(program_, options.kv_policy, options.kv, n_ctx);
+  if (!room.ok()) return room.status();
+  plan.kv_plan = *room;
+  SLUICE_RETURN_IF_ERROR(check_kv_types(program_, options.kv, plan.kv_plan));
   plan.parallel = std::min(plan.parallel, max_batch(plan.kv_plan));
-  if (plan.kv_plan.evicts() &&
-      (options.kv_policy.capacity == 0 || options.n_ctx <= plan.kv_plan.positions)) {
-    plan.n_ctx = endless_text(options.memory_budget, plan.n_sessions);
-  }
-  plan.kv_shape = kv_shape(program, plan.n_ctx, plan.kv_plan, options.kv);
+  plan.endless = plan.kv_plan.evicts() &&
+                 (options.kv_policy.capacity == 0 || options.n_ctx <= plan.kv_plan.positions);
+  plan.kv_shape = kv_shape(program_, n_ctx, plan.kv_plan, options.kv);
   if (plan.kv_shape.bidirectional && plan.kv_shape.recurrent()) {
     return error(Code::kUnsupportedArchitecture,
                  "the metadata value attention.causal is false, but layers of this \"%s\" model "
                  "are causal",
-                 program.hp.arch.c_str());
+                 program_.hp.arch.c_str());
   }
-  const int32_t checkpoints = options.n_checkpoints >= 0
-                                  ? options.n_checkpoints
-                                  : choose_checkpoints(plan.kv_shape, options.memory_budget);
-  const int32_t min_checkpoints =
-      options.n_checkpoints >= 0 ? checkpoints : std::min(checkpoints, kMinCheckpoints);
-  plan.kv_shape.n_checkpoints = min_checkpoints;
-  const bool choose_drafts = options.draft_max < 0;
-  set_draft(program, options, choose_drafts ? kMinDraft : options.draft_max, plan);
-  Ordering order(program, table);
-  const uint64_t ring = residency::minimum_budget(order.specs, table.row_group);
-  plan.mat_item = order.mat_item;
-  plan.vec_item = order.vec_item;
+  uint64_t smaller;
+  do {  // an endless text grows with the budget, by less than the budget
+    smaller = plan.minimum;
+    if (plan.endless) set_text(std::max<uint64_t>(smaller, 1), plan);
+    plan.kv_shape.n_checkpoints =
+        options.n_checkpoints >= 0
+            ? options.n_checkpoints
+            : std::min(kMinCheckpoints, choose_checkpoints(plan.kv_shape, plan.budget));
+    set_draft(program_, options, options.draft_max < 0 ? kMinDraft : options.draft_max, plan);
+    plan.n_batch = min_n_batch(program_, options, plan);
+    plan.minimum = std::max(smaller, smallest_with_spare(size(options, plan), options));
+  } while (plan.endless && plan.minimum > smaller);
+  return {};
+}
 
-  const bool whole = single_batch(program);
-  const auto min_n_batch = [&plan, &options, whole] {
-    const int32_t wanted = std::max({plan.draft_batch, plan.parallel, options.min_batch});
-    return whole ? plan.n_ctx : std::min(plan.n_ctx, wanted);
-  };
-  const auto units_bytes = [](const residency::Plan& weights) {
-    return weights.units.size() * kUnitBytes;
-  };
-  plan.n_batch = min_n_batch();
-  size_fixed(program, table, options.structured_output, plan);
-  const uint64_t max_units = units_bytes(residency::make_plan(order.specs, table.row_group, ring));
-  const uint64_t bare = plan.fixed() + ring + max_units;
-  const auto spare = [&options](uint64_t n) {
-    return options.spare != nullptr ? options.spare(n) : 0;
-  };
-  plan.minimum = bare;
-  while (plan.minimum < bare + spare(plan.minimum)) plan.minimum = bare + spare(plan.minimum);
-  plan.minimum = round_up(plan.minimum, options.page_bytes);
-  if (plan.budget > 0 && plan.budget < plan.minimum) {
-    // An automatic context may have been too long after all.
-    EngineOptions shorter = options;
-    const bool chosen = options.n_ctx == 0 && options.kv_policy.capacity == 0;
-    for (int32_t n = plan.kv_plan.positions; chosen && n > kMinContext;) {
-      shorter.n_ctx = n = std::max(kMinContext, n / 2);
-      Result<MemoryPlan> found = plan_memory(program, table, tokenizer_bytes, shorter, adapters);
-      if (found.ok() || n == kMinContext) return found;
-    }
-    return error(Code::kBudgetTooSmall,
-                 "a memory budget of %llu bytes is too small for this model with a context of %d: "
-                 "the smallest that works is %llu bytes",
-                 static_cast<unsigned long long>(plan.budget), plan.kv_plan.positions,
-                 static_cast<unsigned long long>(plan.minimum));
+size_t Planner::types(EngineOptions options, Types* out, size_t* best) const {
+  *best = 0;
+  (*out)[0] = options.kv;
+  if (!options.kv.automatic) return 1;
+  const uint64_t budget = options.memory_budget;
+  (*out)[0] = options.kv = {};
+  options.memory_budget = 0;  // the context without a budget
+  MemoryPlan wanted;
+  if (!least_of(options, choose_context(program_, table_, options), wanted).ok()) return 1;
+  size_t n = 0;
+  uint64_t smallest = UINT64_MAX;
+  for (const kv::KvType type :
+       {kv::KvType::kF16, kv::KvType::kQ8_0, kv::KvType::kQ4_0, kv::KvType::kQ2}) {
+    const uint64_t bytes = kv_bytes(program_, wanted, {type, type});
+    if (bytes == 0 || bytes >= smallest)
+      continue;  // not supported, or not smaller (small head_dim)
+    if (budget > 0 && smallest > budget / 4) *best = n;
+    smallest = bytes;
+    (*out)[n++] = {type, type};
   }
-  plan.base += spare(plan.budget);
-  plan.kv_shape.n_checkpoints = checkpoints;
-  size_fixed(program, table, options.structured_output, plan);
-  if (plan.budget > 0 && plan.fixed() + ring + max_units > plan.budget) {
-    plan.kv_shape.n_checkpoints = min_checkpoints;
-  }
-  if (choose_drafts) {
-    set_draft(program, options, choose_draft(program, plan.budget), plan);
-    plan.n_batch = min_n_batch();
-    size_fixed(program, table, options.structured_output, plan);
-    if (plan.budget > 0 && plan.fixed() + ring + max_units > plan.budget) {
-      set_draft(program, options, kMinDraft, plan);
+  return n;
+}
+
+Status Planner::search(const EngineOptions& options, MemoryPlan& plan) const {
+  Types all;
+  size_t best;
+  const size_t n_types = types(options, &all, &best);
+  const bool chosen = options.n_ctx == 0 && options.kv_policy.capacity == 0;
+  EngineOptions with = options;
+  kv::KvTypes least_types;
+  int32_t least_n = 0;
+  uint64_t minimum = UINT64_MAX;
+  Status status;
+  // After the best types, the smaller ones, then those that only a short context can have.
+  for (size_t i = 0; i < n_types; ++i) {
+    with.kv = all[(best + i) % n_types];
+    const int32_t min = chosen ? min_context(with) : INT32_MAX;
+    for (int32_t n = choose_context(program_, table_, with);; n = std::max(min, n / 2)) {
+      status = least_of(with, n, plan);
+      if (!status.ok()) break;
+      if (plan.budget == 0 || plan.minimum <= plan.budget) {
+        complete(with, plan);
+        if (!options.kv.automatic) return {};
+        with = options;
+        with.memory_budget = 1;
+        if (chosen) with.n_ctx = n;
+        MemoryPlan least;
+        status = search(with, least);
+        plan.minimum = least.minimum;
+        return status;
+      }
+      if (n > min) continue;
+      if (plan.minimum < minimum) {
+        minimum = plan.minimum;
+        least_types = with.kv;
+        least_n = n;
+      }
+      break;
     }
+  }
+  if (least_n == 0 || n_types == 1) return status;
+  with.kv = least_types;
+  return least_of(with, least_n, plan);
+}
+
+Status Planner::least(EngineOptions options, MemoryPlan& plan) const {
+  options.memory_budget = 1;
+  return search(options, plan);
+}
+
+uint64_t Planner::smallest(const EngineOptions& options) const {
+  MemoryPlan plan;
+  return least(options, plan).ok() ? plan.minimum : 0;
+}
+
+Result<MemoryPlan> Planner::plan(const EngineOptions& options) const {
+  MemoryPlan plan;
+  SLUICE_RETURN_IF_ERROR(search(options, plan));
+  if (plan.budget == 0 || plan.minimum <= plan.budget) return plan;
+  return error(Code::kBudgetTooSmall,
+               "a memory budget of %llu bytes is too small for this model with a context of %d: "
+               "the smallest that works is %llu bytes",
+               static_cast<unsigned long long>(plan.budget), plan.kv_plan.positions,
+               static_cast<unsigned long long>(plan.minimum));
+}
+
+Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& table,
+                               uint64_t tokenizer_bytes, const EngineOptions& options,
+                               const AdapterNeeds& adapters) {
+  return Planner(program, table, tokenizer_bytes, adapters).plan(options);
+}
+
+void Planner::complete(const EngineOptions& options, MemoryPlan& plan) const {
+  plan.mat_item = mat_item_;
+  plan.vec_item = vec_item_;
+  plan.base += spare_of(options, plan.budget);
+  if (plan.endless) {
+    const int32_t n_ctx = plan.n_ctx;
+    set_text(plan.budget, plan);
+    if (!fits(options, plan)) plan.n_ctx = plan.kv_shape.n_ctx = n_ctx;
+  }
+  if (options.n_checkpoints < 0) {
+    const int32_t few = plan.kv_shape.n_checkpoints;
+    plan.kv_shape.n_checkpoints = choose_checkpoints(plan.kv_shape, plan.budget);
+    if (!fits(options, plan)) plan.kv_shape.n_checkpoints = few;
+  }
+  if (options.draft_max < 0) {
+    set_draft(program_, options, choose_draft(program_, plan.budget), plan);
+    plan.n_batch = min_n_batch(program_, options, plan);
+    if (!fits(options, plan)) set_draft(program_, options, kMinDraft, plan);
   }
   // Choose the largest batch whose buffers take at most an eighth of the budget.
   const int32_t longest = max_batch(plan.kv_plan);
   const int32_t largest = options.n_batch > 0 ? std::min(options.n_batch, longest) : longest;
-  const int32_t smallest = min_n_batch();
-  const int32_t wanted = whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(smallest, largest));
+  const int32_t smallest = min_n_batch(program_, options, plan);
+  const int32_t wanted =
+      single_batch(program_) ? plan.n_ctx : std::min(plan.n_ctx, std::max(smallest, largest));
   for (plan.n_batch = wanted; plan.n_batch > smallest;
        plan.n_batch = std::max(smallest, (plan.n_batch + 1) / 2)) {
-    size_fixed(program, table, options.structured_output, plan);
+    const bool fit = fits(options, plan);
     if (plan.budget == 0) break;
-    const bool modest = plan.activations + plan.scratch <= plan.budget / 8;
-    if (modest && plan.fixed() + ring + max_units <= plan.budget) break;
+    if (fit && plan.activations + plan.scratch <= plan.budget / 8) break;
   }
-  // Unit records take memory too, more the smaller the units are. The smallest budget has max_units
-  // of them, so the loop ends there at the latest.
+  // Unit records take memory too, more the smaller the units are. The smallest budget has
+  // max_units_ of them, so the loop ends there at the latest.
   uint64_t directory = 0;
   const auto lay_weights = [&] {
-    size_fixed(program, table, options.structured_output, plan);
+    size(options, plan);
     const uint64_t room = plan.budget == 0 ? UINT64_MAX / 4 : plan.budget - plan.fixed();
     for (;;) {
-      plan.weights = residency::make_plan(order.specs, table.row_group, room - directory);
-      const uint64_t needed = std::min(units_bytes(plan.weights), max_units);
+      plan.weights = residency::make_plan(specs_, table_.row_group, room - directory);
+      const uint64_t needed = std::min(units_bytes(plan.weights), max_units_);
       if (needed <= directory) break;
       directory = needed;
     }
@@ -510,17 +613,15 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   // Cache embedding rows, unless that would make a fully resident model stream.
   if (plan.budget > 0) {
     const bool resident = plan.weights.streamed_bytes == 0;
-    set_cached_rows(program, plan);
-    size_fixed(program, table, options.structured_output, plan);
-    const bool fits = plan.fixed() + ring + max_units <= plan.budget;
-    if (fits) lay_weights();
-    if (!fits || (resident && plan.weights.streamed_bytes > 0)) {
+    set_cached_rows(program_, plan);
+    const bool fit = fits(options, plan);
+    if (fit) lay_weights();
+    if (!fit || (resident && plan.weights.streamed_bytes > 0)) {
       plan.cached_rows = {};
       lay_weights();
     }
   }
   plan.other += directory;
-  return plan;
 }
 
 }  // namespace sluice::session

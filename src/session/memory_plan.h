@@ -38,15 +38,16 @@ struct EngineOptions {
   int32_t n_threads = 0;  // 0: automatic
   ThreadPool* pool = nullptr;     // of n_threads threads, outlives the engine; null: its own
   bool borrows_threads = false;   // the pool belongs to another engine, whose plan counts it
-  int32_t logits_rows = 1;        // rows of logits kept by a pass that wants them all
+  int32_t logits_rows = 1;        // rows of logits kept by a pass that wants them all: at least
+                                  // so many tokens are one batch, if n_batch and policy allow
   int32_t n_sessions = 1;         // sequences in memory at once
   int32_t n_checkpoints = -1;     // copies of recurrent states for rewinding; -1: automatic
   const char* kernels = "";       // kernel table by name; "": the best
   RangeReader* reader = nullptr;  // borrowed, outlives the engine; null: no direct reads
   residency::DirectReads direct_reads = residency::DirectReads::kNone;
-  kv::KvTypes kv;  // KV cache types. auto: the most precise that take at most a quarter of the
-                   // budget with an automatic context; if none do, the smallest
-                   // as a context is chosen; where none do, the smallest
+  // KV cache types. auto: the most precise that take at most a quarter of the budget with the
+  // context that a model has without a budget. If none do, or these do not fit, the smaller ones.
+  kv::KvTypes kv;
   // With a policy that evicts: if `n_ctx` exceeds the cache's capacity, it limits the length of a
   // sequence, which is otherwise practically unlimited. Without a capacity, n_ctx is the capacity.
   kv::KvPolicy kv_policy;
@@ -75,6 +76,13 @@ inline constexpr int32_t kCheckpointEvery = 64;  // positions between copies of 
 inline constexpr int32_t kMaxCheckpoints = 256;
 
 struct MemoryPlan {
+  MemoryPlan();  // these are not inline, which would enlarge the wasm binaries
+  MemoryPlan(const MemoryPlan&);
+  MemoryPlan(MemoryPlan&&) noexcept;
+  MemoryPlan& operator=(const MemoryPlan&);
+  MemoryPlan& operator=(MemoryPlan&&) noexcept;
+  ~MemoryPlan();
+
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1, n_sessions = 1;
   int32_t parallel = 1;
   int32_t own_threads = 0;  // threads started besides the caller's
@@ -93,7 +101,9 @@ struct MemoryPlan {
   uint64_t nextn = 0;            // KV cache and states of the MTP head, not its weights
   uint64_t adapter_scratch = 0;  // part of each thread's scratch
   uint64_t other = 0;            // stacks, tensor directory, queue
-  uint64_t minimum = 0;          // smallest budget for this context
+  // The smallest budget that these options work with, for this context if it was automatic.
+  uint64_t minimum = 0;
+  bool endless = false;  // the policy evicts, and n_ctx grows with the budget
   // Rows cached of each table that is read by rows; part of `activations`.
   std::array<uint64_t, model::kMaxTables> cached_rows{};
   kv::KvTypes kv_types;
@@ -116,20 +126,74 @@ struct MemoryPlan {
   }
 };
 
-// Errors: kBudgetTooSmall, with the smallest budget that works; kUnsupportedType; kInvalidArgument
-// (also for KV cache types that the model does not support, naming them).
+struct Inspection;  // engine.h
+
+// Which budget some options need.
+class BudgetRule {
+ public:
+  // The smallest budget that works with these options; 0: none does.
+  [[nodiscard]] virtual uint64_t smallest(const EngineOptions& options) const = 0;
+
+ protected:
+  ~BudgetRule() = default;
+};
+
+// Plans one model for several options; the weights are laid out once. Every budget or context that
+// is called the smallest or the longest is found here, by what accepts or refuses it. Borrows its
+// arguments.
+class Planner final : public BudgetRule {
+ public:
+  Planner(const model::Program& program, const kernels::Table& table, uint64_t tokenizer_bytes,
+          const AdapterNeeds& adapters);
+  explicit Planner(const Inspection& found);
+  // Errors: kBudgetTooSmall, with the smallest budget that works; kUnsupportedArchitecture;
+  // kInvalidArgument (also for KV cache types that the model does not support, naming them).
+  [[nodiscard]] Result<MemoryPlan> plan(const EngineOptions& options) const;
+  // Without weights: the plan whose `minimum` is the smallest budget with which plan() succeeds.
+  // Errors: plan()'s others.
+  [[nodiscard]] Status least(EngineOptions options, MemoryPlan& plan) const;
+  [[nodiscard]] uint64_t smallest(const EngineOptions& options) const override;
+
+ private:
+  using Types = std::array<kv::KvTypes, 4>;
+  // The types to try, and the index of the first. Returns their number.
+  size_t types(EngineOptions options, Types* out, size_t* best) const;
+  // With these types and this context.
+  [[nodiscard]] Status least_of(const EngineOptions& options, int32_t n_ctx,
+                                MemoryPlan& plan) const;
+  // The plan, or least()'s if its `minimum` exceeds the budget.
+  [[nodiscard]] Status search(const EngineOptions& options, MemoryPlan& plan) const;
+  void complete(const EngineOptions& options, MemoryPlan& plan) const;
+  uint64_t size(const EngineOptions& options, MemoryPlan& plan) const;
+  [[nodiscard]] bool fits(const EngineOptions& options, MemoryPlan& plan) const;
+
+  const model::Program& program_;
+  const kernels::Table& table_;
+  uint64_t tokenizer_bytes_ = 0;
+  AdapterNeeds adapters_;
+  std::vector<residency::MatrixSpec> specs_;  // in the order of a forward pass
+  std::vector<int32_t> mat_item_, vec_item_;
+  uint64_t ring_ = 0;       // smallest stream buffer
+  uint64_t max_units_ = 0;  // records of the units that it needs
+};
+
+// Planner's plan(), once.
 [[nodiscard]] Result<MemoryPlan> plan_memory(const model::Program& program,
                                              const kernels::Table& table, uint64_t tokenizer_bytes,
                                              const EngineOptions& options,
                                              const AdapterNeeds& adapters = {});
 
+// The smallest budget, in whole pages, that has `bytes` besides EngineOptions::spare.
+[[nodiscard]] uint64_t smallest_with_spare(uint64_t bytes, const EngineOptions& options);
+
 // Bytes of all sequences' KV caches and states in this plan, if they had these types; 0 if the
 // model does not support them.
 [[nodiscard]] uint64_t kv_bytes(const model::Program& program, const MemoryPlan& plan,
                                 const kv::KvTypes& types);
-// The longest context that would fit with these types if everything else took the least that works;
-// without a budget, that fits in the bytes of the plan's KV cache.
-[[nodiscard]] int64_t kv_capacity(const model::Program& program, const MemoryPlan& plan,
-                                  const kv::KvTypes& types);
+
+// The longest n_ctx that these options work with in their budget, whatever their own; 0: none.
+// `room`: the KV cache of a plan with these options.
+[[nodiscard]] int64_t longest_context(const model::Program& program, const KvPlan& room,
+                                      EngineOptions options, const BudgetRule& rule);
 
 }  // namespace sluice::session

@@ -88,13 +88,15 @@ void report_model(const gguf::Header& header, const Inspection& found, const Rep
   }
 }
 
-void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
+void report_plan(const MemoryPlan& plan, const MemoryPlan* draft, uint64_t minimum,
+                 const ReportSink& sink) {
   const auto number = [&sink](const char* key, auto value) {
     sink("plan", key, static_cast<double>(value));
   };
-  number("budget", plan.budget);
-  number("total", plan.total());
-  number("minimum", plan.minimum);
+  const uint64_t beside = draft != nullptr ? draft->total() : 0;
+  number("budget", plan.budget + (draft != nullptr ? draft->budget : 0));
+  number("total", plan.total() + beside);
+  number("minimum", draft != nullptr ? minimum : plan.minimum);
   number("contextLength", plan.n_ctx);
   number("batch", plan.n_batch);
   number("threads", plan.n_threads);
@@ -112,7 +114,10 @@ void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
   number("smallTensors", plan.vectors);
   number("adapters", plan.adapters);
   number("scratch", plan.scratch);
+  number("generation", plan.request);
+  number("grammar", plan.grammar);
   if constexpr (model::kNextn) number("nextn", plan.nextn);
+  number("draft", beside);
   number("other", plan.other);
   number("units", plan.weights.units.size());
   number("bytesPerPass", plan.weights.streamed_bytes);
@@ -120,14 +125,17 @@ void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
   sink("plan", "resident", plan.weights.streamed_bytes == 0);
 }
 
-void report_kv_types(const Inspection& found, const ReportSink& sink) {
+void report_kv_types(const Inspection& found, const EngineOptions& options, const BudgetRule& rule,
+                     const ReportSink& sink) {
+  EngineOptions with = options;
   for (const char* name : {"f16", "q8_0", "q4_0", "q2"}) {
-    const kv::KvTypes types = *kv::parse_kv_types(name);
-    const uint64_t bytes = kv_bytes(found.program, found.plan, types);
+    with.kv = *kv::parse_kv_types(name);
+    const uint64_t bytes = kv_bytes(found.program, found.plan, with.kv);
     if (bytes == 0) continue;
     sink("kvBytes", name, static_cast<double>(bytes));
+    if (options.memory_budget == 0) continue;
     sink("maxContextByKvType", name,
-         static_cast<double>(kv_capacity(found.program, found.plan, types)));
+         static_cast<double>(longest_context(found.program, found.plan.kv_plan, with, rule)));
   }
 }
 

@@ -17,11 +17,17 @@ using ReportSink = std::function<void(const char* section, const char* key, Repo
 
 // Architecture, sizes, quantization types, special tokens, chat template.
 void report_model(const gguf::Header& header, const Inspection& found, const ReportSink& sink);
-// The memory plan, in bytes, in section "plan".
-void report_plan(const MemoryPlan& plan, const ReportSink& sink);
+// The memory plan, in bytes, in section "plan". "total" is the sum of "weights", "kv",
+// "activations", "tokenizer", "smallTensors", "adapters", "scratch", "generation", "grammar",
+// "nextn", "other" and "draft". A draft model (null: none) is in the sums; `minimum` is then the
+// smallest budget of both.
+void report_plan(const MemoryPlan& plan, const MemoryPlan* draft, uint64_t minimum,
+                 const ReportSink& sink);
 // For each KV cache type that the model supports: the bytes of the plan's KV cache with it in
-// "kvBytes", and the longest context that would fit in "maxContextByKvType".
-void report_kv_types(const Inspection& found, const ReportSink& sink);
+// "kvBytes", and, with a budget, the longest context that it allows in "maxContextByKvType".
+// `options`: those of the plan; `rule`: which budget they need.
+void report_kv_types(const Inspection& found, const EngineOptions& options, const BudgetRule& rule,
+                     const ReportSink& sink);
 
 // First unit of every layer, in order of use; one extra entry: where the output head begins.
 [[nodiscard]] std::vector<uint32_t> layer_units(const Inspection& found);

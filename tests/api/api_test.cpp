@@ -263,7 +263,6 @@ TEST(Api, ASessionCancelsItselfFromItsCallback) {
 
 TEST(Api, TheMemoryReportAddsUpAndFollowsTheBudget) {
   sluice_load_options options = load_options();
-  options.logits_rows = 1;  // more rows would limit how small a batch can become later
   const Engine engine = load(options);
   const Session session = create(engine);
   const Greedy greedy(12);

@@ -239,11 +239,57 @@ TEST(MemoryPlan, TheBestFittingKvTypesAreChosen) {
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     EXPECT_EQ(kv::kv_types_name(plan->kv_types), type);
     EXPECT_EQ(plan->n_ctx, o.n_ctx);
-    EXPECT_GE(kv_capacity(program, *plan, plan->kv_types), o.n_ctx);
   }
   o.memory_budget = 0;
   EXPECT_TRUE(plan_of(program, o)->kv_types.f16());
-  EXPECT_EQ(kv_capacity(program, *plan_of(program, o), {}), o.n_ctx);
+}
+
+// More precise types may fit in a quarter of the budget, while everything else leaves less.
+TEST(MemoryPlan, AutomaticKvTypesNeverRefuseALargerBudget) {
+  const auto program = program_of("llama", {.heads = 4, .vocab = 60'000});
+  EngineOptions o;
+  o.n_ctx = 2048;
+  o.kv.automatic = true;
+  o.memory_budget = plan_of(program, o)->minimum;
+  int types = 0;
+  for (kv::KvTypes last; o.memory_budget < 64 << 20; o.memory_budget += 100'000) {
+    const auto plan = plan_of(program, o);
+    ASSERT_TRUE(plan.ok()) << o.memory_budget << ": " << plan.status().message();
+    types += types == 0 || plan->kv_types.k != last.k ? 1 : 0;
+    last = plan->kv_types;
+  }
+  EXPECT_GT(types, 2);
+}
+
+// Otherwise the longest context could not be found by bisection.
+TEST(MemoryPlan, ALongerContextNeverTakesLess) {
+  for (const model::Program& p : programs()) {
+    for (const char* type : {"f16", "q4_0"}) {
+      const Planner planner(p, kernels::best(), 12345, {});
+      EngineOptions o;
+      o.n_threads = 4;
+      o.kv = *kv::parse_kv_types(type);
+      uint64_t last = 0;
+      for (o.n_ctx = 1; o.n_ctx < 100'000; o.n_ctx += o.n_ctx % 512 < 2 ? 1 : 255) {
+        const uint64_t smallest = planner.smallest(o);
+        EXPECT_GE(smallest, std::max<uint64_t>(last, 1))
+            << p.hp.arch << " " << type << " " << o.n_ctx;
+        last = smallest;
+      }
+    }
+  }
+}
+
+TEST(MemoryPlan, AllRowsOfLogitsFitOneBatch) {
+  const auto program = program_of("llama", {});
+  EngineOptions o;
+  o.n_ctx = 1000;
+  o.logits_rows = 200;
+  o.memory_budget = plan_of(program, o)->minimum;
+  EXPECT_EQ(plan_of(program, o)->n_batch, 200);
+  o.n_batch = 50;  // as the caller wants
+  o.memory_budget = plan_of(program, o)->minimum;
+  EXPECT_EQ(plan_of(program, o)->n_batch, 50);
 }
 
 // The ring and the sinks, and no more for an endless text.
@@ -386,8 +432,8 @@ std::vector<Span> pieces(const ComputeBuffer& w, const model::Program& p,
     add(w.routed(), s.n_batch * n_used * int64_t{sizeof(Routed)});
     add(w.expert_runs(), p.hp.n_expert * int64_t{sizeof(ExpertRun)});
   }
-  if (split_count(s.n_ctx) > 1) {
-    add(w.attention_partials(), 4 * split_count(s.n_ctx) * p.hp.n_head * (p.hp.head_dim_v + 2));
+  if (s.attention_parts() > 1) {
+    add(w.attention_partials(), 4 * s.attention_parts() * p.hp.n_head * (p.hp.head_dim_v + 2));
   }
   return out;
 }
