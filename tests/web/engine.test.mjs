@@ -387,7 +387,7 @@ test('invalid sources have stable codes', async () => {
 test("the budget is the memory's maximum; an error names the smallest that works", async () => {
   await assert.rejects(Engine.load(path, { memoryBudget: 300_000 }), {
     code: 'BUDGET_TOO_SMALL',
-    message: /smallest budget is \d+/,
+    message: /smallest that works is \d+/,
   });
 });
 

@@ -186,7 +186,7 @@ class FakeEngine implements EngineBinding {
     const bytes = this.units.length * this.unitBytes;
     const minimum = kSlots + 2 * this.unitBytes;
     if (options.memoryBudget < minimum) {
-      const message = `The smallest budget is ${minimum} bytes.`;
+      const message = `too small a budget: the smallest that works is ${minimum} bytes`;
       return JSON.stringify({ error: { code: 'BUDGET_TOO_SMALL', message } });
     }
     return JSON.stringify({

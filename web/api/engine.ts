@@ -606,7 +606,7 @@ export class Engine {
     const link = this.#link;
     const spec = this.#spec;
     const { cache } = spec.io;
-    const left = await link.rpc.call('release', memoryBudget);
+    const left = await link.rpc.call('release');
     const { bytesCached, bytesTotal } = this.#snapshot.stats;
     try {
       if (this.#disposing) throw disposed();

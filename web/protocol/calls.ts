@@ -54,7 +54,7 @@ export type EngineCalls = {
   /**
    * Closes the files so that an engine with another budget can open them. resume() reopens them.
    */
-  release(budget: number): HandoverState;
+  release(): HandoverState;
   resume(): void;
   dispose(handedOver: boolean): void;
 };

@@ -217,9 +217,12 @@ export type UnitState = 'absent' | 'loading' | 'resident' | 'pinned' | 'pinned-p
 export interface MemoryPlan {
   /** Budget in bytes. 0: unlimited. */
   budget: number;
-  /** All bytes that are planned. */
+  /**
+   * All bytes that are planned: the sum of `weights`, `kv`, `activations`, `tokenizer`,
+   * `smallTensors`, `adapters`, `scratch`, `generation`, `grammar`, `draft` and `other`.
+   */
   total: number;
-  /** Smallest budget for this context. */
+  /** Smallest budget that works with the same options and this context. */
   minimum: number;
   /** Tokens that a sequence can hold. */
   contextLength: number;
@@ -255,6 +258,10 @@ export interface MemoryPlan {
   adapters: number;
   /** Working memory of the kernels. */
   scratch: number;
+  /** State of generations: sampler, token lists, n-gram index. */
+  generation: number;
+  /** Vocabulary for structured output, and grammars. */
+  grammar: number;
   /** Everything that the draft model would hold. 0: there is none. */
   draft: number;
   /** Everything else. */
@@ -360,7 +367,7 @@ export interface ModelInfo {
   padToken?: string;
   /** Bytes that the planned KV cache would take, by `kvType`. */
   kvBytes: Partial<Record<KvType, number>>;
-  /** Longest context that would fit in the budget, by `kvType`. */
+  /** Longest `contextLength` that loads within the budget, by `kvType`. 0: none. */
   maxContextByKvType: Partial<Record<KvType, number>>;
   /** Memory plan under the budget. */
   plan: MemoryPlan;

@@ -8,9 +8,8 @@ import { RemoteIo } from '../io/io-worker.js';
 import { kDraftFiles, LocalIo, type Io, type IoEvents, type IoPlatform } from '../io/io.js';
 import { SluiceError, type PlainError } from '../protocol/errors.js';
 import type { AdapterSpec, LoadSpec, Role, WasmSource, WorkerPort } from '../protocol/messages.js';
-import type { MemoryPlan, ModelInfo } from '../protocol/types.js';
+import type { ModelInfo } from '../protocol/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
-import { initialMemory } from './glue.js';
 import { errorOf, HeaderLoader } from './header-loader.js';
 import type { Reporter } from './reporter.js';
 import { instantiateWasm, kMaxBudget, type WasmInstance } from './wasm.js';
@@ -212,21 +211,29 @@ export class Loading {
   async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<never> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
     await this.#read(wasm);
-    const { plan } = await this.#describe(wasm.binding, {
-      ...options,
-      memoryBudget: 0,
-      held: this.#io.stats.held,
-    });
-    plan.minimum = Math.max(plan.minimum, initialMemory);
-    throw tooSmall(options.memoryBudget, plan);
+    const held = this.#io.stats.held;
+    const { plan } = await this.#describe(wasm.binding, { ...options, held });
+    // The plan would fit, but not what describes a directory.
+    throw new SluiceError(
+      'BUDGET_TOO_SMALL',
+      `a memory budget of ${options.memoryBudget} bytes is too small for this directory: the ` +
+        `smallest that works is ${plan.minimum} bytes`,
+    );
   }
 
   /** Metadata and plan. Must be called before open(), which frees the header. */
   async #describe(binding: EngineBinding, options: OpenOptions): Promise<ModelInfo> {
     await stageAdapters(binding, this.#spec.lora);
     const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
-    if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
-    info.plan.minimum = Math.max(info.plan.minimum, this.#room);
+    const room = this.#room;
+    if (info.error)
+      throw new SluiceError(
+        info.error.code ?? 'INTERNAL',
+        info.error.message.replace(/works is \d+/, (smallest) =>
+          parseInt(smallest.slice(9)) < room ? `works is ${room}` : smallest,
+        ),
+      );
+    info.plan.minimum = Math.max(info.plan.minimum, room);
     return info;
   }
 
@@ -259,17 +266,6 @@ export async function stageAdapters(binding: EngineBinding, lora: AdapterSpec[])
     const { code, message } = errorOf(binding);
     throw new SluiceError(code, `${name}: ${message}`);
   }
-}
-
-export function tooSmall(
-  budget: number,
-  { minimum, contextLength, draft }: MemoryPlan,
-): SluiceError {
-  const what = draft ? 'the model and its draft' : `this model with a context of ${contextLength}`;
-  const text =
-    `a memory budget of ${budget} bytes is too small for ${what}: the smallest that works is ` +
-    `${minimum} bytes`;
-  return new SluiceError('BUDGET_TOO_SMALL', text);
 }
 
 /** Prefixes errors of loading the draft model. */

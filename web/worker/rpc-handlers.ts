@@ -19,7 +19,7 @@ import type { GenerationResult, SavedState } from '../protocol/types.js';
 import type { EmbedInfo } from './binding.js';
 import { embed } from './embedding.js';
 import { WorkQueue, type Choice } from './queue.js';
-import { stageAdapters, Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
+import { stageAdapters, Loading, type HostPlatform, type Opened } from './loading.js';
 import { errorOf } from './header-loader.js';
 import { Reporter } from './reporter.js';
 import { GenerationLoop, type CancelFlag } from './generation-loop.js';
@@ -33,7 +33,6 @@ const kNever: CancelFlag = { cancelled: false };
 export class RpcHandlers {
   readonly #reporter: Reporter;
   #io: Io | null = null;
-  #opening!: Loading;
   #engine!: Opened;
   #running!: GenerationLoop;
   #sequences!: Sequences;
@@ -75,7 +74,7 @@ export class RpcHandlers {
         }),
       forget: (sequence) => this.#work(() => this.#sequences.forget(sequence)),
       setAdapters: (lora) => this.#work(() => this.#setAdapters(lora)),
-      release: (budget) => this.#work(() => this.#release(budget)),
+      release: () => this.#work(() => this.#release()),
       resume: () => this.#work(async () => {}),
       dispose: (handedOver) => this.#dispose(handedOver),
     });
@@ -92,8 +91,7 @@ export class RpcHandlers {
   /** `held`: reads only the header until begin(). */
   async #load(spec: LoadSpec, held: boolean): Promise<Loaded> {
     const started = performance.now();
-    this.#opening = this.#loading(spec);
-    this.#engine = await this.#opening.load((io) => (this.#io = io));
+    this.#engine = await this.#loading(spec).load((io) => (this.#io = io));
     const { binding, info, compiled: module } = this.#engine;
     const { stats } = this.#reporter;
     stats.threads = binding.threads();
@@ -129,12 +127,11 @@ export class RpcHandlers {
     return reporter.snapshot(engine);
   }
 
-  /** Closes the files for an engine with another budget. Throws if that budget is too small. */
-  async #release(budget: number): Promise<HandoverState> {
-    const { plan } = this.#engine.info;
-    const bytes = this.#opening.budget(budget);
-    if (bytes < plan.minimum && this.#opening.threads(bytes) >= plan.threads)
-      throw tooSmall(budget, plan);
+  /**
+   * Closes the files for an engine with another budget. That engine finds out whether the budget is
+   * large enough: its context, KV cache type and adapters are those of now, not those of the load.
+   */
+  async #release(): Promise<HandoverState> {
     const sequences = await this.#sequences.leave();
     const { bytesFetched, bytesFromCache: bytesFromCache } = this.#reporter.counters(this.#engine);
     this.#released = true;

@@ -1,0 +1,121 @@
+// Budgets and contexts that the package names decide: each loads, and one page of WebAssembly memory
+// less, or one position more, is refused. The sums of the plan and of the report are those of their
+// parts. In Node; a tab has the same binary and pages.
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { extent } from '../extent.mjs';
+import { root } from './helpers.mjs';
+
+const { Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).href);
+const kPage = 65536;
+const sample = (type) => join(root, 'examples', 'models', `sluice-tales-${type}.gguf`);
+const data = (name) => join(root, 'tests', 'data', `${name}.gguf`);
+const adapter = join(root, '..', 'shared', 'fixtures', 'lora', 'llama.a.lora.gguf');
+const fixed = { threads: 1, cache: 'none' };
+
+const cases = [
+  [sample('Q8_0'), { contextLength: 300 }],
+  [sample('Q4_0'), { contextLength: 700, kvType: 'q4_0', draft: 'ngram', structuredOutput: false }],
+  [sample('F16'), { contextLength: 300, parallel: 3 }],
+  [sample('Q8_0'), { contextLength: 300, draft: sample('Q4_0') }],
+  [sample('Q8_0'), { draft: sample('Q4_0'), kvType: 'auto' }],
+  [data('arch/llama-gqa'), { contextLength: 300, kvType: 'auto' }],
+  [data('arch/qwen3'), { kvPolicy: 'window', kvCapacity: 256 }],
+  [data('arch/gemma2'), { contextLength: 500, kvPolicy: 'heavy-hitter', kvType: 'q8_0' }],
+  [data('families/lfm2'), { contextLength: 2000, draft: 'ngram' }],
+  [data('families/qwen3moe'), { kvType: 'q8_0,q4_0' }],
+  ...(existsSync(adapter)
+    ? [[data('arch/llama-gqa'), { contextLength: 300, lora: [{ source: adapter, scale: 0.5 }] }]]
+    : []),
+];
+
+const refusal = async (work) => {
+  const error = await work.then(
+    () => assert.fail('it is not refused'),
+    (reason) => reason,
+  );
+  assert.equal(error.code, 'BUDGET_TOO_SMALL', error.message);
+  return Number(/smallest that works is (\d+) bytes/.exec(error.message)[1]);
+};
+
+const parts = [
+  ['weights', 'kv', 'activations', 'tokenizer', 'smallTensors', 'adapters', 'scratch'],
+  ['generation', 'grammar', 'draft', 'other'],
+].flat();
+function checkSum(bytes) {
+  for (const part of parts) assert.equal(typeof bytes[part], 'number', part);
+  assert.equal(
+    parts.reduce((sum, part) => sum + bytes[part], 0),
+    bytes.total,
+  );
+  assert.equal(bytes.weights, bytes.pinned + bytes.streamBuffer);
+  assert.ok(bytes.total <= bytes.budget);
+}
+
+for (const [path, given] of cases) {
+  const name = `${path.slice(root.length)} ${JSON.stringify(given)}`;
+  test(`named budgets load: ${name}`, async () => {
+    const options = { ...fixed, ...given };
+    // A budget that does not even hold the header, and one that does.
+    const smallest = await refusal(Engine.load(path, { ...options, memoryBudget: kPage }));
+    assert.equal(smallest % kPage, 0);
+    for (const inside of [Engine.inspect, Engine.load])
+      assert.equal(
+        await refusal(inside.call(Engine, path, { ...options, memoryBudget: smallest - kPage })),
+        smallest,
+      );
+    const engine = await Engine.load(path, { ...options, memoryBudget: smallest });
+    try {
+      checkSum(engine.info.plan);
+      checkSum(engine.memory());
+      assert.equal(
+        (await engine.generate('A fox', { maxTokens: 3 }).result).usage.completionTokens,
+        3,
+      );
+      const { plan } = engine.info;
+      assert.equal(plan.minimum, smallest);
+      // A running engine: its own context and KV cache type.
+      await engine.setMemoryBudget(2 * smallest);
+      const named = await refusal(engine.setMemoryBudget(kPage));
+      assert.equal(await refusal(engine.setMemoryBudget(named - kPage)), named);
+      await engine.setMemoryBudget(named);
+      checkSum(engine.memory());
+    } finally {
+      await engine.dispose();
+    }
+  });
+
+  test(`the plan's minimum and longest contexts load: ${name}`, async () => {
+    const first = await Engine.inspect(path, { ...fixed, ...given });
+    const options = { ...fixed, ...given };
+    if (!options.kvPolicy) options.contextLength = first.plan.contextLength;
+    checkSum(first.plan);
+    const fits = (more) =>
+      Engine.load(path, { ...options, ...more }).then(
+        (engine) => engine.dispose().then(() => true),
+        ({ code }) => (assert.equal(code, 'BUDGET_TOO_SMALL'), false),
+      );
+    assert.ok(await fits({ memoryBudget: first.plan.minimum }));
+    assert.ok(!(await fits({ memoryBudget: first.plan.minimum - kPage })));
+    for (const times of extent([2], [1, 2, 4])) {
+      const memoryBudget = times * first.plan.minimum;
+      const { maxContextByKvType } = await Engine.inspect(path, { ...options, memoryBudget });
+      assert.ok(Object.keys(maxContextByKvType).length > 0);
+      for (const [kvType, contextLength] of Object.entries(maxContextByKvType)) {
+        if (contextLength > 0)
+          assert.ok(
+            await fits({ memoryBudget, kvType, contextLength }),
+            `${kvType} ${contextLength}`,
+          );
+        assert.ok(
+          contextLength === 0 ||
+            !(await fits({ memoryBudget, kvType, contextLength: contextLength + 1 })),
+          `${kvType} ${contextLength + 1}`,
+        );
+      }
+    }
+  });
+}
