@@ -97,8 +97,14 @@ All commands:
       [--memory-budget 64M] [--threads T] [-c N] [--kernels NAME] [--cache-dir DIR] [--json]
 `;
 
-/** Alternative names of options. */
-const spellings: Record<string, string> = { ctx: '--ctx-size', temp: '--temperature' };
+/** Other names of options: our short forms, and llama.cpp's. */
+const spellings: Record<string, string> = {
+  '--ctx': '--ctx-size',
+  '--temp': '--temperature',
+  '-np': '--parallel',
+  '-md': '--draft',
+  '--model-draft': '--draft',
+};
 
 class UsageError extends Error {}
 
@@ -373,9 +379,7 @@ async function main(argv: string[]): Promise<void> {
     throw new UsageError(`unknown command "${name}": use ${Object.keys(commands).join(', ')}`);
   let parsed;
   try {
-    const args = rest.map((arg) =>
-      arg.replace(/^--(\w+)(?==|$)/, (all, word) => spellings[word] ?? all),
-    );
+    const args = rest.map((arg) => arg.replace(/^[^=]+/, (name) => spellings[name] ?? name));
     parsed = parseArgs({ args, options: command.options, allowPositionals: true });
   } catch (error) {
     throw new UsageError((error as Error).message);

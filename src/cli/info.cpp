@@ -76,14 +76,15 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
 
 void print_speed(const json& speed) {
   const auto line = [&speed](const char* label, const char* key, double unit, const char* words) {
-    if (speed.contains(key)) {
-      std::printf("%-16s %.3g %s\n", label, speed[key].get<double>() / unit, words);
-    }
+    if (!speed.contains(key)) return;
+    const double value = speed[key].get<double>() / unit;
+    // three digits, and all of a whole number
+    std::printf(value < 1000 ? "%-16s %.3g %s\n" : "%-16s %.0f %s\n", label, value, words);
   };
   std::printf("\nestimated speed\n");
   line("  decode", "tokensPerSecond", 1, "tokens/s");
   line("  compute bound", "computeTokensPerSecond", 1, "tokens/s at most");
-  line("  store", "cacheBytesPerSecond", 1e6, "MB/s");
+  line("  storage", "cacheBytesPerSecond", 1e6, "MB/s");
   line("  network", "networkBytesPerSecond", 1e6, "MB/s");
   line("  download", "downloadSeconds", 1, "s left");
 }

@@ -2,6 +2,24 @@
 #include "cli/spellings.h"
 
 namespace sluice::cli {
+namespace {
+
+// Other names of options, in pairs: llama.cpp's, ours.
+constexpr const char* kRenamed[][2] = {
+    {"-md", "--draft"},
+    {"--model-draft", "--draft"},
+    {"-np", "--parallel"},
+    {"--grammar-file", "--grammar"},
+};
+
+std::string renamed(const std::string& name) {
+  for (const auto& [theirs, ours] : kRenamed) {
+    if (name == theirs) return ours;
+  }
+  return name;
+}
+
+}  // namespace
 
 Result<std::vector<std::string>> translate_spellings(const std::vector<std::string>& arguments) {
   std::vector<std::string> out;
@@ -21,7 +39,7 @@ Result<std::vector<std::string>> translate_spellings(const std::vector<std::stri
     std::string* const type = name == "-ctk" ? &k : name == "-ctv" ? &v : nullptr;
     const bool repository = name == "-hf" || name == "-hfr" || name == "--hf-repo";
     if (type == nullptr && !repository) {
-      out.push_back(name);
+      out.push_back(renamed(name));
       continue;
     }
     if (++i == arguments.size()) {

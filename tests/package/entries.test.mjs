@@ -89,6 +89,8 @@ test('an error is one sentence on stderr', () => {
     [['run', model, '-p', 'x', '--what'], 2, /--what/],
     [['run', model, '-p', 'x', '--memory-budget', '12X'], 2, /not a size/],
     [['run', model, '-p', 'x', '-n', 'many'], 2, /needs a number/],
+    [['serve', model, '-np', '65'], 2, /--parallel must be .* not 65/],
+    [['serve', model, '-md', join(folder, 'draft.gguf')], 1, /draft\.gguf/],
     [['info', join(folder, 'none.gguf')], 1, /none\.gguf/],
     [['info', model, '--memory-budget', '64k'], 1, /\[(BUDGET_TOO_SMALL|OUT_OF_MEMORY)\]/],
   ];

@@ -152,10 +152,22 @@ TEST_F(Cli, LlamaCppsSpellingsAreUnderstood) {
   const Ran from_file = run({"run", "-m", kModel, "-f", at("prompt"), "-n", "4", "--temperature",
                              "0", "--ctx-size", "64"});
   EXPECT_EQ(from_file.out, expected) << from_file.err;
+  std::ofstream(at("grammar")) << "root ::= \"fox\"";
+  EXPECT_EQ(text({kModel, "--grammar-file", at("grammar")}), "Oncefox\n");
+  for (const char* name : {"-md", "--model-draft"})
+    EXPECT_EQ(text({kModel, name, kModel}), expected);
+  expect_refused({"serve", kModel, "-np", "65"}, "INVALID_ARGUMENT", "--parallel");
   const Ran info = run({"info", kModel, "--json", "-ctk", "q8_0"});
   EXPECT_EQ(nlohmann::json::parse(info.out)["plan"]["kvType"], "q8_0,f16") << info.err;
   expect_refused({"run", kModel, "-p", "x", "-ngl", "99"}, "INVALID_ARGUMENT", "gpuLayers");
   expect_refused({"run", kModel, "-p", "x", "-ctk"}, "INVALID_ARGUMENT", "-ctk");
+}
+
+TEST_F(Cli, InfoPrintsRatesWithoutExponents) {
+  const Ran ran = run({"info", kModel});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find(" tokens/s"), std::string::npos) << ran.out;
+  EXPECT_EQ(ran.out.find("e+"), std::string::npos) << ran.out;
 }
 
 TEST_F(Cli, ErrorsNameLayersOutsideTheModel) {
