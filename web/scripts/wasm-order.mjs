@@ -6,7 +6,7 @@ const kRun = 7; // bytes
 const kWindow = 28_000; // bytes of functions before, within gzip's reach
 const kMaxShared = 1000; // runs that more functions have say nothing
 // The functions that are called most come first, so that calls to them have an index of one byte.
-const kMostCalled = 60;
+const kHotFunctions = 60;
 
 /** A reader of LEB128 numbers and sections. */
 class Reader {
@@ -126,8 +126,8 @@ const text = (value) => Buffer.concat([leb(value.length), Buffer.from(value)]);
 export function namedByOrder(bytes) {
   const { imported, bodies } = functions(bytes);
   const order = [
-    ...similarOrder(bodies.slice(0, kMostCalled)),
-    ...similarOrder(bodies.slice(kMostCalled)).map((i) => i + kMostCalled),
+    ...similarOrder(bodies.slice(0, kHotFunctions)),
+    ...similarOrder(bodies.slice(kHotFunctions)).map((i) => i + kHotFunctions),
   ];
   const place = [];
   for (const [at, i] of order.entries()) place[i] = at;
