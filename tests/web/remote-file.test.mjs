@@ -8,16 +8,22 @@ import { after, test } from 'node:test';
 import { extent } from '../extent.mjs';
 import { fakeModel, faultyServer, importWeb, random } from './helpers.mjs';
 
-const { RemoteFile } = await importWeb('io/remote-file');
+const remote = await importWeb('io/remote-file');
 const { nodeBackend } = await importWeb('io/store-node');
 const { StoreManager } = await importWeb('io/store-manager');
 const { keyOf } = await importWeb('io/store');
 
+const kHangs = 30_000; // a time limit, only for what would never end
 const quick = { retryMs: 1, retryMaxMs: 5, stallMs: 300 };
 const options = { fetcher: quick, chunkSize: 16384, streamBytes: 131072 };
 const folders = [];
 const folder = () => folders[folders.push(mkdtempSync(join(tmpdir(), 'sluice-'))) - 1];
 after(() => folders.forEach((f) => rmSync(f, { recursive: true, force: true })));
+
+const files = [];
+const RemoteFile = {
+  open: async (...given) => files[files.push(await remote.RemoteFile.open(...given)) - 1],
+};
 
 async function readAll(file, step = 50000) {
   const all = Buffer.alloc(file.size);
@@ -29,11 +35,18 @@ async function readAll(file, step = 50000) {
   return all;
 }
 
+/** Runs `work` with a server. Closes that and all files, also where `work` never ends. */
 async function withServer(file, fault, work) {
   const server = await faultyServer(file, fault);
+  let timer;
+  const hangs = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no end within ${kHangs} ms`)), kHangs);
+  });
   try {
-    return await work(server);
+    return await Promise.race([work(server), hangs]);
   } finally {
+    clearTimeout(timer);
+    for (const opened of files.splice(0)) opened.close();
     await server.close();
   }
 }
