@@ -13,7 +13,7 @@ import { buildFakePackage, fakeModel, random } from './helpers.mjs';
 
 const { Engine } = await import(join(await buildFakePackage(), 'node.js'));
 const seed = Number(process.env.SLUICE_RANDOM_SEED ?? Math.floor(Math.random() * 2 ** 31));
-const sequences = Number(process.env.SLUICE_RANDOM_SEQUENCES ?? extent(12, 150));
+const sequences = Number(process.env.SLUICE_RANDOM_SEQUENCES ?? extent(6, 150));
 const directory = mkdtempSync(join(tmpdir(), 'sluice-random-turns-'));
 const path = join(directory, 'model.gguf');
 writeFileSync(path, fakeModel());

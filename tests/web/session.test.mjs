@@ -23,8 +23,10 @@ function tokenize(text) {
 function scripted(turns) {
   const prompts = [];
   const engine = {
-    tokenize: async (text) => tokenize(text),
-    call: async () => ({ state: Uint8Array.of(1) }),
+    waits: false,
+    turn: (work) => work(),
+    ask: async (method, text) =>
+      method === 'tokenize' ? tokenize(text) : { state: Uint8Array.of(1) },
     start(prompt, options, sequence, heard) {
       const answer = async () => {
         prompts.push(textsOf(await prompt()));
