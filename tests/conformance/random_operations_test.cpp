@@ -6,8 +6,8 @@
 // prompts are rejected. KV caches have any type, with and without eviction; output heads are
 // clustered; tokens exit early; half of the generations use drafts, right and wrong. Whatever came
 // before, tokens and logits are bit-identical to those of the text alone, or the call is a typed
-// error after which everything continues. SLUICE_RANDOM_OPERATIONS sets the number of calls per
-// model, SLUICE_RANDOM_SEED the seed.
+// error after which everything continues. random_sequence.h explains how to replay and to run
+// more.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -18,6 +18,8 @@
 #include <random>
 
 #include "../paths.h"
+#include "../random_sequence.h"
+#include "../sanitized.h"
 #include "deep_util.h"
 #include "early_exit_util.h"
 #include "file_limit_util.h"
@@ -35,11 +37,6 @@ namespace {
 using generate::Finish;
 using session::Token;
 using Tokens = std::vector<Token>;
-
-uint64_t setting(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 struct Answer {
   Tokens tokens;
@@ -98,8 +95,9 @@ class RandomDrafts final : public generate::DraftSource {
 
 class Operations {
  public:
-  Operations(const std::string& path, int32_t n_ctx, int threads, uint64_t seed)
-      : random_(seed),
+  Operations(const std::string& path, int32_t n_ctx, int threads, RandomSequence& sequence)
+      : sequence_(sequence),
+        random_(sequence.setup()),
         n_ctx_(n_ctx),
         types_(random_types(path)),
         policy_(random_policy(path)),
@@ -137,36 +135,45 @@ class Operations {
 
   [[nodiscard]] bool ready() const { return model_ != nullptr; }
 
-  void run(uint64_t count) {
-    for (uint64_t i = 0; i < count && !testing::Test::HasFailure(); ++i) {
-      const uint64_t kind = random_() % 19;
-      SCOPED_TRACE("operation " + std::to_string(i) + ", kind " + std::to_string(kind));
-      Live& live = live_[random_() % std::size(live_)];
-      if (kind != 11 && kind < 16) enter(live);
-      if (testing::Test::HasFatalFailure()) return;
-      if (kind < 7) {
-        answer(live, /*cut=*/false);
-      } else if (kind < 9) {
-        answer(live, /*cut=*/true);
-      } else if (kind < 11) {
-        move_budget();
-      } else if (kind == 11) {
-        save(live);
-      } else if (kind == 12) {
-        restore(live);
-      } else if (kind == 13) {
-        refuse(live);
-      } else if (kind == 14) {
-        rewind(live);
-      } else if (kind == 15) {
-        damage(live);
-      } else {
-        together();
-      }
-    }
+  void run() {
+    sequence_.run([this](const std::mt19937_64& random) {
+      random_ = random;
+      perform(random_() % 19);
+    });
   }
 
  private:
+  void perform(uint64_t kind) {
+    static constexpr const char* kNames[] = {"move budget", "save",   "restore",
+                                             "refuse",      "rewind", "damage"};
+    sequence_.note(kind < 7    ? "generate"
+                   : kind < 9  ? "cancel"
+                   : kind < 16 ? kNames[std::max<uint64_t>(kind, 10) - 10]
+                               : "generate in a batch");
+    Live& live = live_[random_() % std::size(live_)];
+    if (kind != 11 && kind < 16) enter(live);
+    if (sequence_.failed()) return;
+    if (kind < 7) {
+      answer(live, /*cut=*/false);
+    } else if (kind < 9) {
+      answer(live, /*cut=*/true);
+    } else if (kind < 11) {
+      move_budget();
+    } else if (kind == 11) {
+      save(live);
+    } else if (kind == 12) {
+      restore(live);
+    } else if (kind == 13) {
+      refuse(live);
+    } else if (kind == 14) {
+      rewind(live);
+    } else if (kind == 15) {
+      damage(live);
+    } else {
+      together();
+    }
+  }
+
   struct Live {
     std::unique_ptr<native::Conversation> place;
     session::Session* session = nullptr;  // while it is in memory
@@ -306,7 +313,7 @@ class Operations {
     std::shuffle(std::begin(live_), std::end(live_), random_);
     for (Live& live : three()) {
       enter(live);
-      if (testing::Test::HasFatalFailure()) return;
+      if (sequence_.failed()) return;
       live.place->hold(true);
     }
   }
@@ -388,7 +395,7 @@ class Operations {
       live_[4].place = std::move(*fork);
     }
     enter_three();
-    if (testing::Test::HasFatalFailure()) return;
+    if (sequence_.failed()) return;
     if (random_() % 3 == 0) {  // a fork in memory
       save(live_[0]);
       ASSERT_TRUE(write(*live_[1].session, saved_.back().bytes).ok());
@@ -410,7 +417,7 @@ class Operations {
       for (Answering& a : answers) {
         if (steps == a.begins) begin(scheduler, a);
         if (a.generation != nullptr && steps == a.cut) a.generation->cancel();
-        if (testing::Test::HasFatalFailure()) return;
+        if (sequence_.failed()) return;
         working = working || steps < a.begins;
       }
       if (moves > 0 && random_() % 8 == 0) {
@@ -536,6 +543,7 @@ class Operations {
     ASSERT_EQ(reached, live.session->position());
   }
 
+  RandomSequence& sequence_;
   std::mt19937_64 random_;
   int32_t n_ctx_;
   kv::KvTypes types_;
@@ -650,18 +658,17 @@ TEST_P(RandomOperationsTest, EveryOutputEqualsThatOfTheTextAlone) {
   const OperationsCase& c = GetParam();
   const bool made = c.reference.path.empty();
   const std::string path = made ? made_model(c.reference.name) : c.reference.path;
-  const uint64_t count = setting("SLUICE_RANDOM_OPERATIONS", 9);
-  const uint64_t seed = setting("SLUICE_RANDOM_SEED", std::random_device()());
   // Attention in one part, in several, and with rings that wrap around.
   for (const int32_t n_ctx : {200, 700, 1700}) {
     const bool runs = runs_with(path, n_ctx);
     EXPECT_TRUE(runs || n_ctx > 500) << path;
     if (!runs) continue;  // a learned position table is shorter
-    SCOPED_TRACE("SLUICE_RANDOM_SEED=" + std::to_string(seed) + ", context " +
-                 std::to_string(n_ctx));
-    Operations operations(path, n_ctx, c.threads, seed);
-    ASSERT_TRUE(operations.ready());
-    operations.run(n_ctx > 1000 ? count / 3 : count);
+    SCOPED_TRACE("context " + std::to_string(n_ctx));
+    const uint64_t count = kSanitized ? 3 : 9;
+    run_random_sequences(1, n_ctx > 1000 ? count / 3 : count, [&](RandomSequence& sequence) {
+      Operations operations(path, n_ctx, c.threads, sequence);
+      if (operations.ready() && !sequence.failed()) operations.run();
+    });
     if (HasFailure()) break;
   }
   if (made) std::remove(path.c_str());

@@ -40,7 +40,7 @@ function threadedFiles(folders) {
 const addressed = [
   'unit/[a-z0-9_]+',
   'api/misuse',
-  'conformance/(bad_weights|random_operations|session_swap|wrong_files)',
+  'conformance/(bad_weights|random_[a-z]+|session_swap|wrong_files)',
 ];
 /**
  * Files that run under emulation: NEON kernels, and models of some families and all quantization

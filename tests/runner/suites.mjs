@@ -69,7 +69,6 @@ export const suites = {
     const env = {
       ASAN_OPTIONS: 'detect_leaks=1',
       UBSAN_OPTIONS: 'print_stacktrace=1',
-      SLUICE_RANDOM_OPERATIONS: '3',
     };
     return add(await gtestAll('asan', { env }), await fuzzRegressions('asan'));
   },

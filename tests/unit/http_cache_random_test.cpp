@@ -1,0 +1,189 @@
+// The cache of remote files under random faults: processes that write the same entry and are killed
+// at a random moment, a full disk in either process, damaged bytes, a file replaced on the server,
+// several readers, and entries deleted while they are in use. Whatever came before, every byte read
+// is right, and the next process completes the entry.
+#include <gtest/gtest.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "../conformance/file_limit_util.h"
+#include "../random_sequence.h"
+#include "http_cache_fixture.h"
+
+namespace sluice::io {
+namespace {
+
+using Random = std::mt19937_64;
+
+class HttpCacheRandom : public HttpCacheTest {
+ protected:
+  static constexpr uint64_t kLength = 2 * kChunk + 70'000;
+
+  // Writes chunks as the source does. Ends in any of these ways: done, at a full disk, killed.
+  [[noreturn]] void write_in_child(uint64_t seed) {
+    Random random(seed);
+    if (random() % 4 > 0) {  // at a random moment, without cleaning up
+      itimerval timer{};
+      timer.it_value.tv_usec =
+          static_cast<suseconds_t>(1 + random() % (random() % 2 == 0 ? 500 : 9000));
+      ::setitimer(ITIMER_REAL, &timer, nullptr);
+    } else if (random() % 2 == 0) {
+      std::signal(SIGXFSZ, SIG_IGN);
+      const rlimit limit{random() % kLength, RLIM_INFINITY};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    auto store = ChunkStore::open(options_.cache_dir, server_->url(), etag_, file_.size());
+    if (!store.ok()) ::_exit(0);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(file_.data());
+    const uint64_t first = random() % (*store)->n_chunks();
+    for (uint64_t i = 0; i < (*store)->n_chunks(); ++i) {
+      const uint64_t chunk = (first + i) % (*store)->n_chunks();
+      const auto lock = (*store)->lock(chunk, [] { return false; });
+      if ((*store)->has(chunk)) continue;
+      ChunkStore::Writer writer(store->get(), chunk);
+      const uint64_t all = (*store)->chunk_bytes(chunk);
+      for (uint64_t at = 0; at < all;) {
+        const uint64_t n = std::min(1 + random() % 700'000, all - at);
+        if (!writer.append({bytes + chunk * kChunk + at, static_cast<size_t>(n)})) break;
+        at += n;
+      }
+      static_cast<void>(writer.commit());
+    }
+    ::_exit(0);
+  }
+
+  pid_t begin_child(uint64_t seed) {
+    const pid_t child = ::fork();
+    if (child == 0) write_in_child(seed);
+    EXPECT_GT(child, 0);
+    return child;
+  }
+  static void end_child(pid_t child) {
+    int state = 0;
+    ASSERT_EQ(::waitpid(child, &state, 0), child);
+    ASSERT_TRUE(WIFEXITED(state) ? WEXITSTATUS(state) == 0 : WTERMSIG(state) == SIGALRM) << state;
+  }
+
+  void read_some(Random& random) {
+    if (source_ == nullptr || random() % 4 == 0) open();
+    for (uint64_t i = 1 + random() % 4; i > 0; --i) {
+      const uint64_t length = 1 + random() % (random() % 3 == 0 ? kLength : 100'000);
+      expect_read(random() % (kLength - length + 1), length);
+    }
+  }
+
+  void read_by_two(Random& random) {
+    auto other = open_source(server_->url(), options_);
+    ASSERT_TRUE(other.ok()) << other.status().message();
+    if (source_ == nullptr) open();
+    const uint64_t seed = random();
+    std::thread beside([&] { read_some_of(**other, seed); });
+    read_some_of(*source_, seed + 1);
+    beside.join();
+  }
+  void read_some_of(ByteSource& source, uint64_t seed) {
+    Random random(seed);
+    for (int i = 0; i < 4; ++i) {
+      std::vector<uint8_t> out(static_cast<size_t>(1 + random() % 300'000));
+      const uint64_t at = random() % (kLength - out.size());
+      const Status status = source.read(at, out);
+      ASSERT_TRUE(status.ok()) << status.message();
+      ASSERT_EQ(std::memcmp(out.data(), file_.data() + at, out.size()), 0);
+    }
+  }
+
+  // A new version, with the same length and other bytes.
+  void replace_file(Random& random) {
+    source_.reset();  // its reads would be errors
+    file_[random() % file_.size()] ^= 1;
+    file_[random() % 16] ^= 1;
+    etag_ = "\"v" + std::to_string(random()) + "\"";
+  }
+
+  void damage(Random& random) {
+    source_.reset();
+    for (const char* extension : {".data", ".meta"}) {
+      if (random() % 2 == 0) continue;
+      const std::filesystem::path path = entry(extension);
+      if (path.empty()) continue;
+      const uint64_t size = std::filesystem::file_size(path);
+      if (size == 0) continue;
+      if (random() % 4 == 0) {
+        std::filesystem::resize_file(path, random() % size);
+      } else {
+        flip(path, random() % std::min<uint64_t>(size, random() % 2 == 0 ? 60 : size));
+      }
+    }
+  }
+
+  void maintain(Random& random) {
+    switch (random() % 3) {
+      case 0:
+        static_cast<void>(list_cache(options_.cache_dir));
+        break;
+      case 1:
+        static_cast<void>(evict_cache(options_.cache_dir, random() % kLength));
+        break;
+      default: {
+        const auto deleted = delete_cached(options_.cache_dir, server_->url());
+        ASSERT_TRUE(deleted.ok() || deleted.status().code() == Code::kCacheLocked);
+      }
+    }
+  }
+
+  void sequence(test::RandomSequence& run) {
+    options_.cache_dir = (dir_ / std::to_string(run.seed())).string();
+    std::filesystem::create_directories(options_.cache_dir);
+    source_.reset();
+    run.run([&](Random& random) {
+      const uint64_t what = random() % 10;
+      const pid_t child = random() % 2 == 0 ? begin_child(random()) : 0;
+      if (child > 0) run.note("a second writer");
+      if (what < 3) {
+        run.note("reads");
+        read_some(random);
+      } else if (what < 5) {
+        run.note("reads on a full disk");
+        const test::FileLimit limit(random() % kLength);
+        read_some(random);
+      } else if (what == 5) {
+        run.note("two readers");
+        read_by_two(random);
+      } else if (what == 6) {
+        run.note("a new version");
+        if (child == 0) replace_file(random);
+      } else if (what == 7) {
+        run.note("damage");
+        damage(random);
+      } else {
+        run.note("maintenance");
+        maintain(random);
+      }
+      if (child > 0) end_child(child);
+    });
+    if (run.failed()) return;
+    run.note("completes the entry");
+    open();
+    expect_all();
+    EXPECT_EQ(sent([&] {
+                open();
+                expect_all();
+              }),
+              kProbe);
+    source_.reset();
+    std::filesystem::remove_all(options_.cache_dir);
+  }
+};
+
+TEST_F(HttpCacheRandom, EveryByteIsRightWhateverHappensToTheEntry) {
+  file_ = test::patterned(kLength);
+  test::run_random_sequences(20, 8, [&](test::RandomSequence& run) { sequence(run); });
+}
+
+}  // namespace
+}  // namespace sluice::io
