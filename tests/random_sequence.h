@@ -134,24 +134,25 @@ inline std::vector<uint32_t> shrink(std::vector<uint32_t> operations,
 }
 
 // What is printed about a failing sequence after it was shrunk.
-inline std::string shortest_failure(uint64_t seed, std::vector<uint32_t> operations,
-                                    const RandomSequence::Run& body) {
-  const size_t before = operations.size();
-  operations = shrink(std::move(operations), [&](const std::vector<uint32_t>& fewer) {
-    RandomSequence sequence(seed, fewer);
-    sequence.perform(body);
-    return sequence.failed();
-  });
-  RandomSequence sequence(seed, operations);
-  sequence.perform(body);
-  std::string only, out;
+inline std::string shortest_failure(const RandomSequence& failed, const RandomSequence::Run& body) {
+  const auto described = [](const RandomSequence& sequence) {
+    std::string out;
+    for (const std::string& line : sequence.log()) out += "  " + line + "\n";
+    return out + sequence.message();
+  };
+  std::string last = described(failed), only;
+  const std::vector<uint32_t> operations =
+      shrink(failed.operations(), [&](const std::vector<uint32_t>& fewer) {
+        RandomSequence sequence(failed.seed(), fewer);
+        sequence.perform(body);
+        if (sequence.failed()) last = described(sequence);
+        return sequence.failed();
+      });
   for (const uint32_t n : operations) only += (only.empty() ? "" : ",") + std::to_string(n);
-  const std::string count = std::to_string(operations.size());
-  out = "seed " + std::to_string(seed) + ": " + count + " of " + std::to_string(before) +
-        " operations still fail\n";
-  for (const std::string& line : sequence.log()) out += "  " + line + "\n";
-  out += sequence.failed() ? sequence.message() : "the failure does not repeat";
-  return out + "\nreplay: SLUICE_RANDOM_SEED=" + std::to_string(seed) +
+  const std::string seed = std::to_string(failed.seed());
+  return "seed " + seed + ": " + std::to_string(operations.size()) + " of " +
+         std::to_string(failed.operations().size()) + " operations still fail\n" + last +
+         "\nreplay: SLUICE_RANDOM_SEED=" + seed +
          " SLUICE_RANDOM_SEQUENCES=1 SLUICE_RANDOM_ONLY=" + only + "\n";
 }
 
@@ -175,8 +176,7 @@ inline void run_random_sequences(uint64_t sequences, uint64_t operations,
     RandomSequence sequence(first + done, numbers);
     sequence.perform(body);
     if (sequence.failed()) {
-      const std::string once = sequence.message();
-      ADD_FAILURE() << once << "\n" << shortest_failure(first + done, numbers, body);
+      ADD_FAILURE() << sequence.message() << "\n" << shortest_failure(sequence, body);
       return;
     }
     performed += numbers.size();

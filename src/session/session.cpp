@@ -355,6 +355,7 @@ Status Session::fork_from(const Session& other) {
   if (other.position() == 0) return {};
   const uint64_t total = other.state_bytes();
   SLUICE_RETURN_IF_ERROR(begin_restore(total));
+  computed_with_ = other.computed_with_;  // perhaps not the adapters in use now
   std::vector<uint8_t> piece(static_cast<size_t>(std::min(total, kPiece)));
   for (uint64_t at = 0; at < total; at += piece.size()) {
     piece.resize(static_cast<size_t>(std::min<uint64_t>(piece.size(), total - at)));

@@ -115,8 +115,8 @@ class Session {
   // piece completes it. Until then, and after any error, the sequence is empty.
   // Errors: kCorrupt, kContextFull, kInvalidArgument (a pass is running, or no restore has begun).
   [[nodiscard]] Status begin_restore(uint64_t bytes);
-  // Copies the sequence of another session of the engine. Neither may be computing a pass. Errors:
-  // kInvalidArgument.
+  // Copies the sequence of another session of the engine, also one that was computed with other
+  // adapters. Neither may be computing a pass. Errors: kInvalidArgument.
   [[nodiscard]] Status fork_from(const Session& other);
   [[nodiscard]] Status write_state(std::span<const uint8_t> piece);
 

@@ -32,20 +32,22 @@ using TokenList = std::vector<int32_t>;
 // What an engine is opened with.
 struct Variant {
   size_t model = 0;
+  std::string name;  // of the model
   int metadata = 0;  // 1, 2: other numbers; 3: another name
   int weights = 0;   // 1: other weights in a layer; 2: in the output head
   kv::KvTypes types;
   kv::KvPolicy policy;
   int32_t n_ctx = 96;
+  int32_t skipped = -1;  // a layer
 
   [[nodiscard]] std::string key() const {
-    return std::to_string(model) + "," + std::to_string(metadata) + "," + std::to_string(weights) +
-           "," + kv::kv_types_name(types) + "," +
+    return name + "," + std::to_string(metadata) + "," + std::to_string(weights) + "," +
+           kv::kv_types_name(types) + "," +
            (policy.window         ? "window"
             : policy.heavy_hitter ? "heavy-hitter"
                                   : "full") +
            std::to_string(policy.sinks) + "+" + std::to_string(policy.capacity) + "," +
-           std::to_string(n_ctx);
+           std::to_string(n_ctx) + (skipped < 0 ? "" : ",without " + std::to_string(skipped));
   }
 };
 
@@ -114,6 +116,7 @@ class Models {
     options.kv_policy = v.policy;
     options.n_threads = threads;
     options.n_sessions = sessions;
+    if (v.skipped >= 0) options.skip = {&v.skipped, 1};
     auto model = native::Model::open(std::move(*header), options);
     return model.ok() ? std::move(*model) : nullptr;
   }
@@ -323,19 +326,21 @@ class EngineOperations {
     Variant v;
     v.model = random() % 5 > 0 ? first_model_ : random() % models_.size();
     const SourceModel& m = models_.at(v.model);
+    v.name = m.name;
     if (random() % 4 == 0) v.metadata = static_cast<int>(random() % 4);
     if (random() % 5 == 0) v.weights = static_cast<int>(random() % 3);
     if (random() % 4 == 0) {
       v.types.k = static_cast<kv::KvType>(random() % 4);
       v.types.v = static_cast<kv::KvType>(random() % 4);
     }
+    if (random() % 10 == 0) v.skipped = 1;  // the first one passes values to the others in RWKV
     constexpr int32_t kContexts[] = {40, 96, 200, 330};
     v.n_ctx = kContexts[random() % std::size(kContexts)];
     if (m.rope_original > 0 && random() % 2 == 0)
       v.n_ctx = m.rope_original + static_cast<int32_t>(random() % 2);
     if (random() % 5 == 0) {
       v.policy.sinks = static_cast<int32_t>(random() % 5);
-      v.policy.capacity = 128;
+      v.policy.capacity = 128 + static_cast<int32_t>(random() % 3 / 2) * 40;
       v.policy.window = random() % 2 == 0;
       v.policy.heavy_hitter = !v.policy.window;
       v.n_ctx = 330;
@@ -351,9 +356,10 @@ class EngineOperations {
     const int threads = 1 + static_cast<int>(random() % 4 / 3);
     place->model = models_.open(v, threads, 2);
     if (place->model == nullptr) {  // not every model has every KV cache type, policy or length
-      const size_t model = v.model;
-      v = Variant();
-      v.model = model;
+      Variant plain;
+      plain.model = v.model;
+      plain.name = v.name;
+      v = plain;
       place->model = models_.open(v, threads, 2);
     }
     ASSERT_NE(place->model, nullptr) << v.key();
@@ -499,7 +505,8 @@ class EngineOperations {
     return a.model == b.model && a.metadata % 3 == b.metadata % 3 && weights(a) == weights(b) &&
            kv::kv_types_name(a.types) == std::string(kv::kv_types_name(b.types)) &&
            a.policy.window == b.policy.window && a.policy.heavy_hitter == b.policy.heavy_hitter &&
-           a.policy.sinks == b.policy.sinks && same(saved.adapters, place.adapters) &&
+           a.policy.sinks == b.policy.sinks && a.policy.capacity == b.policy.capacity &&
+           a.skipped == b.skipped && same(saved.adapters, place.adapters) &&
            (a.n_ctx == b.n_ctx || models_.at(a.model).rope_original == 0);
   }
 
@@ -612,7 +619,8 @@ class EngineOperations {
   }
 
   void change_adapters(Place& place, Random& random) {
-    if (!models_.at(place.variant.model).adapts) return;
+    // Adapters need the whole model.
+    if (!models_.at(place.variant.model).adapts || place.variant.skipped >= 0) return;
     session::Engine& engine = place.model->engine();
     const session::Fingerprint before = engine.fingerprint();
     const int next = static_cast<int>(random() % kAdapterSets);

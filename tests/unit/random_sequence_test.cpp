@@ -55,13 +55,31 @@ TEST(RandomSequence, AFailureIsReportedWithWhatReplaysIt) {
   };
   Numbers all;
   for (uint32_t i = 0; i < 40; ++i) all.push_back(i);
-  const std::string report = shortest_failure(7, all, body);
+  RandomSequence failed(7, all);
+  failed.perform(body);
+  ASSERT_TRUE(failed.failed());
+  const std::string report = shortest_failure(failed, body);
   EXPECT_NE(report.find("seed 7: 3 of 40 operations still fail"), std::string::npos) << report;
   EXPECT_NE(report.find("three are too many"), std::string::npos) << report;
   EXPECT_NE(report.find("SLUICE_RANDOM_SEED=7 SLUICE_RANDOM_SEQUENCES=1 SLUICE_RANDOM_ONLY="),
             std::string::npos)
       << report;
   EXPECT_EQ(report.find("nothing"), std::string::npos) << report;
+}
+
+// Threads and processes may interfere at another moment when the operations run again.
+TEST(RandomSequence, AFailureThatDoesNotRepeatIsReportedAsItWas) {
+  int runs = 0;
+  const auto body = [&runs](RandomSequence& sequence) {
+    sequence.run([&](std::mt19937_64&) { sequence.note("an operation"); });
+    EXPECT_GT(++runs, 1) << "only once";
+  };
+  RandomSequence failed(3, {0, 1});
+  failed.perform(body);
+  const std::string report = shortest_failure(failed, body);
+  EXPECT_NE(report.find("seed 3: 2 of 2 operations still fail"), std::string::npos) << report;
+  EXPECT_NE(report.find("operation 1: an operation"), std::string::npos) << report;
+  EXPECT_NE(report.find("only once"), std::string::npos) << report;
 }
 
 TEST(RandomSequence, ARunEndsAtItsFirstFailure) {
