@@ -64,6 +64,8 @@ class RandomSequence {
       operation(random);
     }
   }
+  // Begins a part after the operations.
+  void begin_part(const std::string& name) { log_.push_back(name); }
   // Describes the running operation.
   void note(const std::string& text) {
     if (log_.empty()) log_.push_back("setup");

@@ -442,6 +442,33 @@ TEST(Lora, AdaptersChangeWhileSessionsAreOpen) {
   EXPECT_EQ(last(), expected(half));
 }
 
+TEST(Lora, AForkBelongsToTheAdaptersThatComputedIt) {
+  native::LoadOptions load;
+  load.engine.n_ctx = 32;
+  load.engine.n_threads = 1;
+  load.engine.n_sessions = 2;
+  load.adapters = {{write_gguf(make_pairs(hf_model())), 0.5f}};
+  Opened opened = open_model(hf_model(), load);
+  ASSERT_NE(opened.session, nullptr);
+  auto copy = session::Session::create(opened.model->engine());
+  ASSERT_TRUE(copy.ok());
+  const std::vector<float> expected = logits_after(opened, kHfTokens);
+
+  ASSERT_TRUE(opened.model->set_adapters({}).ok());
+  const Status forked = (*copy)->fork_from(*opened.session);
+  ASSERT_TRUE(forked.ok()) << forked.message();
+  EXPECT_EQ((*copy)->position(), opened.session->position());
+  EXPECT_EQ((*copy)->begin(std::vector<int32_t>{4}).code(), Code::kInvalidArgument);
+
+  ASSERT_TRUE(opened.model->set_adapters(load.adapters).ok());
+  const Result<int32_t> kept = (*copy)->sync(kHfTokens);
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ(*kept, static_cast<int32_t>(kHfTokens.size()) - 1);
+  ASSERT_TRUE(opened.model->run(**copy).ok());
+  const auto logits = (*copy)->logits();
+  EXPECT_EQ(std::vector<float>(logits.begin(), logits.end()), expected);
+}
+
 TEST(Lora, ErrorsNameWhatDoesNotFit) {
   const std::string qwen = fixture_folder("arch") + "/qwen3.gguf";
   const std::vector<Made> pairs = make_pairs(hf_model());

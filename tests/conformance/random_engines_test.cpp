@@ -274,9 +274,16 @@ class EngineOperations {
   EngineOperations(Models& models, FreshEngines& fresh, RandomSequence& sequence)
       : models_(models), fresh_(fresh), sequence_(sequence) {
     Random random = sequence.setup();
-    first_model_ = random() % models_.size();
+    base_.model = random() % models_.size();
+    // Few models have a rotation that the context length chooses.
+    for (bool rotates = random() % 5 == 0; rotates;) {
+      base_.model = random() % models_.size();
+      rotates = models_.at(base_.model).rope_original == 0;
+    }
+    base_.name = models_.at(base_.model).name;
+    for (uint64_t changes = random() % 3; changes > 0; --changes) change(&base_, random);
     for (auto& place : places_) open(place, random);
-    sequence_.note(models_.at(first_model_).name);
+    sequence_.note(base_.key());
   }
 
   void run() {
@@ -313,6 +320,7 @@ class EngineOperations {
       }
     });
     if (sequence_.failed()) return;
+    sequence_.begin_part("every session answers");
     Random random = sequence_.setup();
     for (auto& place : places_) {
       for (Place::Talk& talk : place->talks) {
@@ -322,30 +330,46 @@ class EngineOperations {
   }
 
  private:
+  // The sequence's first variant with up to two changes: most differences should be single ones.
   Variant vary(Random& random) {
-    Variant v;
-    v.model = random() % 5 > 0 ? first_model_ : random() % models_.size();
-    const SourceModel& m = models_.at(v.model);
-    v.name = m.name;
-    if (random() % 4 == 0) v.metadata = static_cast<int>(random() % 4);
-    if (random() % 5 == 0) v.weights = static_cast<int>(random() % 3);
-    if (random() % 4 == 0) {
-      v.types.k = static_cast<kv::KvType>(random() % 4);
-      v.types.v = static_cast<kv::KvType>(random() % 4);
-    }
-    if (random() % 10 == 0) v.skipped = 1;  // the first one passes values to the others in RWKV
-    constexpr int32_t kContexts[] = {40, 96, 200, 330};
-    v.n_ctx = kContexts[random() % std::size(kContexts)];
-    if (m.rope_original > 0 && random() % 2 == 0)
-      v.n_ctx = m.rope_original + static_cast<int32_t>(random() % 2);
-    if (random() % 5 == 0) {
-      v.policy.sinks = static_cast<int32_t>(random() % 5);
-      v.policy.capacity = 128 + static_cast<int32_t>(random() % 3 / 2) * 40;
-      v.policy.window = random() % 2 == 0;
-      v.policy.heavy_hitter = !v.policy.window;
-      v.n_ctx = 330;
-    }
+    Variant v = base_;
+    for (uint64_t changes = random() % 3; changes > 0; --changes) change(&v, random);
     return v;
+  }
+
+  void change(Variant* v, Random& random) {
+    switch (random() % 8) {
+      case 0:
+        v->model = random() % models_.size();
+        break;
+      case 1:
+        v->metadata = static_cast<int>(random() % 4);
+        break;
+      case 2:
+        v->weights = static_cast<int>(random() % 3);
+        break;
+      case 3:
+        v->types.k = static_cast<kv::KvType>(random() % 4);
+        v->types.v = static_cast<kv::KvType>(random() % 4);
+        break;
+      case 4:
+        v->policy.sinks = static_cast<int32_t>(random() % 5);
+        v->policy.capacity = 128 + static_cast<int32_t>(random() % 2) * 40;
+        v->policy.window = random() % 2 == 0;
+        v->policy.heavy_hitter = !v->policy.window;
+        v->n_ctx = 330;
+        break;
+      case 5:
+        v->skipped = 1;  // the first one passes values to the others in RWKV
+        break;
+      default: {
+        constexpr int32_t kContexts[] = {40, 96, 200, 330};
+        const int32_t original = models_.at(v->model).rope_original;
+        v->n_ctx = original > 0 && random() % 4 > 0 ? original + static_cast<int32_t>(random() % 2)
+                                                    : kContexts[random() % std::size(kContexts)];
+      }
+    }
+    v->name = models_.at(v->model).name;
   }
 
   void open(std::unique_ptr<Place>& place, Random& random) {
@@ -475,6 +499,8 @@ class EngineOperations {
     saved.adapters = talk.adapters;
     if (talk.conversation->position() == 0) {
       saved.adapters = place.adapters;
+      if (random() % 8 > 0) answer(place, talk, random);
+      if (sequence_.failed()) return;
       ASSERT_NE(enter(place, talk), nullptr);
     }
     const auto bytes = place.swap->state_bytes(*talk.conversation);
@@ -560,7 +586,7 @@ class EngineOperations {
       const auto held = session->tokens();
       ASSERT_TRUE(std::equal(held.begin(), held.end(), saved.tokens.begin(), saved.tokens.end()));
     }
-    if (random() % 2 == 0) answer(place, talk, random);
+    if (random() % 4 > 0) answer(place, talk, random);
   }
 
   // Something else happens to the engine between two pieces of a restore.
@@ -701,7 +727,7 @@ class EngineOperations {
   Models& models_;
   FreshEngines& fresh_;
   RandomSequence& sequence_;
-  size_t first_model_ = 0;
+  Variant base_;
   std::unique_ptr<Place> places_[3];
   std::vector<SavedState> saved_;
 };
