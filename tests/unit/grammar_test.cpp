@@ -220,9 +220,9 @@ class MadeTokens final : public TokenSource {
   [[nodiscard]] int32_t n_tokens() const override { return static_cast<int32_t>(texts_.size()); }
   [[nodiscard]] std::string bytes(Token t) const override { return texts_[static_cast<size_t>(t)]; }
   [[nodiscard]] std::string_view name(Token t) const override {
-    return t == n_tokens() - 1   ? "<end>"
-           : t == n_tokens() - 2 ? "<think>"
-                                 : texts_[static_cast<size_t>(t)];
+    if (t == n_tokens() - 1) return "<end>";
+    if (t == n_tokens() - 2) return "<think>";
+    return texts_[static_cast<size_t>(t)];
   }
   [[nodiscard]] bool ends(Token t) const override { return t == n_tokens() - 1; }
 
