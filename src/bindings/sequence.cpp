@@ -68,7 +68,9 @@ void EngineBinding::identify(unsigned length) {
 
 // The fingerprint must not change in the middle of a state.
 void EngineBinding::begin_state() {
-  if (weight_hash_ && weight_hash_->complete()) engine_->identify_weights(*weight_hash_);
+  if (!weight_hash_ || !weight_hash_->complete()) return;
+  engine_->identify_weights(*weight_hash_);
+  weight_hash_.reset();  // frees its list of samples
 }
 
 bool EngineBinding::read_state(double offset, unsigned length) {

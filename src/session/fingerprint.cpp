@@ -4,6 +4,7 @@
 #include <string>
 
 namespace sluice::session {
+
 const char* Fingerprint::difference(const Fingerprint& other) const {
   constexpr const char* kNames[kParts] = {"metadata",     "weights",        "weights",
                                           "adapters",     "KV cache types", "KV cache policy",

@@ -18,8 +18,8 @@ class Fingerprint {
  public:
   enum Part : uint8_t {
     kMetadata,    // metadata that was read, and the tensors' names, types and shapes
-    kFewWeights,  // some of weight_samples(); 0: unknown, which equals any
-    kWeights,     // all of weight_samples(); 0: unknown, which equals any
+    kFewWeights,  // some of WeightHash's samples; 0: unknown, which equals any
+    kWeights,     // all of WeightHash's samples; 0: unknown, which equals any
     kAdapters,    // and their scales
     kKvTypes,
     kKvPolicy,

@@ -1,6 +1,6 @@
-// What Engine.modelCache does (store-manager.ts), loaded at its first use. A model is one entry there,
-// although the store has separate entries for the parts of a split model and for the files of a
-// Hugging Face directory.
+// What Engine.modelCache does (store-manager.ts), loaded at its first use. A model is one entry
+// there, although the store has separate entries for the parts of a split model and for the files
+// of a Hugging Face directory.
 
 import { storedUrl } from '../protocol/address.js';
 import type { StoreBackend } from './files.js';

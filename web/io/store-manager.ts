@@ -1,5 +1,6 @@
 // Engine.modelCache: lists and deletes cached models, without an engine. The implementation
-// (model-cache.ts) is a file of its own, which is loaded at the first call. Deletions run one at a time.
+// (model-cache.ts) is a file of its own, which is loaded at the first call. Deletions run one at a
+// time.
 
 import { invalid, moduleError } from '../protocol/errors.js';
 import { Turns } from '../protocol/turns.js';

@@ -25,7 +25,7 @@ async function identify(binding: EngineBinding, memory: WebAssembly.Memory, io: 
   // Elsewhere a read costs a request, or (`held`) decompresses a whole layer.
   const all = bytesLocal >= bytesTotal && !held;
   // Records of session::WeightSample: file, length, and the offset's two halves.
-  const words = new Uint32Array(binding.weightSamples(all).slice().buffer);
+  const words = new Uint32Array(binding.weightSamples(all).buffer);
   for (let at = 0; at < words.length; at += 4 * kAtOnce) {
     const reads: Promise<Uint8Array>[] = [];
     for (let i = at; i < Math.min(words.length, at + 4 * kAtOnce); i += 4)
