@@ -3,12 +3,16 @@
 
 #include <algorithm>
 
-#include "chat/interpreter.h"
-#include "chat/json_values.h"
+#include "chat/messages.h"
+#include "jinja/interpreter.h"
+#include "jinja/json.h"
 #include "tokenizer/literal_spans.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::chat {
+
+using namespace jinja;
+
 namespace {
 
 constexpr std::string_view kChatMl =

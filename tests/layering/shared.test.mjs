@@ -72,6 +72,7 @@ test('browser code formats no floating-point numbers (src/bindings/libc.cpp cann
     'cli',
     'convert',
     'io',
+    'jinja',
     'native',
     'platform',
     'serve',

@@ -6,9 +6,9 @@
 #include <ctime>
 
 #include "chat/template.h"
-#include "chat/text.h"
 #include "chat/think.h"
 #include "gguf_builder.h"
+#include "jinja/text.h"
 #include "tokenizer_vocab.h"
 
 namespace sluice::chat {
@@ -278,6 +278,7 @@ TEST(Reasoning, ReasoningIsSeparatedHoweverTheTextIsSplit) {
 }
 
 TEST(ChatText, SplitsAndJoinsContent) {
+  using jinja::Span, jinja::Text;
   Text text("ab");
   text.append("cd", true);
   text.append("ef", true);

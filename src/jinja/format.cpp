@@ -3,10 +3,10 @@
 #include <charconv>
 #include <cstdio>
 
-#include "chat/interpreter.h"
+#include "jinja/interpreter.h"
 #include "platform/calendar.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 constexpr int64_t kMaxWidth = 1000;
@@ -281,4 +281,4 @@ std::string strftime(std::time_t now, std::string_view format) {
   return out;
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

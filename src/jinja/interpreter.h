@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "chat/program.h"
+#include "jinja/program.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 
 inline constexpr size_t kMaxText = 1u << 24;  // bytes of one string, and of all output
 
@@ -202,4 +202,4 @@ struct NamedFilter {
 using Test = bool (*)(Interpreter& in, const Value& operand, const Value* other);
 [[nodiscard]] Test find_test(std::string_view name);
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

@@ -1,12 +1,12 @@
 // Slicing and joining of text, and Unicode characters.
-#include "chat/text.h"
+#include "jinja/text.h"
 
 #include "platform/unicode_case.h"
 #include "tokenizer/fold.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 
 void Text::mark(size_t begin, size_t end) {
   if (begin == end) return;
@@ -130,4 +130,4 @@ std::string to_capitalized(std::string_view text) {
   return to_upper(text.substr(0, first)) + to_lower(text.substr(first));
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

@@ -1,9 +1,9 @@
 // Jinja's tests, and the lookup of filters and tests by name.
 #include <cstdio>
 
-#include "chat/interpreter.h"
+#include "jinja/interpreter.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 bool is_defined(Interpreter&, const Value& value, const Value*) {
@@ -214,4 +214,4 @@ int64_t whole_or(Interpreter& in, const Value* value, int64_t fallback) {
   return fallback;
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

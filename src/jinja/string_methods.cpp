@@ -1,10 +1,10 @@
 // Methods of str. They count characters as Python does and keep content marks.
 #include <algorithm>
 
-#include "chat/interpreter.h"
+#include "jinja/interpreter.h"
 #include "tokenizer/unicode.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 using tokenizer::CharClass;
@@ -366,4 +366,4 @@ Value call_string_method(Interpreter& in, const Value& self, std::string_view na
   return in.ok() ? out : Value();
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "chat/interpreter.h"
+#include "jinja/interpreter.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 constexpr int64_t kMaxRange = 100'000;
@@ -290,4 +290,4 @@ Value Interpreter::call_function(Function function, const Arguments& args) {
   return {};
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

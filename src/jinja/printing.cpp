@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdio>
 
-#include "chat/interpreter.h"
+#include "jinja/interpreter.h"
 #include "tokenizer/unicode.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 // Whether Python prints the character unescaped in a repr.
@@ -279,4 +279,4 @@ void Interpreter::print_json(const Value& value, const JsonStyle& style, int64_t
   fail("Object of type %s is not JSON serializable", type_name(value));
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

@@ -1,9 +1,9 @@
 // Parses expressions, from the lowest precedence to the highest.
 #include <utility>
 
-#include "chat/parser.h"
+#include "jinja/parser.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 
 Node* Parser::expression() {
   return condition();
@@ -327,4 +327,4 @@ void Parser::call_arguments(Node* node) {
   expect_operator(")");
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

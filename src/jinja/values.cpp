@@ -1,9 +1,9 @@
 // Creates and compares values as Python does.
 #include <algorithm>
 
-#include "chat/interpreter.h"
+#include "jinja/interpreter.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 // As in Python, 1, 1.0 and True are the same key.
@@ -216,4 +216,4 @@ std::vector<Value> Interpreter::items(const Value& value) {
   return out;
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

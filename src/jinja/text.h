@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice::chat {
+namespace sluice::jinja {
 
 struct Span {
   size_t begin = 0;  // bytes
@@ -59,4 +59,4 @@ class Text {
 [[nodiscard]] std::string to_title(std::string_view text);
 [[nodiscard]] std::string to_capitalized(std::string_view text);
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

@@ -1,10 +1,10 @@
 // Executes statements: output and scopes.
-#include "chat/interpreter.h"
+#include "jinja/interpreter.h"
 
 #include <cstdarg>
 #include <cstdio>
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 constexpr uint64_t kMaxSteps = 2'000'000;
@@ -301,4 +301,4 @@ void Interpreter::bind_parameters(const Macro& macro, const Arguments& args, Sco
   }
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

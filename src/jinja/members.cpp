@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "chat/interpreter.h"
+#include "jinja/interpreter.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 // The sandbox forbids methods that change a list or dictionary.
@@ -213,4 +213,4 @@ Value Interpreter::path(const Value& value, const Value& path, const Value* othe
   return at;
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

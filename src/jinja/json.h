@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "chat/interpreter.h"
+#include "jinja/interpreter.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 
 // `mark`: mark strings as content, except those that the template itself contains and role names of
 // letters and digits. A template may build control tokens from them, as in '<|' + message.role +
@@ -15,9 +15,4 @@ namespace sluice::chat {
 [[nodiscard]] Result<Value> read_json(Interpreter& in, const Program& program,
                                       std::string_view json, const char* what, bool mark);
 
-// Converts messages in place to the shape that templates expect: text parts are joined into one
-// string, and arguments of tool calls become objects. Errors: kInvalidArgument.
-[[nodiscard]] Status normalize_messages(Interpreter& in, const Program& program,
-                                        const Value& messages, bool mark);
-
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

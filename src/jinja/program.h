@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "chat/value.h"
+#include "jinja/value.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 
 enum class NodeKind : uint8_t {
   // statements
@@ -94,4 +94,4 @@ struct Program {
 // Parses a template. Errors: kChatTemplate, with the line.
 [[nodiscard]] Status parse(std::string_view source, Program* out);
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

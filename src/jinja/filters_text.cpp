@@ -3,9 +3,9 @@
 #include <charconv>
 #include <cmath>
 
-#include "chat/interpreter.h"
+#include "jinja/interpreter.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 constexpr int64_t kMaxIndent = 1000;
@@ -247,4 +247,4 @@ Filter find_text_filter(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

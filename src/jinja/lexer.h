@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 
 enum class Lex : uint8_t {
   kData,       // text between tags
@@ -39,4 +39,4 @@ struct Lexeme {
 [[nodiscard]] Status syntax_error(uint32_t line, const char* format, ...)
     __attribute__((format(SLUICE_PRINTF, 2, 3)));
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

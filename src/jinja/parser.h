@@ -2,10 +2,10 @@
 // input and returns dummy nodes, so callers only check the status once.
 #pragma once
 
-#include "chat/lexer.h"
-#include "chat/program.h"
+#include "jinja/lexer.h"
+#include "jinja/program.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 
 class Parser {
  public:
@@ -108,4 +108,4 @@ class Parser {
   int loops_ = 0;  // nesting of loops inside the current macro
 };
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

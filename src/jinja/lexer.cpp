@@ -1,5 +1,5 @@
 // Finds tags and reads their contents.
-#include "chat/lexer.h"
+#include "jinja/lexer.h"
 
 #include <algorithm>
 #include <cctype>
@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "chat/text.h"
+#include "jinja/text.h"
 #include "tokenizer/utf8.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 constexpr std::string_view kOperators[] = {"**", "//", "==", "!=", ">=", "<=", "+", "-", "/",
@@ -343,4 +343,4 @@ Status syntax_error(uint32_t line, const char* format, ...) {
   return error(Code::kChatTemplate, "the chat template cannot be read: %s (line %u)", text, line);
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

@@ -1,9 +1,9 @@
 // Filters over iterables.
 #include <algorithm>
 
-#include "chat/interpreter.h"
+#include "jinja/interpreter.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 Value length(Interpreter& in, const Value& value, const Arguments&) {
@@ -347,4 +347,4 @@ Filter find_sequence_filter(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

@@ -1,12 +1,12 @@
 // Parses statements.
-#include "chat/parser.h"
+#include "jinja/parser.h"
 
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <utility>
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 constexpr int kMaxNesting = 600;  // four per bracket
@@ -366,4 +366,4 @@ Node* Parser::one_target(bool members) {
   return node;
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

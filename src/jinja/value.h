@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "chat/text.h"
+#include "jinja/text.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 
 struct Node;
 
@@ -145,4 +145,4 @@ struct Loop : Object {
 
 using Arena = std::deque<std::unique_ptr<Object>>;
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja

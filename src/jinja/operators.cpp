@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "chat/interpreter.h"
+#include "jinja/interpreter.h"
 
-namespace sluice::chat {
+namespace sluice::jinja {
 namespace {
 
 void append_escaped(std::string_view bytes, bool content, Text* out) {
@@ -132,4 +132,4 @@ Value Interpreter::binary(std::string_view op, const Value& a, const Value& b) {
               type_name(a), type_name(b));
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice::jinja
