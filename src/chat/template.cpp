@@ -53,24 +53,81 @@ std::vector<Piece> pieces_of(const Text& text) {
     if (end > done) out.push_back({std::string(text.view().substr(done, end - done)), content});
     done = end;
   };
-  for (const Span& span : text.content()) {
-    push(span.begin, false);
-    push(span.end, true);
+  const std::vector<Span>& spans = text.spans();
+  for (size_t i = 0; i < spans.size(); ++i) {
+    if (!spans[i].content) continue;
+    push(spans[i].begin, false);
+    const bool more =
+        i + 1 < spans.size() && spans[i + 1].begin == spans[i].end && spans[i + 1].content;
+    if (!more) push(spans[i].end, true);
   }
   push(text.size(), false);
   return out;
 }
 
+// The prompt up to the end of the last message's text, as in transformers.
+Status cut_after_final_message(const Normalized& messages, Text* text) {
+  const auto last = static_cast<uint32_t>(messages.roles.size() - 1);
+  if (messages.roles[last] != "assistant") {
+    return error(Code::kInvalidArgument, "only a last message of the assistant can be continued");
+  }
+  size_t end = 0;
+  for (const Shown& shown : messages.shown) {
+    if (shown.message != last || shown.call) continue;
+    for (const Span& span : text->spans()) {
+      if (span.source == shown.source) end = std::max(end, span.end);
+    }
+  }
+  if (end == 0) {
+    return error(Code::kChatTemplate,
+                 "the prompt has no text of the last message, so it cannot be continued");
+  }
+  *text = text->slice(0, end);
+  return {};
+}
+
+// Whether the output has the name of each tool.
+bool shows_tools(Interpreter& in, const Value& tools, const Text& output) {
+  if (!tools.is(Kind::kSequence)) return false;
+  for (const Value& tool : tools.sequence->items) {
+    const Value function = member(in, tool, "function");
+    const Value name = member(in, function.is(Kind::kDict) ? function : tool, "name");
+    if (!name.is(Kind::kString) || name.string->text.spans().empty()) return false;
+    const uint32_t source = name.string->text.spans()[0].source;
+    const auto& spans = output.spans();
+    const auto shows = [&](const Span& span) {
+      return span.source == source || span.source == Span::kSeveral;
+    };
+    if (std::none_of(spans.begin(), spans.end(), shows)) return false;
+  }
+  return !tools.sequence->items.empty();
+}
+
 }  // namespace
 
 struct Template::Impl {
+  // A parsed template, and how messages are written for it.
+  struct Parsed {
+    Parsed(std::unique_ptr<Program> parsed, const ModelTexts& texts)
+        : program(std::move(parsed)),
+          plain(*program, texts, false),
+          with_tools(*program, texts, true) {}
+    std::unique_ptr<Program> program;
+    Normalizer plain, with_tools;
+  };
+  // The values of one render.
+  struct Bound {
+    Normalized messages;
+    Value tools;
+  };
+
   std::string source;
-  std::unique_ptr<Program> program;
-  std::unique_ptr<Program> with_tools;  // null: `program` is used
-  ModelTexts texts;                     // special tokens only
+  ModelTexts texts;  // special tokens only
+  std::unique_ptr<Parsed> usual;
+  std::unique_ptr<Parsed> for_tools;  // null: `usual` is used
   bool is_default = false;
 
-  Status bind(Interpreter& in, const Program& used, const Request& request) const;
+  Result<Bound> bind(Interpreter& in, const Parsed& used, const Request& request) const;
 };
 
 Template::Template(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -83,7 +140,8 @@ Result<Template> Template::create(const ModelTexts& texts) {
   if (!made.ok() || texts.chat_template.empty() || texts.tool_template.empty()) return made;
   Result<std::unique_ptr<Program>> with_tools = read_program(texts.tool_template);
   if (!with_tools.ok()) return with_tools.status();
-  made->impl_->with_tools = std::move(*with_tools);
+  Impl& impl = *made->impl_;
+  impl.for_tools = std::make_unique<Impl::Parsed>(std::move(*with_tools), impl.texts);
   return made;
 }
 
@@ -92,59 +150,79 @@ Result<Template> Template::create(const ModelTexts& texts, std::string_view sour
   impl->is_default = source.empty();
   Result<std::unique_ptr<Program>> program = read_program(source.empty() ? kChatMl : source);
   if (!program.ok()) return program.status();
-  impl->program = std::move(*program);
   impl->source = source;
   impl->texts = texts;
   impl->texts.chat_template.clear();
   impl->texts.tool_template.clear();
+  impl->usual = std::make_unique<Impl::Parsed>(std::move(*program), impl->texts);
   return Template(std::move(impl));
 }
 
-Status Template::Impl::bind(Interpreter& in, const Program& used, const Request& request) const {
+Result<Template::Impl::Bound> Template::Impl::bind(Interpreter& in, const Parsed& used,
+                                                   const Request& request) const {
   const bool mark = !request.parse_special_in_content;
-  const std::pair<const char*, std::string_view> given[] = {{"variables", request.variables},
-                                                            {"messages", request.messages},
-                                                            {"tools", request.tools},
-                                                            {"documents", request.documents}};
-  for (const auto& [name, json] : given) {
+  const auto read = [&](const char* name, std::string_view json, Kind kind) -> Result<Value> {
     if (json.size() > kMaxRequestBytes) {
       return error(Code::kInvalidArgument, "%s is longer than %zu bytes", name, kMaxRequestBytes);
     }
-    Result<Value> value(none());
-    if (is_given(json)) value = read_json(in, used, json, name, mark);
-    if (!value.ok()) return value.status();
-    const bool variables = name == given[0].first;
-    if (!value->is(Kind::kNone) && value->is(Kind::kDict) != variables) {
+    if (!is_given(json)) return none();
+    Result<Value> value = read_json(in, *used.program, json, name, mark);
+    if (value.ok() && !value->is(Kind::kNone) && !value->is(kind)) {
       return error(Code::kInvalidArgument, "%s must be %s", name,
-                   variables ? "an object" : "a list");
+                   kind == Kind::kDict ? "an object" : "a list");
     }
-    if (name == given[1].first) SLUICE_RETURN_IF_ERROR(normalize_messages(in, used, *value, mark));
-    const bool no_tools = name == given[2].first && !in.truth(*value);  // an empty list
-    if (!variables) {
-      in.set(name, no_tools ? none() : *value);
-    } else if (value->is(Kind::kDict)) {
-      for (const auto& [key, member] : value->dict->entries) {
-        in.set(std::string(key.string->text.view()), member);
-      }
+    return value;
+  };
+  const Result<Value> variables = read("variables", request.variables, Kind::kDict);
+  if (!variables.ok()) return variables.status();
+  const Result<Value> messages = read("messages", request.messages, Kind::kSequence);
+  if (!messages.ok()) return messages.status();
+  const Result<Value> tools = read("tools", request.tools, Kind::kSequence);
+  if (!tools.ok()) return tools.status();
+  const Result<Value> documents = read("documents", request.documents, Kind::kSequence);
+  if (!documents.ok()) return documents.status();
+
+  Bound out;
+  out.tools = in.truth(*tools) ? *tools : none();
+  const Normalizer& normalizer = in.truth(*tools) ? used.with_tools : used.plain;
+  Result<Normalized> normalized = normalizer.normalize(in, *messages, mark);
+  if (!normalized.ok()) return normalized.status();
+  out.messages = std::move(*normalized);
+  if (variables->is(Kind::kDict)) {
+    for (const auto& [key, member] : variables->dict->entries) {
+      in.set(std::string(key.string->text.view()), member);
     }
   }
-  in.set("add_generation_prompt", Value(request.add_generation_prompt));
-  in.set("bos_token", in.text(texts.bos));
-  in.set("eos_token", in.text(texts.eos));
-  if (texts.unk) in.set("unk_token", in.text(*texts.unk));
-  if (texts.pad) in.set("pad_token", in.text(*texts.pad));
-  return in.failure();
+  in.set("messages", out.messages.messages);
+  in.set("tools", out.tools);
+  in.set("documents", *documents);
+  in.set("add_generation_prompt",
+         Value(request.add_generation_prompt && !request.continue_final_message));
+  set_tokens(in, texts);
+  if (!in.ok()) return in.failure();
+  return out;
 }
 
 Result<Prompt> Template::render(const Request& request) const {
   const bool tools =
-      is_given(request.tools) && request.tools != "[]" && impl_->with_tools != nullptr;
-  const Program& used = tools ? *impl_->with_tools : *impl_->program;
-  Interpreter in(used, request.now ? *request.now : std::time(nullptr));
-  SLUICE_RETURN_IF_ERROR(impl_->bind(in, used, request));
+      is_given(request.tools) && request.tools != "[]" && impl_->for_tools != nullptr;
+  const Impl::Parsed& used = tools ? *impl_->for_tools : *impl_->usual;
+  Interpreter in(*used.program, request.now ? *request.now : std::time(nullptr));
+  const Result<Impl::Bound> bound = impl_->bind(in, used, request);
+  if (!bound.ok()) return bound.status();
   Result<Text> text = in.run();
   if (!text.ok()) return text.status();
+  const Shown* missing = find_missing(in, *used.program, *text, bound->messages);
+  if (missing != nullptr && !request.allow_missing_text) {
+    return error(Code::kChatTemplate, "the chat template leaves out %s of message %u, role '%.40s'",
+                 missing->call ? "a tool call" : "text", missing->message,
+                 bound->messages.roles[missing->message].c_str());
+  }
   Prompt prompt;
+  prompt.sees_tools = shows_tools(in, bound->tools, *text);
+  if (request.continue_final_message) {
+    SLUICE_RETURN_IF_ERROR(cut_after_final_message(bound->messages, &*text));
+  }
   prompt.pieces = pieces_of(*text);
   prompt.add_special = impl_->is_default;
   if (impl_->is_default) prompt.stop.emplace_back("<|im_end|>");

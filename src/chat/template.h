@@ -33,13 +33,17 @@ struct ModelTexts {
 // A request to render. All fields are JSON texts; "" and "null" mean absent. Views must live until
 // render() returns.
 struct Request {
-  // An array of objects with a role each. content is a string, null, or a list of text parts, which
-  // are joined. Arguments of tool_calls are objects or strings with JSON.
+  // An array of OpenAI's messages, which are written as the template expects them (messages.h).
   std::string_view messages;
   std::string_view tools;      // an array
   std::string_view documents;  // an array
   std::string_view variables;  // an object of further template variables, such as enable_thinking
   bool add_generation_prompt = true;      // end the prompt where the assistant's response begins
+  // The last message is the beginning of the assistant's response: the prompt ends inside it. Takes
+  // precedence over add_generation_prompt.
+  bool continue_final_message = false;
+  // Render even if the template leaves out a message's text, which is an error otherwise.
+  bool allow_missing_text = false;
   bool parse_special_in_content = false;  // control tokens in messages are parsed
   std::optional<std::time_t> now;         // local time for strftime_now; default: the clock
 };
@@ -53,6 +57,7 @@ struct Piece {
 struct Prompt {
   std::vector<Piece> pieces;      // content and template text alternate; none is empty
   bool add_special = false;       // false for a model's own template, which writes BOS itself
+  bool sees_tools = false;        // the names of all given tools are in the prompt
   std::vector<std::string> stop;  // stop strings, if the model's end tokens may not end a turn
 
   [[nodiscard]] std::string text() const;
@@ -78,7 +83,7 @@ class Template {
   ~Template();
 
   // Renders a prompt. Errors: kInvalidArgument for a request that is not as described above;
-  // kChatTemplate if the template raises, fails or exceeds a limit.
+  // kChatTemplate if the template raises, fails, exceeds a limit, or leaves out a message's text.
   [[nodiscard]] Result<Prompt> render(const Request& request) const;
 
   // Whether the model has no template, so that ChatML is used, which it may not know.

@@ -25,13 +25,13 @@ bool is_false(Interpreter&, const Value& value, const Value*) {
   return value.is(Kind::kBool) && !value.boolean;
 }
 bool is_integer(Interpreter&, const Value& value, const Value*) {
-  return value.is(Kind::kInt);
+  return value.is(Kind::kInt) || is_integer_numeral(value);
 }
 bool is_float(Interpreter&, const Value& value, const Value*) {
-  return value.is(Kind::kFloat);
+  return value.is(Kind::kFloat) || (value.is(Kind::kNumeral) && !is_integer_numeral(value));
 }
 bool is_number(Interpreter&, const Value& value, const Value*) {
-  return value.is_number();
+  return value.is_number() || value.is(Kind::kNumeral);
 }
 bool is_string(Interpreter&, const Value& value, const Value*) {
   return value.is(Kind::kString);
@@ -103,7 +103,7 @@ bool is_in(Interpreter& in, const Value& a, const Value* b) {
 }
 bool is_same(Interpreter& in, const Value& a, const Value* b) {
   if (a.kind != b->kind) return false;
-  const bool small = a.is_number() || a.is(Kind::kNone) || a.is(Kind::kUndefined);
+  const bool small = a.is_number() || a.is(Kind::kNumeral) || a.is(Kind::kNone) || a.is(Kind::kUndefined);
   return small ? in.equal(a, *b) : a.dict == b->dict;
 }
 bool is_filter(Interpreter&, const Value& value, const Value*) {

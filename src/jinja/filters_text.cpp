@@ -155,6 +155,7 @@ Value integer(Interpreter& in, const Value& value, const Arguments& args) {
   const Value otherwise = a[0] != nullptr ? *a[0] : Value(int64_t{0});
   const int64_t base = whole_or(in, a[1], 10);
   if (base != 10) return in.fail("int() supports only base 10");
+  if (is_integer_numeral(value)) return value;
   if (value.is_whole()) return Value(value.whole());
   double real = value.is(Kind::kFloat) ? value.number : 0;
   if (value.is(Kind::kString)) {

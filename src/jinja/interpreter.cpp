@@ -15,7 +15,7 @@ constexpr int kMaxDepth = 700;
 
 Interpreter::Deeper::Deeper(Interpreter* interpreter) : interpreter_(interpreter) {
   if (++interpreter->depth_ > kMaxDepth) interpreter->fail("nesting is too deep");
-  if (++interpreter->steps_ > kMaxSteps) interpreter->fail("it exceeds the limit of steps");
+  if (++interpreter->steps_ > kMaxSteps / interpreter->share_) interpreter->fail("it exceeds the limit of steps");
 }
 
 Value Interpreter::fail(const char* format, ...) {
@@ -36,7 +36,7 @@ Value Interpreter::fail_undefined(const Value& value) {
 
 bool Interpreter::spend(uint64_t amount) {
   work_ += amount;
-  if (work_ > kMaxWork) fail("it exceeds the limit of work");
+  if (work_ > kMaxWork / share_) fail("it exceeds the limit of work");
   return ok();
 }
 

@@ -25,7 +25,9 @@ struct Arguments {
 
 class Interpreter {
  public:
-  Interpreter(const Program& program, std::time_t now) : program_(program), now_(now) {}
+  // `share`: the limits of steps and work are divided by it.
+  Interpreter(const Program& program, std::time_t now, uint32_t share = 1)
+      : program_(program), now_(now), share_(share) {}
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
@@ -53,6 +55,13 @@ class Interpreter {
   }
   [[nodiscard]] Value text(Text text, bool markup = false);
   [[nodiscard]] Value text(std::string_view bytes) { return text(Text(bytes)); }
+  // A string of the caller's, whose spans say where it is shown. `content`: tokenized without
+  // control tokens.
+  [[nodiscard]] Value given(std::string_view bytes, bool content);
+  // The text of a string of given(), by its Span::source.
+  [[nodiscard]] std::string_view source(uint32_t number) const {
+    return sources_[number - 1]->text.view();
+  }
   [[nodiscard]] Value sequence(std::vector<Value> items, Flavor flavor = Flavor::kList);
   [[nodiscard]] Value undefined(std::string_view why);
   void put(Dict* dict, Value key, Value value);
@@ -137,7 +146,9 @@ class Interpreter {
 
   const Program& program_;
   const std::time_t now_;
+  const uint32_t share_;
   Arena arena_;
+  std::vector<const String*> sources_;
   Scope root_{nullptr};
   Text output_;
   Text* out_ = &output_;
@@ -178,6 +189,7 @@ template <size_t N>
 
 [[nodiscard]] const char* type_name(const Value& value);
 [[nodiscard]] bool is_mapping(const Value& value);
+[[nodiscard]] bool is_integer_numeral(const Value& value);
 // Formats a number as Python does.
 [[nodiscard]] std::string float_text(double number);
 [[nodiscard]] std::string strftime(std::time_t now, std::string_view format);

@@ -7,15 +7,18 @@
 namespace sluice::jinja {
 namespace {
 
-void append_escaped(std::string_view bytes, bool content, Text* out) {
-  for (const char c : bytes) {
+// Appends text[begin, end), all of it shown by `span` or, if that is null, the template's own.
+void append_escaped(const Text& text, size_t begin, size_t end, const Span* span, Text* out) {
+  for (size_t at = begin; at < end; ++at) {
+    const char c = text.view()[at];
     const std::string_view escape = c == '&'    ? "&amp;"
                                     : c == '<'  ? "&lt;"
                                     : c == '>'  ? "&gt;"
                                     : c == '\'' ? "&#39;"
                                     : c == '"'  ? "&#34;"
                                                 : std::string_view();
-    out->append(escape.empty() ? std::string_view(&c, 1) : escape, content);
+    const std::string_view shown = escape.empty() ? std::string_view(&c, 1) : escape;
+    span != nullptr ? out->append(shown, span->part(at, at + 1)) : out->append(shown);
   }
 }
 
@@ -93,12 +96,12 @@ Value Interpreter::add(const Value& a, const Value& b) {
         continue;
       }
       size_t at = 0;
-      for (const Span& span : part->text.content()) {
-        append_escaped(part->text.view().substr(at, span.begin - at), false, &out);
-        append_escaped(part->text.view().substr(span.begin, span.end - span.begin), true, &out);
+      for (const Span& span : part->text.spans()) {
+        append_escaped(part->text, at, span.begin, nullptr, &out);
+        append_escaped(part->text, span.begin, span.end, &span, &out);
         at = span.end;
       }
-      append_escaped(part->text.view().substr(at), false, &out);
+      append_escaped(part->text, at, part->text.size(), nullptr, &out);
     }
     return text(std::move(out), markup);
   }

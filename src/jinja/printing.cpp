@@ -45,8 +45,12 @@ void append_replaced(const Text& text, const Replace& replace, Text* out) {
     if (other.empty()) continue;
     out->append(text, done, at);
     done = at + bytes;
-    while (span < text.content().size() && text.content()[span].end <= at) ++span;
-    out->append(other, span < text.content().size() && text.content()[span].begin <= at);
+    while (span < text.spans().size() && text.spans()[span].end <= at) ++span;
+    if (span < text.spans().size() && text.spans()[span].begin <= at) {
+      out->append(other, text.spans()[span].part(at, at + bytes));
+    } else {
+      out->append(other);
+    }
   }
   out->append(text, done, text.size());
 }
@@ -83,6 +87,11 @@ void append_json(const Text& text, bool ascii, Text* out) {
 
 }  // namespace
 
+bool is_integer_numeral(const Value& value) {
+  return value.is(Kind::kNumeral) &&
+         value.string->text.view().find_first_of(".eE") == std::string_view::npos;
+}
+
 const char* type_name(const Value& value) {
   switch (value.kind) {
     case Kind::kUndefined:
@@ -95,6 +104,8 @@ const char* type_name(const Value& value) {
       return "int";
     case Kind::kFloat:
       return "float";
+    case Kind::kNumeral:
+      return is_integer_numeral(value) ? "int" : "float";
     case Kind::kString:
       return value.string->markup ? "Markup" : "str";
     case Kind::kSequence: {
@@ -166,6 +177,8 @@ void Interpreter::print_repr(const Value& value, Text* out) {
       return out->append(std::to_string(value.integer));
     case Kind::kFloat:
       return out->append(float_text(value.number));
+    case Kind::kNumeral:
+      return out->append(value.string->text);
     case Kind::kString:
       spend(2 * value.string->text.size());
       if (value.string->markup) out->append("Markup(");
@@ -246,6 +259,8 @@ void Interpreter::print_json(const Value& value, const JsonStyle& style, int64_t
                          : text == "nan"  ? "NaN"
                                           : text);
     }
+    case Kind::kNumeral:
+      return out->append(value.string->text);
     case Kind::kString:
       spend(2 * value.string->text.size());
       return append_json(value.string->text, style.ascii, out);
@@ -263,7 +278,7 @@ void Interpreter::print_json(const Value& value, const JsonStyle& style, int64_t
       return list(entries.size(), "{", "}", [&](size_t i) {
         const Value& key = entries[i].first;
         const bool quoted = !key.is(Kind::kString);
-        if (quoted && !key.is_number() && !key.is(Kind::kNone)) {
+        if (quoted && !key.is_number() && !key.is(Kind::kNumeral) && !key.is(Kind::kNone)) {
           fail("keys must be str, int, float, bool or None, not %s", type_name(key));
         }
         if (quoted) out->append("\"");

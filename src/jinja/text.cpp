@@ -1,6 +1,8 @@
 // Slicing and joining of text, and Unicode characters.
 #include "jinja/text.h"
 
+#include <algorithm>
+
 #include "platform/unicode_case.h"
 #include "tokenizer/fold.h"
 #include "tokenizer/unicode.h"
@@ -8,28 +10,53 @@
 
 namespace sluice::jinja {
 
-void Text::mark(size_t begin, size_t end) {
-  if (begin == end) return;
-  if (!content_.empty() && content_.back().end == begin) {
-    content_.back().end = end;
+Span Span::part(size_t first, size_t last) const {
+  Span out = *this;
+  out.begin = std::max(begin, first);
+  out.end = std::min(end, last);
+  if (end - begin == to - from) {
+    out.from += static_cast<uint32_t>(out.begin - begin);
+    out.to -= static_cast<uint32_t>(end - out.end);
+  }
+  return out;
+}
+
+void Text::mark(const Span& span) {
+  if (span.begin == span.end) return;
+  Span* last = spans_.empty() ? nullptr : &spans_.back();
+  if (last != nullptr && last->end == span.begin && last->source == span.source &&
+      last->content == span.content && last->to == span.from) {
+    last->end = span.end;
+    last->to = span.to;
   } else {
-    content_.push_back({begin, end});
+    spans_.push_back(span);
   }
 }
 
 void Text::append(std::string_view bytes, bool content) {
   const size_t at = bytes_.size();
   bytes_ += bytes;
-  if (content) mark(at, bytes_.size());
+  if (content) mark({at, bytes_.size()});
+}
+
+void Text::append(std::string_view bytes, const Span& origin) {
+  Span span = origin;
+  span.begin = bytes_.size();
+  bytes_ += bytes;
+  span.end = bytes_.size();
+  mark(span);
 }
 
 void Text::append(const Text& from, size_t begin, size_t end) {
   const size_t at = bytes_.size();
   bytes_.append(from.bytes_, begin, end - begin);
-  for (const Span& span : from.content_) {
+  for (const Span& span : from.spans_) {
     if (span.begin >= end) break;
     if (span.end <= begin) continue;
-    mark(at + std::max(span.begin, begin) - begin, at + std::min(span.end, end) - begin);
+    Span part = span.part(begin, end);
+    part.begin = at + part.begin - begin;
+    part.end = at + part.end - begin;
+    mark(part);
   }
 }
 
@@ -40,8 +67,21 @@ Text Text::slice(size_t begin, size_t end) const {
 }
 
 Text Text::with_bytes(std::string_view bytes) const {
-  Text out(bytes, !content_.empty());
-  if (bytes.size() == bytes_.size()) out.content_ = content_;
+  Text out(bytes);
+  if (bytes.size() == bytes_.size()) {
+    out.spans_ = spans_;
+  } else if (!spans_.empty()) {
+    Span all = spans_.front();
+    for (const Span& span : spans_) {
+      if (span.source != all.source) all.source = Span::kSeveral;
+      all.from = std::min(all.from, span.from);
+      all.to = std::max(all.to, span.to);
+      all.content = all.content || span.content;
+    }
+    all.begin = 0;
+    all.end = bytes.size();
+    out.mark(all);
+  }
   return out;
 }
 

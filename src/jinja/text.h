@@ -1,6 +1,6 @@
 // A string of the interpreter: UTF-8 bytes, plus the spans that came from the caller. Slicing and
 // joining keep the spans, so each byte of the finished prompt is known to come from the template or
-// from a message.
+// from a message, and for each message which of its bytes reached the prompt.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,21 @@
 
 namespace sluice::jinja {
 
+// Bytes from the caller.
 struct Span {
-  size_t begin = 0;  // bytes
+  size_t begin = 0;  // bytes of the text
   size_t end = 0;
+  uint32_t source = 0;  // which of the caller's strings (Interpreter::given); 0: not known
+  // The bytes of the source that are shown. Where escapes made the text longer, the span as a whole
+  // shows [from, to).
+  uint32_t from = 0;
+  uint32_t to = 0;
+  bool content = true;  // tokenized without control tokens
+
+  static constexpr uint32_t kSeveral = UINT32_MAX;  // as `source`: a mixture
+
+  // The part [first, last) of the text.
+  [[nodiscard]] Span part(size_t first, size_t last) const;
 };
 
 class Text {
@@ -22,22 +34,24 @@ class Text {
 
   [[nodiscard]] std::string_view view() const { return bytes_; }
   [[nodiscard]] size_t size() const { return bytes_.size(); }
-  // Spans from the caller: ascending, not empty, not adjacent.
-  [[nodiscard]] const std::vector<Span>& content() const { return content_; }
+  // Spans from the caller: ascending, not empty.
+  [[nodiscard]] const std::vector<Span>& spans() const { return spans_; }
 
   void append(std::string_view bytes, bool content = false);
+  // Appends bytes that show what `origin` shows.
+  void append(std::string_view bytes, const Span& origin);
   void append(const Text& from) { append(from, 0, from.size()); }
   // Appends bytes [begin, end) of `from`, which must be another object.
   void append(const Text& from, size_t begin, size_t end);
   [[nodiscard]] Text slice(size_t begin, size_t end) const;
-  // The same text with other bytes, such as its upper case. If the length differs and any part is
-  // content, all of it becomes content.
+  // The same text with other bytes, such as its upper case. If the length differs, all of it
+  // becomes one span.
   [[nodiscard]] Text with_bytes(std::string_view bytes) const;
 
  private:
-  void mark(size_t begin, size_t end);
+  void mark(const Span& span);
   std::string bytes_;
-  std::vector<Span> content_;
+  std::vector<Span> spans_;
 };
 
 // --- characters, counted as Python does

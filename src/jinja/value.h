@@ -23,6 +23,7 @@ enum class Kind : uint8_t {
   kBool,
   kInt,
   kFloat,
+  kNumeral,  // a number beyond 64 bits, kept as its digits: it is printed, not calculated with
   kString,
   kSequence,  // list, tuple, generator, ...: Flavor
   kDict,
@@ -58,7 +59,7 @@ struct Value {
     int64_t integer;
     double number;
     Function function;
-    const String* string;  // for undefined: the reason, or null
+    const String* string;  // for undefined: the reason, or null; for a numeral: its digits
     Sequence* sequence;
     Dict* dict;
     Macro* macro;

@@ -6,6 +6,8 @@
 namespace sluice::jinja {
 namespace {
 
+const String kEmpty;
+
 // As in Python, 1, 1.0 and True are the same key.
 bool same_number(const Value& a, const Value& b) {
   if (a.is_whole() && b.is_whole()) return a.whole() == b.whole();
@@ -20,6 +22,18 @@ Value Interpreter::sequence(std::vector<Value> items, Flavor flavor) {
   out->items = std::move(items);
   out->flavor = flavor;
   return Value(out);
+}
+
+Value Interpreter::given(std::string_view bytes, bool content) {
+  Span span;
+  span.source = static_cast<uint32_t>(sources_.size() + 1);
+  span.to = static_cast<uint32_t>(bytes.size());
+  span.content = content;
+  Text shown;
+  shown.append(bytes, span);
+  const Value out = text(std::move(shown));
+  sources_.push_back(out.string != nullptr ? out.string : &kEmpty);
+  return out;
 }
 
 Value Interpreter::undefined(std::string_view why) {
@@ -39,7 +53,7 @@ void Interpreter::put(Dict* dict, Value key, Value value) {
     }
     return;
   }
-  const bool hashable = key.is_number() || key.is(Kind::kNone) ||
+  const bool hashable = key.is_number() || key.is(Kind::kNumeral) || key.is(Kind::kNone) ||
                         (key.is(Kind::kSequence) && key.sequence->flavor == Flavor::kTuple);
   if (!hashable) {
     fail("unhashable type: '%s'", type_name(key));
@@ -77,6 +91,8 @@ bool Interpreter::truth(const Value& value) const {
       return value.integer != 0;
     case Kind::kFloat:
       return value.number != 0;
+    case Kind::kNumeral:
+      return true;
     case Kind::kString:
       return value.string->text.size() > 0;
     case Kind::kSequence:
@@ -97,6 +113,7 @@ bool Interpreter::equal(const Value& a, const Value& b) {
     case Kind::kUndefined:
     case Kind::kNone:
       return true;
+    case Kind::kNumeral:
     case Kind::kString:
       if (a.string->text.size() != b.string->text.size()) return false;
       spend(a.string->text.size());
