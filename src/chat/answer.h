@@ -44,8 +44,8 @@ class AnswerReader {
   AnswerReader& operator=(AnswerReader&&) noexcept;
   ~AnswerReader();
 
-  // Appends text. `control`: the text of the control token that it ends with; "": it has none.
-  [[nodiscard]] AnswerPart push(std::string_view text, std::string_view control = {});
+  // Appends the text of a token. Without `token`, the text has no control tokens in it.
+  [[nodiscard]] AnswerPart push(std::string_view text, int32_t token = -1);
   // Ends the text and returns what was held back.
   [[nodiscard]] AnswerPart finish();
   // Number of tool calls so far.
@@ -84,6 +84,7 @@ class AnswerPlan {
 
  private:
   friend class AnswerFormat;
+  friend class AnswerReader;
   struct Impl;
   std::shared_ptr<const Impl> impl_;
 };
@@ -105,6 +106,8 @@ class AnswerFormat {
   [[nodiscard]] bool opens_reasoning(const Prompt& prompt) const;
 
  private:
+  friend class AnswerPlan;
+  friend class AnswerReader;
   struct Impl;
   std::shared_ptr<const Impl> impl_;
 };
