@@ -36,7 +36,7 @@ setPlatform({
   storeBackend: async (cacheDir) => nodeBackend(cacheDir ?? defaultCacheDir),
   readFile: (path) =>
     fs.promises.readFile(path).catch((cause: Error) => {
-      throw new SluiceError('NOT_FOUND', `${path} cannot be read.`, { cause });
+      throw new SluiceError('NOT_FOUND', `${String(path)} cannot be read.`, { cause });
     }),
   resolveSource(source) {
     const scheme = /^[a-z][\w+.-]+:/i.exec(source)?.[0].toLowerCase();

@@ -247,18 +247,22 @@ bool Prompt::opens_reasoning() const {
   return std::string_view(all).substr(0, trailing_space(all)).ends_with("<think>");
 }
 
-Result<std::vector<tokenizer::Token>> encode(const tokenizer::Tokenizer& tokenizer,
-                                             const Prompt& prompt) {
+std::string marked_text(const Prompt& prompt) {
   std::string marked;
   for (const Piece& piece : prompt.pieces) {
     if (piece.content) marked += tokenizer::kPlainBegin;
     append_unmarked(piece.text, &marked);
     if (piece.content) marked += tokenizer::kPlainEnd;
   }
+  return marked;
+}
+
+Result<std::vector<tokenizer::Token>> encode(const tokenizer::Tokenizer& tokenizer,
+                                             const Prompt& prompt) {
   tokenizer::EncodeOptions options;
   options.add_special = prompt.add_special;
   options.literal_spans = true;
-  return tokenizer.try_encode(marked, options);
+  return tokenizer.try_encode(marked_text(prompt), options);
 }
 
 }  // namespace sluice::chat

@@ -65,6 +65,9 @@ struct Prompt {
   [[nodiscard]] bool opens_reasoning() const;
 };
 
+// The text with marks around content, for EncodeOptions::literal_spans.
+[[nodiscard]] std::string marked_text(const Prompt& prompt);
+
 // The token ids of a prompt. Only the template's own text yields control tokens. Errors: those of
 // Tokenizer::try_encode.
 [[nodiscard]] Result<std::vector<tokenizer::Token>> encode(const tokenizer::Tokenizer& tokenizer,

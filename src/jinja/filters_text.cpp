@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "jinja/interpreter.h"
+#include "jinja/numbers.h"
 
 namespace sluice::jinja {
 namespace {
@@ -142,12 +143,17 @@ std::string digits_of(std::string_view text) {
   return out;
 }
 
-template <typename Number>
-bool read_number(std::string_view text, Number* out) {
+bool read_number(std::string_view text, int64_t* out) {
   const std::string digits = digits_of(text);
   const char* end = digits.data() + digits.size();
   const auto [stop, bad] = std::from_chars(digits.data(), end, *out);
   return bad == std::errc() && stop == end && !digits.empty();
+}
+
+bool read_number(std::string_view text, double* out) {
+  const std::optional<double> number = read_double(digits_of(text));
+  *out = number.value_or(0);
+  return number.has_value();
 }
 
 Value integer(Interpreter& in, const Value& value, const Arguments& args) {
@@ -202,13 +208,9 @@ Value round(Interpreter& in, const Value& value, const Arguments& args) {
   if (method == "floor") return Value(std::floor(value.real() * scale) / scale);
   if (method != "common") return in.fail("method must be common, ceil or floor");
   if (precision < 0) return Value(std::nearbyint(value.real() * scale) / scale);
-  char text[700];
-  const auto digits = static_cast<int>(precision);
-  const char* end =
-      std::to_chars(text, text + sizeof text, value.real(), std::chars_format::fixed, digits).ptr;
-  double rounded = value.real();
-  std::from_chars(text, end, rounded);
-  return Value(rounded);
+  if (!std::isfinite(value.real())) return value;
+  const std::string text = fixed_text(value.real(), static_cast<int>(precision));
+  return Value(read_double(text).value_or(value.real()));
 }
 
 Value wordcount(Interpreter& in, const Value& value, const Arguments&) {

@@ -1,9 +1,10 @@
 // Implements "%s" % values, "{}".format(…) and strftime.
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
+#include <cmath>
 
 #include "jinja/interpreter.h"
+#include "jinja/numbers.h"
 #include "platform/calendar.h"
 
 namespace sluice::jinja {
@@ -30,35 +31,27 @@ int64_t take_number(std::string_view text, size_t* at) {
 }
 
 std::string number_text(Interpreter& in, const Value& value, const Spec& spec) {
-  char out[1500];
   const char letter = spec.letter;
   const auto precision = static_cast<int>(spec.precision < 0 ? 6 : spec.precision);
   if (std::string_view("feEgG").find(letter) != std::string_view::npos) {
-    const char format[] = {'%', '.', '*', letter, '\0'};
     const double number = value.real();
-    switch (letter) {
-      case 'f':
-        std::snprintf(out, sizeof out, "%.*f", precision, number);
-        break;
-      case 'e':
-        std::snprintf(out, sizeof out, "%.*e", precision, number);
-        break;
-      case 'E':
-        std::snprintf(out, sizeof out, "%.*E", precision, number);
-        break;
-      default:
-        in.fail("the conversion '%s' is not supported", format);
-        return {};
+    if (letter == 'g' || letter == 'G') {
+      in.fail("the conversion '%%.*%.1s' is not supported", &letter);
+      return {};
     }
-    return out;
+    const std::string text = !std::isfinite(number) ? float_text(number)
+                             : letter == 'f'        ? fixed_text(number, precision)
+                                                    : exponent_text(number, precision);
+    return letter == 'E' ? to_upper(text) : text;
   }
   if (value.is(Kind::kFloat) && letter != 'd') {
-    in.fail("%%%c format: an integer is required, not float", letter);
+    in.fail("%%%.1s format: an integer is required, not float", &letter);
     return {};
   }
   const int64_t whole = value.is(Kind::kFloat) ? static_cast<int64_t>(value.number) : value.whole();
   const uint64_t size = whole < 0 ? 0 - static_cast<uint64_t>(whole) : static_cast<uint64_t>(whole);
   const int base = letter == 'x' || letter == 'X' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
+  char out[64];
   const char* end = std::to_chars(out, out + sizeof out, size, base).ptr;
   const std::string digits(out, static_cast<size_t>(end - out));
   return (whole < 0 ? "-" : "") + (letter == 'X' ? to_upper(digits) : digits);
@@ -77,7 +70,7 @@ void append_padded(Interpreter& in, const Text& body, const Spec& spec, char ali
 
 void append_number(Interpreter& in, const Value& value, const Spec& spec, char align, Text* out) {
   if (!value.is_number()) {
-    in.fail("%%%c format: a number is required, not %s", spec.letter, type_name(value));
+    in.fail("%%%.1s format: a number is required, not %s", &spec.letter, type_name(value));
     return;
   }
   std::string text = number_text(in, value, spec);
@@ -149,7 +142,7 @@ Value percent_format(Interpreter& in, const Text& format, const Value& values) {
       if (spec.letter == 'i' || spec.letter == 'u') spec.letter = 'd';
       append_number(in, value, spec, align, &out);
     } else {
-      return in.fail("unsupported format character '%c'", spec.letter);
+      return in.fail("unsupported format character '%.1s'", &spec.letter);
     }
   }
   if (next < given.size() && (tuple || !is_mapping(values))) {
@@ -244,7 +237,7 @@ Value brace_format(Interpreter& in, const Text& format, const Arguments& args) {
     } else if (spec.letter == '\0' || spec.letter == 's') {
       append_text(in, in.str(value), spec, align, &out);
     } else {
-      return in.fail("unknown format code '%c' for %s", spec.letter, type_name(value));
+      return in.fail("unknown format code '%.1s' for %s", &spec.letter, type_name(value));
     }
     done = at = end + 1;
   }
@@ -254,7 +247,7 @@ Value brace_format(Interpreter& in, const Text& format, const Arguments& args) {
 
 // Python's strftime in the C locale, in local time.
 std::string strftime(std::time_t now, std::string_view format) {
-  static constexpr std::string_view kPlain = "YymdeBbAaHIpMSjwuFTDcxXZzUWGgV%";
+  static constexpr std::string_view kPlain = "YymdeBbAaHIpMSjwuFTDcxXUWGgV%";
   const std::tm local = platform::local_time(now);
   std::string out;
   for (size_t at = 0; at < format.size(); ++at) {
@@ -266,6 +259,8 @@ std::string strftime(std::time_t now, std::string_view format) {
     const char letter = format[at + (bare ? 2 : 1)];
     if (letter == 'f') {
       out += "000000";
+    } else if (letter == 'z' || letter == 'Z') {
+      // datetime.now() has no time zone
     } else if (kPlain.find(letter) == std::string_view::npos) {
       out += format.substr(at, bare ? 3 : 2);
     } else {

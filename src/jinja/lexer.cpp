@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "jinja/numbers.h"
 #include "jinja/text.h"
 #include "tokenizer/utf8.h"
 
@@ -201,12 +202,12 @@ Status Lexer::inside(bool print) {
     const auto* found = std::find_if(std::begin(kOperators), std::end(kOperators),
                                      [&](std::string_view op) { return rest().starts_with(op); });
     if (found == std::end(kOperators)) {
-      return syntax_error(line_, "unexpected character '%c'", c);
+      return syntax_error(line_, "unexpected character '%.1s'", &c);
     }
     if (const size_t kind = std::string_view("([{").find(c); kind < 3) {
       open += ")]}"[kind];
     } else if (std::string_view(")]}").find(c) < 3) {
-      if (open.empty() || open.back() != c) return syntax_error(line_, "unexpected '%c'", c);
+      if (open.empty() || open.back() != c) return syntax_error(line_, "unexpected '%.1s'", &c);
       open.pop_back();
     }
     push(Lex::kOperator, *found);
@@ -255,10 +256,17 @@ Status Lexer::number() {
   }
   push(real ? Lex::kFloat : Lex::kInt, digits);
   Lexeme& lexeme = out_.back();
-  const char* end = digits.data() + digits.size();
-  const auto [stop, bad] = real ? std::from_chars(digits.data(), end, lexeme.number)
-                                : std::from_chars(digits.data(), end, lexeme.integer, base);
-  if (bad != std::errc() || stop != end) {
+  bool valid = false;
+  if (real) {
+    const std::optional<double> number = read_double(digits);
+    valid = number.has_value();
+    lexeme.number = number.value_or(0);
+  } else {
+    const char* end = digits.data() + digits.size();
+    const auto [stop, bad] = std::from_chars(digits.data(), end, lexeme.integer, base);
+    valid = bad == std::errc() && stop == end;
+  }
+  if (!valid) {
     return syntax_error(line_, "the number %.40s is invalid or too large", digits.c_str());
   }
   advance(n);

@@ -1,10 +1,10 @@
 // Formats values as text: str(), repr() and JSON, exactly as Python does.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 
 #include "jinja/interpreter.h"
+#include "jinja/numbers.h"
 #include "tokenizer/unicode.h"
 
 namespace sluice::jinja {
@@ -129,18 +129,11 @@ const char* type_name(const Value& value) {
   return "object";
 }
 
-// The shortest digits that parse back to the same number, in Python's format.
 std::string float_text(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
-  char text[40];
-  const double size = std::fabs(number);
-  const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
-  const auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
-  const char* end = std::to_chars(text, text + sizeof text, number, format).ptr;
-  std::string out(text, static_cast<size_t>(end - text));
-  if (plain && out.find('.') == std::string::npos) out += ".0";
-  return out;
+  const std::string text = shortest_text(number);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
 Text Interpreter::str(const Value& value) {

@@ -1,10 +1,11 @@
 // The parts of chat that need no engine: separating reasoning from content, and rendering prompts.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { renderer } from './chat-template.mjs';
 import { importWeb } from './helpers.mjs';
 
 const { ThinkFilter } = await importWeb('chat/think');
-const { PromptRenderer } = await importWeb('chat/renderer');
+const { unmarked } = await importWeb('protocol/literal-spans');
 
 function split(text, size, open = false) {
   const filter = new ThinkFilter(open);
@@ -38,15 +39,15 @@ test('reasoning and content are separated in pieces of any size', () => {
 
 test('a model without a template gets ChatML, and a warning once', async () => {
   const warnings = [];
-  const renderer = new PromptRenderer({ eosToken: '</s>' }, (message) => warnings.push(message));
+  const chat = renderer({ eosToken: '</s>' }, (message) => warnings.push(message));
   const messages = [
     { role: 'system', content: 'Be brief.' },
     { role: 'user', content: [{ type: 'text', text: 'Hi' }] },
   ];
   for (let i = 0; i < 2; i++) {
-    const { text, addSpecial, stop } = await renderer.render(messages);
+    const { text, addSpecial, stop } = await chat.render(messages);
     assert.equal(
-      text,
+      unmarked(text),
       '<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n',
     );
     assert.deepEqual([addSpecial, stop], [true, ['<|im_end|>']]);
@@ -54,13 +55,21 @@ test('a model without a template gets ChatML, and a warning once', async () => {
   assert.equal(warnings.length, 1);
 });
 
-test("a tool call's arguments reach the template as an object", async () => {
-  const chatTemplate =
-    '{{ bos_token }}{{ messages[0].tool_calls[0].function.arguments.city }}{{ tools is none }}';
-  const renderer = new PromptRenderer({ chatTemplate, bosToken: '<s>' }, assert.fail);
-  const tool_calls = [{ function: { name: 'f', arguments: '{"city": "Oslo"}' } }];
-  const { text, addSpecial } = await renderer.render([
-    { role: 'assistant', content: null, tool_calls },
+test('the special tokens and tools reach the template, and a warning if it takes no tools', async () => {
+  const warnings = [];
+  const tools = [{ type: 'function', function: { name: 'f' } }];
+  for (const [chatTemplate, expected] of [
+    ['{{ bos_token }}{{ tools|length if tools else 0 }}{{ pad_token is defined }}', '<s>1False'],
+    ['{{ bos_token }}{{ pad_token is defined }}', '<s>False'],
+  ]) {
+    const chat = renderer({ chatTemplate, bosToken: '<s>' }, (message) => warnings.push(message));
+    const messages = [{ role: 'user', content: 'x' }];
+    for (let i = 0; i < 2; i++) {
+      const { text, addSpecial, stop } = await chat.render(messages, { tools });
+      assert.deepEqual([text, addSpecial, stop], [expected, false, []]);
+    }
+  }
+  assert.deepEqual(warnings, [
+    "The model's chat template does not support tools: the model will not see them.",
   ]);
-  assert.deepEqual([text, addSpecial], ['<s>OsloTrue', false]);
 });

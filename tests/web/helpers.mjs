@@ -1,7 +1,7 @@
 // Shared by the web tests: bundles of single modules and of the whole package over the fake engine,
 // a model file for it, seeded random numbers, and a range server that misbehaves on demand.
 import { build } from 'esbuild';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { basename, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -12,6 +12,12 @@ export { random };
 
 export const root = fileURLToPath(new URL('../..', import.meta.url));
 const out = join(root, 'build', 'web-tests');
+
+/** Puts chat.wasm beside a bundle, where Node's readFile() finds it. */
+function copyChatBinary(folder) {
+  mkdirSync(folder, { recursive: true });
+  copyFileSync(join(root, 'dist', 'chat.wasm'), join(folder, 'chat.wasm'));
+}
 
 /** Bundles and imports one module of web/, named 'directory/module'. */
 export async function importWeb(name) {
@@ -25,6 +31,7 @@ export async function importWeb(name) {
     target: 'node20',
     logLevel: 'warning',
   });
+  copyChatBinary(out);
   return import(pathToFileURL(outfile).href);
 }
 
@@ -83,7 +90,7 @@ export async function buildFakePackage({ name = 'fake', external = [] } = {}) {
     plugins: [fakeGlue],
     logLevel: 'warning',
   });
-  mkdirSync(outdir, { recursive: true });
+  copyChatBinary(outdir);
   for (const variant of ['simd128', 'relaxed', 'relaxed16']) {
     writeFileSync(join(outdir, `engine.${variant}.wasm`), emptyWasm);
   }

@@ -9,13 +9,13 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { isDeepStrictEqual } from 'node:util';
+import { renderer } from './chat-template.mjs';
 import { importWeb, root } from './helpers.mjs';
 import { isJsonPrefix } from './json-prefix.mjs';
 import { randomSchema, shrunk } from './random-schemas.mjs';
 import { read, rendered } from './tool-rounds.mjs';
 
 const { ChatCompletions } = await importWeb('chat/completions');
-const { PromptRenderer } = await importWeb('chat/renderer');
 const { sluice } = await importWeb('ai-sdk');
 const { ToolCallFilter } = await importWeb('chat/tool-calls');
 const { HarmonyReader } = await importWeb('chat/harmony');
@@ -292,7 +292,7 @@ function shortPrompts() {
     answer,
     turn: (work) => work(),
     ask: (...given) => engine.ask(...given),
-    prompts: new PromptRenderer(
+    prompts: renderer(
       engine.info,
       () => {},
       () => engine.prompts.controls(),
@@ -473,16 +473,13 @@ test(
           : new ToolCallFilter(tools, formsToRead(toolForm(chat_template)));
       // Templates take arguments as an object or as text. Some raise on the other, some on missing
       // variables.
-      const back = [false, true]
-        .map((asText) => {
-          try {
-            const { text, result } = rendered(chat_template, tools, [call], asText);
-            return { calls: read(reader, text, []).calls, text, result };
-          } catch {
-            return null;
-          }
-        })
-        .filter(Boolean);
+      const back = [];
+      for (const asText of [false, true]) {
+        try {
+          const { text, result } = await rendered(chat_template, tools, [call], asText);
+          back.push({ calls: read(reader, text, []).calls, text, result });
+        } catch {} // see above
+      }
       if (back.length === 0 && !kSilent.test(file)) continue;
       done.push(file);
       if (kSilent.test(file)) continue;

@@ -52,7 +52,7 @@ const two = [
 /** MiniMax M3 writes lists and objects in tags of their own, which are parsed as text. */
 const kFlatAlone = /^MiniMax-M3/;
 
-test('calls rendered by real templates are parsed back', { skip }, (t) => {
+test('calls rendered by real templates are parsed back', { skip }, async (t) => {
   let whole = 0;
   for (const file of readdirSync(fixtures)
     .filter((name) => name.endsWith('.jinja'))
@@ -66,7 +66,7 @@ test('calls rendered by real templates are parsed back', { skip }, (t) => {
       let text = null;
       for (const asText of [false, true]) {
         try {
-          text ??= rendered(source, tools, calls, asText)?.text ?? null;
+          text ??= (await rendered(source, tools, calls, asText))?.text ?? null;
         } catch {} // raises without some variable, or without arguments as an object
       }
       if (text === null) continue;

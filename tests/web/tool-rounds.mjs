@@ -1,8 +1,6 @@
 // Helpers for tool calls: what templates render of them, and what a reader finds in text that
 // arrives in pieces.
-import { importWeb } from './helpers.mjs';
-
-const { ChatTemplate } = await importWeb('chat/templates');
+import { render } from './chat-template.mjs';
 
 /**
  * What a reader finds in text that is cut at `cuts`: reasoning, content, and calls as [name,
@@ -42,7 +40,7 @@ const kAround =
  * The text that a template renders for calls and a result, from the end of the question, and
  * whether the result is in it. Null if it renders no calls.
  */
-export function rendered(source, tools, calls, asText) {
+export async function rendered(source, tools, calls, asText) {
   const tool_calls = calls.map(([name, args], i) => ({
     id: `abcdefgh${i}`,
     type: 'function',
@@ -62,7 +60,7 @@ export function rendered(source, tools, calls, asText) {
       eos_token: '<EOS>',
       add_generation_prompt: true,
     };
-    const text = new ChatTemplate(source).render(variables, new Date(0));
+    const text = await render(source, variables);
     if (!text.includes(calls[0][0], text.lastIndexOf(question))) continue;
     const answer = text
       .slice(text.lastIndexOf(question) + question.length)

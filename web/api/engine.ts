@@ -3,6 +3,7 @@
 // to the worker.
 
 import { ChatCompletions, Completions } from '../chat/completions.js';
+import type { ChatMessage, PromptOptions, RenderedChat } from '../chat/engine.js';
 import { LazyPrompts } from '../chat/prompt.js';
 import { StoreManager } from '../io/store-manager.js';
 import type { EngineCalls } from '../protocol/calls.js';
@@ -23,6 +24,7 @@ import type {
   TokenizeOptions,
 } from '../protocol/options.js';
 import type { Embedded, EmbedSpec, LoadSpec, Snapshot, WorkerEvent } from '../protocol/messages.js';
+import { unmarked } from '../protocol/literal-spans.js';
 import { snapshot } from '../protocol/snapshot.js';
 import { Turns } from '../protocol/turns.js';
 import type {
@@ -54,7 +56,7 @@ import {
   tokenizeSpec,
 } from './options.js';
 import { platform } from './platform.js';
-import { checkSaved, Session, type SessionOptions } from './session.js';
+import { checkSaved, kPromptOptions, Session, type SessionOptions } from './session.js';
 import { startWorker } from './start.js';
 
 /** State of one weight unit: a part of the model that is loaded and evicted as a whole. */
@@ -347,6 +349,34 @@ export class Engine {
     return new Session(this, options);
   }
 
+  /**
+   * The prompt that the model's chat template makes of messages: what chats and sessions send to the
+   * model. Useful to look at it, to count its tokens, or to generate from it.
+   *
+   * @example
+   * ```ts
+   * const messages = [{ role: 'user', content: 'Why is the sky blue?' }] as const;
+   * const { text, tokens, stop } = await engine.renderPrompt(messages);
+   * console.log(text, tokens.length);
+   * const answer = await engine.generate(tokens, { stop }).text();
+   * ```
+   */
+  renderPrompt(
+    messages: readonly ChatMessage[],
+    options: PromptOptions & CallOptions = {},
+  ): Promise<RenderedChat> {
+    onlyKnown('renderPrompt()', options, `${kPromptOptions} addGenerationPrompt signal`);
+    const { signal, ...own } = snapshot(options);
+    const given = snapshot(messages);
+    return abortable({ signal }, () =>
+      this.turn(async () => {
+        const { text, stop, ...how } = await this.prompts.render(given, own);
+        const tokens = await this.ask('tokenize', text, tokenizeSpec(how));
+        return { text: unmarked(text), tokens, stop };
+      }),
+    );
+  }
+
   /** @internal */
   get prompts(): LazyPrompts {
     return (this.#renderer ??= new LazyPrompts(
@@ -356,6 +386,7 @@ export class Engine {
         this.#options.onProgress?.({ phase: 'warning', code: 'NO_CHAT_TEMPLATE', message });
       },
       () => this.ask('controlTexts'),
+      platform().readFile,
     ));
   }
 

@@ -16,7 +16,7 @@ export interface Platform {
   /** Resolves an address: an absolute or relative URL, or a path in Node. */
   resolveSource(source: string): SourceSpec;
   /** Node: reads a whole file. */
-  readFile?(path: string): Promise<Uint8Array>;
+  readFile?(path: string | URL): Promise<Uint8Array>;
 }
 
 let current: Platform | null = null;

@@ -21,7 +21,13 @@ export type {
   RerankOptions,
 } from './embedding.js';
 export type * from '../chat/openai.js';
-export type { ChatMessage, ChatRole, PromptOptions, TextPart } from '../chat/engine.js';
+export type {
+  ChatMessage,
+  ChatRole,
+  PromptOptions,
+  RenderedChat,
+  TextPart,
+} from '../chat/engine.js';
 export { Session, type SavedSession, type SessionOptions } from './session.js';
 export { Generation } from './generation.js';
 export {

@@ -18,6 +18,7 @@ import type {
   TokenizeOptions,
   SplitNames,
 } from '../protocol/options.js';
+import { afterUnmarked, unmarked, withoutMarks } from '../protocol/literal-spans.js';
 import { snapshot } from '../protocol/snapshot.js';
 import { Turns } from '../protocol/turns.js';
 import type { GeneratedToken, SavedState } from '../protocol/types.js';
@@ -52,7 +53,8 @@ export interface SessionOptions extends Omit<PromptOptions, 'addGenerationPrompt
 /** The text of a turn. With `literalSpans`, marked parts are not parsed for control tokens. */
 type Prompt = Pick<RenderedPrompt, 'text' | 'addSpecial' | 'literalSpans'>;
 
-const kOptions = 'system messages tools documents template variables parseSpecialInContent';
+export const kPromptOptions = 'tools documents template variables parseSpecialInContent';
+const kOptions = `system messages ${kPromptOptions}` as const;
 true satisfies AssertSameKeys<SplitNames<typeof kOptions>, keyof SessionOptions>;
 
 /** A session as save() returns it and restore() takes it. It can be structured-cloned. */
@@ -64,9 +66,6 @@ export interface SavedSession extends SavedState {
   /** false if a stop string cut the text inside a token. */
   exact: boolean;
 }
-
-/** Replaces the characters that mark literal spans, if the caller's text contains them. */
-const withoutMarks = (text: string): string => text.replace(/[\uFDD0\uFDD1]/g, '\uFFFD');
 
 /** Throws INVALID_ARGUMENT for an object that no save returned. */
 export function checkSaved(saved: SavedState): void {
@@ -117,7 +116,7 @@ export class Session {
 
   /** Text of the sequence: prompts and responses. */
   get text(): string {
-    return this.written.replace(/[\uFDD0\uFDD1]/g, '');
+    return unmarked(this.written);
   }
 
   /**
@@ -367,9 +366,11 @@ export class Session {
       this.#engine.ask('tokenize', text, tokenizeSpec(options));
     const known = this.tokens;
     const whole = await tokenize(text, { addSpecial, literalSpans });
-    const continues = this.#faithful && known.length > 0 && text.startsWith(this.written);
+    // A template marks the response as content when it renders it again.
+    const written = this.text;
+    const continues = this.#faithful && known.length > 0 && unmarked(text).startsWith(written);
     if (!continues || known.every((token, i) => token === whole[i])) return whole;
-    const rest = text.slice(this.written.length);
+    const rest = afterUnmarked(text, written.length);
     const more = rest ? await tokenize(rest, { continuation: true, literalSpans }) : [];
     return Int32Array.from([...known, ...more]);
   }

@@ -2,6 +2,7 @@
 // streamed. Part of templates.js, which is loaded at the first such call (completions.ts).
 
 import { invalid, onlyKnown, throwIfAborted } from '../protocol/errors.js';
+import { marked } from '../protocol/literal-spans.js';
 import type { GenerateOptions, AssertSameKeys, SplitNames } from '../protocol/options.js';
 import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
 import type { ChatEngine, Request, TextStream } from './engine.js';
@@ -22,7 +23,6 @@ import type {
   ToolCall,
 } from './openai.js';
 import { HarmonyReader } from './harmony.js';
-import { marked } from './quoted.js';
 import { ThinkFilter } from './think.js';
 import { ToolCallFilter } from './tool-calls.js';
 import { formsToRead, isHarmony, toolForm, type Form } from './tool-forms.js';

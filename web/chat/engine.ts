@@ -19,7 +19,7 @@ export interface TextPart {
  */
 export type ChatRole = 'system' | 'developer' | 'user' | 'assistant' | 'tool';
 
-/** A chat message, OpenAI-compatible. The chat template sees all fields. */
+/** A chat message, OpenAI-compatible. The chat template sees all fields that JSON can express. */
 export interface ChatMessage {
   /** Who the message is from. A chat template may not support all roles. */
   role: ChatRole;
@@ -58,6 +58,16 @@ export interface RenderedPrompt {
   stop: string[];
   /** The response without its reasoning. */
   said(answer: string): string;
+}
+
+/** A prompt, as engine.renderPrompt() returns it. */
+export interface RenderedChat {
+  /** Text of the prompt. */
+  text: string;
+  /** Its tokens. Control tokens come from the template only, unless `parseSpecialInContent` is set. */
+  tokens: Int32Array;
+  /** Stop strings of ChatML, for models without a template. */
+  stop: string[];
 }
 
 /** Renders prompts for one model. */

@@ -1,27 +1,22 @@
 // Loads templates.js at the first chat: the chat template renderer and the OpenAI-compatible API.
 
 import { moduleError } from '../protocol/errors.js';
-import type { ModelInfo } from '../protocol/types.js';
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
+import type { PromptRenderer } from './renderer.js';
 
 export const chatModule = () => import('./templates.js').catch(moduleError('templates.js'));
 
 /** Renders one model's prompts. Loads the renderer on first use. */
 export class LazyPrompts implements Prompts {
   #renderer: Promise<Prompts> | null = null;
-  readonly #info: ModelInfo;
-  readonly #warn: (message: string) => void;
-  /** Texts of the model's control tokens. */
-  readonly #controls: () => Promise<string[]>;
+  readonly #of: ConstructorParameters<typeof PromptRenderer>;
 
-  constructor(info: ModelInfo, warn: (message: string) => void, controls: () => Promise<string[]>) {
-    this.#info = info;
-    this.#warn = warn;
-    this.#controls = controls;
+  constructor(...of: ConstructorParameters<typeof PromptRenderer>) {
+    this.#of = of;
   }
 
   get template(): string | undefined {
-    return this.#info.chatTemplate;
+    return this.#of[0].chatTemplate;
   }
 
   async render(messages: readonly ChatMessage[], options?: PromptOptions): Promise<RenderedPrompt> {
@@ -34,7 +29,7 @@ export class LazyPrompts implements Prompts {
 
   #loaded(): Promise<Prompts> {
     return (this.#renderer ??= chatModule().then(
-      ({ PromptRenderer }) => new PromptRenderer(this.#info, this.#warn, this.#controls),
+      ({ PromptRenderer }) => new PromptRenderer(...this.#of),
       (error) => {
         this.#renderer = null;
         throw error;

@@ -5,12 +5,11 @@
 
 import { abortError, SluiceError } from '../protocol/errors.js';
 import { FileRequestKind } from '../protocol/file-request.js';
+import { WasmInstance, moduleLoader } from '../protocol/wasm-module.js';
 import type { Described, DirectoryFiles, Safetensors } from './directory.js';
 import type { FileProgress, ModelFile } from './model-file.js';
 
 interface Exports {
-  __wasm_call_ctors(): void;
-  malloc(bytes: number): number;
   source(address: number, addressBytes: number, names: number, namesBytes: number): void;
   need(): number;
   opened(size: number): number;
@@ -18,8 +17,6 @@ interface Exports {
   reserve(size: number): number;
   supply(): number;
   describe(): number;
-  error_code(): number;
-  error_message(): number;
   runs_room(size: number): number;
   derive(): number;
   stored_room(): number;
@@ -28,82 +25,24 @@ interface Exports {
   make_line(run: number): number;
 }
 
-const kPage = 65536;
 /** Maximum memory for describing a directory, if there is no budget. */
 const kEnough = 1 << 30;
 /** Initial memory of the binary. */
-const kMinPages = 4;
+const kInitial = 4 << 16;
 /** Maximum memory for transforming tensors: lines of 8 MB, their results, and the descriptions. */
 const kMaxDeriving = 64 << 20;
 
 const noRoom = (): SluiceError =>
   new SluiceError('OUT_OF_MEMORY', 'The memory budget is too small for this.');
 
-class Instance {
-  readonly memory: WebAssembly.Memory;
-  readonly calls: Exports;
-
+class Instance extends WasmInstance<Exports> {
   constructor(module: WebAssembly.Module, maximum: number) {
-    const pages = Math.min(65535, Math.floor(maximum / kPage));
-    if (pages < kMinPages) throw noRoom();
-    const memory = new WebAssembly.Memory({ initial: kMinPages, maximum: pages });
-    this.memory = memory;
-    const grow = (size: number): number => {
-      try {
-        memory.grow(Math.ceil(((size >>> 0) - memory.buffer.byteLength) / kPage));
-        return 1;
-      } catch {
-        return 0;
-      }
-    };
-    const end = (): never => {
-      throw noRoom(); // the only reason for which it aborts
-    };
-    const given: Record<string, unknown> = {
-      memory,
-      emscripten_resize_heap: grow,
-      emscripten_memcpy_big: (to: number, from: number, length: number) =>
-        new Uint8Array(memory.buffer).copyWithin(
-          to >>> 0,
-          from >>> 0,
-          (from >>> 0) + (length >>> 0),
-        ),
-      sluice_number: (text: number) => Number(this.string(text)),
-    };
-    const imports: Record<string, Record<string, WebAssembly.ImportValue>> = {};
-    for (const { module: from, name } of WebAssembly.Module.imports(module)) {
-      (imports[from] ??= {})[name] = (given[name] ?? end) as WebAssembly.ImportValue;
-    }
-    this.calls = new WebAssembly.Instance(module, imports).exports as unknown as Exports;
-    this.calls.__wasm_call_ctors();
-  }
-
-  bytes(address: number, length: number): Uint8Array<ArrayBuffer> {
-    return new Uint8Array(this.memory.buffer as ArrayBuffer, address >>> 0, length >>> 0);
-  }
-  words(address: number): Uint32Array {
-    return new Uint32Array(this.memory.buffer, address >>> 0);
+    super(module, kInitial, maximum, noRoom, (wasm) => ({
+      sluice_number: (text) => Number(wasm.string(text!)),
+    }));
   }
   doubles(address: number): Float64Array {
     return new Float64Array(this.memory.buffer, address >>> 0, 2);
-  }
-  string(address: number): string {
-    const bytes = new Uint8Array(this.memory.buffer, address >>> 0);
-    return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
-  }
-  /** Copies a string to the memory. Returns address and length. It is not freed: there are few. */
-  text(text: string): [number, number] {
-    const bytes = new TextEncoder().encode(text);
-    const at = this.calls.malloc(bytes.length + 1);
-    if (!at) throw noRoom();
-    this.bytes(at, bytes.length).set(bytes);
-    return [at, bytes.length];
-  }
-  error(): SluiceError {
-    return new SluiceError(
-      this.string(this.calls.error_code()),
-      this.string(this.calls.error_message()),
-    );
   }
 }
 
@@ -129,7 +68,7 @@ async function tryDescribe(
     const [want, file, choice, optional, nameAt, nameBytes] = wasm.words(
       at + 16,
     ) as unknown as number[];
-    const name = new TextDecoder().decode(wasm.bytes(nameAt!, nameBytes!));
+    const name = wasm.string(nameAt!, nameBytes!);
     if (want === FileRequestKind.Done) break;
     if (want === FileRequestKind.File) {
       check(calls.opened((await files.open(file!, name, choice!)).size));
@@ -249,31 +188,13 @@ function derivedFile(
   return new TensorTransformFile(wasm, file);
 }
 
-let compiled: Promise<WebAssembly.Module> | undefined;
+const compiled = moduleLoader('safetensors.wasm', 'worker.js');
 
 /** Loads the module. `fetchWasm` returns the binary, which is compiled once. */
 export async function load(fetchWasm: () => Promise<Response | ArrayBuffer>): Promise<Safetensors> {
-  compiled ??= compile(fetchWasm);
-  compiled.catch(() => (compiled = undefined));
-  const module = await compiled;
+  const module = await compiled(fetchWasm);
   return {
     describe: (...of) => describe(module, ...of),
     derivedFile: (runs, file) => derivedFile(module, runs, file),
   };
-}
-
-async function compile(
-  fetchWasm: () => Promise<Response | ArrayBuffer>,
-): Promise<WebAssembly.Module> {
-  try {
-    const from = await fetchWasm();
-    if (from instanceof ArrayBuffer) return await WebAssembly.compile(from);
-    if (!from.ok) throw new Error(`it answered ${from.status}`);
-    return await WebAssembly.compile(await from.arrayBuffer());
-  } catch (cause) {
-    const advice = `${(cause as Error).message}; copy it beside worker.js`;
-    throw new SluiceError('MODULE_LOAD', `safetensors.wasm cannot be loaded: ${advice}.`, {
-      cause,
-    });
-  }
 }

@@ -10,7 +10,7 @@ import { gzipSync } from 'node:zlib';
 import { bin, inRoot, root, run } from './lib.mjs';
 import { setup } from './setup.mjs';
 import { recording, writeThirdParty } from './third-party.mjs';
-import { buildWasm, cmakeBuild, finished, marked, variants } from './wasm.mjs';
+import { buildWasm, cmakeBuild, finished, marked, modules, variants } from './wasm.mjs';
 import { wgsl } from './wgsl.mjs';
 
 const glueFile = inRoot('build', 'wasm-glue', 'glue.js');
@@ -31,11 +31,12 @@ const filesApart = {
         kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null,
     ),
 };
+// Modules that find files beside the script have a version for inline.js, which has none.
 const modulesInlined = {
   name: 'modules-inlined',
   setup: (build) =>
-    build.onResolve({ filter: /^\.\/worker\/modules\.js$/ }, () => ({
-      path: inRoot('web', 'worker', 'modules-inlined.ts'),
+    build.onResolve({ filter: /\/(modules|chat-binary)\.js$/ }, ({ path, resolveDir }) => ({
+      path: join(resolveDir, path.replace('.js', '-inlined.ts')),
     })),
 };
 // inline.js contains the worker and the wasm binaries. Its worker is a classic script, because a
@@ -72,7 +73,6 @@ const unpackerNotice = '/*! fzstd, MIT License, Copyright (c) 2020 Arjun Barrett
 // Contains comments for bundlers, which minifying would remove.
 const importAsset =
   'const importAsset=(url)=>import(/* webpackIgnore: true *//* @vite-ignore */url);';
-const rendererNotice = '/*! @huggingface/jinja, MIT License, Copyright (c) Hugging Face */';
 
 const settings = (outdir, glue) => ({
   absWorkingDir: root,
@@ -95,7 +95,6 @@ async function bundlePage(esbuild, common) {
     ...common,
     entryPoints: [{ in: 'web/chat/templates.ts', out: 'templates' }],
     minify: true,
-    banner: { js: rendererNotice },
   });
   await esbuild.build({
     ...common,
@@ -157,14 +156,13 @@ async function buildWeb() {
     platform: 'node',
   });
   variants.forEach(({ name }, number) => writeEngine(dist, name, name, number));
-  copyFileSync(finished('safetensors'), join(dist, 'safetensors.wasm'));
+  for (const name of modules) copyFileSync(finished(name), join(dist, `${name}.wasm`));
   await esbuild.build({
     ...common,
     entryPoints: ['web/inline.ts'],
     minify: true,
     sourcemap: false,
-    banner: { js: rendererNotice },
-    plugins: [inlinedFiles(esbuild, common)],
+    plugins: [modulesInlined, inlinedFiles(esbuild, common)],
   });
   run(bin('tsc'), [
     '-p',
@@ -195,10 +193,11 @@ export async function buildDemo() {
   rmSync(inRoot('build', 'demo'), { recursive: true, force: true });
   await buildWasm({
     engines: variants.filter(({ name }) => name === 'simd128'),
-    safetensors: false,
+    modules: ['chat'],
     glue,
   });
   await bundlePage(await import('esbuild'), settings(dist, glue));
+  copyFileSync(finished('chat'), join(dist, 'chat.wasm'));
   for (const { name } of variants) if (name !== 'gpu') writeEngine(dist, name, 'simd128', 0);
   const { buildSite } = await import('../../examples/browser/build.mjs');
   await buildSite({ dist, site });

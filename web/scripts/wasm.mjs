@@ -108,7 +108,7 @@ export async function finishBinary(linked, relaxed, final) {
   return names;
 }
 
-/** Path of the finished binary of an engine, or of safetensors. */
+/** Path of the finished binary of an engine or module. */
 export const finished = (name) => inRoot('build', 'wasm-glue', `${name}.wasm`);
 
 async function finishEngine({ name, relaxed }) {
@@ -121,33 +121,29 @@ async function finishEngine({ name, relaxed }) {
   return { file: `${linked}.mjs`, names };
 }
 
-/** Finishes safetensors.wasm, and checks that web/io/safetensors.ts provides all of its imports. */
-async function finishSafetensors() {
-  const final = finished('safetensors');
-  await finishBinary(inRoot('build', 'wasm', 'safetensors.wasm'), false, final);
-  const known = [
-    'memory',
-    'emscripten_resize_heap',
-    'emscripten_memcpy_big',
-    'sluice_number',
-    'abort',
-  ];
-  const names = WebAssembly.Module.imports(new WebAssembly.Module(readFileSync(final))).map(
-    (i) => i.name,
-  );
-  const missing = names.filter((name) => !known.includes(name));
-  if (missing.length) throw new Error(`undefined in safetensors.wasm: ${missing.join(', ')}`);
+/** The binaries beside the engines: web/io/safetensors.ts and web/chat/chat-wasm.ts use them. */
+export const modules = ['safetensors', 'chat'];
+
+/** What web/protocol/wasm-module.ts and its users provide. `time` is never called. */
+const provided =
+  /^(memory|emscripten_(resize_heap|memcpy_big)|sluice_(number|pow|(upper|lower)_case|local_time)|time|abort)$/;
+
+async function finishModule(name) {
+  const final = finished(name);
+  await finishBinary(inRoot('build', 'wasm', `${name}.wasm`), false, final);
+  const missing = WebAssembly.Module.imports(new WebAssembly.Module(readFileSync(final)))
+    .map((i) => i.name)
+    .filter((i) => !provided.test(i));
+  if (missing.length) throw new Error(`undefined in ${name}.wasm: ${missing.join(', ')}`);
 }
 
-/**
- * Builds these engines, safetensors.wasm if requested, and the glue, which is written to `glue`.
- */
-export async function buildWasm({ engines = variants, safetensors = true, glue }) {
+/** Builds these engines and modules, and the glue, which is written to `glue`. */
+export async function buildWasm({ engines = variants, modules: others = modules, glue }) {
   mkdirSync(inRoot('build', 'wasm-glue'), { recursive: true });
-  const targets = engines.map(({ name }) => `engine-${name}`);
-  cmakeBuild('wasm', { targets: safetensors ? [...targets, 'safetensors'] : targets });
+  cmakeBuild('wasm', { targets: [...engines.map(({ name }) => `engine-${name}`), ...others] });
   // The programs of npm's binaryen use one core each.
   const parts = engines.map((engine) => () => finishEngine(engine));
-  const binaries = await concurrently(safetensors ? [...parts, finishSafetensors] : parts, jobs);
+  const rest = others.map((name) => () => finishModule(name));
+  const binaries = await concurrently([...parts, ...rest], jobs);
   write(glue, makeGlue(binaries.slice(0, engines.length)));
 }

@@ -1,0 +1,96 @@
+// chat.wasm: renders chat templates for the page and Node, where web/chat/chat-wasm.ts calls it. It
+// has no engine, no threads and does no I/O. Texts go in and out as UTF-8, structured values as
+// JSON. A call takes an array of texts and returns the address of its result, or null, and then
+// error_code() and error_message() say why. If memory runs out it aborts; the caller handles that.
+#include <ctime>
+#include <string>
+
+#include "chat/template.h"
+
+#define SLUICE_EXPORT extern "C" __attribute__((used, visibility("default")))
+
+namespace {
+
+using namespace sluice;
+using namespace sluice::chat;
+
+// A text. From the caller: `data` is null if it is absent.
+struct Bytes {
+  const char* data = nullptr;
+  uint32_t size = 0;
+
+  [[nodiscard]] std::string_view view() const { return {data, data == nullptr ? 0 : size}; }
+  [[nodiscard]] std::optional<std::string> optional() const {
+    return data == nullptr ? std::nullopt : std::make_optional<std::string>(data, size);
+  }
+};
+
+struct Rendered {
+  Bytes text;  // with marks around literal spans, unless control tokens in messages are parsed
+  Bytes stop;  // stop strings, each of which ends with a zero byte
+  uint32_t add_special = 0;
+  uint32_t takes_tools = 0;
+};
+
+enum Flags : uint32_t { kAddGenerationPrompt = 1, kParseSpecialInContent = 2 };
+
+struct State {
+  Status error;
+  std::string text, stop;
+  Rendered rendered;
+};
+
+State& state() {
+  static State s;
+  return s;
+}
+
+Bytes bytes_of(const std::string& text) {
+  return {text.data(), static_cast<uint32_t>(text.size())};
+}
+
+}  // namespace
+
+// Parses a template. texts: source ("" is ChatML), then the BOS, EOS, UNK and PAD token's text. The
+// template lives as long as the instance.
+SLUICE_EXPORT Template* parse_template(const Bytes* texts) {
+  ModelTexts of;
+  of.bos = texts[1].view();
+  of.eos = texts[2].view();
+  of.unk = texts[3].optional();
+  of.pad = texts[4].optional();
+  Result<Template> made = Template::create(of, texts[0].view());
+  state().error = made.status();
+  return made.ok() ? new Template(std::move(*made)) : nullptr;
+}
+
+// Renders a prompt. texts: JSON of messages, tools, documents and variables. flags: Flags.
+SLUICE_EXPORT const Rendered* render(const Template* with, const Bytes* texts, uint32_t flags,
+                                     double now) {
+  State& s = state();
+  Request request;
+  request.messages = texts[0].view();
+  request.tools = texts[1].view();
+  request.documents = texts[2].view();
+  request.variables = texts[3].view();
+  request.add_generation_prompt = (flags & kAddGenerationPrompt) != 0;
+  request.parse_special_in_content = (flags & kParseSpecialInContent) != 0;
+  request.now = static_cast<std::time_t>(now);
+  const Result<Prompt> prompt = with->render(request);
+  s.error = prompt.status();
+  if (!prompt.ok()) return nullptr;
+  s.text = request.parse_special_in_content ? prompt->text() : marked_text(*prompt);
+  s.stop.clear();
+  for (const std::string& text : prompt->stop) s.stop.append(text.c_str(), text.size() + 1);
+  const bool takes_tools = with->source().find("tools") != std::string::npos;
+  s.rendered = {bytes_of(s.text), bytes_of(s.stop), prompt->add_special, takes_tools};
+  return &s.rendered;
+}
+
+SLUICE_EXPORT const char* error_code() {
+  return code_name(state().error.code());
+}
+
+SLUICE_EXPORT const char* error_message() {
+  return state().error.message().c_str();
+}

@@ -1,0 +1,43 @@
+// Renders templates in chat.wasm, in Node: the helper of the tests of chat templates.
+import { readFile } from 'node:fs/promises';
+import { importWeb } from './helpers.mjs';
+
+const { ChatWasm } = await importWeb('chat/chat-wasm');
+const { jsonText } = await importWeb('chat/json');
+const { PromptRenderer } = await importWeb('chat/renderer');
+
+const noon = new Date(2024, 6, 26, 12);
+const wasm = new ChatWasm(readFile);
+
+/** A PromptRenderer with chat.wasm. */
+export const renderer = (info, warn = () => {}, controls = async () => []) =>
+  new PromptRenderer(info, warn, controls, readFile);
+
+/**
+ * The prompt that a template makes of variables, among them messages, tools and tokens; with marks
+ * around literal spans if `marked`.
+ */
+export async function render(source, variables = {}, { marked = false, now = noon } = {}) {
+  const {
+    messages = [{ role: 'user', content: 'Hello' }],
+    tools,
+    documents,
+    bos_token,
+    eos_token,
+    add_generation_prompt = false,
+    ...others
+  } = variables;
+  const json = (name, value) => (value == null ? undefined : jsonText(name, value));
+  const { text } = await wasm.render(
+    [source, bos_token, eos_token, undefined, undefined],
+    [
+      json('messages', messages),
+      json('tools', tools),
+      json('documents', documents),
+      json('variables', others),
+    ],
+    { addGenerationPrompt: add_generation_prompt, parseSpecialInContent: !marked },
+    now.getTime() / 1000,
+  );
+  return text;
+}

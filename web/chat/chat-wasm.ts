@@ -1,0 +1,161 @@
+// The glue of chat.wasm (src/bindings/chat/module.cpp), which renders chat templates. An instance
+// keeps the templates that it has parsed; what it has grown to is returned with the whole instance.
+
+import { SluiceError } from '../protocol/errors.js';
+import { moduleLoader, WasmInstance } from '../protocol/wasm-module.js';
+import { chatBinary } from './chat-binary.js';
+
+interface Exports {
+  free(address: number): void;
+  parse_template(texts: number): number;
+  render(template: number, texts: number, flags: number, now: number): number;
+}
+
+/** What a template is made of: its source, '' for ChatML, and the texts of special tokens. */
+export type TemplateTexts = [
+  source: string,
+  bos: string | undefined,
+  eos: string | undefined,
+  unk: string | undefined,
+  pad: string | undefined,
+];
+
+/** JSON texts; undefined: absent. */
+export type RequestTexts = [
+  messages: string,
+  tools: string | undefined,
+  documents: string | undefined,
+  variables: string | undefined,
+];
+
+export interface Rendered {
+  /** With marks around literal spans, unless control tokens in messages are parsed. */
+  text: string;
+  stop: string[];
+  addSpecial: boolean;
+  /** The template mentions tools. */
+  takesTools: boolean;
+}
+
+/** Initial memory of the binary. */
+const kInitial = 2 << 20;
+const kMaxMemory = 256 << 20;
+/** An instance that has grown beyond this is replaced. */
+const kKeptMemory = 16 << 20;
+const kMaxTemplates = 16;
+
+const noRoom = (): SluiceError =>
+  new SluiceError(
+    'OUT_OF_MEMORY',
+    `The chat needs more than ${kMaxMemory >> 20} MB to be rendered, or the platform refused memory.`,
+  );
+
+const compiled = moduleLoader('chat.wasm', 'templates.js');
+
+class Instance extends WasmInstance<Exports> {
+  readonly templates = new Map<string, number>();
+
+  constructor(module: WebAssembly.Module) {
+    super(module, kInitial, kMaxMemory, noRoom, (wasm) => ({
+      sluice_number: (text) => Number(wasm.string(text!)),
+      sluice_pow: Math.pow,
+      sluice_upper_case(codePoint) {
+        const upper = [...String.fromCodePoint(codePoint!).toUpperCase()];
+        return upper.length === 1 ? upper[0]!.codePointAt(0)! : codePoint!;
+      },
+      sluice_lower_case(text, bytes, out, room) {
+        const lower = wasm.string(text!, bytes!).replace(/./gsu, (c) => c.toLowerCase());
+        const made = new TextEncoder().encode(lower).subarray(0, room);
+        wasm.bytes(out!, made.length).set(made);
+        return made.length;
+      },
+      sluice_local_time(seconds, fields) {
+        const t = new Date(seconds! * 1000);
+        const [year, month, date] = [t.getFullYear(), t.getMonth(), t.getDate()];
+        const day = (Date.UTC(year, month, date) - Date.UTC(year, 0, 1)) / 864e5;
+        new Int32Array(wasm.memory.buffer, fields! >>> 0, 8).set([
+          ...[t.getSeconds(), t.getMinutes(), t.getHours()],
+          ...[date, month, year - 1900, t.getDay(), day],
+        ]);
+      },
+    }));
+  }
+
+  /** Passes texts to `call`: an array of addresses and lengths. A missing text has address 0. */
+  with<T>(texts: readonly (string | undefined)[], call: (address: number) => T): T {
+    const { free } = this.calls;
+    const places = texts.map((text) => (text === undefined ? [0, 0] : this.text(text)));
+    const at = this.allocate(8 * places.length);
+    this.words(at).set(places.flat());
+    try {
+      return call(at);
+    } finally {
+      for (const [address] of [...places, [at]]) free(address!);
+    }
+  }
+
+  parse(texts: TemplateTexts): number {
+    const key = JSON.stringify(texts);
+    let template = this.templates.get(key);
+    if (!template) {
+      template = this.with(texts, this.calls.parse_template);
+      if (!template) throw this.error();
+      this.templates.set(key, template);
+    }
+    return template;
+  }
+
+  render(of: TemplateTexts, request: RequestTexts, flags: number, now: number): Rendered {
+    const template = this.parse(of);
+    const at = this.with(request, (texts) => this.calls.render(template, texts, flags, now));
+    if (!at) throw this.error();
+    const [text, textBytes, stop, stopBytes, addSpecial, takesTools] = this.words(
+      at,
+    ) as unknown as number[];
+    return {
+      text: this.string(text!, textBytes!),
+      stop: this.string(stop!, stopBytes!).split('\0').slice(0, -1),
+      addSpecial: !!addSpecial,
+      takesTools: !!takesTools,
+    };
+  }
+}
+
+/** Renders templates in chat.wasm. */
+export class ChatWasm {
+  #instance: Instance | null = null;
+  readonly #readFile: ((path: URL) => Promise<Uint8Array>) | undefined;
+
+  /** `readFile`: Node's. */
+  constructor(readFile?: (path: URL) => Promise<Uint8Array>) {
+    this.#readFile = readFile;
+  }
+
+  async render(
+    of: TemplateTexts,
+    request: RequestTexts,
+    options: { addGenerationPrompt: boolean; parseSpecialInContent: boolean },
+    now = Date.now() / 1000,
+  ): Promise<Rendered> {
+    const module = await compiled(() => chatBinary(this.#readFile));
+    const instance = (this.#instance ??= new Instance(module));
+    const flags = +options.addGenerationPrompt + 2 * +options.parseSpecialInContent;
+    let usable = false;
+    try {
+      const rendered = instance.render(of, request, flags, now);
+      usable = true;
+      return rendered;
+    } catch (error) {
+      usable = error instanceof SluiceError && error.code !== 'OUT_OF_MEMORY';
+      if (error instanceof SluiceError) throw error;
+      // A trap: the stack is used up.
+      throw new SluiceError('CHAT_TEMPLATE', 'the chat template failed: it is nested too deeply', {
+        cause: error,
+      });
+    } finally {
+      const { memory, templates } = instance;
+      if (!usable || memory.buffer.byteLength > kKeptMemory || templates.size > kMaxTemplates)
+        this.#instance = null;
+    }
+  }
+}

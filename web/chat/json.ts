@@ -1,0 +1,40 @@
+// JSON text of what callers pass to chat templates. Unlike JSON.stringify() it keeps the digits of a
+// bigint, and fails where a value would be lost.
+
+import { invalid } from '../protocol/errors.js';
+
+const kMaxDepth = 200;
+
+/** Throws INVALID_ARGUMENT, which names `what`, for what JSON cannot express. */
+export function jsonText(what: string, given: unknown): string {
+  const write = (value: unknown, depth: number): string => {
+    if (depth > kMaxDepth) invalid(`${what} must not be nested this deeply, nor contain itself.`);
+    switch (typeof value) {
+      case 'string':
+        return quoted(value);
+      case 'number':
+        if (!Number.isFinite(value)) break;
+        return String(value);
+      case 'bigint':
+      case 'boolean':
+        return String(value);
+      case 'undefined':
+        return 'null';
+      case 'object': {
+        if (value === null) return 'null';
+        if (Array.isArray(value)) return `[${value.map((one) => write(one, depth + 1)).join()}]`;
+        if ('toJSON' in value && typeof value.toJSON === 'function')
+          return write(value.toJSON(), depth + 1);
+        const members = Object.entries(value)
+          .filter(([, member]) => member !== undefined)
+          .map(([name, member]) => `${quoted(name)}:${write(member, depth + 1)}`);
+        return `{${members.join()}}`;
+      }
+    }
+    invalid(`${what} must not contain ${typeof value === 'number' ? value : `a ${typeof value}`}.`);
+  };
+  return write(given, 0);
+}
+
+/** A JSON string, in which half a surrogate pair, which UTF-8 does not have, is U+FFFD. */
+const quoted = (text: string): string => JSON.stringify(text.replace(/\p{Surrogate}/gu, '\uFFFD'));
