@@ -92,14 +92,14 @@ Step<std::optional<std::string>> HarmonyReader::header() {
   co_return std::nullopt;
 }
 
-Step<bool> HarmonyReader::call(std::string name) {
+Step<bool> HarmonyReader::call(std::string_view name) {
   const size_t start = in_.at;
   co_await in_.skip(TextReader::is_space);
   const int c = co_await in_.peek();
   std::optional<std::string> arguments;
   if (c == '{') arguments = co_await in_.json();
   if (arguments) {
-    add_call(make_call(std::move(name), *arguments));
+    add_call(make_call(std::string(name), *arguments));
     co_await in_.skip(TextReader::is_space);
     co_await message_end();
     co_return true;

@@ -36,7 +36,7 @@ class HarmonyReader : public ResponseReader {
  private:
   Step<bool> run() override;
   Step<std::optional<std::string>> header();
-  Step<bool> call(std::string name);
+  Step<bool> call(std::string_view name);
   Step<bool> message_text(std::string AnswerPart::*where);
   Step<bool> message_end();
 

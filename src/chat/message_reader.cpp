@@ -368,7 +368,8 @@ Step<MessageReader::Text> MessageReader::params(const ToolFormat* format, std::s
     const size_t start = in_.at;
     const bool begins = co_await in_.take(format->param_pre);
     if (!begins) co_return out.json();
-    const Text name = co_await in_.until(mid.substr(0, 1));
+    const std::string_view next = std::string_view(mid).substr(0, 1);
+    const Text name = co_await in_.until(next);
     bool named = name && !name->starts_with('/');
     if (named) {
       --in_.at;
@@ -391,7 +392,8 @@ Step<MessageReader::Text> MessageReader::params(const ToolFormat* format, std::s
     end = std::string(right_trimmed(end)).substr(own_line ? 1 : 0);
     bool quoted = false;
     if (format->cdata) quoted = co_await in_.take("<![CDATA[");
-    Text raw = co_await in_.until(quoted ? "]]>" : end);
+    const std::string_view last = quoted ? std::string_view("]]>") : std::string_view(end);
+    Text raw = co_await in_.until(last);
     if (!raw) co_return std::nullopt;
     if (quoted) {
       const bool closed = co_await in_.take(end);

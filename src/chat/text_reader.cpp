@@ -1,4 +1,5 @@
-// Awaits stand alone in their statements: compilers have miscompiled them inside larger ones.
+// Awaits stand alone in their statements, and nothing in them needs a destructor: GCC 12 destroys
+// such temporaries twice.
 #include "chat/text_reader.h"
 
 #include <algorithm>
@@ -47,6 +48,7 @@ std::optional<std::string> whole_number(std::string_view digits, unsigned base) 
 }  // namespace
 
 void TextReader::resume() {
+  if (waits_ && at >= text.size() && !ended) return;  // an escape may have moved past the end
   waits_ = false;
   while (!waits_ && next_) std::exchange(next_, nullptr).resume();
 }
@@ -95,7 +97,7 @@ Step<bool> TextReader::begins(std::string_view mark) {
   co_return same;
 }
 
-Step<std::optional<std::string>> TextReader::until(std::string mark) {
+Step<std::optional<std::string>> TextReader::until(std::string_view mark) {
   const size_t start = at;
   for (;;) {
     const size_t found = text.find(mark, at);
@@ -153,7 +155,7 @@ Step<std::optional<std::string>> TextReader::literal(std::string_view quote, int
   if (c == static_cast<unsigned char>(quote[0])) {
     const bool opened = co_await take(quote);
     if (!opened) co_return std::nullopt;
-    const std::optional<std::string> inside = co_await until(std::string(quote));
+    const std::optional<std::string> inside = co_await until(quote);
     if (!inside) co_return std::nullopt;
     co_return json_quote(*inside);
   }

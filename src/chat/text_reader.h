@@ -112,8 +112,8 @@ class TextReader {
   // Whether the text goes on with exactly `mark`. Reads nothing.
   Step<bool> begins(std::string_view mark);
   // Reads up to and including `mark`, and returns the text before it; nullopt, having read nothing,
-  // if it never comes.
-  Step<std::optional<std::string>> until(std::string mark);
+  // if it never comes. `mark` must outlive the call.
+  Step<std::optional<std::string>> until(std::string_view mark);
   // Reads a JSON object, array or string, and returns its text; nullopt if there is none.
   Step<std::optional<std::string>> json();
   // Reads a Python literal, or one of Gemma's, whose strings stand between `quote`. Returns it as

@@ -137,14 +137,15 @@ TEST(ChatAnswer, ReadsEveryFormatHoweverTheTextIsSplit) {
     for (size_t at = 1; at < length; ++at) ways.push_back({at});
     for (const std::set<size_t>& cuts : ways) {
       const std::string found = shown(read_cut(*plan, pieces, cuts), ids);
-      ASSERT_EQ(found, wanted.dump()) << name << ", cut in " << cuts.size() + 1 << " at "
+      EXPECT_EQ(found, wanted.dump()) << name << ", cut in " << cuts.size() + 1 << " at "
                                       << (cuts.empty() ? 0 : *cuts.begin());
+      if (found != wanted.dump()) break;
     }
     bool shows = false;
     for (const ControlToken& control : controls) {
       shows = shows || one["template"].get<std::string>().find(control.text) != std::string::npos;
     }
-    if (shows) EXPECT_TRUE(plan->show_control_tokens) << name;
+    EXPECT_TRUE(!shows || plan->show_control_tokens) << name;
   }
 }
 
