@@ -242,11 +242,6 @@ std::string Prompt::text() const {
   return out;
 }
 
-bool Prompt::opens_reasoning() const {
-  const std::string all = text();
-  return std::string_view(all).substr(0, trailing_space(all)).ends_with("<think>");
-}
-
 std::string marked_text(const Prompt& prompt) {
   std::string marked;
   for (const Piece& piece : prompt.pieces) {

@@ -61,8 +61,6 @@ struct Prompt {
   std::vector<std::string> stop;  // stop strings, if the model's end tokens may not end a turn
 
   [[nodiscard]] std::string text() const;
-  // Whether the prompt ends with an open <think>, so that the response begins with reasoning.
-  [[nodiscard]] bool opens_reasoning() const;
 };
 
 // The text with marks around content, for EncodeOptions::literal_spans.

@@ -154,8 +154,9 @@ std::string other_keyword(std::string_view schema,
 }
 
 // Splits an enum or const.
-Result<SchemaSplit> split_values(std::string_view schema, std::string_view root, const std::string& at,
-                           const std::vector<std::string_view>& values) {
+Result<SchemaSplit> split_values(std::string_view schema, std::string_view root,
+                                 const std::string& at,
+                                 const std::vector<std::string_view>& values) {
   const std::string wrong = other_keyword(schema, {"const", "enum", "type"});
   if (!wrong.empty()) {
     return unsupported(at + "/" + wrong,
@@ -183,7 +184,8 @@ Result<SchemaSplit> split_values(std::string_view schema, std::string_view root,
 }
 
 // Splits a schema into strings, which are written without quotes, and other values.
-Result<SchemaSplit> split(std::string_view own, std::string_view root, const std::string& at, int* work) {
+Result<SchemaSplit> split(std::string_view own, std::string_view root, const std::string& at,
+                          int* work) {
   const bool anything = json_compact(own) == "true";
   const std::optional<std::string_view> found =
       anything ? std::string_view("{}") : resolved(own, root);
@@ -353,8 +355,9 @@ Result<std::vector<Parameter>> parameters_of(std::string_view schema, bool stric
   const std::string_view properties = json_member(schema, "properties").value_or("{}");
   int work = kMaxWork;
   for (const JsonMember& member : json_members(properties)) {
-    Result<SchemaSplit> found = strict ? split(member.value, schema, "/properties/" + member.name, &work)
-                                 : by_type(member.value, schema);
+    Result<SchemaSplit> found =
+        strict ? split(member.value, schema, "/properties/" + member.name, &work)
+               : by_type(member.value, schema);
     if (!found.ok()) return found.status();
     Parameter& parameter = out.emplace_back();
     parameter.name = member.name;

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <limits>
 
+#include "chat/answer.h"
 #include "chat/template.h"
-#include "chat/think.h"
 #include "cli/cli.h"
 #include "cli/conversation.h"
 #include "cli/generation_options.h"
@@ -55,6 +55,7 @@ class Chat {
   ChatOptions options_;
   Signals& signals_;
   std::optional<chat::Template> template_;
+  std::optional<chat::AnswerFormat> format_;
   LoadedModels speakers_;
   std::vector<Message> messages_;
   generate::Counts last_;
@@ -88,6 +89,8 @@ Status Chat::open() {
   Result<chat::Template> chat = chat::Template::create(texts);
   if (!chat.ok()) return chat.status();
   template_.emplace(std::move(*chat));
+  format_.emplace(template_->source(),
+                  chat::control_tokens(speakers_.models.model->engine().tokenizer()));
   if (template_->is_default()) {
     std::fprintf(
         stderr,
@@ -245,23 +248,27 @@ Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token
   generate::Options options = options_.generation;
   options.sampling.seed += answers_;
   options.stop.insert(options.stop.end(), prompt.stop.begin(), prompt.stop.end());
+  const Result<chat::AnswerPlan> plan = format_->plan({}, prompt);
+  if (!plan.ok()) return plan.status();
+  options.special = plan->show_control_tokens;
   if (speakers_.session->position() == 0) options_.remembering.recall(*speakers_.session, tokens);
   auto generation = generate::Generation::begin(*speakers_.session, tokens, options);
   if (!generation.ok()) return generation.status();
-  chat::ThinkFilter filter(prompt.opens_reasoning());
+  chat::AnswerReader reader = plan->reader(0);
   Message answer{"assistant", {}, {}};
   bool lost = false;
-  const auto take = [&](const chat::Split& split) {
-    answer.thought += split.thought;
-    answer.content += split.answer;
-    if (terminal_) lost = lost || !show(split.thought, true) || !show(split.answer, false);
+  const auto take = [&](const chat::AnswerPart& part) {
+    answer.thought += part.reasoning;
+    answer.content += part.content;
+    if (terminal_) lost = lost || !show(part.reasoning, true);
+    lost = lost || !show(part.content, false);
   };
-  const Status status = drive_answer(speakers_.models, **generation, [&](std::string_view text) {
-    if (!text.empty() && !terminal_) lost = lost || !show(text, false);
-    if (!text.empty()) take(filter.push(text));
-    return !lost && !signals_.interrupted();
-  });
-  take(filter.finish());
+  const Status status = drive_answer(speakers_.models, **generation,
+                                     [&](std::string_view text, session::Token token) {
+                                       if (!text.empty()) take(reader.push(text, token));
+                                       return !lost && !signals_.interrupted();
+                                     });
+  take(reader.finish());
   end_answer(**generation);
   options_.remembering.keep(*speakers_.session);
   if (!answer.content.empty() || !answer.thought.empty()) messages_.push_back(std::move(answer));

@@ -121,7 +121,7 @@ void draw_progress(void*, uint64_t loaded, uint64_t total) {
 }
 
 Status drive_answer(native::DraftPair& models, generate::Generation& generation,
-                    const std::function<bool(std::string_view)>& text) {
+                    const TakeToken& take) {
   Status waited;
   Status status = models.model->drive([&](int32_t max_ops) {
     session::Step step = generation.step(max_ops);
@@ -130,8 +130,8 @@ Status drive_answer(native::DraftPair& models, generate::Generation& generation,
       step = waited.ok() ? session::Step::kProgress : session::Step::kDone;
     }
     const std::vector<generate::Piece> pieces = generation.take_pieces();
-    bool wanted = !pieces.empty() || text({});
-    for (const generate::Piece& piece : pieces) wanted = wanted && text(piece.text);
+    bool wanted = !pieces.empty() || take({}, -1);
+    for (const generate::Piece& piece : pieces) wanted = wanted && take(piece.text, piece.token);
     if (!wanted) {
       generation.cancel();
       return session::Step::kDone;

@@ -56,9 +56,11 @@ struct LoadedModels {
 // Draws a progress bar on standard error. For Model::preload.
 void draw_progress(void*, uint64_t loaded, uint64_t total);
 
-// Runs a generation to its end and passes its text to `text` as it is emitted. `text` returns false
-// to stop. An interrupt cancels the generation, which is not an error here.
+// Runs a generation to its end and passes its tokens to `take` as they are emitted, with their
+// text. An empty text and -1 ask whether to go on. `take` returns false to stop. An interrupt
+// cancels the generation, which is not an error here.
+using TakeToken = std::function<bool(std::string_view text, session::Token token)>;
 [[nodiscard]] Status drive_answer(native::DraftPair& models, generate::Generation& generation,
-                                  const std::function<bool(std::string_view)>& text);
+                                  const TakeToken& take);
 
 }  // namespace sluice::cli

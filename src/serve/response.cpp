@@ -123,14 +123,18 @@ std::string new_id(const char* prefix) {
 }
 
 ApiResponse::ApiResponse(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer,
-                         std::string model, bool opens_reasoning)
+                         std::string model, const chat::AnswerPlan* plan)
     : request_(request),
       tokenizer_(tokenizer),
       model_(std::move(model)),
       id_(new_id(request.chat ? "chatcmpl" : "cmpl")),
       created_(std::time(nullptr)) {
   const size_t n_prompts = request.chat ? 1 : request.prompts.size();
-  choices_.assign(n_prompts * static_cast<size_t>(request.n), Choice(opens_reasoning));
+  choices_.resize(n_prompts * static_cast<size_t>(request.n));
+  std::random_device random;
+  for (Choice& choice : choices_) {
+    if (plan != nullptr) choice.reader = plan->reader(uint64_t{random()} << 32 | random());
+  }
   if (!request.stream || !request.chat) return;
   for (int32_t i = 0; i < static_cast<int32_t>(choices_.size()); ++i) {
     frame(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
@@ -222,35 +226,36 @@ void ApiResponse::frame(int32_t index, Json delta, const Json& logprobs, const c
   frames_ += frame_of(chunk);
 }
 
-void ApiResponse::say(int32_t index, const chat::Split& text, const Json& logprobs) {
+void ApiResponse::say(int32_t index, const chat::AnswerPart& text, const Json& logprobs) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (!request_.stream) {
-    choice.thought += text.thought;
-    choice.content += text.answer;
+    choice.thought += text.reasoning;
+    choice.content += text.content;
     if (!logprobs.is_null()) choice.logprobs.push_back(logprobs);
   } else if (!request_.chat) {
-    if (!text.answer.empty() || !logprobs.is_null()) frame(index, text.answer, logprobs, nullptr);
+    if (!text.content.empty() || !logprobs.is_null()) frame(index, text.content, logprobs, nullptr);
   } else {
-    const bool both = !text.thought.empty() && !text.answer.empty();
-    if (!text.thought.empty()) {
-      frame(index, {{"reasoning_content", text.thought}}, logprobs, nullptr);
+    const bool both = !text.reasoning.empty() && !text.content.empty();
+    if (!text.reasoning.empty()) {
+      frame(index, {{"reasoning_content", text.reasoning}}, logprobs, nullptr);
     }
-    if (!text.answer.empty() || (text.thought.empty() && !logprobs.is_null())) {
-      frame(index, {{"content", text.answer}}, both ? Json() : logprobs, nullptr);
+    if (!text.content.empty() || (text.reasoning.empty() && !logprobs.is_null())) {
+      frame(index, {{"content", text.content}}, both ? Json() : logprobs, nullptr);
     }
   }
 }
 
 void ApiResponse::push(const Event& event) {
   Choice& choice = choices_[static_cast<size_t>(event.index)];
-  const bool splits = request_.chat && !request_.inline_reasoning;
   if (event.kind == Event::Kind::kPiece) {
     const std::string& text = event.piece.text;
-    say(event.index, splits ? choice.filter.push(text) : chat::Split{"", text},
+    say(event.index,
+        choice.reader ? choice.reader->push(text, event.piece.token)
+                      : chat::AnswerPart{{}, text, {}},
         logprobs_of(choice, event.piece));
     return;
   }
-  if (splits) say(event.index, choice.filter.finish(), nullptr);
+  if (choice.reader) say(event.index, choice.reader->finish(), nullptr);
   choice.finish = finish_ = finish_reason(event.finish);
   if (event.index % request_.n == 0) {
     usage_.prompt += event.counts.prompt;

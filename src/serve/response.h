@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "chat/think.h"
+#include "chat/answer.h"
 #include "serve/job.h"
 #include "serve/request.h"
 #include "tokenizer/tokenizer.h"
@@ -32,10 +33,10 @@ inline constexpr std::string_view kStreamEnd = "data: [DONE]\n\n";
 
 class ApiResponse {
  public:
-  // `request` and `tokenizer` must outlive this. `opens_reasoning`: the prompt ends with an open
-  // <think>.
+  // `request` and `tokenizer` must outlive this. `plan`: how to read a chat's responses; null for
+  // completions.
   ApiResponse(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer,
-              std::string model, bool opens_reasoning);
+              std::string model, const chat::AnswerPlan* plan);
 
   // Adds an event of kind kPiece or kAnswered.
   void push(const Event& event);
@@ -51,14 +52,13 @@ class ApiResponse {
 
  private:
   struct Choice {
-    explicit Choice(bool opens_reasoning) : filter(opens_reasoning) {}
-    chat::ThinkFilter filter;
+    std::optional<chat::AnswerReader> reader;
     std::string content, thought;
     Json logprobs = Json::array();  // one entry per token
     size_t points = 0;              // code points of the text before the next token
     std::string finish;
   };
-  void say(int32_t index, const chat::Split& text, const Json& logprobs);
+  void say(int32_t index, const chat::AnswerPart& text, const Json& logprobs);
   void frame(int32_t index, Json delta, const Json& logprobs, const char* finish);
   [[nodiscard]] Json head(bool chunk) const;
   [[nodiscard]] Json probs_of(const generate::Piece& piece) const;

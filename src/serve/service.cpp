@@ -92,7 +92,10 @@ Service::Service(Worker& worker, Metrics& metrics, ModelFacts model, Limits limi
       model_(std::move(model)),
       limits_(limits),
       api_key_(std::move(api_key)),
-      created_(std::time(nullptr)) {}
+      created_(std::time(nullptr)) {
+  if (model_.chat_template == nullptr) return;
+  format_.emplace(model_.chat_template->source(), chat::control_tokens(*model_.tokenizer));
+}
 
 bool Service::authorized(std::string_view authorization) const {
   constexpr std::string_view kScheme = "Bearer ";
@@ -192,8 +195,8 @@ Problem Service::input_tokens(const Input& input, bool parse_special, std::vecto
   return {};
 }
 
-Problem Service::prompt_tokens(GenerateRequest* request, Job* job, bool* opens_reasoning) {
-  *opens_reasoning = false;
+Problem Service::prompt_tokens(GenerateRequest* request, Job* job,
+                               std::optional<chat::AnswerPlan>* plan) {
   if (!request->chat) {
     for (const Input& prompt : request->prompts) {
       Problem problem = input_tokens(prompt, /*parse_special=*/true, &job->prompts.emplace_back());
@@ -218,8 +221,16 @@ Problem Service::prompt_tokens(GenerateRequest* request, Job* job, bool* opens_r
   auto tokens = chat::encode(*model_.tokenizer, *prompt);
   if (!tokens.ok()) return api_error(tokens.status());
   job->prompts.push_back(std::move(*tokens));
-  *opens_reasoning = prompt->opens_reasoning();
-  std::vector<std::string>& stop = request->options.stop;
+  generate::Options& options = request->options;
+  chat::AnswerRequest wanted;
+  wanted.separate_reasoning = !request->inline_reasoning;
+  if (options.constraint) wanted.response_schema = options.constraint->text;
+  auto planned = format_->plan(wanted, *prompt);
+  if (!planned.ok()) return api_error(planned.status());
+  if (!planned->grammar.empty()) options.constraint = {grammar::Kind::kGbnf, planned->grammar, {}};
+  options.special = planned->show_control_tokens;
+  plan->emplace(std::move(*planned));
+  std::vector<std::string>& stop = options.stop;
   stop.insert(stop.end(), prompt->stop.begin(), prompt->stop.end());
   return {};
 }
@@ -254,9 +265,9 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
   GenerateRequest& wanted = state->request;
   record->stream = wanted.stream;
   auto job = std::make_shared<Job>();
-  bool opens_reasoning = false;
+  std::optional<chat::AnswerPlan> plan;
   Reply reply;
-  Problem problem = prompt_tokens(&wanted, job.get(), &opens_reasoning);
+  Problem problem = prompt_tokens(&wanted, job.get(), &plan);
   if (!problem) {
     const Status valid = sample::validate(wanted.options.sampling, model_.n_vocab);
     if (!valid.ok()) problem = api_error(valid);
@@ -272,8 +283,8 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
     return reply;
   }
   state->exchange = std::make_unique<Exchange>(worker_, call.client, job);
-  state->answer =
-      std::make_unique<ApiResponse>(wanted, *model_.tokenizer, model_.name, opens_reasoning);
+  state->answer = std::make_unique<ApiResponse>(wanted, *model_.tokenizer, model_.name,
+                                                plan ? &*plan : nullptr);
   const auto gone = [record] {
     record->finish = "aborted";
     return Reply{.status = 499};

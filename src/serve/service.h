@@ -7,10 +7,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "chat/answer.h"
 #include "chat/template.h"
 #include "serve/metrics.h"
 #include "serve/response.h"
@@ -93,7 +95,9 @@ class Service {
   [[nodiscard]] Reply embeddings(const Call& call, Record* record);
   [[nodiscard]] Reply tokenize(const Call& call, Record* record);
   [[nodiscard]] Reply detokenize(const Call& call, Record* record);
-  [[nodiscard]] Problem prompt_tokens(GenerateRequest* request, Job* job, bool* opens_reasoning);
+  // `plan`: how to read the response of a chat.
+  [[nodiscard]] Problem prompt_tokens(GenerateRequest* request, Job* job,
+                                      std::optional<chat::AnswerPlan>* plan);
   [[nodiscard]] Problem too_long(size_t bytes) const;
   [[nodiscard]] Problem input_tokens(const Input& input, bool parse_special,
                                      std::vector<Token>* out);
@@ -102,6 +106,7 @@ class Service {
   Worker& worker_;
   Metrics& metrics_;
   const ModelFacts model_;
+  std::optional<chat::AnswerFormat> format_;  // of the chat template
   const Limits limits_;
   const std::string api_key_;
   const int64_t created_;

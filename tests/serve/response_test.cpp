@@ -32,6 +32,12 @@ class ServeResponse : public testing::Test {
     event.piece = {.token = 5, .text = text, .logprob = -0.5f, .top = {{5, -0.5f}, {6, -1.f}}};
     return event;
   }
+  // How to read the response to this prompt.
+  static chat::AnswerPlan plan_for(const char* prompt) {
+    chat::Prompt rendered;
+    rendered.pieces.push_back({prompt, false});
+    return *chat::AnswerFormat("<think>", {}).plan({}, rendered);
+  }
   static Event end(int32_t index = 0) {
     Event event;
     event.kind = Event::Kind::kAnswered;
@@ -62,7 +68,8 @@ TEST_F(ServeResponse, AChatIsOneDocument) {
   GenerateRequest request;
   request.chat = true;
   request.options.logprobs = 2;
-  ApiResponse answer(request, *tokenizer_, "m", false);
+  const chat::AnswerPlan plan = plan_for("Hi");
+  ApiResponse answer(request, *tokenizer_, "m", &plan);
   for (const char* text : {"<thi", "nk>why", "</think>\n\nbe", "cause"}) answer.push(piece(text));
   answer.push(end());
   const Json out = *parse_body(answer.document());
@@ -87,7 +94,8 @@ TEST_F(ServeResponse, AChatStreams) {
   GenerateRequest request;
   request.chat = request.stream = request.include_usage = true;
   request.n = 2;
-  ApiResponse answer(request, *tokenizer_, "m", /*opens_reasoning=*/true);
+  const chat::AnswerPlan plan = plan_for("Hi<think>");
+  ApiResponse answer(request, *tokenizer_, "m", &plan);
   std::string frames = answer.take_frames();
   for (const int32_t index : {0, 1}) {
     answer.push(piece("hm</think>ye", index));
@@ -123,7 +131,7 @@ TEST_F(ServeResponse, ACompletionListsItsTokens) {
   GenerateRequest request;
   request.prompts.resize(1);
   request.options.logprobs = 2;
-  ApiResponse answer(request, *tokenizer_, "m", false);
+  ApiResponse answer(request, *tokenizer_, "m", nullptr);
   answer.push(piece("h\xc3\xa9"));
   answer.push(piece("y"));
   answer.push(end());
@@ -144,7 +152,7 @@ TEST_F(ServeResponse, PostSamplingProbsHaveLlamaServersFormat) {
     if (!chat) request.prompts.resize(1);
     request.options.logprobs = 2;
     request.options.post_sampling_probs = true;
-    ApiResponse answer(request, *tokenizer_, "m", false);
+    ApiResponse answer(request, *tokenizer_, "m", nullptr);
     answer.push(piece("h\xc3\xa9"));
     answer.push(end());
     const Json out = *parse_body(answer.document());
@@ -165,7 +173,7 @@ TEST_F(ServeResponse, OfTokensWithOneTextTheLikeliestCounts) {
   GenerateRequest request;
   request.prompts.resize(1);
   request.options.logprobs = 2;
-  ApiResponse answer(request, *tokenizer_, "m", false);
+  ApiResponse answer(request, *tokenizer_, "m", nullptr);
   Event event = piece("a");
   event.piece.top = {{5, -0.5f}, {5, -3.f}};
   answer.push(event);

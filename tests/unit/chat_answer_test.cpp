@@ -1,7 +1,5 @@
 // Reading responses: data/chat/answers.json has texts in the formats of models. However a text is
 // split, the same is read from it.
-#include "chat/answer.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,6 +8,7 @@
 #include <set>
 
 #include "../paths.h"
+#include "chat/answer.h"
 #include "chat/harmony.h"
 #include "chat/json_text.h"
 #include "chat/reasoning.h"
@@ -96,7 +95,8 @@ AnswerPart read_cut(const AnswerPlan& plan, const std::vector<Token>& pieces,
       continue;
     }
     size_t done = 0;
-    for (auto cut = cuts.upper_bound(at); cut != cuts.end() && *cut < at + piece.text.size(); ++cut) {
+    for (auto cut = cuts.upper_bound(at); cut != cuts.end() && *cut < at + piece.text.size();
+         ++cut) {
       add(reader.push(piece.text.substr(done, *cut - at - done)), &all);
       done = *cut - at;
     }
@@ -116,7 +116,8 @@ TEST(ChatAnswer, ReadsEveryFormatHoweverTheTextIsSplit) {
     const std::vector<ControlToken> controls = controls_of(one);
     const std::vector<Token> pieces = pieces_of_case(one, controls);
     const AnswerFormat format(one["template"].get<std::string>(), controls);
-    const std::string tools = one.contains("tools") ? file["tools"][one["tools"].get<std::string>()].dump() : "";
+    const std::string tools =
+        one.contains("tools") ? file["tools"][one["tools"].get<std::string>()].dump() : "";
     const std::string choice = one.contains("tool_choice") ? one["tool_choice"].dump() : "";
     AnswerRequest request;
     request.tools = tools;
@@ -137,8 +138,8 @@ TEST(ChatAnswer, ReadsEveryFormatHoweverTheTextIsSplit) {
     for (size_t at = 1; at < length; ++at) ways.push_back({at});
     for (const std::set<size_t>& cuts : ways) {
       const std::string found = shown(read_cut(*plan, pieces, cuts), ids);
-      EXPECT_EQ(found, wanted.dump()) << name << ", cut in " << cuts.size() + 1 << " at "
-                                      << (cuts.empty() ? 0 : *cuts.begin());
+      EXPECT_EQ(found, wanted.dump())
+          << name << ", cut in " << cuts.size() + 1 << " at " << (cuts.empty() ? 0 : *cuts.begin());
       if (found != wanted.dump()) break;
     }
     bool shows = false;

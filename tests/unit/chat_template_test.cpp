@@ -6,7 +6,6 @@
 #include <ctime>
 
 #include "chat/template.h"
-#include "chat/think.h"
 #include "gguf_builder.h"
 #include "jinja/text.h"
 #include "tokenizer_vocab.h"
@@ -255,26 +254,6 @@ TEST(ChatTemplate, ToolsSelectTheToolTemplate) {
   EXPECT_EQ(chat->render(request)->text(), "plain");
   request.tools = "[{}]";
   EXPECT_EQ(chat->render(request)->text(), "tools 1");
-}
-
-TEST(Reasoning, ReasoningIsSeparatedHoweverTheTextIsSplit) {
-  const std::string text = " <think>\n one </thin two \n</think>\n\nthree </think> ";
-  for (size_t size = 1; size <= text.size(); ++size) {
-    ThinkFilter filter(false);
-    Split all;
-    const auto add = [&all](const Split& part) {
-      all.thought += part.thought;
-      all.answer += part.answer;
-    };
-    for (size_t at = 0; at < text.size(); at += size) add(filter.push(text.substr(at, size)));
-    add(filter.finish());
-    EXPECT_EQ(all.thought, "one </thin two") << size;
-    EXPECT_EQ(all.answer, "three </think> ") << size;
-  }
-  ThinkFilter open(true);
-  EXPECT_EQ(open.push("a</think>b").answer, "b");
-  ThinkFilter none(false);
-  EXPECT_EQ(none.push(" no <think>").answer, " no <think>");
 }
 
 TEST(ChatText, SplitsAndJoinsContent) {
