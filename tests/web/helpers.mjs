@@ -64,7 +64,7 @@ export async function measureLogits({ source, tokens, smallest, options }) {
   }
 }
 
-const fakeGlue = {
+export const fakeGlue = {
   name: 'fake-glue',
   setup: (b) =>
     b.onResolve({ filter: /\/glue\.js$/ }, () => ({
