@@ -11,6 +11,7 @@ import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { callables } from '../../web/scripts/reference.mjs';
+import { eventually } from './eventually.mjs';
 import { buildFakePackage, fakeModel, faultyServer, importWeb } from './helpers.mjs';
 import { memoryFolder } from './memory-folder.mjs';
 
@@ -440,7 +441,7 @@ async function result({ of = () => null, args: make, call }, { busy, changed }) 
   if (busy) {
     held = null;
     pending = engine.setAdapters([`http://127.0.0.1:${adapters.address().port}/adapter.gguf`]);
-    while (!held) await sleep(1);
+    await eventually(() => held, 'the adapter is requested');
   }
   const calling = call(args, target);
   if (changed) change(args);

@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
+import { eventually } from './eventually.mjs';
 import { fakeModel, importWeb, root } from './helpers.mjs';
 
 const { RemoteFile } = await importWeb('io/remote-file');
@@ -17,7 +18,6 @@ const { StoreManager } = await importWeb('io/store-manager');
 const { keyOf } = await importWeb('io/store');
 const { LocalIo } = await importWeb('io/io');
 
-const kHangs = 20_000; // a time limit, only for what would never end
 const quick = { retryMs: 1, retryMaxMs: 5, stallMs: 300 };
 const options = { fetcher: quick, chunkSize: 16384, streamBytes: 131072 };
 const folders = [];
@@ -473,12 +473,8 @@ async function opened(t, url, store) {
   await io.openFile(0, url, 0);
   return { io, said };
 }
-async function until(what) {
-  for (const end = Date.now() + kHangs; !what();) {
-    assert.ok(Date.now() < end, `not within ${kHangs} ms: ${what}`);
-    await new Promise((later) => setTimeout(later, 10));
-  }
-}
+/** Waits until `holds()`. */
+const until = (holds) => eventually(holds, `${holds}`, 10);
 
 test('a download that exceeds the quota is not reported as cached', async (t) => {
   await serving(

@@ -7,10 +7,10 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { setEnvironmentData } from 'node:worker_threads';
 import OpenAI from 'openai';
+import { eventually } from './eventually.mjs';
 import { buildFakePackage, fakeModel, importWeb } from './helpers.mjs';
 
 const dist = await buildFakePackage();
@@ -91,7 +91,7 @@ test('cancelling a stream during prefill stops at once (counted in units)', asyn
     const reader = (await open()).getReader();
     if (name === 'chat') await reader.read(); // the role comes before prefill
     const pending = reader.read().catch(() => ({ done: true }));
-    while (computed() < begun + 2) await sleep(1);
+    await eventually(() => computed() >= begun + 2, `${name} computes two units`);
     const left = computed();
     await reader.cancel();
     assert.ok(

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
+import { eventually } from './eventually.mjs';
 import { nmse, root } from './helpers.mjs';
 
 export const kNmse = 1e-3;
@@ -233,12 +234,13 @@ function workerFor(kernels) {
  */
 async function loseGpu() {
   const [channel, heard] = [new BroadcastChannel('gpu'), new BroadcastChannel('lost')];
-  let timer;
-  await new Promise((ok) => {
-    heard.onmessage = ok;
-    timer = setInterval(() => channel.postMessage(0), 5);
-  });
-  clearInterval(timer);
+  let lost = false;
+  heard.onmessage = () => (lost = true);
+  const lose = () => {
+    if (!lost) channel.postMessage(0);
+    return lost;
+  };
+  await eventually(lose, 'the worker loses its GPU', 5);
   channel.close();
   heard.close();
 }
@@ -295,7 +297,7 @@ async function loseGpus(source, prompt, { times, seed, count, options }) {
     return took;
   };
   const behind = (token) => async (passed) => {
-    while (passed() < token) await after(1);
+    await eventually(() => passed() >= token, `token ${token}`);
     await loseGpu();
   };
   const whole = await round(behind(count), 'after the output');
@@ -426,7 +428,7 @@ async function twinSessions(
 /** The text of a function that sets up a page. */
 export const pageSetup = `async () => {
   Object.assign(window, await import('/dist/index.js'));
-  ${[workerAfter, workerFor, load, loadCpu, tokensOf, gpuOf, dropGpus, measure, loseGpu, seeded, loseGpus, disposals, twinSessions].map((f) => `window.${f.name} = ${f};`).join('\n')}
+  ${[workerAfter, workerFor, load, loadCpu, tokensOf, gpuOf, dropGpus, measure, eventually, loseGpu, seeded, loseGpus, disposals, twinSessions].map((f) => `window.${f.name} = ${f};`).join('\n')}
   Object.assign(window, { kWorker: ${JSON.stringify(kWorker)}, workers: new Map(), GPUs: new Map() });
   window.workerUrl = workerFor(${JSON.stringify(kPlain)});
   window.after = ${after};

@@ -17,6 +17,7 @@ import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setEnvironmentData } from 'node:worker_threads';
 import { pathToFileURL } from 'node:url';
+import { eventually } from './eventually.mjs';
 import { buildFakePackage, fakeModel, faultyServer, random } from './helpers.mjs';
 
 const dist = await buildFakePackage();
@@ -194,7 +195,7 @@ test('cancel() stops prefill within one layer, after fast tokens too (counted in
   await loaded.generate([5], { temperature: 0, maxTokens: 40 }).result;
   const generation = loaded.generate(new Int32Array(900).fill(9), greedy); // 180 ms a unit
   const begun = computed();
-  while (computed() < begun + 2) await sleep(1);
+  await eventually(() => computed() >= begun + 2, 'two units are computed');
   const left = computed();
   generation.cancel();
   assert.equal((await generation.result).finishReason, 'cancelled');
@@ -212,7 +213,7 @@ test('an abort stops logits() and embed() within one token (counted in units)', 
     const control = new AbortController();
     const begun = computed();
     const working = work(control.signal);
-    while (computed() < begun + 2) await sleep(1);
+    await eventually(() => computed() >= begun + 2, 'two units are computed');
     control.abort();
     await assert.rejects(working, { name: 'AbortError' });
     const left = computed();

@@ -7,7 +7,8 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { extent } from '../extent.mjs';
 import { random } from './helpers.mjs';
-import { eventually, idle, openSite, records } from './page-site.mjs';
+import { eventually } from './eventually.mjs';
+import { idle, openSite, records } from './page-site.mjs';
 
 const kMs = extent(4000, 20_000);
 const seed = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { buildSite } from '../../examples/browser/build.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { launch } from './chromium.mjs';
+import { eventually } from './eventually.mjs';
 import { root } from './helpers.mjs';
 
 export const models = join(root, 'examples', 'models');
@@ -73,17 +74,6 @@ export async function shows(page, selector, pattern, attribute = null) {
     async () =>
       `${selector} says ${JSON.stringify(await page.evaluate(read, [selector, attribute]))}, not ${pattern}`,
   );
-}
-
-/** Waits until `test` holds; after a minute fails with the message of `describe`. */
-export async function eventually(test, describe) {
-  for (
-    const end = Date.now() + 60_000;
-    !(await test());
-    await new Promise((ok) => setTimeout(ok, 20))
-  ) {
-    if (Date.now() > end) assert.fail(await describe());
-  }
 }
 
 export const ready = (page) =>

@@ -4,9 +4,9 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { longOnly } from '../extent.mjs';
+import { eventually } from './eventually.mjs';
 import {
   ask,
-  eventually,
   idle,
   kept,
   listed,

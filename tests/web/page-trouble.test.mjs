@@ -9,9 +9,9 @@ import { serve } from '../../web/scripts/serve.mjs';
 import { longOnly } from '../extent.mjs';
 import { root } from './helpers.mjs';
 import { lowContrast, smallTargets, tooWide, unnamed } from './page-checks.mjs';
+import { eventually } from './eventually.mjs';
 import {
   ask,
-  eventually,
   good,
   kept,
   listed,

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { extent } from '../extent.mjs';
+import { eventually } from './eventually.mjs';
 import { fakeModel, faultyServer, importWeb, random } from './helpers.mjs';
 
 const remote = await importWeb('io/remote-file');
@@ -395,7 +396,7 @@ test('a second reader reads chunks from the cache once the first has stored them
       const before = state.requests;
       // More reads than streams, and none of the streams delivers anything.
       const waiting = places.map(read);
-      while (state.requests < before + 3) await new Promise((later) => setTimeout(later, 10));
+      await eventually(() => state.requests >= before + 3, 'three more requests', 10);
       held = false;
       await first.download();
       const { requests } = state;

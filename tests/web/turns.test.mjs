@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { eventually } from './eventually.mjs';
 import { buildFakePackage, fakeModel, faultyServer, importWeb } from './helpers.mjs';
 
 const directory = mkdtempSync(join(tmpdir(), 'sluice-turns-'));
@@ -33,7 +34,7 @@ const held = new Map();
 const adapters = createServer(({ url }, response) => held.set(url.slice(1), response));
 const address = (name) => `http://127.0.0.1:${adapters.address().port}/${name}`;
 async function release(name, status = 200) {
-  while (!held.has(name)) await sleep(1);
+  await eventually(() => held.has(name), `adapter ${name} is requested`);
   held.get(name).writeHead(status).end(`adapter ${name}`);
   held.delete(name);
 }
@@ -318,7 +319,7 @@ test('an aborted budget change leaves the engine as it was and blocks nothing', 
   const control = new AbortController();
   const moved = code(engine.setMemoryBudget(700_000, { signal: control.signal }));
   const waiting = said();
-  while (server.state.requests === requests) await sleep(1);
+  await eventually(() => server.state.requests !== requests, 'another request');
   kind = null;
   control.abort();
   assert.equal(await moved, 'AbortError');
@@ -370,7 +371,7 @@ test('dispose() rejects all that waits with DISPOSED at once', async () => {
     adaptersAgain: engine.setAdapters([]),
   };
   const codes = Object.entries(waiting).map(async ([name, one]) => [name, await code(one)]);
-  while (!held.has('never')) await sleep(1); // it is never released
+  await eventually(() => held.has('never'), 'the adapter is requested'); // it is never released
   await engine.dispose();
   for (const [name, outcome] of await Promise.all(codes)) assert.equal(outcome, 'DISPOSED', name);
   held.get('never').destroy();
