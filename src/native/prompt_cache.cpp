@@ -45,19 +45,13 @@ struct Close {
 };
 using File = std::unique_ptr<std::FILE, Close>;
 
-File open_file(const fs::path& path, const char* mode) {
-  const bool writes = *mode == 'w';
-  platform::File file = platform::File::open(
-      platform::to_utf8(path), writes ? platform::Access::kCreate : platform::Access::kRead);
-  if (!file.valid() || (writes && !file.resize(0))) return nullptr;
-  return File(std::move(file).to_stream(mode));
+File open_file(const fs::path& path) {
+  platform::File file = platform::File::open(platform::to_utf8(path), platform::Access::kRead);
+  return file.valid() ? File(std::move(file).to_stream("rb")) : nullptr;
 }
 
 bool get(const File& file, void* out, size_t bytes) {
   return std::fread(out, 1, bytes, file.get()) == bytes;
-}
-bool put(const File& file, const void* from, size_t bytes) {
-  return std::fwrite(from, 1, bytes, file.get()) == bytes;
 }
 
 // Reads header and tokens. False if they do not match the file's length or the checksum.
@@ -108,6 +102,67 @@ void forget(const fs::path& path) {
   fs::remove(path, ignored);
 }
 
+// A new entry while it is written, under a name that no other process uses. Its lock ends with this
+// object or the process, which tells the others whether it is abandoned.
+class Part {
+ public:
+  // `entry`: the path when it is complete.
+  explicit Part(fs::path entry) : entry_(std::move(entry)) {
+    constexpr int kAttempts = 16;
+    for (int attempt = 0; attempt < kAttempts && !file_.valid(); ++attempt) {
+      char name[32];
+      const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+      std::snprintf(name, sizeof name, ".%016llx", static_cast<unsigned long long>(now));
+      path_ = entry_;
+      path_ += std::string(name) + kPart;
+      platform::File file =
+          platform::File::open(platform::to_utf8(path_), platform::Access::kCreateNew);
+      if (!file.valid()) continue;
+      // Another process may have taken it for abandoned before it was locked.
+      std::error_code gone;
+      if (file.try_lock(platform::LockKind::kExclusive) && fs::exists(path_, gone)) {
+        file_ = std::move(file);
+      }
+    }
+  }
+  ~Part() {
+    if (file_.valid() && !complete_) forget(path_);
+  }
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  [[nodiscard]] bool put(const void* from, size_t bytes) {
+    if (!file_.valid() || !file_.write_at(size_, from, bytes)) return false;
+    size_ += bytes;
+    return true;
+  }
+  // While it is still locked.
+  [[nodiscard]] bool complete() {
+    std::error_code bad;
+    fs::rename(path_, entry_, bad);
+    return complete_ = !bad;
+  }
+
+ private:
+  fs::path entry_, path_;
+  platform::File file_;
+  uint64_t size_ = 0;
+  bool complete_ = false;
+};
+
+// Deletes what processes left that ended while they wrote an entry.
+void forget_abandoned(const std::string& directory) {
+  constexpr auto kAbandoned = std::chrono::hours(1);  // where files cannot be locked
+  for (const Stored& part : stored(directory, kPart)) {
+    const std::string path = platform::to_utf8(part.path);
+    const auto file = platform::File::open(path, platform::Access::kReadWrite);
+    const bool locked = file.valid() && file.try_lock(platform::LockKind::kExclusive);
+    const auto again = platform::File::open(path, platform::Access::kReadWrite);
+    const bool locks = locked && again.valid() && !again.try_lock(platform::LockKind::kExclusive);
+    if (locks || part.used < fs::file_time_type::clock::now() - kAbandoned) forget(part.path);
+  }
+}
+
 Status unusable(const std::string& path) {
   return error(Code::kCorrupt, "the saved prompt \"%.256s\" is damaged and was deleted",
                path.c_str());
@@ -125,10 +180,7 @@ Result<PromptCache> PromptCache::open(const std::string& directory, uint64_t max
     return error(Code::kIo, "the prompt cache directory \"%.256s\" cannot be created",
                  directory.c_str());
   }
-  constexpr auto kAbandoned = std::chrono::hours(1);
-  for (const Stored& part : stored(directory, kPart)) {  // left by processes that ended early
-    if (part.used < fs::file_time_type::clock::now() - kAbandoned) forget(part.path);
-  }
+  forget_abandoned(directory);
   SLUICE_RETURN_IF_ERROR(model.identify());
   return PromptCache(directory, max_bytes);
 }
@@ -137,7 +189,7 @@ void PromptCache::visit(const session::Engine& engine, const Visit& visit) const
   std::vector<Token> tokens;
   for (const Stored& file : stored(directory_)) {
     Header header;
-    if (!read_head(open_file(file.path, "rb"), file.bytes, &header, &tokens)) {
+    if (!read_head(open_file(file.path), file.bytes, &header, &tokens)) {
       forget(file.path);
     } else if (engine.fingerprint().difference(header.fingerprint) == nullptr) {
       visit(platform::to_utf8(file.path), tokens);
@@ -146,7 +198,7 @@ void PromptCache::visit(const session::Engine& engine, const Visit& visit) const
 }
 
 Status PromptCache::load(const std::string& path, session::Session& session) const {
-  const File file = open_file(platform::to_path(path), "rb");
+  const File file = open_file(platform::to_path(path));
   Header header;
   std::vector<Token> tokens;
   std::error_code bad;
@@ -222,36 +274,24 @@ Status PromptCache::save(const session::Session& session) {
   if (held) return {};
   char name[32];
   std::snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(header.sum));
-  const fs::path path = platform::to_path(directory_) / (std::string(name) + kSuffix);
-  fs::path beside = path;
-  beside += kPart;
+  forget_abandoned(directory_);
+  Part part(platform::to_path(directory_) / (std::string(name) + kSuffix));
   const auto fail = [&] {
-    forget(beside);
     return error(Code::kIo, "the prompt could not be saved in \"%.256s\"", directory_.c_str());
   };
-  {
-    const File file = open_file(beside, "wb");
-    if (!file || !put(file, &header, sizeof header) ||
-        !put(file, tokens.data(), tokens.size_bytes())) {
-      return fail();
-    }
-    std::vector<uint8_t> piece(kPiece);
-    for (uint64_t at = 0; at < header.state_bytes;) {
-      const size_t n = static_cast<size_t>(std::min<uint64_t>(header.state_bytes - at, kPiece));
-      if (Status read = session.read_state(at, {piece.data(), n}); !read.ok()) {
-        forget(beside);
-        return read;
-      }
-      if (!put(file, piece.data(), n)) return fail();
-      at += n;
-    }
-    if (std::fflush(file.get()) != 0) return fail();
+  if (!part.put(&header, sizeof header) || !part.put(tokens.data(), tokens.size_bytes())) {
+    return fail();
+  }
+  std::vector<uint8_t> piece(kPiece);
+  for (uint64_t at = 0; at < header.state_bytes;) {
+    const size_t n = static_cast<size_t>(std::min<uint64_t>(header.state_bytes - at, kPiece));
+    SLUICE_RETURN_IF_ERROR(session.read_state(at, {piece.data(), n}));
+    if (!part.put(piece.data(), n)) return fail();
+    at += n;
   }
   for (const std::string& entry : replaced) forget(platform::to_path(entry));
   evict(bytes);
-  std::error_code bad;
-  fs::rename(beside, path, bad);
-  return bad ? fail() : Status();
+  return part.complete() ? Status() : fail();
 }
 
 }  // namespace sluice::native

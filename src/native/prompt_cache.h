@@ -1,9 +1,10 @@
 // The prompt cache: a directory of saved sessions that outlive the process. A prompt reuses the
 // entry with which it shares the longest prefix, so a long system prompt or document is computed
 // once. An entry is one file: a header (format, model, tokens, checksum), then the session's saved
-// state with its own checksum (session/session_state.cpp). It is written under a temporary name and
-// renamed when complete. The least recently used entries are deleted to stay within the size limit.
-// An entry that is damaged, truncated or from another model is ignored, and the prompt is computed.
+// state with its own checksum (session/session_state.cpp). It is written under a temporary name,
+// locked so that other processes can tell when it is abandoned, and renamed when complete. The
+// least recently used entries are deleted to stay within the size limit. An entry that is damaged,
+// truncated or from another model is ignored, and the prompt is computed.
 #pragma once
 
 #include <cstdint>
