@@ -205,7 +205,9 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   options.parallel = kSeveral ? static_cast<int32_t>(number_or(o, "parallel", 1)) : 1;
   options.spare = beside_heap;
   options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
+  options.min_budget = static_cast<uint64_t>(number_or(o, "minBudget", 0));
   options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));
+  options.min_threads = static_cast<int32_t>(number_or(o, "minThreads", 0));
   options.reader = &shared_files_;
   options.adapters = sources_;
   if (is_true(o, "directReads")) options.direct_reads = residency::DirectReads::kOnceLocal;

@@ -21,6 +21,7 @@ EngineOptions for_draft(EngineOptions options, uint64_t base) {
   options.n_ctx = 0;
   options.base_bytes = base;
   options.spare = nullptr;
+  options.min_budget = 0;
   options.borrows_threads = true;
   options.draft_max = 0;
   options.nextn = false;
@@ -94,6 +95,7 @@ EngineOptions PairPlanner::draft_options(const EngineOptions& options, int32_t n
 
 Status PairPlanner::least(EngineOptions options, Least* out) const {
   options.spare = nullptr;
+  options.min_budget = 0;
   SLUICE_RETURN_IF_ERROR(plan_model_->least(options, out->model));
   const Status status = plan_draft_->least(draft_options(options, out->model.n_ctx), out->draft);
   return status.ok() ? status : of_draft(status);
@@ -105,24 +107,32 @@ uint64_t PairPlanner::smallest(const EngineOptions& options) const {
   return session::smallest_with_spare(found.model.minimum + found.draft.minimum, options);
 }
 
-Result<PairOptions> PairPlanner::share(const EngineOptions& options) const {
+Result<PairOptions> PairPlanner::share(const EngineOptions& given) const {
+  EngineOptions options = given;
+  options.min_threads = 0;  // both models have the same threads
+  const uint64_t budget = options.memory_budget;
   Least found;
-  SLUICE_RETURN_IF_ERROR(least(options, &found));
-  const uint64_t budget = options.memory_budget, draft_minimum = found.draft.minimum;
-  const uint64_t smallest =
-      session::smallest_with_spare(found.model.minimum + draft_minimum, options);
-  if (budget > 0 && budget < smallest) return pair_too_small(budget, smallest);
+  for (;; options.n_threads = given.min_threads) {
+    SLUICE_RETURN_IF_ERROR(least(options, &found));
+    const uint64_t smallest =
+        session::smallest_with_spare(found.model.minimum + found.draft.minimum, options);
+    if (budget == 0 || budget >= smallest) break;
+    if (given.min_threads == 0 || given.min_threads >= options.n_threads)
+      return pair_too_small(budget, smallest);
+  }
+  const uint64_t draft_minimum = found.draft.minimum;
   // The spare bytes are subtracted once, from the whole budget.
   const uint64_t spare =
       options.spare == nullptr ? 0 : round_up(options.spare(budget), options.page_bytes);
   const uint64_t left = budget - std::min(budget, spare);
   PairOptions out{.model = options, .draft = {}};
   out.model.spare = nullptr;
+  out.model.min_budget = 0;
   if (budget > 0) out.model.memory_budget = left - draft_minimum;
   const Result<MemoryPlan> plan = plan_model_->plan(out.model);
   if (!plan.ok()) return plan.status();
   // The smallest budget for this context.
-  EngineOptions same = options;
+  EngineOptions same = given;
   if (same.n_ctx == 0 && same.kv_policy.capacity == 0) same.n_ctx = plan->kv_plan.positions;
   out.minimum = this->smallest(same);
   // What was chosen is fixed, because the model's share may be smaller. A text that has no end is

@@ -33,7 +33,7 @@ class PairPlanner final : public session::BudgetRule {
   // Splits the budget. The draft model gets no adapters and no grammars, one session, and a context
   // no longer than it was trained with. Errors: kBudgetTooSmall for both together, naming the
   // smallest budget.
-  [[nodiscard]] Result<PairOptions> share(const session::EngineOptions& options) const;
+  [[nodiscard]] Result<PairOptions> share(const session::EngineOptions& given) const;
   // The smallest budget with which share() succeeds; 0: none.
   [[nodiscard]] uint64_t smallest(const session::EngineOptions& options) const override;
   [[nodiscard]] const session::Planner& plan_draft() const { return *plan_draft_; }

@@ -167,6 +167,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   if (plan.kv_plan.evicts()) engine->options_.kv_policy.capacity = plan.kv_plan.positions;
   engine->options_.n_batch = plan.n_batch;
   engine->options_.n_threads = plan.n_threads;
+  engine->options_.min_threads = 0;  // they are started
   engine->options_.n_checkpoints = plan.kv_shape.n_checkpoints;
   engine->options_.draft_max = plan.draft_max;
   SLUICE_RETURN_IF_ERROR(engine->adapters_.load(*engine->table_, options.adapters));

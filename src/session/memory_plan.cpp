@@ -374,8 +374,8 @@ uint64_t kv_bytes(const Program& program, const MemoryPlan& plan, const kv::KvTy
 }
 
 uint64_t smallest_with_spare(uint64_t bytes, const EngineOptions& options) {
-  uint64_t budget = 0, needed = bytes;
-  while (budget < needed) {
+  uint64_t budget = 0;
+  for (uint64_t needed = std::max(bytes, options.min_budget); budget < needed;) {
     budget = round_up(needed, options.page_bytes);
     needed = bytes + spare_of(options, budget);
   }
@@ -501,6 +501,7 @@ Status Planner::search(const EngineOptions& options, MemoryPlan& plan) const {
   size_t best;
   const size_t n_types = types(options, &all, &best);
   const bool chosen = options.n_ctx == 0 && options.kv_policy.capacity == 0;
+  const bool fewer = options.min_threads > 0 && options.min_threads < options.n_threads;
   EngineOptions with = options;
   kv::KvTypes least_types;
   int32_t least_n = 0;
@@ -515,7 +516,7 @@ Status Planner::search(const EngineOptions& options, MemoryPlan& plan) const {
       if (!status.ok()) break;
       if (plan.budget == 0 || plan.minimum <= plan.budget) {
         complete(with, plan);
-        if (!options.kv.automatic) return {};
+        if (!options.kv.automatic && !fewer) return {};
         with = options;
         with.memory_budget = 1;
         if (chosen) with.n_ctx = n;
@@ -532,6 +533,11 @@ Status Planner::search(const EngineOptions& options, MemoryPlan& plan) const {
       }
       break;
     }
+  }
+  if (fewer) {
+    with = options;
+    with.n_threads = options.min_threads;
+    return search(with, plan);
   }
   if (least_n == 0 || n_types == 1) return status;
   with.kv = least_types;

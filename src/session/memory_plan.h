@@ -35,7 +35,11 @@ struct EngineOptions {
   int32_t n_ctx = 0;      // positions; 0: the model's own, at most 4096 and a quarter of the budget
   int32_t n_batch = 0;    // tokens per prefill batch; 0: automatic; non-causal models: the context
   int32_t min_batch = 1;  // smallest n_batch, however small the budget
+  // No smaller budget works, whatever the plan needs: preparing the model took so much.
+  uint64_t min_budget = 0;
   int32_t n_threads = 0;  // 0: automatic
+  // If smaller than n_threads and not 0: how many a budget gets that is too small for n_threads.
+  int32_t min_threads = 0;
   ThreadPool* pool = nullptr;     // of n_threads threads, outlives the engine; null: its own
   bool borrows_threads = false;   // the pool belongs to another engine, whose plan counts it
   int32_t logits_rows = 1;        // rows of logits kept by a pass that wants them all: at least

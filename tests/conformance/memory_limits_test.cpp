@@ -77,6 +77,8 @@ EngineOptions random_options(std::mt19937& random) {
   const auto one_in = [&random](uint32_t n) { return random() % n == 0; };
   EngineOptions o;
   o.n_threads = 1 + static_cast<int32_t>(random() % 3);
+  if (one_in(3)) o.min_threads = 1 + static_cast<int32_t>(random() % 2);
+  if (one_in(6)) o.min_budget = random() % (4 << 20);
   o.n_ctx = one_in(3) ? 0 : 1 + static_cast<int32_t>(random() % (one_in(4) ? 40'000 : 900));
   o.base_bytes = random() % (1 << 20);
   if (one_in(2)) o.page_bytes = kPage;
@@ -96,9 +98,11 @@ EngineOptions random_options(std::mt19937& random) {
 }
 
 std::string text_of(const EngineOptions& o) {
-  return "ctx " + std::to_string(o.n_ctx) + " page " + std::to_string(o.page_bytes) + " parallel " +
-         std::to_string(o.parallel) + " sessions " + std::to_string(o.n_sessions) + " draft " +
-         std::to_string(o.draft_max) + " rows " + std::to_string(o.logits_rows) + " kv " +
+  return "threads " + std::to_string(o.min_threads) + " to " + std::to_string(o.n_threads) +
+         " from " + std::to_string(o.min_budget) + " bytes ctx " + std::to_string(o.n_ctx) +
+         " page " + std::to_string(o.page_bytes) + " parallel " + std::to_string(o.parallel) +
+         " sessions " + std::to_string(o.n_sessions) + " draft " + std::to_string(o.draft_max) +
+         " rows " + std::to_string(o.logits_rows) + " kv " +
          (o.kv.automatic ? "auto" : kv::kv_types_name(o.kv)) +
          (o.kv_policy.window         ? " window "
           : o.kv_policy.heavy_hitter ? " heavy-hitter "

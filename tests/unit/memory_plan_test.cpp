@@ -106,6 +106,8 @@ std::vector<model::Program> programs() {
 EngineOptions random_options(std::mt19937& random) {
   EngineOptions o;
   o.n_threads = 1 + static_cast<int32_t>(random() % 4);
+  if (random() % 2 == 0) o.min_threads = 1 + static_cast<int32_t>(random() % 4);
+  if (random() % 4 == 0) o.min_budget = random() % (16 << 20);
   o.n_ctx = random() % 3 == 0 ? 0 : 1 + static_cast<int32_t>(random() % 8192);
   o.n_batch = random() % 2 == 0 ? 0 : 1 + static_cast<int32_t>(random() % 300);
   o.min_batch = random() % 2 == 0 ? 1 : 1 + static_cast<int32_t>(random() % 20);

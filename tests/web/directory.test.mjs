@@ -144,8 +144,8 @@ describe('in Node', () => {
     change(folder);
     return folder;
   }
-  const refused = (folder) =>
-    Engine.load(folder, { contextLength: 64, threads: 1 }).then(
+  const refused = (folder, options = { contextLength: 64, threads: 1 }) =>
+    Engine.load(folder, options).then(
       (engine) => engine.dispose().then(() => assert.fail('it loaded')),
       (error) => error,
     );
@@ -175,6 +175,30 @@ describe('in Node', () => {
     await checkQwen3(measure, args);
   });
 
+  test('the smallest budget has room for describing the directory', async () => {
+    // Spaces make the description larger than what the plan needs.
+    const source = copy('qwen3', (folder) => {
+      const path = join(folder, 'tokenizer.json');
+      writeFileSync(path, `${' '.repeat(300_000)}${readFileSync(path, 'utf8')}`);
+    });
+    const load = { contextLength: 64, threads: 1 };
+    const minimum = async (from, more) =>
+      (await Engine.inspect(from, { ...load, ...more })).plan.minimum;
+    const [padded, plain] = [await minimum(source), await minimum(join(data, 'qwen3'))];
+    assert.ok(padded > plain, `${padded} and ${plain}`);
+    assert.equal(await minimum(source, { memoryBudget: padded }), padded);
+    for (const draft of [{}, { draft: join(data, 'qwen3') }]) {
+      const least = await minimum(source, draft);
+      for (const memoryBudget of [65536, least - 65536]) {
+        const error = await refused(source, { ...load, ...draft, memoryBudget });
+        assert.equal(error.code, 'BUDGET_TOO_SMALL', error.message);
+        assert.match(error.message, new RegExp(`smallest that works is ${least} bytes$`));
+      }
+      const engine = await Engine.load(source, { ...load, ...draft, memoryBudget: least });
+      assert.equal(engine.info.plan.minimum, least);
+      await engine.dispose();
+    }
+  });
   test('a missing file is an error that names it', async () => {
     for (const name of ['config.json', 'tokenizer.json', 'model-00002-of-00002.safetensors']) {
       const error = await refused(copy('llama3', (folder) => rmSync(join(folder, name))));

@@ -2,12 +2,12 @@
 // less, or one position more, is refused. The sums of the plan and of the report are those of their
 // parts. In Node; a tab has the same binary and pages.
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { extent } from '../extent.mjs';
-import { root } from './helpers.mjs';
+import { faultyServer, root } from './helpers.mjs';
 
 const { Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).href);
 const kPage = 65536;
@@ -117,5 +117,29 @@ for (const [path, given] of cases) {
         );
       }
     }
+  });
+}
+
+for (const draft of ['off', 'ngram', sample('Q4_0')]) {
+  test(`the minimum of a streamed remote model with automatic threads, draft ${draft.slice(root.length) || draft}`, async (t) => {
+    const server = await faultyServer({ bytes: readFileSync(sample('Q8_0')), etag: '"1"' });
+    t.after(() => server.close());
+    const options = { contextLength: 300, cache: 'none', ...(draft !== 'off' && { draft }) };
+    const least = async (memoryBudget) =>
+      (await Engine.inspect(server.url, { ...options, memoryBudget })).plan.minimum;
+    const smallest = await refusal(Engine.load(server.url, { ...options, memoryBudget: kPage }));
+    // More budget may mean more threads. Each budget from the smallest on loads and names it.
+    for (const budget of [undefined, smallest, smallest + kPage, smallest + 4 * kPage, 64e6])
+      assert.equal(await least(budget), smallest, `${budget}`);
+    for (const budget of [smallest, smallest + kPage, smallest + 3 * kPage]) {
+      const engine = await Engine.load(server.url, { ...options, memoryBudget: budget });
+      checkSum(engine.memory());
+      assert.ok((await engine.generate('A fox', { maxTokens: 3 }).result).text);
+      await engine.dispose();
+    }
+    assert.equal(
+      await refusal(Engine.load(server.url, { ...options, memoryBudget: smallest - kPage })),
+      smallest,
+    );
   });
 }

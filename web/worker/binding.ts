@@ -53,6 +53,10 @@ export interface OpenOptions {
   headClusters: string;
   /** 0: chosen by the engine. */
   threads: number;
+  /** How many a budget gets that is too small for `threads`; 0: no fewer. */
+  minThreads?: number;
+  /** The budget is at least so many bytes, whatever the plan needs. */
+  minBudget?: number;
   /** Name of the kernel table; '': the fastest of this binary. */
   kernels: string;
   /** Plans memory for structured output. */

@@ -73,16 +73,16 @@ export class Loading {
     const compiled = await this.#prepare(opened, spec.ioWorker, found ? 'gpu' : spec.kernels);
     const budget = this.budget();
     const threads = this.threads(budget);
-    const options = openOptions(spec, budget, threads);
+    const options = this.#openOptions(budget, threads);
     let wasm!: WasmInstance;
     try {
-      const room = this.#room <= budget;
-      wasm = await this.#instantiate(compiled, room ? budget : 0, threads);
+      wasm = await this.#instantiate(compiled, budget, threads);
       await this.#read(wasm);
     } catch (error) {
       const room = error instanceof SluiceError && error.code === 'OUT_OF_MEMORY';
       if (!room || !spec.memoryBudget) throw error;
       await this.#refuseBudget(compiled, options);
+      throw error;
     }
     const { binding, memory } = wasm;
     options.held = this.#io.stats.held;
@@ -118,7 +118,7 @@ export class Loading {
     const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
     const directReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
     const given = {
-      ...openOptions(spec, budget, threads),
+      ...this.#openOptions(budget, threads),
       held: this.#io.stats.held,
       directReads,
       storeBandwidth,
@@ -164,11 +164,6 @@ export class Loading {
       await ofDraft(this.#draft.read({ binding: wasm.binding.draft(), memory: wasm.memory }));
   }
 
-  /** Bytes that describing Hugging Face directories took. Directories are described one by one. */
-  get #room(): number {
-    return Math.max(this.#opening.room, this.#draft?.room ?? 0);
-  }
-
   #makeIo(ioWorker: boolean): Io {
     const spec = this.#spec;
     const platform = this.#platform;
@@ -208,32 +203,17 @@ export class Loading {
   }
 
   /** Not even the header fits. Computes the smallest budget in a larger memory and throws it. */
-  async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<never> {
+  async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<void> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
     await this.#read(wasm);
-    const held = this.#io.stats.held;
-    const { plan } = await this.#describe(wasm.binding, { ...options, held });
-    // The plan would fit, but not what describes a directory.
-    throw new SluiceError(
-      'BUDGET_TOO_SMALL',
-      `a memory budget of ${options.memoryBudget} bytes is too small for this directory: the ` +
-        `smallest that works is ${plan.minimum} bytes`,
-    );
+    await this.#describe(wasm.binding, { ...options, held: this.#io.stats.held });
   }
 
   /** Metadata and plan. Must be called before open(), which frees the header. */
   async #describe(binding: EngineBinding, options: OpenOptions): Promise<ModelInfo> {
     await stageAdapters(binding, this.#spec.lora);
     const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
-    const room = this.#room;
-    if (info.error)
-      throw new SluiceError(
-        info.error.code ?? 'INTERNAL',
-        info.error.message.replace(/works is \d+/, (smallest) =>
-          parseInt(smallest.slice(9)) < room ? `works is ${room}` : smallest,
-        ),
-      );
-    info.plan.minimum = Math.max(info.plan.minimum, room);
+    if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
     return info;
   }
 
@@ -250,11 +230,53 @@ export class Loading {
    * token took 1.5 times as long.
    */
   threads(budget: number): number {
-    const spec = this.#spec;
-    const platform = this.#platform;
-    if (!platform.isolated) return 1;
-    const streams = spec.ioWorker && 2 * budget < this.#opening.bytes && !this.#readsOwn(2);
-    return spec.threads || Math.max(1, platform.hardwareThreads - (streams ? 1 : 0));
+    return 2 * budget < this.#opening.bytes ? this.#minThreads() : this.#maxThreads();
+  }
+
+  #maxThreads(): number {
+    const { isolated, hardwareThreads } = this.#platform;
+    return isolated ? this.#spec.threads || hardwareThreads : 1;
+  }
+
+  /** Number of threads with the smallest budget. */
+  #minThreads(): number {
+    const { ioWorker, threads } = this.#spec;
+    const reads = ioWorker && !threads && !this.#readsOwn(2);
+    return Math.max(1, this.#maxThreads() - (reads ? 1 : 0));
+  }
+
+  #openOptions(memoryBudget: number, threads: number): OpenOptions {
+    const {
+      contextLength,
+      kvType,
+      kvPolicy,
+      kvSinks,
+      kvCapacity,
+      skipLayersRatio,
+      headClusters,
+      kernels,
+      structuredOutput,
+      draft,
+      parallel,
+    } = this.#spec;
+    return {
+      memoryBudget,
+      contextLength,
+      kvType,
+      kvPolicy,
+      kvSinks,
+      kvCapacity,
+      skipLayersRatio,
+      headClusters,
+      threads,
+      minThreads: this.#minThreads(),
+      // Directories are described one by one, before the engine needs memory.
+      minBudget: Math.max(this.#opening.room, this.#draft?.room ?? 0),
+      kernels,
+      structuredOutput,
+      draft,
+      parallel,
+    };
   }
 }
 
@@ -274,35 +296,4 @@ function ofDraft(work: Promise<void>): Promise<void> {
     if (error instanceof SluiceError) error.message = `The draft model: ${error.message}`;
     throw error;
   });
-}
-
-function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {
-  const {
-    contextLength,
-    kvType,
-    kvPolicy,
-    kvSinks,
-    kvCapacity,
-    skipLayersRatio,
-    headClusters,
-    kernels,
-    structuredOutput,
-    draft,
-    parallel,
-  } = spec;
-  return {
-    memoryBudget: budget,
-    contextLength,
-    kvType,
-    kvPolicy,
-    kvSinks,
-    kvCapacity,
-    skipLayersRatio,
-    headClusters,
-    threads,
-    kernels,
-    structuredOutput,
-    draft,
-    parallel,
-  };
 }
