@@ -179,6 +179,8 @@ int serve_model(ServeOptions options) {
                           .n_ctx = engine.plan().n_ctx,
                           .n_vocab = engine.program().hp.n_vocab,
                           .width = engine.program().embed_tail.width,
+                          .n_scores = engine.program().rank_tail.width,
+                          .parallel = options.parallel,
                           .ngram_drafts = options.draft != "off"},
                          limits, options.api_key);
   serve::HttpServer server(service, options.http);

@@ -4,6 +4,8 @@
 
 #include <httplib.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -73,13 +75,30 @@ bool has_body(const Request& request) {
           request.get_header_value("Content-Length") != "0");
 }
 
+bool same_word(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::tolower(x) == std::tolower(y);
+  });
+}
+
+// The key of "Authorization: Bearer KEY", as OpenAI's clients send it, or of "X-Api-Key: KEY", as
+// Anthropic's do. Names of schemes are case-insensitive.
+std::string api_key_of(const Request& request) {
+  constexpr std::string_view kScheme = "Bearer ";
+  const std::string value = request.get_header_value("Authorization");
+  if (same_word(std::string_view(value).substr(0, kScheme.size()), kScheme)) {
+    return value.substr(std::min(value.find_first_not_of(' ', kScheme.size()), value.size()));
+  }
+  return request.get_header_value("X-Api-Key");
+}
+
 // Checks the encoding and length of the request's body.
 Problem body_problem(const Request& request, uint64_t max_body) {
   const std::string coding = request.get_header_value("Transfer-Encoding");
   const bool chunked = request.has_header("Transfer-Encoding");
   const size_t lengths = request.get_header_value_count("Content-Length");
   const ApiError unclear{400, "The length of the request's body is ambiguous.", "", "bad_request"};
-  if (lengths + (chunked ? 1 : 0) > 1 || (chunked && coding != "chunked")) return unclear;
+  if (lengths + (chunked ? 1 : 0) > 1 || (chunked && !same_word(coding, "chunked"))) return unclear;
   if (request.has_header("Content-Encoding") || request.is_multipart_form_data()) {
     return ApiError{415, "The body must be JSON, without an encoding.", "",
                     "unsupported_media_type"};
@@ -108,14 +127,14 @@ struct HttpServer::Impl final : public httplib::Server {
   void log(const Request& request, const Response& response);
   void fail(const Request& request, Response& response, ApiError error) {
     current.record.error = error.code;
-    send(request, response, {.status = error.status, .body = error_body(error)});
+    send(request, response, {.status = error.status, .body = openai::error_body(error)});
   }
   [[nodiscard]] static Call call_of(const Request& request, std::string_view body) {
-    static thread_local std::string authorization;
-    authorization = request.get_header_value("Authorization");
+    static thread_local std::string api_key;
+    api_key = api_key_of(request);
     return {.method = request.method,
             .path = request.path,
-            .authorization = authorization,
+            .api_key = api_key,
             .body = body,
             .client = *current.connection,
             .arrived = current.arrived};
@@ -156,7 +175,7 @@ HttpServer::Impl::Impl(Service& s, HttpOptions o) : service(s), options(std::mov
     }
     response.status = error.status;
     current.record.error = error.code;
-    response.set_content(error_body(error), "application/json");
+    response.set_content(openai::error_body(error), "application/json");
     return HandlerResponse::Unhandled;
   }));
   set_exception_handler([](const Request&, Response& response, const std::exception_ptr&) {
@@ -195,7 +214,7 @@ bool HttpServer::Impl::process_and_close_socket(socket_t socket) {
 // Called by the accepting thread, so it must not block.
 void HttpServer::Impl::refuse_connection(socket_t socket) const {
   const std::string body =
-      error_body({503, "Too many connections are open.", "", "too_many_connections"});
+      openai::error_body({503, "Too many connections are open.", "", "too_many_connections"});
   const std::string answer =
       "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
       "Retry-After: 1\r\nContent-Length: " +
@@ -319,12 +338,12 @@ void HttpServer::Impl::log(const Request& request, const Response& response) {
   const auto tenths = [](double value) {
     return static_cast<double>(static_cast<int64_t>(value * 10)) / 10;
   };
-  Json line = {{"time", utc_now()},
-               {"remote", current.connection->remote()},
-               {"method", current.parsed ? request.method : "-"},
-               {"path", record.route.empty() ? "-" : record.route},
-               {"status", response.status},
-               {"ms", tenths(ms)}};
+  openai::Json line = {{"time", utc_now()},
+                       {"remote", current.connection->remote()},
+                       {"method", current.parsed ? request.method : "-"},
+                       {"path", record.route.empty() ? "-" : record.route},
+                       {"status", response.status},
+                       {"ms", tenths(ms)}};
   if (record.queued_ms > 0) {
     line["queued_ms"] = tenths(record.queued_ms);
     line["stream"] = record.stream;
@@ -334,7 +353,7 @@ void HttpServer::Impl::log(const Request& request, const Response& response) {
   }
   if (*record.finish != '\0') line["finish"] = record.finish;
   if (!record.error.empty()) line["error"] = record.error;
-  std::fprintf(stderr, "%s\n", to_text(line).c_str());
+  std::fprintf(stderr, "%s\n", openai::to_text(line).c_str());
 }
 
 HttpServer::HttpServer(Service& service, HttpOptions options)

@@ -18,21 +18,32 @@ struct Route {
   std::string_view path, method;
   const char* allow;
 };
+// Paths that begin with /v1 are served without it, too.
 constexpr Route kRoutes[] = {
-    {"/health", "GET", "GET, HEAD"},
-    {"/metrics", "GET", "GET, HEAD"},
-    {"/v1/models", "GET", "GET, HEAD"},
-    {"/v1/completions", "POST", "POST"},
-    {"/v1/chat/completions", "POST", "POST"},
-    {"/v1/embeddings", "POST", "POST"},
-    {"/tokenize", "POST", "POST"},
+    {"/health", "GET", "GET, HEAD"},     {"/metrics", "GET", "GET, HEAD"},
+    {"/props", "GET", "GET, HEAD"},      {"/v1/models", "GET", "GET, HEAD"},
+    {"/v1/completions", "POST", "POST"}, {"/v1/chat/completions", "POST", "POST"},
+    {"/v1/embeddings", "POST", "POST"},  {"/v1/rerank", "POST", "POST"},
+    {"/apply-template", "POST", "POST"}, {"/tokenize", "POST", "POST"},
     {"/detokenize", "POST", "POST"},
 };
+constexpr std::string_view kPrefix = "/v1";
 constexpr std::string_view kModels = "/v1/models/";
 
-Reply failed(const ApiError& error, Record* record) {
-  record->error = error.code.empty() ? "invalid_request" : error.code;
-  return {.status = error.status, .body = error_body(error)};
+// The path with /v1 where a route has it, as in /v1/models for /models.
+std::string full_path(std::string_view path) {
+  std::string full = std::string(kPrefix) + std::string(path);
+  const bool known = full.starts_with(kModels) ||
+                     std::any_of(std::begin(kRoutes), std::end(kRoutes),
+                                 [&](const Route& route) { return route.path == full; });
+  return known ? full : std::string(path);
+}
+
+Reply failed(const ApiError& error, Record* record, const Reply& so_far = {}) {
+  if (error.status == 499) return {.status = 499};  // nobody reads the body
+  record->error = error.code;
+  return {
+      .status = error.status, .body = openai::error_body(error), .retry_after = so_far.retry_after};
 }
 
 ApiError unavailable(const char* why) {
@@ -47,6 +58,10 @@ bool same(std::string_view a, std::string_view b) {
               static_cast<unsigned char>(b[b.empty() ? 0 : i % b.size()]);
   }
   return differ == 0;
+}
+
+openai::Vectors vectors_of(const Job& job) {
+  return {job.vectors, static_cast<size_t>(job.width), static_cast<int64_t>(job.tokens.size())};
 }
 
 uint64_t random_seed() {
@@ -97,16 +112,15 @@ Service::Service(Worker& worker, Metrics& metrics, ModelFacts model, Limits limi
   format_.emplace(model_.chat_template->source(), chat::control_tokens(*model_.tokenizer));
 }
 
-bool Service::authorized(std::string_view authorization) const {
-  constexpr std::string_view kScheme = "Bearer ";
-  if (api_key_.empty()) return true;
-  return authorization.starts_with(kScheme) && same(authorization.substr(kScheme.size()), api_key_);
+bool Service::authorized(std::string_view key) const {
+  return api_key_.empty() || same(key, api_key_);
 }
 
 bool Service::refuse(const Call& call, Reply* reply, Record* record) const {
-  const bool one_model = call.path.starts_with(kModels);
+  const std::string path = full_path(call.path);
+  const bool one_model = path.starts_with(kModels);
   const auto* route = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) {
-    return r.path == call.path || (one_model && r.path == "/v1/models");
+    return r.path == path || (one_model && r.path == "/v1/models");
   });
   if (route == std::end(kRoutes)) {
     *reply = failed({404, "There is nothing at this path.", "", "unknown_url"}, record);
@@ -118,7 +132,7 @@ bool Service::refuse(const Call& call, Reply* reply, Record* record) const {
     reply->allow = route->allow;
     return true;
   }
-  if (route->path != "/health" && !authorized(call.authorization)) {
+  if (route->path != "/health" && !authorized(call.api_key)) {
     *reply =
         failed({401, "The API key is missing, or is another one.", "", "invalid_api_key"}, record);
     return true;
@@ -138,14 +152,18 @@ Reply Service::answer(const Call& call, Record* record) {
     return {.type = "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics_.text({worker_.queued(), worker_.running(), connections})};
   }
-  if (call.path == "/v1/models") return {.body = models_body(model_.name, created_)};
+  if (record->route == "/props") return props();
   if (record->route == "/v1/models") {
-    if (call.path.substr(kModels.size()) == model_.name) {
-      return {.body = model_body(model_.name, created_)};
+    const std::string path = full_path(call.path);
+    if (path == "/v1/models") return {.body = openai::models_body(model_.name, created_)};
+    if (path.substr(kModels.size()) == model_.name) {
+      return {.body = openai::model_body(model_.name, created_)};
     }
     return failed({404, "There is no such model here.", "model", "model_not_found"}, record);
   }
   if (record->route == "/v1/embeddings") return embeddings(call, record);
+  if (record->route == "/v1/rerank") return rerank(call, record);
+  if (record->route == "/apply-template") return apply_template(call, record);
   if (record->route == "/tokenize") return tokenize(call, record);
   if (record->route == "/detokenize") return detokenize(call, record);
   GenerateRequest request;
@@ -153,8 +171,8 @@ Reply Service::answer(const Call& call, Record* record) {
   Problem problem;
   {
     const std::lock_guard<std::mutex> lock(texts_);
-    problem = record->route == "/v1/completions" ? read_completion(call.body, &request)
-                                                 : read_chat(call.body, &request);
+    problem = record->route == "/v1/completions" ? openai::read_completion(call.body, &request)
+                                                 : openai::read_chat(call.body, &request);
   }
   if (problem) return failed(*problem, record);
   return generate(call, std::move(request), record);
@@ -164,34 +182,70 @@ Reply Service::health() const {
   const Status failure = worker_.failure();
   const char* status = !failure.ok() ? "failed" : closed_ ? "closing" : "ok";
   Reply reply{.status = failure.ok() && !closed_ ? 200 : 503};
-  Json body = {{"status", status}};
+  openai::Json body = {{"status", status}};
   if (!failure.ok()) body["error"] = failure.message();
-  reply.body = to_text(body);
+  reply.body = openai::to_text(body);
   return reply;
+}
+
+size_t Service::most_bytes() const {
+  return kTextPerToken * static_cast<size_t>(model_.n_ctx) + (64u << 10);
 }
 
 // Refuses texts that cannot fit the context, because tokenizing takes many times a text's size.
 Problem Service::too_long(size_t bytes) const {
-  const size_t most = kTextPerToken * static_cast<size_t>(model_.n_ctx) + (64u << 10);
+  const size_t most = most_bytes();
   if (bytes <= most) return {};
-  return api_error(
+  return openai::api_error(
       error(Code::kPromptTooLong, "the text has %zu bytes but %zu is the maximum", bytes, most));
 }
 
-Problem Service::input_tokens(const Input& input, bool parse_special, std::vector<Token>* out) {
+Problem Service::input_tokens(const Input& input, bool parse_special, int32_t truncate,
+                              std::vector<Token>* out) {
   if (input.is_tokens) {
     const auto known = [&](Token token) { return token < model_.n_vocab; };
     if (!std::all_of(input.tokens.begin(), input.tokens.end(), known)) {
       return ApiError{.message = "A token id is not in the model's vocabulary."};
     }
     *out = input.tokens;
-    return {};
+  } else {
+    std::string_view text = input.text;
+    if (truncate > 0) text = text.substr(0, most_bytes());
+    if (Problem problem = too_long(text.size())) return problem;
+    const std::lock_guard<std::mutex> lock(texts_);
+    auto tokens = model_.tokenizer->try_encode(text, {.parse_special = parse_special});
+    if (!tokens.ok()) return openai::api_error(tokens.status());
+    *out = std::move(*tokens);
   }
-  if (Problem problem = too_long(input.text.size())) return problem;
-  const std::lock_guard<std::mutex> lock(texts_);
-  auto tokens = model_.tokenizer->try_encode(input.text, {.parse_special = parse_special});
-  if (!tokens.ok()) return api_error(tokens.status());
-  *out = std::move(*tokens);
+  const size_t most = static_cast<size_t>(truncate);
+  if (truncate > 0 && out->size() > most) {
+    const Token last = out->back();  // [SEP] or EOS stays at the end
+    out->resize(most);
+    if (!input.is_tokens && model_.tokenizer->is_control(last)) out->back() = last;
+  }
+  return {};
+}
+
+Problem Service::render(const GenerateRequest& request, chat::Prompt* out) const {
+  if (model_.chat_template == nullptr) {
+    return ApiError{.message = "The model's chat template cannot be read.",
+                    .code = "CHAT_TEMPLATE"};
+  }
+  if (request.continue_final_message) {
+    return ApiError{.message = "'continue_final_message' is not supported by this server.",
+                    .param = "continue_final_message"};
+  }
+  if (Problem problem = too_long(request.messages.size())) return problem;
+  auto prompt =
+      model_.chat_template->render({.messages = request.messages,
+                                    .tools = request.tools,
+                                    .documents = {},
+                                    .variables = request.variables,
+                                    .add_generation_prompt = request.add_generation_prompt,
+                                    .parse_special_in_content = request.parse_special_in_content,
+                                    .now = {}});
+  if (!prompt.ok()) return openai::api_error(prompt.status());
+  *out = std::move(*prompt);
   return {};
 }
 
@@ -199,39 +253,34 @@ Problem Service::prompt_tokens(GenerateRequest* request, Job* job,
                                std::optional<chat::AnswerPlan>* plan) {
   if (!request->chat) {
     for (const Input& prompt : request->prompts) {
-      Problem problem = input_tokens(prompt, /*parse_special=*/true, &job->prompts.emplace_back());
+      Problem problem =
+          input_tokens(prompt, /*parse_special=*/true, 0, &job->prompts.emplace_back());
       if (problem) return problem;
     }
     return {};
   }
-  if (model_.chat_template == nullptr) {
-    return ApiError{.message = "The model's chat template cannot be read.",
-                    .code = "CHAT_TEMPLATE"};
+  // Tool calls would have to be parsed from the output.
+  if (!request->tools.empty() && request->tool_choice.mode != openai::ToolChoice::Mode::kNone) {
+    return ApiError{.message = "'tools' are not supported by this server.", .param = "tools"};
   }
+  request->tools.clear();
   const std::lock_guard<std::mutex> lock(texts_);
-  if (Problem problem = too_long(request->messages.size())) return problem;
-  auto prompt =
-      model_.chat_template->render({.messages = request->messages,
-                                    .tools = {},
-                                    .documents = {},
-                                    .variables = request->variables,
-                                    .parse_special_in_content = request->parse_special_in_content,
-                                    .now = {}});
-  if (!prompt.ok()) return api_error(prompt.status());
-  auto tokens = chat::encode(*model_.tokenizer, *prompt);
-  if (!tokens.ok()) return api_error(tokens.status());
+  chat::Prompt prompt;
+  if (Problem problem = render(*request, &prompt)) return problem;
+  auto tokens = chat::encode(*model_.tokenizer, prompt);
+  if (!tokens.ok()) return openai::api_error(tokens.status());
   job->prompts.push_back(std::move(*tokens));
   generate::Options& options = request->options;
   chat::AnswerRequest wanted;
   wanted.separate_reasoning = !request->inline_reasoning;
   if (options.constraint) wanted.response_schema = options.constraint->text;
-  auto planned = format_->plan(wanted, *prompt);
-  if (!planned.ok()) return api_error(planned.status());
+  auto planned = format_->plan(wanted, prompt);
+  if (!planned.ok()) return openai::api_error(planned.status());
   if (!planned->grammar.empty()) options.constraint = {grammar::Kind::kGbnf, planned->grammar, {}};
   options.special = planned->show_control_tokens;
   plan->emplace(std::move(*planned));
   std::vector<std::string>& stop = options.stop;
-  stop.insert(stop.end(), prompt->stop.begin(), prompt->stop.end());
+  stop.insert(stop.end(), prompt.stop.begin(), prompt.stop.end());
   return {};
 }
 
@@ -253,12 +302,29 @@ Problem Service::submit(const Call& call, const std::shared_ptr<Job>& job, Reply
   return unavailable("The server accepts no more requests.");
 }
 
+// Checks the token ids of a request, which only the model's vocabulary can.
+Problem Service::check_tokens(const GenerateRequest& request) const {
+  const auto known = [&](Token token) { return token < model_.n_vocab; };
+  for (const auto& [token, bias] : request.options.sampling.logit_bias) {
+    if (known(token)) continue;
+    return ApiError{.message = "A token of 'logit_bias' is not in the model's vocabulary.",
+                    .param = "logit_bias"};
+  }
+  if (!std::all_of(request.stop_token_ids.begin(), request.stop_token_ids.end(), known)) {
+    return ApiError{.message = "A token of 'stop_token_ids' is not in the model's vocabulary.",
+                    .param = "stop_token_ids"};
+  }
+  const Status valid = sample::validate(request.options.sampling, model_.n_vocab);
+  if (!valid.ok()) return openai::api_error(valid);
+  return {};
+}
+
 Reply Service::generate(const Call& call, GenerateRequest request, Record* record) {
   // A streamed reply outlives this call.
   struct State {
     GenerateRequest request;
     std::unique_ptr<Exchange> exchange;
-    std::unique_ptr<ApiResponse> answer;
+    std::unique_ptr<openai::ApiResponse> answer;
   };
   auto state = std::make_shared<State>();
   state->request = std::move(request);
@@ -268,30 +334,22 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
   std::optional<chat::AnswerPlan> plan;
   Reply reply;
   Problem problem = prompt_tokens(&wanted, job.get(), &plan);
-  if (!problem) {
-    const Status valid = sample::validate(wanted.options.sampling, model_.n_vocab);
-    if (!valid.ok()) problem = api_error(valid);
-  }
+  if (!problem) problem = check_tokens(wanted);
   job->options = wanted.options;
   job->options.drafts.ngram = model_.ngram_drafts;
   job->n = wanted.n;
   if (!problem) problem = submit(call, job, &reply);
-  if (problem) {
-    const int retry_after = reply.retry_after;
-    reply = failed(*problem, record);
-    reply.retry_after = retry_after;
-    return reply;
-  }
+  if (problem) return failed(*problem, record, reply);
   state->exchange = std::make_unique<Exchange>(worker_, call.client, job);
-  state->answer = std::make_unique<ApiResponse>(wanted, *model_.tokenizer, model_.name,
-                                                plan ? &*plan : nullptr);
+  state->answer = std::make_unique<openai::ApiResponse>(wanted, token_bytes(), model_.name,
+                                                        plan ? &*plan : nullptr);
   const auto gone = [record] {
     record->finish = "aborted";
     return Reply{.status = 499};
   };
   // Runs until the end of the response. `write` is null if it is not streamed.
   const auto work = [state, record](const Reply::Write* write, Problem* bad) -> bool {
-    ApiResponse& answer = *state->answer;
+    openai::ApiResponse& answer = *state->answer;
     const auto done = [&] {
       record->usage = answer.usage();
       record->finish = answer.finish();
@@ -306,12 +364,16 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
     for (Event event;;) {
       if (!state->exchange->next(&event)) break;
       if (event.kind == Kind::kFailed) {
-        *bad = api_error(event.failure);
+        *bad = openai::api_error(event.failure);
         return false;
       }
       if (event.kind == Kind::kDone) return done() && show(answer.usage_frame());
       if (event.kind == Kind::kStarted) continue;
-      answer.push(event);
+      if (event.kind == Kind::kPiece) {
+        answer.push(event.index, event.piece, event.counts);
+      } else {
+        answer.end(event.index, event.finish, event.counts);
+      }
       if (write != nullptr && !show(answer.take_frames())) return false;
     }
     record->finish = "aborted";
@@ -320,7 +382,7 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
   Event first;
   if (!state->exchange->next(&first)) return gone();
   record->queued_ms = job->begun - job->arrived;
-  if (first.kind == Kind::kFailed) return failed(api_error(first.failure), record);
+  if (first.kind == Kind::kFailed) return failed(openai::api_error(first.failure), record);
   if (!wanted.stream) {
     if (work(nullptr, &problem)) return {.body = state->answer->document()};
     return problem ? failed(*problem, record) : gone();
@@ -328,78 +390,144 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
   reply.type = "text/event-stream";
   reply.stream = [state, record, work](const Reply::Write& write) {
     Problem bad;
-    if (work(&write, &bad)) return write(kStreamEnd);
+    if (work(&write, &bad)) return write(openai::kStreamEnd);
     if (!bad) return false;
     record->error = bad->code;
-    return write(error_frame(*bad));
+    return write(openai::error_frame(*bad));
   };
   return reply;
 }
 
+Problem Service::compute(const Call& call, const std::shared_ptr<Job>& job, Record* record,
+                         Reply* reply) {
+  if (Problem problem = submit(call, job, reply)) return problem;
+  Exchange exchange(worker_, call.client, job);
+  Event event;
+  if (!exchange.next(&event)) {
+    record->finish = "aborted";
+    return ApiError{.status = 499};
+  }
+  record->queued_ms = job->begun - job->arrived;
+  if (event.kind == Kind::kFailed) return openai::api_error(event.failure);
+  record->usage.prompt = static_cast<int64_t>(job->tokens.size());
+  return {};
+}
+
 Reply Service::embeddings(const Call& call, Record* record) {
-  EmbeddingRequest request;
+  openai::EmbeddingRequest request;
   Problem problem;
   {
     const std::lock_guard<std::mutex> lock(texts_);
-    problem = read_embedding(call.body, &request);
+    problem = openai::read_embedding(call.body, &request);
   }
   auto job = std::make_shared<Job>();
   job->embedding = true;
   job->embed_options = request.options;
+  if (!problem && model_.n_scores > 0) {
+    problem =
+        ApiError{.message = "This model is a reranker, which has no embeddings: use /v1/rerank."};
+  }
+  if (!problem && request.options.dimensions > model_.width) {
+    problem = ApiError{.message = "'dimensions' must be a whole number from 1 to " +
+                                  std::to_string(model_.width) + " with this model.",
+                       .param = "dimensions"};
+  }
   const int64_t width = request.options.dimensions > 0 ? request.options.dimensions : model_.width;
   if (!problem && width * static_cast<int64_t>(request.inputs.size()) > kMaxVectorValues) {
     problem = ApiError{.message = "'input' has too many texts for one request: at most " +
                                   std::to_string(kMaxVectorValues / width) + " of this model.",
                        .param = "input"};
   }
+  const int32_t most =
+      request.truncate < 0 ? model_.n_ctx : std::min(request.truncate, model_.n_ctx);
   for (const Input& input : request.inputs) {
     if (problem) break;
     std::vector<Token> tokens;
-    problem = input_tokens(input, /*parse_special=*/false, &tokens);
+    problem = input_tokens(input, /*parse_special=*/false, most, &tokens);
     job->tokens.insert(job->tokens.end(), tokens.begin(), tokens.end());
     job->ends.push_back(static_cast<int32_t>(job->tokens.size()));
   }
   Reply reply;
-  if (!problem) problem = submit(call, job, &reply);
-  if (problem) {
-    const int retry_after = reply.retry_after;
-    reply = failed(*problem, record);
-    reply.retry_after = retry_after;
-    return reply;
+  if (!problem) problem = compute(call, job, record, &reply);
+  if (problem) return failed(*problem, record, reply);
+  return {.body = openai::embeddings_body(vectors_of(*job), model_.name, request.base64)};
+}
+
+Reply Service::rerank(const Call& call, Record* record) {
+  openai::RerankRequest request;
+  auto job = std::make_shared<Job>();
+  job->embedding = true;
+  job->embed_options.pooling = model::Pooling::kRank;
+  Problem problem;
+  {
+    const std::lock_guard<std::mutex> lock(texts_);
+    problem = openai::read_rerank(call.body, &request);
+    if (!problem && model_.n_scores == 0) {
+      problem = ApiError{.message = "This model is not a reranker."};
+    }
+    for (const std::string& text : request.documents) {
+      if (!problem) problem = too_long(request.query.size() + text.size());
+      if (problem) break;
+      const auto tokens = embed::pair_tokens(*model_.tokenizer, request.query, text);
+      if (!tokens.ok()) {
+        problem = openai::api_error(tokens.status());
+        break;
+      }
+      job->tokens.insert(job->tokens.end(), tokens->begin(), tokens->end());
+      job->ends.push_back(static_cast<int32_t>(job->tokens.size()));
+    }
   }
-  Exchange exchange(worker_, call.client, job);
-  Event event;
-  if (!exchange.next(&event)) {
-    record->finish = "aborted";
-    return {.status = 499};
-  }
-  record->queued_ms = job->begun - job->arrived;
-  if (event.kind == Kind::kFailed) return failed(api_error(event.failure), record);
-  record->usage.prompt = static_cast<int64_t>(job->tokens.size());
-  return {.body = embeddings_body(*job, model_.name, request.base64)};
+  Reply reply;
+  if (!problem) problem = compute(call, job, record, &reply);
+  if (problem) return failed(*problem, record, reply);
+  return {.body = openai::rerank_body(vectors_of(*job), request, model_.name)};
+}
+
+// What llama-server's clients look for: context, slots and the chat template.
+Reply Service::props() const {
+  openai::Json body = {
+      {"default_generation_settings", {{"n_ctx", model_.n_ctx}}},
+      {"total_slots", model_.parallel},
+      {"model_alias", model_.name},
+      {"chat_template", model_.chat_template == nullptr ? "" : model_.chat_template->source()},
+      {"modalities", {{"vision", false}, {"audio", false}}}};
+  return {.body = openai::to_text(body)};
+}
+
+Reply Service::apply_template(const Call& call, Record* record) {
+  GenerateRequest request;
+  const std::lock_guard<std::mutex> lock(texts_);
+  Problem problem = openai::read_apply_template(call.body, &request);
+  chat::Prompt prompt;
+  if (!problem) problem = render(request, &prompt);
+  if (problem) return failed(*problem, record);
+  return {.body = openai::to_text({{"prompt", prompt.text()}})};
 }
 
 Reply Service::tokenize(const Call& call, Record* record) {
-  TokenizeRequest request;
+  openai::TokenizeRequest request;
   const std::lock_guard<std::mutex> lock(texts_);
-  if (const Problem problem = read_tokenize(call.body, &request)) return failed(*problem, record);
-  if (const Problem problem = too_long(request.text.size())) return failed(*problem, record);
+  Problem problem = openai::read_tokenize(call.body, &request);
+  if (!problem) problem = too_long(request.text.size());
+  if (problem) return failed(*problem, record);
   const auto tokens = model_.tokenizer->try_encode(
       request.text, {.add_special = request.add_special, .parse_special = request.parse_special});
-  if (!tokens.ok()) return failed(api_error(tokens.status()), record);
-  return {.body = to_text({{"tokens", *tokens}})};
+  if (!tokens.ok()) return failed(openai::api_error(tokens.status()), record);
+  return {.body = openai::tokenize_body(*tokens, request.with_pieces ? token_bytes() : nullptr)};
 }
 
 Reply Service::detokenize(const Call& call, Record* record) {
   std::vector<Token> tokens;
   const std::lock_guard<std::mutex> lock(texts_);
-  if (const Problem problem = read_detokenize(call.body, &tokens)) return failed(*problem, record);
+  if (const Problem problem = openai::read_detokenize(call.body, &tokens)) {
+    return failed(*problem, record);
+  }
   for (const Token token : tokens) {
     if (token < model_.n_vocab) continue;
     return failed({.message = "A token id is not in the model's vocabulary.", .param = "tokens"},
                   record);
   }
-  return {.body = to_text({{"content", model_.tokenizer->decode(tokens)}})};
+  return {.body = openai::to_text({{"content", model_.tokenizer->decode(tokens)}})};
 }
 
 }  // namespace sluice::serve

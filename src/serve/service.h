@@ -14,11 +14,16 @@
 
 #include "chat/answer.h"
 #include "chat/template.h"
+#include "openai/response.h"
 #include "serve/metrics.h"
-#include "serve/response.h"
 #include "serve/worker.h"
 
 namespace sluice::serve {
+
+using openai::ApiError;
+using openai::GenerateRequest;
+using openai::Input;
+using openai::Problem;
 
 struct Limits {
   uint64_t max_body = 4u << 20;  // bytes
@@ -40,13 +45,15 @@ struct Record {
   int status = 0;
   std::string error;  // error code
   const char* finish = "";
-  Usage usage;
+  openai::Usage usage;
   double queued_ms = 0;
   bool stream = false;
 };
 
 struct Call {
-  std::string_view method, path, authorization, body;
+  std::string_view method, path;
+  std::string_view api_key;  // that the client sent; "": none
+  std::string_view body;
   Client& client;
   double arrived = 0;  // monotonic_ms
 };
@@ -68,7 +75,9 @@ struct ModelFacts {
   const chat::Template* chat_template = nullptr;    // null: the model cannot chat
   int32_t n_ctx = 0;
   int64_t n_vocab = 0;
-  int32_t width = 0;          // of embeddings
+  int32_t width = 0;     // of embeddings
+  int32_t n_scores = 0;  // that a reranker gives a document; 0: not a reranker
+  int32_t parallel = 1;
   bool ngram_drafts = false;  // draft by n-gram; the plan must have memory for draft tokens
 };
 
@@ -89,17 +98,32 @@ class Service {
 
  private:
   struct Exchange;
-  [[nodiscard]] bool authorized(std::string_view authorization) const;
+  [[nodiscard]] bool authorized(std::string_view key) const;
   [[nodiscard]] Reply health() const;
   [[nodiscard]] Reply generate(const Call& call, GenerateRequest request, Record* record);
   [[nodiscard]] Reply embeddings(const Call& call, Record* record);
+  [[nodiscard]] Reply rerank(const Call& call, Record* record);
+  // Computes the vectors of a job; the error, or none. 499: the client has disconnected.
+  [[nodiscard]] Problem compute(const Call& call, const std::shared_ptr<Job>& job, Record* record,
+                                Reply* reply);
+  [[nodiscard]] Reply props() const;
+  [[nodiscard]] Reply apply_template(const Call& call, Record* record);
   [[nodiscard]] Reply tokenize(const Call& call, Record* record);
   [[nodiscard]] Reply detokenize(const Call& call, Record* record);
+  [[nodiscard]] Problem render(const GenerateRequest& request, chat::Prompt* out) const;
   // `plan`: how to read the response of a chat.
   [[nodiscard]] Problem prompt_tokens(GenerateRequest* request, Job* job,
                                       std::optional<chat::AnswerPlan>* plan);
+  [[nodiscard]] size_t most_bytes() const;  // of a text
   [[nodiscard]] Problem too_long(size_t bytes) const;
-  [[nodiscard]] Problem input_tokens(const Input& input, bool parse_special,
+  [[nodiscard]] Problem check_tokens(const GenerateRequest& request) const;
+  [[nodiscard]] openai::TokenBytes token_bytes() const {
+    return [tokenizer = model_.tokenizer](Token token) {
+      return tokenizer->token_bytes(token, /*special=*/true);
+    };
+  }
+  // `truncate`: the most tokens, the rest is cut off; 0: any number.
+  [[nodiscard]] Problem input_tokens(const Input& input, bool parse_special, int32_t truncate,
                                      std::vector<Token>* out);
   [[nodiscard]] Problem submit(const Call& call, const std::shared_ptr<Job>& job, Reply* reply);
 

@@ -237,8 +237,10 @@ bool Worker::begin_answer(Task& task) {
 
 void Worker::take_pieces(Answering& answering) {
   for (generate::Piece& piece : answering.generation->take_pieces()) {
-    tell(*answering.task,
-         {.kind = Event::Kind::kPiece, .index = answering.index, .piece = std::move(piece)});
+    tell(*answering.task, {.kind = Event::Kind::kPiece,
+                           .index = answering.index,
+                           .piece = std::move(piece),
+                           .counts = answering.generation->counts()});
   }
 }
 

@@ -4,7 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "serve/request.h"
+#include "openai/json.h"
+#include "openai/request.h"
 
 namespace {
 
@@ -14,23 +15,23 @@ void check(bool ok) {
   if (!ok) std::abort();
 }
 
-void check_problem(const serve::Problem& problem) {
+void check_problem(const openai::Problem& problem) {
   check(problem->status == 400 && !problem->message.empty() && problem->message.size() < 4096);
 }
 
-void check_request(const serve::GenerateRequest& request) {
+void check_request(const openai::GenerateRequest& request) {
   const generate::Options& options = request.options;
-  check(request.n >= 1 && request.n <= serve::kMaxChoices);
+  check(request.n >= 1 && request.n <= openai::kMaxChoices);
   check(options.max_tokens >= -1 && options.max_tokens <= INT32_MAX);
-  check(options.logprobs >= -1 && options.logprobs <= serve::kMaxTopLogprobs);
+  check(options.logprobs >= -1 && options.logprobs <= openai::kMaxTopLogprobs);
   check(options.stop.size() <= static_cast<size_t>(generate::kMaxStops));
   check(options.sampling.logit_bias.size() <= sample::kMaxLogitBias);
   check(std::isfinite(options.sampling.temperature) && std::isfinite(options.sampling.top_p));
   check(request.chat == request.prompts.empty());
   check(request.chat == !request.messages.empty());
   check(request.prompts.size() * static_cast<size_t>(request.n) <=
-        static_cast<size_t>(serve::kMaxChoices));
-  if (options.constraint) check(serve::parse_body(options.constraint->text).ok());
+        static_cast<size_t>(openai::kMaxChoices));
+  if (options.constraint) check(openai::parse_body(options.constraint->text).ok());
 }
 
 }  // namespace
@@ -38,11 +39,11 @@ void check_request(const serve::GenerateRequest& request) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
-  serve::Problem problem;
-  serve::GenerateRequest request;
-  serve::EmbeddingRequest embedding;
-  serve::TokenizeRequest text;
-  std::vector<serve::Token> tokens;
+  openai::Problem problem;
+  openai::GenerateRequest request;
+  openai::EmbeddingRequest embedding;
+  openai::TokenizeRequest text;
+  std::vector<openai::Token> tokens;
   switch (data[0] % 5) {
     case 0:
       problem = read_completion(body, &request);
@@ -55,14 +56,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 2:
       problem = read_embedding(body, &embedding);
       if (!problem)
-        check(!embedding.inputs.empty() && embedding.inputs.size() <= serve::kMaxInputs);
+        check(!embedding.inputs.empty() && embedding.inputs.size() <= openai::kMaxInputs);
       break;
     case 3:
       problem = read_tokenize(body, &text);
       break;
     default:
-      problem = sluice::serve::read_detokenize(body, &tokens);
-      if (!problem) check(tokens.size() <= serve::kMaxValues);
+      problem = sluice::openai::read_detokenize(body, &tokens);
+      if (!problem) check(tokens.size() <= openai::kMaxValues);
   }
   if (problem) check_problem(problem);
   return 0;

@@ -33,6 +33,7 @@ const levels = {
   generate: 4,
   embed: 4,
   gpu: 4,
+  openai: 5,
   native: 5,
   bindings: 5,
   api: 6,

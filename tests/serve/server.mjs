@@ -52,16 +52,21 @@ export class Server {
     return Server.#start([program, ...first], options);
   }
 
+  /** A server of another model. */
+  static startWith(file, ...options) {
+    return Server.#start([program, ...first], options, file);
+  }
+
   /** The server in Node, whatever the variable says. */
   static startInNode(...options) {
     return Server.#start(nodeProgram, options);
   }
 
-  static async #start([command, ...args], options) {
+  static async #start([command, ...args], options, file = model) {
     const server = new Server();
     server.child = spawn(
       command,
-      [...args, 'serve', model, '--port', '0', '--threads', '1', '--json', ...options],
+      [...args, 'serve', file, '--port', '0', '--threads', '1', '--json', ...options],
       { stdio: ['ignore', 'pipe', 'pipe'] },
     );
     Server.running.add(server.child);

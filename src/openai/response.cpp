@@ -1,12 +1,16 @@
-#include "serve/response.h"
+// Documents and stream events.
+#include "openai/response.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <ctime>
+#include <numeric>
 #include <random>
 
-namespace sluice::serve {
+#include "tokenizer/utf8.h"
+
+namespace sluice::openai {
 namespace {
 
 const char* finish_reason(generate::Finish finish) {
@@ -16,6 +20,13 @@ const char* finish_reason(generate::Finish finish) {
 // JSON has no infinity.
 double finite(float logprob) {
   return std::max(static_cast<double>(logprob), -9999.0);
+}
+
+// JSON has no invalid UTF-8, such as a part of a character.
+std::string text_of(std::string_view bytes) {
+  std::string out;
+  tokenizer::append_valid_utf8(bytes, tokenizer::Replace::kEachPart, &out);
+  return out;
 }
 
 Json bytes_of(std::string_view text) {
@@ -42,15 +53,42 @@ std::string frame_of(const Json& value) {
   return "data: " + to_text(value) + "\n\n";
 }
 
-Json error_json(const ApiError& error) {
-  const char* type = error.status == 401   ? "authentication_error"
-                     : error.status == 429 ? "rate_limit_error"
-                     : error.status >= 500 ? "server_error"
-                                           : "invalid_request_error";
-  Json out = {{"message", error.message}, {"type", type}, {"param", nullptr}, {"code", nullptr}};
-  if (!error.param.empty()) out["param"] = error.param;
-  if (!error.code.empty()) out["code"] = error.code;
-  return {{"error", out}};
+double per_second(int32_t n, double ms) {
+  return ms > 0 ? n * 1e3 / ms : 0;
+}
+
+// In llama-server's format.
+Json timings_json(const generate::Counts& counts) {
+  const auto each = [](double ms, int32_t n) { return n > 0 ? ms / n : 0; };
+  const int32_t computed = counts.prompt - counts.cached;
+  Json out = {{"cache_n", counts.cached},
+              {"prompt_n", computed},
+              {"prompt_ms", counts.prompt_ms},
+              {"prompt_per_token_ms", each(counts.prompt_ms, computed)},
+              {"prompt_per_second", per_second(computed, counts.prompt_ms)},
+              {"predicted_n", counts.generated},
+              {"predicted_ms", counts.generate_ms},
+              {"predicted_per_token_ms", each(counts.generate_ms, counts.generated)},
+              {"predicted_per_second", per_second(counts.generated, counts.generate_ms)}};
+  if (counts.drafted > 0) {
+    out["draft_n"] = counts.drafted;
+    out["draft_n_accepted"] = counts.accepted;
+  }
+  return out;
+}
+
+// The shortest text that is read as the same float: half of what a double would take.
+void append_number(float value, std::string* out) {
+  if (!std::isfinite(value)) {
+    *out += "null";
+    return;
+  }
+  char text[64];
+  out->append(text, nlohmann::detail::to_chars(text, text + sizeof text, value));
+}
+
+Json input_usage(const Vectors& vectors) {
+  return {{"prompt_tokens", vectors.tokens}, {"total_tokens", vectors.tokens}};
 }
 
 Json model_json(const std::string& model, int64_t created) {
@@ -76,14 +114,6 @@ std::string base64(std::span<const float> values) {
 
 }  // namespace
 
-std::string error_body(const ApiError& error) {
-  return to_text(error_json(error));
-}
-
-std::string error_frame(const ApiError& error) {
-  return frame_of(error_json(error));
-}
-
 std::string models_body(const std::string& model, int64_t created) {
   return to_text({{"object", "list"}, {"data", Json::array({model_json(model, created)})}});
 }
@@ -92,27 +122,65 @@ std::string model_body(const std::string& model, int64_t created) {
   return to_text(model_json(model, created));
 }
 
-std::string embeddings_body(const Job& job, const std::string& model, bool as_base64) {
-  const size_t width = static_cast<size_t>(job.width);
+std::string embeddings_body(const Vectors& vectors, const std::string& model, bool as_base64) {
   std::string out = R"({"object":"list","data":[)";
-  for (size_t i = 0; i < job.ends.size(); ++i) {
-    const std::span<const float> row(job.vectors.data() + i * width, width);
+  for (size_t i = 0; i * vectors.width < vectors.values.size(); ++i) {
+    const std::span<const float> row = vectors.values.subspan(i * vectors.width, vectors.width);
     out += (i > 0 ? "," : "") + std::string(R"({"object":"embedding","index":)") +
            std::to_string(i) + R"(,"embedding":)";
     if (as_base64) {
       out += '"' + base64(row) + "\"}";
       continue;
     }
-    char number[32];
-    for (size_t j = 0; j < width; ++j) {
+    for (size_t j = 0; j < row.size(); ++j) {
       out += j > 0 ? ',' : '[';
-      out.append(number, static_cast<size_t>(std::snprintf(number, sizeof number, "%.9g",
-                                                           static_cast<double>(row[j]))));
+      append_number(row[j], &out);
     }
     out += "]}";
   }
-  const Json usage = {{"prompt_tokens", job.tokens.size()}, {"total_tokens", job.tokens.size()}};
-  return out + "],\"model\":" + to_text(model) + ",\"usage\":" + to_text(usage) + "}";
+  return out + "],\"model\":" + to_text(model) + ",\"usage\":" + to_text(input_usage(vectors)) +
+         "}";
+}
+
+std::string rerank_body(const Vectors& vectors, const RerankRequest& request,
+                        const std::string& model) {
+  std::vector<size_t> order(request.documents.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto score = [&](size_t i) { return vectors.values[i * vectors.width]; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return score(a) > score(b); });
+  order.resize(std::min(order.size(), static_cast<size_t>(request.top_n)));
+  Json results = Json::array();
+  for (const size_t i : order) {
+    const std::string& text = request.documents[i];
+    Json& one = results.emplace_back(
+        Json{{"index", i}, {request.tei ? "score" : "relevance_score", score(i)}});
+    if (!request.return_documents) continue;
+    if (request.tei) {
+      one["text"] = text;
+    } else {
+      one["document"] = {{"text", text}};
+    }
+  }
+  if (request.tei) return to_text(results);
+  return to_text({{"object", "list"},
+                  {"model", model},
+                  {"usage", input_usage(vectors)},
+                  {"results", std::move(results)}});
+}
+
+std::string tokenize_body(std::span<const Token> tokens, const TokenBytes& bytes) {
+  Json list = Json::array();
+  for (const Token token : tokens) {
+    if (bytes == nullptr) {
+      list.push_back(token);
+      continue;
+    }
+    const std::string piece = bytes(token);
+    const bool text = tokenizer::is_valid_utf8(piece);
+    list.push_back({{"id", token}, {"piece", text ? Json(piece) : bytes_of(piece)}});
+  }
+  return to_text({{"tokens", std::move(list)}});
 }
 
 std::string new_id(const char* prefix) {
@@ -122,10 +190,10 @@ std::string new_id(const char* prefix) {
   return prefix + std::string("-") + digits;
 }
 
-ApiResponse::ApiResponse(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer,
-                         std::string model, const chat::AnswerPlan* plan)
+ApiResponse::ApiResponse(const GenerateRequest& request, TokenBytes token_bytes, std::string model,
+                         const chat::AnswerPlan* plan)
     : request_(request),
-      tokenizer_(tokenizer),
+      token_bytes_(std::move(token_bytes)),
       model_(std::move(model)),
       id_(new_id(request.chat ? "chatcmpl" : "cmpl")),
       created_(std::time(nullptr)) {
@@ -137,7 +205,7 @@ ApiResponse::ApiResponse(const GenerateRequest& request, const tokenizer::Tokeni
   }
   if (!request.stream || !request.chat) return;
   for (int32_t i = 0; i < static_cast<int32_t>(choices_.size()); ++i) {
-    frame(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+    frame(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr, nullptr);
   }
 }
 
@@ -145,22 +213,35 @@ Json ApiResponse::head(bool chunk) const {
   const char* object = !request_.chat ? "text_completion"
                        : chunk        ? "chat.completion.chunk"
                                       : "chat.completion";
-  return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
+  return {{"id", id_},
+          {"object", object},
+          {"created", created_},
+          {"model", model_},
+          {"system_fingerprint", "sluice-" SLUICE_VERSION}};
+}
+
+// The bytes of the token itself: the piece's text has whole characters only, which several tokens
+// may make up. SentencePiece's space before the first word is not part of the output.
+std::string ApiResponse::bytes_of_piece(const generate::Piece& piece) const {
+  std::string bytes = token_bytes_(piece.token);
+  if (bytes.starts_with(' ') && bytes.compare(1, std::string::npos, piece.text) == 0) {
+    bytes.erase(0, 1);
+  }
+  return bytes;
 }
 
 // The entry of one token for `post_sampling_probs`, in llama-server's format.
 Json ApiResponse::probs_of(const generate::Piece& piece) const {
   const auto entry = [](Token token, const std::string& text, float logprob) -> Json {
     return {{"id", token},
-            {"token", text},
+            {"token", text_of(text)},
             {"bytes", bytes_of(text)},
             {"prob", std::exp(static_cast<double>(logprob))}};
   };
-  Json out = entry(piece.token, piece.text, piece.logprob);
+  Json out = entry(piece.token, bytes_of_piece(piece), piece.logprob);
   Json& top = out["top_probs"] = Json::array();
   for (const sample::Candidate& candidate : piece.top) {
-    top.push_back(
-        entry(candidate.token, tokenizer_.token_bytes(candidate.token), candidate.logprob));
+    top.push_back(entry(candidate.token, token_bytes_(candidate.token), candidate.logprob));
   }
   return out;
 }
@@ -171,24 +252,26 @@ Json ApiResponse::logprobs_of(Choice& choice, const generate::Piece& piece) cons
   if (request_.options.post_sampling_probs) return probs_of(piece);
   Json top = request_.chat ? Json::array() : Json::object();
   for (const sample::Candidate& candidate : piece.top) {
-    const std::string text = tokenizer_.token_bytes(candidate.token);
+    const std::string text = token_bytes_(candidate.token);
     const double logprob = finite(candidate.logprob);
     if (request_.chat) {
-      top.push_back({{"token", text}, {"logprob", logprob}, {"bytes", bytes_of(text)}});
+      top.push_back({{"token", text_of(text)}, {"logprob", logprob}, {"bytes", bytes_of(text)}});
     } else {
-      top.emplace(text, logprob);  // several tokens may have one text: the likeliest counts
+      top.emplace(text_of(text),
+                  logprob);  // several tokens may have one text: the likeliest counts
     }
   }
   const double logprob = finite(piece.logprob);
+  const std::string bytes = bytes_of_piece(piece);
   if (request_.chat) {
-    return {{"token", piece.text},
+    return {{"token", text_of(bytes)},
             {"logprob", logprob},
-            {"bytes", bytes_of(piece.text)},
+            {"bytes", bytes_of(bytes)},
             {"top_logprobs", std::move(top)}};
   }
   const size_t offset = choice.points;
   choice.points += code_points(piece.text);
-  return {{"token", piece.text}, {"logprob", logprob}, {"top", std::move(top)}, {"at", offset}};
+  return {{"token", text_of(bytes)}, {"logprob", logprob}, {"top", std::move(top)}, {"at", offset}};
 }
 
 namespace {
@@ -214,7 +297,8 @@ Json logprobs_json(const GenerateRequest& request, const Json& entries) {
 
 }  // namespace
 
-void ApiResponse::frame(int32_t index, Json delta, const Json& logprobs, const char* finish) {
+void ApiResponse::frame(int32_t index, Json delta, const Json& logprobs, const char* finish,
+                        const generate::Counts* timings) {
   Json choice = {{"index", index}};
   choice[request_.chat ? "delta" : "text"] = std::move(delta);
   choice["logprobs"] =
@@ -223,47 +307,60 @@ void ApiResponse::frame(int32_t index, Json delta, const Json& logprobs, const c
   Json chunk = head(true);
   chunk["choices"] = Json::array({std::move(choice)});
   if (request_.include_usage) chunk["usage"] = nullptr;
+  if (timings != nullptr) chunk["timings"] = timings_json(*timings);
   frames_ += frame_of(chunk);
 }
 
-void ApiResponse::say(int32_t index, const chat::AnswerPart& text, const Json& logprobs) {
+void ApiResponse::say(int32_t index, const chat::AnswerPart& text, const Json& logprobs,
+                      const generate::Counts* timings) {
   Choice& choice = choices_[static_cast<size_t>(index)];
+  if (!request_.timings_per_token) timings = nullptr;
   if (!request_.stream) {
     choice.thought += text.reasoning;
     choice.content += text.content;
     if (!logprobs.is_null()) choice.logprobs.push_back(logprobs);
   } else if (!request_.chat) {
-    if (!text.content.empty() || !logprobs.is_null()) frame(index, text.content, logprobs, nullptr);
+    if (!text.content.empty() || !logprobs.is_null()) {
+      frame(index, text.content, logprobs, nullptr, timings);
+    }
   } else {
     const bool both = !text.reasoning.empty() && !text.content.empty();
     if (!text.reasoning.empty()) {
-      frame(index, {{"reasoning_content", text.reasoning}}, logprobs, nullptr);
+      frame(index, {{"reasoning_content", text.reasoning}}, logprobs, nullptr, timings);
     }
     if (!text.content.empty() || (text.reasoning.empty() && !logprobs.is_null())) {
-      frame(index, {{"content", text.content}}, both ? Json() : logprobs, nullptr);
+      frame(index, {{"content", text.content}}, both ? Json() : logprobs, nullptr, timings);
     }
   }
 }
 
-void ApiResponse::push(const Event& event) {
-  Choice& choice = choices_[static_cast<size_t>(event.index)];
-  if (event.kind == Event::Kind::kPiece) {
-    const std::string& text = event.piece.text;
-    say(event.index,
-        choice.reader ? choice.reader->push(text, event.piece.token)
-                      : chat::AnswerPart{{}, text, {}},
-        logprobs_of(choice, event.piece));
-    return;
+void ApiResponse::push(int32_t index, const generate::Piece& piece,
+                       const generate::Counts& counts) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  say(index,
+      choice.reader ? choice.reader->push(piece.text, piece.token)
+                    : chat::AnswerPart{{}, piece.text, {}},
+      logprobs_of(choice, piece), &counts);
+}
+
+void ApiResponse::end(int32_t index, generate::Finish finish, const generate::Counts& counts) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  if (choice.reader) say(index, choice.reader->finish(), nullptr, nullptr);
+  choice.finish = finish_ = finish_reason(finish);
+  if (index % request_.n == 0) {  // the prompt counts once for all of its outputs
+    usage_.prompt += counts.prompt;
+    usage_.cached += counts.cached;
+    total_.prompt += counts.prompt;
+    total_.cached += counts.cached;
+    total_.prompt_ms += counts.prompt_ms;
   }
-  if (choice.reader) say(event.index, choice.reader->finish(), nullptr);
-  choice.finish = finish_ = finish_reason(event.finish);
-  if (event.index % request_.n == 0) {
-    usage_.prompt += event.counts.prompt;
-    usage_.cached += event.counts.cached;
-  }
-  usage_.completion += event.counts.generated;
+  usage_.completion += counts.generated;
+  total_.generated += counts.generated;
+  total_.generate_ms = std::max(total_.generate_ms, counts.generate_ms);
+  total_.drafted += counts.drafted;
+  total_.accepted += counts.accepted;
   if (!request_.stream) return;
-  frame(event.index, request_.chat ? Json::object() : Json(""), nullptr, finish_);
+  frame(index, request_.chat ? Json::object() : Json(""), nullptr, finish_, &counts);
 }
 
 std::string ApiResponse::take_frames() {
@@ -275,6 +372,7 @@ std::string ApiResponse::usage_frame() const {
   Json chunk = head(true);
   chunk["choices"] = Json::array();
   chunk["usage"] = usage_json(usage_);
+  chunk["timings"] = timings_json(total_);
   return frame_of(chunk);
 }
 
@@ -295,7 +393,8 @@ std::string ApiResponse::document() const {
     one["finish_reason"] = choice.finish;
   }
   out["usage"] = usage_json(usage_);
+  out["timings"] = timings_json(total_);
   return to_text(out);
 }
 
-}  // namespace sluice::serve
+}  // namespace sluice::openai

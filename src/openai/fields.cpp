@@ -1,10 +1,11 @@
 // Type and range checks. The messages are worded like those of OpenAI's API.
-#include "serve/fields.h"
+#include "openai/fields.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
-namespace sluice::serve {
+namespace sluice::openai {
 namespace {
 
 bool switched_off(const Json& value) {
@@ -19,10 +20,32 @@ std::string quoted(std::string_view key) {
   return "'" + std::string(key.substr(0, 64)) + "'";
 }
 
+// "from 0 to 1"; numbers at the ends of float are no limit.
+std::string range_text(double least, double most) {
+  constexpr double kMax = std::numeric_limits<float>::max();
+  if (most < kMax) return " from " + to_text(least) + " to " + to_text(most);
+  if (least <= -kMax) return {};
+  return least == 0 ? " of 0 or more" : " above 0";
+}
+
 }  // namespace
 
-Fields::Fields(const Json& object) : object_(object) {
-  if (!object.is_object()) problem_ = {.message = "The body of the request must be a JSON object."};
+std::optional<int64_t> whole_number(const Json& value) {
+  if (const auto* natural = value.get_ptr<const Json::number_unsigned_t*>()) {
+    if (*natural > INT64_MAX) return {};
+    return static_cast<int64_t>(*natural);
+  }
+  if (const auto* whole = value.get_ptr<const Json::number_integer_t*>()) return *whole;
+  const auto* number = value.get_ptr<const Json::number_float_t*>();
+  constexpr double kExact = 1LL << 53;
+  if (number == nullptr || !(std::fabs(*number) <= kExact) || *number != std::floor(*number)) {
+    return {};
+  }
+  return static_cast<int64_t>(*number);
+}
+
+Fields::Fields(const Json& object, std::string_view text) : object_(object), text_(text) {
+  if (!object.is_object()) problem_ = {.message = "It must be a JSON object."};
 }
 
 const Json* Fields::take(std::string_view key) {
@@ -34,6 +57,10 @@ const Json* Fields::take(std::string_view key) {
 
 void Fields::fail(const char* key, std::string message) {
   if (!problem_) problem_ = {.message = std::move(message), .param = key};
+}
+
+void Fields::fail_inside(const char* key, const Problem& problem) {
+  if (problem) fail(key, quoted(key) + ": " + problem->message);
 }
 
 void Fields::read(const char* key, bool* out) {
@@ -50,26 +77,39 @@ void Fields::read(const char* key, std::string* out) {
   *out = *value->get_ptr<const std::string*>();
 }
 
-void Fields::read(const char* key, float* out) {
+void Fields::read(const char* key, std::initializer_list<const char*> choices, std::string* out) {
+  const Json* value = take(key);
+  if (value == nullptr) return;
+  std::string names;
+  for (const char* choice : choices) {
+    if (*value == choice) {
+      *out = choice;
+      return;
+    }
+    names += (names.empty() ? "'" : ", '") + std::string(choice) + "'";
+  }
+  fail(key, quoted(key) + " must be one of " + names + ".");
+}
+
+void Fields::read(const char* key, double least, double most, float* out) {
   const Json* value = take(key);
   if (value == nullptr) return;
   const double number = value->is_number() ? value->get<double>() : NAN;
-  if (!(std::fabs(number) <= 3e38)) return fail(key, quoted(key) + " must be a number.");
+  if (!(number >= least && number <= most)) {
+    return fail(key, quoted(key) + " must be a number" + range_text(least, most) + ".");
+  }
   *out = static_cast<float>(number);
 }
 
 void Fields::read(const char* key, int64_t least, int64_t most, int64_t* out) {
   const Json* value = take(key);
   if (value == nullptr) return;
-  const auto* whole = value->get_ptr<const Json::number_integer_t*>();
-  const auto* natural = value->get_ptr<const Json::number_unsigned_t*>();
-  const bool fits = natural != nullptr ? *natural <= static_cast<uint64_t>(most)
-                                       : whole != nullptr && *whole <= most;
-  if (!fits || (natural == nullptr ? *whole : static_cast<int64_t>(*natural)) < least) {
+  const std::optional<int64_t> number = whole_number(*value);
+  if (!number || *number < least || *number > most) {
     return fail(key, quoted(key) + " must be a whole number from " + std::to_string(least) +
                          " to " + std::to_string(most) + ".");
   }
-  *out = natural != nullptr ? static_cast<int64_t>(*natural) : *whole;
+  *out = *number;
 }
 
 void Fields::read(const char* key, int32_t least, int32_t most, int32_t* out) {
@@ -86,7 +126,7 @@ void Fields::refuse(std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
     const Json* value = take(key);
     if (value != nullptr && !switched_off(*value)) {
-      fail(key, quoted(key) + " is not supported by this server.");
+      fail(key, quoted(key) + " is not supported.");
     }
   }
 }
@@ -95,9 +135,10 @@ Problem Fields::finish() {
   if (problem_) return problem_;
   for (const auto& [key, value] : object_.items()) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-    return ApiError{.message = "Unrecognized request argument supplied: " + key.substr(0, 64)};
+    const std::string name = key.substr(0, 64);
+    return ApiError{.message = "Unrecognized request argument supplied: " + name, .param = name};
   }
   return {};
 }
 
-}  // namespace sluice::serve
+}  // namespace sluice::openai

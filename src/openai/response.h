@@ -1,0 +1,98 @@
+// Writes the responses of the OpenAI-compatible API. The tokens of a generation become one JSON
+// document, or the chunks of a stream of server-sent events. Without I/O, and without a tokenizer:
+// whoever calls it says which bytes a token has.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat/answer.h"
+#include "openai/json.h"
+#include "openai/request.h"
+
+namespace sluice::openai {
+
+struct Usage {
+  int64_t prompt = 0, cached = 0, completion = 0;
+};
+
+// The bytes of a token, and the names of control tokens.
+using TokenBytes = std::function<std::string(Token)>;
+
+[[nodiscard]] std::string models_body(const std::string& model, int64_t created);
+[[nodiscard]] std::string model_body(const std::string& model, int64_t created);
+
+// What an embeddings or rerank request has computed.
+struct Vectors {
+  std::span<const float> values;  // [inputs][width]
+  size_t width = 0;
+  int64_t tokens = 0;  // of all inputs
+};
+[[nodiscard]] std::string embeddings_body(const Vectors& vectors, const std::string& model,
+                                          bool base64);
+// The best documents first. The score of a document is the first of its `width` values.
+[[nodiscard]] std::string rerank_body(const Vectors& vectors, const RerankRequest& request,
+                                      const std::string& model);
+// `bytes`: null without pieces.
+[[nodiscard]] std::string tokenize_body(std::span<const Token> tokens, const TokenBytes& bytes);
+
+// A random id: a prefix and 24 hexadecimal digits.
+[[nodiscard]] std::string new_id(const char* prefix);
+
+// The last frame of a stream.
+inline constexpr std::string_view kStreamEnd = "data: [DONE]\n\n";
+
+class ApiResponse {
+ public:
+  // `request` must outlive this. `plan`: how to read a chat's responses; null for completions.
+  ApiResponse(const GenerateRequest& request, TokenBytes token_bytes, std::string model,
+              const chat::AnswerPlan* plan);
+
+  // Adds a token of the output `index`, with the counts so far.
+  void push(int32_t index, const generate::Piece& piece, const generate::Counts& counts);
+  // The output `index` is complete.
+  void end(int32_t index, generate::Finish finish, const generate::Counts& counts);
+  // Streaming: returns the frames since the last call. The first ones exist before any event.
+  [[nodiscard]] std::string take_frames();
+  // Streaming, after all events: the frame with the usage if it was requested, else "".
+  [[nodiscard]] std::string usage_frame() const;
+  // Not streaming, after all events: the complete response.
+  [[nodiscard]] std::string document() const;
+  [[nodiscard]] const Usage& usage() const { return usage_; }
+  // The finish reason of the last choice.
+  [[nodiscard]] const char* finish() const { return finish_; }
+
+ private:
+  struct Choice {
+    std::optional<chat::AnswerReader> reader;
+    std::string content, thought;
+    Json logprobs = Json::array();  // one entry per token
+    size_t points = 0;              // code points of the text before the next token
+    std::string finish;
+  };
+  void say(int32_t index, const chat::AnswerPart& text, const Json& logprobs,
+           const generate::Counts* timings);
+  void frame(int32_t index, Json delta, const Json& logprobs, const char* finish,
+             const generate::Counts* timings);
+  [[nodiscard]] Json head(bool chunk) const;
+  [[nodiscard]] std::string bytes_of_piece(const generate::Piece& piece) const;
+  [[nodiscard]] Json probs_of(const generate::Piece& piece) const;
+  [[nodiscard]] Json logprobs_of(Choice& choice, const generate::Piece& piece) const;
+
+  const GenerateRequest& request_;
+  const TokenBytes token_bytes_;
+  const std::string model_, id_;
+  const int64_t created_;
+  std::vector<Choice> choices_;
+  std::string frames_;
+  Usage usage_;
+  generate::Counts total_;  // of all outputs, for the timings
+  const char* finish_ = "";
+};
+
+}  // namespace sluice::openai
