@@ -249,7 +249,7 @@ async function serve(model: string, values: Values): Promise<void> {
   });
   try {
     const name = engine.info.name || path.parse(model).name;
-    const server = new Server(engine, { ...options, model: name });
+    const server = new Server(engine, { ...options, model: name, version: version() });
     const signalled = interrupts();
     const url = await server.listen();
     if (values['json']) process.stdout.write(`${JSON.stringify({ url, model: name })}\n`);

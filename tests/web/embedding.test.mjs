@@ -154,6 +154,10 @@ describe('calls', { skip }, () => {
           [...ranked].sort((a, b) => b.score - a.score),
         );
         assert.deepEqual(await engine.rerank('to the', documents, { topN: 2 }), ranked.slice(0, 2));
+        // Its rows would be scores.
+        const code = 'INVALID_ARGUMENT';
+        await assert.rejects(engine.embed(documents), { code, message: /reranker/ });
+        await assert.rejects(engine.embeddings.create({ input: documents }), { code });
         const { sluiceReranking } = await dist('ai-sdk.js');
         const { ranking } = await sluiceReranking(engine).doRerank({
           documents: { type: 'text', values: documents },

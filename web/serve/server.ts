@@ -22,6 +22,8 @@ export interface ServeOptions {
   host: string;
   /** Name of the model in responses. */
   model: string;
+  /** The package's version. */
+  version: string;
   /** Required in every request but /health; '': no key. */
   apiKey: string;
   /** Origin whose pages may use the server; '*': all; '': none. */
@@ -80,6 +82,7 @@ export class Server {
     this.#served = {
       engine,
       model: options.model,
+      version: options.version,
       queue,
       metrics,
       open: () => !this.#closed,
@@ -240,7 +243,7 @@ export class Server {
     if (
       apiKey &&
       name !== '/health' &&
-      !timingSafeEqual(digest(headers.authorization ?? ''), digest(`Bearer ${apiKey}`))
+      !timingSafeEqual(digest(apiKeyOf(headers)), digest(apiKey))
     ) {
       throw new HttpError(401, 'invalid_api_key', 'The API key is missing or wrong.', {
         headers: { 'www-authenticate': 'Bearer' },
@@ -285,7 +288,7 @@ export class Server {
     }
     let body: unknown;
     try {
-      body = JSON.parse(Buffer.concat(parts).toString('utf8'));
+      body = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(parts)));
     } catch (error) {
       throw new HttpError(
         400,
@@ -346,6 +349,11 @@ export class Server {
       }),
     );
   }
+}
+
+/** The key of "Authorization: Bearer KEY", or of "X-Api-Key: KEY" as Anthropic's clients send it. */
+function apiKeyOf({ authorization, 'x-api-key': other }: http.IncomingHttpHeaders): string {
+  return /^Bearer +(.*)$/i.exec(authorization ?? '')?.[1] ?? `${other ?? ''}`;
 }
 
 const disconnected = (): DOMException =>

@@ -1,7 +1,7 @@
 // Embeddings and rerank scores in the worker. Tokenizes the inputs, runs as many at a time as fit
 // in a context, and collects the rows.
 
-import { abortError } from '../protocol/errors.js';
+import { abortError, invalid } from '../protocol/errors.js';
 import type { Embedded, EmbedSpec } from '../protocol/messages.js';
 import { Transferred } from '../protocol/rpc.js';
 import type { EmbedInfo, EngineBinding } from './binding.js';
@@ -34,6 +34,7 @@ export async function embed(
   onProgress: (done: number) => void,
 ): Promise<Transferred<Embedded>> {
   const { dimensions, scores, contextLength } = JSON.parse(binding.embedInfo()) as EmbedInfo;
+  if (spec.pooling < 0 && scores) invalid('a reranker has no embeddings: use rerank().');
   const width = spec.pooling === 4 ? scores : Math.min(spec.dimensions || dimensions, dimensions);
   const texts = given.map((text) => tokensOf(binding, text, spec.query));
   const rows = Int32Array.from(texts, ({ length }) => (spec.pooling === 0 ? length : 1));
