@@ -314,6 +314,10 @@ Problem Service::check_tokens(const GenerateRequest& request) const {
     return ApiError{.message = "A token of 'stop_token_ids' is not in the model's vocabulary.",
                     .param = "stop_token_ids"};
   }
+  if (!request.stop_token_ids.empty()) {
+    return ApiError{.message = "'stop_token_ids' is not supported by this server.",
+                    .param = "stop_token_ids"};
+  }
   const Status valid = sample::validate(request.options.sampling, model_.n_vocab);
   if (!valid.ok()) return openai::api_error(valid);
   return {};

@@ -15,6 +15,10 @@ void check(bool ok) {
   if (!ok) std::abort();
 }
 
+bool is_json(const std::string& text) {
+  return openai::parse_body(text).ok();
+}
+
 void check_problem(const openai::Problem& problem) {
   check(problem->status == 400 && !problem->message.empty() && problem->message.size() < 4096);
 }
@@ -31,7 +35,12 @@ void check_request(const openai::GenerateRequest& request) {
   check(request.chat == !request.messages.empty());
   check(request.prompts.size() * static_cast<size_t>(request.n) <=
         static_cast<size_t>(openai::kMaxChoices));
-  if (options.constraint) check(openai::parse_body(options.constraint->text).ok());
+  const std::optional<generate::Constraint>& bound = options.constraint;
+  check(!bound || bound->kind == grammar::Kind::kGbnf || is_json(bound->text));
+  // Texts that are handed on are JSON, too.
+  for (const std::string& text : {request.messages, request.tools, request.variables}) {
+    check(text.empty() || is_json(text));
+  }
 }
 
 }  // namespace
@@ -42,9 +51,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   openai::Problem problem;
   openai::GenerateRequest request;
   openai::EmbeddingRequest embedding;
+  openai::RerankRequest rerank;
   openai::TokenizeRequest text;
   std::vector<openai::Token> tokens;
-  switch (data[0] % 5) {
+  switch ((data[0] + 5) % 7) {  // 'A' to 'G'
     case 0:
       problem = read_completion(body, &request);
       if (!problem) check_request(request);
@@ -60,6 +70,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 3:
       problem = read_tokenize(body, &text);
+      break;
+    case 5:
+      problem = read_rerank(body, &rerank);
+      if (!problem) check(!rerank.documents.empty() && rerank.top_n >= 1);
+      break;
+    case 6:
+      problem = read_apply_template(body, &request);
+      if (!problem) check(is_json(request.messages));
       break;
     default:
       problem = sluice::openai::read_detokenize(body, &tokens);
