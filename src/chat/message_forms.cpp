@@ -49,8 +49,8 @@ Value joined(Interpreter& in, const Value& first, std::string_view between, cons
 // Joins the text parts of a content, and its reasoning parts.
 Status read_parts(Interpreter& in, const Value& parts, Message* out) {
   static constexpr std::pair<std::string_view, std::string_view> kTexts[] = {
-      {"text", "text"},         {"input_text", "text"},    {"output_text", "text"},
-      {"refusal", "refusal"},   {"thinking", "thinking"},  {"reasoning", "text"},
+      {"text", "text"},          {"input_text", "text"},   {"output_text", "text"},
+      {"refusal", "refusal"},    {"thinking", "thinking"}, {"reasoning", "text"},
       {"reasoning", "reasoning"}};
   Text text, thought;
   for (const Value& part : parts.sequence->items) {
@@ -81,8 +81,8 @@ Status read_content(Interpreter& in, const Value& message, Message* out) {
   if (content.is(Kind::kSequence)) SLUICE_RETURN_IF_ERROR(read_parts(in, content, out));
   if (out->content.is_absent() && refusal.is(Kind::kString)) out->content = refusal;
   if (out->content.is_absent() && out->role != "assistant") out->content = in.text("");
-  out->form = out->content.is(Kind::kUndefined) ? Content::kAbsent
-              : out->content.is(Kind::kNone)    ? Content::kNull
+  out->form = out->content.is(Kind::kUndefined)                          ? Content::kAbsent
+              : out->content.is(Kind::kNone)                             ? Content::kNull
               : out->content.is(Kind::kString) && is_blank(out->content) ? Content::kEmpty
                                                                          : Content::kText;
   return {};
@@ -122,6 +122,7 @@ Call read_call(Interpreter& in, const Program& program, const Value& given, bool
   } else if (out.arguments.is(Kind::kString)) {
     out.raw = out.arguments;
     const Result<Value> parsed = read_json(in, program, view(out.raw), "arguments", mark);
+    out.broken = !parsed.ok();
     if (parsed.ok()) out.arguments = parsed->is(Kind::kNone) ? Value(in.make<Dict>()) : *parsed;
   }
   return out;
@@ -178,7 +179,8 @@ std::string short_id(std::string_view id) {
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : id) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
   std::string out;
-  for (size_t i = 0; i < kLength; ++i, hash /= kDigits.size()) out += kDigits[hash % kDigits.size()];
+  for (size_t i = 0; i < kLength; ++i, hash /= kDigits.size())
+    out += kDigits[hash % kDigits.size()];
   return out;
 }
 
@@ -192,6 +194,10 @@ class Writer {
       show(message.content, message.place, false);
     }
     name_calls(&messages);
+    if (manner_.call_text != CallText::kNone) {
+      for (Message& message : messages) put_calls_into_text(&message);
+    }
+    if (manner_.user_results) give_results_to_user(&messages);
     place_systems(&messages);
     for (size_t i = 0; i < messages.size() && in_.ok(); ++i) {
       const Message& message = messages[i];
@@ -202,6 +208,7 @@ class Writer {
       }
     }
     out_.messages = in_.sequence(std::move(written_));
+    out_.empty_tools = manner_.empty_tools;
     return std::move(out_);
   }
 
@@ -209,6 +216,9 @@ class Writer {
   // Notes the strings of a value.
   void show(const Value& value, uint32_t place, bool call, int depth = 0);
   void name_calls(std::vector<Message>* messages);
+  void put_calls_into_text(Message* message);
+  void append_call(const Call& call, Text* out);
+  void give_results_to_user(std::vector<Message>* messages);
   void place_systems(std::vector<Message>* messages);
   size_t one_by_one(const std::vector<Message>& messages, size_t at);
   void write_shaped(const Message& message);
@@ -233,6 +243,7 @@ void Writer::show(const Value& value, uint32_t place, bool call, int depth) {
     for (const Value& item : value.sequence->items) show(item, place, call, depth + 1);
   } else if (value.is(Kind::kDict)) {
     for (const auto& [key, item] : value.dict->entries) {
+      if (item.is(Kind::kNone)) continue;  // some templates leave out such arguments
       show(key, place, call, depth + 1);
       show(item, place, call, depth + 1);
     }
@@ -254,8 +265,8 @@ void Writer::name_calls(std::vector<Message>* messages) {
     for (Call& call : message.calls) {
       if (!call.function.is(Kind::kDict)) continue;
       if (call.id.is(Kind::kUndefined) && manner_.make_ids) {
-        call.id = in_.text("call_" + std::to_string(message.place) + "_" +
-                           std::to_string(open.size()));
+        call.id =
+            in_.text("call_" + std::to_string(message.place) + "_" + std::to_string(open.size()));
       }
       call.id = fitting(call.id);
       open.push_back({call.id, member(in_, call.function, "name")});
@@ -276,6 +287,86 @@ void Writer::name_calls(std::vector<Message>* messages) {
       put(in_, message.given, "tool_call_id", message.answered);
     }
   }
+}
+
+void Writer::append_call(const Call& call, Text* out) {
+  const Value name = member(in_, call.function, "name");
+  if (manner_.call_text == CallText::kPython && call.arguments.is(Kind::kDict)) {
+    in_.print(name, out);
+    out->append("(");
+    bool first = true;
+    for (const auto& [key, value] : call.arguments.dict->entries) {
+      if (!std::exchange(first, false)) out->append(", ");
+      in_.print(key, out);
+      out->append("=");
+      value.is(Kind::kString) ? in_.print_json(value, {}, 0, out) : in_.print_repr(value, out);
+    }
+    return out->append(")");
+  }
+  out->append("{\"name\": ");
+  in_.print_json(name, {}, 0, out);
+  out->append(", \"arguments\": ");
+  call.raw.is(Kind::kString) ? in_.print(call.raw, out)
+                             : in_.print_json(call.arguments, {}, 0, out);
+  out->append("}");
+}
+
+void Writer::put_calls_into_text(Message* message) {
+  if (message->calls.empty()) return;
+  const bool hermes = manner_.call_text == CallText::kHermes;
+  Text out;
+  if (message->content.is(Kind::kString) && !is_blank(message->content)) {
+    out.append(message->content.string->text);
+    out.append("\n");
+  }
+  if (!hermes) {
+    out.append(manner_.call_text == CallText::kList ? "<|tool_call|>[" : "<|tool_call_start|>[");
+  }
+  bool first = true;
+  for (Call& call : message->calls) {
+    if (!call.function.is(Kind::kDict)) continue;
+    if (!std::exchange(first, false)) out.append(hermes ? "\n" : ", ");
+    if (hermes) out.append("<tool_call>\n");
+    append_call(call, &out);
+    if (hermes) out.append("\n</tool_call>");
+    show(member(in_, call.function, "name"), message->place, true);
+    show(call.raw.is(Kind::kString) && manner_.call_text != CallText::kPython ? call.raw
+                                                                              : call.arguments,
+         message->place, true);
+  }
+  if (!hermes) out.append("]");
+  if (manner_.call_text == CallText::kPython) out.append("<|tool_call_end|>");
+  message->content = in_.text(std::move(out));
+  message->form = Content::kText;
+  message->calls.clear();
+}
+
+// Consecutive messages of the user become one, which templates with strict turns want.
+void Writer::give_results_to_user(std::vector<Message>* messages) {
+  std::vector<Message> out;
+  bool joins = false;  // the last message has results
+  for (Message& message : *messages) {
+    const bool result = message.role == "tool";
+    if (result) {
+      Text text("<tool_response>\n");
+      in_.print(message.content, &text);
+      text.append("\n</tool_response>");
+      message.content = in_.text(std::move(text));
+      message.form = Content::kText;
+      message.role = "user";
+      const Value content = message.content;
+      message.given = Value(in_.make<Dict>());
+      put(in_, message.given, "role", in_.text("user"));
+      put(in_, message.given, "content", content);
+    }
+    if (joins && message.role == "user" && message.content.is(Kind::kString)) {
+      out.back().content = joined(in_, out.back().content, "\n", message.content);
+    } else {
+      out.push_back(std::move(message));
+      joins = result;
+    }
+  }
+  *messages = std::move(out);
 }
 
 void Writer::place_systems(std::vector<Message>* messages) {
@@ -357,8 +448,8 @@ void Writer::write_shaped(const Message& message) {
 
 Value Writer::written_content(const Message& message, Content form) {
   if (form == Content::kNull) return none();
-  const Value text = form == Content::kEmpty && message.form != form ? in_.text("")
-                                                                     : message.content;
+  const Value text =
+      form == Content::kEmpty && message.form != form ? in_.text("") : message.content;
   if (!manner_.text_parts || !text.is(Kind::kString)) return text;
   const Value part(in_.make<Dict>());
   put(in_, part, "type", in_.text("text"));
@@ -374,6 +465,9 @@ Value Writer::written_call(const Call& call, uint32_t place) {
   Value arguments = call.arguments;
   if (manner_.text_arguments && call.raw.is(Kind::kString)) {
     arguments = call.raw;
+  } else if (manner_.wrap_broken && call.broken) {
+    arguments = Value(in_.make<Dict>());
+    put(in_, arguments, "arguments", call.raw);
   } else if (manner_.text_arguments && !arguments.is(Kind::kString)) {
     Text text;
     in_.print_json(arguments, {}, 0, &text);
@@ -471,6 +565,7 @@ Needs needs_of(const std::vector<Message>& messages) {
     const Shape shape = shape_of(message);
     out.calls = out.calls || shape.calls;
     out.parallel = out.parallel || message.calls.size() > 1;
+    for (const Call& call : message.calls) out.broken = out.broken || call.broken;
     out.reasoning[static_cast<size_t>(shape.reasoning)] = shape.reasoning != Reasoning::kNone;
     const bool plain =
         shape.form == Content::kText && !shape.calls && shape.reasoning == Reasoning::kNone;

@@ -27,6 +27,15 @@ struct Call {
   jinja::Value id;         // undefined: none
   jinja::Value arguments;  // parsed, if they are JSON
   jinja::Value raw;        // their text, if they were given as text
+  bool broken = false;     // the text is not JSON
+};
+
+// How calls are written into a message's text, for templates that show no calls.
+enum class CallText : uint8_t {
+  kNone,
+  kHermes,  // <tool_call>{"name": …, "arguments": {…}}</tool_call>
+  kList,    // <|tool_call|>[{"name": …, "arguments": {…}}]
+  kPython   // <|tool_call_start|>[name(key="value")]<|tool_call_end|>
 };
 
 struct Message {
@@ -71,16 +80,20 @@ enum class SystemAs : uint8_t {
 struct Manner {
   struct Writing {
     Content form = Content::kText;
-    bool split = false;      // text and tool calls are two messages
+    bool split = false;  // text and tool calls are two messages
     bool reasoning = true;
   };
-  bool text_parts = false;  // texts are lists of typed parts
+  bool empty_tools = false;  // no tools are an empty list
+  bool text_parts = false;   // texts are lists of typed parts
   std::array<SystemAs, kSystemsCount> systems{};
   bool text_arguments = false;  // arguments of tool calls are JSON text
   bool make_ids = false;        // calls without id get one
   bool short_ids = false;       // ids have nine letters and digits, as Mistral's have
   bool tool_names = false;      // a tool's result has the name of its tool
   bool one_call = false;        // parallel calls are written one after another
+  bool wrap_broken = false;     // arguments that are not JSON are a member of an object
+  CallText call_text = CallText::kNone;
+  bool user_results = false;               // results are the user's, in <tool_response>
   Content call_content = Content::kEmpty;  // a content that calls without text may have
   std::array<Reasoning, 4> reasoning{Reasoning::kNone, Reasoning::kReasoningContent,
                                      Reasoning::kReasoning, Reasoning::kThinking};
@@ -91,7 +104,7 @@ struct Manner {
 
 // Which choices of a manner matter for a conversation.
 struct Needs {
-  bool texts = false, calls = false, parallel = false;
+  bool texts = false, calls = false, parallel = false, broken = false;
   std::array<bool, kSystemsCount> systems{};
   std::array<bool, 4> reasoning{};
   std::array<bool, Shape::kCount> contents{};
@@ -109,6 +122,7 @@ struct Normalized {
   jinja::Value messages;
   std::vector<std::string> roles;  // as given
   std::vector<Shown> shown;
+  bool empty_tools = false;  // tools are an empty list instead of none
 };
 
 // Errors: kInvalidArgument.

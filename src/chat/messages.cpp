@@ -35,7 +35,8 @@ std::string said(std::string_view role, std::string_view text) {
 }
 
 // An assistant's message with so many calls.
-std::string answer(Content form, Reasoning reasoning, size_t calls, bool ids = true) {
+std::string answer(Content form, Reasoning reasoning, size_t calls, bool ids = true,
+                   bool broken = false) {
   static constexpr std::string_view kForms[] = {R"(,"content":"qzanswer")", R"(,"content":"")",
                                                 R"(,"content":null)", ""};
   std::string out = R"({"role":"assistant")";
@@ -49,7 +50,8 @@ std::string answer(Content form, Reasoning reasoning, size_t calls, bool ids = t
     out += i == 0 ? R"(,"tool_calls":[{)" : ",{";
     if (ids) out += R"("id":"call_qz_000000)" + number + "\",";
     out += R"("type":"function","function":{"name":")" + std::string(kName);
-    out += R"(","arguments":"{\"qzkey\": \"qzvalue)" + number + R"(\"}"}})";
+    out += R"(","arguments":"{\"qzkey\": \"qzvalue)" + number;
+    out += broken ? R"("}})" : R"(\"}"}})";
   }
   return out + (calls > 0 ? "]}" : "}");
 }
@@ -155,7 +157,7 @@ Normalizer::Trial Normalizer::attempt(const Manner& manner, std::string_view mes
   if (!read.ok()) return {};
   const bool answered = read->back().role == "assistant";
   const Normalized written = write_messages(in, manner, std::move(*read));
-  Result<Value> tools(none());
+  Result<Value> tools(written.empty_tools ? in.sequence({}) : none());
   if (tools_) tools = read_json(in, program_, kTool, "tools", true);
   if (!tools.ok()) return {};
   in.set("messages", written.messages);
@@ -172,8 +174,17 @@ void Normalizer::find_texts() const {
   const std::string messages = listed({user()});
   if (attempt(manner_, messages).complete) return;
   Manner tried = manner_;
+  tried.empty_tools = !tools_;
+  if (tried.empty_tools && attempt(tried, messages).complete) {
+    manner_ = tried;
+    return;
+  }
+  tried.empty_tools = false;
   tried.text_parts = true;
-  if (attempt(tried, messages).complete) manner_ = tried;
+  const Trial trial = attempt(tried, messages);
+  const bool printed = trial.text.find("'type': 'text'") != std::string::npos ||
+                       trial.text.find("\"type\": \"text\"") != std::string::npos;
+  if (trial.complete && !printed) manner_ = tried;
 }
 
 void Normalizer::find_systems(Systems kind) const {
@@ -216,22 +227,57 @@ void Normalizer::find_calls() const {
     found = true;
     if (json) break;
   }
-  if (!found) return;
+  if (!found) return find_call_text();
   Manner unnamed = best;
   unnamed.tool_names = false;
-  const Trial named = attempt(best, conversation(true)), bare = attempt(unnamed, conversation(true));
+  const Trial named = attempt(best, conversation(true)),
+              bare = attempt(unnamed, conversation(true));
   if (bare.complete && count(bare.text, kName) == count(named.text, kName)) best = unnamed;
   best.make_ids = !attempt(best, conversation(false)).complete;
   best.contents = manner_.contents;
   manner_ = best;
 }
 
+// The template shows no calls, or no results: they become text.
+void Normalizer::find_call_text() const {
+  const auto mentions = [&](std::string_view sought) {
+    return std::any_of(program_.known.begin(), program_.known.end(), [&](const std::string& known) {
+      return known.find(sought) != std::string::npos;
+    });
+  };
+  const bool lfm = mentions("<|tool_call_start|>") || mentions("<|tool_list_start|>") ||
+                   mentions("List of tools: [");
+  Manner tried = manner_;
+  tried.call_text = lfm                         ? CallText::kPython
+                    : mentions("<|tool_call|>") ? CallText::kList
+                                                : CallText::kHermes;
+  const std::string messages =
+      listed({user(), answer(Content::kEmpty, Reasoning::kNone, 1), result(0)});
+  for (const bool user_results : {false, true}) {
+    tried.user_results = user_results;
+    if (!attempt(tried, messages).complete) continue;
+    manner_ = tried;
+    return;
+  }
+}
+
+void Normalizer::find_broken() const {
+  Manner tried = manner_;
+  constexpr Shape kShape{Content::kEmpty, true, Reasoning::kNone};
+  tried.contents[kShape.index()].form = tried.call_content;
+  const std::string messages =
+      listed({user(), answer(Content::kEmpty, Reasoning::kNone, 1, true, true), result(0)});
+  if (attempt(tried, messages).complete) return;
+  tried.wrap_broken = true;
+  manner_.wrap_broken = attempt(tried, messages).complete;
+}
+
 void Normalizer::find_parallel() const {
   Manner tried = manner_;
   constexpr Shape kShape{Content::kEmpty, true, Reasoning::kNone};
   tried.contents[kShape.index()].form = tried.call_content;
-  const std::string messages = listed(
-      {user(), answer(Content::kEmpty, Reasoning::kNone, 2), result(0), result(1)});
+  const std::string messages =
+      listed({user(), answer(Content::kEmpty, Reasoning::kNone, 2), result(0), result(1)});
   if (attempt(tried, messages).complete) return;
   tried.one_call = true;
   manner_.one_call = attempt(tried, messages).complete;
@@ -292,8 +338,8 @@ void Normalizer::find_out(const Needs& needs) const {
   for (size_t i = 0; i < kSystemsCount; ++i) {
     if (ask(needs.systems[i], &known_.systems[i])) find_systems(static_cast<Systems>(i));
   }
-  const bool reasons = std::find(needs.reasoning.begin(), needs.reasoning.end(), true) !=
-                       needs.reasoning.end();
+  const bool reasons =
+      std::find(needs.reasoning.begin(), needs.reasoning.end(), true) != needs.reasoning.end();
   if (ask(needs.calls || reasons, &known_.calls)) find_calls();
   for (size_t i = 1; i < needs.reasoning.size(); ++i) {
     if (ask(needs.reasoning[i], &known_.reasoning[i])) find_reasoning(static_cast<Reasoning>(i));
@@ -303,6 +349,7 @@ void Normalizer::find_out(const Needs& needs) const {
     if (ask(needs.contents[i], &known_.contents[i])) find_content(shape);
   }
   if (ask(needs.parallel, &known_.parallel)) find_parallel();
+  if (ask(needs.broken, &known_.broken)) find_broken();
 }
 
 }  // namespace sluice::chat

@@ -38,7 +38,9 @@ class Normalizer {
   void find_texts() const;
   void find_systems(Systems kind) const;
   void find_calls() const;
+  void find_call_text() const;
   void find_parallel() const;
+  void find_broken() const;
   void find_reasoning(Reasoning given) const;
   void find_content(Shape shape) const;
   void find_out(const Needs& needs) const;

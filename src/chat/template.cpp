@@ -56,10 +56,11 @@ std::vector<Piece> pieces_of(const Text& text) {
   const std::vector<Span>& spans = text.spans();
   for (size_t i = 0; i < spans.size(); ++i) {
     if (!spans[i].content) continue;
-    push(spans[i].begin, false);
-    const bool more =
-        i + 1 < spans.size() && spans[i + 1].begin == spans[i].end && spans[i + 1].content;
-    if (!more) push(spans[i].end, true);
+    const bool begins = i == 0 || !spans[i - 1].content || spans[i - 1].end < spans[i].begin;
+    const bool ends =
+        i + 1 == spans.size() || !spans[i + 1].content || spans[i].end < spans[i + 1].begin;
+    if (begins) push(spans[i].begin, false);
+    if (ends) push(spans[i].end, true);
   }
   push(text.size(), false);
   return out;
@@ -188,6 +189,7 @@ Result<Template::Impl::Bound> Template::Impl::bind(Interpreter& in, const Parsed
   Result<Normalized> normalized = normalizer.normalize(in, *messages, mark);
   if (!normalized.ok()) return normalized.status();
   out.messages = std::move(*normalized);
+  if (out.tools.is(Kind::kNone) && out.messages.empty_tools) out.tools = in.sequence({});
   if (variables->is(Kind::kDict)) {
     for (const auto& [key, member] : variables->dict->entries) {
       in.set(std::string(key.string->text.view()), member);

@@ -38,7 +38,7 @@ struct Request {
   std::string_view tools;      // an array
   std::string_view documents;  // an array
   std::string_view variables;  // an object of further template variables, such as enable_thinking
-  bool add_generation_prompt = true;      // end the prompt where the assistant's response begins
+  bool add_generation_prompt = true;  // end the prompt where the assistant's response begins
   // The last message is the beginning of the assistant's response: the prompt ends inside it. Takes
   // precedence over add_generation_prompt.
   bool continue_final_message = false;

@@ -103,7 +103,8 @@ bool is_in(Interpreter& in, const Value& a, const Value* b) {
 }
 bool is_same(Interpreter& in, const Value& a, const Value* b) {
   if (a.kind != b->kind) return false;
-  const bool small = a.is_number() || a.is(Kind::kNumeral) || a.is(Kind::kNone) || a.is(Kind::kUndefined);
+  const bool small =
+      a.is_number() || a.is(Kind::kNumeral) || a.is(Kind::kNone) || a.is(Kind::kUndefined);
   return small ? in.equal(a, *b) : a.dict == b->dict;
 }
 bool is_filter(Interpreter&, const Value& value, const Value*) {

@@ -164,6 +164,15 @@ bool Interpreter::compare(std::string_view op, const Value& a, const Value& b) {
 Value Interpreter::negated(const Value& value) {
   if (value.is(Kind::kUndefined)) return fail_undefined(value);
   if (value.is(Kind::kFloat)) return Value(-value.number);
+  if (value.is(Kind::kNumeral)) {
+    const Text& digits = value.string->text;
+    const bool negative = digits.view().starts_with('-');
+    Text other(negative ? "" : "-");
+    other.append(digits, negative ? 1 : 0, digits.size());
+    Value out = text(std::move(other));
+    out.kind = Kind::kNumeral;
+    return out;
+  }
   if (!value.is_whole()) return fail("bad operand type for unary -: '%s'", type_name(value));
   return binary("-", Value(int64_t{0}), value);
 }
@@ -181,7 +190,9 @@ Value Interpreter::slice(const Node& node, Scope* scope) {
   const Value from = bound(node.second), to = bound(node.third), by = bound(node.fourth);
   const int64_t step = by.is(Kind::kNone) ? 1 : by.whole();
   const bool text_slice = value.is(Kind::kString);
-  if (!text_slice && !(value.is(Kind::kSequence) && value.sequence->flavor <= Flavor::kTuple)) {
+  const bool sliced = value.is(Kind::kSequence) && (value.sequence->flavor <= Flavor::kTuple ||
+                                                    value.sequence->flavor == Flavor::kRange);
+  if (!text_slice && !sliced) {
     return ok() ? undefined(std::string(type_name(value)) + " object cannot be sliced") : Value();
   }
   if (step == 0) fail("slice step cannot be zero");
@@ -267,6 +278,14 @@ Value Interpreter::call_function(Function function, const Arguments& args) {
     case Function::kNamespace: {
       auto* out = make<Dict>();
       for (const Value& given : args.places) {
+        if (given.is(Kind::kSequence)) {
+          for (const Value& each : items(given)) {
+            const std::vector<Value> pair = items(each);
+            if (pair.size() != 2) return fail("dictionary update sequence needs pairs");
+            put(out, pair[0], pair[1]);
+          }
+          continue;
+        }
         if (!is_mapping(given)) return fail("'%s' object is not a mapping", type_name(given));
         for (const auto& [key, value] : given.dict->entries) put(out, key, value);
       }

@@ -163,6 +163,14 @@ Node* Parser::primary() {
     case Lex::kFloat:
       next();
       return make_constant(Value(lexeme.number));
+    case Lex::kNumeral: {
+      next();
+      Node* node = make_literal(lexeme.text);
+      node->kind = NodeKind::kConstant;
+      node->constant = Value(node->literal);
+      node->constant.kind = Kind::kNumeral;
+      return node;
+    }
     default:
       if (is_operator("(")) return parenthesized();
       if (is_operator("[")) return list();
@@ -255,7 +263,7 @@ Node* Parser::test(Node* operand) {
   Node* node = make_unary(NodeKind::kTest, operand);
   node->text = dotted_name();
   const bool begins = is(Lex::kName) || is(Lex::kString) || is(Lex::kInt) || is(Lex::kFloat) ||
-                      is_operator("[") || is_operator("{");
+                      is(Lex::kNumeral) || is_operator("[") || is_operator("{");
   if (is_operator("(")) {
     call_arguments(node);
   } else if (begins && !is_word("else") && !is_word("or") && !is_word("and")) {

@@ -6,7 +6,8 @@
 namespace sluice::jinja {
 namespace {
 
-Value length(Interpreter& in, const Value& value, const Arguments&) {
+Value length(Interpreter& in, const Value& value, const Arguments& args) {
+  (void)bind<0>(in, "length", args, {});
   switch (value.kind) {
     case Kind::kUndefined:
       return Value(int64_t{0});
@@ -25,11 +26,13 @@ Value length(Interpreter& in, const Value& value, const Arguments&) {
   }
 }
 
-Value list(Interpreter& in, const Value& value, const Arguments&) {
+Value list(Interpreter& in, const Value& value, const Arguments& args) {
+  (void)bind<0>(in, "list", args, {});
   return in.sequence(in.items(value));
 }
 
-Value first(Interpreter& in, const Value& value, const Arguments&) {
+Value first(Interpreter& in, const Value& value, const Arguments& args) {
+  (void)bind<0>(in, "first", args, {});
   if (value.is(Kind::kSequence)) {
     Sequence& sequence = *value.sequence;
     if (sequence.next >= sequence.items.size())
@@ -42,7 +45,8 @@ Value first(Interpreter& in, const Value& value, const Arguments&) {
   return items.empty() ? in.undefined("No first item, sequence was empty.") : items.front();
 }
 
-Value last(Interpreter& in, const Value& value, const Arguments&) {
+Value last(Interpreter& in, const Value& value, const Arguments& args) {
+  (void)bind<0>(in, "last", args, {});
   if (value.is(Kind::kSequence) && value.sequence->flavor == Flavor::kGenerator) {
     return in.fail("'generator' object is not reversible");
   }
@@ -131,7 +135,8 @@ Value rejectattr(Interpreter& in, const Value& value, const Arguments& args) {
   return selected(in, value, args, false, true);
 }
 
-Value items(Interpreter& in, const Value& value, const Arguments&) {
+Value items(Interpreter& in, const Value& value, const Arguments& args) {
+  (void)bind<0>(in, "items", args, {});
   if (value.is(Kind::kUndefined)) return in.sequence({}, Flavor::kGenerator);
   if (!is_mapping(value)) return in.fail("Can only get item pairs from a mapping.");
   std::vector<Value> out;
@@ -141,9 +146,23 @@ Value items(Interpreter& in, const Value& value, const Arguments&) {
   return in.sequence(std::move(out), Flavor::kGenerator);
 }
 
-// Sort key of an item: an attribute, or the item itself. Text is in lower case unless `cased`.
+// Sort key of an item: an attribute, several with commas between, or the item itself. Text is in
+// lower case unless `cased`.
 Value sort_key(Interpreter& in, const Value& item, const Value* path, bool cased) {
   const bool by_path = path != nullptr && !path->is(Kind::kNone);
+  if (by_path && path->is(Kind::kString)) {
+    const std::string_view names = path->string->text.view();
+    size_t comma = names.find(',');
+    std::vector<Value> keys;
+    for (size_t from = 0; comma != std::string_view::npos && from <= names.size();) {
+      comma = std::min(names.find(',', from), names.size());
+      const Value name = in.text(names.substr(from, comma - from));
+      keys.push_back(sort_key(in, item, &name, cased));
+      from = comma + 1;
+      if (!in.ok()) return {};
+    }
+    if (!keys.empty()) return in.sequence(std::move(keys));
+  }
   const Value key = by_path ? in.path(item, *path) : item;
   if (cased || !key.is(Kind::kString)) return key;
   return in.text(to_lower(key.string->text.view()));
@@ -245,6 +264,7 @@ Value groupby(Interpreter& in, const Value& value, const Arguments& args) {
     while (i < all.size() && in.equal(all[i].key, first.key)) group.push_back(all[i++].item);
     const Value members = in.sequence(std::move(group));
     out.push_back(in.sequence({in.path(first.item, *a[0], a[1]), members}, Flavor::kTuple));
+    out.back().sequence->group = true;
   }
   return in.sequence(std::move(out));
 }
@@ -276,7 +296,8 @@ Value sum(Interpreter& in, const Value& value, const Arguments& args) {
   return total;
 }
 
-Value reverse(Interpreter& in, const Value& value, const Arguments&) {
+Value reverse(Interpreter& in, const Value& value, const Arguments& args) {
+  (void)bind<0>(in, "reverse", args, {});
   std::vector<Value> items = in.items(value);
   std::reverse(items.begin(), items.end());
   if (!value.is(Kind::kString)) return in.sequence(std::move(items), Flavor::kGenerator);
@@ -300,6 +321,28 @@ Value batch(Interpreter& in, const Value& value, const Arguments& args) {
   const bool fills = a[1] != nullptr && !a[1]->is(Kind::kNone) && !row.empty();
   while (fills && static_cast<int64_t>(row.size()) < size && in.spend(16)) row.push_back(*a[1]);
   close();
+  return in.sequence(std::move(out), Flavor::kGenerator);
+}
+
+// Divides the items into so many lists, the first ones longer by one.
+Value slices(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<2>(in, "slice", args, {"slices", "fill_with"});
+  const int64_t count = whole_or(in, a[0], 0);
+  constexpr int64_t kMaxSlices = 100'000;
+  if (count < 1 || count > kMaxSlices) return in.fail("slice() needs a positive number of lists");
+  const std::vector<Value> items = in.items(value);
+  const auto lists = static_cast<size_t>(count);
+  const size_t each = items.size() / lists, longer = items.size() % lists;
+  const bool fills = a[1] != nullptr && !a[1]->is(Kind::kNone);
+  std::vector<Value> out;
+  auto at = items.begin();
+  for (size_t i = 0; i < lists && in.ok(); ++i) {
+    const auto end = at + static_cast<ptrdiff_t>(each + (i < longer ? 1 : 0));
+    std::vector<Value> row(at, end);
+    at = end;
+    if (fills && i >= longer && longer > 0) row.push_back(*a[1]);
+    out.push_back(in.sequence(std::move(row)));
+  }
   return in.sequence(std::move(out), Flavor::kGenerator);
 }
 
@@ -335,6 +378,7 @@ constexpr NamedFilter kSequenceFilters[] = {
     {"sum", sum},
     {"reverse", reverse},
     {"batch", batch},
+    {"slice", slices},
     {"attr", attr},
 };
 

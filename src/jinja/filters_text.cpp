@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 
 #include "jinja/interpreter.h"
 #include "jinja/numbers.h"
@@ -83,6 +84,86 @@ Value escape(Interpreter& in, const Value& value, const Arguments&) {
   return in.ok() ? in.add(empty, text) : Value();
 }
 
+Value force_escape(Interpreter& in, const Value& value, const Arguments&) {
+  const Value text = in.text(in.str(value));
+  return in.ok() ? in.add(in.text(Text(), true), text) : Value();
+}
+
+// Drops tags and comments; white space becomes single spaces.
+Value strip_tags(Interpreter& in, const Value& value, const Arguments& args) {
+  (void)bind<0>(in, "striptags", args, {});
+  const Text all = in.str(value);
+  const std::string_view text = all.view();
+  Text kept;
+  for (size_t at = 0; at < text.size() && in.spend(16);) {
+    const size_t open = std::min(text.find('<', at), text.size());
+    kept.append(all, at, open);
+    const bool comment = text.substr(open).starts_with("<!--");
+    const size_t close = comment ? text.find("-->", open) : text.find('>', open);
+    if (open < text.size() && close == std::string_view::npos) kept.append(all, open, text.size());
+    at = close == std::string_view::npos ? text.size() : close + (comment ? 3 : 1);
+    if (open == text.size()) break;
+  }
+  const Value words = method(in, in.text(std::move(kept)), "split", {});
+  Arguments passed;
+  passed.places.push_back(words);
+  return in.ok() ? call_string_method(in, in.text(" "), "join", passed) : Value();
+}
+
+// Cuts text after `length` characters, at a space unless `killwords`. `leeway`: so much longer text
+// stays whole.
+Value truncate(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<4>(in, "truncate", args, {"length", "killwords", "end", "leeway"});
+  const Value all = soft(in, value);
+  const int64_t length = whole_or(in, a[0], 255), leeway = whole_or(in, a[3], 5);
+  const Text end = a[2] != nullptr ? in.str(*a[2]) : Text("...");
+  if (!in.ok()) return {};
+  const Text& text = all.string->text;
+  const auto size = static_cast<int64_t>(count_characters(text.view()));
+  const int64_t room = length - static_cast<int64_t>(count_characters(end.view()));
+  if (room < 0) return in.fail("expected length >= %zu", count_characters(end.view()));
+  if (size <= length || size - length <= leeway) return all;
+  size_t cut = character_offset(text.view(), static_cast<size_t>(room));
+  const bool kills = a[1] != nullptr && in.truth(*a[1]);
+  const size_t space = text.view().substr(0, cut).rfind(' ');
+  if (!kills && space != std::string_view::npos) cut = space;
+  Text out = text.slice(0, cut);
+  out.append(end);
+  return in.text(std::move(out));
+}
+
+// Percent-encodes a string; pairs become a query.
+Value url_encode(Interpreter& in, const Value& value, const Arguments& args) {
+  (void)bind<0>(in, "urlencode", args, {});
+  const auto append = [&](const Value& part, bool query, Text* out) {
+    const Text text = in.str(part);
+    for (const char c : text.view()) {
+      const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                         (c >= '0' && c <= '9') || std::string_view("_.-~").find(c) < 4 ||
+                         (c == '/' && !query);
+      char code[4];
+      std::snprintf(code, sizeof code, "%%%02X", static_cast<unsigned>(static_cast<uint8_t>(c)));
+      out->append(plain ? std::string_view(&c, 1) : query && c == ' ' ? "+" : code);
+      if (!in.spend(4)) return;
+    }
+  };
+  Text out;
+  if (!value.is(Kind::kDict) && !value.is(Kind::kSequence)) {
+    append(value, false, &out);
+    return in.text(std::move(out));
+  }
+  const Value all = is_mapping(value) ? in.filter("items", value, {}) : value;
+  for (const Value& each : in.items(all)) {
+    const std::vector<Value> pair = in.items(each);
+    if (pair.size() != 2) return in.fail("urlencode() needs pairs");
+    if (out.size() > 0) out.append("&");
+    append(pair[0], true, &out);
+    out.append("=");
+    append(pair[1], true, &out);
+  }
+  return in.text(std::move(out));
+}
+
 Value indent(Interpreter& in, const Value& value, const Arguments& args) {
   const auto a = bind<3>(in, "indent", args, {"width", "first", "blank"});
   const bool by_text = a[0] != nullptr && a[0]->is(Kind::kString);
@@ -156,11 +237,23 @@ bool read_number(std::string_view text, double* out) {
   return number.has_value();
 }
 
+bool read_whole(std::string_view text, int base, int64_t* out) {
+  std::string digits = digits_of(text);
+  const bool negative = digits.starts_with('-');
+  if (negative) digits.erase(0, 1);
+  const std::string prefix = base == 16 ? "0x" : base == 8 ? "0o" : base == 2 ? "0b" : "";
+  if (!prefix.empty() && to_lower(digits).starts_with(prefix)) digits.erase(0, 2);
+  if (negative) digits.insert(0, "-");
+  const char* end = digits.data() + digits.size();
+  const auto [stop, bad] = std::from_chars(digits.data(), end, *out, base);
+  return bad == std::errc() && stop == end && !digits.empty();
+}
+
 Value integer(Interpreter& in, const Value& value, const Arguments& args) {
   const auto a = bind<2>(in, "int", args, {"default", "base"});
   const Value otherwise = a[0] != nullptr ? *a[0] : Value(int64_t{0});
   const int64_t base = whole_or(in, a[1], 10);
-  if (base != 10) return in.fail("int() supports only base 10");
+  if (base < 2 || base > 36) return in.fail("int() base must be >= 2 and <= 36, or 0");
   if (is_integer_numeral(value)) return value;
   if (value.is_whole()) return Value(value.whole());
   double real = value.is(Kind::kFloat) ? value.number : 0;
@@ -168,7 +261,7 @@ Value integer(Interpreter& in, const Value& value, const Arguments& args) {
     int64_t whole = 0;
     const std::string_view text = value.string->text.view();
     in.spend(text.size());
-    if (read_number(text, &whole)) return Value(whole);
+    if (read_whole(text, static_cast<int>(base), &whole)) return Value(whole);
     if (!read_number(text, &real)) return otherwise;
   } else if (!value.is(Kind::kFloat)) {
     if (value.is(Kind::kUndefined)) return in.fail_undefined(value);
@@ -204,6 +297,9 @@ Value round(Interpreter& in, const Value& value, const Arguments& args) {
   if (!value.is_number()) return in.fail("type %s cannot be rounded", type_name(value));
   if (method == "common" && value.is_whole() && precision >= 0) return Value(value.whole());
   const double scale = std::pow(10.0, static_cast<double>(precision));
+  if (method == "common" && value.is_whole()) {
+    return Value(static_cast<int64_t>(std::nearbyint(value.real() * scale) / scale));
+  }
   if (method == "ceil") return Value(std::ceil(value.real() * scale) / scale);
   if (method == "floor") return Value(std::floor(value.real() * scale) / scale);
   if (method != "common") return in.fail("method must be common, ceil or floor");
@@ -219,9 +315,16 @@ Value wordcount(Interpreter& in, const Value& value, const Arguments&) {
 }
 
 Value format(Interpreter& in, const Value& value, const Arguments& args) {
-  if (!args.names.empty()) return in.fail("the format filter does not support keyword arguments");
   const Value text = soft(in, value);
+  if (!args.names.empty() && !args.places.empty()) {
+    in.fail("can't handle positional and keyword arguments at the same time");
+  }
   if (!in.ok()) return {};
+  if (!args.names.empty()) {
+    auto* named = in.make<Dict>();
+    for (const auto& [key, each] : args.names) in.put(named, in.text(key), each);
+    return percent_format(in, text.string->text, Value(named));
+  }
   return percent_format(in, text.string->text, in.sequence(args.places, Flavor::kTuple));
 }
 
@@ -233,12 +336,31 @@ Value fallback(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 constexpr NamedFilter kTextFilters[] = {
-    {"string", string}, {"upper", upper},   {"lower", lower},         {"capitalize", capitalize},
-    {"trim", trim},     {"title", title},   {"center", center},       {"replace", replace},
-    {"safe", safe},     {"e", escape},      {"escape", escape},       {"indent", indent},
-    {"tojson", tojson}, {"int", integer},   {"float", floating},      {"abs", absolute},
-    {"round", round},   {"format", format}, {"wordcount", wordcount}, {"default", fallback},
+    {"string", string},
+    {"upper", upper},
+    {"lower", lower},
+    {"capitalize", capitalize},
+    {"trim", trim},
+    {"title", title},
+    {"center", center},
+    {"replace", replace},
+    {"safe", safe},
+    {"e", escape},
+    {"escape", escape},
+    {"indent", indent},
+    {"tojson", tojson},
+    {"int", integer},
+    {"float", floating},
+    {"abs", absolute},
+    {"round", round},
+    {"format", format},
+    {"wordcount", wordcount},
+    {"default", fallback},
     {"d", fallback},
+    {"forceescape", force_escape},
+    {"striptags", strip_tags},
+    {"truncate", truncate},
+    {"urlencode", url_encode},
 };
 
 }  // namespace

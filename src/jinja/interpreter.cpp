@@ -15,7 +15,8 @@ constexpr int kMaxDepth = 700;
 
 Interpreter::Deeper::Deeper(Interpreter* interpreter) : interpreter_(interpreter) {
   if (++interpreter->depth_ > kMaxDepth) interpreter->fail("nesting is too deep");
-  if (++interpreter->steps_ > kMaxSteps / interpreter->share_) interpreter->fail("it exceeds the limit of steps");
+  if (++interpreter->steps_ > kMaxSteps / interpreter->share_)
+    interpreter->fail("it exceeds the limit of steps");
 }
 
 Value Interpreter::fail(const char* format, ...) {

@@ -44,9 +44,7 @@ class Reader {
   bool escape(std::string* out);
   bool hex(uint32_t* out);
 
-  void skip_space() {
-    at_ = std::min(text_.find_first_not_of(" \t\n\r", at_), text_.size());
-  }
+  void skip_space() { at_ = std::min(text_.find_first_not_of(" \t\n\r", at_), text_.size()); }
   bool take(char c) {
     skip_space();
     if (at_ == text_.size() || text_[at_] != c) return false;

@@ -256,7 +256,7 @@ Status Lexer::number() {
   }
   push(real ? Lex::kFloat : Lex::kInt, digits);
   Lexeme& lexeme = out_.back();
-  bool valid = false;
+  bool valid = false, beyond = false;
   if (real) {
     const std::optional<double> number = read_double(digits);
     valid = number.has_value();
@@ -265,8 +265,11 @@ Status Lexer::number() {
     const char* end = digits.data() + digits.size();
     const auto [stop, bad] = std::from_chars(digits.data(), end, lexeme.integer, base);
     valid = bad == std::errc() && stop == end;
+    beyond = bad == std::errc::result_out_of_range && stop == end && base == 10;
   }
-  if (!valid) {
+  if (beyond) {
+    lexeme.kind = Lex::kNumeral;
+  } else if (!valid) {
     return syntax_error(line_, "the number %.40s is invalid or too large", digits.c_str());
   }
   advance(n);

@@ -20,6 +20,7 @@ enum class Lex : uint8_t {
   kString,  // `text` is unquoted and unescaped
   kInt,
   kFloat,
+  kNumeral,  // an integer beyond 64 bits: `text`
   kOperator,
   kEnd,
 };

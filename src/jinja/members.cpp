@@ -157,6 +157,16 @@ Value Interpreter::attribute(const Value& value, std::string_view name) {
     return Value(method);
   }
   if (value.is(Kind::kLoop)) return loop_attribute(value.loop, name);
+  if (value.is(Kind::kSequence) && value.sequence->group) {
+    if (name == "grouper") return value.sequence->items[0];
+    if (name == "list") return value.sequence->items[1];
+  }
+  if (value.is(Kind::kMacro) && name == "name") return text(value.macro->node->text);
+  if (value.is(Kind::kMacro) && name == "arguments") {
+    std::vector<Value> names;
+    for (const Argument& each : value.macro->node->arguments) names.push_back(text(each.name));
+    return sequence(std::move(names), Flavor::kTuple);
+  }
   if (value.is(Kind::kDict) || value.is(Kind::kNamespace)) {
     const auto found = value.dict->by_name.find(name);
     if (found != value.dict->by_name.end()) return value.dict->entries[found->second].second;

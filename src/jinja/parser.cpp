@@ -206,6 +206,8 @@ Node* Parser::statement() {
   } else if (word == "generation") {
     node = make(NodeKind::kBlock);
     node->bodies.push_back(captured_body("endgeneration"));
+  } else if (word == "block") {
+    node = block_statement();
   } else if (word == "break") {
     node = loop_control(NodeKind::kBreak);
   } else if (word == "continue") {
@@ -319,6 +321,20 @@ Node* Parser::filter_statement() {
   Node* node = make(NodeKind::kFilterBlock);
   node->first = filters(make(NodeKind::kCaptured), true);
   node->bodies.push_back(captured_body("endfilter"));
+  return node;
+}
+
+// {% block name %}: nothing extends a chat template, so its name does not matter.
+Node* Parser::block_statement() {
+  Node* node = make(NodeKind::kBlock);
+  const std::string name = take_name();
+  while (is_word("scoped") || is_word("required")) next();
+  const int loops = std::exchange(loops_, 0);
+  end_block();
+  node->bodies.push_back(body({"endblock"}));
+  end_with("endblock");
+  take_word(name);
+  loops_ = loops;
   return node;
 }
 

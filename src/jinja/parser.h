@@ -59,6 +59,7 @@ class Parser {
   Node* call_statement();
   Node* filter_statement();
   Node* with_statement();
+  Node* block_statement();
   Node* loop_control(NodeKind kind);
   void parameters(Node* node);
   Node* target(bool members);

@@ -180,6 +180,12 @@ void Interpreter::print_repr(const Value& value, Text* out) {
       return;
     case Kind::kSequence: {
       const Sequence& sequence = *value.sequence;
+      const std::vector<Value>& all = sequence.items;
+      if (sequence.flavor == Flavor::kRange && !all.empty() &&
+          all.back().whole() - all[0].whole() + 1 == static_cast<int64_t>(all.size())) {
+        return out->append("range(" + std::to_string(all[0].whole()) + ", " +
+                           std::to_string(all.back().whole() + 1) + ")");
+      }
       if (sequence.flavor == Flavor::kGenerator || sequence.flavor == Flavor::kRange) {
         fail("a %s cannot be printed", type_name(value));
         return;

@@ -41,6 +41,30 @@ struct Call {
   }
 };
 
+// The part of a call's text that its arguments start and end select.
+struct Range {
+  std::string_view text;
+  size_t begin = 0;   // characters before it
+  bool valid = true;  // false: start is behind the end of the text
+};
+
+Range range_of(const Call& call, const Value* start, const Value* end) {
+  Range out{call.view()};
+  if (start == nullptr && end == nullptr) return out;
+  const auto n = static_cast<int64_t>(count_characters(out.text));
+  const auto placed = [&](const Value* at, int64_t otherwise) {
+    const int64_t given = whole_or(call.in, at, otherwise);
+    return given < 0 ? std::max<int64_t>(given + n, 0) : given;
+  };
+  const int64_t from = placed(start, 0), to = std::min(placed(end, n), n);
+  out.valid = from <= n && from <= to;
+  const size_t first = character_offset(out.text, static_cast<size_t>(std::min(from, n)));
+  const size_t last = character_offset(out.text, static_cast<size_t>(to));
+  out.text = out.text.substr(first, std::max(first, last) - first);
+  out.begin = static_cast<size_t>(std::min(from, n));
+  return out;
+}
+
 using Method = Value (*)(const Call& call);
 
 Value strip(const Call& call) {
@@ -73,7 +97,8 @@ Value strip(const Call& call) {
 }
 
 Value begins_or_ends(const Call& call) {
-  const auto a = call.bound<1>({""});
+  const auto a = call.bound<3>({"", "", ""});
+  const Range range = range_of(call, a[1], a[2]);
   const bool several = a[0] != nullptr && a[0]->is(Kind::kSequence);
   std::vector<Value> parts = several ? call.in.items(*a[0]) : std::vector<Value>();
   if (!several && a[0] != nullptr) parts.push_back(*a[0]);
@@ -81,8 +106,8 @@ Value begins_or_ends(const Call& call) {
   for (const Value& part : parts) {
     const std::string_view sought = call.wanted(&part).view();
     const bool found =
-        call.name == "startswith" ? call.view().starts_with(sought) : call.view().ends_with(sought);
-    if (found && call.in.ok()) return Value(true);
+        call.name == "startswith" ? range.text.starts_with(sought) : range.text.ends_with(sought);
+    if (found && range.valid && call.in.ok()) return Value(true);
   }
   return Value(false);
 }
@@ -169,7 +194,8 @@ Value split(const Call& call) {
 }
 
 Value splitlines(const Call& call) {
-  (void)call.bound<0>({});
+  const auto a = call.bound<1>({"keepends"});
+  const bool keeps = a[0] != nullptr && call.in.truth(*a[0]);
   const std::string_view text = call.view();
   std::vector<Value> out;
   size_t begin = 0;
@@ -180,7 +206,7 @@ Value splitlines(const Call& call) {
                       cp == 0x2028 || cp == 0x2029;
     const size_t next = at + bytes + (cp == '\r' && text.substr(at + 1).starts_with('\n') ? 1 : 0);
     if (ends) {
-      out.push_back(call.cut(begin, at));
+      out.push_back(call.cut(begin, keeps ? next : at));
       begin = next;
     }
     at = next;
@@ -203,15 +229,17 @@ Value join(const Call& call) {
 }
 
 Value find(const Call& call) {
-  const auto a = call.bound<1>({""});
-  const std::string_view text = call.view(), sought = call.wanted(a[0]).view();
+  const auto a = call.bound<3>({"", "", ""});
+  const Range range = range_of(call, a[1], a[2]);
+  const std::string_view text = range.text, sought = call.wanted(a[0]).view();
   if (call.name == "count") {
-    return Value(static_cast<int64_t>(places(call.in, text, sought, -1).size()));
+    const size_t n = range.valid ? places(call.in, text, sought, -1).size() : 0;
+    return Value(static_cast<int64_t>(n));
   }
   const bool last = call.name[0] == 'r';
   const size_t at = last ? text.rfind(sought) : text.find(sought);
-  if (at != std::string_view::npos) {
-    return Value(static_cast<int64_t>(count_characters(text.substr(0, at))));
+  if (at != std::string_view::npos && range.valid) {
+    return Value(static_cast<int64_t>(range.begin + count_characters(text.substr(0, at))));
   }
   return call.name.ends_with("index") ? call.in.fail("substring not found") : Value(int64_t{-1});
 }
@@ -222,6 +250,40 @@ Value cases(const Call& call) {
   if (call.name == "title") return call.changed(to_title(call.view()));
   if (call.name == "capitalize") return call.changed(to_capitalized(call.view()));
   return call.changed(to_lower(call.view()));
+}
+
+Value swapped(const Call& call) {
+  (void)call.bound<0>({});
+  const std::string_view text = call.view();
+  std::string out;
+  for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) {
+    (void)code_point(text, at, &bytes);
+    const std::string_view one = text.substr(at, bytes);
+    const std::string lower = to_lower(one);
+    out += lower == one ? to_upper(one) : lower;
+  }
+  return call.changed(out);
+}
+
+Value expanded(const Call& call) {
+  const auto a = call.bound<1>({"tabsize"});
+  const int64_t width = whole_or(call.in, a[0], 8);
+  if (width > kMaxPadding) return call.in.fail("the tabs are too wide");
+  Text out;
+  int64_t column = 0;
+  for (size_t at = 0, bytes = 0; at < call.text().size() && call.in.ok(); at += bytes) {
+    const uint32_t cp = code_point(call.view(), at, &bytes);
+    if (cp == '\t') {
+      const int64_t more = width > 0 ? width - column % width : 0;
+      call.in.spend(static_cast<uint64_t>(more));
+      out.append(std::string(static_cast<size_t>(more), ' '));
+      column += more;
+    } else {
+      out.append(call.text(), at, at + bytes);
+      column = cp == '\n' || cp == '\r' ? 0 : column + 1;
+    }
+  }
+  return call.in.text(std::move(out), call.self.string->markup);
 }
 
 Value removed(const Call& call) {
@@ -281,15 +343,24 @@ Value of_kind(const Call& call) {
     const bool cased = to_upper(text) != to_lower(text);
     return Value(cased && text == (name == "isupper" ? to_upper(text) : to_lower(text)));
   }
+  if (name == "istitle") {
+    return Value(to_upper(text) != to_lower(text) && text == to_title(text));
+  }
+  if (name == "isidentifier" && !text.empty()) {
+    size_t bytes = 0;
+    if (tokenizer::char_class(code_point(text, 0, &bytes)) == CharClass::kNumber)
+      return Value(false);
+  }
   for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) {
     const uint32_t cp = code_point(text, at, &bytes);
     const CharClass kind = tokenizer::char_class(cp);
     const bool letter = kind == CharClass::kLetter, number = kind == CharClass::kNumber;
-    const bool fits = name == "isspace"   ? is_space(cp)
-                      : name == "isalpha" ? letter
-                      : name == "isalnum" ? letter || number
-                      : name == "isascii" ? cp < 0x80
-                                          : number;
+    const bool fits = name == "isspace"        ? is_space(cp)
+                      : name == "isalpha"      ? letter
+                      : name == "isalnum"      ? letter || number
+                      : name == "isascii"      ? cp < 0x80
+                      : name == "isidentifier" ? letter || number || cp == '_'
+                                               : number;
     if (!fits) return Value(false);
   }
   return Value(!text.empty() || name == "isascii");
@@ -323,6 +394,8 @@ constexpr NamedMethod kMethods[] = {
     {"upper", cases},
     {"lower", cases},
     {"casefold", cases},
+    {"swapcase", swapped},
+    {"expandtabs", expanded},
     {"title", cases},
     {"capitalize", cases},
     {"removeprefix", removed},
@@ -342,6 +415,8 @@ constexpr NamedMethod kMethods[] = {
     {"isascii", of_kind},
     {"isupper", of_kind},
     {"islower", of_kind},
+    {"istitle", of_kind},
+    {"isidentifier", of_kind},
     {"format", format},
 };
 

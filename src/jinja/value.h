@@ -107,7 +107,8 @@ struct String : Object {
 struct Sequence : Object {
   std::vector<Value> items;
   Flavor flavor = Flavor::kList;
-  size_t next = 0;  // for a generator: number of items taken
+  size_t next = 0;     // for a generator: number of items taken
+  bool group = false;  // a pair of groupby, with the names grouper and list
 };
 
 // Keys in insertion order: strings are hashed, others (numbers, None, tuples) searched linearly.

@@ -1,5 +1,6 @@
 // 70 real chat templates with five conversations each, compared with Python's jinja2 set up as in
-// transformers. What jinja2 rejects is rejected for the same reason.
+// transformers. What jinja2 rejects is rejected for the same reason, unless the messages can be
+// written so that the template takes them (chat_matrix_test.cpp).
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -54,6 +55,7 @@ TEST(Templates, RenderLikeJinja2) {
   ModelTexts texts;
   texts.bos = "<BOS>";
   texts.eos = "<EOS>";
+  int repaired = 0;
   for (const Json& each : expected["cases"]) {
     const std::string name = each["template"], conversation = each["conversation"];
     SCOPED_TRACE(name + ": " + conversation);
@@ -61,16 +63,34 @@ TEST(Templates, RenderLikeJinja2) {
     const Result<Template> chat = Template::create(texts);
     ASSERT_TRUE(chat.ok()) << chat.status().message();
     const Result<Prompt> prompt = render(*chat, expected["conversations"][conversation]);
+    const auto shown = [](const std::string& text, std::string_view sought) {
+      return text.find(sought) != std::string::npos;
+    };
+    const bool calls = conversation == "tool-turn";
     if (each.contains("text")) {
       ASSERT_TRUE(prompt.ok()) << prompt.status().message();
-      EXPECT_EQ(prompt->text(), each["text"].get<std::string>());
+      const std::string text = each["text"], ours = prompt->text();
+      // Some templates leave out the call, or its result.
+      const bool call_lost = shown(ours, "<tool_call>") || shown(ours, "<|tool_call");
+      if (calls && text != ours && (call_lost || shown(ours, "<tool_response>"))) {
+        EXPECT_GT(ours.size(), text.size());
+        ++repaired;
+      } else {
+        EXPECT_EQ(ours, text);
+      }
+    } else if (prompt.ok()) {
+      for (const Json& message : expected["conversations"][conversation]["messages"]) {
+        const std::string content = message["content"];
+        EXPECT_TRUE(shown(prompt->text(), content)) << prompt->text();
+      }
+      ++repaired;
     } else {
-      ASSERT_FALSE(prompt.ok());
       EXPECT_EQ(prompt.status().code(), Code::kChatTemplate);
       EXPECT_NE(prompt.status().message().find(each["error"].get<std::string>()), std::string::npos)
           << prompt.status().message();
     }
   }
+  EXPECT_EQ(repaired, 0);
 }
 
 // Every string of a message is marked as content, and no text of the template is.
