@@ -423,7 +423,7 @@ test('a client that does not read stalls its own stream and takes no memory', as
 // Slow kernels: completions must still be running when the other requests have been answered.
 const slowly = inNode ? [] : ['--kernels', 'scalar'];
 
-test('API keys, CORS origins, a full queue and body size limits', async () => {
+test('API keys, CORS origins and a full queue', async () => {
   const strict = await Server.start(
     '--api-key',
     'secret',
@@ -431,8 +431,6 @@ test('API keys, CORS origins, a full queue and body size limits', async () => {
     'https://page.example',
     '--max-queue',
     '1',
-    '--max-body-size',
-    '64k',
     '--ctx',
     `${context}`,
     ...slowly,
@@ -441,9 +439,6 @@ test('API keys, CORS origins, a full queue and body size limits', async () => {
     const keyed = new OpenAI({ baseURL: `${strict.url}/v1`, apiKey: 'secret', maxRetries: 0 });
     const wrong = new OpenAI({ baseURL: `${strict.url}/v1`, apiKey: 'Secret', maxRetries: 0 });
     await assert.rejects(wrong.models.list(), OpenAI.AuthenticationError);
-    for (const path of ['/v1/models', '/metrics'])
-      assert.equal((await fetch(strict.url + path)).status, 401, path);
-    assert.equal((await fetch(`${strict.url}/health`)).status, 200);
     assert.equal((await keyed.models.list()).data.length, 1);
     const authorization = 'Bearer secret';
     const preflight = await fetch(`${strict.url}/v1/completions`, {
@@ -460,16 +455,6 @@ test('API keys, CORS origins, a full queue and body size limits', async () => {
     assert.deepEqual(
       [foreign.status, foreign.headers.get('access-control-allow-origin')],
       [403, null],
-    );
-    assert.equal(
-      (
-        await strict.post(
-          '/v1/completions',
-          { prompt: 'a'.repeat(70_000) },
-          { headers: { authorization } },
-        )
-      ).status,
-      413,
     );
 
     const controller = new AbortController();

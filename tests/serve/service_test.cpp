@@ -299,27 +299,5 @@ TEST_F(ServeThreads, AFullQueueAndShutdownAreReported) {
   EXPECT_GT(busy.load(), 0);
 }
 
-TEST_F(ServeThreads, PathsMethodsAndKeysAreChecked) {
-  start(1, 4, "secret");
-  Caller caller;
-  EXPECT_EQ(ask("GET", "/health", "", caller).status, 200);
-  for (const char* key : {"", "secre", "secrets", "Secret"}) {
-    EXPECT_EQ(ask("GET", "/v1/models", "", caller, key).status, 401) << key;
-  }
-  const char* key = "secret";
-  EXPECT_EQ(ask("GET", "/v1/models", "", caller, key).status, 200);
-  EXPECT_EQ(ask("GET", "/v1/models/tales", "", caller, key).status, 200);
-  EXPECT_EQ(ask("GET", "/v1/models/other", "", caller, key).status, 404);
-  EXPECT_EQ(ask("GET", "/v1/chat/completions", "", caller, key).status, 405);
-  EXPECT_EQ(ask("POST", "/nowhere", "{}", caller, key).status, 404);
-  EXPECT_EQ(ask("POST", "/v1/completions", "{}", caller, key).status, 400);
-  EXPECT_EQ(ask("POST", "/v1/completions", R"({"prompt":[99999999]})", caller, key).status, 400);
-  const std::string far(1000, 'a');
-  const Reply reply =
-      ask("POST", "/v1/completions", R"({"prompt":")" + far + " " + far + "\"}", caller, key);
-  EXPECT_EQ(reply.status, 400);
-  EXPECT_NE(reply.body.find("context_length_exceeded"), std::string::npos) << reply.body;
-}
-
 }  // namespace
 }  // namespace sluice::serve
