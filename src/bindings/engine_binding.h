@@ -165,6 +165,8 @@ class EngineBinding {
   Result<session::EngineOptions> engine_options(const val& options);
   Result<generate::PairOptions> pair_options(const val& options);
   Status start(const session::EngineOptions& options);
+  // Moves budget from the draft model to the model, so that it has room for the staged adapters.
+  Status make_room_for_adapters();
   void drop_answer(Slot& slot);  // keeps its counts of draft tokens
   void drop_work();              // drops the selected slot's generation, and embeddings under way
   void begin_counting();

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 
+#include "base/round_up.h"
 #include "bindings/engine_binding.h"
 #include "generate/draft_model.h"
 #include "session/speed_estimate.h"
 
 namespace sluice::bindings {
 namespace {
+
+constexpr uint64_t kPageBytes = 65536;
 
 // Bytes of the budget to leave free. Besides the heap, the tab holds compiled code and a JavaScript
 // engine per worker: up to 48 MB because of this package, and at least 16 MB to generate a token.
@@ -85,7 +88,31 @@ bool EngineBinding::set_adapters() {
   for (Slot& slot : slots()) drop_answer(slot);
   embedder_.reset();
   engine_->residency().collect();
-  return checked(engine_->set_adapters(sources_));
+  const Status status = engine_->set_adapters(sources_);
+  if (!kDraftModels || !draft_ || status.code() != Code::kBudgetTooSmall) return checked(status);
+  return checked(make_room_for_adapters()) && checked(engine_->set_adapters(sources_));
+}
+
+Status EngineBinding::make_room_for_adapters() {
+  session::Engine& draft = *draft_->engine_;
+  const uint64_t needed = engine_->budget_for(sources_);
+  const Result<session::MemoryPlan> own = draft.plan_for(0);
+  if (!own.ok()) return own.status();
+  const uint64_t budget = engine_->plan().budget + draft.plan().budget;
+  if (budget < needed + own->minimum) {
+    // The model's base has this budget's spare bytes.
+    session::EngineOptions options;
+    options.page_bytes = kPageBytes;
+    options.spare = beside_heap;
+    const uint64_t spare = round_up(beside_heap(budget), kPageBytes);
+    return generate::pair_too_small(
+        budget, session::smallest_with_spare(needed + own->minimum - spare, options));
+  }
+  const uint64_t share =
+      generate::draft_share(budget, needed, own->minimum, round_up(own->total(), kPageBytes));
+  draft.residency().collect();
+  SLUICE_RETURN_IF_ERROR(draft.set_memory_budget(share));
+  return engine_->set_memory_budget(budget - share);
 }
 
 void EngineBinding::forget_adapters() {
@@ -191,7 +218,7 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   }
   // The budget is the maximum of the wasm memory, in whole pages. Everything below the heap's end
   // (stack, constants, the header just parsed) already counts.
-  options.page_bytes = 65536;
+  options.page_bytes = kPageBytes;
   options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0));
   options.memory_budget -= options.memory_budget % options.page_bytes;
   const uint64_t base = draft_ ? std::max(base_bytes_, draft_->base_bytes_) : base_bytes_;

@@ -223,6 +223,20 @@ Status Engine::set_memory_budget(uint64_t budget) {
   return replan(budget, adapters_.needs());
 }
 
+namespace {
+// While one set replaces the other.
+AdapterNeeds both(const AdapterNeeds& before, const AdapterNeeds& after) {
+  return {before.bytes + after.bytes, std::max(before.scratch, after.scratch)};
+}
+}  // namespace
+
+uint64_t Engine::budget_for(std::span<const adapter::Source> sources) const {
+  const Result<AdapterSet> next = AdapterSet::bind(program_, *table_, sources);
+  if (!next.ok()) return 0;
+  return Planner(program_, *table_, plan_.tokenizer, both(adapters_.needs(), next->needs()))
+      .smallest(options_);
+}
+
 Status Engine::set_adapters(std::span<const adapter::Source> sources) {
   if (!failure_.ok()) return failure_;
   if (pass_under_way_ || residency_.under_way() > 0) {
@@ -230,9 +244,7 @@ Status Engine::set_adapters(std::span<const adapter::Source> sources) {
   }
   Result<AdapterSet> next = AdapterSet::bind(program_, *table_, sources);
   if (!next.ok()) return next.status();
-  const AdapterNeeds before = adapters_.needs(), after = next->needs();
-  SLUICE_RETURN_IF_ERROR(
-      replan(plan_.budget, {before.bytes + after.bytes, std::max(before.scratch, after.scratch)}));
+  SLUICE_RETURN_IF_ERROR(replan(plan_.budget, both(adapters_.needs(), next->needs())));
   const Status loaded = next->load(*table_, sources);
   if (loaded.ok()) adapters_ = std::move(*next);
   const Status settled = replan(plan_.budget, adapters_.needs());

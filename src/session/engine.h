@@ -109,6 +109,8 @@ class Engine {
   // fit together while the new ones are read. Errors, which leave everything unchanged:
   // AdapterSet's, set_memory_budget's.
   [[nodiscard]] Status set_adapters(std::span<const adapter::Source> sources);
+  // The smallest budget with which set_adapters succeeds; 0: none does.
+  [[nodiscard]] uint64_t budget_for(std::span<const adapter::Source> sources) const;
   [[nodiscard]] const AdapterSet& adapters() const { return adapters_; }
   // Counts changes of the plan.
   [[nodiscard]] uint32_t replans() const { return replans_; }

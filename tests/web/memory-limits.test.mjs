@@ -143,3 +143,49 @@ for (const draft of ['off', 'ngram', sample('Q4_0')]) {
     );
   });
 }
+
+for (const draft of [null, data('arch/llama-gqa')]) {
+  const name = draft ? 'a model and its draft' : 'a model';
+  test(
+    `a budget that setAdapters() names has room for them: ${name}`,
+    { skip: !existsSync(adapter) && 'needs ../shared' },
+    async (t) => {
+      const opened = [];
+      const loadOf = async (more) => {
+        const engine = await Engine.load(path, { ...options, ...more });
+        opened.push(engine);
+        return engine;
+      };
+      t.after(() => Promise.all(opened.map((engine) => engine.dispose())));
+      const path = data('arch/llama-gqa');
+      const lora = [
+        { source: adapter, scale: 1 },
+        { source: adapter.replace('.a.', '.b.'), scale: 0.5 },
+      ];
+      const options = { ...fixed, contextLength: 300, ...(draft && { draft }) };
+      const text = async (engine) =>
+        (await engine.generate('A fox', { maxTokens: 5, temperature: 0 }).result).text;
+      const minimum = async (more) =>
+        (await Engine.inspect(path, { ...options, ...more })).plan.minimum;
+      const free = await loadOf({ lora });
+      const expected = await text(free);
+      const least = await minimum();
+      const engine = await loadOf({ memoryBudget: least });
+      const bare = await text(engine);
+      const named = await refusal(engine.setAdapters(lora));
+      assert.equal(await text(engine), bare);
+      await engine.setMemoryBudget(named - kPage);
+      assert.equal(await refusal(engine.setAdapters(lora)), named);
+      await engine.setMemoryBudget(named);
+      await engine.setAdapters(lora);
+      assert.ok(engine.memory().heap <= named);
+      checkSum(engine.memory());
+      assert.equal(await text(engine), expected);
+      // What the plan needs for old and new adapters is enough, however a draft model shares it.
+      const twice = await minimum({ lora: [...lora, ...lora] });
+      const other = await loadOf({ memoryBudget: twice });
+      for (const next of [lora, [lora[1]], [], lora]) await other.setAdapters(next);
+      assert.equal(await text(other), expected);
+    },
+  );
+}

@@ -209,12 +209,13 @@ export class GenerationLoop {
 
   /** Waits for the model's pending reads. */
   async quiet(): Promise<void> {
-    const { queue } = this.#arriving[0]!;
-    for (let seen = 0; (seen = queue.completed) !== queue.pushed;) {
-      if (this.ioError !== null) throw this.ioError;
-      this.#engine.io.poke();
-      await queue.waitCompleted(seen, kReportMs);
-      await yieldToEvents();
+    for (const { queue } of this.#arriving) {
+      for (let seen = 0; (seen = queue.completed) !== queue.pushed;) {
+        if (this.ioError !== null) throw this.ioError;
+        this.#engine.io.poke();
+        await queue.waitCompleted(seen, kReportMs);
+        await yieldToEvents();
+      }
     }
   }
 
