@@ -156,7 +156,7 @@ test('no #include starts with ../', () => {
 
 test("the engine's messages use only conversions that src/bindings/libc.cpp supports", () => {
   const rooms = new Set(
-    ['bindings', 'generate', 'embed', 'open', 'gpu'].flatMap((room) => [
+    ['bindings', 'generate', 'embed', 'open', 'gpu', 'chat'].flatMap((room) => [
       room,
       ...closure(direct, room),
     ]),
@@ -170,7 +170,7 @@ test("the engine's messages use only conversions that src/bindings/libc.cpp supp
     if (/_(native|posix|windows)\.|\/safetensors\//.test(file)) continue;
     const text = readFileSync(join(root, file), 'utf8').replace(/^\s*\/\/.*/gm, '');
     for (const [literal] of text.matchAll(/"(?:[^"\\\n]|\\.)*"/g)) {
-      if (literal.includes('%json')) continue; // a message of the grammar, not a printf conversion
+      if (/%json|\{%/.test(literal)) continue; // of a grammar or template, not a printf conversion
       for (const [form] of literal.matchAll(/%[-+ #0-9.*]*(?:hh|h|ll|l|z|j|t|L)?[a-zA-Z%]/g)) {
         seen++;
         if (!known.test(form)) wrong.push(`${file}: ${form} in ${literal}`);
@@ -241,6 +241,23 @@ test('imports of web/ respect the levels and have no cycle; protocol/ imports no
   };
   Object.keys(imports).forEach((file) => visit(file, []));
   assert.deepEqual(wrong, []);
+});
+
+test('chat templates are read by src/jinja alone: no TypeScript and no package parses them', () => {
+  const { devDependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+  const names = [...Object.keys(devDependencies), ...Object.values(webImports()).flat()];
+  assert.deepEqual(
+    names.filter((name) => /jinja|nunjucks|minja/i.test(name)),
+    [],
+  );
+  const files = readdirSync(join(root, 'web'), { recursive: true }).filter((name) =>
+    name.endsWith('.ts'),
+  );
+  const parsing = files.filter((file) => {
+    const text = readFileSync(join(root, 'web', file), 'utf8');
+    return /\{%|%\}|endfor|lstrip_blocks|strftime/.test(text.replace(/\/\*[^]*?\*\//g, ''));
+  });
+  assert.deepEqual(parsing, []);
 });
 
 test('web/ has at most twelve files beside its directories', () => {

@@ -68,11 +68,9 @@ test('the tokenize flags are the same bits', () => {
 test('browser code formats no floating-point numbers (src/bindings/libc.cpp cannot)', () => {
   const elsewhere = new Set([
     'api',
-    'chat',
     'cli',
     'convert',
     'io',
-    'jinja',
     'native',
     'platform',
     'serve',

@@ -115,9 +115,15 @@ test('webpack 5', { skip: skip || longOnly }, async () => {
   await tells(join(at, 'dist'));
 });
 
-// esbuild and Rollup leave `new URL('./worker.js', import.meta.url)` unchanged, so these four files
-// go beside the bundle.
-const assets = ['worker.js', 'engine.simd128.wasm', 'engine.relaxed.wasm', 'engine.relaxed16.wasm'];
+// esbuild and Rollup leave `new URL('./worker.js', import.meta.url)` unchanged, so these files go
+// beside the bundle.
+const assets = [
+  'worker.js',
+  'engine.simd128.wasm',
+  'engine.relaxed.wasm',
+  'engine.relaxed16.wasm',
+  'chat.wasm',
+];
 function copyAssets(at, out) {
   for (const name of assets) run(at, 'cp', [join('node_modules', 'sluice-llm', 'dist', name), out]);
   writeFileSync(join(at, out, 'index.html'), html('/main.js'));

@@ -228,6 +228,7 @@ test('the file is at most 10 % larger than its parts', () => {
     'index.js',
     'worker.js',
     'templates.js',
+    'chat.wasm',
     'qsf.js',
     'safetensors.js',
     'safetensors.wasm',

@@ -17,6 +17,8 @@ const limits = {
   'engine.relaxed.wasm': [1040 * kB, 350 * kB],
   'engine.relaxed16.wasm': [1040 * kB, 350 * kB],
   'engine.gpu.wasm': [1090 * kB, 365 * kB], // 0.5 kB of it is the layer split between GPU and CPU
+  'chat.wasm': [170 * kB, 72 * kB],
+  'templates.js': [44 * kB, 16 * kB],
   'safetensors.wasm': [200 * kB, 88 * kB],
   'safetensors.js': [8 * kB, 3 * kB],
   'gpu.js': [110 * kB, 34 * kB], // 3 kB of it are int8 and f16 matrix multiplication
@@ -71,6 +73,8 @@ test('the package holds only files meant for users', () => {
     'dist/worker.js',
     'dist/node.js',
     'dist/worker-node.js',
+    'dist/templates.js',
+    'dist/chat.wasm',
     'dist/safetensors.js',
     'dist/safetensors.wasm',
     'dist/engine.simd128.wasm',

@@ -22,7 +22,7 @@ test("the record has every package with bytes in a bundle, and the bundle's file
   const results = [
     metafile('dist/qsf.js', { 'web/io/qsf.ts': 9, 'node_modules/fzstd/esm/index.mjs': 5 }),
     metafile('dist/worker.js', {
-      'node_modules/@huggingface/jinja/dist/index.js': 1,
+      'node_modules/@huggingface/tokenizers/dist/index.js': 1,
       'node_modules/openai/index.mjs': 0,
     }),
   ];
@@ -43,7 +43,7 @@ test("the record has every package with bytes in a bundle, and the bundle's file
     [...esbuild.bundled].map(([name, files]) => [name, ...files]),
     [
       ['fzstd', 'qsf.js'],
-      ['@huggingface/jinja', 'inline.js'],
+      ['@huggingface/tokenizers', 'inline.js'],
     ],
   );
 });

@@ -230,6 +230,15 @@ const methods = {
   'sluice-llm: Engine.tokenize': [
     { args: () => ['hello', { addSpecial: false }], call: (args) => engine.tokenize(...args) },
   ],
+  'sluice-llm: Engine.renderPrompt': [
+    {
+      args: () => [
+        [{ role: 'user', content: [{ type: 'text', text: 'hello' }] }],
+        { template: '{{ x }}{{ messages[0].content }}', variables: { x: 'y' } },
+      ],
+      call: (args) => engine.renderPrompt(...args),
+    },
+  ],
   'sluice-llm: Engine.detokenize': [
     { args: () => [[104, 108]], call: (args) => engine.detokenize(...args) },
     { args: () => [Int32Array.of(104, 108)], call: (args) => engine.detokenize(...args) },

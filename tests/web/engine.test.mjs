@@ -148,6 +148,32 @@ test('tokenize, detokenize and countTokens', async () => {
   assert.equal(await engine.countTokens('hi'), 3);
 });
 
+test('renderPrompt: the text and the tokens of a chat', async () => {
+  const messages = [{ role: 'user', content: 'hi\uFDD0' }];
+  const chatMl = await engine.renderPrompt(messages, { addGenerationPrompt: false });
+  assert.equal(chatMl.text, '<|im_start|>user\nhi\uFFFD<|im_end|>\n');
+  assert.deepEqual(chatMl.stop, ['<|im_end|>']);
+  const template = '{{ messages[0].content }}{{ x }}{{ tools|length }}';
+  const { text, tokens, stop } = await engine.renderPrompt(messages, {
+    template,
+    variables: { x: 12345678901234567n },
+    tools: [{}],
+  });
+  assert.deepEqual([text, stop], ['hi\uFFFD123456789012345671', []]);
+  // The fake tokenizer keeps the marks.
+  const marked = `\uFDD0hi\uFFFD\uFDD1${text.slice(3)}`;
+  assert.equal(await engine.detokenize(tokens), marked);
+  await assert.rejects(engine.renderPrompt(messages, { signal: AbortSignal.abort() }), {
+    name: 'AbortError',
+  });
+  for (const wrong of [
+    () => engine.renderPrompt([]),
+    () => engine.renderPrompt(messages, { variables: { f: () => 1 } }),
+    () => engine.renderPrompt(messages, { tool: [] }),
+  ])
+    await assert.rejects(async () => wrong(), { code: 'INVALID_ARGUMENT' });
+});
+
 test('the KV cache can be saved and restored', async () => {
   const prompt = await engine.tokenize('hello there');
   await engine.generate(prompt, greedy).result;

@@ -169,9 +169,17 @@ export const misconfigurations = [
   },
   {
     wrong: '`templates.js` is missing',
+    files: { '/dist/templates.js': [404, {}, ''] },
     chat: true,
     code: 'MODULE_LOAD',
     says: "The package's templates.js cannot be loaded: copy it beside its other files (…).",
+  },
+  {
+    wrong: '`chat.wasm` is missing',
+    files: { '/dist/chat.wasm': [404, {}, ''] },
+    chat: true,
+    code: 'MODULE_LOAD',
+    says: 'chat.wasm cannot be loaded: it answered 404; copy it beside templates.js.',
   },
   {
     wrong: 'The model address is a `file:` URL',

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { build } from 'esbuild';
 import { serve } from '../../web/scripts/serve.mjs';
 import { longOnly } from '../extent.mjs';
 import { crossOrigin } from './chromium.mjs';
@@ -12,6 +13,12 @@ import { buildFakePackage, fakeModel, root } from './helpers.mjs';
 import { markdown, misconfigurations } from './misconfigurations.mjs';
 
 const dist = await buildFakePackage({ name: 'misconfigured', external: ['./templates.js'] });
+await build({
+  entryPoints: [join(root, 'web', 'chat', 'templates.ts')],
+  outdir: dist,
+  bundle: true,
+  format: 'esm',
+});
 writeFileSync(join(dist, 'model.gguf'), fakeModel());
 const emptyWasm = Buffer.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
 const others = {};

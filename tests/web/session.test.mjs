@@ -4,13 +4,15 @@ import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
 
 const { Session } = await importWeb('api/session');
+const { marked, unmarked } = await importWeb('protocol/literal-spans');
 
 const kVocabulary = ['a', 'b', 'c', 'ab', 'bc'];
 const ids = (...texts) => texts.map((text) => kVocabulary.indexOf(text));
 const textsOf = (tokens) => Array.from(tokens, (token) => kVocabulary[token]);
 
 /** The longest tokens, from the left. */
-function tokenize(text) {
+function tokenize(given) {
+  const text = unmarked(given);
   const found = [];
   for (let at = 0; at < text.length; at += found.at(-1).length)
     found.push(
@@ -25,6 +27,14 @@ function scripted(turns) {
   const engine = {
     waits: false,
     turn: (work) => work(),
+    prompts: {
+      render: async (messages) => ({
+        text: messages.map(({ content }) => marked(content)).join(''),
+        literalSpans: true,
+        stop: [],
+        said: (answer) => answer,
+      }),
+    },
     ask: async (method, text) =>
       method === 'tokenize' ? tokenize(text) : { state: Uint8Array.of(1) },
     start(prompt, options, sequence, heard) {
@@ -46,6 +56,17 @@ test('a turn continues with the generated tokens, also where the tokenizer has o
   await session.generate('c').result;
   assert.deepEqual(prompts, [['b'], ['b', 'a', 'b', 'c']]);
   assert.equal(session.text, 'babcc');
+});
+
+test('a turn of a chat continues with the generated tokens, though the template marks them', async () => {
+  const { session, prompts } = scripted([{ tokens: ['a', 'b'] }, { tokens: ['c'] }]);
+  await session.send('b').result;
+  await session.send('c').result;
+  assert.deepEqual(prompts, [['b'], ['b', 'a', 'b', 'c']]);
+  assert.deepEqual(
+    session.messages.map(({ content }) => content),
+    ['b', 'ab', 'c', 'c'],
+  );
 });
 
 test('after a stop string inside of a token, a turn continues with the tokens of the text', async () => {

@@ -133,12 +133,12 @@ test('values reach the template as JSON, or are an error that names them', async
     assert.throws(() => jsonText('v', value), { code: 'INVALID_ARGUMENT', message });
 });
 
-test('errors have the code and the message of src/chat', async () => {
+test('errors have the code and the message of src/chat, as a sentence', async () => {
   await assert.rejects(renderer({ chatTemplate: '{% if %}' }).render([{ role: 'user' }]), failed);
   const bad = renderer({ chatTemplate: "a\n{{ raise_exception('no') }}" });
   await assert.rejects(bad.render([{ role: 'user', content: 'x' }]), {
     ...failed,
-    message: 'the chat template failed: no (line 2)',
+    message: 'The chat template failed: no (line 2).',
   });
   for (const messages of [undefined, [], {}, 'x', [null], [{ content: 'x' }]])
     await assert.rejects(bad.render(messages), { code: 'INVALID_ARGUMENT' }, String(messages));

@@ -94,6 +94,15 @@ class Instance extends WasmInstance<Exports> {
     }
   }
 
+  /** The error as the package words it: a sentence. */
+  override error(): SluiceError {
+    const { code, message } = super.error();
+    return new SluiceError(
+      code,
+      `${message.replace(/^the /, 'The ')}${/[.!?]$/.test(message) ? '' : '.'}`,
+    );
+  }
+
   parse(texts: TemplateTexts): number {
     const key = JSON.stringify(texts);
     let template = this.templates.get(key);
@@ -149,7 +158,7 @@ export class ChatWasm {
       usable = error instanceof SluiceError && error.code !== 'OUT_OF_MEMORY';
       if (error instanceof SluiceError) throw error;
       // A trap: the stack is used up.
-      throw new SluiceError('CHAT_TEMPLATE', 'the chat template failed: it is nested too deeply', {
+      throw new SluiceError('CHAT_TEMPLATE', 'The chat template failed: it is nested too deeply.', {
         cause: error,
       });
     } finally {
