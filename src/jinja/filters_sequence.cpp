@@ -168,10 +168,6 @@ Value sort_key(Interpreter& in, const Value& item, const Value* path, bool cased
   return in.text(to_lower(key.string->text.view()));
 }
 
-struct Keyed {
-  Value key, item;
-};
-
 std::vector<Keyed> keyed(Interpreter& in, const std::vector<Value>& items, const Value* path,
                          bool cased) {
   std::vector<Keyed> out;
@@ -184,26 +180,6 @@ std::vector<Keyed> keyed(Interpreter& in, const std::vector<Value>& items, const
 
 bool flag(Interpreter& in, const Value* value) {
   return value != nullptr && in.truth(*value);
-}
-
-// Binary insertion sort: unlike std::sort it is safe if the comparison is inconsistent.
-void sort_keyed(Interpreter& in, std::vector<Keyed>* items, bool reverse) {
-  const auto before = [&](const Keyed& a, const Keyed& b) {
-    return in.ok() && (reverse ? in.less(b.key, a.key) : in.less(a.key, b.key));
-  };
-  std::vector<Keyed> other(items->size());
-  for (size_t width = 1; width < items->size(); width *= 2) {
-    for (size_t low = 0; low < items->size(); low += 2 * width) {
-      const size_t middle = std::min(low + width, items->size());
-      const size_t high = std::min(low + 2 * width, items->size());
-      size_t a = low, b = middle;
-      for (size_t i = low; i < high; ++i) {
-        const bool right = a == middle || (b < high && before((*items)[b], (*items)[a]));
-        other[i] = (*items)[right ? b++ : a++];
-      }
-    }
-    items->swap(other);
-  }
 }
 
 std::vector<Value> only_items(const std::vector<Keyed>& from) {
@@ -383,6 +359,25 @@ constexpr NamedFilter kSequenceFilters[] = {
 };
 
 }  // namespace
+
+void sort_keyed(Interpreter& in, std::vector<Keyed>* items, bool reverse) {
+  const auto before = [&](const Keyed& a, const Keyed& b) {
+    return in.ok() && (reverse ? in.less(b.key, a.key) : in.less(a.key, b.key));
+  };
+  std::vector<Keyed> other(items->size());
+  for (size_t width = 1; width < items->size(); width *= 2) {
+    for (size_t low = 0; low < items->size(); low += 2 * width) {
+      const size_t middle = std::min(low + width, items->size());
+      const size_t high = std::min(low + 2 * width, items->size());
+      size_t a = low, b = middle;
+      for (size_t i = low; i < high; ++i) {
+        const bool right = a == middle || (b < high && before((*items)[b], (*items)[a]));
+        other[i] = (*items)[right ? b++ : a++];
+      }
+    }
+    items->swap(other);
+  }
+}
 
 Filter find_sequence_filter(std::string_view name) {
   for (const NamedFilter& each : kSequenceFilters) {

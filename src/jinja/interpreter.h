@@ -184,6 +184,13 @@ template <size_t N>
   return out;
 }
 
+struct Keyed {
+  Value key, item;
+};
+// Sorts by key, and keeps the order of equal ones. Unlike std::sort it is safe if the comparison is
+// inconsistent.
+void sort_keyed(Interpreter& in, std::vector<Keyed>* items, bool reverse);
+
 // The integer value of a bound argument, or `fallback` if it is omitted or None.
 [[nodiscard]] int64_t whole_or(Interpreter& in, const Value* value, int64_t fallback);
 

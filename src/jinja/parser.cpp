@@ -97,17 +97,19 @@ std::string Parser::shown() const {
 
 Node* Parser::make(NodeKind kind) {
   if (program_->nodes.size() >= kMaxNodes) fail("it is too large");
-  Node& node = program_->nodes.emplace_back();
-  node.kind = kind;
-  node.line = now().line;
-  return &node;
+  auto* node = new Node;
+  program_->nodes.emplace_back(node);
+  node->kind = kind;
+  node->line = now().line;
+  return node;
 }
 
 Node* Parser::make_literal(std::string_view text) {
   Node* node = make(NodeKind::kLiteral);
-  String& literal = program_->literals.emplace_back();
-  literal.text.append(text);
-  node->literal = &literal;
+  auto* literal = new String;
+  program_->literals.emplace_back(literal);
+  literal->text.append(text);
+  node->literal = literal;
   return node;
 }
 

@@ -268,14 +268,12 @@ void Interpreter::print_json(const Value& value, const JsonStyle& style, int64_t
       return list(value.sequence->items.size(), "[", "]",
                   [&](size_t i) { print_json(value.sequence->items[i], style, level + 1, out); });
     case Kind::kDict: {
-      std::vector<std::pair<Value, Value>> entries = value.dict->entries;
-      spend(32 * entries.size());
-      if (style.sorted) {
-        std::stable_sort(entries.begin(), entries.end(),
-                         [this](const auto& a, const auto& b) { return less(a.first, b.first); });
-      }
+      std::vector<Keyed> entries;
+      spend(32 * value.dict->entries.size());
+      for (const auto& [key, member] : value.dict->entries) entries.push_back({key, member});
+      if (style.sorted) sort_keyed(*this, &entries, false);
       return list(entries.size(), "{", "}", [&](size_t i) {
-        const Value& key = entries[i].first;
+        const Value& key = entries[i].key;
         const bool quoted = !key.is(Kind::kString);
         if (quoted && !key.is_number() && !key.is(Kind::kNumeral) && !key.is(Kind::kNone)) {
           fail("keys must be str, int, float, bool or None, not %s", type_name(key));
@@ -284,7 +282,7 @@ void Interpreter::print_json(const Value& value, const JsonStyle& style, int64_t
         print_json(key, style, level + 1, out);
         if (quoted) out->append("\"");
         out->append(style.key);
-        print_json(entries[i].second, style, level + 1, out);
+        print_json(entries[i].item, style, level + 1, out);
       });
     }
     default:

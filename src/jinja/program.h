@@ -1,7 +1,6 @@
-// A parsed template: a tree of nodes in one array, so that freeing it needs no recursion.
+// A parsed template: a tree of nodes in one arena, so that freeing it needs no recursion.
 #pragma once
 
-#include <deque>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -64,7 +63,7 @@ struct Argument {
   uint32_t variable = 0;  // of a macro's parameter
 };
 
-struct Node {
+struct Node : Object {
   NodeKind kind = NodeKind::kConstant;
   bool recursive = false;  // a for loop that loop() may call
   uint32_t line = 0;
@@ -82,8 +81,7 @@ struct Node {
 };
 
 struct Program {
-  std::deque<Node> nodes;
-  std::deque<String> literals;
+  Arena nodes, literals;
   std::vector<Node*> body;
   std::unordered_map<std::string, uint32_t> names;  // variable numbers by name
   // Every name and string in the source. The same strings in the caller's data (a role, a type)

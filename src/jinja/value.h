@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -145,6 +144,6 @@ struct Loop : Object {
   bool asked = false;
 };
 
-using Arena = std::deque<std::unique_ptr<Object>>;
+using Arena = std::vector<std::unique_ptr<Object>>;
 
 }  // namespace sluice::jinja

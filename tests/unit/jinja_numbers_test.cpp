@@ -76,7 +76,7 @@ TEST(JinjaNumbers, ShortestTextsAreThoseOfCharconv) {
         std::to_chars(text, text + sizeof text, number,
                       plain ? std::chars_format::fixed : std::chars_format::scientific)
             .ptr;
-    ASSERT_EQ(shortest_text(number), std::string(&text[0], end));
+    ASSERT_EQ(shortest_text(number), std::string(text, static_cast<size_t>(end - text)));
     ASSERT_EQ(read_double(shortest_text(number)), number);
   }
 }
