@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "jinja/numbers.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::jinja {
@@ -142,8 +143,7 @@ Value Reader::number() {
   const std::string_view text = text_.substr(begin, at_ - begin);
   const char* end = text.data() + text.size();
   if (real) {
-    double out = 0;
-    if (std::from_chars(text.data(), end, out).ec == std::errc()) return Value(out);
+    if (const auto out = read_double(text)) return Value(*out);
   } else {
     int64_t out = 0;
     if (std::from_chars(text.data(), end, out).ec == std::errc()) return Value(out);
