@@ -48,7 +48,7 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("embedNext", &EngineBinding::embed_next)
       .function("embedResults", &EngineBinding::embed_results)
       .function("embedInfo", &EngineBinding::embed_info)
-      .function("controlTexts", &EngineBinding::control_texts)
+      .function("controlTokens", &EngineBinding::control_tokens)
       .function("detokenize", &EngineBinding::detokenize)
       .function("select", &EngineBinding::select)
       .function("position", &EngineBinding::position)

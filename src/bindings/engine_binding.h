@@ -71,7 +71,7 @@ class EngineBinding {
   val tokenize(const val& bytes, unsigned how);
   // The tokens of a query and a document as rerankers read them.
   val pair_tokens(const val& query, const val& document);
-  std::string control_texts();
+  std::string control_tokens();
   std::string detokenize(const val& tokens, bool special) {
     return engine_->tokenizer().decode(to_tokens(tokens), special);
   }

@@ -31,9 +31,10 @@ val EngineBinding::pair_tokens(const val& query, const val& document) {
   return copy_out(std::span<const Token>(*ids));
 }
 
-std::string EngineBinding::control_texts() {
+std::string EngineBinding::control_tokens() {
   val out = val::array();
   for (const Token id : engine_->tokenizer().gated_tokens()) {
+    push(out, val(id));
     push(out, val(std::string(engine_->tokenizer().piece(id))));
   }
   return to_text(out);

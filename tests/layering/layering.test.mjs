@@ -260,6 +260,15 @@ test('chat templates are read by src/jinja alone: no TypeScript and no package p
   assert.deepEqual(parsing, []);
 });
 
+test('no TypeScript parses reasoning or tool calls: src/chat does', () => {
+  const marks =
+    /<\/?think>|<\/?tool_call|\[\/?TOOL_CALLS|\[THINK|<\|(channel|message|call|python_tag)|<function=/;
+  const parsers = Object.keys(webImports()).filter((file) =>
+    marks.test(readFileSync(join(root, 'web', file), 'utf8').replace(/^ *(\*|\/[*/]).*/gm, '')),
+  );
+  assert.deepEqual(parsers, []);
+});
+
 test('web/ has at most twelve files beside its directories', () => {
   const beside = readdirSync(join(root, 'web'), { withFileTypes: true })
     .filter((entry) => entry.isFile())

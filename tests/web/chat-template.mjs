@@ -1,4 +1,4 @@
-// Renders templates in chat.wasm, in Node: the helper of the tests of chat templates.
+// Renders templates and reads responses in chat.wasm, in Node: the helper of the tests of chat.
 import { readFile } from 'node:fs/promises';
 import { importWeb } from './helpers.mjs';
 
@@ -10,8 +10,16 @@ const noon = new Date(2024, 6, 26, 12);
 const wasm = new ChatWasm(readFile);
 
 /** A PromptRenderer with chat.wasm. */
-export const renderer = (info, warn = () => {}, controls = async () => []) =>
+export const renderer = (info, warn = () => {}, controls = async () => '[]') =>
   new PromptRenderer(info, warn, controls, readFile);
+
+/** An Answer: a response that is read. `controls`: JSON of control tokens. */
+export const opened = (source, request = {}, { controls = '[]', prompt = '' } = {}) =>
+  renderer({}, undefined, async () => controls).answer(
+    { text: prompt, literalSpans: false },
+    source,
+    request,
+  );
 
 /**
  * The prompt that a template makes of variables, among them messages, tools and tokens; with marks

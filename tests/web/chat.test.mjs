@@ -1,41 +1,10 @@
-// The parts of chat that need no engine: separating reasoning from content, and rendering prompts.
+// Rendering prompts without an engine.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { renderer } from './chat-template.mjs';
 import { importWeb } from './helpers.mjs';
 
-const { ThinkFilter } = await importWeb('chat/think');
 const { unmarked } = await importWeb('protocol/literal-spans');
-
-function split(text, size, open = false) {
-  const filter = new ThinkFilter(open);
-  const out = { reasoning: '', content: '' };
-  const add = (part) => {
-    out.reasoning += part.reasoning;
-    out.content += part.content;
-  };
-  for (let i = 0; i < text.length; i += size) add(filter.push(text.slice(i, i + size)));
-  add(filter.finish());
-  return out;
-}
-
-test('reasoning and content are separated in pieces of any size', () => {
-  const cases = [
-    ['<think>\nHm, a < b.\n</think>\n\nYes.', false, 'Hm, a < b.', 'Yes.'],
-    ['Hm.\n\nWell.</think>No.', true, 'Hm.\n\nWell.', 'No.'],
-    ['  plain <think>text</think>', false, '', '  plain <think>text</think>'],
-    ['<think>never closed', false, 'never closed', ''],
-    ['<think></think>only', false, '', 'only'],
-    ['<thi', false, '', '<thi'],
-    ['', false, '', ''],
-    ['<think>a</thin', false, 'a</thin', ''],
-  ];
-  for (const [text, open, reasoning, content] of cases) {
-    for (let size = 1; size <= text.length + 1; size++) {
-      assert.deepEqual(split(text, size, open), { reasoning, content }, `${text} by ${size}`);
-    }
-  }
-});
 
 test('a model without a template gets ChatML, and a warning once', async () => {
   const warnings = [];

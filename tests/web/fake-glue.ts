@@ -307,8 +307,8 @@ class FakeEngine implements EngineBinding {
     const codes = [...text].map((byte) => byte + 3);
     return Int32Array.from(how & 1 ? [1, ...codes] : codes);
   }
-  controlTexts(): string {
-    return '["<|im_start|>", "<|im_end|>"]';
+  controlTokens(): string {
+    return '[1, "<|im_start|>", 2, "<|im_end|>"]';
   }
   detokenize(tokens: Int32Array): string {
     const bytes = [...tokens].filter((token) => token >= 3).map((token) => token - 3);

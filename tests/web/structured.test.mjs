@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { isDeepStrictEqual } from 'node:util';
-import { renderer } from './chat-template.mjs';
+import { opened, renderer } from './chat-template.mjs';
 import { importWeb, root } from './helpers.mjs';
 import { isJsonPrefix } from './json-prefix.mjs';
 import { randomSchema, shrunk } from './random-schemas.mjs';
@@ -17,9 +17,6 @@ import { read, rendered } from './tool-rounds.mjs';
 
 const { ChatCompletions } = await importWeb('chat/completions');
 const { sluice } = await importWeb('ai-sdk');
-const { ToolCallFilter } = await importWeb('chat/tool-calls');
-const { HarmonyReader } = await importWeb('chat/harmony');
-const { toolForm, formsToRead, isHarmony } = await importWeb('chat/tool-forms');
 const model = join(root, 'examples', 'models', 'sluice-tales-Q8_0.gguf');
 const wild = { temperature: 2, topK: 0, topP: 1, minP: 0 };
 const wildChat = { temperature: 2, top_k: 0, top_p: 1, min_p: 0 };
@@ -216,6 +213,24 @@ test('schema libraries: by Standard Schema, by toJSONSchema(), and one with neit
   });
 });
 
+test('a JSON schema is used as it is, with a hidden schema object of its library too', async () => {
+  const fox = { ...person, properties: { ...person.properties, name: { enum: ['fox'] } } };
+  const other = () => ({ type: 'array' });
+  const value = { version: 1, vendor: 'zod', jsonSchema: { input: other, output: other } };
+  Object.defineProperty(fox, '~standard', { enumerable: false, value });
+  const text = await engine.generate('Once', { jsonSchema: fox, ...wild, seed: 2 }).text();
+  const answer = await engine.chat.completions.create({
+    messages,
+    response_format: named(fox),
+    ...wildChat,
+    seed: 2,
+  });
+  for (const each of [text, answer.choices[0].message.content]) {
+    isPerson(each);
+    assert.equal(JSON.parse(each).name, 'fox');
+  }
+});
+
 test('partial values grow to the final value', async () => {
   const generation = engine.generate('Once', { jsonSchema: person, ...wild, seed: 3 });
   const seen = [];
@@ -291,11 +306,10 @@ function shortPrompts() {
     structuredOutput: true,
     answer,
     turn: (work) => work(),
-    ask: (...given) => engine.ask(...given),
     prompts: renderer(
       engine.info,
       () => {},
-      () => engine.prompts.controls(),
+      () => engine.ask('controlTokens'),
     ),
   });
   return { chat, asked };
@@ -443,7 +457,6 @@ test(
         'think>',
         'thought>',
       );
-      if (!toolForm(chat_template) && !isHarmony(chat_template)) continue;
       const params = {
         messages,
         tools,
@@ -458,7 +471,8 @@ test(
       try {
         answer = await chat.create(params);
       } catch (error) {
-        assert.equal(error.code, 'CHAT_TEMPLATE', `${file}: ${error.message}`);
+        const unsupported = error.code === 'INVALID_ARGUMENT' && /support tools/.test(error.message);
+        assert.ok(unsupported || error.code === 'CHAT_TEMPLATE', `${file}: ${error.message}`);
         continue;
       }
       const { message, finish_reason } = answer.choices[0];
@@ -467,17 +481,14 @@ test(
       isCall(message.tool_calls[0]);
       const [{ function: called }] = message.tool_calls;
       const call = [called.name, JSON.parse(called.arguments)];
-      const reader = () =>
-        isHarmony(chat_template)
-          ? new HarmonyReader()
-          : new ToolCallFilter(tools, formsToRead(toolForm(chat_template)));
+      const make = () => opened(chat_template, { tools: JSON.stringify(tools), canConstrain: true });
       // Templates take arguments as an object or as text. Some raise on the other, some on missing
       // variables.
       const back = [];
       for (const asText of [false, true]) {
         try {
           const { text, result } = await rendered(chat_template, tools, [call], asText);
-          back.push({ calls: read(reader, text, []).calls, text, result });
+          back.push({ calls: (await read(make, text, [])).calls, text, result });
         } catch {} // see above
       }
       if (back.length === 0 && !kSilent.test(file)) continue;

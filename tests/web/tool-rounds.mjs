@@ -2,27 +2,29 @@
 // arrives in pieces.
 import { render } from './chat-template.mjs';
 
-/**
- * What a reader finds in text that is cut at `cuts`: reasoning, content, and calls as [name,
- * arguments].
- */
-export function read(make, text, cuts) {
-  const reader = make();
+/** All that is read of tokens: reasoning, content and calls. Closes the answer. */
+export function readTokens(answer, tokens) {
   const out = { reasoning: '', content: '', calls: [] };
-  const add = ({ reasoning = '', content, calls }) => {
+  const add = ({ reasoning, content, calls }) => {
     out.reasoning += reasoning;
     out.content += content;
-    out.calls.push(
-      ...calls.map(({ function: { name, arguments: json } }) => [name, JSON.parse(json)]),
-    );
+    out.calls.push(...calls);
   };
-  let from = 0;
-  for (const to of [...cuts, text.length]) {
-    add(reader.push(text.slice(from, to)));
-    from = to;
-  }
-  add(reader.finish());
+  for (const token of tokens) add(answer.push(token));
+  add(answer.finish());
+  answer.close();
   return out;
+}
+
+/**
+ * What is read of text that is cut at `cuts`: reasoning, content, and calls as [name, arguments].
+ * `make` opens the answer.
+ */
+export async function read(make, text, cuts) {
+  const ends = [...cuts, text.length];
+  const pieces = ends.map((to, i) => ({ text: text.slice(ends[i - 1] ?? 0, to), token: -1 }));
+  const { calls, ...out } = readTokens(await make(), pieces);
+  return { ...out, calls: calls.map((call) => [call.name, JSON.parse(call.arguments)]) };
 }
 
 /** Cuts into pieces of several sizes, and into two at every `step`-th position. */
@@ -66,7 +68,7 @@ export async function rendered(source, tools, calls, asText) {
       .slice(text.lastIndexOf(question) + question.length)
       .replace(/^<\|(eot_id|end)\|>/, '')
       .replace(kAround, '')
-      .replace(/<\|tool_result\|>[^]*/, '');
+      .replace(/(<\|tool_result\|>|<\|start\|>functions\.)[^]*/, '');
     return { text: answer, result: text.includes('RESULT', text.lastIndexOf(question)) };
   }
   return null;

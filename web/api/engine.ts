@@ -385,7 +385,7 @@ export class Engine {
         if (!this.#options.onProgress) console.warn(message);
         this.#options.onProgress?.({ phase: 'warning', code: 'NO_CHAT_TEMPLATE', message });
       },
-      () => this.ask('controlTexts'),
+      () => this.ask('controlTokens'),
       platform().readFile,
     ));
   }

@@ -2,6 +2,7 @@
 // Each turn sends all tokens to the worker, which reuses the part that is in the KV cache
 // (worker/sequences.ts). So a turn that fails or is aborted leaves the session unchanged.
 
+import type { Answer } from '../chat/answer-wasm.js';
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from '../chat/engine.js';
 import type { Caller, EngineCalls } from '../protocol/calls.js';
 import {
@@ -173,17 +174,22 @@ export class Session {
         : Array.isArray(message)
           ? message
           : [message as ChatMessage];
-    let spoken: RenderedPrompt['said'];
+    let answer: Answer;
     const given = [options.stop ?? []].flat();
     const merged: GenerateOptions = { ...options, stop: given };
     const prompt = async (): Promise<Prompt> => {
-      const rendered = await this.#engine.prompts.render([...this.#list, ...added], this.#options);
+      const { prompts } = this.#engine;
+      const rendered = await prompts.render([...this.#list, ...added], this.#options);
       merged.stop = [...given, ...rendered.stop];
-      spoken = rendered.said;
+      answer = await prompts.answer(rendered, this.#options.template, {});
       return rendered;
     };
-    return this.#run(prompt, merged, (answer) => {
-      this.#list.push(...added, { role: 'assistant', content: spoken(answer) });
+    return this.#run(prompt, merged, (pieces) => {
+      // The history has no reasoning.
+      const said = pieces.map((piece) => answer.push(piece).content).join('');
+      const content = said + answer.finish().content;
+      answer.close();
+      this.#list.push(...added, { role: 'assistant', content });
     });
   }
 
@@ -317,10 +323,10 @@ export class Session {
   #run(
     prompt: () => Promise<Prompt>,
     options: GenerateOptions,
-    answered: (text: string) => void,
+    answered: (pieces: GeneratedToken[]) => void,
   ): Generation {
     this.#mustLive();
-    const generated: number[] = [];
+    const generated: GeneratedToken[] = [];
     let asked = '';
     let tokens: Int32Array;
     let over!: () => void;
@@ -341,15 +347,15 @@ export class Session {
       return tokens;
     };
     const generation = this.#engine.start(input, options, this.#sequence, (pieces) =>
-      generated.push(...pieces.map((piece) => piece.token)),
+      generated.push(...pieces),
     );
     generation.result
       .then(
         (result) => {
-          this.tokens = Int32Array.from([...tokens, ...generated]);
+          this.tokens = Int32Array.from([...tokens, ...generated.map(({ token }) => token)]);
           this.written = asked + withoutMarks(result.text);
           this.#faithful = result.stopString === undefined;
-          answered(result.text);
+          answered(generated);
         },
         () => {},
       )

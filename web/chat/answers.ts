@@ -2,9 +2,9 @@
 // streamed. Part of templates.js, which is loaded at the first such call (completions.ts).
 
 import { invalid, onlyKnown, throwIfAborted } from '../protocol/errors.js';
-import { marked } from '../protocol/literal-spans.js';
 import type { GenerateOptions, AssertSameKeys, SplitNames } from '../protocol/options.js';
 import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
+import type { Answer, AnswerPart, Call } from './answer-wasm.js';
 import type { ChatEngine, Request, TextStream } from './engine.js';
 import type {
   ChatCompletion,
@@ -22,11 +22,7 @@ import type {
   SamplingParams,
   ToolCall,
 } from './openai.js';
-import { HarmonyReader } from './harmony.js';
-import { ThinkFilter } from './think.js';
-import { ToolCallFilter } from './tool-calls.js';
-import { formsToRead, isHarmony, toolForm, type Form } from './tool-forms.js';
-import { answerGrammar, callOpening, spelled } from './tool-grammar.js';
+import { jsonText } from './json.js';
 
 /** Generates a response to the messages: the complete one, or its chunks. */
 export async function answerChat(
@@ -35,105 +31,51 @@ export async function answerChat(
   call: Request,
 ): Promise<ChatCompletion | AsyncGenerator<ChatCompletionChunk, void>> {
   const tools = checkChat(params);
-  const { prompts } = engine;
+  const schema = formatSchema(engine, params.response_format);
+  const { prompts, structuredOutput } = engine;
+  const template = params.chat_template;
   const prompt = await prompts.render(params.messages, {
     tools,
-    template: params.chat_template,
+    template,
     variables: params.chat_template_kwargs,
     parseSpecialInContent: params.parse_special_in_content,
   });
   throwIfAborted(call.controller.signal);
-  const thinking = /<think>\s*$/.test(prompt.text);
-  const source = params.chat_template ?? prompts.template;
-  const harmony = isHarmony(source);
-  const ask = asked(engine, params, tools, harmony ? 'harmony' : toolForm(source));
-  const begun =
-    ask.form !== 'harmony' && ask.form?.plain && prompt.text.endsWith(ask.form.pre)
-      ? ask.form.pre
-      : '';
-  const bound = await constraint(engine, ask, source ?? '', { thinking, begun });
-  throwIfAborted(call.controller.signal);
-  // A required call that no grammar enforces is started in the prompt.
-  const opening = ask.required && !bound ? callOpening(ask.form!, ask.name) : null;
-  const closing = opening && thinking ? '\n</think>\n\n' : '';
-  // The caller's tool name must not become part of a control token; plain names cannot.
-  const quoted =
-    opening
-      ?.map((text, i) =>
-        i === 1 && prompt.literalSpans && !/^[\w.-]*$/.test(text) ? marked(text) : text,
-      )
-      .join('') ?? '';
-  const sampling = samplingOptions(params, call.controller.signal);
-  const generation = engine.answer(prompt.text + closing + quoted, {
-    ...sampling,
-    ...bound,
-    literalSpans: prompt.literalSpans,
-    // In some vocabularies the marks of tool calls are control tokens.
-    skipSpecialTokens: !(tools.length > 0 || harmony),
-    maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
-    stop: [...prompt.stop, ...(sampling.stop as string[])],
-    logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
-    addSpecial: prompt.addSpecial,
+  const json = (name: string, value: unknown): string | undefined =>
+    value == null ? undefined : jsonText(name, value);
+  const answer = await prompts.answer(prompt, template, {
+    tools: json('tools', tools),
+    toolChoice: json('tool_choice', params.tool_choice),
+    responseSchema: json('response_format', schema),
+    parallelToolCalls: params.parallel_tool_calls !== false,
+    separateReasoning: params.reasoning_format !== 'none',
+    canConstrain: structuredOutput,
   });
-  call.until(generation);
-  const separate = params.reasoning_format !== 'none';
-  const think = separate ? new ThinkFilter(thinking && !opening) : null;
-  const before = opening?.join('') ?? begun;
-  const reader =
-    harmony && separate ? new HarmonyAnswer(before) : new AnswerReader(think, tools, ask, before);
-  const head = { id: newId('chatcmpl'), created: now(), model: engine.info.name };
-  return params.stream
-    ? chatChunks(head, generation, reader, params)
-    : completion(head, generation, reader, params);
-}
-
-/** What the parameters require of the output. */
-interface Ask {
-  form: Form | 'harmony' | null;
-  /** The tools that may be called. */
-  tools: readonly ChatTool[];
-  /** A call is required, of the function `name` if that is set. */
-  required: boolean;
-  name: string | undefined;
-  /** At least one tool has `strict`. */
-  strict: boolean;
-  parallel: boolean;
-  schema: object | undefined;
-}
-
-const kControlText = {
-  addSpecial: false,
-  parseSpecial: true,
-  literalSpans: false,
-  continuation: false,
-};
-
-/** The constraint on the output, as options of generate(); undefined: unconstrained. */
-async function constraint(
-  engine: ChatEngine,
-  ask: Ask,
-  source: string,
-  prompt: { thinking: boolean; begun: string },
-): Promise<GenerateOptions | undefined> {
-  const { form, schema, strict, required } = ask;
-  if (schema === undefined && !strict && !(required && engine.structuredOutput)) return undefined;
-  const thinks = source.includes('<think>');
-  if (ask.tools.length === 0 && !thinks && !prompt.thinking && form !== 'harmony')
-    return { jsonSchema: schema! };
-  const used = ask.tools.length > 0 || form === 'harmony' ? form : null;
-  const texts = await engine.prompts.controls();
-  const loose = texts.filter(
-    (text) =>
-      source.includes(text) &&
-      /think|respon|text/i.test(text) &&
-      !/(end|begin)_?of|eo[stm]|tool/i.test(text),
-  );
-  const needed = texts.filter((text) => loose.includes(text) || spelled(used).includes(text));
-  const ids = await Promise.all(needed.map((text) => engine.ask('tokenize', text, kControlText)));
-  const tokens = new Map(
-    needed.flatMap((text, i) => (ids[i]!.length === 1 ? [[text, ids[i]![0]!] as const] : [])),
-  );
-  return { grammar: answerGrammar({ ...ask, form: used, ...prompt, thinks, tokens, loose }) };
+  try {
+    throwIfAborted(call.controller.signal);
+    if (answer.grammar && !structuredOutput)
+      invalid('Tools with strict need an engine that was loaded with structuredOutput: true.');
+    const sampling = samplingOptions(params, call.controller.signal);
+    const generation = engine.answer(prompt.text + answer.opening, {
+      ...sampling,
+      grammar: answer.grammar || undefined,
+      jsonSchema: answer.jsonSchema ? schema : undefined,
+      literalSpans: prompt.literalSpans,
+      skipSpecialTokens: !answer.showControlTokens,
+      maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
+      stop: [...prompt.stop, ...(sampling.stop as string[])],
+      logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
+      addSpecial: prompt.addSpecial,
+    });
+    call.until(generation);
+    const head = { id: newId('chatcmpl'), created: now(), model: engine.info.name };
+    return params.stream
+      ? chatChunks(head, generation, answer, params)
+      : await completion(head, generation, answer, params);
+  } catch (error) {
+    answer.close();
+    throw error;
+  }
 }
 
 interface Head {
@@ -142,101 +84,31 @@ interface Head {
   model: string;
 }
 
-interface Part {
-  reasoning: string;
-  content: string;
-  calls: ToolCall[];
-}
-
-/** Splits the generated text into reasoning, content and tool calls. */
-interface Answering {
-  /** Number of tool calls so far. */
-  readonly calls: number;
-  push(text: string): Part;
-  finish(): Part;
-}
-
-class HarmonyAnswer implements Answering {
-  calls = 0;
-  readonly #reader = new HarmonyReader();
-
-  /** `begun`: the start of the response that is already in the prompt. */
-  constructor(begun: string) {
-    this.#reader.push(begun);
-  }
-
-  push(text: string): Part {
-    return this.#counted(this.#reader.push(text));
-  }
-
-  finish(): Part {
-    return this.#counted(this.#reader.finish());
-  }
-
-  #counted(part: Part): Part {
-    this.calls += part.calls.length;
-    return part;
-  }
-}
-
-class AnswerReader implements Answering {
-  calls = 0;
-  readonly #tools: ToolCallFilter | null;
-  readonly #think: ThinkFilter | null;
-
-  constructor(
-    think: ThinkFilter | null,
-    tools: readonly ChatTool[],
-    { form, strict }: Ask,
-    /** The start of the response that is already in the prompt. */
-    begun: string,
-  ) {
-    this.#think = think;
-    this.#tools = tools.length
-      ? new ToolCallFilter(tools, formsToRead(form === 'harmony' ? null : form, strict))
-      : null;
-    if (begun) this.#tools?.push(begun);
-  }
-
-  push(text: string): Part {
-    const { reasoning, content } = this.#think?.push(text) ?? { reasoning: '', content: text };
-    return this.#part(reasoning, this.#tools?.push(content) ?? { content, calls: [] });
-  }
-
-  finish(): Part {
-    const { reasoning, content } = this.#think?.finish() ?? { reasoning: '', content: '' };
-    const pushed = this.#tools?.push(content) ?? { content, calls: [] };
-    const rest = this.#tools?.finish() ?? { content: '', calls: [] };
-    return this.#part(reasoning, {
-      content: pushed.content + rest.content,
-      calls: [...pushed.calls, ...rest.calls],
-    });
-  }
-
-  #part(reasoning: string, { content, calls }: { content: string; calls: ToolCall[] }): Part {
-    this.calls += calls.length;
-    return { reasoning, content, calls };
-  }
-}
+const toolCall = ({ id, name, arguments: json }: Call): ToolCall => ({
+  id,
+  type: 'function',
+  function: { name, arguments: json },
+});
 
 async function completion(
   head: Head,
   generation: TextStream,
-  reader: Answering,
+  answer: Answer,
   params: ChatCompletionParams,
 ): Promise<ChatCompletion> {
-  const text: Part = { reasoning: '', content: '', calls: [] };
+  const text: AnswerPart = { reasoning: '', content: '', calls: [] };
   const logprobs: ChatTokenLogprob[] = [];
-  const add = (part: Part): void => {
+  const add = (part: AnswerPart): void => {
     text.reasoning += part.reasoning;
     text.content += part.content;
     text.calls.push(...part.calls);
   };
   for await (const piece of generation) {
-    add(reader.push(piece.text));
+    add(answer.push(piece));
     logprobs.push(...chatLogprobs(piece, params));
   }
-  add(reader.finish());
+  add(answer.finish());
+  answer.close();
   const result = await generation.result;
   return {
     ...head,
@@ -249,10 +121,10 @@ async function completion(
           content: text.content || text.calls.length === 0 ? text.content : null,
           refusal: null,
           ...(text.reasoning && { reasoning_content: text.reasoning }),
-          ...(text.calls.length && { tool_calls: text.calls }),
+          ...(text.calls.length && { tool_calls: text.calls.map(toolCall) }),
         },
         logprobs: logprobs.length ? { content: logprobs, refusal: null } : null,
-        finish_reason: chatFinishReason(result, reader),
+        finish_reason: chatFinishReason(result, answer),
       },
     ],
     usage: usageOf(result),
@@ -263,7 +135,7 @@ async function completion(
 async function* chatChunks(
   head: Head,
   generation: TextStream,
-  reader: Answering,
+  answer: Answer,
   params: ChatCompletionParams,
 ): AsyncGenerator<ChatCompletionChunk, void, undefined> {
   const withUsage = params.stream_options?.include_usage ?? false;
@@ -287,29 +159,33 @@ async function* chatChunks(
     return chunk([{ index: 0, delta: value, logprobs, finish_reason: null }]);
   };
   const parts = function* (
-    part: Part,
+    part: AnswerPart,
     logprobs: ChatLogprobs | null,
   ): Generator<ChatCompletionChunk> {
-    const first = reader.calls - part.calls.length;
+    const first = answer.calls - part.calls.length;
     if (part.reasoning) yield delta({ reasoning_content: part.reasoning }, logprobs);
     else if (part.content || logprobs) yield delta({ content: part.content }, logprobs);
     if (part.reasoning && part.content) yield delta({ content: part.content });
     for (const [i, call] of part.calls.entries())
-      yield delta({ tool_calls: [{ index: first + i, ...call }] });
+      yield delta({ tool_calls: [{ index: first + i, ...toolCall(call) }] });
   };
-  yield delta({ role: 'assistant', content: '' });
-  for await (const piece of generation) {
-    const tokens = chatLogprobs(piece, params);
-    const logprobs = tokens.length ? { content: tokens, refusal: null } : null;
-    yield* parts(reader.push(piece.text), logprobs);
+  try {
+    yield delta({ role: 'assistant', content: '' });
+    for await (const piece of generation) {
+      const tokens = chatLogprobs(piece, params);
+      const logprobs = tokens.length ? { content: tokens, refusal: null } : null;
+      yield* parts(answer.push(piece), logprobs);
+    }
+    yield* parts(answer.finish(), null);
+  } finally {
+    answer.close();
   }
-  yield* parts(reader.finish(), null);
   const result = await generation.result;
   const last: Choice = {
     index: 0,
     delta: {},
     logprobs: null,
-    finish_reason: chatFinishReason(result, reader),
+    finish_reason: chatFinishReason(result, answer),
   };
   yield chunk([last], { timings: result.timings });
   if (withUsage) yield chunk([], { usage: usageOf(result) });
@@ -455,44 +331,6 @@ function formatSchema(
   return schema;
 }
 
-/** What the parameters require: which tools may or must be called, and the response format. */
-function asked(
-  engine: ChatEngine,
-  params: ChatCompletionParams,
-  tools: ChatTool[],
-  form: Form | 'harmony' | null,
-): Ask {
-  const choice = params.tool_choice ?? 'auto';
-  const name = typeof choice === 'object' ? choice.function?.name : undefined;
-  const required = name !== undefined || choice === 'required';
-  if (!required && choice !== 'auto' && choice !== 'none') {
-    invalid(
-      "tool_choice must be 'none', 'auto', 'required' or { type: 'function', function: { name } }.",
-    );
-  }
-  const callable = name === undefined ? tools : tools.filter((tool) => tool.function.name === name);
-  if (required && callable.length === 0)
-    invalid('tool_choice names a function that is not in tools.');
-  const strict = callable.some((tool) => tool.function.strict === true);
-  if ((required || strict) && !form) {
-    invalid(
-      `The model's chat template does not support tools: ` +
-        `${required ? "use tool_choice 'auto'" : 'omit strict'}, or use another model.`,
-    );
-  }
-  if (strict && !engine.structuredOutput)
-    invalid('Tools with strict need an engine that was loaded with structuredOutput: true.');
-  return {
-    form,
-    tools: callable,
-    required,
-    name,
-    strict,
-    parallel: params.parallel_tool_calls !== false,
-    schema: formatSchema(engine, params.response_format),
-  };
-}
-
 function onePrompt(prompt: CompletionParams['prompt']): string | ArrayLike<number> {
   const one =
     Array.isArray(prompt) && prompt.length === 1 ? (prompt[0] as string | number) : prompt;
@@ -535,10 +373,10 @@ function finishReason(result: GenerationResult): 'stop' | 'length' {
 
 function chatFinishReason(
   result: GenerationResult,
-  reader: Answering,
+  { calls }: Answer,
 ): 'stop' | 'length' | 'tool_calls' {
   const reason = finishReason(result);
-  return reason === 'stop' && reader.calls > 0 ? 'tool_calls' : reason;
+  return reason === 'stop' && calls > 0 ? 'tool_calls' : reason;
 }
 
 function usageOf({ usage }: GenerationResult): CompletionUsage {

@@ -1,5 +1,6 @@
-// The glue of chat.wasm (src/bindings/chat/module.cpp), which renders chat templates. An instance
-// keeps the templates that it has parsed; what it has grown to is returned with the whole instance.
+// The glue of chat.wasm (src/bindings/chat/module.cpp), which renders chat templates; answer-wasm.ts
+// reads responses with it. An instance keeps the templates that it has parsed; what it has grown to
+// is returned with the whole instance.
 
 import { SluiceError } from '../protocol/errors.js';
 import { moduleLoader, WasmInstance } from '../protocol/wasm-module.js';
@@ -52,8 +53,10 @@ const noRoom = (): SluiceError =>
 
 const compiled = moduleLoader('chat.wasm', 'templates.js');
 
-class Instance extends WasmInstance<Exports> {
-  readonly templates = new Map<string, number>();
+export class Instance extends WasmInstance<Exports> {
+  /** false once a call was aborted. */
+  usable = true;
+  readonly #kept = new Map<string, number>();
 
   constructor(module: WebAssembly.Module) {
     super(module, kInitial, kMaxMemory, noRoom, (wasm) => ({
@@ -103,19 +106,37 @@ class Instance extends WasmInstance<Exports> {
     );
   }
 
-  parse(texts: TemplateTexts): number {
-    const key = JSON.stringify(texts);
-    let template = this.templates.get(key);
-    if (!template) {
-      template = this.with(texts, this.calls.parse_template);
-      if (!template) throw this.error();
-      this.templates.set(key, template);
+  /** The address that `make` returned for this key; it lives as long as the instance. */
+  kept(key: string, make: () => number): number {
+    const known = this.#kept.get(key) ?? make();
+    if (!known) throw this.error();
+    this.#kept.set(key, known);
+    return known;
+  }
+
+  /** The instance has grown so large that another one should replace it. */
+  get full(): boolean {
+    return this.memory.buffer.byteLength > kKeptMemory || this.#kept.size > kMaxTemplates;
+  }
+
+  /** Runs calls. If they are aborted, the instance is not usable any more. */
+  guarded<T>(work: () => T): T {
+    try {
+      return work();
+    } catch (error) {
+      this.usable = error instanceof SluiceError && error.code !== 'OUT_OF_MEMORY';
+      if (error instanceof SluiceError) throw error;
+      // A trap: the stack is used up.
+      throw new SluiceError('CHAT_TEMPLATE', 'The chat template failed: it is nested too deeply.', {
+        cause: error,
+      });
     }
-    return template;
   }
 
   render(of: TemplateTexts, request: RequestTexts, flags: number, now: number): Rendered {
-    const template = this.parse(of);
+    const template = this.kept(JSON.stringify(of), () =>
+      this.with(of, this.calls.parse_template),
+    );
     const at = this.with(request, (texts) => this.calls.render(template, texts, flags, now));
     if (!at) throw this.error();
     const [text, textBytes, stop, stopBytes, addSpecial, takesTools] = this.words(
@@ -130,7 +151,7 @@ class Instance extends WasmInstance<Exports> {
   }
 }
 
-/** Renders templates in chat.wasm. */
+/** Instances of chat.wasm, one after another. */
 export class ChatWasm {
   #instance: Instance | null = null;
   readonly #readFile: ((path: URL) => Promise<Uint8Array>) | undefined;
@@ -140,31 +161,21 @@ export class ChatWasm {
     this.#readFile = readFile;
   }
 
-  async render(
+  async use<T>(work: (instance: Instance) => T): Promise<T> {
+    const module = await compiled(() => chatBinary(this.#readFile));
+    const last = this.#instance;
+    const instance = last?.usable && !last.full ? last : new Instance(module);
+    this.#instance = instance;
+    return instance.guarded(() => work(instance));
+  }
+
+  render(
     of: TemplateTexts,
     request: RequestTexts,
     options: { addGenerationPrompt: boolean; parseSpecialInContent: boolean },
     now = Date.now() / 1000,
   ): Promise<Rendered> {
-    const module = await compiled(() => chatBinary(this.#readFile));
-    const instance = (this.#instance ??= new Instance(module));
     const flags = +options.addGenerationPrompt + 2 * +options.parseSpecialInContent;
-    let usable = false;
-    try {
-      const rendered = instance.render(of, request, flags, now);
-      usable = true;
-      return rendered;
-    } catch (error) {
-      usable = error instanceof SluiceError && error.code !== 'OUT_OF_MEMORY';
-      if (error instanceof SluiceError) throw error;
-      // A trap: the stack is used up.
-      throw new SluiceError('CHAT_TEMPLATE', 'The chat template failed: it is nested too deeply.', {
-        cause: error,
-      });
-    } finally {
-      const { memory, templates } = instance;
-      if (!usable || memory.buffer.byteLength > kKeptMemory || templates.size > kMaxTemplates)
-        this.#instance = null;
-    }
+    return this.use((instance) => instance.render(of, request, flags, now));
   }
 }

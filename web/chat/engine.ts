@@ -1,9 +1,9 @@
 // Chat messages, and the interface of an engine that chat is built on. api/ implements it; it is
 // declared here because chat/ must not import api/.
 
-import type { Caller, EngineCalls } from '../protocol/calls.js';
 import type { GenerateOptions } from '../protocol/options.js';
 import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
+import type { Answer, AnswerRequest } from './answer-wasm.js';
 
 /** A text part of a message. */
 export interface TextPart {
@@ -56,8 +56,6 @@ export interface RenderedPrompt {
   addSpecial: boolean;
   /** Stop strings, for models whose end tokens may not end a turn. */
   stop: string[];
-  /** The response without its reasoning. */
-  said(answer: string): string;
 }
 
 /** A prompt, as engine.renderPrompt() returns it. */
@@ -73,10 +71,15 @@ export interface RenderedChat {
 /** Renders prompts for one model. */
 export interface Prompts {
   render(messages: readonly ChatMessage[], options?: PromptOptions): Promise<RenderedPrompt>;
-  /** The model's own template. */
-  readonly template: string | undefined;
-  /** Texts of the model's control tokens. */
-  controls(): Promise<readonly string[]>;
+  /**
+   * How the response to a prompt is constrained and read. `template`: the one that replaces the
+   * model's. The caller closes it.
+   */
+  answer(
+    prompt: RenderedPrompt,
+    template: string | undefined,
+    request: AnswerRequest,
+  ): Promise<Answer>;
 }
 
 /** A running generation. */
@@ -92,8 +95,6 @@ export interface ChatEngine {
   readonly structuredOutput: boolean;
   /** Runs `work` after earlier changes of the engine and before later ones. */
   turn<T>(work: () => Promise<T>): Promise<T>;
-  /** A call to the engine's worker, in a turn. */
-  ask: Caller<EngineCalls>;
   /** Starts a generation, in a turn. */
   answer(prompt: string | ArrayLike<number>, options: GenerateOptions): TextStream;
 }

@@ -7,7 +7,7 @@ import type { ChatMessage } from './engine.js';
 
 /** A tool call of the model. */
 export interface ToolCall {
-  /** Nine letters and digits, as Mistral's templates require. */
+  /** Unique; nine letters and digits where the chat template requires that. */
   id: string;
   /** Always 'function'. */
   type: 'function';

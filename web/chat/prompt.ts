@@ -1,6 +1,7 @@
 // Loads templates.js at the first chat: the chat template renderer and the OpenAI-compatible API.
 
 import { moduleError } from '../protocol/errors.js';
+import type { Answer } from './answer-wasm.js';
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
 import type { PromptRenderer } from './renderer.js';
 
@@ -15,16 +16,12 @@ export class LazyPrompts implements Prompts {
     this.#of = of;
   }
 
-  get template(): string | undefined {
-    return this.#of[0].chatTemplate;
-  }
-
   async render(messages: readonly ChatMessage[], options?: PromptOptions): Promise<RenderedPrompt> {
     return (await this.#loaded()).render(messages, options);
   }
 
-  async controls(): Promise<readonly string[]> {
-    return (await this.#loaded()).controls();
+  async answer(...of: Parameters<Prompts['answer']>): Promise<Answer> {
+    return (await this.#loaded()).answer(...of);
   }
 
   #loaded(): Promise<Prompts> {

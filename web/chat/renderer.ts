@@ -1,32 +1,39 @@
 // Renders chat messages to a prompt with the model's chat template, or with ChatML and a warning.
 // Part of templates.js, which is loaded at the first chat (prompt.ts).
 
+import { unmarked } from '../protocol/literal-spans.js';
 import type { ModelInfo } from '../protocol/types.js';
+import { Answer, type AnswerRequest } from './answer-wasm.js';
 import { ChatWasm } from './chat-wasm.js';
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
 import { jsonText } from './json.js';
-import { ThinkFilter } from './think.js';
+
+/** Characters at the end of a prompt that tell how the response begins. */
+const kPromptEnd = 1000;
 
 /** Renders prompts for one model. */
 export class PromptRenderer implements Prompts {
   readonly #warned = new Set<string>();
-  #controls: Promise<string[]> | null = null;
+  #controls: Promise<string> | null = null;
   readonly #info: ModelInfo;
   readonly #warn: (message: string) => void;
-  /** Texts of the model's control tokens. */
-  readonly #controlTexts: () => Promise<string[]>;
+  readonly #controlTokens: () => Promise<string>;
   readonly #wasm: ChatWasm;
+  /** Apart from templates, which can use up memory and stack. */
+  readonly #answers: ChatWasm;
 
   constructor(
     info: ModelInfo,
     warn: (message: string) => void,
-    controlTexts: () => Promise<string[]> = async () => [],
+    /** JSON of the model's control tokens: [id, text, id, text …]. */
+    controlTokens: () => Promise<string> = async () => '[]',
     readFile?: (path: URL) => Promise<Uint8Array>,
   ) {
     this.#info = info;
     this.#warn = warn;
-    this.#controlTexts = controlTexts;
+    this.#controlTokens = controlTokens;
     this.#wasm = new ChatWasm(readFile);
+    this.#answers = new ChatWasm(readFile);
   }
 
   async render(
@@ -54,22 +61,23 @@ export class PromptRenderer implements Prompts {
       this.#warnOnce(
         "The model's chat template does not support tools: the model will not see them.",
       );
-    const said = (answer: string): string => {
-      const filter = new ThinkFilter(/<think>\s*$/.test(rendered.text));
-      return filter.push(answer).content + filter.finish().content;
-    };
-    return { ...rendered, literalSpans, said };
+    return { ...rendered, literalSpans };
   }
 
-  get template(): string | undefined {
-    return this.#info.chatTemplate;
-  }
-
-  controls(): Promise<string[]> {
-    return (this.#controls ??= this.#controlTexts().catch((error) => {
+  async answer(
+    prompt: RenderedPrompt,
+    template: string | undefined,
+    request: AnswerRequest,
+  ): Promise<Answer> {
+    const source = (template ?? this.#info.chatTemplate) || '';
+    const controls = await (this.#controls ??= this.#controlTokens().catch((error) => {
       this.#controls = null;
       throw error;
     }));
+    const end = unmarked(prompt.text.slice(-kPromptEnd));
+    return this.#answers.use(
+      (instance) => new Answer(instance, source, controls, end, request, !prompt.literalSpans),
+    );
   }
 
   #warnOnce(message: string): void {

@@ -43,7 +43,7 @@ export type EngineCalls = {
   cancel(id: number): void;
   tokenize(text: string, spec: TokenizeSpec): Int32Array;
   embed(id: number, texts: readonly (string | Int32Array)[], spec: EmbedSpec): Embedded;
-  controlTexts(): string[];
+  controlTokens(): string;
   detokenize(tokens: Int32Array, special: boolean): string;
   logits(id: number, tokens: Int32Array): Float32Array;
   saveState(sequence: number): SavedState;

@@ -9,10 +9,15 @@ interface SchemaLibraryObject {
   toJSONSchema?: (this: unknown, options: { target: string; io: 'input' }) => unknown;
 }
 
-/** The JSON schema of a schema object. Returns any other value unchanged. */
+/**
+ * The JSON schema of a schema object. Returns any other value unchanged, also a JSON schema on which
+ * a library has left a hidden reference to its schema object, as Zod does.
+ */
 export function schemaOf<T>(given: T): T {
   const { '~standard': standard, toJSONSchema } = (given ?? {}) as SchemaLibraryObject;
-  if (!standard) return given;
+  const hidden = Object.getOwnPropertyDescriptor(given ?? {}, '~standard')?.enumerable === false;
+  const plain = Object.getPrototypeOf(given ?? {}) === Object.prototype;
+  if (!standard || (hidden && plain)) return given;
   const target = 'draft-2020-12';
   if (standard.jsonSchema) return standard.jsonSchema.input({ target }) as T;
   if (!toJSONSchema)

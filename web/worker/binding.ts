@@ -200,8 +200,11 @@ export interface EngineBinding {
   tokenize(text: Uint8Array, how: number): Int32Array | null;
   /** Token ids of a query and a document, in UTF-8, in a reranker's format. null: error(). */
   pairTokens(query: Uint8Array, document: Uint8Array): Int32Array | null;
-  /** JSON array: the texts of control tokens, which must be escaped in user input. */
-  controlTexts(): string;
+  /**
+   * JSON array: ids and texts of control tokens, one behind another: the text must be escaped in
+   * user input.
+   */
+  controlTokens(): string;
   /** Decodes a whole sequence. */
   detokenize(tokens: Int32Array, special: boolean): string;
 

@@ -57,7 +57,7 @@ export class RpcHandlers {
       },
       tokenize: (text, spec) => tokenize(this.#engine.binding, text, spec),
       embed: (id, texts, spec) => this.#embed(id, texts, spec),
-      controlTexts: () => JSON.parse(this.#engine.binding.controlTexts()) as string[],
+      controlTokens: () => this.#engine.binding.controlTokens(),
       detokenize: (tokens, special) => this.#engine.binding.detokenize(tokens, special),
       logits: (id, tokens) =>
         this.#stoppable(id, (cancelFlag) => this.#work(() => this.#logits(tokens, cancelFlag))),

@@ -1,29 +1,19 @@
-// chat.wasm: renders chat templates for the page and Node, where web/chat/chat-wasm.ts calls it. It
-// has no engine, no threads and does no I/O. Texts go in and out as UTF-8, structured values as
-// JSON. A call takes an array of texts and returns the address of its result, or null, and then
-// error_code() and error_message() say why. If memory runs out it aborts; the caller handles that.
+// chat.wasm: renders chat templates for the page and Node, where web/chat/chat-wasm.ts calls it, and
+// reads responses (answers.cpp). It has no engine, no threads and does no I/O. Texts go in and out
+// as UTF-8, structured values as JSON. A call takes an array of texts and returns the address of its
+// result, or null, and then error_code() and error_message() say why. If memory runs out it aborts;
+// the caller handles that.
 #include <ctime>
 #include <string>
 
+#include "bindings/chat/calls.h"
 #include "chat/template.h"
-
-#define SLUICE_EXPORT extern "C" __attribute__((used, visibility("default")))
 
 namespace {
 
 using namespace sluice;
+using namespace sluice::bindings;
 using namespace sluice::chat;
-
-// A text. From the caller: `data` is null if it is absent.
-struct Bytes {
-  const char* data = nullptr;
-  uint32_t size = 0;
-
-  [[nodiscard]] std::string_view view() const { return {data, data == nullptr ? 0 : size}; }
-  [[nodiscard]] std::optional<std::string> optional() const {
-    return data == nullptr ? std::nullopt : std::make_optional<std::string>(data, size);
-  }
-};
 
 struct Rendered {
   Bytes text;  // with marks around literal spans, unless control tokens in messages are parsed
@@ -35,7 +25,6 @@ struct Rendered {
 enum Flags : uint32_t { kAddGenerationPrompt = 1, kParseSpecialInContent = 2 };
 
 struct State {
-  Status error;
   std::string text, stop;
   Rendered rendered;
 };
@@ -45,11 +34,12 @@ State& state() {
   return s;
 }
 
-Bytes bytes_of(const std::string& text) {
-  return {text.data(), static_cast<uint32_t>(text.size())};
-}
-
 }  // namespace
+
+Status& bindings::last_error() {
+  static Status error;
+  return error;
+}
 
 // Parses a template. texts: source ("" is ChatML), then the BOS, EOS, UNK and PAD token's text. The
 // template lives as long as the instance.
@@ -60,7 +50,7 @@ SLUICE_EXPORT Template* parse_template(const Bytes* texts) {
   of.unk = texts[3].optional();
   of.pad = texts[4].optional();
   Result<Template> made = Template::create(of, texts[0].view());
-  state().error = made.status();
+  last_error() = made.status();
   return made.ok() ? new Template(std::move(*made)) : nullptr;
 }
 
@@ -77,7 +67,7 @@ SLUICE_EXPORT const Rendered* render(const Template* with, const Bytes* texts, u
   request.parse_special_in_content = (flags & kParseSpecialInContent) != 0;
   request.now = static_cast<std::time_t>(now);
   const Result<Prompt> prompt = with->render(request);
-  s.error = prompt.status();
+  last_error() = prompt.status();
   if (!prompt.ok()) return nullptr;
   s.text = request.parse_special_in_content ? prompt->text() : marked_text(*prompt);
   s.stop.clear();
@@ -88,9 +78,9 @@ SLUICE_EXPORT const Rendered* render(const Template* with, const Bytes* texts, u
 }
 
 SLUICE_EXPORT const char* error_code() {
-  return code_name(state().error.code());
+  return code_name(last_error().code());
 }
 
 SLUICE_EXPORT const char* error_message() {
-  return state().error.message().c_str();
+  return last_error().message().c_str();
 }

@@ -4,14 +4,16 @@
 file(GLOB chat_sources CONFIGURE_DEPENDS
   ${CMAKE_SOURCE_DIR}/src/jinja/*.cpp ${CMAKE_SOURCE_DIR}/src/chat/*.cpp)
 list(FILTER chat_sources EXCLUDE REGEX "_native\\.cpp$|/model_texts\\.cpp$")  # the latter reads GGUF
-add_executable(chat ${CMAKE_CURRENT_LIST_DIR}/module.cpp ${CMAKE_CURRENT_LIST_DIR}/library.cpp
-  ${CMAKE_SOURCE_DIR}/src/bindings/libc.cpp ${chat_sources} ${CMAKE_SOURCE_DIR}/src/base/status.cpp
+add_executable(chat ${CMAKE_CURRENT_LIST_DIR}/module.cpp ${CMAKE_CURRENT_LIST_DIR}/answers.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/library.cpp ${CMAKE_SOURCE_DIR}/src/bindings/libc.cpp ${chat_sources}
+  ${CMAKE_SOURCE_DIR}/src/base/status.cpp
   ${CMAKE_SOURCE_DIR}/src/tokenizer/utf8.cpp ${CMAKE_SOURCE_DIR}/src/tokenizer/unicode_tables.cpp)
 target_link_libraries(chat PRIVATE sluice_headers)
 target_include_directories(chat PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
 # Replaces the options of other targets, such as -pthread.
 set_property(TARGET chat PROPERTY COMPILE_OPTIONS
-  -Oz -flto -fno-exceptions -fno-rtti -Wall -Wextra -Wconversion -Wno-shorten-64-to-32)
+  -Oz -flto -fno-exceptions -fno-rtti -Wall -Wextra -Wconversion -Wno-shorten-64-to-32
+  -Wno-deprecated-experimental-coroutine)
 set_property(TARGET chat PROPERTY LINK_OPTIONS
   -O2 -flto -fno-rtti --no-entry -sFILESYSTEM=0 -sWASM_BIGINT=1
   -sIMPORTED_MEMORY=1 -sALLOW_MEMORY_GROWTH=1 -sABORTING_MALLOC=0 -sMALLOC=emmalloc
