@@ -114,6 +114,12 @@ Result<Choice> read_choice(const AnswerRequest& request) {
   if (!out.name.empty()) {
     std::erase_if(out.tools, [&](const Tool& tool) { return tool.name != out.name; });
   }
+  if (!request.allowed.empty()) {
+    std::erase_if(out.tools, [&](const Tool& tool) {
+      return std::ranges::find(request.allowed, tool.name) == request.allowed.end();
+    });
+  }
+  if (out.required && out.tools.size() == 1) out.name = out.tools.front().name;
   if (out.required && out.tools.empty()) {
     return invalid_request("tool_choice names a function that is not in tools");
   }

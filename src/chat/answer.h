@@ -63,7 +63,8 @@ class AnswerReader {
 struct AnswerRequest {
   std::string_view tools;        // OpenAI's list of functions
   std::string_view tool_choice;  // "none", "auto", "required", or an object that names a function
-  std::string_view response_schema;  // JSON schema of the content
+  std::span<const std::string> allowed;  // only these functions may be called; empty: all
+  std::string_view response_schema;      // JSON schema of the content
   bool parallel_tool_calls = true;
   bool separate_reasoning = true;  // false: reasoning and its marks are part of the content
   bool can_constrain = true;       // false: a required call is only begun in the prompt

@@ -122,7 +122,7 @@ struct Template::Impl {
     Value tools;
   };
 
-  std::string source;
+  std::string source, tool_source;
   ModelTexts texts;  // special tokens only
   std::unique_ptr<Parsed> usual;
   std::unique_ptr<Parsed> for_tools;  // null: `usual` is used
@@ -142,6 +142,7 @@ Result<Template> Template::create(const ModelTexts& texts) {
   Result<std::unique_ptr<Program>> with_tools = read_program(texts.tool_template);
   if (!with_tools.ok()) return with_tools.status();
   Impl& impl = *made->impl_;
+  impl.tool_source = texts.tool_template;
   impl.for_tools = std::make_unique<Impl::Parsed>(std::move(*with_tools), impl.texts);
   return made;
 }
@@ -234,8 +235,8 @@ Result<Prompt> Template::render(const Request& request) const {
 bool Template::is_default() const {
   return impl_->is_default;
 }
-const std::string& Template::source() const {
-  return impl_->source;
+const std::string& Template::source(bool with_tools) const {
+  return with_tools && impl_->for_tools ? impl_->tool_source : impl_->source;
 }
 
 std::string Prompt::text() const {

@@ -89,8 +89,8 @@ class Template {
 
   // Whether the model has no template, so that ChatML is used, which it may not know.
   [[nodiscard]] bool is_default() const;
-  // The template's text; "" if is_default(). Useful to detect which tool calls it supports.
-  [[nodiscard]] const std::string& source() const;
+  // The template's text; "" if is_default(). `with_tools`: that of requests with tools.
+  [[nodiscard]] const std::string& source(bool with_tools = false) const;
 
  private:
   struct Impl;

@@ -49,6 +49,12 @@ Json usage_json(const Usage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", usage.cached}}}};
 }
 
+Json call_json(const chat::ToolCall& call) {
+  return {{"id", call.id},
+          {"type", "function"},
+          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+}
+
 std::string frame_of(const Json& value) {
   return "data: " + to_text(value) + "\n\n";
 }
@@ -318,6 +324,7 @@ void ApiResponse::say(int32_t index, const chat::AnswerPart& text, const Json& l
   if (!request_.stream) {
     choice.thought += text.reasoning;
     choice.content += text.content;
+    for (const chat::ToolCall& call : text.calls) choice.calls.push_back(call_json(call));
     if (!logprobs.is_null()) choice.logprobs.push_back(logprobs);
   } else if (!request_.chat) {
     if (!text.content.empty() || !logprobs.is_null()) {
@@ -330,6 +337,11 @@ void ApiResponse::say(int32_t index, const chat::AnswerPart& text, const Json& l
     }
     if (!text.content.empty() || (text.reasoning.empty() && !logprobs.is_null())) {
       frame(index, {{"content", text.content}}, both ? Json() : logprobs, nullptr, timings);
+    }
+    for (const chat::ToolCall& call : text.calls) {
+      Json delta = call_json(call);
+      delta["index"] = choice.n_calls++;
+      frame(index, {{"tool_calls", Json::array({std::move(delta)})}}, nullptr, nullptr, timings);
     }
   }
 }
@@ -346,7 +358,9 @@ void ApiResponse::push(int32_t index, const generate::Piece& piece,
 void ApiResponse::end(int32_t index, generate::Finish finish, const generate::Counts& counts) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (choice.reader) say(index, choice.reader->finish(), nullptr, nullptr);
-  choice.finish = finish_ = finish_reason(finish);
+  const bool called = choice.reader && choice.reader->calls() > 0;
+  const bool complete = finish == generate::Finish::kStop;
+  choice.finish = finish_ = called && complete ? "tool_calls" : finish_reason(finish);
   if (index % request_.n == 0) {  // the prompt counts once for all of its outputs
     usage_.prompt += counts.prompt;
     usage_.cached += counts.cached;
@@ -386,6 +400,10 @@ std::string ApiResponse::document() const {
       Json& message = one["message"] = {
           {"role", "assistant"}, {"content", choice.content}, {"refusal", nullptr}};
       if (!choice.thought.empty()) message["reasoning_content"] = choice.thought;
+      if (!choice.calls.empty()) {
+        if (choice.content.empty()) message["content"] = nullptr;
+        message["tool_calls"] = choice.calls;
+      }
     } else {
       one["text"] = choice.content;
     }

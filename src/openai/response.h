@@ -71,6 +71,8 @@ class ApiResponse {
   struct Choice {
     std::optional<chat::AnswerReader> reader;
     std::string content, thought;
+    Json calls = Json::array();     // tool calls
+    size_t n_calls = 0;             // streamed so far
     Json logprobs = Json::array();  // one entry per token
     size_t points = 0;              // code points of the text before the next token
     std::string finish;

@@ -109,7 +109,9 @@ Service::Service(Worker& worker, Metrics& metrics, ModelFacts model, Limits limi
       api_key_(std::move(api_key)),
       created_(std::time(nullptr)) {
   if (model_.chat_template == nullptr) return;
-  format_.emplace(model_.chat_template->source(), chat::control_tokens(*model_.tokenizer));
+  const auto controls = chat::control_tokens(*model_.tokenizer);
+  format_.emplace(model_.chat_template->source(), controls);
+  tool_format_.emplace(model_.chat_template->source(/*with_tools=*/true), controls);
 }
 
 bool Service::authorized(std::string_view key) const {
@@ -231,10 +233,6 @@ Problem Service::render(const GenerateRequest& request, chat::Prompt* out) const
     return ApiError{.message = "The model's chat template cannot be read.",
                     .code = "CHAT_TEMPLATE"};
   }
-  if (request.continue_final_message) {
-    return ApiError{.message = "'continue_final_message' is not supported by this server.",
-                    .param = "continue_final_message"};
-  }
   if (Problem problem = too_long(request.messages.size())) return problem;
   auto prompt =
       model_.chat_template->render({.messages = request.messages,
@@ -242,6 +240,7 @@ Problem Service::render(const GenerateRequest& request, chat::Prompt* out) const
                                     .documents = {},
                                     .variables = request.variables,
                                     .add_generation_prompt = request.add_generation_prompt,
+                                    .continue_final_message = request.continue_final_message,
                                     .parse_special_in_content = request.parse_special_in_content,
                                     .now = {}});
   if (!prompt.ok()) return openai::api_error(prompt.status());
@@ -259,23 +258,29 @@ Problem Service::prompt_tokens(GenerateRequest* request, Job* job,
     }
     return {};
   }
-  // Tool calls would have to be parsed from the output.
-  if (!request->tools.empty() && request->tool_choice.mode != openai::ToolChoice::Mode::kNone) {
-    return ApiError{.message = "'tools' are not supported by this server.", .param = "tools"};
-  }
-  request->tools.clear();
+  if (request->tool_choice.mode == openai::ToolChoice::Mode::kNone) request->tools.clear();
   const std::lock_guard<std::mutex> lock(texts_);
   chat::Prompt prompt;
   if (Problem problem = render(*request, &prompt)) return problem;
+  generate::Options& options = request->options;
+  const openai::ToolChoice& choice = request->tool_choice;
+  chat::AnswerRequest wanted;
+  wanted.separate_reasoning = !request->inline_reasoning;
+  wanted.tools = request->tools;
+  wanted.allowed = choice.names;
+  wanted.parallel_tool_calls = request->parallel_tool_calls;
+  if (choice.mode == openai::ToolChoice::Mode::kRequired) wanted.tool_choice = R"("required")";
+  if (options.constraint && options.constraint->kind == grammar::Kind::kJsonSchema) {
+    wanted.response_schema = options.constraint->text;
+  } else {
+    wanted.can_constrain = !options.constraint;  // the client's own grammar
+  }
+  auto planned = (request->tools.empty() ? format_ : tool_format_)->plan(wanted, prompt);
+  if (!planned.ok()) return openai::api_error(planned.status());
+  prompt.pieces.insert(prompt.pieces.end(), planned->opening.begin(), planned->opening.end());
   auto tokens = chat::encode(*model_.tokenizer, prompt);
   if (!tokens.ok()) return openai::api_error(tokens.status());
   job->prompts.push_back(std::move(*tokens));
-  generate::Options& options = request->options;
-  chat::AnswerRequest wanted;
-  wanted.separate_reasoning = !request->inline_reasoning;
-  if (options.constraint) wanted.response_schema = options.constraint->text;
-  auto planned = format_->plan(wanted, prompt);
-  if (!planned.ok()) return openai::api_error(planned.status());
   if (!planned->grammar.empty()) options.constraint = {grammar::Kind::kGbnf, planned->grammar, {}};
   options.special = planned->show_control_tokens;
   plan->emplace(std::move(*planned));

@@ -130,7 +130,8 @@ class Service {
   Worker& worker_;
   Metrics& metrics_;
   const ModelFacts model_;
-  std::optional<chat::AnswerFormat> format_;  // of the chat template
+  // Of the chat template, and of that for requests with tools.
+  std::optional<chat::AnswerFormat> format_, tool_format_;
   const Limits limits_;
   const std::string api_key_;
   const int64_t created_;

@@ -98,6 +98,52 @@ TEST(OpenaiResponse, AChatIsOneDocument) {
   EXPECT_EQ(out["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
 }
 
+constexpr const char* kCalls =
+    "<think>why</think><tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": "
+    "1234567890123456789}}\n"
+    "</tool_call>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+
+TEST(OpenaiResponse, ToolCallsAreMembersOfTheMessage) {
+  GenerateRequest request;
+  request.chat = true;
+  request.tools = R"([{"type":"function","function":{"name":"f"}}])";
+  Answer answer(request);
+  answer.piece(kCalls);
+  answer.end();
+  const Json choice = (*parse_body(answer.document()))["choices"][0];
+  const Json& message = choice["message"];
+  EXPECT_TRUE(message["content"].is_null());
+  EXPECT_EQ(message["reasoning_content"], "why");
+  ASSERT_EQ(message["tool_calls"].size(), 2u);
+  const Json& call = message["tool_calls"][0];
+  EXPECT_EQ(call["type"], "function");
+  EXPECT_EQ(call["function"]["name"], "f");
+  EXPECT_EQ(call["function"]["arguments"], R"({"n": 1234567890123456789})");
+  EXPECT_NE(call["id"], message["tool_calls"][1]["id"]);
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+}
+
+TEST(OpenaiResponse, ToolCallsStreamWithTheirIndex) {
+  GenerateRequest request;
+  request.chat = request.stream = true;
+  request.tools = R"([{"type":"function","function":{"name":"f"}}])";
+  Answer answer(request);
+  for (const char* at = kCalls; *at != 0; ++at) answer.piece(std::string(1, *at));
+  answer.end();
+  std::vector<int> indexes;
+  std::string finish;
+  for (const Json& chunk : parse(answer.take_frames())) {
+    const Json& choice = chunk["choices"][0];
+    if (!choice["finish_reason"].is_null()) finish = choice["finish_reason"];
+    if (!choice["delta"].contains("tool_calls")) continue;
+    const Json& call = choice["delta"]["tool_calls"][0];
+    indexes.push_back(call["index"].get<int>());
+    EXPECT_EQ(call["function"]["name"], "f");
+  }
+  EXPECT_EQ(indexes, (std::vector<int>{0, 1}));
+  EXPECT_EQ(finish, "tool_calls");
+}
+
 TEST(OpenaiResponse, AChatStreams) {
   GenerateRequest request;
   request.chat = request.stream = request.include_usage = true;
