@@ -243,7 +243,7 @@ void Writer::show(const Value& value, uint32_t place, bool call, int depth) {
     for (const Value& item : value.sequence->items) show(item, place, call, depth + 1);
   } else if (value.is(Kind::kDict)) {
     for (const auto& [key, item] : value.dict->entries) {
-      if (item.is(Kind::kNone)) continue;  // some templates leave out such arguments
+      if (item.is(Kind::kNone)) continue;  // some templates omit such arguments
       show(key, place, call, depth + 1);
       show(item, place, call, depth + 1);
     }

@@ -74,9 +74,9 @@ const std::string& user() {
   return kUser;
 }
 
-// Whether a template leaves these bytes out on purpose: a mark that it looks for, or an assistant's
+// Whether a template leaves these bytes on purpose: a mark that it looks for, or an assistant's
 // text before or after such a mark.
-bool left_out_on_purpose(const Program& program, std::string_view bytes, bool assistant) {
+bool omitted_on_purpose(const Program& program, std::string_view bytes, bool assistant) {
   if (program.known.count(std::string(bytes)) > 0) return true;
   constexpr size_t kShortestMark = 3;
   const auto is_mark = [&](const std::string& known) {
@@ -110,7 +110,7 @@ const Shown* find_missing(const Interpreter& in, const Program& program, const T
       std::string_view rest = text.substr(covered, end - covered);
       rest = rest.substr(leading_space(rest));
       rest = rest.substr(0, trailing_space(rest));
-      return rest.empty() || left_out_on_purpose(program, rest, assistant && !shown.call);
+      return rest.empty() || omitted_on_purpose(program, rest, assistant && !shown.call);
     };
     auto span = std::lower_bound(spans.begin(), spans.end(), first, before);
     for (; span != spans.end() && span->source == shown.source; ++span) {

@@ -53,7 +53,7 @@ class Normalizer {
   mutable Needs known_;
 };
 
-// The first string of `shown` that the output leaves out, or null. White space may be missing, and
+// The first string of `shown` that the output omits, or null. White space may be missing, and
 // what the template itself names: marks such as /no_think, and an assistant's reasoning up to
 // </think>.
 [[nodiscard]] const Shown* find_missing(const jinja::Interpreter& in, const jinja::Program& program,

@@ -217,7 +217,7 @@ Result<Prompt> Template::render(const Request& request) const {
   if (!text.ok()) return text.status();
   const Shown* missing = find_missing(in, *used.program, *text, bound->messages);
   if (missing != nullptr && !request.allow_missing_text) {
-    return error(Code::kChatTemplate, "the chat template leaves out %s of message %u, role '%.40s'",
+    return error(Code::kChatTemplate, "the chat template omits %s of message %u, role '%.40s'",
                  missing->call ? "a tool call" : "text", missing->message,
                  bound->messages.roles[missing->message].c_str());
   }

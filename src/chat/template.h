@@ -42,7 +42,7 @@ struct Request {
   // The last message is the beginning of the assistant's response: the prompt ends inside it. Takes
   // precedence over add_generation_prompt.
   bool continue_final_message = false;
-  // Render even if the template leaves out a message's text, which is an error otherwise.
+  // Render even if the template omits a message's text, which is an error otherwise.
   bool allow_missing_text = false;
   bool parse_special_in_content = false;  // control tokens in messages are parsed
   std::optional<std::time_t> now;         // local time for strftime_now; default: the clock
@@ -84,7 +84,7 @@ class Template {
   ~Template();
 
   // Renders a prompt. Errors: kInvalidArgument for a request that is not as described above;
-  // kChatTemplate if the template raises, fails, exceeds a limit, or leaves out a message's text.
+  // kChatTemplate if the template raises, fails, exceeds a limit, or omits a message's text.
   [[nodiscard]] Result<Prompt> render(const Request& request) const;
 
   // Whether the model has no template, so that ChatML is used, which it may not know.

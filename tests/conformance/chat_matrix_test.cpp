@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <sstream>
 
 #include "../paths.h"
@@ -43,7 +43,7 @@ struct Case {
   bool tools = false;
   std::vector<std::string> texts;  // in the prompt
   std::string plainly;             // the same for Python: without what needs no template; "": as is
-  std::string thought;             // reasoning, which may be left out
+  std::string thought;             // reasoning, which may be omitted
 };
 
 // `said`: members of the message with the call.
@@ -169,7 +169,8 @@ size_t count(const std::string& text, const std::string& sought) {
   return out;
 }
 size_t nothings(const std::string& text) {
-  return count(text, "None") + count(text, "null");
+  // Command R's results have this.
+  return count(text, "None") + count(text, "null") - count(text, "\"is_error\": null");
 }
 bool shows(const std::string& text, const Case& asked) {
   return std::all_of(asked.texts.begin(), asked.texts.end(),
@@ -177,9 +178,15 @@ bool shows(const std::string& text, const Case& asked) {
 }
 
 // Python reads 1e400 as infinity.
-std::string finite(const std::string& text) {
-  static const std::regex kInfinity("\\binf\\b|\\bInfinity\\b");
-  return std::regex_replace(text, kInfinity, "1e400");
+std::string finite(std::string text) {
+  for (const std::string sought : {"Infinity", "inf"}) {
+    for (size_t at = text.find(sought); at != std::string::npos; at = text.find(sought, at + 1)) {
+      const bool longer = std::isalpha(static_cast<unsigned char>(text[at + sought.size()])) != 0;
+      const bool word = at > 0 && std::isalpha(static_cast<unsigned char>(text[at - 1])) != 0;
+      if (!longer && !word) text.replace(at, sought.size(), "1e400");
+    }
+  }
+  return text;
 }
 
 class ChatMatrix : public testing::Test {
@@ -241,7 +248,7 @@ TEST_F(ChatMatrix, ShowsEveryMessage) {
   EXPECT_GE(renders, 1700u);
 }
 
-// Where jinja2 leaves nothing out, it is the reference.
+// Where jinja2 omits nothing, it is the reference.
 TEST_F(ChatMatrix, IsJinja2sPromptWhereThatIsWhole) {
   if (std::system("python3 -c 'import jinja2' 2>/dev/null") != 0) {
     GTEST_SKIP() << "python3 has no jinja2";

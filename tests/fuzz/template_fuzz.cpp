@@ -1,6 +1,6 @@
-// Fuzzes the parser and the interpreter of chat templates, and the conversion of messages. The input
-// is a template; after a zero byte, messages as JSON, else a fixed conversation. For any template
-// the pieces alternate, and a prompt that was rendered twice is the same.
+// Fuzzes the parser and the interpreter of chat templates, and the conversion of messages. The
+// input is a template; after a zero byte, messages as JSON, else a fixed conversation. For any
+// template the pieces alternate, and a prompt that was rendered twice is the same.
 #include <cstdlib>
 
 #include "chat/template.h"

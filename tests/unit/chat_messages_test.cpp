@@ -61,7 +61,7 @@ TEST(ChatMessages, ContentBesideCallsIsWhatTheTemplateTakes) {
       EXPECT_EQ(rendered(source, tool_round(said)), expected) << source << said;
     }
   }
-  // Text that the template would leave out beside calls is a message of its own.
+  // Text that the template would omit beside calls is a message of its own.
   const std::string either =
       "{% for m in messages %}<{{ m.role }}>{% if m.tool_calls %}"
       "{{ m.tool_calls[0].function }}{% else %}{{ m.content }}{% endif %}"
@@ -202,7 +202,7 @@ TEST(ChatMessages, ReasoningGoesWhereTheTemplateReadsIt) {
                          R"([{"type":"thinking","thinking":"Hm."},{"type":"text","text":"A"}]}])"),
         "<user>Hi<assistant>(Hm.)A");
   }
-  // Reasoning may be left out, text may not.
+  // Reasoning may be omitted, text may not.
   const std::string either =
       "{% for m in messages %}{{ m.content }}{% if m.thinking and m.content %}"
       "{{ raise_exception('both') }}{% endif %}{{ m.thinking }}{% endfor %}";
@@ -252,8 +252,7 @@ TEST(ChatMessages, MissingTextIsAnError) {
   const Result<Prompt> lost = ask(users, kMessages);
   ASSERT_FALSE(lost.ok());
   EXPECT_EQ(lost.status().code(), Code::kChatTemplate);
-  EXPECT_EQ(lost.status().message(),
-            "the chat template leaves out text of message 1, role 'critic'");
+  EXPECT_EQ(lost.status().message(), "the chat template omits text of message 1, role 'critic'");
   Asked allowing;
   allowing.allow_missing = true;
   EXPECT_EQ(rendered(users, kMessages, allowing), "Hi");
@@ -281,7 +280,7 @@ TEST(ChatMessages, MissingTextIsAnError) {
       rendered("{% for m in messages %}{{ m.content }}{{ raise_exception('x') if m.content and "
                "'tool_call' in m.content }}{% endfor %}",
                tool_round(R"("content":"",)"))
-          .find("leaves out a tool call of message 1, role 'assistant'"),
+          .find("omits a tool call of message 1, role 'assistant'"),
       std::string::npos);
 }
 

@@ -109,7 +109,10 @@ export type ErrorCode =
    * message points to.
    */
   | 'SCHEMA_UNSUPPORTED'
-  /** The chat template cannot be read or raised an error. Fix: check the messages, or the model. */
+  /**
+   * The chat template cannot be read, raised an error, or omits a message. Fix: check the messages,
+   * or the model.
+   */
   | 'CHAT_TEMPLATE'
   // Files and workers of the JavaScript package
   /** The worker script cannot be started. Fix: serve worker.js, or pass its `workerUrl`. */
