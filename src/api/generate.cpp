@@ -49,6 +49,9 @@ Result<generate::Options> generate_options(const sluice_generate_options& given)
     if (given.stop[i] == nullptr) return null_argument("stop[i]");
     out.stop.emplace_back(given.stop[i]);
   }
+  SLUICE_RETURN_IF_ERROR(check_array(given.stop_tokens, given.n_stop_tokens, "stop_tokens"));
+  const size_t n_tokens = std::min<size_t>(given.n_stop_tokens, generate::kMaxStops + 1);
+  if (n_tokens > 0) out.stop_tokens.assign(given.stop_tokens, given.stop_tokens + n_tokens);
   SLUICE_RETURN_IF_ERROR(set_form(given, &out));
   return out;
 }

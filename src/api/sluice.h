@@ -432,6 +432,8 @@ typedef struct sluice_generate_options {
   const char* constraint_text; /* the grammar, expression, choices or schema */
   sluice_token_callback on_token; /* null: none */
   void* token_user;
+  const int32_t* stop_tokens; /* tokens that end generation; not part of the output */
+  size_t n_stop_tokens;       /* at most 64 */
 } sluice_generate_options;
 
 SLUICE_API sluice_status sluice_generate_options_default(sluice_generate_options* options,

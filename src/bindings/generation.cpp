@@ -4,6 +4,14 @@
 #include "bindings/engine_binding.h"
 
 namespace sluice::bindings {
+namespace {
+
+val to_bytes(const std::string& bytes) {
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+  return val::global("Uint8Array").new_(val(emscripten::typed_memory_view(bytes.size(), data)));
+}
+
+}  // namespace
 
 bool EngineBinding::begin(const val& prompt, const val& options) {
   drop_work();  // first, because the plan has memory for one generation per slot
@@ -162,12 +170,15 @@ val EngineBinding::to_val(const generate::Piece& piece) const {
   put(out, "token", piece.token);
   put(out, "text", piece.text);
   if (!slot_->with_logprobs) return out;
+  put(out, "bytes", to_bytes(piece.bytes));
   put(out, "logprob", piece.logprob);
   val top = val::array();
   for (const sample::Candidate& c : piece.top) {
     val one = val::object();
     put(one, "token", c.token);
+    const std::string bytes = engine_->tokenizer().token_bytes(c.token, /*special=*/true);
     put(one, "text", engine_->tokenizer().decode({&c.token, 1}, /*special=*/true));
+    put(one, "bytes", to_bytes(bytes));
     put(one, "logprob", c.logprob);
     push(top, one);
   }

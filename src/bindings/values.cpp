@@ -124,6 +124,7 @@ generate::Options answer_options(const val& o) {
   const val stops = field(o, "stop");
   const size_t n = std::min<size_t>(length_of(stops), generate::kMaxStops + 1);
   for (size_t i = 0; i < n; ++i) out.stop.push_back(stops[i].as<std::string>());
+  out.stop_tokens = to_tokens(field(o, "stopTokenIds"));
   out.logprobs = static_cast<int32_t>(number_or(o, "logprobs", -1));
   out.post_sampling_probs = is_true(o, "postSamplingProbs");
   out.special = !is_true(o, "skipSpecialTokens");

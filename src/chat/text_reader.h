@@ -8,6 +8,7 @@
 #include <coroutine>
 #else
 #include <experimental/coroutine>  // Emscripten's library
+#pragma clang diagnostic ignored "-Wdeprecated-experimental-coroutine"
 #endif
 #include <cstdint>
 #include <optional>

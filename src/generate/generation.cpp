@@ -33,6 +33,10 @@ Status validate(const Options& options) {
     return error(Code::kInvalidArgument, "%zu stop strings are given but at most %d are allowed",
                  options.stop.size(), kMaxStops);
   }
+  if (options.stop_tokens.size() > static_cast<size_t>(kMaxStops)) {
+    return error(Code::kInvalidArgument, "%zu stop tokens are given but at most %d are allowed",
+                 options.stop_tokens.size(), kMaxStops);
+  }
   for (const std::string& stop : options.stop) {
     if (stop.empty()) return error(Code::kInvalidArgument, "a stop string is empty");
     if (stop.size() > kMaxStopBytes) {
@@ -111,6 +115,7 @@ struct Generation::Impl {
   }
   bool emit_token(Token token, double now);
   bool jump_forward(double now, std::vector<Token>* tokens);
+  bool stops_at(Token token);
   Piece make_piece(Token token);
   void release(bool all);
   Step end(Finish how);
@@ -246,12 +251,25 @@ bool Generation::Impl::jump_forward(double now, std::vector<Token>* tokens) {
   const int64_t room = session.engine().plan().n_ctx - length - 2;
   ids->pop_back();
   for (const Token id : *ids) {
-    if (static_cast<int64_t>(tokens->size()) > room || !matcher->advance(id)) return false;
+    if (static_cast<int64_t>(tokens->size()) > room || stops_at(id) || !matcher->advance(id)) {
+      return false;
+    }
     ++counts.forced;
     if (emit_token(id, now)) return true;
     tokens->push_back(id);
   }
   return false;
+}
+
+// Whether a token ends the output before it.
+bool Generation::Impl::stops_at(Token token) {
+  const auto& ids = options.stop_tokens;
+  if (std::find(ids.begin(), ids.end(), token) != ids.end()) return true;
+  if (options.stop.empty() || !tokenizer.is_control(token)) return false;
+  const auto found = std::find(options.stop.begin(), options.stop.end(), tokenizer.piece(token));
+  if (found == options.stop.end()) return false;
+  stop_string = *found;
+  return true;
 }
 
 Step Generation::Impl::choose() {
@@ -261,7 +279,9 @@ Step Generation::Impl::choose() {
   const double now = monotonic_ms();
   if (counts.generated == 0) counts.time_to_first_token_ms = now - started;
   const bool free = options.ignore_eos && !matcher;
-  if (!free && tokenizer.is_end_of_generation(token)) return end(Finish::kStop);
+  if (stops_at(token) || (!free && tokenizer.is_end_of_generation(token))) {
+    return end(Finish::kStop);
+  }
   if (matcher) static_cast<void>(matcher->advance(token));
   if (emit_token(token, now)) return Step::kDone;
   upcoming.assign(1, token);
@@ -327,6 +347,7 @@ Piece Generation::Impl::make_piece(Token token) {
   piece.token = token;
   piece.text = decoder.push(token, options.special);
   if (options.logprobs >= 0) {
+    piece.bytes = tokenizer.token_bytes(token, /*special=*/true);
     piece.top = options.post_sampling_probs
                     ? sampler.top_logprobs(options.logprobs, token)
                     : sample::top_logprobs(logits(), options.logprobs, token);
@@ -398,7 +419,8 @@ void Generation::Impl::cancel() {
 
 uint64_t Generation::memory_bytes(const Options& options, int64_t n_vocab) {
   uint64_t bytes = sizeof(Impl) + sample::Sampler::memory_bytes(n_vocab) +
-                   options.sampling.logit_bias.size() * sizeof(options.sampling.logit_bias[0]);
+                   options.sampling.logit_bias.size() * sizeof(options.sampling.logit_bias[0]) +
+                   options.stop_tokens.size() * sizeof(Token);
   for (const std::string& stop : options.stop) {
     bytes += sizeof(stop) + stop.size() + StopFilter::memory_bytes(stop);
   }
@@ -420,6 +442,10 @@ Result<std::unique_ptr<Generation>> Generation::begin(session::Session& session,
   }
   const int64_t n_vocab = session.engine().program().hp.n_vocab;
   SLUICE_RETURN_IF_ERROR(sample::validate(options.sampling, n_vocab));
+  for (const Token token : options.stop_tokens) {
+    if (token >= 0 && token < n_vocab) continue;
+    return error(Code::kInvalidArgument, "the stop token %d is not in the vocabulary", token);
+  }
   auto impl = std::make_unique<Impl>(session, options);
   if (!impl->sampler.allocated()) {
     return error(Code::kOutOfMemory, "the operating system refused memory for a sampler");

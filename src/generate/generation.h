@@ -17,7 +17,7 @@
 
 namespace sluice::generate {
 
-inline constexpr int32_t kMaxStops = 64;       // stop strings of one generation
+inline constexpr int32_t kMaxStops = 64;       // stop strings of one generation, and stop tokens
 inline constexpr size_t kMaxStopBytes = 4096;  // of each stop string
 inline constexpr int32_t kMaxTopLogprobs = 64;
 
@@ -30,9 +30,12 @@ struct Constraint {
 
 struct Options {
   sample::Params sampling;
-  int64_t max_tokens = -1;        // -1: until the context is full
-  std::vector<std::string> stop;  // UTF-8; they end the output and are not part of it
-  int32_t logprobs = -1;          // likeliest tokens to report with each token; -1: no logprobs
+  int64_t max_tokens = -1;  // -1: until the context is full
+  // UTF-8; they end the output and are not part of it. One that is the text of a control token also
+  // stops at this token, which has no text unless `special`.
+  std::vector<std::string> stop;
+  std::vector<Token> stop_tokens;  // they end the output, too, and are not part of it
+  int32_t logprobs = -1;           // likeliest tokens to report with each token; -1: no logprobs
   // Log-probabilities after sampling parameters and constraint, not of the model's own
   // distribution.
   bool post_sampling_probs = false;
@@ -50,7 +53,8 @@ struct Options {
 struct Piece {
   Token token = 0;
   std::string text;
-  float logprob = 0;                   // natural logarithm; see Options::post_sampling_probs
+  std::string bytes;  // of this token alone, a control token's name; only with logprobs
+  float logprob = 0;  // natural logarithm; see Options::post_sampling_probs
   std::vector<sample::Candidate> top;  // the likeliest, best first
 };
 

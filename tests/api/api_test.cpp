@@ -148,6 +148,47 @@ TEST(Api, StopStringsEndGeneration) {
   EXPECT_EQ(found.result.stop_index, 1);
 }
 
+// A control token has no text, yet a stop string with its name stops there.
+TEST(Api, StopTokensEndGeneration) {
+  const Engine engine = load();
+  const Session session = create(engine);
+  Greedy greedy(24);
+  std::vector<int32_t> tokens;
+  const auto note = [&](const sluice_token_event& event) {
+    tokens.push_back(event.token);
+    return true;
+  };
+  const std::string text = answer(session, kPrompt, greedy.options, note).text;
+  const auto seen = std::find(tokens.begin(), tokens.end(), tokens[8]) - tokens.begin();
+  const int32_t stops[] = {tokens[8]};
+  greedy.options.stop_tokens = stops;
+  greedy.options.n_stop_tokens = 1;
+  const Answer found = answer(session, kPrompt, greedy.options);
+  EXPECT_EQ(found.result.finish, SLUICE_FINISH_STOP);
+  EXPECT_EQ(found.result.stop_index, -1);
+  EXPECT_EQ(found.result.generated_tokens, seen);
+  EXPECT_EQ(found.text, text.substr(0, found.text.size()));
+
+  constexpr int32_t kUser = 1;  // <|user|>, made the likeliest
+  const sluice_logit_bias bias[] = {{kUser, 1000}};
+  greedy.sampling.logit_bias = bias;
+  greedy.sampling.n_logit_bias = 1;
+  const char* const names[] = {"no such text", "<|user|>"};
+  greedy.options.n_stop_tokens = 0;
+  greedy.options.stop = names;
+  for (const int32_t skip : {0, 1}) {
+    greedy.options.skip_special_tokens = skip;
+    greedy.options.n_stop = 2;
+    const Answer stopped = answer(session, kPrompt, greedy.options);
+    EXPECT_EQ(stopped.text, "");
+    EXPECT_EQ(stopped.result.finish, SLUICE_FINISH_STOP);
+    EXPECT_EQ(stopped.result.stop_index, 1);
+    EXPECT_EQ(stopped.result.generated_tokens, 0);
+    greedy.options.n_stop = 1;
+    EXPECT_EQ(answer(session, kPrompt, greedy.options).result.finish, SLUICE_FINISH_LENGTH);
+  }
+}
+
 TEST(Api, LogprobsComeWithTokens) {
   const Engine engine = load();
   const Session session = create(engine);

@@ -132,6 +132,19 @@ std::vector<Misuse> wrong_answers() {
                      o.stop = stops;
                      o.n_stop = 1;
                    }),
+      wrong_answer("null stop tokens", [](sluice_generate_options& o) { o.n_stop_tokens = 1; }),
+      wrong_answer("unknown stop token",
+                   [](sluice_generate_options& o) {
+                     static const int32_t stops[] = {-1};
+                     o.stop_tokens = stops;
+                     o.n_stop_tokens = 1;
+                   }),
+      wrong_answer("many stop tokens",
+                   [](sluice_generate_options& o) {
+                     static const std::vector<int32_t> stops(65, 5);
+                     o.stop_tokens = stops.data();
+                     o.n_stop_tokens = SIZE_MAX;
+                   }),
       wrong_answer("many stops",
                    [](sluice_generate_options& o) {
                      static const std::vector<const char*> stops(65, "x");

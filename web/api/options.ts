@@ -35,7 +35,7 @@ import { kNumbers, seedText } from './sampling.js';
 const kLoad =
   'memoryBudget contextLength kvType kvPolicy kvSinks kvCapacity approximate threads device gpuBudget gpuLayers kernels signal cache cacheDir onProgress structuredOutput draft parallel lora wasmUrl wasmBinary workerUrl ioWorker';
 const kGenerate =
-  'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs postSamplingProbs addSpecial parseSpecial literalSpans continuation skipSpecialTokens cachePrompt ignoreEos grammar regex choice jsonSchema';
+  'maxTokens stop stopTokenIds temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs postSamplingProbs addSpecial parseSpecial literalSpans continuation skipSpecialTokens cachePrompt ignoreEos grammar regex choice jsonSchema';
 true satisfies AssertSameKeys<SplitNames<typeof kLoad> | 'tuning', keyof InspectOptions>;
 true satisfies AssertSameKeys<SplitNames<typeof kGenerate>, keyof GenerateOptions>;
 
@@ -245,6 +245,7 @@ export function generateSpec(
     prompt: isText(prompt) ? prompt : tokenIds(prompt, vocabulary),
     maxTokens,
     stop: stops.filter((stop) => stop !== ''),
+    stopTokenIds: tokenIds(options.stopTokenIds ?? [], vocabulary),
     logprobs:
       (logprobs ?? false) === false
         ? undefined

@@ -388,8 +388,9 @@ function usageOf({ usage }: GenerationResult): CompletionUsage {
   };
 }
 
-const encoder = new TextEncoder();
-const bytesOf = (text: string): number[] | null => (text ? [...encoder.encode(text)] : null);
+const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+/** A token's own text, which the text of the response may lack; part of a character is U+FFFD. */
+const nameOf = ({ bytes, text }: GeneratedToken): string => (bytes ? decoder.decode(bytes) : text);
 
 // JSON has no infinity.
 const finite = (logprob: number): number => Math.max(logprob, -9999);
@@ -400,12 +401,14 @@ function chatLogprobs(
   { post_sampling_probs: post }: SamplingParams,
 ): ChatTokenLogprob[] {
   if (piece.logprob === undefined) return [];
-  const entry = ({ token, text, logprob = 0 }: GeneratedToken): ChatTokenLogprob =>
+  const entry = (each: GeneratedToken): ChatTokenLogprob =>
     ({
-      ...(post && { id: token }),
-      token: text,
-      ...(post ? { prob: Math.exp(logprob) } : { logprob: finite(logprob) }),
-      bytes: bytesOf(text),
+      ...(post && { id: each.token }),
+      token: nameOf(each),
+      ...(post
+        ? { prob: Math.exp(each.logprob ?? 0) }
+        : { logprob: finite(each.logprob ?? 0) }),
+      bytes: each.bytes?.length ? [...each.bytes] : null,
     }) as ChatTokenLogprob;
   const top = (piece.topLogprobs ?? []).map(entry);
   return [{ ...entry(piece), [post ? 'top_probs' : 'top_logprobs']: top }];
@@ -429,11 +432,11 @@ function textLogprobs(
   let offset = start;
   for (const piece of pieces) {
     if (piece.logprob === undefined) continue;
-    out.tokens.push(piece.text);
+    out.tokens.push(nameOf(piece));
     out.token_logprobs.push(finite(piece.logprob));
     const top = new Map<string, number>();
-    for (const { text, logprob } of piece.topLogprobs ?? [])
-      if (!top.has(text)) top.set(text, finite(logprob)); // of several tokens, the likeliest
+    for (const each of piece.topLogprobs ?? [])
+      if (!top.has(nameOf(each))) top.set(nameOf(each), finite(each.logprob)); // the likeliest one
     out.top_logprobs.push(Object.fromEntries(top));
     out.text_offset.push(offset);
     offset += piece.text.length;

@@ -105,6 +105,7 @@ export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   prompt: string | Int32Array;
   maxTokens: number;
   stop: string[];
+  stopTokenIds: Int32Array;
   /** Number of most likely tokens to report; undefined: no log-probabilities. */
   logprobs?: number | undefined;
   postSamplingProbs?: boolean | undefined;

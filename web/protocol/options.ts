@@ -167,6 +167,8 @@ export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
   maxTokens?: number;
   /** Strings that end the generation. They are not part of the text. */
   stop?: string | readonly string[];
+  /** Tokens that end the generation. They are not part of the text. */
+  stopTokenIds?: ArrayLike<number>;
   /** Aborts the generation. Everything pending rejects with the signal's reason. */
   signal?: AbortSignal;
   /**

@@ -90,6 +90,8 @@ export interface TokenLogprob {
   token: number;
   /** Text of the token. */
   text: string;
+  /** Bytes of the token, which may be part of a character. */
+  bytes: Uint8Array;
   /** Natural logarithm of its probability. */
   logprob: number;
 }
@@ -103,6 +105,11 @@ export interface GeneratedToken {
   text: string;
   /** Token id. */
   token: number;
+  /**
+   * Bytes of the token alone: part of a character, or a control token's name. Present if `logprobs`
+   * was set.
+   */
+  bytes?: Uint8Array;
   /**
    * Natural logarithm of the token's probability, in the model's own distribution unless
    * `postSamplingProbs` was set. Present if `logprobs` was set.

@@ -86,6 +86,7 @@ export interface AnswerOptions extends Omit<SamplingOptions, 'seed'> {
   /** Infinity: until the context is full. */
   maxTokens: number;
   stop: string[];
+  stopTokenIds: Int32Array;
   logprobs?: number | undefined;
   postSamplingProbs?: boolean | undefined;
   skipSpecialTokens: boolean;
