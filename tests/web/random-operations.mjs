@@ -1,7 +1,8 @@
 // Random sequences of public calls on one engine, in Node or in a page: several sessions and the
-// engine's own sequence, up to six calls at a time, generations abandoned at random moments, budget
-// changes during calls. Every output is compared with that of an unlimited engine that computes the
-// same tokens from scratch. Failures must have the right code, and the engine must continue. An
+// engine's own sequence, up to six calls at a time, generations abandoned at random moments, changes
+// of the budget and the adapters during calls, states exchanged with a second engine, and dispose()
+// during calls. Every output is compared with that of an unlimited engine that computes the same
+// tokens from scratch, with the adapters of the moment of the call. Failures must have the right code, and the engine must continue. An
 // operation depends only on the seed and its number, so a run can be repeated as far as timing
 // allows.
 import { random } from './random.mjs';
@@ -47,6 +48,7 @@ const deck = Object.entries({
   damage: 2,
   dispose: 1,
   budget: 3,
+  adapters: 2,
   refuse: 1,
   logits: 1,
   saveOwn: 1,
@@ -88,6 +90,13 @@ function check(holds, what, ...shown) {
     );
 }
 
+const keyOf = (lora) => JSON.stringify(lora);
+const outcomeOf = (call) =>
+  call.then(
+    () => null,
+    (error) => error,
+  );
+
 const contentOf = ({ choices }) => choices[0].message.content;
 const kTooLong = 'PROMPT_TOO_LONG';
 /** The result of a chat, or that its messages exceed the context. */
@@ -108,13 +117,15 @@ export async function foreignState(Engine, source) {
 
 class Operations {
   sessions = [];
-  saved = []; // states of sessions
+  saved = []; // states of sessions, each with the adapters that it belongs to
   savedOwn = [];
   held = new Int32Array(0); // the last prompt of the engine's own sequence
   log = [];
   done = {};
   moves = 0;
   truth = Promise.resolve();
+  lora = []; // the adapters of calls made now
+  freshLora = []; // those of the unlimited engine
 
   constructor({
     Engine,
@@ -126,6 +137,8 @@ class Operations {
     threads,
     seed,
     template = false,
+    adapterFiles = [],
+    foreignAdapter,
   }) {
     Object.assign(this, {
       Engine,
@@ -137,6 +150,8 @@ class Operations {
       threads,
       seed,
       template,
+      adapterFiles,
+      foreignAdapter,
     });
   }
 
@@ -145,7 +160,9 @@ class Operations {
     const load = { contextLength: this.contextLength, cache: 'none' };
     this.fresh = await this.Engine.load(this.source, { ...load, threads: 1 });
     const how = { ...load, threads: this.threads, draft: this.draft, parallel: this.parallel };
-    const { plan } = await this.Engine.inspect(this.source, how);
+    // Enough for a change from all adapters to all adapters, which holds both for a moment.
+    const lora = [...this.adapterFiles, ...this.adapterFiles].map((source) => ({ source }));
+    const { plan } = await this.Engine.inspect(this.source, { ...how, lora });
     this.least = plan.minimum;
     this.engine = await this.Engine.load(this.source, {
       ...how,
@@ -174,6 +191,15 @@ class Operations {
       while (going.size >= atOnce) await Promise.race(going);
     }
     await Promise.all(going);
+    if (!failure) {
+      const entry = { i: count, name: 'leave', note: '', over: false };
+      this.log.push(entry);
+      const leaving = this.leave(new Dice(Math.imul(this.seed, 7919) + count), (note) => {
+        entry.note += ` ${note}`;
+      });
+      failure = await outcomeOf(this.watched(leaving));
+      if (failure) failure.operation = entry;
+    }
     if (failure) {
       const told = this.log
         .slice(-12)
@@ -202,15 +228,19 @@ class Operations {
 
   // --- reference -------------------------------------------------------------------------------
 
-  /** Runs `work` on the unlimited engine, one call at a time. */
-  fairly(work) {
-    const answer = this.truth.then(() => work(this.fresh));
+  /** Runs `work` on the unlimited engine with these adapters, one call at a time. */
+  fairly(lora, work) {
+    const answer = this.truth.then(async () => {
+      if (keyOf(lora) !== keyOf(this.freshLora)) await this.fresh.setAdapters(lora);
+      this.freshLora = lora;
+      return work(this.fresh);
+    });
     this.truth = answer.catch(() => {});
     return answer;
   }
 
-  async expected(tokens, options) {
-    return this.fairly(async (fresh) => {
+  async expected(tokens, options, lora) {
+    return this.fairly(lora, async (fresh) => {
       const generation = fresh.generate(tokens, {
         ...options,
         signal: undefined,
@@ -222,8 +252,8 @@ class Operations {
   }
 
   /** Compares a generation from `tokens` with the reference; of an abandoned one, what there is. */
-  async agree(tokens, options, result, pieces) {
-    const truth = await this.expected(tokens, options);
+  async agree(tokens, options, { result, pieces, lora }) {
+    const truth = await this.expected(tokens, options, lora);
     const said = pieces.map((piece) => piece.token);
     const right = truth.pieces.map((piece) => piece.token);
     const told = [
@@ -298,14 +328,15 @@ class Operations {
   }
 
   /**
-   * Reads a generation to its end or abandons it in some way. Resolves to { result, pieces }, or
-   * null if it was aborted.
+   * Reads a generation to its end or abandons it in some way. Resolves to { result, pieces, lora },
+   * or null if it was aborted.
    */
   async hear(dice, note, begin, options) {
     const leave = dice.of(['', '', '', '', 'cancel', 'cancel', 'break', 'abort', 'stream']);
     const after = dice.of([0, 0, 1, 5, 20, 60]);
     note(leave && `${leave} after ${after}`);
     const control = new AbortController();
+    const { lora } = this;
     const generation = begin(leave === 'abort' ? { ...options, signal: control.signal } : options);
     if (leave === 'cancel') void sleep(after).then(() => generation.cancel());
     if (leave === 'abort') {
@@ -333,7 +364,7 @@ class Operations {
       await reader.cancel();
     }
     const result = await generation.result;
-    return { result, pieces: await piecesOf(generation) };
+    return { result, pieces: await piecesOf(generation), lora };
   }
 
   /**
@@ -378,7 +409,7 @@ class Operations {
       prompt,
       heard.pieces.map((piece) => piece.token),
     );
-    await this.agree(prompt, options, heard.result, heard.pieces);
+    await this.agree(prompt, options, heard);
   }
 
   /**
@@ -482,7 +513,7 @@ class Operations {
         await count(tokens.slice(0, usage.promptTokens), before),
         'the prompt differs from the messages',
       );
-    await this.agree(tokens.slice(0, usage.promptTokens), options, heard.result, heard.pieces);
+    await this.agree(tokens.slice(0, usage.promptTokens), options, heard);
   }
 
   /** The session's tokens, mostly without a call that affects the engine. */
@@ -535,6 +566,7 @@ class Operations {
   twice(dice, note) {
     return this.with(dice, async (session) => {
       const options = { maxTokens: 5, temperature: 0, ignoreEos: true };
+      const { lora } = this;
       const first = session.generate(` ${dice.words(5)}`, options);
       if (dice.chance(0.3)) first.cancel();
       const saved = session.save();
@@ -547,13 +579,10 @@ class Operations {
         if (reason && !/PROMPT_TOO_LONG|CONTEXT_FULL/.test(reason.code)) throw reason;
       note(`(${session.tokens.length} held)`);
       if (ends[2].status === 'rejected') return;
-      const { usage } = ends[2].value;
-      await this.agree(
-        session.tokens.slice(0, usage.promptTokens),
-        options,
-        ends[2].value,
-        await piecesOf(second),
-      );
+      const result = ends[2].value;
+      const pieces = await piecesOf(second);
+      const prompt = session.tokens.slice(0, result.usage.promptTokens);
+      await this.agree(prompt, options, { result, pieces, lora });
     });
   }
 
@@ -569,10 +598,11 @@ class Operations {
 
   save(dice, note) {
     return this.with(dice, async (session) => {
+      const { lora } = this;
       const saved = await session.save();
       check(same(saved.tokens, session.tokens), 'a session saves tokens that it does not have');
       note(`(${saved.tokens.length} tokens, ${saved.state.length} bytes)`);
-      this.saved.push(structuredClone(saved));
+      this.saved.push({ ...structuredClone(saved), lora });
       if (this.saved.length > 4) this.saved.shift();
     });
   }
@@ -582,12 +612,25 @@ class Operations {
       if (this.saved.length === 0) return;
       const saved = dice.of(this.saved);
       // The state of another text must only cost time.
-      const { state } = dice.chance(0.2) ? dice.of(this.saved) : saved;
+      const { state, lora } = dice.chance(0.2) ? dice.of(this.saved) : saved;
       if (state.length === 0 && saved.tokens.length > 0) return;
-      await this.beside(dice, note, () => session.restore({ ...saved, state }));
       note(`(${saved.tokens.length} tokens)`);
-      check(same(session.tokens, saved.tokens), 'a restored session differs from the saved one');
+      await this.beside(dice, note, () => this.restoring(session, { ...saved, state }, lora));
     });
+  }
+
+  /** Restores a state that belongs to these adapters; others refuse it, and nothing changes. */
+  async restoring(session, saved, lora) {
+    const { tokens } = session;
+    const fits = saved.tokens.length === 0 || keyOf(lora) === keyOf(this.lora);
+    const error = await outcomeOf(session.restore(saved));
+    if (fits && error) throw error;
+    check(fits || error?.code === 'CORRUPT', 'a state of other adapters is accepted', `${error}`);
+    check(
+      same(session.tokens, fits ? saved.tokens : tokens),
+      'a restored session differs from the saved one',
+    );
+    return fits;
   }
 
   /** Damaged states and states of other models are errors, and nothing changes. */
@@ -683,6 +726,25 @@ class Operations {
     );
   }
 
+  /** Other adapters, sometimes during a budget change, or one that belongs to another model. */
+  async adapters(dice, note) {
+    if (!this.adapterFiles.length) return this.budget(dice, note);
+    if (dice.chance(0.1)) {
+      const error = await outcomeOf(this.engine.setAdapters([this.foreignAdapter]));
+      return check(error?.code, "another model's adapter is accepted");
+    }
+    const files = dice.chance(0.5) ? this.adapterFiles : this.adapterFiles.toReversed();
+    const lora = files
+      .filter(() => dice.chance(0.6))
+      .map((source) => ({ source, scale: dice.of([1, 0.5]) }));
+    note(keyOf(lora.map(({ source, scale }) => [source.at(-11), scale])));
+    const moving = () => dice.chance(0.3) && this.budget(dice, note);
+    const before = moving();
+    this.lora = lora;
+    const changed = this.engine.setAdapters(lora);
+    await Promise.all([before, changed, moving()]);
+  }
+
   async refuse(dice) {
     const error = await this.engine
       .setMemoryBudget(Math.floor(this.least * dice.of([0.1, 0.5])))
@@ -705,15 +767,16 @@ class Operations {
     );
     const [got, truth] = await Promise.all([
       this.engine.logits(tokens),
-      this.fairly((fresh) => fresh.logits(tokens)),
+      this.fairly(this.lora, (fresh) => fresh.logits(tokens)),
     ]);
     check(same(got, truth), 'logits differ');
   }
 
   async saveOwn(_, note) {
+    const { lora } = this;
     const saved = await this.engine.saveState();
     note(`(${saved.tokens.length} tokens, ${saved.state.length} bytes)`);
-    this.savedOwn.push(structuredClone(saved));
+    this.savedOwn.push({ ...structuredClone(saved), lora });
     if (this.savedOwn.length > 3) this.savedOwn.shift();
   }
 
@@ -723,7 +786,10 @@ class Operations {
       [...this.savedOwn, ...this.saved].filter(({ state }) => state.length > 0),
     );
     if (!saved) return;
-    await this.engine.restoreState(saved);
+    const fits = keyOf(saved.lora) === keyOf(this.lora);
+    const error = await outcomeOf(this.engine.restoreState(saved));
+    if (fits && error) throw error;
+    check(fits || error?.code === 'CORRUPT', 'a state of other adapters is accepted', `${error}`);
     const prompt = joined(saved.tokens, [dice.below(this.engine.info.vocabSize)]);
     note(`${saved.tokens.length} tokens`);
     await this.ask(dice, note, prompt, prompt, this.options(dice, note));
@@ -783,9 +849,10 @@ class Operations {
     };
     const how = dice.of(['whole', 'stream', 'left', 'aborted']);
     note(how);
+    const { lora } = this;
     const content = await orTooLong(this.chatted(dice, params, how));
     if (how === 'whole' || how === 'stream' || content === kTooLong)
-      await this.agreeChat(params, content);
+      await this.agreeChat(params, content, lora);
   }
 
   /** The content of a chat completion. It is complete only if read to its end. */
@@ -806,46 +873,106 @@ class Operations {
     return content;
   }
 
-  async agreeChat(params, content) {
-    const truth = await this.fairly(async (fresh) => {
+  async agreeChat(params, content, lora) {
+    const truth = await this.fairly(lora, async (fresh) => {
       await fresh.generate([fresh.info.vocabSize - 1], { maxTokens: 0, cachePrompt: false }).result; // prevents prefix reuse
       return orTooLong(fresh.chat.completions.create(params).then(contentOf));
     });
     check(content === truth, 'a chat differs', content, truth);
   }
 
-  /** Loads the same model a second time, beside the first, and restores a session there. */
+  /**
+   * Loads the same model a second time, beside the first. A session continues there and comes back.
+   */
   second(dice, note) {
     return this.with(dice, async (session) => {
+      const { lora } = this;
       const engine = await this.Engine.load(this.source, {
         contextLength: this.contextLength + dice.of([0, 64]),
         threads: 1,
         cache: 'none',
         memoryBudget: this.least + 300_000,
+        lora,
       });
       try {
         const there = engine.session();
         const beside = dice.chance(0.5)
           ? this.ask(dice, note, Int32Array.of(1, 2, 3), [1, 2, 3], this.options(dice, note))
           : null;
-        await there.restore(await session.save());
+        const { lora: ofSaved } = this;
+        const saved = await session.save();
+        const error = saved.tokens.length > 0 && (await outcomeOf(there.restore(saved)));
+        const fits = keyOf(ofSaved) === keyOf(lora);
+        if (fits && error) throw error;
+        if (error) {
+          check(error.code === 'CORRUPT', 'wrong error of a state of other adapters', `${error}`);
+          return await beside;
+        }
+        check(fits || saved.tokens.length === 0, 'a state of other adapters is accepted');
         const options = { maxTokens: 6, temperature: 0, ignoreEos: true };
         const going = there.generate(' again', options);
-        const result = await this.fits(null, async () => ({ result: await going.result }));
-        if (result && there.tokens.length <= this.contextLength) {
+        const heard = await this.fits(null, async () => ({ result: await going.result }));
+        if (heard && there.tokens.length <= this.contextLength) {
           // A longer context allows more.
-          await this.agree(
-            there.tokens.slice(0, result.result.usage.promptTokens),
-            options,
-            result.result,
-            await piecesOf(going),
-          );
+          const { result } = heard;
+          const prompt = there.tokens.slice(0, result.usage.promptTokens);
+          await this.agree(prompt, options, { result, pieces: await piecesOf(going), lora });
+          await this.back(dice, note, await there.save(), lora);
         }
         await beside;
       } finally {
         await engine.dispose();
       }
     });
+  }
+
+  /** A session of this engine continues what another engine saved. */
+  async back(dice, note, saved, lora) {
+    if (this.sessions.length >= 2 * kSessions) return;
+    const entry = { session: this.engine.session(), busy: true };
+    this.sessions.push(entry);
+    try {
+      if (!(await this.restoring(entry.session, saved, lora))) return;
+      note('and back');
+      const begin = (options) => entry.session.generate(' and', options);
+      await this.turn(dice, note, entry.session, entry, this.options(dice, note), begin);
+    } finally {
+      entry.busy = false;
+    }
+  }
+
+  /** dispose() during calls: each ends, or is rejected with DISPOSED, and so are later ones. */
+  async leave(dice, note) {
+    const { engine } = this;
+    const session = engine.session();
+    const messages = [{ role: 'user', content: dice.words(5) }];
+    const saved = dice.of(this.saved.filter(({ lora }) => keyOf(lora) === keyOf(this.lora)));
+    const calls = {
+      generate: () => engine.generate([1, 2, 3], { maxTokens: 30 }).result,
+      say: () => session.generate('the mill', { maxTokens: 30 }).result,
+      chat: () => this.template && engine.chat.completions.create({ messages, max_tokens: 30 }),
+      save: () => session.save(),
+      fork: () => session.fork(),
+      restore: () => saved?.state.length && engine.session().restore(saved),
+      saveState: () => engine.saveState(),
+      logits: () => engine.logits([1, 2, 3]),
+      tokenize: () => engine.tokenize('the mill'),
+      budget: () => engine.setMemoryBudget(this.budgetOf(dice)),
+      adapters: () => engine.setAdapters(dice.of([[], this.lora])),
+      end: () => session.dispose(),
+    };
+    const names = Array.from({ length: 1 + dice.below(6) }, () => dice.of(Object.keys(calls)));
+    const after = dice.of([0, 0, 1, 5, 20]);
+    note(`${names.join(', ')}; after ${after} ms`);
+    const ends = names.map((name) => outcomeOf((async () => calls[name]())()));
+    if (after) await sleep(after);
+    await engine.dispose();
+    for (const [i, error] of (await Promise.all(ends)).entries())
+      check(!error || error.code === 'DISPOSED', `${names[i]} during dispose()`, `${error}`);
+    for (const name of ['generate', 'saveState', 'budget', 'adapters', 'tokenize']) {
+      const error = await outcomeOf((async () => calls[name]())());
+      check(error?.code === 'DISPOSED', `${name} after dispose()`, `${error}`);
+    }
   }
 
   /** Calls that work at any moment. */
@@ -860,7 +987,10 @@ class Operations {
     check(engine.weightUnits().length > 0 && engine.memory().heap > 0, 'no weight units');
     const text = 'the mill, é';
     check(
-      same(await engine.tokenize(text), await this.fairly((fresh) => fresh.tokenize(text))),
+      same(
+        await engine.tokenize(text),
+        await this.fairly(this.lora, (fresh) => fresh.tokenize(text)),
+      ),
       'tokenize() differs',
     );
   }

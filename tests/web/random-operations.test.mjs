@@ -1,6 +1,7 @@
 // Random sequences of public calls through the package, in Node and in Chromium;
 // random-operations.mjs has the operations and checks. The native suite has its own.
 //   SLUICE_RANDOM_SEED=n SLUICE_RANDOM_OPERATIONS=n node --test tests/web/random-operations.test.mjs
+import { existsSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
@@ -16,7 +17,15 @@ const total = (otherwise) => Number(process.env.SLUICE_RANDOM_OPERATIONS ?? othe
 
 const families = (name) => join(root, 'tests', 'data', 'families', `${name}.gguf`);
 const arch = (name) => join(root, 'tests', 'data', 'arch', `${name}.gguf`);
+const fixtures = join(root, '..', 'shared', 'fixtures', 'lora');
+const adapter = (name) => join(fixtures, `${name}.lora.gguf`);
 const sample = (type) => join(root, 'examples', 'models', `sluice-tales-${type}.gguf`);
+/** The adapters of a model, if the fixtures have some, and one of another model. */
+function adaptersOf(model) {
+  const adapterFiles = ['a', 'b'].map((which) => adapter(`${model}.${which}`)).filter(existsSync);
+  const foreignAdapter = adapter(model === 'qwen3' ? 'llama.a' : 'qwen3.a');
+  return { adapterFiles, foreignAdapter };
+}
 // [file, share of the operations, threads, parallel sequences, own chat template, draft model]
 const cases = [
   [families('lfm2'), 3, 1],
@@ -39,6 +48,7 @@ const cases = [
   template,
   draft,
   name: basename(path, '.gguf'),
+  ...adaptersOf(path === arch('llama-gqa') ? 'llama' : path === arch('qwen3') ? 'qwen3' : ''),
   contextLength: [700, 300, 1100][i % 3],
 }));
 const shares = cases.reduce((sum, { share }) => sum + share, 0);
@@ -86,6 +96,7 @@ describe('in Node', () => {
     [
       'lfm2, 3 parallel',
       'sluice-tales-Q4_0, 4 parallel',
+      'qwen3, 2 parallel',
       'gemma2',
       'sluice-tales-F16, 3 parallel, with draft model',
     ],
@@ -106,13 +117,15 @@ describe('in Chromium', () => {
   let browser;
   before(async () => (browser = await launch()));
   after(() => browser?.close());
-  const address = (path) => path.replace(root, '/data/').replaceAll('\\', '/');
+  const mounts = [...testMounts, ['/lora/', fixtures]];
+  const address = (path) =>
+    path.replace(fixtures, '/lora').replace(root, '/data/').replaceAll('\\', '/');
 
   sequences(
     total(extent(110, 170)),
     ['lfm2, 3 parallel', 'sluice-tales-F16, 3 parallel, with draft model'],
     ({ path, ...settings }) =>
-      inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) =>
+      inTab(browser, join(root, 'dist'), { mounts }, ({ page }) =>
         page.evaluate(
           async ({ source, stranger, settings }) => {
             const { foreignState, randomOperations } = await import('/tests/random-operations.mjs');
@@ -126,7 +139,12 @@ describe('in Chromium', () => {
           {
             source: address(path),
             stranger: address(other(path)),
-            settings: { ...settings, ...(settings.draft && { draft: address(settings.draft) }) },
+            settings: {
+              ...settings,
+              adapterFiles: settings.adapterFiles.map(address),
+              foreignAdapter: address(settings.foreignAdapter),
+              ...(settings.draft && { draft: address(settings.draft) }),
+            },
           },
         ),
       ),
