@@ -122,7 +122,7 @@ void read_stop_tokens(Fields& fields, GenerateRequest* out) {
   const Json* ids = fields.take("stop_token_ids");
   if (ids == nullptr || (ids->is_array() && ids->empty())) return;
   if (!ids->is_array() || ids->size() > static_cast<size_t>(generate::kMaxStops) ||
-      !read_tokens(*ids, &out->stop_token_ids)) {
+      !read_tokens(*ids, &out->options.stop_tokens)) {
     fields.fail("stop_token_ids", "'stop_token_ids' must be a list of at most " +
                                       std::to_string(generate::kMaxStops) + " token ids.");
   }

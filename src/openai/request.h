@@ -43,7 +43,6 @@ struct GenerateRequest {
   bool stream = false;
   bool include_usage = false;
   bool timings_per_token = false;
-  std::vector<Token> stop_token_ids;  // they end the output and are not part of it
 
   std::vector<Input> prompts;  // of /v1/completions
 

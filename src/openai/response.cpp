@@ -226,16 +226,6 @@ Json ApiResponse::head(bool chunk) const {
           {"system_fingerprint", "sluice-" SLUICE_VERSION}};
 }
 
-// The bytes of the token itself: the piece's text has whole characters only, which several tokens
-// may make up. SentencePiece's space before the first word is not part of the output.
-std::string ApiResponse::bytes_of_piece(const generate::Piece& piece) const {
-  std::string bytes = token_bytes_(piece.token);
-  if (bytes.starts_with(' ') && bytes.compare(1, std::string::npos, piece.text) == 0) {
-    bytes.erase(0, 1);
-  }
-  return bytes;
-}
-
 // The entry of one token for `post_sampling_probs`, in llama-server's format.
 Json ApiResponse::probs_of(const generate::Piece& piece) const {
   const auto entry = [](Token token, const std::string& text, float logprob) -> Json {
@@ -244,7 +234,7 @@ Json ApiResponse::probs_of(const generate::Piece& piece) const {
             {"bytes", bytes_of(text)},
             {"prob", std::exp(static_cast<double>(logprob))}};
   };
-  Json out = entry(piece.token, bytes_of_piece(piece), piece.logprob);
+  Json out = entry(piece.token, piece.bytes, piece.logprob);
   Json& top = out["top_probs"] = Json::array();
   for (const sample::Candidate& candidate : piece.top) {
     top.push_back(entry(candidate.token, token_bytes_(candidate.token), candidate.logprob));
@@ -268,16 +258,18 @@ Json ApiResponse::logprobs_of(Choice& choice, const generate::Piece& piece) cons
     }
   }
   const double logprob = finite(piece.logprob);
-  const std::string bytes = bytes_of_piece(piece);
   if (request_.chat) {
-    return {{"token", text_of(bytes)},
+    return {{"token", text_of(piece.bytes)},
             {"logprob", logprob},
-            {"bytes", bytes_of(bytes)},
+            {"bytes", bytes_of(piece.bytes)},
             {"top_logprobs", std::move(top)}};
   }
   const size_t offset = choice.points;
   choice.points += code_points(piece.text);
-  return {{"token", text_of(bytes)}, {"logprob", logprob}, {"top", std::move(top)}, {"at", offset}};
+  return {{"token", text_of(piece.bytes)},
+          {"logprob", logprob},
+          {"top", std::move(top)},
+          {"at", offset}};
 }
 
 namespace {

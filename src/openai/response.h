@@ -82,7 +82,6 @@ class ApiResponse {
   void frame(int32_t index, Json delta, const Json& logprobs, const char* finish,
              const generate::Counts* timings);
   [[nodiscard]] Json head(bool chunk) const;
-  [[nodiscard]] std::string bytes_of_piece(const generate::Piece& piece) const;
   [[nodiscard]] Json probs_of(const generate::Piece& piece) const;
   [[nodiscard]] Json logprobs_of(Choice& choice, const generate::Piece& piece) const;
 

@@ -315,12 +315,8 @@ Problem Service::check_tokens(const GenerateRequest& request) const {
     return ApiError{.message = "A token of 'logit_bias' is not in the model's vocabulary.",
                     .param = "logit_bias"};
   }
-  if (!std::all_of(request.stop_token_ids.begin(), request.stop_token_ids.end(), known)) {
+  if (!std::all_of(request.options.stop_tokens.begin(), request.options.stop_tokens.end(), known)) {
     return ApiError{.message = "A token of 'stop_token_ids' is not in the model's vocabulary.",
-                    .param = "stop_token_ids"};
-  }
-  if (!request.stop_token_ids.empty()) {
-    return ApiError{.message = "'stop_token_ids' is not supported by this server.",
                     .param = "stop_token_ids"};
   }
   const Status valid = sample::validate(request.options.sampling, model_.n_vocab);

@@ -105,7 +105,7 @@ TEST(OpenaiRequest, ReadsLlamaServersFields) {
   EXPECT_FALSE(o.reuse_prefix);
   EXPECT_EQ(o.logprobs, 3);
   EXPECT_EQ(o.sampling.penalty_last_n, -1);
-  EXPECT_EQ(request.stop_token_ids, (std::vector<Token>{5, 6}));
+  EXPECT_EQ(request.options.stop_tokens, (std::vector<Token>{5, 6}));
   ASSERT_EQ(o.sampling.logit_bias.size(), 2u);
   EXPECT_EQ(o.sampling.logit_bias[0], (std::pair<Token, float>(7, -1.f)));
   EXPECT_EQ(o.sampling.logit_bias[1].second, -std::numeric_limits<float>::infinity());

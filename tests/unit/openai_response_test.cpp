@@ -16,30 +16,31 @@ chat::AnswerPlan plan_for(const GenerateRequest& request, const char* prompt) {
               .plan({.tools = request.tools}, rendered);
 }
 
-// Feeds a response. Tokens 5 and 6 are the halves of an e with an acute accent, 7 is a control
-// token, and 9 has the bytes of the piece's text.
 struct Planned {
   chat::AnswerPlan plan;
 };
+// Feeds a response. Tokens 5 and 6 are the halves of an e with an acute accent, 7 is a control
+// token, and 9 has the bytes of the piece's text.
 class Answer : Planned, public ApiResponse {
  public:
   // `prompt`: of a chat.
   explicit Answer(const GenerateRequest& request, const char* prompt = "Hi")
       : Planned{plan_for(request, prompt)},
         ApiResponse(
-            request,
-            [this](Token token) -> std::string {
-              return token == 5 ? "\xc3" : token == 6 ? "\xa9" : token == 7 ? "<|end|>" : text_;
-            },
-            "m", request.chat ? &plan : nullptr) {}
+            request, [this](Token token) { return bytes(token); }, "m",
+            request.chat ? &plan : nullptr) {}
   void piece(const std::string& text, int32_t index = 0, Token token = 9) {
     text_ = text;
-    push(index, {.token = token, .text = text, .logprob = -0.5f, .top = {{9, -0.5f}, {7, -1.f}}},
-         counts(1));
+    generate::Piece piece{.token = token, .text = text, .bytes = bytes(token), .logprob = -0.5f};
+    piece.top = {{9, -0.5f}, {7, -1.f}};
+    push(index, piece, counts(1));
   }
   void end(int32_t index = 0) { ApiResponse::end(index, generate::Finish::kStop, counts(2)); }
 
  private:
+  std::string bytes(Token token) const {
+    return token == 5 ? "\xc3" : token == 6 ? "\xa9" : token == 7 ? "<|end|>" : text_;
+  }
   static generate::Counts counts(int32_t generated) {
     generate::Counts out;
     out.prompt = 4;
