@@ -15,8 +15,9 @@ const tools = ['get', 'put'].map((name) => ({
 }));
 /** A template that teaches a format, and then begins the script that the last message names. */
 const teaching = (format) =>
-  `{% for m in messages %}{{ m.content }}{% endfor %}{{ tools | tojson if tools }}{# #}` +
-  `{% if false %}${format}{% endif %}{{ '<|' + messages[-1].content + '|>' }}`;
+  `{% for m in messages %}{{ m.content }}{% endfor %}{{ tools | tojson if tools }}` +
+  `{% if false %}${format}{% endif %}` +
+  `{% if messages[-1].content == 'call' %}<|call|>{% else %}<|reason|>{% endif %}`;
 
 /** Scripts, by the message that asks for them. */
 const models = {
@@ -38,7 +39,7 @@ const models = {
   },
   harmony: {
     format: '<|channel|>analysis<|message|><|start|>assistant<|call|>',
-    controls: ['<|start|>', '<|channel|>', '<|message|>', '<|call|>'],
+    controls: ['<|start|>', '<|channel|>', '<|message|>'],
     scripts: { reason: ['<|channel|>', 'final', '<|message|>', 'Sure.'] },
   },
 };
