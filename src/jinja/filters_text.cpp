@@ -224,13 +224,6 @@ std::string digits_of(std::string_view text) {
   return out;
 }
 
-bool read_number(std::string_view text, int64_t* out) {
-  const std::string digits = digits_of(text);
-  const char* end = digits.data() + digits.size();
-  const auto [stop, bad] = std::from_chars(digits.data(), end, *out);
-  return bad == std::errc() && stop == end && !digits.empty();
-}
-
 bool read_number(std::string_view text, double* out) {
   const std::optional<double> number = read_double(digits_of(text));
   *out = number.value_or(0);

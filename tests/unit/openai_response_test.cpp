@@ -12,8 +12,9 @@ namespace {
 chat::AnswerPlan plan_for(const GenerateRequest& request, const char* prompt) {
   chat::Prompt rendered;
   rendered.pieces.push_back({prompt, false});
-  return *chat::AnswerFormat("<think> <tool_call> tools", {})
-              .plan({.tools = request.tools}, rendered);
+  chat::AnswerRequest wanted;
+  wanted.tools = request.tools;
+  return *chat::AnswerFormat("<think> <tool_call> tools", {}).plan(wanted, rendered);
 }
 
 struct Planned {
@@ -31,7 +32,7 @@ class Answer : Planned, public ApiResponse {
             request.chat ? &plan : nullptr) {}
   void piece(const std::string& text, int32_t index = 0, Token token = 9) {
     text_ = text;
-    generate::Piece piece{.token = token, .text = text, .bytes = bytes(token), .logprob = -0.5f};
+    generate::Piece piece{.token = token, .text = text, .bytes = bytes(token), .logprob = -0.5f, .top = {}};
     piece.top = {{9, -0.5f}, {7, -1.f}};
     push(index, piece, counts(1));
   }
@@ -224,7 +225,7 @@ TEST(OpenaiResponse, PostSamplingProbsHaveLlamaServersFormat) {
 TEST(OpenaiResponse, OfTokensWithOneTextTheLikeliestCounts) {
   const GenerateRequest request = completion();
   Answer answer(request);
-  answer.push(0, {.token = 9, .text = "a", .logprob = -0.5f, .top = {{5, -0.5f}, {6, -3.f}}}, {});
+  answer.push(0, {.token = 9, .text = "a", .bytes = "a", .logprob = -0.5f, .top = {{5, -0.5f}, {6, -3.f}}}, {});
   answer.end();
   const Json out = *parse_body(answer.document());
   const Json& top = out["choices"][0]["logprobs"]["top_logprobs"][0];
