@@ -25,8 +25,7 @@ ToolFormat object(std::string taught, std::string block_open, std::string block_
 ToolFormat list(std::string taught, const std::string& open, const std::string& close) {
   constexpr std::string_view kSpace = " \n";
   const size_t first = std::min(close.find_first_not_of(kSpace), close.size());
-  ToolFormat out = object(std::move(taught), open.substr(0, open.find_last_not_of(kSpace) + 1),
-                          close.substr(first));
+  ToolFormat out = object(std::move(taught), std::string(trimmed(open)), close.substr(first));
   out.open = open + "[";
   out.many = true;
   out.join = ", ";
@@ -253,6 +252,14 @@ const ToolFormat* tool_format(std::string_view source) {
 
 std::vector<ToolFormat> formats_to_read(const ToolFormat* own, bool strictly) {
   std::vector<ToolFormat> out;
+  // A mark may have another one before it, which is then no text.
+  const size_t at = own != nullptr && own->has_block && own->open.empty()
+                        ? own->pre.find(own->block_open)
+                        : std::string::npos;
+  if (at != std::string::npos && at > 0) {
+    out.push_back(*own);
+    out[0].block_open = own->pre.substr(0, at + own->block_open.size());
+  }
   if (own != nullptr) out.push_back(*own);
   if (own != nullptr && own->body == CallBody::kPython) {
     ToolFormat& json = out.emplace_back(hermes());

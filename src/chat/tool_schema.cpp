@@ -17,6 +17,7 @@ constexpr std::string_view kTextKeys[] = {"pattern", "format", "minLength", "max
 constexpr std::string_view kTypeNames[] = {"string", "number", "boolean",
                                            "object", "array",  "null"};
 constexpr int kMaxReferences = 20;
+constexpr int kMaxDepth = 50;     // of anyOf in anyOf
 constexpr int kMaxWork = 10'000;  // schemas that are looked at, since references can repeat
 
 template <size_t n>
@@ -185,11 +186,11 @@ Result<SchemaSplit> split_values(std::string_view schema, std::string_view root,
 
 // Splits a schema into strings, which are written without quotes, and other values.
 Result<SchemaSplit> split(std::string_view own, std::string_view root, const std::string& at,
-                          int* work) {
+                          int depth, int* work) {
   const bool anything = json_compact(own) == "true";
   const std::optional<std::string_view> found =
       anything ? std::string_view("{}") : resolved(own, root);
-  if (--*work < 0) return unsupported(at, "the schema is too complex");
+  if (--*work < 0 || depth > kMaxDepth) return unsupported(at, "the schema is too complex");
   if (!found) {
     return unsupported(at, "no value is possible, or the reference cannot be resolved");
   }
@@ -204,7 +205,8 @@ Result<SchemaSplit> split(std::string_view own, std::string_view root, const std
     }
     size_t i = 0;
     for (const std::string_view way : json_items(*ways)) {
-      Result<SchemaSplit> one = split(way, root, at + "/anyOf/" + std::to_string(i++), work);
+      Result<SchemaSplit> one =
+          split(way, root, at + "/anyOf/" + std::to_string(i++), depth + 1, work);
       if (!one.ok()) return one;
       out.any_text = out.any_text || one->any_text;
       out.texts.insert(out.texts.end(), one->texts.begin(), one->texts.end());
@@ -308,9 +310,10 @@ TypeSet type_of(std::string_view value) {
 
 namespace {
 
-std::optional<TypeSet> types_within(std::string_view given, std::string_view root, int* work) {
+std::optional<TypeSet> types_within(std::string_view given, std::string_view root, int depth,
+                                    int* work) {
   const std::optional<std::string_view> schema = resolved(given, root);
-  if (!schema || --*work < 0) return std::nullopt;
+  if (!schema || --*work < 0 || depth > kMaxDepth) return std::nullopt;
   if (const auto type = json_member(*schema, "type")) return type_set(*type);
   TypeSet set = 0;
   if (const auto values = enum_values(*schema)) {
@@ -321,7 +324,7 @@ std::optional<TypeSet> types_within(std::string_view given, std::string_view roo
   if (!ways) ways = json_member(*schema, "oneOf");
   if (!ways || json_type(*ways) != JsonType::kArray) return std::nullopt;
   for (const std::string_view way : json_items(*ways)) {
-    const std::optional<TypeSet> types = types_within(way, root, work);
+    const std::optional<TypeSet> types = types_within(way, root, depth + 1, work);
     if (!types) return std::nullopt;
     set |= *types;
   }
@@ -332,7 +335,7 @@ std::optional<TypeSet> types_within(std::string_view given, std::string_view roo
 
 std::optional<TypeSet> types_of(std::string_view schema, std::string_view root) {
   int work = kMaxWork;
-  return types_within(schema, root, &work);
+  return types_within(schema, root, 0, &work);
 }
 
 Result<std::vector<Parameter>> parameters_of(std::string_view schema, bool strict) {
@@ -356,7 +359,7 @@ Result<std::vector<Parameter>> parameters_of(std::string_view schema, bool stric
   int work = kMaxWork;
   for (const JsonMember& member : json_members(properties)) {
     Result<SchemaSplit> found =
-        strict ? split(member.value, schema, "/properties/" + member.name, &work)
+        strict ? split(member.value, schema, "/properties/" + member.name, 0, &work)
                : by_type(member.value, schema);
     if (!found.ok()) return found.status();
     Parameter& parameter = out.emplace_back();

@@ -211,7 +211,7 @@ TEST(ChatAnswer, ControlTokensStandInGrammarsAsTokens) {
   EXPECT_EQ(plan->grammar.find("<[1]>"), std::string::npos) << plan->grammar;
   const std::string close("\xFF\0\0\0\x08", 5);
   EXPECT_EQ(verdict(*plan, "Hm." + close + "{}"), Verdict::kMatch);
-  EXPECT_EQ(verdict(*plan, "Hm.[/THINK]{}"), Verdict::kPrefix);
+  EXPECT_EQ(verdict(*plan, "Hm.[/THINK]{}"), Verdict::kReject);
 }
 
 TEST(ChatAnswer, ARequiredCallHasArgumentsOfItsSchemaInEveryFormat) {

@@ -1,5 +1,6 @@
 // Constrained decoding through the package in Node, on the sample model at a temperature where it
-// would generate anything. Every output matches its constraint, or the error has a code.
+// would generate anything. Every output matches its constraint, or the error has a code. Also stop
+// tokens and the bytes of tokens, made likely by a bias.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -111,6 +112,50 @@ test('invalid constraints are errors with a code, and the engine still works', a
     );
   }
   assert.equal((await answer({ choice: ['yes'] })).text, 'yes');
+});
+
+const likely = (token) => ({ temperature: 0, maxTokens: 3, logitBias: { [token]: 1000 } });
+const kUser = 1; // <|user|>
+const kHalf = 5 + 0xc3; // the first byte of a character of two
+
+test('a stop string that is a control token, and stop tokens, end the text', async () => {
+  for (const skipSpecialTokens of [true, false])
+    for (const [more, stopString] of [
+      [{ stop: ['no', '<|user|>'] }, '<|user|>'],
+      [{ stopTokenIds: [2, kUser] }, undefined],
+    ]) {
+      const options = { ...likely(kUser), skipSpecialTokens, ...more };
+      const { text, finishReason, usage, ...rest } = await engine.generate('Once', options).result;
+      assert.deepEqual([text, finishReason, usage.completionTokens], ['', 'stop', 0]);
+      assert.equal(rest.stopString, stopString);
+    }
+  for (const stopTokenIds of [[-1], [1e9], ['a'], 5])
+    await assert.rejects(async () => engine.generate('Once', { stopTokenIds }).result, {
+      code: 'INVALID_ARGUMENT',
+    });
+});
+
+test("logprobs have a token's own bytes and a control token's name", async () => {
+  for (const [token, name, bytes] of [
+    [kUser, '<|user|>', [...Buffer.from('<|user|>')]],
+    [kHalf, '\ufffd', [0xc3]],
+  ]) {
+    const chat = await engine.chat.completions.create({
+      messages: [{ role: 'user', content: 'Hi' }],
+      logprobs: true,
+      top_logprobs: 1,
+      max_tokens: 1,
+      temperature: 0,
+      logit_bias: { [token]: 1000 },
+    });
+    const [entry] = chat.choices[0].logprobs.content;
+    assert.deepEqual([entry.token, entry.bytes], [name, bytes]);
+    assert.ok(entry.top_logprobs[0].bytes.length > 0);
+    for await (const piece of engine.generate('Once', { ...likely(token), logprobs: 1 })) {
+      assert.deepEqual([...piece.bytes], bytes);
+      assert.ok(piece.topLogprobs[0].bytes instanceof Uint8Array);
+    }
+  }
 });
 
 test('a constraint without structuredOutput is BUDGET_TOO_SMALL', async () => {
