@@ -79,8 +79,8 @@ Status measure(const BenchDrafts& options, const ReplayPrompt& replay, Rate* row
   SLUICE_RETURN_IF_ERROR(open_sessions(speakers, drafting, &generation));
   auto begun = generate::Generation::begin(*speakers.session, replay.prompt, generation);
   if (!begun.ok()) return begun.status();
-  SLUICE_RETURN_IF_ERROR(
-      drive_answer(speakers.models, **begun, [](std::string_view, session::Token) { return true; }));
+  SLUICE_RETURN_IF_ERROR(drive_answer(speakers.models, **begun,
+                                      [](std::string_view, session::Token) { return true; }));
   row->counts = (*begun)->counts();
   row->rates.push_back(row->counts.tokens_per_second());
   return {};

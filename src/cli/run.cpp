@@ -182,11 +182,12 @@ int run(RunOptions options) {
   std::string text;
   Status status;
   if (!stream || show(options.prompt)) {
-    status = drive_answer(speakers.models, **generation, [&](std::string_view piece, session::Token) {
-      if (stream) return piece.empty() || show(piece);
-      text += piece;
-      return true;
-    });
+    status =
+        drive_answer(speakers.models, **generation, [&](std::string_view piece, session::Token) {
+          if (stream) return piece.empty() || show(piece);
+          text += piece;
+          return true;
+        });
   }
   if (stream) {
     show("\n");

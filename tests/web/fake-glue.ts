@@ -466,10 +466,12 @@ class FakeEngine implements EngineBinding {
       token,
     };
     if (logprobs !== undefined) {
+      piece.bytes = new Uint8Array();
       piece.logprob = -1;
       piece.topLogprobs = Array.from({ length: logprobs }, (_, i) => ({
         token: i + 3,
         text: '',
+        bytes: new Uint8Array(),
         logprob: -1 - i,
       }));
     }

@@ -405,9 +405,7 @@ function chatLogprobs(
     ({
       ...(post && { id: each.token }),
       token: nameOf(each),
-      ...(post
-        ? { prob: Math.exp(each.logprob ?? 0) }
-        : { logprob: finite(each.logprob ?? 0) }),
+      ...(post ? { prob: Math.exp(each.logprob ?? 0) } : { logprob: finite(each.logprob ?? 0) }),
       bytes: each.bytes?.length ? [...each.bytes] : null,
     }) as ChatTokenLogprob;
   const top = (piece.topLogprobs ?? []).map(entry);
