@@ -106,9 +106,10 @@ std::string exponent_text(double number, int precision) {
 }
 
 std::string shortest_text(double number) {
+  if (number == 0) return sign_of(number) + std::string("0");
   const Decimal all = decimal_of(number);
   const double size = std::fabs(number);
-  const bool plain = number == 0 || (size >= 1e-4 && size < 1e16);
+  const bool plain = size >= 1e-4 && size < 1e16;
   int precision = 0;
   std::string text = with_exponent(all, 0);
   while (read_double(text) != size) text = with_exponent(all, ++precision);

@@ -188,3 +188,28 @@ test('what follows a part of a prompt keeps its marks', () => {
     assert.equal(unmarked(afterUnmarked(text, n)), unmarked(text).slice(n), n);
   assert.equal(afterUnmarked(text, 2), `\uFDD0c\uFDD1d\uFDD0\uFDD1\uFDD0e\uFFFD\uFDD1f`);
 });
+
+test('a chat.wasm that cannot be read is an error, and is read again at the next call', async () => {
+  const fresh = await import(`${root}/build/web-tests/chat-wasm.mjs?fresh`);
+  let missing = true;
+  const chat = new fresh.ChatWasm(async (path) => {
+    if (missing) throw new Error('no such file');
+    return readFileSync(path);
+  });
+  const go = () =>
+    chat.render(
+      ['{{ messages[0].role }}', '', '', undefined, undefined],
+      [jsonText('messages', [{ role: 'user' }]), undefined, undefined, undefined],
+      { addGenerationPrompt: true, parseSpecialInContent: true },
+    );
+  await assert.rejects(go(), {
+    code: 'MODULE_LOAD',
+    message: 'chat.wasm cannot be loaded: no such file; copy it beside templates.js.',
+  });
+  missing = false;
+  const both = await Promise.all([go(), go()]);
+  assert.deepEqual(
+    both.map(({ text }) => text),
+    ['user', 'user'],
+  );
+});

@@ -84,6 +84,11 @@ export class Instance extends WasmInstance<Exports> {
     }));
   }
 
+  static async create(module: WebAssembly.Module): Promise<Instance> {
+    const made = new Instance(module);
+    return made.begin(await WebAssembly.instantiate(module, made.imports));
+  }
+
   /** Passes texts to `call`: an array of addresses and lengths. A missing text has address 0. */
   with<T>(texts: readonly (string | undefined)[], call: (address: number) => T): T {
     const { free } = this.calls;
@@ -153,7 +158,7 @@ export class Instance extends WasmInstance<Exports> {
 
 /** Instances of chat.wasm, one after another. */
 export class ChatWasm {
-  #instance: Instance | null = null;
+  #instance: Promise<Instance> | null = null;
   readonly #readFile: ((path: URL) => Promise<Uint8Array>) | undefined;
 
   /** `readFile`: Node's. */
@@ -161,12 +166,24 @@ export class ChatWasm {
     this.#readFile = readFile;
   }
 
+  /** Runs `work`. Its instance is replaced after a call that aborted, and when it is full. */
   async use<T>(work: (instance: Instance) => T): Promise<T> {
-    const module = await compiled(() => chatBinary(this.#readFile));
-    const last = this.#instance;
-    const instance = last?.usable && !last.full ? last : new Instance(module);
-    this.#instance = instance;
+    const started = this.#start();
+    let instance = await started;
+    if (!instance.usable || instance.full) {
+      if (this.#instance === started) this.#instance = null;
+      instance = await this.#start();
+    }
     return instance.guarded(() => work(instance));
+  }
+
+  #start(): Promise<Instance> {
+    return (this.#instance ??= compiled(() => chatBinary(this.#readFile))
+      .then((module) => Instance.create(module))
+      .catch((error) => {
+        this.#instance = null;
+        throw error;
+      }));
   }
 
   render(

@@ -40,6 +40,7 @@ class Instance extends WasmInstance<Exports> {
     super(module, kInitial, maximum, noRoom, (wasm) => ({
       sluice_number: (text) => Number(wasm.string(text!)),
     }));
+    this.begin(new WebAssembly.Instance(module, this.imports));
   }
   doubles(address: number): Float64Array {
     return new Float64Array(this.memory.buffer, address >>> 0, 2);

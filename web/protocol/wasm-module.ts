@@ -13,10 +13,14 @@ interface Exports {
 
 const kPage = 65536;
 
-/** An instance with its own memory. Throws `noRoom()` when that is used up. */
+/**
+ * An instance with its own memory. Throws `noRoom()` when that is used up. It is created from
+ * `imports`, in a page asynchronously: browsers create no large instance on its thread at once.
+ */
 export class WasmInstance<Calls> {
   readonly memory: WebAssembly.Memory;
-  readonly calls: Calls & Exports;
+  readonly imports: WebAssembly.Imports = {};
+  calls!: Calls & Exports;
   readonly #noRoom: () => SluiceError;
 
   /** `maximum`: bytes of memory. `given`: further functions that the module imports. */
@@ -51,12 +55,15 @@ export class WasmInstance<Calls> {
     const end = (): never => {
       throw noRoom(); // the only reason for which it aborts
     };
-    const imports: Record<string, Record<string, WebAssembly.ImportValue>> = {};
     for (const { module: from, name } of WebAssembly.Module.imports(module)) {
-      (imports[from] ??= {})[name] = functions[name] ?? end;
+      (this.imports[from] ??= {})[name] = functions[name] ?? end;
     }
-    this.calls = new WebAssembly.Instance(module, imports).exports as Calls & Exports;
+  }
+
+  begin({ exports }: WebAssembly.Instance): this {
+    this.calls = exports as Calls & Exports;
     this.calls.__wasm_call_ctors();
+    return this;
   }
 
   bytes(address: number, length: number): Uint8Array<ArrayBuffer> {
@@ -107,7 +114,9 @@ export function moduleLoader(
       })
       .catch((cause: Error) => {
         compiled = undefined;
-        const advice = `${cause.message}; copy it beside ${beside}`;
+        const advice = /unsafe-eval|CSP|Content.Security/.test(cause.message)
+          ? `${cause.message}; allow 'wasm-unsafe-eval' in script-src of the Content-Security-Policy`
+          : `${cause.message}; copy it beside ${beside}`;
         throw new SluiceError('MODULE_LOAD', `${name} cannot be loaded: ${advice}.`, { cause });
       });
     return compiled;
