@@ -293,13 +293,14 @@ const tools = ['weather', 'time_of-day'].map((name) => ({
 
 /**
  * Chat on the engine with a minimal prompt in place of the real one: the output has the same
- * constraint.
+ * constraint, but for reasoning, which the sample model would never end.
  */
 function shortPrompts() {
   const asked = [];
   const answer = (prompt, options) => {
     asked.push({ prompt, options });
-    return engine.generate('Once', { ...options, literalSpans: false });
+    const grammar = options.grammar?.replace(/^(thought ::=) %until \[.*?"\] /m, '$1 "Hm." ');
+    return engine.generate('Once', { ...options, grammar, literalSpans: false });
   };
   const chat = new ChatCompletions({
     info: engine.info,
@@ -399,7 +400,7 @@ test('reasoning comes first, then a call or a value', async () => {
 
 test('an unsupported keyword is an error that names it, and strict needs structuredOutput', async () => {
   const { chat } = shortPrompts();
-  const xml = '{{ tools }}<tool_call><function=x><parameter=y>';
+  const xml = '{{ messages[0].content }}{{ tools }}<tool_call><function=x><parameter=y>';
   const create = (properties, more = {}) =>
     chat.create({
       messages,
@@ -452,11 +453,7 @@ test(
     for (const file of readdirSync(fixtures)
       .filter((name) => name.endsWith('.jinja'))
       .sort()) {
-      // The sample model never ends a reasoning block that it begins.
-      const chat_template = readFileSync(join(fixtures, file), 'utf8').replaceAll(
-        'think>',
-        'thought>',
-      );
+      const chat_template = readFileSync(join(fixtures, file), 'utf8');
       const params = {
         messages,
         tools,
