@@ -1,8 +1,8 @@
 // Schemas of tools whose parameters are written one by one: what is text, what is JSON, and what
 // cannot be enforced.
-#include "chat/tool_schema.h"
-
 #include <gtest/gtest.h>
+
+#include "chat/tool_schema.h"
 
 namespace sluice::chat {
 namespace {

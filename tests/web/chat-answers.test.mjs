@@ -74,6 +74,26 @@ test('a call that is begun in the prompt is read as a whole', async () => {
   assert.ok(forced >= 5, `${forced}`);
 });
 
+test('text that cannot be a call or reasoning is not held back', async () => {
+  const request = { tools: JSON.stringify(data.tools.weather) };
+  for (const text of [
+    'Well, ',
+    'a < b',
+    '{"city"',
+    '{"name": "Anna"',
+    '{"name": "weather", "temperature"',
+    '<|python_tag|>print',
+  ]) {
+    const answer = await opened('', request);
+    assert.equal(answer.push({ text, token: -1 }).content, text);
+    answer.close();
+  }
+  const answer = await opened('', request);
+  const { reasoning } = answer.push({ text: '<think>Hm, a < b', token: -1 });
+  assert.equal(reasoning, 'Hm, a < b');
+  answer.close();
+});
+
 // --- calls that templates render ----------------------------------------------------------------
 
 const parameters = {

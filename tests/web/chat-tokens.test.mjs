@@ -79,7 +79,10 @@ test('reasoning is recognized by its control tokens, and by its text', async () 
   const two = await ask('hermes', 'reason');
   assert.deepEqual([two.reasoning_content, two.content], ['Hmm.', 'No.']);
   const inline = await ask('mistral', 'reason', { reasoning_format: 'none' });
-  assert.deepEqual([inline.reasoning_content, inline.content], [undefined, '[THINK]Hm.[/THINK]Yes.']);
+  assert.deepEqual(
+    [inline.reasoning_content, inline.content],
+    [undefined, '[THINK]Hm.[/THINK]Yes.'],
+  );
   assert.equal((await ask('harmony', 'reason')).content, 'Sure.');
 });
 

@@ -32,7 +32,11 @@ function scripted(turns) {
         text: messages.map(({ content }) => marked(content)).join(''),
         literalSpans: true,
         stop: [],
-        said: (answer) => answer,
+      }),
+      answer: async () => ({
+        push: ({ token }) => ({ content: kVocabulary[token] }),
+        finish: () => ({ content: '' }),
+        close() {},
       }),
     },
     ask: async (method, text) =>

@@ -468,7 +468,8 @@ test(
       try {
         answer = await chat.create(params);
       } catch (error) {
-        const unsupported = error.code === 'INVALID_ARGUMENT' && /support tools/.test(error.message);
+        const unsupported =
+          error.code === 'INVALID_ARGUMENT' && /support tools/.test(error.message);
         assert.ok(unsupported || error.code === 'CHAT_TEMPLATE', `${file}: ${error.message}`);
         continue;
       }
@@ -478,7 +479,8 @@ test(
       isCall(message.tool_calls[0]);
       const [{ function: called }] = message.tool_calls;
       const call = [called.name, JSON.parse(called.arguments)];
-      const make = () => opened(chat_template, { tools: JSON.stringify(tools), canConstrain: true });
+      const make = () =>
+        opened(chat_template, { tools: JSON.stringify(tools), canConstrain: true });
       // Templates take arguments as an object or as text. Some raise on the other, some on missing
       // variables.
       const back = [];

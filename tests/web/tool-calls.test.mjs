@@ -23,10 +23,7 @@ const chatTemplate =
 const messages = [{ role: 'user', content: 'Hi' }];
 
 /** An engine that generates `text`, three characters per token, and records its calls. */
-function scripted(
-  text,
-  { template = chatTemplate, finishReason = 'stop', controls = '[]' } = {},
-) {
+function scripted(text, { template = chatTemplate, finishReason = 'stop', controls = '[]' } = {}) {
   const asked = [];
   const warnings = [];
   const info = { name: 'script', chatTemplate: template };

@@ -107,7 +107,7 @@ export class Answer {
     this.showControlTokens = !!words[Field.ShowControlTokens];
   }
 
-  /** Reads a generated token. The text of a control token may have been left out. */
+  /** Reads a generated token. The text of a control token may be missing. */
   push({ text, token }: GeneratedToken): AnswerPart {
     const instance = this.#instance;
     return this.#part(() =>

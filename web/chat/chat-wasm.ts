@@ -139,9 +139,7 @@ export class Instance extends WasmInstance<Exports> {
   }
 
   render(of: TemplateTexts, request: RequestTexts, flags: number, now: number): Rendered {
-    const template = this.kept(JSON.stringify(of), () =>
-      this.with(of, this.calls.parse_template),
-    );
+    const template = this.kept(JSON.stringify(of), () => this.with(of, this.calls.parse_template));
     const at = this.with(request, (texts) => this.calls.render(template, texts, flags, now));
     if (!at) throw this.error();
     const [text, textBytes, stop, stopBytes, addSpecial, takesTools] = this.words(

@@ -92,8 +92,7 @@ SLUICE_EXPORT Answer* open_answer(const Format* format, const Bytes* texts, uint
   auto* answer = new Answer(*format, std::move(*plan), seed);
   Prompt opening;
   opening.pieces = answer->plan.opening;
-  answer->opening_text =
-      (flags & kUnmarked) != 0 ? opening.text() : marked_text(opening);
+  answer->opening_text = (flags & kUnmarked) != 0 ? opening.text() : marked_text(opening);
   answer->grammar = bytes_of(answer->plan.grammar);
   answer->opening = bytes_of(answer->opening_text);
   answer->json_schema = !answer->plan.json_schema.empty();
@@ -101,7 +100,7 @@ SLUICE_EXPORT Answer* open_answer(const Format* format, const Bytes* texts, uint
   return answer;
 }
 
-// Appends the text of a token. That of a control token may have been left out.
+// Appends the text of a token. That of a control token may be missing.
 SLUICE_EXPORT void read_answer(Answer* answer, const Bytes* text, int32_t token) {
   std::string whole(text->view());
   for (const ControlToken& control : answer->format.controls) {

@@ -1,8 +1,8 @@
-// chat.wasm: renders chat templates for the page and Node, where web/chat/chat-wasm.ts calls it, and
-// reads responses (answers.cpp). It has no engine, no threads and does no I/O. Texts go in and out
-// as UTF-8, structured values as JSON. A call takes an array of texts and returns the address of its
-// result, or null, and then error_code() and error_message() say why. If memory runs out it aborts;
-// the caller handles that.
+// chat.wasm: renders chat templates for the page and Node, where web/chat/chat-wasm.ts calls it,
+// and reads responses (answers.cpp). It has no engine, no threads and does no I/O. Texts go in and
+// out as UTF-8, structured values as JSON. A call takes an array of texts and returns the address
+// of its result, or null, and then error_code() and error_message() say why. If memory runs out it
+// aborts; the caller handles that.
 #include <ctime>
 #include <string>
 
