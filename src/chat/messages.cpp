@@ -23,20 +23,20 @@ constexpr const char* kTool =
     R"({"type":"object","properties":{"qzkey":{"type":"string","description":"qzkey"}},)"
     R"("required":["qzkey"]}}}])";
 
-size_t count(std::string_view text, std::string_view sought) {
+size_t occurrences(std::string_view text, std::string_view sought) {
   size_t out = 0;
   for (size_t at = text.find(sought); at != std::string_view::npos; at = text.find(sought, at + 1))
     ++out;
   return out;
 }
 
-std::string said(std::string_view role, std::string_view text) {
+std::string said_json(std::string_view role, std::string_view text) {
   return R"({"role":")" + std::string(role) + R"(","content":")" + std::string(text) + R"("})";
 }
 
 // An assistant's message with so many calls.
-std::string answer(Content form, Reasoning reasoning, size_t calls, bool ids = true,
-                   bool broken = false) {
+std::string answer_json(Content form, Reasoning reasoning, size_t calls, bool ids = true,
+                        bool broken = false) {
   static constexpr std::string_view kForms[] = {R"(,"content":"qzanswer")", R"(,"content":"")",
                                                 R"(,"content":null)", ""};
   std::string out = R"({"role":"assistant")";
@@ -56,21 +56,21 @@ std::string answer(Content form, Reasoning reasoning, size_t calls, bool ids = t
   return out + (calls > 0 ? "]}" : "}");
 }
 
-std::string result(size_t number, bool id = true) {
+std::string result_json(size_t number, bool id = true) {
   const std::string digit = std::to_string(number);
   std::string out = R"({"role":"tool","content":"qzresult)" + digit + "\"";
   if (id) out += R"(,"tool_call_id":"call_qz_000000)" + digit + "\"";
   return out + "}";
 }
 
-std::string listed(const std::vector<std::string>& messages) {
+std::string listed_json(const std::vector<std::string>& messages) {
   std::string out = "[";
   for (const std::string& message : messages) out += (out.size() > 1 ? "," : "") + message;
   return out + "]";
 }
 
-const std::string& user() {
-  static const std::string kUser = said("user", "qzuser");
+const std::string& user_json() {
+  static const std::string kUser = said_json("user", "qzuser");
   return kUser;
 }
 
@@ -146,7 +146,7 @@ Result<Normalized> Normalizer::normalize(Interpreter& in, const Value& messages,
 // --- probes
 
 size_t Normalizer::Trial::nothings() const {
-  return count(text, "None") + count(text, "null");
+  return occurrences(text, "None") + occurrences(text, "null");
 }
 
 Normalizer::Trial Normalizer::attempt(const Manner& manner, std::string_view messages) const {
@@ -171,7 +171,7 @@ Normalizer::Trial Normalizer::attempt(const Manner& manner, std::string_view mes
 }
 
 void Normalizer::find_texts() const {
-  const std::string messages = listed({user()});
+  const std::string messages = listed_json({user_json()});
   if (attempt(manner_, messages).complete) return;
   Manner tried = manner_;
   tried.empty_tools = !tools_;
@@ -188,11 +188,14 @@ void Normalizer::find_texts() const {
 }
 
 void Normalizer::find_systems(Systems kind) const {
-  const std::string system = said("system", "qzsystem"), developer = said("developer", "qzsystem");
-  const std::string answered = answer(Content::kText, Reasoning::kNone, 0);
+  const std::string system = said_json("system", "qzsystem"),
+                    developer = said_json("developer", "qzsystem");
+  const std::string answered = answer_json(Content::kText, Reasoning::kNone, 0);
   const std::string conversations[] = {
-      listed({system, user()}), listed({developer, user()}), listed({system, system, user()}),
-      listed({user(), answered, system, user()}), listed({user(), answered, developer, user()})};
+      listed_json({system, user_json()}), listed_json({developer, user_json()}),
+      listed_json({system, system, user_json()}),
+      listed_json({user_json(), answered, system, user_json()}),
+      listed_json({user_json(), answered, developer, user_json()})};
   const auto at = static_cast<size_t>(kind);
   Manner tried = manner_;
   for (const SystemAs as :
@@ -208,7 +211,8 @@ void Normalizer::find_systems(Systems kind) const {
 void Normalizer::find_calls() const {
   constexpr Shape kShape{Content::kEmpty, true, Reasoning::kNone};
   const auto conversation = [](bool ids) {
-    return listed({user(), answer(Content::kEmpty, Reasoning::kNone, 1, ids), result(0, ids)});
+    return listed_json(
+        {user_json(), answer_json(Content::kEmpty, Reasoning::kNone, 1, ids), result_json(0, ids)});
   };
   Manner best = manner_;
   bool found = false;
@@ -232,7 +236,8 @@ void Normalizer::find_calls() const {
   unnamed.tool_names = false;
   const Trial named = attempt(best, conversation(true)),
               bare = attempt(unnamed, conversation(true));
-  if (bare.complete && count(bare.text, kName) == count(named.text, kName)) best = unnamed;
+  if (bare.complete && occurrences(bare.text, kName) == occurrences(named.text, kName))
+    best = unnamed;
   best.make_ids = !attempt(best, conversation(false)).complete;
   best.contents = manner_.contents;
   manner_ = best;
@@ -252,7 +257,7 @@ void Normalizer::find_call_text() const {
                     : mentions("<|tool_call|>") ? CallText::kList
                                                 : CallText::kHermes;
   const std::string messages =
-      listed({user(), answer(Content::kEmpty, Reasoning::kNone, 1), result(0)});
+      listed_json({user_json(), answer_json(Content::kEmpty, Reasoning::kNone, 1), result_json(0)});
   for (const bool user_results : {false, true}) {
     tried.user_results = user_results;
     if (!attempt(tried, messages).complete) continue;
@@ -265,8 +270,8 @@ void Normalizer::find_broken() const {
   Manner tried = manner_;
   constexpr Shape kShape{Content::kEmpty, true, Reasoning::kNone};
   tried.contents[kShape.index()].form = tried.call_content;
-  const std::string messages =
-      listed({user(), answer(Content::kEmpty, Reasoning::kNone, 1, true, true), result(0)});
+  const std::string messages = listed_json(
+      {user_json(), answer_json(Content::kEmpty, Reasoning::kNone, 1, true, true), result_json(0)});
   if (attempt(tried, messages).complete) return;
   tried.wrap_broken = true;
   manner_.wrap_broken = attempt(tried, messages).complete;
@@ -277,7 +282,8 @@ void Normalizer::find_parallel() const {
   constexpr Shape kShape{Content::kEmpty, true, Reasoning::kNone};
   tried.contents[kShape.index()].form = tried.call_content;
   const std::string messages =
-      listed({user(), answer(Content::kEmpty, Reasoning::kNone, 2), result(0), result(1)});
+      listed_json({user_json(), answer_json(Content::kEmpty, Reasoning::kNone, 2), result_json(0),
+                   result_json(1)});
   if (attempt(tried, messages).complete) return;
   tried.one_call = true;
   manner_.one_call = attempt(tried, messages).complete;
@@ -285,8 +291,8 @@ void Normalizer::find_parallel() const {
 
 void Normalizer::find_reasoning(Reasoning given) const {
   const std::string conversations[] = {
-      listed({user(), answer(Content::kEmpty, given, 1), result(0)}),
-      listed({user(), answer(Content::kText, given, 0)})};
+      listed_json({user_json(), answer_json(Content::kEmpty, given, 1), result_json(0)}),
+      listed_json({user_json(), answer_json(Content::kText, given, 0)})};
   const auto at = static_cast<size_t>(given);
   const Shape called{Content::kEmpty, true, given};
   for (const Reasoning read :
@@ -309,9 +315,9 @@ void Normalizer::find_content(Shape shape) const {
       {Content::kNull, Content::kAbsent, Content::kEmpty},
       {Content::kAbsent, Content::kNull, Content::kEmpty},
   };
-  const std::string message = answer(shape.form, shape.reasoning, shape.calls ? 1 : 0);
-  const std::string messages =
-      shape.calls ? listed({user(), message, result(0)}) : listed({user(), message, user()});
+  const std::string message = answer_json(shape.form, shape.reasoning, shape.calls ? 1 : 0);
+  const std::string messages = shape.calls ? listed_json({user_json(), message, result_json(0)})
+                                           : listed_json({user_json(), message, user_json()});
   const bool text = shape.form == Content::kText;
   Manner tried = manner_;
   Manner::Writing& writing = tried.contents[shape.index()];

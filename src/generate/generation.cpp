@@ -348,6 +348,11 @@ Piece Generation::Impl::make_piece(Token token) {
   piece.text = decoder.push(token, options.special);
   if (options.logprobs >= 0) {
     piece.bytes = tokenizer.token_bytes(token, /*special=*/true);
+    // The first word of a text has no space in SentencePiece.
+    if (piece.bytes.starts_with(' ') &&
+        piece.bytes.compare(1, std::string::npos, piece.text) == 0) {
+      piece.bytes.erase(0, 1);
+    }
     piece.top = options.post_sampling_probs
                     ? sampler.top_logprobs(options.logprobs, token)
                     : sample::top_logprobs(logits(), options.logprobs, token);

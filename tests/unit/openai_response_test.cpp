@@ -32,7 +32,8 @@ class Answer : Planned, public ApiResponse {
             request.chat ? &plan : nullptr) {}
   void piece(const std::string& text, int32_t index = 0, Token token = 9) {
     text_ = text;
-    generate::Piece piece{.token = token, .text = text, .bytes = bytes(token), .logprob = -0.5f, .top = {}};
+    generate::Piece piece{
+        .token = token, .text = text, .bytes = bytes(token), .logprob = -0.5f, .top = {}};
     piece.top = {{9, -0.5f}, {7, -1.f}};
     push(index, piece, counts(1));
   }
@@ -225,7 +226,9 @@ TEST(OpenaiResponse, PostSamplingProbsHaveLlamaServersFormat) {
 TEST(OpenaiResponse, OfTokensWithOneTextTheLikeliestCounts) {
   const GenerateRequest request = completion();
   Answer answer(request);
-  answer.push(0, {.token = 9, .text = "a", .bytes = "a", .logprob = -0.5f, .top = {{5, -0.5f}, {6, -3.f}}}, {});
+  answer.push(
+      0, {.token = 9, .text = "a", .bytes = "a", .logprob = -0.5f, .top = {{5, -0.5f}, {6, -3.f}}},
+      {});
   answer.end();
   const Json out = *parse_body(answer.document());
   const Json& top = out["choices"][0]["logprobs"]["top_logprobs"][0];
@@ -251,17 +254,6 @@ TEST(OpenaiResponse, LogprobsHaveTheBytesOfEachToken) {
   EXPECT_EQ(content[1]["bytes"], Json::array({0xa9}));
   EXPECT_EQ(content[2]["token"], "<|end|>");
   EXPECT_EQ(content[2]["top_logprobs"][1]["token"], "<|end|>");
-}
-
-TEST(OpenaiResponse, TheFirstWordHasNoSpaceOfSentencePiece) {
-  const GenerateRequest request = completion();
-  ApiResponse answer(
-      request, [](Token) { return " Once"; }, "m", false);
-  answer.push(0, {.token = 9, .text = "Once", .logprob = 0, .top = {}}, {});
-  answer.push(0, {.token = 9, .text = " Once", .logprob = 0, .top = {}}, {});
-  answer.end(0, generate::Finish::kStop, {});
-  const Json out = *parse_body(answer.document());
-  EXPECT_EQ(out["choices"][0]["logprobs"]["tokens"], Json::array({"Once", " Once"}));
 }
 
 TEST(OpenaiResponse, TimingsAreInDocumentsAndOnRequestInEachChunk) {

@@ -25,7 +25,11 @@ export const opened = (source, request = {}, { controls = '[]', prompt = '' } = 
  * The prompt that a template makes of variables, among them messages, tools and tokens; with marks
  * around literal spans if `marked`.
  */
-export async function render(source, variables = {}, { marked = false, now = noon } = {}) {
+export async function render(
+  source,
+  variables = {},
+  { marked = false, now = noon, allowMissingText = true } = {},
+) {
   const {
     messages = [{ role: 'user', content: 'Hello' }],
     tools,
@@ -44,7 +48,11 @@ export async function render(source, variables = {}, { marked = false, now = noo
       json('documents', documents),
       json('variables', others),
     ],
-    { addGenerationPrompt: add_generation_prompt, parseSpecialInContent: !marked },
+    {
+      addGenerationPrompt: add_generation_prompt,
+      parseSpecialInContent: !marked,
+      allowMissingText,
+    },
     now.getTime() / 1000,
   );
   return text;

@@ -35,7 +35,7 @@ export interface Rendered {
   stop: string[];
   addSpecial: boolean;
   /** The template mentions tools. */
-  takesTools: boolean;
+  seesTools: boolean;
 }
 
 /** Initial memory of the binary. */
@@ -142,14 +142,14 @@ export class Instance extends WasmInstance<Exports> {
     const template = this.kept(JSON.stringify(of), () => this.with(of, this.calls.parse_template));
     const at = this.with(request, (texts) => this.calls.render(template, texts, flags, now));
     if (!at) throw this.error();
-    const [text, textBytes, stop, stopBytes, addSpecial, takesTools] = this.words(
+    const [text, textBytes, stop, stopBytes, addSpecial, seesTools] = this.words(
       at,
     ) as unknown as number[];
     return {
       text: this.string(text!, textBytes!),
       stop: this.string(stop!, stopBytes!).split('\0').slice(0, -1),
       addSpecial: !!addSpecial,
-      takesTools: !!takesTools,
+      seesTools: !!seesTools,
     };
   }
 }
@@ -187,10 +187,18 @@ export class ChatWasm {
   render(
     of: TemplateTexts,
     request: RequestTexts,
-    options: { addGenerationPrompt: boolean; parseSpecialInContent: boolean },
+    options: {
+      addGenerationPrompt: boolean;
+      parseSpecialInContent: boolean;
+      /** The prompt may lack texts of messages. */
+      allowMissingText?: boolean;
+    },
     now = Date.now() / 1000,
   ): Promise<Rendered> {
-    const flags = +options.addGenerationPrompt + 2 * +options.parseSpecialInContent;
+    const flags =
+      +options.addGenerationPrompt +
+      2 * +options.parseSpecialInContent +
+      4 * +(options.allowMissingText ?? false);
     return this.use((instance) => instance.render(of, request, flags, now));
   }
 }

@@ -45,7 +45,7 @@ export class PromptRenderer implements Prompts {
     const json = (name: 'tools' | 'documents' | 'variables'): string | undefined =>
       options[name] == null ? undefined : jsonText(name, options[name]);
     const literalSpans = !options.parseSpecialInContent;
-    const { takesTools, ...rendered } = await this.#wasm.render(
+    const { seesTools, ...rendered } = await this.#wasm.render(
       [source, bosToken, eosToken, unkToken, padToken],
       [jsonText('messages', messages), json('tools'), json('documents'), json('variables')],
       {
@@ -57,7 +57,7 @@ export class PromptRenderer implements Prompts {
       this.#warnOnce(
         'The model has no chat template; ChatML is used, which it may not have been trained on.',
       );
-    if (options.tools?.length && !takesTools)
+    if (options.tools?.length && !seesTools)
       this.#warnOnce(
         "The model's chat template does not support tools: the model will not see them.",
       );

@@ -19,10 +19,14 @@ struct Rendered {
   Bytes text;  // with marks around literal spans, unless control tokens in messages are parsed
   Bytes stop;  // stop strings, each of which ends with a zero byte
   uint32_t add_special = 0;
-  uint32_t takes_tools = 0;
+  uint32_t sees_tools = 0;
 };
 
-enum Flags : uint32_t { kAddGenerationPrompt = 1, kParseSpecialInContent = 2 };
+enum Flags : uint32_t {
+  kAddGenerationPrompt = 1,
+  kParseSpecialInContent = 2,
+  kAllowMissingText = 4,
+};
 
 struct State {
   std::string text, stop;
@@ -65,6 +69,7 @@ SLUICE_EXPORT const Rendered* render(const Template* with, const Bytes* texts, u
   request.variables = texts[3].view();
   request.add_generation_prompt = (flags & kAddGenerationPrompt) != 0;
   request.parse_special_in_content = (flags & kParseSpecialInContent) != 0;
+  request.allow_missing_text = (flags & kAllowMissingText) != 0;
   request.now = static_cast<std::time_t>(now);
   const Result<Prompt> prompt = with->render(request);
   last_error() = prompt.status();
@@ -72,8 +77,7 @@ SLUICE_EXPORT const Rendered* render(const Template* with, const Bytes* texts, u
   s.text = request.parse_special_in_content ? prompt->text() : marked_text(*prompt);
   s.stop.clear();
   for (const std::string& text : prompt->stop) s.stop.append(text.c_str(), text.size() + 1);
-  const bool takes_tools = with->source().find("tools") != std::string::npos;
-  s.rendered = {bytes_of(s.text), bytes_of(s.stop), prompt->add_special, takes_tools};
+  s.rendered = {bytes_of(s.text), bytes_of(s.stop), prompt->add_special, prompt->sees_tools};
   return &s.rendered;
 }
 
