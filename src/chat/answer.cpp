@@ -116,7 +116,8 @@ Result<Choice> read_choice(const AnswerRequest& request) {
   }
   if (!request.allowed.empty()) {
     std::erase_if(out.tools, [&](const Tool& tool) {
-      return std::ranges::find(request.allowed, tool.name) == request.allowed.end();
+      const auto& names = request.allowed;
+      return std::find(names.begin(), names.end(), tool.name) == names.end();
     });
   }
   if (out.required && out.tools.size() == 1) out.name = out.tools.front().name;

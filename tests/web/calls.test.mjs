@@ -76,7 +76,7 @@ test('a chat stream stops computing after a break at any chunk (counted in units
 test('cancelling a stream during prefill stops at once (counted in units)', async () => {
   const { loaded, computed } = await slowEngine(0.2);
   const prompt = new Int32Array(900).fill(9); // 180 ms a unit
-  const template = `{{ '${'x'.repeat(900)}' }}`;
+  const template = `{{ messages[0].content }}{{ '${'x'.repeat(900)}' }}`;
   const streams = {
     generation: async () => loaded.generate(prompt, greedy).toReadableStream(),
     chat: async () =>

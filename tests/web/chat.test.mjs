@@ -28,14 +28,16 @@ test('the special tokens and tools reach the template, and a warning if it takes
   const warnings = [];
   const tools = [{ type: 'function', function: { name: 'f' } }];
   for (const [chatTemplate, expected] of [
-    ['{{ bos_token }}{{ tools|length if tools else 0 }}{{ pad_token is defined }}', '<s>1False'],
-    ['{{ bos_token }}{{ pad_token is defined }}', '<s>False'],
+    ['{{ bos_token }}{{ tools|length if tools else 0 }}{{ pad_token is defined }}', '<s>1Falsex'],
+    ['{{ bos_token }}{{ pad_token is defined }}', '<s>Falsex'],
   ]) {
-    const chat = renderer({ chatTemplate, bosToken: '<s>' }, (message) => warnings.push(message));
+    const source = `${chatTemplate}{{ messages[0].content }}`;
+    const info = { chatTemplate: source, bosToken: '<s>' };
+    const chat = renderer(info, (message) => warnings.push(message));
     const messages = [{ role: 'user', content: 'x' }];
     for (let i = 0; i < 2; i++) {
       const { text, addSpecial, stop } = await chat.render(messages, { tools });
-      assert.deepEqual([text, addSpecial, stop], [expected, false, []]);
+      assert.deepEqual([unmarked(text), addSpecial, stop], [expected, false, []]);
     }
   }
   assert.deepEqual(warnings, [
