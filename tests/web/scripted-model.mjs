@@ -76,10 +76,14 @@ class Writer {
       this.u32(9);
       this.u32(numbers ? 5 : 8);
       this.u64(value.length);
-      for (const each of value) numbers ? this.u32(each) : this.text(each);
+      for (const each of value) {
+        if (numbers) this.u32(each);
+        else this.text(each);
+      }
     } else {
       this.u32(Number.isInteger(value) ? 4 : 6);
-      Number.isInteger(value) ? this.u32(value) : this.float(value);
+      if (Number.isInteger(value)) this.u32(value);
+      else this.float(value);
     }
   }
   pad() {
