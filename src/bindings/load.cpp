@@ -220,7 +220,10 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   // (stack, constants, the header just parsed) already counts.
   options.page_bytes = kPageBytes;
   options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0));
-  options.memory_budget -= options.memory_budget % options.page_bytes;
+  // Less than a page is not enough, but 0 would be no budget.
+  if (options.memory_budget > options.page_bytes) {
+    options.memory_budget -= options.memory_budget % options.page_bytes;
+  }
   const uint64_t base = draft_ ? std::max(base_bytes_, draft_->base_bytes_) : base_bytes_;
   options.base_bytes = base + static_cast<uint64_t>(number_or(o, "held", 0));
   options.skip_layers_ratio = number_or(o, "skipLayersRatio", 0);

@@ -30,7 +30,7 @@ Status read_parts(Interpreter& in, const Value& parts, Message* out) {
   Text text, thought;
   for (const Value& part : parts.sequence->items) {
     const Value type = member(in, part, "type");
-    Value found = part.is(Kind::kString) ? part : Value();
+    Value found;
     bool thinks = false;
     for (const auto& [name, field] : kTexts) {
       if (found.is(Kind::kString) || text_of(type) != name) continue;

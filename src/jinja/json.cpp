@@ -159,7 +159,9 @@ bool Reader::string(std::string* out) {
     const size_t end = text_.find_first_of("\"\\", at_);
     if (end == std::string_view::npos) break;
     const std::string_view plain = text_.substr(at_, end - at_);
-    if (std::any_of(plain.begin(), plain.end(), [](char c) { return c >= 0 && c < 0x20; })) break;
+    if (std::any_of(plain.begin(), plain.end(),
+                    [](char c) { return static_cast<uint8_t>(c) < 0x20; }))
+      break;
     *out += plain;
     at_ = end + 1;
     if (text_[end] == '"') return true;

@@ -20,6 +20,7 @@ class GenerateOptions(c.Structure):
         ("logprobs", c.c_int32), ("stop", c.c_void_p), ("n_stop", c.c_size_t),
         ("constraint", c.c_int32), ("whitespace", c.c_int32), ("constraint_text", c.c_char_p),
         ("on_token", Piece), ("token_user", c.c_void_p),
+        ("stop_tokens", c.c_void_p), ("n_stop_tokens", c.c_size_t),
     ]
 
 

@@ -28,7 +28,10 @@ test('the special tokens and tools reach the template, and a warning if it takes
   const warnings = [];
   const tools = [{ type: 'function', function: { name: 'f' } }];
   for (const [chatTemplate, expected] of [
-    ['{{ bos_token }}{{ tools|length if tools else 0 }}{{ pad_token is defined }}', '<s>1Falsex'],
+    [
+      '{{ bos_token }}{{ tools[0].function.name if tools }}{{ pad_token is defined }}',
+      '<s>fFalsex',
+    ],
     ['{{ bos_token }}{{ pad_token is defined }}', '<s>Falsex'],
   ]) {
     const source = `${chatTemplate}{{ messages[0].content }}`;

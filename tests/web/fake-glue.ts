@@ -332,7 +332,13 @@ class FakeEngine implements EngineBinding {
   }
 
   embedInfo(): string {
-    return JSON.stringify({ dimensions: 8, scores: 1, contextLength: this.context, causal: true });
+    return JSON.stringify({
+      pooling: 3,
+      dimensions: 8,
+      scores: 1,
+      contextLength: this.context,
+      causal: true,
+    });
   }
   pairTokens(query: Uint8Array, document: Uint8Array): Int32Array {
     return Int32Array.of(...this.tokenize(query, 1), kEnd, ...this.tokenize(document, 0));

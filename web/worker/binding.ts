@@ -106,6 +106,8 @@ export interface EmbedOptions {
 
 /** What the model offers for embeddings and reranking. */
 export interface EmbedInfo {
+  /** The model's own, as in EmbedOptions. */
+  pooling: number;
   /** Values per embedding. */
   dimensions: number;
   /** Values per document of the ranking head; 0: the model has none. */

@@ -33,8 +33,10 @@ export async function embed(
   spec: EmbedSpec,
   onProgress: (done: number) => void,
 ): Promise<Transferred<Embedded>> {
-  const { dimensions, scores, contextLength } = JSON.parse(binding.embedInfo()) as EmbedInfo;
-  if (spec.pooling < 0 && scores) invalid('a reranker has no embeddings: use rerank().');
+  const { dimensions, pooling, scores, contextLength } = JSON.parse(
+    binding.embedInfo(),
+  ) as EmbedInfo;
+  if (spec.pooling < 0 && pooling === 4) invalid('a reranker has no embeddings: use rerank().');
   const width = spec.pooling === 4 ? scores : Math.min(spec.dimensions || dimensions, dimensions);
   const texts = given.map((text) => tokensOf(binding, text, spec.query));
   const rows = Int32Array.from(texts, ({ length }) => (spec.pooling === 0 ? length : 1));
