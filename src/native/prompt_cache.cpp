@@ -212,7 +212,10 @@ Status PromptCache::load(const std::string& path, session::Session& session) con
       session.clear();
       return unusable(path);
     }
-    SLUICE_RETURN_IF_ERROR(session.write_state({piece.data(), n}));
+    if (Status written = session.write_state({piece.data(), n}); !written.ok()) {
+      // restore() chose an entry that fits, so the state is not the one of its head.
+      return written.code() == Code::kContextFull ? unusable(path) : written;
+    }
     left -= n;
   }
   const auto held = session.tokens();
@@ -226,9 +229,10 @@ Status PromptCache::load(const std::string& path, session::Session& session) con
 Result<int32_t> PromptCache::restore(session::Session& session, std::span<const Token> tokens) {
   std::string best;
   int32_t most = shared(session.tokens(), tokens) + kMinReuse - 1;
+  const auto room = static_cast<size_t>(session.engine().plan().n_ctx);
   visit(session.engine(), [&](const std::string& path, std::span<const Token> held) {
     const int32_t n = shared(held, tokens);
-    if (n <= most) return;
+    if (n <= most || held.size() > room) return;
     most = n;
     best = path;
   });

@@ -177,7 +177,7 @@ class PromptCacheRandom : public testing::Test {
     fs::remove_all(directory_);
     damaged_ = false;
     Random setup = run.setup();
-    max_bytes_ = 50'000 + setup() % 400'000;
+    max_bytes_ = 200'000 + setup() % 300'000;  // the longest prompt fits
     run.run([&](Random& random) {
       Model& model = models_[random() % models_.size()];
       const uint64_t what = random() % 8;
