@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tokenizer/utf8.h"
+
 namespace sluice::chat {
 namespace {
 
@@ -264,7 +266,7 @@ std::string json_string(std::string_view value) {
           at += 6;
         }
       }
-      append_utf8(code, &out);
+      append_code_point(code, &out);
       continue;
     }
     constexpr std::string_view kFrom = "bfnrt", kTo = "\b\f\n\r\t";
@@ -305,21 +307,9 @@ std::string json_quote(std::string_view text) {
   return out + '"';
 }
 
-void append_utf8(uint32_t code_point, std::string* out) {
-  const auto add = [&](uint32_t byte) { *out += static_cast<char>(byte); };
-  if (code_point > 0x10ffff || (code_point >= 0xd800 && code_point < 0xe000)) code_point = 0xfffd;
-  if (code_point < 0x80) return add(code_point);
-  if (code_point < 0x800) {
-    add(0xc0 | code_point >> 6);
-  } else if (code_point < 0x10000) {
-    add(0xe0 | code_point >> 12);
-    add(0x80 | (code_point >> 6 & 63));
-  } else {
-    add(0xf0 | code_point >> 18);
-    add(0x80 | (code_point >> 12 & 63));
-    add(0x80 | (code_point >> 6 & 63));
-  }
-  add(0x80 | (code_point & 63));
+void append_code_point(uint32_t code, std::string* out) {
+  const bool valid = code <= 0x10ffff && (code < 0xd800 || code >= 0xe000);
+  tokenizer::append_utf8(valid ? code : 0xfffd, out);
 }
 
 }  // namespace sluice::chat

@@ -39,6 +39,7 @@ struct JsonMember {
 // The text as a JSON string.
 [[nodiscard]] std::string json_quote(std::string_view text);
 
-void append_utf8(uint32_t code_point, std::string* out);
+// Appends a character in UTF-8; half a surrogate pair, and what is no character, as U+FFFD.
+void append_code_point(uint32_t code, std::string* out);
 
 }  // namespace sluice::chat

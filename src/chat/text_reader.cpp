@@ -277,7 +277,7 @@ Step<bool> TextReader::escape(std::string* out) {
       out->resize(out->size() - 3);
       code = 0x10000 + ((high_ - 0xd800) << 10) + (code - 0xdc00);
     }
-    append_utf8(code, out);
+    append_code_point(code, out);
     high_ = code >= 0xd800 && code < 0xdc00 ? code : 0;
     high_end_ = out->size();
   }
