@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace sluice::openai {
 namespace {
@@ -44,8 +45,9 @@ std::optional<int64_t> whole_number(const Json& value) {
   return static_cast<int64_t>(*number);
 }
 
-Fields::Fields(const Json& object, std::string_view text) : object_(object), text_(text) {
-  if (!object.is_object()) problem_ = {.message = "It must be a JSON object."};
+Fields::Fields(const Json& object, std::string_view text, Problem problem)
+    : object_(object), text_(text), problem_(std::move(problem)) {
+  if (!problem_ && !object.is_object()) problem_ = {.message = "It must be a JSON object."};
 }
 
 const Json* Fields::take(std::string_view key) {

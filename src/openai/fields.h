@@ -15,8 +15,8 @@ namespace sluice::openai {
 
 class Fields {
  public:
-  // `text`: the object's text in the request. Both must outlive this.
-  Fields(const Json& object, std::string_view text);
+  // `text`: the object's text in the request. Both must outlive this. `problem`: an earlier error.
+  Fields(const Json& object, std::string_view text, Problem problem = {});
 
   // Returns the member and marks it as known; null if it is absent or null.
   const Json* take(std::string_view key);

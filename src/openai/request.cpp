@@ -34,6 +34,13 @@ struct Document {
   Problem problem;
 };
 
+// The members of a parsed body. Not ok() if it is not a JSON object.
+class Body : Document, public Fields {
+ public:
+  explicit Body(std::string_view body) : Document(body), Fields(json, Document::text, problem) {}
+  using Fields::text;
+};
+
 // Parameters of OpenAI's API that cannot change the output of a local model.
 void ignore_foreign(Fields& fields) {
   fields.ignore({"model", "user", "store", "metadata", "service_tier", "safety_identifier",
@@ -234,9 +241,8 @@ void read_truncation(Fields& fields, int32_t* out) {
 }  // namespace
 
 Problem read_completion(std::string_view body, GenerateRequest* out) {
-  const Document document(body);
-  if (document.problem) return document.problem;
-  Fields fields(document.json, document.text);
+  Body fields(body);
+  if (!fields.ok()) return fields.finish();
   out->options.max_tokens = 16;  // OpenAI's default
   read_inputs(fields, "prompt", kMaxChoices, &out->prompts);
   read_shared(fields, out);
@@ -252,9 +258,8 @@ Problem read_completion(std::string_view body, GenerateRequest* out) {
 }
 
 Problem read_chat(std::string_view body, GenerateRequest* out) {
-  const Document document(body);
-  if (document.problem) return document.problem;
-  Fields fields(document.json, document.text);
+  Body fields(body);
+  if (!fields.ok()) return fields.finish();
   out->chat = true;
   read_messages(fields, out);
   read_shared(fields, out);
@@ -275,9 +280,8 @@ Problem read_chat(std::string_view body, GenerateRequest* out) {
 }
 
 Problem read_apply_template(std::string_view body, GenerateRequest* out) {
-  const Document document(body);
-  if (document.problem) return document.problem;
-  Fields fields(document.json, document.text);
+  Body fields(body);
+  if (!fields.ok()) return fields.finish();
   out->chat = true;
   ignore_foreign(fields);
   read_messages(fields, out);
@@ -287,9 +291,8 @@ Problem read_apply_template(std::string_view body, GenerateRequest* out) {
 }
 
 Problem read_embedding(std::string_view body, EmbeddingRequest* out) {
-  const Document document(body);
-  if (document.problem) return document.problem;
-  Fields fields(document.json, document.text);
+  Body fields(body);
+  if (!fields.ok()) return fields.finish();
   ignore_foreign(fields);
   read_inputs(fields, "input", kMaxInputs, &out->inputs);
   fields.read("dimensions", 1, model::kMaxWidth, &out->options.dimensions);
@@ -301,9 +304,8 @@ Problem read_embedding(std::string_view body, EmbeddingRequest* out) {
 }
 
 Problem read_rerank(std::string_view body, RerankRequest* out) {
-  const Document document(body);
-  if (document.problem) return document.problem;
-  Fields fields(document.json, document.text);
+  Body fields(body);
+  if (!fields.ok()) return fields.finish();
   ignore_foreign(fields);
   if (fields.take("query") == nullptr) fields.fail("query", "You must provide 'query'.");
   fields.read("query", &out->query);
@@ -334,9 +336,8 @@ Problem read_rerank(std::string_view body, RerankRequest* out) {
 }
 
 Problem read_tokenize(std::string_view body, TokenizeRequest* out) {
-  const Document document(body);
-  if (document.problem) return document.problem;
-  Fields fields(document.json, document.text);
+  Body fields(body);
+  if (!fields.ok()) return fields.finish();
   ignore_foreign(fields);
   if (fields.take("content") == nullptr) fields.fail("content", "You must provide 'content'.");
   fields.read("content", &out->text);
@@ -347,9 +348,8 @@ Problem read_tokenize(std::string_view body, TokenizeRequest* out) {
 }
 
 Problem read_detokenize(std::string_view body, std::vector<Token>* out) {
-  const Document document(body);
-  if (document.problem) return document.problem;
-  Fields fields(document.json, document.text);
+  Body fields(body);
+  if (!fields.ok()) return fields.finish();
   ignore_foreign(fields);
   const Json* tokens = fields.take("tokens");
   const bool empty = tokens != nullptr && tokens->is_array() && tokens->empty();
