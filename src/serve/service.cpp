@@ -111,7 +111,9 @@ Service::Service(Worker& worker, Metrics& metrics, ModelFacts model, Limits limi
   if (model_.chat_template == nullptr) return;
   const auto controls = chat::control_tokens(*model_.tokenizer);
   format_.emplace(model_.chat_template->source(), controls);
-  tool_format_.emplace(model_.chat_template->source(/*with_tools=*/true), controls);
+  const std::string& with_tools = model_.chat_template->source(/*with_tools=*/true);
+  const bool same = &with_tools == &model_.chat_template->source();
+  tool_format_ = same ? *format_ : chat::AnswerFormat(with_tools, controls);
 }
 
 bool Service::authorized(std::string_view key) const {
