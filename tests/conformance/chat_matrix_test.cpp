@@ -15,6 +15,7 @@
 
 #include "../paths.h"
 #include "chat/template.h"
+#include "noon.h"
 
 namespace sluice::chat {
 namespace {
@@ -206,16 +207,10 @@ class ChatMatrix : public testing::Test {
   }
 
   static Result<Prompt> ask(const Template& chat, const Case& asked) {
-    std::tm noon{};
-    noon.tm_year = 124;
-    noon.tm_mon = 6;
-    noon.tm_mday = 26;
-    noon.tm_hour = 12;
-    noon.tm_isdst = -1;
     Request request;
     request.messages = asked.messages;
     if (asked.tools) request.tools = kTools;
-    request.now = std::mktime(&noon);
+    request.now = test::noon();
     return chat.render(request);
   }
 

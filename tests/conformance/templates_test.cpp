@@ -10,6 +10,7 @@
 
 #include "../paths.h"
 #include "chat/template.h"
+#include "noon.h"
 
 namespace sluice::chat {
 namespace {
@@ -26,17 +27,6 @@ std::string read(const std::filesystem::path& path) {
   return text.str();
 }
 
-// Noon of 26 July 2024, local time.
-std::time_t noon() {
-  std::tm day{};
-  day.tm_year = 124;
-  day.tm_mon = 6;
-  day.tm_mday = 26;
-  day.tm_hour = 12;
-  day.tm_isdst = -1;
-  return std::mktime(&day);
-}
-
 Result<Prompt> render(const Template& chat, const Json& conversation) {
   const std::string messages = conversation["messages"].dump();
   const std::string tools = conversation.value("tools", Json()).dump();
@@ -44,7 +34,7 @@ Result<Prompt> render(const Template& chat, const Json& conversation) {
   request.messages = messages;
   request.tools = tools;
   request.add_generation_prompt = conversation.value("add_generation_prompt", true);
-  request.now = noon();
+  request.now = test::noon();
   return chat.render(request);
 }
 
