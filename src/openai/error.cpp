@@ -57,8 +57,4 @@ std::string error_body(const ApiError& error) {
   return to_text({{"error", std::move(out)}});
 }
 
-std::string error_frame(const ApiError& error) {
-  return "data: " + error_body(error) + "\n\n";
-}
-
 }  // namespace sluice::openai

@@ -22,7 +22,5 @@ using Problem = std::optional<ApiError>;
 
 // {"error": {"message", "type", "param", "code"}}
 [[nodiscard]] std::string error_body(const ApiError& error);
-// The same as an event of a stream.
-[[nodiscard]] std::string error_frame(const ApiError& error);
 
 }  // namespace sluice::openai

@@ -13,6 +13,8 @@
 namespace sluice::openai {
 namespace {
 
+constexpr const char* kStreamEnd = "data: [DONE]\n\n";
+
 const char* finish_reason(generate::Finish finish) {
   return finish == generate::Finish::kStop ? "stop" : "length";
 }
@@ -55,8 +57,12 @@ Json call_json(const chat::ToolCall& call) {
           {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
+std::string frame_of(std::string_view text) {
+  return "data: " + std::string(text) + "\n\n";
+}
+
 std::string frame_of(const Json& value) {
-  return "data: " + to_text(value) + "\n\n";
+  return frame_of(std::string_view(to_text(value)));
 }
 
 double per_second(int32_t n, double ms) {
@@ -369,17 +375,20 @@ void ApiResponse::end(int32_t index, generate::Finish finish, const generate::Co
   frame(index, request_.chat ? Json::object() : Json(""), nullptr, finish_, &counts);
 }
 
-std::string ApiResponse::take_frames() {
-  return std::exchange(frames_, {});
+std::string ApiResponse::last_frames() {
+  std::string usage;
+  if (request_.include_usage) {
+    Json chunk = head(true);
+    chunk["choices"] = Json::array();
+    chunk["usage"] = usage_json(usage_);
+    chunk["timings"] = timings_json(total_);
+    usage = frame_of(chunk);
+  }
+  return usage + kStreamEnd;
 }
 
-std::string ApiResponse::usage_frame() const {
-  if (!request_.include_usage) return {};
-  Json chunk = head(true);
-  chunk["choices"] = Json::array();
-  chunk["usage"] = usage_json(usage_);
-  chunk["timings"] = timings_json(total_);
-  return frame_of(chunk);
+std::string ApiResponse::error_frames(const ApiError& error) {
+  return frame_of(std::string_view(error_body(error)));
 }
 
 std::string ApiResponse::document() const {

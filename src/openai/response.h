@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,15 +13,9 @@
 #include "chat/answer.h"
 #include "openai/json.h"
 #include "openai/request.h"
+#include "openai/responder.h"
 
 namespace sluice::openai {
-
-struct Usage {
-  int64_t prompt = 0, cached = 0, completion = 0;
-};
-
-// The bytes of a token, and the names of control tokens.
-using TokenBytes = std::function<std::string(Token)>;
 
 [[nodiscard]] std::string models_body(const std::string& model, int64_t created);
 [[nodiscard]] std::string model_body(const std::string& model, int64_t created);
@@ -44,28 +37,18 @@ struct Vectors {
 // A random id: a prefix and 24 hexadecimal digits.
 [[nodiscard]] std::string new_id(const char* prefix);
 
-// The last frame of a stream.
-inline constexpr std::string_view kStreamEnd = "data: [DONE]\n\n";
-
-class ApiResponse {
+// The response of a chat or of completions.
+class ApiResponse final : public Responder {
  public:
   // `request` must outlive this. `plan`: how to read a chat's responses; null for completions.
   ApiResponse(const GenerateRequest& request, TokenBytes token_bytes, std::string model,
               const chat::AnswerPlan* plan);
 
-  // Adds a token of the output `index`, with the counts so far.
-  void push(int32_t index, const generate::Piece& piece, const generate::Counts& counts);
-  // The output `index` is complete.
-  void end(int32_t index, generate::Finish finish, const generate::Counts& counts);
-  // Streaming: returns the frames since the last call. The first ones exist before any event.
-  [[nodiscard]] std::string take_frames();
-  // Streaming, after all events: the frame with the usage if it was requested, else "".
-  [[nodiscard]] std::string usage_frame() const;
-  // Not streaming, after all events: the complete response.
-  [[nodiscard]] std::string document() const;
-  [[nodiscard]] const Usage& usage() const { return usage_; }
-  // The finish reason of the last choice.
-  [[nodiscard]] const char* finish() const { return finish_; }
+  void push(int32_t index, const generate::Piece& piece, const generate::Counts& counts) override;
+  void end(int32_t index, generate::Finish finish, const generate::Counts& counts) override;
+  [[nodiscard]] std::string document() const override;
+  [[nodiscard]] std::string last_frames() override;
+  [[nodiscard]] std::string error_frames(const ApiError& error) override;
 
  private:
   struct Choice {
@@ -90,10 +73,7 @@ class ApiResponse {
   const std::string model_, id_;
   const int64_t created_;
   std::vector<Choice> choices_;
-  std::string frames_;
-  Usage usage_;
   generate::Counts total_;  // of all outputs, for the timings
-  const char* finish_ = "";
 };
 
 }  // namespace sluice::openai

@@ -42,8 +42,9 @@ std::string full_path(std::string_view path) {
 Reply failed(const ApiError& error, Record* record, const Reply& so_far = {}) {
   if (error.status == 499) return {.status = 499};  // nobody reads the body
   record->error = error.code;
-  return {
-      .status = error.status, .body = openai::error_body(error), .retry_after = so_far.retry_after};
+  return {.status = error.status,
+          .body = endpoints::error_body(record->route, error),
+          .retry_after = so_far.retry_after};
 }
 
 ApiError unavailable(const char* why) {
@@ -109,11 +110,7 @@ Service::Service(Worker& worker, Metrics& metrics, ModelFacts model, Limits limi
       api_key_(std::move(api_key)),
       created_(std::time(nullptr)) {
   if (model_.chat_template == nullptr) return;
-  const auto controls = chat::control_tokens(*model_.tokenizer);
-  format_.emplace(model_.chat_template->source(), controls);
-  const std::string& with_tools = model_.chat_template->source(/*with_tools=*/true);
-  const bool same = &with_tools == &model_.chat_template->source();
-  tool_format_ = same ? *format_ : chat::AnswerFormat(with_tools, controls);
+  formats_.emplace(*model_.chat_template, chat::control_tokens(*model_.tokenizer));
 }
 
 bool Service::authorized(std::string_view key) const {
@@ -170,16 +167,7 @@ Reply Service::answer(const Call& call, Record* record) {
   if (record->route == "/apply-template") return apply_template(call, record);
   if (record->route == "/tokenize") return tokenize(call, record);
   if (record->route == "/detokenize") return detokenize(call, record);
-  GenerateRequest request;
-  request.options.sampling.seed = random_seed();
-  Problem problem;
-  {
-    const std::lock_guard<std::mutex> lock(texts_);
-    problem = record->route == "/v1/completions" ? openai::read_completion(call.body, &request)
-                                                 : openai::read_chat(call.body, &request);
-  }
-  if (problem) return failed(*problem, record);
-  return generate(call, std::move(request), record);
+  return generate(call, *endpoints::find(record->route), record);
 }
 
 Reply Service::health() const {
@@ -230,24 +218,17 @@ Problem Service::input_tokens(const Input& input, bool parse_special, int32_t tr
   return {};
 }
 
-Problem Service::render(const GenerateRequest& request, chat::Prompt* out) const {
-  if (model_.chat_template == nullptr) {
+Problem Service::can_chat(const GenerateRequest& request) const {
+  if (!formats_) {
     return ApiError{.message = "The model's chat template cannot be read.",
                     .code = "CHAT_TEMPLATE"};
   }
-  if (Problem problem = too_long(request.messages.size())) return problem;
-  auto prompt =
-      model_.chat_template->render({.messages = request.messages,
-                                    .tools = request.tools,
-                                    .documents = {},
-                                    .variables = request.variables,
-                                    .add_generation_prompt = request.add_generation_prompt,
-                                    .continue_final_message = request.continue_final_message,
-                                    .parse_special_in_content = request.parse_special_in_content,
-                                    .now = {}});
-  if (!prompt.ok()) return openai::api_error(prompt.status());
-  *out = std::move(*prompt);
-  return {};
+  return too_long(request.messages.size());
+}
+
+Problem Service::render(const GenerateRequest& request, chat::Prompt* out) const {
+  if (Problem problem = can_chat(request)) return problem;
+  return formats_->render(request, out);
 }
 
 Problem Service::prompt_tokens(GenerateRequest* request, Job* job,
@@ -260,34 +241,13 @@ Problem Service::prompt_tokens(GenerateRequest* request, Job* job,
     }
     return {};
   }
-  if (request->tool_choice.mode == openai::ToolChoice::Mode::kNone) request->tools.clear();
+  if (Problem problem = can_chat(*request)) return problem;
   const std::lock_guard<std::mutex> lock(texts_);
   chat::Prompt prompt;
-  if (Problem problem = render(*request, &prompt)) return problem;
-  generate::Options& options = request->options;
-  const openai::ToolChoice& choice = request->tool_choice;
-  chat::AnswerRequest wanted;
-  wanted.separate_reasoning = !request->inline_reasoning;
-  wanted.tools = request->tools;
-  wanted.allowed = choice.names;
-  wanted.parallel_tool_calls = request->parallel_tool_calls;
-  if (choice.mode == openai::ToolChoice::Mode::kRequired) wanted.tool_choice = R"("required")";
-  if (options.constraint && options.constraint->kind == grammar::Kind::kJsonSchema) {
-    wanted.response_schema = options.constraint->text;
-  } else {
-    wanted.can_constrain = !options.constraint;  // the client's own grammar
-  }
-  auto planned = (request->tools.empty() ? format_ : tool_format_)->plan(wanted, prompt);
-  if (!planned.ok()) return openai::api_error(planned.status());
-  prompt.pieces.insert(prompt.pieces.end(), planned->opening.begin(), planned->opening.end());
+  if (Problem problem = formats_->prepare(request, &prompt, plan)) return problem;
   auto tokens = chat::encode(*model_.tokenizer, prompt);
   if (!tokens.ok()) return openai::api_error(tokens.status());
   job->prompts.push_back(std::move(*tokens));
-  if (!planned->grammar.empty()) options.constraint = {grammar::Kind::kGbnf, planned->grammar, {}};
-  options.special = planned->show_control_tokens;
-  plan->emplace(std::move(*planned));
-  std::vector<std::string>& stop = options.stop;
-  stop.insert(stop.end(), prompt.stop.begin(), prompt.stop.end());
   return {};
 }
 
@@ -326,21 +286,27 @@ Problem Service::check_tokens(const GenerateRequest& request) const {
   return {};
 }
 
-Reply Service::generate(const Call& call, GenerateRequest request, Record* record) {
+Reply Service::generate(const Call& call, const endpoints::Endpoint& endpoint, Record* record) {
   // A streamed reply outlives this call.
   struct State {
     GenerateRequest request;
     std::unique_ptr<Exchange> exchange;
-    std::unique_ptr<openai::ApiResponse> answer;
+    std::unique_ptr<openai::Responder> answer;
   };
   auto state = std::make_shared<State>();
-  state->request = std::move(request);
   GenerateRequest& wanted = state->request;
+  wanted.options.sampling.seed = random_seed();
+  Problem problem;
+  {
+    const std::lock_guard<std::mutex> lock(texts_);
+    problem = endpoint.read(call.body, &wanted);
+  }
+  if (problem) return failed(*problem, record);
   record->stream = wanted.stream;
   auto job = std::make_shared<Job>();
   std::optional<chat::AnswerPlan> plan;
   Reply reply;
-  Problem problem = prompt_tokens(&wanted, job.get(), &plan);
+  problem = prompt_tokens(&wanted, job.get(), &plan);
   if (!problem) problem = check_tokens(wanted);
   job->options = wanted.options;
   job->options.drafts.ngram = model_.ngram_drafts;
@@ -348,15 +314,14 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
   if (!problem) problem = submit(call, job, &reply);
   if (problem) return failed(*problem, record, reply);
   state->exchange = std::make_unique<Exchange>(worker_, call.client, job);
-  state->answer = std::make_unique<openai::ApiResponse>(wanted, token_bytes(), model_.name,
-                                                        plan ? &*plan : nullptr);
+  state->answer = endpoint.respond(wanted, token_bytes(), model_.name, plan ? &*plan : nullptr);
   const auto gone = [record] {
     record->finish = "aborted";
     return Reply{.status = 499};
   };
   // Runs until the end of the response. `write` is null if it is not streamed.
   const auto work = [state, record](const Reply::Write* write, Problem* bad) -> bool {
-    openai::ApiResponse& answer = *state->answer;
+    openai::Responder& answer = *state->answer;
     const auto done = [&] {
       record->usage = answer.usage();
       record->finish = answer.finish();
@@ -374,7 +339,7 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
         *bad = openai::api_error(event.failure);
         return false;
       }
-      if (event.kind == Kind::kDone) return done() && show(answer.usage_frame());
+      if (event.kind == Kind::kDone) return done() && show(answer.last_frames());
       if (event.kind == Kind::kStarted) continue;
       if (event.kind == Kind::kPiece) {
         answer.push(event.index, event.piece, event.counts);
@@ -394,13 +359,13 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
     if (work(nullptr, &problem)) return {.body = state->answer->document()};
     return problem ? failed(*problem, record) : gone();
   }
-  reply.type = "text/event-stream";
+  reply.type = endpoint.stream_type;
   reply.stream = [state, record, work](const Reply::Write& write) {
     Problem bad;
-    if (work(&write, &bad)) return write(openai::kStreamEnd);
+    if (work(&write, &bad)) return true;
     if (!bad) return false;
     record->error = bad->code;
-    return write(openai::error_frame(*bad));
+    return write(state->answer->error_frames(*bad));
   };
   return reply;
 }

@@ -12,8 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "chat/answer.h"
 #include "chat/template.h"
+#include "endpoints/endpoints.h"
+#include "openai/chat_prompt.h"
 #include "openai/response.h"
 #include "serve/metrics.h"
 #include "serve/worker.h"
@@ -100,7 +101,8 @@ class Service {
   struct Exchange;
   [[nodiscard]] bool authorized(std::string_view key) const;
   [[nodiscard]] Reply health() const;
-  [[nodiscard]] Reply generate(const Call& call, GenerateRequest request, Record* record);
+  [[nodiscard]] Reply generate(const Call& call, const endpoints::Endpoint& endpoint,
+                               Record* record);
   [[nodiscard]] Reply embeddings(const Call& call, Record* record);
   [[nodiscard]] Reply rerank(const Call& call, Record* record);
   // Computes the vectors of a job; the error, or none. 499: the client has disconnected.
@@ -110,6 +112,7 @@ class Service {
   [[nodiscard]] Reply apply_template(const Call& call, Record* record);
   [[nodiscard]] Reply tokenize(const Call& call, Record* record);
   [[nodiscard]] Reply detokenize(const Call& call, Record* record);
+  [[nodiscard]] Problem can_chat(const GenerateRequest& request) const;
   [[nodiscard]] Problem render(const GenerateRequest& request, chat::Prompt* out) const;
   // `plan`: how to read the response of a chat.
   [[nodiscard]] Problem prompt_tokens(GenerateRequest* request, Job* job,
@@ -130,8 +133,7 @@ class Service {
   Worker& worker_;
   Metrics& metrics_;
   const ModelFacts model_;
-  // Of the chat template, and of that for requests with tools.
-  std::optional<chat::AnswerFormat> format_, tool_format_;
+  std::optional<openai::ChatFormats> formats_;  // none: the model cannot chat
   const Limits limits_;
   const std::string api_key_;
   const int64_t created_;

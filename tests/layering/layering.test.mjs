@@ -34,12 +34,13 @@ const levels = {
   embed: 4,
   gpu: 4,
   openai: 5,
+  endpoints: 6,
   native: 5,
   bindings: 5,
   api: 6,
-  serve: 6,
-  cli: 7,
-  tools: 7,
+  serve: 7,
+  cli: 8,
+  tools: 8,
 };
 
 function linkLists() {

@@ -17,27 +17,25 @@ chat::AnswerPlan plan_for(const GenerateRequest& request, const char* prompt) {
   return *chat::AnswerFormat("<think> <tool_call> tools", {}).plan(wanted, rendered);
 }
 
-struct Planned {
-  chat::AnswerPlan plan;
-};
 // Feeds a response. Tokens 5 and 6 are the halves of an e with an acute accent, 7 is a control
 // token, and 9 has the bytes of the piece's text.
-class Answer : Planned, public ApiResponse {
+class Answer {
  public:
   // `prompt`: of a chat.
   explicit Answer(const GenerateRequest& request, const char* prompt = "Hi")
-      : Planned{plan_for(request, prompt)},
-        ApiResponse(
+      : plan_(plan_for(request, prompt)),
+        response_(
             request, [this](Token token) { return bytes(token); }, "m",
-            request.chat ? &plan : nullptr) {}
+            request.chat ? &plan_ : nullptr) {}
   void piece(const std::string& text, int32_t index = 0, Token token = 9) {
     text_ = text;
     generate::Piece piece{
         .token = token, .text = text, .bytes = bytes(token), .logprob = -0.5f, .top = {}};
     piece.top = {{9, -0.5f}, {7, -1.f}};
-    push(index, piece, counts(1));
+    response_.push(index, piece, counts(1));
   }
-  void end(int32_t index = 0) { ApiResponse::end(index, generate::Finish::kStop, counts(2)); }
+  void end(int32_t index = 0) { response_.end(index, generate::Finish::kStop, counts(2)); }
+  ApiResponse* operator->() { return &response_; }
 
  private:
   std::string bytes(Token token) const {
@@ -53,6 +51,8 @@ class Answer : Planned, public ApiResponse {
     return out;
   }
   std::string text_;
+  chat::AnswerPlan plan_;
+  ApiResponse response_;
 };
 
 GenerateRequest completion() {
@@ -68,6 +68,10 @@ std::vector<Json> parse(const std::string& frames) {
   for (size_t at = 0; at < frames.size();) {
     EXPECT_EQ(frames.substr(at, 6), "data: ");
     const size_t end = frames.find("\n\n", at);
+    if (frames.substr(at, end - at) == "data: [DONE]") {
+      EXPECT_EQ(end + 2, frames.size());
+      break;
+    }
     Result<Json> value = parse_body(frames.substr(at + 6, end - at - 6));
     EXPECT_TRUE(value.ok());
     out.push_back(*value);
@@ -83,7 +87,7 @@ TEST(OpenaiResponse, AChatIsOneDocument) {
   Answer answer(request);
   for (const char* text : {"<thi", "nk>why", "</think>\n\nbe", "cause"}) answer.piece(text);
   answer.end();
-  const Json out = *parse_body(answer.document());
+  const Json out = *parse_body(answer->document());
   EXPECT_EQ(out["object"], "chat.completion");
   EXPECT_EQ(out["model"], "m");
   EXPECT_EQ(out["id"].get<std::string>().substr(0, 9), "chatcmpl-");
@@ -113,7 +117,7 @@ TEST(OpenaiResponse, ToolCallsAreMembersOfTheMessage) {
   Answer answer(request);
   answer.piece(kCalls);
   answer.end();
-  const Json choice = (*parse_body(answer.document()))["choices"][0];
+  const Json choice = (*parse_body(answer->document()))["choices"][0];
   const Json& message = choice["message"];
   EXPECT_TRUE(message["content"].is_null());
   EXPECT_EQ(message["reasoning_content"], "why");
@@ -135,7 +139,7 @@ TEST(OpenaiResponse, ToolCallsStreamWithTheirIndex) {
   answer.end();
   std::vector<int> indexes;
   std::string finish;
-  for (const Json& chunk : parse(answer.take_frames())) {
+  for (const Json& chunk : parse(answer->take_frames())) {
     const Json& choice = chunk["choices"][0];
     if (!choice["finish_reason"].is_null()) finish = choice["finish_reason"];
     if (!choice["delta"].contains("tool_calls")) continue;
@@ -152,14 +156,14 @@ TEST(OpenaiResponse, AChatStreams) {
   request.chat = request.stream = request.include_usage = true;
   request.n = 2;
   Answer answer(request, "Hi<think>");
-  std::string frames = answer.take_frames();
+  std::string frames = answer->take_frames();
   for (const int32_t index : {0, 1}) {
     answer.piece("hm</think>ye", index);
     answer.piece("s", index);
     answer.end(index);
-    frames += answer.take_frames();
+    frames += answer->take_frames();
   }
-  frames += answer.usage_frame();
+  frames += answer->last_frames();
   std::string content[2], thought[2], finish[2];
   const std::vector<Json> chunks = parse(frames);
   for (size_t i = 0; i + 1 < chunks.size(); ++i) {
@@ -191,7 +195,7 @@ TEST(OpenaiResponse, ACompletionListsItsTokens) {
   answer.piece("h\xc3\xa9");
   answer.piece("y");
   answer.end();
-  const Json out = *parse_body(answer.document());
+  const Json out = *parse_body(answer->document());
   EXPECT_EQ(out["object"], "text_completion");
   const Json& choice = out["choices"][0];
   EXPECT_EQ(choice["text"], "h\xc3\xa9y");
@@ -209,7 +213,7 @@ TEST(OpenaiResponse, PostSamplingProbsHaveLlamaServersFormat) {
     Answer answer(request);
     answer.piece("h\xc3\xa9");
     answer.end();
-    const Json out = *parse_body(answer.document());
+    const Json out = *parse_body(answer->document());
     const Json& entry = out["choices"][0]["logprobs"]["content"][0];
     EXPECT_EQ(entry["id"], 9);
     EXPECT_EQ(entry["token"], "h\xc3\xa9");
@@ -226,11 +230,11 @@ TEST(OpenaiResponse, PostSamplingProbsHaveLlamaServersFormat) {
 TEST(OpenaiResponse, OfTokensWithOneTextTheLikeliestCounts) {
   const GenerateRequest request = completion();
   Answer answer(request);
-  answer.push(
+  answer->push(
       0, {.token = 9, .text = "a", .bytes = "a", .logprob = -0.5f, .top = {{5, -0.5f}, {6, -3.f}}},
       {});
   answer.end();
-  const Json out = *parse_body(answer.document());
+  const Json out = *parse_body(answer->document());
   const Json& top = out["choices"][0]["logprobs"]["top_logprobs"][0];
   ASSERT_EQ(top.size(), 1u);  // both are parts of a character
   EXPECT_EQ(top.front(), -0.5);
@@ -245,7 +249,7 @@ TEST(OpenaiResponse, LogprobsHaveTheBytesOfEachToken) {
   answer.piece("\xc3\xa9", 0, 6);
   answer.piece("", 0, 7);
   answer.end();
-  const Json out = *parse_body(answer.document());
+  const Json out = *parse_body(answer->document());
   EXPECT_EQ(out["choices"][0]["message"]["content"], "\xc3\xa9");
   const Json& content = out["choices"][0]["logprobs"]["content"];
   ASSERT_EQ(content.size(), 3u);
@@ -264,7 +268,7 @@ TEST(OpenaiResponse, TimingsAreInDocumentsAndOnRequestInEachChunk) {
     whole.piece("a", index);
     whole.end(index);
   }
-  const Json out = *parse_body(whole.document());
+  const Json out = *parse_body(whole->document());
   EXPECT_EQ(out["system_fingerprint"].get<std::string>().substr(0, 7), "sluice-");
   EXPECT_EQ(out["usage"]["prompt_tokens"], 4);
   const Json& timings = out["timings"];
@@ -280,7 +284,7 @@ TEST(OpenaiResponse, TimingsAreInDocumentsAndOnRequestInEachChunk) {
     Answer stream(request);
     stream.piece("a");
     stream.end();
-    const std::vector<Json> chunks = parse(stream.take_frames());
+    const std::vector<Json> chunks = parse(stream->take_frames());
     ASSERT_EQ(chunks.size(), 2u);
     EXPECT_EQ(chunks[0].contains("timings"), each);
     EXPECT_EQ(chunks[1]["timings"]["predicted_n"], 2);
