@@ -154,7 +154,7 @@ Status load(const sluice_load_options* options, sluice_engine** engine, ReadHead
   if (!how.ok()) return how.status();
   Result<native::ModelHeader> header = read_header(how->source);
   if (!header.ok()) return header.status();
-  std::string chat_template(header->header.get_string("tokenizer.chat_template").value_or(""));
+  chat::ModelTexts texts = chat::read_texts(header->header);
   const Result<native::AdapterFiles> adapters =
       native::AdapterFiles::open(how->adapters, how->source);
   if (!adapters.ok()) return adapters.status();
@@ -168,7 +168,8 @@ Status load(const sluice_load_options* options, sluice_engine** engine, ReadHead
     if (model->interrupted()) return error(Code::kAborted, "the progress callback ended loading");
     SLUICE_RETURN_IF_ERROR(status);
   }
-  auto loaded = std::make_shared<Loaded>(std::move(*models), std::move(chat_template));
+  auto loaded =
+      std::make_shared<Loaded>(std::move(*models), std::move(texts), given.structured_output != 0);
   const char* swap_to = given.swap_directory;
   SLUICE_RETURN_IF_ERROR(loaded->open_swap(swap_to != nullptr ? swap_to : ""));
   if (given.draft != nullptr) SLUICE_RETURN_IF_ERROR(loaded->allow_drafts());

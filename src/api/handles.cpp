@@ -71,8 +71,8 @@ Status Loaded::from_callback() {
                "this function cannot be called on an engine from within its callbacks");
 }
 
-Loaded::Loaded(native::DraftPair models, std::string chat_template)
-    : models_(std::move(models)), chat_template_(std::move(chat_template)) {
+Loaded::Loaded(native::DraftPair models, chat::ModelTexts texts, bool structured_output)
+    : models_(std::move(models)), texts_(std::move(texts)), structured_output_(structured_output) {
   minimum_ = draft() != nullptr ? models_.minimum : model().engine().plan().minimum;
   session::Engine& engine = model().engine();
   const model::Program& program = engine.program();
@@ -80,7 +80,7 @@ Loaded::Loaded(native::DraftPair models, std::string chat_template)
   info.architecture = program.hp.arch.c_str();
   info.name = program.hp.name.c_str();
   info.kernels = engine.table().name;
-  info.chat_template = chat_template_.empty() ? nullptr : chat_template_.c_str();
+  info.chat_template = texts_.chat_template.empty() ? nullptr : texts_.chat_template.c_str();
   info.n_vocab = static_cast<int32_t>(program.hp.n_vocab);
   info.n_ctx_train = static_cast<int32_t>(program.hp.n_ctx_train);
   info.n_layer = static_cast<int32_t>(program.hp.n_layer);

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "api/sluice.h"
+#include "chat/answer.h"
+#include "chat/template.h"
 #include "generate/draft_model.h"
 #include "generate/generation.h"
 #include "generate/nextn_draft.h"
@@ -120,10 +122,17 @@ struct Facts {
   std::vector<std::pair<const char*, uint64_t>> memory;
 };
 
+// A chat template with the formats of its responses. Immutable and thread-safe.
+struct ChatTemplate {
+  ChatTemplate(chat::Template parsed, std::span<const chat::ControlToken> controls);
+  chat::Template parsed;
+  chat::AnswerFormat format, tool_format;
+};
+
 // A loaded model. Lives until its engine's handle and all its sessions are freed.
 class Loaded {
  public:
-  Loaded(native::DraftPair models, std::string chat_template);
+  Loaded(native::DraftPair models, chat::ModelTexts texts, bool structured_output);
   // Enables swapping: sessions that do not fit in memory go to files in `directory`; "": no
   // swapping. Must be called first. Errors: SessionSwap::open's.
   [[nodiscard]] Status open_swap(const std::string& directory);
@@ -137,6 +146,7 @@ class Loaded {
   [[nodiscard]] const tokenizer::Tokenizer& tokenizer() const {
     return models_.model->engine().tokenizer();
   }
+  [[nodiscard]] bool structured_output() const { return structured_output_; }
   [[nodiscard]] int64_t n_vocab() const { return models_.model->engine().program().hp.n_vocab; }
   // Sets the budget of model and draft model together, and splits it as loading does. Errors, which
   // change nothing: native::Model::set_memory_budget's.
@@ -151,6 +161,10 @@ class Loaded {
     const Owning owning(owner_);
     return body();
   }
+
+  // A parsed template; null: the model's own. Keeps that one and the last given one. Errors:
+  // Template::create's.
+  [[nodiscard]] Result<std::shared_ptr<const ChatTemplate>> chat_template(const char* source);
 
   [[nodiscard]] Facts facts();
   // Updates the statistics. `counts` are those of the running generation, or null; `ended`: they
@@ -178,7 +192,10 @@ class Loaded {
   std::optional<generate::DraftModel> draft_model_;  // uses draft_session_
   std::optional<generate::NextnDraft> nextn_draft_;
   generate::Drafts drafts_;
-  std::string chat_template_;
+  const chat::ModelTexts texts_;
+  const bool structured_output_;
+  std::mutex templates_mutex_;
+  std::shared_ptr<const ChatTemplate> own_template_, given_template_;  // null: not used yet
   std::mutex turn_;
   std::atomic<std::thread::id> owner_{};
   std::mutex facts_mutex_;

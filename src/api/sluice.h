@@ -16,8 +16,8 @@
  *
  * Threads. Any thread may call any function. An engine and its sessions run one call at a time; a
  * second call waits for the first. Three kinds of calls never wait: queries of an engine (info,
- * statistics, memory map, tokenizing and detokenizing), sluice_session_cancel, and functions
- * without a handle. A callback may call only these on its own engine; others return
+ * statistics, memory map, tokenizing, detokenizing and chat), sluice_session_cancel, and functions
+ * without an engine or a session. A callback may call only these on its own engine; others return
  * SLUICE_INVALID_ARGUMENT. Never free a handle that another thread is using: the library cannot
  * detect it.
  *
@@ -475,6 +475,109 @@ SLUICE_API sluice_status sluice_generate(sluice_session* session, const char* pr
 SLUICE_API sluice_status sluice_generate_tokens(sluice_session* session, const int32_t* prompt,
                                                 size_t n, const sluice_generate_options* options,
                                                 sluice_result* result);
+
+/* --- chat ----------------------------------------------------------------------------------------
+ */
+
+/* One request to a chat model: the prompt that a chat template makes of messages, and a reader of
+ * the response. Uses memory outside the budget. Not thread-safe: use it from one thread at a time.
+ *
+ *   sluice_chat_options request;
+ *   sluice_chat_options_default(&request, sizeof request);
+ *   request.messages = "[{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]";
+ *   sluice_chat_create(engine, &request, &chat);
+ *   sluice_chat_prompt prompt = {.size = sizeof prompt};
+ *   sluice_chat_get_prompt(chat, &prompt);
+ *   ... copy stop, constraint and skip_special_tokens to the options of sluice_generate_tokens,
+ *   whose callback passes each token to sluice_chat_push; then sluice_chat_finish ...
+ */
+typedef struct sluice_chat sluice_chat;
+
+typedef struct sluice_chat_options {
+  size_t size; /* of this structure, in bytes */
+  /* JSON texts in the format of OpenAI's API; null: none. `messages` is required: a list of
+   * messages, which are written as the template expects them. */
+  const char* messages;
+  const char* tools;           /* a list of functions */
+  const char* tool_choice;     /* auto (default), none, required, or an object with a function */
+  const char* response_schema; /* a JSON schema that the content must match */
+  const char* documents;       /* a list, for templates that know documents */
+  const char* variables; /* an object of template variables, such as {"enable_thinking": false} */
+  const char* chat_template;     /* a Jinja template; null: the model's, or ChatML if it has none */
+  int32_t add_generation_prompt; /* 1 (default): the prompt ends where the response begins */
+  int32_t continue_final_message;   /* 1: the last message is the beginning of the response, and the
+                                       prompt ends inside it; default 0 */
+  int32_t parse_special_in_content; /* 1: "<|im_end|>" in a message becomes the control token;
+                                       default 0 */
+  int32_t parallel_tool_calls;      /* 1 (default); 0: at most one call */
+  int32_t separate_reasoning;       /* 1 (default); 0: reasoning is part of the content */
+  uint64_t id_seed; /* ids of tool calls derive from it; 0 (default): a random number */
+} sluice_chat_options;
+
+SLUICE_API sluice_status sluice_chat_options_default(sluice_chat_options* options, size_t size);
+
+/* Renders the prompt and prepares the reader. Errors: SLUICE_INVALID_ARGUMENT for a request that is
+ * not as described above, or that asks for tools which the template cannot express;
+ * SLUICE_CHAT_TEMPLATE if the template is invalid, fails, or omits the text of a message;
+ * SLUICE_SCHEMA_UNSUPPORTED. */
+SLUICE_API sluice_status sluice_chat_create(const sluice_engine* engine,
+                                            const sluice_chat_options* options, sluice_chat** chat);
+/* Null is allowed. The engine may be freed before its chats. */
+SLUICE_API void sluice_chat_free(sluice_chat* chat);
+
+typedef struct sluice_chat_prompt { /* pointers are valid until the chat is freed */
+  size_t size;                      /* of this structure, in bytes */
+  const int32_t* tokens;            /* for sluice_generate_tokens; what a message says is text in
+                                       them, never a control token */
+  size_t n_tokens;
+  const char* text;    /* the same as text, to show; zero-terminated */
+  size_t length;       /* of the text, in bytes */
+  const char* opening; /* the end of the text that is the start of the response, which the reader
+                          has read already; "" if there is none */
+  /* For the members of sluice_generate_options with these names. */
+  const char* const* stop;
+  size_t n_stop;
+  int32_t constraint;          /* SLUICE_CONSTRAINT_... */
+  int32_t skip_special_tokens; /* 0 if the reader needs the text of control tokens */
+  const char* constraint_text; /* null: none */
+  int32_t default_template; /* 1: ChatML, which the model may not know, since it has no template */
+  int32_t shows_tools;      /* 1: the prompt has the name of each tool */
+} sluice_chat_prompt;
+
+SLUICE_API sluice_status sluice_chat_get_prompt(const sluice_chat* chat,
+                                                sluice_chat_prompt* prompt);
+
+typedef struct sluice_tool_call { /* strings are zero-terminated */
+  const char* id;
+  const char* name;      /* of the function */
+  const char* arguments; /* JSON, as the model wrote it */
+} sluice_tool_call;
+
+/* What became known with a token. Texts add up, calls are complete. Pointers are valid until the
+ * next call with the same chat. */
+typedef struct sluice_chat_delta {
+  size_t size;           /* of this structure, in bytes */
+  const char* reasoning; /* zero-terminated, as is the content */
+  size_t reasoning_length;
+  const char* content;
+  size_t content_length;
+  const sluice_tool_call* tool_calls;
+  size_t n_tool_calls;
+} sluice_chat_delta;
+
+/* Reads the text of a generated token (-1: text without control tokens). `delta` may be null. Does
+ * not wait, so a sluice_token_callback may call it. SLUICE_INVALID_ARGUMENT after
+ * sluice_chat_finish. */
+SLUICE_API sluice_status sluice_chat_push(sluice_chat* chat, const char* text, size_t length,
+                                          int32_t token, sluice_chat_delta* delta);
+/* Ends the response and returns what was held back. `delta` may be null. */
+SLUICE_API sluice_status sluice_chat_finish(sluice_chat* chat, sluice_chat_delta* delta);
+/* The response so far as JSON: a message of the assistant with content, reasoning_content and
+ * tool_calls, to be added to `messages` of the next request. Without the beginning that
+ * continue_final_message gave. A zero byte follows if `capacity` allows; *count does not include
+ * it. */
+SLUICE_API sluice_status sluice_chat_message(const sluice_chat* chat, char* out, size_t capacity,
+                                             size_t* count);
 
 /* --- low-level decoding --------------------------------------------------------------------------
  */

@@ -23,6 +23,8 @@ ModelTexts read_texts(const gguf::Header& header) {
   ModelTexts texts;
   texts.chat_template = header.get_string("tokenizer.chat_template").value_or("");
   texts.tool_template = header.get_string("tokenizer.chat_template.tool_use").value_or("");
+  // As in llama.cpp, a model's only template is used for every request.
+  if (texts.chat_template.empty()) texts.chat_template.swap(texts.tool_template);
   texts.bos = token_text(header, "tokenizer.ggml.bos_token_id").value_or("");
   texts.eos = token_text(header, "tokenizer.ggml.eos_token_id").value_or("");
   texts.unk = token_text(header, "tokenizer.ggml.unknown_token_id");

@@ -26,10 +26,12 @@ struct Free {
   void operator()(sluice_engine* engine) const { sluice_engine_free(engine); }
   void operator()(sluice_session* session) const { expect_ok(sluice_session_free(session)); }
   void operator()(sluice_sampler* sampler) const { sluice_sampler_free(sampler); }
+  void operator()(sluice_chat* chat) const { sluice_chat_free(chat); }
 };
 using Engine = std::unique_ptr<sluice_engine, Free>;
 using Session = std::unique_ptr<sluice_session, Free>;
 using Sampler = std::unique_ptr<sluice_sampler, Free>;
+using Chat = std::unique_ptr<sluice_chat, Free>;
 
 inline sluice_load_options load_options() {
   sluice_load_options options;

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "../paths.h"
+#include "../scripted_model.h"
 #include "api_util.h"
 
 namespace sluice::test {
@@ -43,6 +44,32 @@ TEST(ApiExamples, GenerateTheStory) {
   const Ran refused = run(story + kSample + " '" + prompt + "' 1000 2>&1");
   EXPECT_NE(refused.code, 0);
   EXPECT_NE(refused.out.find("BUDGET_TOO_SMALL"), std::string::npos) << refused.out;
+}
+
+TEST(ApiExamples, ChatWithATool) {
+  const std::string model = testing::TempDir() + "sluice-example-chat.gguf";
+  ScriptedModel{.chat_template =
+                    "{% for m in messages %}{{ m.content }}{% endfor %}"
+                    "{{ tools | tojson }}{% if false %}<think></think><tool_call>"
+                    "{\"name\": …}</tool_call>{% endif %}"
+                    "{{ '<|told|>' if messages[-1].role == 'tool' else '<|ask|>' }}",
+                .tool_template = {},
+                .scripts = {{"<|ask|>",
+                             {"<think>The clock.</think>", "<tool_call>\n{\"name\": \"get_time\", ",
+                              "\"arguments\": {}}\n</tool_call>"}},
+                            {"<|told|>", {"Now you", " know."}}},
+                .controls = {}}
+      .write(model);
+  const std::string chat = "'" + program_path("tests/example_chat") + "' '" + model + "' ";
+  const Ran talked = run("printf 'What \"time\"?\\nAgain\\n' | " + chat + "2>/dev/null");
+  EXPECT_EQ(talked.code, 0);
+  EXPECT_EQ(talked.out, "Now you know.\nNow you know.\n");
+  const Ran told = run("echo Hello | " + chat + "2>&1 >/dev/null");
+  EXPECT_EQ(told.out.substr(0, told.out.find(": ")), "The clock.[get_time({})") << told.out;
+  const Ran refused = run("echo Hello | " + chat + "1000 2>&1");
+  EXPECT_NE(refused.code, 0);
+  EXPECT_NE(refused.out.find("BUDGET_TOO_SMALL"), std::string::npos) << refused.out;
+  std::filesystem::remove(model);
 }
 
 TEST(ApiExamples, ReadAModelInsideAnotherFile) {

@@ -9,14 +9,18 @@
 
 namespace sluice::test {
 
+inline constexpr const char* kMessages = R"([{"role":"user","content":"Hello"}])";
+
 // Handles, and storage for the functions' results.
 struct Rig {
   Engine engine = load();
   Session session = create(engine);
   Sampler sampler;
+  Chat chat;
   sluice_engine* made_engine = nullptr;
   sluice_session* made_session = nullptr;
   sluice_sampler* made_sampler = nullptr;
+  sluice_chat* made_chat = nullptr;
   int32_t number = 0;
   uint64_t bytes = 0;
   size_t count = 0;
@@ -28,6 +32,12 @@ struct Rig {
     expect_ok(sluice_sampler_create(engine.get(), nullptr, &made_sampler));
     sampler.reset(made_sampler);
     made_sampler = nullptr;
+    sluice_chat_options request;
+    expect_ok(sluice_chat_options_default(&request, sizeof request));
+    request.messages = kMessages;
+    expect_ok(sluice_chat_create(engine.get(), &request, &made_chat));
+    chat.reset(made_chat);
+    made_chat = nullptr;
   }
 };
 
@@ -60,6 +70,7 @@ std::vector<Misuse> wrong_questions();  // queries of engines
 std::vector<Misuse> wrong_texts();
 std::vector<Misuse> wrong_sessions();
 std::vector<Misuse> wrong_answers();
+std::vector<Misuse> wrong_chats();
 std::vector<Misuse> wrong_steps();
 std::vector<Misuse> wrong_embeddings();
 

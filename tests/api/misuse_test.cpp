@@ -16,7 +16,7 @@ namespace {
 std::vector<Misuse> all() {
   std::vector<Misuse> list;
   for (const auto& part : {wrong_loading(), wrong_questions(), wrong_texts(), wrong_sessions(),
-                           wrong_answers(), wrong_steps(), wrong_embeddings()}) {
+                           wrong_answers(), wrong_chats(), wrong_steps(), wrong_embeddings()}) {
     list.insert(list.end(), part.begin(), part.end());
   }
   return list;
@@ -34,6 +34,7 @@ TEST(ApiMisuse, EveryWrongCallIsAnErrorWithAMessage) {
     EXPECT_EQ(rig.made_engine, nullptr);
     EXPECT_EQ(rig.made_session, nullptr);
     EXPECT_EQ(rig.made_sampler, nullptr);
+    EXPECT_EQ(rig.made_chat, nullptr);
   }
   EXPECT_EQ(answer(rig.session, kPrompt, greedy.options).text, expected);
 }
@@ -67,6 +68,10 @@ TEST(ApiMisuse, FromACallbackIsAnError) {
         sluice_info info = {};
         info.size = sizeof info;
         expect_ok(sluice_engine_info(rig.engine.get(), &info));  // queries are allowed
+        auto request = defaults(sluice_chat_options_default);
+        request.messages = kMessages;
+        expect_ok(sluice_chat_create(rig.engine.get(), &request, &rig.made_chat));
+        sluice_chat_free(rig.made_chat);
         return true;
       });
   EXPECT_TRUE(called);
