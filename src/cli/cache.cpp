@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
+#include "gguf/printable.h"
 #include "io/address.h"
 #include "io/cache_native.h"
 #include "platform/calendar.h"
@@ -16,6 +17,11 @@ struct CacheOptions {
   std::string dir, url, size;
   bool json = false;
 };
+
+// URLs come from files in the directory.
+std::string shown_url(const std::string& url) {
+  return gguf::printable(url, url.size());
+}
 
 int list(const CacheOptions& options) {
   nlohmann::json out = nlohmann::json::array();
@@ -32,10 +38,10 @@ int list(const CacheOptions& options) {
     const std::tm used = platform::utc_time(static_cast<std::time_t>(entry.used));
     std::strftime(day, sizeof day, "%Y-%m-%d", &used);
     std::printf("%s  %10s of %10s  %s\n", day, human_bytes(entry.stored_bytes).c_str(),
-                human_bytes(entry.size).c_str(), entry.url.c_str());
+                human_bytes(entry.size).c_str(), shown_url(entry.url).c_str());
   }
   if (options.json) {
-    std::printf("%s\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    print_json(out, 2);
   }
   return 0;
 }
@@ -55,7 +61,7 @@ int evict(const CacheOptions& options) {
   const Result<uint64_t> bytes = parse_size(options.size);
   if (!bytes.ok()) return fail(bytes.status());
   for (const std::string& url : io::evict_cache(options.dir, *bytes)) {
-    std::printf("%s\n", url.c_str());
+    std::printf("%s\n", shown_url(url).c_str());
   }
   return 0;
 }

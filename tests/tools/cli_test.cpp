@@ -13,6 +13,7 @@
 #include "../paths.h"
 #include "gguf/gguf.h"
 #include "gguf/printable.h"
+#include "io/cache_native.h"
 #include "program_util.h"
 
 namespace sluice::tools {
@@ -336,6 +337,16 @@ TEST_F(Cli, StringsInAFileCannotControlTheTerminal) {
     EXPECT_GT(ran.status, 0);
     expect_harmless(ran.err, file);
   }
+  // An address in a cache directory.
+  ASSERT_TRUE(io::ChunkStore::open(at("cache"), "http://host/\x1b[2J\u009b.gguf", "1", 5).ok());
+  for (const char* how : {"--", "--json"}) {
+    const Ran list = run({"cache", "--cache-dir", at("cache"), "list", how});
+    EXPECT_NE(list.out.find("[2J"), std::string::npos) << list.out << list.err;
+    expect_harmless(list.out, std::string("cache list ") + how);
+  }
+  const Ran evicted = run({"cache", "--cache-dir", at("cache"), "evict", "0"});
+  EXPECT_EQ(evicted.status, 0) << evicted.err;
+  expect_harmless(evicted.out, "cache evict");
   const Ran option = run({"info", "--\x1b[2J", kModel});
   EXPECT_GT(option.status, 0);
   expect_harmless(option.err, "an option");
