@@ -15,23 +15,95 @@
 namespace sluice::cli {
 namespace {
 
+struct Command {
+  const char* name;
+  std::string_view others;  // further names, separated by spaces
+  const char* usage;
+  const char* help;
+};
+constexpr Command kCommands[] = {
+    {"/system", "", "/system TEXT", "set the system message; without TEXT: show it"},
+    {"/save", "", "/save FILE", "save the conversation as JSON"},
+    {"/load", "", "/load FILE", "continue a saved conversation"},
+    {"/clear", "/reset", "/clear, /reset", "forget the conversation; the system message stays"},
+    {"/stats", "", "/stats", "show tokens, speed and memory"},
+    {"/bye", "/quit /exit", "/bye, /quit, /exit", "quit; so does Ctrl-D, or Ctrl-C twice"},
+    {"/help", "/?", "/help, /?", "show this list"},
+};
 constexpr const char* kHelp =
-    "/system TEXT   set the system message; without TEXT: show it\n"
-    "/save FILE     save the conversation as JSON\n"
-    "/load FILE     continue a saved conversation\n"
-    "/reset         start a new conversation with the same system message\n"
-    "/stats         show tokens, speed and memory\n"
-    "/quit          quit; so does Ctrl-D, or Ctrl-C twice\n"
-    "Ctrl-C stops a response. A line that ends with \\ continues on the next one.\n"
-    "A message that starts with a slash is written with two: //.\n";
+    "Ctrl-C stops a response. A line that ends with \\ continues on the next one, and pasted text\n"
+    "is one message. A message that starts with a slash is written with two: //.\n";
+
+std::string rate_of(const generate::Counts& counts) {
+  char text[96];
+  std::snprintf(text, sizeof text, "[%d tokens, %.1f tok/s]", counts.generated,
+                counts.tokens_per_second());
+  return text;
+}
+
+constexpr const char* kNoTemplate =
+    "the model has no chat template: ChatML is used, which the model may not know";
+
+// Text of several lines is a message, unless it is a system message: what is pasted may well begin
+// with a path.
+bool is_command(const std::string& message) {
+  if (!message.starts_with('/') || message.starts_with("//")) return false;
+  return message.find('\n') == std::string::npos || message.starts_with("/system ");
+}
+
+// Calls `take` with every name of every command.
+template <typename Take>
+void each_name(Take&& take) {
+  for (const Command& command : kCommands) {
+    take(command, std::string_view(command.name));
+    for (std::string_view rest = command.others; !rest.empty();) {
+      const size_t end = std::min(rest.find(' '), rest.size());
+      take(command, rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+  }
+}
+
+// The number of characters to insert, remove or replace.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t corner = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = corner + (a[i - 1] == b[j - 1] ? 0 : 1);
+      corner = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+Status unknown_command(const std::string& name) {
+  constexpr size_t kMaxName = 16, kMaxDistance = 2;
+  std::string nearest;
+  size_t least = kMaxDistance + 1;
+  each_name([&](const Command&, std::string_view known) {
+    if (name.size() < 2 || name.size() > kMaxName) return;
+    const size_t distance = known.starts_with(name) ? 0 : edit_distance(name, known);
+    if (distance >= least || distance + 1 >= name.size()) return;
+    least = distance;
+    nearest = known;
+  });
+  return error(Code::kInvalidArgument, "unknown command %.40s%s%s; /help lists the commands",
+               name.c_str(), nearest.empty() ? "" : ": did you mean ", nearest.c_str());
+}
 
 struct ChatOptions {
   Common common;
   DraftOptions drafting;
   PromptCacheOptions remembering;
+  ChatTemplateOptions chat_template;
   generate::Options generation;
   std::string seed = "0", system;
   int n = -1;
+  bool quiet = false;
 };
 
 class Chat {
@@ -48,7 +120,8 @@ class Chat {
   void print_stats() const;
   Status answer(const std::string& text);
   Status generate(const chat::Prompt& prompt, std::span<const session::Token> tokens);
-  bool show(std::string_view text, bool thought);
+  void print_header() const;
+  void print_commands() const;
   void end_answer(const generate::Generation& generation);
   [[nodiscard]] Status explained(const Status& status) const;
 
@@ -59,11 +132,8 @@ class Chat {
   LoadedModels speakers_;
   std::vector<Message> messages_;
   generate::Counts last_;
+  TextOutput output_;
   uint64_t answers_ = 0;
-  bool terminal_ = false;      // standard output is a terminal
-  bool styled_ = false;        // standard output can show dimmed text
-  bool dim_ = false;           // dimmed text is on
-  bool line_begun_ = false;    // part of the response is on the screen
   bool asked_to_end_ = false;  // Ctrl-C was pressed once at the prompt
 };
 
@@ -79,6 +149,7 @@ Status Chat::open() {
   options_.generation.max_tokens = options_.n;
   SLUICE_RETURN_IF_ERROR(
       sample::validate(options_.generation.sampling, std::numeric_limits<session::Token>::max()));
+  SLUICE_RETURN_IF_ERROR(options_.chat_template.read());
   Result<native::LoadOptions> load = load_options(options_.common);
   if (!load.ok()) return load.status();
   chat::ModelTexts texts;
@@ -86,20 +157,13 @@ Status Chat::open() {
   Result<native::DraftPair> opened = open_models(options_.common.model, options_.drafting, *load);
   if (!opened.ok()) return opened.status();
   speakers_.models = std::move(*opened);
-  Result<chat::Template> chat = chat::Template::create(texts);
+  Result<chat::Template> chat = options_.chat_template.parse(texts);
   if (!chat.ok()) return chat.status();
   template_.emplace(std::move(*chat));
   format_.emplace(template_->source(),
                   chat::control_tokens(speakers_.models.model->engine().tokenizer()));
-  if (template_->is_default()) {
-    std::fprintf(
-        stderr,
-        "sluice: the model has no chat template: ChatML is used, which the model may not know\n");
-  }
   SLUICE_RETURN_IF_ERROR(open_sessions(speakers_, options_.drafting, &options_.generation));
   SLUICE_RETURN_IF_ERROR(options_.remembering.open(*speakers_.models.model));
-  terminal_ = platform::is_terminal(platform::Stream::kOutput);
-  styled_ = platform::shows_styles();
   if (platform::is_terminal(platform::Stream::kErrors)) {
     SLUICE_RETURN_IF_ERROR(speakers_.models.model->preload(draw_progress));
   }
@@ -116,7 +180,11 @@ Status Chat::open() {
 int Chat::run() {
   LineReader reader(signals_, "> ");
   int failures = 0;
-  if (reader.interactive()) std::printf("/help lists the commands.\n");
+  if (reader.interactive() && !options_.quiet) {
+    print_header();
+  } else if (template_->is_default()) {
+    std::fprintf(stderr, "sluice: %s\n", kNoTemplate);
+  }
   std::string message;
   while (!signals_.terminated()) {
     std::string line;
@@ -138,7 +206,7 @@ int Chat::run() {
     After after = After::kGoOn;
     if (input == Input::kTooLong || message.size() > kMaxLine) {
       status = error(Code::kInvalidArgument, "a message may have at most %zu bytes", kMaxLine);
-    } else if (message.starts_with('/') && !message.starts_with("//")) {
+    } else if (is_command(message)) {
       status = command(message, &after);
     } else if (!message.empty()) {
       status = answer(message.substr(message.starts_with("//") ? 1 : 0));
@@ -152,6 +220,30 @@ int Chat::run() {
   return finish_output(failures > 0 ? 1 : 0);
 }
 
+void Chat::print_header() const {
+  const session::Engine& engine = speakers_.models.model->engine();
+  const session::MemoryPlan& plan = engine.plan();
+  const model::HParams& hp = engine.program().hp;
+  const std::string name = hp.name.empty() ? options_.common.model : std::string(hp.name);
+  native::Model* const draft = speakers_.models.draft.get();
+  const uint64_t draft_total = draft != nullptr ? draft->engine().plan().total() : 0;
+  std::printf("%s (%s), context %d tokens, memory %s", gguf::printable(name, 256).c_str(),
+              gguf::printable(hp.arch).c_str(), plan.n_ctx,
+              human_bytes(plan.total() + draft_total).c_str());
+  if (!options_.common.memory_budget.empty()) {
+    std::printf(" of a budget of %s", shown(options_.common.memory_budget).c_str());
+  }
+  std::printf("\n%s\n/? lists the commands.\n",
+              options_.chat_template.given() ? "chat template: from the command line"
+              : template_->is_default()      ? kNoTemplate
+                                             : "chat template: the model's");
+}
+
+void Chat::print_commands() const {
+  for (const Command& command : kCommands) std::printf("%-19s %s\n", command.usage, command.help);
+  std::printf("%s", kHelp);
+}
+
 Chat::After Chat::interrupted(const LineReader& reader) {
   signals_.clear();
   if (reader.interactive()) std::printf("\n");
@@ -162,38 +254,40 @@ Chat::After Chat::interrupted(const LineReader& reader) {
 }
 
 Status Chat::command(const std::string& line, After* after) {
-  const size_t space = std::min(line.find(' '), line.size());
-  const std::string name = line.substr(0, space);
-  const size_t begin = std::min(line.find_first_not_of(' ', space), line.size());
+  const size_t end = std::min(line.find(' '), line.size());
+  const std::string name = line.substr(0, end);
+  const size_t begin = std::min(line.find_first_not_of(' ', end), line.size());
   const std::string rest = line.substr(begin, line.find_last_not_of(' ') + 1 - begin);
-  const bool wants_file = name == "/save" || name == "/load";
-  if (wants_file && rest.empty()) {
+  std::string_view known;
+  each_name([&](const Command& command, std::string_view each) {
+    if (each == name) known = command.name;
+  });
+  if ((known == "/save" || known == "/load") && rest.empty()) {
     return error(Code::kInvalidArgument, "%s needs a file name", name.c_str());
   }
-  if (name == "/quit" || name == "/exit") {
+  if (known == "/bye") {
     *after = After::kQuit;
-  } else if (name == "/help") {
-    std::printf("%s", kHelp);
-  } else if (name == "/stats") {
+  } else if (known == "/help") {
+    print_commands();
+  } else if (known == "/stats") {
     print_stats();
-  } else if (name == "/reset") {
+  } else if (known == "/clear") {
     const bool keeps = !messages_.empty() && messages_[0].role == "system";
     messages_.resize(keeps ? 1 : 0);
-  } else if (name == "/system" && !rest.empty()) {
+  } else if (known == "/system" && !rest.empty()) {
     set_system(rest);
-  } else if (name == "/system") {
+  } else if (known == "/system") {
     const bool set = !messages_.empty() && messages_[0].role == "system";
     std::printf("%s\n", set ? shown(messages_[0].content).c_str() : "(none)");
-  } else if (name == "/save") {
+  } else if (known == "/save") {
     return save(messages_, rest, options_.common.model);
-  } else if (name == "/load") {
+  } else if (known == "/load") {
     Result<std::vector<Message>> loaded = load(rest);
     if (!loaded.ok()) return loaded.status();
     messages_ = std::move(*loaded);
     std::printf("%zu messages\n", messages_.size());
   } else {
-    return error(Code::kInvalidArgument, "unknown command %.40s; /help lists the commands",
-                 name.c_str());
+    return unknown_command(name);
   }
   std::fflush(stdout);
   return {};
@@ -260,8 +354,7 @@ Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token
   const auto take = [&](const chat::AnswerPart& part) {
     answer.thought += part.reasoning;
     answer.content += part.content;
-    if (terminal_) lost = lost || !show(part.reasoning, true);
-    lost = lost || !show(part.content, false);
+    lost = lost || !output_.show_reasoning(part.reasoning) || !output_.show_content(part.content);
   };
   const Status status = drive_answer(speakers_.models, **generation,
                                      [&](std::string_view text, session::Token token) {
@@ -275,24 +368,11 @@ Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token
   return status;
 }
 
-// Writes part of the response. False when standard output cannot be written.
-bool Chat::show(std::string_view text, bool thought) {
-  if (text.empty()) return true;
-  std::string out;
-  if (thought != dim_ && line_begun_) out += dim_ && styled_ ? "\033[0m\n\n" : "\n\n";
-  if (thought && styled_ && (!dim_ || !line_begun_)) out += "\033[2m";
-  dim_ = thought;
-  line_begun_ = true;
-  out += terminal_ ? shown(text) : std::string(text);
-  return std::fwrite(out.data(), 1, out.size(), stdout) == out.size() && std::fflush(stdout) == 0;
-}
-
 void Chat::end_answer(const generate::Generation& generation) {
-  std::printf("%s\n", dim_ && styled_ ? "\033[0m" : "");
-  dim_ = line_begun_ = false;
-  std::fflush(stdout);
+  output_.end();
   last_ = generation.counts();
   ++answers_;
+  if (!options_.quiet) output_.note(rate_of(last_));
   if (generation.finish() == generate::Finish::kContext) {
     fail(explained(error(Code::kContextFull, "full")));
   }
@@ -302,7 +382,7 @@ Status Chat::explained(const Status& status) const {
   const bool full = status.code() == Code::kPromptTooLong || status.code() == Code::kContextFull;
   if (!full) return status;
   return error(Code::kContextFull,
-               "the conversation fills the context of %d tokens: use /reset to start a new one, or "
+               "the conversation fills the context of %d tokens: use /clear to start a new one, or "
                "a larger --ctx",
                speakers_.models.model->engine().plan().n_ctx);
 }
@@ -324,6 +404,9 @@ void add_chat(CLI::App& app, int* status) {
       ->allow_extra_args(false);
   sub->add_flag("--ignore-eos", options->generation.ignore_eos,
                 "continue after the end-of-text token (default: off)");
+  add_chat_template_options(*sub, options->chat_template);
+  sub->add_flag("--quiet", options->quiet,
+                "show no header, and no tokens and rate below responses (default: off)");
   add_drafting(*sub, options->drafting);
   add_remembering(*sub, options->remembering);
   sub->callback([options, status] {

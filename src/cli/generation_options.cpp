@@ -46,6 +46,36 @@ void add_remembering(CLI::App& app, PromptCacheOptions& remembering) {
                  "maximum bytes of the prompt cache, such as 4G (default: 1G)");
 }
 
+void add_chat_template_options(CLI::App& app, ChatTemplateOptions& options) {
+  const auto problem = [](const std::string& text) -> std::string {
+    if (text.find('{') != std::string::npos) return {};
+    return "\"" + text.substr(0, 32) + "\" is not a Jinja template, since it has no {{ or {%";
+  };
+  CLI::Option* const text =
+      app.add_option("--chat-template", options.text,
+                     "chat template in place of the model's: the text of a Jinja template")
+          ->check(CLI::Validator(problem, ""));
+  app.add_option("--chat-template-file", options.file, "file with such a chat template")
+      ->excludes(text);
+}
+
+Status ChatTemplateOptions::read() {
+  if (!file.empty()) {
+    Result<std::string> read = read_text(file);
+    if (!read.ok()) return read.status();
+    text = std::move(*read);
+    if (text.empty()) {
+      return error(Code::kInvalidArgument, "the chat template file \"%.256s\" is empty",
+                   file.c_str());
+    }
+  }
+  return text.empty() ? Status() : chat::Template::create({}, text).status();
+}
+
+Result<chat::Template> ChatTemplateOptions::parse(const chat::ModelTexts& texts) const {
+  return text.empty() ? chat::Template::create(texts) : chat::Template::create(texts, text);
+}
+
 Status PromptCacheOptions::open(native::Model& model) {
   uint64_t most = native::kDefaultPromptCacheBytes;
   if (!size.empty()) {

@@ -1,5 +1,5 @@
-// Shared by `run` and `chat`: sampling and draft options, opening a model with its draft model, and
-// driving one generation to its end.
+// Shared by `run` and `chat`: sampling, draft and chat template options, opening a model with its
+// draft model, and driving one generation to its end.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "chat/template.h"
 #include "generate/draft_model.h"
 #include "generate/generation.h"
 #include "generate/nextn_draft.h"
@@ -33,6 +34,19 @@ struct PromptCacheOptions {
   void keep(const session::Session& session);
 };
 void add_remembering(CLI::App& app, PromptCacheOptions& remembering);
+
+// A chat template in place of the model's.
+struct ChatTemplateOptions {
+  std::string text, file;  // "": not given
+
+  [[nodiscard]] bool given() const { return !text.empty() || !file.empty(); }
+  // Reads the file and parses the template, before a model is loaded. Errors: kNotFound,
+  // kInvalidArgument for an empty file, kChatTemplate.
+  [[nodiscard]] Status read();
+  // The given template, or the model's. Errors: Template::create's.
+  [[nodiscard]] Result<chat::Template> parse(const chat::ModelTexts& texts) const;
+};
+void add_chat_template_options(CLI::App& app, ChatTemplateOptions& options);
 
 // Adds --temp, --top-k, … and --seed. The seed is kept as text for sample::parse_seed.
 void add_sampling(CLI::App& app, sample::Params& params, std::string& seed);

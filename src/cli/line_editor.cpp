@@ -3,6 +3,9 @@
 
 #include <histedit.h>
 
+#include <string_view>
+
+#include "cli/terminal.h"
 #include "platform/console.h"
 #include "tokenizer/utf8.h"
 
@@ -24,7 +27,13 @@ class Libedit final : public LineEditor {
     el_set(line_, EL_EDITOR, "emacs");
     el_set(line_, EL_HIST, ::history, history_);
     el_set(line_, EL_GETCFN, &Libedit::next_character);
-    el_source(line_, nullptr);  // reads the user's editrc
+    el_source(line_, nullptr);                                   // reads the user's editrc
+    el_set(line_, EL_SETTY, "-d", "-icrnl", "-inlcr", nullptr);  // a paste keeps CR LF
+    const char* keys = nullptr;
+    if (el_get(line_, EL_EDITOR, &keys) != 0 || std::string_view(keys) != "emacs") return;
+    takes_pastes_ =
+        el_wset(line_, EL_ADDFN, L"insert-paste", L"Insert pasted text", &insert_paste) == 0 &&
+        el_wset(line_, EL_BIND, L"\\e[200~", L"insert-paste", nullptr) == 0;
   }
   ~Libedit() override {
     if (history_ != nullptr) history_end(history_);
@@ -32,6 +41,7 @@ class Libedit final : public LineEditor {
   }
   [[nodiscard]] bool usable() const { return line_ != nullptr && history_ != nullptr; }
 
+  [[nodiscard]] bool takes_pastes() const override { return takes_pastes_; }
   [[nodiscard]] bool read(std::string* line) override {
     el_resize(line_);
     int n = 0;
@@ -69,8 +79,35 @@ class Libedit final : public LineEditor {
     }
   }
 
+  // Inserts what follows, up to the mark that ends a paste.
+  static unsigned char insert_paste(EditLine* line, wint_t) {
+    constexpr std::string_view kEnd = "\033[201~";
+    std::string bytes;
+    while (!bytes.ends_with(kEnd)) {
+      char byte = 0;
+      if (of(line)->next_(&byte) != Byte::kRead) return CC_EOF;
+      bytes += byte;
+      // What is too long is dropped later: its beginning says so, and its end is awaited.
+      if (bytes.size() > 2 * kMaxLine) bytes.erase(kMaxLine + 1, kMaxLine - kEnd.size());
+    }
+    bytes.resize(bytes.size() - kEnd.size());
+    std::string text;
+    tokenizer::append_valid_utf8(bytes, tokenizer::Replace::kEachPart, &text);
+    std::wstring wide;
+    for (size_t at = 0; at < text.size();) {
+      const tokenizer::Decoded decoded = tokenizer::decode_utf8(text, at);
+      const char* const rest = text.data() + at;
+      at += decoded.bytes;
+      const bool cr = decoded.cp == '\r';  // terminals send it for a line end
+      if (decoded.cp == 0 || (cr && at < text.size() && rest[1] == '\n')) continue;
+      wide += cr ? L'\n' : static_cast<wchar_t>(decoded.cp);
+    }
+    return wide.empty() || el_winsertstr(line, wide.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+  }
+
   const char* prompt_;
   std::function<Byte(char*)> next_;
+  bool takes_pastes_ = false;
   EditLine* line_ = nullptr;
   History* history_ = nullptr;
   HistEvent event_{};

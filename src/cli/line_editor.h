@@ -21,6 +21,9 @@ class LineEditor {
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
+  // Whether it reads pasted text as part of a line, line ends included, where the terminal marks it
+  // (platform::BracketedPaste).
+  [[nodiscard]] virtual bool takes_pastes() const = 0;
   // Reads the next line, with its line end. False: end of input, or interrupted.
   [[nodiscard]] virtual bool read(std::string* line) = 0;
   virtual void remember(const std::string& line) = 0;

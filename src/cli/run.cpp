@@ -1,14 +1,18 @@
 // `sluice run`: generates text from a prompt and streams it, with a progress bar and rates on a
-// terminal.
+// terminal. With a chat template, the prompt is a user's message, and the response is read as
+// `sluice chat` does.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "chat/answer.h"
 #include "cli/atomic_file.h"
 #include "cli/cli.h"
+#include "cli/conversation.h"
 #include "cli/generation_options.h"
+#include "cli/terminal.h"
 #include "platform/console.h"
 
 namespace sluice::cli {
@@ -23,6 +27,7 @@ struct RunOptions {
   int n = 128;
   std::string seed = "0";
   std::string grammar, schema;
+  ChatTemplateOptions chat_template;
   DraftOptions drafting;
   PromptCacheOptions remembering;
   generate::Options generation;
@@ -60,12 +65,6 @@ const char* finish_name(Finish finish) {
   }
 }
 
-// Writes text to standard output and flushes. False on failure.
-bool show(std::string_view text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-         std::fflush(stdout) == 0;
-}
-
 void print_rates(const native::Model& model, const generate::Counts& counts) {
   std::fprintf(stderr, "\nprompt %d tokens %.1f tok/s | generated %d tokens %.1f tok/s | ",
                counts.prompt, counts.prompt_tokens_per_second(), counts.generated,
@@ -77,8 +76,8 @@ void print_rates(const native::Model& model, const generate::Counts& counts) {
   std::fprintf(stderr, "waited %.0f ms for weights\n", model.wait_ms());
 }
 
-std::string outcome_json(const native::DraftPair& models, const Generation& generation,
-                         const std::string& text) {
+nlohmann::json outcome_json(const native::DraftPair& models, const Generation& generation,
+                            const std::string& text) {
   native::Model& model = *models.model;
   const session::MemoryPlan* const draft = models.draft ? &models.draft->engine().plan() : nullptr;
   const uint64_t draft_budget = draft != nullptr ? draft->budget : 0;
@@ -88,41 +87,40 @@ std::string outcome_json(const native::DraftPair& models, const Generation& gene
   const session::EmbeddingRowCache& rows = model.engine().working().embedding_row_cache(0);
   const session::HeadCounts& head = model.engine().head_counts();
   const session::ExitCounts& exits = model.engine().exit_counts();
-  const nlohmann::json out = {{"text", text},
-                              {"finishReason", finish_name(generation.finish())},
-                              {"promptTokens", counts.prompt},
-                              {"promptMs", counts.prompt_ms},
-                              {"promptTokensPerSecond", counts.prompt_tokens_per_second()},
-                              {"generatedTokens", counts.generated},
-                              {"forcedTokens", counts.forced},
-                              {"generateMs", counts.generate_ms},
-                              {"tokensPerSecond", counts.tokens_per_second()},
-                              {"draftedTokens", counts.drafted},
-                              {"acceptedTokens", counts.accepted},
-                              {"forwardPasses", counts.passes},
-                              {"waitMs", model.wait_ms()},
-                              {"bytesFetched", model.bytes_fetched()},
-                              {"bytesFromCache", model.bytes_from_cache()},
-                              {"bytesRead", model.engine().residency().filled_bytes()},
-                              {"embeddingCacheHits", rows.found()},
-                              {"embeddingCacheMisses", rows.read()},
-                              {"clusteredHeadRows", head.rows},
-                              {"clusteredHeadKnown", head.known},
-                              {"clusteredHeadProducts", head.products},
-                              {"earlyExitRows", exits.rows},
-                              {"earlyExitLeft", exits.left},
-                              {"earlyExitLayers", exits.layers},
-                              {"kernels", model.engine().table().name},
-                              {"threads", model.engine().pool().n_threads()},
-                              {"memory",
-                               {{"budget", plan.budget + draft_budget},
-                                {"total", plan.total() + draft_total},
-                                {"draft", draft_total},
-                                {"weights", plan.weights.pinned_bytes + plan.weights.ring_bytes()},
-                                {"kv", plan.kv},
-                                {"activations", plan.activations},
-                                {"tokenizer", plan.tokenizer}}}};
-  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return {{"text", text},
+          {"finishReason", finish_name(generation.finish())},
+          {"promptTokens", counts.prompt},
+          {"promptMs", counts.prompt_ms},
+          {"promptTokensPerSecond", counts.prompt_tokens_per_second()},
+          {"generatedTokens", counts.generated},
+          {"forcedTokens", counts.forced},
+          {"generateMs", counts.generate_ms},
+          {"tokensPerSecond", counts.tokens_per_second()},
+          {"draftedTokens", counts.drafted},
+          {"acceptedTokens", counts.accepted},
+          {"forwardPasses", counts.passes},
+          {"waitMs", model.wait_ms()},
+          {"bytesFetched", model.bytes_fetched()},
+          {"bytesFromCache", model.bytes_from_cache()},
+          {"bytesRead", model.engine().residency().filled_bytes()},
+          {"embeddingCacheHits", rows.found()},
+          {"embeddingCacheMisses", rows.read()},
+          {"clusteredHeadRows", head.rows},
+          {"clusteredHeadKnown", head.known},
+          {"clusteredHeadProducts", head.products},
+          {"earlyExitRows", exits.rows},
+          {"earlyExitLeft", exits.left},
+          {"earlyExitLayers", exits.layers},
+          {"kernels", model.engine().table().name},
+          {"threads", model.engine().pool().n_threads()},
+          {"memory",
+           {{"budget", plan.budget + draft_budget},
+            {"total", plan.total() + draft_total},
+            {"draft", draft_total},
+            {"weights", plan.weights.pinned_bytes + plan.weights.ring_bytes()},
+            {"kv", plan.kv},
+            {"activations", plan.activations},
+            {"tokenizer", plan.tokenizer}}}};
 }
 
 // Checks the options before a model is opened.
@@ -150,8 +148,73 @@ Status check(RunOptions& options) {
   }
   if (options.prompt.empty())
     return error(Code::kPromptEmpty, "the prompt is empty: give one with --prompt or --file");
-  return {};
+  return options.chat_template.read();
 }
+
+// The prompt's tokens. With a chat template, also sets what its format needs: stop strings, the
+// constraint around reasoning, and a reader of the response.
+Result<std::vector<session::Token>> prompt_tokens(const tokenizer::Tokenizer& tokenizer,
+                                                  const chat::ModelTexts& texts,
+                                                  RunOptions& options,
+                                                  std::optional<chat::AnswerReader>* reader) {
+  if (!options.chat_template.given()) return tokenizer.encode(options.prompt);
+  const Result<chat::Template> chat = options.chat_template.parse(texts);
+  if (!chat.ok()) return chat.status();
+  const std::string messages = to_json(std::vector<Message>{{"user", options.prompt, {}}});
+  chat::Request request;
+  request.messages = messages;
+  const Result<chat::Prompt> prompt = chat->render(request);
+  if (!prompt.ok()) return prompt.status();
+  generate::Options& generation = options.generation;
+  chat::AnswerRequest wanted;
+  wanted.can_constrain = !generation.constraint;
+  const bool schema =
+      generation.constraint && generation.constraint->kind == grammar::Kind::kJsonSchema;
+  if (schema) wanted.response_schema = generation.constraint->text;
+  const chat::AnswerFormat format(chat->source(), chat::control_tokens(tokenizer));
+  const Result<chat::AnswerPlan> plan = format.plan(wanted, *prompt);
+  if (!plan.ok()) return plan.status();
+  if (!plan->grammar.empty()) generation.constraint = {grammar::Kind::kGbnf, plan->grammar, {}};
+  generation.special = plan->show_control_tokens;
+  generation.stop.insert(generation.stop.end(), prompt->stop.begin(), prompt->stop.end());
+  reader->emplace(plan->reader(0));
+  return chat::encode(tokenizer, *prompt);
+}
+
+// Streams the output, or collects it for JSON.
+class RunOutput {
+ public:
+  RunOutput(bool stream, std::optional<chat::AnswerReader> reader)
+      : stream_(stream), reader_(std::move(reader)) {}
+
+  // Shows the prompt, which the output continues unless a template is between them.
+  bool begin(const std::string& prompt) { return !stream_ || reader_ || screen_.write(prompt); }
+  bool take(std::string_view piece, session::Token token) {
+    if (piece.empty()) return true;
+    if (reader_) return take(reader_->push(piece, token));
+    text_ += piece;
+    return !stream_ || screen_.write(piece);
+  }
+  void end() {
+    if (reader_) take(reader_->finish());
+    if (stream_) screen_.end();
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+  [[nodiscard]] const std::string* reasoning() const { return reader_ ? &reasoning_ : nullptr; }
+
+ private:
+  bool take(const chat::AnswerPart& part) {
+    text_ += part.content;
+    reasoning_ += part.reasoning;
+    if (!stream_) return true;
+    return screen_.show_reasoning(part.reasoning) && screen_.show_content(part.content);
+  }
+
+  const bool stream_;
+  std::optional<chat::AnswerReader> reader_;
+  TextOutput screen_;
+  std::string text_, reasoning_;
+};
 
 int run(RunOptions options) {
   LoadedModels speakers;  // must outlive the watch
@@ -160,11 +223,16 @@ int run(RunOptions options) {
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
   load->engine.structured_output = options.generation.constraint.has_value();
+  chat::ModelTexts texts;
+  load->on_header = [&texts](const gguf::Header& header) { texts = chat::read_texts(header); };
   Result<native::DraftPair> opened = open_models(options.common.model, options.drafting, *load);
   if (!opened.ok()) return fail(opened.status());
   speakers.models = std::move(*opened);
   native::Model* const model = speakers.models.model.get();
-  const std::vector<session::Token> tokens = model->engine().tokenizer().encode(options.prompt);
+  std::optional<chat::AnswerReader> reader;
+  const auto encoded = prompt_tokens(model->engine().tokenizer(), texts, options, &reader);
+  if (!encoded.ok()) return fail(encoded.status());
+  const std::vector<session::Token>& tokens = *encoded;
   if (Status s = open_sessions(speakers, options.drafting, &options.generation); !s.ok()) {
     return fail(s);
   }
@@ -179,20 +247,18 @@ int run(RunOptions options) {
   Result<std::unique_ptr<Generation>> generation =
       Generation::begin(*speakers.session, tokens, options.generation);
   if (!generation.ok()) return fail(generation.status());
-  std::string text;
+  RunOutput output(stream, std::move(reader));
   Status status;
-  if (!stream || show(options.prompt)) {
-    status =
-        drive_answer(speakers.models, **generation, [&](std::string_view piece, session::Token) {
-          if (stream) return piece.empty() || show(piece);
-          text += piece;
-          return true;
-        });
+  if (output.begin(options.prompt)) {
+    status = drive_answer(
+        speakers.models, **generation,
+        [&](std::string_view piece, session::Token token) { return output.take(piece, token); });
   }
-  if (stream) {
-    show("\n");
-  } else if (status.ok()) {
-    show(outcome_json(speakers.models, **generation, text));
+  output.end();
+  if (!stream && status.ok()) {
+    nlohmann::json outcome = outcome_json(speakers.models, **generation, output.text());
+    if (output.reasoning() != nullptr) outcome.push_back({"reasoning", *output.reasoning()});
+    print_json(outcome);
   }
   if (!status.ok()) return fail(status);
   options.remembering.keep(*speakers.session);
@@ -223,6 +289,7 @@ void add_run(CLI::App& app, int* status) {
                   "file with a GBNF grammar that the output must match");
   sub->add_option("--json-schema", options->schema,
                   "file with a JSON schema that the output must match");
+  add_chat_template_options(*sub, options->chat_template);
   add_drafting(*sub, options->drafting);
   add_remembering(*sub, options->remembering);
   sub->add_flag("--ignore-eos", g.ignore_eos,

@@ -1,8 +1,9 @@
-// Signal handling and line input.
+// Signal handling, line input and output of generated text.
 #include "cli/terminal.h"
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 
 #include "base/printable.h"
 #include "cli/atomic_file.h"
@@ -85,6 +86,8 @@ Input LineReader::read_plain(std::string* line) {
 }
 
 Input LineReader::read_edited(std::string* line) {
+  std::optional<platform::BracketedPaste> paste;
+  if (editor_->takes_pastes()) paste.emplace();
   const bool some = editor_->read(line);
   if (signals_.interrupted()) return Input::kInterrupted;
   if (!some) return Input::kEnd;
@@ -95,7 +98,8 @@ Input LineReader::read_edited(std::string* line) {
 }
 
 std::string shown(std::string_view text) {
-  std::string out(text);
+  std::string out;
+  tokenizer::append_valid_utf8(text, tokenizer::Replace::kEachPart, &out);
   size_t from = 0;
   for (size_t i = 0; i <= out.size(); ++i) {
     if (i < out.size() && out[i] != '\n' && out[i] != '\t') continue;
@@ -103,6 +107,49 @@ std::string shown(std::string_view text) {
     from = i + 1;
   }
   return out;
+}
+
+// --- output
+
+TextOutput::TextOutput()
+    : terminal_(platform::is_terminal(platform::Stream::kOutput)),
+      styled_(platform::shows_styles()) {}
+
+bool TextOutput::put(const std::string& bytes) {
+  return std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() &&
+         std::fflush(stdout) == 0;
+}
+
+bool TextOutput::write(std::string_view text) {
+  return put(terminal_ ? shown(text) : std::string(text));
+}
+
+bool TextOutput::show_reasoning(std::string_view text) {
+  return !terminal_ || show(text, true);
+}
+
+bool TextOutput::show_content(std::string_view text) {
+  return show(text, false);
+}
+
+bool TextOutput::show(std::string_view text, bool reasoning) {
+  if (text.empty()) return true;
+  std::string out;
+  if (reasoning != dim_ && line_begun_) out += dim_ && styled_ ? "\033[0m\n\n" : "\n\n";
+  if (reasoning && styled_ && (!dim_ || !line_begun_)) out += "\033[2m";
+  dim_ = reasoning;
+  line_begun_ = true;
+  return put(out + (terminal_ ? shown(text) : std::string(text)));
+}
+
+bool TextOutput::end() {
+  const bool resets = dim_ && styled_;
+  dim_ = line_begun_ = false;
+  return put(resets ? "\033[0m\n" : "\n");
+}
+
+void TextOutput::note(const std::string& text) {
+  if (terminal_) put(styled_ ? "\033[2m" + shown(text) + "\033[0m\n" : shown(text) + "\n");
 }
 
 }  // namespace sluice::cli

@@ -1,5 +1,5 @@
-// Terminal input of `sluice chat`: lines from a line editor or a pipe, and signals that interrupt
-// waiting for a line.
+// The terminal of `sluice chat` and `run`: lines from a line editor or a pipe, signals that
+// interrupt waiting for a line, and generated text.
 #pragma once
 
 #include <atomic>
@@ -65,7 +65,32 @@ class LineReader {
   size_t at_ = 0;
 };
 
-// Makes text safe for a terminal: control characters except newlines and tabs become '?'.
+// Makes text safe for a terminal: valid UTF-8, in which control characters except newlines and tabs
+// become '?'.
 [[nodiscard]] std::string shown(std::string_view text);
+
+// Writes generated text to standard output. On a terminal it is made safe, since a model may write
+// escape sequences; in a pipe it stays as it is.
+class TextOutput {
+ public:
+  TextOutput();
+  [[nodiscard]] bool terminal() const { return terminal_; }
+  // Writes and flushes. False if standard output cannot be written; so for the others.
+  bool write(std::string_view text);
+  // Writes a part of a response. A terminal shows reasoning dimmed; a pipe does not get it.
+  bool show_reasoning(std::string_view text);
+  bool show_content(std::string_view text);
+  // Ends the line of a response.
+  bool end();
+  // Writes a dimmed line, on a terminal only.
+  void note(const std::string& text);
+
+ private:
+  bool show(std::string_view text, bool reasoning);
+  bool put(const std::string& bytes);
+  bool terminal_, styled_;
+  bool dim_ = false;         // dimmed text is on
+  bool line_begun_ = false;  // part of the response is on the screen
+};
 
 }  // namespace sluice::cli

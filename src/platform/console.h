@@ -26,6 +26,21 @@ enum class Stream : int { kInput = 0, kOutput = 1, kErrors = 2 };
 // `wakeup` was raised.
 [[nodiscard]] long read_input(char* out, size_t n, const Wakeup& wakeup);
 
+// While it lives, the terminal marks pasted text: ESC [200~ before it, ESC [201~ behind it. If a
+// signal ends or stops the process meanwhile, the terminal first gets its former modes back, also
+// those that a line editor has changed. Only one object may exist at a time. Does nothing where
+// standard output shows no styles, and on Windows, whose console edits lines itself.
+class BracketedPaste {
+ public:
+  BracketedPaste();
+  ~BracketedPaste();
+  BracketedPaste(const BracketedPaste&) = delete;
+  BracketedPaste& operator=(const BracketedPaste&) = delete;
+
+ private:
+  bool on_ = false;
+};
+
 // Calls `on_signal` for Ctrl-C and for termination requests, on a thread of its own, so that it
 // need not be async-signal-safe. Only one object may exist at a time. The calling thread and
 // threads started later do not receive the signals.

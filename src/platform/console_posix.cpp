@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 #include <clocale>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 #include <thread>
 
 #include "platform/console.h"
@@ -44,6 +47,57 @@ long read_input(char* out, size_t n, const Wakeup& wakeup) {
     if (got == 0) got = ::read(STDIN_FILENO, out, n);
   } while (got < 0 && (errno == EINTR || errno == EAGAIN));
   return got > 0 ? static_cast<long>(got) : 0;
+}
+
+namespace {
+
+constexpr std::string_view kPasteOn = "\033[?2004h", kPasteOff = "\033[?2004l";
+constexpr int kEnding[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT, SIGHUP, SIGTSTP};
+termios modes_before;
+struct sigaction actions_before[std::size(kEnding)];
+
+// Async-signal-safe.
+void put(std::string_view text) {
+  [[maybe_unused]] const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
+}
+
+void on_ending_signal(int signal) {
+  const int error = errno;
+  termios now{};
+  const bool known = ::tcgetattr(STDIN_FILENO, &now) == 0;
+  if (known) ::tcsetattr(STDIN_FILENO, TCSANOW, &modes_before);
+  put(kPasteOff);
+  if (signal != SIGTSTP) {
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);  // when the handler has returned
+    return;
+  }
+  ::raise(SIGSTOP);
+  if (known) ::tcsetattr(STDIN_FILENO, TCSANOW, &now);
+  put(kPasteOn);
+  errno = error;
+}
+
+}  // namespace
+
+BracketedPaste::BracketedPaste() {
+  if (!shows_styles() || ::tcgetattr(STDIN_FILENO, &modes_before) != 0) return;
+  on_ = true;
+  for (size_t i = 0; i < std::size(kEnding); ++i) {
+    struct sigaction action {};
+    action.sa_handler = on_ending_signal;
+    ::sigaction(kEnding[i], nullptr, &actions_before[i]);
+    if (actions_before[i].sa_handler != SIG_IGN) ::sigaction(kEnding[i], &action, nullptr);
+  }
+  put(kPasteOn);
+}
+
+BracketedPaste::~BracketedPaste() {
+  if (!on_) return;
+  put(kPasteOff);
+  for (size_t i = 0; i < std::size(kEnding); ++i) {
+    ::sigaction(kEnding[i], &actions_before[i], nullptr);
+  }
 }
 
 struct SignalThread::Impl {

@@ -93,6 +93,9 @@ long read_input(char* out, size_t n, const Wakeup& wakeup) {
   return wakeup.raised() ? -1 : 0;
 }
 
+BracketedPaste::BracketedPaste() = default;
+BracketedPaste::~BracketedPaste() = default;
+
 struct SignalThread::Impl {
   std::function<void(bool)> on_signal;
 };

@@ -20,7 +20,9 @@
 #include <vector>
 
 #include "../paths.h"
+#include "../scripted_model.h"
 #include "program.h"
+#include "terminal.h"
 
 namespace sluice::tools {
 namespace {
@@ -172,6 +174,74 @@ TEST(Run, NoTokensMeansNoRate) {
   EXPECT_EQ(out["tokensPerSecond"], 0);
   EXPECT_EQ(out["generateMs"], 0);
   EXPECT_GT(out["promptTokensPerSecond"].get<double>(), 0);
+}
+
+// A model that answers with a script, in a file of its own.
+std::string scripted(const char* name, const test::ScriptedModel& model) {
+  const std::string path = testing::TempDir() + "sluice-run-" + name + ".gguf";
+  model.write(path);
+  return path;
+}
+
+TEST(Run, AModelCannotControlTheTerminal) {
+  const std::string model =
+      scripted("evil", {.chat_template = {},
+                        .tool_template = {},
+                        .scripts = {{"<|go|>", {"a\033[2J", "\u009b1m\x7f", "b\r\n\tc"}}},
+                        .controls = {}});
+  const std::string text =
+      "a\033[2J\u009b1m\x7f"
+      "b\r\n\tc";
+  Program pipe({model, "-p", "\033[1m<|go|>"});
+  EXPECT_EQ(pipe.wait(), 0) << pipe.err();
+  EXPECT_EQ(pipe.out(), "\033[1m<|go|>" + text + "\n");  // bytes stay as they are
+  Program json({model, "-p", "<|go|>", "--json"});
+  EXPECT_EQ(json.wait(), 0) << json.err();
+  EXPECT_EQ(json.out().find_first_of("\033\x7f"), std::string::npos) << json.out();
+  EXPECT_EQ(json.out().find("\u009b"), std::string::npos) << json.out();
+  EXPECT_EQ(nlohmann::json::parse(json.out(), nullptr, false)["text"], text);
+  Terminal terminal({test::program_path("sluice"), "run", model, "-p", "\033[1m<|go|>"});
+  EXPECT_EQ(terminal.wait(), 0) << terminal.screen();
+  EXPECT_NE(terminal.screen().find("?[1m<|go|>a?[2J??1m?b?\r\n\tc\r\n"), std::string::npos)
+      << terminal.screen();
+  std::filesystem::remove(model);
+}
+
+TEST(Run, PutsThePromptIntoAGivenChatTemplate) {
+  const std::string model =
+      scripted("template", {.chat_template = "{{ messages }}",
+                            .tool_template = {},
+                            .scripts = {{"<|go|>", {"[THINK]", "Hmm", "[/THINK]", "Yes", "."}}},
+                            .controls = {"[THINK]", "[/THINK]"}});
+  const std::string text =
+      "{{ messages[0].content }}{% if false %}[THINK][/THINK]{% endif %}<|go|>";
+  Program plain({model, "-p", "<|go|>", "--chat-template", text});
+  EXPECT_EQ(plain.wait(), 0) << plain.err();
+  EXPECT_EQ(plain.out(), "Yes.\n");
+  Program json({model, "-p", "Hello", "--chat-template", text, "--json"});
+  EXPECT_EQ(json.wait(), 0) << json.err();
+  const nlohmann::json out = nlohmann::json::parse(json.out(), nullptr, false);
+  EXPECT_EQ(out["text"], "Yes.");
+  EXPECT_EQ(out["reasoning"], "Hmm");
+  Terminal terminal(
+      {test::program_path("sluice"), "run", model, "-p", "Hello", "--chat-template", text});
+  EXPECT_EQ(terminal.wait(), 0) << terminal.screen();
+  EXPECT_NE(terminal.screen().find("\033[2mHmm\033[0m\r\n\r\nYes.\r\n"), std::string::npos)
+      << terminal.screen();
+  // A schema holds for the content, and the reasoning comes before it.
+  const std::string schema = testing::TempDir() + "sluice-run-schema.json";
+  std::ofstream(schema) << R"({"enum": ["No."]})";
+  Program bound({model, "-p", "Hello", "--chat-template", text, "--json-schema", schema, "--json",
+                 "--temp", "0"});
+  EXPECT_EQ(bound.wait(), 0) << bound.err();
+  const nlohmann::json constrained = nlohmann::json::parse(bound.out(), nullptr, false);
+  EXPECT_EQ(constrained["reasoning"], "Hmm") << bound.out();
+  EXPECT_EQ(constrained["text"], "\"No.\"");
+  Program wrong({"/nowhere.gguf", "-p", "Hello", "--chat-template", "{% if %}"});
+  EXPECT_EQ(wrong.wait(), 1);
+  EXPECT_NE(wrong.err().find("[CHAT_TEMPLATE]"), std::string::npos) << wrong.err();
+  std::filesystem::remove(schema);
+  std::filesystem::remove(model);
 }
 
 }  // namespace
