@@ -39,7 +39,7 @@ function threadedFiles(folders) {
  */
 const addressed = [
   'unit/[a-z0-9_]+',
-  'api/misuse',
+  'api/(chat|misuse)',
   'conformance/(bad_weights|random_[a-z]+|session_swap|wrong_files)',
 ];
 /**
