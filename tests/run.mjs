@@ -53,7 +53,7 @@ async function main(names) {
   const chosen = names.length
     ? names
     : Object.keys(suites).filter((suite) => all || !longSuites.includes(suite));
-  setup(chosen.some((name) => longSuites.includes(name)) ? 'testWindows' : 'test');
+  setup(chosen.includes('windows') ? 'testWindows' : 'test');
   mkdirSync(results, { recursive: true });
   const total = none();
   startBuilds(chosen);

@@ -80,6 +80,10 @@ const wanted = {
     ['package', npmPackage],
     ['programs', () => native('sluice', 'sluice-make-model')],
   ],
+  clients: [
+    ['package', npmPackage],
+    ['programs', () => native('sluice')],
+  ],
   asan: [
     [
       'asan',

@@ -32,7 +32,7 @@ export async function nodeTests(folder, { env = {}, timeoutMs = extent(20, 90) *
     ...files.map((f) => inRoot('tests', folder, f)),
   ];
   const { code, output } = await execute(process.execPath, args, { env, timeoutMs });
-  writeFileSync(join(results, `${folder}.tap`), output);
+  writeFileSync(join(results, `${folder.replaceAll('/', '-')}.tap`), output);
   const count = countTap(output);
   if (Number.isNaN(count.passed)) throw new SuiteError(lastLines(output, 60));
   if (code !== 0) {

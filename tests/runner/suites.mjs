@@ -1,6 +1,7 @@
 // The suites by name, in the order in which they run. Each resolves to its counts. builds.mjs has
 // built what it needs by then.
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { bin, inRoot } from '../../web/scripts/lib.mjs';
 import { all } from '../extent.mjs';
 import { threaded } from './builds.mjs';
@@ -15,7 +16,7 @@ import {
   unmatched,
 } from './gtest.mjs';
 import { nodeTests } from './node.mjs';
-import { minute, must } from './processes.mjs';
+import { minute, must, results } from './processes.mjs';
 
 /** Models for the budget tests under emulation, where everything is slow. */
 const streamed = ['llama_gqa', 'gemma2', 'phi3_longrope_partial', 'gpt2', 'lfm2', 'qwen3moe'];
@@ -58,6 +59,14 @@ export const suites = {
   package: () => nodeTests('package'),
   web: () => nodeTests('web'),
   serve: () => nodeTests('serve'),
+  /** Client libraries from npm; what works is part of the output. */
+  async clients() {
+    const tables = ['native', 'node'].map((kind) => join(results, `clients-${kind}.txt`));
+    for (const file of tables) rmSync(file, { force: true });
+    const count = await nodeTests('serve/clients');
+    const written = tables.filter(existsSync).map((file) => readFileSync(file, 'utf8'));
+    return { ...count, details: written.join('') + (count.details ?? '') };
+  },
   async native() {
     const count = add(
       await gtestAll('native', { filters: { unit_tests: null } }),
@@ -159,4 +168,4 @@ export const suites = {
 };
 
 /** Suites that only `npm run test:all` runs. */
-export const longSuites = ['windows'];
+export const longSuites = ['clients', 'windows'];

@@ -1,0 +1,186 @@
+// The AI SDK with its two providers for OpenAI's API: @ai-sdk/openai (chat, completions, responses)
+// and @ai-sdk/openai-compatible.
+import assert from 'node:assert/strict';
+
+import { asks, key } from './servers.mjs';
+
+const { hello, pirate, reason, json, weather, both } = asks;
+
+globalThis.AI_SDK_LOG_WARNINGS = false;
+
+/** Features that each kind of language model has. */
+function withModel({ ai, z, model }) {
+  const ask = { model, maxRetries: 0 };
+  const tools = (cities) => ({
+    weather: ai.tool({
+      description: 'The weather of a city.',
+      inputSchema: z.object({ city: z.string() }),
+      execute: ({ city }) => {
+        cities.push(city);
+        return both.results[city];
+      },
+    }),
+  });
+  const schema = z.object({ city: z.string(), degrees: z.int() });
+  return {
+    generateText: async () => {
+      const { text, finishReason, usage } = await ai.generateText({
+        ...ask,
+        prompt: hello.prompt,
+        ...{ temperature: 0, topP: 0.9, maxOutputTokens: 40, seed: 1 },
+      });
+      assert.equal(text, hello.answer);
+      assert.equal(finishReason, 'stop');
+      assert.ok(usage.outputTokens > 0);
+      const pirates = await ai.generateText({
+        ...ask,
+        instructions: pirate.system,
+        prompt: pirate.prompt,
+      });
+      assert.equal(pirates.text, pirate.answer);
+    },
+    streamText: async () => {
+      const result = ai.streamText({ ...ask, prompt: hello.prompt, onError() {} });
+      const deltas = [];
+      for await (const delta of result.textStream) deltas.push(delta);
+      assert.equal(deltas.join(''), hello.answer);
+      assert.equal(await result.finishReason, 'stop');
+      assert.ok((await result.usage).outputTokens > 0);
+    },
+    tools: async () => {
+      const cities = [];
+      const { text, steps } = await ai.generateText({
+        ...ask,
+        prompt: weather.prompt,
+        tools: tools(cities),
+        stopWhen: ai.isStepCount(3),
+      });
+      assert.equal(text, weather.answer);
+      assert.equal(steps.length, 2);
+      assert.deepEqual(cities, ['Oslo']);
+    },
+    'tools: stream': async () => {
+      const cities = [];
+      const result = ai.streamText({
+        ...ask,
+        prompt: weather.prompt,
+        tools: tools(cities),
+        stopWhen: ai.isStepCount(3),
+        onError() {},
+      });
+      assert.equal(await result.text, weather.answer);
+      assert.deepEqual(cities, ['Oslo']);
+    },
+    'tools: parallel': async () => {
+      const cities = [];
+      const { text } = await ai.generateText({
+        ...ask,
+        prompt: both.prompt,
+        tools: tools(cities),
+        stopWhen: ai.isStepCount(3),
+      });
+      assert.equal(text, both.answer);
+      assert.deepEqual(cities, ['Oslo', 'Rome']);
+    },
+    'tools: required': async () => {
+      const cities = [];
+      await ai.generateText({
+        ...ask,
+        prompt: hello.prompt,
+        tools: tools(cities),
+        toolChoice: { type: 'tool', toolName: 'weather' },
+      });
+      assert.deepEqual(cities, ['Oslo']);
+    },
+    generateObject: async () => {
+      const { object } = await ai.generateObject({ ...ask, prompt: json.prompt, schema });
+      assert.deepEqual(object, json.value);
+    },
+    'Output.object': async () => {
+      const format = { ...ask, prompt: json.prompt, output: ai.Output.object({ schema }) };
+      const { output } = await ai.generateText(format);
+      assert.deepEqual(output, json.value);
+      assert.deepEqual(await ai.streamText({ ...format, onError() {} }).output, json.value);
+    },
+    errors: async () => {
+      await assert.rejects(
+        ai.generateText({ ...ask, prompt: hello.prompt, topP: 5 }),
+        (e) => ai.APICallError.isInstance(e) && e.statusCode === 400 && /top_p/.test(e.message),
+      );
+    },
+  };
+}
+
+const withReasoning = ({ ai, model }) => ({
+  reasoning: async () => {
+    const ask = { model, prompt: reason.prompt, maxRetries: 0 };
+    const { text, reasoningText } = await ai.generateText(ask);
+    assert.deepEqual([text, reasoningText.trim()], [reason.answer, reason.reasoning]);
+    const streamed = ai.streamText({ ...ask, onError() {} });
+    assert.equal((await streamed.reasoningText).trim(), reason.reasoning);
+    assert.equal(await streamed.text, reason.answer);
+  },
+});
+
+const withEmbeddings = ({ ai, model }) => ({
+  embedMany: async () => {
+    const values = ['a fox', 'an owl', 'a fox'];
+    const { embeddings, usage } = await ai.embedMany({ model, values, maxRetries: 0 });
+    assert.equal(embeddings.length, 3);
+    assert.deepEqual(embeddings[0], embeddings[2]);
+    assert.notDeepEqual(embeddings[0], embeddings[1]);
+    assert.ok(usage.tokens > 0);
+  },
+});
+
+const withCompletions = ({ ai, model }) => ({
+  completions: async () => {
+    const ask = { model, prompt: 'Once upon a time', maxOutputTokens: 8, maxRetries: 0 };
+    const { text, usage } = await ai.generateText({ ...ask, temperature: 0 });
+    assert.match(text, /\w/);
+    assert.ok(usage.outputTokens <= 8);
+    const { textStream } = ai.streamText({ ...ask, temperature: 0, onError() {} });
+    let streamed = '';
+    for await (const delta of textStream) streamed += delta;
+    assert.equal(streamed, text);
+  },
+});
+
+const prefixed = (prefix, features) =>
+  Object.fromEntries(
+    Object.entries(features).map(([name, check]) => [`${prefix}: ${name}`, check]),
+  );
+
+export async function aiSdkOpenAI({ load, script, tales }) {
+  const ai = await load('ai');
+  const { z } = await load('zod');
+  const { createOpenAI } = await load('@ai-sdk/openai');
+  const chat = createOpenAI({ baseURL: `${script.url}/v1`, apiKey: key });
+  const writer = createOpenAI({ baseURL: `${tales.url}/v1`, apiKey: key });
+  return {
+    ...prefixed('chat', withModel({ ai, z, model: chat.chat('any') })),
+    ...prefixed('responses', withModel({ ai, z, model: chat.responses('any') })),
+    ...prefixed('responses', withReasoning({ ai, model: chat.responses('any') })),
+    ...withCompletions({ ai, model: writer.completion('any') }),
+    ...withEmbeddings({ ai, model: writer.embedding('any') }),
+  };
+}
+
+export async function aiSdkCompatible({ load, script, tales }) {
+  const ai = await load('ai');
+  const { z } = await load('zod');
+  const { createOpenAICompatible } = await load('@ai-sdk/openai-compatible');
+  const connect = ({ url }) =>
+    createOpenAICompatible({
+      ...{ name: 'sluice', baseURL: `${url}/v1`, apiKey: key },
+      ...{ supportsStructuredOutputs: true, includeUsage: true },
+    });
+  const model = connect(script).chatModel('any');
+  const writer = connect(tales);
+  return {
+    ...withModel({ ai, z, model }),
+    ...withReasoning({ ai, model }),
+    ...withCompletions({ ai, model: writer.completionModel('any') }),
+    ...withEmbeddings({ ai, model: writer.embeddingModel('any') }),
+  };
+}
