@@ -17,6 +17,20 @@ export type B = Exactly<ChatCompletionChunk, OpenAI.Chat.Completions.ChatComplet
 export type C = Exactly<Completion, OpenAI.Completions.Completion>;
 
 export type D = Exactly<ToolCall, OpenAI.Chat.Completions.ChatCompletionMessageFunctionToolCall>;
+/** A conversation that was written for either is one for the other. */
+export type F = Exactly<
+  OpenAI.Chat.Completions.ChatCompletionMessageParam[],
+  ChatCompletionParams['messages']
+>;
+export type G = Exactly<
+  ChatCompletion['choices'][number]['message'],
+  OpenAI.Chat.Completions.ChatCompletionMessageParam
+>;
+export type H = Exactly<
+  ChatCompletion['choices'][number]['message'],
+  ChatCompletionParams['messages'][number]
+>;
+
 export type E = Exactly<ChatTool, OpenAI.Chat.Completions.ChatCompletionFunctionTool>;
 
 /** A conversation with tools, as written for OpenAI's client. */
@@ -55,10 +69,10 @@ export async function use(
     messages,
     temperature: 0,
   } satisfies Partial<OpenAI.Chat.Completions.ChatCompletionCreateParams>;
-  const answer: OpenAI.Chat.Completions.ChatCompletion = await engine.chat.completions.create({
-    ...params,
-    messages: messages as unknown as ChatCompletionParams['messages'],
-  });
+  const answer: OpenAI.Chat.Completions.ChatCompletion =
+    await engine.chat.completions.create(params);
+  messages.push(answer.choices[0]!.message);
+  await engine.renderPrompt(messages);
   const response_format = {
     type: 'json_schema',
     json_schema: { name: 'x', strict: true, schema: { type: 'object' } },

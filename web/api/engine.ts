@@ -4,6 +4,7 @@
 
 import { ChatCompletions, Completions } from '../chat/completions.js';
 import type { ChatMessage, PromptOptions, RenderedChat } from '../chat/engine.js';
+import type { ChatCompletionParams } from '../chat/openai.js';
 import { LazyPrompts } from '../chat/prompt.js';
 import { StoreManager } from '../io/store-manager.js';
 import type { EngineCalls } from '../protocol/calls.js';
@@ -362,12 +363,12 @@ export class Engine {
    * ```
    */
   renderPrompt(
-    messages: readonly ChatMessage[],
+    messages: ChatCompletionParams['messages'],
     options: PromptOptions & CallOptions = {},
   ): Promise<RenderedChat> {
     onlyKnown('renderPrompt()', options, `${kPromptOptions} addGenerationPrompt signal`);
     const { signal, ...own } = snapshot(options);
-    const given = snapshot(messages);
+    const given = snapshot(messages) as readonly ChatMessage[];
     return abortable({ signal }, () =>
       this.turn(async () => {
         const { text, stop, ...how } = await this.prompts.render(given, own);

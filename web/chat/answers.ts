@@ -5,7 +5,7 @@ import { invalid, onlyKnown, throwIfAborted } from '../protocol/errors.js';
 import type { GenerateOptions, AssertSameKeys, SplitNames } from '../protocol/options.js';
 import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
 import type { Answer, AnswerPart, Call } from './answer-wasm.js';
-import type { ChatEngine, Request, TextStream } from './engine.js';
+import type { ChatEngine, ChatMessage, Request, TextStream } from './engine.js';
 import type {
   ChatCompletion,
   ChatCompletionChunk,
@@ -34,7 +34,7 @@ export async function answerChat(
   const schema = formatSchema(engine, params.response_format);
   const { prompts, structuredOutput } = engine;
   const template = params.chat_template;
-  const prompt = await prompts.render(params.messages, {
+  const prompt = await prompts.render(params.messages as readonly ChatMessage[], {
     tools,
     template,
     variables: params.chat_template_kwargs,

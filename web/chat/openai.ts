@@ -3,7 +3,7 @@
 // tests/web/openai-types.ts checks.
 
 import type { GenerationResult } from '../protocol/types.js';
-import type { ChatMessage } from './engine.js';
+import type { ChatMessage, ChatRole } from './engine.js';
 
 /** A tool call of the model. */
 export interface ToolCall {
@@ -136,10 +136,21 @@ export type ResponseFormat =
 export type ToolChoice =
   'none' | 'auto' | 'required' | { type: 'function'; function: { name: string } };
 
+/**
+ * A message in the types of the openai package, whose interfaces have no index signature. A
+ * ChatMessage says more exactly what is supported.
+ */
+export interface OpenAIMessage {
+  /** Who the message is from. 'function' is an old name of 'tool'. */
+  role: ChatRole | 'function';
+  /** Text, or a list of parts. Parts other than text and refusals are an error. */
+  content?: string | readonly { type: string }[] | null;
+}
+
 /** Parameters of chat.completions.create(). */
 export interface ChatCompletionParams extends SamplingParams {
   /** The conversation. The response continues it. */
-  messages: readonly ChatMessage[];
+  messages: readonly (ChatMessage | OpenAIMessage)[];
   /** Maximum number of tokens to generate. Overrides max_tokens. */
   max_completion_tokens?: number | null;
   /** true: return the log-probability of each token. Default false. */
