@@ -6,8 +6,15 @@ import { asks, key } from './servers.mjs';
 const { hello, pirate, json, weather } = asks;
 
 export async function agents({ load, script }) {
-  const { Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, run, setTracingDisabled, tool } =
-    await load('@openai/agents');
+  const {
+    Agent,
+    handoff,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    run,
+    setTracingDisabled,
+    tool,
+  } = await load('@openai/agents');
   const { default: OpenAI } = await load('openai');
   const { z } = await load('zod');
   setTracingDisabled(true);
@@ -55,6 +62,27 @@ export async function agents({ load, script }) {
         const result = await run(withTool(cities), weather.prompt, { stream: true });
         await result.completed;
         assert.equal(result.finalOutput, weather.answer);
+        assert.deepEqual(cities, ['Oslo']);
+      },
+      handoff: async () => {
+        const pirates = new Agent({ name: 'Pirate', instructions: pirate.system, model });
+        const cities = [];
+        const change = handoff(pirates, {
+          toolNameOverride: 'weather',
+          inputType: z.object({ city: z.string() }),
+          onHandoff: (_, { city }) => cities.push(city),
+        });
+        const agent = new Agent({
+          ...{ name: 'Friend', instructions: 'You are polite.', model, handoffs: [change] },
+        });
+        const { lastAgent } = await run(agent, weather.prompt);
+        assert.equal(lastAgent.name, 'Pirate');
+        assert.deepEqual(cities, ['Oslo']);
+      },
+      'tools: required': async () => {
+        const cities = [];
+        const agent = withTool(cities).clone({ modelSettings: { toolChoice: 'required' } });
+        assert.equal((await run(agent, hello.prompt)).finalOutput, weather.answer);
         assert.deepEqual(cities, ['Oslo']);
       },
       outputType: async () => {

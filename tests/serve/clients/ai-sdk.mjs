@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 
 import { asks, key } from './servers.mjs';
 
-const { hello, pirate, reason, json, weather, both } = asks;
+const { hello, pirate, reason, json, choice, weather, both } = asks;
 
 globalThis.AI_SDK_LOG_WARNINGS = false;
 
@@ -101,6 +101,60 @@ function withModel({ ai, z, model }) {
       const { output } = await ai.generateText(format);
       assert.deepEqual(output, json.value);
       assert.deepEqual(await ai.streamText({ ...format, onError() {} }).output, json.value);
+    },
+    'Output.choice': async () => {
+      const { options, prompt } = choice;
+      const output = ai.Output.choice({ options });
+      assert.equal((await ai.generateText({ ...ask, prompt, output })).output, choice.value);
+    },
+    'tools: schemas': async () => {
+      const schemas = {
+        nothing: z.object({}),
+        optional: z.object({ at: z.iso.date().optional(), note: z.string().nullable() }),
+        // What cannot be enforced is the model's to follow, unless the tool is strict.
+        pattern: ai.jsonSchema({
+          type: 'object',
+          properties: { a: { $ref: '#/$defs/text' } },
+          $defs: { text: { type: 'string', pattern: '^(?=x)' } },
+        }),
+      };
+      const others = Object.entries(schemas).map(([name, inputSchema]) => [
+        name,
+        ai.tool({ inputSchema }),
+      ]);
+      const { toolCalls } = await ai.generateText({
+        ...ask,
+        prompt: weather.prompt,
+        tools: { ...Object.fromEntries(others), ...tools([]) },
+      });
+      assert.deepEqual(
+        toolCalls.map(({ toolName, input }) => ({ name: toolName, arguments: input })),
+        [weather.call],
+      );
+    },
+    'messages: parts': async () => {
+      const text = (...texts) => texts.map((each) => ({ type: 'text', text: each }));
+      const answer = [{ type: 'reasoning', text: 'Hmm.' }, ...text('Well.')];
+      const result = await ai.generateText({
+        ...ask,
+        instructions: pirate.system,
+        messages: [
+          { role: 'user', content: text('One.', 'Two.') },
+          { role: 'assistant', content: answer },
+          { role: 'user', content: pirate.prompt },
+        ],
+      });
+      assert.equal(result.text, pirate.answer);
+    },
+    ToolLoopAgent: async () => {
+      const cities = [];
+      const agent = new ai.ToolLoopAgent({
+        ...ask,
+        instructions: 'You help.',
+        tools: tools(cities),
+      });
+      assert.equal((await agent.generate({ prompt: weather.prompt })).text, weather.answer);
+      assert.deepEqual(cities, ['Oslo']);
     },
     errors: async () => {
       await assert.rejects(

@@ -63,6 +63,21 @@ export async function langchain({ load, script, tales }) {
     },
     bindTools: () => round(model, false),
     'bindTools: stream': () => round(model, true),
+    'bindTools: strict': async () => {
+      for (const choice of ['any', 'weather']) {
+        const options = { strict: true, tool_choice: choice, parallel_tool_calls: false };
+        const { tool_calls: calls } = await model
+          .bindTools([forecast], options)
+          .invoke(hello.prompt);
+        assert.deepEqual([calls.length, calls[0].name], [1, weather.call.name]);
+      }
+    },
+    streamEvents: async () => {
+      let text = '';
+      for await (const { event, data } of model.streamEvents(hello.prompt, { version: 'v2' }))
+        if (event === 'on_chat_model_stream') text += data.chunk.text;
+      assert.equal(text, hello.answer);
+    },
     ...Object.fromEntries(
       ['jsonSchema', 'jsonMode', 'functionCalling'].map((method) => [
         `withStructuredOutput: ${method}`,

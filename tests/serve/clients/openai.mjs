@@ -346,6 +346,8 @@ export async function openai({ load, script, tales }) {
           return e.type === 'invalid_request_error';
         });
       }
+      const image = { type: 'image_url', image_url: { url: 'data:image/png;base64,AA==' } };
+      await assert.rejects(chat({ messages: user([image]) }), errors.BadRequestError);
       await assert.rejects(client.models.retrieve('other'), errors.NotFoundError);
       await assert.rejects(client.images.generate({ prompt: 'x' }), errors.NotFoundError);
     },

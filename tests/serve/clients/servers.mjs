@@ -22,6 +22,7 @@ const template =
   `{% else %}<|lost|>{% endif %}` +
   `{% elif 'Reason' in last.content %}<|reason|>` +
   `{% elif 'JSON' in last.content %}<|json|>` +
+  `{% elif 'Choose' in last.content %}<|choose|>` +
   `{% elif tools and 'both' in last.content %}<|calls|>` +
   `{% elif tools %}<|call|>` +
   `{% elif first.role in ['system', 'developer'] and 'pirate' in first.content %}<|pirate|>` +
@@ -34,6 +35,7 @@ const scripts = {
   '<|pirate|>': ['Ahoy', '!'],
   '<|reason|>': ['<think>Hmm', '.</think>', '\n\nYes.'],
   '<|json|>': ['{"city":"Rome","degrees":', '30}'],
+  '<|choose|>': ['{"result":"no"', '}\n'],
   '<|call|>': [
     ...['<tool_call>\n', '{"name": "weather", "arguments":', ' ', '{', '"city": "Oslo"', '}}\n'],
     '</tool_call>',
@@ -54,6 +56,7 @@ export const asks = {
   pirate: { system: 'You are a pirate.', prompt: 'Hi.', answer: 'Ahoy!' },
   reason: { prompt: 'Reason.', reasoning: 'Hmm.', answer: 'Yes.' },
   json: { prompt: 'The weather as JSON.', value: { city: 'Rome', degrees: 30 } },
+  choice: { prompt: 'Choose.', options: ['yes', 'no'], value: 'no' },
   // The tool's result must reach the model.
   weather: {
     prompt: 'What is the weather?',
