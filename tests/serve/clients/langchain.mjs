@@ -101,7 +101,7 @@ export async function langchain({ load, script, tales }) {
       assert.equal(text, hello.answer);
     },
     'responses: bindTools': () => round(responses, false),
-    'responses: bindTools, stream': () => round(responses, true),
+    'responses: bindTools: stream': () => round(responses, true),
     completions: async () => {
       const writer = new OpenAI({ ...options(tales), maxTokens: 8, temperature: 0 });
       assert.match(await writer.invoke('Once upon a time'), /\w/);
