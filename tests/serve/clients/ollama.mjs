@@ -10,7 +10,7 @@ const tools = [{ type: 'function', function: { name: 'weather', parameters } }];
 export async function ollama({ load, script, tales }) {
   const { Ollama } = await load('ollama');
   const connect = ({ url }, secret = key) =>
-    new Ollama({ host: url, headers: { authorization: `Bearer ${secret}` } });
+    new Ollama({ host: url, headers: { 'x-api-key': secret } });
   const client = connect(script);
   const writer = connect(tales);
   const model = script.model;
