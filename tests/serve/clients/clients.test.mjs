@@ -9,7 +9,7 @@ import { after, test } from 'node:test';
 
 import { inRoot } from '../../../web/scripts/lib.mjs';
 import { inNode } from '../server.mjs';
-import { load, versions } from './install.mjs';
+import { installed, load, versions } from './install.mjs';
 import { start } from './servers.mjs';
 import { clients } from './table.mjs';
 
@@ -28,6 +28,7 @@ function whyMissing(name) {
   return undefined;
 }
 
+installed(); // before the servers start, which would stay if it failed
 const servers = await start();
 const results = new Map();
 

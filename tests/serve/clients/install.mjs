@@ -39,7 +39,7 @@ export function installed() {
   for (const file of files) copyFileSync(source(file), join(own, file));
   // An import from here finds these packages.
   writeFileSync(join(own, 'load.mjs'), 'export const load = (name) => import(name);\n');
-  const args = ['ci', '--prefer-offline', '--no-audit', '--no-fund', '--ignore-scripts'];
+  const args = ['ci', '--prefer-offline', '--ignore-scripts', '--loglevel=error'];
   const { error, status, stderr } = spawnSync('npm', args, {
     cwd: own,
     encoding: 'utf8',

@@ -80,6 +80,10 @@ export const parameters = {
   additionalProperties: false,
 };
 
+process.on('exit', () => {
+  for (const child of Server.running) child.kill('SIGKILL');
+});
+
 /** Starts both; resolves to { script, tales, stop() }. */
 export async function start() {
   const directory = mkdtempSync(join(tmpdir(), 'sluice-clients-'));
