@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "anthropic/request.h"
+#include "anthropic/responder.h"
 #include "openai/response.h"
+#include "openai/responses.h"
 
 namespace sluice::endpoints {
 namespace {
@@ -21,6 +24,8 @@ constexpr const char* kEvents = "text/event-stream";
 constexpr Endpoint kEndpoints[] = {
     {"/v1/completions", openai::read_completion, respond<openai::ApiResponse>, kEvents},
     {"/v1/chat/completions", openai::read_chat, respond<openai::ApiResponse>, kEvents},
+    {"/v1/responses", openai::read_responses, respond<openai::ResponsesResponder>, kEvents},
+    {"/v1/messages", anthropic::read_message, respond<anthropic::MessageResponder>, kEvents},
 };
 
 }  // namespace
@@ -31,8 +36,9 @@ const Endpoint* find(std::string_view path) {
   return found == std::end(kEndpoints) ? nullptr : found;
 }
 
-std::string error_body(std::string_view, const openai::ApiError& error) {
-  return openai::error_body(error);
+std::string error_body(std::string_view path, const openai::ApiError& error) {
+  if (path.starts_with("/v1/")) path.remove_prefix(3);
+  return path.starts_with("/messages") ? anthropic::error_body(error) : openai::error_body(error);
 }
 
 }  // namespace sluice::endpoints

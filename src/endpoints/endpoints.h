@@ -29,7 +29,7 @@ struct Endpoint {
 // Returns the endpoint of a path, or null if none generates text there.
 [[nodiscard]] const Endpoint* find(std::string_view path);
 
-// The JSON document of an error in the form of the path's API.
+// The JSON document of an error in the form of the path's API. The path may be unknown.
 [[nodiscard]] std::string error_body(std::string_view path, const openai::ApiError& error);
 
 }  // namespace sluice::endpoints

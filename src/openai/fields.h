@@ -45,6 +45,8 @@ class Fields {
   // The first error. Members that were not read are errors.
   [[nodiscard]] Problem finish();
   [[nodiscard]] bool ok() const { return !problem_; }
+  // The first error, without a look at members that were not read.
+  [[nodiscard]] const Problem& first_problem() const { return problem_; }
 
  private:
   const Json& object_;

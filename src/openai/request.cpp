@@ -6,8 +6,9 @@
 #include <cmath>
 #include <limits>
 
-#include "openai/fields.h"
+#include "openai/body.h"
 #include "openai/request_chat.h"
+#include "openai/request_fields.h"
 
 namespace sluice::openai {
 namespace {
@@ -16,36 +17,6 @@ using generate::Options;
 
 constexpr double kMaxFloat = std::numeric_limits<float>::max();
 constexpr double kMinFloat = std::numeric_limits<float>::min();
-
-// A parsed body.
-struct Document {
-  explicit Document(std::string_view body) : text(replace_lone_surrogates(body)) {
-    Result<Json> parsed = parse_body(text);
-    if (!parsed.ok()) {
-      problem = api_error(parsed.status());
-    } else if (!parsed->is_object()) {
-      problem = ApiError{.message = "The body of the request must be a JSON object."};
-    } else {
-      json = std::move(*parsed);
-    }
-  }
-  const std::string text;
-  Json json;
-  Problem problem;
-};
-
-// The members of a parsed body. Not ok() if it is not a JSON object.
-class Body : Document, public Fields {
- public:
-  explicit Body(std::string_view body) : Document(body), Fields(json, Document::text, problem) {}
-  using Fields::text;
-};
-
-// Parameters of OpenAI's API that cannot change the output of a local model.
-void ignore_foreign(Fields& fields) {
-  fields.ignore({"model", "user", "store", "metadata", "service_tier", "safety_identifier",
-                 "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"});
-}
 
 void read_seed(Fields& fields, sample::Params* out) {
   const Json* seed = fields.take("seed");
@@ -56,24 +27,6 @@ void read_seed(Fields& fields, sample::Params* out) {
     out->seed = static_cast<uint64_t>(*whole);
   } else {
     fields.fail("seed", "'seed' must be a whole number.");
-  }
-}
-
-void read_stop(Fields& fields, Options* out) {
-  const Json* stop = fields.take("stop");
-  if (stop == nullptr) return;
-  const Json list = stop->is_string() ? Json::array({*stop}) : *stop;
-  if (!list.is_array() || list.size() > static_cast<size_t>(generate::kMaxStops)) {
-    return fields.fail("stop", "'stop' must be a string, or a list of at most " +
-                                   std::to_string(generate::kMaxStops) + " strings.");
-  }
-  for (const Json& text : list) {
-    const auto* one = text.get_ptr<const std::string*>();
-    if (one == nullptr || one->empty() || one->size() > generate::kMaxStopBytes) {
-      return fields.fail("stop", "'stop' must hold strings of 1 to " +
-                                     std::to_string(generate::kMaxStopBytes) + " bytes.");
-    }
-    out->stop.push_back(*one);
   }
 }
 
@@ -149,28 +102,14 @@ void read_stream(Fields& fields, GenerateRequest* out) {
 // Reads the fields common to completions and chat.
 void read_shared(Fields& fields, GenerateRequest* out) {
   Options& o = out->options;
-  sample::Params& s = o.sampling;
-  ignore_foreign(fields);
-  fields.read("temperature", 0, kMaxFloat, &s.temperature);
-  fields.read("top_p", 0, 1, &s.top_p);
-  fields.read("top_k", 0, INT32_MAX, &s.top_k);
-  fields.read("min_p", 0, 1, &s.min_p);
-  fields.read("repeat_penalty", kMinFloat, kMaxFloat, &s.repeat_penalty);
-  fields.read("repeat_last_n", -1, INT32_MAX, &s.penalty_last_n);
-  fields.read("frequency_penalty", -kMaxFloat, kMaxFloat, &s.frequency_penalty);
-  fields.read("presence_penalty", -kMaxFloat, kMaxFloat, &s.presence_penalty);
+  read_sampling(fields, out);
   fields.read("n_predict", -1, INT32_MAX, &o.max_tokens);  // llama-server's name
   fields.read("max_tokens", -1, INT32_MAX, &o.max_tokens);
   fields.read("n", 1, kMaxChoices, &out->n);
   fields.read("post_sampling_probs", &o.post_sampling_probs);
-  fields.read("ignore_eos", &o.ignore_eos);
-  fields.read("cache_prompt", &o.reuse_prefix);
   fields.read("timings_per_token", &out->timings_per_token);
   read_stream(fields, out);
-  read_seed(fields, &s);
-  read_stop(fields, &o);
-  read_stop_tokens(fields, out);
-  read_logit_bias(fields, &s);
+  read_stop(fields, "stop", out);
   read_constraint(fields, &o);
 }
 
@@ -240,6 +179,49 @@ void read_truncation(Fields& fields, int32_t* out) {
 
 }  // namespace
 
+void ignore_foreign(Fields& fields) {
+  fields.ignore({"model", "user", "store", "metadata", "service_tier", "safety_identifier",
+                 "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"});
+}
+
+void read_sampling(Fields& fields, GenerateRequest* out) {
+  sample::Params& s = out->options.sampling;
+  ignore_foreign(fields);
+  fields.read("temperature", 0, kMaxFloat, &s.temperature);
+  fields.read("top_p", 0, 1, &s.top_p);
+  fields.read("top_k", 0, INT32_MAX, &s.top_k);
+  fields.read("min_p", 0, 1, &s.min_p);
+  fields.read("repeat_penalty", kMinFloat, kMaxFloat, &s.repeat_penalty);
+  fields.read("repeat_last_n", -1, INT32_MAX, &s.penalty_last_n);
+  fields.read("frequency_penalty", -kMaxFloat, kMaxFloat, &s.frequency_penalty);
+  fields.read("presence_penalty", -kMaxFloat, kMaxFloat, &s.presence_penalty);
+  fields.read("ignore_eos", &out->options.ignore_eos);
+  fields.read("cache_prompt", &out->options.reuse_prefix);
+  read_seed(fields, &s);
+  read_stop_tokens(fields, out);
+  read_logit_bias(fields, &s);
+}
+
+void read_stop(Fields& fields, const char* key, GenerateRequest* out) {
+  const Json* stop = fields.take(key);
+  if (stop == nullptr) return;
+  const std::string name = "'" + std::string(key) + "'";
+  const Json list = stop->is_string() ? Json::array({*stop}) : *stop;
+  if (!list.is_array() || list.size() > static_cast<size_t>(generate::kMaxStops)) {
+    return fields.fail(key, name + " must be a string, or a list of at most " +
+                                std::to_string(generate::kMaxStops) + " strings.");
+  }
+  for (const Json& text : list) {
+    const auto* one = text.get_ptr<const std::string*>();
+    if (one == nullptr || one->empty() || one->size() > generate::kMaxStopBytes) {
+      return fields.fail(key, name + " must hold strings of 1 to " +
+                                  std::to_string(generate::kMaxStopBytes) + " bytes.");
+    }
+    out->options.stop.push_back(*one);
+  }
+  out->n_stop = out->options.stop.size();
+}
+
 Problem read_completion(std::string_view body, GenerateRequest* out) {
   Body fields(body);
   if (!fields.ok()) return fields.finish();
@@ -265,7 +247,8 @@ Problem read_chat(std::string_view body, GenerateRequest* out) {
   read_shared(fields, out);
   fields.read("max_completion_tokens", -1, INT32_MAX, &out->options.max_tokens);
   read_logprobs(fields, out);
-  read_tools(fields, out);
+  read_tools(fields, {}, out);
+  fields.read("parallel_tool_calls", &out->parallel_tool_calls);
   read_template_fields(fields, out);
   std::string reasoning;
   fields.read("reasoning_format", {"auto", "deepseek", "none"}, &reasoning);
@@ -285,7 +268,8 @@ Problem read_apply_template(std::string_view body, GenerateRequest* out) {
   out->chat = true;
   ignore_foreign(fields);
   read_messages(fields, out);
-  read_tools(fields, out);
+  read_tools(fields, {}, out);
+  fields.read("parallel_tool_calls", &out->parallel_tool_calls);
   read_template_fields(fields, out);
   return fields.finish();
 }

@@ -43,10 +43,14 @@ struct GenerateRequest {
   bool stream = false;
   bool include_usage = false;
   bool timings_per_token = false;
+  size_t n_stop = 0;  // of options.stop, the first ones are the client's
+  // Members of the response that repeat the request, as JSON text; each ends with a comma.
+  std::string echo;
 
   std::vector<Input> prompts;  // of /v1/completions
 
-  // Of /v1/chat/completions. JSON texts are as the client sent them; "": absent.
+  // Of chats, in the form of /v1/chat/completions. JSON texts are as the client sent them; "":
+  // absent.
   std::string messages, tools;
   std::string variables;  // of the template: chat_template_kwargs and reasoning_effort
   ToolChoice tool_choice;
@@ -83,6 +87,7 @@ struct TokenizeRequest {
 // Each reads a request body into *out. Returns an error, or nothing.
 [[nodiscard]] Problem read_completion(std::string_view body, GenerateRequest* out);
 [[nodiscard]] Problem read_chat(std::string_view body, GenerateRequest* out);
+[[nodiscard]] Problem read_responses(std::string_view body, GenerateRequest* out);
 // The fields of a chat request that make its prompt.
 [[nodiscard]] Problem read_apply_template(std::string_view body, GenerateRequest* out);
 [[nodiscard]] Problem read_embedding(std::string_view body, EmbeddingRequest* out);

@@ -27,6 +27,8 @@ class Responder {
   // Adds a token of the output `index`, with the counts so far.
   virtual void push(int32_t index, const generate::Piece& piece,
                     const generate::Counts& counts) = 0;
+  // Before end(): the stop string that ended the output; "": none.
+  void set_stop_string(std::string stop) { stop_string_ = std::move(stop); }
   // The output `index` is complete.
   virtual void end(int32_t index, generate::Finish finish, const generate::Counts& counts) = 0;
   // Not streaming, after all events: the complete response.
@@ -43,7 +45,7 @@ class Responder {
   [[nodiscard]] const char* finish() const { return finish_; }
 
  protected:
-  std::string frames_;
+  std::string frames_, stop_string_;
   Usage usage_;
   const char* finish_ = "";
 };

@@ -199,7 +199,19 @@ std::string new_id(const char* prefix) {
   std::random_device random;
   char digits[25];
   std::snprintf(digits, sizeof digits, "%08x%08x%08x", random(), random(), random());
-  return prefix + std::string("-") + digits;
+  return std::string(prefix) + digits;
+}
+
+Json logprob_json(const generate::Piece& piece, const TokenBytes& bytes) {
+  const auto entry = [](const std::string& text, float logprob) -> Json {
+    return {{"token", text_of(text)}, {"logprob", finite(logprob)}, {"bytes", bytes_of(text)}};
+  };
+  Json out = entry(piece.bytes, piece.logprob);
+  Json& top = out["top_logprobs"] = Json::array();
+  for (const sample::Candidate& candidate : piece.top) {
+    top.push_back(entry(bytes(candidate.token), candidate.logprob));
+  }
+  return out;
 }
 
 ApiResponse::ApiResponse(const GenerateRequest& request, TokenBytes token_bytes, std::string model,
@@ -207,7 +219,7 @@ ApiResponse::ApiResponse(const GenerateRequest& request, TokenBytes token_bytes,
     : request_(request),
       token_bytes_(std::move(token_bytes)),
       model_(std::move(model)),
-      id_(new_id(request.chat ? "chatcmpl" : "cmpl")),
+      id_(new_id(request.chat ? "chatcmpl-" : "cmpl-")),
       created_(std::time(nullptr)) {
   const size_t n_prompts = request.chat ? 1 : request.prompts.size();
   choices_.resize(n_prompts * static_cast<size_t>(request.n));
@@ -252,28 +264,16 @@ Json ApiResponse::probs_of(const generate::Piece& piece) const {
 Json ApiResponse::logprobs_of(Choice& choice, const generate::Piece& piece) const {
   if (request_.options.logprobs < 0) return nullptr;
   if (request_.options.post_sampling_probs) return probs_of(piece);
-  Json top = request_.chat ? Json::array() : Json::object();
+  if (request_.chat) return logprob_json(piece, token_bytes_);
+  Json top = Json::object();
   for (const sample::Candidate& candidate : piece.top) {
-    const std::string text = token_bytes_(candidate.token);
-    const double logprob = finite(candidate.logprob);
-    if (request_.chat) {
-      top.push_back({{"token", text_of(text)}, {"logprob", logprob}, {"bytes", bytes_of(text)}});
-    } else {
-      top.emplace(text_of(text),
-                  logprob);  // several tokens may have one text: the likeliest counts
-    }
-  }
-  const double logprob = finite(piece.logprob);
-  if (request_.chat) {
-    return {{"token", text_of(piece.bytes)},
-            {"logprob", logprob},
-            {"bytes", bytes_of(piece.bytes)},
-            {"top_logprobs", std::move(top)}};
+    // Several tokens may have one text: the likeliest counts.
+    top.emplace(text_of(token_bytes_(candidate.token)), finite(candidate.logprob));
   }
   const size_t offset = choice.points;
   choice.points += code_points(piece.text);
   return {{"token", text_of(piece.bytes)},
-          {"logprob", logprob},
+          {"logprob", finite(piece.logprob)},
           {"top", std::move(top)},
           {"at", offset}};
 }

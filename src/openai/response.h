@@ -34,7 +34,10 @@ struct Vectors {
 // `bytes`: null without pieces.
 [[nodiscard]] std::string tokenize_body(std::span<const Token> tokens, const TokenBytes& bytes);
 
-// A random id: a prefix and 24 hexadecimal digits.
+// The log-probability of a token and of the likeliest ones, in the format of chats.
+[[nodiscard]] Json logprob_json(const generate::Piece& piece, const TokenBytes& bytes);
+
+// A random id: a prefix such as "msg_", and 24 hexadecimal digits.
 [[nodiscard]] std::string new_id(const char* prefix);
 
 // The response of a chat or of completions.

@@ -127,7 +127,8 @@ struct HttpServer::Impl final : public httplib::Server {
   void log(const Request& request, const Response& response);
   void fail(const Request& request, Response& response, ApiError error) {
     current.record.error = error.code;
-    send(request, response, {.status = error.status, .body = openai::error_body(error)});
+    send(request, response,
+         {.status = error.status, .body = endpoints::error_body(request.path, error)});
   }
   [[nodiscard]] static Call call_of(const Request& request, std::string_view body) {
     static thread_local std::string api_key;
@@ -162,7 +163,7 @@ HttpServer::Impl::Impl(Service& s, HttpOptions o) : service(s), options(std::mov
       [this](const Request& request, Response& response) { return decide(request, response); });
   Post(".*", [this](const Request& request, Response& response,
                     const httplib::ContentReader& read) { post(request, response, read); });
-  set_error_handler(HandlerWithResponse([](const Request&, Response& response) {
+  set_error_handler(HandlerWithResponse([](const Request& request, Response& response) {
     if (!response.body.empty()) return HandlerResponse::Unhandled;
     const Connection& connection = *current.connection;
     ApiError error{response.status, "The request is not HTTP as this server reads it.", "",
@@ -175,7 +176,7 @@ HttpServer::Impl::Impl(Service& s, HttpOptions o) : service(s), options(std::mov
     }
     response.status = error.status;
     current.record.error = error.code;
-    response.set_content(openai::error_body(error), "application/json");
+    response.set_content(endpoints::error_body(request.path, error), "application/json");
     return HandlerResponse::Unhandled;
   }));
   set_exception_handler([](const Request&, Response& response, const std::exception_ptr&) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "embed/embedder.h"
@@ -29,6 +30,7 @@ struct Event {
   int32_t index = 0;  // of the generation
   generate::Piece piece{};
   generate::Finish finish = generate::Finish::kNone;
+  std::string stop{};  // the stop string that ended it; "": none
   generate::Counts counts{};
   Status failure{};
 };

@@ -4,6 +4,8 @@
 #include <ctime>
 #include <random>
 
+#include "anthropic/request.h"
+#include "anthropic/responder.h"
 #include "base/clock.h"
 
 namespace sluice::serve {
@@ -20,11 +22,19 @@ struct Route {
 };
 // Paths that begin with /v1 are served without it, too.
 constexpr Route kRoutes[] = {
-    {"/health", "GET", "GET, HEAD"},     {"/metrics", "GET", "GET, HEAD"},
-    {"/props", "GET", "GET, HEAD"},      {"/v1/models", "GET", "GET, HEAD"},
-    {"/v1/completions", "POST", "POST"}, {"/v1/chat/completions", "POST", "POST"},
-    {"/v1/embeddings", "POST", "POST"},  {"/v1/rerank", "POST", "POST"},
-    {"/apply-template", "POST", "POST"}, {"/tokenize", "POST", "POST"},
+    {"/health", "GET", "GET, HEAD"},
+    {"/metrics", "GET", "GET, HEAD"},
+    {"/props", "GET", "GET, HEAD"},
+    {"/v1/models", "GET", "GET, HEAD"},
+    {"/v1/completions", "POST", "POST"},
+    {"/v1/chat/completions", "POST", "POST"},
+    {"/v1/responses", "POST", "POST"},
+    {"/v1/messages", "POST", "POST"},
+    {"/v1/messages/count_tokens", "POST", "POST"},
+    {"/v1/embeddings", "POST", "POST"},
+    {"/v1/rerank", "POST", "POST"},
+    {"/apply-template", "POST", "POST"},
+    {"/tokenize", "POST", "POST"},
     {"/detokenize", "POST", "POST"},
 };
 constexpr std::string_view kPrefix = "/v1";
@@ -39,6 +49,7 @@ std::string full_path(std::string_view path) {
   return known ? full : std::string(path);
 }
 
+// `record` has the route, whose API decides about the form.
 Reply failed(const ApiError& error, Record* record, const Reply& so_far = {}) {
   if (error.status == 499) return {.status = 499};  // nobody reads the body
   record->error = error.code;
@@ -124,7 +135,9 @@ bool Service::refuse(const Call& call, Reply* reply, Record* record) const {
     return r.path == path || (one_model && r.path == "/v1/models");
   });
   if (route == std::end(kRoutes)) {
-    *reply = failed({404, "There is nothing at this path.", "", "unknown_url"}, record);
+    const ApiError unknown{404, "There is nothing at this path.", "", "unknown_url"};
+    record->error = unknown.code;
+    *reply = {.status = unknown.status, .body = endpoints::error_body(path, unknown)};
     return true;
   }
   record->route = route->path;
@@ -165,6 +178,7 @@ Reply Service::answer(const Call& call, Record* record) {
   if (record->route == "/v1/embeddings") return embeddings(call, record);
   if (record->route == "/v1/rerank") return rerank(call, record);
   if (record->route == "/apply-template") return apply_template(call, record);
+  if (record->route == "/v1/messages/count_tokens") return count_tokens(call, record);
   if (record->route == "/tokenize") return tokenize(call, record);
   if (record->route == "/detokenize") return detokenize(call, record);
   return generate(call, *endpoints::find(record->route), record);
@@ -344,6 +358,7 @@ Reply Service::generate(const Call& call, const endpoints::Endpoint& endpoint, R
       if (event.kind == Kind::kPiece) {
         answer.push(event.index, event.piece, event.counts);
       } else {
+        answer.set_stop_string(std::move(event.stop));
         answer.end(event.index, event.finish, event.counts);
       }
       if (write != nullptr && !show(answer.take_frames())) return false;
@@ -474,6 +489,20 @@ Reply Service::apply_template(const Call& call, Record* record) {
   if (!problem) problem = render(request, &prompt);
   if (problem) return failed(*problem, record);
   return {.body = openai::to_text({{"prompt", prompt.text()}})};
+}
+
+Reply Service::count_tokens(const Call& call, Record* record) {
+  GenerateRequest request;
+  Problem problem;
+  {
+    const std::lock_guard<std::mutex> lock(texts_);
+    problem = anthropic::read_count(call.body, &request);
+  }
+  Job job;
+  std::optional<chat::AnswerPlan> plan;
+  if (!problem) problem = prompt_tokens(&request, &job, &plan);
+  if (problem) return failed(*problem, record);
+  return {.body = anthropic::count_body(job.prompts[0].size())};
 }
 
 Reply Service::tokenize(const Call& call, Record* record) {

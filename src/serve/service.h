@@ -110,6 +110,7 @@ class Service {
                                 Reply* reply);
   [[nodiscard]] Reply props() const;
   [[nodiscard]] Reply apply_template(const Call& call, Record* record);
+  [[nodiscard]] Reply count_tokens(const Call& call, Record* record);
   [[nodiscard]] Reply tokenize(const Call& call, Record* record);
   [[nodiscard]] Reply detokenize(const Call& call, Record* record);
   [[nodiscard]] Problem can_chat(const GenerateRequest& request) const;

@@ -257,6 +257,7 @@ void Worker::end_answer(Answering& answering) {
     tell(task, {.kind = Event::Kind::kAnswered,
                 .index = answering.index,
                 .finish = g.finish(),
+                .stop = g.stop_string(),
                 .counts = g.counts()});
   }
 }

@@ -34,13 +34,14 @@ const levels = {
   embed: 4,
   gpu: 4,
   openai: 5,
-  endpoints: 6,
+  anthropic: 6,
+  endpoints: 7,
   native: 5,
   bindings: 5,
   api: 6,
-  serve: 7,
-  cli: 8,
-  tools: 8,
+  serve: 8,
+  cli: 9,
+  tools: 9,
 };
 
 function linkLists() {

@@ -16,7 +16,7 @@ import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 
 import { inRoot } from '../../web/scripts/lib.mjs';
-import { context, events, inNode, Server } from './server.mjs';
+import { context, events, inNode, namedEvents, Server } from './server.mjs';
 
 const { targets, known, rows } = JSON.parse(
   readFileSync(inRoot('tests', 'serve', 'requests.json'), 'utf8'),
@@ -116,29 +116,57 @@ function said(documents) {
   return [...choices].sort(([a], [b]) => a - b);
 }
 
+/** What a streamed response says must be what its document says: of the APIs with named events. */
+const streamed = {
+  responses(named, document) {
+    const last = named.at(-1);
+    assert.equal(last.type, `response.${document.status}`);
+    const text = named.filter(({ type }) => type === 'response.output_text.delta');
+    const parts = ({ output }) => output.flatMap(({ content }) => content.map((part) => part.text));
+    assert.deepEqual(parts(last.response), parts(document));
+    assert.equal(text.map(({ delta }) => delta).join(''), parts(document).join(''));
+    assert.equal(last.response.usage.total_tokens, document.usage.total_tokens);
+    named.forEach((event, i) => assert.equal(event.sequence_number, i));
+  },
+  messages(named, document) {
+    assert.equal(named[0].type, 'message_start');
+    assert.equal(named.at(-1).type, 'message_stop');
+    const { delta, usage } = named.find(({ type }) => type === 'message_delta');
+    assert.equal(delta.stop_reason, document.stop_reason);
+    assert.equal(delta.stop_sequence, document.stop_sequence);
+    assert.equal(usage.output_tokens, document.usage.output_tokens);
+    const texts = named.flatMap((event) => event.delta?.text ?? []);
+    assert.equal(texts.join(''), document.content.map(({ text }) => text).join(''));
+  },
+};
+
 async function check(row) {
   const wanted = row.status;
   const asksToStream = row.with?.stream !== undefined;
-  const streams = ['chat', 'completion'].includes(row.to) && row.text === undefined;
-  const response = await send(row, false);
-  const text = await response.text();
-  assert.equal(response.status, wanted, text.slice(0, 300));
+  const streams =
+    ['chat', 'completion', ...Object.keys(streamed)].includes(row.to) && row.text === undefined;
+  const reply = await send(row, false);
+  const text = await reply.text();
+  assert.equal(reply.status, wanted, text.slice(0, 300));
   if (wanted >= 400) {
-    error(row, response, text);
+    error(row, reply, text);
     if (!streams || asksToStream) return;
-    const streamed = await send(row, true);
-    const body = await streamed.text();
-    assert.equal(streamed.status, wanted, `streamed: ${body.slice(0, 300)}`);
-    error(row, streamed, body);
+    const again = await send(row, true);
+    const body = await again.text();
+    assert.equal(again.status, wanted, `streamed: ${body.slice(0, 300)}`);
+    error(row, again, body);
     return;
   }
   if (row.answer) matches(JSON.parse(text), row.answer);
   if (!row.stream) return;
   const document = JSON.parse(text);
+  if (streamed[row.to]) {
+    return streamed[row.to](await namedEvents(await send(row, true)), document);
+  }
   const withUsage = { ...row.with, stream_options: { include_usage: true } };
-  const streamed = await send({ ...row, with: withUsage }, true);
-  assert.match(streamed.headers.get('content-type'), /^text\/event-stream/);
-  const chunks = await events(streamed);
+  const response = await send({ ...row, with: withUsage }, true);
+  assert.match(response.headers.get('content-type'), /^text\/event-stream/);
+  const chunks = await events(response);
   const { usage } = chunks.at(-1);
   assert.equal(new Set(chunks.map(({ id }) => id)).size, 1);
   for (const chunk of chunks) {
@@ -151,10 +179,20 @@ async function check(row) {
     assert.equal(usage[name], document.usage[name], name);
 }
 
+/** Errors of Anthropic's API have neither a code nor a parameter. */
+const isAnthropic = (row) => /\/messages/.test(targets[row.to]?.request ?? row.to);
 const kTypes = { 401: 'authentication_error', 403: 'permission_error', 404: 'not_found_error' };
 
-function error({ status, code = 'INVALID_ARGUMENT', param = null }, response, text) {
+function error(row, response, text) {
+  const { status, code = 'INVALID_ARGUMENT', param = null } = row;
   assert.match(response.headers.get('content-type'), /^application\/json/);
+  if (isAnthropic(row)) {
+    const { type, error } = JSON.parse(text);
+    assert.equal(type, 'error');
+    assert.deepEqual(Object.keys(error), ['type', 'message']);
+    assert.equal(error.type, kTypes[status] ?? 'invalid_request_error');
+    return;
+  }
   const { error } = JSON.parse(text);
   assert.deepEqual(Object.keys(error).sort(), ['code', 'message', 'param', 'type']);
   assert.equal(typeof error.message, 'string');

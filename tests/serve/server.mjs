@@ -173,3 +173,15 @@ export async function events(response) {
   assert.equal(frames.pop(), '[DONE]');
   return frames.map((frame) => JSON.parse(frame));
 }
+
+/** The data of a stream's named events. */
+export async function namedEvents(response) {
+  assert.match(response.headers.get('content-type'), /^text\/event-stream/);
+  const frames = (await response.text()).split('\n\n').filter(Boolean);
+  return frames.map((frame) => {
+    const [, name, data] = /^event: (\S+)\ndata: ([^\n]*)$/.exec(frame) ?? assert.fail(frame);
+    const event = JSON.parse(data);
+    assert.equal(event.type, name);
+    return event;
+  });
+}

@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "../paths.h"
+#include "anthropic/request.h"
 #include "openai/json.h"
 #include "openai/request.h"
 
@@ -54,6 +55,9 @@ Problem check(const std::string& target, const std::string& body) {
   RerankRequest rerank;
   TokenizeRequest text;
   std::vector<Token> tokens;
+  if (target == "responses") return read_responses(body, &request);
+  if (target == "messages") return anthropic::read_message(body, &request);
+  if (target == "count") return anthropic::read_count(body, &request);
   if (target == "chat") return read_chat(body, &request);
   if (target == "completion") return read_completion(body, &request);
   if (target == "apply-template") return read_apply_template(body, &request);
@@ -73,7 +77,8 @@ TEST(OpenaiTable, EveryRowThatTheCheckDecides) {
     const std::string target = row["to"], by = row.value("by", "check");
     if (target.find(' ') != std::string::npos || target == "reranker-embedding") continue;
     const bool fails = row["status"] != 200 && by == "check";
-    const bool streams = target == "chat" || target == "completion";
+    const bool streams =
+        target == "chat" || target == "completion" || target == "responses" || target == "messages";
     for (const bool stream : {false, true}) {
       if (stream && (!streams || !fails || row.value("with", Json()).contains("stream"))) continue;
       const std::string body = body_of(row, table["targets"][target], stream);

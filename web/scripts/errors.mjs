@@ -78,6 +78,7 @@ message. A code never changes its meaning, and a message may become clearer at a
 - **Command line:** \`sluice: MESSAGE [CODE]\` on standard error, and an exit status that is not 0
   ([cli.md](cli.md#exit-status)).
 - **HTTP servers:** an OpenAI-compatible error object, whose \`code\` is one of the names on this page.
+  \`/v1/messages\` has Anthropic's error objects, which have no code.
 
 \`\`\`ts
 ${handling}

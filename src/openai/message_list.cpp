@@ -1,0 +1,72 @@
+#include "openai/message_list.h"
+
+#include "chat/json_text.h"
+
+namespace sluice::openai {
+namespace {
+
+void append_item(std::string_view item, std::string* list) {
+  if (!list->empty()) *list += ',';
+  *list += item;
+}
+
+std::string text_or_empty(std::string_view json) {
+  return json.empty() ? R"("")" : std::string(json);
+}
+
+}  // namespace
+
+void MessageList::append(std::string_view message) {
+  append_item(message, &list_);
+}
+
+void MessageList::add(std::string_view role, std::string_view content) {
+  end_assistant();
+  append(R"({"role":)" + chat::json_quote(role) + R"(,"content":)" + text_or_empty(content) + '}');
+}
+
+void MessageList::add_result(std::string_view call_id, std::string_view content) {
+  end_assistant();
+  append(R"({"role":"tool","tool_call_id":)" + text_or_empty(call_id) + R"(,"content":)" +
+         text_or_empty(content) + '}');
+}
+
+void MessageList::add_part(std::string_view part) {
+  assistant_ = true;
+  append_item(part, &parts_);
+}
+
+void MessageList::add_part(std::string_view type, std::string_view text) {
+  add_part(R"({"type":)" + chat::json_quote(type) + R"(,"text":)" + std::string(text) + '}');
+}
+
+void MessageList::add_content(std::string_view content) {
+  assistant_ = has_text_ = true;
+  if (chat::json_type(content) == chat::JsonType::kString) add_part("text", content);
+  for (const std::string_view part : chat::json_items(content)) add_part(part);
+}
+
+void MessageList::add_call(std::string_view id, std::string_view name, std::string_view arguments) {
+  assistant_ = true;
+  append_item(R"({"id":)" + text_or_empty(id) + R"(,"type":"function","function":{"name":)" +
+                  std::string(name) + R"(,"arguments":)" + text_or_empty(arguments) + "}}",
+              &calls_);
+}
+
+void MessageList::end_assistant() {
+  if (!assistant_) return;
+  std::string message = R"({"role":"assistant","content":)";
+  message += parts_.empty() ? R"("")" : '[' + parts_ + ']';
+  if (has_calls()) message += R"(,"tool_calls":[)" + calls_ + ']';
+  append(message + '}');
+  assistant_ = has_text_ = false;
+  parts_.clear();
+  calls_.clear();
+}
+
+std::string MessageList::take() {
+  end_assistant();
+  return '[' + list_ + ']';
+}
+
+}  // namespace sluice::openai
