@@ -62,7 +62,7 @@ Problem read_block(const Json& block, std::string_view text, bool assistant, Mes
     if (fields.ok()) list->add_result(fields.text("tool_use_id"), fields.text("content"));
   } else if (assistant) {
     // Redacted reasoning can be read by Anthropic's servers alone.
-    if (type != "redacted_thinking") list->add_part(text);
+    if (type != "redacted_thinking") list->add_part(text, type != "thinking");
   } else {
     *parts += (parts->empty() ? "" : ",") + std::string(text);
   }
@@ -118,7 +118,7 @@ void read_conversation(Fields& fields, GenerateRequest* out) {
     }
     // The response continues a text of the assistant that ends the messages.
     const bool last = i + 1 == texts.size();
-    out->continue_final_message = last && list.has_parts() && !list.has_calls();
+    out->continue_final_message = last && list.has_text() && !list.has_calls();
     if (!last) list.end_assistant();
   }
   out->add_generation_prompt = !out->continue_final_message;

@@ -77,8 +77,8 @@ std::string MessageResponder::stop_json() const {
 
 std::string MessageResponder::document() const {
   return R"({"id":")" + id_ + R"(","type":"message","role":"assistant","model":)" +
-         json_quote(model_) + R"(,"content":[)" + content_ + "]," + stop_json() + R"(,"usage":)" +
-         usage_json() + '}';
+         openai::to_text(model_) + R"(,"content":[)" + content_ + "]," + stop_json() +
+         R"(,"usage":)" + usage_json() + '}';
 }
 
 void MessageResponder::emit(const std::string& type, const std::string& members) {

@@ -31,19 +31,22 @@ void MessageList::add_result(std::string_view call_id, std::string_view content)
          text_or_empty(content) + '}');
 }
 
-void MessageList::add_part(std::string_view part) {
+void MessageList::add_part(std::string_view part, bool text) {
   assistant_ = true;
+  has_text_ = has_text_ || text;
   append_item(part, &parts_);
 }
 
-void MessageList::add_part(std::string_view type, std::string_view text) {
-  add_part(R"({"type":)" + chat::json_quote(type) + R"(,"text":)" + std::string(text) + '}');
+void MessageList::add_reasoning(std::string_view text) {
+  add_part(R"({"type":"reasoning","text":)" + std::string(text) + '}', /*text=*/false);
 }
 
 void MessageList::add_content(std::string_view content) {
   assistant_ = has_text_ = true;
-  if (chat::json_type(content) == chat::JsonType::kString) add_part("text", content);
-  for (const std::string_view part : chat::json_items(content)) add_part(part);
+  if (chat::json_type(content) == chat::JsonType::kString) {
+    add_part(R"({"type":"text","text":)" + std::string(content) + '}', /*text=*/true);
+  }
+  for (const std::string_view part : chat::json_items(content)) add_part(part, /*text=*/true);
 }
 
 void MessageList::add_call(std::string_view id, std::string_view name, std::string_view arguments) {

@@ -14,10 +14,11 @@ class MessageList {
   void add(std::string_view role, std::string_view content);
   // The result of a tool call. Both are JSON; "": absent.
   void add_result(std::string_view call_id, std::string_view content);
-  // A part of the assistant's message, with a type that chat/message_forms.cpp knows.
-  void add_part(std::string_view part);
-  // A part that has a text. `text` is JSON.
-  void add_part(std::string_view type, std::string_view text);
+  // A part of the assistant's message, with a type that chat/message_forms.cpp knows. `text`: it is
+  // a part of the content, not of the reasoning.
+  void add_part(std::string_view part, bool text);
+  // Reasoning of the assistant: a text, as JSON.
+  void add_reasoning(std::string_view text);
   // The assistant's content: a text, or a list of parts.
   void add_content(std::string_view content);
   // All three are JSON; `arguments` is a string.
@@ -25,8 +26,7 @@ class MessageList {
   // The assistant's message is complete.
   void end_assistant();
 
-  // The assistant's message so far: whether it has a content, more than reasoning, or calls.
-  [[nodiscard]] bool has_parts() const { return !parts_.empty(); }
+  // Whether the assistant's message so far has a content, more than reasoning, or calls.
   [[nodiscard]] bool has_text() const { return has_text_; }
   [[nodiscard]] bool has_calls() const { return !calls_.empty(); }
   // The list.

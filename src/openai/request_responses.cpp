@@ -77,7 +77,7 @@ Problem read_item(const Json& item, std::string_view text, MessageList* list) {
       if (chat::json_type(words) != chat::JsonType::kString) {
         return ApiError{.message = "each part of a reasoning item must have a text."};
       }
-      list->add_part("reasoning", words);
+      list->add_reasoning(words);
     }
   } else if (type == "item_reference") {
     // Reasoning is a part of the response that few templates want back.

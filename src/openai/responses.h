@@ -1,12 +1,12 @@
 // Writes the response of /v1/responses: one document, or the events of a stream. Nothing is stored,
-// so that an id is good for nothing but this response.
+// so that an id is good for nothing but this response. Items and events are written as text, which
+// takes less code than JSON values.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "openai/json.h"
 #include "openai/part_responder.h"
 
 namespace sluice::openai {
@@ -28,26 +28,27 @@ class ResponsesResponder final : public PartResponder {
   void call(const chat::ToolCall& call) override;
   void complete(generate::Finish finish) override;
 
-  void begin_item(const char* id, Json item);
-  void end_item(const char* status);
-  [[nodiscard]] Json part_of(Part part) const;
-  // The members of an event about the open item.
-  [[nodiscard]] Json place() const;
-  // Streaming: adds an event. `members` is a JSON object.
-  void emit_text(const std::string& type, std::string_view members);
-  void emit(const std::string& type, const Json& members);
+  // All texts are members of JSON objects, without braces.
+  void begin_item(const char* id_prefix, const std::string& members);
+  void end_item(const char* status, const std::string& members);
+  [[nodiscard]] std::string item_event(const char* status, const std::string& members) const;
+  [[nodiscard]] std::string part_of(Part part) const;
+  // Streaming: adds an event. Without the prefix "response." of its type.
+  void emit(const char* type, const std::string& members);
+  // An event about the open item.
+  void emit_inside(const char* type, const std::string& members);
   void emit_response(const char* type);
+  void emit_event(const std::string& type, const std::string& members);
 
   const TokenBytes token_bytes_;
   const std::string model_, id_;
   const int64_t created_;
-  const char* status_ = "in_progress";
-  std::string error_;
+  std::string status_ = "in_progress", error_;
   int64_t sequence_ = 0;  // number of the next event
-  Json output_ = Json::array();
+  std::string output_;    // complete items, with commas between
+  size_t n_items_ = 0;
   // The open item.
-  Json item_, logprobs_ = Json::array();
-  std::string text_;
+  std::string item_id_, text_, logprobs_;
 };
 
 }  // namespace sluice::openai

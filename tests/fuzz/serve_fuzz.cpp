@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "anthropic/request.h"
 #include "openai/json.h"
 #include "openai/request.h"
 
@@ -31,6 +32,9 @@ void check_request(const openai::GenerateRequest& request) {
   check(options.stop.size() <= static_cast<size_t>(generate::kMaxStops));
   check(options.sampling.logit_bias.size() <= sample::kMaxLogitBias);
   check(std::isfinite(options.sampling.temperature) && std::isfinite(options.sampling.top_p));
+  check(request.n_stop == options.stop.size());
+  check(request.echo.empty() ||
+        (request.echo.ends_with(',') && is_json('{' + request.echo + "\"a\":1}")));
   check(request.chat == request.prompts.empty());
   check(request.chat == !request.messages.empty());
   check(request.prompts.size() * static_cast<size_t>(request.n) <=
@@ -54,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   openai::RerankRequest rerank;
   openai::TokenizeRequest text;
   std::vector<openai::Token> tokens;
-  switch ((data[0] + 5) % 7) {  // 'A' to 'G'
+  switch ((data[0] + 5) % 10) {  // 'A' to 'J'
     case 0:
       problem = read_completion(body, &request);
       if (!problem) check_request(request);
@@ -78,6 +82,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 6:
       problem = read_apply_template(body, &request);
       if (!problem) check(is_json(request.messages));
+      break;
+    case 7:
+      problem = read_responses(body, &request);
+      if (!problem) check_request(request);
+      break;
+    case 8:
+      problem = sluice::anthropic::read_message(body, &request);
+      if (!problem) check_request(request);
+      break;
+    case 9:
+      problem = sluice::anthropic::read_count(body, &request);
+      if (!problem) check_request(request);
       break;
     default:
       problem = sluice::openai::read_detokenize(body, &tokens);

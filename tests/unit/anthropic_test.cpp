@@ -80,6 +80,22 @@ TEST(AnthropicRequest, OptionsHaveTheirOwnNames) {
   EXPECT_FALSE(request.parallel_tool_calls);
 }
 
+TEST(AnthropicRequest, OnlyATextIsContinued) {
+  for (const auto& [content, continues] :
+       {std::pair(R"("It is")", true), std::pair(R"([{"type":"text","text":"It is"}])", true),
+        std::pair(R"([{"type":"thinking","thinking":"hm","signature":""}])", false),
+        std::pair(
+            R"([{"type":"text","text":"a"},{"type":"tool_use","id":"c","name":"f","input":{}}])",
+            false)}) {
+    GenerateRequest request;
+    const std::string body = R"({"max_tokens":1,"messages":[{"role":"user","content":"Hi"},)"
+                             R"({"role":"assistant","content":)" +
+                             std::string(content) + "}]}";
+    ASSERT_FALSE(read_message(body, &request));
+    EXPECT_EQ(request.continue_final_message, continues) << content;
+  }
+}
+
 TEST(AnthropicRequest, WhatIsNotSupportedIsNamed) {
   EXPECT_EQ(error_of(R"("tools":[{"type":"web_search_20250305","name":"web_search"}])"),
             "tools: 'tools[0]': the type 'web_search_20250305' is not supported, only 'custom'.");
