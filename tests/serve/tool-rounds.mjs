@@ -3,7 +3,7 @@
 import { scriptedModel } from '../web/scripted-model.mjs';
 
 /** JSON that a number type would change. */
-export const big = { n: '1234567890123456789', x: '0.1000000000000000000001' };
+export const big = { n: '12345678901234567890123', x: '0.1000000000000000000001' };
 
 const template =
   `{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}` +

@@ -32,7 +32,7 @@ TEST(AnthropicRequest, BlocksBecomeMessages) {
       {"type":"thinking","thinking":"hm","signature":"s"},
       {"type":"redacted_thinking","data":"x"},
       {"type":"text","text":"I look."},
-      {"type":"tool_use","id":"c1","name":"f","input":{"n": 1234567890123456789}},
+      {"type":"tool_use","id":"c1","name":"f","input":{"n": 12345678901234567890123}},
       {"type":"tool_use","id":"c2","name":"g","input":{}}]},
     {"role":"user","content":[
       {"type":"tool_result","tool_use_id":"c1","content":"1e400"},
@@ -47,7 +47,7 @@ TEST(AnthropicRequest, BlocksBecomeMessages) {
             R"({"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},)"
             R"({"type":"text","text":"I look."}],"tool_calls":[)"
             R"({"id":"c1","type":"function","function":{"name":"f",)"
-            R"("arguments":"{\"n\": 1234567890123456789}"}},)"
+            R"("arguments":"{\"n\": 12345678901234567890123}"}},)"
             R"({"id":"c2","type":"function","function":{"name":"g","arguments":"{}"}}]},)"
             R"({"role":"tool","tool_call_id":"c1","content":"1e400"},)"
             R"({"role":"tool","tool_call_id":"c2","content":""},)"
