@@ -31,6 +31,27 @@ double __wrap_pow(double base, double exponent) {
 
 }  // extern "C"
 
+// Type information of libc++'s classes points to these tables of libc++abi. Nothing reads it, and
+// libc++abi's own would link dynamic_cast.
+extern const void* const class_type_info[] asm("_ZTVN10__cxxabiv117__class_type_infoE");
+extern const void* const derived_type_info[] asm("_ZTVN10__cxxabiv120__si_class_type_infoE");
+extern const void* const several_type_info[] asm("_ZTVN10__cxxabiv121__vmi_class_type_infoE");
+const void* const class_type_info[3] = {};
+const void* const derived_type_info[3] = {};
+const void* const several_type_info[3] = {};
+
+// The next number that is no multiple of a smaller one, as sizes of libc++'s hash tables are. Its
+// own has a table of primes.
+size_t next_prime(size_t from) asm("_ZNSt3__212__next_primeEm");
+size_t next_prime(size_t from) {
+  for (size_t divisor = 2; divisor * divisor <= from; ++divisor) {
+    if (from % divisor != 0) continue;
+    ++from;
+    divisor = 1;
+  }
+  return from;
+}
+
 // libc++abi's throw, which links its exception types.
 void* operator new(size_t size) {
   void* made = std::malloc(size > 0 ? size : 1);

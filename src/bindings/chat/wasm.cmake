@@ -10,9 +10,10 @@ add_executable(chat ${CMAKE_CURRENT_LIST_DIR}/module.cpp ${CMAKE_CURRENT_LIST_DI
   ${CMAKE_SOURCE_DIR}/src/tokenizer/utf8.cpp ${CMAKE_SOURCE_DIR}/src/tokenizer/unicode_tables.cpp)
 target_link_libraries(chat PRIVATE sluice_headers)
 target_include_directories(chat PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
-# Replaces the options of other targets, such as -pthread.
+# Replaces the options of other targets, such as -pthread. Emscripten compiles with
+# -fno-inline-functions, which leaves calls of functions that are shorter than the call.
 set_property(TARGET chat PROPERTY COMPILE_OPTIONS
-  -Oz -flto -fno-exceptions -fno-rtti -Wall -Wextra -Wconversion -Wno-shorten-64-to-32
+  -Oz -finline-functions -fno-c++-static-destructors -mbulk-memory -flto -fno-exceptions -fno-rtti -Wall -Wextra -Wconversion -Wno-shorten-64-to-32
   -Wno-deprecated-experimental-coroutine)
 set_property(TARGET chat PROPERTY LINK_OPTIONS
   -O2 -flto -fno-rtti --no-entry -sFILESYSTEM=0 -sWASM_BIGINT=1
