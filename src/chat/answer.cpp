@@ -4,13 +4,13 @@
 #include <cstring>
 
 #include "chat/harmony.h"
-#include "chat/json_text.h"
 #include "chat/marks.h"
 #include "chat/message_reader.h"
 #include "chat/reasoning.h"
 #include "chat/template_text.h"
 #include "chat/tool_formats.h"
 #include "chat/tool_grammar.h"
+#include "jinja/json_text.h"
 
 namespace sluice::chat {
 namespace {
@@ -22,20 +22,23 @@ bool has_json(std::string_view json) {
 }
 
 // All literal text of a format, to find the control tokens in it.
-void spell(const ToolFormat& format, std::vector<std::string>* out) {
-  out->insert(out->end(), {format.open, format.pre, format.mid, format.post, format.close,
-                           format.param_pre, format.param_mid, format.param_post, format.plain,
-                           format.block_open, format.block_close, format.mark()});
+void spell(const ToolFormat& format, std::vector<std::string_view>* out) {
+  for (const std::string_view text :
+       {format.open, format.pre, format.mid, format.post, format.close, format.param_pre,
+        format.param_mid, format.param_post, format.plain, format.block_open, format.block_close,
+        format.mark()}) {
+    out->push_back(text);
+  }
 }
 
 // Whether a control token may occur in free text: marks of reasoning and of the response proper.
 bool is_loose(std::string_view name) {
-  const auto any = [&](std::initializer_list<std::string_view> words) {
-    return std::any_of(words.begin(), words.end(),
-                       [&](std::string_view word) { return mentions(name, word); });
-  };
-  return any({"think", "respon", "text"}) &&
-         !any({"end_of", "endof", "begin_of", "beginof", "eos", "eot", "eom", "tool"});
+  constexpr std::string_view kNever[] = {"end_of", "endof", "begin_of", "beginof",
+                                         "eos",    "eot",   "eom",      "tool"};
+  for (const std::string_view word : kNever) {
+    if (mentions(name, word)) return false;
+  }
+  return mentions(name, "think") || mentions(name, "respon") || mentions(name, "text");
 }
 
 // Text that is passed on as it is, with the names of control tokens.
@@ -142,14 +145,14 @@ std::vector<ControlToken> control_tokens(const tokenizer::Tokenizer& tokenizer) 
 // --- the format
 
 struct AnswerFormat::Impl {
-  std::vector<ControlToken> controls;  // by id
+  std::vector<ControlToken> controls;
   Marks marks;
   const ToolFormat* tools = nullptr;
   const ReasoningFormat* reasoning = nullptr;
   bool harmony = false;
   bool teaches_reasoning = false;
   bool short_ids = false;
-  std::vector<std::string> loose;
+  std::vector<std::string_view> loose;  // control tokens that may occur in free text
 };
 
 struct AnswerPlan::Impl {
@@ -163,34 +166,33 @@ struct AnswerPlan::Impl {
 AnswerFormat::AnswerFormat(std::string_view source, std::span<const ControlToken> controls) {
   auto impl = std::make_shared<Impl>();
   impl->controls.assign(controls.begin(), controls.end());
-  std::sort(impl->controls.begin(), impl->controls.end(),
-            [](const ControlToken& a, const ControlToken& b) { return a.id < b.id; });
   impl->harmony = is_harmony(source);
   impl->tools = impl->harmony ? nullptr : tool_format(source);
   impl->reasoning = &reasoning_format(source);
   impl->teaches_reasoning = chat::teaches_reasoning(source);
   impl->short_ids = needs_short_ids(source);
   const ReasoningFormat& reasoning = *impl->reasoning;
-  std::vector<std::string> texts;
+  std::vector<std::string_view> texts;
   for (const std::string_view mark : {reasoning.open, reasoning.close, reasoning.turn,
                                       reasoning.response, reasoning.ends[0], reasoning.ends[1]}) {
-    texts.emplace_back(mark);
+    texts.push_back(mark);
   }
-  for (const ControlToken& control : controls) {
-    const bool around = std::any_of(texts.begin(), texts.end(), [&](const std::string& mark) {
-      return mark.find(control.text) != std::string::npos;
-    });
+  for (const ControlToken& control : impl->controls) {
     const bool taught = source.find(control.text) != std::string_view::npos;
-    if (control.text.empty() || (!around && !(taught && is_loose(control.text)))) continue;
-    impl->loose.push_back(control.text);
+    if (!control.text.empty() &&
+        (occurs_in(control.text, texts) || (taught && is_loose(control.text)))) {
+      impl->loose.push_back(control.text);
+    }
   }
   for (const ToolFormat& format : formats_to_read(impl->tools, /*strictly=*/false)) {
     spell(format, &texts);
   }
-  if (impl->harmony) texts.insert(texts.end(), std::begin(kHarmonyMarks), std::end(kHarmonyMarks));
-  texts.emplace_back("<|\"|>");
-  texts.insert(texts.end(), impl->loose.begin(), impl->loose.end());
-  impl->marks = Marks(controls, texts);
+  if (impl->harmony) {
+    for (const std::string_view mark : kHarmonyMarks) texts.push_back(mark);
+  }
+  texts.push_back(kGemmaQuote);
+  for (const std::string_view name : impl->loose) texts.push_back(name);
+  impl->marks = Marks(impl->controls, texts);
   impl_ = std::move(impl);
 }
 
@@ -244,7 +246,7 @@ Result<AnswerPlan> AnswerFormat::plan(const AnswerRequest& request, const Prompt
     if (!grammar.ok()) return grammar.status();
     plan.grammar = std::move(*grammar);
   }
-  std::string begun = shape.begun;
+  std::string begun(shape.begun);
   if (choice->required && !bound) {  // a call that no grammar enforces is begun in the prompt
     const CallOpening opening =
         harmony ? harmony_opening(choice->name) : call_opening(*tools, choice->name);
@@ -271,16 +273,9 @@ Result<AnswerPlan> AnswerFormat::plan(const AnswerRequest& request, const Prompt
   message.set_reasoning(*impl_->reasoning, impl_->marks);
   if (calls && !harmony) {
     message.set_tools(formats_to_read(tools, choice->strict), impl_->marks);
-    for (const Tool& tool : choice->declared) message.parameters[tool.name] = tool.parameters;
+    message.declared = std::move(choice->declared);
   }
-  const auto has_token = [](const std::string& mark) {
-    return mark.find(kTokenBegin) != std::string::npos;
-  };
-  std::vector<std::string> marks = message.tool_marks;
-  marks.insert(marks.end(), message.ends.begin(), message.ends.end());
-  marks.insert(marks.end(), {message.open, message.close, message.turn, message.response});
-  for (const ToolFormat& format : message.tool_formats) spell(format, &marks);
-  plan.show_control_tokens = harmony || std::any_of(marks.begin(), marks.end(), has_token);
+  plan.show_control_tokens = harmony || !message.encoded.empty();
   plan.impl_ = std::move(made);
   return plan;
 }
@@ -314,15 +309,14 @@ AnswerReader::~AnswerReader() = default;
 
 AnswerPart AnswerReader::push(std::string_view text, int32_t token) {
   const std::vector<ControlToken>& controls = impl_->plan->format->controls;
-  const auto known =
-      std::lower_bound(controls.begin(), controls.end(), token,
-                       [](const ControlToken& control, int32_t id) { return control.id < id; });
+  const auto known = std::find_if(controls.begin(), controls.end(),
+                                  [&](const ControlToken& control) { return control.id == token; });
   std::string encoded(text);
   for (char& c : encoded) {
     if (c == kTokenBegin || c == kTokenEnd) c = '?';  // not UTF-8
   }
-  const bool is_control = known != controls.end() && known->id == token && !known->text.empty() &&
-                          encoded.ends_with(known->text);
+  const bool is_control =
+      known != controls.end() && !known->text.empty() && encoded.ends_with(known->text);
   if (is_control) {
     encoded.insert(encoded.size() - known->text.size(), 1, kTokenBegin);
     encoded += kTokenEnd;

@@ -1,45 +1,4 @@
-// JSON as text: checks a value and finds its parts without converting them. Requests and model
-// output keep their own spelling this way, including numbers that no C++ type can hold. All
-// functions but is_json() take valid JSON; for other text they return something, but nothing
-// useful.
+// JSON as text is below templates, which read it, too.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
-namespace sluice::chat {
-
-inline constexpr size_t kMaxJsonDepth = 200;
-
-// Whether the text is one JSON value, nested at most kMaxJsonDepth deep.
-[[nodiscard]] bool is_json(std::string_view text);
-
-enum class JsonType : uint8_t { kNone, kNull, kBoolean, kNumber, kString, kArray, kObject };
-// By the first character; kNone if there is none.
-[[nodiscard]] JsonType json_type(std::string_view value);
-
-struct JsonMember {
-  std::string name;
-  std::string_view value;
-};
-// The members of an object in order; empty for other values.
-[[nodiscard]] std::vector<JsonMember> json_members(std::string_view value);
-// The last member of that name; nullopt if there is none.
-[[nodiscard]] std::optional<std::string_view> json_member(std::string_view value,
-                                                          std::string_view name);
-// The items of an array; empty for other values.
-[[nodiscard]] std::vector<std::string_view> json_items(std::string_view value);
-// The text of a string, with half a surrogate pair as U+FFFD; "" for other values.
-[[nodiscard]] std::string json_string(std::string_view value);
-// The value without white space between its parts.
-[[nodiscard]] std::string json_compact(std::string_view value);
-// The text as a JSON string.
-[[nodiscard]] std::string json_quote(std::string_view text);
-
-// Appends a character in UTF-8; half a surrogate pair, and what is no character, as U+FFFD.
-void append_code_point(uint32_t code, std::string* out);
-
-}  // namespace sluice::chat
+#include "jinja/json_text.h"  // IWYU pragma: export

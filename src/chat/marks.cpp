@@ -8,21 +8,27 @@
 
 namespace sluice::chat {
 
-Marks::Marks(std::span<const ControlToken> controls, const std::vector<std::string>& texts) {
-  for (const ControlToken& control : controls) {
-    const bool occurs =
-        !control.text.empty() && std::any_of(texts.begin(), texts.end(), [&](const auto& text) {
-          return text.find(control.text) != std::string::npos;
-        });
-    if (occurs) known_.push_back({control.text, control.id});
+bool occurs_in(std::string_view name, std::span<const std::string_view> texts) {
+  for (const std::string_view text : texts) {
+    if (text.find(name) != std::string_view::npos) return true;
   }
-  std::stable_sort(known_.begin(), known_.end(),
-                   [](const Known& a, const Known& b) { return a.text.size() > b.text.size(); });
+  return false;
 }
 
-const Marks::Known* Marks::find(std::string_view text, size_t at) const {
-  for (const Known& known : known_) {
-    if (text.substr(at, known.text.size()) == known.text) return &known;
+Marks::Marks(std::span<const ControlToken> controls, std::span<const std::string_view> texts) {
+  for (const ControlToken& control : controls) {
+    if (control.text.empty() || !occurs_in(control.text, texts)) continue;
+    size_t at = known_.size();
+    known_.push_back(&control);
+    for (; at > 0 && known_[at - 1]->text.size() < control.text.size(); --at) {
+      std::swap(known_[at - 1], known_[at]);
+    }
+  }
+}
+
+const ControlToken* Marks::find(std::string_view text, size_t at) const {
+  for (const ControlToken* known : known_) {
+    if (text.substr(at).starts_with(known->text)) return known;
   }
   return nullptr;
 }
@@ -30,11 +36,22 @@ const Marks::Known* Marks::find(std::string_view text, size_t at) const {
 std::string Marks::encode(std::string_view mark) const {
   std::string out;
   for (size_t at = 0; at < mark.size();) {
-    const Known* known = find(mark, at);
-    out += known != nullptr ? kTokenBegin + known->text + kTokenEnd : std::string(1, mark[at]);
-    at += known != nullptr ? known->text.size() : 1;
+    const ControlToken* known = find(mark, at);
+    if (known == nullptr) {
+      out += mark[at++];
+      continue;
+    }
+    out += kTokenBegin;
+    out += known->text;
+    out += kTokenEnd;
+    at += known->text.size();
   }
   return out;
+}
+
+std::string_view Marks::encode(std::string_view mark, std::forward_list<std::string>* kept) const {
+  if (!has_control(mark)) return mark;
+  return kept->emplace_front(encode(mark));
 }
 
 std::string Marks::gbnf(std::string_view mark) const {
@@ -45,7 +62,7 @@ std::string Marks::gbnf(std::string_view mark) const {
     plain.clear();
   };
   for (size_t at = 0; at < mark.size();) {
-    const Known* known = find(mark, at);
+    const ControlToken* known = find(mark, at);
     if (known == nullptr) {
       plain += mark[at++];
       continue;

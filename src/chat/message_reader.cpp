@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "chat/json_text.h"
 #include "chat/marks.h"
 #include "chat/template_text.h"
 #include "chat/tool_schema.h"
+#include "jinja/json_text.h"
 
 namespace sluice::chat {
 namespace {
@@ -37,26 +37,34 @@ std::optional<std::string> python_value(const std::string& text, std::string_vie
 }  // namespace
 
 void MessageFormat::set_reasoning(const ReasoningFormat& format, const Marks& marks) {
-  open = marks.encode(format.open);
-  close = marks.encode(format.close);
-  turn = marks.encode(format.turn);
-  response = marks.encode(format.response);
+  open = marks.encode(format.open, &encoded);
+  close = marks.encode(format.close, &encoded);
+  turn = marks.encode(format.turn, &encoded);
+  response = marks.encode(format.response, &encoded);
   for (const std::string_view end : format.ends) {
-    if (!end.empty()) ends.push_back(marks.encode(end));
+    if (!end.empty()) ends.push_back(marks.encode(end, &encoded));
   }
 }
 
-void MessageFormat::set_tools(const std::vector<ToolFormat>& formats, const Marks& marks) {
-  quote = marks.encode("<|\"|>");
-  for (ToolFormat format : formats) {
-    tool_marks.push_back(marks.encode(format.mark()));
-    for (std::string* text : {&format.open, &format.pre, &format.mid, &format.post, &format.close,
-                              &format.param_pre, &format.param_mid, &format.param_post,
-                              &format.plain, &format.block_open, &format.block_close}) {
-      *text = marks.encode(*text);
+void MessageFormat::set_tools(std::vector<ToolFormat> formats, const Marks& marks) {
+  quote = marks.encode(kGemmaQuote);
+  for (ToolFormat& format : formats) {
+    tool_marks.push_back(marks.encode(format.mark(), &encoded));
+    for (std::string_view* text :
+         {&format.open, &format.pre, &format.mid, &format.post, &format.close, &format.param_pre,
+          &format.param_mid, &format.param_post, &format.plain, &format.block_open,
+          &format.block_close}) {
+      *text = marks.encode(*text, &encoded);
     }
-    tool_formats.push_back(std::move(format));
   }
+  tool_formats = std::move(formats);
+}
+
+const Tool* MessageFormat::tool(std::string_view name) const {
+  for (size_t i = declared.size(); i-- > 0;) {  // of several with one name, the last
+    if (declared[i].name == name) return &declared[i];
+  }
+  return nullptr;
 }
 
 MessageReader::MessageReader(const MessageFormat& format, uint64_t id_seed, bool short_ids)
@@ -65,16 +73,16 @@ MessageReader::MessageReader(const MessageFormat& format, uint64_t id_seed, bool
     if (!mark.empty()) first_[static_cast<unsigned char>(mark[0])] = true;
   };
   note(std::string_view(&kTokenBegin, 1));
-  for (const std::string& mark : format.tool_marks) note(mark);
-  for (const std::string& mark : format.ends) note(mark);
+  for (const std::string_view mark : format.tool_marks) note(mark);
+  for (const std::string_view mark : format.ends) note(mark);
   note(format.open);
   note(format.close);
   note(format.turn);
   note(format.response);
   // Marks may begin with white space, which is read before them.
-  for (const std::string* mark : {&format.open, &format.response}) {
-    const size_t at = mark->find_first_not_of(" \n");
-    if (at != std::string::npos) note(std::string_view(*mark).substr(at));
+  for (const std::string_view mark : {format.open, format.response}) {
+    const size_t at = mark.find_first_not_of(" \n");
+    if (at != std::string_view::npos) note(mark.substr(at));
   }
 }
 
@@ -166,7 +174,7 @@ Step<bool> MessageReader::frame() {
       co_return true;
     }
   }
-  for (const std::string& end : format_.ends) {
+  for (const std::string_view end : format_.ends) {
     if (!responds_ && !is_control(end)) continue;
     found = co_await in_.begins(end);
     if (!found) continue;
@@ -207,7 +215,7 @@ Step<bool> MessageReader::reasoning() {
       solid = ++in_.at;
       continue;
     }
-    for (const std::string& mark : format_.tool_marks) {
+    for (const std::string_view mark : format_.tool_marks) {
       if (!is_control(mark)) continue;
       const bool calls = co_await in_.begins(mark);
       if (calls) co_return true;
@@ -274,7 +282,7 @@ Step<MessageReader::Calls> MessageReader::marked(int c) {
 Step<MessageReader::Calls> MessageReader::objects(const ToolFormat* format) {
   std::vector<ToolCall> calls;
   co_await in_.take(format->block_open);
-  const std::string& close = format->block_close;
+  const std::string_view close = format->block_close;
   for (;;) {
     co_await in_.skip(TextReader::is_separator);
     if (!close.empty() && !calls.empty()) {
@@ -343,9 +351,9 @@ Step<std::optional<ToolCall>> MessageReader::call(const ToolFormat* format) {
     co_await in_.skip(TextReader::is_space);
     arguments = co_await in_.json();
   } else if (format->body == CallBody::kParams) {
-    const auto tool = format_.parameters.find(name);
-    const std::string_view schema =
-        tool != format_.parameters.end() ? std::string_view(tool->second) : std::string_view();
+    const Tool* tool = format_.tool(name);
+    std::string_view schema;
+    if (tool != nullptr) schema = tool->parameters;
     arguments = co_await params(format, schema);
   } else {
     const bool gemma = format->body == CallBody::kGemma;
@@ -386,7 +394,7 @@ Step<MessageReader::Text> MessageReader::params(const ToolFormat* format, std::s
       const int c = co_await in_.peek();
       if (c == '\n') ++in_.at;
     }
-    std::string end = format->param_post;
+    std::string end(format->param_post);
     if (const size_t at = end.find('@'); at != std::string::npos) end.replace(at, 1, *name);
     const bool own_line = end.starts_with('\n');
     end = std::string(right_trimmed(end)).substr(own_line ? 1 : 0);
@@ -452,7 +460,7 @@ Step<MessageReader::Text> MessageReader::bare_members() {
     if (!value) co_return std::nullopt;
     const std::string text = json_string(*value);
     const bool is_name = name == "name" || (name == "function" && !nested);
-    if (is_name && !format_.parameters.contains(text)) co_return std::nullopt;
+    if (is_name && format_.tool(text) == nullptr) co_return std::nullopt;
     if (name == "type" && text != "function") co_return std::nullopt;
     more = co_await in_.take(",");
   }
@@ -482,7 +490,7 @@ std::optional<ToolCall> MessageReader::as_call(std::string_view value) {
     if (!arguments) arguments = given("parameters");
     return make_call(json_string(*name), arguments.value_or("{}"));
   }
-  if (members.size() != 1 || !format_.parameters.contains(members[0].name)) return std::nullopt;
+  if (members.size() != 1 || format_.tool(members[0].name) == nullptr) return std::nullopt;
   return make_call(members[0].name, members[0].value);
 }
 
@@ -495,7 +503,7 @@ std::string parameter_value(const std::string& text, std::string_view type, std:
   if (type == "true" || type == "string" || types == kStringType) return json_quote(text);
   if (!is_json(text)) {
     if (types == 0 || may_be_text) return json_quote(text);
-    return python_value(text, "<|\"|>").value_or(json_quote(text));  // some templates use Python
+    return python_value(text, kGemmaQuote).value_or(json_quote(text));  // some templates use Python
   }
   const bool is_text = json_type(text) == JsonType::kString;
   if (type.empty() && (is_text || (may_be_text && (types & type_of(text)) == 0))) {

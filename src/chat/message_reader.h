@@ -3,32 +3,38 @@
 // and a mark inside a value does not end a call.
 #pragma once
 
-#include <map>
+#include <forward_list>
 #include <string>
 #include <vector>
 
 #include "chat/reasoning.h"
 #include "chat/response_reader.h"
 #include "chat/tool_formats.h"
+#include "chat/tool_grammar.h"
 
 namespace sluice::chat {
 
-class Marks;
-
 // How to read; the same for every response of a request.
 struct MessageFormat {
-  // All marks are encoded (Marks::encode()).
+  MessageFormat() = default;
+  MessageFormat(const MessageFormat&) = delete;
+  MessageFormat& operator=(const MessageFormat&) = delete;
+
+  // All marks are encoded (Marks::encode()), which makes new texts of those with control tokens.
+  std::forward_list<std::string> encoded;
   std::vector<ToolFormat> tool_formats;
-  std::vector<std::string> tool_marks;            // of each format
-  std::map<std::string, std::string> parameters;  // JSON schemas, by the name of the function
-  std::string open, close, turn, response;        // reasoning
-  std::vector<std::string> ends;
-  std::string quote;     // <|"|>
+  std::vector<std::string_view> tool_marks;      // of each format
+  std::vector<Tool> declared;                    // functions
+  std::string_view open, close, turn, response;  // reasoning
+  std::vector<std::string_view> ends;
+  std::string quote;     // kGemmaQuote
   bool separate = true;  // false: reasoning is part of the content
   bool thinking = false;
 
   void set_reasoning(const ReasoningFormat& format, const Marks& marks);
-  void set_tools(const std::vector<ToolFormat>& formats, const Marks& marks);
+  void set_tools(std::vector<ToolFormat> formats, const Marks& marks);
+  // The function of that name; null if there is none.
+  [[nodiscard]] const Tool* tool(std::string_view name) const;
 };
 
 class MessageReader : public ResponseReader {

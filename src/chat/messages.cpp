@@ -98,7 +98,8 @@ const Shown* find_missing(const Interpreter& in, const Program& program, const T
   const auto before = [](const Span& a, const Span& b) {
     return a.source != b.source ? a.source < b.source : a.from < b.from;
   };
-  std::sort(spans.begin(), spans.end(), before);
+  std::make_heap(spans.begin(), spans.end(), before);
+  std::sort_heap(spans.begin(), spans.end(), before);  // shorter code than std::sort
   for (const Shown& shown : messages.shown) {
     const std::string_view text = in.source(shown.source);
     const bool assistant = messages.roles[shown.message] == "assistant";

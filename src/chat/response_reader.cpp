@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 
 namespace sluice::chat {
 namespace {

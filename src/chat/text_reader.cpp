@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
+#include "jinja/numbers.h"
 
 namespace sluice::chat {
 namespace {
@@ -36,8 +37,7 @@ bool is_digits(std::string_view text) {
 std::optional<std::string> whole_number(std::string_view digits, unsigned base) {
   uint64_t value = 0;
   for (const char c : digits) {
-    const int letter = (c | 0x20) - 'a' + 10;
-    const auto digit = static_cast<unsigned>(c >= '0' && c <= '9' ? c - '0' : letter);
+    const unsigned digit = jinja::digit_value(c);
     if (digit >= base || value > (UINT64_MAX - digit) / base) return std::nullopt;
     value = value * base + digit;
   }
@@ -45,112 +45,173 @@ std::optional<std::string> whole_number(std::string_view digits, unsigned base) 
   return std::to_string(value);
 }
 
+// Python's string without its quotes. Unknown escapes stay as they are.
+std::string without_escapes(std::string_view text) {
+  std::string out;
+  uint32_t high = 0;    // the first half of a surrogate pair that was just read,
+  size_t high_end = 0;  // and where its text ends
+  for (size_t at = 0; at < text.size();) {
+    if (text[at] != '\\' || at + 1 == text.size()) {
+      out += text[at++];
+      continue;
+    }
+    const char c = text[at + 1];
+    at += 2;
+    const size_t n_digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
+    if (n_digits == 0) {
+      constexpr std::string_view kFrom = "ntrbf\"'\\", kTo = "\n\t\r\b\f\"'\\";
+      const size_t known = kFrom.find(c);
+      if (c == '\n') continue;
+      if (known == std::string_view::npos) out += '\\';
+      out += known == std::string_view::npos ? c : kTo[known];
+      continue;
+    }
+    const std::string_view digits = text.substr(at, n_digits);
+    uint32_t code = 0;
+    size_t n = 0;
+    for (; n < digits.size() && jinja::digit_value(digits[n]) < 16; ++n) {
+      code = code << 4 | jinja::digit_value(digits[n]);
+    }
+    at += n;
+    if (n < n_digits || code > 0x10ffff) {
+      out += '\\';
+      out += c;
+      out += digits.substr(0, n);
+      continue;
+    }
+    // Halves of a pair come one after another: as in UTF-16, they are one character.
+    if (code >= 0xdc00 && code < 0xe000 && high >= 0xd800 && out.size() == high_end) {
+      out.resize(out.size() - 3);
+      code = 0x10000 + ((high - 0xd800) << 10) + (code - 0xdc00);
+    }
+    append_code_point(code, &out);
+    high = code >= 0xd800 && code < 0xdc00 ? code : 0;
+    high_end = out.size();
+  }
+  return out;
+}
+
 }  // namespace
 
 void TextReader::resume() {
-  if (waits_ && at >= text.size() && !ended) return;  // an escape may have moved past the end
-  waits_ = false;
-  while (!waits_ && next_) std::exchange(next_, nullptr).resume();
+  if (waits_for_ != nullptr && !(this->*waits_for_->poll)(waits_for_)) return;
+  waits_for_ = nullptr;
+  while (waits_for_ == nullptr && next_) std::exchange(next_, nullptr).resume();
 }
 
-Step<bool> TextReader::skip(Class matches) {
-  for (;;) {
-    const int c = co_await peek();
-    if (c == kEnd) co_return false;
-    if (!matches(c)) co_return true;
-    ++at;
-  }
+// --- elementary reads
+
+bool TextReader::poll_byte(Read*) {
+  return at < text.size() || ended;
 }
 
-Step<bool> TextReader::take(std::string_view mark) {
-  const size_t start = at;
-  co_await skip(is_space);
-  for (const char wanted : mark) {
-    if (is_space(static_cast<unsigned char>(wanted))) {
-      co_await skip(is_space);
+bool TextReader::poll_mark(Read* read) {
+  const auto byte = [this] { return static_cast<unsigned char>(text[at]); };
+  for (;; read->mark.remove_prefix(1)) {
+    if (read->skipped != nullptr) {
+      while (at < text.size() && read->skipped(byte())) ++at;
+      if (at >= text.size() && !ended) return false;
+      if (read->wild) wild = text.substr(read->from, at - read->from);
+      read->skipped = nullptr;
+      read->wild = false;
+    }
+    if (read->mark.empty()) break;
+    const auto wanted = static_cast<unsigned char>(read->mark[0]);
+    if (is_space(wanted)) {
+      read->skipped = is_space;
     } else if (wanted == '#') {
-      const size_t begin = at;
-      co_await skip(is_mark_word);
-      wild = text.substr(begin, at - begin);
+      read->skipped = is_mark_word;
+      read->wild = true;
+      read->from = at;
+    } else if (at >= text.size() && !ended) {
+      return false;
+    } else if (at >= text.size() || byte() != wanted) {
+      at = read->start;
+      return true;
     } else {
-      const int c = co_await peek();
-      if (c != static_cast<unsigned char>(wanted)) {
-        at = start;
-        co_return false;
-      }
       ++at;
     }
   }
-  co_return true;
+  read->found = true;
+  return true;
 }
 
-Step<bool> TextReader::begins(std::string_view mark) {
-  const size_t start = at;
-  bool same = true;
-  for (const char wanted : mark) {
-    const int c = co_await peek();
-    same = c == static_cast<unsigned char>(wanted);
-    if (!same) break;
-    ++at;
+bool TextReader::poll_begins(Read* read) {
+  const std::string_view rest = std::string_view(text).substr(std::min(at, text.size()));
+  read->found = rest.starts_with(read->mark);
+  return read->found || ended || !read->mark.starts_with(rest);
+}
+
+bool TextReader::poll_until(Read* read) {
+  const size_t end = text.find(read->mark, read->from);
+  read->found = end != std::string::npos;
+  if (read->found) {
+    read->from = end;
+    at = end + read->mark.size();
+  } else if (text.size() + 1 > read->mark.size()) {
+    read->from = std::max(read->from, text.size() + 1 - read->mark.size());  // not searched again
   }
-  at = start;
-  co_return same;
+  return read->found || ended;
 }
 
-Step<std::optional<std::string>> TextReader::until(std::string_view mark) {
-  const size_t start = at;
-  for (;;) {
-    const size_t found = text.find(mark, at);
-    if (found != std::string::npos) {
-      at = found + mark.size();
-      co_return text.substr(start, found - start);
-    }
-    if (ended) break;
-    // Does not search the same text again.
-    const size_t searched = text.size() + 1 > mark.size() ? text.size() + 1 - mark.size() : 0;
-    const size_t next = std::max(at, searched);
-    at = text.size();
-    co_await peek();
-    at = next;
-  }
-  at = start;
-  co_return std::nullopt;
-}
-
-Step<std::optional<std::string>> TextReader::json() {
-  const size_t start = at;
-  size_t depth = 0;
-  bool inside = false;  // of a string
+bool TextReader::poll_json(Read* read) {
   do {
-    const int c = co_await peek();
-    // A control token is no part of JSON.
-    if (c == kEnd || c == static_cast<unsigned char>(kTokenBegin)) co_return std::nullopt;
+    if (at >= text.size()) return ended;
+    const char c = text[at];
+    if (c == kTokenBegin) return true;  // a control token is no part of JSON
     ++at;
-    if (inside) {
-      if (c == '"') inside = false;
+    if (read->quote != 0) {
+      if (c == read->quote) read->quote = 0;
       if (c == '\\') ++at;
     } else if (c == '"') {
-      inside = true;
+      read->quote = c;
     } else if (c == '{' || c == '[') {
-      ++depth;
-    } else if (depth == 0) {
-      co_return std::nullopt;
+      ++read->depth;
+    } else if (read->depth == 0) {
+      return true;
     } else if (c == '}' || c == ']') {
-      --depth;
+      --read->depth;
     }
-  } while (depth > 0 || inside);
-  std::string value = text.substr(start, at - start);
-  if (!is_json(value)) co_return std::nullopt;
-  co_return std::move(value);
+  } while (read->depth > 0 || read->quote != 0);
+  read->from = at;
+  read->found = is_json(std::string_view(text).substr(read->start, at - read->start));
+  return true;
 }
+
+bool TextReader::poll_string(Read* read) {
+  for (; at < text.size(); ++at) {
+    const char c = text[at];
+    if (read->quote == 0) {
+      read->quote = c;
+      ++read->start;
+    } else if (c == read->quote) {
+      read->from = at++;
+      read->found = true;
+      return true;
+    } else if (c == kTokenBegin) {
+      return true;
+    } else if (c == '\\') {
+      ++at;
+    }
+  }
+  return ended;
+}
+
+std::optional<std::string> TextReader::taken(const Read& read) const {
+  if (!read.found) return std::nullopt;
+  return text.substr(read.start, read.from - read.start);
+}
+
+// --- literals
 
 Step<std::optional<std::string>> TextReader::literal(std::string_view quote, int depth) {
   if (depth > kMaxLiteralDepth) co_return std::nullopt;
   co_await skip(is_space);
   const int c = co_await peek();
   if (c == '"' || c == '\'') {
-    std::optional<std::string> string = co_await python_string();
-    co_return std::move(string);
+    const std::optional<std::string> inside = co_await python_string();
+    if (!inside) co_return std::nullopt;
+    co_return json_quote(without_escapes(*inside));
   }
   if (c == static_cast<unsigned char>(quote[0])) {
     const bool opened = co_await take(quote);
@@ -224,70 +285,14 @@ Step<std::optional<std::string>> TextReader::items(char close, std::string_view 
   }
 }
 
-Step<std::optional<std::string>> TextReader::python_string() {
-  std::string out;
-  high_ = 0;
-  const int quote = co_await peek();
-  for (++at;;) {
-    const int c = co_await peek();
-    if (c == kEnd || c == static_cast<unsigned char>(kTokenBegin)) co_return std::nullopt;
-    ++at;
-    if (c == quote) co_return json_quote(out);
-    if (c == '\\') {
-      co_await escape(&out);
-    } else {
-      out += static_cast<char>(c);
-    }
-  }
-}
-
-// Reads an escape behind its backslash. Unknown ones stay as they are.
-Step<bool> TextReader::escape(std::string* out) {
-  const int c = co_await peek();
-  if (c == kEnd) co_return false;
-  ++at;
-  const size_t n_digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-  if (n_digits == 0) {
-    constexpr std::string_view kFrom = "ntrbf\"'\\", kTo = "\n\t\r\b\f\"'\\";
-    const size_t known = kFrom.find(static_cast<char>(c));
-    if (c == '\n') co_return true;
-    if (known == std::string_view::npos) *out += '\\';
-    *out += known == std::string_view::npos ? static_cast<char>(c) : kTo[known];
-    co_return true;
-  }
-  std::string hex;
-  while (hex.size() < n_digits) {
-    const int digit = co_await peek();
-    if (digit == kEnd || std::strchr("0123456789abcdefABCDEF", digit) == nullptr) break;
-    hex += static_cast<char>(digit);
-    ++at;
-  }
-  uint32_t code = 0;
-  for (const char digit : hex) {
-    code =
-        code << 4 | static_cast<uint32_t>(digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10);
-  }
-  if (hex.size() < n_digits || code > 0x10ffff) {
-    *out += '\\';
-    *out += static_cast<char>(c) + hex;
-  } else {
-    // Halves of a pair come one after another: as in UTF-16, they are one character.
-    const std::string_view high = *out;
-    if (code >= 0xdc00 && code < 0xe000 && high_ >= 0xd800 && high.size() == high_end_) {
-      out->resize(out->size() - 3);
-      code = 0x10000 + ((high_ - 0xd800) << 10) + (code - 0xdc00);
-    }
-    append_code_point(code, out);
-    high_ = code >= 0xd800 && code < 0xdc00 ? code : 0;
-    high_end_ = out->size();
-  }
-  co_return true;
-}
-
 void ObjectWriter::add(const std::string& name, std::string value) {
-  const auto [at, is_new] = by_name_.try_emplace(name, members_.size());
-  if (is_new) members_.emplace_back(name, std::string());
-  members_[at->second].second = std::move(value);
+  for (auto& [known, old] : members_) {
+    if (known == name) {
+      old = std::move(value);
+      return;
+    }
+  }
+  members_.emplace_back(name, std::move(value));
 }
 
 std::string ObjectWriter::json() const {

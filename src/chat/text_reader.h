@@ -1,7 +1,9 @@
-// Reads streamed text character by character. Parsers are coroutines that wait while the next
-// character is missing, so their results do not depend on how the text was split, and no text is
-// read twice. Nobody resumes a coroutine from inside another one: resume() runs them one after
-// another, so the stack does not grow with the text, and WebAssembly needs no tail calls.
+// Reads streamed text. Parsers are coroutines that wait while text is missing, so their results do
+// not depend on how the text was split, and no text is read twice. They are built from elementary
+// reads (a mark, a class of characters, JSON), which are no coroutines: a read that lacks text
+// keeps its place and goes on when more has come. Nobody resumes a coroutine from inside another
+// one: resume() runs them one after another, so the stack does not grow with the text, and
+// WebAssembly needs no tail calls.
 #pragma once
 
 #if __has_include(<coroutine>)
@@ -14,7 +16,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -89,34 +90,54 @@ class TextReader {
   void resume();
 
   static constexpr int kEnd = -1;
-  struct Peek {
+  using Class = bool (*)(int c);
+
+  // An elementary read. It is trivially destructible: GCC 12 destroys awaited temporaries twice.
+  struct Read {
     TextReader& reader;
-    bool await_ready() { return reader.at < reader.text.size() || reader.ended; }
+    bool (TextReader::*poll)(Read*);  // false: more text is needed
+    std::string_view mark = {};       // what of it is still to be read
+    Class skipped = nullptr;          // characters to skip next
+    bool wild = false;                // they are what '#' matches
+    bool found = false;
+    size_t start = reader.at;
+    size_t from = start;  // where to go on
+    size_t depth = 0;     // of nested JSON
+    int quote = 0;        // that ends the string which is read
+
+    bool await_ready() { return (reader.*poll)(this); }
     void await_suspend(coroutines::coroutine_handle<> waiting) {
       reader.next_ = waiting;
-      reader.waits_ = true;
+      reader.waits_for_ = this;
     }
+  };
+  struct ReadByte : Read {
     int await_resume() {
       return reader.at < reader.text.size() ? static_cast<unsigned char>(reader.text[reader.at])
                                             : kEnd;
     }
   };
-  // The next byte; kEnd at the end of the text.
-  Peek peek() { return {*this}; }
+  struct ReadBool : Read {
+    bool await_resume() { return found; }
+  };
+  struct ReadText : Read {
+    std::optional<std::string> await_resume() { return reader.taken(*this); }
+  };
 
-  using Class = bool (*)(int c);
-  // Reads all characters of a class. Returns false at the end of the text.
-  Step<bool> skip(Class matches);
+  // The next byte; kEnd at the end of the text.
+  ReadByte peek() { return {{*this, &TextReader::poll_byte}}; }
+  // Reads all characters of a class.
+  ReadBool skip(Class matches) { return {{*this, &TextReader::poll_mark, {}, matches}}; }
   // Reads `mark`. White space before and inside it is optional, and '#' matches a word. If the text
   // differs, reads nothing and returns false. `mark` must outlive the call.
-  Step<bool> take(std::string_view mark);
+  ReadBool take(std::string_view mark) { return {{*this, &TextReader::poll_mark, mark, is_space}}; }
   // Whether the text goes on with exactly `mark`. Reads nothing.
-  Step<bool> begins(std::string_view mark);
+  ReadBool begins(std::string_view mark) { return {{*this, &TextReader::poll_begins, mark}}; }
   // Reads up to and including `mark`, and returns the text before it; nullopt, having read nothing,
   // if it never comes. `mark` must outlive the call.
-  Step<std::optional<std::string>> until(std::string_view mark);
+  ReadText until(std::string_view mark) { return {{*this, &TextReader::poll_until, mark}}; }
   // Reads a JSON object, array or string, and returns its text; nullopt if there is none.
-  Step<std::optional<std::string>> json();
+  ReadText json() { return {{*this, &TextReader::poll_json}}; }
   // Reads a Python literal, or one of Gemma's, whose strings stand between `quote`. Returns it as
   // JSON; nullopt if there is none.
   Step<std::optional<std::string>> literal(std::string_view quote, int depth = 0);
@@ -132,14 +153,19 @@ class TextReader {
   friend class Step;
 
   Step<std::optional<std::string>> items(char close, std::string_view quote, int depth);
-  Step<std::optional<std::string>> python_string();
-  Step<bool> escape(std::string* out);
+  // Reads a string in Python's quotes; returns what stands between them.
+  ReadText python_string() { return {{*this, &TextReader::poll_string}}; }
+
+  bool poll_byte(Read* read);
+  bool poll_mark(Read* read);
+  bool poll_begins(Read* read);
+  bool poll_until(Read* read);
+  bool poll_json(Read* read);
+  bool poll_string(Read* read);
+  [[nodiscard]] std::optional<std::string> taken(const Read& read) const;
 
   coroutines::coroutine_handle<> next_;
-  bool waits_ = false;
-  // The last half of a surrogate pair that escape() read, and where its text ended.
-  uint32_t high_ = 0;
-  size_t high_end_ = 0;
+  Read* waits_for_ = nullptr;
 };
 
 template <typename T>
@@ -163,7 +189,6 @@ class ObjectWriter {
 
  private:
   std::vector<std::pair<std::string, std::string>> members_;
-  std::unordered_map<std::string, size_t> by_name_;
 };
 
 // A number as Python or JavaScript writes it, as JSON; nullopt if it is none.

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,25 +21,26 @@ enum class CallBody : uint8_t {
   kGemma,   // members whose strings stand between <|"|>
 };
 
+// The texts are the table's, or belong to whoever encoded them.
 struct ToolFormat {
-  std::string taught;  // templates that use the format match this pattern (template_text.h)
+  std::string_view taught;  // templates that use the format match this pattern (template_text.h)
   CallBody body = CallBody::kObject;
-  std::string open, pre, mid, post;
+  std::string_view open, pre, mid, post;
   // Text between two calls, if several are possible.
   bool many = false;
-  std::string join;
-  std::string close;
+  std::string_view join;
+  std::string_view close;
   // For kParams: before the name, between name and value, and after the value.
-  std::string param_pre, param_mid, param_post;
-  bool cdata = false;  // values may be enclosed in <![CDATA[…]]>
-  std::string plain;   // mark that starts plain text and is not part of it
-  bool bare = false;   // a call needs no mark if it is the whole response
+  std::string_view param_pre, param_mid, param_post;
+  bool cdata = false;      // values may be enclosed in <![CDATA[…]]>
+  std::string_view plain;  // mark that starts plain text and is not part of it
+  bool bare = false;       // a call needs no mark if it is the whole response
   // For kObject: marks at the start and end of a block of JSON values.
   bool has_block = false;
-  std::string block_open, block_close;
+  std::string_view block_open, block_close;
 
   // The mark that starts a call; without '#', so it may be cut short.
-  [[nodiscard]] std::string mark() const;
+  [[nodiscard]] std::string_view mark() const;
 };
 
 // All formats. The first one that matches a template is the model's.

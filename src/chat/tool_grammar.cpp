@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "base/concat.h"
 #include "chat/harmony.h"
-#include "chat/json_text.h"
 #include "chat/template_text.h"
 #include "chat/tool_schema.h"
+#include "jinja/json_text.h"
 
 namespace sluice::chat {
 namespace {
@@ -21,21 +22,27 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
 std::string any_of(const Parts& ways) {
   if (ways.size() == 1) return ways[0];
   std::string out = "(";
-  for (const std::string& way : ways) out += (&way == &ways[0] ? " " : " | ") + way;
+  for (const std::string& way : ways) {
+    out += &way == &ways[0] ? " " : " | ";
+    out += way;
+  }
   return out + " )";
 }
 
-std::string maybe(const std::string& part) {
-  return "( " + part + " )?";
+std::string maybe(std::string_view part) {
+  return concat({"( ", part, " )?"});
 }
 
 std::string json(std::string_view how, std::string_view schema) {
-  return "%" + std::string(how) + " " + json_compact(schema);
+  return concat({"%", how, " ", json_compact(schema)});
 }
 
 std::string until(const Parts& marks) {
   std::string out = "%until [";
-  for (const std::string& mark : marks) out += (&mark == &marks[0] ? "" : ",") + json_quote(mark);
+  for (const std::string& mark : marks) {
+    if (&mark != &marks[0]) out += ',';
+    out += json_quote(mark);
+  }
   return out + "]";
 }
 
@@ -54,7 +61,7 @@ std::string object_schema(const Tool& tool) {
     return out + R"(,"additionalProperties":false})";
   for (const JsonMember& member : json_members(tool.parameters)) {
     if (member.name == "type") continue;
-    out += "," + json_quote(member.name) + ":" + json_compact(member.value);
+    out += concat({",", json_quote(member.name), ":", json_compact(member.value)});
   }
   return out + "}";
 }
@@ -93,14 +100,14 @@ class Writer {
     if (!format.turn.empty()) lead += maybe(text(format.turn)) + " ";
     if (!format.response.empty()) lead += maybe(mark(format.response)) + " ";
     const std::string thought = until({std::string(format.close)});
-    Parts ways = {thought + " " + text(format.close) + " \"\\n\"{0,2} " + lead +
-                  rule("answer", rest)};
+    Parts ways = {
+        concat({thought, " ", text(format.close), " \"\\n\"{0,2} ", lead, rule("answer", rest)})};
     // If nothing is required, the response may end inside reasoning.
     if (!shape_.required && shape_.schema.empty()) ways.push_back(thought);
     const std::string think = rule("thought", any_of(ways));
     const std::string plain = lead + "answer";
     return finish(shape_.thinking ? think
-                  : shape_.thinks ? plain + " | " + text(format.open) + " " + think
+                  : shape_.thinks ? concat({plain, " | ", text(format.open), " ", think})
                                   : plain);
   }
 
@@ -109,36 +116,36 @@ class Writer {
     const std::string channel = text("<|channel|>"), message = text("<|message|>");
     const std::string words = rule("text", until(all));
     const auto head = [&](const std::string& inside) {
-      return channel + " " + inside + " " + message;
+      return concat({channel, " ", inside, " ", message});
     };
     Parts last;
     for (const Tool& tool : shape_.tools) {
       SLUICE_RETURN_IF_ERROR(check_name(tool.name));
       const std::string name = "\" to=functions.\" " + text(tool.name);
       const std::string commentary = text("commentary");
-      const std::string ways = any_of({name + " " + head(commentary + " \" json\""),
-                                       head(commentary + " " + name + " " + maybe("\" \"") + " " +
-                                            maybe(text("<|constrain|>")) + " \"json\"")});
+      const std::string ways = any_of({concat({name, " ", head(commentary + " \" json\"")}),
+                                       head(concat({commentary, " ", name, " ( \" \" )? ",
+                                                    maybe(text("<|constrain|>")), " \"json\""}))});
       last.push_back(rule("call-" + std::to_string(last.size()),
-                          ways + " " + json("spaced", object_schema(tool))));
+                          concat({ways, " ", json("spaced", object_schema(tool))})));
     }
     if (!shape_.required) {
-      last.push_back(head(text("final")) + " " +
-                     (shape_.schema.empty() ? words : json("json", shape_.schema)));
+      last.push_back(concat(
+          {head(text("final")), " ", shape_.schema.empty() ? words : json("json", shape_.schema)}));
     }
-    const std::string before =
-        rule("before", head(any_of({text("analysis"), text("commentary")})) + " " + words + " " +
-                           text("<|end|>") + " " + text("<|start|>") + " " + text("assistant"));
+    const std::string before = rule(
+        "before", concat({head(any_of({text("analysis"), text("commentary")})), " ", words, " ",
+                          text("<|end|>"), " ", text("<|start|>"), " ", text("assistant")}));
     return finish(before + "* " + any_of(last));
   }
 
  private:
   [[nodiscard]] std::string finish(const std::string& root) const {
-    return "root ::= " + root + "\n" + rules_;
+    return concat({"root ::= ", root, "\n", rules_});
   }
 
-  std::string rule(const std::string& name, const std::string& body) {
-    rules_ += name + " ::= " + body + "\n";
+  std::string rule(std::string name, std::string_view body) {
+    rules_ += concat({name, " ::= ", body, "\n"});
     return name;
   }
 
@@ -152,7 +159,7 @@ class Writer {
     std::string out;
     for (size_t at = 0; at <= mark.size();) {
       const size_t end = std::min(mark.find('#', at), mark.size());
-      if (at > 0) out += std::string(" ") + id + " ";
+      if (at > 0) out += concat({" ", id, " "});
       out += text(mark.substr(at, end - at));
       at = end + 1;
     }
@@ -163,26 +170,26 @@ class Writer {
   std::string free_text(const ToolFormat& format, const std::string& calls) {
     Parts starts;
     for (const ToolFormat& each : formats_to_read(&format, /*strictly=*/true)) {
-      starts.push_back(each.mark());
+      starts.emplace_back(each.mark());
     }
     const std::string words = until(starts);
     Parts named;
-    for (const std::string& name : shape_.loose) {
+    for (const std::string_view name : shape_.loose) {
       const bool begins = std::any_of(starts.begin(), starts.end(),
                                       [&](const auto& start) { return start.starts_with(name); });
       if (!begins) named.push_back(text(name));
     }
-    const std::string free =
-        rule("free", named.empty() ? words : words + " ( " + any_of(named) + " " + words + " )*");
+    const std::string free = rule(
+        "free", named.empty() ? words : concat({words, " ( ", any_of(named), " ", words, " )*"}));
     // A call without a mark is the whole response; other text must not start like a call.
     if (format.bare) {
       return any_of({calls, "[ \\t\\r\\n]* " + maybe("[^{< \\t\\r\\n] " + free)});
     }
     if (!shape_.begun.empty()) {
-      return any_of({calls, text(std::string_view(format.plain).substr(shape_.begun.size())) + " " +
-                                free + " " + maybe(mark(format.pre) + " " + calls)});
+      return any_of({calls, concat({text(format.plain.substr(shape_.begun.size())), " ", free, " ",
+                                    maybe(concat({mark(format.pre), " ", calls}))})});
     }
-    return free + " " + maybe(calls);
+    return concat({free, " ", maybe(calls)});
   }
 
   Result<std::string> calls(const ToolFormat& format) {
@@ -192,16 +199,16 @@ class Writer {
       SLUICE_RETURN_IF_ERROR(check_name(tool.name));
       Result<std::string> arguments = this->arguments(format, tool, i);
       if (!arguments.ok()) return arguments;
-      ways.push_back(rule("call-" + std::to_string(i), text(spoken_name(format, tool.name)) + " " +
-                                                           mark(format.mid) + " " + *arguments +
-                                                           " " + mark(format.post)));
+      ways.push_back(rule("call-" + std::to_string(i),
+                          concat({text(spoken_name(format, tool.name)), " ", mark(format.mid), " ",
+                                  *arguments, " ", mark(format.post)})));
     }
     const std::string pre = mark(format.pre), call = rule("call", any_of(ways));
     std::string body = mark(format.open) + " ";
     if (shape_.begun.empty()) body += pre + " ";
     body += call + " ";
     if (shape_.parallel && format.many) {
-      body += "( " + text(format.join) + " " + pre + " " + call + " )* ";
+      body += concat({"( ", text(format.join), " ", pre, " ", call, " )* "});
     }
     return rule("calls", body + mark(format.close));
   }
@@ -217,14 +224,15 @@ class Writer {
       for (const Parameter& each : *list) {
         Result<std::string> one = parameter(format, each);
         if (!one.ok()) return one;
-        out += (out.empty() ? "" : " ") + (each.required ? *one : maybe(*one));
+        if (!out.empty()) out += ' ';
+        out += each.required ? *one : maybe(*one);
       }
       return out;
     }
     // Members with separators: a separator is needed only after an earlier member.
     const bool gemma = format.body == CallBody::kGemma;
     const auto name_of = [&](size_t at, bool some) {
-      return "arg-" + std::to_string(number) + "-" + std::to_string(at) + (some ? "-1" : "-0");
+      return concat({"arg-", std::to_string(number), "-", std::to_string(at), some ? "-1" : "-0"});
     };
     for (size_t at = 0; at <= list->size(); ++at) {
       for (const bool some : {false, true}) {
@@ -235,8 +243,9 @@ class Writer {
         const Parameter& each = (*list)[at];
         Result<std::string> value = gemma ? gemma_value(each) : python_value(each);
         if (!value.ok()) return value;
-        const std::string name = (some ? gemma ? "," : ", " : "") + each.name + (gemma ? ":" : "=");
-        Parts ways = {text(name) + " " + *value + " " + name_of(at + 1, true)};
+        const std::string name =
+            concat({some ? gemma ? "," : ", " : "", each.name, gemma ? ":" : "="});
+        Parts ways = {concat({text(name), " ", *value, " ", name_of(at + 1, true)})};
         if (!each.required) ways.push_back(name_of(at + 1, some));
         rule(name_of(at, some), any_of(ways));
       }
@@ -249,11 +258,11 @@ class Writer {
     if (of.name.find(format.param_mid[0]) != std::string::npos || of.name.starts_with('/')) {
       return unsupported(at, "the model's tool call format cannot write this name");
     }
-    const std::string end = replaced(format.param_post, "@", of.name);
+    const std::string end = replaced(std::string(format.param_post), "@", of.name);
     const std::string last(trimmed(end));
     const auto around = [&](std::string_view type, const std::string& value) {
-      return text(format.param_pre + of.name + replaced(format.param_mid, "#", type)) + " " +
-             value + " " + text(end);
+      const std::string mid = replaced(std::string(format.param_mid), "#", type);
+      return concat({text(concat({format.param_pre, of.name, mid})), " ", value, " ", text(end)});
     };
     const bool flags = format.param_mid.find("string=") != std::string::npos;
     Parts ways;
@@ -265,7 +274,7 @@ class Writer {
     for (const std::string& each : of.texts) {
       if (of.any_text) break;
       if (each.find(last) != std::string::npos) {
-        return unsupported(at, "\"" + each + "\" contains the mark that ends a parameter");
+        return unsupported(at, concat({"\"", each, "\" contains the mark that ends a parameter"}));
       }
       ways.push_back(around(flags ? "true" : "string", gbnf_literal(each)));
     }
@@ -277,11 +286,12 @@ class Writer {
   }
 
   Result<std::string> gemma_value(const Parameter& of) {
-    const std::string quote = text("<|\"|>");
+    const std::string quote = text(kGemmaQuote);
     Parts ways;
-    if (of.any_text) ways.push_back(quote + " " + until({"<|\"|>"}) + " " + quote);
+    if (of.any_text)
+      ways.push_back(concat({quote, " ", until({std::string(kGemmaQuote)}), " ", quote}));
     for (const std::string& each : of.texts) {
-      if (!of.any_text) ways.push_back(quote + " " + gbnf_literal(each) + " " + quote);
+      if (!of.any_text) ways.push_back(concat({quote, " ", gbnf_literal(each), " ", quote}));
     }
     for (const std::string& each : of.values) {
       // Strings inside of lists and objects would have other quotes than JSON's.
@@ -305,8 +315,11 @@ class Writer {
       out.push_back(json("spaced", R"({"type":"string"})"));
     } else if (!of.texts.empty()) {
       std::string list;
-      for (const std::string& each : of.texts) list += (list.empty() ? "" : ",") + json_quote(each);
-      out.push_back(json("spaced", "{\"enum\":[" + list + "]}"));
+      for (const std::string& each : of.texts) {
+        if (!list.empty()) list += ',';
+        list += json_quote(each);
+      }
+      out.push_back(json("spaced", concat({"{\"enum\":[", list, "]}"})));
     }
     for (const std::string& each : of.values) out.push_back(json("spaced", each));
     if (out.empty()) return unsupported("/properties/" + of.name, "no value is possible");
@@ -333,10 +346,10 @@ CallOpening call_opening(const ToolFormat& format, std::string_view name) {
     return replaced(replaced(std::move(text), "[CALL_ID]#", "[CALL_ID]000000000"), "#", "0");
   };
   CallOpening out;
-  out.before = with_ids(format.open + format.pre);
+  out.before = with_ids(concat({format.open, format.pre}));
   if (name.empty()) return out;
   out.name = spoken_name(format, std::string(name));
-  out.behind = with_ids(format.mid);
+  out.behind = with_ids(std::string(format.mid));
   return out;
 }
 

@@ -28,13 +28,13 @@ struct ResponseShape {
   const ToolFormat* format = nullptr;  // null: no calls
   std::span<const Tool> tools;
   const ReasoningFormat* reasoning = nullptr;
-  bool thinks = false;             // the model may reason
-  bool thinking = false;           // the prompt ends inside reasoning
-  std::string begun;               // start of the response that is already in the prompt
-  bool required = false;           // a call is required
-  bool parallel = true;            // several calls are allowed
-  std::string schema;              // JSON schema of text that is not a call; "": free text
-  std::vector<std::string> loose;  // control tokens that are allowed in free text
+  bool thinks = false;                      // the model may reason
+  bool thinking = false;                    // the prompt ends inside reasoning
+  std::string_view begun;                   // start of the response that is already in the prompt
+  bool required = false;                    // a call is required
+  bool parallel = true;                     // several calls are allowed
+  std::string schema;                       // JSON schema of text that is not a call; "": free text
+  std::span<const std::string_view> loose;  // control tokens that are allowed in free text
 };
 
 // GBNF of a response. Errors: kSchemaUnsupported, kInvalidArgument.

@@ -1,4 +1,5 @@
 // Jinja's tests, and the lookup of filters and tests by name.
+#include <algorithm>
 #include <cstdio>
 
 #include "jinja/interpreter.h"
@@ -202,6 +203,32 @@ Value Interpreter::filter(std::string_view name, const Value& operand, const Arg
     return fail("No filter named '%s'.", std::string(name.substr(0, 80)).c_str());
   const Value out = found(*this, operand, args);
   return ok() ? out : Value();
+}
+
+Bound bind(Interpreter& in, const char* callee, const Arguments& args, std::string_view names) {
+  Bound out{};
+  std::array<std::string_view, std::tuple_size_v<Bound>> parameters;
+  size_t n = 0;
+  for (size_t at = 0; at < names.size(); ++n) {
+    const size_t end = std::min(names.find(' ', at), names.size());
+    parameters[n] = names.substr(at, end - at);
+    at = end + 1;
+  }
+  if (args.places.size() > n) {
+    in.fail("%s() takes at most %zu arguments", callee, n);
+    return out;
+  }
+  for (size_t i = 0; i < args.places.size(); ++i) out[i] = &args.places[i];
+  for (const auto& [name, value] : args.names) {
+    size_t i = 0;
+    while (i < n && parameters[i] != name) ++i;
+    if (i == n || out[i] != nullptr) {
+      in.fail("%s() got an unexpected keyword argument '%s'", callee, std::string(name).c_str());
+      return out;
+    }
+    out[i] = &value;
+  }
+  return out;
 }
 
 bool is_mapping(const Value& value) {

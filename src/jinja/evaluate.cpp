@@ -260,7 +260,7 @@ Value Interpreter::call(const Value& callee, const Arguments& args) {
 Value Interpreter::call_function(Function function, const Arguments& args) {
   switch (function) {
     case Function::kRange: {
-      const auto a = bind<3>(*this, "range", args, {"start", "stop", "step"});
+      const auto a = bind(*this, "range", args, "start stop step");
       if (args.places.empty()) return fail("range expected at least 1 argument, got 0");
       const int64_t first = whole_or(*this, a[0], 0), step = whole_or(*this, a[2], 1);
       const int64_t start = a[1] != nullptr ? first : 0;
@@ -295,12 +295,12 @@ Value Interpreter::call_function(Function function, const Arguments& args) {
       return made;
     }
     case Function::kRaise: {
-      const auto a = bind<1>(*this, "raise_exception", args, {"message"});
+      const auto a = bind(*this, "raise_exception", args, "message");
       const Text message = a[0] != nullptr ? str(*a[0]) : Text();
       return fail("%s", std::string(message.view()).c_str());
     }
     case Function::kStrftime: {
-      const auto a = bind<1>(*this, "strftime_now", args, {"format"});
+      const auto a = bind(*this, "strftime_now", args, "format");
       if (a[0] == nullptr || !a[0]->is(Kind::kString))
         return fail("strftime_now() needs a format string");
       return text(strftime(now_, a[0]->string->text.view()));

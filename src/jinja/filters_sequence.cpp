@@ -7,7 +7,7 @@ namespace sluice::jinja {
 namespace {
 
 Value length(Interpreter& in, const Value& value, const Arguments& args) {
-  (void)bind<0>(in, "length", args, {});
+  (void)bind(in, "length", args, "");
   switch (value.kind) {
     case Kind::kUndefined:
       return Value(int64_t{0});
@@ -27,12 +27,12 @@ Value length(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value list(Interpreter& in, const Value& value, const Arguments& args) {
-  (void)bind<0>(in, "list", args, {});
+  (void)bind(in, "list", args, "");
   return in.sequence(in.items(value));
 }
 
 Value first(Interpreter& in, const Value& value, const Arguments& args) {
-  (void)bind<0>(in, "first", args, {});
+  (void)bind(in, "first", args, "");
   if (value.is(Kind::kSequence)) {
     Sequence& sequence = *value.sequence;
     if (sequence.next >= sequence.items.size())
@@ -46,7 +46,7 @@ Value first(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value last(Interpreter& in, const Value& value, const Arguments& args) {
-  (void)bind<0>(in, "last", args, {});
+  (void)bind(in, "last", args, "");
   if (value.is(Kind::kSequence) && value.sequence->flavor == Flavor::kGenerator) {
     return in.fail("'generator' object is not reversible");
   }
@@ -55,7 +55,7 @@ Value last(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value join(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<2>(in, "join", args, {"d", "attribute"});
+  const auto a = bind(in, "join", args, "d attribute");
   const Text separator = a[0] != nullptr ? in.str(*a[0]) : Text();
   const bool by_path = a[1] != nullptr && !a[1]->is(Kind::kNone);
   Text out;
@@ -90,7 +90,7 @@ Value map(Interpreter& in, const Value& value, const Arguments& args) {
     }
     return in.sequence(std::move(out), Flavor::kGenerator);
   }
-  const auto a = bind<2>(in, "map", args, {"attribute", "default"});
+  const auto a = bind(in, "map", args, "attribute default");
   if (a[0] == nullptr) return in.fail("map requires a filter argument");
   for (const Value& item : in.items(value)) {
     if (!in.ok()) return {};
@@ -136,7 +136,7 @@ Value rejectattr(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value items(Interpreter& in, const Value& value, const Arguments& args) {
-  (void)bind<0>(in, "items", args, {});
+  (void)bind(in, "items", args, "");
   if (value.is(Kind::kUndefined)) return in.sequence({}, Flavor::kGenerator);
   if (!is_mapping(value)) return in.fail("Can only get item pairs from a mapping.");
   std::vector<Value> out;
@@ -189,14 +189,14 @@ std::vector<Value> only_items(const std::vector<Keyed>& from) {
 }
 
 Value sort(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<3>(in, "sort", args, {"reverse", "case_sensitive", "attribute"});
+  const auto a = bind(in, "sort", args, "reverse case_sensitive attribute");
   std::vector<Keyed> all = keyed(in, in.items(value), a[2], flag(in, a[1]));
   sort_keyed(in, &all, flag(in, a[0]));
   return in.sequence(only_items(all));
 }
 
 Value dictsort(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<3>(in, "dictsort", args, {"case_sensitive", "by", "reverse"});
+  const auto a = bind(in, "dictsort", args, "case_sensitive by reverse");
   if (value.is(Kind::kUndefined)) return in.fail_undefined(value);
   if (!value.is(Kind::kDict))
     return in.fail("'%s' object has no attribute 'items'", type_name(value));
@@ -212,7 +212,7 @@ Value dictsort(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value unique(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<2>(in, "unique", args, {"case_sensitive", "attribute"});
+  const auto a = bind(in, "unique", args, "case_sensitive attribute");
   auto* seen = in.make<Dict>();
   std::vector<Value> out;
   for (const Keyed& each : keyed(in, in.items(value), a[1], flag(in, a[0]))) {
@@ -225,7 +225,7 @@ Value unique(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value groupby(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<3>(in, "groupby", args, {"attribute", "default", "case_sensitive"});
+  const auto a = bind(in, "groupby", args, "attribute default case_sensitive");
   if (a[0] == nullptr) return in.fail("groupby() needs an attribute");
   std::vector<Keyed> all;
   for (const Value& item : in.items(value)) {
@@ -246,7 +246,7 @@ Value groupby(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value extreme(Interpreter& in, const Value& value, const Arguments& args, bool largest) {
-  const auto a = bind<2>(in, largest ? "max" : "min", args, {"case_sensitive", "attribute"});
+  const auto a = bind(in, largest ? "max" : "min", args, "case_sensitive attribute");
   const std::vector<Keyed> all = keyed(in, in.items(value), a[1], flag(in, a[0]));
   if (all.empty()) return in.undefined("No aggregated item, sequence was empty.");
   const Keyed* best = &all[0];
@@ -263,7 +263,7 @@ Value largest(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value sum(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<2>(in, "sum", args, {"attribute", "start"});
+  const auto a = bind(in, "sum", args, "attribute start");
   const bool by_path = a[0] != nullptr && !a[0]->is(Kind::kNone);
   Value total = a[1] != nullptr ? *a[1] : Value(int64_t{0});
   for (const Value& item : in.items(value)) {
@@ -273,7 +273,7 @@ Value sum(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value reverse(Interpreter& in, const Value& value, const Arguments& args) {
-  (void)bind<0>(in, "reverse", args, {});
+  (void)bind(in, "reverse", args, "");
   std::vector<Value> items = in.items(value);
   std::reverse(items.begin(), items.end());
   if (!value.is(Kind::kString)) return in.sequence(std::move(items), Flavor::kGenerator);
@@ -283,7 +283,7 @@ Value reverse(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value batch(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<2>(in, "batch", args, {"linecount", "fill_with"});
+  const auto a = bind(in, "batch", args, "linecount fill_with");
   const int64_t size = whole_or(in, a[0], 0);
   if (size < 1) return in.fail("batch() needs a positive number of items");
   std::vector<Value> out, row;
@@ -302,7 +302,7 @@ Value batch(Interpreter& in, const Value& value, const Arguments& args) {
 
 // Divides the items into so many lists, the first ones longer by one.
 Value slices(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<2>(in, "slice", args, {"slices", "fill_with"});
+  const auto a = bind(in, "slice", args, "slices fill_with");
   const int64_t count = whole_or(in, a[0], 0);
   constexpr int64_t kMaxSlices = 100'000;
   if (count < 1 || count > kMaxSlices) return in.fail("slice() needs a positive number of lists");
@@ -323,7 +323,7 @@ Value slices(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value attr(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<1>(in, "attr", args, {"name"});
+  const auto a = bind(in, "attr", args, "name");
   if (a[0] == nullptr || !a[0]->is(Kind::kString)) return in.fail("attr() needs a name");
   // Unlike a dot, attr() does not look up a dictionary's keys.
   if (value.is(Kind::kDict) && !has_method(value, a[0]->string->text.view())) {

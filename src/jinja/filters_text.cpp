@@ -1,6 +1,5 @@
 // Filters that make text or numbers from one value.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 
@@ -40,7 +39,7 @@ Value trim(Interpreter& in, const Value& value, const Arguments& args) {
 
 // A word starts after white space, brackets or a hyphen, but not after other punctuation.
 Value title(Interpreter& in, const Value& value, const Arguments& args) {
-  (void)bind<0>(in, "title", args, {});
+  (void)bind(in, "title", args, "");
   const Value text = soft(in, value);
   if (!in.ok()) return {};
   const std::string_view bytes = text.string->text.view();
@@ -58,14 +57,14 @@ Value title(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value center(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<1>(in, "center", args, {"width"});
+  const auto a = bind(in, "center", args, "width");
   Arguments passed;
   passed.places.push_back(a[0] != nullptr ? *a[0] : Value(int64_t{80}));
   return method(in, value, "center", passed);
 }
 
 Value replace(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<3>(in, "replace", args, {"old", "new", "count"});
+  const auto a = bind(in, "replace", args, "old new count");
   if (a[0] == nullptr || a[1] == nullptr) return in.fail("replace() needs two strings");
   Arguments passed;
   passed.places = {in.text(in.str(*a[0])), in.text(in.str(*a[1]))};
@@ -91,7 +90,7 @@ Value force_escape(Interpreter& in, const Value& value, const Arguments&) {
 
 // Drops tags and comments; white space becomes single spaces.
 Value strip_tags(Interpreter& in, const Value& value, const Arguments& args) {
-  (void)bind<0>(in, "striptags", args, {});
+  (void)bind(in, "striptags", args, "");
   const Text all = in.str(value);
   const std::string_view text = all.view();
   Text kept;
@@ -113,7 +112,7 @@ Value strip_tags(Interpreter& in, const Value& value, const Arguments& args) {
 // Cuts text after `length` characters, at a space unless `killwords`. `leeway`: so much longer text
 // stays whole.
 Value truncate(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<4>(in, "truncate", args, {"length", "killwords", "end", "leeway"});
+  const auto a = bind(in, "truncate", args, "length killwords end leeway");
   const Value all = soft(in, value);
   const int64_t length = whole_or(in, a[0], 255), leeway = whole_or(in, a[3], 5);
   const Text end = a[2] != nullptr ? in.str(*a[2]) : Text("...");
@@ -134,7 +133,7 @@ Value truncate(Interpreter& in, const Value& value, const Arguments& args) {
 
 // Percent-encodes a string; pairs become a query.
 Value url_encode(Interpreter& in, const Value& value, const Arguments& args) {
-  (void)bind<0>(in, "urlencode", args, {});
+  (void)bind(in, "urlencode", args, "");
   const auto append = [&](const Value& part, bool query, Text* out) {
     const Text text = in.str(part);
     for (const char c : text.view()) {
@@ -165,7 +164,7 @@ Value url_encode(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value indent(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<3>(in, "indent", args, {"width", "first", "blank"});
+  const auto a = bind(in, "indent", args, "width first blank");
   const bool by_text = a[0] != nullptr && a[0]->is(Kind::kString);
   const int64_t width = by_text ? 0 : whole_or(in, a[0], 4);
   if (width > kMaxIndent) in.fail("the indentation is too wide");
@@ -193,7 +192,7 @@ Value indent(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value tojson(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<4>(in, "tojson", args, {"ensure_ascii", "indent", "separators", "sort_keys"});
+  const auto a = bind(in, "tojson", args, "ensure_ascii indent separators sort_keys");
   Interpreter::JsonStyle style;
   style.ascii = a[0] != nullptr && in.truth(*a[0]);
   style.sorted = a[3] != nullptr && in.truth(*a[3]);
@@ -230,20 +229,18 @@ bool read_number(std::string_view text, double* out) {
   return number.has_value();
 }
 
-bool read_whole(std::string_view text, int base, int64_t* out) {
+std::optional<int64_t> whole_of(std::string_view text, unsigned base) {
   std::string digits = digits_of(text);
   const bool negative = digits.starts_with('-');
   if (negative) digits.erase(0, 1);
   const std::string prefix = base == 16 ? "0x" : base == 8 ? "0o" : base == 2 ? "0b" : "";
   if (!prefix.empty() && to_lower(digits).starts_with(prefix)) digits.erase(0, 2);
   if (negative) digits.insert(0, "-");
-  const char* end = digits.data() + digits.size();
-  const auto [stop, bad] = std::from_chars(digits.data(), end, *out, base);
-  return bad == std::errc() && stop == end && !digits.empty();
+  return read_whole(digits, base);
 }
 
 Value integer(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<2>(in, "int", args, {"default", "base"});
+  const auto a = bind(in, "int", args, "default base");
   const Value otherwise = a[0] != nullptr ? *a[0] : Value(int64_t{0});
   const int64_t base = whole_or(in, a[1], 10);
   if (base < 2 || base > 36) return in.fail("int() base must be >= 2 and <= 36, or 0");
@@ -251,10 +248,9 @@ Value integer(Interpreter& in, const Value& value, const Arguments& args) {
   if (value.is_whole()) return Value(value.whole());
   double real = value.is(Kind::kFloat) ? value.number : 0;
   if (value.is(Kind::kString)) {
-    int64_t whole = 0;
     const std::string_view text = value.string->text.view();
     in.spend(text.size());
-    if (read_whole(text, static_cast<int>(base), &whole)) return Value(whole);
+    if (const auto whole = whole_of(text, static_cast<unsigned>(base))) return Value(*whole);
     if (!read_number(text, &real)) return otherwise;
   } else if (!value.is(Kind::kFloat)) {
     if (value.is(Kind::kUndefined)) return in.fail_undefined(value);
@@ -264,7 +260,7 @@ Value integer(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value floating(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<1>(in, "float", args, {"default"});
+  const auto a = bind(in, "float", args, "default");
   const Value otherwise = a[0] != nullptr ? *a[0] : Value(0.0);
   if (value.is_number()) return Value(value.real());
   if (value.is(Kind::kUndefined)) return in.fail_undefined(value);
@@ -282,7 +278,7 @@ Value absolute(Interpreter& in, const Value& value, const Arguments&) {
 
 // Rounds half to even, as Python does, at `precision` decimal digits.
 Value round(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<2>(in, "round", args, {"precision", "method"});
+  const auto a = bind(in, "round", args, "precision method");
   const int64_t precision = std::clamp<int64_t>(whole_or(in, a[0], 0), -300, 300);
   const std::string_view method =
       a[1] != nullptr && a[1]->is(Kind::kString) ? a[1]->string->text.view() : "common";
@@ -322,7 +318,7 @@ Value format(Interpreter& in, const Value& value, const Arguments& args) {
 }
 
 Value fallback(Interpreter& in, const Value& value, const Arguments& args) {
-  const auto a = bind<2>(in, "default", args, {"default_value", "boolean"});
+  const auto a = bind(in, "default", args, "default_value boolean");
   const bool by_truth = a[1] != nullptr && in.truth(*a[1]);
   if (!value.is(Kind::kUndefined) && !(by_truth && !in.truth(value))) return value;
   return a[0] != nullptr ? *a[0] : in.text("");

@@ -1,6 +1,5 @@
 // Implements "%s" % values, "{}".format(…) and strftime.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
@@ -73,10 +72,18 @@ std::string number_text(Interpreter& in, const Value& value, const Spec& spec) {
   }
   const int64_t whole = value.is(Kind::kFloat) ? static_cast<int64_t>(value.number) : value.whole();
   const uint64_t size = whole < 0 ? 0 - static_cast<uint64_t>(whole) : static_cast<uint64_t>(whole);
-  const int base = letter == 'x' || letter == 'X' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
+  const unsigned base = letter == 'x' || letter == 'X' ? 16
+                        : letter == 'o'                ? 8
+                        : letter == 'b'                ? 2
+                                                       : 10;
   char out[64];
-  const char* end = std::to_chars(out, out + sizeof out, size, base).ptr;
-  const std::string digits(out, static_cast<size_t>(end - out));
+  char* begin = std::end(out);
+  uint64_t rest = size;
+  do {
+    *--begin = "0123456789abcdef"[rest % base];
+    rest /= base;
+  } while (rest > 0);
+  const std::string digits(begin, std::end(out));
   std::string text = whole < 0 ? "-" : "";
   if (spec.prefix && base != 10) text += {'0', letter};
   return text + (letter == 'X' ? to_upper(digits) : digits);
@@ -263,8 +270,8 @@ Spec read_spec(Interpreter& in, std::string_view text) {
 // The value that {field} refers to, by position or by name.
 Value named_value(Interpreter& in, std::string_view field, const Arguments& args, size_t* next) {
   size_t index = *next;
-  const auto [end, bad] = std::from_chars(field.data(), field.data() + field.size(), index);
-  const bool number = bad == std::errc() && end == field.data() + field.size();
+  const std::optional<int64_t> number = read_whole(field);
+  if (number) index = static_cast<size_t>(*number);
   if (field.empty()) ++*next;
   if ((field.empty() || number) && index < args.places.size()) return args.places[index];
   for (const auto& [name, value] : args.names) {
@@ -282,11 +289,9 @@ Value field_value(Interpreter& in, std::string_view field, const Arguments& args
     const size_t begin = end + 1;
     end = std::min(item ? field.find(']', begin) : field.find_first_of(".[", begin), field.size());
     const std::string_view name = field.substr(begin, end - begin);
-    int64_t index = 0;
-    const auto [stop, bad] = std::from_chars(name.data(), name.data() + name.size(), index);
-    const bool number = bad == std::errc() && stop == name.data() + name.size();
+    const std::optional<int64_t> index = item ? read_whole(name) : std::nullopt;
     value =
-        item ? in.item(value, number ? Value(index) : in.text(name)) : in.attribute(value, name);
+        item ? in.item(value, index ? Value(*index) : in.text(name)) : in.attribute(value, name);
     if (value.is(Kind::kUndefined)) return in.fail_undefined(value);
     if (item) ++end;
   }

@@ -159,30 +159,11 @@ class Interpreter {
   uint32_t line_ = 1;
 };
 
-// Binds the arguments of a builtin to parameter names; null if omitted. Fails as Python does.
-template <size_t N>
-[[nodiscard]] std::array<const Value*, N> bind(Interpreter& in, std::string_view callee,
-                                               const Arguments& args,
-                                               const std::array<std::string_view, N>& names) {
-  std::array<const Value*, N> out{};
-  const std::string shown(callee);
-  if (args.places.size() > N) {
-    in.fail("%s() takes at most %zu arguments", shown.c_str(), N);
-    return out;
-  }
-  for (size_t i = 0; i < args.places.size(); ++i) out[i] = &args.places[i];
-  for (const auto& [name, value] : args.names) {
-    size_t i = 0;
-    while (i < N && names[i] != name) ++i;
-    if (i == N || out[i] != nullptr) {
-      in.fail("%s() got an unexpected keyword argument '%s'", shown.c_str(),
-              std::string(name).c_str());
-      return out;
-    }
-    out[i] = &value;
-  }
-  return out;
-}
+// Binds the arguments of a builtin to parameters, whose names `names` has with spaces between; null
+// if omitted. "/" is a parameter without a name. Fails as Python does.
+using Bound = std::array<const Value*, 4>;
+[[nodiscard]] Bound bind(Interpreter& in, const char* callee, const Arguments& args,
+                         std::string_view names);
 
 struct Keyed {
   Value key, item;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -226,7 +225,7 @@ Status Lexer::name_or_number() {
 
 Status Lexer::number() {
   const std::string_view text = rest();
-  int base = 10;
+  unsigned base = 10;
   size_t n = 0;
   if (text[0] == '0' && text.size() > 2) {
     const char letter = static_cast<char>(text[1] | 0x20);
@@ -262,10 +261,11 @@ Status Lexer::number() {
     valid = number.has_value();
     lexeme.number = number.value_or(0);
   } else {
-    const char* end = digits.data() + digits.size();
-    const auto [stop, bad] = std::from_chars(digits.data(), end, lexeme.integer, base);
-    valid = bad == std::errc() && stop == end;
-    beyond = bad == std::errc::result_out_of_range && stop == end && base == 10;
+    const std::optional<int64_t> whole = read_whole(digits, base);
+    valid = whole.has_value();
+    lexeme.integer = whole.value_or(0);
+    beyond = !valid && base == 10 && !digits.empty() &&
+             digits.find_first_not_of("0123456789") == std::string::npos;
   }
   if (beyond) {
     lexeme.kind = Lex::kNumeral;
@@ -325,11 +325,12 @@ Status Lexer::escape(std::string* out) {
   if (!octal) advance(1);
   const std::string_view digits = rest().substr(0, width);
   uint32_t code = 0;
-  const auto [end, bad] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), code, octal ? 8 : 16);
-  const size_t read = static_cast<size_t>(end - digits.data());
+  size_t read = 0;
+  for (; read < digits.size() && digit_value(digits[read]) < (octal ? 8 : 16); ++read) {
+    code = code * (octal ? 8 : 16) + digit_value(digits[read]);
+  }
   const bool surrogate = code >= 0xd800 && code < 0xe000;
-  if (bad != std::errc() || (!octal && read != width) || code > 0x10ffff || surrogate) {
+  if (read == 0 || (!octal && read != width) || code > 0x10ffff || surrogate) {
     return syntax_error(line_, "an escape is not a valid character");
   }
   tokenizer::append_utf8(code, out);

@@ -1,8 +1,8 @@
 // Attributes and items of values, methods of lists and dictionaries, and the loop variable.
 #include <algorithm>
-#include <charconv>
 
 #include "jinja/interpreter.h"
+#include "jinja/numbers.h"
 
 namespace sluice::jinja {
 namespace {
@@ -32,12 +32,12 @@ std::string described(const Value& value) {
 Value call_dict_method(Interpreter& in, const Method& method, const Arguments& args) {
   const Dict& dict = *method.self.dict;
   if (method.name == "get") {
-    const auto a = bind<2>(in, "get", args, {"", ""});
+    const auto a = bind(in, "get", args, "/ /");
     if (a[0] == nullptr) return in.fail("get expected at least 1 argument, got 0");
     const Value* found = in.ok() ? in.find(dict, *a[0]) : nullptr;
     return found != nullptr ? *found : a[1] != nullptr ? *a[1] : none();
   }
-  (void)bind<1>(in, method.name, args, {""});
+  (void)bind(in, method.name.c_str(), args, "/");
   if (method.name == "copy") {
     auto* copy = in.make<Dict>();
     for (const auto& [key, value] : dict.entries) in.put(copy, key, value);
@@ -61,7 +61,7 @@ Value call_dict_method(Interpreter& in, const Method& method, const Arguments& a
 
 Value call_list_method(Interpreter& in, const Method& method, const Arguments& args) {
   const std::vector<Value>& items = method.self.sequence->items;
-  const auto a = bind<1>(in, method.name, args, {""});
+  const auto a = bind(in, method.name.c_str(), args, "/");
   if (method.name == "copy") return in.sequence(items);
   if (a[0] == nullptr) return in.fail("%s() takes one argument", method.name.c_str());
   int64_t count = 0;
@@ -214,10 +214,8 @@ Value Interpreter::path(const Value& value, const Value& path, const Value* othe
   for (size_t from = 0; ok() && from <= names.size();) {
     const size_t dot = std::min(names.find('.', from), names.size());
     const std::string_view name = names.substr(from, dot - from);
-    int64_t index = 0;
-    const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), index);
-    const bool number = bad == std::errc() && end == name.data() + name.size();
-    at = found(item(at, number ? Value(index) : text(name)));
+    const std::optional<int64_t> index = read_whole(name);
+    at = found(item(at, index ? Value(*index) : text(name)));
     from = dot + 1;
   }
   return at;

@@ -97,6 +97,26 @@ const char* sign_of(double number) {
 
 }  // namespace
 
+unsigned digit_value(char c) {
+  if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
+  const auto letter = static_cast<unsigned>((c | 0x20) - 'a');
+  return letter < 26 ? letter + 10 : 36;
+}
+
+std::optional<int64_t> read_whole(std::string_view text, unsigned base) {
+  const bool minus = text.starts_with('-');
+  if (minus) text.remove_prefix(1);
+  if (text.empty()) return std::nullopt;
+  const uint64_t most = static_cast<uint64_t>(INT64_MAX) + (minus ? 1 : 0);
+  uint64_t value = 0;
+  for (const char c : text) {
+    const unsigned digit = digit_value(c);
+    if (digit >= base || value > (most - digit) / base) return std::nullopt;
+    value = value * base + digit;
+  }
+  return static_cast<int64_t>(minus ? 0 - value : value);
+}
+
 std::string fixed_text(double number, int precision) {
   return sign_of(number) + with_decimals(decimal_of(number), precision);
 }

@@ -34,10 +34,8 @@ struct Call {
             value != nullptr ? type_name(*value) : "nothing");
     return kEmpty;
   }
-  template <size_t N>
-  [[nodiscard]] std::array<const Value*, N> bound(
-      const std::array<std::string_view, N>& names) const {
-    return bind(in, name, args, names);
+  [[nodiscard]] Bound bound(std::string_view names) const {
+    return bind(in, std::string(name).c_str(), args, names);
   }
 };
 
@@ -68,7 +66,7 @@ Range range_of(const Call& call, const Value* start, const Value* end) {
 using Method = Value (*)(const Call& call);
 
 Value strip(const Call& call) {
-  const auto a = call.bound<1>({"chars"});
+  const auto a = call.bound("chars");
   const std::string_view text = call.view();
   const bool left = call.name != "rstrip", right = call.name != "lstrip";
   size_t begin = 0, end = text.size();
@@ -97,7 +95,7 @@ Value strip(const Call& call) {
 }
 
 Value begins_or_ends(const Call& call) {
-  const auto a = call.bound<3>({"", "", ""});
+  const auto a = call.bound("/ / /");
   const Range range = range_of(call, a[1], a[2]);
   const bool several = a[0] != nullptr && a[0]->is(Kind::kSequence);
   std::vector<Value> parts = several ? call.in.items(*a[0]) : std::vector<Value>();
@@ -132,7 +130,7 @@ std::vector<size_t> places(Interpreter& in, std::string_view text, std::string_v
 }
 
 Value replace(const Call& call) {
-  const auto a = call.bound<3>({"old", "new", "count"});
+  const auto a = call.bound("old new count");
   const std::string_view old = call.wanted(a[0]).view();
   const Text& by = call.wanted(a[1]);
   const int64_t limit = whole_or(call.in, a[2], -1);
@@ -169,7 +167,7 @@ Value words(const Call& call, int64_t limit) {
 }
 
 Value split(const Call& call) {
-  const auto a = call.bound<2>({"sep", "maxsplit"});
+  const auto a = call.bound("sep maxsplit");
   const int64_t limit = whole_or(call.in, a[1], -1);
   const bool from_right = call.name == "rsplit";
   if (a[0] == nullptr || a[0]->is(Kind::kNone)) {
@@ -194,7 +192,7 @@ Value split(const Call& call) {
 }
 
 Value splitlines(const Call& call) {
-  const auto a = call.bound<1>({"keepends"});
+  const auto a = call.bound("keepends");
   const bool keeps = a[0] != nullptr && call.in.truth(*a[0]);
   const std::string_view text = call.view();
   std::vector<Value> out;
@@ -216,7 +214,7 @@ Value splitlines(const Call& call) {
 }
 
 Value join(const Call& call) {
-  const auto a = call.bound<1>({""});
+  const auto a = call.bound("/");
   if (a[0] == nullptr) return call.in.fail("join() takes exactly one argument (0 given)");
   Text out;
   bool first = true;
@@ -229,7 +227,7 @@ Value join(const Call& call) {
 }
 
 Value find(const Call& call) {
-  const auto a = call.bound<3>({"", "", ""});
+  const auto a = call.bound("/ / /");
   const Range range = range_of(call, a[1], a[2]);
   const std::string_view text = range.text, sought = call.wanted(a[0]).view();
   if (call.name == "count") {
@@ -245,7 +243,7 @@ Value find(const Call& call) {
 }
 
 Value cases(const Call& call) {
-  (void)call.bound<0>({});
+  (void)call.bound("");
   if (call.name == "upper") return call.changed(to_upper(call.view()));
   if (call.name == "title") return call.changed(to_title(call.view()));
   if (call.name == "capitalize") return call.changed(to_capitalized(call.view()));
@@ -253,7 +251,7 @@ Value cases(const Call& call) {
 }
 
 Value swapped(const Call& call) {
-  (void)call.bound<0>({});
+  (void)call.bound("");
   const std::string_view text = call.view();
   std::string out;
   for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) {
@@ -266,7 +264,7 @@ Value swapped(const Call& call) {
 }
 
 Value expanded(const Call& call) {
-  const auto a = call.bound<1>({"tabsize"});
+  const auto a = call.bound("tabsize");
   const int64_t width = whole_or(call.in, a[0], 8);
   if (width > kMaxPadding) return call.in.fail("the tabs are too wide");
   Text out;
@@ -287,7 +285,7 @@ Value expanded(const Call& call) {
 }
 
 Value removed(const Call& call) {
-  const auto a = call.bound<1>({""});
+  const auto a = call.bound("/");
   const std::string_view part = call.wanted(a[0]).view();
   const size_t n = call.text().size();
   if (call.name == "removeprefix") {
@@ -297,7 +295,7 @@ Value removed(const Call& call) {
 }
 
 Value partition(const Call& call) {
-  const auto a = call.bound<1>({""});
+  const auto a = call.bound("/");
   const std::string_view text = call.view(), separator = call.wanted(a[0]).view();
   if (separator.empty()) return call.in.fail("empty separator");
   const bool last = call.name == "rpartition";
@@ -315,7 +313,7 @@ Value partition(const Call& call) {
 }
 
 Value padded(const Call& call) {
-  const auto a = call.bound<2>({"width", "fillchar"});
+  const auto a = call.bound("width fillchar");
   const int64_t width = whole_or(call.in, a[0], 0);
   if (width > kMaxPadding) return call.in.fail("the padding is too wide");
   const bool zeros = call.name == "zfill";
@@ -336,7 +334,7 @@ Value padded(const Call& call) {
 
 // isdigit() and the like: true if the text is not empty and all characters match.
 Value of_kind(const Call& call) {
-  (void)call.bound<0>({});
+  (void)call.bound("");
   const std::string_view text = call.view();
   const std::string_view name = call.name;
   if (name == "isupper" || name == "islower") {

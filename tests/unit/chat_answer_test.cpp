@@ -10,7 +10,7 @@
 #include "../paths.h"
 #include "chat/answer.h"
 #include "chat/harmony.h"
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 #include "chat/reasoning.h"
 #include "chat/text_reader.h"
 #include "chat/tool_formats.h"
@@ -223,7 +223,7 @@ TEST(ChatAnswer, ARequiredCallHasArgumentsOfItsSchemaInEveryFormat) {
   for (const ToolFormat& format : tool_formats()) {
     if (format.body == CallBody::kPython || format.body == CallBody::kGemma) continue;
     // A template that teaches this format: the strings of its first pattern.
-    std::string source = "tool " + format.taught.substr(0, format.taught.find("¦"));
+    std::string source = "tool " + std::string(format.taught.substr(0, format.taught.find("¦")));
     for (size_t at; (at = source.find("…")) != std::string::npos;) source.replace(at, 3, " ");
     const ToolFormat* found = tool_format(source);
     ASSERT_NE(found, nullptr) << source;
@@ -235,19 +235,19 @@ TEST(ChatAnswer, ARequiredCallHasArgumentsOfItsSchemaInEveryFormat) {
       std::string text = opening.before + opening.name + opening.behind;
       if (format.body == CallBody::kParams) {
         const auto param = [&](const std::string& name, const std::string& value, bool is_text) {
-          std::string mid = format.param_mid, post = format.param_post;
+          std::string mid(format.param_mid), post(format.param_post);
           const bool flags = mid.find("string=") != std::string::npos;
           if (const size_t at = mid.find('#'); at != std::string::npos) {
             mid.replace(at, 1, flags ? is_text ? "true" : "false" : is_text ? "string" : "json");
           }
           if (const size_t at = post.find('@'); at != std::string::npos) post.replace(at, 1, name);
-          return format.param_pre + name + mid + value + post;
+          return std::string(format.param_pre) + name + mid + value + post;
         };
         text += param("unit", unit, true) + param("days", days, false);
       } else {
         text += "{\"unit\": \"" + unit + "\", \"days\": " + days + "}";
       }
-      return text + format.post + format.close;
+      return text.append(format.post).append(format.close);
     };
     const std::string good = written("F", "7");
     EXPECT_EQ(verdict(*plan, good), Verdict::kMatch) << good << "\n" << plan->grammar;
@@ -272,7 +272,7 @@ TEST(ChatAnswer, ARequiredCallIsBegunInThePromptWithoutAGrammar) {
   request.can_constrain = false;
   request.tool_choice = R"({"type": "function", "function": {"name": "time"}})";
   for (const ToolFormat& format : tool_formats()) {
-    std::string source = "tool " + format.taught.substr(0, format.taught.find("¦"));
+    std::string source = "tool " + std::string(format.taught.substr(0, format.taught.find("¦")));
     for (size_t at; (at = source.find("…")) != std::string::npos;) source.replace(at, 3, " ");
     const Result<AnswerPlan> plan = plan_of(source, request);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
@@ -282,7 +282,7 @@ TEST(ChatAnswer, ARequiredCallIsBegunInThePromptWithoutAGrammar) {
     EXPECT_TRUE(plan->opening[1].content);
     const bool json = format.body == CallBody::kObject || format.body == CallBody::kJson;
     AnswerReader reader = plan->reader(1);
-    AnswerPart all = reader.push((json ? "{}" : "") + format.post + format.close);
+    AnswerPart all = reader.push(std::string(json ? "{}" : "").append(format.post).append(format.close));
     add(reader.finish(), &all);
     EXPECT_EQ(all.content, "") << source;
     ASSERT_EQ(all.calls.size(), 1u) << source;

@@ -3,7 +3,7 @@
 // the next call for the same response, and close_answer() frees all of it.
 #include "bindings/chat/calls.h"
 #include "chat/answer.h"
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 
 namespace {
 

@@ -1,12 +1,12 @@
 // A recursive-descent checker, and walks over text that it has accepted.
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "tokenizer/utf8.h"
 
-namespace sluice::chat {
+namespace sluice {
 namespace {
 
 bool is_json_space(char c) {
@@ -25,10 +25,11 @@ class Checker {
  public:
   explicit Checker(std::string_view text) : text_(text) {}
 
-  bool whole() {
-    if (!value(0)) return false;
+  JsonCheck whole() {
+    const bool valid = value(0);
     skip_space();
-    return at_ == text_.size();
+    if (valid && at_ == text_.size()) return JsonCheck::kValid;
+    return too_deep_ ? JsonCheck::kTooDeep : JsonCheck::kInvalid;
   }
 
  private:
@@ -83,7 +84,8 @@ class Checker {
   }
 
   bool container(char close, size_t depth) {
-    if (depth >= kMaxJsonDepth) return false;
+    too_deep_ = depth >= kMaxJsonDepth;
+    if (too_deep_) return false;
     ++at_;
     skip_space();
     if (take(close)) return true;
@@ -123,6 +125,7 @@ class Checker {
 
   std::string_view text_;
   size_t at_ = 0;
+  bool too_deep_ = false;
 };
 
 // Walks over valid JSON.
@@ -195,7 +198,7 @@ uint32_t hex4(std::string_view digits) {
 
 }  // namespace
 
-bool is_json(std::string_view text) {
+JsonCheck check_json(std::string_view text) {
   return Checker(text).whole();
 }
 
@@ -312,4 +315,4 @@ void append_code_point(uint32_t code, std::string* out) {
   tokenizer::append_utf8(valid ? code : 0xfffd, out);
 }
 
-}  // namespace sluice::chat
+}  // namespace sluice
