@@ -10,13 +10,13 @@
 #include "../paths.h"
 #include "chat/answer.h"
 #include "chat/harmony.h"
-#include "jinja/json_text.h"
 #include "chat/reasoning.h"
 #include "chat/text_reader.h"
 #include "chat/tool_formats.h"
 #include "chat/tool_grammar.h"
 #include "chat/tool_schema.h"
 #include "grammar/grammar.h"
+#include "jinja/json_text.h"
 
 namespace sluice::chat {
 namespace {
@@ -282,7 +282,8 @@ TEST(ChatAnswer, ARequiredCallIsBegunInThePromptWithoutAGrammar) {
     EXPECT_TRUE(plan->opening[1].content);
     const bool json = format.body == CallBody::kObject || format.body == CallBody::kJson;
     AnswerReader reader = plan->reader(1);
-    AnswerPart all = reader.push(std::string(json ? "{}" : "").append(format.post).append(format.close));
+    AnswerPart all =
+        reader.push(std::string(json ? "{}" : "").append(format.post).append(format.close));
     add(reader.finish(), &all);
     EXPECT_EQ(all.content, "") << source;
     ASSERT_EQ(all.calls.size(), 1u) << source;

@@ -46,12 +46,16 @@ export function marked(bytes, number) {
   ]);
 }
 
+// Modules have no kernels. Nothing but the stack, which ends at 0, lies below 1024, so a constant may
+// become an instruction's offset.
+const optimizeModule = ['-Oz', '--low-memory-unused'];
+
 /**
  * Merges the relaxed functions that a linked program imports into it, and optimizes the result.
  * Resolves to their names. A plain binary that imports them gets plain SIMD versions, which have
  * the same results wherever the kernels use them.
  */
-export async function finishBinary(linked, relaxed, final) {
+export async function finishBinary(linked, relaxed, final, passes = optimize) {
   const names = relaxedImports(linked);
   const source = inRoot('kernels', 'isa', relaxed ? 'relaxed.wat' : 'relaxed_strict.wat');
   const time = (file) => (existsSync(file) ? statSync(file).mtimeMs : 0);
@@ -85,7 +89,7 @@ export async function finishBinary(linked, relaxed, final) {
   const small = `${scratch}.small`;
   await runAside(bin('wasm-opt'), [
     ...features,
-    ...optimize,
+    ...passes,
     '-Oz',
     '--reorder-functions', // by use, as namedByOrder() expects
     '--strip-debug',
@@ -130,7 +134,7 @@ const provided =
 
 async function finishModule(name) {
   const final = finished(name);
-  await finishBinary(inRoot('build', 'wasm', `${name}.wasm`), false, final);
+  await finishBinary(inRoot('build', 'wasm', `${name}.wasm`), false, final, optimizeModule);
   const missing = WebAssembly.Module.imports(new WebAssembly.Module(readFileSync(final)))
     .map((i) => i.name)
     .filter((i) => !provided.test(i));
