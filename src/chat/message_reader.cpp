@@ -31,7 +31,7 @@ std::optional<std::string> python_value(const std::string& text, std::string_vie
   work.start(&reader);
   reader.resume();
   const bool whole = reader.at >= right_trimmed(text).size();
-  return whole && work.result() ? *work.result() : std::nullopt;
+  return whole ? work.result() : std::nullopt;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/concat.h"
 #include "chat/message_forms.h"
 #include "chat/message_values.h"
 
@@ -119,8 +120,8 @@ void Writer::name_calls(std::vector<Message>* messages) {
     for (Call& call : message.calls) {
       if (!call.function.is(Kind::kDict)) continue;
       if (call.id.is(Kind::kUndefined) && manner_.make_ids) {
-        call.id =
-            in_.text("call_" + std::to_string(message.place) + "_" + std::to_string(open.size()));
+        call.id = in_.text(
+            concat({"call_", std::to_string(message.place), "_", std::to_string(open.size())}));
       }
       call.id = fitting(call.id);
       open.push_back({call.id, member(in_, call.function, "name")});

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/concat.h"
 #include "chat/template.h"
 #include "jinja/json.h"
 
@@ -31,7 +32,7 @@ size_t occurrences(std::string_view text, std::string_view sought) {
 }
 
 std::string said_json(std::string_view role, std::string_view text) {
-  return R"({"role":")" + std::string(role) + R"(","content":")" + std::string(text) + R"("})";
+  return concat({R"({"role":")", role, R"(","content":")", text, R"("})"});
 }
 
 // An assistant's message with so many calls.
@@ -48,9 +49,9 @@ std::string answer_json(Content form, Reasoning reasoning, size_t calls, bool id
   for (size_t i = 0; i < calls; ++i) {
     const std::string number = std::to_string(i);
     out += i == 0 ? R"(,"tool_calls":[{)" : ",{";
-    if (ids) out += R"("id":"call_qz_000000)" + number + "\",";
-    out += R"("type":"function","function":{"name":")" + std::string(kName);
-    out += R"(","arguments":"{\"qzkey\": \"qzvalue)" + number;
+    if (ids) out += concat({R"("id":"call_qz_000000)", number, "\","});
+    out += concat({R"("type":"function","function":{"name":")", kName,
+                   R"(","arguments":"{\"qzkey\": \"qzvalue)", number});
     out += broken ? R"("}})" : R"(\"}"}})";
   }
   return out + (calls > 0 ? "]}" : "}");
@@ -58,8 +59,8 @@ std::string answer_json(Content form, Reasoning reasoning, size_t calls, bool id
 
 std::string result_json(size_t number, bool id = true) {
   const std::string digit = std::to_string(number);
-  std::string out = R"({"role":"tool","content":"qzresult)" + digit + "\"";
-  if (id) out += R"(,"tool_call_id":"call_qz_000000)" + digit + "\"";
+  std::string out = concat({R"({"role":"tool","content":"qzresult)", digit, "\""});
+  if (id) out += concat({R"(,"tool_call_id":"call_qz_000000)", digit, "\""});
   return out + "}";
 }
 

@@ -47,7 +47,7 @@ class [[nodiscard]] Step {
   struct promise_type {
     TextReader* reader = nullptr;
     coroutines::coroutine_handle<> caller;
-    std::optional<T> value;
+    T value{};
 
     Step get_return_object() { return Step(Handle::from_promise(*this)); }
     coroutines::suspend_always initial_suspend() noexcept { return {}; }
@@ -67,12 +67,12 @@ class [[nodiscard]] Step {
   void await_suspend(coroutines::coroutine_handle<Promise> caller) {
     start(caller.promise().reader, caller);
   }
-  T await_resume() { return std::move(*handle_.promise().value); }
+  T await_resume() { return std::move(handle_.promise().value); }
 
   // Makes this the next parser that `reader` runs.
   void start(TextReader* reader, coroutines::coroutine_handle<> caller = {});
   // The result, once the parser has ended.
-  [[nodiscard]] std::optional<T>& result() { return handle_.promise().value; }
+  [[nodiscard]] T& result() { return handle_.promise().value; }
 
  private:
   explicit Step(Handle handle) : handle_(handle) {}

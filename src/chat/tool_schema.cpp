@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/concat.h"
 #include "jinja/json_text.h"
 
 namespace sluice::chat {
@@ -31,7 +32,7 @@ bool is_json_object(std::string_view value) {
 
 std::optional<std::string_view> defs_name(std::string_view reference, std::string_view* place) {
   for (const std::string_view each : {"$defs", "definitions"}) {
-    const std::string prefix = "#/" + std::string(each) + "/";
+    const std::string prefix = concat({"#/", each, "/"});
     if (!reference.starts_with(prefix)) continue;
     *place = each;
     return reference.substr(prefix.size());
@@ -115,7 +116,8 @@ std::string with_members(std::string_view schema, const Keeps& keeps, const std:
   std::string out = "{";
   for (const JsonMember& member : json_members(schema)) {
     if (!keeps(member.name)) continue;
-    out += (out.size() > 1 ? "," : "") + json_quote(member.name) + ":" + json_compact(member.value);
+    out += concat(
+        {out.size() > 1 ? "," : "", json_quote(member.name), ":", json_compact(member.value)});
   }
   if (!further.empty()) out += (out.size() > 1 ? "," : "") + further;
   return out + "}";
@@ -138,7 +140,7 @@ SchemaSplit by_type(std::string_view own, std::string_view root) {
   out.any_text = (types & kStringType) != 0;
   for (const std::string_view name : kTypeNames) {
     if (name == "string" || (types & named_type(name)) == 0) continue;
-    out.values.push_back(R"({"type":)" + json_quote(name) + "}");
+    out.values.push_back(concat({R"({"type":)", json_quote(name), "}"}));
   }
   return out;
 }
@@ -160,7 +162,7 @@ Result<SchemaSplit> split_values(std::string_view schema, std::string_view root,
                                  const std::vector<std::string_view>& values) {
   const std::string wrong = other_keyword(schema, {"const", "enum", "type"});
   if (!wrong.empty()) {
-    return unsupported(at + "/" + wrong,
+    return unsupported(concat({at, "/", wrong}),
                        "this is not supported beside enum or const in a parameter");
   }
   const bool typed = json_member(schema, "type").has_value();
@@ -179,7 +181,7 @@ Result<SchemaSplit> split_values(std::string_view schema, std::string_view root,
     return name != "const" && name != "enum" && name != "$defs" && name != "definitions";
   };
   if (!others.empty()) {
-    out.values.push_back(with_members(schema, keeps, "\"enum\":[" + joined(others) + "]"));
+    out.values.push_back(with_members(schema, keeps, concat({"\"enum\":[", joined(others), "]"})));
   }
   return out;
 }
@@ -201,16 +203,17 @@ Result<SchemaSplit> split(std::string_view own, std::string_view root, const std
   if (ways && json_type(*ways) == JsonType::kArray) {
     const std::string wrong = other_keyword(schema, {"anyOf"});
     if (!wrong.empty()) {
-      return unsupported(at + "/" + wrong, "this is not supported beside anyOf in a parameter");
+      return unsupported(concat({at, "/", wrong}),
+                         "this is not supported beside anyOf in a parameter");
     }
     size_t i = 0;
     for (const std::string_view way : json_items(*ways)) {
       Result<SchemaSplit> one =
-          split(way, root, at + "/anyOf/" + std::to_string(i++), depth + 1, work);
+          split(way, root, concat({at, "/anyOf/", std::to_string(i++)}), depth + 1, work);
       if (!one.ok()) return one;
       out.any_text = out.any_text || one->any_text;
-      out.texts.insert(out.texts.end(), one->texts.begin(), one->texts.end());
-      out.values.insert(out.values.end(), one->values.begin(), one->values.end());
+      for (std::string& each : one->texts) out.texts.push_back(std::move(each));
+      for (std::string& each : one->values) out.values.push_back(std::move(each));
     }
     return out;
   }
@@ -231,14 +234,14 @@ Result<SchemaSplit> split(std::string_view own, std::string_view root, const std
   }
   for (const JsonMember& member : json_members(schema)) {
     if (!out.any_text || !is_one_of(member.name, kTextKeys)) continue;
-    return unsupported(at + "/" + member.name,
+    return unsupported(concat({at, "/", member.name}),
                        "this cannot be enforced for strings written without quotes");
   }
   const auto keeps = [](std::string_view name) {
     return name != "type" && name != "$defs" && name != "definitions";
   };
   if (!others.empty()) {
-    out.values.push_back(with_members(schema, keeps, "\"type\":[" + joined(others) + "]"));
+    out.values.push_back(with_members(schema, keeps, concat({"\"type\":[", joined(others), "]"})));
   }
   return out;
 }
@@ -277,7 +280,7 @@ Status check_strict(std::string_view schema, const std::vector<std::string>& req
   const std::string_view properties = json_member(schema, "properties").value_or("{}");
   for (const std::string& name : required) {
     if (json_member(properties, name)) continue;
-    return unsupported("/required", "\"" + name + "\" is not in properties");
+    return unsupported("/required", concat({"\"", name, "\" is not in properties"}));
   }
   return {};
 }
@@ -350,7 +353,7 @@ Result<std::vector<Parameter>> parameters_of(std::string_view schema, bool stric
   for (const std::string_view key : {"$defs", "definitions"}) {
     const auto found = json_member(schema, key);
     if (!found) continue;
-    defs += (defs.empty() ? "" : ",") + json_quote(key) + ":" + json_compact(*found);
+    defs += concat({defs.empty() ? "" : ",", json_quote(key), ":", json_compact(*found)});
   }
   const auto keeps = [&](std::string_view name) {
     return defs.empty() || (name != "$defs" && name != "definitions");

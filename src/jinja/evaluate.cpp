@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/concat.h"
 #include "jinja/interpreter.h"
 
 namespace sluice::jinja {
@@ -103,7 +104,7 @@ Value Interpreter::look_up(const Node& node, Scope* scope) {
       if (name == node.name) return value;
     }
   }
-  return undefined("'" + node.text + "' is undefined");
+  return undefined(concat({"'", node.text, "' is undefined"}));
 }
 
 Value Interpreter::dict(const Node& node, Scope* scope) {
@@ -193,7 +194,7 @@ Value Interpreter::slice(const Node& node, Scope* scope) {
   const bool sliced = value.is(Kind::kSequence) && (value.sequence->flavor <= Flavor::kTuple ||
                                                     value.sequence->flavor == Flavor::kRange);
   if (!text_slice && !sliced) {
-    return ok() ? undefined(std::string(type_name(value)) + " object cannot be sliced") : Value();
+    return ok() ? undefined(concat({type_name(value), " object cannot be sliced"})) : Value();
   }
   if (step == 0) fail("slice step cannot be zero");
   if (!ok()) return {};

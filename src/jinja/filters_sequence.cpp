@@ -71,7 +71,7 @@ Value join(Interpreter& in, const Value& value, const Arguments& args) {
 // The arguments after the first, which are passed on to the filter or test that is called.
 Arguments from_second(const Arguments& args) {
   Arguments out;
-  if (!args.places.empty()) out.places.assign(args.places.begin() + 1, args.places.end());
+  for (size_t i = 1; i < args.places.size(); ++i) out.places.push_back(args.places[i]);
   out.names = args.names;
   return out;
 }

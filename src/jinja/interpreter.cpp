@@ -4,6 +4,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "base/concat.h"
+
 namespace sluice::jinja {
 namespace {
 
@@ -296,7 +298,7 @@ void Interpreter::bind_parameters(const Macro& macro, const Arguments& args, Sco
     if (!given && parameter.value != nullptr) {
       value = evaluate(*parameter.value, scope);
     } else if (!given) {
-      value = undefined("parameter '" + parameter.name + "' was not provided");
+      value = undefined(concat({"parameter '", parameter.name, "' was not provided"}));
     }
     define(scope, parameter.variable, value);
   }

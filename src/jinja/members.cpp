@@ -1,6 +1,7 @@
 // Attributes and items of values, methods of lists and dictionaries, and the loop variable.
 #include <algorithm>
 
+#include "base/concat.h"
 #include "jinja/interpreter.h"
 #include "jinja/numbers.h"
 
@@ -26,7 +27,7 @@ bool changes(const Value& value, std::string_view name) {
 
 std::string described(const Value& value) {
   if (value.is(Kind::kNone)) return "None";
-  return std::string(type_name(value)) + " object";
+  return concat({type_name(value), " object"});
 }
 
 Value call_dict_method(Interpreter& in, const Method& method, const Arguments& args) {
@@ -140,7 +141,7 @@ Value Interpreter::loop_attribute(Loop* loop, std::string_view name) {
   if (name == "nextitem") {
     return index + 1 < n ? loop->items[loop->index + 1] : undefined("there is no next item");
   }
-  return undefined("'LoopContext object' has no attribute '" + std::string(name) + "'");
+  return undefined(concat({"'LoopContext object' has no attribute '", name, "'"}));
 }
 
 Value Interpreter::attribute(const Value& value, std::string_view name) {
@@ -171,7 +172,7 @@ Value Interpreter::attribute(const Value& value, std::string_view name) {
     const auto found = value.dict->by_name.find(name);
     if (found != value.dict->by_name.end()) return value.dict->entries[found->second].second;
   }
-  return undefined("'" + described(value) + "' has no attribute '" + std::string(name) + "'");
+  return undefined(concat({"'", described(value), "' has no attribute '", name, "'"}));
 }
 
 Value Interpreter::item(const Value& value, const Value& key) {
@@ -200,7 +201,7 @@ Value Interpreter::item(const Value& value, const Value& key) {
   }
   Text shown;
   print_repr(key, &shown);
-  return undefined(described(value) + " has no element " + std::string(shown.view().substr(0, 80)));
+  return undefined(concat({described(value), " has no element ", shown.view().substr(0, 80)}));
 }
 
 Value Interpreter::path(const Value& value, const Value& path, const Value* otherwise) {

@@ -40,7 +40,7 @@ Value repeated(Interpreter& in, const Value& value, int64_t count) {
     if (is_text) {
       text.append(value.string->text);
     } else {
-      items.insert(items.end(), value.sequence->items.begin(), value.sequence->items.end());
+      for (const Value& each : value.sequence->items) items.push_back(each);
     }
   }
   if (is_text) return in.text(std::move(text), value.string->markup);
@@ -115,7 +115,7 @@ Value Interpreter::add(const Value& a, const Value& b) {
     return fail("unsupported operand type(s) for +: '%s' and '%s'", type_name(a), type_name(b));
   }
   std::vector<Value> joined = a.sequence->items;
-  joined.insert(joined.end(), b.sequence->items.begin(), b.sequence->items.end());
+  for (const Value& each : b.sequence->items) joined.push_back(each);
   return sequence(std::move(joined), a.sequence->flavor);
 }
 

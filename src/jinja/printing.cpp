@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/concat.h"
 #include "jinja/interpreter.h"
 #include "jinja/numbers.h"
 #include "tokenizer/unicode.h"
@@ -183,8 +184,8 @@ void Interpreter::print_repr(const Value& value, Text* out) {
       const std::vector<Value>& all = sequence.items;
       if (sequence.flavor == Flavor::kRange && !all.empty() &&
           all.back().whole() - all[0].whole() + 1 == static_cast<int64_t>(all.size())) {
-        return out->append("range(" + std::to_string(all[0].whole()) + ", " +
-                           std::to_string(all.back().whole() + 1) + ")");
+        return out->append(concat({"range(", std::to_string(all[0].whole()), ", ",
+                                   std::to_string(all.back().whole() + 1), ")"}));
       }
       if (sequence.flavor == Flavor::kGenerator || sequence.flavor == Flavor::kRange) {
         fail("a %s cannot be printed", type_name(value));
@@ -192,7 +193,7 @@ void Interpreter::print_repr(const Value& value, Text* out) {
       }
       const bool view = sequence.flavor > Flavor::kGenerator;
       const bool tuple = sequence.flavor == Flavor::kTuple;
-      if (view) out->append(std::string(type_name(value)) + "(");
+      if (view) out->append(concat({type_name(value), "("}));
       out->append(tuple ? "(" : "[");
       for (size_t i = 0; i < sequence.items.size() && ok(); ++i) {
         if (i > 0) out->append(", ");

@@ -210,8 +210,10 @@ std::vector<Value> Interpreter::items(const Value& value) {
       Sequence& sequence = *value.sequence;
       spend(16 * (sequence.items.size() - sequence.next));
       if (!ok()) break;
-      out.assign(sequence.items.begin() + static_cast<ptrdiff_t>(sequence.next),
-                 sequence.items.end());
+      out.reserve(sequence.items.size());
+      for (size_t i = sequence.next; i < sequence.items.size(); ++i) {
+        out.push_back(sequence.items[i]);
+      }
       if (sequence.flavor == Flavor::kGenerator) sequence.next = sequence.items.size();
       break;
     }

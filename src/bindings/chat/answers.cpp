@@ -1,6 +1,7 @@
 // chat.wasm: how a response may be constrained, and how it is read (chat/answer.h), for
 // web/chat/answer-wasm.ts. An Answer is one response. It owns its results, which stay valid until
 // the next call for the same response, and close_answer() frees all of it.
+#include "base/concat.h"
 #include "bindings/chat/calls.h"
 #include "chat/answer.h"
 #include "jinja/json_text.h"
@@ -40,8 +41,8 @@ struct Answer {
     calls_text = "[";
     for (const ToolCall& call : part.calls) {
       if (calls_text.size() > 1) calls_text += ',';
-      calls_text += '[' + json_quote(call.id) + ',' + json_quote(call.name) + ',' +
-                    json_quote(call.arguments) + ']';
+      calls_text += concat({"[", json_quote(call.id), ",", json_quote(call.name), ",",
+                            json_quote(call.arguments), "]"});
     }
     calls_text += ']';
     reasoning = bytes_of(part.reasoning);
