@@ -95,7 +95,8 @@ enum {
   SLUICE_GRAMMAR_LEFT_RECURSION = 29, /* a left-recursive rule; the message names it */
   SLUICE_GRAMMAR_TOO_LARGE = 30,      /* more states than a grammar may have */
   SLUICE_SCHEMA_UNSUPPORTED = 31,     /* a schema keyword that cannot be enforced, named */
-  SLUICE_CHAT_TEMPLATE = 32           /* a chat template is invalid or exceeded its limits */
+  SLUICE_CHAT_TEMPLATE = 32,          /* a chat template is invalid or exceeded its limits */
+  SLUICE_NOT_SUPPORTED = 33           /* the model lacks it: a picture for a text model */
 };
 
 /* The name of a status, such as "BUDGET_TOO_SMALL"; "UNKNOWN" for other numbers. Never null. */

@@ -77,6 +77,8 @@ const char* code_name(Code code) {
       return "SCHEMA_UNSUPPORTED";
     case Code::kChatTemplate:
       return "CHAT_TEMPLATE";
+    case Code::kNotSupported:
+      return "NOT_SUPPORTED";
   }
   return "INTERNAL";
 }

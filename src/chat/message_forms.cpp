@@ -21,6 +21,15 @@ Value given_members(Interpreter& in, const Value& from) {
   return Value(out);
 }
 
+// Types of parts that a model may read, in the APIs of OpenAI, Anthropic and Hugging Face.
+bool is_media(std::string_view type) {
+  for (const char* each : {"image", "image_url", "input_image", "audio", "input_audio", "video",
+                           "video_url", "file", "input_file", "document"}) {
+    if (type == each) return true;
+  }
+  return false;
+}
+
 // Joins the text parts of a content, and its reasoning parts.
 Status read_parts(Interpreter& in, const Value& parts, Message* out) {
   static constexpr std::pair<std::string_view, std::string_view> kTexts[] = {
@@ -39,7 +48,7 @@ Status read_parts(Interpreter& in, const Value& parts, Message* out) {
     }
     if (!found.is(Kind::kString)) {
       const std::string shown(type.is(Kind::kString) ? text_of(type) : "none");
-      return error(Code::kInvalidArgument,
+      return error(is_media(shown) ? Code::kNotSupported : Code::kInvalidArgument,
                    "message parts of type '%.40s' are unsupported; only 'text' parts are",
                    shown.c_str());
     }

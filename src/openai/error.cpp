@@ -37,6 +37,7 @@ ApiError api_error(const Status& status) {
     case Code::kGrammarTooLarge:
     case Code::kSchemaUnsupported:
     case Code::kChatTemplate:
+    case Code::kNotSupported:
       break;
     case Code::kAborted:
       out.status = 503;
