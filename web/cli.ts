@@ -63,6 +63,8 @@ const commands: Record<
       'shutdown-timeout': text,
       draft: text,
       'no-structured-output': flag,
+      'chat-template': text,
+      'chat-template-file': text,
       quiet: flag,
     },
     run: serve,
@@ -90,6 +92,7 @@ MODEL is a GGUF file, an http(s) URL or hf:owner/repo/file.gguf[@revision].
       [--port 8080] [--host 127.0.0.1] [--parallel N] [--api-key K] [--cors-origin ORIGIN]
       [--max-queue 64] [--max-body-size 4M] [--timeout S] [--shutdown-timeout S]
       [--draft ngram|MODEL|off] [--no-structured-output] [--quiet]
+      [--chat-template TEXT | --chat-template-file FILE]
   tokenize MODEL -f FILE [--no-add-special] [--no-parse-special]    print token ids, as JSON
   info MODEL           print metadata, memory plan and speed estimate
 
@@ -224,6 +227,17 @@ function within(values: Values, name: string, min: number, max: number, fallback
   );
 }
 
+/** A chat template in place of the model's. */
+function chatTemplate(values: Values): string | undefined {
+  const { 'chat-template': source, 'chat-template-file': file } = values;
+  if (source !== undefined && file !== undefined)
+    throw new UsageError('--chat-template excludes --chat-template-file');
+  const text = file === undefined ? source : fs.readFileSync(String(file), 'utf8');
+  if (text === undefined || String(text).includes('{')) return text as string | undefined;
+  const shown = String(text).slice(0, 32);
+  throw new UsageError(`"${shown}" is not a Jinja template`);
+}
+
 async function serve(model: string, values: Values): Promise<void> {
   const maxBody = size(values, 'max-body-size') ?? 4 << 20;
   if (maxBody < 1024 || maxBody > 64 << 20)
@@ -239,6 +253,7 @@ async function serve(model: string, values: Values): Promise<void> {
     maxBody,
     ...(!values['quiet'] && { log: (line: string) => void process.stderr.write(`${line}\n`) }),
   };
+  const template = chatTemplate(values);
   const grace = within(values, 'shutdown-timeout', 0, 3600, 10);
   const parallel = within(values, 'parallel', 1, 64, 1);
   const engine = await Engine.load(model, {
@@ -248,6 +263,10 @@ async function serve(model: string, values: Values): Promise<void> {
     draft: draft !== 'off' && draft,
   });
   try {
+    if (template) {
+      engine.info.chatTemplate = template;
+      await engine.renderPrompt([{ role: 'user', content: 'x' }]); // errors at the start
+    }
     const name = engine.info.name || path.parse(model).name;
     const server = new Server(engine, { ...options, model: name, version: version() });
     const signalled = interrupts();

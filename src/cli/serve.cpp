@@ -21,6 +21,7 @@ struct ServeOptions {
   Common common;
   serve::HttpOptions http;
   PromptCacheOptions remembering;
+  ChatTemplateOptions chat_template;
   int parallel = 1, conversations = 64, queue = 64, timeout = 600, grace = 10;
   std::string max_body = "4M", api_key, draft = "off", swap_to = "off";
   [[nodiscard]] bool swaps() const { return swap_to != "off"; }
@@ -137,6 +138,7 @@ int serve_model(ServeOptions options) {
   SignalWatch watch;
   serve::Limits limits;
   if (Status s = check(options, &limits); !s.ok()) return fail(s);
+  if (Status s = options.chat_template.read(); !s.ok()) return fail(s);
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
   load->engine.parallel = options.parallel;
@@ -155,7 +157,7 @@ int serve_model(ServeOptions options) {
   if (described.name.empty()) {
     described.name = std::filesystem::path(options.common.model).stem().string();
   }
-  const Result<chat::Template> chat_template = chat::Template::create(described.texts);
+  const Result<chat::Template> chat_template = options.chat_template.parse(described.texts);
 
   const session::Engine& engine = model->engine();
   serve::Metrics metrics;
@@ -236,6 +238,7 @@ void add_serve(CLI::App& app, int* status) {
          "prediction head, for a single request) or off (default)")
       ->check(CLI::IsMember({"ngram", "nextn", "off"}));
   add_remembering(*sub, options->remembering);
+  add_chat_template_options(*sub, options->chat_template);
   sub->add_flag("--no-structured-output", options->no_structured_output,
                 "disable response_format and reserve no memory for it (default: off)");
   sub->add_flag("--quiet", options->quiet, "do not log requests (default: off)");

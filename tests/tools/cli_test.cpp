@@ -158,6 +158,9 @@ TEST_F(Cli, LlamaCppsSpellingsAreUnderstood) {
   for (const char* name : {"-md", "--model-draft"})
     EXPECT_EQ(text({kModel, name, kModel}), expected);
   expect_refused({"serve", kModel, "-np", "65"}, "INVALID_ARGUMENT", "--parallel");
+  expect_refused({"serve", kModel, "--chat-template", "chatml"}, "INVALID_ARGUMENT", "chatml");
+  expect_refused({"serve", kModel, "--chat-template", "{% if %}"}, "CHAT_TEMPLATE", "template");
+  expect_refused({"serve", kModel, "--chat-template-file", at("nowhere")}, "NOT_FOUND", "nowhere");
   const Ran info = run({"info", kModel, "--json", "-ctk", "q8_0"});
   EXPECT_EQ(nlohmann::json::parse(info.out)["plan"]["kvType"], "q8_0,f16") << info.err;
   expect_refused({"run", kModel, "-p", "x", "-ngl", "99"}, "INVALID_ARGUMENT", "gpuLayers");
