@@ -92,6 +92,16 @@ std::string api_key_of(const Request& request) {
   return request.get_header_value("X-Api-Key");
 }
 
+// What a preflight asks for, such as "authorization, x-stainless-os"; SDKs have many headers, and a
+// "*" does not cover all of them in every browser.
+std::string allowed_headers(const Request& request) {
+  const std::string asked = request.get_header_value("Access-Control-Request-Headers");
+  const bool names = std::all_of(asked.begin(), asked.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '-' || c == '_' || c == ',' || c == ' ';
+  });
+  return names && !asked.empty() ? asked : "*, Authorization, Content-Type";
+}
+
 // Checks the encoding and length of the request's body.
 Problem body_problem(const Request& request, uint64_t max_body) {
   const std::string coding = request.get_header_value("Transfer-Encoding");
@@ -235,7 +245,10 @@ bool HttpServer::Impl::allow_origin(const Request& request, Response& response) 
   if (options.cors_origin != "*" && options.cors_origin != origin) return false;
   response.set_header("Access-Control-Allow-Origin", options.cors_origin);
   response.set_header("Access-Control-Expose-Headers", "Retry-After");
-  response.set_header("Vary", "Origin");
+  response.set_header("Vary", request.method == "OPTIONS"
+                                  ? "Origin, Access-Control-Request-Headers, "
+                                    "Access-Control-Request-Private-Network"
+                                  : "Origin");
   return true;
 }
 
@@ -253,9 +266,12 @@ Decision HttpServer::Impl::decide(const Request& request, Response& response) {
   if (request.method == "OPTIONS" && !options.cors_origin.empty()) {
     if (body) current.connection->give_up();
     response.status = 204;
-    response.set_header("Access-Control-Allow-Methods", "GET, POST");
-    response.set_header("Access-Control-Allow-Headers", "*, Authorization, Content-Type");
+    response.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE");
+    response.set_header("Access-Control-Allow-Headers", allowed_headers(request));
     response.set_header("Access-Control-Max-Age", "86400");
+    if (request.has_header("Access-Control-Request-Private-Network")) {
+      response.set_header("Access-Control-Allow-Private-Network", "true");
+    }
     return Decision::Handled;
   }
   Reply reply;

@@ -443,12 +443,22 @@ test('API keys, CORS origins and a full queue', async () => {
     const authorization = 'Bearer secret';
     const preflight = await fetch(`${strict.url}/v1/completions`, {
       method: 'OPTIONS',
-      headers: { origin: 'https://page.example' },
+      headers: {
+        origin: 'https://page.example',
+        'access-control-request-method': 'POST',
+        'access-control-request-headers': 'authorization, x-stainless-os, anthropic-version',
+        'access-control-request-private-network': 'true',
+      },
     });
+    const allowed = (name) => preflight.headers.get(`access-control-allow-${name}`);
     assert.deepEqual(
-      [preflight.status, preflight.headers.get('access-control-allow-origin')],
-      [204, 'https://page.example'],
+      [preflight.status, ...['origin', 'headers', 'private-network'].map(allowed)],
+      [
+        ...[204, 'https://page.example'],
+        ...['authorization, x-stainless-os, anthropic-version', 'true'],
+      ],
     );
+    assert.match(preflight.headers.get('vary'), /Access-Control-Request-Headers/);
     const foreign = await fetch(`${strict.url}/v1/models`, {
       headers: { authorization, origin: 'https://other.example' },
     });

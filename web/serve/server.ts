@@ -45,6 +45,8 @@ const kLingerMs = 2_000; // to read the rest of a rejected request; to abort req
 const kMaxHead = 16 << 10;
 const kMaxUrl = 8 << 10;
 const kMaxConnections = 256;
+const kPreflightVary =
+  'Origin, Access-Control-Request-Headers, Access-Control-Request-Private-Network';
 
 /** A request that is being answered. */
 interface Running {
@@ -224,16 +226,23 @@ export class Server {
       for (const [name, value] of [
         ['Access-Control-Allow-Origin', cors],
         ['Access-Control-Expose-Headers', 'Retry-After'],
-        ['Vary', 'Origin'],
+        ['Vary', method === 'OPTIONS' ? kPreflightVary : 'Origin'],
       ])
         response.setHeader(name!, value!);
     }
     if (method === 'OPTIONS' && cors) {
+      const asked = headers['access-control-request-headers'] ?? '';
       response
         .writeHead(204, {
-          'Access-Control-Allow-Methods': 'GET, POST',
-          'Access-Control-Allow-Headers': '*, Authorization, Content-Type',
+          'Access-Control-Allow-Methods': 'GET, POST, DELETE',
+          // SDKs have many headers, and a "*" does not cover all of them in every browser.
+          'Access-Control-Allow-Headers': /^[\w, -]+$/.test(asked)
+            ? asked
+            : '*, Authorization, Content-Type',
           'Access-Control-Max-Age': '86400',
+          ...('access-control-request-private-network' in headers && {
+            'Access-Control-Allow-Private-Network': 'true',
+          }),
         })
         .end();
       return null;
