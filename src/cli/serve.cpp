@@ -1,13 +1,16 @@
 // `sluice serve`: the OpenAI-compatible HTTP server. The first signal lets running requests finish;
 // the second one stops at once.
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/clock.h"
+#include "chat/reasoning.h"
 #include "cli/atomic_file.h"
 #include "cli/cli.h"
 #include "cli/generation_options.h"
@@ -63,11 +66,87 @@ class SignalWatch {
   platform::SignalThread signals_{[this](bool) { count_signal(); }};
 };
 
-// Texts of the model's file that outlive its header.
+// What outlives the header of the model's file.
 struct Described {
   std::string name;
   chat::ModelTexts texts;
+  ollama::ModelFacts about;
+  int64_t prefix = -1, suffix = -1, middle = -1;  // fill-in-the-middle tokens
 };
+
+Described describe(const gguf::Header& header) {
+  Described out;
+  out.name = header.get_string("general.name").value_or("");
+  out.texts = chat::read_texts(header);
+  std::map<std::string, uint64_t> types;
+  for (const gguf::Tensor& tensor : header.tensors) {
+    out.about.bytes += tensor.bytes;
+    out.about.parameters += tensor.cols() * tensor.rows();
+    if (const gguf::TypeInfo* type = gguf::type_info(tensor.type))
+      types[type->name] += tensor.bytes;
+  }
+  const auto most = std::max_element(
+      types.begin(), types.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most != types.end()) out.about.quantization = most->first;
+  const std::string family(header.get_string("general.architecture").value_or(""));
+  out.about.embeds = header.find(family + ".pooling_type") != nullptr;
+  const auto id = [&](const char* key, const char* old) {
+    const std::string base = "tokenizer.ggml.";
+    const auto found = header.get_u64(base + key);
+    return static_cast<int64_t>(found ? *found : header.get_u64(base + old).value_or(UINT64_MAX));
+  };
+  out.prefix = id("fim_pre_token_id", "prefix_token_id");
+  out.suffix = id("fim_suf_token_id", "suffix_token_id");
+  out.middle = id("fim_mid_token_id", "middle_token_id");
+  return out;
+}
+
+openai::InfillTokens infill_tokens(const Described& described,
+                                   const tokenizer::Tokenizer& tokenizer) {
+  openai::InfillTokens out;
+  const auto set = [&](int64_t id, std::string* text) {
+    if (id >= 0 && id < tokenizer.n_vocab()) {
+      *text = tokenizer.piece(static_cast<tokenizer::Token>(id));
+    }
+  };
+  set(described.prefix, &out.prefix);
+  set(described.suffix, &out.suffix);
+  set(described.middle, &out.middle);
+  openai::find_infill_tokens(
+      [&](std::string_view name) {
+        const auto tokens = tokenizer.try_encode(name, {.add_special = false});
+        return tokens.ok() && tokens->size() == 1 && tokenizer.piece(tokens->front()) == name;
+      },
+      &out);
+  return out;
+}
+
+ollama::ModelFacts facts_of(const Described& described, const session::Engine& engine,
+                            const chat::Template* chat_template,
+                            const openai::InfillTokens& infill) {
+  const model::Program& program = engine.program();
+  const model::HParams& hp = program.hp;
+  ollama::ModelFacts out = described.about;
+  out.name = described.name;
+  out.architecture = hp.arch;
+  out.n_ctx = engine.plan().n_ctx;
+  out.n_ctx_train = hp.n_ctx_train;
+  out.n_layer = hp.n_layer;
+  out.n_embd = hp.n_embd;
+  out.n_vocab = hp.n_vocab;
+  out.n_head = hp.n_head;
+  out.n_head_kv = hp.n_head_kv;
+  out.completes = hp.causal && program.head >= 0;
+  out.embeds = out.embeds && program.rank_tail.width == 0;  // not a reranker
+  out.inserts = infill.usable();
+  if (chat_template != nullptr && out.completes) {
+    const std::string& source = chat_template->source(/*with_tools=*/true);
+    out.chat_template = chat_template->source();
+    out.tools = chat::AnswerFormat(source, {}).has_tools();
+    out.thinks = chat::teaches_reasoning(source);
+  }
+  return out;
+}
 
 void set_memory(const session::MemoryPlan& plan, serve::Metrics& metrics) {
   const auto set = [&](const char* name, uint64_t bytes) {
@@ -147,10 +226,7 @@ int serve_model(ServeOptions options) {
   load->engine.draft_max = options.draft != "off" ? -1 : 0;
   load->engine.nextn = options.draft == "nextn";
   Described described;
-  load->on_header = [&](const gguf::Header& header) {
-    described.name = header.get_string("general.name").value_or("");
-    described.texts = chat::read_texts(header);
-  };
+  load->on_header = [&](const gguf::Header& header) { described = describe(header); };
   auto opened = native::Model::open(options.common.model, *load);
   if (!opened.ok()) return fail(opened.status());
   model = std::move(*opened);
@@ -174,16 +250,20 @@ int serve_model(ServeOptions options) {
                      },
                      [&](const session::Session& session) { options.remembering.keep(session); }});
   }
+  const chat::Template* with_template = chat_template.ok() ? &chat_template.value() : nullptr;
+  const openai::InfillTokens infill = infill_tokens(described, engine.tokenizer());
   serve::Service service(worker, metrics,
                          {.name = described.name,
                           .tokenizer = &engine.tokenizer(),
-                          .chat_template = chat_template.ok() ? &chat_template.value() : nullptr,
+                          .chat_template = with_template,
                           .n_ctx = engine.plan().n_ctx,
                           .n_vocab = engine.program().hp.n_vocab,
                           .width = engine.program().embed_tail.width,
                           .n_scores = engine.program().rank_tail.width,
                           .parallel = options.parallel,
-                          .ngram_drafts = options.draft != "off"},
+                          .ngram_drafts = options.draft != "off",
+                          .infill = infill,
+                          .about = facts_of(described, engine, with_template, infill)},
                          limits, options.api_key);
   serve::HttpServer server(service, options.http);
   const Result<int> port = server.bind();

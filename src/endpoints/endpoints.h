@@ -4,12 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "chat/answer.h"
 #include "openai/request.h"
 #include "openai/responder.h"
+#include "openai/response.h"
 
 namespace sluice::endpoints {
 
@@ -25,6 +27,23 @@ struct Endpoint {
                                                 const chat::AnswerPlan* plan);
   const char* stream_type;  // the MIME type of a streamed response
 };
+
+// An endpoint that embeds texts.
+struct EmbeddingEndpoint {
+  std::string_view path;
+  // Reads a request body into *out. Returns an error, or nothing.
+  openai::Problem (*read)(std::string_view body, openai::EmbeddingRequest* out);
+  // The response. `model`: its name.
+  std::string (*write)(const openai::Vectors& vectors, const openai::EmbeddingRequest& request,
+                       const std::string& model);
+};
+
+// All of them.
+[[nodiscard]] std::span<const Endpoint> generating();
+[[nodiscard]] std::span<const EmbeddingEndpoint> embedding();
+
+// Returns the endpoint of a path, or null if none embeds texts there.
+[[nodiscard]] const EmbeddingEndpoint* find_embedding(std::string_view path);
 
 // Returns the endpoint of a path, or null if none generates text there.
 [[nodiscard]] const Endpoint* find(std::string_view path);

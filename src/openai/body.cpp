@@ -1,5 +1,9 @@
 #include "openai/body.h"
 
+#include <algorithm>
+
+#include "chat/json_text.h"
+
 namespace sluice::openai {
 
 Document::Document(std::string_view body) {
@@ -14,6 +18,17 @@ Document::Document(std::string_view body) {
   } else {
     json = std::move(*parsed);
   }
+}
+
+std::string Body::without(std::span<const std::string_view> keys, std::string_view further) const {
+  std::string out = "{" + std::string(further);
+  for (const chat::JsonMember& member : chat::json_members(Document::text)) {
+    if (std::find(keys.begin(), keys.end(), member.name) != keys.end()) continue;
+    if (out.size() > 1) out += ',';
+    out += chat::json_quote(member.name) + ':';
+    out += member.value;
+  }
+  return out + '}';
 }
 
 }  // namespace sluice::openai

@@ -133,6 +133,12 @@ void Fields::refuse(std::initializer_list<const char*> keys) {
   }
 }
 
+void Fields::refuse(const char* key, double off) {
+  const Json* value = take(key);
+  if (value == nullptr || (value->is_number() && value->get<double>() == off)) return;
+  fail(key, quoted(key) + " is not supported.");
+}
+
 Problem Fields::finish() {
   if (problem_) return problem_;
   for (const auto& [key, value] : object_.items()) {

@@ -37,6 +37,8 @@ class Fields {
   void ignore(std::initializer_list<const char*> keys);
   // Marks members as known but unsupported: an error unless false, 0, "", "none" or empty.
   void refuse(std::initializer_list<const char*> keys);
+  // The same for a number that is switched off by `off`.
+  void refuse(const char* key, double off);
 
   // The message begins with the name of the member.
   void fail(const char* key, std::string message);

@@ -5,6 +5,7 @@
 // switched off. request.cpp has the fields of each request, one a line.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,17 @@ struct ToolChoice {
   std::vector<std::string> names{};  // only these functions; empty: all
 };
 
+// A gap to fill between two texts.
+struct Infill {
+  struct File {
+    std::string name, text;
+  };
+  std::vector<File> files{};  // further ones, as context
+  std::string prefix{}, suffix{};
+  std::string prompt{};  // how the text in the gap begins
+};
+
+// Chat, completion or infill. A request that is none of them only checks that the server is ready.
 struct GenerateRequest {
   bool chat = false;
   generate::Options options;  // of the first output; each further output adds 1 to the seed
@@ -47,7 +59,8 @@ struct GenerateRequest {
   // Members of the response that repeat the request, as JSON text; each ends with a comma.
   std::string echo;
 
-  std::vector<Input> prompts;  // of /v1/completions
+  std::vector<Input> prompts;    // of completions
+  std::optional<Infill> infill;  // of /infill
 
   // Of chats, in the form of /v1/chat/completions. JSON texts are as the client sent them; "":
   // absent.
@@ -59,6 +72,10 @@ struct GenerateRequest {
   bool continue_final_message = false;  // the output continues the last message
   bool parse_special_in_content = false;
   bool inline_reasoning = false;  // leave reasoning in the content
+
+  bool return_tokens = false;  // of llama-server's /completion: also the ids of the output
+
+  [[nodiscard]] bool generates() const { return chat || infill || !prompts.empty(); }
 };
 
 struct EmbeddingRequest {

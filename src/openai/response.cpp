@@ -57,46 +57,12 @@ Json call_json(const chat::ToolCall& call) {
           {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
-std::string frame_of(std::string_view text) {
+std::string frame_of_text(std::string_view text) {
   return "data: " + std::string(text) + "\n\n";
-}
-
-std::string frame_of(const Json& value) {
-  return frame_of(std::string_view(to_text(value)));
 }
 
 double per_second(int32_t n, double ms) {
   return ms > 0 ? n * 1e3 / ms : 0;
-}
-
-// In llama-server's format.
-Json timings_json(const generate::Counts& counts) {
-  const auto each = [](double ms, int32_t n) { return n > 0 ? ms / n : 0; };
-  const int32_t computed = counts.prompt - counts.cached;
-  Json out = {{"cache_n", counts.cached},
-              {"prompt_n", computed},
-              {"prompt_ms", counts.prompt_ms},
-              {"prompt_per_token_ms", each(counts.prompt_ms, computed)},
-              {"prompt_per_second", per_second(computed, counts.prompt_ms)},
-              {"predicted_n", counts.generated},
-              {"predicted_ms", counts.generate_ms},
-              {"predicted_per_token_ms", each(counts.generate_ms, counts.generated)},
-              {"predicted_per_second", per_second(counts.generated, counts.generate_ms)}};
-  if (counts.drafted > 0) {
-    out["draft_n"] = counts.drafted;
-    out["draft_n_accepted"] = counts.accepted;
-  }
-  return out;
-}
-
-// The shortest text that is read as the same float: half of what a double would take.
-void append_number(float value, std::string* out) {
-  if (!std::isfinite(value)) {
-    *out += "null";
-    return;
-  }
-  char text[64];
-  out->append(text, nlohmann::detail::to_chars(text, text + sizeof text, value));
 }
 
 Json input_usage(const Vectors& vectors) {
@@ -125,6 +91,38 @@ std::string base64(std::span<const float> values) {
 }
 
 }  // namespace
+
+void append_number(float value, std::string* out) {
+  if (!std::isfinite(value)) {
+    *out += "null";
+    return;
+  }
+  char text[64];
+  out->append(text, nlohmann::detail::to_chars(text, text + sizeof text, value));
+}
+
+std::string frame_of(const Json& value) {
+  return frame_of_text(to_text(value));
+}
+
+Json timings_json(const generate::Counts& counts) {
+  const auto each = [](double ms, int32_t n) { return n > 0 ? ms / n : 0; };
+  const int32_t computed = counts.prompt - counts.cached;
+  Json out = {{"cache_n", counts.cached},
+              {"prompt_n", computed},
+              {"prompt_ms", counts.prompt_ms},
+              {"prompt_per_token_ms", each(counts.prompt_ms, computed)},
+              {"prompt_per_second", per_second(computed, counts.prompt_ms)},
+              {"predicted_n", counts.generated},
+              {"predicted_ms", counts.generate_ms},
+              {"predicted_per_token_ms", each(counts.generate_ms, counts.generated)},
+              {"predicted_per_second", per_second(counts.generated, counts.generate_ms)}};
+  if (counts.drafted > 0) {
+    out["draft_n"] = counts.drafted;
+    out["draft_n_accepted"] = counts.accepted;
+  }
+  return out;
+}
 
 std::string models_body(const std::string& model, int64_t created) {
   return to_text({{"object", "list"}, {"data", Json::array({model_json(model, created)})}});
@@ -388,7 +386,7 @@ std::string ApiResponse::last_frames() {
 }
 
 std::string ApiResponse::error_frames(const ApiError& error) {
-  return frame_of(std::string_view(error_body(error)));
+  return frame_of_text(error_body(error));
 }
 
 std::string ApiResponse::document() const {

@@ -34,6 +34,14 @@ struct Vectors {
 // `bytes`: null without pieces.
 [[nodiscard]] std::string tokenize_body(std::span<const Token> tokens, const TokenBytes& bytes);
 
+// Counts and times of an output, in llama-server's format.
+[[nodiscard]] Json timings_json(const generate::Counts& counts);
+// Appends the shortest text that is read as the same float: half of what a double would take. JSON
+// has no infinity: it is null.
+void append_number(float value, std::string* out);
+// A server-sent event.
+[[nodiscard]] std::string frame_of(const Json& value);
+
 // The log-probability of a token and of the likeliest ones, in the format of chats.
 [[nodiscard]] Json logprob_json(const generate::Piece& piece, const TokenBytes& bytes);
 

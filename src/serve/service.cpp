@@ -7,6 +7,7 @@
 #include "anthropic/request.h"
 #include "anthropic/responder.h"
 #include "base/clock.h"
+#include "ollama/request.h"
 
 namespace sluice::serve {
 namespace {
@@ -22,6 +23,7 @@ struct Route {
 };
 // Paths that begin with /v1 are served without it, too.
 constexpr Route kRoutes[] = {
+    {"/", "GET", "GET, HEAD"},
     {"/health", "GET", "GET, HEAD"},
     {"/metrics", "GET", "GET, HEAD"},
     {"/props", "GET", "GET, HEAD"},
@@ -36,7 +38,20 @@ constexpr Route kRoutes[] = {
     {"/apply-template", "POST", "POST"},
     {"/tokenize", "POST", "POST"},
     {"/detokenize", "POST", "POST"},
+    {"/completion", "POST", "POST"},
+    {"/infill", "POST", "POST"},
+    {"/api/chat", "POST", "POST"},
+    {"/api/generate", "POST", "POST"},
+    {"/api/embed", "POST", "POST"},
+    {"/api/embeddings", "POST", "POST"},
+    {"/api/show", "POST", "POST"},
+    {"/api/tags", "GET", "GET, HEAD"},
+    {"/api/ps", "GET", "GET, HEAD"},
+    {"/api/version", "GET", "GET, HEAD"},
 };
+// What Ollama does to its models.
+constexpr std::string_view kModelChanges[] = {"/api/pull", "/api/push", "/api/create", "/api/copy",
+                                              "/api/delete"};
 constexpr std::string_view kPrefix = "/v1";
 constexpr std::string_view kModels = "/v1/models/";
 
@@ -120,6 +135,7 @@ Service::Service(Worker& worker, Metrics& metrics, ModelFacts model, Limits limi
       limits_(limits),
       api_key_(std::move(api_key)),
       created_(std::time(nullptr)) {
+  model_.about.created = created_;
   if (model_.chat_template == nullptr) return;
   formats_.emplace(*model_.chat_template, chat::control_tokens(*model_.tokenizer));
 }
@@ -134,6 +150,15 @@ bool Service::refuse(const Call& call, Reply* reply, Record* record) const {
   const auto* route = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) {
     return r.path == path || (one_model && r.path == "/v1/models");
   });
+  if (std::find(std::begin(kModelChanges), std::end(kModelChanges), path) !=
+      std::end(kModelChanges)) {
+    record->route = path;
+    *reply = failed(
+        {501, "This server has one model, which cannot be changed here: " + model_.name + ".", "",
+         "NOT_SUPPORTED"},
+        record);
+    return true;
+  }
   if (route == std::end(kRoutes)) {
     const ApiError unknown{404, "There is nothing at this path.", "", "unknown_url"};
     record->error = unknown.code;
@@ -161,27 +186,41 @@ bool Service::refuse(const Call& call, Reply* reply, Record* record) const {
 Reply Service::answer(const Call& call, Record* record) {
   Reply reply;
   if (refuse(call, &reply, record)) return reply;
-  if (record->route == "/health") return health();
-  if (record->route == "/metrics") {
+  const std::string& route = record->route;
+  if (const auto* endpoint = endpoints::find(route)) return generate(call, *endpoint, record);
+  if (const auto* endpoint = endpoints::find_embedding(route)) {
+    return embeddings(call, *endpoint, record);
+  }
+  if (route == "/v1/rerank") return rerank(call, record);
+  if (route == "/apply-template") return apply_template(call, record);
+  if (route == "/v1/messages/count_tokens") return count_tokens(call, record);
+  if (route == "/tokenize") return tokenize(call, record);
+  if (route == "/detokenize") return detokenize(call, record);
+  return document(call, record);
+}
+
+Reply Service::document(const Call& call, Record* record) const {
+  const std::string& route = record->route;
+  if (route == "/") return {.type = "text/plain; charset=utf-8", .body = "Sluice is running"};
+  if (route == "/health") return health();
+  if (route == "/api/tags") return {.body = ollama::tags_body(model_.about)};
+  if (route == "/api/ps") return {.body = ollama::running_body(model_.about)};
+  if (route == "/api/show") {
+    if (const Problem problem = ollama::read_show(call.body)) return failed(*problem, record);
+    return {.body = ollama::show_body(model_.about)};
+  }
+  if (route == "/api/version") return {.body = ollama::version_body()};
+  if (route == "/metrics") {
     return {.type = "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics_.text({worker_.queued(), worker_.running(), connections})};
   }
-  if (record->route == "/props") return props();
-  if (record->route == "/v1/models") {
-    const std::string path = full_path(call.path);
-    if (path == "/v1/models") return {.body = openai::models_body(model_.name, created_)};
-    if (path.substr(kModels.size()) == model_.name) {
-      return {.body = openai::model_body(model_.name, created_)};
-    }
-    return failed({404, "There is no such model here.", "model", "model_not_found"}, record);
+  if (route == "/props") return props();
+  const std::string path = full_path(call.path);
+  if (path == "/v1/models") return {.body = openai::models_body(model_.name, created_)};
+  if (path.substr(kModels.size()) == model_.name) {
+    return {.body = openai::model_body(model_.name, created_)};
   }
-  if (record->route == "/v1/embeddings") return embeddings(call, record);
-  if (record->route == "/v1/rerank") return rerank(call, record);
-  if (record->route == "/apply-template") return apply_template(call, record);
-  if (record->route == "/v1/messages/count_tokens") return count_tokens(call, record);
-  if (record->route == "/tokenize") return tokenize(call, record);
-  if (record->route == "/detokenize") return detokenize(call, record);
-  return generate(call, *endpoints::find(record->route), record);
+  return failed({404, "There is no such model here.", "model", "model_not_found"}, record);
 }
 
 Reply Service::health() const {
@@ -247,6 +286,16 @@ Problem Service::render(const GenerateRequest& request, chat::Prompt* out) const
 
 Problem Service::prompt_tokens(GenerateRequest* request, Job* job,
                                std::optional<chat::AnswerPlan>* plan) {
+  if (request->infill) {
+    const Infill& infill = *request->infill;
+    size_t bytes = infill.prefix.size() + infill.suffix.size() + infill.prompt.size();
+    for (const Infill::File& file : infill.files) bytes += file.name.size() + file.text.size();
+    if (Problem problem = too_long(bytes)) return problem;
+    chat::Prompt prompt;
+    if (Problem problem = openai::infill_prompt(model_.infill, infill, &prompt)) return problem;
+    const std::lock_guard<std::mutex> lock(texts_);
+    return encode(prompt, job);
+  }
   if (!request->chat) {
     for (const Input& prompt : request->prompts) {
       Problem problem =
@@ -259,6 +308,10 @@ Problem Service::prompt_tokens(GenerateRequest* request, Job* job,
   const std::lock_guard<std::mutex> lock(texts_);
   chat::Prompt prompt;
   if (Problem problem = formats_->prepare(request, &prompt, plan)) return problem;
+  return encode(prompt, job);
+}
+
+Problem Service::encode(const chat::Prompt& prompt, Job* job) const {
   auto tokens = chat::encode(*model_.tokenizer, prompt);
   if (!tokens.ok()) return openai::api_error(tokens.status());
   job->prompts.push_back(std::move(*tokens));
@@ -316,6 +369,9 @@ Reply Service::generate(const Call& call, const endpoints::Endpoint& endpoint, R
     problem = endpoint.read(call.body, &wanted);
   }
   if (problem) return failed(*problem, record);
+  if (!wanted.generates()) {
+    return {.body = endpoint.respond(wanted, token_bytes(), model_.name, nullptr)->document()};
+  }
   record->stream = wanted.stream;
   auto job = std::make_shared<Job>();
   std::optional<chat::AnswerPlan> plan;
@@ -400,12 +456,13 @@ Problem Service::compute(const Call& call, const std::shared_ptr<Job>& job, Reco
   return {};
 }
 
-Reply Service::embeddings(const Call& call, Record* record) {
+Reply Service::embeddings(const Call& call, const endpoints::EmbeddingEndpoint& endpoint,
+                          Record* record) {
   openai::EmbeddingRequest request;
   Problem problem;
   {
     const std::lock_guard<std::mutex> lock(texts_);
-    problem = openai::read_embedding(call.body, &request);
+    problem = endpoint.read(call.body, &request);
   }
   auto job = std::make_shared<Job>();
   job->embedding = true;
@@ -437,7 +494,7 @@ Reply Service::embeddings(const Call& call, Record* record) {
   Reply reply;
   if (!problem) problem = compute(call, job, record, &reply);
   if (problem) return failed(*problem, record, reply);
-  return {.body = openai::embeddings_body(vectors_of(*job), model_.name, request.base64)};
+  return {.body = endpoint.write(vectors_of(*job), request, model_.name)};
 }
 
 Reply Service::rerank(const Call& call, Record* record) {

@@ -14,7 +14,9 @@
 
 #include "chat/template.h"
 #include "endpoints/endpoints.h"
+#include "ollama/models.h"
 #include "openai/chat_prompt.h"
+#include "openai/infill.h"
 #include "openai/response.h"
 #include "serve/metrics.h"
 #include "serve/worker.h"
@@ -23,6 +25,7 @@ namespace sluice::serve {
 
 using openai::ApiError;
 using openai::GenerateRequest;
+using openai::Infill;
 using openai::Input;
 using openai::Problem;
 
@@ -80,6 +83,8 @@ struct ModelFacts {
   int32_t n_scores = 0;  // that a reranker gives a document; 0: not a reranker
   int32_t parallel = 1;
   bool ngram_drafts = false;  // draft by n-gram; the plan must have memory for draft tokens
+  openai::InfillTokens infill{};
+  ollama::ModelFacts about{};
 };
 
 class Service {
@@ -101,9 +106,12 @@ class Service {
   struct Exchange;
   [[nodiscard]] bool authorized(std::string_view key) const;
   [[nodiscard]] Reply health() const;
+  // What GET requests ask, and /api/show.
+  [[nodiscard]] Reply document(const Call& call, Record* record) const;
   [[nodiscard]] Reply generate(const Call& call, const endpoints::Endpoint& endpoint,
                                Record* record);
-  [[nodiscard]] Reply embeddings(const Call& call, Record* record);
+  [[nodiscard]] Reply embeddings(const Call& call, const endpoints::EmbeddingEndpoint& endpoint,
+                                 Record* record);
   [[nodiscard]] Reply rerank(const Call& call, Record* record);
   // Computes the vectors of a job; the error, or none. 499: the client has disconnected.
   [[nodiscard]] Problem compute(const Call& call, const std::shared_ptr<Job>& job, Record* record,
@@ -118,6 +126,8 @@ class Service {
   // `plan`: how to read the response of a chat.
   [[nodiscard]] Problem prompt_tokens(GenerateRequest* request, Job* job,
                                       std::optional<chat::AnswerPlan>* plan);
+  // Adds the tokens of a prompt to the job.
+  [[nodiscard]] Problem encode(const chat::Prompt& prompt, Job* job) const;
   [[nodiscard]] size_t most_bytes() const;  // of a text
   [[nodiscard]] Problem too_long(size_t bytes) const;
   [[nodiscard]] Problem check_tokens(const GenerateRequest& request) const;
@@ -133,7 +143,7 @@ class Service {
 
   Worker& worker_;
   Metrics& metrics_;
-  const ModelFacts model_;
+  ModelFacts model_;
   std::optional<openai::ChatFormats> formats_;  // none: the model cannot chat
   const Limits limits_;
   const std::string api_key_;

@@ -1,10 +1,13 @@
-// Fuzzes parsing request bodies. The first byte selects the kind of request. Accepted values are
-// within the caps that the server relies on.
+// Fuzzes parsing request bodies. The first byte selects the kind of request: a small letter is an
+// endpoint that generates text or embeds. Accepted values are within the caps that the server
+// relies on.
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
 
 #include "anthropic/request.h"
+#include "endpoints/endpoints.h"
+#include "ollama/request.h"
 #include "openai/json.h"
 #include "openai/request.h"
 
@@ -35,7 +38,8 @@ void check_request(const openai::GenerateRequest& request) {
   check(request.n_stop == options.stop.size());
   check(request.echo.empty() ||
         (request.echo.ends_with(',') && is_json('{' + request.echo + "\"a\":1}")));
-  check(request.chat == request.prompts.empty());
+  const bool completes = !request.prompts.empty();
+  check(int{request.chat} + int{request.infill.has_value()} + int{completes} <= 1);
   check(request.chat == !request.messages.empty());
   check(request.prompts.size() * static_cast<size_t>(request.n) <=
         static_cast<size_t>(openai::kMaxChoices));
@@ -58,7 +62,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   openai::RerankRequest rerank;
   openai::TokenizeRequest text;
   std::vector<openai::Token> tokens;
-  switch ((data[0] + 5) % 10) {  // 'A' to 'J'
+  if (data[0] >= 'a') {
+    const auto writers = endpoints::generating();
+    const auto embedders = endpoints::embedding();
+    const size_t at = data[0] - size_t{'a'};
+    if (at < writers.size()) {
+      problem = writers[at].read(body, &request);
+      if (!problem) check_request(request);
+    } else if (at - writers.size() < embedders.size()) {
+      problem = embedders[at - writers.size()].read(body, &embedding);
+      if (!problem) check(!embedding.inputs.empty());
+    } else {
+      problem = ollama::read_show(body);
+    }
+    if (problem) check_problem(problem);
+    return 0;
+  }
+  switch ((data[0] + 7) % 8) {  // 'A' to 'H'
     case 0:
       problem = read_completion(body, &request);
       if (!problem) check_request(request);
@@ -84,14 +104,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (!problem) check(is_json(request.messages));
       break;
     case 7:
-      problem = read_responses(body, &request);
-      if (!problem) check_request(request);
-      break;
-    case 8:
-      problem = sluice::anthropic::read_message(body, &request);
-      if (!problem) check_request(request);
-      break;
-    case 9:
       problem = sluice::anthropic::read_count(body, &request);
       if (!problem) check_request(request);
       break;

@@ -35,6 +35,7 @@ const levels = {
   gpu: 4,
   openai: 5,
   anthropic: 6,
+  ollama: 6,
   endpoints: 7,
   native: 5,
   bindings: 5,

@@ -8,6 +8,8 @@
 
 #include "../paths.h"
 #include "anthropic/request.h"
+#include "endpoints/endpoints.h"
+#include "ollama/request.h"
 #include "openai/json.h"
 #include "openai/request.h"
 
@@ -49,19 +51,20 @@ std::string body_of(const Json& row, const Json& target, bool stream) {
   return text;
 }
 
-Problem check(const std::string& target, const std::string& body) {
+// `path`: of the target.
+Problem check(const std::string& target, const std::string& path, const std::string& body) {
   GenerateRequest request;
   EmbeddingRequest embedding;
   RerankRequest rerank;
   TokenizeRequest text;
   std::vector<Token> tokens;
-  if (target == "responses") return read_responses(body, &request);
-  if (target == "messages") return anthropic::read_message(body, &request);
   if (target == "count") return anthropic::read_count(body, &request);
-  if (target == "chat") return read_chat(body, &request);
-  if (target == "completion") return read_completion(body, &request);
+  if (const auto* endpoint = endpoints::find(path)) return endpoint->read(body, &request);
+  if (const auto* endpoint = endpoints::find_embedding(path)) {
+    return endpoint->read(body, &embedding);
+  }
+  if (target == "ollama-show") return ollama::read_show(body);
   if (target == "apply-template") return read_apply_template(body, &request);
-  if (target == "embedding") return read_embedding(body, &embedding);
   if (target == "rerank") return read_rerank(body, &rerank);
   if (target == "tokenize") return read_tokenize(body, &text);
   if (target == "detokenize") return read_detokenize(body, &tokens);
@@ -82,7 +85,8 @@ TEST(OpenaiTable, EveryRowThatTheCheckDecides) {
     for (const bool stream : {false, true}) {
       if (stream && (!streams || !fails || row.value("with", Json()).contains("stream"))) continue;
       const std::string body = body_of(row, table["targets"][target], stream);
-      const Problem problem = check(target, body);
+      const std::string path = table["targets"][target]["request"].get<std::string>();
+      const Problem problem = check(target, path.substr(path.find(' ') + 1), body);
       const std::string name = row["name"].get<std::string>() + (stream ? ", streamed" : "");
       ++(fails ? wrong : good);
       ASSERT_EQ(problem.has_value(), fails) << name << (problem ? ": " + problem->message : "");

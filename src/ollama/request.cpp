@@ -1,0 +1,260 @@
+#include "ollama/request.h"
+
+#include <algorithm>
+#include <string>
+
+#include "chat/json_text.h"
+#include "openai/body.h"
+
+namespace sluice::ollama {
+namespace {
+
+using openai::ApiError;
+using openai::Body;
+using openai::Fields;
+using openai::GenerateRequest;
+using openai::Json;
+using openai::Problem;
+
+// Options that the OpenAI-compatible API has under the same name.
+constexpr const char* kSameOptions[] = {"temperature",
+                                        "top_k",
+                                        "top_p",
+                                        "min_p",
+                                        "stop",
+                                        "repeat_penalty",
+                                        "repeat_last_n",
+                                        "presence_penalty",
+                                        "frequency_penalty"};
+
+ApiError no_images() {
+  return {
+      .message = "This model does not read images.", .param = "images", .code = "NOT_SUPPORTED"};
+}
+
+// Appends a member to the text of an object that is not closed yet.
+void append(std::string* out, std::string_view key, std::string_view value) {
+  if (value.empty()) return;
+  if (out->back() != '{') *out += ',';
+  *out += chat::json_quote(key);
+  *out += ':';
+  *out += value;
+}
+
+bool has_items(const Json* list) {
+  return list != nullptr && list->is_array() && !list->empty();
+}
+
+Problem read_options(Fields& fields, std::string* out) {
+  const Json* given = fields.take("options");
+  std::string_view limit = "-1";
+  const std::string_view text = fields.text("options");
+  if (given != nullptr && !given->is_object()) {
+    return ApiError{.message = "'options' must be an object.", .param = "options"};
+  }
+  if (given != nullptr) {
+    Fields options(*given, text);
+    for (const char* key : kSameOptions) {
+      if (options.take(key) != nullptr) append(out, key, options.text(key));
+    }
+    int64_t most = -1;
+    options.read("num_predict", INT32_MIN, INT32_MAX, &most);
+    if (most > 0) limit = options.text("num_predict");
+    const Json* seed = options.take("seed");
+    const std::string_view number = options.text("seed");
+    if (seed != nullptr && number != "-1") append(out, "seed", number);
+    options.ignore({"num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "numa",
+                    "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mmap", "use_mlock",
+                    "embedding_only", "penalize_newline", "mirostat_tau", "mirostat_eta"});
+    options.refuse("mirostat", 0);
+    options.refuse("tfs_z", 1);
+    options.refuse("typical_p", 1);
+    if (Problem problem = options.finish()) return problem;
+  }
+  append(out, "max_tokens", limit);
+  return {};
+}
+
+// "json", or a JSON schema.
+Problem read_format(Fields& fields, std::string* out) {
+  const Json* format = fields.take("format");
+  if (format == nullptr || *format == "") return {};
+  if (*format == "json") {
+    append(out, "json_schema", R"({"type":"object"})");
+  } else if (format->is_object()) {
+    append(out, "json_schema", fields.text("format"));
+  } else {
+    return ApiError{.message = "'format' must be 'json' or a JSON schema.", .param = "format"};
+  }
+  return {};
+}
+
+// Templates have several names for it.
+Problem read_think(Fields& fields, std::string* out) {
+  const Json* think = fields.take("think");
+  if (think == nullptr) return {};
+  const bool level = think->is_string();
+  const auto is = [&](const char* name) { return *think == name; };
+  if (!think->is_boolean() && !is("low") && !is("medium") && !is("high") && !is("max")) {
+    return ApiError{.message = "'think' must be true, false, 'low', 'medium', 'high' or 'max'.",
+                    .param = "think"};
+  }
+  const bool on = level || *think == true;
+  append(out, "chat_template_kwargs",
+         on ? R"({"enable_thinking":true,"thinking":true})"
+            : R"({"enable_thinking":false,"thinking":false})");
+  if (level) append(out, "reasoning_effort", fields.text("think"));
+  return {};
+}
+
+// A switch and a number here, one number in completions.
+void read_logprobs(Fields& fields, bool chat, std::string* out) {
+  bool wanted = false;
+  fields.read("logprobs", &wanted);
+  int32_t top = 0;
+  fields.read("top_logprobs", 0, openai::kMaxTopLogprobs, &top);
+  if (!wanted) return;
+  append(out, "logprobs", chat ? "true" : std::to_string(top));
+  if (chat) append(out, "top_logprobs", std::to_string(top));
+}
+
+// The fields of both kinds of requests.
+Problem read_shared(Body& fields, bool chat, GenerateRequest* out, std::string* rest) {
+  out->stream = true;
+  fields.read("stream", &out->stream);
+  fields.ignore({"model", "keep_alive", "truncate", "shift"});
+  read_logprobs(fields, chat, rest);
+  if (Problem problem = read_options(fields, rest)) return problem;
+  return read_format(fields, rest);
+}
+
+// OpenAI's form of messages: the name of a tool is its `name`.
+Problem rewrite_messages(const Json& messages, std::string_view text, std::string* out) {
+  const auto special = [](const Json& message) {
+    return message.is_object() && (message.contains("tool_name") || message.contains("images"));
+  };
+  if (std::none_of(messages.begin(), messages.end(), special)) {
+    *out = text;
+    return {};
+  }
+  *out = "[";
+  for (const std::string_view message : chat::json_items(text)) {
+    if (out->size() > 1) *out += ',';
+    if (chat::json_type(message) != chat::JsonType::kObject) {
+      *out += message;
+      continue;
+    }
+    *out += '{';
+    for (const auto& [name, value] : chat::json_members(message)) {
+      if (name != "images") append(out, name == "tool_name" ? "name" : name, value);
+      if (name == "images" && !chat::json_items(value).empty()) return no_images();
+    }
+    *out += '}';
+  }
+  *out += ']';
+  return {};
+}
+
+Problem read_rewritten(std::string text, GenerateRequest* out, bool chat) {
+  const bool stream = out->stream;
+  text += '}';
+  Problem problem = chat ? openai::read_chat(text, out) : openai::read_completion(text, out);
+  out->stream = stream;
+  return problem;
+}
+
+Problem read_vectors(Body& fields, std::string rest, openai::EmbeddingRequest* out) {
+  fields.ignore({"model", "keep_alive", "options"});
+  if (Problem problem = fields.finish()) return problem;
+  append(&rest, "truncate", "true");
+  return openai::read_embedding(rest + '}', out);
+}
+
+}  // namespace
+
+Problem read_chat(std::string_view body, GenerateRequest* out) {
+  Body fields(body);
+  if (!fields.ok()) return fields.first_problem();
+  std::string rest = "{", rewritten;
+  if (Problem problem = read_shared(fields, true, out, &rest)) return problem;
+  if (Problem problem = read_think(fields, &rest)) return problem;
+  const Json* messages = fields.take("messages");
+  append(&rest, "tools", fields.take("tools") == nullptr ? "" : fields.text("tools"));
+  if (Problem problem = fields.finish()) return problem;
+  if (messages == nullptr || (messages->is_array() && messages->empty())) return {};
+  if (messages->is_array()) {
+    Problem problem = rewrite_messages(*messages, fields.text("messages"), &rewritten);
+    if (problem) return problem;
+  } else {
+    rewritten = fields.text("messages");
+  }
+  append(&rest, "messages", rewritten);
+  return read_rewritten(std::move(rest), out, /*chat=*/true);
+}
+
+Problem read_generate(std::string_view body, GenerateRequest* out) {
+  Body fields(body);
+  if (!fields.ok()) return fields.first_problem();
+  std::string prompt, suffix, system;
+  bool raw = false;
+  fields.read("prompt", &prompt);
+  fields.read("suffix", &suffix);
+  fields.read("system", &system);
+  fields.read("raw", &raw);
+  fields.refuse({"template", "context", "width", "height", "steps"});
+  if (has_items(fields.take("images"))) return no_images();
+  const bool plain = raw || !suffix.empty();
+  std::string rest = "{";
+  if (Problem problem = read_shared(fields, !plain, out, &rest)) return problem;
+  std::string thinking = "{";
+  if (Problem problem = read_think(fields, plain ? &thinking : &rest)) return problem;
+  if (Problem problem = fields.finish()) return problem;
+  if (prompt.empty() && suffix.empty()) return {};
+  if (plain) {
+    append(&rest, "prompt", suffix.empty() ? fields.text("prompt") : R"("")");
+    Problem problem = read_rewritten(std::move(rest), out, /*chat=*/false);
+    if (problem || suffix.empty()) return problem;
+    out->prompts.clear();
+    out->infill = {.prefix = std::move(prompt), .suffix = std::move(suffix)};
+    return {};
+  }
+  std::string messages = "[";
+  if (!system.empty()) {
+    messages += R"({"role":"system","content":)" + std::string(fields.text("system")) + "},";
+  }
+  messages += R"({"role":"user","content":)" + std::string(fields.text("prompt")) + "}]";
+  append(&rest, "messages", messages);
+  return read_rewritten(std::move(rest), out, /*chat=*/true);
+}
+
+Problem read_embed(std::string_view body, openai::EmbeddingRequest* out) {
+  Body fields(body);
+  if (!fields.ok()) return fields.first_problem();
+  bool truncate = true;
+  fields.read("truncate", &truncate);
+  std::string rest = "{";
+  if (fields.take("input") != nullptr) append(&rest, "input", fields.text("input"));
+  if (fields.take("dimensions") != nullptr) append(&rest, "dimensions", fields.text("dimensions"));
+  Problem problem = read_vectors(fields, std::move(rest), out);
+  if (!truncate) out->truncate = 0;
+  return problem;
+}
+
+Problem read_embeddings(std::string_view body, openai::EmbeddingRequest* out) {
+  Body fields(body);
+  if (!fields.ok()) return fields.first_problem();
+  std::string prompt, rest = "{";
+  fields.read("prompt", &prompt);
+  if (fields.take("prompt") == nullptr) fields.fail("prompt", "You must provide 'prompt'.");
+  append(&rest, "input", fields.text("prompt"));
+  return read_vectors(fields, std::move(rest), out);
+}
+
+Problem read_show(std::string_view body) {
+  Body fields(body);
+  if (!fields.ok()) return fields.first_problem();
+  fields.ignore({"model", "name", "verbose", "system", "template", "options"});
+  return fields.finish();
+}
+
+}  // namespace sluice::ollama
