@@ -211,12 +211,9 @@ Problem read_generate(std::string_view body, GenerateRequest* out) {
   if (Problem problem = fields.finish()) return problem;
   if (prompt.empty() && suffix.empty()) return {};
   if (plain) {
-    append(&rest, "prompt", suffix.empty() ? fields.text("prompt") : R"("")");
-    Problem problem = read_rewritten(std::move(rest), out, /*chat=*/false);
-    if (problem || suffix.empty()) return problem;
-    out->prompts.clear();
-    out->infill = {.prefix = std::move(prompt), .suffix = std::move(suffix)};
-    return {};
+    append(&rest, "prompt", prompt.empty() ? R"("")" : fields.text("prompt"));
+    append(&rest, "suffix", fields.text("suffix"));
+    return read_rewritten(std::move(rest), out, /*chat=*/false);
   }
   std::string messages = "[";
   if (!system.empty()) {

@@ -37,6 +37,11 @@ void find_infill_tokens(const std::function<bool(std::string_view)>& is_token, I
   }
 }
 
+void drop_files(Infill* infill) {
+  std::vector<Infill::File>& files = infill->files;
+  files.erase(files.begin(), files.begin() + static_cast<ptrdiff_t>((files.size() + 1) / 2));
+}
+
 Problem infill_prompt(const InfillTokens& tokens, const Infill& infill, chat::Prompt* out) {
   if (!tokens.usable()) {
     return ApiError{.message =

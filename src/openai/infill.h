@@ -25,6 +25,9 @@ struct InfillTokens {
 // `is_token`: whether a text is one token.
 void find_infill_tokens(const std::function<bool(std::string_view)>& is_token, InfillTokens* out);
 
+// Drops the first half of the files.
+void drop_files(Infill* infill);
+
 // The prompt of a request that has an infill. Errors: `tokens` are not usable.
 [[nodiscard]] Problem infill_prompt(const InfillTokens& tokens, const Infill& infill,
                                     chat::Prompt* out);

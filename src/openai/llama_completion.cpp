@@ -84,8 +84,9 @@ Problem read_infill(std::string_view body, GenerateRequest* out) {
   fields.read("input_suffix", &infill.suffix);
   fields.read("prompt", &infill.prompt);
   read_files(fields, &infill.files);
-  Problem problem = read_rest(fields, {"input_prefix", "input_suffix", "input_extra", "prompt"},
-                              R"(,"prompt":"")", out);
+  Problem problem =
+      read_rest(fields, {"input_prefix", "input_suffix", "input_extra", "prompt", "suffix"},
+                R"(,"prompt":"")", out);
   out->prompts.clear();
   return problem;
 }
@@ -93,8 +94,7 @@ Problem read_infill(std::string_view body, GenerateRequest* out) {
 LlamaCompletion::LlamaCompletion(const GenerateRequest& request, TokenBytes token_bytes,
                                  std::string model, const chat::AnswerPlan*)
     : request_(request), token_bytes_(std::move(token_bytes)), model_(std::move(model)) {
-  const size_t n_prompts = request.infill ? 1 : request.prompts.size();
-  outputs_.resize(n_prompts * static_cast<size_t>(request.n));
+  outputs_.resize(request.prompt_count() * static_cast<size_t>(request.n));
 }
 
 // The entry of one token in `completion_probabilities`.

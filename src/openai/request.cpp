@@ -177,6 +177,18 @@ void read_truncation(Fields& fields, int32_t* out) {
   }
 }
 
+// The text behind a gap that the output fills.
+void read_suffix(Fields& fields, GenerateRequest* out) {
+  std::string suffix;
+  fields.read("suffix", &suffix);
+  if (suffix.empty() || !fields.ok()) return;
+  if (out->prompts.size() > 1 || out->prompts[0].is_tokens) {
+    return fields.fail("suffix", "'suffix' needs a prompt that is one text.");
+  }
+  out->infill = {.prefix = std::move(out->prompts[0].text), .suffix = std::move(suffix)};
+  out->prompts.clear();
+}
+
 }  // namespace
 
 void ignore_foreign(Fields& fields) {
@@ -229,11 +241,12 @@ Problem read_completion(std::string_view body, GenerateRequest* out) {
   read_inputs(fields, "prompt", kMaxChoices, &out->prompts);
   read_shared(fields, out);
   read_logprobs(fields, out);
-  fields.refuse({"echo", "suffix"});
+  fields.refuse({"echo"});
+  read_suffix(fields, out);
   int32_t best_of = 1;
   fields.read("best_of", 1, kMaxChoices, &best_of);
   if (best_of > out->n) fields.fail("best_of", "'best_of' above 'n' is not supported.");
-  if (fields.ok() && static_cast<int64_t>(out->prompts.size()) * out->n > kMaxChoices) {
+  if (fields.ok() && static_cast<int64_t>(out->prompt_count()) * out->n > kMaxChoices) {
     fields.fail("n", "A request can have at most " + std::to_string(kMaxChoices) + " choices.");
   }
   return fields.finish();

@@ -60,7 +60,7 @@ struct GenerateRequest {
   std::string echo;
 
   std::vector<Input> prompts;    // of completions
-  std::optional<Infill> infill;  // of /infill
+  std::optional<Infill> infill;  // in place of prompts
 
   // Of chats, in the form of /v1/chat/completions. JSON texts are as the client sent them; "":
   // absent.
@@ -75,7 +75,7 @@ struct GenerateRequest {
 
   bool return_tokens = false;  // of llama-server's /completion: also the ids of the output
 
-  [[nodiscard]] bool generates() const { return chat || infill || !prompts.empty(); }
+  [[nodiscard]] size_t prompt_count() const { return chat || infill ? 1 : prompts.size(); }
 };
 
 struct EmbeddingRequest {

@@ -219,8 +219,7 @@ ApiResponse::ApiResponse(const GenerateRequest& request, TokenBytes token_bytes,
       model_(std::move(model)),
       id_(new_id(request.chat ? "chatcmpl-" : "cmpl-")),
       created_(std::time(nullptr)) {
-  const size_t n_prompts = request.chat ? 1 : request.prompts.size();
-  choices_.resize(n_prompts * static_cast<size_t>(request.n));
+  choices_.resize(request.prompt_count() * static_cast<size_t>(request.n));
   std::random_device random;
   for (Choice& choice : choices_) {
     if (plan != nullptr) choice.reader = plan->reader(uint64_t{random()} << 32 | random());

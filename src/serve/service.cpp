@@ -287,14 +287,8 @@ Problem Service::render(const GenerateRequest& request, chat::Prompt* out) const
 Problem Service::prompt_tokens(GenerateRequest* request, Job* job,
                                std::optional<chat::AnswerPlan>* plan) {
   if (request->infill) {
-    const Infill& infill = *request->infill;
-    size_t bytes = infill.prefix.size() + infill.suffix.size() + infill.prompt.size();
-    for (const Infill::File& file : infill.files) bytes += file.name.size() + file.text.size();
-    if (Problem problem = too_long(bytes)) return problem;
-    chat::Prompt prompt;
-    if (Problem problem = openai::infill_prompt(model_.infill, infill, &prompt)) return problem;
     const std::lock_guard<std::mutex> lock(texts_);
-    return encode(prompt, job);
+    return infill_tokens(*request, job);
   }
   if (!request->chat) {
     for (const Input& prompt : request->prompts) {
@@ -309,6 +303,23 @@ Problem Service::prompt_tokens(GenerateRequest* request, Job* job,
   chat::Prompt prompt;
   if (Problem problem = formats_->prepare(request, &prompt, plan)) return problem;
   return encode(prompt, job);
+}
+
+// Files that do not fit beside the output are omitted, the first ones first.
+Problem Service::infill_tokens(const GenerateRequest& request, Job* job) const {
+  Infill infill = *request.infill;
+  const int64_t n_ctx = model_.n_ctx, output = request.options.max_tokens;
+  const int64_t most = n_ctx - (output < 0 ? n_ctx / 4 : std::min(output, n_ctx / 2));
+  for (;; openai::drop_files(&infill)) {
+    chat::Prompt prompt;
+    Problem problem = openai::infill_prompt(model_.infill, infill, &prompt);
+    if (problem) return problem;
+    problem = too_long(prompt.text().size());
+    job->prompts.clear();
+    if (!problem) problem = encode(prompt, job);
+    const bool fits = !problem && static_cast<int64_t>(job->prompts[0].size()) <= most;
+    if (fits || infill.files.empty()) return problem;
+  }
 }
 
 Problem Service::encode(const chat::Prompt& prompt, Job* job) const {
@@ -369,7 +380,7 @@ Reply Service::generate(const Call& call, const endpoints::Endpoint& endpoint, R
     problem = endpoint.read(call.body, &wanted);
   }
   if (problem) return failed(*problem, record);
-  if (!wanted.generates()) {
+  if (wanted.prompt_count() == 0) {
     return {.body = endpoint.respond(wanted, token_bytes(), model_.name, nullptr)->document()};
   }
   record->stream = wanted.stream;

@@ -126,6 +126,7 @@ class Service {
   // `plan`: how to read the response of a chat.
   [[nodiscard]] Problem prompt_tokens(GenerateRequest* request, Job* job,
                                       std::optional<chat::AnswerPlan>* plan);
+  [[nodiscard]] Problem infill_tokens(const GenerateRequest& request, Job* job) const;
   // Adds the tokens of a prompt to the job.
   [[nodiscard]] Problem encode(const chat::Prompt& prompt, Job* job) const;
   [[nodiscard]] size_t most_bytes() const;  // of a text

@@ -126,6 +126,12 @@ test('the model says that it can use tools, reason and fill gaps', async () => {
   assert.deepEqual(JSON.parse(text).capabilities, ['completion', 'tools', 'insert', 'thinking']);
 });
 
+test('completions with a suffix', async () => {
+  const body = { prompt: 'def f(a):', suffix: 'end', options: undefined, temperature: 0 };
+  const { choices } = JSON.parse((await post('/v1/completions', body)).text);
+  assert.equal(choices[0].text, 'return a');
+});
+
 test("llama-server's /infill", async () => {
   const body = {
     input_prefix: 'def f(a):\n',
@@ -136,6 +142,10 @@ test("llama-server's /infill", async () => {
   };
   const whole = JSON.parse((await post('/infill', { ...body, options: undefined })).text);
   assert.deepEqual([whole.content, whole.stop, whole.stop_type], ['return a', true, 'eos']);
+  // Files that do not fit are omitted.
+  const files = Array.from({ length: 200 }, (_, i) => ({ filename: `${i}`, text: 'x'.repeat(i) }));
+  const { content, error } = await server.json('/infill', { ...body, input_extra: files });
+  assert.equal(content, 'return a', error?.message);
   const response = await server.post('/infill', { ...body, stream: true });
   assert.match(response.headers.get('content-type'), /^text\/event-stream/);
   const frames = (await response.text())

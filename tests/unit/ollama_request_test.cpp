@@ -34,7 +34,7 @@ TEST(OllamaRequest, ReadsAChat) {
       "tfs_z":1,"typical_p":1.0,"num_keep":null},
     "tools":[{"type":"function","function":{"name":"f","parameters":{"n":12345678901234567890}}}],
     "logprobs":true,"top_logprobs":2})");
-  EXPECT_TRUE(request.chat && request.stream && request.generates());
+  EXPECT_TRUE(request.chat && request.stream);
   const generate::Options& o = request.options;
   EXPECT_EQ(o.sampling.temperature, 0.25f);
   EXPECT_EQ(o.sampling.top_k, 3);
@@ -114,9 +114,9 @@ TEST(OllamaRequest, GenerateIsAChatATextOrAGap) {
 }
 
 TEST(OllamaRequest, WithoutPromptTheModelIsLoaded) {
-  EXPECT_FALSE(generate(R"({"model":"m"})").generates());
-  EXPECT_FALSE(generate(R"({"prompt":"","system":"x"})").generates());
-  EXPECT_FALSE(chat(R"({"model":"m","messages":[]})").generates());
+  EXPECT_EQ(generate(R"({"model":"m"})").prompt_count(), 0u);
+  EXPECT_EQ(generate(R"({"prompt":"","system":"x"})").prompt_count(), 0u);
+  EXPECT_EQ(chat(R"({"model":"m","messages":[]})").prompt_count(), 0u);
 }
 
 TEST(OllamaRequest, ErrorsNameTheField) {

@@ -90,6 +90,33 @@ TEST(Infill, Requests) {
   EXPECT_EQ(limited.options.max_tokens, 3);
 }
 
+TEST(Infill, CompletionsWithASuffix) {
+  GenerateRequest request, none;
+  ASSERT_FALSE(read_completion(R"({"prompt":"a","suffix":"b","n":2})", &request));
+  ASSERT_TRUE(request.infill);
+  EXPECT_EQ(request.infill->prefix + "_" + request.infill->suffix, "a_b");
+  EXPECT_EQ(request.prompt_count(), 1u);
+  ASSERT_FALSE(read_completion(R"({"prompt":["a","b"],"suffix":""})", &none));
+  EXPECT_EQ(none.prompt_count(), 2u);
+  for (const char* prompt : {"[\"a\",\"b\"]", "[1,2]"}) {
+    GenerateRequest wrong;
+    const Problem why =
+        read_completion(R"({"suffix":"b","prompt":)" + std::string(prompt) + "}", &wrong);
+    ASSERT_TRUE(why);
+    EXPECT_EQ(why->param, "suffix");
+  }
+}
+
+TEST(Infill, DropsFilesFromTheFirst) {
+  Infill infill;
+  for (const char* name : {"a", "b", "c"}) infill.files.push_back({name, ""});
+  drop_files(&infill);
+  ASSERT_EQ(infill.files.size(), 1u);
+  EXPECT_EQ(infill.files[0].name, "c");
+  drop_files(&infill);
+  EXPECT_TRUE(infill.files.empty());
+}
+
 // Feeds two tokens.
 void feed(LlamaCompletion* out) {
   generate::Counts counts;
