@@ -78,8 +78,10 @@ Problem read_options(Fields& fields, std::string* out) {
 // "json", or a JSON schema.
 Problem read_format(Fields& fields, std::string* out) {
   const Json* format = fields.take("format");
-  if (format == nullptr || *format == "") return {};
-  if (*format == "json") {
+  if (format == nullptr) return {};
+  const auto* name = format->get_ptr<const std::string*>();
+  if (name != nullptr && name->empty()) return {};
+  if (name != nullptr && *name == "json") {
     append(out, "json_schema", R"({"type":"object"})");
   } else if (format->is_object()) {
     append(out, "json_schema", fields.text("format"));
@@ -93,17 +95,17 @@ Problem read_format(Fields& fields, std::string* out) {
 Problem read_think(Fields& fields, std::string* out) {
   const Json* think = fields.take("think");
   if (think == nullptr) return {};
-  const bool level = think->is_string();
-  const auto is = [&](const char* name) { return *think == name; };
+  const auto* level = think->get_ptr<const std::string*>();
+  const auto is = [&](const char* name) { return level != nullptr && *level == name; };
   if (!think->is_boolean() && !is("low") && !is("medium") && !is("high") && !is("max")) {
     return ApiError{.message = "'think' must be true, false, 'low', 'medium', 'high' or 'max'.",
                     .param = "think"};
   }
-  const bool on = level || *think == true;
+  const bool on = level != nullptr || think->get<bool>();
   append(out, "chat_template_kwargs",
          on ? R"({"enable_thinking":true,"thinking":true})"
             : R"({"enable_thinking":false,"thinking":false})");
-  if (level) append(out, "reasoning_effort", fields.text("think"));
+  if (level != nullptr) append(out, "reasoning_effort", fields.text("think"));
   return {};
 }
 
@@ -129,14 +131,7 @@ Problem read_shared(Body& fields, bool chat, GenerateRequest* out, std::string* 
 }
 
 // OpenAI's form of messages: the name of a tool is its `name`.
-Problem rewrite_messages(const Json& messages, std::string_view text, std::string* out) {
-  const auto special = [](const Json& message) {
-    return message.is_object() && (message.contains("tool_name") || message.contains("images"));
-  };
-  if (std::none_of(messages.begin(), messages.end(), special)) {
-    *out = text;
-    return {};
-  }
+Problem rewrite_messages(std::string_view text, std::string* out) {
   *out = "[";
   for (const std::string_view message : chat::json_items(text)) {
     if (out->size() > 1) *out += ',';
@@ -147,7 +142,8 @@ Problem rewrite_messages(const Json& messages, std::string_view text, std::strin
     *out += '{';
     for (const auto& [name, value] : chat::json_members(message)) {
       if (name != "images") append(out, name == "tool_name" ? "name" : name, value);
-      if (name == "images" && !chat::json_items(value).empty()) return no_images();
+      const bool none = value == "null" || chat::json_compact(value) == "[]";
+      if (name == "images" && !none) return no_images();
     }
     *out += '}';
   }
@@ -183,7 +179,7 @@ Problem read_chat(std::string_view body, GenerateRequest* out) {
   if (Problem problem = fields.finish()) return problem;
   if (messages == nullptr || (messages->is_array() && messages->empty())) return {};
   if (messages->is_array()) {
-    Problem problem = rewrite_messages(*messages, fields.text("messages"), &rewritten);
+    Problem problem = rewrite_messages(fields.text("messages"), &rewritten);
     if (problem) return problem;
   } else {
     rewritten = fields.text("messages");

@@ -1,8 +1,8 @@
 #include "openai/llama_completion.h"
 
-#include <algorithm>
 #include <cmath>
 
+#include "chat/json_text.h"
 #include "openai/body.h"
 #include "tokenizer/utf8.h"
 
@@ -59,8 +59,21 @@ void read_files(Body& fields, std::vector<Infill::File>* out) {
   }
 }
 
-Json finite_json(float logprob) {
-  return std::max(static_cast<double>(logprob), -9999.0);  // JSON has no infinity
+// Written as text, because trees of values are large code.
+std::string member(std::string_view key, std::string_view value) {
+  return ",\"" + std::string(key) + "\":" + std::string(value);
+}
+
+std::string listed(const std::vector<std::string>& items) {
+  std::string out = "[";
+  for (const std::string& item : items) out += (out.size() > 1 ? "," : "") + item;
+  return out + ']';
+}
+
+std::string text_json(std::string_view bytes) {
+  std::string text;
+  tokenizer::append_valid_utf8(bytes, tokenizer::Replace::kEachPart, &text);
+  return chat::json_quote(text);
 }
 
 }  // namespace
@@ -98,50 +111,55 @@ LlamaCompletion::LlamaCompletion(const GenerateRequest& request, TokenBytes toke
 }
 
 // The entry of one token in `completion_probabilities`.
-Json LlamaCompletion::probability(const generate::Piece& piece) const {
+std::string LlamaCompletion::probability(const generate::Piece& piece) const {
   const bool after = request_.options.post_sampling_probs;
-  const auto entry = [after](Token token, const std::string& bytes, float logprob) -> Json {
-    std::string text;
-    tokenizer::append_valid_utf8(bytes, tokenizer::Replace::kEachPart, &text);
-    Json list = Json::array();
-    for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
-    Json out = {{"id", token}, {"token", text}, {"bytes", std::move(list)}};
-    if (after) {
-      out["prob"] = std::exp(static_cast<double>(logprob));
-    } else {
-      out["logprob"] = finite_json(logprob);
-    }
-    return out;
+  const auto entry = [after](Token token, const std::string& bytes, float logprob) {
+    std::vector<std::string> list;
+    for (const char byte : bytes) list.push_back(std::to_string(static_cast<unsigned char>(byte)));
+    const double value = logprob;
+    // JSON has no infinity.
+    const double number = after ? std::exp(value) : std::fmax(value, -9999.0);
+    return "{\"id\":" + std::to_string(token) + member("token", text_json(bytes)) +
+           member("bytes", listed(list)) + member(after ? "prob" : "logprob", to_text(number));
   };
-  Json out = entry(piece.token, piece.bytes, piece.logprob);
-  Json& top = out[after ? "top_probs" : "top_logprobs"] = Json::array();
+  std::vector<std::string> top;
   for (const sample::Candidate& each : piece.top) {
-    top.push_back(entry(each.token, token_bytes_(each.token), each.logprob));
+    top.push_back(entry(each.token, token_bytes_(each.token), each.logprob) + '}');
   }
+  return entry(piece.token, piece.bytes, piece.logprob) +
+         member(after ? "top_probs" : "top_logprobs", listed(top)) + '}';
+}
+
+// The members of both frames and documents, without the closing brace.
+std::string LlamaCompletion::head(int32_t index, const Output& output, bool stop,
+                                  const generate::Counts& counts) const {
+  std::string out = "{\"index\":" + std::to_string(index);
+  out += member("content", chat::json_quote(output.content));
+  out += member("tokens", listed(output.tokens));
+  out += member("id_slot", "-1") + member("stop", stop ? "true" : "false");
+  out += member("tokens_predicted", std::to_string(counts.generated));
+  out += member("tokens_evaluated", std::to_string(counts.prompt));
+  if (!output.probabilities.empty()) {
+    out += member("completion_probabilities", listed(output.probabilities));
+  }
+  if (stop || request_.timings_per_token) out += member("timings", to_text(timings_json(counts)));
   return out;
 }
 
 void LlamaCompletion::push(int32_t index, const generate::Piece& piece,
                            const generate::Counts& counts) {
   Output& output = outputs_[static_cast<size_t>(index)];
-  const bool probable = request_.options.logprobs >= 0;
   output.new_line = output.new_line || piece.text.find('\n') != std::string::npos;
-  if (!request_.stream) {
-    output.content += piece.text;
-    if (request_.return_tokens) output.tokens.push_back(piece.token);
-    if (probable) output.probabilities.push_back(probability(piece));
-    return;
+  output.content += piece.text;
+  if (request_.stream || request_.return_tokens) {
+    output.tokens.push_back(std::to_string(piece.token));
   }
-  Json frame = {{"index", index},
-                {"content", piece.text},
-                {"tokens", Json::array({piece.token})},
-                {"stop", false},
-                {"id_slot", -1},
-                {"tokens_predicted", counts.generated},
-                {"tokens_evaluated", counts.prompt}};
-  if (request_.timings_per_token) frame["timings"] = timings_json(counts);
-  if (probable) frame["completion_probabilities"] = Json::array({probability(piece)});
-  frames_ += frame_of(frame);
+  if (request_.options.logprobs >= 0) output.probabilities.push_back(probability(piece));
+  if (!request_.stream) return;
+  frames_ += frame_of(head(index, output, /*stop=*/false, counts) + '}');
+  output.content.clear();
+  output.tokens.clear();
+  output.probabilities.clear();
 }
 
 void LlamaCompletion::end(int32_t index, generate::Finish finish, const generate::Counts& counts) {
@@ -153,38 +171,24 @@ void LlamaCompletion::end(int32_t index, generate::Finish finish, const generate
     usage_.cached += counts.cached;
   }
   usage_.completion += counts.generated;
-  output.document = {{"index", index},
-                     {"content", output.content},
-                     {"tokens", output.tokens},
-                     {"id_slot", -1},
-                     {"stop", true},
-                     {"model", model_},
-                     {"tokens_predicted", counts.generated},
-                     {"tokens_evaluated", counts.prompt},
-                     {"has_new_line", output.new_line},
-                     {"truncated", false},
-                     {"stop_type", !stopped               ? "limit"
-                                   : stop_string_.empty() ? "eos"
-                                                          : "word"},
-                     {"stopping_word", stop_string_},
-                     {"tokens_cached", counts.prompt + counts.generated},
-                     {"timings", timings_json(counts)}};
-  if (request_.stream) {
-    frames_ += frame_of(output.document);
-  } else if (!output.probabilities.empty()) {
-    output.document["completion_probabilities"] = std::move(output.probabilities);
-  }
+  const char* why = !stopped ? "\"limit\"" : stop_string_.empty() ? "\"eos\"" : "\"word\"";
+  output.document =
+      head(index, output, /*stop=*/true, counts) + member("model", chat::json_quote(model_)) +
+      member("has_new_line", output.new_line ? "true" : "false") + member("truncated", "false") +
+      member("stop_type", why) + member("stopping_word", chat::json_quote(stop_string_)) +
+      member("tokens_cached", std::to_string(counts.prompt + counts.generated)) + '}';
+  if (request_.stream) frames_ += frame_of(output.document);
 }
 
 std::string LlamaCompletion::document() const {
-  if (outputs_.size() == 1) return to_text(outputs_[0].document);
-  Json list = Json::array();
+  if (outputs_.size() == 1) return outputs_[0].document;
+  std::vector<std::string> list;
   for (const Output& output : outputs_) list.push_back(output.document);
-  return to_text(list);
+  return listed(list);
 }
 
 std::string LlamaCompletion::error_frames(const ApiError& error) {
-  return "data: " + error_body(error) + "\n\n";
+  return frame_of(error_body(error));
 }
 
 }  // namespace sluice::openai

@@ -26,12 +26,14 @@ class LlamaCompletion final : public Responder {
 
  private:
   struct Output {
-    std::string content;
+    std::string content{};
     bool new_line = false;
-    Json tokens = Json::array(), probabilities = Json::array();
-    Json document;
+    std::vector<std::string> tokens{}, probabilities{};  // JSON
+    std::string document{};
   };
-  [[nodiscard]] Json probability(const generate::Piece& piece) const;
+  [[nodiscard]] std::string probability(const generate::Piece& piece) const;
+  [[nodiscard]] std::string head(int32_t index, const Output& output, bool stop,
+                                 const generate::Counts& counts) const;
 
   const GenerateRequest& request_;
   const TokenBytes token_bytes_;

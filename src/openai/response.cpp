@@ -57,10 +57,6 @@ Json call_json(const chat::ToolCall& call) {
           {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
-std::string frame_of_text(std::string_view text) {
-  return "data: " + std::string(text) + "\n\n";
-}
-
 double per_second(int32_t n, double ms) {
   return ms > 0 ? n * 1e3 / ms : 0;
 }
@@ -92,6 +88,10 @@ std::string base64(std::span<const float> values) {
 
 }  // namespace
 
+std::string frame_of(std::string_view text) {
+  return "data: " + std::string(text) + "\n\n";
+}
+
 void append_number(float value, std::string* out) {
   if (!std::isfinite(value)) {
     *out += "null";
@@ -99,10 +99,6 @@ void append_number(float value, std::string* out) {
   }
   char text[64];
   out->append(text, nlohmann::detail::to_chars(text, text + sizeof text, value));
-}
-
-std::string frame_of(const Json& value) {
-  return frame_of_text(to_text(value));
 }
 
 Json timings_json(const generate::Counts& counts) {
@@ -309,7 +305,7 @@ void ApiResponse::frame(int32_t index, Json delta, const Json& logprobs, const c
   chunk["choices"] = Json::array({std::move(choice)});
   if (request_.include_usage) chunk["usage"] = nullptr;
   if (timings != nullptr) chunk["timings"] = timings_json(*timings);
-  frames_ += frame_of(chunk);
+  frames_ += frame_of(to_text(chunk));
 }
 
 void ApiResponse::say(int32_t index, const chat::AnswerPart& text, const Json& logprobs,
@@ -379,13 +375,13 @@ std::string ApiResponse::last_frames() {
     chunk["choices"] = Json::array();
     chunk["usage"] = usage_json(usage_);
     chunk["timings"] = timings_json(total_);
-    usage = frame_of(chunk);
+    usage = frame_of(to_text(chunk));
   }
   return usage + kStreamEnd;
 }
 
 std::string ApiResponse::error_frames(const ApiError& error) {
-  return frame_of_text(error_body(error));
+  return frame_of(error_body(error));
 }
 
 std::string ApiResponse::document() const {

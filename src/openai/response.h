@@ -39,8 +39,8 @@ struct Vectors {
 // Appends the shortest text that is read as the same float: half of what a double would take. JSON
 // has no infinity: it is null.
 void append_number(float value, std::string* out);
-// A server-sent event.
-[[nodiscard]] std::string frame_of(const Json& value);
+// A server-sent event with this data.
+[[nodiscard]] std::string frame_of(std::string_view data);
 
 // The log-probability of a token and of the likeliest ones, in the format of chats.
 [[nodiscard]] Json logprob_json(const generate::Piece& piece, const TokenBytes& bytes);

@@ -137,6 +137,7 @@ TEST(OllamaRequest, ErrorsNameTheField) {
       {R"("surprise":1)", "surprise"},
       {R"("messages":5)", "messages"},
       {R"("messages":[5])", "messages"},
+      {R"("messages":[{"role":"user","content":"x","images":5}])", "images"},
       {R"("messages":[{"images":[],"content":5,"role":"user"}])", "messages"},
       {R"("messages":[{"role":"user","content":"x","images":["aGk="]}])", "images"}};
   for (const auto& [members, param] : kChats) {
