@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 #include "openai/body.h"
 #include "openai/message_list.h"
 #include "openai/request_chat.h"
@@ -47,8 +47,7 @@ Problem read_block(const Json& block, std::string_view text, bool assistant, Mes
     if (id.empty() || name.empty() || input == nullptr || !input->is_object()) {
       fields.fail("input", "a block of type 'tool_use' must have an id, a name and an input.");
     } else {
-      list->add_call(fields.text("id"), fields.text("name"),
-                     chat::json_quote(fields.text("input")));
+      list->add_call(fields.text("id"), fields.text("name"), json_quote(fields.text("input")));
     }
   } else if (type == "tool_result" && !assistant) {
     fields.read("tool_use_id", &id);
@@ -89,7 +88,7 @@ Problem read_message(const Json& message, std::string_view text, MessageList* li
       list->add(role, given);
     }
   } else {
-    const std::vector<std::string_view> blocks = chat::json_items(given);
+    const std::vector<std::string_view> blocks = json_items(given);
     std::string parts;
     for (size_t i = 0; i < blocks.size(); ++i) {
       if (Problem problem = read_block((*content)[i], blocks[i], assistant, list, &parts)) {
@@ -111,7 +110,7 @@ void read_conversation(Fields& fields, GenerateRequest* out) {
     fields.fail_inside("system", check_content(system));
     list.add("system", fields.text("system"));
   }
-  const std::vector<std::string_view> texts = chat::json_items(fields.text("messages"));
+  const std::vector<std::string_view> texts = json_items(fields.text("messages"));
   for (size_t i = 0; i < texts.size(); ++i) {
     if (const Problem problem = read_message((*messages)[i], texts[i], &list)) {
       return fields.fail("messages", "'messages[" + std::to_string(i) + "]': " + problem->message);

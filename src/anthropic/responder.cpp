@@ -3,13 +3,11 @@
 
 #include <algorithm>
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 #include "openai/response.h"
 
 namespace sluice::anthropic {
 namespace {
-
-using chat::json_quote;
 
 // Clients send reasoning back with its signature, which Anthropic checks and this server ignores.
 constexpr const char* kSignature = "sluice";
@@ -131,9 +129,8 @@ void MessageResponder::close(Part part, bool) {
 }
 
 void MessageResponder::call(const chat::ToolCall& call) {
-  const bool whole =
-      chat::json_type(call.arguments) == chat::JsonType::kObject && chat::is_json(call.arguments);
-  const std::string input = whole ? chat::json_compact(call.arguments) : "{}";
+  const bool whole = json_type(call.arguments) == JsonType::kObject && is_json(call.arguments);
+  const std::string input = whole ? json_compact(call.arguments) : "{}";
   begin_block(tool_block(call, "{}"));
   emit_delta("input_json_delta", "partial_json", input);
   end_block(tool_block(call, input));

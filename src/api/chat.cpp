@@ -3,7 +3,7 @@
 #include <random>
 
 #include "api/handles.h"
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 
 // Pointers given to the caller point into the handle.
 struct sluice_chat {
@@ -57,8 +57,8 @@ std::string_view text_or_none(const char* text) {
 // Words may stand without JSON's quotes.
 std::string tool_choice_json(const char* given) {
   const std::string_view text = text_or_none(given);
-  const bool word = !text.empty() && !chat::is_json(text);
-  return word ? chat::json_quote(text) : std::string(text);
+  const bool word = !text.empty() && !is_json(text);
+  return word ? json_quote(text) : std::string(text);
 }
 
 Status check_options(const sluice_chat_options& given) {
@@ -81,7 +81,7 @@ Status create_chat(Loaded& loaded, const sluice_chat_options& given, sluice_chat
   const auto used = loaded.chat_template(given.chat_template);
   if (!used.ok()) return used.status();
   const std::string choice = tool_choice_json(given.tool_choice);
-  const bool no_tools = chat::json_string(choice) == "none";
+  const bool no_tools = json_string(choice) == "none";
 
   chat::Request request;
   request.messages = given.messages;
@@ -101,7 +101,7 @@ Status create_chat(Loaded& loaded, const sluice_chat_options& given, sluice_chat
   wanted.parallel_tool_calls = given.parallel_tool_calls != 0;
   wanted.separate_reasoning = given.separate_reasoning != 0;
   wanted.can_constrain = loaded.structured_output();
-  const bool with_tools = !chat::json_items(request.tools).empty();
+  const bool with_tools = !json_items(request.tools).empty();
   const chat::AnswerFormat& format = with_tools ? (*used)->tool_format : (*used)->format;
   Result<chat::AnswerPlan> plan = format.plan(wanted, *prompt);
   if (!plan.ok()) return plan.status();
@@ -177,7 +177,6 @@ Status check_reading(const sluice_chat& chat, const sluice_chat_delta* delta) {
 }
 
 std::string message_json(const chat::AnswerPart& message) {
-  using chat::json_quote;
   const bool only_calls = message.content.empty() && !message.calls.empty();
   std::string out = R"({"role":"assistant","content":)";
   out += only_calls ? "null" : json_quote(message.content);

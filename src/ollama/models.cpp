@@ -2,13 +2,11 @@
 
 #include <cstdio>
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 #include "ollama/response.h"
 
 namespace sluice::ollama {
 namespace {
-
-using chat::json_quote;
 
 // 7615616512 is "7.6B".
 std::string size_text(uint64_t parameters) {

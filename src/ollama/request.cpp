@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 #include "openai/body.h"
 
 namespace sluice::ollama {
@@ -36,7 +36,7 @@ ApiError no_images() {
 void append(std::string* out, std::string_view key, std::string_view value) {
   if (value.empty()) return;
   if (out->back() != '{') *out += ',';
-  *out += chat::json_quote(key);
+  *out += json_quote(key);
   *out += ':';
   *out += value;
 }
@@ -133,16 +133,16 @@ Problem read_shared(Body& fields, bool chat, GenerateRequest* out, std::string* 
 // OpenAI's form of messages: the name of a tool is its `name`.
 Problem rewrite_messages(std::string_view text, std::string* out) {
   *out = "[";
-  for (const std::string_view message : chat::json_items(text)) {
+  for (const std::string_view message : json_items(text)) {
     if (out->size() > 1) *out += ',';
-    if (chat::json_type(message) != chat::JsonType::kObject) {
+    if (json_type(message) != JsonType::kObject) {
       *out += message;
       continue;
     }
     *out += '{';
-    for (const auto& [name, value] : chat::json_members(message)) {
+    for (const auto& [name, value] : json_members(message)) {
       if (name != "images") append(out, name == "tool_name" ? "name" : name, value);
-      const bool none = value == "null" || chat::json_compact(value) == "[]";
+      const bool none = value == "null" || json_compact(value) == "[]";
       if (name == "images" && !none) return no_images();
     }
     *out += '}';

@@ -4,13 +4,11 @@
 #include <ctime>
 #include <random>
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::ollama {
 namespace {
-
-using chat::json_quote;
 
 std::string nanoseconds(double ms) {
   return std::to_string(static_cast<int64_t>(ms * 1e6));
@@ -24,8 +22,8 @@ std::string token_text(std::string_view bytes) {
 
 // Arguments are an object, and one line; the model's own text otherwise.
 std::string arguments_json(std::string_view text) {
-  const bool object = chat::is_json(text) && chat::json_type(text) == chat::JsonType::kObject;
-  return object ? chat::json_compact(text) : "{\"arguments\":" + json_quote(text) + "}";
+  const bool object = is_json(text) && json_type(text) == JsonType::kObject;
+  return object ? json_compact(text) : "{\"arguments\":" + json_quote(text) + "}";
 }
 
 void append_item(std::string* list, std::string_view item) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 
 namespace sluice::openai {
 
@@ -22,10 +22,10 @@ Document::Document(std::string_view body) {
 
 std::string Body::without(std::span<const std::string_view> keys, std::string_view further) const {
   std::string out = "{" + std::string(further);
-  for (const chat::JsonMember& member : chat::json_members(Document::text)) {
+  for (const JsonMember& member : json_members(Document::text)) {
     if (std::find(keys.begin(), keys.end(), member.name) != keys.end()) continue;
     if (out.size() > 1) out += ',';
-    out += chat::json_quote(member.name) + ':';
+    out += json_quote(member.name) + ':';
     out += member.value;
   }
   return out + '}';

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 #include "openai/body.h"
 #include "tokenizer/utf8.h"
 
@@ -73,7 +73,7 @@ std::string listed(const std::vector<std::string>& items) {
 std::string text_json(std::string_view bytes) {
   std::string text;
   tokenizer::append_valid_utf8(bytes, tokenizer::Replace::kEachPart, &text);
-  return chat::json_quote(text);
+  return json_quote(text);
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ std::string LlamaCompletion::probability(const generate::Piece& piece) const {
 std::string LlamaCompletion::head(int32_t index, const Output& output, bool stop,
                                   const generate::Counts& counts) const {
   std::string out = "{\"index\":" + std::to_string(index);
-  out += member("content", chat::json_quote(output.content));
+  out += member("content", json_quote(output.content));
   out += member("tokens", listed(output.tokens));
   out += member("id_slot", "-1") + member("stop", stop ? "true" : "false");
   out += member("tokens_predicted", std::to_string(counts.generated));
@@ -173,9 +173,9 @@ void LlamaCompletion::end(int32_t index, generate::Finish finish, const generate
   usage_.completion += counts.generated;
   const char* why = !stopped ? "\"limit\"" : stop_string_.empty() ? "\"eos\"" : "\"word\"";
   output.document =
-      head(index, output, /*stop=*/true, counts) + member("model", chat::json_quote(model_)) +
+      head(index, output, /*stop=*/true, counts) + member("model", json_quote(model_)) +
       member("has_new_line", output.new_line ? "true" : "false") + member("truncated", "false") +
-      member("stop_type", why) + member("stopping_word", chat::json_quote(stop_string_)) +
+      member("stop_type", why) + member("stopping_word", json_quote(stop_string_)) +
       member("tokens_cached", std::to_string(counts.prompt + counts.generated)) + '}';
   if (request_.stream) frames_ += frame_of(output.document);
 }

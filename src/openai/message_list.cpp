@@ -1,6 +1,6 @@
 #include "openai/message_list.h"
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 
 namespace sluice::openai {
 namespace {
@@ -22,7 +22,7 @@ void MessageList::append(std::string_view message) {
 
 void MessageList::add(std::string_view role, std::string_view content) {
   end_assistant();
-  append(R"({"role":)" + chat::json_quote(role) + R"(,"content":)" + text_or_empty(content) + '}');
+  append(R"({"role":)" + json_quote(role) + R"(,"content":)" + text_or_empty(content) + '}');
 }
 
 void MessageList::add_result(std::string_view call_id, std::string_view content) {
@@ -43,10 +43,10 @@ void MessageList::add_reasoning(std::string_view text) {
 
 void MessageList::add_content(std::string_view content) {
   assistant_ = has_text_ = true;
-  if (chat::json_type(content) == chat::JsonType::kString) {
+  if (json_type(content) == JsonType::kString) {
     add_part(R"({"type":"text","text":)" + std::string(content) + '}', /*text=*/true);
   }
-  for (const std::string_view part : chat::json_items(content)) add_part(part, /*text=*/true);
+  for (const std::string_view part : json_items(content)) add_part(part, /*text=*/true);
 }
 
 void MessageList::add_call(std::string_view id, std::string_view name, std::string_view arguments) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 
 namespace sluice::openai {
 namespace {
@@ -225,7 +225,7 @@ void read_tools(Fields& fields, const ToolForm& form, GenerateRequest* out) {
   out->tools = fields.text("tools");
   if (!form.flat) return;
   std::string list = "[";
-  for (const std::string_view tool : chat::json_items(out->tools)) {
+  for (const std::string_view tool : json_items(out->tools)) {
     list += (list.size() > 1 ? "," : "") + chat_tool(tool, form);
   }
   out->tools = list + "]";
@@ -241,8 +241,8 @@ void read_variables(Fields& fields, GenerateRequest* out) {
 
 void set_variable(std::string_view name, std::string_view value, GenerateRequest* out) {
   std::string& variables = out->variables;
-  if (chat::json_member(variables, name)) return;
-  const bool alone = chat::json_members(variables).empty();
+  if (json_member(variables, name)) return;
+  const bool alone = json_members(variables).empty();
   variables = "{\"" + std::string(name) + "\":" + std::string(value) +
               (alone ? "}" : "," + variables.substr(variables.find('{') + 1));
 }

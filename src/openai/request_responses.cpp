@@ -2,7 +2,7 @@
 #include <array>
 #include <string>
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 #include "openai/body.h"
 #include "openai/message_list.h"
 #include "openai/request_chat.h"
@@ -71,10 +71,10 @@ Problem read_item(const Json& item, std::string_view text, MessageList* list) {
   } else if (type == "reasoning") {
     if (list->has_text() || list->has_calls()) list->end_assistant();
     const std::string_view content = fields.text("content");
-    const bool whole = !chat::json_items(content).empty();
-    for (const std::string_view part : chat::json_items(whole ? content : fields.text("summary"))) {
+    const bool whole = !json_items(content).empty();
+    for (const std::string_view part : json_items(whole ? content : fields.text("summary"))) {
       const std::string_view words = member_text(part, "text");
-      if (chat::json_type(words) != chat::JsonType::kString) {
+      if (json_type(words) != JsonType::kString) {
         return ApiError{.message = "each part of a reasoning item must have a text."};
       }
       list->add_reasoning(words);
@@ -106,7 +106,7 @@ void read_input(Fields& fields, GenerateRequest* out) {
   } else if (input == nullptr || !input->is_array() || input->empty()) {
     fields.fail("input", "'input' must be a string or a list of items.");
   } else {
-    const std::vector<std::string_view> texts = chat::json_items(fields.text("input"));
+    const std::vector<std::string_view> texts = json_items(fields.text("input"));
     for (size_t i = 0; i < texts.size(); ++i) {
       const Problem problem = read_item((*input)[i], texts[i], &list);
       if (!problem) continue;
@@ -188,7 +188,7 @@ Problem read_responses(std::string_view body, GenerateRequest* out) {
   fields.read("parallel_tool_calls", &out->parallel_tool_calls);
   fields.refuse({"context_management", "moderation"});
   for (const auto& [key, value] : kEchoed) {
-    const std::string given = chat::json_compact(fields.text(key));
+    const std::string given = json_compact(fields.text(key));
     out->echo += '"' + std::string(key) + "\":" + (given.empty() ? value : given) + ',';
   }
   return fields.finish();

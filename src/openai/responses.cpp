@@ -3,13 +3,11 @@
 
 #include <ctime>
 
-#include "chat/json_text.h"
+#include "jinja/json_text.h"
 #include "openai/response.h"
 
 namespace sluice::openai {
 namespace {
-
-using chat::json_quote;
 
 // A message or a reasoning item.
 std::string item_members(bool reasoning, const std::string& content) {
