@@ -21,6 +21,10 @@ function tokenize(given) {
   return Int32Array.from(ids(...found));
 }
 
+/** 'ab' and 'bc' are reasoning. */
+const parts = (text) =>
+  text.length > 1 ? { content: '', reasoning: text } : { content: text, reasoning: '' };
+
 /** A session whose turns generate what `turns` lists, and the prompts of these turns. */
 function scripted(turns) {
   const prompts = [];
@@ -34,8 +38,8 @@ function scripted(turns) {
         stop: [],
       }),
       answer: async () => ({
-        push: ({ token }) => ({ content: kVocabulary[token] }),
-        finish: () => ({ content: '' }),
+        push: ({ token }) => parts(kVocabulary[token]),
+        finish: () => ({ content: '', reasoning: '' }),
         close() {},
       }),
     },
@@ -45,8 +49,9 @@ function scripted(turns) {
       const answer = async () => {
         prompts.push(textsOf(await prompt()));
         const { tokens, text = tokens.join(''), stopString } = turns.shift();
-        heard(ids(...tokens).map((token) => ({ token })));
-        return { text, stopString };
+        const pieces = ids(...tokens).map((token) => ({ token }));
+        heard(pieces);
+        return { text, stopString, pieces };
       };
       return { result: answer() };
     },
@@ -71,6 +76,21 @@ test('a turn of a chat continues with the generated tokens, though the template 
     session.messages.map(({ content }) => content),
     ['b', 'ab', 'c', 'c'],
   );
+});
+
+test('tokens and result of a message have content and reasoning apart', async () => {
+  const { session } = scripted([{ tokens: ['ab', 'c'] }, { tokens: ['ab'] }]);
+  const { text, content, reasoning, pieces } = await session.send('b').result;
+  assert.deepEqual([text, content, reasoning], ['abc', 'c', 'ab']);
+  assert.deepEqual(
+    pieces.map((piece) => [piece.content, piece.reasoning]),
+    [
+      ['', 'ab'],
+      ['c', ''],
+    ],
+  );
+  assert.deepEqual(session.messages.at(-1), { role: 'assistant', content: 'c' });
+  assert.equal('content' in (await session.generate('b').result), false, 'no message');
 });
 
 test('after a stop string inside of a token, a turn continues with the tokens of the text', async () => {

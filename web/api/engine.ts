@@ -764,8 +764,12 @@ export class Engine {
         break;
       case 'piece': {
         const { generation, heard } = this.#generations.get(message.generation) ?? {};
-        heard?.(message.pieces);
-        generation?.receive(message.pieces);
+        try {
+          heard?.(message.pieces);
+          generation?.receive(message.pieces);
+        } catch (error) {
+          generation?.fail(error);
+        }
         break;
       }
       case 'downloaded':

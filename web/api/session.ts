@@ -2,7 +2,7 @@
 // Each turn sends all tokens to the worker, which reuses the part that is in the KV cache
 // (worker/sequences.ts). So a turn that fails or is aborted leaves the session unchanged.
 
-import type { Answer } from '../chat/answer-wasm.js';
+import type { Answer, AnswerPart } from '../chat/answer-wasm.js';
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from '../chat/engine.js';
 import type { Caller, EngineCalls } from '../protocol/calls.js';
 import {
@@ -22,7 +22,7 @@ import type {
 import { afterUnmarked, unmarked, withoutMarks } from '../protocol/literal-spans.js';
 import { snapshot } from '../protocol/snapshot.js';
 import { Turns } from '../protocol/turns.js';
-import type { GeneratedToken, SavedState } from '../protocol/types.js';
+import type { GeneratedToken, GenerationResult, SavedState } from '../protocol/types.js';
 import { begun, Generation } from './generation.js';
 import { tokenizeSpec } from './options.js';
 
@@ -149,12 +149,13 @@ export class Session {
   /**
    * Sends a message and generates the response. A string is a user message; other roles are passed
    * as one message object or a list. The conversation then contains both. If the generation fails
-   * or is aborted, the session stays as it was.
+   * or is aborted, the session stays as it was. Tokens and result also have the parts of the text:
+   * `content` and `reasoning`.
    *
    * @example
    * ```ts
    * const question = { role: 'user', content: 'And at night?' } as const;
-   * for await (const { text } of session.send(question, { maxTokens: 64 })) console.log(text);
+   * for await (const { content } of session.send(question, { maxTokens: 64 })) console.log(content);
    * ```
    */
   send(
@@ -184,13 +185,24 @@ export class Session {
       answer = await prompts.answer(rendered, this.#options.template, {});
       return rendered;
     };
-    return this.#run(prompt, merged, (pieces) => {
-      // The history has no reasoning.
-      const said = pieces.map((piece) => answer.push(piece).content).join('');
-      const content = said + answer.finish().content;
-      answer.close();
-      this.#list.push(...added, { role: 'assistant', content });
-    });
+    const whole = { content: '', reasoning: '' };
+    const read = ({ content, reasoning }: AnswerPart): { content: string; reasoning: string } => {
+      whole.content += content;
+      whole.reasoning += reasoning;
+      return { content, reasoning };
+    };
+    return this.#run(
+      prompt,
+      merged,
+      (result) => {
+        read(answer.finish());
+        answer.close();
+        Object.assign(result, whole);
+        // The history has no reasoning.
+        this.#list.push(...added, { role: 'assistant', content: whole.content });
+      },
+      (piece) => Object.assign(piece, read(answer.push(piece))),
+    );
   }
 
   /**
@@ -323,7 +335,8 @@ export class Session {
   #run(
     prompt: () => Promise<Prompt>,
     options: GenerateOptions,
-    answered: (pieces: GeneratedToken[]) => void,
+    answered: (result: GenerationResult) => void,
+    heard: (piece: GeneratedToken) => void = () => {},
   ): Generation {
     this.#mustLive();
     const generated: GeneratedToken[] = [];
@@ -346,16 +359,17 @@ export class Session {
       this.#mustLive(); // after dispose() the worker would never delete the sequence
       return tokens;
     };
-    const generation = this.#engine.start(input, options, this.#sequence, (pieces) =>
-      generated.push(...pieces),
-    );
+    const generation = this.#engine.start(input, options, this.#sequence, (pieces) => {
+      pieces.forEach(heard);
+      generated.push(...pieces);
+    });
     generation.result
       .then(
         (result) => {
           this.tokens = Int32Array.from([...tokens, ...generated.map(({ token }) => token)]);
           this.written = asked + withoutMarks(result.text);
           this.#faithful = result.stopString === undefined;
-          answered(generated);
+          answered(result);
         },
         () => {},
       )

@@ -103,6 +103,10 @@ export interface GeneratedToken {
    * incomplete.
    */
   text: string;
+  /** Part of the text that is content, not reasoning. Only from session.send(). */
+  content?: string;
+  /** Part of the text that is reasoning. Only from session.send(). */
+  reasoning?: string;
   /** Token id. */
   token: number;
   /**
@@ -129,6 +133,10 @@ export type FinishReason = 'stop' | 'length' | 'cancelled';
 export interface GenerationResult {
   /** The generated text. */
   text: string;
+  /** The text without reasoning and tool calls. Only from session.send(). */
+  content?: string;
+  /** The reasoning in the text; '' if there is none. Only from session.send(). */
+  reasoning?: string;
   /** Why it ended. */
   finishReason: FinishReason;
   /** The stop string that ended it, if one did. */
