@@ -120,6 +120,16 @@ async function bundlePage(esbuild, common) {
   });
   await esbuild.build({
     ...common,
+    entryPoints: [{ in: 'web/api/adapters.ts', out: 'adapters' }],
+    minify: true,
+  });
+  await esbuild.build({
+    ...common,
+    entryPoints: [{ in: 'web/io/safetensors.ts', out: 'safetensors' }],
+    minify: true,
+  });
+  await esbuild.build({
+    ...common,
     entryPoints: files(['worker']),
     minify: true,
     banner: { js: importAsset },
@@ -140,16 +150,6 @@ async function buildWeb() {
   rmSync(dist, { recursive: true, force: true });
   const common = settings(dist, glueFile);
   await bundlePage(esbuild, common);
-  await esbuild.build({
-    ...common,
-    entryPoints: [{ in: 'web/api/adapters.ts', out: 'adapters' }],
-    minify: true,
-  });
-  await esbuild.build({
-    ...common,
-    entryPoints: [{ in: 'web/io/safetensors.ts', out: 'safetensors' }],
-    minify: true,
-  });
   await esbuild.build({
     ...common,
     entryPoints: ['node', 'worker-node', 'cli'].map((name) => `web/${name}.ts`),
@@ -193,11 +193,10 @@ export async function buildDemo() {
   rmSync(inRoot('build', 'demo'), { recursive: true, force: true });
   await buildWasm({
     engines: variants.filter(({ name }) => name === 'simd128'),
-    modules: ['chat'],
     glue,
   });
   await bundlePage(await import('esbuild'), settings(dist, glue));
-  copyFileSync(finished('chat'), join(dist, 'chat.wasm'));
+  for (const name of modules) copyFileSync(finished(name), join(dist, `${name}.wasm`));
   for (const { name } of variants) if (name !== 'gpu') writeEngine(dist, name, 'simd128', 0);
   const { buildSite } = await import('../../examples/browser/build.mjs');
   await buildSite({ dist, site });
