@@ -8,14 +8,17 @@ import {
   type ChatMessage,
   type Engine,
   type Generation,
+  type ProgressEvent,
   type Session,
 } from 'sluice-llm';
 
-import { explain, isAbort, reloadHelps } from './error-advice.js';
-import { announce, byId, make, on, run } from './dom.js';
+import { isAbort, problemOf, reloadHelps } from './error-advice.js';
+import { announce, byId, grow, make, on, run } from './dom.js';
 import { rate } from './format.js';
 import { MessageView } from './message.js';
 import { sampling, wantsSchema } from './sampling.js';
+import { Settings } from './settings.js';
+import { Waiting } from './waiting.js';
 import { newTurn, type Marks, type Mode, type Talk, type Turn } from './conversation.js';
 
 const kSaveMs = 1000;
@@ -45,6 +48,11 @@ export class TalkPanel {
   private shown = new Map<string, Shown>();
   /** The system prompt that was put into its field; anything else in it is being edited. */
   private given = '';
+  private readonly settings = new Settings(
+    () => this.enable(),
+    () => this.instruct(),
+  );
+  private readonly waiting = new Waiting();
 
   /**
    * `onChange` receives what has changed in a conversation, and whether to store it immediately.
@@ -62,7 +70,13 @@ export class TalkPanel {
       this.send();
     });
     on(this.prompt, 'input', () => this.fitPrompt());
-    on<KeyboardEvent>(document, 'keydown', (event) => event.key === 'Escape' && this.stop());
+    on<KeyboardEvent>(document, 'keydown', ({ key, target }) => {
+      if (key === 'Escape' && !(target as Element | null)?.closest?.('dialog')) this.stop();
+    });
+    on<CustomEvent<ProgressEvent>>(document, 'engine-progress', ({ detail }) => {
+      this.waiting.take(detail);
+      if (this.running) this.running.view.waitsFor = this.waiting.text;
+    });
     on(byId('stop'), 'click', () => this.stop());
     on(this.system, 'change', () => this.instruct());
     for (const radio of this.modes()) {
@@ -77,6 +91,7 @@ export class TalkPanel {
       if (suggestion) this.preset(suggestion.textContent ?? '');
     });
     on(window, 'pagehide', () => this.running && this.keep(this.running, true));
+    this.settings.use(null);
   }
 
   /** Shows a conversation. A response in another conversation continues in the background. */
@@ -106,6 +121,9 @@ export class TalkPanel {
     this.stop();
     this.engine = engine;
     this.sessions = new Map();
+    this.settings.use(engine);
+    // The buttons that load a model again have done their work.
+    for (const button of this.log.querySelectorAll('.problem > button')) button.remove();
     if (engine && this.talk.turns.length === 0)
       this.talk.mode = engine.info.chatTemplate ? 'chat' : 'text';
     this.drawHead();
@@ -152,10 +170,11 @@ export class TalkPanel {
     if (text.trim() === '' || this.running) return;
     if (!this.engine) {
       document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
-      byId('url').focus();
+      byId('find').focus();
       announce('Load a model first.');
       return;
     }
+    if (this.settings.wrong) return this.settings.open();
     this.instruct();
     this.prompt.value = '';
     this.fitPrompt();
@@ -167,11 +186,13 @@ export class TalkPanel {
     const turn = newTurn('assistant');
     talk.turns.push(question, turn);
     talk.updated = Date.now();
-    const view = new MessageView('assistant', '', talk.mode === 'text' ? text : '');
+    const view = new MessageView(turn, talk.mode === 'text' ? text : '');
     view.busy = true;
+    this.waiting.begin();
     this.running = { talk, turn, view, generation: null, session: null };
     this.onChange(talk, (marks) => marks.add(question, turn));
     this.draw();
+    view.waitsFor = this.waiting.text;
     this.scroll();
     run(() => this.answer(this.running!, question));
   }
@@ -184,16 +205,21 @@ export class TalkPanel {
       running.generation = generation;
       if (wantsSchema()) run(() => this.grow(generation, view));
       for await (const piece of generation) {
-        turn.content += piece.text;
+        const { content = piece.text, reasoning = '' } = piece;
+        turn.content += content;
+        if (reasoning) turn.reasoning = (turn.reasoning ?? '') + reasoning;
         const follow = this.atEnd();
-        view.push(piece.text);
+        view.push(content, reasoning);
         if (follow) requestAnimationFrame(() => this.scroll());
         // Saves regularly, so that a reload keeps the partial response.
         const due = performance.now() - saved >= kSaveMs;
         if (due) saved = performance.now();
         this.keep(running, due);
       }
-      turn.note = noteOf(await generation.result);
+      const result = await generation.result;
+      turn.content = result.content ?? result.text;
+      if (result.reasoning) turn.reasoning = result.reasoning;
+      turn.note = noteOf(result);
     } catch (error) {
       turn.note = 'stopped';
       const left = isAbort(error) || (error instanceof SluiceError && error.code === 'DISPOSED');
@@ -203,7 +229,7 @@ export class TalkPanel {
     const { session } = running;
     if (this.sessions.get(talk.id) !== session) run(() => session?.dispose());
     this.running = null;
-    view.finish(turn.note);
+    view.finish(turn);
     if (talk === this.talk) this.shown.set(turn.id, { view, state: stateOf(turn) });
     const follow = this.atEnd();
     this.draw();
@@ -227,20 +253,18 @@ export class TalkPanel {
 
   private failed({ turn, view }: Running, question: Turn, error: unknown): void {
     turn.failed = question.failed = true;
-    turn.note = error instanceof SluiceError ? error.code : 'failed';
-    const content = explain(error);
+    turn.note = 'failed';
+    turn.problem = problemOf(error);
     // The model was loaded before a schema was entered.
-    const noRoom = turn.note === 'BUDGET_TOO_SMALL' && wantsSchema();
-    if (reloadHelps(error) || noRoom) {
-      const again = make(
-        'button',
-        { type: 'button', class: 'quiet' },
-        `Load the model again${noRoom ? ', with structured output' : ''}`,
-      );
-      on(again, 'click', () => document.dispatchEvent(new CustomEvent('load-again')));
-      content.append(again);
-    }
-    view.problem(content);
+    const noRoom = turn.problem.code === 'BUDGET_TOO_SMALL' && wantsSchema();
+    if (!reloadHelps(turn.problem) && !noRoom) return view.problem(turn.problem);
+    const again = make(
+      'button',
+      { type: 'button', class: 'quiet' },
+      `Load the model again${noRoom ? ', with structured output' : ''}`,
+    );
+    on(again, 'click', () => document.dispatchEvent(new CustomEvent('load-again')));
+    view.problem(turn.problem, again);
   }
 
   private keep({ talk, turn }: Running, now: boolean): void {
@@ -285,11 +309,8 @@ export class TalkPanel {
       if (turn === running?.turn) return void elements.push(running.view.element);
       const state = stateOf(turn);
       const old = this.shown.get(turn.id);
-      const view =
-        old?.state === state
-          ? old.view
-          : new MessageView(turn.role, turn.content, this.givenFor(talk, i));
-      if (view !== old?.view && turn.role === 'assistant') view.finish(turn.note ?? '');
+      const view = old?.state === state ? old.view : new MessageView(turn, this.givenFor(talk, i));
+      if (view !== old?.view && turn.role === 'assistant') view.finish(turn);
       const last = i === talk.turns.length - 1 && turn.role === 'assistant';
       view.repeat(last ? () => this.again(talk, turn) : null);
       shown.set(turn.id, { view, state });
@@ -321,7 +342,7 @@ export class TalkPanel {
     const busy = this.running !== null;
     byId('stop').hidden = !busy;
     byId('send').hidden = busy;
-    byId<HTMLButtonElement>('send').disabled = !this.engine;
+    this.enable();
     byId('log-empty').hidden = this.talk.turns.length > 0;
     byId('suggestions').hidden = !this.engine || this.talk.mode === 'text';
     byId('no-model').hidden = this.engine !== null;
@@ -333,9 +354,12 @@ export class TalkPanel {
     }
   }
 
+  private enable(): void {
+    byId<HTMLButtonElement>('send').disabled = !this.engine || this.settings.wrong !== '';
+  }
+
   private fitPrompt(): void {
-    this.prompt.style.height = 'auto';
-    this.prompt.style.height = `${Math.min(this.prompt.scrollHeight + 2, 180)}px`;
+    grow(this.prompt, 180);
   }
 
   private atEnd(): boolean {
@@ -347,8 +371,8 @@ export class TalkPanel {
   }
 }
 
-const stateOf = ({ content, note, failed }: Turn): string =>
-  JSON.stringify([content, note, failed]);
+const stateOf = ({ content, reasoning, note, failed, problem }: Turn): string =>
+  JSON.stringify([content, reasoning, note, failed, problem]);
 
 function noteOf({ usage, timings, finishReason }: Awaited<Generation['result']>): string {
   const parts = [`${usage.completionTokens} tokens`];

@@ -4,8 +4,8 @@
 
 import { announce, byId, deleteButton, iconButton, make, on } from './dom.js';
 import { ago } from './format.js';
-import { History } from './history.js';
-import { notice } from './notices.js';
+import { History, kUnstored } from './history.js';
+import { notice, withdraw } from './notices.js';
 import { adopt, newTalk, type Marks, type Talk } from './conversation.js';
 
 interface Row {
@@ -31,6 +31,7 @@ export class TalkList {
     changed: (record) => this.stored(record),
     gone: (id) => this.lost(id),
     trouble: notice,
+    recovered: () => withdraw(kUnstored),
   });
 
   constructor(private readonly events: TalkListEvents) {
@@ -207,8 +208,9 @@ export class TalkList {
     try {
       await this.history.remove(talk.id);
     } catch {
-      return notice(`“${talk.title}” could not be deleted.`);
+      return notice(`“${talk.title}” could not be deleted.`, talk.id);
     }
+    withdraw(talk.id);
     const place = this.talks.indexOf(talk);
     if (place < 0) return;
     this.talks.splice(place, 1);

@@ -2,15 +2,25 @@
 // marks what it has changed; everything else stays as another tab stored it. This module does not
 // use the database, so that merging can be tested alone.
 
+/** Why a turn failed: what the page shows, also after a reload. */
+export interface Problem {
+  message: string;
+  /** Code of a SluiceError, or the name of another error. */
+  code: string;
+}
+
 export interface Turn {
   /** Unique. Turns stored by an older version of the page are numbered. */
   id: string;
   role: 'user' | 'assistant';
   content: string;
+  /** Reasoning of the model before its response. */
+  reasoning?: string;
   /** Note below a response: its speed, and why it ended. */
   note?: string;
   /** Question and response are shown, but not sent to the model again. */
   failed?: boolean;
+  problem?: Problem;
 }
 
 /** 'chat' uses the chat template; 'text' continues each prompt. */
@@ -51,7 +61,8 @@ export function readTalk(value: unknown): Talk | null {
 }
 
 function readTurn(value: unknown, place: number): Turn | null {
-  const { id = String(place), role, content, note, failed } = (value ?? {}) as Partial<Turn>;
+  const { id = String(place), role, content, ...more } = (value ?? {}) as Partial<Turn>;
+  const { reasoning, note, failed, problem } = more;
   if (
     typeof id !== 'string' ||
     typeof content !== 'string' ||
@@ -62,8 +73,11 @@ function readTurn(value: unknown, place: number): Turn | null {
     id,
     role,
     content,
+    ...(typeof reasoning === 'string' && { reasoning }),
     ...(typeof note === 'string' && { note }),
     ...(failed === true && { failed }),
+    ...(typeof problem?.message === 'string' &&
+      typeof problem.code === 'string' && { problem: { ...problem } }),
   };
 }
 
@@ -112,6 +126,8 @@ export class Marks {
   }
 }
 
+const kNothing = { reasoning: undefined, note: undefined, failed: undefined, problem: undefined };
+
 /**
  * Copies `record` to `talk` and keeps the objects of its turns. Returns whether that changed
  * anything that is displayed or sent to the model.
@@ -121,9 +137,7 @@ export function adopt(talk: Talk, record: Talk): boolean {
   const known = new Map(talk.turns.map((turn) => [turn.id, turn]));
   const turns = record.turns.map((turn) => {
     const own = known.get(turn.id);
-    return own && own !== turn
-      ? Object.assign(own, { note: undefined, failed: undefined }, turn)
-      : turn;
+    return own && own !== turn ? Object.assign(own, kNothing, turn) : turn;
   });
   Object.assign(talk, record, { turns });
   return JSON.stringify([talk.system, talk.mode, talk.turns]) !== before;

@@ -44,6 +44,12 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** Makes a field as high as its text, at most `limit` pixels. */
+export function grow(field: HTMLTextAreaElement, limit = Infinity): void {
+  field.style.height = 'auto';
+  field.style.height = `${Math.min(field.scrollHeight + 2, limit)}px`;
+}
+
 const kIcons = {
   again: 'M4 12a8 8 0 1 0 3-6.2M4 4v4.5h4.5',
   check: 'M5 12.5l4.5 4.5L19 7',

@@ -19,6 +19,11 @@ export class DownloadView {
 
   private paused = false;
 
+  /** Downloaded part of the file for the head of the page; '' if nothing is downloaded. */
+  get percent(): string {
+    return this.share < 1 ? `${Math.floor(this.share * 100)} %` : '';
+  }
+
   begin(text: string): void {
     this.paused = false;
     this.share = 1;

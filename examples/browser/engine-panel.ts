@@ -52,12 +52,12 @@ export class EnginePanel {
       stats.promptMs > 0 ? ((stats.promptTokens - stats.cachedTokens) * 1000) / stats.promptMs : 0;
     this.setFigures([
       [
-        'Decode',
+        'Speed',
         stats.tokensPerSecond ? `${rate(stats.tokensPerSecond)} tokens/s` : '–',
         `${stats.generatedTokens} tokens`,
       ],
       [
-        'Prefill',
+        'Prompt speed',
         reading ? `${rate(reading)} tokens/s` : '–',
         `${stats.promptTokens} tokens, ${stats.cachedTokens} cached`,
       ],
@@ -72,7 +72,7 @@ export class EnginePanel {
         `${bytes(stats.bytesFromCache)} in total`,
       ],
       ['Context', `${stats.kvTokens}`, `of ${engine.info.plan.contextLength} tokens`],
-      ['Threads', String(stats.threads), stats.kernels],
+      ['Threads', String(stats.threads)],
       stats.device === 'webgpu'
         ? ['Device', stats.gpuName!, `${bytes(memory.gpu)} on the GPU`]
         : ['Device', 'CPU'],

@@ -1,11 +1,35 @@
-// Explains errors: the engine's message, and advice by the error's stable code.
+// Explains errors to people: what happened and what to do, by the error's stable code. The code and
+// the engine's own message stand in a folded line, for reports of bugs.
 
 import { SluiceError, type ErrorCode } from 'sluice-llm';
 
+import type { Problem } from './conversation.js';
 import { make } from './dom.js';
+import { bytes } from './format.js';
 
-const kAdvice: Partial<Record<ErrorCode, string>> = {
-  INVALID_ARGUMENT: 'Check the URL and the settings.',
+/** What happened, where the engine's message is for programmers. */
+const kWhat: Partial<Record<string, string>> = {
+  INTERNAL: 'The engine failed. This is a bug.',
+  DISPOSED: 'The model was unloaded.',
+  NOT_GGUF: 'This is not a model file.',
+  OUT_OF_MEMORY: 'The browser has no memory left for this.',
+  NETWORK: 'The server cannot be reached.',
+  CACHE_LOCKED: 'This model is in use, here or in another tab.',
+  QUOTA: "The browser's storage for this page is full.",
+  CORRUPT: 'Stored data of this model is damaged.',
+  IO: 'The file cannot be read.',
+  GRAMMAR_TOO_LARGE: 'The JSON schema is too complicated.',
+  WORKER_LOST: 'The engine stopped working.',
+  WORKER_LOAD: 'The engine cannot be started.',
+  MODULE_LOAD: 'A file of this page cannot be loaded.',
+  WASM_LOAD: 'A file of this page cannot be loaded.',
+};
+
+const kReloadPage = "The page's own files are missing or too old: reload the page.";
+const kSchema = 'Change the JSON schema in the settings.';
+/** What to do. */
+const kAdvice: Partial<Record<string, string>> = {
+  INVALID_ARGUMENT: 'Check the address and the settings.',
   NOT_GGUF:
     'The address must be that of the file itself. On Hugging Face, use a link with /resolve/, or ' +
     'hf:owner/repository/file.gguf.',
@@ -30,15 +54,19 @@ const kAdvice: Partial<Record<ErrorCode, string>> = {
     'the file and drop it here.',
   NO_RANGE_SUPPORT: 'Download the file and drop it here, or use a host that serves byte ranges.',
   SOURCE_CHANGED: 'Load it again to download the new version.',
-  NOT_FOUND: 'It may have been deleted; load it from its URL.',
+  NOT_FOUND: 'It may have been deleted; load it from its address.',
   CORRUPT: 'Delete the cached model and load it again.',
-  IO: 'The file cannot be read any more: choose it again.',
-  CACHE_LOCKED: 'Another tab uses this model: close it there first.',
+  IO: 'Choose the file again.',
+  CACHE_LOCKED: 'Unload it, and close other tabs that use it.',
+  QUOTA: 'Delete cached models.',
   WORKER_LOST: 'The tab may have run out of memory. Load the model again, with a smaller budget.',
-  WORKER_LOAD: "The page's own files are missing or too old: reload the page.",
-  MODULE_LOAD: "The page's own files are missing or too old: reload the page.",
-  WASM_LOAD: "The page's own files are missing or too old: reload the page.",
+  WORKER_LOAD: kReloadPage,
+  MODULE_LOAD: kReloadPage,
+  WASM_LOAD: kReloadPage,
   NOT_SUPPORTED: 'Use a current browser.',
+  SCHEMA_UNSUPPORTED: kSchema,
+  GRAMMAR_SYNTAX: kSchema,
+  GRAMMAR_TOO_LARGE: kSchema,
   CHAT_TEMPLATE:
     "The model's chat template does not accept this conversation: use Text instead of Chat.",
 };
@@ -47,7 +75,12 @@ export function isAbort(error: unknown): boolean {
   return (error as Error | null)?.name === 'AbortError';
 }
 
-const kReload: ErrorCode[] = [
+export function problemOf(error: unknown): Problem {
+  const { name = '', message = String(error) } = (error ?? {}) as Partial<Error>;
+  return { message, code: error instanceof SluiceError ? error.code : name };
+}
+
+const kReload: (ErrorCode | string)[] = [
   'WORKER_LOST',
   'OUT_OF_MEMORY',
   'INTERNAL',
@@ -57,18 +90,56 @@ const kReload: ErrorCode[] = [
 ];
 
 /** Whether loading the model again can help, because the engine may be unusable. */
-export function reloadHelps(error: unknown): boolean {
-  return error instanceof SluiceError && kReload.includes(error.code);
+export const reloadHelps = ({ code }: Problem): boolean => kReload.includes(code);
+
+/** What happened, in a sentence: sizes with units, no names of options. */
+export function sentence({ message, code }: Problem): string {
+  const status = code === 'HTTP_STATUS' && /answered (\d{3})/.exec(message)?.[1];
+  if (status) return httpSentence(Number(status));
+  if (code === 'NOT_SUPPORTED' && /GPU/.test(message))
+    return 'There is no GPU that this page can use: choose the CPU as device.';
+  if (/^SCHEMA|^GRAMMAR_SYN/.test(code)) return `The JSON schema cannot be used: ${plain(message)}`;
+  if (/structured output is off/.test(message))
+    return 'The model was loaded without structured output, which a JSON schema needs.';
+  return kWhat[code] ?? plain(message);
 }
 
-/** The message, and the advice on a separate line. */
-export function explain(error: unknown): HTMLElement {
-  const { message = String(error) } = (error ?? {}) as Partial<Error>;
-  const code = error instanceof SluiceError ? error.code : undefined;
+const kNoFile = 'There is no file at this address.';
+
+function httpSentence(status: number): string {
+  if (status === 401 || status === 403) return 'The server does not give this file to everyone.';
+  if (status === 404 || status === 410) return kNoFile;
+  if (status === 429) return 'The server got too many requests. Wait a few minutes.';
+  return status >= 500 ? 'The server has a problem. Try again later.' : 'The server refuses this.';
+}
+
+/** The message with units, a capital letter and a full stop. */
+function plain(message: string): string {
+  const text = message
+    .trim()
+    .replace(/\b(\d{4,}) bytes/g, (_, n: string) => bytes(Number(n)))
+    .replace(/^\p{Ll}/u, (letter) => letter.toUpperCase());
+  return /[.!?]$/.test(text) ? text : `${text}.`;
+}
+
+/** What happened, what to do, and a folded line for reports of bugs. */
+export const explain = (error: unknown): HTMLElement => explained(problemOf(error));
+
+export function explained(problem: Problem): HTMLElement {
+  const { code, message } = problem;
+  const told = sentence(problem);
+  const advice = told === kNoFile ? 'Check the address.' : kAdvice[code];
   return make(
     'div',
     {},
-    make('p', {}, message, code && make('code', { class: 'code-name' }, code)),
-    code && kAdvice[code] ? make('p', { class: 'advice' }, kAdvice[code]) : null,
+    make('p', {}, told),
+    advice && make('p', { class: 'advice' }, advice),
+    code &&
+      make(
+        'details',
+        { class: 'report' },
+        make('summary', {}, 'Details for a bug report'),
+        make('code', {}, `${code}: ${message}`),
+      ),
   );
 }

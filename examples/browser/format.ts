@@ -21,8 +21,9 @@ export function count(n: number): string {
 }
 
 export function seconds(s: number): string {
-  if (s < 60) return `${Math.ceil(s)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.ceil(s % 60)} s`;
+  s = Math.ceil(s);
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
   return `${(s / 3600).toFixed(1)} h`;
 }
 

@@ -6,6 +6,8 @@
 import { Marks, readTalk, type Talk } from './conversation.js';
 
 const kStore = 'talks';
+/** Topic of trouble that ends with `recovered`. */
+export const kUnstored = 'unstored';
 const kTombstoneMs = 30 * 24 * 3600_000;
 
 interface Tombstone {
@@ -19,7 +21,9 @@ export interface HistoryEvents {
   /** It was deleted, here or in another tab. */
   gone(id: string): void;
   /** The database cannot be used, or a record cannot be read. */
-  trouble(text: string): void;
+  trouble(text: string, topic?: string): void;
+  /** Every change is stored again. */
+  recovered(): void;
 }
 
 const isTombstone = (value: unknown): value is Tombstone =>
@@ -51,6 +55,8 @@ export class History {
   private readonly unsaved = new Map<string, { talk: Talk; marks: Marks }>();
   private readonly stored = new Set<string>();
   private readonly deleted = new Set<string>();
+  /** A conversation could not be stored, and is not stored yet. */
+  private failing = false;
   /** Serializes reads and writes, so that no read comes between a change and its record. */
   private line: Promise<unknown> = Promise.resolve();
   private readonly channel =
@@ -142,14 +148,18 @@ export class History {
       if (!record) return this.buried(id);
       this.stored.add(id);
       this.channel?.postMessage(id);
+      if (this.failing && this.unsaved.size === 0) this.events.recovered();
+      this.failing &&= this.unsaved.size > 0;
       this.events.changed(this.latest(record));
     } catch (error) {
       const later = this.unsaved.get(id);
       if (later) later.marks.join(entry.marks);
       else this.unsaved.set(id, entry);
+      this.failing = true;
       this.events.trouble(
         'A conversation could not be stored. It stays on this page, and storing is retried when ' +
           `it changes. (${reason(error)})`,
+        kUnstored,
       );
     }
   }

@@ -6,8 +6,8 @@ import type { WeightUnit, MemoryPlan } from 'sluice-llm';
 import { byId, make, swatch } from './dom.js';
 
 const kLegend: [string, string][] = [
-  ['pinned', '--pinned'],
-  ['streamed', '--resident'],
+  ['stays in memory', '--pinned'],
+  ['in memory for now', '--resident'],
   ['loading', '--loading'],
   ['not in memory', '--absent'],
   ['computing', '--computing'],
@@ -51,7 +51,7 @@ export class LayersView {
         `${b} ${c}, var(--absent) ${c})`;
       column.title =
         `${name}: ${Math.round(100 * resident)} % in memory, ${Math.round(100 * pinned)} % ` +
-        'pinned';
+        'stays there';
     });
     const here = units.filter(({ state }) => state === 'pinned' || state === 'resident').length;
     const text = units.length ? `${Math.round((100 * here) / units.length)} % in memory` : '';
@@ -71,6 +71,10 @@ export class LayersView {
     this.columns = [...layers, { name: 'Output and embedding', first: end, end: units }].filter(
       (column) => column.end > column.first,
     );
+    byId('layers-scale').textContent =
+      (layers.length > 1
+        ? `One column per layer, from 1 to ${layers.length}, then the output. `
+        : '') + 'The filled part is in memory.';
     this.picture.replaceChildren(
       ...this.columns.map(({ name }) =>
         make('i', { class: name.startsWith('Layer') ? '' : 'output' }),

@@ -28,6 +28,7 @@ byId('isolation').textContent = crossOriginIsolated
   ? 'Multithreading is enabled.'
   : 'It uses one thread, because the page is not cross-origin isolated.';
 
+restoreSampling();
 const talk = new TalkPanel((changed, mark, now) => list.changed(changed, mark, now));
 const list: TalkList = new TalkList({
   open: (chosen) => talk.open(chosen),
@@ -39,7 +40,6 @@ const figures = new EnginePanel();
 const models = new ModelPanel(async (engine, name) => {
   await talk.show(engine);
   figures.show(engine);
-  byId('model-status').textContent = engine ? name : 'No model';
   document.body.classList.toggle('loaded', engine !== null);
   if (!engine) return;
   announce(`${name} is ready.`);
@@ -47,7 +47,6 @@ const models = new ModelPanel(async (engine, name) => {
   byId('prompt').focus({ preventScroll: true });
 });
 
-restoreSampling();
 showPane('talk');
 const query = new URLSearchParams(location.search);
 run(() => list.start());

@@ -31,18 +31,7 @@ function prose(text: string): HTMLElement {
   return out;
 }
 
-const kOpen = '<think>';
-const kClose = '</think>';
-
-/** Splits reasoning and content. The opening tag may be missing, if the chat template wrote it. */
-export function splitReasoning(text: string): { thought: string; answer: string } {
-  const begun = text.trimStart();
-  const opened = begun.startsWith(kOpen);
-  const rest = opened ? begun.slice(kOpen.length) : text;
-  const end = rest.indexOf(kClose);
-  if (end < 0) return opened ? { thought: rest.trim(), answer: '' } : { thought: '', answer: text };
-  return {
-    thought: rest.slice(0, end).trim(),
-    answer: rest.slice(end + kClose.length).trimStart(),
-  };
+/** The text as it is read aloud: without marks of Markdown. */
+export function spokenText(text: string): string {
+  return text.replace(/^```.*$|^#{1,4} |\*\*|`/gm, '').trim();
 }

@@ -1,16 +1,20 @@
-// One message of the conversation: streamed text, buttons, and a note below it. Drawn at most once
-// per frame, and announced to screen readers by sentences, not by tokens.
+// One message of the conversation: what it waits for, streamed text, buttons, and a note below it.
+// Drawn at most once per frame, and announced to screen readers by sentences, not by tokens.
 
 import { announce, icon, iconButton, make } from './dom.js';
-import { render, splitReasoning } from './markup.js';
+import { explained } from './error-advice.js';
+import { render, spokenText } from './markup.js';
 import { Sentences } from './sentences.js';
 import { jsonOf, spoken, TreeView } from './tree.js';
+import type { Problem, Turn } from './conversation.js';
 
 const kSpeakMs = 1500;
 
 export class MessageView {
   readonly element: HTMLElement;
-  text = '';
+  private readonly role: Turn['role'];
+  private text: string;
+  private reasoning: string;
   private readonly body = make('div', { class: 'body' });
   private readonly foot = make('div', { class: 'foot' });
   private readonly sentences = new Sentences();
@@ -18,23 +22,26 @@ export class MessageView {
   private frame = 0;
   private spoken = 0;
   private spokenAt = 0;
+  private awaited = '';
   private shown: { value: unknown } | null = null;
   private readonly tree = new TreeView();
 
+  /** `given`: the prompt, which text mode shows as the beginning of the response. */
   constructor(
-    readonly role: 'user' | 'assistant',
-    text = '',
+    { role, content, reasoning = '', problem }: Turn,
     private readonly given = '',
   ) {
-    const who = role === 'user' ? 'You' : 'Model';
+    this.role = role;
+    this.text = content;
+    this.reasoning = reasoning;
     this.element = make(
       'article',
       { class: `message ${role}` },
-      make('h3', { class: 'visually-hidden' }, who),
+      make('h3', { class: 'visually-hidden' }, role === 'user' ? 'You' : 'Model'),
       this.body,
     );
-    this.text = text;
     if (role === 'assistant') this.element.append(this.foot);
+    if (problem) this.problem(problem);
     this.draw();
   }
 
@@ -43,9 +50,18 @@ export class MessageView {
     this.element.setAttribute('aria-busy', String(busy));
   }
 
-  push(text: string): void {
+  /** What the response waits for, until its text begins. */
+  set waitsFor(text: string) {
+    if (this.text || this.reasoning || text === this.awaited) return;
+    if (!this.awaited) this.say(text);
+    this.awaited = text;
+    this.redraw();
+  }
+
+  push(text: string, reasoning = ''): void {
+    this.reasoning += reasoning;
     this.text += text;
-    this.frame ||= requestAnimationFrame(() => this.draw());
+    this.redraw();
     if (this.shown) return;
     this.sentences.push(text);
     const now = performance.now();
@@ -57,12 +73,15 @@ export class MessageView {
   /** Partial value of a JSON response. */
   set value(value: unknown) {
     this.shown = { value };
-    this.frame ||= requestAnimationFrame(() => this.draw());
+    this.redraw();
   }
 
   /** The response is complete: announces the rest and shows the buttons. */
-  finish(note: string): void {
+  finish({ content, reasoning = '', note = '' }: Turn): void {
     cancelAnimationFrame(this.frame);
+    this.text = content;
+    this.reasoning = reasoning;
+    this.awaited = '';
     this.draw();
     if (this.shown) this.say(spoken(this.shown.value));
     else this.speak(this.text.length);
@@ -77,15 +96,16 @@ export class MessageView {
     if (this.again) this.foot.lastElementChild?.before(this.again);
   }
 
-  problem(content: Node): void {
-    this.element.insertBefore(make('div', { class: 'problem', role: 'alert' }, content), this.foot);
+  /** Shows why the turn failed, and a button that may help. */
+  problem(problem: Problem, help?: HTMLElement): void {
+    const box = make('div', { class: 'problem', role: 'alert' }, explained(problem), help);
+    this.element.insertBefore(box, this.foot);
   }
 
   private speak(end: number): void {
-    const { answer } = splitReasoning(this.text.slice(0, end));
-    const start = this.spoken;
+    const text = this.text.slice(this.spoken, end);
     this.spoken = end;
-    this.say(answer.slice(Math.max(0, start - (end - answer.length))).trim());
+    this.say(spokenText(text));
   }
 
   private say(text: string): void {
@@ -93,34 +113,36 @@ export class MessageView {
       announce(text);
   }
 
+  private redraw(): void {
+    this.frame ||= requestAnimationFrame(() => this.draw());
+  }
+
   private draw(): void {
     this.frame = 0;
     if (this.role === 'user') return this.body.replaceChildren(this.text);
-    const { thought, answer } = splitReasoning(this.text);
     const given = this.given && make('span', { class: 'given' }, this.given);
-    const json = this.shown ?? jsonOf(answer);
+    const json = this.shown ?? jsonOf(this.text);
+    const parts: (Node | string)[] = [];
     if (json) {
       this.tree.show(json.value);
-      return this.body.replaceChildren(
-        ...(given ? [make('div', { class: 'prose' }, given)] : []),
-        this.tree.element,
-      );
+      if (given) parts.push(make('div', { class: 'prose' }, given));
+      parts.push(this.tree.element);
+    } else if (given) {
+      // Text mode shows plain text; chat responses are rendered as Markdown.
+      parts.push(make('div', { class: 'prose' }, given, this.text));
+    } else if (this.text) {
+      parts.push(...render(this.text));
     }
-    // Text mode shows plain text; chat responses are rendered as Markdown.
-    if (given) return this.body.replaceChildren(make('div', { class: 'prose' }, given, this.text));
-    const parts: Node[] = render(answer);
-    if (thought) {
-      const open = this.body.querySelector('details')?.open ?? false;
-      parts.unshift(
-        make(
-          'details',
-          { class: 'thought', open },
-          make('summary', {}, answer ? 'Reasoning' : 'Thinking…'),
-          thought,
-        ),
-      );
-    }
+    if (this.reasoning) parts.unshift(this.thought());
+    if (this.awaited && !this.text && !this.reasoning)
+      parts.push(make('p', { class: 'waiting' }, this.awaited));
     this.body.replaceChildren(...parts);
+  }
+
+  private thought(): HTMLElement {
+    const open = this.body.querySelector<HTMLDetailsElement>('.thought')?.open ?? false;
+    const title = this.text ? 'Reasoning' : 'Thinking…';
+    return make('details', { class: 'thought', open }, make('summary', {}, title), this.reasoning);
   }
 
   private copyButton(): HTMLButtonElement {

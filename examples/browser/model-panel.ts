@@ -10,11 +10,12 @@ import {
   type ProgressEvent,
 } from 'sluice-llm';
 
-import { explain, isAbort, reloadHelps } from './error-advice.js';
+import { explain, isAbort, problemOf, reloadHelps } from './error-advice.js';
 import { BudgetSlider } from './budget.js';
 import { announce, byId, make, on, run } from './dom.js';
 import { DownloadView } from './download.js';
 import { bytes } from './format.js';
+import { ModelFinder } from './model-finder.js';
 import { report } from './preflight.js';
 import { wantsSchema } from './sampling.js';
 import { SourcePicker } from './source.js';
@@ -22,6 +23,7 @@ import { StoreList } from './store-list.js';
 
 const kLastModel = 'last-model';
 const kSettleMs = 200;
+const kApplyMs = 300;
 
 /** Source of a model for Engine.load, and its name. */
 interface Choice {
@@ -30,10 +32,17 @@ interface Choice {
 }
 
 export class ModelPanel {
-  private readonly picker = new SourcePicker(() => this.chosen());
+  private readonly picker = new SourcePicker(
+    () => this.chosen(),
+    () => this.edited(),
+  );
   private readonly budget = new BudgetSlider(
     () => this.moved(),
-    () => this.settled(),
+    () => this.released(),
+  );
+  private readonly finder = new ModelFinder(
+    (url) => this.picker.chooseUrl(url),
+    () => this.budget.bytes,
   );
   private readonly download = new DownloadView(
     () => this.pause(),
@@ -46,10 +55,14 @@ export class ModelPanel {
   private engine: Engine | null = null;
   private loading: AbortController | null = null;
   private checking: AbortController | null = null;
+  /** Name of the model of the report. */
+  private reported = '';
   private timer: ReturnType<typeof setTimeout> | undefined;
   /** Source of the loaded engine; the form may have changed since. */
   private loaded: Choice | null = null;
   private moving: Engine | null = null;
+  /** The budget of the running engine as the slider has it; 0: automatic. */
+  private applied = 0;
 
   /** `onEngine` receives the engine once it is loaded, and null before it is disposed of. */
   constructor(private readonly onEngine: (engine: Engine | null, name: string) => Promise<void>) {
@@ -64,10 +77,16 @@ export class ModelPanel {
     for (const id of ['context', 'threads', 'device']) on(byId(id), 'change', () => this.check());
     for (const button of document.querySelectorAll<HTMLElement>('[data-sample]')) {
       on(button, 'click', () => {
-        document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
-        return this.picker.chooseUrl(new URL(button.dataset['sample']!, location.href).href);
+        if (this.loading) return undefined;
+        this.picker.setUrl(new URL(button.dataset['sample']!, location.href).href);
+        return this.load();
       });
     }
+    on(byId('find-open'), 'click', () => {
+      document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
+      byId<HTMLDetailsElement>('finder').open = true;
+      byId('find').focus();
+    });
   }
 
   /**
@@ -96,11 +115,13 @@ export class ModelPanel {
     if (this.loading) return;
     const control = (this.loading = new AbortController());
     byId('load').textContent = 'Cancel';
+    this.status('Loading…');
     let failure: unknown;
     try {
       await this.open(choice, control.signal);
     } catch (error) {
       failure = error;
+      this.status('No model');
       if (isAbort(error) && this.download.share < 1) this.download.pause();
       else this.download.end();
       this.problem(error);
@@ -108,6 +129,7 @@ export class ModelPanel {
     } finally {
       this.loading = null;
       byId('load').textContent = 'Load';
+      byId('log-status').textContent = '';
     }
     // After loading has ended, so that the offered button works immediately.
     if (codeOf(failure) === 'BUDGET_TOO_SMALL')
@@ -119,7 +141,9 @@ export class ModelPanel {
     if (!source) return this.ask();
     this.clear();
     this.checking?.abort();
+    if (byId('preflight').hasAttribute('aria-busy')) this.noReport();
     await this.leave();
+    this.status('Loading…');
     this.download.begin('Reading the header…');
     const settings = this.settings();
     const engine = await Engine.load(source, {
@@ -130,6 +154,7 @@ export class ModelPanel {
     if (signal.aborted) return await this.cancelled(engine);
     this.engine = engine;
     this.loaded = { source, name };
+    this.applied = settings.memoryBudget ?? 0;
     if (this.download.share === 1) this.download.end();
     this.showPlan(engine.info);
     this.fold(true);
@@ -140,9 +165,11 @@ export class ModelPanel {
         (error: unknown) => this.lost(engine, error),
       ),
     );
-    await this.onEngine(engine, engine.info.name || name);
+    const shown = engine.info.name || name;
+    this.status(shown);
+    await this.onEngine(engine, shown);
     // The slider was moved meanwhile.
-    if (this.budget.value !== (settings.memoryBudget ?? 0)) run(() => this.settled());
+    if (this.budget.value !== this.applied) run(() => this.settled());
   }
 
   private async cancelled(engine: Engine): Promise<void> {
@@ -151,6 +178,20 @@ export class ModelPanel {
   }
 
   // --- before loading --------------------------------------------------------------------------
+
+  /** The address is being edited: what is shown about the last one no longer holds. */
+  private edited(): void {
+    if (this.loading) return;
+    this.checking?.abort();
+    this.clear();
+    if (!this.engine) this.noReport();
+  }
+
+  private noReport(): void {
+    byId('plan').hidden = true;
+    byId('preflight').replaceChildren();
+    byId('preflight').removeAttribute('aria-busy');
+  }
 
   private async chosen(): Promise<void> {
     if (this.loading) return; // loading continues
@@ -178,8 +219,9 @@ export class ModelPanel {
       const { source } = this.picker;
       if (!source) return this.ask();
       byId('plan').hidden = false;
+      byId<HTMLDetailsElement>('plan').open = true;
       box.setAttribute('aria-busy', 'true');
-      if (!box.hasChildNodes())
+      if (!box.hasChildNodes() || this.reported !== this.picker.name)
         box.replaceChildren(make('p', { class: 'muted' }, 'Reading the header…'));
       const settings = this.settings();
       // Only 'auto' measures the GPU.
@@ -191,12 +233,12 @@ export class ModelPanel {
         signal: control.signal,
       });
       if (control.signal.aborted) return;
+      this.reported = this.picker.name;
       this.showPlan(info);
       announce(box.querySelector('.verdict')?.textContent ?? '');
     } catch (error) {
       if (control.signal.aborted) return;
-      byId('plan').hidden = true;
-      box.replaceChildren();
+      this.noReport();
       this.problem(error);
       if (codeOf(error) === 'BUDGET_TOO_SMALL') await this.offerSmallest(control.signal);
     } finally {
@@ -221,13 +263,18 @@ export class ModelPanel {
       return this.engine ? this.settled() : this.check();
     });
     byId('problem').append(use);
-    this.budget.scale(info);
+    this.scale(info);
   }
 
   private showPlan(info: ModelInfo): void {
     byId('plan').hidden = false;
     byId('preflight').replaceChildren(...report(info, this.budget.value > 0));
+    this.scale(info);
+  }
+
+  private scale(info: ModelInfo): void {
     this.budget.scale(info);
+    this.finder.refresh();
   }
 
   private settings(): {
@@ -247,6 +294,7 @@ export class ModelPanel {
   }
 
   private moved(): void {
+    this.finder.refresh();
     clearTimeout(this.timer);
     if (!this.engine && !this.picker.empty)
       this.timer = setTimeout(() => run(() => this.check()), kSettleMs);
@@ -254,38 +302,45 @@ export class ModelPanel {
 
   // --- after loading ---------------------------------------------------------------------------
 
-  /** The slider was released: changes the budget of a running engine. */
+  /** The slider was released. Further keys may follow. */
+  private released(): void {
+    if (!this.engine) return;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => run(() => this.settled()), kApplyMs);
+  }
+
+  /** Changes the budget of the running engine to that of the slider. */
   private async settled(): Promise<void> {
     const { engine } = this;
     if (!engine || this.moving === engine) return;
     this.clear();
     this.moving = engine;
-    this.budget.enabled = false;
-    byId('budget-value').textContent = 'changing…';
-    const before = engine.info.plan.budget;
+    this.budget.changing = true;
+    const before = this.applied;
     try {
       await engine.setMemoryBudget(this.budget.value);
       if (engine !== this.engine) return;
+      this.applied = this.budget.value;
       this.showPlan(engine.info);
       announce(`The budget is now ${bytes(engine.info.plan.budget)}.`);
     } catch (error) {
       if (engine === this.engine) this.unmoved(error, before);
     } finally {
-      if (this.moving === engine) this.settle(engine.info.plan.budget);
+      if (this.moving === engine) this.settle(this.applied);
     }
   }
 
   private settle(budget: number): void {
     this.moving = null;
+    this.budget.changing = false;
     this.budget.value = budget;
-    this.budget.enabled = true;
     if (document.activeElement === document.body) byId('budget').focus();
   }
 
   /** The change failed. If the engine is unusable, offers to load it with the previous budget. */
   private unmoved(error: unknown, before: number): void {
     this.problem(error);
-    if (!reloadHelps(error)) return;
+    if (!reloadHelps(problemOf(error))) return;
     const again = make(
       'button',
       { type: 'button', class: 'quiet' },
@@ -303,6 +358,7 @@ export class ModelPanel {
     this.engine = null;
     if (this.moving) this.settle(this.budget.value); // the pending change no longer matters
     this.fold(false);
+    this.status('No model');
     await this.onEngine(null, '');
     await engine?.dispose();
   }
@@ -310,7 +366,7 @@ export class ModelPanel {
   /** Folds the model choice and the report once a model is loaded. */
   private fold(loaded: boolean): void {
     byId('unload').hidden = !loaded;
-    byId<HTMLDetailsElement>('source').open = byId<HTMLDetailsElement>('plan').open = !loaded;
+    for (const id of ['finder', 'source', 'plan']) byId<HTMLDetailsElement>(id).open = !loaded;
   }
 
   private async unload(): Promise<void> {
@@ -342,8 +398,10 @@ export class ModelPanel {
   // --- messages --------------------------------------------------------------------------------
 
   private onProgress(event: ProgressEvent): void {
+    document.dispatchEvent(new CustomEvent('engine-progress', { detail: event }));
     if (event.phase === 'download' && event.bytesLoaded < event.bytesTotal)
       this.download.update(event);
+    if (this.loading && this.download.percent) this.status(`Loading… ${this.download.percent}`);
     if (event.phase === 'cached') run(() => this.stored());
     if (event.phase === 'warning') {
       byId('warning').hidden = false;
@@ -359,8 +417,14 @@ export class ModelPanel {
     document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
   }
 
+  /** The state of the model in the head of the page. */
+  private status(text: string): void {
+    byId('model-status').textContent = text;
+    byId('log-status').textContent = this.loading ? text : '';
+  }
+
   private ask(): void {
-    this.problem(new Error('Enter the URL of a GGUF file, or choose a file.'));
+    this.problem(new Error('Choose a model above, enter an address, or choose a file.'));
     byId('url').focus();
   }
 

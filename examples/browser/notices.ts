@@ -1,23 +1,29 @@
-// Notices above the page, until they are dismissed. Errors of all event handlers are shown here.
+// Notices above the page, until they are dismissed or no longer true. Errors of all event handlers
+// are shown here.
 
-import { SluiceError } from 'sluice-llm';
-
-import { byId, iconButton, make } from './dom.js';
+import { byId, iconButton, make, type Child } from './dom.js';
+import { explain, isAbort } from './error-advice.js';
 
 const kMax = 4;
 
-export function notice(text: string): void {
+/** `topic`: what it is about, for withdraw(). */
+export function notice(content: Child, topic = ''): void {
   const box = byId('notices');
-  if ([...box.children].some((other) => other.firstElementChild?.textContent === text)) return;
-  const line = make('div', { class: 'notice' }, make('p', {}, text));
+  const body = typeof content === 'string' ? make('p', {}, content) : content;
+  const line = make('div', { class: 'notice' }, body);
+  if ([...box.children].some(({ textContent }) => textContent === line.textContent)) return;
+  line.dataset['topic'] = topic;
   line.append(iconButton('close', 'Dismiss', () => line.remove()));
   box.append(line);
   while (box.childElementCount > kMax) box.firstElementChild!.remove();
 }
 
+/** Removes the notices about a problem that is over. */
+export function withdraw(topic: string): void {
+  for (const line of byId('notices').querySelectorAll<HTMLElement>('.notice'))
+    if (line.dataset['topic'] === topic) line.remove();
+}
+
 export function report(error: unknown): void {
-  const { name, message } = (error ?? {}) as Partial<Error>;
-  if (name === 'AbortError') return;
-  const code = error instanceof SluiceError ? ` (${error.code})` : '';
-  notice(`${message || String(error)}${code}`);
+  if (!isAbort(error)) notice(explain(error));
 }

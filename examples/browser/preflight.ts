@@ -37,9 +37,9 @@ export function memoryParts(m: {
   other: number;
 }): Part[] {
   return [
-    ['pinned weights', '--pinned', m.pinned],
-    ['stream buffer', '--resident', m.streamBuffer],
-    ['KV cache', '--kv', m.kv],
+    ['weights that stay', '--pinned', m.pinned],
+    ['weights that stream through', '--resident', m.streamBuffer],
+    ['context (KV cache)', '--kv', m.kv],
     ['tokenizer', '--tokenizer', m.tokenizer],
     ['compute buffers', '--work', m.activations + m.scratch + m.other],
   ];

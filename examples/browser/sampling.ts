@@ -18,8 +18,6 @@ export function restoreSampling(): void {
     const value = kept[field.name];
     if (typeof value === 'string') field.value = value;
   }
-  judgeSchema();
-  on(schemaField(), 'input', judgeSchema);
   on(byId('sampling'), 'change', ({ target }) => {
     const { name, value } = target as Field;
     try {
@@ -44,24 +42,22 @@ function read(): Record<string, unknown> {
 export const wantsSchema = (): boolean => schemaField().value.trim() !== '';
 
 /** The schema: an object or a boolean. Throws SyntaxError. */
-function schema(): object | boolean {
+export function schema(): object | boolean {
   const value: unknown = JSON.parse(schemaField().value);
   if (typeof value === 'boolean' || (typeof value === 'object' && value && !Array.isArray(value)))
     return value;
-  throw new SyntaxError('a schema must be an object or a boolean');
+  throw new SyntaxError('it must be an object or a boolean');
 }
 
-/** Validates the schema field and shows the error below it. */
-function judgeSchema(): void {
-  let wrong = '';
-  try {
-    if (wantsSchema()) schema();
-  } catch (error) {
-    wrong = `This is not a schema: ${(error as Error).message}.`;
-  }
-  schemaField().setAttribute('aria-invalid', String(wrong !== ''));
-  byId('schema-wrong').hidden = wrong === '';
-  byId('schema-wrong').textContent = wrong;
+/** What is wrong with the first field that holds no number in its range; '' if all are right. */
+export function wrongField(): string {
+  // A fraction between two steps is as good as a step.
+  const isWrong = (field: Field): boolean =>
+    !field.validity.valid &&
+    !(field.validity.stepMismatch && (field as HTMLInputElement).step !== '1');
+  const wrong = fields().find(isWrong);
+  const name = wrong?.labels?.[0]?.firstChild?.textContent?.trim();
+  return wrong ? `${name}: ${wrong.validationMessage}` : '';
 }
 
 /** Options for generate(). Throws SyntaxError if the schema is invalid. */

@@ -10,11 +10,17 @@ export class SourcePicker {
   private readonly file = byId<HTMLInputElement>('file');
   private files: File[] = [];
 
-  /** `onChoose` is called whenever another model was chosen. */
-  constructor(private readonly onChoose: () => unknown) {
+  /** `onChoose`: another model was chosen. `onEdit`: the address is being edited. */
+  constructor(
+    private readonly onChoose: () => unknown,
+    onEdit: () => unknown,
+  ) {
     on(this.file, 'change', () => this.chooseFiles([...(this.file.files ?? [])]));
     on(this.url, 'change', () => this.chooseUrl(this.url.value));
-    on(this.url, 'input', () => this.setFiles([]));
+    on(this.url, 'input', () => {
+      this.setFiles([]);
+      return onEdit();
+    });
     this.acceptDrops();
   }
 
@@ -40,9 +46,14 @@ export class SourcePicker {
   }
 
   chooseUrl(url: string): unknown {
+    this.setUrl(url);
+    return url.trim() && this.onChoose();
+  }
+
+  /** Sets the address without onChoose(). */
+  setUrl(url: string): void {
     this.setFiles([]);
     this.url.value = url;
-    return url.trim() && this.onChoose();
   }
 
   private chooseFiles(files: File[]): unknown {

@@ -91,6 +91,15 @@ export async function say(page, text) {
   await page.press('#prompt', 'Enter');
 }
 
+/** Opens the settings, calls `work`, and closes them. */
+export async function inSettings(page, work) {
+  await page.click('#settings-open');
+  await page.waitForSelector('#settings[open]');
+  await work();
+  await page.click('#settings-close');
+  await page.waitForSelector('#settings:not([open])', { state: 'attached' });
+}
+
 /** The records of the page's database, tombstones included. */
 export const records = (page) =>
   page.evaluate(

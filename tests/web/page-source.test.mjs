@@ -1,4 +1,4 @@
-// The page's modules by themselves: linear-time parsing, separated reasoning, and sources in which
+// The page's modules by themselves: sentences, merging, and sources in which
 // no text can become HTML and every handler reports its failures.
 import assert from 'node:assert/strict';
 import { build } from 'esbuild';
@@ -24,66 +24,64 @@ async function importPage(name) {
   return import(pathToFileURL(outfile).href);
 }
 
-/** A text made of random pieces, and the same text cut at random. */
-function pieces(next, alphabet, length) {
-  const text = Array.from({ length }, () => alphabet[Math.floor(next() * alphabet.length)]).join(
-    '',
-  );
-  const cut = [];
-  for (let at = 0; at < text.length;) {
-    const end = at + Math.floor(next() * 7);
-    cut.push(text.slice(at, end));
-    at = end;
-  }
-  return { text, cut };
+const { Sentences } = await importPage('sentences');
+
+/** The text up to the end of the last sentence, pushed as a whole and cut in any way. */
+function sentencesOf(text, next = random(7)) {
+  const ends = Array.from({ length: 4 }, (_, i) => {
+    const sentences = new Sentences();
+    for (let at = 0; at < text.length;) {
+      const end = i === 0 ? text.length : at + 1 + Math.floor(next() * 4);
+      sentences.push(text.slice(at, end));
+      at = end;
+    }
+    return sentences.end;
+  });
+  assert.equal(new Set(ends).size, 1, `${ends} of ${JSON.stringify(text)}`);
+  return text.slice(0, ends[0]);
 }
 
-test('the end of the last sentence is found for any split of the text', async () => {
-  const { Sentences } = await importPage('sentences');
+test('a sentence ends where a listener expects it', () => {
+  for (const [text, spoken] of [
+    ['One. Two', 'One.'],
+    ['Really?! Yes', 'Really?!'],
+    ['He said "Go." Then', 'He said "Go."'],
+    ['"Go!" she said. Then', '"Go!" she said.'],
+    ['**Done.** Next', '**Done.**'],
+    ['Wait... what', ''],
+    ['Wait… What', 'Wait…'],
+    ['See Dr. Smith, e.g. today', ''],
+    ['It costs 3.50 today', ''],
+    ['1. First item', ''],
+    ['In 1999. Then', 'In 1999.'],
+    ['Note: this goes on', ''],
+    ['A heading\nText', 'A heading'],
+    ['你好。今天', '你好。'],
+    ['A dot at the end.', ''],
+    ['', ''],
+  ])
+    assert.equal(sentencesOf(text), spoken, JSON.stringify(text));
+});
+
+test('the end of the last sentence does not depend on how the text is cut', () => {
   const next = random(7);
-  for (let i = 0; i < 500; i++) {
-    const { cut } = pieces(next, ['a', '. ', '.', '!\n', '? ', ':', ' ', '…', '\u00a0'], 30);
-    const sentences = new Sentences();
-    let text = '';
-    for (const piece of cut) {
-      sentences.push(piece);
-      text += piece;
-      assert.equal(
-        sentences.end,
-        text.search(/[.!?:]\s(?![\s\S]*[.!?:]\s)/) + 1,
-        JSON.stringify(text),
-      );
-    }
+  const alphabet = ['a', 'B', '. ', '.', '!\n', '? ', ':', ' ', '… ', '"', '。', '1. ', 'Dr. '];
+  for (let i = 0; i < 200; i++) {
+    const letters = Array.from(
+      { length: 30 },
+      () => alphabet[Math.floor(next() * alphabet.length)],
+    );
+    sentencesOf(letters.join(''), next);
   }
 });
 
-test('finding sentences reads each character once', async () => {
-  const { Sentences } = await importPage('sentences');
+test('finding sentences reads each character once', () => {
   for (const word of ['word ', 'word. ', '. ', '.']) {
     let looks = 0;
-    const piece = { length: word.length, charCodeAt: (i) => (looks++, word.charCodeAt(i)) };
+    const piece = { length: word.length, charAt: (i) => (looks++, word.charAt(i)) };
     const sentences = new Sentences();
     for (let i = 0; i < 20_000; i++) sentences.push(piece);
     assert.equal(looks, 20_000 * word.length);
-  }
-});
-
-test('reasoning is separated from the answer', async () => {
-  const { splitReasoning } = await importPage('markup');
-  const slow = (text) => {
-    const closed = /^\s*(?:<think>)?([\s\S]*?)<\/think>\s*([\s\S]*)$/.exec(text);
-    if (closed) return { thought: closed[1].trim(), answer: closed[2] };
-    const open = /^\s*<think>([\s\S]*)$/.exec(text);
-    return open ? { thought: open[1].trim(), answer: '' } : { thought: '', answer: text };
-  };
-  const next = random(9);
-  for (let i = 0; i < 2000; i++) {
-    const { text } = pieces(
-      next,
-      ['<think>', '</think>', ' ', '\n', 'so', '<'],
-      1 + Math.floor(next() * 8),
-    );
-    assert.deepEqual(splitReasoning(text), slow(text), JSON.stringify(text));
   }
 });
 

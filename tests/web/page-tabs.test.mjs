@@ -8,6 +8,7 @@ import { eventually } from './eventually.mjs';
 import {
   ask,
   idle,
+  inSettings,
   kept,
   listed,
   load,
@@ -159,11 +160,12 @@ test(
   () =>
     pages.withTabs(async (open) => {
       const [a, b] = await two(open);
-      await a.click('.settings summary');
       await a.evaluate(() => Object.assign(fake, { words: 40, pause: 10 }));
       await say(a, 'Second');
-      await a.fill('#system', 'Be brief.');
-      await a.press('#system', 'Tab');
+      await inSettings(a, async () => {
+        await a.fill('#system', 'Be brief.');
+        await a.press('#system', 'Tab');
+      });
       await until(b, () => document.querySelector('#system').value === 'Be brief.');
       await idle(a);
       assert.match(
@@ -178,9 +180,7 @@ test(
       await until(a, () => document.querySelector('#system').value === 'Be brief.');
       // Both tabs edit it: the field with the focus is not overwritten, and an unchanged field
       // restores nothing.
-      await a.click('.settings summary');
-      await a.fill('#system', 'Be long.');
-      await a.press('#system', 'Tab');
+      await inSettings(a, () => a.fill('#system', 'Be long.'));
       await until(b, () => document.querySelector('#system').value === 'Be long.');
       await ask(b, 'Fourth');
       assert.equal((await records(b))[0].system, 'Be long.');
@@ -247,9 +247,10 @@ test('settings of two tabs are merged', { skip: longOnly }, () =>
       [a, 'topK', '7'],
       [b, 'maxTokens', '99'],
     ]) {
-      await page.click('.settings summary');
-      await page.fill(`[name=${name}]`, value);
-      await page.press(`[name=${name}]`, 'Tab');
+      await inSettings(page, async () => {
+        await page.fill(`[name=${name}]`, value);
+        await page.press(`[name=${name}]`, 'Tab');
+      });
     }
     // localStorage is synchronized between processes.
     await until(a, () => localStorage.getItem('sampling')?.includes('99'));

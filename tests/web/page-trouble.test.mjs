@@ -148,6 +148,8 @@ test('a full database is reported once, and everything is stored when there is s
     await ask(a, 'Third');
     const [record] = await kept(a, ([{ turns }]) => turns.length === 6);
     assert.equal(record.title, 'Renamed');
+    const storing = a.locator('.notice', { hasText: 'could not be stored' });
+    await storing.waitFor({ state: 'detached' });
     assert.deepEqual(
       record.turns.filter(({ role }) => role === 'user').map(({ content }) => content),
       ['First', 'Second', 'Third'],
@@ -258,7 +260,7 @@ test('a failed budget change shows the error, and one press loads the model agai
     );
     await setBudget(a);
     await until(a, () =>
-      /no memory for the weights.*OUT_OF_MEMORY/s.test(
+      /no memory left.*OUT_OF_MEMORY: no memory for the weights/s.test(
         document.querySelector('#problem').textContent,
       ),
     );
@@ -275,8 +277,7 @@ test('a failed budget change shows the error, and one press loads the model agai
     await a.click('#problem button');
     await until(a, () => fake.loaded.length === 2 && document.querySelector('body.loaded'));
     assert.match(await a.evaluate(() => fake.loaded[1]), /any\.gguf$/);
-    await a.click('.message .problem button');
-    await until(a, () => fake.loaded.length === 3 && document.querySelector('body.loaded'));
+    assert.equal(await a.locator('.message .problem > button').count(), 0, 'nothing is left to do');
     await ask(a, 'Fourth');
     assert.equal(await a.evaluate(() => fake.engines), 1, 'the other engines were disposed of');
     assert.deepEqual(
@@ -362,7 +363,9 @@ test('a failed handler is reported at the top of the page', () =>
       navigator.clipboard.writeText = () =>
         Promise.reject(new DOMException('Write permission denied.', 'NotAllowedError'));
     });
-    await noticed(a, 'the store is in use (CACHE_LOCKED)');
+    await noticed(a, 'This model is in use');
+    await noticed(a, 'CACHE_LOCKED: the store is in use');
+    assert.doesNotMatch(await a.locator('#notices').innerText(), /CACHE_LOCKED/);
     await a.click('[aria-label=Copy]');
     await noticed(a, 'Write permission denied.');
   }));
@@ -506,7 +509,8 @@ test('text of models, files, records, links and errors never becomes HTML', (t) 
           { role: 'user', content: nasty('asked') },
           {
             role: 'assistant',
-            content: `<think>${nasty('thought')}</think>${nasty('answer')}`,
+            reasoning: nasty('thought'),
+            content: nasty('answer'),
             note: nasty('note'),
           },
         ],

@@ -10,7 +10,7 @@ import { longOnly } from '../extent.mjs';
 import { crossOrigin } from './chromium.mjs';
 import { root } from './helpers.mjs';
 import { lowContrast, smallTargets, tooWide, unnamed } from './page-checks.mjs';
-import { idle, kept, load, models, openSite, ready, say, shows } from './page-site.mjs';
+import { idle, inSettings, kept, load, models, openSite, ready, say, shows } from './page-site.mjs';
 
 const shots = join(root, 'build', 'screenshots');
 const phone = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
@@ -102,22 +102,26 @@ for (const theme of ['light', 'dark']) {
         async (page) => {
           await holds(page, 'empty');
           await shot(page, `${theme}-empty`);
-          await page.click('[data-sample]');
+          await page.fill('#url', '/models/sluice-tales-Q8_0.gguf');
+          await page.click('#check');
           await page.waitForSelector('#preflight dl');
           await holds(page, 'preflight');
           await shot(page, `${theme}-preflight`);
-          await page.click('#load');
+          await page.click('[data-sample]');
           await ready(page);
           await limit(page, 40);
           await say(page, 'Tell me a story about a dog and a boat.');
           await page.waitForSelector('.note:not(:empty)');
           assert.match(await page.textContent('.note'), /^40 tokens · [\d.]+ tokens\/s/);
-          await page.click('.settings summary');
           await shows(page, '#figures', /tokens\/s.*tokens\/s/);
           await shows(page, '#layers', /100 % in memory/, 'aria-label');
           assert.equal(await page.locator('#layers i').count(), 5, 'four layers and the output');
           await holds(page, 'talk');
           await shot(page, `${theme}-talk`);
+          await inSettings(page, async () => {
+            await holds(page, 'settings');
+            await shot(page, `${theme}-settings`);
+          });
           await page.click('#source summary');
           await page.fill('#url', `${server.url}/models/none.gguf`);
           await page.click('#check');
@@ -165,12 +169,12 @@ test('on a phone of 360 pixels every pane fits and can be tapped', { skip: longO
       for (const pane of ['talks', 'model', 'engine', 'talk']) {
         await page.tap(`.panes [data-pane=${pane}]`);
         if (pane === 'model')
-          for (const part of ['#source', '#plan', '#stored']) await page.tap(`${part} > summary`);
+          for (const part of ['#finder', '#source', '#plan', '#stored'])
+            await page.tap(`${part} > summary`);
         await holds(page, pane, [lowContrast, smallTargets, tooWide, unnamed]);
         await shot(page, `phone-${pane}`);
       }
-      await page.tap('.pane-talk .settings summary');
-      await holds(page, 'settings', [smallTargets, tooWide]);
+      await inSettings(page, () => holds(page, 'settings', [smallTargets, tooWide]));
     },
     { query: model },
   ),
@@ -380,10 +384,15 @@ test('a JSON answer grows as a tree and stays one; the engine is reloaded with s
     {},
     async (page) => {
       await ready(page);
-      await page.click('.settings summary');
+      await page.click('#settings-open');
       await page.fill('#schema', '{"type": "object", "properties": {');
-      await shows(page, '#schema-wrong', /^This is not a schema: .*JSON/);
+      await shows(page, '#schema-wrong', /^This is not a JSON schema: .*JSON/);
       await holds(page, 'no schema');
+      await page.keyboard.press('Escape');
+      await page.fill('#prompt', 'Tell me of animals.');
+      await page.press('#prompt', 'Enter');
+      await page.waitForSelector('#settings[open] #schema:focus'); // nothing was sent
+      assert.equal(await page.locator('.message').count(), 0);
       const animals = { type: 'array', minItems: 2, maxItems: 2, items: { enum: ['dog', 'fox'] } };
       const story = { type: 'string', minLength: 200, maxLength: 240 };
       const properties = {
@@ -408,6 +417,7 @@ test('a JSON answer grows as a tree and stays one; the engine is reloaded with s
         }),
       );
       await page.waitForSelector('#schema-wrong', { state: 'hidden' });
+      await page.keyboard.press('Escape');
       await page.evaluate(() => {
         // A busy machine renders few frames.
         window.requestAnimationFrame = (draw) => (queueMicrotask(() => draw(performance.now())), 1);
@@ -481,7 +491,7 @@ test(
       await page.click('[aria-label="Delete sluice-tales-Q8_0.gguf"]');
       await page.click('[aria-label^="Really delete"]');
       await page.waitForSelector('#problem:visible');
-      assert.match(await page.textContent('#problem'), /in use.*CACHE_LOCKED.*close it there/s);
+      assert.match(await page.textContent('#problem'), /in use.*Unload it.*CACHE_LOCKED/s);
       await page.click('#evict');
       await page.waitForFunction(() => document.querySelectorAll('#stored-list li').length === 1);
       assert.match(await page.textContent('#stored-list'), /Q8_0/);
@@ -532,7 +542,7 @@ test('a download can be paused and resumes where it was', async (t) => {
   );
 });
 
-test('errors are explained: what happened, the code, what to do', () =>
+test('errors are explained: what happened, what to do, and a folded line with the code', () =>
   withPage(
     {},
     async (page) => {
@@ -557,18 +567,26 @@ test('errors are explained: what happened, the code, what to do', () =>
       };
       await problem(
         `${server.url}/models/none.gguf`,
-        /404.*Check the address.*HTTP_STATUS.*signed in/,
+        /^There is no file at this address.*Check the address.*HTTP_STATUS: .*404/,
       );
       await problem(
         `${server.url}/index.html`,
-        /NOT_GGUF.*address must be that of the file itself/,
+        /not a model file.*address must be that of the file itself.*NOT_GGUF/,
       );
       await problem('http://[bad', /“http:\/\/\[bad” is not a valid URL.*INVALID_ARGUMENT/);
-      await problem('http://localhost:1/x.gguf', /NETWORK.*download the file and drop it here/);
+      await problem(
+        'http://localhost:1/x.gguf',
+        /cannot be reached.*download the file and drop it here.*NETWORK/,
+      );
+      assert.doesNotMatch(
+        await page.locator('#problem').innerText(),
+        /[A-Z]{3}_|[A-Z]{6}/,
+        'a code outside of the folded line',
+      );
       await page.goto(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=800000`);
       await page.click('#load');
       await page.waitForFunction(() =>
-        /BUDGET_TOO_SMALL.*Raise the budget.*Use/s.test(
+        /the smallest that works is 1\.\d+ MB.*Raise the budget.*BUDGET_TOO_SMALL.*Use/s.test(
           document.querySelector('#problem').textContent,
         ),
       );
@@ -633,8 +651,6 @@ test('a static host without isolation and service worker works with one thread',
     { serviceWorkers: 'block' },
     async (page) => {
       await page.click('[data-sample]');
-      await page.waitForSelector('#preflight dl');
-      await page.click('#load');
       await ready(page);
       await limit(page, 8);
       await say(page, 'Hello');
