@@ -23,6 +23,8 @@ export class MessageView {
   private spoken = 0;
   private spokenAt = 0;
   private awaited = '';
+  private readonly begun = performance.now();
+  private saidWhy = false;
   private shown: { value: unknown } | null = null;
   private readonly tree = new TreeView();
 
@@ -53,9 +55,11 @@ export class MessageView {
   /** What the response waits for, until its text begins. */
   set waitsFor(text: string) {
     if (this.text || this.reasoning || text === this.awaited) return;
-    if (!this.awaited) this.say(text);
     this.awaited = text;
     this.redraw();
+    if (this.saidWhy || performance.now() - this.begun < kSpeakMs) return;
+    this.saidWhy = true;
+    this.say(text);
   }
 
   push(text: string, reasoning = ''): void {

@@ -31,7 +31,8 @@ export class Waiting {
       this.prompt = `Reading your prompt: ${Math.floor((100 * event.layer) / event.layers)} %`;
   }
 
+  /** '' if nothing is known. */
   get text(): string {
-    return this.weights || this.prompt || 'Waiting for the model…';
+    return this.weights || this.prompt;
   }
 }

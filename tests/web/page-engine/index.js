@@ -8,6 +8,8 @@ const fake = (window.fake = {
   /** SluiceErrors that the next calls of these methods reject with, by name; 'never': they do not settle. */
   fails: {},
   inspected: [], loaded: [], sessions: [], engines: 0,
+  /** Words of reasoning before a response; what responses wait for; the listener of the last load; the budgets that were set. */
+  thinks: 0, gate: null, onProgress: null, budgets: [],
 });
 
 export class SluiceError extends Error {
@@ -40,6 +42,8 @@ const infoOf = (budget = 0) => ({
 class Generation {
   cancelled = false;
   text = '';
+  content = '';
+  reasoning = '';
   constructor(engine, { maxTokens = 1e9 } = {}) {
     this.result = new Promise((resolve, reject) => (this.settle = { resolve, reject }));
     this.result.catch(() => {});
@@ -52,19 +56,22 @@ class Generation {
     let n = 0;
     try {
       await mayFail('generate');
+      await fake.gate;
       for (; n < words && !this.cancelled; n++) {
         await sleep(fake.pause);
         if (engine.disposed) throw gone();
         const text = fake.word(n);
         this.text += text;
-        yield { text, token: n };
+        const part = n < fake.thinks ? 'reasoning' : 'content';
+        this[part] += text;
+        yield { text, token: n, content: '', reasoning: '', [part]: text };
       }
     } catch (error) {
       this.settle.reject(error);
       throw error;
     }
     this.settle.resolve({
-      text: this.text, finishReason: this.cancelled ? 'cancelled' : 'stop', usage: { promptTokens: 5, completionTokens: n, cachedTokens: 0 },
+      text: this.text, content: this.content, reasoning: this.reasoning, finishReason: this.cancelled ? 'cancelled' : 'stop', usage: { promptTokens: 5, completionTokens: n, cachedTokens: 0 },
       timings: { tokensPerSecond: 9, timeToFirstTokenMs: 4 },
     });
   }
@@ -96,15 +103,18 @@ export class Engine {
     await mayFail('inspect');
     return infoOf(memoryBudget);
   }
-  static async load(source, { memoryBudget, signal } = {}) {
+  static async load(source, { memoryBudget, signal, onProgress } = {}) {
     fake.loaded.push(String(source));
+    fake.onProgress = onProgress;
     await sleep(fake.loading);
     signal?.throwIfAborted();
     await mayFail('load');
     return (fake.engine = new Engine(memoryBudget));
   }
   generate(_text, options) {
-    return new Generation(this, options);
+    const generation = new Generation(this, options);
+    if (options.maxTokens === 0) generation.pieces.next().catch(() => {}); // nobody reads it
+    return generation;
   }
   session({ messages, system }) {
     const session = {
@@ -133,6 +143,7 @@ export class Engine {
     return [0, 1, 2].map((unit) => ({ unit, state: 'pinned', computing: false }));
   }
   async setMemoryBudget(bytes) {
+    fake.budgets.push(bytes);
     await sleep(fake.loading);
     await mayFail('setMemoryBudget');
     if (this.disposed) throw gone();
