@@ -57,11 +57,6 @@ export class BudgetSlider {
     this.show();
   }
 
-  /** The value in bytes, also if the engine chooses. */
-  get bytes(): number {
-    return this.value || this.automatic;
-  }
-
   /** The engine is applying the value. */
   set changing(changing: boolean) {
     this.busy = this.input.disabled = changing;

@@ -11,7 +11,7 @@ import {
 } from 'sluice-llm';
 
 import { explain, isAbort, problemOf, reloadHelps } from './error-advice.js';
-import { BudgetSlider } from './budget.js';
+import { BudgetSlider, deviceBudget } from './budget.js';
 import { announce, byId, make, on, run } from './dom.js';
 import { DownloadView } from './download.js';
 import { bytes } from './format.js';
@@ -42,7 +42,7 @@ export class ModelPanel {
   );
   private readonly finder = new ModelFinder(
     (url) => this.picker.chooseUrl(url),
-    () => this.budget.bytes,
+    () => this.budget.value || deviceBudget(),
   );
   private readonly download = new DownloadView(
     () => this.pause(),
@@ -196,6 +196,7 @@ export class ModelPanel {
   private async chosen(): Promise<void> {
     if (this.loading) return; // loading continues
     this.download.end();
+    byId<HTMLDetailsElement>('source').open = true; // with the button that loads it
     await this.check();
   }
 
@@ -235,6 +236,7 @@ export class ModelPanel {
       if (control.signal.aborted) return;
       this.reported = this.picker.name;
       this.showPlan(info);
+      byId('plan').scrollIntoView({ block: 'nearest' });
       announce(box.querySelector('.verdict')?.textContent ?? '');
     } catch (error) {
       if (control.signal.aborted) return;
@@ -415,6 +417,7 @@ export class ModelPanel {
     box.hidden = false;
     box.replaceChildren(explain(error));
     document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
+    box.scrollIntoView({ block: 'nearest' });
   }
 
   /** The state of the model in the head of the page. */
