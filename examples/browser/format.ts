@@ -9,7 +9,7 @@ export function bytes(n: number): string {
     n /= 1024;
     unit++;
   }
-  const digits = unit === 0 || n >= 100 ? 0 : n >= 10 ? 1 : 2;
+  const digits = unit === 0 || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2;
   return `${n.toFixed(digits)} ${kUnits[unit]}`;
 }
 

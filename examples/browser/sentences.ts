@@ -5,7 +5,7 @@
 const kMarks = '.!?…';
 const kWideMarks = '。！？';
 const kClosing = '"\'”’)]*_»」』';
-/** Words that end with a point inside of a sentence; points within them are left out. */
+/** Words that end with a point inside of a sentence, without the points within them. */
 const kShort = new Set('mr mrs ms dr prof st vs no fig etc eg ie'.split(' '));
 
 export class Sentences {

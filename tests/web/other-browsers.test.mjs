@@ -74,7 +74,7 @@ async function isolated(page) {
   for (let i = 0; i < 100 && !(await is()); i++) await new Promise((ok) => setTimeout(ok, 200));
 }
 
-/** In the page: loads the named model, asks for a story and waits for its end. */
+/** In the page: one click loads the sample model; asks for a story and waits for its end. */
 async function useThePage() {
   const by = (id) => document.getElementById(id);
   const until = async (what, test) => {
@@ -84,13 +84,23 @@ async function useThePage() {
     }
   };
   await until('starting', () => !by('load').disabled);
-  by('load').click();
+  document.querySelector('[data-sample]').click();
   await until('loading', () => document.body.classList.contains('loaded') && !by('send').disabled);
   by('prompt').value = 'Tell me a story about a dog and a boat.';
   by('prompt').dispatchEvent(new Event('input', { bubbles: true }));
   by('send').click();
   await until('answering', () => document.querySelector('.note:not(:empty)'));
+  by('settings-open').click();
+  await until('opening the settings', () => by('settings').matches(':modal'));
+  by('schema').value = '{';
+  by('schema').dispatchEvent(new Event('input', { bubbles: true }));
+  const wrong = by('schema-wrong').textContent;
+  by('settings-close').click();
+  await until('closing the settings', () => !by('settings').open);
   return {
+    wrong,
+    budget: by('budget-value').textContent,
+    suggestions: document.querySelectorAll('#find-list .pick').length,
     answer: document.querySelector('main').textContent,
     problem: by('problem').textContent.trim(),
     width: document.documentElement.scrollWidth,
@@ -218,14 +228,15 @@ for (const [name, launch] of [
       ]);
       let page;
       try {
-        page = await browser.open(
-          `${server.url}/?model=/models/sluice-tales-F16.gguf&budget=1700000`,
-        );
+        page = await browser.open(`${server.url}/`);
         await isolated(page);
         const told = await page.evaluate(useThePage);
         writeFileSync(join(shots, `${name}.png`), await page.png());
         assert.match(told.answer, /boat/);
         assert.equal(told.problem, '');
+        assert.match(told.wrong, /^This is not a JSON schema/);
+        assert.match(told.budget, /^automatic, up to 5\d\d MB$/);
+        assert.ok(told.suggestions > 3);
         assert.ok(told.width <= told.room, 'scrolls sideways');
       } finally {
         await server.close();
