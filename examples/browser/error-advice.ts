@@ -12,6 +12,8 @@ const kWhat: Partial<Record<string, string>> = {
   INTERNAL: 'The engine failed. This is a bug.',
   DISPOSED: 'The model was unloaded.',
   NOT_GGUF: 'This is not a model file.',
+  TRUNCATED: 'The file is not complete.',
+  BAD_HEADER: 'The file is damaged.',
   OUT_OF_MEMORY: 'The browser has no memory left for this.',
   NETWORK: 'The server cannot be reached.',
   CACHE_LOCKED: 'This model is in use, here or in another tab.',
@@ -33,11 +35,11 @@ const kAdvice: Partial<Record<string, string>> = {
   NOT_GGUF:
     'The address must be that of the file itself. On Hugging Face, use a link with /resolve/, or ' +
     'hf:owner/repository/file.gguf.',
-  TRUNCATED: 'The file is shorter than its header says: download it again, or use another copy.',
-  BAD_HEADER: 'The file is damaged, or was written by a broken tool: try another copy.',
+  TRUNCATED: 'Download it again, or use another copy.',
+  BAD_HEADER: 'It was damaged on its way, or a broken tool has written it: try another copy.',
   UNSUPPORTED_VERSION: 'Convert the model again with a current tool.',
   UNSUPPORTED_ARCHITECTURE:
-    'This model family is not supported yet. Llama, Qwen, Gemma, Phi, Mistral and many others are.',
+    'Choose another model: Llama, Qwen, Gemma, Phi, Mistral and many others are supported.',
   UNSUPPORTED_TYPE: 'Choose another quantization of the model: for example Q4_K_M, Q4_0 or Q8_0.',
   UNSUPPORTED_TOKENIZER: 'Choose another model: this tokenizer is not supported yet.',
   BAD_WEIGHTS:
@@ -54,7 +56,7 @@ const kAdvice: Partial<Record<string, string>> = {
     'the file and drop it here.',
   NO_RANGE_SUPPORT: 'Download the file and drop it here, or use a host that serves byte ranges.',
   SOURCE_CHANGED: 'Load it again to download the new version.',
-  NOT_FOUND: 'It may have been deleted; load it from its address.',
+  NOT_FOUND: 'Check the address, or choose all files of the model.',
   CORRUPT: 'Delete the cached model and load it again.',
   IO: 'Choose the file again.',
   CACHE_LOCKED: 'Unload it, and close other tabs that use it.',
@@ -77,7 +79,7 @@ export function isAbort(error: unknown): boolean {
 
 export function problemOf(error: unknown): Problem {
   const { name = '', message = String(error) } = (error ?? {}) as Partial<Error>;
-  return { message, code: error instanceof SluiceError ? error.code : name };
+  return { message, code: error instanceof SluiceError ? error.code : name || 'Error' };
 }
 
 const kReload: (ErrorCode | string)[] = [
@@ -117,12 +119,16 @@ function httpSentence(status: number): string {
 function plain(message: string): string {
   const text = message
     .trim()
+    .replace(/; see docs\/\S+$/, '')
     .replace(/\b(\d{4,}) bytes/g, (_, n: string) => bytes(Number(n)))
-    .replace(/^\p{Ll}/u, (letter) => letter.toUpperCase());
+    .replace(/^\p{Ll}(?=\p{Ll}* )/u, (letter) => letter.toUpperCase()); // no address or name
   return /[.!?]$/.test(text) ? text : `${text}.`;
 }
 
-/** What happened, what to do, and a folded line for reports of bugs. */
+/**
+ * What happened, what to do, and a folded line for reports of bugs. The page's own sentences have no
+ * more to say.
+ */
 export const explain = (error: unknown): HTMLElement => explained(problemOf(error));
 
 export function explained(problem: Problem): HTMLElement {
@@ -134,7 +140,7 @@ export function explained(problem: Problem): HTMLElement {
     {},
     make('p', {}, told),
     advice && make('p', { class: 'advice' }, advice),
-    code &&
+    code !== 'Error' &&
       make(
         'details',
         { class: 'report' },

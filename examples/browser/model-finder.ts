@@ -7,6 +7,7 @@ import { fitsIn } from './budget.js';
 import { bytes, count } from './format.js';
 import { filesOf, searchModels, type Repository } from './hub.js';
 import { kSuggested } from './models-to-try.js';
+import type { Lookup } from './source.js';
 
 const kPauseMs = 400;
 
@@ -36,6 +37,13 @@ export class ModelFinder {
   /** Draws what fits again, for another budget. */
   refresh(): void {
     if (this.field.value.trim() === '') this.suggest();
+  }
+
+  /** Finds what was entered as an address. */
+  look({ name = '', repository }: Lookup): Promise<void> {
+    if (repository) return this.openRepository({ id: repository, downloads: 0, gated: false });
+    this.field.value = name;
+    return this.find();
   }
 
   private async find(): Promise<void> {
@@ -87,6 +95,10 @@ export class ModelFinder {
       );
       const terms = gated ? ' It may ask you to accept its terms there first.' : '';
       const title = files.length ? `Files of ${id}:${terms}` : `${id} has no GGUF file.`;
+      if (files.length === 0)
+        rows.push(
+          this.row('Its safetensors files', 'if it has some', () => this.onPick(`hf:${id}`)),
+        );
       this.show(title, [this.backRow(), ...rows]);
       this.list.querySelector('button')?.focus();
     });

@@ -113,6 +113,7 @@ export class ModelPanel {
 
   private async load(choice: Choice = this.picker): Promise<void> {
     if (this.loading) return;
+    if (choice === this.picker && this.lookedUp()) return;
     const control = (this.loading = new AbortController());
     byId('load').textContent = 'Cancel';
     this.status('Loading…');
@@ -187,6 +188,17 @@ export class ModelPanel {
     if (!this.engine) this.noReport();
   }
 
+  /** Whether the address is no file but something to find: shows what is found. */
+  private lookedUp(): boolean {
+    const { lookup } = this.picker;
+    if (!lookup) return false;
+    this.edited();
+    byId<HTMLDetailsElement>('finder').open = true;
+    byId('finder').scrollIntoView({ block: 'nearest' });
+    run(() => this.finder.look(lookup));
+    return true;
+  }
+
   private noReport(): void {
     byId('plan').hidden = true;
     byId('preflight').replaceChildren();
@@ -211,7 +223,7 @@ export class ModelPanel {
 
   /** Reads only the header and shows the report for the chosen budget. */
   private async check(cache: 'default' | 'only' = 'default'): Promise<void> {
-    if (this.loading) return;
+    if (this.loading || this.lookedUp()) return;
     this.checking?.abort();
     const control = (this.checking = new AbortController());
     const box = byId('preflight');

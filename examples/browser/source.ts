@@ -5,6 +5,15 @@ import { SluiceError, type ModelSource } from 'sluice-llm';
 import { byId, on } from './dom.js';
 import { bytes, fileName } from './format.js';
 
+/** What is entered instead of the address of a file: the name of a model, or a page about one. */
+export interface Lookup {
+  name?: string;
+  repository?: string;
+}
+
+const kHubPage = /^https?:\/\/(?:www\.)?huggingface\.co\/([\w.-]+\/[\w.-]+)\/?(?:tree\/.*)?$/;
+const kHubFile = /^(https?:\/\/(?:www\.)?huggingface\.co\/[\w.-]+\/[\w.-]+)\/blob\//;
+
 export class SourcePicker {
   private readonly url = byId<HTMLInputElement>('url');
   private readonly file = byId<HTMLInputElement>('file');
@@ -30,11 +39,23 @@ export class SourcePicker {
     const address = this.url.value.trim();
     if (address === '') return null;
     if (address.startsWith('hf:')) return address;
+    let url: URL;
     try {
-      return new URL(address, location.href).href;
+      url = new URL(address.replace(kHubFile, '$1/resolve/'), location.href);
     } catch {
       throw new SluiceError('INVALID_ARGUMENT', `“${address}” is not a valid URL.`);
     }
+    if (/^(https?|blob|data):$/.test(url.protocol)) return url.href;
+    throw new Error('The page reads https addresses and files that you choose or drop here.');
+  }
+
+  /** null if the address can be one of a file. */
+  get lookup(): Lookup | null {
+    const address = this.url.value.trim();
+    if (this.files.length > 0 || address === '') return null;
+    const repository = kHubPage.exec(address)?.[1];
+    if (repository) return { repository };
+    return /^[\w -]+$/.test(address) ? { name: address } : null;
   }
 
   get empty(): boolean {

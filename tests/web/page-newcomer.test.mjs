@@ -146,6 +146,43 @@ test('a search that fails says why in plain words', () =>
     await status(a, /^Models to try/);
   }, kNoneExpected));
 
+test('a name or a page of Hugging Face as the address is looked up there', () =>
+  pages.withTabs(async (open) => {
+    const a = await open();
+    await a.fill('#url', 'small');
+    await a.click('#check');
+    await status(a, /^Found on Hugging Face: 2$/);
+    await a.fill('#url', 'https://huggingface.co/owner/small-GGUF/tree/main');
+    await a.click('#load');
+    await status(a, /^Files of owner\/small-GGUF:/);
+    answers['/api/models/owner/large/tree/main'] = [200, []];
+    await a.fill('#url', 'https://huggingface.co/owner/large');
+    await a.press('#url', 'Enter');
+    await status(a, /^owner\/large has no GGUF file/);
+    await a.click('#find-list .pick');
+    await a.waitForSelector('#preflight dl');
+    await a.fill('#url', 'https://huggingface.co/owner/x/blob/main/x.gguf?a=1');
+    await a.click('#check');
+    const seen = () => a.evaluate(() => [...new Set(fake.inspected.map(([url]) => url))]);
+    await until(a, () => fake.inspected.at(-1)[0].startsWith('https:'));
+    assert.deepEqual(await seen(), [
+      'hf:owner/large',
+      'https://huggingface.co/owner/x/resolve/main/x.gguf?a=1',
+    ]);
+  }));
+
+test('addresses that no page can read are refused at once', () =>
+  pages.withTabs(async (open) => {
+    const a = await open();
+    for (const address of ['ftp://host/m.gguf', 'file:///m.gguf', 'C:\\m.gguf', 'javascript:0']) {
+      await a.fill('#url', address);
+      await a.click('#load');
+      await shows(a, '#problem', /^The page reads https addresses and files that you choose/);
+      assert.equal(await a.locator('#problem details').count(), 0);
+    }
+    assert.deepEqual(await a.evaluate(() => fake.loaded), []);
+  }));
+
 test('the budget moves in even steps of bytes, from the smallest to automatic', () =>
   pages.withTabs(async (open) => {
     const a = await open();
