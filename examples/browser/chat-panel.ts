@@ -122,6 +122,7 @@ export class TalkPanel {
     this.engine = engine;
     this.sessions = new Map();
     this.settings.use(engine);
+    if (!engine) this.waiting.reset();
     // The buttons that load a model again have done their work.
     for (const button of this.log.querySelectorAll('.problem > button')) button.remove();
     if (engine && this.talk.turns.length === 0)

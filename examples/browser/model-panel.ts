@@ -4,24 +4,23 @@
 import {
   Engine,
   SluiceError,
-  type Device,
   type ModelInfo,
   type ModelSource,
   type ProgressEvent,
 } from 'sluice-llm';
 
 import { explain, isAbort, problemOf, reloadHelps } from './error-advice.js';
+import { BudgetChange } from './budget-change.js';
 import { BudgetSlider, deviceBudget } from './budget.js';
 import { announce, byId, make, on, run } from './dom.js';
 import { DownloadView } from './download.js';
 import { bytes } from './format.js';
+import { loadOptions, rememberedModel, rememberModel } from './load-options.js';
 import { ModelFinder } from './model-finder.js';
 import { report } from './preflight.js';
-import { wantsSchema } from './sampling.js';
 import { SourcePicker } from './source.js';
 import { StoreList } from './store-list.js';
 
-const kLastModel = 'last-model';
 const kSettleMs = 200;
 const kApplyMs = 300;
 
@@ -60,9 +59,10 @@ export class ModelPanel {
   private timer: ReturnType<typeof setTimeout> | undefined;
   /** Source of the loaded engine; the form may have changed since. */
   private loaded: Choice | null = null;
-  private moving: Engine | null = null;
-  /** The budget of the running engine as the slider has it; 0: automatic. */
-  private applied = 0;
+  private readonly change = new BudgetChange(this.budget, {
+    changed: (engine) => this.showPlan(engine.info),
+    failed: (error, before) => this.unmoved(error, before),
+  });
 
   /** `onEngine` receives the engine once it is loaded, and null before it is disposed of. */
   constructor(private readonly onEngine: (engine: Engine | null, name: string) => Promise<void>) {
@@ -103,7 +103,7 @@ export class ModelPanel {
     }
     byId<HTMLButtonElement>('load').disabled = false; // earlier, the form would reload the page
     const stored = await this.store.refresh();
-    const last = named === null && remembered();
+    const last = named === null && rememberedModel();
     const untouched = this.picker.empty && !this.engine && !this.loading;
     if (!last || !untouched || !stored.some(({ url, complete }) => url === last && complete))
       return;
@@ -146,7 +146,7 @@ export class ModelPanel {
     await this.leave();
     this.status('Loading…');
     this.download.begin('Reading the header…');
-    const settings = this.settings();
+    const settings = loadOptions(this.budget.value);
     const engine = await Engine.load(source, {
       ...settings,
       signal,
@@ -155,11 +155,11 @@ export class ModelPanel {
     if (signal.aborted) return await this.cancelled(engine);
     this.engine = engine;
     this.loaded = { source, name };
-    this.applied = settings.memoryBudget ?? 0;
+    this.change.applied = settings.memoryBudget ?? 0;
     if (this.download.share === 1) this.download.end();
     this.showPlan(engine.info);
     this.fold(true);
-    remember(source);
+    rememberModel(source);
     run(() =>
       engine.downloaded.then(
         () => this.stored(),
@@ -170,7 +170,7 @@ export class ModelPanel {
     this.status(shown);
     await this.onEngine(engine, shown);
     // The slider was moved meanwhile.
-    if (this.budget.value !== this.applied) run(() => this.settled());
+    if (this.budget.value !== this.change.applied) run(() => this.settled());
   }
 
   private async cancelled(engine: Engine): Promise<void> {
@@ -214,6 +214,7 @@ export class ModelPanel {
 
   /** Warns that a link names a model. Nothing is downloaded from there without a click. */
   private named(address: string): void {
+    byId<HTMLDetailsElement>('finder').open = false;
     byId('warning').hidden = false;
     byId('warning').textContent =
       `The link that you followed names ${address}. Nothing is downloaded before you ` +
@@ -236,7 +237,7 @@ export class ModelPanel {
       box.setAttribute('aria-busy', 'true');
       if (!box.hasChildNodes() || this.reported !== this.picker.name)
         box.replaceChildren(make('p', { class: 'muted' }, 'Reading the header…'));
-      const settings = this.settings();
+      const settings = loadOptions(this.budget.value);
       // Only 'auto' measures the GPU.
       const device = settings.device === 'auto' ? 'auto' : 'wasm';
       const info = await Engine.inspect(source, {
@@ -264,7 +265,7 @@ export class ModelPanel {
   /** Offers a button that sets the smallest budget, and starts the slider's scale there. */
   private async offerSmallest(signal: AbortSignal): Promise<void> {
     const info = await Engine.inspect(this.picker.source!, {
-      ...this.settings(),
+      ...loadOptions(this.budget.value),
       memoryBudget: undefined,
       device: 'wasm',
       signal,
@@ -291,22 +292,6 @@ export class ModelPanel {
     this.finder.refresh();
   }
 
-  private settings(): {
-    memoryBudget?: number;
-    contextLength?: number;
-    threads?: number;
-    device?: Device;
-    structuredOutput?: boolean;
-  } {
-    return {
-      memoryBudget: this.budget.value || undefined,
-      contextLength: Number(byId<HTMLSelectElement>('context').value) || undefined,
-      threads: Number(byId<HTMLSelectElement>('threads').value) || undefined,
-      device: byId<HTMLSelectElement>('device').value as Device,
-      structuredOutput: wantsSchema() || undefined,
-    };
-  }
-
   private moved(): void {
     this.finder.refresh();
     clearTimeout(this.timer);
@@ -326,29 +311,9 @@ export class ModelPanel {
   /** Changes the budget of the running engine to that of the slider. */
   private async settled(): Promise<void> {
     const { engine } = this;
-    if (!engine || this.moving === engine) return;
+    if (!engine || this.change.runs(engine)) return;
     this.clear();
-    this.moving = engine;
-    this.budget.changing = true;
-    const before = this.applied;
-    try {
-      await engine.setMemoryBudget(this.budget.value);
-      if (engine !== this.engine) return;
-      this.applied = this.budget.value;
-      this.showPlan(engine.info);
-      announce(`The budget is now ${bytes(engine.info.plan.budget)}.`);
-    } catch (error) {
-      if (engine === this.engine) this.unmoved(error, before);
-    } finally {
-      if (this.moving === engine) this.settle(this.applied);
-    }
-  }
-
-  private settle(budget: number): void {
-    this.moving = null;
-    this.budget.changing = false;
-    this.budget.value = budget;
-    if (document.activeElement === document.body) byId('budget').focus();
+    await this.change.apply(engine);
   }
 
   /** The change failed. If the engine is unusable, offers to load it with the previous budget. */
@@ -370,7 +335,7 @@ export class ModelPanel {
   private async leave(): Promise<void> {
     const { engine } = this;
     this.engine = null;
-    if (this.moving) this.settle(this.budget.value); // the pending change no longer matters
+    this.change.abandon();
     this.fold(false);
     this.status('No model');
     await this.onEngine(null, '');
@@ -450,21 +415,4 @@ export class ModelPanel {
 
 function codeOf(error: unknown): string {
   return error instanceof SluiceError ? error.code : '';
-}
-
-function remembered(): string | null {
-  try {
-    return localStorage.getItem(kLastModel);
-  } catch {
-    return null;
-  }
-}
-
-function remember(source: unknown): void {
-  try {
-    if (typeof source === 'string') localStorage.setItem(kLastModel, source);
-    else localStorage.removeItem(kLastModel); // a chosen file cannot be opened again later
-  } catch {
-    // no storage: not remembered
-  }
 }
