@@ -54,6 +54,8 @@ export class ModelPanel {
   private engine: Engine | null = null;
   private loading: AbortController | null = null;
   private checking: AbortController | null = null;
+  /** Name of the running model. */
+  private title = '';
   /** Name of the model of the report. */
   private reported = '';
   private timer: ReturnType<typeof setTimeout> | undefined;
@@ -122,7 +124,7 @@ export class ModelPanel {
       await this.open(choice, control.signal);
     } catch (error) {
       failure = error;
-      this.status('No model');
+      this.status(this.engine ? this.title : 'No model');
       if (isAbort(error) && this.download.share < 1) this.download.pause();
       else this.download.end();
       this.problem(error);
@@ -143,10 +145,13 @@ export class ModelPanel {
     this.clear();
     this.checking?.abort();
     if (byId('preflight').hasAttribute('aria-busy')) this.noReport();
-    await this.leave();
-    this.status('Loading…');
     this.download.begin('Reading the header…');
     const settings = loadOptions(this.budget.value);
+    // Another model that cannot be loaded leaves the running one alone.
+    if (this.engine && choice !== this.loaded)
+      await Engine.inspect(source, { ...settings, device: 'wasm', signal });
+    await this.leave();
+    this.status('Loading…');
     const engine = await Engine.load(source, {
       ...settings,
       signal,
@@ -166,9 +171,9 @@ export class ModelPanel {
         (error: unknown) => this.lost(engine, error),
       ),
     );
-    const shown = engine.info.name || name;
-    this.status(shown);
-    await this.onEngine(engine, shown);
+    this.title = engine.info.name || name;
+    this.status(this.title);
+    await this.onEngine(engine, this.title);
     // The slider was moved meanwhile.
     if (this.budget.value !== this.change.applied) run(() => this.settled());
   }

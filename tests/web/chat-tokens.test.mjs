@@ -100,6 +100,26 @@ test('arguments are the JSON that the model wrote, whatever its numbers', async 
   }
 });
 
+test('tokens and result of a session have reasoning and content apart', async () => {
+  for (const [name, reasoning, content] of [
+    ['mistral', 'Hm.', 'Yes.'],
+    ['hermes', 'Hmm.', 'No.'],
+    ['harmony', '', 'Sure.'],
+  ]) {
+    const session = engines[name].session();
+    const generation = session.send('reason', { temperature: 0 });
+    const parts = { content: '', reasoning: '' };
+    for await (const token of generation) {
+      parts.content += token.content;
+      parts.reasoning += token.reasoning;
+    }
+    const result = await generation.result;
+    assert.deepEqual(parts, { content, reasoning }, name);
+    assert.deepEqual([result.content, result.reasoning], [content, reasoning], name);
+    await session.dispose();
+  }
+});
+
 test('the history of a session has the response without its reasoning', async () => {
   for (const [name, content] of [
     ['mistral', 'Yes.'],

@@ -313,6 +313,20 @@ test('one press takes the suggested smallest budget, even at once', { skip: long
   }),
 );
 
+test('a model that cannot be loaded leaves the running one alone', () =>
+  pages.withTabs(async (open) => {
+    const a = await open(model);
+    await load(a);
+    await a.click('#source > summary');
+    await a.fill('#url', '/models/other.gguf');
+    await a.evaluate(() => (fake.fails = { inspect: ['NOT_GGUF', 'not a GGUF file'] }));
+    await a.evaluate(() => document.querySelector('#load').click());
+    await until(a, () => /not a model file/.test(document.querySelector('#problem').textContent));
+    assert.equal(await a.textContent('#model-status'), 'Fake');
+    await ask(a, 'Still there?');
+    assert.deepEqual(await a.evaluate(() => [fake.engines, fake.loaded.length]), [1, 1]);
+  }));
+
 test('a budget change that never ends can be left with Unload', () =>
   pages.withTabs(async (open) => {
     const a = await open(model);
@@ -348,8 +362,9 @@ test('pressing Load twice loads once; a slider moved while loading takes effect'
       for (let i = 0; i < 2; i++) document.querySelector('#load').click();
     });
     await until(a, () => document.querySelector('#load').textContent === 'Load');
-    assert.equal(await a.evaluate(() => fake.engines), 0);
-    await load(a);
+    // It came before the running model was unloaded.
+    assert.deepEqual(await a.evaluate(() => [fake.engines, fake.loaded.length]), [1, 2]);
+    await ask(a, 'Still there?');
   }));
 
 test('a failed handler is reported at the top of the page', () =>

@@ -103,7 +103,10 @@ export interface GeneratedToken {
    * incomplete.
    */
   text: string;
-  /** Part of the text that is content, not reasoning. Only from session.send(). */
+  /**
+   * Part of the text that is content, not reasoning. Only from session.send(). Text that may begin a
+   * mark follows later, at the latest in the result.
+   */
   content?: string;
   /** Part of the text that is reasoning. Only from session.send(). */
   reasoning?: string;
