@@ -7,11 +7,14 @@
 
 #include "api/handles.h"
 #include "generate/draft_pair.h"
+#include "options/options.h"
+#include "session/option_texts.h"
 
 namespace sluice::api {
 namespace {
 
-constexpr int32_t kMaxThreads = 64;
+using options::check;
+using options::find;
 
 // Presents a caller's sluice_reader as a file.
 class ReaderSource final : public io::ByteSource {
@@ -54,13 +57,25 @@ sluice_load_options default_load_options() {
   return options;
 }
 
+// Checks a number that has a special value for "not given".
+Status check_unless(int32_t unset, const options::Option& option, int32_t value) {
+  return value == unset ? Status() : check(option, value);
+}
+
+std::string_view text_or_none(const char* text) {
+  return text == nullptr ? std::string_view() : text;
+}
+
 Result<native::LoadOptions> load_options(const sluice_load_options& given) {
-  SLUICE_RETURN_IF_ERROR(check_range(given.threads, 0, kMaxThreads, "threads"));
-  SLUICE_RETURN_IF_ERROR(check_range(given.n_ctx, 0, model::kMaxContext, "n_ctx"));
-  SLUICE_RETURN_IF_ERROR(check_range(given.sessions, 1, session::kMaxSessions, "sessions"));
-  SLUICE_RETURN_IF_ERROR(check_range(given.logits_rows, 1, session::kMaxBatch, "logits_rows"));
-  SLUICE_RETURN_IF_ERROR(check_flag(given.structured_output, "structured_output"));
-  SLUICE_RETURN_IF_ERROR(check_flag(given.preload, "preload"));
+  SLUICE_RETURN_IF_ERROR(check(find("threads"), given.threads));
+  SLUICE_RETURN_IF_ERROR(check(find("n_ctx"), given.n_ctx));
+  SLUICE_RETURN_IF_ERROR(check(find("sessions"), given.sessions));
+  SLUICE_RETURN_IF_ERROR(check(find("logits_rows"), given.logits_rows));
+  SLUICE_RETURN_IF_ERROR(check(find("structured_output"), given.structured_output));
+  SLUICE_RETURN_IF_ERROR(check(find("preload"), given.preload));
+  SLUICE_RETURN_IF_ERROR(check_unless(0, find("draft_max"), given.draft_max));
+  SLUICE_RETURN_IF_ERROR(check_unless(-1, find("kv_sinks"), given.kv_sinks));
+  SLUICE_RETURN_IF_ERROR(check_unless(0, find("kv_capacity"), given.kv_capacity));
   native::LoadOptions out;
   out.engine.memory_budget = given.memory_budget;
   out.engine.n_threads = given.threads;
@@ -68,28 +83,17 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   out.engine.n_sessions = given.sessions;
   out.engine.logits_rows = given.logits_rows;
   out.engine.structured_output = given.structured_output != 0;
-  SLUICE_RETURN_IF_ERROR(check_range(given.draft_max, 0, draft::kMaxDraftTokens, "draft_max"));
   if (given.draft != nullptr) out.engine.draft_max = given.draft_max > 0 ? given.draft_max : -1;
   out.engine.nextn = given.draft != nullptr && std::string_view(given.draft) == "nextn";
   if (given.kernels != nullptr) out.engine.kernels = given.kernels;
-  if (given.kv_type != nullptr) {
-    const Result<kv::KvTypes> types = kv::parse_kv_types(given.kv_type);
-    if (!types.ok()) return types.status();
-    out.engine.kv = *types;
-  }
-  SLUICE_RETURN_IF_ERROR(check_range(given.kv_sinks, -1, model::kMaxContext, "kv_sinks"));
-  SLUICE_RETURN_IF_ERROR(check_range(given.kv_capacity, 0, model::kMaxContext, "kv_capacity"));
-  const char* policy = given.kv_policy != nullptr ? given.kv_policy : "";
-  const Result<kv::KvPolicy> full = kv::parse_kv_policy(policy, given.kv_sinks, given.kv_capacity);
-  if (!full.ok()) return full.status();
-  out.engine.kv_policy = *full;
+  SLUICE_RETURN_IF_ERROR(session::apply({.kv_type = text_or_none(given.kv_type),
+                                         .kv_policy = text_or_none(given.kv_policy),
+                                         .head_clusters = text_or_none(given.head_clusters),
+                                         .kv_sinks = given.kv_sinks,
+                                         .kv_capacity = given.kv_capacity},
+                                        &out.engine));
   out.engine.skip_layers_ratio = given.skip_layers_ratio;
   out.engine.exits.confidence = given.early_exit;
-  if (given.head_clusters != nullptr) {
-    const Result<model::HeadPolicy> head = model::parse_head_policy(given.head_clusters);
-    if (!head.ok()) return head.status();
-    out.engine.head = *head;
-  }
   SLUICE_RETURN_IF_ERROR(check_array(given.adapters, given.n_adapters, "adapters"));
   for (size_t i = 0; i < given.n_adapters; ++i) {
     const sluice_adapter& adapter = given.adapters[i];

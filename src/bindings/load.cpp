@@ -6,6 +6,7 @@
 #include "base/round_up.h"
 #include "bindings/engine_binding.h"
 #include "generate/draft_model.h"
+#include "session/option_texts.h"
 #include "session/speed_estimate.h"
 
 namespace sluice::bindings {
@@ -204,18 +205,15 @@ Result<generate::PairOptions> EngineBinding::pair_options(const val& o) {
 
 Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   session::EngineOptions options;
-  if (const std::string type = text_or_none(o, "kvType"); !type.empty()) {
-    const Result<kv::KvTypes> types = kv::parse_kv_types(type);
-    if (!types.ok()) return types.status();
-    options.kv = *types;
-  }
-  if (const std::string policy = text_or_none(o, "kvPolicy"); !policy.empty()) {
-    const Result<kv::KvPolicy> parsed =
-        kv::parse_kv_policy(policy, static_cast<int32_t>(number_or(o, "kvSinks", -1)),
-                            static_cast<int32_t>(number_or(o, "kvCapacity", 0)));
-    if (!parsed.ok()) return parsed.status();
-    options.kv_policy = *parsed;
-  }
+  const std::string kv_type = text_or_none(o, "kvType"), kv_policy = text_or_none(o, "kvPolicy"),
+                    head_clusters = text_or_none(o, "headClusters");
+  SLUICE_RETURN_IF_ERROR(
+      session::apply({.kv_type = kv_type,
+                      .kv_policy = kv_policy,
+                      .head_clusters = head_clusters,
+                      .kv_sinks = static_cast<int32_t>(number_or(o, "kvSinks", -1)),
+                      .kv_capacity = static_cast<int32_t>(number_or(o, "kvCapacity", 0))},
+                     &options));
   // The budget is the maximum of the wasm memory, in whole pages. Everything below the heap's end
   // (stack, constants, the header just parsed) already counts.
   options.page_bytes = kPageBytes;
@@ -227,9 +225,6 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   const uint64_t base = draft_ ? std::max(base_bytes_, draft_->base_bytes_) : base_bytes_;
   options.base_bytes = base + static_cast<uint64_t>(number_or(o, "held", 0));
   options.skip_layers_ratio = number_or(o, "skipLayersRatio", 0);
-  const Result<model::HeadPolicy> head = model::parse_head_policy(text_or_none(o, "headClusters"));
-  if (!head.ok()) return head.status();
-  options.head = *head;
   options.structured_output = is_true(o, "structuredOutput");
   options.draft_max = is_true(o, "draft") ? -1 : 0;
   options.parallel = kSeveral ? static_cast<int32_t>(number_or(o, "parallel", 1)) : 1;

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "cli/bench_speculative.h"
-#include "cli/cli.h"
+#include "cli/options.h"
 #include "session/batcher.h"
 #include "session/report.h"
 
@@ -265,7 +265,7 @@ void add_bench(CLI::App& app, int* status) {
   sub->add_option("-t,--threads", options->threads, "thread counts, such as 1,2 (default: chosen)")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(whole_number(0, kMaxThreads));
+      ->check(whole_number(0, options::kMaxThreads));
   sub->add_option("-d,--n-depth", options->depths,
                   "context depths at which decode is measured, such as 0,2048 (default: 0)")
       ->delimiter(',')

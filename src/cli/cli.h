@@ -35,7 +35,6 @@ void add_common(CLI::App& app, Common& common);
 // Adds --lora.
 void add_lora(CLI::App& app, Common& common);
 
-inline constexpr int64_t kMaxThreads = 64;
 // A validator that accepts whole numbers in [least, most]; its error names both limits.
 [[nodiscard]] CLI::Validator whole_number(int64_t least, int64_t most);
 // Parses "64M", "1.5G", "262144" or "256k" (powers of 1024) into bytes.

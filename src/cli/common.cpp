@@ -6,12 +6,17 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/cli.h"
+#include "cli/options.h"
 #include "gguf/printable.h"
 #include "platform/utf8_path.h"
+#include "session/option_texts.h"
 
 namespace sluice::cli {
 namespace {
+
+using options::find;
+using options::Option;
+using options::Type;
 
 constexpr const char* kApproximate = "Approximate (experimental)";
 constexpr uint64_t kMaxBytes = 1ull << 53;
@@ -24,63 +29,46 @@ std::string size_problem(const std::string& text) {
 
 }  // namespace
 
+std::string help_of(const Option& row) {
+  return row.otherwise[0] == '\0' ? row.help
+                                  : std::string(row.help) + " (default: " + row.otherwise + ")";
+}
+
+CLI::Option* check_range(CLI::Option* option, const Option& row) {
+  switch (row.type) {
+    case Type::kBytes:
+      return option->check(CLI::Validator(size_problem, ""));
+    case Type::kWhole:
+      return option->check(
+          whole_number(static_cast<int64_t>(row.least), static_cast<int64_t>(row.most)));
+    case Type::kNumber:
+      return option->check(CLI::Range(row.least, row.most));
+    default:
+      return option;
+  }
+}
+
 void add_common(CLI::App& app, Common& common) {
   app.add_option("MODEL,-m,--model", common.model,
                  "GGUF or QSF file, Hugging Face directory, or http(s) URL of one")
       ->required();
-  app.add_option("--memory-budget", common.memory_budget,
-                 "maximum bytes that the engine may hold, such as 64M or 1.5G (default: as many as "
-                 "the model needs)")
-      ->check(CLI::Validator(size_problem, ""));
-  app.add_option("-t,--threads", common.threads, "compute threads, at most 64; 0: chosen (default)")
-      ->check(whole_number(0, kMaxThreads));
-  app.add_option("-c,--ctx-size,--ctx", common.ctx,
-                 "context length in tokens (default: the model's, at most 4096)")
-      ->check(whole_number(0, model::kMaxContext));
-  app.add_option(
-      "--kernels", common.kernels,
-      "instruction set of the kernels, such as avx2 or scalar (default: the best of this CPU)");
-  app.add_option("--kv-type", common.kv_type,
-                 "KV cache type: f16 (default), q8_0, q4_0 or q2; K,V such as q8_0,q4_0 sets keys "
-                 "and values separately; auto: the best that fits in a quarter of the budget");
-  app.add_option(
-      "--kv-policy", common.kv_policy,
-      "when the KV cache is full: full (default) is an error; window keeps the first and the last "
-      "positions and continues without limit; heavy-hitter also keeps the most attended positions");
-  app.add_option("--kv-sinks", common.kv_sinks,
-                 "first positions that window and heavy-hitter keep (default: 4)")
-      ->check(whole_number(0, model::kMaxContext));
-  app.add_option(
-         "--kv-capacity", common.kv_capacity,
-         "positions that window and heavy-hitter hold in the KV cache (default: the context)")
-      ->check(whole_number(1, model::kMaxContext));
-  app.add_option(
-         "--skip-layers-ratio", common.skip_layers_ratio,
-         "share of the skippable layers to skip, the least important first, 0 (default) to 1; "
-         "needs a file made by sluice convert --calibrate")
-      ->check(CLI::Range(0.0, 1.0))
-      ->group(kApproximate);
-  app.add_option(
-         "--early-exit", common.early_exit,
-         "confidence at which a token skips its remaining layers, 0 to 1 (default 1: never); "
-         "needs a file made by sluice convert --calibrate")
-      ->check(CLI::Range(0.0, 1.0))
-      ->group(kApproximate);
-  app.add_option("--head-clusters", common.head_clusters,
-                 "clusters to compute in the clustered output head: a number, exact (as many as it "
-                 "takes to find the largest logit) or off (default, unless layers are skipped); "
-                 "needs a file made by sluice convert --cluster-head")
-      ->group(kApproximate);
-  app.add_option("--cache-dir", common.cache_dir,
-                 "cache downloads in this directory (default: none)");
+  add_known(app, find("memory_budget"), common.memory_budget);
+  add_known(app, find("threads"), common.threads);
+  add_known(app, find("n_ctx"), common.ctx);
+  add_known(app, find("kernels"), common.kernels);
+  add_known(app, find("kv_type"), common.kv_type);
+  add_known(app, find("kv_policy"), common.kv_policy);
+  add_known(app, find("kv_sinks"), common.kv_sinks);
+  add_known(app, find("kv_capacity"), common.kv_capacity);
+  add_known(app, find("skip_layers_ratio"), common.skip_layers_ratio)->group(kApproximate);
+  add_known(app, find("early_exit"), common.early_exit)->group(kApproximate);
+  add_known(app, find("head_clusters"), common.head_clusters)->group(kApproximate);
+  add_known(app, find("cache_directory"), common.cache_dir);
   app.add_flag("--json", common.json, "print JSON instead of text (default: off)");
 }
 
 void add_lora(CLI::App& app, Common& common) {
-  app.add_option(
-         "--lora", common.lora,
-         "FILE[=SCALE]: a LoRA adapter, GGUF or PEFT directory; may be repeated (default scale: 1)")
-      ->allow_extra_args(false);
+  add_known(app, find("adapters"), common.lora)->allow_extra_args(false);
 }
 
 CLI::Validator whole_number(int64_t least, int64_t most) {
@@ -168,20 +156,14 @@ Result<native::LoadOptions> load_options(const Common& common) {
     }
     options.engine.memory_budget = *budget;
   }
-  if (!common.kv_type.empty()) {
-    Result<kv::KvTypes> types = kv::parse_kv_types(common.kv_type);
-    if (!types.ok()) return types.status();
-    options.engine.kv = *types;
-  }
-  Result<kv::KvPolicy> policy =
-      kv::parse_kv_policy(common.kv_policy, common.kv_sinks, common.kv_capacity);
-  if (!policy.ok()) return policy.status();
-  options.engine.kv_policy = *policy;
+  SLUICE_RETURN_IF_ERROR(session::apply({.kv_type = common.kv_type,
+                                         .kv_policy = common.kv_policy,
+                                         .head_clusters = common.head_clusters,
+                                         .kv_sinks = common.kv_sinks,
+                                         .kv_capacity = common.kv_capacity},
+                                        &options.engine));
   options.engine.skip_layers_ratio = common.skip_layers_ratio;
   options.engine.exits.confidence = common.early_exit;
-  const Result<model::HeadPolicy> head = model::parse_head_policy(common.head_clusters);
-  if (!head.ok()) return head.status();
-  options.engine.head = *head;
   options.engine.n_threads = common.threads;
   options.engine.n_ctx = common.ctx;
   options.engine.kernels = common.kernels.c_str();

@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "cli/atomic_file.h"
 #include "cli/calibrate.h"
-#include "cli/cli.h"
 #include "cli/log_likelihood.h"
+#include "cli/options.h"
 #include "cli/sensitivity.h"
 #include "gguf/printable.h"
 #include "platform/console.h"
@@ -449,7 +449,7 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_option("--memory-budget", options->memory_budget,
                   "maximum bytes that the conversion may hold (default: 512M)");
   sub->add_option("--threads", options->threads, "threads, at most 64; 0: chosen (default)")
-      ->check(whole_number(0, kMaxThreads));
+      ->check(whole_number(0, options::kMaxThreads));
   sub->add_option("--cache-dir", options->cache_dir,
                   "cache downloads in this directory (default: none)");
   sub->add_flag("--json", options->json, "print the report as JSON (default: off)");

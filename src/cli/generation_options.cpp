@@ -2,40 +2,29 @@
 #include "cli/generation_options.h"
 
 #include <cstdio>
-#include <limits>
 
 #include "base/clock.h"
-#include "cli/cli.h"
+#include "cli/options.h"
 
 namespace sluice::cli {
 
+using options::find;
+
 void add_sampling(CLI::App& app, sample::Params& s, std::string& seed) {
-  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  app.add_option("--temp,--temperature", s.temperature, "temperature; 0 is greedy (default: 0.8)");
-  app.add_option("--top-k", s.top_k, "keep the k most likely tokens; 0: all (default: 40)")
-      ->check(whole_number(0, kMax));
-  app.add_option("--top-p", s.top_p, "keep the smallest set with this probability (default: 0.95)");
-  app.add_option("--min-p", s.min_p,
-                 "drop tokens less likely than this share of the best (default: 0.05)");
-  app.add_option("--repeat-penalty", s.repeat_penalty,
-                 "divides the logits of repeated tokens; 1: off (default)");
-  app.add_option("--frequency-penalty", s.frequency_penalty,
-                 "subtracted for each occurrence of a token; 0: off (default)");
-  app.add_option("--presence-penalty", s.presence_penalty,
-                 "subtracted from tokens that have occurred; 0: off (default)");
-  app.add_option("--repeat-last-n", s.penalty_last_n,
-                 "tokens that penalties look back; -1: all (default: 64)")
-      ->check(whole_number(-1, kMax));
-  app.add_option("--seed", seed, "an integer; the same seed gives the same text (default: 0)");
+  add_known(app, find("temperature"), s.temperature);
+  add_known(app, find("top_k"), s.top_k);
+  add_known(app, find("top_p"), s.top_p);
+  add_known(app, find("min_p"), s.min_p);
+  add_known(app, find("repeat_penalty"), s.repeat_penalty);
+  add_known(app, find("frequency_penalty"), s.frequency_penalty);
+  add_known(app, find("presence_penalty"), s.presence_penalty);
+  add_known(app, find("penalty_last_n"), s.penalty_last_n);
+  add_known(app, find("seed"), seed);
 }
 
 void add_drafting(CLI::App& app, DraftOptions& drafting) {
-  app.add_option(
-      "--draft", drafting.choice,
-      "speculative decoding: ngram (repeat earlier text), nextn (the model's multi-token "
-      "prediction head), a smaller MODEL with the same vocabulary, or off (default)");
-  app.add_option("--draft-max", drafting.most, "draft tokens in one forward pass (default: chosen)")
-      ->check(whole_number(1, draft::kMaxDraftTokens));
+  add_known(app, find("draft"), drafting.choice);
+  add_known(app, find("draft_max"), drafting.most);
 }
 
 void add_remembering(CLI::App& app, PromptCacheOptions& remembering) {

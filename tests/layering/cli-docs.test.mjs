@@ -16,7 +16,10 @@ const all = (texts, pattern) =>
   texts.flatMap((text) => [...text.matchAll(pattern)].map((m) => m[1]));
 
 /** Options of the native program and of `npx sluice-llm`. */
-const native = all(sources, /add_(?:option|flag)\(\s*"([^"]+)"/g)
+const native = [
+  ...all(sources, /add_(?:option|flag)\(\s*"([^"]+)"/g),
+  ...all([read('src/options/options.h')], /", "(-[^"]+)",\s*Type::/g),
+]
   .flatMap((names) => names.split(','))
   .filter((name) => name.startsWith('-'));
 const spellings = all([read('src/cli/spellings.cpp')], /name == "(-[\w-]+)"/g);

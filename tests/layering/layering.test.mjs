@@ -14,6 +14,7 @@ const levels = {
   kernels: 0,
   base: 0,
   gguf: 1,
+  options: 1,
   hf: 1,
   io: 1,
   residency: 1,

@@ -49,7 +49,7 @@ import { WorkerClient } from './worker-client.js';
 import {
   adapterSpecs,
   checkLoad,
-  count,
+  byteCount,
   generateSpec,
   loadSpec,
   sourceSpec,
@@ -393,7 +393,7 @@ export class Engine {
 
   /** @internal */
   get structuredOutput(): boolean {
-    return this.#spec.structuredOutput;
+    return this.#spec.engine.structuredOutput;
   }
 
   /** @internal Queues a generation on a sequence. It starts when `prompt` has resolved. */
@@ -597,9 +597,9 @@ export class Engine {
    * console.log(engine.info.plan.pinned);
    * ```
    */
-  setMemoryBudget(bytes: number, options?: CallOptions): Promise<void> {
+  setMemoryBudget(bytes: number | string, options?: CallOptions): Promise<void> {
     return abortable(options, () => {
-      const memoryBudget = count('memoryBudget', bytes);
+      const memoryBudget = byteCount('memoryBudget', bytes);
       const { signal } = options ?? {};
       // The files are closed for a moment, in which no deletion may begin.
       const move = () => Engine.modelCache.turns.call(() => this.#move(memoryBudget, signal));
@@ -640,6 +640,7 @@ export class Engine {
     const { cache } = spec.io;
     const left = await link.rpc.call('release');
     const { bytesCached, bytesTotal } = this.#snapshot.stats;
+    const { plan } = this.info;
     try {
       if (this.#disposing) throw disposed();
       const next = (this.#next = this.#connect());
@@ -648,9 +649,12 @@ export class Engine {
         memoryBudget,
         device: spec.device === 'wasm' ? spec.device : 'auto', // a GPU may be lost by now
         gpuKernels: this.#snapshot.stats.gpuKernels, // a new measurement could choose others
-        contextLength: this.info.plan.contextLength,
-        kvType: this.info.plan.kvType,
-        kvCapacity: (spec.kvPolicy ?? 'full') !== 'full' ? this.info.plan.kvCapacity : 0,
+        engine: {
+          ...spec.engine,
+          contextLength: plan.contextLength,
+          kvType: plan.kvType,
+          kvCapacity: (spec.engine.kvPolicy ?? 'full') !== 'full' ? plan.kvCapacity : 0,
+        },
         wasm: { ...spec.wasm, module: this.#module },
         // A complete file needs no network, and a file that was just reloaded is up to date.
         io: {

@@ -41,6 +41,7 @@ true satisfies AssertSameKeys<SplitNames<typeof kGenerate>, keyof GenerateOption
 
 const kMaxThreads = 64; // each thread is a worker
 const kMaxCount = 2 ** 31 - 1;
+const kMinBytes = 65536;
 
 export function checkLoad(options: InspectOptions): void {
   signalOf(options);
@@ -83,31 +84,33 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
       tuning: options.tuning,
     },
     wasm: { url: wasmUrl?.toString(), binary: options.wasmBinary ?? (await own) },
-    memoryBudget: count('memoryBudget', options.memoryBudget),
-    contextLength: Math.min(count('contextLength', options.contextLength), kMaxCount),
+    engine: {
+      contextLength: Math.min(count('contextLength', options.contextLength), kMaxCount),
+      kernels,
+      kvType: `${kvType}`,
+      kvPolicy: options.kvPolicy,
+      kvSinks:
+        options.kvSinks === undefined ? -1 : Math.min(count('kvSinks', options.kvSinks), kMaxCount),
+      kvCapacity: Math.min(count('kvCapacity', options.kvCapacity), kMaxCount),
+      skipLayersRatio: +(approximate.skipLayersRatio ?? 0),
+      headClusters:
+        device === 'wasm'
+          ? `${approximate.headClusters ?? ''}`
+          : approximate.headClusters
+            ? invalid('approximate.headClusters needs device wasm.')
+            : 'off',
+      structuredOutput: options.structuredOutput === true,
+      draft: !!options.draft,
+      parallel,
+    },
+    memoryBudget: byteCount('memoryBudget', options.memoryBudget),
     threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMaxThreads),
-    kernels,
-    kvType: `${kvType}`,
-    kvPolicy: options.kvPolicy,
-    kvSinks:
-      options.kvSinks === undefined ? -1 : Math.min(count('kvSinks', options.kvSinks), kMaxCount),
-    kvCapacity: Math.min(count('kvCapacity', options.kvCapacity), kMaxCount),
-    skipLayersRatio: +(approximate.skipLayersRatio ?? 0),
-    headClusters:
-      device === 'wasm'
-        ? `${approximate.headClusters ?? ''}`
-        : approximate.headClusters
-          ? invalid('approximate.headClusters needs device wasm.')
-          : 'off',
-    structuredOutput: options.structuredOutput === true,
-    draft: !!options.draft,
     draftSource,
-    parallel,
     lora: await adapterSpecs(options.lora),
     device: /^(wasm|webgpu|auto)$/.test(device)
       ? device
       : invalid('device must be wasm, webgpu or auto.'),
-    gpuBudget: count('gpuBudget', options.gpuBudget),
+    gpuBudget: byteCount('gpuBudget', options.gpuBudget),
     gpuLayers:
       gpuLayers === undefined
         ? gpuLayers
@@ -185,6 +188,25 @@ export function count(name: string, value: number | undefined): number {
   if (value === undefined) return 0;
   if (Number.isFinite(value) && value >= 0) return Math.floor(value);
   return invalid(`${name} must be a number of 0 or more.`);
+}
+
+/**
+ * A number of bytes, or a text such as '64M' or '1.5G' (powers of 1024); 0 if undefined. Throws if
+ * it is less than 64 KiB, which no model fits in.
+ */
+export function byteCount(name: string, value: number | string | undefined): number {
+  if (value === undefined) return 0;
+  const [, digits, unit] = /^(\d+(?:\.\d+)?) ?(?:([KMGT])(?:i?B)?|B)?$/i.exec(`${value}`) ?? [];
+  const scale = 1024 ** ' KMGT'.indexOf(unit?.toUpperCase() ?? ' ');
+  const bytes = typeof value === 'string' ? Math.floor(Number(digits) * scale) : value;
+  if (bytes >= kMinBytes && Number.isFinite(bytes)) return Math.floor(bytes);
+  const wrong = `${name} '${value}'`;
+  if (typeof value === 'string')
+    return invalid(`${wrong} is not a size from 64K, such as '64M' or '1.5G'.`);
+  return invalid(
+    `${wrong} is not a number of bytes from ${kMinBytes}. A shift such as 4 << 30 overflows ` +
+      "in JavaScript: write 4 * 2 ** 30 or '4G'.",
+  );
 }
 
 /** Token ids as an Int32Array. Throws if one is not an integer from 0 to vocabulary - 1. */

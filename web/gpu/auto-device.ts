@@ -92,9 +92,9 @@ async function measured(
   });
   const { computeTokensPerSecond: compute, tokensPerSecond = compute } = speed;
   if (!compute) throw new Error('the speed of the CPU was not measured');
-  const sample = await timePrompt(await start(spec.kernels), type, {
+  const sample = await timePrompt(await start(spec.engine.kernels), type, {
     threads: plan.threads,
-    kernels: spec.kernels,
+    kernels: spec.engine.kernels,
   });
   const decode = 1000 / tokensPerSecond!;
   // Time that a decode step waits for weights. A prefill batch divides it among its tokens.

@@ -56,25 +56,43 @@ export interface WasmSource {
   module?: WebAssembly.Module | undefined;
 }
 
+/** Options that the engine takes as they are. */
+export interface EngineSpec {
+  /** Tokens; 0: the model's own, at most 4096. */
+  contextLength: number;
+  /** KV cache type. */
+  kvType: string;
+  /** KV cache eviction policy. */
+  kvPolicy: string | undefined;
+  /** Attention sinks; -1: the engine's default. */
+  kvSinks: number;
+  /** Positions; 0: the context length. */
+  kvCapacity: number;
+  /** Fraction of the skippable layers to skip, 0 (none) to 1, the least important first. */
+  skipLayersRatio: number;
+  /**
+   * Clustered output head: a number of clusters, 'exact' or 'off'. '': off if no layer is skipped.
+   */
+  headClusters: string;
+  /** Name of the kernel table; '': the fastest of this binary. */
+  kernels: string;
+  /** Plans memory for structured output. */
+  structuredOutput: boolean;
+  /** Speculative decoding: from n-grams, and by the draft model if there is one. */
+  draft: boolean;
+  /** Number of slots, whose requests share a forward pass. */
+  parallel: number;
+}
+
 export interface LoadSpec {
+  engine: EngineSpec;
   source: SourceSpec;
   io: IoOptions;
   wasm: WasmSource;
   /** Bytes; 0: chosen automatically. */
   memoryBudget: number;
-  contextLength: number;
-  kvType: string;
-  kvPolicy: string | undefined;
-  kvSinks: number;
-  kvCapacity: number;
-  skipLayersRatio: number;
-  headClusters: string;
   /** 0: chosen automatically. */
   threads: number;
-  kernels: string;
-  structuredOutput: boolean;
-  draft: boolean;
-  parallel: number;
   /** Source of the draft model. */
   draftSource?: SourceSpec | undefined;
   lora: AdapterSpec[];

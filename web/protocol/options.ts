@@ -40,11 +40,11 @@ export interface ApproximateOptions {
 /** Options of Engine.inspect and Engine.load. */
 export interface InspectOptions {
   /**
-   * Memory budget in bytes: a hard maximum for weights, KV cache, activations, tokenizer and
+   * Memory budget in bytes, or a text such as '256M' or '1.5G' (powers of 1024): a hard maximum for weights, KV cache, activations, tokenizer and
    * scratch memory together. Default: 1.1 times the file size plus 512 MiB, at most what the device
    * offers (half of navigator.deviceMemory; in Node half of the memory, at most 3.5 GiB).
    */
-  memoryBudget?: number;
+  memoryBudget?: number | string;
   /** Context length in tokens. Default: the model's own, at most 4096. */
   contextLength?: number;
   /**
@@ -79,10 +79,10 @@ export interface InspectOptions {
    */
   device?: Device;
   /**
-   * Bytes for weights, KV cache and activations on the GPU. Weights that do not fit stream.
+   * Bytes, or a text such as '2G', for weights, KV cache and activations on the GPU. Weights that do not fit stream.
    * Default: what the model needs, at most 4 GiB.
    */
-  gpuBudget?: number;
+  gpuBudget?: number | string;
   /**
    * Number of first layers on the GPU, with all of their weights in `gpuBudget`. The CPU computes
    * the others, within `memoryBudget`. The model's number of layers, or more: the whole model.

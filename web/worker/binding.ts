@@ -4,6 +4,7 @@
 // when it must wait for one.
 
 import type { FinishReason, GeneratedToken, SamplingOptions } from '../protocol/types.js';
+import type { EngineSpec } from '../protocol/messages.js';
 import type { FileRequestKind } from '../protocol/file-request.js';
 
 /** Error of a failed call: stable code and a message of one sentence. */
@@ -32,39 +33,15 @@ export const enum TokenizeFlags {
   LiteralSpans = 8,
 }
 
-export interface OpenOptions {
+export interface OpenOptions extends EngineSpec {
   /** Bytes for weights, KV cache, activations, tokenizer and scratch together. 0: unlimited. */
   memoryBudget: number;
-  /** Tokens; 0: the model's own, at most 4096. */
-  contextLength: number;
-  /** KV cache type. */
-  kvType: string;
-  /** KV cache eviction policy. */
-  kvPolicy: string | undefined;
-  /** Attention sinks; -1: the engine's default. */
-  kvSinks: number;
-  /** Positions; 0: the context length. */
-  kvCapacity: number;
-  /** Fraction of the skippable layers to skip, 0 (none) to 1, the least important first. */
-  skipLayersRatio: number;
-  /**
-   * Clustered output head: a number of clusters, 'exact' or 'off'. '': off if no layer is skipped.
-   */
-  headClusters: string;
   /** 0: chosen by the engine. */
   threads: number;
   /** How many a budget gets that is too small for `threads`; 0: no fewer. */
   minThreads?: number;
   /** The budget is at least so many bytes, whatever the plan needs. */
   minBudget?: number;
-  /** Name of the kernel table; '': the fastest of this binary. */
-  kernels: string;
-  /** Plans memory for structured output. */
-  structuredOutput: boolean;
-  /** Speculative decoding: from n-grams, and by the draft model if there is one. */
-  draft: boolean;
-  /** Number of slots, whose requests share a forward pass. */
-  parallel: number;
   /** Bytes of the budget that reading files takes, outside the wasm memory. */
   held?: number;
   /**

@@ -70,7 +70,11 @@ export class Loading {
   async load(opened: (io: Io) => void): Promise<Opened> {
     const spec = this.#spec;
     const found = spec.device === 'wasm' ? null : await (await this.#platform.gpu()).findGpu(spec);
-    const compiled = await this.#prepare(opened, spec.ioWorker, found ? 'gpu' : spec.kernels);
+    const compiled = await this.#prepare(
+      opened,
+      spec.ioWorker,
+      found ? 'gpu' : spec.engine.kernels,
+    );
     const budget = this.budget();
     const threads = this.threads(budget);
     const options = this.#openOptions(budget, threads);
@@ -138,7 +142,7 @@ export class Loading {
   async #prepare(
     opened: (io: Io) => void,
     ioWorker: boolean,
-    kernels = this.#spec.kernels,
+    kernels = this.#spec.engine.kernels,
   ): Promise<WebAssembly.Module> {
     const spec = this.#spec;
     const platform = this.#platform;
@@ -246,36 +250,13 @@ export class Loading {
   }
 
   #openOptions(memoryBudget: number, threads: number): OpenOptions {
-    const {
-      contextLength,
-      kvType,
-      kvPolicy,
-      kvSinks,
-      kvCapacity,
-      skipLayersRatio,
-      headClusters,
-      kernels,
-      structuredOutput,
-      draft,
-      parallel,
-    } = this.#spec;
     return {
+      ...this.#spec.engine,
       memoryBudget,
-      contextLength,
-      kvType,
-      kvPolicy,
-      kvSinks,
-      kvCapacity,
-      skipLayersRatio,
-      headClusters,
       threads,
       minThreads: this.#minThreads(),
       // Directories are described one by one, before the engine needs memory.
       minBudget: Math.max(this.#opening.room, this.#draft?.room ?? 0),
-      kernels,
-      structuredOutput,
-      draft,
-      parallel,
     };
   }
 }

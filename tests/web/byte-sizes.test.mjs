@@ -1,0 +1,38 @@
+// Byte sizes that callers pass: numbers and texts, and what a shift that overflowed looks like.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { importWeb } from './helpers.mjs';
+
+const { byteCount } = await importWeb('api/options');
+
+const sizes = [
+  [undefined, 0],
+  [65536, 65536],
+  [1e6 + 0.5, 1e6],
+  ['64K', 65536],
+  ['256M', 256 * 2 ** 20],
+  ['256 MiB', 256 * 2 ** 20],
+  ['1.5g', 1.5 * 2 ** 30],
+  ['70000', 70000],
+  ['70000B', 70000],
+];
+for (const [given, bytes] of sizes)
+  test(`${given} is ${bytes} bytes`, () => assert.equal(byteCount('memoryBudget', given), bytes));
+
+const wrong = [
+  [4 << 30, /memoryBudget '0' is not a number of bytes from 65536\..*4 << 30 overflows/],
+  [2048 << 20, /'-2147483648'.*overflows/],
+  [256, /'256'.*overflows/],
+  [NaN, /'NaN'/],
+  [Infinity, /'Infinity'/],
+  [null, /'null'/],
+  [{}, /'\[object Object\]'/],
+  ['', /memoryBudget '' is not a size from 64K, such as '64M' or '1\.5G'\./],
+  ['64', /'64' is not a size/],
+  ['-1M', /'-1M' is not a size/],
+  ['1e9', /'1e9' is not a size/],
+  ['much', /'much' is not a size/],
+];
+for (const [given, message] of wrong)
+  test(`${String(given) || "''"} is refused`, () =>
+    assert.throws(() => byteCount('memoryBudget', given), { code: 'INVALID_ARGUMENT', message }));
