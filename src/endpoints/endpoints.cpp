@@ -70,12 +70,12 @@ const auto* find_in(const Table& table, std::string_view path) {
 
 }  // namespace
 
-const Endpoint* find(std::string_view path) {
-  return find_in(kEndpoints, path);
-}
-
 std::span<const Endpoint> generating() {
   return kEndpoints;
+}
+
+const Endpoint* find(std::string_view path) {
+  return find_in(kEndpoints, path);
 }
 
 std::span<const EmbeddingEndpoint> embedding() {

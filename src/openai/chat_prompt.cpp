@@ -1,47 +1,47 @@
 #include "openai/chat_prompt.h"
 
 namespace sluice::openai {
+namespace {
 
-ChatFormats::ChatFormats(const chat::Template& with, std::span<const chat::ControlToken> controls)
-    : template_(with) {
-  format_.emplace(with.source(), controls);
-  const std::string& with_tools = with.source(/*with_tools=*/true);
-  const bool same = &with_tools == &with.source();
-  tool_format_ = same ? *format_ : chat::AnswerFormat(with_tools, controls);
+std::string_view tools_of(const GenerateRequest& request) {
+  return request.tool_choice.mode == ToolChoice::Mode::kNone ? std::string_view() : request.tools;
 }
 
-Problem ChatFormats::render(const GenerateRequest& request, chat::Prompt* out) const {
-  auto prompt = template_.render({.messages = request.messages,
-                                  .tools = request.tools,
-                                  .documents = {},
-                                  .variables = request.variables,
-                                  .add_generation_prompt = request.add_generation_prompt,
-                                  .continue_final_message = request.continue_final_message,
-                                  .parse_special_in_content = request.parse_special_in_content,
-                                  .now = {}});
-  if (!prompt.ok()) return api_error(prompt.status());
-  *out = std::move(*prompt);
-  return {};
+}  // namespace
+
+chat::Request template_request(const GenerateRequest& request) {
+  return {.messages = request.messages,
+          .tools = tools_of(request),
+          .documents = {},
+          .variables = request.variables,
+          .add_generation_prompt = request.add_generation_prompt,
+          .continue_final_message = request.continue_final_message,
+          .parse_special_in_content = request.parse_special_in_content,
+          .now = {}};
 }
 
-Problem ChatFormats::prepare(GenerateRequest* request, chat::Prompt* prompt,
-                             std::optional<chat::AnswerPlan>* plan) const {
+ResponseFormats::ResponseFormats(const std::string& source, const std::string* with_tools,
+                                 std::span<const chat::ControlToken> controls)
+    : format_(source, controls),
+      tool_format_(with_tools == nullptr ? format_ : chat::AnswerFormat(*with_tools, controls)) {}
+
+Problem ResponseFormats::plan(GenerateRequest* request, chat::Prompt* prompt,
+                              std::optional<chat::AnswerPlan>* plan, bool can_constrain) const {
   const ToolChoice& choice = request->tool_choice;
-  if (choice.mode == ToolChoice::Mode::kNone) request->tools.clear();
-  if (Problem problem = render(*request, prompt)) return problem;
   generate::Options& options = request->options;
   chat::AnswerRequest wanted;
   wanted.separate_reasoning = !request->inline_reasoning;
-  wanted.tools = request->tools;
+  wanted.tools = tools_of(*request);
   wanted.allowed = choice.names;
   wanted.parallel_tool_calls = request->parallel_tool_calls;
+  wanted.can_constrain = can_constrain;
   if (choice.mode == ToolChoice::Mode::kRequired) wanted.tool_choice = R"("required")";
   if (options.constraint && options.constraint->kind == grammar::Kind::kJsonSchema) {
     wanted.response_schema = options.constraint->text;
-  } else {
-    wanted.can_constrain = !options.constraint;  // the client's own grammar
+  } else if (options.constraint) {
+    wanted.can_constrain = false;  // the client's own grammar
   }
-  auto planned = (request->tools.empty() ? format_ : tool_format_)->plan(wanted, *prompt);
+  auto planned = (wanted.tools.empty() ? format_ : tool_format_).plan(wanted, *prompt);
   if (!planned.ok()) return api_error(planned.status());
   prompt->pieces.insert(prompt->pieces.end(), planned->opening.begin(), planned->opening.end());
   if (!planned->grammar.empty()) options.constraint = {grammar::Kind::kGbnf, planned->grammar, {}};
@@ -49,6 +49,24 @@ Problem ChatFormats::prepare(GenerateRequest* request, chat::Prompt* prompt,
   options.stop.insert(options.stop.end(), prompt->stop.begin(), prompt->stop.end());
   plan->emplace(std::move(*planned));
   return {};
+}
+
+ChatFormats::ChatFormats(const chat::Template& with, std::span<const chat::ControlToken> controls)
+    : template_(with),
+      formats_(with.source(), &with.source(true) == &with.source() ? nullptr : &with.source(true),
+               controls) {}
+
+Problem ChatFormats::render(const GenerateRequest& request, chat::Prompt* out) const {
+  auto prompt = template_.render(template_request(request));
+  if (!prompt.ok()) return api_error(prompt.status());
+  *out = std::move(*prompt);
+  return {};
+}
+
+Problem ChatFormats::prepare(GenerateRequest* request, chat::Prompt* prompt,
+                             std::optional<chat::AnswerPlan>* plan) const {
+  if (Problem problem = render(*request, prompt)) return problem;
+  return formats_.plan(request, prompt, plan);
 }
 
 }  // namespace sluice::openai

@@ -9,6 +9,15 @@
 namespace sluice::openai {
 namespace {
 
+// Equal for the spellings of a name, such as max_tokens and maxTokens.
+std::string letters_of(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    if (c != '_') out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return out;
+}
+
 bool switched_off(const Json& value) {
   if (const auto* flag = value.get_ptr<const Json::boolean_t*>()) return !*flag;
   if (const auto* text = value.get_ptr<const std::string*>())
@@ -144,7 +153,12 @@ Problem Fields::finish() {
   for (const auto& [key, value] : object_.items()) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     const std::string name = key.substr(0, 64);
-    return ApiError{.message = "Unrecognized request argument supplied: " + name, .param = name};
+    std::string message = "Unrecognized request argument supplied: " + name;
+    const auto near = std::find_if(known_.begin(), known_.end(), [&](std::string_view each) {
+      return letters_of(each) == letters_of(name);
+    });
+    if (near != known_.end()) message += " (use " + std::string(*near) + ")";
+    return ApiError{.message = std::move(message), .param = name};
   }
   return {};
 }

@@ -356,4 +356,19 @@ Problem read_detokenize(std::string_view body, std::vector<Token>* out) {
   return fields.finish();
 }
 
+Problem check_tokens(const GenerateRequest& request, int64_t n_vocab) {
+  const auto known = [&](Token token) { return token < n_vocab; };
+  for (const auto& [token, bias] : request.options.sampling.logit_bias) {
+    if (known(token)) continue;
+    return ApiError{.message = "A token of 'logit_bias' is not in the model's vocabulary.",
+                    .param = "logit_bias"};
+  }
+  for (const Token token : request.options.stop_tokens) {
+    if (known(token)) continue;
+    return ApiError{.message = "A token of 'stop_token_ids' is not in the model's vocabulary.",
+                    .param = "stop_token_ids"};
+  }
+  return {};
+}
+
 }  // namespace sluice::openai

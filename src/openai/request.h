@@ -112,4 +112,7 @@ struct TokenizeRequest {
 [[nodiscard]] Problem read_tokenize(std::string_view body, TokenizeRequest* out);
 [[nodiscard]] Problem read_detokenize(std::string_view body, std::vector<Token>* out);
 
+// Checks what depends on the model's vocabulary: the tokens of the options.
+[[nodiscard]] Problem check_tokens(const GenerateRequest& request, int64_t n_vocab);
+
 }  // namespace sluice::openai

@@ -347,23 +347,6 @@ Problem Service::submit(const Call& call, const std::shared_ptr<Job>& job, Reply
   return unavailable("The server accepts no more requests.");
 }
 
-// Checks the token ids of a request, which only the model's vocabulary can.
-Problem Service::check_tokens(const GenerateRequest& request) const {
-  const auto known = [&](Token token) { return token < model_.n_vocab; };
-  for (const auto& [token, bias] : request.options.sampling.logit_bias) {
-    if (known(token)) continue;
-    return ApiError{.message = "A token of 'logit_bias' is not in the model's vocabulary.",
-                    .param = "logit_bias"};
-  }
-  if (!std::all_of(request.options.stop_tokens.begin(), request.options.stop_tokens.end(), known)) {
-    return ApiError{.message = "A token of 'stop_token_ids' is not in the model's vocabulary.",
-                    .param = "stop_token_ids"};
-  }
-  const Status valid = sample::validate(request.options.sampling, model_.n_vocab);
-  if (!valid.ok()) return openai::api_error(valid);
-  return {};
-}
-
 Reply Service::generate(const Call& call, const endpoints::Endpoint& endpoint, Record* record) {
   // A streamed reply outlives this call.
   struct State {
@@ -388,7 +371,7 @@ Reply Service::generate(const Call& call, const endpoints::Endpoint& endpoint, R
   std::optional<chat::AnswerPlan> plan;
   Reply reply;
   problem = prompt_tokens(&wanted, job.get(), &plan);
-  if (!problem) problem = check_tokens(wanted);
+  if (!problem) problem = openai::check_tokens(wanted, model_.n_vocab);
   job->options = wanted.options;
   job->options.drafts.ngram = model_.ngram_drafts;
   job->n = wanted.n;

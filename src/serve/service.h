@@ -131,7 +131,6 @@ class Service {
   [[nodiscard]] Problem encode(const chat::Prompt& prompt, Job* job) const;
   [[nodiscard]] size_t most_bytes() const;  // of a text
   [[nodiscard]] Problem too_long(size_t bytes) const;
-  [[nodiscard]] Problem check_tokens(const GenerateRequest& request) const;
   [[nodiscard]] openai::TokenBytes token_bytes() const {
     return [tokenizer = model_.tokenizer](Token token) {
       return tokenizer->token_bytes(token, /*special=*/true);

@@ -2,6 +2,9 @@
 // and hostile sizes are rejected at their caps.
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "openai/chat_prompt.h"
 #include "openai/json.h"
 #include "openai/request.h"
 
@@ -237,12 +240,89 @@ TEST(OpenaiRequest, APrefillHasNoGenerationPrompt) {
   EXPECT_FALSE(request.add_generation_prompt);
 }
 
+TEST(OpenaiRequest, JsonIsReadAndPrinted) {
+  const auto copy = [](std::string_view text) {
+    const Result<Json> json = parse_body(text);
+    return json.ok() ? to_text(*json) : "";
+  };
+  for (const char* same : {"{}", "[]", "null", "true", "false", "0", "-1", "18446744073709551615",
+                           "-9223372036854775808", "1.5", "-0.25", "\"\"",
+                           R"("a\"\\\n\r\t\u0001é😀/")", R"({"b":1,"a":[[],{}],"":null})"}) {
+    EXPECT_EQ(copy(same), same);
+  }
+  EXPECT_EQ(copy("\xef\xbb\xbf [ 1 , {\t\"a\" : [ ] }\r\n] "), R"([1,{"a":[]}])");
+  EXPECT_EQ(copy(R"({"a":1,"b":2,"a":3})"), R"({"a":3,"b":2})");
+  EXPECT_EQ(copy(R"("\u00e9\ud83d\ude00\ud83d\/")"), "\"é😀\xef\xbf\xbd/\"");
+  EXPECT_EQ(copy("[1e2,18446744073709551616]"), "[100.0,1.8446744073709552e+19]");
+  for (const char* wrong : {"", " ", "01", "1.", "+1", "nul", "[1,]", "{\"a\":1,}", "{a:1}", "'a'",
+                            "[1] 2", "\"\\x\"", "\"\n\"", "\"a", "NaN", "1e999", "\xff"}) {
+    EXPECT_EQ(copy(wrong), "") << wrong;
+  }
+  EXPECT_EQ(to_text(Json("a\xff\xf0\x9f")), "\"a\xef\xbf\xbd\xef\xbf\xbd\"");
+  EXPECT_EQ(to_text(Json(std::numeric_limits<double>::infinity())), "null");
+}
+
+TEST(OpenaiRequest, AnUnknownFieldIsNamedWithTheSpellingThatIsKnown) {
+  const auto said = [](const char* field) {
+    return chat_with("\"" + std::string(field) + "\":1")->message;
+  };
+  EXPECT_EQ(said("maxTokens"),
+            "Unrecognized request argument supplied: maxTokens (use max_tokens)");
+  EXPECT_EQ(said("Top_P"), "Unrecognized request argument supplied: Top_P (use top_p)");
+  EXPECT_EQ(said("other"), "Unrecognized request argument supplied: other");
+}
+
+TEST(OpenaiRequest, TokensAreOfTheVocabulary) {
+  GenerateRequest request;
+  ASSERT_FALSE(
+      read_completion(R"({"prompt":"a","logit_bias":{"9":1},"stop_token_ids":[8]})", &request));
+  EXPECT_FALSE(check_tokens(request, 10));
+  EXPECT_EQ(check_tokens(request, 9)->param, "logit_bias");
+  request.options.sampling.logit_bias.clear();
+  EXPECT_EQ(check_tokens(request, 8)->param, "stop_token_ids");
+}
+
+TEST(OpenaiRequest, ToolsThatMustNotBeCalledAreNotRendered) {
+  GenerateRequest request;
+  const auto tools_of = [&](const std::string& choice) {
+    request = {};
+    EXPECT_FALSE(
+        read_chat(R"({"messages":[{"role":"user"}],"tools":[{"type":"function","function":)"
+                  R"({"name":"f"}}],"tool_choice":")" +
+                      choice + "\"}",
+                  &request));
+    return template_request(request).tools;
+  };
+  EXPECT_NE(tools_of("auto"), "");
+  EXPECT_EQ(tools_of("none"), "");
+}
+
+TEST(OpenaiRequest, WithoutStructuredOutputARequiredCallIsOnlyBegun) {
+  const std::string source = "{{ tools }}<tool_call>";
+  const ResponseFormats formats(source, nullptr, {});
+  for (const bool can_constrain : {true, false}) {
+    GenerateRequest request;
+    ASSERT_FALSE(
+        read_chat(R"({"messages":[{"role":"user"}],"tools":[{"type":"function","function":)"
+                  R"({"name":"f"}}],"tool_choice":"required"})",
+                  &request));
+    chat::Prompt prompt;
+    std::optional<chat::AnswerPlan> plan;
+    ASSERT_FALSE(formats.plan(&request, &prompt, &plan, can_constrain));
+    EXPECT_EQ(request.options.constraint.has_value(), can_constrain);
+    EXPECT_EQ(prompt.text().empty(), can_constrain) << prompt.text();
+  }
+}
+
 TEST(OpenaiRequest, HostileSizesAreRejectedAtTheirCaps) {
   const auto said = [](const std::string& body) {
     const Result<Json> json = parse_body(body);
     return json.ok() ? "" : json.status().message();
   };
-  EXPECT_EQ(said(std::string(1 << 20, '[')), "The JSON of the request is nested too deeply.");
+  EXPECT_EQ(said(std::string(1 << 20, '[')), "The body of the request is not valid JSON.");
+  EXPECT_EQ(said(std::string(kMaxDepth, '[') + std::string(kMaxDepth, ']')), "");
+  EXPECT_EQ(said(std::string(kMaxDepth + 1, '[') + std::string(kMaxDepth + 1, ']')),
+            "The JSON of the request is nested too deeply.");
   std::string many = "[";
   for (size_t i = 0; i <= kMaxValues; ++i) many += "0,";
   EXPECT_EQ(said(many + "0]"), "The JSON of the request has too many values.");
