@@ -49,6 +49,7 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("embedResults", &EngineBinding::embed_results)
       .function("embedInfo", &EngineBinding::embed_info)
       .function("controlTokens", &EngineBinding::control_tokens)
+      .function("tokenBytes", &EngineBinding::token_bytes)
       .function("detokenize", &EngineBinding::detokenize)
       .function("select", &EngineBinding::select)
       .function("position", &EngineBinding::position)

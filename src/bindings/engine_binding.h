@@ -72,6 +72,7 @@ class EngineBinding {
   // The tokens of a query and a document as rerankers read them.
   val pair_tokens(const val& query, const val& document);
   std::string control_tokens();
+  val token_bytes(Token token) const;
   std::string detokenize(const val& tokens, bool special) {
     return engine_->tokenizer().decode(to_tokens(tokens), special);
   }

@@ -165,6 +165,10 @@ void EngineBinding::drop_work() {
   embedder_.reset();
 }
 
+val EngineBinding::token_bytes(Token token) const {
+  return to_bytes(engine_->tokenizer().token_bytes(token, /*special=*/true));
+}
+
 val EngineBinding::to_val(const generate::Piece& piece) const {
   val out = val::object();
   put(out, "token", piece.token);
@@ -176,9 +180,8 @@ val EngineBinding::to_val(const generate::Piece& piece) const {
   for (const sample::Candidate& c : piece.top) {
     val one = val::object();
     put(one, "token", c.token);
-    const std::string bytes = engine_->tokenizer().token_bytes(c.token, /*special=*/true);
     put(one, "text", engine_->tokenizer().decode({&c.token, 1}, /*special=*/true));
-    put(one, "bytes", to_bytes(bytes));
+    put(one, "bytes", token_bytes(c.token));
     put(one, "logprob", c.logprob);
     push(top, one);
   }

@@ -310,8 +310,11 @@ class FakeEngine implements EngineBinding {
   controlTokens(): string {
     return '[1, "<|im_start|>", 2, "<|im_end|>"]';
   }
+  tokenBytes(token: number): Uint8Array {
+    return Uint8Array.from(token >= 3 ? [token - 3] : []);
+  }
   detokenize(tokens: Int32Array): string {
-    const bytes = [...tokens].filter((token) => token >= 3).map((token) => token - 3);
+    const bytes = [...tokens].flatMap((token) => [...this.tokenBytes(token)]);
     return new TextDecoder().decode(Uint8Array.from(bytes));
   }
   position(): number {

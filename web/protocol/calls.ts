@@ -45,6 +45,8 @@ export type EngineCalls = {
   embed(id: number, texts: readonly (string | Int32Array)[], spec: EmbedSpec): Embedded;
   controlTokens(): string;
   detokenize(tokens: Int32Array, special: boolean): string;
+  /** Bytes of each token, and the names of control tokens. */
+  tokenBytes(tokens: Int32Array): Uint8Array[];
   logits(id: number, tokens: Int32Array): Float32Array;
   saveState(sequence: number): SavedState;
   restoreState(sequence: number, state: Uint8Array): void;

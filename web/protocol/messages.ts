@@ -139,6 +139,8 @@ export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   cachePrompt: boolean;
   ignoreEos: boolean;
   constraint?: Constraint | undefined;
+  /** Tokens are posted with the counts so far. */
+  reportCounts?: boolean;
 }
 
 /**

@@ -124,6 +124,8 @@ export interface GeneratedToken {
   logprob?: number;
   /** The most likely tokens at this position. Present if `logprobs` was a number. */
   topLogprobs?: TokenLogprob[];
+  /** @internal Counts and durations so far, if they were asked for. */
+  counts?: Pick<GenerationResult, 'usage' | 'timings'>;
 }
 
 /**

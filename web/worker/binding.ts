@@ -185,6 +185,8 @@ export interface EngineBinding {
    * user input.
    */
   controlTokens(): string;
+  /** Bytes of a token, or a control token's name. */
+  tokenBytes(token: number): Uint8Array;
   /** Decodes a whole sequence. */
   detokenize(tokens: Int32Array, special: boolean): string;
 

@@ -35,6 +35,7 @@ interface GenerationCallbacks {
 interface ActiveGeneration extends GenerationCallbacks {
   slot: number;
   text: string;
+  spec: GenerateSpec;
   resolve(result: GenerationResult): void;
   reject(error: unknown): void;
 }
@@ -114,7 +115,7 @@ export class GenerationLoop {
     callbacks.begun();
     this.#reported = 0;
     return new Promise((resolve, reject) => {
-      this.#answers.add({ ...callbacks, slot, text: '', resolve, reject });
+      this.#answers.add({ ...callbacks, slot, text: '', spec, resolve, reject });
       if (!this.#driving) void this.#drive();
     });
   }
@@ -153,7 +154,11 @@ export class GenerationLoop {
   #deliver(answering: ActiveGeneration): void {
     const pieces = this.#engine.binding.takePieces();
     if (pieces.length === 0) return;
-    for (const piece of pieces) answering.text += piece.text;
+    const counts = answering.spec.reportCounts && this.#result('');
+    for (const piece of pieces) {
+      answering.text += piece.text;
+      if (counts) piece.counts = counts;
+    }
     answering.pieces(pieces);
   }
 

@@ -58,6 +58,7 @@ export class RpcHandlers {
       tokenize: (text, spec) => tokenize(this.#engine.binding, text, spec),
       embed: (id, texts, spec) => this.#embed(id, texts, spec),
       controlTokens: () => this.#engine.binding.controlTokens(),
+      tokenBytes: (tokens) => Array.from(tokens, (token) => this.#engine.binding.tokenBytes(token)),
       detokenize: (tokens, special) => this.#engine.binding.detokenize(tokens, special),
       logits: (id, tokens) =>
         this.#stoppable(id, (cancelFlag) => this.#work(() => this.#logits(tokens, cancelFlag))),
