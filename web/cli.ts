@@ -268,7 +268,7 @@ async function serve(model: string, values: Values): Promise<void> {
       await engine.renderPrompt([{ role: 'user', content: 'x' }]); // errors at the start
     }
     const name = engine.info.name || path.parse(model).name;
-    const server = new Server(engine, { ...options, model: name, version: version() });
+    const server = new Server(engine, { ...options, model: name });
     const signalled = interrupts();
     const url = await server.listen();
     if (values['json']) process.stdout.write(`${JSON.stringify({ url, model: name })}\n`);

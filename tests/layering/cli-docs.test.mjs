@@ -72,7 +72,12 @@ test('every JSON key of run, info, bench and cache is described', () => {
 
 test('every endpoint and metric of both servers is described', () => {
   const paths = all(
-    [read('src/serve/service.cpp'), read('web/serve/routes.ts')],
+    [
+      ...['serve/service.cpp', 'endpoints/endpoints.cpp', 'bindings/chat/exchange.cpp'].map(
+        (name) => read(`src/${name}`),
+      ),
+      read('web/serve/routes.ts'),
+    ],
     /[{ ]["'](\/\w[\w/]*)["'][:,]/g,
   );
   const metrics = [

@@ -67,10 +67,13 @@ test("every code of the package's errors, warnings and responses is documented",
 });
 
 test("every code of the native server's responses is documented", () => {
-  const found = used(sources('src/serve', /\.cpp$/), [
-    /\.",\s*"\w*",\s*"(\w+)"\}/g, // {status, "Message.", param, code}
-    /\.code = "(\w+)"/g,
-  ]);
+  const found = used(
+    [...sources('src/serve', /\.cpp$/), ...sources('src/openai', /\.cpp$/)],
+    [
+      /\.",\s*"\w*",\s*"(\w+)"\}/g, // {status, "Message.", param, code}
+      /\.code = "(\w+)"/g,
+    ],
+  );
   assert.ok(found.length > 10, `${found.length} codes`);
   const known = names([...errorCodes(), ...serverCodes()]);
   assert.deepEqual(

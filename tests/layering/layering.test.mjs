@@ -39,7 +39,7 @@ const levels = {
   ollama: 6,
   endpoints: 7,
   native: 5,
-  bindings: 5,
+  bindings: 8,
   api: 6,
   serve: 8,
   cli: 9,
@@ -160,7 +160,7 @@ test('no #include starts with ../', () => {
 
 test("the engine's messages use only conversions that src/bindings/libc.cpp supports", () => {
   const rooms = new Set(
-    ['bindings', 'generate', 'embed', 'open', 'gpu', 'chat'].flatMap((room) => [
+    ['bindings', 'generate', 'embed', 'open', 'gpu', 'chat', 'endpoints'].flatMap((room) => [
       room,
       ...closure(direct, room),
     ]),
@@ -271,6 +271,34 @@ test('no TypeScript parses reasoning or tool calls: src/chat does', () => {
     marks.test(readFileSync(join(root, 'web', file), 'utf8').replace(/^ *(\*|\/[*/]).*/gm, '')),
   );
   assert.deepEqual(parsers, []);
+});
+
+const fieldNames = {
+  'chat/openai.ts': 'all', // types
+  'ai-sdk.ts': 'all', // makes requests of the AI SDK's
+  'chat/answers.ts': ['chat_template', 'logit_bias'], // may hold what JSON has not
+  'api/embedding.ts': ['encoding_format', 'prompt_tokens', 'total_tokens'],
+  'serve/routes.ts': ['prompt_tokens', 'completion_tokens', 'chat_template'], // the log, /props
+  'serve/errors.ts': ['context_length_exceeded'], // documents the codes
+};
+
+test('no TypeScript checks fields of requests or writes responses: src/openai does', () => {
+  const sources = sourceFiles('src/openai').map((file) => readFileSync(join(root, file), 'utf8'));
+  const fields = new Set(
+    sources.flatMap((text) =>
+      [...text.matchAll(/"([a-z]+(?:_[a-z]+)+)"/g)].map(([, name]) => name),
+    ),
+  );
+  assert.ok(fields.size > 60, `${fields.size} fields`);
+  const found = [];
+  for (const file of Object.keys(webImports())) {
+    const text = readFileSync(join(root, 'web', file), 'utf8').replace(/^ *(\*|\/[*/]).*/gm, '');
+    const allowed = fieldNames[file] ?? [];
+    for (const name of new Set(text.match(/\b[a-z]+(?:_[a-z]+)+\b/g)))
+      if (fields.has(name) && allowed !== 'all' && !allowed.includes(name))
+        found.push(`${file}: ${name}`);
+  }
+  assert.deepEqual(found, []);
 });
 
 test('web/ has at most twelve files beside its directories', () => {

@@ -21,7 +21,7 @@ test("a chat completion has OpenAI's fields; a second turn computes only new tok
   assert.equal(choice.message.role, 'assistant');
   assert.ok(['stop', 'length'].includes(choice.finish_reason));
   assert.equal(first.usage.total_tokens, first.usage.prompt_tokens + first.usage.completion_tokens);
-  assert.ok(first.timings.promptMs >= 0);
+  assert.ok(first.timings.prompt_ms >= 0);
   const turns = [...story, choice.message, { role: 'user', content: 'And then?' }];
   const second = await engine.chat.completions.create({ ...greedy, messages: turns });
   const { cached_tokens } = second.usage.prompt_tokens_details;
@@ -58,7 +58,7 @@ test('a stream carries the same text, the role first, the finish reason last, us
   assert.deepEqual(chunks.at(-1).choices, []);
   assert.equal(chunks.at(-1).usage.completion_tokens, whole.usage.completion_tokens);
   assert.equal(chunks.at(-2).choices[0].finish_reason, whole.choices[0].finish_reason);
-  assert.ok(chunks.at(-2).timings.tokensPerSecond >= 0);
+  assert.ok(chunks.at(-2).timings.predicted_per_second >= 0);
   assert.equal(new Set(chunks.map((c) => c.id)).size, 1);
 });
 

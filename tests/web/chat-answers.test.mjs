@@ -166,7 +166,7 @@ test('calls rendered by real templates are parsed back', { skip }, async (t) => 
 
 const text = `<think>${'Hm. '.repeat(4000)}</think>Yes.`;
 const begin = (wasm) =>
-  wasm.use((instance) => new Answer(instance, '<think>', '[]', '', {}, false));
+  wasm.use((instance) => new Answer(instance, instance.formats('<think>', '[]'), '', {}, false));
 const bytes = (wasm) => wasm.use(({ memory }) => memory.buffer.byteLength);
 
 test('a response that is closed or abandoned is freed, whatever was read of it', async () => {

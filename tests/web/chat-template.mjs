@@ -48,11 +48,7 @@ export async function render(
       json('documents', documents),
       json('variables', others),
     ],
-    {
-      addGenerationPrompt: add_generation_prompt,
-      parseSpecialInContent: !marked,
-      allowMissingText,
-    },
+    +add_generation_prompt + 2 * +!marked + 4 * +allowMissingText, // RenderFlags
     now.getTime() / 1000,
   );
   return text;

@@ -61,7 +61,9 @@ false satisfies Fits<{ type: 'json_schema' }, Format>;
 
 type Named = OpenAI.Chat.Completions.ChatCompletionNamedToolChoice;
 true satisfies Equals<ChatCompletionParams['tool_choice'], ToolChoice | undefined>;
-true satisfies Equals<ToolChoice, 'none' | 'auto' | 'required' | Named>;
+type Allowed = OpenAI.Chat.Completions.ChatCompletionAllowedToolChoice;
+true satisfies Fits<'none' | 'auto' | 'required' | Named | Allowed, ToolChoice>;
+true satisfies Fits<ToolChoice, OpenAI.Chat.Completions.ChatCompletionToolChoiceOption>;
 false satisfies Fits<'any', ToolChoice>;
 false satisfies Fits<{ type: 'function' }, ToolChoice>;
 
@@ -70,7 +72,10 @@ true satisfies Fits<{ type: 'function'; function: { name: string } }[], Tools>;
 false satisfies Fits<{ type: 'retrieval' }[], Tools>;
 false satisfies Fits<{ type: 'function' }[], Tools>;
 
-true satisfies Equals<ChatCompletionParams['reasoning_format'], 'deepseek' | 'none' | undefined>;
+true satisfies Equals<
+  ChatCompletionParams['reasoning_format'],
+  'auto' | 'deepseek' | 'none' | undefined
+>;
 true satisfies Equals<
   ChatCompletion['choices'][number]['finish_reason'],
   'stop' | 'length' | 'tool_calls'

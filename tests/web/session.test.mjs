@@ -31,7 +31,7 @@ function scripted(turns) {
   const engine = {
     waits: false,
     turn: (work) => work(),
-    prompts: {
+    prompts: async () => ({
       render: async (messages) => ({
         text: messages.map(({ content }) => marked(content)).join(''),
         literalSpans: true,
@@ -42,7 +42,7 @@ function scripted(turns) {
         finish: () => ({ content: '', reasoning: '' }),
         close() {},
       }),
-    },
+    }),
     ask: async (method, text) =>
       method === 'tokenize' ? tokenize(text) : { state: Uint8Array.of(1) },
     start(prompt, options, sequence, heard) {

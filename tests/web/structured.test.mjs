@@ -297,21 +297,23 @@ const tools = ['weather', 'time_of-day'].map((name) => ({
  */
 function shortPrompts() {
   const asked = [];
-  const answer = (prompt, options) => {
-    asked.push({ prompt, options });
-    const grammar = options.grammar?.replace(/^(thought ::=) %until \[.*?"\] /m, '$1 "Hm." ');
-    return engine.generate('Once', { ...options, grammar, literalSpans: false });
+  const answer = (prompt, options, { constraint }) => {
+    asked.push({ prompt, options, constraint });
+    const text = constraint?.text.replace(/^(thought ::=) %until \[.*?"\] /m, '$1 "Hm." ');
+    const own = constraint?.kind === 4 ? { jsonSchema: JSON.parse(text) } : { grammar: text };
+    return engine.generate('Once', { ...options, ...own, literalSpans: false });
   };
+  const prompts = renderer(
+    engine.info,
+    () => {},
+    () => engine.ask('controlTokens'),
+  );
   const chat = new ChatCompletions({
     info: engine.info,
     structuredOutput: true,
     answer,
     turn: (work) => work(),
-    prompts: renderer(
-      engine.info,
-      () => {},
-      () => engine.ask('controlTokens'),
-    ),
+    prompts: async () => prompts,
   });
   return { chat, asked };
 }
@@ -352,7 +354,7 @@ test('text before a call is free, and a call that begins is always completed', a
   const params = { messages, tools, chat_template: hermesTemplate, max_tokens: 20, ...wildChat };
   const { message } = (await chat.create({ ...params, seed: 1 })).choices[0];
   assert.ok(message.content.length > 10 && !message.tool_calls, JSON.stringify(message));
-  const { grammar } = asked[0].options;
+  const { text: grammar } = asked[0].constraint;
   const text = (ending) =>
     engine
       .generate('Once', {
@@ -382,7 +384,7 @@ test('reasoning comes first, then a call or a value', async () => {
   await chat.create({ messages, response_format: named(person), chat_template, max_tokens: 2 });
   for (const [
     {
-      options: { grammar },
+      constraint: { text: grammar },
     },
     ends,
   ] of [
@@ -431,7 +433,7 @@ test('an unsupported keyword is an error that names it, and strict needs structu
     info: engine.info,
     turn: (work) => work(),
     answer: assert.fail,
-    prompts: engine.prompts,
+    prompts: () => engine.prompts(),
   });
   await assert.rejects(without.create({ messages, tools, chat_template: hermesTemplate }), {
     code: 'INVALID_ARGUMENT',

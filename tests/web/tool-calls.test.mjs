@@ -26,26 +26,28 @@ const messages = [{ role: 'user', content: 'Hi' }];
 function scripted(text, { template = chatTemplate, finishReason = 'stop', controls = '[]' } = {}) {
   const asked = [];
   const warnings = [];
-  const info = { name: 'script', chatTemplate: template };
+  const info = { name: 'script', chatTemplate: template, vocabSize: 1000 };
   const usage = { promptTokens: 1, cachedTokens: 0, completionTokens: 1, totalTokens: 2 };
-  const answer = (prompt, options) => {
-    asked.push({ prompt, options });
+  const timings = { promptMs: 0, generateMs: 0 };
+  const answer = (prompt, options, extra) => {
+    asked.push({ prompt, options, extra });
     return {
       async *[Symbol.asyncIterator]() {
         for (let i = 0; i < text.length; i += 3) yield { text: text.slice(i, i + 3), token: i };
       },
-      result: Promise.resolve({ text, finishReason, usage, timings: {} }),
+      result: Promise.resolve({ text, finishReason, usage, timings }),
     };
   };
+  const prompts = renderer(
+    info,
+    (message) => warnings.push(message),
+    async () => controls,
+  );
   const engine = {
     info,
     turn: (work) => work(),
     answer,
-    prompts: renderer(
-      info,
-      (message) => warnings.push(message),
-      async () => controls,
-    ),
+    prompts: async () => prompts,
   };
   return { chat: new ChatCompletions(engine), asked, warnings };
 }

@@ -3,9 +3,9 @@
 // to the worker.
 
 import { ChatCompletions, Completions } from '../chat/completions.js';
-import type { ChatMessage, PromptOptions, RenderedChat } from '../chat/engine.js';
+import type { ChatMessage, PromptOptions, Prompts, RenderedChat } from '../chat/engine.js';
 import type { ChatCompletionParams } from '../chat/openai.js';
-import { LazyPrompts } from '../chat/prompt.js';
+import { chatModule } from '../chat/prompt.js';
 import { StoreManager } from '../io/store-manager.js';
 import type { EngineCalls } from '../protocol/calls.js';
 import {
@@ -24,7 +24,14 @@ import type {
   ModelSource,
   TokenizeOptions,
 } from '../protocol/options.js';
-import type { Embedded, EmbedSpec, LoadSpec, Snapshot, WorkerEvent } from '../protocol/messages.js';
+import type {
+  Embedded,
+  EmbedSpec,
+  GenerateSpec,
+  LoadSpec,
+  Snapshot,
+  WorkerEvent,
+} from '../protocol/messages.js';
 import { unmarked } from '../protocol/literal-spans.js';
 import { snapshot } from '../protocol/snapshot.js';
 import { Turns } from '../protocol/turns.js';
@@ -107,7 +114,7 @@ export class Engine {
   readonly completions = new Completions(this);
   /** OpenAI-compatible embeddings: engine.embeddings.create(). */
   readonly embeddings = new Embeddings(this);
-  #renderer: LazyPrompts | null = null;
+  #renderer: Promise<Prompts> | null = null;
   /** The worker that has the model, and the one that is about to replace it. */
   #link: WorkerClient;
   #next: WorkerClient | null = null;
@@ -246,16 +253,22 @@ export class Engine {
 
   /**
    * @internal Generation of a chat: on the sequence that shares the longest prefix with the prompt,
-   * in parallel with others if the engine has `parallel` above 1. Called in a turn.
+   * in parallel with others if the engine has `parallel` above 1. Called in a turn. `extra` replaces
+   * what the options say.
    */
-  answer(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation {
+  answer(
+    prompt: string | ArrayLike<number>,
+    options: GenerateOptions,
+    extra?: Partial<GenerateSpec>,
+  ): Generation {
     return begun(options, (own) =>
       this.start(
         () => prompt,
         own,
         -1,
-        () => {},
+        undefined,
         (run) => this.#turns.add(run()),
+        extra,
       ),
     );
   }
@@ -371,23 +384,31 @@ export class Engine {
     const given = snapshot(messages) as readonly ChatMessage[];
     return abortable({ signal }, () =>
       this.turn(async () => {
-        const { text, stop, ...how } = await this.prompts.render(given, own);
+        const prompts = await this.prompts();
+        const { text, stop, ...how } = await prompts.render(given, own);
         const tokens = await this.ask('tokenize', text, tokenizeSpec(how));
         return { text: unmarked(text), tokens, stop };
       }),
     );
   }
 
-  /** @internal */
-  get prompts(): LazyPrompts {
-    return (this.#renderer ??= new LazyPrompts(
-      this.info,
-      (message) => {
-        if (!this.#options.onProgress) console.warn(message);
-        this.#options.onProgress?.({ phase: 'warning', code: 'NO_CHAT_TEMPLATE', message });
+  /** @internal Renders prompts and serves requests. Loaded on first use. */
+  prompts(): Promise<Prompts> {
+    return (this.#renderer ??= chatModule().then(
+      ({ PromptRenderer }) =>
+        new PromptRenderer(
+          this.info,
+          (message) => {
+            if (!this.#options.onProgress) console.warn(message);
+            this.#options.onProgress?.({ phase: 'warning', code: 'NO_CHAT_TEMPLATE', message });
+          },
+          () => this.ask('controlTokens'),
+          platform().readFile,
+        ),
+      (error) => {
+        this.#renderer = null;
+        throw error;
       },
-      () => this.ask('controlTokens'),
-      platform().readFile,
     ));
   }
 
@@ -403,6 +424,7 @@ export class Engine {
     sequence = 0,
     heard: (pieces: GeneratedToken[]) => void = () => {},
     queue = (run: () => Promise<void>): Promise<void> => this.turn(run),
+    extra?: Partial<GenerateSpec>,
   ): Generation {
     const { signal } = options;
     const id = this.#nextGeneration++;
@@ -426,7 +448,7 @@ export class Engine {
           sequence,
         );
         throwIfAborted(signal);
-        const ending = this.ask('generate', id, spec);
+        const ending = this.ask('generate', id, { ...spec, ...extra });
         sent = true;
         if (cancelled) cancel();
         generation.finish(await ending);

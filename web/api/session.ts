@@ -28,7 +28,7 @@ import { tokenizeSpec } from './options.js';
 
 /** The part of Engine that sessions use. */
 export interface SessionEngine {
-  readonly prompts: Prompts;
+  prompts(): Promise<Prompts>;
   /** Queues a generation on a sequence. It starts when `prompt` has resolved. */
   start(
     prompt: () => Promise<Int32Array>,
@@ -179,7 +179,7 @@ export class Session {
     const given = [options.stop ?? []].flat();
     const merged: GenerateOptions = { ...options, stop: given };
     const prompt = async (): Promise<Prompt> => {
-      const { prompts } = this.#engine;
+      const prompts = await this.#engine.prompts();
       const rendered = await prompts.render([...this.#list, ...added], this.#options);
       merged.stop = [...given, ...rendered.stop];
       answer = await prompts.answer(rendered, this.#options.template, {});

@@ -6,7 +6,6 @@ import type { GeneratedToken } from '../protocol/types.js';
 import type { Instance } from './chat-wasm.js';
 
 interface Exports {
-  answer_format(texts: number): number;
   open_answer(format: number, texts: number, flags: number, seed: bigint): number;
   read_answer(answer: number, text: number, token: number): void;
   finish_answer(answer: number): void;
@@ -72,19 +71,15 @@ export class Answer {
   readonly #exports: Exports;
   #address: number;
 
-  /** `prompt`: its end. `controls`: JSON of the control tokens. */
+  /** `formats`: of the template. `prompt`: its end. */
   constructor(
     instance: Instance,
-    source: string,
-    controls: string,
+    formats: number,
     prompt: string,
     request: AnswerRequest,
     parseSpecialInContent: boolean,
   ) {
     const exports = instance.calls as unknown as Exports;
-    const format = instance.kept(`answer ${source}`, () =>
-      instance.with([source, controls], exports.answer_format),
-    );
     const { tools, toolChoice, responseSchema } = request;
     const flags =
       +(request.parallelToolCalls ?? true) +
@@ -93,7 +88,7 @@ export class Answer {
       8 * +parseSpecialInContent;
     const [seed] = crypto.getRandomValues(new BigUint64Array(1));
     const address = instance.with([tools, toolChoice, responseSchema, prompt], (texts) =>
-      exports.open_answer(format, texts, flags, seed!),
+      exports.open_answer(formats, texts, flags, seed!),
     );
     if (!address) throw instance.error();
     this.#instance = instance;

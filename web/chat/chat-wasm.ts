@@ -1,5 +1,5 @@
 // The glue of chat.wasm (src/bindings/chat/module.cpp), which renders chat templates; answer-wasm.ts
-// reads responses with it. An instance keeps the templates that it has parsed; what it has grown to
+// reads responses with it, and exchange.ts serves requests. An instance keeps the templates that it has parsed; what it has grown to
 // is returned with the whole instance.
 
 import { SluiceError } from '../protocol/errors.js';
@@ -9,6 +9,7 @@ import { chatBinary } from './chat-binary.js';
 interface Exports {
   free(address: number): void;
   parse_template(texts: number): number;
+  answer_format(texts: number): number;
   render(template: number, texts: number, flags: number, now: number): number;
 }
 
@@ -28,6 +29,16 @@ export type RequestTexts = [
   documents: string | undefined,
   variables: string | undefined,
 ];
+
+/** How a prompt is rendered: sum of RenderFlags in src/bindings/chat/calls.h. */
+export const enum RenderFlags {
+  AddGenerationPrompt = 1,
+  ParseSpecialInContent = 2,
+  AllowMissingText = 4,
+}
+
+/** A text, or its UTF-8, or numbers; undefined: absent. */
+export type Bytes = string | Uint8Array | undefined;
 
 export interface Rendered {
   /** With marks around literal spans, unless control tokens in messages are parsed. */
@@ -62,6 +73,11 @@ export class Instance extends WasmInstance<Exports> {
     super(module, kInitial, kMaxMemory, noRoom, (wasm) => ({
       sluice_number: (text) => Number(wasm.string(text!)),
       sluice_pow: Math.pow,
+      time: () => Date.now() / 1000,
+      getentropy(out, bytes) {
+        crypto.getRandomValues(wasm.bytes(out!, bytes!));
+        return 0;
+      },
       sluice_upper_case(codePoint) {
         const upper = [...String.fromCodePoint(codePoint!).toUpperCase()];
         return upper.length === 1 ? upper[0]!.codePointAt(0)! : codePoint!;
@@ -90,7 +106,7 @@ export class Instance extends WasmInstance<Exports> {
   }
 
   /** Passes texts to `call`: an array of addresses and lengths. A missing text has address 0. */
-  with<T>(texts: readonly (string | undefined)[], call: (address: number) => T): T {
+  with<T>(texts: readonly Bytes[], call: (address: number) => T): T {
     const { free } = this.calls;
     const places = texts.map((text) => (text === undefined ? [0, 0] : this.text(text)));
     const at = this.allocate(8 * places.length);
@@ -117,6 +133,13 @@ export class Instance extends WasmInstance<Exports> {
     if (!known) throw this.error();
     this.#kept.set(key, known);
     return known;
+  }
+
+  /** The formats of responses that a template teaches. `controls`: JSON of control tokens. */
+  formats(source: string, controls: string): number {
+    return this.kept(`answer ${source}`, () =>
+      this.with([source, controls], this.calls.answer_format),
+    );
   }
 
   /** The instance has grown so large that another one should replace it. */
@@ -187,18 +210,9 @@ export class ChatWasm {
   render(
     of: TemplateTexts,
     request: RequestTexts,
-    options: {
-      addGenerationPrompt: boolean;
-      parseSpecialInContent: boolean;
-      /** The prompt may lack texts of messages. */
-      allowMissingText?: boolean;
-    },
+    flags: number,
     now = Date.now() / 1000,
   ): Promise<Rendered> {
-    const flags =
-      +options.addGenerationPrompt +
-      2 * +options.parseSpecialInContent +
-      4 * +(options.allowMissingText ?? false);
     return this.use((instance) => instance.render(of, request, flags, now));
   }
 }

@@ -6,7 +6,6 @@
 import {
   abortable,
   invalid,
-  onlyKnown,
   signalOf,
   throwIfAborted,
   type CallOptions,
@@ -129,9 +128,9 @@ export class Call implements Request {
   }
 
   /** Forwards the signals until `generation` ends. */
-  until(generation: TextStream): void {
+  readonly until = (generation: TextStream): void => {
     generation.result.then(this.#end, this.#end);
-  }
+  };
 
   get #aborted(): AbortSignal | undefined {
     return this.#signals.find((signal) => signal.aborted);
@@ -146,26 +145,19 @@ export class Call implements Request {
   };
 }
 
-/** Implementation of a call: returns the complete result, or its chunks. */
-type Answer<Params, Whole, Chunk> = (
+/** The result of a call: the complete one, or its chunks. */
+async function answered<Whole extends object, Chunk>(
   engine: ChatEngine,
-  params: Params,
-  call: Request,
-) => Promise<Whole | AsyncGenerator<Chunk, void>>;
-
-async function answered<Params extends CallOptions, Whole extends object, Chunk>(
-  engine: ChatEngine,
-  params: Params,
+  path: string,
+  params: CallOptions,
   options: CallOptions | undefined,
-  choose: (module: Awaited<ReturnType<typeof chatModule>>) => Answer<Params, Whole, Chunk>,
 ): Promise<Whole | ChatStream<Chunk>> {
-  // Request options of OpenAI's client that only concern the network are accepted and ignored.
-  onlyKnown('create()', options, 'signal headers query maxRetries idempotencyKey');
   const own = snapshot(params);
   const call = new Call(own, options);
   return call.run(() =>
     engine.turn(async () => {
-      const answer = await choose(await chatModule())(engine, own, call);
+      const { answer: ask } = await chatModule();
+      const answer = await ask<Whole, Chunk>(engine, path, own, call, options);
       return 'next' in answer ? new ChatStream(answer, call) : answer;
     }),
   );
@@ -209,7 +201,7 @@ export class ChatCompletions {
     params: ChatCompletionParams,
     options?: CallOptions,
   ): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
-    return answered(this.#engine, params, options, ({ answerChat }) => answerChat);
+    return answered(this.#engine, 'chat/completions', params, options);
   }
 }
 
@@ -248,6 +240,6 @@ export class Completions {
     params: CompletionParams,
     options?: CallOptions,
   ): Promise<Completion | ChatStream<CompletionChunk>> {
-    return answered(this.#engine, params, options, ({ answerText }) => answerText);
+    return answered(this.#engine, 'completions', params, options);
   }
 }

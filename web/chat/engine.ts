@@ -1,9 +1,11 @@
 // Chat messages, and the interface of an engine that chat is built on. api/ implements it; it is
 // declared here because chat/ must not import api/.
 
+import type { GenerateSpec } from '../protocol/messages.js';
 import type { GenerateOptions } from '../protocol/options.js';
 import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
 import type { Answer, AnswerRequest } from './answer-wasm.js';
+import type { DescribedError, Exchange, GivenError } from './exchange.js';
 
 /** A text part of a message. */
 export interface TextPart {
@@ -80,6 +82,23 @@ export interface Prompts {
     template: string | undefined,
     request: AnswerRequest,
   ): Promise<Answer>;
+  /** Paths of the endpoints that open() knows. */
+  endpoints(): Promise<string[]>;
+  /** Reads a request to an endpoint. The caller closes it. `body`: JSON in UTF-8. */
+  open(path: string, body: string | Uint8Array, model: string): Promise<Exchange>;
+  /** The prompt of an exchange that has messages. */
+  prompt(exchange: Exchange, template?: string): Promise<RenderedPrompt>;
+  /** The generations of an exchange. `canConstrain`: the engine has structured output. */
+  plan(exchange: Exchange, canConstrain: boolean, template?: string): Promise<Job[]>;
+  /** How the API of the path describes an error. */
+  describe(path: string, error: GivenError): Promise<DescribedError>;
+}
+
+/** One generation of a request. */
+export interface Job {
+  prompt: string | number[];
+  options: GenerateOptions;
+  extra: Partial<GenerateSpec>;
 }
 
 /** A running generation. */
@@ -90,13 +109,18 @@ export interface TextStream extends AsyncIterable<GeneratedToken> {
 /** The part of Engine that chat uses. */
 export interface ChatEngine {
   readonly info: { name: string };
-  readonly prompts: Prompts;
+  /** Loads the renderer on first use. */
+  prompts(): Promise<Prompts>;
   /** Loaded with `structuredOutput: true`. */
   readonly structuredOutput: boolean;
   /** Runs `work` after earlier changes of the engine and before later ones. */
   turn<T>(work: () => Promise<T>): Promise<T>;
   /** Starts a generation, in a turn. */
-  answer(prompt: string | ArrayLike<number>, options: GenerateOptions): TextStream;
+  answer(
+    prompt: string | ArrayLike<number>,
+    options: GenerateOptions,
+    extra?: Partial<GenerateSpec>,
+  ): TextStream;
 }
 
 /** A running call: its controller, and until() to keep it open while a generation runs. */

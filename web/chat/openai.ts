@@ -2,7 +2,6 @@
 // supports them. They are assignable to the openai package's types, which
 // tests/web/openai-types.ts checks.
 
-import type { GenerationResult } from '../protocol/types.js';
 import type { ChatMessage, ChatRole } from './engine.js';
 
 /** A tool call of the model. */
@@ -27,8 +26,27 @@ export interface CompletionUsage {
   prompt_tokens_details: { cached_tokens: number };
 }
 
-/** Extension: durations in milliseconds and tokens per second, as in GenerationResult. */
-export type Timings = GenerationResult['timings'];
+/** Extension: counts, durations in milliseconds and rates, as in llama-server. */
+export interface Timings {
+  /** Prompt tokens that were already in the KV cache. */
+  cache_n: number;
+  /** Prompt tokens that were computed. */
+  prompt_n: number;
+  /** Duration of prefill. */
+  prompt_ms: number;
+  /** The same for each token. */
+  prompt_per_token_ms: number;
+  /** Rate of prefill, in tokens per second. */
+  prompt_per_second: number;
+  /** Tokens that were generated. */
+  predicted_n: number;
+  /** Duration of decoding. */
+  predicted_ms: number;
+  /** The same for each token. */
+  predicted_per_token_ms: number;
+  /** Rate of decoding, in tokens per second. */
+  predicted_per_second: number;
+}
 
 /** OpenAI parameters that have no meaning for a local model. They are accepted and ignored. */
 export interface IgnoredParams {
@@ -71,10 +89,28 @@ export interface SamplingParams extends IgnoredParams {
   min_p?: number | null;
   /** Extension: `repeatPenalty` of SamplingOptions. Default 1. */
   repeat_penalty?: number | null;
-  /** Maximum number of tokens to generate. */
+  /** Extension: number of recent tokens that the penalties apply to. -1: all. Default 64. */
+  repeat_last_n?: number | null;
+  /** Maximum number of tokens to generate. -1: as many as fit. */
   max_tokens?: number | null;
+  /** Extension: another name of max_tokens. */
+  n_predict?: number | null;
   /** Strings that end the generation. They are not part of the text. */
   stop?: string | readonly string[] | null;
+  /** Extension: token ids that end the generation. They are not part of the text. */
+  stop_token_ids?: readonly number[] | null;
+  /** Extension: continue after an end token. Default false. */
+  ignore_eos?: boolean | null;
+  /** Extension: reuse the part of the prompt that is in the KV cache. Default true. */
+  cache_prompt?: boolean | null;
+  /** Extension: number of most likely tokens to return for each position, in `logprobs`. */
+  n_probs?: number | null;
+  /** Extension: `timings` in every chunk. Default false. */
+  timings_per_token?: boolean | null;
+  /** Extension: a GBNF grammar that the output matches. Needs `structuredOutput: true`. */
+  grammar?: string | null;
+  /** Extension: a JSON schema that the output matches. Needs `structuredOutput: true`. */
+  json_schema?: object | boolean | null;
   /** The same seed gives the same output; see `seed` of SamplingOptions. */
   seed?: number | bigint | null;
   /** Number of choices: only 1 is supported. */
@@ -83,8 +119,9 @@ export interface SamplingParams extends IgnoredParams {
   frequency_penalty?: number | null;
   /** Subtracted once from the logit of a token that occurred recently. Default 0. */
   presence_penalty?: number | null;
-  /** Added to the logits of these token ids. -Infinity bans a token. */
-  logit_bias?: Record<string, number> | null;
+  /** Added to the logits of these token ids, -100 to 100. -Infinity or false bans a token. */
+  logit_bias?:
+    Record<string, number | false> | readonly (readonly [number, number | false])[] | null;
   /**
    * Extension, as in llama-server. true: `logprobs` has probabilities after sampling options and
    * constraints, in `prob` and `top_probs`, in place of the model's own log-probabilities.
@@ -118,7 +155,7 @@ export interface ChatTool {
  */
 export type ResponseFormat =
   | { type: 'text' }
-  | { type: 'json_object' }
+  | { type: 'json_object'; schema?: object }
   | {
       type: 'json_schema';
       json_schema: {
@@ -131,10 +168,18 @@ export type ResponseFormat =
 
 /**
  * Whether the model calls tools. 'none': tools are hidden from the model. 'auto': the model decides.
- * 'required' or a named function: the response starts with a tool call.
+ * 'required' or a named function: the response starts with a tool call. 'allowed_tools': the model
+ * may, or must, call one of these functions.
  */
 export type ToolChoice =
-  'none' | 'auto' | 'required' | { type: 'function'; function: { name: string } };
+  | 'none'
+  | 'auto'
+  | 'required'
+  | { type: 'function'; function: { name: string } }
+  | {
+      type: 'allowed_tools';
+      allowed_tools: { mode: 'auto' | 'required'; tools: Record<string, unknown>[] };
+    };
 
 /**
  * A message in the types of the openai package, whose interfaces have no index signature. A
@@ -176,6 +221,15 @@ export interface ChatCompletionParams extends SamplingParams {
   parallel_tool_calls?: boolean | null;
   /** Format of the content. JSON needs an engine loaded with `structuredOutput: true`. */
   response_format?: ResponseFormat | null;
+  /**
+   * A variable for the chat template. 'none' sets enable_thinking to false instead. Which values
+   * have an effect depends on the template.
+   */
+  reasoning_effort?: 'none' | 'minimal' | 'low' | 'medium' | 'high' | 'xhigh' | 'max' | null;
+  /** Extension: end the prompt where the assistant's response begins. Default true. */
+  add_generation_prompt?: boolean | null;
+  /** Extension: the response continues the last message. Default false. */
+  continue_final_message?: boolean | null;
   /** Extension: a Jinja chat template that replaces the model's. */
   chat_template?: string;
   /** Extension: variables for the chat template, such as enable_thinking. */
@@ -187,9 +241,9 @@ export interface ChatCompletionParams extends SamplingParams {
   parse_special_in_content?: boolean;
   /**
    * Extension: where reasoning is returned. 'deepseek': in reasoning_content. 'none': it stays in
-   * the content as <think>…</think>. Default 'deepseek'.
+   * the content as <think>…</think>. 'auto' is the default, 'deepseek'.
    */
-  reasoning_format?: 'deepseek' | 'none';
+  reasoning_format?: 'auto' | 'deepseek' | 'none';
 }
 
 /** Parameters of completions.create(). */
@@ -246,6 +300,8 @@ export interface ChatCompletion {
   created: number;
   /** The model's name. */
   model: string;
+  /** The version that made it. */
+  system_fingerprint: string;
   /** Exactly one. */
   choices: {
     index: number;
@@ -276,6 +332,8 @@ export interface ChatCompletionChunk {
   created: number;
   /** The model's name. */
   model: string;
+  /** The version that made it. */
+  system_fingerprint: string;
   /** One choice; none in the chunk that has the usage. */
   choices: {
     index: number;
@@ -306,7 +364,7 @@ export interface CompletionLogprobs {
   token_logprobs: number[];
   /** The most likely tokens at each position. */
   top_logprobs: Record<string, number>[];
-  /** Offset in the text at which each token begins. */
+  /** Characters (code points) of the text before each token. */
   text_offset: number[];
   /** With `post_sampling_probs`, one entry per token, as in chat completions. */
   content?: ChatTokenLogprob[];
@@ -322,6 +380,8 @@ export interface Completion {
   created: number;
   /** The model's name. */
   model: string;
+  /** The version that made it. */
+  system_fingerprint: string;
   /** Exactly one. */
   choices: {
     index: number;

@@ -4,14 +4,17 @@
 import { unmarked } from '../protocol/literal-spans.js';
 import type { ModelInfo } from '../protocol/types.js';
 import { Answer, type AnswerRequest } from './answer-wasm.js';
-import { ChatWasm } from './chat-wasm.js';
-import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
+import { ChatWasm, RenderFlags, type RequestTexts } from './chat-wasm.js';
+import type { ChatMessage, Job, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
+import { Exchange, type DescribedError, type GivenError } from './exchange.js';
 import { jsonText } from './json.js';
 
 /** Characters at the end of a prompt that tell how the response begins. */
 const kPromptEnd = 1000;
 
-/** Renders prompts for one model. */
+const promptEnd = ({ text }: RenderedPrompt): string => unmarked(text.slice(-kPromptEnd));
+
+/** Renders prompts for one model, and serves requests to it. */
 export class PromptRenderer implements Prompts {
   readonly #warned = new Set<string>();
   #controls: Promise<string> | null = null;
@@ -40,28 +43,15 @@ export class PromptRenderer implements Prompts {
     messages: readonly ChatMessage[],
     options: PromptOptions = {},
   ): Promise<RenderedPrompt> {
-    const { chatTemplate, bosToken, eosToken, unkToken, padToken } = this.#info;
-    const source = (options.template ?? chatTemplate) || '';
     const json = (name: 'tools' | 'documents' | 'variables'): string | undefined =>
       options[name] == null ? undefined : jsonText(name, options[name]);
-    const literalSpans = !options.parseSpecialInContent;
-    const { seesTools, ...rendered } = await this.#wasm.render(
-      [source, bosToken, eosToken, unkToken, padToken],
+    return this.#render(
       [jsonText('messages', messages), json('tools'), json('documents'), json('variables')],
-      {
-        addGenerationPrompt: options.addGenerationPrompt ?? true,
-        parseSpecialInContent: !literalSpans,
-      },
+      RenderFlags.AddGenerationPrompt * +(options.addGenerationPrompt ?? true) +
+        RenderFlags.ParseSpecialInContent * +(options.parseSpecialInContent ?? false),
+      options.template,
+      !!options.tools?.length,
     );
-    if (!source)
-      this.#warnOnce(
-        'The model has no chat template; ChatML is used, which it may not have been trained on.',
-      );
-    if (options.tools?.length && !seesTools)
-      this.#warnOnce(
-        "The model's chat template does not support tools: the model will not see them.",
-      );
-    return { ...rendered, literalSpans };
   }
 
   async answer(
@@ -69,15 +59,99 @@ export class PromptRenderer implements Prompts {
     template: string | undefined,
     request: AnswerRequest,
   ): Promise<Answer> {
-    const source = (template ?? this.#info.chatTemplate) || '';
-    const controls = await (this.#controls ??= this.#controlTokens().catch((error) => {
+    const controls = await this.#controlsOnce();
+    return this.#answers.use(
+      (instance) =>
+        new Answer(
+          instance,
+          instance.formats(this.#source(template), controls),
+          promptEnd(prompt),
+          request,
+          !prompt.literalSpans,
+        ),
+    );
+  }
+
+  endpoints(): Promise<string[]> {
+    return this.#answers.use((instance) => Exchange.paths(instance));
+  }
+
+  open(path: string, body: string | Uint8Array, model: string): Promise<Exchange> {
+    return this.#answers.use((instance) => new Exchange(instance, path, body, model));
+  }
+
+  prompt(exchange: Exchange, template?: string): Promise<RenderedPrompt> {
+    const { renderTexts: texts, renderFlags: flags } = exchange;
+    return this.#render(texts, flags, template, !!texts[1]);
+  }
+
+  async plan(exchange: Exchange, canConstrain: boolean, template?: string): Promise<Job[]> {
+    let rendered: RenderedPrompt | undefined;
+    let controls = '[]';
+    const { kind } = exchange.work;
+    if (kind === 'chat' || kind === 'count') rendered = await this.prompt(exchange, template);
+    if (kind !== 'complete') {
+      controls = await this.#controlsOnce();
+    }
+    const { n, seed, prompts, opening, options, constraint, reportCounts } = exchange.plan(
+      (instance) => (kind === 'complete' ? 0 : instance.formats(this.#source(template), controls)),
+      rendered ? promptEnd(rendered) : '',
+      rendered?.stop ?? [],
+      canConstrain,
+      this.#info.vocabSize,
+    );
+    const all = prompts ?? [(rendered?.text ?? '') + opening];
+    const own = !prompts && {
+      literalSpans: rendered?.literalSpans ?? true,
+      addSpecial: rendered?.addSpecial ?? true,
+    };
+    return all.flatMap((prompt) =>
+      Array.from({ length: n }, (_, i) => ({
+        prompt,
+        options: { ...options, ...own, seed: BigInt.asUintN(64, seed + BigInt(i)) },
+        extra: { ...(constraint && { constraint }), ...(reportCounts && { reportCounts }) },
+      })),
+    );
+  }
+
+  describe(path: string, error: GivenError): Promise<DescribedError> {
+    return this.#answers.use((instance) => Exchange.describe(instance, path, error));
+  }
+
+  #source(template: string | undefined): string {
+    return (template ?? this.#info.chatTemplate) || '';
+  }
+
+  async #render(
+    texts: RequestTexts,
+    flags: number,
+    template: string | undefined,
+    withTools: boolean,
+  ): Promise<RenderedPrompt> {
+    const { bosToken, eosToken, unkToken, padToken } = this.#info;
+    const source = this.#source(template);
+    const { seesTools, ...rendered } = await this.#wasm.render(
+      [source, bosToken, eosToken, unkToken, padToken],
+      texts,
+      flags,
+    );
+    if (!source)
+      this.#warnOnce(
+        'The model has no chat template; ChatML is used, which it may not have been trained on.',
+      );
+    if (withTools && !seesTools)
+      this.#warnOnce(
+        "The model's chat template does not support tools: the model will not see them.",
+      );
+    return { ...rendered, literalSpans: !(flags & RenderFlags.ParseSpecialInContent) };
+  }
+
+  /** JSON of the model's control tokens. */
+  #controlsOnce(): Promise<string> {
+    return (this.#controls ??= this.#controlTokens().catch((error) => {
       this.#controls = null;
       throw error;
     }));
-    const end = unmarked(prompt.text.slice(-kPromptEnd));
-    return this.#answers.use(
-      (instance) => new Answer(instance, source, controls, end, request, !prompt.literalSpans),
-    );
   }
 
   #warnOnce(message: string): void {

@@ -1,6 +1,6 @@
 // Entry of templates.js: chat template rendering by chat.wasm, and the OpenAI-compatible API. A
 // separate bundle that is loaded at the first chat (prompt.ts), so other pages do without it.
 
-export { answerChat, answerText } from './answers.js';
+export { answer } from './answers.js';
 export { PartialJson } from './partial-json.js';
 export { PromptRenderer } from './renderer.js';

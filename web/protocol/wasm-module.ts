@@ -12,6 +12,8 @@ interface Exports {
 }
 
 const kPage = 65536;
+const encoder = new TextEncoder();
+const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
 
 /**
  * An instance with its own memory. Throws `noRoom()` when that is used up. It is created from
@@ -75,18 +77,16 @@ export class WasmInstance<Calls> {
   /** A string that ends with a zero byte, or has `length` bytes. */
   string(address: number, length?: number): string {
     const bytes = new Uint8Array(this.memory.buffer, address >>> 0, length);
-    return new TextDecoder('utf-8', { ignoreBOM: true }).decode(
-      length === undefined ? bytes.subarray(0, bytes.indexOf(0)) : bytes,
-    );
+    return decoder.decode(length === undefined ? bytes.subarray(0, bytes.indexOf(0)) : bytes);
   }
   allocate(bytes: number): number {
     const at = this.calls.malloc(bytes);
     if (!at) throw this.#noRoom();
     return at;
   }
-  /** Copies a string to the memory. Returns address and length. The caller frees it. */
-  text(text: string): [number, number] {
-    const bytes = new TextEncoder().encode(text);
+  /** Copies a string, or bytes, to the memory. Returns address and length. The caller frees it. */
+  text(text: string | Uint8Array): [number, number] {
+    const bytes = typeof text === 'string' ? encoder.encode(text) : text;
     const at = this.allocate(bytes.length + 1);
     this.bytes(at, bytes.length).set(bytes);
     return [at, bytes.length];

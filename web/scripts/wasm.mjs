@@ -128,9 +128,9 @@ async function finishEngine({ name, relaxed }) {
 /** The binaries beside the engines: web/io/safetensors.ts and web/chat/chat-wasm.ts use them. */
 export const modules = ['safetensors', 'chat'];
 
-/** What web/protocol/wasm-module.ts and its users provide. `time` is never called. */
+/** What web/protocol/wasm-module.ts and its users provide. */
 const provided =
-  /^(memory|emscripten_(resize_heap|memcpy_big)|sluice_(number|pow|(upper|lower)_case|local_time)|time|abort)$/;
+  /^(memory|emscripten_(resize_heap|memcpy_big)|sluice_(number|pow|(upper|lower)_case|local_time)|time|getentropy|abort)$/;
 
 async function finishModule(name) {
   const final = finished(name);

@@ -1,5 +1,6 @@
-// Converts any error to an HTTP status and an OpenAI-compatible error object.
+// Converts any error to one with an HTTP status. chat.wasm writes its document.
 
+import type { DescribedError } from '../chat/exchange.js';
 import { isAbort, SluiceError } from '../protocol/errors.js';
 
 /**
@@ -36,7 +37,7 @@ export type ServerCode =
   /** 500: The server failed at this request. Fix: report it, with the request. */
   | 'internal';
 
-/** An error with an HTTP status and a code. */
+/** An error with an HTTP status and a code. Status 0: that of the engine's error with this code. */
 export class HttpError extends Error {
   constructor(
     readonly status: number,
@@ -48,36 +49,11 @@ export class HttpError extends Error {
   }
 }
 
-const kTypes: Record<number, string> = {
-  401: 'authentication_error',
-  403: 'permission_error',
-  404: 'not_found_error',
-  429: 'rate_limit_error',
-};
-
-/** JSON of the error object: {"error": {…}}. */
-export function errorBody({ status, code, message, more }: HttpError): string {
-  const type = kTypes[status] ?? (status < 500 ? 'invalid_request_error' : 'server_error');
-  return JSON.stringify({ error: { message, type, param: more.param ?? null, code } });
-}
-
-/** Codes that blame the request: status 400 instead of 500. */
-const kRequest = [
-  'INVALID_ARGUMENT',
-  'PROMPT_EMPTY',
-  'GRAMMAR_SYNTAX',
-  'GRAMMAR_LEFT_RECURSION',
-  'GRAMMAR_TOO_LARGE',
-  'SCHEMA_UNSUPPORTED',
-  'CHAT_TEMPLATE',
-];
-
+/** An error of the engine has no status: chat.wasm knows which codes blame the request. */
 export function httpError(error: unknown): HttpError {
   if (error instanceof HttpError) return error;
   if (isAbort(error)) return new HttpError(503, 'unavailable', 'The server aborted this request.');
-  const { message } = error as Error;
+  const { message, status = 0, param } = error as Error & Partial<DescribedError>;
   const code = error instanceof SluiceError ? error.code : 'INTERNAL';
-  if (code === 'PROMPT_TOO_LONG' || code === 'CONTEXT_FULL')
-    return new HttpError(400, 'context_length_exceeded', message);
-  return new HttpError(kRequest.includes(code) ? 400 : 500, code, message);
+  return new HttpError(status, code, message, { ...(param && { param }) });
 }

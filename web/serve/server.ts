@@ -10,10 +10,11 @@ import { finished } from 'node:stream';
 
 import type { Engine } from '../api/engine.js';
 import { SluiceError } from '../protocol/errors.js';
-import { errorBody, HttpError, httpError } from './errors.js';
+import type { DescribedError } from '../chat/exchange.js';
+import { HttpError, httpError } from './errors.js';
 import { Metrics } from './metrics.js';
 import { Queue } from './queue.js';
-import { routeOf, type Answer, type Record, type Served } from './routes.js';
+import { answer, routeOf, type Answer, type Record, type Served } from './routes.js';
 
 export interface ServeOptions {
   /** 0: any free port. */
@@ -22,8 +23,6 @@ export interface ServeOptions {
   host: string;
   /** Name of the model in responses. */
   model: string;
-  /** The package's version. */
-  version: string;
   /** Required in every request but /health; '': no key. */
   apiKey: string;
   /** Origin whose pages may use the server; '*': all; '': none. */
@@ -84,9 +83,10 @@ export class Server {
     this.#served = {
       engine,
       model: options.model,
-      version: options.version,
       queue,
       metrics,
+      reading: Promise.resolve(),
+      endpoints: [],
       open: () => !this.#closed,
       failure: '',
     };
@@ -98,16 +98,17 @@ export class Server {
       connectionsCheckingInterval: 1000,
     });
     this.#http.maxConnections = kMaxConnections;
-    const answer: http.RequestListener = (request, response) => {
+    const listener: http.RequestListener = (request, response) => {
       const handler = this.#request(request, response).finally(() =>
         this.#handlers.delete(handler),
       );
       this.#handlers.add(handler);
     };
-    this.#http.on('request', answer);
-    this.#http.on('checkContinue', answer); // an error is sent before the client sends the body
-    this.#http.on('clientError', (error, socket) =>
-      this.#unreadable(error as NodeJS.ErrnoException, socket as Socket),
+    this.#http.on('request', listener);
+    this.#http.on('checkContinue', listener); // an error is sent before the client sends the body
+    this.#http.on(
+      'clientError',
+      (error, socket) => void this.#unreadable(error as NodeJS.ErrnoException, socket as Socket),
     );
     this.#http.on('connection', (socket) => {
       if (this.#closed) return void socket.destroy();
@@ -124,8 +125,10 @@ export class Server {
     });
   }
 
-  /** Starts listening and returns the URL. Errors: IO. */
+  /** Starts listening and returns the URL. Errors: IO, MODULE_LOAD. */
   async listen(): Promise<string> {
+    const prompts = await this.#served.engine.prompts();
+    this.#served.endpoints = await prompts.endpoints();
     const { host, port } = this.#options;
     await new Promise<void>((resolve, reject) => {
       this.#http.once('error', (error: NodeJS.ErrnoException) => {
@@ -190,32 +193,46 @@ export class Server {
     response.on('close', () => control.abort(disconnected()));
     response.on('error', () => {}); // 'close' follows
     this.#running.add(running);
+    const closing: (() => void)[] = [];
+    let begun: Answer | null = null;
     finished(response, () => {
       this.#running.delete(running);
       if (this.#closed) this.#closeIdle();
     });
     try {
-      const answer = await this.#answer(running, record);
-      if (answer) await send(request, response, answer, control.signal);
+      begun = await this.#answer(running, record, closing);
+      if (begun) await send(request, response, begun, control.signal);
     } catch (error) {
       const failure = httpError(error);
       if (failure.code === 'WORKER_LOST') this.#served.failure = failure.message;
       // No response if the client has disconnected, or has already got an error.
       if (!response.destroyed && request.socket.writable) {
-        record.error = failure.code;
-        refuse(request, response, failure);
+        const described = await this.#describe(pathOf(request.url ?? ''), failure);
+        record.error = described.code;
+        if (response.headersSent)
+          end(response, begun && 'failed' in begun ? begun.failed(described) : '');
+        else refuse(request, response, described, failure.more.headers);
       }
     }
+    for (const close of closing.reverse()) close();
     clearTimeout(timer);
     this.#log(request, response, record, performance.now() - arrived);
   }
 
-  async #answer(running: Running, record: Record): Promise<Answer | null> {
+  async #describe(
+    path: string,
+    { status, code, message, more }: HttpError,
+  ): Promise<DescribedError> {
+    const prompts = await this.#served.engine.prompts();
+    return prompts.describe(path, { status, code, message, param: more.param });
+  }
+
+  async #answer(running: Running, record: Record, closing: (() => void)[]): Promise<Answer | null> {
     const { request, response, control } = running;
     const { method = '', url = '', headers } = request;
     if (url.length > kMaxUrl)
       throw new HttpError(414, 'request_too_large', 'The address is too long.');
-    const { cors, apiKey, model } = this.#options;
+    const { cors, apiKey } = this.#options;
     if (headers.origin !== undefined) {
       if (cors !== '*' && cors !== headers.origin)
         throw new HttpError(
@@ -247,26 +264,23 @@ export class Server {
         .end();
       return null;
     }
-    const { name, route } = routeOf(method, url.split('?')[0]!, model);
-    record.route = name;
+    const route = routeOf(method, pathOf(url), this.#served);
+    record.route = route.name;
     if (
       apiKey &&
-      name !== '/health' &&
+      route.name !== '/health' &&
       !timingSafeEqual(digest(apiKeyOf(headers)), digest(apiKey))
     ) {
       throw new HttpError(401, 'invalid_api_key', 'The API key is missing or wrong.', {
         headers: { 'www-authenticate': 'Bearer' },
       });
     }
-    const body = route.method === 'GET' ? {} : await this.#body(request, response);
+    const body = route.method === 'GET' ? new Uint8Array() : await this.#body(request, response);
     running.complete = true;
-    return route.answer(this.#served, body, control.signal, record);
+    return answer(this.#served, route, body, control.signal, record, closing);
   }
 
-  async #body(
-    request: http.IncomingMessage,
-    response: http.ServerResponse,
-  ): Promise<{ [name: string]: unknown }> {
+  async #body(request: http.IncomingMessage, response: http.ServerResponse): Promise<Uint8Array> {
     if (this.#closed) throw new HttpError(503, 'unavailable', 'The server is shutting down.');
     const { headers } = request;
     const { maxBody } = this.#options;
@@ -295,23 +309,11 @@ export class Server {
       if ((size += part.length) > maxBody) throw tooLarge;
       parts.push(part);
     }
-    let body: unknown;
-    try {
-      body = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(parts)));
-    } catch (error) {
-      throw new HttpError(
-        400,
-        'INVALID_ARGUMENT',
-        `The body is not JSON: ${(error as Error).message}.`,
-      );
-    }
-    if (typeof body !== 'object' || body === null || Array.isArray(body))
-      throw new HttpError(400, 'INVALID_ARGUMENT', 'The body must be a JSON object.');
-    return body as { [name: string]: unknown };
+    return Buffer.concat(parts);
   }
 
   /** Responds to requests that are not valid HTTP, or arrived too slowly. */
-  #unreadable(error: NodeJS.ErrnoException, socket: Socket): void {
+  async #unreadable(error: NodeJS.ErrnoException, socket: Socket): Promise<void> {
     if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
     const failure =
       error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
@@ -319,7 +321,7 @@ export class Server {
         : error.code === 'HPE_HEADER_OVERFLOW'
           ? new HttpError(431, 'request_too_large', 'The request is too large.')
           : new HttpError(400, 'bad_request', 'The request is not valid HTTP.');
-    const body = errorBody(failure);
+    const { body } = await this.#describe('', failure);
     const head =
       `HTTP/1.1 ${failure.status} ${http.STATUS_CODES[failure.status]}\r\nContent-Type: ` +
       `application/json\r\nConnection: close\r\nContent-Length: ` +
@@ -365,6 +367,16 @@ function apiKeyOf({ authorization, 'x-api-key': other }: http.IncomingHttpHeader
   return /^Bearer +(.*)$/i.exec(authorization ?? '')?.[1] ?? `${other ?? ''}`;
 }
 
+/** The path of an address, decoded where it can be. */
+function pathOf(url: string): string {
+  const [path] = url.split('?');
+  try {
+    return decodeURIComponent(path!);
+  } catch {
+    return path!;
+  }
+}
+
 const disconnected = (): DOMException =>
   new DOMException('The client has disconnected.', 'AbortError');
 
@@ -373,19 +385,18 @@ const disconnected = (): DOMException =>
 function refuse(
   request: http.IncomingMessage,
   response: http.ServerResponse,
-  error: HttpError,
+  { status, body }: DescribedError,
+  headers: http.OutgoingHttpHeaders | undefined,
 ): void {
-  if (response.headersSent) return end(response, `data: ${errorBody(error)}\n\n`);
-  const body = errorBody(error);
   const head = {
     'Content-Type': 'application/json',
     'Content-Length': Buffer.byteLength(body),
-    ...error.more.headers,
+    ...headers,
   };
-  if (request.complete) return end(response.writeHead(error.status, head), body);
+  if (request.complete) return end(response.writeHead(status, head), body);
   // The rest of this request would be taken for the next one, so the connection must be closed. The
   // rest is read for a while first: closing earlier would discard the response.
-  response.writeHead(error.status, { ...head, Connection: 'close' }).write(body);
+  response.writeHead(status, { ...head, Connection: 'close' }).write(body);
   const timer = setTimeout(() => response.end(), kLingerMs);
   finished(request.resume(), () => {
     clearTimeout(timer);
@@ -399,15 +410,9 @@ async function send(
   answer: Answer,
   signal: AbortSignal,
 ): Promise<void> {
-  if ('chunks' in answer) return stream(response, answer.chunks, signal);
-  const [text, type] =
-    'body' in answer
-      ? [JSON.stringify(answer.body), 'application/json']
-      : [answer.text, answer.type];
-  response.writeHead(('status' in answer && answer.status) || 200, {
-    'Content-Type': type,
-    'Content-Length': Buffer.byteLength(text),
-  });
+  if ('parts' in answer) return stream(response, answer, signal);
+  const { text, type, status = 200 } = answer;
+  response.writeHead(status, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(text) });
   end(response, request.method === 'HEAD' ? '' : text);
 }
 
@@ -417,17 +422,17 @@ function end(response: http.ServerResponse, text: string): void {
   response.end(text);
 }
 
-/** Sends server-sent events. Waits before the next one if the client does not read fast enough. */
+/** Sends a stream. Waits before the next part if the client does not read fast enough. */
 async function stream(
   response: http.ServerResponse,
-  chunks: AsyncIterable<unknown>,
+  { parts, type }: Extract<Answer, { parts: unknown }>,
   signal: AbortSignal,
 ): Promise<void> {
-  response.writeHead(200, { 'Content-Type': 'text/event-stream', 'Cache-Control': 'no-cache' });
-  for await (const chunk of chunks) {
-    if (!response.write(`data: ${JSON.stringify(chunk)}\n\n`)) await room(response, signal);
+  response.writeHead(200, { 'Content-Type': type, 'Cache-Control': 'no-cache' });
+  for await (const part of parts) {
+    if (part && !response.write(part)) await room(response, signal);
   }
-  end(response, 'data: [DONE]\n\n');
+  end(response, '');
 }
 
 /** Waits until buffered data has been sent. Disconnects a client that reads nothing. */

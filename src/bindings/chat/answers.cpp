@@ -3,6 +3,7 @@
 // the next call for the same response, and close_answer() frees all of it.
 #include "base/concat.h"
 #include "bindings/chat/calls.h"
+#include "bindings/chat/formats.h"
 #include "chat/answer.h"
 #include "jinja/json_text.h"
 
@@ -11,13 +12,6 @@ namespace {
 using namespace sluice;
 using namespace sluice::bindings;
 using namespace sluice::chat;
-
-struct Format {
-  Format(std::string_view source, std::vector<ControlToken> tokens)
-      : controls(std::move(tokens)), format(source, controls) {}
-  std::vector<ControlToken> controls;
-  AnswerFormat format;
-};
 
 struct Answer {
   // What the caller reads of the plan.
@@ -28,9 +22,9 @@ struct Answer {
   // What became known with the last text. `calls`: JSON, a list of [id, name, arguments].
   Bytes reasoning, content, calls;
 
-  Answer(const Format& of, AnswerPlan made, uint64_t seed)
+  Answer(const Formats& of, AnswerPlan made, uint64_t seed)
       : format(of), plan(std::move(made)), reader(plan.reader(seed)) {}
-  const Format& format;
+  const Formats& format;
   AnswerPlan plan;
   AnswerReader reader;
   AnswerPart part;
@@ -62,7 +56,7 @@ enum AnswerFlags : uint32_t {
 
 // texts: the template's source, and JSON of control tokens: [id, text, id, text …]. The format
 // lives as long as the instance.
-SLUICE_EXPORT Format* answer_format(const Bytes* texts) {
+SLUICE_EXPORT Formats* answer_format(const Bytes* texts) {
   const std::string_view json = texts[1].view();
   const std::vector<std::string_view> items = json_items(json);
   std::vector<ControlToken> controls;
@@ -71,12 +65,12 @@ SLUICE_EXPORT Format* answer_format(const Bytes* texts) {
     for (const char digit : items[i]) id = 10 * id + (digit - '0');
     controls.push_back({json_string(items[i + 1]), id});
   }
-  return new Format(texts[0].view(), std::move(controls));
+  return new Formats(std::string(texts[0].view()), std::move(controls));
 }
 
 // Plans a response. texts: JSON of tools, tool choice and response schema, and the end of the
 // prompt. flags: AnswerFlags. seed: for ids of calls.
-SLUICE_EXPORT Answer* open_answer(const Format* format, const Bytes* texts, uint32_t flags,
+SLUICE_EXPORT Answer* open_answer(const Formats* format, const Bytes* texts, uint32_t flags,
                                   uint64_t seed) {
   AnswerRequest request;
   request.tools = texts[0].view();

@@ -23,9 +23,17 @@ struct Bytes {
   }
 };
 
-inline Bytes bytes_of(const std::string& text) {
+inline Bytes bytes_of(std::string_view text) {
   return {text.data(), static_cast<uint32_t>(text.size())};
 }
+
+// How a prompt is rendered.
+enum RenderFlags : uint32_t {
+  kAddGenerationPrompt = 1,
+  kParseSpecialInContent = 2,
+  kAllowMissingText = 4,
+  kContinueFinalMessage = 8,
+};
 
 // What error_code() and error_message() tell.
 Status& last_error();

@@ -1,8 +1,8 @@
 // chat.wasm: renders chat templates for the page and Node, where web/chat/chat-wasm.ts calls it,
-// and reads responses (answers.cpp). It has no engine, no threads and does no I/O. Texts go in and
-// out as UTF-8, structured values as JSON. A call takes an array of texts and returns the address
-// of its result, or null, and then error_code() and error_message() say why. If memory runs out it
-// aborts; the caller handles that.
+// reads responses (answers.cpp), and serves requests (exchange.cpp). It has no engine, no threads
+// and does no I/O. Texts go in and out as UTF-8, structured values as JSON. A call takes an array
+// of texts and returns the address of its result, or null, and then error_code() and
+// error_message() say why. If memory runs out it aborts; the caller handles that.
 #include <ctime>
 #include <string>
 
@@ -20,12 +20,6 @@ struct Rendered {
   Bytes stop;  // stop strings, each of which ends with a zero byte
   uint32_t add_special = 0;
   uint32_t sees_tools = 0;
-};
-
-enum Flags : uint32_t {
-  kAddGenerationPrompt = 1,
-  kParseSpecialInContent = 2,
-  kAllowMissingText = 4,
 };
 
 struct State {
@@ -58,7 +52,7 @@ SLUICE_EXPORT Template* parse_template(const Bytes* texts) {
   return made.ok() ? new Template(std::move(*made)) : nullptr;
 }
 
-// Renders a prompt. texts: JSON of messages, tools, documents and variables. flags: Flags.
+// Renders a prompt. texts: JSON of messages, tools, documents and variables. flags: RenderFlags.
 SLUICE_EXPORT const Rendered* render(const Template* with, const Bytes* texts, uint32_t flags,
                                      double now) {
   State& s = state();
@@ -69,6 +63,7 @@ SLUICE_EXPORT const Rendered* render(const Template* with, const Bytes* texts, u
   request.variables = texts[3].view();
   request.add_generation_prompt = (flags & kAddGenerationPrompt) != 0;
   request.parse_special_in_content = (flags & kParseSpecialInContent) != 0;
+  request.continue_final_message = (flags & kContinueFinalMessage) != 0;
   request.allow_missing_text = (flags & kAllowMissingText) != 0;
   request.now = static_cast<std::time_t>(now);
   const Result<Prompt> prompt = with->render(request);

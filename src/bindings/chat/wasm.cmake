@@ -1,15 +1,18 @@
-# Links build/wasm/chat.wasm: chat without an engine (module.cpp), for the page and Node. It is
-# compiled separately, because it has no threads and no kernels. web/protocol/wasm-module.ts
-# replaces Emscripten's JavaScript glue and provides the memory, with a maximum.
-file(GLOB chat_sources CONFIGURE_DEPENDS
-  ${CMAKE_SOURCE_DIR}/src/jinja/*.cpp ${CMAKE_SOURCE_DIR}/src/chat/*.cpp)
+# Links build/wasm/chat.wasm: chat without an engine (module.cpp, answers.cpp), and the requests and
+# responses of servers (exchange.cpp), for the page and Node. It is compiled separately, because it
+# has no threads and no kernels. web/protocol/wasm-module.ts replaces Emscripten's JavaScript glue
+# and provides the memory, with a maximum.
+set(chat_modules jinja chat openai anthropic ollama endpoints)
+list(TRANSFORM chat_modules REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/src/\\1/*.cpp")
+file(GLOB chat_sources CONFIGURE_DEPENDS ${chat_modules})
 list(FILTER chat_sources EXCLUDE REGEX "_native\\.cpp$|/model_texts\\.cpp$")  # the latter reads GGUF
 add_executable(chat ${CMAKE_CURRENT_LIST_DIR}/module.cpp ${CMAKE_CURRENT_LIST_DIR}/answers.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/library.cpp ${CMAKE_SOURCE_DIR}/src/bindings/libc.cpp ${chat_sources}
+  ${CMAKE_CURRENT_LIST_DIR}/exchange.cpp ${CMAKE_CURRENT_LIST_DIR}/library.cpp ${CMAKE_SOURCE_DIR}/src/bindings/libc.cpp ${chat_sources}
   ${CMAKE_SOURCE_DIR}/src/base/status.cpp
   ${CMAKE_SOURCE_DIR}/src/tokenizer/utf8.cpp ${CMAKE_SOURCE_DIR}/src/tokenizer/unicode_tables.cpp)
 target_link_libraries(chat PRIVATE sluice_headers)
 target_include_directories(chat PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+target_compile_definitions(chat PRIVATE SLUICE_VERSION="${PROJECT_VERSION}")
 # Replaces the options of other targets, such as -pthread. Emscripten compiles with
 # -fno-inline-functions, which leaves calls of functions that are shorter than the call.
 set_property(TARGET chat PROPERTY COMPILE_OPTIONS

@@ -1,0 +1,21 @@
+// How the responses of one chat template are read and planned, as chat.wasm keeps it: parsed once
+// for all responses (answers.cpp) and requests (exchange.cpp).
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "chat/answer.h"
+#include "openai/chat_prompt.h"
+
+namespace sluice::bindings {
+
+struct Formats {
+  Formats(const std::string& source, std::vector<chat::ControlToken> tokens)
+      : controls(std::move(tokens)), formats(source, nullptr, controls), format(source, controls) {}
+  std::vector<chat::ControlToken> controls;
+  openai::ResponseFormats formats;
+  chat::AnswerFormat format;
+};
+
+}  // namespace sluice::bindings
