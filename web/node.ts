@@ -1,7 +1,6 @@
 // Entry of the package for Node: models from paths and http(s) URLs, the engine in a worker thread.
 
 import * as fs from 'node:fs';
-import * as os from 'node:os';
 import * as path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
@@ -9,12 +8,8 @@ import { Worker } from 'node:worker_threads';
 import { wrapWorker } from './api/node-port.js';
 import { setPlatform } from './api/platform.js';
 import { swapFolder } from './io/swap-node.js';
-import { nodeBackend } from './io/store-node.js';
+import { nodeBackend, nodeStore } from './io/store-node.js';
 import { SluiceError } from './protocol/errors.js';
-
-/** Default directory of the model cache. */
-export const defaultCacheDir =
-  process.env['SLUICE_CACHE'] ?? path.join(os.homedir(), '.cache', 'sluice-llm');
 
 process.once('exit', () => fs.rmSync(swapFolder, { recursive: true, force: true }));
 
@@ -33,7 +28,7 @@ function pathOf(url: string): string {
 setPlatform({
   startWorker: (workerUrl) => wrapWorker(new Worker(workerAt(workerUrl))),
   workerAddress: (workerUrl) => workerAt(workerUrl).href,
-  storeBackend: async (cacheDir) => nodeBackend(cacheDir ?? defaultCacheDir),
+  storeBackend: async (cacheDir) => nodeStore(cacheDir) ?? nodeBackend(''), // nothing is there
   readFile: (path) =>
     fs.promises.readFile(path).catch((cause: Error) => {
       throw new SluiceError('NOT_FOUND', `${String(path)} cannot be read.`, { cause });

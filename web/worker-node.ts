@@ -8,7 +8,7 @@ import { parentPort } from 'node:worker_threads';
 
 import { LocalFile } from './io/model-file.js';
 import { nodeSwapFiles } from './io/swap-node.js';
-import { nodeBackend, NodeFile } from './io/store-node.js';
+import { NodeFile, nodeStore } from './io/store-node.js';
 import { SluiceError } from './protocol/errors.js';
 import type { Port } from './protocol/messages.js';
 import type { HostPlatform } from './worker/loading.js';
@@ -41,7 +41,7 @@ const platform: HostPlatform = {
   isolated: true,
   budgetCap: Math.min(3.5 * 2 ** 30, Math.floor(os.totalmem() / 2)),
   hardwareThreads: Math.min(16, os.availableParallelism()),
-  store: async ({ cacheDir }) => (cacheDir ? nodeBackend(cacheDir) : null),
+  store: async ({ cacheDir }) => nodeStore(cacheDir),
   openPath,
   swapFiles: () => nodeSwapFiles(),
   gpu: async () => ({

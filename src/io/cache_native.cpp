@@ -1,14 +1,12 @@
-// The chunk store over two files. The header explains the layout.
+// The model cache over directories with two files each. The header explains the layout.
 #include "io/cache_native.h"
-
-#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <map>
-#include <optional>
 #include <string_view>
 #include <thread>
 
@@ -20,23 +18,8 @@ namespace {
 
 using platform::Access;
 using platform::File;
-using platform::LockKind;
 
-constexpr char kMagic[8] = {'S', 'L', 'U', 'I', 'C', 'E', 'C', '1'};
-constexpr uint64_t kRecordsOffset = 16 << 10;
-constexpr size_t kMaxKeyBytes = 8 << 10;
-constexpr uint32_t kPresent = 0x4b4e4843;        // "CHNK"
-constexpr uint64_t kLockBase = 1ull << 40;       // byte locks lie beyond the end of the file
-constexpr uint64_t kMaxStoreBytes = 1ull << 42;  // 4 TB bounds the table of records
-
-struct MetaHeader {
-  char magic[8];
-  uint64_t size;
-  uint64_t chunk_bytes;
-  uint32_t key_bytes;
-  uint32_t checksum;  // of the fields before it and of the key
-};
-static_assert(sizeof(MetaHeader) == 32);
+constexpr int64_t kLeftoverSeconds = 3600;  // age of a temporary directory that is deleted
 
 Status io_error(const char* what, const std::string& path) {
   return error(Code::kIo, "%s %s: %s", what, path.c_str(), std::strerror(errno));
@@ -46,191 +29,225 @@ bool read_all(const File& file, void* out, size_t n, uint64_t offset) {
   return file.read_at(offset, out, n) == static_cast<int64_t>(n);
 }
 
-uint32_t checksum(uint32_t seed, const void* data, size_t n) {
-  return static_cast<uint32_t>(::crc32_z(seed, static_cast<const Bytef*>(data), n));
+int64_t now_ms() {
+  using std::chrono::milliseconds;
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
-// FNV-1a. It only names files; the full key is compared.
-std::string hash_name(std::string_view text) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (const char c : text) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  char name[17];
-  std::snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(h));
-  return name;
+std::optional<CacheHeader> read_header(const File& index) {
+  std::vector<uint8_t> bytes(kCacheHeaderBytes);
+  if (!index.valid() || !read_all(index, bytes.data(), bytes.size(), 0)) return std::nullopt;
+  return decode_cache_header(bytes);
 }
 
-uint32_t header_checksum(const MetaHeader& header, std::string_view key) {
-  const uint32_t fields = checksum(0, &header, offsetof(MetaHeader, checksum));
-  return checksum(fields, key.data(), key.size());
+bool same_file(const CacheHeader& a, const CacheHeader& b) {
+  return a.url == b.url && a.size == b.size && a.etag == b.etag &&
+         a.last_modified == b.last_modified;
 }
 
-// The key and size in a meta file; nullopt if it is damaged.
-std::optional<std::string> read_meta(const File& file, uint64_t* size) {
-  MetaHeader header{};
-  if (!read_all(file, &header, sizeof header, 0)) return std::nullopt;
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 ||
-      header.chunk_bytes != ChunkStore::kChunkBytes || header.key_bytes > kMaxKeyBytes ||
-      header.size > kMaxStoreBytes) {
-    return std::nullopt;
+// Deletes a directory and its files.
+void remove_tree(const std::string& path) {
+  for (const std::string& name : platform::names_in(path)) platform::remove_file(path + "/" + name);
+  platform::remove_directory(path);
+}
+
+// Deletes an entry: it vanishes at once, and readers that have it open keep its bytes.
+bool discard(const std::string& path) {
+  const std::string gone = path.substr(0, path.rfind('/') + 1) + temporary_name();
+  if (!platform::rename_file(path, gone)) return false;
+  remove_tree(gone);
+  return true;
+}
+
+// False when it is in use.
+bool remove_entry(const std::string& path) {
+  return !is_in_use(path) && discard(path);
+}
+
+// Makes an entry under another name first, so that it never exists without its header.
+bool make_entry(const std::string& dir, const std::string& path, std::span<const uint8_t> header) {
+  const std::string made = dir + "/" + temporary_name();
+  if (!platform::make_directories(made)) return false;
+  const File index = File::open(made + "/index", Access::kCreateNew);
+  const bool good = index.valid() && index.write_at(0, header.data(), header.size());
+  if (good && platform::rename_file(made, path)) return true;
+  const int why = errno;
+  remove_tree(made);
+  errno = why;
+  return good;  // another process was faster
+}
+
+std::optional<CachedFile> describe(const std::string& path) {
+  const File index = File::open(path + "/index", Access::kRead);
+  std::optional<CacheHeader> header = read_header(index);
+  if (!header) return std::nullopt;
+  CachedFile file{path, std::move(*header), 0};
+  platform::FileInfo info;
+  if (!index.info(&info)) return std::nullopt;
+  const uint64_t present = (std::max(info.size, kCacheHeaderBytes) - kCacheHeaderBytes) / 8;
+  std::vector<CacheRecord> records(std::min(present, file.header.n_chunks()));
+  (void)index.read_at(kCacheHeaderBytes, records.data(), records.size() * sizeof(CacheRecord));
+  const uint64_t chunk = file.header.chunk_bytes;
+  for (uint64_t i = 0; i < records.size(); ++i) {
+    if (records[i].mark != CacheRecord::kMark) continue;
+    file.stored_bytes += std::min(chunk, file.header.size - i * chunk);
   }
-  std::string key(header.key_bytes, '\0');
-  if (!read_all(file, key.data(), key.size(), sizeof header)) return std::nullopt;
-  if (header_checksum(header, key) != header.checksum) return std::nullopt;
-  *size = header.size;
-  return key;
+  return file;
 }
 
-// Makes the two files an empty entry.
-bool write_meta(const File& meta, const File& data, std::string_view key, uint64_t size) {
-  MetaHeader header{};
-  std::memcpy(header.magic, kMagic, sizeof kMagic);
-  header.size = size;
-  header.chunk_bytes = ChunkStore::kChunkBytes;
-  header.key_bytes = static_cast<uint32_t>(key.size());
-  header.checksum = header_checksum(header, key);
-  const uint64_t chunks = (size + ChunkStore::kChunkBytes - 1) / ChunkStore::kChunkBytes;
-  return meta.resize(0) && meta.resize(kRecordsOffset + 8 * chunks) && data.resize(size) &&
-         meta.write_at(sizeof header, key.data(), key.size()) &&
-         meta.write_at(0, &header, sizeof header);
-}
-
-template <typename Fn>
-void for_each_meta(const std::string& dir, const std::string& prefix, Fn&& fn) {
+std::vector<CachedFile> files_in(const std::string& dir, const std::string& prefix) {
+  std::vector<CachedFile> files;
   for (const std::string& name : platform::names_in(dir)) {
-    if (name.size() > 5 && name.substr(0, prefix.size()) == prefix &&
-        name.substr(name.size() - 5) == ".meta") {
-      fn(dir + "/" + name.substr(0, name.size() - 5));
+    if (!is_cache_name(name) || !name.starts_with(prefix)) continue;
+    if (auto file = describe(dir + "/" + name)) files.push_back(std::move(*file));
+  }
+  return files;
+}
+
+// Deletes what killed processes left, damaged entries, and those of earlier formats.
+void clean(const std::string& dir) {
+  for (const std::string& name : platform::names_in(dir)) {
+    const std::string path = dir + "/" + name;
+    if (name.starts_with("tmp-")) {
+      platform::FileInfo info;
+      const File file = File::open(path, Access::kRead);
+      if (file.valid() && file.info(&info) &&
+          std::time(nullptr) - info.modified >= kLeftoverSeconds) {
+        remove_tree(path);
+      }
+    } else if (is_cache_name(name) && !describe(path)) {
+      (void)remove_entry(path);
     }
   }
 }
 
-// Removes an entry. False when it is in use.
-bool remove_entry(const std::string& base) {
-  const File meta = File::open(base + ".meta", Access::kReadWrite);
-  if (!meta.valid() || !meta.try_lock(LockKind::kExclusive)) return false;
-  platform::remove_file(base + ".data");
-  platform::remove_file(base + ".meta");
-  return true;
-}
-
-// Removes the other versions of the file in `keep`, unless another process is using them.
-void remove_stale(const std::string& keep) {
-  const size_t slash = keep.rfind('/');
-  const std::string prefix = keep.substr(slash + 1, keep.find('-', slash) - slash);
-  for_each_meta(keep.substr(0, slash), prefix, [&](const std::string& base) {
-    if (base != keep) remove_entry(base);
-  });
-}
-
 }  // namespace
 
-ChunkStore::ChunkStore(File meta, File data, uint64_t size, std::string base)
-    : meta_(std::move(meta)),
+ChunkStore::ChunkStore(File index, File data, CacheHeader header, std::string path,
+                       std::unique_ptr<UseLock> in_use)
+    : index_(std::move(index)),
       data_(std::move(data)),
-      size_(size),
-      base_(std::move(base)),
+      header_(std::move(header)),
+      path_(std::move(path)),
+      in_use_(std::move(in_use)),
       checked_(static_cast<size_t>(n_chunks())) {}
 
-Result<std::unique_ptr<ChunkStore>> ChunkStore::open(const std::string& dir, const std::string& url,
-                                                     const std::string& version, uint64_t size) {
-  const std::string key = url + '\n' + version;
-  if (key.size() > kMaxKeyBytes || size > kMaxStoreBytes) {
+std::vector<CachedFile> ChunkStore::versions(const std::string& dir, const std::string& url) {
+  std::vector<CachedFile> files = files_in(dir, cache_prefix(url));
+  std::erase_if(files, [&](const CachedFile& file) { return file.header.url != url; });
+  return files;
+}
+
+std::unique_ptr<ChunkStore> ChunkStore::open(const std::string& path, const CacheHeader& header) {
+  auto in_use = std::make_unique<UseLock>(path);
+  // A cache that cannot be written still serves what it has.
+  File index = File::open(path + "/index", Access::kReadWrite);
+  if (!index.valid()) index = File::open(path + "/index", Access::kRead);
+  std::optional<CacheHeader> found = read_header(index);
+  if (!found || !same_file(*found, header)) return nullptr;
+  File data = File::open(path + "/data", Access::kCreate);
+  if (!data.valid()) data = File::open(path + "/data", Access::kRead);
+  if (!data.valid()) return nullptr;
+  const int64_t now = now_ms();
+  (void)index.write_at(kCacheUsedOffset, &now, sizeof now);
+  return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(index), std::move(data),
+                                                    std::move(*found), path, std::move(in_use)));
+}
+
+Result<std::unique_ptr<ChunkStore>> ChunkStore::create(const std::string& dir, CacheHeader header,
+                                                       std::span<const uint8_t> head,
+                                                       uint64_t max_bytes) {
+  header.chunk_bytes = kCacheChunkBytes;
+  header.created = header.used = now_ms();
+  const std::vector<uint8_t> bytes = encode_cache_header(header);
+  if (bytes.empty() || header.size > kMaxCachedBytes) {
     return error(Code::kIo, "the address or the size of the file is too long for the cache");
   }
   if (!platform::make_directories(dir)) {
     return io_error("cannot create the cache directory", dir);
   }
-  const std::string prefix = hash_name(url) + '-';
-  const std::string base = dir + "/" + prefix + hash_name(version + '\n' + std::to_string(size));
-  File meta = File::open(base + ".meta", Access::kCreate);
-  if (!meta.valid()) return io_error("cannot open", base + ".meta");
-  File data = File::open(base + ".data", Access::kCreate);
-  if (!data.valid()) return io_error("cannot open", base + ".data");
-  const auto intact = [&] {
-    uint64_t stored = 0;
-    return read_meta(meta, &stored) == key && stored == size;
-  };
-  // With an exclusive lock, this process may create or repair the entry. Otherwise another process
-  // is using it, so it must be intact already.
-  if (meta.try_lock(LockKind::kExclusive) && !intact() && !write_meta(meta, data, key, size)) {
-    return io_error("cannot write", base + ".meta");
-  }
-  meta.wait_lock(LockKind::kShared);
-  if (!intact()) return error(Code::kIo, "the cache entry %s is damaged", base.c_str());
-  meta.touch();  // its time of use
-  std::unique_ptr<ChunkStore> store(new ChunkStore(std::move(meta), std::move(data), size, base));
-  if (store->has(0)) remove_stale(base);
-  return store;
-}
-
-std::optional<std::vector<uint8_t>> ChunkStore::beginning(const std::string& dir,
-                                                          const std::string& url,
-                                                          const std::string& version, uint64_t size,
-                                                          size_t most, bool* same) {
-  std::optional<std::vector<uint8_t>> found;
-  *same = false;
-  for_each_meta(dir, hash_name(url) + '-', [&](const std::string& base) {
-    File meta = File::open(base + ".meta", Access::kReadWrite);
-    File data = File::open(base + ".data", Access::kReadWrite);
-    if (*same || !meta.valid() || !data.valid()) return;
-    if (!meta.try_lock(LockKind::kShared)) return;
-    uint64_t stored = 0;
-    const std::optional<std::string> key = read_meta(meta, &stored);
-    if (!key || key->substr(0, key->find('\n')) != url) return;
-    ChunkStore store(std::move(meta), std::move(data), stored);
-    std::vector<uint8_t> bytes(std::min<size_t>(most, stored));
-    if (!store.has(0) || !store.read(0, 0, bytes).ok()) bytes.clear();
-    *same = *key == url + '\n' + version && stored == size;
-    if (*same || !found || found->empty()) found = std::move(bytes);
-  });
-  return found;
-}
-
-Result<std::unique_ptr<ChunkStore>> ChunkStore::open_complete(const std::string& dir,
-                                                              const std::string& url) {
-  std::unique_ptr<ChunkStore> found;
-  for_each_meta(dir, hash_name(url) + '-', [&](const std::string& base) {
-    File meta = File::open(base + ".meta", Access::kReadWrite);
-    File data = File::open(base + ".data", Access::kReadWrite);
-    if (found != nullptr || !meta.valid() || !data.valid()) return;
-    if (!meta.try_lock(LockKind::kShared)) return;
-    uint64_t size = 0;
-    const std::optional<std::string> key = read_meta(meta, &size);
-    if (!key || key->substr(0, key->find('\n')) != url) return;
-    std::unique_ptr<ChunkStore> store(new ChunkStore(std::move(meta), std::move(data), size));
-    for (uint64_t c = 0; c < store->n_chunks(); c++) {
-      if (!store->has(c)) return;
+  const std::string path = dir + "/" + cache_name(header, head);
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    if (std::unique_ptr<ChunkStore> store = open(path, header)) return store;
+    if (attempt == 0) {
+      clean(dir);
+      if (max_bytes > 0) {
+        if (header.size > max_bytes) {
+          return error(Code::kIo, "the file is larger than the cache may be");
+        }
+        (void)evict_cache(dir, max_bytes - header.size);
+      }
+    } else {
+      (void)discard(path);  // damaged, or another file's
     }
-    found = std::move(store);
-  });
-  if (found == nullptr) return error(Code::kNotFound, "the file is not completely cached");
-  return found;
+    if (!make_entry(dir, path, bytes)) return io_error("cannot write", path);
+  }
+  return error(Code::kIo, "cannot open %s", path.c_str());
 }
 
 Result<std::unique_ptr<ChunkStore>> ChunkStore::open_temporary(uint64_t size) {
-  if (size > kMaxStoreBytes) return error(Code::kIo, "the file is too large for the cache");
-  File meta = File::temporary(platform::temporary_directory());
-  File data = meta.valid() ? File::temporary(platform::temporary_directory()) : File();
-  if (!data.valid()) {
-    return io_error("cannot create a temporary file in", platform::temporary_directory());
-  }
-  if (!write_meta(meta, data, "", size)) return io_error("cannot write", "a temporary file");
-  std::unique_ptr<ChunkStore> store(new ChunkStore(std::move(meta), std::move(data), size));
-  return store;
+  if (size > kMaxCachedBytes) return error(Code::kIo, "the file is too large for the cache");
+  const std::string dir = platform::temporary_directory();
+  File index = File::temporary(dir);
+  File data = index.valid() ? File::temporary(dir) : File();
+  if (!data.valid()) return io_error("cannot create a temporary file in", dir);
+  CacheHeader header;
+  header.size = size;
+  header.chunk_bytes = kCacheChunkBytes;
+  return std::unique_ptr<ChunkStore>(
+      new ChunkStore(std::move(index), std::move(data), std::move(header), "", nullptr));
 }
 
 uint64_t ChunkStore::chunk_bytes(uint64_t chunk) const {
-  return std::min(kChunkBytes, size_ - chunk * kChunkBytes);
+  return std::min<uint64_t>(header_.chunk_bytes, size() - chunk * header_.chunk_bytes);
 }
 
-bool ChunkStore::read_record(uint64_t chunk, Record* record) const {
-  return read_all(meta_, record, sizeof *record, kRecordsOffset + 8 * chunk) &&
-         record->mark == kPresent;
+uint64_t ChunkStore::block_bytes(uint64_t block) const {
+  return std::min(kBlockBytes, size() - block * kBlockBytes);
+}
+
+std::vector<CacheRecord> ChunkStore::records(uint64_t first, uint64_t end) const {
+  std::vector<CacheRecord> out(static_cast<size_t>(end - first));
+  (void)index_.read_at(kCacheHeaderBytes + first * sizeof(CacheRecord), out.data(),
+                       out.size() * sizeof(CacheRecord));  // what is past the end is missing
+  return out;
 }
 
 bool ChunkStore::has(uint64_t chunk) const {
-  Record record{};
-  return read_record(chunk, &record);
+  return records(chunk, chunk + 1)[0].mark == CacheRecord::kMark;
+}
+
+std::vector<ChunkStore::Run> ChunkStore::missing(uint64_t block) const {
+  const uint64_t each = kBlockBytes / header_.chunk_bytes;
+  const uint64_t first = block * each;
+  const uint64_t end = std::min(first + each, n_chunks());
+  const std::vector<CacheRecord> found = records(first, end);
+  std::vector<Run> runs;
+  for (uint64_t i = first; i < end; ++i) {
+    if (found[i - first].mark == CacheRecord::kMark) continue;
+    if (!runs.empty() && runs.back().end == i) {
+      runs.back().end = i + 1;
+    } else {
+      runs.push_back({i, i + 1});
+    }
+  }
+  return runs;
+}
+
+bool ChunkStore::has_block(uint64_t block) const {
+  return missing(block).empty();
+}
+
+uint64_t ChunkStore::missing_bytes() const {
+  uint64_t bytes = 0;
+  for (uint64_t block = 0; block < n_blocks(); ++block) {
+    for (const Run& run : missing(block)) {
+      bytes += (run.end - run.first - 1) * header_.chunk_bytes + chunk_bytes(run.end - 1);
+    }
+  }
+  return bytes;
 }
 
 bool ChunkStore::is_checked(uint64_t chunk) {
@@ -244,29 +261,24 @@ void ChunkStore::set_checked(uint64_t chunk, bool value) {
 }
 
 void ChunkStore::drop(uint64_t chunk) {
-  const Record none{};
+  const CacheRecord none{};
   set_checked(chunk, false);
-  (void)meta_.write_at(kRecordsOffset + 8 * chunk, &none, sizeof none);
+  (void)index_.write_at(kCacheHeaderBytes + chunk * sizeof none, &none, sizeof none);
 }
 
-void ChunkStore::clear() {
-  for (uint64_t c = 0; c < n_chunks(); c++) drop(c);
+void ChunkStore::remove_others() const {
+  if (path_.empty()) return;
+  for (const CachedFile& file : versions(path_.substr(0, path_.rfind('/')), header_.url)) {
+    if (file.path != path_) (void)remove_entry(file.path);
+  }
 }
 
 Status ChunkStore::check(uint64_t chunk) {
-  Record record{};
-  uint32_t sum = 0;
-  bool good = read_record(chunk, &record);
-  std::vector<uint8_t> buffer(256 << 10);
-  uint64_t left = chunk_bytes(chunk);
-  for (uint64_t at = chunk * kChunkBytes; good && left > 0;) {
-    const auto n = static_cast<size_t>(std::min<uint64_t>(left, buffer.size()));
-    good = read_all(data_, buffer.data(), n, at);
-    if (good) sum = checksum(sum, buffer.data(), n);
-    at += n;
-    left -= n;
-  }
-  if (good && sum == record.checksum) {
+  const CacheRecord record = records(chunk, chunk + 1)[0];
+  std::vector<uint8_t> bytes(static_cast<size_t>(chunk_bytes(chunk)));
+  if (record.mark == CacheRecord::kMark &&
+      read_all(data_, bytes.data(), bytes.size(), chunk * header_.chunk_bytes) &&
+      xxh32(bytes) == record.checksum) {
     set_checked(chunk, true);
     return {};
   }
@@ -275,88 +287,63 @@ Status ChunkStore::check(uint64_t chunk) {
                static_cast<unsigned long long>(chunk));
 }
 
-Status ChunkStore::read(uint64_t chunk, uint64_t offset, std::span<uint8_t> out) {
-  if (!is_checked(chunk)) SLUICE_RETURN_IF_ERROR(check(chunk));
-  if (read_all(data_, out.data(), out.size(), chunk * kChunkBytes + offset)) return {};
-  drop(chunk);
+Status ChunkStore::read(uint64_t offset, std::span<uint8_t> out) {
+  if (out.empty()) return {};
+  const uint64_t first = offset / header_.chunk_bytes;
+  const uint64_t last = (offset + out.size() - 1) / header_.chunk_bytes;
+  for (uint64_t chunk = first; chunk <= last; ++chunk) {
+    if (!is_checked(chunk)) SLUICE_RETURN_IF_ERROR(check(chunk));
+  }
+  const int64_t got = data_.read_at(offset, out.data(), out.size());
+  if (got == static_cast<int64_t>(out.size())) return {};
+  // The data was shortened.
+  const uint64_t end = offset + static_cast<uint64_t>(std::max<int64_t>(got, 0));
+  for (uint64_t chunk = end / header_.chunk_bytes; chunk <= last; ++chunk) drop(chunk);
   return error(Code::kCorrupt, "chunk %llu of the cache could not be read",
-               static_cast<unsigned long long>(chunk));
+               static_cast<unsigned long long>(end / header_.chunk_bytes));
 }
 
-std::unique_ptr<ChunkStore::Lock> ChunkStore::lock(uint64_t chunk,
-                                                   const std::function<bool()>& give_up) {
-  while (!meta_.try_lock_byte(kLockBase + chunk)) {
+std::unique_ptr<BlockLock> ChunkStore::lock(uint64_t block, const std::function<bool()>& give_up) {
+  for (;;) {
+    if (auto lock = BlockLock::try_take(path_, block)) return lock;
     if (give_up()) return nullptr;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  return std::make_unique<Lock>(meta_, chunk);
 }
 
-ChunkStore::Lock::~Lock() {
-  meta_.unlock_byte(kLockBase + chunk_);
+Status ChunkStore::write(uint64_t chunk, std::span<const uint8_t> bytes) {
+  const CacheRecord record{CacheRecord::kMark, xxh32(bytes)};
+  if (!data_.write_at(chunk * header_.chunk_bytes, bytes.data(), bytes.size()) ||
+      !index_.write_at(kCacheHeaderBytes + chunk * sizeof record, &record, sizeof record)) {
+    return error(Code::kIo, "the cache cannot be written: %s", std::strerror(errno));
+  }
+  set_checked(chunk, true);
+  if (chunk == 0) remove_others();
+  return {};
 }
 
 bool ChunkStore::Writer::append(std::span<const uint8_t> bytes) {
-  if (bytes.size() > store_->chunk_bytes(chunk_) - written_) return false;
-  if (!store_->data_.write_at(chunk_ * kChunkBytes + written_, bytes.data(), bytes.size())) {
-    error_ = errno;
-    return false;
+  while (!bytes.empty() && status_.ok()) {
+    if (chunk_ >= store_->n_chunks()) {
+      status_ = error(Code::kIo, "the file is longer than the cache expects");
+      break;
+    }
+    const uint64_t whole = store_->chunk_bytes(chunk_);
+    const size_t n = std::min(bytes.size(), static_cast<size_t>(whole) - bytes_.size());
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(n));
+    bytes = bytes.subspan(n);
+    if (bytes_.size() < whole) break;
+    status_ = store_->write(chunk_++, bytes_);
+    bytes_.clear();
   }
-  checksum_ = checksum(checksum_, bytes.data(), bytes.size());
-  written_ += bytes.size();
-  return true;
-}
-
-Status ChunkStore::Writer::commit() {
-  if (error_ != 0 || written_ != store_->chunk_bytes(chunk_)) {
-    return error(Code::kIo, "the cache cannot be written: %s",
-                 error_ != 0 ? std::strerror(error_) : "the chunk is incomplete");
-  }
-  const Record record{checksum_, kPresent};
-  if (!store_->meta_.write_at(kRecordsOffset + 8 * chunk_, &record, sizeof record)) {
-    return error(Code::kIo, "the cache cannot be written: %s", std::strerror(errno));
-  }
-  store_->set_checked(chunk_, true);
-  if (chunk_ == 0 && !store_->base_.empty()) remove_stale(store_->base_);
-  return {};
+  return status_.ok();
 }
 
 namespace {
 
-// One file in one version.
-struct StoredFile {
-  std::string url, base;
-  uint64_t size = 0;
-  uint64_t stored_bytes = 0;
-  int64_t used = 0;
-};
-
-std::optional<StoredFile> describe(const std::string& base) {
-  const File meta = File::open(base + ".meta", Access::kRead);
-  platform::FileInfo info;
-  StoredFile file;
-  if (!meta.valid() || !meta.info(&info)) return std::nullopt;
-  const std::optional<std::string> key = read_meta(meta, &file.size);
-  if (!key) return std::nullopt;
-  file.url = stored_address(key->substr(0, key->find('\n')));
-  file.base = base;
-  file.used = info.modified;
-  const uint64_t chunks = (file.size + ChunkStore::kChunkBytes - 1) / ChunkStore::kChunkBytes;
-  for (uint64_t i = 0; i < chunks; ++i) {
-    uint32_t record[2] = {0, 0};
-    if (!read_all(meta, record, sizeof record, kRecordsOffset + 8 * i)) break;
-    if (record[1] != kPresent) continue;
-    file.stored_bytes += std::min(ChunkStore::kChunkBytes, file.size - i * ChunkStore::kChunkBytes);
-  }
-  return file;
-}
-
 bool is_text(std::string_view url) {
   const std::string_view path = url.substr(0, url.find('?'));
-  const auto ends = [&](std::string_view end) {
-    return path.size() > end.size() && path.substr(path.size() - end.size()) == end;
-  };
-  return ends(".json") || ends(".jinja");
+  return path.ends_with(".json") || path.ends_with(".jinja");
 }
 
 // The number of weight files of the model that this file belongs to: N of "-of-0000N.".
@@ -371,37 +358,44 @@ size_t parts_of(std::string_view url) {
   return n;
 }
 
-CacheEntry summarize(const std::string& url, std::vector<StoredFile> files) {
-  std::sort(files.begin(), files.end(),
-            [](const StoredFile& a, const StoredFile& b) { return a.size > b.size; });
+CacheEntry summarize(const std::string& url, std::vector<CachedFile> files) {
+  std::sort(files.begin(), files.end(), [](const CachedFile& a, const CachedFile& b) {
+    return a.header.size > b.header.size;
+  });
   CacheEntry entry;
   entry.url = url;
+  entry.created = files[0].header.created;
   size_t weights = 0;
   size_t parts = 1;
-  for (const StoredFile& file : files) {
-    entry.size += file.size;
+  for (const CachedFile& file : files) {
+    entry.size += file.header.size;
     entry.stored_bytes += file.stored_bytes;
-    entry.used = std::max(entry.used, file.used);
-    entry.bases.push_back(file.base);
-    if (is_text(file.url)) continue;
-    if (weights++ == 0) parts = parts_of(file.url);
+    entry.created = std::min(entry.created, file.header.created);
+    entry.used = std::max(entry.used, file.header.used);
+    if (is_text(file.header.url)) continue;
+    if (weights++ == 0) parts = parts_of(file.header.url);
   }
   entry.complete = entry.stored_bytes == entry.size && weights >= parts;
+  entry.files = std::move(files);
   return entry;
 }
 
-// False when the largest of its files is in use; that file then stays.
+// False when one of its files is in use; all of them then stay.
 bool remove_files(const CacheEntry& entry) {
-  return std::all_of(entry.bases.begin(), entry.bases.end(), remove_entry);
+  const auto used = [](const CachedFile& file) { return is_in_use(file.path); };
+  if (std::any_of(entry.files.begin(), entry.files.end(), used)) return false;
+  bool removed = true;
+  for (const CachedFile& file : entry.files) removed = remove_entry(file.path) && removed;
+  return removed;
 }
 
 }  // namespace
 
 std::vector<CacheEntry> list_cache(const std::string& dir) {
-  std::map<std::string, std::vector<StoredFile>> models;
-  for_each_meta(dir, "", [&](const std::string& base) {
-    if (auto file = describe(base)) models[model_address(file->url)].push_back(std::move(*file));
-  });
+  std::map<std::string, std::vector<CachedFile>> models;
+  for (CachedFile& file : files_in(dir, "")) {
+    models[model_address(stored_address(file.header.url))].push_back(std::move(file));
+  }
   std::vector<CacheEntry> entries;
   for (auto& [url, files] : models) entries.push_back(summarize(url, std::move(files)));
   std::sort(entries.begin(), entries.end(),
@@ -409,17 +403,23 @@ std::vector<CacheEntry> list_cache(const std::string& dir) {
   return entries;
 }
 
-Result<bool> delete_cached(const std::string& dir, const std::string& url) {
+std::optional<CacheEntry> find_cached(const std::string& dir, const std::string& url) {
   const std::string model = model_address(stored_address(url));
-  for (const CacheEntry& entry : list_cache(dir)) {
-    if (entry.url != model) continue;
-    if (remove_files(entry)) return true;
-    return error(Code::kCacheLocked, "%s is in use", public_address(url).c_str());
+  for (CacheEntry& entry : list_cache(dir)) {
+    if (entry.url == model) return std::move(entry);
   }
-  return false;
+  return std::nullopt;
+}
+
+Result<bool> delete_cached(const std::string& dir, const std::string& url) {
+  const std::optional<CacheEntry> entry = find_cached(dir, url);
+  if (!entry) return false;
+  if (remove_files(*entry)) return true;
+  return error(Code::kCacheLocked, "%s is in use", public_address(url).c_str());
 }
 
 std::vector<std::string> evict_cache(const std::string& dir, uint64_t max_bytes) {
+  clean(dir);
   const std::vector<CacheEntry> entries = list_cache(dir);
   uint64_t total = 0;
   for (const CacheEntry& entry : entries) total += entry.stored_bytes;

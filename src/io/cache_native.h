@@ -1,11 +1,10 @@
-// The chunk store: caches a remote file on disk in chunks of 4 MB, each with a checksum.
-// An entry is two files: KEY.data (sparse, as long as the remote file) and KEY.meta (a header that
-// names the remote file, then one record per chunk: checksum and mark). A record is written after
-// its data, so a crash loses at most the current chunk. A chunk whose checksum does not match
-// counts as missing, so no fsync is needed. Several processes can share an entry. Each holds a
-// shared lock on the entry, and a byte lock for each chunk that it fetches. KEY is a hash of the
-// address (without secrets) and of the file's version on the server, so versions never mix. Older
-// versions are deleted once the first chunk of a new one is stored.
+// The model cache: files from servers, on disk in chunks with a checksum each. `npx sluice-llm` and
+// Node read and write the same files (web/io/store-node.ts); docs/model-cache.md is the
+// specification. One version of a file is one directory with two files: `data`, as long as the
+// remote file, and `index`, a header and one record per chunk. A record is written after its data,
+// so a crash loses at most the current chunk. A chunk whose checksum does not match counts as
+// missing, so no fsync is needed. Directories appear and disappear by renaming, and all writers of
+// one write the same bytes, so several processes can share it without locks.
 #pragma once
 
 #include <cstdint>
@@ -18,95 +17,101 @@
 #include <vector>
 
 #include "base/status.h"
+#include "io/cache_format_native.h"
+#include "io/cache_lock_native.h"
 #include "platform/file.h"
 
 namespace sluice::io {
 
+// One cached version of a file.
+struct CachedFile {
+  std::string path;  // its directory
+  CacheHeader header;
+  uint64_t stored_bytes = 0;
+};
+
+// An open cached file.
 class ChunkStore {
  public:
-  static constexpr uint64_t kChunkBytes = 4ull << 20;
+  static constexpr uint64_t kBlockBytes = kCacheBlockBytes;
 
-  // Opens or creates the entry of (url, version, size) in `dir`, which is created if missing. Once
-  // the entry has its first chunk, unused other versions of the url are removed. Errors: kIo.
-  [[nodiscard]] static Result<std::unique_ptr<ChunkStore>> open(const std::string& dir,
-                                                                const std::string& url,
-                                                                const std::string& version,
-                                                                uint64_t size);
-  // Reads up to `most` first bytes of a cached version of `url`, preferably of `version`; *same
-  // tells whether it is that one. Returns nullopt when no version is cached, and an empty vector
-  // when the version's first chunk is missing.
-  [[nodiscard]] static std::optional<std::vector<uint8_t>> beginning(const std::string& dir,
-                                                                     const std::string& url,
-                                                                     const std::string& version,
-                                                                     uint64_t size, size_t most,
-                                                                     bool* same);
-  // Opens the entry of any complete version of `url`. Errors: kNotFound when there is none.
-  [[nodiscard]] static Result<std::unique_ptr<ChunkStore>> open_complete(const std::string& dir,
-                                                                         const std::string& url);
+  // The versions of `url` in `dir`.
+  [[nodiscard]] static std::vector<CachedFile> versions(const std::string& dir,
+                                                        const std::string& url);
+  // Opens an entry. Null if it is missing, damaged or not of the file in `header`.
+  [[nodiscard]] static std::unique_ptr<ChunkStore> open(const std::string& path,
+                                                        const CacheHeader& header);
+  // Opens the entry for a version of a file, and creates it if it is missing. `dir` is created if
+  // missing. `head`: the first kCacheHeadBytes of the file, if it has no validators. With
+  // `max_bytes`, least recently used entries that are not in use make room; 0: no limit.
+  // Errors: kIo.
+  [[nodiscard]] static Result<std::unique_ptr<ChunkStore>> create(
+      const std::string& dir, CacheHeader header, std::span<const uint8_t> head = {},
+      uint64_t max_bytes = 0);
   // An unnamed store, which is deleted with the object.
   [[nodiscard]] static Result<std::unique_ptr<ChunkStore>> open_temporary(uint64_t size);
   ChunkStore(const ChunkStore&) = delete;
   ChunkStore& operator=(const ChunkStore&) = delete;
 
-  [[nodiscard]] uint64_t size() const { return size_; }
-  [[nodiscard]] uint64_t n_chunks() const { return (size_ + kChunkBytes - 1) / kChunkBytes; }
+  [[nodiscard]] uint64_t size() const { return header_.size; }
+  [[nodiscard]] const CacheHeader& header() const { return header_; }
+  [[nodiscard]] uint64_t n_chunks() const { return header_.n_chunks(); }
   [[nodiscard]] uint64_t chunk_bytes(uint64_t chunk) const;
   [[nodiscard]] bool has(uint64_t chunk) const;
+  // Blocks of kBlockBytes, each of several chunks.
+  [[nodiscard]] uint64_t n_blocks() const { return (size() + kBlockBytes - 1) / kBlockBytes; }
+  [[nodiscard]] uint64_t block_bytes(uint64_t block) const;
+  [[nodiscard]] bool has_block(uint64_t block) const;
+  // Runs of missing chunks in a block: the first, and one past the last.
+  struct Run {
+    uint64_t first, end;
+  };
+  [[nodiscard]] std::vector<Run> missing(uint64_t block) const;
+  [[nodiscard]] uint64_t missing_bytes() const;
 
-  // Drops all chunks, or one.
-  void clear();
   void drop(uint64_t chunk);
+  // Deletes the other versions of the file, except those in use.
+  void remove_others() const;
 
-  // Reads a part of a chunk for which has() is true. The first read of a chunk verifies all of it.
-  // Errors: kCorrupt; the chunk was damaged and has been dropped.
-  [[nodiscard]] Status read(uint64_t chunk, uint64_t offset, std::span<uint8_t> out);
+  // Reads a range whose chunks are all present. The first read of a chunk verifies all of it.
+  // Errors: kCorrupt; a chunk was damaged or missing, and has been dropped.
+  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out);
 
-  // Keeps other processes from fetching the same chunk. Null when `give_up` returned true.
-  class Lock;
-  [[nodiscard]] std::unique_ptr<Lock> lock(uint64_t chunk, const std::function<bool()>& give_up);
+  // Keeps other processes from fetching the same block. Null when `give_up` returned true.
+  [[nodiscard]] std::unique_ptr<BlockLock> lock(uint64_t block,
+                                                const std::function<bool()>& give_up);
 
-  // Writes one chunk from start to end. The chunk exists once commit() has succeeded.
+  // Writes chunks in order, from `chunk` on. A chunk exists once all its bytes have been appended.
   class Writer {
    public:
     Writer(ChunkStore* store, uint64_t chunk) : store_(store), chunk_(chunk) {}
+    // False, then status(): the cache cannot be written, or the file ends earlier.
     [[nodiscard]] bool append(std::span<const uint8_t> bytes);
-    [[nodiscard]] Status commit();
+    [[nodiscard]] const Status& status() const { return status_; }
+    // The chunk that will be written next.
+    [[nodiscard]] uint64_t chunk() const { return chunk_; }
 
    private:
     ChunkStore* store_;
     uint64_t chunk_;
-    uint64_t written_ = 0;
-    uint32_t checksum_ = 0;
-    int error_ = 0;
-  };
-
-  class Lock {
-   public:
-    Lock(const platform::File& meta, uint64_t chunk) : meta_(meta), chunk_(chunk) {}
-    ~Lock();
-    Lock(const Lock&) = delete;
-    Lock& operator=(const Lock&) = delete;
-
-   private:
-    const platform::File& meta_;
-    uint64_t chunk_;
+    std::vector<uint8_t> bytes_;
+    Status status_;
   };
 
  private:
-  struct Record {
-    uint32_t checksum;
-    uint32_t mark;
-  };
-  ChunkStore(platform::File meta, platform::File data, uint64_t size, std::string base = {});
+  ChunkStore(platform::File index, platform::File data, CacheHeader header, std::string path,
+             std::unique_ptr<UseLock> in_use);
   [[nodiscard]] Status check(uint64_t chunk);
-  [[nodiscard]] bool read_record(uint64_t chunk, Record* record) const;
+  [[nodiscard]] Status write(uint64_t chunk, std::span<const uint8_t> bytes);
+  [[nodiscard]] std::vector<CacheRecord> records(uint64_t first, uint64_t end) const;
   void set_checked(uint64_t chunk, bool value);
   [[nodiscard]] bool is_checked(uint64_t chunk);
 
-  const platform::File meta_;
+  const platform::File index_;
   const platform::File data_;
-  const uint64_t size_;
-  const std::string base_;  // path without extension; empty: not in a cache directory
+  const CacheHeader header_;
+  const std::string path_;  // empty: temporary
+  const std::unique_ptr<UseLock> in_use_;
   std::mutex mutex_;
   std::vector<bool> checked_;  // chunks whose checksum this process has verified
 };
@@ -117,13 +122,15 @@ struct CacheEntry {
   std::string url;            // without secrets
   uint64_t size = 0;          // of all its files, in bytes
   uint64_t stored_bytes = 0;  // of these, the cached ones
-  int64_t used = 0;           // seconds since 1970
+  int64_t created = 0, used = 0;  // milliseconds since 1970
   bool complete = false;
-  std::vector<std::string> bases;  // paths of the files without extension, the largest file first
+  std::vector<CachedFile> files;  // the largest first
 };
 
 // Lists the entries, most recently used first. Empty if the directory does not exist.
 [[nodiscard]] std::vector<CacheEntry> list_cache(const std::string& dir);
+// The entry of an address.
+[[nodiscard]] std::optional<CacheEntry> find_cached(const std::string& dir, const std::string& url);
 // Deletes all versions of an address's files. False when there were none. Errors: kCacheLocked
 // while they are in use.
 [[nodiscard]] Result<bool> delete_cached(const std::string& dir, const std::string& url);

@@ -1,10 +1,9 @@
 // A remote file as a ByteSource, in one of three modes:
 //   direct     ranges go from the network to the reader
-//   stored     ranges are fetched as whole chunks into the chunk store and read from there
+//   stored     ranges are fetched as whole blocks into the chunk store and read from there
 //   whole      a server without range requests: a thread downloads the file from start to end into
-//   a
-//              store (the cache's, or a temporary one), and readers wait for their chunk
-// Readers of the same chunk share one fetch; readers of different chunks fetch in parallel. When
+//              a store (the cache's, or a temporary one), and readers wait for their block
+// Readers of the same block share one fetch; readers of different blocks fetch in parallel. When
 // the store cannot be written (a full disk), it warns once and reads missing chunks in direct mode.
 #include <algorithm>
 #include <cstring>
@@ -21,6 +20,7 @@ namespace sluice::io {
 
 namespace {
 
+constexpr uint64_t kBlock = ChunkStore::kBlockBytes;
 constexpr int kMaxWholeRuns = 3;  // downloads of the whole file that one read may start
 
 class HttpSource final : public ByteSource {
@@ -47,11 +47,7 @@ class HttpSource final : public ByteSource {
   [[nodiscard]] uint64_t bytes_fetched() const override { return client_->bytes_fetched(); }
   [[nodiscard]] uint64_t bytes_from_cache() const override { return from_store_.load(); }
   [[nodiscard]] uint64_t bytes_missing() const override {
-    uint64_t missing = store_ == nullptr ? size_ : 0;
-    for (uint64_t c = 0; store_ != nullptr && c < store_->n_chunks(); ++c) {
-      if (!store_->has(c)) missing += store_->chunk_bytes(c);
-    }
-    return missing;
+    return store_ == nullptr ? size_ : store_->missing_bytes();
   }
 
   void abort() override {
@@ -65,10 +61,8 @@ class HttpSource final : public ByteSource {
   [[nodiscard]] Status refresh(uint64_t offset, uint64_t length) override {
     if (store_ == nullptr) return {};
     if (!offline_.ok()) return offline_;
-    for (uint64_t at = offset; at < offset + length; at += ChunkStore::kChunkBytes) {
-      store_->drop(at / ChunkStore::kChunkBytes);
-    }
-    store_->drop((offset + length - 1) / ChunkStore::kChunkBytes);
+    const uint64_t each = store_->header().chunk_bytes;
+    for (uint64_t c = offset / each; c * each < offset + length; ++c) store_->drop(c);
     return {};
   }
 
@@ -80,18 +74,17 @@ class HttpSource final : public ByteSource {
     const Turn turn{reader_epoch_.load(), client_->epoch()};
     if (store_ == nullptr) return read_direct(offset, out, turn);
     if (!whole_ && !degraded_) {
-      // Take unclaimed chunks first, so that readers of neighbouring ranges share the work.
-      const uint64_t last = out.empty() ? 0 : (offset + out.size() - 1) / ChunkStore::kChunkBytes;
-      for (uint64_t c = offset / ChunkStore::kChunkBytes; !out.empty() && c <= last; c++) {
-        if (claim(c)) SLUICE_RETURN_IF_ERROR(fetch_claimed(c, turn));
+      // Take unclaimed blocks first, so that readers of neighbouring ranges share the work.
+      const uint64_t last = out.empty() ? 0 : (offset + out.size() - 1) / kBlock;
+      for (uint64_t b = offset / kBlock; !out.empty() && b <= last; b++) {
+        if (claim(b)) SLUICE_RETURN_IF_ERROR(fetch_claimed(b, turn));
       }
     }
     while (!out.empty()) {
-      const uint64_t chunk = offset / ChunkStore::kChunkBytes;
-      const uint64_t within = offset % ChunkStore::kChunkBytes;
-      const auto n =
-          static_cast<size_t>(std::min<uint64_t>(out.size(), store_->chunk_bytes(chunk) - within));
-      SLUICE_RETURN_IF_ERROR(read_chunk(chunk, within, out.first(n), turn));
+      const uint64_t block = offset / kBlock;
+      const uint64_t left = store_->block_bytes(block) - offset % kBlock;
+      const auto n = static_cast<size_t>(std::min<uint64_t>(out.size(), left));
+      SLUICE_RETURN_IF_ERROR(read_block(block, offset, out.first(n), turn));
       offset += n;
       out = out.subspan(n);
     }
@@ -120,68 +113,97 @@ class HttpSource final : public ByteSource {
     });
   }
 
-  // Reads a part of a chunk from the store. Fetches the chunk first if it is missing or damaged.
-  [[nodiscard]] Status read_chunk(uint64_t chunk, uint64_t within, std::span<uint8_t> out,
+  // Reads a part of a block from the store. Fetches the block first if it is missing or damaged.
+  [[nodiscard]] Status read_block(uint64_t block, uint64_t offset, std::span<uint8_t> out,
                                   const Turn& turn) {
     for (int attempt = 0; attempt < 3; attempt++) {
-      const bool was_there = store_->has(chunk) && !is_fetched_here(chunk);
-      if (!store_->has(chunk)) {
+      const bool there = store_->has_block(block);
+      const bool was_there = there && !is_fetched_here(block);
+      if (!there) {
         if (degraded_ && !whole_) break;
-        SLUICE_RETURN_IF_ERROR(whole_ ? await_whole(chunk, turn) : obtain(chunk, turn));
-        if (!store_->has(chunk)) continue;
+        SLUICE_RETURN_IF_ERROR(whole_ ? await_whole(block, turn) : obtain(block, turn));
+        if (!store_->has_block(block)) continue;
       }
-      const Status status = store_->read(chunk, within, out);
+      const Status status = store_->read(offset, out);
       if (status.ok() && was_there) from_store_ += out.size();
       if (status.ok() || status.code() != Code::kCorrupt) return status;
     }
-    if (!whole_) return read_direct(chunk * ChunkStore::kChunkBytes + within, out, turn);
+    if (!whole_) return read_degraded(offset, out, turn);
     return error(Code::kCorrupt, "the local copy of %s was damaged repeatedly",
                  client_->name().c_str());
   }
 
-  [[nodiscard]] bool is_fetched_here(uint64_t chunk) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return fetched_.count(chunk) != 0;
+  // The store cannot be written: takes what it has, and the rest from the network.
+  [[nodiscard]] Status read_degraded(uint64_t offset, std::span<uint8_t> out, const Turn& turn) {
+    while (!out.empty()) {
+      const uint64_t chunk = offset / store_->header().chunk_bytes;
+      const uint64_t left =
+          store_->chunk_bytes(chunk) - offset % store_->header().chunk_bytes;
+      const auto part = out.first(static_cast<size_t>(std::min<uint64_t>(out.size(), left)));
+      if (store_->has(chunk) && store_->read(offset, part).ok()) {
+        if (!is_fetched_here(offset / kBlock)) from_store_ += part.size();
+      } else {
+        SLUICE_RETURN_IF_ERROR(read_direct(offset, part, turn));
+      }
+      offset += part.size();
+      out = out.subspan(part.size());
+    }
+    return {};
   }
 
-  // True when this thread must now fetch the chunk.
-  [[nodiscard]] bool claim(uint64_t chunk) {
+  [[nodiscard]] bool is_fetched_here(uint64_t block) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return !store_->has(chunk) && in_flight_.insert(chunk).second;
+    return fetched_.count(block) != 0;
   }
 
-  // Waits until the chunk is stored. Fetches it unless another thread does.
-  [[nodiscard]] Status obtain(uint64_t chunk, const Turn& turn) {
+  // True when this thread must now fetch the block.
+  [[nodiscard]] bool claim(uint64_t block) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return !store_->has_block(block) && in_flight_.insert(block).second;
+  }
+
+  // Waits until the block is stored. Fetches it unless another thread does.
+  [[nodiscard]] Status obtain(uint64_t block, const Turn& turn) {
     for (;;) {
-      if (claim(chunk)) return fetch_claimed(chunk, turn);
+      if (claim(block)) return fetch_claimed(block, turn);
       std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [&] { return in_flight_.count(chunk) == 0 || aborted(turn); });
+      changed_.wait(lock, [&] { return in_flight_.count(block) == 0 || aborted(turn); });
       if (aborted(turn)) return aborted_error();
-      if (store_->has(chunk) || degraded_) return {};
+      if (store_->has_block(block) || degraded_) return {};
     }
   }
 
-  [[nodiscard]] Status fetch_claimed(uint64_t chunk, const Turn& turn) {
-    Status status = fetch_chunk(chunk, turn);
+  [[nodiscard]] Status fetch_claimed(uint64_t block, const Turn& turn) {
+    Status status = fetch_block(block, turn);
     const std::lock_guard<std::mutex> lock(mutex_);
-    in_flight_.erase(chunk);
-    if (status.ok()) fetched_.insert(chunk);
+    in_flight_.erase(block);
+    if (status.ok()) fetched_.insert(block);
     changed_.notify_all();
     return status;
   }
 
-  [[nodiscard]] Status fetch_chunk(uint64_t chunk, const Turn& turn) {
+  // Fetches the missing chunks of a block. Another process may be faster.
+  [[nodiscard]] Status fetch_block(uint64_t block, const Turn& turn) {
     if (!offline_.ok()) return offline_;
-    const auto lock = store_->lock(chunk, [&] { return aborted(turn); });
-    if (lock == nullptr) return aborted_error();
-    if (store_->has(chunk)) return {};  // another process was faster
-    ChunkStore::Writer writer(store_.get(), chunk);
-    bool written = true;
-    const Status fetched =
-        client_->fetch(chunk * ChunkStore::kChunkBytes, store_->chunk_bytes(chunk), turn.client,
-                       [&](std::span<const uint8_t> b) { return written = writer.append(b); });
-    if (written && !fetched.ok()) return fetched;
-    if (const Status status = writer.commit(); !status.ok()) degrade(status);
+    const auto lock = store_->lock(
+        block, [&] { return aborted(turn) || store_->has_block(block); });
+    if (lock == nullptr) return aborted(turn) ? aborted_error() : Status();
+    for (const ChunkStore::Run& run : store_->missing(block)) {
+      ChunkStore::Writer writer(store_.get(), run.first);
+      const uint64_t from = run.first * store_->header().chunk_bytes;
+      const uint64_t to = (run.end - 1) * store_->header().chunk_bytes +
+                          store_->chunk_bytes(run.end - 1);
+      const Status fetched =
+          client_->fetch(from, to - from, turn.client, [&](std::span<const uint8_t> bytes) {
+            lock->refresh();
+            return writer.append(bytes);
+          });
+      if (!writer.status().ok()) {
+        degrade(writer.status());
+        return {};
+      }
+      SLUICE_RETURN_IF_ERROR(fetched);
+    }
     return {};
   }
 
@@ -192,14 +214,14 @@ class HttpSource final : public ByteSource {
 
   // --- whole files
 
-  // Waits until the download reaches the chunk. Starts it if it is not running, also after a
-  // failure that an earlier reader has reported.
-  [[nodiscard]] Status await_whole(uint64_t chunk, const Turn& turn) {
+  // Waits until the download reaches the end of the block. Starts it if it is not running, also
+  // after a failure that an earlier reader has reported.
+  [[nodiscard]] Status await_whole(uint64_t block, const Turn& turn) {
     std::unique_lock<std::mutex> lock(mutex_);
     const int seen = whole_runs_;
     for (;;) {
       if (aborted(turn)) return aborted_error();
-      if (store_->has(chunk)) return {};
+      if (store_->has_block(block)) return {};
       if (!thread_running_) {
         if (whole_runs_ != seen && !whole_status_.ok()) return whole_status_;
         if (whole_runs_ - seen >= kMaxWholeRuns) {
@@ -216,30 +238,22 @@ class HttpSource final : public ByteSource {
   }
 
   void take_whole() {
-    uint64_t at = 0;
-    Status store_status;
-    auto writer = std::make_unique<ChunkStore::Writer>(store_.get(), 0);
+    ChunkStore::Writer writer(store_.get(), 0);
     const Status fetched =
         client_->fetch_whole(client_->epoch(), [&](std::span<const uint8_t> bytes) {
-          while (!bytes.empty() && store_status.ok()) {
-            const uint64_t chunk = at / ChunkStore::kChunkBytes;
-            const uint64_t left = store_->chunk_bytes(chunk) - at % ChunkStore::kChunkBytes;
-            const auto part =
-                bytes.first(static_cast<size_t>(std::min<uint64_t>(bytes.size(), left)));
-            (void)writer->append(part);  // commit() reports a failure
-            at += part.size();
-            bytes = bytes.subspan(part.size());
-            if (part.size() < left) continue;
-            store_status = writer->commit();
-            writer = std::make_unique<ChunkStore::Writer>(store_.get(), chunk + 1);
+          const uint64_t before = writer.chunk();
+          const bool written = writer.append(bytes);
+          if (writer.chunk() != before) {
             const std::lock_guard<std::mutex> lock(mutex_);
-            fetched_.insert(chunk);
+            for (uint64_t c = before; c < writer.chunk(); ++c) {
+              fetched_.insert(c * store_->header().chunk_bytes / kBlock);
+            }
             changed_.notify_all();
           }
-          return store_status.ok() && !closing_;
+          return written && !closing_;
         });
     const std::lock_guard<std::mutex> lock(mutex_);
-    whole_status_ = store_status.ok() ? fetched : store_status;
+    whole_status_ = writer.status().ok() ? fetched : writer.status();
     thread_running_ = false;
     changed_.notify_all();
   }
@@ -258,17 +272,12 @@ class HttpSource final : public ByteSource {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::set<uint64_t> in_flight_;
-  std::set<uint64_t> fetched_;  // chunks fetched by this source: not counted as read from the store
+  std::set<uint64_t> fetched_;  // blocks fetched by this source: not counted as read from the store
   std::thread thread_;
   bool thread_running_ = false;
   Status whole_status_;
   int whole_runs_ = 0;
 };
-
-// What identifies this version of the file; empty when the server sends neither ETag nor date.
-std::string version_of(const RemoteFile& file) {
-  return file.etag.empty() ? file.last_modified : file.etag;
-}
 
 using Bytes = std::vector<uint8_t>;
 
@@ -311,25 +320,76 @@ bool resembles(const Bytes& fresh, const Bytes& old, bool ranges) {
   return first != fresh.end() && *first != '<';
 }
 
-// Checks that the server has the cached file or a plausible newer version of it. If the server
-// names no version, the first bytes are compared: *other then tells that the cached file of this
-// size is a different one.
-Status check_answer(HttpClient& client, const std::string& dir, const std::string& url,
-                    bool* other) {
-  constexpr size_t kCompareBytes = 64 << 10;
-  constexpr size_t kHeadBytes = 16;
-  const RemoteFile& remote = client.remote();
-  const std::string version = version_of(remote);
-  bool same = false;
-  const auto old = ChunkStore::beginning(dir, url, version, remote.size, kCompareBytes, &same);
-  if (!old || (same && !version.empty())) return {};
-  Result<Bytes> head = read_head(client, same ? kCompareBytes : kHeadBytes);
-  if (!head.ok()) return head.status();
-  if (same && *head == *old) return {};
-  *other = same && !old->empty();
-  if (resembles(*head, *old, remote.ranges)) return {};
-  return error(Code::kNetwork, "%s does not answer with the cached model or a newer version of it",
-               client.name().c_str());
+CacheHeader header_of(const std::string& url, const RemoteFile& remote) {
+  CacheHeader header;
+  header.url = url;
+  header.etag = remote.etag.starts_with("W/") ? remote.etag.substr(2) : remote.etag;
+  header.last_modified = remote.last_modified;
+  header.size = remote.size;
+  return header;
+}
+
+bool both(const std::string& a, const std::string& b) {
+  return !a.empty() && !b.empty();
+}
+
+// Whether the validators show that two files are the same, or that they are not. Neither: the first
+// bytes decide.
+bool surely_same(const CacheHeader& a, const CacheHeader& b) {
+  if (a.size != b.size) return false;
+  if (both(a.etag, b.etag)) return a.etag == b.etag;
+  return both(a.last_modified, b.last_modified) && a.last_modified == b.last_modified;
+}
+bool surely_different(const CacheHeader& a, const CacheHeader& b) {
+  if (a.size != b.size) return true;
+  // Servers behind one name may have different ETags for the same file, but not different dates.
+  if (both(a.last_modified, b.last_modified)) return a.last_modified != b.last_modified;
+  return both(a.etag, b.etag) && a.etag != b.etag;
+}
+
+// The entry of the file that the server has. If it is a new version, creates its entry, provided
+// that it looks like a model where the cache has one. Errors: kNetwork if it does not; kIo if the
+// cache cannot be used.
+Result<std::unique_ptr<ChunkStore>> open_entry(HttpClient& client, const std::string& url,
+                                               const OpenOptions& options) {
+  const CacheHeader remote = header_of(url, client.remote());
+  const std::vector<CachedFile> versions = ChunkStore::versions(options.cache_dir, url);
+  for (const CachedFile& file : versions) {
+    if (!surely_same(file.header, remote)) continue;
+    if (auto store = ChunkStore::open(file.path, file.header)) return store;
+  }
+  Bytes head;
+  if (!versions.empty() || (remote.etag.empty() && remote.last_modified.empty())) {
+    Result<Bytes> read = read_head(client, kCacheHeadBytes);
+    if (!read.ok()) return read.status();
+    head = std::move(*read);
+  }
+  bool plausible = versions.empty();
+  for (const CachedFile& file : versions) {
+    auto store = ChunkStore::open(file.path, file.header);
+    if (store == nullptr) continue;
+    Bytes old(std::min<size_t>(kCacheHeadBytes, file.header.size));
+    if (!store->read(0, old).ok()) old.clear();
+    if (!old.empty() && old == head && !surely_different(file.header, remote)) return store;
+    plausible = plausible || resembles(head, old, client.remote().ranges);
+  }
+  if (!plausible) {
+    return error(Code::kNetwork,
+                 "%s does not answer with the cached model or a newer version of it",
+                 client.name().c_str());
+  }
+  auto store = ChunkStore::create(options.cache_dir, remote, head, options.cache_bytes);
+  if (store.ok() && (*store)->has(0)) (*store)->remove_others();
+  return store;
+}
+
+// A complete version of the file; null if there is none.
+std::unique_ptr<ChunkStore> open_complete(const std::string& dir, const std::string& url) {
+  for (const CachedFile& file : ChunkStore::versions(dir, url)) {
+    if (file.stored_bytes != file.header.size) continue;
+    if (auto store = ChunkStore::open(file.path, file.header)) return store;
+  }
+  return nullptr;
 }
 
 // An error if the whole file does not fit in `dir`.
@@ -352,28 +412,27 @@ Result<std::unique_ptr<ByteSource>> open_http(const std::string& url, const Open
   };
   const std::string& dir = options.cache_dir;
   const std::string name = stored_address(url);
-  bool other = false;
-  Status status = client->open();
-  if (status.ok() && !dir.empty()) status = check_answer(*client, dir, name, &other);
-  if (!status.ok()) {
-    if (dir.empty() || status.code() == Code::kAborted) return status;
-    auto complete = ChunkStore::open_complete(dir, name);
-    if (!complete.ok()) return status;
-    warn(status.message() + "; using the complete copy in the cache");
-    return std::unique_ptr<ByteSource>(std::make_unique<HttpSource>(
-        std::move(client), std::move(*complete), options, false, status));
-  }
-  const RemoteFile& remote = client->remote();
   std::unique_ptr<ChunkStore> store;
-  if (!dir.empty()) {
-    auto opened = ChunkStore::open(dir, name, version_of(remote), remote.size);
+  Status status = client->open();
+  if (status.ok() && !dir.empty()) {
+    auto opened = open_entry(*client, name, options);
     if (opened.ok()) {
       store = std::move(*opened);
-      if (other) store->clear();
-    } else {
+    } else if (opened.status().code() == Code::kIo) {
       warn(opened.status().message() + "; continuing without the cache");
+    } else {
+      status = opened.status();
     }
   }
+  if (!status.ok()) {
+    if (dir.empty() || status.code() == Code::kAborted) return status;
+    store = open_complete(dir, name);
+    if (store == nullptr) return status;
+    warn(status.message() + "; using the complete copy in the cache");
+    return std::unique_ptr<ByteSource>(std::make_unique<HttpSource>(
+        std::move(client), std::move(store), options, false, status));
+  }
+  const RemoteFile& remote = client->remote();
   if (!remote.ranges) {
     const std::string room = store != nullptr ? dir : platform::temporary_directory();
     SLUICE_RETURN_IF_ERROR(check_room(*client, room, options.http.max_whole_bytes));

@@ -82,7 +82,10 @@ class File {
 // Names of a directory's entries; empty if it cannot be read.
 [[nodiscard]] std::vector<std::string> names_in(const std::string& directory);
 bool remove_file(const std::string& path);
-// Atomically replaces the file named `to`, if there is one.
+// False: it is not empty.
+bool remove_directory(const std::string& path);
+// Atomically replaces the file named `to`, if there is one. A directory moves only to a name that
+// does not exist.
 [[nodiscard]] bool rename_file(const std::string& from, const std::string& to);
 // Free bytes for this user in the file system of `directory`; false if unknown.
 [[nodiscard]] bool free_bytes(const std::string& directory, uint64_t* out);

@@ -189,6 +189,10 @@ bool remove_file(const std::string& path) {
   return ::unlink(path.c_str()) == 0;
 }
 
+bool remove_directory(const std::string& path) {
+  return ::rmdir(path.c_str()) == 0;
+}
+
 bool rename_file(const std::string& from, const std::string& to) {
   return std::rename(from.c_str(), to.c_str()) == 0;
 }

@@ -251,6 +251,10 @@ bool remove_file(const std::string& path) {
   return DeleteFileW(to_wide(path).c_str()) != 0 || failed();
 }
 
+bool remove_directory(const std::string& path) {
+  return RemoveDirectoryW(to_wide(path).c_str()) != 0 || failed();
+}
+
 bool rename_file(const std::string& from, const std::string& to) {
   constexpr DWORD kHow = MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH;
   return MoveFileExW(to_wide(from).c_str(), to_wide(to).c_str(), kHow) != 0 || failed();

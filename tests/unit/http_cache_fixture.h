@@ -13,8 +13,9 @@
 
 namespace sluice::io {
 
-inline constexpr uint64_t kChunk = ChunkStore::kChunkBytes;
-inline constexpr uint64_t kLongFile = 2 * kChunk + 1'500'000;  // the last chunk is short
+inline constexpr uint64_t kBlock = ChunkStore::kBlockBytes;
+inline constexpr uint64_t kChunk = kCacheChunkBytes;
+inline constexpr uint64_t kLongFile = 2 * kBlock + 1'500'000;  // the last chunk is short
 inline constexpr uint64_t kProbe = 1;                          // body bytes of the initial request
 
 class HttpCacheTest : public ::testing::Test {
@@ -73,12 +74,28 @@ class HttpCacheTest : public ::testing::Test {
     what();
     return server_->body_bytes() - before;
   }
-  [[nodiscard]] std::filesystem::path entry(const char* extension) const {
-    std::filesystem::path found;
+  // A file of the only entry: "data" or "index". Empty: there is no entry.
+  [[nodiscard]] std::filesystem::path entry(const char* file) const {
     for (const auto& e : std::filesystem::directory_iterator(options_.cache_dir)) {
-      if (e.path().extension() == extension) found = e.path();
+      if (is_cache_name(e.path().filename().string())) return e.path() / file;
     }
-    return found;
+    return {};
+  }
+  [[nodiscard]] CacheHeader version(uint64_t size = kLongFile) const {
+    CacheHeader header;
+    header.url = server_->url();
+    header.etag = etag_;
+    header.size = size;
+    return header;
+  }
+  // Stores a chunk, as a source does.
+  [[nodiscard]] static Status store_chunk(ChunkStore& store, uint64_t chunk,
+                                          const std::string& file) {
+    ChunkStore::Writer writer(&store, chunk);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(file.data());
+    (void)writer.append({bytes + chunk * store.header().chunk_bytes,
+                         static_cast<size_t>(store.chunk_bytes(chunk))});
+    return writer.status();
   }
   static void flip(const std::filesystem::path& path, uint64_t at) {
     std::fstream f(path, std::ios::binary | std::ios::in | std::ios::out);

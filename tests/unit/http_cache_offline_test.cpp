@@ -24,22 +24,20 @@ TEST_F(HttpCacheTest, CompleteCopyServesWithoutTheServer) {
   EXPECT_EQ(partial.status().code(), Code::kNetwork);
 
   // Completed by hand, since the server's port is closed.
-  auto store = ChunkStore::open(options_.cache_dir, url, etag_, kLongFile);
-  ASSERT_TRUE(store.ok());
-  for (uint64_t c = 1; c < (*store)->n_chunks(); c++) {
-    ChunkStore::Writer writer(store->get(), c);
-    ASSERT_TRUE(writer.append({reinterpret_cast<const uint8_t*>(file_.data()) + c * kChunk,
-                               static_cast<size_t>((*store)->chunk_bytes(c))}));
-    ASSERT_TRUE(writer.commit().ok());
+  const CachedFile file = ChunkStore::versions(options_.cache_dir, url).at(0);
+  auto store = ChunkStore::open(file.path, file.header);
+  ASSERT_NE(store, nullptr);
+  for (uint64_t c = kBlock / kChunk; c < store->n_chunks(); c++) {
+    ASSERT_TRUE(store_chunk(*store, c, file_).ok());
   }
-  store->reset();
+  store.reset();
   auto complete = open_again();
   ASSERT_TRUE(complete.ok()) << complete.status().message();
   source_ = std::move(*complete);
   expect_all();
   EXPECT_EQ(warnings_.size(), 1u);
   source_.reset();
-  flip(entry(".data"), 5);  // nothing to repair it with
+  flip(entry("data"), 5);  // nothing to repair it with
   complete = open_again();
   ASSERT_TRUE(complete.ok());
   source_ = std::move(*complete);
@@ -88,7 +86,7 @@ TEST_F(HttpCacheTest, OtherResponsesCostNoCachedBytes) {
                   open();
                   expect_all();
                 }),
-                (64u << 10) + kProbe);
+                kCacheHeadBytes + kProbe);
     }
   }
 }
@@ -104,7 +102,7 @@ TEST_F(HttpCacheTest, OtherResponsesKeepAnIncompleteCopy) {
               open();
               expect_all();
             }),
-            kLongFile - kChunk + kProbe);
+            kLongFile - kBlock + kProbe);
 }
 
 TEST_F(HttpCacheTest, TheOldVersionStaysUntilTheNewOneArrives) {
@@ -115,21 +113,24 @@ TEST_F(HttpCacheTest, TheOldVersionStaysUntilTheNewOneArrives) {
   etag_ = "\"v2\"";
   cut_after_ = 1000;  // the beginning arrives, but no complete chunk
   open();
-  EXPECT_EQ(read(kChunk, 100).code(), Code::kNetwork);
+  EXPECT_EQ(read(kBlock, 100).code(), Code::kNetwork);
   source_.reset();
   const std::string url = server_->url();
   {
-    auto kept = ChunkStore::open_complete(options_.cache_dir, url);
-    ASSERT_TRUE(kept.ok()) << kept.status().message();
+    std::unique_ptr<ChunkStore> kept;
+    for (const CachedFile& file : ChunkStore::versions(options_.cache_dir, url)) {
+      if (file.stored_bytes == kLongFile) kept = ChunkStore::open(file.path, file.header);
+    }
+    ASSERT_NE(kept, nullptr);
     std::vector<uint8_t> bytes(1000);
-    ASSERT_TRUE((*kept)->read(1, 0, bytes).ok());
+    ASSERT_TRUE(kept->read(0, bytes).ok());
     EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(),
-                           reinterpret_cast<const uint8_t*>(old.data()) + kChunk));
+                           reinterpret_cast<const uint8_t*>(old.data()) + kBlock));
   }
   cut_after_ = SIZE_MAX;
   open();
   expect_all();
-  EXPECT_EQ(list_cache(options_.cache_dir).at(0).bases.size(), 1u);
+  EXPECT_EQ(list_cache(options_.cache_dir).at(0).files.size(), 1u);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ using Random = std::mt19937_64;
 
 class HttpCacheRandom : public HttpCacheTest {
  protected:
-  static constexpr uint64_t kLength = 2 * kChunk + 70'000;
+  static constexpr uint64_t kLength = kBlock + 3 * kChunk + 70'000;
 
   // Writes chunks as the source does. Ends in any of these ways: done, at a full disk, killed.
   [[noreturn]] void write_in_child(uint64_t seed) {
@@ -37,22 +37,21 @@ class HttpCacheRandom : public HttpCacheTest {
       const rlimit limit{random() % kLength, RLIM_INFINITY};
       ::setrlimit(RLIMIT_FSIZE, &limit);
     }
-    auto store = ChunkStore::open(options_.cache_dir, server_->url(), etag_, file_.size());
+    auto store = ChunkStore::create(options_.cache_dir, version(file_.size()));
     if (!store.ok()) ::_exit(0);
     const auto* bytes = reinterpret_cast<const uint8_t*>(file_.data());
-    const uint64_t first = random() % (*store)->n_chunks();
-    for (uint64_t i = 0; i < (*store)->n_chunks(); ++i) {
-      const uint64_t chunk = (first + i) % (*store)->n_chunks();
-      const auto lock = (*store)->lock(chunk, [] { return false; });
-      if ((*store)->has(chunk)) continue;
-      ChunkStore::Writer writer(store->get(), chunk);
-      const uint64_t all = (*store)->chunk_bytes(chunk);
-      for (uint64_t at = 0; at < all;) {
-        const uint64_t n = std::min(1 + random() % 700'000, all - at);
-        if (!writer.append({bytes + chunk * kChunk + at, static_cast<size_t>(n)})) break;
-        at += n;
+    for (uint64_t i = 0, first = random(); i < (*store)->n_blocks(); ++i) {
+      const uint64_t block = (first + i) % (*store)->n_blocks();
+      const auto lock = (*store)->lock(block, [&] { return (*store)->has_block(block); });
+      for (const ChunkStore::Run& run : (*store)->missing(block)) {
+        ChunkStore::Writer writer(store->get(), run.first);
+        const uint64_t end = std::min(run.end * kChunk, kLength);
+        for (uint64_t at = run.first * kChunk; at < end;) {
+          const uint64_t n = std::min(1 + random() % 700'000, end - at);
+          if (!writer.append({bytes + at, static_cast<size_t>(n)})) break;
+          at += n;
+        }
       }
-      static_cast<void>(writer.commit());
     }
     ::_exit(0);
   }
@@ -107,10 +106,10 @@ class HttpCacheRandom : public HttpCacheTest {
 
   void damage(Random& random) {
     source_.reset();
-    for (const char* extension : {".data", ".meta"}) {
+    for (const char* file : {"data", "index"}) {
       if (random() % 2 == 0) continue;
-      const std::filesystem::path path = entry(extension);
-      if (path.empty()) continue;
+      const std::filesystem::path path = entry(file);
+      if (!std::filesystem::exists(path)) continue;
       const uint64_t size = std::filesystem::file_size(path);
       if (size == 0) continue;
       if (random() % 4 == 0) {

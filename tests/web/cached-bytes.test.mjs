@@ -2,20 +2,21 @@
 // response that is not the model leaves the cached file in use, with a warning. A new version
 // replaces it only once it begins to arrive.
 import assert from 'node:assert/strict';
-import { fork } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
 import { createServer } from 'node:http';
-import { tmpdir } from 'node:os';
+import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { eventually } from './eventually.mjs';
-import { fakeModel, importWeb, root } from './helpers.mjs';
+import { fakeModel, fullStore, importWeb, root } from './helpers.mjs';
+import { memoryStore } from './memory-store.mjs';
 
 const { RemoteFile } = await importWeb('io/remote-file');
 const { nodeBackend } = await importWeb('io/store-node');
 const { StoreManager } = await importWeb('io/store-manager');
-const { keyOf } = await importWeb('io/store');
 const { LocalIo } = await importWeb('io/io');
 
 const quick = { retryMs: 1, retryMaxMs: 5, stallMs: 300 };
@@ -481,14 +482,8 @@ test('a download that exceeds the quota is not reported as cached', async (t) =>
     (q, r) => send(q, r, gguf(1)),
     async (base) => {
       const real = nodeBackend(folder());
-      let room = 5;
-      const open = async (...args) => {
-        const files = await real.open(...args);
-        const write = files.data.write.bind(files.data);
-        files.data.write = (...what) => (room-- > 0 ? write(...what) : 0);
-        return files;
-      };
-      const { io, said } = await opened(t, `${base}/m`, { open });
+      const full = fullStore(real, 5);
+      const { io, said } = await opened(t, `${base}/m`, full);
       io.startDownload();
       await until(() => said.downloaded);
       assert.equal(said.downloaded, 'QUOTA');
@@ -502,59 +497,63 @@ test('a download that exceeds the quota is not reported as cached', async (t) =>
   );
 });
 
-test('a second tab reports the model as cached once the first has cached it', async (t) => {
-  const bytes = Buffer.concat([gguf(1), Buffer.alloc(6 << 20, 1)]);
-  let free = false;
-  const slow = [];
-  await serving(
-    (q, r) =>
-      free || q.headers.range.startsWith('bytes=0-')
-        ? send(q, r, bytes, { ETag: '"1"' })
-        : slow.push(() => send(q, r, bytes, { ETag: '"1"' })),
-    async (base) => {
-      const store = nodeBackend(folder());
-      const tabs = [await opened(t, `${base}/m`, store), await opened(t, `${base}/m`, store)];
-      for (const { io } of tabs) io.startDownload();
-      await new Promise((later) => setTimeout(later, 100));
-      assert.deepEqual(
-        tabs.map(({ said }) => said.downloaded),
-        [undefined, undefined],
-      );
-      free = true;
-      slow.forEach((answer) => answer());
-      await until(() => tabs.every(({ said }) => said.downloaded));
-      assert.deepEqual(
-        tabs.map(({ said }) => [said.downloaded, said.phases.includes('cached')]),
-        [
-          ['cached', true],
-          ['cached', true],
-        ],
-      );
-    },
-  );
-});
+const stores = { 'one writer': memoryStore, 'several writers': () => nodeBackend(folder()) };
 
-test('a second tab continues the download when the first is closed', async (t) => {
-  const bytes = Buffer.concat([gguf(1), Buffer.alloc(4 << 20, 1)]);
-  let free = false;
-  await serving(
-    (q, r) =>
-      (free || q.headers.range.startsWith('bytes=0-')) && send(q, r, bytes, { ETag: '"1"' }),
-    async (base) => {
-      const store = nodeBackend(folder());
-      const [first, second] = [
-        await opened(t, `${base}/m`, store),
-        await opened(t, `${base}/m`, store),
-      ];
-      second.io.startDownload();
-      await first.io.close();
-      free = true;
-      await until(() => second.said.downloaded);
-      assert.equal(second.said.downloaded, 'cached');
-      assert.equal((await new StoreManager(async () => store).list())[0].complete, true);
-    },
-  );
-});
+for (const [how, newStore] of Object.entries(stores))
+  test(`a second engine reports the model as cached once the first has cached it: ${how}`, async (t) => {
+    const bytes = Buffer.concat([gguf(1), Buffer.alloc(6 << 20, 1)]);
+    let free = false;
+    const slow = [];
+    await serving(
+      (q, r) =>
+        free || q.headers.range.startsWith('bytes=0-')
+          ? send(q, r, bytes, { ETag: '"1"' })
+          : slow.push(() => send(q, r, bytes, { ETag: '"1"' })),
+      async (base) => {
+        const store = newStore();
+        const tabs = [await opened(t, `${base}/m`, store), await opened(t, `${base}/m`, store)];
+        for (const { io } of tabs) io.startDownload();
+        await new Promise((later) => setTimeout(later, 100));
+        assert.deepEqual(
+          tabs.map(({ said }) => said.downloaded),
+          [undefined, undefined],
+        );
+        free = true;
+        slow.forEach((answer) => answer());
+        await until(() => tabs.every(({ said }) => said.downloaded));
+        assert.deepEqual(
+          tabs.map(({ said }) => [said.downloaded, said.phases.includes('cached')]),
+          [
+            ['cached', true],
+            ['cached', true],
+          ],
+        );
+      },
+    );
+  });
+
+for (const [how, newStore] of Object.entries(stores))
+  test(`a second engine continues the download when the first is closed: ${how}`, async (t) => {
+    const bytes = Buffer.concat([gguf(1), Buffer.alloc(4 << 20, 1)]);
+    let free = false;
+    await serving(
+      (q, r) =>
+        (free || q.headers.range.startsWith('bytes=0-')) && send(q, r, bytes, { ETag: '"1"' }),
+      async (base) => {
+        const store = newStore();
+        const [first, second] = [
+          await opened(t, `${base}/m`, store),
+          await opened(t, `${base}/m`, store),
+        ];
+        second.io.startDownload();
+        await first.io.close();
+        free = true;
+        await until(() => second.said.downloaded);
+        assert.equal(second.said.downloaded, 'cached');
+        assert.equal((await new StoreManager(async () => store).list())[0].complete, true);
+      },
+    );
+  });
 
 test('without a cache nothing is reported as cached', async (t) => {
   await serving(
@@ -570,86 +569,131 @@ test('without a cache nothing is reported as cached', async (t) => {
 
 // --- several processes -------------------------------------------------------------------------
 
-test('a stale lock never gives two processes the write lock, and can be taken afterwards', async () => {
-  const directory = folder();
-  const script = join(directory, 'racer.mjs');
-  writeFileSync(
-    script,
-    `
-    import * as fs from 'node:fs';
-    import { nodeBackend } from ${JSON.stringify(join(root, 'build', 'web-tests', 'store-node.mjs'))};
-    process.on('message', async ({ entries }) => {
-      const store = nodeBackend(${JSON.stringify(join(directory, 'store'))});
-      let both = 0;
-      for (const entry of entries) {
-        const files = await store.open(entry);
-        if (files.writable) {
-          const mark = ${JSON.stringify(directory)} + '/owner-' + entry;
-          try { fs.writeFileSync(mark, '', { flag: 'wx' }); } catch { both++; }
-          const end = Date.now() + 2;
-          while (Date.now() < end);
-          fs.rmSync(mark, { force: true });
-        }
-        files.release();
+/** Runs a script in another process; resolves to the lines that it has printed. */
+async function elsewhere(script) {
+  const file = join(folder(), 'other.mjs');
+  const bundle = join(root, 'build', 'web-tests', 'store-node.mjs');
+  writeFileSync(file, `import { nodeBackend } from ${JSON.stringify(bundle)};\n${script}`);
+  const child = spawn(process.execPath, [file], { stdio: ['ignore', 'pipe', 'inherit'] });
+  let out = '';
+  child.stdout.on('data', (part) => (out += part));
+  await once(child, 'close');
+  return out.trim().split('\n');
+}
+
+/** An entry with its header, as the second request of a load leaves it. */
+async function begun(directory, url) {
+  const file = await RemoteFile.open(url, nodeBackend(directory), options);
+  file.close();
+  return nodeBackend(directory).open(url);
+}
+
+test('one process reserves a block, the next one after its release or its death', async () => {
+  await serving(
+    (q, r) => send(q, r, gguf(1), { ETag: '"1"' }),
+    async (base) => {
+      const directory = folder();
+      const url = `${base}/m`;
+      const entry = await begun(directory, url);
+      const tries = (end) =>
+        elsewhere(`
+          const entry = await nodeBackend(${JSON.stringify(directory)}).open(${JSON.stringify(url)});
+          console.log([0, 1].map((block) => entry.several.lock(block)).join());
+          ${end}`);
+      assert.equal(entry.several.lock(0), true);
+      assert.deepEqual(await tries('process.exit(0)'), ['false,true']); // and dies with its lock
+      assert.deepEqual(await tries('entry.release(); process.exit(0)'), ['false,true']);
+      entry.several.unlock(0);
+      assert.deepEqual(await tries('entry.release(); process.exit(0)'), ['true,true']);
+      // A lock that is not refreshed, and one of another machine.
+      const [name] = readdirSync(directory);
+      const old = new Date(Date.now() - 60_000);
+      for (const [text, when, taken] of [
+        [`${process.pid} ${hostname()}\n`, old, true],
+        [`1 another-machine\n`, old, true],
+        [`1 another-machine\n`, new Date(), false],
+        [``, new Date(), false],
+      ]) {
+        const lock = join(directory, name, 'get-0');
+        writeFileSync(lock, text);
+        utimesSync(lock, when, when);
+        assert.equal(entry.several.lock(0), taken, text);
+        if (taken) entry.several.unlock(0);
+        rmSync(lock, { force: true });
       }
-      process.send(both);
-    });
-    process.send('ready');`,
+      entry.release();
+    },
   );
-  // Locks left by dead processes: one of each kind, untouched for a minute.
-  const entries = Array.from({ length: 300 }, (_, i) => `e${i}`);
-  const old = new Date(Date.now() - 60_000);
-  for (const entry of entries) {
-    mkdirSync(join(directory, 'store', entry), { recursive: true });
-    for (const name of ['lock', 'lock-999999999-x']) {
-      writeFileSync(join(directory, 'store', entry, name), '999999999');
-      utimesSync(join(directory, 'store', entry, name), old, old);
-    }
-  }
-  const racers = await Promise.all(
-    Array.from(
-      { length: 4 },
-      () =>
-        new Promise((ready) => {
-          const child = fork(script);
-          child.once('message', () => ready(child));
-        }),
-    ),
-  );
-  const results = await Promise.all(
-    racers.map(
-      (child) =>
-        new Promise((done) => {
-          child.once('message', done);
-          child.send({ entries });
-        }),
-    ),
-  );
-  for (const child of racers) child.kill();
-  assert.deepEqual(results, [0, 0, 0, 0], 'two writers of one entry');
-  // Processes that came at the same moment may all have backed off. One alone must get the lock.
-  const store = nodeBackend(join(directory, 'store'));
-  for (const entry of entries) {
-    const files = await store.open(entry);
-    assert.ok(files.writable, entry);
-    files.release();
-  }
-  for (const entry of entries)
-    assert.deepEqual(
-      readdirSync(join(directory, 'store', entry)).filter((n) => n.startsWith('lock')),
-      [],
-    );
 });
 
-test('the lock of a live process is respected, a released one is not', async () => {
-  const store = nodeBackend(folder());
-  const key = await keyOf('http://h/x');
-  const first = await store.open(key);
-  const second = await store.open(key);
-  assert.deepEqual([first.writable, second.writable], [true, false]);
-  second.release();
-  first.release();
-  const third = await store.open(key);
-  assert.equal(third.writable, true);
-  third.release();
+test('an entry in use is not deleted, one that a dead process used is', async () => {
+  await serving(
+    (q, r) => send(q, r, gguf(1), { ETag: '"1"' }),
+    async (base) => {
+      const directory = folder();
+      const url = `${base}/m`;
+      const entry = await begun(directory, url);
+      const manager = new StoreManager(async () => nodeBackend(directory));
+      await assert.rejects(manager.delete(url), { code: 'CACHE_LOCKED' });
+      entry.release();
+      await elsewhere(`
+        await nodeBackend(${JSON.stringify(directory)}).open(${JSON.stringify(url)});
+        process.exit(0);`);
+      const [name] = readdirSync(directory);
+      assert.ok(readdirSync(join(directory, name)).some((file) => file.startsWith('use-')));
+      assert.equal(await manager.delete(url), true);
+      assert.deepEqual(readdirSync(directory), []);
+    },
+  );
+});
+
+test('a limit evicts what was used least recently, but nothing in use', async () => {
+  const bytes = gguf(1);
+  await serving(
+    (q, r) => send(q, r, bytes, { ETag: '"1"' }),
+    async (base) => {
+      const store = nodeBackend(folder(), 3.5 * bytes.length);
+      const urls = async () =>
+        (await new StoreManager(async () => store).list()).map(({ url }) => url.at(-1)).sort();
+      for (const name of ['a', 'b', 'c', 'a']) {
+        await load(`${base}/${name}`, store);
+        await new Promise((later) => setTimeout(later, 5)); // times of use are milliseconds
+      }
+      const used = await RemoteFile.open(`${base}/b`, store, options);
+      await load(`${base}/d`, store);
+      assert.deepEqual(await urls(), ['a', 'b', 'd']);
+      used.close();
+      const small = nodeBackend(folder(), bytes.length - 1);
+      const warnings = [];
+      const file = await RemoteFile.open(`${base}/a`, small, {
+        ...options,
+        onWarning: (code) => warnings.push(code),
+      });
+      const all = Buffer.alloc(bytes.length);
+      await file.read(0, all);
+      assert.ok(all.equals(bytes));
+      assert.deepEqual([warnings, await small.keys()], [['QUOTA'], []]);
+      file.close();
+    },
+  );
+});
+
+test('a directory that cannot be written is a warning, and the file is read', async () => {
+  const file = join(folder(), 'file');
+  writeFileSync(file, '');
+  await serving(
+    (q, r) => send(q, r, gguf(1), { ETag: '"1"' }),
+    async (base) => {
+      const warnings = [];
+      const open = await RemoteFile.open(`${base}/m`, nodeBackend(join(file, 'cache')), {
+        ...options,
+        onWarning: (code) => warnings.push(code),
+      });
+      const all = Buffer.alloc(open.size);
+      await open.read(0, all);
+      assert.ok(all.equals(gguf(1)));
+      assert.deepEqual(warnings, ['IO']);
+      open.close();
+    },
+  );
 });

@@ -35,6 +35,24 @@ export async function importWeb(name) {
   return import(pathToFileURL(outfile).href);
 }
 
+/**
+ * A store in Node whose disk is full after `room` chunks. `fail(write, bytes, at)` is what a write
+ * then does; without it nothing is written.
+ */
+export const fullStore = (store, room, fail = () => 0) => ({
+  async open(url) {
+    const files = await store.open(url);
+    let { data } = files;
+    const replace = (file) => {
+      const write = file.write.bind(file);
+      file.write = (bytes, at) => (room-- > 0 ? write(bytes, at) : fail(write, bytes, at));
+      data = file;
+    };
+    Object.defineProperty(files, 'data', { get: () => data, set: replace });
+    return files;
+  },
+});
+
 /** |a - b|^2 / |b|^2 over [from, to). */
 export function nmse(ours, reference, from = 0, to = reference.length) {
   let difference = 0;

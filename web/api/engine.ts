@@ -86,9 +86,9 @@ const disposed = (): SluiceError => new SluiceError('DISPOSED', 'The engine was 
 
 /** A loaded model, in its own worker. Create it with Engine.load; end it with dispose(). */
 export class Engine {
-  /** Models cached in the browser's storage (Node: in the default cache directory). */
+  /** Models cached in the browser's storage (Node: in the cache directory). */
   static readonly modelCache = new StoreManager(
-    () => platform().storeBackend?.(),
+    (cacheDir) => platform().storeBackend?.(cacheDir),
     (address) => {
       const spec = sourceSpec(address);
       return spec.kind === 'url' ? spec.url : String(address);

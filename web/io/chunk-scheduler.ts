@@ -19,6 +19,11 @@ export interface ChunkState {
   isLocal(chunk: number): boolean;
   /** Is in the store. */
   isStored(chunk: number): boolean;
+  /** Another process downloads it. */
+  isElsewhere(chunk: number): boolean;
+  /** Reserves chunks for a stream. Returns how far: the rest is elsewhere. */
+  reserve(first: number, end: number): number;
+  release(first: number, end: number): void;
 }
 
 export class ChunkScheduler<Read extends Waiting> {
@@ -45,14 +50,17 @@ export class ChunkScheduler<Read extends Waiting> {
 
   /** The next stream to start; null: none. */
   next(): Stream | null {
-    const wanted = this.#firstWanted();
-    const limit = this.whole ? 1 : this.streamLimit;
-    if (this.#streams.size >= limit && (wanted < 0 || !this.#preempt())) return null;
-    const first = wanted >= 0 ? wanted : this.#firstMissing();
-    if (first < 0) return null;
-    return this.begin(
-      this.whole ? { first: 0, end: this.count } : { first, end: this.#endOf(first) },
-    );
+    for (;;) {
+      const wanted = this.#firstWanted();
+      const limit = this.whole ? 1 : this.streamLimit;
+      if (this.#streams.size >= limit && (wanted < 0 || !this.#preempt())) return null;
+      const first = wanted >= 0 ? wanted : this.#firstMissing();
+      if (first < 0) return null;
+      if (this.whole) return this.begin({ first: 0, end: this.count });
+      const end = this.#chunks.reserve(first, this.#endOf(first));
+      if (end > first && !this.#chunks.isStored(first)) return this.begin({ first, end });
+      if (end > first) this.#chunks.release(first, end);
+    }
   }
 
   /** Registers a stream that has been started. */
@@ -65,6 +73,7 @@ export class ChunkScheduler<Read extends Waiting> {
   /** Removes a stream that has ended. */
   ended(stream: Stream): void {
     if (!this.#streams.delete(stream)) return;
+    this.#chunks.release(stream.first, stream.end);
     for (let i = stream.first; i < stream.end; i++) this.#flying.delete(i);
     for (const other of this.#streams) this.#fly(other);
   }
@@ -81,16 +90,22 @@ export class ChunkScheduler<Read extends Waiting> {
   /** The first chunk that a read waits for and no stream delivers; -1: none. */
   #firstWanted(): number {
     for (const { missing } of this.reads) {
-      for (const chunk of missing) if (!this.#flying.has(chunk)) return chunk;
+      for (const chunk of missing) if (this.#isFree(chunk)) return chunk;
     }
     return -1;
+  }
+
+  /** Nobody downloads the chunk, and no other process has. */
+  #isFree(chunk: number): boolean {
+    const chunks = this.#chunks;
+    return !this.#flying.has(chunk) && !chunks.isElsewhere(chunk) && !chunks.isStored(chunk);
   }
 
   #firstMissing(): number {
     if (!this.background) return -1;
     while (this.#cursor < this.count && this.#chunks.isStored(this.#cursor)) this.#cursor++;
     for (let i = this.#cursor; i < this.count; i++) {
-      if (!this.#flying.has(i) && !this.#chunks.isStored(i)) return i;
+      if (this.#isFree(i)) return i;
     }
     return -1;
   }

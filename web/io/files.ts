@@ -1,6 +1,8 @@
 // Interfaces of the platform's files: synchronous files, and where they are stored. Implemented by
 // store-opfs.ts (browser) and store-node.ts (Node).
 
+import type { EntryMeta } from './store-index.js';
+
 /** A file with synchronous access: the used part of FileSystemSyncAccessHandle. */
 export interface SyncFile {
   read(into: Uint8Array, options: { at: number }): number;
@@ -14,28 +16,47 @@ export interface SyncFile {
 /** A file that several threads can open: a handle, or a path (Node). Can be posted to workers. */
 export type SharedFile = FileSystemFileHandle | string;
 
-/** The two files of a store entry. `writable` is false if another tab or engine is the writer. */
+/** The two files of a store entry. `writable` is false if another tab is the writer. */
 export interface EntryFiles {
   data: SyncFile;
   index: SyncFile;
   writable: boolean;
   /** The data file for the engine's threads, if the platform allows several to open it. */
   shared?: SharedFile | undefined;
+  /** Node, where several processes may write an entry. */
+  several?: SharedEntry;
   /** Closes the files and releases the writer's lock. */
   release(): void;
+}
+
+/** What an entry needs that several processes may write. */
+export interface SharedEntry {
+  /**
+   * Switches to the entry of this version of the file, which is created with the header `index` if
+   * it is missing. `head`: the first bytes of the file. False: it was open already.
+   */
+  begin(index: Uint8Array, meta: EntryMeta, head: Uint8Array): boolean;
+  /** Deletes the file's other versions, except those in use. */
+  removeOthers(): void;
+  /** Reserves the download of a block. False: another process downloads it. */
+  lock(block: number): boolean;
+  unlock(block: number): void;
+  /** Bytes have arrived: keeps the reserved blocks. */
+  refresh(): void;
 }
 
 /** Storage of entries: OPFS or a directory. */
 export interface StoreBackend {
   /**
-   * Opens or creates an entry. Null if it is locked and cannot be read. With `until`, first waits
+   * Opens the entry of a URL. Null if it is locked and cannot be read. With `until`, first waits
    * until its writer closes it; rejects or returns null if that is aborted.
    */
-  open(key: string, until?: AbortSignal): Promise<EntryFiles | null>;
+  open(url: string, until?: AbortSignal): Promise<EntryFiles | null>;
+  /** Names of all entries. */
   keys(): Promise<string[]>;
   /** The index file of an entry, read without a lock; null if there is none. */
   readIndex(key: string): Promise<Uint8Array | null>;
-  /** Throws CACHE_LOCKED while a writer holds the entry. */
+  /** Throws CACHE_LOCKED while the entry is in use. */
   remove(key: string): Promise<void>;
 }
 

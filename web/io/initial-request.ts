@@ -5,13 +5,13 @@
 import { publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { Fetcher } from './fetcher.js';
-import { kHeadBytes } from './local-chunks.js';
+import { kHeadBytes } from './store-index.js';
 
 const kFirstRequest = 1 << 20;
 const kMaxUnknown = 256 << 20; // maximum for a file of unknown length
 
 /**
- * Calls `begin` with the size and the first bytes once `enough` bytes have arrived, and passes all
+ * Calls `begin` with the size and the first kHeadBytes once `enough` bytes have arrived, and passes all
  * bytes in order to the sink that it returns. Resolves when the request is done. If the server
  * sends the whole file, resolves as soon as that has started; `rest` settles at its end. Errors:
  * those of the fetcher and of `begin`, NO_RANGE_SUPPORT.

@@ -3,15 +3,15 @@
 // are only replaced by bytes that can be a newer version of the file, not by an error page or a
 // login form.
 
-import { publicUrl } from '../protocol/address.js';
+import { publicUrl, storedUrl } from '../protocol/address.js';
 import { SluiceError, type Warn } from '../protocol/errors.js';
 import type { StoreBackend } from './files.js';
-import { describeIndex } from './store-index.js';
-import { kChunkSize, keyOf, StoreEntry } from './store.js';
+import { describeIndex, entryPrefix } from './store-index.js';
+import { kChunkSize, StoreEntry } from './store.js';
 import { differs, type Validators } from './validators.js';
 
 /** Number of first bytes that identify the kind of a file. */
-export const kHeadBytes = 16;
+const kMagicBytes = 16;
 const kRecentBytes = 8 << 20;
 
 export class LocalChunks {
@@ -44,7 +44,7 @@ export class LocalChunks {
 
   async open(store: StoreBackend): Promise<void> {
     try {
-      const files = await store.open(await keyOf(this.#url));
+      const files = await store.open(this.#url);
       this.busy = !files?.writable;
       if (!files)
         return this.#warn(
@@ -61,13 +61,14 @@ export class LocalChunks {
     }
   }
 
-  /** Starts storing a file that begins with `head`, and discards what was stored. */
+  /** Starts storing a file that begins with `head`: all of it, or kHeadBytes. */
   begin(known: Validators, size: number, head: Uint8Array, ranges: boolean): void {
     this.mayReplace(head, ranges);
     this.size = size;
     if (!this.writing) return this.drop();
     try {
-      this.entry!.create(this.#url, { ...known, size }, this.chunkSize);
+      this.entry!.create(this.#url, { ...known, size }, this.chunkSize, head);
+      this.chunkSize = this.entry!.meta!.chunkSize;
     } catch (error) {
       this.#warn('QUOTA', `The model cannot be cached (${(error as Error).message}).`);
       this.drop();
@@ -78,7 +79,7 @@ export class LocalChunks {
   mayReplace(fresh: Uint8Array, ranges: boolean): void {
     const { entry } = this;
     if (!entry?.meta || entry.chunksStored === 0) return;
-    const old = new Uint8Array(Math.min(kHeadBytes, entry.meta.size));
+    const old = new Uint8Array(Math.min(kMagicBytes, entry.meta.size));
     if (!entry.has(0) || entry.read(0, old).length > 0) old.fill(0);
     if (resembles(fresh, old, ranges)) return;
     throw new SluiceError(
@@ -92,7 +93,7 @@ export class LocalChunks {
    * contains another version.
    */
   async takeOver(store: StoreBackend, known: Validators, until: AbortSignal): Promise<boolean> {
-    const files = await store.open(await keyOf(this.#url), until);
+    const files = await store.open(this.#url, until);
     if (!files) return false;
     const entry = new StoreEntry(files);
     const { meta } = entry;
@@ -101,7 +102,7 @@ export class LocalChunks {
       entry.close(); // the next load checks it
       return false;
     }
-    if (!meta) entry.create(this.#url, own, this.chunkSize);
+    if (!meta) entry.create(this.#url, own, this.chunkSize, new Uint8Array(0));
     this.entry?.close();
     this.entry = entry;
     this.writing = true;
@@ -111,7 +112,7 @@ export class LocalChunks {
 
   /** Whether another tab has stored the complete file in this version. */
   async completeElsewhere(store: StoreBackend, known: Validators): Promise<boolean> {
-    const index = await store.readIndex(await keyOf(this.#url));
+    const index = await store.readIndex(entryPrefix(storedUrl(this.#url)));
     const found = index && describeIndex(index);
     return found?.bytesCached === this.size && !differs(found, known);
   }
@@ -121,6 +122,15 @@ export class LocalChunks {
   }
   isStored(chunk: number): boolean {
     return this.entry?.has(chunk) === true;
+  }
+  isElsewhere(chunk: number): boolean {
+    return this.entry?.isElsewhere(chunk) === true;
+  }
+  reserve(first: number, end: number): number {
+    return this.writing ? this.entry!.reserve(first, end) : end;
+  }
+  release(first: number, end: number): void {
+    this.entry?.release(first, end);
   }
 
   /** Copies the local part of a read. Returns the missing chunks. */
@@ -211,7 +221,7 @@ const isModel = (text: string): boolean => /^(GGUF|QSF1|.{5}\0\0\0\{)/s.test(tex
  */
 function resembles(fresh: Uint8Array, old: Uint8Array, ranges: boolean): boolean {
   const [a, b] = [fresh, old].map((head) =>
-    String.fromCharCode(...head.subarray(0, kHeadBytes)),
+    String.fromCharCode(...head.subarray(0, kMagicBytes)),
   ) as [string, string];
   const alike = a !== '' && a.slice(0, 8) === b.slice(0, 8);
   return alike || isModel(a) || (!isModel(b) && (ranges || b[0] !== '{') && /^\s*[^\s<]/.test(a));

@@ -58,7 +58,11 @@ async function entries(backend: StoreBackend): Promise<Entry[]> {
   for (const key of await backend.keys()) {
     const index = await backend.readIndex(key);
     const file = index && describeIndex(index);
-    if (!file) continue;
+    if (!file) {
+      // damaged, or of an earlier format
+      if (index) await backend.remove(key).catch(() => {});
+      continue;
+    }
     const url = modelOf(storedUrl(file.url));
     models.set(url, [...(models.get(url) ?? []), { ...file, key }]);
   }

@@ -14,6 +14,7 @@ import { LocalChunks } from './local-chunks.js';
 import type { FileProgress, ModelFile } from './model-file.js';
 import { following } from './timeouts.js';
 import { isCurrent } from './revalidate.js';
+import { kHeadBytes } from './store-index.js';
 
 export interface RemoteOptions {
   cache?: CacheMode;
@@ -40,6 +41,7 @@ const kStreamBytes = 64 << 20; // hubs limit the number of requests
 const kPauseMs = 3_000;
 const kPauseMaxMs = 60_000;
 const kLookMs = 1_000;
+const kPollMs = 250;
 
 export class RemoteFile implements ModelFile {
   readonly name: string;
@@ -54,6 +56,7 @@ export class RemoteFile implements ModelFile {
   #closed = false;
   #pauseMs = kPauseMs;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  #poll: ReturnType<typeof setTimeout> | undefined;
   #finish!: { resolve: (stored: boolean) => void; reject: (error: unknown) => void };
   readonly #finished: Promise<boolean>;
   readonly #options: RemoteOptions;
@@ -158,6 +161,7 @@ export class RemoteFile implements ModelFile {
     this.#closed = true;
     this.#ended.abort();
     clearTimeout(this.#timer);
+    clearTimeout(this.#poll);
     for (const control of this.#controls.values()) control.abort();
     this.#fail(abortError());
     this.#local.entry?.close();
@@ -209,12 +213,15 @@ export class RemoteFile implements ModelFile {
       return this.#assembler(0);
     };
     await following(options.signal, async (control) => {
-      const { rest } = await firstContact(fetcher, local.chunkSize, begin, control.signal).catch(
-        (error: unknown) => {
-          throwIfAborted(options.signal);
-          throw error;
-        },
-      );
+      const { rest } = await firstContact(
+        fetcher,
+        Math.max(local.chunkSize, kHeadBytes),
+        begin,
+        control.signal,
+      ).catch((error: unknown) => {
+        throwIfAborted(options.signal);
+        throw error;
+      });
       if (rest)
         void this.#run(this.#plan.begin({ first: 0, end: this.#plan.count }), control, () => rest);
     });
@@ -296,7 +303,7 @@ export class RemoteFile implements ModelFile {
     const { entry, complete } = this.#local;
     if (!complete) return;
     entry!.flush();
-    entry!.touch(this.#fetcher.known);
+    entry!.touch();
     this.#finish.resolve(true);
   }
 
@@ -324,6 +331,15 @@ export class RemoteFile implements ModelFile {
       );
     }
     if (plan.background) this.#noteComplete();
+    if (local.entry?.several && (plan.reads.size > 0 || (plan.background && !local.complete)))
+      this.#poll ??= setTimeout(() => this.#lookAgain(), kPollMs);
+  }
+
+  /** Other processes may have stored chunks, or have stopped downloading them. */
+  #lookAgain(): void {
+    this.#poll = undefined;
+    this.#local.entry?.lookAgain();
+    this.#schedule();
   }
 
   async #run(

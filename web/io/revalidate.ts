@@ -4,9 +4,9 @@
 import { isAbort, throwIfAborted, type Warn } from '../protocol/errors.js';
 import type { Fetcher } from './fetcher.js';
 import type { LocalChunks } from './local-chunks.js';
+import { kHeadBytes } from './store-index.js';
 import { differs } from './validators.js';
 
-const kCompareBytes = 64 * 1024;
 const kOfflineMs = 4_000;
 
 /** False if the file must be downloaded again. If the server fails, a complete file is used. */
@@ -21,7 +21,7 @@ export async function isCurrent(
   try {
     if (await compare(fetcher, local, signal)) {
       fetcher.known.size = size;
-      entry.touch(fetcher.known);
+      entry.touch();
       return true;
     }
   } catch (error) {
@@ -43,7 +43,7 @@ async function compare(
   signal?: AbortSignal,
 ): Promise<boolean> {
   const entry = local.entry!;
-  const stored = new Uint8Array(Math.min(kCompareBytes, local.size));
+  const stored = new Uint8Array(Math.min(kHeadBytes, local.size));
   const fresh = new Uint8Array(stored.length);
   const got = await fetcher.peek(fresh, entry.complete ? kOfflineMs : 0, signal);
   const known = local.collect(0, stored).size === 0;

@@ -9,16 +9,22 @@ import type { StoreBackend } from './files.js';
 
 export type { CachedModel };
 
+/** Options of the model cache's methods. */
+export interface ModelCacheOptions {
+  /** Node: the directory, as in Engine.load. */
+  cacheDir?: string;
+}
+
 /** The model cache. Lists and deletes models; needs no engine. See Engine.modelCache. */
 export class StoreManager {
   /** @internal Deletions run alone, in the order of the calls. */
   readonly turns = new Turns();
-  readonly #backend: () => Promise<StoreBackend> | undefined;
+  readonly #backend: (cacheDir?: string) => Promise<StoreBackend> | undefined;
   readonly #urlOf: (address: string | URL) => string;
 
   /** @internal */
   constructor(
-    backend: () => Promise<StoreBackend> | undefined,
+    backend: (cacheDir?: string) => Promise<StoreBackend> | undefined,
     urlOf: (address: string | URL) => string = String,
   ) {
     this.#backend = backend;
@@ -34,8 +40,8 @@ export class StoreManager {
    *   console.log(url, `${bytesCached} of ${size} bytes`, used.toLocaleDateString());
    * ```
    */
-  async list(): Promise<CachedModel[]> {
-    return this.turns.call(() => this.#with(({ listModels }, backend) => listModels(backend)));
+  async list(options?: ModelCacheOptions): Promise<CachedModel[]> {
+    return this.turns.call(() => this.#with('listModels', options));
   }
 
   /**
@@ -47,8 +53,8 @@ export class StoreManager {
    * console.log(`${(bytes / 1e9).toFixed(1)} GB of models are cached`);
    * ```
    */
-  async size(): Promise<number> {
-    return (await this.list()).reduce((sum, model) => sum + model.bytesCached, 0);
+  async size(options?: ModelCacheOptions): Promise<number> {
+    return (await this.list(options)).reduce((sum, model) => sum + model.bytesCached, 0);
   }
 
   /**
@@ -61,11 +67,9 @@ export class StoreManager {
    * console.log(deleted ? 'deleted' : 'was not cached');
    * ```
    */
-  async delete(address: string | URL): Promise<boolean> {
+  async delete(address: string | URL, options?: ModelCacheOptions): Promise<boolean> {
     const url = this.#urlOf(address);
-    return this.turns.change(() =>
-      this.#with(({ deleteModel }, backend) => deleteModel(backend, url)),
-    );
+    return this.turns.change(() => this.#with('deleteModel', options, url));
   }
 
   /**
@@ -78,16 +82,15 @@ export class StoreManager {
    * console.log(`deleted: ${urls.join(', ')}`);
    * ```
    */
-  async evictOldest(maxBytes: number): Promise<string[]> {
+  async evictOldest(maxBytes: number, options?: ModelCacheOptions): Promise<string[]> {
     if (typeof maxBytes !== 'number' || !(maxBytes >= 0))
       invalid('maxBytes must be a number of 0 or more.');
-    return this.turns.change(() =>
-      this.#with(({ evictOldest }, backend) => evictOldest(backend, maxBytes)),
-    );
+    return this.turns.change(() => this.#with('evictOldest', options, maxBytes));
   }
 
   /**
    * Asks the browser not to evict the cache when storage is low. Returns false if it refuses.
+   * Loading asks for it once, when a model is first cached.
    *
    * @example
    * ```ts
@@ -95,14 +98,32 @@ export class StoreManager {
    * ```
    */
   async persist(): Promise<boolean> {
-    const storage = globalThis.navigator?.storage;
-    return (await storage?.persist?.()) ?? false;
+    return (await globalThis.navigator?.storage?.persist?.()) ?? false;
   }
 
-  async #with<T>(
-    work: (cache: typeof import('./model-cache.js'), backend: StoreBackend) => Promise<T>,
-  ): Promise<T> {
+  /**
+   * Whether the browser keeps the cache when storage is low. True in Node.
+   *
+   * @example
+   * ```ts
+   * if (!(await Engine.modelCache.persisted())) console.log('The browser may evict the models.');
+   * ```
+   */
+  async persisted(): Promise<boolean> {
+    return (await globalThis.navigator?.storage?.persisted?.()) ?? !!this.#backend();
+  }
+
+  async #with<Name extends 'listModels' | 'deleteModel' | 'evictOldest'>(
+    name: Name,
+    options: ModelCacheOptions = {},
+    ...args: CacheArguments<Name>
+  ): Promise<Awaited<ReturnType<Cache[Name]>>> {
     const cache = await import('./model-cache.js').catch(moduleError('model-cache.js'));
-    return work(cache, await (this.#backend() ?? cache.opfsBackend()));
+    const backend = await (this.#backend(options.cacheDir) ?? cache.opfsBackend());
+    return (cache[name] as (backend: StoreBackend, ...args: unknown[]) => never)(backend, ...args);
   }
 }
+
+type Cache = typeof import('./model-cache.js');
+type CacheArguments<Name extends keyof Cache> =
+  Parameters<Cache[Name]> extends [StoreBackend, ...infer Rest] ? Rest : [];

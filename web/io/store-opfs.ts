@@ -2,9 +2,11 @@
 // Web Lock makes one engine the writer of an entry, across tabs. Other tabs read the entry if the
 // browser can share handles ('readwrite-unsafe'); otherwise they use the network.
 
+import { storedUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { EntryFiles, SharedFile, SwapFiles, StoreBackend, SyncFile } from './files.js';
 import { collectGarbage } from './force-gc.js';
+import { entryPrefix } from './store-index.js';
 
 const kRoot = 'sluice-llm';
 // After a page is closed, its threads keep the model's file open for up to two seconds.
@@ -59,7 +61,8 @@ class OpfsBackend implements StoreBackend {
     this.#root = root;
   }
 
-  async open(key: string, until?: AbortSignal): Promise<EntryFiles | null> {
+  async open(url: string, until?: AbortSignal): Promise<EntryFiles | null> {
+    const key = entryPrefix(storedUrl(url));
     const unlock = await takeLock(key, until);
     const handles: FileSystemFileHandle[] = [];
     const opened: SyncFile[] = [];

@@ -1,8 +1,9 @@
-// The store behind the model cache: one data file and one index file per model file, in OPFS or in
-// a directory (Node). Downloaded bytes are written chunk by chunk. The index has eight bytes per
-// chunk (present flag, checksum), written after the data, so a killed worker loses at most the
-// chunk that it was assembling. Each chunk is verified once per session, when it is first read; a
-// damaged one becomes missing again. The platform's file access is in SyncFile.
+// The store behind the model cache: a data file and an index file per model file, in OPFS or in a
+// directory (Node), where several processes may write them. Downloaded bytes are written chunk by
+// chunk. The index has eight bytes per chunk (mark, checksum), written after the data, so a killed
+// worker loses at most the chunk that it was assembling. Each chunk is verified once per session,
+// when it is first read; a damaged one becomes missing again. The platform's file access is in
+// SyncFile, and the format in store-index.ts.
 
 import { storedUrl } from '../protocol/address.js';
 import type { EntryFiles, SharedFile } from './files.js';
@@ -13,6 +14,8 @@ import {
   isPresent,
   isRecorded,
   writeRecord,
+  clearRecords,
+  writeUsed,
   type EntryMeta,
 } from './store-index.js';
 import type { Validators } from './validators.js';
@@ -25,6 +28,9 @@ const enum Chunk {
   Stored = 1,
   Verified = 2,
 }
+
+/** Of the file; what one lock of another process covers. */
+const kBlockBytes = 4 << 20;
 
 /** A model file in the store. All methods but readRate() are synchronous. */
 export class StoreEntry {
@@ -41,6 +47,8 @@ export class StoreEntry {
   #sharedReads = true;
   #lastReload = 0;
   #closed = false;
+  readonly #reserved = new Map<number, number>(); // blocks, and how many streams download them
+  readonly #elsewhere = new Set<number>(); // blocks that other processes download
   readonly #files: EntryFiles;
   readonly #now: () => number;
 
@@ -58,25 +66,45 @@ export class StoreEntry {
     return this.meta !== null && this.chunksStored === this.#chunks.length;
   }
 
-  /** The data file for other threads, if no other engine writes it. */
+  /** Other processes may write the entry too. */
+  get several(): boolean {
+    return this.#files.several !== undefined;
+  }
+
+  /** The data file for other threads, if this engine may write it. */
   get shared(): SharedFile | undefined {
     return this.writable ? this.#files.shared : undefined;
   }
 
   has(chunk: number): boolean {
     if (this.#chunks[chunk] !== Chunk.Missing) return true;
-    if (this.#files.writable || this.#now() - this.#lastReload < 250) return false;
-    this.#load(); // the writer may have stored more
+    const alone = this.#files.writable && !this.#files.several;
+    if (alone || this.#now() - this.#lastReload < 250) return false;
+    this.#load(); // another writer may have stored more
     return this.#chunks[chunk] !== Chunk.Missing && this.#chunks[chunk] !== undefined;
   }
 
-  /** Starts an empty entry for a file with these properties. */
-  create(url: string, validators: Validators & { size: number }, chunkSize = kChunkSize): void {
+  /**
+   * Starts the entry of a file with these properties, whose first bytes are `head`. Discards what
+   * was stored, but not what other processes have stored of this version.
+   */
+  create(
+    url: string,
+    validators: Validators & { size: number },
+    chunkSize: number,
+    head: Uint8Array,
+  ): void {
     const now = this.#now();
     const meta = { url: storedUrl(url), ...validators, chunkSize, created: now, used: now };
-    const head = encodeMeta(meta);
+    const index = encodeMeta(meta);
+    this.#windowChunk = -1;
+    this.#chunks = new Uint8Array(0);
+    if (this.#files.several) {
+      if (!this.#files.several.begin(index, meta, head)) clearRecords(this.#files.index);
+      return this.#load();
+    }
     this.wipe();
-    this.#files.index.write(head, { at: 0 });
+    this.#files.index.write(index, { at: 0 });
     this.meta = meta;
     this.#chunks = new Uint8Array(Math.ceil(validators.size / chunkSize));
   }
@@ -91,13 +119,54 @@ export class StoreEntry {
     this.#windowChunk = -1;
   }
 
-  /** Updates the time of use, and validators if they are given. */
-  touch(validators: Validators = {}): void {
-    if (!this.meta || !this.writable) return;
-    const { etag, lastModified } = validators;
-    this.meta = { ...this.meta, ...(etag && { etag }), ...(lastModified && { lastModified }) };
-    this.meta.used = this.#now();
-    this.#files.index.write(encodeMeta(this.meta), { at: 0 });
+  /** Updates the time of use. */
+  touch(): void {
+    if (this.meta && this.writable) writeUsed(this.#files.index, this.#now());
+  }
+
+  /**
+   * Reserves the download of chunks [first, end), and returns how far it may go: another process
+   * downloads the rest. Release what was reserved.
+   */
+  reserve(first: number, end: number): number {
+    const { several } = this.#files;
+    if (!several) return end;
+    let fresh = false;
+    let block = this.#blockOf(first);
+    const last = this.#blockOf(end - 1);
+    for (; block <= last; block++) {
+      const users = this.#reserved.get(block) ?? 0;
+      if (!users && (this.#elsewhere.has(block) || !several.lock(block))) {
+        this.#elsewhere.add(block);
+        break;
+      }
+      this.#reserved.set(block, users + 1);
+      fresh ||= !users;
+    }
+    if (fresh) this.#load(); // its last holder may have stored chunks
+    return block > last ? end : Math.max(first, (block * kBlockBytes) / this.meta!.chunkSize);
+  }
+
+  /** Whether another process downloads the chunk, as far as is known since lookAgain(). */
+  isElsewhere(chunk: number): boolean {
+    return this.#elsewhere.size > 0 && this.#elsewhere.has(this.#blockOf(chunk));
+  }
+  lookAgain(): void {
+    this.#elsewhere.clear();
+  }
+
+  #blockOf(chunk: number): number {
+    return Math.floor((chunk * this.meta!.chunkSize) / kBlockBytes);
+  }
+
+  release(first: number, end: number): void {
+    for (let block = this.#blockOf(first); block <= this.#blockOf(end - 1); block++) {
+      const users = this.#reserved.get(block) ?? 0;
+      this.#reserved.set(block, users - 1);
+      if (users > 1) continue;
+      this.#reserved.delete(block);
+      if (users === 1) this.#files.several?.unlock(block);
+    }
   }
 
   /**
@@ -112,6 +181,8 @@ export class StoreEntry {
       throw new DOMException('storage full', 'QuotaExceededError');
     if (this.#chunks[chunk] === Chunk.Missing) this.chunksStored++;
     this.#chunks[chunk] = Chunk.Verified;
+    this.#files.several?.refresh();
+    if (chunk === 0) this.#files.several?.removeOthers();
   }
 
   /**
@@ -236,7 +307,7 @@ export class StoreEntry {
     this.#files.index.read(index, { at: 0 });
     const described = describeIndex(index);
     if (!described) {
-      if (this.#files.writable && index.length > 0) this.wipe();
+      if (this.#files.writable && !this.#files.several && index.length > 0) this.wipe();
       return;
     }
     const { bytesCached: _, ...meta } = described;
@@ -251,11 +322,4 @@ export class StoreEntry {
       this.chunksStored++;
     }
   }
-}
-
-/** Key of a URL's entry: part of its SHA-256, in hexadecimal. */
-export async function keyOf(url: string): Promise<string> {
-  const bytes = new TextEncoder().encode(storedUrl(url));
-  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
-  return Array.from(digest.subarray(0, 16), (b) => b.toString(16).padStart(2, '0')).join('');
 }
