@@ -7,6 +7,7 @@
 
 #include "api/handles.h"
 #include "generate/draft_pair.h"
+#include "io/default_cache_native.h"
 #include "options/options.h"
 #include "session/option_texts.h"
 
@@ -109,7 +110,8 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
     }
     out.engine.base_bytes += native::kSwapBytes;
   }
-  if (given.cache_directory != nullptr) out.source.cache_dir = given.cache_directory;
+  out.source.cache_dir =
+      io::cache_directory(given.cache_directory == nullptr ? "" : given.cache_directory);
   if (given.on_warning != nullptr) {
     out.source.on_warning = [callback = given.on_warning, user = given.warning_user](
                                 const std::string& text) { callback(user, text.c_str()); };

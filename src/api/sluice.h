@@ -144,7 +144,8 @@ typedef struct sluice_load_options {
   int32_t preload;             /* 1 (default): load resident weights before returning; 0: the first
                                   forward passes load them */
   const char* kernels;         /* instruction set by name, such as "avx2"; null: the best */
-  const char* cache_directory; /* caches what URLs deliver; null: no cache */
+  const char* cache_directory; /* of the model cache; "none": no cache; null: SLUICE_CACHE, else the
+                                  system's directory for caches (docs/model-cache.md) */
   sluice_progress_callback on_progress; /* null: none; called only with `preload` */
   void* progress_user;
   sluice_warning_callback on_warning; /* null: none */

@@ -11,6 +11,7 @@
 #include "gguf/gguf.h"
 #include "open/address.h"
 #include "platform/file.h"
+#include "platform/process.h"
 #include "platform/utf8_path.h"
 
 namespace sluice::cli {

@@ -1,91 +1,232 @@
-// `sluice cache`: lists, deletes and evicts the models in a cache directory. The browser's model
-// cache has the same three operations.
+// Commands for the model cache: list, pull, rm and show. `npx sluice-llm` has the same ones, and
+// the same cache.
+#include <atomic>
+#include <cinttypes>
 #include <cstdio>
 #include <ctime>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
+#include "base/clock.h"
 #include "cli/cli.h"
+#include "cli/pull_progress.h"
 #include "gguf/printable.h"
 #include "io/address.h"
 #include "io/cache_native.h"
+#include "io/default_cache_native.h"
 #include "platform/calendar.h"
 
 namespace sluice::cli {
 namespace {
 
+constexpr int kPullThreads = 4;
+constexpr uint64_t kPiece = io::kCacheBlockBytes;
+
 struct CacheOptions {
-  std::string dir, url, size;
+  std::string dir, model, max_size;
   bool json = false;
 };
 
-// URLs come from files in the directory.
-std::string shown_url(const std::string& url) {
-  return gguf::printable(url, url.size());
+std::string day_of(int64_t milliseconds) {
+  char day[32] = "";
+  const std::tm when = platform::utc_time(static_cast<std::time_t>(milliseconds / 1000));
+  std::strftime(day, sizeof day, "%Y-%m-%d", &when);
+  return day;
+}
+
+// An address without control characters.
+std::string shown(const std::string& text) {
+  return gguf::printable(text, text.size());
+}
+
+nlohmann::json json_of(const io::CacheEntry& entry) {
+  return {
+      {"url", entry.url},           {"size", entry.size},       {"bytesCached", entry.stored_bytes},
+      {"complete", entry.complete}, {"created", entry.created}, {"used", entry.used}};
+}
+
+Status no_cache() {
+  return error(Code::kInvalidArgument,
+               "there is no model cache: set --cache-dir or SLUICE_CACHE to a directory");
+}
+
+Status not_cached(const std::string& model) {
+  return error(Code::kNotFound, "%s is not in the cache", io::public_address(model).c_str());
+}
+
+// The entry of an address, or of a file name that only one cached model has.
+std::optional<io::CacheEntry> find(const CacheOptions& options) {
+  if (auto entry = io::find_cached(options.dir, options.model)) return entry;
+  std::optional<io::CacheEntry> found;
+  for (io::CacheEntry& entry : io::list_cache(options.dir)) {
+    const std::string path = io::public_address(entry.url);
+    if (!path.ends_with("/" + options.model)) continue;
+    if (found) return std::nullopt;
+    found = std::move(entry);
+  }
+  return found;
 }
 
 int list(const CacheOptions& options) {
   nlohmann::json out = nlohmann::json::array();
   for (const io::CacheEntry& entry : io::list_cache(options.dir)) {
-    if (options.json) {
-      out.push_back({{"url", entry.url},
-                     {"size", entry.size},
-                     {"bytesCached", entry.stored_bytes},
-                     {"complete", entry.complete},
-                     {"used", entry.used}});
-      continue;
-    }
-    char day[32] = "";
-    const std::tm used = platform::utc_time(static_cast<std::time_t>(entry.used));
-    std::strftime(day, sizeof day, "%Y-%m-%d", &used);
-    std::printf("%s  %10s of %10s  %s\n", day, human_bytes(entry.stored_bytes).c_str(),
-                human_bytes(entry.size).c_str(), shown_url(entry.url).c_str());
+    out.push_back(json_of(entry));
+    if (options.json) continue;
+    std::printf("%s  %10s of %10s  %s\n", day_of(entry.used).c_str(),
+                human_bytes(entry.stored_bytes).c_str(), human_bytes(entry.size).c_str(),
+                shown(entry.url).c_str());
+  }
+  if (options.json) print_json(out, 2);
+  return 0;
+}
+
+int show(const CacheOptions& options) {
+  const std::optional<io::CacheEntry> entry = find(options);
+  if (!entry) return fail(not_cached(options.model));
+  nlohmann::json out = json_of(*entry);
+  out["files"] = nlohmann::json::array();
+  for (const io::CachedFile& file : entry->files) {
+    out["files"].push_back({{"url", file.header.url},
+                            {"size", file.header.size},
+                            {"bytesCached", file.stored_bytes},
+                            {"etag", file.header.etag},
+                            {"lastModified", file.header.last_modified},
+                            {"path", file.path}});
   }
   if (options.json) {
     print_json(out, 2);
+    return 0;
+  }
+  const auto line = [](const char* label, const std::string& value) {
+    std::printf("%-8s %s\n", label, shown(value).c_str());
+  };
+  line("model", entry->url);
+  line("cached", human_bytes(entry->stored_bytes) + " of " + human_bytes(entry->size) +
+                     (entry->complete ? ", complete" : ""));
+  line("created", day_of(entry->created));
+  line("used", day_of(entry->used));
+  for (const io::CachedFile& file : entry->files) {
+    line("file", file.header.url);
+    line("  cached", human_bytes(file.stored_bytes) + " of " + human_bytes(file.header.size));
+    line("  path", file.path);
   }
   return 0;
 }
 
 int remove(const CacheOptions& options) {
-  const Result<bool> found = io::delete_cached(options.dir, options.url);
+  if (!options.max_size.empty()) {
+    const Result<uint64_t> bytes = parse_size(options.max_size);
+    if (!bytes.ok()) return fail(bytes.status());
+    const std::vector<std::string> evicted = io::evict_cache(options.dir, *bytes);
+    if (options.json) print_json(evicted, 2);
+    for (const std::string& url : evicted) {
+      if (!options.json) std::printf("%s\n", shown(url).c_str());
+    }
+    return 0;
+  }
+  const std::optional<io::CacheEntry> entry = find(options);
+  if (!entry) return fail(not_cached(options.model));
+  const Result<bool> found = io::delete_cached(options.dir, entry->url);
   if (!found.ok()) return fail(found.status());
-  if (*found) return 0;
-  return fail(
-      error(Code::kNotFound, "%s is not in the cache", io::public_address(options.url).c_str()));
+  if (options.json) print_json(nlohmann::json{entry->url}, 2);
+  return 0;
 }
 
-int evict(const CacheOptions& options) {
-  // Elsewhere an empty size means the default; here it would delete everything.
-  if (options.size.empty())
-    return fail(error(Code::kInvalidArgument, "\"\" is not a size such as 8G"));
-  const Result<uint64_t> bytes = parse_size(options.size);
-  if (!bytes.ok()) return fail(bytes.status());
-  for (const std::string& url : io::evict_cache(options.dir, *bytes)) {
-    std::printf("%s\n", shown_url(url).c_str());
+// Reads what the cache lacks of one file. Threads take pieces in file order.
+Status pull_file(io::ByteSource& source, PullProgress* progress) {
+  std::atomic<uint64_t> next{0};
+  std::mutex mutex;
+  Status failure;
+  const auto work = [&] {
+    std::vector<uint8_t> piece(kPiece);
+    for (;;) {
+      const uint64_t at = next.fetch_add(kPiece);
+      if (at >= source.size()) return;
+      const auto length = static_cast<size_t>(std::min(kPiece, source.size() - at));
+      const Status status = source.read(at, std::span(piece).first(length));
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (!status.ok() && failure.ok()) failure = status;
+      if (!failure.ok()) return;
+      progress->update(source.bytes_fetched());
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kPullThreads; ++i) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+  return failure;
+}
+
+int pull(const CacheOptions& options) {
+  io::OpenOptions open;
+  open.cache_dir = options.dir;
+  open.on_warning = print_warning;
+  Result<native::ModelHeader> header = native::read_header(options.model, open);
+  if (!header.ok()) return fail(header.status());
+  if (!header->remote) {
+    return fail(error(Code::kInvalidArgument, "%s is a local file, which needs no cache",
+                      options.model.c_str()));
   }
+  std::vector<std::unique_ptr<io::ByteSource>> files;
+  uint64_t size = 0, missing = 0;
+  for (const std::string& address : header->addresses) {
+    auto file = io::open_source(address, open);
+    if (!file.ok()) return fail(file.status());
+    size += (*file)->size();
+    missing += (*file)->bytes_missing();
+    files.push_back(std::move(*file));
+  }
+  PullProgress progress(size, missing);
+  for (const auto& file : files) {
+    if (file->bytes_missing() == 0) continue;
+    if (const Status status = pull_file(*file, &progress); !status.ok()) return fail(status);
+    progress.end_file();
+    if (file->bytes_missing() > 0) {
+      return fail(error(Code::kIo, "the model does not fit in the cache"));
+    }
+  }
+  progress.finish();
+  const std::optional<io::CacheEntry> entry = io::find_cached(options.dir, header->addresses[0]);
+  if (options.json && entry) print_json(json_of(*entry), 2);
+  if (!options.json)
+    std::printf("%s is cached (%s)\n", shown(options.model).c_str(), human_bytes(size).c_str());
   return 0;
+}
+
+CLI::App* add(CLI::App& app, int* status, const char* name, const char* what,
+              const std::shared_ptr<CacheOptions>& options, int (*run)(const CacheOptions&)) {
+  CLI::App* sub = app.add_subcommand(name, what);
+  add_cache_dir(*sub, options->dir);
+  sub->add_flag("--json", options->json, "print JSON instead of text (default: off)");
+  sub->callback([options, status, run] {
+    *status = options->dir.empty() ? fail(no_cache()) : run(*options);
+  });
+  return sub;
 }
 
 }  // namespace
 
 void add_cache(CLI::App& app, int* status) {
   auto options = std::make_shared<CacheOptions>();
-  CLI::App* sub =
-      app.add_subcommand("cache", "List, delete or evict models downloaded with --cache-dir");
-  sub->add_option("--cache-dir", options->dir, "the directory given to the other commands")
-      ->required();
-  sub->require_subcommand(1);
-  CLI::App* show =
-      sub->add_subcommand("list", "List the models in the cache, most recently used first");
-  show->add_flag("--json", options->json, "print JSON instead of text (default: off)");
-  show->callback([options, status] { *status = list(*options); });
-  CLI::App* drop = sub->add_subcommand("delete", "Delete one model");
-  drop->add_option("URL", options->url)->required();
-  drop->callback([options, status] { *status = remove(*options); });
-  CLI::App* shrink = sub->add_subcommand("evict", "Delete the least recently used models");
-  shrink->add_option("SIZE", options->size, "bytes that may remain in the cache, such as 8G")
-      ->required();
-  shrink->callback([options, status] { *status = evict(*options); });
+  const auto model = [&](CLI::App* sub, const char* what) {
+    return sub->add_option("MODEL,-m,--model", options->model, what);
+  };
+  CLI::App* pulls =
+      add(app, status, "pull", "Download a model into the cache; resumes", options, pull);
+  model(pulls, "http(s) URL of a GGUF or QSF file or of a Hugging Face directory")->required();
+  add(app, status, "list", "List the cached models, most recently used first", options, list);
+  CLI::App* shows = add(app, status, "show", "Show a cached model and its files", options, show);
+  model(shows, "address or file name of a cached model")->required();
+  CLI::App* removes = add(app, status, "rm", "Delete a cached model", options, remove);
+  model(removes, "address or file name of a cached model");
+  removes->add_option("--max-size", options->max_size,
+                      "deletes the least recently used models instead, until at most this many "
+                      "bytes such as 8G remain");
+  removes->parse_complete_callback([options, removes] {
+    if (removes->count("MODEL") + removes->count("--max-size") != 1) {
+      throw CLI::ValidationError("rm", "give either MODEL or --max-size");
+    }
+  });
 }
 
 }  // namespace sluice::cli

@@ -32,6 +32,9 @@ struct Common {
 // Adds MODEL and the options of every command that loads a model.
 void add_common(CLI::App& app, Common& common);
 
+// Adds --cache-dir. `dir` becomes the directory of the model cache; empty: none.
+void add_cache_dir(CLI::App& app, std::string& dir);
+
 // Adds --lora.
 void add_lora(CLI::App& app, Common& common);
 
@@ -47,6 +50,8 @@ void add_lora(CLI::App& app, Common& common);
 // Reads a text file, or standard input for "-".
 [[nodiscard]] Result<std::string> read_text(const std::string& path);
 
+// Prints "sluice: <sentence>": something degrades without failing.
+void print_warning(const std::string& text);
 // Prints "sluice: <sentence> [CODE]" and returns the exit status.
 int fail(const Status& status);
 // Flushes standard output at the end of a subcommand and returns the exit status. If output was

@@ -8,6 +8,7 @@
 
 #include "cli/options.h"
 #include "gguf/printable.h"
+#include "io/default_cache_native.h"
 #include "platform/utf8_path.h"
 #include "session/option_texts.h"
 
@@ -63,8 +64,17 @@ void add_common(CLI::App& app, Common& common) {
   add_known(app, find("skip_layers_ratio"), common.skip_layers_ratio)->group(kApproximate);
   add_known(app, find("early_exit"), common.early_exit)->group(kApproximate);
   add_known(app, find("head_clusters"), common.head_clusters)->group(kApproximate);
-  add_known(app, find("cache_directory"), common.cache_dir);
+  add_cache_dir(app, common.cache_dir);
   app.add_flag("--json", common.json, "print JSON instead of text (default: off)");
+}
+
+void add_cache_dir(CLI::App& app, std::string& dir) {
+  dir = io::cache_directory("");
+  const auto resolve = [](std::string& given) -> std::string {
+    given = io::cache_directory(given);
+    return {};
+  };
+  add_known(app, find("cache_directory"), dir)->transform(CLI::Validator(resolve, ""));
 }
 
 void add_lora(CLI::App& app, Common& common) {
@@ -173,9 +183,7 @@ Result<native::LoadOptions> load_options(const Common& common) {
     options.adapters.push_back(std::move(*choice));
   }
   options.source.cache_dir = common.cache_dir;
-  options.source.on_warning = [](const std::string& text) {
-    std::fprintf(stderr, "sluice: %s\n", gguf::printable(text, text.size()).c_str());
-  };
+  options.source.on_warning = print_warning;
   return options;
 }
 
@@ -192,6 +200,10 @@ Result<std::string> read_text(const std::string& path) {
     return error(Code::kNotFound, "cannot read the file \"%.256s\"", path.c_str());
   }
   return text;
+}
+
+void print_warning(const std::string& text) {
+  std::fprintf(stderr, "sluice: %s\n", gguf::printable(text, text.size()).c_str());
 }
 
 int fail(const Status& status) {

@@ -450,8 +450,7 @@ void add_convert(CLI::App& app, int* status) {
                   "maximum bytes that the conversion may hold (default: 512M)");
   sub->add_option("--threads", options->threads, "threads, at most 64; 0: chosen (default)")
       ->check(whole_number(0, options::kMaxThreads));
-  sub->add_option("--cache-dir", options->cache_dir,
-                  "cache downloads in this directory (default: none)");
+  add_cache_dir(*sub, options->cache_dir);
   sub->add_flag("--json", options->json, "print the report as JSON (default: off)");
   sub->callback([options, status] {
     const EndsAtSignals watch;

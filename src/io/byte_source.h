@@ -47,8 +47,7 @@ struct HttpOptions {
 };
 
 struct OpenOptions {
-  std::string cache_dir;     // for URLs: the directory of the model cache; empty: no cache
-  uint64_t cache_bytes = 0;  // most bytes that it may hold; 0: no limit
+  std::string cache_dir;  // for URLs: the directory of the model cache; empty: no cache
   HttpOptions http;
   // For measurements: drops what was read of a file from the page cache, as if the file were larger
   // than the machine's memory.

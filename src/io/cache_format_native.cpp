@@ -111,8 +111,7 @@ std::vector<uint8_t> encode_cache_header(const CacheHeader& file) {
 }
 
 std::optional<CacheHeader> decode_cache_header(std::span<const uint8_t> bytes) {
-  if (bytes.size() < kCacheHeaderBytes ||
-      std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0) {
+  if (bytes.size() < kCacheHeaderBytes || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0) {
     return std::nullopt;
   }
   const auto length = get<uint32_t>(&bytes[40]);

@@ -359,9 +359,8 @@ size_t parts_of(std::string_view url) {
 }
 
 CacheEntry summarize(const std::string& url, std::vector<CachedFile> files) {
-  std::sort(files.begin(), files.end(), [](const CachedFile& a, const CachedFile& b) {
-    return a.header.size > b.header.size;
-  });
+  std::sort(files.begin(), files.end(),
+            [](const CachedFile& a, const CachedFile& b) { return a.header.size > b.header.size; });
   CacheEntry entry;
   entry.url = url;
   entry.created = files[0].header.created;

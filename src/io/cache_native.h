@@ -119,9 +119,9 @@ class ChunkStore {
 // All cached files that one address loads: a file, the parts of a split model, or the files of a
 // directory.
 struct CacheEntry {
-  std::string url;            // without secrets
-  uint64_t size = 0;          // of all its files, in bytes
-  uint64_t stored_bytes = 0;  // of these, the cached ones
+  std::string url;                // without secrets
+  uint64_t size = 0;              // of all its files, in bytes
+  uint64_t stored_bytes = 0;      // of these, the cached ones
   int64_t created = 0, used = 0;  // milliseconds since 1970
   bool complete = false;
   std::vector<CachedFile> files;  // the largest first

@@ -1,6 +1,10 @@
 // Where the model cache is.
 #include "io/default_cache_native.h"
 
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
 namespace sluice::io {
 
 std::string cache_directory(const std::string& given, platform::System system,
@@ -21,6 +25,24 @@ std::string cache_directory(const std::string& given, platform::System system,
 
 std::string cache_directory(const std::string& given) {
   return cache_directory(given, platform::current_system(), platform::environment);
+}
+
+uint64_t cache_limit(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  constexpr std::string_view kUnits = "kmgt";
+  size_t power = 0;
+  if (*end != '\0') power = kUnits.find(static_cast<char>(*end | 0x20)) + 1;
+  if (power > 0) ++end;
+  const std::string_view rest = end;
+  const bool known = rest.empty() || rest == "B" || rest == "iB";
+  const bool digit = !text.empty() && text[0] >= '0' && text[0] <= '9';
+  const double bytes = std::ldexp(number, static_cast<int>(10 * power));
+  return known && digit && bytes < 0x1p60 ? static_cast<uint64_t>(bytes) : 0;
+}
+
+uint64_t cache_limit() {
+  return cache_limit(platform::environment("SLUICE_CACHE_SIZE"));
 }
 
 }  // namespace sluice::io

@@ -13,6 +13,7 @@
 #include "io/address.h"
 #include "io/byte_source.h"
 #include "io/cache_native.h"
+#include "io/default_cache_native.h"
 #include "io/http_client_native.h"
 #include "platform/file.h"
 
@@ -137,8 +138,7 @@ class HttpSource final : public ByteSource {
   [[nodiscard]] Status read_degraded(uint64_t offset, std::span<uint8_t> out, const Turn& turn) {
     while (!out.empty()) {
       const uint64_t chunk = offset / store_->header().chunk_bytes;
-      const uint64_t left =
-          store_->chunk_bytes(chunk) - offset % store_->header().chunk_bytes;
+      const uint64_t left = store_->chunk_bytes(chunk) - offset % store_->header().chunk_bytes;
       const auto part = out.first(static_cast<size_t>(std::min<uint64_t>(out.size(), left)));
       if (store_->has(chunk) && store_->read(offset, part).ok()) {
         if (!is_fetched_here(offset / kBlock)) from_store_ += part.size();
@@ -185,14 +185,14 @@ class HttpSource final : public ByteSource {
   // Fetches the missing chunks of a block. Another process may be faster.
   [[nodiscard]] Status fetch_block(uint64_t block, const Turn& turn) {
     if (!offline_.ok()) return offline_;
-    const auto lock = store_->lock(
-        block, [&] { return aborted(turn) || store_->has_block(block); });
+    const auto lock =
+        store_->lock(block, [&] { return aborted(turn) || store_->has_block(block); });
     if (lock == nullptr) return aborted(turn) ? aborted_error() : Status();
     for (const ChunkStore::Run& run : store_->missing(block)) {
       ChunkStore::Writer writer(store_.get(), run.first);
       const uint64_t from = run.first * store_->header().chunk_bytes;
-      const uint64_t to = (run.end - 1) * store_->header().chunk_bytes +
-                          store_->chunk_bytes(run.end - 1);
+      const uint64_t to =
+          (run.end - 1) * store_->header().chunk_bytes + store_->chunk_bytes(run.end - 1);
       const Status fetched =
           client_->fetch(from, to - from, turn.client, [&](std::span<const uint8_t> bytes) {
             lock->refresh();
@@ -378,7 +378,7 @@ Result<std::unique_ptr<ChunkStore>> open_entry(HttpClient& client, const std::st
                  "%s does not answer with the cached model or a newer version of it",
                  client.name().c_str());
   }
-  auto store = ChunkStore::create(options.cache_dir, remote, head, options.cache_bytes);
+  auto store = ChunkStore::create(options.cache_dir, remote, head, cache_limit());
   if (store.ok() && (*store)->has(0)) (*store)->remove_others();
   return store;
 }
@@ -429,8 +429,8 @@ Result<std::unique_ptr<ByteSource>> open_http(const std::string& url, const Open
     store = open_complete(dir, name);
     if (store == nullptr) return status;
     warn(status.message() + "; using the complete copy in the cache");
-    return std::unique_ptr<ByteSource>(std::make_unique<HttpSource>(
-        std::move(client), std::move(store), options, false, status));
+    return std::unique_ptr<ByteSource>(
+        std::make_unique<HttpSource>(std::move(client), std::move(store), options, false, status));
   }
   const RemoteFile& remote = client->remote();
   if (!remote.ranges) {

@@ -66,6 +66,7 @@ Status answer(const open::FileRequest& need, const OpenFile& open_file, ModelHea
   }
   if (!source.ok()) return source.status();
   out->sources.push_back(std::move(*source));
+  out->addresses.push_back(need.name);
   return opener.opened(out->sources.back()->size());
 }
 

@@ -37,7 +37,8 @@ struct ModelHeader {
   std::unique_ptr<open::Opener> opener;
   gguf::Header header;
   std::vector<std::unique_ptr<io::ByteSource>> sources;
-  bool remote = false;  // the sources are URLs
+  std::vector<std::string> addresses;  // of the files that hold them
+  bool remote = false;                 // the sources are URLs
   uint64_t held = 0;    // bytes of the budget that the sources take
 };
 

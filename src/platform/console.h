@@ -56,6 +56,4 @@ class SignalThread {
   std::unique_ptr<Impl> impl_;
 };
 
-[[nodiscard]] long process_id();
-
 }  // namespace sluice::platform

@@ -128,10 +128,6 @@ SignalThread::~SignalThread() {
   impl_->thread.join();
 }
 
-long process_id() {
-  return ::getpid();
-}
-
 Wakeup::Wakeup() {
   usable_ = ::pipe(ends_) == 0;
   if (!usable_) ends_[0] = ends_[1] = -1;

@@ -113,10 +113,6 @@ SignalThread::~SignalThread() {
   SetConsoleCtrlHandler(on_console_event, FALSE);
 }
 
-long process_id() {
-  return static_cast<long>(GetCurrentProcessId());
-}
-
 Wakeup::Wakeup() = default;
 Wakeup::~Wakeup() = default;
 

@@ -15,8 +15,7 @@ int64_t process_id() {
 }
 
 bool process_alive(int64_t id) {
-  HANDLE process =
-      OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION, FALSE, static_cast<DWORD>(id));
+  HANDLE process = OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION, FALSE, static_cast<DWORD>(id));
   if (process == nullptr) return GetLastError() == ERROR_ACCESS_DENIED;
   DWORD status = 0;
   const bool runs = GetExitCodeProcess(process, &status) != 0 && status == STILL_ACTIVE;

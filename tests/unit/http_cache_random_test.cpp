@@ -56,16 +56,28 @@ class HttpCacheRandom : public HttpCacheTest {
     ::_exit(0);
   }
 
-  pid_t begin_child(uint64_t seed) {
-    const pid_t child = ::fork();
-    if (child == 0) write_in_child(seed);
-    EXPECT_GT(child, 0);
-    return child;
-  }
-  static void end_child(pid_t child) {
-    int state = 0;
-    ASSERT_EQ(::waitpid(child, &state, 0), child);
-    ASSERT_TRUE(WIFEXITED(state) ? WEXITSTATUS(state) == 0 : WTERMSIG(state) == SIGALRM) << state;
+  // A writer in another process. A thread waits for its end, so that its locks die with it.
+  class Child {
+   public:
+    explicit Child(pid_t process)
+        : waiter_([this, process] { good_ = ::waitpid(process, &state_, 0) == process; }) {}
+    ~Child() {
+      waiter_.join();
+      EXPECT_TRUE(good_);
+      EXPECT_TRUE(WIFEXITED(state_) ? WEXITSTATUS(state_) == 0 : WTERMSIG(state_) == SIGALRM)
+          << state_;
+    }
+
+   private:
+    int state_ = 0;
+    bool good_ = false;
+    std::thread waiter_;
+  };
+  std::unique_ptr<Child> begin_child(uint64_t seed) {
+    const pid_t process = ::fork();
+    if (process == 0) write_in_child(seed);
+    EXPECT_GT(process, 0);
+    return std::make_unique<Child>(process);
   }
 
   void read_some(Random& random) {
@@ -141,8 +153,8 @@ class HttpCacheRandom : public HttpCacheTest {
     source_.reset();
     run.run([&](Random& random) {
       const uint64_t what = random() % 10;
-      const pid_t child = random() % 2 == 0 ? begin_child(random()) : 0;
-      if (child > 0) run.note("a second writer");
+      const auto child = random() % 2 == 0 ? begin_child(random()) : nullptr;
+      if (child != nullptr) run.note("a second writer");
       if (what < 3) {
         run.note("reads");
         read_some(random);
@@ -155,7 +167,7 @@ class HttpCacheRandom : public HttpCacheTest {
         read_by_two(random);
       } else if (what == 6) {
         run.note("a new version");
-        if (child == 0) replace_file(random);
+        if (child == nullptr) replace_file(random);
       } else if (what == 7) {
         run.note("damage");
         damage(random);
@@ -163,7 +175,6 @@ class HttpCacheRandom : public HttpCacheTest {
         run.note("maintenance");
         maintain(random);
       }
-      if (child > 0) end_child(child);
     });
     if (run.failed()) return;
     run.begin_part("the entry is completed");

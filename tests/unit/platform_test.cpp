@@ -11,6 +11,7 @@
 #include "platform/console.h"
 #include "platform/file.h"
 #include "platform/memory.h"
+#include "platform/process.h"
 #include "platform/threads.h"
 #include "platform/unicode_case.h"
 
