@@ -36,7 +36,7 @@ std::string day_of(int64_t milliseconds) {
 }
 
 // An address without control characters.
-std::string shown(const std::string& text) {
+std::string visible(const std::string& text) {
   return gguf::printable(text, text.size());
 }
 
@@ -75,7 +75,7 @@ int list(const CacheOptions& options) {
     if (options.json) continue;
     std::printf("%s  %10s of %10s  %s\n", day_of(entry.used).c_str(),
                 human_bytes(entry.stored_bytes).c_str(), human_bytes(entry.size).c_str(),
-                shown(entry.url).c_str());
+                visible(entry.url).c_str());
   }
   if (options.json) print_json(out, 2);
   return 0;
@@ -99,7 +99,7 @@ int show(const CacheOptions& options) {
     return 0;
   }
   const auto line = [](const char* label, const std::string& value) {
-    std::printf("%-8s %s\n", label, shown(value).c_str());
+    std::printf("%-8s %s\n", label, visible(value).c_str());
   };
   line("model", entry->url);
   line("cached", human_bytes(entry->stored_bytes) + " of " + human_bytes(entry->size) +
@@ -121,7 +121,7 @@ int remove(const CacheOptions& options) {
     const std::vector<std::string> evicted = io::evict_cache(options.dir, *bytes);
     if (options.json) print_json(evicted, 2);
     for (const std::string& url : evicted) {
-      if (!options.json) std::printf("%s\n", shown(url).c_str());
+      if (!options.json) std::printf("%s\n", visible(url).c_str());
     }
     return 0;
   }
@@ -189,7 +189,7 @@ int pull(const CacheOptions& options) {
   const std::optional<io::CacheEntry> entry = io::find_cached(options.dir, header->addresses[0]);
   if (options.json && entry) print_json(json_of(*entry), 2);
   if (!options.json)
-    std::printf("%s is cached (%s)\n", shown(options.model).c_str(), human_bytes(size).c_str());
+    std::printf("%s is cached (%s)\n", visible(options.model).c_str(), human_bytes(size).c_str());
   return 0;
 }
 

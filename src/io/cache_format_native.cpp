@@ -1,17 +1,15 @@
 // Header of an index file, little-endian:
 //    0   8  "SLCACHE", format version 1
-//    8   8  time of use
-//   16   4  xxh32 of bytes 20 to 44 + T
-//   20   4  chunk size: a power of two, 4 KiB to 4 MiB
-//   24   8  size of the file
-//   32   8  time of creation
-//   40   4  T
-//   44   T  address, ETag and Last-Modified, separated by newlines
+//    8   8  time of use, a double in milliseconds
+//   16   4  xxh32 of the text
+//   20   4  T
+//   24   T  text, lines: size, chunk size, time of creation, address, ETag, Last-Modified
 #include "io/cache_format_native.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 
@@ -21,7 +19,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 constexpr char kMagic[8] = {'S', 'L', 'C', 'A', 'C', 'H', 'E', 1};
-constexpr size_t kChecksumOffset = 16, kChecked = 20, kTextOffset = 44;
+constexpr size_t kTextOffset = 24;
 constexpr size_t kMaxText = kCacheHeaderBytes - kTextOffset;
 
 template <typename T>
@@ -33,6 +31,12 @@ T get(const uint8_t* at) {
 template <typename T>
 void put(uint8_t* at, T value) {
   std::memcpy(at, &value, sizeof value);
+}
+
+template <typename T>
+bool parse(std::string_view text, T* out) {
+  const auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  return bad == std::errc() && end == text.data() + text.size();
 }
 
 // FNV-1a. It only names entries; the address in the header is compared.
@@ -95,18 +99,16 @@ bool is_cache_name(std::string_view name) {
 }
 
 std::vector<uint8_t> encode_cache_header(const CacheHeader& file) {
-  const std::string text = file.url + '\n' + file.etag + '\n' + file.last_modified;
+  const std::string text = std::to_string(file.size) + '\n' + std::to_string(file.chunk_bytes) +
+                           '\n' + std::to_string(file.created) + '\n' + file.url + '\n' +
+                           file.etag + '\n' + file.last_modified;
   if (text.size() > kMaxText) return {};
   std::vector<uint8_t> out(kCacheHeaderBytes);
   std::memcpy(out.data(), kMagic, sizeof kMagic);
-  put(&out[kCacheUsedOffset], file.used);
-  put(&out[20], file.chunk_bytes);
-  put(&out[24], file.size);
-  put(&out[32], file.created);
-  put(&out[40], static_cast<uint32_t>(text.size()));
+  put(&out[kCacheUsedOffset], static_cast<double>(file.used));
   std::memcpy(&out[kTextOffset], text.data(), text.size());
-  put(&out[kChecksumOffset],
-      xxh32(std::span(out).subspan(kChecked, kTextOffset - kChecked + text.size())));
+  put(&out[16], xxh32(std::span(out).subspan(kTextOffset, text.size())));
+  put(&out[20], static_cast<uint32_t>(text.size()));
   return out;
 }
 
@@ -114,27 +116,27 @@ std::optional<CacheHeader> decode_cache_header(std::span<const uint8_t> bytes) {
   if (bytes.size() < kCacheHeaderBytes || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0) {
     return std::nullopt;
   }
-  const auto length = get<uint32_t>(&bytes[40]);
-  if (length > kMaxText) return std::nullopt;
-  if (xxh32(bytes.subspan(kChecked, kTextOffset - kChecked + length)) !=
-      get<uint32_t>(&bytes[kChecksumOffset])) {
+  const auto length = get<uint32_t>(&bytes[20]);
+  if (length > kMaxText || xxh32(bytes.subspan(kTextOffset, length)) != get<uint32_t>(&bytes[16])) {
     return std::nullopt;
   }
+  std::string_view text(reinterpret_cast<const char*>(&bytes[kTextOffset]), length);
+  std::array<std::string_view, 6> lines;
+  for (std::string_view& line : lines) {
+    line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+  }
   CacheHeader file;
-  file.used = get<int64_t>(&bytes[kCacheUsedOffset]);
-  file.chunk_bytes = get<uint32_t>(&bytes[20]);
-  file.size = get<uint64_t>(&bytes[24]);
-  file.created = get<int64_t>(&bytes[32]);
-  const std::string_view text(reinterpret_cast<const char*>(&bytes[kTextOffset]), length);
-  const size_t first = text.find('\n');
-  const size_t second = first == std::string_view::npos ? first : text.find('\n', first + 1);
-  const bool sane = std::has_single_bit(file.chunk_bytes) && file.chunk_bytes >= 4096 &&
-                    file.chunk_bytes <= kCacheBlockBytes && file.size <= kMaxCachedBytes &&
+  const double used = get<double>(&bytes[kCacheUsedOffset]);
+  file.used = used >= 0 && used < 1e15 ? static_cast<int64_t>(used) : 0;
+  const bool sane = parse(lines[0], &file.size) && parse(lines[1], &file.chunk_bytes) &&
+                    parse(lines[2], &file.created) && file.size <= kMaxCachedBytes &&
+                    file.chunk_bytes >= 4096 && kCacheBlockBytes % file.chunk_bytes == 0 &&
                     file.size / file.chunk_bytes <= kMaxCachedBytes / kCacheChunkBytes;
-  if (!sane || second == std::string_view::npos) return std::nullopt;
-  file.url = text.substr(0, first);
-  file.etag = text.substr(first + 1, second - first - 1);
-  file.last_modified = text.substr(second + 1);
+  if (!sane) return std::nullopt;
+  file.url = lines[3];
+  file.etag = lines[4];
+  file.last_modified = lines[5];
   return file;
 }
 

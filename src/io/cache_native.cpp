@@ -150,7 +150,7 @@ std::unique_ptr<ChunkStore> ChunkStore::open(const std::string& path, const Cach
   File data = File::open(path + "/data", Access::kCreate);
   if (!data.valid()) data = File::open(path + "/data", Access::kRead);
   if (!data.valid()) return nullptr;
-  const int64_t now = now_ms();
+  const auto now = static_cast<double>(now_ms());
   (void)index.write_at(kCacheUsedOffset, &now, sizeof now);
   return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(index), std::move(data),
                                                     std::move(*found), path, std::move(in_use)));

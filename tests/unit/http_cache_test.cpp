@@ -24,7 +24,7 @@ using test::HttpReply;
 using test::HttpRequest;
 
 // Sets an entry's time of use, in milliseconds since 1970.
-void set_used(const std::filesystem::path& index, int64_t used) {
+void set_used(const std::filesystem::path& index, double used) {
   std::fstream file(index, std::ios::binary | std::ios::in | std::ios::out);
   file.seekp(kCacheUsedOffset);
   file.write(reinterpret_cast<const char*>(&used), sizeof used);

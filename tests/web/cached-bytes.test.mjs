@@ -573,7 +573,10 @@ test('without a cache nothing is reported as cached', async (t) => {
 async function elsewhere(script) {
   const file = join(folder(), 'other.mjs');
   const bundle = join(root, 'build', 'web-tests', 'store-node.mjs');
-  writeFileSync(file, `import { nodeBackend } from ${JSON.stringify(bundle)};\n${script}`);
+  writeFileSync(
+    file,
+    `import { nodeBackend } from ${JSON.stringify(bundle)};\nconst block = 1 << 22;\n${script}`,
+  );
   const child = spawn(process.execPath, [file], { stdio: ['ignore', 'pipe', 'inherit'] });
   let out = '';
   child.stdout.on('data', (part) => (out += part));
@@ -598,12 +601,12 @@ test('one process reserves a block, the next one after its release or its death'
       const tries = (end) =>
         elsewhere(`
           const entry = await nodeBackend(${JSON.stringify(directory)}).open(${JSON.stringify(url)});
-          console.log([0, 1].map((block) => entry.several.lock(block)).join());
+          console.log([0, 1].map((i) => entry.several.reserve(i * block, i * block + 1) > i * block).join());
           ${end}`);
-      assert.equal(entry.several.lock(0), true);
+      assert.equal(entry.several.reserve(0, 1) > 0, true);
       assert.deepEqual(await tries('process.exit(0)'), ['false,true']); // and dies with its lock
       assert.deepEqual(await tries('entry.release(); process.exit(0)'), ['false,true']);
-      entry.several.unlock(0);
+      entry.several.unreserve(0, 1);
       assert.deepEqual(await tries('entry.release(); process.exit(0)'), ['true,true']);
       // A lock that is not refreshed, and one of another machine.
       const [name] = readdirSync(directory);
@@ -617,8 +620,9 @@ test('one process reserves a block, the next one after its release or its death'
         const lock = join(directory, name, 'get-0');
         writeFileSync(lock, text);
         utimesSync(lock, when, when);
-        assert.equal(entry.several.lock(0), taken, text);
-        if (taken) entry.several.unlock(0);
+        entry.several.lookAgain();
+        assert.equal(entry.several.reserve(0, 1) > 0, taken, text);
+        if (taken) entry.several.unreserve(0, 1);
         rmSync(lock, { force: true });
       }
       entry.release();

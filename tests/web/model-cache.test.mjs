@@ -21,7 +21,10 @@ test('checksums and headers are those of the native program', () => {
     assert.equal(Buffer.from(bytes).toString('hex').slice(0, header.length), header);
     const { bytesCached, ...read } = index.describeIndex(bytes);
     assert.equal(bytesCached, 0);
-    assert.deepEqual({ ...read, etag: read.etag ?? '', lastModified: read.lastModified ?? '' }, meta);
+    assert.deepEqual(
+      { ...read, etag: read.etag ?? '', lastModified: read.lastModified ?? '' },
+      meta,
+    );
   }
 });
 

@@ -38,10 +38,16 @@ export interface SharedEntry {
   begin(index: Uint8Array, meta: EntryMeta, head: Uint8Array): boolean;
   /** Deletes the file's other versions, except those in use. */
   removeOthers(): void;
-  /** Reserves the download of a block. False: another process downloads it. */
-  lock(block: number): boolean;
-  unlock(block: number): void;
-  /** Bytes have arrived: keeps the reserved blocks. */
+  /**
+   * Reserves the download of bytes [first, end), and returns how far: another process downloads the
+   * rest. unreserve() what was reserved.
+   */
+  reserve(first: number, end: number): number;
+  unreserve(first: number, end: number): void;
+  /** Whether another process downloads this byte, as far as is known since lookAgain(). */
+  isElsewhere(at: number): boolean;
+  lookAgain(): void;
+  /** Bytes have arrived: keeps what was reserved. */
   refresh(): void;
 }
 

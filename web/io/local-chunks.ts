@@ -124,13 +124,17 @@ export class LocalChunks {
     return this.entry?.has(chunk) === true;
   }
   isElsewhere(chunk: number): boolean {
-    return this.entry?.isElsewhere(chunk) === true;
+    return this.entry?.several?.isElsewhere(chunk * this.chunkSize) === true;
   }
   reserve(first: number, end: number): number {
-    return this.writing ? this.entry!.reserve(first, end) : end;
+    const { entry, chunkSize } = this;
+    const last = entry?.several?.reserve(first * chunkSize, end * chunkSize);
+    if (!last) return end;
+    entry!.reload();
+    return last / chunkSize;
   }
   release(first: number, end: number): void {
-    this.entry?.release(first, end);
+    this.entry?.several?.unreserve(first * this.chunkSize, end * this.chunkSize);
   }
 
   /** Copies the local part of a read. Returns the missing chunks. */

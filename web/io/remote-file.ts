@@ -338,7 +338,7 @@ export class RemoteFile implements ModelFile {
   /** Other processes may have stored chunks, or have stopped downloading them. */
   #lookAgain(): void {
     this.#poll = undefined;
-    this.#local.entry?.lookAgain();
+    this.#local.entry?.several?.lookAgain();
     this.#schedule();
   }
 

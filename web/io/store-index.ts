@@ -21,13 +21,14 @@ export interface EntryMeta extends Validators {
 export const kMaxFileBytes = 2 ** 42;
 /** First bytes of a file that identify it if the server sends no validators. */
 export const kHeadBytes = 65536;
+/** Of a file; one process at a time downloads a block. Chunks divide it. */
+export const kBlockBytes = 2 ** 22;
+const kMaxChunks = 2 ** 24;
 const kHeaderBytes = 8192;
 const kRecordBytes = 8;
-const kChecked = 20; // the checksum is over the bytes from here on
-const kText = 44;
-const kMagic = [0x41434c53, 0x01454843]; // "SLCACHE", version 1
+const kText = 24;
+const kMagic = 'SLCACHE\x01'; // the format's version
 const kPresent = 0x4b4e4843; // "CHNK"
-const kMaxChunks = 2 ** 24;
 
 const encoder = new TextEncoder();
 
@@ -48,52 +49,42 @@ export function entryName({ url, size, etag, lastModified }: EntryMeta, head: Ui
   return entryPrefix(url) + hashName(`${size}\n${etag || lastModified || `head:${first()}`}`);
 }
 
-const checksum = (index: Uint8Array, length: number): number =>
-  xxh32(index.slice(kChecked, kText + length));
+const checksum = (text: Uint8Array): number => xxh32(text.slice());
 
 /** Header of an index file. */
 export function encodeMeta(meta: EntryMeta): Uint8Array {
-  const text = encoder.encode(`${meta.url}\n${meta.etag ?? ''}\n${meta.lastModified ?? ''}`);
+  const { size, chunkSize, created, url, etag = '', lastModified = '' } = meta;
+  const text = encoder.encode(
+    [size, chunkSize, Math.round(created), url, etag, lastModified].join('\n'),
+  );
   if (text.length > kHeaderBytes - kText) throw new RangeError('URL too long for the store');
   const out = new Uint8Array(kHeaderBytes);
+  out.set(encoder.encode(kMagic));
+  new Float64Array(out.buffer, 8, 1)[0] = meta.used;
+  new Uint32Array(out.buffer, 16, 2).set([checksum(text), text.length]);
   out.set(text, kText);
-  const view = new DataView(out.buffer);
-  view.setUint32(0, kMagic[0]!, true);
-  view.setUint32(4, kMagic[1]!, true);
-  out.set(encodeTime(meta.used), 8);
-  view.setUint32(20, meta.chunkSize, true);
-  view.setBigUint64(24, BigInt(meta.size), true);
-  out.set(encodeTime(meta.created), 32);
-  view.setUint32(40, text.length, true);
-  view.setUint32(16, checksum(out, text.length), true);
   return out;
 }
 
-const encodeTime = (time: number): Uint8Array =>
-  new Uint8Array(BigUint64Array.of(BigInt(Math.round(time))).buffer);
-
 function decodeMeta(index: Uint8Array): EntryMeta | null {
   if (index.length < kHeaderBytes) return null;
-  const view = new DataView(index.buffer, index.byteOffset);
-  const word = (at: number): number => view.getUint32(at, true);
-  const long = (at: number): number => Number(view.getBigUint64(at, true));
-  const length = word(40);
-  if (word(0) !== kMagic[0] || word(4) !== kMagic[1] || length > kHeaderBytes - kText) return null;
-  if (checksum(index, length) !== word(16)) return null;
-  const [chunkSize, size] = [word(20), long(24)];
-  const text = new TextDecoder().decode(index.slice(kText, kText + length));
-  const [url = '', etag, lastModified] = text.split('\n');
-  const power = chunkSize >= 4096 && chunkSize <= 1 << 22 && !(chunkSize & (chunkSize - 1));
-  if (!power || !(size <= kMaxFileBytes && size / chunkSize <= kMaxChunks)) return null;
-  return {
+  const head = index.slice(0, kHeaderBytes);
+  const [sum, length] = new Uint32Array(head.buffer, 16, 2) as unknown as [number, number];
+  const text = head.subarray(kText, kText + length);
+  const decode = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
+  if (decode(head.subarray(0, 8)) !== kMagic || checksum(text) !== sum) return null;
+  const [size, chunkSize, created, url = '', etag, lastModified] = decode(text).split('\n');
+  const meta = {
     url,
     etag: etag || undefined,
     lastModified: lastModified || undefined,
-    size,
-    chunkSize,
-    created: long(32),
-    used: long(8),
+    size: Number(size),
+    chunkSize: Number(chunkSize),
+    created: Number(created),
+    used: new Float64Array(head.buffer, 8, 1)[0]!,
   };
+  const sane = meta.size <= kMaxFileBytes && meta.size / meta.chunkSize <= kMaxChunks;
+  return sane && meta.chunkSize >= 4096 && kBlockBytes % meta.chunkSize === 0 ? meta : null;
 }
 
 export type EntryDescription = EntryMeta & { bytesCached: number };
@@ -115,12 +106,11 @@ const recordAt = (chunk: number): number => kHeaderBytes + chunk * kRecordBytes;
 
 /** Whether the chunk is present, according to the contents of an index file. */
 export const isPresent = (index: Uint8Array, chunk: number): boolean =>
-  // the mark's first two letters, for speed
-  index[recordAt(chunk)] === 0x43 && index[recordAt(chunk) + 1] === 0x48;
+  index[recordAt(chunk)] === (kPresent & 255);
 
 /** Records that an entry is used now. */
 export const writeUsed = (index: SyncFile, now: number): void =>
-  void index.write(encodeTime(now), { at: 8 });
+  void index.write(new Uint8Array(Float64Array.of(now).buffer), { at: 8 });
 
 /** Records that all chunks are missing. */
 export const clearRecords = (index: SyncFile): void => index.truncate(kHeaderBytes);

@@ -12,7 +12,14 @@ import { storedUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import { cacheDirectory, cacheSize } from './cache-directory.js';
 import type { EntryFiles, SharedEntry, StoreBackend, SyncFile } from './files.js';
-import { describeIndex, entryName, entryPrefix, writeUsed, type EntryMeta } from './store-index.js';
+import {
+  describeIndex,
+  entryName,
+  entryPrefix,
+  kBlockBytes,
+  writeUsed,
+  type EntryMeta,
+} from './store-index.js';
 
 /** A file with the interface of FileSystemSyncAccessHandle. */
 export class NodeFile implements SyncFile {
@@ -66,6 +73,8 @@ const host = os
 let count = 0;
 
 const uniqueNumber = (): string => `${process.pid}-${count++}`;
+
+const blockOf = (at: number): number => Math.floor(at / kBlockBytes);
 
 const codeOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException).code;
 
@@ -213,7 +222,8 @@ class NodeEntry implements EntryFiles, SharedEntry {
   #use: string | undefined;
   #beat: ReturnType<typeof setInterval> | undefined;
   #refreshed = 0;
-  readonly #blocks = new Set<number>();
+  readonly #blocks = new Map<number, number>(); // reserved, and how many streams download them
+  readonly #elsewhere = new Set<number>(); // blocks that other processes download
   readonly #root: string;
   readonly #url: string;
   readonly #maxBytes: number;
@@ -243,33 +253,59 @@ class NodeEntry implements EntryFiles, SharedEntry {
       if (entry !== this.#entry && !isInUse(entry)) discard(entry);
   }
 
-  lock(block: number): boolean {
-    const file = this.#lockOf(block);
-    try {
-      if (!createLock(file)) {
-        if (isHeld(file, kBlockStaleMs)) return false;
-        fs.rmSync(file, { force: true });
-        if (!createLock(file)) return false;
+  reserve(first: number, end: number): number {
+    for (let block = blockOf(first); block * kBlockBytes < end; block++) {
+      const streams = this.#blocks.get(block) ?? 0;
+      if (streams === 0 && (this.#elsewhere.has(block) || !this.#lock(block))) {
+        this.#elsewhere.add(block);
+        return Math.max(first, block * kBlockBytes);
       }
-      this.#blocks.add(block);
-    } catch {
-      // Where lock files cannot be created, the block is downloaded without one.
+      this.#blocks.set(block, streams + 1);
     }
-    return true;
+    return end;
   }
 
-  unlock(block: number): void {
+  unreserve(first: number, end: number): void {
+    for (let block = blockOf(first); block * kBlockBytes < end; block++) {
+      const streams = this.#blocks.get(block) ?? 0;
+      if (streams > 1) this.#blocks.set(block, streams - 1);
+      else this.#unlock(block);
+    }
+  }
+
+  isElsewhere(at: number): boolean {
+    return this.#elsewhere.has(blockOf(at));
+  }
+
+  lookAgain(): void {
+    this.#elsewhere.clear();
+  }
+
+  #lock(block: number): boolean {
+    const file = this.#lockOf(block);
+    try {
+      if (createLock(file)) return true;
+      if (isHeld(file, kBlockStaleMs)) return false;
+      fs.rmSync(file, { force: true });
+      return createLock(file);
+    } catch {
+      return true; // where lock files cannot be created, blocks are downloaded without them
+    }
+  }
+
+  #unlock(block: number): void {
     if (this.#blocks.delete(block)) fs.rmSync(this.#lockOf(block), { force: true });
   }
 
   refresh(): void {
     if (Date.now() - this.#refreshed < kRefreshMs) return;
     this.#refreshed = Date.now();
-    for (const block of this.#blocks) touch(this.#lockOf(block));
+    for (const block of this.#blocks.keys()) touch(this.#lockOf(block));
   }
 
   release(): void {
-    for (const block of [...this.#blocks]) this.unlock(block);
+    for (const block of [...this.#blocks.keys()]) this.#unlock(block);
+    this.#elsewhere.clear();
     this.data.close();
     this.index.close();
     clearInterval(this.#beat);

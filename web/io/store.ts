@@ -6,7 +6,7 @@
 // SyncFile, and the format in store-index.ts.
 
 import { storedUrl } from '../protocol/address.js';
-import type { EntryFiles, SharedFile } from './files.js';
+import type { EntryFiles, SharedEntry, SharedFile } from './files.js';
 import { timeReads } from './model-file.js';
 import {
   describeIndex,
@@ -29,9 +29,6 @@ const enum Chunk {
   Verified = 2,
 }
 
-/** Of the file; what one lock of another process covers. */
-const kBlockBytes = 4 << 20;
-
 /** A model file in the store. All methods but readRate() are synchronous. */
 export class StoreEntry {
   meta: EntryMeta | null = null;
@@ -47,15 +44,13 @@ export class StoreEntry {
   #sharedReads = true;
   #lastReload = 0;
   #closed = false;
-  readonly #reserved = new Map<number, number>(); // blocks, and how many streams download them
-  readonly #elsewhere = new Set<number>(); // blocks that other processes download
   readonly #files: EntryFiles;
   readonly #now: () => number;
 
   constructor(files: EntryFiles, now: () => number = Date.now) {
     this.#files = files;
     this.#now = now;
-    this.#load();
+    this.reload();
   }
 
   get writable(): boolean {
@@ -66,9 +61,9 @@ export class StoreEntry {
     return this.meta !== null && this.chunksStored === this.#chunks.length;
   }
 
-  /** Other processes may write the entry too. */
-  get several(): boolean {
-    return this.#files.several !== undefined;
+  /** If other processes may write the entry too: who downloads what. */
+  get several(): SharedEntry | undefined {
+    return this.#files.several;
   }
 
   /** The data file for other threads, if this engine may write it. */
@@ -80,7 +75,7 @@ export class StoreEntry {
     if (this.#chunks[chunk] !== Chunk.Missing) return true;
     const alone = this.#files.writable && !this.#files.several;
     if (alone || this.#now() - this.#lastReload < 250) return false;
-    this.#load(); // another writer may have stored more
+    this.reload(); // another writer may have stored more
     return this.#chunks[chunk] !== Chunk.Missing && this.#chunks[chunk] !== undefined;
   }
 
@@ -101,7 +96,7 @@ export class StoreEntry {
     this.#chunks = new Uint8Array(0);
     if (this.#files.several) {
       if (!this.#files.several.begin(index, meta, head)) clearRecords(this.#files.index);
-      return this.#load();
+      return this.reload();
     }
     this.wipe();
     this.#files.index.write(index, { at: 0 });
@@ -122,51 +117,6 @@ export class StoreEntry {
   /** Updates the time of use. */
   touch(): void {
     if (this.meta && this.writable) writeUsed(this.#files.index, this.#now());
-  }
-
-  /**
-   * Reserves the download of chunks [first, end), and returns how far it may go: another process
-   * downloads the rest. Release what was reserved.
-   */
-  reserve(first: number, end: number): number {
-    const { several } = this.#files;
-    if (!several) return end;
-    let fresh = false;
-    let block = this.#blockOf(first);
-    const last = this.#blockOf(end - 1);
-    for (; block <= last; block++) {
-      const users = this.#reserved.get(block) ?? 0;
-      if (!users && (this.#elsewhere.has(block) || !several.lock(block))) {
-        this.#elsewhere.add(block);
-        break;
-      }
-      this.#reserved.set(block, users + 1);
-      fresh ||= !users;
-    }
-    if (fresh) this.#load(); // its last holder may have stored chunks
-    return block > last ? end : Math.max(first, (block * kBlockBytes) / this.meta!.chunkSize);
-  }
-
-  /** Whether another process downloads the chunk, as far as is known since lookAgain(). */
-  isElsewhere(chunk: number): boolean {
-    return this.#elsewhere.size > 0 && this.#elsewhere.has(this.#blockOf(chunk));
-  }
-  lookAgain(): void {
-    this.#elsewhere.clear();
-  }
-
-  #blockOf(chunk: number): number {
-    return Math.floor((chunk * this.meta!.chunkSize) / kBlockBytes);
-  }
-
-  release(first: number, end: number): void {
-    for (let block = this.#blockOf(first); block <= this.#blockOf(end - 1); block++) {
-      const users = this.#reserved.get(block) ?? 0;
-      this.#reserved.set(block, users - 1);
-      if (users > 1) continue;
-      this.#reserved.delete(block);
-      if (users === 1) this.#files.several?.unlock(block);
-    }
   }
 
   /**
@@ -301,7 +251,8 @@ export class StoreEntry {
     return n;
   }
 
-  #load(): void {
+  /** Reads the index: another process may have stored chunks. */
+  reload(): void {
     this.#lastReload = this.#now();
     const index = new Uint8Array(this.#files.index.getSize());
     this.#files.index.read(index, { at: 0 });
