@@ -1,17 +1,17 @@
 #!/usr/bin/env node
 // `npx sluice-llm`: command line program that runs the WebAssembly engine in Node. Its commands
-// (run, serve, tokenize, info) and options are those of the native program `sluice`.
+// and options are those of the native program `sluice`.
 
 import * as fs from 'node:fs';
 import * as path from 'node:path';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 
+import { humanBytes, print, UsageError, type Values } from './cli-output.js';
+import { list, pull, remove, show } from './model-cache-cli.js';
 import { Engine, SluiceError } from './node.js';
 import { Server } from './serve/server.js';
 import type { EngineOptions } from './protocol/options.js';
 import type { ModelInfo } from './protocol/types.js';
-
-type Values = Record<string, string | boolean | string[] | undefined>;
 
 const text = { type: 'string' } as const;
 const flag = { type: 'boolean' } as const;
@@ -21,6 +21,12 @@ const common = {
   'ctx-size': { ...text, short: 'c' },
   model: { ...text, short: 'm' },
   kernels: text,
+  'cache-dir': text,
+  json: flag,
+  help: { ...flag, short: 'h' },
+} as const;
+const cached = {
+  model: { ...text, short: 'm' },
   'cache-dir': text,
   json: flag,
   help: { ...flag, short: 'h' },
@@ -79,7 +85,16 @@ const commands: Record<
     run: tokenize,
   },
   info: { options: common, run: info },
+  pull: { options: cached, run: pull },
+  list: { options: cached, run: list },
+  show: { options: cached, run: show },
+  rm: {
+    options: { ...cached, 'max-size': text },
+    run: (model, values) => remove(model, values, size(values, 'max-size', 0)),
+  },
 };
+/** Commands that need no MODEL. */
+const withoutModel = ['list', 'rm'];
 
 const usage = `Usage: sluice-llm COMMAND MODEL [options]
 MODEL is a GGUF file, an http(s) URL or hf:owner/repo/file.gguf[@revision].
@@ -96,8 +111,17 @@ MODEL is a GGUF file, an http(s) URL or hf:owner/repo/file.gguf[@revision].
   tokenize MODEL -f FILE [--no-add-special] [--no-parse-special]    print token ids, as JSON
   info MODEL           print metadata, memory plan and speed estimate
 
+      [--memory-budget 64M] [--threads T] [-c N] [--kernels NAME]
+
+The model cache, which the native program shares (SLUICE_CACHE, else ~/.cache/sluice):
+  pull MODEL           download a model; resumes
+  list                 list the cached models, the last used first
+  show MODEL           show a cached model
+  rm MODEL             delete a cached model
+  rm --max-size 8G     delete the least recently used models until 8 GB remain
+
 All commands:
-      [--memory-budget 64M] [--threads T] [-c N] [--kernels NAME] [--cache-dir DIR] [--json]
+      [--cache-dir DIR | none] [--json]
 `;
 
 /** Other names of options: our short forms, and llama.cpp's. */
@@ -108,8 +132,6 @@ const spellings: Record<string, string> = {
   '-md': '--draft',
   '--model-draft': '--draft',
 };
-
-class UsageError extends Error {}
 
 /** What SIGINT and SIGTERM do. Commands that can end gracefully replace it. */
 let onSignal: () => void = () => process.exit(130);
@@ -123,7 +145,7 @@ function number(values: Values, name: string): number | undefined {
 }
 
 /** A size option in bytes, written like 64M or 1.5G. */
-function size(values: Values, name: string): number | undefined {
+function size(values: Values, name: string, least = 1): number | undefined {
   const value = values[name];
   if (value === undefined) return undefined;
   const match = /^(\d+(?:\.\d+)?|\.\d+)([kKmMgG]?)(?:i?B)?$/.exec(String(value));
@@ -131,7 +153,7 @@ function size(values: Values, name: string): number | undefined {
   const bytes = Math.round(
     Number(match[1]) * 1024 ** ' kmg'.indexOf(match[2]!.toLowerCase() || ' '),
   );
-  if (bytes === 0) throw new UsageError(`--${name} must be more than 0 bytes`);
+  if (bytes < least) throw new UsageError(`--${name} must be more than 0 bytes`);
   return bytes;
 }
 
@@ -318,13 +340,6 @@ async function tokenize(model: string, values: Values): Promise<void> {
   }
 }
 
-function humanBytes(bytes: number): string {
-  if (bytes >= 2 ** 30) return `${(bytes / 2 ** 30).toFixed(2)} GB`;
-  return bytes >= 2 ** 20
-    ? `${(bytes / 2 ** 20).toFixed(1)} MB`
-    : `${(bytes / 1024).toFixed(0)} kB`;
-}
-
 async function info(model: string, values: Values): Promise<void> {
   const found = await Engine.inspect(model, engineOptions(values));
   if (values['json']) print(found);
@@ -386,9 +401,6 @@ function infoLines(model: ModelInfo): [string, string][] {
   ];
 }
 
-const print = (value: unknown): boolean =>
-  process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
-
 async function main(argv: string[]): Promise<void> {
   const [name = '--help', ...rest] = argv;
   if (name === '--help' || name === '-h') return void process.stdout.write(usage);
@@ -407,8 +419,9 @@ async function main(argv: string[]): Promise<void> {
   if (values['help']) return void process.stdout.write(usage);
   const named = values['model'] === undefined ? [] : [String(values['model'])];
   const [model, ...others] = [...parsed.positionals, ...named];
-  if (model === undefined || others.length > 0) throw new UsageError('give exactly one MODEL');
-  await command.run(model, values);
+  if (others.length > 0 || (model === undefined && !withoutModel.includes(name)))
+    throw new UsageError('give exactly one MODEL');
+  await command.run(model ?? '', values);
 }
 
 function version(): string {

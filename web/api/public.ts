@@ -57,4 +57,9 @@ export type {
   UnitState,
 } from '../protocol/types.js';
 export type { CacheMode } from '../protocol/types.js';
-export type { CachedModel, StoreManager } from '../io/store-manager.js';
+export type {
+  CachedFile,
+  CachedModel,
+  ModelCacheOptions,
+  StoreManager,
+} from '../io/store-manager.js';

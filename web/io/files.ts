@@ -62,6 +62,8 @@ export interface StoreBackend {
   keys(): Promise<string[]>;
   /** The index file of an entry, read without a lock; null if there is none. */
   readIndex(key: string): Promise<Uint8Array | null>;
+  /** Node: the path of an entry. */
+  pathOf?(key: string): string;
   /** Throws CACHE_LOCKED while the entry is in use. */
   remove(key: string): Promise<void>;
 }

@@ -22,6 +22,19 @@ export interface CachedModel {
   created: Date;
   /** When it was last used. */
   used: Date;
+  /** Its files, the largest first: one, the parts of a split model, or those of a directory. */
+  files: CachedFile[];
+}
+
+/** A file of a cached model, in one version. */
+export interface CachedFile {
+  url: string;
+  size: number;
+  bytesCached: number;
+  etag?: string | undefined;
+  lastModified?: string | undefined;
+  /** Node: the directory with its bytes (docs/model-cache.md). */
+  path?: string | undefined;
 }
 
 interface Entry extends CachedModel {
@@ -29,14 +42,17 @@ interface Entry extends CachedModel {
   keys: string[];
 }
 
-/** The address of the model that a file belongs to. */
-function modelOf(url: string): string {
+/** The address of the model that a file belongs to, without secrets. */
+export function modelUrl(file: string): string {
+  const url = storedUrl(file);
   const [path = '', query = ''] = url.split(/(?=\?)/);
   if (/\.(json|jinja|safetensors)$/.test(path)) return path.replace(/[^/]*$/, '') + query;
   return path.replace(/-\d{5}(-of-\d{5}\.gguf)$/, '-00001$1') + query;
 }
 
-function summary([url, files]: [string, (EntryDescription & { key: string })[]]): Entry {
+type File = EntryDescription & { key: string; path?: string | undefined };
+
+function summary([url, files]: [string, File[]]): Entry {
   files.sort((a, b) => b.size - a.size);
   const weights = files.filter((file) => !/\.(json|jinja)(\?|$)/.test(file.url));
   const parts = Number(/-of-(\d{5})\./.exec(weights[0]?.url ?? '')?.[1] ?? 1);
@@ -49,12 +65,20 @@ function summary([url, files]: [string, (EntryDescription & { key: string })[]])
     complete: bytesCached === size && weights.length >= parts,
     created: new Date(Math.min(...files.map((file) => file.created))),
     used: new Date(Math.max(...files.map((file) => file.used))),
+    files: files.map(({ url, size, bytesCached, etag, lastModified, path }) => ({
+      url,
+      size,
+      bytesCached,
+      etag,
+      lastModified,
+      path,
+    })),
     keys: files.map((file) => file.key),
   };
 }
 
 async function entries(backend: StoreBackend): Promise<Entry[]> {
-  const models = new Map<string, (EntryDescription & { key: string })[]>();
+  const models = new Map<string, File[]>();
   for (const key of await backend.keys()) {
     const index = await backend.readIndex(key);
     const file = index && describeIndex(index);
@@ -63,8 +87,8 @@ async function entries(backend: StoreBackend): Promise<Entry[]> {
       if (index) await backend.remove(key).catch(() => {});
       continue;
     }
-    const url = modelOf(storedUrl(file.url));
-    models.set(url, [...(models.get(url) ?? []), { ...file, key }]);
+    const url = modelUrl(file.url);
+    models.set(url, [...(models.get(url) ?? []), { ...file, key, path: backend.pathOf?.(key) }]);
   }
   return [...models].map(summary).sort((a, b) => b.used.getTime() - a.used.getTime());
 }
@@ -80,7 +104,7 @@ export async function listModels(backend: StoreBackend): Promise<CachedModel[]> 
 
 /** Deletes the model of this address. Returns false if it was not cached. */
 export async function deleteModel(backend: StoreBackend, address: string): Promise<boolean> {
-  const url = modelOf(storedUrl(address));
+  const url = modelUrl(address);
   const found = (await entries(backend)).find((entry) => entry.url === url);
   if (found) await remove(backend, found);
   return found !== undefined;

@@ -4,10 +4,10 @@
 
 import { invalid, moduleError } from '../protocol/errors.js';
 import { Turns } from '../protocol/turns.js';
-import type { CachedModel } from './model-cache.js';
+import type { CachedFile, CachedModel } from './model-cache.js';
 import type { StoreBackend } from './files.js';
 
-export type { CachedModel };
+export type { CachedFile, CachedModel };
 
 /** Options of the model cache's methods. */
 export interface ModelCacheOptions {

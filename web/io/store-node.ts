@@ -409,6 +409,10 @@ class NodeBackend implements StoreBackend {
     return namesIn(this.#root).filter(isEntry);
   }
 
+  pathOf(key: string): string {
+    return path.join(this.#root, key);
+  }
+
   async readIndex(key: string): Promise<Uint8Array | null> {
     return readIndex(path.join(this.#root, key));
   }

@@ -1,0 +1,117 @@
+// Commands of `npx sluice-llm` for the model cache: pull, list, show and rm, as in the native
+// program, on the same files.
+
+import { humanBytes, humanTime, print, UsageError, type Values } from './cli-output.js';
+import { cacheDirectory } from './io/cache-directory.js';
+import { huggingFaceUrl } from './io/huggingface.js';
+import { modelUrl, type CachedModel } from './io/model-cache.js';
+import type { ModelCacheOptions } from './io/store-manager.js';
+import { Engine, SluiceError } from './node.js';
+import { publicUrl } from './protocol/address.js';
+import type { ProgressEvent } from './protocol/types.js';
+
+const kPrintMs = 250;
+
+function cacheOf(values: Values): ModelCacheOptions & { cacheDir: string } {
+  const cacheDir = cacheDirectory(values['cache-dir'] as string | undefined);
+  if (cacheDir) return { cacheDir };
+  throw new UsageError('there is no model cache: set --cache-dir or SLUICE_CACHE to a directory');
+}
+
+const dayOf = (date: Date): string => date.toISOString().slice(0, 10);
+
+/** As the native program prints it. */
+const jsonOf = ({ created, used, files: _, ...model }: CachedModel): object => ({
+  ...model,
+  created: created.getTime(),
+  used: used.getTime(),
+});
+
+/** The cached model of an address, or of a file name that only one has. */
+async function find(model: string, values: Values): Promise<CachedModel> {
+  const url = modelUrl(model.startsWith('hf:') ? huggingFaceUrl(model) : model);
+  const all = await Engine.modelCache.list(cacheOf(values));
+  const named = all.filter((each) => publicUrl(each.url).endsWith(`/${model}`));
+  const found = all.find((each) => each.url === url) ?? (named.length === 1 ? named[0] : undefined);
+  if (found) return found;
+  throw new SluiceError('NOT_FOUND', `${publicUrl(model)} is not in the cache.`);
+}
+
+export async function list(_: string, values: Values): Promise<void> {
+  const models = await Engine.modelCache.list(cacheOf(values));
+  if (values['json']) return void print(models.map(jsonOf));
+  for (const { used, bytesCached, size, url } of models) {
+    const sizes = [bytesCached, size].map((bytes) => humanBytes(bytes).padStart(10)).join(' of ');
+    process.stdout.write(`${dayOf(used)}  ${sizes}  ${url}\n`);
+  }
+}
+
+export async function show(model: string, values: Values): Promise<void> {
+  const found = await find(model, values);
+  if (values['json']) return void print({ ...jsonOf(found), files: found.files });
+  const line = (label: string, value: string): boolean =>
+    process.stdout.write(`${label.padEnd(8)} ${value}\n`);
+  const ratio = (of: { bytesCached: number; size: number }): string =>
+    `${humanBytes(of.bytesCached)} of ${humanBytes(of.size)}`;
+  line('model', found.url);
+  line('cached', `${ratio(found)}${found.complete ? ', complete' : ''}`);
+  line('created', dayOf(found.created));
+  line('used', dayOf(found.used));
+  for (const file of found.files) {
+    line('file', file.url);
+    line('  cached', ratio(file));
+    line('  path', file.path ?? '');
+  }
+}
+
+/** Deletes a model, or as many as it takes until at most `maxBytes` are left. */
+export async function remove(model: string, values: Values, maxBytes?: number): Promise<void> {
+  if ((model === '') === (maxBytes === undefined))
+    throw new UsageError('give either MODEL or --max-size');
+  let removed: string[];
+  if (maxBytes !== undefined) {
+    removed = await Engine.modelCache.evictOldest(maxBytes, cacheOf(values));
+    if (!values['json']) for (const url of removed) process.stdout.write(`${url}\n`);
+  } else {
+    removed = [(await find(model, values)).url];
+    await Engine.modelCache.delete(removed[0]!, cacheOf(values));
+  }
+  if (values['json']) print(removed);
+}
+
+/** "12.0 MB of 200.0 MB, 3.1 MB/s, 60 s left" */
+function progressLine(event: Extract<ProgressEvent, { phase: 'download' }>): string {
+  const { bytesLoaded, bytesTotal, bytesPerSecond, secondsLeft } = event;
+  const line = `${humanBytes(bytesLoaded)} of ${humanBytes(bytesTotal)}`;
+  if (!secondsLeft || bytesPerSecond < 1) return line;
+  return `${line}, ${humanBytes(bytesPerSecond)}/s, ${humanTime(secondsLeft)} left`;
+}
+
+/** Loads the model in as little memory as it needs, until all of it is cached. */
+export async function pull(model: string, values: Values): Promise<void> {
+  if (!/^(https?:|hf:)/.test(model))
+    throw new UsageError(`${model} is a local file, which needs no cache`);
+  const options = { ...cacheOf(values), contextLength: 16, threads: 1 };
+  const { plan } = await Engine.inspect(model, options);
+  let printed = 0;
+  const engine = await Engine.load(model, {
+    ...options,
+    memoryBudget: plan.minimum,
+    onProgress: (event) => {
+      if (event.phase === 'warning') process.stderr.write(`sluice: ${event.message}\n`);
+      if (event.phase !== 'download' || !process.stderr.isTTY) return;
+      if (performance.now() - printed < kPrintMs && event.bytesLoaded < event.bytesTotal) return;
+      printed = performance.now();
+      process.stderr.write(`\r\x1b[K${progressLine(event)}`);
+    },
+  });
+  try {
+    await engine.downloaded;
+  } finally {
+    if (printed) process.stderr.write('\n');
+    await engine.dispose();
+  }
+  const found = await find(model, values);
+  if (values['json']) print(jsonOf(found));
+  else process.stdout.write(`${model} is cached (${humanBytes(found.size)})\n`);
+}
