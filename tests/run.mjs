@@ -10,6 +10,7 @@ import { mkdirSync } from 'node:fs';
 import { setup } from '../web/scripts/setup.mjs';
 
 const argv = process.argv.slice(2);
+process.env.SLUICE_CACHE ??= 'none'; // not the user's
 if (argv.includes('--all')) process.env.SLUICE_TEST_ALL = '1'; // before any module reads it
 const { all } = await import('./extent.mjs');
 const { built, startBuilds } = await import('./runner/builds.mjs');

@@ -6,8 +6,8 @@ import * as fs from 'node:fs';
 import * as path from 'node:path';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 
-import { humanBytes, print, UsageError, type Values } from './cli-output.js';
-import { list, pull, remove, show } from './model-cache-cli.js';
+import { list, pull, remove, show } from './cli/model-cache.js';
+import { humanBytes, print, UsageError, type Values } from './cli/output.js';
 import { Engine, SluiceError } from './node.js';
 import { Server } from './serve/server.js';
 import type { EngineOptions } from './protocol/options.js';
@@ -85,12 +85,12 @@ const commands: Record<
     run: tokenize,
   },
   info: { options: common, run: info },
-  pull: { options: cached, run: pull },
-  list: { options: cached, run: list },
-  show: { options: cached, run: show },
+  pull: { options: cached, run: (...given) => pull(Engine, ...given) },
+  list: { options: cached, run: (...given) => list(Engine, ...given) },
+  show: { options: cached, run: (...given) => show(Engine, ...given) },
   rm: {
     options: { ...cached, 'max-size': text },
-    run: (model, values) => remove(model, values, size(values, 'max-size', 0)),
+    run: (model, values) => remove(Engine, model, values, size(values, 'max-size', 0)),
   },
 };
 /** Commands that need no MODEL. */

@@ -193,8 +193,9 @@ int pull(const CacheOptions& options) {
   return 0;
 }
 
-CLI::App* add(CLI::App& app, int* status, const char* name, const char* what,
-              const std::shared_ptr<CacheOptions>& options, int (*run)(const CacheOptions&)) {
+CLI::App* add_command(CLI::App& app, int* status, const char* name, const char* what,
+                      const std::shared_ptr<CacheOptions>& options,
+                      int (*run)(const CacheOptions&)) {
   CLI::App* sub = app.add_subcommand(name, what);
   add_cache_dir(*sub, options->dir);
   sub->add_flag("--json", options->json, "print JSON instead of text (default: off)");
@@ -212,12 +213,14 @@ void add_cache(CLI::App& app, int* status) {
     return sub->add_option("MODEL,-m,--model", options->model, what);
   };
   CLI::App* pulls =
-      add(app, status, "pull", "Download a model into the cache; resumes", options, pull);
+      add_command(app, status, "pull", "Download a model into the cache; resumes", options, pull);
   model(pulls, "http(s) URL of a GGUF or QSF file or of a Hugging Face directory")->required();
-  add(app, status, "list", "List the cached models, most recently used first", options, list);
-  CLI::App* shows = add(app, status, "show", "Show a cached model and its files", options, show);
+  add_command(app, status, "list", "List the cached models, most recently used first", options,
+              list);
+  CLI::App* shows =
+      add_command(app, status, "show", "Show a cached model and its files", options, show);
   model(shows, "address or file name of a cached model")->required();
-  CLI::App* removes = add(app, status, "rm", "Delete a cached model", options, remove);
+  CLI::App* removes = add_command(app, status, "rm", "Delete a cached model", options, remove);
   model(removes, "address or file name of a cached model");
   removes->add_option("--max-size", options->max_size,
                       "deletes the least recently used models instead, until at most this many "

@@ -39,7 +39,7 @@ struct ModelHeader {
   std::vector<std::unique_ptr<io::ByteSource>> sources;
   std::vector<std::string> addresses;  // of the files that hold them
   bool remote = false;                 // the sources are URLs
-  uint64_t held = 0;    // bytes of the budget that the sources take
+  uint64_t held = 0;                   // bytes of the budget that the sources take
 };
 
 // Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; or a

@@ -6,6 +6,8 @@ import { basename, join } from 'node:path';
 import { cmakeBuild } from '../../web/scripts/wasm.mjs';
 import { capture, inRoot, run } from '../../web/scripts/lib.mjs';
 
+process.env.SLUICE_CACHE ??= 'none'; // not the user's
+
 export const modelFolder = process.env.SLUICE_BENCH_MODELS ?? inRoot('.cache', 'bench');
 
 /**

@@ -187,7 +187,17 @@ test("the engine's messages use only conversions that src/bindings/libc.cpp supp
 
 // A directory imports only from directories of lower levels; the entry files beside them import
 // from all.
-const webLevels = { protocol: 0, io: 1, gpu: 2, worker: 3, chat: 3, api: 4, serve: 5, entries: 6 };
+const webLevels = {
+  protocol: 0,
+  io: 1,
+  gpu: 2,
+  worker: 3,
+  chat: 3,
+  api: 4,
+  serve: 5,
+  cli: 5,
+  entries: 6,
+};
 const webRoom = (file) => (file.includes('/') ? file.split('/')[0] : 'entries');
 
 /** Imports of every module of web/: { file: [path inside web/ or package name] }. */

@@ -5,6 +5,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { inRoot, root } from '../../web/scripts/lib.mjs';
 
+process.env.SLUICE_CACHE ??= 'none'; // not the user's
+
 /** Packs into `folder`; returns the path of the tarball. */
 export function pack(folder) {
   const result = spawnSync(

@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import { inRoot } from '../../web/scripts/lib.mjs';
 
+process.env.SLUICE_CACHE ??= 'none'; // not the user's
 export const inNode = process.env.SLUICE_SERVE === 'node';
 const nodeProgram = [process.execPath, inRoot('dist', 'cli.js')];
 export const [program, ...first] = inNode ? nodeProgram : [inRoot('build', 'native', 'sluice')];

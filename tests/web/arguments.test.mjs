@@ -374,6 +374,7 @@ const methods = {
   ],
   'sluice-llm: StoreManager.evictOldest': null,
   'sluice-llm: StoreManager.persist': null,
+  'sluice-llm: StoreManager.persisted': null,
   'sluice-llm/huggingface: huggingFaceUrl': [
     {
       args: () => ['hf:a/b/c.gguf', { endpoint: 'https://hub.example' }],

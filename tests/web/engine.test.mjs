@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { after, before, test } from 'node:test';
 import { extent } from '../extent.mjs';
 import { buildFakePackage, fakeModel, faultyServer, random } from './helpers.mjs';
@@ -464,6 +465,31 @@ test('onProgress reports every phase', async () => {
   await loaded.dispose();
   for (const phase of ['header', 'ready', 'download', 'cached'])
     assert.ok(phases.has(phase), phase);
+});
+
+test('the browser is asked once to keep the cache, when a model is first stored', async (t) => {
+  const before = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
+  let asked = 0;
+  const storage = {
+    persist: async () => {
+      asked++;
+      throw new Error('refused');
+    },
+    persisted: async () => false,
+  };
+  Object.defineProperty(globalThis, 'navigator', { value: { storage }, configurable: true });
+  t.after(() =>
+    before ? Object.defineProperty(globalThis, 'navigator', before) : delete globalThis.navigator,
+  );
+  const fresh = await import(`${pathToFileURL(join(await buildFakePackage(), 'node.js'))}?fresh`);
+  for (const cacheDir of [undefined, join(directory, 'asked'), join(directory, 'again')]) {
+    const cache = cacheDir ? 'default' : 'none';
+    const loaded = await fresh.Engine.load(server.url, { tuning, cache, cacheDir });
+    await loaded.downloaded;
+    await loaded.dispose();
+    assert.equal(asked, cacheDir ? 1 : 0);
+  }
+  assert.equal(await fresh.Engine.modelCache.persisted(), false);
 });
 
 test('weightUnits, memory and stats are synchronous', () => {

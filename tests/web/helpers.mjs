@@ -10,6 +10,8 @@ import { random } from './random.mjs';
 
 export { random };
 
+process.env.SLUICE_CACHE ??= 'none'; // not the user's
+
 export const root = fileURLToPath(new URL('../..', import.meta.url));
 const out = join(root, 'build', 'web-tests');
 

@@ -165,11 +165,7 @@ test('an error has one sentence, a code and an exit status', () => {
     [['info', model, '--no-such-option'], 2, /no-such-option.*\[INVALID_ARGUMENT\]/],
     // Features that this build lacks.
     [['serve', model, '--port', '0'], 1, /this build has no server.*\[INVALID_ARGUMENT\]/],
-    [
-      ['cache', '--cache-dir', 'x', 'list'],
-      1,
-      /this build has no HTTP support.*\[INVALID_ARGUMENT\]/,
-    ],
+    [['list', '--cache-dir', 'x'], 1, /this build has no HTTP support.*\[INVALID_ARGUMENT\]/],
     [
       ['info', 'https://example.org/model.gguf'],
       1,

@@ -6,7 +6,7 @@ import { ChatCompletions, Completions } from '../chat/completions.js';
 import type { ChatMessage, PromptOptions, Prompts, RenderedChat } from '../chat/engine.js';
 import type { ChatCompletionParams } from '../chat/openai.js';
 import { chatModule } from '../chat/prompt.js';
-import { StoreManager } from '../io/store-manager.js';
+import { persistOnce, StoreManager } from '../io/store-manager.js';
 import type { EngineCalls } from '../protocol/calls.js';
 import {
   abortable,
@@ -804,6 +804,7 @@ export class Engine {
         else this.#onDownloaded.resolve();
         break;
       case 'progress':
+        if (message.progress.phase === 'cached') persistOnce();
         this.#options.onProgress?.(message.progress);
         break;
     }

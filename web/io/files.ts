@@ -1,7 +1,7 @@
 // Interfaces of the platform's files: synchronous files, and where they are stored. Implemented by
 // store-opfs.ts (browser) and store-node.ts (Node).
 
-import type { EntryMeta } from './store-index.js';
+import type { Validators } from './validators.js';
 
 /** A file with synchronous access: the used part of FileSystemSyncAccessHandle. */
 export interface SyncFile {
@@ -15,6 +15,17 @@ export interface SyncFile {
 
 /** A file that several threads can open: a handle, or a path (Node). Can be posted to workers. */
 export type SharedFile = FileSystemFileHandle | string;
+
+/** One version of a file. */
+export interface EntryMeta extends Validators {
+  /** storedUrl() of the file. */
+  url: string;
+  size: number;
+  chunkSize: number;
+  /** Milliseconds since 1970. */
+  created: number;
+  used: number;
+}
 
 /** The two files of a store entry. `writable` is false if another tab is the writer. */
 export interface EntryFiles {

@@ -3,19 +3,8 @@
 // implements it in src/io/cache_format_native.cpp; tests/data/model-cache.json has values that both
 // must produce.
 
-import type { SyncFile } from './files.js';
-import type { Validators } from './validators.js';
+import type { EntryMeta, SyncFile } from './files.js';
 import { xxh32 } from './xxh32.js';
-
-export interface EntryMeta extends Validators {
-  /** storedUrl() of the file. */
-  url: string;
-  size: number;
-  chunkSize: number;
-  /** Milliseconds since 1970. */
-  created: number;
-  used: number;
-}
 
 /** 4 TiB. No model is larger, and this limits the index. */
 export const kMaxFileBytes = 2 ** 42;

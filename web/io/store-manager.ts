@@ -15,6 +15,15 @@ export interface ModelCacheOptions {
   cacheDir?: string;
 }
 
+let asked = false;
+
+/** A model is cached: asks the browser to keep it, once in a page. A refusal is fine. */
+export function persistOnce(): void {
+  if (asked) return;
+  asked = true;
+  globalThis.navigator?.storage?.persist?.().catch(() => {});
+}
+
 /** The model cache. Lists and deletes models; needs no engine. See Engine.modelCache. */
 export class StoreManager {
   /** @internal Deletions run alone, in the order of the calls. */

@@ -11,15 +11,8 @@ import * as path from 'node:path';
 import { storedUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import { cacheDirectory, cacheSize } from './cache-directory.js';
-import type { EntryFiles, SharedEntry, StoreBackend, SyncFile } from './files.js';
-import {
-  describeIndex,
-  entryName,
-  entryPrefix,
-  kBlockBytes,
-  writeUsed,
-  type EntryMeta,
-} from './store-index.js';
+import type { EntryFiles, EntryMeta, SharedEntry, StoreBackend, SyncFile } from './files.js';
+import { describeIndex, entryName, entryPrefix, kBlockBytes, writeUsed } from './store-index.js';
 
 /** A file with the interface of FileSystemSyncAccessHandle. */
 export class NodeFile implements SyncFile {

@@ -6,7 +6,7 @@
 // SyncFile, and the format in store-index.ts.
 
 import { storedUrl } from '../protocol/address.js';
-import type { EntryFiles, SharedEntry, SharedFile } from './files.js';
+import type { EntryFiles, EntryMeta, SharedEntry, SharedFile } from './files.js';
 import { timeReads } from './model-file.js';
 import {
   describeIndex,
@@ -16,7 +16,6 @@ import {
   writeRecord,
   clearRecords,
   writeUsed,
-  type EntryMeta,
 } from './store-index.js';
 import type { Validators } from './validators.js';
 

@@ -29,7 +29,7 @@ export interface AdapterSpec {
 
 export interface IoOptions {
   cache: CacheMode;
-  /** Node: directory of the model cache; undefined: no cache. */
+  /** Node: directory of the model cache, or 'none'; undefined: the default. */
   cacheDir?: string | undefined;
   /** Overrides for tests. */
   tuning?: IoTuning | undefined;

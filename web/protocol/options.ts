@@ -97,10 +97,13 @@ export interface InspectOptions {
   signal?: AbortSignal;
   /**
    * 'default': revalidate with the server, then use the cached file. 'only': never use the network.
-   * 'reload': download again. 'none': cache nothing. Node caches only if `cacheDir` is set.
+   * 'reload': download again. 'none': cache nothing.
    */
   cache?: CacheMode;
-  /** Node: directory of the model cache. */
+  /**
+   * Node: directory of the model cache; 'none': no cache. Default: SLUICE_CACHE, else
+   * `~/.cache/sluice` (docs/model-cache.md).
+   */
   cacheDir?: string;
   /** Called at most ten times per second, and immediately for warnings. */
   onProgress?: (event: ProgressEvent) => void;

@@ -1,14 +1,17 @@
 // Commands of `npx sluice-llm` for the model cache: pull, list, show and rm, as in the native
 // program, on the same files.
 
-import { humanBytes, humanTime, print, UsageError, type Values } from './cli-output.js';
-import { cacheDirectory } from './io/cache-directory.js';
-import { huggingFaceUrl } from './io/huggingface.js';
-import { modelUrl, type CachedModel } from './io/model-cache.js';
-import type { ModelCacheOptions } from './io/store-manager.js';
-import { Engine, SluiceError } from './node.js';
-import { publicUrl } from './protocol/address.js';
-import type { ProgressEvent } from './protocol/types.js';
+import type { Engine } from '../api/engine.js';
+import { cacheDirectory } from '../io/cache-directory.js';
+import { huggingFaceUrl } from '../io/huggingface.js';
+import { modelUrl, type CachedModel } from '../io/model-cache.js';
+import type { ModelCacheOptions } from '../io/store-manager.js';
+import { publicUrl } from '../protocol/address.js';
+import { SluiceError } from '../protocol/errors.js';
+import type { ProgressEvent } from '../protocol/types.js';
+import { humanBytes, humanTime, print, UsageError, type Values } from './output.js';
+
+type Package = typeof Engine;
 
 const kPrintMs = 250;
 
@@ -28,17 +31,17 @@ const jsonOf = ({ created, used, files: _, ...model }: CachedModel): object => (
 });
 
 /** The cached model of an address, or of a file name that only one has. */
-async function find(model: string, values: Values): Promise<CachedModel> {
+async function find({ modelCache }: Package, model: string, values: Values): Promise<CachedModel> {
   const url = modelUrl(model.startsWith('hf:') ? huggingFaceUrl(model) : model);
-  const all = await Engine.modelCache.list(cacheOf(values));
+  const all = await modelCache.list(cacheOf(values));
   const named = all.filter((each) => publicUrl(each.url).endsWith(`/${model}`));
   const found = all.find((each) => each.url === url) ?? (named.length === 1 ? named[0] : undefined);
   if (found) return found;
   throw new SluiceError('NOT_FOUND', `${publicUrl(model)} is not in the cache.`);
 }
 
-export async function list(_: string, values: Values): Promise<void> {
-  const models = await Engine.modelCache.list(cacheOf(values));
+export async function list({ modelCache }: Package, _: string, values: Values): Promise<void> {
+  const models = await modelCache.list(cacheOf(values));
   if (values['json']) return void print(models.map(jsonOf));
   for (const { used, bytesCached, size, url } of models) {
     const sizes = [bytesCached, size].map((bytes) => humanBytes(bytes).padStart(10)).join(' of ');
@@ -46,8 +49,8 @@ export async function list(_: string, values: Values): Promise<void> {
   }
 }
 
-export async function show(model: string, values: Values): Promise<void> {
-  const found = await find(model, values);
+export async function show(engines: Package, model: string, values: Values): Promise<void> {
+  const found = await find(engines, model, values);
   if (values['json']) return void print({ ...jsonOf(found), files: found.files });
   const line = (label: string, value: string): boolean =>
     process.stdout.write(`${label.padEnd(8)} ${value}\n`);
@@ -65,16 +68,21 @@ export async function show(model: string, values: Values): Promise<void> {
 }
 
 /** Deletes a model, or as many as it takes until at most `maxBytes` are left. */
-export async function remove(model: string, values: Values, maxBytes?: number): Promise<void> {
+export async function remove(
+  engines: Package,
+  model: string,
+  values: Values,
+  maxBytes?: number,
+): Promise<void> {
   if ((model === '') === (maxBytes === undefined))
     throw new UsageError('give either MODEL or --max-size');
   let removed: string[];
   if (maxBytes !== undefined) {
-    removed = await Engine.modelCache.evictOldest(maxBytes, cacheOf(values));
+    removed = await engines.modelCache.evictOldest(maxBytes, cacheOf(values));
     if (!values['json']) for (const url of removed) process.stdout.write(`${url}\n`);
   } else {
-    removed = [(await find(model, values)).url];
-    await Engine.modelCache.delete(removed[0]!, cacheOf(values));
+    removed = [(await find(engines, model, values)).url];
+    await engines.modelCache.delete(removed[0]!, cacheOf(values));
   }
   if (values['json']) print(removed);
 }
@@ -88,13 +96,13 @@ function progressLine(event: Extract<ProgressEvent, { phase: 'download' }>): str
 }
 
 /** Loads the model in as little memory as it needs, until all of it is cached. */
-export async function pull(model: string, values: Values): Promise<void> {
+export async function pull(engines: Package, model: string, values: Values): Promise<void> {
   if (!/^(https?:|hf:)/.test(model))
     throw new UsageError(`${model} is a local file, which needs no cache`);
   const options = { ...cacheOf(values), contextLength: 16, threads: 1 };
-  const { plan } = await Engine.inspect(model, options);
+  const { plan } = await engines.inspect(model, options);
   let printed = 0;
-  const engine = await Engine.load(model, {
+  const engine = await engines.load(model, {
     ...options,
     memoryBudget: plan.minimum,
     onProgress: (event) => {
@@ -111,7 +119,7 @@ export async function pull(model: string, values: Values): Promise<void> {
     if (printed) process.stderr.write('\n');
     await engine.dispose();
   }
-  const found = await find(model, values);
+  const found = await find(engines, model, values);
   if (values['json']) print(jsonOf(found));
   else process.stdout.write(`${model} is cached (${humanBytes(found.size)})\n`);
 }
