@@ -16,7 +16,20 @@ function make({
 } = {}) {
   const here = new Set(stored);
   const stopped = [];
-  const chunks = { isLocal: (i) => here.has(i), isStored: (i) => here.has(i) };
+  const locked = new Set(); // chunks that another process downloads
+  const reserved = [];
+  const chunks = {
+    isLocal: (i) => here.has(i),
+    isStored: (i) => here.has(i),
+    isElsewhere: (i) => locked.has(i),
+    reserve(first, end) {
+      let to = first;
+      while (to < end && !locked.has(to)) to++;
+      if (to > first) reserved.push(`${first}-${to}`);
+      return to;
+    },
+    release: (first, end) => void reserved.splice(reserved.indexOf(`${first}-${end}`), 1),
+  };
   const plan = new ChunkScheduler(chunks, (stream) => stopped.push(stream));
   Object.assign(plan, { count, streamChunks, streamLimit, background, whole });
   const wait = (...missing) => {
@@ -24,7 +37,7 @@ function make({
     plan.reads.add(read);
     return read;
   };
-  return { plan, here, stopped, wait };
+  return { plan, here, locked, reserved, stopped, wait };
 }
 const spans = (plan) => {
   const all = [];
@@ -92,6 +105,31 @@ test('the next stream continues one that ended early, and refetches a damaged ch
   here.delete(1);
   plan.rewind();
   assert.deepEqual(plan.next(), { first: 1, end: 2 });
+});
+
+test('chunks that another process downloads are left to it, and reservations are released', () => {
+  const { plan, here, locked, reserved, wait } = make({ count: 12 });
+  for (const chunk of [2, 3, 8]) locked.add(chunk);
+  wait(3, 9);
+  const streams = [plan.next(), plan.next(), plan.next()];
+  assert.deepEqual(
+    streams.map(({ first, end }) => [first, end]),
+    [
+      [9, 12],
+      [0, 2],
+      [4, 8],
+    ],
+  );
+  assert.equal(plan.next(), null);
+  assert.deepEqual(reserved, ['9-12', '0-2', '4-8']);
+  for (const stream of streams) plan.ended(stream);
+  assert.deepEqual(reserved, []);
+  for (const chunk of [0, 1, 4, 5, 6, 7, 9, 10, 11]) here.add(chunk);
+  assert.equal(plan.next(), null);
+  here.add(2); // the other process stored a chunk and died
+  locked.clear();
+  const left = plan.next();
+  assert.deepEqual([left.first, left.end], [3, 4]);
 });
 
 test('in random orders of arrival, failure and waiting, every chunk arrives and none twice at once', () => {
