@@ -2,6 +2,8 @@
 // a call that waits for a silent server.
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
@@ -35,6 +37,29 @@ TEST(ApiThreads, AServerProvidesTheModel) {
   });
   sluice_engine* none = nullptr;
   EXPECT_EQ(sluice_load(empty.url().c_str(), nullptr, &none), SLUICE_HTTP_STATUS);
+}
+
+TEST(ApiThreads, DownloadsAreCachedWhereTheCallerOrTheEnvironmentSays) {
+  const std::string model = model_bytes();
+  HttpTestServer server([&](const HttpRequest& request) { return serve_file(request, model); });
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "sluice-api-cache";
+  std::filesystem::remove_all(folder);
+  const auto cached = [&](const char* name) { return std::filesystem::exists(folder / name); };
+  sluice_load_options options = load_options();
+  ::setenv("SLUICE_CACHE", (folder / "environment").c_str(), 1);
+  options.cache_directory = "none";
+  (void)load(options, server.url());
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  const std::string given = (folder / "given").string();
+  options.cache_directory = given.c_str();
+  (void)load(options, server.url());
+  EXPECT_TRUE(cached("given") && !cached("environment"));
+  options.cache_directory = nullptr;
+  (void)load(options, server.url());
+  EXPECT_TRUE(cached("environment"));
+  ::setenv("SLUICE_CACHE", "none", 1);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(ApiThreads, ACallWaitingForAServerIsCancelled) {

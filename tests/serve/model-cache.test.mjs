@@ -54,10 +54,10 @@ async function serve(file, delay = () => 0) {
 }
 
 /** Runs a command of a program; kills it after `killMs`. */
-function run(program, args, cache, killMs) {
+function run(program, args, cache, killMs, more = {}) {
   const [command, ...first] = programs[program];
   const child = spawn(command, [...first, ...args], {
-    env: { ...process.env, SLUICE_CACHE: cache },
+    env: { ...process.env, SLUICE_CACHE: cache, ...more },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const out = { status: null, stdout: '', stderr: '' };
@@ -134,6 +134,54 @@ for (const program of ['native', 'node'])
       [1, true],
     );
   });
+
+test('both programs refuse the same mistakes', async () => {
+  const cache = folder();
+  const local = inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf');
+  const cases = [
+    [['rm'], 2, /either MODEL or --max-size/],
+    [['rm', 'm.gguf', '--max-size', '1G'], 2, /either MODEL or --max-size/],
+    [['rm', '--max-size', 'much'], undefined, /is not a size/],
+    [['rm', 'm.gguf'], 1, /m\.gguf is not in the cache.*\[NOT_FOUND\]/],
+    [['show', 'http://u:secret@h/m.gguf?sig=secret'], 1, /^sluice: http:\/\/h\/m\.gguf is not/],
+    [['show'], 2, /model/i],
+    [['pull'], 2, /model/i],
+    [['pull', local], 1, /is a local file, which needs no cache.*\[INVALID_ARGUMENT\]/],
+    [['list', '--cache-dir', 'none'], 1, /there is no model cache.*\[INVALID_ARGUMENT\]/],
+  ];
+  for (const program of ['native', 'node'])
+    for (const [args, status, message] of cases) {
+      const ran = await run(program, args, cache);
+      assert.match(ran.stderr, message, `${program} ${args.join(' ')}`);
+      if (status !== undefined) assert.equal(ran.status, status, `${program} ${args.join(' ')}`);
+    }
+  assert.deepEqual(readdirSync(cache), []);
+});
+
+test('a limit evicts the models that were used least recently', async () => {
+  const server = await serve({ bytes: model });
+  for (const [program, next] of [
+    ['native', 'node'],
+    ['node', 'native'],
+  ]) {
+    const cache = folder();
+    const urls = ['a', 'b', 'c'].map((name) => server.url.replace('model', name));
+    await succeed(program, ['pull', urls[0]], cache);
+    await succeed(next, ['pull', urls[1]], cache);
+    await succeed(program, ['pull', urls[0]], cache);
+    const limit = { SLUICE_CACHE_SIZE: `${Math.floor(2.5 * model.length)}` };
+    await succeed(next, ['pull', urls[2]], cache, undefined, limit);
+    const left = async () =>
+      JSON.parse(await succeed(program, ['list', '--json'], cache)).map(({ url }) => url);
+    assert.deepEqual(await left(), [urls[2], urls[0]]);
+    assert.deepEqual(
+      JSON.parse(await succeed(next, ['rm', '--max-size', `${model.length}`, '--json'], cache)),
+      [urls[0]],
+    );
+    assert.deepEqual(await left(), [urls[2]]);
+  }
+  server.close();
+});
 
 test('two programs that pull at the same time download each byte once', async () => {
   const cache = folder();

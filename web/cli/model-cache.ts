@@ -18,7 +18,10 @@ const kPrintMs = 250;
 function cacheOf(values: Values): ModelCacheOptions & { cacheDir: string } {
   const cacheDir = cacheDirectory(values['cache-dir'] as string | undefined);
   if (cacheDir) return { cacheDir };
-  throw new UsageError('there is no model cache: set --cache-dir or SLUICE_CACHE to a directory');
+  throw new SluiceError(
+    'INVALID_ARGUMENT',
+    'there is no model cache: set --cache-dir or SLUICE_CACHE to a directory',
+  );
 }
 
 const dayOf = (date: Date): string => date.toISOString().slice(0, 10);
@@ -98,7 +101,7 @@ function progressLine(event: Extract<ProgressEvent, { phase: 'download' }>): str
 /** Loads the model in as little memory as it needs, until all of it is cached. */
 export async function pull(engines: Package, model: string, values: Values): Promise<void> {
   if (!/^(https?:|hf:)/.test(model))
-    throw new UsageError(`${model} is a local file, which needs no cache`);
+    throw new SluiceError('INVALID_ARGUMENT', `${model} is a local file, which needs no cache`);
   const options = { ...cacheOf(values), contextLength: 16, threads: 1 };
   const { plan } = await engines.inspect(model, options);
   let printed = 0;
