@@ -356,7 +356,10 @@ Result<std::unique_ptr<ChunkStore>> open_entry(HttpClient& client, const std::st
   const std::vector<CachedFile> versions = ChunkStore::versions(options.cache_dir, url);
   for (const CachedFile& file : versions) {
     if (!surely_same(file.header, remote)) continue;
-    if (auto store = ChunkStore::open(file.path, file.header)) return store;
+    auto store = ChunkStore::open(file.path, file.header);
+    if (store == nullptr) continue;
+    if (versions.size() > 1 && store->has(0)) store->remove_others();
+    return store;
   }
   Bytes head;
   if (!versions.empty() || (remote.etag.empty() && remote.last_modified.empty())) {

@@ -53,7 +53,8 @@ export class LocalChunks {
         );
       this.entry = new StoreEntry(files);
       this.writing = this.entry.writable;
-      if (!this.writing && !this.entry.meta) this.drop();
+      const { meta } = this.entry;
+      if (meta ? meta.url !== storedUrl(this.#url) : !this.writing) this.drop();
       if (this.entry?.meta) ({ size: this.size, chunkSize: this.chunkSize } = this.entry.meta);
     } catch (error) {
       this.#warn('IO', `The cache cannot be used: ${(error as Error).message}`);
