@@ -27,6 +27,8 @@ class ByteSource {
   [[nodiscard]] virtual uint64_t bytes_from_cache() const { return 0; }
   // Bytes that no local cache has.
   [[nodiscard]] virtual uint64_t bytes_missing() const { return 0; }
+  // The server cannot be reached, and a complete cached copy is read.
+  [[nodiscard]] virtual bool offline() const { return false; }
   // The range is damaged: drops local copies, so that the next read fetches it from its origin.
   [[nodiscard]] virtual Status refresh(uint64_t /*offset*/, uint64_t /*length*/) { return {}; }
   // Makes pending reads of other threads return kAborted within 100 ms.

@@ -51,6 +51,8 @@ class HttpSource final : public ByteSource {
     return store_ == nullptr ? size_ : store_->missing_bytes();
   }
 
+  [[nodiscard]] bool offline() const override { return !offline_.ok(); }
+
   void abort() override {
     reader_epoch_.fetch_add(1);
     // The download of a whole file serves all readers, so it continues unless the source closes.

@@ -59,10 +59,13 @@ Status answer(const open::FileRequest& need, const OpenFile& open_file, ModelHea
     return read_into(opener, *out->sources[need.file], need.offset, need.length);
   }
   Result<std::unique_ptr<io::ByteSource>> source = open_file(need.name);
+  out->offline = out->offline || (source.ok() && (*source)->offline());
   if (need.want == open::FileRequestKind::kText) {
     if (source.ok()) return read_into(opener, **source, 0, (*source)->size());
-    return says_absent(source.status()) ? opener.absent(source.status().message())
-                                        : source.status();
+    // Offline, an optional file that is not in the cache is missing.
+    const bool away = out->offline && need.optional && source.status().code() == Code::kNetwork;
+    return away || says_absent(source.status()) ? opener.absent(source.status().message())
+                                                : source.status();
   }
   if (!source.ok()) return source.status();
   out->sources.push_back(std::move(*source));

@@ -39,6 +39,7 @@ struct ModelHeader {
   std::vector<std::unique_ptr<io::ByteSource>> sources;
   std::vector<std::string> addresses;  // of the files that hold them
   bool remote = false;                 // the sources are URLs
+  bool offline = false;                // a file came from the cache because its server is away
   uint64_t held = 0;                   // bytes of the budget that the sources take
 };
 

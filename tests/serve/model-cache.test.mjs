@@ -135,6 +135,44 @@ for (const program of ['native', 'node'])
     );
   });
 
+test('a Hugging Face directory is pulled as one model, which both load offline', async () => {
+  const files = inRoot('tests', 'data', 'hf', 'qwen3');
+  const server = createServer((request, response) => {
+    const path = join(files, request.url.replace(/^\/qwen3\//, ''));
+    if (!existsSync(path)) return response.writeHead(404).end();
+    const bytes = readFileSync(path);
+    const [, from = 0, to] = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '') ?? [];
+    const last = Math.min(Number(to || Infinity), bytes.length - 1);
+    response.writeHead(206, {
+      'Content-Range': `bytes ${from}-${last}/${bytes.length}`,
+      'Content-Length': last + 1 - from,
+    });
+    response.end(bytes.subarray(Number(from), last + 1));
+  });
+  await new Promise((ok) => server.listen(0, '127.0.0.1', ok));
+  const url = `http://127.0.0.1:${server.address().port}/qwen3/`;
+  const pulled = {};
+  for (const program of ['native', 'node']) {
+    const cache = folder();
+    const { complete, ...model } = JSON.parse(
+      await succeed(program, ['pull', url, '--json'], cache),
+    );
+    assert.deepEqual([model.url, complete], [url, true]);
+    pulled[program] = { size: model.size, cache };
+  }
+  assert.ok(pulled.native.size > 0);
+  server.close();
+  server.closeAllConnections();
+  for (const program of ['native', 'node']) {
+    const { cache } = pulled[other[program]];
+    const [{ complete }] = JSON.parse(await succeed(program, ['list', '--json'], cache));
+    assert.equal(complete, true);
+    const args = ['run', url, '-p', 'a', '-n', '1', '--ctx', '64'];
+    const ran = await run(program, args, cache);
+    assert.equal(ran.status, 0, ran.stderr);
+  }
+});
+
 test('both programs refuse the same mistakes', async () => {
   const cache = folder();
   const local = inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf');
