@@ -190,6 +190,26 @@ TEST_F(HttpCacheTest, AReplacedFileWithoutVersionIsDetectedByItsBeginning) {
   expect_all();
 }
 
+TEST_F(HttpCacheTest, AnotherEtagWithTheSameDateSizeAndBeginningIsTheSameFile) {
+  std::string date = "Tue, 14 Nov 2023 22:13:20 GMT";
+  fault_ = [&](HttpReply* reply) { reply->headers.push_back({"Last-Modified", date}); };
+  faulty_ = true;
+  open();
+  expect_all();
+  etag_ = "\"another node's\"";
+  EXPECT_EQ(sent([&] {
+              open();
+              expect_all();
+            }),
+            kCacheHeadBytes + kProbe);
+  EXPECT_EQ(list_cache(options_.cache_dir).at(0).files.size(), 1u);
+  etag_ = "\"v2\"";
+  date = "Wed, 15 Nov 2023 22:13:20 GMT";
+  file_.back() ^= 1;  // a new version with the same beginning
+  open();
+  expect_all();
+}
+
 TEST_F(HttpCacheTest, TwoSourcesShareOneEntry) {
   const auto use = [&] {
     auto source = open_source(server_->url(), options_);
