@@ -52,7 +52,7 @@ enum class Code : uint8_t {
   kGrammarTooLarge,       // more states than a grammar may have
   kSchemaUnsupported,     // a schema keyword that cannot be enforced, with its JSON pointer
   kChatTemplate,          // a chat template that cannot be read, raised or took too much
-  kNotSupported,          // what the model or the platform lacks, such as a picture for a text model
+  kNotSupported,          // what the model lacks, such as a picture for a text model
 };
 
 // The stable name of a code, such as "BUDGET_TOO_SMALL".

@@ -64,8 +64,7 @@ inline constexpr Option kOptions[] = {
     {"adapters", "lora", "--lora", Type::kOther, 0, 0, "",
      "FILE[=SCALE]: a LoRA adapter, GGUF or PEFT directory; may be repeated; without SCALE, 1"},
     {"cache_directory", "cacheDir", "--cache-dir", Type::kText, 0, 0,
-     "SLUICE_CACHE, else the system's directory for caches",
-     "directory of the model cache, or none"},
+     "SLUICE_CACHE, else ~/.cache/sluice", "directory of the model cache, or none"},
     {"draft", "draft", "--draft", Type::kText, 0, 0, "off",
      "speculative decoding: ngram (repeat earlier text), nextn (the model's multi-token "
      "prediction head), a smaller MODEL with the same vocabulary, or off"},

@@ -193,14 +193,6 @@ test('the engine and SluiceError have the same codes', () => {
     [...new Set(engine)].filter((code) => !codes.includes(code) && !own.includes(code)),
     [],
   );
-  const web = [
-    'WORKER_LOST',
-    'DISPOSED',
-    'WORKER_LOAD',
-    'WASM_LOAD',
-    'MODULE_LOAD',
-    'NOT_SUPPORTED',
-    'QUOTA',
-  ];
+  const web = ['WORKER_LOST', 'DISPOSED', 'WORKER_LOAD', 'WASM_LOAD', 'MODULE_LOAD', 'QUOTA'];
   assert.deepEqual(codes.filter((code) => !engine.includes(code)).sort(), web.sort());
 });
