@@ -25,8 +25,26 @@ function pathOf(url: string): string {
   }
 }
 
+/**
+ * Workers inherit neither the flags of this process, some of which are for its main script alone
+ * (--input-type, --import), nor such a flag from NODE_OPTIONS.
+ */
+function startWorker(url: URL): Worker {
+  const { NODE_OPTIONS: flags, ...env } = process.env;
+  const own = flags?.replace(/(^|\s)--input-type(=|\s+)\S+/, '');
+  return new Worker(url, { execArgv: [], env: own ? { ...env, NODE_OPTIONS: own } : env });
+}
+
+/** Keeps the process alive until `promise` settles. A worker alone does not (see node-port.ts). */
+function keepAlive(promise: Promise<unknown>): void {
+  const timer = setInterval(() => {}, 2 ** 30);
+  const end = (): void => clearInterval(timer);
+  promise.then(end, end);
+}
+
 setPlatform({
-  startWorker: (workerUrl) => wrapWorker(new Worker(workerAt(workerUrl))),
+  startWorker: (workerUrl) => wrapWorker(startWorker(workerAt(workerUrl))),
+  keepAlive,
   workerAddress: (workerUrl) => workerAt(workerUrl).href,
   storeBackend: async (cacheDir) => nodeStore(cacheDir) ?? nodeBackend(''), // nothing is there
   readFile: (path) =>

@@ -107,7 +107,10 @@ export class Engine {
    * await engine.downloaded; // from now on it loads offline, with cache: 'only'
    * ```
    */
-  readonly downloaded: Promise<void>;
+  get downloaded(): Promise<void> {
+    platform().keepAlive?.(this.#downloaded);
+    return this.#downloaded;
+  }
   /** OpenAI-compatible chat completions: engine.chat.completions.create(). */
   readonly chat = { completions: new ChatCompletions(this) };
   /** OpenAI-compatible text completions: engine.completions.create(). */
@@ -133,13 +136,14 @@ export class Engine {
   #nextGeneration = 1;
   #disposing: Promise<void> | null = null;
   #stored = false;
+  readonly #downloaded: Promise<void>;
   #onDownloaded!: { resolve: () => void; reject: (error: unknown) => void };
   readonly #options: InspectOptions;
 
   private constructor(options: InspectOptions) {
     this.#options = options;
-    this.downloaded = new Promise((resolve, reject) => (this.#onDownloaded = { resolve, reject }));
-    this.downloaded.catch(() => {});
+    this.#downloaded = new Promise((resolve, reject) => (this.#onDownloaded = { resolve, reject }));
+    this.#downloaded.catch(() => {});
     this.#link = this.#connect();
   }
 

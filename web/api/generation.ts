@@ -3,7 +3,7 @@
 // before the end, the generation is cancelled immediately (see protocol/iterators.ts).
 
 import { chatModule } from '../chat/prompt.js';
-import { abortError, SluiceError, type CallOptions } from '../protocol/errors.js';
+import { abortError, SluiceError, traced, type CallOptions } from '../protocol/errors.js';
 import { kDone, leavable, streamOf } from '../protocol/iterators.js';
 import { snapshot } from '../protocol/snapshot.js';
 import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
@@ -35,6 +35,7 @@ export class Generation implements AsyncIterable<GeneratedToken> {
   #waiting: (() => void)[] = [];
   #ended = false;
   #failure: unknown = null;
+  readonly #begun = new Error(); // its stack is the caller's
   #settle!: {
     resolve: (result: GenerationResult) => void;
     reject: (error: unknown) => void;
@@ -170,7 +171,10 @@ export class Generation implements AsyncIterable<GeneratedToken> {
   fail(error: unknown): void {
     if (this.#ended) return;
     this.#end();
-    this.#failure = error ?? new SluiceError('INTERNAL', 'The generation failed.');
+    this.#failure = traced(
+      error ?? new SluiceError('INTERNAL', 'The generation failed.'),
+      this.#begun,
+    );
     this.#settle.reject(this.#failure);
     this.#notify();
   }

@@ -15,6 +15,8 @@ export interface Platform {
   storeBackend?(cacheDir?: string): Promise<StoreBackend>;
   /** Resolves an address: an absolute or relative URL, or a path in Node. */
   resolveSource(source: string): SourceSpec;
+  /** Node: keeps the process alive until the promise settles. */
+  keepAlive?(promise: Promise<unknown>): void;
   /** Node: reads a whole file. */
   readFile?(path: string | URL): Promise<Uint8Array>;
 }

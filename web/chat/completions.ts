@@ -8,6 +8,7 @@ import {
   invalid,
   signalOf,
   throwIfAborted,
+  traced,
   type CallOptions,
 } from '../protocol/errors.js';
 import { leavable, streamOf } from '../protocol/iterators.js';
@@ -72,7 +73,7 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
         over ||= !!result.done;
         return result;
       } catch (error) {
-        if (!call.quiet) throw error;
+        if (!call.quiet) throw traced(error, new Error());
         return { done: true, value: undefined };
       }
     };

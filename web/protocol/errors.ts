@@ -254,6 +254,20 @@ function pairs(name: string): string[] {
   return Array.from({ length: letters.length - 1 }, (_, i) => letters.slice(i, i + 2));
 }
 
+/**
+ * Appends the stack of `at` to an error of this package, unless it has a part of it: an error of the
+ * worker, or of a later step, does not know who called.
+ */
+export function traced(error: unknown, at: Error): unknown {
+  const frames = at.stack
+    ?.replace(/^Error\n/, '')
+    .split('\n')
+    .slice(1);
+  if (error instanceof SluiceError && !frames?.some((frame) => error.stack?.includes(frame)))
+    error.stack += `\n${frames?.join('\n')}`;
+  return error;
+}
+
 /** Result of `work`, or a rejection as soon as the signal aborts. `work` itself is not stopped. */
 export async function abortable<T>(
   options: CallOptions | undefined,
@@ -261,12 +275,18 @@ export async function abortable<T>(
 ): Promise<T> {
   onlyKnown('this call', options, 'signal');
   const signal = signalOf(options);
-  if (!signal) return work();
+  const at = new Error();
+  const run = (): Promise<T> => {
+    const over = work();
+    over.catch((error) => traced(error, at)); // before any other reaction
+    return over;
+  };
+  if (!signal) return run();
   return new Promise((resolve, reject) => {
     const onAbort = (): void => reject(abortError(signal));
     if (signal.aborted) return onAbort();
     signal.addEventListener('abort', onAbort);
-    work()
+    run()
       .then(resolve, reject)
       .finally(() => signal.removeEventListener('abort', onAbort));
   });
@@ -293,5 +313,6 @@ export function serializeError(error: unknown): PlainError {
 export function deserializeError(plain: PlainError): Error {
   if (plain.name === 'AbortError') return new DOMException(plain.message, 'AbortError');
   const error = new SluiceError(plain.code ?? 'INTERNAL', plain.message);
+  error.stack = error.stack?.replace(/\n    at .*/s, ''); // of a message handler; see traced()
   return error;
 }

@@ -21,16 +21,21 @@ const glueAtBuild = (glue) => ({
 });
 
 // Keeps some imports as separate files: the chat template renderer, the LoRA adapter reader and the
-// model cache's manager, which are loaded on demand, and node.js, which cli.js imports.
-const filesApart = {
+// model cache's manager, which are loaded on demand, and node.js, which cli.js imports. Node has
+// versions of its own, which are not minified, so that stack traces can be read.
+const filesApart = (forNode) => ({
   name: 'files-apart',
-  setup: (build) =>
-    build.onResolve(
-      { filter: /^\.\/(templates|adapters|model-cache|node)\.js$/ },
-      ({ path, kind, importer }) =>
-        kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null,
-    ),
-};
+  setup: (build) => {
+    build.onResolve({ filter: /^\.\/(templates|adapters|model-cache)\.js$/ }, ({ path, kind }) =>
+      kind === 'dynamic-import'
+        ? { path: forNode ? path.replace('.js', '-node.js') : path, external: true }
+        : null,
+    );
+    build.onResolve({ filter: /^\.\/node\.js$/ }, ({ path, importer }) =>
+      importer.endsWith('cli.ts') ? { path, external: true } : null,
+    );
+  },
+});
 // Modules that find files beside the script have a version for inline.js, which has none.
 const modulesInlined = {
   name: 'modules-inlined',
@@ -83,7 +88,7 @@ const settings = (outdir, glue) => ({
   sourcemap: 'linked',
   legalComments: 'linked',
   tsconfigRaw: { compilerOptions: { useDefineForClassFields: false } },
-  plugins: [glueAtBuild(glue), filesApart],
+  plugins: [glueAtBuild(glue), filesApart(false)],
   logLevel: 'warning',
 });
 
@@ -136,6 +141,46 @@ async function bundlePage(esbuild, common) {
   });
 }
 
+/** Not minified, and classes keep their names. */
+async function bundleNode(esbuild, common) {
+  const apart = {
+    templates: 'chat/templates',
+    adapters: 'api/adapters',
+    'model-cache': 'io/model-cache',
+    'ai-sdk': 'ai-sdk',
+    huggingface: 'huggingface',
+  };
+  await esbuild.build({
+    ...common,
+    entryPoints: [
+      ...['node', 'worker-node', 'cli'].map((name) => ({ in: `web/${name}.ts`, out: name })),
+      ...Object.entries(apart).map(([name, path]) => ({
+        in: `web/${path}.ts`,
+        out: `${name}-node`,
+      })),
+    ],
+    platform: 'node',
+    plugins: [glueAtBuild(glueFile), filesApart(true)],
+  });
+  for (const name of [
+    'node',
+    'worker-node',
+    'cli',
+    ...Object.keys(apart).map((n) => `${n}-node`),
+  ]) {
+    const file = inRoot('dist', `${name}.js`);
+    const text = readFileSync(file, 'utf8');
+    // esbuild writes `var Engine = class _Engine`, and stack traces show the second name.
+    const renamed = [...text.matchAll(/^var (\w+) = class _\1\b/gm)].map(
+      ([, className]) => className,
+    );
+    writeFileSync(
+      file,
+      renamed.reduce((all, own) => all.replace(new RegExp(`\\b_${own}\\b`, 'g'), own), text),
+    );
+  }
+}
+
 function writeEngine(dist, name, binary, number) {
   mkdirSync(dist, { recursive: true });
   writeFileSync(
@@ -150,11 +195,7 @@ async function buildWeb() {
   rmSync(dist, { recursive: true, force: true });
   const common = settings(dist, glueFile);
   await bundlePage(esbuild, common);
-  await esbuild.build({
-    ...common,
-    entryPoints: ['node', 'worker-node', 'cli'].map((name) => `web/${name}.ts`),
-    platform: 'node',
-  });
+  await bundleNode(esbuild, common);
   variants.forEach(({ name }, number) => writeEngine(dist, name, name, number));
   for (const name of modules) copyFileSync(finished(name), join(dist, `${name}.wasm`));
   await esbuild.build({
