@@ -1,4 +1,5 @@
-// Provider for the Vercel AI SDK (interface version 3) on a loaded engine:
+// Provider for the Vercel AI SDK on a loaded engine. It is version 3 of the provider interface, which
+// AI SDK 6 and 7 take; ai-sdk-v4.ts is version 4.
 //   import { sluice } from 'sluice-llm/ai-sdk';
 //   const { textStream } = streamText({ model: sluice(engine), prompt: 'Once upon a time' });
 // Only types are imported from @ai-sdk/provider.
@@ -12,6 +13,7 @@ import type {
   LanguageModelV3Message,
   LanguageModelV3StreamPart,
   LanguageModelV3ToolCall,
+  LanguageModelV3ToolResultPart,
   LanguageModelV3Usage,
   RerankingModelV3,
   SharedV3Warning,
@@ -244,6 +246,10 @@ function chatParams(
     engine.structuredOutput && options.responseFormat?.type === 'json'
       ? options.responseFormat
       : undefined;
+  const own = options.providerOptions?.['sluice'];
+  const { reasoning = 'provider-default' } = options as { reasoning?: string }; // of version 4
+  const thinking =
+    reasoning === 'none' ? { enable_thinking: false } : { reasoning_effort: reasoning };
   return {
     messages: options.prompt.flatMap(chatMessages),
     max_tokens: options.maxOutputTokens,
@@ -264,8 +270,28 @@ function chatParams(
       choice?.type === 'tool'
         ? { type: 'function', function: { name: choice.toolName } }
         : choice?.type,
-    ...options.providerOptions?.['sluice'],
+    ...own,
+    ...(reasoning !== 'provider-default' && {
+      chat_template_kwargs: { ...thinking, ...(own?.['chat_template_kwargs'] as object) },
+    }),
   };
+}
+
+/** The text of a file that version 4 passes as text; otherwise the part itself. */
+function textOf(part: { type: string; data?: { type?: string; text?: string } }): object {
+  const { data } = part;
+  return data?.type === 'text' ? { type: 'text', text: data.text } : part;
+}
+
+/** What the model reads of a tool's result. */
+function toolResult(output: LanguageModelV3ToolResultPart['output']): string {
+  if (output.type === 'execution-denied') return output.reason ?? 'The user denied this call.';
+  if (typeof output.value === 'string') return output.value;
+  const texts =
+    output.type === 'content' && output.value.map((part) => 'text' in part && part.text);
+  return texts && texts.every((text) => text !== false)
+    ? texts.join('\n')
+    : JSON.stringify(output.value);
 }
 
 function chatMessages(message: LanguageModelV3Message): ChatMessage[] {
@@ -279,10 +305,7 @@ function chatMessages(message: LanguageModelV3Message): ChatMessage[] {
               role: 'tool',
               tool_call_id: part.toolCallId,
               name: part.toolName,
-              content:
-                'value' in part.output && typeof part.output.value === 'string'
-                  ? part.output.value
-                  : JSON.stringify(part.output),
+              content: toolResult(part.output),
             },
           ],
     );
@@ -303,7 +326,7 @@ function chatMessages(message: LanguageModelV3Message): ChatMessage[] {
               ],
         );
   // Files are kept so that rendering throws an error that names them. Reasoning is omitted.
-  const content = parts.filter((part) => part.type === 'text' || part.type === 'file');
+  const content = parts.filter((part) => part.type === 'text' || part.type === 'file').map(textOf);
   return [
     {
       role: message.role,

@@ -2,13 +2,23 @@
 
 import { setPlatform } from './api/platform.js';
 import { isOther, workerFrom } from './api/start.js';
+import { moved, unmoved } from './protocol/address.js';
 import { SluiceError } from './protocol/errors.js';
 import type { WorkerPort } from './protocol/messages.js';
 
-const addressOf = (workerUrl?: string | URL): string =>
-  workerUrl
-    ? new URL(workerUrl, globalThis.location?.href).href
-    : import.meta.url.replace(/[^/]*$/, 'worker.js');
+/** Address of this script; undefined in bundles that are not ES modules. */
+const here: string | undefined = import.meta.url;
+
+function addressOf(workerUrl?: string | URL): string {
+  if (workerUrl) return new URL(workerUrl, globalThis.location?.href).href;
+  if (!here)
+    throw new SluiceError(
+      'WORKER_LOAD',
+      'This bundle has no import.meta.url to find the worker by: ' +
+        'bundle as an ES module (--format=esm), or pass workerUrl.',
+    );
+  return unmoved(here.replace(/[^/]*$/, 'worker.js'));
+}
 
 function startWorker(workerUrl?: string | URL): Worker {
   if (typeof Worker === 'undefined') {
@@ -20,7 +30,7 @@ function startWorker(workerUrl?: string | URL): Worker {
   const address = addressOf(workerUrl);
   try {
     // Bundlers recognize only this literal form.
-    if (!workerUrl && !isOther(address))
+    if (!workerUrl && !isOther(address) && !moved(here))
       return new Worker(new URL('./worker.js', import.meta.url), {
         type: 'module',
         name: 'sluice',

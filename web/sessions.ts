@@ -15,6 +15,13 @@ import { invalid, onlyKnown, SluiceError } from './protocol/errors.js';
 import { sharedPrefix } from './protocol/prefix.js';
 import type { SavedState } from './protocol/types.js';
 
+/** FileSystemDirectoryHandle, which projects without TypeScript's DOM library lack. */
+type DirectoryHandle = typeof globalThis extends {
+  FileSystemDirectoryHandle: { prototype: infer Handle };
+}
+  ? Handle
+  : never;
+
 /** Options of SavedSessions.open(). */
 export interface SavedSessionsOptions {
   /** Maximum size of all sessions together, in bytes. Default 1 GiB. */
@@ -23,7 +30,7 @@ export interface SavedSessionsOptions {
    * Directory to save to, for example one that the user chose. Default: a directory in the origin
    * private file system.
    */
-  folder?: FileSystemDirectoryHandle;
+  folder?: DirectoryHandle;
   /**
    * Identifies the model, for example by its URL, so that saved sessions of other models are
    * skipped without reading them. A state knows its model without it.

@@ -2,7 +2,7 @@
 // and bundling. Needs dist/ (npm run build).
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
@@ -26,6 +26,8 @@ const limits = {
   'model-cache.js': [8 * kB, 3 * kB],
   'worker.js': [160 * kB, 50 * kB],
 };
+
+const packageJson = JSON.parse(readFileSync(inRoot('package.json'), 'utf8'));
 
 let consumer;
 before(() => {
@@ -140,22 +142,88 @@ test('each relaxed binary has its own dot product instruction inlined', { skip: 
   }
 });
 
-test('the declarations satisfy a strict consumer', () => {
-  const use = `
-    import { Engine, SluiceError, type EngineStats } from 'sluice-llm';
-    export async function tell(url: string): Promise<string> {
-      const engine = await Engine.load(url, { memoryBudget: 64 * 2 ** 20, onProgress: () => {} });
-      let text = '';
-      for await (const piece of engine.generate('Once', { maxTokens: 8, temperature: 0 })) text += piece.text;
-      const stats: EngineStats = engine.stats();
-      await engine.dispose();
-      return text + stats.generatedTokens;
-    }
-    export const code = (e: unknown) => (e instanceof SluiceError ? e.code : 'unknown');
-  `;
-  for (const resolution of ['nodenext', 'bundler']) {
-    const options = ['--skipLibCheck', 'false'];
-    assert.equal(typecheck(consumer, { 'use.ts': use }, options, resolution), '', resolution);
+// Every entry is imported, and all declarations are checked (skipLibCheck is false).
+const use = `
+  import { Engine, SluiceError, type EngineStats, type GeneratedToken } from 'sluice-llm';
+  import { Engine as Inline } from 'sluice-llm/inline';
+  import { huggingFaceUrl } from 'sluice-llm/huggingface';
+  import { SavedSessions } from 'sluice-llm/sessions';
+  import { sluice } from 'sluice-llm/ai-sdk';
+  import { sluiceEmbedding } from 'sluice-llm/ai-sdk/v4';
+  export async function tell(file: string, signal: AbortSignal): Promise<string> {
+    const url: string = huggingFaceUrl(file);
+    const engine: Inline = await Engine.load(url, { memoryBudget: 64 * 2 ** 20, onProgress: () => {}, signal });
+    let text = '';
+    const show = (piece: GeneratedToken) => (text += piece.text);
+    for await (const piece of engine.generate('Once', { maxTokens: 8, temperature: 0 })) show(piece);
+    const stats: EngineStats = engine.stats();
+    await (await SavedSessions.open()).save('it', engine);
+    const versions: ['v3', 'v4'] = [sluice(engine).specificationVersion, sluiceEmbedding(engine).specificationVersion];
+    // @ts-expect-error
+    engine.generate(1);
+    await engine.dispose();
+    return text + stats.generatedTokens + versions;
+  }
+  export const code = (e: unknown) => (e instanceof SluiceError ? e.code : 'unknown');
+`;
+const node = ['--types', 'node', '--typeRoots', inRoot('node_modules', '@types')];
+const noTypes = ['--typeRoots', join(inRoot('tests'), 'none')];
+const settings = {
+  'a page, with a bundler': ['bundler', 'es2022,dom', noTypes],
+  'Node without DOM, nodenext': ['nodenext', 'es2022', node],
+  'Node without DOM, node16': ['node16', 'es2022', node],
+  'Node with DOM, nodenext': ['nodenext', 'es2022,dom,esnext.disposable', node],
+  'node10, which reads typesVersions': ['node10', 'es2022,dom', noTypes],
+};
+for (const [name, [resolution, lib, options]] of Object.entries(settings)) {
+  test(`the declarations have no error for ${name}`, () => {
+    const flags = ['--skipLibCheck', 'false', '--lib', lib, ...options];
+    if (resolution === 'node10') flags.push('--ignoreDeprecations', '6.0');
+    assert.equal(typecheck(consumer, { 'use.ts': use }, flags, resolution), '');
+  });
+}
+
+test('the declarations lead to no file inside the package', () => {
+  const files = readdirSync(inRoot('dist'), { recursive: true }).map(String);
+  const declarations = files.filter((name) => name.endsWith('.d.ts')).sort();
+  const { exports } = packageJson;
+  const entries = Object.values(exports).flatMap(
+    ({ types }) => types?.slice('./dist/'.length) ?? [],
+  );
+  assert.deepEqual(declarations, entries.sort());
+  for (const name of declarations) {
+    const text = readFileSync(inRoot('dist', name), 'utf8').replace(/\/\*.*?\*\//gs, '');
+    const from = [...text.matchAll(/\b(?:from|import\()\s*['"]([^'"]+)['"]/g)].map(
+      ([, path]) => path,
+    );
+    for (const path of from) assert.match(path, /^(\.\/index\.js|@ai-sdk\/provider)$/, name);
+    assert.doesNotMatch(text, /@internal/);
+  }
+  assert.equal(typeof packageJson.typesVersions['*'].sessions[0], 'string');
+});
+
+test('bundlers can import each file that is fetched, and Node gets none that is minified', () => {
+  const { exports } = packageJson;
+  const scripts = readdirSync(inRoot('dist')).filter((name) => /\.(js|wasm)$/.test(name));
+  const paths = Object.values(exports).flatMap((entry) =>
+    typeof entry === 'string' ? entry : [entry.default, entry.node ?? []].flat(),
+  );
+  const own = /^(worker-node|cli|(templates|adapters|model-cache)-node)\.js$/; // which node.js finds
+  const unreachable = scripts.filter(
+    (name) => !paths.includes(`./dist/${name}`) && !own.test(name),
+  );
+  assert.deepEqual(unreachable, []);
+  for (const path of paths) assert.ok(existsSync(inRoot(path)), path);
+  const forNode = [
+    ...Object.values(exports).flatMap(({ node }) => node ?? []),
+    './dist/worker-node.js',
+  ];
+  assert.ok(forNode.length > 5);
+  for (const path of forNode) {
+    const lines = readFileSync(inRoot(path), 'utf8').split('\n');
+    assert.ok(lines.join('').length < 60 * lines.length, path);
+    for (const [, name] of lines.join('\n').matchAll(/(?:from|import\()\s*["'](\.\/[^"']+)/g))
+      assert.match(name, /-node\.js$|^\.\/node\.js$/, path);
   }
 });
 

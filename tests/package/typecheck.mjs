@@ -31,7 +31,7 @@ export function typecheck(folder, sources, options = [], resolution = 'bundler')
     '--lib',
     'es2022,dom,dom.iterable,dom.asynciterable,esnext.disposable',
     '--module',
-    resolution === 'bundler' ? 'esnext' : resolution,
+    /^node(next|16)/.test(resolution) ? resolution : 'esnext',
     '--moduleResolution',
     resolution,
     ...options,

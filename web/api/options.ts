@@ -50,7 +50,7 @@ export function checkLoad(options: InspectOptions): void {
   try {
     platform().workerAddress(options.workerUrl);
   } catch {
-    invalid(`workerUrl '${options.workerUrl}' is not a URL.`);
+    if (options.workerUrl) invalid(`workerUrl '${options.workerUrl}' is not a URL.`);
   }
 }
 

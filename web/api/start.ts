@@ -2,7 +2,7 @@
 // because browsers report almost no reason. This package's script sends 'hello' as its first
 // message, so that a wrong script is detected and not waited for forever.
 
-import { publicUrl } from '../protocol/address.js';
+import { moved, publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { WorkerEvent, WorkerFailure, WorkerPort } from '../protocol/messages.js';
 import { platform } from './platform.js';
@@ -133,7 +133,9 @@ async function reason(
       'trusted types forbid it; add sluice-llm to the trusted-types of the ' +
       'Content-Security-Policy'
     );
-  const copy = "copy the package's worker.js there, or give its address as workerUrl";
+  const copy = moved(import.meta.url)
+    ? "in Vite's settings add optimizeDeps: { exclude: ['sluice-llm'] }"
+    : "copy the package's worker.js there, or give its address as workerUrl";
   const other = isOther(address);
   const probe = await (/^http/.test(address)
     ? fetch(address, { signal: AbortSignal.timeout(kProbeMs) }).catch((error: Error) => error)

@@ -36,3 +36,15 @@ export function fileName(url: string): string {
     return name;
   }
 }
+
+const kMoved = /\/node_modules\/\.(vite|cache)\/(.*\/)?deps\w*\//;
+
+/**
+ * Whether this is a script that Vite's development server (before version 8) has moved into a
+ * directory of its own, such as node_modules/.vite/deps, away from the files beside it.
+ */
+export const moved = (script: string | undefined): boolean => kMoved.test(script ?? '');
+
+/** Where a file beside such a script really is; other addresses stay as they are. */
+export const unmoved = (address: string): string =>
+  address.replace(kMoved, '/node_modules/sluice-llm/dist/');

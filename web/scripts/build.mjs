@@ -7,9 +7,10 @@ import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSy
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
-import { bin, inRoot, root, run } from './lib.mjs';
+import { inRoot, root } from './lib.mjs';
 import { setup } from './setup.mjs';
 import { recording, writeThirdParty } from './third-party.mjs';
+import { writeTypes } from './types.mjs';
 import { buildWasm, cmakeBuild, finished, marked, modules, variants } from './wasm.mjs';
 import { wgsl } from './wgsl.mjs';
 
@@ -21,7 +22,7 @@ const glueAtBuild = (glue) => ({
 });
 
 // Keeps some imports as separate files: the chat template renderer, the LoRA adapter reader and the
-// model cache's manager, which are loaded on demand, and node.js, which cli.js imports. Node has
+// model cache's manager, which are loaded on demand, and entries that others import. Node has
 // versions of its own, which are not minified, so that stack traces can be read.
 const filesApart = (forNode) => ({
   name: 'files-apart',
@@ -31,9 +32,10 @@ const filesApart = (forNode) => ({
         ? { path: forNode ? path.replace('.js', '-node.js') : path, external: true }
         : null,
     );
-    build.onResolve({ filter: /^\.\/node\.js$/ }, ({ path, importer }) =>
-      importer.endsWith('cli.ts') ? { path, external: true } : null,
-    );
+    build.onResolve({ filter: /^\.\/(node|ai-sdk)\.js$/ }, ({ path }) => ({
+      path: forNode ? path.replace('ai-sdk.js', 'ai-sdk-node.js') : path,
+      external: true,
+    }));
   },
 });
 // Modules that find files beside the script have a version for inline.js, which has none.
@@ -115,7 +117,7 @@ async function bundlePage(esbuild, common) {
   });
   await esbuild.build({
     ...common,
-    entryPoints: files(['index', 'huggingface', 'ai-sdk', 'sessions']),
+    entryPoints: files(['index', 'huggingface', 'ai-sdk', 'ai-sdk-v4', 'sessions']),
     minify: true,
   });
   await esbuild.build({
@@ -148,6 +150,7 @@ async function bundleNode(esbuild, common) {
     adapters: 'api/adapters',
     'model-cache': 'io/model-cache',
     'ai-sdk': 'ai-sdk',
+    'ai-sdk-v4': 'ai-sdk-v4',
     huggingface: 'huggingface',
   };
   await esbuild.build({
@@ -205,16 +208,7 @@ async function buildWeb() {
     sourcemap: false,
     plugins: [modulesInlined, inlinedFiles(esbuild, common)],
   });
-  run(bin('tsc'), [
-    '-p',
-    'web/tsconfig.json',
-    '--noEmit',
-    'false',
-    '--declaration',
-    '--emitDeclarationOnly',
-    '--outDir',
-    'dist',
-  ]);
+  await writeTypes();
   const { writeReference } = await import('./reference.mjs');
   writeReference();
   writeThirdParty(esbuild.bundled);

@@ -18,7 +18,8 @@ const entries = [
     'huggingface.ts',
     'Finds GGUF files by quantization in a repository on the Hugging Face hub.',
   ],
-  ['sluice-llm/ai-sdk', 'ai-sdk.ts', 'Provider for the Vercel AI SDK.'],
+  ['sluice-llm/ai-sdk', 'ai-sdk.ts', 'Provider for the Vercel AI SDK 6 and 7.'],
+  ['sluice-llm/ai-sdk/v4', 'ai-sdk-v4.ts', 'The same for version 4 of its interface (AI SDK 7).'],
   ['sluice-llm/sessions', 'sessions.ts', 'Saves sessions and prompts in the browser.'],
 ];
 
