@@ -13,8 +13,19 @@ import { SluiceError } from './protocol/errors.js';
 
 process.once('exit', () => fs.rmSync(swapFolder, { recursive: true, force: true }));
 
-const workerAt = (workerUrl?: string | URL): URL =>
-  new URL(workerUrl ?? './worker-node.js', import.meta.url);
+/** This script; undefined in bundles for CommonJS. */
+const here: string | undefined = import.meta.url;
+
+/** The worker's script. A bundler that includes this script may leave it behind, or rename it. */
+function workerAt(workerUrl?: string | URL): URL {
+  const url = here || workerUrl ? new URL(workerUrl ?? './worker-node.js', import.meta.url) : null;
+  if (workerUrl || (url?.pathname.endsWith('/worker-node.js') && fs.existsSync(url))) return url!;
+  throw new SluiceError(
+    'WORKER_LOAD',
+    'A bundler has separated the package from its worker: keep sluice-llm out of the bundle ' +
+      "(Next.js: serverExternalPackages: ['sluice-llm']; esbuild: --external:sluice-llm).",
+  );
+}
 
 /** Path of a file: URL, even if it contains a percent sign that is not an escape. */
 function pathOf(url: string): string {

@@ -1,17 +1,16 @@
-// The packed package in new projects for Vite, webpack, Next.js, esbuild and Rollup, and on a page
-// without any tool, from the same and from another origin. Each is built, opened in Chromium (with
-// a strict Content-Security-Policy where the tool allows one) and must generate the sample model's
-// story. Skipped if the npm registry does not answer. Next.js takes a minute of it: an install of
+// The packed package in the fresh projects of newcomer.mjs (bundlers, frameworks, runtimes), with
+// Rollup, and from another origin. Pages are opened in Chromium and must generate the sample model's
+// story. Skipped if the npm registry does not answer. Next.js takes two minutes of it: an install of
 // 120 MB, which npm caches, and its build.
 import assert from 'node:assert/strict';
-import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { longOnly } from '../extent.mjs';
-import { launch } from '../web/chromium.mjs';
-import { online, pack, project, run, scratch, storyInNode } from './tarball.mjs';
+import { projects, workshop } from './newcomer.mjs';
+import { online, project, run } from './tarball.mjs';
 
 const skip = online() ? false : 'the npm registry does not answer';
 const model = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
@@ -33,6 +32,7 @@ main().then((result) => { window.result = result; }, (error) => { window.result 
 const html = (script) =>
   `<!doctype html><title>test</title><script type="module" src="${script}"></script>`;
 
+let shop;
 let folder;
 let tarball;
 let browser;
@@ -40,15 +40,12 @@ let expected;
 
 before(async () => {
   if (skip) return;
-  folder = scratch();
-  tarball = pack(folder);
-  browser = await launch();
-  expected = await storyInNode(model);
+  shop = workshop();
+  ({ folder, tarball } = shop);
+  browser = await shop.context.browser();
+  expected = await shop.context.expected();
 });
-after(async () => {
-  await browser?.close();
-  if (folder) rmSync(folder, { recursive: true, force: true });
-});
+after(() => shop?.close());
 
 /** Serves the directory `built`, opens it and returns the result of main(). */
 async function open(built, { isolation = true, csp = policy, path = '/' } = {}) {
@@ -89,34 +86,15 @@ async function tells(built, options) {
   return threads;
 }
 
-test('Vite, production build', { skip }, async () => {
-  const at = project(
-    join(folder, 'vite'),
-    { 'index.html': html('/main.js'), 'main.js': source('sluice-llm') },
-    [tarball, 'vite@7.3.8'],
-  );
-  run(at, 'npx', ['vite', 'build']);
-  assert.equal(await tells(join(at, 'dist')), 2);
-  assert.equal(await tells(join(at, 'dist'), { isolation: false }), 1);
-});
+for (const [name, { short }] of Object.entries(projects)) {
+  test(`a newcomer's project: ${name}`, { skip: skip || (!short && longOnly) }, async (t) => {
+    for (const { name: step, seconds } of await shop.run(name))
+      t.diagnostic(`${seconds.toFixed(1)} s  ${step.replaceAll('\n', '; ')}`);
+  });
+}
 
-test('webpack 5', { skip: skip || longOnly }, async () => {
-  const build = `import webpack from 'webpack';
-    webpack({ mode: 'production', entry: './main.js', output: { clean: true }, performance: { hints: false } }, (error, stats) => {
-      if (error || stats.hasErrors() || stats.hasWarnings()) { console.error(error ?? stats.toString()); process.exit(1); }
-    });`;
-  const at = project(
-    join(folder, 'webpack'),
-    { 'build.mjs': build, 'main.js': source('sluice-llm') },
-    [tarball, 'webpack@5.112.2'],
-  );
-  run(at, 'node', ['build.mjs']);
-  writeFileSync(join(at, 'dist', 'index.html'), html('/main.js'));
-  await tells(join(at, 'dist'));
-});
-
-// esbuild and Rollup leave `new URL('./worker.js', import.meta.url)` unchanged, so these files go
-// beside the bundle.
+// Rollup leaves `new URL('./worker.js', import.meta.url)` unchanged, so these files go beside the
+// bundle.
 const assets = [
   'worker.js',
   'engine.simd128.wasm',
@@ -128,41 +106,6 @@ function copyAssets(at, out) {
   for (const name of assets) run(at, 'cp', [join('node_modules', 'sluice-llm', 'dist', name), out]);
   writeFileSync(join(at, out, 'index.html'), html('/main.js'));
 }
-
-test('Next.js, with Turbopack', { skip: skip || longOnly }, async () => {
-  const page = `'use client';
-    import { useEffect } from 'react';
-    export default function Page() {
-      useEffect(() => { import('./main.js'); }, []);
-      return <main>A story</main>;
-    }`;
-  const layout = 'export default ({ children }) => <html lang="en"><body>{children}</body></html>;';
-  const files = {
-    'app/page.js': page,
-    'app/layout.js': layout,
-    'app/main.js': source('sluice-llm'),
-    'next.config.mjs': "export default { output: 'export' };",
-  };
-  const at = project(join(folder, 'next'), files, [
-    tarball,
-    'next@16.4.6',
-    'react@19.2.0',
-    'react-dom@19.2.0',
-  ]);
-  run(at, 'npx', ['next', 'build'], { NEXT_TELEMETRY_DISABLED: '1' });
-  assert.equal(await tells(join(at, 'out'), { csp: null }), 2);
-  assert.equal(await tells(join(at, 'out'), { csp: null, isolation: false }), 1);
-});
-
-test('esbuild, with the worker and the wasm beside the bundle', { skip }, async () => {
-  const at = project(join(folder, 'esbuild'), { 'main.js': source('sluice-llm') }, [
-    tarball,
-    'esbuild@0.28.2',
-  ]);
-  run(at, 'npx', ['esbuild', 'main.js', '--bundle', '--format=esm', '--splitting', '--outdir=out']);
-  copyAssets(at, 'out');
-  await tells(join(at, 'out'));
-});
 
 test(
   'Rollup, with the worker and the wasm beside the bundle',
@@ -187,15 +130,6 @@ test(
     await tells(join(at, 'out'));
   },
 );
-
-test('a page without a bundler', { skip }, async () => {
-  const at = project(
-    join(folder, 'plain'),
-    { 'index.html': html('/main.js'), 'main.js': source('/node_modules/sluice-llm/dist/index.js') },
-    [tarball],
-  );
-  await tells(at);
-});
 
 test('a page that imports the package from another origin, like a CDN', { skip }, async () => {
   const at = join(folder, 'cdn');

@@ -153,6 +153,8 @@ const failures = {
   'chat, stream': `for await (const chunk of await engine.chat.completions.create({
     messages: [{ role: 'user', content: long }], stream: true }));`,
   completions: `await engine.completions.create({ prompt: long });`,
+  'chat, after a task': `await new Promise((later) => setImmediate(later));
+    await engine.chat.completions.create({ messages: [] });`,
 };
 
 test("an error's stack has the caller's line and readable names", () => {
@@ -187,6 +189,24 @@ test('a stack has each frame once', () => {
     await engine.generate('x', { max_tokens: 1 }).text().catch(({ stack }) => console.log(stack));`;
   const lines = run(script).stdout.split('\n');
   assert.equal(new Set(lines).size, lines.length, lines.join('\n'));
+});
+
+test('a bundle without the worker is an error that says what to leave out', async () => {
+  const { build } = await import('esbuild');
+  const main = `import { Engine } from ${JSON.stringify(entry)};
+    Engine.load(${JSON.stringify(model)}).catch(({ code, message }) => console.log(code, message));`;
+  for (const format of ['esm', 'cjs']) {
+    const file = join(folder, `bundle.${format === 'esm' ? 'mjs' : 'cjs'}`);
+    await build({
+      stdin: { contents: main, resolveDir: folder },
+      ...{ bundle: true, platform: 'node', format, outfile: file, logLevel: 'error' },
+    });
+    const { stdout } = ended(spawnSync(process.execPath, [file], options()));
+    assert.match(
+      stdout,
+      /^WORKER_LOAD .* keep sluice-llm out of the bundle .*serverExternalPackages/,
+    );
+  }
 });
 
 test('await using disposes of engines and sessions', (t) => {

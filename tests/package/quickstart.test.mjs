@@ -16,7 +16,7 @@ import { consumerFolder, typecheck, withOtherPackages } from './typecheck.mjs';
 const blocks = section('A chat in a Vite page');
 take(blocks, 'npm pack'); // pack() does the same with the dist/ that is there
 const create = take(blocks, 'npm create vite@latest');
-const config = take(blocks, 'optimizeDeps');
+const config = take(blocks, 'Cross-Origin-Opener-Policy');
 const main = take(blocks, 'onsubmit');
 const develop = take(blocks, 'npm run dev');
 take(blocks, 'VITE');
