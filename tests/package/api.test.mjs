@@ -57,12 +57,15 @@ test('every example satisfies the compiler', () => {
     // The AI SDK is not installed; only what these functions take is checked.
     'ai.d.ts': `
       declare module 'ai' {
-        import type { EmbeddingModelV3, LanguageModelV3, RerankingModelV3 } from '@ai-sdk/provider';
-        export function streamText(options: { model: LanguageModelV3; prompt: string }):
+        import type {
+          EmbeddingModelV3, EmbeddingModelV4, LanguageModelV3, LanguageModelV4, RerankingModelV3,
+          RerankingModelV4,
+        } from '@ai-sdk/provider';
+        export function streamText(options: { model: LanguageModelV3 | LanguageModelV4; prompt: string }):
           { textStream: AsyncIterable<string> };
-        export function embedMany(options: { model: EmbeddingModelV3; values: string[] }):
+        export function embedMany(options: { model: EmbeddingModelV3 | EmbeddingModelV4; values: string[] }):
           Promise<{ embeddings: number[][] }>;
-        export function rerank(options: { model: RerankingModelV3; documents: string[]; query: string }):
+        export function rerank(options: { model: RerankingModelV3 | RerankingModelV4; documents: string[]; query: string }):
           Promise<{ ranking: { originalIndex: number; score: number }[] }>;
       }`,
     'wrong.ts': `

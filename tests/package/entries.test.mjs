@@ -9,6 +9,7 @@ import { inRoot } from '../../web/scripts/lib.mjs';
 
 const { Engine, SluiceError } = await import(inRoot('dist', 'node.js'));
 const { sluice } = await import(inRoot('dist', 'ai-sdk.js'));
+const v4 = await import(inRoot('dist', 'ai-sdk-v4.js'));
 const { huggingFaceUrl } = await import(inRoot('dist', 'huggingface.js'));
 const model = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
 const folder = mkdtempSync(join(tmpdir(), 'sluice-entries-'));
@@ -110,11 +111,16 @@ const prompt = [
   { role: 'user', content: [{ type: 'text', text: 'A story.' }] },
 ];
 
-test('doGenerate and doStream of the AI SDK provider agree', async () => {
-  const language = sluice(engine);
+for (const version of ['v3', 'v4']) {
+  test(`the AI SDK provider's doGenerate and doStream agree in version ${version}`, () =>
+    agrees(version));
+}
+
+async function agrees(version) {
+  const language = (version === 'v3' ? sluice : v4.sluice)(engine);
   assert.deepEqual(
     [language.specificationVersion, language.provider, language.modelId],
-    ['v3', 'sluice', engine.info.name],
+    [version, 'sluice', engine.info.name],
   );
   const options = { prompt, temperature: 0, maxOutputTokens: 12, responseFormat: { type: 'json' } };
   const whole = await language.doGenerate(options);
@@ -134,6 +140,54 @@ test('doGenerate and doStream of the AI SDK provider agree', async () => {
   assert.deepEqual(kinds, ['stream-start', 'text-start', 'text-delta', 'text-end', 'finish']);
   assert.deepEqual(parts.at(-1).finishReason, whole.finishReason);
   assert.equal(parts.at(-1).usage.outputTokens.total, whole.usage.outputTokens.total);
+}
+
+test('version 4 of the AI SDK provider reads text files, and reasoning sets variables', async () => {
+  const given = [];
+  const chat = { completions: { create: async (params) => (given.push(params), answer) } };
+  const answer = { choices: [{ message: { content: 'yes' }, finish_reason: 'stop' }], created: 0 };
+  const fake = { info: engine.info, structuredOutput: true, chat };
+  const file = { type: 'file', mediaType: 'text/plain', data: { type: 'text', text: 'A note.' } };
+  const results = [
+    { type: 'text', value: 'warm' },
+    { type: 'json', value: { degrees: 21 } },
+    {
+      type: 'content',
+      value: [
+        { type: 'text', text: 'a' },
+        { type: 'text', text: 'b' },
+      ],
+    },
+    { type: 'execution-denied', reason: 'Not now.' },
+  ];
+  const tool = results.map((output) => ({
+    type: 'tool-result',
+    toolCallId: '1',
+    toolName: 'f',
+    output,
+  }));
+  const messages = [
+    { role: 'user', content: [file] },
+    { role: 'tool', content: tool },
+  ];
+  const sluiceOptions = { chat_template_kwargs: { lang: 'en' } };
+  for (const [reasoning, variables] of [
+    [undefined, { lang: 'en' }],
+    ['provider-default', { lang: 'en' }],
+    ['none', { enable_thinking: false, lang: 'en' }],
+    ['high', { reasoning_effort: 'high', lang: 'en' }],
+  ]) {
+    await v4
+      .sluice(fake)
+      .doGenerate({ prompt: messages, reasoning, providerOptions: { sluice: sluiceOptions } });
+    assert.deepEqual(given.at(-1).chat_template_kwargs, variables);
+  }
+  const [user, ...told] = given[0].messages;
+  assert.deepEqual(user.content, [{ type: 'text', text: 'A note.' }]);
+  assert.deepEqual(
+    told.map(({ content }) => content),
+    ['warm', '{"degrees":21}', 'a\nb', 'Not now.'],
+  );
 });
 
 test('the AI SDK provider rejects unsupported input and aborted calls', async () => {

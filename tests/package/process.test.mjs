@@ -191,7 +191,7 @@ test('a stack has each frame once', () => {
   assert.equal(new Set(lines).size, lines.length, lines.join('\n'));
 });
 
-test('a bundle without the worker is an error that says what to leave out', async () => {
+test('a bundle without the worker is an error that says how to build instead', async () => {
   const { build } = await import('esbuild');
   const main = `import { Engine } from ${JSON.stringify(entry)};
     Engine.load(${JSON.stringify(model)}).catch(({ code, message }) => console.log(code, message));`;

@@ -21,6 +21,7 @@ const dist = await buildFakePackage();
 const { Engine, SluiceError } = await import(join(dist, 'node.js'));
 const { SavedSessions } = await importWeb('sessions');
 const { sluice, sluiceEmbedding, sluiceReranking } = await importWeb('ai-sdk');
+const v4 = await importWeb('ai-sdk-v4');
 const huggingface = await importWeb('huggingface');
 const { snapshot } = await importWeb('protocol/snapshot');
 
@@ -416,6 +417,11 @@ const methods = {
       call: (args) => sluiceReranking(engine).doRerank(...args),
     },
   ],
+  'sluice-llm/ai-sdk/v4: sluice': [
+    { args: () => [forSdk()], call: (args) => v4.sluice(engine).doGenerate(...args) },
+  ],
+  'sluice-llm/ai-sdk/v4: sluiceEmbedding': null, // that of sluice-llm/ai-sdk
+  'sluice-llm/ai-sdk/v4: sluiceReranking': null,
   'sluice-llm/sessions: SavedSessions.open': [
     {
       args: () => [{ folder: memoryFolder(), maxBytes: 1e6, model: 'a' }],
