@@ -259,7 +259,7 @@ function pairs(name: string): string[] {
  * worker, or of a later step, does not know who called.
  */
 export function traced(error: unknown, at: Error): unknown {
-  const frames = at.stack?.split('\n').filter((frame) => !/^Error|node:/.test(frame));
+  const frames = at.stack?.split('\n').filter((frame) => !/^Error|node.internal/.test(frame));
   frames?.shift(); // of the function that captured it
   if (error instanceof SluiceError && !frames?.some((frame) => error.stack?.includes(frame)))
     error.stack += `\n${frames?.join('\n')}`;
