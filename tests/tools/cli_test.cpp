@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -342,15 +343,24 @@ TEST_F(Cli, StringsInAFileCannotControlTheTerminal) {
     expect_harmless(ran.err, file);
   }
   // An address in a cache directory.
-  ASSERT_TRUE(io::ChunkStore::open(at("cache"), "http://host/\x1b[2J\u009b.gguf", "1", 5).ok());
+  io::CacheHeader entry;
+  entry.url = "http://host/\x1b[2J\u009b.gguf";
+  entry.etag = "1";
+  entry.size = 5;
+  auto store = io::ChunkStore::create(at("cache"), entry);
+  ASSERT_TRUE(store.ok());
+  io::ChunkStore::Writer writer(store->get(), 0);
+  const std::array<uint8_t, 5> chunk = {};
+  ASSERT_TRUE(writer.append(chunk));
+  store->reset();
   for (const char* how : {"--", "--json"}) {
-    const Ran list = run({"cache", "--cache-dir", at("cache"), "list", how});
+    const Ran list = run({"list", "--cache-dir", at("cache"), how});
     EXPECT_NE(list.out.find("[2J"), std::string::npos) << list.out << list.err;
-    expect_harmless(list.out, std::string("cache list ") + how);
+    expect_harmless(list.out, std::string("list ") + how);
   }
-  const Ran evicted = run({"cache", "--cache-dir", at("cache"), "evict", "0"});
+  const Ran evicted = run({"rm", "--cache-dir", at("cache"), "--max-size", "0"});
   EXPECT_EQ(evicted.status, 0) << evicted.err;
-  expect_harmless(evicted.out, "cache evict");
+  expect_harmless(evicted.out, "rm");
   const Ran option = run({"info", "--\x1b[2J", kModel});
   EXPECT_GT(option.status, 0);
   expect_harmless(option.err, "an option");
