@@ -92,13 +92,14 @@ function childSeconds(text) {
 }
 
 /**
- * Runs a program without blocking the event loop. Resolves to { code, output, cpuSeconds } and
- * never rejects. echo: also prints the output. idle: runs at the lowest priority.
+ * Runs a program without blocking the event loop. Resolves to { code, output, stopped, cpuSeconds }
+ * and never rejects. echo: also prints the output. idle: runs at the lowest priority. After
+ * timeoutMs, or when the signal `stop` is aborted, kills it with all that it started.
  */
 export function capture(
   command,
   args,
-  { echo = false, timeoutMs = 0, idle = false, ...options } = {},
+  { echo = false, timeoutMs = 0, stop, idle = false, ...options } = {},
 ) {
   return new Promise((resolve) => {
     let output = '';
@@ -118,18 +119,24 @@ export function capture(
     child.stdout.setEncoding('utf8').on('data', take);
     child.stderr.setEncoding('utf8').on('data', take);
     child.stdio[3].setEncoding('utf8').on('data', (chunk) => (times += chunk));
+    let stopped = false;
+    const end = (why) => {
+      stopped = true;
+      output += `\n${command}: ${why}, stopped\n`;
+      kill(child);
+      for (const stream of child.stdio) stream?.destroy(); // children may still have them open
+    };
     const timer = timeoutMs
-      ? setTimeout(() => {
-          output += `\n${command}: no end after ${timeoutMs / 1000} s, stopped\n`;
-          kill(child);
-          for (const stream of child.stdio) stream?.destroy(); // children may still have them open
-        }, timeoutMs)
+      ? setTimeout(() => end(`no end after ${timeoutMs / 1000} s`), timeoutMs)
       : undefined;
+    const onStop = () => end('not needed any more');
+    stop?.addEventListener('abort', onStop, { once: true });
     child.on('error', (e) => take(`${command}: ${e.message}\n`));
     child.on('close', (code, signal) => {
       clearTimeout(timer);
+      stop?.removeEventListener('abort', onStop);
       behind.delete(child);
-      resolve({ code: code ?? signal ?? 1, output, cpuSeconds: childSeconds(times) });
+      resolve({ code: code ?? signal ?? 1, output, stopped, cpuSeconds: childSeconds(times) });
     });
   });
 }
