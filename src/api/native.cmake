@@ -1,12 +1,28 @@
 # The library for other programs: libsluice.a and libsluice.so, made of the modules' own objects, so
 # nothing is compiled twice; the header; packages for pkg-config and CMake. `cmake --install` puts
-# them and the CLI below a prefix, which may be moved.
+# them and the CLI below a prefix, which may be moved. Windows has the CLI only.
 file(GLOB sluice_api_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/api/*.cpp)
 # No exception leaves the library: its outermost functions catch them.
 set_source_files_properties(${sluice_api_sources} PROPERTIES COMPILE_OPTIONS "-fexceptions;-frtti")
 target_compile_definitions(sluice_api PRIVATE SLUICE_VERSION="${PROJECT_VERSION}")
 
-if(SLUICE_SANITIZE OR SLUICE_FUZZ OR CMAKE_CROSSCOMPILING)
+include(GNUInstallDirs)
+if(TARGET sluice)
+  install(TARGETS sluice)
+endif()
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE TYPE DOC)
+if(DEFINED VCPKG_INSTALLED_DIR)  # licenses of what is linked statically
+  install(DIRECTORY ${VCPKG_INSTALLED_DIR}/${VCPKG_TARGET_TRIPLET}/share/
+          DESTINATION ${CMAKE_INSTALL_DOCDIR}/third-party FILES_MATCHING PATTERN copyright)
+elseif(SLUICE_STATIC)
+  foreach(package liblz4-dev libzstd-dev libedit-dev libbsd-dev libncurses-dev libcpp-httplib-dev
+          nlohmann-json3-dev libcli11-dev)
+    install(FILES /usr/share/doc/${package}/copyright OPTIONAL
+            DESTINATION ${CMAKE_INSTALL_DOCDIR}/third-party/${package})
+  endforeach()
+endif()
+
+if(SLUICE_SANITIZE OR SLUICE_FUZZ OR CMAKE_CROSSCOMPILING OR WIN32)
   return()  # tests link the module
 endif()
 
@@ -44,8 +60,14 @@ set(sluice_package_lz4 "")  # no CMake package: linked by name
 set(sluice_option_lz4 -llz4)
 set(sluice_package_zstd "")
 set(sluice_option_zstd -lzstd)
-set(sluice_package_synchronization "")  # a Windows library
+set(sluice_package_lz4::lz4 lz4)
+set(sluice_option_lz4::lz4 -llz4)
+set(sluice_package_zstd::libzstd zstd)
+set(sluice_option_zstd::libzstd -lzstd)
+set(sluice_package_synchronization "")  # libraries of Windows
 set(sluice_option_synchronization -lsynchronization)
+set(sluice_package_ws2_32 "")
+set(sluice_option_ws2_32 -lws2_32)
 set(sluice_package_Threads::Threads Threads)
 set(sluice_option_Threads::Threads -pthread)
 set(SLUICE_PACKAGES "")
@@ -67,7 +89,6 @@ foreach(module IN LISTS modules)
   list(APPEND objects $<TARGET_OBJECTS:${module}>)
 endforeach()
 
-include(GNUInstallDirs)
 add_library(sluice_static STATIC ${objects})
 add_library(sluice_shared SHARED ${objects})
 foreach(library sluice_static sluice_shared)
@@ -91,9 +112,6 @@ foreach(library shared static)
   install(TARGETS sluice_${library} EXPORT sluice-${library})
   install(EXPORT sluice-${library} NAMESPACE sluice:: DESTINATION ${package_dir})
 endforeach()
-if(TARGET sluice)
-  install(TARGETS sluice)
-endif()
 install(FILES ${CMAKE_SOURCE_DIR}/src/api/sluice.h TYPE INCLUDE)
 
 include(CMakePackageConfigHelpers)

@@ -4,6 +4,11 @@ file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cpp)
 if(NOT CMAKE_CROSSCOMPILING AND NOT WIN32)
   find_path(SLUICE_EDIT_DIR histedit.h REQUIRED)
   find_library(SLUICE_EDIT_LIBRARY edit REQUIRED)
+  if(SLUICE_ARCHIVE_edit AND SLUICE_ARCHIVE_bsd AND SLUICE_ARCHIVE_md AND SLUICE_ARCHIVE_tinfo)
+    # Distributions give the shared library different names.
+    set(SLUICE_EDIT_LIBRARY ${SLUICE_ARCHIVE_edit} ${SLUICE_ARCHIVE_bsd} ${SLUICE_ARCHIVE_md}
+                            ${SLUICE_ARCHIVE_tinfo})
+  endif()
 endif()
 # Picks NAME.cpp if the build has its library, else NAME_stub.cpp, which reports that it is missing.
 macro(sluice_choose name)

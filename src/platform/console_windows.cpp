@@ -113,15 +113,4 @@ SignalThread::~SignalThread() {
   SetConsoleCtrlHandler(on_console_event, FALSE);
 }
 
-Wakeup::Wakeup() = default;
-Wakeup::~Wakeup() = default;
-
-void Wakeup::raise() {
-  raised_ = true;
-}
-
-void Wakeup::lower() {
-  raised_ = false;
-}
-
 }  // namespace sluice::platform

@@ -1,5 +1,4 @@
-// Connected sockets of a server, as the descriptors that the HTTP library hands over. POSIX only:
-// the server is not built for other systems.
+// Connected sockets of a server, as the descriptors that the HTTP library hands over.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +9,10 @@ namespace sluice::platform {
 void set_no_delay(int socket);       // sends writes at once
 void set_reuse_address(int socket);  // allows the address of a server that has just stopped
 void set_backlog(int listener, int connections);
+
+void clear_socket_error();
+// What failed last on this thread since clear_socket_error(); "" if nothing.
+[[nodiscard]] std::string socket_error();
 
 enum class Until { kInput, kOutput, kHangUp };
 // What ended a wait: the socket, `other`, both, or neither (timeout).

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "platform/socket.h"
 
@@ -43,6 +44,14 @@ void set_reuse_address(int socket) {
 
 void set_backlog(int listener, int connections) {
   ::listen(listener, connections);
+}
+
+void clear_socket_error() {
+  errno = 0;
+}
+
+std::string socket_error() {
+  return errno == 0 ? "" : std::strerror(errno);
 }
 
 Woken wait_for(int socket, Until until, int other, int timeout_ms) {

@@ -1,5 +1,5 @@
-// A flag that one thread raises and another waits for, together with input or sockets. On POSIX
-// systems it is a pipe, whose read end poll() accepts.
+// A flag that one thread raises and another waits for, together with input or sockets: on POSIX
+// systems a pipe, on Windows a socket.
 #pragma once
 
 #include <atomic>
@@ -18,17 +18,21 @@ class Wakeup {
   void raise();
   void lower();
   [[nodiscard]] bool raised() const { return raised_.load(); }
-#if !defined(_WIN32)
-  // Readable while raised.
+  // Readable while raised, for poll() or wait_for() of socket.h. -1 if unusable.
   [[nodiscard]] int descriptor() const {
+#if defined(_WIN32)
+    return descriptor_;
+#else
     return ends_[0];
-  }
 #endif
+  }
 
  private:
   std::atomic<bool> raised_{false};
   bool usable_ = true;
-#if !defined(_WIN32)
+#if defined(_WIN32)
+  int descriptor_;
+#else
   int ends_[2] = {-1, -1};
 #endif
 };

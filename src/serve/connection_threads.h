@@ -10,17 +10,22 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace sluice::serve {
 
 class Threads final : public httplib::TaskQueue {
  public:
   Threads(size_t most, std::atomic<size_t>& running) : max_(most), running_(running) {}
-  void enqueue(std::function<void()> work) override {
-    if (running_ < max_ && begin(work)) return;
-    refusing = true;
-    work();
-    refusing = false;
+  // Later versions of the library want to know whether the work was taken.
+  using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));
+  Taken enqueue(std::function<void()> work) override {
+    if (running_ >= max_ || !begin(work)) {
+      refusing = true;
+      work();
+      refusing = false;
+    }
+    return static_cast<Taken>(true);
   }
   void shutdown() override {
     std::unique_lock<std::mutex> lock(mutex_);

@@ -28,23 +28,29 @@ using Decision = httplib::Server::HandlerResponse;
 
 constexpr uint64_t kMaxHead = 64u << 10;  // bytes of a request's line and headers together
 
-// Adapts a Connection to the library's stream interface.
+// Adapts a Connection to the library's stream interface. Versions differ in the functions that they
+// declare, so none of them is marked `override`.
 class HttpStream final : public httplib::Stream {
  public:
   explicit HttpStream(Connection& connection) : connection_(connection) {}
-  [[nodiscard]] bool is_readable() const override { return true; }
-  [[nodiscard]] bool is_writable() const override { return !connection_.given_up(); }
-  ssize_t read(char* out, size_t size) override { return connection_.read(out, size); }
-  ssize_t write(const char* bytes, size_t size) override { return connection_.write(bytes, size); }
-  void get_remote_ip_and_port(std::string& ip, int& port) const override {
+  [[nodiscard]] virtual bool is_readable() const { return true; }
+  [[nodiscard]] virtual bool is_writable() const { return !connection_.given_up(); }
+  [[nodiscard]] virtual bool wait_readable() const { return true; }
+  [[nodiscard]] virtual bool wait_writable() const { return !connection_.given_up(); }
+  virtual ssize_t read(char* out, size_t size) { return connection_.read(out, size); }
+  virtual ssize_t write(const char* bytes, size_t size) { return connection_.write(bytes, size); }
+  virtual void get_remote_ip_and_port(std::string& ip, int& port) const {
     ip = connection_.remote();
     port = 0;
   }
-  void get_local_ip_and_port(std::string& ip, int& port) const override {
+  virtual void get_local_ip_and_port(std::string& ip, int& port) const {
     ip.clear();
     port = 0;
   }
-  [[nodiscard]] socket_t socket() const override { return connection_.socket(); }
+  [[nodiscard]] virtual socket_t socket() const {
+    return static_cast<socket_t>(connection_.socket());
+  }
+  [[nodiscard]] virtual time_t duration() const { return 0; }
 
  private:
   Connection& connection_;
@@ -64,7 +70,7 @@ std::string utc_now() {
       std::chrono::system_clock::now().time_since_epoch());
   const std::tm parts = platform::utc_time(static_cast<std::time_t>(now.count() / 1000));
   char text[40], out[48];
-  std::strftime(text, sizeof text, "%FT%T", &parts);
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
   std::snprintf(out, sizeof out, "%s.%03dZ", text, static_cast<int>(now.count() % 1000));
   return out;
 }
@@ -129,7 +135,9 @@ struct HttpServer::Impl final : public httplib::Server {
   Impl(Service& s, HttpOptions o);
 
   bool process_and_close_socket(socket_t socket) override;
-  void refuse_connection(socket_t socket) const;
+  template <typename Setup>
+  bool process(HttpStream& stream, bool& closed, const Setup& setup);
+  void refuse_connection(int socket) const;
   Decision decide(const Request& request, Response& response);
   void post(const Request& request, Response& response, const httplib::ContentReader& read);
   void send(const Request& request, Response& response, Reply reply);
@@ -155,7 +163,7 @@ struct HttpServer::Impl final : public httplib::Server {
     if (is_running() && svr_sock_ != INVALID_SOCKET) stop();
     return svr_sock_ == INVALID_SOCKET;
   }
-  void lengthen_backlog() { platform::set_backlog(svr_sock_, 512); }
+  void lengthen_backlog() { platform::set_backlog(static_cast<int>(svr_sock_), 512); }
 
   Service& service;
   const HttpOptions options;
@@ -167,7 +175,8 @@ struct HttpServer::Impl final : public httplib::Server {
 HttpServer::Impl::Impl(Service& s, HttpOptions o) : service(s), options(std::move(o)) {
   new_task_queue = [this] { return new Threads(options.max_connections, service.connections); };
   // Replaces the library's default, which would let two servers share an address.
-  set_socket_options([](socket_t socket) { platform::set_reuse_address(socket); });
+  set_socket_options(
+      [](socket_t socket) { platform::set_reuse_address(static_cast<int>(socket)); });
   set_keep_alive_timeout(static_cast<time_t>(options.idle_ms / 1000));
   set_pre_routing_handler(
       [this](const Request& request, Response& response) { return decide(request, response); });
@@ -196,7 +205,24 @@ HttpServer::Impl::Impl(Service& s, HttpOptions o) : service(s), options(std::mov
   set_logger([this](const Request& request, const Response& response) { log(request, response); });
 }
 
-bool HttpServer::Impl::process_and_close_socket(socket_t socket) {
+// Calls the library, whose later versions also take both addresses.
+template <typename Setup>
+bool HttpServer::Impl::process(HttpStream& stream, bool& closed, const Setup& setup) {
+  const auto call = [&](auto& server) {
+    const std::string remote = current.connection->remote();
+    if constexpr (requires {
+                    server.process_request(stream, remote, 0, "", 0, false, closed, setup);
+                  }) {
+      return server.process_request(stream, remote, 0, "", 0, false, closed, setup);
+    } else {
+      return server.process_request(stream, false, closed, setup);
+    }
+  };
+  return call(*this);
+}
+
+bool HttpServer::Impl::process_and_close_socket(socket_t handle) {
+  const int socket = static_cast<int>(handle);
   if (Threads::refusing) {
     refuse_connection(socket);
     return false;
@@ -209,7 +235,7 @@ bool HttpServer::Impl::process_and_close_socket(socket_t socket) {
     current = {.connection = &connection, .arrived = now, .record = {}};
     ++answering;
     bool closed = false;
-    const bool ok = process_request(stream, false, closed, [](Request& request) {
+    const bool ok = process(stream, closed, [](Request& request) {
       current.parsed = true;
       request.ranges.clear();
       request.headers.erase("Accept-Encoding");  // compression would delay tokens
@@ -223,7 +249,7 @@ bool HttpServer::Impl::process_and_close_socket(socket_t socket) {
 }
 
 // Called by the accepting thread, so it must not block.
-void HttpServer::Impl::refuse_connection(socket_t socket) const {
+void HttpServer::Impl::refuse_connection(int socket) const {
   const std::string body =
       openai::error_body({503, "Too many connections are open.", "", "too_many_connections"});
   const std::string answer =
@@ -380,13 +406,14 @@ HttpServer::~HttpServer() = default;
 
 Result<int> HttpServer::bind() {
   const HttpOptions& o = impl_->options;
-  errno = 0;
+  platform::clear_socket_error();
   const int port = o.port == 0                           ? impl_->bind_to_any_port(o.host)
                    : impl_->bind_to_port(o.host, o.port) ? o.port
                                                          : -1;
   if (port <= 0 || !impl_->closing.usable() || !impl_->aborting.usable()) {
+    const std::string reason = platform::socket_error();
     return error(Code::kIo, "the server cannot listen at %.256s, port %d: %s", o.host.c_str(),
-                 o.port, errno != 0 ? std::strerror(errno) : "no such address");
+                 o.port, reason.empty() ? "no such address" : reason.c_str());
   }
   impl_->lengthen_backlog();
   return port;

@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { glibcOf } from '../release/elf.mjs';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const examples = join(root, 'examples', 'native');
@@ -55,6 +56,12 @@ test('libraries, header, packages and program are installed', () => {
   ]) {
     assert.ok(existsSync(join(prefix, file)), file);
   }
+});
+
+test('program and library need no later glibc than the documentation names', () => {
+  const named = /glibc (\d\.\d+) or later/.exec(readFileSync(join(root, 'docs/cli.md'), 'utf8'));
+  for (const file of [join(prefix, 'bin', 'sluice'), library()])
+    assert.ok(glibcOf(file) <= named[1], `${file}: ${glibcOf(file)}`);
 });
 
 test('a C11 program built through pkg-config tells the story under a budget', () => {

@@ -111,6 +111,10 @@ const wanted = {
     ],
   ],
   wasm: [['kernels-wasm', kernelsTests]],
+  release: [
+    ['release', () => cmake('release')],
+    ['programs', () => native('sluice', 'sluice-make-model')], // compared with it
+  ],
   windows: [
     [
       'windows',

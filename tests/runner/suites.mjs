@@ -120,6 +120,8 @@ export const suites = {
       ].map((run) => async () => countLines(await run())),
     );
   },
+  /** The program and library that people download. */
+  release: () => nodeTests('release'),
   async windows() {
     const { wine, wineEnvironment } = await import('../windows/wine.mjs');
     const env = wineEnvironment();
@@ -168,4 +170,4 @@ export const suites = {
 };
 
 /** Suites that only `npm run test:all` runs. */
-export const longSuites = ['clients', 'windows'];
+export const longSuites = ['clients', 'release', 'windows'];
