@@ -14,9 +14,10 @@ install(FILES ${CMAKE_SOURCE_DIR}/LICENSE TYPE DOC)
 if(DEFINED VCPKG_INSTALLED_DIR)  # licenses of what is linked statically
   install(DIRECTORY ${VCPKG_INSTALLED_DIR}/${VCPKG_TARGET_TRIPLET}/share/
           DESTINATION ${CMAKE_INSTALL_DOCDIR}/third-party FILES_MATCHING PATTERN copyright)
-elseif(SLUICE_STATIC)
-  foreach(package liblz4-dev libzstd-dev libedit-dev libbsd-dev libncurses-dev libcpp-httplib-dev
-          nlohmann-json3-dev libcli11-dev)
+endif()
+if(SLUICE_STATIC)
+  foreach(package liblz4-dev libzstd-dev libedit-dev libbsd-dev libmd-dev libncurses-dev
+          libcpp-httplib-dev nlohmann-json3-dev libcli11-dev libstdc++-12-dev)
     install(FILES /usr/share/doc/${package}/copyright OPTIONAL
             DESTINATION ${CMAKE_INSTALL_DOCDIR}/third-party/${package})
   endforeach()
@@ -90,7 +91,7 @@ foreach(module IN LISTS modules)
 endforeach()
 
 add_library(sluice_static STATIC ${objects})
-add_library(sluice_shared SHARED ${objects})
+add_library(sluice_shared SHARED ${objects} ${SLUICE_OLDER_GLIBC})
 foreach(library sluice_static sluice_shared)
   target_link_libraries(${library} PRIVATE ${externals})
   target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

@@ -21,7 +21,7 @@ endmacro()
 sluice_choose(line_editor SLUICE_EDIT_LIBRARY)
 sluice_choose(cache SLUICE_HTTP)
 sluice_choose(serve SLUICE_SERVER)
-add_executable(sluice ${sources})
+add_executable(sluice ${sources} ${SLUICE_OLDER_GLIBC})
 if(WIN32)
   enable_language(RC)
   # without C++ options

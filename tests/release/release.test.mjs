@@ -1,15 +1,20 @@
 // The program that people download, built by the preset `release`: what it needs from the system,
 // and what `cmake --install --strip` writes.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { glibcOf, neededBy } from './elf.mjs';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
+const model = join(root, 'examples/models/sluice-tales-Q8_0.gguf');
 const folder = mkdtempSync(join(tmpdir(), 'sluice-release-'));
 const run = (program, ...args) => execFileSync(program, args, { cwd: root, encoding: 'utf8' });
 const program = join(folder, 'bin', 'sluice');
@@ -60,8 +65,47 @@ test('they are stripped, small, and licenses are installed', () => {
     assert.ok(existsSync(join(notices, 'third-party', name, 'copyright')), name);
 });
 
+test('exceptions and random numbers work without the functions of later versions', async () => {
+  const { status, stderr } = spawnSync(program, ['info', model, '--no-such-option'], {
+    encoding: 'utf8',
+  });
+  assert.equal(status, 2, stderr);
+  assert.match(stderr, /no-such-option.*\[INVALID_ARGUMENT\]/);
+  // Ids of completions are random.
+  const server = spawn(program, ['serve', model, '--port', '0', '--json', '--quiet']);
+  try {
+    const [line] = await once(createInterface({ input: server.stdout }), 'line');
+    const ids = [];
+    for (let i = 0; i < 2; ++i) {
+      const body = JSON.stringify({ prompt: 'Once', max_tokens: 1 });
+      const answer = await fetch(`${JSON.parse(line).url}/v1/completions`, {
+        method: 'POST',
+        body,
+      });
+      ids.push((await answer.json()).id);
+    }
+    assert.match(ids[0], /^cmpl-/);
+    assert.notEqual(ids[0], ids[1]);
+  } finally {
+    server.kill();
+  }
+});
+
+test('URLs work with the libcurl of the system', async () => {
+  const server = createServer((request, response) => response.end(readFileSync(model)));
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const url = `http://127.0.0.1:${server.address().port}/model.gguf`;
+  try {
+    const { stdout } = await promisify(execFile)(program, ['info', url, '--json']);
+    assert.equal(JSON.parse(stdout).architecture, 'llama');
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
 test('the program writes what the development build writes', () => {
-  const args = ['run', 'examples/models/sluice-tales-Q8_0.gguf', '-p', 'Once upon a time'];
+  const args = ['run', model, '-p', 'Once upon a time'];
   args.push('-n', '40', '--temp', '0');
   const text = run(program, ...args);
   assert.match(text, /^Once upon a time/);

@@ -1,17 +1,16 @@
 // The channel that delivers a job's events to the thread of its connection.
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <utility>
 
+#include "platform/socket.h"
 #include "serve/job.h"
 
 namespace sluice::serve {
 namespace {
 
 bool readable(const Channel& channel) {
-  pollfd one = {channel.descriptor(), POLLIN, 0};
-  return ::poll(&one, 1, 0) == 1;
+  return platform::wait_for(channel.descriptor(), platform::Until::kInput, -1, 0).socket;
 }
 
 Event long_event() {

@@ -12,8 +12,10 @@
 #include "platform/file.h"
 #include "platform/memory.h"
 #include "platform/process.h"
+#include "platform/socket.h"
 #include "platform/threads.h"
 #include "platform/unicode_case.h"
+#include "platform/wakeup.h"
 
 namespace sluice::platform {
 namespace {
@@ -216,6 +218,22 @@ TEST(PlatformCalendar, ConvertsFromTheEpoch) {
   EXPECT_EQ(epoch.tm_yday, 0);
   EXPECT_EQ(epoch.tm_hour, 0);
   EXPECT_EQ(local_time(86400 * 200).tm_year, 70);
+}
+
+TEST(PlatformWakeup, CanBeWaitedForWithASocket) {
+  Wakeup first, second;
+  ASSERT_TRUE(first.usable() && second.usable());
+  const auto woken = [&](int timeout_ms) {
+    return wait_for(first.descriptor(), Until::kInput, second.descriptor(), timeout_ms);
+  };
+  EXPECT_FALSE(woken(0).socket || woken(0).other || woken(0).failed);
+  for (int i = 0; i < 100'000; ++i) second.raise();  // more than a pipe or socket holds
+  EXPECT_TRUE(woken(-1).other && !woken(-1).socket);
+  second.lower();
+  EXPECT_FALSE(woken(0).other);
+  first.raise();
+  EXPECT_TRUE(woken(-1).socket && !woken(-1).other);
+  EXPECT_FALSE(wait_for(second.descriptor(), Until::kInput, -1, 0).socket);
 }
 
 TEST(PlatformWakeup, StaysRaisedUntilLowered) {
