@@ -36,7 +36,7 @@ class HttpStream final : public httplib::Stream {
   [[nodiscard]] virtual bool is_readable() const { return true; }
   [[nodiscard]] virtual bool is_writable() const { return !connection_.given_up(); }
   [[nodiscard]] virtual bool wait_readable() const { return true; }
-  [[nodiscard]] virtual bool wait_writable() const { return !connection_.given_up(); }
+  [[nodiscard]] virtual bool wait_writable() const { return true; }  // write() waits
   virtual ssize_t read(char* out, size_t size) { return connection_.read(out, size); }
   virtual ssize_t write(const char* bytes, size_t size) { return connection_.write(bytes, size); }
   virtual void get_remote_ip_and_port(std::string& ip, int& port) const {
