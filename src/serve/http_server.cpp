@@ -2,6 +2,8 @@
 // is read. It answers GET requests; POST requests then read their body and go to the service.
 #include "serve/http_server.h"
 
+// Look-ups of the library's client, which is not used here: MinGW-w64 10 lacks what they call.
+#undef CPPHTTPLIB_USE_NON_BLOCKING_GETADDRINFO
 #include <httplib.h>
 
 #include <algorithm>
