@@ -14,8 +14,7 @@ function addressOf(workerUrl?: string | URL): string {
   if (!here)
     throw new SluiceError(
       'WORKER_LOAD',
-      'This bundle has no import.meta.url to find the worker by: ' +
-        'bundle as an ES module (--format=esm), or pass workerUrl.',
+      'This bundle has no import.meta.url: use --format=esm, or pass workerUrl.',
     );
   return unmoved(here.replace(/[^/]*$/, 'worker.js'));
 }

@@ -87,7 +87,7 @@ test('unsupported parameters are errors with a code', async () => {
     { tool_choice: 'required' },
     { messages: [] },
     { messages: [{ content: 'x' }] },
-    { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: {} }] }] },
+    { messages: [{ role: 'user', content: [{ type: 'strange' }] }] },
   ];
   for (const params of refused) {
     await assert.rejects(
@@ -96,6 +96,10 @@ test('unsupported parameters are errors with a code', async () => {
       JSON.stringify(params),
     );
   }
+  const picture = [{ role: 'user', content: [{ type: 'image_url', image_url: {} }] }];
+  await assert.rejects(engine.chat.completions.create({ messages: picture }), {
+    code: 'NOT_SUPPORTED',
+  });
   await assert.rejects(
     engine.chat.completions.create({
       messages: story,

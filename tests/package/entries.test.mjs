@@ -193,7 +193,7 @@ test('version 4 of the AI SDK provider reads text files, and reasoning sets vari
 test('the AI SDK provider rejects unsupported input and aborted calls', async () => {
   const language = sluice(engine);
   const file = [{ role: 'user', content: [{ type: 'file', mediaType: 'image/png', data: 'x' }] }];
-  await assert.rejects(language.doGenerate({ prompt: file }), { code: 'INVALID_ARGUMENT' });
+  await assert.rejects(language.doGenerate({ prompt: file }), { code: 'NOT_SUPPORTED' });
   const controller = new AbortController();
   controller.abort();
   await assert.rejects(language.doGenerate({ prompt, abortSignal: controller.signal }), {

@@ -19,20 +19,12 @@ const sizes = [
 for (const [given, bytes] of sizes)
   test(`${given} is ${bytes} bytes`, () => assert.equal(byteCount('memoryBudget', given), bytes));
 
-const wrong = [
-  [4 << 30, /memoryBudget '0' is not a number of bytes from 65536\..*4 << 30 overflows/],
-  [2048 << 20, /'-2147483648'.*overflows/],
-  [256, /'256'.*overflows/],
-  [NaN, /'NaN'/],
-  [Infinity, /'Infinity'/],
-  [null, /'null'/],
-  [{}, /'\[object Object\]'/],
-  ['', /memoryBudget '' is not a size from 64K, such as '64M' or '1\.5G'\./],
-  ['64', /'64' is not a size/],
-  ['-1M', /'-1M' is not a size/],
-  ['1e9', /'1e9' is not a size/],
-  ['much', /'much' is not a size/],
-];
-for (const [given, message] of wrong)
+const wrong = [4 << 30, 2048 << 20, 256, NaN, Infinity, null, {}, '', '64', '-1M', '1e9', 'much'];
+for (const given of wrong)
   test(`${String(given) || "''"} is refused`, () =>
-    assert.throws(() => byteCount('memoryBudget', given), { code: 'INVALID_ARGUMENT', message }));
+    assert.throws(() => byteCount('memoryBudget', given), {
+      code: 'INVALID_ARGUMENT',
+      message:
+        `memoryBudget must be bytes, from 65536, or a text such as '64M', not '${given}'. ` +
+        "4 << 30 overflows: write '4G'.",
+    }));

@@ -11,7 +11,7 @@ const wasm = new ChatWasm(readFile);
 
 /** A PromptRenderer with chat.wasm. */
 export const renderer = (info, warn = () => {}, controls = async () => '[]') =>
-  new PromptRenderer(info, warn, controls, readFile);
+  new PromptRenderer(info, ({ message }) => warn(message), controls, readFile);
 
 /** An Answer: a response that is read. `controls`: JSON of control tokens. */
 export const opened = (source, request = {}, { controls = '[]', prompt = '' } = {}) =>

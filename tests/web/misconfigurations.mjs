@@ -185,13 +185,13 @@ export const misconfigurations = [
     wrong: 'The model address is a `file:` URL',
     source: 'file:///models/story.gguf',
     code: 'INVALID_ARGUMENT',
-    says: "'file:///models/story.gguf' cannot be read: give an http(s) address, or a File that was chosen or dropped.",
+    says: "'file:///models/story.gguf' cannot be read: give an http(s) address or a File.",
   },
   {
     wrong: 'The model address is an `ftp:` URL',
     source: 'ftp://me:secret@host/story.gguf',
     code: 'INVALID_ARGUMENT',
-    says: "'ftp://host/story.gguf' cannot be read: give an http(s) address, or a File that was chosen or dropped.",
+    says: "'ftp://host/story.gguf' cannot be read: give an http(s) address or a File.",
   },
 ];
 

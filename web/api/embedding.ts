@@ -95,6 +95,14 @@ export interface EmbedEngine {
 
 type Input = string | ArrayLike<number>;
 
+const embedded = (
+  engine: EmbedEngine,
+  inputs: (string | Int32Array)[],
+  spec: EmbedSpec,
+  { signal, onProgress }: Pick<EmbedOptions, 'signal' | 'onProgress'>,
+): Promise<Embedded> =>
+  engine.embedTexts(inputs, spec, signal, (done) => onProgress?.({ done, total: inputs.length }));
+
 function checked(engine: EmbedEngine, texts: readonly Input[]): (string | Int32Array)[] {
   return texts.map((text) =>
     typeof text === 'string' ? text : tokenIds(text, engine.info.vocabSize),
@@ -108,7 +116,7 @@ export async function embedTexts(
   options: EmbedOptions,
 ): Promise<{ vectors: Float32Array[]; tokens: number }> {
   onlyKnown('embed()', options, kEmbed);
-  const { pooling, signal, onProgress } = options;
+  const { pooling } = options;
   const number = pooling === undefined ? -1 : kPoolings.indexOf(pooling);
   if (pooling !== undefined && (number < 0 || number === 4))
     invalid('pooling must be none, mean, cls or last.');
@@ -118,9 +126,7 @@ export async function embedTexts(
     dimensions: count('dimensions', options.dimensions),
   };
   const inputs = checked(engine, texts);
-  const { values, width, rows, tokens } = await engine.embedTexts(inputs, spec, signal, (done) =>
-    onProgress?.({ done, total: inputs.length }),
-  );
+  const { values, width, rows, tokens } = await embedded(engine, inputs, spec, options);
   let at = 0;
   return { vectors: Array.from(rows, (n) => values.slice(at, (at += n * width))), tokens };
 }
@@ -135,13 +141,11 @@ export async function rankDocuments(
   onlyKnown('rerank()', options, 'topN signal onProgress');
   if (typeof query !== 'string' || !documents.every((text) => typeof text === 'string'))
     invalid('query and documents must be strings.');
-  const { signal, onProgress, topN } = options;
+  const { topN } = options;
   const most = topN === undefined ? documents.length : count('topN', topN);
   const inputs = [...documents];
   const spec = { pooling: 4, normalize: false, dimensions: 0, query };
-  const { values, width } = await engine.embedTexts(inputs, spec, signal, (done) =>
-    onProgress?.({ done, total: inputs.length }),
-  );
+  const { values, width } = await embedded(engine, inputs, spec, options);
   const ranked = inputs.map((_, index) => ({ index, score: values[index * width]! }));
   ranked.sort((a, b) => b.score - a.score);
   return ranked.slice(0, most);

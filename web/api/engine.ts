@@ -402,10 +402,7 @@ export class Engine {
       ({ PromptRenderer }) =>
         new PromptRenderer(
           this.info,
-          (message) => {
-            if (!this.#options.onProgress) console.warn(message);
-            this.#options.onProgress?.({ phase: 'warning', code: 'NO_CHAT_TEMPLATE', message });
-          },
+          this.#options.onProgress,
           () => this.ask('controlTokens'),
           platform().readFile,
         ),

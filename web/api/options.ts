@@ -169,10 +169,7 @@ function specOf(source: ModelSource): SourceSpec {
       : platform().resolveSource(address);
     // fetch() cannot read these, and its error would look like a network failure.
     if (spec.kind === 'url' && /^(file|s?ftps?|[a-z]):/i.test(spec.url)) {
-      invalid(
-        `'${publicUrl(spec.url)}' cannot be read: give an http(s) address, or a File that was ` +
-          'chosen or dropped.',
-      );
+      invalid(`'${publicUrl(spec.url)}' cannot be read: give an http(s) address or a File.`);
     }
     return spec;
   }
@@ -196,16 +193,12 @@ export function count(name: string, value: number | undefined): number {
  */
 export function byteCount(name: string, value: number | string | undefined): number {
   if (value === undefined) return 0;
-  const [, digits, unit] = /^(\d+(?:\.\d+)?) ?(?:([KMGT])(?:i?B)?|B)?$/i.exec(`${value}`) ?? [];
-  const scale = 1024 ** ' KMGT'.indexOf(unit?.toUpperCase() ?? ' ');
-  const bytes = typeof value === 'string' ? Math.floor(Number(digits) * scale) : value;
-  if (bytes >= kMinBytes && Number.isFinite(bytes)) return Math.floor(bytes);
-  const wrong = `${name} '${value}'`;
-  if (typeof value === 'string')
-    return invalid(`${wrong} is not a size from 64K, such as '64M' or '1.5G'.`);
+  const [, digits, unit = ''] = /^(\d+(?:\.\d+)?) ?([KMGT]?)(?:i?B)?$/i.exec(`${value}`) ?? [];
+  const bytes = Math.floor(Number(digits) * 1024 ** ' KMGT'.indexOf(unit.toUpperCase() || ' '));
+  if (bytes >= kMinBytes) return bytes;
   return invalid(
-    `${wrong} is not a number of bytes from ${kMinBytes}. A shift such as 4 << 30 overflows ` +
-      "in JavaScript: write 4 * 2 ** 30 or '4G'.",
+    `${name} must be bytes, from ${kMinBytes}, or a text such as '64M', not '${value}'. ` +
+      "4 << 30 overflows: write '4G'.",
   );
 }
 
@@ -213,7 +206,7 @@ export function byteCount(name: string, value: number | string | undefined): num
 export function tokenIds(tokens: ArrayLike<number>, vocabulary: number): Int32Array {
   const list = typeof tokens === 'object' && tokens?.length >= 0 ? Array.from(tokens) : [NaN];
   if (!list.every(Number.isInteger))
-    invalid('Pass a string or a list of token ids; chat messages go to chat.completions.create().');
+    invalid('Pass a string or token ids; chat messages go to chat.completions.create().');
   const wrong = list.find((token) => token < 0 || token >= vocabulary);
   if (wrong !== undefined)
     invalid(`${wrong} is not a token id: they range from 0 to ${vocabulary - 1}.`);

@@ -2,7 +2,7 @@
 // Part of templates.js, which is loaded at the first chat (prompt.ts).
 
 import { unmarked } from '../protocol/literal-spans.js';
-import type { ModelInfo } from '../protocol/types.js';
+import type { ModelInfo, ProgressEvent } from '../protocol/types.js';
 import { Answer, type AnswerRequest } from './answer-wasm.js';
 import { ChatWasm, RenderFlags, type RequestTexts } from './chat-wasm.js';
 import type { ChatMessage, Job, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
@@ -19,7 +19,7 @@ export class PromptRenderer implements Prompts {
   readonly #warned = new Set<string>();
   #controls: Promise<string> | null = null;
   readonly #info: ModelInfo;
-  readonly #warn: (message: string) => void;
+  readonly #onProgress: ((event: ProgressEvent) => void) | undefined;
   readonly #controlTokens: () => Promise<string>;
   readonly #wasm: ChatWasm;
   /** Apart from templates, which can use up memory and stack. */
@@ -27,13 +27,13 @@ export class PromptRenderer implements Prompts {
 
   constructor(
     info: ModelInfo,
-    warn: (message: string) => void,
+    onProgress: ((event: ProgressEvent) => void) | undefined,
     /** JSON of the model's control tokens: [id, text, id, text …]. */
     controlTokens: () => Promise<string> = async () => '[]',
     readFile?: (path: URL) => Promise<Uint8Array>,
   ) {
     this.#info = info;
-    this.#warn = warn;
+    this.#onProgress = onProgress;
     this.#controlTokens = controlTokens;
     this.#wasm = new ChatWasm(readFile);
     this.#answers = new ChatWasm(readFile);
@@ -157,6 +157,7 @@ export class PromptRenderer implements Prompts {
   #warnOnce(message: string): void {
     if (this.#warned.has(message)) return;
     this.#warned.add(message);
-    this.#warn(message);
+    if (!this.#onProgress) console.warn(message);
+    this.#onProgress?.({ phase: 'warning', code: 'NO_CHAT_TEMPLATE', message });
   }
 }

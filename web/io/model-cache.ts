@@ -28,10 +28,15 @@ export interface CachedModel {
 
 /** A file of a cached model, in one version. */
 export interface CachedFile {
+  /** Its address, without secrets. */
   url: string;
+  /** Length of the file, in bytes. */
   size: number;
+  /** Bytes of it that are stored. */
   bytesCached: number;
+  /** The ETag that the server sent with this version. */
   etag?: string | undefined;
+  /** The Last-Modified header that the server sent. */
   lastModified?: string | undefined;
   /** Node: the directory with its bytes (docs/model-cache.md). */
   path?: string | undefined;
