@@ -159,7 +159,7 @@ function size(values: Values, name: string, least = 1): number | undefined {
 
 function engineOptions(values: Values): EngineOptions {
   return {
-    memoryBudget: size(values, 'memory-budget'),
+    memoryBudget: size(values, 'memory-budget')?.toString(),
     threads: number(values, 'threads'),
     contextLength: number(values, 'ctx-size'),
     kernels: values['kernels'] as string | undefined,

@@ -14,7 +14,7 @@ function addressOf(workerUrl?: string | URL): string {
   if (!here)
     throw new SluiceError(
       'WORKER_LOAD',
-      'This bundle has no import.meta.url: use --format=esm, or pass workerUrl.',
+      'No import.meta.url: use --format=esm, or pass workerUrl.',
     );
   return unmoved(here.replace(/[^/]*$/, 'worker.js'));
 }

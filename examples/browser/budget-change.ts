@@ -28,7 +28,7 @@ export class BudgetChange {
     this.slider.changing = true;
     const wanted = this.slider.value;
     try {
-      await engine.setMemoryBudget(wanted);
+      await engine.setMemoryBudget(wanted || 'auto');
       if (this.engine !== engine) return;
       this.applied = wanted;
       this.events.changed(engine);

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/conversation.h"
 #include "cli/generation_options.h"
+#include "cli/nearest.h"
 #include "cli/terminal.h"
 #include "gguf/printable.h"
 #include "platform/console.h"
@@ -64,35 +65,11 @@ void each_name(Take&& take) {
   }
 }
 
-// The number of characters to insert, remove or replace.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t corner = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = corner + (a[i - 1] == b[j - 1] ? 0 : 1);
-      corner = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 Status unknown_command(const std::string& name) {
-  constexpr size_t kMaxName = 16, kMaxDistance = 2;
-  std::string nearest;
-  size_t least = kMaxDistance + 1;
-  each_name([&](const Command&, std::string_view known) {
-    if (name.size() < 2 || name.size() > kMaxName) return;
-    const size_t distance = known.starts_with(name) ? 0 : edit_distance(name, known);
-    if (distance >= least || distance + 1 >= name.size()) return;
-    least = distance;
-    nearest = known;
-  });
-  return error(Code::kInvalidArgument, "unknown command %.40s%s%s; /help lists the commands",
-               name.c_str(), nearest.empty() ? "" : ": did you mean ", nearest.c_str());
+  std::vector<std::string> names;
+  each_name([&](const Command&, std::string_view known) { names.emplace_back(known); });
+  return error(Code::kInvalidArgument, "unknown command %.40s%s; /help lists the commands",
+               name.c_str(), did_you_mean(name, names).c_str());
 }
 
 struct ChatOptions {

@@ -5,9 +5,55 @@
 #include <vector>
 
 #include "cli/cli.h"
+#include "cli/nearest.h"
 #include "cli/spellings.h"
-#include "gguf/printable.h"
 #include "platform/console.h"
+
+namespace {
+
+using sluice::Status;
+
+// Says which word the parser did not know. `arguments`: without the program's name.
+Status explained(const CLI::App& app, const std::vector<std::string>& arguments,
+                 const CLI::ParseError& problem) {
+  using sluice::cli::did_you_mean;
+  constexpr auto kCode = sluice::Code::kInvalidArgument;
+  const CLI::App* command = nullptr;
+  std::vector<std::string> names;
+  for (const CLI::App* each : app.get_subcommands(nullptr)) {
+    names.push_back(each->get_name());
+    if (each->get_name() == arguments[0]) command = each;
+  }
+  const std::string first = arguments[0].substr(0, 64);
+  if (command == nullptr && first.starts_with('-')) {
+    return sluice::error(
+        kCode, "the command comes before %s, such as sluice run; sluice --help lists the commands",
+        first.c_str());
+  }
+  if (command == nullptr) {
+    return sluice::error(kCode, "\"%s\" is not a command%s; sluice --help lists the commands",
+                         first.c_str(), did_you_mean(first, names).c_str());
+  }
+  if (problem.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+    return sluice::error(kCode, "%s", problem.what());
+  }
+  names.clear();
+  for (const CLI::Option* option : command->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const std::string& argument : arguments) {
+    const std::string name = argument.substr(0, argument.find('='));
+    if (name == "--") break;
+    const bool known = std::find(names.begin(), names.end(), name) != names.end();
+    if (known || !name.starts_with("--")) continue;
+    return sluice::error(kCode, "%.64s is not an option%s; sluice %s --help lists them",
+                         name.c_str(), did_you_mean(name, names).c_str(),
+                         command->get_name().c_str());
+  }
+  return sluice::error(kCode, "%s", problem.what());
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   std::vector<std::string> arguments = sluice::platform::begin_console(argc, argv);
@@ -36,17 +82,19 @@ int main(int argc, char** argv) {
     return 2;
   }
   arguments = std::move(*known);
+  if (arguments.empty()) {
+    std::fputs(app.help().c_str(), stderr);
+    return 2;
+  }
   try {
-    std::reverse(arguments.begin(), arguments.end());  // the order that CLI11 expects
-    app.parse(std::move(arguments));
+    // CLI11 expects the last one first.
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {  // --help, --version
       app.exit(e);
       return sluice::cli::finish_output();
     }
-    const std::string what = e.what();
-    std::fprintf(stderr, "sluice: %s [INVALID_ARGUMENT]\n",
-                 sluice::gguf::printable(what, what.size()).c_str());
+    sluice::cli::fail(explained(app, arguments, e));
     return 2;
   }
   return status != 0 ? status : sluice::cli::finish_output();

@@ -47,6 +47,31 @@ class Cli : public ProgramTest {
   }
 };
 
+TEST_F(Cli, UnknownWordsNameTheNearest) {
+  const struct {
+    std::vector<std::string> arguments;
+    const char* says;
+  } cases[] = {
+      {{"runn", kModel}, "\"runn\" is not a command: did you mean run;"},
+      {{"generate", kModel}, "\"generate\" is not a command; sluice --help lists"},
+      {{"tok", kModel}, "did you mean tokenize;"},
+      {{kModel, "-p", "x"}, "is not a command; sluice --help"},
+      {{"-m", kModel, "-p", "x"}, "the command comes before -m, such as sluice run;"},
+      {{"run", kModel, "-p", "x", "--temprature", "0"},
+       "--temprature is not an option: did you mean --temperature; sluice run --help"},
+      {{"run", kModel, "-p", "x", "--memory-buget=1M"}, "did you mean --memory-budget;"},
+      {{"serve", kModel, "--frobnicate"}, "--frobnicate is not an option; sluice serve --help"},
+      {{"run", kModel, "-p", "x", "another"}, "another"},
+      {{"\x1b[2Jx"}, "?[2Jx"}};
+  for (const auto& [arguments, says] : cases) {
+    expect_refused(arguments, "INVALID_ARGUMENT", says);
+    EXPECT_EQ(run(arguments).status, 2);
+  }
+  const Ran none = run({});
+  EXPECT_EQ(none.status, 2);
+  EXPECT_NE(none.err.find("tokenize"), std::string::npos) << none.err;
+}
+
 TEST_F(Cli, ListOptionsDoNotConsumeTheModelArgument) {
   const std::vector<std::string> rest = {kModel, "-p", "2", "-n", "1", "-r", "1", "-o", "json"};
   for (const std::vector<std::string>& list : std::vector<std::vector<std::string>>{

@@ -1,6 +1,7 @@
 // Changes of the memory budget over the fake engine in Node. Each starts another worker with
 // another memory; queued calls, sessions and the download continue. A change that fails leaves the
 // engine as it was.
+import { createHook } from 'node:async_hooks';
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -32,9 +33,12 @@ before(async () => {
 });
 after(() => rmSync(directory, { recursive: true, force: true }));
 
-const workers = () =>
-  process.getActiveResourcesInfo().filter((name) => name === 'MessagePort' || name === 'Worker')
-    .length;
+const alive = new Set(); // idle workers are no active resources of the process
+createHook({
+  init: (id, type) => type === 'WORKER' && alive.add(id),
+  destroy: (id) => alive.delete(id),
+}).enable();
+const workers = () => alive.size;
 
 test('calls during a budget change run on the new worker, and the old one ends', async () => {
   const engine = await Engine.load(path, { memoryBudget: 4e6, contextLength: 1000, threads: 2 });

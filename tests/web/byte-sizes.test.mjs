@@ -15,11 +15,27 @@ const sizes = [
   ['1.5g', 1.5 * 2 ** 30],
   ['70000', 70000],
   ['70000B', 70000],
+  ['64', 64],
+  ['auto', 0],
 ];
 for (const [given, bytes] of sizes)
   test(`${given} is ${bytes} bytes`, () => assert.equal(byteCount('memoryBudget', given), bytes));
 
-const wrong = [4 << 30, 2048 << 20, 256, NaN, Infinity, null, {}, '', '64', '-1M', '1e9', 'much'];
+const wrong = [
+  4 << 30,
+  2048 << 20,
+  256,
+  NaN,
+  Infinity,
+  null,
+  {},
+  '',
+  '0',
+  '0M',
+  '-1M',
+  '1e9',
+  'much',
+];
 for (const given of wrong)
   test(`${String(given) || "''"} is refused`, () =>
     assert.throws(() => byteCount('memoryBudget', given), {

@@ -146,7 +146,7 @@ test("logprobs have a token's own bytes and a control token's name", async () =>
       top_logprobs: 1,
       max_tokens: 1,
       temperature: 0,
-      logit_bias: { [token]: 1000 },
+      logit_bias: { [token]: 100 },
     });
     const [entry] = chat.choices[0].logprobs.content;
     assert.deepEqual([entry.token, entry.bytes], [name, bytes]);

@@ -280,7 +280,8 @@ test('invalid options are errors with a code, never silent defaults', async () =
     await assert.rejects(Engine.load(source), { code: 'INVALID_ARGUMENT' }, String(source));
   }
   for (const options of [
-    { memoryBudget: '256M' },
+    { memoryBudget: 'much' },
+    { memoryBudget: 4 << 30 },
     { memoryBudget: -1 },
     { contextLength: 'x' },
     { threads: -1 },
@@ -340,7 +341,7 @@ test('invalid arguments of every call are errors with a code and a full sentence
     'detokenize: options': () => engine.detokenize([5], null),
     'logits: nothing': () => engine.logits(),
     'logits: signal': () => engine.logits([5], { signal: {} }),
-    'setMemoryBudget: text': () => engine.setMemoryBudget('1M'),
+    'setMemoryBudget: text': () => engine.setMemoryBudget('much'),
     'setMemoryBudget: options': () => engine.setMemoryBudget(4e6, null),
     'saveState: options': () => engine.saveState(null),
     'restoreState: nothing': () => engine.restoreState(),

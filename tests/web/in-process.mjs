@@ -51,6 +51,7 @@ export async function inProcessEngine() {
       loader: 'ts',
     },
     outfile: join(directory, 'node-in-process.js'),
+    ignoreAnnotations: true, // the platform is set by importing a file, of which nothing else is used
     bundle: true,
     format: 'esm',
     platform: 'node',

@@ -700,12 +700,12 @@ class Operations {
   /** A budget at or near the smallest, above it, or unlimited. */
   budgetOf(dice) {
     const { least } = this;
-    return dice.of([least, least + dice.below(200_000), least + dice.below(least), 0]);
+    return dice.of([least, least + dice.below(200_000), least + dice.below(least), 'auto']);
   }
 
   async budget(dice, note) {
     const bytes = this.budgetOf(dice);
-    note(`to ${bytes - this.least} above the minimum`);
+    note(bytes === 'auto' ? 'auto' : `to ${bytes - this.least} above the minimum`);
     if (dice.chance(0.15)) {
       const control = new AbortController();
       const moved = this.engine.setMemoryBudget(bytes, { signal: control.signal });
@@ -719,7 +719,7 @@ class Operations {
     await this.engine.setMemoryBudget(bytes);
     const { heap } = this.engine.memory();
     check(
-      number !== this.moves || bytes === 0 || heap <= bytes,
+      number !== this.moves || bytes === 'auto' || heap <= bytes,
       'the budget is exceeded',
       heap,
       bytes,

@@ -622,7 +622,7 @@ export class Engine {
    */
   setMemoryBudget(bytes: number | string, options?: CallOptions): Promise<void> {
     return abortable(options, () => {
-      const memoryBudget = byteCount('memoryBudget', bytes);
+      const memoryBudget = byteCount('memoryBudget', bytes ?? NaN);
       const { signal } = options ?? {};
       // The files are closed for a moment, in which no deletion may begin.
       const move = () => Engine.modelCache.turns.call(() => this.#move(memoryBudget, signal));

@@ -188,14 +188,14 @@ export function count(name: string, value: number | undefined): number {
 }
 
 /**
- * A number of bytes, or a text such as '64M' or '1.5G' (powers of 1024); 0 if undefined. Throws if
- * it is less than 64 KiB, which no model fits in.
+ * A number of bytes, or a text such as '64M' or '1.5G' (powers of 1024); 0 if undefined or 'auto'.
+ * Throws for a number below 64 KiB: no model is that small, but a shift that overflowed is.
  */
 export function byteCount(name: string, value: number | string | undefined): number {
-  if (value === undefined) return 0;
+  if (value === undefined || value === 'auto') return 0;
   const [, digits, unit = ''] = /^(\d+(?:\.\d+)?) ?([KMGT]?)(?:i?B)?$/i.exec(`${value}`) ?? [];
   const bytes = Math.floor(Number(digits) * 1024 ** ' KMGT'.indexOf(unit.toUpperCase() || ' '));
-  if (bytes >= kMinBytes) return bytes;
+  if (bytes >= (typeof value === 'string' ? 1 : kMinBytes)) return bytes;
   return invalid(
     `${name} must be bytes, from ${kMinBytes}, or a text such as '64M', not '${value}'. ` +
       "4 << 30 overflows: write '4G'.",

@@ -40,7 +40,7 @@ export interface ApproximateOptions {
 /** Options of Engine.inspect and Engine.load. */
 export interface InspectOptions {
   /**
-   * Memory budget in bytes, or a text such as '256M' or '1.5G' (powers of 1024): a hard maximum for weights, KV cache, activations, tokenizer and
+   * Memory budget in bytes, or a text such as '256M' (powers of 1024) or 'auto': a hard maximum for weights, KV cache, activations, tokenizer and
    * scratch memory together. Default: 1.1 times the file size plus 512 MiB, at most what the device
    * offers (half of navigator.deviceMemory; in Node half of the memory, at most 3.5 GiB).
    */
