@@ -1,5 +1,7 @@
 #include "chat/tool_formats.h"
 
+#include <string>
+
 #include "chat/template_text.h"
 
 namespace sluice::chat {

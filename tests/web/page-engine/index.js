@@ -147,7 +147,7 @@ export class Engine {
     await sleep(fake.loading);
     await mayFail('setMemoryBudget');
     if (this.disposed) throw gone();
-    this.info = infoOf(bytes);
+    this.info = infoOf(bytes === 'auto' ? 0 : bytes);
   }
   async dispose() {
     this.disposed = true;
