@@ -1,14 +1,10 @@
 // /v1/messages: a round of tool calls, as a document and as a stream, and the count of its tokens.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
 import { namedEvents, Server } from './server.mjs';
 import { big, model } from './tool-rounds.mjs';
 
-const directory = mkdtempSync(join(tmpdir(), 'sluice-messages-'));
 const question = { role: 'user', content: 'Put it.' };
 const request = {
   max_tokens: 50,
@@ -18,14 +14,9 @@ const request = {
 let server;
 
 before(async () => {
-  const file = join(directory, 'model.gguf');
-  writeFileSync(file, model());
-  server = await Server.startWith(file, '-c', '512');
+  server = await Server.startWithBytes(model(), '-c', '512');
 });
-after(async () => {
-  await server.stop();
-  rmSync(directory, { recursive: true });
-});
+after(() => server.stop());
 
 /** The text of a request whose last messages are JSON text: JavaScript would change its numbers. */
 const bodyOf = (messages, more) =>

@@ -1,9 +1,6 @@
 // Ollama's API over the wire: a round of tools, streams, and gaps that a model fills. The model
 // follows a script.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
 import { scriptedModel } from '../web/scripted-model.mjs';
@@ -31,18 +28,12 @@ const scripts = {
 const controls = ['<|fim_prefix|>', '<|fim_suffix|>'];
 const tools = [{ type: 'function', function: { name: 'put', parameters: { type: 'object' } } }];
 const asked = [{ role: 'user', content: 'Two and two?' }];
-const directory = mkdtempSync(join(tmpdir(), 'sluice-ollama-'));
 let server;
 
 before(async () => {
-  const file = join(directory, 'model.gguf');
-  writeFileSync(file, scriptedModel({ template, controls, scripts }));
-  server = await Server.startWith(file, '-c', '512');
+  server = await Server.startWithBytes(scriptedModel({ template, controls, scripts }), '-c', '512');
 });
-after(async () => {
-  await server.stop();
-  rmSync(directory, { recursive: true });
-});
+after(() => server.stop());
 
 const options = { temperature: 0 };
 

@@ -4,7 +4,10 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { inRoot } from '../../web/scripts/lib.mjs';
@@ -56,6 +59,20 @@ export class Server {
   /** A server of another model. */
   static startWith(file, ...options) {
     return Server.#start([program, ...first], options, file);
+  }
+
+  /** A server of a model with these bytes. Its file is deleted when the server ends. */
+  static async startWithBytes(bytes, ...options) {
+    const directory = mkdtempSync(join(tmpdir(), 'sluice-serve-'));
+    const file = join(directory, 'model.gguf');
+    const remove = () => rmSync(directory, { recursive: true });
+    writeFileSync(file, bytes);
+    const server = await Server.startWith(file, ...options).catch((error) => {
+      remove();
+      throw error;
+    });
+    server.exit = server.exit.finally(remove);
+    return server;
   }
 
   /** The server in Node, whatever the variable says. */

@@ -1,8 +1,5 @@
 // Tool calls and reasoning in the responses of both servers, on a model that says a script.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
 import { scriptedModel } from '../web/scripted-model.mjs';
@@ -37,19 +34,16 @@ const models = {
     scripts: { '<|reason|>': ['<|channel|>', 'final', '<|message|>', 'Sure.'] },
   },
 };
-const directory = mkdtempSync(join(tmpdir(), 'sluice-tools-'));
 const servers = {};
 
 before(async () => {
   for (const [name, { format, controls, scripts }] of Object.entries(models)) {
-    const file = join(directory, `${name}.gguf`);
-    writeFileSync(file, scriptedModel({ template: teaching(format), controls, scripts }));
-    servers[name] = await Server.startWith(file, '-c', '512');
+    const bytes = scriptedModel({ template: teaching(format), controls, scripts });
+    servers[name] = await Server.startWithBytes(bytes, '-c', '512');
   }
 });
 after(async () => {
   for (const server of Object.values(servers)) await server.stop();
-  rmSync(directory, { recursive: true });
 });
 
 const post = (name, content, more) =>
