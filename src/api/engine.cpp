@@ -17,6 +17,12 @@ namespace {
 using options::check;
 using options::find;
 
+// The table is below the modules whose limits it states.
+static_assert(find("n_ctx").most == model::kMaxContext);
+static_assert(find("sessions").most == session::kMaxSessions);
+static_assert(find("logits_rows").most == session::kMaxBatch);
+static_assert(find("draft_max").most == draft::kMaxDraftTokens);
+
 // Presents a caller's sluice_reader as a file.
 class ReaderSource final : public io::ByteSource {
  public:

@@ -20,7 +20,7 @@ using options::Option;
 using options::Type;
 
 constexpr const char* kApproximate = "Approximate (experimental)";
-constexpr uint64_t kMaxBytes = 1ull << 53;
+constexpr auto kMaxBytes = static_cast<uint64_t>(options::kMaxBytes);
 
 // "" for a valid size, else the error message.
 std::string size_problem(const std::string& text) {

@@ -19,35 +19,34 @@ constexpr size_t kTextPerToken = 32;           // bytes; longer texts are refuse
 
 struct Route {
   std::string_view path, method;
-  const char* allow;
 };
 // Paths that begin with /v1 are served without it, too.
 constexpr Route kRoutes[] = {
-    {"/", "GET", "GET, HEAD"},
-    {"/health", "GET", "GET, HEAD"},
-    {"/metrics", "GET", "GET, HEAD"},
-    {"/props", "GET", "GET, HEAD"},
-    {"/v1/models", "GET", "GET, HEAD"},
-    {"/v1/completions", "POST", "POST"},
-    {"/v1/chat/completions", "POST", "POST"},
-    {"/v1/responses", "POST", "POST"},
-    {"/v1/messages", "POST", "POST"},
-    {"/v1/messages/count_tokens", "POST", "POST"},
-    {"/v1/embeddings", "POST", "POST"},
-    {"/v1/rerank", "POST", "POST"},
-    {"/apply-template", "POST", "POST"},
-    {"/tokenize", "POST", "POST"},
-    {"/detokenize", "POST", "POST"},
-    {"/completion", "POST", "POST"},
-    {"/infill", "POST", "POST"},
-    {"/api/chat", "POST", "POST"},
-    {"/api/generate", "POST", "POST"},
-    {"/api/embed", "POST", "POST"},
-    {"/api/embeddings", "POST", "POST"},
-    {"/api/show", "POST", "POST"},
-    {"/api/tags", "GET", "GET, HEAD"},
-    {"/api/ps", "GET", "GET, HEAD"},
-    {"/api/version", "GET", "GET, HEAD"},
+    {"/", "GET"},
+    {"/health", "GET"},
+    {"/metrics", "GET"},
+    {"/props", "GET"},
+    {"/v1/models", "GET"},
+    {"/v1/completions", "POST"},
+    {"/v1/chat/completions", "POST"},
+    {"/v1/responses", "POST"},
+    {"/v1/messages", "POST"},
+    {"/v1/messages/count_tokens", "POST"},
+    {"/v1/embeddings", "POST"},
+    {"/v1/rerank", "POST"},
+    {"/apply-template", "POST"},
+    {"/tokenize", "POST"},
+    {"/detokenize", "POST"},
+    {"/completion", "POST"},
+    {"/infill", "POST"},
+    {"/api/chat", "POST"},
+    {"/api/generate", "POST"},
+    {"/api/embed", "POST"},
+    {"/api/embeddings", "POST"},
+    {"/api/show", "POST"},
+    {"/api/tags", "GET"},
+    {"/api/ps", "GET"},
+    {"/api/version", "GET"},
 };
 // What Ollama does to its models.
 constexpr std::string_view kModelChanges[] = {"/api/pull", "/api/push", "/api/create", "/api/copy",
@@ -168,7 +167,7 @@ bool Service::refuse(const Call& call, Reply* reply, Record* record) const {
   record->route = route->path;
   if (call.method != route->method && !(call.method == "HEAD" && route->method == "GET")) {
     *reply = failed({405, "This path takes another method.", "", "method_not_allowed"}, record);
-    reply->allow = route->allow;
+    reply->allow = route->method == "GET" ? "GET, HEAD" : "POST";
     return true;
   }
   if (route->path != "/health" && !authorized(call.api_key)) {
