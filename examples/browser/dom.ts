@@ -24,6 +24,24 @@ export function on<E extends Event = Event>(
   target.addEventListener(type, (event) => run(() => work(event as E)));
 }
 
+let release: Promise<void> | undefined;
+document.addEventListener('pointerdown', () => {
+  release ??= new Promise((resolve) => {
+    const done = (): void => {
+      for (const type of ['pointerup', 'pointercancel']) document.removeEventListener(type, done);
+      release = undefined;
+      setTimeout(resolve); // after the click
+    };
+    for (const type of ['pointerup', 'pointercancel']) document.addEventListener(type, done);
+  });
+});
+
+/**
+ * Resolves when the pointer is released and its click is handled, immediately if it is not pressed.
+ * A button that moves between press and release gets no click.
+ */
+export const released = async (): Promise<void> => release;
+
 export type Child = Node | string | null | undefined | false;
 
 /**

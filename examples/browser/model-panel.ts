@@ -12,7 +12,7 @@ import {
 import { explain, isAbort, problemOf, reloadHelps } from './error-advice.js';
 import { BudgetChange } from './budget-change.js';
 import { BudgetSlider, deviceBudget } from './budget.js';
-import { announce, byId, make, on, run } from './dom.js';
+import { announce, byId, make, on, released, run } from './dom.js';
 import { DownloadView } from './download.js';
 import { bytes } from './format.js';
 import { loadOptions, rememberedModel, rememberModel } from './load-options.js';
@@ -211,6 +211,7 @@ export class ModelPanel {
   }
 
   private async chosen(): Promise<void> {
+    await released(); // from the press that ended the edit, perhaps on Load
     if (this.loading) return; // loading continues
     this.download.end();
     byId<HTMLDetailsElement>('source').open = true; // with the button that loads it
@@ -254,8 +255,9 @@ export class ModelPanel {
       if (control.signal.aborted) return;
       this.reported = this.picker.name;
       this.showPlan(info);
-      byId('plan').scrollIntoView({ block: 'nearest' });
       announce(box.querySelector('.verdict')?.textContent ?? '');
+      await released();
+      byId('plan').scrollIntoView({ block: 'nearest' });
     } catch (error) {
       if (control.signal.aborted) return;
       this.noReport();

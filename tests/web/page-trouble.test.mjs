@@ -20,6 +20,7 @@ import {
   noticed,
   openSite,
   plant,
+  ready,
   records,
   remove,
   rename,
@@ -239,6 +240,19 @@ test('an invalid address is an error that the page shows', () =>
     }
     await a.fill('#url', '/models/any.gguf');
     await load(a);
+  }));
+
+test('a press on Load that ends the edit of the address loads, however long it takes', () =>
+  pages.withTabs(async (open) => {
+    const a = await open();
+    await a.fill('#url', '/models/any.gguf');
+    const { x, y, width, height } = await a.locator('#load').boundingBox();
+    await a.mouse.move(x + width / 2, y + height / 2);
+    await a.mouse.down();
+    await a.evaluate(() => new Promise((resolve) => setTimeout(resolve, 100)));
+    assert.equal((await a.locator('#load').boundingBox()).y, y, 'the button stays where it is');
+    await a.mouse.up();
+    await ready(a);
   }));
 
 const setBudget = (page) =>
