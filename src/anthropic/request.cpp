@@ -63,7 +63,7 @@ Problem read_block(const Json& block, std::string_view text, bool assistant, Mes
     // Redacted reasoning can be read by Anthropic's servers alone.
     if (type != "redacted_thinking") list->add_part(text, type != "thinking");
   } else {
-    *parts += (parts->empty() ? "" : ",") + std::string(text);
+    append_json_item(text, parts);
   }
   return fields.first_problem();
 }

@@ -98,7 +98,7 @@ void MessageResponder::begin_block(const std::string& block) {
 
 void MessageResponder::end_block(const std::string& block) {
   emit("content_block_stop", R"("index":)" + std::to_string(n_blocks_++));
-  content_ += (content_.empty() ? "" : ",") + block;
+  append_json_item(block, &content_);
 }
 
 void MessageResponder::begin() {
@@ -129,8 +129,7 @@ void MessageResponder::close(Part part, bool) {
 }
 
 void MessageResponder::call(const chat::ToolCall& call) {
-  const bool whole = json_type(call.arguments) == JsonType::kObject && is_json(call.arguments);
-  const std::string input = whole ? json_compact(call.arguments) : "{}";
+  const std::string input = openai::arguments_object(call).value_or("{}");
   begin_block(tool_block(call, "{}"));
   emit_delta("input_json_delta", "partial_json", input);
   end_block(tool_block(call, input));

@@ -1,8 +1,7 @@
 // Chat: prompts by the model's chat template, and readers of responses. All of it is src/chat; this
 // file turns C strings into its requests, and its results into C strings that the handle owns.
-#include <random>
-
 #include "api/handles.h"
+#include "base/random.h"
 #include "jinja/json_text.h"
 
 // Pointers given to the caller point into the handle.
@@ -24,9 +23,7 @@ struct sluice_chat {
 namespace sluice::api {
 
 ChatTemplate::ChatTemplate(chat::Template made, std::span<const chat::ControlToken> controls)
-    : parsed(std::move(made)),
-      format(parsed.source(), controls),
-      tool_format(parsed.source(/*with_tools=*/true), controls) {}
+    : parsed(std::move(made)), formats(parsed, controls) {}
 
 Result<std::shared_ptr<const ChatTemplate>> Loaded::chat_template(const char* source) {
   const std::lock_guard<std::mutex> lock(templates_mutex_);
@@ -70,12 +67,6 @@ Status check_options(const sluice_chat_options& given) {
   return check_flag(given.separate_reasoning, "separate_reasoning");
 }
 
-uint64_t seed_of(const sluice_chat_options& given) {
-  if (given.id_seed != 0) return given.id_seed;
-  std::random_device random;
-  return (uint64_t{random()} << 32) | random();
-}
-
 Status create_chat(Loaded& loaded, const sluice_chat_options& given, sluice_chat** out) {
   SLUICE_RETURN_IF_ERROR(check_options(given));
   const auto used = loaded.chat_template(given.chat_template);
@@ -101,9 +92,7 @@ Status create_chat(Loaded& loaded, const sluice_chat_options& given, sluice_chat
   wanted.parallel_tool_calls = given.parallel_tool_calls != 0;
   wanted.separate_reasoning = given.separate_reasoning != 0;
   wanted.can_constrain = loaded.structured_output();
-  const bool with_tools = !json_items(request.tools).empty();
-  const chat::AnswerFormat& format = with_tools ? (*used)->tool_format : (*used)->format;
-  Result<chat::AnswerPlan> plan = format.plan(wanted, *prompt);
+  Result<chat::AnswerPlan> plan = (*used)->formats.plan(wanted, *prompt);
   if (!plan.ok()) return plan.status();
 
   auto chat = std::make_unique<sluice_chat>();
@@ -120,7 +109,7 @@ Status create_chat(Loaded& loaded, const sluice_chat_options& given, sluice_chat
   if (!tokens.ok()) return tokens.status();
   chat->tokens = std::move(*tokens);
   for (const std::string& stop : chat->prompt.stop) chat->stop.push_back(stop.c_str());
-  chat->reader.emplace(chat->plan->reader(seed_of(given)));
+  chat->reader.emplace(chat->plan->reader(given.id_seed != 0 ? given.id_seed : random_seed()));
   *out = chat.release();
   return {};
 }

@@ -126,7 +126,7 @@ struct Facts {
 struct ChatTemplate {
   ChatTemplate(chat::Template parsed, std::span<const chat::ControlToken> controls);
   chat::Template parsed;
-  chat::AnswerFormat format, tool_format;
+  chat::AnswerFormats formats;
 };
 
 // A loaded model. Lives until its engine's handle and all its sessions are freed.

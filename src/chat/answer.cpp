@@ -280,6 +280,16 @@ Result<AnswerPlan> AnswerFormat::plan(const AnswerRequest& request, const Prompt
   return plan;
 }
 
+AnswerFormats::AnswerFormats(const Template& with, std::span<const ControlToken> controls)
+    : format_(with.source(), controls),
+      tool_format_(&with.source(true) == &with.source()
+                       ? format_
+                       : AnswerFormat(with.source(true), controls)) {}
+
+Result<AnswerPlan> AnswerFormats::plan(const AnswerRequest& request, const Prompt& prompt) const {
+  return (json_items(request.tools).empty() ? format_ : tool_format_).plan(request, prompt);
+}
+
 // --- readers
 
 struct AnswerReader::Impl {

@@ -113,4 +113,19 @@ class AnswerFormat {
   std::shared_ptr<const Impl> impl_;
 };
 
+// The formats of a template that can have another text for requests with tools. Immutable and
+// thread-safe.
+class AnswerFormats {
+ public:
+  // `controls`: as of AnswerFormat.
+  AnswerFormats(const Template& with, std::span<const ControlToken> controls);
+  explicit AnswerFormats(AnswerFormat of_all) : format_(of_all), tool_format_(std::move(of_all)) {}
+
+  // Errors: those of AnswerFormat::plan.
+  [[nodiscard]] Result<AnswerPlan> plan(const AnswerRequest& request, const Prompt& prompt) const;
+
+ private:
+  AnswerFormat format_, tool_format_;
+};
+
 }  // namespace sluice::chat

@@ -86,6 +86,17 @@ const EmbeddingEndpoint* find_embedding(std::string_view path) {
   return find_in(kEmbeddingEndpoints, path);
 }
 
+const std::vector<std::string_view>& paths() {
+  static const std::vector<std::string_view> all = [] {
+    std::vector<std::string_view> out = {"/v1/rerank", "/apply-template", "/tokenize",
+                                         "/detokenize", kCountTokens};
+    for (const Endpoint& each : kEndpoints) out.push_back(each.path);
+    for (const EmbeddingEndpoint& each : kEmbeddingEndpoints) out.push_back(each.path);
+    return out;
+  }();
+  return all;
+}
+
 std::string error_body(std::string_view path, const openai::ApiError& error) {
   if (path.starts_with("/api/")) return ollama::error_body(error);
   if (path.starts_with("/v1/")) path.remove_prefix(3);

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "chat/answer.h"
 #include "openai/request.h"
@@ -41,6 +42,12 @@ struct EmbeddingEndpoint {
 // All of them.
 [[nodiscard]] std::span<const Endpoint> generating();
 [[nodiscard]] std::span<const EmbeddingEndpoint> embedding();
+
+// Tokens of the prompt of a message.
+inline constexpr std::string_view kCountTokens = "/v1/messages/count_tokens";
+// The paths of all POST requests that do not depend on the server: of these two, and of those that
+// compute something else.
+[[nodiscard]] const std::vector<std::string_view>& paths();
 
 // Returns the endpoint of a path, or null if none embeds texts there.
 [[nodiscard]] const EmbeddingEndpoint* find_embedding(std::string_view path);

@@ -42,6 +42,11 @@ struct JsonMember {
 [[nodiscard]] std::string json_compact(std::string_view value);
 // The text as a JSON string.
 [[nodiscard]] std::string json_quote(std::string_view text);
+// Appends an item to the text of an array, without its brackets.
+inline void append_json_item(std::string_view item, std::string* items) {
+  if (!items->empty()) *items += ',';
+  *items += item;
+}
 
 // Appends a character in UTF-8; half a surrogate pair, and what is no character, as U+FFFD.
 void append_code_point(uint32_t code, std::string* out);

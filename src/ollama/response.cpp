@@ -1,11 +1,9 @@
 #include "ollama/response.h"
 
-#include <cmath>
 #include <ctime>
-#include <random>
 
+#include "base/random.h"
 #include "jinja/json_text.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice::ollama {
 namespace {
@@ -14,21 +12,10 @@ std::string nanoseconds(double ms) {
   return std::to_string(static_cast<int64_t>(ms * 1e6));
 }
 
-std::string token_text(std::string_view bytes) {
-  std::string out;
-  tokenizer::append_valid_utf8(bytes, tokenizer::Replace::kEachPart, &out);
-  return json_quote(out);
-}
-
-// Arguments are an object, and one line; the model's own text otherwise.
-std::string arguments_json(std::string_view text) {
-  const bool object = is_json(text) && json_type(text) == JsonType::kObject;
-  return object ? json_compact(text) : "{\"arguments\":" + json_quote(text) + "}";
-}
-
-void append_item(std::string* list, std::string_view item) {
-  if (!list->empty()) *list += ',';
-  *list += item;
+// The model's own text, if it is no object.
+std::string arguments_json(const chat::ToolCall& call) {
+  return openai::arguments_object(call).value_or("{\"arguments\":" + json_quote(call.arguments) +
+                                                 "}");
 }
 
 std::string listed(const std::string& items) {
@@ -60,24 +47,19 @@ Response::Response(const openai::GenerateRequest& request, openai::TokenBytes to
       token_bytes_(std::move(token_bytes)),
       model_(std::move(model)),
       chat_(chat) {
-  std::random_device random;
-  if (plan != nullptr) reader_ = plan->reader(uint64_t{random()} << 32 | random());
+  if (plan != nullptr) reader_ = plan->reader(random_seed());
 }
 
 // The entry of one token in `logprobs`.
 std::string Response::logprob(const generate::Piece& piece) const {
   const auto entry = [](const std::string& bytes, float value) {
-    std::string list;
-    for (const char byte : bytes) {
-      append_item(&list, std::to_string(static_cast<unsigned char>(byte)));
-    }
-    const double finite = std::fmax(static_cast<double>(value), -9999.0);  // JSON has no infinity
-    return "{\"token\":" + token_text(bytes) + ",\"logprob\":" + openai::to_text(finite) +
-           ",\"bytes\":" + listed(list);
+    return "{\"token\":" + json_quote(openai::valid_text(bytes)) +
+           ",\"logprob\":" + openai::to_text(openai::finite_logprob(value)) +
+           ",\"bytes\":" + openai::byte_list(bytes);
   };
   std::string top;
   for (const sample::Candidate& each : piece.top) {
-    append_item(&top, entry(token_bytes_(each.token), each.logprob) + '}');
+    append_json_item(entry(token_bytes_(each.token), each.logprob) + '}', &top);
   }
   std::string out = entry(piece.bytes, piece.logprob);
   if (!top.empty()) out += ",\"top_logprobs\":" + listed(top);
@@ -88,9 +70,9 @@ void Response::add(const chat::AnswerPart& part) {
   said_.text += part.content;
   said_.thinking += part.reasoning;
   for (const chat::ToolCall& call : part.calls) {
-    append_item(&said_.calls, "{\"id\":" + json_quote(call.id) +
-                                  ",\"function\":{\"name\":" + json_quote(call.name) +
-                                  ",\"arguments\":" + arguments_json(call.arguments) + "}}");
+    append_json_item("{\"id\":" + json_quote(call.id) + ",\"function\":{\"name\":" +
+                         json_quote(call.name) + ",\"arguments\":" + arguments_json(call) + "}}",
+                     &said_.calls);
   }
 }
 
@@ -131,7 +113,7 @@ void Response::push(int32_t, const generate::Piece& piece, const generate::Count
   } else {
     said_.text += piece.text;
   }
-  if (request_.options.logprobs >= 0) append_item(&said_.logprobs, logprob(piece));
+  if (request_.options.logprobs >= 0) append_json_item(logprob(piece), &said_.logprobs);
   say();
 }
 

@@ -20,13 +20,9 @@ chat::Request template_request(const GenerateRequest& request) {
           .now = {}};
 }
 
-ResponseFormats::ResponseFormats(const std::string& source, const std::string* with_tools,
-                                 std::span<const chat::ControlToken> controls)
-    : format_(source, controls),
-      tool_format_(with_tools == nullptr ? format_ : chat::AnswerFormat(*with_tools, controls)) {}
-
-Problem ResponseFormats::plan(GenerateRequest* request, chat::Prompt* prompt,
-                              std::optional<chat::AnswerPlan>* plan, bool can_constrain) const {
+Problem plan_response(const chat::AnswerFormats& formats, GenerateRequest* request,
+                      chat::Prompt* prompt, std::optional<chat::AnswerPlan>* plan,
+                      bool can_constrain) {
   const ToolChoice& choice = request->tool_choice;
   generate::Options& options = request->options;
   chat::AnswerRequest wanted;
@@ -41,7 +37,7 @@ Problem ResponseFormats::plan(GenerateRequest* request, chat::Prompt* prompt,
   } else if (options.constraint) {
     wanted.can_constrain = false;  // the client's own grammar
   }
-  auto planned = (wanted.tools.empty() ? format_ : tool_format_).plan(wanted, *prompt);
+  auto planned = formats.plan(wanted, *prompt);
   if (!planned.ok()) return api_error(planned.status());
   prompt->pieces.insert(prompt->pieces.end(), planned->opening.begin(), planned->opening.end());
   if (!planned->grammar.empty()) options.constraint = {grammar::Kind::kGbnf, planned->grammar, {}};
@@ -52,9 +48,7 @@ Problem ResponseFormats::plan(GenerateRequest* request, chat::Prompt* prompt,
 }
 
 ChatFormats::ChatFormats(const chat::Template& with, std::span<const chat::ControlToken> controls)
-    : template_(with),
-      formats_(with.source(), &with.source(true) == &with.source() ? nullptr : &with.source(true),
-               controls) {}
+    : template_(with), formats_(with, controls) {}
 
 Problem ChatFormats::render(const GenerateRequest& request, chat::Prompt* out) const {
   auto prompt = template_.render(template_request(request));
@@ -66,7 +60,7 @@ Problem ChatFormats::render(const GenerateRequest& request, chat::Prompt* out) c
 Problem ChatFormats::prepare(GenerateRequest* request, chat::Prompt* prompt,
                              std::optional<chat::AnswerPlan>* plan) const {
   if (Problem problem = render(*request, prompt)) return problem;
-  return formats_.plan(request, prompt, plan);
+  return plan_response(formats_, request, prompt, plan);
 }
 
 }  // namespace sluice::openai

@@ -17,24 +17,12 @@ namespace sluice::openai {
 // request.
 [[nodiscard]] chat::Request template_request(const GenerateRequest& request);
 
-// The formats of a model's responses. Immutable and thread-safe.
-class ResponseFormats {
- public:
-  // `source`: the template's text. `with_tools`: that of requests with tools; null: the same.
-  // `controls`: the vocabulary's control tokens.
-  ResponseFormats(const std::string& source, const std::string* with_tools,
-                  std::span<const chat::ControlToken> controls);
-
-  // Plans the response to a rendered prompt, which then ends with the start of the response. The
-  // request's options get the constraint and the stop strings. `can_constrain`: false if the engine
-  // has no structured output. Errors: those of AnswerFormat::plan.
-  [[nodiscard]] Problem plan(GenerateRequest* request, chat::Prompt* prompt,
-                             std::optional<chat::AnswerPlan>* plan,
-                             bool can_constrain = true) const;
-
- private:
-  chat::AnswerFormat format_, tool_format_;  // the latter: of requests with tools
-};
+// Plans the response to a rendered prompt, which then ends with the start of the response. The
+// request's options get the constraint and the stop strings. `can_constrain`: false if the engine
+// has no structured output. Errors: those of AnswerFormat::plan.
+[[nodiscard]] Problem plan_response(const chat::AnswerFormats& formats, GenerateRequest* request,
+                                    chat::Prompt* prompt, std::optional<chat::AnswerPlan>* plan,
+                                    bool can_constrain = true);
 
 // The chat formats of one model. Immutable and thread-safe.
 class ChatFormats {
@@ -44,14 +32,14 @@ class ChatFormats {
 
   // Renders the prompt of a request. Errors: those of Template::render.
   [[nodiscard]] Problem render(const GenerateRequest& request, chat::Prompt* out) const;
-  // Also plans the response. Errors: also those of ResponseFormats::plan.
+  // Also plans the response. Errors: also those of plan_response().
   [[nodiscard]] Problem prepare(GenerateRequest* request, chat::Prompt* prompt,
                                 std::optional<chat::AnswerPlan>* plan) const;
   [[nodiscard]] const chat::Template& chat_template() const { return template_; }
 
  private:
   const chat::Template& template_;
-  ResponseFormats formats_;
+  chat::AnswerFormats formats_;
 };
 
 }  // namespace sluice::openai

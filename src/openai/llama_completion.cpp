@@ -4,7 +4,6 @@
 
 #include "jinja/json_text.h"
 #include "openai/body.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice::openai {
 namespace {
@@ -70,12 +69,6 @@ std::string listed(const std::vector<std::string>& items) {
   return out + ']';
 }
 
-std::string text_json(std::string_view bytes) {
-  std::string text;
-  tokenizer::append_valid_utf8(bytes, tokenizer::Replace::kEachPart, &text);
-  return json_quote(text);
-}
-
 }  // namespace
 
 Problem read_llama_completion(std::string_view body, GenerateRequest* out) {
@@ -114,13 +107,9 @@ LlamaCompletion::LlamaCompletion(const GenerateRequest& request, TokenBytes toke
 std::string LlamaCompletion::probability(const generate::Piece& piece) const {
   const bool after = request_.options.post_sampling_probs;
   const auto entry = [after](Token token, const std::string& bytes, float logprob) {
-    std::vector<std::string> list;
-    for (const char byte : bytes) list.push_back(std::to_string(static_cast<unsigned char>(byte)));
-    const double value = logprob;
-    // JSON has no infinity.
-    const double number = after ? std::exp(value) : std::fmax(value, -9999.0);
-    return "{\"id\":" + std::to_string(token) + member("token", text_json(bytes)) +
-           member("bytes", listed(list)) + member(after ? "prob" : "logprob", to_text(number));
+    const double number = after ? std::exp(static_cast<double>(logprob)) : finite_logprob(logprob);
+    return "{\"id\":" + std::to_string(token) + member("token", json_quote(valid_text(bytes))) +
+           member("bytes", byte_list(bytes)) + member(after ? "prob" : "logprob", to_text(number));
   };
   std::vector<std::string> top;
   for (const sample::Candidate& each : piece.top) {

@@ -5,11 +5,6 @@
 namespace sluice::openai {
 namespace {
 
-void append_item(std::string_view item, std::string* list) {
-  if (!list->empty()) *list += ',';
-  *list += item;
-}
-
 std::string text_or_empty(std::string_view json) {
   return json.empty() ? R"("")" : std::string(json);
 }
@@ -17,7 +12,7 @@ std::string text_or_empty(std::string_view json) {
 }  // namespace
 
 void MessageList::append(std::string_view message) {
-  append_item(message, &list_);
+  append_json_item(message, &list_);
 }
 
 void MessageList::add(std::string_view role, std::string_view content) {
@@ -34,7 +29,7 @@ void MessageList::add_result(std::string_view call_id, std::string_view content)
 void MessageList::add_part(std::string_view part, bool text) {
   assistant_ = true;
   has_text_ = has_text_ || text;
-  append_item(part, &parts_);
+  append_json_item(part, &parts_);
 }
 
 void MessageList::add_reasoning(std::string_view text) {
@@ -51,9 +46,9 @@ void MessageList::add_content(std::string_view content) {
 
 void MessageList::add_call(std::string_view id, std::string_view name, std::string_view arguments) {
   assistant_ = true;
-  append_item(R"({"id":)" + text_or_empty(id) + R"(,"type":"function","function":{"name":)" +
-                  std::string(name) + R"(,"arguments":)" + text_or_empty(arguments) + "}}",
-              &calls_);
+  append_json_item(R"({"id":)" + text_or_empty(id) + R"(,"type":"function","function":{"name":)" +
+                       std::string(name) + R"(,"arguments":)" + text_or_empty(arguments) + "}}",
+                   &calls_);
 }
 
 void MessageList::end_assistant() {

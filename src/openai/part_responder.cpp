@@ -1,13 +1,12 @@
 #include "openai/part_responder.h"
 
-#include <random>
+#include "base/random.h"
 
 namespace sluice::openai {
 
 PartResponder::PartResponder(const GenerateRequest& request, const chat::AnswerPlan* plan)
     : request_(request) {
-  std::random_device random;
-  if (plan != nullptr) reader_ = plan->reader(uint64_t{random()} << 32 | random());
+  if (plan != nullptr) reader_ = plan->reader(random_seed());
 }
 
 void PartResponder::start(const generate::Counts& counts) {

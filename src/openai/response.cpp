@@ -8,6 +8,8 @@
 #include <numeric>
 #include <random>
 
+#include "base/random.h"
+#include "jinja/json_text.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::openai {
@@ -17,18 +19,6 @@ constexpr const char* kStreamEnd = "data: [DONE]\n\n";
 
 const char* finish_reason(generate::Finish finish) {
   return finish == generate::Finish::kStop ? "stop" : "length";
-}
-
-// JSON has no infinity.
-double finite(float logprob) {
-  return std::max(static_cast<double>(logprob), -9999.0);
-}
-
-// JSON has no invalid UTF-8, such as a part of a character.
-std::string text_of(std::string_view bytes) {
-  std::string out;
-  tokenizer::append_valid_utf8(bytes, tokenizer::Replace::kEachPart, &out);
-  return out;
 }
 
 Json bytes_of(std::string_view text) {
@@ -87,6 +77,29 @@ std::string base64(std::span<const float> values) {
 }
 
 }  // namespace
+
+double finite_logprob(float logprob) {
+  return std::fmax(static_cast<double>(logprob), -9999.0);
+}
+
+std::string valid_text(std::string_view bytes) {
+  std::string out;
+  tokenizer::append_valid_utf8(bytes, tokenizer::Replace::kEachPart, &out);
+  return out;
+}
+
+std::string byte_list(std::string_view bytes) {
+  std::string items;
+  for (const char byte : bytes) {
+    append_json_item(std::to_string(static_cast<unsigned char>(byte)), &items);
+  }
+  return '[' + items + ']';
+}
+
+std::optional<std::string> arguments_object(const chat::ToolCall& call) {
+  const bool object = json_type(call.arguments) == JsonType::kObject && is_json(call.arguments);
+  return object ? std::optional(json_compact(call.arguments)) : std::nullopt;
+}
 
 std::string frame_of(std::string_view text) {
   return "data: " + std::string(text) + "\n\n";
@@ -198,7 +211,9 @@ std::string new_id(const char* prefix) {
 
 Json logprob_json(const generate::Piece& piece, const TokenBytes& bytes) {
   const auto entry = [](const std::string& text, float logprob) -> Json {
-    return {{"token", text_of(text)}, {"logprob", finite(logprob)}, {"bytes", bytes_of(text)}};
+    return {{"token", valid_text(text)},
+            {"logprob", finite_logprob(logprob)},
+            {"bytes", bytes_of(text)}};
   };
   Json out = entry(piece.bytes, piece.logprob);
   Json& top = out["top_logprobs"] = Json::array();
@@ -216,9 +231,8 @@ ApiResponse::ApiResponse(const GenerateRequest& request, TokenBytes token_bytes,
       id_(new_id(request.chat ? "chatcmpl-" : "cmpl-")),
       created_(std::time(nullptr)) {
   choices_.resize(request.prompt_count() * static_cast<size_t>(request.n));
-  std::random_device random;
   for (Choice& choice : choices_) {
-    if (plan != nullptr) choice.reader = plan->reader(uint64_t{random()} << 32 | random());
+    if (plan != nullptr) choice.reader = plan->reader(random_seed());
   }
   if (!request.stream || !request.chat) return;
   for (int32_t i = 0; i < static_cast<int32_t>(choices_.size()); ++i) {
@@ -241,7 +255,7 @@ Json ApiResponse::head(bool chunk) const {
 Json ApiResponse::probs_of(const generate::Piece& piece) const {
   const auto entry = [](Token token, const std::string& text, float logprob) -> Json {
     return {{"id", token},
-            {"token", text_of(text)},
+            {"token", valid_text(text)},
             {"bytes", bytes_of(text)},
             {"prob", std::exp(static_cast<double>(logprob))}};
   };
@@ -261,12 +275,12 @@ Json ApiResponse::logprobs_of(Choice& choice, const generate::Piece& piece) cons
   Json top = Json::object();
   for (const sample::Candidate& candidate : piece.top) {
     // Several tokens may have one text: the likeliest counts.
-    top.emplace(text_of(token_bytes_(candidate.token)), finite(candidate.logprob));
+    top.emplace(valid_text(token_bytes_(candidate.token)), finite_logprob(candidate.logprob));
   }
   const size_t offset = choice.points;
   choice.points += code_points(piece.text);
-  return {{"token", text_of(piece.bytes)},
-          {"logprob", finite(piece.logprob)},
+  return {{"token", valid_text(piece.bytes)},
+          {"logprob", finite_logprob(piece.logprob)},
           {"top", std::move(top)},
           {"at", offset}};
 }

@@ -39,6 +39,14 @@ struct Vectors {
 // Appends the shortest text that is read as the same float: half of what a double would take. JSON
 // has no infinity: it is null.
 void append_number(float value, std::string* out);
+// A log-probability for JSON, which has no infinity.
+[[nodiscard]] double finite_logprob(float logprob);
+// The bytes of a token as text for JSON: invalid UTF-8, such as a part of a character, is replaced.
+[[nodiscard]] std::string valid_text(std::string_view bytes);
+// The bytes of a token as a JSON array of numbers.
+[[nodiscard]] std::string byte_list(std::string_view bytes);
+// The arguments of a call on one line; nullopt if they are not a JSON object.
+[[nodiscard]] std::optional<std::string> arguments_object(const chat::ToolCall& call);
 // A server-sent event with this data.
 [[nodiscard]] std::string frame_of(std::string_view data);
 

@@ -114,10 +114,9 @@ void ResponsesResponder::append(Part part, std::string_view text,
   std::string logprobs;
   if (request_.options.logprobs >= 0) {
     for (const generate::Piece& piece : pieces) {
-      logprobs += (logprobs.empty() ? "" : ",") + to_text(logprob_json(piece, token_bytes_));
+      append_json_item(to_text(logprob_json(piece, token_bytes_)), &logprobs);
     }
-    if (!logprobs_.empty() && !logprobs.empty()) logprobs_ += ',';
-    logprobs_ += logprobs;
+    if (!logprobs.empty()) append_json_item(logprobs, &logprobs_);
   }
   emit_inside("output_text.delta", members + R"(,"logprobs":[)" + logprobs + ']');
 }

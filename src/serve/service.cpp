@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <ctime>
-#include <random>
 
 #include "anthropic/request.h"
 #include "anthropic/responder.h"
 #include "base/clock.h"
+#include "base/random.h"
 #include "ollama/request.h"
 
 namespace sluice::serve {
@@ -20,33 +20,11 @@ constexpr size_t kTextPerToken = 32;           // bytes; longer texts are refuse
 struct Route {
   std::string_view path, method;
 };
-// Paths that begin with /v1 are served without it, too.
-constexpr Route kRoutes[] = {
-    {"/", "GET"},
-    {"/health", "GET"},
-    {"/metrics", "GET"},
-    {"/props", "GET"},
-    {"/v1/models", "GET"},
-    {"/v1/completions", "POST"},
-    {"/v1/chat/completions", "POST"},
-    {"/v1/responses", "POST"},
-    {"/v1/messages", "POST"},
-    {"/v1/messages/count_tokens", "POST"},
-    {"/v1/embeddings", "POST"},
-    {"/v1/rerank", "POST"},
-    {"/apply-template", "POST"},
-    {"/tokenize", "POST"},
-    {"/detokenize", "POST"},
-    {"/completion", "POST"},
-    {"/infill", "POST"},
-    {"/api/chat", "POST"},
-    {"/api/generate", "POST"},
-    {"/api/embed", "POST"},
-    {"/api/embeddings", "POST"},
-    {"/api/show", "POST"},
-    {"/api/tags", "GET"},
-    {"/api/ps", "GET"},
-    {"/api/version", "GET"},
+// Those that depend on the server.
+constexpr Route kPages[] = {
+    {"/", "GET"},         {"/health", "GET"},    {"/metrics", "GET"},
+    {"/props", "GET"},    {"/v1/models", "GET"}, {"/api/show", "POST"},
+    {"/api/tags", "GET"}, {"/api/ps", "GET"},    {"/api/version", "GET"},
 };
 // What Ollama does to its models.
 constexpr std::string_view kModelChanges[] = {"/api/pull", "/api/push", "/api/create", "/api/copy",
@@ -54,13 +32,22 @@ constexpr std::string_view kModelChanges[] = {"/api/pull", "/api/push", "/api/cr
 constexpr std::string_view kPrefix = "/v1";
 constexpr std::string_view kModels = "/v1/models/";
 
-// The path with /v1 where a route has it, as in /v1/models for /models.
+std::optional<Route> find_route(std::string_view path) {
+  if (path.starts_with(kModels)) path = kModels.substr(0, kModels.size() - 1);
+  for (const Route& page : kPages) {
+    if (page.path == path) return page;
+  }
+  for (const std::string_view each : endpoints::paths()) {
+    if (each == path) return Route{each, "POST"};
+  }
+  return std::nullopt;
+}
+
+// The path with /v1 where a route has it, as in /v1/models for /models: those are served without
+// it, too.
 std::string full_path(std::string_view path) {
   std::string full = std::string(kPrefix) + std::string(path);
-  const bool known = full.starts_with(kModels) ||
-                     std::any_of(std::begin(kRoutes), std::end(kRoutes),
-                                 [&](const Route& route) { return route.path == full; });
-  return known ? full : std::string(path);
+  return find_route(full) ? full : std::string(path);
 }
 
 // `record` has the route, whose API decides about the form.
@@ -88,11 +75,6 @@ bool same(std::string_view a, std::string_view b) {
 
 openai::Vectors vectors_of(const Job& job) {
   return {job.vectors, static_cast<size_t>(job.width), static_cast<int64_t>(job.tokens.size())};
-}
-
-uint64_t random_seed() {
-  std::random_device random;
-  return static_cast<uint64_t>(random()) << 32 | random();
 }
 
 }  // namespace
@@ -145,10 +127,7 @@ bool Service::authorized(std::string_view key) const {
 
 bool Service::refuse(const Call& call, Reply* reply, Record* record) const {
   const std::string path = full_path(call.path);
-  const bool one_model = path.starts_with(kModels);
-  const auto* route = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) {
-    return r.path == path || (one_model && r.path == "/v1/models");
-  });
+  const std::optional<Route> route = find_route(path);
   if (std::find(std::begin(kModelChanges), std::end(kModelChanges), path) !=
       std::end(kModelChanges)) {
     record->route = path;
@@ -158,7 +137,7 @@ bool Service::refuse(const Call& call, Reply* reply, Record* record) const {
         record);
     return true;
   }
-  if (route == std::end(kRoutes)) {
+  if (!route) {
     const ApiError unknown{404, "There is nothing at this path.", "", "unknown_url"};
     record->error = unknown.code;
     *reply = {.status = unknown.status, .body = endpoints::error_body(path, unknown)};
@@ -192,7 +171,7 @@ Reply Service::answer(const Call& call, Record* record) {
   }
   if (route == "/v1/rerank") return rerank(call, record);
   if (route == "/apply-template") return apply_template(call, record);
-  if (route == "/v1/messages/count_tokens") return count_tokens(call, record);
+  if (route == endpoints::kCountTokens) return count_tokens(call, record);
   if (route == "/tokenize") return tokenize(call, record);
   if (route == "/detokenize") return detokenize(call, record);
   return document(call, record);

@@ -299,7 +299,7 @@ TEST(OpenaiRequest, ToolsThatMustNotBeCalledAreNotRendered) {
 
 TEST(OpenaiRequest, WithoutStructuredOutputARequiredCallIsOnlyBegun) {
   const std::string source = "{{ tools }}<tool_call>";
-  const ResponseFormats formats(source, nullptr, {});
+  const chat::AnswerFormats formats(chat::AnswerFormat(source, {}));
   for (const bool can_constrain : {true, false}) {
     GenerateRequest request;
     ASSERT_FALSE(
@@ -308,7 +308,7 @@ TEST(OpenaiRequest, WithoutStructuredOutputARequiredCallIsOnlyBegun) {
                   &request));
     chat::Prompt prompt;
     std::optional<chat::AnswerPlan> plan;
-    ASSERT_FALSE(formats.plan(&request, &prompt, &plan, can_constrain));
+    ASSERT_FALSE(plan_response(formats, &request, &prompt, &plan, can_constrain));
     EXPECT_EQ(request.options.constraint.has_value(), can_constrain);
     EXPECT_EQ(prompt.text().empty(), can_constrain) << prompt.text();
   }

@@ -81,7 +81,7 @@ SLUICE_EXPORT Answer* open_answer(const Formats* format, const Bytes* texts, uin
   request.can_constrain = (flags & kCanConstrain) != 0;
   Prompt prompt;
   prompt.pieces.push_back({std::string(texts[3].view()), false});
-  Result<AnswerPlan> plan = format->format.plan(request, prompt);
+  Result<AnswerPlan> plan = format->formats.plan(request, prompt);
   last_error() = plan.status();
   if (!plan.ok()) return nullptr;
   auto* answer = new Answer(*format, std::move(*plan), seed);

@@ -143,9 +143,6 @@ generate::Counts counts_of(const double* numbers) {
 constexpr size_t kCounts = 5;
 
 constexpr std::string_view kModels = "/v1/models";
-constexpr std::string_view kCountTokens = "/v1/messages/count_tokens";
-constexpr std::string_view kOthers[] = {"/v1/rerank", "/apply-template", "/tokenize", "/detokenize",
-                                        kCountTokens};
 
 // Reads the request of an endpoint that generates nothing; false if there is none at the path.
 bool read_other(Exchange& of, std::string_view body, Problem* problem) {
@@ -164,7 +161,7 @@ bool read_other(Exchange& of, std::string_view body, Problem* problem) {
   } else if (path == "/apply-template") {
     *problem = openai::read_apply_template(body, &of.request);
     of.show({{"kind", "render"}});
-  } else if (path == kCountTokens) {
+  } else if (path == endpoints::kCountTokens) {
     *problem = anthropic::read_count(body, &of.request);
     of.show({{"kind", "count"}});
   } else if (path == "/tokenize") {
@@ -247,7 +244,8 @@ SLUICE_EXPORT void plan_exchange(Exchange* of, const Formats* formats, const Byt
     for (size_t end; (end = stops.find('\0')) != stops.npos; stops.remove_prefix(end + 1)) {
       prompt.stop.emplace_back(stops.substr(0, end));
     }
-    problem = formats->formats.plan(&request, &prompt, &of->plan, can_constrain != 0);
+    problem =
+        openai::plan_response(formats->formats, &request, &prompt, &of->plan, can_constrain != 0);
     prompt.pieces.erase(prompt.pieces.begin());
     plan["opening"] = request.parse_special_in_content ? prompt.text() : chat::marked_text(prompt);
     request.messages = {};  // rendered
@@ -321,7 +319,7 @@ SLUICE_EXPORT void show_document(Exchange* of, const Bytes* texts, uint32_t n_te
     const auto bytes = [&](Token) { return std::string(texts[next++].view()); };
     return of->show(openai::tokenize_body(ids, n_texts > 1 ? openai::TokenBytes(bytes) : nullptr));
   }
-  if (path == kCountTokens) {
+  if (path == endpoints::kCountTokens) {
     return of->show(anthropic::count_body(static_cast<size_t>(tokens)));
   }
   if (path == "/detokenize") return of->show({{"content", texts[0].view()}});
@@ -365,10 +363,7 @@ SLUICE_EXPORT void show_error_frames(Exchange* of, const Bytes* texts, uint32_t 
 SLUICE_EXPORT const char* endpoint_paths() {
   static std::string paths;
   if (paths.empty()) {
-    for (const endpoints::Endpoint& each : endpoints::generating())
-      paths += std::string(each.path) + ' ';
-    for (const auto& each : endpoints::embedding()) paths += std::string(each.path) + ' ';
-    for (const std::string_view path : kOthers) paths += std::string(path) + ' ';
+    for (const std::string_view path : endpoints::paths()) paths += std::string(path) + ' ';
     paths.pop_back();
   }
   return paths.c_str();

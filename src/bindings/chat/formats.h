@@ -6,16 +6,14 @@
 #include <vector>
 
 #include "chat/answer.h"
-#include "openai/chat_prompt.h"
 
 namespace sluice::bindings {
 
 struct Formats {
   Formats(const std::string& source, std::vector<chat::ControlToken> tokens)
-      : controls(std::move(tokens)), formats(source, nullptr, controls), format(source, controls) {}
+      : controls(std::move(tokens)), formats(chat::AnswerFormat(source, controls)) {}
   std::vector<chat::ControlToken> controls;
-  openai::ResponseFormats formats;
-  chat::AnswerFormat format;
+  chat::AnswerFormats formats;
 };
 
 }  // namespace sluice::bindings
