@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace sluice::platform {
 
@@ -14,6 +15,8 @@ enum class System : uint8_t { kLinux, kMac, kWindows };
 [[nodiscard]] bool process_alive(int64_t id);
 // The machine's name, of letters, digits, dots and hyphens; at most 63 characters.
 [[nodiscard]] std::string host_name();
+// The name as above of a machine that the system calls `given`.
+[[nodiscard]] std::string plain_host_name(std::string_view given);
 // An environment variable in UTF-8; empty if it is not set.
 [[nodiscard]] std::string environment(const char* name);
 

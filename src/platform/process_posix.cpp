@@ -27,14 +27,7 @@ bool process_alive(int64_t id) {
 
 std::string host_name() {
   char text[256] = "";
-  std::string name;
-  if (::gethostname(text, sizeof text - 1) != 0) return name;
-  for (const char* c = text; *c != '\0' && name.size() < 63; ++c) {
-    const bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
-                       (*c >= '0' && *c <= '9') || *c == '.' || *c == '-';
-    if (plain) name += *c;
-  }
-  return name;
+  return ::gethostname(text, sizeof text - 1) == 0 ? plain_host_name(text) : "";
 }
 
 std::string environment(const char* name) {

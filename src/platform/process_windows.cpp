@@ -26,14 +26,8 @@ bool process_alive(int64_t id) {
 std::string host_name() {
   char text[256] = "";
   DWORD length = sizeof text;
-  std::string name;
-  if (GetComputerNameExA(ComputerNameDnsHostname, text, &length) == 0) return name;
-  for (const char* c = text; *c != '\0' && name.size() < 63; ++c) {
-    const bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
-                       (*c >= '0' && *c <= '9') || *c == '.' || *c == '-';
-    if (plain) name += *c;
-  }
-  return name;
+  const bool known = GetComputerNameExA(ComputerNameDnsHostname, text, &length) != 0;
+  return known ? plain_host_name(text) : "";
 }
 
 std::string environment(const char* name) {
