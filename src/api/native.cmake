@@ -55,8 +55,6 @@ sluice_closure(sluice_api)
 # pkg-config. With pkg-config packages, users of the shared library would need them installed too.
 set(sluice_package_CURL::libcurl CURL)
 set(sluice_option_CURL::libcurl -lcurl)
-set(sluice_package_ZLIB::ZLIB ZLIB)
-set(sluice_option_ZLIB::ZLIB -lz)
 set(sluice_package_lz4 "")  # no CMake package: linked by name
 set(sluice_option_lz4 -llz4)
 set(sluice_package_zstd "")

@@ -1,4 +1,4 @@
-// CRC-32 as in zlib, PNG and QSF (polynomial 0xEDB88320, reflected), for builds without zlib.
+// CRC-32 as in zlib, PNG and QSF (polynomial 0xEDB88320, reflected).
 #pragma once
 
 #include <cstdint>

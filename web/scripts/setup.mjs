@@ -16,7 +16,6 @@ const packages = {
     'libcli11-dev',
     'libcurl4-openssl-dev',
     'libedit-dev',
-    'zlib1g-dev',
     'liblz4-dev',
     'libzstd-dev',
     'libcpp-httplib-dev',

@@ -45,7 +45,6 @@ const native = [
   ['nlohmann/json', 'MIT', 'header, compiled in'],
   ['CLI11', 'BSD-3-Clause', 'header, compiled into the program'],
   ['libcurl', 'curl', 'linked'],
-  ['zlib', 'Zlib', 'linked'],
   ['lz4', 'BSD-2-Clause', 'linked'],
   ['Zstandard', 'BSD-3-Clause or GPL-2.0', 'linked'],
   ['libedit', 'BSD-3-Clause', 'linked by the program'],
