@@ -2,9 +2,8 @@
 // engine generates all outputs in parallel; the Exchange makes text of them.
 
 import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
-import type { ChatEngine, TextStream } from './engine.js';
+import type { ChatEngine, Job, TextStream } from './engine.js';
 import type { Exchange } from './exchange.js';
-import type { Job } from './engine.js';
 
 /** A response that is being generated. */
 export interface Response {

@@ -12,7 +12,14 @@ import { storedUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import { cacheDirectory, cacheSize } from './cache-directory.js';
 import type { EntryFiles, EntryMeta, SharedEntry, StoreBackend, SyncFile } from './files.js';
-import { describeIndex, entryName, entryPrefix, kBlockBytes, writeUsed } from './store-index.js';
+import {
+  describeIndex,
+  entryName,
+  entryPrefix,
+  kBlockBytes,
+  writeUsed,
+  type EntryDescription,
+} from './store-index.js';
 
 /** A file with the interface of FileSystemSyncAccessHandle. */
 export class NodeFile implements SyncFile {
@@ -164,19 +171,26 @@ function readIndex(entry: string): Uint8Array | null {
 
 const isEntry = (name: string): boolean => /^1-[0-9a-f]{16}-[0-9a-f]{16}$/.test(name);
 
-/** Paths of the entries of a file, the best to open first: complete, then recently used. */
-function versionsOf(root: string, url: string): string[] {
-  const found = namesIn(root)
-    .filter((name) => isEntry(name) && name.startsWith(entryPrefix(url)))
-    .map((name) => {
+type Described = EntryDescription & { entry: string };
+
+/** The undamaged entries whose names begin with `prefix`, with their paths. */
+function entriesIn(root: string, prefix = ''): Described[] {
+  return namesIn(root)
+    .filter((name) => isEntry(name) && name.startsWith(prefix))
+    .flatMap((name) => {
       const entry = path.join(root, name);
       const index = readIndex(entry);
-      return { entry, meta: index && describeIndex(index) };
+      const meta = index && describeIndex(index);
+      return meta ? [{ ...meta, entry }] : [];
     });
-  const rank = ({ meta }: (typeof found)[0]): number =>
-    meta!.used + (meta!.bytesCached === meta!.size ? 1e15 : 0);
-  return found
-    .filter(({ meta }) => meta?.url === url)
+}
+
+/** Paths of the entries of a file, the best to open first: complete, then recently used. */
+function versionsOf(root: string, url: string): string[] {
+  const rank = ({ used, bytesCached, size }: Described): number =>
+    used + (bytesCached === size ? 1e15 : 0);
+  return entriesIn(root, entryPrefix(url))
+    .filter((found) => found.url === url)
     .sort((a, b) => rank(b) - rank(a))
     .map(({ entry }) => entry);
 }
@@ -368,13 +382,7 @@ function takeUse(entry: string): string | undefined {
 function makeRoom(root: string, size: number, maxBytes: number): void {
   clean(root);
   if (size > maxBytes) throw new Error('the file is larger than the cache may be');
-  const all = namesIn(root)
-    .filter(isEntry)
-    .flatMap((name) => {
-      const index = readIndex(path.join(root, name));
-      const meta = index && describeIndex(index);
-      return meta ? [{ ...meta, entry: path.join(root, name) }] : [];
-    });
+  const all = entriesIn(root);
   let total = all.reduce((sum, { bytesCached }) => sum + bytesCached, size);
   for (const { entry, bytesCached } of all.sort((a, b) => a.used - b.used)) {
     if (total <= maxBytes) break;

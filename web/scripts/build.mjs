@@ -97,10 +97,18 @@ const settings = (outdir, glue) => ({
 // Every entry is one file that imports no other package, so that a page can use dist/ without a
 // bundler. Workers and wasm are found with new URL('./…', import.meta.url).
 async function bundlePage(esbuild, common) {
-  const files = (names) => names.map((name) => `web/${name}.ts`);
+  const entries = {
+    ...Object.fromEntries(
+      ['index', 'huggingface', 'ai-sdk', 'ai-sdk-v4', 'sessions'].map((name) => [name, name]),
+    ),
+    templates: 'chat/templates',
+    'model-cache': 'io/model-cache',
+    adapters: 'api/adapters',
+    safetensors: 'io/safetensors',
+  };
   await esbuild.build({
     ...common,
-    entryPoints: [{ in: 'web/chat/templates.ts', out: 'templates' }],
+    entryPoints: Object.entries(entries).map(([out, name]) => ({ in: `web/${name}.ts`, out })),
     minify: true,
   });
   await esbuild.build({
@@ -117,27 +125,7 @@ async function bundlePage(esbuild, common) {
   });
   await esbuild.build({
     ...common,
-    entryPoints: files(['index', 'huggingface', 'ai-sdk', 'ai-sdk-v4', 'sessions']),
-    minify: true,
-  });
-  await esbuild.build({
-    ...common,
-    entryPoints: [{ in: 'web/io/model-cache.ts', out: 'model-cache' }],
-    minify: true,
-  });
-  await esbuild.build({
-    ...common,
-    entryPoints: [{ in: 'web/api/adapters.ts', out: 'adapters' }],
-    minify: true,
-  });
-  await esbuild.build({
-    ...common,
-    entryPoints: [{ in: 'web/io/safetensors.ts', out: 'safetensors' }],
-    minify: true,
-  });
-  await esbuild.build({
-    ...common,
-    entryPoints: files(['worker']),
+    entryPoints: ['web/worker.ts'],
     minify: true,
     banner: { js: importAsset },
   });
