@@ -330,6 +330,7 @@ await engine.dispose();
   };
 
 const nodeTypes = [`@types/node@${versions.node}`];
+const bundled = { module: 'esnext', moduleResolution: 'bundler', lib: ['es2022', 'dom'] };
 
 /** short: npm test runs it too. */
 export const projects = {
@@ -370,18 +371,10 @@ export const projects = {
     ),
   },
   'TypeScript 6, bundler': {
-    run: typescript(versions.typescript6, {
-      module: 'esnext',
-      moduleResolution: 'bundler',
-      lib: ['es2022', 'dom'],
-    }),
+    run: typescript(versions.typescript6, bundled),
   },
   'TypeScript 7, bundler': {
-    run: typescript(versions.typescript7, {
-      module: 'esnext',
-      moduleResolution: 'bundler',
-      lib: ['es2022', 'dom'],
-    }),
+    run: typescript(versions.typescript7, bundled),
   },
   'Vite 6 with React': { run: vite(6, versions.react5) },
   'Vite 7 with React': { short: true, run: vite(7, versions.react5) },

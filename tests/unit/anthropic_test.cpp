@@ -3,6 +3,7 @@
 
 #include "anthropic/request.h"
 #include "anthropic/responder.h"
+#include "chat_plan.h"
 #include "endpoints/endpoints.h"
 #include "openai/json.h"
 
@@ -118,11 +119,7 @@ class AnthropicResponse : public testing::Test {
   }
   void run(const std::vector<std::string>& texts, const std::string& stop = "",
            generate::Finish finish = generate::Finish::kStop) {
-    chat::Prompt prompt;
-    prompt.pieces.push_back({"Hi", false});
-    chat::AnswerRequest wanted;
-    wanted.tools = request.tools;
-    plan = *chat::AnswerFormat("<think> <tool_call> tools", {}).plan(wanted, prompt);
+    plan = openai::chat_plan(request);
     responder = std::make_unique<MessageResponder>(request, nullptr, "m", &*plan);
     generate::Counts counts;
     counts.prompt = 4;

@@ -1,6 +1,7 @@
 // Responses of Ollama's API: documents, and the lines of streams.
 #include <gtest/gtest.h>
 
+#include "chat_plan.h"
 #include "ollama/models.h"
 #include "ollama/response.h"
 #include "openai/json.h"
@@ -10,14 +11,6 @@ namespace {
 
 using openai::GenerateRequest;
 using openai::Json;
-
-chat::AnswerPlan plan_of(const GenerateRequest& request) {
-  chat::Prompt rendered;
-  rendered.pieces.push_back({"Hi", false});
-  chat::AnswerRequest wanted;
-  wanted.tools = request.tools;
-  return *chat::AnswerFormat("<think> <tool_call> tools", {}).plan(wanted, rendered);
-}
 
 std::string token_bytes(session::Token token) {
   return token == 5 ? "\xc3" : "x";
@@ -67,7 +60,7 @@ GenerateRequest tool_chat(bool stream) {
 
 TEST(OllamaResponse, AChatIsOneDocument) {
   const GenerateRequest request = tool_chat(false);
-  const chat::AnswerPlan plan = plan_of(request);
+  const chat::AnswerPlan plan = openai::chat_plan(request);
   Response response(request, token_bytes, "m", &plan, /*chat=*/true);
   push(response, kCall);
   response.end(0, generate::Finish::kStop, counted());
@@ -95,7 +88,7 @@ TEST(OllamaResponse, AChatIsOneDocument) {
 
 TEST(OllamaResponse, AStreamHasTheSameInLines) {
   const GenerateRequest request = tool_chat(true);
-  const chat::AnswerPlan plan = plan_of(request);
+  const chat::AnswerPlan plan = openai::chat_plan(request);
   Response response(request, token_bytes, "m", &plan, /*chat=*/true);
   EXPECT_EQ(response.take_frames(), "");
   std::string text;

@@ -3,19 +3,11 @@
 
 #include <cmath>
 
+#include "chat_plan.h"
 #include "openai/response.h"
 
 namespace sluice::openai {
 namespace {
-
-// How to read the response to a chat whose template knows reasoning and tools.
-chat::AnswerPlan plan_for(const GenerateRequest& request, const char* prompt) {
-  chat::Prompt rendered;
-  rendered.pieces.push_back({prompt, false});
-  chat::AnswerRequest wanted;
-  wanted.tools = request.tools;
-  return *chat::AnswerFormat("<think> <tool_call> tools", {}).plan(wanted, rendered);
-}
 
 // Feeds a response. Tokens 5 and 6 are the halves of an e with an acute accent, 7 is a control
 // token, and 9 has the bytes of the piece's text.
@@ -23,7 +15,7 @@ class Answer {
  public:
   // `prompt`: of a chat.
   explicit Answer(const GenerateRequest& request, const char* prompt = "Hi")
-      : plan_(plan_for(request, prompt)),
+      : plan_(chat_plan(request, prompt)),
         response_(
             request, [this](Token token) { return bytes(token); }, "m",
             request.chat ? &plan_ : nullptr) {}

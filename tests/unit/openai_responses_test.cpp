@@ -1,6 +1,7 @@
 // The Responses API: its items as messages, its document and the order of its events.
 #include <gtest/gtest.h>
 
+#include "chat_plan.h"
 #include "openai/responses.h"
 
 namespace sluice::openai {
@@ -99,14 +100,6 @@ TEST(OpenaiResponsesRequest, WhatNeedsAStoreIsAnError) {
             "input: 'input[0]': items of type 'computer_call' are not supported.");
 }
 
-chat::AnswerPlan plan_for(const GenerateRequest& request) {
-  chat::Prompt prompt;
-  prompt.pieces.push_back({"Hi", false});
-  chat::AnswerRequest wanted;
-  wanted.tools = request.tools;
-  return *chat::AnswerFormat("<think> <tool_call> tools", {}).plan(wanted, prompt);
-}
-
 class OpenaiResponses : public testing::Test {
  protected:
   void SetUp() override {
@@ -116,7 +109,7 @@ class OpenaiResponses : public testing::Test {
   }
   void run(const std::vector<std::string>& texts,
            generate::Finish finish = generate::Finish::kStop) {
-    plan = plan_for(request);
+    plan = chat_plan(request);
     const auto bytes = [](Token) { return std::string("b"); };
     responder = std::make_unique<ResponsesResponder>(request, bytes, "m", &*plan);
     generate::Counts counts;
@@ -233,7 +226,7 @@ TEST_F(OpenaiResponses, AnOutputThatWasCutIsIncomplete) {
 
 TEST_F(OpenaiResponses, AnErrorEndsTheStream) {
   request.stream = true;
-  plan = plan_for(request);
+  plan = chat_plan(request);
   ResponsesResponder response(request, nullptr, "m", &*plan);
   const auto events = events_of(response.error_frames({.status = 500, .message = "It broke."}));
   ASSERT_EQ(events.size(), 4u);

@@ -584,71 +584,65 @@ async function elsewhere(script) {
   return out.trim().split('\n');
 }
 
-/** An entry with its header, as the second request of a load leaves it. */
-async function begun(directory, url) {
-  const file = await RemoteFile.open(url, nodeBackend(directory), options);
-  file.close();
-  return nodeBackend(directory).open(url);
-}
-
-test('one process reserves a block, the next one after its release or its death', async () => {
-  await serving(
+/** `work` gets an entry with its header, as the second request of a load leaves it. */
+const withEntry = (work) =>
+  serving(
     (q, r) => send(q, r, gguf(1), { ETag: '"1"' }),
     async (base) => {
       const directory = folder();
       const url = `${base}/m`;
-      const entry = await begun(directory, url);
-      const tries = (end) =>
-        elsewhere(`
-          const entry = await nodeBackend(${JSON.stringify(directory)}).open(${JSON.stringify(url)});
-          console.log([0, 1].map((i) => entry.several.reserve(i * block, i * block + 1) > i * block).join());
-          ${end}`);
-      assert.equal(entry.several.reserve(0, 1) > 0, true);
-      assert.deepEqual(await tries('process.exit(0)'), ['false,true']); // and dies with its lock
-      assert.deepEqual(await tries('entry.release(); process.exit(0)'), ['false,true']);
-      entry.several.unreserve(0, 1);
-      assert.deepEqual(await tries('entry.release(); process.exit(0)'), ['true,true']);
-      // A lock that is not refreshed, and one of another machine.
-      const [name] = readdirSync(directory);
-      const old = new Date(Date.now() - 60_000);
-      for (const [text, when, taken] of [
-        [`${process.pid} ${hostname()}\n`, old, true],
-        [`1 another-machine\n`, old, true],
-        [`1 another-machine\n`, new Date(), false],
-        [``, new Date(), false],
-      ]) {
-        const lock = join(directory, name, 'get-0');
-        writeFileSync(lock, text);
-        utimesSync(lock, when, when);
-        entry.several.lookAgain();
-        assert.equal(entry.several.reserve(0, 1) > 0, taken, text);
-        if (taken) entry.several.unreserve(0, 1);
-        rmSync(lock, { force: true });
-      }
-      entry.release();
+      const file = await RemoteFile.open(url, nodeBackend(directory), options);
+      file.close();
+      await work({ directory, url, entry: await nodeBackend(directory).open(url) });
     },
   );
+
+test('one process reserves a block, the next one after its release or its death', async () => {
+  await withEntry(async ({ directory, url, entry }) => {
+    const tries = (end) =>
+      elsewhere(`
+        const entry = await nodeBackend(${JSON.stringify(directory)}).open(${JSON.stringify(url)});
+        console.log([0, 1].map((i) => entry.several.reserve(i * block, i * block + 1) > i * block).join());
+        ${end}`);
+    assert.equal(entry.several.reserve(0, 1) > 0, true);
+    assert.deepEqual(await tries('process.exit(0)'), ['false,true']); // and dies with its lock
+    assert.deepEqual(await tries('entry.release(); process.exit(0)'), ['false,true']);
+    entry.several.unreserve(0, 1);
+    assert.deepEqual(await tries('entry.release(); process.exit(0)'), ['true,true']);
+    // A lock that is not refreshed, and one of another machine.
+    const [name] = readdirSync(directory);
+    const old = new Date(Date.now() - 60_000);
+    for (const [text, when, taken] of [
+      [`${process.pid} ${hostname()}\n`, old, true],
+      [`1 another-machine\n`, old, true],
+      [`1 another-machine\n`, new Date(), false],
+      [``, new Date(), false],
+    ]) {
+      const lock = join(directory, name, 'get-0');
+      writeFileSync(lock, text);
+      utimesSync(lock, when, when);
+      entry.several.lookAgain();
+      assert.equal(entry.several.reserve(0, 1) > 0, taken, text);
+      if (taken) entry.several.unreserve(0, 1);
+      rmSync(lock, { force: true });
+    }
+    entry.release();
+  });
 });
 
 test('an entry in use is not deleted, one that a dead process used is', async () => {
-  await serving(
-    (q, r) => send(q, r, gguf(1), { ETag: '"1"' }),
-    async (base) => {
-      const directory = folder();
-      const url = `${base}/m`;
-      const entry = await begun(directory, url);
-      const manager = new StoreManager(async () => nodeBackend(directory));
-      await assert.rejects(manager.delete(url), { code: 'CACHE_LOCKED' });
-      entry.release();
-      await elsewhere(`
-        await nodeBackend(${JSON.stringify(directory)}).open(${JSON.stringify(url)});
-        process.exit(0);`);
-      const [name] = readdirSync(directory);
-      assert.ok(readdirSync(join(directory, name)).some((file) => file.startsWith('use-')));
-      assert.equal(await manager.delete(url), true);
-      assert.deepEqual(readdirSync(directory), []);
-    },
-  );
+  await withEntry(async ({ directory, url, entry }) => {
+    const manager = new StoreManager(async () => nodeBackend(directory));
+    await assert.rejects(manager.delete(url), { code: 'CACHE_LOCKED' });
+    entry.release();
+    await elsewhere(`
+      await nodeBackend(${JSON.stringify(directory)}).open(${JSON.stringify(url)});
+      process.exit(0);`);
+    const [name] = readdirSync(directory);
+    assert.ok(readdirSync(join(directory, name)).some((file) => file.startsWith('use-')));
+    assert.equal(await manager.delete(url), true);
+    assert.deepEqual(readdirSync(directory), []);
+  });
 });
 
 test('a limit evicts what was used least recently, but nothing in use', async () => {
