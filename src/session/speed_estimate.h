@@ -1,7 +1,7 @@
-// Estimates generation speed before a model is loaded. The kernels are timed on synthetic weights
-// of the model's main type, with the threads and chunk sizes of a real pass, and compared with how
-// fast the streamed weights can be read. Everything is measured; what could not be measured is not
-// reported.
+// Estimates generation speed before a model is loaded. The matrix multiplications of a forward pass
+// are timed on synthetic weights, with the shapes, types, threads and tasks of a real pass, and so
+// is sampling a token. The result is compared with how fast the streamed weights can be read.
+// Everything is measured; what could not be measured is not reported.
 #pragma once
 
 #include "session/report.h"

@@ -315,7 +315,7 @@ export interface SpeedEstimate {
   tokensPerSecond?: number;
   /**
    * Decoding rate if only compute limited it, in tokens per second. Measured with `plan.threads`
-   * threads on weights of the model's main quantization type.
+   * threads: the matrix multiplications of a token on synthetic weights, and sampling.
    */
   computeTokensPerSecond?: number;
   /**
