@@ -7,7 +7,7 @@ import * as path from 'node:path';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 
 import { list, pull, remove, show } from './cli/model-cache.js';
-import { humanBytes, print, UsageError, type Values } from './cli/output.js';
+import { decimalBytes, humanNumber, print, UsageError, type Values } from './cli/output.js';
 import { Engine, SluiceError } from './node.js';
 import { Server } from './serve/server.js';
 import type { EngineOptions } from './protocol/options.js';
@@ -353,7 +353,7 @@ async function info(model: string, values: Values): Promise<void> {
 
 function speedLines({ speed = {} }: ModelInfo): [string, string][] {
   const line = (label: string, value: number | undefined, unit: string): [string, string][] =>
-    value === undefined ? [] : [[`  ${label}`, `${Number(value.toPrecision(3))} ${unit}`]];
+    value === undefined ? [] : [[`  ${label}`, `${humanNumber(value)} ${unit}`]];
   const megabytes = (bytes?: number): number | undefined => bytes && bytes / 1e6;
   return [
     ['estimated speed', ''],
@@ -371,32 +371,33 @@ function infoLines(model: ModelInfo): [string, string][] {
     ['architecture', model.architecture],
     ['name', model.name],
     ['parameters', String(model.parameters)],
-    ['weights', humanBytes(model.bytes)],
+    ['weights', decimalBytes(model.bytes)],
     ...Object.entries(model.types).map(([type, bytes]): [string, string] => [
       '',
-      `${type} ${humanBytes(bytes)}`,
+      `${type} ${decimalBytes(bytes)}`,
     ]),
     ['layers', String(model.layers)],
     ['widths', `${model.embeddingLength} hidden, ${model.feedForwardLength} feed-forward`],
     ['heads', `${model.attentionHeads} of ${model.headDim}, ${model.kvHeads} KV heads`],
     ['vocabulary', String(model.vocabSize)],
+    ['kernels', `${model.kernels}, ${plan.threads} thread${plan.threads === 1 ? '' : 's'}`],
     ['context', `${model.trainContextLength} trained, ${plan.contextLength} planned`],
-    ['memory plan', plan.budget > 0 ? `for a budget of ${humanBytes(plan.budget)}` : ''],
-    ['  pinned', humanBytes(plan.pinned)],
-    ['  stream buffer', `${humanBytes(plan.streamBuffer)} (${plan.streamSlots} slots)`],
-    ['  KV cache', humanBytes(plan.kv)],
-    ['  activations', humanBytes(plan.activations)],
-    ['  tokenizer', humanBytes(plan.tokenizer)],
-    ['  small tensors', humanBytes(plan.smallTensors)],
-    ['  adapters', humanBytes(plan.adapters)],
-    ['  scratch', humanBytes(plan.scratch)],
-    ['  generation', humanBytes(plan.generation)],
-    ['  grammar', humanBytes(plan.grammar)],
-    ['  draft model', humanBytes(plan.draft)],
-    ['  other', humanBytes(plan.other)],
-    ['  total', humanBytes(plan.total)],
-    ['  smallest', humanBytes(plan.minimum)],
-    ['  per pass', `${humanBytes(plan.bytesPerPass)} streamed in ${plan.units} units`],
+    ['memory plan', plan.budget > 0 ? `for a budget of ${decimalBytes(plan.budget)}` : ''],
+    ['  pinned', decimalBytes(plan.pinned)],
+    ['  stream buffer', `${decimalBytes(plan.streamBuffer)} (${plan.streamSlots} slots)`],
+    ['  KV cache', decimalBytes(plan.kv)],
+    ['  activations', decimalBytes(plan.activations)],
+    ['  tokenizer', decimalBytes(plan.tokenizer)],
+    ['  small tensors', decimalBytes(plan.smallTensors)],
+    ['  adapters', decimalBytes(plan.adapters)],
+    ['  scratch', decimalBytes(plan.scratch)],
+    ['  generation', decimalBytes(plan.generation)],
+    ['  grammar', decimalBytes(plan.grammar)],
+    ['  draft model', decimalBytes(plan.draft)],
+    ['  other', decimalBytes(plan.other)],
+    ['  total', decimalBytes(plan.total)],
+    ['  smallest', decimalBytes(plan.minimum)],
+    ['  per pass', `${decimalBytes(plan.bytesPerPass)} streamed in ${plan.units} units`],
     ...speedLines(model),
   ];
 }

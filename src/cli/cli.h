@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "native/human.h"
 #include "native/model_file.h"
 
 namespace sluice::cli {
@@ -60,8 +61,10 @@ int fail(const Status& status);
 // Prints one JSON value as valid UTF-8. indent -1: on one line.
 void print_json(const nlohmann::json& value, int indent = -1);
 
-// Bytes in readable units (powers of 1024): "1.2 GB".
-[[nodiscard]] std::string human_bytes(uint64_t bytes);
+// Bytes in readable units, powers of 1000: "1.20 GB".
+[[nodiscard]] inline std::string human_bytes(uint64_t bytes) {
+  return decimal_bytes(bytes);
+}
 
 // Subcommands. Each adds itself to `app` and, if it runs, stores its exit status in *status.
 void add_run(CLI::App& app, int* status);
@@ -72,6 +75,7 @@ void add_dump(CLI::App& app, int* status);
 void add_bench(CLI::App& app, int* status);
 void add_info(CLI::App& app, int* status);
 void add_perplexity(CLI::App& app, int* status);
+void add_compare(CLI::App& app, int* status);
 void add_cache(CLI::App& app, int* status);
 void add_check(CLI::App& app, int* status);
 void add_serve(CLI::App& app, int* status);

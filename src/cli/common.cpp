@@ -239,17 +239,4 @@ void print_json(const nlohmann::json& value, int indent) {
   std::printf("%s\n", out.c_str());
 }
 
-std::string human_bytes(uint64_t bytes) {
-  char text[32];
-  const double n = static_cast<double>(bytes);
-  if (bytes >= 1ull << 30) {
-    std::snprintf(text, sizeof text, "%.2f GB", n / (1ull << 30));
-  } else if (bytes >= 1ull << 20) {
-    std::snprintf(text, sizeof text, "%.1f MB", n / (1ull << 20));
-  } else {
-    std::snprintf(text, sizeof text, "%.0f kB", n / 1024);
-  }
-  return text;
-}
-
 }  // namespace sluice::cli

@@ -43,6 +43,8 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
   line("heads", number("attentionHeads") + " of " + number("headDim") + ", " + number("kvHeads") +
                     " KV heads");
   line("vocabulary", number("vocabSize"));
+  line("kernels", model["kernels"].get<std::string>() + ", " + std::to_string(plan.n_threads) +
+                      (plan.n_threads == 1 ? " thread" : " threads"));
   line("context",
        number("trainContextLength") + " trained, " + std::to_string(plan.n_ctx) + " planned");
   std::printf("\nmemory plan%s\n",
@@ -77,9 +79,8 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
 void print_speed(const json& speed) {
   const auto line = [&speed](const char* label, const char* key, double unit, const char* words) {
     if (!speed.contains(key)) return;
-    const double value = speed[key].get<double>() / unit;
-    // three digits, and all of a whole number
-    std::printf(value < 1000 ? "%-16s %.3g %s\n" : "%-16s %.0f %s\n", label, value, words);
+    const std::string value = human_number(speed[key].get<double>() / unit);
+    std::printf("%-16s %s %s\n", label, value.c_str(), words);
   };
   std::printf("\nestimated speed\n");
   line("  decode", "tokensPerSecond", 1, "tokens/s");

@@ -9,7 +9,7 @@ import type { ModelCacheOptions } from '../io/store-manager.js';
 import { publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { ProgressEvent } from '../protocol/types.js';
-import { humanBytes, humanTime, print, UsageError, type Values } from './output.js';
+import { decimalBytes, humanTime, print, UsageError, type Values } from './output.js';
 
 type Package = typeof Engine;
 
@@ -47,7 +47,7 @@ export async function list({ modelCache }: Package, _: string, values: Values): 
   const models = await modelCache.list(cacheOf(values));
   if (values['json']) return void print(models.map(jsonOf));
   for (const { used, bytesCached, size, url } of models) {
-    const sizes = [bytesCached, size].map((bytes) => humanBytes(bytes).padStart(10)).join(' of ');
+    const sizes = [bytesCached, size].map((bytes) => decimalBytes(bytes).padStart(10)).join(' of ');
     process.stdout.write(`${dayOf(used)}  ${sizes}  ${url}\n`);
   }
 }
@@ -58,7 +58,7 @@ export async function show(engines: Package, model: string, values: Values): Pro
   const line = (label: string, value: string): boolean =>
     process.stdout.write(`${label.padEnd(8)} ${value}\n`);
   const ratio = (of: { bytesCached: number; size: number }): string =>
-    `${humanBytes(of.bytesCached)} of ${humanBytes(of.size)}`;
+    `${decimalBytes(of.bytesCached)} of ${decimalBytes(of.size)}`;
   line('model', found.url);
   line('cached', `${ratio(found)}${found.complete ? ', complete' : ''}`);
   line('created', dayOf(found.created));
@@ -93,9 +93,9 @@ export async function remove(
 /** "12.0 MB of 200.0 MB, 3.1 MB/s, 60 s left" */
 function progressLine(event: Extract<ProgressEvent, { phase: 'download' }>): string {
   const { bytesLoaded, bytesTotal, bytesPerSecond, secondsLeft } = event;
-  const line = `${humanBytes(bytesLoaded)} of ${humanBytes(bytesTotal)}`;
+  const line = `${decimalBytes(bytesLoaded)} of ${decimalBytes(bytesTotal)}`;
   if (!secondsLeft || bytesPerSecond < 1) return line;
-  return `${line}, ${humanBytes(bytesPerSecond)}/s, ${humanTime(secondsLeft)} left`;
+  return `${line}, ${decimalBytes(bytesPerSecond)}/s, ${humanTime(secondsLeft)} left`;
 }
 
 /** Loads the model in as little memory as it needs, until all of it is cached. */
@@ -124,5 +124,5 @@ export async function pull(engines: Package, model: string, values: Values): Pro
   }
   const found = await find(engines, model, values);
   if (values['json']) print(jsonOf(found));
-  else process.stdout.write(`${model} is cached (${humanBytes(found.size)})\n`);
+  else process.stdout.write(`${model} is cached (${decimalBytes(found.size)})\n`);
 }

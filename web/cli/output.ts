@@ -8,11 +8,18 @@ export class UsageError extends Error {}
 export const print = (value: unknown): boolean =>
   process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
 
-export function humanBytes(bytes: number): string {
-  if (bytes >= 2 ** 30) return `${(bytes / 2 ** 30).toFixed(2)} GB`;
-  return bytes >= 2 ** 20
-    ? `${(bytes / 2 ** 20).toFixed(1)} MB`
-    : `${(bytes / 1024).toFixed(0)} kB`;
+/** Three significant digits, no exponent. */
+export const humanNumber = (value: number): string =>
+  value.toFixed(value === 0 ? 0 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
+
+/** Bytes in powers of 1000. */
+export function decimalBytes(bytes: number): string {
+  if (bytes < 1000) return `${bytes} bytes`;
+  const units = ['kB', 'MB', 'GB', 'TB'];
+  let value = bytes / 1000;
+  let unit = 0;
+  for (; value >= 999.5 && unit < 3; unit++) value /= 1000;
+  return `${humanNumber(value)} ${units[unit]}`;
 }
 
 export function humanTime(seconds: number): string {
