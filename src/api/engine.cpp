@@ -182,6 +182,10 @@ Status load(const sluice_load_options* options, sluice_engine** engine, ReadHead
   }
   auto loaded =
       std::make_shared<Loaded>(std::move(*models), std::move(texts), given.structured_output != 0);
+  if (given.on_warning != nullptr) {
+    loaded->on_warning = [callback = given.on_warning,
+                          user = given.warning_user](const char* text) { callback(user, text); };
+  }
   const char* swap_to = given.swap_directory;
   SLUICE_RETURN_IF_ERROR(loaded->open_swap(swap_to != nullptr ? swap_to : ""));
   if (given.draft != nullptr) SLUICE_RETURN_IF_ERROR(loaded->allow_drafts());

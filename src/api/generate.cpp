@@ -1,5 +1,6 @@
 // sluice_generate: checks the options and runs one generation to its end.
 #include "api/handles.h"
+#include "generate/context_warning.h"
 
 namespace sluice::api {
 namespace {
@@ -82,11 +83,15 @@ class Answer {
       if (status.ok()) status = generation.failure();
       handle_.loaded->note_work(&generation.counts(), /*ended=*/true);
       describe(generation, options, status.ok(), result);
+      warn(generate::context_warning(generation.counts(), (*session)->engine().plan()));
       return status;
     });
   }
 
  private:
+  void warn(const std::string& text) const {
+    if (!text.empty() && handle_.loaded->on_warning) handle_.loaded->on_warning(text.c_str());
+  }
   session::Step step(generate::Generation& generation, int32_t max_ops) {
     cancelled_ = handle_.cancels != cancels_;
     if (cancelled_) return session::Step::kDone;

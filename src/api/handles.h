@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -138,6 +139,8 @@ class Loaded {
   [[nodiscard]] Status open_swap(const std::string& directory);
   // Enables speculative decoding. Errors: Session::create's.
   [[nodiscard]] Status allow_drafts();
+
+  std::function<void(const char* text)> on_warning;  // may be null
 
   [[nodiscard]] native::Model& model() { return *models_.model; }
   [[nodiscard]] native::SessionSwap& swap() { return *swap_; }

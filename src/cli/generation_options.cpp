@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "cli/options.h"
+#include "generate/context_warning.h"
 
 namespace sluice::cli {
 
@@ -159,6 +160,9 @@ Status drive_answer(native::DraftPair& models, generate::Generation& generation,
   });
   if (status.ok()) status = waited;
   if (!status.ok()) generation.cancel();
+  const std::string warning =
+      generate::context_warning(generation.counts(), models.model->engine().plan());
+  if (!warning.empty()) std::fprintf(stderr, "sluice: %s\n", warning.c_str());
   if (!status.ok() && status.code() != Code::kAborted) return status;
   return generation.failure();
 }

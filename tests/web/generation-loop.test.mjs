@@ -1,4 +1,5 @@
-// The worker's generation loop over a scripted engine: which generations a cancel ends.
+// The worker's generation loop over a scripted engine: which generations a cancel ends, and the
+// warning of a context that is nearly full.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
@@ -49,10 +50,12 @@ class ScriptedBinding {
   poll() {}
 }
 
+const info = { plan: { contextLength: 1000, kvCapacity: 1000 } };
+
 test('a cancelled generation ends at its token, while others continue to their ends', async () => {
   const binding = new ScriptedBinding([200, 50, 200]);
   const reporter = { stats: {}, publish() {}, progress() {} };
-  const loop = new GenerationLoop({ binding, io: { poke() {} } }, reporter);
+  const loop = new GenerationLoop({ binding, io: { poke() {} }, info }, reporter);
   const cancelAt = [5, Infinity, 100];
   const results = await Promise.all(
     cancelAt.map((most, slot) => {
@@ -70,4 +73,34 @@ test('a cancelled generation ends at its token, while others continue to their e
       ['cancelled', 100],
     ],
   );
+});
+
+/** Warnings of one generation of `length` tokens after a prompt of 1 token. */
+async function warnings(length, cachedTokens, plan) {
+  const binding = new ScriptedBinding([length]);
+  const { answer } = binding;
+  binding.answer = () => ({ ...answer.call(binding), cachedTokens });
+  const events = [];
+  const reporter = { stats: {}, publish() {}, progress: (event) => events.push(event) };
+  const loop = new GenerationLoop({ binding, io: { poke() {} }, info: { plan } }, reporter);
+  const cancelFlag = { cancelled: false };
+  await loop.answer(0, Int32Array.of(1), {}, { cancelFlag, begun() {}, pieces() {} });
+  return events.filter(({ phase }) => phase === 'warning');
+}
+
+test('a session that passes 90 % of its context warns once', async () => {
+  const plan = { contextLength: 100, kvCapacity: 128 };
+  assert.deepEqual(await warnings(88, 0, plan), []);
+  assert.deepEqual(await warnings(89, 0, plan), [
+    {
+      phase: 'warning',
+      code: 'CONTEXT_NEARLY_FULL',
+      message: 'The context is nearly full: 90 of 100 tokens.',
+    },
+  ]);
+  assert.deepEqual(await warnings(95, 90, plan), []);
+});
+
+test('a KV cache that evicts does not warn', async () => {
+  assert.deepEqual(await warnings(95, 0, { contextLength: 100, kvCapacity: 64 }), []);
 });

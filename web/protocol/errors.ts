@@ -133,6 +133,8 @@ export type WarningCode =
   | 'DEVICE_LOST'
   /** The CPU computes something that the GPU path does not support. Fix: nothing. */
   | 'CPU_FALLBACK'
+  /** A session's context is 90 % full. Fix: begin a new one, load with a larger `contextLength`. */
+  | 'CONTEXT_NEARLY_FULL'
   /** The model has no chat template, so ChatML is used. Fix: choose a model tuned for chat. */
   | 'NO_CHAT_TEMPLATE';
 

@@ -308,6 +308,16 @@ export class GenerationLoop {
   #result(text: string): GenerationResult {
     const answer = this.#note();
     const { promptTokens, cachedTokens, completionTokens, promptMs, generateMs } = answer;
+    const { contextLength, kvCapacity } = this.#engine.info.plan;
+    const used = promptTokens + completionTokens;
+    const limit = Math.floor(contextLength * 0.9);
+    // A session that only grows passes the limit once. A cache that evicts has no end.
+    if (cachedTokens < limit && used >= limit && kvCapacity >= contextLength)
+      this.#reporter.progress({
+        phase: 'warning',
+        code: 'CONTEXT_NEARLY_FULL',
+        message: `The context is nearly full: ${Math.min(used, contextLength)} of ${contextLength} tokens.`,
+      });
     return {
       text,
       finishReason: answer.finish || 'cancelled',
@@ -316,7 +326,7 @@ export class GenerationLoop {
         promptTokens,
         cachedTokens,
         completionTokens,
-        totalTokens: promptTokens + completionTokens,
+        totalTokens: used,
       },
       timings: {
         promptMs,
