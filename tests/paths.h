@@ -6,8 +6,9 @@
 
 namespace sluice::test {
 
-std::string source_dir();                           // the checkout
-std::string shared_dir();                           // "../shared", which may be absent
-std::string program_path(const std::string& name);  // of this build: "sluice", "sluice-compare" ...
+std::string source_dir();  // the checkout
+std::string shared_dir();  // "../shared", which may be absent
+std::string program_path(
+    const std::string& name);  // of this build: "sluice", "sluice-make-model" ...
 
 }  // namespace sluice::test

@@ -7,8 +7,8 @@
 
 #include "cli/cli.h"
 #include "cli/imatrix_collector.h"
-#include "cli/kl_divergence.h"
 #include "cli/text_chunks.h"
+#include "measure/kl_divergence.h"
 #include "model/layer_skipping.h"
 
 namespace sluice::cli {
@@ -222,7 +222,7 @@ class Reader {
       const size_t first = at + static_cast<size_t>(mark->col);
       const size_t n = static_cast<size_t>(mark->ne0) * static_cast<size_t>(mark->ne1);
       cosines_[l].sum +=
-          cosine(std::span(before_).subspan(first, n), std::span(now_).subspan(first, n));
+          measure::cosine(std::span(before_).subspan(first, n), std::span(now_).subspan(first, n));
       cosines_[l].n += 1;
     }
     if (l >= may_leave_.size() || may_leave_[l] == 0) return;
@@ -250,7 +250,7 @@ class Reader {
       SLUICE_RETURN_IF_ERROR(
           for_logits(w, kept.without[l], false, [&](size_t i, std::span<const float> logits) {
             const size_t n = logits.size();
-            sum += divergence(std::span(whole).subspan(i * n, n), logits);
+            sum += measure::divergence(std::span(whole).subspan(i * n, n), logits);
           }));
     }
     return {};

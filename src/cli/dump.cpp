@@ -1,6 +1,8 @@
 // `sluice dump`: writes named intermediate tensors of one forward pass, one file each, for
 // comparison with a reference. The index lists name, operation and shape (ne0 ne1 ne2 ne3; ne0 is
 // contiguous).
+#include "cli/dump.h"
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -12,12 +14,6 @@
 
 namespace sluice::cli {
 namespace {
-
-struct DumpOptions {
-  Common common;
-  std::string tokens, out;
-  std::string layer = "0";
-};
 
 // The layer of "Qcur-3.ROPE" is 3; of "embd.GET_ROWS" it is -1.
 int layer_of(const std::string& name) {
@@ -81,41 +77,45 @@ Result<int> parse_layer(const std::string& text, int64_t n_layer) {
 }
 
 int dump(const DumpOptions& options) {
-  Result<std::vector<session::Token>> tokens = parse_tokens(options.tokens);
-  if (!tokens.ok()) return fail(tokens.status());
-  Result<native::LoadOptions> load = load_options(options.common);
-  if (!load.ok()) return fail(load.status());
-  const int32_t n = static_cast<int32_t>(tokens->size());
-  if (load->engine.n_ctx == 0) load->engine.n_ctx = n;
-  load->engine.n_batch = load->engine.logits_rows = n;
-  Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
-  if (!model.ok()) return fail(model.status());
-  const Result<int> layer = parse_layer(options.layer, (*model)->engine().program().hp.n_layer);
-  if (!layer.ok()) return fail(layer.status());
-  auto session = session::Session::create((*model)->engine());
-  if (!session.ok()) return fail(session.status());
-  Status status = (*session)->begin(*tokens, session::Wanted::kAllLogits);
-  if (!status.ok()) return fail(status);
-  std::error_code problem;
-  std::filesystem::create_directories(platform::to_path(options.out), problem);
-  if (problem) {
-    return fail(error(Code::kIo, "cannot create the directory \"%.256s\"", options.out.c_str()));
-  }
-  DumpWriter writer(options, *layer);
-  (*session)->observe(
-      [&writer](const char* name, int32_t ne0, int32_t ne1, int32_t ne2, const float* data,
-                int64_t stride) { writer.write(name, ne0, ne1, ne2, data, stride); });
-  status = (*model)->run(**session);
-  if (status.ok()) status = writer.finish();
-  if (!status.ok()) return fail(status);
-  print_json({{"tokens", n},
-              {"tensors", writer.count()},
-              {"kernels", (*model)->engine().table().name},
+  const Result<Dumped> dumped = write_dump(options);
+  if (!dumped.ok()) return fail(dumped.status());
+  print_json({{"tokens", dumped->tokens},
+              {"tensors", dumped->tensors},
+              {"kernels", dumped->kernels},
               {"out", options.out}});
   return 0;
 }
 
 }  // namespace
+
+Result<Dumped> write_dump(const DumpOptions& options) {
+  Result<std::vector<session::Token>> tokens = parse_tokens(options.tokens);
+  if (!tokens.ok()) return tokens.status();
+  Result<native::LoadOptions> load = load_options(options.common);
+  if (!load.ok()) return load.status();
+  const int32_t n = static_cast<int32_t>(tokens->size());
+  if (load->engine.n_ctx == 0) load->engine.n_ctx = n;
+  load->engine.n_batch = load->engine.logits_rows = n;
+  Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
+  if (!model.ok()) return model.status();
+  const Result<int> layer = parse_layer(options.layer, (*model)->engine().program().hp.n_layer);
+  if (!layer.ok()) return layer.status();
+  auto session = session::Session::create((*model)->engine());
+  if (!session.ok()) return session.status();
+  SLUICE_RETURN_IF_ERROR((*session)->begin(*tokens, session::Wanted::kAllLogits));
+  std::error_code problem;
+  std::filesystem::create_directories(platform::to_path(options.out), problem);
+  if (problem) {
+    return error(Code::kIo, "cannot create the directory \"%.256s\"", options.out.c_str());
+  }
+  DumpWriter writer(options, *layer);
+  (*session)->observe(
+      [&writer](const char* name, int32_t ne0, int32_t ne1, int32_t ne2, const float* data,
+                int64_t stride) { writer.write(name, ne0, ne1, ne2, data, stride); });
+  SLUICE_RETURN_IF_ERROR((*model)->run(**session));
+  SLUICE_RETURN_IF_ERROR(writer.finish());
+  return Dumped{n, writer.count(), (*model)->engine().table().name};
+}
 
 void add_dump(CLI::App& app, int* status) {
   auto options = std::make_shared<DumpOptions>();

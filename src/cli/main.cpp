@@ -71,6 +71,7 @@ int main(int argc, char** argv) {
   sluice::cli::add_bench(app, &status);
   sluice::cli::add_info(app, &status);
   sluice::cli::add_perplexity(app, &status);
+  sluice::cli::add_compare(app, &status);
   sluice::cli::add_cache(app, &status);
   sluice::cli::add_check(app, &status);
   sluice::cli::add_serve(app, &status);

@@ -6,12 +6,12 @@
 
 #include "cli/calibration_text.h"
 #include "cli/cli.h"
-#include "cli/kl_divergence.h"
 #include "cli/sensitivity_trials.h"
 #include "cli/shared_model.h"
 #include "cli/text_chunks.h"
 #include "convert/quantized_source.h"
 #include "gguf/head_clusters.h"
+#include "measure/kl_divergence.h"
 
 namespace sluice::cli {
 namespace {
@@ -267,7 +267,8 @@ class Sweep {
       return error(Code::kInternal, "reference outputs are missing");
     }
     for (size_t i = 0; answers_.logits && i < positions_; ++i) {
-      to_log_probabilities(std::span(answers_.rows).subspan(i * answers_.width, answers_.width));
+      measure::to_log_probabilities(
+          std::span(answers_.rows).subspan(i * answers_.width, answers_.width));
     }
     return {};
   }
@@ -327,8 +328,9 @@ class Sweep {
       const auto compare = [&](size_t i, std::span<const float> answer) {
         const auto whole =
             std::span(answers_.rows).subspan((w.first_answer + i) * answers_.width, answers_.width);
-        out.push_back(static_cast<float>(answers_.logits ? divergence_from(whole, answer)
-                                                         : share_of_change(whole, answer)));
+        out.push_back(static_cast<float>(answers_.logits
+                                             ? measure::divergence_from(whole, answer)
+                                             : measure::share_of_change(whole, answer)));
       };
       if (!answers_.logits) {
         SLUICE_RETURN_IF_ERROR(embed(*on, w, compare));

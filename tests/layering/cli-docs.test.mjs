@@ -43,7 +43,16 @@ test('every option is described', () => {
 });
 
 test('every described option exists', () => {
-  const others = ['--help', '--install', '--prefix', '--mlock', '--no-mmap', '--grammar-file'];
+  const others = [
+    '--help',
+    '--install',
+    '--prefix',
+    '--mlock',
+    '--no-mmap',
+    '--grammar-file',
+    '--save-all-logits',
+    '--no-repack',
+  ];
   const known = new Set([...native, ...node, ...spellings, ...others]);
   const used = [...words].filter((word) => /^--[a-z]/.test(word)).map((word) => word.split('=')[0]);
   assert.ok(used.length > 80, `${used.length} options`);

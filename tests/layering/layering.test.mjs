@@ -40,6 +40,7 @@ const levels = {
   endpoints: 7,
   native: 5,
   bindings: 8,
+  measure: 6,
   api: 6,
   serve: 8,
   cli: 9,

@@ -71,6 +71,7 @@ test('browser code formats no floating-point numbers (src/bindings/libc.cpp cann
     'cli',
     'convert',
     'io',
+    'measure',
     'native',
     'platform',
     'serve',

@@ -10,7 +10,7 @@ writes config.json, tokenizer.json, model.safetensors (or shards with their inde
 
     expected.json      prompt, 20 greedy tokens with their smallest margin, texts with token ids
     checkpoints/       embedding, residual stream after each layer, final norm and logits of the
-                       prompt, with the index.txt that sluice-compare reads
+                       prompt, with the index.txt that sluice compare reads
     reference.f32      logits of the tokens that make_hf.py takes by default
 
 --stored-head repeats the embedding as lm_head.weight, as the published file does.

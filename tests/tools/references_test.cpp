@@ -82,7 +82,7 @@ TEST_F(SafetensorsPass, EveryLayerMatchesTheReference) {
                          " --layer all --tokens " + prompt + " --out " + out_.string());
   ASSERT_EQ(dumped.status, 0) << dumped.text;
   const Ran compared =
-      run(sluice::test::program_path("sluice-compare") + " --measure mse --tolerance 1e-8 " +
+      run(sluice::test::program_path("sluice") + " compare --measure mse --tolerance 1e-8 " +
           out_.string() + " " + model() + "/checkpoints");
   EXPECT_EQ(compared.status, 0) << compared.text;
   EXPECT_NE(compared.text.find("all 15 checkpoints agree"), std::string::npos) << compared.text;

@@ -1,7 +1,7 @@
 // npm run build: builds the native program (build/native/sluice), the npm package (dist/) and the
 // example page (site/).
 //   node web/scripts/build.mjs [native] [wasm] [web] [--tools]     default: all three parts
-// native: the program; --tools also builds sluice-make-model and sluice-compare, which tests and
+// native: the program; --tools also builds sluice-make-model, which tests and
 // benchmarks use. wasm: the binaries and their glue. web: bundles (esbuild) and declarations (tsc).
 import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -247,8 +247,7 @@ export async function build(parts, { tools = false } = {}) {
   if (all || parts.includes('native')) {
     const variables = ['-DSLUICE_TESTS=OFF'];
     cmakeBuild('native', { variables });
-    if (tools)
-      cmakeBuild('native', { variables, targets: ['sluice-make-model', 'sluice-compare'] });
+    if (tools) cmakeBuild('native', { variables, targets: ['sluice-make-model'] });
   }
   if (all || parts.includes('wasm')) await buildWasm({ glue: glueFile });
   if (all || parts.includes('web')) {

@@ -1,5 +1,5 @@
 // Compares values in double precision, in one pass over the reference.
-#include "tools/checkpoints.h"
+#include "measure/checkpoints.h"
 
 #include <cmath>
 #include <fstream>
@@ -8,7 +8,7 @@
 #include <sstream>
 #include <system_error>
 
-namespace sluice::tools {
+namespace sluice::measure {
 namespace {
 
 namespace fs = std::filesystem;
@@ -146,4 +146,4 @@ Result<Difference> compare_values(const Checkpoint& ours, const std::vector<floa
   return sums.result();
 }
 
-}  // namespace sluice::tools
+}  // namespace sluice::measure

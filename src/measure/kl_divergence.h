@@ -3,7 +3,7 @@
 
 #include <span>
 
-namespace sluice::cli {
+namespace sluice::measure {
 
 // KL divergence D(p || q) in nats of the distributions given by two rows of logits, equal in size.
 [[nodiscard]] double divergence(std::span<const float> p, std::span<const float> q);
@@ -19,4 +19,4 @@ void to_log_probabilities(std::span<float> row);
 // Squared difference divided by the squared norm of `whole`.
 [[nodiscard]] double share_of_change(std::span<const float> whole, std::span<const float> made);
 
-}  // namespace sluice::cli
+}  // namespace sluice::measure

@@ -1,10 +1,10 @@
 // Distances between model outputs, summed in double precision.
-#include "cli/kl_divergence.h"
+#include "measure/kl_divergence.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace sluice::cli {
+namespace sluice::measure {
 namespace {
 
 constexpr float kUnlikely = -25;  // log probability below which a token is ignored
@@ -73,4 +73,4 @@ double cosine(std::span<const float> a, std::span<const float> b) {
   return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : 1;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::measure

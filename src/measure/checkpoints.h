@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-namespace sluice::tools {
+namespace sluice::measure {
 
 inline constexpr uint64_t kMaxIndexBytes = 1 << 22;
 inline constexpr uint64_t kMaxCheckpointValues = 1ull << 28;
@@ -47,4 +47,4 @@ struct Difference {
                                                 const Checkpoint& reference,
                                                 const std::vector<float>& reference_values);
 
-}  // namespace sluice::tools
+}  // namespace sluice::measure
