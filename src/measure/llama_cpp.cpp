@@ -9,6 +9,7 @@
 #include "jinja/json_text.h"
 #include "platform/console.h"
 #include "platform/file.h"
+#include "platform/process.h"
 #include "platform/program.h"
 #include "platform/utf8_path.h"
 
