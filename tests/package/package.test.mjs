@@ -23,6 +23,7 @@ const limits = {
   'safetensors.js': [8 * kB, 3 * kB],
   'gpu.js': [110 * kB, 34 * kB], // 3 kB of it are int8 and f16 matrix multiplication
   'index.js': [40 * kB, 14 * kB],
+  'embed.js': [4 * kB, 2 * kB],
   'model-cache.js': [8 * kB, 3 * kB],
   'worker.js': [160 * kB, 50 * kB],
 };
@@ -70,6 +71,7 @@ test('the package holds only files meant for users', () => {
     'dist/THIRD_PARTY.md',
     'dist/docs/api.md',
     'dist/index.js',
+    'dist/embed.js',
     'dist/model-cache.js',
     'dist/index.d.ts',
     'dist/worker.js',
@@ -208,7 +210,7 @@ test('bundlers can import each file that is fetched, and Node gets none that is 
   const paths = Object.values(exports).flatMap((entry) =>
     typeof entry === 'string' ? entry : [entry.default, entry.node ?? []].flat(),
   );
-  const own = /^(worker-node|cli|(templates|adapters|model-cache)-node)\.js$/; // which node.js finds
+  const own = /^(worker-node|cli|(templates|adapters|embed|model-cache)-node)\.js$/; // which node.js finds
   const unreachable = scripts.filter(
     (name) => !paths.includes(`./dist/${name}`) && !own.test(name),
   );

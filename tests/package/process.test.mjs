@@ -178,7 +178,7 @@ test("an error's stack has the caller's line and readable names", () => {
     const own = stack.split('\n').filter((line) => line.includes(inRoot('dist')));
     assert.ok(own.length > 0, stack);
     for (const line of own) {
-      assert.match(line, /\/(node|templates-node|adapters-node)\.js:/, name);
+      assert.match(line, /\/(node|templates-node|adapters-node|embed-node)\.js:/, name);
       assert.doesNotMatch(line, /at (async )?(new )?(\w{1,2}|_\w+)[. ]/, name);
     }
   });

@@ -45,8 +45,7 @@ import type {
 } from '../protocol/types.js';
 import {
   Embeddings,
-  embedTexts,
-  rankDocuments,
+  embedCalls,
   type EmbedOptions,
   type RerankResult,
   type RerankOptions,
@@ -291,8 +290,7 @@ export class Engine {
     texts: readonly (string | ArrayLike<number>)[],
     options: EmbedOptions = {},
   ): Promise<Float32Array[]> {
-    if (!Array.isArray(texts)) invalid('embed() takes an array.');
-    return (await embedTexts(this, texts, options)).vectors;
+    return (await (await embedCalls(this)).embed(texts, options)).vectors;
   }
 
   /**
@@ -306,12 +304,12 @@ export class Engine {
    * console.log(documents[best.index], best.score);
    * ```
    */
-  rerank(
+  async rerank(
     query: string,
     documents: readonly string[],
     options: RerankOptions = {},
   ): Promise<RerankResult[]> {
-    return rankDocuments(this, query, documents, options);
+    return (await embedCalls(this)).rerank(query, documents, options);
   }
 
   /** @internal */

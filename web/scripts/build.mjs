@@ -4,7 +4,7 @@
 // native: the program; --tools also builds sluice-make-model, which tests and
 // benchmarks use. wasm: the binaries and their glue. web: bundles (esbuild) and declarations (tsc).
 import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { inRoot, root } from './lib.mjs';
@@ -21,16 +21,19 @@ const glueAtBuild = (glue) => ({
   setup: (build) => build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: glue })),
 });
 
-// Keeps some imports as separate files: the chat template renderer, the LoRA adapter reader and the
-// model cache's manager, which are loaded on demand, and entries that others import. Node has
+// Keeps some imports as separate files: the chat template renderer, the LoRA adapter reader,
+// embeddings and the model cache's manager, which are loaded on demand, and entries that others
+// import. Node has
 // versions of its own, which are not minified, so that stack traces can be read.
 const filesApart = (forNode) => ({
   name: 'files-apart',
   setup: (build) => {
-    build.onResolve({ filter: /^\.\/(templates|adapters|model-cache)\.js$/ }, ({ path, kind }) =>
-      kind === 'dynamic-import'
-        ? { path: forNode ? path.replace('.js', '-node.js') : path, external: true }
-        : null,
+    build.onResolve(
+      { filter: /^\.\/(templates|adapters|embed|model-cache)\.js$/ },
+      ({ path, kind }) =>
+        kind === 'dynamic-import'
+          ? { path: forNode ? path.replace('.js', '-node.js') : path, external: true }
+          : null,
     );
     build.onResolve({ filter: /^\.\/(node|ai-sdk)\.js$/ }, ({ path }) => ({
       path: forNode ? path.replace('ai-sdk.js', 'ai-sdk-node.js') : path,
@@ -104,6 +107,7 @@ async function bundlePage(esbuild, common) {
     templates: 'chat/templates',
     'model-cache': 'io/model-cache',
     adapters: 'api/adapters',
+    embed: 'api/embed',
     safetensors: 'io/safetensors',
   };
   await esbuild.build({
@@ -129,6 +133,28 @@ async function bundlePage(esbuild, common) {
     minify: true,
     banner: { js: importAsset },
   });
+  for (const file of readdirSync(inRoot('dist')))
+    if (file.endsWith('.js')) await minifyAgain(inRoot('dist', file));
+}
+
+/**
+ * Minifies a bundle once more: terser inlines and folds what esbuild does not, which saves 4 % of the
+ * gzipped size. Comments for bundlers stay.
+ */
+async function minifyAgain(file) {
+  const { minify } = await import('terser');
+  const { code, map } = await minify(readFileSync(file, 'utf8'), {
+    ecma: 2022,
+    module: true,
+    compress: { passes: 2 },
+    format: { comments: /webpackIgnore|@vite-ignore|^!/ },
+    sourceMap: {
+      content: readFileSync(`${file}.map`, 'utf8'),
+      url: `${basename(file)}.map`,
+    },
+  });
+  writeFileSync(file, code);
+  writeFileSync(`${file}.map`, map);
 }
 
 /** Not minified, and classes keep their names. */
@@ -136,6 +162,7 @@ async function bundleNode(esbuild, common) {
   const apart = {
     templates: 'chat/templates',
     adapters: 'api/adapters',
+    embed: 'api/embed',
     'model-cache': 'io/model-cache',
     'ai-sdk': 'ai-sdk',
     'ai-sdk-v4': 'ai-sdk-v4',

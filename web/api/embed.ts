@@ -1,0 +1,139 @@
+// engine.embed(), engine.rerank() and engine.embeddings.create(). This module is loaded at their
+// first use. Code shared with the entry is passed as an argument, because a second copy of the error
+// class would be another class.
+
+import type { CallOptions, invalid, onlyKnown } from '../protocol/errors.js';
+import type { Embedded, EmbedSpec } from '../protocol/messages.js';
+import type { AssertSameKeys, SplitNames } from '../protocol/options.js';
+import type {
+  EmbeddingList,
+  EmbeddingParams,
+  EmbedOptions,
+  RerankOptions,
+  RerankResult,
+} from './embedding.js';
+import type { count, tokenIds } from './options.js';
+
+/** The part of Engine that is used here. */
+export interface EmbedEngine {
+  readonly info: { name: string; vocabSize: number };
+  /** @internal */
+  embedTexts(
+    texts: (string | Int32Array)[],
+    spec: EmbedSpec,
+    signal: AbortSignal | undefined,
+    onProgress: (done: number) => void,
+  ): Promise<Embedded>;
+}
+
+/** Code that belongs to the entry. */
+export interface Entry {
+  count: typeof count;
+  invalid: typeof invalid;
+  onlyKnown: typeof onlyKnown;
+  tokenIds: typeof tokenIds;
+}
+
+const kPoolings = ['none', 'mean', 'cls', 'last'];
+const kRank = 4;
+const kEmbed = 'pooling dimensions normalize signal onProgress';
+const kCreate = 'input dimensions encoding_format model user';
+true satisfies AssertSameKeys<SplitNames<typeof kEmbed>, keyof EmbedOptions>;
+true satisfies AssertSameKeys<SplitNames<typeof kCreate>, keyof EmbeddingParams>;
+
+type Input = string | ArrayLike<number>;
+
+export class EmbedCalls {
+  readonly #engine: EmbedEngine;
+  readonly #entry: Entry;
+
+  constructor(engine: EmbedEngine, entry: Entry) {
+    this.#engine = engine;
+    this.#entry = entry;
+  }
+
+  /** Embeddings of strings or lists of token ids, and the total number of tokens. */
+  async embed(
+    texts: readonly Input[],
+    options: EmbedOptions,
+  ): Promise<{ vectors: Float32Array[]; tokens: number }> {
+    const { count, invalid, onlyKnown, tokenIds } = this.#entry;
+    if (!Array.isArray(texts)) invalid('embed() takes an array.');
+    onlyKnown('embed()', options, kEmbed);
+    const { pooling } = options;
+    const number = pooling === undefined ? -1 : kPoolings.indexOf(pooling);
+    if (pooling !== undefined && number < 0) invalid('pooling must be none, mean, cls or last.');
+    const spec = {
+      pooling: number,
+      normalize: options.normalize ?? true,
+      dimensions: count('dimensions', options.dimensions),
+    };
+    const inputs = (texts as readonly Input[]).map((text) =>
+      typeof text === 'string' ? text : tokenIds(text, this.#engine.info.vocabSize),
+    );
+    const { values, width, rows, tokens } = await this.#run(inputs, spec, options);
+    let at = 0;
+    return { vectors: Array.from(rows, (n) => values.slice(at, (at += n * width))), tokens };
+  }
+
+  /** Scores of the documents, the best first. */
+  async rerank(
+    query: string,
+    documents: readonly string[],
+    options: RerankOptions,
+  ): Promise<RerankResult[]> {
+    const { count, invalid, onlyKnown } = this.#entry;
+    onlyKnown('rerank()', options, 'topN signal onProgress');
+    if (typeof query !== 'string' || !documents.every((text) => typeof text === 'string'))
+      invalid('query and documents must be strings.');
+    const { topN } = options;
+    const most = topN === undefined ? documents.length : count('topN', topN);
+    const spec = { pooling: kRank, normalize: false, dimensions: 0, query };
+    const { values, width } = await this.#run([...documents], spec, options);
+    const ranked = documents.map((_, index) => ({ index, score: values[index * width]! }));
+    ranked.sort((a, b) => b.score - a.score);
+    return ranked.slice(0, most);
+  }
+
+  /** OpenAI-compatible. */
+  async create(params: EmbeddingParams, options: CallOptions = {}): Promise<EmbeddingList> {
+    const { invalid, onlyKnown } = this.#entry;
+    onlyKnown('embeddings.create()', params, kCreate);
+    const { input, dimensions, encoding_format: format } = params;
+    if (!/^(float|base64)$/.test(format ?? 'float'))
+      invalid('encoding_format must be float or base64.');
+    const one = typeof input === 'string' || typeof input?.[0] === 'number';
+    const texts = (one ? [input] : [...(input ?? [])]) as Input[];
+    const { signal } = options;
+    const { vectors, tokens } = await this.embed(texts, {
+      ...(dimensions && { dimensions }),
+      ...(signal && { signal }),
+    });
+    const data = vectors.map((vector, index) => ({
+      object: 'embedding' as const,
+      index,
+      // OpenAI's clients request base64 by default and decode it themselves.
+      embedding: (format === 'base64' ? base64(vector) : Array.from(vector)) as number[],
+    }));
+    return {
+      object: 'list',
+      data,
+      model: this.#engine.info.name,
+      usage: { prompt_tokens: tokens, total_tokens: tokens },
+    };
+  }
+
+  #run(
+    inputs: (string | Int32Array)[],
+    spec: EmbedSpec,
+    { signal, onProgress }: Pick<EmbedOptions, 'signal' | 'onProgress'>,
+  ): Promise<Embedded> {
+    return this.#engine.embedTexts(inputs, spec, signal, (done) =>
+      onProgress?.({ done, total: inputs.length }),
+    );
+  }
+}
+
+function base64({ buffer }: Float32Array): string {
+  return btoa(Array.from(new Uint8Array(buffer), (byte) => String.fromCharCode(byte)).join(''));
+}
