@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "chat/reasoning.h"
 #include "cli/atomic_file.h"
 #include "cli/cli.h"
 #include "cli/generation_options.h"
+#include "endpoints/pages.h"
 #include "platform/console.h"
 #include "serve/http_server.h"
 
@@ -127,9 +127,8 @@ ollama::ModelFacts facts_of(const Described& described, const session::Engine& e
   const model::Program& program = engine.program();
   const model::HParams& hp = program.hp;
   ollama::ModelFacts out = described.about;
-  out.name = described.name;
   out.architecture = hp.arch;
-  out.n_ctx = engine.plan().n_ctx;
+  out.parallel = engine.plan().parallel;
   out.n_ctx_train = hp.n_ctx_train;
   out.n_layer = hp.n_layer;
   out.n_embd = hp.n_embd;
@@ -138,13 +137,9 @@ ollama::ModelFacts facts_of(const Described& described, const session::Engine& e
   out.n_head_kv = hp.n_head_kv;
   out.completes = hp.causal && program.head >= 0;
   out.embeds = out.embeds && program.rank_tail.width == 0;  // not a reranker
-  out.inserts = infill.usable();
-  if (chat_template != nullptr && out.completes) {
-    const std::string& source = chat_template->source(/*with_tools=*/true);
-    out.chat_template = chat_template->source();
-    out.tools = chat::AnswerFormat(source, {}).has_tools();
-    out.thinks = chat::teaches_reasoning(source);
-  }
+  endpoints::find_abilities(
+      infill.usable(), chat_template == nullptr ? "" : chat_template->source(/*with_tools=*/true),
+      &out);
   return out;
 }
 
@@ -260,7 +255,6 @@ int serve_model(ServeOptions options) {
                           .n_vocab = engine.program().hp.n_vocab,
                           .width = engine.program().embed_tail.width,
                           .n_scores = engine.program().rank_tail.width,
-                          .parallel = options.parallel,
                           .ngram_drafts = options.draft != "off",
                           .infill = infill,
                           .about = facts_of(described, engine, with_template, infill)},

@@ -14,7 +14,8 @@ struct ModelFacts {
   std::string quantization{};  // the type of most of its weights
   std::string chat_template{};
   uint64_t parameters = 0, bytes = 0;
-  int64_t created = 0;  // seconds: when the server started
+  int64_t created = 0;   // seconds: when the server started
+  int64_t parallel = 1;  // requests at a time
   int64_t n_ctx = 0, n_ctx_train = 0, n_layer = 0, n_embd = 0, n_vocab = 0, n_head = 0,
           n_head_kv = 0;
   bool completes = false, embeds = false;  // generates text; was trained for embeddings

@@ -7,7 +7,7 @@
 #include "anthropic/responder.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "ollama/request.h"
+#include "endpoints/pages.h"
 
 namespace sluice::serve {
 namespace {
@@ -16,39 +16,6 @@ using Kind = Event::Kind;
 
 constexpr int64_t kMaxVectorValues = 1 << 21;  // values of one embeddings request
 constexpr size_t kTextPerToken = 32;           // bytes; longer texts are refused untokenized
-
-struct Route {
-  std::string_view path, method;
-};
-// Those that depend on the server.
-constexpr Route kPages[] = {
-    {"/", "GET"},         {"/health", "GET"},    {"/metrics", "GET"},
-    {"/props", "GET"},    {"/v1/models", "GET"}, {"/api/show", "POST"},
-    {"/api/tags", "GET"}, {"/api/ps", "GET"},    {"/api/version", "GET"},
-};
-// What Ollama does to its models.
-constexpr std::string_view kModelChanges[] = {"/api/pull", "/api/push", "/api/create", "/api/copy",
-                                              "/api/delete"};
-constexpr std::string_view kPrefix = "/v1";
-constexpr std::string_view kModels = "/v1/models/";
-
-std::optional<Route> find_route(std::string_view path) {
-  if (path.starts_with(kModels)) path = kModels.substr(0, kModels.size() - 1);
-  for (const Route& page : kPages) {
-    if (page.path == path) return page;
-  }
-  for (const std::string_view each : endpoints::paths()) {
-    if (each == path) return Route{each, "POST"};
-  }
-  return std::nullopt;
-}
-
-// The path with /v1 where a route has it, as in /v1/models for /models: those are served without
-// it, too.
-std::string full_path(std::string_view path) {
-  std::string full = std::string(kPrefix) + std::string(path);
-  return find_route(full) ? full : std::string(path);
-}
 
 // `record` has the route, whose API decides about the form.
 Reply failed(const ApiError& error, Record* record, const Reply& so_far = {}) {
@@ -114,9 +81,11 @@ Service::Service(Worker& worker, Metrics& metrics, ModelFacts model, Limits limi
       metrics_(metrics),
       model_(std::move(model)),
       limits_(limits),
-      api_key_(std::move(api_key)),
-      created_(std::time(nullptr)) {
-  model_.about.created = created_;
+      api_key_(std::move(api_key)) {
+  model_.about.created = std::time(nullptr);
+  model_.about.name = model_.name;
+  model_.about.n_ctx = model_.n_ctx;
+  if (model_.chat_template != nullptr) model_.about.chat_template = model_.chat_template->source();
   if (model_.chat_template == nullptr) return;
   formats_.emplace(*model_.chat_template, chat::control_tokens(*model_.tokenizer));
 }
@@ -126,17 +95,8 @@ bool Service::authorized(std::string_view key) const {
 }
 
 bool Service::refuse(const Call& call, Reply* reply, Record* record) const {
-  const std::string path = full_path(call.path);
-  const std::optional<Route> route = find_route(path);
-  if (std::find(std::begin(kModelChanges), std::end(kModelChanges), path) !=
-      std::end(kModelChanges)) {
-    record->route = path;
-    *reply = failed(
-        {501, "This server has one model, which cannot be changed here: " + model_.name + ".", "",
-         "NOT_SUPPORTED"},
-        record);
-    return true;
-  }
+  const std::string path = endpoints::full_path(call.path);
+  const std::optional<endpoints::Route> route = endpoints::find_route(path);
   if (!route) {
     const ApiError unknown{404, "There is nothing at this path.", "", "unknown_url"};
     record->error = unknown.code;
@@ -144,7 +104,9 @@ bool Service::refuse(const Call& call, Reply* reply, Record* record) const {
     return true;
   }
   record->route = route->path;
-  if (call.method != route->method && !(call.method == "HEAD" && route->method == "GET")) {
+  const bool allowed = route->method.empty() || call.method == route->method ||
+                       (call.method == "HEAD" && route->method == "GET");
+  if (!allowed) {
     *reply = failed({405, "This path takes another method.", "", "method_not_allowed"}, record);
     reply->allow = route->method == "GET" ? "GET, HEAD" : "POST";
     return true;
@@ -154,7 +116,7 @@ bool Service::refuse(const Call& call, Reply* reply, Record* record) const {
         failed({401, "The API key is missing, or is another one.", "", "invalid_api_key"}, record);
     return true;
   }
-  if (route->method == "POST" && closed_) {
+  if (route->method != "GET" && closed_) {
     *reply = failed(unavailable("The server is shutting down."), record);
     return true;
   }
@@ -179,26 +141,16 @@ Reply Service::answer(const Call& call, Record* record) {
 
 Reply Service::document(const Call& call, Record* record) const {
   const std::string& route = record->route;
-  if (route == "/") return {.type = "text/plain; charset=utf-8", .body = "Sluice is running"};
   if (route == "/health") return health();
-  if (route == "/api/tags") return {.body = ollama::tags_body(model_.about)};
-  if (route == "/api/ps") return {.body = ollama::running_body(model_.about)};
-  if (route == "/api/show") {
-    if (const Problem problem = ollama::read_show(call.body)) return failed(*problem, record);
-    return {.body = ollama::show_body(model_.about)};
-  }
-  if (route == "/api/version") return {.body = ollama::version_body()};
   if (route == "/metrics") {
     return {.type = "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics_.text({worker_.queued(), worker_.running(), connections})};
   }
-  if (route == "/props") return props();
-  const std::string path = full_path(call.path);
-  if (path == "/v1/models") return {.body = openai::models_body(model_.name, created_)};
-  if (path.substr(kModels.size()) == model_.name) {
-    return {.body = openai::model_body(model_.name, created_)};
-  }
-  return failed({404, "There is no such model here.", "model", "model_not_found"}, record);
+  endpoints::Page page;
+  const Problem problem =
+      endpoints::write_page(endpoints::full_path(call.path), call.body, model_.about, &page);
+  if (problem) return failed(*problem, record);
+  return {.type = page.type, .body = std::move(page.body)};
 }
 
 Reply Service::health() const {
@@ -497,17 +449,6 @@ Reply Service::rerank(const Call& call, Record* record) {
   if (!problem) problem = compute(call, job, record, &reply);
   if (problem) return failed(*problem, record, reply);
   return {.body = openai::rerank_body(vectors_of(*job), request, model_.name)};
-}
-
-// What llama-server's clients look for: context, slots and the chat template.
-Reply Service::props() const {
-  openai::Json body = {
-      {"default_generation_settings", {{"n_ctx", model_.n_ctx}}},
-      {"total_slots", model_.parallel},
-      {"model_alias", model_.name},
-      {"chat_template", model_.chat_template == nullptr ? "" : model_.chat_template->source()},
-      {"modalities", {{"vision", false}, {"audio", false}}}};
-  return {.body = openai::to_text(body)};
 }
 
 Reply Service::apply_template(const Call& call, Record* record) {

@@ -79,12 +79,11 @@ struct ModelFacts {
   const chat::Template* chat_template = nullptr;    // null: the model cannot chat
   int32_t n_ctx = 0;
   int64_t n_vocab = 0;
-  int32_t width = 0;     // of embeddings
-  int32_t n_scores = 0;  // that a reranker gives a document; 0: not a reranker
-  int32_t parallel = 1;
+  int32_t width = 0;          // of embeddings
+  int32_t n_scores = 0;       // that a reranker gives a document; 0: not a reranker
   bool ngram_drafts = false;  // draft by n-gram; the plan must have memory for draft tokens
   openai::InfillTokens infill{};
-  ollama::ModelFacts about{};
+  ollama::ModelFacts about{};  // created, name, n_ctx and chat_template are set by the service
 };
 
 class Service {
@@ -116,7 +115,6 @@ class Service {
   // Computes the vectors of a job; the error, or none. 499: the client has disconnected.
   [[nodiscard]] Problem compute(const Call& call, const std::shared_ptr<Job>& job, Record* record,
                                 Reply* reply);
-  [[nodiscard]] Reply props() const;
   [[nodiscard]] Reply apply_template(const Call& call, Record* record);
   [[nodiscard]] Reply count_tokens(const Call& call, Record* record);
   [[nodiscard]] Reply tokenize(const Call& call, Record* record);
@@ -147,7 +145,6 @@ class Service {
   std::optional<openai::ChatFormats> formats_;  // none: the model cannot chat
   const Limits limits_;
   const std::string api_key_;
-  const int64_t created_;
   // Only one request is parsed or tokenized at a time, because that takes many times its size.
   std::mutex texts_;
   std::atomic<bool> closed_{false};

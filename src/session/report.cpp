@@ -68,6 +68,10 @@ void report_model(const gguf::Header& header, const Inspection& found, const Rep
   number("experts", hp.n_expert);
   number("expertsUsed", hp.n_expert_used);
   sink(nullptr, "tiedEmbeddings", found.program.head == found.program.embedding);
+  const bool ranks = found.program.rank_tail.width > 0;
+  sink(nullptr, "generates", hp.causal && found.program.head >= 0);
+  sink(nullptr, "embeds", !ranks && header.find(hp.arch + ".pooling_type") != nullptr);
+  sink(nullptr, "reranks", ranks);
   number("files", header.n_files);
   number("tensors", header.tensors.size());
   const TokenWork work = work_per_token(found.program);

@@ -68,7 +68,7 @@ test("every code of the package's errors, warnings and responses is documented",
 
 test("every code of the native server's responses is documented", () => {
   const found = used(
-    [...sources('src/serve', /\.cpp$/), ...sources('src/openai', /\.cpp$/)],
+    ['serve', 'openai', 'endpoints'].flatMap((name) => sources(`src/${name}`, /\.cpp$/)),
     [
       /\.",\s*"\w*",\s*"(\w+)"\}/g, // {status, "Message.", param, code}
       /\.code = "(\w+)"/g,

@@ -289,7 +289,8 @@ const fieldNames = {
   'ai-sdk.ts': 'all', // makes requests of the AI SDK's
   'chat/answers.ts': ['chat_template', 'logit_bias'], // may hold what JSON has not
   'api/embedding.ts': ['encoding_format', 'prompt_tokens', 'total_tokens'],
-  'serve/routes.ts': ['prompt_tokens', 'completion_tokens', 'chat_template'], // the log, /props
+  'api/embed.ts': ['encoding_format', 'prompt_tokens', 'total_tokens'],
+  'serve/routes.ts': ['prompt_tokens', 'completion_tokens'], // the log
   'serve/errors.ts': ['context_length_exceeded'], // documents the codes
 };
 

@@ -43,13 +43,8 @@ import type {
   SavedState,
   UnitState,
 } from '../protocol/types.js';
-import {
-  Embeddings,
-  embedCalls,
-  type EmbedOptions,
-  type RerankResult,
-  type RerankOptions,
-} from './embedding.js';
+import type { EmbedOptions, RerankOptions, RerankResult } from './embedding.js';
+import { embedCalls, Embeddings } from './embeddings.js';
 import { begun, Generation } from './generation.js';
 import { WorkerClient } from './worker-client.js';
 import {

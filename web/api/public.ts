@@ -11,10 +11,10 @@ export type {
   TokenizeOptions,
 } from '../protocol/options.js';
 export { ChatCompletions, ChatStream, Completions } from '../chat/completions.js';
+export type { Embeddings } from './embeddings.js';
 export type {
   EmbeddingList,
   EmbeddingParams,
-  Embeddings,
   EmbedOptions,
   Pooling,
   RerankResult,

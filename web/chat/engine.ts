@@ -5,7 +5,7 @@ import type { GenerateSpec } from '../protocol/messages.js';
 import type { GenerateOptions } from '../protocol/options.js';
 import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
 import type { Answer, AnswerRequest } from './answer-wasm.js';
-import type { DescribedError, Exchange, GivenError } from './exchange.js';
+import type { DescribedError, Exchange, GivenError, Page, RouteMethod } from './exchange.js';
 
 /** A text part of a message. */
 export interface TextPart {
@@ -82,14 +82,16 @@ export interface Prompts {
     template: string | undefined,
     request: AnswerRequest,
   ): Promise<Answer>;
-  /** Paths of the endpoints that open() knows. */
-  endpoints(): Promise<string[]>;
+  /** The paths that open() knows, with their methods. */
+  routes(): Promise<Map<string, RouteMethod>>;
   /** Reads a request to an endpoint. The caller closes it. `body`: JSON in UTF-8. */
   open(path: string, body: string | Uint8Array, model: string): Promise<Exchange>;
   /** The prompt of an exchange that has messages. */
   prompt(exchange: Exchange, template?: string): Promise<RenderedPrompt>;
   /** The generations of an exchange. `canConstrain`: the engine has structured output. */
   plan(exchange: Exchange, canConstrain: boolean, template?: string): Promise<Job[]>;
+  /** What a server says about itself and the model. `body`: of the request. */
+  page(exchange: Exchange, body: string | Uint8Array): Promise<Page>;
   /** How the API of the path describes an error. */
   describe(path: string, error: GivenError): Promise<DescribedError>;
 }

@@ -32,7 +32,9 @@ interface Exports {
   show_error(exchange: number, texts: number, status: number): void;
   show_error_frames(exchange: number, texts: number, status: number): void;
   close_exchange(exchange: number): void;
-  endpoint_paths(): number;
+  routes(): number;
+  drop_files(exchange: number): void;
+  show_page(exchange: number, formats: number, texts: number): void;
 }
 
 /** What the engine must do for a request. */
@@ -45,7 +47,7 @@ export type Work =
   | { kind: 'render' }
   /** The tokens of the prompt. */
   | { kind: 'count' }
-  | { kind: 'document'; body: string }
+  | { kind: 'page' }
   | {
       kind: 'tokenize';
       text: string;
@@ -54,6 +56,15 @@ export type Work =
       withPieces: boolean;
     }
   | { kind: 'detokenize'; tokens: number[] };
+
+/** '': any method, because the path is an error. */
+export type RouteMethod = 'GET' | 'POST' | '';
+
+/** A document about the server and its model. */
+export interface Page {
+  type: string;
+  body: string;
+}
 
 /** How to generate: `n` outputs for each prompt, with consecutive seeds. */
 export interface Plan {
@@ -99,6 +110,7 @@ const enum Field {
   Cached = 11,
   Completion = 12,
   Finish = 13,
+  Files = 15,
 }
 
 /** Frees exchanges that nobody has closed, such as those of streams that were never read. */
@@ -128,10 +140,11 @@ export class Exchange {
     }
   }
 
-  /** Paths of the endpoints with a request. */
-  static paths(instance: Instance): string[] {
+  /** Paths with their methods. */
+  static routes(instance: Instance): Map<string, RouteMethod> {
     const calls = instance.calls as unknown as Exports;
-    return instance.string(calls.endpoint_paths()).split(' ');
+    const lines = instance.string(calls.routes()).split('\n');
+    return new Map(lines.map((line) => line.split(' ').reverse() as [string, RouteMethod]));
   }
 
   /** How the API of the path describes an error. */
@@ -189,6 +202,25 @@ export class Exchange {
     const biases = Object.entries(logitBias).map(([token, bias]) => [token, bias ?? -Infinity]);
     plan.options.logitBias = Object.fromEntries(biases);
     return { ...plan, seed: BigInt(seed) };
+  }
+
+  /** Number of files of an infill that may be dropped so that it fits; see dropFiles(). */
+  get files(): number {
+    return this.#word(Field.Files);
+  }
+  /** Drops half of the files, the first ones first. The exchange is then planned again. */
+  dropFiles(): void {
+    this.#calls.drop_files(this.#address);
+  }
+
+  /** The page at the path. `formats`: as of plan(). `info`: JSON of the model's info. */
+  page(formats: (instance: Instance) => number, body: Bytes, info: string): Page {
+    const text = this.#call((calls) =>
+      this.#instance.with([body, info], (texts) =>
+        calls.show_page(this.#address, formats(this.#instance), texts),
+      ),
+    );
+    return JSON.parse(text) as Page;
   }
 
   /** Begins the response. Returns its first frames; '' if it is not streamed. */

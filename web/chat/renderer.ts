@@ -6,7 +6,13 @@ import type { ModelInfo, ProgressEvent } from '../protocol/types.js';
 import { Answer, type AnswerRequest } from './answer-wasm.js';
 import { ChatWasm, RenderFlags, type RequestTexts } from './chat-wasm.js';
 import type { ChatMessage, Job, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
-import { Exchange, type DescribedError, type GivenError } from './exchange.js';
+import {
+  Exchange,
+  type DescribedError,
+  type GivenError,
+  type Page,
+  type RouteMethod,
+} from './exchange.js';
 import { jsonText } from './json.js';
 
 /** Characters at the end of a prompt that tell how the response begins. */
@@ -72,8 +78,8 @@ export class PromptRenderer implements Prompts {
     );
   }
 
-  endpoints(): Promise<string[]> {
-    return this.#answers.use((instance) => Exchange.paths(instance));
+  routes(): Promise<Map<string, RouteMethod>> {
+    return this.#answers.use((instance) => Exchange.routes(instance));
   }
 
   open(path: string, body: string | Uint8Array, model: string): Promise<Exchange> {
@@ -111,6 +117,17 @@ export class PromptRenderer implements Prompts {
         options: { ...options, ...own, seed: BigInt.asUintN(64, seed + BigInt(i)) },
         extra: { ...(constraint && { constraint }), ...(reportCounts && { reportCounts }) },
       })),
+    );
+  }
+
+  async page(exchange: Exchange, body: string | Uint8Array): Promise<Page> {
+    const { types, plan, ...info } = this.#info;
+    const [quantization] = Object.keys(types).sort((a, b) => types[b]! - types[a]!);
+    const controls = await this.#controlsOnce();
+    return exchange.page(
+      (instance) => instance.formats(this.#source(undefined), controls),
+      body,
+      JSON.stringify({ ...info, quantization, ...plan }),
     );
   }
 

@@ -365,6 +365,12 @@ export interface ModelInfo {
   expertsUsed: number;
   /** The output head shares its weights with the token embedding. */
   tiedEmbeddings: boolean;
+  /** The model generates text. */
+  generates: boolean;
+  /** The model was trained for embeddings. engine.embed() works with other models, too. */
+  embeds: boolean;
+  /** The model scores documents: engine.rerank(). */
+  reranks: boolean;
   /** Number of files that the model is split into. */
   files: number;
   /** Number of tensors. */

@@ -6,7 +6,7 @@ import { setMaxListeners } from 'node:events';
 
 import type { Engine } from '../api/engine.js';
 import type { Job } from '../chat/engine.js';
-import type { DescribedError, Exchange, Work } from '../chat/exchange.js';
+import type { DescribedError, Exchange, RouteMethod, Work } from '../chat/exchange.js';
 import { respond } from '../chat/response.js';
 import { unmarked } from '../protocol/literal-spans.js';
 import type { GenerationResult } from '../protocol/types.js';
@@ -36,8 +36,8 @@ export interface Served {
   metrics: Metrics;
   /** Settles when no request is being read. */
   reading: Promise<unknown>;
-  /** Paths of the endpoints of chat.wasm. */
-  endpoints: readonly string[];
+  /** Paths and their methods. */
+  routes: ReadonlyMap<string, RouteMethod>;
   /** false while the server is shutting down. */
   open: () => boolean;
   /** Why the engine has failed; '': it works. */
@@ -55,6 +55,7 @@ interface Asked {
 
 const json = (text: string, status = 200): Answer => ({ text, type: 'application/json', status });
 
+/** Pages about this server. chat.wasm writes the others. */
 const kPages: { [path: string]: (served: Served) => Answer } = {
   '/health': ({ open, failure }) => {
     const status = failure ? 'failed' : open() ? 'ok' : 'closing';
@@ -65,16 +66,6 @@ const kPages: { [path: string]: (served: Served) => Answer } = {
     text: metrics.text(),
     type: 'text/plain; version=0.0.4; charset=utf-8',
   }),
-  '/props': ({ engine: { info }, model }) =>
-    json(
-      JSON.stringify({
-        default_generation_settings: { n_ctx: info.plan.contextLength },
-        total_slots: info.plan.parallel,
-        model_alias: model,
-        chat_template: info.chatTemplate ?? '',
-        modalities: { vision: false, audio: false },
-      }),
-    ),
 };
 const kModels = '/v1/models';
 
@@ -82,25 +73,23 @@ const kModels = '/v1/models';
 export interface Route {
   path: string;
   name: string;
-  method: 'GET' | 'POST';
+  method: RouteMethod;
 }
 
 /** The route of a path. Errors: 404, 405. */
-export function routeOf(method: string, given: string, { endpoints }: Served): Route {
+export function routeOf(method: string, given: string, { routes }: Served): Route {
+  const nameOf = (path: string): string => (path.startsWith(`${kModels}/`) ? kModels : path);
   // Paths that begin with /v1 are served without it, too.
-  const full = `/v1${given}`;
-  const isModel = (path: string): boolean => path.startsWith(`${kModels}/`);
-  const path = endpoints.includes(full) || full === kModels || isModel(full) ? full : given;
-  const name = isModel(path) ? kModels : path;
-  const page = name === kModels || Object.hasOwn(kPages, name);
-  if (!page && !endpoints.includes(name))
-    throw new HttpError(404, 'unknown_url', 'There is nothing at this path.');
-  const allowed = page ? 'GET, HEAD' : 'POST';
-  if (!allowed.split(', ').includes(method))
+  const path = [`/v1${given}`, given].find((each) => routes.has(nameOf(each)));
+  if (path === undefined) throw new HttpError(404, 'unknown_url', 'There is nothing at this path.');
+  const name = nameOf(path);
+  const own = routes.get(name)!;
+  const allowed = own === 'GET' ? 'GET, HEAD' : own;
+  if (allowed && !allowed.split(', ').includes(method))
     throw new HttpError(405, 'method_not_allowed', 'This path does not support the method.', {
       headers: { allow: allowed },
     });
-  return { path, name, method: page ? 'GET' : 'POST' };
+  return { path, name, method: own };
 }
 
 /** Answers a request. `closing`: what to do once the response is over. */
@@ -121,14 +110,33 @@ export async function answer(
     const { kind } = exchange.work;
     const planned = kind === 'count' || generates(exchange.work);
     const { structuredOutput } = served.engine;
-    return { exchange, jobs: planned ? await prompts.plan(exchange, structuredOutput) : [] };
+    const plan = (): Promise<Job[]> => prompts.plan(exchange, structuredOutput);
+    let jobs = planned ? await plan() : [];
+    while (kind === 'infill' && exchange.files > 0 && !(await fits(served.engine, jobs[0]!))) {
+      exchange.dropFiles();
+      jobs = await plan();
+    }
+    return { exchange, jobs };
   });
   served.reading = read.catch(() => {});
   const { exchange, jobs } = await read;
   const { work } = exchange;
   const asked = { served, signal, record, exchange, jobs };
   if (generates(work)) return generate(asked, work, closing);
+  if (work.kind === 'page') {
+    const { type, body: text } = await (await served.engine.prompts()).page(exchange, body);
+    return { type, text };
+  }
   return json(await kWork[work.kind](asked, work as never));
+}
+
+/** Whether the prompt of an infill leaves room for its output. */
+async function fits(engine: Engine, { prompt, options }: Job): Promise<boolean> {
+  const { literalSpans, addSpecial } = options;
+  const { length } = await engine.tokenize(prompt as string, { literalSpans, addSpecial });
+  const context = engine.info.plan.contextLength;
+  const output = Math.min(options.maxTokens ?? context / 4, context / 2);
+  return length <= context - Math.floor(output);
 }
 
 type Generating = Extract<Work, { stream: boolean }>;
@@ -136,12 +144,11 @@ const generates = (work: Work): work is Generating => 'stream' in work;
 
 /** Work that generates nothing. Each returns a document. */
 const kWork: {
-  [Kind in Exclude<Work['kind'], Generating['kind']>]: (
+  [Kind in Exclude<Work['kind'], Generating['kind'] | 'page'>]: (
     asked: Asked,
     work: Extract<Work, { kind: Kind }>,
   ) => Promise<string>;
 } = {
-  document: async (_, { body }) => body,
   async embed({ served: { engine, queue, metrics }, signal, record, exchange }, work) {
     const { inputs, dimensions, truncate } = work;
     const context = engine.info.plan.contextLength;

@@ -86,7 +86,7 @@ export class Server {
       queue,
       metrics,
       reading: Promise.resolve(),
-      endpoints: [],
+      routes: new Map(),
       open: () => !this.#closed,
       failure: '',
     };
@@ -128,7 +128,7 @@ export class Server {
   /** Starts listening and returns the URL. Errors: IO, MODULE_LOAD. */
   async listen(): Promise<string> {
     const prompts = await this.#served.engine.prompts();
-    this.#served.endpoints = await prompts.endpoints();
+    this.#served.routes = await prompts.routes();
     const { host, port } = this.#options;
     await new Promise<void>((resolve, reject) => {
       this.#http.once('error', (error: NodeJS.ErrnoException) => {

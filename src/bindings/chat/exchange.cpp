@@ -12,6 +12,7 @@
 #include "bindings/chat/calls.h"
 #include "bindings/chat/formats.h"
 #include "endpoints/endpoints.h"
+#include "endpoints/pages.h"
 #include "openai/chat_prompt.h"
 #include "openai/infill.h"
 #include "openai/response.h"
@@ -38,6 +39,7 @@ struct Exchange {
   // So far.
   uint32_t prompt = 0, cached = 0, completion = 0;
   Bytes finish;
+  uint32_t files = 0;  // of an infill: how many could be dropped
 
   std::string path, model, result, finish_text;
   GenerateRequest request;
@@ -142,9 +144,18 @@ generate::Counts counts_of(const double* numbers) {
 }
 constexpr size_t kCounts = 5;
 
-constexpr std::string_view kModels = "/v1/models";
+openai::InfillTokens infill_tokens(const Formats& formats) {
+  openai::InfillTokens tokens;
+  const auto is_token = [&formats](std::string_view text) {
+    const auto& all = formats.controls;
+    return std::any_of(all.begin(), all.end(),
+                       [text](const chat::ControlToken& each) { return each.text == text; });
+  };
+  openai::find_infill_tokens(is_token, &tokens);
+  return tokens;
+}
 
-// Reads the request of an endpoint that generates nothing; false if there is none at the path.
+// Reads a request that generates nothing; false if its endpoint generates.
 bool read_other(Exchange& of, std::string_view body, Problem* problem) {
   const std::string_view path = of.path;
   if ((of.embedder = endpoints::find_embedding(path)) != nullptr) {
@@ -176,15 +187,8 @@ bool read_other(Exchange& of, std::string_view body, Problem* problem) {
     std::vector<Token> tokens;
     *problem = openai::read_detokenize(body, &tokens);
     of.show({{"kind", "detokenize"}, {"tokens", tokens}});
-  } else if (path.starts_with(kModels)) {
-    static const int64_t created = std::time(nullptr);
-    const bool all = path == kModels;
-    if (!all && path.substr(kModels.size() + 1) != of.model) {
-      *problem = ApiError{404, "There is no such model here.", "model", "model_not_found"};
-    }
-    of.show({{"kind", "document"},
-             {"body", all ? openai::models_body(of.model, created)
-                          : openai::model_body(of.model, created)}});
+  } else if (of.endpoint == nullptr) {
+    of.show({{"kind", "page"}});
   } else {
     return false;
   }
@@ -202,18 +206,15 @@ SLUICE_EXPORT Exchange* open_exchange(const Bytes* texts, uint64_t seed) {
   GenerateRequest& request = of->request;
   request.options.sampling.seed = seed;
   Problem problem;
+  of->endpoint = endpoints::find(of->path);
   if (!read_other(*of, texts[1].view(), &problem)) {
-    of->endpoint = endpoints::find(of->path);
-    if (of->endpoint == nullptr) {
-      problem = ApiError{404, "There is nothing at this path.", "", "unknown_url"};
-    } else {
-      problem = of->endpoint->read(texts[1].view(), &request);
-      of->show({{"kind", request.chat     ? "chat"
-                         : request.infill ? "infill"
-                                          : "complete"},
-                {"stream", request.stream},
-                {"type", of->endpoint->stream_type}});
-    }
+    problem = of->endpoint->read(texts[1].view(), &request);
+    if (request.infill) of->files = static_cast<uint32_t>(request.infill->files.size());
+    of->show({{"kind", request.chat     ? "chat"
+                       : request.infill ? "infill"
+                                        : "complete"},
+              {"stream", request.stream},
+              {"type", of->endpoint->stream_type}});
   }
   if (problem) {
     of->fail(*problem);
@@ -250,15 +251,8 @@ SLUICE_EXPORT void plan_exchange(Exchange* of, const Formats* formats, const Byt
     plan["opening"] = request.parse_special_in_content ? prompt.text() : chat::marked_text(prompt);
     request.messages = {};  // rendered
   } else if (!problem && request.infill) {
-    openai::InfillTokens tokens;
-    const auto is_token = [formats](std::string_view text) {
-      const auto& all = formats->controls;
-      return std::any_of(all.begin(), all.end(),
-                         [text](const chat::ControlToken& each) { return each.text == text; });
-    };
-    openai::find_infill_tokens(is_token, &tokens);
     chat::Prompt prompt;
-    problem = openai::infill_prompt(tokens, *request.infill, &prompt);
+    problem = openai::infill_prompt(infill_tokens(*formats), *request.infill, &prompt);
     plan["opening"] = chat::marked_text(prompt);
   } else {
     plan["prompts"] = inputs_json(request.prompts);
@@ -266,6 +260,48 @@ SLUICE_EXPORT void plan_exchange(Exchange* of, const Formats* formats, const Byt
   for (Input& prompt : request.prompts) prompt = {};  // only their number is needed from now on
   if (problem) return of->fail(*problem);
   show_plan(*of, std::move(plan));
+}
+
+// Drops half of the files of an infill, for plan_exchange() to be called again.
+SLUICE_EXPORT void drop_files(Exchange* of) {
+  openai::drop_files(&*of->request.infill);
+  of->files = static_cast<uint32_t>(of->request.infill->files.size());
+}
+
+// Shows the page at the exchange's path: {type, body}. texts: the request's body, and the model's
+// info as JSON.
+SLUICE_EXPORT void show_page(Exchange* of, const Formats* formats, const Bytes* texts) {
+  static const int64_t created = std::time(nullptr);
+  const Json info = openai::parse_body(texts[1].view()).value();
+  ollama::ModelFacts model;
+  const auto text = [&info](const char* name) {
+    const auto at = info.find(name);
+    return at == info.end() ? std::string() : at->get<std::string>();
+  };
+  const auto number = [&info](const char* name) { return info[name].get<int64_t>(); };
+  model.name = of->model;
+  model.created = created;
+  model.architecture = text("architecture");
+  model.quantization = text("quantization");
+  model.chat_template = text("chatTemplate");
+  model.parameters = static_cast<uint64_t>(number("parameters"));
+  model.bytes = static_cast<uint64_t>(number("bytes"));
+  model.parallel = number("parallel");
+  model.n_ctx = number("contextLength");
+  model.n_ctx_train = number("trainContextLength");
+  model.n_layer = number("layers");
+  model.n_embd = number("embeddingLength");
+  model.n_vocab = number("vocabSize");
+  model.n_head = number("attentionHeads");
+  model.n_head_kv = number("kvHeads");
+  model.completes = info["generates"].get<bool>();
+  model.embeds = info["embeds"].get<bool>();
+  endpoints::find_abilities(infill_tokens(*formats).usable(), model.chat_template, &model);
+  endpoints::Page page;
+  if (const Problem problem = endpoints::write_page(of->path, texts[0].view(), model, &page)) {
+    return of->fail(*problem);
+  }
+  of->show({{"type", page.type}, {"body", page.body}});
 }
 
 // Begins the response. Shows the first frames, if it is streamed, as the calls below do.
@@ -359,14 +395,16 @@ SLUICE_EXPORT void show_error_frames(Exchange* of, const Bytes* texts, uint32_t 
   of->show(of->response->error_frames(error));
 }
 
-// Paths of the endpoints with a request, with spaces between them.
-SLUICE_EXPORT const char* endpoint_paths() {
-  static std::string paths;
-  if (paths.empty()) {
-    for (const std::string_view path : endpoints::paths()) paths += std::string(path) + ' ';
-    paths.pop_back();
+// Methods and paths of all routes, a line each. An empty method is any.
+SLUICE_EXPORT const char* routes() {
+  static std::string lines;
+  if (lines.empty()) {
+    for (const endpoints::Route& each : endpoints::routes()) {
+      lines += std::string(each.method) + ' ' + std::string(each.path) + '\n';
+    }
+    lines.pop_back();
   }
-  return paths.c_str();
+  return lines.c_str();
 }
 
 SLUICE_EXPORT void close_exchange(Exchange* of) {

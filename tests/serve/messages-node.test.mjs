@@ -1,0 +1,3 @@
+// Runs the tests of the native server against `npx sluice-llm serve`, the package's server in Node.
+process.env.SLUICE_SERVE = 'node';
+await import('./messages.test.mjs');
