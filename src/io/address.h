@@ -9,8 +9,9 @@ namespace sluice::io {
 
 // For messages: no user, no password, no query, no fragment.
 [[nodiscard]] std::string public_address(const std::string& url);
-// The cache key: without user, password and fragment. Query parameters stay unless they hold a
-// signature, a token or the like.
+// The cache key: without user, password and fragment, with one spelling of percent-encodings. Query
+// parameters stay unless they belong to a signature, are secret, or ask for a download.
+// tests/data/addresses.json has examples.
 [[nodiscard]] std::string stored_address(const std::string& url);
 // The address of the model that a file belongs to: the Hugging Face directory, the first file of a
 // split model, or the file itself.
