@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -43,21 +44,43 @@ struct HttpOptions {
   int attempts = 8;               // in a row without progress, for later requests
   int backoff_ms = 250;           // doubles with each attempt, with jitter
   int max_backoff_ms = 8'000;
+  int refused_ms = 3'000;                   // waits in all for a server that refuses connections
   int max_retry_after_ms = 60'000;          // a longer Retry-After is an error
   int max_parallel = 6;                     // requests in flight; further readers wait
   uint64_t max_whole_bytes = 256ull << 30;  // largest file from a server without range requests
 };
 
+// What a server may ask for. It is never printed, stored or part of a cache key. No redirect takes
+// it to another server. credentials_native.h checks it.
+struct Credentials {
+  std::vector<std::string> headers;  // "Name: value", for the servers of the given addresses
+  std::string token;                 // of Hugging Face, for the server of `hub` only
+  std::string hub = "https://huggingface.co";  // or a mirror
+};
+
 struct OpenOptions {
   std::string cache_dir;  // for URLs: the directory of the model cache; empty: no cache
   HttpOptions http;
+  Credentials credentials;
   // For measurements: drops what was read of a file from the page cache, as if the file were larger
   // than the machine's memory.
   bool no_page_cache = false;
-  // Called once, from any thread, when something degrades without failing, such as a full disk.
+  // Called from any thread when something degrades without failing, such as a full disk or a server
+  // that does not answer.
   std::function<void(const std::string&)> on_warning;
 };
 
+// A small text from a server, such as a list of files, and the address of its next page.
+struct RemoteText {
+  std::string text;
+  std::string next;  // from the Link header, if it is on the same server; else empty
+  int status = 200;  // of HTTP; `text` is empty unless it is 200
+};
+
+// Fetches a text of at most `max_bytes`. HTTP statuses that say that it is not there, or not for
+// the caller, are in the result. Errors: kHttpStatus, kNetwork, kInvalidArgument.
+[[nodiscard]] Result<RemoteText> fetch_text(const std::string& url, size_t max_bytes,
+                                            const OpenOptions& options);
 // Opens a path or an http(s) URL.
 [[nodiscard]] Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,
                                                               const OpenOptions& options = {});

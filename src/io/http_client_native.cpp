@@ -1,12 +1,11 @@
-// The HTTP client over libcurl: connections, a single attempt, and the retry loop.
+// The HTTP client over libcurl: connections, and a single attempt with its redirects.
 #include "io/http_client_native.h"
 
 #include <curl/curl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <optional>
 #include <string_view>
 
 #include "io/address.h"
@@ -18,9 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMaxErrorBody = 64 << 10;     // read to keep the connection; longer ones are cut
-constexpr uint64_t kProgressBytes = 64 << 10;  // fewer bytes of an attempt count as no progress
-constexpr int kMaxRequests = 1000;             // of one fetch, even with progress
+constexpr size_t kMaxErrorBody = 64 << 10;  // read to keep the connection; longer ones are cut
+constexpr int kMaxRedirects = 10;
+constexpr long kWindowsRefused = 10061;  // WSAECONNREFUSED
 
 // The scheme://host[:port]/path of a URL, for messages.
 std::string public_name(const std::string& url) {
@@ -31,19 +30,35 @@ std::string public_name(const std::string& url) {
   return name.substr(0, 200);
 }
 
-// The delay of the Retry-After header, which is in seconds or a date.
-int retry_after_ms(const HttpResponse& answer) {
-  if (answer.retry_after.empty()) return 0;
-  if (answer.retry_after_seconds) {
-    return static_cast<int>(std::min<uint64_t>(*answer.retry_after_seconds, 1'000'000) * 1000);
+// A part of a URL as libcurl reads it; "" if it cannot be parsed.
+std::string part_of(const std::string& url, CURLUPart part, unsigned flags) {
+  CURLU* const parser = curl_url();
+  char* text = nullptr;
+  std::string out;
+  if (parser != nullptr && curl_url_set(parser, CURLUPART_URL, url.c_str(), 0) == CURLUE_OK &&
+      curl_url_get(parser, part, &text, flags) == CURLUE_OK) {
+    out = text;
   }
-  const time_t when = curl_getdate(answer.retry_after.c_str(), nullptr);
-  const time_t now = std::time(nullptr);
-  if (when <= now) return 0;
-  return static_cast<int>(std::min<int64_t>(when - now, 1'000'000) * 1000);
+  curl_free(text);
+  curl_url_cleanup(parser);
+  return out;
+}
+
+// libcurl rejects spaces.
+std::string without_spaces(const std::string& url) {
+  std::string out;
+  for (const char c : url) out += c == ' ' ? std::string("%20") : std::string(1, c);
+  return out;
 }
 
 }  // namespace
+
+std::string origin_of(const std::string& url) {
+  const std::string host = lower(part_of(url, CURLUPART_HOST, 0));
+  if (host.empty()) return {};
+  return lower(part_of(url, CURLUPART_SCHEME, 0)) + "://" + host + ":" +
+         part_of(url, CURLUPART_PORT, CURLU_DEFAULT_PORT);
+}
 
 struct HttpClient::Connection {
   CURLM* multi = nullptr;
@@ -75,40 +90,46 @@ struct HttpClient::Callbacks {
     auto* t = static_cast<Transfer*>(user);
     const size_t n = size * count;
     t->window_bytes += n;
-    t->client->check_response(t);
+    if (!t->redirects()) t->client->check_response(t);
     if (t->stop) return 0;
-    if (!t->accepted) {  // the body of an error: read a little, to keep the connection alive
-      t->body += n;
-      return t->body > kMaxErrorBody ? 0 : n;
-    }
-    t->client->bytes_fetched_.fetch_add(n, std::memory_order_relaxed);
-    std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(data), n);
     t->body += n;
+    // The body of an error or a redirect: read a little, to keep the connection alive.
+    if (!t->accepted) return t->body > kMaxErrorBody ? 0 : n;
+    if (!t->is_probe()) t->client->bytes_fetched_.fetch_add(n, std::memory_order_relaxed);
+    std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(data), n);
     const uint64_t skipped = std::min<uint64_t>(t->skip, n);
     t->skip -= skipped;
     bytes = bytes.subspan(static_cast<size_t>(skipped));
-    if (bytes.size() > t->length - t->done) {
-      t->fail(error(Code::kNetwork, "%s sent more bytes than announced", t->client->name().c_str()),
-              true);
-      return 0;
+    if (const uint64_t left = t->length - t->done; bytes.size() > left) {
+      if (!t->is_probe()) {
+        const bool again = t->kind != Transfer::Kind::kText;
+        t->fail(error(Code::kNetwork, "%s sent more bytes than %s", t->client->name().c_str(),
+                      again ? "announced" : "such a text may have"),
+                again);
+        return 0;
+      }
+      t->stop = true;  // the first bytes of the file are enough
+      bytes = bytes.first(static_cast<size_t>(left));
     }
-    if (!bytes.empty() && !(*t->sink)(bytes)) {
+    if (t->sink == nullptr) {
+      t->bytes.insert(t->bytes.end(), bytes.begin(), bytes.end());
+    } else if (!bytes.empty() && !(*t->sink)(bytes)) {
       t->fail(error(Code::kIo, "the bytes of %s could not be stored", t->client->name().c_str()),
               false);
       return 0;
     }
     t->done += bytes.size();
-    return n;
+    return t->stop ? 0 : n;
   }
 };
 
-struct HttpClient::Backoff {
-  int failures = 0;
-  int requests = 0;
-};
-
-HttpClient::HttpClient(std::string url, const HttpOptions& options)
-    : url_(std::move(url)), name_(public_name(url_)), options_(options) {
+HttpClient::HttpClient(std::string url, OpenOptions options)
+    : url_(without_spaces(url)),
+      name_(public_name(url)),
+      origin_(origin_of(url_)),
+      hub_origin_(origin_of(options.credentials.hub)),
+      all_(std::move(options)),
+      options_(all_.http) {
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
   jitter_ = static_cast<uint64_t>(Clock::now().time_since_epoch().count()) | 1;
@@ -149,7 +170,6 @@ HttpClient::Connection* HttpClient::acquire(uint64_t epoch) {
   auto c = std::make_unique<Connection>();
   c->multi = curl_multi_init();
   c->easy = curl_easy_init();
-  c->headers = curl_slist_append(nullptr, "Accept-Encoding: identity");
   c->busy = true;
   connections_.push_back(std::move(c));
   return connections_.back().get();
@@ -167,16 +187,38 @@ std::string HttpClient::current_url(bool* redirected) {
   return *redirected ? redirect_ : url_;
 }
 
-void HttpClient::setup(Connection* c, Transfer* t) {
+// What the caller gave for one server goes to no other.
+void HttpClient::set_headers(Connection* c, const std::string& url) {
+  curl_slist_free_all(c->headers);
+  c->headers = curl_slist_append(nullptr, "Accept-Encoding: identity");
+  const auto add = [c](const std::string& line) {
+    c->headers = curl_slist_append(c->headers, line.c_str());
+  };
+  const std::string origin = origin_of(url);
+  bool authorized = false;
+  if (!origin.empty() && origin == origin_) {
+    for (const std::string& header : all_.credentials.headers) {
+      authorized = authorized || lower(header).starts_with("authorization:");
+      add(header);
+    }
+    const std::string user = part_of(url_, CURLUPART_USER, CURLU_URLDECODE);
+    const std::string password = part_of(url_, CURLUPART_PASSWORD, CURLU_URLDECODE);
+    if (!user.empty()) curl_easy_setopt(c->easy, CURLOPT_USERNAME, user.c_str());
+    if (!password.empty()) curl_easy_setopt(c->easy, CURLOPT_PASSWORD, password.c_str());
+  }
+  const std::string& token = all_.credentials.token;
+  if (!authorized && !token.empty() && !origin.empty() && origin == hub_origin_) {
+    add("Authorization: Bearer " + token);
+  }
+  curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->headers);
+}
+
+void HttpClient::setup(Connection* c, Transfer* t, const std::string& url) {
   CURL* e = c->easy;
   curl_easy_reset(e);
-  const std::string url = current_url(&t->redirected);
-  const bool secure = lower(url_.substr(0, 6)) == "https:";
+  const bool secure = lower(url_.substr(0, 6)) == "https:";  // no redirect leaves HTTPS
   curl_easy_setopt(e, CURLOPT_URL, url.c_str());
-  curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(e, CURLOPT_REDIR_PROTOCOLS_STR, secure ? "https" : "http,https");
-  curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 1L);
-  curl_easy_setopt(e, CURLOPT_MAXREDIRS, 10L);
+  curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, secure ? "https" : "http,https");
   curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L);  // an abort does not wait for a DNS look-up
   // Parallel ranges use a connection each, not streams of one HTTP/2 connection.
@@ -185,12 +227,14 @@ void HttpClient::setup(Connection* c, Transfer* t) {
   curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
   curl_easy_setopt(e, CURLOPT_BUFFERSIZE, 256L << 10);
   curl_easy_setopt(e, CURLOPT_USERAGENT, "sluice");
-  curl_easy_setopt(e, CURLOPT_HTTPHEADER, c->headers);
+  set_headers(c, url);
   curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, &Callbacks::header);
   curl_easy_setopt(e, CURLOPT_HEADERDATA, t);
   curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, &Callbacks::write);
   curl_easy_setopt(e, CURLOPT_WRITEDATA, t);
-  if (t->kind == Transfer::Kind::kRange || t->kind == Transfer::Kind::kProbe) {
+  // An open connection always leads to the same one of several servers.
+  if (t->kind == Transfer::Kind::kSample) curl_easy_setopt(e, CURLOPT_FRESH_CONNECT, 1L);
+  if (t->has_range()) {
     const uint64_t first = t->offset + t->done;
     char range[64];
     std::snprintf(range, sizeof range, "%llu-%llu", ull(first), ull(t->offset + t->length - 1));
@@ -213,10 +257,31 @@ void HttpClient::attempt(Transfer* t) {
   release(c);
 }
 
-// Runs one request to its end, and checks for abort() and stalls.
+// Runs one request and follows its redirects. Remembers where they lead.
 void HttpClient::run(Connection* c, Transfer* t) {
+  std::string url = current_url(&t->redirected);
+  for (int redirects = 0;; ++redirects) {
+    std::string next = run_once(c, t, url);
+    if (next.empty()) {
+      if (!t->accepted || redirects == 0) return;
+      const std::lock_guard<std::mutex> lock(mutex_);
+      redirect_ = std::move(url);
+      return;
+    }
+    if (redirects == kMaxRedirects) {
+      return t->fail(error(Code::kNetwork, "%s: too many redirects", name_.c_str()), false);
+    }
+    url = std::move(next);
+    t->begin_request();
+  }
+}
+
+// Runs one request to its end, and checks for abort() and stalls. Returns the target if it is a
+// redirect.
+std::string HttpClient::run_once(Connection* c, Transfer* t, const std::string& url) {
   char detail[CURL_ERROR_SIZE] = "";
-  setup(c, t);
+  std::string next;
+  setup(c, t, url);
   curl_easy_setopt(c->easy, CURLOPT_ERRORBUFFER, detail);
   curl_multi_add_handle(c->multi, c->easy);
   const auto window = std::chrono::milliseconds(std::max(1, options_.stall_timeout_ms));
@@ -247,97 +312,16 @@ void HttpClient::run(Connection* c, Transfer* t) {
     int left = 0;
     const CURLMsg* message = curl_multi_info_read(c->multi, &left);
     const CURLcode code = message != nullptr ? message->data.result : CURLE_FAILED_INIT;
-    conclude(static_cast<int>(code), detail, t);
-    long redirects = 0;
-    const char* effective = nullptr;
-    curl_easy_getinfo(c->easy, CURLINFO_REDIRECT_COUNT, &redirects);
-    curl_easy_getinfo(c->easy, CURLINFO_EFFECTIVE_URL, &effective);
-    if (t->accepted && redirects > 0 && effective != nullptr) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      redirect_ = effective;
-    }
+    const char* target = nullptr;
+    long problem = 0;
+    if (t->redirects()) curl_easy_getinfo(c->easy, CURLINFO_REDIRECT_URL, &target);
+    if (code == CURLE_COULDNT_CONNECT) curl_easy_getinfo(c->easy, CURLINFO_OS_ERRNO, &problem);
+    t->refused = problem == ECONNREFUSED || problem == kWindowsRefused;
+    if (target != nullptr) next = target;
+    if (next.empty()) conclude(static_cast<int>(code), detail, t);
   }
   curl_multi_remove_handle(c->multi, c->easy);
-}
-
-Status HttpClient::transfer_with_retries(Transfer* t) {
-  const int patience = opened_ ? options_.attempts : options_.open_attempts;
-  t->client = this;
-  Backoff state;
-  for (;;) {
-    const uint64_t before = t->done;
-    attempt(t);
-    state.requests++;
-    if (t->failure.ok()) return {};
-    if (!t->retry) return t->failure;
-    if (t->shorter && state.requests < kMaxRequests) continue;  // a server may shorten ranges
-    if (t->done - before >= kProgressBytes) state.failures = 0;
-    state.failures++;
-    const bool was_redirected = t->redirected;
-    if (was_redirected) {  // its signature may have expired: use the original URL
-      const std::lock_guard<std::mutex> lock(mutex_);
-      redirect_.clear();
-    }
-    if (state.failures >= std::max(1, patience) || state.requests >= kMaxRequests) {
-      return error(t->failure.code(), "%s (after %d attempts)", t->failure.message().c_str(),
-                   state.failures);
-    }
-    if (retry_after_ms(*t) > options_.max_retry_after_ms) {
-      return error(t->failure.code(), "%s and asks to retry in %d seconds",
-                   t->failure.message().c_str(), retry_after_ms(*t) / 1000);
-    }
-    if (was_redirected && t->status >= 400 && t->status < 500 && retry_after_ms(*t) == 0) continue;
-    int delay = options_.backoff_ms;
-    for (int i = 1; i < state.failures && delay < options_.max_backoff_ms; i++) delay *= 2;
-    delay = std::min(delay, options_.max_backoff_ms);
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      jitter_ = jitter_ * 6364136223846793005u + 1442695040888963407u;
-      delay = delay / 2 + static_cast<int>((jitter_ >> 33) % static_cast<uint64_t>(delay / 2 + 1));
-    }
-    if (!wait(std::max(delay, retry_after_ms(*t)), t->epoch)) {
-      return error(Code::kAborted, "the read of %s was aborted", name_.c_str());
-    }
-  }
-}
-
-Status HttpClient::open() {
-  Transfer t;
-  t.kind = Transfer::Kind::kProbe;
-  t.length = 1;
-  t.epoch = epoch();
-  const Sink ignore = [](std::span<const uint8_t>) { return true; };
-  t.sink = &ignore;
-  SLUICE_RETURN_IF_ERROR(transfer_with_retries(&t));
-  if (remote_.ranges && !t.range.total) {  // a 206 without a total size in Content-Range
-    Transfer length;
-    length.kind = Transfer::Kind::kProbeLength;
-    length.epoch = t.epoch;
-    length.sink = &ignore;
-    SLUICE_RETURN_IF_ERROR(transfer_with_retries(&length));
-  }
-  opened_ = true;
-  return {};
-}
-
-Status HttpClient::fetch(uint64_t offset, uint64_t length, uint64_t epoch, const Sink& sink) {
-  if (length == 0) return {};
-  Transfer t;
-  t.kind = Transfer::Kind::kRange;
-  t.offset = offset;
-  t.length = length;
-  t.epoch = epoch;
-  t.sink = &sink;
-  return transfer_with_retries(&t);
-}
-
-Status HttpClient::fetch_whole(uint64_t epoch, const Sink& sink) {
-  Transfer t;
-  t.kind = Transfer::Kind::kWhole;
-  t.length = remote_.size;
-  t.epoch = epoch;
-  t.sink = &sink;
-  return transfer_with_retries(&t);
+  return next;
 }
 
 }  // namespace sluice::io

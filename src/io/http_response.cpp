@@ -53,6 +53,14 @@ std::string lower(std::string_view s) {
   return out;
 }
 
+bool is_web_page(std::span<const uint8_t> first, const std::string& type) {
+  std::string text = lower({reinterpret_cast<const char*>(first.data()), first.size()});
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
+  text.erase(0, text.find_first_not_of(" \t\r\n"));
+  if (text.starts_with("<!doctype html") || text.starts_with("<html")) return true;
+  return text.starts_with('<') && type.find("html") != std::string::npos;
+}
+
 void HttpResponse::read_line(std::string_view line) {
   if (begins(line)) {
     const size_t space = line.find(' ');
@@ -61,8 +69,11 @@ void HttpResponse::read_line(std::string_view line) {
     return;
   }
   const size_t colon = line.find(':');
-  if (colon == std::string_view::npos || line.size() > kMaxHeaderValue) return;
-  read_field(lower(line.substr(0, colon)), trim(line.substr(colon + 1)));
+  if (colon == std::string_view::npos) return;
+  const std::string_view value = trim(line.substr(colon + 1));
+  if (lower(line.substr(0, colon)) == "location") has_location = !value.empty();
+  if (line.size() > kMaxHeaderValue) return;
+  read_field(lower(line.substr(0, colon)), value);
 }
 
 void HttpResponse::read_field(const std::string& name, std::string_view value) {
@@ -72,6 +83,7 @@ void HttpResponse::read_field(const std::string& name, std::string_view value) {
   if (name == "content-type") type = lower(value);
   if (name == "content-length") content_length = parse_u64(value);
   if (name == "content-range") range = content_range(lower(value));
+  if (name == "link") link = value;
   if (name == "retry-after") {
     retry_after = value;
     retry_after_seconds = parse_u64(value);

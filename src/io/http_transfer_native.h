@@ -7,18 +7,24 @@
 
 namespace sluice::io {
 
+inline constexpr uint64_t kProbeBytes = 512;        // of the first request
+inline constexpr uint64_t kSampleBytes = 64 << 10;  // compared when ETags differ
+
 // A fetch over all its attempts (first block), and the response of the current attempt.
 struct HttpClient::Transfer : HttpResponse {
-  enum class Kind { kProbe, kProbeLength, kRange, kWhole };
+  // kProbeWhole is a probe without a range. kSample is a range of any version.
+  enum class Kind { kProbe, kProbeWhole, kRange, kWhole, kSample, kText };
   Kind kind = Kind::kRange;
   uint64_t offset = 0;
   uint64_t length = 0;
   uint64_t done = 0;  // bytes handed to the sink
   uint64_t epoch = 0;
-  const Sink* sink = nullptr;
+  const Sink* sink = nullptr;  // null: `bytes`
   HttpClient* client = nullptr;
 
-  bool redirected = false;  // sent to a remembered redirect target
+  bool redirected = false;     // sent to a remembered redirect target
+  bool uncompressed = false;   // asked again because a response was compressed
+  std::vector<uint8_t> bytes;  // received so far, where there is no sink
   bool judged = false;
   bool accepted = false;
   bool stop = false;     // the headers are enough: the body is not needed
@@ -29,14 +35,29 @@ struct HttpClient::Transfer : HttpResponse {
 
   Status failure;  // of the current attempt
   bool retry = false;
+  bool again = false;    // retry at once
+  bool refused = false;  // nothing listens there
+  bool alias = false;    // failed because of its ETag, which may be another server's for the file
 
   void begin_attempt() {
     begin_response();
     failure = {};
-    retry = false;
-    body = 0;
+    retry = again = refused = alias = false;
     window_bytes = 0;
+    if (is_probe()) length = kProbeBytes;
+    if (sink == nullptr) {  // begins again
+      done = 0;
+      bytes.clear();
+    }
+    begin_request();
+  }
+  void begin_request() {
+    body = 0;
     skip = kind == Kind::kWhole ? done : 0;
+  }
+  [[nodiscard]] bool is_probe() const { return kind == Kind::kProbe || kind == Kind::kProbeWhole; }
+  [[nodiscard]] bool has_range() const {
+    return kind == Kind::kProbe || kind == Kind::kRange || kind == Kind::kSample;
   }
   void begin_response() {
     static_cast<HttpResponse&>(*this) = {};
@@ -47,6 +68,9 @@ struct HttpClient::Transfer : HttpResponse {
     retry = again;
   }
 };
+
+// "https://host:443" in small letters; "" if the URL cannot be parsed.
+[[nodiscard]] std::string origin_of(const std::string& url);
 
 [[nodiscard]] inline unsigned long long ull(uint64_t v) {
   return v;

@@ -5,6 +5,12 @@
 
 namespace sluice::io {
 
+#if defined(SLUICE_NO_HTTP)
+Result<RemoteText> fetch_text(const std::string&, size_t, const OpenOptions&) {
+  return error(Code::kInvalidArgument, "this build supports local files only");
+}
+#endif
+
 Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,
                                                 [[maybe_unused]] const OpenOptions& options) {
   const size_t colon = path_or_url.find("://");

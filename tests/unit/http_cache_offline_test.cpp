@@ -96,7 +96,7 @@ TEST_F(HttpCacheTest, OtherResponsesKeepAnIncompleteCopy) {
   expect_read(0, 100);
   fault_ = [&](HttpReply* answer) { *answer = kNotTheFile[0].second; };
   faulty_ = true;
-  EXPECT_EQ(open_source(server_->url(), options_).status().code(), Code::kNetwork);
+  EXPECT_EQ(open_source(server_->url(), options_).status().code(), Code::kNotGguf);
   faulty_ = false;
   EXPECT_EQ(sent([&] {
               open();

@@ -64,7 +64,7 @@ class HttpTest : public ::testing::Test {
 };
 
 inline bool is_probe(const test::HttpRequest& request) {
-  return request.range() && request.range()->second == 0;
+  return request.range() && request.range()->second == 511;
 }
 
 }  // namespace sluice::io

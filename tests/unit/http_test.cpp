@@ -30,7 +30,7 @@ TEST_F(HttpTest, ReadsRangesOverOneConnection) {
   expect_ok(read(kFile, 0));
   EXPECT_EQ(read(kFile - 1, 2).code(), Code::kTruncated);
   EXPECT_EQ(server_->connections(), 1);
-  EXPECT_EQ(source_->bytes_fetched(), kFile + 1);  // plus the one byte of the initial request
+  EXPECT_EQ(source_->bytes_fetched(), kFile);
 }
 
 TEST_F(HttpTest, ReadsInParallel) {
@@ -55,10 +55,25 @@ TEST_F(HttpTest, RequestsNoEncodingAndOneRange) {
   expect_ok(read(5, 10));
 }
 
-TEST_F(HttpTest, ContentRangeMayBeAbsent) {
-  start([](const HttpRequest&, HttpReply* reply) { set_header(reply, "Content-Range", ""); });
+TEST_F(HttpTest, PartsThatDoNotSayWhichTheyAreAreNotUsed) {
+  for (const char* range : {"", "bytes 1000-1511/1048576", "bytes 0-5000/1048576"}) {
+    start([&](const HttpRequest& request, HttpReply* reply) {
+      if (!request.range()) return;
+      set_header(reply, "Content-Range", range);
+      reply->body = file_.substr(1000, reply->body.size());
+    });
+    open();
+    expect_ok(read(1000, 5000));  // from the whole file
+    EXPECT_EQ(source_->bytes_fetched(), kFile) << range;
+    source_.reset();
+  }
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    if (is_probe(request)) return;
+    set_header(reply, "Content-Range", "");
+    reply->body = file_.substr(0, reply->body.size());
+  });
   open();
-  expect_ok(read(1000, 5000));
+  expect_error(read(1000, 5000), Code::kNetwork, "other bytes");
 }
 
 TEST_F(HttpTest, ContentRangeMayHideTheTotal) {
@@ -338,12 +353,51 @@ TEST_F(HttpTest, ShorterRangesAreCompleted) {  // servers may limit a response's
   expect_ok(read(0, kFile));
 }
 
-TEST_F(HttpTest, ACompressedResponseIsAnError) {
+TEST_F(HttpTest, ACompressedResponseIsRequestedAgainOnce) {
   start([&](const HttpRequest& request, HttpReply* reply) {
     if (!is_probe(request)) set_header(reply, "Content-Encoding", "gzip");
   });
   open();
+  options_.http.attempts = 1;
+  const int before = server_->requests();
   expect_error(read(0, 1000), Code::kNetwork, "gzip");
+  EXPECT_EQ(server_->requests(), before + 2);
+  source_.reset();
+  start([&](const HttpRequest& request, HttpReply* reply) {  // only of parts
+    if (request.range()) set_header(reply, "Content-Encoding", "gzip");
+  });
+  open();
+  expect_ok(read(1000, 1000));
+  source_.reset();
+  start(
+      [](const HttpRequest&, HttpReply* reply) { set_header(reply, "Content-Encoding", "gzip"); });
+  expect_error(open_status(), Code::kNetwork, "gzip");
+  EXPECT_EQ(server_->requests(), 2);
+}
+
+TEST_F(HttpTest, AWebPageIsNoModel) {
+  std::string type;
+  start([&](const HttpRequest&, HttpReply* reply) {
+    *reply = HttpReply{};
+    reply->body = file_;
+    if (!type.empty()) reply->headers.emplace_back("Content-Type", type);
+  });
+  for (const char* page :
+       {"<!DOCTYPE html><title>Log in</title>", "\xef\xbb\xbf\n <HTML lang=en>"}) {
+    file_ = page;
+    expect_error(open_status(), Code::kNotGguf, "web page");
+    file_.resize(100'000, ' ');
+    expect_error(open_status(), Code::kNotGguf, "web page");
+  }
+  file_ = "<!-- moved --><p>Not here";
+  EXPECT_TRUE(open_status().ok());
+  type = "text/HTML; charset=utf-8";
+  expect_error(open_status(), Code::kNotGguf, "web page");
+  file_ = "GGUF and so on";  // of a server that has no type for such files
+  EXPECT_TRUE(open_status().ok());
+  file_ = "<html>";
+  expect_error(open_source(server_->url("/owner/repo/blob/main/m.gguf"), options_).status(),
+               Code::kNotGguf, "resolve in place of blob");
 }
 
 TEST_F(HttpTest, AChangedFileIsDetected) {
@@ -378,7 +432,16 @@ TEST_F(HttpTest, NoServerListens) {
   ASSERT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
   const std::string url =
       std::string("http://127.0.0.1:").append(std::to_string(ntohs(address.sin_port))).append("/m");
-  expect_error(open_source(url, options_).status(), Code::kNetwork, "127.0.0.1");
+  std::vector<std::string> said;
+  options_.on_warning = [&](const std::string& text) { said.push_back(text); };
+  options_.http.open_attempts = 5;
+  const Status status = open_source(url, options_).status();
+  expect_error(status, Code::kNetwork, "127.0.0.1");
+  expect_error(status, Code::kNetwork, "connection refused (after 5 attempts)");
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_TRUE(said[0].ends_with("connection refused, trying again")) << said[0];
+  options_.http.refused_ms = 0;
+  expect_error(open_source(url, options_).status(), Code::kNetwork, "(after 1 attempts)");
   ::close(fd);
 }
 
