@@ -7,6 +7,7 @@
 
 #include "api/handles.h"
 #include "generate/draft_pair.h"
+#include "io/credentials_native.h"
 #include "io/default_cache_native.h"
 #include "options/options.h"
 #include "session/option_texts.h"
@@ -73,6 +74,17 @@ std::string_view text_or_none(const char* text) {
   return text == nullptr ? std::string_view() : text;
 }
 
+Result<io::Credentials> read_credentials(const sluice_load_options& given) {
+  SLUICE_RETURN_IF_ERROR(check_array(given.headers, given.n_headers, "headers"));
+  std::vector<std::string> headers;
+  for (size_t i = 0; i < given.n_headers; ++i) {
+    if (given.headers[i] == nullptr) return null_argument("headers[i]");
+    headers.emplace_back(given.headers[i]);
+  }
+  const auto text = [](const char* of) { return std::string(text_or_none(of)); };
+  return io::make_credentials(std::move(headers), text(given.token), text(given.hf_endpoint));
+}
+
 Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   SLUICE_RETURN_IF_ERROR(check(find("threads"), given.threads));
   SLUICE_RETURN_IF_ERROR(check(find("n_ctx"), given.n_ctx));
@@ -116,6 +128,9 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
     }
     out.engine.base_bytes += native::kSwapBytes;
   }
+  Result<io::Credentials> credentials = read_credentials(given);
+  if (!credentials.ok()) return credentials.status();
+  out.source.credentials = std::move(*credentials);
   out.source.cache_dir =
       io::cache_directory(given.cache_directory == nullptr ? "" : given.cache_directory);
   if (given.on_warning != nullptr) {

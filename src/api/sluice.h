@@ -116,8 +116,8 @@ typedef struct sluice_session sluice_session;
  * total. Called in the loading thread. Return 0 to continue; any other value ends loading with
  * SLUICE_ABORTED. */
 typedef int32_t (*sluice_progress_callback)(void* user, uint64_t loaded, uint64_t total);
-/* Problems that are not errors, such as a cache on a full disk. Called from any thread during the
- * engine's lifetime. The text is valid during the call. */
+/* Problems that are not errors, such as a cache on a full disk or a server that is tried again.
+ * Called from any thread during the engine's lifetime. The text is valid during the call. */
 typedef void (*sluice_warning_callback)(void* user, const char* text);
 
 /* A LoRA adapter: a GGUF file, a PEFT directory, or the http(s) URL of a file. */
@@ -189,14 +189,22 @@ typedef struct sluice_load_options {
   /* Approximate: confidence at which a token skips its remaining layers, 0 to 1 (default 1: never).
    * Needs a file made by `sluice convert --calibrate`. */
   double early_exit;
+
+  /* What servers ask for. It is never printed or stored, and no redirect takes it to another
+   * server. Each header is "Name: value", sent to the servers of the given addresses. */
+  const char* const* headers; /* read until loading returns */
+  size_t n_headers;
+  const char* token;       /* of Hugging Face, sent to its server only; null: HF_TOKEN */
+  const char* hf_endpoint; /* URL of the Hugging Face hub or a mirror; null: HF_ENDPOINT, else
+                              https://huggingface.co */
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */
 SLUICE_API sluice_status sluice_load_options_default(sluice_load_options* options, size_t size);
 
-/* Loads a model: a GGUF file (the first part of a split one), a Hugging Face directory, or the
- * http(s) URL of either. `options` may be null for the defaults. Errors: those of the file, the
- * network and the memory plan. */
+/* Loads a model: a GGUF file (the first part of a split one), a Hugging Face directory, the http(s)
+ * URL of either, or "hf:owner/repo[:Q4_K_M]". `options` may be null for the defaults. Errors: those
+ * of the file, the network and the memory plan. */
 SLUICE_API sluice_status sluice_load(const char* path, const sluice_load_options* options,
                                      sluice_engine** engine);
 

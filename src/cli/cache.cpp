@@ -15,6 +15,8 @@
 #include "io/address.h"
 #include "io/cache_native.h"
 #include "io/default_cache_native.h"
+#include "native/hub_files.h"
+#include "native/hugging_face.h"
 #include "platform/calendar.h"
 
 namespace sluice::cli {
@@ -25,6 +27,7 @@ constexpr uint64_t kPiece = io::kCacheBlockBytes;
 
 struct CacheOptions {
   std::string dir, model, max_size;
+  HostOptions hosts;
   bool json = false;
 };
 
@@ -55,8 +58,17 @@ Status not_cached(const std::string& model) {
   return error(Code::kNotFound, "%s is not in the cache", io::public_address(model).c_str());
 }
 
-// The entry of an address, or of a file name that only one cached model has.
+// The entry of an address, of a hf: reference, or of a file name that only one cached model has.
 std::optional<io::CacheEntry> find(const CacheOptions& options) {
+  if (native::HubReference::is_one(options.model)) {
+    std::vector<io::CachedModel> models;
+    for (const io::CacheEntry& entry : io::list_cache(options.dir)) {
+      models.push_back({entry.url, entry.size});
+    }
+    const Result<std::string> url = native::cached_model(options.model, models);
+    if (!url.ok() || url->empty()) return std::nullopt;
+    return io::find_cached(options.dir, *url);
+  }
   if (auto entry = io::find_cached(options.dir, options.model)) return entry;
   std::optional<io::CacheEntry> found;
   for (io::CacheEntry& entry : io::list_cache(options.dir)) {
@@ -158,10 +170,9 @@ Status pull_file(io::ByteSource& source, PullProgress* progress) {
 }
 
 int pull(const CacheOptions& options) {
-  io::OpenOptions open;
-  open.cache_dir = options.dir;
-  open.on_warning = print_warning;
-  Result<native::ModelHeader> header = native::read_header(options.model, open);
+  const Result<io::OpenOptions> open = source_options(options.dir, options.hosts);
+  if (!open.ok()) return fail(open.status());
+  Result<native::ModelHeader> header = native::read_header(options.model, *open);
   if (!header.ok()) return fail(header.status());
   if (!header->remote) {
     return fail(error(Code::kInvalidArgument, "%s is a local file, which needs no cache",
@@ -170,7 +181,7 @@ int pull(const CacheOptions& options) {
   std::vector<std::unique_ptr<io::ByteSource>> files;
   uint64_t size = 0, missing = 0;
   for (const std::string& address : header->addresses) {
-    auto file = io::open_source(address, open);
+    auto file = io::open_source(address, *open);
     if (!file.ok()) return fail(file.status());
     size += (*file)->size();
     missing += (*file)->bytes_missing();
@@ -214,14 +225,18 @@ void add_cache(CLI::App& app, int* status) {
   };
   CLI::App* pulls =
       add_command(app, status, "pull", "Download a model into the cache; resumes", options, pull);
-  model(pulls, "http(s) URL of a GGUF or QSF file or of a Hugging Face directory")->required();
+  model(
+      pulls,
+      "http(s) URL of a GGUF or QSF file or of a Hugging Face directory, or hf:owner/repo[:Q4_K_M]")
+      ->required();
+  add_hosts(*pulls, options->hosts);
   add_command(app, status, "list", "List the cached models, most recently used first", options,
               list);
   CLI::App* shows =
       add_command(app, status, "show", "Show a cached model and its files", options, show);
-  model(shows, "address or file name of a cached model")->required();
+  model(shows, "address, hf: reference or file name of a cached model")->required();
   CLI::App* removes = add_command(app, status, "rm", "Delete a cached model", options, remove);
-  model(removes, "address or file name of a cached model");
+  model(removes, "address, hf: reference or file name of a cached model");
   removes->add_option("--max-size", options->max_size,
                       "deletes the least recently used models instead, until at most this many "
                       "bytes such as 8G remain");

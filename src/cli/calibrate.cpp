@@ -334,7 +334,7 @@ Result<Calibrated> calibrate(const Calibration& how) {
   Result<std::string> text = read_text(how.text_file);
   if (!text.ok()) return text.status();
   native::LoadOptions load;
-  load.source.cache_dir = how.cache_dir;
+  load.source = how.source;
   const Result<native::ModelHeader> described = native::read_header(how.model, load.source);
   if (!described.ok()) return described.status();
   Result<model::Program> program = model::build_program(described->header);

@@ -17,7 +17,8 @@
 namespace sluice::cli {
 
 struct Calibration {
-  std::string model, text_file, cache_dir;
+  std::string model, text_file;
+  io::OpenOptions source;
   uint64_t memory_budget = 0;
   int threads = 0;
   bool moments = false;  // also collect an importance matrix, which reads all of the text

@@ -14,8 +14,15 @@
 
 namespace sluice::cli {
 
+// What servers may ask for.
+struct HostOptions {
+  std::vector<std::string> headers;  // "Name: value"
+  std::string token, hf_endpoint;
+};
+
 struct Common {
   std::string model;
+  HostOptions hosts;
   std::string memory_budget;  // "64M"
   std::string kernels;
   std::string cache_dir;
@@ -35,6 +42,12 @@ void add_common(CLI::App& app, Common& common);
 
 // Adds --cache-dir. `dir` becomes the directory of the model cache; empty: none.
 void add_cache_dir(CLI::App& app, std::string& dir);
+
+// Adds --header, --token and --hf-endpoint.
+void add_hosts(CLI::App& app, HostOptions& hosts);
+// How sources are opened. Errors: kInvalidArgument.
+[[nodiscard]] Result<io::OpenOptions> source_options(const std::string& cache_dir,
+                                                     const HostOptions& hosts);
 
 // Adds --lora.
 void add_lora(CLI::App& app, Common& common);

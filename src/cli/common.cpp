@@ -8,6 +8,7 @@
 
 #include "cli/options.h"
 #include "gguf/printable.h"
+#include "io/credentials_native.h"
 #include "io/default_cache_native.h"
 #include "platform/utf8_path.h"
 #include "session/option_texts.h"
@@ -65,6 +66,7 @@ void add_common(CLI::App& app, Common& common) {
   add_known(app, find("early_exit"), common.early_exit)->group(kApproximate);
   add_known(app, find("head_clusters"), common.head_clusters)->group(kApproximate);
   add_cache_dir(app, common.cache_dir);
+  add_hosts(app, common.hosts);
   app.add_flag("--json", common.json, "print JSON instead of text (default: off)");
 }
 
@@ -75,6 +77,23 @@ void add_cache_dir(CLI::App& app, std::string& dir) {
     return {};
   };
   add_known(app, find("cache_directory"), dir)->transform(CLI::Validator(resolve, ""));
+}
+
+void add_hosts(CLI::App& app, HostOptions& hosts) {
+  add_known(app, find("headers"), hosts.headers)->allow_extra_args(false);
+  add_known(app, find("token"), hosts.token);
+  add_known(app, find("hf_endpoint"), hosts.hf_endpoint);
+}
+
+Result<io::OpenOptions> source_options(const std::string& cache_dir, const HostOptions& hosts) {
+  Result<io::Credentials> credentials =
+      io::make_credentials(hosts.headers, hosts.token, hosts.hf_endpoint);
+  if (!credentials.ok()) return credentials.status();
+  io::OpenOptions options;
+  options.cache_dir = cache_dir;
+  options.credentials = std::move(*credentials);
+  options.on_warning = print_warning;
+  return options;
 }
 
 void add_lora(CLI::App& app, Common& common) {
@@ -182,8 +201,9 @@ Result<native::LoadOptions> load_options(const Common& common) {
     if (!choice.ok()) return choice.status();
     options.adapters.push_back(std::move(*choice));
   }
-  options.source.cache_dir = common.cache_dir;
-  options.source.on_warning = print_warning;
+  Result<io::OpenOptions> source = source_options(common.cache_dir, common.hosts);
+  if (!source.ok()) return source.status();
+  options.source = std::move(*source);
   return options;
 }
 

@@ -25,6 +25,8 @@ struct ConvertOptions {
       target_size, compress, cluster_embedding, perplexity;
   std::string sensitivity;
   std::vector<std::string> tensor_types;
+  HostOptions hosts;
+  io::OpenOptions source;  // made of cache_dir and hosts
   double min_cosine = 0.99;
   int threads = 0;
   bool pure = false, json = false, cluster_head = false;
@@ -224,7 +226,7 @@ Status look_at_sensitivity(const ConvertOptions& options, convert::Options* want
   if (options.target_size.empty() || how == "off") return {};
   SensitivityOptions from;
   from.model = options.in;
-  from.cache_dir = options.cache_dir;
+  from.source = options.source;
   from.text_file = options.calibrate;
   from.memory_budget = wanted->memory_budget;
   from.threads = options.threads;
@@ -252,6 +254,7 @@ Status look_at_perplexity(const ConvertOptions& options, const std::string& mode
   common.memory_budget = std::to_string(wanted.memory_budget);
   common.threads = options.threads;
   common.cache_dir = options.cache_dir;
+  common.hosts = options.hosts;
   LogLikelihood scoring;
   scoring.text = text;
   Result<Scored> scored = score_text(common, scoring);
@@ -268,9 +271,7 @@ constexpr double kUnweighed = 1.25;
 // Checks --target-size before the slow steps: reading a text and measuring tensors.
 Status check_target(const ConvertOptions& options, convert::Options wanted,
                     std::optional<convert::Packing> qsf) {
-  io::OpenOptions source_options;
-  source_options.cache_dir = options.cache_dir;
-  const Result<native::ModelHeader> model = native::read_header(options.in, source_options);
+  const Result<native::ModelHeader> model = native::read_header(options.in, options.source);
   if (!model.ok()) return model.status();
   wanted.held = model->held;
   const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
@@ -345,7 +346,7 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     Calibration from;
     from.model = options.in;
     from.text_file = options.calibrate;
-    from.cache_dir = options.cache_dir;
+    from.source = options.source;
     from.memory_budget = wanted.memory_budget;
     from.threads = options.threads;
     const bool quantizes =
@@ -365,9 +366,7 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     wanted.exits = found.exits.weights;
   }
   SLUICE_RETURN_IF_ERROR(look_at_sensitivity(options, &wanted, measured));
-  io::OpenOptions source_options;
-  source_options.cache_dir = options.cache_dir;
-  Result<native::ModelHeader> model = native::read_header(options.in, source_options);
+  Result<native::ModelHeader> model = native::read_header(options.in, options.source);
   if (!model.ok()) return model.status();
   wanted.held = model->held;
   const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
@@ -451,12 +450,15 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_option("--threads", options->threads, "threads, at most 64; 0: chosen (default)")
       ->check(whole_number(0, options::kMaxThreads));
   add_cache_dir(*sub, options->cache_dir);
+  add_hosts(*sub, options->hosts);
   sub->add_flag("--json", options->json, "print the report as JSON (default: off)");
   sub->callback([options, status] {
     const EndsAtSignals watch;
     convert::Report report;
     Measured measured;
-    const Status done = convert_model(*options, &report, &measured);
+    Result<io::OpenOptions> source = source_options(options->cache_dir, options->hosts);
+    if (source.ok()) options->source = std::move(*source);
+    const Status done = source.ok() ? convert_model(*options, &report, &measured) : source.status();
     if (!done.ok()) {
       *status = fail(done);
     } else if (options->json) {

@@ -73,12 +73,10 @@ class Sweep {
   };
 
   [[nodiscard]] Status prepare() {
-    io::OpenOptions open;
-    open.cache_dir = options_.cache_dir;
-    Result<native::ModelHeader> model = native::read_header(options_.model, open);
+    Result<native::ModelHeader> model = native::read_header(options_.model, options_.source);
     if (!model.ok()) return model.status();
     model_ = std::move(*model);
-    if (model_.remote && options_.cache_dir.empty()) {
+    if (model_.remote && options_.source.cache_dir.empty()) {
       return error(Code::kUnsupportedArchitecture,
                    "measuring a remote model needs --cache-dir; without it each measurement would "
                    "download it");

@@ -19,7 +19,9 @@ struct TokenizeOptions {
 int tokenize(const TokenizeOptions& options) {
   Result<std::string> text = read_text(options.text_file);
   if (!text.ok()) return fail(text.status());
-  Result<native::ModelHeader> header = native::read_header(options.common.model, {});
+  Result<native::LoadOptions> load = load_options(options.common);
+  if (!load.ok()) return fail(load.status());
+  Result<native::ModelHeader> header = native::read_header(options.common.model, load->source);
   if (!header.ok()) return fail(header.status());
   auto tokenizer = tokenizer::Tokenizer::create(header->header);
   if (!tokenizer.ok()) return fail(tokenizer.status());

@@ -81,6 +81,12 @@ struct RemoteText {
 // the caller, are in the result. Errors: kHttpStatus, kNetwork, kInvalidArgument.
 [[nodiscard]] Result<RemoteText> fetch_text(const std::string& url, size_t max_bytes,
                                             const OpenOptions& options);
+// A complete model in the cache: its address without secrets, and the bytes of all its files.
+struct CachedModel {
+  std::string url;
+  uint64_t size = 0;
+};
+[[nodiscard]] std::vector<CachedModel> cached_models(const std::string& cache_dir);
 // Opens a path or an http(s) URL.
 [[nodiscard]] Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,
                                                               const OpenOptions& options = {});

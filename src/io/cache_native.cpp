@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "io/address.h"
+#include "io/byte_source.h"
 
 namespace sluice::io {
 
@@ -400,6 +401,15 @@ std::vector<CacheEntry> list_cache(const std::string& dir) {
   std::sort(entries.begin(), entries.end(),
             [](const CacheEntry& a, const CacheEntry& b) { return a.used > b.used; });
   return entries;
+}
+
+std::vector<CachedModel> cached_models(const std::string& cache_dir) {
+  std::vector<CachedModel> out;
+  if (cache_dir.empty()) return out;
+  for (const CacheEntry& entry : list_cache(cache_dir)) {
+    if (entry.complete) out.push_back({entry.url, entry.size});
+  }
+  return out;
 }
 
 std::optional<CacheEntry> find_cached(const std::string& dir, const std::string& url) {

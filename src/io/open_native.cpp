@@ -9,6 +9,9 @@ namespace sluice::io {
 Result<RemoteText> fetch_text(const std::string&, size_t, const OpenOptions&) {
   return error(Code::kInvalidArgument, "this build supports local files only");
 }
+std::vector<CachedModel> cached_models(const std::string&) {
+  return {};
+}
 #endif
 
 Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "native/hugging_face.h"
 #include "platform/file.h"
 
 namespace sluice::native {
@@ -27,9 +28,12 @@ Result<std::string> read_config(const std::string& path, const io::OpenOptions& 
 }  // namespace
 
 Status AdapterFiles::open_one(const std::string& given, const io::OpenOptions& options, File* out) {
-  const std::string path = platform::with_slashes(given);
-  const std::string file =
-      platform::is_directory(path) ? path + "/adapter_model.safetensors" : path;
+  const Result<std::string> found = model_source(given, options);
+  if (!found.ok()) return found.status();
+  const std::string path = platform::with_slashes(*found);
+  const std::string file = path.ends_with('/')            ? path + "adapter_model.safetensors"
+                           : platform::is_directory(path) ? path + "/adapter_model.safetensors"
+                                                          : path;
   const bool peft = file.ends_with(".safetensors");
   std::string config;
   if (peft) {

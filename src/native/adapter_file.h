@@ -13,7 +13,8 @@
 namespace sluice::native {
 
 struct AdapterChoice {
-  std::string path;  // GGUF file, directory, adapter_model.safetensors, or an http(s) URL of a file
+  // GGUF file, directory, adapter_model.safetensors, an http(s) URL of these, or a hf: reference
+  std::string path;
   float scale = 1;
 };
 

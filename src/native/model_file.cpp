@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/clock.h"
+#include "native/hugging_face.h"
 #include "native/qsf_source.h"
 #include "native/tensor_transform_source.h"
 #include "native/torch_source.h"
@@ -38,7 +39,8 @@ class OwnedSource final : public io::ByteSource {
 
 // Whether an error means that the file does not exist. Servers report that as 401, 403, 404 or 410.
 bool says_absent(const Status& status) {
-  if (status.code() == Code::kNotFound) return true;
+  // A server may have a web page for every path.
+  if (status.code() == Code::kNotFound || status.code() == Code::kNotGguf) return true;
   if (status.code() != Code::kHttpStatus) return false;
   for (const char* code : {" 401", " 403", " 404", " 410"}) {
     if (status.message().ends_with(code)) return true;
@@ -113,7 +115,9 @@ Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
 }  // namespace
 
 Result<ModelHeader> read_header(const std::string& given, const io::OpenOptions& options) {
-  const std::string path = is_url(given) ? given : platform::with_slashes(given);
+  const Result<std::string> found = model_source(given, options);
+  if (!found.ok()) return found.status();
+  const std::string path = is_url(*found) ? *found : platform::with_slashes(*found);
   const OpenFile open_file = [&options](const std::string& name) {
     return io::open_source(name, options);
   };

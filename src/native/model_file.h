@@ -43,8 +43,9 @@ struct ModelHeader {
   uint64_t held = 0;                   // bytes of the budget that the sources take
 };
 
-// Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; or a
-// Hugging Face directory). Errors: those of the sources and of open::Opener.
+// Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; a Hugging
+// Face directory; or a hf: reference). Errors: those of the sources, of open::Opener and of
+// model_source().
 [[nodiscard]] Result<ModelHeader> read_header(const std::string& path,
                                               const io::OpenOptions& options);
 // The same for one GGUF file that the caller has opened.

@@ -74,6 +74,15 @@ std::vector<Misuse> wrong_loading() {
                    o.kv_policy = "window";
                    o.kv_capacity = 1;
                  }),
+      wrong_load("null headers", [](sluice_load_options& o) { o.n_headers = 1; }),
+      wrong_load("a header without a name",
+                 [](sluice_load_options& o) {
+                   static const char* const header = "a value";
+                   o.headers = &header;
+                   o.n_headers = 1;
+                 }),
+      wrong_load("token", [](sluice_load_options& o) { o.token = "two words"; }),
+      wrong_load("hf_endpoint", [](sluice_load_options& o) { o.hf_endpoint = "hub"; }),
       wrong_load("null adapters", [](sluice_load_options& o) { o.n_adapters = 1; }),
       wrong_load("adapter without a path",
                  [](sluice_load_options& o) {

@@ -39,6 +39,38 @@ TEST(ApiThreads, AServerProvidesTheModel) {
   EXPECT_EQ(sluice_load(empty.url().c_str(), nullptr, &none), SLUICE_HTTP_STATUS);
 }
 
+TEST(ApiThreads, AHubThatWantsAHeaderAndAToken) {
+  const std::string model = model_bytes();
+  HttpTestServer server([&](const HttpRequest& request) -> HttpReply {
+    const auto is = [&](const char* name, const char* value) {
+      const auto found = request.headers.find(name);
+      return found != request.headers.end() && found->second == value;
+    };
+    if (!is("x-key", "secret") || !is("authorization", "Bearer hf_1"))
+      return {.status = 401, .headers = {}, .body = ""};
+    if (request.target == "/api/models/owner/repo/tree/main?recursive=true") {
+      return {.status = 200,
+              .headers = {},
+              .body = R"([{"type": "file", "path": "m-Q8_0.gguf", "size": 5}])"};
+    }
+    if (request.target != "/owner/repo/resolve/main/m-Q8_0.gguf")
+      return {.status = 404, .headers = {}, .body = ""};
+    return serve_file(request, model);
+  });
+  const std::string hub = server.url("/");
+  const char* const header = "X-Key: secret";
+  sluice_load_options options = load_options();
+  options.hf_endpoint = hub.c_str();
+  options.token = "hf_1";
+  options.headers = &header;
+  options.n_headers = 1;
+  (void)load(options, "hf:owner/repo");
+  options.n_headers = 0;
+  sluice_engine* none = nullptr;
+  EXPECT_EQ(sluice_load("hf:owner/repo", &options, &none), SLUICE_HTTP_STATUS);
+  EXPECT_NE(std::string(sluice_last_error()).find("needs a token"), std::string::npos);
+}
+
 TEST(ApiThreads, DownloadsAreCachedWhereTheCallerOrTheEnvironmentSays) {
   const std::string model = model_bytes();
   HttpTestServer server([&](const HttpRequest& request) { return serve_file(request, model); });
