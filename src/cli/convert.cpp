@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "cli/sensitivity.h"
 #include "gguf/printable.h"
+#include "native/hugging_face.h"
 #include "platform/console.h"
 
 namespace sluice::cli {
@@ -457,8 +458,13 @@ void add_convert(CLI::App& app, int* status) {
     convert::Report report;
     Measured measured;
     Result<io::OpenOptions> source = source_options(options->cache_dir, options->hosts);
-    if (source.ok()) options->source = std::move(*source);
-    const Status done = source.ok() ? convert_model(*options, &report, &measured) : source.status();
+    Status done = source.status();
+    if (source.ok()) {
+      options->source = std::move(*source);
+      Result<std::string> in = native::model_source(options->in, options->source);
+      if (in.ok()) options->in = std::move(*in);
+      done = in.ok() ? convert_model(*options, &report, &measured) : in.status();
+    }
     if (!done.ok()) {
       *status = fail(done);
     } else if (options->json) {

@@ -39,7 +39,7 @@ struct HubModel {
 // The quantization in a file name, such as "Q4_K_M", in capital letters; "" if there is none.
 [[nodiscard]] std::string quantization_of(std::string_view path);
 // The language models among the files (path to bytes), the smallest first. Image projectors,
-// importance matrices and the like are left out.
+// importance matrices and the like are omitted.
 [[nodiscard]] std::vector<HubModel> models_among(const std::map<std::string, uint64_t>& files);
 // The model that is meant. With a tag: the first of that quantization, else with that word in its
 // path. Without: the first of Q4_K_M, Q4_0, Q4_K_S, Q5_K_M, Q8_0 and IQ4_XS, else the smallest.

@@ -47,11 +47,12 @@ Result<Files> list(const HubReference& reference, const io::OpenOptions& options
     if (!text.ok()) return text.status();
     if (text->status != 200) {
       const bool other = reference.revision != "main";
+      const bool token = !options.credentials.token.empty();
       return error(text->status == 404 ? Code::kNotFound : Code::kHttpStatus,
-                   "%s%s%.100s does not exist on %s, or needs a token: set HF_TOKEN (HTTP status "
-                   "%d)",
+                   "%s%s%.100s does not exist on %s, or %s (HTTP status %d)",
                    reference.repository.c_str(), other ? " at revision " : "",
                    other ? reference.revision.c_str() : "", io::public_address(hub).c_str(),
+                   token ? "the token does not allow it" : "needs a token: set HF_TOKEN",
                    text->status);
     }
     SLUICE_RETURN_IF_ERROR(add_page(text->text, &files));

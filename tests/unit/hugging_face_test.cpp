@@ -95,7 +95,8 @@ TEST_F(HuggingFaceTest, ErrorsSayWhatThereIs) {
   expect_failure("hf:owner/repo", Code::kHttpStatus, "500");
   status_ = 200;
   options_.credentials.token = "hf_2";
-  expect_failure("hf:owner/repo", Code::kHttpStatus, "HTTP status 403");
+  expect_failure("hf:owner/repo", Code::kHttpStatus,
+                 "the token does not allow it (HTTP status 403)");
   options_.credentials.token.clear();
   for (const char* text : {"{}", "<html>", ""}) {
     first_ = text;
