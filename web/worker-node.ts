@@ -67,7 +67,7 @@ const platform: HostPlatform = {
     }),
 };
 
-// The glue reads navigator.hardwareConcurrency, which Node has only since version 21.
+// The runtime reads navigator.hardwareConcurrency, which Node has only since version 21.
 (globalThis as { navigator?: unknown }).navigator ??= {
   hardwareConcurrency: os.availableParallelism(),
 };

@@ -28,7 +28,7 @@ inline constexpr bool kDraftModels = false, kSeveral = false;
 inline constexpr bool kDraftModels = true, kSeveral = true;
 #endif
 
-// Files that every thread can read (web/worker/glue.d.ts).
+// Files that every thread can read (web/worker/runtime.ts).
 class SharedFiles final : public session::RangeReader {
   bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) override;
 };

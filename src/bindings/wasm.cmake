@@ -1,10 +1,11 @@
-# Links the engine into build/wasm/engine-*.{mjs,wasm}. web/scripts/build.mjs then merges the
-# relaxed SIMD instructions in and turns the glue into the module that the worker imports.
+# Links the engine into build/wasm/engine-*.wasm. web/scripts/wasm.mjs then merges the relaxed SIMD
+# instructions in. The JavaScript that Emscripten writes beside it is not used: the binary's imports
+# are in web/worker/runtime.ts.
 #  - JavaScript creates the memory, with the caller's budget as its maximum. So growth is exact, and
 #    malloc returns null at the limit instead of aborting.
-#  - Threads are Emscripten's, created before the engine starts (threadPoolSize): a worker that is
-#    busy computing could not load another one.
-#  - Link with -O2, not -O3: import and export names stay readable, so one glue serves all binaries.
+#  - Threads are Emscripten's, created before the engine starts: a worker that is busy computing could
+#    not load another one.
+#  - Link with -O2, not -O3: import and export names stay readable.
 file(GLOB binding_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp)
 if(NOT binding_sources)
   return()
@@ -21,24 +22,18 @@ function(sluice_engine name)
   target_compile_options(${name} PRIVATE -Oz)
   target_link_options(${name} PRIVATE
     -O2 -lembind -fno-rtti  # at link time too: it selects the matching libembind
-    -sMODULARIZE=1 -sEXPORT_ES6=1 -sUSE_ES6_IMPORT_META=0 -sENVIRONMENT=worker
-    -sEXPORT_NAME=createEngine -sFILESYSTEM=0 -sWASM_BIGINT=1
-    -sINCOMING_MODULE_JS_API=wasmMemory,instantiateWasm,print,printErr,onAbort
-    -sDYNAMIC_EXECUTION=0                   # works under a content security policy without eval
+    -sENVIRONMENT=worker -sFILESYSTEM=0 -sWASM_BIGINT=1
     -sIMPORTED_MEMORY=1 -sALLOW_MEMORY_GROWTH=1 -sABORTING_MALLOC=0
     -sINITIAL_MEMORY=${SLUICE_WASM_INITIAL_MEMORY} -sMAXIMUM_MEMORY=4GB
     -sMEMORY_GROWTH_LINEAR_STEP=65536
     -sTOTAL_STACK=131072 -sDEFAULT_PTHREAD_STACK_SIZE=65536  # the largest frame takes 9 kB
-    "-sPTHREAD_POOL_SIZE=Module[\"threadPoolSize\"]|0"
-    # build.mjs rejects any but relaxed.*
+    # wasm.mjs checks the imports
     -sERROR_ON_UNDEFINED_SYMBOLS=0 -sWARN_ON_UNDEFINED_SYMBOLS=0
-    # libc reads and prints floating point through software long double. library.js reads numbers
-    # instead, and nothing prints them (libc.cpp).
+    # libc reads and prints floating point through software long double. The engine does neither
+    # (libc.cpp).
     -Wl,--wrap=vsnprintf,--wrap=vfprintf,--wrap=strtod
-    --js-library=${CMAKE_CURRENT_LIST_DIR}/library.js
     -Wno-pthreads-mem-growth)
-  set_target_properties(${name} PROPERTIES SUFFIX .mjs
-    LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/library.js)
+  set_target_properties(${name} PROPERTIES SUFFIX .js)
 endfunction()
 
 # Both relaxed tables run everywhere with equal results. Which is faster depends on the CPU, so each

@@ -116,7 +116,7 @@ const headings = (path) =>
       .replaceAll(' ', '-'),
   );
 
-test('the portable binary needs only fixed-width SIMD, threads and the glue', () => {
+test('the portable binary needs only fixed-width SIMD, threads and the runtime', () => {
   const bytes = readFileSync(inRoot('dist', 'engine.simd128.wasm'));
   assert.ok(WebAssembly.validate(bytes));
   const modules = new Set(

@@ -84,11 +84,11 @@ export async function measureLogits({ source, tokens, smallest, options }) {
   }
 }
 
-export const fakeGlue = {
-  name: 'fake-glue',
+export const fakeRuntime = {
+  name: 'fake-runtime',
   setup: (b) =>
-    b.onResolve({ filter: /\/glue\.js$/ }, () => ({
-      path: join(root, 'tests', 'web', 'fake-glue.ts'),
+    b.onResolve({ filter: /\/runtime\.js$/ }, () => ({
+      path: join(root, 'tests', 'web', 'fake-runtime.ts'),
     })),
 };
 
@@ -107,7 +107,7 @@ export async function buildFakePackage({ name = 'fake', external = [] } = {}) {
     target: 'es2022',
     external: ['node:*', ...external],
     sourcemap: 'inline',
-    plugins: [fakeGlue],
+    plugins: [fakeRuntime],
     logLevel: 'warning',
   });
   copyChatBinary(outdir);

@@ -7,7 +7,7 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import vm from 'node:vm';
-import { buildFakePackage, fakeGlue, root } from './helpers.mjs';
+import { buildFakePackage, fakeRuntime, root } from './helpers.mjs';
 
 const require = createRequire(import.meta.url);
 
@@ -21,7 +21,7 @@ async function workerScript(directory) {
     platform: 'node',
     target: 'node20',
     define: { 'import.meta.url': 'scriptUrl' },
-    plugins: [fakeGlue],
+    plugins: [fakeRuntime],
     logLevel: 'warning',
   });
   const filename = join(directory, 'worker-node.js');

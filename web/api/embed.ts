@@ -2,7 +2,7 @@
 // first use. Code shared with the entry is passed as an argument, because a second copy of the error
 // class would be another class.
 
-import type { CallOptions, invalid, onlyKnown } from '../protocol/errors.js';
+import type { invalid, onlyKnown } from '../protocol/errors.js';
 import type { Embedded, EmbedSpec } from '../protocol/messages.js';
 import type { AssertSameKeys, SplitNames } from '../protocol/options.js';
 import type {
@@ -14,17 +14,21 @@ import type {
 } from './embedding.js';
 import type { count, tokenIds } from './options.js';
 
-/** The part of Engine that is used here. */
-export interface EmbedEngine {
-  readonly info: { name: string; vocabSize: number };
-  /** @internal */
-  embedTexts(
-    texts: (string | Int32Array)[],
-    spec: EmbedSpec,
-    signal: AbortSignal | undefined,
-    onProgress: (done: number) => void,
-  ): Promise<Embedded>;
+/** The part of a model's info that is used here. */
+export interface EmbedInfo {
+  name: string;
+  vocabSize: number;
 }
+
+/** Texts or their tokens. */
+export type EmbedTexts = (string | Int32Array)[];
+
+/** Embeds in the worker. */
+export type RunEmbed = (
+  texts: EmbedTexts,
+  spec: EmbedSpec,
+  onProgress: (done: number) => void,
+) => Promise<Embedded>;
 
 /** Code that belongs to the entry. */
 export interface Entry {
@@ -44,11 +48,13 @@ true satisfies AssertSameKeys<SplitNames<typeof kCreate>, keyof EmbeddingParams>
 type Input = string | ArrayLike<number>;
 
 export class EmbedCalls {
-  readonly #engine: EmbedEngine;
+  readonly #info: EmbedInfo;
+  readonly #embed: RunEmbed;
   readonly #entry: Entry;
 
-  constructor(engine: EmbedEngine, entry: Entry) {
-    this.#engine = engine;
+  constructor(info: EmbedInfo, embed: RunEmbed, entry: Entry) {
+    this.#info = info;
+    this.#embed = embed;
     this.#entry = entry;
   }
 
@@ -69,9 +75,9 @@ export class EmbedCalls {
       dimensions: count('dimensions', options.dimensions),
     };
     const inputs = (texts as readonly Input[]).map((text) =>
-      typeof text === 'string' ? text : tokenIds(text, this.#engine.info.vocabSize),
+      typeof text === 'string' ? text : tokenIds(text, this.#info.vocabSize),
     );
-    const { values, width, rows, tokens } = await this.#run(inputs, spec, options);
+    const { values, width, rows, tokens } = await this.run(inputs, spec, options);
     let at = 0;
     return { vectors: Array.from(rows, (n) => values.slice(at, (at += n * width))), tokens };
   }
@@ -89,14 +95,14 @@ export class EmbedCalls {
     const { topN } = options;
     const most = topN === undefined ? documents.length : count('topN', topN);
     const spec = { pooling: kRank, normalize: false, dimensions: 0, query };
-    const { values, width } = await this.#run([...documents], spec, options);
+    const { values, width } = await this.run([...documents], spec, options);
     const ranked = documents.map((_, index) => ({ index, score: values[index * width]! }));
     ranked.sort((a, b) => b.score - a.score);
     return ranked.slice(0, most);
   }
 
   /** OpenAI-compatible. */
-  async create(params: EmbeddingParams, options: CallOptions = {}): Promise<EmbeddingList> {
+  async create(params: EmbeddingParams): Promise<EmbeddingList> {
     const { invalid, onlyKnown } = this.#entry;
     onlyKnown('embeddings.create()', params, kCreate);
     const { input, dimensions, encoding_format: format } = params;
@@ -104,11 +110,7 @@ export class EmbedCalls {
       invalid('encoding_format must be float or base64.');
     const one = typeof input === 'string' || typeof input?.[0] === 'number';
     const texts = (one ? [input] : [...(input ?? [])]) as Input[];
-    const { signal } = options;
-    const { vectors, tokens } = await this.embed(texts, {
-      ...(dimensions && { dimensions }),
-      ...(signal && { signal }),
-    });
+    const { vectors, tokens } = await this.embed(texts, dimensions ? { dimensions } : {});
     const data = vectors.map((vector, index) => ({
       object: 'embedding' as const,
       index,
@@ -118,19 +120,18 @@ export class EmbedCalls {
     return {
       object: 'list',
       data,
-      model: this.#engine.info.name,
+      model: this.#info.name,
       usage: { prompt_tokens: tokens, total_tokens: tokens },
     };
   }
 
-  #run(
-    inputs: (string | Int32Array)[],
+  /** Embeds as the spec says. */
+  run(
+    texts: EmbedTexts,
     spec: EmbedSpec,
-    { signal, onProgress }: Pick<EmbedOptions, 'signal' | 'onProgress'>,
+    { onProgress }: Pick<EmbedOptions, 'onProgress'> = {},
   ): Promise<Embedded> {
-    return this.#engine.embedTexts(inputs, spec, signal, (done) =>
-      onProgress?.({ done, total: inputs.length }),
-    );
+    return this.#embed(texts, spec, (done) => onProgress?.({ done, total: texts.length }));
   }
 }
 

@@ -1,28 +1,29 @@
 // The OpenAI-compatible engine.embeddings, and what loads embed.ts when it is first asked for.
 
-import {
-  abortable,
-  invalid,
-  moduleError,
-  onlyKnown,
-  type CallOptions,
-} from '../protocol/errors.js';
-import type { EmbedEngine } from './embed.js';
+import { invalid, moduleError, onlyKnown, type CallOptions } from '../protocol/errors.js';
+import { snapshot } from '../protocol/snapshot.js';
+import type { EmbedCalls, EmbedInfo, RunEmbed } from './embed.js';
 import type { EmbeddingList, EmbeddingParams } from './embedding.js';
 import { count, tokenIds } from './options.js';
 
-/** What embed.ts does, for this engine. */
-export async function embedCalls(engine: EmbedEngine) {
+/** What embed.ts does, for the engine of a model. */
+export async function embedCalls(info: EmbedInfo, run: RunEmbed): Promise<EmbedCalls> {
   const { EmbedCalls } = await import('./embed.js').catch(moduleError('embed.js'));
-  return new EmbedCalls(engine, { count, invalid, onlyKnown, tokenIds });
+  return new EmbedCalls(info, run, { count, invalid, onlyKnown, tokenIds });
+}
+
+/** The part of Engine that is used here. */
+interface EmbeddingEngine {
+  /** @internal */
+  embedding<T>(options: CallOptions, work: (calls: EmbedCalls) => Promise<T>): Promise<T>;
 }
 
 /** OpenAI-compatible embeddings: engine.embeddings. */
 export class Embeddings {
-  readonly #engine: EmbedEngine;
+  readonly #engine: EmbeddingEngine;
 
   /** @internal */
-  constructor(engine: EmbedEngine) {
+  constructor(engine: EmbeddingEngine) {
     this.#engine = engine;
   }
 
@@ -35,7 +36,9 @@ export class Embeddings {
    * for (const { index, embedding } of data) console.log(index, embedding.length);
    * ```
    */
-  create(params: EmbeddingParams, options?: CallOptions): Promise<EmbeddingList> {
-    return abortable(options, async () => (await embedCalls(this.#engine)).create(params, options));
+  create(params: EmbeddingParams, options: CallOptions = {}): Promise<EmbeddingList> {
+    const own = snapshot(params);
+    onlyKnown('this call', options, 'signal');
+    return this.#engine.embedding(options, (calls) => calls.create(own));
   }
 }

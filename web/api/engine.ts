@@ -25,7 +25,6 @@ import type {
   TokenizeOptions,
 } from '../protocol/options.js';
 import type {
-  Embedded,
   EmbedSpec,
   GenerateSpec,
   LoadSpec,
@@ -45,6 +44,7 @@ import type {
 } from '../protocol/types.js';
 import type { EmbedOptions, RerankOptions, RerankResult } from './embedding.js';
 import { embedCalls, Embeddings } from './embeddings.js';
+import type { EmbedCalls, EmbedTexts } from './embed.js';
 import { begun, Generation } from './generation.js';
 import { WorkerClient } from './worker-client.js';
 import {
@@ -285,7 +285,9 @@ export class Engine {
     texts: readonly (string | ArrayLike<number>)[],
     options: EmbedOptions = {},
   ): Promise<Float32Array[]> {
-    return (await (await embedCalls(this)).embed(texts, options)).vectors;
+    const own = snapshot({ texts, options });
+    const work = (calls: EmbedCalls) => calls.embed(own.texts, own.options);
+    return (await this.embedding(options, work)).vectors;
   }
 
   /**
@@ -299,26 +301,26 @@ export class Engine {
    * console.log(documents[best.index], best.score);
    * ```
    */
-  async rerank(
+  rerank(
     query: string,
     documents: readonly string[],
     options: RerankOptions = {},
   ): Promise<RerankResult[]> {
-    return (await embedCalls(this)).rerank(query, documents, options);
+    const own = snapshot({ documents, options });
+    return this.embedding(options, (calls) => calls.rerank(query, own.documents, own.options));
   }
 
-  /** @internal */
-  embedTexts(
-    texts: (string | Int32Array)[],
-    spec: EmbedSpec,
-    signal: AbortSignal | undefined,
-    onProgress: (done: number) => void,
-  ): Promise<Embedded> {
+  /** @internal Loads the code of embeddings and runs `work` with it, in a turn. */
+  embedding<T>({ signal }: CallOptions, work: (calls: EmbedCalls) => Promise<T>): Promise<T> {
     return this.#stoppable(
       signal,
-      (id) => {
-        this.#embedded.set(id, onProgress);
-        return this.ask('embed', id, texts, spec);
+      async (id) => {
+        const run = (texts: EmbedTexts, spec: EmbedSpec, onProgress: (done: number) => void) => {
+          throwIfAborted(signal);
+          this.#embedded.set(id, onProgress);
+          return this.ask('embed', id, texts, spec);
+        };
+        return work(await embedCalls(this.info, run));
       },
       (id) => this.#embedded.delete(id),
     );

@@ -2,8 +2,8 @@
 // example page (site/).
 //   node web/scripts/build.mjs [native] [wasm] [web] [--tools]     default: all three parts
 // native: the program; --tools also builds sluice-make-model, which tests and
-// benchmarks use. wasm: the binaries and their glue. web: bundles (esbuild) and declarations (tsc).
-import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+// benchmarks use. wasm: the binaries. web: bundles (esbuild) and declarations (tsc).
+import { copyFileSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
@@ -11,15 +11,8 @@ import { inRoot, root } from './lib.mjs';
 import { setup } from './setup.mjs';
 import { recording, writeThirdParty } from './third-party.mjs';
 import { writeTypes } from './types.mjs';
-import { buildWasm, cmakeBuild, finished, marked, modules, variants } from './wasm.mjs';
+import { buildWasm, cmakeBuild, finished, modules, variants } from './wasm.mjs';
 import { wgsl } from './wgsl.mjs';
-
-const glueFile = inRoot('build', 'wasm-glue', 'glue.js');
-
-const glueAtBuild = (glue) => ({
-  name: 'glue',
-  setup: (build) => build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: glue })),
-});
 
 // Keeps some imports as separate files: the chat template renderer, the LoRA adapter reader,
 // embeddings and the model cache's manager, which are loaded on demand, and entries that others
@@ -71,7 +64,7 @@ const inlinedFiles = (esbuild, common) => ({
         minify: true,
         sourcemap: false,
         write: false,
-        plugins: [glueAtBuild(glueFile), modulesInlined, inlinedFiles(esbuild, common)],
+        plugins: [modulesInlined, inlinedFiles(esbuild, common)],
         format: 'iife',
         define: { 'import.meta.url': 'self.location.href' },
       });
@@ -84,7 +77,7 @@ const unpackerNotice = '/*! fzstd, MIT License, Copyright (c) 2020 Arjun Barrett
 const importAsset =
   'const importAsset=(url)=>import(/* webpackIgnore: true *//* @vite-ignore */url);';
 
-const settings = (outdir, glue) => ({
+const settings = (outdir) => ({
   absWorkingDir: root,
   outdir,
   bundle: true,
@@ -93,7 +86,7 @@ const settings = (outdir, glue) => ({
   sourcemap: 'linked',
   legalComments: 'linked',
   tsconfigRaw: { compilerOptions: { useDefineForClassFields: false } },
-  plugins: [glueAtBuild(glue), filesApart(false)],
+  plugins: [filesApart(false)],
   logLevel: 'warning',
 });
 
@@ -178,7 +171,7 @@ async function bundleNode(esbuild, common) {
       })),
     ],
     platform: 'node',
-    plugins: [glueAtBuild(glueFile), filesApart(true)],
+    plugins: [filesApart(true)],
   });
   for (const name of [
     'node',
@@ -199,23 +192,15 @@ async function bundleNode(esbuild, common) {
   }
 }
 
-function writeEngine(dist, name, binary, number) {
-  mkdirSync(dist, { recursive: true });
-  writeFileSync(
-    join(dist, `engine.${name}.wasm`),
-    marked(readFileSync(finished(`engine.${binary}`)), number),
-  );
-}
-
 async function buildWeb() {
   const esbuild = recording(await import('esbuild'));
   const dist = inRoot('dist');
   rmSync(dist, { recursive: true, force: true });
-  const common = settings(dist, glueFile);
+  const common = settings(dist);
   await bundlePage(esbuild, common);
   await bundleNode(esbuild, common);
-  variants.forEach(({ name }, number) => writeEngine(dist, name, name, number));
-  for (const name of modules) copyFileSync(finished(name), join(dist, `${name}.wasm`));
+  for (const name of [...variants.map(({ name }) => `engine.${name}`), ...modules])
+    copyFileSync(finished(name), join(dist, `${name}.wasm`));
   await esbuild.build({
     ...common,
     entryPoints: ['web/inline.ts'],
@@ -239,15 +224,12 @@ export async function buildDemo() {
   setup('wasm');
   const dist = inRoot('build', 'demo', 'dist');
   const site = inRoot('build', 'demo', 'site');
-  const glue = inRoot('build', 'demo', 'glue.js');
   rmSync(inRoot('build', 'demo'), { recursive: true, force: true });
-  await buildWasm({
-    engines: variants.filter(({ name }) => name === 'simd128'),
-    glue,
-  });
-  await bundlePage(await import('esbuild'), settings(dist, glue));
+  await buildWasm({ engines: variants.filter(({ name }) => name === 'simd128') });
+  await bundlePage(await import('esbuild'), settings(dist));
   for (const name of modules) copyFileSync(finished(name), join(dist, `${name}.wasm`));
-  for (const { name } of variants) if (name !== 'gpu') writeEngine(dist, name, 'simd128', 0);
+  for (const { name } of variants)
+    if (name !== 'gpu') copyFileSync(finished('engine.simd128'), join(dist, `engine.${name}.wasm`));
   const { buildSite } = await import('../../examples/browser/build.mjs');
   await buildSite({ dist, site });
   return { dist, site };
@@ -276,7 +258,7 @@ export async function build(parts, { tools = false } = {}) {
     cmakeBuild('native', { variables });
     if (tools) cmakeBuild('native', { variables, targets: ['sluice-make-model'] });
   }
-  if (all || parts.includes('wasm')) await buildWasm({ glue: glueFile });
+  if (all || parts.includes('wasm')) await buildWasm();
   if (all || parts.includes('web')) {
     await buildWeb();
     printSizes();

@@ -5,10 +5,10 @@ import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { basename } from 'node:path';
 import { inRoot, markdownTable, write } from './lib.mjs';
 
-/** Linked by Emscripten 3.1.6, the only version that glue.mjs accepts, or included as headers. */
+/** Linked by Emscripten 3.1.6, the only version whose imports web/worker/runtime.ts has, or included as headers. */
 const linked = [
   {
-    name: 'Emscripten runtime and glue',
+    name: 'Emscripten runtime',
     licence: 'MIT',
     copyright: 'Copyright (c) 2010-2022 The Emscripten Authors',
     files: 'engine.*.wasm, safetensors.wasm, chat.wasm, worker.js, worker-node.js, inline.js',

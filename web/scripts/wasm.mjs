@@ -1,9 +1,10 @@
 // Builds the wasm binaries: links them with CMake and Emscripten, merges the relaxed SIMD
-// instructions into them, optimizes them for size, and writes the JavaScript glue (glue.mjs).
+// instructions into them, optimizes them for size, and checks that what they import is there.
+// Emscripten's own JavaScript is not used: web/worker/runtime.ts takes its place.
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
-import { makeGlue, missingFunctions } from './glue.mjs';
+import { basename } from 'node:path';
 import { namedByOrder } from './wasm-order.mjs';
-import { bin, concurrently, inRoot, jobs, run, runAside, runQuiet, write } from './lib.mjs';
+import { bin, concurrently, inRoot, jobs, root, run, runAside, runQuiet, write } from './lib.mjs';
 
 export function cmakeBuild(preset, { targets = [], variables = [], quiet = false } = {}) {
   runQuiet('cmake', ['--preset', preset, ...variables]);
@@ -27,7 +28,7 @@ function relaxedImports(wasmFile) {
     .map((i) => i.name);
 }
 
-/** The engine's binaries, by number: name, and whether it has relaxed SIMD instructions. */
+/** The engine's binaries: name, and whether it has relaxed SIMD instructions. */
 export const variants = [
   { name: 'relaxed', relaxed: true },
   { name: 'relaxed16', relaxed: true },
@@ -35,15 +36,10 @@ export const variants = [
   { name: 'gpu', relaxed: false },
 ];
 
-/** Adds a custom section with the number of the binary, which the glue reads. */
-export function marked(bytes, number) {
+/** Adds an empty custom section, by which the runtime knows an engine of this package. */
+function marked(bytes) {
   const name = Buffer.from('sluice');
-  return Buffer.concat([
-    bytes,
-    Buffer.from([0, name.length + 2, name.length]),
-    name,
-    Buffer.from([number]),
-  ]);
+  return Buffer.concat([bytes, Buffer.from([0, name.length + 1, name.length]), name]);
 }
 
 // Modules have no kernels. Nothing but the stack, which ends at 0, lies below 1024, so a constant may
@@ -51,15 +47,15 @@ export function marked(bytes, number) {
 const optimizeModule = ['-Oz', '--low-memory-unused'];
 
 /**
- * Merges the relaxed functions that a linked program imports into it, and optimizes the result.
- * Resolves to their names. A plain binary that imports them gets plain SIMD versions, which have
- * the same results wherever the kernels use them.
+ * Merges the relaxed functions that a linked program imports into it, and optimizes the result. A
+ * plain binary that imports them gets plain SIMD versions, which have the same results wherever the
+ * kernels use them. `change`: of the result's bytes.
  */
-export async function finishBinary(linked, relaxed, final, passes = optimize) {
+export async function finishBinary(linked, relaxed, final, passes = optimize, change = null) {
   const names = relaxedImports(linked);
   const source = inRoot('kernels', 'isa', relaxed ? 'relaxed.wat' : 'relaxed_strict.wat');
   const time = (file) => (existsSync(file) ? statSync(file).mtimeMs : 0);
-  if (time(final) > Math.max(time(linked), time(source))) return names;
+  if (time(final) > Math.max(time(linked), time(source))) return;
   const scratch = final.replace(/\.wasm$/, '');
   let merged = linked;
   const features = [
@@ -107,22 +103,41 @@ export async function finishBinary(linked, relaxed, final, passes = optimize) {
     '-o',
     `${final}.new`,
   ]);
+  if (change) write(`${final}.new`, change(readFileSync(`${final}.new`)));
   renameSync(`${final}.new`, final);
   for (const file of [`${scratch}.part`, `${scratch}.merged`, small]) rmSync(file, { force: true });
-  return names;
 }
 
 /** Path of the finished binary of an engine or module. */
-export const finished = (name) => inRoot('build', 'wasm-glue', `${name}.wasm`);
+export const finished = (name) => inRoot('build', 'wasm-finished', `${name}.wasm`);
 
-async function finishEngine({ name, relaxed }) {
-  const linked = inRoot('build', 'wasm', `engine-${name}`);
-  const names = await finishBinary(`${linked}.wasm`, relaxed, finished(`engine.${name}`));
-  const missing = missingFunctions(readFileSync(`${linked}.mjs`, 'utf8')).filter(
-    (f) => !names.includes(f),
-  );
-  if (missing.length) throw new Error(`undefined in ${name}: ${missing.join(', ')}`);
-  return { file: `${linked}.mjs`, names };
+/** Names of what web/worker/runtime.ts provides to engines. */
+async function runtimeImports() {
+  const { build } = await import('esbuild');
+  const { outputFiles } = await build({
+    absWorkingDir: root,
+    entryPoints: ['web/worker/runtime.ts'],
+    bundle: true,
+    format: 'esm',
+    write: false,
+  });
+  const runtime = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
+  return new Set(runtime.importNames());
+}
+
+/** Fails if a binary imports what `isProvided` does not know: Emscripten 3.1.6 imports no more. */
+function checkImports(file, isProvided) {
+  const missing = WebAssembly.Module.imports(new WebAssembly.Module(readFileSync(file)))
+    .filter(({ module, name }) => module !== 'relaxed' && !isProvided(name))
+    .map(({ name }) => name);
+  if (missing.length) throw new Error(`${basename(file)} imports unknown: ${missing.join(', ')}`);
+}
+
+async function finishEngine({ name, relaxed }, provided) {
+  const final = finished(`engine.${name}`);
+  const linked = inRoot('build', 'wasm', `engine-${name}.wasm`);
+  checkImports(linked, (each) => provided.has(each));
+  await finishBinary(linked, relaxed, final, optimize, marked);
 }
 
 /** The binaries beside the engines: web/io/safetensors.ts and web/chat/chat-wasm.ts use them. */
@@ -135,19 +150,16 @@ const provided =
 async function finishModule(name) {
   const final = finished(name);
   await finishBinary(inRoot('build', 'wasm', `${name}.wasm`), false, final, optimizeModule);
-  const missing = WebAssembly.Module.imports(new WebAssembly.Module(readFileSync(final)))
-    .map((i) => i.name)
-    .filter((i) => !provided.test(i));
-  if (missing.length) throw new Error(`undefined in ${name}.wasm: ${missing.join(', ')}`);
+  checkImports(final, (each) => provided.test(each));
 }
 
-/** Builds these engines and modules, and the glue, which is written to `glue`. */
-export async function buildWasm({ engines = variants, modules: others = modules, glue }) {
-  mkdirSync(inRoot('build', 'wasm-glue'), { recursive: true });
+/** Builds these engines and modules. */
+export async function buildWasm({ engines = variants, modules: others = modules } = {}) {
+  mkdirSync(inRoot('build', 'wasm-finished'), { recursive: true });
   cmakeBuild('wasm', { targets: [...engines.map(({ name }) => `engine-${name}`), ...others] });
+  const imports = await runtimeImports();
   // The programs of npm's binaryen use one core each.
-  const parts = engines.map((engine) => () => finishEngine(engine));
+  const parts = engines.map((engine) => () => finishEngine(engine, imports));
   const rest = others.map((name) => () => finishModule(name));
-  const binaries = await concurrently([...parts, ...rest], jobs);
-  write(glue, makeGlue(binaries.slice(0, engines.length)));
+  await concurrently([...parts, ...rest], jobs);
 }

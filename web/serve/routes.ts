@@ -158,7 +158,7 @@ const kWork: {
     );
     const spec = { pooling: -1, normalize: true, dimensions };
     const { values, width, tokens } = await queue.run(signal, () =>
-      engine.embedTexts(texts, spec, signal, () => {}),
+      engine.embedding({ signal }, (calls) => calls.run(texts, spec)),
     );
     metrics.add('sluice_embedded_texts_total', inputs.length);
     record.prompt_tokens = tokens;
@@ -167,7 +167,7 @@ const kWork: {
   async rerank({ served: { engine, queue }, signal, record, exchange }, { query, documents }) {
     const spec = { pooling: 4, normalize: false, dimensions: 0, query };
     const { values, width, tokens } = await queue.run(signal, () =>
-      engine.embedTexts(documents, spec, signal, () => {}),
+      engine.embedding({ signal }, (calls) => calls.run(documents, spec)),
     );
     record.prompt_tokens = tokens;
     return exchange.document([bytesOf(values)], width, tokens);

@@ -45,7 +45,7 @@ export interface OpenOptions extends EngineSpec {
   /** Bytes of the budget that reading files takes, outside the wasm memory. */
   held?: number;
   /**
-   * The engine's threads have opened the model's files (glue.d.ts) and may read units whose fill is
+   * The engine's threads have opened the model's files (runtime.ts) and may read units whose fill is
    * marked local.
    */
   directReads?: boolean;

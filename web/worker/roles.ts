@@ -6,7 +6,7 @@
 
 import { runIoWorker } from '../io/io-worker.js';
 import type { Port, Role } from '../protocol/messages.js';
-import { serveThread } from './glue.js';
+import { serveThread } from './runtime.js';
 import { RpcHandlers } from './rpc-handlers.js';
 import type { HostPlatform } from './loading.js';
 

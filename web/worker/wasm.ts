@@ -5,7 +5,8 @@ import { publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { WasmSource, WorkerPort } from '../protocol/messages.js';
 import type { EngineBinding } from './binding.js';
-import { createEngine, initialMemory } from './glue.js';
+import { kMaxPages } from './heap.js';
+import { createEngine, initialMemory } from './runtime.js';
 import { variantFor, type Variant } from './variant.js';
 
 export interface WasmInstance {
@@ -16,8 +17,7 @@ export interface WasmInstance {
 }
 
 const kPage = 65536;
-/** Largest memory: 4 GiB minus one page, so that the address of its end fits in 32 bits. */
-export const kMaxBudget = 65535 * kPage;
+export const kMaxBudget = kMaxPages * kPage;
 
 /** Compiles the source that the caller gave, or what `fetchBytes` returns. */
 export async function compileWasm(

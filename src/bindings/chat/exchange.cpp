@@ -188,6 +188,7 @@ bool read_other(Exchange& of, std::string_view body, Problem* problem) {
     *problem = openai::read_detokenize(body, &tokens);
     of.show({{"kind", "detokenize"}, {"tokens", tokens}});
   } else if (of.endpoint == nullptr) {
+    if (!endpoints::find_route(path)) *problem = endpoints::unknown_path();
     of.show({{"kind", "page"}});
   } else {
     return false;

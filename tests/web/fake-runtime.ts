@@ -17,7 +17,7 @@ import {
   type FileRequest,
   type OpenOptions,
 } from '../../web/worker/binding.js';
-import type { GlueOptions } from '../../web/worker/glue.js';
+import type { RuntimeOptions } from '../../web/worker/runtime.js';
 import type {
   GeneratedToken,
   MemoryPlan,
@@ -96,7 +96,7 @@ class FakeEngine implements EngineBinding {
 
   constructor(
     private readonly wasmMemory: WebAssembly.Memory,
-    private readonly options: GlueOptions,
+    private readonly options: RuntimeOptions,
   ) {}
 
   private fail(code: string, message: string): false {
@@ -622,7 +622,7 @@ class FakeEngine implements EngineBinding {
   }
 }
 
-export async function createEngine(options: GlueOptions): Promise<EngineModule> {
+export async function createEngine(options: RuntimeOptions): Promise<EngineModule> {
   const { wasmMemory } = options;
   const bind = (): EngineBinding => new FakeEngine(wasmMemory, options);
   return {
