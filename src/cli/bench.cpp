@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "cli/bench_speculative.h"
 #include "cli/options.h"
+#include "io/address.h"
 #include "session/batcher.h"
 #include "session/report.h"
 
@@ -182,7 +183,7 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
   if (json(options)) {
     nlohmann::json out = nlohmann::json::array();
     for (const Row& r : rows) {
-      out.push_back({{"model", options.common.model},
+      out.push_back({{"model", io::public_source(options.common.model)},
                      {"kernels", r.kernels},
                      {"threads", r.threads},
                      {"depth", r.depth},

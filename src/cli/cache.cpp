@@ -55,7 +55,7 @@ Status no_cache() {
 }
 
 Status not_cached(const std::string& model) {
-  return error(Code::kNotFound, "%s is not in the cache", io::public_address(model).c_str());
+  return error(Code::kNotFound, "%s is not in the cache", io::public_source(model).c_str());
 }
 
 // The entry of an address, of a hf: reference, or of a file name that only one cached model has.
@@ -176,7 +176,7 @@ int pull(const CacheOptions& options) {
   if (!header.ok()) return fail(header.status());
   if (!header->remote) {
     return fail(error(Code::kInvalidArgument, "%s is a local file, which needs no cache",
-                      options.model.c_str()));
+                      io::public_source(options.model).c_str()));
   }
   std::vector<std::unique_ptr<io::ByteSource>> files;
   uint64_t size = 0, missing = 0;
@@ -200,7 +200,8 @@ int pull(const CacheOptions& options) {
   const std::optional<io::CacheEntry> entry = io::find_cached(options.dir, header->addresses[0]);
   if (options.json && entry) print_json(json_of(*entry), 2);
   if (!options.json)
-    std::printf("%s is cached (%s)\n", visible(options.model).c_str(), human_bytes(size).c_str());
+    std::printf("%s is cached (%s)\n", visible(io::public_source(options.model)).c_str(),
+                human_bytes(size).c_str());
   return 0;
 }
 

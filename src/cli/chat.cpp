@@ -11,6 +11,7 @@
 #include "cli/nearest.h"
 #include "cli/terminal.h"
 #include "gguf/printable.h"
+#include "io/address.h"
 #include "platform/console.h"
 
 namespace sluice::cli {
@@ -201,7 +202,8 @@ void Chat::print_header() const {
   const session::Engine& engine = speakers_.models.model->engine();
   const session::MemoryPlan& plan = engine.plan();
   const model::HParams& hp = engine.program().hp;
-  const std::string name = hp.name.empty() ? options_.common.model : std::string(hp.name);
+  const std::string name =
+      hp.name.empty() ? io::public_source(options_.common.model) : std::string(hp.name);
   native::Model* const draft = speakers_.models.draft.get();
   const uint64_t draft_total = draft != nullptr ? draft->engine().plan().total() : 0;
   std::printf("%s (%s), context %d tokens, memory %s", gguf::printable(name, 256).c_str(),

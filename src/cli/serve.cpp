@@ -14,6 +14,8 @@
 #include "cli/cli.h"
 #include "cli/generation_options.h"
 #include "endpoints/pages.h"
+#include "io/address.h"
+#include "native/hub_files.h"
 #include "platform/console.h"
 #include "serve/http_server.h"
 
@@ -207,6 +209,15 @@ Status check(ServeOptions& options, serve::Limits* limits) {
   return {};
 }
 
+// The name of a model without one in its file.
+std::string name_of(const std::string& model) {
+  if (native::HubReference::is_one(model)) {
+    const Result<native::HubReference> reference = native::HubReference::parse(model);
+    if (reference.ok() && reference->path.empty()) return reference->repository;
+  }
+  return std::filesystem::path(io::public_source(model)).stem().string();
+}
+
 int serve_model(ServeOptions options) {
   std::unique_ptr<native::Model> model;  // must outlive the worker
   SignalWatch watch;
@@ -225,9 +236,7 @@ int serve_model(ServeOptions options) {
   auto opened = native::Model::open(options.common.model, *load);
   if (!opened.ok()) return fail(opened.status());
   model = std::move(*opened);
-  if (described.name.empty()) {
-    described.name = std::filesystem::path(options.common.model).stem().string();
-  }
+  if (described.name.empty()) described.name = name_of(options.common.model);
   const Result<chat::Template> chat_template = options.chat_template.parse(described.texts);
 
   const session::Engine& engine = model->engine();

@@ -173,6 +173,11 @@ std::string public_address(const std::string& url) {
   return plain.substr(0, plain.find_first_of("?#"));
 }
 
+std::string public_source(const std::string& path_or_url) {
+  const bool url = path_or_url.find("://") != std::string::npos;
+  return url ? public_address(path_or_url) : path_or_url;
+}
+
 std::string stored_address(const std::string& url) {
   std::string plain = without_user(url);
   plain.erase(std::min(plain.find('#'), plain.size()));

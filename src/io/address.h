@@ -9,6 +9,8 @@ namespace sluice::io {
 
 // For messages: no user, no password, no query, no fragment.
 [[nodiscard]] std::string public_address(const std::string& url);
+// The same for what may be a path, which stays as it is.
+[[nodiscard]] std::string public_source(const std::string& path_or_url);
 // The cache key: without user, password and fragment, with one spelling of percent-encodings. Query
 // parameters stay unless they belong to a signature, are secret, or ask for a download.
 // tests/data/addresses.json has examples.

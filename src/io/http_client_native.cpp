@@ -44,6 +44,10 @@ std::string part_of(const std::string& url, CURLUPart part, unsigned flags) {
   return out;
 }
 
+bool is_secure(const std::string& url) {
+  return lower(url.substr(0, 6)) == "https:";
+}
+
 // libcurl rejects spaces.
 std::string without_spaces(const std::string& url) {
   std::string out;
@@ -216,9 +220,8 @@ void HttpClient::set_headers(Connection* c, const std::string& url) {
 void HttpClient::setup(Connection* c, Transfer* t, const std::string& url) {
   CURL* e = c->easy;
   curl_easy_reset(e);
-  const bool secure = lower(url_.substr(0, 6)) == "https:";  // no redirect leaves HTTPS
   curl_easy_setopt(e, CURLOPT_URL, url.c_str());
-  curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, secure ? "https" : "http,https");
+  curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, is_secure(url_) ? "https" : "http,https");
   curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L);  // an abort does not wait for a DNS look-up
   // Parallel ranges use a connection each, not streams of one HTTP/2 connection.
@@ -270,6 +273,13 @@ void HttpClient::run(Connection* c, Transfer* t) {
     }
     if (redirects == kMaxRedirects) {
       return t->fail(error(Code::kNetwork, "%s: too many redirects", name_.c_str()), false);
+    }
+    // libcurl before 7.85 does not know CURLOPT_PROTOCOLS_STR. No redirect leaves HTTPS.
+    const std::string scheme = lower(next.substr(0, next.find(':')));
+    if (scheme != "https" && (scheme != "http" || is_secure(url_))) {
+      return t->fail(
+          error(Code::kNetwork, "%s redirects to an address of another kind", name_.c_str()),
+          false);
     }
     url = std::move(next);
     t->begin_request();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "io/address.h"
 #include "native/hugging_face.h"
 #include "platform/file.h"
 
@@ -71,8 +72,8 @@ Result<AdapterFiles> AdapterFiles::open(std::span<const AdapterChoice> choices,
   for (const AdapterChoice& choice : choices) {
     auto file = std::make_unique<File>();
     if (const Status status = open_one(choice.path, options, file.get()); !status.ok()) {
-      return error(status.code(), "the adapter \"%.256s\": %s", choice.path.c_str(),
-                   status.message().c_str());
+      return error(status.code(), "the adapter \"%.256s\": %s",
+                   io::public_source(choice.path).c_str(), status.message().c_str());
     }
     const auto read = [source = file->source.get()](uint64_t offset, std::span<uint8_t> to) {
       return source->read(offset, to);

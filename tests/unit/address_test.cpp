@@ -25,6 +25,8 @@ TEST(Address, MessagesShowNoSecret) {
     EXPECT_EQ(public_address(plain), plain);
   }
   EXPECT_EQ(public_address("http://h/x?url=http://u:p@h/"), "http://h/x");
+  EXPECT_EQ(public_source("http://u:p@h/x?sig=s"), "http://h/x");
+  EXPECT_EQ(public_source("/a?b#c@d"), "/a?b#c@d");
 }
 
 TEST(Address, TheCacheKeyIgnoresTheSignature) {

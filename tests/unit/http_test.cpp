@@ -272,8 +272,10 @@ TEST_F(HttpTest, RedirectLoopsAndOddTargetsEnd) {
   target = server_->url("/again");
   expect_error(open_status(), Code::kNetwork, "redirect");
   EXPECT_LE(server_->requests(), 11);  // followed, but not retried
-  target = "file:///etc/passwd";
-  EXPECT_EQ(open_status().code(), Code::kNetwork);
+  for (const char* other : {"file:///etc/passwd", "ftp://127.0.0.1/", "FILE:/etc/passwd"}) {
+    target = other;
+    expect_error(open_status(), Code::kNetwork, "an address of another kind");
+  }
   target = "";
   expect_error(open_status(), Code::kHttpStatus, "302");
 }
