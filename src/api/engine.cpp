@@ -172,13 +172,15 @@ Result<native::DraftPair> open_models(native::ModelHeader header, const sluice_l
   return out;
 }
 
-// Loads the model whose header `read_header(options)` returns.
+// Loads the model whose header `read_header(options)` returns. `path`: "" for a reader.
 template <typename ReadHeader>
-Status load(const sluice_load_options* options, sluice_engine** engine, ReadHeader&& read_header) {
+Status load(const char* path, const sluice_load_options* options, sluice_engine** engine,
+            ReadHeader&& read_header) {
   sluice_load_options given = default_load_options();
   if (options != nullptr) SLUICE_RETURN_IF_ERROR(read_struct(options, &given));
   Result<native::LoadOptions> how = load_options(given);
   if (!how.ok()) return how.status();
+  how->source.credentials.model = path;
   Result<native::ModelHeader> header = read_header(how->source);
   if (!header.ok()) return header.status();
   chat::ModelTexts texts = chat::read_texts(header->header);
@@ -225,6 +227,7 @@ Status inspect(const char* path, const sluice_load_options* options,
   if (options != nullptr) SLUICE_RETURN_IF_ERROR(read_struct(options, &given));
   Result<native::LoadOptions> how = load_options(given);
   if (!how.ok()) return how.status();
+  how->source.credentials.model = path;
   const Result<native::ModelHeader> header = native::read_header(path, how->source);
   if (!header.ok()) return header.status();
   const Result<native::AdapterFiles> adapters =
@@ -273,7 +276,7 @@ sluice_status sluice_load(const char* path, const sluice_load_options* options,
   return guarded([&]() -> Status {
     SLUICE_REFUSE_NULL(path);
     SLUICE_REFUSE_NULL(engine);
-    return load(options, engine, [path](const io::OpenOptions& source) {
+    return load(path, options, engine, [path](const io::OpenOptions& source) {
       return native::read_header(path, source);
     });
   });
@@ -288,7 +291,7 @@ sluice_status sluice_load_reader(const sluice_reader* reader, const sluice_load_
     SLUICE_RETURN_IF_ERROR(read_struct(reader, &given));
     SLUICE_REFUSE_NULL(given.read);
     SLUICE_RETURN_IF_ERROR(check_flag(given.serialize_reads, "serialize_reads"));
-    return load(options, engine, [&given](const io::OpenOptions&) {
+    return load("", options, engine, [&given](const io::OpenOptions&) {
       return native::read_header(std::make_unique<ReaderSource>(given));
     });
   });

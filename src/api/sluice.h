@@ -191,7 +191,7 @@ typedef struct sluice_load_options {
   double early_exit;
 
   /* What servers ask for. It is never printed or stored, and no redirect takes it to another
-   * server. Each header is "Name: value", sent to the servers of the given addresses. */
+   * server. Each header is "Name: value", sent to the server of the model. */
   const char* const* headers; /* read until loading returns */
   size_t n_headers;
   const char* token;       /* of Hugging Face, sent to its server only; null: HF_TOKEN */

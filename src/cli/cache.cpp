@@ -170,7 +170,7 @@ Status pull_file(io::ByteSource& source, PullProgress* progress) {
 }
 
 int pull(const CacheOptions& options) {
-  const Result<io::OpenOptions> open = source_options(options.dir, options.hosts);
+  const Result<io::OpenOptions> open = source_options(options.dir, options.hosts, options.model);
   if (!open.ok()) return fail(open.status());
   Result<native::ModelHeader> header = native::read_header(options.model, *open);
   if (!header.ok()) return fail(header.status());

@@ -45,9 +45,10 @@ void add_cache_dir(CLI::App& app, std::string& dir);
 
 // Adds --header, --token and --hf-endpoint.
 void add_hosts(CLI::App& app, HostOptions& hosts);
-// How sources are opened. Errors: kInvalidArgument.
+// How the sources of a model are opened. Errors: kInvalidArgument.
 [[nodiscard]] Result<io::OpenOptions> source_options(const std::string& cache_dir,
-                                                     const HostOptions& hosts);
+                                                     const HostOptions& hosts,
+                                                     const std::string& model);
 
 // Adds --lora.
 void add_lora(CLI::App& app, Common& common);

@@ -85,13 +85,15 @@ void add_hosts(CLI::App& app, HostOptions& hosts) {
   add_known(app, find("hf_endpoint"), hosts.hf_endpoint);
 }
 
-Result<io::OpenOptions> source_options(const std::string& cache_dir, const HostOptions& hosts) {
+Result<io::OpenOptions> source_options(const std::string& cache_dir, const HostOptions& hosts,
+                                       const std::string& model) {
   Result<io::Credentials> credentials =
       io::make_credentials(hosts.headers, hosts.token, hosts.hf_endpoint);
   if (!credentials.ok()) return credentials.status();
   io::OpenOptions options;
   options.cache_dir = cache_dir;
   options.credentials = std::move(*credentials);
+  options.credentials.model = model;
   options.on_warning = print_warning;
   return options;
 }
@@ -201,7 +203,7 @@ Result<native::LoadOptions> load_options(const Common& common) {
     if (!choice.ok()) return choice.status();
     options.adapters.push_back(std::move(*choice));
   }
-  Result<io::OpenOptions> source = source_options(common.cache_dir, common.hosts);
+  Result<io::OpenOptions> source = source_options(common.cache_dir, common.hosts, common.model);
   if (!source.ok()) return source.status();
   options.source = std::move(*source);
   return options;

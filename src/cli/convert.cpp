@@ -457,7 +457,8 @@ void add_convert(CLI::App& app, int* status) {
     const EndsAtSignals watch;
     convert::Report report;
     Measured measured;
-    Result<io::OpenOptions> source = source_options(options->cache_dir, options->hosts);
+    Result<io::OpenOptions> source =
+        source_options(options->cache_dir, options->hosts, options->in);
     Status done = source.status();
     if (source.ok()) {
       options->source = std::move(*source);

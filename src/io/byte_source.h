@@ -53,8 +53,11 @@ struct HttpOptions {
 // What a server may ask for. It is never printed, stored or part of a cache key. No redirect takes
 // it to another server. credentials_native.h checks it.
 struct Credentials {
-  std::vector<std::string> headers;  // "Name: value", for the servers of the given addresses
-  std::string token;                 // of Hugging Face, for the server of `hub` only
+  std::vector<std::string> headers;  // "Name: value", for the server of `model`
+  // The model's URL or hf: reference: its adapters and draft models may be on other servers. Empty:
+  // what is opened is the model.
+  std::string model;
+  std::string token;                           // of Hugging Face, for the server of `hub` only
   std::string hub = "https://huggingface.co";  // or a mirror
 };
 

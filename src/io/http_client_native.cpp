@@ -44,6 +44,12 @@ std::string part_of(const std::string& url, CURLUPart part, unsigned flags) {
   return out;
 }
 
+// An address of the server that the caller's headers are for.
+const std::string& headers_url(const std::string& url, const Credentials& credentials) {
+  if (credentials.model.empty()) return url;
+  return credentials.model.starts_with("hf:") ? credentials.hub : credentials.model;
+}
+
 bool is_secure(const std::string& url) {
   return lower(url.substr(0, 6)) == "https:";
 }
@@ -131,6 +137,7 @@ HttpClient::HttpClient(std::string url, OpenOptions options)
     : url_(without_spaces(url)),
       name_(public_name(url)),
       origin_(origin_of(url_)),
+      headers_origin_(origin_of(headers_url(url_, options.credentials))),
       hub_origin_(origin_of(options.credentials.hub)),
       all_(std::move(options)),
       options_(all_.http) {
@@ -200,11 +207,13 @@ void HttpClient::set_headers(Connection* c, const std::string& url) {
   };
   const std::string origin = origin_of(url);
   bool authorized = false;
-  if (!origin.empty() && origin == origin_) {
+  if (!origin.empty() && origin == headers_origin_) {
     for (const std::string& header : all_.credentials.headers) {
       authorized = authorized || lower(header).starts_with("authorization:");
       add(header);
     }
+  }
+  if (!origin.empty() && origin == origin_) {
     const std::string user = part_of(url_, CURLUPART_USER, CURLU_URLDECODE);
     const std::string password = part_of(url_, CURLUPART_PASSWORD, CURLU_URLDECODE);
     if (!user.empty()) curl_easy_setopt(c->easy, CURLOPT_USERNAME, user.c_str());

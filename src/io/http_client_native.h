@@ -104,7 +104,8 @@ class HttpClient {
 
   const std::string url_;
   const std::string name_;
-  const std::string origin_, hub_origin_;  // of url_ and of the hub: scheme, host and port
+  // Scheme, host and port: of url_, of what the caller's headers are for, and of the hub.
+  const std::string origin_, headers_origin_, hub_origin_;
   const OpenOptions all_;
   const HttpOptions& options_;
   RemoteFile remote_;

@@ -66,8 +66,8 @@ inline constexpr Option kOptions[] = {
     {"cache_directory", "cacheDir", "--cache-dir", Type::kText, 0, 0,
      "SLUICE_CACHE, else ~/.cache/sluice", "directory of the model cache, or none"},
     {"headers", "", "--header", Type::kOther, 0, 0, "none",
-     "\"Name: value\", sent with requests to the servers of the given addresses and to no other; "
-     "may be repeated"},
+     "\"Name: value\", sent with requests to the server of the model and to no other; may be "
+     "repeated"},
     {"token", "", "--token", Type::kText, 0, 0, "HF_TOKEN",
      "Hugging Face access token, sent to its server only; the variable is not visible in the "
      "process list"},

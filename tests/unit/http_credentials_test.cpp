@@ -77,6 +77,19 @@ TEST_F(HttpCredentialsTest, HeadersGoToTheServerOfTheAddressOnly) {
   read_all(server_->url());
   EXPECT_EQ(asked_, Asked{"secret2/"});
   EXPECT_EQ(asked_other_, Asked{"/"});
+  options_.credentials.model = server_->url("/final.gguf");  // the other file is its adapter
+  read_all(other_->url());
+  EXPECT_EQ(asked_other_, Asked{"/"});
+  target_.clear();
+  read_all(server_->url());
+  EXPECT_EQ(asked_, Asked{"secret2/"});
+  options_.credentials.model = "hf:owner/repo";
+  options_.credentials.hub = other_->url("");
+  read_all(other_->url());
+  EXPECT_EQ(asked_other_, Asked{"secret2/"});
+  options_.credentials.model = "/a/model.gguf";
+  read_all(other_->url());
+  EXPECT_EQ(asked_other_, Asked{"/"});
 }
 
 TEST_F(HttpCredentialsTest, TheTokenGoesToTheHubOnly) {

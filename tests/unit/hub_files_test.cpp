@@ -68,6 +68,17 @@ TEST(HubFiles, References) {
   }
 }
 
+TEST(HubFiles, EveryBeginningOfAReferenceIsReadOrRejected) {
+  const std::string whole = "hf://a/b:Q4_K_M@refs/pr/1";
+  for (size_t n = 3; n <= whole.size(); ++n) {
+    const Result<HubReference> found = HubReference::parse(whole.substr(0, n));
+    if (found.ok()) {
+      EXPECT_EQ(found->repository, "a/b");
+    }
+  }
+  for (size_t n = 0; n <= whole.size(); ++n) (void)quantization_of(whole.substr(n));
+}
+
 TEST(HubFiles, AddressesAreThoseOfThePackage) {
   const HubReference reference = *HubReference::parse("hf:a/b@refs/pr/1");
   EXPECT_EQ(reference.url("https://h", "c/d e+(f).gguf"),
