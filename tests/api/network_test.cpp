@@ -68,7 +68,8 @@ TEST(ApiThreads, AHubThatWantsAHeaderAndAToken) {
   options.n_headers = 0;
   sluice_engine* none = nullptr;
   EXPECT_EQ(sluice_load("hf:owner/repo", &options, &none), SLUICE_HTTP_STATUS);
-  EXPECT_NE(std::string(sluice_last_error()).find("the token does not allow it"), std::string::npos);
+  EXPECT_NE(std::string(sluice_last_error()).find("the token does not allow it"),
+            std::string::npos);
 }
 
 TEST(ApiThreads, DownloadsAreCachedWhereTheCallerOrTheEnvironmentSays) {
