@@ -2,7 +2,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
+import fs from 'node:fs';
 
+const { keys } = JSON.parse(
+  fs.readFileSync(new URL('../data/addresses.json', import.meta.url), 'utf8'),
+);
 const { fileName, hasUser, publicUrl, storedUrl, withoutSecrets } =
   await importWeb('protocol/address');
 
@@ -47,13 +51,11 @@ test('messages contain no user, password, query or fragment', () => {
 });
 
 test('the cache key of a file has its identifying parameters but no signature', () => {
-  const same = (a, b) => assert.equal(storedUrl(a), b);
-  same('http://u:p@h/m.gguf?download=true#x', 'http://h/m.gguf?download=true');
-  same('http://h/m.gguf?X-Amz-Signature=1&X-Amz-Date=2&versionId=3', 'http://h/m.gguf?versionId=3');
-  same('http://h/m.gguf?Expires=1&Signature=2&Key-Pair-Id=3', 'http://h/m.gguf');
-  same('http://h/m.gguf?file=a.gguf&access_token=t', 'http://h/m.gguf?file=a.gguf');
-  same('http://h/m.gguf?sv=1&sig=2', 'http://h/m.gguf?sv=1');
-  same('http://h/m.gguf?2', 'http://h/m.gguf?2');
+  assert.ok(keys.length > 40);
+  for (const { note, address, key } of keys) {
+    assert.equal(storedUrl(address), key, note);
+    assert.equal(storedUrl(key), key, `${note}: a key is its own key`);
+  }
 });
 
 test('fileName() accepts any spelling of an address', () => {

@@ -4,8 +4,19 @@
 
 /** "user:password@": up to the last @ of the host, or further if a password hides the host. */
 const kUser = /^([a-z][\w+.-]*:\/\/)(?:[^/?#]*@|(?!\[)[^/?#]*:(?!\d*(?:[/?#]|$)).*@)/is;
+// Names of parameters in small letters, without - and _. tests/data/addresses.json has examples.
 const kSecret =
-  /^sig$|signature|token(?!iz)|secret|passw|credential|auth(?!or)|policy|expires|^x-(amz|goog)|api.?key|access.?key|key.?pair/i;
+  /^(sig|sign|hmac|jwt|hdn(ts|ea|tl)|q(ak|(sign|keytime|headerlist|urlparamlist).*)|x(amz|goog|oss|cos|obs|tos|xet).*|response(content|cache).*)$|signature|token(?!iz)|secret|passw|credential|auth(?!or(?!iz))|policy|expire|apikey|access(key|id)|keypair/;
+/** Short names that belong to a signature only beside one of these. */
+const kBeside: [RegExp, RegExp][] = [
+  [
+    /^(s([eiprtv]|dd|ip|pr|cid|k[estv]|k[ot]id|[au]oid)|rsc[cdelt]|exp|acl|t|xid|keyname|urlprefix)$/,
+    /signature|^(sign?|hmac)$/,
+  ],
+  [/^md5$/, /expire|^e(xp)?$/],
+  [/^e$/, /token|^(st|md5)$/],
+  [/^st$/, /^e$/],
+];
 
 /** URL for messages: without user, password, query and fragment. */
 export const publicUrl = (url: string): string => url.replace(kUser, '$1').replace(/[?#].*/s, '');
@@ -17,14 +28,36 @@ export const withoutSecrets = (text: string): string =>
 /** Whether the URL has a user or a password. fetch() rejects such URLs. */
 export const hasUser = (url: string): boolean => kUser.test(url);
 
-/** Key of a file in the model cache: the URL without user, fragment and secret parameters. */
+/** One spelling of percent-encodings: only characters that need it, with capital digits. */
+const encodedOnce = (url: string): string =>
+  url
+    .replace(/%[\da-f]{2}/gi, (code) => {
+      const char = String.fromCharCode(parseInt(code.slice(1), 16));
+      return /[!$'()*,\-.\w:@~]/.test(char) ? char : code.toUpperCase();
+    })
+    .replace(/[^!#-;=?-\]_a-z~\p{Cs}]/gu, encodeURIComponent);
+
+/**
+ * Key of a file in the model cache: the URL without user and fragment, and without parameters that
+ * do not identify the file: signatures, other secrets, and `download`.
+ */
 export function storedUrl(url: string): string {
-  const [path = '', query] = url
-    .replace(kUser, '$1')
-    .replace(/#.*/s, '')
-    .split(/\?(.*)/s);
-  const kept = query?.split('&').filter((part) => part && !kSecret.test(part.split('=', 1)[0]!));
-  return kept?.length ? `${path}?${kept.join('&')}` : path;
+  const [path = '', query = ''] = encodedOnce(url.replace(kUser, '$1').replace(/#.*/s, '')).split(
+    /\?(.*)/s,
+  );
+  const nameOf = (part: string): string =>
+    part.replace(/=.*/s, '').replace(/[-_]/g, '').toLowerCase();
+  const parts = query.split('&');
+  const names = parts.map(nameOf);
+  const kept = parts.filter((part, i) => {
+    const name = names[i]!;
+    return !(
+      /^(download(=(true|1)?)?)?$/i.test(part) ||
+      kSecret.test(name) ||
+      kBeside.some(([short, sign]) => short.test(name) && names.some((other) => sign.test(other)))
+    );
+  });
+  return path + (kept.length ? `?${kept.join('&')}` : '');
 }
 
 /** Last part of the path, percent-decoded if possible. */
