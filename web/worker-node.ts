@@ -54,6 +54,7 @@ const platform: HostPlatform = {
     findGpu: async ({ device }) =>
       device === 'auto' ? null : Promise.reject(new SluiceError('NOT_SUPPORTED', kNoGpu)),
   }),
+  hosts: () => import('./io/hosts.js'),
   qsf: () => import('./io/qsf.js'),
   safetensors: async () => {
     const { load } = await import('./io/safetensors.js');

@@ -10,12 +10,18 @@ import { eventually } from './eventually.mjs';
 import { fakeModel, faultyServer, fullStore, importWeb, random } from './helpers.mjs';
 
 const remote = await importWeb('io/remote-file');
+const hosts = await importWeb('io/hosts');
 const { nodeBackend } = await importWeb('io/store-node');
 const { StoreManager } = await importWeb('io/store-manager');
 
 const kHangs = 30_000; // a time limit, only for what would never end
 const quick = { retryMs: 1, retryMaxMs: 5, stallMs: 300 };
-const options = { fetcher: quick, chunkSize: 16384, streamBytes: 131072 };
+const options = {
+  fetcher: quick,
+  chunkSize: 16384,
+  streamBytes: 131072,
+  hosts: async () => hosts,
+};
 const folders = [];
 const folder = () => folders[folders.push(mkdtempSync(join(tmpdir(), 'sluice-'))) - 1];
 after(() => folders.forEach((f) => rmSync(f, { recursive: true, force: true })));

@@ -7,8 +7,15 @@ import { publicUrl, withoutSecrets } from '../protocol/address.js';
 import { isAbort, SluiceError, throwIfAborted } from '../protocol/errors.js';
 import { collectGarbage } from './force-gc.js';
 import { following, pause, StallGuard } from './timeouts.js';
-import { kMaxFileBytes } from './store-index.js';
-import { differs, encoded, retryAfter, validatorsOf, type Validators } from './validators.js';
+import { kHeadBytes, kMaxFileBytes } from './store-index.js';
+import {
+  differs,
+  encoded,
+  mayEqual,
+  retryAfter,
+  validatorsOf,
+  type Validators,
+} from './validators.js';
 
 export interface FetcherOptions {
   fetch?: typeof globalThis.fetch;
@@ -19,6 +26,10 @@ export interface FetcherOptions {
   retryMaxMs?: number;
   /** A request without new bytes for this time is cancelled and retried. Default 15,000. */
   stallMs?: number;
+  /** Called before a request is repeated, with the number of failures and the pause. */
+  onRetry?: (failures: number, ms: number, message: string) => void;
+  /** The module for hosts whose ETags differ. */
+  hosts?: (() => Promise<typeof import('./hosts.js')>) | undefined;
 }
 
 /** Receives bytes in order; `offset` is the position of bytes[0] in the file. */
@@ -33,12 +44,31 @@ class Retry extends Error {
     message: string,
     readonly afterMs = 0,
     readonly code: 'NETWORK' | 'HTTP_STATUS' = 'NETWORK',
+    cause?: unknown,
+    /** The host could not be reached at all. */
+    readonly unreachable = false,
   ) {
-    super(message);
+    super(message, { cause });
   }
 }
 
+/**
+ * Chromium rejects a compressed response to a request with a range, and a page cannot tell that from
+ * a host that is not there. So a request without a range follows the first failure.
+ */
+const enum Bare {
+  No,
+  Next,
+  Failed,
+  /** It worked, perhaps because the host is back: a range is tried once more. */
+  Worked,
+  Only,
+}
+
+const kOther = new Retry('The server sent another range.');
 const kRetryStatus = new Set([408, 425, 429, 500, 502, 503, 504]);
+/** Attempts to reach a host that has never answered: about three seconds. */
+const kFirstAttempts = 5;
 const kGarbageBytes = 4 << 20;
 
 export class Fetcher {
@@ -47,6 +77,8 @@ export class Fetcher {
   /** Size and validators of the file, as far as the server has sent them. */
   known: Validators = {};
   mode: RangeMode = 'unknown';
+  /** Checksum of the file's first kHeadBytes, once they are known. */
+  head: number | undefined;
   /** Body bytes received, including discarded ones. */
   bytesReceived = 0;
   requests = 0;
@@ -57,6 +89,13 @@ export class Fetcher {
   readonly #retryMs: number;
   readonly #retryMaxMs: number;
   readonly #stallMs: number;
+  readonly #onRetry: FetcherOptions['onRetry'];
+  readonly #hosts: FetcherOptions['hosts'];
+  /** Other ETags of this file. */
+  readonly #aliases: unknown[] = [];
+  #magic = ''; // first bytes of the file
+  #bare = Bare.No;
+  #answered = false;
   #ignoredRanges = 0;
   #garbage = 0;
 
@@ -70,6 +109,8 @@ export class Fetcher {
     this.#retryMs = options.retryMs ?? 300;
     this.#retryMaxMs = options.retryMaxMs ?? 10_000;
     this.#stallMs = options.stallMs ?? 15_000;
+    this.#onRetry = options.onRetry;
+    this.#hosts = options.hosts;
   }
 
   /** Bytes per second while receiving bodies; 0: unknown. */
@@ -102,10 +143,28 @@ export class Fetcher {
         throwIfAborted(signal);
         if (!(error instanceof Retry)) throw error;
         fruitless = position > before ? 1 : fruitless + 1;
-        if (fruitless >= this.#attempts) throw this.#giveUp(error);
-        await pause(Math.max(error.afterMs, this.#backoff(fruitless)), signal);
+        if (error.unreachable && this.mode === 'unknown') {
+          this.#bare =
+            this.#bare === Bare.No
+              ? Bare.Next
+              : this.#bare === Bare.Worked
+                ? Bare.Only
+                : Bare.Failed;
+          if (this.#bare !== Bare.Failed) continue;
+        }
+        const limit = error.unreachable && !this.#answered ? kFirstAttempts : Infinity;
+        if (fruitless >= Math.min(limit, this.#attempts)) throw this.#giveUp(error);
+        const ms = Math.max(error.afterMs, this.#backoff(fruitless));
+        this.#onRetry?.(fruitless, ms, `Could not read ${this.name}: ${error.message}`);
+        await pause(ms, signal);
       }
     }
+  }
+
+  /** The file with these validators is the one that the server describes by others. */
+  alias(known: Validators): void {
+    this.#aliases.push(this.known.etag);
+    this.known = known;
   }
 
   /** Replaces size and validators by those of the cached file: the last response was invalid. */
@@ -123,12 +182,7 @@ export class Fetcher {
     return following(signal, async (control) => {
       const timer = setTimeout(() => control.abort(), this.#stallMs);
       try {
-        const headers = { Range: 'bytes=0-' };
-        const response = await this.#fetch(this.url, {
-          headers,
-          signal: control.signal,
-          cache: 'no-store',
-        });
+        const response = await this.#ask('0-', control.signal);
         const length = response.headers.get('content-length');
         if (response.status === 206 && length && !encoded(response.headers))
           this.#learn({ size: Number(length) });
@@ -181,7 +235,8 @@ export class Fetcher {
         const text = describe(error);
         // Node reports redirect loops only in the message.
         if (/redirect count/.test(text)) throw this.#giveUp(new Retry(text));
-        throw new Retry(guard.stalled ? 'The server stopped sending.' : text);
+        if (guard.stalled) throw new Retry('The server stopped sending.');
+        throw new Retry(text, 0, 'NETWORK', error, error instanceof TypeError);
       } finally {
         guard.stop();
         control.abort(); // closes the connection if it is still open
@@ -196,11 +251,14 @@ export class Fetcher {
     signal: AbortSignal,
     guard: StallGuard,
   ): Promise<Response | null> {
-    this.requests++;
     guard.arm();
-    const headers = new Headers();
-    if (this.mode !== 'whole') headers.set('Range', `bytes=${position}-${goal - 1}`);
-    const response = await this.#fetch(this.url, { headers, signal, cache: 'no-store' });
+    const bare = this.mode === 'whole' || this.#bare === Bare.Next || this.#bare === Bare.Only;
+    const response = await this.#ask(bare ? '' : `${position}-${goal - 1}`, signal);
+    this.#answered = true;
+    if (this.#bare === Bare.Next && response.status === 200 && !encoded(response.headers)) {
+      this.#bare = Bare.Worked;
+      return this.#request(position, goal, signal, guard);
+    }
     if (response.status === 416 && this.known.size === undefined && position > 0) {
       this.known.size = position; // earlier responses ended exactly at the end of the file
       return null;
@@ -211,7 +269,10 @@ export class Fetcher {
       throw new Retry('The server compresses its ranges.');
     }
     const seen = validatorsOf(response);
-    const { size } = this.known;
+    const { size, etag } = this.known;
+    if (differs(this.known, seen) && (await this.#isSame(seen, signal, guard)))
+      this.#aliases.push(seen.etag);
+    if (this.#aliases.includes(seen.etag)) seen.etag = etag;
     if (
       this.mode === 'ranges' &&
       response.status === 200 &&
@@ -221,6 +282,23 @@ export class Fetcher {
     }
     this.#learn(seen);
     return response;
+  }
+
+  #ask(range: string, signal: AbortSignal): Promise<Response> {
+    this.requests++;
+    const headers = new Headers(range ? { Range: `bytes=${range}` } : {});
+    return this.#fetch(this.url, { headers, signal, cache: 'no-store' });
+  }
+
+  /** Whether another node of the host sent `seen`, about the same file. */
+  async #isSame(seen: Validators, signal: AbortSignal, guard: StallGuard): Promise<boolean> {
+    const { head } = this;
+    if (this.#aliases.includes(seen.etag) || head === undefined || !mayEqual(this.known, seen))
+      return false;
+    return (await this.#hosts!()).isSameFile(seen, head, () => {
+      guard.arm();
+      return this.#ask(`0-${kHeadBytes - 1}`, signal);
+    });
   }
 
   #checkStatus(response: Response, position: number): void {
@@ -264,12 +342,19 @@ export class Fetcher {
     let at = position;
     let end = goal;
     if (response.status === 206) {
-      if (this.mode !== 'whole') this.mode = 'ranges';
-      const range = /^bytes (\d+)-(\d+)\//.exec(response.headers.get('content-range') ?? '');
-      if (range) {
-        if (Number(range[1]) !== position) throw new Retry('The server sent another range.');
-        end = Math.min(goal, Number(range[2]) + 1);
+      const { headers, type } = response;
+      const range = /^bytes (\d+)-(\d+)\//.exec(headers.get('content-range') ?? '');
+      const length = Number(headers.get('content-length'));
+      const first = range ? Number(range[1]) : position;
+      const last = range ? Number(range[2]) : goal - 1;
+      // Other origins may hide Content-Range. Without it, a part cannot be told from another.
+      if (!range && type !== 'cors') {
+        if (this.mode === 'unknown') this.mode = 'whole';
+        throw new Retry('The server sent a part without Content-Range.');
       }
+      if (this.mode === 'whole' || first !== position || length > last + 1 - first) throw kOther;
+      this.mode = 'ranges';
+      end = Math.min(goal, last + 1);
       this.#ignoredRanges = 0;
     } else {
       // The whole file. If the server has served ranges before, retries twice.
@@ -295,6 +380,8 @@ export class Fetcher {
     guard: StallGuard,
     sink: Sink,
   ): Promise<boolean> {
+    const begin = at;
+    const hidden = !response.headers.get('content-range');
     const reader = response.body!.getReader();
     for (let last = 0; ;) {
       guard.arm();
@@ -308,6 +395,8 @@ export class Fetcher {
       last = now;
       this.bytesReceived += value.length;
       this.#discard(value.length);
+      if (at === 0) this.#magic ||= magicOf(value);
+      else if (at === begin && hidden && this.#magic === magicOf(value)) throw kOther;
       const from = Math.max(0, position - at);
       const to = Math.min(value.length, end - at);
       if (to > from) sink(value.subarray(from, to), at + from);
@@ -336,7 +425,10 @@ export class Fetcher {
   #giveUp(error: Retry): SluiceError {
     const tail =
       error.code === 'NETWORK' ? ' Check the connection and the address (and CORS).' : '';
-    return new SluiceError(error.code, `Could not read ${this.name}: ${error.message}${tail}`);
+    const { cause } = error;
+    return new SluiceError(error.code, `Could not read ${this.name}: ${error.message}${tail}`, {
+      cause,
+    });
   }
 
   #changed(): SluiceError {
@@ -346,6 +438,8 @@ export class Fetcher {
     );
   }
 }
+
+const magicOf = (bytes: Uint8Array): string => String.fromCharCode(...bytes.subarray(0, 16));
 
 function describe(error: unknown): string {
   const { message, cause } = error as Error;

@@ -65,10 +65,10 @@ export interface SharedEntry {
 /** Storage of entries: OPFS or a directory. */
 export interface StoreBackend {
   /**
-   * Opens the entry of a URL. Null if it is locked and cannot be read. With `until`, first waits
+   * Opens the entry of a key (storedUrl()). Null if it is locked and cannot be read. With `until`, first waits
    * until its writer closes it; rejects or returns null if that is aborted.
    */
-  open(url: string, until?: AbortSignal): Promise<EntryFiles | null>;
+  open(key: string, until?: AbortSignal): Promise<EntryFiles | null>;
   /** Names of all entries. */
   keys(): Promise<string[]>;
   /** The index file of an entry, read without a lock; null if there is none. */

@@ -6,6 +6,7 @@ import { publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { Fetcher } from './fetcher.js';
 import { kHeadBytes } from './store-index.js';
+import { xxh32 } from './xxh32.js';
 
 const kFirstRequest = 1 << 20;
 const kMaxUnknown = 256 << 20; // maximum for a file of unknown length
@@ -14,7 +15,7 @@ const kMaxUnknown = 256 << 20; // maximum for a file of unknown length
  * Calls `begin` with the size and the first kHeadBytes once `enough` bytes have arrived, and passes all
  * bytes in order to the sink that it returns. Resolves when the request is done. If the server
  * sends the whole file, resolves as soon as that has started; `rest` settles at its end. Errors:
- * those of the fetcher and of `begin`, NO_RANGE_SUPPORT.
+ * those of the fetcher and of `begin`, NO_RANGE_SUPPORT, NOT_GGUF for a page of HTML.
  */
 export async function firstContact(
   fetcher: Fetcher,
@@ -30,6 +31,13 @@ export async function firstContact(
   let onBegun!: () => void;
   const begun = new Promise<void>((resolve) => (onBegun = resolve));
   const start = (size: number): void => {
+    if (/^\s*<(!doctype|html|head|\?xml)/i.test(new TextDecoder().decode(head.subarray(0, 64)))) {
+      throw new SluiceError(
+        'NOT_GGUF',
+        `${publicUrl(fetcher.url)} is a web page: give the address of the file itself.`,
+      );
+    }
+    fetcher.head = xxh32(head.subarray(0, size));
     sink = begin(size, head.subarray(0, held));
     for (const part of early.splice(0)) sink(part);
     if (fetcher.mode === 'whole') onBegun();

@@ -47,6 +47,8 @@ export interface IoPlatform {
   openPath?(path: string): ModelFile;
   /** The module that reads QSF files, loaded on first use. */
   qsf(): Promise<{ openQsf(file: ModelFile): Promise<ModelFile> }>;
+  /** The module for unusual hosts, loaded on first use. */
+  hosts(): Promise<typeof import('./hosts.js')>;
   /** The module that reads Hugging Face directories, loaded on first use. */
   safetensors(): Promise<Safetensors>;
 }
@@ -174,7 +176,10 @@ export class LocalIo implements Io {
       return bytes;
     } catch (error) {
       const { code, message } = error as SluiceError;
-      if (code === 'NOT_FOUND' || (code === 'HTTP_STATUS' && kAbsent.test(message))) return message;
+      // Some hosts answer with a web page for every path.
+      const page = optional && code === 'NOT_GGUF';
+      if (page || code === 'NOT_FOUND' || (code === 'HTTP_STATUS' && kAbsent.test(message)))
+        return message;
       throw error;
     } finally {
       file?.close();
@@ -308,6 +313,8 @@ export class LocalIo implements Io {
       this.#offline ||= code === 'NETWORK';
       this.#events.onProgress({ phase: 'warning', code, message });
     };
+    const onRetry = (attempt: number, ms: number, message: string): void =>
+      this.#events.onProgress({ phase: 'retry', attempt, secondsLeft: ms / 1000, message });
     if (cache !== 'none') {
       this.#backend ??= this.#platform.store(this.#options).catch((error: Error) => {
         warn('NOT_SUPPORTED', error.message);
@@ -317,8 +324,9 @@ export class LocalIo implements Io {
     const opening = RemoteFile.open(url, (await this.#backend) ?? null, {
       cache,
       signal: this.#abort.signal,
-      fetcher: tuning,
+      fetcher: { ...tuning, onRetry },
       ...tuning,
+      hosts: () => this.#platform.hosts(),
       onWarning: warn,
       onProgress: () => this.#report(false),
     });

@@ -3,7 +3,7 @@
 // are only replaced by bytes that can be a newer version of the file, not by an error page or a
 // login form.
 
-import { publicUrl, storedUrl } from '../protocol/address.js';
+import { publicUrl } from '../protocol/address.js';
 import { SluiceError, type Warn } from '../protocol/errors.js';
 import type { StoreBackend } from './files.js';
 import { describeIndex, entryPrefix } from './store-index.js';
@@ -26,6 +26,7 @@ export class LocalChunks {
   readonly #url: string;
   readonly #warn: Warn;
 
+  /** `url`: storedUrl() of the file. */
   constructor(
     url: string,
     warn: Warn,
@@ -54,7 +55,7 @@ export class LocalChunks {
       this.entry = new StoreEntry(files);
       this.writing = this.entry.writable;
       const { meta } = this.entry;
-      if (meta ? meta.url !== storedUrl(this.#url) : !this.writing) this.drop();
+      if (meta ? meta.url !== this.#url : !this.writing) this.drop();
       if (this.entry?.meta) ({ size: this.size, chunkSize: this.chunkSize } = this.entry.meta);
     } catch (error) {
       this.#warn('IO', `The cache cannot be used: ${(error as Error).message}`);
@@ -113,7 +114,7 @@ export class LocalChunks {
 
   /** Whether another tab has stored the complete file in this version. */
   async completeElsewhere(store: StoreBackend, known: Validators): Promise<boolean> {
-    const index = await store.readIndex(entryPrefix(storedUrl(this.#url)));
+    const index = await store.readIndex(entryPrefix(this.#url));
     const found = index && describeIndex(index);
     return found?.bytesCached === this.size && !differs(found, known);
   }

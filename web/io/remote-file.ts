@@ -26,6 +26,8 @@ export interface RemoteOptions {
   /** Chunk size of the store; smaller only in tests. */
   chunkSize?: number;
   onWarning?: Warn;
+  /** The module for addresses with a query and for hosts whose ETags differ. */
+  hosts?: () => Promise<typeof import('./hosts.js')>;
   /** Called when bytes have arrived or the download has progressed. */
   onProgress?: () => void;
 }
@@ -37,6 +39,8 @@ interface Read extends Waiting {
   reject: (error: unknown) => void;
 }
 
+/** Addresses that are their own storedUrl(). */
+const kPlain = /^[\w.:/~-]*$/;
 const kStreamBytes = 64 << 20; // hubs limit the number of requests
 const kPauseMs = 3_000;
 const kPauseMaxMs = 60_000;
@@ -63,13 +67,14 @@ export class RemoteFile implements ModelFile {
 
   private constructor(
     readonly url: string,
+    key: string,
     options: RemoteOptions,
   ) {
     this.#options = options;
     this.name = fileName(url);
-    this.#fetcher = new Fetcher(url, options.fetcher);
+    this.#fetcher = new Fetcher(url, { hosts: options.hosts, ...options.fetcher });
     this.#local = new LocalChunks(
-      url,
+      key,
       (code, message) => this.#warn(code, message),
       options.chunkSize,
     );
@@ -87,7 +92,12 @@ export class RemoteFile implements ModelFile {
     if (/^(file|ftp):/i.test(url) || hasUser(url)) {
       invalid(`${publicUrl(url)}: only http(s) addresses without a password are supported.`);
     }
-    const file = new RemoteFile(url, options);
+    const plain = !store || options.cache === 'none' || kPlain.test(url);
+    const file = new RemoteFile(
+      url,
+      plain ? url : (await options.hosts!()).storedUrl(url),
+      options,
+    );
     try {
       await file.#start(options.cache === 'none' ? null : store);
     } catch (error) {

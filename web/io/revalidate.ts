@@ -5,7 +5,8 @@ import { isAbort, throwIfAborted, type Warn } from '../protocol/errors.js';
 import type { Fetcher } from './fetcher.js';
 import type { LocalChunks } from './local-chunks.js';
 import { kHeadBytes } from './store-index.js';
-import { differs } from './validators.js';
+import { xxh32 } from './xxh32.js';
+import { differs, mayEqual } from './validators.js';
 
 const kOfflineMs = 4_000;
 
@@ -49,5 +50,10 @@ async function compare(
   const known = local.collect(0, stored).size === 0;
   const same = known && got === fresh.length && fresh.every((byte, i) => byte === stored[i]);
   if (!same) local.mayReplace(fresh.subarray(0, got), fetcher.mode === 'ranges');
-  return !differs(entry.meta!, fetcher.known) && (same || !known);
+  if (same) fetcher.head = xxh32(fresh);
+  if (!differs(entry.meta!, fetcher.known)) return same || !known;
+  if (!same || !mayEqual(entry.meta!, fetcher.known)) return false;
+  const { size, etag, lastModified } = entry.meta!;
+  fetcher.alias({ size, etag, lastModified });
+  return true;
 }

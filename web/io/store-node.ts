@@ -8,7 +8,6 @@ import * as fs from 'node:fs';
 import * as os from 'node:os';
 import * as path from 'node:path';
 
-import { storedUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import { cacheDirectory, cacheSize } from './cache-directory.js';
 import type { EntryFiles, EntryMeta, SharedEntry, StoreBackend, SyncFile } from './files.js';
@@ -403,7 +402,7 @@ class NodeBackend implements StoreBackend {
 
   async open(url: string): Promise<EntryFiles> {
     fs.mkdirSync(this.#root, { recursive: true });
-    return new NodeEntry(this.#root, storedUrl(url), this.#maxBytes);
+    return new NodeEntry(this.#root, url, this.#maxBytes);
   }
 
   async keys(): Promise<string[]> {

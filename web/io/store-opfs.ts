@@ -2,7 +2,6 @@
 // Web Lock makes one engine the writer of an entry, across tabs. Other tabs read the entry if the
 // browser can share handles ('readwrite-unsafe'); otherwise they use the network.
 
-import { storedUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { EntryFiles, SharedFile, SwapFiles, StoreBackend, SyncFile } from './files.js';
 import { collectGarbage } from './force-gc.js';
@@ -62,7 +61,7 @@ class OpfsBackend implements StoreBackend {
   }
 
   async open(url: string, until?: AbortSignal): Promise<EntryFiles | null> {
-    const key = entryPrefix(storedUrl(url));
+    const key = entryPrefix(url);
     const unlock = await takeLock(key, until);
     const handles: FileSystemFileHandle[] = [];
     const opened: SyncFile[] = [];

@@ -5,7 +5,6 @@
 // when it is first read; a damaged one becomes missing again. The platform's file access is in
 // SyncFile, and the format in store-index.ts.
 
-import { storedUrl } from '../protocol/address.js';
 import type { EntryFiles, EntryMeta, SharedEntry, SharedFile } from './files.js';
 import { timeReads } from './model-file.js';
 import {
@@ -79,7 +78,7 @@ export class StoreEntry {
   }
 
   /**
-   * Starts the entry of a file with these properties, whose first bytes are `head`. Discards what
+   * Starts the entry of the file with this key, whose first bytes are `head`. Discards what
    * was stored, but not what other processes have stored of this version.
    */
   create(
@@ -89,7 +88,7 @@ export class StoreEntry {
     head: Uint8Array,
   ): void {
     const now = this.#now();
-    const meta = { url: storedUrl(url), ...validators, chunkSize, created: now, used: now };
+    const meta = { url, ...validators, chunkSize, created: now, used: now };
     const index = encodeMeta(meta);
     this.#windowChunk = -1;
     this.#chunks = new Uint8Array(0);

@@ -35,6 +35,15 @@ export function differs(a: Validators, b: Validators): boolean {
   return Boolean(a.lastModified && b.lastModified && a.lastModified !== b.lastModified);
 }
 
+/**
+ * Whether files whose ETags differ may still be the same, as nodes of a CDN have it: if their first
+ * bytes are equal too. One of the two may lack Last-Modified.
+ */
+export function mayEqual(a: Validators, b: Validators): boolean {
+  const date = a.lastModified ?? b.lastModified;
+  return a.size === b.size && date !== undefined && date === (b.lastModified ?? a.lastModified);
+}
+
 /** Whether the body is compressed. Lengths and ranges are then not those of the file. */
 export function encoded(headers: Headers): boolean {
   const encoding = headers.get('content-encoding');

@@ -5,6 +5,8 @@
 // Each comment of a code says what it means and how to fix it. web/scripts/errors.mjs makes the
 // tables of docs/errors.md and of the API reference from them.
 
+import { withoutSecrets } from './address.js';
+
 /** Every code that a {@link SluiceError} can have. Codes never change meaning. */
 export type ErrorCode =
   // Arguments and calls
@@ -298,21 +300,36 @@ export interface PlainError {
   code?: string;
   message: string;
   stack?: string | undefined;
+  cause?: PlainError | undefined;
 }
 
 export function serializeError(error: unknown): PlainError {
-  if (error instanceof SluiceError) {
-    return { name: 'SluiceError', code: error.code, message: error.message, stack: error.stack };
-  }
-  if (error instanceof Error) {
-    return { name: error.name, message: error.message, stack: error.stack };
-  }
-  return { name: 'Error', message: String(error) };
+  if (!(error instanceof Error)) return { name: 'Error', message: String(error) };
+  const { name, message, stack, cause } = error;
+  const { code } = error as { code?: unknown };
+  return {
+    name,
+    message: error instanceof SluiceError ? message : withoutSecrets(message),
+    stack,
+    ...(typeof code === 'string' && { code }),
+    ...(cause instanceof Error && { cause: serializeError(cause) }),
+  };
 }
 
 export function deserializeError(plain: PlainError): Error {
   if (plain.name === 'AbortError') return new DOMException(plain.message, 'AbortError');
-  const error = new SluiceError(plain.code ?? 'INTERNAL', plain.message);
+  const error = new SluiceError(
+    (plain.name === 'SluiceError' && plain.code) || 'INTERNAL',
+    plain.message,
+    causeOf(plain),
+  );
   error.stack = error.stack?.replace(/\n    at .*/s, ''); // of a message handler; see traced()
   return error;
+}
+
+/** What caused the error in the other thread: a plain Error with the same name and code. */
+function causeOf({ cause }: PlainError): { cause?: unknown } {
+  if (!cause) return {};
+  const { name, message, code } = cause;
+  return { cause: Object.assign(new Error(message, causeOf(cause)), { name, code }) };
 }

@@ -47,6 +47,11 @@ export type ProgressEvent =
   | { phase: 'ready'; bytesTotal: number }
   /** The complete file is in the model cache. */
   | { phase: 'cached'; bytesTotal: number }
+  /**
+   * A request for a model file failed, the `attempt`th time in a row. It is repeated after
+   * `secondsLeft`. `message` says what happened.
+   */
+  | { phase: 'retry'; attempt: number; secondsLeft: number; message: string }
   /** Prefill: the prompt is being processed. Unit `layer` of `layers` weight units is computing. */
   | { phase: 'prefill'; tokens: number; layer: number; layers: number }
   /** Decoding: `tokens` have been generated. */

@@ -101,6 +101,7 @@ async function bundlePage(esbuild, common) {
     'model-cache': 'io/model-cache',
     adapters: 'api/adapters',
     embed: 'api/embed',
+    hosts: 'io/hosts',
     safetensors: 'io/safetensors',
   };
   await esbuild.build({

@@ -4,6 +4,7 @@ import packed from 'inlined:safetensors.wasm';
 
 import type { GpuModule } from '../gpu/gpu.js';
 import type { Safetensors } from '../io/directory.js';
+import * as hosts from '../io/hosts.js';
 import * as qsf from '../io/qsf.js';
 import { load } from '../io/safetensors.js';
 import { SluiceError } from '../protocol/errors.js';
@@ -22,5 +23,6 @@ const noGpus: GpuModule = {
 export const modules = {
   gpu: () => Promise.resolve(noGpus),
   qsf: () => Promise.resolve(qsf),
+  hosts: () => Promise.resolve(hosts),
   safetensors: (): Promise<Safetensors> => load(() => unpack(packed)),
 };

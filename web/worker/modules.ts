@@ -7,6 +7,8 @@ import { asset } from './asset.js';
 export const modules = {
   gpu: () => asset<GpuModule>('gpu.js', new URL('./gpu.js', import.meta.url)),
   qsf: () => asset<typeof import('../io/qsf.js')>('qsf.js', new URL('./qsf.js', import.meta.url)),
+  hosts: () =>
+    asset<typeof import('../io/hosts.js')>('hosts.js', new URL('./hosts.js', import.meta.url)),
   async safetensors(): Promise<Safetensors> {
     const { load } = await asset<typeof import('../io/safetensors.js')>(
       'safetensors.js',
