@@ -1,3 +1,10 @@
 // Entry sluice-llm/huggingface.
 
-export * from './io/huggingface.js';
+export {
+  findHuggingFaceFile,
+  huggingFaceUrl,
+  listHuggingFaceFiles,
+  quantizationOf,
+  type HubFile,
+  type HuggingFaceOptions,
+} from './io/huggingface.js';

@@ -56,6 +56,7 @@ function keepAlive(promise: Promise<unknown>): void {
 setPlatform({
   startWorker: (workerUrl) => wrapWorker(startWorker(workerAt(workerUrl))),
   keepAlive,
+  env: process.env,
   workerAddress: (workerUrl) => workerAt(workerUrl).href,
   storeBackend: async (cacheDir) => nodeStore(cacheDir) ?? nodeBackend(''), // nothing is there
   readFile: (path) =>

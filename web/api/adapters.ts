@@ -8,7 +8,8 @@ import type { AdapterSpec, SourceSpec } from '../protocol/messages.js';
 import { adapterOfPeft } from './peft.js';
 
 export interface Entry {
-  sourceSpec(source: ModelSource): SourceSpec;
+  sourceSpec(source: ModelSource): SourceSpec | Promise<SourceSpec>;
+  fetch?: typeof fetch | undefined;
   readFile?: ((path: string) => Promise<Uint8Array>) | undefined;
   SluiceError: typeof SluiceError;
 }
@@ -28,9 +29,9 @@ export function adapterSpecs(
       if (unknown) invalid(`'${unknown}' is not an option of an adapter: use source and scale.`);
       if (typeof scale !== 'number' || !Number.isFinite(scale))
         invalid("An adapter's scale must be a number.");
-      const spec = entry.sourceSpec(source);
+      const spec = await entry.sourceSpec(source);
       const names =
-        spec.kind === 'blob' ? spec.names : [spec.kind === 'url' ? spec.url : spec.path];
+        spec.kind === 'files' ? spec.names : [spec.kind === 'url' ? spec.url : spec.path];
       const peft = names.findIndex((name) => /(\.safetensors|\.json|\/)$/.test(bare(name)));
       if (peft >= 0)
         return { name: bare(names[peft]!), data: await readPeft(spec, names, entry), scale };
@@ -51,22 +52,22 @@ async function readPeft(spec: SourceSpec, names: readonly string[], entry: Entry
   };
   const [config, weights] = await Promise.all(
     kFiles.map((file) => {
-      if (spec.kind !== 'blob') return read(beside(spec, file), file, entry);
+      if (spec.kind !== 'files') return read(beside(spec, file), file, entry);
       const at = names.findIndex((name) => name.endsWith(file.slice(file.lastIndexOf('.'))));
-      return (
-        spec.blobs[at] ??
+      const found =
+        spec.files[at] ??
         refuse(
           'INVALID_ARGUMENT',
           `A PEFT adapter has two files; ${file} is missing among those chosen.`,
-        )
-      );
+        );
+      return typeof found === 'string' ? read({ kind: 'url', url: found }, file, entry) : found;
     }),
   );
   return adapterOfPeft(config!, weights!, refuse);
 }
 
 /** The address of a file in the same directory, with the same query. */
-function beside(spec: Exclude<SourceSpec, { kind: 'blob' }>, file: string): SourceSpec {
+function beside(spec: Exclude<SourceSpec, { kind: 'files' }>, file: string): SourceSpec {
   const address = spec.kind === 'url' ? spec.url : spec.path;
   const path = bare(address);
   const moved = path.slice(0, path.lastIndexOf('/') + 1) + file;
@@ -78,9 +79,13 @@ function beside(spec: Exclude<SourceSpec, { kind: 'blob' }>, file: string): Sour
 async function read(
   spec: SourceSpec,
   name: string,
-  { readFile, SluiceError }: Entry,
+  { readFile, SluiceError, fetch = globalThis.fetch }: Entry,
 ): Promise<Blob> {
-  if (spec.kind === 'blob') return spec.blobs[0]!;
+  if (spec.kind === 'files') {
+    const [file] = spec.files as [Blob | string];
+    if (typeof file !== 'string') return file;
+    spec = { kind: 'url', url: file };
+  }
   if (spec.kind === 'path') return new Blob([(await readFile!(spec.path)) as BlobPart]);
   let answer: Response;
   try {

@@ -84,8 +84,8 @@ export class Engine {
   static readonly modelCache = new StoreManager(
     (cacheDir) => platform().storeBackend?.(cacheDir),
     (address) => {
-      const spec = sourceSpec(address);
-      return spec.kind === 'url' ? spec.url : String(address);
+      const spec = /^hf:/i.test(`${address}`) ? null : sourceSpec(address);
+      return spec?.kind === 'url' ? spec.url : `${address}`;
     },
   );
 
@@ -116,6 +116,8 @@ export class Engine {
   #link: WorkerClient;
   #next: WorkerClient | null = null;
   #spec!: LoadSpec;
+  /** Ends the requests that this thread makes for the worker. */
+  #close: (() => void) | undefined;
   /** Keeps the module alive, so that V8 does not compile the same bytes again for other engines. */
   #module!: WebAssembly.Module;
   /** Calls, and changes of budget and adapters, in order. */
@@ -213,9 +215,10 @@ export class Engine {
     checkLoad(options);
     const { signal } = options;
     const deleted = Engine.modelCache.turns.call(async () => {}); // what was called before
-    const spec = await loadSpec(source, options);
+    const [spec, close] = await loadSpec(source, options);
     const engine = new Engine(options);
     engine.#spec = spec;
+    engine.#close = close;
     try {
       return [
         engine,
@@ -639,7 +642,7 @@ export class Engine {
    */
   setAdapters(lora: NonNullable<EngineOptions['lora']>, options?: CallOptions): Promise<void> {
     return abortable(options, () => {
-      const files = adapterSpecs(snapshot(lora)); // read beside other changes
+      const files = adapterSpecs(snapshot(lora), this.#options); // read beside other changes
       files.catch(() => {});
       const { signal } = options ?? {};
       return this.#turns.change(async () => {
@@ -807,6 +810,7 @@ export class Engine {
   }
 
   #onGone(error: unknown): void {
+    this.#close?.();
     this.#onDownloaded.reject(error);
     this.#turns.end(error);
     for (const { generation } of this.#generations.values()) generation.fail(error);

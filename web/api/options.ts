@@ -2,7 +2,6 @@
 // messages for the worker. Unknown options, and values that would wrap around or silently become a
 // default, are errors here.
 
-import { huggingFaceUrl } from '../io/huggingface.js';
 import { publicUrl } from '../protocol/address.js';
 import {
   invalid,
@@ -30,10 +29,11 @@ import type {
 } from '../protocol/messages.js';
 import type { CacheMode } from '../protocol/types.js';
 import { platform } from './platform.js';
+import type { Sources } from './sources.js';
 import { kNumbers, seedText } from './sampling.js';
 
 const kLoad =
-  'memoryBudget contextLength kvType kvPolicy kvSinks kvCapacity approximate threads device gpuBudget gpuLayers kernels signal cache cacheDir onProgress structuredOutput draft parallel lora wasmUrl wasmBinary workerUrl ioWorker';
+  'memoryBudget contextLength kvType kvPolicy kvSinks kvCapacity approximate threads device gpuBudget gpuLayers kernels signal cache cacheDir onProgress structuredOutput draft parallel lora headers token fetch hfEndpoint wasmUrl wasmBinary workerUrl ioWorker';
 const kGenerate =
   'maxTokens stop stopTokenIds temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs postSamplingProbs addSpecial parseSpecial literalSpans continuation skipSpecialTokens cachePrompt ignoreEos grammar regex choice jsonSchema';
 true satisfies AssertSameKeys<SplitNames<typeof kLoad> | 'tuning', keyof InspectOptions>;
@@ -58,7 +58,11 @@ export function checkGenerate(options: GenerateOptions): void {
   onlyKnown('a generation', options, kGenerate);
 }
 
-export async function loadSpec(source: ModelSource, options: InspectOptions): Promise<LoadSpec> {
+/** What the worker gets, and what ends the requests that this thread makes for it. */
+export async function loadSpec(
+  source: ModelSource,
+  options: InspectOptions,
+): Promise<[LoadSpec, (() => void)?]> {
   throwIfAborted(options.signal);
   const {
     wasmUrl,
@@ -69,20 +73,17 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     approximate = {},
   } = options;
   onlyKnown('approximate', approximate, 'skipLayersRatio headClusters');
-  const draftSource = draftOf(options);
+  const draft = draftOf(options);
   const device =
-    (options.device === 'auto' && (draftSource || parallel > 1) ? 'wasm' : options.device) ??
-    'wasm';
+    (options.device === 'auto' && (draft || parallel > 1) ? 'wasm' : options.device) ?? 'wasm';
   if (!(parallel >= 1 && parallel <= 64 && (parallel === 1 || device === 'wasm')) || parallel % 1)
     invalid('parallel must be from 1 to 64, with device wasm.');
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
-  return {
-    source: sourceSpec(source),
-    io: {
-      cache: cacheMode(options.cache ?? 'default'),
-      cacheDir: options.cacheDir,
-      tuning: options.tuning,
-    },
+  const cache = cacheMode(options.cache ?? 'default');
+  const sources = await sourcesOf(options, [source, draft]);
+  const spec: LoadSpec = {
+    source: await (sources ? sources.model(source) : sourceSpec(source)),
+    io: { cache, cacheDir: options.cacheDir, tuning: options.tuning },
     wasm: { url: wasmUrl?.toString(), binary: options.wasmBinary ?? (await own) },
     engine: {
       contextLength: Math.min(count('contextLength', options.contextLength), kMaxCount),
@@ -105,8 +106,8 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     },
     memoryBudget: byteCount('memoryBudget', options.memoryBudget),
     threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMaxThreads),
-    draftSource,
-    lora: await adapterSpecs(options.lora),
+    draftSource: draft ? await (sources ? sources.spec(draft) : sourceSpec(draft)) : undefined,
+    lora: await adapterSpecs(options.lora, options, sources),
     device: /^(wasm|webgpu|auto)$/.test(device)
       ? device
       : invalid('device must be wasm, webgpu or auto.'),
@@ -122,19 +123,48 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     gpuMinBatch: 1,
     ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
   };
+  if (!sources) return [spec];
+  const [request, close] = sources.request();
+  spec.io.request = request;
+  return [spec, close];
 }
 
-/** Source of the draft model; undefined: there is none. */
-function draftOf({ draft, device }: InspectOptions): SourceSpec | undefined {
+/** The draft model; undefined: there is none. */
+function draftOf({ draft, device }: InspectOptions): ModelSource | undefined {
   if (draft === '' || (draft !== 'ngram' && draft && device === 'webgpu'))
     invalid('draft must be a model, with device wasm.');
-  return !draft || draft === 'ngram' ? undefined : sourceSpec(draft);
+  return !draft || draft === 'ngram' ? undefined : draft;
 }
 
-export async function adapterSpecs(list: InspectOptions['lora'] = []): Promise<AdapterSpec[]> {
+export async function adapterSpecs(
+  list: InspectOptions['lora'] = [],
+  options: InspectOptions,
+  sources?: Sources,
+): Promise<AdapterSpec[]> {
   if (list.length === 0) return [];
   const module = await import('./adapters.js').catch(moduleError('adapters.js'));
-  return module.adapterSpecs(list, { sourceSpec, readFile: platform().readFile, SluiceError });
+  const given = [list].flat().map((one) => (typeof one === 'string' ? one : one?.source));
+  sources ??= await sourcesOf(options, given);
+  return module.adapterSpecs(list, {
+    sourceSpec: (source) => (sources ? sources.spec(source) : sourceSpec(source)),
+    fetch: sources?.fetch,
+    readFile: platform().readFile,
+    SluiceError,
+  });
+}
+
+/** The module for all sources and requests that are not plain; undefined: they all are. */
+async function sourcesOf(options: InspectOptions, list: unknown[]): Promise<Sources | undefined> {
+  const { headers, token, fetch, hfEndpoint } = options;
+  const { env, storeBackend } = platform();
+  const plain = list.every((one) =>
+    Array.isArray(one)
+      ? one.every((part) => part instanceof Blob)
+      : one instanceof Blob || !/^(hf|blob|data):|^\[/i.test(`${one}`),
+  );
+  if (!(headers ?? token ?? fetch ?? hfEndpoint ?? env) && plain) return undefined;
+  const module = await import('./sources.js').catch(moduleError('sources.js'));
+  return new module.Sources(options, { sourceSpec, env: env ?? {}, cache: storeBackend });
 }
 
 /**
@@ -163,10 +193,7 @@ export function sourceSpec(source: ModelSource): SourceSpec {
 
 function specOf(source: ModelSource): SourceSpec {
   if (typeof source === 'string' || source instanceof URL) {
-    const address = String(source);
-    const spec: SourceSpec = address.startsWith('hf:')
-      ? { kind: 'url', url: huggingFaceUrl(address) }
-      : platform().resolveSource(address);
+    const spec = platform().resolveSource(String(source));
     // fetch() cannot read these, and its error would look like a network failure.
     if (spec.kind === 'url' && /^(file|s?ftps?|[a-z]):/i.test(spec.url)) {
       invalid(`'${publicUrl(spec.url)}' cannot be read: give an http(s) address or a File.`);
@@ -177,7 +204,11 @@ function specOf(source: ModelSource): SourceSpec {
   if (blobs.length === 0 || !blobs.every((blob) => blob instanceof Blob)) {
     invalid('Pass a model address, a Blob or a list of Blobs.');
   }
-  return { kind: 'blob', blobs, names: blobs.map((blob) => (blob as File).name ?? 'model') };
+  return {
+    kind: 'files',
+    files: blobs,
+    names: blobs.map((blob) => (blob as File).name ?? 'model'),
+  };
 }
 
 /** The value rounded down; 0 if undefined. Throws if it is negative or not finite. */

@@ -17,6 +17,8 @@ export interface Platform {
   resolveSource(source: string): SourceSpec;
   /** Node: keeps the process alive until the promise settles. */
   keepAlive?(promise: Promise<unknown>): void;
+  /** Node: environment variables. */
+  env?: Record<string, string | undefined>;
   /** Node: reads a whole file. */
   readFile?(path: string | URL): Promise<Uint8Array>;
 }

@@ -18,7 +18,7 @@ import {
 } from './validators.js';
 
 export interface FetcherOptions {
-  fetch?: typeof globalThis.fetch;
+  fetch?: typeof globalThis.fetch | undefined;
   /** Attempts without a new byte before giving up. Default 7. */
   attempts?: number;
   /** First backoff, 300 by default; doubles up to retryMaxMs, 10,000 by default. */

@@ -2,11 +2,18 @@
 // nodes that give different ETags to the same file, and requests with headers, a token or the
 // caller's fetch(). A module of its own, loaded on first use.
 
+import type { RequestSpec } from '../protocol/messages.js';
+import { channelFetch } from './fetch-channel.js';
+import { fetchWith } from './requests.js';
 import { kHeadBytes } from './store-index.js';
 import { validatorsOf, type Validators } from './validators.js';
 import { xxh32 } from './xxh32.js';
 
 export { storedUrl } from '../protocol/address.js';
+
+/** The fetch() of a model's files. */
+export const requestFetch = (spec: RequestSpec): typeof fetch =>
+  fetchWith(spec, spec.channel === undefined ? undefined : channelFetch(spec.channel));
 
 const kTries = 16;
 

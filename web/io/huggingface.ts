@@ -1,7 +1,7 @@
 // Models on the Hugging Face hub: resolves "hf:owner/repo/file.gguf@revision", and finds files by
 // quantization with the hub's tree API. Requests are made only when a function here is called.
 
-import { publicUrl } from '../protocol/address.js';
+import { publicUrl, storedUrl, withoutSecrets } from '../protocol/address.js';
 import { SluiceError, throwIfAborted } from '../protocol/errors.js';
 
 /** Options of requests to the hub. */
@@ -13,7 +13,7 @@ export interface HuggingFaceOptions {
   /** Access token for gated and private repositories. Sent only to the hub. */
   token?: string;
   /** Aborts the requests. */
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
   /** Replaces the global fetch. */
   fetch?: typeof globalThis.fetch;
 }
@@ -32,7 +32,7 @@ export interface HubFile {
   url: string;
 }
 
-const kHub = 'https://huggingface.co';
+export const kHub = 'https://huggingface.co';
 const kMaxPages = 200; // of a thousand entries each
 /** GGUF files that are not language models: image projectors, importance matrices, vocabularies. */
 const kOther = /(^|[-._/])(mmproj|imatrix|vocab|projector|adapter|control[-_]?vector)([-._/]|$)/i;
@@ -40,21 +40,29 @@ const kQuantization =
   /(?:^|[-._/])(I?Q\d+(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._/]|$)/gi;
 const kPart = /-(\d{5})-of-(\d{5})\.gguf$/i;
 
+/** Quantizations in the order in which a model is chosen. */
+const kOrder = ['Q4_K_M', 'Q4_0', 'Q4_K_S', 'Q5_K_M', 'Q8_0', 'IQ4_XS'];
+
 interface Reference {
   repository: string;
+  /** A quantization; '': none. */
+  tag: string;
   path: string;
   revision: string;
 }
 
 function parse(reference: string): Reference {
-  const match = /^hf:(?:\/\/)?([\w.-]+\/[\w.-]+)(?:\/([^@?#]*))?(?:@([^?#]+))?$/.exec(reference);
+  const match = /^hf:(?:\/\/)?([\w.-]+\/[\w.-]+)(?::([\w.-]+)|\/([^@?#]*))?(?:@([^?#]+))?$/.exec(
+    reference,
+  );
   if (!match || /(^|\/)\.\.?(\/|$)/.test(match[0].slice(3))) {
     throw new SluiceError(
       'INVALID_ARGUMENT',
-      `'${reference}' is not like hf:owner/repo/file.gguf[@revision].`,
+      `'${reference}' is not like hf:owner/repo[:Q4_K_M][@revision] or hf:owner/repo/file.gguf[@revision].`,
     );
   }
-  return { repository: match[1]!, path: match[2] ?? '', revision: match[3] ?? 'main' };
+  const [, repository = '', tag = '', path = '', revision = 'main'] = match;
+  return { repository, tag, path, revision };
 }
 
 const escapePath = (path: string): string => path.split('/').map(encodeURIComponent).join('/');
@@ -79,7 +87,12 @@ export function huggingFaceUrl(
   reference: string,
   options: Pick<HuggingFaceOptions, 'endpoint'> = {},
 ): string {
-  return fileUrl(parse(reference), options.endpoint);
+  const found = parse(reference);
+  if (!found.tag) return fileUrl(found, options.endpoint);
+  throw new SluiceError(
+    'INVALID_ARGUMENT',
+    `'${reference}' names no file: findHuggingFaceFile() looks for one.`,
+  );
 }
 
 /**
@@ -161,9 +174,8 @@ async function ask(url: string, options: HuggingFaceOptions): Promise<Response> 
     });
   } catch (cause) {
     throwIfAborted(options.signal);
-    throw new SluiceError('NETWORK', `The hub cannot be reached: ${(cause as Error).message}`, {
-      cause,
-    });
+    const message = `The hub cannot be reached: ${withoutSecrets((cause as Error).message)}`;
+    throw new SluiceError('NETWORK', message, { cause });
   }
   if (response.ok) return response;
   const code = response.status === 404 ? 'NOT_FOUND' : 'HTTP_STATUS';
@@ -206,13 +218,39 @@ function collect(sizes: Map<string, number>, url: (path: string) => string): Hub
       url: url(path),
     });
   }
-  return files.sort((a, b) => a.bytes - b.bytes);
+  return files.sort((a, b) => a.bytes - b.bytes || (a.path < b.path ? -1 : 1));
+}
+
+type Choice = Pick<HubFile, 'path' | 'quantization'>;
+
+/** The first model, smallest first, of this quantization, or with this word in its path. */
+function tagged<File extends Choice>(files: File[], tag: string): File | undefined {
+  const word = new RegExp(`(^|[-._/])${tag.replace(/[^\w-]/g, '\\$&')}([-._/]|$)`, 'i');
+  return (
+    files.find((file) => file.quantization === tag.toUpperCase()) ??
+    files.find((file) => word.test(file.path))
+  );
+}
+
+/** The model that a reference without a file means. `files`: the smallest first. */
+function choose<File extends Choice>(files: File[], tag: string): File | undefined {
+  const models = files.filter((file) => !kOther.test(file.path));
+  if (tag) return tagged(models, tag);
+  const known = kOrder.map((name) => models.find((file) => file.quantization === name));
+  return known.find(Boolean) ?? models[0];
+}
+
+function noSuchFile(repository: string, files: HubFile[]): SluiceError {
+  const models = files.filter((file) => !kOther.test(file.path));
+  const choices =
+    [...new Set(models.map((file) => file.quantization ?? file.path))].join(', ') || 'none';
+  return new SluiceError('NOT_FOUND', `${repository} has no such GGUF file. It has: ${choices}.`);
 }
 
 /**
  * Finds a GGUF file in a repository: the one with this quantization, or the largest one of at most
- * `maxBytes`. Without either: Q4_K_M, or the smallest file. NOT_FOUND if there is none; the message
- * lists the quantizations.
+ * `maxBytes`. Without either: the first of Q4_K_M, Q4_0, Q4_K_S, Q5_K_M, Q8_0 and IQ4_XS that is
+ * there, or the smallest file. NOT_FOUND if there is none; the message lists the quantizations.
  *
  * @example
  * ```ts
@@ -228,19 +266,71 @@ export async function findHuggingFaceFile(
   wanted: { quantization?: string; maxBytes?: number } = {},
   options: HuggingFaceOptions = {},
 ): Promise<HubFile> {
-  const { quantization, maxBytes } = wanted;
+  const { quantization = '', maxBytes } = wanted;
   const all = await listHuggingFaceFiles(repository, options);
-  const models = all.filter((file) => !kOther.test(file.path));
-  const files = models.filter((file) => file.bytes <= (maxBytes ?? Infinity));
-  const named = (name: string): HubFile | undefined =>
-    files.find((file) => file.quantization === name.toUpperCase());
-  const found = quantization
-    ? named(quantization)
-    : maxBytes !== undefined
-      ? files.at(-1)
-      : (named('Q4_K_M') ?? files[0]);
+  const files = all.filter((file) => file.bytes <= (maxBytes ?? Infinity));
+  const found =
+    quantization || maxBytes === undefined
+      ? choose(files, quantization)
+      : files.filter((file) => !kOther.test(file.path)).at(-1);
   if (found) return found;
-  const choices =
-    [...new Set(models.map((file) => file.quantization ?? file.path))].join(', ') || 'none';
-  throw new SluiceError('NOT_FOUND', `${repository} has no such GGUF file. It has: ${choices}.`);
+  throw noSuchFile(repository, all);
+}
+
+/** The cached model that a reference means, on whichever hub; undefined: none. */
+export function cachedReference(
+  reference: string,
+  models: readonly { url: string; size: number }[],
+): string | undefined {
+  const { tag, ...rest } = parse(reference);
+  const end = storedUrl(fileUrl(rest as Reference, 'https://h')).slice('https://h'.length);
+  const files = [...models]
+    .sort((a, b) => a.size - b.size || (a.url < b.url ? -1 : 1))
+    .flatMap(({ url }) => {
+      const { pathname } = new URL(url);
+      const at = pathname.lastIndexOf(end);
+      const path = at < 0 ? '' : pathname.slice(at + end.length);
+      return at < 0 ? [] : [{ url, path, quantization: quantizationOf(path.replace(kPart, '')) }];
+    });
+  if (rest.path) return files.find(({ path }) => path === '')?.url;
+  return (
+    choose(
+      files.filter(({ path }) => /\.gguf$/i.test(path)),
+      tag,
+    ) ?? (tag ? undefined : files[0])
+  )?.url;
+}
+
+/**
+ * @internal The address that a reference means, with or without a file. A repository without GGUF
+ * files is a directory of safetensors. Without network: what is cached of the repository.
+ */
+export async function huggingFaceModel(
+  reference: string,
+  options: HuggingFaceOptions & {
+    cached: () => Promise<readonly { url: string; size: number }[]>;
+    offline: boolean;
+  },
+): Promise<string> {
+  const { repository, tag, path, revision } = parse(reference);
+  const { endpoint } = options;
+  const directory = fileUrl({ repository, tag, path, revision }, endpoint);
+  if (path) return directory;
+  let failure = new SluiceError('NOT_FOUND', `${reference} is not cached.`);
+  if (!options.offline) {
+    try {
+      const files = await listHuggingFaceFiles(`hf:${repository}@${revision}`, options);
+      const found = choose(files, tag);
+      if (!found && tag) throw noSuchFile(repository, files);
+      return found?.url ?? directory;
+    } catch (error) {
+      const { code } = error as SluiceError;
+      if (code === 'NOT_FOUND' && !tag) return directory; // a mirror without the hub's API
+      if (code !== 'NETWORK') throw error;
+      failure = error as SluiceError;
+    }
+  }
+  const found = cachedReference(reference, await options.cached().catch(() => []));
+  if (found) return found;
+  throw failure;
 }

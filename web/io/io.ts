@@ -100,6 +100,7 @@ export class LocalIo implements Io {
   readonly #opening: Promise<ModelFile>[] = [];
   #abort = new AbortController();
   #backend: Promise<StoreBackend | null> | undefined;
+  #fetch: Promise<typeof fetch> | undefined;
   readonly #servers = new Map<number, FillServer>();
   #offline = false;
   #downloading = false;
@@ -291,7 +292,11 @@ export class LocalIo implements Io {
     optional = false,
   ): Promise<ModelFile> {
     const source = this.#sources[firstOf(index) && 1]!;
-    if (source.kind === 'blob') return new BlobFile(source.blobs[choice]!, address);
+    if (source.kind === 'files') {
+      const file = source.files[choice]!;
+      if (typeof file !== 'string') return new BlobFile(file, address);
+      address = file;
+    }
     if (source.kind === 'path') {
       if (!this.#platform.openPath) throw new SluiceError('NOT_SUPPORTED', 'No file paths here.');
       return this.#platform.openPath(address);
@@ -321,10 +326,13 @@ export class LocalIo implements Io {
         return null;
       });
     }
+    const { request } = this.#options;
+    if (request)
+      this.#fetch ??= this.#platform.hosts().then(({ requestFetch }) => requestFetch(request));
     const opening = RemoteFile.open(url, (await this.#backend) ?? null, {
       cache,
       signal: this.#abort.signal,
-      fetcher: { ...tuning, onRetry },
+      fetcher: { ...tuning, onRetry, fetch: await this.#fetch },
       ...tuning,
       hosts: () => this.#platform.hosts(),
       onWarning: warn,

@@ -4,8 +4,10 @@
 
 import { storedUrl } from '../protocol/address.js';
 import type { StoreBackend } from './files.js';
+import { cachedReference } from './huggingface.js';
 import { describeIndex, type EntryDescription } from './store-index.js';
 
+export { cachedReference };
 export { opfsBackend } from './store-opfs.js';
 
 /** A model in the model cache. */
@@ -109,8 +111,9 @@ export async function listModels(backend: StoreBackend): Promise<CachedModel[]> 
 
 /** Deletes the model of this address. Returns false if it was not cached. */
 export async function deleteModel(backend: StoreBackend, address: string): Promise<boolean> {
-  const url = modelUrl(address);
-  const found = (await entries(backend)).find((entry) => entry.url === url);
+  const all = await entries(backend);
+  const url = /^hf:/i.test(address) ? cachedReference(address, all) : modelUrl(address);
+  const found = all.find((entry) => entry.url === url);
   if (found) await remove(backend, found);
   return found !== undefined;
 }

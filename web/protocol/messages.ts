@@ -14,10 +14,13 @@ import type {
   SamplingOptions,
 } from './types.js';
 
-/** Source of a model as it is posted to the worker: a URL, files, or a path (Node). */
+/**
+ * Source of a model as it is posted to the worker: a URL, a list of files (each a Blob or a URL), or
+ * a path (Node).
+ */
 export type SourceSpec =
   | { kind: 'url'; url: string }
-  | { kind: 'blob'; blobs: Blob[]; names: string[] }
+  | { kind: 'files'; files: (Blob | string)[]; names: string[] }
   | { kind: 'path'; path: string };
 
 /** A LoRA adapter. */
@@ -27,10 +30,24 @@ export interface AdapterSpec {
   scale: number;
 }
 
+/** What requests for model files have beside the address. Never shown or stored. */
+export interface RequestSpec {
+  /** Sent to these origins. */
+  headers: [string, string][];
+  origins: string[];
+  /** Bearer token for the origin `hub`. */
+  token?: string | undefined;
+  hub: string;
+  /** Name of the channel that reaches the caller's fetch(); see io/fetch-channel.ts. */
+  channel?: string | undefined;
+}
+
 export interface IoOptions {
   cache: CacheMode;
   /** Node: directory of the model cache, or 'none'; undefined: the default. */
   cacheDir?: string | undefined;
+  /** undefined: requests have only an address. */
+  request?: RequestSpec | undefined;
   /** Overrides for tests. */
   tuning?: IoTuning | undefined;
 }

@@ -4,11 +4,21 @@
 import type { IoTuning } from './messages.js';
 import type { CacheMode, Device, KvTypes, ProgressEvent, SamplingOptions } from './types.js';
 
+/** One file of a model. FileSystemFileHandle, which projects without the DOM library lack. */
+type ModelFileSource = string | URL | Blob | { getFile(): Promise<Blob> };
+
 /**
- * A model: a URL (absolute, relative, or hf:owner/repo/file.gguf), a path in Node, a File or Blob,
- * or a list of the parts of a split model.
+ * A model: a URL (absolute or relative), a path in Node, a File, Blob or FileSystemFileHandle, or a
+ * Hugging Face reference: hf:owner/repo/file.gguf, hf:owner/repo:Q4_K_M or hf:owner/repo, each with
+ * @revision if wanted. A reference without a file means the model with this quantization, else the
+ * first of Q4_K_M, Q4_0, Q4_K_S, Q5_K_M, Q8_0 and IQ4_XS, else the smallest GGUF file, else the
+ * safetensors. Or a list of the parts of a split model or the files of a directory, such as a
+ * FileList, or addresses, each with a query of its own.
  */
-export type ModelSource = string | URL | Blob | readonly Blob[];
+export type ModelSource =
+  | ModelFileSource
+  | readonly ModelFileSource[]
+  | { readonly length: number; item(index: number): Blob | null };
 
 /** A LoRA adapter. */
 export interface LoraAdapter {
@@ -131,6 +141,27 @@ export interface InspectOptions {
    * that names the reason.
    */
   lora?: readonly (LoraAdapter | string)[];
+  /**
+   * HTTP headers of requests for the model's files and adapters, sent to the origin of the model's
+   * address only. In Node they do not follow a redirect to another origin. Browsers hide redirects:
+   * they keep Authorization from other origins, but no other header. Never stored.
+   */
+  headers?: HeadersInit | Record<string, string>;
+  /**
+   * Access token of Hugging Face, sent to its endpoint only, as `Authorization: Bearer`. It follows
+   * no redirect to another origin. Never stored. Default in Node: the variable HF_TOKEN.
+   */
+  token?: string;
+  /**
+   * Used in place of the global fetch() for model files and adapters, in the thread that calls
+   * load(). It receives headers and `token`, and has to support `Range` and `signal`.
+   */
+  fetch?: typeof globalThis.fetch;
+  /**
+   * Address of a mirror of Hugging Face for hf: references and `token`. Default
+   * https://huggingface.co; in Node the variable HF_ENDPOINT.
+   */
+  hfEndpoint?: string | URL;
   /** Address of the engine's .wasm file, if it is not beside the script. */
   wasmUrl?: string | URL;
   /** Bytes of the engine's .wasm file, if it cannot be fetched. */

@@ -14,18 +14,18 @@ import { writeTypes } from './types.mjs';
 import { buildWasm, cmakeBuild, finished, modules, variants } from './wasm.mjs';
 import { wgsl } from './wgsl.mjs';
 
-// Keeps some imports as separate files: the chat template renderer, the LoRA adapter reader,
-// embeddings and the model cache's manager, which are loaded on demand, and entries that others
-// import. Node has
+// Keeps some imports as separate files: the chat template renderer, the readers of LoRA adapters and
+// of unusual sources, embeddings and the model cache's manager, which are loaded on demand, and
+// entries that others import. Node has
 // versions of its own, which are not minified, so that stack traces can be read.
 const filesApart = (forNode) => ({
   name: 'files-apart',
   setup: (build) => {
     build.onResolve(
-      { filter: /^\.\/(templates|adapters|embed|model-cache)\.js$/ },
+      { filter: /\/(templates|adapters|embed|sources|model-cache)\.js$/ },
       ({ path, kind }) =>
         kind === 'dynamic-import'
-          ? { path: forNode ? path.replace('.js', '-node.js') : path, external: true }
+          ? { path: `./${basename(path, '.js')}${forNode ? '-node' : ''}.js`, external: true }
           : null,
     );
     build.onResolve({ filter: /^\.\/(node|ai-sdk)\.js$/ }, ({ path }) => ({
@@ -102,6 +102,7 @@ async function bundlePage(esbuild, common) {
     adapters: 'api/adapters',
     embed: 'api/embed',
     hosts: 'io/hosts',
+    sources: 'api/sources',
     safetensors: 'io/safetensors',
   };
   await esbuild.build({
@@ -155,6 +156,7 @@ async function minifyAgain(file) {
 async function bundleNode(esbuild, common) {
   const apart = {
     templates: 'chat/templates',
+    sources: 'api/sources',
     adapters: 'api/adapters',
     embed: 'api/embed',
     'model-cache': 'io/model-cache',

@@ -29,10 +29,10 @@ export class HeaderLoader {
     this.#io = io;
     this.#first = first;
     const names =
-      source.kind === 'blob' ? source.names.map((name) => name.replace(/.*\//s, '')) : [];
+      source.kind === 'files' ? source.names.map((name) => name.replace(/.*\//s, '')) : [];
     this.#names = names.map((name) => `${name}/`).join('');
     this.#address =
-      source.kind === 'blob' ? source.names[0]! : source.kind === 'url' ? source.url : source.path;
+      source.kind === 'files' ? source.names[0]! : source.kind === 'url' ? source.url : source.path;
     const path = source.kind === 'url' ? source.url.replace(/[?#].*/s, '') : this.#address;
     this.#directory = names.length
       ? names.includes('config.json')

@@ -1,0 +1,163 @@
+// Sources that a plain address or Blob is not: hf: references, file handles and lists, blob: and
+// data: addresses; and the options of requests: headers, a token, the caller's fetch(). Loaded only
+// if one of them is used. In Node always, since the environment may have a token.
+
+import { serveFetch } from '../io/fetch-channel.js';
+import type { StoreBackend } from '../io/files.js';
+import type { CachedModel } from '../io/model-cache.js';
+import { huggingFaceModel, kHub } from '../io/huggingface.js';
+import { fetchWith } from '../io/requests.js';
+import { fileName } from '../protocol/address.js';
+import { invalid, moduleError } from '../protocol/errors.js';
+import type { RequestSpec, SourceSpec } from '../protocol/messages.js';
+import type { InspectOptions, ModelSource } from '../protocol/options.js';
+
+type Options = Pick<
+  InspectOptions,
+  'headers' | 'token' | 'fetch' | 'hfEndpoint' | 'cache' | 'cacheDir' | 'signal'
+>;
+
+/** Functions of the entry that loads this module. */
+export interface Entry {
+  /** Converts plain sources. */
+  sourceSpec(source: ModelSource): SourceSpec;
+  /** Environment variables (Node). */
+  env: Record<string, string | undefined>;
+  /** The model cache (Node). */
+  cache: ((cacheDir?: string) => Promise<StoreBackend>) | undefined;
+}
+
+/** Something with the address of an http(s) server. */
+const originOf = (url: string): string => (/^https?:/i.test(url) ? new URL(url).origin : '');
+
+/** The hub of these options, without a slash at its end. */
+export function endpointOf({ hfEndpoint }: Options, env: Entry['env']): string {
+  const given = `${hfEndpoint ?? (env['HF_ENDPOINT'] || kHub)}`.replace(/\/+$/, '');
+  return URL.canParse(given) && /^https?:/i.test(given)
+    ? given
+    : invalid('hfEndpoint must be an http(s) address.');
+}
+
+function headersOf({ headers }: Options): [string, string][] {
+  try {
+    return [...new Headers(headers as HeadersInit)];
+  } catch {
+    return invalid('headers must be the names and values of HTTP headers.');
+  }
+}
+
+/** The sources of one load, and how they are requested. */
+export class Sources {
+  readonly #options: Options;
+  readonly #entry: Entry;
+  readonly #request: RequestSpec;
+  readonly #endpoint: string;
+  #close = (): void => {};
+
+  constructor(options: Options, entry: Entry) {
+    this.#options = options;
+    this.#entry = entry;
+    const { token = entry.env['HF_TOKEN'] || undefined, fetch } = options;
+    if (token !== undefined && !/^[\x21-\x7e]+$/.test(`${token}`))
+      invalid('token must be a text without spaces.');
+    if (fetch !== undefined && typeof fetch !== 'function') invalid('fetch must be a function.');
+    this.#endpoint = endpointOf(options, entry.env);
+    this.#request = {
+      headers: headersOf(options),
+      origins: [],
+      token,
+      hub: originOf(this.#endpoint),
+    };
+  }
+
+  /** fetch() as these options ask for, in this thread. */
+  get fetch(): typeof fetch {
+    return fetchWith(this.#request, this.#options.fetch);
+  }
+
+  /** What a worker needs for the same fetch(), and what ends it. Only one worker is served. */
+  request(): [RequestSpec, () => void] {
+    const { fetch } = this.#options;
+    if (!fetch) return [this.#request, this.#close];
+    const channel = `sluice-llm:${crypto.getRandomValues(new Uint32Array(4)).join('-')}`;
+    return [{ ...this.#request, channel }, serveFetch(channel, fetch)];
+  }
+
+  /** The source of the model, whose hosts get `headers`. */
+  async model(source: ModelSource): Promise<SourceSpec> {
+    const urls = listOf(source).filter((one) => typeof one === 'string' || one instanceof URL);
+    // A reference is resolved with requests to the hub.
+    if (urls.some((url) => /^hf:/i.test(`${url}`))) this.#request.origins.push(this.#request.hub);
+    const spec = await this.spec(source);
+    const found = spec.kind === 'url' ? [spec.url] : spec.kind === 'files' ? spec.files : [];
+    for (const url of found) if (typeof url === 'string') this.#request.origins.push(originOf(url));
+    return spec;
+  }
+
+  /** Any source. */
+  async spec(source: ModelSource): Promise<SourceSpec> {
+    if (listOf(source).every((one) => one instanceof Blob))
+      return this.#entry.sourceSpec(listOf(source) as Blob[]);
+    const all = await Promise.all(listOf(source).map((one) => this.#one(one)));
+    const [only] = all;
+    if (all.length === 1 && !Array.isArray(source))
+      return only instanceof Blob ? this.#entry.sourceSpec(only) : only!;
+    const files = all.map((one) =>
+      one instanceof Blob
+        ? one
+        : one.kind === 'url'
+          ? one.url
+          : invalid('A list holds addresses or Files, not paths.'),
+    );
+    const names = files.map((file) =>
+      typeof file === 'string' ? fileName(file) : ((file as File).name ?? 'model'),
+    );
+    return { kind: 'files', files, names };
+  }
+
+  async #one(source: unknown): Promise<SourceSpec | Blob> {
+    if (source instanceof Blob) return source;
+    const handle = source as Partial<FileSystemFileHandle>;
+    if (typeof handle?.getFile === 'function') return handle.getFile();
+    if (typeof source !== 'string' && !(source instanceof URL))
+      return invalid('Pass a model address, a File or a list of them.');
+    const address = `${source}`;
+    if (/^(blob|data):/i.test(address)) return this.#blob(address);
+    if (!/^hf:/i.test(address)) return this.#entry.sourceSpec(address);
+    const { cache, signal } = this.#options;
+    const url = await huggingFaceModel(address, {
+      endpoint: this.#endpoint,
+      fetch: this.fetch,
+      signal,
+      cached: () => this.#cached(),
+      offline: cache === 'only',
+    });
+    return { kind: 'url', url };
+  }
+
+  /** Complete models in the cache, for references when there is no network. */
+  async #cached(): Promise<CachedModel[]> {
+    const { cache, cacheDir } = this.#options;
+    if (cache === 'none') return [];
+    const { listModels, opfsBackend } = await import('../io/model-cache.js').catch(
+      moduleError('model-cache.js'),
+    );
+    const models = await listModels(await (this.#entry.cache?.(cacheDir) ?? opfsBackend()));
+    return models.filter(({ complete }) => complete);
+  }
+
+  /** What a blob: or data: address has. It is read in place, and never cached. */
+  async #blob(address: string): Promise<Blob> {
+    try {
+      const blob = await (await fetch(address)).blob();
+      return new File([blob], /^data:/i.test(address) ? 'model' : fileName(address));
+    } catch {
+      return invalid(`The ${address.slice(0, 4)}: address cannot be read; it may be revoked.`);
+    }
+  }
+}
+
+const listOf = (source: unknown): unknown[] =>
+  Array.isArray(source) || (globalThis.FileList && source instanceof FileList)
+    ? [...(source as Iterable<unknown>)]
+    : [source];
