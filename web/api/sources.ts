@@ -100,7 +100,7 @@ export class Sources {
       return this.#entry.sourceSpec(listOf(source) as Blob[]);
     const all = await Promise.all(listOf(source).map((one) => this.#one(one)));
     const [only] = all;
-    if (all.length === 1 && !Array.isArray(source))
+    if (all.length === 1 && listOf(source)[0] === source)
       return only instanceof Blob ? this.#entry.sourceSpec(only) : only!;
     const files = all.map((one) =>
       one instanceof Blob
@@ -157,7 +157,8 @@ export class Sources {
   }
 }
 
+/** The members of an array or a FileList, or the source itself. */
 const listOf = (source: unknown): unknown[] =>
-  Array.isArray(source) || (globalThis.FileList && source instanceof FileList)
-    ? [...(source as Iterable<unknown>)]
+  Array.isArray(source) || typeof (source as Partial<FileList> | null)?.item === 'function'
+    ? Array.from(source as ArrayLike<unknown>)
     : [source];
