@@ -6,8 +6,15 @@ import * as fs from 'node:fs';
 import * as path from 'node:path';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 
-import { list, pull, remove, show } from './cli/model-cache.js';
-import { decimalBytes, humanNumber, print, UsageError, type Values } from './cli/output.js';
+import { list, pull, remove, requestOptions, show } from './cli/model-cache.js';
+import {
+  decimalBytes,
+  humanNumber,
+  print,
+  printTrouble,
+  UsageError,
+  type Values,
+} from './cli/output.js';
 import { Engine, SluiceError } from './node.js';
 import { Server } from './serve/server.js';
 import type { EngineOptions } from './protocol/options.js';
@@ -15,7 +22,14 @@ import type { ModelInfo } from './protocol/types.js';
 
 const text = { type: 'string' } as const;
 const flag = { type: 'boolean' } as const;
+/** How model files are requested. */
+const requests = {
+  header: { ...text, multiple: true },
+  token: text,
+  'hf-endpoint': text,
+} as const;
 const common = {
+  ...requests,
   'memory-budget': text,
   threads: { ...text, short: 't' },
   'ctx-size': { ...text, short: 'c' },
@@ -85,7 +99,7 @@ const commands: Record<
     run: tokenize,
   },
   info: { options: common, run: info },
-  pull: { options: cached, run: (...given) => pull(Engine, ...given) },
+  pull: { options: { ...cached, ...requests }, run: (...given) => pull(Engine, ...given) },
   list: { options: cached, run: (...given) => list(Engine, ...given) },
   show: { options: cached, run: (...given) => show(Engine, ...given) },
   rm: {
@@ -97,7 +111,7 @@ const commands: Record<
 const withoutModel = ['list', 'rm'];
 
 const usage = `Usage: sluice-llm COMMAND MODEL [options]
-MODEL is a GGUF file, an http(s) URL or hf:owner/repo/file.gguf[@revision].
+MODEL is a GGUF file, an http(s) URL, hf:owner/repo[:Q4_K_M] or hf:owner/repo/file.gguf, with @revision.
 
   run MODEL -p TEXT    generate text after TEXT ("-": standard input)
       [--chat]         TEXT is a user message; uses the model's chat template
@@ -112,6 +126,7 @@ MODEL is a GGUF file, an http(s) URL or hf:owner/repo/file.gguf[@revision].
   info MODEL           print metadata, memory plan and speed estimate
 
       [--memory-budget 64M] [--threads T] [-c N] [--kernels NAME]
+      [--header 'NAME: VALUE']… [--token T] [--hf-endpoint URL]    also of pull (HF_TOKEN, HF_ENDPOINT)
 
 The model cache, which the native program shares (SLUICE_CACHE, else ~/.cache/sluice):
   pull MODEL           download a model; resumes
@@ -164,9 +179,8 @@ function engineOptions(values: Values): EngineOptions {
     contextLength: number(values, 'ctx-size'),
     kernels: values['kernels'] as string | undefined,
     cacheDir: values['cache-dir'] as string | undefined,
-    onProgress: (event) => {
-      if (event.phase === 'warning') process.stderr.write(`sluice: ${event.message}\n`);
-    },
+    ...requestOptions(values),
+    onProgress: printTrouble,
   };
 }
 

@@ -3,6 +3,7 @@
 // The hub and its content network are two servers here.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { execFile } from 'node:child_process';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
@@ -241,6 +242,35 @@ test('blob: and data: addresses are read in place and not cached', async () => {
   await assert.rejects(logits(url), { code: 'INVALID_ARGUMENT', message: /blob: address/ });
   assert.deepEqual(await logits(`data:application/gguf;base64,${model.toString('base64')}`), whole);
   assert.deepEqual(await Engine.modelCache.list({ cacheDir }), []);
+});
+
+const cli = (args, env = {}) =>
+  new Promise((ok) => {
+    const command = [join(root, 'dist', 'cli.js'), ...args, '--cache-dir', cacheDir];
+    execFile(
+      process.execPath,
+      command,
+      { env: { ...process.env, ...env } },
+      (error, stdout, stderr) => ok({ status: error?.code ?? 0, stdout, stderr }),
+    );
+  });
+
+test('the command line: references, headers, HF_TOKEN and HF_ENDPOINT', async () => {
+  const env = { HF_TOKEN: kToken, HF_ENDPOINT: `${hub.url}/` };
+  const pulled = await cli(['pull', 'hf:a/b:Q8_0', '--header', 'X-Own: own', '--json'], env);
+  assert.equal(pulled.status, 0, pulled.stderr);
+  assert.equal(JSON.parse(pulled.stdout).url, `${hub.url}/a/b/resolve/main/m-Q8_0.gguf`);
+  for (const { host, headers } of requests) {
+    assert.equal(headers.authorization, host === 'hub' ? `Bearer ${kToken}` : undefined);
+    assert.equal(headers['x-own'], host === 'hub' ? 'own' : undefined);
+  }
+  assert.ok(!`${pulled.stdout}${pulled.stderr}`.includes(kToken));
+  const shown = await cli(['show', 'hf:a/b:Q8_0', '--json']);
+  assert.equal(JSON.parse(shown.stdout).complete, true);
+  assert.equal((await cli(['rm', 'hf:a/b:Q8_0'])).status, 0);
+  const wrong = await cli(['pull', 'hf:a/b', '--header', 'secret'], env);
+  assert.equal(wrong.status, 2);
+  assert.match(wrong.stderr, /--header needs 'NAME: VALUE'/);
 });
 
 test('wrong values are errors that show no secret', async () => {

@@ -3,13 +3,13 @@
 
 import type { Engine } from '../api/engine.js';
 import { cacheDirectory } from '../io/cache-directory.js';
-import { huggingFaceUrl } from '../io/huggingface.js';
-import { modelUrl, type CachedModel } from '../io/model-cache.js';
+import { cachedReference, modelUrl, type CachedModel } from '../io/model-cache.js';
 import type { ModelCacheOptions } from '../io/store-manager.js';
 import { publicUrl } from '../protocol/address.js';
+import type { InspectOptions } from '../protocol/options.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { ProgressEvent } from '../protocol/types.js';
-import { decimalBytes, humanTime, print, UsageError, type Values } from './output.js';
+import { decimalBytes, humanTime, print, printTrouble, UsageError, type Values } from './output.js';
 
 type Package = typeof Engine;
 
@@ -24,6 +24,22 @@ function cacheOf(values: Values): ModelCacheOptions & { cacheDir: string } {
   );
 }
 
+/** `--header`, `--token` and `--hf-endpoint`. */
+export function requestOptions(
+  values: Values,
+): Pick<InspectOptions, 'headers' | 'token' | 'hfEndpoint'> {
+  const headers = ((values['header'] ?? []) as string[]).map((line): [string, string] => {
+    const [, name, value] = /^([\w-]+):\s*(.*)$/.exec(line) ?? [];
+    if (name === undefined) throw new UsageError("--header needs 'NAME: VALUE'");
+    return [name, value!];
+  });
+  return {
+    ...(headers.length > 0 && { headers }),
+    token: values['token'] as string | undefined,
+    hfEndpoint: values['hf-endpoint'] as string | undefined,
+  };
+}
+
 const dayOf = (date: Date): string => date.toISOString().slice(0, 10);
 
 /** As the native program prints it. */
@@ -35,8 +51,8 @@ const jsonOf = ({ created, used, files: _, ...model }: CachedModel): object => (
 
 /** The cached model of an address, or of a file name that only one has. */
 async function find({ modelCache }: Package, model: string, values: Values): Promise<CachedModel> {
-  const url = modelUrl(model.startsWith('hf:') ? huggingFaceUrl(model) : model);
   const all = await modelCache.list(cacheOf(values));
+  const url = model.startsWith('hf:') ? cachedReference(model, all) : modelUrl(model);
   const named = all.filter((each) => publicUrl(each.url).endsWith(`/${model}`));
   const found = all.find((each) => each.url === url) ?? (named.length === 1 ? named[0] : undefined);
   if (found) return found;
@@ -102,14 +118,19 @@ function progressLine(event: Extract<ProgressEvent, { phase: 'download' }>): str
 export async function pull(engines: Package, model: string, values: Values): Promise<void> {
   if (!/^(https?:|hf:)/.test(model))
     throw new SluiceError('INVALID_ARGUMENT', `${model} is a local file, which needs no cache`);
-  const options = { ...cacheOf(values), contextLength: 16, threads: 1 };
+  const options = {
+    ...cacheOf(values),
+    ...requestOptions(values),
+    contextLength: 16,
+    threads: 1,
+  };
   const { plan } = await engines.inspect(model, options);
   let printed = 0;
   const engine = await engines.load(model, {
     ...options,
     memoryBudget: plan.minimum,
     onProgress: (event) => {
-      if (event.phase === 'warning') process.stderr.write(`sluice: ${event.message}\n`);
+      printTrouble(event);
       if (event.phase !== 'download' || !process.stderr.isTTY) return;
       if (performance.now() - printed < kPrintMs && event.bytesLoaded < event.bytesTotal) return;
       printed = performance.now();

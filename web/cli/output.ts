@@ -1,5 +1,7 @@
 // What the commands of `npx sluice-llm` share: options as parsed, and how results are printed.
 
+import type { ProgressEvent } from '../protocol/types.js';
+
 export type Values = Record<string, string | boolean | string[] | undefined>;
 
 /** A wrong command line: exit status 2. */
@@ -26,4 +28,13 @@ export function humanTime(seconds: number): string {
   const s = Math.round(seconds);
   if (s >= 3600) return `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min`;
   return s >= 60 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${s} s`;
+}
+
+/** Prints warnings, and failed requests that are repeated. */
+export function printTrouble(event: ProgressEvent): void {
+  if (event.phase === 'warning') process.stderr.write(`sluice: ${event.message}\n`);
+  if (event.phase === 'retry')
+    process.stderr.write(
+      `sluice: ${event.message} Trying again in ${event.secondsLeft.toFixed(1)} s.\n`,
+    );
 }
