@@ -10,6 +10,7 @@
 
 import type { Engine } from './api/engine.js';
 import type { SavedSession, Session } from './api/session.js';
+import { writeFile } from './io/write-file.js';
 import { xxh32 } from './io/xxh32.js';
 import { invalid, onlyKnown, SluiceError } from './protocol/errors.js';
 import { sharedPrefix } from './protocol/prefix.js';
@@ -117,13 +118,17 @@ export class SavedSessions {
     if (!(Number.isSafeInteger(maxBytes) && maxBytes > 0))
       invalid('maxBytes must be a positive integer.');
     if (!folder) {
-      const root = await globalThis.navigator?.storage?.getDirectory?.();
-      if (!root)
-        throw new SluiceError(
-          'NOT_SUPPORTED',
-          'The origin private file system is not available: it needs https or localhost.',
-        );
-      folder = await root.getDirectoryHandle('sluice-saved', { create: true });
+      const refuse = (why: string, cause?: unknown): never => {
+        const message = `The origin private file system is not available: ${why}.`;
+        throw new SluiceError('NOT_SUPPORTED', message, { cause });
+      };
+      try {
+        const root = await globalThis.navigator?.storage?.getDirectory?.();
+        folder = await root?.getDirectoryHandle('sluice-saved', { create: true });
+      } catch (cause) {
+        refuse(`the browser denies storage (${(cause as Error).message})`, cause);
+      }
+      folder ??= refuse('it needs https or localhost');
     }
     return new SavedSessions(folder, maxBytes, model);
   }
@@ -158,14 +163,12 @@ export class SavedSessions {
     if (bytes > this.#maxBytes || headBytes > kMaxHead) return false;
     const file = fileOf(name);
     await this.#evict(bytes, file);
-    const out = await (await this.#folder.getFileHandle(file, { create: true })).createWritable();
     try {
-      await out.write(front);
-      await out.write(state as Uint8Array<ArrayBuffer>);
-      await out.close();
-    } catch (error) {
-      await out.abort().catch(() => {});
-      throw new SluiceError('QUOTA', `The session could not be saved: ${String(error)}`);
+      await writeFile(this.#folder, file, [front, state as Uint8Array<ArrayBuffer>]);
+    } catch (cause) {
+      const denied = /^(NotAllowed|Security|TypeMismatch)Error$/.test((cause as Error).name);
+      const message = `The session could not be saved: ${String(cause)}`;
+      throw new SluiceError(denied ? 'NOT_SUPPORTED' : 'QUOTA', message, { cause });
     }
     await this.#touch(file);
     return true;
@@ -350,8 +353,7 @@ export class SavedSessions {
   async #touch(file: string): Promise<void> {
     const names = new Set(await this.#names());
     const kept = Object.entries(await this.#uses()).filter(([name]) => names.has(name));
-    const out = await (await this.#folder.getFileHandle(kUses, { create: true })).createWritable();
-    await out.write(JSON.stringify({ ...Object.fromEntries(kept), [file]: Date.now() }));
-    await out.close();
+    const uses = JSON.stringify({ ...Object.fromEntries(kept), [file]: Date.now() });
+    await writeFile(this.#folder, kUses, [uses]).catch(() => {}); // only the order of use is lost
   }
 }

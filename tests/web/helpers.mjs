@@ -98,9 +98,11 @@ const emptyWasm = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
 export async function buildFakePackage({ name = 'fake', external = [] } = {}) {
   const outdir = join(out, name);
   await build({
-    entryPoints: ['index', 'worker', 'node', 'worker-node'].map((e) =>
-      join(root, 'web', `${e}.ts`),
-    ),
+    entryPoints: ['index', 'worker', 'node', 'worker-node', 'io/hosts'].map((name) => ({
+      in: join(root, 'web', `${name}.ts`),
+      out: basename(name),
+    })),
+    banner: { js: 'const importAsset = (url) => import(url);' },
     outdir,
     bundle: true,
     format: 'esm',

@@ -25,10 +25,20 @@ const blobUrls = new Map<string, string>();
  * Whether the script is on another origin. A worker cannot run such a script, but can import it.
  */
 export const isOther = (address: string): boolean =>
-  address.startsWith('http') && new URL(address).origin !== globalThis.location?.origin;
+  address.startsWith('http') && new URL(address).origin !== globalThis.origin;
+
+/**
+ * A sandboxed frame has an origin of its own, "null", where only classic workers can start. Such a
+ * one imports the script too, and keeps messages until it is there.
+ */
+const sandboxed = globalThis.origin === 'null' && globalThis.location?.origin !== 'null';
 
 function importing(address: string): string {
-  const script = new Blob([`import ${JSON.stringify(address)};`], { type: 'text/javascript' });
+  const name = JSON.stringify(address);
+  const code = sandboxed
+    ? `let q=[];onmessage=(e)=>q.push(e);import(${name}).then(()=>q.forEach((e)=>onmessage(e)),(e)=>setTimeout(()=>{throw e}))`
+    : `import ${name};`;
+  const script = new Blob([code], { type: 'text/javascript' });
   const url = blobUrls.get(address) ?? URL.createObjectURL(script);
   blobUrls.set(address, url);
   return url;
@@ -39,7 +49,7 @@ function importing(address: string): string {
  */
 export function workerFrom(
   address: string,
-  options: WorkerOptions = { type: 'module', name: 'sluice' },
+  options: WorkerOptions = { type: sandboxed ? 'classic' : 'module', name: 'sluice' },
 ): Worker {
   const url = isOther(address) ? importing(address) : address;
   try {

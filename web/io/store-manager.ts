@@ -107,7 +107,7 @@ export class StoreManager {
    * ```
    */
   async persist(): Promise<boolean> {
-    return (await globalThis.navigator?.storage?.persist?.()) ?? false;
+    return (await globalThis.navigator?.storage?.persist?.().catch(() => false)) ?? false;
   }
 
   /**
@@ -119,7 +119,9 @@ export class StoreManager {
    * ```
    */
   async persisted(): Promise<boolean> {
-    return (await globalThis.navigator?.storage?.persisted?.()) ?? !!this.#backend();
+    return (
+      (await globalThis.navigator?.storage?.persisted?.().catch(() => false)) ?? !!this.#backend()
+    );
   }
 
   async #with<Name extends 'listModels' | 'deleteModel' | 'evictOldest'>(

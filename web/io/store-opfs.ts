@@ -130,14 +130,19 @@ class OpfsBackend implements StoreBackend {
   }
 }
 
-/** Opens the store. NOT_SUPPORTED if the browser has none here, for example on plain http. */
+/** Opens the store. NOT_SUPPORTED if there is none, as on plain http or in a sandboxed frame. */
 export async function opfsBackend(): Promise<StoreBackend> {
   const storage = globalThis.navigator?.storage;
   if (!storage?.getDirectory || !navigator.locks) {
     throw new SluiceError('NOT_SUPPORTED', 'No cache: it needs https or localhost.');
   }
-  const root = await storage.getDirectory();
-  return new OpfsBackend(await root.getDirectoryHandle(kRoot, { create: true }));
+  try {
+    const root = await storage.getDirectory();
+    return new OpfsBackend(await root.getDirectoryHandle(kRoot, { create: true }));
+  } catch (cause) {
+    const message = `No cache: the browser denies storage (${(cause as Error).message}).`;
+    throw new SluiceError('NOT_SUPPORTED', message, { cause });
+  }
 }
 
 /** Swap files of sessions in OPFS; null if it is not available. */
