@@ -18,9 +18,11 @@ const { RemoteFile } = await importWeb('io/remote-file');
 const { nodeBackend } = await importWeb('io/store-node');
 const { StoreManager } = await importWeb('io/store-manager');
 const { LocalIo } = await importWeb('io/io');
+const hostModule = await importWeb('io/hosts');
+const hosts = async () => hostModule;
 
 const quick = { retryMs: 1, retryMaxMs: 5, stallMs: 300 };
-const options = { fetcher: quick, chunkSize: 16384, streamBytes: 131072 };
+const options = { fetcher: quick, chunkSize: 16384, streamBytes: 131072, hosts };
 const folders = [];
 const folder = () => folders[folders.push(mkdtempSync(join(tmpdir(), 'sluice-'))) - 1];
 after(() => folders.forEach((f) => rmSync(f, { recursive: true, force: true })));
@@ -196,13 +198,14 @@ describe('cached bytes survive', () => {
     );
   });
 
-  test('an error page that was cached itself is replaced by the file', async () => {
+  test('an error that was cached itself is replaced by the file', async () => {
+    const error = Buffer.from('{"error":"too many requests"}');
     let good = false;
     await serving(
-      (q, r) => (good ? send(q, r, gguf(1), { ETag: '"1"' }) : r.end(html)),
+      (q, r) => (good ? send(q, r, gguf(1), { ETag: '"1"' }) : r.end(error)),
       async (base) => {
         const store = nodeBackend(folder());
-        assert.ok((await load(`${base}/m`, store)).equals(html));
+        assert.ok((await load(`${base}/m`, store)).equals(error));
         good = true;
         assert.ok((await load(`${base}/m`, store)).equals(gguf(1)));
       },
@@ -462,8 +465,8 @@ async function opened(t, url, store) {
   const said = { phases: [], downloaded: undefined };
   const io = new LocalIo(
     [{ kind: 'url', url }],
-    { cache: 'default', tuning: { ...quick, ...options } },
-    { store: async () => store },
+    { cache: 'default', tuning: { ...quick, chunkSize: 16384, streamBytes: 131072 } },
+    { store: async () => store, hosts },
     {
       onProgress: ({ phase, code }) => said.phases.push(code ?? phase),
       onError: assert.fail,
