@@ -29,7 +29,7 @@ import type {
 } from '../protocol/messages.js';
 import type { CacheMode } from '../protocol/types.js';
 import { platform } from './platform.js';
-import type { Sources } from './sources.js';
+import type { Sources } from '../io/sources.js';
 import { kNumbers, seedText } from './sampling.js';
 
 const kLoad =
@@ -163,7 +163,7 @@ async function sourcesOf(options: InspectOptions, list: unknown[]): Promise<Sour
       : one instanceof Blob || !/^(hf|blob|data):|^\[/i.test(`${one}`),
   );
   if (!(headers ?? token ?? fetch ?? hfEndpoint ?? env) && plain) return undefined;
-  const module = await import('./sources.js').catch(moduleError('sources.js'));
+  const module = await import('../io/sources.js').catch(moduleError('sources.js'));
   return new module.Sources(options, { sourceSpec, env: env ?? {}, cache: storeBackend });
 }
 

@@ -3,7 +3,8 @@
 
 import type { Engine } from '../api/engine.js';
 import { cacheDirectory } from '../io/cache-directory.js';
-import { cachedReference, modelUrl, type CachedModel } from '../io/model-cache.js';
+import { cachedReference } from '../io/hub-reference.js';
+import { modelUrl, type CachedModel } from '../io/model-cache.js';
 import type { ModelCacheOptions } from '../io/store-manager.js';
 import { publicUrl } from '../protocol/address.js';
 import type { InspectOptions } from '../protocol/options.js';

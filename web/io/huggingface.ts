@@ -1,8 +1,23 @@
 // Models on the Hugging Face hub: resolves "hf:owner/repo/file.gguf@revision", and finds files by
 // quantization with the hub's tree API. Requests are made only when a function here is called.
 
-import { publicUrl, storedUrl, withoutSecrets } from '../protocol/address.js';
+import { publicUrl, withoutSecrets } from '../protocol/address.js';
 import { SluiceError, throwIfAborted } from '../protocol/errors.js';
+
+import {
+  cachedReference,
+  choose,
+  fileUrl,
+  kHub,
+  kPart,
+  languageModels,
+  parse,
+  quantizationOf,
+} from './hub-reference.js';
+
+export { kHub, quantizationOf };
+
+const kMaxPages = 200; // of a thousand entries each
 
 /** Options of requests to the hub. */
 export interface HuggingFaceOptions {
@@ -32,45 +47,6 @@ export interface HubFile {
   url: string;
 }
 
-export const kHub = 'https://huggingface.co';
-const kMaxPages = 200; // of a thousand entries each
-/** GGUF files that are not language models: image projectors, importance matrices, vocabularies. */
-const kOther = /(^|[-._/])(mmproj|imatrix|vocab|projector|adapter|control[-_]?vector)([-._/]|$)/i;
-const kQuantization =
-  /(?:^|[-._/])(I?Q\d+(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._/]|$)/gi;
-const kPart = /-(\d{5})-of-(\d{5})\.gguf$/i;
-
-/** Quantizations in the order in which a model is chosen. */
-const kOrder = ['Q4_K_M', 'Q4_0', 'Q4_K_S', 'Q5_K_M', 'Q8_0', 'IQ4_XS'];
-
-interface Reference {
-  repository: string;
-  /** A quantization; '': none. */
-  tag: string;
-  path: string;
-  revision: string;
-}
-
-function parse(reference: string): Reference {
-  const match = /^hf:(?:\/\/)?([\w.-]+\/[\w.-]+)(?::([\w.-]+)|\/([^@?#]*))?(?:@([^?#]+))?$/.exec(
-    reference,
-  );
-  if (!match || /(^|\/)\.\.?(\/|$)/.test(match[0].slice(3))) {
-    throw new SluiceError(
-      'INVALID_ARGUMENT',
-      `'${reference}' is not like hf:owner/repo[:Q4_K_M][@revision] or hf:owner/repo/file.gguf[@revision].`,
-    );
-  }
-  const [, repository = '', tag = '', path = '', revision = 'main'] = match;
-  return { repository, tag, path, revision };
-}
-
-const escapePath = (path: string): string => path.split('/').map(encodeURIComponent).join('/');
-
-function fileUrl({ repository, path, revision }: Reference, endpoint = kHub): string {
-  return `${endpoint}/${repository}/resolve/${encodeURIComponent(revision)}/${escapePath(path)}`;
-}
-
 /**
  * The URL of "hf:owner/repo/file.gguf[@revision]". Without a file name: the URL of the repository,
  * whose safetensors files are then loaded. INVALID_ARGUMENT if the reference has another form.
@@ -93,21 +69,6 @@ export function huggingFaceUrl(
     'INVALID_ARGUMENT',
     `'${reference}' names no file: findHuggingFaceFile() looks for one.`,
   );
-}
-
-/**
- * The quantization in a file name; undefined if there is none.
- *
- * @example
- * ```ts
- * import { quantizationOf } from 'sluice-llm/huggingface';
- *
- * const type = quantizationOf('smollm2-360m-instruct-q8_0.gguf'); // 'Q8_0'
- * ```
- */
-export function quantizationOf(path: string): string | undefined {
-  const name = [...path.replace(/\.gguf$/i, '').matchAll(kQuantization)].at(-1)?.[1]?.toUpperCase();
-  return name?.replace(/^FP(16|32)$/, 'F$1');
 }
 
 /**
@@ -221,27 +182,8 @@ function collect(sizes: Map<string, number>, url: (path: string) => string): Hub
   return files.sort((a, b) => a.bytes - b.bytes || (a.path < b.path ? -1 : 1));
 }
 
-type Choice = Pick<HubFile, 'path' | 'quantization'>;
-
-/** The first model, smallest first, of this quantization, or with this word in its path. */
-function tagged<File extends Choice>(files: File[], tag: string): File | undefined {
-  const word = new RegExp(`(^|[-._/])${tag.replace(/[^\w-]/g, '\\$&')}([-._/]|$)`, 'i');
-  return (
-    files.find((file) => file.quantization === tag.toUpperCase()) ??
-    files.find((file) => word.test(file.path))
-  );
-}
-
-/** The model that a reference without a file means. `files`: the smallest first. */
-function choose<File extends Choice>(files: File[], tag: string): File | undefined {
-  const models = files.filter((file) => !kOther.test(file.path));
-  if (tag) return tagged(models, tag);
-  const known = kOrder.map((name) => models.find((file) => file.quantization === name));
-  return known.find(Boolean) ?? models[0];
-}
-
 function noSuchFile(repository: string, files: HubFile[]): SluiceError {
-  const models = files.filter((file) => !kOther.test(file.path));
+  const models = languageModels(files);
   const choices =
     [...new Set(models.map((file) => file.quantization ?? file.path))].join(', ') || 'none';
   return new SluiceError('NOT_FOUND', `${repository} has no such GGUF file. It has: ${choices}.`);
@@ -272,33 +214,9 @@ export async function findHuggingFaceFile(
   const found =
     quantization || maxBytes === undefined
       ? choose(files, quantization)
-      : files.filter((file) => !kOther.test(file.path)).at(-1);
+      : languageModels(files).at(-1);
   if (found) return found;
   throw noSuchFile(repository, all);
-}
-
-/** The cached model that a reference means, on whichever hub; undefined: none. */
-export function cachedReference(
-  reference: string,
-  models: readonly { url: string; size: number }[],
-): string | undefined {
-  const { tag, ...rest } = parse(reference);
-  const end = storedUrl(fileUrl(rest as Reference, 'https://h')).slice('https://h'.length);
-  const files = [...models]
-    .sort((a, b) => a.size - b.size || (a.url < b.url ? -1 : 1))
-    .flatMap(({ url }) => {
-      const { pathname } = new URL(url);
-      const at = pathname.lastIndexOf(end);
-      const path = at < 0 ? '' : pathname.slice(at + end.length);
-      return at < 0 ? [] : [{ url, path, quantization: quantizationOf(path.replace(kPart, '')) }];
-    });
-  if (rest.path) return files.find(({ path }) => path === '')?.url;
-  return (
-    choose(
-      files.filter(({ path }) => /\.gguf$/i.test(path)),
-      tag,
-    ) ?? (tag ? undefined : files[0])
-  )?.url;
 }
 
 /**

@@ -102,7 +102,7 @@ async function bundlePage(esbuild, common) {
     adapters: 'api/adapters',
     embed: 'api/embed',
     hosts: 'io/hosts',
-    sources: 'api/sources',
+    sources: 'io/sources',
     safetensors: 'io/safetensors',
   };
   await esbuild.build({
@@ -156,7 +156,7 @@ async function minifyAgain(file) {
 async function bundleNode(esbuild, common) {
   const apart = {
     templates: 'chat/templates',
-    sources: 'api/sources',
+    sources: 'io/sources',
     adapters: 'api/adapters',
     embed: 'api/embed',
     'model-cache': 'io/model-cache',

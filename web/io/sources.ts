@@ -2,11 +2,12 @@
 // data: addresses; and the options of requests: headers, a token, the caller's fetch(). Loaded only
 // if one of them is used. In Node always, since the environment may have a token.
 
-import { serveFetch } from '../io/fetch-channel.js';
-import type { StoreBackend } from '../io/files.js';
-import type { CachedModel } from '../io/model-cache.js';
-import { huggingFaceModel, kHub } from '../io/huggingface.js';
-import { fetchWith } from '../io/requests.js';
+import { serveFetch } from './fetch-channel.js';
+import type { StoreBackend } from './files.js';
+import type { CachedModel } from './model-cache.js';
+import { huggingFaceModel, kHub } from './huggingface.js';
+export { cachedReference } from './hub-reference.js';
+import { fetchWith } from './requests.js';
 import { fileName } from '../protocol/address.js';
 import { invalid, moduleError } from '../protocol/errors.js';
 import type { RequestSpec, SourceSpec } from '../protocol/messages.js';
@@ -139,7 +140,7 @@ export class Sources {
   async #cached(): Promise<CachedModel[]> {
     const { cache, cacheDir } = this.#options;
     if (cache === 'none') return [];
-    const { listModels, opfsBackend } = await import('../io/model-cache.js').catch(
+    const { listModels, opfsBackend } = await import('./model-cache.js').catch(
       moduleError('model-cache.js'),
     );
     const models = await listModels(await (this.#entry.cache?.(cacheDir) ?? opfsBackend()));
