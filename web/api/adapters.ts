@@ -2,14 +2,14 @@
 // This module is loaded only if adapters are used. Code shared with the entry is passed as an
 // argument, because a second copy of the error class would be another class.
 
+import type { Sources } from '../io/sources.js';
 import type { ErrorCode, SluiceError } from '../protocol/errors.js';
-import type { LoraAdapter, ModelSource } from '../protocol/options.js';
+import type { LoraAdapter } from '../protocol/options.js';
 import type { AdapterSpec, SourceSpec } from '../protocol/messages.js';
 import { adapterOfPeft } from './peft.js';
 
 export interface Entry {
-  sourceSpec(source: ModelSource): SourceSpec | Promise<SourceSpec>;
-  fetch?: typeof fetch | undefined;
+  sources: Sources;
   readFile?: ((path: string) => Promise<Uint8Array>) | undefined;
   SluiceError: typeof SluiceError;
 }
@@ -29,7 +29,7 @@ export function adapterSpecs(
       if (unknown) invalid(`'${unknown}' is not an option of an adapter: use source and scale.`);
       if (typeof scale !== 'number' || !Number.isFinite(scale))
         invalid("An adapter's scale must be a number.");
-      const spec = await entry.sourceSpec(source);
+      const spec = await entry.sources.spec(source);
       const names =
         spec.kind === 'files' ? spec.names : [spec.kind === 'url' ? spec.url : spec.path];
       const peft = names.findIndex((name) => /(\.safetensors|\.json|\/)$/.test(bare(name)));
@@ -79,7 +79,7 @@ function beside(spec: Exclude<SourceSpec, { kind: 'files' }>, file: string): Sou
 async function read(
   spec: SourceSpec,
   name: string,
-  { readFile, SluiceError, fetch = globalThis.fetch }: Entry,
+  { readFile, SluiceError, sources }: Entry,
 ): Promise<Blob> {
   if (spec.kind === 'files') {
     const [file] = spec.files as [Blob | string];
@@ -89,7 +89,7 @@ async function read(
   if (spec.kind === 'path') return new Blob([(await readFile!(spec.path)) as BlobPart]);
   let answer: Response;
   try {
-    answer = await fetch(spec.url);
+    answer = await sources.fetch(spec.url);
     if (answer.ok) return await answer.blob();
   } catch (cause) {
     throw new SluiceError('NETWORK', `The adapter ${name} cannot be fetched.`, { cause });

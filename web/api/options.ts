@@ -143,21 +143,18 @@ export async function adapterSpecs(
 ): Promise<AdapterSpec[]> {
   if (list.length === 0) return [];
   const module = await import('./adapters.js').catch(moduleError('adapters.js'));
-  const given = [list].flat().map((one) => (typeof one === 'string' ? one : one?.source));
-  sources ??= await sourcesOf(options, given);
   return module.adapterSpecs(list, {
-    sourceSpec: (source) => (sources ? sources.spec(source) : sourceSpec(source)),
-    fetch: sources?.fetch,
+    sources: sources ?? (await sourcesOf(options))!,
     readFile: platform().readFile,
     SluiceError,
   });
 }
 
-/** The module for all sources and requests that are not plain; undefined: they all are. */
-async function sourcesOf(options: InspectOptions, list: unknown[]): Promise<Sources | undefined> {
+/** The module for sources and requests that are not plain; undefined: those in `list` all are. */
+async function sourcesOf(options: InspectOptions, list?: unknown[]): Promise<Sources | undefined> {
   const { headers, token, fetch, hfEndpoint } = options;
   const { env, storeBackend } = platform();
-  const plain = list.every((one) =>
+  const plain = list?.every((one) =>
     Array.isArray(one)
       ? one.every((part) => part instanceof Blob)
       : one instanceof Blob || !/^(hf|blob|data):|^\[/i.test(`${one}`),

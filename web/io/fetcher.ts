@@ -9,10 +9,10 @@ import { collectGarbage } from './force-gc.js';
 import { following, pause, StallGuard } from './timeouts.js';
 import { kHeadBytes, kMaxFileBytes } from './store-index.js';
 import {
+  changed,
   differs,
   encoded,
   mayEqual,
-  retryAfter,
   validatorsOf,
   type Validators,
 } from './validators.js';
@@ -66,7 +66,6 @@ const enum Bare {
 }
 
 const kOther = new Retry('The server sent another range.');
-const kRetryStatus = new Set([408, 425, 429, 500, 502, 503, 504]);
 /** Attempts to reach a host that has never answered: about three seconds. */
 const kFirstAttempts = 5;
 const kGarbageBytes = 4 << 20;
@@ -95,7 +94,6 @@ export class Fetcher {
   readonly #aliases: unknown[] = [];
   #magic = ''; // first bytes of the file
   #bare = Bare.No;
-  #answered = false;
   #ignoredRanges = 0;
   #garbage = 0;
 
@@ -143,7 +141,9 @@ export class Fetcher {
         throwIfAborted(signal);
         if (!(error instanceof Retry)) throw error;
         fruitless = position > before ? 1 : fruitless + 1;
+        let limit = this.#attempts;
         if (error.unreachable && this.mode === 'unknown') {
+          limit = Math.min(limit, kFirstAttempts);
           this.#bare =
             this.#bare === Bare.No
               ? Bare.Next
@@ -152,10 +152,9 @@ export class Fetcher {
                 : Bare.Failed;
           if (this.#bare !== Bare.Failed) continue;
         }
-        const limit = error.unreachable && !this.#answered ? kFirstAttempts : Infinity;
-        if (fruitless >= Math.min(limit, this.#attempts)) throw this.#giveUp(error);
+        if (fruitless >= limit) throw this.#giveUp(error);
         const ms = Math.max(error.afterMs, this.#backoff(fruitless));
-        this.#onRetry?.(fruitless, ms, `Could not read ${this.name}: ${error.message}`);
+        this.#onRetry?.(fruitless, ms, this.#text(error));
         await pause(ms, signal);
       }
     }
@@ -254,7 +253,6 @@ export class Fetcher {
     guard.arm();
     const bare = this.mode === 'whole' || this.#bare === Bare.Next || this.#bare === Bare.Only;
     const response = await this.#ask(bare ? '' : `${position}-${goal - 1}`, signal);
-    this.#answered = true;
     if (this.#bare === Bare.Next && response.status === 200 && !encoded(response.headers)) {
       this.#bare = Bare.Worked;
       return this.#request(position, goal, signal, guard);
@@ -263,7 +261,13 @@ export class Fetcher {
       this.known.size = position; // earlier responses ended exactly at the end of the file
       return null;
     }
-    this.#checkStatus(response, position);
+    if (response.status !== 200 && response.status !== 206) {
+      const { statusFailure } = await this.#hosts!();
+      const { code, message, afterMs } = statusFailure(response, this.name, this.known, position);
+      throw afterMs === undefined
+        ? new SluiceError(code, message)
+        : new Retry(message, afterMs, 'HTTP_STATUS');
+    }
     if (response.status === 206 && encoded(response.headers)) {
       this.mode = 'whole'; // ranges of a compressed stream cannot be used
       throw new Retry('The server compresses its ranges.');
@@ -301,32 +305,12 @@ export class Fetcher {
     });
   }
 
-  #checkStatus(response: Response, position: number): void {
-    const { status } = response;
-    if (status === 200 || status === 206) return;
-    if (status === 416) {
-      if (this.known.size === undefined && position === 0) {
-        throw new SluiceError('TRUNCATED', `${this.name} is empty.`);
-      }
-      const total = /\*\/(\d+)/.exec(response.headers.get('content-range') ?? '');
-      if (total && Number(total[1]) !== this.known.size) throw this.#changed();
-      throw new Retry('The server reports that the range is invalid.', 0, 'HTTP_STATUS');
-    }
-    const text =
-      `${this.name} answered ${status} ${response.statusText}`.trimEnd() + '. Check the address.';
-    if (kRetryStatus.has(status)) throw new Retry(text, retryAfter(response), 'HTTP_STATUS');
-    // A redirect whose signature has expired: the original URL redirects to a new one.
-    const expired = response.redirected && (status === 401 || status === 403 || status === 410);
-    if (expired) throw new Retry(text, 0, 'HTTP_STATUS');
-    throw new SluiceError('HTTP_STATUS', text);
-  }
-
   /** Stores size and validators of a response. Throws if they are those of another file. */
   #learn(seen: Validators): void {
     if (seen.size !== undefined && !(seen.size <= kMaxFileBytes)) {
       throw new SluiceError('BAD_HEADER', `${this.name} claims to be ${seen.size} bytes long.`);
     }
-    if (differs(this.known, seen)) throw this.#changed();
+    if (differs(this.known, seen)) throw new SluiceError('SOURCE_CHANGED', changed(this.name));
     for (const [key, value] of Object.entries(seen)) {
       if (value !== undefined) (this.known as Record<string, unknown>)[key] ??= value;
     }
@@ -350,7 +334,7 @@ export class Fetcher {
       // Other origins may hide Content-Range. Without it, a part cannot be told from another.
       if (!range && type !== 'cors') {
         if (this.mode === 'unknown') this.mode = 'whole';
-        throw new Retry('The server sent a part without Content-Range.');
+        throw kOther;
       }
       if (this.mode === 'whole' || first !== position || length > last + 1 - first) throw kOther;
       this.mode = 'ranges';
@@ -359,7 +343,7 @@ export class Fetcher {
     } else {
       // The whole file. If the server has served ranges before, retries twice.
       if (this.mode === 'ranges' && ++this.#ignoredRanges < 3) {
-        throw new Retry('The server ignored the range.');
+        throw kOther;
       }
       if (this.mode !== 'ranges') {
         this.mode = 'whole';
@@ -417,25 +401,17 @@ export class Fetcher {
     collectGarbage();
   }
 
+  #text = ({ message }: Retry): string => `Could not read ${this.name}: ${message}`;
+
+  #giveUp(error: Retry): SluiceError {
+    const { code, cause } = error;
+    const advice = code === 'NETWORK' ? ' Check the connection and the address (and CORS).' : '';
+    return new SluiceError(code, this.#text(error) + advice, { cause });
+  }
+
   #backoff(fruitless: number): number {
     const base = Math.min(this.#retryMaxMs, this.#retryMs * 2 ** (fruitless - 1));
     return base * (0.5 + Math.random() * 0.5);
-  }
-
-  #giveUp(error: Retry): SluiceError {
-    const tail =
-      error.code === 'NETWORK' ? ' Check the connection and the address (and CORS).' : '';
-    const { cause } = error;
-    return new SluiceError(error.code, `Could not read ${this.name}: ${error.message}${tail}`, {
-      cause,
-    });
-  }
-
-  #changed(): SluiceError {
-    return new SluiceError(
-      'SOURCE_CHANGED',
-      `${this.name} has changed on the server; load it again.`,
-    );
   }
 }
 

@@ -1,12 +1,13 @@
 // What the fetcher and the model cache need only for some hosts: keys of addresses with a query,
-// nodes that give different ETags to the same file, and requests with headers, a token or the
-// caller's fetch(). A module of its own, loaded on first use.
+// statuses of failure, nodes that give different ETags to the same file, and requests with headers,
+// a token or the caller's fetch(). A module of its own, loaded on first use.
 
+import type { ErrorCode } from '../protocol/errors.js';
 import type { RequestSpec } from '../protocol/messages.js';
 import { channelFetch } from './fetch-channel.js';
 import { fetchWith } from './requests.js';
 import { kHeadBytes } from './store-index.js';
-import { validatorsOf, type Validators } from './validators.js';
+import { changed, validatorsOf, type Validators } from './validators.js';
 import { xxh32 } from './xxh32.js';
 
 export { storedUrl } from '../protocol/address.js';
@@ -16,6 +17,8 @@ export const requestFetch = (spec: RequestSpec): typeof fetch =>
   fetchWith(spec, spec.channel === undefined ? undefined : channelFetch(spec.channel));
 
 const kTries = 16;
+const kRetryStatus = new Set([408, 425, 429, 500, 502, 503, 504]);
+const kRetryAfterCapMs = 60_000;
 
 /**
  * Whether the node that sent `seen` has the file whose first kHeadBytes have this checksum. `ask`
@@ -35,4 +38,38 @@ export async function isSameFile(
     return bytes.length === Math.min(kHeadBytes, size!) && xxh32(bytes) === head;
   }
   return false;
+}
+
+/** What a status other than 200 and 206 means. With `afterMs`, the request may be repeated. */
+export function statusFailure(
+  response: Response,
+  name: string,
+  known: Validators,
+  position: number,
+): { code: ErrorCode; message: string; afterMs?: number } {
+  const { status, statusText, redirected, headers } = response;
+  if (status === 416) {
+    if (known.size === undefined && position === 0)
+      return { code: 'TRUNCATED', message: `${name} is empty.` };
+    const total = /\*\/(\d+)/.exec(headers.get('content-range') ?? '');
+    if (total && Number(total[1]) !== known.size)
+      return { code: 'SOURCE_CHANGED', message: changed(name) };
+    const message = 'The server reports that the range is invalid.';
+    return { code: 'HTTP_STATUS', message, afterMs: 0 };
+  }
+  const message = `${name} answered ${status} ${statusText}`.trimEnd() + '. Check the address.';
+  if (kRetryStatus.has(status))
+    return { code: 'HTTP_STATUS', message, afterMs: retryAfter(response) };
+  // A redirect whose signature has expired: the original URL redirects to a new one.
+  const expired = redirected && (status === 401 || status === 403 || status === 410);
+  return { code: 'HTTP_STATUS', message, ...(expired && { afterMs: 0 }) };
+}
+
+/** Retry-After in milliseconds, at most a minute; 0 if there is none. */
+function retryAfter(response: Response): number {
+  const value = response.headers.get('retry-after');
+  if (!value) return 0;
+  const seconds = Number(value);
+  const ms = Number.isFinite(seconds) ? seconds * 1000 : Date.parse(value) - Date.now();
+  return Math.min(Math.max(0, ms || 0), kRetryAfterCapMs);
 }

@@ -1,6 +1,5 @@
-// Parses response headers: the version and size of the file, content encoding, and Retry-After.
+// Parses response headers: the version and size of the file, and content encoding.
 
-const kRetryAfterCapMs = 60_000;
 // Other origins hide Content-Encoding, so a length up to this could be that of compressed text.
 const kMaxText = 32 << 20;
 
@@ -50,11 +49,6 @@ export function encoded(headers: Headers): boolean {
   return encoding !== null && encoding !== '' && encoding !== 'identity';
 }
 
-/** Retry-After in milliseconds, at most a minute; 0 if there is none. */
-export function retryAfter(response: Response): number {
-  const value = response.headers.get('retry-after');
-  if (!value) return 0;
-  const seconds = Number(value);
-  const ms = Number.isFinite(seconds) ? seconds * 1000 : Date.parse(value) - Date.now();
-  return Math.min(Math.max(0, ms || 0), kRetryAfterCapMs);
-}
+/** Message of SOURCE_CHANGED. */
+export const changed = (name: string): string =>
+  `${name} has changed on the server; load it again.`;
