@@ -229,6 +229,8 @@ test('the file is at most 10 % larger than its parts', () => {
     'worker.js',
     'templates.js',
     'chat.wasm',
+    'hosts.js',
+    'sources.js',
     'qsf.js',
     'safetensors.js',
     'safetensors.wasm',
