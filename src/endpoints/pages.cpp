@@ -5,8 +5,8 @@
 #include "chat/answer.h"
 #include "chat/reasoning.h"
 #include "endpoints/endpoints.h"
+#include "jinja/json_text.h"
 #include "ollama/request.h"
-#include "openai/json.h"
 #include "openai/response.h"
 
 namespace sluice::endpoints {
@@ -37,11 +37,11 @@ constexpr std::string_view kModel = "/v1/models/";
 
 // What llama-server's clients look for: context, slots and the chat template.
 std::string props_body(const ollama::ModelFacts& model) {
-  return openai::to_text({{"default_generation_settings", {{"n_ctx", model.n_ctx}}},
-                          {"total_slots", model.parallel},
-                          {"model_alias", model.name},
-                          {"chat_template", model.chat_template},
-                          {"modalities", {{"vision", false}, {"audio", false}}}});
+  return "{\"default_generation_settings\":{\"n_ctx\":" + std::to_string(model.n_ctx) +
+         "},\"total_slots\":" + std::to_string(model.parallel) +
+         ",\"model_alias\":" + json_quote(model.name) +
+         ",\"chat_template\":" + json_quote(model.chat_template) +
+         ",\"modalities\":{\"vision\":false,\"audio\":false}}";
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ const limits = {
   'gpu.js': [110 * kB, 34 * kB], // 3 kB of it are int8 and f16 matrix multiplication
   'index.js': [40 * kB, 14 * kB],
   'embed.js': [4 * kB, 2 * kB],
-  'model-cache.js': [8 * kB, 3.5 * kB],
+  'model-cache.js': [8.5 * kB, 4.2 * kB], // 1 kB of it is hf: references and the rule of keys
   'sources.js': [12 * kB, 5.5 * kB],
   'hosts.js': [7 * kB, 3.5 * kB],
   'worker.js': [160 * kB, 50 * kB],

@@ -3,8 +3,8 @@
 // of a Hugging Face directory.
 
 import { storedUrl } from '../protocol/address.js';
-import { moduleError } from '../protocol/errors.js';
 import type { StoreBackend } from './files.js';
+import { cachedReference } from './hub-reference.js';
 import { describeIndex, type EntryDescription } from './store-index.js';
 
 export { opfsBackend } from './store-opfs.js';
@@ -111,9 +111,7 @@ export async function listModels(backend: StoreBackend): Promise<CachedModel[]> 
 /** Deletes the model of this address. Returns false if it was not cached. */
 export async function deleteModel(backend: StoreBackend, address: string): Promise<boolean> {
   const all = await entries(backend);
-  const url = /^hf:/i.test(address)
-    ? (await import('./sources.js').catch(moduleError('sources.js'))).cachedReference(address, all)
-    : modelUrl(address);
+  const url = /^hf:/i.test(address) ? cachedReference(address, all) : modelUrl(address);
   const found = all.find((entry) => entry.url === url);
   if (found) await remove(backend, found);
   return found !== undefined;

@@ -6,7 +6,6 @@ import { serveFetch } from './fetch-channel.js';
 import type { StoreBackend } from './files.js';
 import type { CachedModel } from './model-cache.js';
 import { huggingFaceModel, kHub } from './huggingface.js';
-export { cachedReference } from './hub-reference.js';
 import { fetchWith } from './requests.js';
 import { fileName } from '../protocol/address.js';
 import { invalid, moduleError } from '../protocol/errors.js';
