@@ -65,13 +65,13 @@ inline constexpr Option kOptions[] = {
      "FILE[=SCALE]: a LoRA adapter, GGUF or PEFT directory; may be repeated; without SCALE, 1"},
     {"cache_directory", "cacheDir", "--cache-dir", Type::kText, 0, 0,
      "SLUICE_CACHE, else ~/.cache/sluice", "directory of the model cache, or none"},
-    {"headers", "", "--header", Type::kOther, 0, 0, "none",
+    {"headers", "headers", "--header", Type::kOther, 0, 0, "none",
      "\"Name: value\", sent with requests to the server of the model and to no other; may be "
      "repeated"},
-    {"token", "", "--token", Type::kText, 0, 0, "HF_TOKEN",
+    {"token", "token", "--token", Type::kText, 0, 0, "HF_TOKEN",
      "Hugging Face access token, sent to its server only; the variable is not visible in the "
      "process list"},
-    {"hf_endpoint", "", "--hf-endpoint", Type::kText, 0, 0,
+    {"hf_endpoint", "hfEndpoint", "--hf-endpoint", Type::kText, 0, 0,
      "HF_ENDPOINT, else https://huggingface.co", "URL of the Hugging Face hub or a mirror"},
     {"draft", "draft", "--draft", Type::kText, 0, 0, "off",
      "speculative decoding: ngram (repeat earlier text), nextn (the model's multi-token "
@@ -90,9 +90,6 @@ inline constexpr Option kOptions[] = {
     {"", "device", "", Type::kText, 0, 0, "", ""},
     {"", "gpuBudget", "", Type::kBytes, 0, kMaxBytes, "", ""},
     {"", "gpuLayers", "", Type::kOther, 0, 0, "", ""},
-    {"", "headers", "", Type::kOther, 0, 0, "", ""},
-    {"", "token", "", Type::kText, 0, 0, "", ""},
-    {"", "hfEndpoint", "", Type::kText, 0, 0, "", ""},
     {"", "fetch", "", Type::kOther, 0, 0, "", ""},
     {"", "wasmUrl", "", Type::kText, 0, 0, "", ""},
     {"", "wasmBinary", "", Type::kOther, 0, 0, "", ""},

@@ -147,6 +147,33 @@ test('a strict content security policy', () =>
     async ({ page }) => assert.equal((await load(page, server.url)).text, expected),
   ));
 
+for (const isolation of [true, false]) {
+  test(`a caller's fetch() serves the workers ${isolation ? 'with' : 'without'} isolation`, () =>
+    inTab(browser, dist, { isolation }, async ({ page }) => {
+      const { text, asked } = await page.evaluate(
+        async ([url, tuning]) => {
+          const asked = [];
+          const { host } = new URL(url);
+          const engine = await Engine.load(url.replace(host, 'models.invalid'), {
+            memoryBudget: 700_000,
+            tuning,
+            fetch: (input, init) => {
+              asked.push(new Headers(init.headers).get('range')?.slice(0, 6));
+              return fetch(input.replace('models.invalid', host), init);
+            },
+          });
+          const text = await engine.generate('hello', { maxTokens: 12, temperature: 0 }).text();
+          await engine.downloaded;
+          await engine.dispose();
+          return { text, asked };
+        },
+        [server.url, tuning],
+      );
+      assert.equal(text, expected);
+      assert.ok(asked.length > 2 && asked.every((range) => range === 'bytes='));
+    }));
+}
+
 test('a Blob is read in slices', () =>
   inTab(browser, dist, {}, async ({ page }) => {
     const text = await page.evaluate(async (url) => {

@@ -199,8 +199,12 @@ test("a caller's fetch() gets every request, in its own thread", async () => {
   assert.ok(asked.length > 0);
   for (const [url, range, own] of asked)
     assert.deepEqual([url, /^bytes=/.test(range), own], [source, true, 'own']);
-  // In a worker for I/O, and in the engine's own.
+  // In a worker for I/O, and in the engine's own; also after the engine has moved to another.
   assert.deepEqual(await logits(source, { fetch, cache: 'none', ioWorker: false }), whole);
+  const engine = await Engine.load(source, { ...options, fetch, cache: 'none' });
+  await engine.setMemoryBudget('64M');
+  assert.deepEqual(Array.from(await engine.logits(tokens)), whole);
+  await engine.dispose();
 });
 
 test("an error of a caller's fetch() is the cause of NETWORK", async () => {

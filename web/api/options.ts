@@ -123,8 +123,7 @@ export async function loadSpec(
     gpuMinBatch: 1,
     ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
   };
-  if (!sources) return [spec];
-  const [request, close] = sources.request();
+  const [request, close] = sources?.request() ?? [];
   spec.io.request = request;
   return [spec, close];
 }

@@ -172,24 +172,10 @@ export class Fetcher {
     this.mode = 'unknown';
   }
 
-  /**
-   * Determines the file size if range responses do not. Other origins often hide Content-Range, but
-   * never Content-Length, which equals the file size for a range without an end. Content-Length of
-   * a request without a range could be that of compressed bytes.
-   */
-  probeSize(signal?: AbortSignal): Promise<void> {
-    return following(signal, async (control) => {
-      const timer = setTimeout(() => control.abort(), this.#stallMs);
-      try {
-        const response = await this.#ask('0-', control.signal);
-        const length = response.headers.get('content-length');
-        if (response.status === 206 && length && !encoded(response.headers))
-          this.#learn({ size: Number(length) });
-      } finally {
-        clearTimeout(timer);
-        control.abort();
-      }
-    });
+  /** Determines the file size if range responses do not: see sizeOf(). */
+  async probeSize(signal?: AbortSignal): Promise<void> {
+    const { sizeOf } = await this.#hosts!();
+    this.#learn({ size: await sizeOf((until) => this.#ask('0-', until), this.#stallMs, signal) });
   }
 
   /** Reads the first bytes of the file. Returns their number. Time limit `limitMs`; 0: none. */

@@ -7,7 +7,8 @@ import type { RequestSpec } from '../protocol/messages.js';
 import { channelFetch } from './fetch-channel.js';
 import { fetchWith } from './requests.js';
 import { kHeadBytes } from './store-index.js';
-import { changed, validatorsOf, type Validators } from './validators.js';
+import { following } from './timeouts.js';
+import { changed, encoded, validatorsOf, type Validators } from './validators.js';
 import { xxh32 } from './xxh32.js';
 
 export { storedUrl } from '../protocol/address.js';
@@ -72,4 +73,27 @@ function retryAfter(response: Response): number {
   const seconds = Number(value);
   const ms = Number.isFinite(seconds) ? seconds * 1000 : Date.parse(value) - Date.now();
   return Math.min(Math.max(0, ms || 0), kRetryAfterCapMs);
+}
+
+/**
+ * Size of a file whose range responses do not show it; undefined: unknown. Other origins often hide
+ * Content-Range, but never Content-Length, which equals the file size for a range without an end.
+ * Content-Length of a request without a range could be that of compressed bytes.
+ */
+export function sizeOf(
+  ask: (signal: AbortSignal) => Promise<Response>,
+  limitMs: number,
+  signal?: AbortSignal,
+): Promise<number | undefined> {
+  return following(signal, async (control) => {
+    const timer = setTimeout(() => control.abort(), limitMs);
+    try {
+      const { status, headers } = await ask(control.signal);
+      const length = headers.get('content-length');
+      return status === 206 && length && !encoded(headers) ? Number(length) : undefined;
+    } finally {
+      clearTimeout(timer);
+      control.abort();
+    }
+  });
 }

@@ -52,7 +52,6 @@ export class Sources {
   readonly #entry: Entry;
   readonly #request: RequestSpec;
   readonly #endpoint: string;
-  #close = (): void => {};
 
   constructor(options: Options, entry: Entry) {
     this.#options = options;
@@ -75,10 +74,11 @@ export class Sources {
     return fetchWith(this.#request, this.#options.fetch);
   }
 
-  /** What a worker needs for the same fetch(), and what ends it. Only one worker is served. */
-  request(): [RequestSpec, () => void] {
+  /** What a worker needs for the same fetch(), and what ends it. undefined: nothing. */
+  request(): [RequestSpec, (() => void)?] | undefined {
     const { fetch } = this.#options;
-    if (!fetch) return [this.#request, this.#close];
+    const { headers, token } = this.#request;
+    if (!fetch) return headers.length > 0 || token ? [this.#request] : undefined;
     const channel = `sluice-llm:${crypto.getRandomValues(new Uint32Array(4)).join('-')}`;
     return [{ ...this.#request, channel }, serveFetch(channel, fetch)];
   }

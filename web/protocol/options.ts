@@ -146,7 +146,7 @@ export interface InspectOptions {
    * address only. In Node they do not follow a redirect to another origin. Browsers hide redirects:
    * they keep Authorization from other origins, but no other header. Never stored.
    */
-  headers?: HeadersInit | Record<string, string>;
+  headers?: Headers | Record<string, string> | readonly (readonly [string, string])[];
   /**
    * Access token of Hugging Face, sent to its endpoint only, as `Authorization: Bearer`. It follows
    * no redirect to another origin. Never stored. Default in Node: the variable HF_TOKEN.
