@@ -211,9 +211,11 @@ test("an error of a caller's fetch() is the cause of NETWORK", async () => {
   const fetch = async () => {
     throw new TypeError('no way', { cause: Object.assign(new Error('why'), { code: 'EWHY' }) });
   };
+  const retries = [];
   const failed = logits('http://models.invalid/m.gguf', {
     fetch,
-    tuning: { retryMs: 1, attempts: 2 },
+    onProgress: (event) => event.phase === 'retry' && retries.push(event),
+    tuning: { retryMs: 1, attempts: 3 },
   });
   await assert.rejects(failed, ({ code, message, cause }) => {
     assert.equal(code, 'NETWORK');
@@ -221,6 +223,11 @@ test("an error of a caller's fetch() is the cause of NETWORK", async () => {
     assert.equal(cause.cause.code, 'EWHY');
     return true;
   });
+  assert.deepEqual(
+    retries.map(({ attempt, secondsLeft }) => [attempt, secondsLeft < 1]),
+    [[2, true]],
+  );
+  assert.match(retries[0].message, /no way/);
 });
 
 test('lists: addresses with a query each, Files among them, and a FileList', async () => {
