@@ -207,6 +207,16 @@ test("a caller's fetch() gets every request, in its own thread", async () => {
   await engine.dispose();
 });
 
+test('adapters are requested like the model', async () => {
+  const token = kToken;
+  const lora = ['hf:a/b/adapter.gguf', `${network.url}/none/adapter.bin`];
+  await assert.rejects(logits(new Blob([model]), { token, lora }), { code: 'NOT_FOUND' });
+  const own = requests.find(({ path }) => path === '/a/b/resolve/main/adapter.gguf');
+  assert.equal(own.headers.authorization, `Bearer ${token}`);
+  const other = requests.find(({ path }) => path === '/none/adapter.bin');
+  assert.equal(other.headers.authorization, undefined);
+});
+
 test("an error of a caller's fetch() is the cause of NETWORK", async () => {
   const fetch = async () => {
     throw new TypeError('no way', { cause: Object.assign(new Error('why'), { code: 'EWHY' }) });
