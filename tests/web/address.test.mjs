@@ -7,7 +7,7 @@ import fs from 'node:fs';
 const { keys } = JSON.parse(
   fs.readFileSync(new URL('../data/addresses.json', import.meta.url), 'utf8'),
 );
-const { fileName, hasUser, publicUrl, storedUrl, withoutSecrets } =
+const { fileName, hasUser, isOwnKey, publicUrl, storedUrl, withoutSecrets } =
   await importWeb('protocol/address');
 
 test('messages contain no user, password, query or fragment', () => {
@@ -52,9 +52,11 @@ test('messages contain no user, password, query or fragment', () => {
 
 test('the cache key of a file has its identifying parameters but no signature', () => {
   assert.ok(keys.length > 40);
+  assert.ok(isOwnKey('http://h:80/a_b/m-1.Q8~.gguf'));
   for (const { note, address, key } of keys) {
     assert.equal(storedUrl(address), key, note);
     assert.equal(storedUrl(key), key, `${note}: a key is its own key`);
+    if (isOwnKey(address)) assert.equal(address, key, note);
   }
 });
 

@@ -3,11 +3,12 @@
 // jitter. Each response is checked against earlier ones, so that two versions of a file never mix.
 // Requests always go to the original URL, so signed redirects may expire.
 
-import { publicUrl, withoutSecrets } from '../protocol/address.js';
+import { publicUrl } from '../protocol/address.js';
 import { isAbort, SluiceError, throwIfAborted } from '../protocol/errors.js';
 import { collectGarbage } from './force-gc.js';
-import { following, pause, StallGuard } from './timeouts.js';
+import { Bare, describe, Retry } from './retry.js';
 import { kHeadBytes, kMaxFileBytes } from './store-index.js';
+import { following, pause, StallGuard } from './timeouts.js';
 import {
   changed,
   differs,
@@ -28,7 +29,7 @@ export interface FetcherOptions {
   stallMs?: number;
   /** Called before a request is repeated, with the number of failures and the pause. */
   onRetry?: (failures: number, ms: number, message: string) => void;
-  /** The module for hosts whose ETags differ. */
+  /** The module for failures and for hosts whose ETags differ. */
   hosts?: (() => Promise<typeof import('./hosts.js')>) | undefined;
 }
 
@@ -37,33 +38,6 @@ export type Sink = (bytes: Uint8Array, offset: number) => void;
 
 /** 'unknown': before the first response. 'whole': the server ignores ranges. */
 export type RangeMode = 'unknown' | 'ranges' | 'whole';
-
-/** An attempt failed, and another one may succeed. */
-class Retry extends Error {
-  constructor(
-    message: string,
-    readonly afterMs = 0,
-    readonly code: 'NETWORK' | 'HTTP_STATUS' = 'NETWORK',
-    cause?: unknown,
-    /** The host could not be reached at all. */
-    readonly unreachable = false,
-  ) {
-    super(message, { cause });
-  }
-}
-
-/**
- * Chromium rejects a compressed response to a request with a range, and a page cannot tell that from
- * a host that is not there. So a request without a range follows the first failure.
- */
-const enum Bare {
-  No,
-  Next,
-  Failed,
-  /** It worked, perhaps because the host is back: a range is tried once more. */
-  Worked,
-  Only,
-}
 
 const kOther = new Retry('The server sent another range.');
 /** Attempts to reach a host that has never answered: about three seconds. */
@@ -402,9 +376,3 @@ export class Fetcher {
 }
 
 const magicOf = (bytes: Uint8Array): string => String.fromCharCode(...bytes.subarray(0, 16));
-
-function describe(error: unknown): string {
-  const { message, cause } = error as Error;
-  const inner = cause instanceof Error ? `${message} (${cause.message})` : message;
-  return withoutSecrets(inner.endsWith('.') ? inner : `${inner}.`);
-}

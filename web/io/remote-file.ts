@@ -2,7 +2,7 @@
 // chooses them), are written to the store (local-chunks.ts) and passed to the reads that wait for
 // them. Without a store, only requested chunks are downloaded.
 
-import { fileName, hasUser, publicUrl } from '../protocol/address.js';
+import { fileName, hasUser, isOwnKey, publicUrl } from '../protocol/address.js';
 import { abortError, invalid, SluiceError, throwIfAborted, type Warn } from '../protocol/errors.js';
 import type { CacheMode } from '../protocol/types.js';
 import { assembler, type Sink } from './assembler.js';
@@ -39,8 +39,6 @@ interface Read extends Waiting {
   reject: (error: unknown) => void;
 }
 
-/** Addresses that are their own storedUrl(). */
-const kPlain = /^[\w.:/~-]*$/;
 const kStreamBytes = 64 << 20; // hubs limit the number of requests
 const kPauseMs = 3_000;
 const kPauseMaxMs = 60_000;
@@ -92,7 +90,7 @@ export class RemoteFile implements ModelFile {
     if (/^(file|ftp):/i.test(url) || hasUser(url)) {
       invalid(`${publicUrl(url)}: only http(s) addresses without a password are supported.`);
     }
-    const plain = !store || options.cache === 'none' || kPlain.test(url);
+    const plain = !store || options.cache === 'none' || isOwnKey(url);
     const file = new RemoteFile(
       url,
       plain ? url : (await options.hosts!()).storedUrl(url),

@@ -60,6 +60,9 @@ export function storedUrl(url: string): string {
   return path + (kept.length ? `?${kept.join('&')}` : '');
 }
 
+/** Whether the address is its own storedUrl(), as most are. */
+export const isOwnKey = (url: string): boolean => /^[\w.:/~-]*$/.test(url);
+
 /** Last part of the path, percent-decoded if possible. */
 export function fileName(url: string): string {
   const name = publicUrl(url).replace(/^.*\//s, '');
