@@ -50,12 +50,13 @@ ApiError api_error(const Status& status) {
 }
 
 std::string error_body(const ApiError& error) {
-  Json out = {{"message", error.message},
-              {"type", type_of(error.status)},
-              {"param", nullptr},
-              {"code", error.code}};
-  if (!error.param.empty()) out["param"] = error.param;
-  return to_text({{"error", std::move(out)}});
+  const std::string out = ObjectText()
+                              .text("message", error.message)
+                              .text("type", type_of(error.status))
+                              .raw("param", error.param.empty() ? "null" : string_text(error.param))
+                              .text("code", error.code)
+                              .object();
+  return ObjectText().raw("error", out).object();
 }
 
 }  // namespace sluice::openai

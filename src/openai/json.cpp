@@ -107,22 +107,12 @@ class Builder {
   const char* problem_ = nullptr;
 };
 
-void write_string(std::string_view text, std::string* out) {
-  if (tokenizer::is_valid_utf8(text)) {
-    *out += json_quote(text);
-    return;
-  }
-  std::string valid;
-  tokenizer::append_valid_utf8(text, tokenizer::Replace::kEachPart, &valid);
-  *out += json_quote(valid);
-}
-
 void write(const Json& value, std::string* out) {
   if (const auto* object = value.get_ptr<const Json::object_t*>()) {
     char before = '{';
     for (const auto& [name, member] : *object) {
       *out += before;
-      write_string(name, out);
+      *out += string_text(name);
       *out += ':';
       write(member, out);
       before = ',';
@@ -137,17 +127,15 @@ void write(const Json& value, std::string* out) {
     }
     *out += list->empty() ? "[]" : "]";
   } else if (const auto* text = value.get_ptr<const std::string*>()) {
-    write_string(*text, out);
+    *out += string_text(*text);
   } else if (const auto* flag = value.get_ptr<const bool*>()) {
     *out += *flag ? "true" : "false";
   } else if (const auto* natural = value.get_ptr<const uint64_t*>()) {
     *out += std::to_string(*natural);
   } else if (const auto* whole = value.get_ptr<const int64_t*>()) {
     *out += std::to_string(*whole);
-  } else if (const auto* real = value.get_ptr<const double*>();
-             real != nullptr && std::isfinite(*real)) {
-    char digits[64];
-    out->append(digits, nlohmann::detail::to_chars(digits, digits + sizeof digits, *real));
+  } else if (const auto* real = value.get_ptr<const double*>()) {
+    *out += number_text(*real);
   } else {
     *out += "null";
   }
@@ -201,6 +189,19 @@ Result<Json> parse_body(std::string_view text) {
   }
   if (!builder.value(&root)) return error(Code::kInvalidArgument, "%s", builder.problem());
   return root;
+}
+
+std::string string_text(std::string_view text) {
+  if (tokenizer::is_valid_utf8(text)) return json_quote(text);
+  std::string valid;
+  tokenizer::append_valid_utf8(text, tokenizer::Replace::kEachPart, &valid);
+  return json_quote(valid);
+}
+
+std::string number_text(double value) {
+  if (!std::isfinite(value)) return "null";
+  char digits[64];
+  return {digits, nlohmann::detail::to_chars(digits, digits + sizeof digits, value)};
 }
 
 std::string to_text(const Json& value) {

@@ -51,12 +51,11 @@ double per_second(int32_t n, double ms) {
   return ms > 0 ? n * 1e3 / ms : 0;
 }
 
-Json input_usage(const Vectors& vectors) {
-  return {{"prompt_tokens", vectors.tokens}, {"total_tokens", vectors.tokens}};
-}
-
-Json model_json(const std::string& model, int64_t created) {
-  return {{"id", model}, {"object", "model"}, {"created", created}, {"owned_by", "sluice"}};
+std::string input_usage(const Vectors& vectors) {
+  return ObjectText()
+      .integer("prompt_tokens", vectors.tokens)
+      .integer("total_tokens", vectors.tokens)
+      .object();
 }
 
 // Encodes little-endian f32 values, as OpenAI's clients expect.
@@ -134,11 +133,16 @@ Json timings_json(const generate::Counts& counts) {
 }
 
 std::string models_body(const std::string& model, int64_t created) {
-  return to_text({{"object", "list"}, {"data", Json::array({model_json(model, created)})}});
+  return "{\"object\":\"list\",\"data\":[" + model_body(model, created) + "]}";
 }
 
 std::string model_body(const std::string& model, int64_t created) {
-  return to_text(model_json(model, created));
+  return ObjectText()
+      .text("id", model)
+      .text("object", "model")
+      .integer("created", created)
+      .text("owned_by", "sluice")
+      .object();
 }
 
 std::string embeddings_body(const Vectors& vectors, const std::string& model, bool as_base64) {
@@ -157,8 +161,7 @@ std::string embeddings_body(const Vectors& vectors, const std::string& model, bo
     }
     out += "]}";
   }
-  return out + "],\"model\":" + to_text(model) + ",\"usage\":" + to_text(input_usage(vectors)) +
-         "}";
+  return out + "],\"model\":" + string_text(model) + ",\"usage\":" + input_usage(vectors) + "}";
 }
 
 std::string rerank_body(const Vectors& vectors, const RerankRequest& request,
@@ -169,37 +172,35 @@ std::string rerank_body(const Vectors& vectors, const RerankRequest& request,
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return score(a) > score(b); });
   order.resize(std::min(order.size(), static_cast<size_t>(request.top_n)));
-  Json results = Json::array();
-  for (const size_t i : order) {
+  const std::string results = list_text(order, [&](size_t i) {
     const std::string& text = request.documents[i];
-    Json& one = results.emplace_back(
-        Json{{"index", i}, {request.tei ? "score" : "relevance_score", score(i)}});
-    if (!request.return_documents) continue;
-    if (request.tei) {
-      one["text"] = text;
-    } else {
-      one["document"] = {{"text", text}};
-    }
-  }
-  if (request.tei) return to_text(results);
-  return to_text({{"object", "list"},
-                  {"model", model},
-                  {"usage", input_usage(vectors)},
-                  {"results", std::move(results)}});
+    ObjectText one;
+    one.integer("index", static_cast<int64_t>(i))
+        .number(request.tei ? "score" : "relevance_score", static_cast<double>(score(i)));
+    if (!request.return_documents) return one.object();
+    if (request.tei) return one.text("text", text).object();
+    return one.raw("document", ObjectText().text("text", text).object()).object();
+  });
+  if (request.tei) return results;
+  return ObjectText()
+      .text("object", "list")
+      .text("model", model)
+      .raw("usage", input_usage(vectors))
+      .raw("results", results)
+      .object();
 }
 
 std::string tokenize_body(std::span<const Token> tokens, const TokenBytes& bytes) {
-  Json list = Json::array();
-  for (const Token token : tokens) {
-    if (bytes == nullptr) {
-      list.push_back(token);
-      continue;
-    }
+  const std::string list = list_text(tokens, [&](Token token) {
+    if (bytes == nullptr) return std::to_string(token);
     const std::string piece = bytes(token);
     const bool text = tokenizer::is_valid_utf8(piece);
-    list.push_back({{"id", token}, {"piece", text ? Json(piece) : bytes_of(piece)}});
-  }
-  return to_text({{"tokens", std::move(list)}});
+    return ObjectText()
+        .integer("id", token)
+        .raw("piece", text ? string_text(piece) : to_text(bytes_of(piece)))
+        .object();
+  });
+  return ObjectText().raw("tokens", list).object();
 }
 
 std::string new_id(const char* prefix) {

@@ -13,6 +13,8 @@
 #include "bindings/chat/formats.h"
 #include "endpoints/endpoints.h"
 #include "endpoints/pages.h"
+#include "jinja/json_text.h"
+#include "jinja/numbers.h"
 #include "openai/chat_prompt.h"
 #include "openai/infill.h"
 #include "openai/response.h"
@@ -24,9 +26,17 @@ using namespace sluice::bindings;
 using openai::ApiError;
 using openai::GenerateRequest;
 using openai::Input;
-using openai::Json;
+using openai::ObjectText;
 using openai::Problem;
 using openai::Token;
+
+std::string list_of(const std::vector<std::string>& texts) {
+  return openai::list_text(texts, openai::string_text);
+}
+
+std::string list_of(const std::vector<Token>& tokens) {
+  return openai::list_text(tokens, [](Token token) { return std::to_string(token); });
+}
 
 struct Exchange {
   // What the caller reads. The status is 0, or that of an error, which `text` then describes:
@@ -57,12 +67,13 @@ struct Exchange {
     result = std::move(next);
     text = bytes_of(result);
   }
-  void show(const Json& value) { show(openai::to_text(value)); }
+  void show(const ObjectText& members) { show(members.object()); }
   void fail(const ApiError& error) {
-    show({{"message", error.message},
-          {"param", error.param},
-          {"code", error.code},
-          {"body", endpoints::error_body(path, error)}});
+    show(ObjectText()
+             .text("message", error.message)
+             .text("param", error.param)
+             .text("code", error.code)
+             .text("body", endpoints::error_body(path, error)));
     status = static_cast<uint32_t>(error.status);
   }
   void show_frames() {
@@ -85,44 +96,49 @@ struct Exchange {
   }
 };
 
-Json inputs_json(const std::vector<Input>& inputs) {
-  Json out = Json::array();
-  for (const Input& input : inputs) {
-    out.push_back(input.is_tokens ? Json(input.tokens) : Json(input.text));
-  }
-  return out;
+std::string inputs_json(const std::vector<Input>& inputs) {
+  return openai::list_text(inputs, [](const Input& input) {
+    return input.is_tokens ? list_of(input.tokens) : openai::string_text(input.text);
+  });
 }
 
 // How to generate. `options` are GenerateOptions of the package. A seed is text, because it has 64
 // bits, and minus infinity is null.
-void show_plan(Exchange& of, Json plan) {
+void show_plan(Exchange& of, ObjectText plan) {
   const generate::Options& options = of.request.options;
   const sample::Params& s = options.sampling;
-  Json& biases = plan["logitBias"] = Json::object();
-  for (const auto& [token, bias] : s.logit_bias) biases[std::to_string(token)] = bias;
-  plan["seed"] = std::to_string(s.seed);
-  plan["n"] = of.request.n;
-  plan["reportCounts"] = of.request.timings_per_token;
-  if (options.constraint) {
-    plan["constraint"] = {{"kind", options.constraint->kind}, {"text", options.constraint->text}};
+  ObjectText biases;
+  for (const auto& [token, bias] : s.logit_bias) {
+    biases.number(std::to_string(token), static_cast<double>(bias));
   }
-  Json& out = plan["options"] = {{"temperature", s.temperature},
-                                 {"topK", s.top_k},
-                                 {"topP", s.top_p},
-                                 {"minP", s.min_p},
-                                 {"repeatPenalty", s.repeat_penalty},
-                                 {"frequencyPenalty", s.frequency_penalty},
-                                 {"presencePenalty", s.presence_penalty},
-                                 {"penaltyLastN", s.penalty_last_n},
-                                 {"stop", options.stop},
-                                 {"stopTokenIds", options.stop_tokens},
-                                 {"postSamplingProbs", options.post_sampling_probs},
-                                 {"skipSpecialTokens", !options.special},
-                                 {"cachePrompt", options.reuse_prefix},
-                                 {"ignoreEos", options.ignore_eos}};
-  if (options.max_tokens >= 0) out["maxTokens"] = options.max_tokens;
-  if (options.logprobs >= 0) out["logprobs"] = options.logprobs;
-  of.show(plan);
+  plan.raw("logitBias", biases.object())
+      .text("seed", std::to_string(s.seed))
+      .integer("n", of.request.n)
+      .flag("reportCounts", of.request.timings_per_token);
+  if (options.constraint) {
+    plan.raw("constraint", ObjectText()
+                               .integer("kind", static_cast<int64_t>(options.constraint->kind))
+                               .text("text", options.constraint->text)
+                               .object());
+  }
+  ObjectText out;
+  out.number("temperature", static_cast<double>(s.temperature))
+      .integer("topK", s.top_k)
+      .number("topP", static_cast<double>(s.top_p))
+      .number("minP", static_cast<double>(s.min_p))
+      .number("repeatPenalty", static_cast<double>(s.repeat_penalty))
+      .number("frequencyPenalty", static_cast<double>(s.frequency_penalty))
+      .number("presencePenalty", static_cast<double>(s.presence_penalty))
+      .integer("penaltyLastN", s.penalty_last_n)
+      .raw("stop", list_of(options.stop))
+      .raw("stopTokenIds", list_of(options.stop_tokens))
+      .flag("postSamplingProbs", options.post_sampling_probs)
+      .flag("skipSpecialTokens", !options.special)
+      .flag("cachePrompt", options.reuse_prefix)
+      .flag("ignoreEos", options.ignore_eos);
+  if (options.max_tokens >= 0) out.integer("maxTokens", options.max_tokens);
+  if (options.logprobs >= 0) out.integer("logprobs", options.logprobs);
+  of.show(plan.raw("options", out.object()));
 }
 
 template <class T>
@@ -158,41 +174,45 @@ openai::InfillTokens infill_tokens(const Formats& formats) {
 // Reads a request that generates nothing; false if its endpoint generates.
 bool read_other(Exchange& of, std::string_view body, Problem* problem) {
   const std::string_view path = of.path;
+  ObjectText work;
   if ((of.embedder = endpoints::find_embedding(path)) != nullptr) {
     openai::EmbeddingRequest& request = of.embedding;
     *problem = of.embedder->read(body, &request);
-    of.show({{"kind", "embed"},
-             {"inputs", inputs_json(request.inputs)},
-             {"dimensions", request.options.dimensions},
-             {"truncate", request.truncate}});
+    work.text("kind", "embed")
+        .raw("inputs", inputs_json(request.inputs))
+        .integer("dimensions", request.options.dimensions)
+        .integer("truncate", request.truncate);
     request.inputs.clear();
   } else if (path == "/v1/rerank") {
     *problem = openai::read_rerank(body, &of.rerank);
-    of.show({{"kind", "rerank"}, {"query", of.rerank.query}, {"documents", of.rerank.documents}});
+    work.text("kind", "rerank")
+        .text("query", of.rerank.query)
+        .raw("documents", list_of(of.rerank.documents));
   } else if (path == "/apply-template") {
     *problem = openai::read_apply_template(body, &of.request);
-    of.show({{"kind", "render"}});
+    work.text("kind", "render");
   } else if (path == endpoints::kCountTokens) {
     *problem = anthropic::read_count(body, &of.request);
-    of.show({{"kind", "count"}});
+    work.text("kind", "count");
   } else if (path == "/tokenize") {
     openai::TokenizeRequest request;
     *problem = openai::read_tokenize(body, &request);
-    of.show({{"kind", "tokenize"},
-             {"text", request.text},
-             {"addSpecial", request.add_special},
-             {"parseSpecial", request.parse_special},
-             {"withPieces", request.with_pieces}});
+    work.text("kind", "tokenize")
+        .text("text", request.text)
+        .flag("addSpecial", request.add_special)
+        .flag("parseSpecial", request.parse_special)
+        .flag("withPieces", request.with_pieces);
   } else if (path == "/detokenize") {
     std::vector<Token> tokens;
     *problem = openai::read_detokenize(body, &tokens);
-    of.show({{"kind", "detokenize"}, {"tokens", tokens}});
+    work.text("kind", "detokenize").raw("tokens", list_of(tokens));
   } else if (of.endpoint == nullptr) {
     if (!endpoints::find_route(path)) *problem = endpoints::unknown_path();
-    of.show({{"kind", "page"}});
+    work.text("kind", "page");
   } else {
     return false;
   }
+  of.show(work);
   return true;
 }
 
@@ -211,11 +231,11 @@ SLUICE_EXPORT Exchange* open_exchange(const Bytes* texts, uint64_t seed) {
   if (!read_other(*of, texts[1].view(), &problem)) {
     problem = of->endpoint->read(texts[1].view(), &request);
     if (request.infill) of->files = static_cast<uint32_t>(request.infill->files.size());
-    of->show({{"kind", request.chat     ? "chat"
-                       : request.infill ? "infill"
-                                        : "complete"},
-              {"stream", request.stream},
-              {"type", of->endpoint->stream_type}});
+    const char* kind = request.chat ? "chat" : request.infill ? "infill" : "complete";
+    of->show(ObjectText()
+                 .text("kind", kind)
+                 .flag("stream", request.stream)
+                 .text("type", of->endpoint->stream_type));
   }
   if (problem) {
     of->fail(*problem);
@@ -237,7 +257,7 @@ SLUICE_EXPORT Exchange* open_exchange(const Bytes* texts, uint64_t seed) {
 SLUICE_EXPORT void plan_exchange(Exchange* of, const Formats* formats, const Bytes* texts,
                                  uint32_t can_constrain, double n_vocab) {
   GenerateRequest& request = of->request;
-  Json plan = Json::object();
+  ObjectText plan;
   Problem problem = openai::check_tokens(request, static_cast<int64_t>(n_vocab));
   if (!problem && request.chat) {
     chat::Prompt prompt;
@@ -249,14 +269,15 @@ SLUICE_EXPORT void plan_exchange(Exchange* of, const Formats* formats, const Byt
     problem =
         openai::plan_response(formats->formats, &request, &prompt, &of->plan, can_constrain != 0);
     prompt.pieces.erase(prompt.pieces.begin());
-    plan["opening"] = request.parse_special_in_content ? prompt.text() : chat::marked_text(prompt);
+    plan.text("opening",
+              request.parse_special_in_content ? prompt.text() : chat::marked_text(prompt));
     request.messages = {};  // rendered
   } else if (!problem && request.infill) {
     chat::Prompt prompt;
     problem = openai::infill_prompt(infill_tokens(*formats), *request.infill, &prompt);
-    plan["opening"] = chat::marked_text(prompt);
+    plan.text("opening", chat::marked_text(prompt));
   } else {
-    plan["prompts"] = inputs_json(request.prompts);
+    plan.raw("prompts", inputs_json(request.prompts));
   }
   for (Input& prompt : request.prompts) prompt = {};  // only their number is needed from now on
   if (problem) return of->fail(*problem);
@@ -273,13 +294,16 @@ SLUICE_EXPORT void drop_files(Exchange* of) {
 // info as JSON.
 SLUICE_EXPORT void show_page(Exchange* of, const Formats* formats, const Bytes* texts) {
   static const int64_t created = std::time(nullptr);
-  const Json info = openai::parse_body(texts[1].view()).value();
+  const std::string_view info = texts[1].view();
   ollama::ModelFacts model;
-  const auto text = [&info](const char* name) {
-    const auto at = info.find(name);
-    return at == info.end() ? std::string() : at->get<std::string>();
+  const auto text = [info](const char* name) {
+    return json_string(json_member(info, name).value_or(""));
   };
-  const auto number = [&info](const char* name) { return info[name].get<int64_t>(); };
+  const auto number = [info](const char* name) {
+    return static_cast<int64_t>(
+        jinja::read_double(json_member(info, name).value_or("0")).value_or(0));
+  };
+  const auto flag = [info](const char* name) { return json_member(info, name) == "true"; };
   model.name = of->model;
   model.created = created;
   model.architecture = text("architecture");
@@ -295,14 +319,14 @@ SLUICE_EXPORT void show_page(Exchange* of, const Formats* formats, const Bytes* 
   model.n_vocab = number("vocabSize");
   model.n_head = number("attentionHeads");
   model.n_head_kv = number("kvHeads");
-  model.completes = info["generates"].get<bool>();
-  model.embeds = info["embeds"].get<bool>();
+  model.completes = flag("generates");
+  model.embeds = flag("embeds");
   endpoints::find_abilities(infill_tokens(*formats).usable(), model.chat_template, &model);
   endpoints::Page page;
   if (const Problem problem = endpoints::write_page(of->path, texts[0].view(), model, &page)) {
     return of->fail(*problem);
   }
-  of->show({{"type", page.type}, {"body", page.body}});
+  of->show(ObjectText().text("type", page.type).text("body", page.body));
 }
 
 // Begins the response. Shows the first frames, if it is streamed, as the calls below do.
@@ -359,8 +383,12 @@ SLUICE_EXPORT void show_document(Exchange* of, const Bytes* texts, uint32_t n_te
   if (path == endpoints::kCountTokens) {
     return of->show(anthropic::count_body(static_cast<size_t>(tokens)));
   }
-  if (path == "/detokenize") return of->show({{"content", texts[0].view()}});
-  if (path == "/apply-template") return of->show({{"prompt", texts[0].view()}});
+  if (path == "/detokenize") {
+    return of->show(ObjectText().text("content", texts[0].view()));
+  }
+  if (path == "/apply-template") {
+    return of->show(ObjectText().text("prompt", texts[0].view()));
+  }
   const std::vector<float> values = values_of<float>(texts[0]);
   const openai::Vectors vectors{values, width, static_cast<int64_t>(tokens)};
   of->prompt = static_cast<uint32_t>(tokens);
