@@ -4,20 +4,17 @@
 
 import * as fs from 'node:fs';
 import * as path from 'node:path';
-import { parseArgs, type ParseArgsConfig } from 'node:util';
 
-import { list, pull, remove, requestOptions, show } from './cli/model-cache.js';
-import {
-  decimalBytes,
-  humanNumber,
-  print,
-  printTrouble,
-  UsageError,
-  type Values,
-} from './cli/output.js';
+import { readArguments, type Options } from './cli/arguments.js';
+import { engineOptions, number, readText, size } from './cli/common.js';
+import { list, pull, remove, show } from './cli/model-cache.js';
+import { decimalBytes, humanNumber, print, UsageError, type Values } from './cli/output.js';
+import { converse, run } from './cli/run.js';
+import { signals, watchSignals } from './cli/signals.js';
+import { didYouMean, otherCommand, spelling } from './cli/spellings.js';
 import { Engine, SluiceError } from './node.js';
+import { publicUrl } from './protocol/address.js';
 import { Server } from './serve/server.js';
-import type { EngineOptions } from './protocol/options.js';
 import type { ModelInfo } from './protocol/types.js';
 
 const text = { type: 'string' } as const;
@@ -39,6 +36,23 @@ const common = {
   json: flag,
   help: { ...flag, short: 'h' },
 } as const;
+const talking = {
+  ...common,
+  system: text,
+  'n-predict': { ...text, short: 'n' },
+  temperature: text,
+  'top-k': text,
+  'top-p': text,
+  'min-p': text,
+  'repeat-penalty': text,
+  'frequency-penalty': text,
+  'presence-penalty': text,
+  'repeat-last-n': text,
+  seed: text,
+  stop: { ...text, multiple: true },
+  'ignore-eos': flag,
+  quiet: flag,
+} as const;
 const cached = {
   model: { ...text, short: 'm' },
   'cache-dir': text,
@@ -47,28 +61,19 @@ const cached = {
 } as const;
 const commands: Record<
   string,
-  { options: ParseArgsConfig['options']; run: (model: string, values: Values) => Promise<void> }
+  { options: Options; run: (model: string, values: Values, word?: string) => Promise<void> }
 > = {
   run: {
     options: {
-      ...common,
+      ...talking,
       prompt: { ...text, short: 'p' },
-      'n-predict': { ...text, short: 'n' },
-      temperature: text,
-      'top-k': text,
-      'top-p': text,
-      'min-p': text,
-      'repeat-penalty': text,
-      'frequency-penalty': text,
-      'presence-penalty': text,
-      'repeat-last-n': text,
-      seed: text,
-      stop: { ...text, multiple: true },
-      'ignore-eos': flag,
-      chat: flag,
+      file: { ...text, short: 'f' },
+      raw: flag,
+      'no-display-prompt': flag, // never displayed here
     },
-    run: generate,
+    run: (...given) => run(Engine, ...given),
   },
+  chat: { options: talking, run: (model, values) => converse(Engine, model, values) },
   serve: {
     options: {
       ...common,
@@ -99,9 +104,12 @@ const commands: Record<
     run: tokenize,
   },
   info: { options: common, run: info },
-  pull: { options: { ...cached, ...requests }, run: (...given) => pull(Engine, ...given) },
-  list: { options: cached, run: (...given) => list(Engine, ...given) },
-  show: { options: cached, run: (...given) => show(Engine, ...given) },
+  pull: {
+    options: { ...cached, ...requests, quiet: flag },
+    run: (model, values) => pull(Engine, model, values),
+  },
+  list: { options: cached, run: (_, values) => list(Engine, values) },
+  show: { options: cached, run: (model, values) => show(Engine, model, values) },
   rm: {
     options: { ...cached, 'max-size': text },
     run: (model, values) => remove(Engine, model, values, size(values, 'max-size', 0)),
@@ -113,13 +121,15 @@ const withoutModel = ['list', 'rm'];
 const usage = `Usage: sluice-llm COMMAND MODEL [options]
 MODEL is a GGUF file, an http(s) URL, hf:owner/repo[:Q4_K_M] or hf:owner/repo/file.gguf, with @revision.
 
-  run MODEL -p TEXT    generate text after TEXT ("-": standard input)
-      [--chat]         TEXT is a user message; uses the model's chat template
-      [-n N] [--temp T] [--top-k K] [--top-p P] [--min-p P] [--seed S] [--stop TEXT]… [--ignore-eos]
-      [--repeat-penalty R] [--frequency-penalty F] [--presence-penalty P] [--repeat-last-n N]
+  run MODEL [PROMPT]   answer a prompt ("-": standard input); without one, hold a conversation
+      [-p PROMPT | -f FILE] [--raw]    --raw: continue the prompt without the chat template
+  chat MODEL           hold a conversation
+      [--system TEXT] [-n N] [--temp 0.8] [--top-k 40] [--top-p 0.95] [--min-p 0.05] [--seed S]
+      [--stop TEXT]… [--ignore-eos] [--repeat-penalty 1] [--frequency-penalty 0]
+      [--presence-penalty 0] [--repeat-last-n 64] [--quiet]
   serve MODEL          OpenAI-compatible HTTP server: chat, completions, embeddings, models
-      [--port 8080] [--host 127.0.0.1] [--parallel N] [--api-key K] [--cors-origin ORIGIN]
-      [--max-queue 64] [--max-body-size 4M] [--timeout S] [--shutdown-timeout S]
+      [--port 8080] [--host 127.0.0.1] [--parallel 1] [--api-key K] [--cors-origin ORIGIN]
+      [--max-queue 64] [--max-body-size 4M] [--timeout 600] [--shutdown-timeout 10]
       [--draft ngram|MODEL|off] [--no-structured-output] [--quiet]
       [--chat-template TEXT | --chat-template-file FILE]
   tokenize MODEL -f FILE [--no-add-special] [--no-parse-special]    print token ids, as JSON
@@ -137,161 +147,41 @@ The model cache, which the native program shares (SLUICE_CACHE, else ~/.cache/sl
 
 All commands:
       [--cache-dir DIR | none] [--json]
+
+Example: sluice-llm run model.gguf "Why is the sky blue?"
 `;
-
-/** Other names of options: our short forms, and llama.cpp's. */
-const spellings: Record<string, string> = {
-  '--ctx': '--ctx-size',
-  '--temp': '--temperature',
-  '-np': '--parallel',
-  '-md': '--draft',
-  '--model-draft': '--draft',
-};
-
-/** What SIGINT and SIGTERM do. Commands that can end gracefully replace it. */
-let onSignal: () => void = () => process.exit(130);
-
-function number(values: Values, name: string): number | undefined {
-  const value = values[name];
-  if (value === undefined) return undefined;
-  const parsed = Number(value);
-  if (value !== '' && Number.isFinite(parsed)) return parsed;
-  throw new UsageError(`--${name} needs a number, not "${String(value)}"`);
-}
-
-/** A size option in bytes, written like 64M or 1.5G. */
-function size(values: Values, name: string, least = 1): number | undefined {
-  const value = values[name];
-  if (value === undefined) return undefined;
-  const match = /^(\d+(?:\.\d+)?|\.\d+)([kKmMgG]?)(?:i?B)?$/.exec(String(value));
-  if (!match) throw new UsageError(`"${String(value)}" is not a size such as 64M or 1.5G`);
-  const bytes = Math.round(
-    Number(match[1]) * 1024 ** ' kmg'.indexOf(match[2]!.toLowerCase() || ' '),
-  );
-  if (bytes < least) throw new UsageError(`--${name} must be more than 0 bytes`);
-  return bytes;
-}
-
-function engineOptions(values: Values): EngineOptions {
-  return {
-    memoryBudget: size(values, 'memory-budget')?.toString(),
-    threads: number(values, 'threads'),
-    contextLength: number(values, 'ctx-size'),
-    kernels: values['kernels'] as string | undefined,
-    cacheDir: values['cache-dir'] as string | undefined,
-    ...requestOptions(values),
-    onProgress: printTrouble,
-  };
-}
-
-function readText(path: string): string {
-  try {
-    return fs.readFileSync(path === '-' ? 0 : path, 'utf8');
-  } catch {
-    throw new SluiceError('NOT_FOUND', `the file "${path}" cannot be read`);
-  }
-}
-
-async function generate(model: string, values: Values): Promise<void> {
-  if (values['prompt'] === undefined) throw new UsageError('--prompt is required');
-  const prompt = values['prompt'] === '-' ? readText('-') : String(values['prompt']);
-  const options = {
-    maxTokens: number(values, 'n-predict') ?? 128,
-    temperature: number(values, 'temperature'),
-    topK: number(values, 'top-k'),
-    topP: number(values, 'top-p'),
-    minP: number(values, 'min-p'),
-    repeatPenalty: number(values, 'repeat-penalty'),
-    frequencyPenalty: number(values, 'frequency-penalty'),
-    presencePenalty: number(values, 'presence-penalty'),
-    penaltyLastN: number(values, 'repeat-last-n'),
-    seed: /^-?\d+$/.test(`${values['seed']}`)
-      ? BigInt(values['seed'] as string)
-      : number(values, 'seed'),
-    stop: values['stop'] as string[] | undefined,
-    ignoreEos: values['ignore-eos'] === true,
-  };
-  let interrupted = false;
-  const engine = await Engine.load(model, engineOptions(values));
-  const generation = values['chat']
-    ? engine.session().send(prompt, options)
-    : engine.generate(prompt, options);
-  onSignal = () => {
-    if (interrupted) process.exit(130);
-    interrupted = true;
-    generation.cancel();
-  };
-  try {
-    for await (const piece of generation) if (!values['json']) process.stdout.write(piece.text);
-    const { text: all, finishReason, usage: used, timings } = await generation.result;
-    const stats = engine.stats();
-    if (values['json']) {
-      print({
-        text: all,
-        finishReason,
-        promptTokens: used.promptTokens,
-        promptMs: timings.promptMs,
-        generatedTokens: used.completionTokens,
-        generateMs: timings.generateMs,
-        bytesFetched: stats.bytesFetched,
-        bytesFromCache: stats.bytesFromCache,
-        kernels: stats.kernels,
-        threads: stats.threads,
-        memory: engine.memory(),
-      });
-    } else {
-      process.stdout.write('\n');
-      const rate = (tokens: number, perSecond: number): string =>
-        `${tokens} tokens ${perSecond.toFixed(1)} tok/s`;
-      process.stderr.write(
-        `prompt ${rate(used.promptTokens, timings.promptTokensPerSecond)} | generated ` +
-          `${rate(used.completionTokens, timings.tokensPerSecond)}\n`,
-      );
-    }
-    if (interrupted) process.exitCode = 130;
-  } finally {
-    await engine.dispose();
-  }
-}
-
-/** An integer option; `fallback` if it is not given. */
-function within(values: Values, name: string, min: number, max: number, fallback: number): number {
-  const value = number(values, name) ?? fallback;
-  if (Number.isInteger(value) && value >= min && value <= max) return value;
-  throw new UsageError(
-    `--${name} must be an integer from ${min} to ${max}, not ${String(values[name])}`,
-  );
-}
 
 /** A chat template in place of the model's. */
 function chatTemplate(values: Values): string | undefined {
   const { 'chat-template': source, 'chat-template-file': file } = values;
   if (source !== undefined && file !== undefined)
-    throw new UsageError('--chat-template excludes --chat-template-file');
-  const text = file === undefined ? source : fs.readFileSync(String(file), 'utf8');
+    throw new UsageError('give either --chat-template or --chat-template-file, not both');
+  const text = file === undefined ? source : readText(String(file));
   if (text === undefined || String(text).includes('{')) return text as string | undefined;
   const shown = String(text).slice(0, 32);
-  throw new UsageError(`"${shown}" is not a Jinja template`);
+  throw new UsageError(`--chat-template: "${shown}" is not a Jinja template, since it has no {`);
 }
 
 async function serve(model: string, values: Values): Promise<void> {
   const maxBody = size(values, 'max-body-size') ?? 4 << 20;
-  if (maxBody < 1024 || maxBody > 64 << 20)
-    throw new UsageError('--max-body-size must be from 1k to 64M');
+  if (maxBody < 1024 || maxBody > 64 << 20) {
+    const given = String(values['max-body-size']);
+    throw new UsageError(`--max-body-size: "${given}" is not a size from 1 kB to 64.0 MB`);
+  }
   const draft = String(values['draft'] ?? 'off');
   const options = {
-    port: within(values, 'port', 0, 65535, 8080),
+    port: number(values, 'port') ?? 8080,
     host: String(values['host'] ?? '127.0.0.1'),
-    queue: within(values, 'max-queue', 1, 4096, 64),
-    requestMs: 1000 * within(values, 'timeout', 1, 86400, 600),
+    queue: number(values, 'max-queue') ?? 64,
+    requestMs: 1000 * (number(values, 'timeout') ?? 600),
     apiKey: String(values['api-key'] ?? process.env['SLUICE_API_KEY'] ?? ''),
     cors: String(values['cors-origin'] ?? ''),
     maxBody,
     ...(!values['quiet'] && { log: (line: string) => void process.stderr.write(`${line}\n`) }),
   };
   const template = chatTemplate(values);
-  const grace = within(values, 'shutdown-timeout', 0, 3600, 10);
-  const parallel = within(values, 'parallel', 1, 64, 1);
+  const grace = number(values, 'shutdown-timeout') ?? 10;
+  const parallel = number(values, 'parallel') ?? 1;
   const engine = await Engine.load(model, {
     ...engineOptions(values),
     parallel,
@@ -327,16 +217,17 @@ async function serve(model: string, values: Values): Promise<void> {
 function interrupts(): { first: Promise<void>; hurry: AbortController } {
   const hurry = new AbortController();
   const first = new Promise<void>((resolve) => {
-    onSignal = () => {
+    signals.handle = () => {
       resolve();
-      onSignal = () => hurry.abort();
+      signals.handle = () => hurry.abort();
     };
   });
   return { first, hurry };
 }
 
 async function tokenize(model: string, values: Values): Promise<void> {
-  if (values['file'] === undefined) throw new UsageError('--file is required');
+  if (values['file'] === undefined)
+    throw new UsageError('--file is missing; sluice-llm --help shows the usage');
   const input = readText(String(values['file']));
   const engine = await Engine.load(model, {
     ...engineOptions(values),
@@ -417,26 +308,40 @@ function infoLines(model: ModelInfo): [string, string][] {
 }
 
 async function main(argv: string[]): Promise<void> {
-  const [name = '--help', ...rest] = argv;
-  if (name === '--help' || name === '-h') return void process.stdout.write(usage);
+  const [given = '--help', ...rest] = argv;
+  const name = spelling('Command', given) ?? given;
+  if (['--help', '-h', 'help'].includes(name)) return void process.stdout.write(usage);
   if (name === '--version') return void process.stdout.write(`${version()}\n`);
+  otherCommand(name);
   const command = commands[name];
-  if (!command)
-    throw new UsageError(`unknown command "${name}": use ${Object.keys(commands).join(', ')}`);
-  let parsed;
-  try {
-    const args = rest.map((arg) => arg.replace(/^[^=]+/, (name) => spellings[name] ?? name));
-    parsed = parseArgs({ args, options: command.options, allowPositionals: true });
-  } catch (error) {
-    throw new UsageError((error as Error).message);
+  if (!command) {
+    if (name.startsWith('-'))
+      throw new UsageError(`the command comes before ${name}, such as sluice-llm run`);
+    if (/\.(gguf|qsf)$|^(hf|https?):/i.test(name))
+      throw new UsageError(
+        `"${name}" is a model: the command comes before it, as in sluice-llm run ${name}`,
+      );
+    const near = didYouMean(name, Object.keys(commands));
+    throw new UsageError(`"${name}" is not a command${near}; sluice-llm --help lists the commands`);
   }
-  const values = parsed.values as Values;
+  const { values, positionals } = readArguments(name, command.options, rest);
   if (values['help']) return void process.stdout.write(usage);
-  const named = values['model'] === undefined ? [] : [String(values['model'])];
-  const [model, ...others] = [...parsed.positionals, ...named];
-  if (others.length > 0 || (model === undefined && !withoutModel.includes(name)))
-    throw new UsageError('give exactly one MODEL');
-  await command.run(model ?? '', values);
+  const model =
+    values['model'] === undefined && name !== 'list'
+      ? positionals.shift()
+      : (values['model'] as string | undefined);
+  if (model === undefined && !withoutModel.includes(name))
+    throw new UsageError('MODEL is missing; sluice-llm --help shows the usage');
+  const word = name === 'run' ? positionals.shift() : undefined;
+  if (positionals.length > 0) {
+    const quote = name === 'run' ? ': put a prompt of several words in quotes' : '';
+    throw new UsageError(
+      `"${positionals[0]}" is one argument too many${quote}; sluice-llm --help shows the usage`,
+    );
+  }
+  await command.run(model ?? '', values, word).catch((error: unknown) => {
+    throw about(model ?? '', error);
+  });
 }
 
 function version(): string {
@@ -444,10 +349,31 @@ function version(): string {
   return (JSON.parse(fs.readFileSync(file, 'utf8')) as { version: string }).version;
 }
 
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => onSignal());
-main(process.argv.slice(2)).catch((error: unknown) => {
+/** An error about a model's contents, with the model's name. */
+function about(model: string, error: unknown): unknown {
+  const contents = ['NOT_GGUF', 'TRUNCATED', 'BAD_HEADER', 'UNSUPPORTED_VERSION'];
+  if (!(error instanceof SluiceError)) return error;
+  const { code, message } = error;
+  if (contents.includes(code) && !message.includes(model))
+    return new SluiceError(code, `${publicUrl(model)}: ${message}`, { cause: error });
+  if (code !== 'NOT_FOUND' || /[/\\]|\.gguf$/.test(model) || !message.includes('does not exist'))
+    return error;
+  const kinds = 'a model is a file, a directory, a URL or hf:owner/repo/file.gguf';
+  return new SluiceError(code, `${message.replace(/\.$/, '')}; ${kinds}`, { cause: error });
+}
+
+function fail(error: unknown): void {
   const wrong = error instanceof UsageError;
   const code = wrong ? 'INVALID_ARGUMENT' : error instanceof SluiceError ? error.code : 'INTERNAL';
   process.stderr.write(`sluice: ${(error as Error).message} [${code}]\n`);
   process.exitCode = wrong ? 2 : 1;
+}
+
+const kBrokenPipe = 141; // as a shell reports SIGPIPE
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code === 'EPIPE') process.exit(kBrokenPipe);
+  fail(new SluiceError('IO', 'cannot write to standard output', { cause: error }));
+  process.exit();
 });
+watchSignals();
+main(process.argv.slice(2)).catch(fail);

@@ -28,7 +28,7 @@ SYNONYMS = (("loved", "liked"), ("used", "brought"))  # the corpus draws either 
 
 def generate(args, prompt, seed=None):
     """(text, ended by itself) from the engine; greedy without a seed."""
-    command = [args.engine, "run", args.model, "-p", prompt, "-n", "350", "--json"]
+    command = [args.engine, "run", "--raw", args.model, "-p", prompt, "-n", "350", "--json"]
     command += ["--temp", "0"] if seed is None else ["--temp", str(args.temp), "--seed", str(seed)]
     answer = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     return answer["text"], answer["finishReason"] == "stop"

@@ -50,7 +50,13 @@ bool is_part_of(const std::string& model, const fs::path& path) {
 }
 
 Status unwritable(const std::string& path) {
-  return error(Code::kIo, "cannot write the file \"%.256s\"", path.c_str());
+  const fs::path place = platform::to_path(path);
+  const fs::path parent = place.has_parent_path() ? place.parent_path() : fs::path(".");
+  std::error_code ignored;
+  const char* const why = fs::is_directory(place, ignored)     ? ": it is a directory"
+                          : !fs::is_directory(parent, ignored) ? ": its directory does not exist"
+                                                               : "";
+  return error(Code::kIo, "cannot write the file \"%.256s\"%s", path.c_str(), why);
 }
 
 // Temporary names of the files that are being written. Never destroyed: a signal may arrive while
@@ -78,7 +84,8 @@ void end_interrupted() {
   std::_Exit(130);
 }
 
-Result<AtomicFile> AtomicFile::create(const std::string& path, const std::string& model) {
+Result<AtomicFile> AtomicFile::create(const std::string& path, const std::string& model,
+                                      Existing existing) {
   const fs::path place = platform::to_path(path);
   if (is_part_of(model, place)) {
     return error(Code::kInvalidArgument,
@@ -94,6 +101,9 @@ Result<AtomicFile> AtomicFile::create(const std::string& path, const std::string
     out.file_.reset(std::fopen(path.c_str(), "wb"));
     if (out.file_ == nullptr) return unwritable(path);
     return out;
+  }
+  if (exists && existing == Existing::kKeep) {
+    return error(Code::kInvalidArgument, "\"%.256s\" exists; --force overwrites it", path.c_str());
   }
   const fs::path target = exists ? fs::canonical(place, ignored) : place;  // follows a link
   if (exists && !platform::File::open(path, platform::Access::kReadWrite).valid()) {

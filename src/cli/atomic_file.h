@@ -13,10 +13,13 @@
 
 namespace sluice::cli {
 
+enum class Existing : uint8_t { kReplace, kKeep };
+
 class AtomicFile {
  public:
-  // Errors: kInvalidArgument when `path` is a file of `model`, kIo.
-  [[nodiscard]] static Result<AtomicFile> create(const std::string& path, const std::string& model);
+  // Errors: kInvalidArgument when `path` is a file of `model`, or exists and is kept; kIo.
+  [[nodiscard]] static Result<AtomicFile> create(const std::string& path, const std::string& model,
+                                                 Existing existing = Existing::kReplace);
   AtomicFile(AtomicFile&&) = default;
   AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile();

@@ -251,8 +251,8 @@ int bench(const BenchOptions& options) {
 
 void add_bench(CLI::App& app, int* status) {
   auto options = std::make_shared<BenchOptions>();
-  CLI::App* sub = app.add_subcommand(
-      "bench", "Measure prefill and decode speed, or speculative decoding with --draft");
+  CLI::App* sub = add_command(app, kMeasure, "bench", "Measure prefill and decode speed",
+                              "sluice bench model.gguf -p 512 -n 128");
   add_common(*sub, options->common);
   sub->remove_option(sub->get_option("--threads"));  // bench takes a list instead
   add_lora(*sub, options->common);
@@ -283,12 +283,13 @@ void add_bench(CLI::App& app, int* status) {
       "--no-page-cache", options->no_page_cache,
       "read weights without the page cache, as if the file did not fit in memory (default: off)");
   sub->add_option("--draft", options->drafts,
-                  "compare these kinds of speculative decoding, such as off,ngram,SMALLER_MODEL")
+                  "compare these kinds of speculative decoding, such as off,ngram,SMALLER_MODEL "
+                  "(default: none)")
       ->delimiter(',')
       ->allow_extra_args(false);
   sub->add_option("--replay", options->replay,
                   "JSON file {\"prompt\": [ids], \"answer\": [ids]}: these tokens are generated "
-                  "instead of the model's choice")
+                  "instead of the model's choice (default: none)")
       ->needs("--draft");
   sub->add_option("-o,--output", options->output, "output format: table (default), json or csv");
   sub->callback([options, status] { *status = bench(*options); });

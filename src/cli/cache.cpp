@@ -4,13 +4,13 @@
 #include <cinttypes>
 #include <cstdio>
 #include <ctime>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/clock.h"
 #include "cli/cli.h"
-#include "cli/pull_progress.h"
+#include "cli/progress.h"
 #include "gguf/printable.h"
 #include "io/address.h"
 #include "io/cache_native.h"
@@ -28,7 +28,7 @@ constexpr uint64_t kPiece = io::kCacheBlockBytes;
 struct CacheOptions {
   std::string dir, model, max_size;
   HostOptions hosts;
-  bool json = false;
+  bool json = false, quiet = false;
 };
 
 std::string day_of(int64_t milliseconds) {
@@ -146,7 +146,8 @@ int remove(const CacheOptions& options) {
 }
 
 // Reads what the cache lacks of one file. Threads take pieces in file order.
-Status pull_file(io::ByteSource& source, PullProgress* progress) {
+// `done` calls back with the bytes that were fetched of it.
+Status pull_file(io::ByteSource& source, const std::function<void(uint64_t)>& done) {
   std::atomic<uint64_t> next{0};
   std::mutex mutex;
   Status failure;
@@ -160,13 +161,33 @@ Status pull_file(io::ByteSource& source, PullProgress* progress) {
       const std::lock_guard<std::mutex> lock(mutex);
       if (!status.ok() && failure.ok()) failure = status;
       if (!failure.ok()) return;
-      progress->update(source.bytes_fetched());
+      done(source.bytes_fetched());
     }
   };
   std::vector<std::thread> threads;
   for (int i = 0; i < kPullThreads; ++i) threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
   return failure;
+}
+
+Status pull_files(const std::vector<std::unique_ptr<io::ByteSource>>& files, uint64_t size,
+                  uint64_t missing, bool quiet) {
+  Progress progress("downloading", Unit::kBytes, quiet);
+  uint64_t cached = size - missing;
+  progress.update(cached, size);
+  for (const auto& file : files) {
+    const uint64_t lacking = file->bytes_missing();
+    if (lacking == 0) continue;
+    const auto update = [&](uint64_t fetched) {
+      progress.update(cached + std::min(fetched, lacking), size);
+    };
+    SLUICE_RETURN_IF_ERROR(pull_file(*file, update));
+    cached += lacking;
+    if (file->bytes_missing() > 0) {
+      return error(Code::kIo, "the model does not fit in the cache");
+    }
+  }
+  return {};
 }
 
 int pull(const CacheOptions& options) {
@@ -187,16 +208,9 @@ int pull(const CacheOptions& options) {
     missing += (*file)->bytes_missing();
     files.push_back(std::move(*file));
   }
-  PullProgress progress(size, missing);
-  for (const auto& file : files) {
-    if (file->bytes_missing() == 0) continue;
-    if (const Status status = pull_file(*file, &progress); !status.ok()) return fail(status);
-    progress.end_file();
-    if (file->bytes_missing() > 0) {
-      return fail(error(Code::kIo, "the model does not fit in the cache"));
-    }
+  if (const Status status = pull_files(files, size, missing, options.quiet); !status.ok()) {
+    return fail(status);
   }
-  progress.finish();
   const std::optional<io::CacheEntry> entry = io::find_cached(options.dir, header->addresses[0]);
   if (options.json && entry) print_json(json_of(*entry), 2);
   if (!options.json)
@@ -205,10 +219,10 @@ int pull(const CacheOptions& options) {
   return 0;
 }
 
-CLI::App* add_command(CLI::App& app, int* status, const char* name, const char* what,
-                      const std::shared_ptr<CacheOptions>& options,
-                      int (*run)(const CacheOptions&)) {
-  CLI::App* sub = app.add_subcommand(name, what);
+CLI::App* add_cache_command(CLI::App& app, int* status, const char* name, const char* what,
+                            const char* example, const std::shared_ptr<CacheOptions>& options,
+                            int (*run)(const CacheOptions&)) {
+  CLI::App* sub = add_command(app, kCache, name, what, example);
   add_cache_dir(*sub, options->dir);
   sub->add_flag("--json", options->json, "print JSON instead of text (default: off)");
   sub->callback([options, status, run] {
@@ -224,26 +238,29 @@ void add_cache(CLI::App& app, int* status) {
   const auto model = [&](CLI::App* sub, const char* what) {
     return sub->add_option("MODEL,-m,--model", options->model, what);
   };
-  CLI::App* pulls =
-      add_command(app, status, "pull", "Download a model into the cache; resumes", options, pull);
+  CLI::App* pulls = add_cache_command(app, status, "pull", "Download a model; resumes",
+                                      "sluice pull hf:OWNER/REPO:Q4_K_M", options, pull);
   model(
       pulls,
       "http(s) URL of a GGUF or QSF file or of a Hugging Face directory, or hf:owner/repo[:Q4_K_M]")
       ->required();
   add_hosts(*pulls, options->hosts);
-  add_command(app, status, "list", "List the cached models, most recently used first", options,
-              list);
-  CLI::App* shows =
-      add_command(app, status, "show", "Show a cached model and its files", options, show);
+  add_quiet(*pulls, options->quiet);
+  add_cache_command(app, status, "list", "List the cached models", "sluice list", options, list);
+  CLI::App* shows = add_cache_command(app, status, "show", "Show a cached model and its files",
+                                      "sluice show model.gguf", options, show);
   model(shows, "address, hf: reference or file name of a cached model")->required();
-  CLI::App* removes = add_command(app, status, "rm", "Delete a cached model", options, remove);
+  CLI::App* removes = add_cache_command(app, status, "rm", "Delete a cached model",
+                                        "sluice rm model.gguf", options, remove);
   model(removes, "address, hf: reference or file name of a cached model");
-  removes->add_option("--max-size", options->max_size,
-                      "deletes the least recently used models instead, until at most this many "
-                      "bytes such as 8G remain");
+  removes
+      ->add_option("--max-size", options->max_size,
+                   "deletes the least recently used models instead, until at most this many "
+                   "bytes such as 8G remain (default: none)")
+      ->check(byte_size(0, UINT64_MAX));
   removes->parse_complete_callback([options, removes] {
     if (removes->count("MODEL") + removes->count("--max-size") != 1) {
-      throw CLI::ValidationError("rm", "give either MODEL or --max-size");
+      throw CLI::ValidationError("give either MODEL or --max-size");
     }
   });
 }

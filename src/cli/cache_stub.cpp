@@ -6,7 +6,7 @@ namespace sluice::cli {
 
 void add_cache(CLI::App& app, int* status) {
   for (const char* name : {"pull", "list", "show", "rm"}) {
-    CLI::App* sub = app.add_subcommand(name, "The model cache (not in this build)");
+    CLI::App* sub = add_command(app, kCache, name, "The model cache (not in this build)", "");
     sub->allow_extras();
     sub->callback([status] {
       *status = fail(

@@ -1,13 +1,13 @@
 // `sluice chat`: a conversation in the terminal. A line is a message or a command. The response
 // streams, and Ctrl-C stops it without ending the program. The KV cache is reused between messages.
+#include "cli/chat.h"
+
 #include <cstdio>
 #include <limits>
 
 #include "chat/answer.h"
 #include "chat/template.h"
-#include "cli/cli.h"
 #include "cli/conversation.h"
-#include "cli/generation_options.h"
 #include "cli/nearest.h"
 #include "cli/terminal.h"
 #include "gguf/printable.h"
@@ -73,17 +73,6 @@ Status unknown_command(const std::string& name) {
                name.c_str(), did_you_mean(name, names).c_str());
 }
 
-struct ChatOptions {
-  Common common;
-  DraftOptions drafting;
-  PromptCacheOptions remembering;
-  ChatTemplateOptions chat_template;
-  generate::Options generation;
-  std::string seed = "0", system;
-  int n = -1;
-  bool quiet = false;
-};
-
 class Chat {
  public:
   Chat(ChatOptions options, Signals& signals) : options_(std::move(options)), signals_(signals) {}
@@ -138,13 +127,16 @@ Status Chat::open() {
   Result<chat::Template> chat = options_.chat_template.parse(texts);
   if (!chat.ok()) return chat.status();
   template_.emplace(std::move(*chat));
+  if (options_.needs_template && template_->is_default()) {
+    return error(Code::kPromptEmpty,
+                 "the model has no chat template to begin a conversation with: give a prompt after "
+                 "MODEL or with --prompt, or use sluice chat");
+  }
   format_.emplace(template_->source(),
                   chat::control_tokens(speakers_.models.model->engine().tokenizer()));
   SLUICE_RETURN_IF_ERROR(open_sessions(speakers_, options_.drafting, &options_.generation));
   SLUICE_RETURN_IF_ERROR(options_.remembering.open(*speakers_.models.model));
-  if (platform::is_terminal(platform::Stream::kErrors)) {
-    SLUICE_RETURN_IF_ERROR(speakers_.models.model->preload(draw_progress));
-  }
+  SLUICE_RETURN_IF_ERROR(show_preload(*speakers_.models.model, options_.quiet));
   if (!options_.system.empty()) set_system(options_.system);
   signals_.handle([this] {
     speakers_.models.model->wake();
@@ -368,33 +360,40 @@ Status Chat::explained(const Status& status) const {
 
 }  // namespace
 
+int run_chat(const ChatOptions& options) {
+  Signals signals;
+  Chat chat(options, signals);
+  const Status opened = chat.open();
+  const int status = opened.ok() ? chat.run() : fail(opened);
+  signals.handle([] {});
+  return status;
+}
+
+void add_chat_options(CLI::App& app, ChatOptions& options) {
+  add_common(app, options.common);
+  add_lora(app, options.common);
+  app.add_option("--system", options.system, "system message (default: none)");
+  add_sampling(app, options.generation.sampling, options.seed);
+  app.add_option("--stop", options.generation.stop,
+                 "stop at this text; may be repeated (default: none)")
+      ->allow_extra_args(false);  // one text per option, verbatim: "[a,b]" is not a list
+  app.add_flag("--ignore-eos", options.generation.ignore_eos,
+               "continue after the end-of-text token (default: off)");
+  add_chat_template_options(app, options.chat_template);
+  add_drafting(app, options.drafting);
+  add_remembering(app, options.remembering);
+}
+
 void add_chat(CLI::App& app, int* status) {
   auto options = std::make_shared<ChatOptions>();
-  CLI::App* sub = app.add_subcommand("chat", "Chat with a model in the terminal");
-  add_common(*sub, options->common);
-  add_lora(*sub, options->common);
-  sub->add_option("--system", options->system, "system message (default: none)");
+  CLI::App* sub = add_command(app, kUse, "chat", "Hold a conversation in the terminal",
+                              "sluice chat model.gguf --system \"Be brief.\"");
+  add_chat_options(*sub, *options);
   sub->add_option("-n,--n-predict", options->n,
-                  "maximum tokens of a response (default: as many as fit)")
-      ->check(whole_number(1, std::numeric_limits<int32_t>::max()));
-  add_sampling(*sub, options->generation.sampling, options->seed);
-  sub->add_option("--stop", options->generation.stop,
-                  "end a response at this text; may be repeated")
-      ->allow_extra_args(false);
-  sub->add_flag("--ignore-eos", options->generation.ignore_eos,
-                "continue after the end-of-text token (default: off)");
-  add_chat_template_options(*sub, options->chat_template);
-  sub->add_flag("--quiet", options->quiet,
-                "show no header, and no tokens and rate below responses (default: off)");
-  add_drafting(*sub, options->drafting);
-  add_remembering(*sub, options->remembering);
-  sub->callback([options, status] {
-    Signals signals;
-    Chat chat(*options, signals);
-    const Status opened = chat.open();
-    *status = opened.ok() ? chat.run() : fail(opened);
-    signals.handle([] {});
-  });
+                  "maximum tokens of a response; -1: as many as fit (default: -1)")
+      ->check(whole_number(-1, std::numeric_limits<int32_t>::max()));
+  add_quiet(*sub, options->quiet, "show no header and progress, and no rate below responses");
+  sub->callback([options, status] { *status = run_chat(*options); });
 }
 
 }  // namespace sluice::cli

@@ -29,12 +29,12 @@ int check(const CheckOptions& options) {
   if (gbnf == !options.schema.empty()) {
     return fail(error(Code::kInvalidArgument, "give either --grammar or --json-schema"));
   }
-  const Result<std::string> source = read_text(gbnf ? options.grammar : options.schema);
+  const auto kind = gbnf ? grammar::Kind::kGbnf : grammar::Kind::kJsonSchema;
+  const Result<std::string> source = read_constraint(kind, gbnf ? options.grammar : options.schema);
   if (!source.ok()) return fail(source.status());
   const Result<std::string> text = read_text(options.text_file);
   if (!text.ok()) return fail(text.status());
-  const auto compiled = grammar::compile(gbnf ? grammar::Kind::kGbnf : grammar::Kind::kJsonSchema,
-                                         *source, nullptr, {.compact = options.compact});
+  const auto compiled = grammar::compile(kind, *source, nullptr, {.compact = options.compact});
   if (!compiled.ok()) return fail(compiled.status());
   const Result<grammar::Verdict> verdict = grammar::check(**compiled, *text);
   if (!verdict.ok()) return fail(verdict.status());
@@ -46,13 +46,12 @@ int check(const CheckOptions& options) {
 
 void add_check(CLI::App& app, int* status) {
   auto options = std::make_shared<CheckOptions>();
-  CLI::App* sub = app.add_subcommand("check",
-                                     "Check a text against a grammar or schema; print match, "
-                                     "prefix (may still become one) or reject");
+  CLI::App* sub = add_command(app, kInspect, "check", "Check a text against a grammar or schema",
+                              "sluice check --json-schema '{\"type\": \"array\"}' -f answer.json");
   sub->add_option("--grammar", options->grammar,
-                  "file with a GBNF grammar; - reads standard input");
+                  "GBNF grammar, or a file with one; - reads standard input (default: none)");
   sub->add_option("--json-schema", options->schema,
-                  "file with a JSON schema; - reads standard input");
+                  "JSON schema, or a file with one; - reads standard input (default: none)");
   sub->add_option("-f,--file", options->text_file, "file with the text; - reads standard input")
       ->required();
   sub->add_flag("--compact", options->compact,

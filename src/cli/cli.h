@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "grammar/grammar.h"
 #include "native/human.h"
 #include "native/model_file.h"
 
@@ -37,6 +38,18 @@ struct Common {
   bool json = false;
 };
 
+// The groups of commands in `sluice --help`, in order.
+inline constexpr const char* kUse = "Use";
+inline constexpr const char* kInspect = "Inspect";
+inline constexpr const char* kMeasure = "Measure";
+inline constexpr const char* kConvert = "Convert";
+inline constexpr const char* kCache = "Cache";
+// Adds a subcommand. `example`: a command line for its help.
+CLI::App* add_command(CLI::App& app, const char* group, const char* name, const char* what,
+                      const char* example);
+// Adds --quiet. `help`: what it omits.
+void add_quiet(CLI::App& app, bool& quiet, const char* help = "show no progress");
+
 // Adds MODEL and the options of every command that loads a model.
 void add_common(CLI::App& app, Common& common);
 
@@ -55,6 +68,12 @@ void add_lora(CLI::App& app, Common& common);
 
 // A validator that accepts whole numbers in [least, most]; its error names both limits.
 [[nodiscard]] CLI::Validator whole_number(int64_t least, int64_t most);
+// A validator that accepts sizes in [least, most] as parse_size() reads them.
+[[nodiscard]] CLI::Validator byte_size(uint64_t least, uint64_t most);
+// The same for numbers. Limits near those of float are not named.
+[[nodiscard]] CLI::Validator number(double least, double most);
+// A validator that accepts these words; its error lists them.
+[[nodiscard]] CLI::Validator one_of(const std::vector<std::string>& words);
 // Parses "64M", "1.5G", "262144" or "256k" (powers of 1024) into bytes.
 [[nodiscard]] Result<uint64_t> parse_size(const std::string& text);
 // Parses "FILE" or "FILE=SCALE".
@@ -64,6 +83,10 @@ void add_lora(CLI::App& app, Common& common);
 [[nodiscard]] Result<native::LoadOptions> load_options(const Common& common);
 // Reads a text file, or standard input for "-".
 [[nodiscard]] Result<std::string> read_text(const std::string& path);
+// The constraint of --grammar or --json-schema: `given` is the text itself or a file with it. A
+// grammar has "::=", and a schema begins with "{". Checked, so that a mistake is reported before a
+// model is loaded. Errors: read_text's; those of grammar::compile with the option and the file.
+[[nodiscard]] Result<std::string> read_constraint(grammar::Kind kind, const std::string& given);
 
 // Prints "sluice: <sentence>": something degrades without failing.
 void print_warning(const std::string& text);

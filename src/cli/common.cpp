@@ -1,4 +1,5 @@
 // Options and helpers that all subcommands share.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -10,6 +11,8 @@
 #include "gguf/printable.h"
 #include "io/credentials_native.h"
 #include "io/default_cache_native.h"
+#include "platform/console.h"
+#include "platform/file.h"
 #include "platform/utf8_path.h"
 #include "session/option_texts.h"
 
@@ -23,36 +26,46 @@ using options::Type;
 constexpr const char* kApproximate = "Approximate (experimental)";
 constexpr auto kMaxBytes = static_cast<uint64_t>(options::kMaxBytes);
 
-// "" for a valid size, else the error message.
-std::string size_problem(const std::string& text) {
-  const Result<uint64_t> size = parse_size(text);
-  return size.ok() ? std::string() : size.status().message();
-}
-
 }  // namespace
 
 std::string help_of(const Option& row) {
-  return row.otherwise[0] == '\0' ? row.help
-                                  : std::string(row.help) + " (default: " + row.otherwise + ")";
+  std::string value = row.otherwise;  // "0: chosen"
+  if (value.empty()) return row.help;
+  if (const size_t colon = value.find(": "); colon != std::string::npos) {
+    value.replace(colon, 2, ", ");
+  }
+  return std::string(row.help) + " (default: " + value + ")";
 }
 
 CLI::Option* check_range(CLI::Option* option, const Option& row) {
   switch (row.type) {
     case Type::kBytes:
-      return option->check(CLI::Validator(size_problem, ""));
+      return option->check(byte_size(0, kMaxBytes));
     case Type::kWhole:
       return option->check(
           whole_number(static_cast<int64_t>(row.least), static_cast<int64_t>(row.most)));
     case Type::kNumber:
-      return option->check(CLI::Range(row.least, row.most));
+      return option->check(number(row.least, row.most));
     default:
       return option;
   }
 }
 
+CLI::App* add_command(CLI::App& app, const char* group, const char* name, const char* what,
+                      const char* example) {
+  CLI::App* const sub = app.add_subcommand(name, what);
+  sub->group(group);
+  sub->footer(std::string("Example: ") + example);
+  return sub;
+}
+
+void add_quiet(CLI::App& app, bool& quiet, const char* help) {
+  app.add_flag("--quiet", quiet, std::string(help) + " (default: off)");
+}
+
 void add_common(CLI::App& app, Common& common) {
   app.add_option("MODEL,-m,--model", common.model,
-                 "GGUF or QSF file, Hugging Face directory, or http(s) URL of one")
+                 "GGUF or QSF file, Hugging Face directory, http(s) URL of one, or hf:OWNER/REPO")
       ->required();
   add_known(app, find("memory_budget"), common.memory_budget);
   add_known(app, find("threads"), common.threads);
@@ -110,6 +123,47 @@ CLI::Validator whole_number(int64_t least, int64_t most) {
     if (bad == std::errc() && rest == end && value >= least && value <= most) return {};
     return "\"" + text.substr(0, 32) + "\" is not a whole number from " + std::to_string(least) +
            " to " + std::to_string(most);
+  };
+  return {problem, ""};
+}
+
+CLI::Validator byte_size(uint64_t least, uint64_t most) {
+  const auto problem = [least, most](const std::string& text) -> std::string {
+    const Result<uint64_t> size = parse_size(text);
+    if (!size.ok()) return size.status().message();
+    if (*size >= least && *size <= most) return {};
+    return "\"" + text.substr(0, 32) + "\" is not a size from " + human_bytes(least) + " to " +
+           human_bytes(most);
+  };
+  return {problem, ""};
+}
+
+CLI::Validator number(double least, double most) {
+  const auto problem = [least, most](const std::string& text) -> std::string {
+    double value = 0;
+    const char* end = text.data() + text.size();
+    const auto [rest, bad] = std::from_chars(text.data(), end, value);
+    if (bad == std::errc() && rest == end && value >= least && value <= most) return {};
+    constexpr double kUnnamed = 1e30;
+    char range[64] = "";
+    if (most < kUnnamed) {
+      std::snprintf(range, sizeof range, " from %g to %g", least, most);
+    } else if (least > -kUnnamed) {
+      std::snprintf(range, sizeof range, " of at least %g", least);
+    }
+    return "\"" + text.substr(0, 32) + "\" is not a number" + range;
+  };
+  return {problem, ""};
+}
+
+CLI::Validator one_of(const std::vector<std::string>& words) {
+  const auto problem = [words](const std::string& text) -> std::string {
+    if (std::find(words.begin(), words.end(), text) != words.end()) return {};
+    std::string all;
+    for (const std::string& word : words) {
+      all += (all.empty() ? "" : word == words.back() ? " or " : ", ") + word;
+    }
+    return "\"" + text.substr(0, 32) + "\" is not " + all;
   };
   return {problem, ""};
 }
@@ -212,16 +266,35 @@ Result<native::LoadOptions> load_options(const Common& common) {
 Result<std::string> read_text(const std::string& path) {
   std::ifstream file;
   if (path != "-") file.open(platform::to_path(path), std::ios::binary);
+  if (path == "-" && platform::is_terminal(platform::Stream::kInput)) {
+    print_warning("reading the text from this terminal; Ctrl-D ends it");
+  }
   std::istream& from = path == "-" ? std::cin : file;
   std::string text;
   char part[1 << 14];
   while (from.read(part, sizeof part) || from.gcount() > 0) {
     text.append(part, static_cast<size_t>(from.gcount()));
   }
-  if (!from.eof()) {  // the file is missing or is a directory
-    return error(Code::kNotFound, "cannot read the file \"%.256s\"", path.c_str());
+  if (!from.eof()) {
+    return error(Code::kNotFound, "cannot read \"%.256s\": %s", path.c_str(),
+                 platform::is_directory(path) ? "it is a directory" : "there is no such file");
   }
   return text;
+}
+
+Result<std::string> read_constraint(grammar::Kind kind, const std::string& given) {
+  const bool schema = kind == grammar::Kind::kJsonSchema;
+  const size_t first = given.find_first_not_of(" \t\r\n");
+  const bool is_text = schema ? first != std::string::npos && given[first] == '{'
+                              : given.find("::=") != std::string::npos;
+  Result<std::string> text = is_text ? given : read_text(given);
+  if (!text.ok()) return text.status();
+  const auto compiled = grammar::compile(kind, *text, nullptr, {});
+  if (compiled.ok()) return text;
+  const std::string where = (schema ? "--json-schema" : "--grammar") +
+                            (is_text ? std::string() : " \"" + given.substr(0, 256) + "\"");
+  return error(compiled.status().code(), "%s: %s", where.c_str(),
+               compiled.status().message().c_str());
 }
 
 void print_warning(const std::string& text) {

@@ -288,8 +288,9 @@ int run_comparison(CompareOptions& options) {
 
 void add_compare(CLI::App& app, int* status) {
   auto options = std::make_shared<CompareOptions>();
-  CLI::App* sub = app.add_subcommand(
-      "compare", "Compare a model's results and speed with llama.cpp's, or with another model's");
+  CLI::App* sub =
+      add_command(app, kMeasure, "compare", "Compare with llama.cpp, or with another model",
+                  "sluice compare model.gguf --llama-cpp ~/llama.cpp/build/bin");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
   sub->add_option("OTHER", options->other,

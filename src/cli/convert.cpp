@@ -6,15 +6,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/clock.h"
 #include "cli/atomic_file.h"
 #include "cli/calibrate.h"
 #include "cli/log_likelihood.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 #include "cli/sensitivity.h"
 #include "gguf/printable.h"
 #include "native/hugging_face.h"
-#include "platform/console.h"
 
 namespace sluice::cli {
 namespace {
@@ -30,7 +29,7 @@ struct ConvertOptions {
   io::OpenOptions source;  // made of cache_dir and hosts
   double min_cosine = 0.99;
   int threads = 0;
-  bool pure = false, json = false, cluster_head = false;
+  bool pure = false, json = false, cluster_head = false, force = false, quiet = false;
 };
 
 class FileSink final : public convert::Sink {
@@ -55,29 +54,6 @@ class FileSink final : public convert::Sink {
   const std::string& path_;
 };
 
-// A progress line that is redrawn in place. Shown only if standard error is a terminal.
-class ProgressLine {
- public:
-  ProgressLine() : shown_(platform::is_terminal(platform::Stream::kErrors)) {}
-  ~ProgressLine() {
-    if (drawn_) std::fputs("\r\x1b[K", stderr);
-  }
-  void show(double share, const std::string& what) {
-    const double now = monotonic_ms();
-    if (!shown_ || now - last_ < 100) return;
-    last_ = now;
-    drawn_ = true;
-    constexpr int kWidth = 40;
-    char bar[kWidth + 1] = {};
-    for (int i = 0; i < kWidth; ++i) bar[i] = i < share * kWidth ? '#' : '.';
-    std::fprintf(stderr, "\r%s %3.0f %%  %s", bar, 100 * share, what.c_str());
-  }
-
- private:
-  bool shown_, drawn_ = false;
-  double last_ = 0;
-};
-
 Result<convert::Imatrix> read_importance(const std::string& path, uint64_t most) {
   Result<std::unique_ptr<io::ByteSource>> source = io::open_source(path);
   if (!source.ok()) return source.status();
@@ -87,16 +63,36 @@ Result<convert::Imatrix> read_importance(const std::string& path, uint64_t most)
   }
   std::vector<uint8_t> bytes((*source)->size());
   SLUICE_RETURN_IF_ERROR((*source)->read(0, bytes));
-  return convert::Imatrix::parse(bytes);
+  Result<convert::Imatrix> out = convert::Imatrix::parse(bytes);
+  if (out.ok()) return out;
+  return error(out.status().code(), "--imatrix \"%.256s\": %s", path.c_str(),
+               out.status().message().c_str());
 }
 
-// Writes the file completely or not at all.
-Status write_importance(const convert::Imatrix& importance, const ConvertOptions& options) {
-  Result<AtomicFile> file = AtomicFile::create(options.save_imatrix, options.in);
-  if (!file.ok()) return file.status();
+// The files that the conversion writes, each completely or not at all.
+struct Outputs {
+  std::optional<AtomicFile> model, imatrix;
+
+  // Opens them before the slow steps. Errors: AtomicFile::create's; kInvalidArgument for a file
+  // that exists, without --force.
+  [[nodiscard]] Status open(const ConvertOptions& options) {
+    for (const auto& [path, file] :
+         {std::pair{&options.out, &model}, {&options.save_imatrix, &imatrix}}) {
+      if (path->empty()) continue;
+      const auto when = options.force ? Existing::kReplace : Existing::kKeep;
+      Result<AtomicFile> opened = AtomicFile::create(*path, options.in, when);
+      if (!opened.ok()) return opened.status();
+      file->emplace(std::move(*opened));
+    }
+    return {};
+  }
+};
+
+Status write_importance(const convert::Imatrix& importance, const ConvertOptions& options,
+                        AtomicFile& file) {
   const std::string bytes = importance.file(options.calibrate);
-  file->write(bytes.data(), bytes.size());
-  return file->finish();
+  file.write(bytes.data(), bytes.size());
+  return file.finish();
 }
 
 // What was measured on the texts of --calibrate and --perplexity.
@@ -232,8 +228,8 @@ Status look_at_sensitivity(const ConvertOptions& options, convert::Options* want
   from.memory_budget = wanted->memory_budget;
   from.threads = options.threads;
   from.importance = wanted->importance;
-  ProgressLine line;
-  from.on_progress = [&line](double share) { line.show(share, "of the tensors measured"); };
+  Progress progress("measuring tensors", Unit::kPercent, options.quiet);
+  from.on_progress = [&progress](double share) { progress.update_share(share); };
   Result<MeasuredSensitivity> read = measure_sensitivity(from);
   if (read.ok()) {
     measured->sensitivity = std::move(*read);
@@ -258,6 +254,7 @@ Status look_at_perplexity(const ConvertOptions& options, const std::string& mode
   common.hosts = options.hosts;
   LogLikelihood scoring;
   scoring.text = text;
+  scoring.quiet = options.quiet;
   Result<Scored> scored = score_text(common, scoring);
   if (!scored.ok()) return scored.status();
   scored->model.reset();
@@ -320,10 +317,11 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
   if (!options.type.empty()) {
     const auto recipe = convert::find_recipe(options.type);
     if (!recipe.ok()) return recipe.status();
-  } else if (options.pure || (options.target_size.empty() && options.tensor_types.empty() &&
-                              !options.imatrix.empty())) {
-    return error(Code::kInvalidArgument,
-                 "--pure needs --type; --imatrix needs --type, --tensor-type or --target-size");
+  } else if (options.pure) {
+    return error(Code::kInvalidArgument, "--pure needs --type");
+  } else if (options.target_size.empty() && options.tensor_types.empty() &&
+             !options.imatrix.empty()) {
+    return error(Code::kInvalidArgument, "--imatrix needs --type, --tensor-type or --target-size");
   }
   convert::Imatrix importance;
   if (!options.imatrix.empty()) {
@@ -336,6 +334,8 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     const auto as = qsf ? std::optional(*packing) : std::nullopt;
     SLUICE_RETURN_IF_ERROR(check_target(options, wanted, as));
   }
+  Outputs outputs;
+  SLUICE_RETURN_IF_ERROR(outputs.open(options));
   std::string text;  // read once: it may be standard input
   if (!options.perplexity.empty()) {
     Result<std::string> read = read_text(options.perplexity);
@@ -353,15 +353,15 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     const bool quantizes =
         !options.type.empty() || !options.target_size.empty() || !options.tensor_types.empty();
     from.moments = quantizes || !options.save_imatrix.empty();
-    ProgressLine line;
-    from.on_progress = [&line](double share) { line.show(share, "of the text read"); };
+    Progress progress("calibrating", Unit::kPercent, options.quiet);
+    from.on_progress = [&progress](double share) { progress.update_share(share); };
     Result<Calibrated> read = calibrate(from);
     if (!read.ok()) return read.status();
     Calibrated& found = measured->calibrated;
     found = std::move(*read);
     if (quantizes) wanted.importance = &found.importance;
     if (!options.save_imatrix.empty()) {
-      SLUICE_RETURN_IF_ERROR(write_importance(found.importance, options));
+      SLUICE_RETURN_IF_ERROR(write_importance(found.importance, options, *outputs.imatrix));
     }
     wanted.layers = importance_of(found.layers);
     wanted.exits = found.exits.weights;
@@ -372,18 +372,13 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
   wanted.held = model->held;
   const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
   if (!source.ok()) return source.status();
-  Result<AtomicFile> file = AtomicFile::create(options.out, options.in);
-  if (!file.ok()) return file.status();
-  FileSink sink(&*file, options.out);
-  ProgressLine line;
-  wanted.on_progress = [&line](uint64_t done, uint64_t total) {
-    if (total == 0) return;
-    line.show(static_cast<double>(done) / static_cast<double>(total), human_bytes(done));
-  };
+  FileSink sink(&*outputs.model, options.out);
+  Progress progress("converting", Unit::kBytes, options.quiet);
+  wanted.on_progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
   Result<convert::Report> made = qsf ? convert::to_qsf(*source, wanted, *packing, &sink)
                                      : convert::to_gguf(*source, wanted, &sink);
   if (!made.ok()) return made.status();
-  SLUICE_RETURN_IF_ERROR(file->finish());
+  SLUICE_RETURN_IF_ERROR(outputs.model->finish());
   *report = std::move(*made);
   return look_at_perplexity(options, options.out, text, wanted, &measured->after);
 }
@@ -392,8 +387,9 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
 
 void add_convert(CLI::App& app, int* status) {
   auto options = std::make_shared<ConvertOptions>();
-  CLI::App* sub = app.add_subcommand(
-      "convert", "Convert a model to a GGUF or QSF file, optionally with other quantization types");
+  CLI::App* sub =
+      add_command(app, kConvert, "convert", "Write a model with other quantization types",
+                  "sluice convert model-F16.gguf model-Q4_K_M.gguf --type q4_k_m");
   sub->add_option("IN", options->in, "GGUF or QSF file, Hugging Face directory, or URL of one")
       ->required();
   sub->add_option("OUT", options->out, "the file to write: QSF if its name ends in .qsf, else GGUF")
@@ -401,25 +397,25 @@ void add_convert(CLI::App& app, int* status) {
   CLI::Option* type = sub->add_option(
       "--type", options->type,
       "quantization type or mix, such as q8_0 or q4_k_m (default: keep the types of IN)");
-  CLI::Option* target =
-      sub->add_option(
-             "--target-size", options->target_size,
-             "maximum size of the file, such as 2G; chooses each tensor's type by its error")
-          ->excludes(type);
+  CLI::Option* target = sub->add_option("--target-size", options->target_size,
+                                        "maximum size of the file, such as 2G; chooses each "
+                                        "tensor's type by its error (default: "
+                                        "none)")
+                            ->excludes(type);
   sub->add_option("--tensor-type", options->tensor_types,
                   "NAME=TYPE: type of all matrices whose names contain NAME, such as attn_v=q6_k; "
-                  "may be repeated, the last match counts")
+                  "may be repeated, the last match counts (default: none)")
       ->allow_extra_args(false)
       ->excludes(target);
   sub->add_option("--sensitivity", options->sensitivity,
                   "for --target-size, measure how each tensor's error changes the output, on the "
                   "text of --calibrate or on text that the model generates: auto (default), "
                   "measured (fail if not possible) or off")
-      ->check(CLI::IsMember({"auto", "measured", "off"}));
+      ->check(one_of({"auto", "measured", "off"}));
   sub->add_option("--min-cosine", options->min_cosine,
                   "minimum cosine between a tensor and its quantized values under --target-size, 0 "
                   "to 1 (default: 0.99)")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number(0, 1));
   sub->add_flag("--pure", options->pure,
                 "use --type for every matrix, without a mix (default: off)");
   CLI::Option* imatrix =
@@ -433,7 +429,8 @@ void add_convert(CLI::App& app, int* status) {
           ->excludes(imatrix);
   sub->add_option(
          "--save-imatrix", options->save_imatrix,
-         "file for the importance matrix of --calibrate, for --imatrix and llama-quantize (.gguf)")
+         "file for the importance matrix of --calibrate, for --imatrix and llama-quantize (.gguf) "
+         "(default: none)")
       ->needs(calibrate);
   sub->add_flag("--cluster-head", options->cluster_head,
                 "cluster the output head's rows, for --head-clusters (default: off)");
@@ -452,7 +449,10 @@ void add_convert(CLI::App& app, int* status) {
       ->check(whole_number(0, options::kMaxThreads));
   add_cache_dir(*sub, options->cache_dir);
   add_hosts(*sub, options->hosts);
+  sub->add_flag("--force", options->force,
+                "overwrite OUT and the file of --save-imatrix if they exist (default: off)");
   sub->add_flag("--json", options->json, "print the report as JSON (default: off)");
+  add_quiet(*sub, options->quiet);
   sub->callback([options, status] {
     const EndsAtSignals watch;
     convert::Report report;

@@ -106,7 +106,8 @@ Result<Dumped> write_dump(const DumpOptions& options) {
   std::error_code problem;
   std::filesystem::create_directories(platform::to_path(options.out), problem);
   if (problem) {
-    return error(Code::kIo, "cannot create the directory \"%.256s\"", options.out.c_str());
+    return error(Code::kIo, "cannot create the directory \"%.256s\": %s", options.out.c_str(),
+                 problem.message().c_str());
   }
   DumpWriter writer(options, *layer);
   (*session)->observe(
@@ -119,8 +120,8 @@ Result<Dumped> write_dump(const DumpOptions& options) {
 
 void add_dump(CLI::App& app, int* status) {
   auto options = std::make_shared<DumpOptions>();
-  CLI::App* sub = app.add_subcommand(
-      "dump", "Write named tensors of a forward pass, to compare with a reference");
+  CLI::App* sub = add_command(app, kMeasure, "dump", "Write the tensors of one forward pass",
+                              "sluice dump model.gguf --tokens 1,2,3 --out tensors");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
   sub->add_option("--tokens", options->tokens, "token ids, such as 1,2,3")->required();

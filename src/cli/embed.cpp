@@ -95,14 +95,16 @@ int embed_text(const EmbedOptions& options) {
 
 void add_embed(CLI::App& app, int* status) {
   auto options = std::make_shared<EmbedOptions>();
-  CLI::App* sub =
-      app.add_subcommand("embed", "Write the embedding of a text, or its rerank score for a query");
+  CLI::App* sub = add_command(app, kUse, "embed", "Write the embedding of a text",
+                              "sluice embed model.gguf -f text.txt --out vector.f32");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  sub->add_option("-f,--file", options->text_file, "file with the text; - reads standard input");
-  sub->add_option("--tokens", options->tokens, "token ids instead of a text, such as 1,2,3");
+  sub->add_option("-f,--file", options->text_file,
+                  "file with the text; - reads standard input (default: none)");
+  sub->add_option("--tokens", options->tokens,
+                  "token ids instead of a text, such as 1,2,3 (default: none)");
   sub->add_option("--query", options->query,
-                  "query that the text is scored against, with --pooling rank");
+                  "query that the text is scored against, with --pooling rank (default: none)");
   sub->add_option("--pooling", options->pooling,
                   "none, mean, cls, last or rank (default: the model's)");
   sub->add_option("--dimensions", options->dimensions,

@@ -3,9 +3,10 @@
 
 #include <cstdio>
 
-#include "base/clock.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 #include "generate/context_warning.h"
+#include "platform/console.h"
 
 namespace sluice::cli {
 
@@ -20,7 +21,11 @@ void add_sampling(CLI::App& app, sample::Params& s, std::string& seed) {
   add_known(app, find("frequency_penalty"), s.frequency_penalty);
   add_known(app, find("presence_penalty"), s.presence_penalty);
   add_known(app, find("penalty_last_n"), s.penalty_last_n);
-  add_known(app, find("seed"), seed);
+  const auto seed_problem = [](const std::string& text) -> std::string {
+    const Result<uint64_t> parsed = sample::parse_seed(text);
+    return parsed.ok() ? std::string() : parsed.status().message();
+  };
+  add_known(app, find("seed"), seed)->check(CLI::Validator(seed_problem, ""));
 }
 
 void add_drafting(CLI::App& app, DraftOptions& drafting) {
@@ -39,13 +44,14 @@ void add_remembering(CLI::App& app, PromptCacheOptions& remembering) {
 void add_chat_template_options(CLI::App& app, ChatTemplateOptions& options) {
   const auto problem = [](const std::string& text) -> std::string {
     if (text.find('{') != std::string::npos) return {};
-    return "\"" + text.substr(0, 32) + "\" is not a Jinja template, since it has no {{ or {%";
+    return "\"" + text.substr(0, 32) + "\" is not a Jinja template, since it has no {";
   };
   CLI::Option* const text =
       app.add_option("--chat-template", options.text,
-                     "chat template in place of the model's: the text of a Jinja template")
+                     "chat template: the text of a Jinja template (default: the model's)")
           ->check(CLI::Validator(problem, ""));
-  app.add_option("--chat-template-file", options.file, "file with such a chat template")
+  app.add_option("--chat-template-file", options.file,
+                 "file with such a chat template (default: none)")
       ->excludes(text);
 }
 
@@ -127,17 +133,13 @@ Status open_sessions(LoadedModels& speakers, const DraftOptions& drafting,
   return {};
 }
 
-void draw_progress(void*, uint64_t loaded, uint64_t total) {
-  static double last = 0;
-  const double now = monotonic_ms();
-  if (total == 0 || (now - last < 100 && loaded < total)) return;
-  last = now;
-  const int width = 30;
-  const int filled = static_cast<int>(loaded * width / total);
-  std::fprintf(stderr, "\rloading [%.*s%*s] %3d%% %s", filled, "##############################",
-               width - filled, "", static_cast<int>(loaded * 100 / total),
-               human_bytes(total).c_str());
-  if (loaded >= total) std::fprintf(stderr, "\r\033[K");
+Status show_preload(native::Model& model, bool quiet) {
+  if (quiet || !platform::is_terminal(platform::Stream::kErrors)) return {};
+  Progress progress("loading", Unit::kBytes, quiet);
+  const auto update = [](void* context, uint64_t loaded, uint64_t total) {
+    static_cast<Progress*>(context)->update(loaded, total);
+  };
+  return model.preload(update, &progress);
 }
 
 Status drive_answer(native::DraftPair& models, generate::Generation& generation,

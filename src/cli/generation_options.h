@@ -67,8 +67,9 @@ struct LoadedModels {
 [[nodiscard]] Status open_sessions(LoadedModels& speakers, const DraftOptions& drafting,
                                    generate::Options* options);
 
-// Draws a progress bar on standard error. For Model::preload.
-void draw_progress(void*, uint64_t loaded, uint64_t total);
+// Loads the weights that stay in memory, with progress on a terminal. Without a terminal or with
+// `quiet`, does nothing: weights are loaded as they are needed. Errors: Model::preload's.
+[[nodiscard]] Status show_preload(native::Model& model, bool quiet);
 
 // Runs a generation to its end and passes its tokens to `take` as they are emitted, with their
 // text. An empty text and -1 ask whether to go on. `take` returns false to stop. An interrupt

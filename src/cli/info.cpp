@@ -150,8 +150,8 @@ int info(const Common& common) {
 
 void add_info(CLI::App& app, int* status) {
   auto common = std::make_shared<Common>();
-  CLI::App* sub =
-      app.add_subcommand("info", "Show a model's metadata, memory plan and estimated speed");
+  CLI::App* sub = add_command(app, kInspect, "info", "Show a model's header, memory plan and speed",
+                              "sluice info model.gguf --memory-budget 512M");
   add_common(*sub, *common);
   add_lora(*sub, *common);
   sub->callback([common, status] { *status = info(*common); });

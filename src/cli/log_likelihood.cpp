@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/progress.h"
+
 namespace sluice::cli {
 namespace {
 
@@ -44,13 +46,15 @@ Status score_window(native::Model& model, session::Session& session,
 
 // Scores all of `tokens`, which have no BOS.
 Status score_windows(native::Model& model, session::Session& session,
-                     std::span<const session::Token> tokens, size_t stride,
+                     std::span<const session::Token> tokens, size_t stride, bool quiet,
                      std::vector<Score>* scores) {
+  Progress progress("scoring", Unit::kTokens, quiet);
   const tokenizer::Tokenizer& vocabulary = model.engine().tokenizer();
   const size_t opening = vocabulary.adds_bos() && vocabulary.bos() >= 0 ? 1 : 0;
   const size_t room = static_cast<size_t>(model.engine().plan().n_ctx) - opening;
   std::vector<session::Token> window;
   size_t done = 0;  // number of tokens scored so far
+  progress.update(0, tokens.size());
   for (size_t start = 0; done < tokens.size(); start += stride) {
     const size_t end = std::min(tokens.size(), start + room);
     window.assign(opening, vocabulary.bos());
@@ -59,6 +63,7 @@ Status score_windows(native::Model& model, session::Session& session,
     const size_t first = std::max<size_t>(1, opening + done - start);
     SLUICE_RETURN_IF_ERROR(score_window(model, session, window, first, scores));
     done = end;
+    progress.update(done, tokens.size());
   }
   return {};
 }
@@ -118,7 +123,8 @@ Result<Scored> score_text(const Common& common, const LogLikelihood& scoring) {
       (*model)->engine().tokenizer().encode(scoring.text, {false, !scoring.no_parse_special});
   Scored out;
   out.stride = static_cast<size_t>(scoring.stride > 0 ? scoring.stride : *n_ctx / 2);
-  SLUICE_RETURN_IF_ERROR(score_windows(**model, **session, tokens, out.stride, &out.scores));
+  SLUICE_RETURN_IF_ERROR(
+      score_windows(**model, **session, tokens, out.stride, scoring.quiet, &out.scores));
   if (out.scores.empty()) {
     return error(Code::kPromptEmpty, "the text is too short: it has no token to predict");
   }

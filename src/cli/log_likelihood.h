@@ -31,6 +31,7 @@ struct LogLikelihood {
   std::string text;
   int stride = 0;  // tokens; 0: half of the context
   bool no_parse_special = false;
+  bool quiet = false;  // show no progress
 };
 
 // Errors: those of opening and running the model; kInvalidArgument for a model with bidirectional

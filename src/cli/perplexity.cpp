@@ -67,9 +67,9 @@ Status perplexity(PerplexityOptions& options) {
 
 void add_perplexity(CLI::App& app, int* status) {
   auto options = std::make_shared<PerplexityOptions>();
-  CLI::App* sub = app.add_subcommand(
-      "perplexity",
-      "Measure a model's perplexity on a text, in windows of --ctx tokens (default: at most 512)");
+  CLI::App* sub =
+      add_command(app, kMeasure, "perplexity", "Measure how well a model predicts a text",
+                  "sluice perplexity model.gguf -f text.txt");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
   sub->add_option("-f,--file", options->file, "file with the text; - reads standard input")
@@ -81,6 +81,7 @@ void add_perplexity(CLI::App& app, int* status) {
                 "treat special tokens in the text as plain text (default: off)");
   sub->add_flag("--per-token", options->per_token,
                 "print each token's negative log likelihood: id, nats, text (default: off)");
+  add_quiet(*sub, options->scoring.quiet);
   sub->callback([options, status] {
     if (const Status s = perplexity(*options); !s.ok()) *status = fail(s);
   });

@@ -9,9 +9,8 @@
 
 #include "chat/answer.h"
 #include "cli/atomic_file.h"
-#include "cli/cli.h"
+#include "cli/chat.h"
 #include "cli/conversation.h"
-#include "cli/generation_options.h"
 #include "cli/terminal.h"
 #include "platform/console.h"
 
@@ -21,16 +20,14 @@ namespace {
 using generate::Finish;
 using generate::Generation;
 
-struct RunOptions {
-  Common common;
-  std::string prompt, prompt_file;
-  int n = 128;
-  std::string seed = "0";
+constexpr int kUnset = -2;  // no --n-predict
+constexpr int kCompletionTokens = 128;
+
+struct RunOptions : ChatOptions {
+  std::string word, prompt, prompt_file;  // PROMPT, --prompt, --file
+  bool prompted = false;                  // one of them was given
   std::string grammar, schema;
-  ChatTemplateOptions chat_template;
-  DraftOptions drafting;
-  PromptCacheOptions remembering;
-  generate::Options generation;
+  bool raw = false, no_display_prompt = false;
 };
 
 // Ctrl-C while the model generates stops it in order. Before that, and at a second Ctrl-C, the
@@ -65,15 +62,19 @@ const char* finish_name(Finish finish) {
   }
 }
 
-void print_rates(const native::Model& model, const generate::Counts& counts) {
-  std::fprintf(stderr, "\nprompt %d tokens %.1f tok/s | generated %d tokens %.1f tok/s | ",
+void print_rates(const native::Model& model, const Generation& generation) {
+  const generate::Counts& counts = generation.counts();
+  std::fprintf(stderr, "prompt %d tokens, %.1f tok/s | generated %d tokens, %.1f tok/s",
                counts.prompt, counts.prompt_tokens_per_second(), counts.generated,
                counts.tokens_per_second());
   if (counts.drafted > 0) {
-    std::fprintf(stderr, "drafted %d, accepted %d, %d forward passes | ", counts.drafted,
+    std::fprintf(stderr, " | drafted %d, accepted %d, %d forward passes", counts.drafted,
                  counts.accepted, counts.passes);
   }
-  std::fprintf(stderr, "waited %.0f ms for weights\n", model.wait_ms());
+  if (model.wait_ms() >= 1) std::fprintf(stderr, " | waited %.0f ms for weights", model.wait_ms());
+  if (generation.finish() == Finish::kLength) std::fprintf(stderr, " | stopped by --n-predict");
+  if (generation.finish() == Finish::kContext) std::fprintf(stderr, " | the context is full");
+  std::fputc('\n', stderr);
 }
 
 nlohmann::json outcome_json(const native::DraftPair& models, const Generation& generation,
@@ -128,27 +129,49 @@ Status check(RunOptions& options) {
   Result<uint64_t> seed = sample::parse_seed(options.seed);
   if (!seed.ok()) return seed.status();
   options.generation.sampling.seed = *seed;
-  options.generation.max_tokens = options.n;
   SLUICE_RETURN_IF_ERROR(
       sample::validate(options.generation.sampling, std::numeric_limits<session::Token>::max()));
-  if (!options.grammar.empty() && !options.schema.empty()) {
-    return error(Code::kInvalidArgument, "give either --grammar or --json-schema, not both");
-  }
   if (const bool gbnf = !options.grammar.empty(); gbnf || !options.schema.empty()) {
-    Result<std::string> text = read_text(gbnf ? options.grammar : options.schema);
+    const auto kind = gbnf ? grammar::Kind::kGbnf : grammar::Kind::kJsonSchema;
+    Result<std::string> text = read_constraint(kind, gbnf ? options.grammar : options.schema);
     if (!text.ok()) return text.status();
-    options.generation.constraint = {
-        gbnf ? grammar::Kind::kGbnf : grammar::Kind::kJsonSchema, std::move(*text), {}};
+    options.generation.constraint = {kind, std::move(*text), {}};
   }
+  if (!options.word.empty()) options.prompt = options.word;
   if (options.prompt == "-" || !options.prompt_file.empty()) {
     Result<std::string> text =
         read_text(options.prompt_file.empty() ? options.prompt : options.prompt_file);
     if (!text.ok()) return text.status();
     options.prompt = std::move(*text);
   }
-  if (options.prompt.empty())
-    return error(Code::kPromptEmpty, "the prompt is empty: give one with --prompt or --file");
+  if (options.prompt.empty()) {
+    return error(Code::kPromptEmpty,
+                 "the prompt is empty: write it after MODEL, as in sluice run "
+                 "MODEL \"Hello\"");
+  }
   return options.chat_template.read();
+}
+
+// The first of the options that only a prompt gives a sense to; "": none.
+const char* needs_prompt(const RunOptions& options) {
+  if (options.raw) return "--raw";
+  if (options.common.json) return "--json";
+  if (!options.grammar.empty()) return "--grammar";
+  return options.schema.empty() ? "" : "--json-schema";
+}
+
+// Without a prompt, a conversation.
+int converse(ChatOptions options) {
+  if (options.n == kUnset) options.n = -1;
+  options.needs_template = !options.chat_template.given();
+  return run_chat(options);
+}
+
+Result<chat::Template> parse_template(const RunOptions& options, const chat::ModelTexts& texts) {
+  Result<chat::Template> out = options.chat_template.parse(texts);
+  if (out.ok() || options.chat_template.given()) return out;
+  return error(out.status().code(), "%s; --raw continues the prompt without the template",
+               out.status().message().c_str());
 }
 
 // The prompt's tokens. With a chat template, also sets what its format needs: stop strings, the
@@ -157,15 +180,24 @@ Result<std::vector<session::Token>> prompt_tokens(const tokenizer::Tokenizer& to
                                                   const chat::ModelTexts& texts,
                                                   RunOptions& options,
                                                   std::optional<chat::AnswerReader>* reader) {
-  if (!options.chat_template.given()) return tokenizer.encode(options.prompt);
-  const Result<chat::Template> chat = options.chat_template.parse(texts);
+  generate::Options& generation = options.generation;
+  generation.max_tokens = options.n == kUnset ? kCompletionTokens : options.n;
+  if (options.raw) return tokenizer.encode(options.prompt);
+  const Result<chat::Template> chat = parse_template(options, texts);
   if (!chat.ok()) return chat.status();
-  const std::string messages = to_json(std::vector<Message>{{"user", options.prompt, {}}});
+  if (chat->is_default()) {
+    if (options.system.empty()) return tokenizer.encode(options.prompt);
+    return error(Code::kChatTemplate, "--system needs a chat template, which the model lacks");
+  }
+  std::vector<Message> conversation;
+  if (!options.system.empty()) conversation.push_back({"system", options.system, {}});
+  conversation.push_back({"user", options.prompt, {}});
+  const std::string messages = to_json(conversation);
   chat::Request request;
   request.messages = messages;
   const Result<chat::Prompt> prompt = chat->render(request);
   if (!prompt.ok()) return prompt.status();
-  generate::Options& generation = options.generation;
+  if (options.n == kUnset) generation.max_tokens = -1;
   chat::AnswerRequest wanted;
   wanted.can_constrain = !generation.constraint;
   const bool schema =
@@ -217,6 +249,11 @@ class RunOutput {
 };
 
 int run(RunOptions options) {
+  if (!options.prompted) {
+    const char* const name = needs_prompt(options);
+    if (*name == '\0') return converse(options);
+    return fail(error(Code::kPromptEmpty, "%s needs a prompt: write it after MODEL", name));
+  }
   LoadedModels speakers;  // must outlive the watch
   InterruptWatch watch;
   if (Status s = check(options); !s.ok()) return fail(s);
@@ -237,10 +274,8 @@ int run(RunOptions options) {
     return fail(s);
   }
   const bool stream = !options.common.json;
-  const bool terminal = stream && platform::is_terminal(platform::Stream::kErrors);
-  if (terminal) {
-    if (Status s = model->preload(draw_progress); !s.ok()) return fail(s);
-  }
+  const bool quiet = options.quiet || !stream;
+  if (Status s = show_preload(*model, quiet); !s.ok()) return fail(s);
   if (Status s = options.remembering.open(*model); !s.ok()) return fail(s);
   watch.watch(*model);
   options.remembering.recall(*speakers.session, tokens);
@@ -249,7 +284,7 @@ int run(RunOptions options) {
   if (!generation.ok()) return fail(generation.status());
   RunOutput output(stream, std::move(reader));
   Status status;
-  if (output.begin(options.prompt)) {
+  if (output.begin(options.no_display_prompt ? std::string() : options.prompt)) {
     status = drive_answer(
         speakers.models, **generation,
         [&](std::string_view piece, session::Token token) { return output.take(piece, token); });
@@ -262,39 +297,55 @@ int run(RunOptions options) {
   }
   if (!status.ok()) return fail(status);
   options.remembering.keep(*speakers.session);
-  if (terminal) print_rates(*model, (*generation)->counts());
   const bool aborted = model->interrupted() && (*generation)->finish() == Finish::kCancelled;
-  return finish_output(aborted ? 130 : 0);
+  const int ended = finish_output(aborted ? 130 : 0);
+  if (!quiet && ended != 1) print_rates(*model, **generation);
+  return ended;
 }
 
 }  // namespace
 
 void add_run(CLI::App& app, int* status) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* sub = app.add_subcommand("run", "Generate text from a prompt");
-  add_common(*sub, options->common);
-  add_lora(*sub, options->common);
+  CLI::App* sub = add_command(app, kUse, "run", "Answer a prompt; without one, hold a conversation",
+                              "sluice run model.gguf \"Why is the sky blue?\"");
+  add_chat_options(*sub, *options);
+  // After the options before, so that MODEL is the first positional argument.
+  CLI::Option* const word = sub->add_option(
+      "PROMPT", options->word,
+      "prompt text; - reads standard input; a model with a chat template gets it as a user's "
+      "message (default: hold a conversation)");
   CLI::Option* const prompt =
-      sub->add_option("-p,--prompt", options->prompt, "prompt text; - reads standard input");
-  sub->add_option("-f,--file", options->prompt_file, "file with the prompt, in place of -p")
-      ->excludes(prompt);
-  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  sub->add_option("-n,--n-predict", options->n, "maximum tokens to generate (default: 128)")
-      ->check(whole_number(0, kMax));
-  generate::Options& g = options->generation;
-  add_sampling(*sub, g.sampling, options->seed);
-  sub->add_option("--stop", g.stop, "stop at this text; may be repeated")
-      ->allow_extra_args(false);  // one text per option, verbatim: "[a,b]" is not a list
-  sub->add_option("--grammar", options->grammar,
-                  "file with a GBNF grammar that the output must match");
+      sub->add_option("-p,--prompt", options->prompt, "the same as PROMPT (default: none)")
+          ->excludes(word);
+  CLI::Option* const file =
+      sub->add_option("-f,--file", options->prompt_file,
+                      "file with the prompt; - reads standard input (default: none)")
+          ->excludes(prompt)
+          ->excludes(word);
+  options->n = kUnset;
+  sub->add_option("-n,--n-predict", options->n,
+                  "maximum tokens to generate; -1: as many as fit (default: 128; -1 with a chat "
+                  "template)")
+      ->check(whole_number(-1, std::numeric_limits<int32_t>::max()));
+  sub->add_flag("--raw", options->raw,
+                "continue the prompt as it is, without the chat template (default: off)")
+      ->excludes("--system")
+      ->excludes("--chat-template")
+      ->excludes("--chat-template-file");
+  sub->add_flag("--no-display-prompt", options->no_display_prompt,
+                "do not print the prompt before its continuation (default: off)");
+  CLI::Option* const grammar = sub->add_option(
+      "--grammar", options->grammar,
+      "GBNF grammar that the output must match, or a file with one (default: none)");
   sub->add_option("--json-schema", options->schema,
-                  "file with a JSON schema that the output must match");
-  add_chat_template_options(*sub, options->chat_template);
-  add_drafting(*sub, options->drafting);
-  add_remembering(*sub, options->remembering);
-  sub->add_flag("--ignore-eos", g.ignore_eos,
-                "continue after the end-of-text token (default: off)");
-  sub->callback([options, status] { *status = run(*options); });
+                  "JSON schema that the output must match, or a file with one (default: none)")
+      ->excludes(grammar);
+  add_quiet(*sub, options->quiet, "show no progress and no rates");
+  sub->callback([=] {
+    options->prompted = word->count() + prompt->count() + file->count() > 0;
+    *status = run(*options);
+  });
 }
 
 }  // namespace sluice::cli

@@ -197,9 +197,6 @@ void end(SignalWatch& watch, int grace_s, serve::Service& service, serve::Worker
 Status check(ServeOptions& options, serve::Limits* limits) {
   const Result<uint64_t> most = parse_size(options.max_body);
   if (!most.ok()) return most.status();
-  if (*most < 1024 || *most > 64u << 20) {
-    return error(Code::kInvalidArgument, "--max-body-size must be between 1k and 64M");
-  }
   limits->max_body = *most;
   limits->request_ms = 1e3 * options.timeout;
   if (const char* key = std::getenv("SLUICE_API_KEY"); key != nullptr && options.api_key.empty()) {
@@ -272,6 +269,7 @@ int serve_model(ServeOptions options) {
   const Result<int> port = server.bind();
   if (!port.ok()) return fail(port.status());
   if (!chat_template.ok()) fail(chat_template.status());  // reported; other endpoints still work
+  if (Status s = show_preload(*model, options.quiet); !s.ok()) return fail(s);
   if (Status s = model->preload(); !s.ok()) return fail(s);
   if (Status s = worker.start(); !s.ok()) return fail(s);
   watch.ready();
@@ -287,7 +285,8 @@ int serve_model(ServeOptions options) {
 
 void add_serve(CLI::App& app, int* status) {
   auto options = std::make_shared<ServeOptions>();
-  CLI::App* sub = app.add_subcommand("serve", "Serve the OpenAI-compatible API over HTTP");
+  CLI::App* sub = add_command(app, kUse, "serve", "Serve the APIs of OpenAI, Anthropic and Ollama",
+                              "sluice serve model.gguf --port 8080 --parallel 4");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
   sub->add_option("--port", options->http.port, "TCP port; 0: any free one (default: 8080)")
@@ -309,7 +308,9 @@ void add_serve(CLI::App& app, int* status) {
                   "the API key that requests must send (default: SLUICE_API_KEY)");
   sub->add_option("--cors-origin", options->http.cors_origin,
                   "origin of pages that may use the server; * for all (default: none)");
-  sub->add_option("--max-body-size", options->max_body, "maximum bytes of a request (default: 4M)");
+  sub->add_option("--max-body-size", options->max_body,
+                  "maximum bytes of a request, 1k to 64M (default: 4M)")
+      ->check(byte_size(1u << 10, 64u << 20));
   sub->add_option("--timeout", options->timeout, "maximum seconds for a request (default: 600)")
       ->check(whole_number(1, 86400));
   sub->add_option("--shutdown-timeout", options->grace,
@@ -319,12 +320,12 @@ void add_serve(CLI::App& app, int* status) {
          "--draft", options->draft,
          "speculative decoding: ngram (repeat earlier text), nextn (also the model's multi-token "
          "prediction head, for a single request) or off (default)")
-      ->check(CLI::IsMember({"ngram", "nextn", "off"}));
+      ->check(one_of({"ngram", "nextn", "off"}));
   add_remembering(*sub, options->remembering);
   add_chat_template_options(*sub, options->chat_template);
   sub->add_flag("--no-structured-output", options->no_structured_output,
                 "disable response_format and reserve no memory for it (default: off)");
-  sub->add_flag("--quiet", options->quiet, "do not log requests (default: off)");
+  add_quiet(*sub, options->quiet, "log no requests, and show no progress");
   sub->callback([options, status] { *status = serve_model(*options); });
 }
 

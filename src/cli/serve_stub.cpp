@@ -4,8 +4,7 @@
 namespace sluice::cli {
 
 void add_serve(CLI::App& app, int* status) {
-  CLI::App* sub =
-      app.add_subcommand("serve", "Serve the OpenAI-compatible API over HTTP (not in this build)");
+  CLI::App* sub = add_command(app, kUse, "serve", "Serve an API over HTTP (not in this build)", "");
   sub->allow_extras();
   sub->callback([status] {
     *status =

@@ -99,7 +99,8 @@ int logits(const LogitsOptions& options) {
 
 void add_tokenize(CLI::App& app, int* status) {
   auto options = std::make_shared<TokenizeOptions>();
-  CLI::App* sub = app.add_subcommand("tokenize", "Print the token ids of a text as a JSON array");
+  CLI::App* sub = add_command(app, kInspect, "tokenize", "Print the token ids of a text",
+                              "sluice tokenize model.gguf -f text.txt");
   add_common(*sub, options->common);
   sub->add_option("-f,--file", options->text_file, "file with the text; - reads standard input")
       ->required();
@@ -112,13 +113,14 @@ void add_tokenize(CLI::App& app, int* status) {
 
 void add_logits(CLI::App& app, int* status) {
   auto options = std::make_shared<LogitsOptions>();
-  CLI::App* sub = app.add_subcommand("logits", "Write the logits of every position");
+  CLI::App* sub = add_command(app, kMeasure, "logits", "Write the logits of every position",
+                              "sluice logits model.gguf --tokens 1,2,3 --out logits.f32");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
   sub->add_option("--tokens", options->tokens, "token ids, such as 1,2,3")->required();
-  sub->add_option(
-      "--decoder-tokens", options->decoder_tokens,
-      "token ids for the decoder of an encoder-decoder model; their logits are written");
+  sub->add_option("--decoder-tokens", options->decoder_tokens,
+                  "token ids for the decoder of an encoder-decoder model; their logits are written "
+                  "(default: none)");
   sub->add_option("--out", options->out, "output file: little-endian f32, [tokens x vocabulary]")
       ->required();
   sub->callback([options, status] {

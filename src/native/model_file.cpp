@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/clock.h"
+#include "io/address.h"
 #include "native/hugging_face.h"
 #include "native/qsf_source.h"
 #include "native/tensor_transform_source.h"
@@ -114,6 +115,24 @@ Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
 
 }  // namespace
 
+namespace {
+
+// An error about a model's contents, with the model's name.
+Status about(const std::string& model, const Status& status) {
+  const std::string& message = status.message();
+  const std::string name = is_url(model) ? io::public_address(model) : model;
+  if (message.find(name) == std::string::npos) {
+    return error(status.code(), "%.256s: %s", name.c_str(), message.c_str());
+  }
+  const bool library = status.code() == Code::kNotFound &&
+                       model.find_first_of("/\\") == std::string::npos && !model.ends_with(".gguf");
+  if (!library) return status;
+  return error(status.code(), "%s; a model is a file, a directory, a URL or hf:OWNER/REPO",
+               message.c_str());
+}
+
+}  // namespace
+
 Result<ModelHeader> read_header(const std::string& given, const io::OpenOptions& options) {
   const Result<std::string> found = model_source(given, options);
   if (!found.ok()) return found.status();
@@ -127,7 +146,7 @@ Result<ModelHeader> read_header(const std::string& given, const io::OpenOptions&
       open::Source{path, platform::is_directory(path), {}}, [&](const std::string& name) {
         return remote ? open_file(name) : open_checkpoint(open_file, name, &held);
       });
-  if (!out.ok()) return out;
+  if (!out.ok()) return about(given, out.status());
   out->remote = remote;
   out->held += held;
   return out;

@@ -61,7 +61,7 @@ inline constexpr Option kOptions[] = {
      "clusters to compute in the clustered output head: a number, "
      "exact (as many as it takes to find the largest logit) or off; needs a file made by sluice "
      "convert --cluster-head"},
-    {"adapters", "lora", "--lora", Type::kOther, 0, 0, "",
+    {"adapters", "lora", "--lora", Type::kOther, 0, 0, "none",
      "FILE[=SCALE]: a LoRA adapter, GGUF or PEFT directory; may be repeated; without SCALE, 1"},
     {"cache_directory", "cacheDir", "--cache-dir", Type::kText, 0, 0,
      "SLUICE_CACHE, else ~/.cache/sluice", "directory of the model cache, or none"},

@@ -38,7 +38,7 @@ before(() => {
   renameSync(prefix, join(folder, 'moved')); // the tree must work after being moved
   prefix = join(folder, 'moved');
   const sluice = (...args) =>
-    run(join(prefix, 'bin', 'sluice'), ['run', model, '-p', prompt, '-n', '128', ...args]);
+    run(join(prefix, 'bin', 'sluice'), ['run', model, '--raw', '-p', prompt, '-n', '128', ...args]);
   expected = sluice();
   small = sluice('--memory-budget', budget);
 });

@@ -99,6 +99,7 @@ async function checkNative(file) {
     const prompt = await promptFor(file, context);
     const args = [
       'run',
+      '--raw',
       file,
       '-p',
       prompt,

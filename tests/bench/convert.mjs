@@ -108,7 +108,7 @@ async function measured(file) {
 }
 
 async function converted(args, { from = values.model, out = join(folder, 'made.gguf') } = {}) {
-  const report = await jsonOf(sluice, ['convert', from, out, '--json', ...args]);
+  const report = await jsonOf(sluice, ['convert', '--force', from, out, '--json', ...args]);
   let count = 0,
     squared = 0;
   for (const t of report.tensors) {
@@ -180,7 +180,7 @@ if (values['llama-logits']) {
   const rows = [];
   for (const type of ['f32', 'f16', ...types]) {
     const out = join(folder, 'made.gguf');
-    await jsonOf(sluice, ['convert', values.model, out, '--type', type, '--json']);
+    await jsonOf(sluice, ['convert', '--force', values.model, out, '--type', type, '--json']);
     rows.push([
       type,
       figure(compare(out, (start) => logitsOf(out, start, values['llama-logits'])).nmse),
@@ -247,7 +247,7 @@ if (values.speed) {
     out = join(folder, 'timed.gguf');
   const ours = (type) => [
     sluice,
-    ['convert', large, out, '--type', type, '--threads', values.threads, '--json'],
+    ['convert', '--force', large, out, '--type', type, '--threads', values.threads, '--json'],
   ];
   const theirs = (type) => [values['llama-quantize'], [large, out, type, values.threads]];
   const seconds = ([program, args]) => {

@@ -289,7 +289,14 @@ const folder = inRoot('build', 'bench-models', 'bert-small');
 if (!existsSync(join(folder, 'config.json'))) writeDirectory(folder);
 const file = `${folder}-${values.type}.gguf`;
 if (!existsSync(file))
-  run(inRoot('build', 'native', 'sluice'), ['convert', folder, file, '--type', values.type]);
+  run(inRoot('build', 'native', 'sluice'), [
+    'convert',
+    '--force',
+    folder,
+    file,
+    '--type',
+    values.type,
+  ]);
 
 const { threads, texts, tokens } = values;
 console.log(

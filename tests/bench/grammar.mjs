@@ -296,6 +296,7 @@ async function decodes(folder) {
     writeFileSync(join(folder, name), JSON.stringify(schema));
   const common = [
     'run',
+    '--raw',
     file,
     '-p',
     'The river ran past a small mill',

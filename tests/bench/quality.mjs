@@ -67,7 +67,7 @@ writeFileSync(text, halves.join('\n'));
 /** Converts a file with what the approximate options need. */
 function prepared(file, name) {
   const out = join(folder, name);
-  run(sluice, ['convert', file, out, '--calibrate', calibration, '--cluster-head'], {
+  run(sluice, ['convert', '--force', file, out, '--calibrate', calibration, '--cluster-head'], {
     stdio: 'ignore',
   });
   return out;
@@ -104,6 +104,7 @@ function perplexityOf(rows, tokens) {
 async function workOf(file, args, vocabulary) {
   const made = await jsonOf(sluice, [
     'run',
+    '--raw',
     file,
     '-p',
     'Once upon a time',

@@ -43,18 +43,38 @@ test('run prints the same text as engine.generate()', async () => {
     '--threads',
     '1',
   ];
-  const plain = cli(['run', model, '-p', 'Once upon a time', ...flags]);
+  const plain = cli(['run', model, '--raw', '-p', 'Once upon a time', ...flags]);
   assert.equal(plain.status, 0, plain.stderr);
   assert.equal(plain.stdout, `${expected}\n`);
   assert.match(plain.stderr, /generated 12 tokens/);
   const json = JSON.parse(
-    cli(['run', model, '-p', '-', '--json', ...flags], 'Once upon a time').stdout,
+    cli(['run', model, '--raw', '-p', '-', '--json', ...flags], 'Once upon a time').stdout,
   );
   assert.deepEqual(
     [json.text, json.generatedTokens, json.finishReason, json.threads],
     [expected, 12, 'length', 1],
   );
   assert.ok(json.memory.budget <= 64 << 20);
+});
+
+test('run and chat use the chat template, and run without a prompt is a chat', async () => {
+  const flags = ['-n', '8', '--temp', '0', '--ctx', '256', '--threads', '1'];
+  const options = { maxTokens: 8, temperature: 0 };
+  const session = engine.session({ system: 'Be kind.' });
+  const first = await session.send('Hello', options).text();
+  const second = await session.send('A story!', options).text();
+  const answer = cli(['run', model, 'Hello', '--system', 'Be kind.', ...flags]);
+  assert.equal(answer.stdout, `${first}\n`, answer.stderr);
+  assert.match(answer.stderr, /^prompt \d+ tokens, .* tok\/s \| generated \d+ tokens, .* tok\/s/);
+  const json = JSON.parse(cli(['run', '-m', model, 'Hello', '--json', ...flags]).stdout);
+  assert.deepEqual([typeof json.text, json.reasoning], ['string', '']);
+  const input = 'Hello\n\nA story!\n/clear\n/what\nHello\n/bye\nnever read\n';
+  for (const command of ['run', 'chat']) {
+    const talk = cli([command, model, '--system', 'Be kind.', '--quiet', ...flags], input);
+    assert.equal(talk.stdout, `${first}\n${second}\n${first}\n`, command);
+    assert.equal(talk.stderr, 'sluice: unknown command /what; /help lists the commands\n');
+    assert.equal(talk.status, 0);
+  }
 });
 
 test('tokenize prints the ids on one line', async () => {
@@ -85,12 +105,12 @@ test('info prints the fields of the header', () => {
 
 test('an error is one sentence on stderr', () => {
   const wrong = [
-    [['run', model], 2, /--prompt is required/],
-    [['fly'], 2, /unknown command "fly"/],
+    [['run', model, '--raw'], 1, /--raw needs a prompt/],
+    [['fly'], 2, /"fly" is not a command/],
     [['run', model, '-p', 'x', '--what'], 2, /--what/],
     [['run', model, '-p', 'x', '--memory-budget', '12X'], 2, /not a size/],
-    [['run', model, '-p', 'x', '-n', 'many'], 2, /needs a number/],
-    [['serve', model, '-np', '65'], 2, /--parallel must be .* not 65/],
+    [['run', model, '-p', 'x', '-n', 'many'], 2, /"many" is not a whole number/],
+    [['serve', model, '-np', '65'], 2, /--parallel: "65" is not a whole number from 1 to 64/],
     [['serve', model, '-md', join(folder, 'draft.gguf')], 1, /draft\.gguf/],
     [['info', join(folder, 'none.gguf')], 1, /none\.gguf/],
     [['info', model, '--memory-budget', '64k'], 1, /\[(BUDGET_TOO_SMALL|OUT_OF_MEMORY)\]/],

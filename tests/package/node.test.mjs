@@ -69,7 +69,7 @@ test('the native program generates the same text', (t) => {
   if (!existsSync(program)) return t.skip('build/native/sluice is not built');
   const run = spawnSync(
     program,
-    ['run', model, '-p', prompt, '-n', String(maxTokens), '--temp', '0', '--kernels', 'scalar'],
+    ['run', model, '--raw', '-p', prompt, '-n', String(maxTokens), '--temp=0', '--kernels=scalar'],
     { encoding: 'utf8' },
   );
   assert.equal(run.status, 0, run.stderr);

@@ -105,7 +105,7 @@ test('URLs work with the libcurl of the system', async () => {
 });
 
 test('the program writes what the development build writes', () => {
-  const args = ['run', model, '-p', 'Once upon a time'];
+  const args = ['run', model, '--raw', '-p', 'Once upon a time'];
   args.push('-n', '40', '--temp', '0');
   const text = run(program, ...args);
   assert.match(text, /^Once upon a time/);

@@ -72,6 +72,7 @@ export const suites = {
       await gtestAll('native', { filters: { unit_tests: null } }),
       await fuzzRegressions('native'),
     );
+    add(count, await nodeTests('tools'));
     return add(count, await nodeTests('api')); // the tree that `cmake --install` writes
   },
   async asan() {

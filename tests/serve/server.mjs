@@ -32,6 +32,7 @@ export function alone(prompt, tokens) {
     [
       ...first,
       'run',
+      '--raw',
       model,
       '-p',
       prompt,

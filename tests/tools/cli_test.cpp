@@ -55,13 +55,15 @@ TEST_F(Cli, UnknownWordsNameTheNearest) {
       {{"runn", kModel}, "\"runn\" is not a command: did you mean run;"},
       {{"generate", kModel}, "\"generate\" is not a command; sluice --help lists"},
       {{"tok", kModel}, "did you mean tokenize;"},
-      {{kModel, "-p", "x"}, "is not a command; sluice --help"},
+      {{kModel, "-p", "x"}, "is a model: the command comes before it"},
       {{"-m", kModel, "-p", "x"}, "the command comes before -m, such as sluice run;"},
       {{"run", kModel, "-p", "x", "--temprature", "0"},
-       "--temprature is not an option: did you mean --temperature; sluice run --help"},
+       "--temprature is not an option of run: did you mean --temperature; sluice run --help"},
       {{"run", kModel, "-p", "x", "--memory-buget=1M"}, "did you mean --memory-budget;"},
-      {{"serve", kModel, "--frobnicate"}, "--frobnicate is not an option; sluice serve --help"},
-      {{"run", kModel, "-p", "x", "another"}, "another"},
+      {{"serve", kModel, "--frobnicate"},
+       "--frobnicate is not an option of serve; sluice serve --help"},
+      {{"run", kModel, "x", "another"}, "\"another\" is one argument too many"},
+      {{"run", kModel, "-p", "x", "another"}, "give either PROMPT or --prompt, not both"},
       {{"\x1b[2Jx"}, "?[2Jx"}};
   for (const auto& [arguments, says] : cases) {
     expect_refused(arguments, "INVALID_ARGUMENT", says);
@@ -101,7 +103,7 @@ TEST_F(Cli, ErrorsNameTheRangeOfEveryNumber) {
       {"bench", "-n", "0x10", "0" + context},
       {"bench", "-r", "0", "1 to 1048576"},
       {"bench", "--threads", "4294967297", "0 to 64"},
-      {"run", "-n", "-1", "0 to 2147483647"},
+      {"run", "-n", "-2", "-1 to 2147483647"},
       {"run", "--top-k", "99999999999", "0 to 2147483647"},
       {"run", "--repeat-last-n", "99999999999", "-1 to 2147483647"},
       {"info", "--threads", "-1", "0 to 64"},

@@ -72,7 +72,7 @@ TEST_F(Convert, EveryTypeRuns) {
   };
   const std::vector<float> wanted = logits(kSample);
   for (const auto& [type, bound] : kTypes) {
-    const Ran ran = run({"convert", kSample, at("out.gguf"), "--type", type, "--json"});
+    const Ran ran = run({"convert", kSample, at("out.gguf"), "--type", type, "--json", "--force"});
     ASSERT_EQ(ran.status, 0) << type << ": " << ran.err;
     const auto report = nlohmann::json::parse(ran.out);
     EXPECT_EQ(report["bytes"], fs::file_size(at("out.gguf")));
@@ -88,7 +88,7 @@ TEST_F(Convert, QsfTypesRun) {
   uint64_t before = UINT64_MAX;
   for (const auto& [type, bound] : {std::pair{"qsf4", 0.06}, std::pair{"qsf3", 0.15},
                                     std::pair{"qsf2", 0.5}, std::pair{"qsft", 0.8}}) {
-    const Ran ran = run({"convert", kSample, at("out.qsf"), "--type", type, "--json"});
+    const Ran ran = run({"convert", kSample, at("out.qsf"), "--type", type, "--json", "--force"});
     ASSERT_EQ(ran.status, 0) << type << ": " << ran.err;
     EXPECT_LE(error_of(logits(at("out.qsf")), wanted), bound) << type;
     const uint64_t bytes = fs::file_size(at("out.qsf"));
@@ -290,12 +290,12 @@ TEST_F(Convert, ReadsPyTorchCheckpoints) {
     if (shards > 1) {
       std::ofstream(folder / "pytorch_model.bin.index.json") << R"({"weight_map":{)" + map + "}}";
     }
-    const Ran ran = run({"convert", folder.string(), at("got")});
+    const Ran ran = run({"convert", folder.string(), at("got"), "--force"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(bytes_of(at("got")), bytes_of(at("wanted"))) << shards;
     // If safetensors exist, they are read instead.
     std::ofstream(folder / "model.safetensors") << "no safetensors";
-    EXPECT_NE(run({"convert", folder.string(), at("got")}).status, 0);
+    EXPECT_NE(run({"convert", folder.string(), at("got"), "--force"}).status, 0);
   }
 }
 
@@ -303,8 +303,8 @@ TEST_F(Convert, ReachesTheTargetSize) {
   const std::vector<float> wanted = logits(kSample);
   double before = 1e9;
   for (const char* size : {"750k", "3M"}) {
-    const Ran ran = run(
-        {"convert", kSample, at("out"), "--target-size", size, "--json", "--sensitivity", "off"});
+    const Ran ran = run({"convert", kSample, at("out"), "--target-size", size, "--json",
+                         "--sensitivity", "off", "--force"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     const double most = std::stod(size) * (size[1] == 'M' ? 1 << 20 : 1 << 10);
     EXPECT_LE(fs::file_size(at("out")), most);
@@ -341,8 +341,9 @@ TEST_F(Convert, MeasuresTheSensitivityOfEachTensor) {
   std::ofstream(at("text")) << "Once upon a time there was a little fox.";
   std::string first;
   for (const char* threads : {"1", "3"}) {
-    const Ran ran = run({"convert", deep, at("out"), "--target-size", size, "--sensitivity",
-                         "measured", "--calibrate", at("text"), "--threads", threads, "--json"});
+    const Ran ran =
+        run({"convert", deep, at("out"), "--target-size", size, "--sensitivity", "measured",
+             "--calibrate", at("text"), "--threads", threads, "--json", "--force"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_LE(fs::file_size(at("out")), std::stoull(size));
     const auto report = nlohmann::json::parse(ran.out);
@@ -361,7 +362,7 @@ TEST_F(Convert, MeasuresTheSensitivityOfEachTensor) {
   }
   // Data besides the weights counts towards the target size.
   const Ran told = run({"convert", deep, at("out"), "--target-size", size, "--calibrate",
-                        at("text"), "--cluster-head", "--sensitivity", "off"});
+                        at("text"), "--cluster-head", "--sensitivity", "off", "--force"});
   ASSERT_EQ(told.status, 0) << told.err;
   EXPECT_LE(fs::file_size(at("out")), std::stoull(size));
 }
@@ -385,7 +386,7 @@ TEST_F(Convert, ReportsWhereSensitivitiesCannotBeMeasured) {
   for (const auto& t : report["tensors"]) EXPECT_FALSE(t.contains("sensitivity")) << t["name"];
   const std::string bytes = bytes_of(at("out"));
   std::vector<std::string> off(tight.begin(), tight.begin() + 5);
-  off.insert(off.end(), {"--sensitivity", "off"});
+  off.insert(off.end(), {"--sensitivity", "off", "--force"});
   ASSERT_EQ(run(off).status, 0);
   EXPECT_EQ(bytes_of(at("out")), bytes);
   EXPECT_NE(run({"convert", kSample, at("no"), "--type", "q4_0", "--sensitivity", "off"}).status,
@@ -456,7 +457,33 @@ TEST_F(Convert, RefusesToOverwriteItsSource) {
     EXPECT_NE(ran.status, 0);
     EXPECT_NE(ran.err.find("INVALID_ARGUMENT"), std::string::npos) << ran.err;
     EXPECT_EQ(bytes_of(at("model.gguf")), before);
+    EXPECT_NE(run({"convert", at("model.gguf"), at(out), "--type", "q4_0", "--force"}).status, 0);
+    EXPECT_EQ(bytes_of(at("model.gguf")), before);
   }
+}
+
+TEST_F(Convert, KeepsAFileThatExistsUnlessForced) {
+  std::ofstream(at("out.gguf")) << "kept";
+  std::ofstream(at("text")) << "Once upon a time there was a little fox.";
+  const auto convert = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"convert", kSample, at("out.gguf"), "--type", "q8_0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  };
+  const Ran kept = convert({});
+  EXPECT_EQ(kept.status, 1);
+  EXPECT_EQ(kept.err, "sluice: \"" + at("out.gguf") +
+                          "\" exists; --force overwrites it [INVALID_ARGUMENT]\n");
+  EXPECT_EQ(bytes_of(at("out.gguf")), "kept");
+  EXPECT_EQ(convert({"--force", "--type", "q9"}).status, 2);
+  EXPECT_EQ(bytes_of(at("out.gguf")), "kept");
+  EXPECT_EQ(convert({"--force"}).status, 0);
+  EXPECT_GT(fs::file_size(at("out.gguf")), 1000u);
+  fs::remove(at("out.gguf"));
+  std::ofstream(at("imatrix")) << "kept";
+  EXPECT_EQ(convert({"--calibrate", at("text"), "--save-imatrix", at("imatrix")}).status, 1);
+  EXPECT_EQ(bytes_of(at("imatrix")), "kept");
+  EXPECT_FALSE(fs::exists(at("out.gguf")));
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ namespace {
 const std::string kModel = sluice::test::source_dir() + "/examples/models/sluice-tales-Q8_0.gguf";
 
 std::string greedy_text(std::vector<std::string> args) {
-  args.insert(args.end(), {"-p", "Once upon a time", "--temp", "0", "--json"});
+  args.insert(args.end(), {"--raw", "-p", "Once upon a time", "--temp", "0", "--json"});
   Program program(args);
   EXPECT_EQ(program.wait(), 0) << program.err();
   const nlohmann::json out = nlohmann::json::parse(program.out(), nullptr, false);
@@ -63,7 +63,7 @@ TEST(Run, SeedsAreAnyIntegerModuloTwoToThe64) {
 }
 
 TEST(Run, EchoesTheWholePrompt) {
-  Program program({kModel, "-p", "-", "-n", "0"});
+  Program program({kModel, "--raw", "-p", "-", "-n", "0"});
   const std::string prompt("before\0after", 12);
   program.write_input(prompt);
   EXPECT_EQ(program.wait(), 0) << program.err();
@@ -137,8 +137,9 @@ TEST(Run, EndsAtASignalWhileAServerIsSilent) {
 
 // Scalar kernels are slow enough that the signal arrives in mid-generation.
 std::vector<std::string> slow_run() {
-  return {kModel,      "-p",     "Once upon a time", "-n", "100000", "--ignore-eos",
-          "--kernels", "scalar", "--threads",        "1",  "--temp", "0"};
+  return {kModel,   "--raw",        "-p",        "Once upon a time", "-n",
+          "100000", "--ignore-eos", "--kernels", "scalar",           "--threads",
+          "1",      "--temp",       "0"};
 }
 
 TEST(Run, EndsAtASignalDuringGeneration) {
@@ -242,6 +243,85 @@ TEST(Run, PutsThePromptIntoAGivenChatTemplate) {
   EXPECT_NE(wrong.err().find("[CHAT_TEMPLATE]"), std::string::npos) << wrong.err();
   std::filesystem::remove(schema);
   std::filesystem::remove(model);
+}
+
+// A model whose template asks for "<|go|>"; without the template it continues other text.
+std::string with_template(const char* name) {
+  return scripted(name, {.chat_template = "{{ messages[-1].content }}<|go|>",
+                         .tool_template = {},
+                         .scripts = {{"<|go|>", {"Yes", "."}}, {"<|no|>", {"No", "!"}}},
+                         .controls = {}});
+}
+
+TEST(Run, UsesTheModelsChatTemplateUnlessRaw) {
+  const std::string model = with_template("chat");
+  const auto out = [](const std::vector<std::string>& args) {
+    Program program(args);
+    EXPECT_EQ(program.wait(), 0) << program.err();
+    return program.out();
+  };
+  EXPECT_EQ(out({model, "Hello"}), "Yes.\n");
+  EXPECT_EQ(out({"Hello", "-m", model}), "Yes.\n");
+  EXPECT_EQ(out({model, "-p", "Hello"}), "Yes.\n");
+  EXPECT_EQ(out({model, "--system", "Be kind.", "Hello"}), "Yes.\n");
+  EXPECT_EQ(out({model, "--raw", "Hello<|no|>"}), "Hello<|no|>No!\n");
+  EXPECT_EQ(out({model, "--raw", "<|no|>", "--no-display-prompt"}), "No!\n");
+  EXPECT_EQ(out({model, "-no-cnv", "-p", "<|no|>"}), "<|no|>No!\n");
+  // What a user writes is no control token.
+  EXPECT_EQ(out({model, "<|no|>"}), "Yes.\n");
+  std::filesystem::remove(model);
+}
+
+TEST(Run, WithoutAPromptHoldsAConversation) {
+  const std::string model = with_template("talk");
+  Program program({model});
+  program.write_input("Hello\n/clear\nAgain\n/bye\nnever read\n");
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_EQ(program.out(), "Yes.\nYes.\n");
+  Terminal terminal({test::program_path("sluice"), "run", model});
+  ASSERT_TRUE(terminal.await("/? lists the commands.")) << terminal.screen();
+  std::filesystem::remove(model);
+}
+
+TEST(Run, PrintsTheRatesOfPromptAndGenerationUnlessQuiet) {
+  const std::string model = with_template("rates");
+  Program program({model, "Hello"});
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_NE(program.err().find("prompt 6 tokens, "), std::string::npos) << program.err();
+  EXPECT_NE(program.err().find(" tok/s | generated 2 tokens, "), std::string::npos)
+      << program.err();
+  Program short_run({model, "Hello", "-n", "1"});
+  EXPECT_EQ(short_run.wait(), 0);
+  EXPECT_NE(short_run.err().find("stopped by --n-predict"), std::string::npos) << short_run.err();
+  for (const char* silent : {"--quiet", "--json"}) {
+    Program quiet({model, "Hello", silent});
+    EXPECT_EQ(quiet.wait(), 0);
+    EXPECT_EQ(quiet.err(), "") << silent;
+  }
+  std::filesystem::remove(model);
+}
+
+TEST(Run, TakesConstraintsInlineAndFromFiles) {
+  const std::string file = testing::TempDir() + "sluice-run-inline";
+  const std::string schema = R"({"enum": ["No."]})", grammar = R"(root ::= "No" "."+)";
+  const auto text = [](const std::string& option, const std::string& value) {
+    Program program({kModel, "Hello", option, value, "--quiet", "-n", "4"});
+    EXPECT_EQ(program.wait(), 0) << program.err();
+    return program.out();
+  };
+  for (const char* option : {"--json-schema", "-j"}) {
+    EXPECT_EQ(text(option, schema), "\"No.\"\n") << option;
+  }
+  std::ofstream(file) << schema;
+  for (const char* option : {"--json-schema", "-jf", "--json-schema-file"}) {
+    EXPECT_EQ(text(option, file), "\"No.\"\n") << option;
+  }
+  EXPECT_EQ(text("--grammar", grammar).substr(0, 3), "No.");
+  std::ofstream(file) << grammar;
+  for (const char* option : {"--grammar", "--grammar-file"}) {
+    EXPECT_EQ(text(option, file).substr(0, 3), "No.") << option;
+  }
+  std::filesystem::remove(file);
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ function nativeAnswer(kvPolicy, kvType, kvCapacity) {
   ];
   const args = [
     'run',
+    '--raw',
     join(root, ...model),
     '-p',
     story,

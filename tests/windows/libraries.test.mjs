@@ -17,7 +17,7 @@ const program = process.env.SLUICE_WINDOWS_PROGRAM;
 const skip = program ? false : 'SLUICE_WINDOWS_PROGRAM is not set';
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const model = join(root, 'examples/models/sluice-tales-Q8_0.gguf');
-const story = ['-p', 'Once upon a time', '-n', '20', '--temp', '0'];
+const story = ['--raw', '-p', 'Once upon a time', '-n', '20', '--temp', '0'];
 const folder = mkdtempSync(join(tmpdir(), 'sluice-windows-'));
 after(() => rmSync(folder, { recursive: true }));
 
@@ -58,7 +58,7 @@ test('URLs are read, streamed within a budget and cached', { skip }, async () =>
 test('compressed QSF is read', { skip }, async () => {
   for (const compression of ['lz4', 'zstd']) {
     const file = join(folder, `${compression}.qsf`);
-    await native('convert', model, file, '--compress', compression);
+    await native('convert', '--force', model, file, '--compress', compression);
     assert.equal(await onWindows('run', file, ...story), expected);
   }
 });

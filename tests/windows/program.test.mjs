@@ -48,7 +48,7 @@ function same(args, input) {
 }
 
 test('run prints the same text, also within a budget', () => {
-  const args = ['run', model, '-p', 'Once upon a time', '-n', '60', '--temp', '0'];
+  const args = ['run', model, '--raw', '-p', 'Once upon a time', '-n', '60', '--temp', '0'];
   const story = same(args);
   assert.match(story, /^Once upon a time.{100}/s);
   assert.doesNotMatch(story, /[\r\x1b]/);
@@ -69,7 +69,17 @@ test('info prints the same plan and types', () => {
 test('file names, prompts and output are UTF-8', () => {
   const named = join(folder, 'Märchen 物語 🦊.gguf');
   copyFileSync(model, named);
-  const text = same(['run', named, '-p', 'Es war einmal — 昔々 🦊', '-n', '3', '--temp', '0']);
+  const text = same([
+    'run',
+    named,
+    '--raw',
+    '-p',
+    'Es war einmal — 昔々 🦊',
+    '-n',
+    '3',
+    '--temp',
+    '0',
+  ]);
   assert.ok(text.startsWith('Es war einmal — 昔々 🦊'));
   const list = join(folder, 'Wörter.txt');
   writeFileSync(list, 'Once upon a time, naïvely');
@@ -100,6 +110,7 @@ test('convert writes the same file, can replace one, and leaves no temporary fil
   [here, onWindows].forEach((program, i) => {
     const { status, stderr } = program([
       'convert',
+      '--force',
       model,
       files[i],
       '--type',
@@ -137,6 +148,7 @@ test('chat reads lines from a pipe', () => {
 test('the prompt cache saves a prompt once', () => {
   const args = [
     'run',
+    '--raw',
     model,
     '-p',
     readFileSync(join(root, 'LICENSE'), 'utf8').slice(0, 300),

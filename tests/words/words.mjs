@@ -615,6 +615,12 @@ export const allowed = [
     text: 'Lucy went back to bed',
     reason: 'a story of the sample model, quoted',
   },
+  {
+    path: /^(src\/cli\/spellings\.def|tests\/tools\/usage_test\.cpp)$/,
+    word: /^--prompt-cache$/,
+    text: '--prompt-cache',
+    reason: "llama.cpp's option, answered with ours",
+  },
 ];
 
 /** Terms of the field that a reader searches for: each must occur in README.md or docs/. */

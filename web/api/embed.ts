@@ -109,7 +109,7 @@ export class EmbedCalls {
     if (!/^(float|base64)$/.test(format ?? 'float'))
       invalid('encoding_format must be float or base64.');
     const one = typeof input === 'string' || typeof input?.[0] === 'number';
-    const texts = (one ? [input] : [...(input ?? [])]) as Input[];
+    const texts = (one ? [input] : [...(input ?? invalid('input is missing.'))]) as Input[];
     const { vectors, tokens } = await this.embed(texts, dimensions ? { dimensions } : {});
     const data = vectors.map((vector, index) => ({
       object: 'embedding' as const,

@@ -188,7 +188,7 @@ export function sourceSpec(source: ModelSource): SourceSpec {
 }
 
 function specOf(source: ModelSource): SourceSpec {
-  if (typeof source === 'string' || source instanceof URL) {
+  if ((source && typeof source === 'string') || source instanceof URL) {
     const spec = platform().resolveSource(String(source));
     // fetch() cannot read these, and its error would look like a network failure.
     if (spec.kind === 'url' && /^(file|s?ftps?|[a-z]):/i.test(spec.url)) {
@@ -196,7 +196,7 @@ function specOf(source: ModelSource): SourceSpec {
     }
     return spec;
   }
-  const blobs = Array.isArray(source) ? source : [source];
+  const blobs = (Array.isArray(source) ? source : [source]) as Blob[];
   if (blobs.length === 0 || !blobs.every((blob) => blob instanceof Blob)) {
     invalid('Pass a model address, a Blob or a list of Blobs.');
   }

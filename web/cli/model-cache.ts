@@ -9,12 +9,9 @@ import type { ModelCacheOptions } from '../io/store-manager.js';
 import { publicUrl } from '../protocol/address.js';
 import type { InspectOptions } from '../protocol/options.js';
 import { SluiceError } from '../protocol/errors.js';
-import type { ProgressEvent } from '../protocol/types.js';
-import { decimalBytes, humanTime, print, printTrouble, UsageError, type Values } from './output.js';
+import { decimalBytes, print, ProgressLine, UsageError, type Values } from './output.js';
 
 type Package = typeof Engine;
-
-const kPrintMs = 250;
 
 function cacheOf(values: Values): ModelCacheOptions & { cacheDir: string } {
   const cacheDir = cacheDirectory(values['cache-dir'] as string | undefined);
@@ -60,7 +57,7 @@ async function find({ modelCache }: Package, model: string, values: Values): Pro
   throw new SluiceError('NOT_FOUND', `${publicUrl(model)} is not in the cache.`);
 }
 
-export async function list({ modelCache }: Package, _: string, values: Values): Promise<void> {
+export async function list({ modelCache }: Package, values: Values): Promise<void> {
   const models = await modelCache.list(cacheOf(values));
   if (values['json']) return void print(models.map(jsonOf));
   for (const { used, bytesCached, size, url } of models) {
@@ -107,14 +104,6 @@ export async function remove(
   if (values['json']) print(removed);
 }
 
-/** "12.0 MB of 200.0 MB, 3.1 MB/s, 60 s left" */
-function progressLine(event: Extract<ProgressEvent, { phase: 'download' }>): string {
-  const { bytesLoaded, bytesTotal, bytesPerSecond, secondsLeft } = event;
-  const line = `${decimalBytes(bytesLoaded)} of ${decimalBytes(bytesTotal)}`;
-  if (!secondsLeft || bytesPerSecond < 1) return line;
-  return `${line}, ${decimalBytes(bytesPerSecond)}/s, ${humanTime(secondsLeft)} left`;
-}
-
 /** Loads the model in as little memory as it needs, until all of it is cached. */
 export async function pull(engines: Package, model: string, values: Values): Promise<void> {
   if (!/^(https?:|hf:)/.test(model))
@@ -126,22 +115,18 @@ export async function pull(engines: Package, model: string, values: Values): Pro
     threads: 1,
   };
   const { plan } = await engines.inspect(model, options);
-  let printed = 0;
+  const line = new ProgressLine(values);
   const engine = await engines.load(model, {
     ...options,
     memoryBudget: plan.minimum,
     onProgress: (event) => {
-      printTrouble(event);
-      if (event.phase !== 'download' || !process.stderr.isTTY) return;
-      if (performance.now() - printed < kPrintMs && event.bytesLoaded < event.bytesTotal) return;
-      printed = performance.now();
-      process.stderr.write(`\r\x1b[K${progressLine(event)}`);
+      line.report(event);
     },
   });
   try {
     await engine.downloaded;
   } finally {
-    if (printed) process.stderr.write('\n');
+    process.stderr.write(line.clear());
     await engine.dispose();
   }
   const found = await find(engines, model, values);

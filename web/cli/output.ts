@@ -30,11 +30,45 @@ export function humanTime(seconds: number): string {
   return s >= 60 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${s} s`;
 }
 
-/** Prints warnings, and failed requests that are repeated. */
-export function printTrouble(event: ProgressEvent): void {
-  if (event.phase === 'warning') process.stderr.write(`sluice: ${event.message}\n`);
-  if (event.phase === 'retry')
-    process.stderr.write(
-      `sluice: ${event.message} Trying again in ${event.secondsLeft.toFixed(1)} s.\n`,
-    );
+type Download = Extract<ProgressEvent, { phase: 'download' }>;
+
+/** "12.0 MB of 200.0 MB, 3.1 MB/s, 60 s left" */
+function progressLine({ bytesLoaded, bytesTotal, bytesPerSecond, secondsLeft }: Download): string {
+  const line = `${decimalBytes(bytesLoaded)} of ${decimalBytes(bytesTotal)}`;
+  if (!secondsLeft || bytesPerSecond < 1) return line;
+  return `${line}, ${decimalBytes(bytesPerSecond)}/s, ${humanTime(secondsLeft)} left`;
+}
+
+/** A line that is rewritten on a terminal, unless --quiet is given. */
+export class ProgressLine {
+  static readonly #printMs = 250;
+  readonly #shown: boolean;
+  #printed = 0;
+
+  constructor(values: Values) {
+    this.#shown = process.stderr.isTTY && !values['quiet'];
+  }
+
+  show(what: string, event: Download): void {
+    if (!this.#shown || performance.now() - this.#printed < ProgressLine.#printMs) return;
+    this.#printed = performance.now();
+    process.stderr.write(`\r\x1b[K${what}: ${progressLine(event)}`);
+  }
+
+  /** Shows progress, and prints warnings and failed requests that are repeated. */
+  report(event: ProgressEvent): void {
+    const say = (text: string): boolean => process.stderr.write(`${this.clear()}sluice: ${text}\n`);
+    if (event.phase === 'warning') say(event.message);
+    if (event.phase === 'retry')
+      say(`${event.message} Trying again in ${event.secondsLeft.toFixed(1)} s.`);
+    if (event.phase === 'download') this.show('downloading', event);
+    if (event.phase === 'ready') process.stderr.write(this.clear());
+  }
+
+  /** What removes the line. */
+  clear(): string {
+    const printed = this.#printed > 0;
+    this.#printed = 0;
+    return printed ? '\r\x1b[K' : '';
+  }
 }

@@ -2,7 +2,7 @@
 // (model-cache.ts) is a file of its own, which is loaded at the first call. Deletions run one at a
 // time.
 
-import { invalid, moduleError } from '../protocol/errors.js';
+import { invalid, moduleError, onlyKnown } from '../protocol/errors.js';
 import { Turns } from '../protocol/turns.js';
 import type { CachedFile, CachedModel } from './model-cache.js';
 import type { StoreBackend } from './files.js';
@@ -129,6 +129,7 @@ export class StoreManager {
     options: ModelCacheOptions = {},
     ...args: CacheArguments<Name>
   ): Promise<Awaited<ReturnType<Cache[Name]>>> {
+    onlyKnown('the model cache', options, 'cacheDir');
     const cache = await import('./model-cache.js').catch(moduleError('model-cache.js'));
     const backend = await (this.#backend(options.cacheDir) ?? cache.opfsBackend());
     return (cache[name] as (backend: StoreBackend, ...args: unknown[]) => never)(backend, ...args);

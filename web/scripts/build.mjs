@@ -174,6 +174,7 @@ async function bundleNode(esbuild, common) {
       })),
     ],
     platform: 'node',
+    loader: { '.def': 'text' }, // tables of the native program
     plugins: [filesApart(true)],
   });
   for (const name of [

@@ -56,6 +56,14 @@ interface Running {
   complete: boolean;
 }
 
+const kReasons: { [code: string]: string } = {
+  EADDRINUSE: 'Address already in use',
+  EACCES: 'Permission denied',
+  ENOTFOUND: 'no such address',
+};
+const reasonOf = (error: NodeJS.ErrnoException): string =>
+  kReasons[error.code ?? ''] ?? error.code ?? error.message;
+
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
 
 export class Server {
@@ -135,7 +143,7 @@ export class Server {
         reject(
           new SluiceError(
             'IO',
-            `the server cannot listen at ${host}, port ${port}: ${error.code ?? error.message}`,
+            `the server cannot listen at ${host}, port ${port}: ${reasonOf(error)}`,
           ),
         );
       });

@@ -1,0 +1,100 @@
+// What several commands of `npx sluice-llm` read from their options.
+
+import * as fs from 'node:fs';
+
+import type { EngineOptions } from '../protocol/options.js';
+import { SluiceError } from '../protocol/errors.js';
+import { ProgressLine, UsageError, type Values } from './output.js';
+import { requestOptions } from './model-cache.js';
+
+const kMaxInt = 2 ** 31 - 1;
+/** Limits of whole numbers, as the native program has them. */
+const kWhole: Record<string, readonly [number, number]> = {
+  threads: [0, 64],
+  'ctx-size': [0, 2 ** 24],
+  'n-predict': [-1, kMaxInt],
+  'top-k': [0, kMaxInt],
+  'repeat-last-n': [-1, kMaxInt],
+  port: [0, 65535],
+  'max-queue': [1, 4096],
+  timeout: [1, 86400],
+  'shutdown-timeout': [0, 3600],
+  parallel: [1, 64],
+};
+/** Limits of other numbers. */
+const kReal: Record<string, readonly [number, number]> = {
+  temperature: [0, Infinity],
+  'top-p': [0, 1],
+  'min-p': [0, 1],
+  'repeat-penalty': [0, Infinity],
+  'frequency-penalty': [-Infinity, Infinity],
+  'presence-penalty': [-Infinity, Infinity],
+};
+
+function kindOf(name: string): string {
+  if (kWhole[name]) return `whole number from ${kWhole[name].join(' to ')}`;
+  const [least, most] = kReal[name]!;
+  if (most < Infinity) return `number from ${least} to ${most}`;
+  return least > -Infinity ? `number of at least ${least}` : 'number';
+}
+
+/** A number option within its range. */
+export function number(values: Values, name: string): number | undefined {
+  if (values[name] === undefined) return undefined;
+  const text = String(values[name]);
+  const pattern = kWhole[name] ? /^-?\d+$/ : /^-?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i;
+  const [least, most] = (kWhole[name] ?? kReal[name])!;
+  const value = Number(text);
+  if (pattern.test(text) && value >= least && value <= most) return value;
+  throw new UsageError(`--${name}: "${text.slice(0, 32)}" is not a ${kindOf(name)}`);
+}
+
+/** An integer modulo 2^64. */
+export function seed(values: Values): bigint | undefined {
+  const text = values['seed'];
+  if (text === undefined) return undefined;
+  const value = /^-?\d+$/.test(String(text)) ? BigInt(text as string) : undefined;
+  if (value !== undefined && value >= -(2n ** 63n) && value < 2n ** 64n) return value;
+  throw new UsageError(
+    `--seed: the seed "${String(text)}" must be an integer from -2^63 to 2^64 - 1`,
+  );
+}
+
+/** A size option in bytes, written like 64M or 1.5G. */
+export function size(values: Values, name: string, least = 1): number | undefined {
+  const value = values[name];
+  if (value === undefined) return undefined;
+  const match = /^(\d+(?:\.\d+)?|\.\d+)([kKmMgG]?)(?:i?B)?$/.exec(String(value));
+  if (!match)
+    throw new UsageError(`--${name}: "${String(value)}" is not a size such as 64M or 1.5G`);
+  const bytes = Math.round(
+    Number(match[1]) * 1024 ** ' kmg'.indexOf(match[2]!.toLowerCase() || ' '),
+  );
+  if (bytes < least) throw new UsageError(`--${name} must be more than 0 bytes`);
+  return bytes;
+}
+
+export function engineOptions(values: Values): EngineOptions {
+  const line = new ProgressLine(values);
+  return {
+    memoryBudget: size(values, 'memory-budget')?.toString(),
+    threads: number(values, 'threads'),
+    contextLength: number(values, 'ctx-size'),
+    kernels: values['kernels'] as string | undefined,
+    cacheDir: values['cache-dir'] as string | undefined,
+    ...requestOptions(values),
+    onProgress: (event) => line.report(event),
+  };
+}
+
+export function readText(path: string): string {
+  if (path === '-' && process.stdin.isTTY)
+    process.stderr.write('sluice: reading the text from this terminal; Ctrl-D ends it\n');
+  try {
+    return fs.readFileSync(path === '-' ? 0 : path, 'utf8');
+  } catch (error) {
+    const folder = (error as NodeJS.ErrnoException).code === 'EISDIR';
+    const why = folder ? 'it is a directory' : 'there is no such file';
+    throw new SluiceError('NOT_FOUND', `cannot read "${path}": ${why}`, { cause: error });
+  }
+}

@@ -1,0 +1,5 @@
+// A table that C++ includes, as text (web/scripts/build.mjs).
+declare module '*/spellings.def' {
+  const text: string;
+  export default text;
+}
