@@ -211,7 +211,7 @@ function warningsFor(engine: Engine, options: LanguageModelV3CallOptions): Share
   const unsupported = (feature: string, details: string): number =>
     warnings.push({ type: 'unsupported', feature, details });
   if (!engine.structuredOutput) {
-    const advice = 'The engine was loaded without structuredOutput: true';
+    const advice = 'The engine was loaded with structuredOutput: false';
     if (options.responseFormat?.type === 'json')
       unsupported('responseFormat', `${advice}: the response is plain text.`);
     if (options.tools?.some((tool) => tool.type === 'function' && tool.strict))

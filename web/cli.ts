@@ -15,7 +15,7 @@ import { didYouMean, otherCommand, spelling } from './cli/spellings.js';
 import { Engine, SluiceError } from './node.js';
 import { publicUrl } from './protocol/address.js';
 import { Server } from './serve/server.js';
-import type { ModelInfo } from './protocol/types.js';
+import type { MemoryPlan, ModelInfo } from './protocol/types.js';
 
 const text = { type: 'string' } as const;
 const flag = { type: 'boolean' } as const;
@@ -270,6 +270,23 @@ function speedLines({ speed = {} }: ModelInfo): [string, string][] {
   ];
 }
 
+/** The parts of the memory plan, in the order of the native program. */
+const kMemoryParts = [
+  ...(['pinned', 'streamBuffer', 'smallTensors', 'kv', 'activations', 'scratch'] as const),
+  ...(['tokenizer', 'generation', 'grammar', 'adapters', 'nextn', 'reserve'] as const),
+  ...(['other', 'draft'] as const),
+];
+
+/** "streamBuffer" as "stream buffer". */
+const wordsOf = (name: string): string =>
+  name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+
+function partText(plan: MemoryPlan, name: (typeof kMemoryParts)[number]): string {
+  const text = decimalBytes(plan[name]);
+  if (name === 'streamBuffer') return `${text} (${plan.streamSlots} slots)`;
+  return name === 'kv' ? `${text} as ${plan.kvType}` : text;
+}
+
 function infoLines(model: ModelInfo): [string, string][] {
   const { plan } = model;
   return [
@@ -286,20 +303,14 @@ function infoLines(model: ModelInfo): [string, string][] {
     ['heads', `${model.attentionHeads} of ${model.headDim}, ${model.kvHeads} KV heads`],
     ['vocabulary', String(model.vocabSize)],
     ['kernels', `${model.kernels}, ${plan.threads} thread${plan.threads === 1 ? '' : 's'}`],
-    ['context', `${model.trainContextLength} trained, ${plan.contextLength} planned`],
+    [
+      'context',
+      `${model.trainContextLength} trained, ${plan.contextLength} planned (${plan.contextFrom})`,
+    ],
     ['memory plan', plan.budget > 0 ? `for a budget of ${decimalBytes(plan.budget)}` : ''],
-    ['  pinned', decimalBytes(plan.pinned)],
-    ['  stream buffer', `${decimalBytes(plan.streamBuffer)} (${plan.streamSlots} slots)`],
-    ['  KV cache', decimalBytes(plan.kv)],
-    ['  activations', decimalBytes(plan.activations)],
-    ['  tokenizer', decimalBytes(plan.tokenizer)],
-    ['  small tensors', decimalBytes(plan.smallTensors)],
-    ['  adapters', decimalBytes(plan.adapters)],
-    ['  scratch', decimalBytes(plan.scratch)],
-    ['  generation', decimalBytes(plan.generation)],
-    ['  grammar', decimalBytes(plan.grammar)],
-    ['  draft model', decimalBytes(plan.draft)],
-    ['  other', decimalBytes(plan.other)],
+    ...kMemoryParts
+      .filter((name) => plan[name] > 0)
+      .map((name): [string, string] => [`  ${wordsOf(name)}`, partText(plan, name)]),
     ['  total', decimalBytes(plan.total)],
     ['  smallest', decimalBytes(plan.minimum)],
     ['  per pass', `${decimalBytes(plan.bytesPerPass)} streamed in ${plan.units} units`],

@@ -256,14 +256,8 @@ export class TalkPanel {
     turn.failed = question.failed = true;
     turn.note = 'failed';
     turn.problem = problemOf(error);
-    // The model was loaded before a schema was entered.
-    const noRoom = turn.problem.code === 'BUDGET_TOO_SMALL' && wantsSchema();
-    if (!reloadHelps(turn.problem) && !noRoom) return view.problem(turn.problem);
-    const again = make(
-      'button',
-      { type: 'button', class: 'quiet' },
-      `Load the model again${noRoom ? ', with structured output' : ''}`,
-    );
+    if (!reloadHelps(turn.problem)) return view.problem(turn.problem);
+    const again = make('button', { type: 'button', class: 'quiet' }, 'Load the model again');
     on(again, 'click', () => document.dispatchEvent(new CustomEvent('load-again')));
     view.problem(turn.problem, again);
   }

@@ -98,9 +98,8 @@ export class EnginePanel {
   }
 
   private setMemory(memory: ReturnType<Engine['memory']>): void {
-    const text = memory.budget
-      ? `${bytes(memory.heap)} of ${bytes(memory.budget)}`
-      : bytes(memory.heap);
+    const limit = memory.budget ? ` of ${bytes(memory.budget)}` : '';
+    const text = `${bytes(memory.total)}${limit} planned, ${bytes(memory.heap)} in use`;
     const parts = memoryParts(memory);
     const key = `${text} ${parts.map(([, , size]) => size).join()}`;
     if (key === this.memory) return;

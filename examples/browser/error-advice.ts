@@ -101,8 +101,8 @@ export function sentence({ message, code }: Problem): string {
   if (code === 'NOT_SUPPORTED' && /GPU/.test(message))
     return 'There is no GPU that this page can use: choose the CPU as device.';
   if (/^SCHEMA|^GRAMMAR_SYN/.test(code)) return `The JSON schema cannot be used: ${plain(message)}`;
-  if (/structured output is off/.test(message))
-    return 'The model was loaded without structured output, which a JSON schema needs.';
+  if (code === 'BUDGET_TOO_SMALL' && /structured output/.test(message))
+    return 'A JSON schema needs more memory than the budget has: raise it.';
   return kWhat[code] ?? plain(message);
 }
 

@@ -1,7 +1,7 @@
 // Preflight report, before any download: whether the model runs here, what is pinned and what
 // streams, and the expected speed.
 
-import type { ModelInfo } from 'sluice-llm';
+import type { MemoryPlan, ModelInfo } from 'sluice-llm';
 
 import { make, swatch } from './dom.js';
 import { bytes, count, rate, seconds } from './format.js';
@@ -27,21 +27,16 @@ function downloadText({ bytes: size, speed }: ModelInfo): string {
 export type Part = [name: string, color: string, bytes: number];
 
 /** Parts of the memory, for the bar and its legend. */
-export function memoryParts(m: {
-  pinned: number;
-  streamBuffer: number;
-  kv: number;
-  tokenizer: number;
-  activations: number;
-  scratch: number;
-  other: number;
-}): Part[] {
+export function memoryParts(m: Omit<MemoryPlan, 'layerUnits'>): Part[] {
+  const work = m.activations + m.scratch + m.generation + m.grammar;
   return [
-    ['weights that stay', '--pinned', m.pinned],
+    ['weights that stay', '--pinned', m.pinned + m.smallTensors + m.adapters],
     ['weights that stream through', '--resident', m.streamBuffer],
-    ['context (KV cache)', '--kv', m.kv],
+    ['context (KV cache)', '--kv', m.kv + m.nextn],
     ['tokenizer', '--tokenizer', m.tokenizer],
-    ['compute buffers', '--work', m.activations + m.scratch + m.other],
+    ['compute buffers', '--work', work + m.other],
+    ['draft model', '--draft', m.draft],
+    ['left free for the tab', '--free', m.reserve],
   ];
 }
 

@@ -38,7 +38,7 @@ function read(): Record<string, unknown> {
   }
 }
 
-/** Whether a schema is entered. The engine must then be loaded with structuredOutput. */
+/** Whether a schema is entered. A model that is loaded then sets memory aside for it. */
 export const wantsSchema = (): boolean => schemaField().value.trim() !== '';
 
 /** The schema: an object or a boolean. Throws SyntaxError. */

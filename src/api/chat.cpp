@@ -91,7 +91,6 @@ Status create_chat(Loaded& loaded, const sluice_chat_options& given, sluice_chat
   wanted.response_schema = text_or_none(given.response_schema);
   wanted.parallel_tool_calls = given.parallel_tool_calls != 0;
   wanted.separate_reasoning = given.separate_reasoning != 0;
-  wanted.can_constrain = loaded.structured_output();
   Result<chat::AnswerPlan> plan = (*used)->formats.plan(wanted, *prompt);
   if (!plan.ok()) return plan.status();
 

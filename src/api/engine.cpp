@@ -95,6 +95,7 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   SLUICE_RETURN_IF_ERROR(check_unless(0, find("draft_max"), given.draft_max));
   SLUICE_RETURN_IF_ERROR(check_unless(-1, find("kv_sinks"), given.kv_sinks));
   SLUICE_RETURN_IF_ERROR(check_unless(0, find("kv_capacity"), given.kv_capacity));
+  SLUICE_RETURN_IF_ERROR(options::check_budget(given.memory_budget));
   native::LoadOptions out;
   out.engine.memory_budget = given.memory_budget;
   out.engine.n_threads = given.threads;
@@ -167,6 +168,7 @@ Result<native::DraftPair> open_models(native::ModelHeader header, const sluice_l
   }
   Result<std::unique_ptr<native::Model>> model = native::Model::open(std::move(header), how.engine);
   if (!model.ok()) return model.status();
+  native::warn_of_context((*model)->engine().plan(), how.source);
   native::DraftPair out;
   out.model = std::move(*model);
   return out;
@@ -197,8 +199,7 @@ Status load(const char* path, const sluice_load_options* options, sluice_engine*
     if (model->interrupted()) return error(Code::kAborted, "the progress callback ended loading");
     SLUICE_RETURN_IF_ERROR(status);
   }
-  auto loaded =
-      std::make_shared<Loaded>(std::move(*models), std::move(texts), given.structured_output != 0);
+  auto loaded = std::make_shared<Loaded>(std::move(*models), std::move(texts));
   if (given.on_warning != nullptr) {
     loaded->on_warning = [callback = given.on_warning,
                           user = given.warning_user](const char* text) { callback(user, text); };
@@ -340,6 +341,7 @@ sluice_status sluice_engine_memory(const sluice_engine* engine, sluice_memory_ca
 sluice_status sluice_engine_set_memory_budget(sluice_engine* engine, uint64_t budget) {
   return guarded([&]() -> Status {
     SLUICE_REFUSE_NULL(engine);
+    SLUICE_RETURN_IF_ERROR(options::check_budget(budget));
     Loaded& loaded = *engine->loaded;
     return loaded.take_turn([&] { return loaded.set_memory_budget(budget); });
   });

@@ -73,6 +73,9 @@ class Answer {
         return {};
       }
       if (!session.ok()) return session.status();
+      if (options.constraint) {
+        SLUICE_RETURN_IF_ERROR(handle_.loaded->reserve_structured_output());
+      }
       auto begun = generate::Generation::begin(**session, prompt, options);
       if (!begun.ok()) return begun.status();
       generate::Generation& generation = **begun;

@@ -71,8 +71,8 @@ Status Loaded::from_callback() {
                "this function cannot be called on an engine from within its callbacks");
 }
 
-Loaded::Loaded(native::DraftPair models, chat::ModelTexts texts, bool structured_output)
-    : models_(std::move(models)), texts_(std::move(texts)), structured_output_(structured_output) {
+Loaded::Loaded(native::DraftPair models, chat::ModelTexts texts)
+    : models_(std::move(models)), texts_(std::move(texts)) {
   minimum_ = draft() != nullptr ? models_.minimum : model().engine().plan().minimum;
   session::Engine& engine = model().engine();
   const model::Program& program = engine.program();
@@ -123,6 +123,16 @@ Status Loaded::set_memory_budget(uint64_t budget) {
   return status;
 }
 
+Status Loaded::reserve_structured_output() {
+  session::Engine& engine = model().engine();
+  if (engine.plan().grammar > 0) return {};
+  const uint64_t beside = draft() == nullptr ? 0 : draft()->engine().plan().budget;
+  engine.plan_structured_output(true);
+  const Status status = set_memory_budget(engine.plan().budget + beside);
+  if (!status.ok()) engine.plan_structured_output(false);
+  return status;
+}
+
 Status Loaded::share_memory(uint64_t budget) {
   const Result<session::MemoryPlan> own = model().engine().plan_for(0);
   if (!own.ok()) return own.status();
@@ -166,19 +176,9 @@ void Loaded::note_plan() {
   info.memory_budget = plan.budget + beside;
   info.memory_total = plan.total() + draft_total;
   info.memory_minimum = minimum_;
-  facts_.memory = {{"pinned weights", plan.weights.pinned_bytes},
-                   {"stream buffer", plan.weights.ring_bytes()},
-                   {"norms and biases", plan.vectors},
-                   {"KV cache", plan.kv},
-                   {"activations", plan.activations},
-                   {"scratch", plan.scratch},
-                   {"tokenizer", plan.tokenizer},
-                   {"generation", plan.request},
-                   {"grammar", plan.grammar},
-                   {"adapters", plan.adapters},
-                   {"draft model", draft_total},
-                   {"MTP head", plan.nextn},
-                   {"other", plan.other}};
+  facts_.memory.clear();
+  for (const session::MemoryPart& part : plan.parts()) facts_.memory.push_back(part);
+  facts_.memory.push_back({"draft", draft_total});
 }
 
 void Loaded::note_work(const generate::Counts* counts, bool ended) {

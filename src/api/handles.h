@@ -120,7 +120,7 @@ template <typename T>
 struct Facts {
   sluice_info info = {};
   sluice_stats stats = {};
-  std::vector<std::pair<const char*, uint64_t>> memory;
+  std::vector<session::MemoryPart> memory;
 };
 
 // A chat template with the formats of its responses. Immutable and thread-safe.
@@ -133,7 +133,7 @@ struct ChatTemplate {
 // A loaded model. Lives until its engine's handle and all its sessions are freed.
 class Loaded {
  public:
-  Loaded(native::DraftPair models, chat::ModelTexts texts, bool structured_output);
+  Loaded(native::DraftPair models, chat::ModelTexts texts);
   // Enables swapping: sessions that do not fit in memory go to files in `directory`; "": no
   // swapping. Must be called first. Errors: SessionSwap::open's.
   [[nodiscard]] Status open_swap(const std::string& directory);
@@ -149,11 +149,12 @@ class Loaded {
   [[nodiscard]] const tokenizer::Tokenizer& tokenizer() const {
     return models_.model->engine().tokenizer();
   }
-  [[nodiscard]] bool structured_output() const { return structured_output_; }
   [[nodiscard]] int64_t n_vocab() const { return models_.model->engine().program().hp.n_vocab; }
   // Sets the budget of model and draft model together, and splits it as loading does. Errors, which
   // change nothing: native::Model::set_memory_budget's.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
+  // Sets memory aside for constraints, unless it has been. Errors: set_memory_budget's.
+  [[nodiscard]] Status reserve_structured_output();
 
   // Runs `body` when no other call runs on the engine. Errors: the body's; kInvalidArgument from
   // within a callback, which would deadlock.
@@ -196,7 +197,6 @@ class Loaded {
   std::optional<generate::NextnDraft> nextn_draft_;
   generate::Drafts drafts_;
   const chat::ModelTexts texts_;
-  const bool structured_output_;
   std::mutex templates_mutex_;
   std::shared_ptr<const ChatTemplate> own_template_, given_template_;  // null: not used yet
   std::mutex turn_;

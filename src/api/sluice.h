@@ -138,12 +138,13 @@ typedef struct sluice_load_options {
   /* Sessions in memory at a time, 1 (default) to 64. The budget includes the KV cache of each.
    * Without `swap_directory`, no more sessions can exist. */
   int32_t sessions;
-  int32_t logits_rows;         /* for SLUICE_ALL_LOGITS: rows of logits kept, 1 (default) to 256,
-                                  fewer with KV cache eviction */
-  int32_t structured_output;   /* 1: allow constraints (grammars); takes memory from the budget */
-  int32_t preload;             /* 1 (default): load resident weights before returning; 0: the first
-                                  forward passes load them */
-  const char* kernels;         /* instruction set by name, such as "avx2"; null: the best */
+  int32_t logits_rows;       /* for SLUICE_ALL_LOGITS: rows of logits kept, 1 (default) to 256,
+                                fewer with KV cache eviction */
+  int32_t structured_output; /* 1: set memory aside for constraints (grammars) from the start; 0: */
+                             /* when one is first used, which plans the same budget again */
+  int32_t preload;           /* 1 (default): load resident weights before returning; 0: the first
+                                forward passes load them */
+  const char* kernels;       /* instruction set by name, such as "avx2"; null: the best */
   const char* cache_directory; /* of the model cache; "none": no cache; null: SLUICE_CACHE, else the
                                   system's directory for caches (docs/model-cache.md) */
   sluice_progress_callback on_progress; /* null: none; called only with `preload` */
@@ -293,9 +294,11 @@ typedef struct sluice_stats { /* totals since loading */
 /* During generation, up to date within one token. */
 SLUICE_API sluice_status sluice_engine_stats(const sluice_engine* engine, sluice_stats* stats);
 
-/* One part of the memory that the engine holds. The name is valid during the call. */
+/* One part of the memory plan. The name is valid during the call. */
 typedef void (*sluice_memory_callback)(void* user, const char* name, uint64_t bytes);
-/* The memory map. The bytes of all parts add up to sluice_info's memory_total. */
+/* The memory plan by parts, which add up to sluice_info's memory_total: "pinned", "streamBuffer",
+ * "smallTensors", "kv", "activations", "scratch", "tokenizer", "generation", "grammar", "adapters",
+ * "nextn", "reserve", "other" and "draft", as in docs/memory.md and in `sluice info --json`. */
 SLUICE_API sluice_status sluice_engine_memory(const sluice_engine* engine,
                                               sluice_memory_callback callback, void* user);
 
@@ -437,9 +440,9 @@ typedef struct sluice_generate_options {
                                       log-probabilities */
   const char* const* stop;         /* strings that end generation; not part of the output */
   size_t n_stop;                   /* at most 64 */
-  int32_t constraint;          /* SLUICE_CONSTRAINT_...; needs the load option structured_output */
-  int32_t whitespace;          /* 1: JSON may contain white space; default 0 */
-  const char* constraint_text; /* the grammar, expression, choices or schema */
+  int32_t constraint;             /* SLUICE_CONSTRAINT_...; see the load option structured_output */
+  int32_t whitespace;             /* 1: JSON may contain white space; default 0 */
+  const char* constraint_text;    /* the grammar, expression, choices or schema */
   sluice_token_callback on_token; /* null: none */
   void* token_user;
   const int32_t* stop_tokens; /* tokens that end generation; not part of the output */

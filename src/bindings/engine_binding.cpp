@@ -37,6 +37,7 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("adapter", &EngineBinding::adapter)
       .function("setAdapters", &EngineBinding::set_adapters)
       .function("forgetAdapters", &EngineBinding::forget_adapters)
+      .function("reserveStructuredOutput", &EngineBinding::reserve_structured_output)
       .function("inspect", &EngineBinding::inspect)
       .function("open", &EngineBinding::open)
       .function("error", &EngineBinding::error)

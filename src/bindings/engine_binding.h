@@ -47,6 +47,9 @@ class EngineBinding {
   bool adapter(const val& bytes, float scale);
   bool set_adapters();
   void forget_adapters();
+  // Sets memory aside for constraints, unless it has been: plans the same budget again. For an idle
+  // engine without pending reads.
+  bool reserve_structured_output();
 
   // --- draft model: a binding owned by this one. Read its header before inspect() and open(),
   // which then apply to both models under one budget.
@@ -166,8 +169,10 @@ class EngineBinding {
   Result<session::EngineOptions> engine_options(const val& options);
   Result<generate::PairOptions> pair_options(const val& options);
   Status start(const session::EngineOptions& options);
-  // Moves budget from the draft model to the model, so that it has room for the staged adapters.
-  Status make_room_for_adapters();
+  // Ends all work, so that the engine can be planned again.
+  void quiesce();
+  // Moves budget from the draft model to the model, so that it has `needed` bytes.
+  Status make_room(uint64_t needed);
   void drop_answer(Slot& slot);  // keeps its counts of draft tokens
   void drop_work();              // drops the selected slot's generation, and embeddings under way
   void begin_counting();

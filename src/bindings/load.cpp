@@ -86,17 +86,33 @@ bool EngineBinding::adapter(const val& bytes, float scale) {
 }
 
 bool EngineBinding::set_adapters() {
+  quiesce();
+  const Status status = engine_->set_adapters(sources_);
+  if (!kDraftModels || !draft_ || status.code() != Code::kBudgetTooSmall) return checked(status);
+  return checked(make_room(engine_->budget_for(sources_))) &&
+         checked(engine_->set_adapters(sources_));
+}
+
+bool EngineBinding::reserve_structured_output() {
+  quiesce();
+  engine_->plan_structured_output(true);
+  Status status = engine_->set_memory_budget(engine_->plan().budget);
+  if (kDraftModels && draft_ && status.code() == Code::kBudgetTooSmall) {
+    const Result<session::MemoryPlan> plan = engine_->plan_for(0);
+    status = plan.ok() ? make_room(plan->minimum) : plan.status();
+  }
+  if (!status.ok()) engine_->plan_structured_output(false);
+  return checked(status);
+}
+
+void EngineBinding::quiesce() {
   for (Slot& slot : slots()) drop_answer(slot);
   embedder_.reset();
   engine_->residency().collect();
-  const Status status = engine_->set_adapters(sources_);
-  if (!kDraftModels || !draft_ || status.code() != Code::kBudgetTooSmall) return checked(status);
-  return checked(make_room_for_adapters()) && checked(engine_->set_adapters(sources_));
 }
 
-Status EngineBinding::make_room_for_adapters() {
+Status EngineBinding::make_room(uint64_t needed) {
   session::Engine& draft = *draft_->engine_;
-  const uint64_t needed = engine_->budget_for(sources_);
   const Result<session::MemoryPlan> own = draft.plan_for(0);
   if (!own.ok()) return own.status();
   const uint64_t budget = engine_->plan().budget + draft.plan().budget;
@@ -230,6 +246,7 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   options.parallel = kSeveral ? static_cast<int32_t>(number_or(o, "parallel", 1)) : 1;
   options.spare = beside_heap;
   options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
+  options.context_from = session::parse_context_from(text_or_none(o, "contextFrom"));
   options.min_budget = static_cast<uint64_t>(number_or(o, "minBudget", 0));
   options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));
   options.min_threads = static_cast<int32_t>(number_or(o, "minThreads", 0));

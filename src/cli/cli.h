@@ -74,8 +74,6 @@ void add_lora(CLI::App& app, Common& common);
 [[nodiscard]] CLI::Validator number(double least, double most);
 // A validator that accepts these words; its error lists them.
 [[nodiscard]] CLI::Validator one_of(const std::vector<std::string>& words);
-// Parses "64M", "1.5G", "262144" or "256k" (powers of 1024) into bytes.
-[[nodiscard]] Result<uint64_t> parse_size(const std::string& text);
 // Parses "FILE" or "FILE=SCALE".
 [[nodiscard]] Result<native::AdapterChoice> parse_lora(const std::string& text);
 // Parses "1,2,3" into token ids.

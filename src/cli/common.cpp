@@ -24,7 +24,6 @@ using options::Option;
 using options::Type;
 
 constexpr const char* kApproximate = "Approximate (experimental)";
-constexpr auto kMaxBytes = static_cast<uint64_t>(options::kMaxBytes);
 
 }  // namespace
 
@@ -40,7 +39,7 @@ std::string help_of(const Option& row) {
 CLI::Option* check_range(CLI::Option* option, const Option& row) {
   switch (row.type) {
     case Type::kBytes:
-      return option->check(byte_size(0, kMaxBytes));
+      return option->check(byte_size(0, kMaxByteSize));
     case Type::kWhole:
       return option->check(
           whole_number(static_cast<int64_t>(row.least), static_cast<int64_t>(row.most)));
@@ -166,30 +165,6 @@ CLI::Validator one_of(const std::vector<std::string>& words) {
     return "\"" + text.substr(0, 32) + "\" is not " + all;
   };
   return {problem, ""};
-}
-
-Result<uint64_t> parse_size(const std::string& text) {
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, bad] = std::from_chars(text.data(), end, number);
-  std::string unit(rest, end);
-  double factor = 1;
-  if (!unit.empty() && std::string("kKmMgG").find(unit[0]) != std::string::npos) {
-    const char letter = static_cast<char>(unit[0] | 0x20);
-    factor = letter == 'k' ? 0x1p10 : letter == 'm' ? 0x1p20 : 0x1p30;
-    unit.erase(0, 1);
-  }
-  const bool known = unit.empty() || unit == "B" || unit == "iB";
-  const bool a_number = bad == std::errc() && std::isfinite(number) && !std::signbit(number);
-  if (bad != std::errc::result_out_of_range && (!a_number || !known)) {
-    return error(Code::kInvalidArgument, "\"%.32s\" is not a size such as 64M or 1.5G",
-                 text.c_str());
-  }
-  if (!a_number || number * factor > static_cast<double>(kMaxBytes)) {
-    return error(Code::kInvalidArgument, "the size \"%.32s\" is out of range: use 0 to %lluG",
-                 text.c_str(), static_cast<unsigned long long>(kMaxBytes >> 30));
-  }
-  return static_cast<uint64_t>(std::llround(number * factor));
 }
 
 // The part after the last "=" is the scale. If it is not a number, all of the text is the file

@@ -23,10 +23,34 @@ json to_json(const session::ReportValue& value) {
   return std::get<std::string>(value);
 }
 
+void line(const char* label, const std::string& value) {
+  std::printf("%-16s %s\n", label, gguf::printable(value, 256).c_str());
+}
+
+// "streamBuffer" as "stream buffer".
+std::string words_of(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    const bool upper = c >= 'A' && c <= 'Z';
+    if (upper) out += ' ';
+    out += upper ? static_cast<char>(c | 0x20) : c;
+  }
+  return out;
+}
+
+// The KV cache in each type, and the longest context that it allows.
+void print_kv_types(const json& model, bool limited) {
+  for (const auto& [type, bytes] : model["kvBytes"].items()) {
+    std::string text = type + " " + human_bytes(bytes.get<uint64_t>());
+    if (limited) {
+      const int64_t longest = model["maxContextByKvType"][type].get<int64_t>();
+      text += ", longest context " + std::to_string(longest);
+    }
+    line("", text);
+  }
+}
+
 void print_text(const json& model, const session::MemoryPlan& plan) {
-  const auto line = [](const char* label, const std::string& value) {
-    std::printf("%-16s %s\n", label, gguf::printable(value, 256).c_str());
-  };
   const auto number = [&model](const char* key) {
     return std::to_string(model[key].get<int64_t>());
   };
@@ -45,31 +69,18 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
   line("vocabulary", number("vocabSize"));
   line("kernels", model["kernels"].get<std::string>() + ", " + std::to_string(plan.n_threads) +
                       (plan.n_threads == 1 ? " thread" : " threads"));
-  line("context",
-       number("trainContextLength") + " trained, " + std::to_string(plan.n_ctx) + " planned");
+  line("context", number("trainContextLength") + " trained, " + std::to_string(plan.n_ctx) +
+                      " planned (" + session::context_from_name(plan.context_from) + ")");
   std::printf("\nmemory plan%s\n",
               plan.budget > 0 ? (" for a budget of " + human_bytes(plan.budget)).c_str() : "");
-  line("  pinned", human_bytes(plan.weights.pinned_bytes));
-  line("  stream buffer", human_bytes(plan.weights.ring_bytes()) + " (" +
-                              std::to_string(plan.weights.n_slots) + " slots)");
-  line("  KV cache", human_bytes(plan.kv) + " as " + kv::kv_types_name(plan.kv_types));
-  for (const auto& [type, bytes] : model["kvBytes"].items()) {
-    std::string text = type + " " + human_bytes(bytes.get<uint64_t>());
-    if (plan.budget > 0) {
-      const int64_t longest = model["maxContextByKvType"][type].get<int64_t>();
-      text += ", longest context " + std::to_string(longest);
-    }
-    line("", text);
+  for (const session::MemoryPart& part : plan.parts()) {
+    const std::string_view name = part.name;
+    std::string size = human_bytes(part.bytes);
+    if (name == "streamBuffer") size += " (" + std::to_string(plan.weights.n_slots) + " slots)";
+    if (name == "kv") size += std::string(" as ") + kv::kv_types_name(plan.kv_types);
+    if (part.bytes > 0) line(("  " + words_of(name)).c_str(), size);
+    if (name == "kv") print_kv_types(model, plan.budget > 0);
   }
-  line("  activations", human_bytes(plan.activations));
-  line("  tokenizer", human_bytes(plan.tokenizer));
-  if (plan.nextn > 0) line("  MTP head", human_bytes(plan.nextn));
-  if (plan.adapters > 0) line("  adapters", human_bytes(plan.adapters));
-  line("  small tensors", human_bytes(plan.vectors));
-  line("  scratch", human_bytes(plan.scratch));
-  line("  generation", human_bytes(plan.request));
-  if (plan.grammar > 0) line("  grammar", human_bytes(plan.grammar));
-  line("  other", human_bytes(plan.other));
   line("  total", human_bytes(plan.total()));
   line("  smallest", human_bytes(plan.minimum));
   line("  per pass", human_bytes(plan.weights.streamed_bytes) + " streamed in " +

@@ -21,6 +21,7 @@ EngineOptions for_draft(EngineOptions options, uint64_t base) {
   options.n_ctx = 0;
   options.base_bytes = base;
   options.spare = nullptr;
+  options.reserve = 0;
   options.min_budget = 0;
   options.borrows_threads = true;
   options.draft_max = 0;
@@ -141,6 +142,7 @@ Result<PairOptions> PairPlanner::share(const EngineOptions& given) const {
   out.draft = draft_options(options, n_ctx);
   if (budget == 0) return out;
   out.model.n_ctx = n_ctx;
+  out.model.context_from = plan->context_from;
   out.model.kv = plan->kv_types;
   if (plan->kv_plan.evicts()) out.model.kv_policy.capacity = plan->kv_plan.positions;
   const uint64_t model_minimum = plan_model_->smallest(out.model);
@@ -150,7 +152,7 @@ Result<PairOptions> PairPlanner::share(const EngineOptions& given) const {
   out.draft.memory_budget =
       draft_share(left, model_minimum, draft_minimum, round_up(whole->total(), options.page_bytes));
   out.model.memory_budget = budget - out.draft.memory_budget;
-  out.model.base_bytes += spare;
+  out.model.reserve += spare;
   return out;
 }
 

@@ -1,9 +1,7 @@
 // Where the model cache is.
 #include "io/default_cache_native.h"
 
-#include <cmath>
-#include <cstdlib>
-#include <string_view>
+#include "base/byte_size.h"
 
 namespace sluice::io {
 
@@ -28,17 +26,8 @@ std::string cache_directory(const std::string& given) {
 }
 
 uint64_t cache_limit(const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  constexpr std::string_view kUnits = "kmgt";
-  size_t power = 0;
-  if (*end != '\0') power = kUnits.find(static_cast<char>(*end | 0x20)) + 1;
-  if (power > 0) ++end;
-  const std::string_view rest = end;
-  const bool known = rest.empty() || rest == "B" || rest == "iB";
-  const bool digit = !text.empty() && text[0] >= '0' && text[0] <= '9';
-  const double bytes = std::ldexp(number, static_cast<int>(10 * power));
-  return known && digit && bytes < 0x1p60 ? static_cast<uint64_t>(bytes) : 0;
+  const Result<uint64_t> size = parse_size(text);
+  return size.ok() ? *size : 0;
 }
 
 uint64_t cache_limit() {

@@ -21,6 +21,7 @@ Result<DraftPair> open_pair(ModelHeader model, const std::string& draft,
   Result<std::unique_ptr<Model>> first = Model::open(std::move(model), how->model);
   if (!first.ok()) return first.status();
   out.model = std::move(*first);
+  warn_of_context(out.model->engine().plan(), source);
   how->draft.pool = &out.model->engine().pool();
   how->draft.n_threads = out.model->engine().plan().n_threads;
   Result<std::unique_ptr<Model>> second = Model::open(std::move(*smaller), how->draft);

@@ -157,6 +157,13 @@ Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file) {
                      [&file](const std::string&) { return std::move(file); });
 }
 
+void warn_of_context(const session::MemoryPlan& plan, const io::OpenOptions& options) {
+  if (plan.context_from != session::ContextFrom::kBudget || !options.on_warning) return;
+  options.on_warning("the memory budget limits the context to " +
+                     std::to_string(plan.kv_plan.positions) +
+                     " tokens: set a context length or a larger budget for more");
+}
+
 Result<std::unique_ptr<Model>> Model::open(const std::string& path, const LoadOptions& options) {
   Result<ModelHeader> header = read_header(path, options.source);
   if (!header.ok()) return header.status();
@@ -165,7 +172,9 @@ Result<std::unique_ptr<Model>> Model::open(const std::string& path, const LoadOp
   if (!adapters.ok()) return adapters.status();
   session::EngineOptions engine_options = options.engine;
   engine_options.adapters = adapters->sources();
-  return open(std::move(*header), engine_options);
+  Result<std::unique_ptr<Model>> model = open(std::move(*header), engine_options);
+  if (model.ok()) warn_of_context((*model)->engine().plan(), options.source);
+  return model;
 }
 
 Result<std::unique_ptr<Model>> Model::open(ModelHeader header,

@@ -51,6 +51,9 @@ struct ModelHeader {
 // The same for one GGUF file that the caller has opened.
 [[nodiscard]] Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file);
 
+// Warns if the budget made an automatic context shorter than its default.
+void warn_of_context(const session::MemoryPlan& plan, const io::OpenOptions& options);
+
 class Model final : private session::RangeReader {
  public:
   // Errors: those of reading, of the header and of Engine::open.

@@ -17,6 +17,7 @@ using generate::Options;
 
 constexpr double kMaxFloat = std::numeric_limits<float>::max();
 constexpr double kMinFloat = std::numeric_limits<float>::min();
+constexpr size_t kMaxCacheKey = 256;
 
 void read_seed(Fields& fields, sample::Params* out) {
   const Json* seed = fields.take("seed");
@@ -199,6 +200,10 @@ void ignore_foreign(Fields& fields) {
 void read_sampling(Fields& fields, GenerateRequest* out) {
   sample::Params& s = out->options.sampling;
   ignore_foreign(fields);
+  fields.read("prompt_cache_key", &out->cache_key);
+  if (out->cache_key.size() > kMaxCacheKey) {
+    fields.fail("prompt_cache_key", "'prompt_cache_key' must have at most 256 bytes.");
+  }
   fields.read("temperature", 0, kMaxFloat, &s.temperature);
   fields.read("top_p", 0, 1, &s.top_p);
   fields.read("top_k", 0, INT32_MAX, &s.top_k);

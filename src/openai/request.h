@@ -55,7 +55,8 @@ struct GenerateRequest {
   bool stream = false;
   bool include_usage = false;
   bool timings_per_token = false;
-  size_t n_stop = 0;  // of options.stop, the first ones are the client's
+  std::string cache_key;  // prompt_cache_key: requests with one key share a sequence
+  size_t n_stop = 0;      // of options.stop, the first ones are the client's
   // Members of the response that repeat the request, as JSON text; each ends with a comma.
   std::string echo;
 

@@ -17,4 +17,12 @@ Status check(const Option& option, double value) {
                text_of(value).c_str(), text_of(option.least).c_str(), text_of(option.most).c_str());
 }
 
+Status check_budget(uint64_t bytes) {
+  if (bytes <= kMaxByteSize) return {};
+  return error(Code::kInvalidArgument,
+               "memory_budget is %llu bytes, which looks like a shift of an int that overflowed: "
+               "write 2048ull << 20",
+               static_cast<unsigned long long>(bytes));
+}
+
 }  // namespace sluice::options

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/byte_size.h"
 #include "base/status.h"
 
 namespace sluice::options {
@@ -26,7 +27,7 @@ struct Option {
 inline constexpr int32_t kMaxThreads = 64;
 inline constexpr double kMaxInt = INT32_MAX;
 inline constexpr double kMaxContext = 1 << 24;
-inline constexpr double kMaxBytes = 0x1p53;
+inline constexpr double kMaxBytes = kMaxByteSize;
 
 // "" in the place of a name: not on that surface.
 inline constexpr Option kOptions[] = {
@@ -151,5 +152,9 @@ consteval const Option& find(std::string_view name) {
 
 // Checks a number against the row's range. Errors: kInvalidArgument, naming option and limits.
 [[nodiscard]] Status check(const Option& option, double value);
+
+// Checks a budget in bytes. Errors: kInvalidArgument for more than kMaxBytes, which is what an int
+// that overflowed becomes.
+[[nodiscard]] Status check_budget(uint64_t bytes);
 
 }  // namespace sluice::options

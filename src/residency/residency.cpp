@@ -35,6 +35,11 @@ int32_t Residency::held_unit(const Unit& wanted) const {
   return -1;
 }
 
+void Residency::drop_pins() {
+  std::fill(state_.begin(), state_.end(), UnitState::kAbsent);
+  for (PinnedUnit& unit : pins_) unit = PinnedUnit();
+}
+
 Status Residency::replan(Plan plan) {
   const size_t n = plan.units.size();
   std::vector<UnitState> state(n, UnitState::kAbsent);

@@ -106,6 +106,8 @@ class Residency {
   // are not read again; everything else is released before anything is allocated.
   // Errors: kOutOfMemory; only another replan may be called after it.
   [[nodiscard]] Status replan(Plan plan);
+  // Frees all pinned weights; call before replan(), which then has them read again.
+  void drop_pins();
 
   [[nodiscard]] FillQueue& queue() { return *queue_; }
   [[nodiscard]] const Plan& plan() const { return plan_; }

@@ -65,6 +65,7 @@ struct Job {
   std::vector<std::vector<Token>> prompts;
   generate::Options options;
   int32_t n = 1;
+  std::string cache_key;  // names the sequence that the generations continue; "": none
 
   bool embedding = false;
   std::vector<Token> tokens;  // of all texts, concatenated

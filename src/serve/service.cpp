@@ -305,6 +305,7 @@ Reply Service::generate(const Call& call, const endpoints::Endpoint& endpoint, R
   job->options = wanted.options;
   job->options.drafts.ngram = model_.ngram_drafts;
   job->n = wanted.n;
+  job->cache_key = wanted.cache_key;
   if (!problem) problem = submit(call, job, &reply);
   if (problem) return failed(*problem, record, reply);
   state->exchange = std::make_unique<Exchange>(worker_, call.client, job);

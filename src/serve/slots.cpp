@@ -41,26 +41,28 @@ bool Slots::has_free() const {
          static_cast<ptrdiff_t>(max_taken_);
 }
 
-Slots::Match Slots::best_match(std::span<const Token> prompt) const {
+Slots::Match Slots::best_match(std::span<const Token> prompt, std::string_view key) const {
   Match best;
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].taken_) continue;
     const int32_t prefix = slots_[i].place_->shared_prefix(prompt);
+    if (!key.empty() && slots_[i].key_ == key) return {i, prefix};
     const bool older = prefix == best.prefix && slots_[i].used_ < slots_[best.slot].used_;
     if (prefix > best.prefix || older) best = {i, prefix};
   }
   return best;
 }
 
-Result<Slots::Slot*> Slots::take(std::span<const Token> prompt) {
-  const Match best = best_match(prompt);
+Result<Slots::Slot*> Slots::take(std::span<const Token> prompt, std::string_view key) {
+  const Match best = best_match(prompt, key);
   Slot* slot = &slots_[best.slot];
   const int32_t held = slot->place_->position();
   const bool lost = 2 * best.prefix < held;
   const auto empty = std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) {
     return !s.taken_ && s.place_->position() == 0;
   });
-  const bool beside = lost && swap_->swaps() && empty != slots_.end();
+  const bool of_another = !slot->key_.empty() && slot->key_ != key;
+  const bool beside = lost && (swap_->swaps() || of_another) && empty != slots_.end();
   if (beside) {
     native::Conversation& other = *slot->place_;
     slot = &*empty;
@@ -75,6 +77,7 @@ Result<Slots::Slot*> Slots::take(std::span<const Token> prompt) {
   if (lost && !beside) keep(*slot);
   if (session::Batcher::takes(engine_)) SLUICE_RETURN_IF_ERROR(scheduler_.add(**session));
   slot->used_ = ++n_used_;
+  slot->key_ = key;
   slot->taken_ = true;
   slot->place_->hold(true);
   return slot;
@@ -118,9 +121,9 @@ void Slots::recall(Slot& slot, std::span<const Token> prompt) const {
   if (cache_hooks_.recall) cache_hooks_.recall(slot.session(), prompt);
 }
 
-void Slots::expect(std::span<const Token> prompt) const {
+void Slots::expect(std::span<const Token> prompt, std::string_view key) const {
   if (!swap_->swaps()) return;
-  const Match best = best_match(prompt);
+  const Match best = best_match(prompt, key);
   if (best.prefix > 0) slots_[best.slot].place_->expect();
 }
 

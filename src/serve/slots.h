@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "generate/scheduler.h"
@@ -37,6 +38,7 @@ class Slots {
     explicit Slot(std::unique_ptr<native::Conversation> place) : place_(std::move(place)) {}
     std::unique_ptr<native::Conversation> place_;
     uint64_t used_ = 0;  // number of the request that used it last
+    std::string key_;    // its key; "": none
     bool taken_ = false;
   };
 
@@ -52,10 +54,11 @@ class Slots {
   [[nodiscard]] Status start();
 
   [[nodiscard]] bool has_free() const;
-  // Takes the free slot with the longest common prefix; of several, the least recently used. If
-  // most of its contents would be lost and there is an empty slot, takes that one instead, with a
+  // Takes the free slot that was last used with this key, or the one with the longest common
+  // prefix; of several, the least recently used. If most of its contents would be lost, it has
+  // another key or swap files hold more, and there is an empty slot, takes that one instead, with a
   // copy of the useful part. Call only while has_free(). Errors: SessionSwap::enter's.
-  [[nodiscard]] Result<Slot*> take(std::span<const Token> prompt);
+  [[nodiscard]] Result<Slot*> take(std::span<const Token> prompt, std::string_view key = {});
   void free(Slot& slot);
   // Length of the common prefix of the slot and the prompt.
   [[nodiscard]] static size_t prefix(const Slot& slot, std::span<const Token> prompt) {
@@ -63,7 +66,7 @@ class Slots {
   }
   void recall(Slot& slot, std::span<const Token> prompt) const;
   // Reads ahead the swap file of the slot that take() would choose for this prompt.
-  void expect(std::span<const Token> prompt) const;
+  void expect(std::span<const Token> prompt, std::string_view key) const;
   // On shutdown: saves all conversations to the prompt cache and clears them.
   void keep_all();
 
@@ -72,7 +75,7 @@ class Slots {
     size_t slot = 0;
     int32_t prefix = -1;  // length of the common prefix; -1: no slot is free
   };
-  [[nodiscard]] Match best_match(std::span<const Token> prompt) const;
+  [[nodiscard]] Match best_match(std::span<const Token> prompt, std::string_view key) const;
   [[nodiscard]] Result<session::Session*> enter(Slot& slot);
   void forget_oldest();
   void keep(const Slot& slot) const;

@@ -203,7 +203,7 @@ bool Worker::begin_answer(Task& task) {
     if (!other.busy() && other.tokens().size() >= prompt.size()) source = &other;
   }
   if (shared && source == nullptr) return false;
-  const Result<Slot*> taken = slots_.take(prompt);
+  const Result<Slot*> taken = slots_.take(prompt, job.cache_key);
   if (!taken.ok()) {
     give_up(task, taken.status());
     return false;
@@ -398,7 +398,7 @@ void Worker::expect_next() {
   }
   if (job == nullptr || job.get() == expected_ || job->prompts.empty()) return;
   expected_ = job.get();
-  slots_.expect(job->prompts[0]);
+  slots_.expect(job->prompts[0], job->cache_key);
 }
 
 }  // namespace sluice::serve

@@ -163,6 +163,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.adapters = {};
   engine->options_.skip = {};
   engine->options_.n_ctx = plan.n_ctx;
+  engine->options_.context_from = plan.context_from;
   engine->options_.kv = plan.kv_types;
   if (plan.kv_plan.evicts()) engine->options_.kv_policy.capacity = plan.kv_plan.positions;
   engine->options_.n_batch = plan.n_batch;
@@ -204,7 +205,8 @@ void Engine::compute_with(std::unique_ptr<Executor> executor) {
 Result<const grammar::Vocabulary*> Engine::vocabulary() {
   if (plan_.budget > 0 && plan_.grammar == 0) {
     return error(Code::kBudgetTooSmall,
-                 "structured output is off: turn it on when you load the model");
+                 "structured output is off: load the model without structuredOutput: false, or "
+                 "start the server without --no-structured-output");
   }
   if (!vocabulary_) {
     token_source_ = std::make_unique<TokenizerSource>(*tokenizer_);
@@ -268,6 +270,11 @@ Status Engine::replan(uint64_t budget, const AdapterNeeds& adapters) {
   Result<MemoryPlan> plan = plan_for(budget, adapters);
   if (!plan.ok()) return plan.status();
   MemoryPlan before = plan_;
+  // WebAssembly memory is not returned. So that grammars find it in one piece, pinned weights that
+  // make way for them go together, and are read again.
+  if (!platform::kDiscards && plan->grammar > before.grammar && plan->weights.streamed_bytes > 0) {
+    residency_.drop_pins();
+  }
   const Status status = adopt(std::move(*plan));
   if (!status.ok()) failure_ = adopt(std::move(before));
   return status;

@@ -71,8 +71,8 @@ class Engine {
   [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
   [[nodiscard]] const kernels::Table& table() const { return *table_; }
   [[nodiscard]] const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
-  // The vocabulary for grammars, built on first use. Errors: kBudgetTooSmall if the engine was
-  // opened without EngineOptions::structured_output, kOutOfMemory.
+  // The vocabulary for grammars, built on first use. Errors: kBudgetTooSmall if the plan has no
+  // memory for structured output, kOutOfMemory.
   [[nodiscard]] Result<const grammar::Vocabulary*> vocabulary();
   [[nodiscard]] residency::Residency& residency() { return residency_; }
   [[nodiscard]] const residency::Residency& residency() const { return residency_; }
@@ -92,6 +92,10 @@ class Engine {
   // from then on. failure() also reports weights that are not finite: kBadWeights, naming the
   // tensor.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
+  // Whether later plans set memory aside for structured output (EngineOptions::structured_output).
+  // An engine that was opened without begins here when a constraint first asks for it, and then
+  // sets its budget again.
+  void plan_structured_output(bool on) { options_.structured_output = on; }
   // What set_memory_budget would change to. Its `minimum` is the smallest budget that it accepts.
   [[nodiscard]] Result<MemoryPlan> plan_for(uint64_t budget) const {
     return plan_for(budget, adapters_.needs());

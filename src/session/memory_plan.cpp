@@ -313,25 +313,43 @@ uint64_t context_bytes(const Program& p, const kernels::Table& table, const kv::
   return kv + ComputeBuffer::measure(p, table, {n_ctx, n_ctx, 1, 1}).activations;
 }
 
+int64_t model_context(const Program& p) {
+  const int64_t texts = p.decoder > 0 ? 2 : 1;  // the encoder's and the decoder's
+  return std::min<int64_t>(texts * p.hp.n_ctx_train, p.max_context);
+}
+
 // The shortest automatic context.
 int32_t min_context(const EngineOptions& options) {
   return std::max(kMinContext, min_positions(options.kv_policy, options.kv));
 }
 
+// The automatic context without a budget.
+int32_t default_context(const Program& p, const EngineOptions& options) {
+  const int64_t limit = single_batch(p) ? kDefaultWholeContext : kDefaultContext;
+  const auto n = static_cast<int32_t>(std::min(model_context(p), limit));
+  return options.kv_policy.evicts() ? std::max(n, min_context(options)) : n;
+}
+
+int32_t shorter_context(int32_t n, int32_t min) {
+  return std::max(min, (n - 1) / kMinContext * kMinContext);
+}
+
 int32_t choose_context(const Program& p, const kernels::Table& table,
                        const EngineOptions& options) {
   if (options.n_ctx > 0) return options.n_ctx;
-  const int64_t limit = single_batch(p) ? kDefaultWholeContext : kDefaultContext;
-  const int64_t texts = p.decoder > 0 ? 2 : 1;  // the encoder's and the decoder's
-  const int64_t own = std::min<int64_t>({texts * p.hp.n_ctx_train, p.max_context, limit});
   const int32_t min = min_context(options);
-  int32_t n_ctx = static_cast<int32_t>(own);
-  if (options.kv_policy.evicts()) n_ctx = std::max(n_ctx, min);
-  while (options.memory_budget > 0 && n_ctx > min &&
-         context_bytes(p, table, options.kv, n_ctx) > options.memory_budget / 4) {
-    n_ctx = std::max(min, n_ctx / 2);
+  int32_t n = default_context(p, options);
+  while (options.memory_budget > 0 && n > min &&
+         context_bytes(p, table, options.kv, n) > options.memory_budget / 4) {
+    n = shorter_context(n, min);
   }
-  return n_ctx;
+  return n;
+}
+
+ContextFrom context_from(const Program& p, const EngineOptions& options, int32_t n) {
+  if (options.n_ctx > 0) return options.context_from;
+  if (n < default_context(p, options)) return ContextFrom::kBudget;
+  return n < model_context(p) ? ContextFrom::kDefault : ContextFrom::kModel;
 }
 
 uint64_t units_bytes(const residency::Plan& weights) {
@@ -365,6 +383,43 @@ MemoryPlan::MemoryPlan(MemoryPlan&&) noexcept = default;
 MemoryPlan& MemoryPlan::operator=(const MemoryPlan&) = default;
 MemoryPlan& MemoryPlan::operator=(MemoryPlan&&) noexcept = default;
 MemoryPlan::~MemoryPlan() = default;
+
+namespace {
+constexpr const char* kContextFrom[] = {"option", "model", "default", "budget"};
+}  // namespace
+
+const char* context_from_name(ContextFrom from) {
+  return kContextFrom[static_cast<size_t>(from)];
+}
+
+ContextFrom parse_context_from(std::string_view name) {
+  for (size_t i = 0; i < std::size(kContextFrom); ++i) {
+    if (name == kContextFrom[i]) return static_cast<ContextFrom>(i);
+  }
+  return ContextFrom::kOption;
+}
+
+std::array<MemoryPart, kMemoryParts> MemoryPlan::parts() const {
+  return {{{"pinned", weights.pinned_bytes},
+           {"streamBuffer", weights.ring_bytes()},
+           {"smallTensors", vectors},
+           {"kv", kv},
+           {"activations", activations},
+           {"scratch", scratch},
+           {"tokenizer", tokenizer},
+           {"generation", request},
+           {"grammar", grammar},
+           {"adapters", adapters},
+           {"nextn", nextn},
+           {"reserve", reserve},
+           {"other", other}}};
+}
+
+uint64_t MemoryPlan::total() const {
+  uint64_t sum = 0;
+  for (const MemoryPart& part : parts()) sum += part.bytes;
+  return sum;
+}
 
 uint64_t kv_bytes(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
   if (!check_kv_types(program, types, plan.kv_plan).ok()) return 0;
@@ -429,6 +484,7 @@ Status Planner::least_of(const EngineOptions& options, int32_t n_ctx, MemoryPlan
   plan.tokenizer = tokenizer_bytes_;
   plan.budget = options.memory_budget;
   plan.base = options.base_bytes + program_bytes(program_);
+  plan.reserve = options.reserve;
   plan.n_threads = options.n_threads > 0 ? options.n_threads : default_thread_count();
   plan.own_threads = options.borrows_threads ? 0 : plan.n_threads - 1;
   if (options.n_ctx < 0 || options.n_ctx > model::kMaxContext) {
@@ -442,6 +498,7 @@ Status Planner::least_of(const EngineOptions& options, int32_t n_ctx, MemoryPlan
   }
   plan.kv_types = options.kv;
   plan.n_ctx = n_ctx;
+  plan.context_from = context_from(program_, options, n_ctx);
   plan.parallel = single_batch(program_) ? 1 : std::clamp(options.parallel, 1, kMaxSessions);
   plan.n_sessions = std::clamp(std::max(options.n_sessions, plan.parallel), 1, kMaxSessions);
   Result<KvPlan> room = plan_room(program_, options.kv_policy, options.kv, n_ctx);
@@ -511,7 +568,7 @@ Status Planner::search(const EngineOptions& options, MemoryPlan& plan) const {
   for (size_t i = 0; i < n_types; ++i) {
     with.kv = all[(best + i) % n_types];
     const int32_t min = chosen ? min_context(with) : INT32_MAX;
-    for (int32_t n = choose_context(program_, table_, with);; n = std::max(min, n / 2)) {
+    for (int32_t n = choose_context(program_, table_, with);; n = shorter_context(n, min)) {
       status = least_of(with, n, plan);
       if (!status.ok()) break;
       if (plan.budget == 0 || plan.minimum <= plan.budget) {
@@ -558,6 +615,16 @@ Result<MemoryPlan> Planner::plan(const EngineOptions& options) const {
   MemoryPlan plan;
   SLUICE_RETURN_IF_ERROR(search(options, plan));
   if (plan.budget == 0 || plan.minimum <= plan.budget) return plan;
+  if (plan.grammar > 0) {
+    return error(
+        Code::kBudgetTooSmall,
+        "a memory budget of %llu bytes is too small for this model with a context of %d: "
+        "the smallest that works is %llu bytes, %llu of them for structured output (option "
+        "structuredOutput, in C structured_output)",
+        static_cast<unsigned long long>(plan.budget), plan.kv_plan.positions,
+        static_cast<unsigned long long>(plan.minimum),
+        static_cast<unsigned long long>(plan.grammar));
+  }
   return error(Code::kBudgetTooSmall,
                "a memory budget of %llu bytes is too small for this model with a context of %d: "
                "the smallest that works is %llu bytes",
@@ -574,7 +641,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
 void Planner::complete(const EngineOptions& options, MemoryPlan& plan) const {
   plan.mat_item = mat_item_;
   plan.vec_item = vec_item_;
-  plan.base += spare_of(options, plan.budget);
+  plan.reserve += spare_of(options, plan.budget);
   if (plan.endless) {
     const int32_t n_ctx = plan.n_ctx;
     set_text(plan.budget, plan);

@@ -2,8 +2,10 @@
 // or downloaded. `sluice info` and Engine.inspect print this plan, and opening a model follows it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -26,13 +28,25 @@ class RangeReader {
   [[nodiscard]] virtual bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) = 0;
 };
 
+// Why a context is as long as it is.
+enum class ContextFrom : uint8_t {
+  kOption,   // the caller chose it
+  kModel,    // the longest that the model was trained with
+  kDefault,  // the model could have more than kDefaultContext
+  kBudget,   // a longer one would leave too little memory for weights
+};
+[[nodiscard]] const char* context_from_name(ContextFrom from);
+[[nodiscard]] ContextFrom parse_context_from(std::string_view name);  // kOption, if unknown
+
 struct EngineOptions {
   uint64_t memory_budget = 0;  // bytes; 0: what the model wants
   uint64_t base_bytes = 0;     // part of the budget already in use (wasm: stack, constants, header)
   uint64_t page_bytes = 1;     // budgets are rounded to whole pages
   // Bytes of a budget to leave free; must grow slower than the budget. Null: none.
   uint64_t (*spare)(uint64_t budget) = nullptr;
-  int32_t n_ctx = 0;      // positions; 0: the model's own, at most 4096 and a quarter of the budget
+  uint64_t reserve = 0;  // bytes to leave free besides
+  int32_t n_ctx = 0;     // positions; 0: the model's own, at most 4096 and a quarter of the budget
+  ContextFrom context_from = ContextFrom::kOption;  // why n_ctx, if it is not 0
   int32_t n_batch = 0;    // tokens per prefill batch; 0: automatic; non-causal models: the context
   int32_t min_batch = 1;  // smallest n_batch, however small the budget
   // No smaller budget works, whatever the plan needs: preparing the model took so much.
@@ -72,12 +86,19 @@ struct EngineOptions {
 
 inline constexpr int32_t kMaxBatch = 256;
 inline constexpr int32_t kDefaultContext = 4096;
-inline constexpr int32_t kMinContext = 128;            // smallest automatic context
+inline constexpr int32_t kMinContext = 128;  // automatic contexts are reduced by this, and to this
 inline constexpr int32_t kDefaultWholeContext = 2048;  // of encoders and encoder-decoders
 inline constexpr int32_t kMaxSessions = 64;
 inline constexpr int32_t kDefaultDraft = 15;  // draft tokens, if the budget has room for the logits
 inline constexpr int32_t kCheckpointEvery = 64;  // positions between copies of recurrent states
 inline constexpr int32_t kMaxCheckpoints = 256;
+
+// One part of the plan, in bytes.
+struct MemoryPart {
+  const char* name;
+  uint64_t bytes;
+};
+inline constexpr size_t kMemoryParts = 13;
 
 struct MemoryPlan {
   MemoryPlan();  // these are not inline, which would enlarge the wasm binaries
@@ -89,11 +110,12 @@ struct MemoryPlan {
 
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1, n_sessions = 1;
   int32_t parallel = 1;
+  ContextFrom context_from = ContextFrom::kOption;
   int32_t own_threads = 0;  // threads started besides the caller's
   // Draft tokens one pass may verify; tokens of a pass that fits one batch under any budget.
   int32_t draft_max = 0, draft_batch = 1;
   uint64_t budget = 0;  // 0: unlimited
-  uint64_t base = 0;    // in use or left free; part of `other`
+  uint64_t base = 0;    // in use before planning; part of `other`
   uint64_t tokenizer = 0;
   uint64_t vectors = 0;          // norm weights, biases
   uint64_t kv = 0;               // all sequences
@@ -104,7 +126,8 @@ struct MemoryPlan {
   uint64_t adapters = 0;         // including what loading them takes
   uint64_t nextn = 0;            // KV cache and states of the MTP head, not its weights
   uint64_t adapter_scratch = 0;  // part of each thread's scratch
-  uint64_t other = 0;            // stacks, tensor directory, queue
+  uint64_t reserve = 0;          // left free, never allocated
+  uint64_t other = 0;            // stacks, tensor directory, queue, `base`
   // The smallest budget that these options work with, for this context if it was automatic.
   uint64_t minimum = 0;
   bool endless = false;  // the policy evicts, and n_ctx grows with the budget
@@ -121,12 +144,13 @@ struct MemoryPlan {
     return {kv_plan.positions, n_batch,          n_threads,   logits_rows,
             adapter_scratch,   kv_plan.evicts(), cached_rows, kv_plan.eviction.block};
   }
+  // Every byte of the plan, once. Reports, the C API and docs/memory.md use these names.
+  [[nodiscard]] std::array<MemoryPart, kMemoryParts> parts() const;
+  // The sum of the parts.
+  [[nodiscard]] uint64_t total() const;
+  // The sum of all parts but the weights.
   [[nodiscard]] uint64_t fixed() const {
-    return tokenizer + vectors + kv + activations + scratch + request + grammar + adapters + nextn +
-           other;
-  }
-  [[nodiscard]] uint64_t total() const {
-    return fixed() + weights.pinned_bytes + weights.ring_bytes();
+    return total() - weights.pinned_bytes - weights.ring_bytes();
   }
 };
 

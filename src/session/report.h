@@ -17,10 +17,9 @@ using ReportSink = std::function<void(const char* section, const char* key, Repo
 
 // Architecture, sizes, quantization types, special tokens, chat template.
 void report_model(const gguf::Header& header, const Inspection& found, const ReportSink& sink);
-// The memory plan, in bytes, in section "plan". "total" is the sum of "weights", "kv",
-// "activations", "tokenizer", "smallTensors", "adapters", "scratch", "generation", "grammar",
-// "nextn", "other" and "draft". A draft model (null: none) is in the sums; `minimum` is then the
-// smallest budget of both.
+// The memory plan, in bytes, in section "plan". "total" is the sum of MemoryPlan::parts() and
+// "draft", what the plan of a draft model (null: none) has in total; `minimum` is then the smallest
+// budget of both.
 void report_plan(const MemoryPlan& plan, const MemoryPlan* draft, uint64_t minimum,
                  const ReportSink& sink);
 // For each KV cache type that the model supports: the bytes of the plan's KV cache with it in

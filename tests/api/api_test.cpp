@@ -230,6 +230,59 @@ TEST(Api, OutputMatchesTheConstraint) {
   EXPECT_EQ(answer(session, kPrompt, greedy.options).status, SLUICE_GRAMMAR_SYNTAX);
 }
 
+// An engine that set nothing aside is planned again within its budget, with the same output.
+TEST(Api, TheFirstConstraintPlansTheBudgetAgain) {
+  const auto grammar_bytes = [](const Engine& engine) {
+    uint64_t bytes = 0;
+    expect_ok(sluice_engine_memory(
+        engine.get(),
+        [](void* user, const char* name, uint64_t n) {
+          if (std::string(name) == "grammar") *static_cast<uint64_t*>(user) = n;
+        },
+        &bytes));
+    return bytes;
+  };
+  const auto least = [](int32_t structured_output) {
+    sluice_load_options options = load_options();
+    options.structured_output = structured_output;
+    const Engine engine = load(options);
+    sluice_info info = {};
+    info.size = sizeof info;
+    expect_ok(sluice_engine_info(engine.get(), &info));
+    return info.memory_minimum;
+  };
+  const uint64_t bare = least(0), with = least(1);
+  ASSERT_LT(bare, with);
+  const Greedy greedy(12);
+  Greedy bound(12);
+  bound.options.constraint = SLUICE_CONSTRAINT_REGEX;
+  bound.options.constraint_text = "yes|no";
+  for (const uint64_t budget : {uint64_t{0}, bare, with, 2 * with}) {
+    SCOPED_TRACE(budget);
+    sluice_load_options options = load_options();
+    options.structured_output = 0;
+    options.memory_budget = budget;
+    const Engine engine = load(options);
+    const Session session = create(engine);
+    const std::string text = answer(session, kPrompt, greedy.options).text;
+    EXPECT_EQ(grammar_bytes(engine), 0u);
+    const Answer found = answer(session, kPrompt, bound.options);
+    if (budget == bare) {
+      EXPECT_EQ(found.status, SLUICE_BUDGET_TOO_SMALL);
+      const std::string message = sluice_last_error();
+      EXPECT_NE(message.find(" is " + std::to_string(with) + " bytes"), std::string::npos)
+          << message;
+      EXPECT_NE(message.find("structured_output"), std::string::npos) << message;
+      EXPECT_EQ(grammar_bytes(engine), 0u);
+    } else {
+      expect_ok(found.status);
+      EXPECT_TRUE(found.text == "yes" || found.text == "no") << found.text;
+      EXPECT_GT(grammar_bytes(engine), 0u);
+    }
+    EXPECT_EQ(answer(session, kPrompt, greedy.options).text, text);
+  }
+}
+
 TEST(Api, ACallbackStopsGenerationAndLoading) {
   const Engine engine = load();
   const Session session = create(engine);

@@ -53,7 +53,7 @@ TEST(ApiLoading, UsesTheRequestedKvCacheTypes) {
     expect_ok(sluice_engine_memory(
         engine.get(),
         [](void* user, const char* name, uint64_t n) {
-          if (std::string(name) == "KV cache") *static_cast<uint64_t*>(user) = n;
+          if (std::string(name) == "kv") *static_cast<uint64_t*>(user) = n;
         },
         &bytes));
     return bytes;
@@ -127,7 +127,7 @@ TEST(ApiLoading, DraftsDoNotChangeTheOutput) {
       EXPECT_GE(expected.result.forward_passes,
                 told.result.forward_passes + told.result.accepted_tokens);
     }
-    EXPECT_EQ(memory_of(engine, "draft model") > 0, draft == kSample);
+    EXPECT_EQ(memory_of(engine, "draft") > 0, draft == kSample);
     EXPECT_GT(memory_total(engine), memory_total(plain)) << draft;
   }
 }

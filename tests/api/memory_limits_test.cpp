@@ -150,8 +150,8 @@ TEST(ApiMemoryLimits, InspectNamesWhatLoads) {
     EXPECT_EQ(static_cast<uint64_t>(facts["budget"]), options.memory_budget);
     double sum = 0;
     for (const char* part :
-         {"weights", "kv", "activations", "tokenizer", "smallTensors", "adapters", "scratch",
-          "generation", "grammar", "nextn", "draft", "other"}) {
+         {"pinned", "streamBuffer", "smallTensors", "kv", "activations", "scratch", "tokenizer",
+          "generation", "grammar", "adapters", "nextn", "draft", "reserve", "other"}) {
       sum += facts[part];
     }
     EXPECT_EQ(sum, facts["total"]);

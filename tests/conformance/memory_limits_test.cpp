@@ -158,11 +158,18 @@ uint64_t sum_of(const MemoryPlan& plan) {
     if (const double* bytes = std::get_if<double>(&value)) parts[key] = *bytes;
   });
   double sum = 0;
-  for (const char* part : {"weights", "kv", "activations", "tokenizer", "smallTensors", "adapters",
-                           "scratch", "generation", "grammar", "nextn", "draft", "other"}) {
+  size_t named = 0;
+  for (const char* part :
+       {"pinned", "streamBuffer", "smallTensors", "kv", "activations", "scratch", "tokenizer",
+        "generation", "grammar", "adapters", "nextn", "draft", "reserve", "other"}) {
     EXPECT_EQ(parts.count(part), 1u) << part;
     sum += parts[part];
   }
+  for (const session::MemoryPart& part : plan.parts()) {
+    EXPECT_EQ(parts[part.name], static_cast<double>(part.bytes)) << part.name;
+    ++named;
+  }
+  EXPECT_EQ(named + 1, 14u);  // "draft" is another plan
   EXPECT_EQ(sum, parts["total"]);
   EXPECT_EQ(parts["weights"], parts["pinned"] + parts["streamBuffer"]);
   return static_cast<uint64_t>(sum);
@@ -198,6 +205,7 @@ TEST(MemoryLimits, OfAModelAreExact) {
         ASSERT_TRUE(some.ok()) << o.memory_budget << ": " << some.status().message();
         EXPECT_LE(sum_of(*some), o.memory_budget);
         EXPECT_EQ(sum_of(*some), some->total());
+        EXPECT_EQ(some->reserve, o.spare == nullptr ? 0 : o.spare(o.memory_budget));
         const int32_t kept = std::min(some->logits_rows, some->n_batch);
         if (!o.kv_policy.evicts()) {
           EXPECT_GE(kept, std::min(o.logits_rows, some->n_ctx));

@@ -299,7 +299,7 @@ const aiSdk =
 import { sluice, sluiceEmbedding } from '${entry}';
 import { embedMany, generateText, Output, streamText } from 'ai';
 import { z } from 'zod';
-const engine = await Engine.load(${JSON.stringify(project.model())}, { contextLength: 512, structuredOutput: true });
+const engine = await Engine.load(${JSON.stringify(project.model())}, { contextLength: 512 });
 const model = sluice(engine);
 const settings = { prompt: 'Tell me a story.', temperature: 0, maxOutputTokens: 6 };
 const { text, usage, finishReason, warnings } = await generateText({ model, ...settings });

@@ -91,6 +91,27 @@ test('a completion equals the output of `run`, complete and streamed', async () 
   assert.ok(usage.prompt_tokens_details.cached_tokens > 0);
 });
 
+test('prompt_cache_key names the sequence that a request continues', async () => {
+  const own = await Server.start('--parallel', '2', '--ctx', `${context}`);
+  const ask = async (key, text) => {
+    const { usage } = await own.json('/v1/chat/completions', {
+      messages: [{ role: 'user', content: text }],
+      max_tokens: 1,
+      ...(key && { prompt_cache_key: key }),
+    });
+    return usage.prompt_tokens_details.cached_tokens / usage.prompt_tokens;
+  };
+  try {
+    await ask('a', `${prompts[0]} A.`);
+    await ask('b', `${prompts[1]} B.`);
+    assert.ok((await ask('a', `${prompts[0]} A.`)) > 0.5);
+    await ask('a', 'Quite another text.'); // b's sequence is the one that is idle longest
+    assert.ok((await ask('b', `${prompts[1]} B.`)) > 0.5);
+  } finally {
+    await own.stop();
+  }
+});
+
 test('options of a completion', async () => {
   const seeded = { prompt: prompts[1], max_tokens: 12, temperature: 1, seed: 7, n: 3 };
   const one = await server.json('/v1/completions', seeded);

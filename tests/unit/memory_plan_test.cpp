@@ -392,6 +392,43 @@ TEST(MemoryPlan, LargeStatesDoNotShortenTheContext) {
   EXPECT_EQ(least->n_ctx, whole->n_ctx);
 }
 
+// The automatic context is the longest, in steps, whose KV cache takes a quarter of the budget, up
+// to the model's own and the default. The plan says which of these it was.
+TEST(MemoryPlan, TheAutomaticContextHasAReason) {
+  const auto plan_of = [](uint32_t trained, uint64_t budget, int32_t n_ctx = 0) {
+    const model::Program program = program_of("llama", {.ctx = trained});
+    EngineOptions options;
+    options.n_threads = 1;
+    options.n_ctx = n_ctx;
+    options.memory_budget = budget;
+    const Result<MemoryPlan> plan = plan_memory(program, kernels::best(), 1 << 16, options);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return *plan;
+  };
+  EXPECT_EQ(plan_of(8192, 0, 100).context_from, ContextFrom::kOption);
+  EXPECT_EQ(plan_of(8192, 8 << 20, 100).context_from, ContextFrom::kOption);
+  EXPECT_EQ(plan_of(8192, 0).context_from, ContextFrom::kDefault);
+  EXPECT_EQ(plan_of(8192, 0).n_ctx, kDefaultContext);
+  EXPECT_EQ(plan_of(1000, 0).context_from, ContextFrom::kModel);
+  EXPECT_EQ(plan_of(1000, 0).n_ctx, 1000);
+  int reduced = 0;
+  for (uint64_t budget = 4 << 20; budget <= 16 << 20; budget += 1 << 18) {
+    SCOPED_TRACE(budget);
+    const MemoryPlan plan = plan_of(8192, budget);
+    const MemoryPlan longer = plan_of(8192, 0, plan.n_ctx + kMinContext);
+    EXPECT_LE(plan.kv, budget / 4);
+    if (plan.n_ctx == kDefaultContext) {
+      EXPECT_EQ(plan.context_from, ContextFrom::kDefault);
+    } else {
+      EXPECT_EQ(plan.context_from, ContextFrom::kBudget);
+      EXPECT_EQ(plan.n_ctx % kMinContext, 0);
+      EXPECT_GT(longer.kv, budget / 4);
+      ++reduced;
+    }
+  }
+  EXPECT_GT(reduced, 5);
+}
+
 TEST(MemoryPlan, ImpossibleContextsAreErrors) {
   const model::Program p = program_of("llama", {});
   for (const int32_t n_ctx : {-1, static_cast<int32_t>(model::kMaxContext) + 1}) {

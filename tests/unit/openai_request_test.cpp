@@ -115,6 +115,21 @@ TEST(OpenaiRequest, ReadsLlamaServersFields) {
   EXPECT_EQ(o.constraint->kind, grammar::Kind::kGbnf);
 }
 
+TEST(OpenaiRequest, ReadsACacheKey) {
+  const std::string longest(256, 'k');
+  const auto body = [](const std::string& key) {
+    return R"({"prompt":"a","prompt_cache_key":)" + key + "}";
+  };
+  GenerateRequest request;
+  ASSERT_FALSE(read_completion(body('"' + longest + '"'), &request));
+  EXPECT_EQ(request.cache_key, longest);
+  for (const std::string& wrong : {'"' + longest + "k\"", std::string("7")}) {
+    const Problem problem = read_completion(body(wrong), &request);
+    ASSERT_TRUE(problem) << wrong;
+    EXPECT_EQ(problem->param, "prompt_cache_key");
+  }
+}
+
 TEST(OpenaiRequest, WholeNumbersMayBeWrittenAsDecimals) {
   GenerateRequest request;
   ASSERT_FALSE(

@@ -1,9 +1,19 @@
 // Byte sizes that callers pass: numbers and texts, and what a shift that overflowed looks like.
+// tests/data/byte-sizes.json has texts, which the native program's tests use too.
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
 
 const { byteCount } = await importWeb('api/options');
+const { byteSize } = await importWeb('protocol/byte-size');
+const cases = JSON.parse(readFileSync(new URL('../data/byte-sizes.json', import.meta.url)));
+
+test('texts are sizes as in the native program', () => {
+  assert.ok(cases.sizes.length > 20 && cases.wrong.length > 20);
+  for (const [text, bytes] of cases.sizes) assert.equal(byteSize(text), bytes, text);
+  for (const text of [...cases.wrong, ...cases.tooLarge]) assert.equal(byteSize(text), NaN, text);
+});
 
 const sizes = [
   [undefined, 0],

@@ -158,12 +158,53 @@ test("logprobs have a token's own bytes and a control token's name", async () =>
   }
 });
 
-test('a constraint without structuredOutput is BUDGET_TOO_SMALL', async () => {
-  const small = await Engine.load(model, options);
-  await assert.rejects(small.generate('x', { choice: ['a'] }).result, {
-    code: 'BUDGET_TOO_SMALL',
-    message: /structured output/i,
-  });
-  assert.ok((await small.generate('Once', { maxTokens: 3, temperature: 0 }).text()).length > 0);
+test('a constraint has its memory set aside when it is first used', async () => {
+  const greedy = { maxTokens: 8, temperature: 0, ignoreEos: true };
+  const { minimum } = (await Engine.inspect(model, { ...options, structuredOutput: true })).plan;
+  for (const memoryBudget of [minimum, minimum + 2 ** 19, minimum + 2 ** 26]) {
+    const small = await Engine.load(model, { ...options, memoryBudget });
+    const before = await small.generate('Once', greedy).text();
+    assert.equal(small.memory().grammar, 0);
+    // Calls stay in their order, and other generations run beside it.
+    const [first, bound, last] = ['Once', 'x', 'Once'].map((prompt, i) =>
+      small.generate(prompt, i === 1 ? { choice: ['a', 'bc'] } : greedy),
+    );
+    assert.match(await bound.text(), /^(a|bc)$/);
+    assert.deepEqual([await first.text(), await last.text()], [before, before]);
+    const { grammar, total, budget, heap } = small.memory();
+    assert.ok(grammar > 1e7 && total <= budget && heap <= budget, `${grammar} ${total} ${heap}`);
+    assert.match(await small.generate('x', { regex: '[0-9]{3}' }).text(), /^\d{3}$/);
+    await small.dispose();
+  }
+});
+
+test('a constraint that does not fit names the option and the smallest budget', async () => {
+  const plan = async (structuredOutput) =>
+    (await Engine.inspect(model, { ...options, structuredOutput })).plan;
+  const { minimum, grammar } = await plan(true);
+  const { minimum: memoryBudget } = await plan(false);
+  const small = await Engine.load(model, { ...options, memoryBudget });
+  const greedy = { maxTokens: 8, temperature: 0 };
+  const before = await small.generate('Once', greedy).text();
+  for (let i = 0; i < 2; i++)
+    await assert.rejects(small.generate('x', { choice: ['a'] }).result, {
+      code: 'BUDGET_TOO_SMALL',
+      message: new RegExp(
+        `smallest that works is ${minimum} bytes, ${grammar} of .*structuredOutput`,
+      ),
+    });
+  assert.equal(await small.generate('Once', greedy).text(), before);
   await small.dispose();
+  const off = await Engine.load(model, { ...options, structuredOutput: false });
+  await assert.rejects(off.generate('x', { choice: ['a'] }).result, {
+    code: 'BUDGET_TOO_SMALL',
+    message: /structuredOutput: false/,
+  });
+  const schema = { type: 'json_schema', json_schema: { name: 'x', schema: { type: 'null' } } };
+  const messages = [{ role: 'user', content: 'x' }];
+  await assert.rejects(off.chat.completions.create({ messages, response_format: schema }), {
+    code: 'INVALID_ARGUMENT',
+    message: /structuredOutput: false/,
+  });
+  await off.dispose();
 });

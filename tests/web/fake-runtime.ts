@@ -175,6 +175,9 @@ class FakeEngine implements EngineBinding {
     this.staged.push(...bytes, Math.round(scale * 1000));
     return true;
   }
+  reserveStructuredOutput(): boolean {
+    return true;
+  }
   setAdapters(): boolean {
     this.adapters = hashOf(this.staged);
     return true;

@@ -42,8 +42,8 @@ const refusal = async (work) => {
 };
 
 const parts = [
-  ['weights', 'kv', 'activations', 'tokenizer', 'smallTensors', 'adapters', 'scratch'],
-  ['generation', 'grammar', 'draft', 'other'],
+  ['pinned', 'streamBuffer', 'smallTensors', 'kv', 'activations', 'scratch', 'tokenizer'],
+  ['generation', 'grammar', 'adapters', 'nextn', 'draft', 'reserve', 'other'],
 ].flat();
 function checkSum(bytes) {
   for (const part of parts) assert.equal(typeof bytes[part], 'number', part);
@@ -190,3 +190,29 @@ for (const draft of [null, data('arch/llama-gqa')]) {
     },
   );
 }
+
+test('the plan says why the context is as long as it is, and a warning says if the budget cut it', async () => {
+  const path = sample('Q8_0');
+  const whole = (await Engine.inspect(path, fixed)).plan;
+  assert.deepEqual([whole.contextFrom, whole.contextLength], ['model', 512]);
+  for (const contextLength of [undefined, 256]) {
+    const warnings = [];
+    const engine = await Engine.load(path, {
+      ...fixed,
+      contextLength,
+      memoryBudget: 1_800_000,
+      onProgress: (event) => event.phase === 'warning' && warnings.push(event),
+    });
+    const seen = ({ contextFrom, contextLength: n }) => [contextFrom, n];
+    const expected = contextLength ? ['option', 256] : ['budget', 384];
+    assert.deepEqual(seen(engine.info.plan), expected);
+    await engine.setMemoryBudget('64M'); // for the same context
+    assert.deepEqual(seen(engine.info.plan), expected);
+    assert.deepEqual(seen(engine.memory()), expected);
+    const { code, message } = { ...warnings[0] };
+    if (contextLength) assert.deepEqual(warnings, []);
+    else assert.deepEqual([warnings.length, code], [1, 'CONTEXT_REDUCED']);
+    assert.match(message ?? '384 tokens', /384 tokens/);
+    await engine.dispose();
+  }
+});

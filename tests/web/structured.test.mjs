@@ -400,7 +400,7 @@ test('reasoning comes first, then a call or a value', async () => {
   }
 });
 
-test('an unsupported keyword is an error that names it, and strict needs structuredOutput', async () => {
+test('an unsupported keyword is an error that names it, and structuredOutput: false refuses strict', async () => {
   const { chat } = shortPrompts();
   const xml = '{{ messages[0].content }}{{ tools }}<tool_call><function=x><parameter=y>';
   const create = (properties, more = {}) =>
@@ -431,13 +431,14 @@ test('an unsupported keyword is an error that names it, and strict needs structu
   );
   const without = new ChatCompletions({
     info: engine.info,
+    structuredOutput: false,
     turn: (work) => work(),
     answer: assert.fail,
     prompts: () => engine.prompts(),
   });
   await assert.rejects(without.create({ messages, tools, chat_template: hermesTemplate }), {
     code: 'INVALID_ARGUMENT',
-    message: /structuredOutput: true/,
+    message: /structuredOutput: false/,
   });
 });
 

@@ -413,7 +413,7 @@ export class Engine {
 
   /** @internal */
   get structuredOutput(): boolean {
-    return this.#spec.engine.structuredOutput;
+    return this.#spec.engine.structuredOutput !== false;
   }
 
   /** @internal Queues a generation on a sequence. It starts when `prompt` has resolved. */
@@ -608,7 +608,7 @@ export class Engine {
   }
 
   /**
-   * Changes the memory budget to `bytes` (0: the default of load()). Conversations continue. Waits
+   * Changes the memory budget to `bytes` ('auto': the default of load()). Conversations continue. Waits
    * for running generations, then moves to a new worker whose memory has the new maximum, and reads
    * the weights again from the model cache. If it throws or is aborted, everything is as before.
    *
@@ -673,6 +673,7 @@ export class Engine {
         engine: {
           ...spec.engine,
           contextLength: plan.contextLength,
+          contextFrom: plan.contextFrom,
           kvType: plan.kvType,
           kvCapacity: (spec.engine.kvPolicy ?? 'full') !== 'full' ? plan.kvCapacity : 0,
         },

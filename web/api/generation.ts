@@ -117,7 +117,7 @@ export class Generation implements AsyncIterable<GeneratedToken> {
    *
    * @example
    * ```ts
-   * const engine = await Engine.load(model, { structuredOutput: true });
+   * const engine = await Engine.load(model);
    * const jsonSchema = { type: 'object', properties: { name: { type: 'string' } } };
    * const generation = engine.generate('A person as JSON: ', { jsonSchema });
    * const partials = generation.partials<{ name?: string }>();

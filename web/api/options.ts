@@ -3,6 +3,7 @@
 // default, are errors here.
 
 import { publicUrl } from '../protocol/address.js';
+import { byteSize } from '../protocol/byte-size.js';
 import {
   invalid,
   moduleError,
@@ -100,7 +101,7 @@ export async function loadSpec(
           : approximate.headClusters
             ? invalid('approximate.headClusters needs device wasm.')
             : 'off',
-      structuredOutput: options.structuredOutput === true,
+      structuredOutput: options.structuredOutput,
       draft: !!options.draft,
       parallel,
     },
@@ -220,9 +221,9 @@ export function count(name: string, value: number | undefined): number {
  */
 export function byteCount(name: string, value: number | string | undefined): number {
   if (value === undefined || value === 'auto') return 0;
-  const [, digits, unit = ''] = /^(\d+(?:\.\d+)?) ?([KMGT]?)(?:i?B)?$/i.exec(`${value}`) ?? [];
-  const bytes = Math.floor(Number(digits) * 1024 ** ' KMGT'.indexOf(unit.toUpperCase() || ' '));
-  if (bytes >= (typeof value === 'string' ? 1 : kMinBytes)) return bytes;
+  const text = typeof value === 'string';
+  const bytes = text ? byteSize(value) : Math.floor(value);
+  if (bytes >= (text ? 1 : kMinBytes) && bytes < Infinity) return bytes;
   return invalid(
     `${name} must be bytes, from ${kMinBytes}, or a text such as '64M', not '${value}'. ` +
       "4 << 30 overflows: write '4G'.",

@@ -30,7 +30,7 @@ export async function answer<Whole, Chunk>(
     if (!job || jobs.length > 1)
       invalid('n must be 1, and prompt one string or list of token ids.');
     if (job.extra.constraint && !engine.structuredOutput)
-      invalid('JSON and strict tools need an engine that was loaded with structuredOutput: true.');
+      invalid('JSON and strict tools are off: the engine was loaded with structuredOutput: false.');
     const { generations, parts } = respond(engine, exchange, jobs, signal);
     until(generations[0]!);
     if ('stream' in exchange.work && exchange.work.stream)

@@ -113,7 +113,7 @@ export interface ChatEngine {
   readonly info: { name: string };
   /** Loads the renderer on first use. */
   prompts(): Promise<Prompts>;
-  /** Loaded with `structuredOutput: true`. */
+  /** Not loaded with `structuredOutput: false`. */
   readonly structuredOutput: boolean;
   /** Runs `work` after earlier changes of the engine and before later ones. */
   turn<T>(work: () => Promise<T>): Promise<T>;

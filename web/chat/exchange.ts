@@ -76,6 +76,8 @@ export interface Plan {
   opening?: string;
   options: GenerateOptions;
   constraint?: GenerateSpec['constraint'];
+  /** Names the sequence to continue. '': none. */
+  cacheKey: string;
   /** Tokens need the counts so far. */
   reportCounts: boolean;
 }

@@ -61,8 +61,6 @@ export interface IgnoredParams {
   /** Ignored. */
   safety_identifier?: unknown;
   /** Ignored. */
-  prompt_cache_key?: unknown;
-  /** Ignored. */
   prompt_cache_options?: unknown;
   /** Ignored. */
   prompt_cache_retention?: unknown;
@@ -73,6 +71,11 @@ export interface IgnoredParams {
  * INVALID_ARGUMENT, which names it.
  */
 export interface SamplingParams extends IgnoredParams {
+  /**
+   * Names the sequence: requests with one key continue the same KV cache, where it is free. At most
+   * 256 bytes.
+   */
+  prompt_cache_key?: string | null;
   /** Ignored: an engine has one model. */
   model?: string;
   /** true: the call resolves to a stream of chunks. Default false. */
@@ -107,9 +110,9 @@ export interface SamplingParams extends IgnoredParams {
   n_probs?: number | null;
   /** Extension: `timings` in every chunk. Default false. */
   timings_per_token?: boolean | null;
-  /** Extension: a GBNF grammar that the output matches. Needs `structuredOutput: true`. */
+  /** Extension: a GBNF grammar that the output matches. */
   grammar?: string | null;
-  /** Extension: a JSON schema that the output matches. Needs `structuredOutput: true`. */
+  /** Extension: a JSON schema that the output matches. */
   json_schema?: object | boolean | null;
   /** The same seed gives the same output; see `seed` of SamplingOptions. */
   seed?: number | bigint | null;
@@ -137,8 +140,7 @@ export interface ChatTool {
   type: 'function';
   /**
    * Name, description, and `parameters`: the JSON schema of the arguments, or a schema object of
-   * Zod and similar libraries. `strict`: the arguments always match the schema; needs an engine
-   * loaded with `structuredOutput: true`.
+   * Zod and similar libraries. `strict`: the arguments always match the schema.
    */
   function: {
     name: string;
@@ -209,9 +211,9 @@ export interface ChatCompletionParams extends SamplingParams {
   tools?: readonly (ChatTool | { type: 'custom' })[];
   /**
    * 'none': tools are hidden from the model. 'auto': the model decides. 'required' or a named
-   * function: the response starts with a tool call; the chat template must support tools. If the
-   * engine is loaded with `structuredOutput: true`, the call is also guaranteed to be complete, and
-   * reasoning may come before it. Default 'auto'.
+   * function: the response starts with a tool call; the chat template must support tools. The
+   * call is complete, and reasoning may come before it, unless the engine was loaded with
+   * `structuredOutput: false`. Default 'auto'.
    */
   tool_choice?: ToolChoice;
   /**
@@ -219,7 +221,7 @@ export interface ChatCompletionParams extends SamplingParams {
    * true.
    */
   parallel_tool_calls?: boolean | null;
-  /** Format of the content. JSON needs an engine loaded with `structuredOutput: true`. */
+  /** Format of the content. */
   response_format?: ResponseFormat | null;
   /**
    * A variable for the chat template. 'none' sets enable_thinking to false instead. Which values

@@ -99,13 +99,15 @@ export class PromptRenderer implements Prompts {
     if (kind !== 'complete') {
       controls = await this.#controlsOnce();
     }
-    const { n, seed, prompts, opening, options, constraint, reportCounts } = exchange.plan(
-      (instance) => (kind === 'complete' ? 0 : instance.formats(this.#source(template), controls)),
-      rendered ? promptEnd(rendered) : '',
-      rendered?.stop ?? [],
-      canConstrain,
-      this.#info.vocabSize,
-    );
+    const { n, seed, prompts, opening, options, constraint, cacheKey, reportCounts } =
+      exchange.plan(
+        (instance) =>
+          kind === 'complete' ? 0 : instance.formats(this.#source(template), controls),
+        rendered ? promptEnd(rendered) : '',
+        rendered?.stop ?? [],
+        canConstrain,
+        this.#info.vocabSize,
+      );
     const all = prompts ?? [(rendered?.text ?? '') + opening];
     const own = !prompts && {
       literalSpans: rendered?.literalSpans ?? true,
@@ -115,7 +117,11 @@ export class PromptRenderer implements Prompts {
       Array.from({ length: n }, (_, i) => ({
         prompt,
         options: { ...options, ...own, seed: BigInt.asUintN(64, seed + BigInt(i)) },
-        extra: { ...(constraint && { constraint }), ...(reportCounts && { reportCounts }) },
+        extra: {
+          ...(constraint && { constraint }),
+          ...(cacheKey && { cacheKey }),
+          ...(reportCounts && { reportCounts }),
+        },
       })),
     );
   }

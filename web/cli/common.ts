@@ -2,6 +2,7 @@
 
 import * as fs from 'node:fs';
 
+import { byteSize } from '../protocol/byte-size.js';
 import type { EngineOptions } from '../protocol/options.js';
 import { SluiceError } from '../protocol/errors.js';
 import { ProgressLine, UsageError, type Values } from './output.js';
@@ -64,12 +65,9 @@ export function seed(values: Values): bigint | undefined {
 export function size(values: Values, name: string, least = 1): number | undefined {
   const value = values[name];
   if (value === undefined) return undefined;
-  const match = /^(\d+(?:\.\d+)?|\.\d+)([kKmMgG]?)(?:i?B)?$/.exec(String(value));
-  if (!match)
+  const bytes = byteSize(String(value));
+  if (Number.isNaN(bytes))
     throw new UsageError(`--${name}: "${String(value)}" is not a size such as 64M or 1.5G`);
-  const bytes = Math.round(
-    Number(match[1]) * 1024 ** ' kmg'.indexOf(match[2]!.toLowerCase() || ' '),
-  );
   if (bytes < least) throw new UsageError(`--${name} must be more than 0 bytes`);
   return bytes;
 }

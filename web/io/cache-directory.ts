@@ -3,6 +3,8 @@
 
 import * as os from 'node:os';
 
+import { byteSize } from '../protocol/byte-size.js';
+
 /**
  * `given` (an option), else SLUICE_CACHE, else the system's directory for caches. Undefined: no
  * cache; 'none' asks for that.
@@ -25,7 +27,5 @@ export function cacheDirectory(
 
 /** Most bytes of the cache, from a text such as "50G" (powers of 1024). Infinity: no limit. */
 export function cacheSize(text: string | undefined): number {
-  const [, number, unit = ''] = /^(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?$/i.exec(text ?? '') ?? [];
-  const bytes = Number(number) * 1024 ** ' kmgt'.indexOf(unit.toLowerCase() || ' ');
-  return bytes > 0 ? Math.round(bytes) : Infinity;
+  return byteSize(text ?? '') || Infinity;
 }

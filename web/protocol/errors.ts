@@ -137,6 +137,8 @@ export type WarningCode =
   | 'CPU_FALLBACK'
   /** A session's context is 90 % full. Fix: begin a new one, load with a larger `contextLength`. */
   | 'CONTEXT_NEARLY_FULL'
+  /** The memory budget made the context shorter than the default. Fix: set `contextLength`. */
+  | 'CONTEXT_REDUCED'
   /** The model has no chat template, so ChatML is used. Fix: choose a model tuned for chat. */
   | 'NO_CHAT_TEMPLATE';
 

@@ -8,6 +8,7 @@ import type {
   GpuKernels,
   Device,
   EngineStats,
+  MemoryPlan,
   MemoryReport,
   GeneratedToken,
   ProgressEvent,
@@ -94,7 +95,10 @@ export interface EngineSpec {
   /** Name of the kernel table; '': the fastest of this binary. */
   kernels: string;
   /** Plans memory for structured output. */
-  structuredOutput: boolean;
+  /** Why contextLength is what it is, if a plan chose it. */
+  contextFrom?: MemoryPlan['contextFrom'];
+  /** true: memory for constraints is set aside at load; false: never; undefined: when needed. */
+  structuredOutput?: boolean;
   /** Speculative decoding: from n-grams, and by the draft model if there is one. */
   draft: boolean;
   /** Number of slots, whose requests share a forward pass. */
@@ -156,6 +160,8 @@ export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   cachePrompt: boolean;
   ignoreEos: boolean;
   constraint?: Constraint | undefined;
+  /** Names the sequence that a chat continues. '': none. */
+  cacheKey?: string;
   /** Tokens are posted with the counts so far. */
   reportCounts?: boolean;
 }

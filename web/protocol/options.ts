@@ -118,8 +118,9 @@ export interface InspectOptions {
   /** Called at most ten times per second, and immediately for warnings. */
   onProgress?: (event: ProgressEvent) => void;
   /**
-   * Reserves about 15 MB of the budget for structured output: `jsonSchema`, `grammar`, `regex` and
-   * `choice`. Default false.
+   * Structured output (`jsonSchema`, `grammar`, `regex`, `choice`, strict tools) takes about 15 MB
+   * of the budget. true: set aside at load. Default: when a call first needs it; the same budget is
+   * planned again then, so fewer weights may stay in memory. false: never; such calls fail.
    */
   structuredOutput?: boolean;
   /**
@@ -223,9 +224,9 @@ export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
   ignoreEos?: boolean;
   /**
    * Structured output: a GBNF grammar, in llama.cpp's syntax, that the output always matches. At
-   * most one of `grammar`, `regex`, `choice` and `jsonSchema`. Needs an engine loaded with
-   * `structuredOutput: true`. Errors: GRAMMAR_SYNTAX, GRAMMAR_LEFT_RECURSION, GRAMMAR_TOO_LARGE,
-   * SCHEMA_UNSUPPORTED.
+   * most one of `grammar`, `regex`, `choice` and `jsonSchema`. Errors:
+   * GRAMMAR_SYNTAX, GRAMMAR_LEFT_RECURSION, GRAMMAR_TOO_LARGE, SCHEMA_UNSUPPORTED, and
+   * BUDGET_TOO_SMALL where `structuredOutput` does not fit.
    */
   grammar?: string;
   /** A regular expression that the complete output matches. */

@@ -243,14 +243,21 @@ export interface MemoryPlan {
   /** Budget in bytes. 0: unlimited. */
   budget: number;
   /**
-   * All bytes that are planned: the sum of `weights`, `kv`, `activations`, `tokenizer`,
-   * `smallTensors`, `adapters`, `scratch`, `generation`, `grammar`, `draft` and `other`.
+   * All bytes that are planned: the sum of `pinned`, `streamBuffer`, `smallTensors`, `kv`,
+   * `activations`, `scratch`, `tokenizer`, `generation`, `grammar`, `adapters`, `nextn`, `draft`,
+   * `reserve` and `other`.
    */
   total: number;
   /** Smallest budget that works with the same options and this context. */
   minimum: number;
   /** Tokens that a sequence can hold. */
   contextLength: number;
+  /**
+   * Why: `option` (the caller chose it), `model` (as long as the model was trained with), `default`
+   * (the model could have more than 4,096), or `budget` (a quarter of the memory budget holds no
+   * longer KV cache).
+   */
+  contextFrom: 'option' | 'model' | 'default' | 'budget';
   /** Prompt tokens per forward pass. */
   batch: number;
   /** Compute threads. */
@@ -287,9 +294,13 @@ export interface MemoryPlan {
   generation: number;
   /** Vocabulary for structured output, and grammars. */
   grammar: number;
+  /** KV cache and states of a multi-token prediction head. 0 in the package. */
+  nextn: number;
   /** Everything that the draft model would hold. 0: there is none. */
   draft: number;
-  /** Everything else. */
+  /** Left free for the browser's own use, never allocated. 0 if the budget is small. */
+  reserve: number;
+  /** Everything else: stacks, directories, queues, the program's constants. */
   other: number;
   /** Number of units that the weights are divided into. */
   units: number;
@@ -303,11 +314,11 @@ export interface MemoryPlan {
   resident: boolean;
 }
 
-/** Memory in use by purpose, in bytes: the plan of the running engine, and what it takes now. */
+/** The plan of the running engine in bytes, and two measured sizes: `heap` and `gpu`. */
 export interface MemoryReport extends Omit<MemoryPlan, 'layerUnits'> {
-  /** Current size of the WebAssembly memory. */
+  /** Measured size of the WebAssembly memory: it grows up to `budget` less `reserve`. */
   heap: number;
-  /** Bytes on the GPU, not part of `total`. 0 if the GPU is not used. */
+  /** Measured bytes on the GPU, not part of `total` or of the budget. 0 if the GPU is not used. */
   gpu: number;
 }
 

@@ -148,6 +148,8 @@ export interface EngineBinding {
    */
   setAdapters(): boolean;
   forgetAdapters(): void;
+  /** Sets memory aside for constraints. No generation and no read may be pending. false: error(). */
+  reserveStructuredOutput(): boolean;
   /**
    * The binding of the draft model, which this one owns. Its header is read before inspect() and
    * open() of this one; both models then share one budget.

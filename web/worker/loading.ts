@@ -105,6 +105,12 @@ export class Loading {
     this.#opening.over();
     this.#draft?.over();
     binding.forgetAdapters();
+    if (info.plan.contextFrom === 'budget' && !spec.engine.contextLength)
+      this.#reporter.progress({
+        phase: 'warning',
+        code: 'CONTEXT_REDUCED',
+        message: `The memory budget limits the context to ${info.plan.kvCapacity} tokens.`,
+      });
     const io = this.#io;
     const gpu = await found?.open({ binding, memory, spec, io, progress: this.#reporter.progress });
     return { wasm, binding, memory, compiled, info, io, gpu };

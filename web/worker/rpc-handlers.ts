@@ -41,6 +41,8 @@ export class RpcHandlers {
   readonly #cancelFlags = new Map<number, CancelFlag>();
   /** The files are closed because another engine was going to read them. */
   #released = false;
+  /** Structured output has no memory yet: the first constraint has the budget planned again. */
+  #unreserved = false;
   readonly #platform: HostPlatform;
 
   constructor(port: Port, platform: HostPlatform) {
@@ -93,6 +95,7 @@ export class RpcHandlers {
   async #load(spec: LoadSpec, held: boolean): Promise<Loaded> {
     const started = performance.now();
     this.#engine = await this.#loading(spec).load((io) => (this.#io = io));
+    this.#unreserved = spec.engine.structuredOutput === undefined;
     const { binding, info, compiled: module } = this.#engine;
     const { stats } = this.#reporter;
     stats.threads = binding.threads();
@@ -197,9 +200,14 @@ export class RpcHandlers {
       if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
       const tokens =
         typeof prompt === 'string' ? tokenize(this.#engine.binding, prompt, spec) : prompt;
+      // Queued directly before the generation, so that no other comes between.
+      const reserved =
+        spec.constraint && this.#unreserved ? this.#work(() => this.#reserve()) : undefined;
+      reserved?.catch(() => {}); // the generation throws it
       const choice: Choice = (taken) =>
-        sequence < 0 ? this.#sequences.best(tokens, taken) : sequence;
+        sequence < 0 ? this.#sequences.best(tokens, taken, spec.cacheKey) : sequence;
       return await this.#work(async (sequence, begun) => {
+        await reserved;
         const slot = await this.#sequences.use(
           sequence,
           this.#line.taken,
@@ -269,6 +277,14 @@ export class RpcHandlers {
       out.set(row, (i - source) * row.length);
     }
     return new Transferred(out, [out.buffer]);
+  }
+
+  async #reserve(): Promise<void> {
+    if (!this.#unreserved) return;
+    await this.#running.quiet();
+    const { binding } = this.#engine;
+    if (!binding.reserveStructuredOutput()) throw errorOf(binding);
+    this.#unreserved = false;
   }
 
   async #setAdapters(lora: AdapterSpec[]): Promise<void> {

@@ -23,6 +23,8 @@ const kNone: ReadonlySet<number> = new Set();
 
 export class Sequences {
   readonly #waiting = new Map<number, Waiting>();
+  /** Keys of the engine's own sequences, by id. */
+  readonly #keys = new Map<number, string>();
   /** In order of use, the most recent one last. */
   readonly #slots: Slot[];
   readonly #binding: EngineBinding;
@@ -81,14 +83,15 @@ export class Sequences {
 
   /**
    * Chooses one of the engine's own sequences, not `taken`, for a chat with these tokens: the one
-   * with the longest common prefix, if that is most of its content. Otherwise an empty one, or the
-   * one that has been idle longest.
+   * that was last used with this key, or the one with the longest common prefix, if that is most of
+   * its content. Otherwise an empty one, or the one that has been idle longest.
    */
-  best(tokens: Int32Array, taken: ReadonlySet<number>): number {
+  best(tokens: Int32Array, taken: ReadonlySet<number>, key = ''): number {
     let best = 0;
     let most = -Infinity;
     for (let id = 0; id > -this.#slots.length; id--) {
       if (taken.has(id)) continue;
+      if (key && this.#keys.get(id) === key) return id;
       const held = this.#heldBy(id);
       const shared = sharedPrefix(held, tokens);
       // An empty sequence costs nothing, a swapped-out one little.
@@ -98,6 +101,7 @@ export class Sequences {
           : held.length && -2 - this.#slots.indexOf(this.#slotOf(id)!);
       if (worth > most) [best, most] = [id, worth];
     }
+    if (most > -Infinity) this.#keys.set(best, key);
     return best;
   }
 

@@ -114,6 +114,7 @@ void show_plan(Exchange& of, ObjectText plan) {
   plan.raw("logitBias", biases.object())
       .text("seed", std::to_string(s.seed))
       .integer("n", of.request.n)
+      .text("cacheKey", of.request.cache_key)
       .flag("reportCounts", of.request.timings_per_token);
   if (options.constraint) {
     plan.raw("constraint", ObjectText()
