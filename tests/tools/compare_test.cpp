@@ -160,7 +160,7 @@ class LlamaCppPrograms : public testing::Test {
 ])";
     // One token: more of this model's tokens are no text.
     std::ofstream(base_ / "completion")
-        << nlohmann::json::parse(call(test::program_path("sluice") + " run " + model_ +
+        << nlohmann::json::parse(call(test::program_path("sluice") + " run --raw " + model_ +
                                       " -p 'Once upon' -n 1 --temp 0 --json")
                                      .second)["text"]
                .get<std::string>();

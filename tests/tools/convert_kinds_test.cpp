@@ -35,7 +35,7 @@ class ConvertKinds : public ProgramTest {
   }
   void convert(const std::string& in, const std::string& out, std::vector<std::string> more = {},
                const char* budget = kBudget) const {
-    more.insert(more.begin(), {"convert", in, out, "--memory-budget", budget});
+    more.insert(more.begin(), {"convert", in, out, "--force", "--memory-budget", budget});
     const Ran ran = run(more);
     ASSERT_EQ(ran.status, 0) << in << ": " << ran.err;
   }
@@ -71,7 +71,7 @@ TEST_F(ConvertKinds, MixturesOfExperts) {
   const std::string made = made_mixture();
   expect_near(made, false,
               {{"f32", 0}, {"q8_0", 2e-3}, {"q6_k", 0.01}, {"q4_k_m", 0.06}, {"mxfp4", 0.15}});
-  const Ran ran = run({"convert", made, at("out"), "--type", "q4_k_s", "--json"});
+  const Ran ran = run({"convert", made, at("out"), "--force", "--type", "q4_k_s", "--json"});
   const nlohmann::json report = nlohmann::json::parse(ran.out);
   size_t experts = 0;
   for (const auto& t : report["tensors"]) {
@@ -161,8 +161,8 @@ TEST_F(ConvertKinds, TargetSizesAreExactInBothFormats) {
     for (const char* name : {"out.gguf", "out.qsf"}) {
       const std::string out = at(name);
       const auto sized = [&](uint64_t most) {
-        return run({"convert", model, out, "--target-size", std::to_string(most), "--sensitivity",
-                    "off", "--min-cosine", "0.999"});
+        return run({"convert", model, out, "--force", "--target-size", std::to_string(most),
+                    "--sensitivity", "off", "--min-cosine", "0.999"});
       };
       convert(model, out, {"--type", "q4_k_m"});
       const uint64_t most = fs::file_size(out) * 5 / 4;
@@ -187,11 +187,12 @@ TEST_F(ConvertKinds, TargetSizesAreExactInBothFormats) {
       EXPECT_NE(sized(least - 1).status, 0);
       ASSERT_EQ(sized(least).status, 0);
       EXPECT_EQ(fs::file_size(out), least);
-      const Ran early = run({"convert", model, out, "--target-size", std::to_string(small),
-                             "--min-cosine", "0.999", "--calibrate", at("no such text")});
+      const Ran early =
+          run({"convert", model, out, "--force", "--target-size", std::to_string(small),
+               "--min-cosine", "0.999", "--calibrate", at("no such text")});
       EXPECT_NE(early.err.find("with a cosine of"), std::string::npos) << early.err;
-      const Ran never = run({"convert", model, out, "--target-size", std::to_string(least * 2),
-                             "--calibrate", at("no such text")});
+      const Ran never = run({"convert", model, out, "--force", "--target-size",
+                             std::to_string(least * 2), "--calibrate", at("no such text")});
       EXPECT_NE(never.err.find("no such text"), std::string::npos) << never.err;
     }
   }
@@ -200,8 +201,8 @@ TEST_F(ConvertKinds, TargetSizesAreExactInBothFormats) {
 // Compressed layers count as if nothing were saved.
 TEST_F(ConvertKinds, CompressedFilesKeepTheTargetSize) {
   for (const char* packing : {"lz4", "zstd", "auto"}) {
-    const Ran ran = run({"convert", kSample, at("out.qsf"), "--target-size", "750k", "--compress",
-                         packing, "--sensitivity", "off"});
+    const Ran ran = run({"convert", kSample, at("out.qsf"), "--force", "--target-size", "750k",
+                         "--compress", packing, "--sensitivity", "off"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_LE(fs::file_size(at("out.qsf")), 750u << 10) << packing;
   }
