@@ -166,7 +166,7 @@ async function serve(model: string, values: Values): Promise<void> {
   const maxBody = size(values, 'max-body-size') ?? 4 << 20;
   if (maxBody < 1024 || maxBody > 64 << 20) {
     const given = String(values['max-body-size']);
-    throw new UsageError(`--max-body-size: "${given}" is not a size from 1 kB to 64.0 MB`);
+    throw new UsageError(`--max-body-size: "${given}" is not a size from 1K to 64M`);
   }
   const draft = String(values['draft'] ?? 'off');
   const options = {

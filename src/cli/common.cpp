@@ -25,6 +25,14 @@ using options::Type;
 
 constexpr const char* kApproximate = "Approximate (experimental)";
 
+// As parse_size() reads it: 67108864 is "64M".
+std::string size_text(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"", "K", "M", "G", "T"};
+  size_t unit = 0;
+  for (; unit < 4 && bytes > 0 && bytes % 1024 == 0; ++unit) bytes /= 1024;
+  return std::to_string(bytes) + kUnits[unit];
+}
+
 }  // namespace
 
 std::string help_of(const Option& row) {
@@ -131,8 +139,8 @@ CLI::Validator byte_size(uint64_t least, uint64_t most) {
     const Result<uint64_t> size = parse_size(text);
     if (!size.ok()) return size.status().message();
     if (*size >= least && *size <= most) return {};
-    return "\"" + text.substr(0, 32) + "\" is not a size from " + human_bytes(least) + " to " +
-           human_bytes(most);
+    return "\"" + text.substr(0, 32) + "\" is not a size from " + size_text(least) + " to " +
+           size_text(most);
   };
   return {problem, ""};
 }

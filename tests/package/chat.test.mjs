@@ -81,7 +81,6 @@ test('a text completion, complete and streamed, with log-probabilities', async (
 
 test('unsupported parameters are errors with a code', async () => {
   const refused = [
-    { response_format: { type: 'json_object' } },
     { n: 2 },
     { functions: [{}] },
     { tool_choice: 'required' },

@@ -50,9 +50,9 @@ const size = (given) =>
 /** By kind of call: the call, the error's code and message. $F is a folder, $U a server. */
 const tables = {
   'Engine.load': [
-    [load(), wrong, 'Pass a model address, a Blob or a list of Blobs.'],
-    [load(''), wrong, 'Pass a model address, a Blob or a list of Blobs.'],
-    [load(7), wrong, 'Pass a model address, a Blob or a list of Blobs.'],
+    [load(), wrong, 'Pass a model address, a File or a list of them.'],
+    [load(''), wrong, 'Pass a model address, a File or a list of them.'],
+    [load(7), wrong, 'Pass a model address, a File or a list of them.'],
     [load(at('none.gguf')), 'NOT_FOUND', '$F/none.gguf does not exist.'],
     [
       load(at('folder')),
@@ -229,7 +229,7 @@ const tables = {
       wrong,
       "'cachedir' is not an option of the model cache: use cacheDir.",
     ],
-    [cache((c) => c.delete()), wrong, 'Pass a model address, a Blob or a list of Blobs.'],
+    [cache((c) => c.delete()), wrong, 'Pass a model address, a File or a list of them.'],
     [cache((c) => c.evictOldest('1G')), wrong, 'maxBytes must be a number of 0 or more.'],
   ],
 };

@@ -199,7 +199,7 @@ function specOf(source: ModelSource): SourceSpec {
   }
   const blobs = (Array.isArray(source) ? source : [source]) as Blob[];
   if (blobs.length === 0 || !blobs.every((blob) => blob instanceof Blob)) {
-    invalid('Pass a model address, a Blob or a list of Blobs.');
+    invalid('Pass a model address, a File or a list of them.');
   }
   return {
     kind: 'files',
