@@ -35,7 +35,8 @@ const infoOf = (budget = 0) => ({
   chatTemplate: 'yes',
   plan: {
     budget, minimum: 1e6, total: 9e6, resident: budget === 0, pinned: 4e6, streamBuffer: 1e6, bytesPerPass: 5e6, contextLength: 512,
-    kv: 1e5, activations: 1e5, scratch: 1e5, tokenizer: 1e5, smallTensors: 0, other: 0, layerUnits: [0, 1, 2],
+    kv: 1e5, activations: 1e5, scratch: 1e5, tokenizer: 1e5, smallTensors: 0, adapters: 0, nextn: 0,
+    generation: 1e4, grammar: 0, draft: 0, reserve: 0, other: 0, contextFrom: 'model', layerUnits: [0, 1, 2],
   },
 });
 
