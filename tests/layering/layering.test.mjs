@@ -30,6 +30,7 @@ const levels = {
   convert: 2,
   session: 3,
   jinja: 3,
+  media: 3,
   chat: 4,
   generate: 4,
   embed: 4,

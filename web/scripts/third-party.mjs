@@ -47,6 +47,10 @@ const native = [
   ['libcurl', 'curl', 'linked'],
   ['lz4', 'BSD-2-Clause', 'linked'],
   ['Zstandard', 'BSD-3-Clause or GPL-2.0', 'linked'],
+  ['libpng', 'libpng-2.0', 'linked by the program'],
+  ['zlib', 'Zlib', 'linked by the program'],
+  ['libjpeg-turbo', 'IJG and BSD-3-Clause', 'linked by the program'],
+  ['libwebp', 'BSD-3-Clause', 'linked by the program'],
   ['libedit', 'BSD-3-Clause', 'linked by the program'],
   ['cpp-httplib', 'MIT', 'linked by the program, not on macOS'],
 ];

@@ -1,0 +1,97 @@
+#include "cli/media_prompt.h"
+
+namespace sluice::cli {
+namespace {
+
+// The bytes of a picture's file. Its size is checked first.
+Result<std::vector<uint8_t>> read_picture(const std::string& path) {
+  Result<std::unique_ptr<io::ByteSource>> source = io::open_file(path);
+  if (!source.ok()) return source.status();
+  const uint64_t size = (*source)->size();
+  if (size > media::kMaxFileBytes) {
+    return error(Code::kInvalidArgument, "the picture \"%.256s\" has %llu bytes; the limit is %llu",
+                 path.c_str(), static_cast<unsigned long long>(size),
+                 static_cast<unsigned long long>(media::kMaxFileBytes));
+  }
+  std::vector<uint8_t> bytes(static_cast<size_t>(size));
+  SLUICE_RETURN_IF_ERROR((*source)->read(0, bytes));
+  return bytes;
+}
+
+Status read_images(const MediaOptions& options, MediaPrompt* out) {
+  Result<media::DecodeMode> mode = media::parse_decode_mode(options.image_decode);
+  if (!mode.ok()) return mode.status();
+  media::DecodeOptions decoding;
+  decoding.mode = *mode;
+  media::TokenLimits limits;
+  if (!options.image_tokens.empty()) {
+    Result<media::TokenLimits> given = media::parse_token_limits(options.image_tokens);
+    if (!given.ok()) return given.status();
+    limits = *given;
+  }
+  for (const std::string& path : options.images) {
+    const auto named = [&path](const Status& status) {
+      return error(status.code(), "%.256s: %s", path.c_str(), status.message().c_str());
+    };
+    Result<std::vector<uint8_t>> file = read_picture(path);
+    if (!file.ok()) return file.status();
+    Result<media::Image> image = media::decode(*file, decoding);
+    if (!image.ok()) return named(image.status());
+    Result<media::PicturePlan> plan =
+        media::plan_image(out->projector, image->width, image->height, limits);
+    if (!plan.ok()) return named(plan.status());
+    out->images.push_back(std::move(*image));
+    out->plans.push_back(std::move(*plan));
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_media(CLI::App& app, MediaOptions& options) {
+  app.add_option("--projector", options.projector,
+                 "the model's vision projector: an mmproj GGUF file, or URL of one")
+      ->required();
+  app.add_option("--prompt-file", options.prompt_file,
+                 "file with the prompt, in which each <__media__> is the next picture; - reads "
+                 "standard input")
+      ->required();
+  app.add_option("--image", options.images,
+                 "PNG, JPEG, WebP, BMP or GIF file; may be repeated (default: none)")
+      ->allow_extra_args(false);
+  app.add_option("--audio", options.audio, "sound is not supported yet (default: none)")
+      ->allow_extra_args(false);
+  app.add_option("--image-tokens", options.image_tokens,
+                 "MIN:MAX, the tokens of a picture (default: the projector's)");
+  app.add_option("--image-decode", options.image_decode,
+                 "reference (as llama.cpp reads files: without EXIF rotation, alpha dropped) or "
+                 "upright (as viewers show them) (default: reference)");
+}
+
+Result<MediaPrompt> read_media_prompt(const Common& common, const MediaOptions& options) {
+  if (!options.audio.empty()) return error(Code::kNotSupported, "--audio: sound is not supported");
+  Result<std::string> prompt = read_text(options.prompt_file);
+  if (!prompt.ok()) return prompt.status();
+  Result<io::OpenOptions> source = source_options(common.cache_dir, common.hosts, common.model);
+  if (!source.ok()) return source.status();
+  MediaPrompt out;
+  Result<native::ModelHeader> model = native::read_header(common.model, *source);
+  if (!model.ok()) return model.status();
+  out.model = std::move(*model);
+  Result<native::ModelHeader> file = native::read_header(options.projector, *source);
+  if (!file.ok()) return file.status();
+  out.projector_file = std::move(*file);
+  Result<media::Projector> projector = media::read_projector(out.projector_file.header);
+  if (!projector.ok()) return projector.status();
+  out.projector = std::move(*projector);
+  SLUICE_RETURN_IF_ERROR(read_images(options, &out));
+  auto tokenizer = tokenizer::Tokenizer::create(out.model.header);
+  if (!tokenizer.ok()) return tokenizer.status();
+  Result<std::vector<media::Chunk>> chunks = media::layout(
+      *prompt, out.projector, out.plans, **tokenizer, media::TextModel::from(out.model.header));
+  if (!chunks.ok()) return chunks.status();
+  out.chunks = std::move(*chunks);
+  return out;
+}
+
+}  // namespace sluice::cli
