@@ -27,9 +27,6 @@ function wasmUrl(variant: Variant): URL {
   if (variant === 'relaxed') return new URL('./engine.relaxed.wasm', import.meta.url);
   if (variant === 'relaxed16') return new URL('./engine.relaxed16.wasm', import.meta.url);
   if (variant === 'gpu') return new URL('./engine.gpu.wasm', import.meta.url);
-  if (variant === 'relaxed-iq') return new URL('./engine.relaxed-iq.wasm', import.meta.url);
-  if (variant === 'relaxed16-iq') return new URL('./engine.relaxed16-iq.wasm', import.meta.url);
-  if (variant === 'simd128-iq') return new URL('./engine.simd128-iq.wasm', import.meta.url);
   return new URL('./engine.simd128.wasm', import.meta.url);
 }
 

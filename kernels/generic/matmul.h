@@ -19,10 +19,9 @@ SLUICE_INLINE int64_t min_i64(int64_t a, int64_t b) {
 
 constexpr int kVecs = kRowGroup / kLanes;
 
-// y = (add ? y : 0) + scale * (factor * acc + bias) for n <= kLanes rows from row `row` of token t.
+// y = (add ? y : 0) + scale * (acc + bias) for n <= kLanes rows from row `row` of token t.
 SLUICE_INLINE void put_result(const MatmulArgs& a, int64_t row, int64_t t, int n, F32 acc) {
   float* y = a.y + t * a.ldy + row;
-  acc = acc * splat(a.factor);
   if (a.bias != nullptr) acc = acc + load_n(a.bias + row, n);
   acc = acc * splat(a.scale);
   if (a.add) acc = acc + load_n(y, n);
@@ -158,23 +157,9 @@ SLUICE_INLINE void for_token_tiles(int32_t n_tokens, int64_t t, const F& f) {
   if constexpr (T > 1) for_token_tiles<(T / 2 < kMin ? 1 : T / 2), kMin>(n_tokens, t, f);
 }
 
-// Engines for decoded types have no room for tiles of types that their files hardly ever have.
-#if defined(SLUICE_FOR_DECODED_TYPES)
-template <class K>
-constexpr int kTokenTileOf =
-    K::kType == Type::kQ4_0 || K::kType == Type::kQ4_1 || K::kType == Type::kQ5_0 ||
-            K::kType == Type::kQ5_1 || K::kType == Type::kMXFP4 || K::kType == Type::kIQ4_NL ||
-            K::kType == Type::kTQ1_0 || K::kType == Type::kTQ2_0
-        ? 1
-        : kTokenTile;
-#else
-template <class K>
-constexpr int kTokenTileOf = kTokenTile;
-#endif
-
 template <class K>
 void multiply_group(const MatmulArgs& a, const uint8_t* group, int64_t row) {
-  for_token_tiles<kTokenTileOf<K>, kMinTileOf<K>>(
+  for_token_tiles<kTokenTile, kMinTileOf<K>>(
       a.x.n_tokens, 0, [&](auto tokens, int64_t t) SLUICE_INLINE_LAMBDA {
         constexpr int kTokens = decltype(tokens)::value;
         constexpr int kTogether = kTokens == 1 ? kVecs : kTileVecsOf<K>;
@@ -232,7 +217,7 @@ struct Quantized {
     for_each_block<K>(group, cols / K::kBlock, [&](const uint8_t* q, const uint8_t* s) {
       typename K::Unpacked block;
       K::unpack(q, s, row, block);
-      reference::dequantize_common(K::kType, &block, K::kBlock, out);
+      reference::dequantize(K::kType, &block, K::kBlock, out);
       out += K::kBlock;
     });
   }

@@ -100,9 +100,6 @@ const assets = [
   'engine.simd128.wasm',
   'engine.relaxed.wasm',
   'engine.relaxed16.wasm',
-  'engine.simd128-iq.wasm',
-  'engine.relaxed-iq.wasm',
-  'engine.relaxed16-iq.wasm',
   'chat.wasm',
 ];
 function copyAssets(at, out) {

@@ -209,7 +209,6 @@ export class Engine {
     ask: (rpc: WorkerClient['rpc'], spec: LoadSpec) => Promise<T>,
     source: ModelSource,
     options: InspectOptions,
-    iq = false,
   ): Promise<[Engine, T]> {
     source = snapshot(source);
     options = snapshot(options);
@@ -217,7 +216,6 @@ export class Engine {
     const { signal } = options;
     const deleted = Engine.modelCache.turns.call(async () => {}); // what was called before
     const [spec, close] = await loadSpec(source, options);
-    spec.wasm.iq = iq;
     const engine = new Engine(options);
     engine.#spec = spec;
     engine.#close = close;
@@ -234,10 +232,6 @@ export class Engine {
       const over = engine.dispose();
       if (signal?.aborted) leaving = Promise.all([leaving, over]);
       else await over;
-      // An engine with more types, if there is one: few files need it.
-      const another = !(iq || spec.wasm.url || spec.wasm.binary);
-      if (another && (error as SluiceError).code === 'UNSUPPORTED_TYPE')
-        return Engine.#open(ask, source, options, true);
       throw error;
     }
   }

@@ -34,9 +34,6 @@ export const variants = [
   { name: 'relaxed16', relaxed: true },
   { name: 'simd128', relaxed: false },
   { name: 'gpu', relaxed: false },
-  { name: 'relaxed-iq', relaxed: true },
-  { name: 'relaxed16-iq', relaxed: true },
-  { name: 'simd128-iq', relaxed: false },
 ];
 
 /** Adds an empty custom section, by which the runtime knows an engine of this package. */

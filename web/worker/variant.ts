@@ -58,9 +58,7 @@ const kProbe = new Uint8Array([
   0x0b,
 ]);
 
-type Table = 'simd128' | 'relaxed' | 'relaxed16';
-/** With '-iq': also the quantization types of few files, such as the IQ types. */
-export type Variant = Table | `${Table}-iq` | 'gpu';
+export type Variant = 'simd128' | 'relaxed' | 'relaxed16' | 'gpu';
 
 /**
  * Whether the relaxed dot product is one machine instruction, which treats its second operand as
@@ -79,16 +77,11 @@ function hasWholeProduct(): boolean {
   }
 }
 
-function tableFor(kernels: string): Table {
+/** The binary that contains a kernel table; '' is the fastest that runs here. */
+export function variantFor(kernels: string): Variant {
+  // Has the kernels of simd128, and the interface to the GPU.
+  if (kernels === 'gpu') return kernels;
   if (/relaxed/.test(kernels)) return /16/.test(kernels) ? 'relaxed16' : 'relaxed';
   if (kernels !== '' || !WebAssembly.validate(kProbe)) return 'simd128';
   return hasWholeProduct() ? 'relaxed' : 'relaxed16';
-}
-
-/** The binary that contains a kernel table; '' is the fastest that runs here. */
-export function variantFor(kernels: string, iq?: boolean): Variant {
-  // Has the kernels of simd128, for all types, and the interface to the GPU.
-  if (kernels === 'gpu') return kernels;
-  const table = tableFor(kernels);
-  return iq ? `${table}-iq` : table;
 }

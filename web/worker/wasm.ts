@@ -25,7 +25,7 @@ export async function compileWasm(
   kernels: string,
   fetchBytes: (variant: Variant, url: string | undefined) => Promise<ArrayBuffer | Response>,
 ): Promise<WebAssembly.Module> {
-  const variant = variantFor(kernels, source.iq);
+  const variant = variantFor(kernels);
   if (source.module) return source.module;
   let from = source.binary ? 'wasmBinary' : (source.url ?? `engine.${variant}.wasm`);
   try {
