@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/byte_size.h"
 #include "base/clock.h"
 #include "cli/atomic_file.h"
 #include "cli/cli.h"
