@@ -4,7 +4,7 @@
 import type { SyncFile } from '../io/files.js';
 import { SluiceError } from '../protocol/errors.js';
 
-const kPage = 65536;
+export const kPage = 65536;
 /** Largest memory: 4 GiB minus one page, so that the address of its end fits in 32 bits. */
 export const kMaxPages = 65535;
 const kNotSupported = 52; // ENOSYS of WASI

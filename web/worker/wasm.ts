@@ -5,7 +5,7 @@ import { publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { WasmSource, WorkerPort } from '../protocol/messages.js';
 import type { EngineBinding } from './binding.js';
-import { kMaxPages } from './heap.js';
+import { kMaxPages, kPage } from './heap.js';
 import { createEngine, initialMemory } from './runtime.js';
 import { variantFor, type Variant } from './variant.js';
 
@@ -16,7 +16,6 @@ export interface WasmInstance {
   shareFiles(files: (SharedFile | undefined)[]): Promise<void>;
 }
 
-const kPage = 65536;
 export const kMaxBudget = kMaxPages * kPage;
 
 /** Compiles the source that the caller gave, or what `fetchBytes` returns. */
