@@ -154,6 +154,93 @@ struct BlockQSFT {
   uint8_t zeros[8];
 };
 
+// The types of SLUICE_DECODED_TYPE. Their packed rows are the file's words of 32 bits, so a block
+// is `d`, or nothing, and then a multiple of four bytes. Codebooks are in codebooks.h. Sub-block b
+// has the values from 32 b on and octet l of it those from 32 b + 8 l on. A sign bit of 1 negates.
+// Seven sign bits are for the first seven values of an octet; the eighth bit makes their number
+// even.
+
+// x[i] = d * (s + 1/2) / 4 * +-entry, entries of eight. Sub-block b has eight bytes: an index for
+// each octet, then a word with 7 sign bits for each octet and s above them.
+struct BlockIQ2_XXS {
+  f16 d;
+  uint8_t qs[64];
+};
+
+// The same with 9 bits of index and 7 of signs for each octet (words of 16 bits). s of octets 0 and
+// 1 of sub-block b is the low half of scales[b], that of octets 2 and 3 the high half.
+struct BlockIQ2_XS {
+  f16 d;
+  uint8_t qs[64];
+  uint8_t scales[8];
+};
+
+// The same with 10 bits of index: the lower 8 in qs, the upper two of octet l in bits 2l, 2l + 1 of
+// qh[b]. Signs are 8 bits each.
+struct BlockIQ2_S {
+  f16 d;
+  uint8_t qs[32];
+  uint8_t signs[32];
+  uint8_t qh[8];
+  uint8_t scales[8];
+};
+
+// x[i] = d * (s + 1/2) / 2 * +-entry, entries of four with an index in a byte. signs[4 b ..] is a
+// word as in IQ2_XXS.
+struct BlockIQ3_XXS {
+  f16 d;
+  uint8_t qs[64];
+  uint8_t signs[32];
+};
+
+// x[i] = d * (1 + 2 s) * +-entry, entries of four. Bit j of qh[b] is the ninth bit of index j of
+// sub-block b; s is nibble b of scales, low half first.
+struct BlockIQ3_S {
+  f16 d;
+  uint8_t qs[64];
+  uint8_t qh[8];
+  uint8_t signs[32];
+  uint8_t scales[4];
+};
+
+// x[i] = d * (2 s + 1) * (entry + delta), entries of eight out of -1, 0, 1. In the 16 bits of
+// sub-block b of qh: three upper bits of each octet's index, s (3 bits), and whether delta is -1/8
+// or 1/8.
+struct BlockIQ1_S {
+  f16 d;
+  uint8_t qs[32];
+  uint8_t qh[16];
+};
+
+// The same with s for each 16 values and delta for each octet. Nibble k of qh: three upper bits of
+// index k, then the delta. scales are four words of 16 bits: s of values from 64 w + 16 j on is
+// bits 3j .. 3j + 2 of word w, and its upper four bits are bits 4w .. 4w + 3 of d.
+struct BlockIQ1_M {
+  uint8_t qs[32];
+  uint8_t qh[16];
+  uint8_t scales[8];
+};
+
+// x[i] = kMxfp4Values[nibble] * e4m3(scales[i / 16]) / 2. A sub-block of 16 has eight bytes, with
+// nibbles as in Q4_0. e4m3: no sign (bit 7 counts for nothing), 4 bits of exponent (bias 7), 3 of
+// mantissa; 0x7f is 0. A tensor may have one more factor, the tensor ".scale".
+struct BlockNVFP4 {
+  uint8_t scales[4];
+  uint8_t qs[32];
+};
+
+// x[i] = d if bit i of qs is set, else -d.
+struct BlockQ1_0 {
+  f16 d;
+  uint8_t qs[16];
+};
+
+// x[i] = d * (q - 1); q is bits 2i, 2i + 1 of qs.
+struct BlockQ2_0 {
+  f16 d;
+  uint8_t qs[16];
+};
+
 #define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) \
   static_assert(sizeof(Block##NAME) == bytes);
 #include "kernels/types.def"

@@ -61,6 +61,18 @@ constexpr Scales scales() {
   return !found;
 }
 
+// The scale of IQ1_M is in the upper four bits of four words.
+bool iq1_m(const void* src, int64_t n) {
+  const auto* bytes = static_cast<const uint8_t*>(src);
+  bool found = false;
+  for (int64_t i = 0; i < n / kSuperBlock; ++i, bytes += sizeof(BlockIQ1_M)) {
+    // Exponent: bits 10 to 14.
+    const uint8_t* high = bytes + offsetof(BlockIQ1_M, scales) + 1;
+    found |= (high[6] & 0x70) == 0x70 && (high[4] & 0xc0) == 0xc0;
+  }
+  return !found;
+}
+
 template <typename Block>
 bool finite(const void* src, int64_t n, int64_t block_values) {
   return blocks(scales<Block>(), src, n, block_values);
@@ -68,6 +80,14 @@ bool finite(const void* src, int64_t n, int64_t block_values) {
 template <>
 bool finite<BlockMXFP4>(const void* src, int64_t n, int64_t) {
   return mxfp4(src, n);
+}
+template <>
+bool finite<BlockIQ1_M>(const void* src, int64_t n, int64_t) {
+  return iq1_m(src, n);
+}
+template <>
+bool finite<BlockNVFP4>(const void*, int64_t, int64_t) {
+  return true;  // scales are at most 240
 }
 
 // Checks elements: bad if all bits of the exponent `mask` are set.

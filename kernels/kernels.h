@@ -41,7 +41,7 @@ struct Acts {
   int32_t n_tokens;
 };
 
-// y[t * ldy + r] = (add ? y : 0) + scale * (W[r] . x[t] + bias[r]) for r in [r0, r1).
+// y[t * ldy + r] = (add ? y : 0) + scale * (factor * W[r] . x[t] + bias[r]) for r in [r0, r1).
 struct MatmulArgs {
   Matrix w;
   int64_t r0, r1;  // r0 is a multiple of row_group; r1 too, or w.rows
@@ -49,9 +49,10 @@ struct MatmulArgs {
   const float* bias;  // [rows] or null
   float scale;        // 1 for none
   bool add;
-  float* y;       // row 0 of token 0
-  int64_t ldy;    // in floats
-  void* scratch;  // matmul_scratch(type, cols) bytes, 64-byte aligned, one per thread
+  float* y;          // row 0 of token 0
+  int64_t ldy;       // in floats
+  void* scratch;     // matmul_scratch(type, cols) bytes, 64-byte aligned, one per thread
+  float factor = 1;  // of all weights
 };
 
 // Attention of n_rows query rows (tokens x the query heads of one KV head) over one KV head:

@@ -1,9 +1,9 @@
 // Entry sluice-llm/inline: one script that contains the worker as text and all binaries as gzipped
 // base64. For pages that can host only a single file. They must allow blob: workers.
 
-import relaxed from 'inlined:engine.relaxed.wasm';
-import relaxed16 from 'inlined:engine.relaxed16.wasm';
-import simd128 from 'inlined:engine.simd128.wasm';
+import relaxed from 'inlined:engine.relaxed-full.wasm';
+import relaxed16 from 'inlined:engine.relaxed16-full.wasm';
+import simd128 from 'inlined:engine.simd128-full.wasm';
 import workerSource from 'inlined:worker.js';
 
 import { setPlatform } from './api/platform.js';

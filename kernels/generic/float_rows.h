@@ -108,7 +108,7 @@ struct Float {
   static void unpack_row(const uint8_t* group, int row, int64_t cols, float* out) {
     const Element* in = reinterpret_cast<const Element*>(group) + row;
     for (int64_t c = 0; c < cols; ++c) {
-      reference::dequantize(kType, in + c * kRowGroup, 1, out + c);
+      reference::dequantize_common(kType, in + c * kRowGroup, 1, out + c);
     }
   }
   static void multiply(const MatmulArgs& a, const uint8_t* group, int64_t row) {

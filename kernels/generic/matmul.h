@@ -19,9 +19,10 @@ SLUICE_INLINE int64_t min_i64(int64_t a, int64_t b) {
 
 constexpr int kVecs = kRowGroup / kLanes;
 
-// y = (add ? y : 0) + scale * (acc + bias) for n <= kLanes rows from row `row` of token t.
+// y = (add ? y : 0) + scale * (factor * acc + bias) for n <= kLanes rows from row `row` of token t.
 SLUICE_INLINE void put_result(const MatmulArgs& a, int64_t row, int64_t t, int n, F32 acc) {
   float* y = a.y + t * a.ldy + row;
+  acc = acc * splat(a.factor);
   if (a.bias != nullptr) acc = acc + load_n(a.bias + row, n);
   acc = acc * splat(a.scale);
   if (a.add) acc = acc + load_n(y, n);
@@ -217,7 +218,7 @@ struct Quantized {
     for_each_block<K>(group, cols / K::kBlock, [&](const uint8_t* q, const uint8_t* s) {
       typename K::Unpacked block;
       K::unpack(q, s, row, block);
-      reference::dequantize(K::kType, &block, K::kBlock, out);
+      reference::dequantize_common(K::kType, &block, K::kBlock, out);
       out += K::kBlock;
     });
   }

@@ -6,6 +6,9 @@
 #if defined(SLUICE_DIRECT)
 #include "kernels/generic/unpacked_gemv.h"
 #endif
+#if !defined(SLUICE_COMMON_TYPES)
+#include "kernels/generic/decoded_matmul.h"
+#endif
 #include "kernels/generic/float_rows.h"
 #include "kernels/generic/k_blocks.h"
 #include "kernels/generic/kv_quantize.h"
@@ -36,6 +39,11 @@ constexpr TypeOps kTypes[] = {
 #define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) ops<Float<Weight##NAME>>(Type::k##NAME),
 #define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) ops<Quantized<NAME>>(Type::k##NAME),
 #define SLUICE_QSF_TYPE(NAME, name, id, values, bytes) ops<Widened<Block##NAME>>(Type::k##NAME),
+#if defined(SLUICE_COMMON_TYPES)
+#define SLUICE_DECODED_TYPE(NAME, name, id, values, bytes)
+#else
+#define SLUICE_DECODED_TYPE(NAME, name, id, values, bytes) ops<DecodedOps<NAME>>(Type::k##NAME),
+#endif
 #include "kernels/types.def"
 };
 
@@ -85,6 +93,19 @@ size_t packed_group_bytes(Type type, int64_t cols) {
 }
 void pack_group(Type type, const void* src, int32_t n_rows, int64_t cols, void* dst) {
   find(type)->pack_group(src, n_rows, cols, dst);
+}
+void dequantize(Type type, const void* src, int64_t n, float* out) {
+#if !defined(SLUICE_COMMON_TYPES)
+  switch (type) {
+#define SLUICE_DECODED_TYPE(NAME, name, id, values, bytes) \
+  case Type::k##NAME:                                      \
+    return dequantize_decoded(DecodedOps<NAME>::kKind, src, n, out);
+#include "kernels/types.def"
+    default:
+      break;
+  }
+#endif
+  reference::dequantize_common(type, src, n, out);
 }
 void unpack_row(const Matrix& m, int64_t row, float* out) {
   const TypeOps& ops = *find(m.type);
@@ -149,7 +170,7 @@ const Table kTable = {
     act_format,
     packed_group_bytes,
     pack_group,
-    reference::dequantize,
+    dequantize,
     unpack_row,
     q8_bytes,
     quantize_q8,

@@ -188,6 +188,13 @@ SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
   return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(t), a.v)};
 }
 
+// Negates the bytes whose byte of `chosen` is not zero.
+#define SLUICE_BYTE_MASKS 1
+SLUICE_INLINE Bytes negate_where(Bytes a, Bytes chosen) {
+  const __mmask64 mask = _mm512_test_epi8_mask(chosen.v, chosen.v);
+  return {_mm512_mask_sub_epi8(a.v, mask, _mm512_setzero_si512(), a.v)};
+}
+
 using ActBlock = ActBlock8;
 using Quad = I32;
 SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {

@@ -1,9 +1,10 @@
-// Dequantization of every type, block by block, as blocks.h defines the bits. Source: the GGUF
-// block formats.
+// Dequantization of all but the decoded types, block by block, as blocks.h defines the bits.
+// Source: the GGUF block formats.
 #include <cmath>
 #include <cstring>
 
 #include "kernels/blocks.h"
+#include "kernels/reference/dequantize_blocks.h"
 #include "kernels/reference/reference.h"
 
 namespace sluice::kernels::reference {
@@ -169,17 +170,6 @@ void values(const BlockQSFT& b, float* x) {
   }
 }
 
-template <class Block>
-void blocks(const void* src, int64_t n, int64_t per_block, float* out) {
-  const uint8_t* p = static_cast<const uint8_t*>(src);
-  for (int64_t i = 0; i < n; i += per_block) {
-    Block b;
-    std::memcpy(&b, p, sizeof b);
-    values(b, out + i);
-    p += sizeof b;
-  }
-}
-
 void from_f16(const void* src, int64_t n, float* out) {
   const uint8_t* p = static_cast<const uint8_t*>(src);
   for (int64_t i = 0; i < n; ++i) {
@@ -200,7 +190,7 @@ void from_bf16(const void* src, int64_t n, float* out) {
 
 }  // namespace
 
-void dequantize(Type type, const void* src, int64_t n, float* out) {
+void dequantize_common(Type type, const void* src, int64_t n, float* out) {
   if (n == 0) return;  // pointers may be null
   switch (type) {
     case Type::kF32:
@@ -210,10 +200,13 @@ void dequantize(Type type, const void* src, int64_t n, float* out) {
       return from_f16(src, n, out);
     case Type::kBF16:
       return from_bf16(src, n, out);
-#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) \
-  case Type::k##NAME:                                    \
-    return blocks<Block##NAME>(src, n, values, out);
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values_of_block, bytes)       \
+  case Type::k##NAME:                                                   \
+    return dequantize_blocks<Block##NAME>(src, n, values_of_block, out, \
+                                          [](const Block##NAME& b, float* x) { values(b, x); });
+#define SLUICE_DECODED_TYPE(NAME, name, id, values_of_block, bytes) case Type::k##NAME:
 #include "kernels/types.def"
+      return;  // decoded_values.cpp
   }
 }
 

@@ -18,6 +18,8 @@ namespace sluice::kernels::reference {
 
 // Dequantizes n values (whole blocks) in file layout, at any alignment.
 void dequantize(Type type, const void* src, int64_t n, float* out);
+// The same without the types of SLUICE_DECODED_TYPE, for programs without their kernels.
+void dequantize_common(Type type, const void* src, int64_t n, float* out);
 
 // y[t * ldy + r] = sum over cols of W[r] . x[t], everything in double. W in file layout.
 void matmul(Type type, const void* w, int64_t rows, int64_t cols, const float* x, int64_t ldx,

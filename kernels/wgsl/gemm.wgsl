@@ -2,7 +2,7 @@
 // invocation has 8 by 4 of them in registers. Weights and activations go through workgroup memory,
 // four units of eight columns at a time, as values or as codes (gemm_values.wgsl, gemm_codes.wgsl).
 // The quantization type defines which columns a unit has.
-// y = (add ? y : 0) + factor * (w . x + bias)
+// y = (add ? y : 0) + scale * (factor * w . x + bias)
 struct Params {
   base: vec4u, rows: vec4u, first: vec4u, column: vec4u, bias: vec4i, factor: vec4i,
   x: u32, x_ld: u32, y: u32, y_ld: u32,
@@ -37,14 +37,15 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) groups: vec3u
   }
   let bias = p.bias[part];
   let factor = p.factor[part];
-  let by = p.scale * select(1.0, vectors[max(factor, 0)], factor >= 0);
+  let by = select(1.0, vectors[max(factor, 0)], factor >= 0);
   for (var i = 0u; i < 8u; i++) {
     let r = row + by_row + 8u * i;
     for (var j = 0u; j < 4u; j++) {
       let t = token + by_token + 8u * j;
       if (r < p.rows[part] && t < p.tokens) {
         let y = p.y + t * p.y_ld + p.column[part] + r;
-        arena[y] = by * (sums[i][j] + select(0.0, vectors[u32(max(bias, 0)) + r], bias >= 0)) +
+        arena[y] = p.scale * (by * sums[i][j] +
+                              select(0.0, vectors[u32(max(bias, 0)) + r], bias >= 0)) +
                    select(0.0, arena[y], p.add != 0u);
       }
     }

@@ -6,7 +6,7 @@
 //   GATED    a workgroup has the same rows of two parts and writes act(gate, up)
 //   EXPERTS  rows are those of several matrices, one after the other; a number in the arena selects
 //            the matrix of each token; `share` consecutive tokens have one x
-// y = (add ? y : 0) + factor * (w . x + bias)
+// y = (add ? y : 0) + scale * (factor * w . x + bias)
 struct Params {
   base: vec4u,    // of each part: the byte offset of its rows in its binding
   rows: vec4u,
@@ -43,8 +43,9 @@ fn weighed(sum: f32, part: u32, row: u32) -> f32 {
   if (EXPERTS) {
     expert = p.expert + matrix;
   }
-  return p.scale * select(1.0, vectors[u32(max(factor, 0)) + expert], factor >= 0) *
-         (sum + select(0.0, vectors[u32(max(bias, 0)) + expert * p.rows[part] + row], bias >= 0));
+  return p.scale *
+         (sum * select(1.0, vectors[u32(max(factor, 0)) + expert], factor >= 0) +
+          select(0.0, vectors[u32(max(bias, 0)) + expert * p.rows[part] + row], bias >= 0));
 }
 
 @compute @workgroup_size(WG)

@@ -37,20 +37,24 @@ function(sluice_engine name)
 endfunction()
 
 # Both relaxed tables run everywhere with equal results. Which is faster depends on the CPU, so each
-# has an engine of its own, and a page fetches one.
-foreach(name simd128 relaxed relaxed16)
-  sluice_engine(engine-${name})
-  target_link_libraries(engine-${name} PRIVATE sluice_binding)
-  if(name MATCHES relaxed)
-    target_compile_definitions(engine-${name} PRIVATE SLUICE_WASM_TABLE=wasm${name})
-    target_link_libraries(engine-${name} PRIVATE sluice_wasm${name})
-  else()
-    target_link_libraries(engine-${name} PRIVATE sluice_wasm128)
-  endif()
+# has an engine of its own, and a page fetches one. The full engines
+# have the types of few files too (SLUICE_DECODED_TYPE), and are fetched for these files only.
+foreach(table simd128 relaxed relaxed16)
+  foreach(types "" _all)
+    string(REPLACE _all -full name engine-${table}${types})
+    sluice_engine(${name})
+    target_link_libraries(${name} PRIVATE sluice_binding)
+    if(table MATCHES relaxed)
+      target_compile_definitions(${name} PRIVATE SLUICE_WASM_TABLE=wasm${table})
+      target_link_libraries(${name} PRIVATE sluice_wasm${table}${types})
+    else()
+      target_link_libraries(${name} PRIVATE sluice_wasm128${types})
+    endif()
+  endforeach()
 endforeach()
-# The plain table with the WebGPU executor. Only pages that ask for the GPU fetch it.
+# The plain table with all types and the WebGPU executor. Only pages that ask for the GPU fetch it.
 sluice_engine(engine-gpu ${binding_sources})
-target_link_libraries(engine-gpu PRIVATE sluice_gpu sluice_wasm128)
+target_link_libraries(engine-gpu PRIVATE sluice_gpu sluice_wasm128_all)
 target_compile_definitions(engine-gpu PRIVATE SLUICE_GPU)
 include(${CMAKE_CURRENT_LIST_DIR}/safetensors/wasm.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/chat/wasm.cmake)

@@ -120,6 +120,11 @@ Status ChunkMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
   if (type == tensor.type && form.clusters == nullptr && model_.as_stored(tensor)) {
     return copy(tensor, put, form.order);
   }
+  if (quantizers_.of(static_cast<kernels::Type>(type)) == nullptr) {
+    return error(Code::kUnsupportedType,
+                 "tensor \"%s\": quantizing to its type %s is unsupported; choose another --type",
+                 gguf::printable(tensor.name).c_str(), gguf::type_info(type)->name);
+  }
   report->weighted = importance != nullptr;
   if (importance == nullptr) forget_weights();
   Bounds bounds;

@@ -109,7 +109,9 @@ Quantize* quantizer(kernels::Type type) {
 #define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) \
   case Type::k##NAME:                                    \
     return quantize_blocks<kernels::Block##NAME, values>;
+#define SLUICE_DECODED_TYPE(NAME, name, id, values, bytes) case Type::k##NAME:
 #include "kernels/types.def"
+      break;
   }
   return nullptr;
 }

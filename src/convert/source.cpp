@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "convert/quantize.h"
 #include "gguf/head_clusters.h"
 #include "gguf/metadata_writer.h"
 #include "gguf/printable.h"
+#include "kernels/kernels.h"
 
 namespace sluice::convert {
 namespace {
@@ -114,7 +114,7 @@ bool Source::as_stored(const Tensor& tensor) const {
 }
 
 bool Source::readable(TensorType type) {
-  return best_quantizers().of(static_cast<kernels::Type>(type)) != nullptr;
+  return kernels::best().supports(static_cast<kernels::Type>(type));
 }
 
 Status Source::read_bytes(const Tensor& tensor, uint64_t offset, std::span<uint8_t> out,

@@ -8,7 +8,7 @@ namespace sluice::gguf {
 namespace {
 
 // QSF's own types follow ggml's.
-constexpr uint32_t kOfGgml = 42, kFirstOfQsf = 225;
+constexpr uint32_t kOfGgml = 43, kFirstOfQsf = 225;
 constexpr uint32_t place(uint32_t id) {
   return id < kOfGgml ? id : id < kFirstOfQsf ? UINT32_MAX : id - (kFirstOfQsf - kOfGgml);
 }

@@ -125,20 +125,14 @@ Op& Builder::matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPar
   return op(layer, in, out, n, product);
 }
 
-// A matrix may have one scale for all its weights, as ternary types do: "attn_q.scale".
+// A matrix may have one scale for all its weights, as in ternary and NVFP4 files: "attn_q.scale".
 int32_t Builder::factor(const MatPart& part) {
   constexpr std::string_view kWeight = ".weight";
   std::string name = p.mats[static_cast<size_t>(part.mat)].name;
   if (!name.ends_with(kWeight)) return -1;
   name.resize(name.size() - kWeight.size());
   if (name.ends_with("ffn_gate_inp")) return -1;  // Gemma 4: scales the router's input
-  const int32_t found = vec(-1, name.c_str(), 1, true, ".scale");
-  if (found >= 0 && part.bias >= 0) {
-    fail(error(Code::kUnsupportedArchitecture,
-               "the tensor %s.weight has a scale and a bias, which is not supported",
-               name.c_str()));
-  }
-  return found;
+  return vec(-1, name.c_str(), 1, true, ".scale");
 }
 
 Op& Builder::add(int64_t layer, Buf in, Buf out, float scale) {

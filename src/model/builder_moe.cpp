@@ -83,11 +83,6 @@ void Builder::expert_matrices(int64_t layer, Moe& moe, const char* kind, int64_t
   for (const auto& part : parts) {
     *part.bias = vec(layer, part.name.c_str(), n_expert * part.n, true, ".bias");
     *part.scale = vec(layer, part.name.c_str(), n_expert, true, ".scale");
-    if (*part.bias < 0 || *part.scale < 0) continue;
-    fail(error(Code::kUnsupportedArchitecture,
-               "the experts' tensor blk.%lld.%s has a scale and a "
-               "bias, which is not supported",
-               static_cast<long long>(layer), part.name.c_str()));
   }
 }
 

@@ -71,7 +71,7 @@ struct MatPart {
   int32_t mat = -1;   // [rows][n]
   int32_t bias = -1;  // vec [rows]
   int32_t out_col = 0;
-  int32_t factor = -1;  // vec of one value that scales all weights; excludes a bias
+  int32_t factor = -1;  // vec of one value that scales all weights
 };
 
 // Head counts and sizes of an attention. kQkv holds its queries, then its keys, then its values.

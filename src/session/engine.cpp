@@ -126,8 +126,9 @@ Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& opti
   }
   for (const model::Mat& m : out.program.mats) {
     if (!out.table->supports(m.type)) {
-      return error(Code::kUnsupportedType, "the type of the tensor %s has no kernel for \"%s\"",
-                   m.name.c_str(), out.table->name);
+      const auto type = static_cast<gguf::TensorType>(m.type);
+      return error(Code::kUnsupportedType, "the tensor %s has the type %s, which \"%s\" cannot run",
+                   m.name.c_str(), gguf::type_info(type)->name, out.table->name);
     }
   }
   Result<AdapterSet> adapters = AdapterSet::bind(out.program, *out.table, options.adapters);

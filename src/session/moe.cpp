@@ -76,7 +76,7 @@ bool CpuExecutor::run_expert(const Op& op, const ExpertRun& run) {
     p.acts = {x, ld, engine_.working().q8(), run.count};
     p.y = y;
     p.ldy = ldy;
-    if (scale >= 0) p.scale = engine_.vec(scale)[e];
+    if (scale >= 0) p.factor = engine_.vec(scale)[e];
     products_.push_back(p);
   };
   const auto next_phase = [this] {

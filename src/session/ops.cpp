@@ -303,7 +303,8 @@ bool CpuExecutor::op_matmul(const Op& op) {
     product.acts = {x, ld, engine_.working().q8(), rows_};
     product.y = buffer(op.out) + part.out_col;
     product.ldy = engine_.width(op.out);
-    product.scale = own.scale * (part.factor >= 0 ? *engine_.vec(part.factor) : 1);
+    product.scale = own.scale;
+    if (part.factor >= 0) product.factor = *engine_.vec(part.factor);
     product.add = own.add;
     products_.push_back(product);
   }

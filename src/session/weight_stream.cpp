@@ -164,6 +164,7 @@ void WeightStream::gather(std::span<const Product> products) {
     piece.args.bias =
         product.bias >= 0 ? engine_.vec(product.bias) + product.bias_at + u.row0 : nullptr;
     piece.args.scale = product.scale;
+    piece.args.factor = product.factor;
     piece.args.add = product.add;
     piece.args.y = product.y + u.row0 + first;
     piece.args.ldy = product.ldy;

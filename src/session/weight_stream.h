@@ -21,7 +21,7 @@ struct Product {
   kernels::Acts acts{};
   float* y = nullptr;
   int64_t ldy = 0;
-  float scale = 1;
+  float scale = 1, factor = 1;  // of the result, and of the weights alone
   bool add = false;
   int64_t row0 = 0, row1 = INT64_MAX;  // only these rows of W; native builds, plain units
 };

@@ -236,6 +236,16 @@ constexpr FileType kFileTypes[] = {
     {"mxfp4", TensorType::kMXFP4, TensorType::kQ8_0, false, 38},
     {"tq1_0", TensorType::kTQ1_0, TensorType::kQ6_K, false, 36},
     {"tq2_0", TensorType::kTQ2_0, TensorType::kQ6_K, false, 37},
+    {"iq2_xxs", TensorType::kIQ2_XXS, TensorType::kQ6_K, false, 19},
+    {"iq2_xs", TensorType::kIQ2_XS, TensorType::kQ6_K, false, 20},
+    {"iq2_s", TensorType::kIQ2_S, TensorType::kQ6_K, false, 28},
+    {"iq3_xxs", TensorType::kIQ3_XXS, TensorType::kQ6_K, false, 23},
+    {"iq3_s", TensorType::kIQ3_S, TensorType::kQ6_K, false, 26},
+    {"iq1_s", TensorType::kIQ1_S, TensorType::kQ6_K, false, 24},
+    {"iq1_m", TensorType::kIQ1_M, TensorType::kQ6_K, false, 31},
+    {"nvfp4", TensorType::kNVFP4, TensorType::kQ6_K, false, 39},
+    {"q1_0", TensorType::kQ1_0, TensorType::kQ6_K, false, 40},
+    {"q2_0", TensorType::kQ2_0, TensorType::kQ6_K, false, 41},
 };
 
 // Approximate root mean square of what one layer adds to the residual stream.

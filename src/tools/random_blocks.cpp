@@ -3,6 +3,7 @@
 // average, not exactly, so that those fields matter.
 #include "tools/random_blocks.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -244,6 +245,58 @@ void fill_qsf4(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
 }
 void fill_qsft(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
   fill_simple<16, false>(out, n, 0.707f, 0, sigma, random);
+}
+
+// d, then indices, signs and scales of sub-blocks: all bits are free. The deviation of a codebook's
+// entries times that of the scales.
+void fill_iq2_xxs(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  fill_simple<64, false>(out, n, 23.12f * 2.308f, 0, sigma, random);
+}
+void fill_iq2_xs(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  fill_simple<72, false>(out, n, 24.22f * 2.308f, 0, sigma, random);
+}
+void fill_iq2_s(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  fill_simple<80, false>(out, n, 24.43f * 2.308f, 0, sigma, random);
+}
+void fill_iq3_xxs(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  fill_simple<96, false>(out, n, 30.85f * 4.617f, 0, sigma, random);
+}
+void fill_iq3_s(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  fill_simple<108, false>(out, n, 7.594f * 18.47f, 0, sigma, random);
+}
+void fill_iq1_s(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  fill_simple<48, false>(out, n, 0.781f * 9.22f, 0, sigma, random);
+}
+// The same, with d in the upper four bits of the last four words.
+void fill_iq1_m(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  for (uint64_t i = 0; i < n; ++i, out += 56) {
+    put_random(out, 56, random);
+    const int d = to_f16(signed_jitter(sigma / (0.781f * 9.22f), random));
+    for (int w = 0; w < 4; ++w) {
+      uint8_t& high = out[49 + 2 * w];
+      high = static_cast<uint8_t>((high & 15) | (d >> 4 * w & 15) << 4);
+    }
+  }
+}
+void fill_q1_0(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  fill_simple<16, false>(out, n, 1, 0, sigma, random);
+}
+void fill_q2_0(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  fill_simple<16, false>(out, n, 1.225f, 0, sigma, random);
+}
+
+// Rounds to E4M3, which has no sign here: three bits of fraction, or steps of 2^-9.
+uint8_t to_e4m3(float value) {
+  const int exponent = std::max(std::ilogb(value), -6);
+  const auto steps = std::lrintf(std::ldexp(value, 3 - exponent));
+  return static_cast<uint8_t>(((exponent + 6) << 3) + steps);
+}
+// Four scales of E4M3, of which the format takes half, then FP4 quants.
+void fill_nvfp4(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  for (uint64_t i = 0; i < n; ++i, out += 36) {
+    for (int j = 0; j < 4; ++j) out[j] = to_e4m3(2 * jitter(sigma / 5.85f, random));
+    put_random(out + 4, 32, random);
+  }
 }
 
 constexpr auto fill_f32 = fill_float<float, same>;

@@ -22,12 +22,10 @@ struct Weight {
   const char* name;
 };
 constexpr Weight kWeights[] = {
-    {Type::kF32, "F32"},     {Type::kF16, "F16"},       {Type::kBF16, "BF16"},
-    {Type::kQ4_0, "Q4_0"},   {Type::kQ4_1, "Q4_1"},     {Type::kQ5_0, "Q5_0"},
-    {Type::kQ5_1, "Q5_1"},   {Type::kQ8_0, "Q8_0"},     {Type::kQ2_K, "Q2_K"},
-    {Type::kQ3_K, "Q3_K"},   {Type::kQ4_K, "Q4_K"},     {Type::kQ5_K, "Q5_K"},
-    {Type::kQ6_K, "Q6_K"},   {Type::kMXFP4, "MXFP4"},   {Type::kTQ1_0, "TQ1_0"},
-    {Type::kTQ2_0, "TQ2_0"}, {Type::kIQ4_NL, "IQ4_NL"}, {Type::kIQ4_XS, "IQ4_XS"}};
+#define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) {Type::k##NAME, #NAME},
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) {Type::k##NAME, #NAME},
+#include "kernels/types.def"
+};
 
 struct Free {
   size_t size;

@@ -54,6 +54,24 @@ TEST(Finite, EveryScaleOfMxfp4WithEveryCode) {
   }
 }
 
+TEST(Finite, EveryScaleOfIq1M) {
+  std::vector<uint8_t> block(sizeof(BlockIQ1_M), 0x5a);
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    put_iq1_m_scale(block.data(), static_cast<f16>(bits));
+    ASSERT_EQ(answer(Type::kIQ1_M, block, bits % 7), expected(Type::kIQ1_M, block.data(), 256))
+        << bits;
+  }
+}
+
+TEST(Finite, EveryScaleOfNvfp4IsFinite) {
+  std::vector<uint8_t> block(sizeof(BlockNVFP4), 0x77);
+  for (uint32_t e = 0; e < 256; ++e) {
+    for (size_t i = 0; i < 4; ++i) block[i] = static_cast<uint8_t>(e);
+    ASSERT_TRUE(expected(Type::kNVFP4, block.data(), 64)) << e;
+    ASSERT_TRUE(answer(Type::kNVFP4, block, e % 7)) << e;
+  }
+}
+
 TEST(Finite, EveryExponentOfEveryElement) {
   for (const Type type : {Type::kF32, Type::kF16, Type::kBF16}) {
     const size_t size = reference::block_bytes(type);
@@ -72,11 +90,15 @@ TEST(Finite, AnyBlockOfARow) {
     const std::vector<uint8_t> good = random_weights(w, 1, n, 3);
     EXPECT_TRUE(all_finite(w.type, good.data(), n)) << w.name;
     EXPECT_TRUE(all_finite(w.type, nullptr, 0)) << w.name;
+    if (w.type == Type::kNVFP4) continue;
     const size_t block = reference::block_bytes(w.type);
     for (size_t i = 0; i < 37; ++i) {
       std::vector<uint8_t> row = good;
-      const size_t scale = i * block + (w.halves.empty() ? 0 : w.halves.back());
-      const size_t bytes = w.type == Type::kF32 ? 4 : w.type == Type::kMXFP4 ? 1 : 2;
+      const bool at_end = w.type == Type::kIQ1_M;
+      const size_t scale = i * block + (at_end             ? block - 8
+                                        : w.halves.empty() ? 0
+                                                           : w.halves.back());
+      const size_t bytes = at_end ? 8 : w.type == Type::kF32 ? 4 : w.type == Type::kMXFP4 ? 1 : 2;
       for (size_t b = 0; b < bytes; ++b) row[scale + b] = 0xff;
       EXPECT_FALSE(all_finite(w.type, row.data(), n)) << w.name << " " << i;
     }

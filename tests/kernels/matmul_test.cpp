@@ -201,12 +201,13 @@ TEST(Matmul, EpilogueAddsBiasScalesAndAccumulates) {
     const Buffer exact_bias(bias.data(), bias.size() * sizeof(float), 0);
     Options o;
     o.bias = reinterpret_cast<const float*>(exact_bias.data());
-    o.scale = 0.5f;  // a power of two: the expected value rounds like the kernel
+    o.scale = 0.5f;  // powers of two: the expected value rounds like the kernel
+    o.factor = 4.0f;
     o.add = true;
     o.fill = 3.0f;
     const std::vector<float> y = p.run(o);
     for (size_t i = 0; i < y.size(); ++i) {
-      const float expected = (plain[i] + bias[i % bias.size()]) * 0.5f + 3.0f;
+      const float expected = (4 * plain[i] + bias[i % bias.size()]) * 0.5f + 3.0f;
       ASSERT_EQ(y[i], expected) << i;
     }
   });

@@ -45,6 +45,13 @@ inline const std::vector<WeightType>& weight_types() {
   return all;
 }
 
+// IQ1_M has its scale in the upper four bits of four words.
+inline void put_iq1_m_scale(uint8_t* block, f16 scale) {
+  for (int w = 0; w < 4; ++w) {
+    uint8_t& high = block[offsetof(BlockIQ1_M, scales) + static_cast<size_t>(2 * w + 1)];
+    high = static_cast<uint8_t>((high & 15) | (scale >> 4 * w & 15) << 4);
+  }
+}
 // rows x cols weights in file layout: random bits with sane scales.
 inline std::vector<uint8_t> random_weights(const WeightType& w, int64_t rows, int64_t cols,
                                            uint32_t seed) {
@@ -63,6 +70,7 @@ inline std::vector<uint8_t> random_weights(const WeightType& w, int64_t rows, in
     if (w.type == Type::kF16) std::memcpy(&bytes[at], &half, 2);
     if (w.type == Type::kBF16) std::memcpy(&bytes[at], &brain, 2);
     if (w.type == Type::kMXFP4) bytes[at] = static_cast<uint8_t>(120 + rng() % 8);
+    if (w.type == Type::kIQ1_M) put_iq1_m_scale(&bytes[at], half);
     for (size_t offset : w.halves) {
       const f16 scale = reference::f32_to_f16(normal(rng));
       std::memcpy(&bytes[at + offset], &scale, 2);
@@ -133,7 +141,7 @@ struct Problem {
     int32_t t0 = 0, n = -1;   // -1: all tokens from t0
     size_t skew = 0;          // misalignment of the file layout, in bytes
     const float* bias = nullptr;
-    float scale = 1.0f;
+    float scale = 1.0f, factor = 1.0f;
     bool add = false;
     float fill = 0.0f;  // initial value of y
   };
@@ -155,6 +163,7 @@ struct Problem {
     a.x = {first, cols, q8.data(), n};
     a.bias = o.bias;
     a.scale = o.scale;
+    a.factor = o.factor;
     a.add = o.add;
     a.y = y.data();
     a.ldy = rows;

@@ -36,6 +36,23 @@ TEST(Pack, RowsComeBack) {
   }
 }
 
+// Rows in file layout, as of embeddings, at any alignment.
+TEST(Pack, RowsInFileLayoutAreDequantized) {
+  for (const Table* table : tables()) {
+    for (const WeightType& w : weight_types()) {
+      const int64_t n = 5 * reference::block_values(w.type);
+      const std::vector<uint8_t> file = random_weights(w, 1, n, 9);
+      std::vector<float> expected(static_cast<size_t>(n)), values(expected.size());
+      reference::dequantize(w.type, file.data(), n, expected.data());
+      const Buffer src(file.data(), file.size(), 3);
+      table->dequantize(w.type, src.data(), n, values.data());
+      ASSERT_EQ(std::memcmp(values.data(), expected.data(), values.size() * sizeof(float)), 0)
+          << table->name << " " << w.name;
+      table->dequantize(w.type, nullptr, 0, values.data());
+    }
+  }
+}
+
 TEST(Pack, SizesStayNearTheFile) {
   constexpr int64_t kCols = 4096;
   for (const Table* table : tables()) {

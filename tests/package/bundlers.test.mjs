@@ -100,6 +100,9 @@ const assets = [
   'engine.simd128.wasm',
   'engine.relaxed.wasm',
   'engine.relaxed16.wasm',
+  'engine.simd128-full.wasm',
+  'engine.relaxed-full.wasm',
+  'engine.relaxed16-full.wasm',
   'chat.wasm',
 ];
 function copyAssets(at, out) {

@@ -221,8 +221,7 @@ TEST(Builder, AMatrixMayHaveOneScale) {
   EXPECT_EQ(two.code(), Code::kBadShape) << two.message();
   const Status both = with_key(
       [](GgufBuilder& b) { b.f32("blk.0.attn_q.scale", {1}).f32("blk.0.attn_q.bias", {8}); });
-  EXPECT_EQ(both.code(), Code::kUnsupportedArchitecture) << both.message();
-  EXPECT_NE(both.message().find("blk.0.attn_q"), std::string::npos) << both.message();
+  EXPECT_TRUE(both.ok()) << both.message();
 }
 
 TEST(Builder, WindowsByLayerMustHaveAPeriod) {

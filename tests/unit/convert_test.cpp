@@ -9,6 +9,7 @@
 
 #include "gguf/metadata_writer.h"
 #include "gguf_builder.h"
+#include "kernels/blocks.h"
 #include "kernels/reference/reference.h"
 
 namespace sluice::convert {
@@ -472,12 +473,39 @@ TEST(ConvertFile, RejectsWhatItCannotRepresent) {
   EXPECT_TRUE(convert_file(source_file(1e6f), options).status.ok());
   EXPECT_EQ(convert_file(source_file(), options, 1000).status.code(), Code::kIo);
 
-  test::GgufBuilder unknown;  // a type without a decoder here
+  test::GgufBuilder unknown;  // a type without a decoder
   unknown.string("general.architecture", "llama")
-      .tensor("token_embd.weight", 18, {256, 2}, std::vector<uint8_t>(196));
-  const Converted iq3 = convert_file(unknown.build(), options);
-  EXPECT_EQ(iq3.status.code(), Code::kUnsupportedType);
-  EXPECT_NE(iq3.status.message().find("IQ3_XXS"), std::string::npos);
+      .tensor("token_embd.weight", 15, {256, 2}, std::vector<uint8_t>(584));
+  const Converted q8_k = convert_file(unknown.build(), options);
+  EXPECT_EQ(q8_k.status.code(), Code::kUnsupportedType);
+  EXPECT_NE(q8_k.status.message().find("Q8_K"), std::string::npos);
+}
+
+// Types that can be read, but not written, are decoded or copied.
+TEST(ConvertFile, ReadsDecodedTypes) {
+  std::vector<uint8_t> blocks(2 * sizeof(kernels::BlockIQ3_XXS));
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<uint8_t>(i * 37);
+  for (const size_t at : {size_t{0}, sizeof(kernels::BlockIQ3_XXS)}) blocks[at + 1] = 0x1c;
+  test::GgufBuilder file;
+  file.string("general.architecture", "llama").tensor("token_embd.weight", 18, {256, 2}, blocks);
+  const std::vector<uint8_t> source = file.build();
+  Options options;
+  options.type = "f32";
+  const Converted f32 = convert_file(source, options);
+  ASSERT_TRUE(f32.status.ok()) << f32.status.message();
+  gguf::Header header;
+  ASSERT_TRUE(gguf::parse_header(f32.file, f32.file.size(), &header)->done);
+  std::vector<float> expected(512), values(512);
+  kernels::reference::dequantize(kernels::Type::kIQ3_XXS, blocks.data(), 512, expected.data());
+  std::memcpy(values.data(), f32.file.data() + header.tensors[0].offset, sizeof(float) * 512);
+  EXPECT_EQ(values, expected);
+  options.type.clear();
+  const Converted same = convert_file(source, options);
+  ASSERT_TRUE(same.status.ok());
+  ASSERT_TRUE(gguf::parse_header(same.file, same.file.size(), &header)->done);
+  EXPECT_EQ(header.tensors[0].type, gguf::TensorType::kIQ3_XXS);
+  const auto* from = same.file.data() + header.tensors[0].offset;
+  EXPECT_EQ(std::vector<uint8_t>(from, from + blocks.size()), blocks);
 }
 
 // Checkpoints store queries in halves and norms minus one; GGUF stores neither.

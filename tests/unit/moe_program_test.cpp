@@ -156,11 +156,16 @@ TEST(MoeProgram, LayersTimesExpertsHasItsOwnCap) {
       << status.message();
 }
 
-TEST(MoeProgram, UnsupportedOperationsAreErrors) {
+TEST(MoeProgram, AScaleAndABiasMayBeTogether) {
   Mixture both;
   both.counts().apart().f32(Mixture::layer("ffn_down_exps", ".scale"), {kExperts});
   both.f32(Mixture::layer("ffn_down_exps", ".bias"), {kEmbd, kExperts});
-  expect_refused(both, Code::kUnsupportedArchitecture, "blk.0.ffn_down_exps");
+  const Result<Program> program = both.build();
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  EXPECT_TRUE(program->moes.at(0).down_scale >= 0 && program->moes.at(0).down_bias >= 0);
+}
+
+TEST(MoeProgram, UnsupportedOperationsAreErrors) {
   Mixture fused;
   fused.counts().f32(Mixture::layer("ffn_gate_up_exps"), {kEmbd, 2 * kFf, kExperts});
   fused.f32(Mixture::layer("ffn_gate_up_exps", ".bias"), {2 * kFf, kExperts});

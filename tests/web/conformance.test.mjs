@@ -55,7 +55,9 @@ const further =
     ? models(shared('families'), JSON.parse(readFileSync(own('further-families.json'), 'utf8')))
     : [];
 const quant = some(fixtures('quant'), 'Q4_0', 'Q4_K', 'Q8_0');
-const mounts = [arch, families, further, quant]
+// Types that only the engines with all types have.
+const decoded = some(fixtures('quant-iq'), 'IQ1_M', 'IQ3_XXS', 'NVFP4');
+const mounts = [arch, families, further, quant, decoded]
   .filter((list) => list.length)
   .map(([first], i) => [`/${i}/`, first.folder]);
 
@@ -194,7 +196,9 @@ function everything(tables, run, lacking = () => undefined) {
     const on = (title, check) =>
       test(`${title} on ${kernels}`, (t) =>
         lacking(kernels) ? t.skip(lacking(kernels)) : check());
-    on(`${quant.length} quantization types`, () => checkTypes(quant, kernels, run));
+    on(`${quant.length + decoded.length} quantization types`, () =>
+      checkTypes([...quant, ...decoded], kernels, run),
+    );
     on(`${arch.length} architecture fixtures`, () => checkFamilies(arch, kernels, run));
   }
 }

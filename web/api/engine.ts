@@ -209,6 +209,7 @@ export class Engine {
     ask: (rpc: WorkerClient['rpc'], spec: LoadSpec) => Promise<T>,
     source: ModelSource,
     options: InspectOptions,
+    full = false,
   ): Promise<[Engine, T]> {
     source = snapshot(source);
     options = snapshot(options);
@@ -216,6 +217,7 @@ export class Engine {
     const { signal } = options;
     const deleted = Engine.modelCache.turns.call(async () => {}); // what was called before
     const [spec, close] = await loadSpec(source, options);
+    spec.wasm.full = full;
     const engine = new Engine(options);
     engine.#spec = spec;
     engine.#close = close;
@@ -232,6 +234,10 @@ export class Engine {
       const over = engine.dispose();
       if (signal?.aborted) leaving = Promise.all([leaving, over]);
       else await over;
+      // An engine with more types, if there is one: few files need it.
+      const another = !(full || spec.wasm.url || spec.wasm.binary);
+      if (another && (error as SluiceError).code === 'UNSUPPORTED_TYPE')
+        return Engine.#open(ask, source, options, true);
       throw error;
     }
   }

@@ -72,6 +72,8 @@ export interface WasmSource {
   binary?: Uint8Array | ArrayBuffer | undefined;
   /** A compiled module, as passed between threads. */
   module?: WebAssembly.Module | undefined;
+  /** The binary with all quantization types. */
+  full?: boolean;
 }
 
 /** Options that the engine takes as they are. */

@@ -221,19 +221,21 @@ async function buildWeb() {
 }
 
 /**
- * Builds only what the example page needs, in a fraction of the time. The simd128 engine, which
- * every browser runs, replaces the other CPU engines; there is no GPU engine. Returns the folders.
+ * Builds only what the example page needs, in a fraction of the time. The simd128-full engine, which
+ * every browser runs and which has all types, replaces the other CPU engines; there is no GPU
+ * engine. Returns the folders.
  */
 export async function buildDemo() {
   setup('wasm');
   const dist = inRoot('build', 'demo', 'dist');
   const site = inRoot('build', 'demo', 'site');
   rmSync(inRoot('build', 'demo'), { recursive: true, force: true });
-  await buildWasm({ engines: variants.filter(({ name }) => name === 'simd128') });
+  await buildWasm({ engines: variants.filter(({ name }) => name === 'simd128-full') });
   await bundlePage(await import('esbuild'), settings(dist));
   for (const name of modules) copyFileSync(finished(name), join(dist, `${name}.wasm`));
   for (const { name } of variants)
-    if (name !== 'gpu') copyFileSync(finished('engine.simd128'), join(dist, `engine.${name}.wasm`));
+    if (name !== 'gpu')
+      copyFileSync(finished('engine.simd128-full'), join(dist, `engine.${name}.wasm`));
   const { buildSite } = await import('../../examples/browser/build.mjs');
   await buildSite({ dist, site });
   return { dist, site };

@@ -5,7 +5,10 @@ import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { basename } from 'node:path';
 import { inRoot, markdownTable, write } from './lib.mjs';
 
-/** Linked by Emscripten 3.1.6, the only version whose imports web/worker/runtime.ts has, or included as headers. */
+/**
+ * Linked by Emscripten 3.1.6, the only version whose imports web/worker/runtime.ts has,
+ * included as headers, or copied as numbers (kernels/codebooks.cpp).
+ */
 const linked = [
   {
     name: 'Emscripten runtime',
@@ -38,6 +41,12 @@ const linked = [
       'Copyright (c) 2013-2022 Niels Lohmann, 2009 Florian Loitsch, 2008-2009 Bjoern Hoehrmann',
     files: 'engine.gpu.wasm, safetensors.wasm, chat.wasm',
   },
+  {
+    name: 'ggml (the codebooks of its quantization types)',
+    licence: 'MIT',
+    copyright: 'Copyright (c) 2023-2026 The ggml authors',
+    files: 'engine.*.wasm',
+  },
 ];
 
 /** Used by the native program and library, which are not in the package. */
@@ -53,6 +62,7 @@ const native = [
   ['libwebp', 'BSD-3-Clause', 'linked by the program'],
   ['libedit', 'BSD-3-Clause', 'linked by the program'],
   ['cpp-httplib', 'MIT', 'linked by the program, not on macOS'],
+  ['ggml', 'MIT', 'the codebooks of its quantization types, compiled in'],
 ];
 
 /** The package of a file below node_modules; undefined for our own files. */

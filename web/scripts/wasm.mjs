@@ -34,6 +34,9 @@ export const variants = [
   { name: 'relaxed16', relaxed: true },
   { name: 'simd128', relaxed: false },
   { name: 'gpu', relaxed: false },
+  { name: 'relaxed-full', relaxed: true },
+  { name: 'relaxed16-full', relaxed: true },
+  { name: 'simd128-full', relaxed: false },
 ];
 
 /** Adds an empty custom section, by which the runtime knows an engine of this package. */

@@ -58,7 +58,9 @@ const kProbe = new Uint8Array([
   0x0b,
 ]);
 
-export type Variant = 'simd128' | 'relaxed' | 'relaxed16' | 'gpu';
+type Table = 'simd128' | 'relaxed' | 'relaxed16';
+/** With '-full': also the quantization types of few files, such as the IQ types. */
+export type Variant = Table | `${Table}-full` | 'gpu';
 
 /**
  * Whether the relaxed dot product is one machine instruction, which treats its second operand as
@@ -77,11 +79,16 @@ function hasWholeProduct(): boolean {
   }
 }
 
-/** The binary that contains a kernel table; '' is the fastest that runs here. */
-export function variantFor(kernels: string): Variant {
-  // Has the kernels of simd128, and the interface to the GPU.
-  if (kernels === 'gpu') return kernels;
+function tableFor(kernels: string): Table {
   if (/relaxed/.test(kernels)) return /16/.test(kernels) ? 'relaxed16' : 'relaxed';
   if (kernels !== '' || !WebAssembly.validate(kProbe)) return 'simd128';
   return hasWholeProduct() ? 'relaxed' : 'relaxed16';
+}
+
+/** The binary that contains a kernel table; '' is the fastest that runs here. */
+export function variantFor(kernels: string, full?: boolean): Variant {
+  // Has the kernels of simd128, for all types, and the interface to the GPU.
+  if (kernels === 'gpu') return kernels;
+  const table = tableFor(kernels);
+  return full ? `${table}-full` : table;
 }

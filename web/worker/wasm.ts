@@ -24,7 +24,7 @@ export async function compileWasm(
   kernels: string,
   fetchBytes: (variant: Variant, url: string | undefined) => Promise<ArrayBuffer | Response>,
 ): Promise<WebAssembly.Module> {
-  const variant = variantFor(kernels);
+  const variant = variantFor(kernels, source.full);
   if (source.module) return source.module;
   let from = source.binary ? 'wasmBinary' : (source.url ?? `engine.${variant}.wasm`);
   try {

@@ -109,9 +109,13 @@ function product(h: Harness, shape: ProductShape): void {
         value += decoded[r]![c]! * x.value;
         size += Math.abs(decoded[r]![c]!) * x.size;
       });
-      const by = (shape.scale ?? 1) * (factor === undefined ? 1 : h.vectorValue(factor));
+      const scale = shape.scale ?? 1;
+      const by = factor === undefined ? 1 : h.vectorValue(factor);
       const more = bias === undefined ? 0 : h.vectorValue(bias + r);
-      return { value: by * (value + more), size: Math.abs(by) * (size + Math.abs(more)) };
+      return {
+        value: scale * (by * value + more),
+        size: Math.abs(scale) * (Math.abs(by) * size + Math.abs(more)),
+      };
     });
     const part = {
       weights: { type, buffer: h.buffer(bytes, offset), offset },

@@ -167,15 +167,16 @@ function expertProduct(
     const { bytes } = part as Part & { bytes: Uint8Array };
     const expert = chosen[pair]!,
       t = Math.floor(pair / share);
-    let value = part.bias === undefined ? 0 : h.vectorValue(part.bias + expert * rows + r),
-      size = Math.abs(value);
+    const bias = part.bias === undefined ? 0 : h.vectorValue(part.bias + expert * rows + r);
+    let value = 0,
+      size = 0;
     taken[t]!.forEach((x, c) => {
       const w = weight(bytes, type, cols, (expert - first) * rows + r, c);
       value += w * x.value;
       size += Math.abs(w) * x.size;
     });
     const by = part.factor === undefined ? 1 : h.vectorValue(part.factor + expert);
-    return { value: by * value, size: Math.abs(by) * size };
+    return { value: by * value + bias, size: Math.abs(by) * size + Math.abs(bias) };
   };
   h.call(`experts ${JSON.stringify(shape)}`, (r) =>
     r.matmul({
