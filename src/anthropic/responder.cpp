@@ -12,25 +12,6 @@ namespace {
 // Clients send reasoning back with its signature, which Anthropic checks and this server ignores.
 constexpr const char* kSignature = "sluice";
 
-const char* error_type(int status) {
-  switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 413:
-      return "request_too_large";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "overloaded_error";
-    default:
-      return status >= 500 ? "api_error" : "invalid_request_error";
-  }
-}
-
 std::string text_block(std::string_view text) {
   return R"({"type":"text","text":)" + json_quote(text) + '}';
 }
@@ -48,8 +29,9 @@ std::string tool_block(const chat::ToolCall& call, std::string_view input) {
 }  // namespace
 
 std::string error_body(const openai::ApiError& error) {
-  return std::string(R"({"type":"error","error":{"type":")") + error_type(error.status) +
-         R"(","message":)" + openai::to_text(error.message) + "}}";
+  return std::string(R"({"type":"error","error":{"type":")") +
+         openai::error_types(error.status).anthropic + R"(","message":)" +
+         openai::to_text(error.message) + "}}";
 }
 
 std::string count_body(size_t n_tokens) {

@@ -19,6 +19,7 @@ using options::check;
 using options::find;
 
 // The table is below the modules whose limits it states.
+static_assert(find("threads").most == kMaxThreads);
 static_assert(find("n_ctx").most == model::kMaxContext);
 static_assert(find("sessions").most == session::kMaxSessions);
 static_assert(find("logits_rows").most == session::kMaxBatch);

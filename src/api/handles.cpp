@@ -26,13 +26,6 @@ Status check_flag(int32_t value, const char* name) {
   return check_range(value, 0, 1, name);
 }
 
-Status check_range(int64_t value, int64_t min, int64_t max, const char* name) {
-  if (value >= min && value <= max) return {};
-  return error(Code::kInvalidArgument, "%s is %lld but must be %lld to %lld", name,
-               static_cast<long long>(value), static_cast<long long>(min),
-               static_cast<long long>(max));
-}
-
 Status check_tokens(std::span<const Token> tokens, int64_t n_vocab) {
   for (const Token token : tokens) {
     if (token < 0 || token >= n_vocab) {

@@ -25,6 +25,7 @@
 #include "generate/nextn_draft.h"
 #include "native/draft_pair.h"
 #include "native/session_swap.h"
+#include "options/options.h"
 
 namespace sluice::api {
 
@@ -58,7 +59,7 @@ sluice_status guarded(Body&& body) {
 
 // Checks a flag: 0 or 1.
 [[nodiscard]] Status check_flag(int32_t value, const char* name);
-[[nodiscard]] Status check_range(int64_t value, int64_t min, int64_t max, const char* name);
+using options::check_range;
 [[nodiscard]] Status check_tokens(std::span<const Token> tokens, int64_t n_vocab);
 // `entries` may be null only if n is 0.
 template <typename T>

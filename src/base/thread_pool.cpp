@@ -17,7 +17,6 @@ namespace {
 using platform::futex_wait;
 using platform::futex_wake_all;
 
-constexpr int kMaxThreads = 64;
 constexpr int64_t kMaxRegionTasks = 1 << 30;
 constexpr int kMaxDefaultThreads = 8;
 

@@ -9,6 +9,8 @@
 
 namespace sluice {
 
+inline constexpr int kMaxThreads = 64;
+
 class ThreadPool {
  public:
   explicit ThreadPool(int n_threads);

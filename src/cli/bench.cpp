@@ -256,37 +256,33 @@ void add_bench(CLI::App& app, int* status) {
   add_common(*sub, options->common);
   sub->remove_option(sub->get_option("--threads"));  // bench takes a list instead
   add_lora(*sub, options->common);
-  const CLI::Validator tokens = whole_number(0, model::kMaxContext);
-  sub->add_option("-p,--n-prompt", options->prompt, "prompt tokens; 0 skips prefill (default: 128)")
-      ->check(tokens);
-  sub->add_option("-n,--n-gen", options->generate,
-                  "tokens to generate; 0 skips decode (default: 32)")
-      ->check(tokens);
+  const auto tokens = [](CLI::Option* option) { return limit(option, options::find("n_ctx")); };
+  tokens(sub->add_option("-p,--n-prompt", options->prompt,
+                         "prompt tokens; 0 skips prefill (default: 128)"));
+  tokens(sub->add_option("-n,--n-gen", options->generate,
+                         "tokens to generate; 0 skips decode (default: 32)"));
   // A list is one argument, or the option is repeated, so that MODEL may follow it.
-  sub->add_option("-t,--threads", options->threads, "thread counts, such as 1,2 (default: chosen)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(whole_number(0, options::kMaxThreads));
-  sub->add_option("-d,--n-depth", options->depths,
-                  "context depths at which decode is measured, such as 0,2048 (default: 0)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(tokens);
-  sub->add_option("--parallel", options->parallel,
-                  "sessions in one batch, such as 1,8 (default: 1)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(whole_number(1, session::kMaxSessions));
+  const auto list = [](CLI::Option* option) {
+    return option->delimiter(',')->allow_extra_args(false);
+  };
+  constexpr const options::Option& kThreads = options::find("threads");
+  limit(list(sub->add_option(kThreads.cli, options->threads,
+                             "thread counts, such as 1,2 (default: chosen)")),
+        kThreads);
+  tokens(list(sub->add_option("-d,--n-depth", options->depths,
+                              "context depths at which decode is measured, such as 0,2048 "
+                              "(default: 0)")));
+  limit(list(sub->add_option("--parallel", options->parallel,
+                             "sessions in one batch, such as 1,8 (default: 1)")),
+        options::find("sessions"));
   sub->add_option("-r,--repetitions", options->repeat, "repetitions (default: 3)")
       ->check(whole_number(1, 1 << 20));
   sub->add_flag(
       "--no-page-cache", options->no_page_cache,
       "read weights without the page cache, as if the file did not fit in memory (default: off)");
-  sub->add_option("--draft", options->drafts,
-                  "compare these kinds of speculative decoding, such as off,ngram,SMALLER_MODEL "
-                  "(default: none)")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  list(sub->add_option(options::find("draft").cli, options->drafts,
+                       "compare these kinds of speculative decoding, such as "
+                       "off,ngram,SMALLER_MODEL (default: none)"));
   sub->add_option("--replay", options->replay,
                   "JSON file {\"prompt\": [ids], \"answer\": [ids]}: these tokens are generated "
                   "instead of the model's choice (default: none)")

@@ -44,7 +44,7 @@ std::string help_of(const Option& row) {
   return std::string(row.help) + " (default: " + value + ")";
 }
 
-CLI::Option* check_range(CLI::Option* option, const Option& row) {
+CLI::Option* limit(CLI::Option* option, const Option& row) {
   switch (row.type) {
     case Type::kBytes:
       return option->check(byte_size(0, kMaxByteSize));

@@ -1,10 +1,11 @@
 // `sluice perplexity`: exp of the mean negative log likelihood of a text's tokens
-// (cli/log_likelihood.h).
+// (measure/log_likelihood.h).
+#include "cli/perplexity.h"
+
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "cli/cli.h"
-#include "cli/log_likelihood.h"
+#include "cli/progress.h"
 
 namespace sluice::cli {
 namespace {
@@ -12,23 +13,24 @@ namespace {
 struct PerplexityOptions {
   Common common;
   std::string file;
-  LogLikelihood scoring;
-  bool per_token = false;
+  measure::LogLikelihood scoring;
+  bool per_token = false, quiet = false;
 };
 
-nlohmann::json per_token(const tokenizer::Tokenizer& vocabulary, const std::vector<Score>& scores) {
+nlohmann::json per_token(const tokenizer::Tokenizer& vocabulary,
+                         const std::vector<measure::Score>& scores) {
   nlohmann::json list = nlohmann::json::array();
-  for (const Score& s : scores) {
+  for (const measure::Score& s : scores) {
     list.push_back(
         {{"token", s.token}, {"nll", s.nll}, {"text", vocabulary.token_bytes(s.token, true)}});
   }
   return list;
 }
 
-void print(const Scored& scored, const PerplexityOptions& options) {
+void print(const measure::Scored& scored, const PerplexityOptions& options) {
   const session::Engine& engine = scored.model->engine();
   const tokenizer::Tokenizer& vocabulary = engine.tokenizer();
-  const std::vector<Score>& scores = scored.scores;
+  const std::vector<measure::Score>& scores = scored.scores;
   const double perplexity = scored.perplexity();
   if (options.common.json) {
     nlohmann::json line = {{"perplexity", perplexity},
@@ -43,7 +45,7 @@ void print(const Scored& scored, const PerplexityOptions& options) {
     return;
   }
   if (options.per_token) {  // one line per token: id, nats, text
-    for (const Score& s : scores) {
+    for (const measure::Score& s : scores) {
       std::printf("%d\t%.6f\t", s.token, s.nll);
       print_json(vocabulary.token_bytes(s.token, true));
     }
@@ -57,13 +59,24 @@ Status perplexity(PerplexityOptions& options) {
   Result<std::string> text = read_text(options.file);
   if (!text.ok()) return text.status();
   options.scoring.text = std::move(*text);
-  const Result<Scored> scored = score_text(options.common, options.scoring);
+  const Result<measure::Scored> scored =
+      score(options.common, std::move(options.scoring), options.quiet);
   if (!scored.ok()) return scored.status();
   print(*scored, options);
   return {};
 }
 
 }  // namespace
+
+Result<measure::Scored> score(const Common& common, measure::LogLikelihood scoring, bool quiet) {
+  Result<native::LoadOptions> load = load_options(common);
+  if (!load.ok()) return load.status();
+  scoring.model = common.model;
+  scoring.load = std::move(*load);
+  Progress progress("scoring", Unit::kTokens, quiet);
+  scoring.on_progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
+  return measure::score_text(std::move(scoring));
+}
 
 void add_perplexity(CLI::App& app, int* status) {
   auto options = std::make_shared<PerplexityOptions>();
@@ -81,7 +94,7 @@ void add_perplexity(CLI::App& app, int* status) {
                 "treat special tokens in the text as plain text (default: off)");
   sub->add_flag("--per-token", options->per_token,
                 "print each token's negative log likelihood: id, nats, text (default: off)");
-  add_quiet(*sub, options->scoring.quiet);
+  add_quiet(*sub, options->quiet);
   sub->callback([options, status] {
     if (const Status s = perplexity(*options); !s.ok()) *status = fail(s);
   });

@@ -14,6 +14,7 @@
 #include "cli/atomic_file.h"
 #include "cli/cli.h"
 #include "cli/generation_options.h"
+#include "cli/options.h"
 #include "endpoints/pages.h"
 #include "io/address.h"
 #include "native/hub_files.h"
@@ -293,9 +294,9 @@ void add_serve(CLI::App& app, int* status) {
   sub->add_option("--port", options->http.port, "TCP port; 0: any free one (default: 8080)")
       ->check(whole_number(0, 65535));
   sub->add_option("--host", options->http.host, "address to listen on (default: 127.0.0.1)");
-  sub->add_option("--parallel", options->parallel,
-                  "parallel requests in one batch, and sessions kept in memory (default: 1)")
-      ->check(whole_number(1, session::kMaxSessions));
+  limit(sub->add_option("--parallel", options->parallel,
+                        "parallel requests in one batch, and sessions kept in memory (default: 1)"),
+        options::find("sessions"));
   sub->add_option(
       "--swap-dir", options->swap_to,
       "directory for sessions swapped out of memory, deleted when the server stops; off (default)");
@@ -318,7 +319,7 @@ void add_serve(CLI::App& app, int* status) {
                   "seconds that running requests get when the server stops (default: 10)")
       ->check(whole_number(0, 3600));
   sub->add_option(
-         "--draft", options->draft,
+         options::find("draft").cli, options->draft,
          "speculative decoding: ngram (repeat earlier text), nextn (also the model's multi-token "
          "prediction head, for a single request) or off (default)")
       ->check(one_of({"ngram", "nextn", "off"}));

@@ -10,7 +10,6 @@ namespace sluice::convert {
 namespace {
 
 constexpr uint64_t kMinPiece = 1 << 12;
-constexpr uint64_t kMaxThreads = 64;
 constexpr float kMaxInBlocks = 1e6;      // an f16 scale cannot hold much more
 constexpr uint64_t kErrorWindows = 512;  // samples of kMinPiece values for a tensor's error
 constexpr uint64_t kBoundsWindows = 64;  // samples for its mean and deviation
@@ -41,7 +40,8 @@ Result<std::unique_ptr<ChunkMaker>> ChunkMaker::create(const Source& model, int 
                                                        uint64_t budget, uint64_t held) {
   const uint64_t wanted =
       threads > 0 ? static_cast<uint64_t>(threads) : static_cast<uint64_t>(default_thread_count());
-  uint64_t n = std::min(wanted, kMaxThreads), slots = n * kSlotsAThread, piece = kPieceValues;
+  uint64_t n = std::min<uint64_t>(wanted, kMaxThreads), slots = n * kSlotsAThread,
+           piece = kPieceValues;
   const auto fits = [&] { return held + bytes_for(n, slots, piece) <= budget; };
   while (!fits() && piece > kMinPiece) piece /= 2;
   while (!fits() && slots > n) slots /= 2;

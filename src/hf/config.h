@@ -16,8 +16,7 @@
 
 namespace sluice::hf {
 
-// Families: llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 (text, EmbeddingGemma),
-// lfm2, lfm2_moe, and those of further.h.
+// The model types are those of hf/architectures.cpp.
 // Errors: kBadHeader, kUnsupportedArchitecture, kUnsupportedType, kBadTokenizer,
 // kUnsupportedTokenizer.
 [[nodiscard]] Result<Model> describe_model(const Directory& directory);

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "measure/kl_divergence.h"
+#include "measure/saved_logits.h"
 
 namespace sluice::measure {
 namespace {
@@ -82,7 +83,8 @@ Result<LogitsComparison> compare_logits(ModelRun& model, Baseline& baseline,
       const auto next = static_cast<size_t>(chunks->tokens[static_cast<size_t>(at)]);
       our_nll -= ours[next];
       // A value that was cut off is about 16 below the largest.
-      their_nll -= std::max(theirs[next], *std::max_element(theirs.begin(), theirs.end()) - 16);
+      const float largest = *std::max_element(theirs.begin(), theirs.end());
+      their_nll -= theirs[next] > SavedLogits::kAbsent ? theirs[next] : largest - 16;
       const double kl = divergence_from(theirs, ours);
       if (!std::isfinite(kl)) {
         return error(Code::kBadWeights, "logits are not finite: the file may be damaged");

@@ -9,14 +9,14 @@ namespace {
 
 constexpr float kUnlikely = -25;  // log probability below which a token is ignored
 
+}  // namespace
+
 double log_of_sum(std::span<const float> logits) {
   const double top = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
   for (const float x : logits) sum += std::exp(static_cast<double>(x) - top);
   return top + std::log(sum);
 }
-
-}  // namespace
 
 double divergence(std::span<const float> p, std::span<const float> q) {
   const double log_p = log_of_sum(p), log_q = log_of_sum(q);

@@ -5,6 +5,9 @@
 
 namespace sluice::measure {
 
+// The logarithm of the sum of exp(logit): a token's log probability is its logit less this.
+[[nodiscard]] double log_of_sum(std::span<const float> logits);
+
 // KL divergence D(p || q) in nats of the distributions given by two rows of logits, equal in size.
 [[nodiscard]] double divergence(std::span<const float> p, std::span<const float> q);
 

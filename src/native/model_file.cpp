@@ -9,9 +9,9 @@
 #include "native/hugging_face.h"
 #include "native/qsf_source.h"
 #include "native/tensor_transform_source.h"
-#include "native/torch_source.h"
 #include "platform/file.h"
 #include "platform/threads.h"
+#include "pytorch/torch_source.h"
 
 namespace sluice::native {
 namespace {
@@ -56,7 +56,7 @@ Status read_into(open::Opener& opener, io::ByteSource& source, uint64_t offset, 
   return opener.supply();
 }
 
-Status answer(const open::FileRequest& need, const OpenFile& open_file, ModelHeader* out) {
+Status answer(const open::FileRequest& need, const pytorch::OpenFile& open_file, ModelHeader* out) {
   open::Opener& opener = *out->opener;
   if (need.want == open::FileRequestKind::kBytes) {
     return read_into(opener, *out->sources[need.file], need.offset, need.length);
@@ -90,7 +90,7 @@ Status add_derived(ModelHeader* out) {
   return {};
 }
 
-Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
+Result<ModelHeader> read_header(open::Source from, const pytorch::OpenFile& open_file) {
   ModelHeader out;
   out.opener = std::make_unique<open::Opener>(std::move(from));
   for (;;) {
@@ -137,14 +137,14 @@ Result<ModelHeader> read_header(const std::string& given, const io::OpenOptions&
   const Result<std::string> found = model_source(given, options);
   if (!found.ok()) return found.status();
   const std::string path = is_url(*found) ? *found : platform::with_slashes(*found);
-  const OpenFile open_file = [&options](const std::string& name) {
+  const pytorch::OpenFile open_file = [&options](const std::string& name) {
     return io::open_source(name, options);
   };
   const bool remote = is_url(path);
   uint64_t held = 0;
   Result<ModelHeader> out = read_header(
       open::Source{path, platform::is_directory(path), {}}, [&](const std::string& name) {
-        return remote ? open_file(name) : open_checkpoint(open_file, name, &held);
+        return remote ? open_file(name) : pytorch::open_checkpoint(open_file, name, &held);
       });
   if (!out.ok()) return about(given, out.status());
   out->remote = remote;

@@ -6,22 +6,27 @@
 namespace sluice::openai {
 namespace {
 
-const char* type_of(int status) {
-  switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 429:
-      return "rate_limit_error";
-    default:
-      return status >= 500 ? "server_error" : "invalid_request_error";
-  }
-}
+constexpr struct {
+  int status;
+  ErrorTypes types;
+} kTypes[] = {
+    {401, {"authentication_error", "authentication_error"}},
+    {403, {"permission_error", "permission_error"}},
+    {404, {"not_found_error", "not_found_error"}},
+    {413, {"invalid_request_error", "request_too_large"}},
+    {429, {"rate_limit_error", "rate_limit_error"}},
+    {503, {"server_error", "overloaded_error"}},
+};
 
 }  // namespace
+
+ErrorTypes error_types(int status) {
+  for (const auto& row : kTypes) {
+    if (row.status == status) return row.types;
+  }
+  if (status >= 500) return {"server_error", "api_error"};
+  return {"invalid_request_error", "invalid_request_error"};
+}
 
 ApiError api_error(const Status& status) {
   ApiError out{.message = status.message(), .code = code_name(status.code())};
@@ -52,7 +57,7 @@ ApiError api_error(const Status& status) {
 std::string error_body(const ApiError& error) {
   const std::string out = ObjectText()
                               .text("message", error.message)
-                              .text("type", type_of(error.status))
+                              .text("type", error_types(error.status).openai)
                               .raw("param", error.param.empty() ? "null" : string_text(error.param))
                               .text("code", error.code)
                               .object();

@@ -20,6 +20,12 @@ using Problem = std::optional<ApiError>;
 // Converts an engine error. The status is 400 for invalid requests, 503 for aborted ones, else 500.
 [[nodiscard]] ApiError api_error(const Status& status);
 
+// The "type" of errors with an HTTP status, in each API.
+struct ErrorTypes {
+  const char *openai, *anthropic;
+};
+[[nodiscard]] ErrorTypes error_types(int status);
+
 // {"error": {"message", "type", "param", "code"}}
 [[nodiscard]] std::string error_body(const ApiError& error);
 

@@ -9,12 +9,22 @@ std::string text_of(double value) {
   return static_cast<double>(whole) == value ? std::to_string(whole) : std::to_string(value);
 }
 
+Status outside(const char* name, const std::string& value, const std::string& least,
+               const std::string& most) {
+  return error(Code::kInvalidArgument, "%s is %s but must be %s to %s", name, value.c_str(),
+               least.c_str(), most.c_str());
+}
+
 }  // namespace
 
 Status check(const Option& option, double value) {
   if (value >= option.least && value <= option.most) return {};
-  return error(Code::kInvalidArgument, "%s is %s but must be %s to %s", option.name,
-               text_of(value).c_str(), text_of(option.least).c_str(), text_of(option.most).c_str());
+  return outside(option.name, text_of(value), text_of(option.least), text_of(option.most));
+}
+
+Status check_range(int64_t value, int64_t least, int64_t most, const char* name) {
+  if (value >= least && value <= most) return {};
+  return outside(name, std::to_string(value), std::to_string(least), std::to_string(most));
 }
 
 Status check_budget(uint64_t bytes) {

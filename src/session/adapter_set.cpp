@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 #include "gguf/printable.h"
-#include "hf/family.h"
+#include "hf/row_order.h"
 
 namespace sluice::session {
 namespace {

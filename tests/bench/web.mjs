@@ -13,6 +13,7 @@ import { build } from '../../web/scripts/build.mjs';
 import { chromiumArgs, chromiumPath, inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { setup } from '../../web/scripts/setup.mjs';
+import { measureWllama } from './baselines/wllama.mjs';
 import {
   inTurns,
   installPeer,
@@ -115,23 +116,6 @@ async function loadPeer({ url, threads, context, kvType }) {
   });
 }
 
-async function measurePeer({ prompt, n }) {
-  const { timings } = await peer.createCompletion({
-    prompt,
-    max_tokens: n,
-    temperature: 0,
-    ignore_eos: true,
-    cache_prompt: false,
-  });
-  return {
-    prefill: timings.prompt_per_second,
-    decode: timings.predicted_per_second,
-    promptTokens: timings.prompt_n,
-    generated: timings.predicted_n,
-    threads: peer.getNumThreads(),
-  };
-}
-
 async function dispose() {
   await globalThis.ours?.dispose();
   await globalThis.peer?.exit();
@@ -177,7 +161,7 @@ async function compare(browser, file, threads) {
     const prompt = await page.evaluate(fitPrompt, { words: promptWords(nPrompt), n: nPrompt });
     const work = { prompt, n: nGenerate };
     const sides = { ours: () => page.evaluate(measureOurs, work) };
-    if (!values['ours-only']) sides.peer = () => page.evaluate(measurePeer, work);
+    if (!values['ours-only']) sides.peer = () => page.evaluate(measureWllama, work);
     if (values.native)
       sides.native = () => measureLlama(file, threads, values.prompt, values.generate);
     const best = await inTurns(Object.values(sides), Number(values.rounds));

@@ -1,7 +1,7 @@
-// Checkpoints of the families described by name tables (src/hf/further.h). A fixture's tensors are
-// stored as transformers stores them (heads in its order, logarithms, fused matrices, blocks and
-// scales separate) and its metadata under config.json's keys. They must compute what the GGUF file
-// does, at the smallest budget too.
+// Checkpoints of the families described by name tables (src/hf/architecture.h). A fixture's tensors
+// are stored as transformers stores them (heads in its order, logarithms, fused matrices, blocks
+// and scales separate) and its metadata under config.json's keys. They must compute what the GGUF
+// file does, at the smallest budget too.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "session/nextn.h"
-#include "tools/gguf_writer.h"
-#include "tools/made_vocabulary.h"
-#include "tools/model_plan.h"
-#include "tools/random_blocks.h"
+#include "tests/make-model/gguf_writer.h"
+#include "tests/make-model/made_vocabulary.h"
+#include "tests/make-model/model_plan.h"
+#include "tests/make-model/random_blocks.h"
 
 namespace sluice::test {
 
@@ -25,16 +25,16 @@ struct NextnModel {
   uint32_t n_ctx = 512;
 };
 
-inline tools::Shape nextn_shape_of(const NextnModel& wanted) {
+inline make_model::Shape nextn_shape_of(const NextnModel& wanted) {
   const char* const like = wanted.recurrent ? "qwen3.5-0.8b" : "tiny";
-  tools::Shape shape;
-  for (const tools::Shape& s : tools::shapes()) {
+  make_model::Shape shape;
+  for (const make_model::Shape& s : make_model::shapes()) {
     if (s.name == like) shape = s;
   }
   shape.nextn = true;
   shape.n_ctx = wanted.n_ctx;
   shape.n_vocab = 1024;
-  shape.vocabulary = tools::VocabularyKind::kQwen;
+  shape.vocabulary = make_model::VocabularyKind::kQwen;
   if (!wanted.recurrent) {
     shape.arch = "glm4moe";
     shape.n_layer = 3;
@@ -62,19 +62,19 @@ inline tools::Shape nextn_shape_of(const NextnModel& wanted) {
 class MadeNextn {
  public:
   explicit MadeNextn(const NextnModel& wanted) {
-    const tools::Shape shape = nextn_shape_of(wanted);
-    const tools::FileType& type = tools::file_types()[0];  // f32
-    tools::GgufWriter writer;
-    tools::add_hyperparameters(&writer, shape, type);
-    tools::add_vocabulary(&writer, shape.vocabulary, shape.n_vocab, wanted.seed);
-    std::vector<tools::PlannedTensor> tensors = tools::plan_tensors(shape, type, false);
+    const make_model::Shape shape = nextn_shape_of(wanted);
+    const make_model::FileType& type = make_model::file_types()[0];  // f32
+    make_model::GgufWriter writer;
+    make_model::add_hyperparameters(&writer, shape, type);
+    make_model::add_vocabulary(&writer, shape.vocabulary, shape.n_vocab, wanted.seed);
+    std::vector<make_model::PlannedTensor> tensors = make_model::plan_tensors(shape, type, false);
     if (wanted.own_norm) {
-      tools::PlannedTensor norm = tensors.back();
+      make_model::PlannedTensor norm = tensors.back();
       norm.name = "blk." + std::to_string(shape.n_layer) + ".nextn.shared_head_norm.weight";
       tensors.push_back(norm);
     }
     std::string data;
-    for (tools::PlannedTensor& t : tensors) {
+    for (make_model::PlannedTensor& t : tensors) {
       const bool adds = t.name.find("attn_output.") != std::string::npos ||
                         t.name.find("ffn_down.") != std::string::npos ||
                         t.name.find("ssm_out.") != std::string::npos;
@@ -85,7 +85,7 @@ class MadeNextn {
       }
       const uint64_t offset = writer.add_tensor(t.name, t.type, t.ne, t.bytes);
       data.resize(offset + t.bytes);
-      fill_blocks(t, 0, t.n_weights / tools::block_type(t.type).block_size, wanted.seed,
+      fill_blocks(t, 0, t.n_weights / make_model::block_type(t.type).block_size, wanted.seed,
                   reinterpret_cast<uint8_t*>(&data[offset]));
     }
     static int made = 0;

@@ -3,17 +3,17 @@
 #include <cstdlib>
 #include <vector>
 
-#include "hf/pickle.h"
 #include "hf/safetensors.h"
-#include "native/torch_source.h"
+#include "pytorch/pickle.h"
+#include "pytorch/torch_source.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sluice;
   const gguf::Bytes bytes(data, size);
-  const auto source = native::TorchSource::open(io::open_memory(bytes), "pytorch_model.bin");
+  const auto source = pytorch::TorchSource::open(io::open_memory(bytes), "pytorch_model.bin");
   if (!source.ok()) {
     if (source.status().message().empty()) std::abort();
-    (void)hf::parse_pickle(bytes, "pytorch_model.bin");
+    (void)pytorch::parse_pickle(bytes, "pytorch_model.bin");
     return 0;
   }
   // Tensors may share bytes, so a small file can describe more than fits in memory.

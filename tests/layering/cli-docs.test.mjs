@@ -18,7 +18,7 @@ const all = (texts, pattern) =>
 /** Options of the native program and of `npx sluice-llm`. */
 const native = [
   ...all(sources, /add_(?:option|flag)\(\s*"([^"]+)"/g),
-  ...all([read('src/options/options.h')], /", "(-[^"]+)",\s*Type::/g),
+  ...all([read('src/options/options.def')], /", "(-[^"]+)",\s*Type::/g),
 ]
   .flatMap((names) => names.split(','))
   .filter((name) => name.startsWith('-'));

@@ -1,7 +1,7 @@
-// The table of options (src/options/options.h) against what is written by hand: the package's
-// types, sluice.h, and the tables of docs/cli.md.
+// The table of options (src/options/options.def) against what is written by hand: the package's
+// types, sluice.h, the messages to the worker, limits elsewhere, and the tables of docs/cli.md.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
 import { inRoot } from '../../web/scripts/lib.mjs';
 
@@ -13,12 +13,14 @@ const row = new RegExp(
   'g',
 );
 const plain = (text) => text.replace(/"\s*"/g, '').slice(1, -1);
-const source = read('src/options/options.h');
-const table = [...source.matchAll(row)].map(([, name, js, cli, type, , , otherwise]) => ({
+const source = read('src/options/options.def');
+const table = [...source.matchAll(row)].map(([, name, js, cli, type, least, most, otherwise]) => ({
   name: plain(name),
   js: plain(js),
   cli: plain(cli).split(',').filter(Boolean),
   type,
+  least: Number(least),
+  most: Number(most),
   otherwise: plain(otherwise),
 }));
 
@@ -104,10 +106,70 @@ test('docs/cli.md has the same defaults', () => {
 });
 
 test('the command line writes no option of the table by hand', () => {
-  const names = new Set(table.flatMap(({ cli }) => cli));
-  for (const file of ['common', 'generation_options']) {
-    const literal = read(`src/cli/${file}.cpp`).matchAll(/add_(?:option|flag)\(\s*"([^"]+)"/g);
+  const names = new Set(table.flatMap(({ cli }) => cli).filter((name) => name.startsWith('--')));
+  const files = readdirSync(inRoot('src/cli')).filter((file) => file.endsWith('.cpp'));
+  for (const file of files) {
+    const literal = read(`src/cli/${file}`).matchAll(/add_(?:option|flag)\(\s*"([^"]+)"/g);
     const twice = [...literal].flatMap(([, all]) => all.split(',')).filter((n) => names.has(n));
     assert.deepEqual(twice, [], file);
   }
+});
+
+const optionOf = (js) => table.find((option) => option.js === js);
+
+test('both command lines have the same limits of options that only they have', () => {
+  const own = /const kOwn[^]*?\n};/.exec(read('web/cli/common.ts'))[0];
+  const native = ['run', 'serve'].map((file) => read(`src/cli/${file}.cpp`)).join('');
+  const limits = [...own.matchAll(/^ {2}'?([\w-]+)'?: \[(-?\d+), (.+)\],$/gm)];
+  assert.equal(limits.length, 6);
+  for (const [, name, least, most] of limits) {
+    if (name === 'parallel') {
+      assert.deepEqual([+least, +most], [optionOf('parallel').least, optionOf('parallel').most]);
+      continue;
+    }
+    const option = new RegExp(`--${name}"[^]*?whole_number\\((-?\\d+), ([^;]+?)\\)\\)?;`).exec(
+      native,
+    );
+    const maximum = option[2].includes('numeric_limits<int32_t>') ? '2 ** 31 - 1' : option[2];
+    assert.deepEqual([least, most], [option[1], maximum], name);
+  }
+});
+
+test("the package's limits are the table's", () => {
+  const checks = read('web/api/options.ts');
+  assert.equal(+/kMaxThreads = (\d+);/.exec(checks)[1], optionOf('threads').most);
+  const parallel = /parallel >= (\d+) && parallel <= (\d+)/.exec(checks).slice(1).map(Number);
+  assert.deepEqual(parallel, [optionOf('parallel').least, optionOf('parallel').most]);
+  const numbers = /kNumbers = \[([^]*?)\]/.exec(read('web/api/sampling.ts'))[1];
+  for (const [, name] of numbers.matchAll(/'(\w+)'/g))
+    assert.match(optionOf(name).type, /^(Whole|Number)$/, name);
+});
+
+test('the binding reads every option that the worker gets, and the table has it', () => {
+  const spec = members(
+    'web/protocol/messages.ts',
+    'export interface EngineSpec {',
+    /^ {2}(\w+)\??: /gm,
+  );
+  const names = spec.map(([, name]) => name);
+  assert.ok(names.length >= 12, `${names.length} members`);
+  const reads = [
+    ...read('src/bindings/load.cpp').matchAll(/(?:number_or|is_true|text_or_none)\(\w+, "(\w+)"/g),
+  ].map(([, name]) => name);
+  assert.deepEqual(
+    names.filter((name) => !reads.includes(name)),
+    [],
+  );
+  const known = new Set(table.map(({ js }) => js.replace(/^\w+\./, '')));
+  const chosen = ['contextFrom']; // by an earlier plan
+  assert.deepEqual(
+    names.filter((name) => !known.has(name) && !chosen.includes(name)),
+    [],
+  );
+  // What the worker adds.
+  const added = ['held', 'minBudget', 'minThreads', 'directReads', 'storeBandwidth'];
+  assert.deepEqual(
+    [...new Set(reads)].filter((name) => !known.has(name) && ![...chosen, ...added].includes(name)),
+    [],
+  );
 });

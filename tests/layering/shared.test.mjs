@@ -75,7 +75,6 @@ test('browser code formats no floating-point numbers (src/bindings/libc.cpp cann
     'native',
     'platform',
     'serve',
-    'tools',
   ]);
   const rooms = readdirSync(join(root, 'src'), { withFileTypes: true }).filter(
     (f) => f.isDirectory() && !elsewhere.has(f.name),

@@ -78,7 +78,7 @@ const wanted = {
   ],
   serve: [
     ['package', npmPackage],
-    ['programs', () => native('sluice', 'sluice-make-model')],
+    ['programs', () => native('sluice')],
   ],
   clients: [
     ['package', npmPackage],
@@ -113,7 +113,7 @@ const wanted = {
   wasm: [['kernels-wasm', kernelsTests]],
   release: [
     ['release', () => cmake('release')],
-    ['programs', () => native('sluice', 'sluice-make-model')], // compared with it
+    ['programs', () => native('sluice')], // compared with it
   ],
   windows: [
     [
@@ -127,7 +127,7 @@ const wanted = {
           'api_tests',
         ]),
     ],
-    ['programs', () => native('sluice', 'sluice-make-model')], // sluice.exe is compared with these
+    ['programs', () => native('sluice')], // sluice.exe is compared with it
   ],
   aarch64: [
     ['aarch64', () => cmake('aarch64', ['kernels_tests', 'conformance_tests'], sources(emulated))],

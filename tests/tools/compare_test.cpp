@@ -325,6 +325,16 @@ TEST_F(LlamaCppPrograms, AProgramThatFailsIsNamed) {
       << text;
 }
 
+// Its text is so unlikely for this model that a limit of log-probabilities would show.
+TEST_F(LlamaCppPrograms, AModelAgreesWithItself) {
+  const std::string model = test::source_dir() + "/examples/models/sluice-tales-F16.gguf";
+  const auto [status, text] = call(test::program_path("sluice") + " compare " + model + " " +
+                                   model + " --ctx 32 --chunks 2 -n 1 --json");
+  ASSERT_EQ(status, 0) << text;
+  const nlohmann::json found = nlohmann::json::parse(text)["perplexity"];
+  EXPECT_NEAR(found["ours"].get<double>() / found["other"].get<double>(), 1, 1e-6);
+}
+
 TEST_F(LlamaCppPrograms, AnotherModelComparesWithoutThem) {
   const std::string itself = test::program_path("sluice") + " compare " + model_ + ' ' + model_;
   const auto [status, text] = call(itself + " -c 32 --json 2>&1");

@@ -333,6 +333,17 @@ TEST_F(Convert, ReachesTheTargetSize) {
   EXPECT_NE(early.err.find("in the smallest types"), std::string::npos) << early.err;
 }
 
+// Both measurements use a text from standard input.
+TEST_F(Convert, ReadsTheCalibrationTextOnce) {
+  std::ofstream(at("text")) << "Once upon a time there was a little fox.";
+  const std::string command = sluice::test::program_path("sluice") + " convert " + kSource +
+                              "/tests/data/hf/qwen3 " + at("out") +
+                              " --target-size 500k --min-cosine 0.5 --sensitivity measured --quiet "
+                              "--calibrate - < " +
+                              at("text") + " > " + at("report") + " 2>&1";
+  EXPECT_EQ(std::system(command.c_str()), 0) << bytes_of(at("report"));
+}
+
 // The same file for any number of threads, and a sensitivity for each matrix.
 TEST_F(Convert, MeasuresTheSensitivityOfEachTensor) {
   const std::string deep = kSource + "/tests/data/hf/qwen3";

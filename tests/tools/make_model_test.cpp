@@ -15,12 +15,12 @@
 
 #include "../paths.h"
 #include "kernels/reference/reference.h"
-#include "tools/gguf_writer.h"
-#include "tools/made_vocabulary.h"
-#include "tools/model_plan.h"
-#include "tools/random_blocks.h"
+#include "tests/make-model/gguf_writer.h"
+#include "tests/make-model/made_vocabulary.h"
+#include "tests/make-model/model_plan.h"
+#include "tests/make-model/random_blocks.h"
 
-namespace sluice::tools {
+namespace sluice::make_model {
 namespace {
 
 namespace fs = std::filesystem;
@@ -254,4 +254,4 @@ TEST_F(MakeModel, RejectsImpossibleShapes) {
 }
 
 }  // namespace
-}  // namespace sluice::tools
+}  // namespace sluice::make_model

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "hf/architecture.h"
 #include "hf_tiny_model.h"
 
 namespace sluice::hf {
@@ -164,6 +166,33 @@ TEST(Model, ShardsAreFiles) {
   EXPECT_EQ(model->header.get_bool("sluice.rope_neox"), true);
   tiny.files.push_back(tiny.files[0]);
   tiny.expect_refused(Code::kBadHeader, "twice");
+}
+
+TEST(Model, RefusesBidirectionalAttentionThatItDoesNotRun) {
+  for (const char* type : {"llama", "gpt_oss", "gemma2"}) {
+    TinyModel tiny;
+    tiny.config = tiny_config(type, R"(,"use_bidirectional_attention":true)");
+    tiny.expect_refused(Code::kUnsupportedArchitecture, "use_bidirectional_attention");
+  }
+}
+
+TEST(Model, EveryArchitectureIsNamedOnceAndHasMaps) {
+  std::set<std::string_view> names;
+  for (const Architecture& row : architectures()) {
+    EXPECT_TRUE(names.insert(row.model_type).second) << row.model_type;
+    EXPECT_FALSE(row.fields->empty()) << row.model_type;
+    EXPECT_FALSE(row.tensors->whole.empty()) << row.model_type;
+    for (const Name& name : row.tensors->of_layer) {
+      if (name.turn == TensorTransform::kSkip) continue;
+      std::string theirs(name.theirs);
+      if (const size_t at = theirs.find('#'); at != std::string::npos) theirs.replace(at, 1, "3");
+      const Found found =
+          find_name(*row.tensors, std::string(row.tensors->layers).append("7.").append(theirs));
+      EXPECT_TRUE(found.ours.starts_with("blk.7.")) << row.model_type << " " << name.theirs;
+      EXPECT_EQ(found.turn, name.turn) << row.model_type << " " << name.theirs;
+    }
+  }
+  EXPECT_EQ(names.size(), 20u);
 }
 
 TEST(Model, Gemma) {

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "../sanitized.h"
-#include "hf/pickle.h"
 #include "hf/safetensors.h"
-#include "native/torch_source.h"
+#include "pytorch/pickle.h"
+#include "pytorch/torch_source.h"
 #include "torch_file.h"
 
-namespace sluice::native {
+namespace sluice::pytorch {
 namespace {
 
 using test::pickled;
@@ -49,7 +49,7 @@ Result<std::unique_ptr<TorchSource>> opened(const std::string& file) {
 }
 
 Status status_of(const std::string& pickle) {
-  return hf::parse_pickle(as_bytes(pickle), "pytorch_model.bin").status();
+  return pytorch::parse_pickle(as_bytes(pickle), "pytorch_model.bin").status();
 }
 
 void expect_refused(const std::string& pickle, Code code, std::string_view word) {
@@ -179,4 +179,4 @@ TEST(Torch, ArchivesThatAreNotCheckpointsAreErrors) {
 }
 
 }  // namespace
-}  // namespace sluice::native
+}  // namespace sluice::pytorch

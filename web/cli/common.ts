@@ -2,52 +2,51 @@
 
 import * as fs from 'node:fs';
 
+import table from '../../src/options/options.def';
 import { byteSize } from '../protocol/byte-size.js';
 import type { EngineOptions } from '../protocol/options.js';
 import { SluiceError } from '../protocol/errors.js';
 import { ProgressLine, UsageError, type Values } from './output.js';
 import { requestOptions } from './model-cache.js';
 
-const kMaxInt = 2 ** 31 - 1;
-/** Limits of whole numbers, as the native program has them. */
-const kWhole: Record<string, readonly [number, number]> = {
-  threads: [0, 64],
-  'ctx-size': [0, 2 ** 24],
-  'n-predict': [-1, kMaxInt],
-  'top-k': [0, kMaxInt],
-  'repeat-last-n': [-1, kMaxInt],
+/** Whole or not, least and most. */
+type Range = readonly [whole: boolean, least: number, most: number];
+const kRow =
+  /^\{"[^"]*", "[^"]*",\s*"([^"]*)",\s*Type::k(Whole|Number),\s*([-\w.+]+),\s*([-\w.+]+),/gm;
+const kUnnamed = 1e30; // limits beyond it are those of a float
+
+/** The ranges of options, by all their names: those of the native program. */
+const ranges = new Map<string, Range>();
+for (const [, names, kind, least, most] of table.matchAll(kRow))
+  for (const name of names!.split(','))
+    ranges.set(name, [kind === 'Whole', Number(least), Number(most)]);
+/** Options that only the command lines have. */
+const kOwn: Record<string, readonly [number, number]> = {
+  'n-predict': [-1, 2 ** 31 - 1],
   port: [0, 65535],
   'max-queue': [1, 4096],
   timeout: [1, 86400],
   'shutdown-timeout': [0, 3600],
   parallel: [1, 64],
 };
-/** Limits of other numbers. */
-const kReal: Record<string, readonly [number, number]> = {
-  temperature: [0, Infinity],
-  'top-p': [0, 1],
-  'min-p': [0, 1],
-  'repeat-penalty': [0, Infinity],
-  'frequency-penalty': [-Infinity, Infinity],
-  'presence-penalty': [-Infinity, Infinity],
-};
+for (const [name, range] of Object.entries(kOwn)) ranges.set(`--${name}`, [true, ...range]);
 
-function kindOf(name: string): string {
-  if (kWhole[name]) return `whole number from ${kWhole[name].join(' to ')}`;
-  const [least, most] = kReal[name]!;
-  if (most < Infinity) return `number from ${least} to ${most}`;
-  return least > -Infinity ? `number of at least ${least}` : 'number';
+function kindOf([whole, least, most]: Range): string {
+  if (whole) return `whole number from ${least} to ${most}`;
+  if (most < kUnnamed) return `number from ${least} to ${most}`;
+  return least > -kUnnamed ? `number of at least ${least}` : 'number';
 }
 
 /** A number option within its range. */
 export function number(values: Values, name: string): number | undefined {
   if (values[name] === undefined) return undefined;
   const text = String(values[name]);
-  const pattern = kWhole[name] ? /^-?\d+$/ : /^-?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i;
-  const [least, most] = (kWhole[name] ?? kReal[name])!;
+  const range = ranges.get(`--${name}`)!;
+  const [whole, least, most] = range;
+  const pattern = whole ? /^-?\d+$/ : /^-?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i;
   const value = Number(text);
   if (pattern.test(text) && value >= least && value <= most) return value;
-  throw new UsageError(`--${name}: "${text.slice(0, 32)}" is not a ${kindOf(name)}`);
+  throw new UsageError(`--${name}: "${text.slice(0, 32)}" is not a ${kindOf(range)}`);
 }
 
 /** An integer modulo 2^64. */

@@ -6,6 +6,7 @@ import { basename, dirname, resolve } from 'node:path';
 import { inRoot } from '../../../web/scripts/lib.mjs';
 import { serve } from '../../../web/scripts/serve.mjs';
 import { launchFirefoxGpu } from '../../web/gpu-drivers.mjs';
+import { measureWllama } from '../baselines/wllama.mjs';
 import { inTurns, promptWords } from '../lib.mjs';
 
 // --- in the page (functions sent as text) --------------------------------------------------------
@@ -48,21 +49,6 @@ async function measureOurs({ prompt, n }) {
   };
 }
 
-async function measurePeer({ prompt, n }) {
-  const { timings } = await peer.createCompletion({
-    prompt,
-    max_tokens: n,
-    temperature: 0,
-    ignore_eos: true,
-    cache_prompt: false,
-  });
-  return {
-    prefill: timings.prompt_per_second,
-    decode: timings.predicted_per_second,
-    promptTokens: timings.prompt_n,
-  };
-}
-
 // --- in Node -------------------------------------------------------------------------------------
 
 /** Prints tokens per second of both engines, the best of `rounds` rounds, and their ratio. */
@@ -96,7 +82,7 @@ export async function againstPeer(file, nPrompt, nGenerate, rounds) {
       throw new Error(`sluice runs on ${device}, wllama reports ${offloaded ?? 'no GPU layers'}`);
     const work = { prompt: promptWords(nPrompt).join(' '), n: nGenerate };
     const [ours, peer] = await inTurns(
-      [() => page.evaluate(measureOurs, work), () => page.evaluate(measurePeer, work)],
+      [() => page.evaluate(measureOurs, work), () => page.evaluate(measureWllama, work)],
       rounds,
     );
     console.log(

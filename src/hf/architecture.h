@@ -1,0 +1,153 @@
+// The architectures of checkpoints, one table (hf/architectures.cpp). An architecture has a field
+// map, which says what becomes of config.json, and a tensor map, which says what becomes of names
+// and how tensors are transformed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "hf/config_reader.h"
+#include "hf/model.h"
+
+namespace sluice::hf {
+
+// --- fields
+
+// One or several metadata keys, made from config.json. Fields are written in the map's order.
+struct Field {
+  const char* ours = nullptr;     // key in GGUF, without the architecture
+  const char* theirs = nullptr;   // key in config.json
+  double fallback = -1;           // where it is missing; below 0: it is required
+  const char* instead = nullptr;  // the key whose value is the fallback; null: the number above
+  bool real = false;              // not a whole number
+  int64_t (*computed)(ConfigReader& r) = nullptr;  // the value, where it is no plain key
+  void (*read)(ConfigReader& r) = nullptr;         // checks, or writes keys by itself
+  const Field* group = nullptr;                    // more fields
+  size_t n_group = 0;
+};
+constexpr Field size_of(const char* ours, const char* theirs, int64_t fallback = -1) {
+  return {.ours = ours, .theirs = theirs, .fallback = static_cast<double>(fallback)};
+}
+constexpr Field size_or(const char* ours, const char* theirs, const char* instead) {
+  return {.ours = ours, .theirs = theirs, .instead = instead};
+}
+constexpr Field real_of(const char* ours, const char* theirs, double fallback) {
+  return {.ours = ours, .theirs = theirs, .fallback = fallback, .real = true};
+}
+constexpr Field computed(const char* ours, int64_t (*value)(ConfigReader& r)) {
+  return {.ours = ours, .computed = value};
+}
+constexpr Field read_by(void (*read)(ConfigReader& r)) {
+  return {.read = read};
+}
+template <size_t n>
+constexpr Field all_of(const Field (&group)[n]) {
+  return {.group = group, .n_group = n};
+}
+
+// Writes the fields. Errors: those of the reader, which keeps them.
+void read_fields(std::span<const Field> fields, ConfigReader& r);
+
+// --- tensors
+
+// How a tensor is transformed. "a|b" in a name stands for two tensors.
+enum class TensorTransform : uint8_t {
+  kNone,
+  kSkip,         // unused
+  kHalves,       // "a|b": the first half of each matrix's rows is a, the second b
+  kPairs,        // "a|b": even values are a, odd ones b
+  kMxfp4,        // MXFP4 blocks; the scales are the tensor "..._scales" beside "..._blocks"
+  kMxfp4Pairs,   // "a|b": blocks of even rows are a, of odd ones b
+  kNegativeExp,  // the state's decay from its logarithm, with value heads reordered
+  kValueRows,    // rows of value heads reordered
+  kMixedRows,    // the same, after the rows of queries and keys
+  kValueColumns,
+  kStack,  // tensors with the numbers 0, 1, ... in their names become one
+  kPad,    // padded with rows of zeros up to the vocabulary
+  kTail,   // without the first rows, which are unused
+};
+
+struct Name {
+  // Names without the layer. Without .weight or .bias, the name stands for both. "#" is a number.
+  std::string_view theirs, ours;
+  TensorTransform turn = TensorTransform::kNone;
+};
+
+struct TensorMap {
+  std::span<const std::string_view> skipped;   // prefixes of the names of unused tensors
+  std::span<const std::string_view> prefixes;  // of the other names; the first match is removed
+  std::string_view layers = "layers.";         // the text before a layer's number
+  std::span<const Name> whole, of_layer;
+  // Tensors keep the order of the files; otherwise they are sorted by name.
+  bool in_file_order = false;
+};
+
+// A tensor's name in GGUF.
+struct Found {
+  std::string ours;  // "a|b" for two tensors; empty: unknown
+  TensorTransform turn = TensorTransform::kNone;
+  uint32_t number = 0;  // in a stack
+};
+[[nodiscard]] Found find_name(const TensorMap& map, std::string_view name);
+
+// --- the table
+
+struct Traits {
+  bool tied = false;   // embeddings are tied unless the config says otherwise
+  bool inner = false;  // also as MODEL_TYPE_text, or in the text_config of a larger model
+  std::string_view quantization = {};                         // the quant_method that it may have
+  std::string_view (*name_of)(const Json& config) = nullptr;  // if it depends on config.json
+};
+
+struct Architecture {
+  std::string_view model_type;  // of config.json
+  std::string_view name;        // general.architecture
+  const TensorMap* tensors;
+  const std::span<const Field>* fields;
+  Traits traits = {};
+};
+
+[[nodiscard]] std::span<const Architecture> architectures();
+
+// Adds all tensors to the model's header. Errors: kBadHeader, kBadShape, kMissingTensor,
+// kUnsupportedType, kUnsupportedArchitecture for a tensor that is not in the map.
+[[nodiscard]] Status read_tensors(const Architecture& architecture, const Facts& facts,
+                                  const Directory& from, Model* model,
+                                  gguf::MetadataWriter* writer);
+
+// The maps, each in the file of its architecture.
+extern const TensorMap kLlamaTensors, kGemmaTensors, kGemma2Tensors, kLfm2Tensors, kQwen35Tensors,
+    kGemma3nTensors, kGraniteTensors, kGptOssTensors, kBertTensors, kXlmRobertaTensors,
+    kNomicBertTensors, kModernBertTensors;
+extern const std::span<const Field> kLlamaFields, kMistralFields, kSmollm3Fields, kGemmaFields,
+    kGemma2Fields, kGemma3Fields, kLfm2Fields, kLfm2MoeFields, kQwen35Fields, kQwen35MoeFields,
+    kGemma3nFields, kGemma4Fields, kGraniteFields, kGptOssFields, kBertFields, kXlmRobertaFields,
+    kNomicBertFields, kModernBertFields;
+[[nodiscard]] std::string_view gemma3_name(const Json& config);
+[[nodiscard]] std::string_view granite_name(const Json& config);
+
+// --- parts of maps that several architectures have
+
+// The tensors outside the layers of most decoders.
+inline constexpr Name kDecoderWhole[] = {
+    {"embed_tokens", "token_embd"}, {"norm", "output_norm"}, {"lm_head", "output"}};
+inline constexpr std::string_view kModelPrefix[] = {"model."};
+inline constexpr Field kLayers = size_of("block_count", "num_hidden_layers");
+inline constexpr Field kDecoderFields[] = {
+    size_of("embedding_length", "hidden_size"),
+    kLayers,
+    size_of("attention.head_count", "num_attention_heads"),
+    real_of("attention.layer_norm_rms_epsilon", "rms_norm_eps", 1e-6),
+};
+// The RoPE of dense decoders (arch_llama.cpp): the base, that of layers with a window, and all
+// supported scalings.
+void read_dense_rope(ConfigReader& r, int64_t head_dim, double base,
+                     std::optional<double> local = {});
+// Checks what all dense decoders share, but for the activation.
+void check_dense(ConfigReader& r);
+[[nodiscard]] int64_t head_dim(ConfigReader& r);
+
+}  // namespace sluice::hf
