@@ -113,8 +113,8 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
                                          .kv_sinks = given.kv_sinks,
                                          .kv_capacity = given.kv_capacity},
                                         &out.engine));
-  out.engine.skip_layers_ratio = given.skip_layers_ratio;
-  out.engine.exits.confidence = given.early_exit;
+  out.engine.approximate.skip_layers_ratio = given.skip_layers_ratio;
+  out.engine.approximate.exits.confidence = given.early_exit;
   SLUICE_RETURN_IF_ERROR(check_array(given.adapters, given.n_adapters, "adapters"));
   for (size_t i = 0; i < given.n_adapters; ++i) {
     const sluice_adapter& adapter = given.adapters[i];

@@ -187,11 +187,11 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
   now.bytes_read = now.bytes_fetched = now.bytes_from_cache = 0;
   now.embedding_cache_hits = models_.model->engine().working().embedding_row_cache(0).found();
   now.embedding_cache_misses = models_.model->engine().working().embedding_row_cache(0).read();
-  const session::HeadCounts& head = models_.model->engine().head_counts();
+  const session::HeadCounts& head = models_.model->engine().approximate().head;
   now.clustered_head_rows = head.rows;
   now.clustered_head_known = head.known;
   now.clustered_head_products = head.products;
-  const session::ExitCounts& exits = models_.model->engine().exit_counts();
+  const session::ExitCounts& exits = models_.model->engine().approximate().exits;
   now.early_exit_rows = exits.rows;
   now.early_exit_left = exits.left;
   now.early_exit_layers = exits.layers;

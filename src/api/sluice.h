@@ -172,13 +172,13 @@ typedef struct sluice_load_options {
   int32_t kv_sinks;    /* first positions that window and heavy-hitter keep; -1: 4 */
   int32_t kv_capacity; /* positions in the KV cache with window and heavy-hitter; 0: n_ctx */
 
-  /* Approximate: the share of the skippable layers to skip, least important first, 0 (default)
-   * to 1. Needs a file made by `sluice convert --calibrate`. */
+  /* Approximate (experimental): the share of the skippable layers to skip, least important first, 0
+   * (default) to 1. Needs a file made by `sluice convert --calibrate`. */
   double skip_layers_ratio;
-  /* Approximate: computes exact logits only for the tokens of the best vocabulary clusters; other
-   * tokens get their cluster's logit. A number of clusters such as "8"; "exact": as many as find
-   * the largest logit; "off": all tokens. Null: off, unless layers are skipped. Needs a file made
-   * by `sluice convert --cluster-head`. */
+  /* Approximate (experimental): computes exact logits only for the tokens of the best vocabulary
+   * clusters; other tokens get their cluster's logit. A number of clusters such as "8"; "exact": as
+   * many as find the largest logit; "off": all tokens. Null: off, unless layers are skipped. Needs
+   * a file made by `sluice convert --cluster-head`. */
   const char* head_clusters;
 
   /* Swaps out sessions: up to 512 can exist. When memory for a session is needed, the one that was
@@ -187,8 +187,8 @@ typedef struct sluice_load_options {
    * unchanged. No other process can open the files; they disappear with this one. The directory is
    * created if it is missing. Null: no swapping. */
   const char* swap_directory;
-  /* Approximate: confidence at which a token skips its remaining layers, 0 to 1 (default 1: never).
-   * Needs a file made by `sluice convert --calibrate`. */
+  /* Approximate (experimental): confidence at which a token skips its remaining layers, 0 to 1
+   * (default 1: never). Needs a file made by `sluice convert --calibrate`. */
   double early_exit;
 
   /* What servers ask for. It is never printed or stored, and no redirect takes it to another

@@ -240,7 +240,7 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   }
   const uint64_t base = draft_ ? std::max(base_bytes_, draft_->base_bytes_) : base_bytes_;
   options.base_bytes = base + static_cast<uint64_t>(number_or(o, "held", 0));
-  options.skip_layers_ratio = number_or(o, "skipLayersRatio", 0);
+  options.approximate.skip_layers_ratio = number_or(o, "skipLayersRatio", 0);
   options.structured_output = is_true(o, "structuredOutput");
   options.draft_max = is_true(o, "draft") ? -1 : 0;
   options.parallel = kSeveral ? static_cast<int32_t>(number_or(o, "parallel", 1)) : 1;

@@ -45,7 +45,7 @@ std::string EngineBinding::stats() {
       static_cast<double>(engine_->working().embedding_row_cache(0).found()));
   put(out, "embeddingCacheMisses",
       static_cast<double>(engine_->working().embedding_row_cache(0).read()));
-  const session::HeadCounts& head = engine_->head_counts();
+  const session::HeadCounts& head = engine_->approximate().head;
   put(out, "clusteredHeadRows", static_cast<double>(head.rows));
   put(out, "clusteredHeadKnown", static_cast<double>(head.known));
   put(out, "clusteredHeadProducts", static_cast<double>(head.products));

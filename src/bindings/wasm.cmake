@@ -53,7 +53,9 @@ foreach(table simd128 relaxed relaxed16)
   endforeach()
 endforeach()
 # The plain table with all types and the WebGPU executor. Only pages that ask for the GPU fetch it.
-sluice_engine(engine-gpu ${binding_sources})
+# It has no clustered output head, which the package refuses unless the device is wasm.
+sluice_engine(engine-gpu ${binding_sources}
+  ${CMAKE_SOURCE_DIR}/src/approximate/clustered_head_stub.cpp)
 target_link_libraries(engine-gpu PRIVATE sluice_gpu sluice_wasm128_all)
 target_compile_definitions(engine-gpu PRIVATE SLUICE_GPU)
 include(${CMAKE_CURRENT_LIST_DIR}/safetensors/wasm.cmake)

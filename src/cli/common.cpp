@@ -230,8 +230,8 @@ Result<native::LoadOptions> load_options(const Common& common) {
                                          .kv_sinks = common.kv_sinks,
                                          .kv_capacity = common.kv_capacity},
                                         &options.engine));
-  options.engine.skip_layers_ratio = common.skip_layers_ratio;
-  options.engine.exits.confidence = common.early_exit;
+  options.engine.approximate.skip_layers_ratio = common.skip_layers_ratio;
+  options.engine.approximate.exits.confidence = common.early_exit;
   options.engine.n_threads = common.threads;
   options.engine.n_ctx = common.ctx;
   options.engine.kernels = common.kernels.c_str();

@@ -86,8 +86,8 @@ nlohmann::json outcome_json(const native::DraftPair& models, const Generation& g
   const session::MemoryPlan& plan = model.engine().plan();
   const generate::Counts& counts = generation.counts();
   const session::EmbeddingRowCache& rows = model.engine().working().embedding_row_cache(0);
-  const session::HeadCounts& head = model.engine().head_counts();
-  const session::ExitCounts& exits = model.engine().exit_counts();
+  const session::HeadCounts& head = model.engine().approximate().head;
+  const session::ExitCounts& exits = model.engine().approximate().exits;
   return {{"text", text},
           {"finishReason", finish_name(generation.finish())},
           {"promptTokens", counts.prompt},

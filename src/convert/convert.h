@@ -52,7 +52,7 @@ struct Options {
   const Imatrix* importance = nullptr;    // null: all weights' errors count equally
   std::vector<float> layers;              // importance by layer, to store; empty: as in the source
   std::vector<float> exits;               // gguf::kExitWeights to store; empty: as in the source
-  bool cluster_head = false;              // cluster the output head's rows (model/head_clusters.h)
+  bool cluster_head = false;              // cluster the output head's rows (gguf/head_clusters.h)
   // QSF only: the type for the embedding's rows minus their cluster centres
   // (gguf/embedding_clusters.h). Empty: the embedding is stored directly.
   std::string cluster_embedding;

@@ -1,5 +1,5 @@
 // Clusters the output head's rows, so that a token computes only part of the head
-// (model/head_clusters.h).
+// (gguf/head_clusters.h).
 #pragma once
 
 #include "convert/kmeans.h"

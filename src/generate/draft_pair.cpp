@@ -28,10 +28,8 @@ EngineOptions for_draft(EngineOptions options, uint64_t base) {
   options.nextn = false;
   options.structured_output = false;
   options.adapters = {};
-  options.skip = {};
-  options.skip_layers_ratio = 0;
-  options.exits = {};
-  options.head = {.kind = model::HeadPolicy::Kind::kWhole};
+  options.approximate = {};
+  options.approximate.head.kind = session::HeadPolicy::Kind::kWhole;
   options.n_sessions = options.parallel = options.logits_rows = 1;
   return options;
 }

@@ -6,10 +6,10 @@
 #include <cfloat>
 #include <cmath>
 
+#include "approximate/layer_skipping.h"
 #include "measure/imatrix_collector.h"
 #include "measure/kl_divergence.h"
 #include "measure/text_chunks.h"
-#include "model/layer_skipping.h"
 
 namespace sluice::measure {
 namespace {
@@ -45,7 +45,7 @@ class Reader {
     cosines_.resize(n);
     seen_.resize(n);
     may_skip_.resize(n);
-    for (const int32_t layer : model::skippable_layers(program_)) {
+    for (const int32_t layer : approximate::skippable_layers(program_)) {
       may_skip_[static_cast<size_t>(layer)] = 1;
     }
   }
@@ -209,7 +209,7 @@ class Reader {
     if (l >= may_leave_.size() || may_leave_[l] == 0) return;
     gather(now_, kept->looked_at, &kept->behind[l]);
     for (const size_t row : kept->looked_at) {
-      seen_[l].features.push_back(session::exit_features(
+      seen_[l].features.push_back(approximate::exit_features(
           before_.data() + row * width_, now_.data() + row * width_, program_.hp.n_embd));
     }
   }
@@ -346,11 +346,9 @@ Result<Calibration> calibrate(const CalibrationOptions& how) {
   if (tokens.empty()) return error(Code::kPromptEmpty, "the calibration text has no tokens");
   Result<std::unique_ptr<session::Session>> session = session::Session::create((*model)->engine());
   if (!session.ok()) return session.status();
-  model::ExitPolicy exits;
-  exits.measures = true;
-  const Status leave = model::add_early_exits(described->header, exits, &*program);
-  if (!leave.ok() && leave.code() != Code::kInvalidArgument) return leave;
-  Reader reader(how, described->header, **model, **session, program->exits.may);
+  Result<std::vector<uint8_t>> may = approximate::exit_layers(*program);
+  Reader reader(how, described->header, **model, **session,
+                may.ok() ? std::move(*may) : std::vector<uint8_t>());
   return reader.read(tokens);
 }
 

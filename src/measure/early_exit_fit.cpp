@@ -8,12 +8,12 @@
 namespace sluice::measure {
 namespace {
 
-constexpr auto kN = static_cast<size_t>(model::kExitFeatures);
+constexpr auto kN = static_cast<size_t>(approximate::kExitFeatures);
 constexpr double kNever = -30;  // log odds for layers without an early exit
 
 using Weights = std::array<double, kN>;
 
-double score(const Weights& w, const session::ExitFeatures& x) {
+double score(const Weights& w, const approximate::ExitFeatures& x) {
   double sum = 0;
   for (size_t i = 0; i < w.size(); ++i) sum += w[i] * double{x[i]};
   return sum;
@@ -37,15 +37,15 @@ void solve(std::array<Weights, kN> a, Weights* b) {
 // Fits on standardized features with L2 regularization, and returns weights for the original
 // features. Regularization gives a solution even if a feature is constant or all tokens are
 // settled.
-Weights fit(const std::vector<session::ExitFeatures>& x, const std::vector<uint8_t>& settled) {
+Weights fit(const std::vector<approximate::ExitFeatures>& x, const std::vector<uint8_t>& settled) {
   constexpr double kHeldBack = 1;
   constexpr int kSteps = 30;
   const double n = static_cast<double>(x.size());
   Weights mean{}, deviation{}, w{};
-  for (const session::ExitFeatures& f : x) {
+  for (const approximate::ExitFeatures& f : x) {
     for (size_t i = 1; i < kN; ++i) mean[i] += double{f[i]} / n;
   }
-  for (const session::ExitFeatures& f : x) {
+  for (const approximate::ExitFeatures& f : x) {
     for (size_t i = 1; i < kN; ++i) deviation[i] += std::pow(double{f[i]} - mean[i], 2) / n;
   }
   for (double& d : deviation) d = d > 1e-12 ? std::sqrt(d) : 1;
@@ -84,7 +84,7 @@ Weights fit(const std::vector<session::ExitFeatures>& x, const std::vector<uint8
 }
 
 // AUC: the share of (settled, unsettled) pairs that the score orders correctly.
-double told(const Weights& w, const std::vector<session::ExitFeatures>& x,
+double told(const Weights& w, const std::vector<approximate::ExitFeatures>& x,
             const std::vector<uint8_t>& settled) {
   std::vector<std::pair<double, uint8_t>> all;
   for (size_t t = 0; t < x.size(); ++t) all.emplace_back(score(w, x[t]), settled[t]);

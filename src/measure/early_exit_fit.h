@@ -1,13 +1,13 @@
-// Fits the early exit classifier (model/early_exit.h). At each layer it predicts whether the token
-// that the output head would choose there is already the last layer's. Training states come from
-// the whole model. They are valid for early exits too, since a layer reads nothing from later
+// Fits the early exit classifier (approximate/early_exit.h). At each layer it predicts whether the
+// token that the output head would choose there is already the last layer's. Training states come
+// from the whole model. They are valid for early exits too, since a layer reads nothing from later
 // layers.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "session/early_exit.h"
+#include "approximate/early_exit.h"
 
 namespace sluice::measure {
 
@@ -27,7 +27,7 @@ struct EarlyExitFit {
 
 // What was observed behind one layer, by position.
 struct ObservedExit {
-  std::vector<session::ExitFeatures> features;
+  std::vector<approximate::ExitFeatures> features;
   std::vector<uint8_t> settled;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gguf/embedding_clusters.h"
 #include "model/families.h"
 
 namespace sluice::model {
@@ -71,12 +72,6 @@ void Builder::embed(float scale, int32_t positions, int32_t types) {
   const gguf::Tensor* rest = header_.find_tensor(gguf::kEmbeddingRest);
   p.embedding =
       mat(-1, rest != nullptr ? "token_embd_rest" : "token_embd", hp().n_vocab, hp().n_embd);
-  if (rest != nullptr) {
-    const Result<gguf::EmbeddingClusters> clusters = gguf::embedding_clusters(header_, *rest);
-    if (!clusters.ok()) return fail(clusters.status());
-    p.centres = {{clusters->of.begin(), clusters->of.end()},
-                 {clusters->centres.begin(), clusters->centres.end()}};
-  }
   p.tables.push_back(p.embedding);
   embed_tokens(scale, positions, types);
   if (positions >= 0) p.max_context = hp().n_ctx_train;  // the table's rows
@@ -243,7 +238,8 @@ void Builder::head(NormKind kind, const char* norm_name) {
   select(hp().n_embd);
   norm(-1, norm_name, Buf::kX, Buf::kH, kind, "result_norm");
   if (p.decoder == 0) p.hidden = static_cast<int32_t>(p.ops.size());
-  p.head = mat(-1, "output", hp().n_vocab, hp().n_embd, p.centres.of.empty());
+  p.head = mat(-1, "output", hp().n_vocab, hp().n_embd,
+               header_.find_tensor(gguf::kEmbeddingRest) == nullptr);
   if (p.head < 0) p.head = p.embedding;
   const int32_t bias = vec(-1, "output", hp().n_vocab, true, ".bias");
   matmul(-1, Buf::kH, Buf::kLogits, {{p.head, bias, 0}}, false, 1 / hp().logit_scale);

@@ -19,8 +19,10 @@ bool find_shared(const Program& p, Shared* out) {
   for (size_t i = 0; i < static_cast<size_t>(p.pool); ++i) {
     const Op& op = p.ops[i];
     if (op.is<EmbedOp>()) out->embed = &op;
-    if (op.is<NormOp>() && op.out == Buf::kH && op.layer < 0) out->state_norm = &op;
-    if (op.is<MatmulOp>() && op.out == Buf::kLogits) out->head = i;
+    if (op.is<NormOp>() && op.out == Buf::kH && op.layer < 0) {
+      out->state_norm = &op;
+      out->head = i + 1;
+    }
   }
   return out->embed != nullptr && out->state_norm != nullptr && out->head > 0;
 }

@@ -105,6 +105,7 @@ using TwoVecs = std::array<int32_t, 2>;
 struct EmbedOp {
   int32_t positions = -1, types = -1;  // vecs [positions][n], [n]
   float scale = 1;
+  int32_t mode = -1;  // an approximate mode that completes the rows before they are scaled
   [[nodiscard]] TwoVecs vecs() const { return {positions, types}; }
 };
 
@@ -339,6 +340,18 @@ struct CrossOp {
   float scale = 0, softcap = 0;  // as in AttentionOp
 };
 
+// Fills the KV cache as an attention does, and computes nothing else.
+struct FillOp {
+  AttentionOp attention;
+};
+
+// An operation of an approximate mode (session/approximation.h).
+struct ApproximateOp {
+  int32_t mode = 0;  // which
+  int32_t step = 0;  // what it does, by the mode
+  int32_t jump = 1;  // how many operations further the pass goes on, if the mode jumps
+};
+
 // The kinds' numbers, in the order of OpFields; web/gpu/program.ts has the same.
 enum class OpKind : uint8_t {
   kEmbed,
@@ -377,6 +390,8 @@ enum class OpKind : uint8_t {
   kSparsify,
   kStore,
   kCross,
+  kFill,
+  kApproximate,
   kCount,
 };
 
@@ -385,7 +400,7 @@ using OpFields =
                  SelectOp, SoftCapOp, ScaleOp, GateOp, ClampOp, PoolOp, UnaryOp, GatedOp, DecayOp,
                  ShiftOp, LerpOp, StateOp, ScanOp, Rwkv7KeysOp, Rwkv7MixOp, Rwkv7BonusOp, RowsOp,
                  CopyOp, MulVecOp, HeadMatmulOp, TemperatureOp, MixStreamsOp, CorrectStreamsOp,
-                 MatchNormOp, SparsifyOp, StoreOp, CrossOp>;
+                 MatchNormOp, SparsifyOp, StoreOp, CrossOp, FillOp, ApproximateOp>;
 static_assert(std::variant_size_v<OpFields> == static_cast<size_t>(OpKind::kCount));
 static_assert(std::is_trivially_copyable_v<OpFields>);
 

@@ -12,9 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "gguf/embedding_clusters.h"
-#include "model/early_exit.h"
-#include "model/head_clusters.h"
+#include "gguf/gguf.h"
 #include "model/hparams.h"
 #include "model/nextn.h"
 #include "model/op.h"
@@ -33,6 +31,8 @@ struct Mat {
   int64_t row0 = 0, tensor_rows = 0, slice_rows = 0;
   int32_t layer = -1;
   bool expert = false;  // read only on demand: experts, the MTP head, offloaded layers
+  bool plain = false;   // resident as it is in the file, so that rows can be gathered
+  double share = 1;     // of its rows that a token multiplies; not of an expert's
 };
 
 inline constexpr size_t kMaxTables = 4;
@@ -127,14 +127,12 @@ struct Tail {
   int32_t width = 0;  // of the result; 0: the model has no such tail
 };
 
-// Cluster centres of embedding rows, see gguf/embedding_clusters.h.
-struct RowCentres {
-  std::vector<uint8_t> of, centres;
-
-  [[nodiscard]] uint64_t bytes() const { return of.size() + centres.size(); }
-  [[nodiscard]] gguf::EmbeddingClusters view(int64_t cols) const {
-    return {of, centres, static_cast<uint64_t>(cols)};
-  }
+// What approximate modes (session/approximation.h) change besides operations and matrices.
+struct Approximated {
+  bool changed = false;            // the logits are not those of the whole model
+  uint64_t bytes = 0;              // that the modes hold
+  uint64_t scratch = 0;            // bytes per thread that they need
+  std::vector<uint64_t> identity;  // what saved states depend on
 };
 
 struct Program {
@@ -178,14 +176,12 @@ struct Program {
   bool rank_softmax = false;             // scores are class logits
 
   std::vector<int32_t> skipped;  // skipped layers: they have no operations
-  HeadClusters head_clusters;    // if only part of the head is multiplied
-  RowCentres centres;            // if the embedding's mat stores differences from cluster centres
-  EarlyExits exits;              // if tokens may exit before the last layer
-  Nextn nextn;                   // the MTP head
+  Approximated approximated;
+  Nextn nextn;  // the MTP head
 };
 
-// Builds the program of the family that the header names. `skipped` layers, from skippable_layers,
-// are omitted. Checks every tensor's presence, type and shape. Errors: read_hparams',
+// Builds the program of the family that the header names. `skipped` layers are
+// omitted. Checks every tensor's presence, type and shape. Errors: read_hparams',
 // kMissingTensor, kBadShape, kUnsupportedType, naming the tensor.
 [[nodiscard]] Result<Program> build_program(const gguf::Header& header,
                                             std::span<const int32_t> skipped = {});

@@ -216,7 +216,7 @@ Result<AdapterSet> AdapterSet::bind(const model::Program& program, const kernels
                                     std::span<const adapter::Source> sources) {
   AdapterSet set;
   if (sources.empty()) return set;
-  if (!program.skipped.empty() || program.head_clusters.most > 0 || !program.exits.needed.empty()) {
+  if (program.approximated.changed) {
     return error(Code::kInvalidArgument,
                  "adapters need the whole model: turn off layer skipping, early exit and the "
                  "clustered head");

@@ -109,19 +109,22 @@ void CpuExecutor::rotate_heads(int32_t layer_index, const model::AttentionShape&
   });
 }
 
-void CpuExecutor::op_attention(int32_t layer_index, const AttentionOp& op) {
+void CpuExecutor::fill_cache(int32_t layer_index, const AttentionOp& op) {
   const kv::LayerShape& layer = sequence_->cache().layer(op.att.cache);
-  const bool quantized = layer.quantized();
-  if (quantized) rotate_heads(layer_index, op.att);
+  if (layer.quantized()) rotate_heads(layer_index, op.att);
   if (layer.slots > 0 && spec_.ends.empty()) {
     evict_block(layer_index, op);
     if (op.att.owned_by(layer_index)) keep_observers(op);
   }
   store_kv(layer_index, op.att);
-  if (exits_.all_left()) return;
+}
+
+void CpuExecutor::op_attention(int32_t layer_index, const AttentionOp& op) {
+  const kv::LayerShape& layer = sequence_->cache().layer(op.att.cache);
+  fill_cache(layer_index, op);
   if (!spec_.ends.empty()) return attend_texts(op, /*cross=*/false);
   attend(op);
-  if (!quantized) return;
+  if (!layer.quantized()) return;
   if (observer_) rotate_heads(layer_index, op.att);
   if (!rotates(layer.v_type, false)) return;
   for_rows(rows_, [&](int32_t t) {

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "session/clustered_head.h"
-
 namespace sluice::session {
 namespace {
 
@@ -22,7 +20,7 @@ uint64_t pool_bytes(const Program& p) {
 
 uint64_t thread_scratch(const Program& p, const kernels::Table& table,
                         const ComputeBufferShape& shape) {
-  uint64_t bytes = shape.min_scratch;
+  uint64_t bytes = std::max(shape.min_scratch, p.approximated.scratch);
   for (size_t i = 0; i < p.mats.size(); ++i) {
     const model::Mat& m = p.mats[i];
     if (p.by_rows(i)) continue;
@@ -44,7 +42,6 @@ uint64_t thread_scratch(const Program& p, const kernels::Table& table,
     bytes = std::max(
         bytes, PickScratch(Carver(nullptr), table, att.group(), att.dk, att.dv, shape.n_ctx).bytes);
   }
-  if (p.head_clusters.most > 0) bytes = std::max(bytes, ClusteredHead::scratch_bytes(p, table));
   return round_up_to_line(bytes) + kAlignment;
 }
 

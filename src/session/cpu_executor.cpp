@@ -3,8 +3,7 @@
 
 namespace sluice::session {
 
-CpuExecutor::CpuExecutor(Engine& engine)
-    : engine_(engine), feed_(engine), row_feed_(engine), clustered_head_(engine), exits_(engine) {
+CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine), row_feed_(engine) {
   size_t products = 4;
   for (const std::vector<int32_t>& heads : engine.program().by_head) {
     products = std::max(products, heads.size());
@@ -63,7 +62,6 @@ void CpuExecutor::restart() {
   read_failed_ = false;
   cursor_ = {};
   feed_.restart();
-  if constexpr (model::kEarlyExit) exits_.begin(batch_, !spec_.encode && !spec_.embed);
   // Drop the demands of an abandoned batch, which would keep slots from the first operations.
   engine_.residency().set_demand({});
   replans_seen_ = engine_.replans();
@@ -78,23 +76,7 @@ void CpuExecutor::next_op() {
   observe_marks();
   cursor_ = {};
   feed_.restart();
-  const int32_t layer = engine_.program().ops[pc_].layer;
   pc_ = after(pc_);
-  if constexpr (model::kEarlyExit) {
-    if (exits_.on()) skip_layer(layer);
-  }
-}
-
-// Early exit: advances to the next operation that the remaining rows need.
-void CpuExecutor::skip_layer(int32_t layer) {
-  const std::vector<model::Op>& ops = engine_.program().ops;
-  const auto skip = [this] {
-    while (exits_.skips(pc_)) pc_ = after(pc_);
-  };
-  skip();
-  const int32_t next = pc_ < ops.size() ? ops[pc_].layer : -1;
-  if (next != layer) exits_.layer_done(layer, next < 0);
-  skip();
 }
 
 Step CpuExecutor::step(int32_t* max_ops) {
@@ -160,9 +142,9 @@ bool CpuExecutor::run_products() {
   return true;
 }
 
-bool CpuExecutor::settle(WeightStream::Run ran) {
-  if (ran == WeightStream::Run::kReadFailed) read_failed_ = true;
-  return ran == WeightStream::Run::kDone;
+bool CpuExecutor::settle(WeightRun ran) {
+  if (ran == WeightRun::kReadFailed) read_failed_ = true;
+  return ran == WeightRun::kDone;
 }
 
 const model::Tail& CpuExecutor::tail() const {

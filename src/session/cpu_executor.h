@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "session/clustered_head.h"
-#include "session/early_exit.h"
 #include "session/embedding_rows.h"
 #include "session/executor.h"
 #include "session/weight_stream.h"
@@ -76,7 +74,7 @@ class CpuExecutor final : public Executor {
   void enter(const Lane& lane);
   [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
   [[nodiscard]] bool run_products();
-  [[nodiscard]] bool settle(WeightStream::Run ran);  // false: not done
+  [[nodiscard]] bool settle(WeightRun ran);  // false: not done
   void add_low_rank(const Product& product);
   void add_low_rank_rows(model::Buf out, float scale);
   void enter_part();
@@ -90,7 +88,6 @@ class CpuExecutor final : public Executor {
   void demand_nextn();
   [[nodiscard]] bool in_part() const { return kPartialForward && spec_.part != nullptr; }
   void next_op();
-  void skip_layer(int32_t layer);
   void expect_decoder();
   [[nodiscard]] bool vectors_ready(const model::Op& op);
   void fill_rope_tables();
@@ -100,7 +97,10 @@ class CpuExecutor final : public Executor {
   void op_norm(const model::Op& op);
   [[nodiscard]] bool op_matmul(const model::Op& op);
   void op_rope(const model::Op& op);
+  void complete_rows(const model::Op& op);
+  [[nodiscard]] bool op_approximate(const model::Op& op);
   void op_attention(int32_t layer, const model::AttentionOp& op);
+  void fill_cache(int32_t layer, const model::AttentionOp& op);
   void op_cross(const model::CrossOp& op);
   void op_activate(const model::Op& op);
   void op_gate(const model::Op& op);
@@ -244,8 +244,6 @@ class CpuExecutor final : public Executor {
   Engine& engine_;
   WeightStream feed_;
   EmbeddingRows row_feed_;
-  ClusteredHead clustered_head_;
-  EarlyExit exits_;
   std::vector<Lane> lanes_;
   std::vector<Token> tokens_;  // of the batch
   Sequence* sequence_ = nullptr;

@@ -82,14 +82,6 @@ bool EmbeddingRows::ready(size_t table) {
 }
 
 void EmbeddingRows::read(size_t table, int32_t t, int64_t col, int64_t n, float* out) const {
-  read_stored(table, t, col, n, out);
-  const model::Program& p = engine_.program();
-  if (table != 0 || p.centres.of.empty()) return;
-  const int64_t cols = mat(0).cols, first = token_at(t) * cols + col;
-  p.centres.view(cols).add(static_cast<uint64_t>(first), static_cast<uint64_t>(n), 1, out);
-}
-
-void EmbeddingRows::read_stored(size_t table, int32_t t, int64_t col, int64_t n, float* out) const {
   const model::Mat& m = mat(table);
   const uint8_t* from = row(table, t);
   const uint32_t u = table == 0 ? unit_of_[static_cast<size_t>(t)] : residency::kNoUnit;

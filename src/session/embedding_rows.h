@@ -28,7 +28,6 @@ class EmbeddingRows {
   void read(size_t table, int32_t t, int64_t col, int64_t n, float* out) const;
 
  private:
-  void read_stored(size_t table, int32_t t, int64_t col, int64_t n, float* out) const;
   struct Asked {
     int32_t rows = 0;        // rows requested so far
     bool looked_at = false;  // checked to be finite

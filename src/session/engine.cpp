@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "model/layer_skipping.h"
 #include "session/cpu_executor.h"
 #include "session/nextn.h"
 
@@ -100,26 +99,10 @@ Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& opti
     return error(Code::kInvalidArgument,
                  "the instruction set \"%.32s\" is unknown or not available", name);
   }
-  Result<model::Program> program = model::build_program(header, options.skip);
+  Result<model::Program> program = model::build_program(header, options.approximate.skip);
   if (!program.ok()) return program.status();
-  if (options.skip_layers_ratio != 0) {
-    const Result<std::vector<int32_t>> skipped =
-        model::layers_to_skip(header, *program, options.skip_layers_ratio);
-    if (!skipped.ok()) return skipped.status();
-    program = model::build_program(header, *skipped);
-    if (!program.ok()) return program.status();
-  }
   out.program = std::move(*program);
-  Result<model::HeadClusters> clusters =
-      model::read_head_clusters(header, out.program, options.head, options.skip_layers_ratio);
-  if (!clusters.ok()) return clusters.status();
-  if constexpr (model::kHeadInOrder) {
-    SLUICE_RETURN_IF_ERROR(model::take_head_in_order(header, &*clusters, &out.program));
-  }
-  out.program.head_clusters = std::move(*clusters);
-  if constexpr (model::kEarlyExit) {
-    SLUICE_RETURN_IF_ERROR(model::add_early_exits(header, options.exits, &out.program));
-  }
+  SLUICE_RETURN_IF_ERROR(approximate(header, options, *out.table, &out.program, &out.modes));
   if constexpr (model::kNextn) {
     if (options.nextn) SLUICE_RETURN_IF_ERROR(check_nextn(options));
     if (options.nextn) SLUICE_RETURN_IF_ERROR(model::add_nextn(header, &out.program));
@@ -147,6 +130,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   if (!found.ok()) return found.status();
   std::unique_ptr<Engine> engine(new Engine);
   engine->program_ = std::move(found->program);
+  engine->modes_ = std::move(found->modes);
   engine->plan_ = std::move(found->plan);
   engine->table_ = found->table;
   engine->adapters_ = std::move(found->adapters);
@@ -162,7 +146,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_ = options;
   engine->options_.kernels = "";  // points to the caller's string
   engine->options_.adapters = {};
-  engine->options_.skip = {};
+  engine->options_.approximate.skip = {};
   engine->options_.n_ctx = plan.n_ctx;
   engine->options_.context_from = plan.context_from;
   engine->options_.kv = plan.kv_types;
@@ -183,6 +167,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   SLUICE_RETURN_IF_ERROR(
       engine->working_.allocate(engine->program_, *engine->table_, plan.working()));
   SLUICE_RETURN_IF_ERROR(engine->sequences_.init(plan.kv_shape, plan.n_sessions));
+  for (const auto& mode : engine->modes_) mode->attach(*engine);
   engine->executor_ = std::make_unique<CpuExecutor>(*engine);
   if constexpr (model::kNextn) {
     if (engine->program_.nextn.on()) {

@@ -25,37 +25,17 @@ namespace sluice::session {
 class Executor;
 class NextnHead;
 
-// Counters of the clustered output head, model/head_clusters.h.
-struct HeadCounts {
-  uint64_t rows = 0;      // rows of logits
-  uint64_t known = 0;     // rows whose largest logit is proven to be that of the whole vocabulary
-  uint64_t products = 0;  // tokens multiplied, over all rows
-};
-
-// Counters of early exit, model/early_exit.h.
-struct ExitCounts {
-  uint64_t rows = 0;    // rows computed with early exit on
-  uint64_t left = 0;    // rows that exited before the last layer
-  uint64_t layers = 0;  // layers computed, over all rows
-};
-
-// Measurement (model::ExitPolicy::measures): receives a row's features after a layer,
-// [model::kExitFeatures], and returns whether the row exits.
-struct ExitWatch {
-  bool (*leaves)(void* context, int32_t layer, std::span<const float> features) = nullptr;
-  void* context = nullptr;
-};
-
 // Everything the header tells; shown by `sluice info` and Engine.inspect.
 struct Inspection {
   model::Program program;
+  Approximations modes;
   MemoryPlan plan;
   const kernels::Table* table = nullptr;
   AdapterSet adapters;  // not loaded
 };
 
-// Errors: build_program's, plan_memory's, AdapterSet::bind's, kInvalidArgument for an unknown
-// instruction set.
+// Errors: build_program's, approximate()'s, plan_memory's, AdapterSet::bind's, kInvalidArgument for
+// an unknown instruction set.
 [[nodiscard]] Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& options);
 
 class Engine {
@@ -139,9 +119,9 @@ class Engine {
   [[nodiscard]] draft::DraftState& draft_state() { return draft_state_; }
   // The multi-token prediction (MTP) head; null if it was not requested.
   [[nodiscard]] NextnHead* nextn() { return nextn_.get(); }
-  [[nodiscard]] HeadCounts& head_counts() { return head_counts_; }
-  [[nodiscard]] ExitCounts& exit_counts() { return exit_counts_; }
-  [[nodiscard]] ExitWatch& exit_watch() { return exit_watch_; }
+  // The mode of an ApproximateOp.
+  [[nodiscard]] Approximation& mode(int32_t i) { return *modes_[static_cast<size_t>(i)]; }
+  [[nodiscard]] ApproximateState& approximate() { return approximate_; }
   [[nodiscard]] const ComputeBuffer& working() const { return working_; }
   [[nodiscard]] ComputeBuffer& working() { return working_; }
   [[nodiscard]] int64_t width(model::Buf b) const { return program_.width[static_cast<size_t>(b)]; }
@@ -199,9 +179,8 @@ class Engine {
   uint32_t pins_absent_ = 0;  // when the pass began
   draft::BatchLatency costs_;
   draft::DraftState draft_state_;
-  HeadCounts head_counts_;
-  ExitCounts exit_counts_;
-  ExitWatch exit_watch_;
+  Approximations modes_;
+  ApproximateState approximate_;
   Status failure_;
 };
 

@@ -58,12 +58,7 @@ Fingerprint fingerprint_of(const gguf::Header& header, const model::Program& pro
 
   Hash64 skipped;
   for (const int32_t layer : program.skipped) skipped.add(static_cast<uint64_t>(layer));
-  if constexpr (model::kEarlyExit) {
-    const model::EarlyExits& exits = program.exits;
-    if (!exits.needed.empty()) skipped.add(__builtin_bit_cast(uint64_t, exits.least));
-    for (const float weight : exits.weights)
-      skipped.add(uint64_t{__builtin_bit_cast(uint32_t, weight)});
-  }
+  for (const uint64_t part : program.approximated.identity) skipped.add(part);
   out[Fingerprint::kApproximation] = skipped.value();
   return out;
 }

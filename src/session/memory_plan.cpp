@@ -87,15 +87,14 @@ class Ordering {
     const model::Mat& m = p_.mats[static_cast<size_t>(index)];
     residency::MatrixSpec s;
     s.kind = index == p_.embedding && p_.embedding != p_.head ? residency::MatrixKind::kEmbedding
-             : m.expert || (index == p_.head && p_.head_clusters.in_order)
-                 ? residency::MatrixKind::kExpert
-                 : residency::MatrixKind::kDense;
+             : m.expert                                       ? residency::MatrixKind::kExpert
+                                                              : residency::MatrixKind::kDense;
     s.file = m.file;
     s.offset = m.offset;
     s.rows = m.rows;
     s.row_bytes = m.row_bytes;
     s.packed_group_bytes = static_cast<int64_t>(table_.packed_group_bytes(m.type, m.cols));
-    s.plain = index == p_.head && p_.head_clusters.most > 0;
+    s.plain = m.plain;
     mat_item[static_cast<size_t>(index)] = static_cast<int32_t>(specs.size());
     specs.push_back(s);
   }
@@ -216,7 +215,7 @@ uint64_t program_bytes(const Program& p) {
   const uint64_t bytes = p.ops.size() * sizeof(model::Op) + p.marks.size() * sizeof(model::Mark) +
                          p.mats.size() * (sizeof(model::Mat) + kName) +
                          p.vecs.size() * (sizeof(model::Vec) + kName);
-  return (bytes > kAllowed ? bytes - kAllowed : 0) + p.head_clusters.bytes() + p.centres.bytes();
+  return (bytes > kAllowed ? bytes - kAllowed : 0) + p.approximated.bytes;
 }
 
 uint64_t vector_bytes(const Program& p) {

@@ -15,6 +15,7 @@
 #include "model/program.h"
 #include "residency/residency.h"
 #include "session/adapter_set.h"
+#include "session/approximation.h"
 #include "session/compute_buffer.h"
 #include "session/kv_plan.h"
 
@@ -76,12 +77,7 @@ struct EngineOptions {
   // Sessions that a batcher may compute together, each with a generation running. n_sessions is
   // raised to at least this.
   int32_t parallel = 1;
-  // 0: the whole model. Towards 1, more of the least important layers are skipped
-  // (model/layer_skipping.h).
-  double skip_layers_ratio = 0;
-  std::span<const int32_t> skip;  // layers to skip; borrowed, read while opening
-  model::HeadPolicy head;         // how much of the output head to multiply
-  model::ExitPolicy exits;        // whether tokens exit before the last layer
+  ApproximateOptions approximate;
 };
 
 inline constexpr int32_t kMaxBatch = 256;

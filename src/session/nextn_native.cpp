@@ -11,7 +11,7 @@ namespace sluice::session {
 using model::Buf;
 
 Status check_nextn(const EngineOptions& options) {
-  const char* other = options.exits.on() ? "early exit"
+  const char* other = options.approximate.exits.on() ? "early exit"
                       : options.kv_policy.window || options.kv_policy.heavy_hitter
                           ? "a KV policy that evicts"
                           : nullptr;

@@ -121,6 +121,11 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kCross:
       op_cross(op.as<model::CrossOp>());
       return true;
+    case OpKind::kFill:
+      for_lanes([&] { fill_cache(op.layer, op.as<model::FillOp>().attention); });
+      return true;
+    case OpKind::kApproximate:
+      return op_approximate(op);
     case OpKind::kCount:
       break;
   }
@@ -194,9 +199,13 @@ bool CpuExecutor::op_embed(const Op& op) {
     std::fill_n(buffer(op.out) + lane.row * ld, lane.rows * ld, 0.0f);
   }
   for_lanes([&] {
+    const int64_t ld = engine_.width(op.out);
     for (int32_t t = 0; t < rows_; ++t) {
-      float* x = buffer(op.out) + t * engine_.width(op.out);
-      row_feed_.read(0, token_ + t, 0, op.n, x);
+      row_feed_.read(0, token_ + t, 0, op.n, buffer(op.out) + t * ld);
+    }
+    if (own.mode >= 0) complete_rows(op);
+    for (int32_t t = 0; t < rows_; ++t) {
+      float* x = buffer(op.out) + t * ld;
       if (own.scale != 1) engine_.table().scale(x, own.scale, op.n, x);
       if (type != nullptr) engine_.table().add(x, type, op.n, x);
       if (positions != nullptr) {
@@ -206,6 +215,15 @@ bool CpuExecutor::op_embed(const Op& op) {
   });
   add_low_rank_rows(op.out, own.scale);
   return true;
+}
+
+// The embedding's rows of the current lane, by an approximate mode.
+void CpuExecutor::complete_rows(const Op& op) {
+  ApproximateRows rows;
+  rows.tokens = std::span(tokens_).subspan(static_cast<size_t>(token_), static_cast<size_t>(rows_));
+  rows.out = buffer(op.out);
+  rows.ld_out = engine_.width(op.out);
+  static_cast<void>(engine_.mode(op.as<model::EmbedOp>().mode).run(op, rows));
 }
 
 void CpuExecutor::op_norm(const Op& op) {
@@ -271,18 +289,6 @@ bool CpuExecutor::op_matmul(const Op& op) {
   const auto& own = op.as<model::MatmulOp>();
   const float* x = buffer(op.in) + op.in_col;
   const int64_t ld = engine_.width(op.in);
-  const bool narrow = clustered_head_.on() && op.out == Buf::kLogits;
-  if (narrow && !cursor_.started && clustered_head_.apart(rows_)) {
-    clustered_head_.run(op, rows_, /*known=*/false);
-    return true;
-  }
-  if constexpr (model::kHeadInOrder) {
-    if (narrow && clustered_head_.in_order(rows_)) {
-      const bool begins = !cursor_.started;
-      cursor_.started = true;
-      return settle(clustered_head_.run_in_order(op, rows_, begins, &feed_));
-    }
-  }
   if (!cursor_.started) {
     bool q8 = false;
     for (const model::MatPart& part : own.parts()) q8 = q8 || wants_q8(part.mat);
@@ -293,10 +299,7 @@ bool CpuExecutor::op_matmul(const Op& op) {
     cursor_.started = true;
   }
   products_.clear();
-  int32_t first_column = 0;
-  if constexpr (model::kEarlyExit) first_column = exits_.first_column(pc_);
   for (const model::MatPart& part : own.parts()) {
-    if (part.out_col < first_column) continue;
     Product product;
     product.mat = part.mat;
     product.bias = part.bias;
@@ -308,15 +311,24 @@ bool CpuExecutor::op_matmul(const Op& op) {
     product.add = own.add;
     products_.push_back(product);
   }
-  const bool by_cluster = model::kHeadInOrder && narrow && clustered_head_.in_order(1);
-  if constexpr (model::kHeadInOrder) {
-    if (by_cluster) clustered_head_.demand(products_, feed_);
-  }
-  if (!run_products()) return false;
-  if constexpr (model::kHeadInOrder) {
-    if (by_cluster) clustered_head_.settle_order(op, rows_);
-  }
-  if (narrow) clustered_head_.run(op, rows_, /*known=*/true);
+  return run_products();
+}
+
+bool CpuExecutor::op_approximate(const Op& op) {
+  const auto& own = op.as<model::ApproximateOp>();
+  ApproximateRows rows;
+  rows.at = pc_;
+  rows.rows = rows_;
+  rows.in = buffer(op.in) + op.in_col;
+  rows.ld_in = engine_.width(op.in);
+  rows.out = buffer(op.out) + op.out_col;
+  rows.ld_out = engine_.width(op.out);
+  rows.begins = !cursor_.started;
+  rows.logits = !spec_.encode && !spec_.embed;
+  rows.weights = &feed_;
+  cursor_.started = true;
+  if (!settle(engine_.mode(own.mode).run(op, rows))) return false;
+  if (rows.jumps) pc_ += static_cast<size_t>(own.jump - 1);  // next_op() adds 1
   return true;
 }
 

@@ -13,7 +13,10 @@ struct OptionTexts {
   int32_t kv_sinks = -1, kv_capacity = 0;              // -1, 0: the default
 };
 
-// Errors: those of kv::parse_kv_types, kv::parse_kv_policy and model::parse_head_policy.
+// Errors: those of kv::parse_kv_types, kv::parse_kv_policy and parse_head_policy.
 [[nodiscard]] Status apply(const OptionTexts& texts, EngineOptions* out);
+
+// "" (by skip_layers_ratio), "off", "exact", or a number of clusters. Errors: kInvalidArgument.
+[[nodiscard]] Result<HeadPolicy> parse_head_policy(std::string_view text);
 
 }  // namespace sluice::session

@@ -14,8 +14,12 @@ Status Session::begin_part(std::span<const Token> tokens, const PartialForward& 
   const bool inside = part.first < part.end && part.end <= static_cast<size_t>(p.pool);
   const bool logits = part.end == static_cast<size_t>(p.pool);
   const size_t rows = part.from.empty() ? tokens.size() : part.from.size() / width;
-  if (batcher_ != nullptr || !inside || tokens.size() > max_rows || rows > max_rows ||
-      (logits && rows > static_cast<size_t>(engine_.plan().logits_rows)) ||
+  const bool approximate =
+      inside && std::any_of(p.ops.begin() + static_cast<ptrdiff_t>(part.first),
+                            p.ops.begin() + static_cast<ptrdiff_t>(part.end),
+                            [](const model::Op& op) { return op.is<model::ApproximateOp>(); });
+  if (batcher_ != nullptr || !inside || approximate || tokens.size() > max_rows ||
+      rows > max_rows || (logits && rows > static_cast<size_t>(engine_.plan().logits_rows)) ||
       part.from.size() % width != 0) {
     return error(Code::kInvalidArgument, "cannot run this partial forward pass on %zu tokens",
                  tokens.size());

@@ -28,10 +28,7 @@ TokenWork work_per_token(const model::Program& p) {
   for (size_t i = 0; i < p.mats.size(); ++i) {
     const model::Mat& m = p.mats[i];
     if (p.by_rows(i) || m.layer >= p.hp.n_layer) continue;
-    double share = m.expert ? used : 1;
-    if constexpr (model::kHeadInOrder) {
-      if (static_cast<int32_t>(i) == p.head) share = p.head_clusters.share();
-    }
+    const double share = m.expert && static_cast<int32_t>(i) != p.head ? used : m.share;
     work.macs += share * static_cast<double>(m.rows * m.cols);
     work.bytes += share * static_cast<double>(m.rows * m.row_bytes);
   }

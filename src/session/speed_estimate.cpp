@@ -45,7 +45,9 @@ class PassBenchmark {
  public:
   explicit PassBenchmark(const Inspection& found)
       : table_(*found.table), program_(found.program), pool_(found.plan.n_threads) {
-    for (size_t i = static_cast<size_t>(program_.decoder); i < program_.ops.size(); ++i) {
+    const size_t end =
+        program_.head >= 0 ? static_cast<size_t>(program_.pool) : program_.ops.size();
+    for (size_t i = static_cast<size_t>(program_.decoder); i < end; ++i) {
       if (program_.ops[i].layer < program_.hp.n_layer) add(program_.ops[i]);
     }
   }
@@ -104,15 +106,11 @@ class PassBenchmark {
     const auto use = [this](int32_t mat) {
       if (mat < 0) return;
       const Mat& m = program_.mats[static_cast<size_t>(mat)];
-      double share = 1;
-      if constexpr (model::kHeadInOrder) {
-        if (mat == program_.head) share = program_.head_clusters.share();
-      }
       // A matrix larger than the sample is multiplied in pieces.
       const auto group = static_cast<int64_t>(table_.row_group);
       const auto fit = static_cast<int64_t>(kSample / table_.packed_group_bytes(m.type, m.cols));
       const int64_t most = std::max<int64_t>(1, fit) * group;
-      auto left = static_cast<int64_t>(share * static_cast<double>(m.rows));
+      auto left = static_cast<int64_t>(m.share * static_cast<double>(m.rows));
       for (; left > 0; left -= most) {
         pieces_.push_back({&m, std::min(left, most)});
         bytes_ += static_cast<double>(pieces_.back().rows * m.row_bytes);
@@ -235,16 +233,14 @@ double streamed_per_token(const Inspection& found) {
   const double used = hp.n_expert > 0
                           ? static_cast<double>(hp.n_expert_used) / static_cast<double>(hp.n_expert)
                           : 1;
+  const int32_t at = found.program.head;
+  const Mat* head = at >= 0 ? &found.program.mats[static_cast<size_t>(at)] : nullptr;
+  const int32_t head_item = at >= 0 ? found.plan.mat_item[static_cast<size_t>(at)] : -1;
   double bytes = 0;
   for (const residency::Unit& u : found.plan.weights.units) {
     if (u.pinned || u.kind == residency::MatrixKind::kEmbedding) continue;
     double share = u.kind == residency::MatrixKind::kExpert ? used : 1;
-    if constexpr (model::kHeadInOrder) {
-      const model::HeadClusters& clusters = found.program.head_clusters;
-      const auto head = static_cast<size_t>(found.program.head);
-      const bool by_cluster = clusters.in_order && u.matrix == found.plan.mat_item[head];
-      if (by_cluster) share = clusters.share();
-    }
+    if (head != nullptr && head->expert && u.matrix == head_item) share = head->share;
     bytes += share * static_cast<double>(u.bytes);
   }
   return bytes;

@@ -135,14 +135,11 @@ void WeightStream::gather(std::span<const Product> products) {
       continue;
     }
     const residency::Unit& u = r.plan().units[unit];
-    int64_t first = 0, rows = u.rows;
-    if constexpr (model::kHeadInOrder) {
-      first = std::max(product.row0 - u.row0, int64_t{0});
-      rows = std::min(product.row1 - u.row0, u.rows) - first;
-      if (rows <= 0) {
-        ++unit_;
-        continue;
-      }
+    const int64_t first = std::max(product.row0 - u.row0, int64_t{0});
+    const int64_t rows = std::min(product.row1 - u.row0, u.rows) - first;
+    if (rows <= 0) {
+      ++unit_;
+      continue;
     }
     const bool there = r.ready(unit);
     from_slots = from_slots || (there && !u.pinned);
@@ -190,20 +187,20 @@ void WeightStream::units_to_come(std::span<const Product> products,
   }
 }
 
-WeightStream::Run WeightStream::run(std::span<const Product> products) {
+WeightRun WeightStream::run(std::span<const Product> products) {
   while (part_ < static_cast<int32_t>(products.size())) {
     gather(products);
     if (!pieces_.empty()) {
       run_pieces();
-      if (!settle_reads()) return Run::kReadFailed;
+      if (!settle_reads()) return WeightRun::kReadFailed;
       engine_.poll();
       continue;
     }
     if (part_ == static_cast<int32_t>(products.size())) break;
     const int32_t item = engine_.item_of_mat(products[static_cast<size_t>(part_)].mat);
-    if (!need(engine_.residency().first_unit(item) + unit_)) return Run::kBlocked;
+    if (!need(engine_.residency().first_unit(item) + unit_)) return WeightRun::kBlocked;
   }
-  return Run::kDone;
+  return WeightRun::kDone;
 }
 
 }  // namespace sluice::session

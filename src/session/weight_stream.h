@@ -23,8 +23,10 @@ struct Product {
   int64_t ldy = 0;
   float scale = 1, factor = 1;  // of the result, and of the weights alone
   bool add = false;
-  int64_t row0 = 0, row1 = INT64_MAX;  // only these rows of W; native builds, plain units
+  int64_t row0 = 0, row1 = INT64_MAX;  // only these rows of W; plain units
 };
+
+enum class WeightRun : uint8_t { kDone, kBlocked, kReadFailed };
 
 class WeightStream {
  public:
@@ -34,7 +36,6 @@ class WeightStream {
   [[nodiscard]] bool need(uint32_t unit);
   [[nodiscard]] bool need_vec(int32_t vec);  // true for -1
 
-  enum class Run : uint8_t { kDone, kBlocked, kReadFailed };
   // Call before a new list of products.
   void restart() {
     part_ = 0;
@@ -44,7 +45,7 @@ class WeightStream {
   void units_to_come(std::span<const Product> products, std::vector<uint32_t>* out) const;
   // Runs the products from where the last call stopped. kReadFailed: a direct read failed; direct
   // reads are now off, and the batch's results are incomplete.
-  [[nodiscard]] Run run(std::span<const Product> products);
+  [[nodiscard]] WeightRun run(std::span<const Product> products);
 
  private:
   // A run of rows of one matrix whose weights are in memory or can be read directly.

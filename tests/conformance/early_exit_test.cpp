@@ -1,7 +1,7 @@
 // Early exit. If all tokens exit after a layer, the logits are bit-identical to those of the model
 // that ends there. If some do, they do not depend on batches, budget or earlier sessions. If none
 // do, they are the full model's. Skipped layers are neither computed nor read.
-#include "model/early_exit.h"
+#include "approximate/early_exit.h"
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ session::EngineOptions options_of(double confidence, uint64_t budget = 0) {
   o.n_ctx = 64;
   o.logits_rows = o.n_batch = 20;
   o.n_threads = 2;
-  o.exits.confidence = confidence;
+  o.approximate.exits.confidence = confidence;
   o.memory_budget = budget;
   return o;
 }
@@ -34,15 +34,15 @@ std::vector<float> logits_of(Deep deep, const session::EngineOptions& options, s
   Opened opened = deep.open(options);
   if (opened.session == nullptr) return {};
   std::vector<float> out = all_logits(opened, kTokens, step);
-  if (counts != nullptr) *counts = opened.model->engine().exit_counts();
+  if (counts != nullptr) *counts = opened.model->engine().approximate().exits;
   return out;
 }
 
 // Probe weights with which all tokens exit after a layer, or (-1) none.
 std::vector<float> all_behind(int32_t layer, size_t n_layer = 8) {
-  std::vector<float> out(n_layer * size_t{model::kExitFeatures}, 0.0f);
+  std::vector<float> out(n_layer * size_t{approximate::kExitFeatures}, 0.0f);
   for (size_t i = 0; i < n_layer; ++i) {
-    out[i * size_t{model::kExitFeatures}] = static_cast<int32_t>(i) == layer ? 30.0f : -30.0f;
+    out[i * size_t{approximate::kExitFeatures}] = static_cast<int32_t>(i) == layer ? 30.0f : -30.0f;
   }
   return out;
 }
@@ -55,7 +55,7 @@ Deep with(const std::vector<float>& weights, const Layers& layers = kEight) {
 
 std::vector<float> mixed(const session::EngineOptions& like = options_of(1)) {
   session::EngineOptions options = like;
-  options.exits.measures = true;
+  options.approximate.exits.measures = true;
   Opened opened = Deep(kEight).open(options);
   return opened.session == nullptr ? std::vector<float>() : mixed_exits(opened, kTokens);
 }
@@ -127,7 +127,7 @@ TEST(EarlyExit, FillsEveryCache) {
     options.n_ctx = options.kv_policy.heavy_hitter || options.kv_policy.window ? 1024 : 512;
     options.kv_policy.capacity = 128;
     session::EngineOptions measuring = options;
-    measuring.exits.confidence = 1;
+    measuring.approximate.exits.confidence = 1;
     const std::vector<float> weights = mixed(measuring);
     Layers text;
     for (int32_t i = 0; i < 300; ++i) text.push_back(kTokens[static_cast<size_t>(i * i % 19)]);
@@ -136,7 +136,7 @@ TEST(EarlyExit, FillsEveryCache) {
       Opened opened = with(weights).open(options);
       ASSERT_NE(opened.session, nullptr);
       last[step == 1] = all_logits(opened, text, step);
-      const session::ExitCounts& counts = opened.model->engine().exit_counts();
+      const session::ExitCounts& counts = opened.model->engine().approximate().exits;
       EXPECT_GT(counts.left, 10u);
       EXPECT_LT(counts.left, counts.rows);
     }
@@ -250,7 +250,7 @@ TEST(EarlyExit, RejectsWhatItCannotDo) {
     EXPECT_TRUE(code(with(weights), 1).ok());
   }
   // Finite values are harmless, however large.
-  std::vector<float> huge(8 * size_t{model::kExitFeatures}, 1e6f);
+  std::vector<float> huge(8 * size_t{approximate::kExitFeatures}, 1e6f);
   EXPECT_FALSE(logits_of(with(huge), options_of(0), 1).empty());
   EXPECT_FALSE(logits_of(with(huge), options_of(0.999999), 20).empty());
 }
@@ -266,7 +266,7 @@ TEST(EarlyExit, OtherFamiliesExitOrAreErrors) {
   for (const Reference& reference : all) {
     SCOPED_TRACE(reference.name);
     session::EngineOptions options = options_of(1);
-    options.exits.measures = true;
+    options.approximate.exits.measures = true;
     Result<native::ModelHeader> model = native::read_header(reference.path, {});
     ASSERT_TRUE(model.ok());
     const auto found = session::inspect(model->header, options);
@@ -283,11 +283,11 @@ TEST(EarlyExit, OtherFamiliesExitOrAreErrors) {
     ASSERT_NE(opened.session, nullptr);
     ExitThirds thirds(opened, text);
     session::Engine& engine = opened.model->engine();
-    engine.exit_watch() = thirds.watch();
-    engine.exit_counts() = {};
+    engine.approximate().watch = thirds.watch();
+    engine.approximate().exits = {};
     const std::vector<float> apart = all_logits(opened, text, 1);
-    EXPECT_GT(engine.exit_counts().left, 0u);
-    some += engine.exit_counts().left < text.size();
+    EXPECT_GT(engine.approximate().exits.left, 0u);
+    some += engine.approximate().exits.left < text.size();
     for (const size_t step : {size_t{6}, size_t{20}}) {
       opened.session->clear();
       EXPECT_EQ(all_logits(opened, text, step), apart) << step;
@@ -295,7 +295,7 @@ TEST(EarlyExit, OtherFamiliesExitOrAreErrors) {
     options.memory_budget = found->plan.minimum;
     Opened streaming = open_model(reference.path, options);
     ASSERT_NE(streaming.session, nullptr);
-    streaming.model->engine().exit_watch() = thirds.watch();
+    streaming.model->engine().approximate().watch = thirds.watch();
     EXPECT_EQ(all_logits(streaming, text, 1), apart);
   }
   std::printf("%zu families exit early, %zu are errors\n", leave, refuse);

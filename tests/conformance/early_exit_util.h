@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "approximate/early_exit.h"
 #include "fixtures_util.h"
 
 namespace sluice::test {
@@ -18,11 +19,11 @@ struct ExitThirds {
 
   ExitThirds(Opened& opened, const std::vector<int32_t>& tokens) {
     session::Engine& engine = opened.model->engine();
-    seen.resize(engine.program().exits.may.size());
-    engine.exit_watch() = watch();
+    seen.resize(static_cast<size_t>(engine.program().hp.n_layer));
+    engine.approximate().watch = watch();
     static_cast<void>(all_logits(opened, tokens, 1));
     opened.session->clear();
-    engine.exit_watch() = {};
+    engine.approximate().watch = {};
     for (std::vector<float>& figures : seen) {
       std::sort(figures.begin(), figures.end());
       const size_t third = figures.size() / 3;
@@ -48,7 +49,7 @@ struct ExitThirds {
 inline std::vector<float> mixed_exits(Opened& opened, const std::vector<int32_t>& tokens) {
   std::vector<float> out;
   for (const float least : ExitThirds(opened, tokens).least) {
-    std::vector<float> weights(static_cast<size_t>(model::kExitFeatures), 0.0f);
+    std::vector<float> weights(static_cast<size_t>(approximate::kExitFeatures), 0.0f);
     weights[0] = 500 * least;
     weights[ExitThirds::kFigure] = -500;
     out.insert(out.end(), weights.begin(), weights.end());

@@ -81,9 +81,9 @@ TEST_F(EmbeddingClusters, GiveTheLogitsOfTheCombinedRows) {
     ASSERT_TRUE(opened.model);
     const session::Engine& engine = opened.model->engine();
     EXPECT_FALSE(engine.plan().weights.embedding_resident);
-    EXPECT_GE(engine.plan().total(), engine.program().centres.bytes());
+    EXPECT_GE(engine.plan().total(), engine.program().approximated.bytes);
     EXPECT_LE(engine.plan().total(), o.memory_budget);
-    EXPECT_GE(engine.program().centres.bytes(), 2 * 272u + 1152);
+    EXPECT_GE(engine.program().approximated.bytes, 2 * 272u + 1152);
     EXPECT_EQ(logits(at("parts.qsf"), o, 1), wanted);
   }
 }
@@ -118,10 +118,10 @@ TEST_F(EmbeddingClusters, WorkWithAClusteredHead) {
   ASSERT_TRUE(convert(sample_, at("both.qsf"), both).ok());
   session::EngineOptions o = options();
   const std::vector<float> whole = logits(at("both.qsf"), o);
-  o.head.kind = model::HeadPolicy::Kind::kSome;
-  o.head.clusters = model::kMaxClusters;
+  o.approximate.head.kind = session::HeadPolicy::Kind::kSome;
+  o.approximate.head.clusters = session::kMaxHeadClusters;
   EXPECT_EQ(logits(at("both.qsf"), o), whole);
-  o.head.clusters = 4;
+  o.approximate.head.clusters = 4;
   EXPECT_NE(logits(at("both.qsf"), o), whole);
   ASSERT_FALSE(whole.empty());
 }

@@ -1,7 +1,7 @@
 // Clustered output head: only a part of the head is multiplied. Computed logits are bit-identical
 // to the full head's, the others are below the maximum, and "exact" always has the full head's
 // maximum. Nothing depends on the budget, threads or other rows in the batch.
-#include "model/head_clusters.h"
+#include "approximate/head_clusters.h"
 
 #include <gtest/gtest.h>
 
@@ -16,11 +16,12 @@
 #include "fixtures_util.h"
 #include "gguf/head_clusters.h"
 #include "metadata_change_util.h"
+#include "session/option_texts.h"
 
 namespace sluice::test {
 namespace {
 
-using Wanted = model::HeadPolicy::Kind;
+using Wanted = session::HeadPolicy::Kind;
 
 const std::vector<int32_t> kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
 
@@ -58,8 +59,8 @@ class HeadClusters : public testing::TestWithParam<const char*> {
     o.n_ctx = 64;
     o.logits_rows = o.n_batch = 12;
     o.n_threads = 2;
-    o.head.kind = kind;
-    o.head.clusters = clusters;
+    o.approximate.head.kind = kind;
+    o.approximate.head.clusters = clusters;
     return o;
   }
   std::vector<float> logits(const session::EngineOptions& o, size_t step = 12,
@@ -67,7 +68,7 @@ class HeadClusters : public testing::TestWithParam<const char*> {
     Opened opened = open_model(path_, o);
     if (opened.session == nullptr) return {};
     std::vector<float> out = all_logits(opened, kTokens, step);
-    if (counts != nullptr) *counts = opened.model->engine().head_counts();
+    if (counts != nullptr) *counts = opened.model->engine().approximate().head;
     return out;
   }
 
@@ -90,7 +91,7 @@ TEST_P(HeadClusters, EqualTheFullHeadIfNotRequested) {
   EXPECT_EQ(logits(options(Wanted::kByRatio)), wanted);
   EXPECT_EQ(logits(options(Wanted::kWhole)), wanted);
   session::HeadCounts counts;
-  EXPECT_EQ(logits(options(Wanted::kSome, model::kMaxClusters), 12, &counts), wanted);  // all
+  EXPECT_EQ(logits(options(Wanted::kSome, session::kMaxHeadClusters), 12, &counts), wanted);  // all
   EXPECT_EQ(counts.known, kTokens.size());
   ASSERT_FALSE(wanted.empty());
 }
@@ -317,12 +318,12 @@ INSTANTIATE_TEST_SUITE_P(Types, HeadClusters, testing::ValuesIn(kTypes),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(HeadPolicy, IsANumberOrAWord) {
-  EXPECT_EQ(model::parse_head_policy("")->kind, Wanted::kByRatio);
-  EXPECT_EQ(model::parse_head_policy("off")->kind, Wanted::kWhole);
-  EXPECT_EQ(model::parse_head_policy("exact")->kind, Wanted::kExact);
-  EXPECT_EQ(model::parse_head_policy("256")->clusters, 256);
+  EXPECT_EQ(session::parse_head_policy("")->kind, Wanted::kByRatio);
+  EXPECT_EQ(session::parse_head_policy("off")->kind, Wanted::kWhole);
+  EXPECT_EQ(session::parse_head_policy("exact")->kind, Wanted::kExact);
+  EXPECT_EQ(session::parse_head_policy("256")->clusters, 256);
   for (const char* wrong : {"0", "257", "-1", "8x", " 8", "all", "99999999999"}) {
-    EXPECT_EQ(model::parse_head_policy(wrong).status().code(), Code::kInvalidArgument) << wrong;
+    EXPECT_EQ(session::parse_head_policy(wrong).status().code(), Code::kInvalidArgument) << wrong;
   }
 }
 

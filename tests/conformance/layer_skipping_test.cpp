@@ -1,6 +1,6 @@
 // Layer skipping. Without it the logits are bit-identical to the full model's; with it, to those of
 // a model made without these layers, and the plan has the same bytes, under every budget.
-#include "model/layer_skipping.h"
+#include "approximate/layer_skipping.h"
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ session::EngineOptions options_of(double ratio, uint64_t budget = 0) {
   o.n_ctx = 64;
   o.logits_rows = o.n_batch = 8;
   o.n_threads = 2;
-  o.skip_layers_ratio = ratio;
+  o.approximate.skip_layers_ratio = ratio;
   o.memory_budget = budget;
   return o;
 }
@@ -126,7 +126,7 @@ TEST(LayerSkipping, OtherFamiliesRunWithSkippedLayers) {
     ASSERT_TRUE(model.ok()) << reference.name;
     const auto found = session::inspect(model->header, options_of(0));
     ASSERT_TRUE(found.ok()) << reference.name;
-    const Layers may = model::skippable_layers(found->program);
+    const Layers may = approximate::skippable_layers(found->program);
     for (const int32_t layer : may) {
       EXPECT_GE(layer, 2);
       EXPECT_LT(layer + 2, found->program.hp.n_layer);
@@ -134,7 +134,7 @@ TEST(LayerSkipping, OtherFamiliesRunWithSkippedLayers) {
     if (may.empty() || ++tried > 12) continue;
     SCOPED_TRACE(reference.name);
     session::EngineOptions options = options_of(0);
-    options.skip = may;
+    options.approximate.skip = may;
     Result<session::Inspection> part = session::inspect(model->header, options);
     ASSERT_TRUE(part.ok()) << part.status().message();
     for (const model::Op& op : part->program.ops) {

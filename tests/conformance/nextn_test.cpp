@@ -369,7 +369,7 @@ TEST(Nextn, ErrorsNameWhatIsUnsupported) {
   evicts.kv_policy.window = true;
   EXPECT_EQ(opened_with(made.path, evicts).code(), Code::kInvalidArgument);
   session::EngineOptions leaves = engine_options(true);
-  leaves.exits.measures = true;
+  leaves.approximate.exits.measures = true;
   EXPECT_EQ(opened_with(made.path, leaves).code(), Code::kInvalidArgument);
 }
 

@@ -8,9 +8,9 @@
 #include <algorithm>
 
 #include "../paths.h"
+#include "approximate/layer_skipping.h"
 #include "deep_util.h"
 #include "fixtures_util.h"
-#include "model/layer_skipping.h"
 
 namespace sluice::test {
 namespace {
@@ -69,18 +69,19 @@ TEST(PartialForward, EqualsThePassAndTheModelWithoutALayer) {
     ASSERT_TRUE(model.ok());
     const auto found = session::inspect(model->header, options);
     if (!found.ok()) continue;
-    const std::vector<int32_t> may = model::skippable_layers(found->program);
+    const std::vector<int32_t> may = approximate::skippable_layers(found->program);
     if (may.empty() || reference.prompt.size() < kPassTokens) continue;
     const std::vector<int32_t> text(reference.prompt.begin(),
                                     reference.prompt.begin() + kPassTokens);
     std::vector<std::vector<float>> wanted;
     for (size_t i = 0; i <= may.size(); ++i) {
-      options.skip = i == 0 ? std::span<const int32_t>() : std::span(may).subspan(i - 1, 1);
+      options.approximate.skip =
+          i == 0 ? std::span<const int32_t>() : std::span(may).subspan(i - 1, 1);
       Opened opened = open_model(reference.path, options);
       ASSERT_NE(opened.session, nullptr);
       wanted.push_back(all_logits(opened, text, kPassTokens));
     }
-    options.skip = {};
+    options.approximate.skip = {};
     for (const bool streaming : {false, true}) {
       options.memory_budget = streaming ? found->plan.minimum : 0;
       Parts parts(reference.path, options, text);

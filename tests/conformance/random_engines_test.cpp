@@ -116,7 +116,7 @@ class Models {
     options.kv_policy = v.policy;
     options.n_threads = threads;
     options.n_sessions = sessions;
-    if (v.skipped >= 0) options.skip = {&v.skipped, 1};
+    if (v.skipped >= 0) options.approximate.skip = {&v.skipped, 1};
     auto model = native::Model::open(std::move(*header), options);
     return model.ok() ? std::move(*model) : nullptr;
   }

@@ -47,10 +47,11 @@ struct Answer {
 class Fresh {
  public:
   Fresh(const std::string& path, int32_t n_ctx, const kv::KvTypes& types,
-        const kv::KvPolicy& policy, const model::HeadPolicy& head, const model::ExitPolicy& exits) {
+        const kv::KvPolicy& policy, const session::HeadPolicy& head,
+        const session::ExitPolicy& exits) {
     session::EngineOptions options;
-    options.head = head;
-    options.exits = exits;
+    options.approximate.head = head;
+    options.approximate.exits = exits;
     options.kv = types;
     options.kv_policy = policy;
     options.n_ctx = n_ctx;
@@ -104,8 +105,8 @@ class Operations {
         head_(random_head(path)),
         exits_(random_exits(path)),
         fresh_(path, n_ctx, types_, policy_, head_, exits_) {
-    options_.head = head_;
-    options_.exits = exits_;
+    options_.approximate.head = head_;
+    options_.approximate.exits = exits_;
     options_.n_ctx = n_ctx;
     options_.kv = types_;
     options_.kv_policy = policy_;
@@ -214,26 +215,26 @@ class Operations {
   }
 
   // A part of the output head, if it is clustered.
-  model::HeadPolicy random_head(const std::string& path) {
-    model::HeadPolicy head;
-    head.kind = static_cast<model::HeadPolicy::Kind>(random_() % 4);
+  session::HeadPolicy random_head(const std::string& path) {
+    session::HeadPolicy head;
+    head.kind = static_cast<session::HeadPolicy::Kind>(random_() % 4);
     head.clusters = static_cast<int32_t>(1 + random_() % 20);
     auto header = native::read_header(path, {});
     if (!header.ok()) return {};
     session::EngineOptions options;
-    options.head = head;
-    return session::inspect(header->header, options).ok() ? head : model::HeadPolicy();
+    options.approximate.head = head;
+    return session::inspect(header->header, options).ok() ? head : session::HeadPolicy();
   }
 
   // If the file has early-exit probes.
-  model::ExitPolicy random_exits(const std::string& path) {
-    model::ExitPolicy exits;
+  session::ExitPolicy random_exits(const std::string& path) {
+    session::ExitPolicy exits;
     exits.confidence = 0.2 * static_cast<double>(random_() % 6);
     auto header = native::read_header(path, {});
     if (!header.ok()) return {};
     session::EngineOptions options;
-    options.exits = exits;
-    return session::inspect(header->header, options).ok() ? exits : model::ExitPolicy();
+    options.approximate.exits = exits;
+    return session::inspect(header->header, options).ok() ? exits : session::ExitPolicy();
   }
 
   // Whether its MTP head can draft with these options.
@@ -548,8 +549,8 @@ class Operations {
   int32_t n_ctx_;
   kv::KvTypes types_;
   kv::KvPolicy policy_;
-  model::HeadPolicy head_;
-  model::ExitPolicy exits_;
+  session::HeadPolicy head_;
+  session::ExitPolicy exits_;
   Fresh fresh_;
   session::EngineOptions options_;
   uint64_t min_ = 0;
@@ -571,7 +572,7 @@ std::string model_with_exits() {
   const Layers layers = {0, 1, 2, 3, 0, 1, 2, 3};
   session::EngineOptions options;
   options.n_ctx = 64;
-  options.exits.measures = true;
+  options.approximate.exits.measures = true;
   Opened opened = Deep(layers).open(options);
   if (opened.session == nullptr) return {};
   Deep deep(layers);

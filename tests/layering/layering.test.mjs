@@ -30,6 +30,7 @@ const levels = {
   convert: 2,
   session: 3,
   pytorch: 3,
+  approximate: 4,
   jinja: 3,
   media: 3,
   chat: 4,

@@ -39,13 +39,15 @@ export const enum OpKind {
   Sparsify,
   Store,
   Cross,
+  Fill,
+  Approximate,
 }
 
 /** Names of OpKind, for messages. */
 export const kOpNames = (
   'embed norm matmul rope attention activate add moe conv select softCap scale gate clamp ' +
   'pool unary gated decay shift lerp state scan rwkv7Keys rwkv7Mix rwkv7Bonus rows copy ' +
-  'mulVec headMatmul temperature mixStreams correctStreams matchNorm sparsify store cross'
+  'mulVec headMatmul temperature mixStreams correctStreams matchNorm sparsify store cross fill approximate'
 ).split(' ');
 
 export const enum Buf {

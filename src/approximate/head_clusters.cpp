@@ -1,12 +1,12 @@
 // Reads and validates clusters: every length and value is checked before use.
-#include "model/head_clusters.h"
+#include "approximate/head_clusters.h"
 
 #include <cmath>
 
 #include "gguf/head_clusters.h"
 #include "model/program.h"
 
-namespace sluice::model {
+namespace sluice::approximate {
 namespace {
 
 constexpr int64_t kBlock = 32, kBlockBytes = 34;  // of Q8_0
@@ -14,19 +14,6 @@ constexpr int64_t kBlock = 32, kBlockBytes = 34;  // of Q8_0
 // Number of clusters if layers are skipped: 1 at a ratio of 1, 8 at 0.5, 32 near 0.
 int32_t clusters_for(double skip_layers_ratio) {
   return 1 << static_cast<int32_t>(6 * (1 - skip_layers_ratio));
-}
-
-// The multiplication that computes the logits, if it uses a single matrix.
-const MatmulOp* plain_head(const Program& p) {
-  for (const Op& op : p.ops) {
-    const auto* product = op.get<MatmulOp>();
-    if (product == nullptr || op.out != Buf::kLogits) continue;
-    const MatPart& part = product->all[0];
-    const bool plain = product->n_parts == 1 && part.mat == p.head && part.bias < 0 &&
-                       part.factor < 0 && !product->add && product->scale > 0;
-    return plain && p.hp.causal ? product : nullptr;
-  }
-  return nullptr;
 }
 
 const gguf::Value* array_of(const gguf::Header& header, std::string_view key,
@@ -41,9 +28,9 @@ Status bad(std::string_view key, const char* what) {
   return error(Code::kBadHeader, "the metadata value %s %s", std::string(key).c_str(), what);
 }
 
-Status read_centres(const gguf::Header& header, const Mat& head, HeadClusters* out) {
+Status read_centres(const gguf::Header& header, const model::Mat& head, HeadClusters* out) {
   const gguf::Value* radii = array_of(header, gguf::kHeadRadii, gguf::ValueType::kF32);
-  if (radii == nullptr || radii->count > static_cast<uint64_t>(kMaxClusters)) {
+  if (radii == nullptr || radii->count > static_cast<uint64_t>(session::kMaxHeadClusters)) {
     return bad(gguf::kHeadRadii, "is not 1 to 256 numbers");
   }
   out->radii.resize(static_cast<size_t>(radii->count));
@@ -77,7 +64,7 @@ Status read_centres(const gguf::Header& header, const Mat& head, HeadClusters* o
 }
 
 // Tokens by cluster, ascending within each.
-Status read_members(const gguf::Header& header, const Mat& head, HeadClusters* out) {
+Status read_members(const gguf::Header& header, const model::Mat& head, HeadClusters* out) {
   const gguf::Value* of = array_of(header, gguf::kHeadClusterOf, gguf::ValueType::kU8);
   if (of == nullptr || of->count != static_cast<uint64_t>(head.rows)) {
     return bad(gguf::kHeadClusterOf, "does not have one number per token");
@@ -106,29 +93,26 @@ Status read_members(const gguf::Header& header, const Mat& head, HeadClusters* o
 
 }  // namespace
 
-Result<HeadPolicy> parse_head_policy(std::string_view text) {
-  HeadPolicy policy;
-  if (text.empty()) return policy;
-  policy.kind = HeadPolicy::Kind::kWhole;
-  if (text == "off") return policy;
-  policy.kind = HeadPolicy::Kind::kExact;
-  if (text == "exact") return policy;
-  policy.kind = HeadPolicy::Kind::kSome;
-  policy.clusters = 0;
-  for (const char digit : text.substr(0, 4)) {
-    policy.clusters = digit >= '0' && digit <= '9' ? 10 * policy.clusters + (digit - '0') : 9999;
+const model::Op* plain_head(const model::Program& p) {
+  for (const model::Op& op : p.ops) {
+    const auto* product = op.get<model::MatmulOp>();
+    if (product == nullptr || op.out != model::Buf::kLogits) continue;
+    const model::MatPart& part = product->all[0];
+    const bool plain = product->n_parts == 1 && part.mat == p.head && part.bias < 0 &&
+                       part.factor < 0 && !product->add && product->scale > 0;
+    return plain && p.hp.causal ? &op : nullptr;
   }
-  if (policy.clusters >= 1 && policy.clusters <= kMaxClusters && text.size() <= 3) return policy;
-  return error(Code::kInvalidArgument,
-               "head_clusters must be off, exact or a number from 1 to 256");
+  return nullptr;
 }
 
-Result<HeadClusters> read_head_clusters(const gguf::Header& header, const Program& program,
-                                        const HeadPolicy& policy, double skip_layers_ratio) {
+Result<HeadClusters> read_head_clusters(const gguf::Header& header, const model::Program& program,
+                                        const session::HeadPolicy& policy,
+                                        double skip_layers_ratio) {
   HeadClusters out;
   const bool there = header.find(gguf::kHeadRadii) != nullptr;
-  const bool by_ratio = policy.kind == HeadPolicy::Kind::kByRatio;
-  if (policy.kind == HeadPolicy::Kind::kWhole || (by_ratio && (skip_layers_ratio == 0 || !there))) {
+  const bool by_ratio = policy.kind == session::HeadPolicy::Kind::kByRatio;
+  if (policy.kind == session::HeadPolicy::Kind::kWhole ||
+      (by_ratio && (skip_layers_ratio == 0 || !there))) {
     return out;
   }
   if (!there) {
@@ -141,16 +125,16 @@ Result<HeadClusters> read_head_clusters(const gguf::Header& header, const Progra
                  "a clustered output head is not supported for \"%s\" models",
                  program.hp.arch.c_str());
   }
-  const Mat& head = program.mats[static_cast<size_t>(program.head)];
+  const model::Mat& head = program.mats[static_cast<size_t>(program.head)];
   const std::optional<uint64_t> type = header.get_u64(gguf::kHeadType);
   if (type != static_cast<uint64_t>(head.type)) {
     return bad(gguf::kHeadType, "is not the type of the output head: convert the file again");
   }
   SLUICE_RETURN_IF_ERROR(read_centres(header, head, &out));
   SLUICE_RETURN_IF_ERROR(read_members(header, head, &out));
-  out.exact = policy.kind == HeadPolicy::Kind::kExact;
+  out.exact = policy.kind == session::HeadPolicy::Kind::kExact;
   out.most = std::min(by_ratio ? clusters_for(skip_layers_ratio) : policy.clusters, out.n());
   return out;
 }
 
-}  // namespace sluice::model
+}  // namespace sluice::approximate

@@ -1,19 +1,19 @@
 // Finds the layers that can be skipped, and ranks them.
-#include "model/layer_skipping.h"
+#include "approximate/layer_skipping.h"
 
 #include <cmath>
 
 #include "base/sort.h"
 #include "gguf/layer_importance.h"
 
-namespace sluice::model {
+namespace sluice::approximate {
 
-std::vector<int32_t> skippable_layers(const Program& p) {
+std::vector<int32_t> skippable_layers(const model::Program& p) {
   std::vector<int32_t> out;
   if (!p.hp.causal || p.decoder > 0) return out;
   for (int32_t layer = 2; layer + 2 < p.hp.n_layer; ++layer) {
-    const bool read = std::any_of(p.ops.begin(), p.ops.end(), [layer](const Op& op) {
-      const auto* attention = op.get<AttentionOp>();
+    const bool read = std::any_of(p.ops.begin(), p.ops.end(), [layer](const model::Op& op) {
+      const auto* attention = op.get<model::AttentionOp>();
       return attention != nullptr && attention->att.cache == layer && op.layer != layer;
     });
     if (!read) out.push_back(layer);
@@ -21,7 +21,7 @@ std::vector<int32_t> skippable_layers(const Program& p) {
   return out;
 }
 
-Result<std::vector<int32_t>> layers_to_skip(const gguf::Header& header, const Program& p,
+Result<std::vector<int32_t>> layers_to_skip(const gguf::Header& header, const model::Program& p,
                                             double ratio) {
   if (!(ratio >= 0 && ratio <= 1)) {
     return error(Code::kInvalidArgument, "skip_layers_ratio must be between 0 and 1");
@@ -50,4 +50,4 @@ Result<std::vector<int32_t>> layers_to_skip(const gguf::Header& header, const Pr
   return out;
 }
 
-}  // namespace sluice::model
+}  // namespace sluice::approximate

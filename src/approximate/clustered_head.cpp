@@ -1,14 +1,20 @@
 // Rows of a head in the file's layout are gathered a row group at a time for the kernel that packs
 // streamed weights on the fly. A logit is then bit-identical to that of the whole multiplication.
-#include "session/clustered_head.h"
+#include "approximate/clustered_head.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-namespace sluice::session {
+#include "approximate/insert_op.h"
+
+namespace sluice::approximate {
 namespace {
 
+using session::WeightRun;
+
+// Operations of the mode.
+constexpr int32_t kBefore = 0, kAfter = 1;
 constexpr int32_t kFurther = 8;  // clusters added at a time after the first ones
 // Error bound of rounding a vector to 8 bits, as a fraction of its length: half of a 120th of the
 // largest of 32 values, at each of them.
@@ -31,42 +37,65 @@ double length_of(const float* x, int64_t n) {
 
 }  // namespace
 
-uint64_t ClusteredHead::scratch_bytes(const model::Program& program, const kernels::Table& table) {
-  const model::Mat& head = program.mats[static_cast<size_t>(program.head)];
+uint64_t ClusteredHead::scratch_bytes(const model::Mat& head, const kernels::Table& table) {
   return kernel_scratch(head, table) + gathered_bytes(head, table) +
          static_cast<size_t>(table.row_group) * sizeof(float);
 }
 
+Result<std::unique_ptr<session::Approximation>> make_clustered_head(
+    const gguf::Header& header, const session::ApproximateOptions& options,
+    const kernels::Table& table, int32_t mode, model::Program* program) {
+  using Made = std::unique_ptr<session::Approximation>;
+  model::Program& p = *program;
+  Result<HeadClusters> clusters =
+      read_head_clusters(header, p, options.head, options.skip_layers_ratio);
+  if (!clusters.ok()) return clusters.status();
+  if (clusters->most == 0) return Made();
+  Result<Made> made = make_head_in_order(header, &*clusters, mode, program);
+  if (!made.ok()) return made;
+  model::Mat& head = p.mats[static_cast<size_t>(p.head)];
+  head.plain = true;
+  head.share = clusters->share();
+  p.approximated.changed = true;
+  p.approximated.bytes += clusters->bytes();
+  p.approximated.scratch = ClusteredHead::scratch_bytes(head, table);
+  if (*made != nullptr) return made;
+  const auto at = static_cast<size_t>(plain_head(p) - p.ops.data());
+  model::Op op = p.ops[at];
+  made = Made(std::make_unique<ClusteredHead>(std::move(*clusters), op));
+  op.fields = model::ApproximateOp{.mode = mode, .step = kAfter};
+  insert_op(program, at + 1, op);
+  for (model::Mark& mark : p.marks) mark.op += mark.op == static_cast<int32_t>(at) ? 1 : 0;
+  op.fields = model::ApproximateOp{.mode = mode, .step = kBefore, .jump = 3};
+  insert_op(program, at, op);
+  return made;
+}
+
 bool ClusteredHead::apart(int32_t rows) const {
-  if constexpr (model::kHeadInOrder) {
-    if (clusters().in_order) return false;  // run_in_order()
-  }
-  if (rows > kMaxRowsApart || clusters().most == clusters().n()) return false;
-  const residency::Residency& r = engine_.residency();
-  const int32_t item = engine_.item_of_mat(engine_.program().head);
+  if (rows > kMaxRowsApart || clusters_.most == clusters_.n()) return false;
+  const residency::Residency& r = engine_->residency();
+  const int32_t item = engine_->item_of_mat(engine_->program().head);
   for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) {
     if (!r.plan().units[u].pinned || !r.ready(u)) return false;
   }
   return true;
 }
 
-ClusteredHead::Row ClusteredHead::row_of(const model::Op& op, int32_t t, bool known) const {
-  return {engine_.working().buffer(op.in) + t * engine_.width(op.in) + op.in_col,
-          engine_.working().buffer(op.out) + t * engine_.width(op.out),
-          op.as<model::MatmulOp>().scale, known};
-}
-
-void ClusteredHead::run(const model::Op& op, int32_t rows, bool known) {
-  for (int32_t t = 0; t < rows; ++t) run_row(row_of(op, t, known));
-  if (known) return;
-  residency::Residency& r = engine_.residency();
-  r.advance_past(r.end_unit(engine_.item_of_mat(engine_.program().head)) - 1);
+WeightRun ClusteredHead::run(const model::Op& op, session::ApproximateRows& rows) {
+  const bool known = op.as<model::ApproximateOp>().step == kAfter;
+  if (!known && !apart(rows.rows)) return WeightRun::kDone;
+  for (int32_t t = 0; t < rows.rows; ++t) run_row(row_of(rows, t, known));
+  if (known) return WeightRun::kDone;
+  residency::Residency& r = engine_->residency();
+  r.advance_past(r.end_unit(engine_->item_of_mat(engine_->program().head)) - 1);
+  rows.jumps = true;
+  return WeightRun::kDone;
 }
 
 void ClusteredHead::run_row(const Row& row) {
   begin_row(row);
   multiply(row, 0);
-  while (clusters().exact && any_open()) {
+  while (clusters_.exact && any_open()) {
     const int32_t from = n_taken_;
     take_further();
     multiply(row, from);
@@ -79,25 +108,25 @@ void ClusteredHead::begin_row(const Row& row) {
   chosen_.fill(false);
   n_taken_ = 0;
   best_ = -HUGE_VALF;
-  while (n_taken_ < clusters().most) take(promises_.data());
+  while (n_taken_ < clusters_.most) take(promises_.data());
 }
 
 // A NaN compares as not below best_, so all tokens are multiplied then.
 bool ClusteredHead::any_open() const {
-  for (size_t i = 0; i < static_cast<size_t>(clusters().n()); ++i) {
+  for (size_t i = 0; i < static_cast<size_t>(clusters_.n()); ++i) {
     if (!chosen_[i] && !(bounds_[i] < best_)) return true;
   }
   return false;
 }
 
 void ClusteredHead::take_further() {
-  const int32_t end = std::min(n_taken_ + kFurther, clusters().n());
+  const int32_t end = std::min(n_taken_ + kFurther, clusters_.n());
   while (n_taken_ < end) take(bounds_.data());
 }
 
 void ClusteredHead::finish_row(const Row& row) {
-  const model::HeadClusters& c = clusters();
-  HeadCounts& counts = engine_.head_counts();
+  const HeadClusters& c = clusters_;
+  session::HeadCounts& counts = engine_->approximate().head;
   ++counts.rows;
   if (!any_open()) ++counts.known;
   // Estimated logits stay below the largest computed one.
@@ -118,10 +147,10 @@ void ClusteredHead::finish_row(const Row& row) {
 // Computes each cluster's score (the logit of its centre), the expected logit of its tokens, the
 // expected largest one, and an upper bound.
 void ClusteredHead::score(const Row& row) {
-  const model::HeadClusters& c = clusters();
-  const kernels::Table& table = engine_.table();
+  const HeadClusters& c = clusters_;
+  const kernels::Table& table = engine_->table();
   const model::Mat& m = head();
-  uint8_t* q8 = engine_.working().q8();
+  uint8_t* q8 = engine_->working().q8();
   table.quantize_q8(row.x, m.cols, m.cols, 1, q8);
   kernels::MatmulArgs args{};
   args.w = {kernels::Type::kQ8_0, false, c.n(), m.cols, c.centres.data()};
@@ -130,11 +159,11 @@ void ClusteredHead::score(const Row& row) {
   args.y = scores_.data();
   args.ldy = c.n();
   const int64_t step = std::max<int64_t>(1, 64 / table.row_group) * table.row_group;
-  engine_.pool().parallel_for((c.n() + step - 1) / step, [&](int64_t task, int thread) {
+  engine_->pool().parallel_for((c.n() + step - 1) / step, [&](int64_t task, int thread) {
     kernels::MatmulArgs part = args;
     part.r0 = task * step;
     part.r1 = std::min<int64_t>(part.r0 + step, c.n());
-    part.scratch = engine_.working().scratch(thread);
+    part.scratch = engine_->working().scratch(thread);
     table.matmul(part);
   });
   const bool rounded = table.act_format(m.type) == kernels::ActFormat::kQ8;
@@ -157,7 +186,7 @@ void ClusteredHead::score(const Row& row) {
 
 void ClusteredHead::take(const float* values) {
   int32_t best = -1;
-  for (int32_t i = 0; i < clusters().n(); ++i) {
+  for (int32_t i = 0; i < clusters_.n(); ++i) {
     if (!chosen_[static_cast<size_t>(i)] && (best < 0 || values[i] > values[best])) best = i;
   }
   chosen_[static_cast<size_t>(best)] = true;
@@ -165,8 +194,8 @@ void ClusteredHead::take(const float* values) {
 }
 
 void ClusteredHead::multiply(const Row& row, int32_t from) {
-  const model::HeadClusters& c = clusters();
-  const int64_t group = engine_.table().row_group;
+  const HeadClusters& c = clusters_;
+  const int64_t group = engine_->table().row_group;
   const auto begin = [&](int64_t i) {
     return c.first[static_cast<size_t>(taken_[static_cast<size_t>(i)])];
   };
@@ -178,9 +207,9 @@ void ClusteredHead::multiply(const Row& row, int32_t from) {
     groups_[static_cast<size_t>(i)] = total;
     total += (end(i) - begin(i) + group - 1) / group;
   }
-  const int64_t each = std::max<int64_t>(1, kTaskWork / (group * head().cols));
+  const int64_t each = std::max<int64_t>(1, session::kTaskWork / (group * head().cols));
   if (!row.known) {
-    engine_.pool().parallel_for((total + each - 1) / each, [&](int64_t task, int thread) {
+    engine_->pool().parallel_for((total + each - 1) / each, [&](int64_t task, int thread) {
       int64_t i = from;
       for (int64_t g = task * each; g < std::min(total, (task + 1) * each); ++g) {
         while (i + 1 < n_taken_ && groups_[static_cast<size_t>(i) + 1] <= g) ++i;
@@ -201,11 +230,11 @@ void ClusteredHead::multiply(const Row& row, int32_t from) {
 void ClusteredHead::multiply_group(const Row& row, const int32_t* tokens, int32_t n,
                                    int thread) const {
   const model::Mat& m = head();
-  const kernels::Table& table = engine_.table();
-  const residency::Residency& r = engine_.residency();
-  const uint32_t first = r.first_unit(engine_.item_of_mat(engine_.program().head));
+  const kernels::Table& table = engine_->table();
+  const residency::Residency& r = engine_->residency();
+  const uint32_t first = r.first_unit(engine_->item_of_mat(engine_->program().head));
   const int64_t rows_of_unit = r.plan().units[first].rows;
-  uint8_t* scratch = engine_.working().scratch(thread);
+  uint8_t* scratch = engine_->working().scratch(thread);
   uint8_t* gathered = scratch + kernel_scratch(m, table);
   auto* y = reinterpret_cast<float*>(gathered + gathered_bytes(m, table));
   for (int32_t i = 0; i < n; ++i) {
@@ -216,7 +245,7 @@ void ClusteredHead::multiply_group(const Row& row, const int32_t* tokens, int32_
   kernels::MatmulArgs args{};
   args.w = {m.type, false, n, m.cols, gathered};
   args.r1 = n;
-  args.x = {row.x, m.cols, engine_.working().q8(), 1};
+  args.x = {row.x, m.cols, engine_->working().q8(), 1};
   args.scale = row.scale;
   args.y = y;
   args.ldy = n;
@@ -225,4 +254,4 @@ void ClusteredHead::multiply_group(const Row& row, const int32_t* tokens, int32_
   for (int32_t i = 0; i < n; ++i) row.logits[tokens[i]] = y[i];
 }
 
-}  // namespace sluice::session
+}  // namespace sluice::approximate

@@ -8,32 +8,13 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "gguf/gguf.h"
+#include "session/approximation.h"
 
-namespace sluice::model {
-
-struct Program;
-
-inline constexpr int32_t kMaxClusters = 256;
-
-// How much of the output head is multiplied.
-struct HeadPolicy {
-  enum class Kind : uint8_t {
-    kByRatio,  // all of it if no layers are skipped or the file has no clusters, else a few
-               // clusters
-    kWhole,
-    kSome,   // `clusters` clusters
-    kExact,  // as many as needed to find the largest logit
-  } kind = Kind::kByRatio;
-  int32_t clusters = 8;
-};
-
-// "" (by skip_layers_ratio), "off", "exact", or a number of clusters. Errors: kInvalidArgument.
-[[nodiscard]] Result<HeadPolicy> parse_head_policy(std::string_view text);
+namespace sluice::approximate {
 
 struct HeadClusters {
   int32_t most = 0;    // clusters to multiply; 0: the whole head, and no other field is set
@@ -57,21 +38,13 @@ struct HeadClusters {
   }
 };
 
-#if defined(__wasm__)
-inline constexpr bool kHeadInOrder = false;  // saves bytes of the binary
-#else
-inline constexpr bool kHeadInOrder = true;
-#endif
-// If part of the head is multiplied and the file also stores it in cluster order, makes the program
-// use that copy. Errors: kBadHeader. Native builds only.
-[[nodiscard]] Status take_head_in_order(const gguf::Header& header, HeadClusters* clusters,
-                                        Program* program);
-
 // Reads the clusters from the header. Errors: kInvalidArgument if the file has none or the model's
 // head is not a plain matrix multiplication; kBadHeader, naming the key.
 [[nodiscard]] Result<HeadClusters> read_head_clusters(const gguf::Header& header,
-                                                      const Program& program,
-                                                      const HeadPolicy& policy,
+                                                      const model::Program& program,
+                                                      const session::HeadPolicy& policy,
                                                       double skip_layers_ratio);
+// The operation that computes the logits, if it multiplies a single matrix; else null.
+[[nodiscard]] const model::Op* plain_head(const model::Program& program);
 
-}  // namespace sluice::model
+}  // namespace sluice::approximate

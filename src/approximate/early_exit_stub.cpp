@@ -1,0 +1,13 @@
+// An engine without early exit.
+#include "approximate/early_exit.h"
+
+namespace sluice::approximate {
+
+Result<std::unique_ptr<session::Approximation>> make_early_exit(const gguf::Header&,
+                                                                const session::ExitPolicy& policy,
+                                                                bool, int32_t, model::Program*) {
+  if (policy.on()) return error(Code::kNotSupported, "this build does not have early exit");
+  return std::unique_ptr<session::Approximation>();
+}
+
+}  // namespace sluice::approximate
