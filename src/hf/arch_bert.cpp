@@ -10,19 +10,17 @@ constexpr std::string_view kBertSkipped[] = {"embeddings.position_ids", "cls.", 
                                              "roberta.embeddings.position_ids"};
 constexpr std::string_view kBertPrefixes[] = {"bert.", "roberta."};
 // A reranker's head is a dense layer, tanh and the scores. BERT's dense layer is its pooler.
-#define SLUICE_EMBEDDINGS                                                          \
-  {"embeddings.word_embeddings", "token_embd"},                                    \
-      {"embeddings.position_embeddings", "position_embd", TensorTransform::kTail}, \
-      {"embeddings.token_type_embeddings", "token_types"}, {                       \
-    "embeddings.LayerNorm", "token_embd_norm"                                      \
-  }
-constexpr Name kBertWhole[] = {
-    SLUICE_EMBEDDINGS, {"pooler.dense", "cls"}, {"classifier", "cls.output"}};
-constexpr Name kRobertaWhole[] = {SLUICE_EMBEDDINGS,
-                                  {"pooler.dense", "-", TensorTransform::kSkip},
-                                  {"classifier.dense", "cls"},
-                                  {"classifier.out_proj", "cls.output"}};
-#undef SLUICE_EMBEDDINGS
+constexpr Name kEmbeddings[] = {
+    {"embeddings.word_embeddings", "token_embd"},
+    {"embeddings.position_embeddings", "position_embd", TensorTransform::kTail},
+    {"embeddings.token_type_embeddings", "token_types"},
+    {"embeddings.LayerNorm", "token_embd_norm"}};
+constexpr Name kBertHead[] = {{"pooler.dense", "cls"}, {"classifier", "cls.output"}};
+constexpr Name kRobertaHead[] = {{"pooler.dense", "-", TensorTransform::kSkip},
+                                 {"classifier.dense", "cls"},
+                                 {"classifier.out_proj", "cls.output"}};
+constexpr auto kBertWhole = joined(kEmbeddings, kBertHead);
+constexpr auto kRobertaWhole = joined(kEmbeddings, kRobertaHead);
 constexpr Name kBertLayer[] = {
     {"attention.self.query", "attn_q"},
     {"attention.self.key", "attn_k"},

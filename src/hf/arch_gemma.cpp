@@ -7,21 +7,14 @@
 namespace sluice::hf {
 namespace {
 
-#define SLUICE_GEMMA_LAYER                                                      \
-  {"input_layernorm", "attn_norm"}, {"self_attn.q_proj", "attn_q"},             \
-      {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},           \
-      {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"}, \
-      {"self_attn.k_norm", "attn_k_norm"},                                      \
-      {"self_attn.rotary_emb.inv_freq", "-", TensorTransform::kSkip},           \
-      {"mlp.gate_proj", "ffn_gate"}, {"mlp.up_proj", "ffn_up"}, {               \
-    "mlp.down_proj", "ffn_down"                                                 \
-  }
-constexpr Name kGemma1Layer[] = {SLUICE_GEMMA_LAYER, {"post_attention_layernorm", "ffn_norm"}};
-constexpr Name kGemma2Layer[] = {SLUICE_GEMMA_LAYER,
-                                 {"post_attention_layernorm", "post_attention_norm"},
-                                 {"pre_feedforward_layernorm", "ffn_norm"},
-                                 {"post_feedforward_layernorm", "post_ffw_norm"}};
-#undef SLUICE_GEMMA_LAYER
+constexpr Name kGemma1Own[] = {{"self_attn.rotary_emb.inv_freq", "-", TensorTransform::kSkip},
+                               {"post_attention_layernorm", "ffn_norm"}};
+constexpr Name kGemma2Own[] = {{"self_attn.rotary_emb.inv_freq", "-", TensorTransform::kSkip},
+                               {"post_attention_layernorm", "post_attention_norm"},
+                               {"pre_feedforward_layernorm", "ffn_norm"},
+                               {"post_feedforward_layernorm", "post_ffw_norm"}};
+constexpr auto kGemma1Layer = joined(kAttentionNames, kDenseNames, kGemma1Own);
+constexpr auto kGemma2Layer = joined(kAttentionNames, kDenseNames, kGemma2Own);
 
 int64_t gemma_head_dim(ConfigReader& r) {
   return r.size("head_dim", 256);
@@ -46,11 +39,6 @@ void read_gemma3_rope(ConfigReader& r) {
   const Json* own = all == nullptr ? nullptr : json_find(*all, "sliding_attention");
   if (own != nullptr) local = r.real(*own, "rope_theta", local);
   read_dense_rope(r, gemma_head_dim(r), 1e6, local);
-}
-
-void read_gemma2_window(ConfigReader& r) {
-  if (json_find(r.config(), "sliding_window") == nullptr) return;
-  r.put("attention.sliding_window", r.size("sliding_window"));
 }
 
 // The period of layers with global attention: given, or derived from the list of layer types.
@@ -91,12 +79,7 @@ void write_norm_offset(ConfigReader& r) {
 
 constexpr Field kGemmaStart[] = {
     read_by(check_gemma),
-    size_of("context_length", "max_position_embeddings"),
-    size_of("embedding_length", "hidden_size"),
-    kLayers,
-    size_of("attention.head_count", "num_attention_heads"),
-    size_of("feed_forward_length", "intermediate_size"),
-    size_or("attention.head_count_kv", "num_key_value_heads", "num_attention_heads"),
+    all_of(kDenseFields),
     computed("attention.key_length", gemma_head_dim),
     computed("attention.value_length", gemma_head_dim),
     real_of("attention.layer_norm_rms_epsilon", "rms_norm_eps", 1e-6),
@@ -107,16 +90,16 @@ constexpr Field kGemma[] = {all_of(kGemmaStart), read_by(read_gemma_rope),
 constexpr Field kGemma2[] = {
     all_of(kGemmaStart),
     read_by(read_gemma_rope),
-    read_by(read_gemma2_window),
+    read_by(read_window),
     read_by(read_scale),
     real_of("attn_logit_softcapping", "attn_logit_softcapping", 50),
     real_of("final_logit_softcapping", "final_logit_softcapping", 30),
     read_by(write_norm_offset),
 };
 constexpr Field kGemma3[] = {
-    all_of(kGemmaStart),         read_by(read_gemma3_rope),
-    read_by(read_gemma2_window), computed("attention.sliding_window_pattern", window_pattern),
-    read_by(read_scale),         read_by(check_soft_caps),
+    all_of(kGemmaStart),        read_by(read_gemma3_rope),
+    read_by(read_window),       computed("attention.sliding_window_pattern", window_pattern),
+    read_by(read_scale),        read_by(check_soft_caps),
     read_by(write_norm_offset),
 };
 

@@ -23,23 +23,13 @@ constexpr Name kGemma3nWhole[] = {
     {"norm", "output_norm"},
     {"lm_head", "output"},
 };
-constexpr Name kGemma3nLayer[] = {
-    {"input_layernorm", "attn_norm"},
+constexpr Name kGemma3nOwn[] = {
     {"post_attention_layernorm", "post_attention_norm"},
     {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
     {"post_feedforward_layernorm_1", "post_ffw_norm_1"},
     {"post_feedforward_layernorm_2", "post_ffw_norm_2"},
     {"pre_feedforward_layernorm", "ffn_norm"},
     {"post_feedforward_layernorm", "post_ffw_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
     {"per_layer_input_gate", "inp_gate"},
     {"per_layer_projection", "proj"},
     {"post_per_layer_input_norm", "post_norm"},
@@ -58,6 +48,7 @@ constexpr Name kGemma3nLayer[] = {
     {"experts.gate_up_proj", "ffn_gate_up_exps.weight"},
     {"experts.down_proj", "ffn_down_exps.weight"},
 };
+constexpr auto kGemma3nLayer = joined(kAttentionNames, kDenseNames, kGemma3nOwn);
 
 // Reads what both have in common. Without a list of layer types, every `period`-th layer has no
 // sliding window. Returns, for each layer, 1 if its attention has one.

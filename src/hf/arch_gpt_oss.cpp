@@ -5,13 +5,8 @@
 namespace sluice::hf {
 namespace {
 
-constexpr Name kGptOssLayer[] = {
-    {"input_layernorm", "attn_norm"},
+constexpr Name kGptOssOwn[] = {
     {"post_attention_layernorm", "post_attention_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
     {"self_attn.sinks", "attn_sinks.weight"},
     {"mlp.router", "ffn_gate_inp"},
     {"mlp.experts.gate_up_proj_blocks", "ffn_gate_exps.weight|ffn_up_exps.weight",
@@ -23,6 +18,7 @@ constexpr Name kGptOssLayer[] = {
     {"mlp.experts.down_proj_scales", "-", TensorTransform::kSkip},
     {"mlp.experts.down_proj_bias", "ffn_down_exps.bias"},
 };
+constexpr auto kGptOssLayer = joined(kAttentionNames, kGptOssOwn);
 
 // YaRN as in GGUF: the ends of the ramp are whole dimensions, even if "truncate" is false.
 void read_gpt_oss_rope(ConfigReader& r) {

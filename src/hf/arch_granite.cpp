@@ -7,13 +7,8 @@
 namespace sluice::hf {
 namespace {
 
-constexpr Name kGraniteLayer[] = {
-    {"input_layernorm", "attn_norm"},
+constexpr Name kGraniteOwn[] = {
     {"post_attention_layernorm", "ffn_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
     {"mamba.in_proj", "ssm_in"},
     {"mamba.conv1d", "ssm_conv1d"},
     {"mamba.dt_bias", "ssm_dt.bias"},
@@ -27,6 +22,7 @@ constexpr Name kGraniteLayer[] = {
     {"shared_mlp.input_linear", "ffn_gate_shexp|ffn_up_shexp", TensorTransform::kHalves},
     {"shared_mlp.output_linear", "ffn_down_shexp"},
 };
+constexpr auto kGraniteLayer = joined(kAttentionNames, kGraniteOwn);
 
 bool has_experts(const Json& config) {
   return json_int(config, "num_local_experts").value_or(0) > 0;

@@ -14,20 +14,11 @@ constexpr Name kLlamaWhole[] = {{"embed_tokens", "token_embd"},
                                 // Old checkpoints contain RoPE's frequencies, which follow from
                                 // the config.
                                 {"rotary_emb.inv_freq", "-", TensorTransform::kSkip}};
-constexpr Name kLlamaLayer[] = {
-    {"input_layernorm", "attn_norm"},
+constexpr Name kLlamaOwn[] = {
     {"post_attention_layernorm", "ffn_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"},
     {"self_attn.rotary_emb.inv_freq", "-", TensorTransform::kSkip},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
 };
+constexpr auto kLlamaLayer = joined(kAttentionNames, kDenseNames, kLlamaOwn);
 
 // Llama 3.1's rule, from its reference code: low frequencies are divided by `factor`, high ones
 // are kept, and those in between are interpolated.
@@ -93,11 +84,6 @@ void read_llama_rope(ConfigReader& r) {
   read_dense_rope(r, head_dim(r), 10000);
 }
 
-void read_window(ConfigReader& r) {
-  if (json_find(r.config(), "sliding_window") == nullptr) return;
-  r.put("attention.sliding_window", r.size("sliding_window"));
-}
-
 // Every fourth layer has no RoPE.
 void check_smollm3(ConfigReader& r) {
   const Json* list = json_find(r.config(), "no_rope_layers");
@@ -109,12 +95,7 @@ void check_smollm3(ConfigReader& r) {
 
 constexpr Field kLlama[] = {
     read_by(check_llama),
-    size_of("context_length", "max_position_embeddings"),
-    size_of("embedding_length", "hidden_size"),
-    kLayers,
-    size_of("attention.head_count", "num_attention_heads"),
-    size_of("feed_forward_length", "intermediate_size"),
-    size_or("attention.head_count_kv", "num_key_value_heads", "num_attention_heads"),
+    all_of(kDenseFields),
     computed("attention.key_length", head_dim),
     computed("attention.value_length", head_dim),
     real_of("attention.layer_norm_rms_epsilon", "rms_norm_eps", 1e-6),
@@ -129,6 +110,11 @@ constexpr Field kSmollm3[] = {all_of(kLlama), read_by(check_smollm3)};
 int64_t head_dim(ConfigReader& r) {
   const int64_t width = r.size("hidden_size"), heads = r.size("num_attention_heads");
   return r.size("head_dim", std::max<int64_t>(1, width / heads));
+}
+
+void read_window(ConfigReader& r) {
+  if (json_find(r.config(), "sliding_window") == nullptr) return;
+  r.put("attention.sliding_window", r.size("sliding_window"));
 }
 
 void check_dense(ConfigReader& r) {

@@ -7,15 +7,8 @@ namespace {
 
 constexpr std::string_view kQwen35Skipped[] = {"model.visual.", "visual.", "mtp.", "model.mtp."};
 constexpr std::string_view kQwen35Prefixes[] = {"model.language_model.", "model."};
-constexpr Name kQwen35Layer[] = {
-    {"input_layernorm", "attn_norm"},
+constexpr Name kQwen35Own[] = {
     {"post_attention_layernorm", "post_attention_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"},
     {"linear_attn.in_proj_qkv", "attn_qkv", TensorTransform::kMixedRows},
     {"linear_attn.in_proj_z", "attn_gate", TensorTransform::kValueRows},
     {"linear_attn.in_proj_b", "ssm_beta", TensorTransform::kValueRows},
@@ -25,9 +18,6 @@ constexpr Name kQwen35Layer[] = {
     {"linear_attn.dt_bias", "ssm_dt.bias", TensorTransform::kValueRows},
     {"linear_attn.norm", "ssm_norm"},
     {"linear_attn.out_proj", "ssm_out", TensorTransform::kValueColumns},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
     {"mlp.gate", "ffn_gate_inp"},
     {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight|ffn_up_exps.weight",
      TensorTransform::kHalves},
@@ -37,6 +27,7 @@ constexpr Name kQwen35Layer[] = {
     {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
 };
+constexpr auto kQwen35Layer = joined(kAttentionNames, kDenseNames, kQwen35Own);
 
 void read_delta(ConfigReader& r) {
   r.facts.key_heads = r.size("linear_num_key_heads");

@@ -3,6 +3,7 @@
 // and how tensors are transformed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -76,6 +77,18 @@ struct Name {
   TensorTransform turn = TensorTransform::kNone;
 };
 
+// One list of several.
+template <size_t... n>
+constexpr std::array<Name, (n + ...)> joined(const Name (&... parts)[n]) {
+  std::array<Name, (n + ...)> out{};
+  size_t at = 0;
+  const auto add = [&](const auto& part) {
+    for (const Name& name : part) out[at++] = name;
+  };
+  (add(parts), ...);
+  return out;
+}
+
 struct TensorMap {
   std::span<const std::string_view> skipped;   // prefixes of the names of unused tensors
   std::span<const std::string_view> prefixes;  // of the other names; the first match is removed
@@ -134,6 +147,17 @@ extern const std::span<const Field> kLlamaFields, kMistralFields, kSmollm3Fields
 // The tensors outside the layers of most decoders.
 inline constexpr Name kDecoderWhole[] = {
     {"embed_tokens", "token_embd"}, {"norm", "output_norm"}, {"lm_head", "output"}};
+// Of a layer: the norm before attention and its projections, and what dense decoders also have.
+inline constexpr Name kAttentionNames[] = {{"input_layernorm", "attn_norm"},
+                                           {"self_attn.q_proj", "attn_q"},
+                                           {"self_attn.k_proj", "attn_k"},
+                                           {"self_attn.v_proj", "attn_v"},
+                                           {"self_attn.o_proj", "attn_output"}};
+inline constexpr Name kDenseNames[] = {{"self_attn.q_norm", "attn_q_norm"},
+                                       {"self_attn.k_norm", "attn_k_norm"},
+                                       {"mlp.gate_proj", "ffn_gate"},
+                                       {"mlp.up_proj", "ffn_up"},
+                                       {"mlp.down_proj", "ffn_down"}};
 inline constexpr std::string_view kModelPrefix[] = {"model."};
 inline constexpr Field kLayers = size_of("block_count", "num_hidden_layers");
 inline constexpr Field kDecoderFields[] = {
@@ -142,12 +166,22 @@ inline constexpr Field kDecoderFields[] = {
     size_of("attention.head_count", "num_attention_heads"),
     real_of("attention.layer_norm_rms_epsilon", "rms_norm_eps", 1e-6),
 };
+inline constexpr Field kDenseFields[] = {
+    size_of("context_length", "max_position_embeddings"),
+    size_of("embedding_length", "hidden_size"),
+    kLayers,
+    size_of("attention.head_count", "num_attention_heads"),
+    size_of("feed_forward_length", "intermediate_size"),
+    size_or("attention.head_count_kv", "num_key_value_heads", "num_attention_heads"),
+};
 // The RoPE of dense decoders (arch_llama.cpp): the base, that of layers with a window, and all
 // supported scalings.
 void read_dense_rope(ConfigReader& r, int64_t head_dim, double base,
                      std::optional<double> local = {});
 // Checks what all dense decoders share, but for the activation.
 void check_dense(ConfigReader& r);
+// The window of layers that have one.
+void read_window(ConfigReader& r);
 [[nodiscard]] int64_t head_dim(ConfigReader& r);
 
 }  // namespace sluice::hf
