@@ -7,11 +7,9 @@ namespace sluice::session {
 Status approximate(const gguf::Header& header, const EngineOptions& options, const kernels::Table&,
                    model::Program*, Approximations*) {
   const ApproximateOptions& wanted = options.approximate;
-  const bool head =
-      wanted.head.kind == HeadPolicy::Kind::kSome || wanted.head.kind == HeadPolicy::Kind::kExact;
   const char* missing = wanted.skip_layers_ratio != 0 || !wanted.skip.empty() ? "layer skipping"
                         : wanted.exits.on()                                   ? "early exit"
-                        : head ? "the clustered output head"
+                        : wanted.head.needs_clusters() ? "the clustered output head"
                         : header.find_tensor(gguf::kEmbeddingRest) != nullptr
                             ? "the clustered embedding"
                             : nullptr;

@@ -37,18 +37,18 @@ function(sluice_engine name)
 endfunction()
 
 # Both relaxed tables run everywhere with equal results. Which is faster depends on the CPU, so each
-# has an engine of its own, and a page fetches one. The full engines
-# have the types of few files too (SLUICE_DECODED_TYPE), and are fetched for these files only.
+# has an engine of its own, and a page fetches one. The full engines have the types of few files too
+# (SLUICE_DECODED_TYPE), and are fetched for these files only.
 foreach(table simd128 relaxed relaxed16)
-  foreach(types "" _all)
-    string(REPLACE _all -full name engine-${table}${types})
+  foreach(full "" -full)
+    set(name engine-${table}${full})
     sluice_engine(${name})
     target_link_libraries(${name} PRIVATE sluice_binding)
     if(table MATCHES relaxed)
       target_compile_definitions(${name} PRIVATE SLUICE_WASM_TABLE=wasm${table})
-      target_link_libraries(${name} PRIVATE sluice_wasm${table}${types})
+      target_link_libraries(${name} PRIVATE sluice_wasm${table}${full})
     else()
-      target_link_libraries(${name} PRIVATE sluice_wasm128${types})
+      target_link_libraries(${name} PRIVATE sluice_wasm128${full})
     endif()
   endforeach()
 endforeach()
@@ -56,7 +56,7 @@ endforeach()
 # It has no clustered output head, which the package refuses unless the device is wasm.
 sluice_engine(engine-gpu ${binding_sources}
   ${CMAKE_SOURCE_DIR}/src/approximate/clustered_head_stub.cpp)
-target_link_libraries(engine-gpu PRIVATE sluice_gpu sluice_wasm128_all)
+target_link_libraries(engine-gpu PRIVATE sluice_gpu sluice_wasm128-full)
 target_compile_definitions(engine-gpu PRIVATE SLUICE_GPU)
 include(${CMAKE_CURRENT_LIST_DIR}/safetensors/wasm.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/chat/wasm.cmake)

@@ -36,6 +36,8 @@ struct HeadPolicy {
     kExact,  // as many as needed to find the largest logit
   } kind = Kind::kByRatio;
   int32_t clusters = 8;
+  // Whether clusters are asked for, not only used if the file has them.
+  [[nodiscard]] bool needs_clusters() const { return kind == Kind::kSome || kind == Kind::kExact; }
 };
 
 // Whether tokens exit before the last layer (approximate/early_exit.h).

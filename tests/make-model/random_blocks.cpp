@@ -109,21 +109,15 @@ void fill_simple(uint8_t* out, uint64_t n, float spread, float offset, float sig
     out += Bytes;
   }
 }
-void fill_q4_0(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<16, false>(out, n, 4.61f, 0, sigma, random);
-}
-void fill_q4_1(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<16, true>(out, n, 4.61f, 7.5f, sigma, random);
-}
-void fill_q5_0(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<20, false>(out, n, 9.23f, 0, sigma, random);
-}
-void fill_q5_1(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<20, true>(out, n, 9.23f, 15.5f, sigma, random);
-}
-void fill_iq4_nl(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<16, false>(out, n, 67.4f, 0, sigma, random);
-}
+#define SLUICE_SIMPLE_TYPE(name, Bytes, HasMin, spread, offset)                    \
+  void fill_##name(uint8_t* out, uint64_t n, float sigma, float, Random& random) { \
+    fill_simple<Bytes, HasMin>(out, n, spread, offset, sigma, random);             \
+  }
+SLUICE_SIMPLE_TYPE(q4_0, 16, false, 4.61f, 0)
+SLUICE_SIMPLE_TYPE(q4_1, 16, true, 4.61f, 7.5f)
+SLUICE_SIMPLE_TYPE(q5_0, 20, false, 9.23f, 0)
+SLUICE_SIMPLE_TYPE(q5_1, 20, true, 9.23f, 15.5f)
+SLUICE_SIMPLE_TYPE(iq4_nl, 16, false, 67.4f, 0)
 
 void fill_q8_0(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
   for (uint64_t i = 0; i < n; ++i, out += 34) {
@@ -234,39 +228,19 @@ void fill_tq2_0(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
 }
 
 // d, m, then quants of two, three and four bits; and d, signs, zeros.
-void fill_qsf2(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<16, true>(out, n, 1.12f, 1.5f, sigma, random);
-}
-void fill_qsf3(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<24, true>(out, n, 2.29f, 3.5f, sigma, random);
-}
-void fill_qsf4(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<32, true>(out, n, 4.61f, 7.5f, sigma, random);
-}
-void fill_qsft(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<16, false>(out, n, 0.707f, 0, sigma, random);
-}
+SLUICE_SIMPLE_TYPE(qsf2, 16, true, 1.12f, 1.5f)
+SLUICE_SIMPLE_TYPE(qsf3, 24, true, 2.29f, 3.5f)
+SLUICE_SIMPLE_TYPE(qsf4, 32, true, 4.61f, 7.5f)
+SLUICE_SIMPLE_TYPE(qsft, 16, false, 0.707f, 0)
 
 // d, then indices, signs and scales of sub-blocks: all bits are free. The deviation of a codebook's
 // entries times that of the scales.
-void fill_iq2_xxs(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<64, false>(out, n, 23.12f * 2.308f, 0, sigma, random);
-}
-void fill_iq2_xs(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<72, false>(out, n, 24.22f * 2.308f, 0, sigma, random);
-}
-void fill_iq2_s(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<80, false>(out, n, 24.43f * 2.308f, 0, sigma, random);
-}
-void fill_iq3_xxs(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<96, false>(out, n, 30.85f * 4.617f, 0, sigma, random);
-}
-void fill_iq3_s(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<108, false>(out, n, 7.594f * 18.47f, 0, sigma, random);
-}
-void fill_iq1_s(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<48, false>(out, n, 0.781f * 9.22f, 0, sigma, random);
-}
+SLUICE_SIMPLE_TYPE(iq2_xxs, 64, false, 23.12f * 2.308f, 0)
+SLUICE_SIMPLE_TYPE(iq2_xs, 72, false, 24.22f * 2.308f, 0)
+SLUICE_SIMPLE_TYPE(iq2_s, 80, false, 24.43f * 2.308f, 0)
+SLUICE_SIMPLE_TYPE(iq3_xxs, 96, false, 30.85f * 4.617f, 0)
+SLUICE_SIMPLE_TYPE(iq3_s, 108, false, 7.594f * 18.47f, 0)
+SLUICE_SIMPLE_TYPE(iq1_s, 48, false, 0.781f * 9.22f, 0)
 // The same, with d in the upper four bits of the last four words.
 void fill_iq1_m(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
   for (uint64_t i = 0; i < n; ++i, out += 56) {
@@ -278,12 +252,9 @@ void fill_iq1_m(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
     }
   }
 }
-void fill_q1_0(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<16, false>(out, n, 1, 0, sigma, random);
-}
-void fill_q2_0(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
-  fill_simple<16, false>(out, n, 1.225f, 0, sigma, random);
-}
+SLUICE_SIMPLE_TYPE(q1_0, 16, false, 1, 0)
+SLUICE_SIMPLE_TYPE(q2_0, 16, false, 1.225f, 0)
+#undef SLUICE_SIMPLE_TYPE
 
 // Rounds to E4M3, which has no sign here: three bits of fraction, or steps of 2^-9.
 uint8_t to_e4m3(float value) {
