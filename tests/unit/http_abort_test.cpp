@@ -32,7 +32,7 @@ class HttpAbortTest : public HttpTest {
 
 TEST_F(HttpAbortTest, AbortEndsAStalledRead) {
   options_.http.stall_timeout_ms = 3'600'000;
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (!is_probe(request)) reply->stall_after = 100;
   });
   open();
@@ -42,7 +42,7 @@ TEST_F(HttpAbortTest, AbortEndsAStalledRead) {
 TEST_F(HttpAbortTest, AbortEndsAWaitAndTheSourceStaysUsable) {
   bool busy = true;
   options_.http.max_retry_after_ms = 3'600'000;
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request) || !busy) return;
     *reply = HttpReply{.status = 503, .headers = {{"Retry-After", "3600"}}, .body = ""};
   });
@@ -53,7 +53,7 @@ TEST_F(HttpAbortTest, AbortEndsAWaitAndTheSourceStaysUsable) {
 }
 
 TEST_F(HttpAbortTest, AbortEndsAReadFromAServerWithoutRanges) {
-  start([this](const HttpRequest&, HttpReply* reply) {
+  const Serving serving = start([this](const HttpRequest&, HttpReply* reply) {
     *reply = HttpReply{};
     reply->body = file_;
     reply->stall_after = 1000;

@@ -41,6 +41,7 @@ class HttpCacheTest : public ::testing::Test {
   }
   void TearDown() override {
     source_.reset();
+    server_.reset();  // before what derived classes add and fault_ reads
     std::filesystem::remove_all(dir_);
   }
 

@@ -31,7 +31,7 @@ class HttpCredentialsTest : public HttpTest {
       note(request, &asked_other_);
       return serve_file(request, file_);
     });
-    server_ = std::make_unique<HttpTestServer>([this](const HttpRequest& request) {
+    serving_ = serve([this](const HttpRequest& request) {
       note(request, &asked_);
       if (request.target == "/final.gguf" || target_.empty()) return serve_file(request, file_);
       return HttpReply{.status = 302, .headers = {{"Location", target_}}, .body = "moved"};
@@ -61,6 +61,7 @@ class HttpCredentialsTest : public HttpTest {
   std::string target_;
   std::vector<std::string> asked_, asked_other_;
   std::unique_ptr<HttpTestServer> other_;
+  Serving serving_;
 };
 
 using Asked = std::vector<std::string>;

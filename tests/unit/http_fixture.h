@@ -20,14 +20,23 @@ class HttpTest : public ::testing::Test {
     options_.http.attempts = 4;
   }
 
+  // Stops the server before what its handler refers to is destroyed: a request that a read gave up
+  // may still be on its way to the handler when the test has ended.
+  using Serving = std::unique_ptr<test::HttpTestServer>;
+
+  [[nodiscard]] Serving serve(test::HttpTestServer::Handler handler) {
+    auto serving = std::make_unique<test::HttpTestServer>(std::move(handler));
+    server_ = serving.get();
+    return serving;
+  }
   // Serves `file_`, after `change` has edited the correct response.
-  void start(std::function<void(const test::HttpRequest&, test::HttpReply*)> change = {}) {
-    server_ =
-        std::make_unique<test::HttpTestServer>([this, change](const test::HttpRequest& request) {
-          test::HttpReply reply = test::serve_file(request, file_);
-          if (change) change(request, &reply);
-          return reply;
-        });
+  [[nodiscard]] Serving start(
+      std::function<void(const test::HttpRequest&, test::HttpReply*)> change = {}) {
+    return serve([this, change](const test::HttpRequest& request) {
+      test::HttpReply reply = test::serve_file(request, file_);
+      if (change) change(request, &reply);
+      return reply;
+    });
   }
   void open() {
     auto source = open_source(server_->url("/dir/model.gguf?token=secret"), options_);
@@ -59,7 +68,7 @@ class HttpTest : public ::testing::Test {
 
   std::string file_ = test::patterned(kFile);
   OpenOptions options_;
-  std::unique_ptr<test::HttpTestServer> server_;
+  test::HttpTestServer* server_ = nullptr;
   std::unique_ptr<ByteSource> source_;
 };
 

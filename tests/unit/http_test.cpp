@@ -22,7 +22,7 @@ void set_header(HttpReply* reply, const std::string& name, const std::string& va
 }
 
 TEST_F(HttpTest, ReadsRangesOverOneConnection) {
-  start();
+  const Serving serving = start();
   open();
   for (uint64_t offset = 0; offset < kFile; offset += 100'000) {
     expect_ok(read(offset, std::min<size_t>(100'000, kFile - offset)));
@@ -34,7 +34,7 @@ TEST_F(HttpTest, ReadsRangesOverOneConnection) {
 }
 
 TEST_F(HttpTest, ReadsInParallel) {
-  start();
+  const Serving serving = start();
   open();
   std::vector<std::thread> threads;
   for (uint64_t t = 0; t < 8; t++) {
@@ -47,7 +47,7 @@ TEST_F(HttpTest, ReadsInParallel) {
 }
 
 TEST_F(HttpTest, RequestsNoEncodingAndOneRange) {
-  start([](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([](const HttpRequest& request, HttpReply* reply) {
     const auto& encoding = request.headers.at("accept-encoding");
     if (encoding != "identity" || !request.range()) reply->status = 500;
   });
@@ -57,7 +57,7 @@ TEST_F(HttpTest, RequestsNoEncodingAndOneRange) {
 
 TEST_F(HttpTest, PartsThatDoNotSayWhichTheyAreAreNotUsed) {
   for (const char* range : {"", "bytes 1000-1511/1048576", "bytes 0-5000/1048576"}) {
-    start([&](const HttpRequest& request, HttpReply* reply) {
+    const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
       if (!request.range()) return;
       set_header(reply, "Content-Range", range);
       reply->body = file_.substr(1000, reply->body.size());
@@ -67,7 +67,7 @@ TEST_F(HttpTest, PartsThatDoNotSayWhichTheyAreAreNotUsed) {
     EXPECT_EQ(source_->bytes_fetched(), kFile) << range;
     source_.reset();
   }
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request)) return;
     set_header(reply, "Content-Range", "");
     reply->body = file_.substr(0, reply->body.size());
@@ -77,7 +77,7 @@ TEST_F(HttpTest, PartsThatDoNotSayWhichTheyAreAreNotUsed) {
 }
 
 TEST_F(HttpTest, ContentRangeMayHideTheTotal) {
-  start([](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([](const HttpRequest& request, HttpReply* reply) {
     if (request.range()) {
       set_header(reply, "Content-Range",
                  "bytes " + std::to_string(request.range()->first) + "-" +
@@ -90,7 +90,7 @@ TEST_F(HttpTest, ContentRangeMayHideTheTotal) {
 
 TEST_F(HttpTest, AnotherRangeThanRequestedIsAnError) {
   bool always = false;
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request)) return;
     if (always || request.number == 1) {
       set_header(reply, "Content-Range", "bytes 0-99/" + std::to_string(kFile));
@@ -104,7 +104,7 @@ TEST_F(HttpTest, AnotherRangeThanRequestedIsAnError) {
 }
 
 TEST_F(HttpTest, AMultipartResponseIsAnError) {
-  start([](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request)) return;
     set_header(reply, "Content-Type", "multipart/byteranges; boundary=x");
   });
@@ -113,7 +113,7 @@ TEST_F(HttpTest, AMultipartResponseIsAnError) {
 }
 
 TEST_F(HttpTest, ServerWithoutRanges) {
-  start([this](const HttpRequest&, HttpReply* reply) {
+  const Serving serving = start([this](const HttpRequest&, HttpReply* reply) {
     *reply = HttpReply{};
     reply->body = file_;
   });
@@ -127,7 +127,7 @@ TEST_F(HttpTest, ServerWithoutRanges) {
 }
 
 TEST_F(HttpTest, ServerWithoutRangesThatCutsConnections) {
-  start([this](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([this](const HttpRequest& request, HttpReply* reply) {
     *reply = HttpReply{};
     reply->body = file_;
     if (request.number < 3) reply->cut_after = 200'000 * static_cast<size_t>(request.number);
@@ -138,7 +138,7 @@ TEST_F(HttpTest, ServerWithoutRangesThatCutsConnections) {
 
 TEST_F(HttpTest, ServerWithoutRangesAndFileTooLarge) {
   options_.http.max_whole_bytes = kFile - 1;
-  start([this](const HttpRequest&, HttpReply* reply) {
+  const Serving serving = start([this](const HttpRequest&, HttpReply* reply) {
     *reply = HttpReply{};
     reply->body = file_;
   });
@@ -146,7 +146,7 @@ TEST_F(HttpTest, ServerWithoutRangesAndFileTooLarge) {
 }
 
 TEST_F(HttpTest, ServerWithoutAContentLength) {
-  start([this](const HttpRequest&, HttpReply* reply) {
+  const Serving serving = start([this](const HttpRequest&, HttpReply* reply) {
     *reply = HttpReply{};
     reply->body = file_;
     reply->announce_length = false;
@@ -155,7 +155,7 @@ TEST_F(HttpTest, ServerWithoutAContentLength) {
 }
 
 TEST_F(HttpTest, ServerWhoseRangesStopWorking) {
-  start([this](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([this](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request) || request.number == 2) return;
     *reply = HttpReply{};
     reply->body = file_;
@@ -167,7 +167,7 @@ TEST_F(HttpTest, ServerWhoseRangesStopWorking) {
 }
 
 TEST_F(HttpTest, Status416) {
-  start([](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([](const HttpRequest& request, HttpReply* reply) {
     if (!is_probe(request)) *reply = HttpReply{.status = 416, .headers = {}, .body = ""};
   });
   open();
@@ -176,14 +176,14 @@ TEST_F(HttpTest, Status416) {
 
 TEST_F(HttpTest, EmptyFile) {
   file_.clear();
-  start();
+  const Serving serving = start();
   open();
   EXPECT_EQ(read(0, 1).code(), Code::kTruncated);
 }
 
 TEST_F(HttpTest, ABusyServerIsRetried) {
   int status = 503;
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (request.number % 3 == 0) return;
     *reply = HttpReply{.status = status, .headers = {{"Retry-After", "0"}}, .body = "busy"};
   });
@@ -196,7 +196,7 @@ TEST_F(HttpTest, ABusyServerIsRetried) {
 }
 
 TEST_F(HttpTest, RetryAfterAsADate) {
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (request.number != 1) return;
     *reply = HttpReply{
         .status = 429, .headers = {{"Retry-After", "Wed, 21 Oct 2015 07:28:00 GMT"}}, .body = ""};
@@ -208,7 +208,7 @@ TEST_F(HttpTest, RetryAfterAsADate) {
 
 TEST_F(HttpTest, ABusyServerIsGivenUp) {
   bool slow = false;
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request)) return;
     *reply = HttpReply{.status = 503, .headers = {}, .body = ""};
     if (slow) reply->headers.emplace_back("Retry-After", "86400");
@@ -224,7 +224,7 @@ TEST_F(HttpTest, ABusyServerIsGivenUp) {
 
 TEST_F(HttpTest, ErrorStatusesAreNamed) {
   int status = 0;
-  start([&](const HttpRequest&, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest&, HttpReply* reply) {
     *reply = HttpReply{.status = status, .headers = {}, .body = std::string(200'000, 'x')};
   });
   for (const int s : {401, 403, 404, 410, 451}) {
@@ -241,7 +241,7 @@ TEST_F(HttpTest, ErrorStatusesAreNamed) {
 TEST_F(HttpTest, RedirectIsRememberedUntilItExpires) {
   std::atomic<int> originals{0};
   std::atomic<int> valid{1};
-  server_ = std::make_unique<HttpTestServer>([&](const HttpRequest& request) {
+  const Serving serving = serve([&](const HttpRequest& request) {
     if (request.target.find("/signed/") == std::string::npos) {
       originals++;
       HttpReply reply{.status = 302, .headers = {}, .body = "moved"};
@@ -264,7 +264,7 @@ TEST_F(HttpTest, RedirectIsRememberedUntilItExpires) {
 
 TEST_F(HttpTest, RedirectLoopsAndOddTargetsEnd) {
   std::string target;
-  server_ = std::make_unique<HttpTestServer>([&](const HttpRequest&) {
+  const Serving serving = serve([&](const HttpRequest&) {
     HttpReply reply{.status = 302, .headers = {}, .body = ""};
     if (!target.empty()) reply.headers.emplace_back("Location", target);
     return reply;
@@ -283,7 +283,7 @@ TEST_F(HttpTest, RedirectLoopsAndOddTargetsEnd) {
 TEST_F(HttpTest, ACutBodyIsResumedWhereItEnded) {
   std::mutex mutex;
   std::vector<uint64_t> starts;
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request)) return;
     const std::lock_guard<std::mutex> lock(mutex);
     starts.push_back(request.range()->first);
@@ -296,7 +296,7 @@ TEST_F(HttpTest, ACutBodyIsResumedWhereItEnded) {
 }
 
 TEST_F(HttpTest, EndlessCutsAreGivenUp) {
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (!is_probe(request)) reply->cut_after = 10;
   });
   open();
@@ -305,7 +305,7 @@ TEST_F(HttpTest, EndlessCutsAreGivenUp) {
 
 TEST_F(HttpTest, StalledConnectionIsCutAndResumed) {
   options_.http.stall_timeout_ms = 1000;
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (request.number == 1) reply->stall_after = 300'000;
     if (request.number == 2) reply->stall_after = 0;
   });
@@ -316,7 +316,7 @@ TEST_F(HttpTest, StalledConnectionIsCutAndResumed) {
 
 TEST_F(HttpTest, WrongLengths) {
   int kind = 0;
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (is_probe(request)) return;
     if (kind == 0) set_header(reply, "Content-Length", "10");  // then sends more
     if (kind == 1) {                                           // a longer range than requested
@@ -343,7 +343,7 @@ TEST_F(HttpTest, WrongLengths) {
 
 TEST_F(HttpTest, ShorterRangesAreCompleted) {  // servers may limit a response's size
   options_.http.attempts = 1;                  // which is no failure
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     const auto [first, last] = *request.range();
     if (last - first < 100'000) return;
     reply->body.resize(100'000);
@@ -356,7 +356,7 @@ TEST_F(HttpTest, ShorterRangesAreCompleted) {  // servers may limit a response's
 }
 
 TEST_F(HttpTest, ACompressedResponseIsRequestedAgainOnce) {
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (!is_probe(request)) set_header(reply, "Content-Encoding", "gzip");
   });
   open();
@@ -365,13 +365,13 @@ TEST_F(HttpTest, ACompressedResponseIsRequestedAgainOnce) {
   expect_error(read(0, 1000), Code::kNetwork, "gzip");
   EXPECT_EQ(server_->requests(), before + 2);
   source_.reset();
-  start([&](const HttpRequest& request, HttpReply* reply) {  // only of parts
+  serving = start([&](const HttpRequest& request, HttpReply* reply) {  // only of parts
     if (request.range()) set_header(reply, "Content-Encoding", "gzip");
   });
   open();
   expect_ok(read(1000, 1000));
   source_.reset();
-  start(
+  serving = start(
       [](const HttpRequest&, HttpReply* reply) { set_header(reply, "Content-Encoding", "gzip"); });
   expect_error(open_status(), Code::kNetwork, "gzip");
   EXPECT_EQ(server_->requests(), 2);
@@ -379,7 +379,7 @@ TEST_F(HttpTest, ACompressedResponseIsRequestedAgainOnce) {
 
 TEST_F(HttpTest, AWebPageIsNoModel) {
   std::string type;
-  start([&](const HttpRequest&, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest&, HttpReply* reply) {
     *reply = HttpReply{};
     reply->body = file_;
     if (!type.empty()) reply->headers.emplace_back("Content-Type", type);
@@ -405,7 +405,7 @@ TEST_F(HttpTest, AWebPageIsNoModel) {
 TEST_F(HttpTest, AChangedFileIsDetected) {
   std::string etag = "\"v1\"";
   std::string modified = "Mon, 01 Jan 2024 00:00:00 GMT";
-  start([&](const HttpRequest&, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest&, HttpReply* reply) {
     set_header(reply, "ETag", etag);
     set_header(reply, "Last-Modified", modified);
   });
@@ -461,7 +461,7 @@ TEST_F(HttpTest, NoMessageContainsAPassword) {
 }
 
 TEST_F(HttpTest, NamesWithInvalidEscapes) {
-  start();
+  const Serving serving = start();
   for (const char* name : {"/100%.gguf", "/100%zz.gguf", "/%"}) {
     const auto source = open_source(server_->url(name), options_);
     EXPECT_TRUE(source.ok()) << source.status().message();
@@ -470,7 +470,7 @@ TEST_F(HttpTest, NamesWithInvalidEscapes) {
 
 TEST_F(HttpTest, ImplausibleLengthsAreErrors) {
   std::string total;
-  start([&](const HttpRequest&, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest&, HttpReply* reply) {
     set_header(reply, "Content-Range", "bytes 0-0/" + total);
   });
   for (const char* claim : {"4398046511105", "9007199254740992", "4611686018427387903"}) {
@@ -530,7 +530,7 @@ TEST_F(HttpTest, SoakOfRandomFaults) {
   std::mutex mutex;
   std::mt19937 rng(7);
   int stalls = 8;
-  start([&](const HttpRequest& request, HttpReply* reply) {
+  const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!is_probe(request)) random_fault(&rng, &stalls, request, reply);
   });
@@ -546,7 +546,6 @@ TEST_F(HttpTest, SoakOfRandomFaults) {
     });
   }
   for (auto& t : threads) t.join();
-  server_.reset();  // its threads use the variables above
 }
 
 }  // namespace

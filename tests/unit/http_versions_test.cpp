@@ -15,7 +15,7 @@ const char* const kDate = "Mon, 01 Jan 2024 00:00:00 GMT";
 class HttpNodesTest : public HttpTest {
  protected:
   void start_nodes() {
-    server_ = std::make_unique<test::HttpTestServer>([this](const HttpRequest& request) {
+    serving_ = serve([this](const HttpRequest& request) {
       const bool second = request.number % 2 == 1;
       HttpReply reply =
           test::serve_file(request, second ? other_ : file_, second ? "\"b\"" : "\"a\"");
@@ -33,6 +33,7 @@ class HttpNodesTest : public HttpTest {
     return status;
   }
   std::string other_, date_, other_date_;
+  Serving serving_;
 };
 
 TEST_F(HttpNodesTest, TheSameBytesAreTheSameFile) {

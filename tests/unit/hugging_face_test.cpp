@@ -19,8 +19,7 @@ class HuggingFaceTest : public io::HttpTest {
  protected:
   void SetUp() override {
     io::HttpTest::SetUp();
-    server_ = std::make_unique<test::HttpTestServer>(
-        [this](const HttpRequest& request) { return answer(request); });
+    serving_ = serve([this](const HttpRequest& request) { return answer(request); });
     options_.credentials.hub = server_->url("");
     options_.http.open_attempts = 1;
   }
@@ -60,6 +59,7 @@ class HuggingFaceTest : public io::HttpTest {
   std::string first_ = list({{"README.md", 3}, {"m-Q8_0.gguf", 9}, {"m-Q2_K.gguf", 3}});
   std::string second_ = list({{"m-Q4_0.gguf", 5}, {"mmproj-F16.gguf", 1}});
   int status_ = 200;
+  Serving serving_;
 };
 
 TEST_F(HuggingFaceTest, FindsTheFileOfAReference) {
@@ -117,7 +117,7 @@ TEST_F(HuggingFaceTest, WithoutAConnectionTheCacheAnswers) {
     expect_ok((*source)->read(0, bytes));
   }
   const std::string hub = server_->url("");
-  server_.reset();
+  serving_.reset();
   EXPECT_EQ(*model_source("hf:owner/repo", options_), hub + "/owner/repo/resolve/main/m-Q8_0.gguf");
   EXPECT_EQ(*model_source("hf:owner/repo:Q2_K", options_),
             hub + "/owner/repo/resolve/main/m-Q2_K.gguf");
