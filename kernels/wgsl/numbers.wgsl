@@ -57,6 +57,12 @@ fn bit_of_bytes(word: u32) -> vec2u {
 fn two_bits(word: u32, at: u32, step: u32) -> vec2u {
   return vec2u(word >> at, word >> (at + step)) & vec2u(0x03030303u);
 }
+// The lowest sixteen bits as eight bytes of two.
+fn spread_two_bits(word: u32) -> vec2u {
+  let both = vec2u(word, word >> 8u);
+  return (both & vec2u(3u)) | ((both & vec2u(12u)) << vec2u(6u)) | ((both & vec2u(48u)) << vec2u(12u)) |
+         ((both & vec2u(192u)) << vec2u(18u));
+}
 // The bytes of `table` (sixteen, four per word) with these numbers.
 fn chosen_bytes(numbers: vec4u, table: vec4u) -> u32 {
   let words = vec4u(table[numbers.x >> 2u], table[numbers.y >> 2u], table[numbers.z >> 2u],

@@ -18,7 +18,10 @@ fn word$(at: u32) -> u32 {
 fn byte$(at: u32) -> u32 {
   return (weights$[at >> 2u] >> ((at & 3u) * 8u)) & 255u;
 }
-// A half at an even address.
+// Two bytes at an even address, as a number and as a half.
+fn short$(at: u32) -> u32 {
+  return (weights$[at >> 2u] >> ((at & 2u) * 8u)) & 0xffffu;
+}
 fn half$(at: u32) -> f32 {
-  return half_value(weights$[at >> 2u] >> ((at & 2u) * 8u));
+  return half_value(short$(at));
 }

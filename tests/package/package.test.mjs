@@ -25,6 +25,7 @@ const limits = {
   'safetensors.wasm': [200 * kB, 88 * kB],
   'safetensors.js': [8 * kB, 3 * kB],
   'gpu.js': [110 * kB, 34 * kB], // 3 kB of it are int8 and f16 matrix multiplication
+  'gpu-types.js': [22 * kB, 5.5 * kB], // only for files with rare quantization types
   'index.js': [40 * kB, 14 * kB],
   'embed.js': [4 * kB, 2 * kB],
   'model-cache.js': [8.5 * kB, 4.2 * kB], // 1 kB of it is hf: references and the rule of keys

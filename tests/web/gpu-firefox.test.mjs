@@ -44,6 +44,7 @@ const gapOf = ({ reference, n_vocab }) => {
   const [first, second] = reference.slice(-n_vocab).sort().reverse();
   return first - second;
 };
+const rare = models('quant-iq');
 const coded = named('quant', 'Q4_0', 'Q8_0', 'Q6_K', 'IQ4_NL');
 
 describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
@@ -51,7 +52,10 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
   before(async () => {
     browser = await launchFirefoxGpu();
     pages = await servePages(join(root, 'dist'));
-    files = await serve(mountsOf([...plain, lfm2, mixture, quantized, ...coded]), crossOrigin);
+    files = await serve(
+      mountsOf([...plain, lfm2, mixture, quantized, ...rare, ...coded]),
+      crossOrigin,
+    );
     page = await browser.open(`${pages.url}/`);
     await page.evaluate(pageSetup);
   }, limits);
@@ -91,13 +95,23 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
     });
   }
 
-  for (const model of [quantized, ...coded]) {
+  // One with a codebook in the short suite.
+  for (const model of rare) {
+    test(`weights of ${model.name}`, model.name === 'IQ3_XXS' ? limits : long, async () => {
+      const result = await measured(model, { count: kFewTokens });
+      assert.equal(result.device, 'webgpu');
+      checkLogits(result, model, kNmse);
+      assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
+    });
+  }
+
+  for (const model of [quantized, ...rare, ...coded]) {
     test(`int8 activations, ${model.name}`, long, async () => {
       const result = await measured(model, { kernels: kCodes, positions: model.prompt.length });
       assert.deepEqual(result.gpuKernels, { ...kCodes, subgroups: false });
       checkLogits(result, model, kNmse + 10 * model.llama_cpp_nmse);
       // A near tie may go either way.
-      if (gapOf(model) > 10 * kCodesError)
+      if ((model.greedy_min_gap ?? gapOf(model)) > 10 * kCodesError)
         assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
     });
   }

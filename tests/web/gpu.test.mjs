@@ -34,7 +34,7 @@ import { root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
 const arch = models('arch');
-const quant = models('quant');
+const quant = [...models('quant'), ...models('quant-iq')];
 const families = models('families');
 const llama = arch.find(({ name }) => name === 'llama-gqa');
 const lfm2 = families.find(({ name }) => name === 'lfm2');

@@ -8,6 +8,7 @@ import { choose, onlyCpu } from './device-selection.js';
 import { Kernels } from './kernels.js';
 import { typeIds } from './kernels/types.js';
 import { timePrompt, type SampleEngine } from './cpu-benchmark.js';
+import { loadTypes } from './load-types.js';
 import { kMaxBytes } from './plan.js';
 import type { Program } from './program.js';
 import { layersOf, partFor, tokenBytes } from './layer-split.js';
@@ -81,6 +82,7 @@ async function measured(
     .filter(([name]) => name in typeIds)
     .sort((a, b) => b[1] - a[1])[0];
   const type = typeIds[most?.[0] ?? 'F16']!;
+  await loadTypes([type]);
   const cols = Math.max(kBlock, Math.floor(info.embeddingLength / kBlock) * kBlock);
   const bytes = Math.min(kTimedBytes, (spec.gpuBudget || Infinity) / 4);
   const kernels = await Kernels.create(device);

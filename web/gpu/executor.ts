@@ -12,6 +12,7 @@ import { WeightUpload, type ReadWeights } from './weight-upload.js';
 import { Kernels, type Memory, type Recorder } from './kernels.js';
 import { align, kMaxBytes, planWeights, type GpuPlan } from './plan.js';
 import { Buf, OpKind, PassState, Word, type Program } from './program.js';
+import { loadTypes } from './load-types.js';
 import { Writer, type Layout, type Rows } from './record.js';
 import { layersOf, partFor, roomOf } from './layer-split.js';
 import { GpuRecurrentStates } from './recurrent-states.js';
@@ -154,6 +155,7 @@ export class GpuExecutor {
     const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
     // Throws before anything is compiled if the model is not supported.
     partFor(host.program, layers, Infinity, false, most);
+    await loadTypes(host.program.mats.map(({ type }) => type));
     const kernels = await kernelsFor(device, host);
     const { dots } = kernels.features;
     // If the GPU has less memory than the budget, retries with more weights streaming, or with

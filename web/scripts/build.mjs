@@ -118,8 +118,12 @@ async function bundlePage(esbuild, common) {
   });
   await esbuild.build({
     ...common,
-    entryPoints: [{ in: 'web/gpu/gpu.ts', out: 'gpu' }],
+    entryPoints: [
+      { in: 'web/gpu/gpu.ts', out: 'gpu' },
+      { in: 'web/gpu/kernels/rare-types.ts', out: 'gpu-types' },
+    ],
     minify: true,
+    banner: { js: importAsset },
     plugins: [wgsl],
   });
   await esbuild.build({

@@ -2,7 +2,7 @@
 
 import type { GpuModule } from '../gpu/gpu.js';
 import type { Safetensors } from '../io/directory.js';
-import { asset } from './asset.js';
+import { asset } from '../io/asset.js';
 
 export const modules = {
   gpu: () => asset<GpuModule>('gpu.js', new URL('./gpu.js', import.meta.url)),

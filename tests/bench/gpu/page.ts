@@ -2,7 +2,7 @@
 // and a naive shader, on the same weights, in turns.
 import { actBytes, Kernels, type Memory, type Recorder } from '../../../web/gpu/kernels.js';
 import { pasted, type Variant } from '../../../web/gpu/kernels/shaders.js';
-import { rowBytes, typeIds, typeOf } from '../../../web/gpu/kernels/types.js';
+import { decoderOf, rowBytes, typeIds, typeOf } from '../../../web/gpu/kernels/types.js';
 import weightsText from '../../../kernels/wgsl/weights.wgsl';
 import plainText from './plain.wgsl';
 
@@ -106,7 +106,8 @@ class Bench {
 
   plain(way: number): Record {
     const { type, rows, cols, tokens } = this.#shape;
-    const { bytes, values, decode } = typeOf(this.#type);
+    const { bytes, values } = typeOf(this.#type);
+    const decode = decoderOf(typeOf(this.#type));
     const variant: Variant = {
       name: `plain ${type}`,
       texts: [pasted(weightsText, 1), pasted(decode, 1), plainText],

@@ -1,6 +1,7 @@
 // Random rows of every quantization type, and their values computed from the definitions in
 // kernels/blocks.h.
-import { typeOf } from '../../../web/gpu/kernels/types.js';
+import * as rareTypes from '../../../web/gpu/kernels/rare-types.js';
+import { typeOf, useRareTypes } from '../../../web/gpu/kernels/types.js';
 import type { Random } from './harness.js';
 
 const scratch = new DataView(new ArrayBuffer(4));
@@ -43,6 +44,36 @@ const digit = (byte: number, n: number) => {
   for (let k = 0; k < n; ++k) byte = (byte * 3) % 256;
   return (byte * 3) >> 8;
 };
+
+useRareTypes(rareTypes);
+const codebooks = new Map<string, Uint8Array>();
+/** Byte `i` of entry `index`; entries have `size` bytes. */
+function entryByte(type: string, size: number, index: number, i: number): number {
+  if (!codebooks.has(type)) codebooks.set(type, rareTypes.codebookOf(type)!.entries);
+  return codebooks.get(type)![index * size + i]!;
+}
+const signOf = (bits: number, i: number) => ((bits >> i) & 1 ? -1 : 1);
+/** Sign i of seven and an eighth that makes their number even. */
+function evenSign(bits: number, i: number): number {
+  let ones = 0;
+  for (let k = 0; k < 7; ++k) ones += (bits >> k) & 1;
+  return signOf((bits & 127) | ((ones % 2) << 7), i);
+}
+const half16 = (at: (byte: number) => number, byte: number) => at(byte) | (at(byte + 1) << 8);
+const word32 = (at: (byte: number) => number, byte: number) =>
+  (half16(at, byte) | (half16(at, byte + 2) << 16)) >>> 0;
+const nibbleAt = (at: (byte: number) => number, byte: number, k: number) =>
+  (at(byte + (k >> 1)) >> (4 * (k & 1))) & 15;
+/** The codebook on the GPU has 8 times an entry of IQ1_S and IQ1_M, plus 9. */
+const iq1 = (index: number, i: number, down: number) =>
+  (entryByte('IQ1_S', 8, index, i) - 9) / 8 + (down ? -1 : 1) / 8;
+/** E4M3 without its sign bit; 0x7f is zero. */
+const e4m3 = (e: number) =>
+  e === 0x7f
+    ? 0
+    : ((e >> 3) & 15) === 0
+      ? (e & 7) * 2 ** -9
+      : (8 + (e & 7)) * 2 ** (((e >> 3) & 15) - 10);
 
 /** For each type: [value i of the block at byte `at`, byte offsets of its f16 scales] */
 const definitions: Record<number, [Value, number[]]> = {
@@ -127,6 +158,94 @@ const definitions: Record<number, [Value, number[]]> = {
     [52],
   ],
   35: [(at, i) => half(at, 64) * (twoBits(at, 0, i) - 1), [64]],
+  16: [
+    (at, i) => {
+      const sub = i >> 5,
+        l = (i >> 3) & 3,
+        signs = word32(at, 6 + 8 * sub);
+      const entry = entryByte('IQ2_XXS', 8, at(2 + 8 * sub + l), i & 7);
+      return (
+        ((half(at, 0) * ((signs >>> 28) + 0.5)) / 4) * entry * evenSign(signs >>> (7 * l), i & 7)
+      );
+    },
+    [0],
+  ],
+  17: [
+    (at, i) => {
+      const both = half16(at, 2 + 2 * (i >> 3));
+      const scale = (half(at, 0) * (nibbleAt(at, 66, i >> 4) + 0.5)) / 4;
+      return scale * entryByte('IQ2_XS', 8, both & 511, i & 7) * evenSign(both >> 9, i & 7);
+    },
+    [0],
+  ],
+  22: [
+    (at, i) => {
+      const octet = i >> 3;
+      const index = at(2 + octet) | (((at(66 + (octet >> 2)) >> (2 * (octet & 3))) & 3) << 8);
+      const scale = (half(at, 0) * (nibbleAt(at, 74, i >> 4) + 0.5)) / 4;
+      return scale * entryByte('IQ2_S', 8, index, i & 7) * signOf(at(34 + octet), i & 7);
+    },
+    [0],
+  ],
+  18: [
+    (at, i) => {
+      const signs = word32(at, 66 + 4 * (i >> 5));
+      const entry = entryByte('IQ3_XXS', 4, at(2 + (i >> 2)), i & 3);
+      const sign = evenSign(signs >>> (7 * ((i >> 3) & 3)), i & 7);
+      return ((half(at, 0) * ((signs >>> 28) + 0.5)) / 2) * entry * sign;
+    },
+    [0],
+  ],
+  21: [
+    (at, i) => {
+      const index = at(2 + (i >> 2)) | (((at(66 + (i >> 5)) >> ((i >> 2) & 7)) & 1) << 8);
+      const scale = half(at, 0) * (1 + 2 * nibbleAt(at, 106, i >> 5));
+      return scale * entryByte('IQ3_S', 4, index, i & 3) * signOf(at(74 + (i >> 3)), i & 7);
+    },
+    [0],
+  ],
+  19: [
+    (at, i) => {
+      const high = half16(at, 34 + 2 * (i >> 5));
+      const index = at(2 + (i >> 3)) | (((high >> (3 * ((i >> 3) & 3))) & 7) << 8);
+      return half(at, 0) * (2 * ((high >> 12) & 7) + 1) * iq1(index, i & 7, high & 0x8000);
+    },
+    [0],
+  ],
+  29: [
+    (at, i) => {
+      const high = nibbleAt(at, 32, i >> 3);
+      const s = (half16(at, 48 + 2 * (i >> 6)) >> (3 * ((i >> 4) & 3))) & 7;
+      let d = 0;
+      for (let w = 0; w < 4; ++w) d |= (half16(at, 48 + 2 * w) >> 12) << (4 * w);
+      return halfValue(d) * (2 * s + 1) * iq1(at(i >> 3) | ((high & 7) << 8), i & 7, high & 8);
+    },
+    [],
+  ],
+  40: [
+    (at, i) => {
+      const both = at(4 + 8 * (i >> 4) + (i & 7));
+      return (e4m3(at(i >> 4)) / 2) * fp4[i % 16 < 8 ? both & 15 : both >> 4]!;
+    },
+    [],
+  ],
+  41: [(at, i) => half(at, 0) * -signOf(at(2 + (i >> 3)), i & 7), [0]],
+  42: [(at, i) => half(at, 0) * (((at(2 + (i >> 2)) >> (2 * (i & 3))) & 3) - 1), [0]],
+  225: [(at, i) => half(at, 0) * ((at(4 + (i >> 2)) >> (2 * (i & 3))) & 3) + half(at, 2), [0, 2]],
+  226: [
+    (at, i) => {
+      const bits = 3 * i,
+        two = half16(at, 4 + Math.min(bits >> 3, 22));
+      return half(at, 0) * ((two >> (bits - 8 * Math.min(bits >> 3, 22))) & 7) + half(at, 2);
+    },
+    [0, 2],
+  ],
+  227: [(at, i) => half(at, 0) * nibbleAt(at, 4, i) + half(at, 2), [0, 2]],
+  228: [
+    (at, i) =>
+      (at(10 + (i >> 3)) >> (i & 7)) & 1 ? 0 : half(at, 0) * signOf(at(2 + (i >> 3)), i & 7),
+    [0],
+  ],
 };
 
 /** Rows of random blocks, with scales from subnormal to 0.1. */
@@ -148,6 +267,9 @@ export function randomWeights(
     if (type === 30)
       view.setUint16(at, (random.below(2) << 15) | (0x3c00 + random.below(0x400)), true);
     if (type === 39) out[at] = 118 + random.below(8);
+    // Four bits of the scale are above the twelve of each half word: a number below 2.
+    if (type === 29)
+      out[at + 55] = (out[at + 55]! & 15) | ((random.below(4) + 8 * random.below(2)) << 4);
     for (const scale of definitions[type]![1]) {
       const tiny = random.below(4) === 0; // a subnormal half
       view.setUint16(

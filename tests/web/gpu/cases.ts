@@ -161,7 +161,9 @@ const f16 = 1,
   q40 = 2,
   q80 = 8,
   q4k = 12,
-  q6k = 14;
+  q6k = 14,
+  iq2s = 22,
+  nvfp4 = 40;
 const blockOf = (type: number) => types.get(type)!.values;
 
 export function everyType(h: Harness): void {
@@ -169,7 +171,7 @@ export function everyType(h: Harness): void {
     const cols = Math.max(blockOf(type) * 3, 96);
     product(h, { types: [type], rows: [7], cols, tokens: 1, offset: 4 * h.random.below(80) });
     // GEMV and GEMM decode weights alike, so the larger case needs only some types.
-    if ([f16, q40, q80, q4k, q6k].includes(type))
+    if ([f16, q40, q80, q4k, q6k, iq2s, nvfp4].includes(type))
       product(h, { types: [type], rows: [70], cols, tokens: 33, offset: 4 * h.random.below(80) });
   }
 }

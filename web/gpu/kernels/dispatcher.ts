@@ -1,5 +1,6 @@
 // Records dispatches into one compute pass. The kernel calls are built on this class.
 
+import type { CodebookBuffers } from './codebooks.js';
 import type { Pipelines } from './pipelines.js';
 import type { Features, Values, Variant } from './shaders.js';
 
@@ -23,6 +24,7 @@ export class Dispatcher {
   readonly features: Features;
   readonly acts: GPUBuffer | undefined;
   readonly coded: Coded;
+  readonly codebooks: CodebookBuffers;
   readonly #pipelines: Pipelines;
   readonly #pass: GPUComputePassEncoder | null;
   readonly #memory: Memory;
@@ -39,6 +41,7 @@ export class Dispatcher {
     this.#pipelines = pipelines;
     this.limits = limits;
     this.features = pipelines.features;
+    this.codebooks = pipelines.codebooks;
     this.acts = memory.acts;
     this.coded = coded;
     this.#pass = pass;

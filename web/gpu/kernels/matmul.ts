@@ -6,7 +6,7 @@ import { none, type Dispatcher } from './dispatcher.js';
 import { activations } from './expressions.js';
 import { activate, norm } from './groups.js';
 import { kBinding, pasted, type Variant } from './shaders.js';
-import { nativeHalves, rowBytes, typeOf } from './types.js';
+import { codebookOf, decoderOf, nativeHalves, rowBytes, typeOf } from './types.js';
 import actsText from '../../../kernels/wgsl/acts.wgsl';
 import quantizeText from '../../../kernels/wgsl/quantize.wgsl';
 import rowsText from '../../../kernels/wgsl/rows.wgsl';
@@ -54,22 +54,28 @@ function piecesOf(to: Dispatcher, part: Part, bytes: number, matrices = 1): Chun
   return pieces;
 }
 
-/** Common part of variants that decode rows of a type. `base`: offset of rows in each binding. */
-function decoderOf(to: Dispatcher, type: number, cols: number, base: number[]) {
-  const { values, bytes, decode } = typeOf(type);
+/**
+ * Common part of variants that decode rows of a type, and buffers to bind after the weights. `base`:
+ * offset of rows in each binding.
+ */
+function rowsOfType(to: Dispatcher, type: number, cols: number, base: number[]) {
+  const { values, bytes } = typeOf(type);
+  const codebook = codebookOf(typeOf(type));
   const width = rowBytes(type, cols);
   const multiples = (of: number) => [...base, width].every((byte) => byte % of === 0);
   const native = to.features.f16 && type === nativeHalves.type && multiples(8);
   return {
     texts: native
       ? [pasted(nativeHalves.decode, base.length)]
-      : [pasted(weightsText, base.length), pasted(decode, base.length)],
+      : [pasted(weightsText, base.length), pasted(decoderOf(typeOf(type)), base.length)],
     constants: {
       ALIGNED: multiples(4) && bytes % (values > 1 ? 4 : 1) === 0,
       TAIL: cols % 8 !== 0,
       NATIVE: native,
     },
-    bound: base.length as 1 | 2 | 3,
+    words: { CODEBOOK_BINDING: String(kBinding + base.length) },
+    bound: (base.length + (codebook ? 1 : 0)) as 1 | 2 | 3 | 4,
+    buffers: codebook ? [{ buffer: to.codebooks.get(codebook) }] : [],
     ...(native && { f16: true }),
   };
 }
@@ -170,7 +176,7 @@ function product(
   }
   const coded = takesCodes(to, op, type, few);
   const base = pieces.map((piece) => piece.base);
-  const decoder = decoderOf(to, type, op.cols, base);
+  const { buffers, ...decoder } = rowsOfType(to, type, op.cols, base);
   const variant = few
     ? vectorOf(op, pieces.length, tokens, gated, coded)
     : tiledOf(pieces.length, decoder.constants.NATIVE, coded);
@@ -179,12 +185,16 @@ function product(
   to.run(
     {
       ...decoder,
-      ...(coded && { dots: true, bound: (pieces.length + 1) as 2 | 3 | 4 }),
+      ...(coded && { dots: true, bound: (decoder.bound + 1) as 2 | 3 | 4 | 5 }),
       sums: few,
       name: `${few ? 'gemv' : 'gemm'} ${type}${coded ? ' codes' : ''}`,
       texts: [...decoder.texts, ...(coded ? [actsText] : []), ...variant.texts],
       constants: { ...decoder.constants, ...variant.constants },
-      words: { ACTS_BINDING: String(kBinding + pieces.length), ...variant.words },
+      words: {
+        ...decoder.words,
+        ACTS_BINDING: String(kBinding + decoder.bound),
+        ...variant.words,
+      },
     },
     {
       base,
@@ -217,7 +227,7 @@ function product(
       share: op.experts?.share ?? 1,
     },
     [...spread(groups), Math.ceil(op.tokens / tokens)],
-    [...pieces.map((piece) => piece.range), ...acts],
+    [...pieces.map((piece) => piece.range), ...buffers, ...acts],
   );
 }
 
@@ -295,7 +305,7 @@ export function rows(to: Dispatcher, op: Rows): void {
   const [piece] = piecesOf(to, { weights: op.weights, rows: op.count, column: 0 }, bytes);
   if (piece!.rows < op.count) throw new Error('a table larger than a binding');
   const units = Math.ceil(op.cols / 8);
-  const decoder = decoderOf(to, op.weights.type, op.cols, [piece!.base]);
+  const { buffers, ...decoder } = rowsOfType(to, op.weights.type, op.cols, [piece!.base]);
   to.run(
     { ...decoder, texts: [...decoder.texts, rowsText], name: `rows ${op.weights.type}` },
     {
@@ -312,6 +322,6 @@ export function rows(to: Dispatcher, op: Rows): void {
       add: Number(op.add ?? false),
     },
     [Math.ceil(units / 64), op.tokens],
-    [piece!.range],
+    [piece!.range, ...buffers],
   );
 }

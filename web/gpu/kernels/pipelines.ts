@@ -1,5 +1,6 @@
 // Caches of pipelines by variant (compiled in advance or on first use) and of bind groups, and the
 // uniform buffers whose slots hold the parameters of dispatches.
+import { CodebookBuffers } from './codebooks.js';
 import {
   fieldsOf,
   keyOf,
@@ -24,6 +25,7 @@ export interface Compiled {
 export class Pipelines {
   readonly #device: GPUDevice;
   readonly features: Features;
+  readonly codebooks: CodebookBuffers;
   readonly #compiled = new Map<string, Compiled>();
   readonly #layouts = new Map<Bound, GPUBindGroupLayout>();
   readonly #groups = new Map<string, GPUBindGroup>();
@@ -35,13 +37,14 @@ export class Pipelines {
   constructor(device: GPUDevice, features: Features) {
     this.#device = device;
     this.features = features;
+    this.codebooks = new CodebookBuffers(device);
   }
 
   get count(): number {
     return this.#compiled.size;
   }
   get bytes(): number {
-    return this.#uniforms.length * kSlots * kSlotBytes;
+    return this.#uniforms.length * kSlots * kSlotBytes + this.codebooks.bytes;
   }
 
   #layout(bound: Bound): GPUBindGroupLayout {
@@ -172,6 +175,7 @@ export class Pipelines {
 
   destroy(): void {
     for (const buffer of this.#uniforms) buffer.destroy();
+    this.codebooks.destroy();
     this.#groups.clear();
   }
 }

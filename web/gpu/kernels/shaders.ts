@@ -16,7 +16,7 @@ export interface Features {
 }
 
 /** Bindings from 3 on: a number of read-only buffers, or one buffer that is written. */
-export type Bound = 0 | 1 | 2 | 3 | 4 | 'written';
+export type Bound = 0 | 1 | 2 | 3 | 4 | 5 | 'written';
 
 export interface Variant {
   name: string;

@@ -1,5 +1,5 @@
 // Quantization types: ids and sizes from kernels/types.def, and the file of kernels/wgsl/blocks
-// that decodes each.
+// that decodes each. Decoders of types that few files have are in rare-types.ts.
 import listed from '../../../kernels/types.def';
 import bf16 from '../../../kernels/wgsl/blocks/bf16.wgsl';
 import f16 from '../../../kernels/wgsl/blocks/f16.wgsl';
@@ -22,13 +22,18 @@ import q6k from '../../../kernels/wgsl/blocks/q6_k.wgsl';
 import q80 from '../../../kernels/wgsl/blocks/q8_0.wgsl';
 import tq10 from '../../../kernels/wgsl/blocks/tq1_0.wgsl';
 import tq20 from '../../../kernels/wgsl/blocks/tq2_0.wgsl';
+import type { Codebook } from './codebooks.js';
+import type * as RareTypesModule from './rare-types.js';
+
+export type RareTypes = typeof RareTypesModule;
 
 /**
  * `coded`: values are 8-bit codes times a scale, so they can be multiplied with int8 activations.
+ * `rare`: gpu-types.js has the decoder.
  */
 export interface WeightType {
   name: string;
-  decode: string;
+  rare: boolean;
   coded: boolean;
   values: number;
   bytes: number;
@@ -58,21 +63,29 @@ const decoders: Record<string, string> = {
 /** By ggml's type id. */
 export const types = new Map(
   listed
-    .filter(({ name }) => name in decoders)
-    .map(({ id, name, values, bytes }): [number, WeightType] => {
-      const isCoded = values > 1;
-      return [
-        id,
-        {
-          name,
-          decode: isCoded ? decoders[name]! + coded : decoders[name]!,
-          coded: isCoded,
-          values,
-          bytes,
-        },
-      ];
-    }),
+    .filter(({ name, kind }) => name in decoders || kind === 'DECODED' || kind === 'QSF')
+    .map(({ id, name, values, bytes }): [number, WeightType] => [
+      id,
+      { name, rare: !(name in decoders), coded: values > 1, values, bytes },
+    ]),
 );
+
+let rareTypes: RareTypes | undefined;
+/** Gives the shaders decoders of rare types. load-types.ts calls it. */
+export function useRareTypes(module: RareTypes): void {
+  rareTypes = module;
+}
+export const hasRareTypes = (): boolean => rareTypes !== undefined;
+
+/** WGSL that decodes a type. */
+export function decoderOf({ name, coded: isCoded }: WeightType): string {
+  const decode = decoders[name] ?? rareTypes?.decoders[name];
+  if (decode === undefined) throw new Error(`the decoder of ${name} is not loaded`);
+  return isCoded ? decode + coded : decode;
+}
+/** The entries of a type's codebook; undefined: the type has none. */
+export const codebookOf = ({ name }: WeightType): Codebook | undefined =>
+  rareTypes?.codebookOf(name);
 
 /** F16, for devices with native halves. */
 export const nativeHalves = { type: 1, decode: f16Native };
