@@ -185,6 +185,22 @@ Status apply_wanted_types(const Options& options, Plan* plan) {
   return {};
 }
 
+// Types of one and two bits lose too much where nothing says which columns matter.
+Status check_imatrix(const Options& options, const Plan& plan) {
+  if (options.importance != nullptr) return {};
+  const Recipe* recipe = options.type.empty() ? nullptr : *find_recipe(options.type);
+  for (size_t i = 0; i < plan.from.size(); ++i) {
+    const Tensor& t = plan.header.tensors[i];
+    const gguf::TensorType type = plan.choices[i].type;
+    if (type == plan.from[i].type || !needs_imatrix(t.name, type, recipe)) continue;
+    return error(Code::kInvalidArgument,
+                 "%s of \"%s\" needs an importance matrix: --calibrate TEXT makes one, "
+                 "--imatrix FILE reads one",
+                 gguf::type_info(type)->name, gguf::printable(t.name).c_str());
+  }
+  return {};
+}
+
 Status choose(const Source& model, const Options& options, const Layout& layout, ChunkMaker* maker,
               Plan* plan) {
   if (options.target_bytes > 0) {
@@ -207,6 +223,7 @@ Status choose(const Source& model, const Options& options, const Layout& layout,
     set_file_type((*recipe)->file_type, &plan->header);
   }
   SLUICE_RETURN_IF_ERROR(apply_wanted_types(options, plan));
+  SLUICE_RETURN_IF_ERROR(check_imatrix(options, *plan));
   if (options.type.empty() && !options.tensor_types.empty()) {
     set_file_type(file_type_of(commonest(plan->header, plan->choices)), &plan->header);
   }

@@ -13,13 +13,15 @@ namespace {
 using gguf::Tensor;
 using T = gguf::TensorType;
 
-constexpr T kCandidates[] = {T::kQ2_K, T::kQ3_K,   T::kIQ4_XS, T::kQ4_K, T::kQ5_K, T::kQ6_K,
-                             T::kQ4_0, T::kIQ4_NL, T::kQ5_0,   T::kQ5_1, T::kQ8_0};
+constexpr T kCandidates[] = {T::kIQ1_S,  T::kIQ1_M, T::kIQ2_XXS, T::kIQ2_XS, T::kIQ2_S, T::kIQ3_XXS,
+                             T::kIQ3_S,  T::kQ1_0,  T::kQ2_0,    T::kNVFP4,  T::kQ2_K,  T::kQ3_K,
+                             T::kIQ4_XS, T::kQ4_K,  T::kQ5_K,    T::kQ6_K,   T::kQ4_0,  T::kIQ4_NL,
+                             T::kQ5_0,   T::kQ5_1,  T::kQ8_0};
 constexpr uint64_t kAlignment = 64;
 
 }  // namespace
 
-std::vector<T> types_for(const Tensor& tensor) {
+std::vector<T> types_for(const Tensor& tensor, bool has_imatrix) {
   std::vector<T> types;
   if (!is_quantizable(tensor) || !Source::readable(tensor.type)) return types;
   const auto bytes = [&tensor](T type) {
@@ -28,7 +30,8 @@ std::vector<T> types_for(const Tensor& tensor) {
   };
   for (const T type : kCandidates) {
     const bool fits = tensor.ne[0] % gguf::type_info(type)->block_size == 0;
-    if (fits && bytes(type) < tensor.bytes) types.push_back(type);
+    const bool known = has_imatrix || !needs_imatrix(tensor.name, type, nullptr);
+    if (fits && known && bytes(type) < tensor.bytes) types.push_back(type);
   }
   std::stable_sort(types.begin(), types.end(), [&](T a, T b) { return bytes(a) < bytes(b); });
   return types;

@@ -2,7 +2,7 @@
 // the name of the function that returns it.
 #pragma once
 
-#include "convert/block_writers.h"
+#include "convert/codebook_writers.h"
 #include "convert/quantize.h"
 
 namespace sluice::convert {
@@ -109,9 +109,7 @@ Quantize* quantizer(kernels::Type type) {
 #define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) \
   case Type::k##NAME:                                    \
     return quantize_blocks<kernels::Block##NAME, values>;
-#define SLUICE_DECODED_TYPE(NAME, name, id, values, bytes) case Type::k##NAME:
 #include "kernels/types.def"
-      break;
   }
   return nullptr;
 }

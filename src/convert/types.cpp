@@ -13,17 +13,21 @@ using T = gguf::TensorType;
 
 // llama.cpp has no file type numbers for QSF's own types; the type's number is used.
 constexpr Recipe kRecipes[] = {
-    {"f32", T::kF32, 0},        {"f16", T::kF16, 1},        {"bf16", T::kBF16, 32},
-    {"q4_0", T::kQ4_0, 2},      {"q4_1", T::kQ4_1, 3},      {"q5_0", T::kQ5_0, 8},
-    {"q5_1", T::kQ5_1, 9},      {"q8_0", T::kQ8_0, 7},      {"q2_k", T::kQ2_K, 10},
-    {"q2_k_s", T::kQ2_K, 21},   {"q3_k_s", T::kQ3_K, 11},   {"q3_k_m", T::kQ3_K, 12},
-    {"q3_k_l", T::kQ3_K, 13},   {"q3_k", T::kQ3_K, 12},     {"q4_k_s", T::kQ4_K, 14},
-    {"q4_k_m", T::kQ4_K, 15},   {"q4_k", T::kQ4_K, 15},     {"q5_k_s", T::kQ5_K, 16},
-    {"q5_k_m", T::kQ5_K, 17},   {"q5_k", T::kQ5_K, 17},     {"q6_k", T::kQ6_K, 18},
-    {"iq4_nl", T::kIQ4_NL, 25}, {"iq4_xs", T::kIQ4_XS, 30}, {"tq1_0", T::kTQ1_0, 36},
-    {"tq2_0", T::kTQ2_0, 37},   {"mxfp4", T::kMXFP4, 38},   {"mxfp4_moe", T::kMXFP4, 38},
-    {"qsf2", T::kQSF2, 225},    {"qsf3", T::kQSF3, 226},    {"qsf4", T::kQSF4, 227},
-    {"qsft", T::kQSFT, 228},
+    {"f32", T::kF32, 0},          {"f16", T::kF16, 1},        {"bf16", T::kBF16, 32},
+    {"q4_0", T::kQ4_0, 2},        {"q4_1", T::kQ4_1, 3},      {"q5_0", T::kQ5_0, 8},
+    {"q5_1", T::kQ5_1, 9},        {"q8_0", T::kQ8_0, 7},      {"q2_k", T::kQ2_K, 10},
+    {"q2_k_s", T::kQ2_K, 21},     {"q3_k_s", T::kQ3_K, 11},   {"q3_k_m", T::kQ3_K, 12},
+    {"q3_k_l", T::kQ3_K, 13},     {"q3_k", T::kQ3_K, 12},     {"q4_k_s", T::kQ4_K, 14},
+    {"q4_k_m", T::kQ4_K, 15},     {"q4_k", T::kQ4_K, 15},     {"q5_k_s", T::kQ5_K, 16},
+    {"q5_k_m", T::kQ5_K, 17},     {"q5_k", T::kQ5_K, 17},     {"q6_k", T::kQ6_K, 18},
+    {"iq4_nl", T::kIQ4_NL, 25},   {"iq4_xs", T::kIQ4_XS, 30}, {"tq1_0", T::kTQ1_0, 36},
+    {"tq2_0", T::kTQ2_0, 37},     {"mxfp4", T::kMXFP4, 38},   {"mxfp4_moe", T::kMXFP4, 38},
+    {"iq1_s", T::kIQ1_S, 24},     {"iq1_m", T::kIQ1_M, 31},   {"iq2_xxs", T::kIQ2_XXS, 19},
+    {"iq2_xs", T::kIQ2_XS, 20},   {"iq2_s", T::kIQ2_XS, 28},  {"iq2_m", T::kIQ2_S, 29},
+    {"iq3_xxs", T::kIQ3_XXS, 23}, {"iq3_xs", T::kIQ3_S, 22},  {"iq3_s", T::kIQ3_S, 26},
+    {"iq3_m", T::kIQ3_S, 27},     {"nvfp4", T::kNVFP4, 39},   {"q1_0", T::kQ1_0, 40},
+    {"q2_0", T::kQ2_0, 41},       {"qsf2", T::kQSF2, 225},    {"qsf3", T::kQSF3, 226},
+    {"qsf4", T::kQSF4, 227},      {"qsft", T::kQSFT, 228},
 };
 
 enum FileType : uint32_t {
@@ -36,12 +40,23 @@ enum FileType : uint32_t {
   kQ4_K_S = 14,
   kQ4_K_M = 15,
   kQ5_K_M = 17,
+  kIQ2_XXS = 19,
+  kIQ2_XS = 20,
   kQ2_K_S = 21,
+  kIQ3_XS = 22,
+  kIQ3_XXS = 23,
+  kIQ1_S = 24,
   kIQ4_NL = 25,
+  kIQ3_S = 26,
+  kIQ3_M = 27,
+  kIQ2_S = 28,
+  kIQ2_M = 29,
   kIQ4_XS = 30,
+  kIQ1_M = 31,
   kTQ1_0 = 36,
   kTQ2_0 = 37,
   kMxfp4Moe = 38,
+  kQ2_0 = 41,
   kQsfTernary = 228,
 };
 
@@ -85,7 +100,17 @@ bool stays_as_it_is(const Tensor& t) {
   return false;
 }
 
-enum class Role : uint8_t { kHead, kEmbedding, kValue, kKey, kAttentionOut, kDown, kOther };
+enum class Role : uint8_t {
+  kHead,
+  kEmbedding,
+  kValue,
+  kKey,
+  kQuery,
+  kAttentionOut,
+  kDown,
+  kGateOrUp,
+  kOther
+};
 
 Role role_of(std::string_view name) {
   if (name == "output.weight") return Role::kHead;
@@ -94,7 +119,9 @@ Role role_of(std::string_view name) {
     if (has(name, part)) return Role::kValue;
   }
   if (has(name, "attn_k.weight")) return Role::kKey;
+  if (has(name, "attn_q.weight")) return Role::kQuery;
   if (has(name, "attn_output.weight")) return Role::kAttentionOut;
+  if (has(name, "ffn_up") || has(name, "ffn_gate")) return Role::kGateOrUp;
   return has(name, "ffn_down") ? Role::kDown : Role::kOther;
 }
 
@@ -134,16 +161,21 @@ class Mixture {
       return experts || (recipe_.name == "mxfp4" && !head) ? T::kMXFP4 : T::kQ8_0;
     }
     if (head) return head_type(t);
+    if (role == Role::kEmbedding) return embedding_type();
+    if (is_small()) return small_type(role);
     switch (role) {
-      case Role::kEmbedding:
-        return is({kTQ1_0, kTQ2_0, kQsfTernary}) ? T::kQ4_K : recipe_.type;
       case Role::kValue:
         return value_type(i_value_++);
       case Role::kKey:
-        return n_experts_ == 8 ? T::kQ8_0 : recipe_.type;
-      case Role::kDown: {
-        const int32_t layer = layer_of(t.name);
-        return down_type(n_experts_ > 1 && layer >= 0 ? layer : i_down_++);
+        return n_experts_ == 8 ? T::kQ8_0 : query_type();
+      case Role::kQuery:
+        return query_type();
+      case Role::kDown:
+        return down_type(layer_or(t, &i_down_));
+      case Role::kGateOrUp: {
+        const int32_t i = layer_or(t, has(t.name, "ffn_up") ? &i_up_ : &i_gate_);
+        const bool inner = i >= n_layers_ / 8 && i < 7 * n_layers_ / 8;
+        return file_type_ == kIQ3_XS && inner ? T::kIQ3_XXS : recipe_.type;
       }
       case Role::kAttentionOut:
         return attention_out_type();
@@ -161,8 +193,45 @@ class Mixture {
     return std::find(types.begin(), types.end(), file_type_) != types.end();
   }
 
+  // Experts of a layer are not always consecutive, so their layer is in the name.
+  int32_t layer_or(const Tensor& t, int32_t* count) const {
+    const int32_t layer = layer_of(t.name);
+    return n_experts_ > 1 && layer >= 0 ? layer : (*count)++;
+  }
+  // The mixes of one and two bits have rules of their own.
+  bool is_small() const { return is({kIQ1_S, kIQ1_M, kIQ2_XXS, kIQ2_XS, kIQ2_S, kIQ2_M}); }
+
+  T small_type(Role role) {
+    const bool larger = is({kIQ2_S, kIQ2_M});
+    const T more = larger ? T::kIQ3_S : T::kQ2_K;
+    switch (role) {
+      case Role::kValue:
+        return groups_ >= 4 || n_experts_ >= 4 ? T::kQ4_K : more;
+      case Role::kKey:
+        return n_experts_ == 8 ? T::kQ4_K : recipe_.type;
+      case Role::kDown:
+        return i_down_++ < n_layers_ / 8 ? more : recipe_.type;
+      case Role::kAttentionOut:
+        return n_experts_ == 8        ? T::kQ5_K
+               : larger               ? T::kIQ3_S
+               : is({kIQ1_S, kIQ1_M}) ? T::kIQ2_XXS
+                                      : recipe_.type;
+      default:
+        return recipe_.type;
+    }
+  }
+  T embedding_type() const {
+    if (is({kTQ1_0, kTQ2_0, kQ2_0, kQsfTernary})) return T::kQ4_K;
+    if (is({kIQ1_S, kIQ1_M, kIQ2_XXS, kIQ2_XS})) return T::kQ2_K;
+    return is({kIQ2_S, kIQ2_M, kIQ3_XXS}) ? T::kIQ3_S : recipe_.type;
+  }
+  T query_type() const {
+    return file_type_ == kIQ3_XS ? T::kIQ3_XXS : file_type_ == kIQ3_XXS ? T::kIQ2_S : recipe_.type;
+  }
+
   T head_type(const Tensor& t) const {
     if (falcon_ || t.ne[0] % gguf::type_info(recipe_.type)->block_size != 0) return T::kQ8_0;
+    if (is_small() || file_type_ == kIQ3_XXS) return T::kQ5_K;
     return recipe_.type == T::kQ8_0 ? T::kQ8_0 : T::kQ6_K;
   }
 
@@ -170,7 +239,9 @@ class Mixture {
     T type = recipe_.type;
     if (file_type_ == kQ2_K) {
       type = groups_ >= 4 ? T::kQ4_K : T::kQ3_K;
-    } else if (file_type_ == kQ2_K_S && groups_ >= 4) {
+    } else if (is({kQ2_K_S, kIQ3_XXS, kIQ3_XS, kIQ3_S}) && groups_ >= 4) {
+      type = T::kQ4_K;
+    } else if (file_type_ == kIQ3_M) {
       type = T::kQ4_K;
     } else if (file_type_ == kQ3_K_M) {
       type = i < 2 ? T::kQ5_K : T::kQ4_K;
@@ -196,6 +267,8 @@ class Mixture {
         return i < n / 8 ? T::kQ4_K : recipe_.type;
       case kQ3_K_M:
         return i < n / 16 ? T::kQ5_K : !falcon_ || more_bits(i, n) ? T::kQ4_K : T::kQ3_K;
+      case kIQ3_M:
+        return i < n / 8 || (n_experts_ == 8 && more_bits(i, n)) ? T::kQ4_K : recipe_.type;
       case kQ3_K_L:
         return falcon_ ? T::kQ4_K : T::kQ5_K;
       case kQ4_K_M:
@@ -222,19 +295,22 @@ class Mixture {
   T attention_out_type() const {
     if (falcon_) return file_type_ == kQ3_K_L ? T::kQ4_K : recipe_.type;
     if (n_experts_ == 8) {
-      return is({kQ2_K, kQ3_K_S, kQ3_K_M, kIQ4_NL, kQ4_K_S, kQ4_K_M, kIQ4_XS}) ? T::kQ5_K
-                                                                               : recipe_.type;
+      return is({kQ2_K, kQ3_K_S, kQ3_K_M, kIQ4_NL, kQ4_K_S, kQ4_K_M, kIQ4_XS, kIQ3_XXS, kIQ3_XS,
+                 kIQ3_S, kIQ3_M})
+                 ? T::kQ5_K
+                 : recipe_.type;
     }
-    return file_type_ == kQ2_K     ? T::kQ3_K
-           : file_type_ == kQ3_K_M ? T::kQ4_K
-           : file_type_ == kQ3_K_L ? T::kQ5_K
-                                   : recipe_.type;
+    return file_type_ == kQ2_K      ? T::kQ3_K
+           : file_type_ == kIQ3_XXS ? T::kIQ3_S
+           : is({kQ3_K_M, kIQ3_M})  ? T::kQ4_K
+           : file_type_ == kQ3_K_L  ? T::kQ5_K
+                                    : recipe_.type;
   }
 
   const Recipe& recipe_;
   uint32_t file_type_;
   bool has_imatrix_, tied_, falcon_ = false, very_deep_ = false;
-  int32_t n_layers_, n_values_ = 0, i_value_ = 0, i_down_ = 0;
+  int32_t n_layers_, n_values_ = 0, i_value_ = 0, i_down_ = 0, i_gate_ = 0, i_up_ = 0;
   uint64_t n_experts_, groups_ = 1;
 };
 
@@ -244,9 +320,21 @@ Choice fitting(T type, uint64_t cols) {
   if (fits(type)) return {type, false};
   T instead = T::kF16;
   switch (type) {
+    case T::kIQ1_S:
+    case T::kIQ1_M:
+    case T::kIQ2_XXS:
+    case T::kIQ2_XS:
+    case T::kIQ2_S:
+    case T::kIQ3_XXS:
+    case T::kIQ3_S:
     case T::kIQ4_XS:
       instead = T::kIQ4_NL;
       break;
+    case T::kNVFP4:
+      instead = T::kMXFP4;
+      break;
+    case T::kQ1_0:
+    case T::kQ2_0:
     case T::kQ2_K:
     case T::kQ3_K:
     case T::kTQ1_0:
@@ -283,6 +371,24 @@ T kept(const Tensor& t) {
 }
 
 }  // namespace
+
+bool needs_imatrix(std::string_view name, T type, const Recipe* recipe) {
+  const Role role = role_of(name);
+  if (role == Role::kHead || role == Role::kEmbedding) return false;
+  switch (type) {
+    case T::kIQ1_S:
+    case T::kIQ1_M:
+    case T::kIQ2_XXS:
+    case T::kIQ2_XS:
+    case T::kIQ2_S:
+    case T::kIQ3_XXS:
+      return true;
+    case T::kQ2_K:
+      return recipe != nullptr && recipe->file_type == kQ2_K_S;
+    default:
+      return false;
+  }
+}
 
 bool is_quantizable(const Tensor& tensor) {
   return !stays_as_it_is(tensor);

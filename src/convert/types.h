@@ -35,6 +35,10 @@ struct Choice {
 // Types if none is requested: small float tensors become f32, all others are kept.
 [[nodiscard]] std::vector<Choice> keep_types(const gguf::Header& header);
 
+// Whether a matrix may have this type only if the importance of its columns is known.
+[[nodiscard]] bool needs_imatrix(std::string_view name, gguf::TensorType type,
+                                 const Recipe* recipe);
+
 // Whether a tensor's values may be quantized: matrices, except those where quantization hurts and
 // saves almost nothing.
 [[nodiscard]] bool is_quantizable(const gguf::Tensor& tensor);

@@ -86,7 +86,7 @@ class Sweep {
       return error(Code::kUnsupportedArchitecture,
                    "cannot measure sensitivities of an encoder-decoder model");
     }
-    plan_ = plan_probes(model_.header, program_);
+    plan_ = plan_probes(model_.header, options_.importance != nullptr, program_);
     cuts_ = std::make_unique<TextChunks>(program_);
     answers_.logits = program_.head >= 0;
     width_ = static_cast<size_t>(program_.width[static_cast<size_t>(model::Buf::kX)]);

@@ -24,6 +24,8 @@ struct TrialPlan {
 // Multiplications per token from that layer on, without the output head.
 [[nodiscard]] double work_from(const model::Program& program, int32_t layer);
 
-[[nodiscard]] TrialPlan plan_probes(const gguf::Header& header, const model::Program& program);
+// `has_imatrix`: types that need an importance matrix are tried too.
+[[nodiscard]] TrialPlan plan_probes(const gguf::Header& header, bool has_imatrix,
+                                    const model::Program& program);
 
 }  // namespace sluice::measure

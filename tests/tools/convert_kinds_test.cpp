@@ -153,6 +153,34 @@ TEST_F(ConvertKinds, EveryTypeConvertsToOthers) {
   }
 }
 
+// A model of random weights, which changes much, and whose rows hold blocks of 256 values.
+TEST_F(ConvertKinds, TypesOfOneToThreeBitsRun) {
+  const std::string model = kSource + "/tests/data/quant-iq/llama-NVFP4.gguf";
+  const std::string text = at("text");
+  std::ofstream(text) << "Once upon a time there was a small river in the hills.";
+  const std::vector<float> wanted = answers(model, false);
+  const std::pair<const char*, double> kTypes[] = {
+      {"iq1_s", 1.1},    {"iq1_m", 1.1},   {"iq2_xxs", 0.85}, {"iq2_xs", 0.8}, {"iq2_s", 0.45},
+      {"iq3_xxs", 0.55}, {"iq3_s", 0.3},   {"q1_0", 1.6},     {"q2_0", 0.85},  {"nvfp4", 0.001},
+      {"iq2_m", 0.5},    {"iq3_xs", 0.35}, {"iq3_m", 0.25},   {"q2_k_s", 0.8}};
+  for (const auto& [type, bound] : kTypes) {
+    if (test::kSanitized && type[0] == 'q') continue;
+    const Ran ran = run({"convert", model, at("out.gguf"), "--type", type, "--calibrate", text,
+                         "--quiet", "--json", "--force"});
+    ASSERT_EQ(ran.status, 0) << type << ": " << ran.err;
+    EXPECT_EQ(nlohmann::json::parse(ran.out)["bytes"], fs::file_size(at("out.gguf")));
+    EXPECT_LE(error_of(answers(at("out.gguf"), false), wanted), bound) << type;
+  }
+  for (const char* type : {"iq2_xs", "iq3_xxs", "iq1_s", "q2_k_s"}) {
+    const Ran ran = run({"convert", model, at("none.gguf"), "--type", type});
+    EXPECT_NE(ran.status, 0) << type;
+    EXPECT_NE(ran.err.find("needs an importance matrix: --calibrate"), std::string::npos)
+        << ran.err;
+    EXPECT_FALSE(fs::exists(at("none.gguf")));
+  }
+  EXPECT_EQ(run({"convert", model, at("iq3.gguf"), "--type", "iq3_s"}).status, 0);
+}
+
 // The computed size is the file's size: a size that was reached can be reached again, and the
 // smallest size named by an error is possible, one byte less is not.
 TEST_F(ConvertKinds, TargetSizesAreExactInBothFormats) {

@@ -44,8 +44,11 @@ struct Model {
       const std::string blk = "blk." + std::to_string(layer) + ".";
       add(blk + "attn_norm.weight", {cols, 1, 1, 1});
       add(blk + "attn_q.weight", {cols, cols, 1, 1});
+      add(blk + "attn_k.weight", {cols, cols, 1, 1});
       add(blk + "attn_v.weight", {cols, cols, 1, 1});
+      add(blk + "attn_output.weight", {cols, cols, 1, 1});
       add(blk + "ffn_gate_inp.weight", {cols, 8, 1, 1});
+      add(blk + "ffn_up.weight", {cols, cols, experts > 0 ? experts : 1, 1});
       add(blk + "ffn_down.weight", {cols, cols, experts > 0 ? experts : 1, 1});
     }
     if (!tied) add("output.weight", {cols, 1000, 1, 1});
@@ -89,6 +92,75 @@ TEST(ConvertTypes, QuantizationMixesGiveSomeTensorsMoreBits) {
   EXPECT_EQ(m.choice("blk.0.ffn_down.weight", "q4_0", false, true).type, TensorType::kQ4_1);
 }
 
+TEST(ConvertTypes, MixesOfOneToThreeBits) {
+  using T = TensorType;
+  struct Row {
+    const char* recipe;
+    T head, embedding, value, key, out, first_down, down, up;
+  };
+  // llama-quantize's types for a model with eight query heads per KV head.
+  const Row rows[] = {
+      {"iq1_s", T::kQ5_K, T::kQ2_K, T::kQ4_K, T::kIQ1_S, T::kIQ2_XXS, T::kQ2_K, T::kIQ1_S,
+       T::kIQ1_S},
+      {"iq1_m", T::kQ5_K, T::kQ2_K, T::kQ4_K, T::kIQ1_M, T::kIQ2_XXS, T::kQ2_K, T::kIQ1_M,
+       T::kIQ1_M},
+      {"iq2_xxs", T::kQ5_K, T::kQ2_K, T::kQ4_K, T::kIQ2_XXS, T::kIQ2_XXS, T::kQ2_K, T::kIQ2_XXS,
+       T::kIQ2_XXS},
+      {"iq2_xs", T::kQ5_K, T::kQ2_K, T::kQ4_K, T::kIQ2_XS, T::kIQ2_XS, T::kQ2_K, T::kIQ2_XS,
+       T::kIQ2_XS},
+      {"iq2_s", T::kQ5_K, T::kIQ3_S, T::kQ4_K, T::kIQ2_XS, T::kIQ3_S, T::kIQ3_S, T::kIQ2_XS,
+       T::kIQ2_XS},
+      {"iq2_m", T::kQ5_K, T::kIQ3_S, T::kQ4_K, T::kIQ2_S, T::kIQ3_S, T::kIQ3_S, T::kIQ2_S,
+       T::kIQ2_S},
+      {"iq3_xxs", T::kQ5_K, T::kIQ3_S, T::kQ4_K, T::kIQ2_S, T::kIQ3_S, T::kIQ3_XXS, T::kIQ3_XXS,
+       T::kIQ3_XXS},
+      {"iq3_xs", T::kQ6_K, T::kIQ3_S, T::kQ4_K, T::kIQ3_XXS, T::kIQ3_S, T::kIQ3_S, T::kIQ3_S,
+       T::kIQ3_XXS},
+      {"iq3_s", T::kQ6_K, T::kIQ3_S, T::kQ4_K, T::kIQ3_S, T::kIQ3_S, T::kIQ3_S, T::kIQ3_S,
+       T::kIQ3_S},
+      {"iq3_m", T::kQ6_K, T::kIQ3_S, T::kQ4_K, T::kIQ3_S, T::kQ4_K, T::kQ4_K, T::kIQ3_S, T::kIQ3_S},
+      {"nvfp4", T::kQ6_K, T::kNVFP4, T::kNVFP4, T::kNVFP4, T::kNVFP4, T::kNVFP4, T::kNVFP4,
+       T::kNVFP4},
+      {"q2_0", T::kQ6_K, T::kQ4_K, T::kQ2_0, T::kQ2_0, T::kQ2_0, T::kQ2_0, T::kQ2_0, T::kQ2_0},
+  };
+  const Model m;
+  for (const Row& row : rows) {
+    const auto type = [&](const char* name) {
+      return m.choice(name, row.recipe, false, true).type;
+    };
+    EXPECT_EQ(type("output.weight"), row.head) << row.recipe;
+    EXPECT_EQ(type("token_embd.weight"), row.embedding) << row.recipe;
+    EXPECT_EQ(type("blk.5.attn_v.weight"), row.value) << row.recipe;
+    EXPECT_EQ(type("blk.5.attn_k.weight"), row.key) << row.recipe;
+    EXPECT_EQ(type("blk.5.attn_q.weight"), row.key) << row.recipe;
+    EXPECT_EQ(type("blk.5.attn_output.weight"), row.out) << row.recipe;
+    EXPECT_EQ(type("blk.1.ffn_down.weight"), row.first_down) << row.recipe;
+    EXPECT_EQ(type("blk.2.ffn_down.weight"), row.down) << row.recipe;
+    EXPECT_EQ(type("blk.5.ffn_up.weight"), row.up) << row.recipe;
+  }
+  EXPECT_EQ(m.choice("blk.1.ffn_up.weight", "iq3_xs", false, true).type,
+            T::kIQ3_S);  // outer layers
+  EXPECT_EQ(m.choice("blk.14.ffn_up.weight", "iq3_xs", false, true).type, T::kIQ3_S);
+  const Model mixture(8);
+  EXPECT_EQ(mixture.choice("blk.5.attn_k.weight", "iq2_xs", false, true).type, T::kQ4_K);
+  EXPECT_EQ(mixture.choice("blk.5.attn_output.weight", "iq1_s", false, true).type, T::kQ5_K);
+  EXPECT_EQ(mixture.choice("blk.5.attn_output.weight", "iq3_s", false, true).type, T::kQ5_K);
+  EXPECT_EQ(mixture.choice("blk.4.ffn_down.weight", "iq3_m", false, true).type, T::kQ4_K);
+  EXPECT_EQ(mixture.choice("blk.5.ffn_down.weight", "iq3_m", false, true).type, T::kIQ3_S);
+}
+
+TEST(ConvertTypes, FewBitsNeedAnImportanceMatrix) {
+  using T = TensorType;
+  for (const T type : {T::kIQ1_S, T::kIQ1_M, T::kIQ2_XXS, T::kIQ2_XS, T::kIQ2_S, T::kIQ3_XXS}) {
+    EXPECT_TRUE(needs_imatrix("blk.0.attn_q.weight", type, nullptr));
+    EXPECT_FALSE(needs_imatrix("token_embd.weight", type, nullptr));
+    EXPECT_FALSE(needs_imatrix("output.weight", type, nullptr));
+  }
+  EXPECT_FALSE(needs_imatrix("blk.0.attn_q.weight", T::kIQ3_S, nullptr));
+  EXPECT_TRUE(needs_imatrix("blk.0.attn_q.weight", T::kQ2_K, *find_recipe("q2_k_s")));
+  EXPECT_FALSE(needs_imatrix("blk.0.attn_q.weight", T::kQ2_K, *find_recipe("q2_k")));
+}
+
 TEST(ConvertTypes, VectorsAndRoutersAreNotQuantized) {
   const Model m(8);
   EXPECT_EQ(m.choice("blk.0.attn_norm.weight", "q2_k", true).type, TensorType::kF32);
@@ -109,11 +181,12 @@ TEST(ConvertTypes, PureGivesEveryMatrixOneType) {
 
 TEST(ConvertTypes, RowsThatAreNotWholeBlocksFallBack) {
   const Model by32(0, 96), odd(0, 40);
-  const std::pair<const char*, TensorType> wanted[] = {{"q4_k_m", TensorType::kQ5_0},
-                                                       {"q5_k_s", TensorType::kQ5_1},
-                                                       {"q6_k", TensorType::kQ8_0},
-                                                       {"q2_k", TensorType::kQ4_0},
-                                                       {"iq4_xs", TensorType::kIQ4_NL}};
+  const std::pair<const char*, TensorType> wanted[] = {
+      {"q4_k_m", TensorType::kQ5_0},   {"q5_k_s", TensorType::kQ5_1},
+      {"q6_k", TensorType::kQ8_0},     {"q2_k", TensorType::kQ4_0},
+      {"iq4_xs", TensorType::kIQ4_NL}, {"iq2_xxs", TensorType::kIQ4_NL},
+      {"nvfp4", TensorType::kMXFP4},   {"q1_0", TensorType::kQ4_0},
+      {"q2_0", TensorType::kQ4_0}};
   for (const auto& [recipe, type] : wanted) {
     const Choice choice = by32.choice("blk.5.attn_q.weight", recipe);
     EXPECT_EQ(choice.type, type) << recipe;

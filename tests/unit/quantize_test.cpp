@@ -45,6 +45,16 @@ constexpr Bound kBounds[] = {
     {Type::kMXFP4, "MXFP4", 0.01259, 0.01944},
     {Type::kTQ1_0, "TQ1_0", 0.1896, 0.3676},
     {Type::kTQ2_0, "TQ2_0", 0.1896, 0.3676},
+    {Type::kIQ1_S, "IQ1_S", 0.2048, 0.3355},
+    {Type::kIQ1_M, "IQ1_M", 0.1752, 0.2291},
+    {Type::kIQ2_XXS, "IQ2_XXS", 0.1238, 0.2572},
+    {Type::kIQ2_XS, "IQ2_XS", 0.0903, 0.1519},
+    {Type::kIQ2_S, "IQ2_S", 0.06218, 0.1375},
+    {Type::kIQ3_XXS, "IQ3_XXS", 0.03288, 0.04939},
+    {Type::kIQ3_S, "IQ3_S", 0.01725, 0.03082},
+    {Type::kNVFP4, "NVFP4", 0.008634, 0.008111},
+    {Type::kQ1_0, "Q1_0", 0.3641, 0.5911},
+    {Type::kQ2_0, "Q2_0", 0.1461, 0.2581},
     {Type::kQSF2, "QSF2", 0.1208, 0.2413},
     {Type::kQSF3, "QSF3", 0.02951, 0.06401},
     {Type::kQSF4, "QSF4", 0.007074, 0.01556},
@@ -121,7 +131,12 @@ TEST_P(Quantize, EveryInstructionSetWritesTheSameBytes) {
 TEST_P(Quantize, OddRowsStayFinite) {
   const Type type = GetParam().type;
   for (const float value : {0.0f, 1e-40f, 1e-20f, -3e-7f, -3e-6f, 0.5f, -1e4f}) {
+    const float size = std::fabs(value);
+    if (type == Type::kNVFP4 && ((size > 0 && size < 0.001f) || size > 2688)) {
+      continue;  // its scales end at 2^-9 and 448
+    }
     for (const bool alone : {false, true}) {
+      if (type == Type::kQ1_0 && alone) continue;  // all values of a block have one size
       std::vector<float> x(256, alone ? 0 : value), ones(256, 1), none(256, 0);
       x[37] = value;
       const std::vector<float> y = decoded(type, quantized(best_quantizers(), type, x, ones), 256);

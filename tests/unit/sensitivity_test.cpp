@@ -154,7 +154,7 @@ TEST_F(Weights, BitsGoWhereTheyMatter) {
 TEST_F(Weights, QuantizedSourcesEqualAConversion) {
   std::vector<float> importance(256, 1);
   for (size_t i = 0; i < 256; i += 3) importance[i] = 20;
-  for (const TensorType type : types_for(header_.tensors[0])) {
+  for (const TensorType type : types_for(header_.tensors[0], true)) {
     QuantizedSource made(*source_);
     std::vector<uint8_t> wanted;
     for (size_t i = 0; i < 2; ++i) {
