@@ -217,7 +217,7 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
 extern "C" {
 
 const char* sluice_status_name(sluice_status status) {
-  if (status < SLUICE_OK || status > SLUICE_NOT_SUPPORTED) return "UNKNOWN";
+  if (status < SLUICE_OK || status > SLUICE_NOT_IN_BUILD) return "UNKNOWN";
   return sluice::code_name(static_cast<sluice::Code>(status));
 }
 

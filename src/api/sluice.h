@@ -96,7 +96,8 @@ enum {
   SLUICE_GRAMMAR_TOO_LARGE = 30,      /* more states than a grammar may have */
   SLUICE_SCHEMA_UNSUPPORTED = 31,     /* a schema keyword that cannot be enforced, named */
   SLUICE_CHAT_TEMPLATE = 32,          /* a chat template is invalid or exceeded its limits */
-  SLUICE_NOT_SUPPORTED = 33           /* the model lacks it: a picture for a text model */
+  SLUICE_NOT_SUPPORTED = 33,          /* the model lacks it: a picture for a text model */
+  SLUICE_NOT_IN_BUILD = 34            /* this build of the library omits it, named */
 };
 
 /* The name of a status, such as "BUDGET_TOO_SMALL"; "UNKNOWN" for other numbers. Never null. */

@@ -14,7 +14,7 @@ Status approximate(const gguf::Header& header, const EngineOptions& options, con
                             ? "the clustered embedding"
                             : nullptr;
   if (missing == nullptr) return {};
-  return error(Code::kNotSupported, "this build does not have %s", missing);
+  return not_in_build(missing);
 }
 
 }  // namespace sluice::session

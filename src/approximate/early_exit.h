@@ -54,7 +54,7 @@ struct ExitLayers {
 // heavy-hitter eviction. Errors: exit_layers'.
 [[nodiscard]] Result<ExitLayers> add_exits(model::Program* program, int32_t mode, bool observes);
 
-// Null: rows never exit. Errors: kNotSupported; kInvalidArgument for a confidence out of range, or
+// Null: rows never exit. Errors: kNotInBuild; kInvalidArgument for a confidence out of range, or
 // for a file without weights; exit_layers'; kBadHeader, naming the key.
 [[nodiscard]] Result<std::unique_ptr<session::Approximation>> make_early_exit(
     const gguf::Header& header, const session::ExitPolicy& policy, bool observes, int32_t mode,

@@ -6,7 +6,7 @@ namespace sluice::approximate {
 Result<std::unique_ptr<session::Approximation>> make_early_exit(const gguf::Header&,
                                                                 const session::ExitPolicy& policy,
                                                                 bool, int32_t, model::Program*) {
-  if (policy.on()) return error(Code::kNotSupported, "this build does not have early exit");
+  if (policy.on()) return not_in_build("early exit");
   return std::unique_ptr<session::Approximation>();
 }
 

@@ -79,6 +79,8 @@ const char* code_name(Code code) {
       return "CHAT_TEMPLATE";
     case Code::kNotSupported:
       return "NOT_SUPPORTED";
+    case Code::kNotInBuild:
+      return "NOT_IN_BUILD";
   }
   return "INTERNAL";
 }
@@ -91,6 +93,10 @@ Status error(Code code, const char* format, ...) {
   va_end(args);
   hide_controls({text, std::strlen(text)});
   return Status(code, text);
+}
+
+Status not_in_build(const char* feature) {
+  return error(Code::kNotInBuild, "this build does not have %s", feature);
 }
 
 }  // namespace sluice

@@ -53,6 +53,7 @@ enum class Code : uint8_t {
   kSchemaUnsupported,     // a schema keyword that cannot be enforced, with its JSON pointer
   kChatTemplate,          // a chat template that cannot be read, raised or took too much
   kNotSupported,          // what the model lacks, such as a picture for a text model
+  kNotInBuild,            // what this build omits and another build has, named
 };
 
 // The stable name of a code, such as "BUDGET_TOO_SMALL".
@@ -75,6 +76,9 @@ class [[nodiscard]] Status {
 // Makes an error from a printf-style format. Replaces control characters in the message by '?'.
 [[nodiscard]] Status error(Code code, const char* format, ...)
     __attribute__((format(SLUICE_PRINTF, 2, 3)));
+
+// kNotInBuild for a feature that this build omits: "early exit".
+[[nodiscard]] Status not_in_build(const char* feature);
 
 // A value, or the Status that says why there is none.
 template <typename T>

@@ -38,11 +38,15 @@ endfunction()
 
 # Both relaxed tables run everywhere with equal results. Which is faster depends on the CPU, so each
 # has an engine of its own, and a page fetches one. The full engines have the types of few files too
-# (SLUICE_DECODED_TYPE), and are fetched for these files only.
+# (SLUICE_DECODED_TYPE) and the approximate modes, and are fetched only where these are needed.
 foreach(table simd128 relaxed relaxed16)
   foreach(full "" -full)
     set(name engine-${table}${full})
-    sluice_engine(${name})
+    if(full)
+      sluice_engine(${name})
+    else()
+      sluice_engine(${name} ${CMAKE_SOURCE_DIR}/src/approximate/approximate_stub.cpp)
+    endif()
     target_link_libraries(${name} PRIVATE sluice_binding)
     if(table MATCHES relaxed)
       target_compile_definitions(${name} PRIVATE SLUICE_WASM_TABLE=wasm${table})

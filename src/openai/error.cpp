@@ -43,6 +43,7 @@ ApiError api_error(const Status& status) {
     case Code::kSchemaUnsupported:
     case Code::kChatTemplate:
     case Code::kNotSupported:
+    case Code::kNotInBuild:
       break;
     case Code::kAborted:
       out.status = 503;

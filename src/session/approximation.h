@@ -111,7 +111,7 @@ class Approximation {
 using Approximations = std::vector<std::unique_ptr<Approximation>>;
 
 // Adds to the program what the options ask for and the file needs, and the modes that run it.
-// Errors: kNotSupported, naming what this build lacks; kInvalidArgument for a value out of range,
+// Errors: kNotInBuild, naming what this build omits; kInvalidArgument for a value out of range,
 // or if the file or the model's architecture does not allow it; kBadHeader, naming the key.
 [[nodiscard]] Status approximate(const gguf::Header& header, const EngineOptions& options,
                                  const kernels::Table& table, model::Program* program,

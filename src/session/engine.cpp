@@ -110,7 +110,7 @@ Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& opti
   for (const model::Mat& m : out.program.mats) {
     if (!out.table->supports(m.type)) {
       const auto type = static_cast<gguf::TensorType>(m.type);
-      return error(Code::kUnsupportedType, "the tensor %s has the type %s, which \"%s\" cannot run",
+      return error(Code::kNotInBuild, "the tensor %s has the type %s, which \"%s\" cannot run",
                    m.name.c_str(), gguf::type_info(type)->name, out.table->name);
     }
   }

@@ -37,7 +37,7 @@ TEST(ApproximateStub, NamesWhatItDoesNotHave) {
                                       {exits, "early exit"},
                                       {head, "clustered output head"}}) {
     const Status status = opened(options);
-    EXPECT_EQ(status.code(), Code::kNotSupported) << name;
+    EXPECT_EQ(status.code(), Code::kNotInBuild) << name;
     EXPECT_NE(status.message().find(name), std::string::npos) << status.message();
   }
 }

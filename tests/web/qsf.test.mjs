@@ -194,8 +194,9 @@ describe('in Chromium', () => {
       `by ranges and from the cache, ${isolation ? 'with' : 'without'} isolation`,
       { skip: !isolation && longOnly },
       () =>
-        inTab(browser, dist, { isolation }, async ({ page }) => {
+        inTab(browser, dist, { isolation }, async ({ page, server }) => {
           const run = (args) => page.evaluate(measureLogits, { tokens, options: {}, ...args });
+          const engines = () => server.requested.splice(0).filter((url) => /engine\./.test(url));
           for (const packing of extent(['zstd'], packings)) {
             const { logits: wanted } = await run({
               source: `${files.url}/families/${models[packing]}.gguf`,
@@ -215,6 +216,19 @@ describe('in Chromium', () => {
               packing,
             );
           }
+          assert.deepEqual(
+            engines().filter((url) => url.includes('-full')),
+            [],
+          );
+          const source = `${files.url}/qsf/own.qsf`;
+          const exact = await run({ source, options: { cache: 'none' } });
+          assert.equal(engines().length, 1);
+          const approximate = { skipLayersRatio: 0.5 };
+          const skipping = await run({ source, options: { cache: 'none', approximate } });
+          assert.notDeepEqual(skipping.logits, exact.logits);
+          const [engine, ...others] = engines();
+          assert.match(engine, /engine\.\w+-full\.wasm$/);
+          assert.deepEqual(others, []);
         }),
     );
   }

@@ -209,7 +209,7 @@ export class Engine {
     ask: (rpc: WorkerClient['rpc'], spec: LoadSpec) => Promise<T>,
     source: ModelSource,
     options: InspectOptions,
-    full = false,
+    full?: boolean,
   ): Promise<[Engine, T]> {
     source = snapshot(source);
     options = snapshot(options);
@@ -217,7 +217,7 @@ export class Engine {
     const { signal } = options;
     const deleted = Engine.modelCache.turns.call(async () => {}); // what was called before
     const [spec, close] = await loadSpec(source, options);
-    spec.wasm.full = full;
+    spec.wasm.full ||= full;
     const engine = new Engine(options);
     engine.#spec = spec;
     engine.#close = close;
@@ -234,9 +234,9 @@ export class Engine {
       const over = engine.dispose();
       if (signal?.aborted) leaving = Promise.all([leaving, over]);
       else await over;
-      // An engine with more types, if there is one: few files need it.
-      const another = !(full || spec.wasm.url || spec.wasm.binary);
-      if (another && (error as SluiceError).code === 'UNSUPPORTED_TYPE')
+      // The full engine: few files need it.
+      const another = !(spec.wasm.full || spec.wasm.url || spec.wasm.binary);
+      if (another && (error as SluiceError).code === 'NOT_IN_BUILD')
         return Engine.#open(ask, source, options, true);
       throw error;
     }

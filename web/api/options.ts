@@ -74,6 +74,7 @@ export async function loadSpec(
     approximate = {},
   } = options;
   onlyKnown('approximate', approximate, 'skipLayersRatio headClusters');
+  const { skipLayersRatio, headClusters } = approximate;
   const draft = draftOf(options);
   const device =
     (options.device === 'auto' && (draft || parallel > 1) ? 'wasm' : options.device) ?? 'wasm';
@@ -85,7 +86,11 @@ export async function loadSpec(
   const spec: LoadSpec = {
     source: await (sources ? sources.model(source) : sourceSpec(source)),
     io: { cache, cacheDir: options.cacheDir, tuning: options.tuning },
-    wasm: { url: wasmUrl?.toString(), binary: options.wasmBinary ?? (await own) },
+    wasm: {
+      url: wasmUrl?.toString(),
+      binary: options.wasmBinary ?? (await own),
+      full: !!(skipLayersRatio || (headClusters ?? 'off') !== 'off'),
+    },
     engine: {
       contextLength: Math.min(count('contextLength', options.contextLength), kMaxCount),
       kernels,
@@ -94,11 +99,11 @@ export async function loadSpec(
       kvSinks:
         options.kvSinks === undefined ? -1 : Math.min(count('kvSinks', options.kvSinks), kMaxCount),
       kvCapacity: Math.min(count('kvCapacity', options.kvCapacity), kMaxCount),
-      skipLayersRatio: +(approximate.skipLayersRatio ?? 0),
+      skipLayersRatio: +(skipLayersRatio ?? 0),
       headClusters:
         device === 'wasm'
-          ? `${approximate.headClusters ?? ''}`
-          : approximate.headClusters
+          ? `${headClusters ?? ''}`
+          : headClusters
             ? invalid('approximate.headClusters needs device wasm.')
             : 'off',
       structuredOutput: options.structuredOutput,

@@ -19,6 +19,11 @@ export type ErrorCode =
    * operation on the GPU. Fix: omit the option that the message names.
    */
   | 'NOT_SUPPORTED'
+  /**
+   * This build of the engine omits a mode or type that the options or the file need. Fix: use a
+   * complete build; with `wasmUrl`, an `engine.*-full.wasm`.
+   */
+  | 'NOT_IN_BUILD'
   /** The engine reached an unexpected state, which is a bug. Fix: report it with the message. */
   | 'INTERNAL'
   // Model files

@@ -72,8 +72,8 @@ export interface WasmSource {
   binary?: Uint8Array | ArrayBuffer | undefined;
   /** A compiled module, as passed between threads. */
   module?: WebAssembly.Module | undefined;
-  /** The binary with all quantization types. */
-  full?: boolean;
+  /** The binary with all quantization types and the approximate modes. */
+  full?: boolean | undefined;
 }
 
 /** Options that the engine takes as they are. */

@@ -74,7 +74,10 @@ export interface InspectOptions {
   kvSinks?: number;
   /** Positions that 'window' and 'heavy-hitter' have memory for. Default `contextLength`. */
   kvCapacity?: number;
-  /** Experimental: trades accuracy for speed. Needs data that `sluice convert` measures. */
+  /**
+   * Experimental: trades accuracy for speed. Needs data that `sluice convert` measures. Loads the
+   * full engine (`engine.*-full.wasm`).
+   */
   approximate?: ApproximateOptions;
   /**
    * Compute threads, at most 64. More than one needs cross-origin isolation. Default: chosen by the

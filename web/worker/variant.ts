@@ -59,7 +59,7 @@ const kProbe = new Uint8Array([
 ]);
 
 type Table = 'simd128' | 'relaxed' | 'relaxed16';
-/** With '-full': also the quantization types of few files, such as the IQ types. */
+/** With '-full': also the quantization types of few files, and the approximate modes. */
 export type Variant = Table | `${Table}-full` | 'gpu';
 
 /**
