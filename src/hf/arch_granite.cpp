@@ -42,9 +42,7 @@ void read_mamba(ConfigReader& r) {
     if (type != "attention" && type != "mamba") r.unsupported("a layer's type");
     by_layer.push_back(static_cast<int32_t>(type == "attention" ? heads : 0));
   }
-  if (types.empty()) {
-    r.fail(error(Code::kBadHeader, "config.json: layer_types does not list the layers"));
-  }
+  if (types.empty()) r.no_layer_types();
   r.put_list("attention.head_count_kv", by_layer);
   const int64_t ssm_heads = r.size("mamba_n_heads"), size = r.size("mamba_d_head");
   if (ssm_heads > 1 << 16 || size > 1 << 16) {

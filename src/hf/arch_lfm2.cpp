@@ -90,9 +90,7 @@ void read_dense_width(ConfigReader& r) {
 void read_heads(ConfigReader& r) {
   const int64_t heads = r.size("num_key_value_heads", r.size("num_attention_heads"));
   const std::vector<int32_t> by_layer = lfm2_heads(r.config(), r.facts.n_layer, heads);
-  if (by_layer.empty()) {
-    return r.fail(error(Code::kBadHeader, "config.json: layer_types does not list the layers"));
-  }
+  if (by_layer.empty()) return r.no_layer_types();
   r.put_list("attention.head_count_kv", by_layer);
   r.facts.tied = r.flag("tie_embedding", r.facts.tied);
 }

@@ -38,7 +38,7 @@ std::vector<std::string_view> layer_types(ConfigReader& r) {
     out.push_back(text == nullptr ? std::string_view() : std::string_view(*text));
   }
   if (out.size() != static_cast<size_t>(r.facts.n_layer)) {
-    r.fail(error(Code::kBadHeader, "config.json: layer_types does not list the layers"));
+    r.no_layer_types();
     out.clear();
   }
   return out;

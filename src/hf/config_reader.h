@@ -38,6 +38,9 @@ class ConfigReader {
   void unsupported(const char* what) {
     fail(error(Code::kUnsupportedArchitecture, "config.json: %s is not supported", what));
   }
+  void no_layer_types() {
+    fail(error(Code::kBadHeader, "config.json: layer_types does not list the layers"));
+  }
   void impossible(const char* what) {
     fail(error(Code::kBadHeader, "config.json: %s is impossible", what));
   }
