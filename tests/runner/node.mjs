@@ -48,11 +48,11 @@ export function unfinished(text) {
 
 /**
  * Runs one file. At its limit, or when `stop` is aborted, it is killed with everything that it
- * started, and counts as failed. Resolves to its counts and report.
+ * started, and counts as failed. Resolves to its counts, report and seconds of processor time.
  */
 export async function nodeFile(file, options) {
   const args = ['--test', ...forceExit, ...reporters, file];
-  const { code, stopped, output } = await execute(process.execPath, args, options);
+  const { code, stopped, output, cpuSeconds } = await execute(process.execPath, args, options);
   const name = relative(inRoot(), file);
   const count = countTap(output);
   if (stopped) {
@@ -65,7 +65,7 @@ export async function nodeFile(file, options) {
     const texts = failures.map(([text]) => lastLines(text, 30));
     count.details = `${name}:\n${texts.join('\n') || lastLines(output, 60)}`;
   }
-  return { count, output };
+  return { count, output, name, cpuSeconds };
 }
 
 /**
@@ -86,6 +86,10 @@ export async function nodeTests(folder, { env = {}, timeoutMs = extent(12, 60) *
   writeFileSync(
     join(results, `${folder.replaceAll('/', '-')}.tap`),
     runs.map(({ output }) => output).join('\n'),
+  );
+  writeFileSync(
+    join(results, `${folder.replaceAll('/', '-')}.seconds.json`),
+    JSON.stringify(Object.fromEntries(runs.map(({ name, cpuSeconds }) => [name, cpuSeconds]))),
   );
   return runs.map(({ count }) => count).reduce(add, none());
 }

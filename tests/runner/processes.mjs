@@ -21,11 +21,11 @@ export async function measured(work) {
   return { value, cpu: spent.cpu, wall: (Date.now() - start) / 1000 };
 }
 
-/** Like capture() of web/scripts/lib.mjs: resolves to { code, output } and never throws. */
+/** capture() of web/scripts/lib.mjs. */
 export async function execute(command, args, options) {
-  const { cpuSeconds, ...result } = await capture(command, args, options);
+  const result = await capture(command, args, options);
   const spent = meter.getStore();
-  if (spent) spent.cpu += cpuSeconds;
+  if (spent) spent.cpu += result.cpuSeconds;
   return result;
 }
 

@@ -1,5 +1,5 @@
 // Prints what takes longest: files to compile, from Ninja's logs, and tests, from the reports of
-// the last run.
+// the last run. Files of JavaScript tests are in seconds of processor time, browsers included.
 //   node tests/runner/slowest.mjs [N]
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -50,16 +50,25 @@ function fromTap(file) {
 
 function slowest(n) {
   const tests = list(results).flatMap((file) =>
-    file.endsWith('.tap') ? fromTap(file) : file.endsWith('.json') ? fromGtest(file) : [],
+    file.endsWith('.tap')
+      ? fromTap(file)
+      : file.endsWith('.json') && !file.endsWith('.seconds.json')
+        ? fromGtest(file)
+        : [],
   );
   const most = (rows) => rows.sort(([a], [b]) => b - a).slice(0, n);
-  return { files: most(compiled()), tests: most(tests) };
+  const testFiles = list(results)
+    .filter((file) => file.endsWith('.seconds.json'))
+    .flatMap((file) => Object.entries(JSON.parse(readFileSync(join(results, file), 'utf8'))))
+    .map(([name, seconds]) => [seconds, name]);
+  return { files: most(compiled()), tests: most(tests), testFiles: most(testFiles) };
 }
 
-const { files, tests } = slowest(Number(process.argv[2] ?? 10));
+const { files, tests, testFiles } = slowest(Number(process.argv[2] ?? 10));
 for (const [title, rows] of [
   ['compiled', files],
   ['tests', tests],
+  ['files of JavaScript tests', testFiles],
 ]) {
   console.log(`${title}, seconds`);
   for (const [seconds, name] of rows) console.log(`${seconds.toFixed(1).padStart(8)}  ${name}`);
