@@ -107,6 +107,7 @@ void add_tokenize(CLI::App& app, int* status);
 void add_logits(CLI::App& app, int* status);
 void add_embed(CLI::App& app, int* status);
 void add_layout(CLI::App& app, int* status);
+void add_encode(CLI::App& app, int* status);
 void add_dump(CLI::App& app, int* status);
 void add_bench(CLI::App& app, int* status);
 void add_info(CLI::App& app, int* status);

@@ -19,9 +19,9 @@ int main(int argc, char** argv) {
   for (const auto add :
        {sluice::cli::add_run, sluice::cli::add_chat, sluice::cli::add_serve, sluice::cli::add_embed,
         sluice::cli::add_info, sluice::cli::add_tokenize, sluice::cli::add_layout,
-        sluice::cli::add_check, sluice::cli::add_bench, sluice::cli::add_perplexity,
-        sluice::cli::add_compare, sluice::cli::add_logits, sluice::cli::add_dump,
-        sluice::cli::add_convert, sluice::cli::add_cache}) {
+        sluice::cli::add_encode, sluice::cli::add_check, sluice::cli::add_bench,
+        sluice::cli::add_perplexity, sluice::cli::add_compare, sluice::cli::add_logits,
+        sluice::cli::add_dump, sluice::cli::add_convert, sluice::cli::add_cache}) {
     add(app, &status);
   }
   sluice::Result<std::vector<std::string>> known = sluice::cli::translate_spellings(app, arguments);

@@ -33,6 +33,7 @@ const levels = {
   approximate: 4,
   jinja: 3,
   media: 3,
+  vision: 4,
   chat: 4,
   generate: 4,
   embed: 4,

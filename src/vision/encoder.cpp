@@ -1,0 +1,164 @@
+#include "vision/encoder.h"
+
+#include <algorithm>
+
+namespace sluice::vision {
+
+Result<std::unique_ptr<Encoder>> Encoder::open(const gguf::Header& header,
+                                               const media::Projector& projector,
+                                               const EncoderOptions& options) {
+  const bool named = options.kernels[0] != '\0';
+  const kernels::Table* table = named ? kernels::by_name(options.kernels) : &kernels::best();
+  if (table == nullptr) {
+    return error(Code::kInvalidArgument,
+                 "the instruction set \"%.32s\" is unknown or not available", options.kernels);
+  }
+  Result<Program> program = build(header, projector);
+  if (!program.ok()) return program.status();
+  std::unique_ptr<Encoder> out(new Encoder);
+  out->program_ = std::move(*program);
+  out->projector_ = projector;
+  out->options_ = options;
+  out->table_ = table;
+  for (const Mat& mat : out->program_.mats) {
+    if (!out->table_->supports(mat.type)) {
+      return error(Code::kUnsupportedType, "the projector's tensor %s has an unsupported type",
+                   mat.name.c_str());
+    }
+  }
+  out->weights_ = std::make_unique<Weights>(out->program_, *out->table_, *options.pool);
+  return out;
+}
+
+Result<EncoderPlan> Encoder::plan_for(uint32_t width, uint32_t height, uint64_t budget) const {
+  Result<Sizes> sizes = sizes_for(program_, *table_, width, height);
+  if (!sizes.ok()) return sizes.status();
+  return make_plan(program_, *table_, *sizes, options_.pool->n_threads(), options_.base_bytes,
+                   budget);
+}
+
+Result<uint32_t> Encoder::n_tokens(uint32_t width, uint32_t height) const {
+  Result<Sizes> sizes = sizes_for(program_, *table_, width, height);
+  if (!sizes.ok()) return sizes.status();
+  return static_cast<uint32_t>(sizes->n_tokens);
+}
+
+Status Encoder::allocate() {
+  const Sizes& sizes = plan_.sizes;
+  for (size_t i = 0; i < kBuffers; ++i) {
+    const auto values = static_cast<uint64_t>(sizes.buffers[i]);
+    SLUICE_RETURN_IF_ERROR(buffers_[i].allocate(round_up_to_line(values * sizeof(float))));
+  }
+  const auto head = static_cast<uint64_t>(sizes.head_rows * sizes.head_dim) * sizeof(float);
+  SLUICE_RETURN_IF_ERROR(keys_.allocate(round_up_to_line(head)));
+  SLUICE_RETURN_IF_ERROR(values_.allocate(round_up_to_line(head)));
+  SLUICE_RETURN_IF_ERROR(q8_.allocate(sizes.q8_bytes));
+  const auto threads = static_cast<uint64_t>(options_.pool->n_threads());
+  SLUICE_RETURN_IF_ERROR(scratch_.allocate(threads * sizes.scratch_bytes));
+  cells_ = order_cells(sizes.columns, sizes.rows, program_.order, program_.window);
+  tiles_ = {};
+  tiles_.reserve(static_cast<size_t>(sizes.tiles));
+  const Angles angles = rope_angles(program_.rope, program_.head_dim);
+  const uint32_t quarter = static_cast<uint32_t>(program_.head_dim / 4);
+  for (size_t axis = 0; axis < 2 && program_.rope != Rope::kNone; ++axis) {
+    const uint32_t places = axis == 0 ? sizes.rows : sizes.columns;
+    const bool second = (axis == 0) != angles.row_first;
+    cos_[axis].resize(size_t{places} * quarter);
+    sin_[axis].resize(size_t{places} * quarter);
+    for (uint32_t i = 0; i < quarter; ++i) {
+      const double power = -4.0 * i / program_.head_dim;
+      const double turn = std::pow(static_cast<double>(angles.base), power) *
+                          static_cast<double>(second ? angles.second_factor : 1.0f);
+      for (uint32_t p = 0; p < places; ++p) {
+        cos_[axis][size_t{p} * quarter + i] = static_cast<float>(std::cos(p * turn));
+        sin_[axis][size_t{p} * quarter + i] = static_cast<float>(std::sin(p * turn));
+      }
+    }
+  }
+  return {};
+}
+
+Status Encoder::begin(const media::Image& image, std::span<float> out) {
+  running_ = false;
+  if (!weights_->idle()) {
+    return error(Code::kInvalidArgument, "the encoder's read requests must be filled first");
+  }
+  if (!weights_->failure().ok()) return weights_->failure();
+  if (image.width != width_px_ || image.height != height_px_) {
+    Result<EncoderPlan> plan = plan_for(image.width, image.height, options_.memory_budget);
+    if (!plan.ok()) return plan.status();
+    // What the last input held is released before anything is allocated.
+    width_px_ = height_px_ = 0;
+    for (AlignedBuffer& buffer : buffers_) buffer = AlignedBuffer();
+    for (AlignedBuffer* buffer : {&q8_, &keys_, &values_, &scratch_}) *buffer = AlignedBuffer();
+    plan_ = std::move(*plan);
+    SLUICE_RETURN_IF_ERROR(weights_->adopt(plan_.weights));
+    SLUICE_RETURN_IF_ERROR(allocate());
+    width_px_ = image.width;
+    height_px_ = image.height;
+  }
+  const auto wanted = static_cast<uint64_t>(plan_.sizes.n_tokens) * width();
+  if (out.size() != wanted) {
+    return error(Code::kInvalidArgument, "the output has %llu values instead of %llu",
+                 static_cast<unsigned long long>(out.size()),
+                 static_cast<unsigned long long>(wanted));
+  }
+  image_ = &image;
+  out_ = out;
+  shapes_ = {};
+  next_ = 0;
+  part_ = 0;
+  status_ = {};
+  running_ = true;
+  return {};
+}
+
+Step Encoder::step() {
+  if (!running_) return next_ == program_.ops.size() && status_.ok() ? Step::kDone : Step::kFailed;
+  weights_->poll(scratch(0), plan_.sizes.scratch_bytes);
+  const auto failed = [this] {
+    if (status_.ok()) status_ = weights_->failure();
+    running_ = running_ && status_.ok();
+    return !running_;
+  };
+  if (failed()) return Step::kFailed;
+  if (next_ == 0 && !weights_->vectors_ready()) return Step::kBlocked;
+  const Op& op = program_.ops[next_];
+  const bool waits =
+      op.mat >= 0 && part_ < weights_->n_units(op.mat) && !weights_->need(op.mat, part_);
+  if (waits) {
+    weights_->poll(scratch(0), plan_.sizes.scratch_bytes);
+    return failed() ? Step::kFailed : Step::kBlocked;
+  }
+  const bool done = run(op);
+  if (failed()) return Step::kFailed;
+  if (!done) return Step::kProgress;
+  part_ = 0;
+  if (++next_ < program_.ops.size()) return Step::kProgress;
+  running_ = false;
+  return Step::kDone;
+}
+
+bool Encoder::run(const Op& op) {
+  switch (op.kind) {
+    case OpKind::kMatmul:
+      return matmul(op);
+    case OpKind::kMatmulT:
+      return matmul_transposed(op);
+    case OpKind::kAddTable:
+      return add_table(op);
+    case OpKind::kAttention:
+      return attention(op);
+    default: {
+      const Shapes before = shapes_;
+      if (op.kind != OpKind::kPatches) {
+        status_ = apply(program_, op, &shapes_);
+        if (!status_.ok()) return false;
+      }
+      run_simple(op, before);
+      return true;
+    }
+  }
+}
+
+}  // namespace sluice::vision

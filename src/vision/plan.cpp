@@ -1,0 +1,301 @@
+#include "vision/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "vision/geometry.h"
+
+namespace sluice::vision {
+namespace {
+
+constexpr int64_t kMaxRows = int64_t{1} << 22;                // patches of an input
+constexpr uint64_t kPerUnit = sizeof(residency::Unit) + 128;  // residency's own lists
+constexpr uint64_t kPerTensor = 256, kFixed = 16 << 10;
+
+size_t index(Buf buffer) {
+  return static_cast<size_t>(buffer);
+}
+
+Status misfit(const Mat& mat) {
+  return error(Code::kBadShape, "the projector's tensor %s (%lld x %lld) does not fit the picture",
+               mat.name.c_str(), static_cast<long long>(mat.rows),
+               static_cast<long long>(mat.cols));
+}
+
+Status indivisible(uint32_t columns, uint32_t rows) {
+  return error(Code::kInvalidArgument, "an input of %u x %u patches cannot be divided into tokens",
+               columns, rows);
+}
+
+// Whether a table has a row for every place of the grid.
+bool table_fits(const Mat& mat, const Op& op, const Shape& shape) {
+  const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(mat.rows)) + 0.5);
+  switch (op.positions) {
+    case Positions::kDirect:
+      return mat.rows >= shape.rows;
+    case Positions::kColumnAndRow:
+      return mat.rows % 2 == 0 && mat.rows / 2 >= std::max(shape.columns, shape.grid_rows);
+    default:
+      return mat.rows > 0 && side * side == mat.rows;
+  }
+}
+
+// The shape of n x n cells of a grid as one.
+Shape gathered(const Shape& in, uint32_t n, bool pooled) {
+  Shape out = in;
+  out.columns = (in.columns + n - 1) / n;
+  out.grid_rows = (in.grid_rows + n - 1) / n;
+  out.rows = int64_t{out.columns} * out.grid_rows;
+  if (!pooled) out.cols = in.cols * n * n;
+  if (out.order == Order::kSquares) out.order = Order::kRaster;
+  return out;
+}
+
+bool on_grid(const Shape& s) {
+  return s.rows == int64_t{s.columns} * s.grid_rows;
+}
+
+Status apply_grid(const Op& op, const Shape& in, Shape* out) {
+  const auto n = static_cast<uint32_t>(op.n);
+  const bool whole = in.columns % n == 0 && in.grid_rows % n == 0;
+  // Squares are 2 x 2 patches, and a mean has no padding.
+  const bool padded = op.kind == OpKind::kMerge && in.order == Order::kRaster;
+  if (!on_grid(in) || (!whole && !padded) || (in.order != Order::kRaster && n != 2)) {
+    return indivisible(in.columns, in.grid_rows);
+  }
+  *out = gathered(in, n, op.kind == OpKind::kPool);
+  return {};
+}
+
+}  // namespace
+
+Status apply(const Program& program, const Op& op, Shapes* shapes) {
+  const auto shape = [shapes](Buf b) -> Shape& {
+    static Shape none;
+    return b == Buf::kNone ? none : (*shapes)[index(b)];
+  };
+  const Shape in = shape(op.in);
+  Shape& out = shape(op.out);
+  const Mat* mat = op.mat >= 0 ? &program.mats[static_cast<size_t>(op.mat)] : nullptr;
+  switch (op.kind) {
+    case OpKind::kMatmul:
+      if (in.cols < op.in_col + mat->cols) return misfit(*mat);
+      if (op.add) {
+        if (out.cols < op.out_col + mat->rows || out.rows != in.rows) return misfit(*mat);
+        return {};
+      }
+      out = in;
+      out.cols = op.total > 0 ? op.total : mat->rows;
+      if (out.cols < op.out_col + mat->rows) return misfit(*mat);
+      return {};
+    case OpKind::kMatmulT:
+      if (in.cols != mat->rows) return misfit(*mat);
+      out = in;
+      out.cols = mat->cols;
+      return {};
+    case OpKind::kAddTable:
+      if (out.cols != mat->cols || !table_fits(*mat, op, out)) return misfit(*mat);
+      return {};
+    case OpKind::kNorm:
+    case OpKind::kClamp:
+      out = in;
+      return {};
+    case OpKind::kAppendRow:
+      ++out.rows;
+      return {};
+    case OpKind::kRows:
+      out = in;
+      out.rows -= op.skip + op.drop;
+      if (out.rows <= 0) return indivisible(in.columns, in.grid_rows);
+      return {};
+    case OpKind::kAttention:
+      out = in;
+      out.cols = int64_t{op.n} * op.groups;
+      return {};
+    case OpKind::kMerge:
+    case OpKind::kReshape:
+    case OpKind::kPool:
+      return apply_grid(op, in, &out);
+    case OpKind::kCopy: {
+      out = in;
+      if (op.total > 0) out.cols = op.total;
+      return {};
+    }
+    case OpKind::kConstant:
+      out = {op.n, op.groups, static_cast<uint32_t>(op.n), 1, Order::kRaster};
+      return {};
+    default:
+      return {};
+  }
+}
+
+int64_t emitted_rows(const Op& op, const Shapes& shapes) {
+  const Shape& in = shapes[index(op.in)];
+  int64_t rows = in.rows + (op.vec >= 0 ? 1 : 0) + (op.vec2 >= 0 ? 1 : 0);
+  if (op.vec3 >= 0) rows += int64_t{in.grid_rows} - 1;
+  return rows;
+}
+
+namespace {
+
+// Shapes before the first operation: the patches.
+Result<Shape> patch_shape(const Program& program, uint32_t width, uint32_t height) {
+  const uint32_t columns = width / program.patch, rows = height / program.patch;
+  const bool squares = program.order != Order::kRaster;
+  if (columns == 0 || rows == 0 || int64_t{columns} * rows > kMaxRows || columns > 65535 ||
+      rows > 65535 || (squares && (columns % 2 != 0 || rows % 2 != 0))) {
+    return error(Code::kInvalidArgument,
+                 "an input of %u x %u pixels cannot be divided into patches of %u", width, height,
+                 program.patch);
+  }
+  const int64_t cols = int64_t{3} * program.patch * program.patch;
+  return Shape{int64_t{columns} * rows, cols, columns, rows, program.order};
+}
+
+uint64_t tap_bytes(const Mat& mat, const Op& op, const Shape& shape) {
+  const auto side = static_cast<uint32_t>(std::sqrt(static_cast<double>(mat.rows)) + 0.5);
+  uint64_t bytes = 0;
+  for (const uint32_t m : {shape.columns, shape.grid_rows}) {
+    bytes += m * (sizeof(uint32_t) + sizeof(Tap) * max_taps(op.positions, side, m)) + 64;
+  }
+  return bytes;
+}
+
+void count_op(const Program& program, const Op& op, const kernels::Table& table,
+              const Shapes& shapes, Sizes* out) {
+  const auto need = [out](uint64_t bytes) {
+    out->scratch_bytes = std::max(out->scratch_bytes, round_up_to_line(bytes));
+  };
+  if (op.kind == OpKind::kAttention) {
+    const int64_t keys = shapes[index(op.in2)].rows;
+    const int64_t reach = op.reach == Reach::kSquare ? 4 : keys;
+    out->head_rows = std::max(out->head_rows, keys);
+    out->head_dim = std::max<int64_t>(out->head_dim, op.n);
+    const int64_t queries = shapes[index(op.out)].rows;
+    out->tiles = std::max(out->tiles, queries / kQueryTile + keys / 4 + 2);
+    const uint64_t scores = round_up_to_line(static_cast<uint64_t>(kQueryTile * reach) * 4);
+    const uint64_t scratch = std::max(table.matmul_scratch(kernels::Type::kF32, reach),
+                                      table.matmul_scratch(kernels::Type::kF32, op.n));
+    need(scores + scratch);
+  }
+  if (op.mat < 0) return;
+  const Mat& mat = program.mats[static_cast<size_t>(op.mat)];
+  need(table.matmul_scratch(mat.type, mat.cols));
+  need(static_cast<uint64_t>(table.row_group * mat.row_bytes));
+  need(static_cast<uint64_t>(mat.cols) * sizeof(float));
+  if (op.kind == OpKind::kAddTable) {
+    out->geometry_bytes += tap_bytes(mat, op, shapes[index(op.out)]);
+  } else if (op.kind == OpKind::kMatmul && table.act_format(mat.type) == kernels::ActFormat::kQ8) {
+    const auto rows = static_cast<uint64_t>(shapes[index(op.in)].rows);
+    out->q8_bytes = std::max(out->q8_bytes, rows * table.q8_bytes(mat.cols));
+  }
+}
+
+}  // namespace
+
+Result<Sizes> sizes_for(const Program& program, const kernels::Table& table, uint32_t width,
+                        uint32_t height) {
+  Result<Shape> patches = patch_shape(program, width, height);
+  if (!patches.ok()) return patches.status();
+  Sizes out;
+  out.columns = patches->columns;
+  out.rows = patches->grid_rows;
+  out.geometry_bytes = static_cast<uint64_t>(patches->rows) * sizeof(Cell) * 2;
+  out.geometry_bytes += (uint64_t{out.columns} + out.rows) * 4 * sizeof(float) *
+                        static_cast<uint64_t>(std::max(program.head_dim, 0));
+  out.scratch_bytes = static_cast<uint64_t>(program.head_dim) * 4 * sizeof(float);
+  Shapes shapes;
+  for (const Op& op : program.ops) {
+    if (op.kind == OpKind::kPatches) shapes[index(op.out)] = *patches;
+    SLUICE_RETURN_IF_ERROR(apply(program, op, &shapes));
+    if (op.kind == OpKind::kEmit) out.n_tokens = emitted_rows(op, shapes);
+    count_op(program, op, table, shapes, &out);
+    for (size_t i = 0; i < kBuffers; ++i) {
+      out.buffers[i] = std::max(out.buffers[i], shapes[i].values());
+    }
+  }
+  return out;
+}
+
+std::vector<residency::MatrixSpec> matrix_specs(const Program& program,
+                                                const kernels::Table& table) {
+  std::vector<residency::MatrixSpec> out;
+  out.reserve(program.vecs.size() + program.mats.size());
+  for (const Vec& vec : program.vecs) {
+    out.push_back({.kind = residency::MatrixKind::kVector,
+                   .file = vec.file,
+                   .offset = vec.offset,
+                   .rows = 1,
+                   .row_bytes = static_cast<int64_t>(vec.bytes),
+                   .packed_group_bytes = vec.n * static_cast<int64_t>(sizeof(float))});
+  }
+  for (const Mat& mat : program.mats) {
+    const auto packed = static_cast<int64_t>(table.packed_group_bytes(mat.type, mat.cols));
+    out.push_back({.kind = residency::MatrixKind::kDense,
+                   .file = mat.file,
+                   .offset = mat.offset,
+                   .rows = mat.rows,
+                   .row_bytes = mat.row_bytes,
+                   .packed_group_bytes = packed,
+                   .plain = mat.plain});
+  }
+  return out;
+}
+
+namespace {
+
+uint64_t activation_bytes(const Sizes& sizes, int n_threads) {
+  uint64_t bytes = sizes.geometry_bytes + sizes.q8_bytes;
+  for (const int64_t values : sizes.buffers) {
+    bytes += round_up_to_line(static_cast<uint64_t>(values) * sizeof(float));
+  }
+  bytes +=
+      2 * round_up_to_line(static_cast<uint64_t>(sizes.head_rows * sizes.head_dim) * sizeof(float));
+  bytes += static_cast<uint64_t>(sizes.tiles) * 4 * sizeof(uint32_t);
+  return bytes + static_cast<uint64_t>(n_threads) * sizes.scratch_bytes;
+}
+
+}  // namespace
+
+Result<EncoderPlan> make_plan(const Program& program, const kernels::Table& table,
+                              const Sizes& sizes, int n_threads, uint64_t base_bytes,
+                              uint64_t budget) {
+  EncoderPlan plan;
+  plan.sizes = sizes;
+  plan.base_bytes = base_bytes;
+  plan.activation_bytes = activation_bytes(sizes, n_threads);
+  const std::vector<residency::MatrixSpec> specs = matrix_specs(program, table);
+  uint64_t most_units = 0;
+  for (const Vec& vec : program.vecs) {
+    plan.small_tensor_bytes += round_up_to_line(static_cast<uint64_t>(vec.n) * sizeof(float));
+  }
+  for (const residency::MatrixSpec& spec : specs) {
+    most_units += static_cast<uint64_t>(spec.rows / table.row_group) + 1;
+  }
+  const uint64_t own = kFixed + specs.size() * (kPerTensor + 2 * sizeof(residency::MatrixSpec)) +
+                       program.ops.size() * sizeof(Op) + sizeof(residency::FillQueue);
+  const uint64_t rest = base_bytes + plan.activation_bytes + plan.small_tensor_bytes + own;
+  const uint64_t bound = most_units * kPerUnit;
+  plan.minimum = rest + bound + residency::minimum_budget(specs, table.row_group);
+  if (budget > 0 && budget < plan.minimum) {
+    return error(Code::kBudgetTooSmall,
+                 "encoding a picture of this size needs a memory budget of %llu bytes; it is %llu",
+                 static_cast<unsigned long long>(plan.minimum),
+                 static_cast<unsigned long long>(budget));
+  }
+  // The lists of units take memory too: fewer where the units are large.
+  uint64_t lists = 0;
+  for (int attempt = 0;; ++attempt) {
+    if (attempt == 4) lists = bound;
+    const uint64_t left = budget == 0 ? UINT64_MAX / 2 : budget - std::min(budget, rest + lists);
+    plan.weights = residency::make_plan(specs, table.row_group, left);
+    plan.bookkeeping_bytes = own + plan.weights.units.size() * kPerUnit;
+    if (attempt == 4 || (!plan.weights.units.empty() && (budget == 0 || plan.total() <= budget))) {
+      break;
+    }
+    lists = plan.bookkeeping_bytes - own;
+  }
+  return plan;
+}
+
+}  // namespace sluice::vision
