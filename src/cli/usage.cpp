@@ -98,7 +98,7 @@ Status wrong_pair(const std::string& message) {
 }  // namespace
 
 std::string main_help(const CLI::App& app) {
-  std::string out = "Usage: sluice COMMAND [MODEL] [OPTIONS]\n" + app.get_description() + "\n\n";
+  std::string out = "Usage: sluice COMMAND [MODEL] [OPTIONS]\n" + app.get_description() + "\n";
   std::vector<std::string> groups;
   const auto commands = app.get_subcommands(nullptr);
   for (const CLI::App* command : commands) {

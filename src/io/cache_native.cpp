@@ -292,9 +292,13 @@ Status ChunkStore::read(uint64_t offset, std::span<uint8_t> out) {
   if (out.empty()) return {};
   const uint64_t first = offset / header_.chunk_bytes;
   const uint64_t last = (offset + out.size() - 1) / header_.chunk_bytes;
+  Status damaged;  // all of them are dropped, so that one request replaces them
   for (uint64_t chunk = first; chunk <= last; ++chunk) {
-    if (!is_checked(chunk)) SLUICE_RETURN_IF_ERROR(check(chunk));
+    if (is_checked(chunk)) continue;
+    Status status = check(chunk);
+    if (!status.ok()) damaged = std::move(status);
   }
+  SLUICE_RETURN_IF_ERROR(damaged);
   const int64_t got = data_.read_at(offset, out.data(), out.size());
   if (got == static_cast<int64_t>(out.size())) return {};
   // The data was shortened.

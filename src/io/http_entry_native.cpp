@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "io/default_cache_native.h"
+#include "platform/file.h"
 
 namespace sluice::io {
 
@@ -101,10 +102,9 @@ bool is_same(HttpClient& client, ChunkStore& store, const CacheHeader& remote) {
   return !tags_differ || both(file.last_modified, remote.last_modified) || same_tail(client, store);
 }
 
-}  // namespace
-
-Result<std::unique_ptr<ChunkStore>> open_entry(HttpClient& client, const std::string& url,
-                                               const OpenOptions& options) {
+// Sets *gone if another process has deleted one of the entries meanwhile.
+Result<std::unique_ptr<ChunkStore>> find_or_create(HttpClient& client, const std::string& url,
+                                                   const OpenOptions& options, bool* gone) {
   const CacheHeader remote = header_of(url, client.remote());
   const std::vector<CachedFile> versions = ChunkStore::versions(options.cache_dir, url);
   for (const CachedFile& file : versions) {
@@ -123,7 +123,10 @@ Result<std::unique_ptr<ChunkStore>> open_entry(HttpClient& client, const std::st
   bool plausible = versions.empty();
   for (const CachedFile& file : versions) {
     auto store = ChunkStore::open(file.path, file.header);
-    if (store == nullptr) continue;
+    if (store == nullptr) {
+      *gone = *gone || platform::names_in(file.path).empty();
+      continue;
+    }
     Bytes old(std::min<size_t>(kCacheHeadBytes, file.header.size));
     if (!store->read(0, old).ok()) old.clear();
     if (!old.empty() && old == head && is_same(client, *store, remote)) return store;
@@ -137,6 +140,18 @@ Result<std::unique_ptr<ChunkStore>> open_entry(HttpClient& client, const std::st
   auto store = ChunkStore::create(options.cache_dir, remote, head, cache_limit());
   if (store.ok() && (*store)->has(0)) (*store)->remove_others();
   return store;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ChunkStore>> open_entry(HttpClient& client, const std::string& url,
+                                               const OpenOptions& options) {
+  constexpr int kAttempts = 4;
+  for (int attempt = 1;; ++attempt) {
+    bool gone = false;
+    auto store = find_or_create(client, url, options, &gone);
+    if (store.ok() || !gone || attempt == kAttempts) return store;
+  }
 }
 
 std::unique_ptr<ChunkStore> open_complete(const std::string& dir, const std::string& url) {

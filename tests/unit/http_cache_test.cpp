@@ -120,6 +120,19 @@ TEST_F(HttpCacheTest, OnlyDamagedChunksAreFetchedAgain) {
             kProbe);
 }
 
+TEST_F(HttpCacheTest, AllDamagedChunksOfABlockAreReplacedAtOnce) {
+  open();
+  expect_all();
+  source_.reset();
+  for (uint64_t at = 0; at < kBlock; at += kChunk) flip(entry("data"), at);
+  const auto all = [&] {
+    open();
+    expect_all();
+  };
+  EXPECT_EQ(sent(all), kBlock + kProbe);
+  EXPECT_EQ(sent(all), kProbe);
+}
+
 TEST_F(HttpCacheTest, DamagedIndexIsRebuilt) {
   open();
   expect_all();
