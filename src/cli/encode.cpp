@@ -38,6 +38,16 @@ Status encode_inputs(const MediaPrompt& prompt, vision::EncoderFile& encoder, At
   return {};
 }
 
+// The output must fit the text model, whose width it has once, or several times with deepstack.
+Status check_width(const MediaPrompt& prompt, const vision::Encoder& encoder) {
+  const uint64_t n_embd = media::TextModel::from(prompt.model.header).n_embd;
+  if (n_embd == 0 || encoder.width() % n_embd == 0) return {};
+  return error(Code::kBadShape,
+               "the projector's tokens have %u values, but the model's embeddings have %llu: it "
+               "belongs to another model",
+               encoder.width(), static_cast<unsigned long long>(n_embd));
+}
+
 int encode(const EncodeOptions& options) {
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
@@ -51,6 +61,9 @@ int encode(const EncodeOptions& options) {
       prompt->projector_file.header, std::move(prompt->projector_file.sources), encoding,
       load->engine.n_threads);
   if (!encoder.ok()) return fail(encoder.status());
+  if (const Status fits = check_width(*prompt, (*encoder)->encoder()); !fits.ok()) {
+    return fail(fits);
+  }
   Result<AtomicFile> file = AtomicFile::create(options.out, options.media.projector);
   if (!file.ok()) return fail(file.status());
   uint64_t tokens = 0;

@@ -190,6 +190,12 @@ void Builder::merge(int32_t side, bool channels_first, Buf in, Buf out) {
 }
 
 void Builder::emit(Buf in, int64_t rows) {
+  for (const Op& each : program.ops) {
+    if (each.kind != OpKind::kEmit || each.n == rows) continue;
+    fail(error(Code::kBadShape,
+               "the projector's deepstack tensors have %d outputs, but its last one has %lld",
+               each.n, static_cast<long long>(rows)));
+  }
   program.n_out = static_cast<int32_t>(rows) * (1 + n_deepstack);
   Op& made = op(OpKind::kEmit, in, Buf::kNone);
   made.n = static_cast<int32_t>(rows);
@@ -319,8 +325,16 @@ void Builder::blocks(int32_t first, int32_t end) {
     const std::string prefix = "v.blk." + std::to_string(i) + ".";
     attention(prefix, "ln1", reach_of(i));
     ffn(prefix);
-    if (has("v.deepstack." + std::to_string(i) + ".fc1.weight")) deepstack(i);
+    if (deepens(i)) deepstack(i);
   }
+}
+
+// Whether a block has a branch of its own to the output. Old files have no key for it.
+bool Builder::deepens(int32_t layer) const {
+  const gguf::Value* listed = header.find("clip.vision.is_deepstack_layers");
+  const auto i = static_cast<uint64_t>(layer);
+  if (listed != nullptr && i < listed->count && listed->number_at(i) != 0) return true;
+  return has("v.deepstack." + std::to_string(layer) + ".fc1.weight");
 }
 
 void Builder::post_norm() {

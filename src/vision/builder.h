@@ -75,6 +75,7 @@ class Builder {
   void qkv(const std::string& prefix);
   void ffn(const std::string& prefix);
   void add_back(const std::string& scale, const std::string& post_norm, const std::string& norm);
+  [[nodiscard]] bool deepens(int32_t layer) const;
   [[nodiscard]] Reach reach_of(int32_t layer) const;
   void clamp(const std::string& name, Buf in, Buf out, int64_t col, int64_t n);
 

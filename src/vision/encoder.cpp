@@ -99,9 +99,11 @@ Status Encoder::begin(const media::Image& image, std::span<float> out) {
   }
   const auto wanted = static_cast<uint64_t>(plan_.sizes.n_tokens) * width();
   if (out.size() != wanted) {
-    return error(Code::kInvalidArgument, "the output has %llu values instead of %llu",
-                 static_cast<unsigned long long>(out.size()),
-                 static_cast<unsigned long long>(wanted));
+    return error(Code::kInvalidArgument,
+                 "the projector makes %lld tokens of %u values of this input, but the output has "
+                 "%llu values",
+                 static_cast<long long>(plan_.sizes.n_tokens), width(),
+                 static_cast<unsigned long long>(out.size()));
   }
   image_ = &image;
   out_ = out;

@@ -56,10 +56,9 @@ void Encoder::gather_head(const Op& op, int32_t head) {
 
 bool Encoder::attention(const Op& op) {
   if (part_ == 0) {
+    status_ = apply(program_, op, &shapes_);
+    if (!status_.ok()) return false;
     divide_queries(op);
-    Shape out = shape(op.in);
-    out.cols = int64_t{op.n} * op.groups;
-    shape(op.out) = out;
   }
   const auto head = static_cast<int32_t>(part_);
   gather_head(op, head);

@@ -22,6 +22,10 @@ Status misfit(const Mat& mat) {
                static_cast<long long>(mat.cols));
 }
 
+Status contradiction() {
+  return error(Code::kBadShape, "the shapes of the projector's tensors contradict each other");
+}
+
 Status indivisible(uint32_t columns, uint32_t rows) {
   return error(Code::kInvalidArgument, "an input of %u x %u patches cannot be divided into tokens",
                columns, rows);
@@ -60,7 +64,9 @@ Status apply_grid(const Op& op, const Shape& in, Shape* out) {
   const bool whole = in.columns % n == 0 && in.grid_rows % n == 0;
   // Squares are 2 x 2 patches, and a mean has no padding.
   const bool padded = op.kind == OpKind::kMerge && in.order == Order::kRaster;
-  if (!on_grid(in) || (!whole && !padded) || (in.order != Order::kRaster && n != 2)) {
+  const bool squares = in.order != Order::kRaster;
+  if (!on_grid(in) || (!whole && !padded) || (squares && n != 2) ||
+      (op.kind == OpKind::kReshape && !squares)) {
     return indivisible(in.columns, in.grid_rows);
   }
   *out = gathered(in, n, op.kind == OpKind::kPool);
@@ -94,12 +100,28 @@ Status apply(const Program& program, const Op& op, Shapes* shapes) {
       out.cols = mat->cols;
       return {};
     case OpKind::kAddTable:
-      if (out.cols != mat->cols || !table_fits(*mat, op, out)) return misfit(*mat);
+      // Rows of a class vector have places in a direct table alone.
+      if (out.cols != mat->cols || !table_fits(*mat, op, out) ||
+          (op.positions != Positions::kDirect && !on_grid(out))) {
+        return misfit(*mat);
+      }
       return {};
     case OpKind::kNorm:
     case OpKind::kClamp:
+      if (in.cols < op.in_col + int64_t{op.n} * op.groups) return contradiction();
       out = in;
       return {};
+    case OpKind::kRope:
+      if (!on_grid(out) || out.cols < op.in_col + int64_t{op.n} * op.groups) return contradiction();
+      return {};
+    case OpKind::kAddSinCos:
+      return on_grid(out) && out.cols == op.n ? Status() : contradiction();
+    case OpKind::kAdd:
+      return in.rows == out.rows && in.cols == out.cols ? Status() : contradiction();
+    case OpKind::kAddMean:
+      return in.rows == out.rows && in.cols == op.n * out.cols ? Status() : contradiction();
+    case OpKind::kActivation:
+      return !op.gated || in.values() == out.values() ? Status() : contradiction();
     case OpKind::kAppendRow:
       ++out.rows;
       return {};
@@ -108,19 +130,26 @@ Status apply(const Program& program, const Op& op, Shapes* shapes) {
       out.rows -= op.skip + op.drop;
       if (out.rows <= 0) return indivisible(in.columns, in.grid_rows);
       return {};
-    case OpKind::kAttention:
+    case OpKind::kAttention: {
+      const Shape& keys = shape(op.in2);
+      const int64_t wide = int64_t{op.n} * op.groups;
+      if (in.cols < op.in_col + wide || keys.cols < op.in2_col + 2 * wide ||
+          (op.reach != Reach::kAll && (!on_grid(in) || in.order == Order::kRaster)) ||
+          (op.reach == Reach::kWindow && in.order != Order::kWindows)) {
+        return contradiction();
+      }
       out = in;
-      out.cols = int64_t{op.n} * op.groups;
+      out.cols = wide;
       return {};
+    }
     case OpKind::kMerge:
     case OpKind::kReshape:
     case OpKind::kPool:
       return apply_grid(op, in, &out);
-    case OpKind::kCopy: {
+    case OpKind::kCopy:
       out = in;
       if (op.total > 0) out.cols = op.total;
-      return {};
-    }
+      return op.out_col + in.cols <= out.cols ? Status() : contradiction();
     case OpKind::kConstant:
       out = {op.n, op.groups, static_cast<uint32_t>(op.n), 1, Order::kRaster};
       return {};
