@@ -1,6 +1,7 @@
 // Vision encoders compared with llama.cpp's embeddings, for every family of
 // ../shared/fixtures/vision, and with themselves at the smallest budget, with other threads and
 // kernels.
+#include "allocations.h"
 #include "vision_encoder_util.h"
 
 namespace sluice::test {
@@ -101,6 +102,41 @@ TEST(VisionEncoder, BitsDependNeitherOnTheBudgetNorOnThreads) {
   }
   EXPECT_EQ(streamed, has_all_vision_fixtures() ? 25u : 7u);
   EXPECT_GE(refusals, streamed);
+}
+
+// What operator new gives out: the program, lists of units, and the geometry of the picture. Large
+// buffers are counted one by one in the plan.
+TEST(VisionEncoder, ListsAreInThePlan) {
+  if (!decodes_png()) GTEST_SKIP() << "this build has no libraries for pictures";
+  if (kSanitized) GTEST_SKIP() << "sanitizers have their own operator new";
+  size_t families = 0;
+  for (const json& family : vision_manifest()) {
+    SCOPED_TRACE(family["name"].get<std::string>());
+    const json& entry = family["cases"][0];
+    if (has_sound(entry)) continue;
+    const auto file = parse_file(vision_folder() / family["mmproj"].get<std::string>());
+    const auto inputs = inputs_of(open_encoder(*file)->projector(), entry);
+    ThreadPool pool(1);
+    for (const bool tight : {false, true}) {
+      auto plan =
+          open_encoder(*file, {}, 1)->encoder().plan_for(inputs[0].width, inputs[0].height, 0);
+      ASSERT_TRUE(plan.ok());
+      std::vector<float> out;
+      allocations = {.on = true};
+      auto encoder = try_encoder(file->header, file->bytes,
+                                 {.memory_budget = tight ? plan->minimum : 0, .pool = &pool});
+      const Status status = encode_one(**encoder, inputs[0], &out);
+      allocations.on = false;
+      ASSERT_TRUE(status.ok()) << status.message();
+      const vision::EncoderPlan& held = (*encoder)->encoder().plan();
+      const uint64_t lists = held.bookkeeping_bytes + held.sizes.geometry_bytes +
+                             static_cast<uint64_t>(held.sizes.tiles) * 16;
+      EXPECT_LE(allocations.peak, lists + out.size() * sizeof(float));
+      EXPECT_GT(allocations.peak, 0u);
+    }
+    ++families;
+  }
+  EXPECT_EQ(families, has_all_vision_fixtures() ? 25u : 7u);
 }
 
 // One encoder for inputs of changing sizes, in any order.

@@ -32,7 +32,8 @@ inline bool has_sound(const nlohmann::json& entry) {
   });
 }
 inline bool decodes_png() {
-  return can_decode(read_bytes(vision_folder() / "media/wide.png"));
+  const std::string picture = vision_manifest()[0]["cases"][0]["media"][0];
+  return can_decode(read_bytes(vision_folder() / picture));
 }
 
 // `bytes` must outlive the result.
