@@ -37,7 +37,7 @@ class EncodeCommand : public ProgramTest {
 };
 
 TEST_F(EncodeCommand, WritesTheProjectorsOutput) {
-  const std::string image = data("vision/wide.png");
+  const std::string image = data("vision/wide.bmp");
   const Ran ran = encode(data("vision/llava.mmproj.gguf"), {"--image", image});
   ASSERT_EQ(ran.status, 0) << ran.err;
   EXPECT_EQ(nlohmann::json::parse(ran.out),
@@ -53,7 +53,7 @@ TEST_F(EncodeCommand, WritesTheProjectorsOutput) {
 
 TEST_F(EncodeCommand, WritesPicturesOneBehindAnother) {
   std::ofstream(at("prompt")) << "<__media__> and <__media__>";
-  const std::vector<std::string> wide = {"--image", data("vision/wide.png")};
+  const std::vector<std::string> wide = {"--image", data("vision/wide.bmp")};
   const std::vector<std::string> small = {"--image", data("pictures/rgb.bmp")};
   const std::string projector = data("vision/qwen3vl.mmproj.gguf");
   std::vector<std::string> both = wide;
@@ -72,7 +72,7 @@ TEST_F(EncodeCommand, WritesPicturesOneBehindAnother) {
 
 TEST_F(EncodeCommand, RefusesByName) {
   const std::string llava = data("vision/llava.mmproj.gguf");
-  const std::string image = data("vision/wide.png");
+  const std::string image = data("vision/wide.bmp");
   expect_refused(llava, {"--audio", "a.wav"}, "NOT_SUPPORTED", "--audio");
   expect_refused(llava, {}, "INVALID_ARGUMENT", "<__media__>");
   expect_refused(llava, {"--image", at("prompt")}, "INVALID_ARGUMENT", "not a PNG");

@@ -17,7 +17,6 @@ std::vector<float> stored_embeddings(const json& entry) {
 }
 
 TEST(VisionEncoder, EveryCaseHasTheReferencesEmbeddings) {
-  if (!decodes_png()) GTEST_SKIP() << "this build has no libraries for pictures";
   size_t cases = 0, with_sound = 0;
   for (const json& family : vision_manifest()) {
     const auto file = parse_file(vision_folder() / family["mmproj"].get<std::string>());
@@ -39,7 +38,6 @@ TEST(VisionEncoder, EveryCaseHasTheReferencesEmbeddings) {
 }
 
 TEST(VisionEncoder, EveryInstructionSetHasTheReferencesEmbeddings) {
-  if (!decodes_png()) GTEST_SKIP() << "this build has no libraries for pictures";
   const std::vector<std::string> some = {"qwen3vl", "gemma4v", "llava"};
   size_t tables = 0, families = 0;
   for (const char* const* name = kernels::available(); *name != nullptr; ++name, ++tables) {
@@ -71,7 +69,6 @@ uint64_t smallest_budget(vision::Encoder& encoder, const std::vector<media::Imag
 }
 
 TEST(VisionEncoder, BitsDependNeitherOnTheBudgetNorOnThreads) {
-  if (!decodes_png()) GTEST_SKIP() << "this build has no libraries for pictures";
   size_t streamed = 0, refusals = 0;
   for (const json& family : vision_manifest()) {
     SCOPED_TRACE(family["name"].get<std::string>());
@@ -107,7 +104,6 @@ TEST(VisionEncoder, BitsDependNeitherOnTheBudgetNorOnThreads) {
 // What operator new gives out: the program, lists of units, and the geometry of the picture. Large
 // buffers are counted one by one in the plan.
 TEST(VisionEncoder, ListsAreInThePlan) {
-  if (!decodes_png()) GTEST_SKIP() << "this build has no libraries for pictures";
   if (kSanitized) GTEST_SKIP() << "sanitizers have their own operator new";
   size_t families = 0;
   for (const json& family : vision_manifest()) {
@@ -141,7 +137,6 @@ TEST(VisionEncoder, ListsAreInThePlan) {
 
 // One encoder for inputs of changing sizes, in any order.
 TEST(VisionEncoder, HistoryDoesNotMatter) {
-  if (!decodes_png()) GTEST_SKIP() << "this build has no libraries for pictures";
   const auto file = parse_file(vision_folder() / "qwen2.5vl.mmproj.gguf");
   const auto fresh = open_encoder(*file);
   ASSERT_NE(fresh, nullptr);
