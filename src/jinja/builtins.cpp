@@ -52,7 +52,8 @@ bool is_sequence(Interpreter&, const Value& value, const Value*) {
 }
 bool is_callable(Interpreter&, const Value& value, const Value*) {
   return value.is(Kind::kMacro) || value.is(Kind::kMethod) || value.is(Kind::kFunction) ||
-         value.is(Kind::kLoop) || value.is(Kind::kUndefined);
+         value.is(Kind::kLoop) || value.is(Kind::kUndefined) ||
+         (value.is(Kind::kCycler) && value.cycler->joins);
 }
 bool is_escaped(Interpreter&, const Value& value, const Value*) {
   return value.is(Kind::kString) && value.string->markup;
@@ -108,10 +109,15 @@ bool is_same(Interpreter& in, const Value& a, const Value* b) {
       a.is_number() || a.is(Kind::kNumeral) || a.is(Kind::kNone) || a.is(Kind::kUndefined);
   return small ? in.equal(a, *b) : a.dict == b->dict;
 }
+Filter find_filter(std::string_view name) {
+  if (const Filter found = find_text_filter(name)) return found;
+  if (const Filter found = find_sequence_filter(name)) return found;
+  return find_layout_filter(name);
+}
 bool is_filter(Interpreter&, const Value& value, const Value*) {
   if (!value.is(Kind::kString)) return false;
   const std::string_view name = value.string->text.view();
-  return find_text_filter(name) != nullptr || find_sequence_filter(name) != nullptr;
+  return find_filter(name) != nullptr;
 }
 bool is_test(Interpreter&, const Value& value, const Value*) {
   return value.is(Kind::kString) && find_test(value.string->text.view()) != nullptr;
@@ -197,8 +203,7 @@ bool Interpreter::test(std::string_view name, const Value& operand, const Argume
 Value Interpreter::filter(std::string_view name, const Value& operand, const Arguments& args) {
   const Deeper deeper(this);
   if (!ok()) return {};
-  Filter found = find_text_filter(name);
-  if (found == nullptr) found = find_sequence_filter(name);
+  const Filter found = find_filter(name);
   if (found == nullptr)
     return fail("No filter named '%s'.", std::string(name.substr(0, 80)).c_str());
   const Value out = found(*this, operand, args);

@@ -253,6 +253,12 @@ Value Interpreter::call(const Value& callee, const Arguments& args) {
       out_ = outer;
       return text(std::move(own));
     }
+    case Kind::kCycler:
+      if (callee.cycler->joins) {
+        (void)bind(*this, "joiner", args, "");
+        return callee.cycler->next++ == 0 ? text("") : callee.cycler->items[0];
+      }
+      [[fallthrough]];
     default:
       return fail("'%s' object is not callable", type_name(callee));
   }
@@ -294,6 +300,20 @@ Value Interpreter::call_function(Function function, const Arguments& args) {
       Value made(out);
       if (function == Function::kNamespace) made.kind = Kind::kNamespace;
       return made;
+    }
+    case Function::kCycler: {
+      if (!args.names.empty()) return fail("cycler() takes no keyword arguments");
+      if (args.places.empty()) return fail("at least one item has to be provided");
+      auto* cycler = make<Cycler>();
+      cycler->items = args.places;
+      return Value(cycler);
+    }
+    case Function::kJoiner: {
+      const auto a = bind(*this, "joiner", args, "sep");
+      auto* joiner = make<Cycler>();
+      joiner->items.push_back(a[0] != nullptr ? *a[0] : text(", "));
+      joiner->joins = true;
+      return Value(joiner);
     }
     case Function::kRaise: {
       const auto a = bind(*this, "raise_exception", args, "message");

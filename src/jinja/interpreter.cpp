@@ -58,11 +58,11 @@ void Interpreter::set(const std::string& name, Value value) {
 }
 
 Result<Text> Interpreter::run() {
-  const std::pair<const char*, Function> functions[] = {{"range", Function::kRange},
-                                                        {"dict", Function::kDict},
-                                                        {"namespace", Function::kNamespace},
-                                                        {"raise_exception", Function::kRaise},
-                                                        {"strftime_now", Function::kStrftime}};
+  const std::pair<const char*, Function> functions[] = {
+      {"range", Function::kRange},           {"dict", Function::kDict},
+      {"namespace", Function::kNamespace},   {"raise_exception", Function::kRaise},
+      {"strftime_now", Function::kStrftime}, {"cycler", Function::kCycler},
+      {"joiner", Function::kJoiner}};
   Scope given(nullptr);
   std::swap(given.variables, root_.variables);
   for (const auto& [name, function] : functions) set(name, Value(function));

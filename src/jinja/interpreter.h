@@ -199,6 +199,7 @@ struct NamedFilter {
 };
 [[nodiscard]] Filter find_text_filter(std::string_view name);
 [[nodiscard]] Filter find_sequence_filter(std::string_view name);
+[[nodiscard]] Filter find_layout_filter(std::string_view name);
 using Test = bool (*)(Interpreter& in, const Value& operand, const Value* other);
 [[nodiscard]] Test find_test(std::string_view name);
 

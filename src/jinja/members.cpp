@@ -91,6 +91,15 @@ Value call_loop_method(Interpreter& in, const Method& method, const Arguments& a
   return Value(!same);
 }
 
+// next() and reset().
+Value call_cycler_method(Interpreter& in, const Method& method, const Arguments& args) {
+  (void)bind(in, method.name.c_str(), args, "");
+  Cycler& cycler = *method.self.cycler;
+  const size_t at = cycler.next;
+  cycler.next = method.name == "next" ? (at + 1) % cycler.items.size() : 0;
+  return method.name == "next" ? cycler.items[at] : none();
+}
+
 }  // namespace
 
 bool has_method(const Value& value, std::string_view name) {
@@ -105,6 +114,8 @@ bool has_method(const Value& value, std::string_view name) {
               (name == "copy" && value.sequence->flavor == Flavor::kList));
     case Kind::kLoop:
       return name == "cycle" || name == "changed";
+    case Kind::kCycler:
+      return !value.cycler->joins && (name == "next" || name == "reset");
     default:
       return false;
   }
@@ -118,6 +129,8 @@ Value call_method(Interpreter& in, const Method& method, const Arguments& args) 
       return call_dict_method(in, method, args);
     case Kind::kLoop:
       return call_loop_method(in, method, args);
+    case Kind::kCycler:
+      return call_cycler_method(in, method, args);
     default:
       return call_list_method(in, method, args);
   }
@@ -158,6 +171,9 @@ Value Interpreter::attribute(const Value& value, std::string_view name) {
     return Value(method);
   }
   if (value.is(Kind::kLoop)) return loop_attribute(value.loop, name);
+  if (value.is(Kind::kCycler) && !value.cycler->joins && name == "current") {
+    return value.cycler->items[value.cycler->next];
+  }
   if (value.is(Kind::kSequence) && value.sequence->group) {
     if (name == "grouper") return value.sequence->items[0];
     if (name == "list") return value.sequence->items[1];

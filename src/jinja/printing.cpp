@@ -126,6 +126,8 @@ const char* type_name(const Value& value) {
       return "function";
     case Kind::kLoop:
       return "LoopContext";
+    case Kind::kCycler:
+      return value.cycler->joins ? "Joiner" : "Cycler";
   }
   return "object";
 }

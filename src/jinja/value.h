@@ -31,11 +31,12 @@ enum class Kind : uint8_t {
   kMethod,    // a method bound to its object
   kFunction,  // a global function
   kLoop,      // the variable of a for loop
+  kCycler,    // made by cycler() or joiner()
 };
 
 enum class Flavor : uint8_t { kList, kTuple, kGenerator, kKeys, kValues, kItems, kRange };
 
-enum class Function : uint8_t { kRange, kDict, kNamespace, kRaise, kStrftime };
+enum class Function : uint8_t { kRange, kDict, kNamespace, kRaise, kStrftime, kCycler, kJoiner };
 
 struct Object {
   Object() = default;
@@ -50,6 +51,7 @@ struct Dict;
 struct Macro;
 struct Method;
 struct Loop;
+struct Cycler;
 
 struct Value {
   Kind kind = Kind::kUndefined;
@@ -64,6 +66,7 @@ struct Value {
     Macro* macro;
     Method* method;
     Loop* loop;
+    Cycler* cycler;
   };
 
   Value() : string(nullptr) {}
@@ -77,6 +80,7 @@ struct Value {
   explicit Value(Macro* value) : kind(Kind::kMacro), macro(value) {}
   explicit Value(Method* value) : kind(Kind::kMethod), method(value) {}
   explicit Value(Loop* value) : kind(Kind::kLoop), loop(value) {}
+  explicit Value(Cycler* value) : kind(Kind::kCycler), cycler(value) {}
 
   [[nodiscard]] bool is(Kind other) const { return kind == other; }
   [[nodiscard]] bool is_absent() const { return kind == Kind::kUndefined || kind == Kind::kNone; }
@@ -142,6 +146,14 @@ struct Loop : Object {
   int64_t depth = 1;
   std::vector<Value> changed;  // last arguments of loop.changed()
   bool asked = false;
+};
+
+// A cycler returns one item after another. A joiner, which is called, returns "" once and then its
+// only item.
+struct Cycler : Object {
+  std::vector<Value> items;
+  size_t next = 0;
+  bool joins = false;
 };
 
 using Arena = std::vector<std::unique_ptr<Object>>;
