@@ -191,6 +191,7 @@ async function serve(model: string, values: Values): Promise<void> {
   try {
     if (template) {
       engine.info.chatTemplate = template;
+      delete engine.info.toolTemplate;
       await engine.renderPrompt([{ role: 'user', content: 'x' }]); // errors at the start
     }
     const name = engine.info.name || path.parse(model).name;

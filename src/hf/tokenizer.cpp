@@ -200,17 +200,21 @@ void write_specials(const TokenizerFile& file, const Json& settings, const Json&
   out->boolean("tokenizer.ggml.add_eos_token", eos && has_eos);
 }
 
-// A template is a string, or a list of named ones, of which "default" is used.
+// A template is a string, or a list of named ones, of which "default" and "tool_use" are used.
 void write_chat_template(const Directory& directory, const Json& settings, MetadataWriter* out) {
   std::string_view text = directory.chat_template;
   if (text.empty()) text = json_string(settings, "chat_template").value_or("");
   const Json* list = json_find(settings, "chat_template");
-  for (size_t i = 0; text.empty() && list != nullptr && list->is_array() && i < list->size(); i++) {
-    if (json_string((*list)[i], "name") == "default") {
-      text = json_string((*list)[i], "template").value_or("");
-    }
+  const bool named = text.empty() && list != nullptr && list->is_array();
+  std::string_view for_tools;
+  for (size_t i = 0; named && i < list->size(); i++) {
+    const std::string_view name = json_string((*list)[i], "name").value_or("");
+    const std::string_view source = json_string((*list)[i], "template").value_or("");
+    if (name == "default" && text.empty()) text = source;
+    if (name == "tool_use" && for_tools.empty()) for_tools = source;
   }
   if (!text.empty()) out->string("tokenizer.chat_template", text);
+  if (!for_tools.empty()) out->string("tokenizer.chat_template.tool_use", for_tools);
 }
 
 // Whether SentencePiece adds a space before the text, by a normalizer or by Metaspace's scheme.

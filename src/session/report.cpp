@@ -75,9 +75,12 @@ void report_model(const gguf::Header& header, const Inspection& found, const Rep
   number("macsPerToken", work.macs);
   number("bytesPerToken", work.bytes);
   sink(nullptr, "kernels", std::string(found.table->name));
-  if (const auto text = header.get_string("tokenizer.chat_template")) {
-    sink(nullptr, "chatTemplate", std::string(*text));
-  }
+  const std::string text(header.get_string("tokenizer.chat_template").value_or(""));
+  const std::string for_tools(header.get_string("tokenizer.chat_template.tool_use").value_or(""));
+  // A model's only template is used for every request.
+  const std::string& usual = text.empty() ? for_tools : text;
+  if (!usual.empty()) sink(nullptr, "chatTemplate", usual);
+  if (!text.empty() && !for_tools.empty()) sink(nullptr, "toolTemplate", for_tools);
   const std::pair<const char*, const char*> specials[] = {
       {"bosToken", "tokenizer.ggml.bos_token_id"},
       {"eosToken", "tokenizer.ggml.eos_token_id"},

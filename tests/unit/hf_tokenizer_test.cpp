@@ -24,6 +24,25 @@ std::string split_step(const std::string& regex) {
          R"(},"behavior":"Isolated","invert":false})";
 }
 
+TEST(HfTokenizer, TakesTheTemplateOfRequestsWithToolsFromTheList) {
+  TinyModel tiny;
+  tiny.tokenizer_config = R"({"eos_token":"<|end|>","chat_template":[
+      {"name":"tool_use","template":"T"},{"name":"rag","template":"R"},
+      {"name":"default","template":"D"}]})";
+  auto model = tiny.describe();
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(model->header.get_string("tokenizer.chat_template"), "D");
+  EXPECT_EQ(model->header.get_string("tokenizer.chat_template.tool_use"), "T");
+  EXPECT_FALSE(model->header.get_string("tokenizer.chat_template.rag"));
+
+  // A file of its own takes the place of the list.
+  tiny.chat_template = "F";
+  model = tiny.describe();
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(model->header.get_string("tokenizer.chat_template"), "F");
+  EXPECT_FALSE(model->header.get_string("tokenizer.chat_template.tool_use"));
+}
+
 TEST(HfTokenizer, ByteLevel) {
   TinyModel tiny;
   tiny.tokenizer_config = R"({"eos_token":{"content":"<|end|>"},"bos_token":null,

@@ -23,10 +23,13 @@ const chatTemplate =
 const messages = [{ role: 'user', content: 'Hi' }];
 
 /** An engine that generates `text`, three characters per token, and records its calls. */
-function scripted(text, { template = chatTemplate, finishReason = 'stop', controls = '[]' } = {}) {
+function scripted(
+  text,
+  { template = chatTemplate, toolTemplate, finishReason = 'stop', controls = '[]' } = {},
+) {
   const asked = [];
   const warnings = [];
-  const info = { name: 'script', chatTemplate: template, vocabSize: 1000 };
+  const info = { name: 'script', chatTemplate: template, toolTemplate, vocabSize: 1000 };
   const usage = { promptTokens: 1, cachedTokens: 0, completionTokens: 1, totalTokens: 2 };
   const timings = { promptMs: 0, generateMs: 0 };
   const answer = (prompt, options, extra) => {
@@ -54,6 +57,24 @@ function scripted(text, { template = chatTemplate, finishReason = 'stop', contro
 
 const thought = '<think>\nHm.\n</think>\n\n';
 const called = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>';
+
+test("a model's template for tools renders requests with tools, no others", async () => {
+  const plain = '{% for m in messages %}{{ m.content }}{% endfor %}plain';
+  const { chat, asked, warnings } = scripted(called, {
+    template: plain,
+    toolTemplate: chatTemplate,
+  });
+  const { message } = (await chat.create({ messages, tools })).choices[0];
+  const [{ function: call }] = message.tool_calls;
+  assert.deepEqual([call.name, JSON.parse(call.arguments)], oslo);
+  for (const more of [{}, { tools: [] }, { tools, chat_template: plain }])
+    await chat.create({ messages, ...more });
+  assert.deepEqual(
+    asked.map(({ prompt }) => unmarked(prompt)),
+    ['2Hi<tool_call>', 'Hiplain', 'Hiplain', 'Hiplain'],
+  );
+  assert.equal(warnings.length, 1); // the given template shows no tools
+});
 
 test('a completion has tool_calls, no content and a finish reason', async () => {
   const { chat, asked } = scripted(`${thought}${called}\n${called}`);

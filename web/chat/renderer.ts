@@ -18,6 +18,9 @@ import { jsonText } from './json.js';
 /** Characters at the end of a prompt that tell how the response begins. */
 const kPromptEnd = 1000;
 
+/** Whether the JSON of a list of tools has any. */
+const hasTools = (json: string | undefined): boolean => !!json && !/^(null|\[\s*\])$/.test(json);
+
 const promptEnd = ({ text }: RenderedPrompt): string => unmarked(text.slice(-kPromptEnd));
 
 /** Renders prompts for one model, and serves requests to it. */
@@ -70,7 +73,7 @@ export class PromptRenderer implements Prompts {
       (instance) =>
         new Answer(
           instance,
-          instance.formats(this.#source(template), controls),
+          instance.formats(this.#source(template, hasTools(request.tools)), controls),
           promptEnd(prompt),
           request,
           !prompt.literalSpans,
@@ -88,7 +91,7 @@ export class PromptRenderer implements Prompts {
 
   prompt(exchange: Exchange, template?: string): Promise<RenderedPrompt> {
     const { renderTexts: texts, renderFlags: flags } = exchange;
-    return this.#render(texts, flags, template, !!texts[1]);
+    return this.#render(texts, flags, template, hasTools(texts[1]));
   }
 
   async plan(exchange: Exchange, canConstrain: boolean, template?: string): Promise<Job[]> {
@@ -102,7 +105,9 @@ export class PromptRenderer implements Prompts {
     const { n, seed, prompts, opening, options, constraint, cacheKey, reportCounts } =
       exchange.plan(
         (instance) =>
-          kind === 'complete' ? 0 : instance.formats(this.#source(template), controls),
+          kind === 'complete'
+            ? 0
+            : instance.formats(this.#source(template, hasTools(exchange.renderTexts[1])), controls),
         rendered ? promptEnd(rendered) : '',
         rendered?.stop ?? [],
         canConstrain,
@@ -141,8 +146,10 @@ export class PromptRenderer implements Prompts {
     return this.#answers.use((instance) => Exchange.describe(instance, path, error));
   }
 
-  #source(template: string | undefined): string {
-    return (template ?? this.#info.chatTemplate) || '';
+  /** Template of a request: the given one, or the model's. */
+  #source(template: string | undefined, withTools = false): string {
+    const { chatTemplate, toolTemplate } = this.#info;
+    return (template ?? ((withTools && toolTemplate) || chatTemplate)) || '';
   }
 
   async #render(
@@ -152,7 +159,7 @@ export class PromptRenderer implements Prompts {
     withTools: boolean,
   ): Promise<RenderedPrompt> {
     const { bosToken, eosToken, unkToken, padToken } = this.#info;
-    const source = this.#source(template);
+    const source = this.#source(template, withTools);
     const { seesTools, ...rendered } = await this.#wasm.render(
       [source, bosToken, eosToken, unkToken, padToken],
       texts,

@@ -399,6 +399,8 @@ export interface ModelInfo {
   kernels: string;
   /** Chat template of the model, in Jinja. */
   chatTemplate?: string;
+  /** Chat template for requests with tools, where the model has one of its own for them. */
+  toolTemplate?: string;
   /** Text of the BOS token. */
   bosToken?: string;
   /** Text of the EOS token. */

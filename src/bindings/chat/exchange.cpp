@@ -322,7 +322,9 @@ SLUICE_EXPORT void show_page(Exchange* of, const Formats* formats, const Bytes* 
   model.n_head_kv = number("kvHeads");
   model.completes = flag("generates");
   model.embeds = flag("embeds");
-  endpoints::find_abilities(infill_tokens(*formats).usable(), model.chat_template, &model);
+  const std::string for_tools = text("toolTemplate");
+  endpoints::find_abilities(infill_tokens(*formats).usable(),
+                            for_tools.empty() ? model.chat_template : for_tools, &model);
   endpoints::Page page;
   if (const Problem problem = endpoints::write_page(of->path, texts[0].view(), model, &page)) {
     return of->fail(*problem);
