@@ -214,11 +214,26 @@ const tables = {
   ],
   embeddings: [
     [() => engine.embed('x'), wrong, 'embed() takes an array.'],
-    [() => engine.embeddings.create({}), wrong, 'input is missing.'],
+    [() => engine.embeddings.create({}), wrong, "You must provide 'input'."],
+    [
+      () => engine.embeddings.create({ input: [] }),
+      wrong,
+      "'input' must be a text, a list of texts, or lists of token ids.",
+    ],
+    [
+      () => engine.embeddings.create({ input: 'x', dimensions: 0 }),
+      wrong,
+      "'dimensions' must be a whole number from 1 to 1048576.",
+    ],
+    [
+      () => engine.embeddings.create({ input: 'x', dimension: 8 }),
+      wrong,
+      'Unrecognized request argument supplied: dimension',
+    ],
     [
       () => engine.embeddings.create({ input: 'x', encoding_format: 'hex' }),
       wrong,
-      'encoding_format must be float or base64.',
+      "'encoding_format' must be one of 'float', 'base64'.",
     ],
     [() => engine.rerank('query', ['a']), wrong, 'this model has no ranking head'],
     [() => engine.tokenize(7), wrong, 'tokenize() takes a string.'],

@@ -1,17 +1,10 @@
-// engine.embed(), engine.rerank() and engine.embeddings.create(). This module is loaded at their
-// first use. Code shared with the entry is passed as an argument, because a second copy of the error
+// engine.embed() and engine.rerank(). This module is loaded at their first use. Code shared with the entry is passed as an argument, because a second copy of the error
 // class would be another class.
 
 import type { invalid, onlyKnown } from '../protocol/errors.js';
-import type { Embedded, EmbedSpec } from '../protocol/messages.js';
+import type { Embedded, EmbedSpec, EmbedTexts } from '../protocol/messages.js';
 import type { AssertSameKeys, SplitNames } from '../protocol/options.js';
-import type {
-  EmbeddingList,
-  EmbeddingParams,
-  EmbedOptions,
-  RerankOptions,
-  RerankResult,
-} from './embedding.js';
+import type { EmbedOptions, RerankOptions, RerankResult } from './embedding.js';
 import type { count, tokenIds } from './options.js';
 
 /** The part of a model's info that is used here. */
@@ -19,9 +12,6 @@ export interface EmbedInfo {
   name: string;
   vocabSize: number;
 }
-
-/** Texts or their tokens. */
-export type EmbedTexts = (string | Int32Array)[];
 
 /** Embeds in the worker. */
 export type RunEmbed = (
@@ -41,9 +31,7 @@ export interface Entry {
 const kPoolings = ['none', 'mean', 'cls', 'last'];
 const kRank = 4;
 const kEmbed = 'pooling dimensions normalize signal onProgress';
-const kCreate = 'input dimensions encoding_format model user';
 true satisfies AssertSameKeys<SplitNames<typeof kEmbed>, keyof EmbedOptions>;
-true satisfies AssertSameKeys<SplitNames<typeof kCreate>, keyof EmbeddingParams>;
 
 type Input = string | ArrayLike<number>;
 
@@ -101,30 +89,6 @@ export class EmbedCalls {
     return ranked.slice(0, most);
   }
 
-  /** OpenAI-compatible. */
-  async create(params: EmbeddingParams): Promise<EmbeddingList> {
-    const { invalid, onlyKnown } = this.#entry;
-    onlyKnown('embeddings.create()', params, kCreate);
-    const { input, dimensions, encoding_format: format } = params;
-    if (!/^(float|base64)$/.test(format ?? 'float'))
-      invalid('encoding_format must be float or base64.');
-    const one = typeof input === 'string' || typeof input?.[0] === 'number';
-    const texts = (one ? [input] : [...(input ?? invalid('input is missing.'))]) as Input[];
-    const { vectors, tokens } = await this.embed(texts, dimensions ? { dimensions } : {});
-    const data = vectors.map((vector, index) => ({
-      object: 'embedding' as const,
-      index,
-      // OpenAI's clients request base64 by default and decode it themselves.
-      embedding: (format === 'base64' ? base64(vector) : Array.from(vector)) as number[],
-    }));
-    return {
-      object: 'list',
-      data,
-      model: this.#info.name,
-      usage: { prompt_tokens: tokens, total_tokens: tokens },
-    };
-  }
-
   /** Embeds as the spec says. */
   run(
     texts: EmbedTexts,
@@ -133,8 +97,4 @@ export class EmbedCalls {
   ): Promise<Embedded> {
     return this.#embed(texts, spec, (done) => onProgress?.({ done, total: texts.length }));
   }
-}
-
-function base64({ buffer }: Float32Array): string {
-  return btoa(Array.from(new Uint8Array(buffer), (byte) => String.fromCharCode(byte)).join(''));
 }

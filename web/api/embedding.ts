@@ -36,29 +36,3 @@ export interface RerankOptions extends Pick<EmbedOptions, 'signal' | 'onProgress
   /** Return only this many of the best documents. Default: all. */
   topN?: number;
 }
-
-/** Parameters of embeddings.create(), OpenAI-compatible. */
-export interface EmbeddingParams {
-  /** A string, a list of strings, token ids, or lists of token ids. */
-  input: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
-  /** Keep only the first values of each embedding. Default: all. */
-  dimensions?: number | null;
-  /** Default 'float'. 'base64': little-endian float32 values in base64. */
-  encoding_format?: 'float' | 'base64' | null;
-  /** Ignored: an engine has one model. */
-  model?: string;
-  /** Ignored. */
-  user?: string;
-}
-
-/** Result of embeddings.create(). */
-export interface EmbeddingList {
-  /** 'list'. */
-  object: 'list';
-  /** The embeddings, in the order of the input. */
-  data: { object: 'embedding'; index: number; embedding: number[] }[];
-  /** Name of the model. */
-  model: string;
-  /** Number of tokens processed. */
-  usage: { prompt_tokens: number; total_tokens: number };
-}

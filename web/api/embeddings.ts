@@ -1,9 +1,11 @@
 // The OpenAI-compatible engine.embeddings, and what loads embed.ts when it is first asked for.
 
+import type { EmbeddingEngine as ChatEngine } from '../chat/embeddings.js';
+import type { EmbeddingList, EmbeddingParams } from '../chat/openai.js';
+import { chatModule } from '../chat/prompt.js';
 import { invalid, moduleError, onlyKnown, type CallOptions } from '../protocol/errors.js';
 import { snapshot } from '../protocol/snapshot.js';
 import type { EmbedCalls, EmbedInfo, RunEmbed } from './embed.js';
-import type { EmbeddingList, EmbeddingParams } from './embedding.js';
 import { count, tokenIds } from './options.js';
 
 /** What embed.ts does, for the engine of a model. */
@@ -13,7 +15,7 @@ export async function embedCalls(info: EmbedInfo, run: RunEmbed): Promise<EmbedC
 }
 
 /** The part of Engine that is used here. */
-interface EmbeddingEngine {
+interface EmbeddingEngine extends ChatEngine {
   /** @internal */
   embedding<T>(options: CallOptions, work: (calls: EmbedCalls) => Promise<T>): Promise<T>;
 }
@@ -36,9 +38,12 @@ export class Embeddings {
    * for (const { index, embedding } of data) console.log(index, embedding.length);
    * ```
    */
-  create(params: EmbeddingParams, options: CallOptions = {}): Promise<EmbeddingList> {
+  async create(params: EmbeddingParams, options: CallOptions = {}): Promise<EmbeddingList> {
     const own = snapshot(params);
     onlyKnown('this call', options, 'signal');
-    return this.#engine.embedding(options, (calls) => calls.create(own));
+    const { embeddings } = await chatModule();
+    return embeddings(this.#engine, own, (texts, spec) =>
+      this.#engine.embedding(options, (calls) => calls.run(texts, spec)),
+    );
   }
 }

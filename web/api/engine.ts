@@ -26,6 +26,7 @@ import type {
 } from '../protocol/options.js';
 import type {
   EmbedSpec,
+  EmbedTexts,
   GenerateSpec,
   LoadSpec,
   Snapshot,
@@ -44,7 +45,7 @@ import type {
 } from '../protocol/types.js';
 import type { EmbedOptions, RerankOptions, RerankResult } from './embedding.js';
 import { embedCalls, Embeddings } from './embeddings.js';
-import type { EmbedCalls, EmbedTexts } from './embed.js';
+import type { EmbedCalls } from './embed.js';
 import { begun, Generation } from './generation.js';
 import { WorkerClient } from './worker-client.js';
 import {

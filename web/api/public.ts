@@ -12,14 +12,7 @@ export type {
 } from '../protocol/options.js';
 export { ChatCompletions, ChatStream, Completions } from '../chat/completions.js';
 export type { Embeddings } from './embeddings.js';
-export type {
-  EmbeddingList,
-  EmbeddingParams,
-  EmbedOptions,
-  Pooling,
-  RerankResult,
-  RerankOptions,
-} from './embedding.js';
+export type { EmbedOptions, Pooling, RerankResult, RerankOptions } from './embedding.js';
 export type * from '../chat/openai.js';
 export type {
   ChatMessage,

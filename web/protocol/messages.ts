@@ -177,6 +177,9 @@ export interface Constraint {
   text: string;
 }
 
+/** Texts to embed, or their tokens. */
+export type EmbedTexts = (string | Int32Array)[];
+
 /** Options of an embedding request, in the engine's numbering. */
 export interface EmbedSpec {
   /** 0 none, 1 mean, 2 CLS, 3 last, 4 rank; -1: the model's own. */

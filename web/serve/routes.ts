@@ -5,6 +5,7 @@
 import { setMaxListeners } from 'node:events';
 
 import type { Engine } from '../api/engine.js';
+import { bytesOf, embedInputs } from '../chat/embeddings.js';
 import type { Job } from '../chat/engine.js';
 import type { DescribedError, Exchange, RouteMethod, Work } from '../chat/exchange.js';
 import { respond } from '../chat/response.js';
@@ -150,17 +151,11 @@ const kWork: {
   ) => Promise<string>;
 } = {
   async embed({ served: { engine, queue, metrics }, signal, record, exchange }, work) {
-    const { inputs, dimensions, truncate } = work;
-    const context = engine.info.plan.contextLength;
-    const most = truncate < 0 ? context : Math.min(truncate, context);
-    const texts = await Promise.all(
-      inputs.map((input) => (most > 0 ? cut(engine, input, most) : inputOf(input))),
-    );
-    const spec = { pooling: -1, normalize: true, dimensions };
+    const { texts, spec } = await embedInputs(engine, work);
     const { values, width, tokens } = await queue.run(signal, () =>
       engine.embedding({ signal }, (calls) => calls.run(texts, spec)),
     );
-    metrics.add('sluice_embedded_texts_total', inputs.length);
+    metrics.add('sluice_embedded_texts_total', texts.length);
     record.prompt_tokens = tokens;
     return exchange.document([bytesOf(values)], width, tokens);
   },
@@ -191,22 +186,6 @@ const kWork: {
     return exchange.document([await engine.detokenize(tokens)]);
   },
 };
-
-const bytesOf = ({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array =>
-  new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
-
-const inputOf = (input: string | number[]): string | Int32Array =>
-  typeof input === 'string' ? input : Int32Array.from(input);
-
-/** At most `most` tokens of an input. [SEP] or EOS stays at the end of a text. */
-async function cut(engine: Engine, input: string | number[], most: number): Promise<Int32Array> {
-  if (typeof input !== 'string') return Int32Array.from(input.slice(0, most));
-  const tokens = await engine.tokenize(input, { parseSpecial: false });
-  const last = tokens.slice(-1);
-  const kept = tokens.slice(0, most);
-  if (kept.length < tokens.length && !(await engine.detokenize(last))) kept.set(last, most - 1);
-  return kept;
-}
 
 /** A signal for all generations of a request. */
 function joined(signal: AbortSignal): AbortSignal {
