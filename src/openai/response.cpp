@@ -169,8 +169,11 @@ std::string rerank_body(const Vectors& vectors, const RerankRequest& request,
   std::vector<size_t> order(request.documents.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto score = [&](size_t i) { return vectors.values[i * vectors.width]; };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return score(a) > score(b); });
+  const auto before = [&](size_t a, size_t b) {
+    return score(a) != score(b) ? score(a) > score(b) : a < b;
+  };
+  std::make_heap(order.begin(), order.end(), before);
+  std::sort_heap(order.begin(), order.end(), before);  // shorter code than std::stable_sort
   order.resize(std::min(order.size(), static_cast<size_t>(request.top_n)));
   const std::string results = list_text(order, [&](size_t i) {
     const std::string& text = request.documents[i];

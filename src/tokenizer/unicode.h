@@ -28,6 +28,9 @@ extern const uint16_t kUnicodeMiddle[3168];
 extern const uint8_t kUnicodeLeaves[4312];
 
 // Class of a code point below 0x110000.
+#ifdef SLUICE_HOST_CHAR_CLASS  // JavaScript's (bindings/chat/library.cpp), without the tables
+[[nodiscard]] CharClass char_class(uint32_t cp);
+#else
 [[nodiscard]] inline CharClass char_class(uint32_t cp) {
   const uint32_t middle =
       static_cast<uint32_t>(kUnicodeRoot[cp >> (kUnicodeLeafBits + kUnicodeMiddleBits)])
@@ -37,5 +40,6 @@ extern const uint8_t kUnicodeLeaves[4312];
                         (cp & ((1u << kUnicodeLeafBits) - 1));
   return static_cast<CharClass>(kUnicodeLeaves[leaf / 2] >> (leaf % 2 * 4) & 15);
 }
+#endif
 
 }  // namespace sluice::tokenizer

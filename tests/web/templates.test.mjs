@@ -45,6 +45,11 @@ test("templates render as Python's jinja2 renders them", async () => {
 test('floating point, letters and powers, which JavaScript provides', async () => {
   const cases = [
     [
+      "{{ 'aé日٣'.isalnum() }} {{ 'a€'.isalnum() }} {{ ['\\u200b\\u00a0é€\\t~!\\x7f\\u0378'] }}",
+      "True False ['\\u200b\\xa0é€\\t~!\\x7f\\u0378']",
+    ],
+    ["{{ '\\u2003 \\x85x\\u3000'.strip() }} {{ 'd’été'.title() }}", 'x D’Été'],
+    [
       '{{ 0.1 + 0.2 }} {{ 1e16 }} {{ 1e15 }} {{ 5e-324 }} {{ -2.5e-7 }} {{ 0.0 }}',
       '0.30000000000000004 1e+16 1000000000000000.0 5e-324 -2.5e-07 0.0',
     ],

@@ -64,6 +64,14 @@ const noRoom = (): SluiceError =>
 
 const compiled = moduleLoader('chat.wasm', 'templates.js');
 
+/** Classes of tokenizer::CharClass, from 1. No character has two. */
+const kClasses = [/\p{L}/u, /\p{N}/u, /\p{P}/u, /\p{M}/u, /\p{S}/u, /\p{White_Space}/u];
+
+function charClass(codePoint?: number): number {
+  const character = String.fromCodePoint(codePoint!);
+  return 1 + kClasses.findIndex((each) => each.test(character));
+}
+
 export class Instance extends WasmInstance<Exports> {
   /** false once a call was aborted. */
   usable = true;
@@ -73,6 +81,8 @@ export class Instance extends WasmInstance<Exports> {
     super(module, kInitial, kMaxMemory, noRoom, (wasm) => ({
       sluice_number: (text) => Number(wasm.string(text!)),
       sluice_pow: Math.pow,
+      sluice_exp: Math.exp,
+      sluice_char_class: charClass,
       time: () => Date.now() / 1000,
       getentropy(out, bytes) {
         crypto.getRandomValues(wasm.bytes(out!, bytes!));

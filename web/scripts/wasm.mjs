@@ -148,7 +148,7 @@ export const modules = ['safetensors', 'chat'];
 
 /** What web/protocol/wasm-module.ts and its users provide. */
 const provided =
-  /^(memory|emscripten_(resize_heap|memcpy_big)|sluice_(number|pow|(upper|lower)_case|local_time)|time|getentropy|abort)$/;
+  /^(memory|emscripten_(resize_heap|memcpy_big)|sluice_(number|pow|exp|char_class|(upper|lower)_case|local_time)|time|getentropy|abort)$/;
 
 async function finishModule(name) {
   const final = finished(name);

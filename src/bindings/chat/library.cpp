@@ -11,14 +11,17 @@
 #include "platform/calendar.h"
 #include "platform/unicode_case.h"
 #include "tokenizer/fold.h"
+#include "tokenizer/unicode.h"
 
 extern "C" {
 
-// JavaScript's Number(text), which is NaN for other texts, and Math.pow().
+// JavaScript's Number(text), which is NaN for other texts, Math.pow() and Math.exp().
 double sluice_number(const char* text);
 double sluice_pow(double base, double exponent);
+double sluice_exp(double exponent);
 // Writes tm_sec, tm_min … tm_yday of a time, in the caller's time zone.
 void sluice_local_time(double seconds, int* fields);
+uint32_t sluice_char_class(uint32_t code_point);
 uint32_t sluice_upper_case(uint32_t code_point);
 // Writes at most `room` bytes of the text in lower case, each character by itself. Returns how
 // many.
@@ -27,6 +30,10 @@ uint32_t sluice_lower_case(const char* text, uint32_t bytes, char* out, uint32_t
 double __wrap_pow(double base, double exponent);
 double __wrap_pow(double base, double exponent) {
   return sluice_pow(base, exponent);
+}
+double __wrap_exp(double exponent);
+double __wrap_exp(double exponent) {
+  return sluice_exp(exponent);
 }
 
 }  // extern "C"
@@ -80,6 +87,17 @@ std::tm platform::local_time(std::time_t when) {
   local.tm_wday = fields[6];
   local.tm_yday = fields[7];
   return local;
+}
+
+tokenizer::CharClass tokenizer::char_class(uint32_t cp) {
+  if (cp >= 0x80) return static_cast<CharClass>(sluice_char_class(cp));
+  const auto c = static_cast<char>(cp);
+  if ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') return CharClass::kLetter;
+  if (c >= '0' && c <= '9') return CharClass::kNumber;
+  if (c == ' ' || (c >= '\t' && c <= '\r')) return CharClass::kSpace;
+  if (c < ' ' || c == 0x7f) return CharClass::kOther;
+  const bool symbol = std::string_view("$+<=>^`|~").find(c) != std::string_view::npos;
+  return symbol ? CharClass::kSymbol : CharClass::kPunctuation;
 }
 
 uint32_t platform::upper_case(uint32_t code_point) {

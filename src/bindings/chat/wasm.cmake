@@ -9,10 +9,10 @@ list(FILTER chat_sources EXCLUDE REGEX "_native\\.cpp$|/model_texts\\.cpp$")  # 
 add_executable(chat ${CMAKE_CURRENT_LIST_DIR}/module.cpp ${CMAKE_CURRENT_LIST_DIR}/answers.cpp
   ${CMAKE_CURRENT_LIST_DIR}/exchange.cpp ${CMAKE_CURRENT_LIST_DIR}/library.cpp ${CMAKE_SOURCE_DIR}/src/bindings/libc.cpp ${chat_sources}
   ${CMAKE_SOURCE_DIR}/src/base/status.cpp
-  ${CMAKE_SOURCE_DIR}/src/tokenizer/utf8.cpp ${CMAKE_SOURCE_DIR}/src/tokenizer/unicode_tables.cpp)
+  ${CMAKE_SOURCE_DIR}/src/tokenizer/utf8.cpp)
 target_link_libraries(chat PRIVATE sluice_headers)
 target_include_directories(chat PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
-target_compile_definitions(chat PRIVATE SLUICE_VERSION="${PROJECT_VERSION}")
+target_compile_definitions(chat PRIVATE SLUICE_VERSION="${PROJECT_VERSION}" SLUICE_HOST_CHAR_CLASS)
 # Replaces the options of other targets, such as -pthread. Emscripten compiles with
 # -fno-inline-functions, which leaves calls of functions that are shorter than the call.
 set_property(TARGET chat PROPERTY COMPILE_OPTIONS
@@ -25,5 +25,5 @@ set_property(TARGET chat PROPERTY LINK_OPTIONS
   -Wl,--stack-first  # a stack overflow traps
   -sEXPORTED_FUNCTIONS=_malloc,_free
   -sERROR_ON_UNDEFINED_SYMBOLS=0 -sWARN_ON_UNDEFINED_SYMBOLS=0  # wasm.mjs checks the imports
-  -Wl,--wrap=vsnprintf,--wrap=vfprintf,--wrap=strtod,--wrap=pow)
+  -Wl,--wrap=vsnprintf,--wrap=vfprintf,--wrap=strtod,--wrap=pow,--wrap=exp)
 set_target_properties(chat PROPERTIES SUFFIX .js)
