@@ -21,7 +21,9 @@ GpuExecutor::GpuExecutor(session::Engine& engine) : engine_(engine), cpu_(engine
 bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
   const session::MemoryPlan& plan = engine_.plan();
   uint32_t left = 0;
-  if (spec.embed || spec.encode || !spec.ends.empty()) left |= GpuPass::kTexts;
+  if (spec.embed || spec.encode || !spec.ends.empty() || spec.media.rows != nullptr) {
+    left |= GpuPass::kTexts;
+  }
   if (engine_.adapters().sum() != 0) left |= GpuPass::kAdapters;
   if (pass_.lost == 0) pass_.cpu_fallback |= left;
   return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least &&

@@ -81,7 +81,8 @@ void Builder::embed(float scale, int32_t positions, int32_t types) {
 }
 
 void Builder::embed_tokens(float scale, int32_t positions, int32_t types) {
-  op(-1, Buf::kX, Buf::kX, hp().n_embd, EmbedOp{positions, types, scale});
+  const bool scales_media = hp().arch.rfind("gemma", 0) != 0;
+  op(-1, Buf::kX, Buf::kX, hp().n_embd, EmbedOp{positions, types, scale, scales_media});
 }
 
 void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind,

@@ -317,6 +317,8 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   }
   hp.final_softcap = r.real("final_logit_softcapping", hp.arch == "gemma3n" ? 30 : 0);
   hp.embedding_scale = r.real("embedding_scale", hp.embedding_scale);
+  hp.n_deepstack = r.integer("n_deepstack_layers", 0, hp.n_layer, 0);
+  hp.media_sees_all = hp.arch == "gemma3";
   hp.residual_scale = r.real("residual_scale", hp.residual_scale);
   hp.logit_scale = r.real("logit_scale", hp.logit_scale);
   if (hp.logit_scale == 0) hp.logit_scale = 1;
@@ -325,7 +327,8 @@ Result<HParams> read_hparams(const gguf::Header& header) {
     hp.norm_offset = static_cast<float>(offset->as_f64().value_or(0));
   }
   const gguf::Value* neox = r.with_full_key("sluice.rope_neox");
-  hp.rope.neox = family->neox || (neox != nullptr && neox->as_bool().value_or(false));
+  hp.rope.neox = family->neox || (neox != nullptr && neox->as_bool().value_or(false)) ||
+                 hp.rope.sections[0] > 0;  // GLM-4 with vision
   if (!r.status().ok()) return r.status();
   SLUICE_RETURN_IF_ERROR(check_keys(header, hp.arch, r.read(), &hp.metadata_hash));
   return hp;

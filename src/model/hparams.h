@@ -43,6 +43,10 @@ struct RopeHParams {
   float attn_factor = 1.0f;
   float beta_fast = 32.0f, beta_slow = 1.0f;
   float log_multiplier = 0;  // YaRN: the attention factor is divided by the one this implies
+  // M-RoPE (https://arxiv.org/abs/2409.12191): how many pairs rotate by a token's time, row and
+  // column, one after another, or in turns (Qwen 3). 0: all by its position.
+  std::array<int32_t, 3> sections{};
+  bool in_turns = false;
 };
 
 // Recurrent layers; 0: not in the metadata.
@@ -93,7 +97,9 @@ struct HParams {
                                      // chosen experts; 0: the family's default
   int64_t expert_weights_norm = -1;  // 0 or 1; -1: the family's default
   float embedding_scale = 1, residual_scale = 1, logit_scale = 1;
-  float norm_offset = 0;  // added to norm weights (checkpoints that store w - 1)
+  bool media_sees_all = false;  // a picture's tokens see each other in layers without a window too
+  int64_t n_deepstack = 0;      // layers behind which a picture's further values are added
+  float norm_offset = 0;        // added to norm weights (checkpoints that store w - 1)
   int64_t conv_kernel = 0;
   bool rope_disabled = false;
   bool causal = true;  // false: every position sees the whole input

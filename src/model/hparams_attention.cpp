@@ -50,6 +50,18 @@ void read_rope(Reader& r, HParams& hp) {
     r.fail(error(Code::kBadHeader, "rope.dimension_count %lld is odd", ll(n_rot)));
   }
   rope.n_rot = static_cast<int32_t>(n_rot);
+  if (const gguf::Value* sections = r.raw("rope.dimension_sections");
+      sections != nullptr && sections->count >= rope.sections.size()) {
+    for (size_t i = 0; i < rope.sections.size(); ++i) {
+      rope.sections[i] = static_cast<int32_t>(sections->number_at(i));
+    }
+    const auto [time, row, column] = rope.sections;
+    if (time < 0 || row < 0 || column < 0 || int64_t{time} + row + column > n_rot / 2) {
+      r.fail(error(Code::kBadHeader, "rope.dimension_sections do not fit %lld values", ll(n_rot)));
+    }
+    if (time == 0 || row == 0) rope.sections = {};
+    rope.in_turns = hp.arch.rfind("qwen3", 0) == 0;
+  }
   rope.freq_base = r.real("rope.freq_base", 10000.0f);
   hp.freq_base_swa = r.real("rope.freq_base_swa", 10000.0f);
   if (!(rope.freq_base > 0) || !(hp.freq_base_swa > 0)) {

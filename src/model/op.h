@@ -105,7 +105,8 @@ using TwoVecs = std::array<int32_t, 2>;
 struct EmbedOp {
   int32_t positions = -1, types = -1;  // vecs [positions][n], [n]
   float scale = 1;
-  int32_t mode = -1;  // an approximate mode that completes the rows before they are scaled
+  bool scales_media = true;  // whether a picture's rows are scaled, too
+  int32_t mode = -1;         // an approximate mode that completes the rows before they are scaled
   [[nodiscard]] TwoVecs vecs() const { return {positions, types}; }
 };
 

@@ -237,7 +237,7 @@ CpuExecutor::Parts CpuExecutor::parts_of(const AttentionOp& op, int32_t position
   if (layer.evicts) parts.begin = std::max(parts.begin, layer.seen_from(position));
   parts.length = part_length(layer);
   parts.first = parts.begin / parts.length;
-  parts.last = position / parts.length;
+  parts.last = (seen_to(op, position) - 1) / parts.length;
   parts.kept = layer.slots > 0 ? layer.apart(position) : parts.begin > 0 ? layer.sinks : 0;
   return parts;
 }
@@ -294,7 +294,7 @@ void CpuExecutor::attend_part(const AttentionOp& op, int32_t head, int32_t index
   const int32_t shift = part_shift(sequence_->cache(), op.att.cache, start);
   for (int32_t g = 0; g < group; ++g) {
     s.begin[g] = std::max(parts.begin, start) + shift;
-    s.end[g] = std::min(first_ + 1, start + parts.length) + shift;
+    s.end[g] = std::min(seen_to(op, first_), start + parts.length) + shift;
     s.position[g] = first_ + shift;
   }
   row_terms(op, head, group, s, a);
@@ -416,7 +416,7 @@ void CpuExecutor::attend_tile(const AttentionOp& op, int32_t head, int32_t first
     for (int32_t r = 0; r < rows; ++r) {
       const int32_t position = s.position[r] = first_ + first + r / group;
       s.begin[r] = seen_from(op, position);
-      s.end[r] = position + 1;
+      s.end[r] = seen_to(op, position);
     }
     a.q = s.q;
     a.n_rows = rows;
@@ -431,7 +431,7 @@ void CpuExecutor::attend_tile(const AttentionOp& op, int32_t head, int32_t first
     return;
   }
   const int32_t length = part_length(sequence_->cache().layer(op.att.cache));
-  const int32_t last = (first_ + first + count - 1) / length;
+  const int32_t last = (seen_to(op, first_ + first + count - 1) - 1) / length;
   const int32_t split0 = parts_of(op, first_ + first).first;
   for (int32_t split = split0; split <= last; ++split) {
     // Rows that see this part are contiguous, because later tokens see later positions.
@@ -440,7 +440,7 @@ void CpuExecutor::attend_tile(const AttentionOp& op, int32_t head, int32_t first
     for (int32_t r = 0; r < rows; ++r) {
       const int32_t position = first_ + first + r / group;
       const int32_t begin = std::max(parts_of(op, position).begin, split * length);
-      const int32_t end = std::min(position + 1, (split + 1) * length);
+      const int32_t end = std::min(seen_to(op, position), (split + 1) * length);
       if (begin >= end) continue;
       r0 = std::min(r0, r);
       r1 = r + 1;

@@ -72,7 +72,23 @@ void CpuExecutor::restart() {
   }
 }
 
+// Behind the first layers, adds the further values of a picture's rows.
+void CpuExecutor::add_deepstack() {
+  const MediaBatch& media = spec_.media;
+  const int32_t layer = engine_.program().ops[pc_].layer;
+  const int64_t n = engine_.program().hp.n_embd;
+  const bool ends = after(pc_) >= engine_.program().ops.size() ||
+                    engine_.program().ops[after(pc_)].layer != layer;
+  if (layer < 0 || !ends || layer >= engine_.program().hp.n_deepstack) return;
+  if (media.width < n * (layer + 2)) return;
+  for (int32_t t = 0; t < rows_; ++t) {
+    float* x = buffer(model::Buf::kX) + t * engine_.width(model::Buf::kX);
+    engine_.table().add(x, media.rows + t * media.width + n * (layer + 1), n, x);
+  }
+}
+
 void CpuExecutor::next_op() {
+  if (spec_.media.rows != nullptr) add_deepstack();
   observe_marks();
   cursor_ = {};
   feed_.restart();

@@ -194,6 +194,7 @@ class CpuExecutor final : public Executor {
 
   void observe_before(const model::Op& op);
   void observe_marks();
+  void add_deepstack();
   void unweighted_norm(const model::Op& op);
   void observe_attention(int32_t layer, const model::AttentionOp& op);
 
@@ -214,6 +215,13 @@ class CpuExecutor final : public Executor {
   // The first position that a query sees: a decoder's tokens do not attend to the encoder's input.
   [[nodiscard]] int32_t seen_from(const model::AttentionOp& op, int32_t position) const {
     return std::max(sequence_->source(), window_begin(op, position));
+  }
+  // The end of the positions that a query sees: that of its picture, if the picture's tokens see
+  // each other in this layer.
+  [[nodiscard]] int32_t seen_to(const model::AttentionOp& op, int32_t position) const {
+    const bool whole =
+        spec_.media.non_causal && (op.window > 0 || engine_.program().hp.media_sees_all);
+    return whole ? first_ + rows_ : position + 1;
   }
   // The position of row t within its own input.
   [[nodiscard]] int32_t position_of(int32_t t) const;

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/status.h"
+#include "session/media.h"
 #include "session/partial_forward.h"
 #include "session/sequence.h"
 
@@ -41,6 +42,7 @@ struct BatchSpec {
   // Several sequences, the batch's own first: their rows follow one another, and so do their
   // logits. Empty: one sequence. Read only by begin().
   std::span<const BatchPart> parts;
+  MediaBatch media;                      // rows: the batch is a picture's
   const PartialForward* part = nullptr;  // run only this part of the pass; must outlive the batch
   const NextnBatch* nextn = nullptr;     // run the MTP head; must outlive the batch
 };

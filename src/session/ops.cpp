@@ -148,7 +148,12 @@ void CpuExecutor::fill_rope_tables() {
     float* table = engine_.working().rope_table(i);
     if (spec_.ends.empty()) {
       for_lanes([&] {
-        fill_rope_table(r.hp, by, first_, rows_, table + int64_t{token_} * r.hp.n_rot);
+        float* own = table + int64_t{token_} * r.hp.n_rot;
+        if (const MediaBatch& media = spec_.media; media.columns > 0) {
+          fill_rope_table(r.hp, by, RopeGrid{media.time, media.cell, media.columns}, rows_, own);
+        } else {
+          fill_rope_table(r.hp, by, sequence_->rope_position(first_), rows_, own);
+        }
         float* back = engine_.working().turn_table(i) + int64_t{token_} * r.hp.n_rot;
         if (room.slots > 0) {  // the same for all rows of a batch
           fill_rope_table(r.hp, by, room.eviction.gone(first_) - 1, 1, back, /*back=*/true);
@@ -206,6 +211,10 @@ bool CpuExecutor::op_embed(const Op& op) {
     if (own.mode >= 0) complete_rows(op);
     for (int32_t t = 0; t < rows_; ++t) {
       float* x = buffer(op.out) + t * ld;
+      if (spec_.media.rows != nullptr) {
+        std::copy_n(spec_.media.rows + t * spec_.media.width, op.n, x);
+        if (!own.scales_media) continue;
+      }
       if (own.scale != 1) engine_.table().scale(x, own.scale, op.n, x);
       if (type != nullptr) engine_.table().add(x, type, op.n, x);
       if (positions != nullptr) {

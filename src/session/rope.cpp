@@ -29,10 +29,20 @@ Ramp yarn_ramp(const model::RopeHParams& rope) {
   return ramp;
 }
 
-}  // namespace
+// Which position pair i rotates by: 0 time, 1 row, 2 column. In turns, columns and rows have as
+// many of the first pairs of their turn as their sections, and the rest is time.
+int section_of(const model::RopeHParams& rope, int32_t i) {
+  const auto [time, row, column] = rope.sections;
+  if (rope.in_turns) {
+    const int32_t turn = i % 3;
+    return (turn == 1 && i < 3 * row) || (turn == 2 && i < 3 * column) ? turn : 0;
+  }
+  return i < time ? 0 : i < time + row ? 1 : i < time + row + column ? 2 : 0;
+}
 
-void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32_t first, int32_t n,
-                     float* out, bool back) {
+// `grid`: null for tokens at positions from `first` on.
+void fill(const model::RopeHParams& rope, const float* factors, int32_t first, const RopeGrid* grid,
+          int32_t n, float* out, bool back) {
   const int32_t half = rope.n_rot / 2;
   const bool yarn = rope.scaling == model::RopeScaling::kYarn;
   const Ramp ramp = yarn ? yarn_ramp(rope) : Ramp{};
@@ -52,13 +62,32 @@ void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32
       const double mix = ramp.extrapolated(i);
       scaled = scaled * (1 - mix) + frequency * mix;
     }
+    const int section = grid != nullptr ? section_of(rope, i) : 0;
     for (int32_t t = 0; t < n; ++t) {
-      const double angle = (first + t) * scaled;
+      int32_t position = first + t;
+      if (grid != nullptr) {
+        const int32_t cell = grid->first + t;
+        const int32_t from[] = {0, cell / grid->columns, cell % grid->columns};
+        position = grid->time + from[section];
+      }
+      const double angle = position * scaled;
       float* row = out + static_cast<int64_t>(t) * rope.n_rot;
       row[i] = static_cast<float>(std::cos(angle) * magnitude);
       row[half + i] = static_cast<float>(std::sin(back ? -angle : angle) * magnitude);
     }
   }
+}
+
+}  // namespace
+
+void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32_t first, int32_t n,
+                     float* out, bool back) {
+  fill(rope, factors, first, nullptr, n, out, back);
+}
+
+void fill_rope_table(const model::RopeHParams& rope, const float* factors, const RopeGrid& grid,
+                     int32_t n, float* out) {
+  fill(rope, factors, 0, &grid, n, out, false);
 }
 
 }  // namespace sluice::session

@@ -41,9 +41,23 @@ bool Sequence::resumes(int32_t n) const {
   return group >= copied_ && (recent >= cache_.shape().n_ctx || group >= reached_ - recent);
 }
 
+int32_t Sequence::rope_position(int32_t index) const {
+  int32_t position = index;
+  for (const MediaSpan& span : media_) {
+    if (span.first >= index) break;
+    const int32_t within = std::min(index - span.first, span.n_tokens);
+    position -= within == span.n_tokens ? span.n_tokens - span.n_positions : 0;
+    if (within < span.n_tokens && span.columns > 0) position -= within;
+  }
+  return position;
+}
+
 int32_t Sequence::reachable(int32_t n) const {
   if (cache_.shape().bidirectional || n < source_) return 0;
   int32_t target = std::clamp(n, 0, position_);
+  for (const MediaSpan& span : media_) {  // a picture is kept whole
+    if (span.first < target && target < span.first + span.n_tokens) target = span.first;
+  }
   if (recurrent_ && target < position_) {
     int32_t last = 0;
     for (const Checkpoint& c : checkpoints_) {
@@ -89,12 +103,34 @@ int32_t Sequence::rewind(int32_t n) {
     }
   }
   position_ = target;
+  forget_media();
   return target;
 }
 
+void Sequence::forget_media() {
+  std::erase_if(media_, [this](const MediaSpan& span) { return span.first >= position_; });
+}
+
 void Sequence::append(std::span<const Token> tokens) {
+  forget_media();  // that of a cancelled pass
   if (position_ == 0) source_ = source_of(tokens);
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + position_);
+}
+
+void Sequence::append(const MediaInput& input) {
+  forget_media();
+  if (position_ == 0) source_ = 0;
+  for (int32_t row = 0; row < input.n_tokens; ++row) {
+    tokens_[static_cast<size_t>(position_ + row)] = media_token(input.hash, row);
+  }
+  media_.push_back({position_, input.n_tokens, input.n_positions, input.columns});
+}
+
+int32_t media_token(uint64_t hash, int32_t row) {
+  uint64_t x = (hash ^ static_cast<uint64_t>(row)) * 0x9e3779b97f4a7c15u;
+  x ^= x >> 29;
+  x *= 0xbf58476d1ce4e5b9u;
+  return kMediaToken | static_cast<int32_t>(x >> 34);
 }
 
 // A copy for one more checkpoint: an unused one, or that of the most expendable checkpoint, whose

@@ -15,12 +15,14 @@
 #include "base/hash.h"
 #include "kv/kv_cache.h"
 #include "session/fingerprint.h"
+#include "session/media.h"
 #include "session/memory_plan.h"
 
 namespace sluice::session {
 
 // An id in the vocabulary, or ~id for a token of the encoder's input, which precedes the decoder's
-// tokens. So the sequence itself tells which tokens belong to the encoder.
+// tokens. So the sequence itself tells which tokens belong to the encoder. A picture's tokens are
+// numbers from kMediaToken on.
 using Token = int32_t;
 
 // How many tokens at the beginning are encoder input.
@@ -42,11 +44,14 @@ class Sequence {
   [[nodiscard]] std::span<const Token> tokens() const {
     return {tokens_.data(), static_cast<size_t>(position_)};
   }
-  // The vocabulary id of the token at any position, including the running pass.
+  // The vocabulary id of the token at any position, including the running pass; 0 in a picture.
   [[nodiscard]] Token token(int32_t position) const {
     const Token token = tokens_[static_cast<size_t>(position)];
-    return std::max(token, ~token);
+    return token >= kMediaToken ? 0 : std::max(token, ~token);
   }
+  // The position that RoPE gives the token at this index, or that the picture there begins at.
+  [[nodiscard]] int32_t rope_position(int32_t index) const;
+  [[nodiscard]] std::span<const MediaSpan> media() const { return media_; }
   // How many of the tokens are encoder input.
   [[nodiscard]] int32_t source() const { return source_; }
   [[nodiscard]] int32_t shared_prefix(std::span<const Token> tokens) const;
@@ -72,6 +77,8 @@ class Sequence {
   void clear() { rewind(0); }
   // Sets the tokens of the next pass, after position(); they must fit the context.
   void append(std::span<const Token> tokens);
+  // Sets a picture as the next pass.
+  void append(const MediaInput& input);
 
   // --- a batch of n tokens from position() on ---------------------------------------------------
   void begin_batch(int32_t n);
@@ -118,10 +125,12 @@ class Sequence {
   // Whether grouped KV cache types can continue from position n: kv_cache.h.
   [[nodiscard]] bool resumes(int32_t n) const;
   [[nodiscard]] int32_t free_copy();
+  void forget_media();  // what begins at position() or behind it
   [[nodiscard]] Status finish_restore(const StateForm& form, int64_t n_vocab);
 
   kv::KvCache cache_;
-  std::vector<Token> tokens_;  // [n_ctx]
+  std::vector<Token> tokens_;     // [n_ctx]
+  std::vector<MediaSpan> media_;  // ascending
   int32_t position_ = 0;
   int32_t source_ = 0;
   int32_t reached_ = 0;        // the furthest position whose keys were written to the rings

@@ -144,6 +144,54 @@ Status Session::begin_rows(std::span<const Token> tokens, int32_t first, int32_t
   return {};
 }
 
+Status Session::admit_media(const MediaInput& input) const {
+  const MemoryPlan& plan = engine_.plan();
+  const int64_t n_embd = engine_.program().hp.n_embd;
+  const int64_t n = input.n_tokens;
+  const bool rows_fit = n > 0 && input.rows.size() % static_cast<size_t>(n) == 0 &&
+                        static_cast<int64_t>(input.rows.size()) / n % n_embd == 0;
+  if (!rows_fit || input.rows.empty() || input.n_positions < 1 || input.n_positions > n ||
+      input.columns < 0 || (input.columns > 0 && n % input.columns != 0)) {
+    return error(Code::kInvalidArgument,
+                 "the rows of a picture do not fit a model whose embeddings have %lld values",
+                 static_cast<long long>(n_embd));
+  }
+  if (batcher_ != nullptr || bidirectional() || answers() || plan.kv_plan.evicts()) {
+    return error(Code::kInvalidArgument,
+                 "pictures need a decoder, a KV cache that keeps every position, and a session "
+                 "that is not in a batch");
+  }
+  if (input.columns > 0 && engine_.program().hp.rope.sections[0] == 0) {
+    return error(Code::kInvalidArgument, "this model has no positions for rows and columns");
+  }
+  if (input.non_causal && n > plan.n_batch) {
+    return error(Code::kBudgetTooSmall,
+                 "a picture of %lld tokens is computed in one batch, but the memory budget allows "
+                 "batches of %d",
+                 static_cast<long long>(n), plan.n_batch);
+  }
+  return {};
+}
+
+Status Session::begin_media(const MediaInput& input) {
+  SLUICE_RETURN_IF_ERROR(admit_media(input));
+  const std::vector<Token> any(static_cast<size_t>(input.n_tokens), 0);
+  SLUICE_RETURN_IF_ERROR(admit(any, position(), 0));
+  BatchSpec spec;
+  spec.media.rows = input.rows.data();
+  spec.media.width = static_cast<int64_t>(input.rows.size()) / input.n_tokens;
+  spec.media.columns = input.columns;
+  spec.media.non_causal = input.non_causal;
+  media_from_ = position();
+  start_pass(spec, {});
+  sequence_.append(input);
+  spec_.media.time = sequence_.rope_position(media_from_);
+  pass_end_ = position() + input.n_tokens;
+  pass_ = engine_.begin_pass();
+  begin_batch();
+  return {};
+}
+
 // Checks whether the inputs fit one pass and the model supports the pooling.
 Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
   const model::Program& program = engine_.program();
@@ -206,10 +254,17 @@ void Session::begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_
 
 void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
                          std::span<const int32_t> ends) {
-  sequence_.end_restore();
-  if (position() == 0) computed_with_ = engine_.adapters().sum();
+  start_pass(spec, ends);
   sequence_.append(tokens);
   pass_end_ = position() + static_cast<int32_t>(tokens.size());
+  if (batcher_ != nullptr) return;
+  pass_ = engine_.begin_pass();
+  begin_batch();
+}
+
+void Session::start_pass(const BatchSpec& spec, std::span<const int32_t> ends) {
+  sequence_.end_restore();
+  if (position() == 0) computed_with_ = engine_.adapters().sum();
   ends_.assign(ends.begin(), ends.end());
   spec_ = spec;
   spec_.ends = ends_;
@@ -218,9 +273,6 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
   stats_ = {};
   pass_ = 0;
   first_logits_ = 0;
-  if (batcher_ != nullptr) return;
-  pass_ = engine_.begin_pass();
-  begin_batch();
 }
 
 void Session::begin_batch() {
@@ -232,7 +284,11 @@ void Session::begin_batch() {
   BatchSpec spec = last ? spec_ : BatchSpec{};
   // Several rows of logits come from one batch, unless an eviction splits it.
   const int32_t wanted = std::max(0, pass_end_ - spec_.n_rows - position());
-  if (!spec_.embed && !bidirectional() && wanted < batch_) {
+  if (spec_.media.rows != nullptr) {
+    spec.media = spec_.media;
+    spec.media.cell = position() - media_from_;
+    spec.media.rows += spec.media.cell * spec.media.width;
+  } else if (!spec_.embed && !bidirectional() && wanted < batch_) {
     spec.first_row = wanted;
     spec.n_rows = batch_ - wanted;
     spec.logits_at = position() + wanted - (pass_end_ - spec_.n_rows);

@@ -67,6 +67,11 @@ class Session {
   // only. `part` must outlive it. Logits are of the part's rows. The sequence cannot be continued
   // until clear(). Errors: begin()'s.
   [[nodiscard]] Status begin_part(std::span<const Token> tokens, const PartialForward& part);
+  // Begins a pass over a picture, appended at position(). It computes no logits. `input.rows` must
+  // outlive the pass. Errors: begin()'s, and kInvalidArgument (the model takes none, the rows do
+  // not fit it, the session is in a batcher, or the cache evicts), kBudgetTooSmall (a picture whose
+  // tokens see each other does not fit one batch).
+  [[nodiscard]] Status begin_media(const MediaInput& input);
   // Begins a pass over inputs of at most n_batch tokens together, each independent; a later part of
   // an input is appended at position(). Nothing can be generated afterwards until clear().
   // Errors: begin()'s, and kInvalidArgument for a pooling that the model does not support.
@@ -136,10 +141,12 @@ class Session {
   [[nodiscard]] bool bidirectional() const { return sequence_.cache().shape().bidirectional; }
   [[nodiscard]] bool answers() const { return sequence_.cache().shape().answers; }
   [[nodiscard]] Status admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const;
+  [[nodiscard]] Status admit_media(const MediaInput& input) const;
   [[nodiscard]] Status admit_embedding(const EmbedPass& pass, int64_t n_tokens) const;
   void begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_t first = -1);
   void begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
                   std::span<const int32_t> ends);
+  void start_pass(const BatchSpec& spec, std::span<const int32_t> ends);
   void begin_batch();
   [[nodiscard]] bool in_part() const { return kPartialForward && spec_.part != nullptr; }
   void fail(Status status);
@@ -154,6 +161,7 @@ class Session {
   Sequence sequence_;
   bool active_ = false;
   BatchSpec spec_;              // of the pass's last batch; earlier batches compute no output
+  int32_t media_from_ = 0;      // where the pass's picture begins
   std::vector<int32_t> ends_;   // ends of its inputs
   int32_t pass_end_ = 0;        // the pass's tokens end before this position
   int32_t batch_ = 0;           // tokens of the running batch

@@ -1,8 +1,9 @@
 // The layout of a saved sequence. It belongs to a fingerprint. It is read and written in pieces of
 // any size, directly from and to the sequence's own memory, so it needs no buffer. Little-endian:
-//   header      magic "SKV3", position, fingerprint, total length, layers, checkpoints
+//   header      magic "SKV4", position, fingerprint, total length, layers, checkpoints, pictures
 //   u32         for each layer: the first position whose keys and values follow
 //   u32         for each checkpoint: its position, ascending
+//   4 u32       for each picture: first token, tokens, positions, columns (MediaSpan), ascending
 //   i32         the tokens
 //   for each layer, for each head: keys [position - first][dk], then values [...][dv], as in the
 //               cache; for grouped types whole groups, then f16 copies of the incomplete group;
@@ -19,7 +20,7 @@
 namespace sluice::session {
 namespace {
 
-constexpr uint32_t kMagic = 0x33564b53;  // "SKV3"
+constexpr uint32_t kMagic = 0x34564b53;  // "SKV4"
 constexpr uint64_t kSumBytes = sizeof(uint64_t);
 
 }  // namespace
@@ -31,8 +32,10 @@ struct StateHeader {
   uint64_t bytes = 0;
   uint32_t n_layer = 0;
   uint32_t n_checkpoints = 0;
+  uint32_t n_media = 0;
+  uint32_t unused = 0;
 };
-static_assert(sizeof(StateHeader) == 24 + sizeof(Fingerprint));
+static_assert(sizeof(StateHeader) == 32 + sizeof(Fingerprint));
 
 namespace {
 
@@ -47,9 +50,10 @@ struct StateForm {
   StateHeader header;
   std::vector<uint32_t> first;        // by layer
   std::vector<uint32_t> checkpoints;  // positions
+  std::vector<uint32_t> media;        // four for each picture
 
   [[nodiscard]] static size_t head_bytes(const StateHeader& h) {
-    return sizeof h + sizeof(uint32_t) * (h.n_layer + h.n_checkpoints);
+    return sizeof h + sizeof(uint32_t) * (h.n_layer + h.n_checkpoints + size_t{4} * h.n_media);
   }
 
   // The layout of what the sequence holds now.
@@ -63,6 +67,13 @@ struct StateForm {
       f.first.push_back(static_cast<uint32_t>(std::min(t.held_from(i), t.position_)));
     }
     for (const auto& c : t.checkpoints_) f.checkpoints.push_back(static_cast<uint32_t>(c.position));
+    for (const MediaSpan& span : t.media_) {
+      if (span.first >= t.position_) continue;
+      ++f.header.n_media;
+      for (const int32_t x : {span.first, span.n_tokens, span.n_positions, span.columns}) {
+        f.media.push_back(static_cast<uint32_t>(x));
+      }
+    }
     uint64_t body = 0;
     f.visit_body(t, [&body](void*, uint64_t n) { body += n; });
     f.header.bytes = head_bytes(f.header) + body + kSumBytes;
@@ -170,6 +181,7 @@ Status Sequence::read_state(const Fingerprint& fingerprint, uint64_t offset,
   segment(&form.header, sizeof form.header);
   segment(form.first.data(), form.first.size() * sizeof(uint32_t));
   segment(form.checkpoints.data(), form.checkpoints.size() * sizeof(uint32_t));
+  segment(form.media.data(), form.media.size() * sizeof(uint32_t));
   form.visit_body(*this, segment);
   const uint64_t value = sum.value();
   segment(&value, sizeof value);
@@ -190,13 +202,16 @@ namespace {
 // Validates the header. Errors are final.
 Status check_head(const StateHeader& h, const kv::KvShape& shape, const Fingerprint& fingerprint,
                   uint64_t total) {
-  constexpr uint32_t kMaxCheckpoints = 1 << 16;
+  constexpr uint32_t kMaxCheckpoints = 1 << 16, kMaxPictures = 1 << 16;
   if (h.magic != kMagic || h.bytes != total) return foreign();
   if (const char* what = fingerprint.difference(h.fingerprint)) {
     return error(Code::kCorrupt, "this engine cannot continue the saved state: the %s differ",
                  what);
   }
-  if (h.n_layer != shape.layers.size() || h.n_checkpoints > kMaxCheckpoints) return foreign();
+  if (h.n_layer != shape.layers.size() || h.n_checkpoints > kMaxCheckpoints ||
+      h.n_media > kMaxPictures) {
+    return foreign();
+  }
   if (h.position > static_cast<uint32_t>(shape.n_ctx)) {
     return error(Code::kContextFull, "the saved state has %u tokens but the context holds %d",
                  h.position, shape.n_ctx);
@@ -221,6 +236,14 @@ bool plausible(const StateForm& form, const kv::KvShape& shape) {
   for (const uint32_t c : form.checkpoints) {
     if (c <= before || c > form.header.position) return false;
     before = c;
+  }
+  uint64_t end = 0;
+  for (size_t i = 0; i < form.media.size(); i += 4) {
+    const uint64_t first = form.media[i], n = form.media[i + 1];
+    const uint32_t positions = form.media[i + 2], columns = form.media[i + 3];
+    if (first < end || n == 0 || first + n > form.header.position) return false;
+    if (positions == 0 || positions > n || (columns > 0 && n % columns != 0)) return false;
+    end = first + n;
   }
   return true;
 }
@@ -267,6 +290,7 @@ Status Sequence::write_state(const Fingerprint& fingerprint, int64_t n_vocab,
   };
   form.first = list(form.header.n_layer);
   form.checkpoints = list(form.header.n_checkpoints);
+  form.media = list(size_t{4} * form.header.n_media);
   if (!plausible(form, cache_.shape())) return fail(foreign());
 
   const uint64_t from = r.done - (piece.size() - used);  // offset of the rest of the piece
@@ -291,8 +315,16 @@ Status Sequence::finish_restore(const StateForm& form, int64_t n_vocab) {
   const int32_t position = static_cast<int32_t>(form.header.position);
   source_ = source_of({tokens_.data(), static_cast<size_t>(position)});
   bool known = cache_.shape().answers ? position == 0 || source_ > 0 : source_ == 0;
+  size_t picture = 0;
   for (int32_t i = 0; i < position; ++i) {
-    known = known && token(i) < n_vocab && (tokens_[static_cast<size_t>(i)] < 0) == (i < source_);
+    const auto at = [&](size_t field) {
+      return static_cast<int32_t>(form.media[4 * picture + field]);
+    };
+    while (4 * picture < form.media.size() && at(0) + at(1) <= i) ++picture;
+    const bool in_picture = 4 * picture < form.media.size() && at(0) <= i;
+    const Token own = tokens_[static_cast<size_t>(i)];
+    known = known && token(i) < n_vocab && (own < 0) == (i < source_) &&
+            (own >= kMediaToken) == in_picture;
   }
   if (!known || restore_.hash.value() != restore_.sum) {
     clear();
@@ -304,6 +336,11 @@ Status Sequence::finish_restore(const StateForm& form, int64_t n_vocab) {
   for (size_t i = 0; i < n; ++i) {
     checkpoints_.push_back(
         {static_cast<int32_t>(form.checkpoints[skipped + i]), 2 + static_cast<int32_t>(i)});
+  }
+  media_.clear();
+  for (size_t i = 0; i < form.media.size(); i += 4) {
+    const auto at = [&](size_t field) { return static_cast<int32_t>(form.media[i + field]); };
+    media_.push_back({at(0), at(1), at(2), at(3)});
   }
   end_restore();
   position_ = reached_ = position;
