@@ -48,14 +48,21 @@ Status read_images(const MediaOptions& options, MediaPrompt* out) {
 
 }  // namespace
 
-void add_media(CLI::App& app, MediaOptions& options) {
-  app.add_option("--projector", options.projector,
-                 "the model's vision projector: an mmproj GGUF file, or URL of one")
-      ->required();
-  app.add_option("--prompt-file", options.prompt_file,
-                 "file with the prompt, in which each <__media__> is the next picture; - reads "
-                 "standard input")
-      ->required();
+void add_media(CLI::App& app, MediaOptions& options, bool required) {
+  CLI::Option* projector =
+      app.add_option("--projector", options.projector,
+                     "the model's vision projector: an mmproj GGUF file, or URL of one");
+  CLI::Option* prompt =
+      app.add_option("--prompt-file", options.prompt_file,
+                     "file with the prompt, in which each <__media__> is the next picture; - reads "
+                     "standard input");
+  if (required) {
+    projector->required();
+    prompt->required();
+  } else {
+    projector->needs(prompt);
+    prompt->needs(projector);
+  }
   app.add_option("--image", options.images,
                  "PNG, JPEG, WebP, BMP or GIF file; may be repeated (default: none)")
       ->allow_extra_args(false);
@@ -92,6 +99,50 @@ Result<MediaPrompt> read_media_prompt(const Common& common, const MediaOptions& 
   if (!chunks.ok()) return chunks.status();
   out.chunks = std::move(*chunks);
   return out;
+}
+
+namespace {
+
+// The output must fit the text model, whose width it has once, or several times with deepstack.
+Status check_width(const MediaPrompt& prompt, const vision::Encoder& encoder) {
+  const uint64_t n_embd = media::TextModel::from(prompt.model.header).n_embd;
+  if (n_embd == 0 || encoder.width() % n_embd == 0) return {};
+  return error(Code::kBadShape,
+               "the projector's tokens have %u values, but the model's embeddings have %llu: it "
+               "belongs to another model",
+               encoder.width(), static_cast<unsigned long long>(n_embd));
+}
+
+}  // namespace
+
+Status encode_pictures(MediaPrompt* prompt, const native::LoadOptions& load, const TakeRows& take) {
+  vision::EncoderOptions encoding;
+  encoding.memory_budget = load.engine.memory_budget;
+  encoding.base_bytes = prompt->projector_file.held + load.engine.base_bytes;
+  encoding.kernels = load.engine.kernels;
+  Result<std::unique_ptr<vision::EncoderFile>> encoder = vision::EncoderFile::open(
+      prompt->projector_file.header, std::move(prompt->projector_file.sources), encoding,
+      load.engine.n_threads);
+  if (!encoder.ok()) return encoder.status();
+  SLUICE_RETURN_IF_ERROR(check_width(*prompt, (*encoder)->encoder()));
+  std::vector<float> rows;
+  std::vector<media::Image> inputs;  // of one picture
+  uint32_t picture = UINT32_MAX;
+  for (const media::Chunk& chunk : prompt->chunks) {
+    if (!chunk.is_image) continue;
+    if (chunk.picture != picture) {
+      picture = chunk.picture;
+      inputs.clear();
+      Result<std::vector<media::Image>> made =
+          media::preprocess(prompt->projector, prompt->plans[picture], prompt->images[picture]);
+      if (!made.ok()) return made.status();
+      inputs = std::move(*made);
+    }
+    rows.resize(size_t{chunk.n_tokens} * (*encoder)->encoder().width());
+    SLUICE_RETURN_IF_ERROR((*encoder)->encode(inputs[chunk.input], rows));
+    SLUICE_RETURN_IF_ERROR(take(chunk, inputs[chunk.input], rows));
+  }
+  return {};
 }
 
 }  // namespace sluice::cli

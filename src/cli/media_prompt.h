@@ -9,6 +9,7 @@
 #include "media/decode.h"
 #include "media/preprocess.h"
 #include "media/prompt.h"
+#include "vision/encoder_file_native.h"
 
 namespace sluice::cli {
 
@@ -19,8 +20,9 @@ struct MediaOptions {
   std::string image_decode = "reference";  // these commands compare with llama.cpp
 };
 
-// Adds --projector, --prompt-file, --image, --audio, --image-tokens and --image-decode.
-void add_media(CLI::App& app, MediaOptions& options);
+// Adds --projector, --prompt-file, --image, --audio, --image-tokens and --image-decode. The first
+// two need each other, and are required unless the command works without them.
+void add_media(CLI::App& app, MediaOptions& options, bool required = true);
 
 struct MediaPrompt {
   native::ModelHeader model, projector_file;  // own what the rest points into
@@ -34,5 +36,13 @@ struct MediaPrompt {
 // files, of decoding and of the layout.
 [[nodiscard]] Result<MediaPrompt> read_media_prompt(const Common& common,
                                                     const MediaOptions& options);
+
+// Encodes the prompt's pictures in order. Calls `take` with each chunk of a picture, the input that
+// it was made of, and its rows, which are valid during the call. Consumes the projector's sources.
+// Errors: those of the encoder; kBadShape (the projector belongs to another model); `take`'s.
+using TakeRows =
+    std::function<Status(const media::Chunk&, const media::Image&, const std::vector<float>& rows)>;
+[[nodiscard]] Status encode_pictures(MediaPrompt* prompt, const native::LoadOptions& load,
+                                     const TakeRows& take);
 
 }  // namespace sluice::cli

@@ -6,6 +6,7 @@
 
 #include "cli/atomic_file.h"
 #include "cli/cli.h"
+#include "cli/media_logits.h"
 
 namespace sluice::cli {
 namespace {
@@ -33,10 +34,19 @@ int tokenize(const TokenizeOptions& options) {
 
 struct LogitsOptions {
   Common common;
+  MediaOptions media;
   std::string tokens, decoder_tokens, out;
 };
 
 int logits(const LogitsOptions& options) {
+  if (!options.media.projector.empty()) {
+    return media_logits(options.common, options.media, options.out);
+  }
+  if (options.tokens.empty()) {
+    return fail(
+        error(Code::kInvalidArgument,
+              "give --tokens, or --projector with --prompt-file for a prompt with pictures"));
+  }
   Result<std::vector<session::Token>> tokens = parse_tokens(options.tokens);
   if (!tokens.ok()) return fail(tokens.status());
   if (!options.decoder_tokens.empty()) {  // marked as decoder tokens
@@ -117,7 +127,9 @@ void add_logits(CLI::App& app, int* status) {
                               "sluice logits model.gguf --tokens 1,2,3 --out logits.f32");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  sub->add_option("--tokens", options->tokens, "token ids, such as 1,2,3")->required();
+  CLI::Option* tokens = sub->add_option("--tokens", options->tokens, "token ids, such as 1,2,3");
+  add_media(*sub, options->media, /*required=*/false);
+  sub->get_option("--projector")->excludes(tokens);
   sub->add_option("--decoder-tokens", options->decoder_tokens,
                   "token ids for the decoder of an encoder-decoder model; their logits are written "
                   "(default: none)");

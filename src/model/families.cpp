@@ -80,6 +80,7 @@ const Family* find_family(std::string_view arch) {
       {"qwen2moe", true, build_qwen},
       {"lfm2moe", true, build_lfm2},
       {"ernie4_5-moe", false, build_llama},
+      {"paddleocr", true, build_llama},
       {"olmoe", true, build_moe},
       {"phimoe", true, build_moe},
       {"deepseek", false, build_moe},

@@ -20,7 +20,7 @@ using nlohmann::json;
 // The weights are F16 and the KV cache is f16; llama.cpp's own F16 error is up to 3e-5.
 constexpr double kLogitsNmse = 1e-5;
 // Text models without a family.
-const std::set<std::string> kNoFamily = {"cogvlm", "paddleocr"};
+const std::set<std::string> kNoFamily = {"cogvlm"};
 
 struct Turn {
   std::vector<int32_t> tokens;  // text; empty: a picture
