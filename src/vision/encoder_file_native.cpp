@@ -1,5 +1,7 @@
 #include "vision/encoder_file_native.h"
 
+#include <array>
+
 namespace sluice::vision {
 
 Result<std::unique_ptr<EncoderFile>> EncoderFile::open(const gguf::Header& header, Sources sources,
@@ -9,9 +11,11 @@ Result<std::unique_ptr<EncoderFile>> EncoderFile::open(const gguf::Header& heade
   std::unique_ptr<EncoderFile> out(new EncoderFile);
   out->projector_ = std::move(*projector);
   if (options.pool == nullptr) {
-    out->pool_ = std::make_unique<ThreadPool>(n_threads > 0 ? n_threads : default_thread_count());
-    options.pool = out->pool_.get();
+    out->own_pool_ =
+        std::make_unique<ThreadPool>(n_threads > 0 ? n_threads : default_thread_count());
+    options.pool = out->own_pool_.get();
   }
+  out->pool_ = options.pool;
   Result<std::unique_ptr<Encoder>> encoder = Encoder::open(header, out->projector_, options);
   if (!encoder.ok()) return encoder.status();
   out->encoder_ = std::move(*encoder);
@@ -19,15 +23,27 @@ Result<std::unique_ptr<EncoderFile>> EncoderFile::open(const gguf::Header& heade
   return out;
 }
 
-// Fills all pending requests. After an error they stay pending.
+// Fills all pending requests, on all threads. Those that fail stay pending.
 Status EncoderFile::fill() {
   residency::FillQueue& queue = encoder_->queue();
-  while (filled_ != queue.pushed.load(std::memory_order_acquire)) {
-    const residency::FillRequest& request = queue.ring[filled_ % residency::kFillCapacity];
-    uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(request.dst));
-    SLUICE_RETURN_IF_ERROR(sources_[request.file]->read(request.offset, {dst, request.length}));
-    queue.complete(filled_++);
-  }
+  const auto request = [&queue](uint32_t n) -> residency::FillRequest& {
+    return queue.ring[n % residency::kFillCapacity];
+  };
+  const auto pending = [&request](uint32_t n) {
+    return request(n).state.load(std::memory_order_acquire) == residency::kFillPending;
+  };
+  const uint32_t pushed = queue.pushed.load(std::memory_order_acquire);
+  std::array<Status, residency::kFillCapacity> results;
+  pool_->parallel_for(pushed - filled_, [&](int64_t task, int) {
+    const uint32_t n = filled_ + static_cast<uint32_t>(task);
+    if (!pending(n)) return;
+    const residency::FillRequest& r = request(n);
+    uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(r.dst));
+    results[static_cast<size_t>(task)] = sources_[r.file]->read(r.offset, {dst, r.length});
+    if (results[static_cast<size_t>(task)].ok()) queue.complete(n);
+  });
+  while (filled_ != pushed && !pending(filled_)) ++filled_;
+  for (const Status& result : results) SLUICE_RETURN_IF_ERROR(result);
   return {};
 }
 

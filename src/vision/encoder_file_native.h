@@ -35,9 +35,10 @@ class EncoderFile {
 
   Sources sources_;
   media::Projector projector_;
-  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<ThreadPool> own_pool_;
+  ThreadPool* pool_ = nullptr;
   std::unique_ptr<Encoder> encoder_;
-  uint32_t filled_ = 0;  // requests so far
+  uint32_t filled_ = 0;  // all requests before this one
 };
 
 }  // namespace sluice::vision

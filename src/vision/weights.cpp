@@ -55,14 +55,14 @@ void Weights::refuse(const std::string& name) {
 
 // The file's bytes are at the end of the unit's memory; what the kernels read grows from its front.
 // Bytes are copied aside first, so that nothing is overwritten before it is read.
-void Weights::settle(uint32_t unit, uint8_t* scratch) {
+bool Weights::settle(uint32_t unit, uint8_t* scratch) {
   const residency::Unit& u = residency_.plan().units[unit];
   uint8_t* memory = residency_.data(unit);
   const uint8_t* from = memory + (u.packed_bytes - u.bytes);
   if (u.kind == residency::MatrixKind::kVector) {
     const Vec& vec = program_.vecs[static_cast<size_t>(u.matrix)];
-    if (!kernels::all_finite(vec.type, from, vec.n)) return refuse(vec.name);
-    if (vec.type == kernels::Type::kF32) return;
+    if (!kernels::all_finite(vec.type, from, vec.n)) return false;
+    if (vec.type == kernels::Type::kF32) return true;
     constexpr int64_t kChunk = 64;
     uint8_t aside[kChunk * sizeof(kernels::f16)];
     auto* out = reinterpret_cast<float*>(memory);
@@ -71,12 +71,11 @@ void Weights::settle(uint32_t unit, uint8_t* scratch) {
       std::memcpy(aside, from + i * 2, static_cast<size_t>(n) * sizeof(kernels::f16));
       table_.dequantize(vec.type, aside, n, out + i);
     }
-    return;
+    return true;
   }
   const Mat& mat = program_.mats[static_cast<size_t>(u.matrix) - program_.vecs.size()];
-  if (!kernels::all_finite(mat.type, from, u.rows * mat.cols)) return refuse(mat.name);
-  checked_[unit] = 1;
-  if (u.plain) return;
+  if (!kernels::all_finite(mat.type, from, u.rows * mat.cols)) return false;
+  if (u.plain) return true;
   const size_t group_bytes = table_.packed_group_bytes(mat.type, mat.cols);
   uint8_t* to = memory;
   for (int64_t row = 0; row < u.rows; row += table_.row_group) {
@@ -85,12 +84,27 @@ void Weights::settle(uint32_t unit, uint8_t* scratch) {
     table_.pack_group(mat.type, scratch, static_cast<int32_t>(rows), mat.cols, to);
     to += group_bytes;
   }
+  return true;
 }
 
-void Weights::poll(uint8_t* scratch, size_t) {
+void Weights::poll(uint8_t* scratch, size_t stride) {
   residency_.poll();
-  if (residency_.arrived().empty()) return;
-  for (const uint32_t unit : residency_.arrived()) settle(unit, scratch);
+  const std::span<const uint32_t> arrived = residency_.arrived();
+  if (arrived.empty()) return;
+  std::atomic<uint32_t> bad{residency::kNoUnit};  // the first of them
+  pool_.parallel_for(static_cast<int64_t>(arrived.size()), [&](int64_t task, int thread) {
+    const uint32_t unit = arrived[static_cast<size_t>(task)];
+    if (settle(unit, scratch + static_cast<size_t>(thread) * stride)) return;
+    uint32_t first = bad.load(std::memory_order_relaxed);
+    while (unit < first && !bad.compare_exchange_weak(first, unit, std::memory_order_relaxed)) {
+    }
+  });
+  for (const uint32_t unit : arrived) checked_[unit] = 1;
+  if (bad != residency::kNoUnit) {
+    const auto item = static_cast<size_t>(residency_.plan().units[bad].matrix);
+    const size_t n_vecs = program_.vecs.size();
+    refuse(item < n_vecs ? program_.vecs[item].name : program_.mats[item - n_vecs].name);
+  }
   residency_.mark_arrived_ready();
 }
 

@@ -29,7 +29,8 @@ class Weights {
   [[nodiscard]] Status adopt(residency::Plan plan);
   [[nodiscard]] bool open() const { return open_; }
   [[nodiscard]] residency::FillQueue& queue() { return residency_.queue(); }
-  // Collects what has arrived and requests more.
+  // Collects what has arrived and requests more. `scratch`: of thread 0, with the other threads' at
+  // `stride`.
   void poll(uint8_t* scratch, size_t stride);
   [[nodiscard]] bool idle();  // no read is pending
   [[nodiscard]] bool vectors_ready() const;
@@ -41,8 +42,7 @@ class Weights {
   [[nodiscard]] uint32_t n_units(int32_t mat) const;
   // Whether unit n of a matrix is in memory; if not, it is requested next.
   [[nodiscard]] bool need(int32_t mat, uint32_t n);
-  // Multiplies with unit n, which is in memory, and gives it back. `scratch`: of thread 0, with the
-  // other threads' at `stride`.
+  // Multiplies with unit n, which is in memory, and gives it back. `scratch` as for poll().
   void multiply(const Product& product, uint32_t n, uint8_t* scratch, size_t stride);
   // The rows of unit n of a plain matrix in file layout: f(first row, rows, bytes). Gives it back.
   using RowsOf = std::function<void(int64_t first, int64_t rows, const uint8_t* data)>;
@@ -50,7 +50,7 @@ class Weights {
 
  private:
   [[nodiscard]] uint32_t unit_of(int32_t mat, uint32_t n) const;
-  void settle(uint32_t unit, uint8_t* scratch);
+  [[nodiscard]] bool settle(uint32_t unit, uint8_t* scratch);  // false: not finite
   void check(uint32_t unit, const Mat& mat, const uint8_t* rows, int64_t n_rows);
   void refuse(const std::string& name);
 
