@@ -1,5 +1,5 @@
 // Loads a model from inside another file, such as a game's archive, with a custom reader.
-//     reader FILE OFFSET PROMPT
+//     reader FILE OFFSET PROMPT [SEED]
 // The model begins at byte OFFSET of FILE and extends to its end.
 #include <sluice.h>
 
@@ -62,7 +62,7 @@ void check(sluice_status status) {
                            "]");
 }
 
-void tell(Archive& archive, const char* prompt) {
+void tell(Archive& archive, const char* prompt, const char* seed) {
   const sluice_reader reader = archive.reader();
   sluice_engine* engine = nullptr;
   check(sluice_load_reader(&reader, nullptr, &engine));
@@ -72,8 +72,12 @@ void tell(Archive& archive, const char* prompt) {
   check(sluice_session_create(engine, &session));
   const std::unique_ptr<sluice_session, Free> owned_session(session);
 
+  sluice_sampling sampling;
+  check(sluice_sampling_default(&sampling, sizeof sampling));
+  if (seed != nullptr) sampling.seed = std::strtoull(seed, nullptr, 10);
   sluice_generate_options options;
   check(sluice_generate_options_default(&options, sizeof options));
+  options.sampling = &sampling;
   options.max_tokens = 128;
   options.on_token = [](void*, const sluice_token_event* piece) -> int32_t {
     std::cout.write(piece->text, static_cast<std::streamsize>(piece->length)).flush();
@@ -87,13 +91,13 @@ void tell(Archive& archive, const char* prompt) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::cerr << "usage: reader FILE OFFSET PROMPT\n";
+  if (argc != 4 && argc != 5) {
+    std::cerr << "usage: reader FILE OFFSET PROMPT [SEED]\n";
     return 2;
   }
   try {
     Archive archive(argv[1], std::strtoull(argv[2], nullptr, 10));
-    tell(archive, argv[3]);
+    tell(archive, argv[3], argc > 4 ? argv[4] : nullptr);
     std::cerr << archive.bytes_read() << " bytes read from the archive\n";
   } catch (const std::exception& problem) {
     std::cerr << "reader: " << problem.what() << '\n';

@@ -1,6 +1,6 @@
 /* Generates a story within a memory budget of BYTES, in C11:
- *     story MODEL PROMPT [BYTES [TOKENS]]
- * Streams the story to standard output. Prints speed and memory map to standard error. */
+ *     story MODEL PROMPT [BYTES [TOKENS [SEED]]]
+ * The same SEED gives the same story; without one it is random. Streams the story to standard output. Prints speed and memory map to standard error. */
 #include <inttypes.h>
 #include <sluice.h>
 #include <stdio.h>
@@ -38,15 +38,19 @@ static void show_stats(const sluice_engine *engine, const sluice_result *result)
           info.memory_budget);
 }
 
-static int tell(sluice_engine *engine, const char *prompt, int64_t max_tokens) {
+static int tell(sluice_engine *engine, const char *prompt, int64_t max_tokens, const char *seed) {
   sluice_session *session = NULL;
   sluice_status status = sluice_session_create(engine, &session);
   if (status != SLUICE_OK) return fail(status);
 
+  sluice_sampling sampling;
+  status = sluice_sampling_default(&sampling, sizeof sampling);
+  if (status == SLUICE_OK && seed != NULL) sampling.seed = strtoull(seed, NULL, 10);
   sluice_generate_options options;
-  status = sluice_generate_options_default(&options, sizeof options);
+  if (status == SLUICE_OK) status = sluice_generate_options_default(&options, sizeof options);
   sluice_result result = {.size = sizeof result};
   if (status == SLUICE_OK) {
+    options.sampling = &sampling;
     options.max_tokens = max_tokens;
     options.on_token = show_piece;
     fputs(prompt, stdout);
@@ -60,8 +64,8 @@ static int tell(sluice_engine *engine, const char *prompt, int64_t max_tokens) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 3 || argc > 5) {
-    fprintf(stderr, "usage: story MODEL PROMPT [BYTES [TOKENS]]\n");
+  if (argc < 3 || argc > 6) {
+    fprintf(stderr, "usage: story MODEL PROMPT [BYTES [TOKENS [SEED]]]\n");
     return 2;
   }
   sluice_load_options options;
@@ -72,7 +76,8 @@ int main(int argc, char **argv) {
   sluice_engine *engine = NULL;
   status = sluice_load(argv[1], &options, &engine);
   if (status != SLUICE_OK) return fail(status);
-  const int code = tell(engine, argv[2], argc > 4 ? strtoll(argv[4], NULL, 10) : 128);
+  const int64_t max_tokens = argc > 4 ? strtoll(argv[4], NULL, 10) : 128;
+  const int code = tell(engine, argv[2], max_tokens, argc > 5 ? argv[5] : NULL);
   sluice_engine_free(engine);
   return code;
 }

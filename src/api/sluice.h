@@ -387,7 +387,7 @@ typedef struct sluice_logit_bias {
 
 typedef struct sluice_sampling {
   size_t size;             /* of this structure, in bytes */
-  uint64_t seed;           /* the same seed gives the same text; default 0 */
+  uint64_t seed;           /* the same seed gives the same text; default: a random number */
   float temperature;       /* 0: greedy; default 0.8 */
   int32_t top_k;           /* sample from the k likeliest tokens; 0: all; default 40 */
   float top_p;             /* from the smallest set with this probability; 1: all; default 0.95 */

@@ -1,5 +1,6 @@
 // Tokenizing, detokenizing and sampling: functions that run no forward pass.
 #include "api/handles.h"
+#include "base/random.h"
 
 struct sluice_sampler {
   sluice::sample::Sampler sampler;
@@ -13,7 +14,7 @@ sluice_sampling default_sampling() {
   const sample::Params params;
   sluice_sampling out = {};
   out.size = sizeof out;
-  out.seed = params.seed;
+  out.seed = random_seed();
   out.temperature = params.temperature;
   out.top_k = params.top_k;
   out.top_p = params.top_p;
@@ -29,6 +30,7 @@ sluice_sampling default_sampling() {
 
 Result<sample::Params> sampling_params(const sluice_sampling* given) {
   sample::Params out;
+  out.seed = random_seed();
   if (given == nullptr) return out;
   sluice_sampling s = {};
   SLUICE_RETURN_IF_ERROR(read_struct(given, &s));

@@ -110,7 +110,7 @@ Status Chat::open() {
   if (options_.common.json) {
     return error(Code::kInvalidArgument, "chat has no --json; use run or serve");
   }
-  Result<uint64_t> seed = sample::parse_seed(options_.seed);
+  Result<uint64_t> seed = read_seed(options_.seed);
   if (!seed.ok()) return seed.status();
   options_.generation.sampling.seed = *seed;
   options_.generation.max_tokens = options_.n;

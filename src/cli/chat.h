@@ -14,7 +14,7 @@ struct ChatOptions {
   PromptCacheOptions remembering;
   ChatTemplateOptions chat_template;
   generate::Options generation;
-  std::string seed = "0", system;
+  std::string seed, system;
   int n = -1;  // maximum tokens of a response; -1: as many as fit
   bool quiet = false;
   bool needs_template = false;  // a model without a chat template is an error

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "base/random.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "generate/context_warning.h"
@@ -26,6 +27,11 @@ void add_sampling(CLI::App& app, sample::Params& s, std::string& seed) {
     return parsed.ok() ? std::string() : parsed.status().message();
   };
   add_known(app, find("seed"), seed)->check(CLI::Validator(seed_problem, ""));
+}
+
+Result<uint64_t> read_seed(const std::string& text) {
+  if (text.empty()) return random_seed();
+  return sample::parse_seed(text);
 }
 
 void add_drafting(CLI::App& app, DraftOptions& drafting) {

@@ -48,8 +48,10 @@ struct ChatTemplateOptions {
 };
 void add_chat_template_options(CLI::App& app, ChatTemplateOptions& options);
 
-// Adds --temp, --top-k, … and --seed. The seed is kept as text for sample::parse_seed.
+// Adds --temp, --top-k, … and --seed. The seed is kept as text for read_seed().
 void add_sampling(CLI::App& app, sample::Params& params, std::string& seed);
+// The seed of an option; "": a random one.
+[[nodiscard]] Result<uint64_t> read_seed(const std::string& text);
 void add_drafting(CLI::App& app, DraftOptions& drafting);
 
 // Models with one session each. Must outlive the generations that use them.

@@ -126,7 +126,7 @@ nlohmann::json outcome_json(const native::DraftPair& models, const Generation& g
 
 // Checks the options before a model is opened.
 Status check(RunOptions& options) {
-  Result<uint64_t> seed = sample::parse_seed(options.seed);
+  Result<uint64_t> seed = read_seed(options.seed);
   if (!seed.ok()) return seed.status();
   options.generation.sampling.seed = *seed;
   SLUICE_RETURN_IF_ERROR(

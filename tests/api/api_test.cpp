@@ -5,6 +5,7 @@
 #include <atomic>
 #include <fstream>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "api_util.h"
@@ -30,8 +31,11 @@ TEST(Api, CodesAreThoseOfTheEngine) {
 TEST(Api, GenerateEqualsForwardAndSample) {
   const Engine engine = load();
   const Session session = create(engine);
+  sluice_sampling sampling;
+  expect_ok(sluice_sampling_default(&sampling, sizeof sampling));
   sluice_generate_options options;
   expect_ok(sluice_generate_options_default(&options, sizeof options));
+  options.sampling = &sampling;
   options.max_tokens = 30;
   const Answer whole = answer(session, kPrompt, options);
   expect_ok(whole.status);
@@ -42,7 +46,7 @@ TEST(Api, GenerateEqualsForwardAndSample) {
 
   const Session other = create(engine);
   sluice_sampler* made = nullptr;
-  expect_ok(sluice_sampler_create(engine.get(), nullptr, &made));
+  expect_ok(sluice_sampler_create(engine.get(), &sampling, &made));
   const Sampler sampler(made);
   std::vector<int32_t> history = tokenize(engine, kPrompt);
   EXPECT_EQ(whole.result.prompt_tokens, static_cast<int32_t>(history.size()));
@@ -69,6 +73,41 @@ TEST(Api, GenerateEqualsForwardAndSample) {
   // The session holds all but the last token.
   history.pop_back();
   EXPECT_EQ(tokens_of(session), history);
+}
+
+TEST(Api, TheSeedIsRandomUnlessItIsGiven) {
+  const Engine engine = load();
+  const auto tokens = [&](const sluice_sampling* sampling) {
+    sluice_generate_options options;
+    expect_ok(sluice_generate_options_default(&options, sizeof options));
+    options.sampling = sampling;
+    options.max_tokens = 40;
+    options.ignore_eos = 1;
+    const Answer whole = answer(create(engine), kPrompt, options);
+    expect_ok(whole.status);
+    return whole.tokens;
+  };
+  const auto fresh = [] {
+    sluice_sampling out;
+    expect_ok(sluice_sampling_default(&out, sizeof out));
+    out.temperature = 5;  // no two seeds choose the same 40 tokens
+    out.top_k = 0;
+    out.top_p = 1;
+    out.min_p = 0;
+    return out;
+  };
+  const sluice_sampling first = fresh(), second = fresh();
+  EXPECT_NE(first.seed, second.seed);
+  EXPECT_NE(tokens(&first), tokens(&second));
+  EXPECT_EQ(tokens(&first), tokens(&first));
+  sluice_sampling again = second;
+  again.seed = first.seed;
+  EXPECT_EQ(tokens(&again), tokens(&first));
+  // Without sampling options the defaults are used, with a random seed. These are not as hot, so
+  // some pairs are alike.
+  std::set<std::vector<int32_t>> different;
+  for (int i = 0; i < 8; ++i) different.insert(tokens(nullptr));
+  EXPECT_GT(different.size(), 1u);
 }
 
 TEST(Api, AFollowUpComputesOnlyNewTokens) {

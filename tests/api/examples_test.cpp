@@ -29,8 +29,12 @@ Ran run(const std::string& command) {
 
 TEST(ApiExamples, GenerateTheStory) {
   const Engine engine = load();
+  sluice_sampling sampling;
+  expect_ok(sluice_sampling_default(&sampling, sizeof sampling));
+  sampling.seed = 7;
   sluice_generate_options options;
   expect_ok(sluice_generate_options_default(&options, sizeof options));
+  options.sampling = &sampling;
   options.max_tokens = 40;
   const std::string prompt = "Once upon a time";
   const Answer expected = answer(create(engine), prompt, options);
@@ -39,7 +43,7 @@ TEST(ApiExamples, GenerateTheStory) {
   const Ran told = run(story + kSample + " '" + prompt + "' 1000000 40 2>&1 >/dev/null");
   EXPECT_EQ(told.code, 0) << told.out;
   EXPECT_NE(told.out.find("of a budget of 1000000"), std::string::npos) << told.out;
-  const Ran text = run(story + kSample + " '" + prompt + "' 1000000 40 2>/dev/null");
+  const Ran text = run(story + kSample + " '" + prompt + "' 1000000 40 7 2>/dev/null");
   EXPECT_EQ(text.out, prompt + expected.text + "\n");
   const Ran refused = run(story + kSample + " '" + prompt + "' 1000 2>&1");
   EXPECT_NE(refused.code, 0);

@@ -15,6 +15,7 @@ const examples = join(root, 'examples', 'native');
 const model = join(root, 'examples', 'models', 'sluice-tales-Q8_0.gguf');
 const prompt = 'Once upon a time';
 const budget = '1000000';
+const seed = '7';
 const strict = ['-Wall', '-Wextra', '-Werror', '-pedantic'];
 const folder = mkdtempSync(join(tmpdir(), 'sluice-install-'));
 let prefix = join(folder, 'first');
@@ -38,7 +39,10 @@ before(() => {
   renameSync(prefix, join(folder, 'moved')); // the tree must work after being moved
   prefix = join(folder, 'moved');
   const sluice = (...args) =>
-    run(join(prefix, 'bin', 'sluice'), ['run', model, '--raw', '-p', prompt, '-n', '128', ...args]);
+    run(join(prefix, 'bin', 'sluice'), [
+      ...['run', model, '--raw', '-p', prompt, '-n', '128', '--seed', seed],
+      ...args,
+    ]);
   expected = sluice();
   small = sluice('--memory-budget', budget);
 });
@@ -74,7 +78,7 @@ test('a C11 program built through pkg-config tells the story under a budget', ()
     story,
     ...pkgConfig('--cflags', '--libs'),
   ]);
-  assert.equal(run(story, [model, prompt, budget, '128'], withLibrary()), small);
+  assert.equal(run(story, [model, prompt, budget, '128', seed], withLibrary()), small);
 });
 
 test('what pkg-config says for static programs links all of libsluice.a', () => {
@@ -90,7 +94,7 @@ test('what pkg-config says for static programs links all of libsluice.a', () => 
     ...pkgConfig('--cflags'),
     ...options,
   ]);
-  assert.equal(run(story, [model, prompt, budget, '128']), small);
+  assert.equal(run(story, [model, prompt, budget, '128', seed]), small);
 });
 
 test('C and C++ programs built through CMake tell it, with the shared library and the static one', () => {
@@ -108,10 +112,10 @@ test('C and C++ programs built through CMake tell it, with the shared library an
     `-DCMAKE_CXX_FLAGS=${flags}`,
   ]);
   run('cmake', ['--build', build]);
-  assert.equal(run(join(build, 'story'), [model, prompt, budget, '128']), small);
+  assert.equal(run(join(build, 'story'), [model, prompt, budget, '128', seed]), small);
   const archive = join(folder, 'archive.bin');
   writeFileSync(archive, Buffer.concat([Buffer.alloc(4321, 1), readFileSync(model)]));
-  assert.equal(run(join(build, 'reader'), [archive, '4321', prompt]), expected);
+  assert.equal(run(join(build, 'reader'), [archive, '4321', prompt, seed]), expected);
 });
 
 test('the shared library gives out the functions of sluice.h and nothing else', () => {
@@ -129,7 +133,7 @@ test('Python tells the story with ctypes', (t) => {
   if (spawnSync('python3', ['-c', 'import ctypes']).status !== 0)
     return t.skip('python3 with ctypes is not there');
   assert.equal(
-    run('python3', [join(root, 'tests', 'api', 'story.py'), library(), model, prompt, '128']),
+    run('python3', [join(root, 'tests', 'api', 'story.py'), library(), model, prompt, '128', seed]),
     expected,
   );
 });

@@ -75,6 +75,7 @@ Told tell(const Engine& engine, const std::string& prompt, float temperature) {
   sluice_sampling sampling;
   expect_ok(sluice_sampling_default(&sampling, sizeof sampling));
   sampling.temperature = temperature;
+  sampling.seed = 7;
   sluice_generate_options options;
   expect_ok(sluice_generate_options_default(&options, sizeof options));
   options.sampling = &sampling;

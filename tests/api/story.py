@@ -1,4 +1,4 @@
-"""Tells a story through libsluice with ctypes alone: LIBRARY MODEL PROMPT TOKENS.
+"""Tells a story through libsluice with ctypes alone: LIBRARY MODEL PROMPT TOKENS SEED.
 
 What this takes for the layout of structures is what sluice.h says, written once more by hand: a
 program in any language can do the same.
@@ -13,6 +13,16 @@ class PieceView(c.Structure):
     _fields_ = [("token", c.c_int32), ("text", c.POINTER(c.c_char)), ("length", c.c_size_t)]
 
 
+class Sampling(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t), ("seed", c.c_uint64), ("temperature", c.c_float),
+        ("top_k", c.c_int32), ("top_p", c.c_float), ("min_p", c.c_float),
+        ("repeat_penalty", c.c_float), ("frequency_penalty", c.c_float),
+        ("presence_penalty", c.c_float), ("penalty_last_n", c.c_int32),
+        ("logit_bias", c.c_void_p), ("n_logit_bias", c.c_size_t),
+    ]
+
+
 class GenerateOptions(c.Structure):
     _fields_ = [
         ("size", c.c_size_t), ("sampling", c.c_void_p), ("max_tokens", c.c_int64),
@@ -24,7 +34,7 @@ class GenerateOptions(c.Structure):
     ]
 
 
-def main(library, model, prompt, tokens):
+def main(library, model, prompt, tokens, seed):
     lib = c.CDLL(library)
     lib.sluice_last_error.restype = c.c_char_p
 
@@ -43,8 +53,12 @@ def main(library, model, prompt, tokens):
         told.extend(c.string_at(view.text, view.length))
         return 0
 
+    sampling = Sampling()
+    check(lib.sluice_sampling_default(c.byref(sampling), c.c_size_t(c.sizeof(sampling))))
+    sampling.seed = int(seed)
     options = GenerateOptions()
     check(lib.sluice_generate_options_default(c.byref(options), c.c_size_t(c.sizeof(options))))
+    options.sampling = c.cast(c.pointer(sampling), c.c_void_p)
     options.max_tokens = int(tokens)
     options.on_token = on_token
     text = prompt.encode()

@@ -207,6 +207,22 @@ TEST_F(Cli, AnAdaptersScaleFollowsTheLastEqualsSign) {
                  at("no=such.gguf") + "\"");
 }
 
+TEST_F(Cli, TheSeedIsRandomUnlessItIsGiven) {
+  // Of 64 tokens at this temperature, two seeds have no two alike.
+  const auto text = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"run",     kModel, "-p",      "Once", "-n",      "64",
+                                          "--temp",  "5",    "-t",      "1",    "--top-k", "0",
+                                          "--top-p", "1",    "--min-p", "0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.out;
+  };
+  EXPECT_NE(text({}), text({}));
+  EXPECT_EQ(text({"--seed", "7"}), text({"--seed", "7"}));
+  EXPECT_NE(text({"--seed", "7"}), text({"--seed", "8"}));
+}
+
 TEST_F(Cli, LlamaCppsSpellingsAreUnderstood) {
   const auto text = [this](const std::vector<std::string>& model) {
     std::vector<std::string> arguments = {"run", "-p", "Once", "-n", "4", "--temp", "0", "-t", "1"};
