@@ -17,17 +17,26 @@ async function cmake(preset, targets = [], variables = []) {
 const native = (...targets) =>
   cmake('native', targets, ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
 
+/**
+ * Kernels without sanitizers, which asan in the short suite and tsan link instead of compiling their
+ * own. They start no threads.
+ */
+const kernels = ['kernels', () => native('sluice_kernels')];
+const withKernels = (path) => `-DSLUICE_KERNELS_LIBRARY=${path}`;
+const plainKernels = withKernels(inRoot('build', 'native', 'kernels', 'libsluice_kernels.a'));
+
 /** Words in the names of tests that use threads; these run under the thread sanitizer. */
 export const threaded = ['Thread', 'Pool', 'Driver', 'Session', 'Stream'];
 
-/** The files that contain such tests; only they are compiled. */
+/** The files that contain such tests, and mention threads; only they are compiled. */
 function threadedFiles(folders) {
   const pattern = new RegExp(`^TEST(_F|_P)?\\([^)]*(${threaded.join('|')})`, 'm');
+  const isThreaded = (text) => pattern.test(text) && /thread/i.test(text);
   return folders.flatMap((folder) =>
     readdirSync(inRoot('tests', folder))
       .filter(
         (f) =>
-          f.endsWith('_test.cpp') && pattern.test(readFileSync(inRoot('tests', folder, f), 'utf8')),
+          f.endsWith('_test.cpp') && isThreaded(readFileSync(inRoot('tests', folder, f), 'utf8')),
       )
       .map((f) => `${folder}/${f.slice(0, -9)}`),
   );
@@ -85,19 +94,21 @@ const wanted = {
     ['programs', () => native('sluice')],
   ],
   asan: [
+    kernels,
     [
       'asan',
       () =>
         all
-          ? cmake('asan', [], [...sources('.*'), '-DSLUICE_SANITIZE_KERNELS=ON'])
+          ? cmake('asan', [], [...sources('.*'), withKernels('')])
           : cmake(
               'asan',
               ['unit_tests', 'conformance_tests', 'api_tests', 'fuzz_regressions'],
-              [...sources(addressed.join('|')), '-DSLUICE_SANITIZE_KERNELS=OFF'],
+              [...sources(addressed.join('|')), plainKernels],
             ),
     ],
   ],
   tsan: [
+    kernels,
     [
       'tsan',
       () => {
@@ -105,7 +116,7 @@ const wanted = {
         return cmake(
           'tsan',
           folders.map((folder) => `${folder}_tests`),
-          sources(threadedFiles(folders).join('|')),
+          [...sources(threadedFiles(folders).join('|')), plainKernels],
         );
       },
     ],
