@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 
+#include "../file_contents.h"
 #include "../paths.h"
 #include "gguf_builder.h"
 #include "model/program.h"
@@ -18,8 +18,7 @@ namespace {
 using test::GgufBuilder;
 
 std::vector<uint8_t> bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return sluice::test::file_contents<std::vector<uint8_t>>(path);
 }
 
 std::vector<std::filesystem::path> fixtures() {

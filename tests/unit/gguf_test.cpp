@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <random>
 
+#include "../file_contents.h"
 #include "../paths.h"
 #include "gguf_builder.h"
 
@@ -439,8 +439,7 @@ TEST(GgufSplit, RejectsMismatches) {
 // --- fixtures and mutations
 
 std::vector<uint8_t> read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  return sluice::test::file_contents<std::vector<uint8_t>>(path);
 }
 
 TEST(Gguf, ParsesEveryFixture) {

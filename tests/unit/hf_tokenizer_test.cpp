@@ -2,10 +2,10 @@
 // do no harm, and real vocabularies, written as tokenizer.json and read back, give the same ids.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <unordered_map>
 
+#include "../file_contents.h"
 #include "../paths.h"
 #include "hf/tokenizer.h"
 #include "hf_tiny_model.h"
@@ -337,8 +337,7 @@ TEST(HfTokenizer, RandomDamageNeverCrashes) {
 // --- real vocabularies: a GGUF's, written as tokenizer.json and read back, gives the same ids
 
 std::string read_text(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  return sluice::test::file_contents(path);
 }
 
 std::vector<std::string> strings_of(const Header& h, const char* key) {

@@ -11,6 +11,8 @@
 #include <random>
 #include <span>
 
+#include "../sanitized.h"
+
 namespace sluice::sample {
 namespace {
 
@@ -93,7 +95,9 @@ std::vector<float> random_logits(size_t n, uint32_t seed, float sigma = 2) {
 }
 
 TEST(Sampler, DrawsFromTheExactDistribution) {
-  for (const size_t n : {1U, 2U, 17U, 200U, 600U}) {
+  const std::vector<size_t> sizes =
+      test::kSanitized ? std::vector<size_t>{17, 200} : std::vector<size_t>{1, 2, 17, 200, 600};
+  for (const size_t n : sizes) {
     const auto logits = random_logits(n, static_cast<uint32_t>(n));
     Params p = plain();
     expect_distribution(logits, p);

@@ -4,12 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "../file_contents.h"
 #include "../paths.h"
 #include "gguf/gguf.h"
 #include "media/decode.h"
@@ -17,9 +16,8 @@
 namespace sluice::test {
 
 inline std::vector<uint8_t> read_bytes(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  EXPECT_TRUE(in.good()) << path;
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  EXPECT_TRUE(std::filesystem::exists(path)) << path;
+  return sluice::test::file_contents<std::vector<uint8_t>>(path);
 }
 
 // A header and the bytes that its views point into.
