@@ -6,10 +6,9 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <regex>
 
+#include "../file_contents.h"
 #include "../paths.h"
 #include "tests/conformance/fixtures_util.h"
 
@@ -59,8 +58,7 @@ class BadWeights : public testing::TestWithParam<const char*> {
   void SetUp() override {
     path_ = (std::filesystem::temp_directory_path() / ("sluice-nan-" + std::to_string(getpid())))
                 .string();
-    std::ifstream in(kData + GetParam(), std::ios::binary);
-    good_.assign(std::istreambuf_iterator<char>(in), {});
+    good_ = sluice::test::file_contents(kData + GetParam());
   }
   void TearDown() override { std::filesystem::remove(path_); }
 
@@ -120,8 +118,7 @@ TEST(BadWeightsInSlots, AreNamed) {
   session::EngineOptions options;
   options.n_ctx = 32;
   options.memory_budget = smallest_budget(good, options);
-  std::ifstream in(good, std::ios::binary);
-  const std::string all{std::istreambuf_iterator<char>(in), {}};
+  const std::string all = sluice::test::file_contents(good);
   for (const Spot& spot : spots(good)) {
     const std::string bytes = spoiled(all, spot);
     const std::vector<uint8_t> file(bytes.begin(), bytes.end());
@@ -151,8 +148,7 @@ TEST(BadWeightsInSlots, AreNamed) {
 // Experts are read when a token is routed to them, so all that it could choose have NaN.
 TEST(BadWeightsOfExperts, AreNamed) {
   const std::string good = kData + "families/qwen3moe.gguf";
-  std::ifstream in(good, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  std::string bytes = sluice::test::file_contents(good);
   for (const Spot& spot : spots(good)) {
     if (spot.tensor.find("down_exps") != std::string::npos) bytes = spoiled(bytes, spot);
   }

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <regex>
 
+#include "../file_contents.h"
 #include "../paths.h"
 #include "native/model_file.h"
 
@@ -23,8 +23,7 @@ std::filesystem::path folder(const std::string& name) {
 }
 
 std::vector<float> read_floats(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  const std::string bytes = sluice::test::file_contents(path);
   std::vector<float> out(bytes.size() / 4);
   std::memcpy(out.data(), bytes.data(), out.size() * 4);
   return out;

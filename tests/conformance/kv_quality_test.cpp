@@ -11,9 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
+#include "../file_contents.h"
 #include "../paths.h"
 #include "../sanitized.h"
 #include "fixtures_util.h"
@@ -26,8 +25,7 @@ constexpr uint64_t kHead = 32;
 const std::string kFolder = source_dir() + "/examples/models/";
 
 std::string bytes_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  return sluice::test::file_contents(path);
 }
 
 // Channels 2, 3, 8 and 9 of each head: pairs of the rotary embedding.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "../file_contents.h"
 #include "fixtures_util.h"
 #include "hf/safetensors.h"
 #include "tests/unit/gguf_builder.h"
@@ -313,8 +314,7 @@ std::string write_gguf(const std::vector<Made>& pairs) {
 }
 
 std::string read_bytes(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  return sluice::test::file_contents(path);
 }
 
 // One file of the directory with W replaced by W + scale B A, all in F32.

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <random>
 
+#include "../file_contents.h"
 #include "fixtures_util.h"
 #include "generate/nextn_draft.h"
 #include "generation_util.h"
@@ -48,8 +49,7 @@ class Plain {
     auto header = native::read_header(path, {});
     EXPECT_TRUE(header.ok());
     model_ = std::move(*header);
-    std::ifstream in(path, std::ios::binary);
-    bytes_.assign(std::istreambuf_iterator<char>(in), {});
+    bytes_ = sluice::test::file_contents(path);
   }
   [[nodiscard]] std::vector<double> tensor(const std::string& name) const {
     const gguf::Tensor* t = model_.header.find_tensor(name);

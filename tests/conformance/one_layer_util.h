@@ -5,16 +5,15 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
+
+#include "../file_contents.h"
 
 namespace sluice::test {
 
 // Returns the path of a file that the caller removes.
 inline std::string one_layer(const std::string& model) {
-  std::ifstream in(model, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  std::string bytes = file_contents(model);
   const std::string key = ".block_count";
   const size_t at = bytes.find(key) + key.size() + sizeof(uint32_t);
   const uint32_t one = 1;

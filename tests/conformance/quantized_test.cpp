@@ -8,9 +8,8 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
+#include "../file_contents.h"
 #include "fixtures_util.h"
 #include "gguf/write.h"
 #include "kernels/blocks.h"
@@ -87,8 +86,7 @@ TEST_P(Quantized, BudgetAndPassLengthOfDecodedTypesChangeNoBit) {
 // Copies an NVFP4 model with all scales of its layers' matrices doubled, and with tensors
 // "....scale" of a half. "....input_scale" is for 4-bit activations, and changes nothing here.
 std::string with_tensor_scales(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const std::string bytes = sluice::test::file_contents(path);
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   gguf::Header header;
   EXPECT_TRUE(gguf::parse_header({data, bytes.size()}, bytes.size(), &header)->done);

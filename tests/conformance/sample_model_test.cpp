@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "../file_contents.h"
 #include "../paths.h"
 #include "native/model_file.h"
 
@@ -22,9 +21,8 @@ using session::Token;
 const std::string kFolder = sluice::test::source_dir() + "/examples/models/";
 
 std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file.good()) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
+  EXPECT_TRUE(std::filesystem::exists(path)) << path;
+  return sluice::test::file_contents(path);
 }
 
 nlohmann::json read_json(const std::string& path) {

@@ -9,13 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "../file_contents.h"
 #include "../paths.h"
 #include "tokenizer/utf8.h"
 
@@ -25,8 +25,7 @@ namespace {
 const std::string kFixtures = sluice::test::shared_dir() + "/fixtures";
 
 std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return sluice::test::file_contents(path);
 }
 
 // A tokenizer from a file; it keeps no reference to the file's bytes.

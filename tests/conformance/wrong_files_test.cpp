@@ -5,10 +5,9 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "../file_contents.h"
 #include "../paths.h"
 #include "native/model_file.h"
 
@@ -18,8 +17,7 @@ namespace {
 const std::string kRoot = source_dir() + "/";
 
 std::string read_bytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return sluice::test::file_contents(path);
 }
 
 TEST(WrongFiles, ErrorsNameTheDefect) {

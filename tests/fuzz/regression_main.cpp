@@ -4,19 +4,17 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <vector>
+
+#include "../file_contents.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace {
 
 void run_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::vector<uint8_t> all{std::istreambuf_iterator<char>(in),
-                                 std::istreambuf_iterator<char>()};
+  const auto all = sluice::test::file_contents<std::vector<uint8_t>>(path);
   const size_t step = all.size() / 4096 + 1;
   for (size_t n = 0; n <= all.size(); n += step) {
     auto exact = std::make_unique<uint8_t[]>(n);
