@@ -49,13 +49,15 @@ Status read_images(const MediaOptions& options, MediaPrompt* out) {
 }  // namespace
 
 void add_media(CLI::App& app, MediaOptions& options, bool required) {
+  const std::string none = required ? "" : " (default: none)";
   CLI::Option* projector =
       app.add_option("--projector", options.projector,
-                     "the model's vision projector: an mmproj GGUF file, or URL of one");
+                     "the model's vision projector: an mmproj GGUF file, or URL of one" + none);
   CLI::Option* prompt =
       app.add_option("--prompt-file", options.prompt_file,
                      "file with the prompt, in which each <__media__> is the next picture; - reads "
-                     "standard input");
+                     "standard input" +
+                         none);
   if (required) {
     projector->required();
     prompt->required();

@@ -127,7 +127,8 @@ void add_logits(CLI::App& app, int* status) {
                               "sluice logits model.gguf --tokens 1,2,3 --out logits.f32");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  CLI::Option* tokens = sub->add_option("--tokens", options->tokens, "token ids, such as 1,2,3");
+  CLI::Option* tokens = sub->add_option(
+      "--tokens", options->tokens, "token ids, such as 1,2,3 (default: those of --prompt-file)");
   add_media(*sub, options->media, /*required=*/false);
   sub->get_option("--projector")->excludes(tokens);
   sub->add_option("--decoder-tokens", options->decoder_tokens,

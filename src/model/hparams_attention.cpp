@@ -53,13 +53,15 @@ void read_rope(Reader& r, HParams& hp) {
   if (const gguf::Value* sections = r.raw("rope.dimension_sections");
       sections != nullptr && sections->count >= rope.sections.size()) {
     for (size_t i = 0; i < rope.sections.size(); ++i) {
-      rope.sections[i] = static_cast<int32_t>(sections->number_at(i));
+      const double n = sections->number_at(i);
+      constexpr double kMaxSection = 1 << 16;
+      if (!(n >= 0 && n <= kMaxSection)) {
+        r.fail(error(Code::kBadHeader, "rope.dimension_sections is out of range"));
+        break;
+      }
+      rope.sections[i] = static_cast<int32_t>(n);
     }
-    const auto [time, row, column] = rope.sections;
-    if (time < 0 || row < 0 || column < 0 || int64_t{time} + row + column > n_rot / 2) {
-      r.fail(error(Code::kBadHeader, "rope.dimension_sections do not fit %lld values", ll(n_rot)));
-    }
-    if (time == 0 || row == 0) rope.sections = {};
+    if (rope.sections[0] == 0 || rope.sections[1] == 0) rope.sections = {};  // as llama.cpp
     rope.in_turns = hp.arch.rfind("qwen3", 0) == 0;
   }
   rope.freq_base = r.real("rope.freq_base", 10000.0f);

@@ -29,10 +29,11 @@ Ramp yarn_ramp(const model::RopeHParams& rope) {
   return ramp;
 }
 
-// Which position pair i rotates by: 0 time, 1 row, 2 column. In turns, columns and rows have as
-// many of the first pairs of their turn as their sections, and the rest is time.
-int section_of(const model::RopeHParams& rope, int32_t i) {
+// Which position pair i rotates by: 0 time, 1 row, 2 column. Sections repeat. In turns, columns and
+// rows have as many of the first pairs of their turn as their sections, and the rest is time.
+int section_of(const model::RopeHParams& rope, int32_t pair) {
   const auto [time, row, column] = rope.sections;
+  const int32_t i = pair % (time + row + column);
   if (rope.in_turns) {
     const int32_t turn = i % 3;
     return (turn == 1 && i < 3 * row) || (turn == 2 && i < 3 * column) ? turn : 0;

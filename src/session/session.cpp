@@ -34,8 +34,8 @@ Status adapters_changed() {
                "the adapters have changed: the session must recompute its tokens first");
 }
 
-// Checks whether `tokens` can follow the first `kept` tokens of the sequence.
-Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const {
+// Checks whether `n_tokens` tokens can follow the first `kept` of the sequence.
+Status Session::admit_length(size_t n_tokens, int32_t kept, int64_t n_rows) const {
   const MemoryPlan& plan = engine_.plan();
   if (!engine_.failure().ok()) return engine_.failure();
   if (active_) return error(Code::kInvalidArgument, "a forward pass is already running");
@@ -43,18 +43,17 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
   if (batcher_ == nullptr && engine_.pass_under_way()) {
     return error(Code::kInvalidArgument, "another session's forward pass is running");
   }
-  if (tokens.empty()) return error(Code::kPromptEmpty, "there are no tokens to process");
+  if (n_tokens == 0) return error(Code::kPromptEmpty, "there are no tokens to process");
   const int64_t room = plan.n_ctx - kept;
-  if (static_cast<int64_t>(tokens.size()) > room) {
-    if (kept == 0 || tokens.size() > 1) {
+  if (static_cast<int64_t>(n_tokens) > room) {
+    if (kept == 0 || n_tokens > 1) {
       return error(Code::kPromptTooLong,
                    "the prompt has %lld tokens but the context holds %d: shorten it, or load with "
                    "a larger context",
-                   static_cast<long long>(kept) + static_cast<long long>(tokens.size()),
-                   plan.n_ctx);
+                   static_cast<long long>(kept) + static_cast<long long>(n_tokens), plan.n_ctx);
     }
     return error(Code::kContextFull, "the context of %d tokens is full (%d used, %zu more needed)",
-                 plan.n_ctx, kept, tokens.size());
+                 plan.n_ctx, kept, n_tokens);
   }
   if (n_rows > 0 && engine_.program().head < 0) {
     return error(Code::kInvalidArgument, "this \"%s\" model computes embeddings, not logits",
@@ -64,13 +63,19 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
   // In a batcher, a pass with several rows is one batch, and a batch must not evict in between.
   const kv::Eviction& eviction = plan.kv_shape.eviction;
   if (batcher_ != nullptr && eviction.ring > 0) {
-    rows = std::clamp(n_rows + eviction.until(kept) - static_cast<int64_t>(tokens.size()),
-                      int64_t{1}, rows);
+    rows = std::clamp(n_rows + eviction.until(kept) - static_cast<int64_t>(n_tokens), int64_t{1},
+                      rows);
   }
   if (n_rows > 1 && n_rows > rows) {
     return error(Code::kInvalidArgument, "logits of at most %d tokens can be kept",
                  static_cast<int>(rows));
   }
+  return {};
+}
+
+// The same for tokens of text, which must be in the vocabulary.
+Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const {
+  SLUICE_RETURN_IF_ERROR(admit_length(tokens.size(), kept, n_rows));
   const bool whole_text = answers() && kept == 0 && n_rows > 0;
   const int32_t source = whole_text ? source_of(tokens) : 0;
   if (whole_text && (source == 0 || static_cast<size_t>(source) == tokens.size())) {
@@ -175,8 +180,7 @@ Status Session::admit_media(const MediaInput& input) const {
 
 Status Session::begin_media(const MediaInput& input) {
   SLUICE_RETURN_IF_ERROR(admit_media(input));
-  const std::vector<Token> any(static_cast<size_t>(input.n_tokens), 0);
-  SLUICE_RETURN_IF_ERROR(admit(any, position(), 0));
+  SLUICE_RETURN_IF_ERROR(admit_length(static_cast<size_t>(input.n_tokens), position(), 0));
   BatchSpec spec;
   spec.media.rows = input.rows.data();
   spec.media.width = static_cast<int64_t>(input.rows.size()) / input.n_tokens;
@@ -315,6 +319,14 @@ Step Session::step(int32_t max_ops) {
         fail(error(Code::kInvalidArgument,
                    "%d inputs in one forward pass do not fit the new budget",
                    static_cast<int>(ends_.size())));
+        result = Step::kFailed;
+        break;
+      }
+      if (spec_.media.non_causal) {
+        fail(error(Code::kBudgetTooSmall,
+                   "a picture of %d tokens, which is computed in one batch, does not fit the new "
+                   "budget",
+                   pass_end_ - position()));
         result = Step::kFailed;
         break;
       }

@@ -140,6 +140,7 @@ class Session {
   Session(Engine& engine, kv::KvCache cache);
   [[nodiscard]] bool bidirectional() const { return sequence_.cache().shape().bidirectional; }
   [[nodiscard]] bool answers() const { return sequence_.cache().shape().answers; }
+  [[nodiscard]] Status admit_length(size_t n_tokens, int32_t kept, int64_t n_rows) const;
   [[nodiscard]] Status admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const;
   [[nodiscard]] Status admit_media(const MediaInput& input) const;
   [[nodiscard]] Status admit_embedding(const EmbedPass& pass, int64_t n_tokens) const;

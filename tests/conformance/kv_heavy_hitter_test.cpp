@@ -230,7 +230,7 @@ TEST_P(KvHeavyTypesTest, RewindingAndRestoringChangeNoBit) {
   ASSERT_TRUE(opened.session->read_state(0, saved).ok());
   for (const uint32_t gone : {0u, 2 * static_cast<uint32_t>(kept.block), 100u, 160u}) {
     std::vector<uint8_t> other = saved;
-    constexpr size_t kHead = 24 + sizeof(session::Fingerprint);  // StateHeader
+    constexpr size_t kHead = 32 + sizeof(session::Fingerprint);  // StateHeader
     std::memcpy(&other[kHead], &gone, sizeof gone);              // in the first layer
     ASSERT_TRUE(fresh.session->begin_restore(other.size()).ok());
     EXPECT_EQ(fresh.session->write_state(other).code(), Code::kCorrupt) << gone;

@@ -242,6 +242,26 @@ TEST(VisionText, SavedStatesAndForksGoOn) {
   }
 }
 
+// A budget that shrinks during a picture whose tokens see each other ends its pass.
+TEST(VisionText, ASmallerBudgetDoesNotSplitAPicture) {
+  for (const Case& c : cases(true)) {
+    if (c.min_batch == 1) continue;
+    SCOPED_TRACE(c.name);
+    session::EngineOptions options = options_for(c);
+    options.min_batch = 1;
+    Opened opened = open_model(c.model, options);
+    ASSERT_NE(opened.session, nullptr);
+    const auto picture = std::find_if(c.turns.begin(), c.turns.end(),
+                                      [](const Turn& turn) { return turn.tokens.empty(); });
+    ASSERT_TRUE(opened.session->begin_media(picture->media).ok());
+    ASSERT_TRUE(opened.model->set_memory_budget(smallest_budget(c.model, options)).ok());
+    ASSERT_LT(opened.model->engine().plan().n_batch, picture->media.n_tokens);
+    EXPECT_EQ(opened.model->run(*opened.session).code(), Code::kBudgetTooSmall);
+    EXPECT_EQ(opened.session->position(), 0);
+    EXPECT_EQ(opened.session->begin_media(picture->media).code(), Code::kBudgetTooSmall);
+  }
+}
+
 TEST(VisionText, WrongInputsAreErrors) {
   const std::vector<Case> all = cases(true);
   if (all.empty()) GTEST_SKIP() << "no ../shared/fixtures/vision";
