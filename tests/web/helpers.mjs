@@ -13,7 +13,8 @@ export { random };
 process.env.SLUICE_CACHE ??= 'none'; // not the user's
 
 export const root = fileURLToPath(new URL('../..', import.meta.url));
-const out = join(root, 'build', 'web-tests');
+// Test files run side by side, and each builds its own.
+const out = join(root, 'build', 'web-tests', basename(process.argv[1], '.test.mjs'));
 
 /** Puts chat.wasm beside a bundle, where Node's readFile() finds it. */
 function copyChatBinary(folder) {

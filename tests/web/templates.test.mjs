@@ -182,7 +182,7 @@ test('what follows a part of a prompt keeps its marks', () => {
 });
 
 test('a chat.wasm that cannot be read is an error, and is read again at the next call', async () => {
-  const fresh = await import(`${root}/build/web-tests/chat-wasm.mjs?fresh`);
+  const fresh = await import(`${root}/build/web-tests/templates/chat-wasm.mjs?fresh`);
   let missing = true;
   const chat = new fresh.ChatWasm(async (path) => {
     if (missing) throw new Error('no such file');
