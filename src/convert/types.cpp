@@ -24,7 +24,7 @@ constexpr Recipe kRecipes[] = {
     {"tq2_0", T::kTQ2_0, 37},     {"mxfp4", T::kMXFP4, 38},   {"mxfp4_moe", T::kMXFP4, 38},
     {"iq1_s", T::kIQ1_S, 24},     {"iq1_m", T::kIQ1_M, 31},   {"iq2_xxs", T::kIQ2_XXS, 19},
     {"iq2_xs", T::kIQ2_XS, 20},   {"iq2_s", T::kIQ2_XS, 28},  {"iq2_m", T::kIQ2_S, 29},
-    {"iq3_xxs", T::kIQ3_XXS, 23}, {"iq3_xs", T::kIQ3_S, 22},  {"iq3_s", T::kIQ3_S, 26},
+    {"iq3_xxs", T::kIQ3_XXS, 23}, {"iq3_s", T::kIQ3_S, 26},   {"iq3_xs", T::kIQ3_S, 22},
     {"iq3_m", T::kIQ3_S, 27},     {"nvfp4", T::kNVFP4, 39},   {"q1_0", T::kQ1_0, 40},
     {"q2_0", T::kQ2_0, 41},       {"qsf2", T::kQSF2, 225},    {"qsf3", T::kQSF3, 226},
     {"qsf4", T::kQSF4, 227},      {"qsft", T::kQSFT, 228},
