@@ -49,7 +49,7 @@ useRareTypes(rareTypes);
 const codebooks = new Map<string, Uint8Array>();
 /** Byte `i` of entry `index`; entries have `size` bytes. */
 function entryByte(type: string, size: number, index: number, i: number): number {
-  if (!codebooks.has(type)) codebooks.set(type, rareTypes.codebookOf(type)!.entries);
+  if (!codebooks.has(type)) codebooks.set(type, rareTypes.codebookOf(type)!.entries());
   return codebooks.get(type)![index * size + i]!;
 }
 const signOf = (bits: number, i: number) => ((bits >> i) & 1 ? -1 : 1);

@@ -3,7 +3,7 @@
 /** Types may share a codebook: `name` tells it apart. */
 export interface Codebook {
   name: string;
-  entries: Uint8Array<ArrayBuffer>;
+  entries(): Uint8Array<ArrayBuffer>;
 }
 
 export class CodebookBuffers {
@@ -21,13 +21,14 @@ export class CodebookBuffers {
   get({ name, entries }: Codebook): GPUBuffer {
     let buffer = this.#buffers.get(name);
     if (!buffer) {
+      const bytes = entries();
       buffer = this.#device.createBuffer({
         label: name,
-        size: entries.length,
+        size: bytes.length,
         usage: 0x80 /* storage */,
         mappedAtCreation: true,
       });
-      new Uint8Array(buffer.getMappedRange()).set(entries);
+      new Uint8Array(buffer.getMappedRange()).set(bytes);
       buffer.unmap();
       this.#buffers.set(name, buffer);
     }

@@ -59,15 +59,16 @@ function piecesOf(to: Dispatcher, part: Part, bytes: number, matrices = 1): Chun
  * offset of rows in each binding.
  */
 function rowsOfType(to: Dispatcher, type: number, cols: number, base: number[]) {
-  const { values, bytes } = typeOf(type);
-  const codebook = codebookOf(typeOf(type));
+  const found = typeOf(type);
+  const { values, bytes } = found;
+  const codebook = codebookOf(found);
   const width = rowBytes(type, cols);
   const multiples = (of: number) => [...base, width].every((byte) => byte % of === 0);
   const native = to.features.f16 && type === nativeHalves.type && multiples(8);
   return {
     texts: native
       ? [pasted(nativeHalves.decode, base.length)]
-      : [pasted(weightsText, base.length), pasted(decoderOf(typeOf(type)), base.length)],
+      : [pasted(weightsText, base.length), pasted(decoderOf(found), base.length)],
     constants: {
       ALIGNED: multiples(4) && bytes % (values > 1 ? 4 : 1) === 0,
       TAIL: cols % 8 !== 0,

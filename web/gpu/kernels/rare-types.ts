@@ -56,11 +56,13 @@ export const decoders: Record<string, string> = {
 };
 for (const name in digits) decoders[name] = codebook + decoders[name];
 
-/** The codebook of a type; undefined: the type has none. */
+/** The codebook of a type; undefined: the type has none. Its entries are made when asked for. */
 export function codebookOf(type: string): Codebook | undefined {
   const found = digits[type];
-  if (!found) return undefined;
-  const { set, values, count } = found;
+  return found && { name: found.set, entries: () => entriesOf(found) };
+}
+
+function entriesOf({ set, values, count }: Digits): Uint8Array<ArrayBuffer> {
   const entries: number[] = [];
   sets[set].forEach((word, i) => {
     for (let bit = 0; bit < 64; ++bit) {
@@ -71,5 +73,5 @@ export function codebookOf(type: string): Codebook | undefined {
       }
     }
   });
-  return { name: set, entries: new Uint8Array(entries) };
+  return new Uint8Array(entries);
 }
