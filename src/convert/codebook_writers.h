@@ -36,8 +36,23 @@ struct CodebookFit {
   [[nodiscard]] f16 d() const { return to_f16(scales.d); }
 };
 
-// Restores the length that the fit has lost, as other types do (error_weights.h). `x` are the
-// values that the entries stand for.
+// Fits the block's scales to those that the sub-blocks want, and chooses the entries for them.
+template <int MOST, int SUB, int SIZE, class Sub>
+void choose_entries(const Sub (&subs)[kSuper / SUB], const float* wanted, float unit,
+                    CodebookFit<SUB, SIZE>* out) {
+  using Fit = CodebookFit<SUB, SIZE>;
+  out->scales = fit_scales<Fit::kSubs, MOST>(subs, wanted, unit);
+  for (int j = 0; j < Fit::kSubs; ++j) {
+    const float c = out->scales.d * unit * static_cast<float>(2 * out->scales.scale[j] + 1);
+    const int shift = subs[j].better_shift(c);
+    for (int u = 0; u < Fit::kUnits; ++u) {
+      out->entries[Fit::kUnits * j + u] = subs[j].units[shift][u].best(c);
+    }
+  }
+}
+
+// Restores the length that the fit has lost, as other types do (error_weights.h): of IQ2 and IQ3,
+// since in one bit it costs more error than it saves. `sizes` are what the entries stand for.
 template <int SUB, int SIZE>
 void restore_length(const SuperInput& input, const float* sizes, const CodebookTable& table,
                     float unit, CodebookFit<SUB, SIZE>* fit) {
@@ -84,9 +99,8 @@ void fit_sizes(const Input& in, Codebook codebook, float low, float peak, float 
   SubBlock<Fit::kUnits, 1> subs[Fit::kSubs];
   EntrySums sums;
   for (int j = 0; j < Fit::kSubs; ++j) {
-    float most = 0;
+    float most = kNothing;
     for (int i = SUB * j; i < SUB * (j + 1); ++i) most = sizes[i] > most ? sizes[i] : most;
-    if (most < kNothing) most = kNothing;
     const Range range = {0.35f * most / peak, 1.4f * most / peak, 1.02f * most / low};
     for (int u = 0; u < Fit::kUnits; ++u) {
       const int at = SUB * j + SIZE * u;
@@ -95,13 +109,7 @@ void fit_sizes(const Input& in, Codebook codebook, float low, float peak, float 
     }
     wanted[j] = most > kNothing ? subs[j].fit(range) : 0;
   }
-  out->scales = fit_scales<Fit::kSubs, 15>(subs, wanted, unit);
-  for (int j = 0; j < Fit::kSubs; ++j) {
-    const float c = out->scales.d * unit * static_cast<float>(2 * out->scales.scale[j] + 1);
-    for (int u = 0; u < Fit::kUnits; ++u) {
-      out->entries[Fit::kUnits * j + u] = subs[j].units[0][u].best(c);
-    }
-  }
+  choose_entries<15>(subs, wanted, unit, out);
   restore_length(input, sizes, table, unit, out);
 }
 
@@ -186,11 +194,10 @@ void fit_ternary_entries(const Input& in, CodebookFit<SUB, 8>* out) {
   float wanted[Fit::kSubs];
   EntrySums sums;
   for (int j = 0; j < Fit::kSubs; ++j) {
-    float most = 0;
+    float most = kNothing;
     for (int i = SUB * j; i < SUB * (j + 1); ++i) {
       most = size_of(input.x[i]) > most ? size_of(input.x[i]) : most;
     }
-    if (most < kNothing) most = kNothing;
     const Range range = {0.25f * most, 1.1f * most, 1.1f * most};
     for (int u = 0; u < Fit::kUnits; ++u) {
       const int at = SUB * j + 8 * u;
@@ -202,14 +209,7 @@ void fit_ternary_entries(const Input& in, CodebookFit<SUB, 8>* out) {
     }
     wanted[j] = most > kNothing ? subs[j].fit(range) : 0;
   }
-  out->scales = fit_scales<Fit::kSubs, 7>(subs, wanted, 1);
-  for (int j = 0; j < Fit::kSubs; ++j) {
-    const float c = out->scales.d * static_cast<float>(2 * out->scales.scale[j] + 1);
-    const int shift = subs[j].better_shift(c);
-    for (int u = 0; u < Fit::kUnits; ++u) {
-      out->entries[Fit::kUnits * j + u] = subs[j].units[shift][u].best(c);
-    }
-  }
+  choose_entries<7>(subs, wanted, 1, out);
 }
 
 inline void write(const Input& in, kernels::BlockIQ1_S* b) {

@@ -77,8 +77,9 @@ void CpuExecutor::add_deepstack() {
   const MediaBatch& media = spec_.media;
   const int32_t layer = engine_.program().ops[pc_].layer;
   const int64_t n = engine_.program().hp.n_embd;
-  const bool ends = after(pc_) >= engine_.program().ops.size() ||
-                    engine_.program().ops[after(pc_)].layer != layer;
+  const size_t next = after(pc_);
+  const bool ends =
+      next >= engine_.program().ops.size() || engine_.program().ops[next].layer != layer;
   if (layer < 0 || !ends || layer >= engine_.program().hp.n_deepstack) return;
   if (media.width < n * (layer + 2)) return;
   for (int32_t t = 0; t < rows_; ++t) {

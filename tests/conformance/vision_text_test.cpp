@@ -10,6 +10,7 @@
 #include <set>
 
 #include "../sanitized.h"
+#include "../vision_manifest.h"
 #include "fixtures_util.h"
 
 namespace sluice::test {
@@ -43,12 +44,6 @@ json manifest() {
   if (folder.empty()) return json::array();
   std::ifstream in(folder + "/manifest.json");
   return json::parse(in);
-}
-
-bool has_sound(const json& entry) {
-  const auto& media = entry["media"];
-  return std::any_of(media.begin(), media.end(),
-                     [](const json& file) { return file.get<std::string>().ends_with(".wav"); });
 }
 
 Case read_case(const json& family, const json& entry) {

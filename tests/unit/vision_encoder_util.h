@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "../vision_manifest.h"
 #include "media/preprocess.h"
 #include "vision/encoder_file_native.h"
 #include "vision_files.h"
@@ -27,11 +28,6 @@ inline std::filesystem::path vision_folder() {
 inline nlohmann::json vision_manifest() {
   const std::vector<uint8_t> bytes = read_bytes(vision_folder() / "manifest.json");
   return nlohmann::json::parse(bytes.begin(), bytes.end());
-}
-inline bool has_sound(const nlohmann::json& entry) {
-  return std::any_of(entry["media"].begin(), entry["media"].end(), [](const nlohmann::json& media) {
-    return media.get<std::string>().ends_with(".wav");
-  });
 }
 
 // `bytes` must outlive the result.
