@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { eventually } from './eventually.mjs';
-import { fakeModel, fullStore, importWeb, root } from './helpers.mjs';
+import { bundleOf, fakeModel, fullStore, importWeb } from './helpers.mjs';
 import { memoryStore } from './memory-store.mjs';
 
 const { RemoteFile } = await importWeb('io/remote-file');
@@ -575,10 +575,9 @@ test('without a cache nothing is reported as cached', async (t) => {
 /** Runs a script in another process; resolves to the lines that it has printed. */
 async function elsewhere(script) {
   const file = join(folder(), 'other.mjs');
-  const bundle = join(root, 'build', 'web-tests', 'store-node.mjs');
   writeFileSync(
     file,
-    `import { nodeBackend } from ${JSON.stringify(bundle)};\nconst block = 1 << 22;\n${script}`,
+    `import { nodeBackend } from ${JSON.stringify(bundleOf('io/store-node'))};\nconst block = 1 << 22;\n${script}`,
   );
   const child = spawn(process.execPath, [file], { stdio: ['ignore', 'pipe', 'inherit'] });
   let out = '';

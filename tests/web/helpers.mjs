@@ -22,9 +22,12 @@ function copyChatBinary(folder) {
   copyFileSync(join(root, 'dist', 'chat.wasm'), join(folder, 'chat.wasm'));
 }
 
+/** Where importWeb() puts a module's bundle. */
+export const bundleOf = (name) => join(out, `${basename(name)}.mjs`);
+
 /** Bundles and imports one module of web/, named 'directory/module'. */
 export async function importWeb(name) {
-  const outfile = join(out, `${basename(name)}.mjs`);
+  const outfile = bundleOf(name);
   await build({
     entryPoints: [join(root, 'web', `${name}.ts`)],
     outfile,

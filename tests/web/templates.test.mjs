@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { render, renderer } from './chat-template.mjs';
-import { importWeb, random, root } from './helpers.mjs';
+import { bundleOf, importWeb, random, root } from './helpers.mjs';
 
 const { jsonText } = await importWeb('chat/json');
 const { afterUnmarked, marked, unmarked } = await importWeb('protocol/literal-spans');
@@ -182,7 +182,7 @@ test('what follows a part of a prompt keeps its marks', () => {
 });
 
 test('a chat.wasm that cannot be read is an error, and is read again at the next call', async () => {
-  const fresh = await import(`${root}/build/web-tests/templates/chat-wasm.mjs?fresh`);
+  const fresh = await import(`${bundleOf('chat-wasm')}?fresh`);
   let missing = true;
   const chat = new fresh.ChatWasm(async (path) => {
     if (missing) throw new Error('no such file');
