@@ -146,6 +146,7 @@ class EngineBinding {
   }
 
  private:
+  friend class PictureBinding;
   static constexpr size_t kStageBytes = 1 << 16;  // keep equal to web/worker/binding.ts
 
   // A session and its running generation.
@@ -193,7 +194,9 @@ class EngineBinding {
   std::unique_ptr<open::Opener> opener_;  // until open(), which frees the header
   uint64_t base_bytes_ = 0;               // of the heap, after the header was parsed
   std::vector<std::unique_ptr<adapter::Adapter>> adapters_;
-  std::vector<adapter::Source> sources_;  // of adapters_, until they are loaded
+  std::vector<adapter::Source> sources_;    // of adapters_, until they are loaded
+  int32_t min_batch_ = 1;                   // what pictures need
+  std::span<const generate::Media> media_;  // of the next prompt
   SharedFiles shared_files_;
   std::string kernels_;
   std::unique_ptr<session::Engine> engine_;

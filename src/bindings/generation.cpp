@@ -17,6 +17,7 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
   drop_work();  // first, because the plan has memory for one generation per slot
   if (!fits(prompt)) return false;
   generate::Options chosen = answer_options(options);
+  chosen.media = media_;
   if (engine_->plan().draft_max > 0) {
     chosen.drafts.ngram = true;
     chosen.drafts.model = draft_source_.get();

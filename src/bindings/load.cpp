@@ -245,6 +245,7 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   options.draft_max = is_true(o, "draft") ? -1 : 0;
   options.parallel = kSeveral ? static_cast<int32_t>(number_or(o, "parallel", 1)) : 1;
   options.spare = beside_heap;
+  options.min_batch = min_batch_;
   options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
   options.context_from = session::parse_context_from(text_or_none(o, "contextFrom"));
   options.min_budget = static_cast<uint64_t>(number_or(o, "minBudget", 0));

@@ -14,11 +14,7 @@ Status too_long(size_t most) {
 val EngineBinding::tokenize(const val& bytes, unsigned how) {
   AlignedBuffer text;
   if (!copy_bytes(bytes, &text)) return val::null();
-  const auto ids =
-      engine_->tokenizer().try_encode(view_of(text), {.add_special = (how & 1) != 0,
-                                                      .parse_special = (how & 2) != 0,
-                                                      .continuation = (how & 4) != 0,
-                                                      .literal_spans = (how & 8) != 0});
+  const auto ids = engine_->tokenizer().try_encode(view_of(text), tokenize_options(how));
   if (!ids.ok()) return fail(ids.status()), val::null();
   return copy_out(std::span<const Token>(*ids));
 }

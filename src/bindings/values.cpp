@@ -116,6 +116,13 @@ std::string_view view_of(const AlignedBuffer& bytes) {
   return {bytes.as<char>(), static_cast<size_t>(bytes.size())};
 }
 
+tokenizer::EncodeOptions tokenize_options(unsigned how) {
+  return {.add_special = (how & 1) != 0,
+          .parse_special = (how & 2) != 0,
+          .continuation = (how & 4) != 0,
+          .literal_spans = (how & 8) != 0};
+}
+
 generate::Options answer_options(const val& o) {
   generate::Options out;
   out.sampling = sampling_params(o);

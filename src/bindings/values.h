@@ -42,6 +42,7 @@ void copy_in(const val& array, std::span<uint8_t> out);
 std::vector<Token> to_tokens(const val& array);
 std::string_view view_of(const AlignedBuffer& bytes);
 
+tokenizer::EncodeOptions tokenize_options(unsigned how);  // a sum of TokenizeFlags
 generate::Options answer_options(const val& options);
 const char* finish_name(generate::Finish finish);
 

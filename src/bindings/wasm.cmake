@@ -37,13 +37,14 @@ function(sluice_engine name)
 endfunction()
 
 # Both relaxed tables run everywhere with equal results. Which is faster depends on the CPU, so each
-# has an engine of its own, and a page fetches one. The full engines have the types of few files too
-# (SLUICE_DECODED_TYPE) and the approximate modes, and are fetched only where these are needed.
+# has an engine of its own, and a page fetches one. The full engines also have pictures, the types of few
+# files (SLUICE_DECODED_TYPE) and the approximate modes, and are fetched only where these are needed.
 foreach(table simd128 relaxed relaxed16)
   foreach(full "" -full)
     set(name engine-${table}${full})
     if(full)
-      sluice_engine(${name})
+      sluice_engine(${name} ${CMAKE_CURRENT_LIST_DIR}/pictures/pictures.cpp)
+      target_link_libraries(${name} PRIVATE sluice_multimodal)
     else()
       sluice_engine(${name} ${CMAKE_SOURCE_DIR}/src/approximate/approximate_stub.cpp)
     endif()

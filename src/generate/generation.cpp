@@ -96,7 +96,9 @@ struct Generation::Impl {
         decoder(tokenizer),
         filter(options.stop) {
     // Encoder-decoder models have no memory planned for draft tokens, so they decode without.
-    if (o.drafts.any() && s.engine().program().decoder == 0) drafter.emplace(s, o.drafts);
+    // Draft tokens after pictures could be a picture's.
+    const bool text = o.media.empty() && s.engine().program().decoder == 0;
+    if (o.drafts.any() && text) drafter.emplace(s, o.drafts);
   }
   ~Impl() { cancel(); }
   Impl(const Impl&) = delete;
@@ -104,6 +106,8 @@ struct Generation::Impl {
 
   Status constrain();
   Status start(std::span<const Token> prompt);
+  Status start_with_media(std::span<const Token> prompt);
+  Status begin_part();
   Step advance(int32_t max_ops);
   Step choose();
   Step go_on();
@@ -126,6 +130,7 @@ struct Generation::Impl {
   session::Session& session;
   const tokenizer::Tokenizer& tokenizer;
   const Options options;
+  std::vector<Token> parts;  // a prompt with pictures, whose parts are passes of their own
   sample::Sampler sampler;
   tokenizer::StreamDecoder decoder;  // sees no prompt; its first token continues a text
   StopFilter filter;
@@ -179,11 +184,46 @@ Status Generation::Impl::start(std::span<const Token> prompt) {
   return {};
 }
 
+Status Generation::Impl::start_with_media(std::span<const Token> prompt) {
+  const int32_t n_ctx = session.engine().plan().n_ctx;
+  if (prompt.size() > static_cast<size_t>(n_ctx)) {
+    return error(Code::kPromptTooLong,
+                 "the prompt has %zu tokens but the context holds %d: shorten it, or load with a "
+                 "larger context",
+                 prompt.size(), n_ctx);
+  }
+  if (prompt.empty() || prompt.back() >= session::kMediaToken) {
+    return error(Code::kInvalidArgument, "a prompt cannot end with a picture");
+  }
+  if (!options.reuse_prefix) session.clear();
+  counts.cached = session.keep(prompt);
+  counts.prompt = static_cast<int32_t>(prompt.size());
+  parts.assign(prompt.begin(), prompt.end());
+  state = State::kPass;
+  return begin_part();
+}
+
+// Begins the pass over the next picture of the prompt, or over the text before it.
+Status Generation::Impl::begin_part() {
+  const int32_t at = session.position();
+  size_t end = parts.size();
+  for (const Media& media : options.media) {
+    if (media.first == at) return session.begin_media(media.input);
+    if (media.first > at) end = std::min(end, static_cast<size_t>(media.first));
+  }
+  return session.begin(
+      std::span(parts).subspan(static_cast<size_t>(at), end - static_cast<size_t>(at)));
+}
+
 Step Generation::Impl::advance(int32_t max_ops) {
   const Step step = session.step(max_ops);
   if (in_prompt) counts.computed = session.position() - counts.cached;
   if (step == Step::kFailed) return fail(session.failure());
   if (step != Step::kDone) return step;
+  if (in_prompt && static_cast<size_t>(session.position()) < parts.size()) {
+    Status begun = begin_part();
+    return begun.ok() ? Step::kProgress : fail(std::move(begun));
+  }
   if (in_prompt) {
     length = session.position();
     first_row = length - 1;
@@ -457,7 +497,8 @@ Result<std::unique_ptr<Generation>> Generation::begin(session::Session& session,
   }
   SLUICE_RETURN_IF_ERROR(impl->constrain());
   if (impl->drafter) SLUICE_RETURN_IF_ERROR(impl->drafter->start(prompt));
-  SLUICE_RETURN_IF_ERROR(impl->start(prompt));
+  SLUICE_RETURN_IF_ERROR(options.media.empty() ? impl->start(prompt)
+                                               : impl->start_with_media(prompt));
   return std::unique_ptr<Generation>(new Generation(std::move(impl)));
 }
 

@@ -28,6 +28,12 @@ struct Constraint {
   grammar::CompileOptions options;
 };
 
+// A picture in a prompt, whose tokens there are session::media_token() of its hash and rows.
+struct Media {
+  int32_t first = 0;          // of its tokens
+  session::MediaInput input;  // without rows if the session holds the picture already
+};
+
 struct Options {
   sample::Params sampling;
   int64_t max_tokens = -1;  // -1: until the context is full
@@ -44,6 +50,9 @@ struct Options {
   std::optional<Constraint> constraint;
   bool reuse_prefix = true;  // keep the prefix of the prompt that the session already holds
   Drafts drafts;             // speculative decoding; the output is the same
+  // The prompt's pictures, ascending. Borrowed, with their rows, until the prompt is computed.
+  // Speculative decoding is off then.
+  std::span<const Media> media;
   // Tokens to emit instead of the sampled ones, until they run out. For measuring a given text.
   // Borrowed: must outlive the generation.
   std::span<const Token> script;

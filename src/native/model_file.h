@@ -82,6 +82,9 @@ class Model final : private session::RangeReader {
   using Progress = void (*)(void* context, uint64_t loaded, uint64_t total);
   [[nodiscard]] Status preload(Progress progress = nullptr, void* context = nullptr);
 
+  // Waits until no read of weights is pending, between two calls of run(). Errors: those of the
+  // sources.
+  [[nodiscard]] Status end_reads();
   // Changes the budget between two calls of run(); sessions are kept. Errors:
   // Engine::set_memory_budget's, those of the sources.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
@@ -122,7 +125,6 @@ class Model final : private session::RangeReader {
   void fail(const Status& status);
   [[nodiscard]] Status failure();
   [[nodiscard]] Status wait_for_fill(uint32_t seen);
-  [[nodiscard]] Status end_reads();
   [[nodiscard]] Status replanned(Status status);
 
   std::vector<std::unique_ptr<io::ByteSource>> sources_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -211,6 +212,18 @@ Status Engine::set_memory_budget(uint64_t budget) {
   return replan(budget, adapters_.needs());
 }
 
+Status Engine::lend(uint64_t bytes) {
+  if (bytes == lent_) return {};
+  options_.reserve += bytes - lent_;
+  const uint64_t before = std::exchange(lent_, bytes);
+  const Status status = set_memory_budget(plan_.budget);
+  if (!status.ok()) {
+    lent_ = before;
+    options_.reserve -= bytes - before;
+  }
+  return status;
+}
+
 namespace {
 // While one set replaces the other.
 AdapterNeeds both(const AdapterNeeds& before, const AdapterNeeds& after) {
@@ -256,9 +269,10 @@ Status Engine::replan(uint64_t budget, const AdapterNeeds& adapters) {
   Result<MemoryPlan> plan = plan_for(budget, adapters);
   if (!plan.ok()) return plan.status();
   MemoryPlan before = plan_;
-  // WebAssembly memory is not returned. So that grammars find it in one piece, pinned weights that
-  // make way for them go together, and are read again.
-  if (!platform::kDiscards && plan->grammar > before.grammar && plan->weights.streamed_bytes > 0) {
+  // WebAssembly memory is not returned. So that what weights make way for finds it in one piece,
+  // pinned ones go together, and are read again.
+  const bool makes_way = plan->grammar > before.grammar || plan->reserve > before.reserve;
+  if (!platform::kDiscards && makes_way && plan->weights.streamed_bytes > 0) {
     residency_.drop_pins();
   }
   const Status status = adopt(std::move(*plan));

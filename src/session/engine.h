@@ -76,6 +76,9 @@ class Engine {
   // An engine that was opened without begins here when a constraint first asks for it, and then
   // sets its budget again.
   void plan_structured_output(bool on) { options_.structured_output = on; }
+  // Leaves `bytes` of the budget to others, in place of what it left them before. Errors:
+  // set_memory_budget's, with nothing changed.
+  [[nodiscard]] Status lend(uint64_t bytes);
   // What set_memory_budget would change to. Its `minimum` is the smallest budget that it accepts.
   [[nodiscard]] Result<MemoryPlan> plan_for(uint64_t budget) const {
     return plan_for(budget, adapters_.needs());
@@ -157,6 +160,7 @@ class Engine {
   MemoryPlan plan_;
   int32_t left_layers_ = 0;  // offloaded to the GPU
   EngineOptions options_;    // as first planned
+  uint64_t lent_ = 0;        // part of options_.reserve
   AdapterSet adapters_;
   Fingerprint fingerprint_;  // without the adapters
   uint32_t replans_ = 0;

@@ -55,9 +55,17 @@ int32_t Sequence::rope_position(int32_t index) const {
 int32_t Sequence::reachable(int32_t n) const {
   if (cache_.shape().bidirectional || n < source_) return 0;
   int32_t target = std::clamp(n, 0, position_);
-  for (const MediaSpan& span : media_) {  // a picture is kept whole
-    if (span.first < target && target < span.first + span.n_tokens) target = span.first;
+  for (int32_t before = target + 1; target < before;) {  // a picture is kept whole
+    before = target;
+    for (const MediaSpan& span : media_) {
+      if (span.first < target && target < span.first + span.n_tokens) target = span.first;
+    }
+    target = resumable(target);
   }
+  return target;
+}
+
+int32_t Sequence::resumable(int32_t target) const {
   if (recurrent_ && target < position_) {
     int32_t last = 0;
     for (const Checkpoint& c : checkpoints_) {

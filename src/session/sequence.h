@@ -122,6 +122,8 @@ class Sequence {
   };
   // The first position whose keys a layer still holds.
   [[nodiscard]] int32_t held_from(size_t layer) const;
+  // The largest position <= n for which caches and states can continue.
+  [[nodiscard]] int32_t resumable(int32_t n) const;
   // Whether grouped KV cache types can continue from position n: kv_cache.h.
   [[nodiscard]] bool resumes(int32_t n) const;
   [[nodiscard]] int32_t free_copy();

@@ -116,6 +116,11 @@ Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
   return kept;
 }
 
+int32_t Session::keep(std::span<const Token> tokens) {
+  const int32_t prefix = outdated() ? 0 : sequence_.shared_prefix(tokens);
+  return rewind(std::min(prefix, static_cast<int32_t>(std::max<size_t>(tokens.size(), 1)) - 1));
+}
+
 Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
   const int32_t n_rows = rows_of(tokens, wanted);
   SLUICE_RETURN_IF_ERROR(admit(tokens, bidirectional() ? 0 : position(), n_rows));

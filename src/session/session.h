@@ -51,6 +51,9 @@ class Session {
   // Returns how many tokens were kept. Errors: begin()'s, with nothing changed.
   [[nodiscard]] Result<int32_t> sync(std::span<const Token> tokens,
                                      Wanted wanted = Wanted::kLastLogits);
+  // Rewinds to the longest prefix shared with `tokens`, without the last of them, and begins
+  // nothing. Returns position().
+  int32_t keep(std::span<const Token> tokens);
   // Begins a pass over `tokens`, appended at position(). With kAllLogits, at most
   // plan().logits_rows tokens and at most n_batch.
   // Errors: kPromptEmpty, kPromptTooLong, kContextFull, kInvalidArgument (a bad token id, a pass of

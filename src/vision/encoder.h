@@ -45,6 +45,8 @@ class Encoder {
   // A unit of work: at most one unit of weights, or one attention head. kDone: `out` is complete.
   [[nodiscard]] Step step();
   [[nodiscard]] const Status& status() const { return status_; }  // behind kFailed
+  // Whether no read request is pending. If not, the encoder must not be destroyed.
+  [[nodiscard]] bool idle() { return weights_->idle(); }
   // Whether an input was begun; then there is a queue.
   [[nodiscard]] bool started() const { return weights_->open(); }
   [[nodiscard]] residency::FillQueue& queue() { return weights_->queue(); }

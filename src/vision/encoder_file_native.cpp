@@ -23,9 +23,9 @@ Result<std::unique_ptr<EncoderFile>> EncoderFile::open(const gguf::Header& heade
   return out;
 }
 
-// Fills all pending requests, on all threads. Those that fail stay pending.
-Status EncoderFile::fill() {
-  residency::FillQueue& queue = encoder_->queue();
+Status EncoderFills::run(residency::FillQueue& queue,
+                         std::span<const std::unique_ptr<io::ByteSource>> sources,
+                         ThreadPool& pool) {
   const auto request = [&queue](uint32_t n) -> residency::FillRequest& {
     return queue.ring[n % residency::kFillCapacity];
   };
@@ -34,12 +34,12 @@ Status EncoderFile::fill() {
   };
   const uint32_t pushed = queue.pushed.load(std::memory_order_acquire);
   std::array<Status, residency::kFillCapacity> results;
-  pool_->parallel_for(pushed - filled_, [&](int64_t task, int) {
+  pool.parallel_for(pushed - filled_, [&](int64_t task, int) {
     const uint32_t n = filled_ + static_cast<uint32_t>(task);
     if (!pending(n)) return;
     const residency::FillRequest& r = request(n);
     uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(r.dst));
-    results[static_cast<size_t>(task)] = sources_[r.file]->read(r.offset, {dst, r.length});
+    results[static_cast<size_t>(task)] = sources[r.file]->read(r.offset, {dst, r.length});
     if (results[static_cast<size_t>(task)].ok()) queue.complete(n);
   });
   while (filled_ != pushed && !pending(filled_)) ++filled_;

@@ -11,6 +11,18 @@
 
 namespace sluice::vision {
 
+// Fills an encoder's pending requests from its files, on all threads.
+class EncoderFills {
+ public:
+  // Errors: those of the sources. Requests that fail stay pending.
+  [[nodiscard]] Status run(residency::FillQueue& queue,
+                           std::span<const std::unique_ptr<io::ByteSource>> sources,
+                           ThreadPool& pool);
+
+ private:
+  uint32_t filled_ = 0;  // all requests before this one
+};
+
 class EncoderFile {
  public:
   using Sources = std::vector<std::unique_ptr<io::ByteSource>>;
@@ -31,14 +43,14 @@ class EncoderFile {
 
  private:
   EncoderFile() = default;
-  [[nodiscard]] Status fill();
+  [[nodiscard]] Status fill() { return fills_.run(encoder_->queue(), sources_, *pool_); }
 
   Sources sources_;
   media::Projector projector_;
   std::unique_ptr<ThreadPool> own_pool_;
   ThreadPool* pool_ = nullptr;
   std::unique_ptr<Encoder> encoder_;
-  uint32_t filled_ = 0;  // all requests before this one
+  EncoderFills fills_;
 };
 
 }  // namespace sluice::vision

@@ -39,7 +39,7 @@ function enumeration(path, name, prefix = 'k') {
 const binding = 'web/worker/binding.ts';
 const embind = {
   header: 'src/bindings/engine_binding.h',
-  text: 'src/bindings/sequence.cpp',
+  text: 'src/bindings/values.cpp',
   units: 'src/bindings/stats.cpp',
 };
 const queue = 'src/residency/fill_queue.h';

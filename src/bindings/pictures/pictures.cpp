@@ -1,0 +1,136 @@
+// Pictures for an engine, as typed in web/worker/binding.ts. Only the full engines have this class.
+// It converts arguments, and owns the projector's header and the picture that is being passed.
+#include "multimodal/pictures.h"
+
+#include <emscripten/bind.h>
+
+#include "bindings/engine_binding.h"
+
+namespace sluice::bindings {
+
+class PictureBinding {
+ public:
+  explicit PictureBinding(EngineBinding* engine) : engine_(*engine) {}
+
+  // Reads the projector's header. Of its functions only those about the header may be used.
+  EngineBinding* header() { return &header_; }
+  // Before inspect() and open() of the engine, whose header has been read.
+  bool open(const val& options);
+  // After open() of the engine.
+  void attach() { pictures_->attach(*engine_.engine_); }
+  std::string type() const { return pictures_->projector().family->type; }
+  std::string cost(unsigned width, unsigned height);
+
+  // --- a prompt: idle engine, no reads of its weights pending
+  unsigned room(unsigned width, unsigned height);
+  bool add() { return checked(pictures_->add(std::move(image_))); }
+  val layout(const val& bytes, unsigned how);
+  // Begins encoding the pictures behind the prefix that the selected slot holds.
+  bool begin();
+  int step() { return static_cast<int>(pictures_->step()); }
+  // Takes over the encoder's error.
+  void refuse() { engine_.fail(pictures_->status()); }
+  // Of the encoder; 0: there is none.
+  unsigned queue();
+  // Whether the encoder waits for no read; only then may end() be called.
+  bool idle() { return pictures_->idle(); }
+  bool end();
+
+ private:
+  bool checked(const Status& status) { return engine_.checked(status); }
+
+  EngineBinding& engine_;
+  EngineBinding header_;
+  std::string kernels_;
+  std::unique_ptr<multimodal::Pictures> pictures_;
+  media::Image image_;
+  std::vector<Token> tokens_;  // of the prompt
+};
+
+bool PictureBinding::open(const val& options) {
+  kernels_ = text_or_none(options, "kernels");
+  const media::TokenLimits limits{static_cast<uint32_t>(number_or(options, "minTokens", 0)),
+                                  static_cast<uint32_t>(number_or(options, "maxTokens", 0))};
+  auto opened = multimodal::Pictures::open(header_.opener_->header(),
+                                           media::TextModel::from(engine_.opener_->header()),
+                                           limits, kernels_.c_str());
+  if (!opened.ok()) return engine_.fail(opened.status());
+  pictures_ = std::move(*opened);
+  session::EngineOptions adapted;
+  if (!checked(pictures_->adapt(&adapted))) return false;
+  engine_.min_batch_ = adapted.min_batch;
+  engine_.note_base();
+  return true;
+}
+
+std::string PictureBinding::cost(unsigned width, unsigned height) {
+  val out = val::object();
+  const auto plan = pictures_->plan(width, height);
+  const Result<uint64_t> bytes =
+      plan.ok() ? pictures_->bytes_for(width, height) : Result<uint64_t>(plan.status());
+  if (!bytes.ok()) {
+    engine_.fail(bytes.status());
+    put(out, "error", engine_.error());
+    return to_text(out);
+  }
+  put(out, "tokens", plan->n_tokens);
+  put(out, "bytes", static_cast<double>(*bytes));
+  return to_text(out);
+}
+
+unsigned PictureBinding::room(unsigned width, unsigned height) {
+  if (!checked(pictures_->make_room(width, height))) return 0;
+  Result<media::Image> image = media::Image::create(width, height);
+  if (!image.ok()) return engine_.fail(image.status()), 0;
+  image_ = std::move(*image);
+  return static_cast<unsigned>(reinterpret_cast<uintptr_t>(image_.row(0)));
+}
+
+val PictureBinding::layout(const val& bytes, unsigned how) {
+  AlignedBuffer text;
+  if (!engine_.copy_bytes(bytes, &text)) return val::null();
+  auto tokens = pictures_->layout(view_of(text), tokenize_options(how));
+  if (!tokens.ok()) return engine_.fail(tokens.status()), val::null();
+  tokens_ = std::move(*tokens);
+  return copy_out(std::span<const Token>(tokens_));
+}
+
+bool PictureBinding::begin() {
+  engine_.drop_work();
+  if (!checked(pictures_->begin(engine_.session().keep(tokens_)))) return false;
+  engine_.media_ = pictures_->media();
+  return true;
+}
+
+unsigned PictureBinding::queue() {
+  return static_cast<unsigned>(reinterpret_cast<uintptr_t>(pictures_->queue()));
+}
+
+bool PictureBinding::end() {
+  engine_.drop_work();
+  engine_.media_ = {};
+  image_ = {};
+  tokens_ = {};
+  return checked(pictures_->end());
+}
+
+EMSCRIPTEN_BINDINGS(sluice_pictures) {
+  emscripten::class_<PictureBinding>("Pictures")
+      .constructor<EngineBinding*>(emscripten::allow_raw_pointers())
+      .function("header", &PictureBinding::header, emscripten::allow_raw_pointers())
+      .function("open", &PictureBinding::open)
+      .function("attach", &PictureBinding::attach)
+      .function("type", &PictureBinding::type)
+      .function("cost", &PictureBinding::cost)
+      .function("room", &PictureBinding::room)
+      .function("add", &PictureBinding::add)
+      .function("layout", &PictureBinding::layout)
+      .function("begin", &PictureBinding::begin)
+      .function("step", &PictureBinding::step)
+      .function("refuse", &PictureBinding::refuse)
+      .function("queue", &PictureBinding::queue)
+      .function("idle", &PictureBinding::idle)
+      .function("end", &PictureBinding::end);
+}
+
+}  // namespace sluice::bindings

@@ -1,0 +1,246 @@
+#include "multimodal/pictures.h"
+
+#include <algorithm>
+
+#include "base/hash.h"
+
+namespace sluice::multimodal {
+namespace {
+
+uint64_t hash_of(const gguf::Header& header) {
+  Hash64 hash;
+  for (const gguf::Tensor& tensor : header.tensors) {
+    hash.add(tensor.name);
+    for (const uint64_t n : tensor.ne) hash.add(n);
+    hash.add(static_cast<uint64_t>(tensor.type));
+    hash.add(tensor.offset);
+  }
+  return hash.value();
+}
+
+uint64_t hash_of(const media::Image& pixels, uint64_t projector) {
+  Hash64 hash;
+  hash.add(projector);
+  hash.add(uint64_t{pixels.width});
+  hash.add(uint64_t{pixels.height});
+  hash.add({pixels.row(0), static_cast<size_t>(pixels.size())});
+  return hash.value();
+}
+
+uint64_t row_bytes(const media::EncoderInput& input, const vision::Encoder& encoder) {
+  return round_up_to_line(uint64_t{input.n_tokens} * encoder.width() * sizeof(float));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Pictures>> Pictures::open(const gguf::Header& projector,
+                                                 const media::TextModel& model,
+                                                 const media::TokenLimits& limits,
+                                                 const char* kernels) {
+  Result<media::Projector> read = media::read_projector(projector);
+  if (!read.ok()) return read.status();
+  std::unique_ptr<Pictures> out(new Pictures);
+  out->header_ = &projector;
+  out->projector_ = std::move(*read);
+  out->limits_ = limits;
+  out->model_ = model;
+  out->kernels_ = kernels;
+  out->hash_ = hash_of(projector);
+  ThreadPool pool(1);
+  const auto encoder = out->open_encoder(0, &pool);
+  if (!encoder.ok()) return encoder.status();
+  const uint32_t width = (*encoder)->width();
+  const uint64_t n_embd = out->model_.n_embd;
+  if (n_embd == 0 || width % n_embd != 0) {
+    return error(Code::kBadShape,
+                 "the projector's tokens have %u values, but the model's embeddings have %llu: it "
+                 "belongs to another model",
+                 width, static_cast<unsigned long long>(n_embd));
+  }
+  return out;
+}
+
+Status Pictures::adapt(session::EngineOptions* options) const {
+  if (!projector_.family->non_causal) return {};
+  const Result<uint32_t> most = media::max_input_tokens(projector_, limits_);
+  if (!most.ok()) return most.status();
+  options->min_batch = std::max(options->min_batch, static_cast<int32_t>(*most));
+  return {};
+}
+
+Result<std::unique_ptr<vision::Encoder>> Pictures::open_encoder(uint64_t budget,
+                                                                ThreadPool* pool) const {
+  vision::EncoderOptions options;
+  options.memory_budget = budget;
+  options.kernels = kernels_;
+  options.pool = pool;
+  return vision::Encoder::open(*header_, projector_, options);
+}
+
+Result<uint64_t> Pictures::bytes_for(uint32_t width, uint32_t height) const {
+  const Result<media::PicturePlan> picture = plan(width, height);
+  if (!picture.ok()) return picture.status();
+  const auto encoder = open_encoder(0, &engine_->pool());
+  if (!encoder.ok()) return encoder.status();
+  uint64_t encoding = 0, held = 0;
+  for (const media::EncoderInput& input : picture->inputs) {
+    const auto planned = (*encoder)->plan_for(input.width, input.height, 0);
+    if (!planned.ok()) return planned.status();
+    encoding = std::max(encoding, planned->minimum);
+    held += row_bytes(input, **encoder) + 3ull * input.width * input.height;
+  }
+  return held + std::max<uint64_t>(encoding, picture->preprocess_bytes + 3ull * width * height);
+}
+
+uint64_t Pictures::held() const {
+  uint64_t bytes = 0;
+  for (const Input& input : inputs_) bytes += input.pixels.size() + input.rows.size();
+  return bytes;
+}
+
+Status Pictures::lend(uint64_t bytes) {
+  if (engine_->plan().budget == 0) return {};
+  engine_->residency().collect();
+  const Status status = engine_->lend(bytes);
+  if (status.ok()) return status;
+  return error(status.code(), "reading a picture: %s", status.message().c_str());
+}
+
+// Borrows as much as does not make the model stream, at most `most`; otherwise what an encoder
+// profits from, or as little as works. Returns the encoder's budget; 0: no limit.
+Result<uint64_t> Pictures::borrow(uint64_t least, uint64_t most) {
+  const uint64_t budget = engine_->plan().budget;
+  if (budget == 0) return uint64_t{0};
+  const uint64_t modest = std::clamp(budget / 4, least, most);
+  Status status = lend(held() + modest);
+  if (status.ok()) return modest;
+  status = lend(held() + least);
+  if (!status.ok()) return status;
+  return least;
+}
+
+Status Pictures::make_room(uint32_t width, uint32_t height) {
+  const Result<media::PicturePlan> picture = plan(width, height);
+  if (!picture.ok()) return picture.status();
+  return lend(held() + 3ull * width * height + picture->preprocess_bytes);
+}
+
+Status Pictures::add(media::Image image) {
+  Result<media::PicturePlan> picture = plan(image.width, image.height);
+  if (!picture.ok()) return picture.status();
+  Result<std::vector<media::Image>> made = media::preprocess(projector_, *picture, image);
+  if (!made.ok()) return made.status();
+  for (media::Image& pixels : *made) {
+    Input input;
+    input.hash = hash_of(pixels, hash_);
+    input.pixels = std::move(pixels);
+    inputs_.push_back(std::move(input));
+  }
+  plans_.push_back(std::move(*picture));
+  return {};
+}
+
+Result<std::vector<Token>> Pictures::layout(std::string_view prompt,
+                                            const tokenizer::EncodeOptions& options) {
+  Result<std::vector<media::Chunk>> chunks =
+      media::layout(prompt, projector_, plans_, engine_->tokenizer(), model_, options);
+  if (!chunks.ok()) return chunks.status();
+  std::vector<size_t> first(plans_.size());  // input of each picture
+  for (size_t i = 1; i < plans_.size(); ++i) first[i] = first[i - 1] + plans_[i - 1].inputs.size();
+  std::vector<Token> tokens;
+  media_.assign(inputs_.size(), {});
+  for (const media::Chunk& chunk : *chunks) {
+    if (!chunk.is_image) {
+      tokens.insert(tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+      continue;
+    }
+    const size_t i = first[chunk.picture] + chunk.input;
+    generate::Media& media = media_[i];
+    media.first = static_cast<int32_t>(tokens.size());
+    media.input.n_tokens = static_cast<int32_t>(chunk.n_tokens);
+    media.input.n_positions = static_cast<int32_t>(chunk.n_positions);
+    media.input.columns = chunk.grid ? static_cast<int32_t>(chunk.columns) : 0;
+    media.input.non_causal = chunk.non_causal;
+    media.input.hash = inputs_[i].hash;
+    for (int32_t row = 0; row < media.input.n_tokens; ++row) {
+      tokens.push_back(session::media_token(media.input.hash, row));
+    }
+  }
+  next_ = inputs_.size();
+  return tokens;
+}
+
+Status Pictures::begin(int32_t kept) {
+  status_ = {};
+  next_ = 0;
+  while (next_ < media_.size() && media_[next_].first < kept) ++next_;
+  if (!encoding()) return {};
+  const auto plain = open_encoder(0, &engine_->pool());
+  if (!plain.ok()) return plain.status();
+  uint64_t least = 0, most = 0;
+  for (size_t i = next_; i < inputs_.size(); ++i) {
+    const media::Image& pixels = inputs_[i].pixels;
+    const auto planned = (*plain)->plan_for(pixels.width, pixels.height, 0);
+    if (!planned.ok()) return planned.status();
+    least = std::max(least, planned->minimum);
+    most = std::max(most, std::max(planned->total(), planned->minimum));
+  }
+  SLUICE_RETURN_IF_ERROR(lend(held() + least));  // before the rows are allocated
+  for (size_t i = next_; i < inputs_.size(); ++i) {
+    const uint64_t rows = static_cast<uint64_t>(media_[i].input.n_tokens) * (*plain)->width();
+    SLUICE_RETURN_IF_ERROR(lend(held() + round_up_to_line(rows * sizeof(float)) + least));
+    SLUICE_RETURN_IF_ERROR(inputs_[i].rows.allocate(round_up_to_line(rows * sizeof(float))));
+    media_[i].input.rows = {inputs_[i].rows.as<float>(), static_cast<size_t>(rows)};
+  }
+  const Result<uint64_t> budget = borrow(least, most);
+  if (!budget.ok()) return budget.status();
+  auto encoder = open_encoder(*budget, &engine_->pool());
+  if (!encoder.ok()) return encoder.status();
+  encoder_ = std::move(*encoder);
+  return begin_input();
+}
+
+Status Pictures::begin_input() {
+  const generate::Media& media = media_[next_];
+  const std::span<float> out(inputs_[next_].rows.as<float>(), media.input.rows.size());
+  return encoder_->begin(inputs_[next_].pixels, out);
+}
+
+vision::Step Pictures::step() {
+  const auto fail = [this](Status status) {
+    status_ = std::move(status);
+    return vision::Step::kFailed;
+  };
+  if (!status_.ok()) return vision::Step::kFailed;
+  if (!encoder_) return vision::Step::kDone;
+  if (draining_ || !encoding()) {
+    if (!encoder_->idle()) return vision::Step::kBlocked;
+    draining_ = false;
+    if (encoding()) {
+      const Status begun = begin_input();
+      return begun.ok() ? vision::Step::kProgress : fail(begun);
+    }
+    encoder_.reset();
+    const Status given_back = lend(held());
+    return given_back.ok() ? vision::Step::kDone : fail(given_back);
+  }
+  const vision::Step step = encoder_->step();
+  if (step == vision::Step::kFailed) return fail(encoder_->status());
+  if (step != vision::Step::kDone) return step;
+  ++next_;
+  draining_ = true;
+  return vision::Step::kProgress;
+}
+
+Status Pictures::end() {
+  encoder_.reset();
+  plans_.clear();
+  media_.clear();
+  inputs_.clear();
+  next_ = 0;
+  draining_ = false;
+  status_ = {};
+  return lend(0);
+}
+
+}  // namespace sluice::multimodal

@@ -1,0 +1,111 @@
+// Pictures for a text model. The projector's encoder shares the model's budget: while a prompt's
+// pictures are read, the model lends the memory, and gets it back when the prompt is computed.
+// Like a forward pass it does no I/O: step() returns kBlocked while weights of the projector are
+// missing, and whoever drives it fills the requests in queue().
+//
+// Order of calls: make_room() and add() for each picture, layout(), begin(), step() until kDone, a
+// generation with media(), end(). No read of the model's weights may be pending at any of these
+// calls but step() and media().
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "generate/generation.h"
+#include "media/plan.h"
+#include "media/prompt.h"
+#include "session/engine.h"
+#include "vision/encoder.h"
+
+namespace sluice::multimodal {
+
+using tokenizer::Token;
+
+class Pictures {
+ public:
+  // `projector` must outlive this object. Errors: media::read_projector's; Encoder::open's;
+  // kBadShape (the projector belongs to another model).
+  [[nodiscard]] static Result<std::unique_ptr<Pictures>> open(const gguf::Header& projector,
+                                                              const media::TextModel& model,
+                                                              const media::TokenLimits& limits = {},
+                                                              const char* kernels = "");
+  // What the options need to be so that the model can compute pictures. Errors:
+  // media::max_input_tokens'.
+  [[nodiscard]] Status adapt(session::EngineOptions* options) const;
+  // `engine` must outlive this object.
+  void attach(session::Engine& engine) { engine_ = &engine; }
+
+  [[nodiscard]] const media::Projector& projector() const { return projector_; }
+  // What a picture becomes, before a pixel is read. Errors: media::plan_image's.
+  [[nodiscard]] Result<media::PicturePlan> plan(uint32_t width, uint32_t height) const {
+    return media::plan_image(projector_, width, height, limits_);
+  }
+  // The budget that a model needs beside the memory for encoding a picture of this size. Errors:
+  // plan()'s, Encoder::plan_for's.
+  [[nodiscard]] Result<uint64_t> bytes_for(uint32_t width, uint32_t height) const;
+
+  // Borrows the memory that a picture of this size takes until add() returns. Errors: plan()'s,
+  // Engine::lend's.
+  [[nodiscard]] Status make_room(uint32_t width, uint32_t height);
+  // Preprocesses the next picture of the prompt; its own pixels are then released. Errors:
+  // plan()'s, media::preprocess'.
+  [[nodiscard]] Status add(media::Image image);
+  // The prompt's tokens, in which each media::kMediaMark is the next picture. Errors:
+  // media::layout's.
+  [[nodiscard]] Result<std::vector<Token>> layout(std::string_view prompt,
+                                                  const tokenizer::EncodeOptions& options);
+
+  // Begins encoding what follows the first `kept` tokens of the prompt, which the session holds.
+  // Errors: Engine::lend's, Encoder::begin's.
+  [[nodiscard]] Status begin(int32_t kept);
+  [[nodiscard]] vision::Step step();
+  [[nodiscard]] const Status& status() const { return status_; }  // behind kFailed
+  [[nodiscard]] bool encoding() const { return next_ < inputs_.size(); }
+  // Whether the encoder waits for no read; only then may it end.
+  [[nodiscard]] bool idle() const { return !encoder_ || encoder_->idle(); }
+  // While encoding; another one for each prompt.
+  [[nodiscard]] residency::FillQueue* queue() { return encoder_ ? &encoder_->queue() : nullptr; }
+  // Encoded inputs done, and their number.
+  [[nodiscard]] size_t done() const { return next_; }
+  [[nodiscard]] size_t n_inputs() const { return inputs_.size(); }
+  // For Options::media, valid until end().
+  [[nodiscard]] std::span<const generate::Media> media() const { return media_; }
+  // Forgets the prompt's pictures. An encoder with pending reads must not end. Errors:
+  // Engine::lend's.
+  [[nodiscard]] Status end();
+
+ private:
+  struct Input {
+    media::Image pixels;
+    uint64_t hash = 0;
+    AlignedBuffer rows;
+  };
+
+  Pictures() = default;
+  [[nodiscard]] Result<std::unique_ptr<vision::Encoder>> open_encoder(uint64_t budget,
+                                                                      ThreadPool* pool) const;
+  [[nodiscard]] uint64_t held() const;  // bytes of inputs and rows
+  [[nodiscard]] Status lend(uint64_t bytes);
+  [[nodiscard]] Result<uint64_t> borrow(uint64_t least, uint64_t most);
+  [[nodiscard]] Status begin_input();
+
+  const gguf::Header* header_ = nullptr;
+  session::Engine* engine_ = nullptr;
+  media::Projector projector_;
+  media::TokenLimits limits_;
+  media::TextModel model_;
+  const char* kernels_ = "";
+  uint64_t hash_ = 0;  // of the projector's header
+
+  std::vector<media::PicturePlan> plans_;  // by picture
+  std::vector<Input> inputs_;              // of all pictures
+  std::vector<generate::Media> media_;     // the same, once they are laid out
+  std::unique_ptr<vision::Encoder> encoder_;
+  size_t next_ = 0;  // input
+  bool draining_ = false;
+  Status status_;
+};
+
+}  // namespace sluice::multimodal

@@ -1,0 +1,80 @@
+#include "native/picture_file.h"
+
+namespace sluice::native {
+
+Result<std::unique_ptr<PictureFile>> PictureFile::open(ModelHeader projector,
+                                                       const gguf::Header& model,
+                                                       const media::TokenLimits& limits,
+                                                       const char* kernels) {
+  std::unique_ptr<PictureFile> out(new PictureFile);
+  out->projector_ = std::move(projector);
+  auto pictures = multimodal::Pictures::open(out->projector_.header, media::TextModel::from(model),
+                                             limits, kernels);
+  if (!pictures.ok()) return pictures.status();
+  out->pictures_ = std::move(*pictures);
+  return out;
+}
+
+Status PictureFile::adapt(session::EngineOptions* options) const {
+  options->base_bytes += projector_.held;
+  return pictures_->adapt(options);
+}
+
+void PictureFile::attach(Model& model) {
+  model_ = &model;
+  pictures_->attach(model.engine());
+}
+
+Result<std::vector<session::Token>> PictureFile::read(std::string_view prompt,
+                                                      std::vector<media::Image> images,
+                                                      const tokenizer::EncodeOptions& options) {
+  SLUICE_RETURN_IF_ERROR(end());
+  for (media::Image& image : images) {
+    Status added = pictures_->make_room(image.width, image.height);
+    if (added.ok()) added = pictures_->add(std::move(image));
+    if (!added.ok()) return give_up(added);
+  }
+  Result<std::vector<session::Token>> tokens = pictures_->layout(prompt, options);
+  if (!tokens.ok()) return give_up(tokens.status());
+  return tokens;
+}
+
+Status PictureFile::encode(int32_t kept, const std::function<bool()>& cancelled) {
+  SLUICE_RETURN_IF_ERROR(model_->end_reads());
+  Status status = pictures_->begin(kept);
+  vision::EncoderFills fills;
+  if (status.ok()) status = encode_all(cancelled, fills);
+  return status.ok() ? status : give_up(status);
+}
+
+// A read that failed is not going on, so the encoder can end.
+Status PictureFile::give_up(const Status& why) {
+  static_cast<void>(end());
+  return why;
+}
+
+Status PictureFile::encode_all(const std::function<bool()>& cancelled,
+                               vision::EncoderFills& fills) {
+  for (;;) {
+    if (cancelled && cancelled()) return error(Code::kAborted, "encoding was cancelled");
+    switch (pictures_->step()) {
+      case vision::Step::kDone:
+        return {};
+      case vision::Step::kFailed:
+        return pictures_->status();
+      case vision::Step::kBlocked:
+        SLUICE_RETURN_IF_ERROR(
+            fills.run(*pictures_->queue(), projector_.sources, model_->engine().pool()));
+        break;
+      case vision::Step::kProgress:
+        break;
+    }
+  }
+}
+
+Status PictureFile::end() {
+  SLUICE_RETURN_IF_ERROR(model_->end_reads());
+  return pictures_->end();
+}
+
+}  // namespace sluice::native

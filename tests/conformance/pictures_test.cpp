@@ -1,0 +1,237 @@
+// Prompts with pictures from the file to the greedy tokens (../shared/fixtures/vision): layout,
+// encoder and text model together, with all memory and in the smallest budget; what a session holds
+// of a conversation is not encoded again.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "../sanitized.h"
+#include "../vision_manifest.h"
+#include "generation_util.h"
+#include "media/decode.h"
+#include "native/picture_file.h"
+
+namespace sluice::test {
+namespace {
+
+using nlohmann::json;
+
+struct Seeing : Opened {
+  std::unique_ptr<native::PictureFile> pictures;
+  Seeing() = default;
+  Seeing(Seeing&&) = default;
+  Seeing& operator=(Seeing&&) = default;
+  ~Seeing() { pictures.reset(); }  // before the model
+};
+
+std::string in_vision(const json& name) {
+  return shared_folder("vision") + "/" + name.get<std::string>();
+}
+
+native::ModelHeader header_of(const json& name) {
+  auto header = native::read_header(in_vision(name), {});
+  EXPECT_TRUE(header.ok()) << header.status().message();
+  return header.ok() ? std::move(*header) : native::ModelHeader();
+}
+
+Status open(const json& family, session::EngineOptions options, Seeing* out) {
+  native::ModelHeader model = header_of(family["model"]);
+  auto pictures = native::PictureFile::open(header_of(family["mmproj"]), model.header);
+  if (!pictures.ok()) return pictures.status();
+  SLUICE_RETURN_IF_ERROR((*pictures)->adapt(&options));
+  auto opened = native::Model::open(std::move(model), options);
+  if (!opened.ok()) return opened.status();
+  out->pictures = std::move(*pictures);
+  out->model = std::move(*opened);
+  out->pictures->attach(*out->model);
+  auto session = session::Session::create(out->model->engine());
+  if (!session.ok()) return session.status();
+  out->session = std::move(*session);
+  return {};
+}
+
+std::vector<media::Image> images_of(const json& entry) {
+  std::vector<media::Image> out;
+  for (const json& name : entry["media"]) {
+    std::ifstream in(in_vision(name), std::ios::binary);
+    const std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(in), {}};
+    media::DecodeOptions options;
+    options.mode = media::DecodeMode::kReference;
+    Result<media::Image> image = media::decode(bytes, options);
+    EXPECT_TRUE(image.ok()) << image.status().message();
+    if (image.ok()) out.push_back(std::move(*image));
+  }
+  return out;
+}
+
+bool usable(const json& family, const json& entry) {
+  if (family["name"] == "cogvlm" || has_sound(entry)) return false;
+  return std::all_of(entry["media"].begin(), entry["media"].end(),
+                     [](const json& m) { return m.get<std::string>().ends_with(".png"); });
+}
+
+session::EngineOptions options_for(const json& entry) {
+  session::EngineOptions options;
+  int32_t n_tokens = 0;
+  for (const json& chunk : entry["chunks"]) {
+    n_tokens += chunk["type"] == "text" ? static_cast<int32_t>(chunk["tokens"].size())
+                                        : chunk["n_tokens"].get<int32_t>();
+  }
+  options.n_ctx = 2 * n_tokens + 64;
+  return options;
+}
+
+// Reads a prompt, encodes what the session does not hold, and generates.
+Answer see(Seeing& seeing, const std::string& prompt, std::vector<media::Image> images, size_t n,
+           const std::function<bool()>& cancelled = nullptr) {
+  Answer failed;
+  auto tokens = seeing.pictures->read(prompt, std::move(images), {});
+  failed.status = tokens.status();
+  if (!tokens.ok()) return failed;
+  const int32_t kept = seeing.session->keep(*tokens);
+  failed.status = seeing.pictures->encode(kept, cancelled);
+  if (!failed.status.ok()) return failed;
+  generate::Options options;
+  options.sampling.temperature = 0;
+  options.max_tokens = static_cast<int64_t>(n);
+  options.ignore_eos = true;
+  options.media = seeing.pictures->media();
+  Answer out = answer(seeing, *tokens, options);
+  const Status ended = seeing.pictures->end();
+  if (out.status.ok()) out.status = ended;
+  return out;
+}
+
+json manifest() {
+  if (shared_folder("vision").empty()) return json::array();
+  std::ifstream in(shared_folder("vision") + "/manifest.json");
+  return json::parse(in);
+}
+
+TEST(Pictures, PromptsGiveTheReferencesTokens) {
+  size_t n = 0;
+  for (const json& family : manifest()) {
+    for (const json& entry : family["cases"]) {
+      if (!usable(family, entry)) continue;
+      SCOPED_TRACE(family["name"].get<std::string>() + " " + entry["name"].get<std::string>());
+      Seeing seeing;
+      const Status opened = open(family, options_for(entry), &seeing);
+      ASSERT_TRUE(opened.ok()) << opened.message();
+      const auto greedy = entry["greedy"].get<std::vector<int32_t>>();
+      const Answer all = see(seeing, entry["prompt"], images_of(entry), greedy.size());
+      ASSERT_TRUE(all.status.ok()) << all.status.message();
+      EXPECT_EQ(all.tokens(), greedy);
+      ++n;
+      if (kSanitized) break;
+    }
+  }
+  if (manifest().empty()) GTEST_SKIP() << "no ../shared/fixtures/vision";
+  EXPECT_GT(n, 20u);
+}
+
+// The model lends the encoder's memory and gets it back.
+TEST(Pictures, ASmallBudgetGivesTheSameTokens) {
+  for (const json& family : manifest()) {
+    const json& entry = family["cases"][0];
+    if (!usable(family, entry)) continue;
+    SCOPED_TRACE(family["name"].get<std::string>());
+    session::EngineOptions options = options_for(entry);
+    options.n_threads = 2;
+    Seeing whole;
+    ASSERT_TRUE(open(family, options, &whole).ok());
+    const std::string prompt = entry["prompt"];
+    std::vector<media::Image> images = images_of(entry);
+    const Answer wanted = see(whole, prompt, images_of(entry), 8);
+    ASSERT_TRUE(wanted.status.ok()) << wanted.status.message();
+    // The smallest budget of the text alone is too small for its pictures; the error names one.
+    native::ModelHeader header = header_of(family["model"]);
+    ASSERT_TRUE(whole.pictures->adapt(&options).ok());
+    options.memory_budget = 1;
+    const auto inspected = session::inspect(header.header, options);
+    ASSERT_FALSE(inspected.ok());
+    uint64_t budget = smallest_budget(in_vision(family["model"]), options);
+    Answer small;
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      options.memory_budget = budget;
+      Seeing seeing;
+      ASSERT_TRUE(open(family, options, &seeing).ok());
+      small = see(seeing, prompt, images_of(entry), 8);
+      if (small.status.code() != Code::kBudgetTooSmall) break;
+      EXPECT_EQ(seeing.model->engine().plan().reserve, 0u);
+      const auto needed = seeing.pictures->pictures().bytes_for(images[0].width, images[0].height);
+      ASSERT_TRUE(needed.ok());
+      budget += attempt == 0 ? *needed : *needed / 4;
+    }
+    ASSERT_TRUE(small.status.ok()) << small.status.message();
+    EXPECT_EQ(small.tokens(), wanted.tokens());
+    if (kSanitized) break;
+  }
+}
+
+// A second turn finds the picture in the session, and so does another picture behind it.
+TEST(Pictures, TurnsReuseWhatTheSessionHolds) {
+  for (const json& family : manifest()) {
+    const json& entry = family["cases"][0];
+    if (!usable(family, entry)) continue;
+    SCOPED_TRACE(family["name"].get<std::string>());
+    Seeing seeing;
+    ASSERT_TRUE(open(family, options_for(entry), &seeing).ok());
+    const std::string first = entry["prompt"];
+    const Answer one = see(seeing, first, images_of(entry), 4);
+    ASSERT_TRUE(one.status.ok()) << one.status.message();
+    const std::string second = first + "and what";
+    const Answer two = see(seeing, second, images_of(entry), 4);
+    ASSERT_TRUE(two.status.ok()) << two.status.message();
+    // States of recurrent layers are copied every 64 positions.
+    static const std::set<std::string> recurrent = {"lfm2", "qwen35", "qwen3next"};
+    if (!recurrent.contains(family["arch"])) {
+      EXPECT_GT(two.counts.cached, one.counts.prompt / 2);
+    }
+    Seeing fresh;
+    ASSERT_TRUE(open(family, options_for(entry), &fresh).ok());
+    const Answer anew = see(fresh, second, images_of(entry), 4);
+    EXPECT_EQ(anew.counts.cached, 0);
+    EXPECT_EQ(two.tokens(), anew.tokens());
+    // Another picture of the same size is not taken for the first.
+    std::vector<media::Image> other = images_of(entry);
+    other[0].row(0)[0] ^= 0x80;
+    other[0].row(other[0].height / 2)[3 * (other[0].width / 2)] ^= 0xff;
+    const Answer changed = see(seeing, second, std::move(other), 4);
+    ASSERT_TRUE(changed.status.ok());
+    EXPECT_LT(changed.counts.cached, one.counts.prompt - 2);
+    if (kSanitized) break;
+  }
+}
+
+TEST(Pictures, WrongPromptsAreErrors) {
+  const json all = manifest();
+  if (all.empty()) GTEST_SKIP() << "no ../shared/fixtures/vision";
+  const json& family = all[0];
+  const json& entry = family["cases"][0];
+  Seeing seeing;
+  ASSERT_TRUE(open(family, options_for(entry), &seeing).ok());
+  const auto code = [&](const std::string& prompt) {
+    return see(seeing, prompt, images_of(entry), 1).status.code();
+  };
+  EXPECT_EQ(code("no picture"), Code::kInvalidArgument);
+  EXPECT_EQ(code("<__media__> and <__media__> what"), Code::kInvalidArgument);
+  EXPECT_EQ(code("ends with <__media__>"), Code::kOk);  // the family writes a mark behind it
+  int asked = 0;
+  const Answer cancelled =
+      see(seeing, entry["prompt"], images_of(entry), 1, [&asked] { return ++asked > 3; });
+  EXPECT_EQ(cancelled.status.code(), Code::kAborted);
+  EXPECT_TRUE(see(seeing, entry["prompt"], images_of(entry), 1).status.ok());
+  // A projector of another width belongs to another model.
+  for (const json& other : all) {
+    if (other["n_embd"].get<int>() % family["n_embd"].get<int>() == 0) continue;
+    const auto refused =
+        native::PictureFile::open(header_of(other["mmproj"]), header_of(family["model"]).header);
+    EXPECT_EQ(refused.status().code(), Code::kBadShape) << other["name"];
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
