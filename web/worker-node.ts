@@ -56,6 +56,7 @@ const platform: HostPlatform = {
   }),
   hosts: () => import('./io/hosts.js'),
   qsf: () => import('./io/qsf.js'),
+  pictures: () => import('./pictures-node.js'),
   safetensors: async () => {
     const { load } = await import('./io/safetensors.js');
     return load(() => bytesOf(new URL('./safetensors.wasm', import.meta.url)));

@@ -220,9 +220,7 @@ vision::Step Pictures::step() {
       const Status begun = begin_input();
       return begun.ok() ? vision::Step::kProgress : fail(begun);
     }
-    encoder_.reset();
-    const Status given_back = lend(held());
-    return given_back.ok() ? vision::Step::kDone : fail(given_back);
+    return vision::Step::kDone;
   }
   const vision::Step step = encoder_->step();
   if (step == vision::Step::kFailed) return fail(encoder_->status());
@@ -230,6 +228,11 @@ vision::Step Pictures::step() {
   ++next_;
   draining_ = true;
   return vision::Step::kProgress;
+}
+
+Status Pictures::close_encoder() {
+  encoder_.reset();
+  return lend(held());
 }
 
 Status Pictures::end() {

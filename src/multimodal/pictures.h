@@ -3,9 +3,9 @@
 // Like a forward pass it does no I/O: step() returns kBlocked while weights of the projector are
 // missing, and whoever drives it fills the requests in queue().
 //
-// Order of calls: make_room() and add() for each picture, layout(), begin(), step() until kDone, a
-// generation with media(), end(). No read of the model's weights may be pending at any of these
-// calls but step() and media().
+// Order of calls: make_room() and add() for each picture, layout(), begin(), step() until kDone,
+// close_encoder(), a generation with media(), end(). No read of the model's weights may be pending
+// at any of these calls but step() and media().
 #pragma once
 
 #include <memory>
@@ -62,6 +62,8 @@ class Pictures {
   [[nodiscard]] Status begin(int32_t kept);
   [[nodiscard]] vision::Step step();
   [[nodiscard]] const Status& status() const { return status_; }  // behind kFailed
+  // Frees the encoder after kDone and gives its memory back to the model. Errors: Engine::lend's.
+  [[nodiscard]] Status close_encoder();
   [[nodiscard]] bool encoding() const { return next_ < inputs_.size(); }
   // Whether the encoder waits for no read; only then may it end.
   [[nodiscard]] bool idle() const { return !encoder_ || encoder_->idle(); }

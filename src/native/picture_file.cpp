@@ -59,7 +59,7 @@ Status PictureFile::encode_all(const std::function<bool()>& cancelled,
     if (cancelled && cancelled()) return error(Code::kAborted, "encoding was cancelled");
     switch (pictures_->step()) {
       case vision::Step::kDone:
-        return {};
+        return pictures_->close_encoder();
       case vision::Step::kFailed:
         return pictures_->status();
       case vision::Step::kBlocked:

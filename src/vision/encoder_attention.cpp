@@ -71,7 +71,8 @@ bool Encoder::attention(const Op& op) {
     const auto floats = static_cast<uint64_t>(kQueryTile * keys);
     uint8_t* const rest = scratch(thread) + round_up_to_line(floats * sizeof(float));
     kernels::MatmulArgs args{};
-    args.w = {kernels::Type::kF32, false, keys, op.n, keys_.as<float>() + tile.first_key * op.n};
+    args.w = {kernels::Type::kF32, false, keys, op.n,
+              keys_.as<float>() + int64_t{tile.first_key} * op.n};
     args.r1 = keys;
     args.x.f32 = at(op.in) + tile.begin * in.cols + op.in_col + int64_t{head} * op.n;
     args.x.ld = in.cols;

@@ -40,6 +40,7 @@ import type {
   MemoryReport,
   ModelInfo,
   GeneratedToken,
+  ImageCost,
   SavedState,
   UnitState,
 } from '../protocol/types.js';
@@ -47,11 +48,13 @@ import type { EmbedOptions, RerankOptions, RerankResult } from './embedding.js';
 import { embedCalls, Embeddings } from './embeddings.js';
 import type { EmbedCalls } from './embed.js';
 import { begun, Generation } from './generation.js';
+import { imageSpecs } from './images.js';
 import { WorkerClient } from './worker-client.js';
 import {
   adapterSpecs,
   checkLoad,
   byteCount,
+  count,
   generateSpec,
   loadSpec,
   sourceSpec,
@@ -446,6 +449,8 @@ export class Engine {
       try {
         throwIfAborted(signal);
         // Awaits only promises, so that generations start in the order of the calls.
+        const { images } = options;
+        const pictures = images && (await imageSpecs(images));
         const input = prompt();
         const spec = generateSpec(
           input instanceof Promise ? await input : input,
@@ -453,6 +458,7 @@ export class Engine {
           this.info.vocabSize,
           sequence,
         );
+        if (pictures) spec.images = pictures;
         throwIfAborted(signal);
         const ending = this.ask('generate', id, { ...spec, ...extra });
         sent = true;
@@ -567,6 +573,20 @@ export class Engine {
         : ids(tokens);
       return this.#stoppable(call.signal, (id) => this.ask('logits', id, given));
     });
+  }
+
+  /**
+   * What a picture of this size (pixels) will cost, before it is read. Needs a projector. Errors:
+   * NOT_SUPPORTED, INVALID_ARGUMENT.
+   *
+   * @example
+   * ```ts
+   * const { tokens, bytes } = await engine.imageCost(1280, 960);
+   * console.log(`${tokens} tokens, and ${bytes} bytes while it is read`);
+   * ```
+   */
+  imageCost(width: number, height: number): Promise<ImageCost> {
+    return this.call('imageCost', count('width', width), count('height', height));
   }
 
   /**

@@ -34,9 +34,9 @@ import type { Sources } from '../io/sources.js';
 import { kNumbers, seedText } from './sampling.js';
 
 const kLoad =
-  'memoryBudget contextLength kvType kvPolicy kvSinks kvCapacity approximate threads device gpuBudget gpuLayers kernels signal cache cacheDir onProgress structuredOutput draft parallel lora headers token fetch hfEndpoint wasmUrl wasmBinary workerUrl ioWorker';
+  'memoryBudget contextLength kvType kvPolicy kvSinks kvCapacity approximate threads projector imageTokens device gpuBudget gpuLayers kernels signal cache cacheDir onProgress structuredOutput draft parallel lora headers token fetch hfEndpoint wasmUrl wasmBinary workerUrl ioWorker';
 const kGenerate =
-  'maxTokens stop stopTokenIds temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs postSamplingProbs addSpecial parseSpecial literalSpans continuation skipSpecialTokens cachePrompt ignoreEos grammar regex choice jsonSchema';
+  'maxTokens stop stopTokenIds temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs postSamplingProbs images addSpecial parseSpecial literalSpans continuation skipSpecialTokens cachePrompt ignoreEos grammar regex choice jsonSchema';
 true satisfies AssertSameKeys<SplitNames<typeof kLoad> | 'tuning', keyof InspectOptions>;
 true satisfies AssertSameKeys<SplitNames<typeof kGenerate>, keyof GenerateOptions>;
 
@@ -76,20 +76,24 @@ export async function loadSpec(
   onlyKnown('approximate', approximate, 'skipLayersRatio headClusters');
   const { skipLayersRatio, headClusters } = approximate;
   const draft = draftOf(options);
+  const { projector } = options;
   const device =
-    (options.device === 'auto' && (draft || parallel > 1) ? 'wasm' : options.device) ?? 'wasm';
+    (options.device === 'auto' && (draft || projector || parallel > 1) ? 'wasm' : options.device) ??
+    'wasm';
+  if (projector && device !== 'wasm')
+    throw new SluiceError('NOT_SUPPORTED', 'Pictures need device wasm.');
   if (!(parallel >= 1 && parallel <= 64 && (parallel === 1 || device === 'wasm')) || parallel % 1)
     invalid('parallel must be from 1 to 64, with device wasm.');
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
   const cache = cacheMode(options.cache ?? 'default');
-  const sources = await sourcesOf(options, [source, draft]);
+  const sources = await sourcesOf(options, [source, draft, projector]);
   const spec: LoadSpec = {
     source: await (sources ? sources.model(source) : sourceSpec(source)),
     io: { cache, cacheDir: options.cacheDir, tuning: options.tuning },
     wasm: {
       url: wasmUrl?.toString(),
       binary: options.wasmBinary ?? (await own),
-      full: !!(skipLayersRatio || (headClusters ?? 'off') !== 'off'),
+      full: !!(projector || skipLayersRatio || (headClusters ?? 'off') !== 'off'),
     },
     engine: {
       contextLength: Math.min(count('contextLength', options.contextLength), kMaxCount),
@@ -113,6 +117,13 @@ export async function loadSpec(
     memoryBudget: byteCount('memoryBudget', options.memoryBudget),
     threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMaxThreads),
     draftSource: draft ? await (sources ? sources.spec(draft) : sourceSpec(draft)) : undefined,
+    projectorSource: projector
+      ? await (sources ?? { spec: sourceSpec }).spec(projector)
+      : undefined,
+    imageTokens: {
+      minTokens: count('imageTokens.min', options.imageTokens?.min),
+      maxTokens: count('imageTokens.max', options.imageTokens?.max),
+    },
     lora: await adapterSpecs(options.lora, options, sources),
     device: /^(wasm|webgpu|auto)$/.test(device)
       ? device
@@ -272,6 +283,7 @@ export function generateSpec(
     regex,
     choice,
     jsonSchema,
+    images: _images,
     ...sampling
   } = options;
   const maxTokens =

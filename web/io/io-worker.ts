@@ -3,7 +3,7 @@
 // shared memory requires.
 
 import { deserializeError, serializeError, type PlainError } from '../protocol/errors.js';
-import type { IoOptions, Port, SourceSpec, WorkerPort } from '../protocol/messages.js';
+import type { IoOptions, Port, WorkerPort } from '../protocol/messages.js';
 import { RpcClient, serveRpc, Transferred } from '../protocol/rpc.js';
 import type { ProgressEvent } from '../protocol/types.js';
 import type { SharedFile } from './files.js';
@@ -16,10 +16,11 @@ import {
   type IoPlatform,
   type IoStats,
   type OpenedFile,
+  type Sources,
 } from './io.js';
 
 /** Calls of Io as messages. */
-type IoCalls = { start(sources: SourceSpec[], options: IoOptions): void } & {
+type IoCalls = { start(sources: Sources, options: IoOptions): void } & {
   [
     Name in
       | 'openFile'
@@ -73,7 +74,7 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
       moved(await io.read(index, offset, length, weights)),
     attach: async (memory, address, first) => {
       await io.attach(memory, address, first);
-      void io.serveForever(first);
+      if (address) void io.serveForever(first);
       let last = '';
       clearInterval(reporting);
       reporting = setInterval(() => {
@@ -98,7 +99,7 @@ export class RemoteIo implements Io {
   readonly #rpc: RpcClient<IoCalls, IoMessage>;
   readonly #queues = new Map<number, { queue: QueueView; poked: number }>();
 
-  constructor(port: WorkerPort, sources: SourceSpec[], options: IoOptions, events: IoEvents) {
+  constructor(port: WorkerPort, sources: Sources, options: IoOptions, events: IoEvents) {
     const onEvent = (message: IoMessage): void => {
       this.stats = message.stats;
       if (message.event === 'progress') events.onProgress(message.progress);
@@ -130,7 +131,9 @@ export class RemoteIo implements Io {
     return this.#rpc.call('read', index, offset, length, weights);
   }
   async attach(memory: WebAssembly.Memory, queueAddress: number, first: number): Promise<void> {
+    this.#queues.delete(first);
     await this.#rpc.call('attach', memory, queueAddress, first);
+    if (!queueAddress) return;
     this.#queues.set(first, { queue: new QueueView(memory, queueAddress), poked: 0 });
     this.poke();
   }

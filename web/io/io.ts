@@ -21,6 +21,10 @@ import { RemoteFile } from './remote-file.js';
 
 /** Files from this number on belong to the draft model. */
 export const kDraftFiles = 1 << 20;
+/** Files from this number on belong to the projector. */
+export const kProjectorFiles = 2 * kDraftFiles;
+/** By numbers of files: the model, its draft model, its projector. */
+export type Sources = readonly (SourceSpec | undefined)[];
 
 export interface OpenedFile {
   name: string;
@@ -76,7 +80,10 @@ export interface Io {
   ): Promise<Uint8Array | string>;
   /** Reads an open file. Reports header progress unless the bytes are `weights`. */
   read(index: number, offset: number, length: number, weights?: boolean): Promise<Uint8Array>;
-  /** Serves this fill queue, replacing an earlier one. Its file 0 is file `first`. */
+  /**
+   * Serves this fill queue, replacing an earlier one. Its file 0 is file `first`. Address 0: no queue
+   * any more, whose reads must be complete.
+   */
   attach(memory: WebAssembly.Memory, queueAddress: number, first: number): Promise<void>;
   /** Checks the queues: the engine may have pushed requests. */
   poke(): void;
@@ -90,7 +97,7 @@ export interface Io {
 
 const kReportMs = 100;
 /** Number of the first file of the same model. */
-const firstOf = (index: number): number => (index < kDraftFiles ? 0 : kDraftFiles);
+const firstOf = (index: number): number => index - (index % kDraftFiles);
 const kAbsent = / answered 4(0[134]|10)\b/; // statuses with which servers report a missing file
 
 export class LocalIo implements Io {
@@ -109,13 +116,12 @@ export class LocalIo implements Io {
   #lastReport = 0;
   #filled = 0;
   #lastUnit = 0;
-  readonly #sources: SourceSpec[];
+  readonly #sources: Sources;
   readonly #options: IoOptions;
   readonly #platform: IoPlatform;
   readonly #events: IoEvents;
 
-  /** `sources`: the model, and its draft model if there is one. */
-  constructor(sources: SourceSpec[], options: IoOptions, platform: IoPlatform, events: IoEvents) {
+  constructor(sources: Sources, options: IoOptions, platform: IoPlatform, events: IoEvents) {
     this.#sources = sources;
     this.#options = options;
     this.#platform = platform;
@@ -222,6 +228,8 @@ export class LocalIo implements Io {
 
   async attach(memory: WebAssembly.Memory, queueAddress: number, first: number): Promise<void> {
     this.#servers.get(first)?.stop();
+    this.#servers.delete(first);
+    if (!queueAddress) return;
     this.#servers.set(
       first,
       new FillServer(memory, queueAddress, {
@@ -291,7 +299,7 @@ export class LocalIo implements Io {
     choice: number,
     optional = false,
   ): Promise<ModelFile> {
-    const source = this.#sources[firstOf(index) && 1]!;
+    const source = this.#sources[Math.floor(index / kDraftFiles)]!;
     if (source.kind === 'files') {
       const file = source.files[choice]!;
       if (typeof file !== 'string') return new BlobFile(file, address);

@@ -12,7 +12,7 @@ import type {
   Snapshot,
   TokenizeSpec,
 } from './messages.js';
-import type { EngineStats, GenerationResult, ModelInfo, SavedState } from './types.js';
+import type { EngineStats, GenerationResult, ImageCost, ModelInfo, SavedState } from './types.js';
 
 /** Calls by name. A type, not an interface, so that TypeScript knows each member is a function. */
 export type Calls = Record<string, (...args: never[]) => unknown>;
@@ -51,6 +51,8 @@ export type EngineCalls = {
   saveState(sequence: number): SavedState;
   restoreState(sequence: number, state: Uint8Array): void;
   fork(from: number, to: number): void;
+  /** What a picture of this size costs. */
+  imageCost(width: number, height: number): ImageCost;
   forget(sequence: number): void;
   setAdapters(lora: AdapterSpec[]): void;
   /**

@@ -118,6 +118,10 @@ export interface LoadSpec {
   threads: number;
   /** Source of the draft model. */
   draftSource?: SourceSpec | undefined;
+  /** Source of the vision projector. */
+  projectorSource?: SourceSpec | undefined;
+  /** Limits of the tokens of a picture; 0: the projector's own. */
+  imageTokens: { minTokens: number; maxTokens: number };
   lora: AdapterSpec[];
   device: Device;
   /** Bytes on the GPU; 0: chosen automatically. */
@@ -134,6 +138,13 @@ export interface LoadSpec {
   /** False keeps all I/O in the engine's worker. */
   ioWorker: boolean;
 }
+
+/** A picture: a file, pixels with alpha, or what the browser has decoded. */
+export type ImageSpec =
+  | Blob
+  | Uint8Array
+  | { width: number; height: number; data: Uint8Array | Uint8ClampedArray }
+  | ImageBitmap;
 
 export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   /**
@@ -162,6 +173,8 @@ export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   cachePrompt: boolean;
   ignoreEos: boolean;
   constraint?: Constraint | undefined;
+  /** Pictures, in the order of the marks in the prompt. */
+  images?: ImageSpec[] | undefined;
   /** Names the sequence that a chat continues. '': none. */
   cacheKey?: string;
   /** Tokens are posted with the counts so far. */

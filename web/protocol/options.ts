@@ -135,6 +135,14 @@ export interface InspectOptions {
    */
   draft?: 'ngram' | ModelSource | false;
   /**
+   * The model's vision projector, a GGUF file (`mmproj`): prompts can then have pictures. It is
+   * downloaded and cached like any model; while a picture is read, its encoder takes its memory out
+   * of the same `memoryBudget`. CPU only. Loads the full engine (`engine.*-full.wasm`).
+   */
+  projector?: ModelSource;
+  /** Limits of the tokens of one picture. Default: the projector's own. */
+  imageTokens?: { min?: number; max?: number };
+  /**
    * Continuous batching: number of sessions and chats, 1 to 64, whose requests share each forward
    * pass. Results are the same as alone. The budget holds one KV cache for each. CPU only. Models
    * with bidirectional attention run one request at a time. Default 1.
@@ -199,6 +207,19 @@ export interface TokenizeOptions {
   continuation?: boolean;
 }
 
+/**
+ * A picture: the file (PNG, JPEG, WebP, GIF, BMP) as an address, Blob or bytes; pixels as ImageData;
+ * or what the page shows: an image, canvas or video element, or an ImageBitmap.
+ */
+export type ImageSource =
+  | string
+  | URL
+  | Blob
+  | ArrayBuffer
+  | ArrayBufferView
+  | { width: number; height: number; data: Uint8Array | Uint8ClampedArray }
+  | ImageBitmapSource;
+
 /** Options of a generation. The tokenizer options apply to prompts that are strings. */
 export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
   /** Maximum number of tokens. Default: until the model ends or the context is full. */
@@ -219,6 +240,11 @@ export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
    * options and constraints. Only tokens that could be drawn are listed. Default false.
    */
   postSamplingProbs?: boolean;
+  /**
+   * Pictures for a model with a projector: each `<__media__>` in the prompt, which must be a string,
+   * stands for the next one. A picture counts as tokens: `engine.imageCost()`.
+   */
+  images?: readonly ImageSource[];
   /** Control tokens produce no text. Default true. */
   skipSpecialTokens?: boolean;
   /** Reuse the part of the prompt that is already in the KV cache. Default true. */

@@ -345,8 +345,18 @@ export interface SpeedEstimate {
   downloadSeconds?: number;
 }
 
+/** What a picture takes: tokens of the context, and memory while it is read. */
+export interface ImageCost {
+  /** Tokens, without the text that its family writes around a picture. */
+  tokens: number;
+  /** Bytes of the budget, which the model gives up and gets back. */
+  bytes: number;
+}
+
 /** Metadata of a model and how it would run; see Engine.inspect. */
 export interface ModelInfo {
+  /** What prompts may have: 'text', and 'image' with a projector. */
+  modalities: ('text' | 'image')[];
   /** Model family, from general.architecture. */
   architecture: string;
   /** Name of the model. */

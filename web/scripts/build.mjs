@@ -22,10 +22,13 @@ const filesApart = (forNode) => ({
   name: 'files-apart',
   setup: (build) => {
     build.onResolve(
-      { filter: /\/(templates|adapters|embed|sources|model-cache)\.js$/ },
+      { filter: /\/(templates|adapters|embed|sources|model-cache|pictures-node)\.js$/ },
       ({ path, kind }) =>
         kind === 'dynamic-import'
-          ? { path: `./${basename(path, '.js')}${forNode ? '-node' : ''}.js`, external: true }
+          ? {
+              path: `./${basename(path, '.js').replace('-node', '')}${forNode ? '-node' : ''}.js`,
+              external: true,
+            }
           : null,
     );
     build.onResolve({ filter: /^\.\/(node|ai-sdk)\.js$/ }, ({ path }) => ({
@@ -73,6 +76,8 @@ const inlinedFiles = (esbuild, common) => ({
   },
 });
 const unpackerNotice = '/*! fzstd, MIT License, Copyright (c) 2020 Arjun Barrett */';
+const pngNotice =
+  '/*! fast-png, iobuffer, MIT License, Copyright (c) 2015 Michaël Zasso; fflate, MIT License, Copyright (c) 2023 Arjun Barrett */';
 // Contains comments for bundlers, which minifying would remove.
 const importAsset =
   'const importAsset=(url)=>import(/* webpackIgnore: true *//* @vite-ignore */url);';
@@ -128,6 +133,12 @@ async function bundlePage(esbuild, common) {
   });
   await esbuild.build({
     ...common,
+    entryPoints: ['web/pictures.ts'],
+    minify: true,
+    banner: { js: pngNotice },
+  });
+  await esbuild.build({
+    ...common,
     entryPoints: ['web/worker.ts'],
     minify: true,
     banner: { js: importAsset },
@@ -167,6 +178,7 @@ async function bundleNode(esbuild, common) {
     'ai-sdk': 'ai-sdk',
     'ai-sdk-v4': 'ai-sdk-v4',
     huggingface: 'huggingface',
+    pictures: 'pictures-node',
   };
   await esbuild.build({
     ...common,
@@ -207,6 +219,14 @@ async function buildWeb() {
   const common = settings(dist);
   await bundlePage(esbuild, common);
   await bundleNode(esbuild, common);
+  for (const [codec, name] of [
+    ['mozjpeg', 'jpeg'],
+    ['webp', 'webp'],
+  ])
+    copyFileSync(
+      inRoot('node_modules', '@jsquash', name, 'codec', 'dec', `${codec}_dec.wasm`),
+      join(dist, `${name}.wasm`),
+    );
   for (const name of [...variants.map(({ name }) => `engine.${name}`), ...modules])
     copyFileSync(finished(name), join(dist, `${name}.wasm`));
   await esbuild.build({

@@ -283,6 +283,46 @@ export interface EngineBinding {
   delete(): void;
 }
 
+/** Pictures for an engine (src/bindings/pictures). Only in the full engines. false: error() of it. */
+export interface PicturesBinding {
+  /** Reads the projector's header. */
+  header(): EngineBinding;
+  /** After both headers were read, before inspect() and open() of the engine. */
+  open(options: PicturesOptions): boolean;
+  /** After open() of the engine. */
+  attach(): void;
+  /** The projector's type. */
+  type(): string;
+  /** JSON of the tokens and bytes that a picture takes, or {"error": {code, message}}. */
+  cost(width: number, height: number): string;
+
+  // --- a prompt, in this order; no read of the model's weights may be pending
+  /** Address for the RGB bytes of a picture. 0: error(). */
+  room(width: number, height: number): number;
+  add(): boolean;
+  /** Tokens of the prompt, in which each <__media__> is the next picture. null: error(). */
+  layout(prompt: Uint8Array, how: number): Int32Array | null;
+  /** Begins to encode what the selected slot does not hold. */
+  begin(): boolean;
+  /** Returns a Step. */
+  step(): number;
+  /** Address of the encoder's FillQueue; 0: there is nothing to encode. */
+  queue(): number;
+  /** Gives the encoder's memory back. Its queue must not be served any more. */
+  closeEncoder(): boolean;
+  /** Whether none of the encoder's reads are pending; otherwise end() must wait. */
+  idle(): boolean;
+  end(): boolean;
+}
+
+export interface PicturesOptions {
+  kernels: string;
+  /** Limits of the tokens of a picture; 0: the projector's own. */
+  minTokens: number;
+  maxTokens: number;
+}
+
 export interface EngineModule {
   Engine: new () => EngineBinding;
+  Pictures?: new (engine: EngineBinding) => PicturesBinding;
 }

@@ -5,13 +5,21 @@
 import type { Gpu, GpuModule } from '../gpu/gpu.js';
 import type { SharedFile, SwapFiles, SyncFile } from '../io/files.js';
 import { RemoteIo } from '../io/io-worker.js';
-import { kDraftFiles, LocalIo, type Io, type IoEvents, type IoPlatform } from '../io/io.js';
+import {
+  kDraftFiles,
+  kProjectorFiles,
+  LocalIo,
+  type Io,
+  type IoEvents,
+  type IoPlatform,
+} from '../io/io.js';
 import { SluiceError, type PlainError } from '../protocol/errors.js';
 import type { AdapterSpec, LoadSpec, Role, WasmSource, WorkerPort } from '../protocol/messages.js';
 import type { ModelInfo } from '../protocol/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { errorOf, HeaderLoader } from './header-loader.js';
 import type { Reporter } from './reporter.js';
+import type { PicturePrompts, PicturesHost } from './pictures.js';
 import { instantiateWasm, kMaxBudget, type WasmInstance } from './wasm.js';
 
 /** Platform functions of the engine's worker. */
@@ -27,8 +35,15 @@ export interface HostPlatform extends IoPlatform {
   compile(source: WasmSource, kernels: string): Promise<WebAssembly.Module>;
   /** The WebGPU module, loaded on first use. */
   gpu(): Promise<GpuModule>;
+  /** The module for pictures, loaded on first use. */
+  pictures(): Promise<PicturesModule>;
   /** Files for swapped-out sequences; null: not available. */
   swapFiles(): Promise<SwapFiles | null>;
+}
+
+/** What pictures.js has. */
+export interface PicturesModule {
+  picturePrompts(host: PicturesHost): PicturePrompts;
 }
 
 /** An engine that is ready for work. */
@@ -102,6 +117,7 @@ export class Loading {
       await wasm.shareFiles([]);
       throw error;
     }
+    wasm.pictures?.attach();
     this.#opening.over();
     this.#draft?.over();
     binding.forgetAdapters();
@@ -170,8 +186,17 @@ export class Loading {
    */
   async #read(wasm: WasmInstance): Promise<void> {
     await this.#opening.read(wasm);
-    if (this.#draft)
-      await ofDraft(this.#draft.read({ binding: wasm.binding.draft(), memory: wasm.memory }));
+    const { binding, memory } = wasm;
+    if (this.#draft) await ofDraft(this.#draft.read({ binding: binding.draft(), memory }));
+    const { projectorSource, imageTokens, engine } = this.#spec;
+    if (!projectorSource) return;
+    if (!wasm.Pictures)
+      throw new SluiceError('NOT_SUPPORTED', 'This engine takes no pictures: a full engine does.');
+    const pictures = (wasm.pictures = new wasm.Pictures(binding));
+    const projector = new HeaderLoader(this.#io, projectorSource, kProjectorFiles);
+    await projector.first(this.#platform, 0);
+    await projector.read({ binding: pictures.header(), memory });
+    if (!pictures.open({ ...imageTokens, kernels: engine.kernels })) throw errorOf(binding);
   }
 
   #makeIo(ioWorker: boolean): Io {
@@ -179,7 +204,7 @@ export class Loading {
     const platform = this.#platform;
     const reporter = this.#reporter;
     const onError = this.#onError;
-    const sources = spec.draftSource ? [spec.source, spec.draftSource] : [spec.source];
+    const sources = [spec.source, spec.draftSource, spec.projectorSource];
     const events: IoEvents = {
       onProgress: reporter.progress,
       onError,
@@ -224,6 +249,7 @@ export class Loading {
     await stageAdapters(binding, this.#spec.lora);
     const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
     if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
+    info.modalities = this.#spec.projectorSource ? ['text', 'image'] : ['text'];
     return info;
   }
 

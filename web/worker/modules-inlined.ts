@@ -8,6 +8,7 @@ import * as hosts from '../io/hosts.js';
 import * as qsf from '../io/qsf.js';
 import { load } from '../io/safetensors.js';
 import { SluiceError } from '../protocol/errors.js';
+import type { PicturesModule } from './loading.js';
 import { unpack } from '../protocol/unpack.js';
 
 const kNoPart =
@@ -24,5 +25,7 @@ export const modules = {
   gpu: () => Promise.resolve(noGpus),
   qsf: () => Promise.resolve(qsf),
   hosts: () => Promise.resolve(hosts),
+  pictures: (): Promise<PicturesModule> =>
+    Promise.reject(new SluiceError('NOT_SUPPORTED', 'sluice-llm/inline does not read pictures.')),
   safetensors: (): Promise<Safetensors> => load(() => unpack(packed)),
 };

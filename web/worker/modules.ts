@@ -2,6 +2,7 @@
 
 import type { GpuModule } from '../gpu/gpu.js';
 import type { Safetensors } from '../io/directory.js';
+import type { PicturesModule } from './loading.js';
 import { asset } from '../io/asset.js';
 
 export const modules = {
@@ -9,6 +10,7 @@ export const modules = {
   qsf: () => asset<typeof import('../io/qsf.js')>('qsf.js', new URL('./qsf.js', import.meta.url)),
   hosts: () =>
     asset<typeof import('../io/hosts.js')>('hosts.js', new URL('./hosts.js', import.meta.url)),
+  pictures: () => asset<PicturesModule>('pictures.js', new URL('./pictures.js', import.meta.url)),
   async safetensors(): Promise<Safetensors> {
     const { load } = await asset<typeof import('../io/safetensors.js')>(
       'safetensors.js',

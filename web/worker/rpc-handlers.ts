@@ -4,7 +4,7 @@
 
 import type { Io } from '../io/io.js';
 import type { EngineCalls, HandoverState, Loaded } from '../protocol/calls.js';
-import { abortError, SluiceError } from '../protocol/errors.js';
+import { abortError, SluiceError, type ErrorCode, type PlainError } from '../protocol/errors.js';
 import type {
   AdapterSpec,
   Embedded,
@@ -15,7 +15,7 @@ import type {
   Snapshot,
 } from '../protocol/messages.js';
 import { serveRpc, Transferred } from '../protocol/rpc.js';
-import type { GenerationResult, SavedState } from '../protocol/types.js';
+import type { GenerationResult, ImageCost, SavedState } from '../protocol/types.js';
 import type { EmbedInfo } from './binding.js';
 import { embed } from './embedding.js';
 import { WorkQueue, type Choice } from './queue.js';
@@ -26,7 +26,8 @@ import { GenerationLoop, type CancelFlag } from './generation-loop.js';
 import { SessionSwap } from './session-swap.js';
 import { Sequences } from './sequences.js';
 import { identifier } from './fingerprint.js';
-import { tokenize } from './tokenize.js';
+import type { PicturePrompts } from './pictures.js';
+import { flagsOf, tokenize } from './tokenize.js';
 
 const kNever: CancelFlag = { cancelled: false };
 
@@ -43,6 +44,7 @@ export class RpcHandlers {
   #released = false;
   /** Structured output has no memory yet: the first constraint has the budget planned again. */
   #unreserved = false;
+  #pictured: PicturePrompts | undefined;
   readonly #platform: HostPlatform;
 
   constructor(port: Port, platform: HostPlatform) {
@@ -75,6 +77,7 @@ export class RpcHandlers {
           await this.#sequences.use(from);
           await this.#sequences.fork(to);
         }),
+      imageCost: (width, height) => this.#work(() => this.#imageCost(width, height)),
       forget: (sequence) => this.#work(() => this.#sequences.forget(sequence)),
       setAdapters: (lora) => this.#work(() => this.#setAdapters(lora)),
       release: () => this.#work(() => this.#release()),
@@ -198,31 +201,72 @@ export class RpcHandlers {
     return this.#stoppable(id, async (cancelFlag) => {
       const { prompt, sequence } = spec;
       if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
-      const tokens =
-        typeof prompt === 'string' ? tokenize(this.#engine.binding, prompt, spec) : prompt;
+      const pictures = spec.images && (await this.#pictures());
+      let tokens =
+        typeof prompt !== 'string'
+          ? prompt
+          : pictures
+            ? new Int32Array()
+            : tokenize(this.#engine.binding, prompt, spec);
       // Queued directly before the generation, so that no other comes between.
       const reserved =
         spec.constraint && this.#unreserved ? this.#work(() => this.#reserve()) : undefined;
       reserved?.catch(() => {}); // the generation throws it
+      const read =
+        pictures &&
+        this.#work(async () => {
+          try {
+            tokens = await pictures.layout(spec, cancelFlag);
+          } catch (error) {
+            await pictures.end();
+            throw error;
+          }
+        });
+      read?.catch(() => {});
       const choice: Choice = (taken) =>
         sequence < 0 ? this.#sequences.best(tokens, taken, spec.cacheKey) : sequence;
       return await this.#work(async (sequence, begun) => {
         await reserved;
+        await read;
         const slot = await this.#sequences.use(
           sequence,
           this.#line.taken,
           spec.sequence < 0 ? tokens : undefined,
         );
-        return this.#running.answer(slot, tokens, spec, {
-          cancelFlag,
-          begun: () => {
-            this.#sequences.settle();
-            begun();
-          },
-          pieces: (pieces) => this.#reporter.post({ event: 'piece', generation: id, pieces }),
-        });
+        try {
+          await pictures?.encode(cancelFlag);
+          return await this.#running.answer(slot, tokens, spec, {
+            cancelFlag,
+            begun: () => {
+              this.#sequences.settle();
+              begun();
+            },
+            pieces: (pieces) => this.#reporter.post({ event: 'piece', generation: id, pieces }),
+          });
+        } finally {
+          await pictures?.end();
+        }
       }, choice);
     });
+  }
+
+  /** What reads pictures, loaded on first use. */
+  async #pictures(): Promise<PicturePrompts> {
+    const { wasm, binding } = this.#engine;
+    const { pictures } = wasm;
+    if (!pictures)
+      throw new SluiceError(
+        'NOT_SUPPORTED',
+        'The model takes text alone: load it with its projector to pass pictures.',
+      );
+    return (this.#pictured ??= (await this.#platform.pictures()).picturePrompts({
+      engine: { ...this.#engine, pictures },
+      running: this.#running,
+      errorOf: () => errorOf(binding),
+      error: (code, message) => new SluiceError(code as ErrorCode, message),
+      abort: () => abortError() as Error,
+      flagsOf,
+    }));
   }
 
   #embed(
@@ -277,6 +321,15 @@ export class RpcHandlers {
       out.set(row, (i - source) * row.length);
     }
     return new Transferred(out, [out.buffer]);
+  }
+
+  async #imageCost(width: number, height: number): Promise<ImageCost> {
+    await this.#pictures(); // or the error that there are none
+    const cost = JSON.parse(this.#engine.wasm.pictures!.cost(width, height)) as ImageCost & {
+      error?: PlainError;
+    };
+    if (cost.error) throw errorOf(this.#engine.binding);
+    return cost;
   }
 
   async #reserve(): Promise<void> {

@@ -4,13 +4,16 @@ import type { SharedFile, SyncFile } from '../io/files.js';
 import { publicUrl } from '../protocol/address.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { WasmSource, WorkerPort } from '../protocol/messages.js';
-import type { EngineBinding } from './binding.js';
+import type { EngineBinding, EngineModule, PicturesBinding } from './binding.js';
 import { kMaxPages, kPage } from './heap.js';
 import { createEngine, initialMemory } from './runtime.js';
 import { variantFor, type Variant } from './variant.js';
 
 export interface WasmInstance {
   binding: EngineBinding;
+  /** The engine's pictures, once a projector is read. */
+  pictures?: PicturesBinding;
+  Pictures: EngineModule['Pictures'];
   memory: WebAssembly.Memory;
   /** Replaces the files that all threads have open. Not allowed while the threads are running. */
   shareFiles(files: (SharedFile | undefined)[]): Promise<void>;
@@ -109,5 +112,5 @@ export async function instantiateWasm(
     );
     await Promise.all(answers);
   };
-  return { binding: new module.Engine(), memory, shareFiles };
+  return { binding: new module.Engine(), Pictures: module.Pictures, memory, shareFiles };
 }

@@ -10,7 +10,7 @@ namespace sluice::bindings {
 
 class PictureBinding {
  public:
-  explicit PictureBinding(EngineBinding* engine) : engine_(*engine) {}
+  static PictureBinding* of(EngineBinding* engine) { return new PictureBinding(*engine); }
 
   // Reads the projector's header. Of its functions only those about the header may be used.
   EngineBinding* header() { return &header_; }
@@ -27,16 +27,16 @@ class PictureBinding {
   val layout(const val& bytes, unsigned how);
   // Begins encoding the pictures behind the prefix that the selected slot holds.
   bool begin();
-  int step() { return static_cast<int>(pictures_->step()); }
-  // Takes over the encoder's error.
-  void refuse() { engine_.fail(pictures_->status()); }
-  // Of the encoder; 0: there is none.
+  int step();
+  bool close_encoder() { return checked(pictures_->close_encoder()); }
+  // Address of the encoder's FillQueue; 0: there is none.
   unsigned queue();
   // Whether the encoder waits for no read; only then may end() be called.
   bool idle() { return pictures_->idle(); }
   bool end();
 
  private:
+  explicit PictureBinding(EngineBinding& engine) : engine_(engine) {}
   bool checked(const Status& status) { return engine_.checked(status); }
 
   EngineBinding& engine_;
@@ -102,6 +102,21 @@ bool PictureBinding::begin() {
   return true;
 }
 
+int PictureBinding::step() {
+  switch (pictures_->step()) {
+    case vision::Step::kBlocked:
+      return static_cast<int>(session::Step::kBlocked);
+    case vision::Step::kProgress:
+      return static_cast<int>(session::Step::kProgress);
+    case vision::Step::kDone:
+      return static_cast<int>(session::Step::kDone);
+    case vision::Step::kFailed:
+      break;
+  }
+  engine_.fail(pictures_->status());
+  return static_cast<int>(session::Step::kFailed);
+}
+
 unsigned PictureBinding::queue() {
   return static_cast<unsigned>(reinterpret_cast<uintptr_t>(pictures_->queue()));
 }
@@ -116,7 +131,7 @@ bool PictureBinding::end() {
 
 EMSCRIPTEN_BINDINGS(sluice_pictures) {
   emscripten::class_<PictureBinding>("Pictures")
-      .constructor<EngineBinding*>(emscripten::allow_raw_pointers())
+      .constructor(&PictureBinding::of, emscripten::allow_raw_pointers())
       .function("header", &PictureBinding::header, emscripten::allow_raw_pointers())
       .function("open", &PictureBinding::open)
       .function("attach", &PictureBinding::attach)
@@ -127,7 +142,7 @@ EMSCRIPTEN_BINDINGS(sluice_pictures) {
       .function("layout", &PictureBinding::layout)
       .function("begin", &PictureBinding::begin)
       .function("step", &PictureBinding::step)
-      .function("refuse", &PictureBinding::refuse)
+      .function("closeEncoder", &PictureBinding::close_encoder)
       .function("queue", &PictureBinding::queue)
       .function("idle", &PictureBinding::idle)
       .function("end", &PictureBinding::end);

@@ -1,0 +1,250 @@
+// Prompts with pictures through the package, over the real engine: the greedy tokens of llama.cpp
+// in all families (../shared/fixtures/vision), also in a budget in which the projector streams;
+// what takes pictures, in Node and in Chromium; and errors.
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { inRoot } from '../../web/scripts/lib.mjs';
+import { serve } from '../../web/scripts/serve.mjs';
+import { all } from '../extent.mjs';
+import { crossOrigin, inTab, launch } from '../web/chromium.mjs';
+import { kFiles, kHeight, kWidth } from '../web/picture-samples.mjs';
+import { Engine } from '../../dist/node.js';
+
+const vision = inRoot('..', 'shared', 'fixtures', 'vision');
+const missing = !existsSync(vision) && 'no ../shared/fixtures/vision';
+const manifest = missing ? [] : JSON.parse(readFileSync(join(vision, 'manifest.json')));
+// Text models without a family.
+const families = manifest.filter(({ name }) => name !== 'cogvlm');
+const isPng = (name) => name.endsWith('.png');
+const file = (name) => join(vision, name);
+const casesOf = ({ cases }) => cases.filter(({ media }) => media.every(isPng));
+
+const greedy = (entry) => ({
+  temperature: 0,
+  maxTokens: entry.greedy.length,
+  ignoreEos: true,
+});
+const load = (family, options) =>
+  Engine.load(file(family.model), {
+    projector: file(family.mmproj),
+    contextLength: 1024,
+    cache: 'none',
+    threads: 1,
+    ...options,
+  });
+const imagesOf = ({ media }) => media.map((name) => readFileSync(file(name)));
+
+async function tokensOf(generation) {
+  const out = [];
+  for await (const { token } of generation) out.push(token);
+  return out;
+}
+
+describe('pictures', { skip: missing }, () => {
+  test('prompts give the tokens of the reference', async () => {
+    let n = 0;
+    for (const family of families) {
+      const cases = casesOf(family);
+      for (const entry of all ? cases : cases.slice(0, 1)) {
+        const engine = await load(family);
+        const name = `${family.name} ${entry.name}`;
+        assert.deepEqual(engine.info.modalities, ['text', 'image'], name);
+        const options = { ...greedy(entry), images: imagesOf(entry) };
+        const answer = engine.generate(entry.prompt, options);
+        assert.deepEqual(await tokensOf(answer), entry.greedy, name);
+        // The session holds the pictures: nothing is encoded again, and nothing changes.
+        const again = engine.generate(entry.prompt, options);
+        assert.deepEqual(await tokensOf(again), entry.greedy, name);
+        await engine.dispose();
+        n++;
+      }
+    }
+    assert.ok(n >= 20, `${n}`);
+  });
+
+  test('a budget smaller than both files gives the same tokens', async () => {
+    for (const family of all ? families : families.slice(0, 4)) {
+      const [entry] = casesOf(family);
+      if (!entry) continue;
+      const bounds = { contextLength: 256, structuredOutput: false };
+      const { plan } = await Engine.inspect(file(family.model), {
+        ...bounds,
+        projector: file(family.mmproj),
+        threads: 1,
+      });
+      // Enough for the text alone, then more until the picture fits.
+      let memoryBudget = plan.minimum;
+      for (let attempt = 0; ; attempt++) {
+        const engine = await load(family, { ...bounds, memoryBudget });
+        try {
+          const answer = engine.generate(entry.prompt, {
+            ...greedy(entry),
+            images: imagesOf(entry),
+          });
+          assert.deepEqual(await tokensOf(answer), entry.greedy, family.name);
+          assert.ok(engine.memory().total <= memoryBudget);
+          break;
+        } catch (error) {
+          assert.match(`${error.code}`, /^(BUDGET_TOO_SMALL|OUT_OF_MEMORY)$/, error.message);
+          assert.ok(attempt < 12, `${family.name}: ${error.message}`);
+          memoryBudget += 1 << 20;
+        } finally {
+          await engine.dispose();
+        }
+      }
+    }
+  });
+
+  test('files, bytes and pixels are the same picture', async () => {
+    const family = families[0];
+    const engine = await load(family);
+    const prompt = '<|im_start|>user\nlook <__media__> what is it';
+    const cached = async (image) => {
+      const options = { images: [image], maxTokens: 1 };
+      const { usage } = await engine.generate(prompt, options).result;
+      return usage.promptTokens - usage.cachedTokens;
+    };
+    const png = readFileSync(inRoot('tests', 'data', 'pictures', 'rgb.png'));
+    assert.ok((await cached(png)) > 2);
+    const data = new Uint8ClampedArray(4 * kWidth * kHeight).fill(255);
+    for (let i = 0; i < kWidth * kHeight; i++)
+      for (let c = 0; c < 3; c++)
+        data[4 * i + c] = kFiles['rgb.png'].shown(i % kWidth, Math.floor(i / kWidth), c);
+    for (const same of [
+      new Blob([png]),
+      new Uint8Array(png).buffer,
+      { width: kWidth, height: kHeight, data },
+      readFileSync(inRoot('tests', 'data', 'pictures', 'lossless.webp')),
+      `data:image/png;base64,${png.toString('base64')}`,
+    ])
+      assert.equal(await cached(same), 1);
+    data[0] ^= 255;
+    assert.ok((await cached({ width: kWidth, height: kHeight, data })) > 2);
+    const jpeg = readFileSync(inRoot('tests', 'data', 'pictures', 'rgb.jpg'));
+    assert.ok((await cached(jpeg)) > 2);
+    const { tokens, bytes } = await engine.imageCost(1280, 960);
+    assert.ok(tokens > 100 && bytes > 1280 * 960 * 3, `${tokens} ${bytes}`);
+    await engine.dispose();
+  });
+
+  test('what cannot be read is an error, and the next call works', async () => {
+    const family = families[0];
+    const [entry] = casesOf(family);
+    const engine = await load(family);
+    const images = imagesOf(entry);
+    const refused = (prompt, options, code, message) =>
+      assert.rejects(engine.generate(prompt, { maxTokens: 1, ...options }).result, {
+        code,
+        message,
+      });
+    const { prompt } = entry;
+    await refused('no mark', { images }, 'INVALID_ARGUMENT', /<__media__> occurs 0 times/);
+    await refused(prompt, { images: [...images, ...images] }, 'INVALID_ARGUMENT', /occurs 1 times/);
+    await refused([1, 2], { images }, 'INVALID_ARGUMENT', /must be a string/);
+    await refused(prompt, { images: 'x.png' }, 'INVALID_ARGUMENT', /array/);
+    await refused(prompt, { images: [new Uint8Array(9)] }, 'INVALID_ARGUMENT', /not a picture/);
+    await refused(prompt, { images: [images[0].subarray(0, 80)] }, 'INVALID_ARGUMENT', /PNG/);
+    await refused(prompt, { images: ['http://127.0.0.1:1/x.png'] }, 'IO', /cannot be read/);
+    const gif = readFileSync(inRoot('tests', 'data', 'pictures', 'frame.gif'));
+    await refused(prompt, { images: [gif] }, 'NOT_SUPPORTED', /GIF/);
+    const giant = { width: 9000, height: 9000, data: new Uint8Array(0) };
+    await refused(prompt, { images: [giant] }, 'INVALID_ARGUMENT', /pixels/);
+    await assert.rejects(engine.imageCost(0, 5), { code: 'INVALID_ARGUMENT' });
+    const abort = new AbortController();
+    const cancelled = engine.generate(prompt, { images, signal: abort.signal });
+    setTimeout(() => abort.abort(), 3);
+    await assert.rejects(cancelled.result, { name: 'AbortError' });
+    const answer = engine.generate(prompt, { ...greedy(entry), images });
+    assert.deepEqual(await tokensOf(answer), entry.greedy);
+    await engine.dispose();
+
+    const blind = await Engine.load(file(family.model), { cache: 'none', threads: 1 });
+    assert.deepEqual(blind.info.modalities, ['text']);
+    await assert.rejects(blind.generate(prompt, { images }).result, { code: 'NOT_SUPPORTED' });
+    await assert.rejects(blind.imageCost(10, 10), { code: 'NOT_SUPPORTED' });
+    await blind.dispose();
+    const other = families.find(({ n_embd: width }) => width % family.n_embd !== 0);
+    await assert.rejects(load(family, { projector: file(other.mmproj) }), { code: 'BAD_SHAPE' });
+    await assert.rejects(load(family, { projector: file(family.model) }), ({ code }) =>
+      /^(UNSUPPORTED_ARCHITECTURE|NOT_SUPPORTED|BAD_HEADER)$/.test(code),
+    );
+    await assert.rejects(load(family, { device: 'webgpu' }), { code: 'NOT_SUPPORTED' });
+    await assert.rejects(load(family, { projector: file('none.gguf') }), { code: 'NOT_FOUND' });
+  });
+
+  test('in Chromium, isolated or not, every format is read', async () => {
+    const browser = await launch();
+    const files = await serve(
+      [
+        ['/vision/', vision],
+        ['/pictures/', inRoot('tests', 'data', 'pictures')],
+      ],
+      crossOrigin,
+    );
+    try {
+      const [family] = families;
+      const [entry] = casesOf(family);
+      for (const isolation of [true, false])
+        await inTab(browser, inRoot('dist'), { isolation }, async ({ page }) => {
+          const { tokens, left } = await page.evaluate(
+            async ({ url, family, entry, names, lossless, options }) => {
+              const engine = await window.Engine.load(`${url}/vision/${family.model}`, {
+                projector: `${url}/vision/${family.mmproj}`,
+                contextLength: 1024,
+              });
+              const images = entry.media.map((name) => `${url}/vision/${name}`);
+              const tokens = [];
+              for await (const { token } of engine.generate(entry.prompt, { ...options, images }))
+                tokens.push(token);
+              const left = {};
+              const cached = async (image) => {
+                const prompt = 'look <__media__> here';
+                const { usage } = await engine.generate(prompt, { images: [image], maxTokens: 1 })
+                  .result;
+                return usage.promptTokens - usage.cachedTokens;
+              };
+              for (const name of names) left[name] = await cached(`${url}/pictures/${name}`);
+              // Lossless files show the same pixels, and so does what the page has decoded.
+              await cached(`${url}/pictures/rgb.png`);
+              for (const name of lossless) left[name] = await cached(`${url}/pictures/${name}`);
+              const image = new Image();
+              image.crossOrigin = 'anonymous';
+              image.src = `${url}/pictures/rgb.png`;
+              await image.decode();
+              left.element = await cached(image);
+              left.bitmap = await cached(await createImageBitmap(image));
+              await engine.dispose();
+              return { tokens, left };
+            },
+            {
+              url: files.url,
+              family,
+              entry,
+              names: Object.keys(kFiles),
+              lossless: ['rgb-interlaced.png', 'rgb.bmp', 'top-down.bmp', 'lossless.webp'],
+              options: greedy(entry),
+            },
+          );
+          assert.deepEqual(tokens, entry.greedy);
+          assert.deepEqual(
+            Object.keys(left).sort(),
+            [...Object.keys(kFiles), 'element', 'bitmap'].sort(),
+          );
+          for (const name of [
+            'rgb-interlaced.png',
+            'rgb.bmp',
+            'lossless.webp',
+            'element',
+            'bitmap',
+          ])
+            assert.equal(left[name], 1, name);
+          assert.ok(left['rgb.jpg'] > 1);
+        });
+    } finally {
+      await browser.close();
+      await files.close();
+    }
+  });
+});

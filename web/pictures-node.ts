@@ -1,0 +1,45 @@
+// Pictures in Node's worker: JPEG and WebP are decoded by libraries in wasm beside this file.
+
+import { readFile } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import decodeJpeg, { init as initJpeg } from '@jsquash/jpeg/decode.js';
+import decodeWebp, { init as initWebp } from '@jsquash/webp/decode.js';
+
+import type { PicturesModule } from './worker/loading.js';
+import { PicturePrompts } from './worker/pictures.js';
+import type { Decoders } from './worker/pictures/decode.js';
+
+// The libraries return their results as this class of browsers.
+(globalThis as { ImageData?: unknown }).ImageData ??= class {
+  constructor(
+    readonly data: Uint8ClampedArray,
+    readonly width: number,
+    readonly height: number,
+  ) {}
+};
+
+async function compiled(name: string): Promise<WebAssembly.Module> {
+  const file = fileURLToPath(new URL(name, import.meta.url));
+  return WebAssembly.compile(await readFile(file));
+}
+
+let jpeg: Promise<unknown> | undefined;
+let webp: Promise<unknown> | undefined;
+
+const decoders: Decoders = {
+  async file(bytes, format) {
+    if (format === 'jpeg') {
+      await (jpeg ??= compiled('./jpeg.wasm').then((module) => initJpeg(module)));
+      return decodeJpeg(bytes.buffer, { preserveOrientation: false });
+    }
+    if (format === 'webp') {
+      await (webp ??= compiled('./webp.wasm').then((module) => initWebp(module as never)));
+      return decodeWebp(bytes.buffer);
+    }
+    const message = `${format.toUpperCase()} pictures are not read in Node: PNG, JPEG and WebP are.`;
+    throw Object.assign(new Error(message), { name: 'SluiceError', code: 'NOT_SUPPORTED' });
+  },
+};
+
+export const picturePrompts: PicturesModule['picturePrompts'] = (host) =>
+  new PicturePrompts(host, decoders);

@@ -1,0 +1,122 @@
+// Pictures in prompts, loaded on demand (pictures.js): decodes them, has the engine lay them out
+// among the prompt's tokens, and drives the projector's encoder while its weights arrive.
+
+import { QueueView } from '../io/fill-server.js';
+import { kProjectorFiles } from '../io/io.js';
+import type { GenerateSpec, ImageSpec } from '../protocol/messages.js';
+import { yieldToEvents } from '../protocol/rpc.js';
+import { Step, type BindingError, type PicturesBinding } from './binding.js';
+import type { CancelFlag, GenerationLoop } from './generation-loop.js';
+import type { Opened } from './loading.js';
+import { decodeImage, type Decoders } from './pictures/decode.js';
+
+const kSliceMs = 12;
+const kBlockMs = 10;
+
+/** What pictures need of the worker: classes that must be the same in both. */
+export interface PicturesHost {
+  engine: Opened & { pictures: PicturesBinding };
+  running: GenerationLoop;
+  /** The error of the binding's last call. */
+  errorOf(binding: { error(): BindingError }): Error;
+  /** An error with a code. */
+  error(code: string, message: string): Error;
+  abort(): Error;
+  /** Flags of the tokenizer. */
+  flagsOf(spec: GenerateSpec): number;
+}
+
+export class PicturePrompts {
+  readonly #host: PicturesHost;
+  readonly #decoders: Decoders;
+  #queue: QueueView | null = null;
+
+  constructor(host: PicturesHost, decoders: Decoders) {
+    this.#host = host;
+    this.#decoders = decoders;
+  }
+
+  /** Decodes the pictures of a prompt and returns its tokens. end() must follow. */
+  async layout(spec: GenerateSpec, flag: CancelFlag): Promise<Int32Array> {
+    const { engine, error } = this.#host;
+    const { pictures, memory } = engine;
+    if (typeof spec.prompt !== 'string')
+      throw error('INVALID_ARGUMENT', 'A prompt with pictures must be a string.');
+    if (engine.info.plan.parallel > 1) throw error('NOT_SUPPORTED', 'Pictures need parallel: 1.');
+    await this.end();
+    for (const image of spec.images!) {
+      const { width, height, rgb } = await decodeImage(image, this.#decoders, error);
+      await this.#host.running.quiet();
+      const address = pictures.room(width, height);
+      this.#check(address);
+      new Uint8Array(memory.buffer, address, rgb.length).set(rgb);
+      this.#check(pictures.add());
+      await this.#breathe(flag);
+    }
+    const tokens = pictures.layout(new TextEncoder().encode(spec.prompt), this.#host.flagsOf(spec));
+    this.#check(tokens);
+    return tokens!;
+  }
+
+  /** Encodes the pictures that the selected slot does not hold. */
+  async encode(flag: CancelFlag): Promise<void> {
+    const { engine, running } = this.#host;
+    const { pictures, memory, io } = engine;
+    await running.quiet();
+    this.#check(pictures.begin());
+    const address = pictures.queue();
+    if (!address) return;
+    this.#queue = new QueueView(memory, address);
+    await io.attach(memory, address, kProjectorFiles);
+    let seen = -1;
+    for (let slice = performance.now(); ;) {
+      const step = pictures.step();
+      io.poke();
+      if (step === Step.Done) break;
+      if (step === Step.Failed) throw this.#host.errorOf(engine.binding);
+      if (step === Step.Blocked) {
+        if (this.#queue.completed === seen) await this.#wait(seen);
+        seen = this.#queue.completed;
+      }
+      if (performance.now() - slice < kSliceMs) continue;
+      await this.#breathe(flag);
+      slice = performance.now();
+    }
+    await this.#detach();
+    this.#check(pictures.closeEncoder());
+  }
+
+  /** Forgets the prompt's pictures; the model gets their memory back. */
+  async end(): Promise<void> {
+    const { pictures } = this.#host.engine;
+    while (this.#queue && !pictures.idle()) await this.#wait(this.#queue.completed);
+    await this.#detach();
+    await this.#host.running.quiet();
+    this.#check(pictures.end());
+  }
+
+  async #detach(): Promise<void> {
+    const { memory, io } = this.#host.engine;
+    if (this.#queue) await io.attach(memory, 0, kProjectorFiles);
+    this.#queue = null;
+  }
+
+  async #wait(seen: number): Promise<void> {
+    const { engine, running } = this.#host;
+    if (running.ioError !== null) throw running.ioError;
+    if (engine.io.concurrent) this.#queue!.blockCompleted(seen, kBlockMs);
+    else await this.#queue!.waitCompleted(seen, 5 * kBlockMs);
+    await yieldToEvents();
+  }
+
+  async #breathe(flag: CancelFlag): Promise<void> {
+    await yieldToEvents();
+    if (flag.cancelled || this.#host.running.closed) throw this.#host.abort();
+  }
+
+  #check(good: unknown): void {
+    if (!good) throw this.#host.errorOf(this.#host.engine.binding);
+  }
+}
+
+export type { ImageSpec };
