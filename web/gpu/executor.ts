@@ -6,7 +6,7 @@
 import { SluiceError } from '../protocol/errors.js';
 import type { GpuKernels } from '../protocol/types.js';
 import { kernelsOf } from './adapter.js';
-import { Buffers, Usage } from './buffers.js';
+import { Buffers, Usage, writeFrom } from './buffers.js';
 import { GpuKvCache, cacheBytes } from './kv-cache.js';
 import { WeightUpload, type ReadWeights } from './weight-upload.js';
 import { Kernels, type Memory, type Recorder } from './kernels.js';
@@ -282,11 +282,7 @@ export class GpuExecutor {
     if (held < first) this.#cache.upload(queue, words, held, first);
     const states = this.#states.begin(queue, words);
     const copy = (address: number, floats: number, at: number): void =>
-      queue.writeBuffer(
-        this.#memory.arena,
-        4 * at,
-        new Uint8Array(memory.buffer as ArrayBuffer, address, 4 * floats),
-      );
+      writeFrom(memory, address, 4 * floats, { queue, target: this.#memory.arena, at: 4 * at });
     copy(words[Word.X]!, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
     const ropes = new Uint32Array(memory.buffer, words[Word.Ropes], program.ropes.length);
     program.ropes.forEach(({ nRot }, i) => copy(ropes[i]!, n * nRot, this.#layout.ropes[i]!));
@@ -393,13 +389,11 @@ export class GpuExecutor {
     if (this.#vectorsThere) return;
     const { program, memory } = this.#host;
     const addresses = new Uint32Array(memory.buffer, words[Word.Vectors], program.vecs.length);
-    program.vecs.forEach((n, i) => {
-      this.#device.queue.writeBuffer(
-        this.#memory.vectors,
-        4 * this.#layout.vecs[i]!,
-        new Uint8Array(memory.buffer as ArrayBuffer, addresses[i], 4 * n),
-      );
-    });
+    const { queue } = this.#device;
+    const target = this.#memory.vectors;
+    program.vecs.forEach((n, i) =>
+      writeFrom(memory, addresses[i]!, 4 * n, { queue, target, at: 4 * this.#layout.vecs[i]! }),
+    );
     this.#vectorsThere = true;
   }
 
